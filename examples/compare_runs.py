@@ -63,6 +63,9 @@ def main() -> int:
     options = parser.parse_args()
 
     states = [millrace.Checkpoints(run).load(only=["model", "step", "history"]) for run in options.runs]
+    for run, state in zip(options.runs, states):
+        if not state["history"]:
+            parser.error(f"{run} has kept no loss yet: classify.py keeps one of every --log-every steps")
     target = options.target_loss
     if target is None:
         target = max(means(state["history"], options.window)[-1] for state in states)

@@ -17,7 +17,6 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -29,7 +28,8 @@ from rival_task import cpu_seconds, processes  # noqa: E402
 
 MISSING = 3
 BUCKET = "b"
-BATCH = 64
+BATCH = 8
+WINDOW = {"extent": 2, "window": 8, "lanes": 8}  # of less than 2 MB, which fits into a small memory; run.py simulates the same
 Epochs = Iterator[Iterator[list[bytes]]]  # the stored bytes of the samples of each batch
 
 
@@ -38,6 +38,7 @@ class Task:
     epochs: int
     capacity: int  # bytes of the disk
     workers: int
+    memory: int  # of Millrace, which others do not bound
     scratch: Path
 
     @property
@@ -49,7 +50,9 @@ def millrace_loader(task: Task, shuffle: str) -> Epochs:
     import millrace
 
     millrace.configure(cpu_threads=task.workers)
-    options: dict[str, Any] = {"batch_size": BATCH, "seed": 1, "shuffle": shuffle, "memory": "128MiB", "epochs": task.epochs}
+    options: dict[str, Any] = {"batch_size": BATCH, "seed": 1, "shuffle": shuffle, "memory": task.memory, "epochs": task.epochs}
+    if shuffle == "window":
+        options |= WINDOW
     fields = {"image": millrace.Bytes("jpg")}
     with millrace.Loader(f"s3://{BUCKET}/tar", cache=task.scratch, cache_size=task.capacity, fields=fields, **options) as loader:
         for _ in range(task.epochs):
@@ -103,21 +106,20 @@ def litdata(task: Task) -> Epochs:
 
 
 def filecache(task: Task) -> Epochs:
-    """fsspec's cache of whole files before s3fs, one file a sample, by as many threads as hide the latency. It has no bound: it keeps all."""
+    """fsspec's cache of whole files before s3fs, one file a sample, a batch at a time: it is not safe for threads. It has no bound: it keeps all."""
     import fsspec
 
     target = {"endpoint_url": task.endpoint, "key": os.environ["AWS_ACCESS_KEY_ID"], "secret": os.environ["AWS_SECRET_ACCESS_KEY"]}
     files = fsspec.filesystem("filecache", target_protocol="s3", target_options=target, cache_storage=str(task.scratch / "files"))
     keys = sorted(key for key in files.find(f"{BUCKET}/objects") if key.endswith(".jpg"))
 
-    def read(key: str) -> bytes:
-        with files.open(key, "rb") as file:
-            return bytes(file.read())
+    def read(some: list[str]) -> list[bytes]:
+        found = files.cat(some)
+        return list(found.values()) if isinstance(found, dict) else [found]
 
-    with ThreadPoolExecutor(16) as threads:
-        for epoch in range(task.epochs):
-            order = random.Random(epoch).sample(keys, len(keys))
-            yield (list(threads.map(read, order[at : at + BATCH])) for at in range(0, len(order), BATCH))
+    for epoch in range(task.epochs):
+        order = random.Random(epoch).sample(keys, len(keys))
+        yield (read(order[at : at + BATCH]) for at in range(0, len(order), BATCH))
 
 
 CONTESTANTS: dict[str, Callable[[Task], Epochs]] = {
@@ -146,9 +148,10 @@ def main() -> int:
     parser.add_argument("--epochs", type=int, default=5)
     parser.add_argument("--capacity", type=int, required=True, help="bytes that the cache may take of the disk")
     parser.add_argument("--workers", type=int, default=2, help="worker processes, or threads (default 2)")
+    parser.add_argument("--memory", type=int, required=True, help="bytes of memory for Millrace")
     parser.add_argument("--scratch", type=Path, required=True, help="an empty folder for the cache")
     options = parser.parse_args()
-    task = Task(options.epochs, options.capacity, options.workers, options.scratch)
+    task = Task(options.epochs, options.capacity, options.workers, options.memory, options.scratch)
     try:
         began, burnt = time.perf_counter(), cpu_seconds()
         for epoch in CONTESTANTS[options.name](task):

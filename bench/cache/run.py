@@ -50,7 +50,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--quick", action="store_true", help="300 images, at 5 ms")
     parser.add_argument("--only", metavar="NAME,...", help="only these contestants")
     parser.add_argument("--capacity", type=float, default=0.25, help="of the caches, as a share of the data (default 0.25)")
-    parser.add_argument("--limit", type=float, help="seconds for a contestant (default 600; 30 with --quick)")
+    parser.add_argument("--limit", type=float, help="seconds for a contestant (default 600; 45 with --quick)")
     parser.add_argument("--data", type=Path, default=REPOSITORY / "build/bench-data/cache", help="where the data are kept (2 GB)")
     parser.add_argument("--python", type=Path, default=REPOSITORY / "build/bench-venv-cache/bin/python", help="with the rivals")
     parser.add_argument("--python-path", type=Path, help="with the package millrace (default: build/release/python)")
@@ -60,7 +60,7 @@ def parse_arguments() -> argparse.Namespace:
     if unknown := set(options.only) - set(CONTESTANTS):
         parser.error(f"--only does not know {', '.join(sorted(unknown))}")
     options.count = 300 if options.quick else 4000
-    options.limit = options.limit or (30 if options.quick else 600)
+    options.limit = options.limit or (45 if options.quick else 600)
     options.shard_bytes = (1 << 20) if options.quick else (8 << 20)
     options.first_byte_ms = 5 if options.quick else 30
     cores = sorted(os.sched_getaffinity(0))
@@ -154,7 +154,9 @@ def measure(options: argparse.Namespace, server: Server, name: str, capacity: in
         cache.mkdir()
         environment |= {"HOME": scratch, "MILLRACE_CACHE": f"{scratch}/indexes"}
         command = ["timeout", "--kill-after=5", options.limit, "taskset", "-c", options.client_cores, options.python, script, name]
-        command += ["--epochs", EPOCHS, "--capacity", capacity, "--scratch", cache]
+        # A tenth of the data at most, as what lies in memory is not downloaded either.
+        memory = max(10 << 20, int(0.1 * capacity / options.capacity))
+        command += ["--epochs", EPOCHS, "--capacity", capacity, "--memory", memory, "--scratch", cache]
         server.sent()
         process = subprocess.Popen(
             [str(word) for word in command], env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True
@@ -189,6 +191,7 @@ def measure(options: argparse.Namespace, server: Server, name: str, capacity: in
 def optimum(options: argparse.Namespace, server: Server, capacity: int) -> int:
     """Bytes that epochs 2 to 5 must download at least."""
     words = ["cache", "simulate", "s3://b/tar", "--seed", 1, "--epochs", EPOCHS, "--capacity", capacity, "--json"]
+    words += ["--extent", 2, "--window", 8, "--lanes", 8]  # as contestants.py
     done = subprocess.run([str(word) for word in (options.build / "millrace", *words)], env=server.environment, capture_output=True, check=True)
     return int(sum(epoch["store_bytes"]["optimum"] for epoch in json.loads(done.stdout)["epochs"][1:]))
 

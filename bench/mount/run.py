@@ -214,7 +214,7 @@ def measure(workload: Workload, folder: Path, pid: int, root: Path) -> dict[str,
 
 
 def workloads(quick: bool) -> list[Workload]:
-    few = 20 if quick else 1
+    few = 200 if quick else 1
     seconds = 1 if quick else 15
     fio = [
         Workload(f"fio {name}{', direct' if direct else ''}, {jobs} job{'s' if jobs > 1 else ''}", f"fio {rw}", jobs, direct=direct, seconds=seconds, bytes=size)
@@ -228,8 +228,8 @@ def workloads(quick: bool) -> list[Workload]:
         Workload("sequential, 1 reader", "sequential"),
         Workload("sequential, 4 readers", "sequential", readers=4),
         Workload("sequential, 1 reader, warm", "sequential", warm=True),
-        Workload("random 4 KiB", "random4096", count=2000 // few),
-        Workload("random 128 KiB", "random131072", count=2000 // few),
+        Workload("random 4 KiB", "random4096", count=2000 // (40 if quick else 1)),
+        Workload("random 128 KiB", "random131072", count=2000 // (40 if quick else 1)),
         Workload("find", "find"),
         Workload("small files in order", "cat", count=20_000 // few),
         Workload("epoch, shuffled", "epoch", count=20_000 // few),
@@ -246,7 +246,7 @@ def run(options: argparse.Namespace) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory(prefix="millrace-mount-bench-") as name:
         root = Path(name)
-        make_corpus(root, 32 if options.quick else 1024, 1000 if options.quick else 100_000)
+        make_corpus(root, 32 if options.quick else 1024, 200 if options.quick else 100_000)
         (root / "mnt").mkdir()
         for latency in options.latencies:
             with harness.devstore(options, root, ["--first-byte-ms", str(latency), "--first-byte-sigma", "0"]) as settings:

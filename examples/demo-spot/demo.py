@@ -6,14 +6,12 @@ service and S3 are `millrace devstore --ec2`, strict fakes on this machine.
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import hmac
 import json
 import os
 import pathlib
 import re
-import shlex
 import subprocess
 import sys
 import tempfile
@@ -21,57 +19,16 @@ import time
 import urllib.parse
 import urllib.request
 from collections import Counter
-from collections.abc import Iterator
 
 HERE = pathlib.Path(__file__).resolve().parent
-BUILD = pathlib.Path(os.environ.get("MILLRACE_BINARY_DIR", HERE.parent.parent / "build" / "release"))
-MILLRACE = BUILD / "bin" / "millrace"
+sys.path.insert(0, str(HERE.parent))
+
+import demo_steps  # noqa: E402
+from demo_steps import KEYS, MILLRACE, DemoFailed, check, millrace, say  # noqa: E402
+
 SAMPLES = 1000
 EPOCHS = 2
-KEYS = {"AWS_ACCESS_KEY_ID": "demo", "AWS_SECRET_ACCESS_KEY": "demo-secret", "AWS_REGION": "us-east-1"}
 PATIENCE = 120  # seconds, for anything
-
-started = time.monotonic()
-
-
-class DemoFailed(Exception):
-    """Something does not hold, or a program failed; the message says what."""
-
-
-def say(text: str) -> None:
-    print(f"[{time.monotonic() - started:5.1f} s] {text}", flush=True)
-
-
-def check(holds: bool, claim: str) -> None:
-    print(f"          {'ok  ' if holds else 'NOT '} {claim}", flush=True)
-    if not holds:
-        raise DemoFailed(f"this does not hold: {claim}")
-
-
-def millrace(*arguments: str) -> str:
-    """Runs a command of millrace to its end, and returns what it prints."""
-    print(f"          $ millrace {shlex.join(arguments)}", flush=True)
-    done = subprocess.run([str(MILLRACE), *arguments], stdout=subprocess.PIPE, text=True)
-    if done.returncode != 0:
-        raise DemoFailed(f"`millrace {shlex.join(arguments)}` failed with status {done.returncode}; see its message above")
-    return done.stdout
-
-
-@contextlib.contextmanager
-def cloud(folder: pathlib.Path) -> Iterator[str]:
-    """S3 and EC2 on a free port; the AWS variables name it."""
-    command = [str(MILLRACE), "devstore", "mem:", "--port", "0", "--bucket", "demo", "--ec2", str(folder), "--ec2-looks", "2"]
-    command += ["--access-key", KEYS["AWS_ACCESS_KEY_ID"], "--secret-key", KEYS["AWS_SECRET_ACCESS_KEY"]]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
-        try:
-            assert server.stdout is not None
-            found = next((m for m in (re.match(r"listening on (\S+)", line) for line in server.stdout) if m), None)
-            if not found:
-                raise DemoFailed("devstore ended before it was ready; see its message above")
-            os.environ.update(KEYS, AWS_ENDPOINT_URL=found[1])
-            yield found[1]
-        finally:
-            server.terminate()
 
 
 def signed(url: str, body: str) -> urllib.request.Request:
@@ -114,7 +71,6 @@ class Instance:
         self.log = self.home / "data" / "log"
         settings = {
             "PATH": f"{tools}:{os.environ['PATH']}",
-            "PYTHONPATH": str(BUILD / "python"),
             "FAKE_HOST": str(self.home),
             "AWS_EC2_METADATA_DISABLED": "false",
             "AWS_EC2_METADATA_SERVICE_ENDPOINT": f"{url}/imds/{self.id}",
@@ -147,8 +103,10 @@ class Instance:
         found = self.process.wait(PATIENCE)
         check(found == status, f"the job on {self.id} ends with status {status}")
         ec2(self.url, "TerminateInstances", **{"InstanceId.1": self.id})
-        while "<name>terminated</name>" not in ec2(self.url, "DescribeInstances", **{"InstanceId.1": self.id}):
-            pass  # its volume is free then
+        deadline = time.monotonic() + PATIENCE
+        while "<name>terminated</name>" not in ec2(self.url, "DescribeInstances", **{"InstanceId.1": self.id}):  # its volume is free then
+            if time.monotonic() > deadline:
+                raise DemoFailed(f"EC2 does not end {self.id}")
 
     def stop(self) -> None:
         if self.process.poll() is None:
@@ -158,14 +116,14 @@ class Instance:
 
 def read_checkpoint() -> list[list[object]]:
     """All samples that were trained on, as the last checkpoint has them."""
-    script = 'import json, millrace; print(json.dumps(millrace.Checkpoints("s3://demo/run").load()["done"]))'
-    environment = os.environ | {"PYTHONPATH": str(BUILD / "python")}
-    done: list[list[object]] = json.loads(subprocess.run([sys.executable, "-c", script], env=environment, stdout=subprocess.PIPE, check=True).stdout)
+    import millrace  # once the AWS variables name the store
+
+    done: list[list[object]] = millrace.Checkpoints("s3://demo/run").load()["done"]
     return done
 
 
 def demo(folder: pathlib.Path, instances: list[Instance]) -> None:
-    with cloud(folder / "ec2") as url:
+    with demo_steps.devstore("mem:", "--bucket", "demo", "--ec2", folder / "ec2", "--ec2-looks", "2") as url:
         say("S3 and EC2 are here; making the data")
         millrace("synth", "s3://demo/train", "--count", str(SAMPLES), "--kb", "2")
         total = SAMPLES * EPOCHS
@@ -197,20 +155,16 @@ def demo(folder: pathlib.Path, instances: list[Instance]) -> None:
         check(millrace("volume", "ls") == "", "nothing is paid for any more")
 
 
-def main() -> int:
+def main() -> None:
     with tempfile.TemporaryDirectory(prefix="millrace-demo-spot-") as name:
         instances: list[Instance] = []
         try:
             demo(pathlib.Path(name), instances)
-        except DemoFailed as failure:
-            print(f"The demo failed: {failure}", file=sys.stderr)
-            return 1
         finally:
             for instance in instances:
                 instance.stop()
     say("Done")
-    return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(demo_steps.run(main))

@@ -11,7 +11,6 @@ import json
 import os
 import pathlib
 import re
-import shlex
 import signal
 import struct
 import subprocess
@@ -19,15 +18,17 @@ import sys
 import tempfile
 import textwrap
 import time
-from typing import Iterator
+from collections.abc import Iterator
 
 import numpy as np
 from PIL import Image
 
 HERE = pathlib.Path(__file__).resolve().parent
-BUILD = pathlib.Path(os.environ.get("MILLRACE_BINARY_DIR", HERE.parent.parent / "build" / "release"))
-MILLRACE = BUILD / "bin" / "millrace"
-ROOT = HERE.parent.parent
+sys.path.insert(0, str(HERE.parent))
+
+import demo_steps  # noqa: E402
+from demo_steps import BUILD, MILLRACE, ROOT, DemoFailed, check, millrace, running, say  # noqa: E402
+
 SHOWN_BUILD = f"$PWD/{BUILD.relative_to(ROOT)}" if BUILD.is_relative_to(ROOT) else str(BUILD)  # for a shell in the clone
 IDX_FILES = pathlib.Path("/usr/share/datasets/fashion-mnist")
 CLASSES = ["tshirt", "trouser", "pullover", "dress", "coat", "sandal", "shirt", "sneaker", "bag", "boot"]
@@ -38,72 +39,6 @@ SEED = 7
 CHECKPOINT_EVERY = 100
 KILL_AT_STEP = 750  # in the second epoch of 469 steps, 50 steps after a checkpoint
 LEAST_ACCURACY = 0.85
-
-started = time.monotonic()
-
-
-class DemoFailed(Exception):
-    """Something does not hold, or a program failed; the message says what."""
-
-
-def say(text: str) -> None:
-    print(f"[{time.monotonic() - started:5.1f} s] {text}", flush=True)
-
-
-def check(holds: bool, claim: str) -> None:
-    print(f"          {'ok  ' if holds else 'NOT '} {claim}", flush=True)
-    if not holds:
-        raise DemoFailed(f"this does not hold: {claim}")
-
-
-def millrace(*arguments: str | os.PathLike[str]) -> str:
-    """Runs a command of millrace to its end, shows what it prints, and returns it."""
-    command = [str(MILLRACE), *map(str, arguments)]
-    print(f"          $ millrace {shlex.join(command[1:])}", flush=True)
-    result = subprocess.run(command, stdout=subprocess.PIPE, text=True)
-    for line in result.stdout.splitlines():
-        for part in textwrap.wrap(line, 120, break_on_hyphens=False, replace_whitespace=False, drop_whitespace=False) or [""]:
-            print(f"          | {part}", flush=True)
-    if result.returncode != 0:
-        raise DemoFailed(f"`{shlex.join(command)}` failed with status {result.returncode}; see its message above")
-    return result.stdout
-
-
-@contextlib.contextmanager
-def running(command: list[str | os.PathLike[str]], stderr: int | None = None) -> Iterator[subprocess.Popen[str]]:
-    """A program with its output as a pipe, which does not outlive the block."""
-    process = subprocess.Popen([str(part) for part in command], stdout=subprocess.PIPE, stderr=stderr, text=True)
-    try:
-        yield process
-    finally:
-        if process.poll() is None:
-            process.terminate()
-            try:
-                process.wait(timeout=10)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
-        assert process.stdout is not None
-        process.stdout.close()
-
-
-@contextlib.contextmanager
-def object_store(folder: pathlib.Path) -> Iterator[str]:
-    """An S3-compatible server on a free port that takes as long to answer as a remote one; the AWS variables name it."""
-    keys = {"AWS_ACCESS_KEY_ID": "demo", "AWS_SECRET_ACCESS_KEY": "demo-secret", "AWS_REGION": "us-east-1"}
-    command = [MILLRACE, "devstore", folder, "--port", "0", "--first-byte-ms", str(FIRST_BYTE_MS)]
-    command += ["--access-key", keys["AWS_ACCESS_KEY_ID"], "--secret-key", keys["AWS_SECRET_ACCESS_KEY"]]
-    with running(command) as server:
-        assert server.stdout is not None
-        found = None
-        for line in server.stdout:
-            found = re.match(r"listening on (\S+)", line)
-            if found:
-                break
-        if not found:
-            raise DemoFailed("devstore ended before it was ready; see its message above")
-        os.environ.update(keys, AWS_ENDPOINT_URL=found[1])
-        yield found[1]
 
 
 def read_idx(path: pathlib.Path) -> np.ndarray:
@@ -183,7 +118,7 @@ def demo(folder: pathlib.Path) -> str:
     """Does it all, and returns what there is to say at the end."""
     store_folder = folder / "store"
     (store_folder / "fashion").mkdir(parents=True)
-    with object_store(store_folder) as endpoint:
+    with demo_steps.devstore(store_folder, "--first-byte-ms", str(FIRST_BYTE_MS)) as endpoint:
         say(f"An S3-compatible store runs at {endpoint}; its first byte takes {FIRST_BYTE_MS} ms (median), like a remote one.")
 
         say("Writing the images of Fashion-MNIST as PNG files, one folder a class ...")
@@ -242,28 +177,12 @@ Next steps, from this folder
 """
 
 
-def main() -> int:
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that everything below is cleaned up
-    os.environ["PYTHONPATH"] = str(BUILD / "python")
-    sys.path.insert(0, str(BUILD / "python"))
-    os.environ["PYTHONUNBUFFERED"] = "1"
-    for path, remedy in ((MILLRACE, "make build"), (BUILD / "python", "make build"), (IDX_FILES, "scripts/setup")):
-        if not path.exists():
-            print(f"demo: {path} is missing; run `{remedy}` first", file=sys.stderr)
-            return 1
-    try:
-        with work_folder() as folder:
-            os.environ["MILLRACE_CACHE"] = str(folder / "cache")
-            summary = demo(folder)
-        print(f"{summary}\nThe whole demo took {time.monotonic() - started:.0f} s.", flush=True)
-    except DemoFailed as error:
-        print(f"demo: {error}", file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        print("\ndemo: interrupted; servers and temporary files are gone", file=sys.stderr)
-        return 130
-    return 0
+def main() -> None:
+    with work_folder() as folder:
+        os.environ["MILLRACE_CACHE"] = str(folder / "cache")
+        summary = demo(folder)
+    print(f"{summary}\nThe whole demo took {time.monotonic() - demo_steps.started:.0f} s.", flush=True)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(demo_steps.run(main, (IDX_FILES, "scripts/setup")))

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "cli/advise_report.h"
+#include "cli/advise_service.h"
 #include "cli/commands.h"
 #include "cli/console.h"
 #include "cli/usage.h"
@@ -28,10 +29,14 @@ struct AdviseFlags {
   std::string access = "sequential";
   bool not_packable = false;
   bool in_efs = false;
+  ServiceAdviceFlags service;
 };
 
 absl::StatusOr<AdviseSettings> ToAdvise(const AdviseFlags& flags) {
-  RETURN_IF_ERROR(CheckUri(flags.uri));
+  if (flags.uri.empty() && !flags.service.on) {
+    return AsUsage(absl::InvalidArgumentError("name a data set; only with --service its numbers may be given instead"));
+  }
+  if (!flags.uri.empty()) RETURN_IF_ERROR(CheckUri(flags.uri));
   AdviseSettings settings;
   ASSIGN_OR_RETURN(settings.prices, AsUsage(ReadPrices(flags.prices)));
   if (!flags.machine.empty()) {
@@ -54,15 +59,38 @@ absl::StatusOr<AdviseSettings> ToAdvise(const AdviseFlags& flags) {
   return settings;
 }
 
-absl::Status RunAdvise(const AdviseFlags& flags) {
-  ASSIGN_OR_RETURN(AdviseSettings settings, ToAdvise(flags));
+absl::StatusOr<Advice> Measure(const AdviseFlags& flags, AdviseSettings settings) {
   const InterruptStop interrupt;
   settings.bench.stop = interrupt.token();
   ProgressLine line("advise", ProgressLine::Unit::kItems);
   uint64_t phases = 0;
   settings.on_phase = [&](const std::string&) { line.Update(phases++, 3); };
-  ASSIGN_OR_RETURN(const Advice advice, Advise(flags.uri, settings));
+  absl::StatusOr<Advice> advice = Advise(flags.uri, settings);
   line.Clear();
+  return advice;
+}
+
+absl::Status RunService(const AdviseFlags& flags, const AdviseSettings& settings) {
+  ASSIGN_OR_RETURN(ServiceQuestion question, TakeServiceQuestion(flags.service, settings));
+  if (!flags.uri.empty()) {
+    ASSIGN_OR_RETURN(const Advice advice, Measure(flags, settings));
+    TakeMeasured(advice, flags.service, &question);
+  }
+  const absl::StatusOr<ServiceAdvice> advice = AdviseService(question);
+  if (!advice.ok()) {
+    return AsUsage(absl::InvalidArgumentError(
+        fmt::format("{}: give --step-ms and a URI, --cpu-ms or --vcpus-per-accelerator; or --before-ms, --after-ms and "
+                    "--worker-count",
+                    ToStd(advice.status().message()))));
+  }
+  return WriteStdout(flags.json ? ServiceAdviceJson(*advice, question, settings.prices)
+                                : ServiceAdviceText(*advice, question, settings.prices));
+}
+
+absl::Status RunAdvise(const AdviseFlags& flags) {
+  ASSIGN_OR_RETURN(const AdviseSettings settings, ToAdvise(flags));
+  if (flags.service.on) return RunService(flags, settings);
+  ASSIGN_OR_RETURN(const Advice advice, Measure(flags, settings));
   return WriteStdout(flags.json ? AdviceJson(advice, settings) : AdviceText(advice, settings));
 }
 
@@ -75,7 +103,7 @@ void AddAdvise(Command app) {
   const auto add = [advise](const char* name, auto* value, const char* what) {
     return advise.Add(name, value, what).ShowDefault();
   };
-  advise.Add("uri", &flags->uri, "A data set: a bucket with a prefix, or a folder").Required();
+  advise.Add("uri", &flags->uri, "A data set: a bucket with a prefix, or a folder");
   advise.AddFlag("--json", &flags->json, "One JSON object on stdout");
   add("--epochs", &flags->epochs, "Epochs of the training").Number(1, 1'000'000);
   advise.Add("--machine", &flags->machine, "The machine of the training, as the price list calls it [this one]");
@@ -91,6 +119,7 @@ void AddAdvise(Command app) {
       .Words({"sequential", "random"});
   advise.AddFlag("--not-packable", &flags->not_packable, "Small files cannot be made into larger ones");
   advise.AddFlag("--in-efs", &flags->in_efs, "The data lie in EFS, too");
+  AddServiceAdviceOptions(advise, &flags->service);
   advise.Footer(
       "Reads parts of the data set for some seconds, and tries the loader on it. If the data set has no index, one "
       "is built first, as by every command. All predictions come with their arithmetic. Run it on the machine of the "
@@ -98,7 +127,9 @@ void AddAdvise(Command app) {
       "Examples:\n"
       "  millrace advise s3://bucket/train\n"
       "  millrace advise s3://bucket/train --machine ml.p3.2xlarge --epochs 90\n"
-      "  millrace advise s3://bucket/train --prices ours.json --json | jq .predictions");
+      "  millrace advise s3://bucket/train --prices ours.json --json | jq .predictions\n"
+      "  millrace advise s3://bucket/train --service --machine ml.p4d.24xlarge --batch 256 --step-ms 86\n"
+      "  millrace advise --service --machine ml.p4d.24xlarge --vcpus-per-accelerator 20 --step-ms 115");
   advise.Run([flags] {
     const absl::Status status = RunAdvise(*flags);
     return status.ok() ? 0 : Fail("advise", HintAtS3(status, {flags->uri}));

@@ -56,11 +56,7 @@ std::string TableText(const Advice& advice, const AdviseSettings& settings) {
 std::string ArithmeticText(const Advice& advice) {
   std::string text;
   for (const CostPrediction& one : advice.predictions) {
-    text += fmt::format("\nArithmetic of {}\n", one.title);
-    for (const Derivation& line : one.lines) {
-      text += fmt::format("  {} = {}\n  {:<26} = {} = {:.6g}{}{}\n", line.name, line.formula, "", line.numbers,
-                          line.value, line.unit.empty() ? "" : " ", line.unit);
-    }
+    text += fmt::format("\nArithmetic of {}\n", one.title) + DerivationsText(one.lines);
   }
   return text;
 }
@@ -70,14 +66,6 @@ Json FlowJson(const Advice& advice) {
 }
 
 Json PredictionJson(const CostPrediction& one) {
-  JsonArray lines;
-  for (const Derivation& line : one.lines) {
-    lines.Add(JsonObject{{"name", line.name},
-                         {"formula", line.formula},
-                         {"numbers", line.numbers},
-                         {"value", line.value},
-                         {"unit", line.unit}});
-  }
   return JsonObject{{"mode", one.mode},
                     {"startup_seconds", one.startup_seconds},
                     {"epoch_seconds", one.epoch_seconds},
@@ -87,7 +75,7 @@ Json PredictionJson(const CostPrediction& one) {
                     {"machine_dollars", one.machine_dollars},
                     {"other_dollars", one.other_dollars},
                     {"dollars", one.dollars()},
-                    {"arithmetic", lines}};
+                    {"arithmetic", DerivationsJson(one.lines)}};
 }
 
 JsonObject RecommendationJson(const Recommendation& what) {
@@ -108,6 +96,27 @@ JsonObject StoreJson(const StoreFacts& store) {
 }
 
 }  // namespace
+
+std::string DerivationsText(const std::vector<Derivation>& lines) {
+  std::string text;
+  for (const Derivation& line : lines) {
+    text += fmt::format("  {} = {}\n  {:<26} = {} = {:.6g}{}{}\n", line.name, line.formula, "", line.numbers,
+                        line.value, line.unit.empty() ? "" : " ", line.unit);
+  }
+  return text;
+}
+
+JsonArray DerivationsJson(const std::vector<Derivation>& lines) {
+  JsonArray json;
+  for (const Derivation& line : lines) {
+    json.Add(JsonObject{{"name", line.name},
+                        {"formula", line.formula},
+                        {"numbers", line.numbers},
+                        {"value", line.value},
+                        {"unit", line.unit}});
+  }
+  return json;
+}
 
 std::string AdviceText(const Advice& advice, const AdviseSettings& settings) {
   const Recommendation what = RecommendedBy(advice);

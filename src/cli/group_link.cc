@@ -2,11 +2,11 @@
 
 #include <fmt/format.h>
 
-#include <future>
 #include <nlohmann/json.hpp>
 #include <utility>
 
 #include "base/crypto.h"
+#include "net/text_answer.h"
 
 namespace millrace::cli {
 
@@ -43,26 +43,6 @@ HttpClientOptions LinkOptions() {
   options.connect_timeout = options.first_byte_timeout = options.stall_timeout = kAnswerWithin;
   return options;
 }
-
-/// One request; the loop may still be in OnDone when Wait returns.
-class LinkCall final : public HttpResponseHandler {
- public:
-  void OnPhase(HttpPhase) override {}
-  HttpBodySink OnHead(const HttpResponseHead& head) override {
-    status_ = head.status;
-    return HttpBodySink::Text(kMaxGroupText);
-  }
-  void OnDone(HttpResult result) override {
-    const std::shared_ptr<std::promise<HttpResult>> done = done_;
-    done->set_value(std::move(result));
-  }
-  HttpResult Wait() { return done_->get_future().get(); }
-  int status() const { return status_; }
-
- private:
-  int status_ = 0;
-  std::shared_ptr<std::promise<HttpResult>> done_ = std::make_shared<std::promise<HttpResult>>();
-};
 
 }  // namespace
 
@@ -203,12 +183,9 @@ void GroupMember::Ask(HostState state, int status) {
   request.head.headers.Add("Host", "coordinator");
   if (!options_.token.empty()) request.head.headers.Add(kGroupTokenHeader, options_.token);
   request.fresh_connection = true;
-  LinkCall call;
-  EventLoop& loop = loops_.Next();
-  loop.Post([this, &loop, &call, &request] { client_.Start(loop, request, call); });
-  const HttpResult result = call.Wait();
+  const auto [status_code, result] = AskForText(client_, loops_.Next(), std::move(request), kMaxGroupText).get();
   const Clock::time_point now = Clock::now();
-  if (result.error == HttpErrorKind::kNone && call.status() == 200) {
+  if (result.error == HttpErrorKind::kNone && status_code == 200) {
     if (!answered_) options_.say("the coordinator has answered");
     answered_ = now;
     const nlohmann::json answer = nlohmann::json::parse(result.text, nullptr, false);
@@ -218,7 +195,7 @@ void GroupMember::Ask(HostState state, int status) {
       const bool has_why = answer.contains("why") && answer["why"].is_string();
       End({has_status ? answer["status"].get<int>() : 1, has_why ? answer["why"].get<std::string>() : ""});
     }
-  } else if (result.error == HttpErrorKind::kNone && (call.status() == 400 || call.status() == 401)) {
+  } else if (result.error == HttpErrorKind::kNone && (status_code == 400 || status_code == 401)) {
     End({1, fmt::format("the coordinator {} refuses this host: {}", options_.coordinator.host, result.text)});
   } else if (answered_ && now - *answered_ > options_.lost_after) {
     End({options_.lost_status, fmt::format("the coordinator {} does not answer any more", options_.coordinator.host)});

@@ -383,13 +383,24 @@ TEST(S3Request, TakesTargetsApart) {
   EXPECT_EQ(virtual_host.key, "k/l");
 }
 
+TEST(S3Request, MayNameTheWholeUrl) {
+  const S3Request request = Request("GET", "http://127.0.0.1:9000/b/a%20b?prefix=p");
+  EXPECT_EQ(request.bucket, "b");
+  EXPECT_EQ(request.key, "a b");
+  EXPECT_EQ(request.ParameterOr("prefix"), "p");
+  EXPECT_EQ(request.head.target, "/b/a%20b?prefix=p");  // which is what was signed
+  EXPECT_EQ(Request("GET", "https://store.test").Subject(), "");
+  EXPECT_EQ(Request("GET", "http://store.test?prefix=p").head.target, "/?prefix=p");
+  EXPECT_EQ(CodeOf(ParseS3Request({"GET", "http://x/../x", {}}).status()), "InvalidBucketName");
+}
+
 TEST(S3Request, RefusesBucketsThatCouldLeaveTheRoot) {
   for (const char* target : {"/../x", "/..%2Fetc/passwd", "/.devstore/meta", "/a%2Fb/c", "/%00/x", "//x"}) {
     const auto request = ParseS3Request({"GET", target, Headers({{"Host", "x"}})});
     EXPECT_EQ(CodeOf(request.status()), "InvalidBucketName") << target;
   }
   EXPECT_EQ(CodeOf(ParseS3Request({"GET", "/b/%zz", {}}).status()), "InvalidURI");
-  EXPECT_EQ(CodeOf(ParseS3Request({"GET", "http://x/b", {}}).status()), "InvalidURI");
+  EXPECT_EQ(CodeOf(ParseS3Request({"GET", "ftp://x/b", {}}).status()), "InvalidURI");
   EXPECT_EQ(CodeOf(ParseS3Request({"GET", "/b/" + std::string(1025, 'k'), {}}).status()), "KeyTooLongError");
 }
 

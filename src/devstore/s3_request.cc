@@ -20,6 +20,17 @@ std::string_view VirtualBucket(std::string_view host) {
   return host.ends_with(kSuffix) ? host.substr(0, host.size() - kSuffix.size()) : std::string_view();
 }
 
+// A request may name the whole URL (RFC 9112, 3.2.2), as those of the AWS SDK for C++ do. What follows the host counts.
+void ToOriginForm(std::string& target) {
+  for (const std::string_view scheme : {"http://", "https://"}) {
+    if (!target.starts_with(scheme)) continue;
+    const size_t end = target.find_first_of("/?", scheme.size());
+    target.erase(0, end);
+    if (!target.starts_with('/')) target.insert(0, "/");
+    return;
+  }
+}
+
 absl::Status InvalidUri() {
   return S3Error(s3code::kInvalidUri, "Couldn't parse the specified URI.");
 }
@@ -50,6 +61,7 @@ std::string S3Request::Subject() const {
 absl::StatusOr<S3Request> ParseS3Request(HttpRequestHead head) {
   S3Request request;
   request.head = std::move(head);
+  ToOriginForm(request.head.target);
   std::string_view path = request.path();
   if (path.empty() || path[0] != '/') return InvalidUri();
   path.remove_prefix(1);

@@ -6,6 +6,7 @@
 #include "diagnose/advise.h"
 #include "diagnose/cost_model.h"
 #include "diagnose/data_source.h"
+#include "diagnose/service_advice.h"
 
 // The examples of AWS's guide to data sources of training jobs (003) and of its report on heterogeneous clusters (004),
 // each by its name. docs/advise.md lists the numbers in these sources that cannot be right.
@@ -146,53 +147,100 @@ TEST(AdviseVectors, V003i) {
   EXPECT_EQ(runs, 12);
 }
 
+/// A training on a machine of the price list; the report does not say how large its samples are.
+ServiceQuestion ReportQuestion(const char* machine, const char* kind, int workers) {
+  ServiceQuestion question;
+  question.trainer = *BuiltInPrices().FindMachine(machine);
+  question.kinds = {*BuiltInPrices().FindMachine(kind)};
+  question.workers = workers;
+  return question;
+}
+
+/// It names vCPUs for each accelerator: so many work for a step of any length.
+void NeedVcpusEach(ServiceQuestion* question, double vcpus) {
+  question->step_seconds = 0.1;
+  question->cpu_seconds_per_sample = vcpus * question->step_seconds / static_cast<double>(question->batch);
+}
+
+ServiceAdvice Advised(const ServiceQuestion& question) {
+  absl::StatusOr<ServiceAdvice> advice = AdviseService(question);
+  EXPECT_TRUE(advice.ok()) << advice.status();
+  return advice.ok() ? *std::move(advice) : ServiceAdvice();
+}
+
 TEST(AdviseVectors, V004a) {
-  const VcpuNeed need = NeedOfVcpus(20, 8, 96);
-  EXPECT_EQ(need.needed, 160);
-  EXPECT_EQ(need.missing, 64);
-  EXPECT_NEAR(static_cast<double>(need.missing) / need.needed, 0.40, 1e-9);
-  EXPECT_NEAR(need.most_accelerator, 0.60, 1e-9);
-  EXPECT_EQ(96 / 8, 12);
+  ServiceQuestion question = ReportQuestion("ml.p4d.24xlarge", "ml.c5.18xlarge", 1);
+  NeedVcpusEach(&question, 20);
+  const ServiceAdvice advice = Advised(question);
+  EXPECT_EQ(advice.before.bound, StepBound::kCpu);
+  ASSERT_TRUE(advice.need.has_value());
+  EXPECT_EQ(advice.need->needed, 160);
+  EXPECT_EQ(advice.need->missing, 64);
+  EXPECT_NEAR(static_cast<double>(advice.need->missing) / advice.need->needed, 0.40, 1e-9);
+  EXPECT_NEAR(advice.need->most_accelerator, 0.60, 1e-9);
+  EXPECT_NEAR(question.step_seconds / advice.before.seconds, 0.60, 1e-6);
+  EXPECT_EQ(advice.vcpus_each, 12);
 }
 
 TEST(AdviseVectors, V004b) {
-  const PriceList& prices = BuiltInPrices();
-  const int both = prices.FindMachine("ml.p4d.24xlarge")->vcpus + 2 * prices.FindMachine("ml.c5.18xlarge")->vcpus;
-  EXPECT_EQ(both, 240);
-  EXPECT_EQ(both / 8, 30);
-  EXPECT_EQ(NeedOfVcpus(20, 8, both).missing, 0);
+  ServiceQuestion question = ReportQuestion("ml.p4d.24xlarge", "ml.c5.18xlarge", 2);
+  NeedVcpusEach(&question, 20);
+  const ServiceAdvice advice = Advised(question);
+  const ServicePlan& plan = advice.plans.at(0);
+  EXPECT_EQ(question.trainer.vcpus + 2 * plan.kind.vcpus, 240);
+  EXPECT_EQ(plan.vcpus_each, 30);
+  EXPECT_EQ(plan.after.bound, StepBound::kAccelerator);
+  EXPECT_NEAR(plan.after.seconds, question.step_seconds, 1e-12);
 }
 
 TEST(AdviseVectors, V004c) {
-  const PriceList& prices = BuiltInPrices();
-  const double before = prices.FindMachine("ml.p4d.24xlarge")->dollars_per_hour;
-  const double both = before + 2 * prices.FindMachine("ml.c5.18xlarge")->dollars_per_hour;
-  EXPECT_NEAR(both, 45.032, 1e-9);
-  EXPECT_NEAR(DollarsOfSteps(before, 0.192, 100), 0.201, 0.0005);
-  EXPECT_NEAR(DollarsOfSteps(both, 0.086, 100), 0.108, 0.0005);
-  EXPECT_NEAR(0.192 / 0.086, 2.23, 0.005);
-  EXPECT_NEAR(SavingOf(both / before, 0.086 / 0.192), 0.465, 0.0005);
+  ServiceQuestion question = ReportQuestion("ml.p4d.24xlarge", "ml.c5.18xlarge", 2);
+  question.measured_before = 0.192;
+  question.measured_after = 0.086;
+  const ServiceAdvice advice = Advised(question);
+  const ServicePlan& plan = advice.plans.at(0);
+  EXPECT_NEAR(question.trainer.dollars_per_hour + 2 * plan.kind.dollars_per_hour, 45.032, 1e-9);
+  EXPECT_NEAR(plan.dollars_before, 0.201, 0.0005);
+  EXPECT_NEAR(plan.dollars_after, 0.108, 0.0005);
+  EXPECT_NEAR(plan.speedup, 2.23, 0.005);
+  EXPECT_NEAR(plan.saving, 0.465, 0.0005);
 }
 
 TEST(AdviseVectors, V004d) {
-  const PriceList& prices = BuiltInPrices();
-  const double before = prices.FindMachine("ml.p3.2xlarge")->dollars_per_hour;
-  const double both = before + prices.FindMachine("ml.c5.9xlarge")->dollars_per_hour;
-  EXPECT_NEAR(both, 5.661, 1e-9);
-  EXPECT_NEAR(DollarsOfSteps(before, 1.193, 100), 0.127, 0.0005);
-  EXPECT_NEAR(DollarsOfSteps(both, 0.184, 100), 0.029, 0.0005);
-  EXPECT_NEAR(1.193 / 0.184, 6.48, 0.005);
-  EXPECT_NEAR(SavingOf(both / before, 0.184 / 1.193), 0.772, 0.0005);
+  ServiceQuestion question = ReportQuestion("ml.p3.2xlarge", "ml.c5.9xlarge", 1);
+  question.measured_before = 1.193;
+  question.measured_after = 0.184;
+  const ServiceAdvice advice = Advised(question);
+  const ServicePlan& plan = advice.plans.at(0);
+  EXPECT_NEAR(question.trainer.dollars_per_hour + plan.kind.dollars_per_hour, 5.661, 1e-9);
+  EXPECT_NEAR(plan.dollars_before, 0.127, 0.0005);
+  EXPECT_NEAR(plan.dollars_after, 0.029, 0.0005);
+  EXPECT_NEAR(plan.speedup, 6.48, 0.005);
+  EXPECT_NEAR(plan.saving, 0.772, 0.0005);
 }
 
 TEST(AdviseVectors, V004e) {
   // 40 % less time for 30 % less money: the machines together cost a sixth more.
-  EXPECT_NEAR(SavingOf(7.0 / 6, 0.6), 0.30, 1e-9);
+  ServiceQuestion question;
+  question.trainer = {.name = "trainer", .vcpus = 8, .gpus = 1, .dollars_per_hour = 6};
+  question.kinds = {{.name = "worker", .vcpus = 8, .dollars_per_hour = 1}};
+  question.workers = 1;
+  question.measured_before = 1;
+  question.measured_after = 0.6;
+  EXPECT_NEAR(Advised(question).plans.at(0).saving, 0.30, 1e-9);
 }
 
 TEST(AdviseVectors, V004f) {
-  EXPECT_EQ(MostCpuUtilization(1), 100);
-  EXPECT_EQ(MostCpuUtilization(4), 400);
+  ServiceQuestion question = ReportQuestion("ml.p4d.24xlarge", "ml.c5.18xlarge", 1);
+  NeedVcpusEach(&question, 20);
+  EXPECT_EQ(Advised(question).most_cpu_utilization, 9600);
+  EXPECT_EQ(Advised(question).most_gpu_utilization, 800);
+  question.trainer.vcpus = 1;
+  question.trainer.gpus = 1;
+  EXPECT_EQ(Advised(question).most_cpu_utilization, 100);
+  EXPECT_EQ(Advised(question).most_gpu_utilization, 100);
+  question.trainer.vcpus = 4;
+  EXPECT_EQ(Advised(question).most_cpu_utilization, 400);
 }
 
 }  // namespace

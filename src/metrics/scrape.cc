@@ -3,9 +3,9 @@
 #include <fmt/format.h>
 
 #include <chrono>
-#include <latch>
-#include <memory>
-#include <utility>
+#include <future>
+
+#include "net/text_answer.h"
 
 namespace millrace {
 
@@ -22,75 +22,47 @@ HttpClientOptions ScrapeOptions() {
   return options;
 }
 
-/// One request. Fresh connections only: a process that has ended and was started again answers on a new one.
-class PageCall final : public HttpResponseHandler {
- public:
-  PageCall(const MetricsAddress& address, std::shared_ptr<std::latch> done) : done_(std::move(done)) {
-    const bool is_v6 = address.host.find(':') != std::string::npos;
-    name_ = fmt::format("{}{}{}:{}", is_v6 ? "[" : "", address.host, is_v6 ? "]" : "", address.port);
-    request_.endpoint = {.host = address.host, .port = address.port};
-    request_.head.method = "GET";
-    request_.head.target = "/metrics";
-    request_.head.headers.Add("Host", name_);
-    request_.fresh_connection = true;
-  }
+std::string NameOf(const MetricsAddress& address) {
+  const bool is_v6 = address.host.find(':') != std::string::npos;
+  return fmt::format("{}{}{}:{}", is_v6 ? "[" : "", address.host, is_v6 ? "]" : "", address.port);
+}
 
-  // On the loop.
-  void Begin(HttpClient& client, EventLoop& loop) { call_ = client.Start(loop, request_, *this); }
+HttpRequest PageRequest(const MetricsAddress& address) {
+  HttpRequest request{.endpoint = {.host = address.host, .port = address.port}, .head = {"GET", "/metrics", {}}};
+  request.head.headers.Add("Host", NameOf(address));
+  request.fresh_connection = true;  // a process that has ended and was started again answers on a new one
+  return request;
+}
 
-  void OnPhase(HttpPhase) override {}
-  HttpBodySink OnHead(const HttpResponseHead& head) override {
-    status_ = head.status;
-    return HttpBodySink::Text(Scraper::kMaxPageBytes);
+absl::StatusOr<std::vector<MetricSample>> PageOf(const TextAnswer& answer, const std::string& name) {
+  if (answer.result.error == HttpErrorKind::kTooLarge) {
+    return absl::InvalidArgumentError(fmt::format("{}: the answer is larger than 8 MiB", name));
   }
-  void OnDone(HttpResult result) override {
-    result_ = std::move(result);
-    call_ = nullptr;
-    const std::shared_ptr<std::latch> done = done_;  // this may go as soon as it is counted
-    done->count_down();
+  if (answer.result.error != HttpErrorKind::kNone) {
+    return absl::UnavailableError(fmt::format("{} does not answer: {}", name, answer.result.detail));
   }
-
-  absl::StatusOr<std::vector<MetricSample>> Take() const {
-    if (result_.error == HttpErrorKind::kTooLarge) {
-      return absl::InvalidArgumentError(fmt::format("{}: the answer is larger than 8 MiB", name_));
-    }
-    if (result_.error != HttpErrorKind::kNone) {
-      return absl::UnavailableError(fmt::format("{} does not answer: {}", name_, result_.detail));
-    }
-    if (status_ != 200) {
-      return absl::InvalidArgumentError(
-          fmt::format("{} answers with HTTP status {}, not with metrics", name_, status_));
-    }
-    absl::StatusOr<std::vector<MetricSample>> samples = ParseMetrics(result_.text);
-    if (!samples.ok()) return Annotate(samples.status(), name_);
-    return samples;
+  if (answer.status != 200) {
+    return absl::InvalidArgumentError(
+        fmt::format("{} answers with HTTP status {}, not with metrics", name, answer.status));
   }
-
- private:
-  const std::shared_ptr<std::latch> done_;
-  std::string name_;
-  HttpRequest request_;
-  std::shared_ptr<HttpCall> call_;
-  int status_ = 0;
-  HttpResult result_;
-};
+  absl::StatusOr<std::vector<MetricSample>> samples = ParseMetrics(answer.result.text);
+  if (!samples.ok()) return Annotate(samples.status(), name);
+  return samples;
+}
 
 }  // namespace
 
 Scraper::Scraper() : loops_(1), client_(loops_, ScrapeOptions()) {}
 
 std::vector<absl::StatusOr<std::vector<MetricSample>>> Scraper::Read(const std::vector<MetricsAddress>& addresses) {
-  const auto done = std::make_shared<std::latch>(static_cast<std::ptrdiff_t>(addresses.size()));
-  std::vector<std::unique_ptr<PageCall>> calls;
+  std::vector<std::future<TextAnswer>> answers;
+  answers.reserve(addresses.size());
   for (const MetricsAddress& address : addresses) {
-    PageCall& call = *calls.emplace_back(std::make_unique<PageCall>(address, done));
-    EventLoop& loop = loops_.Next();
-    loop.Post([this, &call, &loop] { call.Begin(client_, loop); });
+    answers.push_back(AskForText(client_, loops_.Next(), PageRequest(address), kMaxPageBytes));
   }
-  done->wait();
   std::vector<absl::StatusOr<std::vector<MetricSample>>> pages;
-  pages.reserve(calls.size());
-  for (const std::unique_ptr<PageCall>& call : calls) pages.push_back(call->Take());
+  pages.reserve(addresses.size());
+  for (size_t i = 0; i < addresses.size(); ++i) pages.push_back(PageOf(answers[i].get(), NameOf(addresses[i])));
   return pages;
 }
 

@@ -137,6 +137,82 @@ def test_usage_and_errors(millrace: Millrace, tmp_path: Path) -> None:
     assert b"millrace advise" in millrace("advise", tmp_path / "nowhere", code=1).stderr
 
 
+def service(millrace: Millrace, *words: object) -> dict[str, Any]:
+    advice: dict[str, Any] = json.loads(millrace("advise", "--service", "--json", *words).stdout)
+    return advice
+
+
+def test_service_of_the_report_on_heterogeneous_clusters(millrace: Millrace) -> None:
+    """Its tables (004a to 004d) from its numbers, without a data set."""
+    p4d, c5 = ["--machine", "ml.p4d.24xlarge"], ["--worker-machine", "ml.c5.18xlarge", "--worker-count", "2"]
+    need = service(millrace, *p4d, *c5, "--vcpus-per-accelerator", "20", "--step-ms", "86")
+    assert (need["bound"], need["vcpus_needed"], need["vcpus_missing"], need["vcpus_per_accelerator"]) == ("cpu", 160, 64, 12)
+    assert need["accelerators_busy_most"] == pytest.approx(0.6)
+    assert need["plans"][0]["vcpus_per_accelerator"] == 30 and need["plans"][0]["bound"] == "accelerator"
+    for words, before, after, speedup, saving in (
+        ([*p4d, *c5, "--before-ms", "192", "--after-ms", "86"], 0.201, 0.108, 2.23, 0.465),
+        (
+            ["--machine", "ml.p3.2xlarge", "--worker-machine", "ml.c5.9xlarge", "--worker-count", "1", "--before-ms", "1193", "--after-ms", "184"],
+            0.127, 0.029, 6.48, 0.772,
+        ),
+    ):  # fmt: skip
+        (plan,) = service(millrace, *words)["plans"]
+        assert plan["dollars_per_100_steps_before"] == pytest.approx(before, abs=0.0005)
+        assert plan["dollars_per_100_steps"] == pytest.approx(after, abs=0.0005)
+        assert plan["speedup"] == pytest.approx(speedup, abs=0.005) and plan["saving"] == pytest.approx(saving, abs=0.0005)
+
+
+def test_service_says_how_many_workers_of_which_kind(millrace: Millrace) -> None:
+    training = ["--machine", "ml.p3.2xlarge", "--batch", "256", "--step-ms", "100"]
+    given = [*training, "--cpu-ms", "12"]
+    advice = service(millrace, *given)
+    # 2,560 samples a second take 30.72 vCPUs, of which the machine has 8.
+    assert (advice["bound"], advice["vcpus_needed"], advice["vcpus_missing"]) == ("cpu", 31, 23)
+    plans = {plan["machine"]: plan for plan in advice["plans"]}
+    assert set(plans) == {"ml.c5.9xlarge", "ml.c5.18xlarge"}
+    assert plans["ml.c5.9xlarge"]["workers"] == 1 and plans["ml.c5.9xlarge"]["step_seconds"] == pytest.approx(0.1)
+    assert advice["plans"][advice["take"]]["machine"] == "ml.c5.9xlarge"
+    cost = (3.825 + 1.836) / 3600 * 0.1 * 100
+    assert plans["ml.c5.9xlarge"]["dollars_per_100_steps"] == pytest.approx(cost)
+    lines = lines_of(plans["ml.c5.9xlarge"])
+    assert lines["100 steps after"] == pytest.approx(cost) and lines["saving"] == pytest.approx(1 - cost / lines["100 steps before"])
+    # A store or a network that is slower than the CPUs is named in their place.
+    store = service(millrace, *given, "--sample-size", "100kB", "--store-rate", "20MB")
+    assert store["bound"] == "store" and store["step_seconds"] == pytest.approx(256 * 1e5 / 20e6)
+    assert service(millrace, *given, "--sample-size", "100kB", "--network-gbit", "0.08")["bound"] == "network"
+    assert service(millrace, *training, "--cpu-ms", "1")["bound"] == "accelerator"
+
+    text = millrace("advise", "--service", *given).stdout.decode()
+    assert "8 are missing" not in text and "23 are missing" in text and "Take 1 machine of ml.c5.9xlarge." in text
+    assert "256 x 1 x 0.012 / 8 = 0.384 s" in text and "Prices of 2022-12-01" in text
+
+
+def test_service_measures_what_is_not_given(millrace: Millrace, tmp_path: Path) -> None:
+    millrace("synth", tmp_path / "photos", "--count", "30", "--kb", "10")
+    advice = service(millrace, tmp_path / "photos", "--machine", "ml.p4d.24xlarge", "--step-ms", "0.001")
+    assert advice["cpu_seconds_per_sample"] > 0 and advice["vcpus_missing"] == advice["vcpus_needed"] - 96 > 0
+    assert len(advice["plans"]) == 2 and advice["step_seconds"] > 1e-6
+    given = service(millrace, tmp_path / "photos", "--machine", "ml.p4d.24xlarge", "--step-ms", "1", "--cpu-ms", "3")
+    assert given["cpu_seconds_per_sample"] == 0.003
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        ([], "the time of the model"),
+        (["--step-ms", "5"], "--cpu-ms"),
+        (["--before-ms", "5", "--after-ms", "4"], "how many workers"),
+        (["--vcpus-per-accelerator", "5"], "--step-ms"),
+        (["--before-ms", "-5"], "--before-ms"),
+        (["--worker-machine", "ml.none"], "ml.c5.9xlarge"),
+        (["--worker-count", "0"], "--worker-count"),
+    ],
+)
+def test_service_without_numbers(millrace: Millrace, words: list[str], why: str) -> None:
+    assert why in millrace("advise", "--service", "--machine", "ml.p3.2xlarge", *words, code=2).stderr.decode()
+    assert "--service" in millrace("advise", "--worker-count", "2", "s3://b/c", code=2).stderr.decode()
+
+
 @pytest.mark.all
 def test_start_up_is_as_predicted(millrace: Millrace, devstore: Callable[..., Any], tmp_path: Path) -> None:
     """Against a stopwatch. Of latency more than of the CPU, which the server and a client in Python share with the rest."""

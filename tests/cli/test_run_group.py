@@ -9,6 +9,7 @@ import shlex
 import signal
 import socket
 import subprocess
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -39,12 +40,14 @@ def host(millrace_bin: Path, tmp_path: Path) -> Iterator[StartHost]:
     port = free_port()
     with contextlib.ExitStack() as stack:
 
-        def start(role: str | None, *options: object, env: dict[str, str] | None = None, **groups: str) -> subprocess.Popen[str]:
+        def start(
+            role: str | None, *options: object, env: dict[str, str] | None = None, through: Callable[[int], int] = lambda port: port, **groups: str
+        ) -> subprocess.Popen[str]:
             words = [str(millrace_bin), "run", "--group-port", str(port)]
             if "--group-lost" not in options:
                 words += ["--group-lost", "60s"]  # on a busy machine, too
             words += [*map(str, options)]
-            words += [] if role is None else ["--role", role, "--coordinator", f"127.0.0.1:{port}"]
+            words += [] if role is None else ["--role", role, "--coordinator", f"127.0.0.1:{through(port)}"]
             for name, command in groups.items():
                 words += ["--group", f"{name}={command}"]
             errors = (tmp_path / f"errors-{time.monotonic_ns()}").open("w+")
@@ -165,6 +168,80 @@ def test_a_host_that_serves_and_is_taken_away(host: StartHost, tmp_path: Path) -
     joins(data)
     leaves.touch()
     assert ends(data) == [75]
+    wait_for(lambda: "the job goes on without it" in said(train))
+    go.touch()
+    assert ends(train) == [0]
+
+
+def test_a_host_that_stands_still_ends_all(host: StartHost) -> None:
+    """It is there, and says nothing any more: a machine that hangs."""
+    groups = {"data": WAITS, "train": WAITS}
+    hosts = ["--main-hosts", 2, "--group-lost", "6s"]
+    first, second = host("train", *hosts, "--host-index", 0, **groups), host("train", *hosts, "--host-index", 1, **groups)
+    data = host("data", *hosts, **groups)
+    for each in (first, second, data):
+        joins(each)
+    second.send_signal(signal.SIGSTOP)
+    assert ends(first, data) == [75, 75]
+
+
+@pytest.mark.parametrize(("last", "status"), [("kill -9 $$", 137), ("exec /nowhere/program", 127)])
+def test_a_command_that_is_killed_or_cannot_start_ends_all(host: StartHost, tmp_path: Path, last: str, status: int) -> None:
+    go = tmp_path / "go"
+    groups = {"data": WAITS, "train": until(go, last)}
+    train, data = host("train", **groups), host("data", **groups)
+    joins(data)
+    go.touch()
+    assert ends(train, data) == [status, status]
+
+
+class Relay:
+    """A way to a port of this machine that can be cut."""
+
+    def __init__(self, port: int) -> None:
+        self._target = port
+        self._sockets = [socket.create_server(("127.0.0.1", 0))]
+        self.port = int(self._sockets[0].getsockname()[1])
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def cut(self) -> None:
+        for each in list(self._sockets):
+            with contextlib.suppress(OSError):
+                each.shutdown(socket.SHUT_RDWR)
+            each.close()
+
+    def _accept(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                client, _ = self._sockets[0].accept()
+                target = socket.create_connection(("127.0.0.1", self._target))
+                self._sockets += [client, target]
+                for source, to in ((client, target), (target, client)):
+                    threading.Thread(target=self._copy, args=(source, to), daemon=True).start()
+
+    @staticmethod
+    def _copy(source: socket.socket, to: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            while data := source.recv(65536):
+                to.sendall(data)
+        with contextlib.suppress(OSError):
+            to.shutdown(socket.SHUT_WR)
+
+
+def test_a_network_that_is_cut(host: StartHost, tmp_path: Path) -> None:
+    """A host that serves ends by itself, and the job goes on without it."""
+    go, relays = tmp_path / "go", []
+
+    def through(port: int) -> int:
+        relays.append(Relay(port))
+        return relays[0].port
+
+    groups = {"data": WAITS, "train": until(go, "true")}
+    train = host("train", "--group-lost", "6s", **groups)
+    data = host("data", "--group-lost", "6s", through=through, **groups)
+    joins(data)
+    relays[0].cut()
+    assert ends(data) == [75] and "does not answer any more" in said(data)
     wait_for(lambda: "the job goes on without it" in said(train))
     go.touch()
     assert ends(train) == [0]

@@ -66,7 +66,8 @@ class Proxy:
     def __init__(self, address: str, *, flips_every: int = 0, delay: float = 0, drips: bool = False) -> None:
         host, port = address.split(":")
         self._to = (host, int(port))
-        self._every, self._delay, self._drips = flips_every, delay, drips
+        self._every, self._drips = flips_every, drips
+        self.delay = delay  # may be changed at any time
         self._pieces = 0
         self.connections = 0
         self.bytes_from_worker = 0
@@ -96,8 +97,8 @@ class Proxy:
                 while from_worker and self._drips and len(data) > 600:
                     to.sendall(data[:1])  # until the trainer gives it up
                     time.sleep(0.2)
-                if self._delay:
-                    time.sleep(self._delay)
+                if self.delay:
+                    time.sleep(self.delay)
                 to.sendall(data)
         for end in (source, to):
             with contextlib.suppress(OSError):

@@ -17,7 +17,7 @@ import millrace
 import pytest
 from service_support import OPTIONS, Proxy, outcome, received
 from support import Samples, binary
-from thoroughness import repeats
+from thoroughness import ALL, repeats
 
 
 def test_a_slow_worker_is_overtaken(many: Samples, workers: Any) -> None:
@@ -49,21 +49,25 @@ def test_a_long_way(many: Samples, workers: Any) -> None:
 
 
 class Pool:
-    """Three workers with addresses that they keep, one of them behind a relay that flips bytes now and then; and what may happen to
-    them."""
+    """Three workers with addresses that they keep, one of them behind a relay that flips bytes now and then, one behind a relay that is slow at
+    times; and what may happen to them."""
 
     def __init__(self, start: Any, chance: random.Random) -> None:
         self._start, self._chance = start, chance
         self._running = [start() for _ in range(3)]
         self._liar = Proxy(self._running[0].address, flips_every=60)
-        self.addresses = [self._liar.address, *(worker.address for worker in self._running[1:])]
+        self._slow = Proxy(self._running[1].address)
+        self.addresses = [self._liar.address, self._slow.address, self._running[2].address]
         self._stopped: set[int] = set()
         self.stops = 0
+        self.pauses = (0.0, 0.05, 4.0) if ALL else (0.0, 0.05)  # the last one is so long that another worker is asked
 
     def something_happens(self) -> None:
         number = self._chance.randrange(3)
         worker = self._running[number]
-        if worker.process.poll() is not None:
+        if number == 1 and self._chance.random() < 0.5:
+            self._slow.delay = 0.0 if self._slow.delay else self._chance.choice(self.pauses)
+        elif worker.process.poll() is not None:
             with contextlib.suppress(AssertionError):  # another program may have its port by now
                 self._running[number] = self._start(listen=worker.address)
         elif number in self._stopped:
@@ -79,6 +83,7 @@ class Pool:
 
     def close(self) -> None:
         self._liar.close()
+        self._slow.close()
         for worker in self._running:
             worker.end()
 
@@ -112,9 +117,10 @@ def part_of_epoch(pool: Pool, chance: random.Random, uri: str, state: dict[str, 
 @pytest.mark.parametrize("part", range(4))
 def test_random_epochs(many: Samples, workers: Any, part: int) -> None:
     """Each epoch is read in pieces, as by a trainer that is killed and started again with other ranks and streams, while workers come,
-    go and lie. The digest of a local epoch says that every sample came once, and whole."""
+    go, crawl and lie. The digest of a local epoch says that every sample came once, and whole."""
     whole = int(received(many.uri)[1].report()["digest"], 16)
     for number in range(repeats(200, 8) // 4):
+        print(f"epoch of seed '{part} {number}'")  # shown if it fails
         chance = random.Random(f"{part} {number}")
         pool = Pool(workers, chance)
         try:

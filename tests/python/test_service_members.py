@@ -6,7 +6,9 @@ import contextlib
 import json
 import os
 import pathlib
+import random
 import shlex
+import signal
 import subprocess
 import tempfile
 import time
@@ -17,6 +19,7 @@ import millrace
 import pytest
 from service_support import OPTIONS, outcome, received
 from support import Samples
+from thoroughness import repeats
 
 SCRIPT = pathlib.Path(__file__).resolve().parents[1] / "servers" / "etcd.sh"
 
@@ -116,6 +119,29 @@ def test_joining_and_leaving_in_mid_epoch(many: Samples, workers: Any, etcd: Etc
         third = workers("--register", place)
         feed_until(lambda: rows_of(loader).get(third.address, 0) > 0)
         wait_for(lambda: etcd.registered("elastic") == [third.address])  # within the lease of the one that was killed
+
+
+def test_members_that_come_and_go_at_random(many: Samples, workers: Any, etcd: Etcd) -> None:
+    """In the midst of epochs they register, end, and are killed; there may be none for a while. Every epoch has the digest of a local one."""
+    whole = received(many.uri)[1].report()["digest"]
+    for number in range(repeats(60)):
+        print(f"epoch of seed 'members {number}'")  # shown if it fails
+        chance = random.Random(f"members {number}")
+        place = etcd.place(f"random-{number}")
+        there = [workers("--register", place)]
+        wait_for(lambda: len(etcd.registered(f"random-{number}")) == 1)
+        with millrace.Loader(many.uri, workers=[place], streams=4, **OPTIONS) as loader:
+            for _ in loader:
+                if chance.random() > 0.1:
+                    continue
+                if there and chance.random() < 0.5:
+                    leaving = there.pop(chance.randrange(len(there)))
+                    leaving.process.send_signal(chance.choice([signal.SIGTERM, signal.SIGKILL]))
+                else:
+                    there.append(workers("--register", place))
+            assert loader.report()["digest"] == whole, number
+        for worker in there:
+            worker.end()
 
 
 def test_an_etcd_that_goes_away(many: Samples, workers: Any) -> None:

@@ -1,0 +1,59 @@
+"""Workers that will not serve a loader: of another version, of another data set. It decodes by itself, and says why. (Certificates: test_service_tls.py.)"""
+
+from __future__ import annotations
+
+import contextlib
+import pathlib
+import re
+import socket
+from typing import Any
+
+import millrace
+import pytest
+from service_support import Proxy, outcome, received
+from support import Samples, devstore, write_tar
+
+
+class OtherVersion(Proxy):
+    """What comes through it says that it is of version 2 of the data service."""
+
+    def _relay(self, source: socket.socket, to: socket.socket, from_worker: bool) -> None:
+        with contextlib.suppress(OSError):
+            while data := source.recv(65536):
+                to.sendall(data if from_worker else re.sub(rb"(?i)(millrace-service: )\d+", rb"\g<1>2", data))
+        for end in (source, to):
+            with contextlib.suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
+
+
+def refused(uri: Any, address: str, why: str, capfd: pytest.CaptureFixture[str]) -> None:
+    """All rows come, none of them from there, and both report and warning say why."""
+    local, one = received(uri)
+    remote, other = received(uri, workers=[address])
+    assert remote == local and outcome(other) == outcome(one)
+    report = other.report()["workers"]
+    assert report[0]["rows"] == 0 and report[-1]["rows"] > 0
+    assert why in report[0]["last_failure"], report
+    said = capfd.readouterr().err
+    assert why in said and said.count("no worker serves") == 1, said
+
+
+def test_another_version(tar: Samples, workers: Any, capfd: pytest.CaptureFixture[str]) -> None:
+    relay = OtherVersion(workers().address)
+    refused(tar.uri, relay.address, "the trainer speaks version 2 of the data service, and the worker version", capfd)
+    refused(tar.uri, relay.address, "install the same Millrace on both", capfd)
+    relay.close()
+
+
+def test_another_bucket_of_the_same_name(
+    tar: Samples, bucket: str, workers: Any, tmp_path: pathlib.Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """The worker's settings lead to another store, which has other data at the same place."""
+    uri = f"{bucket}/namesake"
+    for shard in sorted(pathlib.Path(tar.uri).glob("*.tar")):
+        with millrace.open(f"{uri}/{shard.name}", "wb") as file:
+            file.write(shard.read_bytes())
+    (tmp_path / "bucket" / "namesake").mkdir(parents=True)
+    write_tar(tmp_path / "bucket" / "namesake", count=49)
+    with devstore(tmp_path) as elsewhere:
+        refused(uri, workers(**elsewhere).address, "another data set", capfd)
