@@ -231,20 +231,21 @@ def hugging_face(task: Task) -> Batches:
         yield batch["image"]
 
 
-def millrace_distorted(task: Task) -> Batches:
+def millrace_distorted(task: Task, data: str) -> Batches:
     import millrace
 
     task.begin()
     millrace.configure(cpu_threads=task.workers)
     options: dict[str, Any] = {"size": images.SIZE, "augment": True, "seed": 1, "output": "torch"}
     transform: dict[str, Any] = {"transform": images.distort_sample, "transform_processes": task.workers}
-    with millrace.Loader(f"s3://{BUCKET}/tar", batch_size=task.batch, **options, **transform) as loader:
+    with millrace.Loader(f"s3://{BUCKET}/{data}", batch_size=task.batch, **options, **transform) as loader:
         for batch in loader:
             yield batch["image"]
 
 
 CONTESTANTS: dict[str, Callable[[Task], Batches]] = {
     "millrace": lambda task: millrace_loader(task, "tar"),
+    "millrace-tiled": lambda task: millrace_loader(task, "tiled"),
     "millrace-raw": lambda task: millrace_loader(task, "raw"),
     "mapdataset": map_dataset,
     "mapdataset-raw": map_dataset_raw,
@@ -255,7 +256,8 @@ CONTESTANTS: dict[str, Callable[[Task], Batches]] = {
     "litdata": litdata,
     "spdl": spdl,
     "huggingface": hugging_face,
-    "millrace-distort": millrace_distorted,
+    "millrace-distort": lambda task: millrace_distorted(task, "tar"),
+    "millrace-tiled-distort": lambda task: millrace_distorted(task, "tiled"),
     "mapdataset-distort": lambda task: map_dataset(task, images.load_distorted),
 }
 

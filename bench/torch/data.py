@@ -86,9 +86,11 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--shard-size", type=int, required=True, help="bytes of a shard, about")
+    parser.add_argument("--formats", nargs="+", choices=FORMATS, default=list(FORMATS), help="only these")
     options = parser.parse_args()
     failed = 0
-    for name, write in FORMATS.items():
+    for name in options.formats:
+        write = FORMATS[name]
         into = options.folder / name
         if into.exists():
             continue

@@ -44,9 +44,11 @@ PYTHON = REPOSITORY / "build/bench-venv-torch/bin/python"
 SLOW_MS = 30
 SHARD_BYTES = 32 << 20
 WORKERS = 2
+INDEXED = ("raw", "tar", "tiled")  # what Millrace's Loader reads
 PILLOW = ("s3torchconnector", "webdataset", "mosaicml", "litdata", "huggingface")
 CONTESTANTS = {
     "millrace": "Loader, tar shards",
+    "millrace-tiled": "Loader, tar shards packed with --jpeg-tiles (the same pixels)",
     "millrace-raw": "Loader, raw objects",
     "mapdataset": "our MapDataset and Sampler, tar shards",
     "mapdataset-raw": "our MapDataset, raw objects",
@@ -58,6 +60,7 @@ CONTESTANTS = {
     "spdl": "tar shards by obstore",
     "huggingface": "datasets, Parquet",
     "millrace-distort": "Loader, 2 transform_processes",
+    "millrace-tiled-distort": "the same, shards packed with --jpeg-tiles",
     "mapdataset-distort": "our MapDataset, 2 workers",
 }
 
@@ -131,8 +134,12 @@ def make_data(options: argparse.Namespace, count: int) -> Path:
         making = root / f".tar.{os.getpid()}"
         run("pack", served / "raw", making, "--shard-size", SHARD_BYTES)
         making.rename(served / "tar")
+    if not (served / "tiled").exists():
+        making = root / f".tiled.{os.getpid()}"
+        run("pack", served / "raw", making, "--shard-size", SHARD_BYTES, "--jpeg-tiles")
+        making.rename(served / "tiled")
     # An index that was made through the file system does not describe the objects as the server shows them.
-    for name in ("raw", "tar"):
+    for name in INDEXED:
         shutil.rmtree(served / name / ".millrace", ignore_errors=True)
     subprocess.run([PYTHON, Path(__file__).with_name("data.py"), served, "--shard-size", str(SHARD_BYTES)], check=False, stdout=subprocess.DEVNULL)
     for path in served.rglob("*"):  # into the page cache: no run is to wait for the disk
@@ -147,7 +154,7 @@ def measure(options: argparse.Namespace, size: Size, root: Path) -> Outcome:
     shape = ["--batch", size.batch, "--workers", WORKERS, "--skip", size.skip, "--batches", size.batches]
     with devstore(options, root, ["--first-byte-ms", str(SLOW_MS)]) as environment:
         environment = {**environment, "PYTHONPATH": str(options.python_path), "HF_HUB_OFFLINE": "1"}
-        for name in ("raw", "tar"):
+        for name in INDEXED:
             subprocess.run([options.build / "millrace", "index", f"s3://b/{name}"], check=True, stdout=subprocess.DEVNULL, env=environment)
         for number in range(options.runs):
             say(f"Run {number + 1} of {options.runs}, load {os.getloadavg()[0]:.1f} ...")
@@ -201,16 +208,19 @@ def targets_of(outcome: Outcome) -> list[Target]:
     def ratio(key: str, one: str, other: str) -> float:
         return outcome.median(one, key) / outcome.median(other, key)
 
-    targets = [Target("CPU", f"samples/CPU-s of the Loader, against {name}", ratio("cpu_per_1000", name, "millrace"), 3, True) for name in PILLOW]
-    targets.append(Target("CPU", "samples/CPU-s of the Loader, against spdl", ratio("cpu_per_1000", "spdl", "millrace"), 2, True))
+    targets = []
+    for ours in ("millrace", "millrace-tiled"):
+        for name, least in [*((name, 3) for name in PILLOW), ("spdl", 2)]:
+            targets.append(Target("CPU", f"samples/CPU-s of {ours}, against {name}", ratio("cpu_per_1000", name, ours), least, True))
     for ours in ("mapdataset", "mapdataset-raw"):
         rate = ratio("samples_per_second", ours, "s3torchconnector")
         targets.append(Target("DataLoader", f"samples/s of {ours}, against s3torchconnector", rate, 1.5, True))
     for ours in ("millrace", "mapdataset-raw"):
         sooner = ratio("first_batch_seconds", "s3torchconnector", ours)
         targets.append(Target("first batch", f"s3torchconnector's, against that of {ours}", sooner, 5, True))
-    rate = ratio("samples_per_second", "millrace-distort", "mapdataset-distort")
-    targets.append(Target("transform", "samples/s with processes, against DataLoader", rate, 1.5, True))
+    for ours in ("millrace-distort", "millrace-tiled-distort"):
+        rate = ratio("samples_per_second", ours, "mapdataset-distort")
+        targets.append(Target("transform", f"samples/s of {ours}, against DataLoader", rate, 1.5, True))
     return targets
 
 

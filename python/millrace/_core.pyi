@@ -136,6 +136,8 @@ class Loader:
         pad_token: int,
         cache: str,
         cache_size: str,
+        pin: bool,
+        local_ranks: int,
         workers: tuple[list[str], int, int, str, str, str] | None,
     ) -> None: ...
     def batches(self, convert: Callable[[Any], Any] | None) -> Batches: ...

@@ -20,7 +20,7 @@ from .errors import Error, InvalidArgumentError, UnsupportedError
 from .fields import Field, Image, padding_of_values, sent_as_bytes, to_native
 from .labels import LabelsLike
 from .mix import Mix
-from .ranks import rank_and_world
+from .ranks import local_ranks, rank_and_world
 from .report import Report, Table
 from .stream import Destination, Stream
 from .tokens import Rows, Shape, Tokens
@@ -88,6 +88,7 @@ class Loader:
         cache: A folder of a local disk that keeps what is read, for later epochs and runs; processes of a machine may share one. If it
             cannot be used, a warning says so, and everything is read from the store.
         cache_size: What the cache may take of the disk, in bytes or as ``"50GiB"``. None: as much as leaves 5 % of it free.
+        pin: Whether what is read stays in the cache, whatever else is read, until ``millrace cache clear`` removes it.
         workers: Addresses ``"HOST:PORT"`` of workers (``millrace worker``), which decode in place of this process: the same batches in the
             same order. What a worker does not deliver another one does, or this process, which therefore must be able to read the data too;
             :meth:`report` tells. Or where workers are to be found: ``"dns:NAME:PORT"``, ``"slurm:NODES:PORT"``,
@@ -184,6 +185,7 @@ class Loader:
         memory: int | str = "512MiB",
         cache: str | os.PathLike[str] | None = None,
         cache_size: int | str | None = None,
+        pin: bool = False,
         workers: Sequence[str] | None = None,
         local_streams: int = 0,
         streams: int | None = None,
@@ -216,6 +218,8 @@ class Loader:
             )
         if cache_size is not None and cache is None:
             raise InvalidArgumentError("cache_size is the size of a cache; name its folder with cache")
+        if pin and cache is None:
+            raise InvalidArgumentError("pin keeps what is read in a cache; name its folder with cache")
         if workers is None and (local_streams, streams, worker_token_file, worker_tls, worker_tls_name) != (0, None, None, None, None):
             raise InvalidArgumentError(
                 "streams, local_streams, worker_token_file and worker_tls are for workers; name these with workers=['HOST:PORT']"
@@ -248,6 +252,8 @@ class Loader:
             "memory": _arguments.memory(memory),
             "cache": "" if cache is None else os.fsdecode(_arguments.uri("cache", cache, "a path")),
             "cache_size": "" if cache_size is None else _arguments.memory(cache_size, "cache_size"),
+            "pin": bool(pin),
+            "local_ranks": local_ranks(rank, world),
             "workers": None
             if workers is None
             else (
