@@ -5,7 +5,7 @@
 //   decode_bench                            on synthetic 640 x 480 photographs of 115 KB
 //   decode_bench --files DIR --json         on the JPEGs of a folder, for scripts
 //   decode_bench --tiles                    on the same with tiles, as `millrace pack --jpeg-tiles` adds them
-//   decode_bench --save DIR                 only writes the synthetic ones (see bench/pillow_decode_bench.py)
+//   decode_bench --save DIR                 only writes the synthetic ones (for bench/decode/run.py)
 
 // jpeglib.h relies on what cstdio declares.
 // clang-format off

@@ -7,7 +7,7 @@
     bench/checkpoint/run.py --place s3 --only ceiling,millrace
 
 Rivals: torch.save and torch.load through S3 Connector for PyTorch (to a file: alone); torch.distributed.checkpoint with S3 Connector's storage (to a
-folder: its own); safetensors with boto3 (to a file: alone). They are those of bench/s3/setup_rivals (run it first); what is not installed is reported
+folder: its own); safetensors with boto3 (to a file: alone). They are those of `bench/setup_rivals s3` (run it first); what is not installed is reported
 as missing. The ceiling is the same bytes without format, checksum and protocol (task.py). Server and client are pinned to one core each, in a
 network namespace of their own whose loopback uses reno. Exits 1 if a target is missed (never with --quick).
 """
@@ -26,7 +26,6 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "s3"))
 
 from harness import (  # noqa: E402
     KEYS,
-    REPOSITORY,
     RIVALS_PYTHON,
     Result,
     Target,
@@ -79,7 +78,7 @@ def parse_arguments() -> argparse.Namespace:
     if unknown := set(options.only) - {*SYSTEMS}:
         parser.error(f"--only does not know {', '.join(sorted(unknown))}")
     if not options.python.exists():
-        parser.error(f"{options.python} is missing: run bench/s3/setup_rivals")
+        parser.error(f"{options.python} is missing: run bench/setup_rivals s3")
     complete_arguments(parser, options, ["millrace"])
     return options
 
