@@ -67,6 +67,7 @@ OWNERS: dict[str, set[str]] = {
     "spdlog/": {"base"},
     "pugi": {"s3"},
     "jpeglib.h": {"decode"},
+    "jpegint.h": {"decode"},
     "jerror.h": {"decode"},
     "turbojpeg.h": {"decode"},
     "spng": {"decode"},

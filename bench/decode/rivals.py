@@ -131,13 +131,18 @@ def spdl(files: list[bytes], mode: str) -> Work:
     import numpy as np
     import spdl.io
 
-    if mode == "train":
-        raise ImportError("SPDL's filters do not draw crops")
+    import simplejpeg
+
+    def graph(data: bytes) -> str:
+        if mode == "eval":
+            return f"scale={SHORTER}:{SHORTER}:force_original_aspect_ratio=increase,crop={SIDE}:{SIDE}"
+        # Its filters draw no crops, so the header is read before.
+        height, width, *_ = simplejpeg.decode_jpeg_header(data)
+        left, top, w, h = crop_of(width, height)
+        return f"crop={w}:{h}:{left}:{top}:exact=1,scale={SIDE}:{SIDE}" + (",hflip" if random.random() < 0.5 else "")
 
     def one(data: bytes) -> Any:
-        graph = f"scale={SHORTER}:{SHORTER}:force_original_aspect_ratio=increase,crop={SIDE}:{SIDE},format=pix_fmts=rgb24"
-        packets = spdl.io.demux_image(data)
-        frames = spdl.io.decode_packets(packets, filter_desc=graph)
+        frames = spdl.io.decode_packets(spdl.io.demux_image(data), filter_desc=graph(data) + ",format=pix_fmts=rgb24")
         return normalised(np.asarray(spdl.io.to_numpy(spdl.io.convert_frames(frames))), False)
 
     return lambda count: [one(files[i % len(files)]) for i in range(count)]

@@ -1,9 +1,12 @@
 #!/usr/bin/env python3
 """JPEGs to normalised float32 [3, 224, 224], images a CPU-second on one core: Millrace beside others and beside its ceiling.
 
-    bench/decode/run.py [--quick] [--program build/release/bin/decode_bench] [--rounds 5]
+    bench/decode/run.py --prepare             only installs the rivals and makes the images (minutes, once)
+    bench/decode/run.py --quick               one short round of everything: below four minutes
+    bench/decode/run.py [--sets synth,500px,1280px] [--contestants millrace,tiles,entropy,simplejpeg,...] [--rounds 5]
 
-Rows are printed as they come; the last table has medians and ratios. See bench/README.md.
+`train` is RandomResizedCrop and a flip, `eval` is Resize(256) and CenterCrop(224). Rows are printed as they come; the last table has medians and ratios.
+See bench/README.md.
 """
 
 from __future__ import annotations
@@ -11,58 +14,87 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shutil
 import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 VENV = ROOT / "build/bench-venv-decode"
+DATA = ROOT / "build/bench-data/decode"
+OURS = ("millrace", "tiles", "entropy")
 RIVALS = ("simplejpeg", "pillow", "opencv", "dali", "spdl")
+MODES = ("train", "eval")
 WALLPAPERS = ("gnome-backgrounds", "mate-backgrounds", "ukui-wallpapers")
-PHOTOGRAPHS = {"500px": (500, 92), "1280px": (1280, 90)}  # side of the pieces, quality
+SETS = {"synth": (0, 0), "500px": (500, 115), "1280px": (1280, 270)}  # width of the photographs, mean size in kB
+COUNT = 100
 MISSING = 3
 
+# Makes photographs of that width out of wallpapers, with the quality by which they have the mean size that is wanted. Drawings, which take few bits, are left out.
 CUT = """
-import pathlib, sys
-from PIL import Image
+import io, pathlib, sys
+from PIL import Image, ImageOps
 Image.MAX_IMAGE_PIXELS = None
-source, target, side, quality, most = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2]), *map(int, sys.argv[3:])
-target.mkdir(parents=True, exist_ok=True)
-count = 0
+source, target, width, kb, most = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2]), *map(int, sys.argv[3:])
+def encoded(image, quality):
+    out = io.BytesIO()
+    image.save(out, "JPEG", quality=quality)
+    return out.getvalue()
+pictures = []
 for path in sorted(p for p in source.rglob("*") if p.is_file() and not p.is_symlink() and p.suffix.lower() in (".jpg", ".jpeg", ".png", ".webp")):
     try:
-        image = Image.open(path).convert("RGB")
+        image = Image.open(path)
+        image.draft("RGB", (2 * width, 2 * width))
+        image = ImageOps.fit(image.convert("RGB"), (width, width * 3 // 4), Image.Resampling.LANCZOS)
     except OSError:
         continue
-    image.thumbnail((3 * side, 3 * side))  # so that a piece shows as much as a photograph of its size
-    height = side * 3 // 4
-    for top in range(0, image.height - height + 1, height):
-        for left in range(0, image.width - side + 1, side):
-            if count < most:
-                image.crop((left, top, left + side, top + height)).save(target / f"{count:04}.jpg", quality=quality)
-                count += 1
-print(count)
+    if 8 * len(encoded(image, 90)) >= image.width * image.height:
+        pictures.append(image)
+pictures = pictures[:most]
+def mean(quality):
+    return sum(len(encoded(picture, quality)) for picture in pictures) / len(pictures)
+low, high = 30, 100
+while high - low > 1:
+    middle = (low + high) // 2
+    low, high = (middle, high) if mean(middle) < 1000 * kb else (low, middle)
+target.mkdir(parents=True)
+for number, picture in enumerate(pictures):
+    (target / f"{number:04}.jpg").write_bytes(encoded(picture, high))
+print(f"{len(pictures)} pictures at quality {high}, {mean(high) / 1000:.0f} kB on average")
 """
 
 
-def photographs(scratch: Path, most: int) -> Iterator[tuple[str, Path]]:
-    """Folders of pieces of wallpapers, if Debian's packages can be had."""
+def wallpapers(scratch: Path) -> Path | None:
+    """Debian's packages, unpacked and not installed; None if none can be had."""
     for package in WALLPAPERS:
         fetched = subprocess.run(["apt-get", "download", "-qq", package], cwd=scratch, capture_output=True, text=True)
         if fetched.returncode != 0:
             print(f"the photographs of {package} cannot be had: {fetched.stderr.strip().splitlines()[-1:]}", file=sys.stderr)
     for archive in scratch.glob("*.deb"):
         subprocess.run(["dpkg-deb", "-x", archive, scratch / "wallpapers"], check=True)
-    if not (scratch / "wallpapers").exists():
+    return scratch / "wallpapers" if (scratch / "wallpapers").exists() else None
+
+
+def prepare(program: Path, sets: list[str]) -> None:
+    """What is missing of the rivals and of the images."""
+    subprocess.run([ROOT / "bench/setup_rivals", "decode"], check=False)
+    DATA.mkdir(parents=True, exist_ok=True)
+    if "synth" in sets and not (DATA / "synth").exists():
+        subprocess.run([program, "--count", "48", "--save", DATA / "synth"], check=True)
+    missing = [name for name in sets if not (DATA / name).exists()]
+    if not missing:
         return
-    for name, (side, quality) in PHOTOGRAPHS.items():
-        folder = scratch / name
-        command = [VENV / "bin/python", "-c", CUT, scratch / "wallpapers", folder, str(side), str(quality), str(most)]
-        if int(subprocess.run(command, check=True, capture_output=True, text=True).stdout) > 0:
-            yield name, folder
+    with tempfile.TemporaryDirectory() as name:
+        source = wallpapers(Path(name))
+        for kind in missing if source else []:
+            width, kb = SETS[kind]
+            made = Path(name) / kind
+            command = [VENV / "bin/python", "-c", CUT, source, made, width, kb, COUNT]
+            print(f"{kind}: {subprocess.run(list(map(str, command)), check=True, capture_output=True, text=True).stdout.strip()}", flush=True)
+            shutil.move(made, DATA / kind)
 
 
 def on_one_core(command: list[str | Path]) -> subprocess.CompletedProcess[str]:
@@ -70,73 +102,81 @@ def on_one_core(command: list[str | Path]) -> subprocess.CompletedProcess[str]:
     return subprocess.run(list(map(str, command)), capture_output=True, text=True, preexec_fn=lambda: os.sched_setaffinity(0, {core}))
 
 
-def millrace(program: Path, folder: Path, tiles: bool) -> dict[tuple[str, str], float]:
-    result = on_one_core([program, "--files", folder, "--rounds", "1", "--json", *(["--tiles"] if tiles else [])])
+def ours(program: Path, contestant: str, folder: Path) -> dict[str, float]:
+    """Rates by mode."""
+    cases = {"train": "entropy", "eval": "entropy"} if contestant == "entropy" else {"train": "augment_f32", "eval": "eval_f32"}
+    command: list[str | Path] = [program, "--files", folder, "--rounds", "1", "--json", "--cases", ",".join(sorted(set(cases.values())))]
+    result = on_one_core([*command, *(["--tiles"] if contestant == "tiles" else [])])
     if result.returncode != 0:
         raise RuntimeError(result.stderr)
     rates = json.loads(result.stdout)
-    name = "millrace tiles" if tiles else "millrace"
-    found = {(name, "train"): rates["augment_f32"], (name, "eval"): rates["center_f32"]}
-    if not tiles:
-        found |= {("ceiling: entropy", mode): rates["entropy"] for mode in ("train", "eval")}
-    return found
+    return {mode: rates[case] for mode, case in cases.items()}
 
 
-def rival(name: str, mode: str, folder: Path, seconds: float) -> float | None:
-    result = on_one_core([VENV / "bin/python", ROOT / "bench/decode/rivals.py", name, mode, folder, "--seconds", str(seconds)])
-    if result.returncode == MISSING:
-        print(f"{name} ({mode}) is left out: {json.loads(result.stdout)['missing']}", file=sys.stderr)
-        return None
-    if result.returncode != 0:
-        print(f"{name} ({mode}) failed: {result.stderr.strip().splitlines()[-1:]}", file=sys.stderr)
-        return None
-    return float(json.loads(result.stdout)["rate"])
+def rival(name: str, folder: Path, seconds: float) -> dict[str, float]:
+    """Rates by mode, of those that it has."""
+    rates = {}
+    for mode in MODES:
+        result = on_one_core([VENV / "bin/python", ROOT / "bench/decode/rivals.py", name, mode, folder, "--seconds", str(seconds)])
+        if result.returncode == 0:
+            rates[mode] = float(json.loads(result.stdout)["rate"])
+        elif result.returncode == MISSING:
+            print(f"{name} ({mode}) is left out: {json.loads(result.stdout)['missing']}", file=sys.stderr)
+        else:
+            print(f"{name} ({mode}) failed: {result.stderr.strip().splitlines()[-1:]}", file=sys.stderr)
+    return rates
 
 
-def measure(program: Path, name: str, folder: Path, rounds: int, seconds: float) -> None:
+def measure(program: Path, name: str, contestants: list[str], rounds: int, seconds: float) -> None:
     rates: dict[tuple[str, str], list[float]] = {}
-
-    def row(contestant: str, mode: str, rate: float) -> None:
-        rates.setdefault((contestant, mode), []).append(rate)
-        print(f"{name:>8} {mode:>6} {contestant:>18} {rate:8.0f} images/CPU-s", flush=True)
-
-    absent: set[tuple[str, str]] = set()
+    folder, absent = DATA / name, set[str]()
     for _ in range(rounds):
-        for tiles in (False, True):
-            for (contestant, mode), rate in millrace(program, folder, tiles).items():
-                row(contestant, mode, rate)
-        for contestant in RIVALS:
-            for mode in ("train", "eval"):
-                if (contestant, mode) in absent:
-                    continue
-                found = rival(contestant, mode, folder, seconds)
-                if found is None:
-                    absent.add((contestant, mode))
-                else:
-                    row(contestant, mode, found)
-    for mode in ("train", "eval"):
+        for contestant in contestants:
+            if contestant in absent:
+                continue
+            found = ours(program, contestant, folder) if contestant in OURS else rival(contestant, folder, seconds)
+            if not found:
+                absent.add(contestant)
+            for mode, rate in found.items():
+                rates.setdefault((contestant, mode), []).append(rate)
+                print(f"{name:>8} {mode:>6} {contestant:>12} {rate:8.0f} images/CPU-s", flush=True)
+    for mode in MODES:
         medians = {contestant: statistics.median(values) for (contestant, of), values in rates.items() if of == mode}
         best = max((value for contestant, value in medians.items() if contestant in RIVALS), default=None)
         for contestant, value in sorted(medians.items(), key=lambda item: -item[1]):
             ratio = "" if best is None else f"{value / best:6.2f} x the best rival"
-            print(f"{name:>8} {mode:>6} {contestant:>18} {value:8.0f} median {ratio}", flush=True)
+            print(f"{name:>8} {mode:>6} {contestant:>12} {value:8.0f} median {ratio}", flush=True)
+
+
+def names(known: tuple[str, ...]) -> Callable[[str], list[str]]:
+    """A comma-separated choice of them."""
+
+    def parse(text: str) -> list[str]:
+        chosen = text.split(",")
+        if unknown := set(chosen) - set(known):
+            raise argparse.ArgumentTypeError(f"{', '.join(sorted(unknown))}: choose among {', '.join(known)}")
+        return chosen
+
+    return parse
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--program", type=Path, default=ROOT / "build/release/bin/decode_bench")
+    parser.add_argument("--sets", type=names(tuple(SETS)), default=list(SETS))
+    parser.add_argument("--contestants", type=names(OURS + RIVALS), default=[*OURS, *RIVALS])
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--quick", action="store_true", help="synthetic images only, one short round")
+    parser.add_argument("--quick", action="store_true", help="one round, one second each")
+    parser.add_argument("--prepare", action="store_true", help="installs the rivals and makes the images, and measures nothing")
     options = parser.parse_args()
-    subprocess.run([ROOT / "bench/setup_rivals", "decode"], check=False)
-    with tempfile.TemporaryDirectory() as name:
-        scratch = Path(name)
-        synth = scratch / "synth"
-        subprocess.run([options.program, "--save", synth], check=True)
-        measure(options.program, "synth", synth, 1 if options.quick else options.rounds, 1 if options.quick else 5)
-        if not options.quick:
-            for kind, folder in photographs(scratch, 100):
-                measure(options.program, kind, folder, options.rounds, 5)
+    prepare(options.program, options.sets)
+    if options.prepare:
+        return
+    for name in options.sets:
+        if not (DATA / name).exists():
+            print(f"{name} is left out: its images are missing", file=sys.stderr)
+            continue
+        measure(options.program, name, options.contestants, 1 if options.quick else options.rounds, 1 if options.quick else 5)
 
 
 if __name__ == "__main__":

@@ -1,10 +1,14 @@
 #!/usr/bin/env python3
 """`millrace mount` beside Debian's s3fs and rclone mount, and a file system that has everything in memory (ceiling.cc): the same
-programs read the same files of one devstore. Prints each row as it is measured.
+programs read the same files of one devstore. Prints each row as it is measured, and at the end what Millrace is to the best rival and to the ceiling.
 
-    apt-get install s3fs rclone        # once; what is missing is left out, and said
-    bench/mount/run.py --quick         # shows that everything works
+    apt-get install s3fs rclone fio    # once; what is missing is left out, and said
+    bench/mount/run.py --quick         # a few minutes: shows that everything works
+    bench/mount/run.py --list          # the scenarios
+    bench/mount/run.py --scenario random fio --latencies 30 --only millrace s3fs
     bench/mount/run.py --json result.json
+
+The scenarios "fio ..." are the families of Mountpoint's benchmark: sequential and random, by the page cache and past it (direct), one job and four.
 """
 
 from __future__ import annotations
@@ -74,11 +78,14 @@ print(work, time.monotonic() - began, unit)
 @dataclass
 class Workload:
     name: str
-    kind: str
+    kind: str  # of READER, or "fio read", "fio randread"
     readers: int = 1
     count: int = 0
     warm: bool = False  # measured when everything was read once
     order: bool = False
+    direct: bool = False
+    seconds: int = 0  # at most, of fio
+    bytes: int = 0    # of a read of fio
 
 
 @dataclass
@@ -156,7 +163,37 @@ def mounted(contestant: Contestant, folder: Path, settings: dict[str, str]) -> I
             process.wait()
 
 
+def run_fio(workload: Workload, folder: Path) -> tuple[float, float]:
+    """What was done, in MB or reads, and in how many seconds."""
+    rw = workload.kind.removeprefix("fio ")
+    jobs = f"""[global]
+ioengine=psync
+rw={rw}
+bs={workload.bytes}
+direct={int(workload.direct)}
+runtime={workload.seconds}
+group_reporting
+"""
+    jobs += "".join(f"[job{number}]\nfilename={folder}/large{number}\n" for number in range(workload.readers))
+    with tempfile.NamedTemporaryFile("w", suffix=".fio") as file:
+        file.write(jobs)
+        file.flush()
+        done = subprocess.run(
+            ["fio", "--readonly", "--output-format=json", file.name], capture_output=True, text=True, check=False, timeout=workload.seconds + 300
+        )
+    if done.returncode:
+        raise RuntimeError(f"fio: {done.stderr.strip() or done.stdout[-300:]}")
+    read = json.loads(done.stdout[done.stdout.index("{") :])["jobs"][0]["read"]
+    seconds = read["runtime"] / 1000
+    return (read["io_bytes"] / 1e6 if rw == "read" else read["total_ios"]), seconds
+
+
 def measure(workload: Workload, folder: Path, pid: int, root: Path) -> dict[str, Any]:
+    if workload.kind.startswith("fio "):
+        cpu, began = cpu_seconds(pid), time.monotonic()
+        amount, seconds = run_fio(workload, folder)
+        unit = "MB" if workload.kind == "fio read" else "reads"
+        return {"work": amount, "unit": unit, "seconds": seconds, "rate": amount / seconds, "cpu": cpu_seconds(pid) - cpu, "all": time.monotonic() - began}
     order = [str(root / "order")] if workload.order else []
     command = [str(PYTHON if PYTHON.exists() else sys.executable), "-W", "ignore", "-c", READER, workload.kind, str(folder)]
     cpu, began = cpu_seconds(str(pid)), time.monotonic()
@@ -176,6 +213,15 @@ def measure(workload: Workload, folder: Path, pid: int, root: Path) -> dict[str,
 
 def workloads(quick: bool) -> list[Workload]:
     few = 20 if quick else 1
+    seconds = 1 if quick else 15
+    fio = [
+        Workload(f"fio {name}{', direct' if direct else ''}, {jobs} job{'s' if jobs > 1 else ''}", f"fio {rw}", jobs, direct=direct, seconds=seconds, bytes=size)
+        for name, rw, size in (("sequential", "read", 262144), ("random", "randread", 262144), ("random 4 KiB", "randread", 4096))
+        for direct in (False, True)
+        for jobs in (1, 4)
+        if not quick or jobs == 1
+    ]
+    fio.append(Workload("fio sequential, direct, warm", "fio read", direct=True, warm=True, seconds=seconds, bytes=262144))
     return [
         Workload("sequential, 1 reader", "sequential"),
         Workload("sequential, 4 readers", "sequential", readers=4),
@@ -186,7 +232,12 @@ def workloads(quick: bool) -> list[Workload]:
         Workload("small files in order", "cat", count=20_000 // few),
         Workload("epoch, shuffled", "epoch", count=20_000 // few),
         Workload("epoch, in the order of a file", "epoch", count=20_000 // few, order=True),
+        *fio,
     ]
+
+
+def chosen(options: argparse.Namespace) -> list[Workload]:
+    return [workload for workload in workloads(options.quick) if not options.scenario or any(word in workload.name for word in options.scenario)]
 
 
 def run(options: argparse.Namespace) -> list[dict[str, Any]]:
@@ -197,13 +248,16 @@ def run(options: argparse.Namespace) -> list[dict[str, Any]]:
         (root / "mnt").mkdir()
         for latency in options.latencies:
             with harness.devstore(options, root, ["--first-byte-ms", str(latency), "--first-byte-sigma", "0"]) as settings:
-                for workload in workloads(options.quick):
+                for workload in chosen(options):
                     for contestant in contestants(options, root, workload):
-                        if options.only and options.only not in contestant.name:
+                        if options.only and not any(contestant.name.startswith(name) for name in options.only):
                             continue
                         row: dict[str, Any] = {"latency_ms": latency, "workload": workload.name, "contestant": contestant.name}
+                        needed = "fio" if workload.kind.startswith("fio ") else ""
                         if contestant.missing:
                             row["missing"] = contestant.missing
+                        elif needed and not shutil.which(needed):
+                            row["missing"] = f"{needed} is not installed: apt-get install {needed}"
                         else:
                             try:
                                 with mounted(contestant, root / "mnt", settings) as pid:
@@ -220,23 +274,47 @@ def run(options: argparse.Namespace) -> list[dict[str, Any]]:
 
 
 def show(row: dict[str, Any]) -> None:
-    head = f"{row['latency_ms']:>4} ms  {row['workload']:<32} {row['contestant']:<18}"
+    head = f"{row['latency_ms']:>4} ms  {row['workload']:<40} {row['contestant']:<18}"
     if "missing" in row:
         print(f"{head} - {row['missing'].strip().splitlines()[-1]}", flush=True)
     else:
         print(f"{head} {row['rate']:>10.1f} {row['unit']:<6}/s  {row['seconds']:>8.2f} s  {row['cpu']:>7.2f} CPU-s", flush=True)
 
 
+def show_ratios(rows: list[dict[str, Any]]) -> None:
+    """Millrace, the better of the two, against the best rival, and against the ceiling."""
+    measured: dict[tuple[int, str], dict[str, float]] = {}
+    for row in rows:
+        if "rate" in row:
+            measured.setdefault((row["latency_ms"], row["workload"]), {})[row["contestant"]] = row["rate"]
+    print("\nMillrace to the best rival, and to the ceiling:")
+    for (latency, name), rates in measured.items():
+        own = max((rate for who, rate in rates.items() if who.startswith("millrace")), default=0.0)
+        rival = max((rates[who] for who in ("s3fs", "rclone") if who in rates), default=0.0)
+        ceiling = rates.get("ceiling", 0.0)
+        ratios = [f"{own / other:>8.2f}" if own and other else f"{'-':>8}" for other in (rival, ceiling)]
+        print(f"{latency:>4} ms  {name:<40} {' '.join(ratios)}")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="little data: shows that everything works, measures nothing")
-    parser.add_argument("--latencies", type=int, nargs="+", default=[0, 30], metavar="MS", help="of the store's first byte (default: 0 30)")
-    parser.add_argument("--only", help="only contestants with this in their name")
+    parser.add_argument("--latencies", type=int, nargs="+", metavar="MS", help="of the store's first byte (default: 0 30; with --quick 30)")
+    parser.add_argument("--scenario", nargs="+", metavar="WORD", help="only scenarios with one of these in their name")
+    parser.add_argument("--list", action="store_true", help="name the scenarios, and measure nothing")
+    parser.add_argument("--only", nargs="+", metavar="NAME", help="only contestants whose names begin so: millrace s3fs rclone ceiling")
     harness.add_arguments(parser)
     options = parser.parse_args()
+    options.latencies = options.latencies or ([30] if options.quick else [0, 30])
+    if not chosen(options):
+        parser.error(f"no scenario has {' or '.join(options.scenario)} in its name; --list names them")
+    if options.list:
+        print("\n".join(workload.name for workload in chosen(options)))
+        return
     harness.complete_arguments(parser, options, ["millrace", "mount_ceiling"])
     harness.enter_namespace()
     rows = run(options)
+    show_ratios(rows)
     if options.json:
         options.json.write_text(json.dumps(rows, indent=1))
 

@@ -16,23 +16,22 @@ import itertools
 import json
 import os
 import random
-import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE), str(HERE.parent / "s3")]
+sys.path[:0] = [str(HERE), str(HERE.parents[1] / "src/diagnose")]
 
 import torch  # noqa: E402
 import torch.utils.data  # noqa: E402
 
 import images  # noqa: E402
-from data import import_streaming  # noqa: E402
-from rival_task import cpu_seconds, processes  # noqa: E402
+import rival_loaders  # noqa: E402
+from rival_loaders import cpu_seconds, end_workers  # noqa: E402
 
 MISSING = 3
 BUCKET = "b"
@@ -47,10 +46,7 @@ class Task:
     batches: int
     scratch: Path  # empty, on a disk: for those that download shards to files
     began: float = 0.0
-
-    @property
-    def endpoint(self) -> str:
-        return os.environ["AWS_ENDPOINT_URL"]
+    at_end: list[Callable[[], None]] = field(default_factory=list)
 
     def begin(self) -> None:
         """All imports are done."""
@@ -105,130 +101,27 @@ def iterable_dataset(task: Task) -> Batches:
         yield batch["image"]
 
 
-def s3torchconnector(task: Task) -> Batches:
-    from s3torchconnector import S3ClientConfig, S3MapDataset
+def rival(name: str, data: str) -> Callable[[Task], Batches]:
+    """One of rival_loaders.py, with the decoding of this comparison."""
 
-    task.begin()
-    dataset = S3MapDataset.from_prefix(
-        f"s3://{BUCKET}/objects/",
-        region=os.environ["AWS_REGION"],
-        endpoint=task.endpoint,
-        transform=load_object,
-        s3client_config=S3ClientConfig(force_path_style=True),
-    )
-    yield from data_loader(dataset, task, shuffle=True)
+    def batches(task: Task) -> Batches:
+        theirs = rival_loaders.Task(
+            uri=f"s3://{BUCKET}/{data}",
+            kind="own",
+            batch=task.batch,
+            workers=task.workers,
+            size=images.SIZE,
+            scratch=task.scratch,
+            load=images.load,
+            finish=images.normalised,
+        )
+        theirs.check(name)
+        begin = rival_loaders.LOADERS[name](theirs)
+        task.began = theirs.began
+        task.at_end = theirs.at_end
+        yield from begin()
 
-
-def load_jpg(sample: dict[str, Any]) -> torch.Tensor:
-    return images.load(sample["jpg"])
-
-
-def webdataset(task: Task) -> Batches:
-    """Its pipes with curl and presigned URLs, which is how it reads from S3 without a client."""
-    import boto3
-    import webdataset as wds
-
-    task.begin()
-    client = boto3.client("s3", endpoint_url=task.endpoint)
-    listed = client.list_objects_v2(Bucket=BUCKET, Prefix="tar/")["Contents"]
-    keys = [each["Key"] for each in listed if each["Key"].endswith(".tar")]
-    signed = [client.generate_presigned_url("get_object", {"Bucket": BUCKET, "Key": key}, 3600) for key in keys]
-    urls = [f"pipe:curl --silent --fail '{url}'" for url in signed]
-    dataset = wds.WebDataset(urls, shardshuffle=len(urls)).shuffle(1000).map(load_jpg)
-    yield from data_loader(dataset, task)
-
-
-def load_image(sample: dict[str, Any]) -> torch.Tensor:
-    return images.load(sample["image"])
-
-
-def mosaicml(task: Task) -> Batches:
-    base = import_streaming()
-    from streaming.base.util import clean_stale_shared_memory
-
-    class Images(base.StreamingDataset):  # type: ignore[misc, name-defined]
-        def __getitem__(self, at: Any) -> torch.Tensor:
-            return load_image(super().__getitem__(at))
-
-    clean_stale_shared_memory()
-    os.environ["S3_ENDPOINT_URL"] = task.endpoint
-    task.begin()
-    dataset = Images(remote=f"s3://{BUCKET}/mds", local=str(task.scratch / "mds"), shuffle=True, batch_size=task.batch)
-    yield from data_loader(dataset, task)
-
-
-def litdata(task: Task) -> Batches:
-    import litdata as lit
-
-    lit.streaming.downloader._OBSTORE_CLIENT_OPTIONS["allow_http"] = True  # which it has no option for
-    task.begin()
-    dataset = lit.StreamingDataset(
-        f"s3://{BUCKET}/litdata",
-        cache_dir=str(task.scratch),
-        shuffle=True,
-        storage_options={"endpoint_url": task.endpoint},
-        transform=load_image,
-    )
-    yield from lit.StreamingDataLoader(dataset, batch_size=task.batch, num_workers=task.workers)
-
-
-def spdl(task: Task) -> Batches:
-    """Threads in one process. It has no client of S3: obstore, a native one, fetches the shards."""
-    import obstore
-    import obstore.store
-    import spdl.io
-    from spdl.pipeline import PipelineBuilder
-
-    def frames(data: Any) -> Any:
-        packets = spdl.io.demux_image(data)
-        left, top, width, height = images.crop_box(packets.width, packets.height)
-        steps = [f"crop={width}:{height}:{left}:{top}", f"scale={images.SIZE}:{images.SIZE}:flags=bilinear"]
-        steps += ["hflip"] if random.random() < 0.5 else []
-        return spdl.io.decode_packets(packets, filter_desc=",".join([*steps, "format=pix_fmts=rgb24"]))
-
-    def batch(samples: list[Any]) -> torch.Tensor:
-        return images.normalised(spdl.io.to_torch(spdl.io.convert_frames([frames(data) for data in samples])))
-
-    async def fetch(key: str) -> memoryview:
-        return memoryview(await (await obstore.get_async(store, key)).bytes_async())
-
-    def samples(shard: memoryview) -> Iterator[Any]:
-        for name, data in spdl.io.iter_tarfile(shard):
-            if name.endswith(".jpg"):
-                yield data
-
-    task.begin()
-    store = obstore.store.S3Store(
-        BUCKET, endpoint=task.endpoint, region=os.environ["AWS_REGION"], virtual_hosted_style_request=False, client_options={"allow_http": True}
-    )
-    keys = [each["path"] for page in obstore.list(store, "tar/") for each in page if each["path"].endswith(".tar")]
-    random.shuffle(keys)
-    builder = PipelineBuilder().add_source(keys).pipe(fetch, concurrency=task.workers).pipe(samples)
-    builder = builder.aggregate(task.batch).pipe(batch, concurrency=task.workers).add_sink(2)
-    pipeline = builder.build(num_threads=task.workers + 1)
-    with pipeline.auto_stop():
-        yield from pipeline
-
-
-def load_bytes(sample: dict[str, Any]) -> dict[str, torch.Tensor]:
-    return {"image": images.load(sample["image"]["bytes"])}
-
-
-def hugging_face(task: Task) -> Batches:
-    import datasets
-
-    task.begin()
-    dataset = datasets.load_dataset(
-        "parquet",
-        data_files=f"s3://{BUCKET}/parquet/*.parquet",
-        split="train",
-        streaming=True,
-        storage_options={"endpoint_url": task.endpoint},
-        cache_dir=str(task.scratch),
-    )
-    dataset = dataset.cast_column("image", datasets.Image(decode=False)).shuffle(seed=1, buffer_size=1000).map(load_bytes)
-    for batch in data_loader(dataset, task):
-        yield batch["image"]
+    return batches
 
 
 def millrace_distorted(task: Task, data: str) -> Batches:
@@ -250,12 +143,12 @@ CONTESTANTS: dict[str, Callable[[Task], Batches]] = {
     "mapdataset": map_dataset,
     "mapdataset-raw": map_dataset_raw,
     "iterabledataset": iterable_dataset,
-    "s3torchconnector": s3torchconnector,
-    "webdataset": webdataset,
-    "mosaicml": mosaicml,
-    "litdata": litdata,
-    "spdl": spdl,
-    "huggingface": hugging_face,
+    "s3torchconnector": rival("s3torchconnector", "objects"),
+    "webdataset": rival("webdataset", "tar"),
+    "mosaicml": rival("mosaicml", "mds"),
+    "litdata": rival("litdata", "litdata"),
+    "spdl": rival("spdl", "tar"),
+    "huggingface": rival("huggingface", "parquet"),
     "millrace-distort": lambda task: millrace_distorted(task, "tar"),
     "millrace-tiled-distort": lambda task: millrace_distorted(task, "tiled"),
     "mapdataset-distort": lambda task: map_dataset(task, images.load_distorted),
@@ -299,17 +192,6 @@ def measure(batches: Batches, task: Task) -> dict[str, Any]:
     }
 
 
-def finish() -> None:
-    """Not through the interpreter's end: some wait for workers that wait for them."""
-    for pid in processes():
-        if pid != "self":
-            try:
-                os.kill(int(pid), signal.SIGKILL)
-            except ProcessLookupError:
-                pass
-    os._exit(0)
-
-
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("name", choices=CONTESTANTS)
@@ -329,8 +211,10 @@ def main() -> int:
         print(f"contestants.py: {options.name} is not installed: {error}", file=sys.stderr)
         return MISSING
     print(json.dumps(result), flush=True)
-    finish()
-    return 0
+    end_workers()
+    for clean in task.at_end:
+        clean()
+    os._exit(0)
 
 
 if __name__ == "__main__":

@@ -9,27 +9,16 @@ FOLDER has `raw`; `mds`, `litdata` and `parquet` come beside it, each with the w
 from __future__ import annotations
 
 import argparse
-import importlib.util
 import os
 import shutil
 import sys
-import types
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "src/diagnose"))
 
-def import_streaming() -> Any:
-    """mosaicml-streaming without its own `__init__`, which loads data sets of torchvision."""
-    found = importlib.util.find_spec("streaming")
-    if found is None or found.submodule_search_locations is None:
-        raise ImportError("mosaicml-streaming is not installed")
-    package = types.ModuleType("streaming")
-    package.__path__ = list(found.submodule_search_locations)
-    sys.modules["streaming"] = package
-    import streaming.base
-
-    return streaming.base
+from rival_loaders import import_streaming  # noqa: E402
 
 
 def images(raw: Path) -> Iterator[tuple[str, bytes]]:
@@ -86,9 +75,11 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--shard-size", type=int, required=True, help="bytes of a shard, about")
+    parser.add_argument("--formats", nargs="+", choices=FORMATS, default=list(FORMATS), help="only these")
     options = parser.parse_args()
     failed = 0
-    for name, write in FORMATS.items():
+    for name in options.formats:
+        write = FORMATS[name]
         into = options.folder / name
         if into.exists():
             continue

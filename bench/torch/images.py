@@ -5,14 +5,18 @@ Pillow-based ones share `load`; Millrace and SPDL do the same natively. `distort
 
 from __future__ import annotations
 
-import io
-import math
 import random
+import sys
+from pathlib import Path
 from typing import Any
 
 import numpy
 import torch
 from PIL import Image, ImageFilter
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "src/diagnose"))
+
+import rival_loaders  # noqa: E402
 
 SIZE = 224
 MEAN = (0.485, 0.456, 0.406)
@@ -21,25 +25,8 @@ _SCALE = torch.tensor([1 / (255 * std) for std in STD])
 _SHIFT = torch.tensor([-mean / std for mean, std in zip(MEAN, STD)])
 
 
-def crop_box(width: int, height: int) -> tuple[int, int, int, int]:
-    """Left, top, width and height of a crop, as torchvision's RandomResizedCrop draws it."""
-    area = width * height
-    for _ in range(10):
-        target = area * random.uniform(0.08, 1.0)
-        ratio = math.exp(random.uniform(math.log(3 / 4), math.log(4 / 3)))
-        w, h = round(math.sqrt(target * ratio)), round(math.sqrt(target / ratio))
-        if 0 < w <= width and 0 < h <= height:
-            return random.randint(0, width - w), random.randint(0, height - h), w, h
-    side = min(width, height)
-    return (width - side) // 2, (height - side) // 2, side, side
-
-
 def cropped(data: bytes) -> Image.Image:
-    with Image.open(io.BytesIO(data)) as image:
-        rgb = image.convert("RGB")
-    left, top, width, height = crop_box(*rgb.size)
-    small = rgb.resize((SIZE, SIZE), Image.Resampling.BILINEAR, box=(left, top, left + width, top + height))
-    return small.transpose(Image.Transpose.FLIP_LEFT_RIGHT) if random.random() < 0.5 else small
+    return rival_loaders.cropped(data, SIZE)
 
 
 def normalised(pixels: torch.Tensor) -> torch.Tensor:

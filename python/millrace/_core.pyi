@@ -136,7 +136,9 @@ class Loader:
         pad_token: int,
         cache: str,
         cache_size: str,
-        workers: tuple[list[str], int, int, str, str, str] | None,
+        pin: bool,
+        local_ranks: int,
+        workers: tuple[list[str], int, int | None, str, str, str, bool] | None,
     ) -> None: ...
     def batches(self, convert: Callable[[Any], Any] | None) -> Batches: ...
     def restart(self, position: str) -> None: ...

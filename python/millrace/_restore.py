@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import base64
 import collections
+import functools
 import json
 import math
 import pickle
@@ -22,6 +23,8 @@ from ._state import STATE_NAME, TAG, boxes_of, is_spread
 from .errors import DamagedDataError, Error, InvalidArgumentError
 
 _STAGED_BYTES = 256 << 20  # of what cannot be read straight to its place, so much at a time
+_DEVICE_PART_BYTES = 64 << 20  # of a tensor on a device, so much at a time
+_ALIGN = 64  # of tensors in staging memory
 _STRIP_BYTES = 256 << 10  # strips of a region that are shorter are read together with what lies between them
 
 Range = tuple[int, int, _tensors.Bytes]  # number of the shard, offset, memory
@@ -41,9 +44,9 @@ class Restore:
     def __init__(self, found: Found, *, allow_pickle: bool, map_location: Any = None) -> None:
         self._found = found
         self._allow_pickle = allow_pickle
-        self._map_location = map_location
+        self._device = _device_of(map_location)
         self._shards = {name: (number, size) for number, (name, size) in enumerate(found.shards)}
-        self._made: dict[tuple[str, str, str], _Made] = {}  # what was there twice is one object again
+        self._made: dict[tuple[str, str, str], Any] = {}  # what was there twice is one object again
         self._memory = NewMemory()
         self._reads = Reads(found)
         self._describes = False
@@ -81,7 +84,7 @@ class Restore:
                 tree = _only(tree, only)
             made = self._value(tree, into, ())
             self._reads.flush()
-            return self._finished(made)
+            return made
         except Error:
             raise
         except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
@@ -166,14 +169,17 @@ class Restore:
                 raise DamagedDataError(f"{STATE_NAME} does not say where {_shown(path)} of the shape {shape} is")
         if key not in self._made:
             torch = _torch_or_none() if tag == "tensor" else None
-            data = self._memory.take(math.prod(shape) * _tensors.item_bytes(kind))
-            if torch is None:
-                array = _tensors.array_of(data, kind, shape, f"the tensor {_shown(path)}")
-                self._made[key] = _Made(array, None)
+            made: Any
+            if torch is not None and self._device is not None:
+                made = torch.empty(shape, dtype=_tensors.torch_dtype(kind, torch), device=self._device)
             else:
-                tensor = _tensors.tensor_of(data, kind, shape, torch)
-                self._made[key] = _Made(tensor, self._map_location)
-            self._read_into(Target(self._made[key].value, Box.whole(shape)), chunks, kind)
+                data = self._memory.take(math.prod(shape) * _tensors.item_bytes(kind))
+                if torch is None:
+                    made = _tensors.array_of(data, kind, shape, f"the tensor {_shown(path)}")
+                else:
+                    made = _tensors.tensor_of(data, kind, shape, torch)
+            self._made[key] = made
+            self._read_into(Target(made, Box.whole(shape)), chunks, kind)
         return self._made[key]
 
     def _chunk(self, chunk: dict[str, Any], kind: str, shape: tuple[int, ...]) -> tuple[int, int, Box]:
@@ -185,33 +191,6 @@ class Restore:
         if not box.fits(shape) or not 0 <= offset <= size - box.size * _tensors.item_bytes(kind):
             raise DamagedDataError(f"{STATE_NAME}: a chunk of {chunk['name']} does not lie in its tensor, or not in {chunk['shard']}")
         return number, offset, box
-
-    def _finished(self, value: Any) -> Any:
-        """The same with tensors in place of what stood for them."""
-        if isinstance(value, _Made):
-            return value.get()
-        kind = type(value)
-        if kind in (dict, collections.OrderedDict):
-            for key in value:
-                value[key] = self._finished(value[key])
-            return value
-        if kind is list:
-            value[:] = map(self._finished, value)
-            return value
-        return kind(map(self._finished, value)) if kind in (tuple, set, frozenset) else value
-
-
-class _Made:
-    """A tensor that this restore has made, and where it belongs."""
-
-    def __init__(self, value: Any, location: Any) -> None:
-        self.value = value
-        self._location = location
-
-    def get(self) -> Any:
-        if self._location is not None:
-            self.value, self._location = self.value.to(self._location), None
-        return self.value
 
 
 class Target:
@@ -254,6 +233,7 @@ class Reads:
 
     def __init__(self, found: Found) -> None:
         self._found = found
+        self._staging = np.empty(0, np.uint8)
         self._ranges: list[Range] = []
         self._copies: list[Callable[[], None]] = []  # from staging memory to its place, once it is read
         self._staged = 0
@@ -267,9 +247,15 @@ class Reads:
         strip = strip_size(inner, box.shape)
         if strip != wanted.size and strip * width < _STRIP_BYTES:
             inner = widened(inner, box.shape)
+        fits = inner.shape == wanted.shape
+        direct = memory_of(place) if fits else None
+        first = offset + next(strips(inner, box.shape)) * width
+        flat = _flat_of(place) if fits and direct is None and strip == wanted.size else None
+        if flat is not None:
+            self._add_flat(shard, first, flat, kind)
+            return
         taken = inner.size * width
-        direct = memory_of(place) if inner.shape == wanted.shape else None
-        data = np.empty(taken, np.uint8) if direct is None else direct
+        data = self._staged_memory(taken) if direct is None else direct
         done = 0
         run = min(strip_size(inner, box.shape) * width, taken)
         for begin in strips(inner, box.shape):
@@ -278,9 +264,29 @@ class Reads:
         if direct is None:
             within = Box(wanted.begin, wanted.shape).within(Box(tuple(a + b for a, b in zip(inner.begin, box.begin)), inner.shape))
             self._copies.append(lambda: _put(place, data, kind, inner.shape, within))
-            self._staged += taken
-            if self._staged >= _STAGED_BYTES:
-                self.flush()
+
+    def _add_flat(self, shard: int, offset: int, flat: Any, kind: str) -> None:
+        """``flat``: all elements of a tensor that does not lie in the memory of the host, where a part of them is at a time."""
+        width = _tensors.item_bytes(kind)
+        for part in flat.split(_DEVICE_PART_BYTES // width):
+            data = self._staged_memory(part.numel() * width)
+            self._ranges.append((shard, offset, data))
+            self._copies.append(functools.partial(_put_flat, part, data, kind))
+            offset += data.size
+
+    def _staged_memory(self, size: int) -> _tensors.Bytes:
+        """Memory of the host for what goes on from there by one of the copies. It is used again after the next flush."""
+        if size > _STAGED_BYTES:
+            self.flush()  # and this is flushed before anything else is staged, since there is no room
+            self._staged = _STAGED_BYTES
+            return np.empty(size, np.uint8)
+        if self._staged + size > _STAGED_BYTES:
+            self.flush()
+        if self._staging.size == 0:
+            self._staging = NewMemory().take(_STAGED_BYTES)
+        data = self._staging[self._staged : self._staged + size]
+        self._staged += size + -size % _ALIGN
+        return data
 
     def add_bytes(self, shard: int, offset: int, data: _tensors.Bytes) -> None:
         """Bytes of a shard as they are."""
@@ -302,6 +308,19 @@ def memory_of(place: Any) -> _tensors.Bytes | None:
     if place.device.type != "cpu" or not place.is_contiguous() or place.is_conj() or place.is_neg():
         return None
     return _tensors.torch_bytes(place)
+
+
+def _flat_of(place: Any) -> Any:
+    """The elements of a tensor of torch one behind the other, as a view of it, wherever it lies; None if there is no such view."""
+    if isinstance(place, np.ndarray) or not place.is_contiguous() or place.is_conj() or place.is_neg():
+        return None
+    return place.reshape(-1)
+
+
+def _put_flat(part: Any, data: _tensors.Bytes, kind: str) -> None:
+    torch: Any = _tensors.torch_if_imported()
+    with torch.no_grad():
+        part.copy_(_tensors.tensor_of(data, kind, tuple(part.shape), torch))
 
 
 def _put(place: Any, data: _tensors.Bytes, kind: str, shape: tuple[int, ...], within: Box) -> None:
@@ -360,6 +379,18 @@ def _torch_value(tag: str, of: Any) -> Any:
             return of
         return getattr(torch, of) if tag == "torch.dtype" else torch.device(of)
     raise DamagedDataError(f"{STATE_NAME} has a value of the kind {tag!r}, which this Millrace does not know; use a newer one")
+
+
+def _device_of(location: Any) -> Any:
+    """The device of torch that it names; None: that of the host, or torch is not there."""
+    torch = _torch_or_none() if location is not None else None
+    if torch is None:
+        return None
+    try:
+        device = torch.device(location)
+    except (RuntimeError, TypeError) as error:
+        raise InvalidArgumentError(f"map_location is {location!r}, which names no device of torch: {error}") from None
+    return None if device.type == "cpu" else device
 
 
 def _torch_or_none() -> Any:

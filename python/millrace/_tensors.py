@@ -107,8 +107,19 @@ class Deferred:
         self.size = size
         self.device = device
 
+    @property
+    def is_cuda(self) -> bool:
+        return self.device is not None and self.device.type == "cuda"
+
+    def begin_copy(self, memory: Any) -> None:
+        """Writes all bytes into memory, where they are once :func:`finish_devices` was called by the same thread."""
+        self._copy(0, memory, wait=not self.is_cuda)
+
     def copy_to(self, offset: int, memory: Any) -> None:
         """Writes those bytes that begin at ``offset`` into memory."""
+        self._copy(offset, memory, wait=True)
+
+    def _copy(self, offset: int, memory: Any, wait: bool) -> None:
         torch = torch_if_imported()
         into = torch.frombuffer(memory, dtype=torch.uint8)
         if self._flat is None:
@@ -118,7 +129,7 @@ class Deferred:
             self._flat = tensor.reshape(-1).view(torch.uint8)
         end = offset + into.numel()
         with torch.no_grad():
-            into.copy_(self._flat[offset:end])
+            into.copy_(self._flat[offset:end], non_blocking=not wait)
         if end == self.size:
             self._flat = None
 

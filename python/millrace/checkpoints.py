@@ -13,6 +13,7 @@ import numpy as np
 from . import _arguments, _code_version, _core, _state, _tensors
 from ._meeting import Meeting, TorchBoard, save_together
 from ._restore import Restore
+from ._snapshot import Snapshot
 from .errors import InvalidArgumentError
 from .ranks import rank_and_world
 
@@ -101,8 +102,12 @@ class Checkpoints:
         self._meeting = _meeting(self._core.uri, self._rank, world, patience) if _arguments.flag("all_ranks", all_ranks) and world > 1 else None
         self._code = _code_version.code_version() if _arguments.flag("code", code) and self._rank == 0 else None
         self._claims_at_once = bool(job_uri) and self._rank == 0 and _core.Checkpoints(str(job_uri)).uri == self._core.uri
-        self._snapshot = _Snapshot(None if snapshot_memory is None else _arguments.integer("snapshot_memory", snapshot_memory, least=1))
-        self._lock = threading.Lock()  # of what follows
+        self._snapshot_memory = None if snapshot_memory is None else _arguments.integer("snapshot_memory", snapshot_memory, least=1)
+        self._snapshot = Snapshot(self._snapshot_memory)
+        # Held by a save until it returns: there is one copy, which the one before must have written. The handler of a signal may save, too.
+        self._saving = threading.RLock()
+        self._is_saving = False
+        self._lock = threading.RLock()  # of what follows
         self._background: _Background | None = None
 
     @property
@@ -215,17 +220,27 @@ class Checkpoints:
         step = _arguments.integer("step", step, least=0)
         asynchronous = _arguments.flag("asynchronous", asynchronous)
         allow_pickle = _arguments.flag("allow_pickle", allow_pickle)
-        self.wait()
+        with self._saving:
+            nested, self._is_saving = self._is_saving, True
+            snapshot = Snapshot(self._snapshot_memory) if nested else self._snapshot
+            try:
+                self.wait()
+                self._save(step, state, per_rank, snapshot if asynchronous else None, allow_pickle)
+            finally:
+                self._is_saving = nested
+
+    def _save(self, step: int, state: Any, per_rank: Any, snapshot: Snapshot | None, allow_pickle: bool) -> None:
+        """``snapshot``: of an asynchronous save."""
         if self._meeting is not None:
-            self._save_together(self._meeting, step, state, per_rank, asynchronous, allow_pickle)
+            self._save_together(self._meeting, step, state, per_rank, snapshot, allow_pickle)
             return
         if self._rank != 0:
             return
         work = _Work(state, per_rank, 0, 1, self._code, allow_pickle)
-        if not asynchronous:
+        if snapshot is None:
             self._core.save(step, work.all_shards(), self._keep, self._keep_every)
             return
-        rest = work.copy(self._snapshot)
+        rest = work.copy(snapshot)
         if not rest:
             self._in_background(lambda: self._core.save(step, work.all_shards(), self._keep, self._keep_every))
             return
@@ -245,31 +260,38 @@ class Checkpoints:
             self._core.abandon(begun)
             raise
 
-    def _save_together(self, meeting: Meeting, step: int, state: Any, per_rank: Any, asynchronous: bool, allow_pickle: bool) -> None:
+    def _save_together(self, meeting: Meeting, step: int, state: Any, per_rank: Any, snapshot: Snapshot | None, allow_pickle: bool) -> None:
         saving = meeting.begin()
         work: _Work | BaseException
         try:
             work = _Work(state, per_rank, meeting.rank, meeting.world, self._code, allow_pickle)
-            asynchronous = asynchronous and self._snapshot.holds(work.shards())
-            if asynchronous:
-                work.copy(self._snapshot)
+            if snapshot is not None and not snapshot.holds(work.shards()):
+                snapshot = None
+            if snapshot is not None:
+                work.copy(snapshot)
         except Exception as error:  # which all ranks must hear of
             work = error
-        if not asynchronous:
+        if snapshot is None:
             save_together(self._core, saving, step, work, self._keep, self._keep_every)
             return
         self._in_background(lambda: save_together(self._core, saving, step, work, self._keep, self._keep_every))
 
     def _in_background(self, call: Callable[[], None]) -> None:
+        self.wait()  # for a save of the handler of a signal that came meanwhile
         with self._lock:
             self._background = _Background(call)
 
     def wait(self) -> None:
         """Returns when the last save is committed; raises what went wrong with it. Call it at the end of a training."""
         with self._lock:
-            background, self._background = self._background, None
-        if background is not None:
-            background.join()
+            background = self._background
+        if background is None:
+            return
+        background.join()  # if a signal interrupts it, the save goes on, and the next call waits for it
+        with self._lock:
+            if self._background is background:
+                self._background = None
+        background.raise_error()
 
     def claim(self) -> int:
         """Makes this process the only one that may commit, and removes what killed processes have left half written.
@@ -333,7 +355,7 @@ class _Work:
         self.fingerprint = self._state.fingerprint()
         _tensors.finish_devices(piece for _, pieces in self._shards for piece in pieces)
 
-    def copy(self, snapshot: _Snapshot) -> _state.Shards:
+    def copy(self, snapshot: Snapshot) -> _state.Shards:
         """From then on the tensors of the caller may change, but for those of the files returned, which must be written before, and are no longer
         among the others."""
         self._shards, rest = snapshot.copy(self._shards)
@@ -352,49 +374,6 @@ class _Work:
     def all_shards(self) -> _state.Shards:
         """If there is one rank only."""
         return [*self._shards, *self.last_shards([self._chunks])]
-
-
-class _Snapshot:
-    """A copy of files, in memory that is kept from save to save: memory that is new costs more time than the copy."""
-
-    _ALIGN = 64
-
-    def __init__(self, limit: int | None) -> None:
-        self._limit = limit
-        self._memory = np.empty(0, np.uint8)
-
-    def holds(self, shards: _state.Shards) -> bool:
-        """Whether all of them fit."""
-        return self._limit is None or sum(map(self._needed, shards)) <= self._limit
-
-    def copy(self, shards: _state.Shards) -> tuple[_state.Shards, _state.Shards]:
-        """Copies of some files, and the others, for which there is no room."""
-        chosen: list[int] = []
-        needed = 0
-        for number in sorted(range(len(shards)), key=lambda number: -self._needed(shards[number])):
-            if self._limit is None or needed + self._needed(shards[number]) <= self._limit:
-                needed += self._needed(shards[number])
-                chosen.append(number)
-        if self._memory.size < needed:
-            self._memory = np.empty(0, np.uint8)  # the old one goes before the new one comes
-            self._memory = np.empty(needed, np.uint8)
-        end = 0
-        copies: _state.Shards = []
-        for name, pieces in (shards[number] for number in chosen):
-            copied: list[_tensors.Piece] = []
-            for piece in pieces:
-                memory = self._memory[end : end + piece.size]
-                if isinstance(piece, _tensors.Deferred):
-                    piece.copy_to(0, memory)
-                else:
-                    np.copyto(memory, piece)
-                copied.append(memory)
-                end += piece.size + -piece.size % self._ALIGN
-            copies.append((name, copied))
-        return copies, [shard for number, shard in enumerate(shards) if number not in chosen]
-
-    def _needed(self, shard: tuple[str, list[_tensors.Piece]]) -> int:
-        return sum(piece.size + -piece.size % self._ALIGN for piece in shard[1])
 
 
 def _rank_group(rank: int) -> str:
@@ -434,5 +413,8 @@ class _Background:
 
     def join(self) -> None:
         self._thread.join()
+
+    def raise_error(self) -> None:
+        """After :meth:`join`."""
         if self._error is not None:
             raise self._error

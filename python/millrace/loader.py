@@ -7,7 +7,7 @@ import os
 import sys
 import weakref
 from types import TracebackType
-from typing import Any, Callable, Iterator, Mapping, NoReturn, Sequence, cast
+from typing import Any, Callable, Iterator, Literal, Mapping, NoReturn, Sequence, cast
 
 import numpy as np
 
@@ -20,7 +20,7 @@ from .errors import Error, InvalidArgumentError, UnsupportedError
 from .fields import Field, Image, padding_of_values, sent_as_bytes, to_native
 from .labels import LabelsLike
 from .mix import Mix
-from .ranks import rank_and_world
+from .ranks import local_ranks, rank_and_world
 from .report import Report, Table
 from .stream import Destination, Stream
 from .tokens import Rows, Shape, Tokens
@@ -88,17 +88,20 @@ class Loader:
         cache: A folder of a local disk that keeps what is read, for later epochs and runs; processes of a machine may share one. If it
             cannot be used, a warning says so, and everything is read from the store.
         cache_size: What the cache may take of the disk, in bytes or as ``"50GiB"``. None: as much as leaves 5 % of it free.
+        pin: Whether what is read stays in the cache, whatever else is read, until ``millrace cache clear`` removes it.
         workers: Addresses ``"HOST:PORT"`` of workers (``millrace worker``), which decode in place of this process: the same batches in the
             same order. What a worker does not deliver another one does, or this process, which therefore must be able to read the data too;
             :meth:`report` tells. Or where workers are to be found: ``"dns:NAME:PORT"``, ``"slurm:NODES:PORT"``,
             ``"sagemaker:GROUP:PORT"``, ``"etcd://HOST:PORT/NAME"``.
         local_streams: Of the parts of each batch (as many as there are workers and these together, rounded up to a power of two, at most
-            what divides ``batch_size``), so many are decoded by this process from the start.
+            what divides ``batch_size``), so many are decoded by this process from the start. ``"auto"``: all of them at first; while the
+            program waits for this process, workers take one after the other, and give them back if they are slower.
         streams: Parts of each batch that different workers may decode, 64 at most. None: as many as there are workers and
             ``local_streams``; 16, where workers come and go (``dns:`` and ``etcd:``).
         worker_token_file: A file with the secret of the workers, if they ask for one.
         worker_tls: A folder with ``ca.crt``, ``tls.crt`` and ``tls.key``, a certificate of the workers' authority, if they ask for one.
         worker_tls_name: The name in the workers' certificates. None: that of the address.
+        worker_compression: ``"zstd"``: workers compress batches where that makes them smaller, for rows of tokens over a slow network.
         bad_samples: ``"fail"``; ``"replace"``: another sample takes the place of a damaged one; or ``"mask"``: its row stays, with zeros and
             ``valid`` false, so that all ranks keep in step. :meth:`report` lists the damaged ones.
         digest: ``"raw"`` or ``"decoded"``: :meth:`report` gets a digest of stored bytes or of pixels, which proves that every sample
@@ -184,12 +187,14 @@ class Loader:
         memory: int | str = "512MiB",
         cache: str | os.PathLike[str] | None = None,
         cache_size: int | str | None = None,
+        pin: bool = False,
         workers: Sequence[str] | None = None,
-        local_streams: int = 0,
+        local_streams: int | Literal["auto"] = 0,
         streams: int | None = None,
         worker_token_file: str | os.PathLike[str] | None = None,
         worker_tls: str | os.PathLike[str] | None = None,
         worker_tls_name: str | None = None,
+        worker_compression: Literal["zstd"] | None = None,
         bad_samples: str = "fail",
         digest: str | None = None,
         output: str | None = None,
@@ -216,9 +221,12 @@ class Loader:
             )
         if cache_size is not None and cache is None:
             raise InvalidArgumentError("cache_size is the size of a cache; name its folder with cache")
-        if workers is None and (local_streams, streams, worker_token_file, worker_tls, worker_tls_name) != (0, None, None, None, None):
+        if pin and cache is None:
+            raise InvalidArgumentError("pin keeps what is read in a cache; name its folder with cache")
+        if workers is None and (local_streams, streams, worker_token_file, worker_tls, worker_tls_name, worker_compression) != (0, *[None] * 5):
             raise InvalidArgumentError(
-                "streams, local_streams, worker_token_file and worker_tls are for workers; name these with workers=['HOST:PORT']"
+                "streams, local_streams, worker_token_file, worker_tls and worker_compression are for workers; "
+                "name these with workers=['HOST:PORT']"
             )
         if worker_tls is None and worker_tls_name is not None:
             raise InvalidArgumentError("worker_tls_name is the name in the workers' certificates; name your own folder with worker_tls")
@@ -248,15 +256,18 @@ class Loader:
             "memory": _arguments.memory(memory),
             "cache": "" if cache is None else os.fsdecode(_arguments.uri("cache", cache, "a path")),
             "cache_size": "" if cache_size is None else _arguments.memory(cache_size, "cache_size"),
+            "pin": bool(pin),
+            "local_ranks": local_ranks(rank, world),
             "workers": None
             if workers is None
             else (
                 _arguments.texts("workers", workers, "a list of HOST:PORT"),
                 0 if streams is None else _arguments.integer("streams", streams, least=1, most=64),
-                _arguments.integer("local_streams", local_streams),
+                None if local_streams == "auto" else _arguments.integer("local_streams", local_streams),
                 "" if worker_token_file is None else os.fsdecode(_arguments.uri("worker_token_file", worker_token_file, "a path")),
                 "" if worker_tls is None else os.fsdecode(_arguments.uri("worker_tls", worker_tls, "a path")),
                 _arguments.text("worker_tls_name", worker_tls_name) or "",
+                worker_compression is not None and bool(_arguments.choice("worker_compression", worker_compression, ("zstd",))),
             ),
             "digest": "none" if digest is None else _arguments.choice("digest", digest, ("raw", "decoded", "none")),
         }

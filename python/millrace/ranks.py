@@ -19,6 +19,23 @@ _VARIABLES = (
 )
 
 
+# Of the ranks of this machine: Slurm has none that says it plainly.
+_LOCAL_VARIABLES = (
+    ("LOCAL_RANK", "LOCAL_WORLD_SIZE"),
+    ("OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"),
+    ("MPI_LOCALRANKID", "MPI_LOCALNRANKS"),
+)
+
+
+def local_ranks(rank: int, world: int) -> int:
+    """How many ranks this machine has, if all have as many and theirs follow each other; 0 if that is not known."""
+    for names in _LOCAL_VARIABLES:
+        local, size = (os.environ.get(name, "") for name in names)
+        if local.isdecimal() and size.isdecimal() and 0 < int(size) <= world and world % int(size) == 0 and rank % int(size) == int(local):
+            return int(size)
+    return 0
+
+
 def rank_and_world(rank: int | None, world: int | None) -> tuple[int, int]:
     """``rank`` and ``world``, else those of torch.distributed if it is initialised, else of the environment, else 0 of 1."""
     if rank is not None and world is not None:

@@ -14,19 +14,38 @@ class QuarantinedSample(TypedDict):
     epoch: int
 
 
+class CacheForecast(TypedDict):
+    """What share of the bytes of each of the first epochs, five at most, is likely to come from the cache, if it is empty before and shared by all ranks;
+    and what it would be by LRU, and at best."""
+
+    ours: list[float]
+    lru: list[float]
+    optimum: list[float]
+
+
 class CacheReport(TypedDict):
-    """What a Loader's cache did: bytes that came from it (``hit_bytes``) and from the store (``miss_bytes``), in so many GET ``requests``."""
+    """What a Loader's cache did: bytes that came from it (``hit_bytes``) and from the store (``miss_bytes``), in so many GET ``requests``.
+
+    Of what all Loaders of this process read from the store: ``written_bytes``; ``no_room_bytes``, which would have been removed before their
+    next use; ``dropped_bytes``, since the disk did not keep up, or failed; and ``waiting_bytes``, which are yet to be written.
+    ``forecast``: what is to be expected, from the index alone; None if draws are independent.
+    """
 
     hit_bytes: int
     miss_bytes: int
     requests: int
+    written_bytes: int
+    no_room_bytes: int
+    dropped_bytes: int
+    waiting_bytes: int
+    forecast: CacheForecast | None
 
 
 class WorkerReport(TypedDict):
     """What a worker did for a Loader; of the last one, this process, ``worker`` is ``"local"``.
 
     ``rows``: of the batches that were received, padding included. ``failures``: how often one of its streams had to go on elsewhere, or
-    could not be opened; ``last_failure``: why, ``""`` without any.
+    could not be opened; ``last_failure``: why, or that others were faster, ``""`` without any of these.
     """
 
     worker: str
@@ -85,8 +104,11 @@ class Table(Dict[str, Any]):
         if self["cache"]:
             cached, read = self["cache"]["hit_bytes"], self["cache"]["miss_bytes"]
             lines.append(("cache", f"{cached / 2**20:,.1f} MiB came from it, {read / 2**20:,.1f} MiB from the store"))
+            if dropped := self["cache"]["dropped_bytes"]:
+                lines.append(("", f"{dropped / 2**20:,.1f} MiB were not kept, since the disk did not keep up or failed"))
         for worker in self["workers"]:
-            failures = f", {worker['failures']} failures, the last: {worker['last_failure']}" if worker["failures"] else ""
+            last = worker["last_failure"]
+            failures = f", {worker['failures']} failures, the last: {last}" if worker["failures"] else f", but {last}" if last else ""
             lines.append((f"worker {worker['worker']}", f"{worker['rows']:,} rows{failures}"))
         if self["quarantined"]:
             shown = self["quarantine"][:3]

@@ -242,6 +242,21 @@ LoaderReport LoaderHandle::Report() {
   return loader_ == nullptr ? last_report_ : loader_->report();
 }
 
+const std::optional<CacheForecast>& LoaderHandle::Forecast() {
+  static constexpr uint64_t kEpochs = 5;
+  static constexpr uint64_t kUnits = 5000;
+  GilRelease release;
+  std::call_once(forecast_made_, [this] {
+    if (options_.cache == nullptr) return;
+    CacheForecastOptions wanted{.capacity_bytes = options_.cache->capacity_bytes(), .most_units = kUnits};
+    wanted.local_ranks = options_.local_ranks;
+    wanted.epochs = options_.epochs == 0 ? kEpochs : std::min(options_.epochs, kEpochs);
+    absl::StatusOr<CacheForecast> found = ForecastCache(source_, options_, wanted);
+    if (found.ok() && found->Sum().bytes > 0) forecast_ = *std::move(found);
+  });
+  return forecast_;
+}
+
 namespace {
 
 // ---- Options
@@ -269,15 +284,18 @@ std::shared_ptr<DiskCache> OpenCache(const std::string& folder, const std::strin
   return cache;
 }
 
-// (workers, streams, local streams, token file, folder of TLS, name of TLS)
-using WorkersTuple = std::tuple<std::vector<std::string>, py::int_, py::int_, std::string, std::string, std::string>;
+// (workers, streams, local streams or None for "auto", token file, folder of TLS, name of TLS, whether to compress)
+using WorkersTuple = std::tuple<std::vector<std::string>, py::int_, std::optional<py::int_>, std::string, std::string,
+                                std::string, bool>;
 
 ServiceOptions ToServiceOptions(const WorkersTuple& workers) {
-  const auto& [places, streams, local_streams, token_file, tls, tls_name] = workers;
+  const auto& [places, streams, local_streams, token_file, tls, tls_name, compress] = workers;
   ServiceOptions service;
   service.workers = places;
   service.streams = ToNatural("streams", streams);
-  service.local_streams = ToNatural("local_streams", local_streams);
+  service.compress = compress;
+  service.local_follows = !local_streams;
+  if (local_streams) service.local_streams = ToNatural("local_streams", *local_streams);
   service.token = ValueOrThrow(ReadWorkerToken(token_file));
   if (!tls.empty()) {
     service.tls = ValueOrThrow(ReadWorkerTls(tls));
@@ -293,8 +311,8 @@ std::shared_ptr<LoaderHandle> MakeLoaderHandle(
     const std::string& shuffle, const std::array<std::optional<py::int_>, 3>& order, const py::int_& seed,
     const py::int_& epochs, const py::int_& rank, const py::int_& world, const std::string& last,
     const std::string& memory, const std::string& digest, const std::optional<TokensTuple>& tokens,
-    const std::string& token_type, int64_t pad_token, const std::string& cache, const std::string& cache_size,
-    const std::optional<WorkersTuple>& workers) {
+    const std::string& token_type, int64_t pad_token, const std::string& cache, const std::string& cache_size, bool pin,
+    const py::int_& local_ranks, const std::optional<WorkersTuple>& workers) {
   LoaderOptions options;
   options.image = ToImageSpec(image);
   options.fields = ToFields(fields);
@@ -324,6 +342,8 @@ std::shared_ptr<LoaderHandle> MakeLoaderHandle(
       Choose<TokenType>("dtype", token_type, {{"int32", TokenType::kInt32}, {"int64", TokenType::kInt64}});
   options.pad_token = pad_token;
   options.cache = OpenCache(cache, cache_size);
+  options.pin = pin;
+  options.local_ranks = ToNatural("local_ranks", local_ranks);
   std::optional<TokenOptions> rows;
   if (tokens) rows = ToTokenOptions(*tokens);
   std::optional<ServiceOptions> service;
@@ -411,7 +431,23 @@ class Batches {
 
 // ---- The report
 
-py::dict ToDict(const LoaderReport& report, bool with_digest) {
+py::object ToDict(const std::optional<CacheForecast>& forecast) {
+  if (!forecast) return py::none();
+  py::dict policies;
+  for (const auto& [name, hits] :
+       {std::pair("ours", &CacheForecast::Policies::ours), std::pair("lru", &CacheForecast::Policies::lru),
+        std::pair("optimum", &CacheForecast::Policies::optimum)}) {
+    py::list shares;
+    for (const CacheForecast::Epoch& epoch : forecast->epochs) {
+      const auto bytes = static_cast<double>(std::max<uint64_t>(epoch.bytes, 1));
+      shares.append(static_cast<double>(epoch.hits.*hits) / bytes);
+    }
+    policies[name] = shares;
+  }
+  return std::move(policies);
+}
+
+py::dict ToDict(const LoaderReport& report, const std::optional<CacheForecast>& forecast, bool with_digest) {
   py::dict stalls;
   for (size_t i = 0; i < kStallCauses; ++i) {
     stalls[ToPyText(StallCauseName(static_cast<StallCause>(i)))] = report.stalls.seconds[i];
@@ -444,6 +480,11 @@ py::dict ToDict(const LoaderReport& report, bool with_digest) {
     cache["hit_bytes"] = report.cache->hit_bytes;
     cache["miss_bytes"] = report.cache->miss_bytes;
     cache["requests"] = report.cache->requests;
+    cache["written_bytes"] = report.cache->kept.written_bytes;
+    cache["no_room_bytes"] = report.cache->kept.not_admitted_bytes;
+    cache["dropped_bytes"] = report.cache->kept.dropped_bytes;
+    cache["waiting_bytes"] = report.cache->kept.waiting_bytes;
+    cache["forecast"] = ToDict(forecast);
     result["cache"] = cache;
   }
   py::list workers;
@@ -474,7 +515,8 @@ void BindLoader(py::module_& module) {
            py::arg("image"), py::arg("fields"), py::arg("image_field"), py::arg("label_field"), py::arg("label_kind"),
            py::arg("bad_samples"), py::arg("shuffle"), py::arg("order"), py::arg("seed"), py::arg("epochs"),
            py::arg("rank"), py::arg("world"), py::arg("last"), py::arg("memory"), py::arg("digest"), py::arg("tokens"),
-           py::arg("token_type"), py::arg("pad_token"), py::arg("cache"), py::arg("cache_size"), py::arg("workers"))
+           py::arg("token_type"), py::arg("pad_token"), py::arg("cache"), py::arg("cache_size"), py::arg("pin"),
+           py::arg("local_ranks"), py::arg("workers"))
       .def(
           "batches",
           [](std::shared_ptr<LoaderHandle> self, py::object convert) {
@@ -485,7 +527,11 @@ void BindLoader(py::module_& module) {
       .def("close", &Handle::Close)
       .def("shapes", [](const Handle& self) { return ToList(self.shapes()); })
       .def("rows", &RowsList)
-      .def("report", [](Handle& self) { return ToDict(self.Report(), self.with_digest()); })
+      .def("report",
+           [](Handle& self) {
+             const LoaderReport report = self.Report();
+             return ToDict(report, self.Forecast(), self.with_digest());
+           })
       .def_property_readonly("epoch", &Handle::epoch)
       .def_property_readonly("steps_per_epoch", &Handle::steps_per_epoch);
 }

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "dataset_handle.h"
+#include "pipeline/cache_forecast.h"
 #include "pipeline/loader.h"
 #include "service/service_source.h"
 
@@ -56,6 +57,9 @@ class LoaderHandle {
   static void CloseAll();
 
   LoaderReport Report();
+  /// What the cache is likely to bring; nullopt without one, and if that cannot be told. Worked out when it is asked
+  /// for first.
+  const std::optional<CacheForecast>& Forecast();
   /// Of the next batch.
   uint64_t epoch();
   uint64_t steps_per_epoch() const { return steps_per_epoch_; }
@@ -99,6 +103,9 @@ class LoaderHandle {
   ProcessLocal<LoaderTotals::Entry> counted_;  // of loader_, and gone before it
   uint64_t epoch_ = 0;                         // of the next batch
   LoaderReport last_report_;                   // of a loader that was closed
+
+  std::once_flag forecast_made_;
+  std::optional<CacheForecast> forecast_;
 };
 
 void BindLoader(py::module_& module);

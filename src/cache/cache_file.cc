@@ -8,9 +8,13 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <thread>
 #include <utility>
 
 #include "base/atomic_file.h"
+#include "base/buffer.h"
 #include "base/crypto.h"
 #include "base/errno_status.h"
 
@@ -23,7 +27,16 @@ namespace {
 constexpr uint64_t kDiskBlock = 4096;
 constexpr size_t kRecordsAtOnce = 2048;
 constexpr uint64_t kRecordsOfBlock = kDiskBlock / kRecordBytes;
-constexpr int kOpenAttempts = 3;
+// While another process makes the file, or is about to unlink it: both take moments, but for a process that waits for
+// its turn of a busy CPU. Who reads can go to the store, who writes has time.
+constexpr int kBriefAttempts = 20;
+constexpr int kPatientAttempts = 4000;
+constexpr std::chrono::microseconds kOpenPause{500};
+// A range that is longer is written as several, each checked and removed by itself: small reads then cost little.
+constexpr uint64_t kWrittenBytes = uint64_t{1} << 20;
+static_assert(kWrittenBytes <= kMaxSpanBytes);
+// What is read around a part of a range, so that it can be checked.
+constexpr uint64_t kMaxAroundBytes = uint64_t{32} << 20;
 
 // All of it, or DataLoss where the file ends before.
 absl::Status ReadAt(int fd, uint64_t offset, MutableByteSpan into, const std::string& path) {
@@ -65,6 +78,30 @@ bool IsAt(int fd, const std::string& path) {
          opened.st_dev == named.st_dev;
 }
 
+// Whether the checksums, ascending, are of all bytes that two ranges have in common.
+bool AreChecked(ByteRange one, ByteRange other, std::span<const SpanChecksum> checksums) {
+  uint64_t at = std::max(one.offset, other.offset);
+  for (const SpanChecksum& sum : checksums) {
+    if (sum.range.offset > at) break;
+    at = std::max(at, sum.range.end());
+  }
+  return at >= std::min(one.end(), other.end());
+}
+
+// Whether bytes of what was written are not what they were, or not what the checksums want, as far as `read`, which
+// has been read of `range`, tells.
+bool IsDamaged(const CachedSpan& span, ByteRange range, std::span<const SpanChecksum> checksums, ByteSpan read) {
+  const auto differs = [&](ByteRange part, uint32_t crc32c) {
+    return Crc32c(read.subspan(part.offset - range.offset, part.length)) != crc32c;
+  };
+  const bool inside = range.offset <= span.range.offset && span.range.end() <= range.end();
+  if (inside && differs(span.range, span.crc32c)) return true;
+  return std::any_of(checksums.begin(), checksums.end(), [&](const SpanChecksum& sum) {
+    const bool overlaps = sum.range.offset < span.range.end() && span.range.offset < sum.range.end();
+    return overlaps && differs(sum.range, sum.crc32c);
+  });
+}
+
 // Exclusive among processes, for changes of the records; the lock of the whole file (flock) is another kind.
 class RecordsLock {
  public:
@@ -94,11 +131,18 @@ class RecordsLock {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<CacheFile>> CacheFile::Open(const std::string& path) {
-  for (int attempt = 0; attempt < kOpenAttempts; ++attempt) {
+  return OpenWithin(path, kBriefAttempts);
+}
+
+absl::StatusOr<std::unique_ptr<CacheFile>> CacheFile::OpenWithin(const std::string& path, int attempts) {
+  for (int attempt = 0; attempt < attempts; ++attempt) {
     UniqueFd fd(open(path.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW));
     if (!fd) return ErrnoStatus(errno, path, "opening");
-    // Another process has it, and is about to unlink it.
-    if (flock(fd.get(), LOCK_SH | LOCK_NB) != 0 || !IsAt(fd.get(), path)) continue;
+    if (flock(fd.get(), LOCK_SH | LOCK_NB) != 0) {
+      if (errno == EWOULDBLOCK) std::this_thread::sleep_for(kOpenPause);
+      continue;
+    }
+    if (!IsAt(fd.get(), path)) continue;
     std::string bytes(kHeadBytes, '\0');
     RETURN_IF_ERROR(ReadAt(fd.get(), 0, AsWritableBytes(bytes), path));
     absl::StatusOr<CacheHead> head = DecodeHead(AsBytes(bytes));
@@ -107,7 +151,7 @@ absl::StatusOr<std::unique_ptr<CacheFile>> CacheFile::Open(const std::string& pa
       return absl::DataLossError(fmt::format("{}: has the name of another file", path));
     std::unique_ptr<CacheFile> file(new CacheFile(std::move(fd), path, *std::move(head)));
     const std::lock_guard lock(file->mutex_);
-    RETURN_IF_ERROR(file->LearnRecords());
+    RETURN_IF_ERROR(file->LearnRecords(/*locked=*/false));
     return file;
   }
   return absl::NotFoundError(fmt::format("{}: was removed to make room", path));
@@ -116,7 +160,7 @@ absl::StatusOr<std::unique_ptr<CacheFile>> CacheFile::Open(const std::string& pa
 absl::StatusOr<std::unique_ptr<CacheFile>> CacheFile::OpenOrMake(const std::string& path, const CacheIdentity& identity,
                                                                  uint64_t object_bytes, bool* made) {
   *made = false;
-  absl::StatusOr<std::unique_ptr<CacheFile>> file = Open(path);
+  absl::StatusOr<std::unique_ptr<CacheFile>> file = OpenWithin(path, kPatientAttempts);
   if (absl::IsDataLoss(file.status())) {
     unlink(path.c_str());  // of another version of Millrace, or damaged
   } else if (!absl::IsNotFound(file.status())) {
@@ -124,7 +168,7 @@ absl::StatusOr<std::unique_ptr<CacheFile>> CacheFile::OpenOrMake(const std::stri
   }
   ASSIGN_OR_RETURN(const std::string head, EncodeHead(identity, object_bytes));
   RETURN_IF_ERROR(Make(path, head, made));
-  return Open(path);
+  return OpenWithin(path, kPatientAttempts);
 }
 
 uint64_t CacheFile::PlaceOf(uint32_t record) const {
@@ -139,7 +183,7 @@ size_t CacheFile::spans() const {
 absl::StatusOr<std::vector<CachedSpan>> CacheFile::All() {
   const std::lock_guard lock(mutex_);
   learned_ = false;  // with hints as they are now
-  RETURN_IF_ERROR(LearnRecords());
+  RETURN_IF_ERROR(LearnRecords(/*locked=*/false));
   return spans_.All();
 }
 
@@ -169,12 +213,14 @@ absl::Status CacheFile::LearnRecord(uint32_t record) {
   std::string bytes(kRecordBytes, '\0');
   const absl::Status status = ReadAt(fd_.get(), PlaceOf(record), AsWritableBytes(bytes), path_);
   if (!status.ok() && !absl::IsDataLoss(status)) return status;
-  // What is announced and not there yet will be announced again, or is lost.
+  // What is announced and not there yet is read again, or was lost.
   if (status.ok()) spans_.Set(record, DecodeRecord(AsBytes(bytes), object_bytes()));
   return absl::OkStatus();
 }
 
-absl::Status CacheFile::LearnRecords() {
+// Changes come one after the other, and each is announced before its record is written: without the lock, the record
+// of the last one may be still on its way, and it is read again by the next call.
+absl::Status CacheFile::LearnRecords(bool locked) {
   std::array<std::byte, kChangesBytes> page{};
   const auto count_of_page = [&] { return LoadLe<uint64_t>(page.data()); };
   absl::Status read =
@@ -198,7 +244,8 @@ absl::Status CacheFile::LearnRecords() {
     }
   }
   learned_ = true;
-  changes_ = count;
+  announced_ = count;
+  changes_ = locked || count == 0 ? count : count - 1;
   return absl::OkStatus();
 }
 
@@ -208,11 +255,11 @@ absl::Status CacheFile::Announce(uint32_t record) {
   std::string number;
   AppendLe(number, record);
   std::string count;
-  AppendLe(count, changes_ + 1);
+  AppendLe(count, announced_ + 1);
   const uint64_t page = ChangesAt(object_bytes());
-  RETURN_IF_ERROR(WriteAt(fd_.get(), page + ChangeAt(changes_), AsBytes(number), path_));
+  RETURN_IF_ERROR(WriteAt(fd_.get(), page + ChangeAt(announced_), AsBytes(number), path_));
   RETURN_IF_ERROR(WriteAt(fd_.get(), page, AsBytes(count), path_));
-  ++changes_;
+  changes_ = ++announced_;  // all before were learned with the lock, and this one is our own
   return absl::OkStatus();
 }
 
@@ -223,26 +270,46 @@ std::vector<ByteRange> CacheFile::Missing(ByteRange range) const {
   return spans_.Missing(range);
 }
 
-absl::Status CacheFile::Read(ByteRange range, std::span<const SpanChecksum> checksums, MutableByteSpan into) {
+absl::Status CacheFile::Read(ByteRange range, std::span<const SpanChecksum> checksums, MutableByteSpan into,
+                             uint64_t* freed, ReadBytes bytes) {
   std::vector<CachedSpans::Entry> touching;
   {
     const std::lock_guard lock(mutex_);
-    if (!spans_.Covers(range)) RETURN_IF_ERROR(LearnRecords());
+    if (!spans_.Covers(range)) RETURN_IF_ERROR(LearnRecords(/*locked=*/false));
     if (!spans_.Covers(range)) return absl::NotFoundError(fmt::format("{}: does not have these bytes", path_));
-    if (checksums.empty()) touching = spans_.Touching(range);
+    if (checksums.empty() || bytes == ReadBytes::kAll) touching = spans_.Touching(range);
   }
-  const bool whole = touching.empty() || (touching.front().span.range.offset == range.offset &&
-                                          touching.back().span.range.end() == range.end());
-  if (!whole) return absl::NotFoundError(fmt::format("{}: has these bytes only as a part of others", path_));
-  absl::Status status = ReadAt(fd_.get(), kDataAt + range.offset, into, path_);
-  if (status.ok()) status = Check(range, checksums, touching, into);
+  // By their own checksums.
+  std::erase_if(touching,
+                [&](const CachedSpans::Entry& entry) { return AreChecked(entry.span.range, range, checksums); });
+  // The others can be checked only as they were written, whole.
+  ByteRange around = range;
+  for (const CachedSpans::Entry& entry : touching) {
+    const uint64_t end = std::max(around.end(), entry.span.range.end());
+    around.offset = std::min(around.offset, entry.span.range.offset);
+    around.length = end - around.offset;
+  }
+  if (around != range && around.length > kMaxAroundBytes) {
+    return absl::NotFoundError(fmt::format("{}: has these bytes only as a part of large others", path_));
+  }
+  Buffer more(around == range ? 0 : around.length);
+  const MutableByteSpan all = around == range ? into : more.span();
+  absl::Status status = ReadAt(fd_.get(), kDataAt + around.offset, all, path_);
+  const bool complete = status.ok();
+  if (complete) status = Check(around, checksums, touching, all);
+  if (status.ok() && around != range)
+    std::memcpy(into.data(), all.data() + (range.offset - around.offset), into.size());
   if (!absl::IsDataLoss(status)) return status;
   // Damage, or another process has removed it meanwhile.
   {
     const std::lock_guard lock(mutex_);
-    touching = spans_.Touching(range);
+    touching = spans_.Touching(around);
   }
-  for (const CachedSpans::Entry& entry : touching) Remove(entry.span.range).IgnoreError();
+  for (const CachedSpans::Entry& entry : touching) {
+    if (complete && !IsDamaged(entry.span, around, checksums, all)) continue;
+    const absl::StatusOr<uint64_t> removed = Remove(entry.span.range);
+    if (removed.ok() && freed != nullptr) *freed += *removed;
+  }
   return status;
 }
 
@@ -265,21 +332,22 @@ uint64_t CacheFile::DiskBytes(uint64_t length) {
   return (length / kDiskBlock + 3) * kDiskBlock;
 }
 
-absl::Status CacheFile::Write(uint64_t offset, ByteSpan bytes, const UseHints& hints,
-                              absl::FunctionRef<absl::Status(uint64_t)> take) {
+absl::Status CacheFile::Write(uint64_t offset, ByteSpan bytes, const UseHints& hints, const Room& room) {
   const std::lock_guard writing(write_mutex_);
   ASSIGN_OR_RETURN(const RecordsLock lock, RecordsLock::Take(fd_.get(), path_));
+  struct stat info {};  // somebody may have removed the whole folder
+  unlinked_ = unlinked_ || (fstat(fd_.get(), &info) == 0 && info.st_nlink == 0);
   if (unlinked_) return absl::NotFoundError(fmt::format("{}: was removed", path_));
   std::vector<ByteRange> missing;
   {
     const std::lock_guard held(mutex_);
-    RETURN_IF_ERROR(LearnRecords());
+    RETURN_IF_ERROR(LearnRecords(/*locked=*/true));
     missing = spans_.Missing({offset, bytes.size()});
   }
   for (ByteRange part : missing) {
     while (part.length > 0) {
-      const ByteRange piece{part.offset, std::min(part.length, kMaxSpanBytes)};
-      RETURN_IF_ERROR(WritePart(piece, bytes.subspan(piece.offset - offset, piece.length), hints, take));
+      const ByteRange piece{part.offset, std::min(part.length, kWrittenBytes - part.offset % kWrittenBytes)};
+      RETURN_IF_ERROR(WritePart(piece, bytes.subspan(piece.offset - offset, piece.length), hints, room));
       part = {piece.end(), part.length - piece.length};
     }
   }
@@ -287,25 +355,39 @@ absl::Status CacheFile::Write(uint64_t offset, ByteSpan bytes, const UseHints& h
 }
 
 // With the lock of records.
-absl::Status CacheFile::WritePart(ByteRange range, ByteSpan bytes, const UseHints& hints,
-                                  absl::FunctionRef<absl::Status(uint64_t)> take) {
+absl::Status CacheFile::WritePart(ByteRange range, ByteSpan bytes, const UseHints& hints, const Room& room) {
   uint32_t record = 0;
-  uint64_t blocks = 0;
+  uint64_t of_records = 0;
+  std::pair<uint64_t, uint64_t> own;
   {
     const std::lock_guard held(mutex_);
     record = spans_.FreeRecord();
-    if (record == spans_.records() && record % kRecordsOfBlock == 0) ++blocks;
-    const auto [first, end] = spans_.OwnBlocks(range);
-    blocks += end - first;
+    if (record == spans_.records() && record % kRecordsOfBlock == 0) of_records = 1;
+    own = spans_.OwnBlocks(range);
   }
-  RETURN_IF_ERROR(take(blocks * kDiskBlock));
-  const CachedSpan span{range, Crc32c(bytes), hints};
-  RETURN_IF_ERROR(WriteAt(fd_.get(), kDataAt + range.offset, bytes, path_));
+  const uint64_t disk_bytes = (own.second - own.first + of_records) * kDiskBlock;
+  RETURN_IF_ERROR(room.take(disk_bytes));
+  absl::Status status = WriteAt(fd_.get(), kDataAt + range.offset, bytes, path_);
+  if (status.ok()) status = WriteRecord(record, {range, Crc32c(bytes), hints});
+  // Else what was written of it would take room that nobody knows of.
+  if (!status.ok() && Punch(own.first, own.second).ok()) room.give_back(disk_bytes);
+  return status;
+}
+
+absl::Status CacheFile::WriteRecord(uint32_t record, const CachedSpan& span) {
   const std::lock_guard held(mutex_);
   RETURN_IF_ERROR(Announce(record));
   RETURN_IF_ERROR(WriteAt(fd_.get(), PlaceOf(record), AsBytes(EncodeRecord(span)), path_));
   spans_.Set(record, span);
   return absl::OkStatus();
+}
+
+absl::Status CacheFile::Punch(uint64_t first_block, uint64_t end_block) const {
+  if (end_block <= first_block) return absl::OkStatus();
+  const auto at = static_cast<off_t>(kDataAt + first_block * kDiskBlock);
+  const auto length = static_cast<off_t>((end_block - first_block) * kDiskBlock);
+  if (fallocate(fd_.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, at, length) == 0) return absl::OkStatus();
+  return ErrnoStatus(errno, path_, "removing bytes to make room");
 }
 
 absl::StatusOr<uint64_t> CacheFile::Remove(ByteRange range) {
@@ -318,20 +400,48 @@ absl::StatusOr<uint64_t> CacheFile::Remove(ByteRange range) {
 // and not bytes that nobody knows of.
 absl::StatusOr<uint64_t> CacheFile::RemoveLocked(ByteRange range) {
   const std::lock_guard held(mutex_);
-  RETURN_IF_ERROR(LearnRecords());
+  RETURN_IF_ERROR(LearnRecords(/*locked=*/true));
   const std::optional<CachedSpans::Entry> found = spans_.Find(range);
   if (!found) return 0;
   const auto [first, end] = spans_.OwnBlocks(range);
-  if (end > first) {
-    const auto at = static_cast<off_t>(kDataAt + first * kDiskBlock);
-    const auto length = static_cast<off_t>((end - first) * kDiskBlock);
-    if (fallocate(fd_.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, at, length) != 0)
-      return ErrnoStatus(errno, path_, "removing bytes to make room");
-  }
+  RETURN_IF_ERROR(Punch(first, end));
   RETURN_IF_ERROR(Announce(found->record));
   RETURN_IF_ERROR(WriteAt(fd_.get(), PlaceOf(found->record), AsBytes(std::string(kRecordBytes, '\0')), path_));
   spans_.Set(found->record, std::nullopt);
   return (end - first) * kDiskBlock;
+}
+
+uint64_t CacheFile::DiskBytesNow() const {
+  struct stat info {};
+  return fstat(fd_.get(), &info) == 0 ? static_cast<uint64_t>(info.st_blocks) * kStatBlockBytes : 0;
+}
+
+uint64_t CacheFile::Reclaim() {
+  const std::lock_guard writing(write_mutex_);
+  if (reclaimed_ || unlinked_) return 0;
+  const absl::StatusOr<RecordsLock> lock = RecordsLock::Take(fd_.get(), path_);
+  const std::lock_guard held(mutex_);
+  if (!lock.ok() || !LearnRecords(/*locked=*/true).ok()) return 0;
+  reclaimed_ = true;
+  // Nobody writes now, so what is neither of a range nor of the records is of nobody.
+  std::vector<std::pair<uint64_t, uint64_t>> gaps;
+  uint64_t at = 0;
+  uint64_t known = 0;
+  for (const CachedSpan& span : spans_.All()) {
+    const uint64_t first = span.range.offset / kDiskBlock;
+    const uint64_t end = (span.range.end() + kDiskBlock - 1) / kDiskBlock;
+    if (first > at) gaps.emplace_back(at, first);
+    known += end - std::max(first, at);
+    at = end;
+  }
+  gaps.emplace_back(at, (object_bytes() + kDiskBlock - 1) / kDiskBlock);
+  const uint64_t of_records = (spans_.records() + kRecordsOfBlock - 1) / kRecordsOfBlock;
+  const uint64_t before = DiskBytesNow();
+  if (before <= (known + of_records) * kDiskBlock + kEmptyDiskBytes) return 0;
+  for (const auto& [first, end] : gaps) {
+    if (!Punch(first, end).ok()) break;
+  }
+  return before - std::min(before, DiskBytesNow());
 }
 
 uint64_t CacheFile::UnlinkIfEmpty() {
@@ -341,7 +451,7 @@ uint64_t CacheFile::UnlinkIfEmpty() {
   uint64_t records = 0;
   {
     const std::lock_guard held(mutex_);
-    if (!LearnRecords().ok() || spans_.size() > 0) return 0;
+    if (!LearnRecords(/*locked=*/true).ok() || spans_.size() > 0) return 0;
     records = spans_.records();
   }
   const uint64_t taken = kEmptyDiskBytes + (records + kRecordsOfBlock - 1) / kRecordsOfBlock * kDiskBlock;
@@ -390,7 +500,7 @@ std::optional<CachedSpan> CacheFile::Any(Rng& rng) {
   std::optional<CachedSpans::Entry> entry;
   {
     const std::lock_guard lock(mutex_);
-    if (!LearnRecords().ok()) return std::nullopt;
+    if (!LearnRecords(/*locked=*/false).ok()) return std::nullopt;
     entry = spans_.Any(rng);
   }
   return entry ? Reread(*entry) : std::nullopt;
@@ -400,7 +510,7 @@ std::optional<CachedSpan> CacheFile::Current(ByteRange range) {
   std::optional<CachedSpans::Entry> entry;
   {
     const std::lock_guard lock(mutex_);
-    if (!LearnRecords().ok()) return std::nullopt;
+    if (!LearnRecords(/*locked=*/false).ok()) return std::nullopt;
     entry = spans_.Find(range);
   }
   return entry ? Reread(*entry) : std::nullopt;

@@ -16,16 +16,20 @@
 
 namespace millrace {
 
+/// Which bytes of a range are wanted: all, or only those of the checksums that are given, if there are any.
+enum class ReadBytes { kAll, kChecked };
+
 /// One file of the cache: what is kept of one version of an object. Several processes may read, write and remove
 /// ranges at once. Each holder of an open file has a shared lock, so that nobody unlinks the file. Thread-safe;
 /// blocking.
 class CacheFile {
  public:
-  /// NotFound if there is none; DataLoss if it is no sound file of that name; else what the system says.
+  /// NotFound if there is none, or another process is about to make or to remove it; DataLoss if it is no sound file of
+  /// that name; else what the system says.
   static absl::StatusOr<std::unique_ptr<CacheFile>> Open(const std::string& path);
 
-  /// Makes it if there is none, and opens it. NotFound if another process is about to make or to remove it. `made`:
-  /// it was made by this call.
+  /// Makes it if there is none, and opens it. Waits longer than Open for a process that makes or removes it. `made`: it
+  /// was made by this call.
   static absl::StatusOr<std::unique_ptr<CacheFile>> OpenOrMake(const std::string& path, const CacheIdentity& identity,
                                                                uint64_t object_bytes, bool* made);
 
@@ -36,9 +40,11 @@ class CacheFile {
   absl::StatusOr<std::vector<CachedSpan>> All();
 
   /// Reads a range into `into`, of its length. NotFound if a part of it is not there. The bytes are checked against
-  /// `checksums`, of spans within the range; without any, the range must be one of those that were written, or
-  /// several, which are checked as they were written. What is damaged is removed: DataLoss.
-  absl::Status Read(ByteRange range, std::span<const SpanChecksum> checksums, MutableByteSpan into);
+  /// `checksums`, of ascending spans within the range. Ranges that hold other bytes of it are read and checked whole,
+  /// as they were written (NotFound if they reach beyond it, and are more than 32 MiB). What is damaged is removed:
+  /// DataLoss, and `freed`, if not null, grows by the bytes of the disk that it took.
+  absl::Status Read(ByteRange range, std::span<const SpanChecksum> checksums, MutableByteSpan into,
+                    uint64_t* freed = nullptr, ReadBytes bytes = ReadBytes::kAll);
 
   /// The parts of a range that are not there.
   std::vector<ByteRange> Missing(ByteRange range) const;
@@ -48,14 +54,23 @@ class CacheFile {
   /// Likewise a file without ranges.
   static constexpr uint64_t kEmptyDiskBytes = cache_format::kHeadBytes + cache_format::kChangesBytes + kFileMarginBytes;
 
-  /// Adds what is missing of a range. First come the bytes, then the record that tells of them: a process that dies in
-  /// between leaves nothing that counts. `take` is asked for the bytes of the disk before each part is written; its
-  /// error ends the call. NotFound if the file was unlinked meanwhile.
-  absl::Status Write(uint64_t offset, ByteSpan bytes, const UseHints& hints,
-                     absl::FunctionRef<absl::Status(uint64_t disk_bytes)> take);
+  /// Who counts the bytes of the disk that a file takes.
+  struct Room {
+    /// Asked before each part is written; its error ends the call.
+    absl::FunctionRef<absl::Status(uint64_t disk_bytes)> take;
+    /// What was taken was not needed, since writing failed.
+    absl::FunctionRef<void(uint64_t disk_bytes)> give_back;
+  };
+  /// Adds what is missing of a range, as one range or several of up to 1 MiB. First come the bytes, then the record
+  /// that tells of them: a process that dies in between leaves nothing that counts. A part that cannot be written whole
+  /// leaves nothing on the disk. NotFound if the file was unlinked meanwhile.
+  absl::Status Write(uint64_t offset, ByteSpan bytes, const UseHints& hints, const Room& room);
 
   /// Removes one of the ranges that were written; returns the bytes of the disk that it took, 0 if it is not there.
   absl::StatusOr<uint64_t> Remove(ByteRange range);
+  /// Frees what writers that were killed have left: bytes of the disk that no range has. Returns how many; 0 if this
+  /// was done since the file was opened.
+  uint64_t Reclaim();
   /// Unlinks the file if it has no range and nobody else has it open; returns the bytes of the disk that it took.
   uint64_t UnlinkIfEmpty();
 
@@ -68,14 +83,17 @@ class CacheFile {
   std::optional<CachedSpan> Current(ByteRange range);
 
  private:
+  static absl::StatusOr<std::unique_ptr<CacheFile>> OpenWithin(const std::string& path, int attempts);
   CacheFile(UniqueFd fd, std::string path, CacheHead head)
       : fd_(std::move(fd)), path_(std::move(path)), head_(std::move(head)) {}
   uint64_t PlaceOf(uint32_t record) const;
-  absl::Status LearnRecords();  // with mutex_ held
+  uint64_t DiskBytesNow() const;
+  absl::Status LearnRecords(bool locked);  // with mutex_ held; `locked`: and the lock of records
   absl::Status LearnAll();
   absl::Status LearnRecord(uint32_t record);
-  absl::Status WritePart(ByteRange range, ByteSpan bytes, const UseHints& hints,
-                         absl::FunctionRef<absl::Status(uint64_t)> take);
+  absl::Status WritePart(ByteRange range, ByteSpan bytes, const UseHints& hints, const Room& room);
+  absl::Status WriteRecord(uint32_t record, const CachedSpan& span);
+  absl::Status Punch(uint64_t first_block, uint64_t end_block) const;
   absl::Status Announce(uint32_t record);
   absl::StatusOr<uint64_t> RemoveLocked(ByteRange range);
   std::optional<CachedSpan> Reread(const CachedSpans::Entry& entry);
@@ -88,9 +106,11 @@ class CacheFile {
 
   std::mutex write_mutex_;  // before mutex_: the lock of records is the process's
   bool unlinked_ = false;
+  bool reclaimed_ = false;
   mutable std::mutex mutex_;
   CachedSpans spans_;
-  uint64_t changes_ = 0;  // that spans_ knows of
+  uint64_t announced_ = 0;  // changes, as far as is known
+  uint64_t changes_ = 0;    // of these, spans_ knows so many for certain
   bool learned_ = false;
 };
 

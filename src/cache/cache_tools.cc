@@ -97,12 +97,16 @@ absl::StatusOr<CacheSummary> SummarizeCache(const std::string& folder, const std
     ASSIGN_OR_RETURN(const std::vector<CachedSpan> spans, file->All());
     ++summary.objects;
     for (const CachedSpan& span : spans) {
+      ++summary.ranges;
+      summary.cached_bytes += span.range.length;
+      if (span.hints.job == UseHints::kPinned) {
+        summary.pinned_bytes += span.range.length;
+        continue;
+      }
       auto job = std::find_if(summary.jobs.begin(), summary.jobs.end() - 1,
                               [&](const CacheSummary::Job& one) { return one.job == span.hints.job; });
       ++job->ranges;
       job->bytes += span.range.length;
-      ++summary.ranges;
-      summary.cached_bytes += span.range.length;
     }
   }
   struct statvfs info {};
@@ -124,7 +128,6 @@ absl::StatusOr<CacheCheck> VerifyCache(const std::string& folder, const std::sto
   uint64_t done = 0;
   for (const std::string& name : names) {
     const std::string path = inside + "/" + name;
-    const uint64_t disk_bytes = DiskBytesOf(path);
     bool unsound = false;
     const std::unique_ptr<CacheFile> file = OpenIfSound(path, &unsound);
     if (unsound) {
@@ -133,11 +136,14 @@ absl::StatusOr<CacheCheck> VerifyCache(const std::string& folder, const std::sto
     }
     if (file != nullptr) {
       ++check.objects;
+      usage.GiveBack(file->Reclaim()).IgnoreError();
       ASSIGN_OR_RETURN(const std::vector<CachedSpan> spans, file->All());
       for (const CachedSpan& span : spans) {
         if (stop.stop_requested()) return absl::CancelledError("interrupted");
         bytes.resize(span.range.length);
-        const absl::Status read = file->Read(span.range, {}, AsWritableBytes(bytes));
+        uint64_t freed = 0;
+        const absl::Status read = file->Read(span.range, {}, AsWritableBytes(bytes), &freed);
+        if (freed > 0) usage.GiveBack(freed).IgnoreError();
         if (absl::IsNotFound(read)) continue;  // removed meanwhile
         ++check.ranges;
         check.bytes += span.range.length;
@@ -149,8 +155,6 @@ absl::StatusOr<CacheCheck> VerifyCache(const std::string& folder, const std::sto
         }
         if (progress) progress(done, std::max(total, done));
       }
-      const uint64_t now = DiskBytesOf(path);
-      if (now < disk_bytes && check.damaged_ranges > 0) usage.GiveBack(disk_bytes - now).IgnoreError();
     }
   }
   return check;
@@ -176,6 +180,7 @@ absl::StatusOr<CacheClearing> ClearCache(const std::string& folder, const std::s
         ASSIGN_OR_RETURN(const uint64_t removed, file->Remove(span.range));
         freed += removed;
       }
+      freed += file->Reclaim();
       freed += file->UnlinkIfEmpty();
     }
     if (freed == 0) continue;

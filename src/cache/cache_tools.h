@@ -37,6 +37,7 @@ struct CacheSummary {
   uint64_t ranges = 0;
   uint64_t cached_bytes = 0;
   uint64_t disk_bytes = 0;
+  uint64_t pinned_bytes = 0;  // of the cached ones, in no job
   uint64_t file_system_bytes = 0;
   uint64_t free_bytes = 0;
   struct Job {

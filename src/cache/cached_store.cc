@@ -119,8 +119,9 @@ void CachedStore::Start(std::shared_ptr<Read> read) {
 
 void CachedStore::Join(const Read& read) {
   std::call_once(joined_, [&] {
-    std::unique_ptr<JobEntry> entry = read.plan ? cache_.Join(store_name_, read.plan->job, read.plan->period)
-                                                : cache_.Join(store_name_, UseHints::kUnplanned, 1);
+    std::unique_ptr<JobEntry> entry = read.plan
+                                          ? cache_.Join(store_name_, read.plan->job, read.plan->period, read.plan->use)
+                                          : cache_.Join(store_name_, UseHints::kUnplanned, 1);
     const std::lock_guard lock(mutex_);
     entry_ = std::move(entry);
   });
@@ -154,8 +155,9 @@ void CachedStore::TryCache(std::shared_ptr<Read> read) {
 }
 
 bool CachedStore::ReadAll(Read& read) {
+  const ReadBytes wanted = wanted_ == Wanted::kSpans ? ReadBytes::kChecked : ReadBytes::kAll;
   const std::optional<uint64_t> bytes =
-      cache_.Read(read.identity, read.options.range, read.options.checksums, read.into);
+      cache_.Read(read.identity, read.options.range, read.options.checksums, read.into, wanted);
   if (!bytes) return false;
   read.object_bytes = *bytes;
   cache_.Touch(read.identity, read.options.range, read.planned());

@@ -108,15 +108,16 @@ void DiskCache::OnDiskError(const absl::Status& status, bool reading) {
 KeepCounts DiskCache::counts() const {
   return {.written_bytes = written_bytes_.load(std::memory_order_relaxed),
           .not_admitted_bytes = not_admitted_bytes_.load(std::memory_order_relaxed),
-          .dropped_bytes = dropped_bytes_.load(std::memory_order_relaxed)};
+          .dropped_bytes = dropped_bytes_.load(std::memory_order_relaxed),
+          .waiting_bytes = queued_.used()};
 }
 
-std::unique_ptr<JobEntry> DiskCache::Join(const std::string& store, uint32_t job, uint64_t period) {
+std::unique_ptr<JobEntry> DiskCache::Join(const std::string& store, uint32_t job, uint64_t period, uint64_t clock) {
   {
     const std::lock_guard lock(mutex_);
     stores_.insert(store);
   }
-  absl::StatusOr<std::unique_ptr<JobEntry>> entry = JobEntry::Make(folder_, job, period);
+  absl::StatusOr<std::unique_ptr<JobEntry>> entry = JobEntry::Make(folder_, job, period, clock);
   if (entry.ok()) return *std::move(entry);
   Log(LogLevel::kDebug, "cache", ToStd(entry.status().message()));
   return nullptr;
@@ -138,13 +139,22 @@ std::shared_ptr<CacheFile> DiskCache::Find(const CacheIdentity& identity, const 
     absl::StatusOr<std::unique_ptr<CacheFile>> opened = CacheFile::Open(folder_ + "/" + name);
     if (!opened.ok()) {
       const absl::Status& status = opened.status();
-      if (!absl::IsNotFound(status) && !absl::IsDataLoss(status)) OnDiskError(status, /*reading=*/true);
+      if (absl::IsDataLoss(status)) {
+        RemoveUnsound(folder_ + "/" + name);
+      } else if (!absl::IsNotFound(status)) {
+        OnDiskError(status, /*reading=*/true);
+      }
       return nullptr;
     }
     file = *std::move(opened);
     Remember(name, file);
   }
   return file->identity() == identity ? file : nullptr;  // two names that are hashed to the same
+}
+
+// Of another version of Millrace, or damaged.
+void DiskCache::RemoveUnsound(const std::string& path) {
+  if (const std::optional<uint64_t> freed = UnlinkUnused(path)) usage_.GiveBack(*freed).IgnoreError();
 }
 
 // To make room: what is no sound file goes.
@@ -157,9 +167,7 @@ std::shared_ptr<CacheFile> DiskCache::OpenByName(const std::string& name) {
     Remember(name, file);
     return file;
   }
-  if (absl::IsDataLoss(opened.status())) {
-    if (const std::optional<uint64_t> freed = UnlinkUnused(path)) usage_.GiveBack(*freed).IgnoreError();
-  }
+  if (absl::IsDataLoss(opened.status())) RemoveUnsound(path);
   return nullptr;
 }
 
@@ -216,12 +224,15 @@ std::shared_ptr<CacheFile> DiskCache::FindOrMake(const CacheIdentity& identity, 
 // ---- Reading
 
 std::optional<uint64_t> DiskCache::Read(const CacheIdentity& identity, ByteRange range,
-                                        std::span<const SpanChecksum> checksums, MutableByteSpan into) {
+                                        std::span<const SpanChecksum> checksums, MutableByteSpan into,
+                                        ReadBytes bytes) {
   if (!reads_.load(std::memory_order_relaxed)) return std::nullopt;
   const std::shared_ptr<CacheFile> file = Find(identity, cache_format::FileName(identity));
   if (file == nullptr) return std::nullopt;
-  const absl::Status status = file->Read(range, checksums, into);
+  uint64_t freed = 0;
+  const absl::Status status = file->Read(range, checksums, into, &freed, bytes);
   if (status.ok()) return file->object_bytes();
+  if (freed > 0) usage_.GiveBack(freed).IgnoreError();
   if (absl::IsDataLoss(status)) {
     Log(LogLevel::kDebug, "cache", ToStd(status.message()));
   } else if (!absl::IsNotFound(status)) {
@@ -243,12 +254,15 @@ void DiskCache::Touch(const CacheIdentity& identity, ByteRange range, const Plan
     });
   }
   for (const PlannedRead::Span& span : plan->spans) {
-    if (span.range.offset >= range.end() || range.offset >= span.range.end()) continue;
-    file->ChangeHints(span.range, [&](const UseHints& of, ByteRange there) {
+    const uint64_t begin = std::max(span.range.offset, range.offset);
+    const uint64_t end = std::min(span.range.end(), range.end());
+    if (begin >= end) continue;
+    file->ChangeHints({begin, end - begin}, [&](const UseHints& of, ByteRange there) {
       const bool within = there.offset >= span.range.offset && there.end() <= span.range.end();
-      UseHints hints{plan->job, within ? span.next_use : std::min(span.next_use, span.around_use)};
-      // Another part of it is still to be read.
-      if (of.job == plan->job && of.next_use > plan->use) hints.next_use = std::min(hints.next_use, of.next_use);
+      const uint32_t job = plan->pinned || of.job == UseHints::kPinned ? UseHints::kPinned : plan->job;
+      UseHints hints{job, within ? span.next_use : std::min(span.next_use, span.around_use)};
+      if (plan->shared && of.job == plan->job && of.next_use > plan->use)
+        hints.next_use = std::min(hints.next_use, of.next_use);
       return hints;
     });
   }
@@ -275,7 +289,8 @@ void DiskCache::Keep(const CacheIdentity& identity, uint64_t object_bytes, uint6
 void DiskCache::WriteAll(const CacheIdentity& identity, uint64_t object_bytes, uint64_t offset, ByteSpan bytes,
                          const PlannedRead& plan) {
   const std::string name = cache_format::FileName(identity);
-  Kept kept{identity, name, object_bytes, offset, bytes, {plan.job, UseHints::kNever}};
+  const uint32_t job = plan.pinned ? UseHints::kPinned : plan.job;
+  Kept kept{identity, name, object_bytes, offset, bytes, {job, UseHints::kNever}};
   if (plan.job == UseHints::kUnplanned) kept.hints = UnplannedUse{.written_ms = SystemMs()}.Pack();
   if (plan.spans.empty()) return Write(kept);
   for (const PlannedRead::Span& span : plan.spans) {
@@ -315,11 +330,13 @@ absl::Status DiskCache::WritePart(const Kept& kept, ByteRange part) {
       use.proven = true;
       hints = use.Pack();
     }
-    const absl::Status status = file->Write(part.offset, bytes, hints, [&](uint64_t disk_bytes) -> absl::Status {
+    const auto take = [&](uint64_t disk_bytes) -> absl::Status {
       ASSIGN_OR_RETURN(const bool taken, usage_.Take(disk_bytes, limit()));
       no_room = !taken;
       return taken ? absl::OkStatus() : absl::ResourceExhaustedError("no room in the cache");
-    });
+    };
+    const auto give_back = [&](uint64_t disk_bytes) { usage_.GiveBack(disk_bytes).IgnoreError(); };
+    const absl::Status status = file->Write(part.offset, bytes, hints, {take, give_back});
     if (status.ok()) {
       written_bytes_.fetch_add(part.length, std::memory_order_relaxed);
       return status;
@@ -350,6 +367,15 @@ void DiskCache::Flush() {
 
 // ---- Room
 
+uint64_t DiskCache::capacity_bytes() {
+  const absl::StatusOr<uint64_t> used = usage_.bytes();
+  struct statvfs info {};
+  if (!used.ok() || statvfs(folder_.c_str(), &info) != 0) return options_.size_bytes;
+  const double kept = options_.free_share * static_cast<double>(info.f_blocks) * static_cast<double>(info.f_frsize);
+  const double free = static_cast<double>(info.f_bavail) * static_cast<double>(info.f_frsize) - kept;
+  return std::min(limit(), static_cast<uint64_t>(std::max(0.0, static_cast<double>(*used) + free)));
+}
+
 // Bytes that must go before `bytes` more may come, by the limit and by the space that is to stay free.
 uint64_t DiskCache::Excess(uint64_t bytes) {
   uint64_t excess = 0;
@@ -366,7 +392,7 @@ uint64_t DiskCache::Excess(uint64_t bytes) {
 std::vector<JobClock> DiskCache::Jobs(uint32_t own) {
   std::vector<JobClock> jobs = LiveJobs(jobs_.get());
   const bool there = std::any_of(jobs.begin(), jobs.end(), [&](const JobClock& job) { return job.job == own; });
-  if (!there) jobs.push_back({own, 0, UseHints::kNever});
+  if (!there && own != UseHints::kPinned) jobs.push_back({own, 0, UseHints::kNever});
   return jobs;
 }
 

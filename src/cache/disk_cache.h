@@ -34,6 +34,7 @@ struct KeepCounts {
   uint64_t written_bytes = 0;
   uint64_t not_admitted_bytes = 0;  // they would have been removed before their use
   uint64_t dropped_bytes = 0;       // the disk did not keep up, or failed
+  uint64_t waiting_bytes = 0;       // for the disk, at this moment
 };
 
 /// Ranges of objects on a local disk, in `FOLDER/millrace-cache-1`; nothing outside of that is touched. Several
@@ -53,14 +54,14 @@ class DiskCache {
   DiskCache(const DiskCache&) = delete;
   DiskCache& operator=(const DiskCache&) = delete;
 
-  /// A reader of objects of a store: as long as its entry lives, its job's ranges are not taken for forgotten ones.
-  /// Null if that cannot be told to others; then it reads all the same.
-  std::unique_ptr<JobEntry> Join(const std::string& store, uint32_t job, uint64_t period);
+  /// A reader of objects of a store, which begins at `clock`: as long as its entry lives, its job's ranges are not
+  /// taken for forgotten ones. Null if that cannot be told to others; then it reads all the same.
+  std::unique_ptr<JobEntry> Join(const std::string& store, uint32_t job, uint64_t period, uint64_t clock = 0);
 
   /// Reads a range, if all of it is there and sound; returns the size of the object. `checksums` as CacheFile::Read has
   /// them. Blocking.
   std::optional<uint64_t> Read(const CacheIdentity& identity, ByteRange range, std::span<const SpanChecksum> checksums,
-                               MutableByteSpan into);
+                               MutableByteSpan into, ReadBytes bytes = ReadBytes::kAll);
   /// Whether there is a file of that version of the object.
   bool Has(const CacheIdentity& identity) { return Find(identity, cache_format::FileName(identity)) != nullptr; }
   /// A read through the cache has found these ranges: notes when they are read next.
@@ -82,6 +83,9 @@ class DiskCache {
   /// Bytes of the disk that all users of the folder take at most, as far as is known.
   absl::StatusOr<uint64_t> disk_bytes() { return usage_.bytes(); }
   KeepCounts counts() const;
+  /// What all users of the folder may take of the disk, by the size and by the space that others leave; 0 if the system
+  /// does not tell.
+  uint64_t capacity_bytes();
 
   /// Threads that callers may let wait for the disk: a store's callbacks must not.
   ThreadPool& readers() { return *readers_; }
@@ -112,6 +116,7 @@ class DiskCache {
   std::shared_ptr<CacheFile> Lookup(const std::string& name);
   std::shared_ptr<CacheFile> Find(const CacheIdentity& identity, const std::string& name);
   std::shared_ptr<CacheFile> OpenByName(const std::string& name);
+  void RemoveUnsound(const std::string& path);
   std::shared_ptr<CacheFile> FindOrMake(const CacheIdentity& identity, const std::string& name, uint64_t object_bytes);
   void Remember(const std::string& name, std::shared_ptr<CacheFile> file);
   void Forget(const std::string& name);

@@ -86,14 +86,58 @@ TEST_F(DiskCacheTest, KeepsRangesAcrossProcessesLives) {
   }
 }
 
-TEST_F(DiskCacheTest, PartsAreReadWhereTheCallerCanCheckThem) {
+TEST_F(DiskCacheTest, PartsOfRangesAreReadAndChecked) {
   const auto cache = Open();
   cache->Keep(Of(1), object_.size(), 1000, AsBytes(object_.substr(1000, 5000)));
+  cache->Keep(Of(1), object_.size(), 6000, AsBytes(object_.substr(6000, 5000)));
   cache->Flush();
-  EXPECT_EQ(Read(*cache, Of(1), {1100, 100}), "") << "nothing tells whether it is sound";
   const std::string part = object_.substr(1100, 100);
   const std::vector<SpanChecksum> checksums = {{{1100, 100}, Crc32c(AsBytes(part))}};
   EXPECT_EQ(Read(*cache, Of(1), {1100, 100}, checksums), part);
+  EXPECT_EQ(Read(*cache, Of(1), {1100, 100}), part);
+  EXPECT_EQ(Read(*cache, Of(1), {5990, 100}), object_.substr(5990, 100)) << "of two ranges";
+  EXPECT_EQ(Read(*cache, Of(1), {10'990, 20}), "");
+  // Nothing else tells whether a part is sound than the checksum of all of it.
+  std::fstream file(FilesBelow(folder_.path()).at(0), std::ios::in | std::ios::out | std::ios::binary);
+  file.seekp(4096 + 4000);
+  file.put(static_cast<char>(object_[4000] ^ 1));
+  file.close();
+  EXPECT_EQ(Read(*cache, Of(1), {1100, 100}), "");
+  EXPECT_EQ(Read(*cache, Of(1), {6000, 100}), object_.substr(6000, 100));
+}
+
+TEST_F(DiskCacheTest, LongRangesAreCheckedInParts) {
+  const auto cache = Open();
+  const std::string object = RandomBytes(3 << 20, 2);
+  cache->Keep(Of(1), object.size(), 500'000, AsBytes(object).subspan(500'000));
+  cache->Flush();
+  std::fstream file(FilesBelow(folder_.path()).at(0), std::ios::in | std::ios::out | std::ios::binary);
+  file.seekp(4096 + 2'900'000);
+  file.put(static_cast<char>(object[2'900'000] ^ 1));
+  file.close();
+  EXPECT_EQ(Read(*cache, Of(1), {600'000, 1'400'000}), object.substr(600'000, 1'400'000));
+  EXPECT_EQ(Read(*cache, Of(1), {2'500'000, 10}), "") << "its part is damaged";
+  EXPECT_EQ(Read(*cache, Of(1), {500'000, 1'500'000}), object.substr(500'000, 1'500'000)) << "the others stay";
+}
+
+// Rows of tokens know the checksums of some of their pieces.
+TEST_F(DiskCacheTest, WhatTheCallerCannotCheckIsCheckedAsItWasWritten) {
+  const auto cache = Open();
+  cache->Keep(Of(1), object_.size(), 0, AsBytes(object_).first(10'000));
+  cache->Keep(Of(1), object_.size(), 10'000, AsBytes(object_).subspan(10'000, 10'000));
+  cache->Flush();
+  const auto sum = [&](ByteRange range) {
+    return SpanChecksum{range, Crc32c(AsBytes(object_).subspan(range.offset, range.length))};
+  };
+  EXPECT_EQ(Read(*cache, Of(1), {0, 20'000}, {sum({2000, 3000})}), object_.substr(0, 20'000));
+  EXPECT_EQ(Read(*cache, Of(1), {5000, 15'000}, {sum({5000, 5000})}), object_.substr(5000, 15'000));
+  EXPECT_EQ(Read(*cache, Of(1), {5000, 15'000}, {sum({5000, 4000})}), "") << "nothing tells whether the rest is sound";
+  std::fstream file(FilesBelow(folder_.path()).at(0), std::ios::in | std::ios::out | std::ios::binary);
+  file.seekp(4096 + 17'000);
+  file.put(static_cast<char>(object_[17'000] ^ 1));
+  file.close();
+  EXPECT_EQ(Read(*cache, Of(1), {0, 20'000}, {sum({0, 15'000})}), "");
+  EXPECT_EQ(Read(*cache, Of(1), {0, 10'000}), object_.substr(0, 10'000)) << "what is sound stays";
 }
 
 TEST_F(DiskCacheTest, OverlapsAreWrittenOnce) {
@@ -191,6 +235,35 @@ TEST_F(DiskCacheTest, StaysWithinItsBoundAndKeepsWhatIsNeededFirst) {
   }
 }
 
+TEST_F(DiskCacheTest, WhatIsPinnedStays) {
+  constexpr uint64_t kBound = 1 << 20;
+  const auto cache = Open(kBound);
+  const auto entry = cache->Join("store", 9, 1000);
+  const auto keep = [&](int number, uint64_t next, bool pinned) {
+    PlannedRead plan{.job = 9, .use = 0, .period = 1000, .spans = {{{0, object_.size()}, next}}};
+    plan.pinned = pinned;
+    cache->Keep(Of(number), object_.size(), 0, AsBytes(object_), &plan);
+    cache->Flush();
+  };
+  const auto is_there = [&](int number) { return !Read(*cache, Of(number), {0, object_.size()}).empty(); };
+  for (int i = 0; i < 9; ++i) keep(i, 10, false);
+  for (int i = 100; i < 104; ++i) keep(i, 1900, true);
+  for (int i = 100; i < 104; ++i) EXPECT_TRUE(is_there(i)) << "it takes the room of others";
+  const PlannedRead other{.job = 9, .use = 1, .period = 1000, .spans = {{{0, object_.size()}, 1950}}};
+  cache->Touch(Of(100), {0, object_.size()}, &other);
+  for (int i = 200; i < 240; ++i) keep(i, 240 - static_cast<uint64_t>(i), false);
+  for (int i = 100; i < 104; ++i) EXPECT_TRUE(is_there(i)) << "whoever else reads it";
+  EXPECT_TRUE(is_there(239));
+  EXPECT_LE(DiskBytesBelow(folder_.path()), kBound + 16384);
+  // Of too much, what was pinned first; and not more than the bound.
+  for (int i = 300; i < 320; ++i) keep(i, 1, true);
+  for (int i = 100; i < 104; ++i) EXPECT_TRUE(is_there(i));
+  EXPECT_LE(DiskBytesBelow(folder_.path()), kBound + 16384);
+  const auto smaller = Open(kBound / 4);
+  smaller->Flush();
+  EXPECT_LE(DiskBytesBelow(folder_.path()), kBound / 4 + 16384);
+}
+
 // What a run has left that is over goes before what the living one has.
 TEST_F(DiskCacheTest, WhatNobodyReadsMakesRoom) {
   constexpr uint64_t kBound = 1 << 20;
@@ -260,6 +333,57 @@ TEST_F(DiskCacheTest, FilesThatAreNotSoundMakeRoom) {
   EXPECT_FALSE(fs::exists(old));
 }
 
+// What is removed since it is damaged is not counted any longer.
+TEST_F(DiskCacheTest, WhatIsDamagedTakesNoRoom) {
+  const auto cache = Open();
+  cache->Keep(Of(1), object_.size(), 0, AsBytes(object_));
+  cache->Flush();
+  const uint64_t before = *cache->disk_bytes();
+  {
+    std::fstream file(FilesBelow(folder_.path()).at(0), std::ios::in | std::ios::out | std::ios::binary);
+    file.seekp(4096 + 5000);
+    file.put(static_cast<char>(object_[5000] ^ 1));
+  }
+  EXPECT_EQ(Read(*cache, Of(1), {0, object_.size()}), "");
+  EXPECT_LE(*cache->disk_bytes(), before - object_.size());
+}
+
+TEST_F(DiskCacheTest, AFileThatIsNotSoundTakesNoRoomOnceItIsFound) {
+  const std::string path = folder_ / ("millrace-cache-1/" + cache_format::FileName(Of(1)));
+  fs::create_directories(fs::path(path).parent_path());
+  std::ofstream(path) << std::string(1'000'000, 'x');
+  const auto cache = Open();
+  EXPECT_GE(*cache->disk_bytes(), 1'000'000u);
+  EXPECT_EQ(Read(*cache, Of(1), {0, 100}), "");
+  EXPECT_FALSE(fs::exists(path));
+  EXPECT_EQ(*cache->disk_bytes(), 0u);
+}
+
+// Each read tells when its range is used next, whatever was told before: that was of long runs a little too late.
+TEST_F(DiskCacheTest, TheLastReadTellsWhenARangeIsUsedNext) {
+  const auto cache = Open();
+  PlannedRead plan{.job = 9, .use = 50, .period = 1000, .spans = {{{0, 10'000}, 100, 100}}};
+  cache->Keep(Of(1), object_.size(), 0, AsBytes(object_).first(10'000), &plan);
+  cache->Flush();
+  const auto next_use = [&] { return CacheFile::Open(FilesBelow(folder_.path()).at(0)).value()->All()->at(0).hints; };
+  EXPECT_EQ(next_use(), (UseHints{9, 100}));
+  plan.use = 90;
+  plan.spans = {{{0, 10'000}, 1500, 1500}};
+  cache->Touch(Of(1), {0, 10'000}, &plan);
+  EXPECT_EQ(next_use(), (UseHints{9, 1500}));
+  // Of a part of it.
+  plan.use = 1500;
+  plan.spans = {{{0, 5000}, 2500, 1600}};
+  cache->Touch(Of(1), {0, 5000}, &plan);
+  EXPECT_EQ(next_use(), (UseHints{9, 1600})) << "the rest is read before";
+  // Others may read it, of whom this read does not know.
+  plan.use = 1550;
+  plan.shared = true;
+  plan.spans = {{{0, 10'000}, 2500, 2500}};
+  cache->Touch(Of(1), {0, 10'000}, &plan);
+  EXPECT_EQ(next_use(), (UseHints{9, 1600}));
+}
+
 TEST_F(DiskCacheTest, AFolderThatCannotBeMadeIsAnError) {
   std::ofstream(folder_ / "file") << "x";
   EXPECT_FALSE(DiskCache::Open({.folder = folder_ / "file"}).ok());
@@ -278,12 +402,21 @@ TEST_F(DiskCacheTest, AFileSystemWithoutRoomIsLeftAlone) {
 TEST_F(DiskCacheTest, ACacheThatIsClearedMeanwhileGoesOn) {
   const auto cache = Open();
   cache->Keep(Of(1), object_.size(), 0, AsBytes(object_));
+  cache->Keep(Of(3), object_.size(), 0, AsBytes(object_).first(10'000));
   cache->Flush();
   fs::remove_all(folder_ / "millrace-cache-1");
   EXPECT_EQ(Read(*cache, Of(1), {0, object_.size()}), object_) << "what is open stays until it is closed";
   cache->Keep(Of(2), object_.size(), 0, AsBytes(object_));
   cache->Flush();
   EXPECT_EQ(Read(*cache, Of(2), {0, object_.size()}), object_);
+  // The count is of what is there now, and one for all.
+  cache->Keep(Of(3), object_.size(), 50'000, AsBytes(object_).subspan(50'000, 10'000));
+  cache->Flush();
+  const auto other = Open();
+  EXPECT_EQ(*cache->disk_bytes(), *other->disk_bytes());
+  EXPECT_LE(*other->disk_bytes(), DiskBytesBelow(folder_.path()) + 2 * kFileMarginBytes);
+  EXPECT_EQ(Read(*other, Of(2), {0, object_.size()}), object_);
+  EXPECT_EQ(Read(*other, Of(3), {50'000, 10'000}), object_.substr(50'000, 10'000)) << "in a file that is there";
 }
 
 // What a process that is killed has written counts whole, or not at all, and the next one finds the right bytes.

@@ -60,15 +60,29 @@ absl::StatusOr<DiskUsage> DiskUsage::Open(const std::string& folder) {
   while (flock(lock.get(), LOCK_SH) != 0) {
     if (errno != EINTR) return ErrnoStatus(errno, lock_path, "locking");
   }
-  return DiskUsage(std::move(lock), std::move(number));
+  return DiskUsage(folder, std::move(lock), std::move(number));
+}
+
+// What was counted in a folder that is gone says nothing of the new one.
+absl::Status DiskUsage::LockNumber() {
+  for (;;) {
+    while (flock(number_.get(), LOCK_EX) != 0) {
+      if (errno != EINTR) return ErrnoStatus(errno, "the cache's count of bytes", "locking");
+    }
+    struct stat info {};
+    if (fstat(number_.get(), &info) != 0 || info.st_nlink > 0) return absl::OkStatus();
+    RETURN_IF_ERROR(MakeFolder(folder_, folder_, Durability::kUnsynced));
+    absl::StatusOr<DiskUsage> again = Open(folder_);
+    RETURN_IF_ERROR(again.status());
+    lock_ = std::move(again->lock_);
+    number_ = std::move(again->number_);
+  }
 }
 
 // Adds and removes, if the sum is within the limit; returns the sum.
 absl::StatusOr<uint64_t> DiskUsage::Change(uint64_t add, uint64_t remove, uint64_t limit, bool* done) {
   const std::lock_guard held(mutex_);  // flock is the process's
-  while (flock(number_.get(), LOCK_EX) != 0) {
-    if (errno != EINTR) return ErrnoStatus(errno, "the cache's count of bytes", "locking");
-  }
+  RETURN_IF_ERROR(LockNumber());
   uint64_t bytes = 0;
   absl::Status status;
   if (pread(number_.get(), &bytes, sizeof bytes, 0) < 0)

@@ -16,12 +16,13 @@ inline constexpr uint64_t kFileMarginBytes = 4096;
 
 /// How many bytes of the disk the files of a cache take, known to all processes that use it: a number in a file. It is
 /// never too small but for what a user does by hand, and too large only until a process is alone with the cache and
-/// counts again. Thread-safe; blocking.
+/// counts again. If the folder is removed meanwhile, it is made and counted again. Thread-safe; blocking.
 class DiskUsage {
  public:
   /// Holds the folder's lock, shared with other users of the cache. A process that finds itself alone counts.
   static absl::StatusOr<DiskUsage> Open(const std::string& folder);
-  DiskUsage(DiskUsage&& other) noexcept : lock_(std::move(other.lock_)), number_(std::move(other.number_)) {}
+  DiskUsage(DiskUsage&& other) noexcept
+      : folder_(std::move(other.folder_)), lock_(std::move(other.lock_)), number_(std::move(other.number_)) {}
 
   /// Takes bytes, unless there would be more than `limit`: then false, and nothing is taken.
   absl::StatusOr<bool> Take(uint64_t bytes, uint64_t limit);
@@ -29,9 +30,12 @@ class DiskUsage {
   absl::StatusOr<uint64_t> bytes();
 
  private:
-  DiskUsage(UniqueFd lock, UniqueFd number) : lock_(std::move(lock)), number_(std::move(number)) {}
+  DiskUsage(std::string folder, UniqueFd lock, UniqueFd number)
+      : folder_(std::move(folder)), lock_(std::move(lock)), number_(std::move(number)) {}
+  absl::Status LockNumber();  // mutex_ held
   absl::StatusOr<uint64_t> Change(uint64_t add, uint64_t remove, uint64_t limit, bool* done);
 
+  std::string folder_;
   UniqueFd lock_;    // of the folder: who uses it
   UniqueFd number_;  // locked for each change
   std::mutex mutex_;

@@ -111,7 +111,8 @@ EvictionPolicy::Choice EvictionPolicy::ChoosePlanned(std::span<const Candidate> 
     const Candidate& candidate = candidates[i];
     const bool own = candidate.hints.job == job.job;
     // Of a plan that is not at work any more, but of an object that this one reads: some time in this epoch.
-    const bool adopted = !own && candidate.known && Find(candidate.hints.job) == nullptr;
+    const bool is_free = candidate.hints.job != UseHints::kPinned && Find(candidate.hints.job) == nullptr;
+    const bool adopted = !own && candidate.known && is_free;
     if (!own && !adopted) continue;
     const uint64_t distance = own ? Distance(candidate.hints, job) : job.period / 2;
     if (best && distance <= farthest) continue;
@@ -123,12 +124,17 @@ EvictionPolicy::Choice EvictionPolicy::ChoosePlanned(std::span<const Candidate> 
 }
 
 EvictionPolicy::Choice EvictionPolicy::Choose(std::span<const Candidate> candidates, const UseHints& incoming) const {
+  if (incoming.job == UseHints::kPinned) {
+    const Choice choice = ChooseForced(candidates);  // what is pinned comes last
+    const bool other = choice.what == Choice::What::kEvict && candidates[choice.index].hints.job != UseHints::kPinned;
+    return other ? choice : Choice{};
+  }
   const JobClock* const own = Find(incoming.job);
   const bool unplanned = own == nullptr || own->job == UseHints::kUnplanned;
   const bool useless = !unplanned && incoming.next_use >= UseHints::kNever;
   // What nobody that is alive has written or reads.
   for (size_t i = 0; i < candidates.size() && !useless; ++i) {
-    if (Find(candidates[i].hints.job) != nullptr) continue;
+    if (candidates[i].hints.job == UseHints::kPinned || Find(candidates[i].hints.job) != nullptr) continue;
     if (unplanned || !candidates[i].known) return {Choice::What::kEvict, i};
   }
   // A job with more than its part gives to one with less.
@@ -146,6 +152,7 @@ EvictionPolicy::Choice EvictionPolicy::Choose(std::span<const Candidate> candida
 
 EvictionPolicy::Choice EvictionPolicy::ChooseForced(std::span<const Candidate> candidates) const {
   const auto key = [&](const Candidate& candidate) {
+    if (candidate.hints.job == UseHints::kPinned) return std::pair(-1, 0.0);
     const JobClock* const job = Find(candidate.hints.job);
     if (job == nullptr) return std::pair(2, 0.0);
     if (job->job == UseHints::kUnplanned)

@@ -38,7 +38,8 @@ struct UnplannedUse {
 /// would push out everything by FIFO, leaves what is there (see M. Qureshi et al., Adaptive insertion policies, ISCA
 /// 2007).
 ///
-/// Jobs that are alive share: none is made to give up ranges to another while it has less than an equal part.
+/// Jobs that are alive share: none is made to give up ranges to another while it has less than an equal part. What is
+/// pinned makes room for nothing, and takes it from all others.
 class EvictionPolicy {
  public:
   struct Candidate {

@@ -69,6 +69,26 @@ TEST(Eviction, JobsShareAlike) {
   EXPECT_EQ(policy.Choose(there, {kOther, 25}).index, 2u) << "both have their part: each of its own";
 }
 
+TEST(Eviction, WhatIsPinnedMakesRoomForNothing) {
+  EvictionPolicy policy;
+  policy.SetJobs({{kJob, 1000, 500}, {UseHints::kUnplanned, 0, 1}});
+  EvictionPolicy::Candidate pinned = Planned(1900, UseHints::kPinned);
+  const std::vector<EvictionPolicy::Candidate> there = {pinned, Planned(1300)};
+  EXPECT_EQ(policy.Choose(there, {kJob, 1100}).index, 1u);
+  for (const bool known : {true, false}) {
+    pinned.known = known;
+    EXPECT_EQ(policy.Choose({&pinned, 1}, {kJob, 1001}).what, What::kReject);
+    EXPECT_EQ(policy.Choose({&pinned, 1}, UnplannedUse{.written_ms = 3}.Pack()).what, What::kReject);
+    EXPECT_EQ(policy.Choose({&pinned, 1}, {UseHints::kPinned, 1001}).what, What::kReject);
+  }
+  // And it takes the room of all others.
+  EXPECT_EQ(policy.Choose(there, {UseHints::kPinned, 1499}).index, 1u);
+  EXPECT_EQ(policy.Choose(there, {UseHints::kPinned, 1499}).what, What::kEvict);
+  // But a bound is a bound.
+  EXPECT_EQ(policy.ChooseForced(there).index, 1u);
+  EXPECT_EQ(policy.ChooseForced({&pinned, 1}).what, What::kEvict);
+}
+
 TEST(Eviction, WhatWasReadSinceIsSparedOnce) {
   EvictionPolicy policy;
   policy.SetJobs({{UseHints::kUnplanned, 0, 1}});

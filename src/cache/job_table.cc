@@ -36,15 +36,16 @@ std::string JobTablePath(const std::string& folder) {
   return folder + "/jobs";
 }
 
-absl::StatusOr<std::unique_ptr<JobEntry>> JobEntry::Make(const std::string& folder, uint32_t job, uint64_t period) {
+absl::StatusOr<std::unique_ptr<JobEntry>> JobEntry::Make(const std::string& folder, uint32_t job, uint64_t period,
+                                                         uint64_t clock) {
   const std::string path = JobTablePath(folder);
   UniqueFd fd(open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666));
   if (!fd) return ErrnoStatus(errno, path, "opening");
   for (uint64_t number = 0; number < kMost; ++number) {
     struct flock lock = EntryLock(number);
     if (fcntl(fd.get(), F_OFD_SETLK, &lock) != 0) continue;
-    std::unique_ptr<JobEntry> entry(new JobEntry(std::move(fd), number, job, std::max<uint64_t>(period, 1)));
-    entry->Store(job, 0);
+    std::unique_ptr<JobEntry> entry(new JobEntry(std::move(fd), number, job, std::max<uint64_t>(period, 1), clock));
+    entry->Store(job, clock);
     return entry;
   }
   return absl::ResourceExhaustedError(fmt::format("{}: {} readers use the cache already", path, kMost));

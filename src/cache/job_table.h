@@ -20,7 +20,8 @@ class JobEntry {
   static constexpr uint64_t kBytes = 32;  // of each
 
   /// ResourceExhausted if the table is full; else what the system says.
-  static absl::StatusOr<std::unique_ptr<JobEntry>> Make(const std::string& folder, uint32_t job, uint64_t period);
+  static absl::StatusOr<std::unique_ptr<JobEntry>> Make(const std::string& folder, uint32_t job, uint64_t period,
+                                                        uint64_t clock = 0);
   ~JobEntry();
   JobEntry(const JobEntry&) = delete;
   JobEntry& operator=(const JobEntry&) = delete;
@@ -29,15 +30,15 @@ class JobEntry {
   void SetClock(uint64_t clock);
 
  private:
-  JobEntry(UniqueFd fd, uint64_t number, uint32_t job, uint64_t period)
-      : fd_(std::move(fd)), number_(number), job_(job), period_(period) {}
+  JobEntry(UniqueFd fd, uint64_t number, uint32_t job, uint64_t period, uint64_t clock)
+      : fd_(std::move(fd)), number_(number), job_(job), period_(period), told_(clock) {}
   void Store(uint32_t job, uint64_t clock) const;
 
   const UniqueFd fd_;  // has the lock of the entry
   const uint64_t number_;
   const uint32_t job_;
   const uint64_t period_;
-  std::atomic<uint64_t> told_{0};
+  std::atomic<uint64_t> told_;
 };
 
 /// The jobs of all entries that are alive; of several entries of a job, the earliest clock. `fd` is of the file, opened

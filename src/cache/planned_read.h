@@ -14,6 +14,8 @@ struct UseHints {
   static constexpr uint64_t kNever = uint64_t{1} << 62;
   /// The `job` of reads without a plan, which share one part of a cache.
   static constexpr uint32_t kUnplanned = 1;
+  /// The `job` of what is to stay, whoever reads it.
+  static constexpr uint32_t kPinned = 2;
 
   /// 0: nobody's. Else the reads of one plan, in any process: their numbers can be compared.
   uint32_t job = 0;
@@ -24,19 +26,24 @@ struct UseHints {
 
 /// What a plan tells of one read. Positions count on from epoch to epoch, for all ranks together.
 struct PlannedRead {
-  uint32_t job = 0;     // greater than UseHints::kUnplanned
+  uint32_t job = 0;     // greater than UseHints::kPinned
   uint64_t use = 0;     // the position that the read is for
   uint64_t period = 1;  // positions of an epoch; > 0
   /// Ranges of the object, ascending and without overlaps, that are kept or removed as a whole.
   struct Span {
     ByteRange range;
+    /// When a byte of the range is read next, by whatever read.
     uint64_t next_use = UseHints::kNever;
-    /// Of a longer range around it, such as its extent, of which other reads are still to come: for a range in the
-    /// cache that has more than this one. At most next_use.
+    /// Likewise of a longer range around it, such as its extent: for a range in the cache that has more than this one.
+    /// At most next_use.
     uint64_t around_use = UseHints::kNever;
     friend bool operator==(const Span&, const Span&) = default;
   };
   std::vector<Span> spans;
+  /// Other reads may want parts of the spans before next_use, which does not know of them.
+  bool shared = false;
+  /// What is read is to stay in the cache.
+  bool pinned = false;
 };
 
 }  // namespace millrace

@@ -26,6 +26,7 @@ constexpr int kDrawsOfFile = 2;
 constexpr int kRounds = 1024;
 constexpr size_t kMostNames = size_t{4} << 20;
 constexpr int64_t kListAgainMs = 10'000;
+constexpr int64_t kListShare = 50;  // of the time, listing takes one part in so many at most
 // Candidates are drawn again after so many ranges that found no room: little has changed.
 constexpr int kRejectsOfDraw = 8;
 // Without a plan, one in so many ranges that nobody has asked for lately gets room at the cost of others.
@@ -48,6 +49,7 @@ void ForEachCacheFile(const std::string& folder, absl::FunctionRef<void(const st
   for (std::filesystem::directory_iterator sub(folder, error); !error && sub != end; sub.increment(error)) {
     std::error_code of_files;
     const std::string of = sub->path().filename();
+    if (sub->is_symlink(of_files)) continue;  // what it leads to lies elsewhere
     for (std::filesystem::directory_iterator file(sub->path(), of_files); !of_files && file != end;
          file.increment(of_files)) {
       const std::string name = file->path().filename();
@@ -71,14 +73,14 @@ RoomMaker::RoomMaker(std::string folder, Hooks hooks)
 
 void RoomMaker::Made(const std::string& name) {
   const std::lock_guard lock(mutex_);
-  if (!listed_ms_ || names_.size() >= kMostNames) return;
+  if (!list_again_ms_ || names_.size() >= kMostNames) return;
   Name& added = names_.emplace_back();
   std::copy(name.begin(), name.begin() + 2, added.begin());
   std::copy(name.begin() + 3, name.end(), added.begin() + 2);
 }
 
 void RoomMaker::ListFiles() {
-  listed_ms_ = NowMs(std::chrono::steady_clock::now());
+  const int64_t begin = NowMs(std::chrono::steady_clock::now());
   names_.clear();
   ForEachCacheFile(folder_, [&](const std::string& name) {
     if (names_.size() >= kMostNames) return;
@@ -86,12 +88,15 @@ void RoomMaker::ListFiles() {
     std::copy(name.begin(), name.begin() + 2, added.begin());
     std::copy(name.begin() + 3, name.end(), added.begin() + 2);
   });
+  const int64_t end = NowMs(std::chrono::steady_clock::now());
+  list_again_ms_ = end + std::max(kListAgainMs, kListShare * (end - begin));
 }
 
 void RoomMaker::DrawFrom(const std::string& name, bool* vanished) {
   const std::shared_ptr<CacheFile> file = hooks_.open(name);
   *vanished = file == nullptr;
   if (file == nullptr) return;
+  if (const uint64_t freed = file->Reclaim(); freed > 0) hooks_.give_back(freed);
   for (int i = 0; i < kDrawsOfFile; ++i) {
     const std::optional<CachedSpan> span = file->Any(rng_);
     if (!span) {
@@ -105,6 +110,7 @@ void RoomMaker::DrawFrom(const std::string& name, bool* vanished) {
     policy_.Saw(span->hints, span->range.length);
     drawn_bytes_ += static_cast<double>(span->range.length);
     ++drawn_;
+    if (span->hints.job == UseHints::kPinned && !draws_pinned_) continue;
     const bool there = std::any_of(pool_.begin(), pool_.end(), [&](const Candidate& other) {
       return other.range == span->range && other.name == name;
     });
@@ -114,8 +120,7 @@ void RoomMaker::DrawFrom(const std::string& name, bool* vanished) {
 }
 
 void RoomMaker::Draw() {
-  const int64_t now = NowMs(std::chrono::steady_clock::now());
-  if (!listed_ms_ || now - *listed_ms_ > kListAgainMs) ListFiles();
+  if (!list_again_ms_ || NowMs(std::chrono::steady_clock::now()) > *list_again_ms_) ListFiles();
   for (int i = 0; i < kDrawFiles && !names_.empty(); ++i) {
     const size_t at = rng_.Below(names_.size());
     const std::string_view digits(names_[at].data(), names_[at].size());
@@ -187,6 +192,7 @@ std::optional<uint64_t> RoomMaker::Evict(const Candidate& candidate) {
 bool RoomMaker::MakeRoom(uint64_t bytes, Incoming& incoming, uint64_t cached_bytes, std::vector<JobClock> jobs) {
   const std::lock_guard lock(mutex_);
   policy_.SetJobs(std::move(jobs));
+  draws_pinned_ = incoming.forced;
   if (pool_.size() < kPool / 2 || rejected_ % kRejectsOfDraw == 0) Draw();
   const bool admitted = Admits(incoming, cached_bytes);
   uint64_t freed = 0;

@@ -74,8 +74,9 @@ class RoomMaker {
   Rng rng_;
   EvictionPolicy policy_;
   std::vector<Name> names_;
-  std::optional<int64_t> listed_ms_;
+  std::optional<int64_t> list_again_ms_;  // null: not listed yet
   std::vector<Candidate> pool_;
+  bool draws_pinned_ = false;
   int rejected_ = 0;  // in a row, since candidates were drawn
   double drawn_bytes_ = 0;
   uint64_t drawn_ = 0;

@@ -93,6 +93,12 @@ TEST(JobTable, TellsTheJobsOfTheLiving) {
   two.reset();
   ASSERT_EQ(jobs().size(), 1u);
   EXPECT_EQ(jobs()[0].clock, 700u);
+  {
+    const auto resumed = *JobEntry::Make(folder.path(), 7, 1000, 4200);
+    EXPECT_EQ(jobs().back().clock, 4200u) << "not 0 until it has read something";
+    resumed->SetClock(4201);
+    EXPECT_EQ(jobs().back().clock, 4201u);
+  }
   std::vector<std::unique_ptr<JobEntry>> all;
   while (all.size() + 1 < JobEntry::kMost) all.push_back(*JobEntry::Make(folder.path(), 9, 1));
   EXPECT_TRUE(absl::IsResourceExhausted(JobEntry::Make(folder.path(), 9, 1).status()));

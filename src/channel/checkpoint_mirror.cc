@@ -2,7 +2,8 @@
 
 #include <fmt/format.h>
 
-#include <optional>
+#include <algorithm>
+#include <cstddef>
 #include <utility>
 
 #include "absl/time/clock.h"
@@ -74,24 +75,54 @@ void CheckpointMirror::Run() {
   }
 }
 
+// In three turns, each when all of the one before is there: what lies in folders, what lies beside them, and of that
+// the file that was changed last. Programs write the one that names the others ("latest") last and beside them; it must
+// never name what is not there yet.
+absl::Status CheckpointMirror::Send(std::vector<Changed> files, const std::stop_token& stop) {
+  const auto turn_of = [this](const Changed& file) {
+    return file.key.find('/', place_.prefix.size()) == std::string::npos ? 1 : 0;
+  };
+  std::ranges::stable_sort(files, {}, [&](const Changed& file) {
+    return std::pair(turn_of(file), turn_of(file) == 0 ? 0 : file.file.modified_ms);
+  });
+  for (size_t begin = 0; begin < files.size();) {
+    size_t end = begin + 1;
+    while (end < files.size() && turn_of(files[end]) == turn_of(files[begin]) &&
+           (end + 1 < files.size() || turn_of(files[end]) == 0)) {
+      ++end;
+    }
+    BulkJob copies({.stop = stop});
+    absl::Status given;
+    for (size_t i = begin; i < end && given.ok(); ++i) {
+      given = copies.Copy(*folder_.store, files[i].file, *place_.store, files[i].key);
+    }
+    RETURN_IF_ERROR(FirstOf(copies.Finish().copied));
+    RETURN_IF_ERROR(given);
+    if (stop.stop_requested()) return absl::CancelledError("interrupted");
+    for (size_t i = begin; i < end; ++i) sent_[files[i].key] = files[i].file.etag;
+    begin = end;
+  }
+  return absl::OkStatus();
+}
+
 absl::Status CheckpointMirror::Round(std::chrono::milliseconds settled, const std::stop_token& stop) {
   const int64_t before_ms = absl::ToUnixMillis(absl::Now()) - settled.count();
-  BulkJob copies({.stop = stop});
-  std::map<std::string, std::string> now;  // versions that are there after this round
+  std::vector<Changed> changed;
   const absl::Status compared = CompareFolders(folder_, place_, {.stop = stop}, [&](const SyncStep& step) {
     if (step.kind == SyncStep::Kind::kRemove) return absl::OkStatus();
     const auto known = sent_.find(step.key);
     // Times do not tell all: a file may be written anew, with its old size, while it is uploaded.
     const bool same = known == sent_.end() ? step.kind == SyncStep::Kind::kKeep : known->second == step.object->etag;
     if (!same && settled.count() > 0 && step.object->modified_ms > before_ms) return absl::OkStatus();
-    now[step.key] = step.object->etag;
-    if (same) return absl::OkStatus();
-    return copies.Copy(*folder_.store, *step.object, *place_.store, step.key);
+    if (same) {
+      sent_[step.key] = step.object->etag;
+    } else {
+      changed.push_back({*step.object, step.key});
+    }
+    return absl::OkStatus();
   });
-  const BulkJob::Reports reports = copies.Finish();
-  RETURN_IF_ERROR(FirstOf(reports.copied));
   RETURN_IF_ERROR(compared);
-  for (auto& [key, version] : now) sent_[key] = std::move(version);
+  RETURN_IF_ERROR(Send(std::move(changed), stop));
   return stop.stop_requested() ? absl::CancelledError("interrupted") : absl::OkStatus();
 }
 

@@ -9,6 +9,7 @@
 #include <stop_token>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "store/stores.h"
 #include "transfer/bulk_job.h"
@@ -27,8 +28,9 @@ struct CheckpointMirrorOptions {
 };
 
 /// Keeps a folder of checkpoints on a store, while a program writes them: what is new or has changed is copied in every
-/// round, on a thread of its own. Nothing is removed there. A round that fails is said once, and the next one tries
-/// again. The stores must outlive it.
+/// round, on a thread of its own: first what lies in folders, then what lies beside them, and of that at last the file
+/// that was changed last, which may name the others. Nothing is removed there. A round that fails is said once, and the
+/// next one tries again. The stores must outlive it.
 class CheckpointMirror {
  public:
   CheckpointMirror(Location folder, Location place, CheckpointMirrorOptions options);
@@ -41,8 +43,15 @@ class CheckpointMirror {
   absl::Status Finish(const std::stop_token& stop);
 
  private:
+  /// A file that the place has not, or not as it is now.
+  struct Changed {
+    ObjectInfo file;
+    std::string key;  // at the place
+  };
+
   void Run();
   void End();
+  absl::Status Send(std::vector<Changed> files, const std::stop_token& stop);
   absl::Status Round(std::chrono::milliseconds settled, const std::stop_token& stop);
 
   const Location folder_;

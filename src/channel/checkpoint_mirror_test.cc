@@ -7,10 +7,13 @@
 #include <filesystem>
 #include <fstream>
 #include <map>
+#include <string>
 #include <thread>
+#include <vector>
 
 #include "net/runtime.h"
 #include "store/blocking.h"
+#include "store/testing/forwarding_store.h"
 #include "store/testing/temp_folder.h"
 
 namespace millrace {
@@ -85,6 +88,46 @@ TEST_F(CheckpointMirrorTest, WhatMayBeWrittenToWaitsForTheEnd) {
   EXPECT_THAT(WaitForCount(1), ElementsAre(Pair("old", "whole")));
   EXPECT_TRUE(mirror.Finish({}).ok());
   EXPECT_THAT(There(), ElementsAre(Pair("a", "half"), Pair("old", "whole")));
+}
+
+/// A store that takes no object whose key has this in it.
+class ChoosyStore final : public ForwardingStore {
+ public:
+  ~ChoosyStore() override { Close(); }
+  std::string refused;
+
+  void Put(std::string key, ByteSpan body, PutOptions options, PutCallback done) override {
+    if (!refused.empty() && key.find(refused) != std::string::npos) {
+      return std::move(done)(absl::UnavailableError(key + " is refused"));
+    }
+    ForwardingStore::Put(std::move(key), body, std::move(options), std::move(done));
+  }
+};
+
+TEST_F(CheckpointMirrorTest, TheFileThatNamesOthersIsNotThereBeforeThem) {
+  ChoosyStore store;
+  place_ = {&store, "ckpt/"};
+  store.refused = "shard-1";
+  // In the order of keys, the tracker would come first.
+  for (const char* name : {"step-1/shard-0", "step-1/shard-1", "config", "a-latest"}) Write(name, name);
+  const auto now = std::filesystem::file_time_type::clock::now();
+  for (const char* name : {"config", "step-1/shard-0", "step-1/shard-1"}) {
+    std::filesystem::last_write_time(temp_ / name, now - std::chrono::minutes(1));
+  }
+  const auto names = [&] {
+    std::vector<std::string> keys;
+    for (const auto& [name, text] : There()) keys.push_back(name);
+    return keys;
+  };
+  const CheckpointMirrorOptions never{.interval = std::chrono::hours(1), .settled = {}, .say = {}};
+  EXPECT_FALSE(CheckpointMirror(folder_, place_, never).Finish({}).ok());
+  EXPECT_THAT(names(), ElementsAre("step-1/shard-0"));
+  store.refused = "config";
+  EXPECT_FALSE(CheckpointMirror(folder_, place_, never).Finish({}).ok());
+  EXPECT_THAT(names(), ElementsAre("step-1/shard-0", "step-1/shard-1"));
+  store.refused = "";
+  EXPECT_TRUE(CheckpointMirror(folder_, place_, never).Finish({}).ok());
+  EXPECT_THAT(names(), ElementsAre("a-latest", "config", "step-1/shard-0", "step-1/shard-1"));
 }
 
 TEST_F(CheckpointMirrorTest, BringsWhatIsMissingAndKeepsWhatIsNewer) {

@@ -14,6 +14,7 @@
 #include "base/crypto.h"
 #include "base/log.h"
 #include "store/blocking.h"
+#include "store/completion.h"
 #include "transfer/key_pattern.h"
 
 namespace millrace {
@@ -86,6 +87,24 @@ absl::Status WriteOnce(ObjectStore& store, const std::string& key, const std::st
   if (!absl::IsAlreadyExists(put)) return put;
   const absl::StatusOr<std::string> there = ReadAll(store, key, kMaxManifestBytes);
   return there.ok() && *there == text ? absl::OkStatus() : put;
+}
+
+// The objects of a page, by few requests if the store has one for many. Not all stores of the S3 protocol have it.
+absl::Status DeletePage(ObjectStore& store, const ListPage& page) {
+  constexpr size_t kMaxKeys = 1000;  // of a request
+  for (size_t begin = 0; begin < page.objects.size(); begin += kMaxKeys) {
+    std::vector<std::string> keys;
+    for (size_t i = begin; i < std::min(page.objects.size(), begin + kMaxKeys); ++i)
+      keys.push_back(page.objects[i].key);
+    Completion<std::vector<absl::Status>> completion;
+    store.Delete(keys, completion.Callback());
+    const std::vector<absl::Status> deleted = completion.Wait();
+    for (size_t i = 0; i < keys.size(); ++i) {
+      if (absl::IsUnavailable(deleted[i]) || absl::IsCancelled(deleted[i])) return deleted[i];
+      if (!deleted[i].ok()) RETURN_IF_ERROR(DeleteBlocking(store, keys[i]));
+    }
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace
@@ -190,8 +209,8 @@ absl::StatusOr<std::vector<Attempt>> Checkpoints::RemoveLeft(const std::stop_tok
 absl::Status Checkpoints::RemoveAttempt(const Attempt& attempt) const {
   const std::string folder = Folder(attempt.step, attempt.attempt);
   RETURN_IF_ERROR(DeleteBlocking(store_, folder + std::string(kManifestName)));
-  const auto remove = [&](const ObjectInfo& object) { return DeleteBlocking(store_, object.key); };
-  const absl::Status removed = ForEachObject(store_, folder, remove);
+  const auto remove = [&](const ListPage& page) { return DeletePage(store_, page); };
+  const absl::Status removed = ForEachPage(store_, folder, "", remove);
   if (!removed.ok() && !absl::IsNotFound(removed)) return removed;
   if (!IsFolderStore(store_)) return absl::OkStatus();
   RETURN_IF_ERROR(store_.RemoveTemporary(folder));
@@ -247,7 +266,7 @@ absl::StatusOr<std::vector<CheckpointShard>> Checkpoints::Upload(uint64_t step, 
                                                                  const std::vector<ShardBytes>& shards,
                                                                  const std::stop_token& stop) const {
   RETURN_IF_ERROR(CheckNames(shards));
-  return WriteShards(store_, Folder(step, attempt), shards, stop);
+  return WriteShards(store_, Folder(step, attempt), shards, staging_, stop);
 }
 
 absl::StatusOr<CheckpointEntry> Checkpoints::Finish(SaveProtocol save,
@@ -296,7 +315,7 @@ absl::StatusOr<CheckpointEntry> Checkpoints::Copy(const Checkpoints& from, const
   ASSIGN_OR_RETURN(SaveProtocol save, Begin(entry.step, options));
   absl::StatusOr<std::vector<CheckpointShard>> written =
       CopyShards(from.store_, from.Folder(entry.step, entry.attempt), manifest.shards, store_,
-                 Folder(entry.step, save.entry().attempt), memory_, options.stop);
+                 Folder(entry.step, save.entry().attempt), staging_, memory_, options.stop);
   return Finish(std::move(save), std::move(written), options.stop);
 }
 

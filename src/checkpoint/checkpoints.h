@@ -52,7 +52,7 @@ class Checkpoints {
   /// whichever of them dies. Begin claims first if that has not been done, and finds out whether this process may
   /// commit.
   absl::StatusOr<SaveProtocol> Begin(uint64_t step, const SaveOptions& options);
-  /// Writes shards of an attempt. Needs no claim.
+  /// Writes shards of an attempt. Needs no claim. Up to 64 MiB of memory are kept for the next call.
   absl::StatusOr<std::vector<CheckpointShard>> Upload(uint64_t step, const std::string& attempt,
                                                       const std::vector<ShardBytes>& shards,
                                                       const std::stop_token& stop) const;
@@ -105,6 +105,7 @@ class Checkpoints {
   MemoryBudget& memory_;
   const std::string folder_;  // "" or ending with '/'
   LatestFile latest_;
+  mutable StagingMemory staging_{kMaxStagedBytes};  // which is thread-safe
   CheckpointWriter writer_;
   bool conditional_ = true;
 };

@@ -205,6 +205,22 @@ TEST_P(CheckpointsTest, SavesAndKeeps) {
   }
 }
 
+// As of a job of many ranks: what is superseded goes by few requests, which the save waits for.
+TEST_P(CheckpointsTest, ManyShardsAreRemovedTogether) {
+  constexpr size_t kShards = 40;
+  Checkpoints checkpoints = Open();
+  const std::string text = TextOf(1);
+  std::vector<ShardBytes> shards;
+  for (size_t i = 0; i < kShards; ++i) shards.push_back({"shard-" + std::to_string(i), {AsBytes(text)}});
+  for (const uint64_t step : {1, 2}) {
+    store().Spoil(0, SpoiledStore::How::kNot);  // begins to count
+    const auto saved = checkpoints.Save(step, shards, {.retention = {.keep = 1}, .stop = {}});
+    ASSERT_TRUE(saved.ok()) << saved.status();
+  }
+  EXPECT_LE(store().calls(), static_cast<int>(kShards) + 15);
+  EXPECT_EQ(Objects(), kShards + 1);
+}
+
 TEST_P(CheckpointsTest, BadRequestsAreRefused) {
   Checkpoints checkpoints = Open();
   EXPECT_TRUE(absl::IsInvalidArgument(checkpoints.Save(kMaxCheckpointStep + 1, {}, {}).status()));

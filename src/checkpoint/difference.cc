@@ -133,6 +133,7 @@ class StateReader {
     }
     if (!json.contains("$")) {
       for (const auto& [key, value] : json.items()) Add(Below(name, key), value);
+      if (json.empty()) state_.values[name] = "{}";
       return;
     }
     const auto tag = json.at("$").get<std::string>();
@@ -143,6 +144,7 @@ class StateReader {
         const StateJson& key = pair.at(0);
         Add(Below(name, key.is_string() ? key.get<std::string>() : key.dump()), pair.at(1));
       }
+      if (json.at("of").empty()) state_.values[name] = "{}";
     } else if (tag == "tuple") {
       AddEach(name, json.at("of"));
     } else {

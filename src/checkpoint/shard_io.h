@@ -11,6 +11,7 @@
 #include "base/bytes.h"
 #include "base/memory_budget.h"
 #include "checkpoint/records.h"
+#include "checkpoint/staging_memory.h"
 #include "store/object_store.h"
 
 /// The bytes of checkpoints, in and out of a store, in pieces of some MiB, many at a time. Blocking.
@@ -38,12 +39,17 @@ struct ShardBytes {
   uint64_t Size() const;
 };
 
+/// Of the pieces in flight that were copied together: 64 MiB, or one piece if that is larger (of shards above 640 GB on
+/// S3, where objects have 10,000 parts at most).
+inline constexpr uint64_t kMaxStagedBytes = 64 << 20;
+
 /// Writes shards below `folder` ("" or ending with '/'), 16 pieces at a time. A piece that lies in one span is sent
-/// straight from there. What lies in several, or comes into memory only now, is copied together first: 64 MiB at most,
-/// or one piece if that is larger (of shards above 640 GB on S3, where objects have 10,000 parts at most). Returns when
-/// no piece is in flight any more; after an error some shards may have been written. Cancelled soon after a stop.
+/// straight from there. What lies in several, or comes into memory only now, is copied together first, to memory of
+/// `staging`. Pieces have 8 MiB, or more in shards above 80 GB on S3; a store that takes pieces of any length gets long
+/// spans as pieces of their own. Returns when no piece is in flight any more; after an error some shards may have been
+/// written. Cancelled soon after a stop.
 absl::StatusOr<std::vector<CheckpointShard>> WriteShards(ObjectStore& store, const std::string& folder,
-                                                         const std::vector<ShardBytes>& shards,
+                                                         const std::vector<ShardBytes>& shards, StagingMemory& staging,
                                                          const std::stop_token& stop);
 
 /// Some bytes of a shard, and memory for them.
@@ -70,7 +76,7 @@ absl::Status ReadShards(ObjectStore& store, MemoryBudget& memory, const std::str
 /// Copies shards, through this process, and verifies what is copied. Errors are those of reading and of writing.
 absl::StatusOr<std::vector<CheckpointShard>> CopyShards(ObjectStore& from, const std::string& from_folder,
                                                         const std::vector<CheckpointShard>& shards, ObjectStore& to,
-                                                        const std::string& to_folder, MemoryBudget& memory,
-                                                        const std::stop_token& stop);
+                                                        const std::string& to_folder, StagingMemory& staging,
+                                                        MemoryBudget& memory, const std::stop_token& stop);
 
 }  // namespace millrace

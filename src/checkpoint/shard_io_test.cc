@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstring>
 #include <memory>
@@ -47,6 +48,22 @@ ShardBytes Cut(const std::string& name, const std::string& text, uint64_t seed) 
   return shard;
 }
 
+// With staging memory of their own.
+absl::StatusOr<std::vector<CheckpointShard>> WriteNew(ObjectStore& store, const std::string& folder,
+                                                      const std::vector<ShardBytes>& shards,
+                                                      const std::stop_token& stop) {
+  StagingMemory staging(kMaxStagedBytes);
+  return WriteShards(store, folder, shards, staging, stop);
+}
+
+absl::StatusOr<std::vector<CheckpointShard>> CopyNew(ObjectStore& from, const std::string& from_folder,
+                                                     const std::vector<CheckpointShard>& shards, ObjectStore& to,
+                                                     const std::string& to_folder, MemoryBudget& memory,
+                                                     const std::stop_token& stop) {
+  StagingMemory staging(kMaxStagedBytes);
+  return CopyShards(from, from_folder, shards, to, to_folder, staging, memory, stop);
+}
+
 std::vector<std::string> ReadBack(ObjectStore& store, const std::string& folder,
                                   const std::vector<CheckpointShard>& shards) {
   MemoryBudget memory(64 << 20);
@@ -64,7 +81,7 @@ void RoundTrip(ObjectStore& store) {
                                           Noise(8 << 20, 4)};
   std::vector<ShardBytes> sources;
   for (size_t i = 0; i < texts.size(); ++i) sources.push_back(Cut("shard-" + std::to_string(i), texts[i], i));
-  const absl::StatusOr<std::vector<CheckpointShard>> written = WriteShards(store, "a/b/", sources, {});
+  const absl::StatusOr<std::vector<CheckpointShard>> written = WriteNew(store, "a/b/", sources, {});
   ASSERT_TRUE(written.ok()) << written.status();
   ASSERT_EQ(written->size(), texts.size());
   for (size_t i = 0; i < texts.size(); ++i) {
@@ -81,6 +98,17 @@ TEST(ShardIo, RoundTripInMemory) {
   RoundTrip(store);
 }
 
+// As S3: all pieces but the last have at least 5 MiB, and equal ones suit every server.
+class EvenPieces final : public ForwardingStore {
+ public:
+  EvenPieces() { traits_.pieces = {.least_bytes = 5 << 20, .most_pieces = 10'000}; }
+};
+
+TEST(ShardIo, RoundTripInEvenPieces) {
+  EvenPieces store;
+  RoundTrip(store);
+}
+
 TEST(ShardIo, RoundTripInAFolder) {
   const TempFolder folder;
   FileStore store(folder.path());
@@ -93,7 +121,7 @@ TEST(ShardIo, RangesAreThoseOfTheShards) {
   const std::vector<std::string> texts = {Noise(9 << 20, 1), Noise(100, 2), Noise((64 << 10) * 3, 3)};
   std::vector<ShardBytes> sources;
   for (size_t i = 0; i < texts.size(); ++i) sources.push_back(Cut("s" + std::to_string(i), texts[i], i));
-  const auto written = WriteShards(store, "a/", sources, {});
+  const auto written = WriteNew(store, "a/", sources, {});
   ASSERT_TRUE(written.ok()) << written.status();
   MemoryBudget memory(64 << 20);
   Rng rng(HashKey(0x7a, {1}));
@@ -118,7 +146,7 @@ TEST(ShardIo, RangesAreThoseOfTheShards) {
 TEST(ShardIo, RangesCostWhatTheyNeed) {
   MemoryStore store("shards");
   const std::string text = Noise(20 << 20, 1);
-  const auto written = WriteShards(store, "", {Cut("x", text, 1)}, {});
+  const auto written = WriteNew(store, "", {Cut("x", text, 1)}, {});
   ASSERT_TRUE(written.ok()) << written.status();
   const uint64_t piece = (*written)[0].piece_bytes;
   EXPECT_EQ(piece, 64u << 10);
@@ -171,7 +199,7 @@ class PlacesStore final : public ForwardingStore {
 TEST(ShardIo, LargeRangesAreReadInPlace) {
   PlacesStore places;
   const std::string text = Noise(40 << 20, 1);
-  const auto written = WriteShards(places, "", {Cut("x", text, 1)}, {});
+  const auto written = WriteNew(places, "", {Cut("x", text, 1)}, {});
   ASSERT_TRUE(written.ok()) << written.status();
   MemoryBudget memory(512 << 20);
   // As tensors lie: one behind the other, none at the beginning of a piece; a small one among large ones.
@@ -194,6 +222,130 @@ TEST(ShardIo, LargeRangesAreReadInPlace) {
   EXPECT_LE(staged, sizes.size() * 2 * (64 << 10));  // where one ends and the next begins
 }
 
+// Keeps which memory pieces are written from, and how long they are.
+class WritesStore final : public ForwardingStore {
+ public:
+  explicit WritesStore(PieceLimits limits) { traits_.pieces = limits; }
+
+  absl::StatusOr<std::unique_ptr<PieceWriter>> WritePieces(std::string key, PutOptions options) override {
+    ASSIGN_OR_RETURN(std::unique_ptr<PieceWriter> writer,
+                     ForwardingStore::WritePieces(std::move(key), std::move(options)));
+    return std::make_unique<Writer>(std::move(writer), writes_);
+  }
+
+  // Those that did not come from `text`.
+  std::vector<ByteSpan> StagedBeside(const std::string& text) const {
+    std::vector<ByteSpan> staged;
+    for (const ByteSpan piece : writes_) {
+      const auto* const at = reinterpret_cast<const char*>(piece.data());
+      if (at < text.data() || at >= text.data() + text.size()) staged.push_back(piece);
+    }
+    return staged;
+  }
+  const std::vector<ByteSpan>& writes() const { return writes_; }
+
+ private:
+  class Writer final : public PieceWriter {
+   public:
+    Writer(std::unique_ptr<PieceWriter> writer, std::vector<ByteSpan>& writes)
+        : writer_(std::move(writer)), writes_(writes) {}
+    void Write(size_t index, uint64_t offset, ByteSpan bytes, DoneCallback done) override {
+      writes_.push_back(bytes);
+      writer_->Write(index, offset, bytes, std::move(done));
+    }
+    void Commit(uint64_t object_bytes, PutCallback done) override { writer_->Commit(object_bytes, std::move(done)); }
+
+   private:
+    const std::unique_ptr<PieceWriter> writer_;
+    std::vector<ByteSpan>& writes_;
+  };
+
+  std::vector<ByteSpan> writes_;  // by the thread that writes shards
+};
+
+// As the files of tensors are: a short header, and then tensors that end anywhere.
+ShardBytes HeaderAndTensors(const std::string& text, const std::vector<size_t>& tensors) {
+  ShardBytes shard{.name = "x", .spans = {}};
+  size_t at = 0;
+  for (const size_t size : tensors) {
+    shard.spans.push_back(AsBytes(text).subspan(at, size));
+    at += size;
+  }
+  return shard;
+}
+
+TEST(ShardIo, LongSpansAreWrittenInPlaceWherePiecesMayHaveAnyLength) {
+  const std::string text = Noise(64 << 20, 1);
+  const ShardBytes shard =
+      HeaderAndTensors(text, {1000, 16 << 20, 300, 20, (16 << 20) + 5, 900'000, 12 << 20, 8 << 20, 3 << 20, 77});
+  WritesStore store(PieceLimits{});
+  const auto written = WriteNew(store, "", {shard}, {});
+  ASSERT_TRUE(written.ok()) << written.status();
+  EXPECT_EQ(ReadBack(store, "", *written)[0], text.substr(0, shard.Size()));
+  uint64_t staged = 0;
+  for (const ByteSpan piece : store.StagedBeside(text)) staged += piece.size();
+  EXPECT_EQ(staged, 300u + 20u);  // what lies together in one span is not copied, however short it is
+  for (const ByteSpan piece : store.writes()) EXPECT_LE(piece.size(), 9u << 20);
+  EXPECT_LE(store.writes().size(), 14u);
+}
+
+TEST(ShardIo, StagingMemoryIsUsedAgain) {
+  const std::string text = Noise(64 << 20, 1);
+  const ShardBytes shard = HeaderAndTensors(text, {1000, 16 << 20, 16 << 20, 16 << 20, 9 << 20, 1000});
+  WritesStore store({.least_bytes = 5 << 20, .most_pieces = 10'000});
+  StagingMemory staging(kMaxStagedBytes);
+  std::vector<const std::byte*> before;
+  for (int save = 0; save < 3; ++save) {
+    const size_t first = store.StagedBeside(text).size();
+    const auto written = WriteShards(store, "", {shard}, staging, {});
+    ASSERT_TRUE(written.ok()) << written.status();
+    const std::vector<ByteSpan> pieces = store.StagedBeside(text);
+    ASSERT_GE(pieces.size(), first + 4);
+    for (size_t i = first; i < pieces.size(); ++i) {
+      const bool is_new = std::find(before.begin(), before.end(), pieces[i].data()) == before.end();
+      if (is_new) before.push_back(pieces[i].data());
+    }
+    // However many pieces were in flight at once, no more than the limit was ever there.
+    EXPECT_LE(before.size(), kMaxStagedBytes / (8 << 20)) << save;
+    EXPECT_GE(staging.kept_bytes(), 8u << 20);
+    EXPECT_LE(staging.kept_bytes(), kMaxStagedBytes);
+  }
+}
+
+TEST(StagingMemory, KeepsWhatSuits) {
+  StagingMemory staging(8 << 20);
+  Buffer large = staging.Take(6 << 20);
+  Buffer small = staging.Take(100);
+  EXPECT_GE(large.size(), 6u << 20);
+  EXPECT_GE(small.size(), 100u);
+  const std::byte* const of_large = large.data();
+  const std::byte* const of_small = small.data();
+  staging.GiveBack(std::move(large));
+  staging.GiveBack(std::move(small));
+  Buffer again = staging.Take(10);  // not the large one
+  EXPECT_EQ(again.data(), of_small);
+  Buffer large_again = staging.Take((5 << 20) + 1);
+  EXPECT_EQ(large_again.data(), of_large);
+  staging.GiveBack(Buffer());
+}
+
+TEST(StagingMemory, KeepsNoMoreThanItMay) {
+  StagingMemory staging(8 << 20);
+  std::vector<Buffer> taken;
+  for (int i = 0; i < 5; ++i) taken.push_back(staging.Take(3 << 20));
+  std::vector<const std::byte*> places;
+  for (Buffer& buffer : taken) {
+    places.push_back(buffer.data());
+    staging.GiveBack(std::move(buffer));
+  }
+  // Those that were given back last.
+  std::vector<Buffer> again;
+  for (int i = 0; i < 2; ++i) again.push_back(staging.Take(3 << 20));
+  for (const Buffer& buffer : again) EXPECT_THAT(buffer.data(), ::testing::AnyOf(places[3], places[4]));
+  staging.GiveBack(Buffer(9 << 20));  // larger than all that may be kept
+  EXPECT_EQ(staging.kept_bytes(), 0u);
+}
+
 TEST(ShardIo, BytesThatComeLater) {
   MemoryStore store("shards");
   const std::string text = Noise(30 << 20, 1);
@@ -212,7 +364,7 @@ TEST(ShardIo, BytesThatComeLater) {
     at += size;
   }
   const std::string expected = text.substr(0, at);
-  const auto written = WriteShards(store, "", {{.name = "x", .spans = spans}}, {});
+  const auto written = WriteNew(store, "", {{.name = "x", .spans = spans}}, {});
   ASSERT_TRUE(written.ok()) << written.status();
   EXPECT_EQ(ReadBack(store, "", *written), std::vector<std::string>{expected});
   EXPECT_EQ((*written)[0].crc32c, Crc32c(AsBytes(expected)));
@@ -226,7 +378,7 @@ TEST(ShardIo, BytesThatDoNotCome) {
   const ShardSpan failing(20 << 20, [&calls](uint64_t, MutableByteSpan) {
     return ++calls < 2 ? absl::OkStatus() : absl::InternalError("no such tensor");
   });
-  const auto written = WriteShards(store, "", {{.name = "x", .spans = {failing}}}, {});
+  const auto written = WriteNew(store, "", {{.name = "x", .spans = {failing}}}, {});
   EXPECT_THAT(std::string(written.status().message()), HasSubstr("no such tensor"));
   EXPECT_EQ(calls, 2);
 }
@@ -234,7 +386,7 @@ TEST(ShardIo, BytesThatDoNotCome) {
 TEST(ShardIo, RangesAreVerified) {
   MemoryStore store("shards");
   const std::string text = Noise(3 << 20, 7);
-  const auto written = WriteShards(store, "", {Cut("x", text, 1)}, {});
+  const auto written = WriteNew(store, "", {Cut("x", text, 1)}, {});
   ASSERT_TRUE(written.ok()) << written.status();
   std::string bad = text;
   bad[1 << 20] = static_cast<char>(bad[1 << 20] ^ 1);
@@ -254,25 +406,25 @@ TEST(ShardIo, CopiesAreVerified) {
   const std::vector<std::string> texts = {Noise(20 << 20, 1), "", Noise(5, 2)};
   std::vector<ShardBytes> sources;
   for (size_t i = 0; i < texts.size(); ++i) sources.push_back(Cut("s" + std::to_string(i), texts[i], i));
-  const auto written = WriteShards(from, "a/", sources, {});
+  const auto written = WriteNew(from, "a/", sources, {});
   ASSERT_TRUE(written.ok()) << written.status();
-  const auto copied = CopyShards(from, "a/", *written, to, "b/", memory, {});
+  const auto copied = CopyNew(from, "a/", *written, to, "b/", memory, {});
   ASSERT_TRUE(copied.ok()) << copied.status();
   EXPECT_EQ(ReadBack(to, "b/", *copied), texts);
   for (size_t i = 0; i < texts.size(); ++i) EXPECT_EQ((*copied)[i].crc32c, (*written)[i].crc32c);
   std::string bad = texts[0];
   bad[12 << 20] = static_cast<char>(bad[12 << 20] ^ 1);
   ASSERT_TRUE(PutBlocking(from, "a/s0", AsBytes(bad)).ok());
-  EXPECT_TRUE(absl::IsDataLoss(CopyShards(from, "a/", *written, to, "c/", memory, {}).status()));
+  EXPECT_TRUE(absl::IsDataLoss(CopyNew(from, "a/", *written, to, "c/", memory, {}).status()));
   std::stop_source stop;
   stop.request_stop();
-  EXPECT_TRUE(absl::IsCancelled(CopyShards(from, "a/", *written, to, "d/", memory, stop.get_token()).status()));
+  EXPECT_TRUE(absl::IsCancelled(CopyNew(from, "a/", *written, to, "d/", memory, stop.get_token()).status()));
 }
 
 TEST(ShardIo, DamageIsFound) {
   MemoryStore store("shards");
   const std::string text = Noise(20 << 20, 7);
-  const auto written = WriteShards(store, "", {Cut("x", text, 1)}, {});
+  const auto written = WriteNew(store, "", {Cut("x", text, 1)}, {});
   ASSERT_TRUE(written.ok()) << written.status();
   MemoryBudget memory(64 << 20);
   EXPECT_TRUE(ReadShards(store, memory, "", *written, {}, {}).ok());
@@ -311,13 +463,13 @@ TEST(ShardIo, FirstErrorIsTold) {
   for (int i = 0; i < 30; ++i) sources.push_back(Cut(fmt::format("s{}", i), text, 1));
   for (const int number : {1, 2, 8, 9, 29, 30}) {
     FailingPuts store(number);
-    const absl::Status status = WriteShards(store, "", sources, {}).status();
+    const absl::Status status = WriteNew(store, "", sources, {}).status();
     EXPECT_THAT(std::string(status.message()), HasSubstr(fmt::format("put {}.", number)));
   }
   FailingPuts store(0);
-  EXPECT_TRUE(WriteShards(store, "", sources, {}).ok());
+  EXPECT_TRUE(WriteNew(store, "", sources, {}).ok());
   const std::string large = Noise(9 << 20, 1);
-  EXPECT_TRUE(absl::IsUnavailable(WriteShards(store, "", {Cut("large", large, 1)}, {}).status()));
+  EXPECT_TRUE(absl::IsUnavailable(WriteNew(store, "", {Cut("large", large, 1)}, {}).status()));
 }
 
 TEST(ShardIo, StopCancels) {
@@ -325,7 +477,7 @@ TEST(ShardIo, StopCancels) {
   std::stop_source stop;
   stop.request_stop();
   const std::string text = Noise(20 << 20, 7);
-  EXPECT_TRUE(absl::IsCancelled(WriteShards(store, "", {Cut("x", text, 1)}, stop.get_token()).status()));
+  EXPECT_TRUE(absl::IsCancelled(WriteNew(store, "", {Cut("x", text, 1)}, stop.get_token()).status()));
   EXPECT_TRUE(absl::IsNotFound(HeadBlocking(store, "x").status()));
 }
 

@@ -12,16 +12,19 @@
 #include <utility>
 
 #include "base/buffer.h"
+#include "base/crc_combine.h"
 #include "base/crypto.h"
 #include "checkpoint/shard_io.h"
 #include "checkpoint/shard_requests.h"
+#include "checkpoint/staging_memory.h"
 
 namespace millrace {
 
 namespace {
 
 constexpr size_t kPiecesAtOnce = 16;
-constexpr uint64_t kStagingBytes = 64 << 20;
+// From this size on, bytes that lie together are worth a piece of their own, where pieces may have any length.
+constexpr uint64_t kAloneBytes = 1 << 20;
 
 uint64_t PieceBytesOf(uint64_t shard_bytes, PieceLimits limits) {
   constexpr uint64_t kMiB = 1 << 20;
@@ -41,23 +44,33 @@ uint64_t CheckedBytesOf(uint64_t shard_bytes) {
 /// What is worked on at a time, so that it stays in the caches of the CPU between two looks at it.
 constexpr uint64_t kBlockBytes = 64 << 10;
 
-/// Adds bytes to the checksums of a shard, in order: those from `at` on.
-void AddToChecksums(CheckpointShard& shard, uint64_t at, ByteSpan bytes) {
+/// Adds bytes to the checksums of a shard's pieces, in order: those from `at` on. Returns their own checksum; no byte
+/// is looked at twice.
+uint32_t AddToChecksums(CheckpointShard& shard, uint64_t at, ByteSpan bytes) {
+  uint32_t crc = 0;
   while (!bytes.empty()) {
     const uint64_t within = at % shard.piece_bytes;
-    const ByteSpan part = bytes.first(std::min({shard.piece_bytes - within, kBlockBytes, uint64_t{bytes.size()}}));
+    const ByteSpan part = bytes.first(std::min<uint64_t>(shard.piece_bytes - within, bytes.size()));
     if (within == 0) shard.piece_crc32c.push_back(0);
-    shard.piece_crc32c.back() = Crc32c(part, shard.piece_crc32c.back());
-    shard.crc32c = Crc32c(part, shard.crc32c);  // from the caches of the CPU
+    const uint32_t before = shard.piece_crc32c.back();
+    const uint32_t after = Crc32c(part, before);
+    shard.piece_crc32c.back() = after;
+    // Of the part alone: what was before it is taken out again.
+    const uint32_t alone = before == 0 ? after : Crc32cCombine(before, after, part.size());
+    crc = crc == 0 ? alone : Crc32cCombine(crc, alone, part.size());
     at += part.size();
     bytes = bytes.subspan(part.size());
   }
+  return crc;
 }
 
 /// Where the bytes of a shard come from, from its beginning to its end.
 class ShardSource {
  public:
   virtual ~ShardSource() = default;
+  /// How many of the next bytes are best written as one piece, if pieces may have any length: those of one place, or
+  /// some that are to be copied together, of these `most` at most.
+  virtual uint64_t Together(uint64_t most) = 0;
   /// The next `length` bytes, which must be there, if they lie together in memory that stays until the shard is
   /// written. Else nothing, and nothing is taken.
   virtual std::optional<ByteSpan> Take(uint64_t length) = 0;
@@ -68,6 +81,19 @@ class ShardSource {
 class SpanSource final : public ShardSource {
  public:
   explicit SpanSource(const std::vector<ShardSpan>& spans) : spans_(spans) {}
+
+  uint64_t Together(uint64_t most) override {
+    Skip();
+    if (const uint64_t rest = spans_[span_].size - offset_; IsAlone(span_, rest)) {
+      return rest < most + kAloneBytes ? rest : most;  // no short piece behind it
+    }
+    uint64_t length = spans_[span_].size - offset_;
+    for (size_t next = span_ + 1; next < spans_.size() && length < most; ++next) {
+      if (IsAlone(next, spans_[next].size)) break;
+      length += spans_[next].size;
+    }
+    return std::min(length, most);
+  }
 
   std::optional<ByteSpan> Take(uint64_t length) override {
     Skip();
@@ -93,6 +119,9 @@ class SpanSource final : public ShardSource {
   }
 
  private:
+  // Whether the last `rest` bytes of a span need not be copied.
+  bool IsAlone(size_t span, uint64_t rest) const { return !spans_[span].copy && rest >= kAloneBytes; }
+
   // Past the ends of spans.
   void Skip() {
     while (offset_ == spans_[span_].size) {
@@ -108,8 +137,11 @@ class SpanSource final : public ShardSource {
 
 class ShardWrites {
  public:
-  ShardWrites(ObjectStore& store, std::string folder, const std::stop_token& stop)
-      : store_(store), folder_(std::move(folder)), on_stop_(stop, [this] { stop_.request_stop(); }) {}
+  ShardWrites(ObjectStore& store, std::string folder, StagingMemory& staging, const std::stop_token& stop)
+      : store_(store),
+        folder_(std::move(folder)),
+        staging_(staging),
+        on_stop_(stop, [this] { stop_.request_stop(); }) {}
 
   /// Begins to write a shard; returns when all of its pieces are in flight. After an error only End may be called.
   absl::Status Add(const std::string& name, uint64_t bytes, ShardSource& source);
@@ -130,7 +162,12 @@ class ShardWrites {
   struct Shard {
     CheckpointShard written;
     std::unique_ptr<PieceWriter> writer;  // null: it is one Put
-    size_t left = 0;                      // pieces that have not landed
+    size_t in_flight = 0;                 // pieces
+    bool all_sent = false;
+  };
+  struct Piece {
+    ByteSpan bytes;
+    uint32_t crc32c = 0;
   };
   struct Event {
     Shard* shard = nullptr;
@@ -140,8 +177,8 @@ class ShardWrites {
   };
 
   absl::Status MakeRoom();
-  absl::StatusOr<ByteSpan> NextPiece(CheckpointShard& shard, uint64_t offset, uint64_t length, ShardSource& source,
-                                     Buffer& staging);
+  absl::StatusOr<Piece> NextPiece(CheckpointShard& shard, uint64_t offset, uint64_t length, ShardSource& source,
+                                  Buffer& staging);
   absl::StatusOr<Buffer> MakeStaging(uint64_t bytes);
   absl::Status Handle(Event event);
   void Put(Shard& shard, ByteSpan bytes, Buffer staging);
@@ -151,8 +188,8 @@ class ShardWrites {
 
   ObjectStore& store_;
   const std::string folder_;
-  std::vector<Buffer> free_;  // staging memory that no piece uses
-  uint64_t staged_ = 0;       // of pieces in flight
+  StagingMemory& staging_;
+  uint64_t staged_ = 0;  // of pieces in flight
   std::stop_source stop_;
   std::stop_callback<std::function<void()>> on_stop_;
   std::vector<std::unique_ptr<Shard>> shards_;
@@ -174,60 +211,55 @@ absl::Status ShardWrites::Add(const std::string& name, uint64_t bytes, ShardSour
     Put(shard, {}, {});
     return absl::OkStatus();
   }
-  const uint64_t piece_bytes = PieceBytesOf(bytes, store_.traits().pieces);
-  shard.left = (bytes - 1) / piece_bytes + 1;
-  const size_t pieces = shard.left;
-  if (pieces > 1) {
+  const PieceLimits limits = store_.traits().pieces;
+  const uint64_t piece_bytes = PieceBytesOf(bytes, limits);
+  const bool any_length = limits.least_bytes <= 1 && limits.most_pieces == UINT64_MAX;
+  const bool one = bytes <= piece_bytes;
+  if (!one) {
     ASSIGN_OR_RETURN(shard.writer, store_.WritePieces(Key(shard), {.stop = stop_.get_token()}));
   }
-  for (size_t i = 0; i < pieces; ++i) {
+  uint64_t offset = 0;
+  for (size_t i = 0; offset < bytes; ++i) {
     RETURN_IF_ERROR(MakeRoom());
-    const uint64_t offset = i * piece_bytes;
     Buffer staging;
-    const uint64_t length = std::min(piece_bytes, bytes - offset);
-    ASSIGN_OR_RETURN(const ByteSpan piece, NextPiece(written, offset, length, source, staging));
-    if (pieces == 1) {
-      Put(shard, piece, std::move(staging));
-      return absl::OkStatus();
+    const uint64_t length = std::min(any_length && !one ? source.Together(piece_bytes) : piece_bytes, bytes - offset);
+    ASSIGN_OR_RETURN(const Piece piece, NextPiece(written, offset, length, source, staging));
+    written.crc32c = Crc32cCombine(written.crc32c, piece.crc32c, length);
+    const uint64_t begin = std::exchange(offset, offset + length);
+    shard.all_sent = offset == bytes;
+    if (one) {
+      Put(shard, piece.bytes, std::move(staging));
+      continue;
     }
     ++in_flight_;
-    shard.writer->Write(i, offset, piece, [this, &shard, staging = std::move(staging)](absl::Status status) mutable {
-      Post({&shard, true, std::move(status), std::move(staging)});
-    });
+    ++shard.in_flight;
+    shard.writer->Write(i, begin, piece.bytes,
+                        [this, &shard, staging = std::move(staging)](absl::Status status) mutable {
+                          Post({&shard, true, std::move(status), std::move(staging)});
+                        });
   }
   return absl::OkStatus();
 }
 
 // The next bytes of a shard, and their checksums: a view of memory that stays, or of `staging`, which is made for them.
-absl::StatusOr<ByteSpan> ShardWrites::NextPiece(CheckpointShard& shard, uint64_t offset, uint64_t length,
-                                                ShardSource& source, Buffer& staging) {
-  if (const std::optional<ByteSpan> piece = source.Take(length)) {
-    AddToChecksums(shard, offset, *piece);
-    return *piece;
-  }
+absl::StatusOr<ShardWrites::Piece> ShardWrites::NextPiece(CheckpointShard& shard, uint64_t offset, uint64_t length,
+                                                          ShardSource& source, Buffer& staging) {
+  if (const std::optional<ByteSpan> piece = source.Take(length))
+    return Piece{*piece, AddToChecksums(shard, offset, *piece)};
   ASSIGN_OR_RETURN(staging, MakeStaging(length));
   const MutableByteSpan piece = staging.span().first(length);
+  uint32_t crc = 0;
   for (uint64_t done = 0; done < length;) {
     ASSIGN_OR_RETURN(const size_t copied, source.Copy(piece.subspan(done)));
-    AddToChecksums(shard, offset + done, piece.subspan(done, copied));
+    crc = Crc32cCombine(crc, AddToChecksums(shard, offset + done, piece.subspan(done, copied)), copied);
     done += copied;
   }
-  return ByteSpan(piece);
+  return Piece{piece, crc};
 }
 
-// Memory that was touched before is used again: new memory costs as much as what is done with it.
 absl::StatusOr<Buffer> ShardWrites::MakeStaging(uint64_t bytes) {
-  while (staged_ > 0 && staged_ + bytes > kStagingBytes) RETURN_IF_ERROR(Handle(Wait()));
-  const auto large_enough = [bytes](const Buffer& buffer) { return buffer.size() >= bytes; };
-  const auto found = std::find_if(free_.begin(), free_.end(), large_enough);
-  Buffer staging;
-  if (found != free_.end()) {
-    staging = std::move(*found);
-    free_.erase(found);
-  } else {
-    free_.clear();  // all too small
-    staging = Buffer(bytes);
-  }
+  while (staged_ > 0 && staged_ + bytes > kMaxStagedBytes) RETURN_IF_ERROR(Handle(Wait()));
+  Buffer staging = staging_.Take(bytes);
   staged_ += staging.size();
   return staging;
 }
@@ -251,11 +283,13 @@ absl::Status ShardWrites::Handle(Event event) {
   --in_flight_;
   if (event.staging.size() > 0) {
     staged_ -= event.staging.size();
-    free_.push_back(std::move(event.staging));
+    staging_.GiveBack(std::move(event.staging));
   }
   RETURN_IF_ERROR(event.status);
-  if (!event.piece || --event.shard->left > 0 || stop_.stop_requested()) return absl::OkStatus();
+  if (!event.piece) return absl::OkStatus();
   Shard& shard = *event.shard;
+  --shard.in_flight;
+  if (shard.in_flight > 0 || !shard.all_sent || stop_.stop_requested()) return absl::OkStatus();
   ++in_flight_;
   shard.writer->Commit(shard.written.bytes, [this, &shard](const absl::StatusOr<ObjectInfo>& committed) {
     Post({&shard, false, committed.status(), {}});
@@ -284,6 +318,8 @@ class StoredShardSource final : public ShardSource {
                     const std::stop_token& stop)
       : name_(store.Uri(folder + shard.name)),
         reader_(store, memory, RequestsFor(store, memory, folder, shard), stop) {}
+
+  uint64_t Together(uint64_t most) override { return most; }
 
   std::optional<ByteSpan> Take(uint64_t) override { return std::nullopt; }
 
@@ -325,9 +361,9 @@ uint64_t ShardBytes::Size() const {
 }
 
 absl::StatusOr<std::vector<CheckpointShard>> WriteShards(ObjectStore& store, const std::string& folder,
-                                                         const std::vector<ShardBytes>& shards,
+                                                         const std::vector<ShardBytes>& shards, StagingMemory& staging,
                                                          const std::stop_token& stop) {
-  ShardWrites writes(store, folder, stop);
+  ShardWrites writes(store, folder, staging, stop);
   absl::Status status;
   for (auto shard = shards.begin(); shard != shards.end() && status.ok(); ++shard) {
     SpanSource source(shard->spans);
@@ -342,9 +378,9 @@ absl::StatusOr<std::vector<CheckpointShard>> WriteShards(ObjectStore& store, con
 
 absl::StatusOr<std::vector<CheckpointShard>> CopyShards(ObjectStore& from, const std::string& from_folder,
                                                         const std::vector<CheckpointShard>& shards, ObjectStore& to,
-                                                        const std::string& to_folder, MemoryBudget& memory,
-                                                        const std::stop_token& stop) {
-  ShardWrites writes(to, to_folder, stop);
+                                                        const std::string& to_folder, StagingMemory& staging,
+                                                        MemoryBudget& memory, const std::stop_token& stop) {
+  ShardWrites writes(to, to_folder, staging, stop);
   absl::Status status;
   for (auto shard = shards.begin(); shard != shards.end() && status.ok(); ++shard) {
     StoredShardSource source(from, memory, from_folder, *shard, stop);

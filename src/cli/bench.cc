@@ -20,8 +20,10 @@
 #include "cli/console.h"
 #include "cli/json_text.h"
 #include "cli/usage.h"
+#include "diagnose/rivals.h"
 #include "diagnose/synthetic_shards.h"
 #include "net/runtime.h"
+#include "transfer/artifact.h"
 
 namespace millrace::cli {
 
@@ -51,6 +53,8 @@ struct BenchFlags {
   double step_ms = 0;
   std::string cache;
   std::string store = "devstore";
+  std::vector<std::string> rivals;
+  std::string rival_environments;
 };
 
 /// What the flags ask for, checked as far as that needs no data.
@@ -60,6 +64,7 @@ struct BenchRequest {
   BenchSettings settings;
   PriceList prices;
   uint64_t samples = 0;  // of a synthetic data set
+  std::vector<RivalRequest> rivals;
 };
 
 absl::Status Usage(const std::string& message) {
@@ -128,12 +133,17 @@ absl::StatusOr<BenchRequest> ToRequest(const BenchFlags& flags) {
     return Usage("--scenario g needs a store that fails on purpose: --synthetic with --store devstore");
   }
   ASSIGN_OR_RETURN(request.threads, ParseThreads(flags.threads, flags.quick));
+  ASSIGN_OR_RETURN(request.rivals, AsUsage(ParseRivals(flags.rivals)));
+  if (!request.rivals.empty()) request.scenarios.insert("d");  // which they stand beside
   ASSIGN_OR_RETURN(request.prices, AsUsage(ReadPrices(flags.prices)));
   BenchSettings& settings = request.settings;
   settings.io_threads = flags.io_threads;
   settings.warm_up_seconds = flags.quick ? 1 : 3;
   settings.window_seconds = flags.seconds > 0 ? flags.seconds : (flags.quick ? 2 : 6);
   settings.windows = static_cast<int>(flags.repeats.value_or(flags.quick ? 3 : 5));
+  if (!(flags.seconds >= 0 && flags.seconds <= 86'400)) {
+    return Usage("--seconds takes the time of a repeat in seconds, up to 86,400");
+  }
   if (flags.seconds > 0) settings.warm_up_seconds = std::min(settings.warm_up_seconds, flags.seconds);
   if (!(flags.step_ms >= 0 && flags.step_ms <= 600'000)) {
     return Usage("--step-ms takes a time in milliseconds, 0 to 600,000");
@@ -213,6 +223,7 @@ class BenchRun {
     if (request_.scenarios.contains("c")) RETURN_IF_ERROR(RunShards());
     if (request_.scenarios.contains("e")) RETURN_IF_ERROR(RunFirstBatch());
     if (request_.scenarios.contains("f")) RETURN_IF_ERROR(RunResume());
+    if (!request_.rivals.empty()) RETURN_IF_ERROR(RunRivals());
     if (request_.scenarios.contains("g")) RETURN_IF_ERROR(RunStorm());
     return absl::OkStatus();
   }
@@ -320,6 +331,30 @@ class BenchRun {
     return absl::OkStatus();
   }
 
+  absl::Status RunRivals() {
+    constexpr uint64_t kComparedImages = 2000;
+    ASSIGN_OR_RETURN(RivalRun run, PrepareRivals());
+    ASSIGN_OR_RETURN(const std::unique_ptr<TemporaryFolder> scratch, TemporaryFolder::Make());
+    run.scratch = scratch->path();
+    BenchSettings settings = request_.settings;
+    ASSIGN_OR_RETURN(run.ours, MeasureOwnImages(run.uri, settings, kComparedImages));
+    ASSIGN_OR_RETURN(report_.beside_rivals, Measured("--rival, millrace", settings, [&](const BenchSettings& with) {
+                       return MeasureFirstBatch(run.uri, with);
+                     }));
+    for (const RivalRequest& rival : request_.rivals) {
+      ProgressLine line("--rival " + rival.name, ProgressLine::Unit::kItems);
+      ASSIGN_OR_RETURN(report_.rivals.emplace_back(), MeasureRival(rival, run, settings));
+    }
+    return absl::OkStatus();
+  }
+
+  absl::StatusOr<RivalRun> PrepareRivals() {
+    RivalRun run{.environments = flags_.rival_environments, .workers = UsableCpus()};
+    if (run.environments.empty()) run.environments = DefaultCacheFolder() + "/rivals";
+    ASSIGN_OR_RETURN(run.uri, Data(request_.samples, kSyntheticShardBytes));
+    return run;
+  }
+
   /// The last one: from here on the stores are those of the other server.
   absl::Status RunStorm() {
     BenchReport::Storm storm{.faults = StormFaults()};
@@ -400,6 +435,17 @@ void AddBenchOptions(Command bench, BenchFlags* flags) {
       .Number(1, 10'000'000);
   add("--store", &flags->store, "Where a synthetic data set is: a local S3 server, or a temporary folder")
       .Words({"devstore", "folder"});
+  bench
+      .Add("--rival", &flags->rivals,
+           "Loaders of others to measure beside Millrace, NAME or NAME=URI of the same data in their format, with "
+           "commas "
+           "between several: dataloader, s3torchconnector, webdataset, mosaicml, litdata, spdl, huggingface")
+      .Called("NAME[=URI]")
+      .OneValueEach();
+  bench
+      .Add("--rival-environments", &flags->rival_environments,
+           "Folder with an environment of Python for each of them, DIR/NAME [rivals in the cache folder]")
+      .Called("DIR");
   add("--first-byte-ms", &flags->first_byte_ms, "Of that server: median time to the first byte").Number(0, 10'000);
 }
 
@@ -420,6 +466,7 @@ void AddBench(Command app) {
       "  millrace bench --synthetic --quick --html report.html\n"
       "  millrace bench s3://bucket/train --html report.html --json after.json\n"
       "  millrace bench s3://bucket/train --threads 1,2,4,8 --scenario d --scenario e\n"
+      "  millrace bench s3://bucket/train --rival dataloader,webdataset --html report.html\n"
       "  millrace bench compare before.json after.json");
   bench.Run([flags] {
     const absl::Status status = Bench(*flags);

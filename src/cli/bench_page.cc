@@ -196,7 +196,11 @@ std::string OrderSection(const BenchReport& report) {
         RatePoint(order.second.threads, std::to_string(order.second.threads), order.second));
     rows += RateRows(NameOf(order), order.second, report.machine.cpus);
   }
-  return "<h2>Random and sequential order</h2>\n" + DrawLines(plot) + RateTable(rows) +
+  std::string ratios;
+  for (const BenchReport::OrderRatio& ratio : report.order_ratios()) {
+    ratios += fmt::format("<p class=\"note\">{}.</p>\n", EscapeMarkup(TextOf(ratio)));
+  }
+  return "<h2>Random and sequential order</h2>\n" + DrawLines(plot) + RateTable(rows) + ratios +
          "<p class=\"note\">none: as the samples are stored; window: shuffled within windows, the default; global: "
          "each "
          "sample anywhere, so that hardly two lie together.</p>\n";
@@ -298,6 +302,42 @@ std::string StormSection(const BenchReport& report) {
                      storm.same_bytes() ? "every byte was right" : "they were <b>not</b> the same bytes");
 }
 
+std::string RivalSection(const BenchReport& report) {
+  if (report.rivals.empty()) return "";
+  const BenchSummary ours = Summarize(*report.best());
+  LinePlot plot{.title = "Samples per second of Millrace and of other loaders",
+                .x_name = "",
+                .y_name = "samples/s",
+                .lines = {{.joined = false}}};
+  std::string rows;
+  const auto add = [&](const std::string& name, const Spread& rate, const Spread& cpu, double first_batch,
+                       const std::string& versions) {
+    plot.lines[0].points.push_back({.x = static_cast<double>(plot.lines[0].points.size()),
+                                    .y = rate.median,
+                                    .least = rate.least,
+                                    .most = rate.most,
+                                    .x_text = name});
+    const double share = ours.samples_per_second.median > 0 ? rate.median / ours.samples_per_second.median : 0;
+    rows += Row(
+        {name, WithSpread(rate), fmt::format("{:.2f}", share), WithSpread(cpu), ShortNumber(first_batch), versions});
+  };
+  add("millrace", ours.samples_per_second, ours.cpu_per_1000, report.beside_rivals->seconds.median, report.version);
+  for (const RivalPoint& rival : report.rivals) {
+    std::string versions;
+    for (const auto& [package, version] : rival.versions) versions += fmt::format("{} {} ", package, version);
+    if (rival.left_out.empty()) {
+      add(rival.name, rival.samples_per_second, rival.cpu_per_1000, rival.first_batch_seconds, versions);
+    } else {
+      rows += Row({rival.name, "left out", "", "", "", rival.left_out});
+    }
+  }
+  return "<h2>Other loaders over the same data</h2>\n" + DrawLines(plot) + "<div class=\"wide\"><table>" +
+         Row({"", "samples/s", "of ours", "CPU-s per 1,000", "first batch, s", "versions"}, "th") + rows +
+         "</table></div>\n<p class=\"note\">Each decodes, crops, flips and resizes the same images in processes of its "
+         "own, one loader after the other. The number of its images and the mean of their pixels were held against "
+         "Millrace's.</p>\n";
+}
+
 std::string RequestSection(const BenchReport& report) {
   const BenchPoint* const best = report.best();
   if (best == nullptr) return "";
@@ -358,7 +398,8 @@ std::string BenchPage(const BenchReport& report) {
              EscapeMarkup(report.uri), kStyle) +
          Head(report) + RateSection(report) + StallSection(report) + LatencySection(report) + OrderSection(report) +
          EpochSection(report) + ShardSection(report) + FirstBatchSection(report) + ResumeSection(report) +
-         StormSection(report) + RequestSection(report) + EnvironmentSection(report) + "</body>\n</html>\n";
+         StormSection(report) + RivalSection(report) + RequestSection(report) + EnvironmentSection(report) +
+         "</body>\n</html>\n";
 }
 
 }  // namespace millrace::cli

@@ -196,6 +196,52 @@ void AddResumeAndStorm(const BenchReport& report, JsonObject* scenarios) {
   }
 }
 
+JsonArray OrderRatiosJson(const BenchReport& report) {
+  JsonArray json;
+  for (const BenchReport::OrderRatio& ratio : report.order_ratios()) {
+    json.Add(JsonObject{{"shuffle", ShuffleName(ratio.order)},
+                        {"threads", ratio.threads},
+                        {"of_sequential", ratio.rate},
+                        {"busy_cpus_sequential", ratio.busy_cpus}});
+  }
+  return json;
+}
+
+// Millrace comes first.
+std::string RivalsText(const BenchReport& report) {
+  const BenchSummary ours = Summarize(*report.best());
+  std::string text = fmt::format("\nOther loaders over the same data (--rival)\n  {:<18} {:>24} {:>9} {:>11} {:>14}\n",
+                                 "", "samples/s (least-most)", "of ours", "CPU-s/1000", "first batch, s");
+  const auto row = [&](const std::string& name, const Spread& rate, const Spread& cpu, double first_batch) {
+    const double share = ours.samples_per_second.median > 0 ? rate.median / ours.samples_per_second.median : 0;
+    text += fmt::format("  {:<18} {:>24} {:>9.2f} {:>11} {:>14}\n", name, RangeText(rate), share,
+                        ShortNumber(cpu.median), ShortNumber(first_batch));
+  };
+  row("millrace", ours.samples_per_second, ours.cpu_per_1000, report.beside_rivals->seconds.median);
+  for (const RivalPoint& rival : report.rivals) {
+    if (rival.left_out.empty()) {
+      row(rival.name, rival.samples_per_second, rival.cpu_per_1000, rival.first_batch_seconds);
+    } else {
+      text += fmt::format("  {:<18} left out: {}\n", rival.name, rival.left_out);
+    }
+  }
+  return text;
+}
+
+JsonObject RivalJson(const RivalPoint& rival) {
+  JsonObject json{{"name", rival.name}};
+  if (!rival.uri.empty()) json.Add("uri", rival.uri);
+  if (!rival.left_out.empty()) return json.Add("left_out", rival.left_out);
+  JsonObject versions;
+  for (const auto& [package, version] : rival.versions) versions.Add(package, version);
+  return json.Add("samples_per_second", SpreadJson(rival.samples_per_second))
+      .Add("cpu_seconds_per_1000_samples", SpreadJson(rival.cpu_per_1000))
+      .Add("first_batch_seconds", rival.first_batch_seconds)
+      .Add("checked_images", rival.pixels.samples)
+      .Add("mean_pixel", rival.pixels.mean)
+      .Add("versions", versions);
+}
+
 JsonObject ScenariosJson(const BenchReport& report) {
   JsonObject scenarios;
   if (!report.rate.empty()) {
@@ -215,7 +261,7 @@ JsonObject ScenariosJson(const BenchReport& report) {
     for (const auto& point : report.orders) {
       points.Add(PointJson(report, NameOf(point), point.second).Add("shuffle", ShuffleName(point.first)));
     }
-    scenarios.Add("a", JsonObject{{"points", points}});
+    scenarios.Add("a", JsonObject{{"points", points}, {"order_ratios", OrderRatiosJson(report)}});
   }
   if (!report.epochs.empty()) {
     scenarios.Add("b", JsonObject{{"without_cache", EpochsJson(report.epochs)},
@@ -259,6 +305,24 @@ const BenchPoint* BenchReport::best() const {
   return best;
 }
 
+std::vector<BenchReport::OrderRatio> BenchReport::order_ratios() const {
+  std::vector<OrderRatio> ratios;
+  for (const auto& [order, point] : orders) {
+    if (order == Shuffle::kNone) continue;
+    const auto sequential = std::find_if(orders.begin(), orders.end(), [&point = point](const auto& other) {
+      return other.first == Shuffle::kNone && other.second.threads == point.threads;
+    });
+    if (sequential == orders.end()) continue;
+    const BenchSummary beside = Summarize(sequential->second);
+    if (beside.samples_per_second.median <= 0) continue;
+    ratios.push_back({.order = order,
+                      .threads = point.threads,
+                      .rate = Summarize(point).samples_per_second.median / beside.samples_per_second.median,
+                      .busy_cpus = beside.busy_cpus.median});
+  }
+  return ratios;
+}
+
 PipelineLimit BenchReport::limit() const {
   const BenchPoint* const point = best();
   if (point == nullptr) return {.sentence = "The rate of the pipeline was not measured (scenario d does it)."};
@@ -281,6 +345,10 @@ std::string NameOf(const std::pair<uint64_t, BenchPoint>& shards) {
 }
 std::string NameOf(const std::pair<Shuffle, BenchPoint>& order) {
   return fmt::format("{}, {}", ShuffleName(order.first), NameOf(order.second));
+}
+std::string TextOf(const BenchReport::OrderRatio& ratio) {
+  return fmt::format("{}, {}: {:.3f} of the sequential rate, at which {:.2f} CPUs were busy", ShuffleName(ratio.order),
+                     Counted(static_cast<uint64_t>(ratio.threads), "thread"), ratio.rate, ratio.busy_cpus);
 }
 std::string NameOf(const FirstBatchPoint& point) {
   return Counted(point.samples, "sample");
@@ -311,6 +379,7 @@ std::string BenchText(const BenchReport& report) {
   if (!report.orders.empty()) {
     text += "\nRandom and sequential order (a), by decoding threads\n" + RateHead("");
     for (const auto& point : report.orders) text += RateRow(NameOf(point), point.second, cpus);
+    for (const BenchReport::OrderRatio& ratio : report.order_ratios()) text += fmt::format("  {}\n", TextOf(ratio));
   }
   if (!report.epochs.empty()) text += EpochsText(report);
   if (!report.shards.empty()) {
@@ -327,6 +396,7 @@ std::string BenchText(const BenchReport& report) {
   }
   if (report.resume) text += ResumeText(*report.resume);
   if (report.storm) text += StormText(*report.storm);
+  if (!report.rivals.empty()) text += RivalsText(report);
   text += fmt::format("\nData: {}{}{}\n", report.uri, report.data.empty() ? "" : ": ", report.data);
   if (!report.store.empty()) text += fmt::format("Store: {}\n", report.store);
   text += fmt::format("Machine: {}, {}, {}, {}; {}; millrace {}; {}\n", report.machine.cpu,
@@ -337,7 +407,7 @@ std::string BenchText(const BenchReport& report) {
 
 std::string BenchJson(const BenchReport& report) {
   const BenchSettings& settings = report.settings;
-  const JsonObject json{
+  JsonObject json{
       {"bench_format", 1},
       {"version", report.version},
       {"limit", report.limit().sentence},
@@ -366,6 +436,11 @@ std::string BenchJson(const BenchReport& report) {
       {"published", JsonObject{{"samples_per_second_per_vcpu", JsonArray{kPublishedRates[0], kPublishedRates[1]}},
                                {"source", kPublishedSource}}},
       {"scenarios", ScenariosJson(report)}};
+  if (!report.rivals.empty()) {
+    JsonArray rivals;
+    for (const RivalPoint& rival : report.rivals) rivals.Add(RivalJson(rival));
+    json.Add("rivals", rivals);
+  }
   return json.Line();
 }
 

@@ -9,6 +9,7 @@
 #include "diagnose/limit.h"
 #include "diagnose/machine.h"
 #include "diagnose/prices.h"
+#include "diagnose/rivals.h"
 
 /// What `millrace bench` found, and how it is told.
 
@@ -42,6 +43,18 @@ struct BenchReport {
   };
   std::optional<Storm> storm;  // scenario g
 
+  std::optional<FirstBatchPoint> beside_rivals;  // of Millrace, measured with them
+  std::vector<RivalPoint> rivals;                // --rival
+
+  /// Of scenario a: the rate of a random order as a share of that of the sequential one, with as many threads.
+  struct OrderRatio {
+    Shuffle order = Shuffle::kWindow;
+    int threads = 1;
+    double rate = 0;
+    double busy_cpus = 0;  // in the sequential order
+  };
+  std::vector<OrderRatio> order_ratios() const;
+
   /// The fastest of all rates; null if none was measured.
   const BenchPoint* best() const;
   PipelineLimit limit() const;  // of the fastest
@@ -61,6 +74,8 @@ std::string NameOf(const BenchPoint& point);                        // "2 thread
 std::string NameOf(const std::pair<uint64_t, BenchPoint>& shards);  // "64 MiB shards"
 std::string NameOf(const std::pair<Shuffle, BenchPoint>& order);    // "global, 2 threads"
 std::string NameOf(const FirstBatchPoint& point);                   // "1000 samples"
+/// "0.98 of the sequential rate, 1 thread, 0.97 CPUs busy".
+std::string TextOf(const BenchReport::OrderRatio& ratio);
 
 /// Samples a second of a CPU that does nothing else; 0 if it is not known.
 double CpuRate(const BenchSummary& measured);

@@ -75,6 +75,7 @@ std::string StatJson(const CacheSummary& found) {
   return JsonObject{{"objects", found.objects},
                     {"ranges", found.ranges},
                     {"cached_bytes", found.cached_bytes},
+                    {"pinned_bytes", found.pinned_bytes},
                     {"disk_bytes", found.disk_bytes},
                     {"unsound_files", found.unsound_files},
                     {"file_system_bytes", found.file_system_bytes},
@@ -94,6 +95,7 @@ absl::Status StatCache(const CacheFlags& flags) {
   for (const CacheSummary::Job& job : found.jobs) {
     if (job.alive || job.ranges > 0) text += fmt::format("  {:>10} {}\n", FormatSize(job.bytes), JobName(job));
   }
+  if (found.pinned_bytes > 0) text += fmt::format("  {:>10} pinned\n", FormatSize(found.pinned_bytes));
   if (found.unsound_files > 0) {
     text += fmt::format("{} damaged or of another version; 'millrace cache verify' removes them\n",
                         Counted(found.unsound_files, "file"));
@@ -150,9 +152,9 @@ void AddCacheLs(const Command& cache) {
 
 void AddCacheStat(const Command& cache) {
   const Command stat = cache.AddCommand("stat", "Say how much is kept, and for which jobs");
-  auto flags =
-      AddFolder(stat, R"(One JSON object: {"objects", "ranges", "cached_bytes", "disk_bytes", "unsound_files", )"
-                      R"("file_system_bytes", "free_bytes", "jobs": [{"alive", "ranges", "bytes", ...}]})");
+  auto flags = AddFolder(
+      stat, R"(One JSON object: {"objects", "ranges", "cached_bytes", "pinned_bytes", "disk_bytes", "unsound_files", )"
+            R"("file_system_bytes", "free_bytes", "jobs": [{"alive", "ranges", "bytes", ...}]})");
   stat.Footer("Examples:\n  millrace cache stat /nvme/millrace --json");
   stat.Run([flags] { return Ended(StatCache(*flags)); });
 }

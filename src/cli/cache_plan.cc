@@ -36,6 +36,7 @@ struct PlanFlags {
   uint64_t epochs = 5;
   uint64_t world = 1;
   uint64_t local_ranks = 0;
+  bool pin = false;
   bool json = false;
 };
 
@@ -56,6 +57,7 @@ absl::StatusOr<LoaderOptions> ToOptions(const PlanFlags& flags) {
   options.window = flags.window;
   options.lanes = flags.lanes;
   options.world = flags.world;
+  options.pin = flags.pin;
   options.batch = 1;  // no batch is made
   options.allow_arrays = true;
   options.image.height = options.image.width = 1;
@@ -167,6 +169,7 @@ void AddCacheWarm(Command cache) {
   AddPlanOptions(warm, flags.get());
   warm.Add("--cache", &flags->cache, "The folder of the cache").Required().Called("DIR");
   warm.Add("--cache-size", &flags->cache_size, "What the cache may take of the disk [all but 5 %]");
+  warm.AddFlag("--pin", &flags->pin, "Keep it until it is cleared, whatever else is read");
   warm.AddFlag("--json", &flags->json,
                R"(One JSON object: {"sample_bytes", "there_bytes", "read_bytes", "requests", "written_bytes", )"
                R"("no_room_bytes", "dropped_bytes"})");

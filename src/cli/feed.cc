@@ -68,6 +68,7 @@ struct FeedFlags {
   std::string bad_samples = "fail";
   std::string cache;
   std::string cache_size;
+  bool pin = false;
   WorkersFlags workers;
   bool explain = false;
   bool json = false;
@@ -233,9 +234,12 @@ std::string ToJson(const Source& source, const FeedResult& result, const Request
       {"quarantine", quarantine},
       {"parts", result.report.part_samples}};
   if (const std::optional<CacheReport>& cache = result.report.cache) {
-    json.Add(
-        "cache",
-        JsonObject{{"hit_bytes", cache->hit_bytes}, {"miss_bytes", cache->miss_bytes}, {"requests", cache->requests}});
+    json.Add("cache", JsonObject{{"hit_bytes", cache->hit_bytes},
+                                 {"miss_bytes", cache->miss_bytes},
+                                 {"requests", cache->requests},
+                                 {"written_bytes", cache->kept.written_bytes},
+                                 {"no_room_bytes", cache->kept.not_admitted_bytes},
+                                 {"dropped_bytes", cache->kept.dropped_bytes}});
   }
   if (!result.report.workers.empty()) {
     JsonArray workers;
@@ -261,6 +265,8 @@ std::string WorkersText(const LoaderReport& report) {
     text += fmt::format("Worker {}: {}", worker.worker, Counted(worker.rows, "row"));
     if (worker.failures > 0) {
       text += fmt::format(", {}; the last: {}", Counted(worker.failures, "failure"), worker.last_failure);
+    } else if (!worker.last_failure.empty()) {
+      text += fmt::format(", no failure, but {}", worker.last_failure);
     }
     text += '\n';
   }
@@ -299,6 +305,9 @@ std::string Summary(const FeedFlags& flags, const Source& source, const FeedResu
   if (report.cache) {
     text += fmt::format("Cache: {} from {}, {} in {} from the store\n", FormatSize(report.cache->hit_bytes),
                         flags.cache, FormatSize(report.cache->miss_bytes), Counted(report.cache->requests, "request"));
+    if (const uint64_t dropped = report.cache->kept.dropped_bytes; dropped > 0) {
+      text += fmt::format("  {} were not kept, since the disk did not keep up or failed\n", FormatSize(dropped));
+    }
   }
   text += WorkersText(report);
   text += RowsText(source.tokens(), DescribeRows(source));
@@ -452,6 +461,7 @@ absl::Status Feed(const FeedFlags& flags) {
     return WriteStdout(text);
   }
   if (cache) options.cache = DiskCache::OpenOrWarn(*cache);
+  options.pin = flags.pin;
   const SteadyClock::time_point begin = SteadyClock::now();
   const double cpu_before = CpuSeconds();
   result.open_seconds = Seconds(opening, begin);
@@ -480,6 +490,7 @@ void AddReadingOptions(Command feed, FeedFlags* flags) {
   const Option cache =
       feed.Add("--cache", &flags->cache, "Keep what is read in this folder, for later epochs and runs");
   feed.Add("--cache-size", &flags->cache_size, "What the cache may take of the disk [all but 5 %]").Needs(cache);
+  feed.AddFlag("--pin", &flags->pin, "Keep what is read until it is cleared, whatever else is read").Needs(cache);
   AddWorkersOptions(feed, &flags->workers);
   add("--shuffle", &flags->shuffle, "Order of the samples").Words({"window", "global", "none"});
   feed.Add("--extent", &flags->extent, "Consecutive samples fetched together, by --shuffle window [1.5 MiB]").Number(1);

@@ -50,10 +50,11 @@ sigset_t EndSignals() {
   return signals;
 }
 
-absl::Status ServeInput(const MountInput& input, const std::string& folder, const std::function<void()>& ready) {
+absl::Status ServeInput(const MountInput& input, const std::string& folder, uint64_t memory_bytes,
+                        const std::function<void()>& ready) {
   const sigset_t signals = EndSignals();
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);  // of the threads that are made now
-  Runtime runtime;
+  Runtime runtime({.memory_bytes = memory_bytes});
   Stores stores(runtime);
   std::unique_ptr<ChosenStore> chosen;
   Location from;
@@ -84,7 +85,8 @@ absl::Status ServeInput(const MountInput& input, const std::string& folder, cons
 }
 
 /// In the process of a mount. What it tells the other one: '!' when it is mounted, else why it is not.
-[[noreturn]] void BecomeMount(const MountInput& input, const std::string& folder, pid_t parent, int told) {
+[[noreturn]] void BecomeMount(const MountInput& input, const std::string& folder, uint64_t memory_bytes, pid_t parent,
+                              int told) {
   setpgid(0, 0);  // signals of a terminal are for the program
   for (const int number : {SIGTERM, SIGINT, SIGHUP}) signal(number, SIG_DFL);
   prctl(PR_SET_PDEATHSIG, SIGTERM);
@@ -92,7 +94,7 @@ absl::Status ServeInput(const MountInput& input, const std::string& folder, cons
   const UniqueFd null(open("/dev/null", O_RDWR | O_CLOEXEC));
   dup2(null.get(), STDIN_FILENO);
   dup2(null.get(), STDOUT_FILENO);
-  const absl::Status status = ServeInput(input, folder, [told] {
+  const absl::Status status = ServeInput(input, folder, memory_bytes, [told] {
     (void)!write(told, "!", 1);
     close(told);
   });
@@ -167,8 +169,10 @@ absl::StatusOr<std::unique_ptr<ChannelMounts>> ChannelMounts::Make(const Trainin
                                                                    std::vector<MountInput> inputs,
                                                                    const std::function<void(const std::string&)>& say) {
   std::unique_ptr<ChannelMounts> mounts(new ChannelMounts);
+  // Each is a process, and together they take what one of them would.
+  const uint64_t memory_bytes = UsableMemory() / 2 / std::max<size_t>(inputs.size(), 1);
   for (const MountInput& input : inputs) {
-    if (const absl::Status status = mounts->Mount(job, input); !status.ok())
+    if (const absl::Status status = mounts->Mount(job, input, memory_bytes); !status.ok())
       return Annotate(status, fmt::format("channel {}", input.channel.name));
     say(fmt::format("channel {}: {} is mounted on {}", input.channel.name, input.channel.uri,
                     job.ChannelFolder(input.channel)));
@@ -176,7 +180,7 @@ absl::StatusOr<std::unique_ptr<ChannelMounts>> ChannelMounts::Make(const Trainin
   return mounts;
 }
 
-absl::Status ChannelMounts::Mount(const TrainingJob& job, const MountInput& input) {
+absl::Status ChannelMounts::Mount(const TrainingJob& job, const MountInput& input, uint64_t memory_bytes) {
   const std::string folder = job.ChannelFolder(input.channel);
   RETURN_IF_ERROR(MakeFolder(folder, folder, Durability::kUnsynced));
   RETURN_IF_ERROR(CheckFolderIsOurs(job, input.channel));
@@ -187,7 +191,7 @@ absl::Status ChannelMounts::Mount(const TrainingJob& job, const MountInput& inpu
   const pid_t parent = getpid();
   const pid_t pid = fork();
   if (pid < 0) return ErrnoStatus(errno, "a process", "making it");
-  if (pid == 0) BecomeMount(input, folder, parent, tells.get());
+  if (pid == 0) BecomeMount(input, folder, memory_bytes, parent, tells.get());
   served_.push_back({input.channel.name, folder, pid});
   tells = UniqueFd(-1);
   std::string answer(PIPE_BUF, 0);

@@ -2,6 +2,7 @@
 
 #include <sys/types.h>
 
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -43,7 +44,7 @@ class ChannelMounts {
     pid_t pid = -1;
   };
   ChannelMounts() = default;
-  absl::Status Mount(const TrainingJob& job, const MountInput& input);
+  absl::Status Mount(const TrainingJob& job, const MountInput& input, uint64_t memory_bytes);
 
   std::vector<Served> served_;
 };

@@ -100,7 +100,7 @@ std::string DrawLine(const PlotLine& line, const PlotScale& scale, size_t number
     path += fmt::format("{}{:.1f},{:.1f}", path.empty() ? "" : " ", scale.X(point.x), scale.Y(point.y));
   }
   std::string svg = fmt::format(R"(<g class="line-{}">)", number);
-  if (line.points.size() > 1) svg += fmt::format(R"(<polyline points="{}"/>)", path);
+  if (line.joined && line.points.size() > 1) svg += fmt::format(R"(<polyline points="{}"/>)", path);
   for (const PlotPoint& point : line.points) {
     if (point.most > point.least) {
       svg += fmt::format(R"(<line x1="{:.1f}" x2="{:.1f}" y1="{:.1f}" y2="{:.1f}"/>)", scale.X(point.x),

@@ -30,6 +30,7 @@ struct PlotReference {
 struct PlotLine {
   std::string name;               // shown if there are several lines
   std::vector<PlotPoint> points;  // ascending in x; at least one
+  bool joined = true;             // false: x only tells the points apart
 };
 
 struct LinePlot {

@@ -40,7 +40,7 @@ class Top {
     std::vector<TopPage> before = Read();
     while (Pause(interrupt.token())) {
       std::vector<TopPage> now = Read();
-      const absl::Status shown = Show(before, now, redraws);
+      const absl::Status shown = Show(before, now, redraws, once);
       if (!shown.ok() || once) return shown;
       before = std::move(now);
     }
@@ -67,7 +67,8 @@ class Top {
   }
 
   // Unavailable if no process answers, so that a script that looks once sees it.
-  absl::Status Show(const std::vector<TopPage>& before, const std::vector<TopPage>& now, bool redraws) const {
+  absl::Status Show(const std::vector<TopPage>& before, const std::vector<TopPage>& now, bool redraws,
+                    bool once) const {
     std::string text = redraws ? "\x1b[H\x1b[2J" : "";
     absl::Status all_fail;
     bool any = false;
@@ -77,7 +78,7 @@ class Top {
       if (!process.status().ok()) all_fail = process.status();
       text += flags_.json ? process.JsonText() + '\n' : process.Text();
     }
-    if (!any && flags_.once) return all_fail;
+    if (!any && once) return all_fail;
     return WriteStdout(text);
   }
 

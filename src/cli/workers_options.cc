@@ -1,5 +1,8 @@
 #include "cli/workers_options.h"
 
+#include <fmt/format.h>
+
+#include <charconv>
 #include <string_view>
 
 #include "service/host_list.h"
@@ -29,9 +32,16 @@ void AddWorkersOptions(const Command& command, WorkersFlags* flags) {
       .Number(1, ServiceOptions::kMaxStreams);
   command
       .Add("--local-streams", &flags->local_streams,
-           "Parts of each batch that this process decodes beside the workers [0]")
-      .Needs(workers)
-      .Number(0, ServiceOptions::kMaxStreams);
+           "Parts of each batch that this process decodes beside the workers [0]; auto: all at first, and fewer while "
+           "it is slower than the workers")
+      .Called("N")
+      .Needs(workers);
+  command
+      .Add(
+          "--worker-compression", &flags->compression,
+          "zstd: workers compress batches where that makes them smaller; for rows of tokens over a slow network [none]")
+      .Called("zstd")
+      .Needs(workers);
 }
 
 absl::StatusOr<std::optional<ServiceOptions>> TakeWorkers(const WorkersFlags& flags) {
@@ -43,7 +53,21 @@ absl::StatusOr<std::optional<ServiceOptions>> TakeWorkers(const WorkersFlags& fl
     if (!is_place.ok()) return Annotate(is_place, "--workers");
   }
   options.streams = flags.streams;
-  options.local_streams = flags.local_streams;
+  if (!flags.compression.empty() && flags.compression != "zstd") {
+    return absl::InvalidArgumentError(
+        fmt::format("--worker-compression: workers compress by zstd only, not by \"{}\"", flags.compression));
+  }
+  options.compress = !flags.compression.empty();
+  options.local_follows = flags.local_streams == "auto";
+  if (!options.local_follows) {
+    const std::string& text = flags.local_streams;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), options.local_streams);
+    if (error != std::errc() || end != text.data() + text.size() ||
+        options.local_streams > ServiceOptions::kMaxStreams) {
+      return absl::InvalidArgumentError(fmt::format("--local-streams: \"{}\" is neither auto nor a number from 0 to {}",
+                                                    text, ServiceOptions::kMaxStreams));
+    }
+  }
   ASSIGN_OR_RETURN(options.token, ReadWorkerToken(flags.token_file));
   if (!flags.tls.empty()) {
     ASSIGN_OR_RETURN(options.tls, ReadWorkerTls(flags.tls));

@@ -17,7 +17,8 @@ struct WorkersFlags {
   std::string tls;
   std::string tls_name;
   uint64_t streams = 0;
-  uint64_t local_streams = 0;
+  std::string local_streams = "0";
+  std::string compression;
 };
 
 void AddWorkersOptions(const Command& command, WorkersFlags* flags);

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "decode/jpeg_guard.h"
+#include "decode/jpeg_huffman.h"
 #include "decode/jpeg_tiles.h"
 #include "decode/resample_kernels.h"
 
@@ -63,6 +64,7 @@ class JpegReader final : public RowReader {
   JDIMENSION first_column_ = 0;  // of what libjpeg decodes
   size_t stride_ = 0;
   std::vector<uint8_t> strip_;
+  JpegHuffman huffman_;
 };
 
 void JpegReader::Close() {
@@ -146,6 +148,7 @@ absl::Status JpegReader::Start(const Region& region, int denominator, PixelForm 
     jpeg_.mem->max_memory_to_use = static_cast<long>(kMaxCodecBytes);
     JpegGuard::LimitScans(&jpeg_, &progress_);
     jpeg_start_decompress(&jpeg_);
+    huffman_.TakeOver(&jpeg_);
     first_column_ = 0;
     const auto width = static_cast<int>(jpeg_.output_width);
     const int left = std::max(region_.left - kMargin, 0);
@@ -154,6 +157,9 @@ absl::Status JpegReader::Start(const Region& region, int denominator, PixelForm 
       first_column_ = static_cast<JDIMENSION>(left);
       auto columns = static_cast<JDIMENSION>(right - left);
       jpeg_crop_scanline(&jpeg_, &first_column_, &columns);
+      const auto mcu = static_cast<JDIMENSION>(jpeg_.min_DCT_scaled_size *
+                                               (jpeg_.num_components == 1 ? 1 : jpeg_.max_h_samp_factor));
+      huffman_.WantColumns(first_column_ / mcu, (first_column_ + columns + mcu - 1) / mcu);
     }
     if (region_.top > 0) jpeg_skip_scanlines(&jpeg_, static_cast<JDIMENSION>(region_.top));
   });

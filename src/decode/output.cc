@@ -44,6 +44,13 @@ void ImageOutput::Put(int y, const uint8_t* row) {
     if (pixels_ != nullptr) std::memcpy(pixels_ + width * 3 * y, into, width * 3);
     return;
   }
+  if (!bytes && spec_->layout == Layout::kNchw) {
+    uint8_t* const planes = packed_.data();
+    kernels::SplitRgb(row, width, planes, planes + width, planes + 2 * width);
+    for (int c = 0; c < 3; ++c) PutPlane(y, c, planes + width * static_cast<size_t>(c));
+    if (pixels_ != nullptr) kernels::PackRgb(row, width, pixels_ + width * 3 * y);
+    return;
+  }
   kernels::PackRgb(row, width, packed_.data());
   PutPacked(y, packed_.data());
 }
@@ -64,13 +71,19 @@ void ImageOutput::PutPacked(int y, const uint8_t* row) {
   }
 }
 
-// All that normalisation can yield. Looked up instead of calculated: exact to the last digit, on every instruction set.
+// All that normalisation can yield, exact to the last digit. It is calculated in a simpler way, many at a time, if that
+// yields the very same, which nearly always is so.
 void ImageOutput::BuildTable(const ImageSpec& spec) {
   if (table_mean_ == spec.mean && table_std_ == spec.std) return;
   for (int c = 0; c < 3; ++c) {
     for (int v = 0; v < 256; ++v) {
       table_[c][v] = static_cast<float>((v / 255.0 - double{spec.mean[c]}) / double{spec.std[c]});
     }
+    Scale& scale = scale_[c];
+    scale = {.factor = 1 / (255 * double{spec.std[c]}), .summand = -double{spec.mean[c]} / double{spec.std[c]}};
+    Tables::value_type simple;
+    for (int v = 0; v < 256; ++v) simple[v] = static_cast<float>(v * scale.factor + scale.summand);
+    scale.equals_table = std::memcmp(simple.data(), table_[c].data(), sizeof(simple)) == 0;
   }
   table_mean_ = spec.mean;
   table_std_ = spec.std;
@@ -79,6 +92,7 @@ void ImageOutput::BuildTable(const ImageSpec& spec) {
 void ImageOutput::PutFloats(int y, const uint8_t* packed) const {
   const size_t width = spec_->width;
   const size_t channels = spec_->channels;
+  if (channels == 1) return PutPlane(y, 0, packed);
   // The caller's bytes need not be aligned, so floats are copied as bytes.
   if (spec_->layout == Layout::kNhwc) {
     uint8_t* to = out_ + width * channels * y * sizeof(float);
@@ -94,6 +108,15 @@ void ImageOutput::PutFloats(int y, const uint8_t* packed) const {
       std::memcpy(to, &table[packed[x * channels + c]], sizeof(float));
     }
   }
+}
+
+void ImageOutput::PutPlane(int y, int channel, const uint8_t* plane) const {
+  const size_t width = spec_->width;
+  uint8_t* to = out_ + (width * spec_->height * channel + width * y) * sizeof(float);
+  const Scale& scale = scale_[channel];
+  if (scale.equals_table) return kernels::ScaleBytes(plane, width, scale.factor, scale.summand, to);
+  const float* const table = table_[channel].data();
+  for (size_t x = 0; x < width; ++x, to += sizeof(float)) std::memcpy(to, &table[plane[x]], sizeof(float));
 }
 
 // Of a number of the image in `out_`, counted in numbers.

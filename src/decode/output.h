@@ -28,6 +28,8 @@ class ImageOutput {
 
   void BuildTable(const ImageSpec& spec);
   void PutFloats(int y, const uint8_t* packed) const;
+  /// `plane` has the pixels of one channel; those of the output lie side by side, too.
+  void PutPlane(int y, int channel, const uint8_t* plane) const;
   size_t PlaceOf(int y, int x, int channel) const;
 
   const ImageSpec* spec_ = nullptr;
@@ -35,6 +37,12 @@ class ImageOutput {
   uint8_t* pixels_ = nullptr;
   std::vector<uint8_t> packed_;
   Tables table_{};
+  struct Scale {
+    double factor = 0;
+    double summand = 0;
+    bool equals_table = false;  // for all 256 values, to the last bit
+  };
+  std::array<Scale, 3> scale_{};
   std::array<float, 3> table_mean_{};
   std::array<float, 3> table_std_{};  // zeros: no table was built yet, as no spec has them
 };

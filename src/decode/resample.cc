@@ -16,6 +16,12 @@ double SupportOf(Interpolation filter) {
   return filter == Interpolation::kBox ? 0.5 : 1;
 }
 
+/// Of a number that fits. std::floor is a call on machines of the baseline.
+int Floor(double value) {
+  const int whole = static_cast<int>(value);
+  return whole - (value < whole ? 1 : 0);
+}
+
 double WeightAt(Interpolation filter, double x) {
   switch (filter) {
     case Interpolation::kBicubic: {
@@ -34,39 +40,46 @@ double WeightAt(Interpolation filter, double x) {
 }  // namespace
 
 void ResizeAxis::Build(double from, double size, int low, int high, int outputs, bool reverse, Interpolation filter) {
+  const Purpose purpose{from, size, low, high, outputs, reverse, filter};
+  if (purpose == purpose_) return;  // as of the image before, if all have one size
+  purpose_ = purpose;
   const double scale = size / outputs;
   const double stretch = std::max(scale, 1.0);
   const double support = SupportOf(filter) * stretch;
   // A window of 2 * support touches at most that many pixels.
   const int most = std::min(static_cast<int>(std::ceil(2 * support)) + 1, high - low);
-  stride_ = (most + 3) / 4 * 4;
+  stride_ = (most + kernels::kTapGroup - 1) / kernels::kTapGroup * kernels::kTapGroup;
   first_.resize(outputs);
   relative_.resize(outputs);
   weights_.assign(static_cast<size_t>(outputs) * stride_, 0);
   taps_ = 1;
   for (int i = 0; i < outputs; ++i) {
     const double center = from + (i + 0.5) * scale;
-    const auto raw = [&](int pixel) { return WeightAt(filter, (pixel + 0.5 - center) / stretch); };
-    int begin = std::clamp(static_cast<int>(std::floor(center - support + 0.5)), low, high - 1);
-    int end = std::clamp(static_cast<int>(std::floor(center + support + 0.5)), begin + 1, high);
+    int begin = std::clamp(Floor(center - support + 0.5), low, high - 1);
+    int end = std::clamp(Floor(center + support + 0.5), begin + 1, high);
+    raw_.clear();
+    for (int pixel = begin; pixel < end; ++pixel) raw_.push_back(WeightAt(filter, (pixel + 0.5 - center) / stretch));
+    const double* raw = raw_.data();
     const bool ends = filter != Interpolation::kBicubic;  // weights of 0 are at the ends only
-    while (ends && begin + 1 < end && raw(begin) <= 0) ++begin;
-    while (ends && end - 1 > begin && raw(end - 1) <= 0) --end;
+    for (; ends && begin + 1 < end && *raw <= 0; ++raw) ++begin;
+    while (ends && end - 1 > begin && raw[end - 1 - begin] <= 0) --end;
     end = std::min(end, begin + most);
+    const int taps = end - begin;
     double total = 0;
-    for (int pixel = begin; pixel < end; ++pixel) total += raw(pixel);
+    for (int k = 0; k < taps; ++k) total += raw[k];
     // Rounding the running sum, not each weight, makes the weights add up to exactly one however many there are.
-    int32_t* weight = weights_.data() + static_cast<size_t>(reverse ? outputs - 1 - i : i) * stride_;
+    const int place = reverse ? outputs - 1 - i : i;
+    int16_t* const weight = weights_.data() + static_cast<size_t>(place) * stride_;
     double running = 0;
-    int32_t before = 0;
-    for (int pixel = begin; pixel < end; ++pixel) {
-      running += raw(pixel);
-      const auto now = static_cast<int32_t>(pixel + 1 == end ? kUnit : std::floor(running / total * kUnit + 0.5));
-      weight[pixel - begin] = now - before;
+    int before = 0;
+    for (int k = 0; k < taps; ++k) {
+      running += raw[k];
+      const int now = k + 1 == taps ? static_cast<int>(kUnit) : Floor(running / total * kUnit + 0.5);
+      weight[k] = static_cast<int16_t>(now - before);
       before = now;
     }
-    first_[reverse ? outputs - 1 - i : i] = begin;
-    taps_ = std::max(taps_, end - begin);
+    first_[place] = begin;
+    taps_ = std::max(taps_, taps);
   }
   // All outputs get the same number of taps. Where that would reach beyond the last pixel, the window moves back.
   begin_ = high;
@@ -74,7 +87,7 @@ void ResizeAxis::Build(double from, double size, int low, int high, int outputs,
   for (int i = 0; i < outputs; ++i) {
     const int shift = std::max(0, first_[i] + taps_ - high);
     if (shift > 0) {
-      int32_t* weight = weights_.data() + static_cast<size_t>(i) * stride_;
+      int16_t* weight = weights_.data() + static_cast<size_t>(i) * stride_;
       std::copy_backward(weight, weight + taps_ - shift, weight + taps_);
       std::fill(weight, weight + shift, 0);
       first_[i] -= shift;
@@ -105,7 +118,7 @@ absl::Status StreamResizer::Start(const ResizeAxis& horizontal, const ResizeAxis
         vertical.end() - vertical.begin(), vertical.outputs(), horizontal.outputs(), ring * sizeof(int16_t) >> 20));
   }
   if (ring_.size() < ring) ring_.resize(ring);
-  taps_.resize(vertical.taps());
+  taps_.resize((vertical.taps() + 1) / 2 * 2);
   if (out_.size() < row_size_) out_.resize(row_size_);
   return absl::OkStatus();
 }
@@ -121,11 +134,14 @@ void StreamResizer::Absorb(const uint8_t* row) {
 }
 
 const uint8_t* StreamResizer::Blend() {
-  const int first = vertical_->first(next_output_);
-  for (int k = 0; k < vertical_->taps(); ++k) {
-    taps_[k] = ring_.data() + static_cast<size_t>((first + k) % vertical_->taps()) * row_size_;
+  const int taps = vertical_->taps();
+  int slot = vertical_->first(next_output_) % taps;
+  for (int k = 0; k < taps; ++k) {
+    taps_[k] = ring_.data() + static_cast<size_t>(slot) * row_size_;
+    if (++slot == taps) slot = 0;
   }
-  kernels::BlendRows(taps_.data(), vertical_->weights(next_output_), vertical_->taps(),
+  if (taps_.size() > static_cast<size_t>(taps)) taps_.back() = taps_.front();  // its weight is 0
+  kernels::BlendRows(taps_.data(), vertical_->weights(next_output_), static_cast<int>(taps_.size()),
                      static_cast<size_t>(horizontal_->outputs()) * channels_, out_.data());
   return out_.data();
 }

@@ -29,7 +29,7 @@ class ResizeAxis {
   int taps() const { return taps_; }
 
   int first(int output) const { return first_[output]; }
-  const int32_t* weights(int output) const { return weights_.data() + static_cast<size_t>(output) * stride_; }
+  const int16_t* weights(int output) const { return weights_.data() + static_cast<size_t>(output) * stride_; }
 
   /// For the kernels, with positions relative to begin().
   kernels::Weights view() const { return {relative_.data(), weights_.data(), outputs(), taps_, stride_}; }
@@ -37,11 +37,25 @@ class ResizeAxis {
  private:
   std::vector<int32_t> first_;     // rising, but for a reversed axis
   std::vector<int32_t> relative_;  // first_ - begin_
-  std::vector<int32_t> weights_;
+  std::vector<int16_t> weights_;
+  std::vector<double> raw_;  // scratch: the filter at the taps of one output
   int begin_ = 0;
   int end_ = 0;
   int taps_ = 0;
   int stride_ = 0;
+
+  /// What the tables were built for.
+  struct Purpose {
+    double from = 0;
+    double size = 0;
+    int low = 0;
+    int high = 0;
+    int outputs = 0;
+    bool reverse = false;
+    Interpolation filter = Interpolation::kBilinear;
+    bool operator==(const Purpose&) const = default;
+  };
+  Purpose purpose_;
 };
 
 /// Resizes one image row by row. Reusable; not thread-safe.

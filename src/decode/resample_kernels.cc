@@ -1,6 +1,7 @@
 #include "decode/resample_kernels.h"
 
 #include <algorithm>
+#include <cstring>
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "decode/resample_kernels.cc"
@@ -19,86 +20,202 @@ constexpr int kFinalShift = kWeightBits + kRowBits;
 /// off after each pass.
 constexpr int kMostInRow = 255 << kRowBits;
 
-/// `kTaps` 0: as many as the weights say. A number known to the compiler saves the inner loop, which is half of the
-/// work.
-template <int kTaps>
-void ResizeRowRgbxTaps(const uint8_t* HWY_RESTRICT row, const Weights& weights, int16_t* HWY_RESTRICT out) {
-  // One pixel is four lanes; the positions of neighbouring outputs have no regular distance.
-  const hn::CappedTag<int32_t, 4> di32;
-  const hn::Rebind<uint8_t, decltype(di32)> du8;
-  const hn::Rebind<int16_t, decltype(di32)> di16;
-  const auto half = hn::Set(di32, 1 << (kRowShift - 1));
-  const auto zero = hn::Zero(di32);
-  const auto most = hn::Set(di32, kMostInRow);
-  const int taps = kTaps == 0 ? weights.taps : kTaps;
-  const int outputs = weights.outputs;
-  const ptrdiff_t stride = weights.stride;
-  const int32_t* HWY_RESTRICT first = weights.first;
-  const int32_t* HWY_RESTRICT weight = weights.weights;
-  for (int i = 0; i < outputs; ++i, weight += stride, out += 4) {
-    const uint8_t* HWY_RESTRICT pixel = row + static_cast<ptrdiff_t>(first[i]) * 4;
-    for (size_t lane = 0; lane < 4; lane += hn::Lanes(di32)) {
-      auto sum = half;
-      HWY_UNROLL(8)
-      for (int k = 0; k < taps; ++k) {
-        const auto value = hn::PromoteTo(di32, hn::LoadU(du8, pixel + 4 * k + lane));
-        sum = hn::Add(sum, hn::Mul(value, hn::Set(di32, weight[k])));
-      }
-      hn::StoreU(hn::DemoteTo(di16, hn::Min(hn::Max(hn::ShiftRight<kRowShift>(sum), zero), most)), di16, out + lane);
+#if HWY_TARGET == HWY_SCALAR
+
+void ResizeRowRgbxImpl(const uint8_t* HWY_RESTRICT row, const Weights& weights, int16_t* HWY_RESTRICT out) {
+  for (int i = 0; i < weights.outputs; ++i) {
+    const uint8_t* HWY_RESTRICT pixel = row + static_cast<ptrdiff_t>(weights.first[i]) * 4;
+    const int16_t* HWY_RESTRICT weight = weights.weights + static_cast<ptrdiff_t>(i) * weights.stride;
+    for (int lane = 0; lane < 4; ++lane) {
+      int32_t sum = 1 << (kRowShift - 1);
+      for (int k = 0; k < weights.taps; ++k) sum += weight[k] * pixel[4 * k + lane];
+      *out++ = static_cast<int16_t>(std::clamp(sum >> kRowShift, 0, kMostInRow));
     }
   }
 }
 
-void ResizeRowRgbxImpl(const uint8_t* HWY_RESTRICT row, const Weights& weights, int16_t* HWY_RESTRICT out) {
-  switch (weights.taps) {
-    case 2:
-      return ResizeRowRgbxTaps<2>(row, weights, out);
-    case 3:
-      return ResizeRowRgbxTaps<3>(row, weights, out);
-    case 4:
-      return ResizeRowRgbxTaps<4>(row, weights, out);
-    case 5:
-      return ResizeRowRgbxTaps<5>(row, weights, out);
-    default:
-      return ResizeRowRgbxTaps<0>(row, weights, out);
+void BlendRowsImpl(const int16_t* const* HWY_RESTRICT rows, const int16_t* HWY_RESTRICT weights, int taps, size_t size,
+                   uint8_t* HWY_RESTRICT out) {
+  for (size_t x = 0; x < size; ++x) {
+    int32_t sum = 1 << (kFinalShift - 1);
+    for (int k = 0; k < taps; ++k) sum += weights[k] * rows[k][x];
+    out[x] = static_cast<uint8_t>(std::clamp(sum >> kFinalShift, 0, 255));
   }
 }
 
-void ResizeRowGreyImpl(const uint8_t* HWY_RESTRICT row, const Weights& weights, int16_t* HWY_RESTRICT out) {
-  // Four neighbouring taps at a time; the weights are padded with zeros to a multiple of four.
+#else
+
+// Interleaving and packing cancel out within each block of 16 bytes; longer vectors are made of such blocks on x86.
+#if HWY_ARCH_X86
+using BlendTag = hn::CappedTag<int16_t, 32>;
+#else
+using BlendTag = hn::CappedTag<int16_t, 8>;
+#endif
+
+/// Saturates. What InterleaveLower and InterleaveUpper have set apart is in order again.
+template <class D16, class V32>
+HWY_INLINE hn::Vec<D16> PackWords(D16 di16, V32 low, V32 high) {
+#if HWY_ARCH_X86
+  return hn::ReorderDemote2To(di16, low, high);
+#else
+  const hn::Half<D16> half;
+  return hn::Combine(di16, hn::DemoteTo(half, high), hn::DemoteTo(half, low));
+#endif
+}
+
+/// Four taps of an RGBX pixel: the bytes of each colour of neighbouring taps side by side, so that one instruction
+/// multiplies and adds two taps.
+alignas(16) constexpr uint8_t kPairTaps[16] = {0, 4, 1, 5, 2, 6, 3, 7, 8, 12, 9, 13, 10, 14, 11, 15};
+
+/// Two weights as one lane.
+HWY_INLINE int32_t PairAt(const int16_t* HWY_RESTRICT weights) {
+  int32_t pair;
+  std::memcpy(&pair, weights, sizeof(pair));
+  return pair;
+}
+
+/// One pixel with 4 lanes. `kPairs` 0: as many pairs of taps as the weights say. A number known to the compiler saves
+/// the inner loop.
+template <int kPairs>
+HWY_INLINE hn::Vec<hn::CappedTag<int32_t, 4>> SumPixel(const uint8_t* HWY_RESTRICT pixel,
+                                                       const int16_t* HWY_RESTRICT weight, int pairs) {
   const hn::CappedTag<int32_t, 4> di32;
+  const hn::CappedTag<int16_t, 8> di16;
+  const hn::CappedTag<uint8_t, 16> du8;
+  const auto order = hn::Load(du8, kPairTaps);
+  const auto zero = hn::Zero(du8);
+  auto even = hn::Set(di32, 1 << (kRowShift - 1));
+  auto odd = hn::Zero(di32);
+  const int count = kPairs == 0 ? pairs : kPairs;
+  HWY_UNROLL(3)
+  for (int group = 0; group < count / 2; ++group, pixel += 16, weight += kTapGroup) {
+    const auto taps = hn::TableLookupBytes(hn::LoadU(du8, pixel), order);
+    const auto low = hn::BitCast(di16, hn::InterleaveLower(du8, taps, zero));
+    const auto high = hn::BitCast(di16, hn::InterleaveUpper(du8, taps, zero));
+    even = hn::ReorderWidenMulAccumulate(di32, low, hn::BitCast(di16, hn::Set(di32, PairAt(weight))), even, odd);
+    even = hn::ReorderWidenMulAccumulate(di32, high, hn::BitCast(di16, hn::Set(di32, PairAt(weight + 2))), even, odd);
+  }
+  if (count % 2 != 0) {
+    const auto taps = hn::TableLookupBytes(hn::LoadU(du8, pixel), order);
+    const auto low = hn::BitCast(di16, hn::InterleaveLower(du8, taps, zero));
+    even = hn::ReorderWidenMulAccumulate(di32, low, hn::BitCast(di16, hn::Set(di32, PairAt(weight))), even, odd);
+  }
+  return hn::ShiftRight<kRowShift>(hn::RearrangeToOddPlusEven(even, odd));
+}
+
+template <int kPairs>
+void ResizeRowRgbxPairs(const uint8_t* HWY_RESTRICT row, const Weights& weights, int16_t* HWY_RESTRICT out) {
+  const hn::CappedTag<int16_t, 8> di16;
+  const auto zero = hn::Zero(di16);
+  const auto most = hn::Set(di16, kMostInRow);
+  const int pairs = (weights.taps + 1) / 2;
+  const ptrdiff_t stride = weights.stride;
+  const int32_t* HWY_RESTRICT first = weights.first;
+  const int16_t* HWY_RESTRICT weight = weights.weights;
+  int i = 0;
+  for (; i + 2 <= weights.outputs; i += 2, weight += 2 * stride, out += 8) {
+    const auto left = SumPixel<kPairs>(row + static_cast<ptrdiff_t>(first[i]) * 4, weight, pairs);
+    const auto right = SumPixel<kPairs>(row + static_cast<ptrdiff_t>(first[i + 1]) * 4, weight + stride, pairs);
+    // Packing saturates, which is no more than is cut off in any case.
+    hn::StoreU(hn::Min(hn::Max(PackWords(di16, left, right), zero), most), di16, out);
+  }
+  if (i < weights.outputs) {
+    const hn::Half<decltype(di16)> half;
+    const auto last = hn::DemoteTo(half, SumPixel<kPairs>(row + static_cast<ptrdiff_t>(first[i]) * 4, weight, pairs));
+    hn::StoreU(hn::Min(hn::Max(last, hn::Zero(half)), hn::Set(half, kMostInRow)), half, out);
+  }
+}
+
+void ResizeRowRgbxImpl(const uint8_t* HWY_RESTRICT row, const Weights& weights, int16_t* HWY_RESTRICT out) {
+  switch ((weights.taps + 1) / 2) {
+    case 1:
+      return ResizeRowRgbxPairs<1>(row, weights, out);
+    case 2:
+      return ResizeRowRgbxPairs<2>(row, weights, out);
+    case 3:
+      return ResizeRowRgbxPairs<3>(row, weights, out);
+    case 4:
+      return ResizeRowRgbxPairs<4>(row, weights, out);
+    default:
+      return ResizeRowRgbxPairs<0>(row, weights, out);
+  }
+}
+
+/// The weighted sums of as many numbers of the rows as a vector has.
+HWY_INLINE hn::Vec<BlendTag> BlendVector(const int16_t* const* HWY_RESTRICT rows, const int16_t* HWY_RESTRICT weights,
+                                         int taps, size_t x) {
+  const BlendTag di16;
+  const hn::RepartitionToWide<BlendTag> di32;
+  auto low = hn::Set(di32, 1 << (kFinalShift - 1));
+  auto high = low;
+  auto low_odd = hn::Zero(di32);
+  auto high_odd = hn::Zero(di32);
+  for (int k = 0; k < taps; k += 2) {
+    const auto weight = hn::BitCast(di16, hn::Set(di32, PairAt(weights + k)));
+    const auto upper = hn::LoadU(di16, rows[k] + x);
+    const auto lower = hn::LoadU(di16, rows[k + 1] + x);
+    low = hn::ReorderWidenMulAccumulate(di32, hn::InterleaveLower(di16, upper, lower), weight, low, low_odd);
+    high = hn::ReorderWidenMulAccumulate(di32, hn::InterleaveUpper(di16, upper, lower), weight, high, high_odd);
+  }
+  return PackWords(di16, hn::ShiftRight<kFinalShift>(hn::RearrangeToOddPlusEven(low, low_odd)),
+                   hn::ShiftRight<kFinalShift>(hn::RearrangeToOddPlusEven(high, high_odd)));
+}
+
+void BlendRowsImpl(const int16_t* const* HWY_RESTRICT rows, const int16_t* HWY_RESTRICT weights, int taps, size_t size,
+                   uint8_t* HWY_RESTRICT out) {
+  const BlendTag di16;
+  const hn::Rebind<uint8_t, BlendTag> du8;
+  const size_t lanes = hn::Lanes(di16);
+  for (size_t x = 0; x < size; x += 2 * lanes) {
+    const auto first = BlendVector(rows, weights, taps, x);
+    const auto second = BlendVector(rows, weights, taps, x + lanes);
+    hn::StoreU(hn::DemoteTo(du8, first), du8, out + x);
+    hn::StoreU(hn::DemoteTo(du8, second), du8, out + x + lanes);
+  }
+}
+
+#endif  // HWY_TARGET == HWY_SCALAR
+
+void ResizeRowGreyImpl(const uint8_t* HWY_RESTRICT row, const Weights& weights, int16_t* HWY_RESTRICT out) {
+  // Neighbouring taps at a time; the weights are padded with zeros to groups.
+  const hn::CappedTag<int32_t, kTapGroup> di32;
   const hn::Rebind<uint8_t, decltype(di32)> du8;
+  const hn::Rebind<int16_t, decltype(di32)> di16;
   const int lanes = static_cast<int>(hn::Lanes(di32));
   for (int i = 0; i < weights.outputs; ++i) {
     const uint8_t* HWY_RESTRICT pixel = row + weights.first[i];
-    const int32_t* HWY_RESTRICT weight = weights.weights + static_cast<ptrdiff_t>(i) * weights.stride;
+    const int16_t* HWY_RESTRICT weight = weights.weights + static_cast<ptrdiff_t>(i) * weights.stride;
     auto sum = hn::Zero(di32);
     for (int k = 0; k < weights.taps; k += lanes) {
       const auto value = hn::PromoteTo(di32, hn::LoadU(du8, pixel + k));
-      sum = hn::Add(sum, hn::Mul(value, hn::LoadU(di32, weight + k)));
+      sum = hn::Add(sum, hn::Mul(value, hn::PromoteTo(di32, hn::LoadU(di16, weight + k))));
     }
     const int32_t total = hn::GetLane(hn::SumOfLanes(di32, sum));
     out[i] = static_cast<int16_t>(std::clamp((total + (1 << (kRowShift - 1))) >> kRowShift, 0, kMostInRow));
   }
 }
 
-void BlendRowsImpl(const int16_t* const* HWY_RESTRICT rows, const int32_t* HWY_RESTRICT weights, int taps, size_t size,
-                   uint8_t* HWY_RESTRICT out) {
-  const hn::CappedTag<int32_t, 16> di32;
-  const hn::Rebind<int16_t, decltype(di32)> di16;
-  const hn::Rebind<uint8_t, decltype(di32)> du8;
-  const size_t lanes = hn::Lanes(di32);
-  const auto half = hn::Set(di32, 1 << (kFinalShift - 1));
-  for (size_t x = 0; x < size; x += 2 * lanes) {
-    auto sum0 = half;
-    auto sum1 = half;
-    for (int k = 0; k < taps; ++k) {
-      const auto weight = hn::Set(di32, weights[k]);
-      sum0 = hn::Add(sum0, hn::Mul(weight, hn::PromoteTo(di32, hn::LoadU(di16, rows[k] + x))));
-      sum1 = hn::Add(sum1, hn::Mul(weight, hn::PromoteTo(di32, hn::LoadU(di16, rows[k] + x + lanes))));
-    }
-    hn::StoreU(hn::DemoteTo(du8, hn::ShiftRight<kFinalShift>(sum0)), du8, out + x);
-    hn::StoreU(hn::DemoteTo(du8, hn::ShiftRight<kFinalShift>(sum1)), du8, out + x + lanes);
+void ScaleBytesImpl(const uint8_t* HWY_RESTRICT values, size_t count, double factor, double summand,
+                    uint8_t* HWY_RESTRICT out) {
+  size_t i = 0;
+#if HWY_TARGET != HWY_SCALAR && HWY_HAVE_FLOAT64
+  const hn::CappedTag<double, 8> df64;
+  const hn::Rebind<float, decltype(df64)> df32;
+  const hn::Rebind<int32_t, decltype(df64)> di32;
+  const hn::Rebind<uint8_t, decltype(df64)> du8;
+  const hn::Repartition<uint8_t, decltype(df32)> bytes;
+  const size_t lanes = hn::Lanes(df64);
+  const auto times = hn::Set(df64, factor);
+  const auto plus = hn::Set(df64, summand);
+  for (; i + lanes <= count; i += lanes) {
+    const auto wide = hn::PromoteTo(df64, hn::PromoteTo(di32, hn::LoadU(du8, values + i)));
+    const auto scaled = hn::DemoteTo(df32, hn::Add(hn::Mul(wide, times), plus));
+    hn::StoreU(hn::BitCast(bytes, scaled), bytes, out + sizeof(float) * i);
+  }
+#endif
+  for (; i < count; ++i) {
+    const auto scaled = static_cast<float>(values[i] * factor + summand);
+    std::memcpy(out + sizeof(float) * i, &scaled, sizeof(scaled));
   }
 }
 
@@ -147,6 +264,7 @@ namespace millrace::kernels {
 HWY_EXPORT(ResizeRowRgbxImpl);
 HWY_EXPORT(ResizeRowGreyImpl);
 HWY_EXPORT(BlendRowsImpl);
+HWY_EXPORT(ScaleBytesImpl);
 HWY_EXPORT(PackRgbImpl);
 HWY_EXPORT(SplitRgbImpl);
 
@@ -158,8 +276,12 @@ void ResizeRowGrey(const uint8_t* row, const Weights& weights, int16_t* out) {
   HWY_DYNAMIC_DISPATCH(ResizeRowGreyImpl)(row, weights, out);
 }
 
-void BlendRows(const int16_t* const* rows, const int32_t* weights, int taps, size_t size, uint8_t* out) {
+void BlendRows(const int16_t* const* rows, const int16_t* weights, int taps, size_t size, uint8_t* out) {
   HWY_DYNAMIC_DISPATCH(BlendRowsImpl)(rows, weights, taps, size, out);
+}
+
+void ScaleBytes(const uint8_t* values, size_t count, double factor, double summand, uint8_t* out) {
+  HWY_DYNAMIC_DISPATCH(ScaleBytesImpl)(values, count, factor, summand, out);
 }
 
 void PackRgb(const uint8_t* rgbx, size_t pixels, uint8_t* rgb) {

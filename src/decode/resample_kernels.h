@@ -4,8 +4,8 @@
 #include <cstdint>
 
 /// The inner loops of resizing and packing, in SIMD for the best instruction set of the machine (Google Highway, chosen
-/// at run time). All arithmetic is on integers, so every instruction set gives the same result. Pointers need no
-/// alignment.
+/// at run time). Every instruction set gives the same result: sums are of integers, and floating-point numbers are
+/// multiplied and added in two steps that IEEE 754 defines. Pointers need no alignment.
 
 namespace millrace::kernels {
 
@@ -19,21 +19,24 @@ inline constexpr size_t kSlackBytes = 128;
 /// The weights of one axis. Output i is the sum over k < taps of weights[i * stride + k] * pixel[first[i] + k].
 struct Weights {
   const int32_t* first = nullptr;
-  const int32_t* weights = nullptr;
+  const int16_t* weights = nullptr;
   int outputs = 0;
   int taps = 0;
-  int stride = 0;  // >= taps, a multiple of 4; weights beyond taps are zero
+  int stride = 0;  // >= taps, a multiple of kTapGroup; weights beyond taps are zero
 };
+inline constexpr int kTapGroup = 4;
 
 /// One row of RGBX pixels (4 bytes each) becomes `outputs` pixels of 4 fixed-point numbers.
 void ResizeRowRgbx(const uint8_t* row, const Weights& weights, int16_t* out);
 /// The same for one byte a pixel.
 void ResizeRowGrey(const uint8_t* row, const Weights& weights, int16_t* out);
-/// The weighted sum of `taps` rows of `size` numbers each, as bytes. Writes up to kSlackBytes more; rows are as long as
-/// that, too.
-void BlendRows(const int16_t* const* rows, const int32_t* weights, int taps, size_t size, uint8_t* out);
+/// The weighted sum of `taps` rows of `size` numbers each, as bytes; `taps` is even. Writes up to kSlackBytes more;
+/// rows are as long as that, too.
+void BlendRows(const int16_t* const* rows, const int16_t* weights, int taps, size_t size, uint8_t* out);
 /// Drops every fourth byte.
 void PackRgb(const uint8_t* rgbx, size_t pixels, uint8_t* rgb);
+/// values[i] * factor + summand in double precision, rounded to `count` numbers of f32.
+void ScaleBytes(const uint8_t* values, size_t count, double factor, double summand, uint8_t* out);
 /// Takes the three colours apart.
 void SplitRgb(const uint8_t* rgbx, size_t pixels, uint8_t* red, uint8_t* green, uint8_t* blue);
 

@@ -29,13 +29,13 @@ std::vector<uint8_t> Noise(size_t size, uint64_t key) {
 
 /// Resizes `image` (width x height pixels of `channels` bytes) through the code under test.
 std::vector<uint8_t> Resize(const std::vector<uint8_t>& image, int width, int channels, Part x, Part y, int out_width,
-                            int out_height, bool flip = false) {
+                            int out_height, bool flip = false, Interpolation filter = Interpolation::kBilinear) {
   std::vector<uint8_t> padded = image;
   padded.resize(padded.size() + kernels::kSlackBytes);
   ResizeAxis horizontal;
   ResizeAxis vertical;
-  horizontal.Build(x.from, x.size, x.low, x.high, out_width, flip);
-  vertical.Build(y.from, y.size, y.low, y.high, out_height, false);
+  horizontal.Build(x.from, x.size, x.low, x.high, out_width, flip, filter);
+  vertical.Build(y.from, y.size, y.low, y.high, out_height, false, filter);
   StreamResizer resizer;
   EXPECT_TRUE(resizer.Start(horizontal, vertical, channels).ok());
   std::vector<uint8_t> out(static_cast<size_t>(out_width) * out_height * channels);
@@ -215,6 +215,21 @@ TEST(ResampleTest, PackAndSplitDropTheFourthByte) {
   }
 }
 
+TEST(ResampleTest, ScalesBytesByTheDefinition) {
+  for (const size_t count : {size_t{0}, size_t{1}, size_t{7}, size_t{8}, size_t{224}, size_t{256}}) {
+    const std::vector<uint8_t> bytes = Noise(count, count);
+    std::vector<uint8_t> out(4 * count + 1, 7);
+    kernels::ScaleBytes(bytes.data(), count, 0.0171, -2.1, out.data());
+    for (size_t i = 0; i < count; ++i) {
+      float scaled;
+      std::memcpy(&scaled, &out[4 * i], sizeof(scaled));
+      const double product = bytes[i] * 0.0171;
+      ASSERT_EQ(scaled, static_cast<float>(product - 2.1));
+    }
+    EXPECT_EQ(out.back(), 7) << "wrote beyond the end";
+  }
+}
+
 /// Puts the choice of the instruction set back.
 struct TargetGuard {
   ~TargetGuard() {
@@ -241,6 +256,12 @@ TEST(ResampleTest, EveryInstructionSetGivesTheSameBytes) {
         std::vector<uint8_t> rgb(results.back().size() * 3);
         kernels::PackRgb(results.back().data(), results.back().size() / 4, rgb.data());
         results.push_back(rgb);
+        // Overshoots at each edge of the noise, so that sums are cut off.
+        results.push_back(
+            Resize(image, c.width, channels, c.x, c.y, c.out_width, c.out_height, false, Interpolation::kBicubic));
+        std::vector<uint8_t> floats(4 * image.size());
+        kernels::ScaleBytes(image.data(), image.size(), 0.0171, -2.1, floats.data());
+        results.push_back(floats);
       }
     }
     if (sets++ == 0) {

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "absl/strings/str_replace.h"
 #include "base/utf8.h"
 
 namespace millrace {
@@ -24,13 +25,7 @@ std::string Shown(std::string_view text) {
 // With null in place of the numbers that JSON does not know. Words within strings become others, which does not matter
 // here.
 std::string WithoutSpecialNumbers(std::string_view text) {
-  std::string plain(text);
-  for (const std::string_view word : {"-Infinity", "Infinity", "NaN"}) {
-    for (size_t at = plain.find(word); at != std::string::npos; at = plain.find(word, at)) {
-      plain.replace(at, word.size(), "null");
-    }
-  }
-  return plain;
+  return absl::StrReplaceAll(ToAbsl(text), {{"-Infinity", "null"}, {"Infinity", "null"}, {"NaN", "null"}});
 }
 
 }  // namespace

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <string>
+
 namespace millrace {
 namespace {
 
@@ -14,6 +16,14 @@ TEST(ValueCheckTest, TextIsUtf8) {
   for (const std::string_view text : {"\xff"sv, "cut \xc3"sv}) {
     EXPECT_TRUE(absl::IsDataLoss(CheckText(AsBytes(text)))) << text;
   }
+}
+
+// As many as an embedding that went wrong has: each must not cost a copy of all.
+TEST(ValueCheckTest, JsonMayHoldManySpecialNumbers) {
+  std::string text = "[0";
+  for (int i = 0; i < 300'000; ++i) text += i % 3 == 0 ? ",NaN" : i % 3 == 1 ? ",-Infinity" : ",Infinity";
+  EXPECT_TRUE(absl::IsDataLoss(CheckJson(AsBytes(text))));
+  EXPECT_TRUE(CheckJson(AsBytes(text + "]")).ok());
 }
 
 TEST(ValueCheckTest, JsonIsWhatPythonTakes) {

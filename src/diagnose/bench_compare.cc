@@ -86,13 +86,17 @@ void NoteDifferences(const ReportJson& first, const ReportJson& second, const ch
                      std::vector<std::string>* differences) {
   const ReportJson* const before = MemberOf(first, section);
   const ReportJson* const after = MemberOf(second, section);
-  if (before == nullptr || after == nullptr || !before->is_object()) return;
+  if (before == nullptr || after == nullptr || !before->is_object() || !after->is_object()) return;
   for (const auto& [name, value] : before->items()) {
     if (name == "date") continue;
     const ReportJson* const other = MemberOf(*after, name.c_str());
     if (other == nullptr || *other != value) {
       differences->push_back(fmt::format("{}: {}, {}", name, AsText(&value), AsText(other)));
     }
+  }
+  for (const auto& [name, value] : after->items()) {
+    if (name == "date" || before->contains(name)) continue;
+    differences->push_back(fmt::format("{}: {}, {}", name, AsText(nullptr), AsText(&value)));
   }
 }
 

@@ -46,6 +46,15 @@ TEST(BenchCompare, OtherMachinesAreNoted) {
   EXPECT_THAT(result->differences, testing::ElementsAre("cpu: A, B"));  // dates always differ
 }
 
+TEST(BenchCompare, WhatOnlyOneReportTellsIsNoted) {
+  const std::string spread = SpreadText(1, 1, 1);
+  std::string more = Report(spread, spread);
+  more.replace(more.find("\"cpu\""), 5, "\"kernel\": \"6.1\", \"cpu\"");
+  const std::string less = Report(spread, spread);
+  EXPECT_THAT(CompareBench(more, "a", less, "b")->differences, testing::ElementsAre("kernel: 6.1, -"));
+  EXPECT_THAT(CompareBench(less, "a", more, "b")->differences, testing::ElementsAre("kernel: -, 6.1"));
+}
+
 TEST(BenchCompare, WhatIsNoReportIsRefused) {
   const std::string good = Report(SpreadText(1, 1, 1), SpreadText(1, 1, 1));
   for (const char* bad : {"", "{}", "[]", R"({"bench_format": 2})"}) {

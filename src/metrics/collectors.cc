@@ -153,6 +153,12 @@ void CollectWorker(const WorkerCounts& counts, MetricsText* text) {
   text->Counter("millrace_worker_batches_sent_total", "Parts of batches that were sent.", {}, ToNumber(counts.batches));
   text->Counter("millrace_worker_rows_sent_total", "Rows in these, padding included.", {}, ToNumber(counts.rows));
   text->Counter("millrace_worker_sent_bytes_total", "Bytes of these.", {}, ToNumber(counts.bytes));
+  constexpr double kMillisecondsOfOne = 1000;
+  text->Counter("millrace_worker_stream_seconds_total", "Time that streams were open, summed over them.", {},
+                ToNumber(counts.open_ms) / kMillisecondsOfOne);
+  text->Counter("millrace_worker_awaited_seconds_total",
+                "Of the time that streams were open, that in which a trainer waited for a batch of the stream.", {},
+                ToNumber(counts.awaited_ms) / kMillisecondsOfOne);
   CollectLoaders(counts.loaders, text);
 }
 

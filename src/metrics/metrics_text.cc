@@ -178,7 +178,8 @@ absl::StatusOr<std::vector<MetricSample>> ParseMetrics(std::string_view text) {
     std::string_view line = text.substr(0, text.find('\n'));
     text.remove_prefix(std::min(text.size(), line.size() + 1));
     if (line.ends_with('\r')) line.remove_suffix(1);
-    if (line.find_first_not_of(" \t") == line.npos || line.front() == '#') continue;
+    line.remove_prefix(std::min(line.find_first_not_of(" \t"), line.size()));
+    if (line.empty() || line.front() == '#') continue;
     MetricSample sample;
     if (!ParseLine(line, &sample)) {
       return absl::InvalidArgumentError(fmt::format("line {} is no metric in Prometheus's text format", number));

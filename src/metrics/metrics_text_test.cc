@@ -40,13 +40,15 @@ TEST(MetricsText, ComesBack) {
 
 TEST(MetricsText, ReadsWhatOthersWrite) {
   const auto samples = ParseMetrics(
-      "# comment\n\nup 1\r\nhttp_requests_total{ method = \"post\" , code=\"200\", } 1027 1395066363000\nx NaN\nlast "
-      "+Inf");
+      "# comment\n \t# another\n\n \nup 1\r\nhttp_requests_total{ method = \"post\" , code=\"200\", } 1027 "
+      "1395066363000\nx NaN\n\tlast "
+      "+Inf ");
   ASSERT_TRUE(samples.ok()) << samples.status();
   ASSERT_EQ(samples->size(), 4U);
   EXPECT_EQ((*samples)[1].labels.at("code"), "200");
   EXPECT_EQ((*samples)[1].value, 1027);
   EXPECT_TRUE(std::isnan((*samples)[2].value));
+  EXPECT_EQ((*samples)[3].name, "last");  // blanks around a line mean nothing
 }
 
 TEST(MetricsText, RefusesOtherThings) {

@@ -7,22 +7,33 @@
 
 namespace millrace {
 
-struct BlockTier::Block {
-  std::string id;
+namespace {
+
+// Of the budget.
+constexpr uint64_t kLeftByAhead = 4;
+constexpr uint64_t kLeftByNow = 16;
+
+}  // namespace
+
+struct BlockTier::Piece {
   std::string uri;
-  uint64_t length = 0;
+  ByteRange range;
   std::stop_source stop;
-  int holds = 0;  // under the mutex of the tier
+
+  // Under the mutex of the tier.
+  std::vector<std::string> ids;  // of its blocks
+  int holds = 0;
+  std::list<std::shared_ptr<Piece>>::iterator turn;
+  bool kept = true;  // the tier has it
 
   std::mutex mutex;
   std::condition_variable changed;
-  Reservation memory;
-  Buffer bytes;
+  Room room;
   std::optional<absl::Status> ended;
 
-  bool Failed() {
+  bool Ended(bool well) {
     std::lock_guard lock(mutex);
-    return ended.has_value() && !ended->ok();
+    return ended.has_value() && ended->ok() == well;
   }
 };
 
@@ -30,7 +41,7 @@ BlockTier::BlockTier(ObjectStore& store, MemoryBudget& memory, uint64_t keep_byt
     : store_(store), memory_(memory), keep_bytes_(keep_bytes) {}
 
 BlockTier::~BlockTier() {
-  for (auto& [id, entry] : entries_) entry.block->stop.request_stop();
+  for (const std::shared_ptr<Piece>& piece : turns_) piece->stop.request_stop();
 }
 
 std::string BlockTier::IdOf(const Node& node, uint64_t number) {
@@ -38,52 +49,84 @@ std::string BlockTier::IdOf(const Node& node, uint64_t number) {
                      node.key);
 }
 
-std::shared_ptr<BlockTier::Hold> BlockTier::Fetch(const Node& node, uint64_t number) {
+// Null if it is not there, or has failed: those who hold it are told; others ask again.
+std::shared_ptr<BlockTier::Piece> BlockTier::Find(const std::string& id) {
+  const auto found = pieces_.find(id);
+  if (found == pieces_.end()) return nullptr;
+  std::shared_ptr<Piece> piece = found->second;
+  if (!piece->Ended(/*well=*/false)) return piece;
+  Erase(piece);
+  return nullptr;
+}
+
+std::shared_ptr<BlockTier::Hold> BlockTier::Fetch(const Node& node, uint64_t number, uint64_t most_blocks, Need need) {
   std::unique_lock lock(mutex_);
-  const std::string id = IdOf(node, number);
-  const auto found = entries_.find(id);
-  if (found != entries_.end() && found->second.block->Failed()) {
-    Erase(found);  // those who hold it are told; others ask again
-  } else if (found != entries_.end()) {
-    ++found->second.block->holds;
-    turns_.splice(turns_.end(), turns_, found->second.turn);
-    return std::make_shared<Hold>(*this, found->second.block);
+  if (const std::shared_ptr<Piece> piece = Find(IdOf(node, number))) {
+    ++piece->holds;
+    turns_.splice(turns_.end(), turns_, piece->turn);
+    return std::make_shared<Hold>(*this, piece);
   }
-  const uint64_t offset = number * kBlock;
-  const uint64_t length = std::min(kBlock, node.size - offset);
-  if (bytes_ + length > keep_bytes_) Evict(bytes_ + length - keep_bytes_);
-  auto block = std::make_shared<Block>();
-  block->memory = memory_.TryReserve(length);
-  if (!block->memory) {
-    Evict(length);
-    block->memory = memory_.TryReserve(length);
+  uint64_t blocks = 1;
+  while (blocks < most_blocks && (number + blocks) * kBlock < node.size &&
+         Find(IdOf(node, number + blocks)) == nullptr) {
+    ++blocks;
   }
-  if (!block->memory) return nullptr;
-  block->id = id;
-  block->uri = store_.Uri(node.key);
-  block->length = length;
-  block->bytes = Buffer(length);
-  block->holds = 1;
-  bytes_ += length;
-  entries_.emplace(id, Entry{block, turns_.insert(turns_.end(), id)});
-  auto hold = std::make_shared<Hold>(*this, block);
+  std::shared_ptr<Piece> piece;
+  for (; piece == nullptr && blocks > 0; blocks /= 2) piece = Make(node, number, blocks, need);
+  if (piece == nullptr) return nullptr;
+  auto hold = std::make_shared<Hold>(*this, piece);
   lock.unlock();
 
   GetOptions get;
-  get.range = {offset, length};
+  get.range = piece->range;
   get.if_match = node.etag;
-  get.stop = block->stop.get_token();
-  store_.Get(node.key, block->bytes.span(), std::move(get), [block](const absl::StatusOr<GetResult>& result) {
-    std::lock_guard block_lock(block->mutex);
-    block->ended = result.status();
-    block->changed.notify_all();
+  get.stop = piece->stop.get_token();
+  store_.Get(node.key, piece->room.bytes.span(), std::move(get), [piece](const absl::StatusOr<GetResult>& result) {
+    std::lock_guard piece_lock(piece->mutex);
+    piece->ended = result.status();
+    piece->changed.notify_all();
   });
   return hold;
 }
 
+// Held once. Null if there is no room.
+std::shared_ptr<BlockTier::Piece> BlockTier::Make(const Node& node, uint64_t number, uint64_t blocks, Need need) {
+  const uint64_t offset = number * kBlock;
+  const uint64_t length = std::min(blocks * kBlock, node.size - offset);
+  std::optional<Room> room = TakeRoom(length, need);
+  if (!room) return nullptr;
+  auto piece = std::make_shared<Piece>();
+  piece->uri = store_.Uri(node.key);
+  piece->range = {offset, length};
+  piece->room = *std::move(room);
+  piece->holds = 1;
+  for (uint64_t i = 0; i < blocks; ++i) piece->ids.push_back(IdOf(node, number + i));
+  for (const std::string& id : piece->ids) pieces_[id] = piece;
+  piece->turn = turns_.insert(turns_.end(), piece);
+  bytes_ += length;
+  return piece;
+}
+
+std::optional<BlockTier::Room> BlockTier::TakeRoom(uint64_t length, Need need) {
+  std::optional<Room> room;
+  if (bytes_ + length > keep_bytes_) room = Evict(bytes_ + length - keep_bytes_, length);
+  const auto fits = [&] {
+    const uint64_t left = memory_.limit() / (need == Need::kAhead ? kLeftByAhead : kLeftByNow);
+    return memory_.used() + length + left <= memory_.limit();
+  };
+  if (!room && !fits()) room = Evict(length, length);
+  if (room) return room;
+  if (!fits()) return std::nullopt;
+  room.emplace();
+  room->memory = memory_.TryReserve(length);
+  if (!room->memory) return std::nullopt;
+  room->bytes = Buffer(length);
+  return room;
+}
+
 bool BlockTier::Has(const Node& node, uint64_t number) const {
   std::lock_guard lock(mutex_);
-  return entries_.contains(IdOf(node, number));
+  return pieces_.contains(IdOf(node, number));
 }
 
 uint64_t BlockTier::bytes() const {
@@ -92,45 +135,54 @@ uint64_t BlockTier::bytes() const {
 }
 
 BlockTier::Hold::~Hold() {
-  if (block_ != nullptr) tier_->Release(*block_);
+  if (piece_ != nullptr) tier_->Release(*piece_);
+}
+
+ByteRange BlockTier::Hold::range() const {
+  return piece_->range;
+}
+
+bool BlockTier::Hold::failed() const {
+  return piece_->Ended(/*well=*/false);
 }
 
 absl::StatusOr<ByteSpan> BlockTier::Hold::Wait(const Patience& patience) const {
-  std::unique_lock lock(block_->mutex);
-  RETURN_IF_ERROR(patience.Wait(lock, block_->changed, block_->uri, [this] { return block_->ended.has_value(); }));
-  RETURN_IF_ERROR(*block_->ended);
-  return ByteSpan(block_->bytes.span());
+  std::unique_lock lock(piece_->mutex);
+  RETURN_IF_ERROR(patience.Wait(lock, piece_->changed, piece_->uri, [this] { return piece_->ended.has_value(); }));
+  RETURN_IF_ERROR(*piece_->ended);
+  return ByteSpan(piece_->room.bytes.span());
 }
 
-void BlockTier::Release(Block& block) {
+void BlockTier::Release(Piece& piece) {
   std::lock_guard lock(mutex_);
-  if (--block.holds > 0) return;
-  const auto found = entries_.find(block.id);
-  if (found == entries_.end() || found->second.block.get() != &block) return;
-  bool failed = false;
-  {
-    std::lock_guard block_lock(block.mutex);
-    if (block.ended.has_value() && block.ended->ok()) return;
-    failed = block.ended.has_value();
-  }
-  if (!failed) block.stop.request_stop();
-  Erase(found);
+  if (--piece.holds > 0 || !piece.kept || piece.Ended(/*well=*/true)) return;
+  if (!piece.Ended(/*well=*/false)) piece.stop.request_stop();
+  Erase(*piece.turn);
 }
 
-void BlockTier::Erase(std::unordered_map<std::string, Entry>::iterator at) {
-  bytes_ -= at->second.block->length;
-  turns_.erase(at->second.turn);
-  entries_.erase(at);
+// The tier lets it go; those who hold it have it still.
+void BlockTier::Erase(const std::shared_ptr<Piece>& piece) {
+  const std::shared_ptr<Piece> last = piece;  // `piece` may be the one in the list
+  last->kept = false;
+  bytes_ -= last->range.length;
+  for (const std::string& id : last->ids) pieces_.erase(id);
+  turns_.erase(last->turn);
 }
 
-void BlockTier::Evict(uint64_t room) {
+// Lets go of so much that nobody holds. If one of these pieces has the memory that is wanted, it is given to the next:
+// to get fresh memory from the kernel takes longer than to fill it.
+std::optional<BlockTier::Room> BlockTier::Evict(uint64_t bytes, uint64_t wanted) {
   uint64_t made = 0;
-  for (auto turn = turns_.begin(); turn != turns_.end() && made < room;) {
-    const auto found = entries_.find(*turn++);
-    if (found->second.block->holds > 0) continue;
-    made += found->second.block->length;
-    Erase(found);
+  std::optional<Room> room;
+  for (auto turn = turns_.begin(); turn != turns_.end() && made < bytes;) {
+    const std::shared_ptr<Piece> piece = *turn++;
+    if (piece->holds > 0) continue;
+    made += piece->range.length;
+    Erase(piece);
+    // A callback may still have it.
+    if (!room && piece->range.length == wanted && piece.use_count() == 1) room = std::move(piece->room);
   }
+  return room;
 }
 
 }  // namespace millrace

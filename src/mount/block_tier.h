@@ -9,6 +9,7 @@
 #include <stop_token>
 #include <string>
 #include <unordered_map>
+#include <vector>
 
 #include "base/buffer.h"
 #include "base/memory_budget.h"
@@ -21,7 +22,8 @@ namespace millrace {
 /// Blocks of objects in memory, each of one version. Everybody who wants a block shares the request for it, and what
 /// was read last stays, so that the kernel can ask again and what was read ahead is there. Thread-safe.
 ///
-/// Blocks are reserved in the budget. Those that nobody holds take `keep_bytes` at most, and go, the one that was used
+/// Neighbouring blocks that are asked for together are one piece: one request, which comes and goes as a whole. Pieces
+/// are reserved in the budget. Those that nobody holds take `keep_bytes` at most, and go, the one that was used
 /// longest ago first, when there is no room for others. A request that nobody waits for any more is cancelled.
 class BlockTier {
  public:
@@ -34,49 +36,64 @@ class BlockTier {
   BlockTier(const BlockTier&) = delete;
   BlockTier& operator=(const BlockTier&) = delete;
 
-  struct Block;
-  /// A block that stays in memory as long as it is held. Move-only.
+  struct Piece;
+  /// A piece that stays in memory as long as it is held. Move-only.
   class Hold {
    public:
-    Hold(BlockTier& tier, std::shared_ptr<Block> block) : tier_(&tier), block_(std::move(block)) {}
-    Hold(Hold&& other) noexcept : tier_(other.tier_), block_(std::move(other.block_)) {}
+    Hold(BlockTier& tier, std::shared_ptr<Piece> piece) : tier_(&tier), piece_(std::move(piece)) {}
+    Hold(Hold&& other) noexcept : tier_(other.tier_), piece_(std::move(other.piece_)) {}
     Hold& operator=(Hold&&) = delete;
     ~Hold();
 
+    /// The bytes of the object that it has, or will have.
+    ByteRange range() const;
     /// Waits for the bytes, which are valid as long as it is held. Errors are those of the store, and of Patience; the
     /// next Fetch asks again.
     absl::StatusOr<ByteSpan> Wait(const Patience& patience) const;
+    /// Whether its request has ended with an error.
+    bool failed() const;
 
    private:
     BlockTier* tier_;
-    std::shared_ptr<Block> block_;
+    std::shared_ptr<Piece> piece_;
   };
 
-  /// Block `number` of that version, there or in flight. Null if the budget has no room for it.
-  std::shared_ptr<Hold> Fetch(const Node& node, uint64_t number);
+  /// Why something is fetched: because a program waits for it, or ahead of that. What is fetched ahead leaves a quarter
+  /// of the budget free, and blocks that are waited for a sixteenth, so that a program always finds room for the few
+  /// bytes that it reads.
+  enum class Need { kNow, kAhead };
+
+  /// The piece that has block `number` of that version, there or in flight. If there is none, asks for one that begins
+  /// with this block and has `most_blocks` at most: fewer if some are there, or if there is little room. Null if the
+  /// budget has no room for one block.
+  std::shared_ptr<Hold> Fetch(const Node& node, uint64_t number, uint64_t most_blocks = 1, Need need = Need::kNow);
   /// Whether it is there or in flight.
   bool Has(const Node& node, uint64_t number) const;
 
   uint64_t bytes() const;
 
  private:
-  struct Entry {
-    std::shared_ptr<Block> block;
-    std::list<std::string>::iterator turn;
+  /// Memory for a piece.
+  struct Room {
+    Reservation memory;
+    Buffer bytes;
   };
 
   static std::string IdOf(const Node& node, uint64_t number);
-  void Release(Block& block);
-  void Evict(uint64_t room);
-  void Erase(std::unordered_map<std::string, Entry>::iterator at);
+  std::shared_ptr<Piece> Find(const std::string& id);
+  std::shared_ptr<Piece> Make(const Node& node, uint64_t number, uint64_t blocks, Need need);
+  std::optional<Room> TakeRoom(uint64_t length, Need need);
+  void Release(Piece& piece);
+  std::optional<Room> Evict(uint64_t bytes, uint64_t wanted);
+  void Erase(const std::shared_ptr<Piece>& piece);
 
   ObjectStore& store_;
   MemoryBudget& memory_;
   const uint64_t keep_bytes_;
 
   mutable std::mutex mutex_;
-  std::unordered_map<std::string, Entry> entries_;
-  std::list<std::string> turns_;  // the ones that were used last at the end
+  std::unordered_map<std::string, std::shared_ptr<Piece>> pieces_;  // by each of their blocks
+  std::list<std::shared_ptr<Piece>> turns_;                         // the ones that were used last at the end
   uint64_t bytes_ = 0;
 };
 

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "base/rng.h"
@@ -26,7 +27,7 @@ class BlockTierTest : public ::testing::Test {
   }
 
   ScriptedStore store_;
-  MemoryBudget memory_{8 << 20};
+  MemoryBudget memory_{(8 << 20) + (600 << 10)};  // eight blocks, and what they leave
 };
 
 TEST_F(BlockTierTest, AVersionsBlockIsAskedForOnce) {
@@ -106,6 +107,71 @@ TEST_F(BlockTierTest, WhatNobodyWaitsForIsCancelled) {
   EXPECT_TRUE(token.stop_requested());
   EXPECT_FALSE(tier.Has(node, 0));
   for (const auto& answer : answers) answer();
+}
+
+TEST_F(BlockTierTest, BlocksThatAreAskedForTogetherAreOneRequest) {
+  BlockTier tier(store_, memory_, 8 << 20);
+  std::string text(5 << 20, 'a');
+  for (size_t i = 0; i < text.size(); ++i) text[i] = static_cast<char>('a' + (i >> 20));
+  text.resize(text.size() - 100);
+  const Node node = Put("k", text);
+  const auto third = tier.Fetch(node, 3);
+  const auto first = tier.Fetch(node, 0, 8);  // up to what is there
+  EXPECT_EQ(first->range(), (ByteRange{0, 3 << 20}));
+  const auto last = tier.Fetch(node, 4, 8);
+  EXPECT_EQ(last->range(), (ByteRange{4 << 20, (1 << 20) - 100}));
+  EXPECT_EQ(tier.Fetch(node, 1)->range(), first->range());
+  EXPECT_EQ(Text(*first) + Text(*third) + Text(*last), text);
+  EXPECT_EQ(store_.gets().size(), 3u);
+  EXPECT_EQ(tier.bytes(), text.size());
+}
+
+TEST_F(BlockTierTest, APieceIsAsLargeAsThereIsRoom) {
+  BlockTier tier(store_, memory_, 100 << 20);
+  const Node node = Put("k", std::string(20 << 20, 'x'));
+  std::vector<std::shared_ptr<BlockTier::Hold>> holds;
+  holds.push_back(tier.Fetch(node, 0, 6));
+  holds.push_back(tier.Fetch(node, 6, 8));
+  EXPECT_EQ(holds.back()->range(), (ByteRange{6 << 20, 2 << 20}));
+  EXPECT_EQ(tier.Fetch(node, 8, 8), nullptr);
+}
+
+TEST_F(BlockTierTest, WhatIsFetchedAheadLeavesAQuarter) {
+  BlockTier tier(store_, memory_, 100 << 20);
+  const Node node = Put("k", std::string(20 << 20, 'x'));
+  std::vector<std::shared_ptr<BlockTier::Hold>> holds;
+  for (uint64_t i = 0; i < 6; ++i) {
+    holds.push_back(tier.Fetch(node, i, 1, BlockTier::Need::kAhead));
+    ASSERT_NE(holds.back(), nullptr);
+  }
+  EXPECT_EQ(tier.Fetch(node, 6, 1, BlockTier::Need::kAhead), nullptr);
+  EXPECT_NE(tier.Fetch(node, 6, 1, BlockTier::Need::kNow), nullptr);
+}
+
+// Pieces of one size take the place of each other, over and over.
+TEST_F(BlockTierTest, MemoryIsUsedAgainAndNeverTwice) {
+  BlockTier tier(store_, memory_, 3 << 20);
+  std::vector<Node> nodes;
+  std::vector<std::string> blocks;
+  for (int i = 0; i < 3; ++i) {
+    nodes.push_back(Put(std::to_string(i), std::string(16 << 20, static_cast<char>('a' + i))));
+    blocks.emplace_back(1 << 20, static_cast<char>('a' + i));
+  }
+  Rng rng(4);
+  std::vector<std::pair<int, std::shared_ptr<BlockTier::Hold>>> held;
+  for (int i = 0; i < 500; ++i) {
+    const int which = static_cast<int>(rng.Below(3));
+    auto hold = tier.Fetch(nodes[which], rng.Below(16));
+    ASSERT_NE(hold, nullptr);
+    held.emplace_back(which, std::move(hold));
+    if (held.size() > 4) held.erase(held.begin());
+    for (const auto& [of, one] : held) {
+      const absl::StatusOr<ByteSpan> bytes = one->Wait(NoHurry());
+      ASSERT_TRUE(bytes.ok());
+      ASSERT_TRUE(AsText(*bytes) == blocks[of]) << i;
+    }
+    ASSERT_LE(memory_.used(), memory_.limit());
+  }
 }
 
 }  // namespace

@@ -44,6 +44,15 @@ std::optional<Node> InodeTable::Find(uint64_t inode) const {
   return found->second.node;
 }
 
+std::optional<Node> InodeTable::FindFresh(const std::string& key) const {
+  std::lock_guard lock(mutex_);
+  const auto found = by_key_.find(key);
+  if (found == by_key_.end()) return std::nullopt;
+  const Node& node = entries_.at(found->second).node;
+  if (node.is_folder() || node.fresh_until <= std::chrono::steady_clock::now()) return std::nullopt;
+  return node;
+}
+
 bool InodeTable::Renew(uint64_t inode, const Node& node) {
   std::lock_guard lock(mutex_);
   const auto found = entries_.find(inode);

@@ -44,6 +44,8 @@ class InodeTable {
 
   /// Nullopt for a number that stands for nothing.
   std::optional<Node> Find(uint64_t inode) const;
+  /// The newest version of this file, as long as it is fresh.
+  std::optional<Node> FindFresh(const std::string& key) const;
   /// The number stands for `node` for longer. False if it stands for another version, or for nothing any more.
   bool Renew(uint64_t inode, const Node& node);
   /// The kernel is told once more of a number that it knows. False if it stands for nothing any more.

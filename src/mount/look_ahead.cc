@@ -21,6 +21,8 @@ constexpr size_t kMaxFolders = 64;  // whose last file is remembered
 constexpr size_t kMaxNeeded = 512;  // files in ascending order before a listing is asked for once more
 constexpr size_t kWorthIt = 8;      // files of a pass that make it one
 constexpr size_t kMaxMisses = 64;   // until a pass is over
+constexpr size_t kLeastFiles = 8;   // of an order, however large they are
+constexpr uint64_t kWeight = 16;    // of what was before, in an average
 constexpr std::chrono::seconds kLookAtOrder{1};
 
 std::string FolderOf(const std::string& key) {
@@ -31,13 +33,14 @@ std::string FolderOf(const std::string& key) {
 }  // namespace
 
 LookAhead::LookAhead(ObjectStore& store, BlockTier& tier, const RemoteTree& tree, std::string prefix,
-                     AheadLimits limits, std::string order_path)
+                     AheadLimits limits, std::string order_path, Known known)
     : store_(store),
       tier_(tier),
       tree_(tree),
       prefix_(std::move(prefix)),
       limits_(limits),
       order_path_(std::move(order_path)),
+      known_(std::move(known)),
       thread_([this] { Run(); }) {}
 
 LookAhead::~LookAhead() {
@@ -79,6 +82,7 @@ void LookAhead::OnOpen(const std::string& key) {
     ++opens_;
     // Whether it keeps to the order of the file or not, it may go in that of the keys.
     if (order_) (void)order_->OnOpen(key);
+    bool wake = order_ && order_->HasWanted();
     bool followed = false;
     for (const auto& pass : passes_) {
       if (!pass->order.OnOpen(key)) continue;
@@ -86,22 +90,25 @@ void LookAhead::OnOpen(const std::string& key) {
       followed = true;
       if (pass->order.hits() >= kWorthIt) needed_ = 1;
     }
-    if (!followed) Begin(key);
-    if (!followed && passes_.empty() && !order_) return;
+    wake = followed || Begin(key) || wake;
+    // Also now and then: a listing may be due again, and the file of the order another one.
+    const auto now = std::chrono::steady_clock::now();
+    if (!wake && now - woken_ < kLookAtOrder) return;
+    woken_ = now;
   }
   Wake();
 }
 
 // Whether a pass over files begins here: they come in the order of their keys, which by chance is true of every other
 // one. So a pass that comes to nothing makes the next one wait longer.
-void LookAhead::Begin(const std::string& key) {
+bool LookAhead::Begin(const std::string& key) {
   const std::string folder = FolderOf(key);
   const auto last = std::find_if(last_.begin(), last_.end(), [&](const auto& entry) { return entry.first == folder; });
   const bool ascends = last != last_.end() ? last->second < key : !last_.empty() && last_.back().second < key;
   if (last != last_.end()) last_.erase(last);
   last_.emplace_back(folder, key);
   if (last_.size() > kMaxFolders) last_.pop_front();
-  if (!ascends || ++evidence_ < needed_) return;
+  if (!ascends || ++evidence_ < needed_) return false;
   evidence_ = 0;
   std::erase_if(passes_, [this](const auto& pass) {
     const bool over = pass->order.misses() >= kMaxMisses;
@@ -115,6 +122,7 @@ void LookAhead::Begin(const std::string& key) {
     passes_.erase(oldest);
   }
   passes_.push_back(std::make_unique<Pass>(Pass{next_id_++, KeyOrder(key, limits_), opens_}));
+  return true;
 }
 
 std::optional<Node> LookAhead::FindLocked(const std::string& key) const {
@@ -171,14 +179,22 @@ void LookAhead::Go() {
     OpenOrder();
   }
   if (!order_) return;
-  for (const std::string& key : order_->TakeWanted()) {
-    if (const std::optional<Node> node = FindLocked(key)) {
-      Name(*node);  // the pass that knows it may end before it is opened
-      Read(*node);
-    } else {
-      AskNode(key);
-    }
+  for (;;) {
+    // Until it is known how large they are, a few.
+    const uint64_t most = average_bytes_ == 0 ? 0 : limits_.bytes / average_bytes_;
+    order_->set_files(std::clamp<uint64_t>(most, std::min(kLeastFiles, limits_.files), limits_.files));
+    const std::vector<std::string> wanted = order_->TakeWanted();
+    if (wanted.empty()) return;
+    for (const std::string& key : wanted) ReadNamed(key);
   }
+}
+
+void LookAhead::ReadNamed(const std::string& key) {
+  std::optional<Node> node = FindLocked(key);
+  if (!node && known_) node = known_(key);
+  if (!node) return AskNode(key);
+  Name(*node);  // the pass that knows it may end before it is opened
+  Read(*node);
 }
 
 void LookAhead::OpenOrder() {
@@ -228,9 +244,19 @@ void LookAhead::Name(const Node& node) {
 }
 
 void LookAhead::Read(const Node& node) {
-  if (node.size == 0) return;
-  if (std::shared_ptr<BlockTier::Hold> hold = tier_.Fetch(node, 0)) holds_.push_back(std::move(hold));
-  if (holds_.size() > 2 * limits_.files) holds_.pop_front();
+  const auto held = [&](const auto& entry) { return entry.first == node.key && !entry.second->failed(); };
+  if (node.size == 0 || std::any_of(holds_.begin(), holds_.end(), held)) return;
+  std::shared_ptr<BlockTier::Hold> hold = tier_.Fetch(node, 0, 1, BlockTier::Need::kAhead);
+  if (hold == nullptr) return;
+  const uint64_t bytes = hold->range().length;
+  average_bytes_ = average_bytes_ == 0 ? bytes : (average_bytes_ * (kWeight - 1) + bytes) / kWeight;
+  held_bytes_ += bytes;
+  holds_.emplace_back(node.key, std::move(hold));
+  // The oldest ones were opened long ago; they stay in the tier as long as there is room.
+  while (holds_.size() > 2 * limits_.files || (held_bytes_ > 2 * limits_.bytes && holds_.size() > 1)) {
+    held_bytes_ -= holds_.front().second->range().length;
+    holds_.pop_front();
+  }
 }
 
 }  // namespace millrace

@@ -3,6 +3,7 @@
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -27,9 +28,12 @@ class LookAhead {
   /// Files of the order that are larger are not read.
   static constexpr uint64_t kMaxOrderBytes = uint64_t{1} << 30;
 
+  /// What else is known of a file, without asking the store.
+  using Known = std::function<std::optional<Node>(const std::string& key)>;
+
   /// `order_path`: "" for none; if the file is replaced, it is read again. All others must outlive it.
   LookAhead(ObjectStore& store, BlockTier& tier, const RemoteTree& tree, std::string prefix, AheadLimits limits,
-            std::string order_path);
+            std::string order_path, Known known = nullptr);
   ~LookAhead();
   LookAhead(const LookAhead&) = delete;
   LookAhead& operator=(const LookAhead&) = delete;
@@ -67,9 +71,10 @@ class LookAhead {
   void Wake();
   void Take(Answer answer);
   void Go();
-  void Begin(const std::string& key);
+  bool Begin(const std::string& key);
   void AskPage(Pass& pass, const std::string& after);
   void AskNode(const std::string& key);
+  void ReadNamed(const std::string& key);
   void Name(const Node& node);
   void Read(const Node& node);
   void OpenOrder();
@@ -81,6 +86,7 @@ class LookAhead {
   const std::string prefix_;
   const AheadLimits limits_;
   const std::string order_path_;
+  const Known known_;
 
   mutable std::mutex mutex_;
   std::vector<std::unique_ptr<Pass>> passes_;
@@ -94,9 +100,12 @@ class LookAhead {
   std::optional<OrderFile> order_;
   std::string order_version_;
   std::chrono::steady_clock::time_point order_looked_{};
+  std::chrono::steady_clock::time_point woken_{};
   std::map<std::string, Node> named_;  // by the file of the order, and looked at
   std::deque<std::string> named_turns_;
-  std::deque<std::shared_ptr<BlockTier::Hold>> holds_;
+  std::deque<std::pair<std::string, std::shared_ptr<BlockTier::Hold>>> holds_;  // by key
+  uint64_t held_bytes_ = 0;                                                     // of them
+  uint64_t average_bytes_ = 0;                                                  // of what was read of a file, lately
 
   const std::shared_ptr<Answers> answers_ = std::make_shared<Answers>();
   std::thread thread_;

@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 
 #include <fstream>
+#include <map>
+#include <optional>
 #include <set>
 #include <thread>
 
@@ -127,6 +129,50 @@ TEST_F(LookAheadTest, AFullBudgetHoldsUpNothing) {
   LookAhead ahead(store_, tier, tree_, "p/", limits_, "");
   for (int i = 0; i < 300; ++i) ahead.OnOpen(Key(i));
   EXPECT_LE(little.used(), 20u);
+}
+
+TEST_F(LookAheadTest, WhatIsKnownOfFilesOfTheOrderIsNotAskedFor) {
+  const TempFolder folder;
+  std::ofstream file(folder / "order");
+  for (int i = 0; i < 100; ++i) file << Key(i * 37 % 100).substr(2) << "\n";
+  file.close();
+  std::map<std::string, Node> known;
+  for (int i = 0; i < 100; ++i) known[Key(i)] = NodeOf(i);
+  const uint64_t before = store_.counters().head;
+  LookAhead ahead(store_, tier_, tree_, "p/", limits_, folder / "order",
+                  [&](const std::string& key) { return std::optional(known.at(key)); });
+  for (int i = 0; i < 100; ++i) {
+    ASSERT_TRUE(Eventually([&] { return tier_.Has(known.at(Key(i * 37 % 100)), 0); })) << i;
+    ahead.OnOpen(Key(i * 37 % 100));
+  }
+  EXPECT_EQ(store_.counters().head, before);
+}
+
+TEST_F(LookAheadTest, LargeFilesOfTheOrderTakeNoMoreThanTheirShare) {
+  const TempFolder folder;
+  std::ofstream file(folder / "order");
+  std::map<std::string, Node> known;
+  for (int i = 0; i < 60; ++i) {
+    const std::string key = fmt::format("p/large/{:02}", i);
+    const std::string text(3 << 20, 'x');
+    known[key] = {.key = key, .size = text.size(), .etag = PutBlocking(store_, key, AsBytes(text))->etag};
+    file << key.substr(2) << "\n";
+  }
+  file.close();
+  limits_ = {.files = 64, .bytes = 8 << 20, .ttl = std::chrono::hours(1)};
+  BlockTier tier(store_, memory_, 0);
+  LookAhead ahead(store_, tier, tree_, "p/", limits_, folder / "order",
+                  [&](const std::string& key) { return std::optional(known.at(key)); });
+  // The first time nothing is known of their sizes.
+  ASSERT_TRUE(Eventually([&] { return tier.bytes() >= 8 << 20; }));
+  for (int i = 0; i < 60; ++i) {
+    const std::string key = fmt::format("p/large/{:02}", i);
+    if (i > 20) {
+      ASSERT_TRUE(Eventually([&] { return tier.Has(known.at(key), 0); })) << i;
+    }
+    ahead.OnOpen(key);
+    EXPECT_LE(tier.bytes(), 17u << 20) << i;
+  }
 }
 
 }  // namespace

@@ -92,6 +92,7 @@ absl::Status Mount::Server::Begin() {
   if (!S_ISDIR(info.st_mode)) {
     return absl::InvalidArgumentError(fmt::format("{}: is not a folder; make one to mount on", options_.folder));
   }
+  below_ = info.st_dev;
   // A comma separates options of mount.
   std::string source = options_.source;
   std::replace(source.begin(), source.end(), ',', '_');

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/log.h"
+#include "mount/kernel_read_ahead.h"
 #include "store/checks.h"
 
 namespace millrace {
@@ -41,7 +42,8 @@ Mount::Server::Server(ObjectStore& store, MemoryBudget& memory, std::string pref
       tree_(store, options_.metadata_ttl),
       tier_(store, memory, std::min(memory.limit() / kShareOfTier, kMaxTierBytes)),
       inodes_(prefix_),
-      ahead_(store, tier_, tree_, prefix_, LimitsOf(options_, memory), options_.order_file),
+      ahead_(store, tier_, tree_, prefix_, LimitsOf(options_, memory), options_.order_file,
+             [this](const std::string& key) { return inodes_.FindFresh(key); }),
       mounted_at_(std::chrono::system_clock::now()) {}
 
 Mount::Server::~Server() {
@@ -198,7 +200,10 @@ absl::Status Mount::Server::OpenToRead(Request request, uint64_t inode, fuse_fil
   }
   ASSIGN_OR_RETURN(node, Fresh(inode, patience));
   ahead_.OnOpen(node.key);
+  // The kernel has begun, so its own setting is in place.
+  std::call_once(opened_, [this] { RaiseKernelReadAhead(options_.folder, below_); });
   file.keep_cache = 1;  // the bytes of an inode never change
+  file.noflush = 1;     // there is nothing to do when it is closed
   auto open = std::make_unique<OpenFile>();
   open->read = std::make_unique<ReadWindow>(store_, memory_, tier_, std::move(node));
   ReplyOpen(request, std::move(open), file);
@@ -211,12 +216,15 @@ absl::Status Mount::Server::ReadFile(Request request, size_t size, off_t offset,
     return RefusedWith(EBADF, fmt::format("{}: is being written, and cannot be read before it is closed",
                                           store_.Uri(open.written->key)));
   }
-  Buffer bytes(std::min(size, kMaxFuseRead));
-  const absl::StatusOr<size_t> count =
-      open.read->Read(static_cast<uint64_t>(offset), bytes.span(), PatienceOf(request));
-  if (absl::IsNotFound(count.status())) return RefusedWith(ESTALE, std::string(count.status().message()));
-  RETURN_IF_ERROR(count.status());
-  fuse_reply_buf(request, reinterpret_cast<const char*>(bytes.data()), *count);
+  const absl::StatusOr<FileBytes> bytes =
+      open.read->Read(static_cast<uint64_t>(offset), std::min(size, kMaxFuseRead), PatienceOf(request));
+  if (absl::IsNotFound(bytes.status())) return RefusedWith(ESTALE, std::string(bytes.status().message()));
+  RETURN_IF_ERROR(bytes.status());
+  std::vector<iovec> parts;  // straight from where they are to the kernel
+  for (const ByteSpan part : bytes->parts) {
+    parts.push_back({.iov_base = const_cast<std::byte*>(part.data()), .iov_len = part.size()});
+  }
+  fuse_reply_iov(request, parts.data(), static_cast<int>(parts.size()));
   return absl::OkStatus();
 }
 

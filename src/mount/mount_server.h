@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 #include <fuse3/fuse_lowlevel.h>
 #include <sys/stat.h>
+#include <sys/uio.h>
 
 #include <atomic>
 #include <chrono>
@@ -153,6 +154,8 @@ class Mount::Server {
   const std::chrono::system_clock::time_point mounted_at_;
   std::atomic<int64_t> warned_ms_{0};
   std::function<void()> ready_;
+  dev_t below_ = 0;  // the device of the folder that is mounted on
+  std::once_flag opened_;
   fuse_session* session_ = nullptr;
 };
 

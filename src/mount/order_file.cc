@@ -17,6 +17,8 @@ constexpr uint64_t kFar = 512;
 constexpr int kTrusted = 4;
 constexpr int kMostTrust = 16;
 constexpr int kLostByOne = 4;
+// Asked for together: to wake a thread for each is more work.
+constexpr uint64_t kSeveral = 16;
 // So many files in a row, and it is not one that was read between the others.
 constexpr size_t kLagging = 4;
 
@@ -130,6 +132,13 @@ std::optional<size_t> OrderFile::Search(const std::string& key) const {
     if (begins && ends) return at;
   }
   return std::nullopt;
+}
+
+bool OrderFile::HasWanted() const {
+  if (!follows()) return false;
+  const uint64_t lines = first_ + near_.size();
+  const uint64_t until = std::min(front_ + files_, lines);
+  return until > sent_ && (until - sent_ >= std::clamp<uint64_t>(files_ / 4, 1, kSeveral) || until == lines);
 }
 
 std::vector<std::string> OrderFile::TakeWanted() {

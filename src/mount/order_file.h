@@ -25,6 +25,9 @@ class OrderFile {
   bool OnOpen(const std::string& key);
   /// Keys that are to be read now, each place once: up to `files` behind the one that was opened last.
   std::vector<std::string> TakeWanted();
+  /// Whether TakeWanted has several keys, or the last ones.
+  bool HasWanted() const;
+  void set_files(size_t files) { files_ = files; }
   size_t searches() const { return searches_; }
 
  private:
@@ -38,7 +41,7 @@ class OrderFile {
 
   const std::string_view text_;
   const std::string prefix_;
-  const size_t files_;
+  size_t files_;
   // The lines around the front: near_ holds those from first_ on; next_ is the offset behind them.
   std::vector<std::string> near_;
   std::unordered_map<std::string, std::vector<uint64_t>> places_;

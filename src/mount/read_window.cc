@@ -1,122 +1,130 @@
 #include "mount/read_window.h"
 
 #include <algorithm>
-#include <cstring>
+#include <iterator>
+#include <stop_token>
 #include <utility>
 
 namespace millrace {
 
 namespace {
 
-// Reads that are so far from the last one still follow it: the kernel sends several at a time, in any order.
-constexpr uint64_t kNear = uint64_t{2} << 20;
 constexpr uint64_t kBlock = BlockTier::kBlock;
-// A program that has read so much in a row will go on.
-constexpr uint64_t kStreak = uint64_t{256} << 10;
-constexpr uint64_t kMaxAhead = uint64_t{32} << 20;
+static_assert(kBlock == ReadPattern::kBlockBytes);
+constexpr uint64_t kMaxAhead = uint64_t{64} << 20;
+constexpr uint64_t kShareAhead = 8;  // of the budget, for one file
+
+uint64_t MaxAhead(const MemoryBudget& memory) {
+  return std::min(kMaxAhead, memory.limit() / kShareAhead);
+}
+
+// One past the last block that begins before the offset.
+uint64_t BlocksUntil(uint64_t offset) {
+  return (offset + kBlock - 1) / kBlock;
+}
 
 }  // namespace
 
-ReadWindow::ReadWindow(ObjectStore& store, MemoryBudget& memory, BlockTier& tier, Node node)
-    : store_(store), memory_(memory), tier_(tier), node_(std::move(node)), uri_(store.Uri(node_.key)) {}
+size_t FileBytes::size() const {
+  size_t size = 0;
+  for (const ByteSpan part : parts) size += part.size();
+  return size;
+}
 
-absl::StatusOr<size_t> ReadWindow::Read(uint64_t offset, MutableByteSpan into, const Patience& patience) {
-  if (offset >= node_.size || into.empty()) return 0;
-  into = into.first(std::min<uint64_t>(into.size(), node_.size - offset));
-  const uint64_t end = offset + into.size();
-  Holds holds;
+ReadWindow::ReadWindow(ObjectStore& store, MemoryBudget& memory, BlockTier& tier, Node node)
+    : store_(store),
+      memory_(memory),
+      tier_(tier),
+      node_(std::move(node)),
+      uri_(store.Uri(node_.key)),
+      pattern_(node_.size, MaxAhead(memory)) {}
+
+absl::StatusOr<FileBytes> ReadWindow::Read(uint64_t offset, size_t size, const Patience& patience) {
+  if (offset >= node_.size || size == 0) return FileBytes();
+  const uint64_t end = offset + std::min<uint64_t>(size, node_.size - offset);
+  std::vector<HeldPiece> pieces;
   {
     std::lock_guard lock(mutex_);
-    Follow(offset, end);
-    if (streak_ >= kStreak || node_.size <= kBlock) FetchAhead(offset, end);
-    holds = HoldsOf(offset, end);
-    if (!holds.empty()) DropBehind(offset);
+    const ReadAdvice advice = pattern_.OnRead(offset, end);
+    for (const ByteRange behind : advice.behind) Drop(behind);
+    DropFailed(offset, end);
+    if (advice.in_blocks) FetchAhead(offset, end, advice);
+    pieces = PiecesOf(offset, end);
   }
-  if (holds.empty()) {
-    RETURN_IF_ERROR(ReadAlone(offset, into, patience));
-    return into.size();
+  if (pieces.empty()) return ReadAlone(offset, end - offset, patience);
+  FileBytes bytes;
+  for (const HeldPiece& piece : pieces) {
+    // If it fails, the next read asks again.
+    ASSIGN_OR_RETURN(const ByteSpan all, piece->Wait(patience));
+    const ByteRange there = piece->range();
+    const uint64_t from = std::max(offset, there.offset);
+    bytes.parts.push_back(all.subspan(from - there.offset, std::min(end, there.end()) - from));
+    bytes.owners.push_back(piece);
   }
-  const absl::Status copied = CopyFromBlocks(holds, offset, into, patience);
-  if (!copied.ok()) {
-    std::lock_guard lock(mutex_);
-    for (uint64_t number = offset / kBlock; number * kBlock < end; ++number) blocks_.erase(number);
-    return copied;  // the next read asks again
-  }
-  return into.size();
+  return bytes;
 }
 
-void ReadWindow::Follow(uint64_t offset, uint64_t end) {
-  const bool near = offset <= farthest_ + kNear && offset + kNear >= farthest_;
-  if (!near) {
-    streak_ = 0;
-    farthest_ = 0;
-    blocks_.clear();
-  }
-  if (end > farthest_) {
-    // Of the very first read at the beginning of a file all counts: most programs read it to its end.
-    streak_ += offset == 0 && farthest_ == 0 ? std::max(kStreak, end) : end - std::max(offset, farthest_);
-    farthest_ = end;
+void ReadWindow::Drop(ByteRange range) {
+  blocks_.erase(blocks_.lower_bound(range.offset / kBlock), blocks_.lower_bound(BlocksUntil(range.end())));
+}
+
+// What was read ahead in vain, maybe long ago, is no error of a program that reads now.
+void ReadWindow::DropFailed(uint64_t offset, uint64_t end) {
+  const auto last = blocks_.lower_bound(BlocksUntil(end));
+  for (auto block = blocks_.lower_bound(offset / kBlock); block != last;) {
+    block = block->second->failed() ? blocks_.erase(block) : std::next(block);
   }
 }
 
-// The blocks of the range, if all of them are held, or one read before; none if the bytes have to be asked for.
-ReadWindow::Holds ReadWindow::HoldsOf(uint64_t offset, uint64_t end) {
-  Holds holds;
-  for (uint64_t number = offset / kBlock; number * kBlock < end; ++number) {
+void ReadWindow::FetchAhead(uint64_t offset, uint64_t end, const ReadAdvice& advice) {
+  const uint64_t piece = advice.piece_bytes / kBlock;
+  const uint64_t needed = BlocksUntil(end);
+  const uint64_t until = BlocksUntil(std::max(end, advice.until));
+  uint64_t number = offset / kBlock;
+  for (auto block = blocks_.lower_bound(number); number < until; block = blocks_.lower_bound(number)) {
+    for (; block != blocks_.end() && block->first == number; ++block) ++number;
+    if (number >= until) return;
+    // What the program waits for comes by itself, and so is here sooner.
+    const bool now = number < needed;
+    const uint64_t most = now ? needed - number : piece - number % piece;
+    const HeldPiece held = tier_.Fetch(node_, number, most, now ? BlockTier::Need::kNow : BlockTier::Need::kAhead);
+    if (held == nullptr) return;  // no memory for more; what is there has to do
+    const uint64_t next = BlocksUntil(held->range().end());
+    for (; number < next; ++number) blocks_.emplace(number, held);
+  }
+}
+
+// Those that have the bytes, if all of them are held, or one read before; none if the bytes have to be asked for.
+std::vector<ReadWindow::HeldPiece> ReadWindow::PiecesOf(uint64_t offset, uint64_t end) {
+  std::vector<HeldPiece> pieces;
+  uint64_t covered = offset;
+  while (covered < end) {
+    const uint64_t number = covered / kBlock;
     const auto found = blocks_.find(number);
-    std::shared_ptr<BlockTier::Hold> hold = found != blocks_.end() ? found->second : nullptr;
-    if (hold == nullptr && tier_.Has(node_, number)) hold = tier_.Fetch(node_, number);
-    if (hold == nullptr) return {};
-    holds.push_back(std::move(hold));
+    HeldPiece piece = found != blocks_.end() ? found->second : nullptr;
+    if (piece == nullptr && tier_.Has(node_, number)) piece = tier_.Fetch(node_, number);
+    if (piece == nullptr) return {};
+    covered = piece->range().end();
+    pieces.push_back(std::move(piece));
   }
-  return holds;
+  return pieces;
 }
 
-void ReadWindow::FetchAhead(uint64_t offset, uint64_t end) {
-  // One block, then as much again as was read.
-  const uint64_t ahead = std::min(kMaxAhead, std::max(kBlock, 2 * streak_));
-  const uint64_t until = std::min(node_.size, end + (streak_ > kStreak ? ahead : 0));
-  for (uint64_t number = offset / kBlock; number * kBlock < until; ++number) {
-    if (blocks_.contains(number)) continue;
-    std::shared_ptr<BlockTier::Hold> hold = tier_.Fetch(node_, number);
-    if (hold == nullptr) return;  // no memory for more; what is there has to do
-    blocks_.emplace(number, std::move(hold));
-  }
-}
-
-void ReadWindow::DropBehind(uint64_t offset) {
-  if (offset < kNear) return;
-  blocks_.erase(blocks_.begin(), blocks_.lower_bound((offset - kNear) / kBlock));
-}
-
-absl::Status ReadWindow::CopyFromBlocks(const Holds& holds, uint64_t offset, MutableByteSpan into,
-                                        const Patience& patience) {
-  size_t done = 0;
-  for (const std::shared_ptr<BlockTier::Hold>& hold : holds) {
-    ASSIGN_OR_RETURN(const ByteSpan block, hold->Wait(patience));
-    const ByteSpan bytes = block.subspan((offset + done) % kBlock);
-    const size_t count = std::min(bytes.size(), into.size() - done);
-    std::memcpy(into.data() + done, bytes.data(), count);
-    done += count;
-  }
-  return absl::OkStatus();
-}
-
-absl::Status ReadWindow::ReadAlone(uint64_t offset, MutableByteSpan into, const Patience& patience) {
+absl::StatusOr<FileBytes> ReadWindow::ReadAlone(uint64_t offset, uint64_t size, const Patience& patience) {
   // Memory of its own, since the answer may come after this call has ended.
   struct Alone {
     Reservation reservation;
     Buffer bytes;
   };
   auto alone = std::make_shared<Alone>();
-  alone->reservation = memory_.TryReserve(into.size());
+  alone->reservation = memory_.TryReserve(size);
   if (!alone->reservation) {
     return absl::ResourceExhaustedError(uri_ + ": there is no memory to read it; raise --memory");
   }
-  alone->bytes = Buffer(into.size());
+  alone->bytes = Buffer(size);
   std::stop_source stop;
   GetOptions get;
-  get.range = {offset, into.size()};
+  get.range = {offset, size};
   get.if_match = node_.etag;
   get.stop = stop.get_token();
   auto expected = std::make_shared<Expected<GetResult>>();
@@ -129,8 +137,10 @@ absl::Status ReadWindow::ReadAlone(uint64_t offset, MutableByteSpan into, const 
     stop.request_stop();
     return waited;
   }
-  std::memcpy(into.data(), alone->bytes.span().data(), into.size());
-  return absl::OkStatus();
+  FileBytes bytes;
+  bytes.parts.push_back(alone->bytes.span());
+  bytes.owners.push_back(std::move(alone));
+  return bytes;
 }
 
 }  // namespace millrace

@@ -11,15 +11,23 @@
 #include "mount/block_tier.h"
 #include "mount/inode_table.h"
 #include "mount/patience.h"
+#include "mount/read_pattern.h"
 #include "store/object_store.h"
 
 namespace millrace {
 
+/// Bytes of a file, one behind the other, in memory that lives as long as this does.
+struct FileBytes {
+  std::vector<ByteSpan> parts;
+  std::vector<std::shared_ptr<const void>> owners;
+  size_t size() const;
+};
+
 /// An open file: one version of an object, which any number of threads read at any places.
 ///
-/// Reads that follow one another, also in a somewhat other order, as the kernel sends them, are read ahead in blocks of
-/// the tier, the further the longer it lasts, up to 32 MiB. Other reads ask for just their bytes, unless their block is
-/// there. If the budget has no room for blocks, nothing is read ahead.
+/// Reads that follow one another are read ahead in blocks of the tier, the further the longer it lasts, up to 64 MiB
+/// and an eighth of the budget, in requests that grow up to 8 MiB (read_pattern.h). Other reads ask for just their
+/// bytes, unless their block is there. If the budget has no room for blocks, nothing is read ahead.
 ///
 /// The store, the budget and the tier must outlive it and its requests, which the store waits for.
 class ReadWindow {
@@ -28,20 +36,19 @@ class ReadWindow {
   ReadWindow(const ReadWindow&) = delete;
   ReadWindow& operator=(const ReadWindow&) = delete;
 
-  /// Reads from `offset` on until `into` is full or the file ends, and returns how many bytes that were.
+  /// Reads `size` bytes from `offset` on, or those until the file ends. The window may be destroyed before the bytes.
   /// FailedPrecondition if the object was replaced after the file was opened, DeadlineExceeded and Cancelled as
   /// Patience says, ResourceExhausted if the budget has no room even for these bytes, and the errors of the store.
-  absl::StatusOr<size_t> Read(uint64_t offset, MutableByteSpan into, const Patience& patience);
+  absl::StatusOr<FileBytes> Read(uint64_t offset, size_t size, const Patience& patience);
 
  private:
-  using Holds = std::vector<std::shared_ptr<BlockTier::Hold>>;
+  using HeldPiece = std::shared_ptr<BlockTier::Hold>;
 
-  void Follow(uint64_t offset, uint64_t end);
-  void FetchAhead(uint64_t offset, uint64_t end);
-  Holds HoldsOf(uint64_t offset, uint64_t end);
-  void DropBehind(uint64_t offset);
-  absl::Status CopyFromBlocks(const Holds& holds, uint64_t offset, MutableByteSpan into, const Patience& patience);
-  absl::Status ReadAlone(uint64_t offset, MutableByteSpan into, const Patience& patience);
+  void Drop(ByteRange range);
+  void DropFailed(uint64_t offset, uint64_t end);
+  void FetchAhead(uint64_t offset, uint64_t end, const ReadAdvice& advice);
+  std::vector<HeldPiece> PiecesOf(uint64_t offset, uint64_t end);
+  absl::StatusOr<FileBytes> ReadAlone(uint64_t offset, uint64_t size, const Patience& patience);
 
   ObjectStore& store_;
   MemoryBudget& memory_;
@@ -50,9 +57,8 @@ class ReadWindow {
   const std::string uri_;
 
   std::mutex mutex_;
-  std::map<uint64_t, std::shared_ptr<BlockTier::Hold>> blocks_;
-  uint64_t farthest_ = 0;  // the end of the reads so far
-  uint64_t streak_ = 0;    // bytes that were read one after the other up to there
+  ReadPattern pattern_;
+  std::map<uint64_t, HeldPiece> blocks_;  // by their numbers
 };
 
 }  // namespace millrace

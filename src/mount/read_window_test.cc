@@ -3,14 +3,19 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <condition_variable>
+#include <mutex>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "base/rng.h"
 #include "store/blocking.h"
 #include "store/memory_store.h"
+#include "store/testing/scripted_store.h"
 
 namespace millrace {
 namespace {
@@ -27,11 +32,14 @@ class ReadWindowTest : public ::testing::Test {
 
   static Patience NoHurry() { return {std::chrono::steady_clock::now() + std::chrono::minutes(1), {}}; }
   bool Same(ReadWindow& window, uint64_t offset, size_t size) {
-    std::string into(size, '?');
-    const absl::StatusOr<size_t> count = window.Read(offset, AsWritableBytes(into), NoHurry());
-    if (!count.ok()) return false;
-    into.resize(*count);
-    return into == (offset < text_.size() ? text_.substr(offset, size) : "");
+    const absl::StatusOr<FileBytes> bytes = window.Read(offset, size, NoHurry());
+    return bytes.ok() && TextOf(*bytes) == (offset < text_.size() ? text_.substr(offset, size) : "");
+  }
+  static std::string TextOf(const FileBytes& bytes) {
+    std::string text;
+    for (const ByteSpan part : bytes.parts) text += AsText(part);
+    EXPECT_EQ(text.size(), bytes.size());
+    return text;
   }
 
   // The callback of a request may still be going when the read that waited for it has returned.
@@ -102,9 +110,7 @@ TEST_F(ReadWindowTest, WhatWasReplacedIsNotRead) {
   ReadWindow window(below_, memory_, tier_, node_);
   ASSERT_TRUE(Same(window, 0, 4096));
   ASSERT_TRUE(PutBlocking(below_, "k", AsBytes(std::string(text_.size(), 'n'))).ok());
-  std::string into(4096, '?');
-  EXPECT_TRUE(absl::IsFailedPrecondition(window.Read(8 << 20, AsWritableBytes(into), NoHurry()).status()));
-  EXPECT_EQ(into, std::string(4096, '?'));
+  EXPECT_TRUE(absl::IsFailedPrecondition(window.Read(8 << 20, 4096, NoHurry()).status()));
 }
 
 TEST_F(ReadWindowTest, WithoutMemoryNothingIsReadAhead) {
@@ -112,8 +118,7 @@ TEST_F(ReadWindowTest, WithoutMemoryNothingIsReadAhead) {
   BlockTier tier(below_, little, 0);
   ReadWindow window(below_, little, tier, node_);
   for (uint64_t offset = 0; offset < (2 << 20); offset += 128 << 10) ASSERT_TRUE(Same(window, offset, 128 << 10));
-  std::string into(1 << 20, '?');
-  EXPECT_TRUE(absl::IsResourceExhausted(window.Read(5 << 20, AsWritableBytes(into), NoHurry()).status()));
+  EXPECT_TRUE(absl::IsResourceExhausted(window.Read(5 << 20, 1 << 20, NoHurry()).status()));
 }
 
 TEST_F(ReadWindowTest, ProgramsThatReadTheSameShareTheRequests) {
@@ -137,6 +142,141 @@ TEST_F(ReadWindowTest, ItEndsWhileItReadsAhead) {
     ReadWindow window(below_, memory_, tier_, node_);
     ASSERT_TRUE(Same(window, 0, 600 << 10));
     ASSERT_TRUE(Same(window, 600 << 10, 600 << 10));
+  }
+}
+
+TEST_F(ReadWindowTest, BytesOutliveTheWindow) {
+  absl::StatusOr<FileBytes> ahead = absl::UnknownError("");
+  absl::StatusOr<FileBytes> alone = absl::UnknownError("");
+  {
+    ReadWindow window(below_, memory_, tier_, node_);
+    ahead = window.Read((1 << 20) - 10, 20, NoHurry());
+    alone = window.Read(5 << 20, 100, NoHurry());
+  }
+  EXPECT_EQ(TextOf(*ahead), text_.substr((1 << 20) - 10, 20));
+  EXPECT_EQ(TextOf(*alone), text_.substr(5 << 20, 100));
+}
+
+/// A file of 200 MiB without contents that matter: which requests are made for it?
+class LargeFileTest : public ::testing::Test {
+ protected:
+  static constexpr uint64_t kMiB = 1 << 20;
+
+  explicit LargeFileTest(uint64_t budget = uint64_t{1} << 30) : memory_(budget) {
+    const std::string text(200 * kMiB, 'x');
+    node_ = {.key = "k", .size = text.size(), .etag = PutBlocking(store_, "k", AsBytes(text))->etag};
+  }
+  static Patience NoHurry() { return {std::chrono::steady_clock::now() + std::chrono::minutes(1), {}}; }
+  uint64_t RequestedBytes() const {
+    uint64_t bytes = 0;
+    for (const GetOptions& get : store_.gets()) bytes += get.range.length;
+    return bytes;
+  }
+
+  ScriptedStore store_;
+  MemoryBudget memory_;
+  BlockTier tier_{store_, memory_, 256 << 20};
+  Node node_;
+};
+
+TEST_F(LargeFileTest, IsReadFromBeginningToEndByFewLargeRequestsEachByteOnce) {
+  ReadWindow window(store_, memory_, tier_, node_);
+  for (uint64_t offset = 0; offset < node_.size; offset += 512 << 10) {
+    ASSERT_EQ(window.Read(offset, 512 << 10, NoHurry())->size(), 512u << 10);
+  }
+  const std::vector<GetOptions> gets = store_.gets();
+  EXPECT_EQ(RequestedBytes(), node_.size);
+  EXPECT_LE(gets.size(), 50u);
+  const auto large = std::ranges::count_if(gets, [](const GetOptions& get) { return get.range.length == 8 * kMiB; });
+  EXPECT_GE(large, 15);
+  for (const GetOptions& get : gets) EXPECT_LE(get.range.length, 8 * kMiB);
+}
+
+TEST_F(LargeFileTest, IsReadAtRandomByRequestsForJustTheBytes) {
+  ReadWindow window(store_, memory_, tier_, node_);
+  Rng rng(9);
+  uint64_t bytes = 0;
+  for (int i = 0; i < 500; ++i) {
+    const uint64_t size = 1 + rng.Below(64 << 10);
+    bytes += window.Read(4096 + rng.Below(node_.size - 100'000), size, NoHurry())->size();
+  }
+  // Some reads happen to follow others.
+  EXPECT_LE(store_.gets().size(), 520u);
+  EXPECT_LE(RequestedBytes(), bytes + 32 * kMiB);
+}
+
+// No answer comes before all sixteen have been asked for.
+TEST_F(LargeFileTest, ThreadsThatReadAtRandomDoNotWaitForEachOther) {
+  constexpr int kThreads = 16;
+  std::mutex mutex;
+  std::vector<absl::AnyInvocable<void()>> held;
+  std::vector<std::thread> answers;
+  store_.on_get = [&](const GetOptions&, int, absl::AnyInvocable<void()> read, GetCallback&) {
+    std::lock_guard lock(mutex);
+    held.push_back(std::move(read));
+    if (held.size() < kThreads) return;
+    answers.emplace_back([all = std::exchange(held, {})]() mutable {
+      for (auto& one : all) one();
+    });
+  };
+  ReadWindow window(store_, memory_, tier_, node_);
+  std::atomic<int> read{0};
+  std::vector<std::thread> threads;
+  for (int thread = 0; thread < kThreads; ++thread) {
+    threads.emplace_back([&, thread] {
+      for (int i = 0; i < 5; ++i) {
+        // Far from one another, and not forward.
+        const uint64_t offset = (190 - 12 * thread) * kMiB - i * 2 * kMiB + 4096;
+        const absl::StatusOr<FileBytes> bytes = window.Read(offset, 4096, NoHurry());
+        read += bytes.ok() && bytes->size() == 4096 ? 1 : 0;
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  for (std::thread& thread : answers) thread.join();
+  EXPECT_EQ(read, kThreads * 5);
+  EXPECT_EQ(store_.gets().size(), kThreads * 5u);
+}
+
+// A request that was made ahead and failed says nothing to a program that reads those bytes later.
+TEST_F(LargeFileTest, WhatFailedWhenItWasReadAheadIsAskedForAgain) {
+  std::atomic<bool> away{false};
+  std::atomic<int> failed{0};
+  store_.on_get = [&](const GetOptions& get, int, absl::AnyInvocable<void()> read, GetCallback& done) {
+    if (!away || get.range.offset == 0) return read();
+    std::move(done)(absl::UnavailableError("away"));
+    ++failed;
+  };
+  ReadWindow window(store_, memory_, tier_, node_);
+  away = true;
+  ASSERT_EQ(window.Read(0, 512 << 10, NoHurry())->size(), 512u << 10);
+  ASSERT_GT(failed, 0);
+  away = false;
+  for (uint64_t offset = 512 << 10; offset < 20 * kMiB; offset += 512 << 10) {
+    const absl::StatusOr<FileBytes> bytes = window.Read(offset, 512 << 10, NoHurry());
+    ASSERT_TRUE(bytes.ok()) << offset << " " << bytes.status();
+  }
+}
+
+class LittleMemoryTest : public LargeFileTest {
+ protected:
+  LittleMemoryTest() : LargeFileTest(uint64_t{16} << 20) {}
+};
+
+// Whatever others have read ahead, there is room for what a program waits for.
+TEST_F(LittleMemoryTest, IsLeftForReadsThatSomebodyWaitsFor) {
+  std::vector<std::unique_ptr<ReadWindow>> windows;
+  for (int i = 0; i < 12; ++i) {
+    const std::string key = std::to_string(i);
+    const std::string text(20 * kMiB, 'y');
+    const Node node{.key = key, .size = text.size(), .etag = PutBlocking(store_, key, AsBytes(text))->etag};
+    windows.push_back(std::make_unique<ReadWindow>(store_, memory_, tier_, node));
+  }
+  for (uint64_t offset = 0; offset < 8 * kMiB; offset += 128 << 10) {
+    for (const auto& window : windows) {
+      const absl::StatusOr<FileBytes> bytes = window->Read(offset, 128 << 10, NoHurry());
+      ASSERT_TRUE(bytes.ok()) << offset << " " << bytes.status();
+    }
   }
 }
 

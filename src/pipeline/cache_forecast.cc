@@ -62,17 +62,21 @@ class Units {
 
   absl::Status Find() {
     for (size_t part = 0; part < plan_.source.parts().size(); ++part) all_ += UnitsOf(part);
-    share_ = std::min(1.0, static_cast<double>(options_.most_units) / static_cast<double>(std::max<uint64_t>(all_, 1)));
+    // One of so many neighbours.
+    const uint64_t step = (all_ + options_.most_units - 1) / std::max<uint64_t>(options_.most_units, 1);
     for (size_t part = 0; part < plan_.source.parts().size(); ++part) {
       const uint64_t items = ItemsOfUnit(part);
       const uint64_t size = plan_.source.SizeOf(part);
-      for (uint64_t first = 0; first < size; first += items) {
-        if (share_ < 1 && Rng(HashKey(kDrawDomain, {part, first})).Unit() >= share_) continue;
+      for (uint64_t number = 0; number < UnitsOf(part); number += step) {
+        const uint64_t drawn = number + Rng(HashKey(kDrawDomain, {part, number})).Below(step);
+        if (drawn >= UnitsOf(part)) continue;
+        const uint64_t first = drawn * items;
         CacheUnit unit{plan_.source.FirstOf(part) + first, std::min(items, size - first), 0};
         ASSIGN_OR_RETURN(unit.bytes, BytesOf(plan_.source, unit.first, unit.items));
         units_.push_back(unit);
       }
     }
+    share_ = all_ == 0 ? 1 : static_cast<double>(units_.size()) / static_cast<double>(all_);
     return absl::OkStatus();
   }
 

@@ -80,6 +80,10 @@ struct LoaderOptions {
       uint64_t{512} << 20;  // of fetched bytes and batches together, also those that the program holds
   DigestOf digest = DigestOf::kNone;
   std::shared_ptr<DiskCache> cache;  // that reads go through; null: there is none
+  bool pin = false;                  // what is read stays in the cache, whatever else is read
+  /// So many ranks share this machine and its cache: this one and its neighbours, in groups that are counted from rank
+  /// 0. 0: all do.
+  uint64_t local_ranks = 0;
 };
 
 /// The pipeline: fetches samples in the order of the plan, ahead of the consumer and within one memory budget, decodes

@@ -253,6 +253,10 @@ absl::StatusOr<LoaderPlan> SettleSome(const Source& source, LoaderOptions option
     return absl::InvalidArgumentError(
         fmt::format("a batch of {} samples; choose at most {}", options.batch, kMaxBatch));
   }
+  if (options.local_ranks > options.world) {
+    return absl::InvalidArgumentError(fmt::format("{} ranks of this machine are more than all {}; say both as they are",
+                                                  options.local_ranks, options.world));
+  }
   LoaderPlan plan{.options = std::move(options), .source = source};
   RETURN_IF_ERROR(SettlePolicies(&plan));
   const bool bucketed = source.tokens() != nullptr && !source.tokens()->buckets.empty();

@@ -6,10 +6,22 @@ namespace millrace {
 
 namespace {
 
-// Samples of an extent that are looked up: all come in the same window, so that few tell when.
-constexpr uint64_t kLookedUp = 16;
-// In a mix, an item may be left out of an epoch.
-constexpr uint64_t kEpochsAhead = 3;
+// Of a run, and of the rest of its extent: samples that are looked up. All come in the same window, so that few tell
+// when.
+constexpr uint64_t kLookedUp = 64;
+constexpr size_t kOrders = 4;  // that are kept
+
+// Ascending.
+std::vector<uint64_t> RanksOf(const FetchRun& run) {
+  std::vector<uint64_t> ranks;
+  for (const FetchRun::Part& part : run.parts) {
+    ranks.push_back(part.rank);
+    for (const FetchRun::Unit& unit : part.others) ranks.push_back(unit.rank);
+  }
+  if (!std::is_sorted(ranks.begin(), ranks.end())) std::sort(ranks.begin(), ranks.end());
+  ranks.erase(std::unique(ranks.begin(), ranks.end()), ranks.end());  // of a row, several pieces
+  return ranks;
+}
 
 }  // namespace
 
@@ -21,7 +33,7 @@ NextUse::NextUse(const LoaderPlan& plan) : plan_(plan) {
 
 uint32_t NextUse::JobOf(const LoaderPlan& plan) {
   const auto job = static_cast<uint32_t>(plan.fingerprint ^ (plan.fingerprint >> 32));
-  return std::max(job, UseHints::kUnplanned + 1);
+  return std::max(job, UseHints::kPinned + 1);
 }
 
 bool NextUse::Together(const LoaderPlan& plan, size_t part) {
@@ -31,8 +43,17 @@ bool NextUse::Together(const LoaderPlan& plan, size_t part) {
 const EpochOrder& NextUse::OrderOf(uint64_t epoch) {
   const auto found = orders_.find(epoch);
   if (found != orders_.end()) return found->second;
-  while (orders_.size() > kEpochsAhead) orders_.erase(orders_.begin());
+  while (orders_.size() >= kOrders) orders_.erase(orders_.begin());
   return orders_.try_emplace(epoch, plan_, epoch).first->second;
+}
+
+// Of the draw in that epoch, if it comes to a rank of this machine.
+std::optional<uint64_t> NextUse::TurnHere(uint64_t epoch, const Draw& draw) {
+  const std::optional<uint64_t> turn = OrderOf(epoch).AnyTurnOf(draw);
+  const LoaderOptions& options = plan_.options;
+  if (!turn || options.local_ranks == 0) return turn;
+  const bool here = *turn % options.world / options.local_ranks == options.rank / options.local_ranks;
+  return here ? turn : std::nullopt;
 }
 
 // The next position of the item after this draw of it.
@@ -40,75 +61,85 @@ uint64_t NextUse::After(uint64_t epoch, const Draw& draw) {
   // Of draws that are independent nothing is known but how often they come.
   if (!invertible_) return (epoch + 1) * turns_;
   if (plan_.mix) {
-    const std::optional<uint64_t> turn = OrderOf(epoch).AnyTurnOf({draw.item, draw.turn + 1});
+    const std::optional<uint64_t> turn = TurnHere(epoch, {draw.item, draw.turn + 1});
     if (turn) return epoch * turns_ + *turn;
   }
-  for (uint64_t later = epoch + 1; later <= epoch + (plan_.mix ? kEpochsAhead : 1); ++later) {
-    const std::optional<uint64_t> turn = OrderOf(later).AnyTurnOf({draw.item, 0});
-    if (turn) return later * turns_ + *turn;
+  // In a mix, a pass over the items may have begun in the epoch before: what it has had then comes in the next pass.
+  std::optional<uint64_t> first = TurnHere(epoch + 1, {draw.item, 0});
+  if (plan_.mix) {
+    const std::optional<uint64_t> next_pass = TurnHere(epoch + 1, {draw.item, 1});
+    if (next_pass && (!first || *next_pass < *first)) first = next_pass;
   }
-  return UseHints::kNever;
+  if (first) return (epoch + 1) * turns_ + *first;
+  // It goes to another machine, or, in a mix, is left out of that epoch: it may come in the one after. A cache takes
+  // more than two epochs for a number of an earlier run.
+  return (epoch + 2) * turns_;
 }
 
-// Of all of the extent: what other runs are still to fetch of it in this epoch counts as well.
-uint64_t NextUse::OfExtent(const FetchRun& run, uint64_t epoch, const Draw& draw, uint64_t turn) {
+// Of the bytes of the run, between whose parts there may be others that are still to be read; and of all of the extent.
+PlannedRead::Span NextUse::OfExtent(const FetchRun& run, uint64_t epoch, const Draw& draw, uint64_t turn) {
   const uint64_t first = plan_.source.FirstOf(run.part);
+  const std::vector<uint64_t> ranks = RanksOf(run);
+  PlannedRead::Span span{.range = run.range()};
+  const size_t stride = std::max<size_t>(1, ranks.size() / kLookedUp);
+  for (size_t i = 0; i < ranks.size(); i += stride)
+    span.next_use = std::min(span.next_use, After(epoch, {first + ranks[i], draw.turn}));
+  span.around_use = span.next_use;
   const uint64_t extent = plan_.policies[run.part].extent;
-  const uint64_t begin = run.parts.front().rank / extent * extent;
+  const uint64_t begin = ranks.front() / extent * extent;
   const uint64_t end = std::min(begin + extent, plan_.source.SizeOf(run.part));
-  const uint64_t stride = std::max<uint64_t>(1, (end - begin) / kLookedUp);
-  const auto in_run = [&](uint64_t rank) {
-    return std::any_of(run.parts.begin(), run.parts.end(), [&](const FetchRun::Part& part) {
-      return part.rank == rank || std::any_of(part.others.begin(), part.others.end(),
-                                              [&](const FetchRun::Unit& unit) { return unit.rank == rank; });
-    });
-  };
-  uint64_t around = UseHints::kNever;
-  for (uint64_t rank = begin; rank < end; rank += stride) {
+  if (end - begin <= ranks.size()) return span;
+  const uint64_t stride_around = std::max<uint64_t>(1, (end - begin - ranks.size()) / kLookedUp);
+  for (uint64_t rank = begin; rank < end; rank += stride_around) {
+    if (std::binary_search(ranks.begin(), ranks.end(), rank)) continue;
     const Draw other{first + rank, draw.turn};
-    if (invertible_ && !in_run(rank)) {
-      const std::optional<uint64_t> now = OrderOf(epoch).AnyTurnOf(other);
-      if (now && *now > turn) around = std::min(around, epoch * turns_ + *now);
+    uint64_t next = After(epoch, other);
+    if (invertible_) {
+      const std::optional<uint64_t> now = TurnHere(epoch, other);
+      if (now && *now > turn) next = epoch * turns_ + *now;
     }
-    around = std::min(around, After(epoch, other));
+    span.around_use = std::min(span.around_use, next);
+    if (ranks.front() < rank && rank < ranks.back()) span.next_use = std::min(span.next_use, next);
   }
-  return around;
+  return span;
 }
 
-// Of what the run fetches itself.
-uint64_t NextUse::OfRun(const FetchRun& run, uint64_t epoch, const Draw& draw) {
-  const uint64_t first = plan_.source.FirstOf(run.part);
-  const size_t stride = std::max<size_t>(1, run.parts.size() / kLookedUp);
-  uint64_t next = UseHints::kNever;
-  for (size_t i = 0; i < run.parts.size(); i += stride)
-    next = std::min(next, After(epoch, {first + run.parts[i].rank, draw.turn}));
-  return next;
+PlannedRead NextUse::NewRead(uint64_t use) const {
+  PlannedRead read{.job = JobOf(plan_), .use = use, .period = turns_};
+  read.pinned = plan_.options.pin;
+  return read;
 }
 
 PlannedRead NextUse::Of(const FetchRun& run, uint64_t epoch, const Draw& draw, uint64_t turn) {
-  PlannedRead read{.job = JobOf(plan_), .use = epoch * turns_ + turn, .period = turns_, .spans = {}};
+  PlannedRead read = NewRead(epoch * turns_ + turn);
   if (Together(plan_, run.part)) {
-    const uint64_t next = OfRun(run, epoch, draw);
-    read.spans.push_back({run.range(), next, std::min(next, OfExtent(run, epoch, draw, turn))});
+    read.spans.push_back(OfExtent(run, epoch, draw, turn));
     return read;
   }
+  const bool rows = plan_.source.tokens() != nullptr;
+  read.shared = rows;  // several rows may have pieces of one sample
   const uint64_t first = plan_.source.FirstOf(run.part);
   for (const FetchRun::Part& part : run.parts) {
     if (part.span.length == 0) continue;
     uint64_t next = After(epoch, {first + part.rank, draw.turn});
     for (const FetchRun::Unit& unit : part.others) next = std::min(next, After(epoch, {first + unit.rank, draw.turn}));
+    // Not all pieces have checksums, so that a row is read as one: with what lies between its pieces.
+    if (rows && !read.spans.empty()) {
+      ByteRange& before = read.spans.back().range;
+      before.length = std::max(before.end(), part.span.offset) - before.offset;
+    }
     read.spans.push_back({part.span, next, next});
   }
   return read;
 }
 
 PlannedRead NextUse::First(const FetchRun& run) {
-  PlannedRead read{.job = JobOf(plan_), .use = 0, .period = turns_, .spans = {}};
+  PlannedRead read = NewRead(0);
   const uint64_t first = plan_.source.FirstOf(run.part);
   uint64_t earliest = UseHints::kNever;
   for (const FetchRun::Part& part : run.parts) {
     std::optional<uint64_t> turn = 0;
-    if (invertible_) turn = OrderOf(0).AnyTurnOf({first + part.rank, 0});
+    if (invertible_) turn = TurnHere(0, {first + part.rank, 0});
     const uint64_t use = turn ? *turn : After(0, {first + part.rank, 0});
     if (part.span.length > 0) read.spans.push_back({part.span, use, use});
     earliest = std::min(earliest, use);

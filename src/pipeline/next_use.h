@@ -10,9 +10,10 @@
 
 namespace millrace {
 
-/// When what is fetched comes again, by the plan's inverse, across the end of the epoch and for all ranks: positions of
-/// the plan count on from epoch to epoch, also beyond the last one, as a later run is likely to begin anew. Not
-/// thread-safe; must not outlive the loader's plan.
+/// When what is fetched comes again, by the plan's inverse, across the end of the epoch and for all ranks of this
+/// machine (LoaderOptions::local_ranks): positions of the plan count on from epoch to epoch, also beyond the last one,
+/// as a later run is likely to begin anew. Of long runs some samples are looked up, so that the next use may be told a
+/// little too late. Not thread-safe; must not outlive the loader's plan.
 class NextUse {
  public:
   explicit NextUse(const LoaderPlan& plan);
@@ -30,10 +31,11 @@ class NextUse {
   static bool Together(const LoaderPlan& plan, size_t part);
 
  private:
+  PlannedRead NewRead(uint64_t use) const;
+  std::optional<uint64_t> TurnHere(uint64_t epoch, const Draw& draw);
   const EpochOrder& OrderOf(uint64_t epoch);
   uint64_t After(uint64_t epoch, const Draw& draw);
-  uint64_t OfRun(const FetchRun& run, uint64_t epoch, const Draw& draw);
-  uint64_t OfExtent(const FetchRun& run, uint64_t epoch, const Draw& draw, uint64_t turn);
+  PlannedRead::Span OfExtent(const FetchRun& run, uint64_t epoch, const Draw& draw, uint64_t turn);
 
   const LoaderPlan& plan_;
   std::map<uint64_t, EpochOrder> orders_;  // of the epochs that were asked for last

@@ -17,6 +17,14 @@ constexpr std::chrono::seconds kLongestPause{30};
 constexpr std::chrono::seconds kStreamPause{30};
 // How long a worker that refuses a loader is not asked again: somebody has to change something first.
 constexpr std::chrono::minutes kRefusalPause{5};
+// How long a straggler has less than its share: at first, and at most. It doubles if the worker is a straggler again
+// before so many times the last pause have passed.
+constexpr std::chrono::seconds kFirstLimit{2};
+constexpr std::chrono::minutes kLongestLimit{10};
+constexpr int kRelapsesWithin = 4;
+
+constexpr std::string_view kOvertaken = "another worker was faster with a late batch";
+constexpr std::string_view kSlow = "other workers are faster: it has fewer streams for a while";
 
 uint64_t ScoreOf(uint64_t seed, const std::string& worker, size_t stream) {
   return Xxh3(AsBytes(worker), seed ^ (stream * 0x9e3779b97f4a7c15));
@@ -24,8 +32,13 @@ uint64_t ScoreOf(uint64_t seed, const std::string& worker, size_t stream) {
 
 }  // namespace
 
-Placement::Placement(std::vector<std::string> workers, size_t streams, size_t for_workers, uint64_t seed)
-    : for_workers_(for_workers), seed_(seed), taken_(streams), blocked_(streams) {
+Placement::Placement(std::vector<std::string> workers, size_t streams, LocalStreams local, uint64_t seed)
+    : local_follows_(local.follows),
+      seed_(seed),
+      local_(std::min<uint64_t>(local.streams, streams)),
+      taken_(streams),
+      placed_(streams),
+      blocked_(streams) {
   for (const std::string& worker : workers) Add(worker);
 }
 
@@ -42,6 +55,7 @@ void Placement::SetMembers(const std::vector<std::string>& workers) {
       state.present = true;
       state.absences = 0;
       state.refused_until = {};
+      state.limited_until = {};
     }
     state.member = stays;
   }
@@ -62,20 +76,53 @@ bool Placement::IsUsable(size_t worker, size_t stream, Time now) const {
   return state.member && state.present && state.refused_until <= now && blocked_[stream][worker] <= now;
 }
 
-// All streams, spread over the workers that could take this one.
-Placement::Share Placement::ShareOf(size_t stream, Time now) const {
-  size_t usable = 0;
-  for (size_t worker = 0; worker < states_.size(); ++worker) usable += IsUsable(worker, stream, now) ? 1 : 0;
-  if (usable == 0) return {};
-  return {for_workers_ / usable, (for_workers_ + usable - 1) / usable};
+size_t Placement::LimitOf(size_t worker, Time now) const {
+  return states_[worker].limited_until > now ? states_[worker].limit : SIZE_MAX;
 }
 
-// The worker with fewer than `most` streams whose hash is the highest.
-std::optional<size_t> Placement::BestBelow(size_t most, size_t stream, Time now) const {
+// All streams for workers, spread over the workers that could take this one: stragglers have what they may have at
+// most, the others the rest.
+Placement::Share Placement::ShareOf(size_t stream, Time now) const {
+  std::vector<size_t> usable;
+  for (size_t worker = 0; worker < states_.size(); ++worker) {
+    if (IsUsable(worker, stream, now)) usable.push_back(worker);
+  }
+  if (usable.empty()) return {};
+  const auto spread = [](size_t streams, size_t workers) {
+    return Share{.least = streams / workers, .most = (streams + workers - 1) / workers};
+  };
+  const Share equal = spread(for_workers(), usable.size());
+  size_t left = for_workers();
+  for (bool found = true; found && !usable.empty();) {
+    const size_t most = spread(left, usable.size()).most;
+    const auto straggler =
+        std::find_if(usable.begin(), usable.end(), [&](size_t worker) { return LimitOf(worker, now) < most; });
+    found = straggler != usable.end();
+    if (!found) break;
+    left -= LimitOf(*straggler, now);
+    usable.erase(straggler);
+  }
+  if (usable.empty()) return equal;  // all are stragglers: then none is
+  Share share = spread(left, usable.size());
+  share.has_limits = true;
+  return share;
+}
+
+size_t Placement::LeastOf(size_t worker, const Share& share, Time now) const {
+  return share.has_limits ? std::min(share.least, LimitOf(worker, now)) : share.least;
+}
+
+size_t Placement::MostOf(size_t worker, const Share& share, Time now) const {
+  return share.has_limits ? std::min(share.most, LimitOf(worker, now)) : share.most;
+}
+
+// The worker with fewer streams than it should have at least, or may have at most, whose hash is the highest.
+std::optional<size_t> Placement::Best(size_t stream, bool for_least, const Share& share, Time now) const {
   std::optional<size_t> best;
   uint64_t best_score = 0;
   for (size_t worker = 0; worker < states_.size(); ++worker) {
-    if (!IsUsable(worker, stream, now) || states_[worker].streams >= most) continue;
+    const size_t bound = for_least ? LeastOf(worker, share, now) : MostOf(worker, share, now);
+    if (!IsUsable(worker, stream, now) || states_[worker].streams >= bound) continue;
     const uint64_t score = ScoreOf(seed_, states_[worker].report.worker, stream);
     if (best && score <= best_score) continue;
     best = worker;
@@ -84,52 +131,181 @@ std::optional<size_t> Placement::BestBelow(size_t most, size_t stream, Time now)
   return best;
 }
 
+// The stream is read from `worker` from now on, or here.
+void Placement::Place(size_t stream, std::optional<size_t> worker, Time now) {
+  if (placed_[stream]) {
+    size_t& streams = taken_[stream] ? states_[*taken_[stream]].streams : read_here_;
+    --streams;
+    paces_.OnStreams(taken_[stream] ? SourceOfWorker(*taken_[stream]) : kLocalSource, streams, -1, now);
+  }
+  size_t& streams = worker ? states_[*worker].streams : read_here_;
+  ++streams;
+  paces_.OnStreams(worker ? SourceOfWorker(*worker) : kLocalSource, streams, 1, now);
+  taken_[stream] = worker;
+  placed_[stream] = true;
+}
+
 std::optional<size_t> Placement::Take(size_t stream, Time now) {
   const std::lock_guard lock(mutex_);
-  if (taken_[stream]) --states_[*std::exchange(taken_[stream], std::nullopt)].streams;
-  const Share share = ShareOf(stream, now);
-  std::optional<size_t> best = BestBelow(share.least, stream, now);
-  if (!best) best = BestBelow(share.most, stream, now);
-  if (best) ++states_[*best].streams;
-  taken_[stream] = best;
-  return best;
-}
-
-bool Placement::FirstTimeAlone() {
-  const std::lock_guard lock(mutex_);
-  return !std::exchange(was_alone_, true);
-}
-
-bool Placement::ShouldMove(size_t stream, Time now) const {
-  const std::lock_guard lock(mutex_);
-  const Share share = ShareOf(stream, now);
-  if (!taken_[stream] || !states_[*taken_[stream]].member) return BestBelow(share.most, stream, now).has_value();
-  const size_t streams = states_[*taken_[stream]].streams;
-  if (streams > share.most) return BestBelow(share.most, stream, now).has_value();
-  return streams > share.least && BestBelow(share.least, stream, now).has_value();
-}
-
-std::optional<size_t> Placement::Second(size_t stream, Time now) const {
-  const std::lock_guard lock(mutex_);
   std::optional<size_t> best;
+  if (stream >= local_) {
+    // It does not count as one of its own worker's while another one is looked for.
+    const std::optional<size_t> own = taken_[stream];
+    if (own) --states_[*own].streams;
+    const Share share = ShareOf(stream, now);
+    best = Best(stream, true, share, now);
+    if (!best) best = Best(stream, false, share, now);
+    if (own) ++states_[*own].streams;
+  }
+  if (!placed_[stream] || best != taken_[stream]) Place(stream, best, now);
+  return best;
+}
+
+bool Placement::FirstTimeAlone(size_t stream) {
+  const std::lock_guard lock(mutex_);
+  return stream >= local_ && !std::exchange(was_alone_, true);
+}
+
+bool Placement::HasBetter(size_t stream, Time now) const {
+  const Share share = ShareOf(stream, now);
+  if (!taken_[stream] || !states_[*taken_[stream]].member) return Best(stream, false, share, now).has_value();
+  const size_t own = *taken_[stream];
+  const size_t streams = states_[own].streams;
+  if (streams > MostOf(own, share, now)) return Best(stream, false, share, now).has_value();
+  return streams > LeastOf(own, share, now) && Best(stream, true, share, now).has_value();
+}
+
+bool Placement::ShouldMove(size_t stream, Time now) {
+  const std::lock_guard lock(mutex_);
+  Balance(stream, now);
+  if (stream < local_) return taken_[stream].has_value();
+  return HasBetter(stream, now);
+}
+
+// ---- Stragglers
+
+void Placement::OnAwaited(std::optional<size_t> source, Time now) {
+  const std::lock_guard lock(mutex_);
+  paces_.OnAwaited(source, now);
+}
+
+// Whether the worker was a straggler not long ago, or is one.
+bool Placement::Relapses(const State& state, Time now) {
+  return now - state.limited_until < kRelapsesWithin * state.limited_for;
+}
+
+void Placement::Limit(size_t worker, size_t streams, std::string_view reason, Time now) {
+  State& state = states_[worker];
+  if (state.limited_until <= now) {
+    state.limited_for =
+        Relapses(state, now) ? std::min<std::chrono::nanoseconds>(2 * state.limited_for, kLongestLimit) : kFirstLimit;
+    state.limited_until = now + state.limited_for;
+  }
+  state.limit = streams;
+  state.report.last_failure = reason;
+}
+
+// The usable worker, other than `but`, that would be the fastest with a stream more, as far as is known. One that was
+// never waited for counts as the fastest.
+std::optional<size_t> Placement::Fastest(std::optional<size_t> but, size_t stream, Time now) const {
+  std::optional<size_t> best;
+  double best_pace = 0;
   for (size_t worker = 0; worker < states_.size(); ++worker) {
-    if (taken_[stream] == worker || !IsUsable(worker, stream, now)) continue;
-    if (!best || states_[worker].streams < states_[*best].streams) best = worker;
+    const size_t streams = states_[worker].streams;
+    if (worker == but || !IsUsable(worker, stream, now) || streams >= LimitOf(worker, now)) continue;
+    const WorkerPaces::Duration pace = paces_.PaceOf(SourceOfWorker(worker)).value_or(WorkerPaces::Duration());
+    const double more = streams == 0 ? 1 : static_cast<double>(streams + 1) / static_cast<double>(streams);
+    const double then = static_cast<double>(pace.count()) * more;
+    const bool is_better = !best || then < best_pace || (then <= best_pace && streams < states_[*best].streams);
+    if (!is_better) continue;
+    best = worker;
+    best_pace = then;
   }
   return best;
 }
 
-void Placement::Exchange(size_t stream, size_t worker, const std::string& reason, Time now) {
-  const std::lock_guard lock(mutex_);
-  if (taken_[stream]) {
-    State& slow = states_[*taken_[stream]];
-    --slow.streams;
-    ++slow.report.failures;
-    slow.report.last_failure = reason;
-    blocked_[stream][*taken_[stream]] = now + kStreamPause;
+// If the program waits for the stream's source and another one would be faster, the source has a stream less.
+void Placement::Balance(size_t stream, Time now) {
+  if (!placed_[stream]) return;
+  const std::optional<size_t> own = taken_[stream];
+  if (!own && stream >= local_) return;  // for want of workers
+  const std::optional<size_t> fastest = Fastest(own, stream, now);
+  if (!own) {
+    if (local_follows_ && fastest && Gives(kLocalSource, read_here_, *fastest, now)) SetLocal(local_ - 1, now);
+    return;
   }
-  taken_[stream] = worker;
-  ++states_[worker].streams;
+  const size_t source = SourceOfWorker(*own);
+  const size_t streams = states_[*own].streams;
+  if (local_follows_ && local_ < taken_.size()) {
+    const bool again = local_ == 0 && now >= local_back_ && paces_.IsAwaited(source, now);
+    if (again || paces_.ShouldGive(source, streams, kLocalSource, read_here_, now)) return SetLocal(local_ + 1, now);
+  }
+  if (fastest && paces_.ShouldGive(source, streams, SourceOfWorker(*fastest), states_[*fastest].streams, now)) {
+    Limit(*own, streams - 1, kSlow, now);
+  }
+}
+
+// Whether this process should leave a stream to a worker.
+bool Placement::Gives(size_t source, size_t streams, size_t worker, Time now) const {
+  if (states_[worker].streams == 0) return paces_.IsAwaited(source, now);
+  return paces_.ShouldGive(source, streams, SourceOfWorker(worker), states_[worker].streams, now);
+}
+
+void Placement::SetLocal(size_t streams, Time now) {
+  if (streams == 0) {
+    local_back_after_ = std::min<std::chrono::nanoseconds>(2 * local_back_after_, kLongestLimit);
+    local_back_ = now + local_back_after_;
+  }
+  local_ = streams;
+  paces_.OnStreams(kLocalSource, read_here_, 0, now);  // the next such decision needs measurements of its own
+  for (size_t worker = 0; worker < states_.size(); ++worker) {
+    paces_.OnStreams(SourceOfWorker(worker), states_[worker].streams, 0, now);
+  }
+}
+
+std::optional<size_t> Placement::Hedge(size_t stream, bool opens, Time since, Time now) {
+  const std::lock_guard lock(mutex_);
+  if (hedging_ || !taken_[stream]) return std::nullopt;
+  const std::optional<size_t> second = Fastest(taken_[stream], stream, now);
+  if (!second) return std::nullopt;
+  const bool suspect = Relapses(states_[*taken_[stream]], now);
+  const WorkerPaces::Duration patience =
+      paces_.Patience(SourceOfWorker(*taken_[stream]), SourceOfWorker(*second), opens, suspect, now);
+  if (now - since < patience) return std::nullopt;
+  hedging_ = true;
+  hedged_since_ = since;
+  return second;
+}
+
+void Placement::OnHedgeWon(size_t stream, size_t worker, Time now) {
+  const std::lock_guard lock(mutex_);
+  hedging_ = false;
+  const std::optional<size_t> slow = taken_[stream];
+  if (slow) paces_.OnBatch(SourceOfWorker(*slow), now - hedged_since_, false);  // it would have taken longer still
+  Place(stream, worker, now);
+  if (!slow) return;
+  paces_.OnHedgeWon(SourceOfWorker(*slow));
+  states_[*slow].overtaken = now;
+  Limit(*slow, states_[*slow].streams, kOvertaken, now);
+}
+
+void Placement::OnHedgeLost(size_t stream, Time now) {
+  const std::lock_guard lock(mutex_);
+  hedging_ = false;
+  if (taken_[stream]) paces_.OnHedgeLost(SourceOfWorker(*taken_[stream]), now);
+}
+
+void Placement::OnHedgeOver() {
+  const std::lock_guard lock(mutex_);
+  hedging_ = false;
+}
+
+bool Placement::ShouldLeave(size_t stream, Time since, Time now) {
+  const std::lock_guard lock(mutex_);
+  const std::optional<size_t> own = taken_[stream];
+  if (!own || states_[*own].overtaken < since || !Fastest(own, stream, now)) return false;
+  Limit(*own, states_[*own].streams - 1, kOvertaken, now);
+  return true;
 }
 
 void Placement::Pause(State& state, Time now) const {
@@ -158,9 +334,10 @@ bool Placement::OnFailure(size_t worker, size_t stream, StreamFailure failure, c
   return is_news;
 }
 
-void Placement::OnBatch(size_t worker) {
+void Placement::OnBatch(size_t source, std::optional<WorkerPaces::Duration> waited, bool opens) {
   const std::lock_guard lock(mutex_);
-  states_[worker].absences = 0;
+  paces_.OnBatch(source, waited, opens);
+  if (source != kLocalSource) states_[source - SourceOfWorker(0)].absences = 0;
 }
 
 std::vector<size_t> Placement::ToProbe(Time now) {

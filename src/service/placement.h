@@ -5,9 +5,11 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "pipeline/batch_source.h"
+#include "service/worker_paces.h"
 
 namespace millrace {
 
@@ -18,39 +20,64 @@ enum class StreamFailure : uint8_t {
   kStream,   // the worker is well, but cannot serve this stream now: its memory is in use, a sample is damaged
 };
 
+/// Where rows come from: this process, or a worker, by its number.
+inline constexpr size_t kLocalSource = 0;
+inline size_t SourceOfWorker(size_t worker) {
+  return worker + 1;
+}
+
+/// Which streams this process decodes by plan, beside those for which there is no worker.
+struct LocalStreams {
+  uint64_t streams = 0;  // the first so many
+  bool follows = false;  // they become fewer and more, as this process or the workers are what the program waits for
+};
+
 /// Which worker has which stream. A stream goes to that worker, among those that are present and have not their share
 /// of streams already, whose hash with the stream is the highest: all loaders of a job spread their streams in the same
-/// way, and few move when a worker comes or goes. Thread-safe; times are the caller's.
+/// way, and few move when a worker comes or goes. All have equal shares, but for stragglers: a worker for which the
+/// program waits, although others are faster, gives streams away, and gets its share again after a while, which doubles
+/// as long as it stays slow. Thread-safe; times are the caller's.
 class Placement {
  public:
   using Time = std::chrono::steady_clock::time_point;
 
-  /// Of `streams` so many are for workers. `seed` is the hash of what they are of. `workers` are distinct. A worker is
-  /// known by a number, which it keeps.
-  Placement(std::vector<std::string> workers, size_t streams, size_t for_workers, uint64_t seed);
+  /// `seed` is the hash of what the streams are of. `workers` are distinct. A worker is known by a number, which it
+  /// keeps.
+  Placement(std::vector<std::string> workers, size_t streams, LocalStreams local, uint64_t seed);
 
-  /// The worker that the stream goes to, which it keeps until it asks again; nullopt if none will have it now. A worker
-  /// whose pause is over counts as present only after OnPresent.
+  /// The worker that the stream goes to, which it keeps until it asks again; nullopt if this process decodes it: by
+  /// plan, or since no worker will have it now. A worker whose pause is over counts as present only after OnPresent.
   std::optional<size_t> Take(size_t stream, Time now);
-  /// True once: no worker would take a stream.
-  bool FirstTimeAlone();
-  /// Whether the stream should move to another worker, since its own one has more than its share and another one less,
-  /// or, if it has none, since there is one to take it.
-  bool ShouldMove(size_t stream, Time now) const;
+  /// True once: no worker would take a stream that is for workers.
+  bool FirstTimeAlone(size_t stream);
+  /// Whether the stream should move: its worker has more than its share, or is a straggler, and another one takes it;
+  /// or it is read here, and a worker takes it; or this process should decode it.
+  bool ShouldMove(size_t stream, Time now);
 
   /// The workers that there are from now on, distinct. Streams leave those that are none any more as soon as others
   /// take them. One that comes, or comes back, is asked at once.
   void SetMembers(const std::vector<std::string>& workers);
 
-  /// A worker to read the stream from a second time, beside the one that has it.
-  std::optional<size_t> Second(size_t stream, Time now) const;
-  /// The stream is read from that one from now on. The one that had it is not asked for this stream for a while.
-  void Exchange(size_t stream, size_t worker, const std::string& reason, Time now);
+  /// The program waits for rows of this source only, from now on (WorkerPaces::OnAwaited).
+  void OnAwaited(std::optional<size_t> source, Time now);
+
+  /// A worker to read the stream from a second time, if the program waits for its own one since `since`, for too long;
+  /// `opens`: for the first batch of a session. One stream at a time is read twice, until one of the three below.
+  std::optional<size_t> Hedge(size_t stream, bool opens, Time since, Time now);
+  /// The second worker was faster: the stream is read from it from now on.
+  void OnHedgeWon(size_t stream, size_t worker, Time now);
+  /// The first one was.
+  void OnHedgeLost(size_t stream, Time now);
+  /// Neither: the first one has failed, or the stream has left it.
+  void OnHedgeOver();
+  /// Whether a stream that the program waits for since `since` should leave its worker at once, for another stream has
+  /// since then shown that others are faster.
+  bool ShouldLeave(size_t stream, Time since, Time now);
 
   /// False: the worker failed for the same reason before.
   bool OnFailure(size_t worker, size_t stream, StreamFailure failure, const std::string& reason, Time now);
-  /// A good batch has come from it.
-  void OnBatch(size_t worker);
+  /// A good batch has come from the source, for which the stream waited so long (WorkerPaces::OnBatch).
+  void OnBatch(size_t source, std::optional<WorkerPaces::Duration> waited, bool opens);
 
   /// Absent workers whose pause is over: the caller finds out whether they are back, and calls one of the two below for
   /// each.
@@ -73,24 +100,50 @@ class Placement {
     int absences = 0;  // without an answer since
     Time back{};       // not before this
     size_t streams = 0;
+    // Of a straggler: it gets no more streams than this, until then.
+    size_t limit = 0;
+    Time limited_until{};
+    std::chrono::nanoseconds limited_for{};  // the last time
+    Time overtaken{};                        // when a hedge of one of its streams was faster
   };
-  bool IsUsable(size_t worker, size_t stream, Time now) const;
-  /// How many streams a worker has at least, while there are streams, and at most.
+  /// How many streams a worker has at least, while there are streams, and at most, if it is no straggler.
   struct Share {
     size_t least = 0;
     size_t most = 0;
+    bool has_limits = false;  // those of stragglers count
   };
+  size_t for_workers() const { return taken_.size() - local_; }
+  bool IsUsable(size_t worker, size_t stream, Time now) const;
+  size_t LimitOf(size_t worker, Time now) const;
   Share ShareOf(size_t stream, Time now) const;
-  std::optional<size_t> BestBelow(size_t most, size_t stream, Time now) const;
+  size_t LeastOf(size_t worker, const Share& share, Time now) const;
+  size_t MostOf(size_t worker, const Share& share, Time now) const;
+  std::optional<size_t> Best(size_t stream, bool for_least, const Share& share, Time now) const;
+  bool HasBetter(size_t stream, Time now) const;
+  std::optional<size_t> Fastest(std::optional<size_t> but, size_t stream, Time now) const;
+  void Place(size_t stream, std::optional<size_t> worker, Time now);
+  static bool Relapses(const State& state, Time now);
+  void Limit(size_t worker, size_t streams, std::string_view reason, Time now);
+  void Balance(size_t stream, Time now);
+  bool Gives(size_t source, size_t streams, size_t worker, Time now) const;
+  void SetLocal(size_t streams, Time now);
   void Add(const std::string& worker);
   void Pause(State& state, Time now) const;
 
-  const size_t for_workers_;
+  const bool local_follows_;
   const uint64_t seed_;
   mutable std::mutex mutex_;
   bool was_alone_ = false;
+  size_t local_;          // the first streams, which this process decodes by plan
+  size_t read_here_ = 0;  // streams
+  std::chrono::nanoseconds local_back_after_{std::chrono::seconds(5)};  // doubled when it becomes none
+  Time local_back_{};                                                   // not before this, if it is none
+  bool hedging_ = false;
+  Time hedged_since_{};                       // the program waits
+  WorkerPaces paces_;                         // by source
   std::vector<State> states_;                 // of workers
   std::vector<std::optional<size_t>> taken_;  // of streams
+  std::vector<bool> placed_;                  // of streams: there, or here
   std::vector<std::vector<Time>> blocked_;    // of streams: until when each worker will not be asked
 };
 

@@ -25,9 +25,9 @@ std::map<size_t, int> TakeAll(Placement& placement, size_t streams, Placement::T
 TEST(PlacementTest, SpreadsEvenlyAndDependsOnTheSeedOnly) {
   bool differs = false;
   for (uint64_t seed = 0; seed < 20; ++seed) {
-    Placement first(kThree, 6, 6, seed);
-    Placement second(kThree, 6, 6, seed);
-    Placement other(kThree, 6, 6, seed + 1000);
+    Placement first(kThree, 6, {}, seed);
+    Placement second(kThree, 6, {}, seed);
+    Placement other(kThree, 6, {}, seed + 1000);
     for (size_t stream = 0; stream < 6; ++stream) {
       const std::optional<size_t> worker = first.Take(stream, kNow);
       EXPECT_EQ(worker, second.Take(stream, kNow));
@@ -40,7 +40,7 @@ TEST(PlacementTest, SpreadsEvenlyAndDependsOnTheSeedOnly) {
 
 TEST(PlacementTest, NobodyIsLeftOut) {
   for (uint64_t seed = 0; seed < 50; ++seed) {
-    Placement placement(kThree, 4, 4, seed);
+    Placement placement(kThree, 4, {}, seed);
     EXPECT_EQ(TakeAll(placement, 4).size(), 3u);
     for (size_t stream = 0; stream < 4; ++stream) EXPECT_FALSE(placement.ShouldMove(stream, kNow));
   }
@@ -49,7 +49,7 @@ TEST(PlacementTest, NobodyIsLeftOut) {
 // One by one, while any wants to: it ends, with equal shares.
 TEST(PlacementTest, MovesEndWithEqualShares) {
   for (uint64_t seed = 0; seed < 50; ++seed) {
-    Placement placement(kThree, 16, 16, seed);
+    Placement placement(kThree, 16, {}, seed);
     placement.OnFailure(0, 0, StreamFailure::kLost, "gone", kNow);
     placement.OnFailure(1, 0, StreamFailure::kLost, "gone", kNow);
     EXPECT_EQ(TakeAll(placement, 16), (std::map<size_t, int>{{2, 16}}));
@@ -69,7 +69,7 @@ TEST(PlacementTest, MovesEndWithEqualShares) {
 }
 
 TEST(PlacementTest, ALostWorkerGetsNothingUntilItIsBack) {
-  Placement placement(kThree, 6, 6, 1);
+  Placement placement(kThree, 6, {}, 1);
   TakeAll(placement, 6);
   EXPECT_TRUE(placement.OnFailure(1, 0, StreamFailure::kLost, "gone", kNow));
   EXPECT_FALSE(placement.OnFailure(1, 3, StreamFailure::kLost, "gone", kNow));
@@ -94,20 +94,20 @@ TEST(PlacementTest, ALostWorkerGetsNothingUntilItIsBack) {
 }
 
 TEST(PlacementTest, AStreamThatAWorkerCannotServeGoesElsewhere) {
-  Placement placement({"a:1", "b:1"}, 2, 2, 1);
+  Placement placement({"a:1", "b:1"}, 2, {}, 1);
   placement.OnFailure(0, 0, StreamFailure::kStream, "full", kNow);
   EXPECT_EQ(placement.Take(0, kNow), 1u);
   placement.OnFailure(1, 0, StreamFailure::kStream, "full", kNow);
   EXPECT_EQ(placement.Take(0, kNow), std::nullopt);
-  EXPECT_TRUE(placement.FirstTimeAlone());
-  EXPECT_FALSE(placement.FirstTimeAlone());
+  EXPECT_TRUE(placement.FirstTimeAlone(0));
+  EXPECT_FALSE(placement.FirstTimeAlone(0));
   EXPECT_TRUE(placement.Take(1, kNow)) << "the other stream may have either";
   EXPECT_TRUE(placement.ToProbe(kNow + seconds(60)).empty()) << "nobody is absent";
   EXPECT_TRUE(placement.ShouldMove(0, kNow + seconds(60)));
 }
 
 TEST(PlacementTest, AWorkerThatRefusesIsLeftAlone) {
-  Placement placement({"a:1"}, 4, 4, 1);
+  Placement placement({"a:1"}, 4, {}, 1);
   placement.OnFailure(0, 2, StreamFailure::kRefused, "another version", kNow);
   for (size_t stream = 0; stream < 4; ++stream) EXPECT_EQ(placement.Take(stream, kNow + seconds(60)), std::nullopt);
   EXPECT_TRUE(placement.ToProbe(kNow + seconds(60)).empty());
@@ -115,7 +115,7 @@ TEST(PlacementTest, AWorkerThatRefusesIsLeftAlone) {
 }
 
 TEST(PlacementTest, MembersComeAndGo) {
-  Placement placement({"a:1"}, 8, 8, 1);
+  Placement placement({"a:1"}, 8, {}, 1);
   EXPECT_EQ(TakeAll(placement, 8), (std::map<size_t, int>{{0, 8}}));
   placement.SetMembers({"b:1", "a:1"});
   EXPECT_EQ(placement.NameOf(1), "b:1");
@@ -143,7 +143,7 @@ TEST(PlacementTest, MembersComeAndGo) {
 }
 
 TEST(PlacementTest, OneThatComesBackIsAskedAtOnce) {
-  Placement placement({"a:1"}, 2, 2, 1);
+  Placement placement({"a:1"}, 2, {}, 1);
   placement.Take(0, kNow);
   placement.OnFailure(0, 0, StreamFailure::kRefused, "no", kNow);
   placement.OnFailure(0, 0, StreamFailure::kLost, "gone", kNow);
@@ -153,19 +153,153 @@ TEST(PlacementTest, OneThatComesBackIsAskedAtOnce) {
   EXPECT_EQ(placement.Take(0, kNow), std::optional<size_t>(0));
 }
 
-TEST(PlacementTest, ASecondWorkerForAStream) {
-  Placement placement(kThree, 3, 3, 1);
+// Batches from a source, each of which a stream waits for so long.
+void Batches(Placement& placement, size_t source, milliseconds waited, int count = 20) {
+  for (int i = 0; i < count; ++i) placement.OnBatch(source, waited, false);
+}
+
+// Moves streams one by one while any wants to.
+int MoveAll(Placement& placement, size_t streams, Placement::Time now) {
+  int moves = 0;
+  for (size_t stream = 0, quiet = 0; quiet < streams; stream = (stream + 1) % streams) {
+    ++quiet;
+    if (!placement.ShouldMove(stream, now)) continue;
+    placement.Take(stream, now);
+    if (++moves > 100) {
+      ADD_FAILURE() << "streams go round in circles";
+      return moves;
+    }
+    quiet = 0;
+  }
+  return moves;
+}
+
+TEST(PlacementTest, ALateStreamIsReadFromTwoWorkers) {
+  Placement placement(kThree, 3, {}, 1);
   TakeAll(placement, 3);
   const size_t first = *placement.Take(0, kNow);
-  const size_t second = *placement.Second(0, kNow);
-  EXPECT_NE(first, second);
-  placement.Exchange(0, second, "slow", kNow);
-  EXPECT_EQ(placement.report()[first].failures, 1u);
-  EXPECT_EQ(placement.report()[first].last_failure, "slow");
-  EXPECT_NE(placement.Take(0, kNow), std::optional<size_t>(first)) << "not for a while";
-  Placement alone({"a:1"}, 1, 1, 1);
+  for (size_t worker = 0; worker < 3; ++worker) Batches(placement, SourceOfWorker(worker), milliseconds(10));
+  EXPECT_EQ(placement.Hedge(0, false, kNow, kNow + milliseconds(400)), std::nullopt) << "it is not late";
+  const std::optional<size_t> second = placement.Hedge(0, false, kNow, kNow + milliseconds(500));
+  ASSERT_TRUE(second);
+  EXPECT_NE(first, *second);
+  EXPECT_EQ(placement.Hedge(1, false, kNow, kNow + seconds(100)), std::nullopt) << "one stream at a time";
+  placement.OnHedgeWon(0, *second, kNow + seconds(1));
+  EXPECT_EQ(placement.report()[first].last_failure, "another worker was faster with a late batch");
+  EXPECT_EQ(placement.report()[first].failures, 0u) << "it does not fail, it is slow";
+  EXPECT_EQ(MoveAll(placement, 3, kNow + seconds(1)), 0) << "not for a while";
+  ASSERT_TRUE(placement.Hedge(1, false, kNow, kNow + seconds(100)));
+  placement.OnHedgeLost(1, kNow + seconds(100));
+  EXPECT_EQ(placement.Hedge(1, false, kNow + seconds(100), kNow + milliseconds(100'600)), std::nullopt)
+      << "it did not help the last time";
+  ASSERT_TRUE(placement.Hedge(1, false, kNow + seconds(100), kNow + seconds(101)));
+  placement.OnHedgeOver();
+  Placement alone({"a:1"}, 1, {}, 1);
   alone.Take(0, kNow);
-  EXPECT_EQ(alone.Second(0, kNow), std::nullopt);
+  EXPECT_EQ(alone.Hedge(0, false, kNow, kNow + seconds(100)), std::nullopt);
+}
+
+TEST(PlacementTest, IfAllAreSlowNoStreamIsLate) {
+  Placement placement(kThree, 3, {}, 1);
+  TakeAll(placement, 3);
+  for (size_t worker = 0; worker < 3; ++worker) Batches(placement, SourceOfWorker(worker), seconds(3));
+  EXPECT_EQ(placement.Hedge(0, false, kNow, kNow + seconds(11)), std::nullopt);
+  EXPECT_TRUE(placement.Hedge(0, false, kNow, kNow + seconds(13)));
+}
+
+// One stream was hedged: it must not be replaced by another one, nor the others wait until each was hedged.
+TEST(PlacementTest, AStragglerGetsNoOtherStreamInstead) {
+  Placement placement({"a:1", "b:1"}, 8, {}, 1);
+  TakeAll(placement, 8);
+  std::vector<size_t> of_slow;
+  for (size_t stream = 0; stream < 8; ++stream) {
+    if (*placement.Take(stream, kNow) == 0) of_slow.push_back(stream);
+  }
+  ASSERT_EQ(of_slow.size(), 4u);
+  const Placement::Time late = kNow + seconds(1);
+  ASSERT_EQ(placement.Hedge(of_slow[0], false, kNow, late), std::optional<size_t>(1));
+  EXPECT_FALSE(placement.ShouldLeave(of_slow[1], kNow, late)) << "nobody was faster yet";
+  placement.OnHedgeWon(of_slow[0], 1, late);
+  EXPECT_EQ(MoveAll(placement, 8, late), 0);
+  EXPECT_FALSE(placement.ShouldLeave(of_slow[1], late + milliseconds(1), late + milliseconds(1))) << "another batch";
+  for (const size_t stream : {of_slow[1], of_slow[2]}) {
+    ASSERT_TRUE(placement.ShouldLeave(stream, kNow, late));
+    EXPECT_EQ(placement.Take(stream, late), std::optional<size_t>(1));
+  }
+  EXPECT_EQ(MoveAll(placement, 8, late), 0) << "one is left, which has not been waited for";
+  // It is tried again, and after that not so soon.
+  EXPECT_EQ(MoveAll(placement, 8, late + seconds(2)), 3);
+  const Placement::Time again = late + seconds(3);
+  ASSERT_TRUE(placement.Hedge(of_slow[3], false, again - seconds(1), again));
+  placement.OnHedgeWon(of_slow[3], 1, again);
+  EXPECT_EQ(MoveAll(placement, 8, again + seconds(2)), 0);
+  EXPECT_EQ(MoveAll(placement, 8, again + seconds(4)), 1);
+}
+
+TEST(PlacementTest, ASlowWorkerHasFewerStreams) {
+  Placement placement({"a:1", "b:1"}, 8, {}, 1);
+  TakeAll(placement, 8);
+  Batches(placement, SourceOfWorker(0), milliseconds(300));
+  Batches(placement, SourceOfWorker(1), milliseconds(50));
+  EXPECT_EQ(MoveAll(placement, 8, kNow), 0) << "the program does not wait for it";
+  placement.OnAwaited(SourceOfWorker(0), kNow);
+  placement.OnAwaited(std::nullopt, kNow + milliseconds(1500));
+  const Placement::Time now = kNow + milliseconds(1500);
+  EXPECT_EQ(MoveAll(placement, 8, now), 1) << "one, after which all is measured again";
+  EXPECT_EQ(placement.report()[0].last_failure, "other workers are faster: it has fewer streams for a while");
+  EXPECT_EQ(placement.report()[0].failures, 0u);
+  EXPECT_EQ(MoveAll(placement, 8, now + seconds(2)), 1) << "its share again";
+}
+
+TEST(PlacementTest, IfAllAreStragglersNoneIs) {
+  Placement placement({"a:1", "b:1"}, 2, {}, 1);
+  TakeAll(placement, 2);
+  const size_t first = *placement.Take(0, kNow);
+  placement.OnHedgeWon(0, 1 - first, kNow);
+  placement.OnHedgeWon(0, first, kNow);
+  EXPECT_TRUE(placement.Take(0, kNow));
+  EXPECT_TRUE(placement.Take(1, kNow));
+  EXPECT_NE(placement.Take(0, kNow), placement.Take(1, kNow));
+}
+
+TEST(PlacementTest, SomeStreamsAreLocal) {
+  Placement placement({"a:1"}, 4, {.streams = 1}, 1);
+  EXPECT_EQ(placement.Take(0, kNow), std::nullopt);
+  EXPECT_FALSE(placement.FirstTimeAlone(0)) << "it is not for workers";
+  for (size_t stream = 1; stream < 4; ++stream) EXPECT_TRUE(placement.Take(stream, kNow));
+  placement.OnAwaited(kLocalSource, kNow);
+  Batches(placement, kLocalSource, seconds(1));
+  EXPECT_EQ(MoveAll(placement, 4, kNow + seconds(10)), 0) << "as the program said";
+}
+
+TEST(PlacementTest, LocalStreamsFollowWhatTheProgramWaitsFor) {
+  Placement placement({"a:1"}, 4, {.streams = 4, .follows = true}, 1);
+  EXPECT_TRUE(TakeAll(placement, 4).empty()) << "first the CPUs of this machine";
+  Placement::Time now = kNow;
+  const auto waits = [&](size_t source) {
+    Batches(placement, kLocalSource, source == kLocalSource ? milliseconds(200) : milliseconds(10));
+    Batches(placement, SourceOfWorker(0), source == kLocalSource ? milliseconds(10) : milliseconds(200));
+    placement.OnAwaited(source, now);
+    now += seconds(2);
+    placement.OnAwaited(std::nullopt, now);
+    return MoveAll(placement, 4, now);
+  };
+  EXPECT_EQ(MoveAll(placement, 4, now), 0) << "the program does not wait";
+  EXPECT_EQ(waits(kLocalSource), 1);
+  EXPECT_EQ(waits(kLocalSource), 1);
+  EXPECT_EQ(placement.Take(0, now), std::nullopt);
+  EXPECT_EQ(placement.Take(3, now), std::optional<size_t>(0));
+  for (int i = 0; i < 10; ++i) waits(SourceOfWorker(0));
+  for (size_t stream = 0; stream < 4; ++stream) EXPECT_EQ(placement.Take(stream, now), std::nullopt) << stream;
+}
+
+TEST(PlacementTest, WithoutWorkersAllStreamsStayLocal) {
+  Placement placement({"a:1"}, 4, {.streams = 4, .follows = true}, 1);
+  TakeAll(placement, 4);
+  placement.OnFailure(0, 0, StreamFailure::kLost, "gone", kNow);
+  Batches(placement, kLocalSource, milliseconds(200));
+  placement.OnAwaited(kLocalSource, kNow);
+  EXPECT_EQ(MoveAll(placement, 4, kNow + seconds(5)), 0);
 }
 
 }  // namespace

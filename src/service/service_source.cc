@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <atomic>
 #include <bit>
 #include <chrono>
 #include <cstdlib>
@@ -24,7 +23,10 @@ namespace millrace {
 namespace {
 
 constexpr uint64_t kLeastWorkerMemory = uint64_t{64} << 20;
-constexpr uint64_t kMostWindow = 3;  // batches of a stream in flight: one is decoded while others are sent
+// Batches of a stream in flight: one is decoded while others are sent; more, if the way is long.
+constexpr uint64_t kMostWindow = 3;
+constexpr uint64_t kWidestWindow = 48;
+constexpr uint64_t kMostInFlight = 256;  // of all streams: each has a connection, thus an open file here and there
 constexpr uint64_t kMostBoardSlots = 64;
 constexpr uint64_t kStreamsOfMany = 16;  // where more workers may come than there are
 constexpr std::chrono::seconds kFirstWorkerPatience{5};
@@ -37,6 +39,7 @@ constexpr uint64_t kFactsOfBatch = uint64_t{64} << 10;
 struct Shares {
   uint64_t slots = 0;
   uint64_t window = 0;
+  uint64_t widest = 0;
   uint64_t frame_limit = 0;
   uint64_t worker_memory = 0;
   uint64_t ring = 0;    // bytes of the slots
@@ -45,7 +48,7 @@ struct Shares {
 };
 
 // ResourceExhausted if so many streams do not fit. Each stream may have to be decoded here, so all have memory for it.
-absl::StatusOr<Shares> Divide(const Source& source, const LoaderPlan& plan, const StreamSteps& steps) {
+absl::StatusOr<Shares> Divide(const Source& source, const LoaderPlan& plan, const StreamSteps& steps, bool compress) {
   const uint64_t memory = plan.options.memory_bytes;
   const uint64_t streams = steps.streams();
   Shares shares;
@@ -61,11 +64,18 @@ absl::StatusOr<Shares> Divide(const Source& source, const LoaderPlan& plan, cons
   if (stream.value_bytes > 0) shares.frame_limit += stream.value_bytes + source.max_item_bytes();
   const uint64_t fitting = memory / 4 / streams / shares.frame_limit;
   shares.window = std::clamp<uint64_t>(fitting, 2, kMostWindow + 1) - 1;
-  // One more, for a stream that is read from two workers.
-  shares.frames = (streams * (shares.window + 1) + 1) * shares.frame_limit;
-  if (shares.ring + shares.frames >= memory) return absl::ResourceExhaustedError("no memory is left for streams");
-  shares.local = options.memory_bytes = (memory - shares.ring - shares.frames) / streams;
-  RETURN_IF_ERROR(Loader::Check(source, options));
+  const auto leave_room = [&](uint64_t widest) -> absl::Status {
+    shares.widest = widest;
+    // One more, for a stream that is read from two workers; and for each what is being decompressed.
+    shares.frames = (streams * (widest + (compress ? 2 : 1)) + 1) * shares.frame_limit;
+    if (shares.ring + shares.frames >= memory) return absl::ResourceExhaustedError("no memory is left for streams");
+    shares.local = options.memory_bytes = (memory - shares.ring - shares.frames) / streams;
+    return Loader::Check(source, options);
+  };
+  const uint64_t wide = std::min(memory / 8 / streams / shares.frame_limit, kMostInFlight / streams);
+  absl::Status fits = leave_room(std::clamp(wide, shares.window, kWidestWindow));
+  if (absl::IsResourceExhausted(fits)) fits = leave_room(shares.window);
+  RETURN_IF_ERROR(fits);
   return shares;
 }
 
@@ -78,7 +88,8 @@ struct FoundWorkers {
 // What the batch and the order allow, a power of two.
 uint64_t StreamsOf(const LoaderPlan& plan, const ServiceOptions& service, const FoundWorkers& found) {
   const uint64_t now = std::max<uint64_t>(1, found.workers.size() + service.local_streams);
-  const uint64_t some = found.finder->changes() ? std::max(now, kStreamsOfMany) : now;
+  const bool many = found.finder->changes() || service.local_follows;
+  const uint64_t some = many ? std::max(now, kStreamsOfMany) : now;
   const uint64_t wanted = service.streams != 0 ? service.streams : some;
   uint64_t streams = std::bit_ceil(std::min(wanted, ServiceOptions::kMaxStreams));
   streams = std::min(streams, uint64_t{1} << std::countr_zero(plan.batching.batch));
@@ -115,10 +126,14 @@ class ServiceSource final : public BatchSource {
         steps_per_epoch_(plan.steps()),
         samples_per_epoch_(plan.batching.samples),
         steps_(plan, streams),
-        placement_(found.workers, streams, streams - service.local_streams, Xxh3(AsBytes(EncodeStreamSpec(spec)))),
+        placement_(
+            found.workers, streams,
+            {.streams = service.local_follows ? streams : service.local_streams, .follows = service.local_follows},
+            Xxh3(AsBytes(EncodeStreamSpec(spec)))),
         frame_memory_(runtime.memory().TryReserve(shares.frames)),
         board_(steps_, plan.layouts.front(), shares.slots, runtime.memory().TryReserve(shares.ring),
-               source.parts().size()),
+               source.parts().size(),
+               [this](std::optional<size_t> worker, Placement::Time now) { placement_.OnAwaited(worker, now); }),
         calls_(runtime, {service.token, service.tls, JobName(), shares.worker_memory}),
         context_{.runtime = runtime,
                  .source = source_,
@@ -127,15 +142,14 @@ class ServiceSource final : public BatchSource {
                  .board = board_,
                  .placement = placement_,
                  .calls = calls_,
-                 .hedging = hedging_,
                  .spec = std::move(spec),
                  .window = shares.window,
+                 .widest = shares.widest,
                  .frame_limit = shares.frame_limit,
                  .worker_memory = shares.worker_memory,
                  .local_memory = shares.local} {
     for (uint64_t stream = 0; stream < streams; ++stream) {
-      streams_.push_back(std::make_unique<TrainerStream>(context_, stream, stream < service.local_streams,
-                                                         runtime.memory().TryReserve(shares.local)));
+      streams_.push_back(std::make_unique<TrainerStream>(context_, stream, runtime.memory().TryReserve(shares.local)));
     }
     if (found.finder->changes()) membership_.emplace(std::move(found.finder), placement_);
   }
@@ -173,7 +187,6 @@ class ServiceSource final : public BatchSource {
   const Reservation frame_memory_;
   StepBoard board_;
   WorkerCalls calls_;
-  std::atomic<bool> hedging_{false};
   const StreamContext context_;
   std::optional<Membership> membership_;
   std::vector<std::unique_ptr<TrainerStream>> streams_;
@@ -206,12 +219,13 @@ absl::StatusOr<std::unique_ptr<BatchSource>> FeedFromWorkers(Runtime& runtime, c
   absl::StatusOr<LoaderPlan> plan = Settle(source, std::move(options));
   if (!plan.ok()) return Annotate(plan.status(), source.uri());
   ASSIGN_OR_RETURN(StreamSpec spec, SpecOf(source, plan->options));
+  spec.compress = service.compress;
   ASSIGN_OR_RETURN(FoundWorkers found, FindFirst(runtime, service));
   uint64_t streams = StreamsOf(*plan, service, found);
-  absl::StatusOr<Shares> shares = Divide(source, *plan, StreamSteps(*plan, streams));
+  absl::StatusOr<Shares> shares = Divide(source, *plan, StreamSteps(*plan, streams), service.compress);
   while (absl::IsResourceExhausted(shares.status()) && streams > 1) {
     streams /= 2;
-    shares = Divide(source, *plan, StreamSteps(*plan, streams));
+    shares = Divide(source, *plan, StreamSteps(*plan, streams), service.compress);
   }
   const uint64_t memory = plan->options.memory_bytes;
   if (absl::IsResourceExhausted(shares.status())) {

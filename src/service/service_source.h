@@ -18,9 +18,13 @@ struct ServiceOptions {
   std::string token;                 // of all of them; "" = they ask for none
   std::optional<WorkerTls> tls;      // of all of them; absent: they have none
   uint64_t local_streams = 0;        // streams that this process decodes beside them
+  bool compress = false;             // workers compress batches by zstd where that makes them clearly smaller: tokens,
+                                     // hardly images
+  bool local_follows = false;        // instead, this process decodes all streams at first; while the program waits for
+                                     // it, workers take one after the other, and give them back if they are slower
   uint64_t streams = 0;              // how many to divide a batch into; 0 = as many as there are workers and local
                                      // streams, rounded up to a power of two; 16 at least, where workers may come
-                                     // and go. Fewer where the batch, the lanes or memory are not enough
+  // and go, or local streams follow. Fewer where the batch, the lanes or memory are not enough
 };
 
 /// The batches that Loader::Create would deliver, byte by byte and in the same order, but decoded by workers: each

@@ -18,8 +18,12 @@ constexpr std::chrono::milliseconds kBoardTick{5};
 }  // namespace
 
 StepBoard::StepBoard(const StreamSteps& steps, const BatchLayout& layout, uint64_t slots, Reservation slot_memory,
-                     size_t parts)
-    : steps_(steps), layout_(layout), slots_(slots), local_(steps.streams()) {
+                     size_t parts, OnAwaited on_awaited)
+    : steps_(steps),
+      layout_(layout),
+      slots_(slots),
+      next_sources_(steps.streams()),
+      on_awaited_(std::move(on_awaited)) {
   report_.part_samples.resize(parts);
   report_.position = steps.PositionOf(steps.start());
   ring_.emplace(layout.bytes(), slots, std::move(slot_memory), [this] {
@@ -95,9 +99,8 @@ void StepBoard::CopyRows(const Step& step, uint64_t stream, WireBatch& frame, Ba
   }
 }
 
-bool StepBoard::Fill(uint64_t number, uint64_t stream, WireBatch frame, size_t source, bool is_local) {
+bool StepBoard::Fill(uint64_t number, uint64_t stream, WireBatch frame, size_t source) {
   Lock lock(mutex_);
-  local_[stream] = is_local;
   Step* const step = Acquire(number, lock);
   if (step == nullptr) return false;
   Batch& batch = step->batch;
@@ -118,15 +121,39 @@ bool StepBoard::Fill(uint64_t number, uint64_t stream, WireBatch frame, size_t s
     Finish(*step);
     if (number == first_) changed_.notify_all();
   }
+  if (number == first_) UpdateAwaited();
   room_.notify_all();
   return true;
 }
 
-bool StepBoard::WaitsFor(uint64_t step, uint64_t stream) const {
+void StepBoard::SetSource(uint64_t stream, size_t source) {
   const Lock lock(mutex_);
-  if (step != first_) return false;
-  if (open_.empty()) return steps_.streams() == 1;
-  return open_.front()->missing == 1 && !open_.front()->sources[stream];
+  next_sources_[stream] = source;
+  UpdateAwaited();
+}
+
+std::optional<StepBoard::Wait> StepBoard::WaitFor(uint64_t step, uint64_t stream) const {
+  const Lock lock(mutex_);
+  if (!waiting_ || step != first_ || ready() || !IsMissing(stream)) return std::nullopt;
+  return Wait{waiting_since_, awaited_ ? std::optional<Time>(awaited_since_) : std::nullopt};
+}
+
+void StepBoard::UpdateAwaited() {
+  std::optional<size_t> source;
+  if (waiting_ && !ready()) {
+    bool several = false;
+    for (uint64_t stream = 0; stream < next_sources_.size(); ++stream) {
+      if (!IsMissing(stream)) continue;
+      several |= !next_sources_[stream] || (source && source != next_sources_[stream]);
+      source = next_sources_[stream];
+    }
+    if (several) source.reset();
+  }
+  const bool is_same_step = std::exchange(awaited_step_, first_) == first_;
+  if (source == awaited_ && is_same_step) return;
+  const Time now = BoardClock::now();
+  awaited_since_ = now;
+  if (std::exchange(awaited_, source) != source) on_awaited_(source, now);
 }
 
 void StepBoard::Finish(Step& step) const {
@@ -142,6 +169,7 @@ void StepBoard::Fail(uint64_t step, absl::Status status) {
   if (failed_ && *failed_ <= step) return;
   failed_ = step;
   failure_ = std::move(status);
+  UpdateAwaited();
   changed_.notify_all();
 }
 
@@ -160,17 +188,19 @@ bool StepBoard::ready() const {
 }
 
 StallCause StepBoard::CauseNow() const {
-  for (size_t stream = 0; stream < local_.size(); ++stream) {
-    const bool missing = open_.empty() || !open_.front()->sources[stream];
-    if (missing && !local_[stream]) return StallCause::kWorker;
+  for (size_t stream = 0; stream < next_sources_.size(); ++stream) {
+    if (IsMissing(stream) && next_sources_[stream] != kLocalSource) return StallCause::kWorker;
   }
   return StallCause::kDecode;
 }
 
 bool StepBoard::Await(Lock& lock, std::chrono::nanoseconds limit) {
   const BoardClock::time_point begin = BoardClock::now();
-  if (!waiting_) ledger_.Begin(begin);
-  waiting_ = true;
+  if (!std::exchange(waiting_, true)) {
+    ledger_.Begin(begin);
+    waiting_since_ = begin;
+    UpdateAwaited();
+  }
   while (!ready()) {
     const std::chrono::nanoseconds left = limit - (BoardClock::now() - begin);
     if (left <= std::chrono::nanoseconds::zero()) return false;
@@ -201,9 +231,11 @@ absl::StatusOr<std::optional<Batch>> StepBoard::Next() {
       if (rows_.size() <= source.value_or(0)) rows_.resize(source.value_or(0) + 1);
       rows_[source.value_or(0)] += steps_.stream_rows();
     }
+    UpdateAwaited();
     room_.notify_all();
     return std::optional<Batch>(std::move(step->batch));
   }
+  UpdateAwaited();
   if (failed_ && *failed_ == first_) return failure_;
   if (!steps_.PlaceOf(first_)) return std::optional<Batch>();
   return absl::ResourceExhaustedError(

@@ -3,6 +3,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -12,6 +13,7 @@
 #include "pipeline/batch_layout.h"
 #include "pipeline/batch_ring.h"
 #include "pipeline/stall_ledger.h"
+#include "service/placement.h"
 #include "service/stream_steps.h"
 
 namespace millrace {
@@ -21,14 +23,27 @@ namespace millrace {
 /// Thread-safe; Next and WaitReady for one thread at a time.
 class StepBoard {
  public:
-  StepBoard(const StreamSteps& steps, const BatchLayout& layout, uint64_t slots, Reservation slot_memory, size_t parts);
+  using Time = std::chrono::steady_clock::time_point;
+  /// Told, under the board's lock, when the program begins to wait for rows which only one source still has to send,
+  /// and when that ends (WorkerPaces::OnAwaited).
+  using OnAwaited = std::function<void(std::optional<size_t> source, Time now)>;
+
+  StepBoard(const StreamSteps& steps, const BatchLayout& layout, uint64_t slots, Reservation slot_memory, size_t parts,
+            OnAwaited on_awaited);
   ~StepBoard();
 
   /// The rows of a stream for a step, which come from `source`. Each stream in the order of steps, on a thread of its
   /// own. Waits for a slot; false: the board was stopped.
-  bool Fill(uint64_t step, uint64_t stream, WireBatch frame, size_t source, bool is_local);
-  /// Whether the next batch lacks the rows of this stream only, for which it is `step`.
-  bool WaitsFor(uint64_t step, uint64_t stream) const;
+  bool Fill(uint64_t step, uint64_t stream, WireBatch frame, size_t source);
+  /// The stream's next rows will come from this source.
+  void SetSource(uint64_t stream, size_t source);
+  /// How the program waits for the rows of a stream.
+  struct Wait {
+    Time since;                 // for the batch
+    std::optional<Time> alone;  // since when only rows of this stream's source are missing; absent: others are, too
+  };
+  /// nullopt: the program does not wait for these rows of `step`.
+  std::optional<Wait> WaitFor(uint64_t step, uint64_t stream) const;
   /// There will be no rows of `step`, nor of later ones.
   void Fail(uint64_t step, absl::Status status);
   /// Streams do not wait any more.
@@ -57,6 +72,8 @@ class StepBoard {
   void CopyRows(const Step& step, uint64_t stream, WireBatch& frame, Batch* batch) const;
   void Finish(Step& step) const;
   bool ready() const;
+  bool IsMissing(uint64_t stream) const { return open_.empty() || !open_.front()->sources[stream]; }
+  void UpdateAwaited();
   bool Await(Lock& lock, std::chrono::nanoseconds limit);
   StallCause CauseNow() const;
 
@@ -72,12 +89,18 @@ class StepBoard {
   std::optional<uint64_t> failed_;
   absl::Status failure_;
   bool stopping_ = false;
-  uint64_t held_ = 0;        // slots of batches that the consumer has and did not let go of
-  std::vector<bool> local_;  // streams that this process decodes
+  uint64_t held_ = 0;                                // slots of batches that the consumer has and did not let go of
+  std::vector<std::optional<size_t>> next_sources_;  // of streams; absent: not known yet
   std::vector<uint64_t> rows_;
   LoaderReport report_;
   StallLedger ledger_;
   bool waiting_ = false;
+  Time waiting_since_{};
+  // The source for which alone the program waits, since when, and for which step.
+  std::optional<size_t> awaited_;
+  Time awaited_since_{};
+  uint64_t awaited_step_ = 0;
+  const OnAwaited on_awaited_;
   std::optional<BatchRing> ring_;
 };
 

@@ -28,6 +28,11 @@ void StreamProtocol::PushClose(size_t worker, uint64_t attempt, const std::strin
   requests_.push_back({.kind = ServiceRequest::Kind::kClose, .worker = worker, .attempt = attempt, .session = session});
 }
 
+// But those that close sessions.
+void StreamProtocol::DropRequests() {
+  std::erase_if(requests_, [](const ServiceRequest& request) { return request.kind != ServiceRequest::Kind::kClose; });
+}
+
 void StreamProtocol::DropHedge() {
   if (!hedge_) return;
   if (!hedge_->session.empty()) PushClose(hedge_->worker, hedge_->attempt, hedge_->session);
@@ -54,7 +59,7 @@ void StreamProtocol::Close() {
 }
 
 void StreamProtocol::Release() {
-  requests_.clear();
+  DropRequests();
   if (state_ == State::kStreaming) PushClose(worker_, attempt_, session_);
   DropHedge();
   Close();
@@ -96,7 +101,7 @@ bool StreamProtocol::OnOpened(uint64_t attempt, std::string session) {
 
 bool StreamProtocol::OnBatch(uint64_t attempt, uint64_t step, ReceivedBatch batch) {
   if (IsHedge(attempt)) {
-    PushClose(worker_, attempt_, session_);
+    if (!session_.empty()) PushClose(worker_, attempt_, session_);
     const Second won = *std::exchange(hedge_, std::nullopt);
     // The session goes on from this step; what came behind it of the other one is asked for again.
     Close();
@@ -124,7 +129,9 @@ bool StreamProtocol::OnNotYet(uint64_t attempt, uint64_t step) {
 
 bool StreamProtocol::OnFailure(uint64_t attempt) {
   if (!IsCurrent(attempt)) return false;
-  requests_.clear();
+  DropRequests();
+  // The worker may be well, and would keep the session, and its memory, for another while.
+  if (state_ == State::kStreaming) PushClose(worker_, attempt_, session_);
   DropHedge();
   Close();
   return true;

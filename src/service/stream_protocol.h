@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -39,9 +40,9 @@ struct ServiceRequest {
 /// of an earlier one changes nothing. Steps are handed out in order and once each, whatever fails.
 class StreamProtocol {
  public:
-  /// `window`: batches that are asked for, or have come and were not taken. `end`: one past the last step, UINT64_MAX
-  /// if there is none.
-  StreamProtocol(uint64_t window, uint64_t end) : window_(window), end_(end) {}
+  /// `window`: batches that are asked for, or have come and were not taken; `widest`: what it may grow to. `end`: one
+  /// past the last step, UINT64_MAX if there is none.
+  StreamProtocol(uint64_t window, uint64_t widest, uint64_t end) : window_(window), widest_(widest), end_(end) {}
 
   enum class State : uint8_t {
     kUnplaced,  // Assign has to be called
@@ -63,6 +64,10 @@ class StreamProtocol {
   /// Leaves the worker, or local reading. What has come in order stays.
   void Release();
 
+  /// One batch more may be in flight, up to `widest`.
+  void Widen() { window_ = std::max(window_, std::min(window_ + 1, widest_)); }
+  uint64_t window() const { return window_; }
+
   /// What to send now; once.
   std::vector<ServiceRequest> TakeRequests();
 
@@ -70,12 +75,12 @@ class StreamProtocol {
   bool OnOpened(uint64_t attempt, std::string session);
   bool OnBatch(uint64_t attempt, uint64_t step, ReceivedBatch batch);
   bool OnNotYet(uint64_t attempt, uint64_t step);
-  /// The session is of no use any more: the stream is kUnplaced.
+  /// The session is of no use any more, and is closed: the stream is kUnplaced.
   bool OnFailure(uint64_t attempt);
 
   // A worker that takes long: the stream is opened a second time, at another one, from missing() on. Who is first with
   // the batch of this step has the stream from then on, and the other session is closed.
-  /// kStreaming, and not hedged yet.
+  /// kOpening or kStreaming, and not hedged yet.
   void Hedge(size_t worker);
   bool hedged() const { return hedge_.has_value(); }
   /// The second opening failed, or is of no use any more. False: this attempt is none, or no hedge.
@@ -97,12 +102,14 @@ class StreamProtocol {
   void Close();
   void PushClose(size_t worker, uint64_t attempt, const std::string& session);
   void DropHedge();
+  void DropRequests();
   bool IsHedge(uint64_t attempt) const { return hedge_ && hedge_->attempt == attempt; }
   bool IsCurrent(uint64_t attempt) const {
     return attempt == attempt_ && (state_ == State::kOpening || state_ == State::kStreaming);
   }
 
-  const uint64_t window_;
+  uint64_t window_;
+  const uint64_t widest_;
   const uint64_t end_;
   State state_ = State::kUnplaced;
   size_t worker_ = 0;

@@ -28,7 +28,7 @@ std::vector<uint64_t> StepsAsked(StreamProtocol& protocol) {
 
 // A protocol that streams from worker 0.
 StreamProtocol Streaming(uint64_t window, uint64_t end) {
-  StreamProtocol protocol(window, end);
+  StreamProtocol protocol(window, window, end);
   protocol.Assign(0);
   protocol.TakeRequests();
   EXPECT_TRUE(protocol.OnOpened(1, "s1"));
@@ -36,7 +36,7 @@ StreamProtocol Streaming(uint64_t window, uint64_t end) {
 }
 
 TEST(StreamProtocolTest, AsksForAWindow) {
-  StreamProtocol protocol(3, 10);
+  StreamProtocol protocol(3, 3, 10);
   EXPECT_EQ(protocol.state(), State::kUnplaced);
   protocol.Assign(4);
   const std::vector<ServiceRequest> open = protocol.TakeRequests();
@@ -76,6 +76,19 @@ TEST(StreamProtocolTest, AsksForNothingBehindTheEnd) {
   EXPECT_TRUE(StepsAsked(protocol).empty());
 }
 
+TEST(StreamProtocolTest, TheWindowGrowsToItsBound) {
+  StreamProtocol protocol(1, 3, 10);
+  protocol.Assign(0);
+  protocol.TakeRequests();
+  protocol.OnOpened(1, "s1");
+  EXPECT_EQ(StepsAsked(protocol), std::vector<uint64_t>{0});
+  protocol.Widen();
+  EXPECT_EQ(StepsAsked(protocol), std::vector<uint64_t>{1});
+  for (int again = 0; again < 5; ++again) protocol.Widen();
+  EXPECT_EQ(protocol.window(), 3u);
+  EXPECT_EQ(StepsAsked(protocol), std::vector<uint64_t>{2});
+}
+
 TEST(StreamProtocolTest, AFailureKeepsWhatHasComeInOrder) {
   StreamProtocol protocol = Streaming(4, 10);
   StepsAsked(protocol);
@@ -86,8 +99,11 @@ TEST(StreamProtocolTest, AFailureKeepsWhatHasComeInOrder) {
   EXPECT_EQ(protocol.state(), State::kUnplaced);
   protocol.Assign(1);
   const std::vector<ServiceRequest> open = protocol.TakeRequests();
-  ASSERT_EQ(open.size(), 1u);
-  EXPECT_EQ(open[0].step, 1u);
+  ASSERT_EQ(open.size(), 2u);
+  EXPECT_EQ(open[0].kind, Kind::kClose) << "a worker that is well would keep its memory";
+  EXPECT_EQ(open[0].session, "s1");
+  EXPECT_EQ(open[1].kind, Kind::kOpen);
+  EXPECT_EQ(open[1].step, 1u);
   EXPECT_FALSE(protocol.OnBatch(1, 1, BatchOf(1))) << "late, of the first session";
   EXPECT_TRUE(protocol.OnOpened(2, "s2"));
   const std::vector<ServiceRequest> next = protocol.TakeRequests();
@@ -104,7 +120,7 @@ TEST(StreamProtocolTest, LocalReadingGoesOnWhereBatchesEnd) {
   protocol.OnFailure(1);
   protocol.Assign(std::nullopt);
   EXPECT_EQ(protocol.state(), State::kLocal);
-  EXPECT_TRUE(protocol.TakeRequests().empty());
+  EXPECT_EQ(protocol.TakeRequests().size(), 1u) << "the session is closed";
   EXPECT_TRUE(protocol.TakeNext());
   EXPECT_EQ(protocol.next(), 1u);
   protocol.SkipNext();
@@ -175,6 +191,22 @@ TEST(StreamProtocolTest, AHedgeThatIsSlowerIsClosed) {
   EXPECT_FALSE(protocol.EndHedge(2));
 }
 
+TEST(StreamProtocolTest, AWorkerThatDoesNotOpenCanBeHedged) {
+  StreamProtocol protocol(3, 3, 10);
+  protocol.Assign(0);
+  protocol.TakeRequests();
+  protocol.Hedge(7);
+  ASSERT_EQ(protocol.TakeRequests().size(), 1u);
+  EXPECT_TRUE(protocol.OnOpened(2, "s2"));
+  EXPECT_EQ(protocol.state(), State::kOpening);
+  EXPECT_EQ(StepsAsked(protocol), std::vector<uint64_t>{0});
+  EXPECT_TRUE(protocol.OnBatch(2, 0, BatchOf(0)));
+  EXPECT_EQ(protocol.state(), State::kStreaming);
+  EXPECT_EQ(protocol.worker(), 7u);
+  EXPECT_FALSE(protocol.OnOpened(1, "s1")) << "late";
+  for (const ServiceRequest& request : protocol.TakeRequests()) EXPECT_EQ(request.kind, Kind::kNext);
+}
+
 TEST(StreamProtocolTest, AHedgeThatFailsChangesNothing) {
   StreamProtocol protocol = Streaming(3, 10);
   StepsAsked(protocol);
@@ -188,6 +220,25 @@ TEST(StreamProtocolTest, AHedgeThatFailsChangesNothing) {
   EXPECT_EQ(protocol.state(), State::kUnplaced);
 }
 
+TEST(StreamProtocolTest, NoSessionIsForgotten) {
+  StreamProtocol protocol = Streaming(3, 10);
+  StepsAsked(protocol);
+  protocol.Hedge(7);
+  protocol.TakeRequests();
+  protocol.OnOpened(2, "s2");
+  protocol.TakeRequests();
+  // The second session wins, and fails before the caller has sent what follows from that.
+  EXPECT_TRUE(protocol.OnBatch(2, 0, BatchOf(0)));
+  EXPECT_TRUE(protocol.OnFailure(2));
+  protocol.Release();
+  std::vector<std::string> closed;
+  for (const ServiceRequest& request : protocol.TakeRequests()) {
+    EXPECT_EQ(request.kind, Kind::kClose);
+    closed.push_back(request.session);
+  }
+  EXPECT_EQ(closed, (std::vector<std::string>{"s1", "s2"}));
+}
+
 // Answers in any order, some late, some of sessions that have ended, failures at any request: steps come in order,
 // once.
 TEST(StreamProtocolTest, WhateverFailsStepsComeInOrder) {
@@ -195,7 +246,8 @@ TEST(StreamProtocolTest, WhateverFailsStepsComeInOrder) {
     std::mt19937 random(seed);
     const auto chance = [&](int percent) { return static_cast<int>(random() % 100) < percent; };
     constexpr uint64_t kEnd = 40;
-    StreamProtocol protocol(1 + random() % 4, kEnd);
+    const uint64_t window = 1 + random() % 4;
+    StreamProtocol protocol(window, window + random() % 4, kEnd);
     std::vector<ServiceRequest> in_flight;
     uint64_t expected = 0;
     for (int turns = 0; !protocol.ended(); ++turns) {
@@ -203,7 +255,9 @@ TEST(StreamProtocolTest, WhateverFailsStepsComeInOrder) {
       if (protocol.state() == State::kUnplaced) {
         protocol.Assign(chance(20) ? std::nullopt : std::optional<size_t>(random() % 3));
       }
-      if (protocol.state() == State::kStreaming && !protocol.hedged() && chance(10)) protocol.Hedge(random() % 3);
+      const bool remote = protocol.state() == State::kOpening || protocol.state() == State::kStreaming;
+      if (remote && !protocol.hedged() && protocol.missing() < kEnd && chance(10)) protocol.Hedge(random() % 3);
+      if (chance(10)) protocol.Widen();
       for (ServiceRequest& request : protocol.TakeRequests()) in_flight.push_back(std::move(request));
       if (!in_flight.empty() && chance(90)) {
         const auto at = in_flight.begin() + static_cast<std::ptrdiff_t>(random() % in_flight.size());

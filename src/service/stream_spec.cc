@@ -378,6 +378,7 @@ std::string EncodeStreamSpec(const StreamSpec& spec) {
     AppendNumber(out, part.labels_id);
   }
   AppendTokens(out, spec.tokens);
+  AppendNumber(out, spec.compress ? 1 : 0);
   AppendOptions(out, spec.options);
   return out;
 }
@@ -399,6 +400,7 @@ absl::StatusOr<StreamSpec> ParseStreamSpec(ByteSpan bytes) {
   const uint64_t parts = reader.Count(kMaxSpecParts);
   for (uint64_t i = 0; i < parts && reader.ok(); ++i) spec.parts.push_back(reader.ReadPart());
   spec.tokens = reader.ReadTokens();
+  spec.compress = reader.Flag();
   RETURN_IF_ERROR(ReadOptions(reader, &spec.options));
   if (!reader.ok() || !reader.at_end() || spec.parts.empty()) return damaged();
   return spec;

@@ -15,7 +15,7 @@
 namespace millrace {
 
 /// The version of what trainer and worker say to each other. Both must have the same one.
-inline constexpr uint64_t kServiceVersion = 3;
+inline constexpr uint64_t kServiceVersion = 4;
 
 /// All that a worker needs to know of a stream: which data, what is delivered, in which order, and from where on. The
 /// worker keeps nothing else, so that any other one can go on with the stream.
@@ -34,6 +34,7 @@ struct StreamSpec {
 
   std::vector<Part> parts;
   std::optional<TokenOptions> tokens;  // rows of tokens; never with buckets
+  bool compress = false;               // batches by zstd, where that makes them clearly smaller
   LoaderOptions options;               // of the stream: its rank, world and batch; `start` is set, `cache` is not
 };
 

@@ -10,6 +10,7 @@
 
 #include "absl/strings/escaping.h"
 #include "base/log.h"
+#include "base/zstd_block.h"
 #include "service/stream_spec.h"
 
 namespace millrace {
@@ -21,11 +22,10 @@ constexpr std::chrono::milliseconds kStreamSlice{50};
 constexpr int kMemoryTries = 200;
 // A session that is gone is opened again at the same worker; not again and again.
 constexpr int kMaxGone = 3;
-// How long a batch may take before the stream is opened a second time, at first, for the first batch of a session, and
-// at most, where it has not helped.
-constexpr std::chrono::seconds kHedgeAfter{3};
-constexpr std::chrono::seconds kHedgeFirstAfter{10};
-constexpr std::chrono::seconds kHedgeMost{60};
+// How often a stream that waits for a worker looks whether the program waits for it, too long.
+constexpr std::chrono::milliseconds kLook{100};
+// Below this, more requests in flight gain nothing.
+constexpr std::chrono::milliseconds kLeastDelay{1};
 
 // The batch of a local loader as one that has come.
 WireBatch FrameOf(Batch batch) {
@@ -70,13 +70,11 @@ bool IsSessionName(std::string_view text) {
 
 }  // namespace
 
-TrainerStream::TrainerStream(const StreamContext& context, uint64_t number, bool is_local, Reservation memory)
+TrainerStream::TrainerStream(const StreamContext& context, uint64_t number, Reservation memory)
     : context_(context),
       number_(number),
-      is_local_(is_local),
       memory_(std::move(memory)),
-      protocol_(context.window, context.steps.end()),
-      hedge_after_(kHedgeAfter) {
+      protocol_(context.window, context.widest, context.steps.end()) {
   thread_ = std::thread([this] { Run(); });
   pthread_setname_np(thread_.native_handle(), "stream");
 }
@@ -105,7 +103,7 @@ void TrainerStream::Run() {
     status = absl::ResourceExhaustedError(fmt::format("the system refuses memory for a stream ({})", error.what()));
   }
   protocol_.Release();
-  SettleHedge();
+  SettleHedge(HedgeEnd::kOver);
   for (ServiceRequest& request : protocol_.TakeRequests()) Send(std::move(request));
   CloseLocal();
   if (!status.ok()) context_.board.Fail(filled_, std::move(status));
@@ -119,7 +117,7 @@ absl::Status TrainerStream::Read() {
       events.swap(mailbox_->events);
     }
     for (Event& event : events) OnAnswer(std::move(event));
-    SettleHedge();
+    SettleHedge(HedgeEnd::kOver);
     if (protocol_.state() == StreamProtocol::State::kUnplaced) Place();
     for (ServiceRequest& request : protocol_.TakeRequests()) Send(std::move(request));
     if (std::optional<ReceivedBatch> batch = protocol_.TakeNext()) {
@@ -130,7 +128,8 @@ absl::Status TrainerStream::Read() {
     } else if (protocol_.state() == StreamProtocol::State::kLocal) {
       RETURN_IF_ERROR(ReadLocal());
     } else {
-      MaybeHedge();
+      LeaveStraggler();
+      if (protocol_.state() == StreamProtocol::State::kUnplaced) continue;
       for (ServiceRequest& request : protocol_.TakeRequests()) Send(std::move(request));
       AwaitEvents();
     }
@@ -140,30 +139,36 @@ absl::Status TrainerStream::Read() {
 
 void TrainerStream::AwaitEvents() {
   std::unique_lock lock(mailbox_->mutex);
-  mailbox_->changed.wait_for(lock, 10 * kStreamSlice,
-                             [this] { return mailbox_->stopping || !mailbox_->events.empty(); });
+  if (mailbox_->events.empty()) idle_since_ = Clock::now();
+  mailbox_->changed.wait_for(lock, kLook, [this] { return mailbox_->stopping || !mailbox_->events.empty(); });
+  idle_until_ = Clock::now();
 }
 
 bool TrainerStream::Deliver(WireBatch frame, size_t source) {
-  const bool is_local = source == kLocalSource;
-  const bool filled = context_.board.Fill(protocol_.next() - 1, number_, std::move(frame), source, is_local);
-  if (filled) ++filled_;
-  return filled;
+  if (!context_.board.Fill(protocol_.next() - 1, number_, std::move(frame), source)) return false;
+  ++filled_;
+  // After a hedge that was faster, others come from there.
+  const bool streams = protocol_.state() == StreamProtocol::State::kStreaming;
+  if (streams && std::exchange(source_, SourceOfWorker(protocol_.worker())) != SourceOfWorker(protocol_.worker())) {
+    context_.board.SetSource(number_, source_);
+  }
+  return true;
 }
 
 // ---- Where it is read
 
 void TrainerStream::Place() {
-  std::optional<size_t> worker;
-  if (!is_local_) {
-    worker = context_.placement.Take(number_, Clock::now());
-    if (!worker && context_.placement.FirstTimeAlone()) {
-      Log(LogLevel::kWarning, "service",
-          fmt::format("no worker serves {}; this process decodes until one does", context_.source.uri()));
-    }
+  const std::optional<size_t> worker = context_.placement.Take(number_, Clock::now());
+  if (!worker && context_.placement.FirstTimeAlone(number_)) {
+    Log(LogLevel::kWarning, "service",
+        fmt::format("no worker serves {}; this process decodes until one does", context_.source.uri()));
   }
   protocol_.Assign(worker);
   is_first_batch_ = true;
+  first_sent_.clear();
+  last_came_ = Clock::now();
+  source_ = worker ? SourceOfWorker(*worker) : kLocalSource;
+  context_.board.SetSource(number_, source_);
 }
 
 HttpEndpoint TrainerStream::EndpointOf(size_t worker) const {
@@ -185,41 +190,51 @@ void TrainerStream::Probe() {
 
 void TrainerStream::MoveIfBetter() {
   Probe();
-  if (is_local_ || protocol_.state() == StreamProtocol::State::kUnplaced) return;
-  if (!context_.placement.ShouldMove(number_, Clock::now())) return;
+  if (protocol_.state() == StreamProtocol::State::kUnplaced) return;
+  if (context_.placement.ShouldMove(number_, Clock::now())) Leave();
+}
+
+void TrainerStream::Leave() {
   protocol_.Release();
-  SettleHedge();
+  SettleHedge(HedgeEnd::kOver);
   CancelCalls();
   CloseLocal();
 }
 
 // ---- A worker that takes long
 
-void TrainerStream::MaybeHedge() {
-  if (protocol_.state() != StreamProtocol::State::kStreaming || protocol_.hedged()) return;
+void TrainerStream::LeaveStraggler() {
+  if (protocol_.hedged()) return;
+  const std::optional<StepBoard::Wait> wait = context_.board.WaitFor(protocol_.missing(), number_);
+  if (!wait) return;
   const Clock::time_point now = Clock::now();
-  const uint64_t step = protocol_.missing();
-  if (std::exchange(waited_step_, step) != step) waiting_since_ = now;
-  const Clock::duration patience =
-      is_first_batch_ ? std::max<Clock::duration>(hedge_after_, kHedgeFirstAfter) : hedge_after_;
-  if (now - waiting_since_ < patience || !context_.board.WaitsFor(step, number_)) return;
-  const std::optional<size_t> second = context_.placement.Second(number_, now);
-  if (!second || context_.hedging.exchange(true)) return;
+  if (context_.placement.ShouldLeave(number_, wait->since, now)) return Leave();
+  if (!wait->alone) return;
+  const std::optional<size_t> second = context_.placement.Hedge(number_, is_first_batch_, *wait->alone, now);
+  if (!second) return;
   holds_hedge_ = true;
+  hedged_at_ = now;
   protocol_.Hedge(*second);
 }
 
 // A second opening that has ended makes room for that of another stream.
-void TrainerStream::SettleHedge() {
+void TrainerStream::SettleHedge(HedgeEnd end) {
   if (!holds_hedge_ || protocol_.hedged()) return;
   holds_hedge_ = false;
   CancelCalls(protocol_.attempt());
-  context_.hedging = false;
+  switch (end) {
+    case HedgeEnd::kWon:
+      return context_.placement.OnHedgeWon(number_, protocol_.worker(), Clock::now());
+    case HedgeEnd::kLost:
+      return context_.placement.OnHedgeLost(number_, Clock::now());
+    case HedgeEnd::kOver:
+      return context_.placement.OnHedgeOver();
+  }
 }
 
 void TrainerStream::Fail(const ServiceRequest& request, StreamFailure failure, const std::string& reason) {
   if (protocol_.EndHedge(request.attempt)) {
-    hedge_after_ = std::min<Clock::duration>(2 * hedge_after_, kHedgeMost);
+    SettleHedge(HedgeEnd::kLost);
   } else if (protocol_.OnFailure(request.attempt)) {
     CancelCalls();
   } else {
@@ -264,14 +279,17 @@ void TrainerStream::Send(ServiceRequest request) {
       break;
   }
   const bool is_next = request.kind == ServiceRequest::Kind::kNext;
+  const Clock::time_point sent = Clock::now();
+  if (is_next && request.attempt == protocol_.attempt()) first_sent_.emplace(request.step, sent);
   auto call = context_.calls.Start(worker, is_next ? "GET" : "POST", std::move(target), std::move(body), limit,
-                                   [mailbox = mailbox_, request](WorkerAnswer answer) {
+                                   [mailbox = mailbox_, request, sent](WorkerAnswer answer) {
                                      const std::lock_guard lock(mailbox->mutex);
-                                     mailbox->events.push_back({request, std::move(answer)});
+                                     mailbox->events.push_back({request, std::move(answer), sent, Clock::now()});
                                      mailbox->changed.notify_all();
                                    });
   if (request.kind == ServiceRequest::Kind::kClose) return;  // what comes of it does not matter
-  if (calls_.size() >= 4 * context_.window + 4) calls_.erase(calls_.begin(), calls_.begin() + 2 * context_.window);
+  const size_t keep = 2 * context_.widest + 2;               // the later ones: those before them have ended
+  if (calls_.size() >= 2 * keep) calls_.erase(calls_.begin(), calls_.end() - static_cast<std::ptrdiff_t>(keep));
   calls_.push_back({request.attempt, std::move(call)});
 }
 
@@ -290,7 +308,7 @@ void TrainerStream::OnAnswer(Event event) {
   }
   switch (answer.status) {
     case 200:
-      if (answer.bytes != nullptr) return OnBatch(std::move(event));
+      if (answer.memory != nullptr) return OnBatch(std::move(event));
       break;
     case 201:
       if (!IsSessionName(answer.text)) break;
@@ -321,9 +339,21 @@ void TrainerStream::OnAnswer(Event event) {
        answer.code ? answer.text : fmt::format("it answers with status {}", answer.status));
 }
 
+// A compressed batch. False: it is damaged, or larger than a batch can be.
+bool TrainerStream::Unpack(WorkerAnswer* answer) const {
+  if (answer->plain_bytes > context_.frame_limit) return false;
+  auto plain = std::make_shared<Buffer>(answer->plain_bytes);
+  if (!DecompressBlock(answer->bytes, plain->span())) return false;
+  answer->bytes = plain->span();
+  answer->memory = std::move(plain);
+  return true;
+}
+
 void TrainerStream::OnBatch(Event event) {
   const ServiceRequest& request = event.request;
-  absl::StatusOr<WireBatch> frame = ParseFrame(event.answer.bytes->span());
+  const bool unpacked = event.answer.plain_bytes == 0 || Unpack(&event.answer);
+  absl::StatusOr<WireBatch> frame = absl::DataLossError("a compressed batch arrived damaged");
+  if (unpacked) frame = ParseFrame(event.answer.bytes);
   absl::Status status = frame.status();
   const std::optional<StreamSteps::Place> place = context_.steps.PlaceOf(request.step);
   if (frame.ok() && (frame->facts.sequence != request.sequence || !place)) {
@@ -332,19 +362,48 @@ void TrainerStream::OnBatch(Event event) {
     status = context_.steps.Check(*place, number_, *frame);
   }
   if (!status.ok()) return Fail(request, StreamFailure::kLost, std::string(ToStd(status.message())));
-  ReceivedBatch batch{.memory = std::move(event.answer.bytes), .frame = *std::move(frame), .source = request.worker};
   const uint64_t before = protocol_.attempt();
   const bool was_hedged = protocol_.hedged();
+  const bool of_hedge = request.attempt != before;
+  const bool was_awaited = IsAwaitedBatch(event);
+  if (was_awaited && !of_hedge && !is_first_batch_) WidenIfDelayed(event);
+  std::shared_ptr<void> memory = std::move(event.answer.memory);
+  ReceivedBatch batch{.memory = std::move(memory), .frame = *std::move(frame), .source = request.worker};
   if (!protocol_.OnBatch(request.attempt, request.step, std::move(batch))) return;
   gone_ = 0;
-  is_first_batch_ = false;
+  MeasureBatch(event, was_awaited, of_hedge);
   if (protocol_.attempt() != before) {
-    hedge_after_ = kHedgeAfter;
-    context_.placement.Exchange(number_, request.worker, "another worker was faster with a late batch", Clock::now());
-  } else if (was_hedged && !protocol_.hedged()) {
-    hedge_after_ = std::min<Clock::duration>(2 * hedge_after_, kHedgeMost);
+    SettleHedge(HedgeEnd::kWon);
+  } else if (was_hedged) {
+    SettleHedge(HedgeEnd::kLost);
   }
-  context_.placement.OnBatch(request.worker);
+}
+
+// Whether the stream had nothing to do but to wait for this batch when it came.
+bool TrainerStream::IsAwaitedBatch(const Event& event) const {
+  return event.request.step == protocol_.next() && idle_since_ <= event.came && event.came <= idle_until_;
+}
+
+void TrainerStream::MeasureBatch(const Event& event, bool was_awaited, bool of_hedge) {
+  const bool opens = of_hedge || is_first_batch_;
+  const auto asked = first_sent_.find(event.request.step);
+  Clock::time_point from = std::max(last_came_, asked == first_sent_.end() ? event.sent : asked->second);
+  if (opens) from = of_hedge ? hedged_at_ : last_came_;  // since the session is being opened
+  std::optional<Clock::duration> waited;
+  if (was_awaited || opens) waited = event.came - from;
+  context_.placement.OnBatch(SourceOfWorker(event.request.worker), waited, opens);
+  is_first_batch_ = false;
+  last_came_ = std::max(last_came_, event.came);
+  if (of_hedge) return first_sent_.clear();  // they were asked for in the other session
+  first_sent_.erase(event.request.step);
+}
+
+// If the batch was there before it was asked for, and still waited for, then for most of the time it was on its way:
+// with one request more in flight, the next ones come sooner.
+void TrainerStream::WidenIfDelayed(const Event& event) {
+  const Clock::duration taken = event.came - event.sent;
+  const Clock::duration on_its_way = taken - event.answer.waited;
+  if (on_its_way >= kLeastDelay && on_its_way > taken / 2) protocol_.Widen();
 }
 
 // ---- Local reading
@@ -358,6 +417,7 @@ absl::Status TrainerStream::OpenLocal() {
     absl::StatusOr<std::unique_ptr<Loader>> made = Loader::Create(context_.runtime, context_.source, options);
     if (made.ok()) {
       loader_ = *std::move(made);
+      last_came_ = Clock::now();
       return absl::OkStatus();
     }
     if (!absl::IsResourceExhausted(made.status()) || tries == kMemoryTries || Stopping()) return made.status();
@@ -373,12 +433,17 @@ void TrainerStream::CloseLocal() {
 
 absl::Status TrainerStream::ReadLocal() {
   if (loader_ == nullptr) RETURN_IF_ERROR(OpenLocal());
+  is_dry_ = is_dry_ || !loader_->WaitReady(std::chrono::nanoseconds(0));
   if (!loader_->WaitReady(kStreamSlice)) return absl::OkStatus();
   ASSIGN_OR_RETURN(std::optional<Batch> batch, loader_->Next());
   if (!batch) return absl::InternalError("a stream ended before its epochs");
   const std::shared_ptr<void> memory = batch->memory;
+  std::optional<Clock::duration> waited;
+  if (std::exchange(is_dry_, false)) waited = Clock::now() - last_came_;
+  context_.placement.OnBatch(kLocalSource, waited, std::exchange(is_first_batch_, false));
   protocol_.SkipNext();
   if (Deliver(FrameOf(*std::move(batch)), kLocalSource)) MoveIfBetter();
+  last_came_ = Clock::now();  // not before the board took the rows: then the loader would have had time
   return absl::OkStatus();
 }
 

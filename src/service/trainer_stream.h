@@ -1,9 +1,9 @@
 #pragma once
 
-#include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <deque>
-#include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -30,28 +30,22 @@ struct StreamContext {
   StepBoard& board;
   Placement& placement;
   WorkerCalls& calls;
-  std::atomic<bool>& hedging;  // a stream is open at two workers; never two of them at a time
   StreamSpec spec;             // but for the options
-  uint64_t window = 0;         // batches of a stream that are asked for or wait
+  uint64_t window = 0;         // batches of a stream that are asked for or wait, at first,
+  uint64_t widest = 0;         // and at most
   uint64_t frame_limit = 0;    // bytes of one on the wire
   uint64_t worker_memory = 0;  // that a worker's loader gets
   uint64_t local_memory = 0;   // that one of this process gets
 };
 
-/// Where rows come from, as the board counts them: this process, or a worker of `placement`.
-inline constexpr size_t kLocalSource = 0;
-inline size_t SourceOfWorker(size_t worker) {
-  return worker + 1;
-}
-
 /// One stream of a trainer: a thread that reads it from workers, or decodes it here, and puts its rows on the board.
-/// Whatever fails, it goes on with the first step that has not come, elsewhere. If the next batch waits for this stream
-/// only, and long, it is opened at a second worker. The destructor stops and joins; the
+/// Whatever fails, it goes on with the first step that has not come, elsewhere. If the program waits for its worker,
+/// and another one would be faster, it is opened there a second time, or moves. The destructor stops and joins; the
 /// board was stopped before.
 class TrainerStream {
  public:
-  /// `is_local`: decoded here from the start, not for want of workers. `memory`: local_memory, reserved.
-  TrainerStream(const StreamContext& context, uint64_t number, bool is_local, Reservation memory);
+  /// `memory`: local_memory, reserved.
+  TrainerStream(const StreamContext& context, uint64_t number, Reservation memory);
   ~TrainerStream();
   TrainerStream(const TrainerStream&) = delete;
   TrainerStream& operator=(const TrainerStream&) = delete;
@@ -64,7 +58,10 @@ class TrainerStream {
   struct Event {
     ServiceRequest request;
     WorkerAnswer answer;
+    Clock::time_point sent;
+    Clock::time_point came;
   };
+  enum class HedgeEnd : uint8_t { kWon, kLost, kOver };
   /// Outlives the stream while calls are in flight.
   struct Mailbox {
     std::mutex mutex;
@@ -80,11 +77,16 @@ class TrainerStream {
   void Probe();
   void Send(ServiceRequest request);
   void OnAnswer(Event event);
+  bool Unpack(WorkerAnswer* answer) const;
   void OnBatch(Event event);
   void Fail(const ServiceRequest& request, StreamFailure failure, const std::string& reason);
   void CancelCalls(uint64_t but = 0);
-  void MaybeHedge();
-  void SettleHedge();
+  bool IsAwaitedBatch(const Event& event) const;
+  void MeasureBatch(const Event& event, bool was_awaited, bool of_hedge);
+  void WidenIfDelayed(const Event& event);
+  void LeaveStraggler();
+  void Leave();
+  void SettleHedge(HedgeEnd end);
   bool Stopping();
   void AwaitEvents();
   HttpEndpoint EndpointOf(size_t worker) const;
@@ -95,7 +97,6 @@ class TrainerStream {
 
   const StreamContext& context_;
   const uint64_t number_;
-  const bool is_local_;
   Reservation memory_;
   StreamProtocol protocol_;
   std::unique_ptr<Loader> loader_;  // kLocal
@@ -106,12 +107,16 @@ class TrainerStream {
   std::vector<Call> calls_;  // some have ended
   uint64_t filled_ = 0;      // steps whose rows are on the board
   int gone_ = 0;             // sessions, without a batch since
-  // Hedging: how long a batch may take, and since when this one is waited for.
-  Clock::duration hedge_after_;
-  bool is_first_batch_ = true;  // of a session, for which a worker opens the data set
-  uint64_t waited_step_ = UINT64_MAX;
-  Clock::time_point waiting_since_;
+  // What is measured of the source, for stragglers and the window.
+  size_t source_ = kLocalSource;
+  bool is_first_batch_ = true;                        // of a session, for which a worker opens the data set
+  std::map<uint64_t, Clock::time_point> first_sent_;  // of the session's steps: when they were asked for
+  Clock::time_point last_came_{};                     // batch of the source
+  Clock::time_point idle_since_{};                    // there was nothing to do but to wait for answers,
+  Clock::time_point idle_until_{};                    // the last time
+  bool is_dry_ = false;                               // the loader of this process has no batch yet
   bool holds_hedge_ = false;
+  Clock::time_point hedged_at_{};
   const std::shared_ptr<Mailbox> mailbox_ = std::make_shared<Mailbox>();
   std::thread thread_;
 };

@@ -27,8 +27,6 @@ using WorkerClock = std::chrono::steady_clock;
 constexpr std::chrono::milliseconds kWorkerTick{100};
 // A trainer that has asked for nothing for so long is gone, or pauses: then it opens the stream again.
 constexpr std::chrono::seconds kSessionIdle{60};
-// How long a session waits for the memory of those that were closed for it.
-constexpr std::chrono::milliseconds kMakeRoom{10'000};
 
 // Which job a trainer belongs to, and what a stream of it takes.
 struct StreamClaim {
@@ -117,6 +115,7 @@ class Worker::Impl final : public HttpHandler {
       wake_.notify_all();
     }
     ticker_.join();
+    datasets_.Stop();
     for (auto& [name, session] : sessions) {
       session->Stop();
       ended_.push_back(std::move(session));
@@ -282,9 +281,9 @@ void Worker::Impl::Open(const StreamClaim& claim, std::string spec, Reservation 
         if (const auto session = sessions_.find(closed); session != sessions_.end()) EndLocked(session);
       }
       try {
-        const std::chrono::milliseconds patience = ended_.empty() ? std::chrono::milliseconds(0) : kMakeRoom;
+        std::vector<std::weak_ptr<WorkerSession>> ending(ended_.begin(), ended_.end());
         sessions_.emplace(name, std::make_shared<WorkerSession>(datasets_, counts_, std::move(spec), std::move(memory),
-                                                                patience, WorkerClock::now()));
+                                                                std::move(ending), WorkerClock::now()));
         ++counts_.opened;
         counts_.open = sessions_.size();
       } catch (const std::exception& error) {  // no thread
@@ -314,8 +313,12 @@ std::shared_ptr<WorkerSession> Worker::Impl::Find(const std::string& name) const
 // Says "not yet" where a batch takes its time, and ends sessions that nobody uses.
 void Worker::Impl::Tick() {
   std::unique_lock lock(mutex_);
+  WorkerClock::time_point counted = WorkerClock::now();
   while (!stopping_) {
     const WorkerClock::time_point now = WorkerClock::now();
+    const auto passed = std::chrono::duration_cast<std::chrono::milliseconds>(now - counted);
+    counted += passed;
+    counts_.open_ms += static_cast<uint64_t>(passed.count()) * sessions_.size();
     std::vector<std::shared_ptr<WorkerSession>> open;
     for (auto at = sessions_.begin(); at != sessions_.end();) {
       const auto session = at++;

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <charconv>
 #include <future>
 #include <utility>
@@ -60,9 +61,10 @@ class PendingCall final : public WorkerCall,
                           public HttpResponseHandler,
                           public std::enable_shared_from_this<PendingCall> {
  public:
-  PendingCall(HttpClient& client, EventLoop& loop, HttpRequest request, std::string body, uint64_t limit,
-              WorkerCalls::OnAnswer done)
+  PendingCall(HttpClient& client, FrameBuffers& buffers, EventLoop& loop, HttpRequest request, std::string body,
+              uint64_t limit, WorkerCalls::OnAnswer done)
       : client_(client),
+        buffers_(buffers),
         loop_(loop),
         request_(std::move(request)),
         body_(std::move(body)),
@@ -89,10 +91,14 @@ class PendingCall final : public WorkerCall,
     answer_.status = head.status;
     answer_.is_worker = head.headers.Has(kVersionHeader);
     answer_.code = ToInt(head.headers.Find(kStatusHeader));
+    answer_.plain_bytes = static_cast<uint64_t>(std::max(0, ToInt(head.headers.Find(kPlainBytesHeader)).value_or(0)));
+    answer_.waited = std::chrono::microseconds(std::max(0, ToInt(head.headers.Find(kWaitedHeader)).value_or(0)));
     if (head.status != 200 || limit_ == 0) return HttpBodySink::Text(kMaxAnswerText);
     if (!head.content_length || *head.content_length > limit_) return HttpBodySink::Refuse();
-    answer_.bytes = std::make_shared<Buffer>(*head.content_length);
-    return HttpBodySink::Into(answer_.bytes->span());
+    answer_.memory = buffers_.Take(*head.content_length);
+    const MutableByteSpan into = answer_.memory->span().first(*head.content_length);
+    answer_.bytes = into;
+    return HttpBodySink::Into(into);
   }
 
   void OnDone(HttpResult result) override {
@@ -106,7 +112,7 @@ class PendingCall final : public WorkerCall,
     if (result.error != HttpErrorKind::kNone) {
       answer_.lost = fmt::format("{} ({})", LossOf(result.error), result.detail);
       answer_.is_refused = result.error == HttpErrorKind::kTls;
-    } else if (answer_.bytes != nullptr && result.body_bytes != answer_.bytes->size()) {
+    } else if (answer_.memory != nullptr && result.body_bytes != answer_.bytes.size()) {
       answer_.lost = "the connection broke";
     }
     answer_.text = std::move(result.text);
@@ -116,6 +122,7 @@ class PendingCall final : public WorkerCall,
 
  private:
   HttpClient& client_;
+  FrameBuffers& buffers_;
   EventLoop& loop_;
   HttpRequest request_;
   const std::string body_;
@@ -162,7 +169,8 @@ std::shared_ptr<WorkerCall> WorkerCalls::Start(const HttpEndpoint& worker, std::
   headers.Add(kJobHeader, trainer_.job);
   headers.Add(kMemoryHeader, std::to_string(trainer_.stream_memory));
   EventLoop& loop = runtime_.loops().Next();
-  auto call = std::make_shared<PendingCall>(client_, loop, std::move(request), std::move(body), limit, std::move(done));
+  auto call = std::make_shared<PendingCall>(client_, buffers_, loop, std::move(request), std::move(body), limit,
+                                            std::move(done));
   loop.Post([call] { call->Begin(); });
   return call;
 }

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -9,6 +10,7 @@
 #include "base/buffer.h"
 #include "net/http_client.h"
 #include "net/runtime.h"
+#include "service/frame_buffers.h"
 #include "service/worker_tls.h"
 
 namespace millrace {
@@ -17,8 +19,10 @@ namespace millrace {
 inline constexpr std::string_view kVersionHeader = "Millrace-Service";  // kServiceVersion, in every request and answer
 inline constexpr std::string_view kStatusHeader = "Millrace-Status";    // of an error of the worker's loader: its code
 inline constexpr std::string_view kTokenHeader = "Millrace-Token";
-inline constexpr std::string_view kJobHeader = "Millrace-Job";        // whose streams share a worker's memory
-inline constexpr std::string_view kMemoryHeader = "Millrace-Memory";  // bytes that each stream takes of it
+inline constexpr std::string_view kJobHeader = "Millrace-Job";                 // whose streams share a worker's memory
+inline constexpr std::string_view kMemoryHeader = "Millrace-Memory";           // bytes that each stream takes of it
+inline constexpr std::string_view kPlainBytesHeader = "Millrace-Plain-Bytes";  // of a batch that is compressed
+inline constexpr std::string_view kWaitedHeader = "Millrace-Waited";  // of a batch: its request, at the worker, in µs
 
 /// Who asks.
 struct TrainerFacts {
@@ -30,13 +34,16 @@ struct TrainerFacts {
 
 /// What came of a request to a worker.
 struct WorkerAnswer {
-  std::string lost;               // not "": there is no answer, and why
-  bool is_refused = false;        // for there is no TLS between the two: another try will not change that
-  int status = 0;                 // HTTP's
-  bool is_worker = false;         // a worker has answered, of whichever version
-  std::optional<int> code;        // of an error of the worker's loader (absl::StatusCode)
-  std::string text;               // of an answer without a batch
-  std::shared_ptr<Buffer> bytes;  // of one with a batch
+  std::string lost;                // not "": there is no answer, and why
+  bool is_refused = false;         // for there is no TLS between the two: another try will not change that
+  int status = 0;                  // HTTP's
+  bool is_worker = false;          // a worker has answered, of whichever version
+  std::optional<int> code;         // of an error of the worker's loader (absl::StatusCode)
+  std::string text;                // of an answer without a batch
+  std::shared_ptr<Buffer> memory;  // of one with a batch, which lies in it:
+  ByteSpan bytes;
+  uint64_t plain_bytes = 0;             // of one with a compressed batch: those that it decompresses to
+  std::chrono::microseconds waited{0};  // of one with a batch: how long the request waited for it at the worker
 };
 
 /// HOST:PORT taken apart. InvalidArgument if the text is no such thing.
@@ -68,6 +75,7 @@ class WorkerCalls {
  private:
   Runtime& runtime_;
   const TrainerFacts trainer_;
+  FrameBuffers buffers_;
   HttpClient client_;
 };
 

@@ -15,7 +15,11 @@ struct WorkerCounts {
   std::atomic<uint64_t> batches{0};  // that were sent
   std::atomic<uint64_t> rows{0};     // of them
   std::atomic<uint64_t> bytes{0};    // of them
-  LoaderTotals loaders;              // of the streams
+  // In milliseconds, summed over the streams: how long they were open, and of it with a trainer that waited for a
+  // batch. If trainers wait nearly all the time, more workers would help; if hardly ever, fewer would do.
+  std::atomic<uint64_t> open_ms{0};
+  std::atomic<uint64_t> awaited_ms{0};
+  LoaderTotals loaders;  // of the streams
 };
 
 }  // namespace millrace

@@ -8,6 +8,7 @@
 #include <new>
 #include <utility>
 
+#include "base/zstd_block.h"
 #include "service/frame.h"
 #include "service/worker_calls.h"
 
@@ -20,6 +21,9 @@ constexpr std::chrono::milliseconds kNotYetAfter{400};
 // How soon a session notices that it was stopped.
 constexpr std::chrono::milliseconds kSessionSlice{50};
 constexpr size_t kMaxWaiting = 64;
+// How long a session waits for the memory of those that were closed: while they end, and a little longer.
+constexpr std::chrono::milliseconds kMakeRoom{10'000};
+constexpr std::chrono::milliseconds kSentWithin{500};
 
 }  // namespace
 
@@ -40,7 +44,7 @@ HttpReply WorkerReply(const absl::Status& status) {
 
 // ---- Data sets
 
-absl::StatusOr<std::shared_ptr<const Dataset>> OpenDatasets::Open(const StreamSpec::Part& part, std::stop_token stop) {
+absl::StatusOr<std::shared_ptr<const Dataset>> OpenDatasets::Open(const StreamSpec::Part& part) {
   RETURN_IF_ERROR(allowed_.Check(part.uri));
   if (part.labels) RETURN_IF_ERROR(allowed_.Check(part.labels->uri));
   std::shared_ptr<Entry> entry;
@@ -62,7 +66,7 @@ absl::StatusOr<std::shared_ptr<const Dataset>> OpenDatasets::Open(const StreamSp
   if (entry->dataset != nullptr && is_that(*entry->dataset)) return entry->dataset;
   // It was not opened yet, or has changed since.
   OpenOptions options;
-  options.stop = std::move(stop);
+  options.stop = stop_.get_token();
   options.labels = part.labels;
   ASSIGN_OR_RETURN(std::unique_ptr<Dataset> dataset, Dataset::Open(runtime_, stores_, part.uri, options));
   if (dataset->labels_id() != part.labels_id) {
@@ -84,12 +88,12 @@ absl::StatusOr<std::shared_ptr<const Dataset>> OpenDatasets::Open(const StreamSp
 // ---- A session
 
 WorkerSession::WorkerSession(OpenDatasets& datasets, WorkerCounts& counts, std::string spec, Reservation memory,
-                             std::chrono::milliseconds patience, Time now)
+                             std::vector<std::weak_ptr<WorkerSession>> ending, Time now)
     : datasets_(datasets),
       counts_(counts),
       spec_(std::move(spec)),
       spec_memory_(std::move(memory)),
-      patience_(patience),
+      ending_(std::move(ending)),
       last_used_(now) {
   thread_ = std::thread([this] { Run(); });
   pthread_setname_np(thread_.native_handle(), "session");
@@ -129,6 +133,7 @@ void WorkerSession::Ask(uint64_t sequence, HttpResponder responder, Time now) {
     end = end_;
     if (end.ok() && sequence >= next_ && waiting_.size() < kMaxWaiting) {
       // If it waits already, the connection of that request has broken, which ends with its responder.
+      if (waiting_.empty()) awaited_counted_ = now;
       replaced = waiting_.extract(sequence);
       waiting_.emplace(sequence, Waiting{std::move(responder), now});
       asked_.notify_all();
@@ -143,6 +148,7 @@ void WorkerSession::Tick(Time now) {
   {
     const Lock lock(mutex_);
     if (!waiting_.empty()) last_used_ = now;
+    CountAwaited(now);
     for (auto at = waiting_.begin(); at != waiting_.end();) {
       if (now - at->second.since < kNotYetAfter) {
         ++at;
@@ -153,6 +159,15 @@ void WorkerSession::Tick(Time now) {
     }
   }
   for (HttpResponder& responder : late) responder.Send(WorkerReply(204, ""));
+}
+
+// While requests wait.
+void WorkerSession::CountAwaited(Time now) {
+  if (waiting_.empty() || now < awaited_counted_) return;
+  uncounted_ += now - std::exchange(awaited_counted_, now);
+  const auto whole = std::chrono::duration_cast<std::chrono::milliseconds>(uncounted_);
+  uncounted_ -= whole;
+  counts_.awaited_ms += static_cast<uint64_t>(whole.count());
 }
 
 // ---- Its thread
@@ -180,10 +195,14 @@ absl::Status WorkerSession::Serve() {
   while (AwaitRequest()) {
     ASSIGN_OR_RETURN(std::optional<Batch> batch, NextBatch(*loader));
     if (!batch) return absl::OkStatus();
-    HttpReply reply = WorkerReply(200, EncodeFrame(next_, *batch));
-    const std::shared_ptr<void> memory = batch->memory;
-    for (const BatchArray& array : batch->arrays) reply.body.emplace_back(SendBytes{array.bytes, memory});
     const uint64_t rows = batch->size;
+    const std::shared_ptr<void> memory = batch->memory;
+    std::string head = EncodeFrame(next_, *batch);
+    HttpReply reply = WorkerReply(200, "");
+    if (!spec->compress || !Compress(&reply, head, *batch)) {
+      reply.body.emplace_back(SendText{std::move(head)});
+      for (const BatchArray& array : batch->arrays) reply.body.emplace_back(SendBytes{array.bytes, memory});
+    }
     std::erase_if(sent_, [](const std::weak_ptr<void>& each) { return each.expired(); });
     sent_.push_back(memory);
     batch.reset();
@@ -192,11 +211,39 @@ absl::Status WorkerSession::Serve() {
   return absl::CancelledError("the session has ended");
 }
 
+// False: it does not get smaller, or there is no memory for it; then it is sent as it is.
+bool WorkerSession::Compress(HttpReply* reply, const std::string& head, const Batch& batch) const {
+  struct Packed {
+    Reservation memory;
+    Buffer bytes;
+  };
+  std::vector<ByteSpan> pieces{AsBytes(head)};
+  uint64_t bytes = head.size();
+  for (const BatchArray& array : batch.arrays) {
+    pieces.push_back(array.bytes);
+    bytes += array.bytes.size();
+  }
+  if (bytes > INT32_MAX) return false;
+  auto packed = std::make_shared<Packed>();
+  packed->memory = datasets_.runtime().memory().TryReserve(2 * bytes);
+  if (!packed->memory) return false;
+  std::optional<Buffer> made = CompressBlock(pieces);
+  if (!made) return false;
+  packed->bytes = *std::move(made);
+  reply->headers.Add(kPlainBytesHeader, std::to_string(bytes));
+  reply->body.emplace_back(SendBytes{packed->bytes.span(), packed});
+  return true;
+}
+
 absl::StatusOr<std::unique_ptr<Loader>> WorkerSession::MakeLoader(const Source& source,
                                                                   const LoaderOptions& options) const {
+  // Batches of a session that has ended may still be on their way for a moment.
+  Time::duration patience = ending_.empty() ? Time::duration::zero() : kSentWithin;
   for (Time::duration waited{};; waited += kSessionSlice) {
     absl::StatusOr<std::unique_ptr<Loader>> made = Loader::Create(datasets_.runtime(), source, options);
-    if (!absl::IsResourceExhausted(made.status()) || waited >= patience_ || stop_.stop_requested()) return made;
+    const bool any = std::any_of(ending_.begin(), ending_.end(), [](const auto& each) { return !each.expired(); });
+    if (any && waited < kMakeRoom) patience = waited + kSentWithin;
+    if (!absl::IsResourceExhausted(made.status()) || waited >= patience || stop_.stop_requested()) return made;
     std::this_thread::sleep_for(kSessionSlice);
   }
 }
@@ -204,7 +251,7 @@ absl::StatusOr<std::unique_ptr<Loader>> WorkerSession::MakeLoader(const Source& 
 absl::StatusOr<Source> WorkerSession::OpenSource(const StreamSpec& spec) {
   std::vector<Subset> parts;
   for (const StreamSpec::Part& part : spec.parts) {
-    ASSIGN_OR_RETURN(std::shared_ptr<const Dataset> dataset, datasets_.Open(part, stop_.get_token()));
+    ASSIGN_OR_RETURN(std::shared_ptr<const Dataset> dataset, datasets_.Open(part));
     opened_.push_back(dataset);
     Subset subset = *dataset;
     if (part.members) {
@@ -218,7 +265,7 @@ absl::StatusOr<Source> WorkerSession::OpenSource(const StreamSpec& spec) {
   Source samples(std::move(parts));
   if (!spec.tokens) return samples;
   RETURN_IF_ERROR(spec.tokens->Check());
-  return Source::OfRows(datasets_.stores(), samples, *spec.tokens, {.stop = stop_.get_token()});
+  return Source::OfRows(datasets_.stores(), samples, *spec.tokens, {.stop = datasets_.stop_token()});
 }
 
 // Until the request for the next batch is there; false: the session has been stopped.
@@ -247,9 +294,13 @@ void WorkerSession::Answer(HttpReply reply, uint64_t rows) {
   Lock lock(mutex_);
   asked_.wait(lock, [this] { return stop_.stop_requested() || waiting_.contains(next_); });
   if (stop_.stop_requested()) return;
+  const Time now = std::chrono::steady_clock::now();
+  CountAwaited(now);
   auto asked = waiting_.extract(next_);
   ++next_;
   lock.unlock();
+  const auto waited = std::chrono::duration_cast<std::chrono::microseconds>(now - asked.mapped().since);
+  reply.headers.Add(kWaitedHeader, std::to_string(waited.count()));
   // Before the trainer has it, so that it never knows more than the counts.
   ++counts_.batches;
   counts_.rows += rows;

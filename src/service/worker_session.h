@@ -31,9 +31,14 @@ class OpenDatasets {
   OpenDatasets(Runtime& runtime, Stores& stores, AllowedPlaces allowed, std::shared_ptr<DiskCache> cache)
       : runtime_(runtime), stores_(stores), allowed_(std::move(allowed)), cache_(std::move(cache)) {}
 
-  /// The data set that the trainer sees; may take long, and index it. PermissionDenied (not below an allowed place),
+  /// The data set that the trainer sees; may take long, and index it. A stream that is closed meanwhile does not end
+  /// that: the next one of this data set finds it open. PermissionDenied (not below an allowed place),
   /// FailedPrecondition (the worker finds another index at this URI), and the errors of Dataset::Open.
-  absl::StatusOr<std::shared_ptr<const Dataset>> Open(const StreamSpec::Part& part, std::stop_token stop);
+  absl::StatusOr<std::shared_ptr<const Dataset>> Open(const StreamSpec::Part& part);
+
+  /// Openings end soon, with Cancelled: the worker ends.
+  void Stop() { stop_.request_stop(); }
+  std::stop_token stop_token() const { return stop_.get_token(); }
 
   Runtime& runtime() const { return runtime_; }
   Stores& stores() const { return stores_; }
@@ -51,6 +56,7 @@ class OpenDatasets {
   Stores& stores_;
   const AllowedPlaces allowed_;
   const std::shared_ptr<DiskCache> cache_;
+  std::stop_source stop_;
   std::mutex mutex_;
   std::map<std::string, std::shared_ptr<Entry>> entries_;  // by URI, and that of the labels
 };
@@ -62,10 +68,10 @@ class WorkerSession {
  public:
   using Time = std::chrono::steady_clock::time_point;
 
-  /// `spec`: an encoded StreamSpec, whose memory is `memory`. `patience`: how long it waits for memory of sessions that
-  /// end.
+  /// `spec`: an encoded StreamSpec, whose memory is `memory`. `ending`: sessions that were closed, for whose memory it
+  /// waits.
   WorkerSession(OpenDatasets& datasets, WorkerCounts& counts, std::string spec, Reservation memory,
-                std::chrono::milliseconds patience, Time now);
+                std::vector<std::weak_ptr<WorkerSession>> ending, Time now);
   /// Waits for what is in flight, unless Join did: that must not happen on an event loop.
   ~WorkerSession();
 
@@ -94,21 +100,25 @@ class WorkerSession {
   absl::StatusOr<std::unique_ptr<Loader>> MakeLoader(const Source& source, const LoaderOptions& options) const;
   absl::StatusOr<Source> OpenSource(const StreamSpec& spec);
   absl::StatusOr<std::optional<Batch>> NextBatch(Loader& loader);
+  bool Compress(HttpReply* reply, const std::string& head, const Batch& batch) const;
   bool AwaitRequest();
   void Answer(HttpReply reply, uint64_t rows);
   void AnswerAll(const absl::Status& status);
+  void CountAwaited(Time now);
 
   OpenDatasets& datasets_;
   WorkerCounts& counts_;
   std::string spec_;
   Reservation spec_memory_;
-  const std::chrono::milliseconds patience_;
+  const std::vector<std::weak_ptr<WorkerSession>> ending_;
   std::vector<std::shared_ptr<const Dataset>> opened_;
   std::vector<std::weak_ptr<void>> sent_;  // memory of batches that were sent
 
   mutable std::mutex mutex_;
   std::condition_variable asked_;
   std::map<uint64_t, Waiting> waiting_;
+  Time awaited_counted_{};                // until then; while requests wait
+  std::chrono::nanoseconds uncounted_{};  // less than a millisecond
   uint64_t next_ = 0;
   absl::Status end_;  // why there will be no batch any more; OK: there may be one
   bool stopped_ = false;

@@ -3,10 +3,18 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <condition_variable>
+#include <functional>
+#include <future>
+#include <mutex>
+
 #include "net/testing/http_server_fixture.h"
+#include "pipeline/loader_plan.h"
 #include "service/stream_spec.h"
 #include "service/worker_calls.h"
 #include "service/worker_token.h"
+#include "store/blocking.h"
+#include "store/testing/forwarding_store.h"
 
 namespace millrace {
 namespace {
@@ -90,6 +98,131 @@ TEST_F(WorkerTest, SaysWhatIsWrongWithAStreamWhenItIsAskedForABatch) {
   EXPECT_THAT(answer.text, HasSubstr("is damaged"));
   EXPECT_EQ(calls.Ask(endpoint, "POST", "/millrace/close?session=" + session).status, 200);
   EXPECT_EQ(worker_->sessions(), 0u);
+}
+
+// Requests to a store pass through a gate, which counts them; while it is shut, they wait.
+class Gate {
+ public:
+  class Store final : public ForwardingStore {
+   public:
+    Store(std::unique_ptr<ObjectStore> below, Gate& gate) : ForwardingStore(std::move(below)), gate_(gate) {}
+    ~Store() override { Close(); }
+    void Get(std::string key, MutableByteSpan into, GetOptions options, GetCallback done) override {
+      gate_.Pass([=, this, done = std::move(done)]() mutable { below().Get(key, into, options, std::move(done)); });
+    }
+    void Head(std::string key, HeadOptions options, HeadCallback done) override {
+      gate_.Pass([=, this, done = std::move(done)]() mutable { below().Head(key, options, std::move(done)); });
+    }
+    void List(ListOptions options, ListCallback done) override {
+      gate_.Pass([=, this, done = std::move(done)]() mutable { below().List(options, std::move(done)); });
+    }
+
+   private:
+    Gate& gate_;
+  };
+
+  void Shut() {
+    const std::lock_guard lock(mutex_);
+    shut_ = true;
+  }
+  void AwaitHeld() {
+    std::unique_lock lock(mutex_);
+    ASSERT_TRUE(changed_.wait_for(lock, std::chrono::seconds(60), [this] { return !held_.empty(); }));
+  }
+  void AwaitPassed(int requests) {
+    std::unique_lock lock(mutex_);
+    ASSERT_TRUE(changed_.wait_for(lock, std::chrono::seconds(60), [&] { return passed_ >= requests; }));
+  }
+  int passed() {
+    const std::lock_guard lock(mutex_);
+    return passed_;
+  }
+  void Open() {
+    std::vector<std::function<void()>> held;
+    {
+      const std::lock_guard lock(mutex_);
+      shut_ = false;
+      held.swap(held_);
+      passed_ += static_cast<int>(held.size());
+      changed_.notify_all();
+    }
+    for (const std::function<void()>& request : held) request();
+  }
+
+ private:
+  template <typename Request>
+  void Pass(Request request) {
+    std::unique_lock lock(mutex_);
+    if (!shut_) {
+      ++passed_;
+      changed_.notify_all();
+      lock.unlock();
+      return request();
+    }
+    const auto kept = std::make_shared<Request>(std::move(request));
+    held_.push_back([kept] { (*kept)(); });
+    changed_.notify_all();
+  }
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool shut_ = false;
+  int passed_ = 0;
+  std::vector<std::function<void()>> held_;
+};
+
+// Else a data set that takes a worker longer than a trainer's patience would never be open.
+TEST(WorkerOpeningTest, GoesOnWhenItsStreamIsClosed) {
+  Gate gate;
+  Runtime runtime({.io_threads = 1, .cpu_threads = 1, .memory_bytes = uint64_t{256} << 20});
+  Stores stores(runtime, [&gate](std::unique_ptr<ObjectStore> below) -> absl::StatusOr<std::unique_ptr<ObjectStore>> {
+    return std::make_unique<Gate::Store>(std::move(below), gate);
+  });
+  const Location data = *stores.Open("mem://data");
+  for (int i = 0; i < 4; ++i) {
+    ASSERT_TRUE(PutBlocking(*data.store, "a/" + std::to_string(i) + ".txt", AsBytes("text")).ok());
+  }
+  LoaderOptions options;
+  options.fields = {{.name = "text", .field = "txt", .kind = BatchField::Kind::kText}};
+  options.batch = 2;
+  options.memory_bytes = uint64_t{64} << 20;
+  std::string spec;
+  int of_opening = 0;
+  for (int again = 0; again < 2; ++again) {  // the first one makes the index
+    const int before = gate.passed();
+    absl::StatusOr<std::unique_ptr<Dataset>> dataset = Dataset::Open(runtime, stores, "mem://data");
+    ASSERT_TRUE(dataset.ok()) << dataset.status();
+    of_opening = gate.passed() - before;
+    absl::StatusOr<LoaderPlan> plan = Settle(**dataset, options);
+    ASSERT_TRUE(plan.ok()) << plan.status();
+    options.start = Position{0, 0, plan->fingerprint};
+    absl::StatusOr<StreamSpec> made = SpecOf(**dataset, options);
+    ASSERT_TRUE(made.ok()) << made.status();
+    spec = EncodeStreamSpec(*made);
+  }
+  const std::unique_ptr<Worker> worker = *Worker::Start(runtime, stores, {.port = 0});
+  WorkerCalls calls(runtime, {});
+  const HttpEndpoint endpoint{.host = "127.0.0.1", .port = worker->port()};
+  const auto open = [&] {
+    std::promise<std::string> session;
+    calls.Start(endpoint, "POST", "/millrace/open", spec, 0,
+                [&session](const WorkerAnswer& answer) { session.set_value(answer.text); });
+    return session.get_future().get();
+  };
+  ASSERT_GT(of_opening, 1);
+  const int before = gate.passed();
+  gate.Shut();
+  const std::string first = open();
+  gate.AwaitHeld();
+  EXPECT_EQ(calls.Ask(endpoint, "POST", "/millrace/close?session=" + first).status, 200);
+  gate.Open();
+  gate.AwaitPassed(before + of_opening);
+  const std::string second = open();
+  WorkerAnswer answer;
+  do {
+    answer = calls.Ask(endpoint, "GET", "/millrace/next?sequence=0&session=" + second);
+  } while (answer.status == 204);
+  EXPECT_EQ(answer.status, 200) << answer.text;
 }
 
 TEST_F(WorkerTest, OtherMachinesNeedATokenAndAPlace) {

@@ -48,6 +48,7 @@ class JobSupervisor {
  private:
   using Fields = RunJournal::Fields;
 
+  absl::StatusOr<int> RunAttempts();
   absl::StatusOr<AttemptEnd> RunOnce();
   absl::StatusOr<std::unique_ptr<AttemptOutput>> MakeOutput() const;
   AttemptEnd StartAndWait(AttemptOutput* output);
@@ -62,7 +63,7 @@ class JobSupervisor {
   void Tell(const AttemptEnd& end, const RestartPolicy::Decision& decision);
   bool Pause(Milliseconds delay);
   void WriteStart();
-  void End(const std::string& failure, const RestartPolicy::Decision& decision);
+  void End(const std::string& failure, const RestartPolicy::Decision& decision, bool completes);
   void RunHook(const char* name, const std::string& command, const RestartPolicy::Decision& decision);
 
   void Say(const std::string& text) const { options_.say(text); }
@@ -81,12 +82,25 @@ class JobSupervisor {
   std::unique_ptr<RunFolder> folder_;  // nullptr: the one of the supervisor above counts
   uint64_t attempt_ = 0;
   bool started_ = false;     // the attempt was; else why not was said
+  bool knows_why_ = true;    // else the caller does, who says it in the failure file
   bool leaves_ = false;      // a final notice came
   std::string log_path_;     // of this attempt; "": there is no log
   std::string output_tail_;  // of this attempt
 };
 
 absl::StatusOr<int> JobSupervisor::Run() {
+  WriteStart();
+  if (!options_.failure_file.empty()) ClearFailure(options_.failure_file);
+  absl::StatusOr<int> status = RunAttempts();
+  if (!status.ok()) {
+    // The hook may be what stops a machine that costs money.
+    const std::string why(ToStd(status.status().message()));
+    End(why, {.why = why, .outcome = JobOutcome::kFailure, .status = 1}, /*completes=*/false);
+  }
+  return status;
+}
+
+absl::StatusOr<int> JobSupervisor::RunAttempts() {
   if (options_.begin) RETURN_IF_ERROR(options_.begin());
   if (!options_.inner) {
     ASSIGN_OR_RETURN(folder_, RunFolder::Make());
@@ -102,7 +116,6 @@ absl::StatusOr<int> JobSupervisor::Run() {
                                                                           SupervisorProcess::Wake();
                                                                         }});
   }
-  WriteStart();
   for (attempt_ = 1;; ++attempt_) {
     ASSIGN_OR_RETURN(const AttemptEnd end, RunOnce());
     RestartPolicy::Decision decision = policy_.OnEnd(end);
@@ -113,8 +126,8 @@ absl::StatusOr<int> JobSupervisor::Run() {
       if (leaves_) decision.status = options_.restart.requeue_exit;
     }
     if (decision.restart) continue;
-    End(fmt::format("attempt {} {} after {}; {}", attempt_, EndText(end), SecondsText(end.ran), decision.why),
-        decision);
+    End(fmt::format("attempt {} {} after {}; {}", attempt_, EndText(end), SecondsText(end.ran), decision.why), decision,
+        /*completes=*/true);
     return decision.status;
   }
 }
@@ -130,11 +143,15 @@ void JobSupervisor::WriteStart() {
 void JobSupervisor::EndBeforeBegin(const std::string& why) {
   WriteStart();
   if (!options_.failure_file.empty()) ClearFailure(options_.failure_file);
-  End(why, {.why = why, .outcome = JobOutcome::kFailure, .status = 1});
+  End(why, {.why = why, .outcome = JobOutcome::kFailure, .status = 1}, /*completes=*/true);
 }
 
 absl::StatusOr<AttemptEnd> JobSupervisor::RunOnce() {
-  if (options_.before_attempt) RETURN_IF_ERROR(options_.before_attempt(attempt_));
+  if (options_.before_attempt) {
+    const absl::Status ready = options_.before_attempt(attempt_);
+    knows_why_ = ready.ok();
+    RETURN_IF_ERROR(ready);
+  }
   if (!options_.failure_file.empty()) ClearFailure(options_.failure_file);
   if (folder_) RETURN_IF_ERROR(folder_->Begin());
   if (!options_.log_folder.empty()) {
@@ -362,12 +379,13 @@ bool JobSupervisor::Pause(Milliseconds delay) {
   }
 }
 
-void JobSupervisor::End(const std::string& failure, const RestartPolicy::Decision& decision) {
-  if (!options_.failure_file.empty() && decision.outcome == JobOutcome::kFailure) {
+// `completes`: before_end is called.
+void JobSupervisor::End(const std::string& failure, const RestartPolicy::Decision& decision, bool completes) {
+  if (!options_.failure_file.empty() && decision.outcome == JobOutcome::kFailure && knows_why_) {
     if (const absl::Status wrote = WriteFailure(options_.failure_file, failure, output_tail_); !wrote.ok())
       Say(std::string(ToStd(wrote.message())));
   }
-  if (options_.before_end) options_.before_end(decision.outcome);
+  if (completes && options_.before_end) options_.before_end(decision.outcome);
   if (decision.outcome == JobOutcome::kSuccess) RunHook("on-success", options_.on_success, decision);
   RunHook("on-end", options_.on_end, decision);
   Write("end", {{"outcome", std::string(OutcomeWord(decision.outcome))},

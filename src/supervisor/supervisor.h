@@ -41,7 +41,8 @@ struct SupervisorOptions {
   std::function<absl::Status()> begin;
   /// Told the events of the journal, whether there is one or not. May be empty.
   std::function<void(std::string_view event, const RunJournal::Fields& fields)> on_event;
-  /// Called before each attempt, which is 1 for the first; may block. Its error is that of RunSupervised.
+  /// Called before each attempt, which is 1 for the first; may block. Its error is that of RunSupervised, and the
+  /// caller writes the failure file then.
   std::function<absl::Status(uint64_t attempt)> before_attempt;
   /// Called after the last attempt, before the hooks; may block. Not if RunSupervised fails.
   std::function<void(JobOutcome)> before_end;
@@ -52,7 +53,7 @@ struct SupervisorOptions {
 /// Runs a command until it succeeds, must not be restarted (restart_policy.h), or its retries are used up. Returns the
 /// status of the last attempt, as shells say it: 128 + signal if a signal ended it, 127 and 126 if it cannot be
 /// executed, 124 if it hung and then exited with 0; or `requeue_exit` if this machine goes away. An error if this
-/// process cannot supervise it.
+/// process cannot supervise it; the failure file and the journal say so, and `on_end` runs, as after any failure.
 ///
 /// SIGTERM, SIGINT and SIGHUP, if they are not ignored (nohup), are passed on to the process group of the command,
 /// which is then not restarted. SIGUSR1 and SIGUSR2 are final notices (attempt_watch.h). What a failed attempt leaves

@@ -60,6 +60,7 @@ def test_synthetic_data_on_a_local_server(millrace: Millrace, temporary: Path, t
         assert [epoch["samples"] for epoch in report["scenarios"]["b"][name]] == [80, 80, 80]
     for point in report["scenarios"]["d"]["points"] + report["scenarios"]["a"]["points"] + report["scenarios"]["c"]["points"]:
         check_point(point, report)
+    check_orders(report, text, body)
     resume, storm = report["scenarios"]["f"], report["scenarios"]["g"]
     assert resume["exact"] and resume["position"].startswith("mr2-0-32-")  # the middle of 80, in whole batches
     for point in resume["points"]:
@@ -76,6 +77,18 @@ def test_synthetic_data_on_a_local_server(millrace: Millrace, temporary: Path, t
     assert report["prices"]["apply"] and report["prices"]["date"] in body
     for name in ("cpu", "kernel", "compiler"):
         assert report["environment"][name] in text and report["environment"][name] in body
+
+
+def check_orders(report: dict[str, Any], text: str, body: str) -> None:
+    """How much slower a random order is than the sequential one, with as many threads."""
+    scenario = report["scenarios"]["a"]
+    rates = {point["name"]: point["samples_per_second"]["median"] for point in scenario["points"]}
+    assert [(ratio["shuffle"], ratio["threads"]) for ratio in scenario["order_ratios"]] == [("window", 1), ("window", 2), ("global", 1), ("global", 2)]
+    for ratio in scenario["order_ratios"]:
+        threads = f"{ratio['threads']} thread{'s' if ratio['threads'] > 1 else ''}"
+        assert ratio["of_sequential"] == pytest.approx(rates[f"{ratio['shuffle']}, {threads}"] / rates[f"none, {threads}"])
+        said = f"{ratio['shuffle']}, {threads}: {ratio['of_sequential']:.3f} of the sequential rate"
+        assert said in text and said in body
 
 
 def check_point(point: dict[str, Any], report: dict[str, Any]) -> None:
@@ -175,6 +188,8 @@ def test_usage(millrace: Millrace, tmp_path: Path) -> None:
     assert b"say where by --cache" in millrace("bench", tmp_path, "--scenario", "b", code=2).stderr
     assert b"fails on purpose" in millrace("bench", tmp_path, "--scenario", "g", code=2).stderr
     assert b"--step-ms" in millrace("bench", tmp_path, "--step-ms", "-1", code=2).stderr
+    for seconds in ("-1", "nan", "inf"):
+        assert b"--seconds" in millrace("bench", tmp_path, "--seconds", seconds, code=2).stderr
     assert b"--threads" in millrace("bench", tmp_path, "--threads", "1,x", code=2).stderr
     assert b"no folder" in millrace("bench", tmp_path, "--html", tmp_path / "no/page.html", code=1).stderr
     (tmp_path / "bad.json").write_text("{}")

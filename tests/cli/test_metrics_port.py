@@ -169,3 +169,5 @@ def test_wrong_places(millrace: Millrace, shards: Path) -> None:
         done = millrace("top", "nonsense:", code=2)
         assert b"no place for metrics" in done.stderr
     assert b"does not answer" in millrace("top", "1", "--once", "--interval", "100ms", code=1).stderr
+    # Without a terminal it looks once, too, and says so by its exit status.
+    assert b"does not answer" in millrace("top", "1", "--interval", "100ms", code=1).stderr

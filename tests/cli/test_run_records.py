@@ -139,6 +139,17 @@ def test_a_job_that_cannot_begin_has_an_end(millrace: Millrace, tmp_path: Path) 
     assert [line["event"] for line in events(journal)] == ["start", "hook", "end"]
 
 
+def test_a_job_that_cannot_be_supervised_has_an_end(millrace: Millrace, tmp_path: Path) -> None:
+    journal, failure = tmp_path / "journal", tmp_path / "failure"
+    failure.write_text("of an earlier job")
+    (tmp_path / "file").write_text("")
+    run = ["run", "--log-dir", tmp_path / "file" / "logs", "--journal", journal, "--failure-file", failure]
+    done = millrace(*run, "--on-end", TELL.format(name="on-end"), "--on-success", "echo success", *shell("echo ran"), code=1)
+    assert lines(done) == ["on-end failure 1 1"]
+    assert "logs" in failure.read_text()
+    assert [line["event"] for line in events(journal)] == ["start", "hook", "end"]
+
+
 def test_hooks_change_no_status_and_end_in_time(millrace: Millrace, tmp_path: Path) -> None:
     journal = tmp_path / "journal"
     run = ["run", "--journal", journal, "--hook-limit", "200ms"]

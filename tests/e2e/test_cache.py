@@ -2,19 +2,32 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 import random
+import re
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
 from thoroughness import repeats
 
 from .conftest import Photos
-from .harness import Sandbox, Server, feed_args, small_disk
+from .harness import Sandbox, Server, feed_args, logged_devstore, small_disk
 
 
 def disk_bytes(folder: Path) -> int:
     return sum(path.stat().st_blocks * 512 for path in folder.rglob("*/*") if path.is_file())
+
+
+def changes(folder: Path) -> dict[Path, int]:
+    """When each file of the cache was last written."""
+    found = {}
+    for path in folder.rglob("*/*"):
+        with contextlib.suppress(FileNotFoundError):
+            found[path] = path.stat().st_mtime_ns
+    return found
 
 
 @pytest.mark.parametrize("place", ["tar", "raw"])
@@ -41,19 +54,78 @@ def test_kills(photos: Photos, server: Server, sandbox: Sandbox, tmp_path: Path)
     """Two writers, killed at any moment: what they leave is right, and what is missing is read."""
     rng = random.Random(19)
     cache = tmp_path / "cache"
-    for _ in range(repeats(6, 200)):
+    files = cache / "millrace-cache-1"
+    for _ in range(repeats(200)):
         args = feed_args("s3://b/tar", epochs=50, seed=rng.randrange(1000), cache=cache, cache_size="12MiB", shuffle="global")
+        before, deadline = changes(files), time.monotonic() + 60
         writers = [sandbox.start(*args, env=server.env(), out=subprocess.DEVNULL, err=subprocess.DEVNULL) for _ in range(2)]
+        # The kill hits the work, however long it takes to begin.
+        while changes(files) == before and time.monotonic() < deadline:
+            time.sleep(0.002)
         for writer in writers:
-            try:
-                writer.wait(rng.uniform(0.05, 0.6))
-            except subprocess.TimeoutExpired:
-                pass
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                writer.wait(rng.uniform(0, 0.15))
             writer.kill()
             writer.wait()
-        assert disk_bytes(cache / "millrace-cache-1") <= 12 << 20 if cache.exists() else True
+        assert disk_bytes(files) <= 12 << 20
     report = sandbox.feed("s3://b/tar", env=server.env(), cache=cache, cache_size="12MiB")
     assert report["digest"] == photos.digest() and report["cache"]["hit_bytes"] > 0
+
+
+@pytest.mark.parametrize("place", ["tar", "raw"])
+def test_all_in_the_cache(photos: Photos, sandbox: Sandbox, tmp_path: Path, place: str) -> None:
+    """After opening, the store is asked for nothing, neither HEADs nor listings: five epochs cost as many requests as one."""
+    log = tmp_path / "log"
+    with logged_devstore(sandbox, photos.root, log) as server:
+        sandbox.ok("index", f"s3://b/{place}", env=server.env())
+
+        def asked(epochs: int) -> tuple[list[str], int]:
+            """What was asked for, and how many of these requests were repeated, as on a busy machine."""
+            before = log.read_text()
+            options = {"shuffle": "global", "epochs": epochs, "seed": epochs, "cache": tmp_path / "cache"}
+            report = sandbox.feed(f"s3://b/{place}", env=server.env(), **options)
+            assert report["samples"] == epochs * len(photos.samples)
+            lines = re.findall(r"\b(?:GET|HEAD|PUT|POST|DELETE) /\S*", log.read_text()[len(before) :])
+            return lines, report["retries"] + report["hedges"]
+
+        assert any(re.search(r"\.(?:tar|jpg)$", line) for line in asked(1)[0])
+        one, one_again = asked(1)
+        five, five_again = asked(5)
+    assert 0 < len(one) - one_again == len(five) - five_again < 10, (one, five)
+    assert not [line for line in five if re.search(r"\.(?:tar|jpg)\b", line)], five
+
+
+@pytest.mark.parametrize("place", ["tar", "raw"])
+def test_four_processes_fetch_what_one_does(photos: Photos, server: Server, sandbox: Sandbox, tmp_path: Path, place: str) -> None:
+    """At the same time, in the same order."""
+    args = feed_args(f"s3://b/{place}", shuffle="global", cache=tmp_path / "cache")
+    running = [sandbox.start(*args, env=server.env(), out=subprocess.PIPE, err=subprocess.PIPE) for _ in range(4)]
+    ended = [(*process.communicate(timeout=120), process.returncode) for process in running]
+    assert all(code == 0 and not err for _, err, code in ended), ended
+    reports = [json.loads(out) for out, _, _ in ended]
+    alone = sandbox.feed(f"s3://b/{place}", env=server.env(), shuffle="global", cache=tmp_path / "another")
+    assert {report["digest"] for report in reports} == {alone["digest"]}
+    for count in ("requests", "miss_bytes"):
+        assert sum(report["cache"][count] for report in reports) == alone["cache"][count] > 0, count
+    assert place == "tar" or alone["cache"]["requests"] == len(photos.samples)
+
+
+def test_another_job_clears_it(photos: Photos, server: Server, sandbox: Sandbox, tmp_path: Path) -> None:
+    """Again and again: the stream goes on."""
+    cache = tmp_path / "cache"
+    args = feed_args("s3://b/tar", epochs=6, shuffle="global", cache=cache)
+    feed = sandbox.start(*args, env=server.env(), out=subprocess.PIPE, err=subprocess.PIPE)
+    cleared, deadline = 0, time.monotonic() + 60
+    while not changes(cache / "millrace-cache-1") and time.monotonic() < deadline:
+        time.sleep(0.002)
+    while feed.poll() is None and time.monotonic() < deadline:
+        cleared += sandbox.ok("cache", "clear", cache, "--json").json()["objects"]
+    out, err = feed.communicate(timeout=60)
+    assert feed.returncode == 0 and not err, err
+    report = json.loads(out)
+    assert report["samples"] == 6 * len(photos.samples) and cleared > 0
+    plain = sandbox.feed("s3://b/tar", env=server.env(), epochs=6, shuffle="global")
+    assert report["digest"] == plain["digest"] and report["cache"]["miss_bytes"] > 0
 
 
 def test_a_full_disk(photos: Photos, server: Server, sandbox: Sandbox, tmp_path: Path) -> None:
@@ -66,6 +138,11 @@ def test_a_full_disk(photos: Photos, server: Server, sandbox: Sandbox, tmp_path:
             report = done.json()
             assert report["digest"] == photos.digest() and done.err.count("warning") <= 1, done.err
         assert report["cache"]["hit_bytes"] > 1 << 20
+        with (disk / "of another program").open("wb", buffering=0) as other, contextlib.suppress(OSError):
+            while other.write(bytes(4096)):
+                pass
+        done = sandbox.run(*args, env=server.env())
+        assert done.code == 0 and done.json()["digest"] == photos.digest() and done.err.count("warning") <= 1, done
 
 
 def test_usage(photos: Photos, sandbox: Sandbox, tmp_path: Path) -> None:

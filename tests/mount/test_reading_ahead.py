@@ -6,6 +6,7 @@ import os
 import random
 import subprocess
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -37,6 +38,20 @@ def keys(log: Path, operation: str) -> set[str]:
     """Of the requests of an operation: a late GET may be sent twice."""
     lines = (line.split() for line in log.read_text().splitlines())
     return {line[2] for line in lines if len(line) > 5 and line[3] == operation}
+
+
+def sizes(log: Path) -> list[int]:
+    """Bytes of the answers to GETs."""
+    lines = (line.split() for line in log.read_text().splitlines())
+    return [int(line[5]) for line in lines if len(line) > 5 and line[3] == "GetObject"]
+
+
+def large_object(tmp_path: Path, mib: int) -> Path:
+    """`large` in bucket `b`."""
+    path = tmp_path / "root" / "b" / "large"
+    path.parent.mkdir(parents=True)
+    path.write_bytes(random.Random(mib).randbytes(mib << 20))
+    return path
 
 
 def read_all(folder: Path, order: list[Path]) -> None:
@@ -102,6 +117,66 @@ def test_programs_that_read_one_file_share_its_requests(sandbox: Sandbox, tmp_pa
             readers = [subprocess.Popen(["cmp", tmp_path / "mnt" / "large", root / "b" / "large"]) for _ in range(4)]
             assert [reader.wait(120) for reader in readers] == [0] * 4
             assert requests(tmp_path / "log")["GetObject"] <= 60  # alone each would take 20 and more; late ones come twice
+
+
+def test_random_reads_cost_what_they_read(sandbox: Sandbox, tmp_path: Path) -> None:
+    path = large_object(tmp_path, 64)
+    body = path.read_bytes()
+    rng = random.Random(4)
+    offsets = [rng.randrange(1, len(body) // 4096) * 4096 for _ in range(480)]
+    with logged_devstore(sandbox, tmp_path / "root", tmp_path / "log") as store:
+        with mounted(sandbox, "s3://b", tmp_path / "mnt", env=store.env()):
+            fd = os.open(tmp_path / "mnt" / "large", os.O_RDONLY)
+            try:
+                with ThreadPoolExecutor(16) as threads:
+                    for offset, read in zip(offsets, threads.map(lambda at: os.pread(fd, 4096, at), offsets), strict=True):
+                        assert read == body[offset : offset + 4096], offset
+            finally:
+                os.close(fd)
+            # A late one may be sent twice. Blocks of 1 MiB would be all of the file, and more.
+            assert len(sizes(tmp_path / "log")) <= 2 * len(offsets)
+            assert sum(sizes(tmp_path / "log")) <= 2 * len(offsets) * 4096 + (2 << 20)
+
+
+def test_a_file_is_read_forward_by_few_large_requests(sandbox: Sandbox, tmp_path: Path) -> None:
+    path = large_object(tmp_path, 100)
+    with logged_devstore(sandbox, tmp_path / "root", tmp_path / "log") as store:
+        with mounted(sandbox, "s3://b", tmp_path / "mnt", env=store.env()):
+            subprocess.run(["cmp", tmp_path / "mnt" / "large", path], check=True)
+            got = sizes(tmp_path / "log")
+            assert len(got) < 80 and max(got) == 8 << 20, got  # a late one may be sent twice
+            assert 100 << 20 <= sum(got) <= 200 << 20
+
+
+def test_what_the_cache_has_is_read_in_any_piece(sandbox: Sandbox, tmp_path: Path) -> None:
+    path = large_object(tmp_path, 20)
+    body = path.read_bytes()
+    rng = random.Random(6)
+    with logged_devstore(sandbox, tmp_path / "root", tmp_path / "log") as store:
+        with mounted(sandbox, "s3://b", tmp_path / "mnt", "--cache", tmp_path / "cache", env=store.env()):
+            assert (tmp_path / "mnt" / "large").read_bytes() == body
+        before = len(sizes(tmp_path / "log"))
+        assert before > 0
+        # Another process, so that neither the kernel nor the mount has anything in memory.
+        with mounted(sandbox, "s3://b", tmp_path / "mnt", "--cache", tmp_path / "cache", env=store.env()):
+            with open(tmp_path / "mnt" / "large", "rb", buffering=0) as file:
+                for _ in range(50):
+                    offset, size = rng.randrange(1, len(body)), rng.randrange(1, 200_000)
+                    assert os.pread(file.fileno(), size, offset) == body[offset : offset + size], offset
+            assert (tmp_path / "mnt" / "large").read_bytes() == body
+        assert len(sizes(tmp_path / "log")) < before + 10  # some of before may have been told late
+
+
+def test_the_kernel_asks_for_more_at_a_time(sandbox: Sandbox, photos: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "mnt"
+    with logged_devstore(sandbox, photos, tmp_path / "log") as store:
+        with mounted(sandbox, "s3://b/train", folder, env=store.env()):
+            line = next(line.split() for line in Path("/proc/self/mountinfo").read_text().splitlines() if line.split()[4] == str(folder))
+            setting = Path(f"/sys/class/bdi/{line[2]}/read_ahead_kb")
+            if not os.access(setting, os.W_OK):
+                pytest.skip("only root may set how far the kernel reads ahead, where /sys can be written to")
+            read_all(folder, in_order(photos)[:1])
+            assert int(setting.read_text()) >= 512
 
 
 def test_a_full_cache_disk_is_no_error(sandbox: Sandbox, photos: Path, tmp_path: Path) -> None:

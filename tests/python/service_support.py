@@ -60,13 +60,17 @@ def outcome(loader: millrace.Loader) -> tuple[Any, ...]:
 
 
 class Proxy:
-    """A relay to a worker. It flips a byte of every n-th piece of what the worker says, or says it slowly."""
+    """A relay to a worker. It flips a byte of every n-th piece of what the worker says, says all of it later, or never comes to the end of
+    what is longer than a kilobyte."""
 
-    def __init__(self, address: str, *, flips_every: int = 0, piece: int = 65536, pause: float = 0) -> None:
+    def __init__(self, address: str, *, flips_every: int = 0, delay: float = 0, drips: bool = False) -> None:
         host, port = address.split(":")
         self._to = (host, int(port))
-        self._every, self._piece, self.pause = flips_every, piece, pause
+        self._every, self._drips = flips_every, drips
+        self.delay = delay  # may be changed at any time
         self._pieces = 0
+        self.connections = 0
+        self.bytes_from_worker = 0
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.address = "127.0.0.1:%d" % self._listener.getsockname()[1]
         threading.Thread(target=self._accept, daemon=True).start()
@@ -78,18 +82,23 @@ class Proxy:
         with contextlib.suppress(OSError):
             while True:
                 client, _ = self._listener.accept()
+                self.connections += 1
                 worker = socket.create_connection(self._to)
                 threading.Thread(target=self._relay, args=(client, worker, False), daemon=True).start()
                 threading.Thread(target=self._relay, args=(worker, client, True), daemon=True).start()
 
     def _relay(self, source: socket.socket, to: socket.socket, from_worker: bool) -> None:
         with contextlib.suppress(OSError):
-            while data := bytearray(source.recv(self._piece)):
+            while data := bytearray(source.recv(65536)):
                 self._pieces += from_worker
+                self.bytes_from_worker += len(data) * from_worker
                 if from_worker and self._every and self._pieces % self._every == 0:
                     data[len(data) * 2 // 3] ^= 0x40
-                if from_worker and self.pause:
-                    time.sleep(self.pause)
+                while from_worker and self._drips and len(data) > 600:
+                    to.sendall(data[:1])  # until the trainer gives it up
+                    time.sleep(0.2)
+                if self.delay:
+                    time.sleep(self.delay)
                 to.sendall(data)
         for end in (source, to):
             with contextlib.suppress(OSError):

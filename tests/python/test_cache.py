@@ -9,7 +9,9 @@ from typing import Any
 
 import millrace
 import pytest
+from millrace import ranks
 from support import Samples
+from token_corpus import some_lengths, write_corpus
 
 
 @pytest.fixture
@@ -100,6 +102,58 @@ def test_a_cache_that_vanishes(shards: str, tmp_path: pathlib.Path) -> None:
             if number == 2:
                 shutil.rmtree(tmp_path / "c")
         assert loader.report()["digest"] == whole
+
+
+@pytest.mark.parametrize("shuffle", ["none", "global", "window"])
+@pytest.mark.parametrize("layout", ["pack", "stream"])
+def test_rows_of_tokens(tmp_path: pathlib.Path, shuffle: str, layout: str) -> None:
+    """Pieces of which some have checksums, with others between them."""
+    corpus = write_corpus(tmp_path / "corpus", some_lengths(seed=3, count=300, most=200))
+
+    def rows(**options: Any) -> tuple[str, Any]:
+        tokens = millrace.Tokens(96, layout)
+        with millrace.Loader(corpus.uri, tokens=tokens, batch_size=4, shuffle=shuffle, digest="raw", epochs=1, memory="16MiB", **options) as loader:
+            for _ in loader:
+                pass
+            return str(loader.report()["digest"]), loader.report()["cache"]
+
+    plain, _ = rows()
+    first, wrote = rows(cache=tmp_path / "cache")
+    second, found = rows(cache=tmp_path / "cache")
+    assert plain == first == second
+    assert wrote["miss_bytes"] > 0 and (found["miss_bytes"], found["requests"]) == (0, 0)
+
+
+def test_pin(shards: str, tmp_path: pathlib.Path) -> None:
+    """What is pinned is there after others have read more than fits."""
+    options: dict[str, Any] = {"cache": tmp_path, "cache_size": "200KiB", "shuffle": "global"}
+    kept = feed(shards, pin=True, **options)["cache"]["written_bytes"]
+    assert kept > 0
+    for seed in (1, 2):
+        feed(shards, seed=seed, **options)
+    assert feed(shards, pin=True, **options)["cache"]["hit_bytes"] >= kept
+    with pytest.raises(millrace.InvalidArgumentError, match="cache"):
+        millrace.Loader(shards, pin=True)
+
+
+@pytest.mark.parametrize(
+    ("environment", "rank", "world", "expected"),
+    [
+        ({}, 3, 8, 0),
+        ({"LOCAL_RANK": "3", "LOCAL_WORLD_SIZE": "4"}, 7, 8, 4),
+        ({"OMPI_COMM_WORLD_LOCAL_RANK": "1", "OMPI_COMM_WORLD_LOCAL_SIZE": "2"}, 5, 6, 2),
+        ({"LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "4"}, 7, 8, 0),  # the ranks of a machine do not follow each other
+        ({"LOCAL_RANK": "3", "LOCAL_WORLD_SIZE": "4"}, 7, 10, 0),
+        ({"LOCAL_RANK": "x", "LOCAL_WORLD_SIZE": "4"}, 0, 4, 0),
+    ],
+)
+def test_ranks_of_this_machine(monkeypatch: pytest.MonkeyPatch, environment: dict[str, str], rank: int, world: int, expected: int) -> None:
+    for names in ranks._LOCAL_VARIABLES:
+        for name in names:
+            monkeypatch.delenv(name, raising=False)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    assert ranks.local_ranks(rank, world) == expected
 
 
 def test_options(tar: Samples, tmp_path: pathlib.Path) -> None:

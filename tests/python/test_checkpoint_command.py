@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import json
 import pathlib
 import subprocess
@@ -86,6 +87,14 @@ def test_the_command_compares(place: tuple[str, pathlib.Path]) -> None:
     said = subprocess.run([str(binary()), "checkpoint", "diff", uri, "--step", "1"], capture_output=True, text=True).stdout
     assert "model.w: 3 elements differ of F32 [500, 1000]\n" in said
     assert run_json("diff", uri, code=2) == []
+
+
+def test_what_is_empty_differs_from_nothing(folder: str) -> None:
+    ckpt = millrace.Checkpoints(folder)
+    ckpt.save(1, {"a": {}, "b": collections.OrderedDict(), "c": [], "d": 1})
+    ckpt.save(2, {"d": 1})
+    found = {entry["name"]: (entry["kind"], entry["first"]) for entry in run_json("diff", folder, "--step", "1", code=1)}
+    assert found == {"a": ("only-first", "{}"), "b": ("only-first", "{}"), "c": ("only-first", "[]")}
 
 
 def test_the_command_compares_what_other_worlds_have_saved(folder: str) -> None:

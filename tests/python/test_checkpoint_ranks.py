@@ -19,7 +19,7 @@ import pytest
 import torch
 from millrace import _meeting, _state
 from millrace._meeting import Meeting, save_together
-from millrace.checkpoints import _Snapshot
+from millrace._snapshot import Snapshot
 from support import binary, check_script, devstore
 from thoroughness import ALL, repeats
 
@@ -251,7 +251,7 @@ def test_a_copy_that_fails_on_one_rank_fails_on_all(poor: int, tmp_path: pathlib
         ckpt.save(1, {"x": np.zeros(3)}, asynchronous=True)
         ckpt.wait()
 
-    class Poor(_Snapshot):
+    class Poor(Snapshot):
         def copy(self, shards: Any) -> Any:
             raise MemoryError("no room for the copy")
 

@@ -262,7 +262,7 @@ def test_snapshot_memory_bounds_the_copy(folder: str) -> None:
             tensor.zero_()
         ckpt.wait()
         assert all(tensor.eq(1).all() for tensor in ckpt.load().values()), limit
-        memory = ckpt._snapshot._memory.size
+        memory = ckpt._snapshot.bytes
         assert held <= memory <= held + 4096 and (limit is None or memory <= limit), limit
         for tensor in state.values():
             tensor.fill_(1)

@@ -30,7 +30,8 @@ def test_equal_to_a_local_loader(tar: Samples, workers: Any, last: str, world: i
             report = other.report()["workers"]
             assert [entry["worker"] for entry in report] == [*addresses[:count], "local"]
             assert [entry["failures"] for entry in report] == [0] * (count + 1)
-            assert report[-1]["rows"] == 0 and all(entry["rows"] > 0 for entry in report[:-1])
+            # On a busy machine a worker that begins late may be overtaken.
+            assert report[-1]["rows"] == 0 and all(entry["rows"] > 0 or entry["last_failure"] for entry in report[:-1])
             assert one.report()["workers"] == []
 
 
@@ -113,6 +114,39 @@ def test_rows_of_tokens(workers: Any, tmp_path: pathlib.Path, layout: str) -> No
     assert other.report()["workers"][-1]["rows"] == 0
 
 
+@pytest.mark.parametrize("layout", ["pad", "pack"])
+def test_compressed_rows_of_tokens(workers: Any, tmp_path: pathlib.Path, layout: str) -> None:
+    """The same rows in fewer bytes; and nothing changes for those that do not ask for it."""
+    corpus = write_corpus(tmp_path / "corpus", [int(n) for n in np.random.default_rng(1).integers(1, 90, 3000)])
+    relay = Proxy(workers().address)
+    local, one = received(corpus.uri, tokens=millrace.Tokens(512, layout), batch_size=32)
+    sent = []
+    for compression in (None, "zstd"):
+        before = relay.bytes_from_worker
+        remote, other = received(corpus.uri, tokens=millrace.Tokens(512, layout), batch_size=32, workers=[relay.address], worker_compression=compression)
+        assert remote == local and outcome(other) == outcome(one)
+        assert other.report()["workers"][0]["failures"] == 0
+        sent.append(relay.bytes_from_worker - before)
+    relay.close()
+    assert sent[1] < sent[0] / 2
+
+
+def test_what_zstd_does_not_shrink(tar: Samples, workers: Any) -> None:
+    local, one = received(tar.uri)
+    remote, other = received(tar.uri, workers=[workers().address], worker_compression="zstd")
+    assert remote == local and outcome(other) == outcome(one)
+
+
+def test_local_streams_that_follow(many: Samples, workers: Any) -> None:
+    """Which rows are decoded where is a matter of time; which rows come is not."""
+    local, one = received(many.uri, epochs=3)
+    remote, other = received(many.uri, epochs=3, workers=[workers().address, workers().address], local_streams="auto")
+    assert remote == local and outcome(other) == outcome(one)
+    report = other.report()["workers"]
+    assert sum(entry["rows"] for entry in report) == sum(len(batch["valid"]) for batch in remote)
+    assert report[-1]["rows"] > 0, "first the CPUs of this machine"
+
+
 @pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGSTOP, signal.SIGTERM])
 @pytest.mark.parametrize("victim", [0, 1])
 def test_a_worker_that_ends_is_not_noticed(many: Samples, workers: Any, capfd: Any, end: int, victim: int) -> None:
@@ -127,7 +161,8 @@ def test_a_worker_that_ends_is_not_noticed(many: Samples, workers: Any, capfd: A
                     both[victim].process.send_signal(end)
         report = loader.report()
     assert got == local and outcome(loader) == outcome(one)
-    assert report["workers"][victim]["failures"] > 0 and report["workers"][victim]["last_failure"]
+    assert report["workers"][victim]["last_failure"]
+    assert report["workers"][victim]["failures"] > 0 or end == signal.SIGSTOP, "one that is stopped may be overtaken before it is lost"
     assert report["workers"][1 - victim]["failures"] == 0
     assert report["workers"][2]["rows"] == 0
     assert capfd.readouterr().err == ""
@@ -182,7 +217,8 @@ def test_flipped_bytes(many: Samples, workers: Any, every: int) -> None:
     liar.close()
     assert remote == local and outcome(other) == outcome(one)
     report = other.report()["workers"]
-    assert report[0]["failures"] > 0 and report[1]["failures"] == 0
+    # If what it flips leaves the trainer waiting, it may be overtaken before it has failed.
+    assert report[0]["last_failure"] and report[1]["failures"] == 0
 
 
 def test_another_data_set_is_refused(tar: Samples, workers: Any, tmp_path: pathlib.Path, capfd: Any) -> None:
@@ -237,6 +273,10 @@ def test_what_makes_no_sense(tar: Samples, tmp_path: pathlib.Path) -> None:
         {"workers": ["h:1"], "local_streams": -1},
         {"workers": ["h:1"], "local_streams": 100},
         {"local_streams": 1},
+        {"local_streams": "auto"},
+        {"workers": ["h:1"], "local_streams": "all"},
+        {"worker_compression": "zstd"},
+        {"workers": ["h:1"], "worker_compression": "gzip"},
         {"worker_token_file": tmp_path},
     ):
         with pytest.raises((millrace.InvalidArgumentError, TypeError), match="worker|local.streams|HOST"):

@@ -21,17 +21,31 @@ from thoroughness import ALL, repeats
 
 
 def test_a_slow_worker_is_overtaken(many: Samples, workers: Any) -> None:
-    """It answers, but a batch takes it many seconds: the stream is opened at another worker, which has it from then on."""
-    # Several batches are asked for at a time: even if they come one after the other, each is waited for longer than the three seconds
-    # after which a trainer looks elsewhere.
-    slow, fast = Proxy(workers().address, piece=100, pause=0.6), workers()
+    """It answers, but its batches never come to their end: their streams are opened at another worker, which has them from then on."""
+    slow, fast = Proxy(workers().address, drips=True), workers()
     local, one = received(many.uri)
-    remote, other = received(many.uri, workers=[slow.address, fast.address])
+    remote, other = received(many.uri, workers=[slow.address, fast.address], streams=4)
     slow.close()
     assert remote == local and outcome(other) == outcome(one)
     report = other.report()["workers"]
-    assert "faster" in report[0]["last_failure"], report
+    assert report[0]["rows"] == 0 and report[0]["last_failure"], report
     assert report[1]["failures"] == 0 and report[2]["rows"] == 0
+
+
+def test_a_long_way(many: Samples, workers: Any) -> None:
+    """If batches are waited for because the way is long, more of them are asked for at a time; each request has a connection."""
+    far = Proxy(workers().address, delay=0.02)
+    local, one = received(many.uri)
+    remote, other = received(many.uri, workers=[far.address])
+    assert remote == local and outcome(other) == outcome(one)
+    with millrace.Loader(many.uri, workers=[far.address], **{**OPTIONS, "epochs": None}) as loader:
+        batches = (batch for _ in range(10**9) for batch in loader)
+        far.connections = 0
+        deadline = time.monotonic() + 60
+        while far.connections < 9:
+            next(batches)
+            assert time.monotonic() < deadline
+    far.close()
 
 
 class Pool:
@@ -52,7 +66,7 @@ class Pool:
         number = self._chance.randrange(3)
         worker = self._running[number]
         if number == 1 and self._chance.random() < 0.5:
-            self._slow.pause = 0.0 if self._slow.pause else self._chance.choice(self.pauses)
+            self._slow.delay = 0.0 if self._slow.delay else self._chance.choice(self.pauses)
         elif worker.process.poll() is not None:
             with contextlib.suppress(AssertionError):  # another program may have its port by now
                 self._running[number] = self._start(listen=worker.address)

@@ -6,6 +6,7 @@ usage: wheel_user.py FOLDER [CA_FILE]        FOLDER: for its files; CA_FILE: whe
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import hashlib
 import json
@@ -16,6 +17,22 @@ import sys
 from collections.abc import Iterator
 
 import millrace
+
+
+# Of 8 x 8 pixels.
+FILES = {
+    "webp": "UklGRkoAAABXRUJQVlA4ID4AAACwAQCdASoIAAgAAoBCJbACdAEOuwSAAP75UytfJZhWMcqegCl+Qbqa00R5A+dHepf/5xPf4nHdb9O5VwAAAA==",
+    "tiff": (
+        "SUkqAHAAAACAAAAFqBFoeQODlo8QOFlpaQOHwSBwWEwmGw2IxEADyCRweR6OHiQxxaSSORuOwaQQqRw6TQQ8TCDTEeTE8TaYrSczEATyaT+FTiHTuCLSiwajDyjHil0ZaU"
+        "6jACo0mqQqmw6oFqAgAAoAAAEDAAEAAAAIAAAAAQEDAAEAAAAIAAAAAgEDAAMAAADuAAAAAwEDAAEAAAAFAAAABgEDAAEAAAACAAAAEQEEAAEAAAAIAAAAFQEDAAEAAAAD"
+        "AAAAFgEDAAEAAAAIAAAAFwEEAAEAAABnAAAAHAEDAAEAAAABAAAAAAAAAAgACAAIAA=="
+    ),
+    "gif": (
+        "R0lGODdhCAAIAIMAALS0Wni0WrR4Wnh4Wjy0Wjx4WgC0WgB4WrQ8Wng8Wjw8WgA8WrQAWngAWjwAWgAAWiwAAAAACAAIAAAIOQAfPHDgoEEDBgwEEjSIcMECBQoSJECAwC"
+        "FEiRQPHChQYMAAAQI0cvQI0oABAgQCBAAAwCRKlSwDAgA7"
+    ),
+    "png": "iVBORw0KGgoAAAANSUhEUgAAAAgAAAAICAIAAABLbSncAAAAHklEQVR4nGNkYIhiYGCwYWBAI5kYcAAWqAIMMKA6ABcVAdi2aYQDAAAAAElFTkSuQmCC",
+}
 
 
 def run(*command: str, **environment: str) -> str:
@@ -44,9 +61,9 @@ def devstore(root: pathlib.Path, *arguments: str) -> Iterator[dict[str, str]]:
         server.communicate()
 
 
-def loaded(uri: str) -> str:
+def loaded(uri: str, batch_size: int = 16) -> str:
     """What a loader of an epoch delivers, as the digest of `feed`."""
-    loader = millrace.Loader(uri, batch_size=16, size=64, augment=True, seed=3, epochs=1, digest="decoded")
+    loader = millrace.Loader(uri, batch_size=batch_size, size=64, augment=True, seed=3, epochs=1, digest="decoded")
     for _ in loader:
         pass
     return str(loader.report()["digest"])
@@ -81,6 +98,10 @@ def main() -> None:
         found["feed"] = json.loads(run(*feed))["digest"]
         found["loader"] = loaded("s3://bucket/train")
         run("inspect", "s3://bucket/train", "--preview", str(folder / "sheet.png"))
+        for kind, text in FILES.items():
+            (folder / "formats" / kind).mkdir(parents=True)
+            (folder / "formats" / kind / f"0.{kind}").write_bytes(base64.b64decode(text))
+        found["formats"] = loaded(str(folder / "formats"), batch_size=len(FILES))
         found["sheet"] = hashlib.sha256((folder / "sheet.png").read_bytes()).hexdigest()
     if len(sys.argv) > 2:
         found["trusted"] = trusted(folder / "s3", pathlib.Path(sys.argv[2]))

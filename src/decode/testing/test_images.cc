@@ -7,10 +7,13 @@
 // clang-format on
 
 #include <spng.h>
+#include <webp/encode.h>
 
 #include <algorithm>
 #include <array>
 #include <cstdlib>
+
+#include "base/rng.h"
 
 namespace millrace::testing {
 namespace {
@@ -62,9 +65,16 @@ std::string Compress(const std::vector<uint8_t>& rows, int width, int height, in
   return jpeg;
 }
 
-/// The pixels of MakeRgb in the colours that `kind` is made from.
-std::vector<uint8_t> SourceOf(JpegKind kind, int width, int height) {
-  const std::vector<uint8_t> rgb = MakeRgb(width, height);
+std::vector<uint8_t> MakeNoise(int width, int height) {
+  Rng rng(HashKey(3, {static_cast<uint64_t>(width), static_cast<uint64_t>(height)}));
+  std::vector<uint8_t> rgb(size_t{3} * width * height);
+  for (uint8_t& byte : rgb) byte = static_cast<uint8_t>(rng.Next());
+  return rgb;
+}
+
+/// Pixels in the colours that `kind` is made from.
+std::vector<uint8_t> SourceOf(JpegKind kind, int width, int height, bool noise = false) {
+  const std::vector<uint8_t> rgb = noise ? MakeNoise(width, height) : MakeRgb(width, height);
   const size_t pixels = static_cast<size_t>(width) * height;
   std::vector<uint8_t> out;
   for (size_t i = 0; i < pixels; ++i) {
@@ -117,7 +127,7 @@ std::string MakeJpeg(int width, int height, const JpegOptions& options) {
     in = JCS_UNKNOWN;
   }
   return Compress(
-      SourceOf(options.kind, width, height), width, height, components, in,
+      SourceOf(options.kind, width, height, options.noise), width, height, components, in,
       [&](jpeg_compress_struct* c) {
         if (options.kind == JpegKind::kRgb) jpeg_set_colorspace(c, JCS_RGB);
         if (options.kind == JpegKind::kYcck) jpeg_set_colorspace(c, JCS_YCCK);
@@ -131,6 +141,7 @@ std::string MakeJpeg(int width, int height, const JpegOptions& options) {
         jpeg_set_quality(c, options.quality, TRUE);
         if (options.progressive) jpeg_simple_progression(c);
         c->arith_code = options.arithmetic ? TRUE : FALSE;
+        c->optimize_coding = options.optimised ? TRUE : FALSE;
         c->restart_in_rows = options.restart_rows;
         c->restart_interval = static_cast<unsigned>(options.restart_interval);
       },
@@ -258,6 +269,141 @@ Png MakePng(int width, int height, const PngOptions& options) {
   std::free(bytes);
   spng_ctx_free(context);
   return png;
+}
+
+namespace {
+
+void PutLe16(std::string* to, size_t value) {
+  to->push_back(static_cast<char>(value));
+  to->push_back(static_cast<char>(value >> 8));
+}
+
+void PutLe32(std::string* to, size_t value) {
+  PutLe16(to, value);
+  PutLe16(to, value >> 16);
+}
+
+std::string MakeWebp(const std::vector<uint8_t>& rgb, int width, int height) {
+  uint8_t* out = nullptr;
+  const size_t size = WebPEncodeLosslessRGB(rgb.data(), width, height, 3 * width, &out);
+  std::string webp(reinterpret_cast<char*>(out), size);
+  WebPFree(out);
+  return webp;
+}
+
+/// Uncompressed, in one strip.
+std::string MakeTiff(const std::vector<uint8_t>& rgb, size_t width, size_t height) {
+  std::string tiff("II*\0", 4);
+  PutLe32(&tiff, 8 + rgb.size());
+  tiff.append(rgb.begin(), rgb.end());
+  struct Tag {
+    size_t id;
+    size_t type;  // 3: 16 bits, 4: 32
+    size_t count;
+    size_t value;
+  };
+  constexpr size_t kTags = 9;
+  const size_t behind = 8 + rgb.size() + 2 + 12 * kTags + 4;
+  PutLe16(&tiff, kTags);
+  for (const Tag& tag : std::array<Tag, kTags>{{{256, 4, 1, width},
+                                                {257, 4, 1, height},
+                                                {258, 3, 3, behind},
+                                                {259, 3, 1, 1},
+                                                {262, 3, 1, 2},
+                                                {273, 4, 1, 8},
+                                                {277, 3, 1, 3},
+                                                {278, 4, 1, height},
+                                                {279, 4, 1, rgb.size()}}}) {
+    PutLe16(&tiff, tag.id);
+    PutLe16(&tiff, tag.type);
+    PutLe32(&tiff, tag.count);
+    PutLe32(&tiff, tag.value);
+  }
+  PutLe32(&tiff, 0);
+  for (int c = 0; c < 3; ++c) PutLe16(&tiff, 8);
+  return tiff;
+}
+
+/// 24 bits, bottom up.
+std::string MakeBmp(const std::vector<uint8_t>& rgb, size_t width, size_t height) {
+  const size_t row = (3 * width + 3) / 4 * 4;
+  std::string bmp("BM");
+  PutLe32(&bmp, 54 + row * height);
+  PutLe32(&bmp, 0);
+  PutLe32(&bmp, 54);
+  PutLe32(&bmp, 40);
+  PutLe32(&bmp, width);
+  PutLe32(&bmp, height);
+  PutLe16(&bmp, 1);
+  PutLe16(&bmp, 24);
+  for (int i = 0; i < 6; ++i) PutLe32(&bmp, 0);
+  for (size_t y = height; y-- > 0;) {
+    for (size_t x = 0; x < width; ++x) {
+      for (size_t c = 3; c-- > 0;) bmp.push_back(static_cast<char>(rgb[3 * (width * y + x) + c]));
+    }
+    bmp.append(row - 3 * width, '\0');
+  }
+  return bmp;
+}
+
+/// `indices` of 128 colours. All codes have 8 bits, since the table is cleared before it has grown.
+std::string MakeGif(const std::vector<uint8_t>& palette, const std::string& indices, size_t width, size_t height) {
+  constexpr int kClear = 128;
+  std::string codes;
+  for (size_t i = 0; i < indices.size(); ++i) {
+    if (i % 100 == 0) codes.push_back(static_cast<char>(kClear));
+    codes.push_back(indices[i]);
+  }
+  codes.push_back(static_cast<char>(kClear + 1));
+  std::string gif("GIF89a");
+  PutLe16(&gif, width);
+  PutLe16(&gif, height);
+  gif.append("\xF6\0\0", 3);  // a palette of 128 colours
+  gif.append(palette.begin(), palette.end());
+  gif.append(",\0\0\0\0", 5);
+  PutLe16(&gif, width);
+  PutLe16(&gif, height);
+  gif.append("\0\7", 2);  // codes begin with 8 bits
+  for (size_t at = 0; at < codes.size(); at += 255) {
+    const std::string block = codes.substr(at, 255);
+    gif.push_back(static_cast<char>(block.size()));
+    gif += block;
+  }
+  gif.append("\0;", 2);
+  return gif;
+}
+
+}  // namespace
+
+Png MakeOther(OtherFormat format, int width, int height) {
+  Png image{.bytes = {}, .rgb = MakeRgb(width, height)};
+  const auto w = static_cast<size_t>(width);
+  const auto h = static_cast<size_t>(height);
+  switch (format) {
+    case OtherFormat::kWebp:
+      image.bytes = MakeWebp(image.rgb, width, height);
+      break;
+    case OtherFormat::kTiff:
+      image.bytes = MakeTiff(image.rgb, w, h);
+      break;
+    case OtherFormat::kBmp:
+      image.bytes = MakeBmp(image.rgb, w, h);
+      break;
+    case OtherFormat::kGif: {
+      std::vector<uint8_t> palette;
+      for (int i = 0; i < 128; ++i) {
+        for (const int value : {2 * i, 255 - i, i * 37 % 256}) palette.push_back(static_cast<uint8_t>(value));
+      }
+      std::string indices;
+      for (size_t i = 0; i < w * h; ++i) indices.push_back(static_cast<char>(image.rgb[3 * i] / 2));
+      image.bytes = MakeGif(palette, indices, w, h);
+      for (size_t i = 0; i < w * h; ++i) {
+        std::copy_n(palette.begin() + 3 * indices[i], 3, image.rgb.begin() + static_cast<ptrdiff_t>(3 * i));
+      }
+      break;
+    }
+  }
+  return image;
 }
 
 }  // namespace millrace::testing

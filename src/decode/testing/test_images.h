@@ -23,6 +23,8 @@ struct JpegOptions {
   int restart_rows = 0;
   int restart_interval = 0;  // MCUs
   std::string exif;          // the payload of an APP1 marker
+  bool noise = false;        // random bytes in place of MakeRgb: all that a Huffman table knows comes up
+  bool optimised = false;    // Huffman tables of its own
 };
 
 /// MakeRgb(width, height) as a JPEG. CMYK is inverted, as Adobe writes it.
@@ -40,10 +42,16 @@ struct PngOptions {
   bool interlaced = false;
 };
 
+/// A file without loss.
 struct Png {
   std::string bytes;
   std::vector<uint8_t> rgb;  // what a decoder must find
 };
+
+enum class OtherFormat { kWebp, kTiff, kBmp, kGif };
+
+/// MakeRgb(width, height) without loss; as a GIF in 128 colours. At most 65,535 pixels a side.
+Png MakeOther(OtherFormat format, int width, int height);
 
 /// Depths below 8 and palettes reduce the colours, so the expected pixels come with the file.
 Png MakePng(int width, int height, const PngOptions& options);

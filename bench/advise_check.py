@@ -1,0 +1,160 @@
+#!/usr/bin/env python3
+"""What `millrace advise` predicts beside what a stopwatch says: start-up within 10 %, an epoch within 15 %, from devstore at 30 and 150 ms.
+
+    bench/advise_check.py                 2,000 JPEGs of 20 KB, five repeats: some minutes on a machine that does nothing else
+    bench/advise_check.py --quick         500 JPEGs, one repeat: shows that everything works
+    bench/advise_check.py --json FILE
+
+Measured: reading by streaming (`millrace feed`), raw objects and shards, from an empty cache folder to the first batch, and the rest of the epoch; and
+File mode's start-up, as it is taken to be: a listing, then 16 downloads at a time, then the first batch from the disk. The model is no part of it. The median of
+the repeats counts, with the least and the most beside it. Exits 1 if a prediction is off by more (never with --quick).
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import re
+import shutil
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+REPOSITORY = Path(__file__).resolve().parents[1]
+BATCH = 128
+START_UP, EPOCH = 0.10, 0.15
+
+
+@dataclass
+class Row:
+    place: str
+    what: str
+    predicted: float
+    measured: list[float]
+    bound: float
+
+    @property
+    def ratio(self) -> float:
+        return self.predicted / statistics.median(self.measured)
+
+    @property
+    def met(self) -> bool:
+        return abs(self.ratio - 1) <= self.bound
+
+    def print(self) -> None:
+        spread = f"({min(self.measured):.2f} to {max(self.measured):.2f})"
+        verdict = "met" if self.met else "MISSED"
+        print(f"{self.place:18}{self.what:22}{self.predicted:8.2f} s{statistics.median(self.measured):8.2f} s {spread:18}{self.ratio:6.2f}   {verdict}", flush=True)
+
+
+@contextlib.contextmanager
+def devstore(millrace: Path, first_byte_ms: int) -> Iterator[dict[str, str]]:
+    """The environment of its clients."""
+    command = [millrace, "devstore", "mem:", "--bucket", "b", "--port", "0", "--first-byte-ms", str(first_byte_ms)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    try:
+        for line in process.stdout:
+            if found := re.match(r"listening on (\S+)", line):
+                break
+        else:
+            raise RuntimeError("devstore does not start")
+        keys = {"AWS_ACCESS_KEY_ID": "millrace", "AWS_SECRET_ACCESS_KEY": "millrace-secret", "AWS_REGION": "us-east-1"}
+        yield {**os.environ, **keys, "AWS_ENDPOINT_URL": found[1]}
+    finally:
+        process.send_signal(signal.SIGTERM)
+        process.wait(20)
+        process.stdout.close()
+
+
+class Bench:
+    def __init__(self, options: argparse.Namespace, folder: Path) -> None:
+        self.millrace = options.build / "millrace"
+        self.count = 500 if options.quick else 2000
+        self.repeats = 1 if options.quick else 5
+        self.folder = folder
+        self.rows: list[Row] = []
+
+    def run(self, env: dict[str, str], *arguments: object) -> str:
+        done = subprocess.run([self.millrace, *map(str, arguments)], env=env, stdout=subprocess.PIPE, text=True, check=True, timeout=600)
+        return done.stdout
+
+    def fresh(self, env: dict[str, str]) -> dict[str, str]:
+        """With a cache folder that is empty."""
+        cache = self.folder / "cache"
+        shutil.rmtree(cache, ignore_errors=True)
+        return {**env, "MILLRACE_CACHE": str(cache)}
+
+    def timed(self, env: dict[str, str], *arguments: object) -> float:
+        began = time.perf_counter()
+        self.run(env, *arguments)
+        return time.perf_counter() - began
+
+    def add(self, place: str, what: str, predicted: float, measured: list[float], bound: float) -> None:
+        self.rows.append(Row(place, what, predicted, measured, bound))
+        self.rows[-1].print()
+
+    def measure(self, first_byte_ms: int) -> None:
+        with devstore(self.millrace, first_byte_ms) as env:
+            self.run(self.fresh(env), "synth", "s3://b/raw", "--count", self.count, "--kb", 20)
+            self.run(self.fresh(env), "pack", "s3://b/raw", "s3://b/tar", "--shard-size", "8MiB")
+            for kind in ("raw", "tar"):
+                self.run(self.fresh(env), "index", f"s3://b/{kind}")
+                self.measure_data(env, f"{kind}, {first_byte_ms} ms", f"s3://b/{kind}")
+
+    def measure_data(self, env: dict[str, str], place: str, uri: str) -> None:
+        advice = json.loads(self.run(self.fresh(env), "advise", uri, "--json", "--epochs", 1))
+        predictions: dict[str, Any] = {one["mode"]: one for one in advice["predictions"]}
+        feed = ("feed", uri, "--augment", "--batch", BATCH, "--json")
+        starts, epochs = [], []
+        for _ in range(self.repeats):
+            fed = json.loads(self.run(self.fresh(env), *feed))
+            starts.append(fed["open_seconds"] + fed["first_batch_seconds"])
+            epochs.append(fed["seconds"] - fed["first_batch_seconds"])
+        self.add(place, "streaming, start-up", predictions["streaming"]["startup_seconds"], starts, START_UP)
+        self.add(place, "streaming, epoch", predictions["streaming"]["epoch_seconds"], epochs, EPOCH)
+        files = [self.file_mode(env, uri) for _ in range(self.repeats)]
+        self.add(place, "File mode, start-up", predictions["file"]["startup_seconds"], files, START_UP)
+
+    def file_mode(self, env: dict[str, str], uri: str) -> float:
+        copy = self.folder / "copy"
+        shutil.rmtree(copy, ignore_errors=True)
+        began = time.perf_counter()
+        self.run(self.fresh(env), "cp", "--recursive", "--jobs", 16, uri, copy)
+        copied = time.perf_counter() - began
+        first = json.loads(self.run(self.fresh(env), "feed", copy, "--stop-after", 1, "--augment", "--batch", BATCH, "--json"))
+        seconds: float = copied + first["first_batch_seconds"]
+        return seconds
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--build", type=Path, default=REPOSITORY / "build/release/bin", help="the binaries (default: build/release/bin)")
+    parser.add_argument("--quick", action="store_true", help="less of everything")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write all rows there")
+    options = parser.parse_args()
+    if not (options.build / "millrace").exists():
+        parser.error(f"{options.build / 'millrace'} is missing: cmake --build --preset release --target millrace")
+    print(f"{'':18}{'':22}{'predicted':>10}{'measured':>10} {'':18}{'ratio':>6}", flush=True)
+    with tempfile.TemporaryDirectory(prefix="millrace-advise-") as folder:
+        bench = Bench(options, Path(folder))
+        for first_byte_ms in (30, 150):
+            bench.measure(first_byte_ms)
+    if options.json:
+        options.json.write_text(json.dumps([{**vars(row), "ratio": row.ratio, "met": row.met} for row in bench.rows], indent=1) + "\n")
+    if options.quick:
+        print("(a quick run: the figures show that everything works, no more)")
+    return 0 if options.quick or all(row.met for row in bench.rows) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

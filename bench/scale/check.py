@@ -1,0 +1,191 @@
+#!/usr/bin/env python3
+"""The small end of the simulation beside measurement: the same data, order and ranks, fed from devstore and simulated.
+
+    bench/scale/check.py                 counts and times: some minutes on a machine that does nothing else
+    bench/scale/check.py --counts-only   requests and bytes alone, which do not depend on the machine: some seconds
+    bench/scale/check.py --json FILE
+
+Each case is a server with other limits: the delay of first bytes, the rate of a connection, the requests of a prefix. One `millrace feed` a rank
+reads all of the data set, all ranks at once; `scale` simulates the same job from the index and the same numbers. Requests and bytes must be equal,
+times within 10 %. Exits 1 if they are not. What decoding takes is measured first and given to the simulation; the images are small, so that it is
+the store that counts. On a busy machine a request may be made again, or a second one beside a late one: then the bytes are at least as many.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+IMAGES, COUNTED_IMAGES = 1000, 400
+KILOBYTES = 5
+ORDER = ["--batch", "16", "--extent", "16", "--window", "64", "--lanes", "16", "--memory", "64MiB", "--seed", "7"]
+TOLERANCE = 0.1
+
+
+@dataclass(frozen=True)
+class Case:
+    name: str
+    shuffle: str
+    ranks: int
+    first_byte_ms: int = 0
+    bandwidth: int = 0  # bytes a second of a connection
+    rate_per_prefix: int = 0
+    timed: bool = True
+
+    @property
+    def server(self) -> list[str]:
+        arguments = []
+        if self.first_byte_ms:
+            arguments += ["--first-byte-ms", str(self.first_byte_ms)]
+        if self.bandwidth:
+            arguments += ["--bandwidth", str(self.bandwidth)]
+        if self.rate_per_prefix:
+            arguments += ["--rate-per-prefix", str(self.rate_per_prefix)]
+        return arguments
+
+
+COUNTED = [Case(f"{shuffle}, {ranks} ranks", shuffle, ranks, timed=False) for shuffle in ("window", "global") for ranks in (1, 3, 4)]
+COUNTED += [Case("none, 4 ranks", "none", 4, timed=False)]
+TIMED = [
+    Case("first bytes after 500 ms", "window", 1, first_byte_ms=500),
+    Case("first bytes after 500 ms, 2 ranks", "window", 2, first_byte_ms=500),
+    Case("20 KB/s of each connection", "window", 1, first_byte_ms=30, bandwidth=20_000),
+    Case("100 requests/s of the prefix", "global", 1, first_byte_ms=30, rate_per_prefix=100),
+    Case("100 requests/s of the prefix, 2 ranks", "global", 2, first_byte_ms=30, rate_per_prefix=100),
+]
+
+
+@dataclass
+class Outcome:
+    requests: int
+    bytes_read: int
+    first_batch: float
+    seconds: float  # from the beginning of the loader to the end
+    again: int = 0  # requests that were made again, or beside a late one: these are not among `requests`, but their bytes are
+
+
+@contextlib.contextmanager
+def devstore(millrace: Path, root: Path, arguments: list[str]) -> Iterator[dict[str, str]]:
+    """The environment of its clients."""
+    process = subprocess.Popen([millrace, "devstore", root, "--port", "0", *arguments], stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    try:
+        for line in process.stdout:
+            if found := re.match(r"listening on (\S+)", line):
+                break
+        else:
+            raise RuntimeError("devstore does not start")
+        keys = {"AWS_ACCESS_KEY_ID": "millrace", "AWS_SECRET_ACCESS_KEY": "millrace-secret", "AWS_REGION": "us-east-1"}
+        yield {**os.environ, **keys, "AWS_ENDPOINT_URL": found[1], "MILLRACE_CACHE": str(root.parent / "cache")}
+    finally:
+        process.send_signal(signal.SIGTERM)
+        process.wait(20)
+        process.stdout.close()
+
+
+def run(command: list[str | Path], env: dict[str, str]) -> dict[str, Any]:
+    done = subprocess.run(command, env=env, stdout=subprocess.PIPE, text=True, check=True, timeout=300)
+    result: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return result
+
+
+def feed_command(millrace: Path, case: Case, rank: int) -> list[str | Path]:
+    which = ["--shuffle", case.shuffle, "--world", str(case.ranks), "--rank", str(rank)]
+    return [millrace, "feed", "s3://b/tar", *ORDER, *which, "--threads", "1", "--json"]
+
+
+def fed(millrace: Path, case: Case, env: dict[str, str]) -> Outcome:
+    """All ranks at once. The index is in the cache folder already: what is read are samples."""
+    processes = [subprocess.Popen(feed_command(millrace, case, rank), env=env, stdout=subprocess.PIPE, text=True) for rank in range(case.ranks)]
+    results = []
+    for process in processes:
+        output, _ = process.communicate(timeout=300)
+        if process.returncode:
+            raise RuntimeError(f"millrace feed ended with {process.returncode}")
+        results.append(json.loads(output))
+    return Outcome(
+        requests=sum(each["requests"]["GET"] - each["retries"] - each["hedges"] for each in results),
+        bytes_read=sum(each["bytes_read"] for each in results),
+        first_batch=max(each["first_batch_seconds"] for each in results),
+        seconds=max(each["seconds"] for each in results),
+        again=sum(each["retries"] + each["hedges"] for each in results),
+    )
+
+
+def simulated(scale: Path, case: Case, env: dict[str, str], decode_ms: float) -> Outcome:
+    store = ["--first-byte-ms", str(case.first_byte_ms), "--bandwidth", str(case.bandwidth), "--rate-per-prefix", str(case.rate_per_prefix)]
+    job = ["--shuffle", case.shuffle, "--ranks", str(case.ranks), "--steps", "0", "--has-index", "--threads", "1", "--decode-ms", f"{decode_ms:.6f}"]
+    found = run([scale, "--data", "s3://b/tar", "--json", *ORDER, *job, *store], env)
+    first = found["first_batch_seconds"]
+    return Outcome(found["requests"], found["bytes"], first, first + found["seconds"])
+
+
+def prepare(millrace: Path, folder: Path, images: int) -> Path:
+    root = folder / "store"
+    (root / "b").mkdir(parents=True)
+    quiet = {"stdout": subprocess.DEVNULL, "check": True, "timeout": 300}
+    subprocess.run([millrace, "synth", folder / "raw", "--count", str(images), "--kb", str(KILOBYTES)], **quiet)  # type: ignore[call-overload]
+    subprocess.run([millrace, "pack", folder / "raw", root / "b/tar", "--shard-size", "1MiB"], **quiet)  # type: ignore[call-overload]
+    return root
+
+
+def compare(case: Case, real: Outcome, paper: Outcome) -> tuple[bool, dict[str, Any]]:
+    same_bytes = real.bytes_read >= paper.bytes_read if real.again else real.bytes_read == paper.bytes_read
+    met = real.requests == paper.requests and same_bytes
+    row: dict[str, Any] = {"case": case.name, "requests": [real.requests, paper.requests], "bytes": [real.bytes_read, paper.bytes_read]}
+    row["again"] = real.again
+    print(f"{case.name:40} requests {real.requests:6} {paper.requests:6}   bytes {real.bytes_read:9} {paper.bytes_read:9}", end="")
+    if case.timed:
+        for name, measured, foretold in (("first batch", real.first_batch, paper.first_batch), ("all", real.seconds, paper.seconds)):
+            ratio = foretold / measured
+            row[name] = [measured, foretold]
+            met = met and abs(ratio - 1) <= TOLERANCE
+            print(f"   {name} {measured:6.2f} s {foretold:6.2f} s ({ratio:.2f})", end="")
+    print("" if met else "   MISSED", flush=True)
+    row["met"] = met
+    return met, row
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--build", type=Path, default=REPOSITORY / "build/release/bin", help="the binaries (default: build/release/bin)")
+    parser.add_argument("--counts-only", action="store_true", help="no times")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write all rows there")
+    options = parser.parse_args()
+    millrace, scale = options.build / "millrace", options.build / "scale"
+    for program in (millrace, scale):
+        if not program.exists():
+            parser.error(f"{program} is missing: cmake --build --preset release --target millrace scale")
+    rows = []
+    all_met = True
+    print("Each pair: measured, simulated.")
+    with tempfile.TemporaryDirectory(prefix="millrace-scale-") as folder:
+        root = prepare(millrace, Path(folder), COUNTED_IMAGES if options.counts_only else IMAGES)
+        for cases in [COUNTED] + ([] if options.counts_only else [[case] for case in TIMED]):
+            with devstore(millrace, root, cases[0].server) as env:
+                # Brings the index to the cache folder, and tells what decoding takes.
+                first = run(feed_command(millrace, Case("", cases[0].shuffle, 1), 0), env)
+                for case in cases:
+                    decode_ms = 1000 * first["cpu_seconds"] / first["samples"] if case.timed else 0.0
+                    met, row = compare(case, fed(millrace, case, env), simulated(scale, case, env, decode_ms))
+                    all_met = all_met and met
+                    rows.append(row)
+    if options.json:
+        options.json.write_text(json.dumps(rows, indent=1) + "\n")
+    return 0 if all_met else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,294 @@
+"""What a node does with volumes: a `millrace mount` for each on its staging folder, and bind mounts of that for pods. No gRPC here.
+
+What is there is read from the kernel's table of mounts, so every call can be repeated, also by another process after this one was killed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import re
+import subprocess
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+FILE_SYSTEM = "fuse.millrace"
+READY_SECONDS = 90.0
+KEYS = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")
+# Other ways to credentials, which a volume with keys of its own must not fall back to.
+OTHER_WAYS = ("AWS_PROFILE", "AWS_ROLE_ARN", "AWS_WEB_IDENTITY_TOKEN_FILE", "AWS_CONTAINER_CREDENTIALS_FULL_URI", "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI")
+ATTRIBUTES = {"uri", "region", "endpoint"}
+# Options of `millrace mount` that the author of a volume may give; others name folders and files of the node.
+OPTIONS = {"uid", "gid", "umask", "metadata-ttl", "timeout", "memory"}
+
+
+class Refused(Exception):
+    """A call that cannot be done; `code` is the name of a status of gRPC."""
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Of all volumes of the node."""
+
+    millrace: str = "millrace"
+    cache: str = ""  # a folder that they share; "": none
+    cache_size: str = ""
+    memory: str = ""  # of each mount, unless its volume says another
+
+
+@dataclass(frozen=True)
+class Volume:
+    """What is asked of a volume."""
+
+    id: str
+    uri: str
+    writable: bool
+    options: tuple[str, ...] = ()  # of `millrace mount -o`
+    region: str = ""
+    endpoint: str = ""
+
+    @property
+    def source(self) -> str:
+        """As the table of mounts has it."""
+        return self.uri.replace(",", "_")
+
+
+def volume_of(volume_id: str, attributes: Mapping[str, str], flags: list[str], writable: bool) -> Volume:
+    """INVALID_ARGUMENT for attributes and mount options that are not known."""
+    given = {name: value for name, value in attributes.items() if not re.match(r"(csi\.storage\.k8s\.io|storage\.kubernetes\.io)/", name)}
+    for name in given:
+        if name not in ATTRIBUTES:
+            raise Refused("INVALID_ARGUMENT", f"volume {volume_id}: there is no attribute '{name}'; known are {', '.join(sorted(ATTRIBUTES))}")
+    uri = given.get("uri", "")
+    if not uri or uri.startswith("-"):
+        raise Refused("INVALID_ARGUMENT", f"volume {volume_id}: volumeAttributes need a uri, such as s3://bucket/prefix")
+    options = []
+    for flag in flags:
+        name, equals, value = flag.partition("=")
+        if name in ("ro", "rw"):
+            writable = writable and name == "rw"
+        elif (name in OPTIONS and equals and value and "," not in value) or flag == "allow-overwrite":
+            options.append(flag)
+        else:
+            known = ", ".join([*(f"{option}=VALUE" for option in sorted(OPTIONS)), "allow-overwrite", "ro"])
+            raise Refused("INVALID_ARGUMENT", f"volume {volume_id}: there is no mount option '{flag}'; known are {known}")
+    if not writable and "allow-overwrite" in options:
+        raise Refused("INVALID_ARGUMENT", f"volume {volume_id}: allow-overwrite needs an access mode that writes")
+    return Volume(volume_id, uri, writable, tuple(options), given.get("region", ""), given.get("endpoint", ""))
+
+
+@dataclass(frozen=True)
+class Mounted:
+    """An entry of the table of mounts."""
+
+    device: str
+    type: str
+    source: str
+    writable: bool
+
+
+def mounted_on(folder: str) -> Mounted | None:
+    """What is on top there. The file system itself, which may be dead, is not asked."""
+    found = None
+    with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as table:
+        for line in table:
+            before, _, after = line.rstrip("\n").partition(" - ")
+            fields, kind = before.split(" "), after.split(" ")
+            if _plain(fields[4]) == folder:
+                writable = "ro" not in fields[5].split(",") and "ro" not in kind[2].split(",")
+                found = Mounted(fields[2], kind[0], _plain(kind[1]), writable)
+    return found
+
+
+def _plain(text: str) -> str:
+    return re.sub(r"\\([0-7]{3})", lambda code: chr(int(code[1], 8)), text)
+
+
+def is_alive(folder: str) -> bool:
+    """Whether the process of the file system there lives."""
+    try:
+        os.stat(folder)
+    except OSError as error:
+        if error.errno in (errno.ENOTCONN, errno.ECONNABORTED):
+            return False
+        raise
+    return True
+
+
+def real(path: str) -> str:
+    """The path as the table of mounts has it; its last part may be a dead file system."""
+    head, tail = os.path.split(os.path.normpath(path))
+    return os.path.join(os.path.realpath(head), tail)
+
+
+def run(*command: str) -> None:
+    try:
+        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", timeout=60, check=False)
+    except subprocess.TimeoutExpired as late:
+        raise Refused("DEADLINE_EXCEEDED", f"{' '.join(command)}: did not end within 60 s") from late
+    if done.returncode != 0:
+        raise Refused("INTERNAL", f"{' '.join(command)}: {done.stderr.strip()}")
+
+
+def unmount(folder: str) -> None:
+    try:
+        run("umount", "-i", "-c", folder)
+    except Refused:
+        run("umount", "-i", "-c", "-l", folder)  # somebody has a file open
+
+
+def unmount_dead(folder: str) -> Mounted | None:
+    """What lives there, after what is dead was taken away."""
+    while (there := mounted_on(folder)) is not None and there.type == FILE_SYSTEM and not is_alive(folder):
+        unmount(folder)
+    return there
+
+
+class Node:
+    """Stages and publishes volumes. Thread-safe: a call for a volume that another call is busy with is ABORTED."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._lock = threading.Lock()
+        self._busy: set[str] = set()
+        self._staged: dict[str, tuple[Volume, dict[str, str]]] = {}  # by folder, for one whose process has died
+
+    def stage(self, volume: Volume, staging: str, secrets: Mapping[str, str]) -> None:
+        for name in secrets:
+            if name not in KEYS:
+                raise Refused("INVALID_ARGUMENT", f"volume {volume.id}: its secret has '{name}'; known are {', '.join(KEYS)}")
+        folder = real(staging)
+        with self._alone(volume.id):
+            there = unmount_dead(folder)
+            if there is None:
+                os.makedirs(folder, exist_ok=True)
+                self._mount(volume, folder, secrets)
+            elif (there.type, there.source, there.writable) != (FILE_SYSTEM, volume.source, volume.writable):
+                raise Refused("ALREADY_EXISTS", f"volume {volume.id}: {staging} has {there.source} mounted, in another way")
+            self._staged[folder] = (volume, dict(secrets))
+
+    def unstage(self, volume_id: str, staging: str) -> None:
+        folder = real(staging)
+        with self._alone(volume_id):
+            self._staged.pop(folder, None)
+            self._unmount_all(volume_id, folder)
+
+    def publish(self, volume: Volume, staging: str, target: str, readonly: bool) -> None:
+        folder, place = real(staging), real(target)
+        with self._alone(volume.id):
+            staged = unmount_dead(folder)
+            if staged is None and folder in self._staged:
+                self._mount(*self._with_folder(folder))
+                staged = mounted_on(folder)
+            if staged is None or staged.type != FILE_SYSTEM:
+                raise Refused("FAILED_PRECONDITION", f"volume {volume.id}: {staging} is not staged, or its process has died; end the pods that use it")
+            writable = staged.writable and volume.writable and not readonly
+            there = unmount_dead(place)
+            if there is not None:
+                if (there.device, there.writable) == (staged.device, writable):
+                    return
+                raise Refused("ALREADY_EXISTS", f"volume {volume.id}: {target} has {there.source} mounted, in another way")
+            os.makedirs(place, exist_ok=True)
+            run("mount", "--bind", folder, place)
+            if not writable and staged.writable:
+                try:
+                    run("mount", "-o", "remount,bind,ro", place)
+                except Refused:
+                    unmount(place)
+                    raise
+
+    def unpublish(self, volume_id: str, target: str) -> None:
+        place = real(target)
+        with self._alone(volume_id):
+            self._unmount_all(volume_id, place)
+            with contextlib.suppress(FileNotFoundError):
+                try:
+                    os.rmdir(place)
+                except OSError as error:
+                    if error.errno == errno.ENOENT:
+                        raise
+                    raise Refused("INTERNAL", f"volume {volume_id}: {target} cannot be removed: {error.strerror}") from error
+
+    @contextlib.contextmanager
+    def _alone(self, volume_id: str) -> Iterator[None]:
+        with self._lock:
+            if volume_id in self._busy:
+                raise Refused("ABORTED", f"volume {volume_id}: another call is busy with it")
+            self._busy.add(volume_id)
+        try:
+            yield
+        except OSError as error:
+            raise Refused("INTERNAL", f"volume {volume_id}: {error}") from error
+        finally:
+            with self._lock:
+                self._busy.discard(volume_id)
+
+    def _with_folder(self, folder: str) -> tuple[Volume, str, dict[str, str]]:
+        volume, secrets = self._staged[folder]
+        return volume, folder, secrets
+
+    def _unmount_all(self, volume_id: str, folder: str) -> None:
+        while (there := mounted_on(folder)) is not None:
+            if there.type != FILE_SYSTEM:
+                raise Refused("INTERNAL", f"volume {volume_id}: {folder} has {there.source} mounted, which is no file system of Millrace")
+            unmount(folder)
+
+    def _command(self, volume: Volume, folder: str) -> list[str]:
+        settings = self._settings
+        command = [settings.millrace, "mount", volume.uri, folder, "--foreground", "-o", ",".join(["allow_other", *volume.options])]
+        if volume.writable:
+            command.append("--writable")
+        if settings.memory:
+            command += ["--memory", settings.memory]
+        if settings.cache:
+            command += ["--cache", settings.cache]
+        if settings.cache and settings.cache_size:
+            command += ["--cache-size", settings.cache_size]
+        return command
+
+    def _mount(self, volume: Volume, folder: str, secrets: Mapping[str, str]) -> None:
+        environment = dict(os.environ)
+        if secrets:
+            for name in (*KEYS, *OTHER_WAYS):
+                environment.pop(name, None)
+            environment |= secrets
+        if volume.region:
+            environment["AWS_REGION"] = volume.region
+        if volume.endpoint:
+            environment["AWS_ENDPOINT_URL"] = volume.endpoint
+        process = subprocess.Popen(
+            self._command(volume, folder), env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, errors="replace", start_new_session=True
+        )
+        said: deque[str] = deque(maxlen=5)
+        relay = threading.Thread(target=_relay, args=(process, volume.id, said), daemon=True)
+        relay.start()
+        deadline = time.monotonic() + READY_SECONDS
+        while mounted_on(folder) is None:
+            if process.poll() is not None:
+                relay.join()
+                code = "INVALID_ARGUMENT" if process.returncode == 2 else "INTERNAL"
+                raise Refused(code, f"volume {volume.id}: {volume.uri} cannot be mounted: {' '.join(said)}")
+            if time.monotonic() > deadline:
+                process.kill()
+                relay.join()
+                raise Refused("DEADLINE_EXCEEDED", f"volume {volume.id}: {volume.uri} was not mounted within {READY_SECONDS:.0f} s")
+            time.sleep(0.02)
+
+
+def _relay(process: subprocess.Popen[str], volume_id: str, said: deque[str]) -> None:
+    """What the mount says goes to the log of the plugin, until it ends."""
+    assert process.stderr is not None
+    with process.stderr:
+        for line in process.stderr:
+            said.append(line.strip())
+            print(f"{volume_id}: {line.strip()}", file=sys.stderr, flush=True)
+    process.wait()

@@ -1,0 +1,197 @@
+#include "cache/cache_file.h"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sys/file.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <atomic>
+#include <csignal>
+#include <string>
+#include <thread>
+
+#include "base/rng.h"
+#include "store/testing/temp_folder.h"
+
+namespace millrace {
+namespace {
+
+using cache_format::kDataAt;
+using cache_format::kRecordBytes;
+using cache_format::RecordsAt;
+
+class CacheFileTest : public ::testing::Test {
+ protected:
+  CacheFileTest() {
+    Rng rng(3);
+    for (char& c : object_) c = static_cast<char>(rng.Next());
+  }
+
+  std::string path() const { return folder_ / cache_format::FileName(identity_); }
+  std::unique_ptr<CacheFile> OpenOrMake() {
+    bool made = false;
+    auto file = CacheFile::OpenOrMake(path(), identity_, object_.size(), &made);
+    EXPECT_TRUE(file.ok()) << file.status();
+    return *std::move(file);
+  }
+  absl::Status Write(CacheFile& file, ByteRange range) {
+    const auto take = [&](uint64_t bytes) {
+      taken_ += bytes;
+      return absl::OkStatus();
+    };
+    const auto give_back = [&](uint64_t bytes) { taken_ -= bytes; };
+    return file.Write(range.offset, AsBytes(object_).subspan(range.offset, range.length), {}, {take, give_back});
+  }
+  absl::Status Read(CacheFile& file, ByteRange range) {
+    std::string into(range.length, '?');
+    const absl::Status status = file.Read(range, {}, AsWritableBytes(into));
+    if (status.ok()) {
+      EXPECT_EQ(into, object_.substr(range.offset, range.length));
+    }
+    return status;
+  }
+  uint64_t DiskBytes() const {
+    struct stat info {};
+    EXPECT_EQ(stat(path().c_str(), &info), 0);
+    return static_cast<uint64_t>(info.st_blocks) * kStatBlockBytes;
+  }
+
+  TempFolder folder_;
+  const CacheIdentity identity_{"store", "key", "etag"};
+  std::string object_ = std::string(200'000, '\0');
+  uint64_t taken_ = 0;
+};
+
+// A change is announced before its record is written. Another process that looks at that moment does not find it, and
+// looks again.
+TEST_F(CacheFileTest, ARecordThatIsOnItsWayIsLearnedWhenItIsThere) {
+  const auto writer = OpenOrMake();
+  const auto reader = OpenOrMake();
+  ASSERT_TRUE(Write(*writer, {0, 10'000}).ok());
+  EXPECT_TRUE(Read(*reader, {0, 10'000}).ok());
+  ASSERT_TRUE(Write(*writer, {20'000, 10'000}).ok());
+  // As it was between the two.
+  const UniqueFd fd(open(path().c_str(), O_RDWR));
+  const auto at = static_cast<off_t>(RecordsAt(object_.size()) + kRecordBytes);
+  std::array<char, kRecordBytes> record{};
+  ASSERT_EQ(pread(fd.get(), record.data(), record.size(), at), static_cast<ssize_t>(record.size()));
+  const std::array<char, kRecordBytes> none{};
+  ASSERT_EQ(pwrite(fd.get(), none.data(), none.size(), at), static_cast<ssize_t>(none.size()));
+  EXPECT_TRUE(absl::IsNotFound(Read(*reader, {20'000, 10'000})));
+  const auto late = OpenOrMake();
+  EXPECT_TRUE(absl::IsNotFound(Read(*late, {20'000, 10'000})));
+  ASSERT_EQ(pwrite(fd.get(), record.data(), record.size(), at), static_cast<ssize_t>(record.size()));
+  EXPECT_TRUE(Read(*reader, {20'000, 10'000}).ok());
+  EXPECT_TRUE(Read(*late, {20'000, 10'000}).ok()) << "one that has read all records at that moment, too";
+  // Nor does it take the place of that record for its own.
+  ASSERT_TRUE(Write(*reader, {40'000, 10'000}).ok());
+  EXPECT_TRUE(Read(*writer, {20'000, 10'000}).ok());
+  EXPECT_EQ(OpenOrMake()->spans(), 3u);
+}
+
+TEST_F(CacheFileTest, ChangesOfTwoProcessesAreNumberedOn) {
+  const auto one = OpenOrMake();
+  const auto two = OpenOrMake();
+  for (uint64_t i = 0; i < 40; ++i) {
+    CacheFile& writer = i % 2 == 0 ? *one : *two;
+    CacheFile& reader = i % 2 == 0 ? *two : *one;
+    const ByteRange range{i * 5000, 5000};
+    EXPECT_TRUE(absl::IsNotFound(Read(writer, range)));
+    ASSERT_TRUE(Write(writer, range).ok());
+    EXPECT_TRUE(Read(reader, range).ok());
+    const absl::StatusOr<uint64_t> removed = i % 3 == 0 ? reader.Remove(range) : 0;
+    EXPECT_TRUE(removed.ok());
+  }
+  for (uint64_t i = 0; i < 40; ++i) {
+    for (CacheFile* file : {one.get(), two.get()}) EXPECT_EQ(Read(*file, {i * 5000, 5000}).ok(), i % 3 != 0) << i;
+  }
+}
+
+// The file that is being made is locked, for a moment.
+TEST_F(CacheFileTest, OpeningWaitsForWhoMakesIt) {
+  OpenOrMake();
+  const UniqueFd fd(open(path().c_str(), O_RDWR));
+  ASSERT_EQ(flock(fd.get(), LOCK_EX), 0);
+  EXPECT_TRUE(absl::IsNotFound(CacheFile::Open(path()).status())) << "but not for long";
+  std::atomic<bool> opened = false;
+  std::thread opening([&] {
+    while (!opened) opened = CacheFile::Open(path()).ok();
+  });
+  ASSERT_EQ(flock(fd.get(), LOCK_UN), 0);
+  opening.join();
+  EXPECT_TRUE(opened);
+}
+
+// What is damaged gives its room back.
+TEST_F(CacheFileTest, TellsWhatRemovingDamageHasFreed) {
+  const auto file = OpenOrMake();
+  ASSERT_TRUE(Write(*file, {0, 40'960}).ok());
+  ASSERT_TRUE(Write(*file, {40'960, 40'960}).ok());
+  const UniqueFd fd(open(path().c_str(), O_RDWR));
+  const char other = static_cast<char>(object_[50'000] ^ 1);
+  ASSERT_EQ(pwrite(fd.get(), &other, 1, static_cast<off_t>(kDataAt + 50'000)), 1);
+  const uint64_t before = DiskBytes();
+  std::string into(81'920, '?');
+  uint64_t freed = 0;
+  EXPECT_TRUE(absl::IsDataLoss(file->Read({40'960, 40'960}, {}, AsWritableBytes(into).first(40'960), &freed)));
+  EXPECT_EQ(freed, 40'960u);
+  EXPECT_EQ(DiskBytes(), before - freed);
+  EXPECT_TRUE(absl::IsNotFound(file->Read({40'960, 40'960}, {}, AsWritableBytes(into).first(40'960), &freed)));
+  EXPECT_EQ(freed, 40'960u);
+}
+
+// A writer that was killed between the bytes and their record.
+TEST_F(CacheFileTest, WhatKilledWritersHaveLeftIsFreed) {
+  {
+    const auto file = OpenOrMake();
+    ASSERT_TRUE(Write(*file, {0, 20'000}).ok());
+    ASSERT_TRUE(Write(*file, {100'000, 20'000}).ok());
+  }
+  const uint64_t before = DiskBytes();
+  EXPECT_EQ(OpenOrMake()->Reclaim(), 0u);
+  EXPECT_EQ(DiskBytes(), before);
+  const UniqueFd fd(open(path().c_str(), O_RDWR));
+  for (const uint64_t at : {20'000, 150'000}) {
+    ASSERT_EQ(pwrite(fd.get(), object_.data() + at, 40'000, static_cast<off_t>(kDataAt + at)), 40'000);
+  }
+  EXPECT_GE(DiskBytes(), before + 72'000);
+  const auto file = OpenOrMake();
+  EXPECT_GE(file->Reclaim(), 72'000u);
+  EXPECT_EQ(DiskBytes(), before);
+  EXPECT_EQ(file->Reclaim(), 0u);
+  EXPECT_TRUE(Read(*file, {0, 20'000}).ok());
+  EXPECT_TRUE(Read(*file, {100'000, 20'000}).ok());
+}
+
+// A write that fails in the middle, as on a full disk, leaves neither bytes nor a count of them.
+TEST_F(CacheFileTest, AFailedWriteTakesNoRoom) {
+  { ASSERT_TRUE(Write(*OpenOrMake(), {0, 20'480}).ok()); }
+  const uint64_t before = DiskBytes();
+  for (const uint64_t limit : {kDataAt + 60'000, RecordsAt(object_.size()) + kRecordBytes}) {
+    const pid_t pid = fork();
+    if (pid == 0) {
+      std::signal(SIGXFSZ, SIG_IGN);
+      const rlimit bound{limit, limit};
+      const auto file = OpenOrMake();
+      taken_ = 0;
+      if (setrlimit(RLIMIT_FSIZE, &bound) != 0) _exit(1);
+      const absl::Status status = Write(*file, {40'960, 81'920});
+      _exit(status.ok() ? 2 : taken_ != 0 ? 3 : 0);
+    }
+    int status = 0;
+    ASSERT_EQ(waitpid(pid, &status, 0), pid);
+    EXPECT_EQ(status, 0) << "at " << limit;
+    EXPECT_EQ(DiskBytes(), before) << "at " << limit;
+  }
+  const auto file = OpenOrMake();
+  EXPECT_TRUE(Read(*file, {0, 20'480}).ok());
+  EXPECT_TRUE(Write(*file, {40'960, 81'920}).ok());
+  EXPECT_TRUE(Read(*file, {40'960, 81'920}).ok());
+}
+
+}  // namespace
+}  // namespace millrace

@@ -1,0 +1,448 @@
+#include "decode/jpeg_huffman.h"
+
+// jpeglib.h relies on what cstdio declares, jpegint.h on jpeglib.h.
+// clang-format off
+#include <cstdio>
+#include <jpeglib.h>
+extern "C" {
+#include <jpegint.h>
+}
+#include <jerror.h>
+// clang-format on
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <type_traits>
+
+namespace millrace {
+namespace {
+
+constexpr int kLookBits = 10;
+constexpr int kLongestCode = 16;
+constexpr int kSixteenZeros = 0xF0;  // as a symbol
+/// What the codes of a block can take, with 15 bits for the number behind each, and what is read ahead.
+constexpr ptrdiff_t kBlockBytes = DCTSIZE2 * (kLongestCode + 15) / 8 + 16;
+constexpr size_t kPaddingBytes = kBlockBytes + sizeof(uint64_t);
+// Between two refills there are two entries that are whole, and any code with its number.
+static_assert(2 * kLookBits + kLongestCode + 15 <= 56);
+constexpr size_t kBufferBytes = 16 << 10;
+/// libjpeg does not notice so many bytes too much at the end of a scan: they fit into its buffer of bits.
+constexpr ptrdiff_t kTolerated = 7;
+
+/// A run of zeros that ends any block.
+constexpr int kToTheEnd = DCTSIZE2 - 1;
+using Zigzag = std::array<uint8_t, DCTSIZE2 + kToTheEnd>;
+
+/// The place of each coefficient in a block. Runs that lead beyond the block end at its last place, as in libjpeg.
+constexpr Zigzag MakeZigzag() {
+  Zigzag places{};
+  int x = 0;
+  int y = 0;
+  for (int i = 0; i < DCTSIZE2; ++i) {
+    places[static_cast<size_t>(i)] = static_cast<uint8_t>(DCTSIZE * y + x);
+    const bool rises = (x + y) % 2 == 0;
+    if (rises && x == DCTSIZE - 1) {
+      ++y;
+    } else if (rises && y == 0) {
+      ++x;
+    } else if (!rises && y == DCTSIZE - 1) {
+      ++x;
+    } else if (!rises && x == 0) {
+      ++y;
+    } else {
+      x += rises ? 1 : -1;
+      y += rises ? -1 : 1;
+    }
+  }
+  for (size_t i = DCTSIZE2; i < places.size(); ++i) places[i] = DCTSIZE2 - 1;
+  return places;
+}
+constexpr Zigzag kZigzag = MakeZigzag();
+
+/// A number of `size` bits, 1 to 15, as JPEG stores it: those that begin with a 0 are negative.
+inline int Extend(uint32_t bits, int size) {
+  const auto value = static_cast<int>(bits);
+  return value < (1 << (size - 1)) ? value - (1 << size) + 1 : value;
+}
+
+}  // namespace
+
+// Types of members of JpegHuffman::State, whose linkage they share.
+
+/// What the next kLookBits bits say.
+struct HuffmanEntry {
+  int16_t value;  // if the entry is whole, of the coefficient; else the symbol
+  uint8_t run;    // of zeros before the coefficient
+  uint8_t bits;   // if the entry is whole, of all of this; else of the code. 0: the code is longer, or there is none
+
+  static constexpr uint8_t kWhole = 0x80;
+  bool is_whole() const { return (bits & kWhole) != 0; }
+  int length() const { return bits & 63; }  // as shifts take it by themselves
+};
+
+/// One Huffman table of a file.
+class HuffmanTable {
+ public:
+  /// The table was checked by libjpeg. For differences of DC, a symbol is the size of a number, which may be 0.
+  void Build(const JHUFF_TBL& table, bool is_dc);
+
+  const HuffmanEntry& Look(uint64_t bits) const { return entries_[bits >> (64 - kLookBits)]; }
+
+  /// Of a code that Look does not know: its length, and its symbol. 0 if there is no such code.
+  int LookLong(uint64_t bits, int* symbol) const {
+    const auto next = static_cast<uint32_t>(bits >> (64 - kLongestCode));
+    for (int length = kLookBits + 1; length <= kLongestCode; ++length) {
+      const auto at = static_cast<size_t>(length);
+      if (next >= limit_[at]) continue;
+      *symbol = source_.huffval[static_cast<int>(next >> (kLongestCode - length)) + offset_[at]];
+      return length;
+    }
+    return 0;
+  }
+
+ private:
+  void Fill(uint32_t code, int length, uint8_t symbol);
+
+  std::array<HuffmanEntry, 1 << kLookBits> entries_;
+  std::array<uint32_t, kLongestCode + 1> limit_;  // the first 16 bits that are no code of this length or a shorter one
+  std::array<int, kLongestCode + 1> offset_;      // from a code of this length to the place of its symbol
+  JHUFF_TBL source_;
+  bool is_dc_;
+  bool built_;
+};
+
+void HuffmanTable::Build(const JHUFF_TBL& table, bool is_dc) {
+  // Most files of a data set have the same ones.
+  if (built_ && is_dc_ == is_dc && std::memcmp(source_.bits, table.bits, sizeof(table.bits)) == 0 &&
+      std::memcmp(source_.huffval, table.huffval, sizeof(table.huffval)) == 0) {
+    return;
+  }
+  source_ = table;
+  is_dc_ = is_dc;
+  built_ = true;
+  entries_.fill({});
+  uint32_t code = 0;
+  int place = 0;
+  for (int length = 1; length <= kLongestCode; ++length) {
+    const auto at = static_cast<size_t>(length);
+    offset_[at] = place - static_cast<int>(code);
+    for (int i = 0; i < table.bits[at]; ++i, ++code, ++place) {
+      if (length <= kLookBits) Fill(code, length, table.huffval[place]);
+    }
+    limit_[at] = code << (kLongestCode - length);
+    code <<= 1;
+  }
+}
+
+void HuffmanTable::Fill(uint32_t code, int length, uint8_t symbol) {
+  const int rest = kLookBits - length;
+  HuffmanEntry* const first = &entries_[code << rest];
+  const int size = symbol & 15;
+  if (size > rest) {
+    std::fill_n(first, size_t{1} << rest, HuffmanEntry{symbol, 0, static_cast<uint8_t>(length)});
+    return;
+  }
+  const auto bits = static_cast<uint8_t>(HuffmanEntry::kWhole | (length + size));
+  // Codes without a number store a zero where there is one already.
+  const bool ends = size == 0 && symbol != kSixteenZeros;
+  const auto run = static_cast<uint8_t>(is_dc_ ? 0 : ends ? kToTheEnd : symbol >> 4);
+  const size_t each = size_t{1} << (rest - size);
+  for (uint32_t number = 0; number < (1U << size); ++number) {
+    const int value = size == 0 ? 0 : Extend(number, size);
+    std::fill_n(first + number * each, each, HuffmanEntry{static_cast<int16_t>(value), run, bits});
+  }
+}
+
+/// The next bits, from the upper end on; below the first `count` of them stand those that follow, or zeros.
+struct HuffmanBits {
+  uint64_t buffer = 0;
+  int count = 0;
+  const uint8_t* at = nullptr;
+
+  /// Makes it at least 56. Reads eight bytes.
+  void Refill() {
+    uint64_t next;
+    std::memcpy(&next, at, sizeof(next));
+    if constexpr (std::endian::native == std::endian::little) next = __builtin_bswap64(next);
+    buffer |= next >> count;
+    at += (63 - count) >> 3;
+    count |= 56;
+  }
+  void Drop(int bits) {
+    buffer <<= bits;
+    count -= bits;
+  }
+  /// 1 to 32.
+  uint32_t Take(int bits) {
+    const auto taken = static_cast<uint32_t>(buffer >> (64 - bits));
+    Drop(bits);
+    return taken;
+  }
+};
+
+namespace {
+
+[[noreturn]] void LeaveJpeg(j_decompress_ptr jpeg, int code) {
+  jpeg->err->msg_code = code;
+  (*jpeg->err->emit_message)(reinterpret_cast<j_common_ptr>(jpeg), -1);
+  (*jpeg->err->error_exit)(reinterpret_cast<j_common_ptr>(jpeg));  // if its warnings return
+  __builtin_unreachable();
+}
+
+/// The symbol of an entry that is not whole.
+int TakeSymbol(j_decompress_ptr jpeg, const HuffmanTable& table, HuffmanEntry entry, HuffmanBits* in) {
+  int symbol = entry.value;
+  const int length = entry.bits != 0 ? entry.bits : table.LookLong(in->buffer, &symbol);
+  if (length == 0) LeaveJpeg(jpeg, JWRN_HUFF_BAD_CODE);
+  in->Drop(length);
+  return symbol;
+}
+
+}  // namespace
+
+/// One block of an MCU.
+struct HuffmanBlock {
+  const HuffmanTable* dc;
+  const HuffmanTable* ac;
+  int component;
+  bool needed;
+};
+
+/// libjpeg knows it by its first member.
+struct JpegHuffman::State {
+  jpeg_entropy_decoder base{};
+
+  const uint8_t* source = nullptr;  // bytes that were not yet taken into the buffer
+  const uint8_t* source_end = nullptr;
+  bool ended = false;  // nothing of the source belongs to these codes
+  int marker = 0;      // that ends them; 0: none was found
+  HuffmanBits bits;
+  const uint8_t* end = nullptr;  // of what is in the buffer; if `ended`, zeros follow
+  std::array<uint8_t, kBufferBytes + kPaddingBytes> buffer;
+
+  unsigned interval = 0;    // MCUs between two restart markers; 0: there are none
+  unsigned to_restart = 0;  // MCUs
+  uint64_t left = 0;        // MCUs
+  unsigned column = 0;      // of the next MCU
+  unsigned columns = 0;
+  unsigned first_wanted = 0;
+  unsigned end_wanted = 0;
+  size_t blocks = 0;  // of an MCU
+  std::array<HuffmanBlock, D_MAX_BLOCKS_IN_MCU> kinds{};
+  std::array<int, MAX_COMPS_IN_SCAN> last_dc{};
+  std::array<HuffmanTable, NUM_HUFF_TBLS> dc_tables{};
+  std::array<HuffmanTable, NUM_HUFF_TBLS> ac_tables{};
+
+  static boolean OnMcu(j_decompress_ptr jpeg, JBLOCKROW* to);
+#ifdef __x86_64__
+  // Its shifts by a variable take half the time, and each code waits for that of the one before it.
+  __attribute__((target("bmi2"))) static boolean OnMcuWithBmi2(j_decompress_ptr jpeg, JBLOCKROW* to);
+#endif
+  static void OnAnotherScan(j_decompress_ptr jpeg) {
+    LeaveJpeg(jpeg, JERR_EOI_EXPECTED);
+  }
+
+  void Start(j_decompress_ptr jpeg);
+  void StartCodes(j_decompress_ptr jpeg);
+  void EndCodes(j_decompress_ptr jpeg);
+  void Fill();
+  __attribute__((always_inline)) void DecodeMcu(j_decompress_ptr jpeg, JBLOCKROW* to);
+  template <bool kStored>
+  __attribute__((always_inline)) void DecodeBlock(j_decompress_ptr jpeg, const HuffmanBlock& kind, JCOEF* block);
+};
+
+void JpegHuffman::State::Start(j_decompress_ptr jpeg) {
+  blocks = static_cast<size_t>(jpeg->blocks_in_MCU);
+  for (size_t i = 0; i < blocks; ++i) {
+    const int component = jpeg->MCU_membership[i];
+    const jpeg_component_info& info = *jpeg->cur_comp_info[component];
+    HuffmanTable& dc = dc_tables[static_cast<size_t>(info.dc_tbl_no)];
+    HuffmanTable& ac = ac_tables[static_cast<size_t>(info.ac_tbl_no)];
+    dc.Build(*jpeg->dc_huff_tbl_ptrs[info.dc_tbl_no], true);
+    ac.Build(*jpeg->ac_huff_tbl_ptrs[info.ac_tbl_no], false);
+    kinds[i] = {&dc, &ac, component, info.component_needed != 0};
+  }
+  interval = to_restart = jpeg->restart_interval;
+  left = uint64_t{jpeg->MCUs_per_row} * jpeg->MCU_rows_in_scan;
+  column = first_wanted = 0;
+  columns = end_wanted = jpeg->MCUs_per_row;
+  StartCodes(jpeg);
+  base = *jpeg->entropy;
+  base.start_pass = OnAnotherScan;
+  base.decode_mcu = OnMcu;
+#ifdef __x86_64__
+  if (__builtin_cpu_supports("bmi2")) base.decode_mcu = OnMcuWithBmi2;
+#endif
+  jpeg->entropy = &base;
+}
+
+// Of what follows where libjpeg stands, up to the next marker.
+void JpegHuffman::State::StartCodes(j_decompress_ptr jpeg) {
+  source = jpeg->src->next_input_byte;
+  source_end = source + jpeg->src->bytes_in_buffer;
+  marker = jpeg->unread_marker;
+  ended = marker != 0;
+  bits = {.buffer = 0, .count = 0, .at = buffer.data()};
+  end = buffer.data();
+  if (ended) std::memset(buffer.data(), 0, kPaddingBytes);
+  last_dc.fill(0);
+}
+
+// libjpeg goes on with what stands behind the codes.
+void JpegHuffman::State::EndCodes(j_decompress_ptr jpeg) {
+  const auto unused = [&] { return ((end - bits.at) * 8 + bits.count) / 8; };  // bytes
+  if (!ended && unused() <= kTolerated) Fill();
+  if (unused() > kTolerated) {
+    jpeg->err->msg_parm.i[0] = static_cast<int>(unused());
+    jpeg->err->msg_parm.i[1] = marker;
+    LeaveJpeg(jpeg, JWRN_EXTRANEOUS_DATA);
+  }
+  jpeg->src->next_input_byte = source;
+  jpeg->src->bytes_in_buffer = static_cast<size_t>(source_end - source);
+  jpeg->unread_marker = marker;
+}
+
+// Takes what there is room for, without the zeros that stand behind each 0xFF.
+void JpegHuffman::State::Fill() {
+  const auto kept = static_cast<size_t>(end - bits.at);
+  std::memmove(buffer.data(), bits.at, kept);
+  bits.at = buffer.data();
+  uint8_t* to = buffer.data() + kept;
+  uint8_t* const most = buffer.data() + kBufferBytes;
+  while (to < most && !ended) {
+    const auto room = static_cast<size_t>(std::min(source_end - source, most - to));
+    const auto* const found = room == 0 ? nullptr : static_cast<const uint8_t*>(std::memchr(source, 0xFF, room));
+    const size_t plain = found == nullptr ? room : static_cast<size_t>(found - source);
+    std::memcpy(to, source, plain);
+    to += plain;
+    source += plain;
+    if (found == nullptr) {
+      ended = source == source_end;
+      continue;
+    }
+    while (source < source_end && *source == 0xFF) ++source;  // several count as one
+    if (source == source_end) {
+      ended = true;
+    } else if (const uint8_t code = *source++; code == 0) {
+      *to++ = 0xFF;
+    } else {
+      marker = code;
+      ended = true;
+    }
+  }
+  if (ended) std::memset(to, 0, kPaddingBytes);
+  end = to;
+}
+
+template <bool kStored>
+inline void JpegHuffman::State::DecodeBlock(j_decompress_ptr jpeg, const HuffmanBlock& kind, JCOEF* block) {
+  HuffmanBits in = bits;
+  in.Refill();
+  const HuffmanEntry first = kind.dc->Look(in.buffer);
+  int difference = first.value;
+  if (first.is_whole()) {
+    in.Drop(first.length());
+  } else {
+    const int size = TakeSymbol(jpeg, *kind.dc, first, &in);
+    difference = size == 0 ? 0 : Extend(in.Take(size), size);
+  }
+  if (kind.needed) {
+    int& last = last_dc[static_cast<size_t>(kind.component)];
+    if (__builtin_add_overflow(last, difference, &last)) LeaveJpeg(jpeg, JERR_BAD_DCT_COEF);
+    if (kStored) block[0] = static_cast<JCOEF>(last);
+  }
+  const HuffmanTable& table = *kind.ac;
+  size_t k = 1;
+  const auto take = [&](HuffmanEntry entry) {
+    k += entry.run;
+    if (kStored) block[kZigzag[k]] = entry.value;
+    in.Drop(entry.length());
+    return ++k < DCTSIZE2;
+  };
+  for (;;) {
+    in.Refill();
+    HuffmanEntry entry = table.Look(in.buffer);
+    if (entry.is_whole()) {
+      if (!take(entry)) break;
+      entry = table.Look(in.buffer);
+      if (entry.is_whole()) {
+        if (!take(entry)) break;
+        entry = table.Look(in.buffer);
+        if (entry.is_whole()) {
+          if (!take(entry)) break;
+          continue;
+        }
+      }
+    }
+    const int symbol = TakeSymbol(jpeg, table, entry, &in);
+    const int size = symbol & 15;
+    k += static_cast<size_t>(symbol >> 4);
+    if (size != 0) {
+      const int value = Extend(in.Take(size), size);
+      if (kStored) block[kZigzag[k]] = static_cast<JCOEF>(value);
+    } else if (symbol != kSixteenZeros) {
+      break;
+    }
+    if (++k >= DCTSIZE2) break;
+  }
+  bits = in;
+  if (in.at > end && (in.at - end) * 8 > in.count) LeaveJpeg(jpeg, marker == 0 ? JWRN_JPEG_EOF : JWRN_HIT_MARKER);
+}
+
+inline void JpegHuffman::State::DecodeMcu(j_decompress_ptr jpeg, JBLOCKROW* to) {
+  if (left == 0) return;
+  if (interval != 0) {
+    if (to_restart == 0) {
+      EndCodes(jpeg);
+      (*jpeg->marker->read_restart_marker)(jpeg);
+      StartCodes(jpeg);
+      to_restart = interval;
+    }
+    --to_restart;
+  }
+  const bool wanted = to != nullptr && column >= first_wanted && column < end_wanted;
+  if (++column == columns) column = 0;
+  for (size_t i = 0; i < blocks; ++i) {
+    if (end - bits.at < kBlockBytes && !ended) Fill();
+    if (wanted && kinds[i].needed) {
+      DecodeBlock<true>(jpeg, kinds[i], to[i][0]);
+    } else {
+      DecodeBlock<false>(jpeg, kinds[i], nullptr);
+    }
+  }
+  if (--left == 0) EndCodes(jpeg);
+}
+
+boolean JpegHuffman::State::OnMcu(j_decompress_ptr jpeg, JBLOCKROW* to) {
+  static_assert(std::is_standard_layout_v<State>);
+  reinterpret_cast<State*>(jpeg->entropy)->DecodeMcu(jpeg, to);
+  return TRUE;
+}
+
+#ifdef __x86_64__
+boolean JpegHuffman::State::OnMcuWithBmi2(j_decompress_ptr jpeg, JBLOCKROW* to) {
+  reinterpret_cast<State*>(jpeg->entropy)->DecodeMcu(jpeg, to);
+  return TRUE;
+}
+#endif
+
+JpegHuffman::JpegHuffman() = default;
+JpegHuffman::~JpegHuffman() = default;
+
+void JpegHuffman::TakeOver(jpeg_decompress_struct* jpeg) {
+  if (jpeg->progressive_mode || jpeg->arith_code || jpeg_has_multiple_scans(jpeg)) return;
+  if (state_ == nullptr) state_ = std::make_unique<State>();  // not for those who only look at a header
+  state_->Start(jpeg);
+}
+
+void JpegHuffman::WantColumns(unsigned first, unsigned end) {
+  if (state_ == nullptr) return;
+  state_->first_wanted = first;
+  state_->end_wanted = end;
+}
+
+}  // namespace millrace

@@ -1,0 +1,32 @@
+#pragma once
+
+#include <memory>
+
+struct jpeg_decompress_struct;
+
+namespace millrace {
+
+/// Decodes the Huffman codes of baseline JPEGs in place of libjpeg's own decoder, about twice as fast: most of the time
+/// of a JPEG goes there. libjpeg calls it by the pointer in its entropy decoder, and does all the rest. Coefficients
+/// are those of libjpeg to the last bit, also of the odd files that it takes without a word. Reusable; not thread-safe.
+class JpegHuffman {
+ public:
+  JpegHuffman();
+  ~JpegHuffman();
+
+  /// Decodes the codes of the image, which jpeg_start_decompress has just prepared, from now on. Its source must be
+  /// jpeg_mem_src, and its error manager one that comes back from neither errors nor warnings (JpegGuard). An image
+  /// that is not Huffman-coded in a single sequential scan is left to libjpeg's decoder. `this` must outlive the
+  /// decoding.
+  void TakeOver(jpeg_decompress_struct* jpeg);
+
+  /// After TakeOver: only coefficients of MCUs of the columns from `first` to before `end` are wanted, since libjpeg
+  /// makes no pixels of the others.
+  void WantColumns(unsigned first, unsigned end);
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace millrace

@@ -1,0 +1,58 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/bytes.h"
+#include "decode/jpeg_guard.h"
+#include "decode/jpeg_huffman.h"
+
+namespace millrace::testing {
+
+/// What all of a JPEG shows: its components as they are, in rows without gaps.
+struct JpegPixels {
+  bool ok = false;
+  absl::Status status;
+  std::vector<uint8_t> bytes;
+};
+
+/// Through libjpeg, with its own Huffman decoder or, if it is given, with ours. Images above `most` pixels are refused.
+inline JpegPixels ReadJpegPixels(ByteSpan encoded, unsigned denominator, JpegHuffman* ours, uint64_t most = 1 << 20) {
+  JpegPixels pixels;
+  JpegGuard guard;
+  jpeg_decompress_struct jpeg{};
+  jpeg_progress_mgr progress{};
+  guard.Attach(reinterpret_cast<j_common_ptr>(&jpeg));
+  pixels.ok = guard.Run([&] {
+    jpeg_create_decompress(&jpeg);
+    jpeg_mem_src(&jpeg, reinterpret_cast<const unsigned char*>(encoded.data()), encoded.size());
+    jpeg_read_header(&jpeg, TRUE);
+    jpeg.scale_denom = denominator;
+    jpeg.out_color_space = jpeg.jpeg_color_space;
+    jpeg.do_block_smoothing = FALSE;
+    JpegGuard::LimitScans(&jpeg, &progress);
+  });
+  if (pixels.ok && uint64_t{jpeg.image_width} * jpeg.image_height > most) {
+    jpeg_destroy_decompress(&jpeg);
+    return {false, absl::InvalidArgumentError("too large for a test"), {}};
+  }
+  std::vector<uint8_t>& bytes = pixels.bytes;
+  pixels.ok = pixels.ok && guard.Run([&] {
+    jpeg_start_decompress(&jpeg);
+    if (ours != nullptr) ours->TakeOver(&jpeg);
+  });
+  if (pixels.ok) bytes.resize(size_t{jpeg.output_width} * jpeg.output_height * jpeg.output_components);
+  pixels.ok = pixels.ok && guard.Run([&] {
+    while (jpeg.output_scanline < jpeg.output_height) {
+      JSAMPROW row = bytes.data() + size_t{jpeg.output_width} * jpeg.output_components * jpeg.output_scanline;
+      jpeg_read_scanlines(&jpeg, &row, 1);
+    }
+    jpeg_finish_decompress(&jpeg);
+  });
+  if (!pixels.ok) pixels.status = guard.status();
+  jpeg_destroy_decompress(&jpeg);
+  return pixels;
+}
+
+}  // namespace millrace::testing

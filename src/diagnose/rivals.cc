@@ -1,0 +1,254 @@
+#include "diagnose/rivals.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstdlib>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <utility>
+
+#include "base/atomic_file.h"
+#include "base/child_process.h"
+#include "diagnose/bench_run.h"
+
+namespace millrace {
+
+extern const char kRivalLoaders[];  // rival_loaders.py, by CMakeLists.txt
+
+namespace {
+
+using RivalJson = nlohmann::json;
+
+constexpr double kLevels = 1;          // of 256, that decoders and filters may differ
+constexpr double kStandardErrors = 5;  // that random crops may differ
+constexpr std::chrono::minutes kRivalLimit{30};
+constexpr std::string_view kImages = "image";
+
+std::string_view LastLineOf(std::string_view text) {
+  while (text.ends_with('\n')) text.remove_suffix(1);
+  return text.substr(text.rfind('\n') + 1);
+}
+
+std::string PythonOf(const std::string& name, const std::string& environments) {
+  const std::string own = fmt::format("{}/{}/bin/python", environments, name);
+  if (::access(own.c_str(), X_OK) == 0) return own;
+  const char* const named = std::getenv("MILLRACE_PYTHON");
+  return named == nullptr || *named == '\0' ? "python3" : named;
+}
+
+/// Adds up the means of images.
+class PixelSum {
+ public:
+  void Add(ByteSpan image) {
+    uint64_t sum = 0;
+    for (const std::byte value : image) sum += std::to_integer<uint64_t>(value);
+    const double mean = static_cast<double>(sum) / static_cast<double>(image.size());
+    total_ += mean;
+    squares_ += mean * mean;
+    ++samples_;
+  }
+  uint64_t samples() const { return samples_; }
+  PixelMeans Means() const {
+    const double count = std::max<double>(1, static_cast<double>(samples_));
+    const double mean = total_ / count;
+    return {.samples = samples_, .mean = mean, .deviation = std::sqrt(std::max(0.0, squares_ / count - mean * mean))};
+  }
+
+ private:
+  uint64_t samples_ = 0;
+  double total_ = 0;
+  double squares_ = 0;
+};
+
+absl::StatusOr<double> NumberIn(const RivalJson& json, const char* name) {
+  const auto found = json.is_object() ? json.find(name) : json.end();
+  if (json.is_object() && found != json.end() && found->is_number() && std::isfinite(found->get<double>()) &&
+      found->get<double>() >= 0) {
+    return found->get<double>();
+  }
+  return absl::InvalidArgumentError(fmt::format("its answer has no number '{}'", name));
+}
+
+absl::Status TakeWindows(const RivalJson& json, RivalPoint* point) {
+  const auto windows = json.find("windows");
+  if (windows == json.end() || !windows->is_array() || windows->empty()) {
+    return absl::InvalidArgumentError("its answer has no 'windows'");
+  }
+  std::vector<double> rates;
+  std::vector<double> costs;
+  for (const RivalJson& window : *windows) {
+    ASSIGN_OR_RETURN(const double seconds, NumberIn(window, "seconds"));
+    ASSIGN_OR_RETURN(const double samples, NumberIn(window, "samples"));
+    ASSIGN_OR_RETURN(const double cpu, NumberIn(window, "cpu_seconds"));
+    if (seconds <= 0 || samples <= 0) return absl::InvalidArgumentError("it has measured nothing");
+    rates.push_back(samples / seconds);
+    costs.push_back(1000 * cpu / samples);
+  }
+  point->samples_per_second = Spread::Of(std::move(rates));
+  point->cpu_per_1000 = Spread::Of(std::move(costs));
+  return absl::OkStatus();
+}
+
+absl::Status TakePixels(const RivalJson& json, RivalPoint* point) {
+  const auto pixels = json.find("pixels");
+  if (pixels == json.end()) return absl::InvalidArgumentError("its answer has no 'pixels'");
+  ASSIGN_OR_RETURN(const double samples, NumberIn(*pixels, "samples"));
+  ASSIGN_OR_RETURN(point->pixels.mean, NumberIn(*pixels, "mean"));
+  ASSIGN_OR_RETURN(point->pixels.deviation, NumberIn(*pixels, "deviation"));
+  if (samples > 1e15) return absl::InvalidArgumentError("its answer tells of too many samples");
+  point->pixels.samples = static_cast<uint64_t>(samples);
+  const auto whole = pixels->find("whole_epoch");
+  point->pixels.whole_epoch = whole != pixels->end() && whole->is_boolean() && whole->get<bool>();
+  return absl::OkStatus();
+}
+
+RivalPoint LeftOut(const RivalRequest& request, std::string why) {
+  return {.name = request.name, .uri = request.uri, .left_out = std::move(why)};
+}
+
+ChildCommand CommandFor(const RivalRequest& request, const RivalRun& run, const BenchSettings& settings,
+                        const std::string& program) {
+  const bool own = !request.uri.empty();
+  ChildCommand command;
+  command.words = {PythonOf(request.name, run.environments), program, request.name, own ? request.uri : run.uri};
+  const auto add = [&command](const char* option, std::string value) {
+    command.words.insert(command.words.end(), {option, std::move(value)});
+  };
+  add("--kind", own ? "own" : run.ours.kind);
+  add("--batch", fmt::format("{}", settings.loader.batch));
+  add("--workers", fmt::format("{}", run.workers));
+  add("--size", fmt::format("{}", settings.loader.image.width));
+  add("--warm-up", fmt::format("{}", settings.warm_up_seconds));
+  add("--seconds", fmt::format("{}", settings.window_seconds));
+  add("--repeats", fmt::format("{}", settings.windows));
+  // One more than there are shows what an epoch has.
+  add("--check", fmt::format("{}", run.ours.pixels.samples + (run.ours.pixels.whole_epoch ? 1 : 0)));
+  add("--scratch", run.scratch + "/rival");
+  command.keep_errors = true;
+  command.limit = kRivalLimit;
+  return command;
+}
+
+}  // namespace
+
+const std::vector<std::string>& RivalNames() {
+  static const auto* const names = new std::vector<std::string>{
+      "dataloader", "s3torchconnector", "webdataset", "mosaicml", "litdata", "spdl", "huggingface"};
+  return *names;
+}
+
+absl::StatusOr<std::vector<RivalRequest>> ParseRivals(const std::vector<std::string>& texts) {
+  std::vector<RivalRequest> requests;
+  std::set<std::string> seen;
+  for (const std::string& text : texts) {
+    for (size_t at = 0; at <= text.size();) {
+      const size_t end = std::min(text.find(',', at), text.size());
+      const std::string one = text.substr(at, end - at);
+      const size_t equals = one.find('=');
+      RivalRequest request{.name = one.substr(0, equals)};
+      if (equals != std::string::npos) request.uri = one.substr(equals + 1);
+      const std::vector<std::string>& known = RivalNames();
+      if (std::find(known.begin(), known.end(), request.name) == known.end()) {
+        return absl::InvalidArgumentError(
+            fmt::format("--rival takes NAME or NAME=URI, with commas between several, not "
+                        "'{}'; the names are {}",
+                        one, fmt::join(known, ", ")));
+      }
+      if (equals != std::string::npos && request.uri.empty()) {
+        return absl::InvalidArgumentError(fmt::format("--rival {}: there is no URI behind '='", one));
+      }
+      if (!seen.insert(request.name).second) {
+        return absl::InvalidArgumentError(fmt::format("--rival names {} twice", request.name));
+      }
+      requests.push_back(std::move(request));
+      at = end + 1;
+    }
+  }
+  return requests;
+}
+
+absl::StatusOr<OwnImages> MeasureOwnImages(const std::string& uri, const BenchSettings& settings, uint64_t most) {
+  ASSIGN_OR_RETURN(const std::unique_ptr<BenchSet> set, BenchSet::Open(uri, settings));
+  LoaderOptions options = settings.loader;
+  options.epochs = 1;
+  options.last = LastBatch::kPad;
+  options.start.reset();
+  ASSIGN_OR_RETURN(const std::unique_ptr<Loader> loader, set->MakeLoader(options));
+  PixelSum sum;
+  for (bool last = false; !last && sum.samples() < most;) {
+    ASSIGN_OR_RETURN(const Batch batch, NextBatch(*loader, settings.stop));
+    const MutableByteSpan images = batch.Bytes(kImages);
+    if (images.empty() || settings.loader.image.dtype != ImageSpec{}.dtype) {
+      return absl::InvalidArgumentError(
+          fmt::format("{}: other loaders are compared by the images that they decode, and "
+                      "this data set has none; leave out --rival",
+                      uri));
+    }
+    const uint64_t bytes = images.size() / batch.size;
+    for (uint64_t row = 0; row < batch.valid; ++row) sum.Add(images.subspan(row * bytes, bytes));
+    last = batch.last_of_epoch;
+  }
+  OwnImages ours{.pixels = sum.Means(), .kind = std::string(KindName(set->dataset().index().kind()))};
+  ours.pixels.whole_epoch = ours.pixels.samples == set->dataset().index().size();
+  return ours;
+}
+
+std::string PixelsDiffer(const PixelMeans& ours, const PixelMeans& theirs) {
+  if (theirs.samples == 0) return "it has delivered no image";
+  if (ours.whole_epoch && (theirs.samples != ours.samples || !theirs.whole_epoch)) {
+    return fmt::format("its epoch has {}{} images, and the data set has {}", theirs.whole_epoch ? "" : "more than ",
+                       theirs.whole_epoch ? theirs.samples : ours.samples, ours.samples);
+  }
+  const auto variance = [](const PixelMeans& means) {
+    return means.deviation * means.deviation / static_cast<double>(std::max<uint64_t>(1, means.samples));
+  };
+  const double may_differ = kLevels + kStandardErrors * std::sqrt(variance(ours) + variance(theirs));
+  if (std::abs(ours.mean - theirs.mean) <= may_differ) return "";
+  return fmt::format("its pixels are others: their mean is {:.2f}, and that of Millrace's images {:.2f}", theirs.mean,
+                     ours.mean);
+}
+
+absl::StatusOr<RivalPoint> ParseRivalAnswer(std::string_view line) {
+  const RivalJson json = RivalJson::parse(line, nullptr, /*allow_exceptions=*/false);
+  if (!json.is_object()) return absl::InvalidArgumentError("its answer is not a JSON object");
+  RivalPoint point;
+  ASSIGN_OR_RETURN(point.first_batch_seconds, NumberIn(json, "first_batch_seconds"));
+  RETURN_IF_ERROR(TakeWindows(json, &point));
+  RETURN_IF_ERROR(TakePixels(json, &point));
+  if (const auto versions = json.find("versions"); versions != json.end() && versions->is_object()) {
+    for (const auto& [package, version] : versions->items()) {
+      if (version.is_string()) point.versions.emplace_back(package, version.get<std::string>());
+    }
+  }
+  return point;
+}
+
+absl::StatusOr<RivalPoint> MeasureRival(const RivalRequest& request, const RivalRun& run,
+                                        const BenchSettings& settings) {
+  const std::string program = run.scratch + "/rival_loaders.py";
+  RETURN_IF_ERROR(WriteFileAtomically(program, kRivalLoaders));
+  const ChildCommand command = CommandFor(request, run, settings, program);
+  const std::string& python = command.words.front();
+  const absl::StatusOr<ChildEnd> end = RunChild(command, settings.stop);
+  if (absl::IsCancelled(end.status())) return end.status();
+  if (!end.ok()) return LeftOut(request, fmt::format("'{}' {}", python, ToStd(end.status().message())));
+  if (end->exit_status != 0) {
+    const std::string_view said = LastLineOf(end->errors);
+    return LeftOut(request,
+                   said.empty() ? fmt::format("'{}' ended with {}", python, end->exit_status) : std::string(said));
+  }
+  absl::StatusOr<RivalPoint> point = ParseRivalAnswer(LastLineOf(end->output));
+  if (!point.ok()) return LeftOut(request, std::string(ToStd(point.status().message())));
+  point->name = request.name;
+  point->uri = request.uri;
+  if (std::string why = PixelsDiffer(run.ours.pixels, point->pixels); !why.empty())
+    return LeftOut(request, std::move(why));
+  return point;
+}
+
+}  // namespace millrace

@@ -1,0 +1,73 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "base/status.h"
+#include "diagnose/bench.h"
+#include "diagnose/spread.h"
+
+/// Loaders of others over the same data: what they took beside Millrace, in processes of their own
+/// (rival_loaders.py, which is part of the program). That they did the same work is checked, not assumed.
+
+namespace millrace {
+
+/// The names of those that rival_loaders.py knows.
+const std::vector<std::string>& RivalNames();
+
+/// What of a rival is measured.
+struct RivalRequest {
+  std::string name;
+  std::string uri;  // of data in its own format; "": those that Millrace reads
+};
+/// "NAME[=URI]", with commas between several. InvalidArgument for other names, and for a name that comes twice.
+absl::StatusOr<std::vector<RivalRequest>> ParseRivals(const std::vector<std::string>& texts);
+
+/// The means of the pixels of decoded images.
+struct PixelMeans {
+  uint64_t samples = 0;
+  double mean = 0;           // of their means, 0 to 255
+  double deviation = 0;      // of these means
+  bool whole_epoch = false;  // they are all images of the data set, each once
+};
+struct OwnImages {
+  PixelMeans pixels;
+  std::string kind;  // of the data, as KindName
+};
+/// Of Millrace's own batches, with the settings' images: of the first epoch, or of its first `most` samples.
+/// InvalidArgument if batches have no images of bytes. Other errors as MeasureRate.
+absl::StatusOr<OwnImages> MeasureOwnImages(const std::string& uri, const BenchSettings& settings, uint64_t most);
+
+/// Why these cannot be the same images, cropped at random by each; "" if they can.
+std::string PixelsDiffer(const PixelMeans& ours, const PixelMeans& theirs);
+
+struct RivalPoint {
+  std::string name;
+  std::string uri;       // of its own data, if it has some
+  std::string left_out;  // why there are no figures; "" if there are
+  double first_batch_seconds = 0;
+  Spread samples_per_second;
+  Spread cpu_per_1000;  // CPU-seconds for 1,000 samples, of all its processes
+  PixelMeans pixels;
+  std::vector<std::pair<std::string, std::string>> versions;  // of its packages
+};
+
+struct RivalRun {
+  std::string uri;           // of the data
+  std::string environments;  // a folder: NAME/bin/python below it runs the rival, if it exists; else $MILLRACE_PYTHON
+  std::string scratch;       // an existing folder for what is downloaded; all of it is the rival's
+  int workers = 1;           // processes, or threads that decode
+  OwnImages ours;
+};
+/// Runs the rival with the batch, images, repeats and times of `settings`. Errors that are its own become `left_out`;
+/// Cancelled soon after a stop is requested.
+absl::StatusOr<RivalPoint> MeasureRival(const RivalRequest& request, const RivalRun& run,
+                                        const BenchSettings& settings);
+
+/// The last line that a rival has printed, as figures; InvalidArgument if it makes no sense.
+absl::StatusOr<RivalPoint> ParseRivalAnswer(std::string_view line);
+
+}  // namespace millrace

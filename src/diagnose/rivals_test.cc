@@ -1,0 +1,132 @@
+#include "diagnose/rivals.h"
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <string>
+
+namespace millrace {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr const char* kAnswer =
+    R"({"first_batch_seconds": 1.5, "pixels": {"samples": 100, "mean": 120.5, "deviation": 20, "whole_epoch": true}, )"
+    R"("windows": [{"seconds": 2, "samples": 100, "cpu_seconds": 1}, {"seconds": 2, "samples": 300, "cpu_seconds": 6}], )"
+    R"("versions": {"torch": "2.0"}})";
+
+TEST(RivalsTest, NamesAndDataOfTheirOwn) {
+  const auto found = ParseRivals({"dataloader,mosaicml=s3://b/mds", "spdl"});
+  ASSERT_TRUE(found.ok()) << found.status();
+  ASSERT_EQ(found->size(), 3u);
+  EXPECT_EQ((*found)[0].name, "dataloader");
+  EXPECT_EQ((*found)[0].uri, "");
+  EXPECT_EQ((*found)[1].name, "mosaicml");
+  EXPECT_EQ((*found)[1].uri, "s3://b/mds");
+  EXPECT_EQ((*found)[2].name, "spdl");
+  EXPECT_TRUE(ParseRivals({})->empty());
+}
+
+TEST(RivalsTest, WhatIsNoRivalIsRefused) {
+  for (const std::string text : {"", "tensorflow", "spdl,", "spdl=", "spdl,spdl"}) {
+    const auto found = ParseRivals({text});
+    EXPECT_TRUE(absl::IsInvalidArgument(found.status())) << text;
+    EXPECT_THAT(std::string(found.status().message()), HasSubstr("--rival")) << text;
+  }
+}
+
+TEST(RivalsTest, AnswersBecomeMediansAndCosts) {
+  const auto point = ParseRivalAnswer(kAnswer);
+  ASSERT_TRUE(point.ok()) << point.status();
+  EXPECT_EQ(point->first_batch_seconds, 1.5);
+  EXPECT_EQ(point->samples_per_second.least, 50);
+  EXPECT_EQ(point->samples_per_second.most, 150);
+  EXPECT_EQ(point->cpu_per_1000.median, 15);
+  EXPECT_EQ(point->pixels.samples, 100u);
+  EXPECT_TRUE(point->pixels.whole_epoch);
+  ASSERT_EQ(point->versions.size(), 1u);
+  EXPECT_EQ(point->versions[0].second, "2.0");
+}
+
+TEST(RivalsTest, AnswersThatMakeNoSenseAreRefused) {
+  for (const std::string answer :
+       {"", "null", "[]", "{}", R"({"first_batch_seconds": 1})", R"({"first_batch_seconds": 1, "windows": []})",
+        R"({"first_batch_seconds": 1, "windows": [3]})",
+        R"({"first_batch_seconds": 1, "windows": [{"seconds": 0, "samples": 1, "cpu_seconds": 1}]})",
+        R"({"first_batch_seconds": -1, "windows": [{"seconds": 1, "samples": 1, "cpu_seconds": 1}]})",
+        R"({"first_batch_seconds": 1, "windows": [{"seconds": 1, "samples": 1, "cpu_seconds": 1}], "pixels": 7})"}) {
+    EXPECT_TRUE(absl::IsInvalidArgument(ParseRivalAnswer(answer).status())) << answer;
+  }
+}
+
+TEST(RivalsTest, PixelsTellWhetherImagesWereDecoded) {
+  const PixelMeans ours{.samples = 1000, .mean = 120, .deviation = 20, .whole_epoch = true};
+  PixelMeans theirs = ours;
+  theirs.mean = 123;
+  EXPECT_EQ(PixelsDiffer(ours, theirs), "");
+  theirs.mean = 130;
+  EXPECT_THAT(PixelsDiffer(ours, theirs), HasSubstr("130.00"));
+  theirs = ours;
+  theirs.samples = 990;
+  EXPECT_THAT(PixelsDiffer(ours, theirs), HasSubstr("990 images"));
+  theirs.samples = 1024;
+  theirs.whole_epoch = false;  // it was not at its end
+  EXPECT_THAT(PixelsDiffer(ours, theirs), HasSubstr("more than 1000 images"));
+  PixelMeans part = ours;  // of a large data set
+  part.whole_epoch = false;
+  EXPECT_EQ(PixelsDiffer(part, theirs), "");
+  EXPECT_NE(PixelsDiffer(ours, PixelMeans{}), "");
+}
+
+// A program in the place of Python.
+class RivalProcessTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    std::string path = ::testing::TempDir() + "millrace-rivals-XXXXXX";
+    ASSERT_NE(mkdtemp(path.data()), nullptr);
+    folder_ = path;
+  }
+  void TearDown() override {
+    std::error_code ignored;
+    std::filesystem::remove_all(folder_, ignored);
+  }
+  absl::StatusOr<RivalPoint> Run(const std::string& script) {
+    const std::string python = folder_ + "/spdl/bin/python";
+    std::filesystem::create_directories(folder_ + "/spdl/bin");
+    std::ofstream(python) << "#!/bin/sh\n" << script << "\n";
+    ::chmod(python.c_str(), 0755);
+    RivalRun run{.uri = "s3://b/data", .environments = folder_, .scratch = folder_, .workers = 3};
+    run.ours = {.pixels = {.samples = 100, .mean = 120, .deviation = 20, .whole_epoch = true}, .kind = "tar"};
+    BenchSettings settings;
+    settings.loader.batch = 64;
+    return MeasureRival({.name = "spdl"}, run, settings);
+  }
+  std::string folder_;
+};
+
+TEST_F(RivalProcessTest, ItIsToldWhatToReadAndItsLastLineCounts) {
+  const auto point = Run(fmt::format("echo noise; echo \"$@\" >{}/said; echo '{}'", folder_, kAnswer));
+  ASSERT_TRUE(point.ok()) << point.status();
+  EXPECT_EQ(point->left_out, "");
+  EXPECT_EQ(point->name, "spdl");
+  EXPECT_EQ(point->samples_per_second.median, 100);
+  std::ifstream file(folder_ + "/said");
+  const std::string said{std::istreambuf_iterator<char>(file), {}};
+  EXPECT_THAT(said, HasSubstr("rival_loaders.py spdl s3://b/data --kind tar --batch 64 --workers 3"));
+  EXPECT_TRUE(std::filesystem::exists(folder_ + "/rival_loaders.py"));
+}
+
+TEST_F(RivalProcessTest, WhatIsWrongWithItIsItsOwn) {
+  EXPECT_EQ(Run("echo first >&2; echo 'pip install spdl-core' >&2; exit 3")->left_out, "pip install spdl-core");
+  EXPECT_THAT(Run("exit 7")->left_out, HasSubstr("ended with 7"));
+  EXPECT_THAT(Run("echo nothing")->left_out, HasSubstr("not a JSON object"));
+  EXPECT_THAT(Run("kill -9 $$")->left_out, HasSubstr("killed"));
+}
+
+}  // namespace
+}  // namespace millrace

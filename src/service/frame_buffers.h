@@ -1,0 +1,28 @@
+#pragma once
+
+#include <cstddef>
+#include <memory>
+
+#include "base/buffer.h"
+
+namespace millrace {
+
+/// Memory for batches that arrive, used again and again: fresh memory costs a page fault for every 4 KiB, which is a
+/// good part of what receiving costs. It keeps as much as was in use at one time, and never more. Thread-safe.
+class FrameBuffers {
+ public:
+  FrameBuffers();
+  ~FrameBuffers();
+  FrameBuffers(const FrameBuffers&) = delete;
+  FrameBuffers& operator=(const FrameBuffers&) = delete;
+
+  /// A buffer of at least so many bytes, which comes back when the last pointer to it goes, also after this has gone.
+  /// Throws std::bad_alloc.
+  std::shared_ptr<Buffer> Take(size_t bytes);
+
+ private:
+  struct State;
+  const std::shared_ptr<State> state_;
+};
+
+}  // namespace millrace

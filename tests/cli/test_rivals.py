@@ -1,0 +1,109 @@
+"""`millrace bench --rival`: loaders of others over the same data, beside Millrace. Those that the development environment has: PyTorch's DataLoader and WebDataset."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import re
+import sys
+import xml.etree.ElementTree as ET
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cli_support import Millrace
+
+ROOT = Path(__file__).resolve().parents[2]
+SHORT = ["--quick", "--seconds", "0.1", "--repeats", "2", "--batch", "16", "--size", "64", "--memory", "64MiB", "--threads", "1"]
+
+
+def loaders() -> Any:
+    spec = importlib.util.spec_from_file_location("rival_loaders", ROOT / "src/diagnose/rival_loaders.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["rival_loaders"] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_names_of_the_program_and_of_the_command_are_the_same(millrace: Millrace) -> None:
+    names = list(loaders().LOADERS)
+    refused = millrace("bench", "--synthetic", "--rival", "nobody", code=2).stderr.decode()
+    assert refused.rstrip().endswith("the names are " + ", ".join(names))
+    help_text = " ".join(millrace("bench", "--help").stdout.decode().split())
+    assert ", ".join(names) in help_text
+    documented = (ROOT / "docs/bench.md").read_text()
+    for name, packages in loaders().PACKAGES.items():
+        assert f"| `{name}` |" in documented and f"`{packages}`" in documented
+
+
+def test_a_buffer_keeps_all_samples() -> None:
+    for count in (0, 1, 999, 1000, 2500):
+        came = list(loaders().shuffled(iter(range(count))))
+        assert sorted(came) == list(range(count))
+        assert count < 2 or came != list(range(count))
+
+
+def test_errors_say_why_and_show_no_signature() -> None:
+    assert loaders().said(OSError("curl 'http://h/k?X-Amz-Signature=abc&x=1'\n failed")) == "curl 'http://h/k?...' failed"
+    long = loaders().said(OSError("x" * 1000 + " and why"))
+    assert len(long) == 303 and long.endswith("and why")
+
+
+def test_epochs_follow_one_another() -> None:
+    begun = []
+
+    def epoch() -> Any:
+        begun.append(len(begun))
+        return iter([f"{begun[-1]}{batch}" for batch in "ab"])
+
+    stream = loaders().Stream(epoch)
+    assert [stream.next() for _ in range(5)] == ["0a", "0b", "1a", "1b", "2a"] and stream.ended == 2
+    with pytest.raises(RuntimeError, match="no samples"):
+        loaders().Stream(lambda: iter([])).next()
+
+
+@pytest.fixture
+def photos(millrace: Millrace, tmp_path: Path) -> Path:
+    """90 photographs as raw objects and in shards."""
+    folder = tmp_path / "photos"
+    millrace("synth", folder / "raw", "--count", "90", "--kb", "10")
+    millrace("pack", folder / "raw", folder / "tar", "--shard-size", "256KiB")
+    return folder
+
+
+def test_they_stand_beside_millrace(millrace: Millrace, photos: Path, tmp_path: Path) -> None:
+    page, figures, temporary = tmp_path / "report.html", tmp_path / "report.json", tmp_path / "temporary"
+    temporary.mkdir()
+    env = {"MILLRACE_PYTHON": sys.executable, "TMPDIR": str(temporary), "MILLRACE_CACHE": str(tmp_path / "cache")}
+    rivals = ["--rival", f"dataloader={photos}/raw", "--rival", "webdataset,mosaicml"]
+    text = millrace("bench", photos / "tar", *SHORT, *rivals, "--html", page, "--json", figures, env=env).stdout.decode()
+    assert not list(temporary.iterdir())
+    report = json.loads(figures.read_text())
+    assert [rival["name"] for rival in report["rivals"]] == ["dataloader", "webdataset", "mosaicml"]
+    for rival in report["rivals"][:2]:
+        assert "left_out" not in rival, rival
+        assert rival["checked_images"] == 90  # each image of an epoch, once
+        assert 0 < rival["mean_pixel"] < 255
+        assert rival["samples_per_second"]["median"] > 0 and rival["cpu_seconds_per_1000_samples"]["median"] > 0
+        assert rival["first_batch_seconds"] > 0 and "torch" in rival["versions"]
+        assert re.search(rf"^  {rival['name']} +[0-9]", text, re.MULTILINE)
+    assert report["rivals"][0]["uri"] == f"{photos}/raw"
+    # What it reads are MDS shards, and these are not.
+    assert "it reads mds, and these data are tar" in report["rivals"][2]["left_out"]
+    assert re.search(r"^  mosaicml +left out: it reads mds", text, re.MULTILINE)
+    body = "".join(ET.parse(page).getroot().itertext())
+    for said in ("Other loaders over the same data", "webdataset", "left out", report["rivals"][2]["left_out"]):
+        assert said in body
+
+
+def test_a_package_that_is_missing_is_named(millrace: Millrace, photos: Path, tmp_path: Path) -> None:
+    """By an interpreter of its own, in the folder of environments."""
+    python = tmp_path / "rivals/spdl/bin/python"
+    python.parent.mkdir(parents=True)
+    python.write_text(f'#!/bin/sh\nexec {sys.executable} -S -I "$@"\n')
+    python.chmod(0o755)
+    env = {"MILLRACE_CACHE": str(tmp_path)}
+    report = json.loads(millrace("bench", photos / "tar", *SHORT, "--rival", "spdl", "--json", "-", env=env).stdout)
+    [spdl] = report["rivals"]
+    assert spdl["left_out"].startswith("Python's package 'torch' is missing in ") and spdl["left_out"].endswith("spdl-core spdl-io obstore")

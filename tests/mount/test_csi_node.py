@@ -1,0 +1,240 @@
+"""What the CSI plugin does on a node, on real mounts (deploy/csi/plugin/node.py), and its manifests. Its gRPC is in tests/frameworks/cases_csi.py."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from e2e.harness import REPOSITORY, Sandbox, Server, binary
+from e2e.mounting import is_mounted, needs_fuse, wait_until
+
+CSI = REPOSITORY / "deploy" / "csi"
+sys.path.insert(0, str(CSI / "plugin"))
+
+import node as plugin  # noqa: E402
+
+as_root = pytest.mark.skipif(os.geteuid() != 0, reason="bind mounts need root")
+ATTRIBUTES = {"uri": "s3://b"}
+
+
+def processes_on(folder: Path) -> list[int]:
+    """Of mounts on that folder."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):
+            if str(folder).encode() in path.read_bytes().split(b"\0"):
+                found.append(int(path.parent.name))
+    return found
+
+
+def refused(code: str, call: Any, *arguments: Any) -> str:
+    with pytest.raises(plugin.Refused) as error:
+        call(*arguments)
+    assert error.value.code == code, error.value
+    return str(error.value)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Iterator[Path]:
+    """Where volumes are staged and published; nothing stays mounted."""
+    place = tmp_path / "kubelet"
+    place.mkdir()
+    yield place
+    for line in reversed(Path("/proc/self/mountinfo").read_text().splitlines()):
+        if line.split(" ")[4].startswith(str(place)):
+            subprocess.run(["umount", "-l", line.split(" ")[4]], check=False)
+    wait_until(lambda: not processes_on(place / "staging"), "the end of the mounts")
+
+
+@pytest.fixture
+def node(sandbox: Sandbox, store: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    for name in [*os.environ]:
+        if name.startswith(("AWS_", "MILLRACE_")) and name not in ("MILLRACE_BIN", "MILLRACE_TEST_ALL"):
+            monkeypatch.delenv(name)
+    for name, value in sandbox.env(store.env()).items():
+        monkeypatch.setenv(name, value)
+    return plugin.Node(plugin.Settings(millrace=str(binary()), cache=str(tmp_path / "cache")))
+
+
+def volume(writable: bool = False, flags: tuple[str, ...] = (), **attributes: str) -> Any:
+    return plugin.volume_of("v1", ATTRIBUTES | attributes, list(flags), writable)
+
+
+@needs_fuse
+@as_root
+def test_a_volume_is_staged_once_and_published_to_pods(node: Any, folder: Path, bucket: Path, tmp_path: Path) -> None:
+    staging, pods = folder / "staging", [folder / "pod1" / "mount", folder / "pod2" / "mount"]
+    node.stage(volume(flags=("uid=1234", "umask=077")), str(staging), {})
+    first = processes_on(staging)
+    node.stage(volume(flags=("uid=1234", "umask=077")), str(staging), {})  # again
+    assert len(first) == 1 and processes_on(staging) == first
+    for pod in [*pods, *pods]:
+        node.publish(volume(), str(staging), str(pod), False)
+        assert (pod / "large").read_bytes() == (bucket / "large").read_bytes()
+        assert (pod / "large").stat().st_uid == 1234 and (pod / "large").stat().st_mode & 0o777 == 0o400
+    with pytest.raises(OSError) as error:
+        (pods[0] / "new").write_bytes(b"x")
+    assert error.value.errno == errno.EROFS
+    assert any(path.is_file() for path in (tmp_path / "cache").rglob("*"))  # of all volumes of the node
+    node.unpublish("v1", str(pods[0]))
+    node.unpublish("v1", str(pods[0]))
+    assert not pods[0].exists() and (pods[1] / "z").read_bytes() == (bucket / "z").read_bytes()
+    node.unpublish("v1", str(pods[1]))
+    for _ in range(2):
+        node.unstage("v1", str(staging))
+    assert not is_mounted(staging) and not pods[1].exists()
+    wait_until(lambda: not processes_on(staging), "the end of the mount")
+
+
+@needs_fuse
+@as_root
+def test_writers_and_readers(node: Any, folder: Path, bucket: Path) -> None:
+    staging, writer, reader = folder / "staging", folder / "writer", folder / "reader"
+    node.stage(volume(writable=True), str(staging), {})
+    node.publish(volume(writable=True), str(staging), str(writer), False)
+    node.publish(volume(writable=True), str(staging), str(reader), True)
+    node.publish(volume(writable=True), str(staging), str(reader), True)
+    (writer / "new").write_bytes(b"text")
+    assert (reader / "new").read_bytes() == b"text" and (bucket / "new").read_bytes() == b"text"
+    with pytest.raises(OSError) as error:
+        (reader / "other").write_bytes(b"x")
+    assert error.value.errno == errno.EROFS
+    # The same places, but in another way.
+    refused("ALREADY_EXISTS", node.publish, volume(writable=True), str(staging), str(reader), False)
+    refused("ALREADY_EXISTS", node.stage, volume(writable=False), str(staging), {})
+    refused("ALREADY_EXISTS", node.stage, volume(writable=True, uri="s3://b/a"), str(staging), {})
+
+
+@needs_fuse
+@as_root
+def test_a_mount_that_died_is_made_again(node: Any, folder: Path, bucket: Path) -> None:
+    staging, pod, later = folder / "staging", folder / "pod", folder / "later"
+    node.stage(volume(), str(staging), {})
+    node.publish(volume(), str(staging), str(pod), False)
+    for again in (lambda: node.stage(volume(), str(staging), {}), lambda: None):
+        os.kill(processes_on(staging)[0], signal.SIGKILL)
+        wait_until(lambda: not plugin.is_alive(str(staging)), "its end")
+        again()
+        # Also without another stage: the kubelet takes the volume for staged as long as a pod uses it.
+        node.publish(volume(), str(staging), str(later), False)
+        assert (later / "z").read_bytes() == (bucket / "z").read_bytes()
+        node.publish(volume(), str(staging), str(pod), False)
+        assert (pod / "z").read_bytes() == (bucket / "z").read_bytes()
+    os.kill(processes_on(staging)[0], signal.SIGKILL)
+    wait_until(lambda: not plugin.is_alive(str(staging)), "its end")
+    # Another plugin does not know how it was staged, and takes away what is dead.
+    other = plugin.Node(plugin.Settings(millrace=str(binary())))
+    assert "not staged" in refused("FAILED_PRECONDITION", other.publish, volume(), str(staging), str(pod), False)
+    other.unpublish("v1", str(pod))
+    other.unpublish("v1", str(later))
+    other.unstage("v1", str(staging))
+    assert not any(is_mounted(place) for place in (staging, pod, later))
+
+
+@needs_fuse
+@as_root
+def test_another_plugin_takes_over_what_lives(node: Any, folder: Path) -> None:
+    staging, pod = folder / "staging", folder / "pod"
+    node.stage(volume(), str(staging), {})
+    before = processes_on(staging)
+    other = plugin.Node(plugin.Settings(millrace=str(binary())))
+    other.stage(volume(), str(staging), {})
+    other.publish(volume(), str(staging), str(pod), False)
+    assert processes_on(staging) == before and (pod / "z").stat().st_size == 1
+
+
+@needs_fuse
+@as_root
+def test_keys_and_places_of_a_volume(node: Any, folder: Path, store: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    keys = {name: store.env()[name] for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")}
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_ENDPOINT_URL", "AWS_REGION"):
+        monkeypatch.delenv(name)
+    there = volume(endpoint=store.url, region="us-east-1")
+    wrong = keys | {"AWS_SECRET_ACCESS_KEY": "wrong-secret-of-a-user"}
+    said = refused("INTERNAL", node.stage, there, str(folder / "staging"), wrong)
+    assert "s3://b" in said and "wrong-secret-of-a-user" not in said and not is_mounted(folder / "staging")
+    assert "AWS_KEY" in refused("INVALID_ARGUMENT", node.stage, there, str(folder / "staging"), {"AWS_KEY": "secret-of-a-user"})
+    node.stage(there, str(folder / "staging"), keys)
+    assert (folder / "staging" / "z").stat().st_size == 1
+    command = Path(f"/proc/{processes_on(folder / 'staging')[0]}/cmdline").read_bytes().decode()
+    assert not any(key in command for key in keys.values())  # everybody may read it
+
+
+@needs_fuse
+@as_root
+def test_what_cannot_be_mounted_is_told(node: Any, folder: Path) -> None:
+    assert "none-there" in refused("INTERNAL", node.stage, volume(uri="s3://none-there"), str(folder / "staging"), {})
+    refused("INVALID_ARGUMENT", node.stage, volume(flags=("umask=nine",)), str(folder / "staging"), {})
+    refused("FAILED_PRECONDITION", node.publish, volume(), str(folder / "staging"), str(folder / "pod"), False)
+    assert not is_mounted(folder / "staging") and not (folder / "pod").exists()
+    # What is not ours is left alone.
+    subprocess.run(["mount", "-t", "tmpfs", "tmpfs", folder / "staging"], check=True)
+    refused("ALREADY_EXISTS", node.stage, volume(), str(folder / "staging"), {})
+    refused("INTERNAL", node.unstage, "v1", str(folder / "staging"))
+    assert is_mounted(folder / "staging")
+
+
+def test_attributes_and_mount_options() -> None:
+    assert volume(flags=("ro",), writable=True) == volume()
+    assert volume(flags=("uid=1", "metadata-ttl=1h"), writable=True, region="r").options == ("uid=1", "metadata-ttl=1h")
+    assert plugin.volume_of("v", ATTRIBUTES | {"csi.storage.k8s.io/pod.name": "p"}, [], False).uri == "s3://b"
+    for attributes in ({}, {"uri": ""}, {"uri": "--help"}, ATTRIBUTES | {"bucket": "b"}):
+        refused("INVALID_ARGUMENT", plugin.volume_of, "v", attributes, [], True)
+    # Of the node's files, none may be named.
+    for flag in ("cache=/", "log=/etc/passwd", "order=/x", "uid=1,log=/x", "uid", "uid=", "suid", "allow_other,log=/x"):
+        refused("INVALID_ARGUMENT", plugin.volume_of, "v", ATTRIBUTES, [flag], True)
+    refused("INVALID_ARGUMENT", plugin.volume_of, "v", ATTRIBUTES, ["allow-overwrite"], False)
+
+
+def documents(folder: str) -> list[dict[str, Any]]:
+    listed = yaml.safe_load((CSI / folder / "kustomization.yaml").read_text())["resources"]
+    assert {*listed, "kustomization.yaml"} == {path.name for path in (CSI / folder).iterdir()}
+    return [document for name in listed for document in yaml.safe_load_all((CSI / folder / name).read_text())]
+
+
+def test_manifests_fit_the_plugin() -> None:
+    base = {document["kind"]: document for document in documents("base")}
+    pod = base["DaemonSet"]["spec"]["template"]["spec"]
+    container = pod["containers"][0]
+    assert {mount["name"] for mount in container["volumeMounts"]} == {volume["name"] for volume in pod["volumes"]}
+    server = (CSI / "plugin" / "server.py").read_text()
+    for argument in container["args"]:
+        assert f'"{argument.partition("=")[0]}"' in server, argument
+    name = base["CSIDriver"]["metadata"]["name"]
+    assert f'NAME = "{name}"' in server
+    paths = {volume["name"]: volume["hostPath"]["path"] for volume in pod["volumes"]}
+    assert f"--kubelet-endpoint={paths['plugin']}/csi.sock" in container["args"] and paths["plugin"].endswith(f"/{name}")
+    example = {document["kind"]: document for document in documents("example")}
+    source = example["PersistentVolume"]["spec"]["csi"]
+    assert source["driver"] == name
+    plugin.volume_of("v", source["volumeAttributes"], example["PersistentVolume"]["spec"]["mountOptions"], False)
+    assert set(example["Secret"]["stringData"]) <= set(plugin.KEYS)
+
+
+@pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not installed")
+@pytest.mark.parametrize("folder", ["base", "example"])
+def test_kustomize_builds_the_manifests(folder: str) -> None:
+    built = subprocess.run(["kubectl", "kustomize", CSI / folder], check=True, capture_output=True, text=True, timeout=120).stdout
+    kinds = [document["kind"] for document in yaml.safe_load_all(built)]
+    assert sorted(kinds) == sorted(document["kind"] for document in documents(folder))
+    if folder == "base":
+        assert "image: millrace-csi:latest" in built
+
+
+def test_the_image_takes_what_is_there() -> None:
+    text = (CSI / "Containerfile").read_text()
+    for line in text.splitlines():
+        if line.startswith("COPY "):
+            source = line.split()[1]
+            assert source == "dist/*.whl" or (REPOSITORY / source).exists(), source
+    assert "\nFROM debian:" in text

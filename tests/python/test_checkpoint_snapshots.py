@@ -1,0 +1,264 @@
+"""The copy that `save(asynchronous=True)` makes: nothing writes to it before it is saved, and it is pinned for tensors of a GPU. Loading onto a device."""
+
+from __future__ import annotations
+
+import gc
+import pathlib
+import signal
+import threading
+import warnings
+from collections.abc import Iterable
+from typing import Any
+
+import millrace
+import numpy as np
+import pytest
+import torch
+from fake_cuda import FakeCuda
+from millrace import _restore, _tensors
+from millrace._snapshot import Snapshot
+
+CUDA = torch.device("cuda:0")
+
+
+@pytest.fixture
+def folder(tmp_path: pathlib.Path) -> str:
+    return str(tmp_path / "run")
+
+
+class Late(_tensors.Deferred):
+    """A tensor of a GPU, as far as may be told from outside: its bytes come when somebody waits for the device."""
+
+    copying: list[tuple[Late, Any]] = []
+
+    def __init__(self, tensor: torch.Tensor) -> None:
+        super().__init__(lambda: tensor, tensor.numel() * tensor.element_size(), CUDA)
+        self.source = tensor
+
+    def begin_copy(self, memory: Any) -> None:
+        memory[:] = 0xEE
+        Late.copying.append((self, memory))
+
+    @staticmethod
+    def finish(pieces: Iterable[Any]) -> None:
+        assert [late for late, _ in Late.copying] == [piece for piece in pieces if isinstance(piece, Late)]
+        for late, memory in Late.copying:
+            memory[:] = late.source.reshape(-1).view(torch.uint8).numpy()
+        Late.copying.clear()
+
+
+@pytest.fixture
+def late(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_tensors, "finish_devices", Late.finish)
+
+
+def files(*tensors: torch.Tensor) -> list[tuple[str, list[Any]]]:
+    return [("model", [_tensors.numpy_bytes(np.arange(5)), *map(Late, tensors)])]
+
+
+def written(shards: list[tuple[str, list[Any]]]) -> list[bytes]:
+    return [piece.tobytes() for _, pieces in shards for piece in pieces]
+
+
+def test_tensors_of_a_gpu_are_there_when_the_copy_returns(late: None) -> None:
+    tensors = [torch.arange(number, number + 1000) for number in range(3)]
+    copies, rest = Snapshot(None, FakeCuda()).copy(files(*tensors))
+    assert not rest
+    assert written(copies) == [np.arange(5).tobytes(), *(tensor.numpy().tobytes() for tensor in tensors)]
+
+
+def test_a_copy_that_fails_leaves_nothing_in_flight(late: None) -> None:
+    shards = files(torch.arange(10))
+    shards[0][1].append(_tensors.Deferred(lambda: None, 8))  # None is no tensor
+    with pytest.raises(AttributeError):
+        Snapshot(None, FakeCuda()).copy(shards)
+    assert not Late.copying
+
+
+def test_the_memory_is_pinned_once_and_let_go_of(late: None) -> None:
+    api = FakeCuda()
+    snapshot = Snapshot(None, api)
+    for _ in range(3):
+        snapshot.copy(files(torch.arange(1000)))
+    assert api.log == ["register"] and [*api.registered.values()] == [snapshot.bytes]
+    snapshot.copy(files(torch.arange(100)))  # there is room
+    assert api.log == ["register"]
+    snapshot.copy(files(torch.arange(5000)))
+    assert api.log == ["register", "unregister", "register"] and [*api.registered.values()] == [snapshot.bytes]
+    del snapshot
+    gc.collect()
+    assert not api.registered and not api.faults
+
+
+def test_memory_without_tensors_of_a_gpu_is_not_pinned() -> None:
+    api = FakeCuda()
+    Snapshot(None, api).copy([("model", [np.zeros(1000, np.uint8)])])
+    assert not api.log
+
+
+def test_memory_that_cannot_be_pinned_is_said_once(late: None) -> None:
+    snapshot = Snapshot(None, FakeCuda(trouble="out of memory"))
+    with pytest.warns(RuntimeWarning, match="cannot be pinned: cudaHostRegister says out of memory"):
+        copies, _ = snapshot.copy(files(torch.arange(1000)))
+    assert written(copies)[1] == torch.arange(1000).numpy().tobytes()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        snapshot.copy(files(torch.arange(9000)))
+
+
+class SlowCore:
+    """Saves only when it is let, and remembers what was there then."""
+
+    def __init__(self) -> None:
+        self.go = threading.Event()
+        self.saved: list[tuple[int, bytes]] = []
+
+    def save(self, step: int, shards: list[tuple[str, list[Any]]], *_: Any) -> None:
+        assert self.go.wait(60)
+        self.saved.append((step, b"".join(piece.tobytes() for name, pieces in shards if name == "w.safetensors" for piece in pieces[1:])))
+
+
+def slow(folder: str, monkeypatch: pytest.MonkeyPatch) -> tuple[millrace.Checkpoints, SlowCore]:
+    ckpt, core = millrace.Checkpoints(folder), SlowCore()
+    monkeypatch.setattr(ckpt, "_core", core)
+    return ckpt, core
+
+
+def test_an_interrupted_wait_does_not_let_go_of_the_copy(folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As by Ctrl-C, after which a program saves once more."""
+    ckpt, core = slow(folder, monkeypatch)
+    ckpt.save(1, {"w": torch.full((1000,), 1.0)}, asynchronous=True)
+    assert ckpt._background is not None
+    thread = ckpt._background._thread
+
+    def interrupted(timeout: float | None = None) -> None:
+        monkeypatch.undo()
+        monkeypatch.setattr(ckpt, "_core", core)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(thread, "join", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        ckpt.wait()
+    again = threading.Thread(target=lambda: ckpt.save(2, {"w": torch.full((1000,), 2.0)}, asynchronous=True))
+    again.start()
+    again.join(0.5)  # it waits for the first one
+    core.go.set()
+    again.join(60)
+    ckpt.wait()
+    assert core.saved == [(step, torch.full((1000,), float(step)).numpy().tobytes()) for step in (1, 2)]
+
+
+def test_a_wait_of_another_thread_does_not_let_go_of_the_copy(folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    ckpt, core = slow(folder, monkeypatch)
+    ckpt.save(1, {"w": torch.full((1000,), 1.0)}, asynchronous=True)
+    assert ckpt._background is not None
+    thread, joining = ckpt._background._thread, threading.Event()
+    join = thread.join
+
+    def told(timeout: float | None = None) -> None:
+        joining.set()
+        join(timeout)
+
+    monkeypatch.setattr(thread, "join", told)
+    waiting = threading.Thread(target=ckpt.wait)
+    waiting.start()
+    assert joining.wait(60)
+    again = threading.Thread(target=lambda: ckpt.save(2, {"w": torch.full((1000,), 2.0)}, asynchronous=True))
+    again.start()
+    again.join(0.5)
+    core.go.set()
+    again.join(60)
+    waiting.join(60)
+    ckpt.wait()
+    assert core.saved == [(step, torch.full((1000,), float(step)).numpy().tobytes()) for step in (1, 2)]
+
+
+def test_saves_of_two_threads_do_not_share_the_copy(folder: str) -> None:
+    ckpt = millrace.Checkpoints(folder)
+    inside, together = threading.Event(), threading.Event()
+
+    class Watched(Snapshot):
+        def copy(self, shards: Any) -> Any:
+            if inside.is_set():
+                together.set()
+            inside.set()
+            copied = super().copy(shards)
+            together.wait(0.5)  # for as long as another one may come in
+            inside.clear()
+            return copied
+
+    ckpt._snapshot = Watched(None)
+    threads = [threading.Thread(target=ckpt.save, args=(step, {"w": np.full(1000, step)}), kwargs={"asynchronous": True}) for step in (1, 2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    ckpt.wait()
+    assert not together.is_set()
+    assert sorted(ckpt.steps()) == [1, 2] and all((ckpt.load(step)["w"] == step).all() for step in (1, 2))
+
+
+@pytest.mark.parametrize("asynchronous", [False, True])
+def test_a_signal_may_save_in_the_midst_of_a_save(folder: str, asynchronous: bool) -> None:
+    """As a program does that is asked to end."""
+    ckpt = millrace.Checkpoints(folder)
+
+    class Signalled(Snapshot):
+        def copy(self, shards: Any) -> Any:
+            copied = super().copy(shards)
+            signal.raise_signal(signal.SIGUSR1)
+            return copied
+
+    handled: list[int] = []
+
+    def handle(number: int, frame: Any) -> None:
+        handled.append(number)
+        ckpt.save(2, {"w": torch.full((1000,), 2.0)}, asynchronous=asynchronous)
+
+    ckpt._snapshot = Signalled(None)
+    before = signal.signal(signal.SIGUSR1, handle)
+    try:
+        ckpt.save(1, {"w": torch.full((1000,), 1.0)}, asynchronous=True)
+        ckpt.wait()
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    assert handled == [signal.SIGUSR1]
+    assert sorted(ckpt.steps()) == [1, 2] and all(ckpt.load(step)["w"].eq(step).all() for step in (1, 2))
+
+
+@pytest.mark.parametrize("within", [False, True], ids=["map_location", "into"])
+def test_a_device_gets_parts_of_bounded_size(folder: str, within: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tensors of the host, which are treated as if nothing could be read straight to them."""
+    state = {
+        "model": {"large": torch.randn(500, 7), "complex": torch.randn(30, dtype=torch.complex64), "bf16": torch.randn(999).bfloat16()},
+        "others": [torch.tensor(True), torch.tensor(2.5), torch.empty(0, 3), torch.randn(200, 30).t(), torch.arange(2000, dtype=torch.int8)],
+    }
+    ckpt = millrace.Checkpoints(folder)
+    ckpt.save(1, state)
+    made: list[int] = []
+    monkeypatch.setattr(_restore, "_STAGED_BYTES", 4096)
+    monkeypatch.setattr(_restore, "_DEVICE_PART_BYTES", 1024)
+    monkeypatch.setattr(_restore, "memory_of", lambda place: None)
+    monkeypatch.setattr(_restore, "_device_of", lambda location: torch.device("cpu"))  # in place of a real one
+    put_flat = _restore._put_flat
+    monkeypatch.setattr(_restore, "_put_flat", lambda part, data, kind: (made.append(data.nbytes), put_flat(part, data, kind)))
+    into = None
+    if within:
+        into = {
+            "model": {name: torch.zeros_like(tensor) for name, tensor in state["model"].items()},  # type: ignore[attr-defined]
+            "others": [torch.zeros_like(tensor) for tensor in state["others"]],
+        }
+        assert not into["others"][3].is_contiguous()  # type: ignore[index]
+    found = ckpt.load(map_location="cuda", into=into)
+    for name, tensor in state["model"].items():  # type: ignore[attr-defined]
+        assert found["model"][name].dtype == tensor.dtype and torch.equal(found["model"][name], tensor), name
+    for got, tensor in zip(found["others"], state["others"]):
+        assert got.dtype == tensor.dtype and torch.equal(got, tensor)
+    assert max(made) <= 1024 and sum(made) >= 500 * 7 * 4
+
+
+def test_a_place_that_is_none_is_refused(folder: str) -> None:
+    ckpt = millrace.Checkpoints(folder)
+    ckpt.save(1, {"w": torch.ones(1)})
+    with pytest.raises(millrace.InvalidArgumentError, match="map_location is 'nowhere', which names no device"):
+        ckpt.load(map_location="nowhere")
