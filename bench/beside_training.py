@@ -1,3 +1,4 @@
+#!/usr/bin/env python3
 """How much a loader slows a training that uses all cores: the same steps with data that are there, and with a Loader that decodes beside them.
 
     bench/beside_training.py s3://bucket/train          # or a folder of JPEGs; prints a table
@@ -101,7 +102,7 @@ def main() -> None:
     for _ in range(arguments.rounds):  # in turn, so that a noisy minute is not that of one mode
         for mode in ("steps", "decode", "0", "10", "19"):
             command = [sys.executable, __file__, arguments.uri, "--mode", mode, "--batch", str(arguments.batch), "--steps", str(arguments.steps)]
-            found = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+            found = json.loads(subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout)
             results[mode] = min(results.get(mode, found), found, key=lambda each: each["steps"] or each["wall"])
     alone = results["steps"]
     cores = len(os.sched_getaffinity(0))

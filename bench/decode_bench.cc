@@ -6,7 +6,7 @@
 //   decode_bench --files DIR --json         on the JPEGs of a folder, for scripts
 //   decode_bench --tiles                    on the same with tiles, as `millrace pack --jpeg-tiles` adds them
 //   decode_bench --cases augment_f32        only these, as an instruction counter wants it (--rounds 1)
-//   decode_bench --save DIR                 only writes the synthetic ones (see bench/pillow_decode_bench.py)
+//   decode_bench --save DIR                 only writes the synthetic ones (for bench/decode/run.py)
 
 // jpeglib.h relies on what cstdio declares.
 // clang-format off

@@ -24,8 +24,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-REPOSITORY = Path(__file__).resolve().parents[1]
-KEYS = {"AWS_ACCESS_KEY_ID": "bench", "AWS_SECRET_ACCESS_KEY": "bench-secret", "AWS_REGION": "us-east-1"}
+sys.path.insert(0, str(Path(__file__).resolve().parent / "s3"))
+
+from harness import KEYS, REPOSITORY, enter_namespace, say  # noqa: E402
+from rival_task import cpu_seconds  # noqa: E402
+
 SLOW_MS = 30
 AGAINST_0_MS = 0.97
 AGAINST_FILES = 0.85
@@ -111,10 +114,6 @@ def parse_arguments() -> argparse.Namespace:
     return options
 
 
-def say(text: str) -> None:
-    print(text, flush=True)
-
-
 def make_data(millrace: Path, cache: Path, count: int, kb: int) -> Path:
     """The folder with `root`, which devstore serves as bucket `b`, and `files`, the same files under another name, so that
     each place has an index of its own. Made in a temporary folder that is renamed when it is whole."""
@@ -176,13 +175,8 @@ def devstore(
         process.stdout.close()
 
 
-def cpu_seconds(pid: int) -> float:
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-
 def feed(options: argparse.Namespace, uri: str, server: int | None, env: dict[str, str] | None) -> Run:
-    before = cpu_seconds(server) if server else 0.0
+    before = cpu_seconds(str(server)) if server else 0.0
     done = subprocess.run(
         [
             options.millrace,
@@ -207,7 +201,7 @@ def feed(options: argparse.Namespace, uri: str, server: int | None, env: dict[st
         text=True,
         check=True,
     )
-    served = cpu_seconds(server) - before if server else 0.0
+    served = cpu_seconds(str(server)) - before if server else 0.0
     report = json.loads(done.stdout)
     if report["samples"] != options.count:
         raise RuntimeError(f"{uri}: {report['samples']} samples instead of {options.count}")
@@ -346,9 +340,7 @@ def print_context(rates: dict[str, float], rivals: dict[str, list[dict]], decode
 
 def main() -> int:
     options = parse_arguments()
-    if "MILLRACE_BENCH_NAMESPACE" not in os.environ:
-        wrapper = str(REPOSITORY / "bench/without-bbr")
-        os.execv(wrapper, [wrapper, sys.executable, *sys.argv])
+    enter_namespace()
     folder = make_data(options.millrace, options.cache, options.count, options.kb)
     os.sched_setaffinity(0, options.client_cores)  # inherited by all that is started here, except devstore
     cores = len(options.client_cores)

@@ -26,7 +26,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from feed_bench import REPOSITORY, SLOW_MS, core_list, cpu_list, cpu_seconds, devstore, make_data, make_parser, newest, parse, say
+from feed_bench import REPOSITORY, SLOW_MS, core_list, cpu_list, cpu_seconds, devstore, enter_namespace, make_data, make_parser, newest, parse, say
 
 SHARD_SIZE = 256 << 20
 AGAINST_TAR = 1.3  # at most so many times its time
@@ -122,10 +122,10 @@ class Bench:
         return self.pack(self.indexed)
 
     def pack_s3(self) -> Run:
-        before = cpu_seconds(self.server)
+        before = cpu_seconds(str(self.server))
         command = [self.millrace, "pack", "s3://in/raw", "s3://out/tar", "--shard-size", SHARD_SIZE]
         run = timed(command, env=self.env | self.server_env)
-        return Run(run.seconds, run.cpu, cpu_seconds(self.server) - before)
+        return Run(run.seconds, run.cpu, cpu_seconds(str(self.server)) - before)
 
     def index(self, data: Path) -> Run:
         return timed([self.millrace, "index", data, "--full", "--output", self.out / "x.index"], env=self.env)
@@ -212,9 +212,7 @@ def print_ratios(seconds: dict[str, float]) -> dict[str, dict[str, float | bool]
 
 def main() -> int:
     options = parse_arguments()
-    if "MILLRACE_BENCH_NAMESPACE" not in os.environ:
-        wrapper = str(REPOSITORY / "bench/without-bbr")
-        os.execv(wrapper, [wrapper, sys.executable, *sys.argv])
+    enter_namespace()
     folder = make_data(options.millrace, options.cache, options.count, options.kb)
     if newest("read_crc") is None:
         say("  the pass that reads and hashes is left out: read_crc is not built")

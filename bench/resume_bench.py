@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from feed_bench import REPOSITORY, SLOW_MS, devstore, newest, say
+from token_files import TOKEN_BYTES, write_idx
 
 SAMPLES = 1_000_000
 SIZES = {"128 B": (128, 1), "1 KB": (1024, 1), "115 KB": (115_000, 500)}  # bytes of a sample, and shards
@@ -56,10 +57,7 @@ def write_pair(stem: Path, samples: int, size: int) -> None:
     with stem.with_suffix(".bin").open("wb") as out:
         for number in range(samples):
             out.write(struct.pack("<q", number) + block[8:])
-    head = b"MMIDIDX\0\0" + struct.pack("<QBQQ", 1, 4, samples, samples + 1)
-    lengths, offsets = array.array("i", [size // 4]) * samples, array.array("q", range(0, samples * size, size))
-    documents = array.array("q", range(samples + 1))
-    stem.with_suffix(".idx").write_bytes(head + lengths.tobytes() + offsets.tobytes() + documents.tobytes())
+    write_idx(stem.with_suffix(".idx"), array.array("i", [size // TOKEN_BYTES]) * samples)
 
 
 def make_data(cache: Path, size: int, shards: int) -> Path:

@@ -10,8 +10,8 @@ import argparse
 import io
 import itertools
 import json
-import os
 import random
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,6 +19,10 @@ from pathlib import Path
 import numpy
 import torch
 from PIL import Image
+
+sys.path.insert(0, str(Path(__file__).resolve().parent / "s3"))
+
+from rival_task import cpu_seconds  # noqa: E402
 
 SIZE = 224
 BATCH = 128
@@ -66,19 +70,6 @@ def shards(folder: Path, workers: int) -> Iterator[torch.Tensor]:
     return iter(torch.utils.data.DataLoader(data, BATCH, num_workers=min(workers, len(urls)), worker_init_fn=one_thread))
 
 
-def cpu_seconds() -> float:
-    """Of this process and its workers so far."""
-    pids = [
-        "self",
-        *(pid for task in Path("/proc/self/task").iterdir() for pid in (task / "children").read_text().split()),
-    ]
-    ticks = 0
-    for pid in pids:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-        ticks += int(fields[11]) + int(fields[12])
-    return ticks / os.sysconf("SC_CLK_TCK")
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("name", choices=("dataloader", "dataloader-draft", "webdataset"))
@@ -86,6 +77,8 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--count", type=int, default=5000)
     options = parser.parse_args()
+    if options.count <= BATCH:
+        parser.error(f"--count: more than {BATCH}, since the first batch is not measured")
     if options.name == "webdataset":
         batches = shards(options.folder / "tar", options.workers)
         what = "webdataset over the shards, PIL"

@@ -11,6 +11,7 @@ Exits 1 when a target is missed (never with --quick). See bench/README.md.
 from __future__ import annotations
 
 import argparse
+import array
 import bisect
 import json
 import shutil
@@ -22,6 +23,7 @@ from pathlib import Path
 
 import numpy as np
 from feed_bench import REPOSITORY, newest, say
+from token_files import write_idx
 
 LENGTH = 2048
 GROUP = 256  # rows that are packed at a time: as Millrace has it for this length and type
@@ -40,10 +42,7 @@ def make_corpus(cache: Path, count: int) -> tuple[Path, np.ndarray]:
         shutil.rmtree(making, ignore_errors=True)
         making.mkdir(parents=True)
         random.integers(0, 50000, int(lengths.sum()), dtype=np.int32).tofile(making / "a.bin")
-        offsets = np.cumsum(lengths.astype(np.int64)) - lengths
-        head = b"MMIDIDX\0\0" + np.uint64(1).tobytes() + b"\x04" + np.array([count, count + 1], np.uint64).tobytes()
-        documents = np.arange(count + 1, dtype=np.int64)
-        (making / "a.idx").write_bytes(head + lengths.tobytes() + (offsets * 4).tobytes() + documents.tobytes())
+        write_idx(making / "a.idx", array.array("i", lengths.tobytes()))
         making.rename(folder)
     return folder, lengths
 
@@ -96,6 +95,8 @@ def main() -> int:
     parser.add_argument("--cache", type=Path, default=REPOSITORY / "build/bench-data")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
+    if options.millrace is None or not options.millrace.exists():
+        parser.error("no millrace binary: build it (cmake --build --preset release), or name it with --millrace")
     folder, lengths = make_corpus(options.cache, 100_000 if options.quick else 1_000_000)
     subprocess.run([options.millrace, "index", folder], check=True, stdout=subprocess.DEVNULL)
     packing, runs = measure(options, folder)

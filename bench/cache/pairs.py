@@ -11,11 +11,11 @@ the clock, as other programs may take cores away. Nothing is decoded. Exits 1 if
 from __future__ import annotations
 
 import argparse
+import array
 import json
 import os
 import random
 import statistics
-import struct
 import subprocess
 import sys
 import tempfile
@@ -24,6 +24,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from feed_bench import REPOSITORY, newest, say  # noqa: E402
+from token_files import TOKEN_BYTES, write_idx  # noqa: E402
 
 DOCUMENT = 64 << 10  # bytes
 
@@ -33,10 +34,7 @@ def write_pair(stem: Path, documents: int, rng: random.Random) -> None:
     with stem.with_suffix(".bin").open("wb") as out:
         for _ in range(documents):
             out.write(rng.randbytes(DOCUMENT))
-    head = b"MMIDIDX\0\0" + struct.pack("<QBQQ", 1, 4, documents, documents + 1)
-    lengths = struct.pack(f"<{documents}i", *[DOCUMENT // 4] * documents)
-    offsets = struct.pack(f"<{documents}q", *range(0, documents * DOCUMENT, DOCUMENT))
-    stem.with_suffix(".idx").write_bytes(head + lengths + offsets + struct.pack(f"<{documents + 1}q", *range(documents + 1)))
+    write_idx(stem.with_suffix(".idx"), array.array("i", [DOCUMENT // TOKEN_BYTES]) * documents)
 
 
 def feed(millrace: Path, data: Path, *more: object) -> dict[str, Any]:
@@ -53,6 +51,8 @@ def main() -> int:
     parser.add_argument("--most", type=float, default=1.1, help="times the CPU of local files (default 1.1)")
     parser.add_argument("--json", type=Path, metavar="FILE")
     options = parser.parse_args()
+    if options.millrace is None or not options.millrace.exists():
+        parser.error("no millrace binary: build it (cmake --build --preset release), or name it with --millrace")
     shards, documents, pairs = (2, 800, 1) if options.quick else (8, 2000, 5)
     rng = random.Random(19)
     results = []

@@ -34,7 +34,6 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "s3"))
 
 from harness import (  # noqa: E402
     KEYS,
-    REPOSITORY,
     RIVALS_PYTHON,
     Result,
     Target,

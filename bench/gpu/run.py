@@ -17,7 +17,6 @@ import contextlib
 import importlib.util
 import json
 import os
-import resource
 import subprocess
 import sys
 import time
@@ -29,10 +28,13 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 if "MILLRACE_BINARY_DIR" in os.environ or (REPOSITORY / "build/release/python").exists():
     sys.path.insert(0, str(Path(os.environ.get("MILLRACE_BINARY_DIR", REPOSITORY / "build/release")) / "python"))
 
+sys.path.append(str(REPOSITORY / "bench/s3"))
+
 import torch  # noqa: E402
 from resnet50 import resnet50  # noqa: E402
 from rival import MEAN, STD  # noqa: E402
 from rival import batches as rival_batches  # noqa: E402
+from rival_task import cpu_seconds  # noqa: E402
 
 IDLE_AT_MOST = 0.02
 Batches = Iterator[tuple[torch.Tensor, torch.Tensor]]
@@ -99,17 +101,6 @@ def trainer(device: torch.device, classes: int) -> Callable[[torch.Tensor, torch
         optimizer.step()
 
     return step
-
-
-def cpu_seconds() -> float:
-    """Of this process and of its workers."""
-    own = resource.getrusage(resource.RUSAGE_SELF)
-    ticks = 0
-    for children in Path("/proc/self/task").glob("*/children"):
-        for child in children.read_text().split():
-            stat = Path("/proc", child, "stat").read_text().rpartition(")")[2].split()
-            ticks += int(stat[11]) + int(stat[12])  # in user and system mode
-    return own.ru_utime + own.ru_stime + ticks / os.sysconf("SC_CLK_TCK")
 
 
 def overlap(profile: Any) -> float | None:

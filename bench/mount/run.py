@@ -30,6 +30,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "s3"))
 import harness  # noqa: E402
+from rival_task import cpu_seconds  # noqa: E402
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 PYTHON = REPOSITORY / ".venv/bin/python"  # it has PyTorch
@@ -146,23 +147,20 @@ def mounted(contestant: Contestant, folder: Path, settings: dict[str, str]) -> I
     # s3fs takes no session-wide AWS variables but these.
     env = {**os.environ, **settings, "AWSACCESSKEYID": settings["AWS_ACCESS_KEY_ID"], "AWSSECRETACCESSKEY": settings["AWS_SECRET_ACCESS_KEY"]}
     env.pop("AWS_CA_BUNDLE", None)  # rclone refuses to start with one; the store speaks http
-    process = subprocess.Popen(contestant.command(folder, settings), env=env, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL)
-    try:
-        while not is_mounted(folder):
-            if process.poll() is not None:
-                assert process.stderr is not None
-                raise RuntimeError(f"{contestant.name}: {process.stderr.read().decode()[-500:]}")
-            time.sleep(0.02)
-        yield process.pid
-    finally:
-        subprocess.run(["umount", "-l", folder], stderr=subprocess.DEVNULL, check=False)
-        process.terminate()
-        process.wait()
-
-
-def cpu_seconds(pid: int) -> float:
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    with tempfile.TemporaryFile() as errors:  # not a pipe, which would be full some day
+        process = subprocess.Popen(contestant.command(folder, settings), env=env, stderr=errors, stdout=subprocess.DEVNULL)
+        try:
+            deadline = time.monotonic() + 60
+            while not is_mounted(folder):
+                if process.poll() is not None or time.monotonic() > deadline:
+                    errors.seek(0)
+                    raise RuntimeError(f"{contestant.name} does not mount: {errors.read().decode(errors='replace')[-500:]}")
+                time.sleep(0.02)
+            yield process.pid
+        finally:
+            subprocess.run(["umount", "-l", folder], stderr=subprocess.DEVNULL, check=False)
+            process.terminate()
+            process.wait()
 
 
 def run_fio(workload: Workload, folder: Path) -> tuple[float, float]:
@@ -198,7 +196,7 @@ def measure(workload: Workload, folder: Path, pid: int, root: Path) -> dict[str,
         return {"work": amount, "unit": unit, "seconds": seconds, "rate": amount / seconds, "cpu": cpu_seconds(pid) - cpu, "all": time.monotonic() - began}
     order = [str(root / "order")] if workload.order else []
     command = [str(PYTHON if PYTHON.exists() else sys.executable), "-W", "ignore", "-c", READER, workload.kind, str(folder)]
-    cpu, began = cpu_seconds(pid), time.monotonic()
+    cpu, began = cpu_seconds(str(pid)), time.monotonic()
     readers = [
         subprocess.Popen([*command, str(seed), str(workload.count), *order], stdout=subprocess.PIPE, text=True)
         for seed in range(workload.readers)
@@ -210,7 +208,7 @@ def measure(workload: Workload, folder: Path, pid: int, root: Path) -> dict[str,
     seconds = max(float(answer[1]) for answer in answers)
     if unit == "MB":
         work //= 1_000_000
-    return {"work": work, "unit": unit, "seconds": seconds, "rate": work / seconds, "cpu": cpu_seconds(pid) - cpu, "all": time.monotonic() - began}
+    return {"work": work, "unit": unit, "seconds": seconds, "rate": work / seconds, "cpu": cpu_seconds(str(pid)) - cpu, "all": time.monotonic() - began}
 
 
 def workloads(quick: bool) -> list[Workload]:

@@ -149,8 +149,9 @@ class Watch:
 
 
 def run_client(options: argparse.Namespace, command: list[str], environment: dict[str, str], limit: float, memory: bool = False) -> Result | str:
-    """What it measured, or why there is nothing; with `memory` also its `pss_bytes`, at most, watched from outside."""
-    port = int(environment["AWS_ENDPOINT_URL"].rpartition(":")[2])
+    """What it measured, or why there is nothing; with `memory` also its `pss_bytes`, at most, watched from outside. Connections are those to the
+    devstore of the environment, if it names one."""
+    port = int(environment.get("AWS_ENDPOINT_URL", "http://none:0").rpartition(":")[2])
     full = ["taskset", "-c", options.client_cores, *command]
     with Watch(port) as watch:
         process = subprocess.Popen(

@@ -14,18 +14,14 @@ The ceiling is 32 requests at once: 640,000 keys/s, or what one core of devstore
 from __future__ import annotations
 
 import argparse
-import datetime
-import hashlib
-import hmac
 import json
 import os
 import statistics
 import subprocess
 import sys
-import urllib.request
 from pathlib import Path
 
-from harness import KEYS, RIVALS_PYTHON, Result, Target, add_arguments, complete_arguments, devstore, enter_namespace
+from harness import RIVALS_PYTHON, Result, Target, add_arguments, complete_arguments, devstore, enter_namespace
 from harness import print_targets, run_client, say
 
 SHAPES = ("flat", "hashed", "deep", "hot", "classes")
@@ -49,25 +45,6 @@ def parse_arguments() -> argparse.Namespace:
         parser.error(f"--only does not know {', '.join(sorted(unknown))}")
     complete_arguments(parser, options, ["millrace", "list_bench"])
     return options
-
-
-def make_bucket(endpoint: str) -> None:
-    """A signed PUT without a body, so that this needs no library."""
-    now = datetime.datetime.now(datetime.timezone.utc).strftime("%Y%m%dT%H%M%SZ")
-    host = endpoint.partition("//")[2]
-    headers = {"host": host, "x-amz-content-sha256": "UNSIGNED-PAYLOAD", "x-amz-date": now}
-    signed = ";".join(headers)
-    canonical = "PUT\n/b\n\n" + "".join(f"{name}:{value}\n" for name, value in headers.items()) + f"\n{signed}\nUNSIGNED-PAYLOAD"
-    scope = f"{now[:8]}/{KEYS['AWS_REGION']}/s3/aws4_request"
-    text = f"AWS4-HMAC-SHA256\n{now}\n{scope}\n{hashlib.sha256(canonical.encode()).hexdigest()}"
-    key = ("AWS4" + KEYS["AWS_SECRET_ACCESS_KEY"]).encode()
-    for part in scope.split("/"):
-        key = hmac.digest(key, part.encode(), "sha256")
-    signature = hmac.new(key, text.encode(), "sha256").hexdigest()
-    headers["authorization"] = (
-        f"AWS4-HMAC-SHA256 Credential={KEYS['AWS_ACCESS_KEY_ID']}/{scope},SignedHeaders={signed},Signature={signature}"
-    )
-    urllib.request.urlopen(urllib.request.Request(f"{endpoint}/b", method="PUT", headers=headers)).close()
 
 
 def list_boto3(prefix: str) -> int:
@@ -181,8 +158,7 @@ def main() -> int:
     targets = []
     results = {}
     for shape in options.shape or SHAPES:
-        with devstore(options, "mem:", ["--fault", f"GET b/* delay-ms={PAGE_MS}"]) as environment:
-            make_bucket(environment["AWS_ENDPOINT_URL"])
+        with devstore(options, "mem:", ["--bucket", "b", "--fault", f"GET b/* delay-ms={PAGE_MS}"]) as environment:
             runs = results[shape] = measure(options, shape, environment)
         print_runs(runs)
         if "millrace" in runs:

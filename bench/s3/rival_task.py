@@ -111,9 +111,9 @@ class Record:
         }
 
 
-def processes() -> list[str]:
-    """This one, its children and theirs, while they live."""
-    pids = ["self"]
+def processes(*roots: str) -> list[str]:
+    """These, their children and theirs, while they live; this one if none is named."""
+    pids = list(roots or ["self"])
     for pid in pids:
         with contextlib.suppress(OSError):  # it has just ended
             for task in Path(f"/proc/{pid}/task").iterdir():
@@ -122,10 +122,10 @@ def processes() -> list[str]:
     return pids
 
 
-def cpu_seconds() -> float:
-    """Of this process and of all below it, also of those that have ended and were waited for."""
+def cpu_seconds(*roots: str) -> float:
+    """Of these processes (this one if none is named) and of all below them, also of those that have ended and were waited for."""
     ticks = 0
-    for pid in processes():
+    for pid in processes(*roots):
         with contextlib.suppress(OSError):
             fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
             ticks += sum(int(value) for value in fields[11:15])

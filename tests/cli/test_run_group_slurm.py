@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shlex
 import socket
@@ -73,21 +74,25 @@ class Job:
 
 
 def test_data_and_train(millrace: Millrace, millrace_bin: Path, slurm: dict[str, str], tmp_path: Path) -> None:
-    """The trainers feed from the worker on the node of the first component, and all end with them."""
+    """The trainers feed from the worker on the node of the first component, with the digest of a local feed, and all end with them."""
     data, port = tmp_path / "data", free_port()
     data.mkdir()
     millrace("synth", data, "--count", "200")
     token = tmp_path / "token"
     token.write_text("0123456789abcdef")
-    common = f"--worker-token-file {token} --epochs 3 --batch 8"
+    common = "--epochs 3 --batch 8 --json"
+    local = json.loads(millrace("feed", data, *shlex.split(common)).stdout)
     # The list of nodes is that of Slurm; its one node is this machine.
     job = Job(
         millrace, millrace_bin, slurm, tmp_path,
         data=f"millrace worker --listen 127.0.0.1:{port} --token-file {token}",
-        train=f"echo nodes $SLURM_JOB_NODELIST_HET_GROUP_0; millrace feed {data} --workers slurm:127.0.0.[1-1]:{port} {common}",
+        train=f"echo nodes $SLURM_JOB_NODELIST_HET_GROUP_0; millrace feed {data} --workers slurm:127.0.0.[1-1]:{port} --worker-token-file {token} {common}",
     )  # fmt: skip
     said = job.end()
-    assert said.count("nodes cpu") == 2 and said.count(f"Worker 127.0.0.1:{port}:") == 2, said
+    assert said.count("nodes cpu") == 2, said
+    fed = [json.loads(line) for line in said.splitlines() if line.startswith("{")]
+    assert [(each["digest"], each["position"]) for each in fed] == 2 * [(local["digest"], local["position"])], said
+    assert {each["workers"][0]["worker"] for each in fed} == {f"127.0.0.1:{port}"}, fed
     assert said.count("the job ends with status 0: group train has succeeded") == 3, said
 
 
