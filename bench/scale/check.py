@@ -73,7 +73,7 @@ class Outcome:
     bytes_read: int
     first_batch: float
     seconds: float  # from the beginning of the loader to the end
-    again: int = 0  # requests that were made again, or beside a late one: these are not among `requests`, but their bytes are
+    again: int = 0  # requests of any kind that were made again, or beside a late one
 
 
 @contextlib.contextmanager
@@ -116,7 +116,7 @@ def fed(millrace: Path, case: Case, env: dict[str, str]) -> Outcome:
             raise RuntimeError(f"millrace feed ended with {process.returncode}")
         results.append(json.loads(output))
     return Outcome(
-        requests=sum(each["requests"]["GET"] - each["retries"] - each["hedges"] for each in results),
+        requests=sum(each["requests"]["GET"] for each in results),
         bytes_read=sum(each["bytes_read"] for each in results),
         first_batch=max(each["first_batch_seconds"] for each in results),
         seconds=max(each["seconds"] for each in results),
@@ -143,7 +143,7 @@ def prepare(millrace: Path, folder: Path, images: int) -> Path:
 
 def compare(case: Case, real: Outcome, paper: Outcome) -> tuple[bool, dict[str, Any]]:
     same_bytes = real.bytes_read >= paper.bytes_read if real.again else real.bytes_read == paper.bytes_read
-    met = real.requests == paper.requests and same_bytes
+    met = real.requests - real.again <= paper.requests <= real.requests and same_bytes
     row: dict[str, Any] = {"case": case.name, "requests": [real.requests, paper.requests], "bytes": [real.bytes_read, paper.bytes_read]}
     row["again"] = real.again
     print(f"{case.name:40} requests {real.requests:6} {paper.requests:6}   bytes {real.bytes_read:9} {paper.bytes_read:9}", end="")

@@ -251,7 +251,7 @@ class Checkpoints:
             uploaded.append(self._upload(step, begun, work.all_shards()))
             self._core.finish(begun, uploaded)
 
-        self._in_background(finish)
+        self._in_background(finish, begun)
 
     def _upload(self, step: int, begun: _core.CheckpointSave, shards: _state.Shards) -> str:
         try:
@@ -276,10 +276,25 @@ class Checkpoints:
             return
         self._in_background(lambda: save_together(self._core, saving, step, work, self._keep, self._keep_every))
 
-    def _in_background(self, call: Callable[[], None]) -> None:
-        self.wait()  # for a save of the handler of a signal that came meanwhile
-        with self._lock:
-            self._background = _Background(call)
+    def _in_background(self, call: Callable[[], None], begun: _core.CheckpointSave | None = None) -> None:
+        """``begun``: what is abandoned if the call does not come to run."""
+        background = _Background(call)
+        try:
+            with self._lock:
+                # For a save of the handler of a signal, which may come again and again. None comes between the last look and the assignment
+                # (CPython looks for signals at calls and jumps back, since 3.10); one that comes later finds this save.
+                while self._background is not None:
+                    self.wait()
+                self._background = background
+                background.start()
+        except BaseException:
+            if background.cancel():
+                with self._lock:
+                    if self._background is background:
+                        self._background = None
+                if begun is not None:
+                    self._core.abandon(begun)
+            raise
 
     def wait(self) -> None:
         """Returns when the last save is committed; raises what went wrong with it. Call it at the end of a training."""
@@ -400,19 +415,34 @@ class _Background:
     def __init__(self, call: Any) -> None:
         self._call = call
         self._error: BaseException | None = None
+        self._taken = threading.Lock()  # and never released: by whoever runs the call
+        self._is_started = False
         self._thread = threading.Thread(target=self._run, name="millrace-save")
-        self._thread.start()
 
-    def _run(self) -> None:
+    def start(self) -> None:
+        self._thread.start()
+        self._is_started = True
+
+    def cancel(self) -> bool:
+        """Whether the call will never run; else it runs, or has."""
+        return self._taken.acquire(blocking=False)
+
+    def _run(self) -> bool:
+        """False: it is, or was, run elsewhere."""
+        if not self._taken.acquire(blocking=False):
+            return False
         try:
             self._call()
         except BaseException as error:
             self._error = error
         finally:
             self._call = None  # and with it the copy
+        return True
 
     def join(self) -> None:
-        self._thread.join()
+        # The handler of a signal may come in the midst of start(), and would wait for a thread that is not there before it returns.
+        if self._is_started or not self._run():
+            self._thread.join()
 
     def raise_error(self) -> None:
         """After :meth:`join`."""

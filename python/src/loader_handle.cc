@@ -444,7 +444,7 @@ py::object ToDict(const std::optional<CacheForecast>& forecast) {
     }
     policies[name] = shares;
   }
-  return std::move(policies);
+  return policies;
 }
 
 py::dict ToDict(const LoaderReport& report, const std::optional<CacheForecast>& forecast, bool with_digest) {

@@ -335,8 +335,7 @@ uint64_t CacheFile::DiskBytes(uint64_t length) {
 absl::Status CacheFile::Write(uint64_t offset, ByteSpan bytes, const UseHints& hints, const Room& room) {
   const std::lock_guard writing(write_mutex_);
   ASSIGN_OR_RETURN(const RecordsLock lock, RecordsLock::Take(fd_.get(), path_));
-  struct stat info {};  // somebody may have removed the whole folder
-  unlinked_ = unlinked_ || (fstat(fd_.get(), &info) == 0 && info.st_nlink == 0);
+  unlinked_ = unlinked_ || IsRemoved();
   if (unlinked_) return absl::NotFoundError(fmt::format("{}: was removed", path_));
   std::vector<ByteRange> missing;
   {
@@ -408,7 +407,13 @@ absl::StatusOr<uint64_t> CacheFile::RemoveLocked(ByteRange range) {
   RETURN_IF_ERROR(Announce(found->record));
   RETURN_IF_ERROR(WriteAt(fd_.get(), PlaceOf(found->record), AsBytes(std::string(kRecordBytes, '\0')), path_));
   spans_.Set(found->record, std::nullopt);
-  return (end - first) * kDiskBlock;
+  return IsRemoved() ? 0 : (end - first) * kDiskBlock;
+}
+
+// Somebody may have removed the whole folder, and the count of its bytes began again.
+bool CacheFile::IsRemoved() const {
+  struct stat info {};
+  return fstat(fd_.get(), &info) == 0 && info.st_nlink == 0;
 }
 
 uint64_t CacheFile::DiskBytesNow() const {
@@ -418,7 +423,7 @@ uint64_t CacheFile::DiskBytesNow() const {
 
 uint64_t CacheFile::Reclaim() {
   const std::lock_guard writing(write_mutex_);
-  if (reclaimed_ || unlinked_) return 0;
+  if (reclaimed_ || unlinked_ || IsRemoved()) return 0;
   const absl::StatusOr<RecordsLock> lock = RecordsLock::Take(fd_.get(), path_);
   const std::lock_guard held(mutex_);
   if (!lock.ok() || !LearnRecords(/*locked=*/true).ok()) return 0;

@@ -88,6 +88,7 @@ class CacheFile {
       : fd_(std::move(fd)), path_(std::move(path)), head_(std::move(head)) {}
   uint64_t PlaceOf(uint32_t record) const;
   uint64_t DiskBytesNow() const;
+  bool IsRemoved() const;
   absl::Status LearnRecords(bool locked);  // with mutex_ held; `locked`: and the lock of records
   absl::Status LearnAll();
   absl::Status LearnRecord(uint32_t record);

@@ -26,7 +26,7 @@ uint64_t CountBytes(const std::string& folder) {
   std::error_code ignored;  // what cannot be looked at cannot be counted
   for (std::filesystem::directory_iterator sub(folder, ignored), end; !ignored && sub != end; sub.increment(ignored)) {
     const std::string name = sub->path().filename();
-    if (!sub->is_directory(ignored)) continue;
+    if (sub->is_symlink(ignored) || !sub->is_directory(ignored)) continue;  // what is not ours is not counted
     RemoveAbandoned(sub->path().native()).IgnoreError();
     std::error_code of_files;
     for (std::filesystem::directory_iterator file(sub->path(), of_files); !of_files && file != end;
@@ -63,6 +63,11 @@ absl::StatusOr<DiskUsage> DiskUsage::Open(const std::string& folder) {
   return DiskUsage(folder, std::move(lock), std::move(number));
 }
 
+absl::StatusOr<DiskUsage> DiskUsage::MakeAgain() const {
+  RETURN_IF_ERROR(MakeFolder(folder_, folder_, Durability::kUnsynced));
+  return Open(folder_);
+}
+
 // What was counted in a folder that is gone says nothing of the new one.
 absl::Status DiskUsage::LockNumber() {
   for (;;) {
@@ -71,9 +76,11 @@ absl::Status DiskUsage::LockNumber() {
     }
     struct stat info {};
     if (fstat(number_.get(), &info) != 0 || info.st_nlink > 0) return absl::OkStatus();
-    RETURN_IF_ERROR(MakeFolder(folder_, folder_, Durability::kUnsynced));
-    absl::StatusOr<DiskUsage> again = Open(folder_);
-    RETURN_IF_ERROR(again.status());
+    absl::StatusOr<DiskUsage> again = MakeAgain();
+    if (!again.ok()) {
+      flock(number_.get(), LOCK_UN);  // other processes wait for it
+      return again.status();
+    }
     lock_ = std::move(again->lock_);
     number_ = std::move(again->number_);
   }

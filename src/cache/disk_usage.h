@@ -33,6 +33,7 @@ class DiskUsage {
   DiskUsage(std::string folder, UniqueFd lock, UniqueFd number)
       : folder_(std::move(folder)), lock_(std::move(lock)), number_(std::move(number)) {}
   absl::Status LockNumber();  // mutex_ held
+  absl::StatusOr<DiskUsage> MakeAgain() const;
   absl::StatusOr<uint64_t> Change(uint64_t add, uint64_t remove, uint64_t limit, bool* done);
 
   std::string folder_;

@@ -22,6 +22,13 @@ absl::Status FirstOf(const BulkReport& report) {
                                                  Counted(report.failed, "checkpoint file"), ToStd(status.message())));
 }
 
+/// Whether another try would meet the same errors: such a file is never there, however long others wait for it.
+bool AreLasting(const BulkReport& report) {
+  return report.failed == report.failures.size() && std::ranges::all_of(report.failures, [](const auto& failure) {
+           return absl::IsPermissionDenied(failure.second) || absl::IsInvalidArgument(failure.second);
+         });
+}
+
 bool CameLater(const ObjectInfo& object, ObjectStore& store, const std::string& key) {
   const absl::StatusOr<ObjectInfo> there = HeadBlocking(store, key);
   return !there.ok() || object.modified_ms > there->modified_ms;
@@ -77,7 +84,7 @@ void CheckpointMirror::Run() {
 
 // In three turns, each when all of the one before is there: what lies in folders, what lies beside them, and of that
 // the file that was changed last. Programs write the one that names the others ("latest") last and beside them; it must
-// never name what is not there yet.
+// never name what is not there yet. A file that cannot be copied at all holds back only that last one.
 absl::Status CheckpointMirror::Send(std::vector<Changed> files, const std::stop_token& stop) {
   const auto turn_of = [this](const Changed& file) {
     return file.key.find('/', place_.prefix.size()) == std::string::npos ? 1 : 0;
@@ -85,24 +92,29 @@ absl::Status CheckpointMirror::Send(std::vector<Changed> files, const std::stop_
   std::ranges::stable_sort(files, {}, [&](const Changed& file) {
     return std::pair(turn_of(file), turn_of(file) == 0 ? 0 : file.file.modified_ms);
   });
+  absl::Status failed;
   for (size_t begin = 0; begin < files.size();) {
     size_t end = begin + 1;
     while (end < files.size() && turn_of(files[end]) == turn_of(files[begin]) &&
            (end + 1 < files.size() || turn_of(files[end]) == 0)) {
       ++end;
     }
-    BulkJob copies({.stop = stop});
+    if (!failed.ok() && end == files.size()) break;
+    BulkJob copies({.copied = [this](const ObjectInfo& file, const std::string& key,
+                                     const ObjectInfo&) { sent_[key] = file.etag; },
+                    .stop = stop});
     absl::Status given;
     for (size_t i = begin; i < end && given.ok(); ++i) {
       given = copies.Copy(*folder_.store, files[i].file, *place_.store, files[i].key);
     }
-    RETURN_IF_ERROR(FirstOf(copies.Finish().copied));
+    const BulkReport report = copies.Finish().copied;
+    failed.Update(FirstOf(report));
+    if (!AreLasting(report)) return failed;
     RETURN_IF_ERROR(given);
     if (stop.stop_requested()) return absl::CancelledError("interrupted");
-    for (size_t i = begin; i < end; ++i) sent_[files[i].key] = files[i].file.etag;
     begin = end;
   }
-  return absl::OkStatus();
+  return failed;
 }
 
 absl::Status CheckpointMirror::Round(std::chrono::milliseconds settled, const std::stop_token& stop) {

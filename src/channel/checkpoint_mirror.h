@@ -30,7 +30,8 @@ struct CheckpointMirrorOptions {
 /// Keeps a folder of checkpoints on a store, while a program writes them: what is new or has changed is copied in every
 /// round, on a thread of its own: first what lies in folders, then what lies beside them, and of that at last the file
 /// that was changed last, which may name the others. Nothing is removed there. A round that fails is said once, and the
-/// next one tries again. The stores must outlive it.
+/// next one tries again; a file that may not be read, or whose key the place cannot hold, keeps only that last file
+/// from being sent. The stores must outlive it.
 class CheckpointMirror {
  public:
   CheckpointMirror(Location folder, Location place, CheckpointMirrorOptions options);

@@ -95,10 +95,11 @@ class ChoosyStore final : public ForwardingStore {
  public:
   ~ChoosyStore() override { Close(); }
   std::string refused;
+  absl::StatusCode code = absl::StatusCode::kUnavailable;
 
   void Put(std::string key, ByteSpan body, PutOptions options, PutCallback done) override {
     if (!refused.empty() && key.find(refused) != std::string::npos) {
-      return std::move(done)(absl::UnavailableError(key + " is refused"));
+      return std::move(done)(absl::Status(code, key + " is refused"));
     }
     ForwardingStore::Put(std::move(key), body, std::move(options), std::move(done));
   }
@@ -128,6 +129,25 @@ TEST_F(CheckpointMirrorTest, TheFileThatNamesOthersIsNotThereBeforeThem) {
   store.refused = "";
   EXPECT_TRUE(CheckpointMirror(folder_, place_, never).Finish({}).ok());
   EXPECT_THAT(names(), ElementsAre("a-latest", "config", "step-1/shard-0", "step-1/shard-1"));
+}
+
+TEST_F(CheckpointMirrorTest, AFileThatCannotBeCopiedHoldsBackOnlyTheLast) {
+  ChoosyStore store;
+  place_ = {&store, "ckpt/"};
+  for (const char* name : {"a-latest", "config", "logs/private", "step-1/shard-0"}) Write(name, name);
+  const auto now = std::filesystem::file_time_type::clock::now();
+  std::filesystem::last_write_time(temp_ / "config", now - std::chrono::minutes(1));
+  store.refused = "private";
+  const CheckpointMirrorOptions never{.interval = std::chrono::hours(1), .settled = {}, .say = {}};
+  for (const absl::StatusCode code : {absl::StatusCode::kPermissionDenied, absl::StatusCode::kInvalidArgument}) {
+    store.code = code;
+    EXPECT_EQ(CheckpointMirror(folder_, place_, never).Finish({}).code(), code);
+    EXPECT_THAT(There(), ElementsAre(Pair("config", "config"), Pair("step-1/shard-0", "step-1/shard-0")));
+  }
+  std::filesystem::remove(temp_ / "logs/private");
+  EXPECT_TRUE(CheckpointMirror(folder_, place_, never).Finish({}).ok());
+  EXPECT_THAT(There(), ElementsAre(Pair("a-latest", "a-latest"), Pair("config", "config"),
+                                   Pair("step-1/shard-0", "step-1/shard-0")));
 }
 
 TEST_F(CheckpointMirrorTest, BringsWhatIsMissingAndKeepsWhatIsNewer) {

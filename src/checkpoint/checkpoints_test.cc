@@ -258,7 +258,9 @@ TEST_P(CheckpointsTest, AClaimAtAnyMomentFences) {
       std::vector<uint64_t> found;
       store().Before(call, [&] {
         ASSERT_TRUE(next.Claim({}).ok());
-        if (saves) ASSERT_TRUE(Save(next, 3, /*keep=*/1).ok());
+        if (saves) {
+          ASSERT_TRUE(Save(next, 3, /*keep=*/1).ok());
+        }
         found = Steps();
       });
       const absl::Status status = Save(zombie, 2, /*keep=*/2);

@@ -346,6 +346,27 @@ TEST(StagingMemory, KeepsNoMoreThanItMay) {
   EXPECT_EQ(staging.kept_bytes(), 0u);
 }
 
+TEST(StagingMemory, WhatIsKeptMakesRoomForWhatIsInUse) {
+  StagingMemory staging(8 << 20);
+  std::vector<Buffer> taken;
+  for (int i = 0; i < 2; ++i) taken.push_back(staging.Take(4 << 20));
+  for (Buffer& buffer : taken) staging.GiveBack(std::move(buffer));
+  taken.clear();
+  uint64_t in_use = 0;
+  // None of those that are kept suits them. The oldest goes with the first, and the other one with the fifth.
+  for (int i = 0; i < 8; ++i) {
+    taken.push_back(staging.Take(1 << 20, in_use));
+    in_use += taken.back().size();
+    EXPECT_LE(in_use + staging.kept_bytes(), 8u << 20) << i;
+    EXPECT_EQ(staging.kept_bytes(), i < 4 ? uint64_t{4} << 20 : 0) << i;
+  }
+  for (Buffer& buffer : taken) staging.GiveBack(std::move(buffer));
+  EXPECT_EQ(staging.kept_bytes(), 8u << 20);
+  // One that suits is no new memory, and nothing is dropped for it.
+  const Buffer again = staging.Take(1 << 20, 7 << 20);
+  EXPECT_EQ(staging.kept_bytes(), 7u << 20);
+}
+
 TEST(ShardIo, BytesThatComeLater) {
   MemoryStore store("shards");
   const std::string text = Noise(30 << 20, 1);

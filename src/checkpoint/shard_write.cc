@@ -259,7 +259,7 @@ absl::StatusOr<ShardWrites::Piece> ShardWrites::NextPiece(CheckpointShard& shard
 
 absl::StatusOr<Buffer> ShardWrites::MakeStaging(uint64_t bytes) {
   while (staged_ > 0 && staged_ + bytes > kMaxStagedBytes) RETURN_IF_ERROR(Handle(Wait()));
-  Buffer staging = staging_.Take(bytes);
+  Buffer staging = staging_.Take(bytes, staged_);
   staged_ += staging.size();
   return staging;
 }

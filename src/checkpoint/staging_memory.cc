@@ -12,9 +12,10 @@ constexpr uint64_t kRounding = 1 << 20;
 
 }  // namespace
 
-Buffer StagingMemory::Take(uint64_t bytes) {
+Buffer StagingMemory::Take(uint64_t bytes, uint64_t in_use) {
   const uint64_t wanted = (bytes + kRounding - 1) / kRounding * kRounding;
   {
+    std::vector<Buffer> dropped;  // and freed outside the lock, before there is a new one
     const std::lock_guard lock(mutex_);
     auto best = free_.end();
     for (auto buffer = free_.begin(); buffer != free_.end(); ++buffer) {
@@ -27,6 +28,7 @@ Buffer StagingMemory::Take(uint64_t bytes) {
       kept_ -= taken.size();
       return taken;
     }
+    DropOldest(most_kept_ - std::min(most_kept_, in_use + wanted), dropped);
   }
   return Buffer(wanted);
 }
@@ -37,8 +39,12 @@ void StagingMemory::GiveBack(Buffer buffer) {
   const std::lock_guard lock(mutex_);
   kept_ += buffer.size();
   free_.push_back(std::move(buffer));
+  DropOldest(most_kept_, dropped);
+}
+
+void StagingMemory::DropOldest(uint64_t most, std::vector<Buffer>& dropped) {
   size_t oldest = 0;
-  for (; kept_ > most_kept_; ++oldest) {
+  for (; kept_ > most; ++oldest) {
     kept_ -= free_[oldest].size();
     dropped.push_back(std::move(free_[oldest]));
   }

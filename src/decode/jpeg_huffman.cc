@@ -435,6 +435,9 @@ JpegHuffman::~JpegHuffman() = default;
 
 void JpegHuffman::TakeOver(jpeg_decompress_struct* jpeg) {
   if (jpeg->progressive_mode || jpeg->arith_code || jpeg_has_multiple_scans(jpeg)) return;
+#if LIBJPEG_TURBO_VERSION_NUMBER >= 2001090  // 3.0 and its previews also decode lossless JPEGs, in another way
+  if (jpeg->master->lossless) return;
+#endif
   if (state_ == nullptr) state_ = std::make_unique<State>();  // not for those who only look at a header
   state_->Start(jpeg);
 }

@@ -8,7 +8,8 @@ namespace millrace {
 
 /// Decodes the Huffman codes of baseline JPEGs in place of libjpeg's own decoder, about twice as fast: most of the time
 /// of a JPEG goes there. libjpeg calls it by the pointer in its entropy decoder, and does all the rest. Coefficients
-/// are those of libjpeg to the last bit, also of the odd files that it takes without a word. Reusable; not thread-safe.
+/// are those of libjpeg to the last bit, also of the odd files that it takes without a word, but for bits that are no
+/// code: these are always an error here. Reusable; not thread-safe.
 class JpegHuffman {
  public:
   JpegHuffman();

@@ -98,7 +98,9 @@ TEST(JpegHuffmanTest, FindsTheDamageThatLibjpegFinds) {
       if (theirs.ok == ours.ok) return;
       // Some bytes too many at the end of a scan: it depends on what libjpeg has read ahead whether it sees them.
       const absl::Status& status = theirs.ok ? ours.status : theirs.status;
-      ASSERT_NE(ToStd(status.message()).find("extraneous"), std::string_view::npos) << place << ": " << status;
+      const std::string_view said = ToStd(status.message());
+      if (theirs.ok && said.find("bad Huffman code") != said.npos) return;  // which libjpeg may take for a zero
+      ASSERT_NE(said.find("extraneous"), said.npos) << place << ": " << status;
     };
     for (size_t place = 0; place < jpeg.size(); ++place) {
       for (const int mask : {0x01, 0x10, 0xff}) {

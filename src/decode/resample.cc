@@ -42,7 +42,7 @@ double WeightAt(Interpolation filter, double x) {
 void ResizeAxis::Build(double from, double size, int low, int high, int outputs, bool reverse, Interpolation filter) {
   const Purpose purpose{from, size, low, high, outputs, reverse, filter};
   if (purpose == purpose_) return;  // as of the image before, if all have one size
-  purpose_ = purpose;
+  purpose_ = {};                    // until the tables are whole
   const double scale = size / outputs;
   const double stretch = std::max(scale, 1.0);
   const double support = SupportOf(filter) * stretch;
@@ -96,6 +96,7 @@ void ResizeAxis::Build(double from, double size, int low, int high, int outputs,
     end_ = std::max(end_, first_[i] + taps_);
   }
   for (int i = 0; i < outputs; ++i) relative_[i] = first_[i] - begin_;
+  purpose_ = purpose;
 }
 
 size_t StreamResizer::RingBytes(const ResizeAxis& horizontal, const ResizeAxis& vertical, int channels) {

@@ -155,8 +155,6 @@ def load_u8(data: bytes, size: int) -> Any:
 def data_loader(dataset: Any, task: Task, **options: Any) -> Epochs:
     import torch.utils.data
 
-    if task.workers:
-        options["persistent_workers"] = True
     loader = torch.utils.data.DataLoader(dataset, task.batch, num_workers=task.workers, **options)
     return lambda: iter(loader)
 

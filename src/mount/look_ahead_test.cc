@@ -46,7 +46,9 @@ class LookAheadTest : public ::testing::Test {
 TEST_F(LookAheadTest, FilesInOrderAreReadBeforeTheyAreOpenedAcrossFolders) {
   LookAhead ahead(store_, tier_, tree_, "p/", limits_, "");
   for (int i = 0; i < 300; ++i) {
-    if (i == 3) ASSERT_TRUE(Eventually([&] { return ahead.Find(Key(20)).has_value(); }));
+    if (i == 3) {
+      ASSERT_TRUE(Eventually([&] { return ahead.Find(Key(20)).has_value(); }));
+    }
     if (i > 8) {
       ASSERT_TRUE(Eventually([&] { return tier_.Has(NodeOf(i), 0); })) << i;
       EXPECT_TRUE(ahead.Find(Key(i)).has_value()) << i;

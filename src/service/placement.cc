@@ -38,6 +38,7 @@ Placement::Placement(std::vector<std::string> workers, size_t streams, LocalStre
       local_(std::min<uint64_t>(local.streams, streams)),
       taken_(streams),
       placed_(streams),
+      placed_at_(streams),
       blocked_(streams) {
   for (const std::string& worker : workers) Add(worker);
 }
@@ -143,6 +144,7 @@ void Placement::Place(size_t stream, std::optional<size_t> worker, Time now) {
   paces_.OnStreams(worker ? SourceOfWorker(*worker) : kLocalSource, streams, 1, now);
   taken_[stream] = worker;
   placed_[stream] = true;
+  placed_at_[stream] = now;
 }
 
 std::optional<size_t> Placement::Take(size_t stream, Time now) {
@@ -152,12 +154,17 @@ std::optional<size_t> Placement::Take(size_t stream, Time now) {
     // It does not count as one of its own worker's while another one is looked for.
     const std::optional<size_t> own = taken_[stream];
     if (own) --states_[*own].streams;
-    const Share share = ShareOf(stream, now);
+    Share share = ShareOf(stream, now);
     best = Best(stream, true, share, now);
     if (!best) best = Best(stream, false, share, now);
+    if (!best) {
+      share.most = SIZE_MAX;  // streams that this process takes over soon may still count
+      best = Best(stream, false, share, now);
+    }
     if (own) ++states_[*own].streams;
   }
   if (!placed_[stream] || best != taken_[stream]) Place(stream, best, now);
+  placed_at_[stream] = now;  // also if it begins again at the same worker
   return best;
 }
 
@@ -303,7 +310,9 @@ void Placement::OnHedgeOver() {
 bool Placement::ShouldLeave(size_t stream, Time since, Time now) {
   const std::lock_guard lock(mutex_);
   const std::optional<size_t> own = taken_[stream];
-  if (!own || states_[*own].overtaken < since || !Fastest(own, stream, now)) return false;
+  // What was shown before it came to this worker made it come.
+  const Time from = std::max(since, placed_at_[stream]);
+  if (!own || states_[*own].overtaken < from || !Fastest(own, stream, now)) return false;
   Limit(*own, states_[*own].streams - 1, kOvertaken, now);
   return true;
 }

@@ -144,6 +144,7 @@ class Placement {
   std::vector<State> states_;                 // of workers
   std::vector<std::optional<size_t>> taken_;  // of streams
   std::vector<bool> placed_;                  // of streams: there, or here
+  std::vector<Time> placed_at_;               // of streams: when they began there, the last time
   std::vector<std::vector<Time>> blocked_;    // of streams: until when each worker will not be asked
 };
 

@@ -236,6 +236,22 @@ TEST(PlacementTest, AStragglerGetsNoOtherStreamInstead) {
   EXPECT_EQ(MoveAll(placement, 8, again + seconds(4)), 1);
 }
 
+// Its share may be such that a stream that leaves a straggler begins again there: once, not again and again.
+TEST(PlacementTest, AStreamDoesNotLeaveForWhatWasKnownWhenItCame) {
+  Placement placement({"a:1", "b:1"}, 8, {}, 1);
+  TakeAll(placement, 8);
+  std::vector<size_t> of_slow;
+  for (size_t stream = 0; stream < 8; ++stream) {
+    if (*placement.Take(stream, kNow) == 0) of_slow.push_back(stream);
+  }
+  ASSERT_EQ(of_slow.size(), 4u);
+  const Placement::Time late = kNow + seconds(1);
+  placement.OnHedgeWon(of_slow[0], 1, late);
+  EXPECT_EQ(placement.Take(of_slow[1], late + milliseconds(1)), std::optional<size_t>(0));
+  EXPECT_FALSE(placement.ShouldLeave(of_slow[1], kNow, late + milliseconds(2)));
+  EXPECT_TRUE(placement.ShouldLeave(of_slow[2], kNow, late + milliseconds(2)));
+}
+
 TEST(PlacementTest, ASlowWorkerHasFewerStreams) {
   Placement placement({"a:1", "b:1"}, 8, {}, 1);
   TakeAll(placement, 8);

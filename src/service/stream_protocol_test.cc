@@ -156,7 +156,9 @@ TEST(StreamProtocolTest, AHedgeThatIsFasterTakesOver) {
     ASSERT_EQ(next.size(), 1u) << "one batch of it, no more";
     EXPECT_EQ(next[0].session, "s2");
     EXPECT_EQ(next[0].sequence, 0u);
-    if (again == 0) EXPECT_TRUE(protocol.OnNotYet(2, 0));
+    if (again == 0) {
+      EXPECT_TRUE(protocol.OnNotYet(2, 0));
+    }
   }
   EXPECT_TRUE(protocol.OnBatch(2, 0, BatchOf(0)));
   EXPECT_FALSE(protocol.hedged());

@@ -287,8 +287,9 @@ void TrainerStream::Send(ServiceRequest request) {
                                      mailbox->events.push_back({request, std::move(answer), sent, Clock::now()});
                                      mailbox->changed.notify_all();
                                    });
-  if (request.kind == ServiceRequest::Kind::kClose) return;  // what comes of it does not matter
-  const size_t keep = 2 * context_.widest + 2;               // the later ones: those before them have ended
+  // What comes of a close does not matter. An opening is not cancelled: its session may be there, and has to be closed.
+  if (!is_next) return;
+  const size_t keep = 2 * context_.widest + 2;  // the later ones: those before them have ended
   if (calls_.size() >= 2 * keep) calls_.erase(calls_.begin(), calls_.end() - static_cast<std::ptrdiff_t>(keep));
   calls_.push_back({request.attempt, std::move(call)});
 }
@@ -312,7 +313,9 @@ void TrainerStream::OnAnswer(Event event) {
       break;
     case 201:
       if (!IsSessionName(answer.text)) break;
-      protocol_.OnOpened(request.attempt, answer.text);
+      if (!protocol_.OnOpened(request.attempt, answer.text)) {  // too late: nobody else would close it soon
+        Send({.kind = ServiceRequest::Kind::kClose, .worker = request.worker, .session = answer.text});
+      }
       return;
     case 204:
       protocol_.OnNotYet(request.attempt, request.step);

@@ -104,7 +104,7 @@ class TrainerStream {
     uint64_t attempt = 0;
     std::shared_ptr<WorkerCall> call;
   };
-  std::vector<Call> calls_;  // some have ended
+  std::vector<Call> calls_;  // for batches; some have ended
   uint64_t filled_ = 0;      // steps whose rows are on the board
   int gone_ = 0;             // sessions, without a batch since
   // What is measured of the source, for stragglers and the window.

@@ -44,7 +44,8 @@ HttpReply WorkerReply(const absl::Status& status) {
 
 // ---- Data sets
 
-absl::StatusOr<std::shared_ptr<const Dataset>> OpenDatasets::Open(const StreamSpec::Part& part) {
+absl::StatusOr<std::shared_ptr<const Dataset>> OpenDatasets::Open(const StreamSpec::Part& part,
+                                                                  const std::stop_token& stop) {
   RETURN_IF_ERROR(allowed_.Check(part.uri));
   if (part.labels) RETURN_IF_ERROR(allowed_.Check(part.labels->uri));
   std::shared_ptr<Entry> entry;
@@ -59,6 +60,7 @@ absl::StatusOr<std::shared_ptr<const Dataset>> OpenDatasets::Open(const StreamSp
     entry = found;
   }
   const std::lock_guard opening(entry->opening);
+  if (stop.stop_requested()) return absl::CancelledError("the session has ended");  // while others were opening it
   const auto is_that = [&part](const Dataset& dataset) {
     return dataset.index().fingerprint() == part.fingerprint && dataset.index().size() == part.samples &&
            dataset.labels_id() == part.labels_id;
@@ -251,7 +253,7 @@ absl::StatusOr<std::unique_ptr<Loader>> WorkerSession::MakeLoader(const Source& 
 absl::StatusOr<Source> WorkerSession::OpenSource(const StreamSpec& spec) {
   std::vector<Subset> parts;
   for (const StreamSpec::Part& part : spec.parts) {
-    ASSIGN_OR_RETURN(std::shared_ptr<const Dataset> dataset, datasets_.Open(part));
+    ASSIGN_OR_RETURN(std::shared_ptr<const Dataset> dataset, datasets_.Open(part, stop_.get_token()));
     opened_.push_back(dataset);
     Subset subset = *dataset;
     if (part.members) {

@@ -32,9 +32,10 @@ class OpenDatasets {
       : runtime_(runtime), stores_(stores), allowed_(std::move(allowed)), cache_(std::move(cache)) {}
 
   /// The data set that the trainer sees; may take long, and index it. A stream that is closed meanwhile does not end
-  /// that: the next one of this data set finds it open. PermissionDenied (not below an allowed place),
-  /// FailedPrecondition (the worker finds another index at this URI), and the errors of Dataset::Open.
-  absl::StatusOr<std::shared_ptr<const Dataset>> Open(const StreamSpec::Part& part);
+  /// that: the next one of this data set finds it open. PermissionDenied (not below an allowed place), Cancelled (by
+  /// `stop`, before it begins to open), FailedPrecondition (the worker finds another index at this URI), and the errors
+  /// of Dataset::Open.
+  absl::StatusOr<std::shared_ptr<const Dataset>> Open(const StreamSpec::Part& part, const std::stop_token& stop);
 
   /// Openings end soon, with Cancelled: the worker ends.
   void Stop() { stop_.request_stop(); }

@@ -14,7 +14,7 @@ import pytest
 from cli_support import Millrace
 
 ROOT = Path(__file__).resolve().parents[2]
-SHORT = ["--quick", "--seconds", "0.1", "--repeats", "2", "--batch", "16", "--size", "64", "--memory", "64MiB", "--threads", "1"]
+SHORT = ["--scenario", "d", "--quick", "--seconds", "0.1", "--repeats", "2", "--batch", "16", "--size", "64", "--memory", "64MiB", "--threads", "1"]
 
 
 def loaders() -> Any:

@@ -237,7 +237,7 @@ def test_a_network_that_is_cut(host: StartHost, tmp_path: Path) -> None:
         return relays[0].port
 
     groups = {"data": WAITS, "train": until(go, "true")}
-    train = host("train", "--group-lost", "6s", **groups)
+    train = host("train", "--group-lost", "20s", **groups)
     data = host("data", "--group-lost", "6s", through=through, **groups)
     joins(data)
     relays[0].cut()

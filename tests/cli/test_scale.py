@@ -20,7 +20,7 @@ def test_counts_are_those_of_a_feed(millrace_bin: Path, tmp_path: Path) -> None:
     assert len(rows) == 7
     for row in rows:
         fed, simulated = row["requests"]
-        assert fed == simulated > 0, row
+        assert fed - row["again"] <= simulated <= fed and simulated > 0, row
         fed, simulated = row["bytes"]
         assert fed == simulated > 0 or (row["again"] and fed > simulated > 0), row
     # What ranks share is read by all of them: three of them make more requests than four, whose lanes are their own.

@@ -117,11 +117,12 @@ def test_writers_and_readers(node: Any, folder: Path, bucket: Path) -> None:
 
 @needs_fuse
 @as_root
-def test_a_mount_that_died_is_made_again(node: Any, folder: Path, bucket: Path) -> None:
+@pytest.mark.parametrize("flags", [(), ("metadata-ttl=indefinite",)], ids=["default", "indefinite"])  # the kernel goes on to answer from its cache
+def test_a_mount_that_died_is_made_again(node: Any, folder: Path, bucket: Path, flags: tuple[str, ...]) -> None:
     staging, pod, later = folder / "staging", folder / "pod", folder / "later"
-    node.stage(volume(), str(staging), {})
+    node.stage(volume(flags=flags), str(staging), {})
     node.publish(volume(), str(staging), str(pod), False)
-    for again in (lambda: node.stage(volume(), str(staging), {}), lambda: None):
+    for again in (lambda: node.stage(volume(flags=flags), str(staging), {}), lambda: None):
         os.kill(processes_on(staging)[0], signal.SIGKILL)
         wait_until(lambda: not plugin.is_alive(str(staging)), "its end")
         again()

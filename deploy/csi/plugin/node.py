@@ -116,7 +116,7 @@ def _plain(text: str) -> str:
 def is_alive(folder: str) -> bool:
     """Whether the process of the file system there lives."""
     try:
-        os.stat(folder)
+        os.statvfs(folder)  # not stat, which the kernel may answer from its cache
     except OSError as error:
         if error.errno in (errno.ENOTCONN, errno.ECONNABORTED):
             return False

@@ -116,7 +116,7 @@ def test_pin(said: Any, photos: str, tmp_path: Path) -> None:
     assert said("cache", "stat", cache)["pinned_bytes"] == pinned
     said("cache", "clear", cache)
     assert said("cache", "stat", cache)["pinned_bytes"] == 0
-    assert said("feed", photos, "--cache", cache, "--pin", "--batch", 8, "--size", 32)["cache"]["written_bytes"] > 0
+    said("feed", photos, "--cache", cache, "--pin", "--batch", 8, "--size", 32)
     stat = said("cache", "stat", cache)
     assert stat["pinned_bytes"] == stat["cached_bytes"] > 0
 
