@@ -60,6 +60,7 @@ class FakeCuda:
         self.copy_error: Exception | None = None
         self.good_copies = 0  # before it
         self._local = threading.local()
+        self._reading = threading.Lock()
 
     def stream(self) -> Stream:
         self.streams.append(Stream())
@@ -114,11 +115,14 @@ class FakeCuda:
         self.log.append("unregister")
 
     def read(self, copies: list[Copying]) -> None:
-        for copying in copies:
-            source = copying.source()
-            if source is None:
-                self.faults.append("memory was let go of before it was read")
-            elif not torch.equal(source, copying.copy):
-                self.faults.append("memory was used again before it was read")
-            if copying in self.copying:
+        """Those that another thread has read meanwhile may have been let go of."""
+        with self._reading:
+            for copying in copies:
+                if copying not in self.copying:
+                    continue
+                source = copying.source()
+                if source is None:
+                    self.faults.append("memory was let go of before it was read")
+                elif not torch.equal(source, copying.copy):
+                    self.faults.append("memory was used again before it was read")
                 self.copying.remove(copying)
