@@ -35,10 +35,9 @@ void ThreadPool::Stop() {
 }
 
 void ThreadPool::Submit(absl::AnyInvocable<void()> task) {
-  {
-    std::lock_guard lock(mutex_);
-    tasks_.push_back(std::move(task));
-  }
+  const std::lock_guard lock(mutex_);
+  tasks_.push_back(std::move(task));
+  // With the lock: once the task is done, another thread may destroy the pool, which waits for it.
   ready_.notify_one();
 }
 
