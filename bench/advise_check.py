@@ -6,28 +6,28 @@
     bench/advise_check.py --json FILE
 
 Measured: reading by streaming (`millrace feed`), raw objects and shards, from an empty cache folder to the first batch, and the rest of the epoch; and
-File mode's start-up, as it is taken to be: a listing, then 16 downloads at a time, then the first batch from the disk. The model is no part of it. The median of
+File mode's start-up, as it is taken to be: a copy of all by `millrace cp`, then the first batch from the disk. The model is no part of it. The median of
 the repeats counts, with the least and the most beside it. Exits 1 if a prediction is off by more (never with --quick).
 """
 
 from __future__ import annotations
 
 import argparse
-import contextlib
 import json
 import os
-import re
 import shutil
-import signal
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parent / "scale"))
+
+from check import devstore  # noqa: E402
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 BATCH = 128
@@ -54,26 +54,6 @@ class Row:
         spread = f"({min(self.measured):.2f} to {max(self.measured):.2f})"
         verdict = "met" if self.met else "MISSED"
         print(f"{self.place:18}{self.what:22}{self.predicted:8.2f} s{statistics.median(self.measured):8.2f} s {spread:18}{self.ratio:6.2f}   {verdict}", flush=True)
-
-
-@contextlib.contextmanager
-def devstore(millrace: Path, first_byte_ms: int) -> Iterator[dict[str, str]]:
-    """The environment of its clients."""
-    command = [millrace, "devstore", "mem:", "--bucket", "b", "--port", "0", "--first-byte-ms", str(first_byte_ms)]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-    assert process.stdout is not None
-    try:
-        for line in process.stdout:
-            if found := re.match(r"listening on (\S+)", line):
-                break
-        else:
-            raise RuntimeError("devstore does not start")
-        keys = {"AWS_ACCESS_KEY_ID": "millrace", "AWS_SECRET_ACCESS_KEY": "millrace-secret", "AWS_REGION": "us-east-1"}
-        yield {**os.environ, **keys, "AWS_ENDPOINT_URL": found[1]}
-    finally:
-        process.send_signal(signal.SIGTERM)
-        process.wait(20)
-        process.stdout.close()
 
 
 class Bench:
@@ -104,7 +84,7 @@ class Bench:
         self.rows[-1].print()
 
     def measure(self, first_byte_ms: int) -> None:
-        with devstore(self.millrace, first_byte_ms) as env:
+        with devstore(self.millrace, "mem:", ["--bucket", "b", "--first-byte-ms", str(first_byte_ms)]) as env:
             self.run(self.fresh(env), "synth", "s3://b/raw", "--count", self.count, "--kb", 20)
             self.run(self.fresh(env), "pack", "s3://b/raw", "s3://b/tar", "--shard-size", "8MiB")
             for kind in ("raw", "tar"):
@@ -129,7 +109,7 @@ class Bench:
         copy = self.folder / "copy"
         shutil.rmtree(copy, ignore_errors=True)
         began = time.perf_counter()
-        self.run(self.fresh(env), "cp", "--recursive", "--jobs", 16, uri, copy)
+        self.run(self.fresh(env), "cp", "--recursive", uri, copy)
         copied = time.perf_counter() - began
         first = json.loads(self.run(self.fresh(env), "feed", copy, "--stop-after", 1, "--augment", "--batch", BATCH, "--json"))
         seconds: float = copied + first["first_batch_seconds"]

@@ -77,7 +77,7 @@ class Outcome:
 
 
 @contextlib.contextmanager
-def devstore(millrace: Path, root: Path, arguments: list[str]) -> Iterator[dict[str, str]]:
+def devstore(millrace: Path, root: Path | str, arguments: list[str]) -> Iterator[dict[str, str]]:
     """The environment of its clients."""
     process = subprocess.Popen([millrace, "devstore", root, "--port", "0", *arguments], stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
@@ -88,7 +88,7 @@ def devstore(millrace: Path, root: Path, arguments: list[str]) -> Iterator[dict[
         else:
             raise RuntimeError("devstore does not start")
         keys = {"AWS_ACCESS_KEY_ID": "millrace", "AWS_SECRET_ACCESS_KEY": "millrace-secret", "AWS_REGION": "us-east-1"}
-        yield {**os.environ, **keys, "AWS_ENDPOINT_URL": found[1], "MILLRACE_CACHE": str(root.parent / "cache")}
+        yield {**os.environ, **keys, "AWS_ENDPOINT_URL": found[1]}
     finally:
         process.send_signal(signal.SIGTERM)
         process.wait(20)
@@ -175,6 +175,7 @@ def main() -> int:
         root = prepare(millrace, Path(folder), COUNTED_IMAGES if options.counts_only else IMAGES)
         for cases in [COUNTED] + ([] if options.counts_only else [[case] for case in TIMED]):
             with devstore(millrace, root, cases[0].server) as env:
+                env["MILLRACE_CACHE"] = str(root.parent / "cache")
                 # Brings the index to the cache folder, and tells what decoding takes.
                 first = run(feed_command(millrace, Case("", cases[0].shuffle, 1), 0), env)
                 for case in cases:
