@@ -214,7 +214,11 @@ class Relay:
         with contextlib.suppress(OSError):
             while True:
                 client, _ = self._sockets[0].accept()
-                target = socket.create_connection(("127.0.0.1", self._target))
+                try:
+                    target = socket.create_connection(("127.0.0.1", self._target))
+                except OSError:  # the coordinator does not listen yet; the host asks again
+                    client.close()
+                    continue
                 self._sockets += [client, target]
                 for source, to in ((client, target), (target, client)):
                     threading.Thread(target=self._copy, args=(source, to), daemon=True).start()
