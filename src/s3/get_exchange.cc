@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <charconv>
 #include <utility>
 
@@ -102,17 +103,29 @@ HttpBodySink GetExchange::OnSuccessHead(const HttpResponseHead& head) {
   if (asks_nothing()) return HttpBodySink::Text(0);
   if (options_.checksums.empty()) return HttpBodySink::Into(BufferOf(missing_.front()), skip);
   next_span_ = 0;
+  span_done_ = 0;
+  span_crc_ = 0;
   return HttpBodySink::Into(BufferOf(missing_.front()), skip, [this](uint64_t bytes) { VerifyCame(bytes); });
 }
 
-// What has just come is still in the caches of the CPU; at the end of the range it would be read from memory once more,
-// at ten times the cost. Spans that do not match here are looked at again when all bytes are there.
+// What has just come is still in the caches of the CPU; at the end of its span, when other answers have come in
+// between, it would be read from memory once more, at ten times the cost. Spans that do not match here, and those of
+// which an earlier answer brought the beginning, are looked at when all bytes are there.
 void GetExchange::VerifyCame(uint64_t bytes) {
-  const uint64_t came = missing_.front().offset + bytes;
-  for (; next_span_ < verified_.size() && options_.checksums[next_span_].range.end() <= came; ++next_span_) {
-    if (verified_[next_span_] || options_.checksums[next_span_].range.end() <= missing_.front().offset) continue;
+  const uint64_t begin = missing_.front().offset;
+  const uint64_t came = begin + bytes;
+  for (; next_span_ < verified_.size(); ++next_span_, span_done_ = 0, span_crc_ = 0) {
     const SpanChecksum& expected = options_.checksums[next_span_];
-    verified_[next_span_] = Crc32c(BufferOf(expected.range)) == expected.crc32c;
+    const ByteRange span = expected.range;
+    const bool looked_at = !verified_[next_span_] && span.offset >= begin;
+    const ByteRange rest{span.offset + span_done_,
+                         std::min(came, span.end()) - std::min(came, span.offset) - span_done_};
+    if (looked_at && rest.length > 0) {
+      span_crc_ = Crc32c(BufferOf(rest), span_crc_);
+      span_done_ += rest.length;
+    }
+    if (span.end() > came) return;
+    if (looked_at) verified_[next_span_] = span_crc_ == expected.crc32c;
   }
 }
 

@@ -55,6 +55,8 @@ class GetExchange final : public S3Exchange {
   std::deque<ByteRange> missing_;   // of the object; the first is asked for
   std::vector<bool> verified_;      // one for each checksum
   size_t next_span_ = 0;            // the first checksum whose span has not come by this answer
+  uint64_t span_done_ = 0;          // bytes of that span that have come
+  uint32_t span_crc_ = 0;           // and their checksum
   std::vector<ByteRange> damaged_;  // when they were last verified
   int refetches_ = 0;
   int restarts_ = 0;
