@@ -224,20 +224,25 @@ void BlendByteRowsImpl(const uint8_t* const* HWY_RESTRICT rows, const int16_t* H
   }
 }
 
-/// The lanes add up to the weighted sum of a pixel.
+/// The lanes add up to the weighted sum of a pixel. `kGroups` 0: as many groups of taps as `taps` says; a number known
+/// to the compiler saves the loop.
+template <int kGroups>
 HWY_INLINE hn::Vec<hn::CappedTag<int32_t, 4>> SumNumbers(const int16_t* HWY_RESTRICT number,
                                                          const int16_t* HWY_RESTRICT weight, int taps) {
   const hn::CappedTag<int16_t, kStrideGroup> di16;
   const hn::CappedTag<int32_t, 4> di32;
   auto even = hn::Zero(di32);
   auto odd = hn::Zero(di32);
-  for (int k = 0; k < taps; k += kStrideGroup) {
+  const int end = kGroups == 0 ? taps : kGroups * kStrideGroup;
+  HWY_UNROLL(2)
+  for (int k = 0; k < end; k += kStrideGroup) {
     even = hn::ReorderWidenMulAccumulate(di32, hn::LoadU(di16, number + k), hn::LoadU(di16, weight + k), even, odd);
   }
   return hn::Add(even, odd);
 }
 
-void ResizeRowNumbersImpl(const int16_t* HWY_RESTRICT row, const Weights& weights, int16_t* HWY_RESTRICT out) {
+template <int kGroups>
+void ResizeRowNumbersGroups(const int16_t* HWY_RESTRICT row, const Weights& weights, int16_t* HWY_RESTRICT out) {
   const hn::CappedTag<int32_t, 4> di32;
   const hn::Rebind<int16_t, decltype(di32)> di16;
   const auto half = hn::Set(di32, 1 << (kWeightBits - 1));
@@ -247,19 +252,25 @@ void ResizeRowNumbersImpl(const int16_t* HWY_RESTRICT row, const Weights& weight
   const int16_t* HWY_RESTRICT weight = weights.weights;
   int i = 0;
   for (; i + 4 <= weights.outputs; i += 4, weight += 4 * stride) {
-    const auto a = SumNumbers(row + first[i], weight, taps);
-    const auto b = SumNumbers(row + first[i + 1], weight + stride, taps);
-    const auto c = SumNumbers(row + first[i + 2], weight + 2 * stride, taps);
-    const auto d = SumNumbers(row + first[i + 3], weight + 3 * stride, taps);
+    const auto a = SumNumbers<kGroups>(row + first[i], weight, taps);
+    const auto b = SumNumbers<kGroups>(row + first[i + 1], weight + stride, taps);
+    const auto c = SumNumbers<kGroups>(row + first[i + 2], weight + 2 * stride, taps);
+    const auto d = SumNumbers<kGroups>(row + first[i + 3], weight + 3 * stride, taps);
     const auto ab = hn::Add(hn::InterleaveLower(di32, a, b), hn::InterleaveUpper(di32, a, b));
     const auto cd = hn::Add(hn::InterleaveLower(di32, c, d), hn::InterleaveUpper(di32, c, d));
     const auto sums = hn::Add(hn::ConcatLowerLower(di32, cd, ab), hn::ConcatUpperUpper(di32, cd, ab));
     hn::StoreU(hn::DemoteTo(di16, hn::ShiftRight<kWeightBits>(hn::Add(sums, half))), di16, out + i);
   }
   for (; i < weights.outputs; ++i, weight += stride) {
-    const int32_t sum = hn::GetLane(hn::SumOfLanes(di32, SumNumbers(row + first[i], weight, taps)));
+    const int32_t sum = hn::GetLane(hn::SumOfLanes(di32, SumNumbers<kGroups>(row + first[i], weight, taps)));
     out[i] = static_cast<int16_t>((sum + (1 << (kWeightBits - 1))) >> kWeightBits);
   }
+}
+
+void ResizeRowNumbersImpl(const int16_t* HWY_RESTRICT row, const Weights& weights, int16_t* HWY_RESTRICT out) {
+  if (weights.taps <= kStrideGroup) return ResizeRowNumbersGroups<1>(row, weights, out);
+  if (weights.taps <= 2 * kStrideGroup) return ResizeRowNumbersGroups<2>(row, weights, out);
+  ResizeRowNumbersGroups<0>(row, weights, out);
 }
 
 #endif  // HWY_TARGET == HWY_SCALAR
