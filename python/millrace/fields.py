@@ -43,7 +43,7 @@ class Image:
         interpolation: ``"bilinear"``, ``"bicubic"`` or ``"box"``, all antialiased, or ``"nearest"``: each pixel is one of the source, never a mean of
             several.
         exact: Whether the whole image is decoded in full size before it is cropped and resized. Without, a JPEG that is much larger than needed
-            is shrunk by its codec first.
+            is shrunk by its codec first, and its colours are converted after resizing.
         transforms: Of :mod:`millrace.transforms`, such as ``[RandomResizedCrop(224), RandomHorizontalFlip(), Normalize(mean, std)]``, in place of ``size``,
             ``augment``, ``crop_scale``, ``crop_ratio``, ``flip``, ``interpolation``, ``mean`` and ``std``. With Normalize, ``dtype`` is ``"f32"``.
     """

@@ -61,7 +61,7 @@ class Loader:
         flip: Probability of a horizontal flip.
         exif_orientation: Whether a JPEG is turned and mirrored as its EXIF data say, which most cameras need and most data sets are without.
         exact: Whether images are decoded in full size before they are cropped and resized, and so bit for bit what that yields. Without, a JPEG
-            that is at least four times as large as needed is shrunk by its codec first, which is faster.
+            that is at least four times as large as needed is shrunk by its codec first, and its colours are converted after resizing, which is faster.
         dtype: ``"u8"`` (0 to 255) or ``"f32"`` (0 to 1, then minus ``mean``, divided by ``std``); also ``torch.uint8``, ``numpy.float32``
             and the like.
         layout: ``"nhwc"`` or ``"nchw"``.

@@ -126,6 +126,11 @@ struct ImageDecoder::Impl {
   absl::Status DecodeRows(RowReader& reader, ByteSpan encoded, const ImageSpec& spec, const Frame* leader);
   absl::Status Resize(RowReader& reader, const ImageSpec& spec, const SourceCrop& crop);
   absl::Status ResizeRows(RowReader& reader, const ImageSpec& spec, int denominator);
+  /// Whether fewer pixels come out of the resize than go in.
+  bool Reduces() const {
+    return int64_t{horizontal.end() - horizontal.begin()} * (vertical.end() - vertical.begin()) >
+           int64_t{horizontal.outputs()} * vertical.outputs();
+  }
   absl::Status PickNearest(RowReader& reader, const ImageSpec& spec, const SourceCrop& crop);
   absl::Status PickRows(RowReader& reader, const ImageSpec& spec);
   /// Before the first row; `spec` is of the image as it is stored.
@@ -180,6 +185,11 @@ absl::Status ImageDecoder::Impl::Resize(RowReader& reader, const ImageSpec& spec
 
 absl::Status ImageDecoder::Impl::ResizeRows(RowReader& reader, const ImageSpec& spec, int denominator) {
   StartOutput(spec);
+  if (!spec.exact && spec.interpolation == Interpolation::kBilinear && FormOf(spec) == PixelForm::kRgbx && Reduces()) {
+    const auto put = [this](int y, const uint8_t* row) { Put(y, row); };
+    ASSIGN_OR_RETURN(const bool resized, reader.Resize(horizontal, vertical, denominator, put));
+    if (resized) return Finish(reader);
+  }
   RETURN_IF_ERROR(resizer.Start(horizontal, vertical, BytesOf(FormOf(spec))));
   const Region region{horizontal.begin(), vertical.begin(), horizontal.end(), vertical.end()};
   RETURN_IF_ERROR(reader.Start(region, denominator, FormOf(spec)));

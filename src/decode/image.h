@@ -34,7 +34,7 @@ struct ImageSpec {
   /// In place of `augment` if there are any: height and width must be those that they yield.
   std::vector<ImageTransform> transforms;
   /// The image is decoded in full size before it is cropped and resized. Else a JPEG that is much larger than needed is
-  /// shrunk by its codec first.
+  /// shrunk by its codec first, and one that is reduced is made RGB after it was resized.
   bool exact = false;
   DType dtype = DType::kU8;
   Layout layout = Layout::kNhwc;
@@ -121,9 +121,9 @@ enum class Trust : uint8_t {
 ///
 /// Pixels are those of Pillow's convert("RGB") or convert("L"), except that 16-bit samples keep their high byte:
 /// transparency is dropped, colour profiles are not applied, nor is the EXIF orientation unless it is asked for.
-/// Geometry and transforms are torchvision's (decode/geometry.h, decode/transform.h). A JPEG that is much larger than
-/// needed is shrunk to 1/2, 1/4 or 1/8 while it is decoded, unless the spec says `exact`. Images above 65,500 pixels a
-/// side or 2^28 in all are refused.
+/// Geometry and transforms are torchvision's (geometry.h, transform.h). A JPEG that is much larger than needed is
+/// shrunk to 1/2, 1/4 or 1/8 while it is decoded, and one that is reduced is made RGB last, unless the spec says
+/// `exact`. Images above 65,500 pixels a side or 2^28 in all are refused.
 class ImageDecoder {
  public:
   /// What an image takes above kScratchBytes is asked of `memory`, which outlives the decoder; null: no bound but that

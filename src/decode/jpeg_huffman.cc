@@ -1,14 +1,6 @@
 #include "decode/jpeg_huffman.h"
 
-// jpeglib.h relies on what cstdio declares, jpegint.h on jpeglib.h.
-// clang-format off
-#include <cstdio>
-#include <jpeglib.h>
-extern "C" {
-#include <jpegint.h>
-}
 #include <jerror.h>
-// clang-format on
 
 #include <algorithm>
 #include <array>
@@ -17,6 +9,8 @@ extern "C" {
 #include <cstdint>
 #include <cstring>
 #include <type_traits>
+
+#include "decode/jpeg_internal.h"
 
 namespace millrace {
 namespace {
@@ -35,7 +29,8 @@ constexpr ptrdiff_t kTolerated = 7;
 
 /// A run of zeros that ends any block.
 constexpr int kToTheEnd = DCTSIZE2 - 1;
-using Zigzag = std::array<uint8_t, DCTSIZE2 + kToTheEnd>;
+/// A look-up begins within the block and adds at most two runs and two coefficients.
+using Zigzag = std::array<uint8_t, 3 * DCTSIZE2>;
 
 /// The place of each coefficient in a block. Runs that lead beyond the block end at its last place, as in libjpeg.
 constexpr Zigzag MakeZigzag() {
@@ -87,10 +82,12 @@ struct HuffmanEntry {
 /// One Huffman table of a file.
 class HuffmanTable {
  public:
-  /// The table was checked by libjpeg. For differences of DC, a symbol is the size of a number, which may be 0.
-  void Build(const JHUFF_TBL& table, bool is_dc);
+  /// The table was checked by libjpeg. For differences of DC, a symbol is the size of a number, which may be 0. False
+  /// if nothing has changed.
+  bool Build(const JHUFF_TBL& table, bool is_dc);
 
   const HuffmanEntry& Look(uint64_t bits) const { return entries_[bits >> (64 - kLookBits)]; }
+  const HuffmanEntry& operator[](size_t look_up) const { return entries_[look_up]; }
 
   /// Of a code that Look does not know: its length, and its symbol. 0 if there is no such code.
   int LookLong(uint64_t bits, int* symbol) const {
@@ -115,11 +112,11 @@ class HuffmanTable {
   bool built_;
 };
 
-void HuffmanTable::Build(const JHUFF_TBL& table, bool is_dc) {
+bool HuffmanTable::Build(const JHUFF_TBL& table, bool is_dc) {
   // Most files of a data set have the same ones.
   if (built_ && is_dc_ == is_dc && std::memcmp(source_.bits, table.bits, sizeof(table.bits)) == 0 &&
       std::memcmp(source_.huffval, table.huffval, sizeof(table.huffval)) == 0) {
-    return;
+    return false;
   }
   source_ = table;
   is_dc_ = is_dc;
@@ -136,6 +133,7 @@ void HuffmanTable::Build(const JHUFF_TBL& table, bool is_dc) {
     limit_[at] = code << (kLongestCode - length);
     code <<= 1;
   }
+  return true;
 }
 
 void HuffmanTable::Fill(uint32_t code, int length, uint8_t symbol) {
@@ -154,6 +152,44 @@ void HuffmanTable::Fill(uint32_t code, int length, uint8_t symbol) {
   for (uint32_t number = 0; number < (1U << size); ++number) {
     const int value = size == 0 ? 0 : Extend(number, size);
     std::fill_n(first + number * each, each, HuffmanEntry{static_cast<int16_t>(value), run, bits});
+  }
+}
+
+/// What the next kLookBits bits say of one or two coefficients.
+struct HuffmanPair {
+  int16_t first;   // their values
+  int16_t second;  // the first again if it is alone
+  uint8_t run;     // of zeros before the first
+  uint8_t step;    // places from the first to the second; 0: it is alone
+  uint8_t first_bits;
+  uint8_t bits;  // of both. 0: not even the first is whole
+};
+
+/// The table of a file for coefficients of AC: most codes are short, and each look-up waits for the one before it.
+struct HuffmanPairs {
+  HuffmanTable codes;
+  std::array<HuffmanPair, 1 << kLookBits> pairs;
+
+  void Build(const JHUFF_TBL& table);
+  const HuffmanPair& Look(uint64_t bits) const { return pairs[bits >> (64 - kLookBits)]; }
+};
+
+void HuffmanPairs::Build(const JHUFF_TBL& table) {
+  if (!codes.Build(table, false)) return;
+  for (size_t at = 0; at < pairs.size(); ++at) {
+    const HuffmanEntry one = codes[at];
+    HuffmanPair& pair = pairs[at];
+    pair = {};
+    if (!one.is_whole()) continue;
+    const auto length = static_cast<uint8_t>(one.length());
+    pair = {one.value, one.value, one.run, 0, length, length};
+    if (one.run == kToTheEnd) continue;  // what follows belongs to another block
+    // Bits that are not known are zeros here; what is whole without them is so with any.
+    const HuffmanEntry two = codes[(at << length) % pairs.size()];
+    if (!two.is_whole() || length + two.length() > kLookBits) continue;
+    pair.second = two.value;
+    pair.step = static_cast<uint8_t>(1 + two.run);
+    pair.bits = static_cast<uint8_t>(length + two.length());
   }
 }
 
@@ -207,7 +243,7 @@ int TakeSymbol(j_decompress_ptr jpeg, const HuffmanTable& table, HuffmanEntry en
 /// One block of an MCU.
 struct HuffmanBlock {
   const HuffmanTable* dc;
-  const HuffmanTable* ac;
+  const HuffmanPairs* ac;
   int component;
   bool needed;
 };
@@ -235,7 +271,7 @@ struct JpegHuffman::State {
   std::array<HuffmanBlock, D_MAX_BLOCKS_IN_MCU> kinds{};
   std::array<int, MAX_COMPS_IN_SCAN> last_dc{};
   std::array<HuffmanTable, NUM_HUFF_TBLS> dc_tables{};
-  std::array<HuffmanTable, NUM_HUFF_TBLS> ac_tables{};
+  std::array<HuffmanPairs, NUM_HUFF_TBLS> ac_tables{};
 
   static boolean OnMcu(j_decompress_ptr jpeg, JBLOCKROW* to);
 #ifdef __x86_64__
@@ -261,9 +297,9 @@ void JpegHuffman::State::Start(j_decompress_ptr jpeg) {
     const int component = jpeg->MCU_membership[i];
     const jpeg_component_info& info = *jpeg->cur_comp_info[component];
     HuffmanTable& dc = dc_tables[static_cast<size_t>(info.dc_tbl_no)];
-    HuffmanTable& ac = ac_tables[static_cast<size_t>(info.ac_tbl_no)];
+    HuffmanPairs& ac = ac_tables[static_cast<size_t>(info.ac_tbl_no)];
     dc.Build(*jpeg->dc_huff_tbl_ptrs[info.dc_tbl_no], true);
-    ac.Build(*jpeg->ac_huff_tbl_ptrs[info.ac_tbl_no], false);
+    ac.Build(*jpeg->ac_huff_tbl_ptrs[info.ac_tbl_no]);
     kinds[i] = {&dc, &ac, component, info.component_needed != 0};
   }
   interval = to_restart = jpeg->restart_interval;
@@ -355,30 +391,41 @@ inline void JpegHuffman::State::DecodeBlock(j_decompress_ptr jpeg, const Huffman
     if (__builtin_add_overflow(last, difference, &last)) LeaveJpeg(jpeg, JERR_BAD_DCT_COEF);
     if (kStored) block[0] = static_cast<JCOEF>(last);
   }
-  const HuffmanTable& table = *kind.ac;
+  const HuffmanPairs& table = *kind.ac;
   size_t k = 1;
-  const auto take = [&](HuffmanEntry entry) {
-    k += entry.run;
-    if (kStored) block[kZigzag[k]] = entry.value;
-    in.Drop(entry.length());
-    return ++k < DCTSIZE2;
+  const auto take = [&](HuffmanPair pair) {
+    const size_t one = k + pair.run;
+    const size_t two = one + pair.step;
+    if (kStored) {
+      block[kZigzag[one]] = pair.first;
+      block[kZigzag[two]] = pair.second;
+    }
+    k = two + 1;
+    if (k < DCTSIZE2) {
+      in.Drop(pair.bits);
+      return true;
+    }
+    const bool ends_with_first = one >= DCTSIZE2 - 1;
+    if (kStored && ends_with_first) block[kZigzag[one]] = pair.first;  // the second may lie there, too
+    in.Drop(ends_with_first ? pair.first_bits : pair.bits);
+    return false;
   };
   for (;;) {
     in.Refill();
-    HuffmanEntry entry = table.Look(in.buffer);
-    if (entry.is_whole()) {
-      if (!take(entry)) break;
-      entry = table.Look(in.buffer);
-      if (entry.is_whole()) {
-        if (!take(entry)) break;
-        entry = table.Look(in.buffer);
-        if (entry.is_whole()) {
-          if (!take(entry)) break;
+    HuffmanPair pair = table.Look(in.buffer);
+    if (pair.bits != 0) {
+      if (!take(pair)) break;
+      pair = table.Look(in.buffer);
+      if (pair.bits != 0) {
+        if (!take(pair)) break;
+        pair = table.Look(in.buffer);
+        if (pair.bits != 0) {
+          if (!take(pair)) break;
           continue;
         }
       }
     }
-    const int symbol = TakeSymbol(jpeg, table, entry, &in);
+    const int symbol = TakeSymbol(jpeg, table.codes, table.codes.Look(in.buffer), &in);
     const int size = symbol & 15;
     k += static_cast<size_t>(symbol >> 4);
     if (size != 0) {
@@ -433,13 +480,14 @@ boolean JpegHuffman::State::OnMcuWithBmi2(j_decompress_ptr jpeg, JBLOCKROW* to) 
 JpegHuffman::JpegHuffman() = default;
 JpegHuffman::~JpegHuffman() = default;
 
-void JpegHuffman::TakeOver(jpeg_decompress_struct* jpeg) {
-  if (jpeg->progressive_mode || jpeg->arith_code || jpeg_has_multiple_scans(jpeg)) return;
+bool JpegHuffman::TakeOver(jpeg_decompress_struct* jpeg) {
+  if (jpeg->progressive_mode || jpeg->arith_code || jpeg_has_multiple_scans(jpeg)) return false;
 #if LIBJPEG_TURBO_VERSION_NUMBER >= 2001090  // 3.0 and its previews also decode lossless JPEGs, in another way
-  if (jpeg->master->lossless) return;
+  if (jpeg->master->lossless) return false;
 #endif
   if (state_ == nullptr) state_ = std::make_unique<State>();  // not for those who only look at a header
   state_->Start(jpeg);
+  return true;
 }
 
 void JpegHuffman::WantColumns(unsigned first, unsigned end) {

@@ -8,6 +8,7 @@
 
 #include "decode/jpeg_guard.h"
 #include "decode/jpeg_huffman.h"
+#include "decode/jpeg_planes.h"
 #include "decode/jpeg_tiles.h"
 #include "decode/resample_kernels.h"
 
@@ -44,12 +45,16 @@ class JpegReader final : public RowReader {
   uint64_t held_bytes() const override;
   absl::Status Start(const Region& region, int denominator, PixelForm form) override;
   absl::StatusOr<RowBlock> Next() override;
+  absl::StatusOr<bool> Resize(const ResizeAxis& horizontal, const ResizeAxis& vertical, int denominator,
+                              RowSink emit) override;
   absl::Status Finish() override;
   void Close() override;
 
  private:
   absl::Status ReadHeader(ByteSpan encoded);
   absl::Status UseTiles(Region* region, int denominator);
+  void SetScale(int denominator);
+  void StartDecompress();
 
   const JpegReading reading_;
   JpegGuard guard_;
@@ -65,6 +70,9 @@ class JpegReader final : public RowReader {
   size_t stride_ = 0;
   std::vector<uint8_t> strip_;
   JpegHuffman huffman_;
+  bool taken_over_ = false;  // by huffman_
+  JpegPlanes planes_;
+  bool in_planes_ = false;  // the image in hand
 };
 
 void JpegReader::Close() {
@@ -88,6 +96,7 @@ absl::Status JpegReader::ReadHeader(ByteSpan encoded) {
 
 absl::StatusOr<ImageSize> JpegReader::Open(ByteSpan encoded) {
   encoded_ = encoded;
+  in_planes_ = false;
   RETURN_IF_ERROR(ReadHeader(encoded));
   RETURN_IF_ERROR(CheckImageSize(jpeg_.image_width, jpeg_.image_height));
   return ImageSize{static_cast<int>(jpeg_.image_width), static_cast<int>(jpeg_.image_height)};
@@ -129,6 +138,21 @@ uint64_t JpegReader::held_bytes() const {
   return blocks * sizeof(JBLOCK);
 }
 
+// For guard_.Run, as the next one.
+void JpegReader::SetScale(int denominator) {
+  jpeg_.scale_num = 1;
+  jpeg_.scale_denom = static_cast<unsigned>(denominator);
+}
+
+void JpegReader::StartDecompress() {
+  jpeg_.dct_method = JDCT_ISLOW;
+  jpeg_.do_block_smoothing = FALSE;  // looks at neighbouring blocks, so that a part would not equal the whole
+  jpeg_.mem->max_memory_to_use = static_cast<long>(kMaxCodecBytes);
+  JpegGuard::LimitScans(&jpeg_, &progress_);
+  jpeg_start_decompress(&jpeg_);
+  taken_over_ = huffman_.TakeOver(&jpeg_);
+}
+
 absl::Status JpegReader::Start(const Region& region, int denominator, PixelForm form) {
   form_ = form;
   const bool cmyk = jpeg_.num_components == 4;
@@ -140,15 +164,9 @@ absl::Status JpegReader::Start(const Region& region, int denominator, PixelForm 
   region_ = region;
   RETURN_IF_ERROR(UseTiles(&region_, denominator));
   const bool ok = guard_.Run([&] {
-    jpeg_.scale_num = 1;
-    jpeg_.scale_denom = static_cast<unsigned>(denominator);
+    SetScale(denominator);
     jpeg_.out_color_space = cmyk ? JCS_CMYK : form == PixelForm::kRgbx ? JCS_EXT_RGBX : JCS_GRAYSCALE;
-    jpeg_.dct_method = JDCT_ISLOW;
-    jpeg_.do_block_smoothing = FALSE;  // looks at neighbouring blocks, so that a part would not equal the whole
-    jpeg_.mem->max_memory_to_use = static_cast<long>(kMaxCodecBytes);
-    JpegGuard::LimitScans(&jpeg_, &progress_);
-    jpeg_start_decompress(&jpeg_);
-    huffman_.TakeOver(&jpeg_);
+    StartDecompress();
     first_column_ = 0;
     const auto width = static_cast<int>(jpeg_.output_width);
     const int left = std::max(region_.left - kMargin, 0);
@@ -191,9 +209,37 @@ absl::StatusOr<RowBlock> JpegReader::Next() {
   return RowBlock{strip_.data() + offset, stride_, rows};
 }
 
+absl::StatusOr<bool> JpegReader::Resize(const ResizeAxis& horizontal, const ResizeAxis& vertical, int denominator,
+                                        RowSink emit) {
+  bool fits = false;
+  bool ok = guard_.Run([&] {
+    SetScale(denominator);
+    fits = planes_.Aim(&jpeg_, horizontal, vertical);
+  });
+  if (!ok) return guard_.status();
+  if (!fits) return false;
+  in_planes_ = true;
+  const Region whole{horizontal.begin(), vertical.begin(), horizontal.end(), vertical.end()};
+  Region part = whole;
+  RETURN_IF_ERROR(UseTiles(&part, denominator));
+  ok = guard_.Run([&] {
+    SetScale(denominator);
+    JpegPlanes::Prepare(&jpeg_);
+    StartDecompress();
+  });
+  if (!ok) return guard_.status();
+  planes_.Start(&jpeg_, whole.left - part.left, whole.top - part.top, taken_over_);
+  while (!planes_.done()) {
+    if (!guard_.Run([&] { planes_.Read(&jpeg_); })) return guard_.status();
+    planes_.Emit(emit);
+  }
+  return true;
+}
+
 absl::Status JpegReader::Finish() {
   // With several scans, all of the file was read before the first row.
   if (jpeg_has_multiple_scans(&jpeg_)) return absl::OkStatus();
+  if (in_planes_) return guard_.Run([&] { planes_.Finish(&jpeg_); }) ? absl::OkStatus() : guard_.status();
   const bool ok = guard_.Run([&] {
     // Skipping to the very end would stop reading; so the last row is decoded.
     if (jpeg_.output_scanline + 1 < jpeg_.output_height) {

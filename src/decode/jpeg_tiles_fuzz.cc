@@ -1,6 +1,7 @@
 // Arbitrary bytes as a JPEG: what is read of the tiles alone must be what is read of all of it, and adding tiles must
-// not change a pixel. The first four bytes choose the crop.
+// not change a pixel. The first four bytes choose the crop, and whether it is reduced.
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -14,11 +15,11 @@ namespace {
 using millrace::ByteSpan;
 using millrace::JpegReading;
 
-absl::Status DecodeTo(ByteSpan encoded, JpegReading reading, const millrace::Frame& frame,
+absl::Status DecodeTo(ByteSpan encoded, JpegReading reading, const millrace::Frame& frame, int reduction,
                       std::vector<std::byte>* out) {
   millrace::ImageSpec spec;
-  spec.height = frame.crop.bottom - frame.crop.top;
-  spec.width = frame.crop.right - frame.crop.left;
+  spec.height = std::max(1, (frame.crop.bottom - frame.crop.top) / reduction);
+  spec.width = std::max(1, (frame.crop.right - frame.crop.left) / reduction);
   out->assign(spec.bytes(), std::byte{0});
   return millrace::ImageDecoder(nullptr, reading).DecodeLike(encoded, spec, frame, *out);
 }
@@ -39,14 +40,15 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   frame.crop.y = frame.crop.top;
   frame.crop.width = frame.crop.right - frame.crop.left;
   frame.crop.height = frame.crop.bottom - frame.crop.top;
+  const int reduction = 1 + data[0] % 5;
   std::vector<std::byte> all;
   std::vector<std::byte> parts;
-  const bool whole = DecodeTo(encoded, JpegReading::kAll, frame, &all).ok();
-  const bool part = DecodeTo(encoded, JpegReading::kNeeded, frame, &parts).ok();
+  const bool whole = DecodeTo(encoded, JpegReading::kAll, frame, reduction, &all).ok();
+  const bool part = DecodeTo(encoded, JpegReading::kNeeded, frame, reduction, &parts).ok();
   if (whole && (!part || all != parts)) __builtin_trap();
   const auto tiled = millrace::ReencodeImage(encoded, {.jpeg_tiles = true});
   if (whole && tiled.ok() && tiled->has_value()) {
-    if (!DecodeTo(millrace::AsBytes(**tiled), JpegReading::kNeeded, frame, &parts).ok() || all != parts) {
+    if (!DecodeTo(millrace::AsBytes(**tiled), JpegReading::kNeeded, frame, reduction, &parts).ok() || all != parts) {
       __builtin_trap();
     }
   }

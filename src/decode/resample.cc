@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 namespace millrace {
 namespace {
@@ -39,6 +40,33 @@ double WeightAt(Interpolation filter, double x) {
 
 }  // namespace
 
+void ResizeAxis::Reserve(int outputs, int most) {
+  stride_ = (most + kernels::kStrideGroup - 1) / kernels::kStrideGroup * kernels::kStrideGroup;
+  first_.resize(outputs);
+  relative_.resize(outputs);
+  weights_.assign(static_cast<size_t>(outputs) * stride_, 0);
+  taps_ = 1;
+}
+
+// All outputs get the same number of taps. Where that would reach beyond the last pixel, the window moves back.
+void ResizeAxis::Align(int high) {
+  const int outputs = this->outputs();
+  begin_ = std::numeric_limits<int>::max();
+  end_ = 0;
+  for (int i = 0; i < outputs; ++i) {
+    const int shift = std::max(0, first_[i] + taps_ - high);
+    if (shift > 0) {
+      int16_t* weight = weights_.data() + static_cast<size_t>(i) * stride_;
+      std::copy_backward(weight, weight + taps_ - shift, weight + taps_);
+      std::fill(weight, weight + shift, 0);
+      first_[i] -= shift;
+    }
+    begin_ = std::min(begin_, first_[i]);
+    end_ = std::max(end_, first_[i] + taps_);
+  }
+  for (int i = 0; i < outputs; ++i) relative_[i] = first_[i] - begin_;
+}
+
 void ResizeAxis::Build(double from, double size, int low, int high, int outputs, bool reverse, Interpolation filter) {
   const Purpose purpose{from, size, low, high, outputs, reverse, filter};
   if (purpose == purpose_) return;  // as of the image before, if all have one size
@@ -48,11 +76,7 @@ void ResizeAxis::Build(double from, double size, int low, int high, int outputs,
   const double support = SupportOf(filter) * stretch;
   // A window of 2 * support touches at most that many pixels.
   const int most = std::min(static_cast<int>(std::ceil(2 * support)) + 1, high - low);
-  stride_ = (most + kernels::kTapGroup - 1) / kernels::kTapGroup * kernels::kTapGroup;
-  first_.resize(outputs);
-  relative_.resize(outputs);
-  weights_.assign(static_cast<size_t>(outputs) * stride_, 0);
-  taps_ = 1;
+  Reserve(outputs, most);
   for (int i = 0; i < outputs; ++i) {
     const double center = from + (i + 0.5) * scale;
     int begin = std::clamp(Floor(center - support + 0.5), low, high - 1);
@@ -81,21 +105,44 @@ void ResizeAxis::Build(double from, double size, int low, int high, int outputs,
     first_[place] = begin;
     taps_ = std::max(taps_, taps);
   }
-  // All outputs get the same number of taps. Where that would reach beyond the last pixel, the window moves back.
-  begin_ = high;
-  end_ = low;
-  for (int i = 0; i < outputs; ++i) {
-    const int shift = std::max(0, first_[i] + taps_ - high);
-    if (shift > 0) {
-      int16_t* weight = weights_.data() + static_cast<size_t>(i) * stride_;
-      std::copy_backward(weight, weight + taps_ - shift, weight + taps_);
-      std::fill(weight, weight + shift, 0);
-      first_[i] -= shift;
+  Align(high);
+  purpose_ = purpose;
+}
+
+void ResizeAxis::BuildHalved(const ResizeAxis& whole, int size) {
+  Purpose purpose = whole.purpose_;
+  purpose.halved = size;
+  if (purpose == purpose_) return;
+  purpose_ = {};
+  const auto nearer = [](int pixel) { return pixel / 2; };
+  const auto other = [size](int pixel) { return std::clamp(pixel / 2 + (pixel % 2 == 0 ? -1 : 1), 0, size - 1); };
+  const auto low = [&](int pixel) { return std::min(nearer(pixel), other(pixel)); };
+  const auto high = [&](int pixel) { return std::max(nearer(pixel), other(pixel)) + 1; };
+  const int most = whole.taps() / 2 + 2;
+  Reserve(whole.outputs(), most);
+  quarters_.resize(static_cast<size_t>(most));
+  for (int i = 0; i < whole.outputs(); ++i) {
+    const int from = whole.first(i);
+    const int begin = low(from);
+    const int taps = high(from + whole.taps() - 1) - begin;
+    std::fill(quarters_.begin(), quarters_.end(), 0);
+    for (int k = 0; k < whole.taps(); ++k) {
+      quarters_[static_cast<size_t>(nearer(from + k) - begin)] += 3 * whole.weights(i)[k];
+      quarters_[static_cast<size_t>(other(from + k) - begin)] += whole.weights(i)[k];
     }
-    begin_ = std::min(begin_, first_[i]);
-    end_ = std::max(end_, first_[i] + taps_);
+    int16_t* const weight = weights_.data() + static_cast<size_t>(i) * stride_;
+    int running = 0;
+    int before = 0;
+    for (int k = 0; k < taps; ++k) {
+      running += quarters_[static_cast<size_t>(k)];
+      const int now = (running + 2) >> 2;
+      weight[k] = static_cast<int16_t>(now - before);
+      before = now;
+    }
+    first_[i] = begin;
+    taps_ = std::max(taps_, taps);
   }
-  for (int i = 0; i < outputs; ++i) relative_[i] = first_[i] - begin_;
+  Align(high(whole.end() - 1));
   purpose_ = purpose;
 }
 

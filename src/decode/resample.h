@@ -22,6 +22,11 @@ class ResizeAxis {
   void Build(double from, double size, int low, int high, int outputs, bool reverse,
              Interpolation filter = Interpolation::kBilinear);
 
+  /// What `whole` is for pixels, for samples of half the resolution, of which there are `size`: as if these were first
+  /// doubled as libjpeg does it (a pixel takes three quarters of its sample, and a quarter of the nearest other one).
+  /// Both steps are weighted sums, and so is this one.
+  void BuildHalved(const ResizeAxis& whole, int size);
+
   /// Source pixels that any output needs: [begin, end).
   int begin() const { return begin_; }
   int end() const { return end_; }
@@ -35,10 +40,14 @@ class ResizeAxis {
   kernels::Weights view() const { return {relative_.data(), weights_.data(), outputs(), taps_, stride_}; }
 
  private:
+  void Reserve(int outputs, int most);
+  void Align(int high);
+
   std::vector<int32_t> first_;     // rising, but for a reversed axis
   std::vector<int32_t> relative_;  // first_ - begin_
   std::vector<int16_t> weights_;
-  std::vector<double> raw_;  // scratch: the filter at the taps of one output
+  std::vector<double> raw_;        // scratch: the filter at the taps of one output
+  std::vector<int32_t> quarters_;  // the same of BuildHalved
   int begin_ = 0;
   int end_ = 0;
   int taps_ = 0;
@@ -53,6 +62,7 @@ class ResizeAxis {
     int outputs = 0;
     bool reverse = false;
     Interpolation filter = Interpolation::kBilinear;
+    int halved = 0;  // samples; 0: not halved
     bool operator==(const Purpose&) const = default;
   };
   Purpose purpose_;

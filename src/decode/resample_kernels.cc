@@ -20,6 +20,13 @@ constexpr int kFinalShift = kWeightBits + kRowBits;
 /// off after each pass.
 constexpr int kMostInRow = 255 << kRowBits;
 
+// JPEG's conversion of YCbCr, in 15 bits behind the point. What is above one is added apart.
+constexpr int16_t kRedOfRed = 13173;     // 1.402 - 1
+constexpr int16_t kGreenOfBlue = 11277;  // 0.344136
+constexpr int16_t kGreenOfRed = 23401;   // 0.714136
+constexpr int16_t kBlueOfBlue = 25297;   // 1.772 - 1
+constexpr int16_t kNoChroma = 128 << kRowBits;
+
 #if HWY_TARGET == HWY_SCALAR
 
 void ResizeRowRgbxImpl(const uint8_t* HWY_RESTRICT row, const Weights& weights, int16_t* HWY_RESTRICT out) {
@@ -40,6 +47,25 @@ void BlendRowsImpl(const int16_t* const* HWY_RESTRICT rows, const int16_t* HWY_R
     int32_t sum = 1 << (kFinalShift - 1);
     for (int k = 0; k < taps; ++k) sum += weights[k] * rows[k][x];
     out[x] = static_cast<uint8_t>(std::clamp(sum >> kFinalShift, 0, 255));
+  }
+}
+
+void BlendByteRowsImpl(const uint8_t* const* HWY_RESTRICT rows, const int16_t* HWY_RESTRICT weights, int taps,
+                       size_t size, int16_t* HWY_RESTRICT out) {
+  for (size_t x = 0; x < size; ++x) {
+    int32_t sum = 1 << (kRowShift - 1);
+    for (int k = 0; k < taps; ++k) sum += weights[k] * rows[k][x];
+    out[x] = static_cast<int16_t>(sum >> kRowShift);
+  }
+}
+
+void ResizeRowNumbersImpl(const int16_t* HWY_RESTRICT row, const Weights& weights, int16_t* HWY_RESTRICT out) {
+  for (int i = 0; i < weights.outputs; ++i) {
+    const int16_t* HWY_RESTRICT number = row + weights.first[i];
+    const int16_t* HWY_RESTRICT weight = weights.weights + static_cast<ptrdiff_t>(i) * weights.stride;
+    int32_t sum = 1 << (kWeightBits - 1);
+    for (int k = 0; k < weights.taps; ++k) sum += weight[k] * number[k];
+    out[i] = static_cast<int16_t>(sum >> kWeightBits);
   }
 }
 
@@ -174,7 +200,108 @@ void BlendRowsImpl(const int16_t* const* HWY_RESTRICT rows, const int16_t* HWY_R
   }
 }
 
+void BlendByteRowsImpl(const uint8_t* const* HWY_RESTRICT rows, const int16_t* HWY_RESTRICT weights, int taps,
+                       size_t size, int16_t* HWY_RESTRICT out) {
+  const BlendTag di16;
+  const hn::Rebind<uint8_t, BlendTag> du8;
+  const hn::RepartitionToWide<BlendTag> di32;
+  const size_t lanes = hn::Lanes(di16);
+  for (size_t x = 0; x < size; x += lanes) {
+    auto low = hn::Set(di32, 1 << (kRowShift - 1));
+    auto high = low;
+    auto low_odd = hn::Zero(di32);
+    auto high_odd = hn::Zero(di32);
+    for (int k = 0; k < taps; k += 2) {
+      const auto weight = hn::BitCast(di16, hn::Set(di32, PairAt(weights + k)));
+      const auto upper = hn::PromoteTo(di16, hn::LoadU(du8, rows[k] + x));
+      const auto lower = hn::PromoteTo(di16, hn::LoadU(du8, rows[k + 1] + x));
+      low = hn::ReorderWidenMulAccumulate(di32, hn::InterleaveLower(di16, upper, lower), weight, low, low_odd);
+      high = hn::ReorderWidenMulAccumulate(di32, hn::InterleaveUpper(di16, upper, lower), weight, high, high_odd);
+    }
+    const auto first = hn::ShiftRight<kRowShift>(hn::RearrangeToOddPlusEven(low, low_odd));
+    const auto second = hn::ShiftRight<kRowShift>(hn::RearrangeToOddPlusEven(high, high_odd));
+    hn::StoreU(PackWords(di16, first, second), di16, out + x);
+  }
+}
+
+/// The lanes add up to the weighted sum of a pixel. `kGroups` 0: as many groups of taps as `taps` says; a number known
+/// to the compiler saves the loop.
+template <int kGroups>
+HWY_INLINE hn::Vec<hn::CappedTag<int32_t, 4>> SumNumbers(const int16_t* HWY_RESTRICT number,
+                                                         const int16_t* HWY_RESTRICT weight, int taps) {
+  const hn::CappedTag<int16_t, kStrideGroup> di16;
+  const hn::CappedTag<int32_t, 4> di32;
+  auto even = hn::Zero(di32);
+  auto odd = hn::Zero(di32);
+  const int end = kGroups == 0 ? taps : kGroups * kStrideGroup;
+  HWY_UNROLL(2)
+  for (int k = 0; k < end; k += kStrideGroup) {
+    even = hn::ReorderWidenMulAccumulate(di32, hn::LoadU(di16, number + k), hn::LoadU(di16, weight + k), even, odd);
+  }
+  return hn::Add(even, odd);
+}
+
+template <int kGroups>
+void ResizeRowNumbersGroups(const int16_t* HWY_RESTRICT row, const Weights& weights, int16_t* HWY_RESTRICT out) {
+  const hn::CappedTag<int32_t, 4> di32;
+  const hn::Rebind<int16_t, decltype(di32)> di16;
+  const auto half = hn::Set(di32, 1 << (kWeightBits - 1));
+  const int taps = weights.taps;
+  const ptrdiff_t stride = weights.stride;
+  const int32_t* HWY_RESTRICT first = weights.first;
+  const int16_t* HWY_RESTRICT weight = weights.weights;
+  int i = 0;
+  for (; i + 4 <= weights.outputs; i += 4, weight += 4 * stride) {
+    const auto a = SumNumbers<kGroups>(row + first[i], weight, taps);
+    const auto b = SumNumbers<kGroups>(row + first[i + 1], weight + stride, taps);
+    const auto c = SumNumbers<kGroups>(row + first[i + 2], weight + 2 * stride, taps);
+    const auto d = SumNumbers<kGroups>(row + first[i + 3], weight + 3 * stride, taps);
+    const auto ab = hn::Add(hn::InterleaveLower(di32, a, b), hn::InterleaveUpper(di32, a, b));
+    const auto cd = hn::Add(hn::InterleaveLower(di32, c, d), hn::InterleaveUpper(di32, c, d));
+    const auto sums = hn::Add(hn::ConcatLowerLower(di32, cd, ab), hn::ConcatUpperUpper(di32, cd, ab));
+    hn::StoreU(hn::DemoteTo(di16, hn::ShiftRight<kWeightBits>(hn::Add(sums, half))), di16, out + i);
+  }
+  for (; i < weights.outputs; ++i, weight += stride) {
+    const int32_t sum = hn::GetLane(hn::SumOfLanes(di32, SumNumbers<kGroups>(row + first[i], weight, taps)));
+    out[i] = static_cast<int16_t>((sum + (1 << (kWeightBits - 1))) >> kWeightBits);
+  }
+}
+
+void ResizeRowNumbersImpl(const int16_t* HWY_RESTRICT row, const Weights& weights, int16_t* HWY_RESTRICT out) {
+  if (weights.taps <= kStrideGroup) return ResizeRowNumbersGroups<1>(row, weights, out);
+  if (weights.taps <= 2 * kStrideGroup) return ResizeRowNumbersGroups<2>(row, weights, out);
+  ResizeRowNumbersGroups<0>(row, weights, out);
+}
+
 #endif  // HWY_TARGET == HWY_SCALAR
+
+using YccTag = hn::CappedTag<int16_t, 16>;
+
+HWY_INLINE hn::Vec<YccTag> TimesFraction(hn::Vec<YccTag> number, int16_t factor) {
+  return hn::MulFixedPoint15(number, hn::Set(YccTag(), factor));
+}
+
+HWY_INLINE hn::Vec<hn::Rebind<uint8_t, YccTag>> ByteOf(hn::Vec<YccTag> number) {
+  const auto rounded = hn::SaturatedAdd(number, hn::Set(YccTag(), 1 << (kRowBits - 1)));
+  return hn::DemoteTo(hn::Rebind<uint8_t, YccTag>(), hn::ShiftRight<kRowBits>(rounded));
+}
+
+void RgbxFromYccImpl(const int16_t* HWY_RESTRICT luma, const int16_t* HWY_RESTRICT blue,
+                     const int16_t* HWY_RESTRICT red, size_t pixels, uint8_t* HWY_RESTRICT rgbx) {
+  const YccTag di16;
+  const hn::Rebind<uint8_t, YccTag> du8;
+  const size_t lanes = hn::Lanes(di16);
+  // Sums that saturate are above 255 in any case.
+  for (size_t i = 0; i < pixels; i += lanes) {
+    const auto y = hn::LoadU(di16, luma + i);
+    const auto cb = hn::Sub(hn::LoadU(di16, blue + i), hn::Set(di16, kNoChroma));
+    const auto cr = hn::Sub(hn::LoadU(di16, red + i), hn::Set(di16, kNoChroma));
+    const auto r = hn::SaturatedAdd(y, hn::Add(cr, TimesFraction(cr, kRedOfRed)));
+    const auto g = hn::SaturatedSub(y, hn::Add(TimesFraction(cb, kGreenOfBlue), TimesFraction(cr, kGreenOfRed)));
+    const auto b = hn::SaturatedAdd(y, hn::Add(cb, TimesFraction(cb, kBlueOfBlue)));
+    hn::StoreInterleaved4(ByteOf(r), ByteOf(g), ByteOf(b), hn::Zero(du8), du8, rgbx + 4 * i);
+  }
+}
 
 void ResizeRowGreyImpl(const uint8_t* HWY_RESTRICT row, const Weights& weights, int16_t* HWY_RESTRICT out) {
   // Neighbouring taps at a time; the weights are padded with zeros to groups.
@@ -264,6 +391,9 @@ namespace millrace::kernels {
 HWY_EXPORT(ResizeRowRgbxImpl);
 HWY_EXPORT(ResizeRowGreyImpl);
 HWY_EXPORT(BlendRowsImpl);
+HWY_EXPORT(BlendByteRowsImpl);
+HWY_EXPORT(ResizeRowNumbersImpl);
+HWY_EXPORT(RgbxFromYccImpl);
 HWY_EXPORT(ScaleBytesImpl);
 HWY_EXPORT(PackRgbImpl);
 HWY_EXPORT(SplitRgbImpl);
@@ -278,6 +408,18 @@ void ResizeRowGrey(const uint8_t* row, const Weights& weights, int16_t* out) {
 
 void BlendRows(const int16_t* const* rows, const int16_t* weights, int taps, size_t size, uint8_t* out) {
   HWY_DYNAMIC_DISPATCH(BlendRowsImpl)(rows, weights, taps, size, out);
+}
+
+void BlendByteRows(const uint8_t* const* rows, const int16_t* weights, int taps, size_t size, int16_t* out) {
+  HWY_DYNAMIC_DISPATCH(BlendByteRowsImpl)(rows, weights, taps, size, out);
+}
+
+void ResizeRowNumbers(const int16_t* row, const Weights& weights, int16_t* out) {
+  HWY_DYNAMIC_DISPATCH(ResizeRowNumbersImpl)(row, weights, out);
+}
+
+void RgbxFromYcc(const int16_t* luma, const int16_t* blue, const int16_t* red, size_t pixels, uint8_t* rgbx) {
+  HWY_DYNAMIC_DISPATCH(RgbxFromYccImpl)(luma, blue, red, pixels, rgbx);
 }
 
 void ScaleBytes(const uint8_t* values, size_t count, double factor, double summand, uint8_t* out) {

@@ -22,9 +22,10 @@ struct Weights {
   const int16_t* weights = nullptr;
   int outputs = 0;
   int taps = 0;
-  int stride = 0;  // >= taps, a multiple of kTapGroup; weights beyond taps are zero
+  int stride = 0;  // >= taps, a multiple of kStrideGroup; weights beyond taps are zero
 };
 inline constexpr int kTapGroup = 4;
+inline constexpr int kStrideGroup = 8;
 
 /// One row of RGBX pixels (4 bytes each) becomes `outputs` pixels of 4 fixed-point numbers.
 void ResizeRowRgbx(const uint8_t* row, const Weights& weights, int16_t* out);
@@ -33,6 +34,13 @@ void ResizeRowGrey(const uint8_t* row, const Weights& weights, int16_t* out);
 /// The weighted sum of `taps` rows of `size` numbers each, as bytes; `taps` is even. Writes up to kSlackBytes more;
 /// rows are as long as that, too.
 void BlendRows(const int16_t* const* rows, const int16_t* weights, int taps, size_t size, uint8_t* out);
+/// The same sum of rows of bytes, with kRowBits fraction bits. No weight is negative.
+void BlendByteRows(const uint8_t* const* rows, const int16_t* weights, int taps, size_t size, int16_t* out);
+/// A row of such numbers, one a pixel, becomes `outputs` of them. No weight is negative. Reads up to kSlackBytes beyond
+/// the end of the row, and writes as much beyond that of the output.
+void ResizeRowNumbers(const int16_t* row, const Weights& weights, int16_t* out);
+/// `pixels` of JPEG's YCbCr, with kRowBits fraction bits, become RGBX. Reads and writes up to kSlackBytes more.
+void RgbxFromYcc(const int16_t* luma, const int16_t* blue, const int16_t* red, size_t pixels, uint8_t* rgbx);
 /// Drops every fourth byte.
 void PackRgb(const uint8_t* rgbx, size_t pixels, uint8_t* rgb);
 /// values[i] * factor + summand in double precision, rounded to `count` numbers of f32.

@@ -4,6 +4,7 @@
 #include <hwy/targets.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstring>
 #include <functional>
@@ -185,6 +186,105 @@ TEST(ResampleTest, WeightsSumToOneHoweverMany) {
   }
 }
 
+// Samples that are doubled as libjpeg does it, and then resized: both in double precision.
+TEST(ResampleTest, HalvedAxesDoubleAndResize) {
+  struct Halved {
+    int pixels;
+    double from;
+    double size;
+    int low;
+    int high;
+    int outputs;
+    bool reverse;
+  };
+  constexpr double kOne = 1 << kernels::kWeightBits;
+  for (const Halved& c : {Halved{64, 0, 64, 0, 64, 32, false}, Halved{63, 7, 51, 7, 58, 20, true},
+                          Halved{480, 31.5, 400.25, 0, 480, 224, false}, Halved{9, 2, 5, 2, 7, 17, false},
+                          Halved{7, 0, 7, 0, 7, 7, false}, Halved{1000, 0, 1000, 0, 1000, 3, true}}) {
+    const int samples = (c.pixels + 1) / 2;
+    ResizeAxis whole;
+    whole.Build(c.from, c.size, c.low, c.high, c.outputs, c.reverse);
+    ResizeAxis halved;
+    halved.BuildHalved(whole, samples);
+    ASSERT_EQ(halved.outputs(), c.outputs);
+    EXPECT_GE(halved.begin(), std::max(0, whole.begin() / 2 - 1));
+    EXPECT_LE(halved.end(), std::min(samples, (whole.end() + 1) / 2 + 1));
+    for (int i = 0; i < c.outputs; ++i) {
+      std::vector<double> wanted(static_cast<size_t>(samples));
+      for (int k = 0; k < whole.taps(); ++k) {
+        const int pixel = whole.first(i) + k;
+        const int other = std::clamp(pixel % 2 == 0 ? pixel / 2 - 1 : pixel / 2 + 1, 0, samples - 1);
+        wanted[static_cast<size_t>(pixel / 2)] += 0.75 * whole.weights(i)[k];
+        wanted[static_cast<size_t>(other)] += 0.25 * whole.weights(i)[k];
+      }
+      int sum = 0;
+      ASSERT_GE(halved.first(i), halved.begin());
+      ASSERT_LE(halved.first(i) + halved.taps(), halved.end());
+      for (int k = 0; k < halved.taps(); ++k) {
+        double& at = wanted[static_cast<size_t>(halved.first(i) + k)];
+        ASSERT_NEAR(halved.weights(i)[k], at, 1.01);
+        at = 0;
+        sum += halved.weights(i)[k];
+      }
+      ASSERT_EQ(sum, static_cast<int>(kOne));
+      // Nothing of a weight lies outside.
+      ASSERT_EQ(*std::max_element(wanted.begin(), wanted.end()), 0);
+    }
+  }
+}
+
+TEST(ResampleTest, NumbersAreResizedByTheDefinition) {
+  for (const int size : {5, 64, 480, 999}) {
+    for (const int outputs : {1, 2, 3, 4, 5, 63, 224}) {
+      ResizeAxis axis;
+      axis.Build(0.5, size - 1.0, 0, size, outputs, outputs % 2 == 0);
+      const auto count = static_cast<size_t>(axis.end() - axis.begin());
+      const std::vector<uint8_t> upper = Noise(count + kernels::kSlackBytes, static_cast<uint64_t>(size));
+      const std::vector<uint8_t> lower = Noise(count + kernels::kSlackBytes, static_cast<uint64_t>(outputs));
+      const uint8_t* const rows[] = {upper.data(), lower.data()};
+      const int16_t weights[] = {16384 - 5000, 5000};
+      std::vector<int16_t> blended(count + kernels::kSlackBytes);
+      kernels::BlendByteRows(rows, weights, 2, count, blended.data());
+      for (size_t i = 0; i < count; ++i) {
+        const int sum = weights[0] * upper[i] + weights[1] * lower[i];
+        ASSERT_EQ(blended[i], (sum + 64) >> 7) << i;
+      }
+      std::vector<int16_t> out(static_cast<size_t>(outputs) + kernels::kSlackBytes);
+      kernels::ResizeRowNumbers(blended.data(), axis.view(), out.data());
+      for (int i = 0; i < outputs; ++i) {
+        int64_t sum = 1 << 13;
+        for (int k = 0; k < axis.taps(); ++k) {
+          sum += int64_t{axis.weights(i)[k]} * blended[static_cast<size_t>(axis.first(i) - axis.begin() + k)];
+        }
+        ASSERT_EQ(out[static_cast<size_t>(i)], sum >> 14) << size << " " << outputs << " " << i;
+      }
+    }
+  }
+}
+
+TEST(ResampleTest, ColoursAreThoseOfJpeg) {
+  constexpr int kUnit = 1 << kernels::kRowBits;
+  Rng rng(3);
+  const size_t pixels = 4'003;
+  std::array<std::vector<int16_t>, 3> ycc;
+  for (auto& plane : ycc) {
+    for (size_t i = 0; i < pixels + kernels::kSlackBytes; ++i) {
+      plane.push_back(static_cast<int16_t>(i % 3 == 0 ? 255 * kUnit * rng.Below(2) : rng.Below(255 * kUnit + 1)));
+    }
+  }
+  std::vector<uint8_t> rgbx(4 * pixels + kernels::kSlackBytes);
+  kernels::RgbxFromYcc(ycc[0].data(), ycc[1].data(), ycc[2].data(), pixels, rgbx.data());
+  for (size_t i = 0; i < pixels; ++i) {
+    const double y = double{1} * ycc[0][i] / kUnit;
+    const double blue = double{1} * ycc[1][i] / kUnit - 128;
+    const double red = double{1} * ycc[2][i] / kUnit - 128;
+    const double wanted[] = {y + 1.402 * red, y - 0.344136 * blue - 0.714136 * red, y + 1.772 * blue};
+    for (size_t c = 0; c < 3; ++c) {
+      ASSERT_NEAR(rgbx[4 * i + c], std::clamp(wanted[c], 0.0, 255.0), 0.52) << i << ", colour " << c;
+    }
+  }
+}
+
 TEST(ResampleTest, RefusesWhatWouldNeedManyRows) {
   ResizeAxis horizontal;
   ResizeAxis vertical;
@@ -230,6 +330,28 @@ TEST(ResampleTest, ScalesBytesByTheDefinition) {
   }
 }
 
+/// Blends a row with itself backwards, resizes it and takes the result for colours.
+std::vector<uint8_t> ThroughNumbers(const std::vector<uint8_t>& row, Part part, int outputs) {
+  ResizeAxis axis;
+  axis.Build(part.from, part.size, part.low, part.high, outputs, false);
+  std::vector<uint8_t> upper = row;
+  std::vector<uint8_t> lower(row.rbegin(), row.rend());
+  const size_t count = std::max(row.size(), static_cast<size_t>(axis.end()));
+  upper.resize(count + kernels::kSlackBytes);
+  lower.resize(count + kernels::kSlackBytes);
+  const uint8_t* const rows[] = {upper.data(), lower.data(), lower.data(), upper.data()};
+  const int16_t weights[] = {4000, 8001, 2384, 1999};
+  std::vector<int16_t> blended(count + kernels::kSlackBytes);
+  kernels::BlendByteRows(rows, weights, 4, count, blended.data());
+  std::vector<int16_t> resized(static_cast<size_t>(outputs) + kernels::kSlackBytes);
+  kernels::ResizeRowNumbers(blended.data(), axis.view(), resized.data());
+  std::vector<uint8_t> rgbx(4 * static_cast<size_t>(outputs) + kernels::kSlackBytes);
+  kernels::RgbxFromYcc(resized.data(), blended.data(), resized.data(), std::min(count, static_cast<size_t>(outputs)),
+                       rgbx.data());
+  rgbx.resize(4 * std::min(count, static_cast<size_t>(outputs)));
+  return rgbx;
+}
+
 /// Puts the choice of the instruction set back.
 struct TargetGuard {
   ~TargetGuard() {
@@ -262,6 +384,7 @@ TEST(ResampleTest, EveryInstructionSetGivesTheSameBytes) {
         std::vector<uint8_t> floats(4 * image.size());
         kernels::ScaleBytes(image.data(), image.size(), 0.0171, -2.1, floats.data());
         results.push_back(floats);
+        results.push_back(ThroughNumbers(image, c.x, c.out_width));
       }
     }
     if (sets++ == 0) {

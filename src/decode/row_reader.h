@@ -4,11 +4,14 @@
 #include <cstdint>
 #include <string_view>
 
+#include "absl/functional/function_ref.h"
 #include "base/bytes.h"
 #include "base/status.h"
 #include "decode/image.h"
 
 namespace millrace {
+
+class ResizeAxis;
 
 /// No image above these is decoded: they are the largest that libjpeg takes, and what bounds the time that a small file
 /// can cost.
@@ -46,9 +49,12 @@ struct RowBlock {
   int rows = 0;
 };
 
+/// Takes row `y` of a resized image, RGBX, which is valid during the call. Rows come in order.
+using RowSink = absl::FunctionRef<void(int y, const uint8_t* row)>;
+
 /// Reads the pixels of one encoded image, top down. Calls come in this order: Open, Start, Next until the region's rows
-/// are read, Finish, Close. The encoded bytes must live that long. After an error only Close and Open may follow. Not
-/// thread-safe. Errors are as in ImageDecoder::Decode.
+/// are read (or Resize in place of both), Finish, Close. The encoded bytes must live that long. After an error only
+/// Close and Open may follow. Not thread-safe. Errors are as in ImageDecoder::Decode.
 class RowReader {
  public:
   virtual ~RowReader() = default;
@@ -65,6 +71,14 @@ class RowReader {
   /// empty. InvalidArgument if the image has no pixels of that form.
   virtual absl::Status Start(const Region& region, int denominator, PixelForm form) = 0;
   virtual absl::StatusOr<RowBlock> Next() = 0;
+
+  /// Crops and resizes by itself, in RGBX: whatever is faster than doing so with the rows that Start and Next yield,
+  /// and differs from it only in how numbers are rounded. The axes are of the pixels of the image shrunk by
+  /// `denominator`. False, and nothing has happened, if there is no such way.
+  virtual absl::StatusOr<bool> Resize(const ResizeAxis& /*horizontal*/, const ResizeAxis& /*vertical*/,
+                                      int /*denominator*/, RowSink /*emit*/) {
+    return false;
+  }
 
   /// Reads what follows the region, so that damage is found wherever it is, whatever part of the image is needed.
   /// (JpegReading says what a JPEG with tiles leaves out.)

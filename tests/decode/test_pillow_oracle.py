@@ -3,7 +3,8 @@
 `decode_dump` tells which rectangle of the source it showed and by what part libjpeg shrank the image, and Pillow does
 the same: it decodes (with `draft` for the shrinking), cuts what the filter must not see, and resizes with its
 antialiased bilinear filter. Pillow rounds to bytes between its two passes and Millrace does not, so single values may
-differ by one.
+differ by one. Colours of a JPEG that is reduced are converted after resizing, unless they must be exact: this rounds less,
+and more values differ.
 """
 
 import io
@@ -18,6 +19,9 @@ from PIL import Image
 
 MAX_MEAN_ERROR = 0.25
 MAX_ERROR = 1
+# Of JPEGs in colour, if they need not be exact.
+MAX_FAST_MEAN_ERROR = 0.4
+MAX_FAST_ERROR = 3
 
 
 class Decoder:
@@ -89,12 +93,12 @@ def expected(path, mode, height, width, box, fence, part, flip):
     return array[:, ::-1] if flip else array
 
 
-def check(decoder, path, height, width, mode="RGB", how="center", key=0):
+def check(decoder, path, height, width, mode="RGB", how="center", key=0, fast=False):
     got, box, fence, part, flip = decoder.decode(path, height, width, len(mode), how, key)
     want = expected(path, mode, height, width, box, fence, part, flip)
     error = np.abs(got.astype(int) - want.astype(int))
-    assert error.mean() <= MAX_MEAN_ERROR, f"mean error {error.mean():.3f}, part {part}"
-    assert error.max() <= MAX_ERROR, f"largest error {error.max()}, part {part}"
+    assert error.mean() <= (MAX_FAST_MEAN_ERROR if fast else MAX_MEAN_ERROR), f"mean error {error.mean():.3f}, part {part}"
+    assert error.max() <= (MAX_FAST_ERROR if fast else MAX_ERROR), f"largest error {error.max()}, part {part}"
     return part
 
 
@@ -114,10 +118,13 @@ def test_jpeg(decoder, tmp_path, options, mode):
     for seed, (width, height) in enumerate(SIZES):
         path = tmp_path / f"{seed}.jpg"
         photo(width, height, seed).save(path, quality=90, **options)
-        parts.add(check(decoder, path, 224, 224, mode))
-        parts.add(check(decoder, path, 96, 160, mode))
+        fast = mode == "RGB"
+        parts.add(check(decoder, path, 224, 224, mode, fast=fast))
+        parts.add(check(decoder, path, 96, 160, mode, fast=fast))
+        check(decoder, path, 96, 160, mode, "center-exact")
         for key in range(12):
-            parts.add(check(decoder, path, 128, 100, mode, "augment", key))
+            parts.add(check(decoder, path, 128, 100, mode, "augment", key, fast=fast))
+            check(decoder, path, 128, 100, mode, "augment-exact", key)
     assert {1, 2, 4} <= parts, "not all scales took part"
 
 
@@ -191,12 +198,12 @@ def edges(width, height, seed):
 
 
 @pytest.mark.parametrize(("make", "mean", "largest"), [(photo, 0.3, 3), (edges, 1.5, 40)])
-def test_shrinking_in_the_codec_stays_close_to_the_whole_image(decoder, tmp_path, make, mean, largest):
+def test_the_fast_mode_stays_close_to_the_whole_image(decoder, tmp_path, make, mean, largest):
     """What docs/decode.md states of the fast mode."""
     path = tmp_path / "image.jpg"
     parts = set()
     for seed in range(2):
-        for width, height, size in ((1000, 960, 224), (1600, 1201, 128), (1600, 1201, 70)):
+        for width, height, size in ((640, 480, 224), (1000, 960, 224), (1600, 1201, 128), (1600, 1201, 70)):
             make(width, height, seed).save(path, quality=90)
             got, _, _, part, _ = decoder.decode(path, size, size)
             with Image.open(path) as image:
@@ -205,7 +212,7 @@ def test_shrinking_in_the_codec_stays_close_to_the_whole_image(decoder, tmp_path
             assert error.mean() <= mean
             assert error.max() <= largest
             parts.add(part)
-    assert parts == {2, 4, 8}
+    assert parts == {1, 2, 4, 8}
 
 
 def test_errors_name_the_reason(decoder, tmp_path):
@@ -227,7 +234,7 @@ def test_the_oracle_notices_a_shift_of_half_a_pixel(decoder, tmp_path):
     """The canary: these limits are tight enough to see the smallest mistake in geometry."""
     path = tmp_path / "photo.jpg"
     photo(640, 480, 12).save(path, quality=90)
-    got, box, fence, part, flip = decoder.decode(path, 224, 224)
+    got, box, fence, part, flip = decoder.decode(path, 224, 224, mode="center-exact")
     shifted = (box[0] + 0.5, *box[1:])
     error = np.abs(got.astype(int) - expected(path, "RGB", 224, 224, shifted, fence, part, flip).astype(int))
     assert error.mean() > MAX_MEAN_ERROR or error.max() > MAX_ERROR

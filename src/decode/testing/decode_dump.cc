@@ -1,7 +1,7 @@
 // Decodes images for tests in other languages. Reads one request a line on stdin: FILE HEIGHT WIDTH CHANNELS
-// center|augment KEY (FILE without spaces). Answers each with one line, `ok X Y W H LEFT TOP RIGHT BOTTOM PART FLIP`
-// (the rectangle of the source and by what part the codec shrank it) followed by the u8 HWC pixels, or with `error CODE
-// MESSAGE`.
+// center|augment[-exact] KEY (FILE without spaces). Answers each with one line, `ok X Y W H LEFT TOP RIGHT BOTTOM PART
+// FLIP` (the rectangle of the source and by what part the codec shrank it) followed by the u8 HWC pixels, or with
+// `error CODE MESSAGE`.
 
 #include <fmt/format.h>
 
@@ -25,9 +25,10 @@ absl::Status Answer(std::istream& request, ImageDecoder& decoder) {
   ImageSpec spec;
   uint64_t key = 0;
   if (!(request >> path >> spec.height >> spec.width >> spec.channels >> mode >> key)) {
-    return absl::InvalidArgumentError("the request is not FILE HEIGHT WIDTH CHANNELS center|augment KEY");
+    return absl::InvalidArgumentError("the request is not FILE HEIGHT WIDTH CHANNELS center|augment[-exact] KEY");
   }
-  spec.augment = mode == "augment";
+  spec.augment = mode.starts_with("augment");
+  spec.exact = mode.ends_with("-exact");
   std::ifstream file(path, std::ios::binary);
   if (!file) return absl::NotFoundError(fmt::format("cannot open {}", path));
   const std::string encoded{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
@@ -36,7 +37,7 @@ absl::Status Answer(std::istream& request, ImageDecoder& decoder) {
   RETURN_IF_ERROR(decoder.Decode(AsBytes(encoded), spec, key, out));
   ASSIGN_OR_RETURN(const ImageSize size, ReadImageSize(AsBytes(encoded)));
   const SourceCrop crop = spec.augment ? RandomCrop(size, spec, key) : CenterCrop(size, spec);
-  const int part = encoded.starts_with("\xff\xd8") ? ChooseDenominator(crop, spec) : 1;
+  const int part = encoded.starts_with("\xff\xd8") && !spec.exact ? ChooseDenominator(crop, spec) : 1;
   fmt::print("ok {:.17g} {:.17g} {:.17g} {:.17g} {} {} {} {} {} {}\n", crop.x, crop.y, crop.width, crop.height,
              crop.left, crop.top, crop.right, crop.bottom, part, crop.flip ? 1 : 0);
   std::fwrite(out.data(), 1, out.size(), stdout);

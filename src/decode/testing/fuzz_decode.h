@@ -21,6 +21,7 @@ inline void DecodeArbitrary(const uint8_t* data, size_t size) {
   spec.channels = data[0] < 128 ? 3 : 1;
   spec.augment = data[1] < 128;
   spec.exif_orientation = data[0] % 2 == 0;
+  spec.exact = data[0] % 3 == 0;
   if (data[1] % 5 == 0) {
     spec.channels = 1;
     spec.interpolation = Interpolation::kNearest;
