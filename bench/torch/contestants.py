@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE), str(HERE.parents[1] / "src/diagnose")]
+sys.path[:0] = [str(HERE), str(HERE.parents[1] / "src/diagnose/rivals")]
 
 import torch  # noqa: E402
 import torch.utils.data  # noqa: E402
@@ -115,8 +115,8 @@ def rival(name: str, data: str) -> Callable[[Task], Batches]:
             load=images.load,
             finish=images.normalised,
         )
-        theirs.check(name)
-        begin = rival_loaders.LOADERS[name](theirs)
+        theirs.check(name, rival_loaders.RIVALS[name].reads)
+        begin = rival_loaders.RIVALS[name].begin(theirs)
         task.began = theirs.began
         task.at_end = theirs.at_end
         yield from begin()

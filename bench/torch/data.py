@@ -16,9 +16,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "src/diagnose"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "src/diagnose/rivals"))
 
-from rival_loaders import import_streaming  # noqa: E402
+from rival_torch import import_streaming  # noqa: E402
 
 
 def images(raw: Path) -> Iterator[tuple[str, bytes]]:

@@ -14,9 +14,9 @@ import numpy
 import torch
 from PIL import Image, ImageFilter
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "src/diagnose"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "src/diagnose/rivals"))
 
-import rival_loaders  # noqa: E402
+import rival_images  # noqa: E402
 
 SIZE = 224
 MEAN = (0.485, 0.456, 0.406)
@@ -26,7 +26,7 @@ _SHIFT = torch.tensor([-mean / std for mean, std in zip(MEAN, STD)])
 
 
 def cropped(data: bytes) -> Image.Image:
-    return rival_loaders.cropped(data, SIZE)
+    return rival_images.cropped(data, SIZE)
 
 
 def normalised(pixels: torch.Tensor) -> torch.Tensor:

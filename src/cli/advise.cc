@@ -64,7 +64,7 @@ absl::StatusOr<Advice> Measure(const AdviseFlags& flags, AdviseSettings settings
   settings.bench.stop = interrupt.token();
   ProgressLine line("advise", ProgressLine::Unit::kItems);
   uint64_t phases = 0;
-  settings.on_phase = [&](const std::string&) { line.Update(phases++, 3); };
+  settings.on_phase = [&](const std::string&) { line.Update(phases++, 4); };
   absl::StatusOr<Advice> advice = Advise(flags.uri, settings);
   line.Clear();
   return advice;
@@ -121,8 +121,10 @@ void AddAdvise(Command app) {
   advise.AddFlag("--in-efs", &flags->in_efs, "The data lie in EFS, too");
   AddServiceAdviceOptions(advise, &flags->service);
   advise.Footer(
-      "Reads parts of the data set for some seconds, and tries the loader on it. If the data set has no index, one "
-      "is built first, as by every command. All predictions come with their arithmetic. Run it on the machine of the "
+      "Reads parts of the data set for some seconds, tries the loader on it, and copies some of it to temporary files. "
+      "If "
+      "the data set has no index, one is built first, as by every command. All predictions come with their arithmetic. "
+      "Run it on the machine of the "
       "training, or one like it in the same region. More: docs/advise.md\n\n"
       "Examples:\n"
       "  millrace advise s3://bucket/train\n"

@@ -16,6 +16,42 @@ std::string SizeText(double bytes) {
   return FormatSize(static_cast<uint64_t>(bytes));
 }
 
+/// "0.31 to 0.36"
+std::string FromTo(const Spread& range) {
+  return fmt::format("{:.3g} to {:.3g}", range.least, range.most);
+}
+
+std::string TriedText(const Advice& advice) {
+  std::string text;
+  if (const LoaderTrial& loader = advice.loader_trial; loader.tries > 0) {
+    text += fmt::format("Tried: the loader {}, for {}: the first batch after {} s", Counted(loader.tries, "time"),
+                        loader.whole ? "an epoch" : Counted(loader.samples, "sample"), FromTo(loader.startup_seconds));
+    if (loader.samples_per_second.most > 0)
+      text += fmt::format(", then {} samples/s", FromTo(loader.samples_per_second));
+    text += '\n';
+  }
+  if (const CopyTrial& copy = advice.copy_trial; copy.bytes > 0) {
+    text += fmt::format("Tried: a copy of {} to files {}: {}/s to {}/s\n",
+                        copy.whole ? "everything" : Counted(copy.objects, "object"), Counted(copy.tries, "time"),
+                        SizeText(copy.bytes_per_second.least), SizeText(copy.bytes_per_second.most));
+  }
+  return text;
+}
+
+/// What the best and the worst trial say, if there were any.
+std::string RangesText(const Advice& advice) {
+  std::string text;
+  for (const CostPrediction& one : advice.predictions) {
+    if (one.startup_range.most <= 0 && one.epoch_range.most <= 0) continue;
+    text += fmt::format("  {}:", one.title);
+    if (one.startup_range.most > 0) text += fmt::format(" start-up {} s", FromTo(one.startup_range));
+    if (one.epoch_range.most > 0)
+      text += fmt::format("{} epoch {} s", one.startup_range.most > 0 ? "," : "", FromTo(one.epoch_range));
+    text += '\n';
+  }
+  return text.empty() ? text : "  By the best and the worst of the trials on this machine:\n" + text;
+}
+
 std::string FoundText(const Advice& advice) {
   const DataFacts& data = advice.data;
   const StoreFacts& store = advice.store;
@@ -30,7 +66,7 @@ std::string FoundText(const Advice& advice) {
       "Store: first byte after {:.1f} ms, then {}/s; {} reads at a time {}/s, {} as the plan asks {}/s; listing {:.0f} "
       "objects/s\n",
       1000 * store.first_byte_seconds, SizeText(store.one_bytes_per_second), kDownloadsAtOnce,
-      SizeText(store.download.bytes_per_second()), kStreamsAtOnce, SizeText(store.stream.bytes_per_second()),
+      SizeText(store.download.bytes_per_second()), store.streams_at_once, SizeText(store.stream.bytes_per_second()),
       store.list.seconds > 0 ? static_cast<double>(store.list.objects) / store.list.seconds : 0);
   if (advice.no_cpu_reason.empty()) {
     text += fmt::format("CPU: {:.3f} s for 1,000 samples, by a run of the loader on this machine\n",
@@ -38,6 +74,7 @@ std::string FoundText(const Advice& advice) {
   } else {
     text += fmt::format("CPU: left out, since the loader cannot be tried: {}\n", Printable(advice.no_cpu_reason));
   }
+  text += TriedText(advice);
   return text;
 }
 
@@ -50,7 +87,8 @@ std::string TableText(const Advice& advice, const AdviseSettings& settings) {
                         ShortNumber(one.later_epoch_seconds), ShortNumber(one.total_seconds(settings.epochs)),
                         one.requests, DollarText(one.dollars()));
   }
-  return text + "  FSx and EFS: a file system has to be created first, which takes minutes that are not counted.\n";
+  text += "  FSx and EFS: a file system has to be created first, which takes minutes that are not counted.\n";
+  return text + RangesText(advice);
 }
 
 std::string ArithmeticText(const Advice& advice) {
@@ -61,6 +99,10 @@ std::string ArithmeticText(const Advice& advice) {
   return text;
 }
 
+Json RangeJson(const Spread& range) {
+  return range.most > 0 ? Json(JsonArray{range.least, range.most}) : Json(nullptr);
+}
+
 Json FlowJson(const Advice& advice) {
   return JsonObject{{"source", DataSourceName(advice.choice.source)}, {"steps", advice.choice.steps}};
 }
@@ -68,7 +110,9 @@ Json FlowJson(const Advice& advice) {
 Json PredictionJson(const CostPrediction& one) {
   return JsonObject{{"mode", one.mode},
                     {"startup_seconds", one.startup_seconds},
+                    {"startup_range", RangeJson(one.startup_range)},
                     {"epoch_seconds", one.epoch_seconds},
+                    {"epoch_range", RangeJson(one.epoch_range)},
                     {"later_epoch_seconds", one.later_epoch_seconds},
                     {"requests", one.requests},
                     {"request_dollars", one.request_dollars},

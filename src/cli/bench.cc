@@ -22,6 +22,7 @@
 #include "cli/usage.h"
 #include "diagnose/rivals.h"
 #include "diagnose/synthetic_shards.h"
+#include "diagnose/temporary_folder.h"
 #include "net/runtime.h"
 #include "transfer/artifact.h"
 
@@ -217,6 +218,7 @@ class BenchRun {
   }
 
   absl::Status Run() {
+    if (!request_.rivals.empty()) RETURN_IF_ERROR(PrepareRivals());
     if (request_.scenarios.contains("d")) RETURN_IF_ERROR(RunRate());
     if (request_.scenarios.contains("a")) RETURN_IF_ERROR(RunOrders());
     if (request_.scenarios.contains("b")) RETURN_IF_ERROR(RunEpochs());
@@ -332,27 +334,27 @@ class BenchRun {
   }
 
   absl::Status RunRivals() {
-    constexpr uint64_t kComparedImages = 2000;
-    ASSIGN_OR_RETURN(RivalRun run, PrepareRivals());
     ASSIGN_OR_RETURN(const std::unique_ptr<TemporaryFolder> scratch, TemporaryFolder::Make());
-    run.scratch = scratch->path();
-    BenchSettings settings = request_.settings;
-    ASSIGN_OR_RETURN(run.ours, MeasureOwnImages(run.uri, settings, kComparedImages));
+    rival_run_.scratch = scratch->path();
+    const BenchSettings& settings = request_.settings;
     ASSIGN_OR_RETURN(report_.beside_rivals, Measured("--rival, millrace", settings, [&](const BenchSettings& with) {
-                       return MeasureFirstBatch(run.uri, with);
+                       return MeasureFirstBatch(rival_run_.uri, with);
                      }));
     for (const RivalRequest& rival : request_.rivals) {
       ProgressLine line("--rival " + rival.name, ProgressLine::Unit::kItems);
-      ASSIGN_OR_RETURN(report_.rivals.emplace_back(), MeasureRival(rival, run, settings));
+      ASSIGN_OR_RETURN(report_.rivals.emplace_back(), MeasureRival(rival, rival_run_, settings));
     }
     return absl::OkStatus();
   }
 
-  absl::StatusOr<RivalRun> PrepareRivals() {
-    RivalRun run{.environments = flags_.rival_environments, .workers = UsableCpus()};
-    if (run.environments.empty()) run.environments = DefaultCacheFolder() + "/rivals";
-    ASSIGN_OR_RETURN(run.uri, Data(request_.samples, kSyntheticShardBytes));
-    return run;
+  /// Before all else: data that rivals cannot be compared on are refused before hours of measuring.
+  absl::Status PrepareRivals() {
+    constexpr uint64_t kComparedImages = 2000;
+    rival_run_ = {.environments = flags_.rival_environments, .workers = UsableCpus()};
+    if (rival_run_.environments.empty()) rival_run_.environments = DefaultCacheFolder() + "/rivals";
+    ASSIGN_OR_RETURN(rival_run_.uri, Data(request_.samples, kSyntheticShardBytes));
+    ASSIGN_OR_RETURN(rival_run_.ours, MeasureOwnImages(rival_run_.uri, request_.settings, kComparedImages));
+    return absl::OkStatus();
   }
 
   /// The last one: from here on the stores are those of the other server.
@@ -375,6 +377,7 @@ class BenchRun {
   const BenchPlace& place_;
   const std::stop_token stop_;
   std::set<std::string> made_;
+  RivalRun rival_run_;
   BenchReport report_;
 };
 
@@ -439,7 +442,9 @@ void AddBenchOptions(Command bench, BenchFlags* flags) {
       .Add("--rival", &flags->rivals,
            "Loaders of others to measure beside Millrace, NAME or NAME=URI of the same data in their format, with "
            "commas "
-           "between several: dataloader, s3torchconnector, webdataset, mosaicml, litdata, spdl, huggingface")
+           "between several: dataloader, s3torchconnector, webdataset, mosaicml, litdata, spdl, huggingface, tfdata, "
+           "dali, "
+           "ray, s3fs, rclone")
       .Called("NAME[=URI]")
       .OneValueEach();
   bench

@@ -10,7 +10,6 @@
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
-#include <filesystem>
 #include <vector>
 
 #include "base/errno_status.h"
@@ -47,18 +46,6 @@ std::string ReadUntilListening(int fd) {
 }
 
 }  // namespace
-
-absl::StatusOr<std::unique_ptr<TemporaryFolder>> TemporaryFolder::Make() {
-  const char* const base = std::getenv("TMPDIR");
-  std::string path = fmt::format("{}/millrace-bench-XXXXXX", base != nullptr && *base != '\0' ? base : "/tmp");
-  if (mkdtemp(path.data()) == nullptr) return ErrnoStatus(errno, path, "making a temporary folder");
-  return std::unique_ptr<TemporaryFolder>(new TemporaryFolder(std::move(path)));
-}
-
-TemporaryFolder::~TemporaryFolder() {
-  std::error_code ignored;
-  std::filesystem::remove_all(path_, ignored);
-}
 
 absl::StatusOr<std::unique_ptr<LocalServer>> LocalServer::Start(uint64_t first_byte_ms,
                                                                 const std::vector<std::string>& faults) {

@@ -12,21 +12,6 @@
 
 namespace millrace::cli {
 
-/// A new folder for temporary files, removed with its contents by the destructor.
-class TemporaryFolder {
- public:
-  /// Below $TMPDIR, or /tmp.
-  static absl::StatusOr<std::unique_ptr<TemporaryFolder>> Make();
-  ~TemporaryFolder();
-  TemporaryFolder(const TemporaryFolder&) = delete;
-  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
-  const std::string& path() const { return path_; }
-
- private:
-  explicit TemporaryFolder(std::string path) : path_(std::move(path)) {}
-  const std::string path_;
-};
-
 /// `millrace devstore mem:` as a process of its own, so that its CPU time is not counted as that of the pipeline. It
 /// keeps objects in memory, and ends with this process, however that ends.
 class LocalServer {

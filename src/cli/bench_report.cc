@@ -318,7 +318,7 @@ std::vector<BenchReport::OrderRatio> BenchReport::order_ratios() const {
     ratios.push_back({.order = order,
                       .threads = point.threads,
                       .rate = Summarize(point).samples_per_second.median / beside.samples_per_second.median,
-                      .busy_cpus = beside.busy_cpus.median});
+                      .busy_cpus = beside.busy_cpus.median + beside.other_busy_cpus.median});
   }
   return ratios;
 }

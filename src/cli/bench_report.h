@@ -51,7 +51,7 @@ struct BenchReport {
     Shuffle order = Shuffle::kWindow;
     int threads = 1;
     double rate = 0;
-    double busy_cpus = 0;  // in the sequential order
+    double busy_cpus = 0;  // in the sequential order, by all programs: a local store is one of them
   };
   std::vector<OrderRatio> order_ratios() const;
 

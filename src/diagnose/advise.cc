@@ -24,6 +24,8 @@ constexpr uint64_t kPartBytes = uint64_t{8} << 20;
 constexpr uint64_t kMaxPlaces = 512;
 constexpr double kReadSeconds = 1.5;
 constexpr uint64_t kAdviseMemory = uint64_t{1} << 30;
+constexpr uint64_t kRangesMemory = uint64_t{512} << 20;
+constexpr uint64_t kMaxFetchedIndex = uint64_t{256} << 20;
 
 /// Objects from all over the data set, each with a range of at most `bytes` at its beginning.
 absl::StatusOr<std::vector<ReadPlace>> SpreadPlaces(const Dataset& dataset, uint64_t bytes) {
@@ -95,9 +97,10 @@ absl::StatusOr<StoreFacts> MeasureStoreFor(const Dataset& dataset, uint64_t stre
       std::max(one.seconds - facts.first_byte_seconds * static_cast<double>(one.reads), one.seconds / 10);
   facts.one_bytes_per_second = static_cast<double>(one.bytes) / std::max(body, 1e-9);
   ASSIGN_OR_RETURN(facts.download, MeasureReads(store, wholes, kDownloadsAtOnce, kReadSeconds, 0, stop));
-  ASSIGN_OR_RETURN(const std::vector<ReadPlace> ranges,
-                   SpreadPlaces(dataset, std::clamp<uint64_t>(stream_request_bytes, 1, kPartBytes)));
-  ASSIGN_OR_RETURN(facts.stream, MeasureReads(store, ranges, kStreamsAtOnce, kReadSeconds, 0, stop));
+  const uint64_t range_bytes = std::clamp<uint64_t>(stream_request_bytes, 1, kPartBytes);
+  ASSIGN_OR_RETURN(const std::vector<ReadPlace> ranges, SpreadPlaces(dataset, range_bytes));
+  facts.streams_at_once = static_cast<int>(std::min<uint64_t>(kStreamsAtOnce, kRangesMemory / range_bytes));
+  ASSIGN_OR_RETURN(facts.stream, MeasureReads(store, ranges, facts.streams_at_once, kReadSeconds, 0, stop));
   ASSIGN_OR_RETURN(facts.list, MeasureListing(store, dataset.StoreKey(""), stop));
   return facts;
 }
@@ -133,15 +136,29 @@ AcceleratorFacts NeedOf(const AdviseSettings& settings, const CostInputs& inputs
   return facts;
 }
 
-/// What a sample costs the CPU, from a short run of the loader.
-absl::Status TryLoader(const std::string& uri, const AdviseSettings& settings, Advice* advice) {
-  BenchSettings bench = settings.bench;
-  bench.warm_up_seconds = 0.25;
-  bench.window_seconds = 0.5;
-  bench.windows = 3;
-  const absl::StatusOr<BenchPoint> point = MeasureRate(uri, bench);
-  RETURN_IF_ERROR(point.status());
-  advice->inputs.cpu_seconds_per_sample = Summarize(*point).cpu_per_1000.median / 1000;
+bool IsForThisMachine(const AdviseSettings& settings) {
+  return !settings.machine || settings.machine->vcpus == UsableCpus();
+}
+
+/// What the loader does with the data on this machine, and what a sample costs the CPU.
+absl::Status TryStreaming(const std::string& uri, const AdviseSettings& settings, bool fetches_index, Advice* advice) {
+  ASSIGN_OR_RETURN(advice->loader_trial, TryLoader(uri, settings.bench, fetches_index));
+  CostInputs& in = advice->inputs;
+  in.cpu_seconds_per_sample = advice->loader_trial.cpu_seconds_per_sample;
+  if (!IsForThisMachine(settings)) return absl::OkStatus();
+  in.tried_startup_seconds = advice->loader_trial.startup_seconds;
+  in.tried_samples_per_second = advice->loader_trial.samples_per_second;
+  return absl::OkStatus();
+}
+
+/// What File mode does with them: as much as it may take a few seconds to copy.
+absl::Status TryDownload(const std::string& uri, const AdviseSettings& settings, Advice* advice) {
+  constexpr double kLeastBytes = 64 << 20;
+  constexpr double kMostBytes = 1 << 30;
+  constexpr double kSeconds = 4;
+  const double most = std::clamp(kSeconds * advice->store.download.bytes_per_second(), kLeastBytes, kMostBytes);
+  ASSIGN_OR_RETURN(advice->copy_trial, TryCopy(uri, settings.bench, static_cast<uint64_t>(most)));
+  advice->inputs.tried_copy_bytes_per_second = advice->copy_trial.bytes_per_second;
   return absl::OkStatus();
 }
 
@@ -288,12 +305,21 @@ std::vector<std::string> RecommendFrom(const std::vector<CostPrediction>& all, c
   return sentences;
 }
 
-absl::StatusOr<Advice> Advise(const std::string& uri, const AdviseSettings& settings) {
+namespace {
+
+/// Whether the loader of a training would fetch the index from the store, and it is no great matter to do that here.
+bool FetchesIndex(const Dataset& dataset) {
+  const DatasetPlace& place = dataset.place();
+  return dataset.index_uri() == place.store->Uri(place.index_key) && dataset.index().file_bytes() <= kMaxFetchedIndex;
+}
+
+absl::StatusOr<Advice> MeasureAndPredict(const std::string& uri, const AdviseSettings& settings) {
   const std::stop_token stop = settings.bench.stop;
   const auto phase = [&](const char* what) {
     if (settings.on_phase) settings.on_phase(what);
   };
   Advice advice;
+  bool fetches_index = false;
   {
     phase("opening the data set");
     Runtime runtime({.memory_bytes = settings.bench.loader.memory_bytes + kAdviseMemory});
@@ -324,9 +350,12 @@ absl::StatusOr<Advice> Advise(const std::string& uri, const AdviseSettings& sett
                      MeasureStoreFor(*dataset, in.stream_bytes / std::max<uint64_t>(1, in.stream_requests), stop));
     TakeRates(advice.store, settings, &in);
     ASSIGN_OR_RETURN(advice.recommendations, AdviseOnDataset(*dataset));
+    fetches_index = FetchesIndex(*dataset);
   }
   phase("trying the loader");
-  if (advice.no_cpu_reason.empty()) RETURN_IF_ERROR(TryLoader(uri, settings, &advice));
+  if (advice.no_cpu_reason.empty()) RETURN_IF_ERROR(TryStreaming(uri, settings, fetches_index, &advice));
+  phase("trying a download");
+  if (IsForThisMachine(settings) && !settings.published_rates) RETURN_IF_ERROR(TryDownload(uri, settings, &advice));
   const CostInputs& in = advice.inputs;
   advice.predictions = PredictAll(in, settings.prices);
   // A model that takes longer for a batch than a mount needs to bring it does not notice late files.
@@ -344,6 +373,16 @@ absl::StatusOr<Advice> Advise(const std::string& uri, const AdviseSettings& sett
   AddCompressionAdvice(advice.data, &sentences);
   sentences.insert(sentences.end(), advice.recommendations.begin(), advice.recommendations.end());
   advice.recommendations = std::move(sentences);
+  return advice;
+}
+
+}  // namespace
+
+absl::StatusOr<Advice> Advise(const std::string& uri, const AdviseSettings& settings) {
+  absl::StatusOr<Advice> advice = MeasureAndPredict(uri, settings);
+  // Whichever request the stop has met says only that it was cancelled.
+  if (absl::IsCancelled(advice.status()) && settings.bench.stop.stop_requested())
+    return absl::CancelledError(fmt::format("{}: interrupted while it was measured", uri));
   return advice;
 }
 

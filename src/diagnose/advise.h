@@ -13,15 +13,17 @@
 #include "diagnose/data_source.h"
 #include "diagnose/prices.h"
 #include "diagnose/read_rates.h"
+#include "diagnose/trials.h"
 #include "shard/data_kind.h"
 
 /// Measures a data set and its store, and predicts what each way of feeding a training costs.
 
 namespace millrace {
 
-/// File mode is taken to download so many objects at a time, and Millrace to have so many requests in flight.
+/// File mode is taken to download so many objects at a time, where it was not tried.
 inline constexpr int kDownloadsAtOnce = 16;
-inline constexpr int kStreamsAtOnce = 64;
+/// The most requests that a loader has in flight.
+inline constexpr int kStreamsAtOnce = 256;
 
 struct AdviseSettings {
   BenchSettings bench;  // how the loader is tried
@@ -55,7 +57,8 @@ struct StoreFacts {
   double first_byte_seconds = 0;
   double one_bytes_per_second = 0;  // of one connection, behind the first byte
   ReadRate download;                // kDownloadsAtOnce
-  ReadRate stream;                  // kStreamsAtOnce, of ranges as the plan asks for them
+  int streams_at_once = 0;          // kStreamsAtOnce, or as many as there is memory for
+  ReadRate stream;                  // with these, of ranges as the plan asks for them
   ListRate list;
 };
 
@@ -71,6 +74,8 @@ struct AcceleratorFacts {
 struct Advice {
   DataFacts data;
   StoreFacts store;
+  LoaderTrial loader_trial;   // no tries: it cannot be tried
+  CopyTrial copy_trial;       // the same; not tried for a machine that is not this one
   std::string no_cpu_reason;  // why the loader could not be tried; empty if it could
   CostInputs inputs;
   std::vector<CostPrediction> predictions;
@@ -79,8 +84,10 @@ struct Advice {
   std::vector<std::string> recommendations;  // sentences
 };
 
-/// Opens the data set (and builds its index if there is none), reads parts of it for some seconds, and changes
-/// nothing else. Blocking. Errors are those of Dataset::Open and of reading; Cancelled soon after a stop is requested.
+/// Opens the data set (and builds its index if there is none), reads parts of it for some seconds, tries the loader on
+/// it and copies some of it to temporary files, and changes nothing else. The trials count if the training is to run on
+/// this machine: AdviseSettings::machine names none, or one with as many vCPUs. Blocking. Errors are those of
+/// Dataset::Open and of reading; Cancelled soon after a stop is requested.
 absl::StatusOr<Advice> Advise(const std::string& uri, const AdviseSettings& settings);
 
 /// What to do, in words that programs read, too.

@@ -29,6 +29,15 @@ double Quotient(double above, double below) {
   return below > 0 ? above / below : 0;
 }
 
+/// The times that `amount` takes at these rates, none of which is zero.
+Spread Inverse(double amount, const Spread& rate) {
+  return {.median = amount / rate.median, .least = amount / rate.most, .most = amount / rate.least};
+}
+
+Spread Later(Spread seconds, double by) {
+  return {.median = seconds.median + by, .least = seconds.least + by, .most = seconds.most + by};
+}
+
 /// A prediction that is being worked out, line by line.
 class Worksheet {
  public:
@@ -74,6 +83,22 @@ class Worksheet {
     result_.epoch_seconds = Add("epoch", "the larger of reading and CPU",
                                 fmt::format("max({:.4g}, {:.4g})", reading, cpu), std::max(reading, cpu));
     result_.later_epoch_seconds = result_.epoch_seconds;
+  }
+  /// As the loader was seen to go on behind its first batch. False if it was not.
+  bool AddTriedEpoch(bool later) {
+    const Spread& rate = in_.tried_samples_per_second;
+    if (rate.least <= 0 || in_.samples <= in_.batch) return false;
+    const double all = AsDouble(in_.samples);
+    const double rest = all - AsDouble(in_.batch);
+    result_.epoch_seconds = Add(
+        "epoch", "samples behind the first batch / rate of the trials",
+        fmt::format("{} / {:.4g} (of {:.4g} to {:.4g})", rest, rate.median, rate.least, rate.most), rest / rate.median);
+    result_.epoch_range = Inverse(rest, rate);
+    if (later) {
+      result_.later_epoch_seconds = Add("each later epoch", "samples / rate of the trials",
+                                        fmt::format("{} / {:.4g}", all, rate.median), all / rate.median);
+    }
+    return true;
   }
   void AddLaterEpoch(double reading, double cpu) {
     result_.later_epoch_seconds = Add("each later epoch", "the larger of reading and CPU",
@@ -163,8 +188,23 @@ double MachineDollars(double dollars_per_hour, double seconds) {
   return dollars_per_hour * seconds / kSecondsPerHour;
 }
 
-CostPrediction PredictFile(const CostInputs& in, const PriceList& prices) {
-  Worksheet sheet(in, prices, "file", "File mode");
+namespace {
+
+/// Until the first batch, by what was tried on this machine.
+void AddTriedFileStartup(const CostInputs& in, Worksheet& sheet) {
+  const Spread& rate = in.tried_copy_bytes_per_second;
+  const double bytes = AsDouble(in.object_bytes);
+  const double download = sheet.Add("listing and download", "bytes / rate of the trials",
+                                    fmt::format("{} / {}/s (of {}/s to {}/s)", Decimal(bytes), Decimal(rate.median),
+                                                Decimal(rate.least), Decimal(rate.most)),
+                                    bytes / rate.median);
+  const double first = sheet.AddFirstBatch(0);
+  sheet.AddStartup("listing and download + first batch", fmt::format("{:.4g} + {:.4g}", download, first),
+                   download + first);
+  sheet.result().startup_range = Later(Inverse(bytes, rate), first);
+}
+
+void AddFileStartup(const CostInputs& in, Worksheet& sheet) {
   const double bytes = AsDouble(in.object_bytes);
   const double listing = sheet.AddListing();
   double rate = in.download_bytes_per_second;
@@ -183,6 +223,13 @@ CostPrediction PredictFile(const CostInputs& in, const PriceList& prices) {
   const double first = sheet.AddFirstBatch(0);
   sheet.AddStartup("listing + download + first batch",
                    fmt::format("{:.4g} + {:.4g} + {:.4g}", listing, download, first), listing + download + first);
+}
+
+}  // namespace
+
+CostPrediction PredictFile(const CostInputs& in, const PriceList& prices) {
+  Worksheet sheet(in, prices, "file", "File mode");
+  in.tried_copy_bytes_per_second.least > 0 ? AddTriedFileStartup(in, sheet) : AddFileStartup(in, sheet);
   const double reading = sheet.AddDiskReading("reading of an epoch");
   sheet.AddEpoch(reading, sheet.AddCpu());
   const uint64_t pages = ListPages(in.objects);
@@ -293,9 +340,8 @@ CostPrediction PredictFsx(const CostInputs& in, const PriceList& prices) {
 
 namespace {
 
-CostPrediction PredictMillrace(const CostInputs& in, const PriceList& prices, bool cache) {
-  Worksheet sheet(in, prices, cache ? "streaming-cache" : "streaming",
-                  cache ? "streaming, with a cache" : "streaming with Millrace");
+/// Until the first batch; that what was tried counts more does not make the arithmetic less worth seeing.
+void AddStreamingStartup(const CostInputs& in, Worksheet& sheet) {
   const bool compared = in.objects <= kComparedObjects;
   const double comparing = compared ? sheet.AddListing() : 0;
   const double index =
@@ -310,18 +356,29 @@ CostPrediction PredictMillrace(const CostInputs& in, const PriceList& prices, bo
                                                      Decimal(in.stream_bytes_per_second)),
                                          in.first_byte_seconds + Quotient(batch_bytes, in.stream_bytes_per_second));
   const double first = sheet.AddFirstBatch(first_reading);
-  sheet.AddStartup(compared ? "listing + index + first batch" : "index + first batch",
-                   compared ? fmt::format("{:.4g} + {:.4g} + {:.4g}", comparing, index, first)
-                            : fmt::format("{:.4g} + {:.4g}", index, first),
-                   comparing + index + first);
+  const std::string formula = compared ? "listing + index + first batch" : "index + first batch";
+  const std::string numbers = compared ? fmt::format("{:.4g} + {:.4g} + {:.4g}", comparing, index, first)
+                                       : fmt::format("{:.4g} + {:.4g}", index, first);
+  const Spread& tried = in.tried_startup_seconds;
+  if (tried.median <= 0) return sheet.AddStartup(formula, numbers, comparing + index + first);
+  sheet.Add("start-up by arithmetic", formula, numbers, comparing + index + first);
+  sheet.AddStartup("the median of the trials",
+                   fmt::format("{:.4g} (of {:.4g} to {:.4g})", tried.median, tried.least, tried.most), tried.median);
+  sheet.result().startup_range = tried;
+}
+
+CostPrediction PredictMillrace(const CostInputs& in, const PriceList& prices, bool cache) {
+  Worksheet sheet(in, prices, cache ? "streaming-cache" : "streaming",
+                  cache ? "streaming, with a cache" : "streaming with Millrace");
+  AddStreamingStartup(in, sheet);
   const double reading =
       sheet.Add("reading of an epoch", "bytes of the plan / rate of many requests",
                 fmt::format("{} / {}/s", Decimal(AsDouble(in.stream_bytes)), Decimal(in.stream_bytes_per_second)),
                 Quotient(AsDouble(in.stream_bytes), in.stream_bytes_per_second));
   const double cpu = sheet.AddCpu();
-  sheet.AddEpoch(reading, cpu);
+  if (!sheet.AddTriedEpoch(/*later=*/!cache)) sheet.AddEpoch(reading, cpu);
   if (cache) sheet.AddLaterEpoch(sheet.AddDiskReading("reading of a later epoch"), cpu);
-  const double pages = compared ? AsDouble(ListPages(in.objects)) : 0;
+  const double pages = in.objects <= kComparedObjects ? AsDouble(ListPages(in.objects)) : 0;
   const uint64_t read_epochs = cache ? std::min<uint64_t>(1, in.epochs) : in.epochs;
   sheet.AddRequests(AsDouble(in.stream_requests) * AsDouble(read_epochs) + 1, pages,
                     "epochs that are read x requests of the plan + 1 for the index + pages",
@@ -342,6 +399,7 @@ CostPrediction PredictStreamingPacked(const CostInputs& in, const PriceList& pri
   packed.objects = parts(in.object_bytes, kPackedShardBytes);
   packed.stream_requests = parts(in.object_bytes, kPackedExtentBytes);
   packed.stream_bytes = in.object_bytes;
+  packed.tried_startup_seconds = packed.tried_samples_per_second = {};  // the data were tried as they are
   CostPrediction result = PredictMillrace(packed, prices, /*cache=*/false);
   result.mode = "streaming-packed";
   result.title = "streaming, packed before";

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "diagnose/prices.h"
+#include "diagnose/spread.h"
 
 /// Predicts what it takes to train from a data set: time until the first batch, time of an epoch, requests, dollars.
 /// Every figure comes with its arithmetic. Pure. Bytes are bytes, times seconds, a gigabyte has 10^9 bytes.
@@ -48,6 +49,11 @@ struct CostInputs {
   uint64_t batch = 128;
   uint64_t workers = 1;  // readers of FastFile mode, each with one file at a time
 
+  // What was tried on this machine, if the training is to run on it (trials.h); all zero: it was not.
+  Spread tried_startup_seconds;        // of streaming, the index included
+  Spread tried_samples_per_second;     // of streaming, behind the first batch
+  Spread tried_copy_bytes_per_second;  // of all objects to files, the listing included
+
   // One epoch of Millrace, from its plan.
   uint64_t stream_requests = 0;
   uint64_t stream_bytes = 0;
@@ -63,12 +69,14 @@ struct CostPrediction {
   std::string mode;            // "file", "fastfile", "mount-cache", "efs", "fsx", "streaming", "streaming-packed" ...
   std::string title;           // "File mode"
   double startup_seconds = 0;  // until the first batch
-  double epoch_seconds = 0;    // of the first epoch, if the model takes no time
+  double epoch_seconds = 0;  // of the first epoch, if the model takes no time; of a tried one, from the first batch on
   double later_epoch_seconds = 0;  // of each other one
   uint64_t requests = 0;           // GETs and LISTs of the whole training
   double request_dollars = 0;
   double machine_dollars = 0;  // of startup and all epochs
   double other_dollars = 0;    // a file system for that time
+  Spread startup_range;        // if it follows from trials: what the best and the worst of them say; else all zero
+  Spread epoch_range;          // the same of epoch_seconds
   std::vector<Derivation> lines;
 
   double total_seconds(uint64_t epochs) const {

@@ -110,6 +110,36 @@ TEST(CostModel, TheLargerOfReadingAndCpuIsTheEpoch) {
   EXPECT_NEAR(two.machine_dollars, (two.startup_seconds + 20) / 100, 1e-9);
 }
 
+TEST(CostModel, WhatWasTriedCountsMore) {
+  CostInputs in = Published(1e9, 1000);
+  in.cpu_seconds_per_sample = 0.008;
+  in.batch = 100;
+  in.tried_startup_seconds = {.median = 2, .least = 1.5, .most = 3};
+  in.tried_samples_per_second = {.median = 90, .least = 45, .most = 100};
+  in.tried_copy_bytes_per_second = {.median = 50e6, .least = 40e6, .most = 100e6};
+  const CostPrediction streaming = PredictStreaming(in, BuiltInPrices());
+  EXPECT_EQ(streaming.startup_seconds, 2);
+  EXPECT_EQ(streaming.startup_range.most, 3);
+  EXPECT_NEAR(streaming.epoch_seconds, 10, 1e-9);  // 900 samples behind the first batch
+  EXPECT_NEAR(streaming.epoch_range.least, 9, 1e-9);
+  EXPECT_NEAR(streaming.epoch_range.most, 20, 1e-9);
+  EXPECT_NEAR(streaming.later_epoch_seconds, 1000.0 / 90, 1e-9);
+  const CostPrediction file = PredictFile(in, BuiltInPrices());
+  EXPECT_NEAR(file.startup_seconds, 20 + 0.1, 1e-9);  // 100 samples on 8 vCPUs
+  EXPECT_NEAR(file.startup_range.least, 10.1, 1e-9);
+  EXPECT_NEAR(file.startup_range.most, 25.1, 1e-9);
+  // Of shards that do not exist yet nothing was tried. Nor is anything behind the first batch if that is all.
+  EXPECT_EQ(PredictStreamingPacked(in, BuiltInPrices()).startup_range.most, 0);
+  in.batch = 1000;
+  EXPECT_NEAR(PredictStreaming(in, BuiltInPrices()).epoch_seconds, 1, 1e-9);
+  for (const CostPrediction& one : {streaming, file}) {
+    EXPECT_DOUBLE_EQ(ValueOf(one, "start-up"), one.startup_seconds) << one.mode;
+    EXPECT_DOUBLE_EQ(ValueOf(one, "epoch"), one.epoch_seconds) << one.mode;
+  }
+  EXPECT_EQ(PredictStreamingWithCache(in, BuiltInPrices()).later_epoch_seconds,
+            1);  // its CPUs, at a disk that is no limit
+}
+
 TEST(CostModel, LinesAddUpToTheResult) {
   CostInputs in = Published(1e9, 25'000);
   in.cpu_seconds_per_sample = 0.002;

@@ -18,7 +18,9 @@
 
 namespace millrace {
 
-extern const char kRivalLoaders[];  // rival_loaders.py, by CMakeLists.txt
+// The files of rivals/, by CMakeLists.txt; rival_loaders.py is the program. Both end with a null.
+extern const char* const kRivalNames[];
+extern const char* const kRivalTexts[];
 
 namespace {
 
@@ -137,8 +139,9 @@ ChildCommand CommandFor(const RivalRequest& request, const RivalRun& run, const 
 }  // namespace
 
 const std::vector<std::string>& RivalNames() {
-  static const auto* const names = new std::vector<std::string>{
-      "dataloader", "s3torchconnector", "webdataset", "mosaicml", "litdata", "spdl", "huggingface"};
+  static const auto* const names =
+      new std::vector<std::string>{"dataloader",  "s3torchconnector", "webdataset", "mosaicml", "litdata", "spdl",
+                                   "huggingface", "tfdata",           "dali",       "ray",      "s3fs",    "rclone"};
   return *names;
 }
 
@@ -231,7 +234,8 @@ absl::StatusOr<RivalPoint> ParseRivalAnswer(std::string_view line) {
 absl::StatusOr<RivalPoint> MeasureRival(const RivalRequest& request, const RivalRun& run,
                                         const BenchSettings& settings) {
   const std::string program = run.scratch + "/rival_loaders.py";
-  RETURN_IF_ERROR(WriteFileAtomically(program, kRivalLoaders));
+  for (size_t i = 0; kRivalNames[i] != nullptr; ++i)
+    RETURN_IF_ERROR(WriteFileAtomically(fmt::format("{}/{}", run.scratch, kRivalNames[i]), kRivalTexts[i]));
   const ChildCommand command = CommandFor(request, run, settings, program);
   const std::string& python = command.words.front();
   const absl::StatusOr<ChildEnd> end = RunChild(command, settings.stop);

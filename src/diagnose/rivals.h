@@ -11,11 +11,11 @@
 #include "diagnose/spread.h"
 
 /// Loaders of others over the same data: what they took beside Millrace, in processes of their own
-/// (rival_loaders.py, which is part of the program). That they did the same work is checked, not assumed.
+/// (rivals/, which is part of the program). That they did the same work is checked, not assumed.
 
 namespace millrace {
 
-/// The names of those that rival_loaders.py knows.
+/// The names of those that rivals/rival_loaders.py knows.
 const std::vector<std::string>& RivalNames();
 
 /// What of a rival is measured.

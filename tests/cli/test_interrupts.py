@@ -115,6 +115,8 @@ def waster() -> Iterator[Callable[..., Waster]]:
         ("", "cp FILE s3://b/k/1"),
         ("", "sync s3://b/k/ OUT"),
         ("", "cat s3://b/k/1"),
+        ("", "advise s3://b/k/"),
+        ("", "bench s3://b/k/ --quick"),
     ],
 )
 def test_an_interrupt_ends_it(

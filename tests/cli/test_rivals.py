@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
+import importlib
 import json
 import os
 import re
@@ -19,29 +19,35 @@ ROOT = Path(__file__).resolve().parents[2]
 SHORT = ["--scenario", "d", "--quick", "--seconds", "0.1", "--repeats", "2", "--batch", "16", "--size", "64", "--memory", "64MiB", "--threads", "1"]
 
 
+def module(name: str) -> Any:
+    folder = str(ROOT / "src/diagnose/rivals")
+    if folder not in sys.path:
+        sys.path.append(folder)
+    return importlib.import_module(name)
+
+
 def loaders() -> Any:
-    spec = importlib.util.spec_from_file_location("rival_loaders", ROOT / "src/diagnose/rival_loaders.py")
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["rival_loaders"] = module
-    spec.loader.exec_module(module)
-    return module
+    return module("rival_loaders")
+
+
+def images() -> Any:
+    return module("rival_images")
 
 
 def test_the_names_of_the_program_and_of_the_command_are_the_same(millrace: Millrace) -> None:
-    names = list(loaders().LOADERS)
+    names = list(loaders().RIVALS)
     refused = millrace("bench", "--synthetic", "--rival", "nobody", code=2).stderr.decode()
     assert refused.rstrip().endswith("the names are " + ", ".join(names))
     help_text = " ".join(millrace("bench", "--help").stdout.decode().split())
     assert ", ".join(names) in help_text
     documented = (ROOT / "docs/bench.md").read_text()
-    for name, packages in loaders().PACKAGES.items():
-        assert f"| `{name}` |" in documented and f"`{packages}`" in documented
+    for name, rival in loaders().RIVALS.items():
+        assert f"| `{name}` |" in documented and f"`{rival.packages}`" in documented
 
 
 def test_a_buffer_keeps_all_samples() -> None:
     for count in (0, 1, 999, 1000, 2500):
-        came = list(loaders().shuffled(iter(range(count))))
+        came = list(images().shuffled(iter(range(count))))
         assert sorted(came) == list(range(count))
         assert count < 2 or came != list(range(count))
 
@@ -74,6 +80,29 @@ def photos(millrace: Millrace, tmp_path: Path) -> Path:
     return folder
 
 
+def task(folder: Path, **more: Any) -> Any:
+    return images().Task(str(folder), "own", 16, 1, 32, folder, load=lambda data: data, **more)
+
+
+def test_records_of_tfrecord_shards_are_found(millrace: Millrace, photos: Path) -> None:
+    millrace("pack", photos / "raw", photos / "tfrecord", "--format", "tfrecord", "--shard-size", "256KiB")
+    keys = images().keys_below(task(photos / "tfrecord"), (".tfrecord", ".tfrecords"))
+    assert len(keys) > 1
+    records = [record for key in keys for record in module("rival_frameworks").records(Path(key).read_bytes())]
+    stored = [path.read_bytes() for path in (photos / "raw").rglob("*.jpg")]
+    assert len(records) == len(stored) == 90
+    assert all(any(data in record for record in records) for data in stored)
+
+
+def test_what_cannot_be_read_is_said(photos: Path) -> None:
+    for name in ("s3fs", "rclone"):
+        with pytest.raises(images().Refused, match="mounts buckets of S3"):
+            getattr(module("rival_mounts"), name)(task(photos / "raw"))
+    tar = images().Task("s3://b/tar", "tar", 16, 1, 32, photos, load=lambda data: data)
+    with pytest.raises(images().Refused, match="it reads tfrecord, and these data are tar: give it a copy of its own by --rival tfdata=URI"):
+        tar.check("tfdata", loaders().RIVALS["tfdata"].reads)
+
+
 def test_they_stand_beside_millrace(millrace: Millrace, photos: Path, tmp_path: Path) -> None:
     page, figures = tmp_path / "report.html", tmp_path / "report.json"
     rivals = ["--rival", f"dataloader={photos}/raw", "--rival", "webdataset,mosaicml"]
@@ -104,7 +133,7 @@ def test_a_package_that_is_missing_is_named(millrace: Millrace, photos: Path, tm
     """By an interpreter of its own, in the folder of environments."""
     python = tmp_path / "rivals/spdl/bin/python"
     python.parent.mkdir(parents=True)
-    python.write_text(f'#!/bin/sh\nexec {sys.executable} -S -I "$@"\n')
+    python.write_text(f'#!/bin/sh\nexec {sys.executable} -S -E -s "$@"\n')
     python.chmod(0o755)
     env = {"MILLRACE_CACHE": str(tmp_path)}
     report = json.loads(millrace("bench", photos / "tar", *SHORT, "--rival", "spdl", "--json", "-", env=env).stdout)

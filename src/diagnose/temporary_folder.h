@@ -1,0 +1,26 @@
+#pragma once
+
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "base/status.h"
+
+namespace millrace {
+
+/// A new folder for temporary files, removed with its contents by the destructor.
+class TemporaryFolder {
+ public:
+  /// Below $TMPDIR, or /tmp.
+  static absl::StatusOr<std::unique_ptr<TemporaryFolder>> Make();
+  ~TemporaryFolder();
+  TemporaryFolder(const TemporaryFolder&) = delete;
+  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
+  const std::string& path() const { return path_; }
+
+ private:
+  explicit TemporaryFolder(std::string path) : path_(std::move(path)) {}
+  const std::string path_;
+};
+
+}  // namespace millrace

@@ -1,0 +1,211 @@
+#include "diagnose/trials.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <utility>
+
+#include "base/cpu_time.h"
+#include "dataset/dataset.h"
+#include "diagnose/bench_run.h"
+#include "diagnose/host_speed.h"
+#include "diagnose/temporary_folder.h"
+#include "transfer/bulk_job.h"
+#include "transfer/key_pattern.h"
+
+namespace millrace {
+
+namespace {
+
+constexpr size_t kLoaderTries = 5;
+constexpr double kStretchSeconds = 4;    // behind the first batch, at the most
+constexpr double kStretchesSeconds = 6;  // beyond that, further tries end with the first batch
+constexpr double kTriesSeconds = 10;     // beyond that, there are no further ones
+constexpr size_t kCopyTries = 3;
+constexpr double kCopySeconds = 3;
+constexpr double kCopiesSeconds = 5;
+constexpr size_t kTrialWindows = 3;
+
+struct LoaderTry {
+  double startup_seconds = 0;
+  double cpu_seconds = 0;        // until the end of it
+  uint64_t samples = 0;          // in all
+  std::vector<TrialMark> marks;  // behind the first batch
+  bool whole = false;
+};
+
+absl::StatusOr<LoaderTry> TryOnce(const std::string& uri, const BenchSettings& settings, double stretch_seconds) {
+  LoaderTry found;
+  const BenchClock::time_point start = BenchClock::now();
+  ASSIGN_OR_RETURN(const std::unique_ptr<BenchSet> set, BenchSet::Open(uri, settings));
+  const double cpu_before = CpuSeconds();
+  LoaderOptions options = settings.loader;
+  options.epochs = 1;
+  options.last = LastBatch::kPad;
+  options.start.reset();
+  ASSIGN_OR_RETURN(const std::unique_ptr<Loader> loader, set->MakeLoader(options));
+  const auto take = [&] {
+    absl::StatusOr<Batch> batch = NextBatch(*loader, settings.stop);
+    if (batch.ok()) found.samples += batch->valid;
+    if (batch.ok()) found.whole = batch->last_of_epoch;
+    return batch.status();
+  };
+  RETURN_IF_ERROR(take());
+  found.startup_seconds = SecondsSince(start);
+  const BenchClock::time_point first = BenchClock::now();
+  const double cpu_first = CpuSeconds();
+  const uint64_t first_samples = found.samples;
+  while (!found.whole && SecondsSince(first) < stretch_seconds) {
+    RETURN_IF_ERROR(take());
+    found.marks.push_back({SecondsSince(first), CpuSeconds() - cpu_first, found.samples - first_samples});
+  }
+  found.cpu_seconds = CpuSeconds() - cpu_before;
+  return found;
+}
+
+/// What lies below the place of a data set, copied until a limit is reached.
+class Copying {
+ public:
+  Copying(const Dataset& data, Location to, uint64_t most_bytes, const std::stop_token& stop)
+      : data_(data), to_(std::move(to)), most_bytes_(most_bytes), stop_(stop) {}
+
+  /// Null if some of it could not be copied.
+  absl::StatusOr<std::optional<double>> Run() {
+    const BenchClock::time_point start = BenchClock::now();
+    BulkJob job({.stop = stop_});
+    const std::string below = AsFolder(data_.place().prefix);
+    const absl::Status status = ForEachObject(
+        data_.store(), below, [&](const ObjectInfo& object) { return Take(object, below, SecondsSince(start), job); },
+        stop_);
+    const BulkReport report = job.Finish().copied;
+    if (stop_.stop_requested()) return absl::CancelledError("the measurement was interrupted");
+    objects = report.objects;
+    bytes = report.bytes;
+    if (report.failed > 0 || (report.bytes == 0 && (status.ok() || enough_))) return std::nullopt;
+    if (!status.ok() && !enough_) return status;
+    return SecondsSince(start);
+  }
+  bool whole() const { return !enough_; }
+
+  uint64_t objects = 0;
+  uint64_t bytes = 0;
+
+ private:
+  absl::Status Take(const ObjectInfo& object, const std::string& below, double seconds, BulkJob& job) {
+    if (object.key.ends_with('/') || object.key.starts_with(below + std::string(kDatasetFolder))) {
+      return absl::OkStatus();
+    }
+    enough_ = seconds >= kCopySeconds || object.size > most_bytes_ - taken_;
+    if (enough_) return absl::CancelledError("enough was copied");
+    taken_ += object.size;
+    // By numbers: a name of an object may be none of a file.
+    return job.Copy(data_.store(), object, *to_.store, to_.Key(fmt::format("{:09}", number_++)));
+  }
+
+  const Dataset& data_;
+  const Location to_;
+  const uint64_t most_bytes_;
+  const std::stop_token stop_;
+  bool enough_ = false;
+  uint64_t taken_ = 0;
+  uint64_t number_ = 0;
+};
+
+bool IsWholeFolder(const Dataset& data) {
+  return !data.is_manifest() && data.place().names.empty() && data.place().selection == nullptr;
+}
+
+}  // namespace
+
+TrialRates RatesFromMarks(const std::vector<TrialMark>& marks) {
+  TrialRates rates;
+  if (marks.empty()) return rates;
+  const double half = marks.back().seconds / 2;
+  const auto from = [&](double seconds) {
+    return std::find_if(marks.begin(), marks.end() - 1, [&](const TrialMark& mark) { return mark.seconds >= seconds; });
+  };
+  const TrialMark& filled = *from(half);
+  for (size_t i = 0; i < kTrialWindows; ++i) {
+    const TrialMark& begin = *from(half + half * static_cast<double>(i) / kTrialWindows);
+    const TrialMark& end = *from(half + half * static_cast<double>(i + 1) / kTrialWindows);
+    const double seconds = end.seconds - begin.seconds;
+    if (seconds <= 0) continue;
+    rates.samples_per_second.push_back(static_cast<double>(end.samples - begin.samples) / seconds);
+  }
+  const auto samples = static_cast<double>(marks.back().samples - filled.samples);
+  if (samples > 0) rates.cpu_seconds_per_sample = (marks.back().cpu_seconds - filled.cpu_seconds) / samples;
+  return rates;
+}
+
+absl::StatusOr<LoaderTrial> TryLoader(const std::string& uri, const BenchSettings& settings, bool fetches_index) {
+  ASSIGN_OR_RETURN(const std::unique_ptr<TemporaryFolder> scratch, TemporaryFolder::Make());
+  const BenchClock::time_point start = BenchClock::now();
+  LoaderTrial trial;
+  std::vector<double> startups;
+  std::vector<double> rates;
+  std::vector<double> costs;
+  double stretch_seconds = kStretchSeconds;
+  while (trial.tries < kLoaderTries && (trial.tries == 0 || SecondsSince(start) < kTriesSeconds)) {
+    BenchSettings with = settings;
+    if (fetches_index) with.cache_folder = fmt::format("{}/{}", scratch->path(), trial.tries);
+    ASSIGN_OR_RETURN(const LoaderTry one, TryOnce(uri, with, stretch_seconds));
+    ++trial.tries;
+    startups.push_back(one.startup_seconds);
+    const bool goes_on = stretch_seconds > 0;
+    if (goes_on) {
+      trial.samples = std::max(trial.samples, one.samples);
+      trial.whole = one.whole;
+      TrialRates found = RatesFromMarks(one.marks);
+      const bool measured = !one.whole && !found.samples_per_second.empty();
+      if (!measured) found.cpu_seconds_per_sample = one.cpu_seconds / static_cast<double>(one.samples);
+      if (!measured && !one.marks.empty()) {
+        const TrialMark& all = one.marks.back();
+        found.samples_per_second = {static_cast<double>(all.samples) / std::max(all.seconds, 1e-9)};
+      }
+      rates.insert(rates.end(), found.samples_per_second.begin(), found.samples_per_second.end());
+      costs.push_back(found.cpu_seconds_per_sample);
+    }
+    if (!one.whole || SecondsSince(start) >= kStretchesSeconds) stretch_seconds = 0;
+  }
+  trial.startup_seconds = Spread::Of(std::move(startups));
+  trial.samples_per_second = Spread::Of(std::move(rates));
+  trial.cpu_seconds_per_sample = Spread::Of(std::move(costs)).median;
+  return trial;
+}
+
+absl::StatusOr<CopyTrial> TryCopy(const std::string& uri, const BenchSettings& settings, uint64_t most_bytes) {
+  ASSIGN_OR_RETURN(const std::unique_ptr<TemporaryFolder> scratch, TemporaryFolder::Make());
+  ASSIGN_OR_RETURN(const DiskSpace space, MeasureSpace(scratch->path()));
+  most_bytes = std::min(most_bytes, space.free_bytes / 4);
+  CopyTrial trial;
+  std::vector<double> rates;
+  const BenchClock::time_point start = BenchClock::now();
+  while (trial.tries < kCopyTries && (trial.tries == 0 || SecondsSince(start) < kCopiesSeconds)) {
+    ++trial.tries;
+    Runtime runtime;  // with connections of its own, as a program that begins
+    Stores stores(runtime);
+    OpenOptions open;
+    open.cache_folder = settings.cache_folder;
+    open.stop = settings.stop;
+    ASSIGN_OR_RETURN(const std::unique_ptr<Dataset> data, Dataset::Open(runtime, stores, uri, open));
+    if (!IsWholeFolder(*data)) return trial;
+    const std::string folder = fmt::format("{}/{}/", scratch->path(), trial.tries);
+    ASSIGN_OR_RETURN(Location to, stores.Open(folder));
+    Copying copying(*data, std::move(to), most_bytes, settings.stop);
+    ASSIGN_OR_RETURN(const std::optional<double> seconds, copying.Run());
+    std::error_code ignored;
+    std::filesystem::remove_all(folder, ignored);
+    if (!seconds) return CopyTrial{.tries = trial.tries};
+    trial.objects = copying.objects;
+    trial.bytes = copying.bytes;
+    trial.whole = copying.whole();
+    rates.push_back(static_cast<double>(copying.bytes) / std::max(*seconds, 1e-9));
+  }
+  trial.bytes_per_second = Spread::Of(std::move(rates));
+  return trial;
+}
+
+}  // namespace millrace

@@ -1,0 +1,60 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "diagnose/bench.h"
+#include "diagnose/spread.h"
+
+/// Tries what `millrace advise` predicts, on this machine: a small data set as a whole, of a large one the beginning.
+
+namespace millrace {
+
+/// How far a stretch of an epoch has come.
+struct TrialMark {
+  double seconds = 0;  // since it began
+  double cpu_seconds = 0;
+  uint64_t samples = 0;
+};
+
+/// What the marks of one stretch, in their order, say of samples that come behind it.
+struct TrialRates {
+  std::vector<double> samples_per_second;  // of several windows
+  double cpu_seconds_per_sample = 0;
+};
+/// Of a stretch that was cut off: by its second half, since in the first one the pipeline was filled. Empty if there
+/// are not enough marks. Pure.
+TrialRates RatesFromMarks(const std::vector<TrialMark>& marks);
+
+/// What the loader did with a data set, several times from nothing.
+struct LoaderTrial {
+  size_t tries = 0;
+  uint64_t samples = 0;       // that the longest of them had delivered
+  bool whole = false;         // which was an epoch
+  Spread startup_seconds;     // from nothing to the first batch; the index was fetched if that was asked for
+  Spread samples_per_second;  // behind the first batch; all zero if nothing came behind it
+  double cpu_seconds_per_sample = 0;
+};
+/// With the loader of `settings`, for an epoch; each try has threads, stores and connections of its own. Takes some ten
+/// seconds at most, beside what opening takes. With `fetches_index` each begins with an empty cache folder, to which
+/// the index is copied from beside the data. Blocking. Errors are those of Dataset::Open and Loader; Cancelled soon
+/// after a stop is requested.
+absl::StatusOr<LoaderTrial> TryLoader(const std::string& uri, const BenchSettings& settings, bool fetches_index);
+
+/// What it took to copy objects of a data set to files, as `millrace cp --recursive` does it, several times.
+struct CopyTrial {
+  size_t tries = 0;
+  uint64_t objects = 0;
+  uint64_t bytes = 0;
+  bool whole = false;       // these were all
+  Spread bytes_per_second;  // from when the listing begins; all zero if nothing could be copied
+};
+/// Into temporary files, which are removed again: at most so many bytes, and a quarter of the disk's free space, and
+/// none that are begun later than after some seconds. Copies nothing of a data set that is not simply what lies below a
+/// prefix. Blocking. Errors as above, but objects that cannot be copied end a trial without figures.
+absl::StatusOr<CopyTrial> TryCopy(const std::string& uri, const BenchSettings& settings, uint64_t most_bytes);
+
+}  // namespace millrace
