@@ -59,7 +59,7 @@ function(millrace_test name)
   if(MILLRACE_SANITIZE MATCHES "thread")
     target_sources(${target} PRIVATE ${CMAKE_SOURCE_DIR}/tests/toolchain/tsan_suppressions.cc)
   endif()
-  gtest_discover_tests(${target} TEST_PREFIX ${name}. DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60
+  gtest_discover_tests(${target} TEST_PREFIX ${name}. DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 300
     PROPERTIES LABELS ${label} TIMEOUT 900
     ENVIRONMENT "MILLRACE_SOURCE_DIR=${CMAKE_SOURCE_DIR};MILLRACE_BINARY_DIR=${CMAKE_BINARY_DIR}")
 endfunction()

@@ -95,7 +95,7 @@ class Devstore:
         """A boto3 client without retries; `config` goes to botocore.config.Config, `region_name` included."""
         from botocore.config import Config  # type: ignore[import-untyped]
 
-        settings: dict[str, Any] = {"region_name": "us-east-1", "read_timeout": 30}
+        settings: dict[str, Any] = {"region_name": "us-east-1", "read_timeout": 120}
         settings["retries"] = {"total_max_attempts": 1}
         return boto3_session().client(
             "s3",
@@ -111,7 +111,7 @@ class Devstore:
         if self.process.poll() is None:
             self.process.terminate()
         try:
-            code = self.process.wait(20)
+            code = self.process.wait(120)
         finally:
             self.process.kill()
             assert self.process.stdout is not None

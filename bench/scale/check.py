@@ -91,7 +91,7 @@ def devstore(millrace: Path, root: Path | str, arguments: list[str]) -> Iterator
         yield {**os.environ, **keys, "AWS_ENDPOINT_URL": found[1]}
     finally:
         process.send_signal(signal.SIGTERM)
-        process.wait(20)
+        process.wait(120)
         process.stdout.close()
 
 

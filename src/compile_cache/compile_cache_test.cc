@@ -354,7 +354,7 @@ TEST(CompileCache, TheLeaseIsRenewedDuringALongUpload) {
       renewed.notify_all();
     } else {
       // The first is that of Start. The limit is for a build that does not renew.
-      in_time = renewed.wait_for(lock, std::chrono::seconds(20), [&] { return records >= 3; });
+      in_time = renewed.wait_for(lock, std::chrono::seconds(300), [&] { return records >= 3; });
     }
   });
   Machine machine(store, std::chrono::milliseconds(30));

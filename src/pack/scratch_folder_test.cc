@@ -1,7 +1,9 @@
 #include "pack/scratch_folder.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
@@ -16,7 +18,7 @@ namespace fs = std::filesystem;
 class ScratchFolderTest : public ::testing::Test {
  protected:
   ScratchFolderTest() { fs::remove_all(base_); }
-  ~ScratchFolderTest() override { fs::remove_all(base_); }
+  ~ScratchFolderTest() override { fs::remove_all(fs::path(base_).parent_path()); }
 
   std::unique_ptr<ScratchFolder> Take(const std::string& id = "x") {
     absl::StatusOr<std::unique_ptr<ScratchFolder>> taken = ScratchFolder::Take(base_, id);
@@ -29,7 +31,7 @@ class ScratchFolderTest : public ::testing::Test {
     return names;
   }
 
-  const std::string base_ = fs::path(::testing::TempDir()) / "scratch-folder-test" / "below";
+  const std::string base_ = fs::path(::testing::TempDir()) / fmt::format("scratch-folder-test-{}", getpid()) / "below";
 };
 
 TEST_F(ScratchFolderTest, OneUserEachAndWhatIsLeftIsTakenAgain) {

@@ -71,15 +71,17 @@ TEST_F(S3ClientTest, AStallAmongTheFirstRequestsIsOvertakenOnceOthersShowWhatIsL
 }
 
 // The second request's connection is made in the very turn of the loop in which the first one's answer is read: the
-// loop is held up until both are ready.
+// loop is held up until both are ready. On a busy machine the client may not take 60 ms for late: then it is tried
+// again.
 TEST_F(S3ClientTest, ASecondRequestThatHasLostIsNotWatched) {
   using std::chrono::milliseconds;
   const auto hold = [](milliseconds time) { std::this_thread::sleep_for(time); };
   Runtime runtime({.io_threads = 1, .cpu_threads = 1, .memory_bytes = 1 << 20});
   EventLoop& loop = runtime.loops().at(0);
   const std::string object = Pattern(20'000);
-  OddServer odd(object, 200, [&](ScriptedConnection& connection, int number) {
-    if (number > 0) return false;
+  std::atomic<bool> late{false};  // the next request
+  OddServer odd(object, 0, [&](ScriptedConnection& connection, int) {
+    if (!late.exchange(false)) return false;
     loop.Post([&] {
       hold(milliseconds(60));  // the second request is due
       loop.Post([&] { hold(milliseconds(60)); });
@@ -95,27 +97,37 @@ TEST_F(S3ClientTest, ASecondRequestThatHasLostIsNotWatched) {
   std::string buffer(object.size(), '\0');
   for (int i = 0; i < 200; ++i) ASSERT_TRUE(Get(client, buffer, {.range = {0, object.size()}}).ok());
   const uint64_t hedges_before = client.counters().hedges;
-  ASSERT_TRUE(Get(client, buffer, {.range = {0, object.size()}}).ok());
-  EXPECT_EQ(buffer, object);
+  for (int i = 0; i < 100 && client.counters().hedges == hedges_before; ++i) {
+    late = true;
+    buffer.assign(object.size(), '\0');
+    ASSERT_TRUE(Get(client, buffer, {.range = {0, object.size()}}).ok());
+    EXPECT_EQ(buffer, object);
+  }
   EXPECT_EQ(client.counters().hedges, hedges_before + 1);
   EXPECT_EQ(client.counters().retries, 0u);
 }
 
 TEST_F(S3ClientTest, AnErrorOfTheSecondRequestDoesNotCount) {
   const std::string object = Pattern(1000);
-  OddServer odd(object, 200, [&](ScriptedConnection& connection, int number) {
-    if (number > 1) return false;
-    if (number == 1) {
+  std::atomic<int> left{0};   // of the two requests: the late one, and the second one
+  std::promise<void> failed;  // the second one
+  const std::shared_future<void> failure = failed.get_future().share();
+  OddServer odd(object, 0, [&](ScriptedConnection& connection, int) {
+    if (left == 0) return false;
+    if (left-- == 1) {
       connection.Send(Head(500, 0));
+      failed.set_value();
       return true;
     }
-    std::this_thread::sleep_for(std::chrono::milliseconds(300));
+    failure.wait_for(std::chrono::seconds(5));
     connection.Send(Answer(object, "Range: bytes=0-999"));
     return true;
   });
   S3Client client(runtime_, Config(odd.server()));
   std::string buffer(object.size(), '\0');
-  for (int i = 0; i < 201; ++i) ASSERT_TRUE(Get(client, buffer, {.range = {0, object.size()}}).ok());
+  for (int i = 0; i < 200; ++i) ASSERT_TRUE(Get(client, buffer, {.range = {0, object.size()}}).ok());
+  left = 2;
+  ASSERT_TRUE(Get(client, buffer, {.range = {0, object.size()}}).ok());
   EXPECT_EQ(buffer, object);
   EXPECT_GE(client.counters().hedges, 1u);
   EXPECT_EQ(client.counters().retries, 0u);

@@ -134,7 +134,7 @@ class CredentialLoaderTest : public ::testing::Test {
     return get.Wait();
   }
   static void Await(const std::function<bool()>& condition) {
-    const absl::Time deadline = absl::Now() + absl::Seconds(20);
+    const absl::Time deadline = absl::Now() + absl::Seconds(300);
     while (!condition() && absl::Now() < deadline) std::this_thread::yield();
     EXPECT_TRUE(condition());
   }
@@ -256,7 +256,7 @@ TEST_F(CredentialLoaderTest, AnInstanceServiceThatHangsIsGivenUpSoon) {
   EXPECT_TRUE(absl::IsUnauthenticated(result.status()));
   EXPECT_THAT(std::string(result.status().message()),
               AllOf(HasSubstr("s3://bucket/key"), HasSubstr("set AWS_ACCESS_KEY_ID"), HasSubstr("does not answer")));
-  EXPECT_LT(absl::Now() - start, absl::Seconds(8));
+  EXPECT_LT(absl::Now() - start, absl::Seconds(25)) << "two requests of the usual patience would take 30";
   EXPECT_EQ(silent.connections(), 2);
 }
 
@@ -268,14 +268,14 @@ TEST_F(CredentialLoaderTest, Process) {
 }
 
 TEST_F(CredentialLoaderTest, AProcessIsKilledWhenTheClientCloses) {
-  files_["/home/me/.aws/config"] = "[default]\ncredential_process = sleep 60\n";
+  files_["/home/me/.aws/config"] = "[default]\ncredential_process = sleep 3000\n";
   Get get;
   Start(get);
   Await([&] { return get.progress == RequestPhase::kCredentials; });
   const absl::Time start = absl::Now();
   client_.reset();
   EXPECT_TRUE(absl::IsCancelled(get.Wait().status()));
-  EXPECT_LT(absl::Now() - start, absl::Seconds(20));
+  EXPECT_LT(absl::Now() - start, absl::Seconds(300));
 }
 
 TEST_F(CredentialLoaderTest, AllRequestsWaitForOneFetchAndSaySo) {

@@ -2,8 +2,11 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <filesystem>
+#include <string>
+#include <vector>
 
 namespace millrace {
 namespace {
@@ -45,7 +48,8 @@ TEST(AllowedPlacesTest, AManifestNeedsItsWholeStore) {
 }
 
 TEST(AllowedPlacesTest, FollowsLinksAndDots) {
-  const std::filesystem::path root = std::filesystem::path(testing::TempDir()) / "allowed_places";
+  const std::filesystem::path root =
+      std::filesystem::path(testing::TempDir()) / ("allowed_places-" + std::to_string(getpid()));
   std::filesystem::remove_all(root);
   std::filesystem::create_directories(root / "open/sub");
   std::filesystem::create_directories(root / "secret");
@@ -56,6 +60,7 @@ TEST(AllowedPlacesTest, FollowsLinksAndDots) {
   EXPECT_FALSE(Allows(allowed, (root / "open/link").string()));
   EXPECT_FALSE(Allows(allowed, (root / "open/../secret").string()));
   EXPECT_FALSE(Allows(allowed, root.string()));
+  std::filesystem::remove_all(root);
 }
 
 }  // namespace

@@ -2,8 +2,10 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <condition_variable>
+#include <cstdio>
 #include <functional>
 #include <future>
 #include <mutex>
@@ -127,11 +129,11 @@ class Gate {
   }
   void AwaitHeld() {
     std::unique_lock lock(mutex_);
-    ASSERT_TRUE(changed_.wait_for(lock, std::chrono::seconds(60), [this] { return !held_.empty(); }));
+    ASSERT_TRUE(changed_.wait_for(lock, std::chrono::seconds(300), [this] { return !held_.empty(); }));
   }
   void AwaitPassed(int requests) {
     std::unique_lock lock(mutex_);
-    ASSERT_TRUE(changed_.wait_for(lock, std::chrono::seconds(60), [&] { return passed_ >= requests; }));
+    ASSERT_TRUE(changed_.wait_for(lock, std::chrono::seconds(300), [&] { return passed_ >= requests; }));
   }
   int passed() {
     const std::lock_guard lock(mutex_);
@@ -245,7 +247,7 @@ TEST(WorkerAddressTest, TakesHostAndPort) {
 }
 
 TEST(WorkerTokenTest, IsOneSecret) {
-  const std::string path = testing::TempDir() + "worker_token";
+  const std::string path = testing::TempDir() + "worker_token-" + std::to_string(getpid());
   const auto token_of = [&path](const std::string& text) {
     FILE* file = fopen(path.c_str(), "wb");
     fwrite(text.data(), 1, text.size(), file);
@@ -260,6 +262,7 @@ TEST(WorkerTokenTest, IsOneSecret) {
     EXPECT_THAT(status.message(), ::testing::Not(HasSubstr(bad)));
   }
   EXPECT_TRUE(absl::IsNotFound(ReadWorkerToken(path + "-not-there").status()));
+  std::remove(path.c_str());
 }
 
 }  // namespace

@@ -79,7 +79,7 @@ class Deadline {
   explicit Deadline(std::function<void()> on_expiry)
       : thread_([this, on_expiry = std::move(on_expiry)](const std::stop_token& stop) {
           std::unique_lock lock(mutex_);
-          if (!ended_.wait_for(lock, stop, std::chrono::seconds(30), [] { return false; }) && !stop.stop_requested())
+          if (!ended_.wait_for(lock, stop, std::chrono::seconds(300), [] { return false; }) && !stop.stop_requested())
             on_expiry();
         }) {}
 

@@ -18,7 +18,7 @@ def millrace(millrace_bin: Path) -> Millrace:
 
     def run(*arguments: str | Path, code: int = 0, cwd: Path | None = None, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[bytes]:
         done = subprocess.run(
-            [str(millrace_bin), *map(str, arguments)], capture_output=True, cwd=cwd, env=os.environ | (env or {}), timeout=120
+            [str(millrace_bin), *map(str, arguments)], capture_output=True, cwd=cwd, env=os.environ | (env or {}), timeout=300
         )
         assert done.returncode == code, (arguments, done.returncode, done.stdout[-2000:], done.stderr[-2000:])
         if code and "doctor" not in arguments:  # whose findings are its output

@@ -62,7 +62,7 @@ class Host:
     def run(self, *arguments: str, code: int | None = 0, kill: str = "") -> subprocess.CompletedProcess[str]:
         (self.folder / "count").unlink(missing_ok=True)
         env = os.environ | self.env | {"MILLRACE_TEST_KILL": kill}
-        done = subprocess.run(self.command(*arguments), env=env, capture_output=True, text=True, timeout=120)
+        done = subprocess.run(self.command(*arguments), env=env, capture_output=True, text=True, timeout=300)
         assert code is None or done.returncode == code, (arguments, done.returncode, done.stdout, done.stderr)
         return done
 
@@ -146,7 +146,7 @@ def killing_proxy(target: str) -> Iterator[tuple[str, Callable[[int, bool], None
     watched = threading.Event()
 
     def forward(handler: BaseHTTPRequestHandler, body: bytes) -> tuple[int, bytes]:
-        connection = http.client.HTTPConnection(host, int(port), timeout=60)
+        connection = http.client.HTTPConnection(host, int(port), timeout=300)
         with contextlib.closing(connection):
             connection.putrequest(handler.command, handler.path, skip_host=True, skip_accept_encoding=True)
             for name, value in handler.headers.items():
@@ -156,7 +156,7 @@ def killing_proxy(target: str) -> Iterator[tuple[str, Callable[[int, bool], None
             return answer.status, answer.read()
 
     def kill() -> None:
-        assert watched.wait(60)
+        assert watched.wait(300)
         state["process"].kill()
         state["process"].wait()
 

@@ -49,7 +49,7 @@ class FakeImds:
         """Until it has given so many from now on; a round of the watcher is four."""
         with self._changed:
             enough = self.answers + count
-            assert self._changed.wait_for(lambda: self.answers >= enough, 60), "nobody asks"
+            assert self._changed.wait_for(lambda: self.answers >= enough, 300), "nobody asks"
 
     def answer(self, method: str, path: str, token: str | None, ttl: str | None) -> tuple[int, str, int | None]:
         """Status, body, and how long the token lives."""

@@ -20,7 +20,7 @@ def url_of(stderr: IO[str]) -> str:
 
 
 def read(url: str) -> str:
-    with urllib.request.urlopen(url, timeout=30) as answer:
+    with urllib.request.urlopen(url, timeout=120) as answer:
         text: str = answer.read().decode()
         return text
 

@@ -169,13 +169,14 @@ def test_compare(millrace: Millrace, tmp_path: Path) -> None:
 def test_interrupt_leaves_nothing_behind(millrace_bin: Path, temporary: Path) -> None:
     command = [str(millrace_bin), "bench", "--synthetic", "--samples", "1000000"]
     run = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env={"TMPDIR": str(temporary)})
-    deadline = time.monotonic() + 20
-    while not list(temporary.iterdir()) and time.monotonic() < deadline:
-        time.sleep(0.01)
     children = Path(f"/proc/{run.pid}/task/{run.pid}/children")
+    deadline = time.monotonic() + 300
+    while not (list(temporary.iterdir()) and children.read_text()):  # first the folder, then the server
+        assert run.poll() is None and time.monotonic() < deadline
+        time.sleep(0.01)
     servers = [int(pid) for pid in children.read_text().split()]
     run.send_signal(signal.SIGINT)
-    _, errors = run.communicate(timeout=20)
+    _, errors = run.communicate(timeout=300)
     assert run.returncode == 1 and b"interrupted" in errors, errors
     assert not list(temporary.iterdir())
     assert len(servers) == 1 and not Path(f"/proc/{servers[0]}").exists()

@@ -160,7 +160,7 @@ def test_a_job_that_is_killed_leaves_no_mount(millrace: Millrace, millrace_bin: 
         assert process.stdout.readline() == b"12\n"
         assert str(folder) in mounts()
         process.send_signal(number)
-        assert process.wait(60) == (128 + number if number == signal.SIGTERM else -number)
+        assert process.wait(300) == (128 + number if number == signal.SIGTERM else -number)
     if number == signal.SIGKILL:
         # The next job need not wait for that itself.
         assert json.loads(millrace(*command, *TELL, env=bucket.env).stdout) == below("p/")
@@ -190,7 +190,7 @@ def test_a_dead_mount_is_removed_and_a_dying_one_ends_the_job(
     # As a machine leaves it whose processes were all killed at once.
     words: list[str | Path] = [millrace_bin, "mount", "s3://bkt/p", folder, "--foreground"]
     with subprocess.Popen(words, stderr=subprocess.DEVNULL, env=os.environ | bucket.env) as mount:
-        end = time.monotonic() + 60
+        end = time.monotonic() + 300
         while str(folder) not in mounts():
             assert mount.poll() is None and time.monotonic() < end
             time.sleep(0.05)

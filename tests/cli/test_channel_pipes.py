@@ -196,7 +196,7 @@ def test_signals_and_what_a_killed_job_leaves(millrace: Millrace, millrace_bin: 
             assert process.stdout is not None
             assert json.loads(process.stdout.readline()) == {"ready": 1}
             process.send_signal(number)
-            assert process.wait(60) == status
+            assert process.wait(300) == status
             assert process.stdout.read() == b""  # the program is gone, too: its end of the pipe is closed
         assert [path.name for path in data.iterdir()] == ([] if number == signal.SIGTERM else ["train_0"])
     (data / ".train-pipe_mode-state").write_text("3")

@@ -53,12 +53,12 @@ def test_an_interrupted_job_goes_on_and_ends_its_fleet(millrace: Millrace, millr
         with start("i-1", url) as process:
             wait_until(ready.exists, "the program does not begin")
             imds.announce()
-            assert process.wait(60) == 75
+            assert process.wait(300) == 75
         assert not (tools / "calls").exists() and state.exists()
     with fake_imds() as (imds, url):
         imds.documents |= {"/latest/meta-data/instance-id": "i-2", "/latest/meta-data/placement/region": "us-east-1"}
         with start("i-2", url) as process:
-            assert process.wait(60) == 0
+            assert process.wait(300) == 0
         assert imds.unauthorized == 0
     calls = (tools / "calls").read_text().splitlines()
     assert len(calls) == 2 and "Values=i-2" in calls[0]

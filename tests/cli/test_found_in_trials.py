@@ -76,7 +76,7 @@ def test_without_standard_streams(millrace_bin: Path, tmp_path: Path) -> None:
     (tmp_path / "a").write_bytes(b"data")
 
     def run(redirection: str, *arguments: str) -> subprocess.CompletedProcess[bytes]:
-        return subprocess.run(["sh", "-c", f'exec "$@" {redirection}', "sh", str(millrace_bin), *arguments], capture_output=True, timeout=60)
+        return subprocess.run(["sh", "-c", f'exec "$@" {redirection}', "sh", str(millrace_bin), *arguments], capture_output=True, timeout=300)
 
     done = run("<&-", "cp", "-", str(tmp_path / "x"))
     assert done.returncode == 1 and b"Bad file descriptor" in done.stderr and not (tmp_path / "x").exists()

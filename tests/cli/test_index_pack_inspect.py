@@ -31,7 +31,7 @@ def run(tmp_path: Path):
     env = {k: v for k, v in os.environ.items() if not k.startswith(("AWS_", "MILLRACE_", "XDG_"))} | {"HOME": str(tmp_path / "home")}
 
     def call(*args: object, code: int = 0, **more: str) -> tuple[str, str]:
-        done = subprocess.run([binary(), *map(str, args)], capture_output=True, env=env | more, cwd=tmp_path, timeout=60, check=False)
+        done = subprocess.run([binary(), *map(str, args)], capture_output=True, env=env | more, cwd=tmp_path, timeout=300, check=False)
         assert done.returncode == code, done.stderr.decode() + done.stdout.decode()
         assert code == 0 or done.stderr.startswith(b"millrace"), "a failure says which command failed"
         return done.stdout.decode(), done.stderr.decode()

@@ -117,13 +117,13 @@ def test_every_member_of_the_model_is_known(millrace: Millrace, tmp_path: Path) 
 @pytest.mark.parametrize("flag", [False, True])
 def test_the_longest_time(millrace: Millrace, bucket: Bucket, tmp_path: Path, flag: bool) -> None:
     bucket.put(**{"p/a": b"1"})
-    limits = {} if flag else {"StoppingCondition": {"MaxRuntimeInSeconds": 1}}
+    limits = {} if flag else {"StoppingCondition": {"MaxRuntimeInSeconds": 4}}
     request = {"InputDataConfig": [{"ChannelName": "train", "DataSource": s3_source("s3://bkt/p")}], **limits}
     job = ["run", "--job", write(tmp_path, request), "--root", tmp_path / "ml", "--retries", "3"]
-    limit = ["--max-runtime", "1s"] if flag else []
+    limit = ["--max-runtime", "4s"] if flag else []
     body = "trap 'echo saved; exit 0' TERM; while :; do sleep 0.05; done"
     done = millrace(*job, *limit, "--", "sh", "-c", body, code=0, env=bucket.env)
-    assert done.stdout == b"saved\n" and b"has run for 1 seconds" in done.stderr and b"attempt 2" not in done.stderr
+    assert done.stdout == b"saved\n" and b"has run for 4 seconds" in done.stderr and b"attempt 2" not in done.stderr
     assert millrace(*job, "--max-runtime", "1000s", "--", "echo", "done", env=bucket.env).stdout == b"done\n"
 
 

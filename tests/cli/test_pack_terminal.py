@@ -24,7 +24,7 @@ def on_a_terminal(binary: Path, *arguments: str | Path, out: bool = False) -> tu
         pass
     finally:
         os.close(ours)
-    return process.wait(60), shown
+    return process.wait(300), shown
 
 
 def test_progress_with_the_time_left(millrace_bin: Path, tmp_path: Path) -> None:
@@ -51,7 +51,7 @@ def test_names_are_not_obeyed(millrace_bin: Path, tmp_path: Path) -> None:
     code, shown = on_a_terminal(millrace_bin, *arguments)
     assert code == 1 and rb"e\x1b[2Jvil\u009b31m/1" in shown, shown
     assert b"\x1b" not in shown.replace(b"\r\x1b[K", b"") and b"\xc2\x9b" not in shown
-    said = subprocess.run([millrace_bin, *arguments], capture_output=True, timeout=60, check=False).stderr
+    said = subprocess.run([millrace_bin, *arguments], capture_output=True, timeout=300, check=False).stderr
     assert rb"e\x1b[2Jvil\u009b31m/1" in said, "in a file, too"
 
 

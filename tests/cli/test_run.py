@@ -34,7 +34,7 @@ def running(binary: Path, *arguments: str | Path) -> Iterator[subprocess.Popen[s
 
 
 def wait_until(condition: object, what: str) -> None:
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 300
     while not condition():  # type: ignore[operator]
         assert time.monotonic() < deadline, what
         time.sleep(0.01)
@@ -102,11 +102,11 @@ def test_signals_are_passed_on_and_end_it(millrace_bin: Path, number: signal.Sig
     # The shell ends before its child, which has to be given the time. (What a shell starts by & ignores SIGINT.)
     child = "(trap 'sleep 0.2; echo child too; exit 0' TERM HUP; echo ready; while :; do sleep 0.05; done) &"
     script = f"trap 'echo got it; exit 5' TERM INT HUP; {child} echo ready; while :; do wait; done"
-    with running(millrace_bin, "--retries", "9", "--grace", "1" if number == signal.SIGINT else "600", *shell(script)) as process:
+    with running(millrace_bin, "--retries", "9", "--grace", "5" if number == signal.SIGINT else "600", *shell(script)) as process:
         assert process.stdout is not None
         assert [process.stdout.readline(), process.stdout.readline()] == ["ready\n", "ready\n"]
         process.send_signal(number)
-        out, err = process.communicate(timeout=60)
+        out, err = process.communicate(timeout=300)
     assert out.splitlines() == (["got it"] if number == signal.SIGINT else ["got it", "child too"])
     assert process.returncode == 5 and f"{number.name} is passed on" in err and "asked to end" in err
 
@@ -116,7 +116,7 @@ def test_what_nohup_ignores_stays_ignored(millrace_bin: Path) -> None:
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None and process.stdout.readline() == "ready\n"
         process.send_signal(signal.SIGHUP)
-        out, err = process.communicate("go on\n", timeout=60)
+        out, err = process.communicate("go on\n", timeout=300)
     assert process.returncode == 0 and out == "done\n" and "SIGHUP" not in err
 
 
@@ -126,10 +126,10 @@ def test_a_command_that_does_not_end_is_killed(millrace_bin: Path, second: bool)
     with running(millrace_bin, "--grace", "600" if second else "0.2", *shell(script)) as process:
         assert process.stdout is not None and process.stdout.readline() == "ready\n"
         process.send_signal(signal.SIGTERM)
-        assert process.stdout.readline() == "no\n"
-        if second:
+        if second:  # else it may be killed before it has got to say so
+            assert process.stdout.readline() == "no\n"
             process.send_signal(signal.SIGTERM)
-        process.communicate(timeout=60)
+        process.communicate(timeout=300)
     assert process.returncode == 137
 
 
@@ -139,7 +139,7 @@ def test_a_signal_between_attempts_ends_it(millrace_bin: Path) -> None:
         while "follows in" not in process.stderr.readline():
             pass
         process.send_signal(signal.SIGTERM)
-        _, err = process.communicate(timeout=60)
+        _, err = process.communicate(timeout=300)
     assert process.returncode == 4 and "not started again" in err
 
 
@@ -154,7 +154,7 @@ while [ $(wc -l < {pids}) -lt 3 ]; do sleep 0.01; done
 kill -9 $$
 """
     with running(millrace_bin, "--retries", "1", "--delay", "0", *shell(script)) as process:
-        out, _ = process.communicate(timeout=60)
+        out, _ = process.communicate(timeout=300)
     assert process.returncode == 0 and out == ""
     assert all(is_gone(int(pid)) for pid in pids.read_text().split())
 
@@ -168,6 +168,6 @@ def test_a_killed_supervisor_takes_the_command_with_it(millrace_bin: Path) -> No
 
 
 def test_standard_input_reaches_the_command(millrace_bin: Path) -> None:
-    done = subprocess.run([str(millrace_bin), "run", "--", "cat"], input=b"text", capture_output=True, timeout=60)
+    done = subprocess.run([str(millrace_bin), "run", "--", "cat"], input=b"text", capture_output=True, timeout=300)
     assert done.stdout == b"text"
     assert os.environ.get("MILLRACE_ATTEMPT") is None

@@ -23,7 +23,7 @@ class Repository:
 
     def git(self, *words: str) -> str:
         identity = ["-c", "user.name=me", "-c", "user.email=me@example.com", "-c", "commit.gpgsign=false"]
-        return subprocess.run(["git", *identity, *words], cwd=self.folder, check=True, capture_output=True, text=True, timeout=60).stdout.strip()
+        return subprocess.run(["git", *identity, *words], cwd=self.folder, check=True, capture_output=True, text=True, timeout=300).stdout.strip()
 
     def commit(self, name: str) -> str:
         (self.folder / "train.sh").write_text(f"echo {name} $MILLRACE_CODE_COMMIT in $(basename $PWD)\n")

@@ -17,18 +17,14 @@ from typing import Any
 
 import pytest
 from cli_support import Millrace
+from ports import free_port
 
-WAITS = "sleep 300"
+WAITS = "sleep 3000"
 StartHost = Callable[..., "subprocess.Popen[str]"]
 
 
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return int(listener.getsockname()[1])
-
-
 def wait_for(what: Callable[[], object]) -> None:
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 300
     while not what():
         assert time.monotonic() < deadline
         time.sleep(0.02)
@@ -45,7 +41,7 @@ def host(millrace_bin: Path, tmp_path: Path) -> Iterator[StartHost]:
         ) -> subprocess.Popen[str]:
             words = [str(millrace_bin), "run", "--group-port", str(port)]
             if "--group-lost" not in options:
-                words += ["--group-lost", "60s"]  # on a busy machine, too
+                words += ["--group-lost", "300s"]  # on a busy machine, too
             words += [*map(str, options)]
             words += [] if role is None else ["--role", role, "--coordinator", f"127.0.0.1:{through(port)}"]
             for name, command in groups.items():
@@ -78,7 +74,7 @@ def until(go: Path, then: str) -> str:
 
 
 def ends(*processes: Any) -> list[int]:
-    return [process.wait(timeout=120) for process in processes]
+    return [process.wait(timeout=300) for process in processes]
 
 
 def test_all_end_with_the_success_of_the_last_group(host: StartHost, tmp_path: Path) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shlex
-import socket
 import subprocess
 import tempfile
 import time
@@ -14,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from cli_support import Millrace
+from ports import free_port
 
 SCRIPT = Path(__file__).resolve().parents[1] / "servers" / "slurm.sh"
 pytestmark = [pytest.mark.all, pytest.mark.timeout(900)]
@@ -30,12 +30,7 @@ def slurm() -> Iterator[dict[str, str]]:
             words = (shlex.split(line)[1] for line in started.stdout.splitlines())
             yield os.environ | dict(word.split("=", 1) for word in words)
         finally:
-            subprocess.run([SCRIPT, "stop", folder], check=True, timeout=120)
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return int(listener.getsockname()[1])
+            subprocess.run([SCRIPT, "stop", folder], check=True, timeout=300)
 
 
 class Job:
@@ -51,7 +46,7 @@ class Job:
         (folder / "script").write_text(text)
         self._output = folder / "output"
         command = ["sbatch", "--parsable", "--no-requeue", f"--output={self._output}", str(folder / "script")]
-        done = subprocess.run(command, env=self._env, cwd=folder, capture_output=True, text=True, timeout=60)
+        done = subprocess.run(command, env=self._env, cwd=folder, capture_output=True, text=True, timeout=300)
         assert done.returncode == 0, done.stderr
         self.number = done.stdout.strip()
 

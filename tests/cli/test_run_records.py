@@ -47,7 +47,7 @@ def test_a_stop_is_journalled(millrace_bin: Path, tmp_path: Path) -> None:
     with running(millrace_bin, "--journal", journal, *shell("trap 'exit 0' TERM; echo ready; while :; do sleep 0.05; done")) as process:
         assert process.stdout is not None and process.stdout.readline() == "ready\n"
         process.send_signal(signal.SIGTERM)
-        process.communicate(timeout=60)
+        process.communicate(timeout=300)
     assert process.returncode == 0
     found = events(journal)
     assert [line["event"] for line in found] == ["start", "attempt-start", "signal", "attempt-end", "end"]
@@ -152,9 +152,9 @@ def test_a_job_that_cannot_be_supervised_has_an_end(millrace: Millrace, tmp_path
 
 def test_hooks_change_no_status_and_end_in_time(millrace: Millrace, tmp_path: Path) -> None:
     journal = tmp_path / "journal"
-    run = ["run", "--journal", journal, "--hook-limit", "200ms"]
+    run = ["run", "--journal", journal, "--hook-limit", "3s"]
     done = millrace(*run, "--on-success", "exit 5", "--on-end", "echo $$; sleep 600 & wait", *shell("true"))
-    assert b"--on-success exited with status 5" in done.stderr and b"--on-end was killed, since it did not end within 0.2 s" in done.stderr
+    assert b"--on-success exited with status 5" in done.stderr and b"--on-end was killed, since it did not end within 3.0 s" in done.stderr
     hooks = [(line["name"], line["status"]) for line in events(journal) if line["event"] == "hook"]
     assert hooks == [("on-success", 5), ("on-end", 137)]
 
@@ -163,5 +163,5 @@ def test_a_signal_ends_a_hook(millrace_bin: Path) -> None:
     with running(millrace_bin, "--on-end", "echo ready; sleep 600", *shell("exit 3")) as process:
         assert process.stdout is not None and process.stdout.readline() == "ready\n"
         process.send_signal(signal.SIGTERM)
-        _, err = process.communicate(timeout=60)
+        _, err = process.communicate(timeout=300)
     assert process.returncode == 3 and "--on-end was killed, since SIGTERM came" in err

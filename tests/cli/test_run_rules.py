@@ -59,9 +59,9 @@ def test_a_hang_is_ended_and_restarted(millrace: Millrace, tmp_path: Path, ends:
     trap = "trap 'exit 0' TERM" if ends else "trap '' TERM"
     pids = tmp_path / "pids"
     hang = f"{trap}; echo $$ >> {pids}; while :; do sleep 0.05; done"
-    run = ["run", "--delay", "0", "--hang-after", "500ms", "--grace", "600" if ends else "100ms"]
+    run = ["run", "--delay", "0", "--hang-after", "2500ms", "--grace", "600" if ends else "100ms"]
     done = millrace(*run, "--retries", "2", *shell(FAIL_UNTIL.format(last=3, failure=hang)))
-    assert lines(done) == ["3 of 3"] and done.stderr.count(b"the command hangs: no output and no heartbeat for 0.5 s") == 2
+    assert lines(done) == ["3 of 3"] and done.stderr.count(b"the command hangs: no output and no heartbeat for 2.5 s") == 2
     assert all(is_gone(int(pid)) for pid in pids.read_text().split())
     done = millrace(*run, *shell(hang), code=124 if ends else 137)
     assert b"hung and" in done.stderr
@@ -78,10 +78,10 @@ SIGNS = {
 
 @pytest.mark.parametrize("sign", SIGNS)
 def test_signs_of_life(millrace: Millrace, sign: str) -> None:
-    script = f"i=0; while [ $i -lt 23 ]; do sleep 0.1; {SIGNS[sign]}; i=$((i+1)); done; exit 7"
-    done = millrace("run", "--hang-after", "2s", *shell(script), code=7)
+    script = f"i=0; while [ $i -lt 45 ]; do sleep 0.1; {SIGNS[sign]}; i=$((i+1)); done; exit 7"
+    done = millrace("run", "--hang-after", "4s", *shell(script), code=7)
     assert b"hangs" not in done.stderr
-    assert done.stdout.count(b"sign") == (23 if sign == "output" else 0)
+    assert done.stdout.count(b"sign") == (45 if sign == "output" else 0)
 
 
 def test_output_passes_through(millrace: Millrace, millrace_bin: Path) -> None:

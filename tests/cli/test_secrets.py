@@ -37,7 +37,11 @@ class Tap:
                 client, _ = self._listener.accept()
             except OSError:
                 return  # closed
-            server = socket.create_connection(("127.0.0.1", self._port))
+            try:
+                server = socket.create_connection(("127.0.0.1", self._port))
+            except OSError:  # the client is told the same
+                client.close()
+                continue
             for way in ((client, server, self._sent.append), (server, client, lambda _: None)):
                 self._threads.append(threading.Thread(target=self._pass_on, args=way))
                 self._threads[-1].start()
@@ -63,7 +67,7 @@ class Tap:
         self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
         for thread in self._threads:
-            thread.join(20)
+            thread.join(60)
 
 
 @dataclass
@@ -81,7 +85,7 @@ class Runner:
             capture_output=True,
             cwd=self.home,
             env=os.environ | {"MILLRACE_LOG": "debug", "HOME": str(self.home), "AWS_MAX_ATTEMPTS": "2"} | self.keys() | variables,
-            timeout=60,
+            timeout=300,
         )
         self.said += len(done.stdout) + len(done.stderr)
         self.look(done.stdout + done.stderr, f"{arguments} {sorted(variables)}")

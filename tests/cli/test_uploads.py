@@ -119,13 +119,13 @@ def test_what_a_killed_cp_leaves_behind(millrace: Millrace, millrace_bin: Path, 
     """What `uploads` is for."""
     source = tmp_path / "big"
     os.truncate(os.open(source, os.O_CREAT | os.O_WRONLY), 64 << 20)
-    server = devstore("mem:", "--bucket", "bkt", "--bandwidth", "8MiB")
+    server = devstore("mem:", "--bucket", "bkt", "--fault", "PUT bkt/big delay-ms=600000")  # so that it goes on until it is killed
     process = subprocess.Popen([millrace_bin, "cp", source, "s3://bkt/big"], env=os.environ | server.env())
     s3 = server.client()
     while not s3.list_multipart_uploads(Bucket="bkt").get("Uploads"):
         assert process.poll() is None
     process.send_signal(signal.SIGKILL)
-    process.wait(20)
+    process.wait(120)
     assert lines(millrace("ls", "s3://bkt", env=server.env())) == []
     assert lines(millrace("uploads", "ls", "s3://bkt", env=server.env()))[0].endswith(" big")
     assert lines(millrace("uploads", "abort", "s3://bkt", "--older-than", "0s", env=server.env())) == ["aborted 1 upload"]

@@ -79,7 +79,7 @@ def at_terminal(arguments: list[str], columns: int) -> str:
         while piece := os.read(main, 65536):
             shown += piece
     os.close(main)
-    assert process.wait(timeout=60) == 0
+    assert process.wait(timeout=300) == 0
     return shown.decode().replace("\r\n", "\n")
 
 
@@ -104,7 +104,7 @@ def test_a_closed_pipe_ends_quietly(millrace_bin: Path, tmp_path: Path, command:
     where = {"cat": ["in/000"], "cp": ["in", "out"] if options else ["in/000", "-"], "sync": ["in", "out"]}.get(name, ["in"])
     reader, writer = os.pipe()
     os.close(reader)
-    done = subprocess.run([millrace_bin, name, *options, *where], cwd=tmp_path, stdout=writer, stderr=subprocess.PIPE, timeout=60)
+    done = subprocess.run([millrace_bin, name, *options, *where], cwd=tmp_path, stdout=writer, stderr=subprocess.PIPE, timeout=300)
     os.close(writer)
     assert (done.returncode, done.stderr) == (-signal.SIGPIPE, b"")
 
@@ -127,7 +127,7 @@ def test_the_progress_is_gone_before_the_result(millrace_bin: Path, millrace: Mi
     except OSError:  # the end, of a terminal
         pass
     os.close(main)
-    assert process.wait(timeout=60) == (1 if "none" in command else 0)
+    assert process.wait(timeout=300) == (1 if "none" in command else 0)
     *progress, result = shown.split(b"\r\x1b[K")
     assert progress, "there was some to be erased"
     assert result.endswith(b"\r\n") and result.startswith((b"copied", b"removed", b"packed")), shown

@@ -128,7 +128,7 @@ def test_it_is_killed_at_each_call_of_ec2(cloud: Callable[..., Cloud], proxy_of:
                     command = host.command("move", name, str(host.data), "--dev", host.env["MILLRACE_TEST_DEV"])
                     with subprocess.Popen(command, env=env, stderr=subprocess.PIPE, text=True) as process:
                         watch(process)
-                        process.communicate(timeout=120)
+                        process.communicate(timeout=300)
                     assert process.returncode == -9, (number, after, calls)
                     assert calls[number] == actions[number]
                     finish(ec2, name, host, then)
@@ -264,7 +264,7 @@ def test_run_brings_the_volume(cloud: Callable[..., Cloud]) -> None:
     host = ec2.launch("us-east-1b")
     volume = f"run-7={host.data},wait=1m,dev={host.env['MILLRACE_TEST_DEV']}"
     command = [str(host.binary), "run", "--volume", volume, "--", "cat", str(host.data / "checkpoint")]
-    done = subprocess.run(command, env=os.environ | host.env, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(command, env=os.environ | host.env, capture_output=True, text=True, timeout=300)
     assert (done.returncode, done.stdout) == (0, FILES["checkpoint"]), done.stderr
 
 
@@ -275,7 +275,7 @@ def test_run_lets_go_of_the_volume_if_the_job_leaves(cloud: Callable[..., Cloud]
     volume = f"run-7={host.data},dev={host.env['MILLRACE_TEST_DEV']}"
     script = f"echo saved > {host.data}/log; exit 75"
     command = [str(host.binary), "run", "--volume", volume, "--", "sh", "-c", script]
-    done = subprocess.run(command, env=os.environ | host.env, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(command, env=os.environ | host.env, capture_output=True, text=True, timeout=300)
     assert done.returncode == 75, done.stderr
     assert ec2.volumes("run-7")[0]["State"] == "available" and not (host.folder / "mounts").read_text()
     other = ec2.launch("us-east-1b")
@@ -294,7 +294,7 @@ def test_run_closes_its_files_before_it_lets_go_of_the_volume(cloud: Callable[..
     records = ["--journal", str(host.data / "run.jsonl"), "--lineage", str(host.data / "lineage.jsonl"), "--log-dir", str(host.data)]
     job = ["--root", str(tmp_path / "ml"), "--channel", f"train={tmp_path / 'train'}"]
     command = [str(host.binary), "run", "--volume", volume, *records, *job, "--", "sh", "-c", "exit 75"]
-    done = subprocess.run(command, env=os.environ | host.env, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(command, env=os.environ | host.env, capture_output=True, text=True, timeout=300)
     assert done.returncode == 75 and "busy" not in done.stderr, done.stderr
     assert ec2.volumes("run-7")[0]["State"] == "available" and not (host.folder / "mounts").read_text()
 

@@ -45,7 +45,7 @@ class Decoder:
 
     def close(self):
         self._process.stdin.close()
-        assert self._process.wait(timeout=30) == 0
+        assert self._process.wait(timeout=300) == 0
 
 
 @pytest.fixture(scope="module")

@@ -21,7 +21,7 @@ def millrace():
     def run(*arguments, cpus=None):
         set_cpus = (lambda: os.sched_setaffinity(0, cpus)) if cpus else None
         command = [program, *map(str, arguments)]
-        return subprocess.run(command, capture_output=True, text=True, preexec_fn=set_cpus, timeout=120)
+        return subprocess.run(command, capture_output=True, text=True, preexec_fn=set_cpus, timeout=300)
 
     return run
 

@@ -6,7 +6,6 @@ import json
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -18,9 +17,10 @@ from typing import Any
 
 import built_package
 import pytest
+from ports import free_port
 
 ROOT = Path(__file__).resolve().parents[2]
-PATIENCE = 90  # seconds; a test that waits so long fails
+PATIENCE = 300  # seconds; a test that waits so long fails
 
 TRAINER = """
 import json, sys
@@ -34,12 +34,6 @@ for _ in range(2):
 print(json.dumps(loader.report()), flush=True)
 sys.stdin.readline()
 """
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as found:
-        port: int = found.getsockname()[1]
-        return port
 
 
 class Prometheus:
@@ -65,14 +59,14 @@ class Prometheus:
 
     def ask(self, path: str, **query: str) -> Any:
         url = f"http://127.0.0.1:{self.port}{path}?{urllib.parse.urlencode(query)}"
-        with urllib.request.urlopen(url, timeout=30) as answer:
+        with urllib.request.urlopen(url, timeout=120) as answer:
             return json.load(answer)["data"]
 
     def wait_until_ready(self) -> None:
         deadline = time.monotonic() + PATIENCE
         while True:
             try:
-                with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/-/ready", timeout=30):
+                with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/-/ready", timeout=120):
                     return
             except OSError as error:
                 assert self.process.poll() is None and time.monotonic() < deadline, error
@@ -143,7 +137,7 @@ def test_prometheus_has_the_numbers_of_the_report(trainer: tuple[str, dict[str, 
 
 def test_the_page_is_in_prometheus_style(trainer: tuple[str, dict[str, Any]]) -> None:
     url, _ = trainer
-    with urllib.request.urlopen(url, timeout=30) as answer:
+    with urllib.request.urlopen(url, timeout=120) as answer:
         assert answer.headers["Content-Type"].startswith("text/plain; version=0.0.4")
         page = answer.read()
     done = subprocess.run(["promtool", "check", "metrics"], input=page, capture_output=True)

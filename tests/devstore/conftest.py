@@ -18,7 +18,7 @@ class Raw:
     def request(
         self, method: str, path: str, body: bytes = b"", headers: dict[str, str] | None = None
     ) -> tuple[int, dict[str, str], bytes]:
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=20)
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=120)
         try:
             connection.request(method, path, body or None, headers or {})
             response = connection.getresponse()
@@ -28,7 +28,7 @@ class Raw:
 
     def exchange(self, data: bytes) -> tuple[bytes, str]:
         """Sends, reads to the end; the end is "fin" or "rst"."""
-        with socket.create_connection(("127.0.0.1", self.port), timeout=20) as connection:
+        with socket.create_connection(("127.0.0.1", self.port), timeout=120) as connection:
             connection.sendall(data)
             received = b""
             while True:

@@ -10,7 +10,7 @@ from typing import Any
 
 def test_connections_live_after_errors(devstore: Any) -> None:
     store = devstore("mem:", "--anonymous", "--bucket", "bucket")
-    connection = http.client.HTTPConnection("127.0.0.1", store.port, timeout=20)
+    connection = http.client.HTTPConnection("127.0.0.1", store.port, timeout=120)
     connection.connect()
     first = connection.sock
     for method, path, body, status in [

@@ -66,13 +66,13 @@ def test_retry_after(faulty: Any, raw: Any) -> None:
 
 
 def test_limit(faulty: Any, raw: Any) -> None:
-    client = raw(faulty("GET bucket/* limit=5"))
+    client = raw(faulty("GET bucket/* limit=2"))
     start = time.monotonic()
     statuses: list[int] = []
     while 503 not in statuses or len(statuses) < 30:
         statuses.append(client.request("GET", "/bucket/k")[0])
-    allowed = 5 + 5 * (time.monotonic() - start)  # in that time, however long it was
-    assert 5 <= statuses.count(200) <= allowed + 1
+    allowed = 2 + 2 * (time.monotonic() - start)  # in that time, however long it was
+    assert 2 <= statuses.count(200) <= allowed + 1
     assert set(statuses) == {200, 503}
 
 
@@ -93,7 +93,7 @@ def test_rate(faulty: Any, raw: Any) -> None:
 def test_stall(faulty: Any) -> None:
     for stall, rest in ((1, BODY[1000:]), (3_600_000, b"")):
         store = faulty(f"GET bucket/* stall=1000:{stall}")
-        with socket.create_connection(("127.0.0.1", store.port), timeout=20) as connection:
+        with socket.create_connection(("127.0.0.1", store.port), timeout=120) as connection:
             connection.sendall(b"GET /bucket/k HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
             received = b""
             while len(split(received)[1]) < 1000:
@@ -263,9 +263,10 @@ def test_the_seed_decides(faulty: Any, raw: Any) -> None:
 
 
 def test_counts_and_time(faulty: Any, raw: Any) -> None:
-    store = faulty("GET bucket/k0 status=503 after=1 count=2", "GET bucket/k1 status=503 from=0.5")
+    start = time.monotonic()
+    store = faulty("GET bucket/k0 status=503 after=1 count=2", "GET bucket/k1 status=503 from=1")
+    status = raw(store).request("GET", "/bucket/k1")[0]
+    assert status == 404 or time.monotonic() - start >= 1  # of which the server has been there for less
     assert [raw(store).request("GET", "/bucket/k0")[0] for _ in range(5)] == [404, 503, 503, 404, 404]
-    assert raw(store).request("GET", "/bucket/k1")[0] == 404
-    deadline = time.monotonic() + 10
     while raw(store).request("GET", "/bucket/k1")[0] == 404:
-        assert time.monotonic() < deadline
+        assert time.monotonic() - start < 120

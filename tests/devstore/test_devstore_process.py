@@ -13,11 +13,12 @@ from typing import Any
 
 import pytest
 from botocore.exceptions import ClientError, SSLError
+from ports import free_port
 
 
 def run(binary: Path, *arguments: object) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [str(binary), "devstore", *map(str, arguments)], capture_output=True, text=True, timeout=30, check=False
+        [str(binary), "devstore", *map(str, arguments)], capture_output=True, text=True, timeout=120, check=False
     )
 
 
@@ -60,7 +61,7 @@ def test_stops_promptly(devstore: Any, how: signal.Signals) -> None:
     with socket.create_connection(("127.0.0.1", store.port)) as waiting:
         waiting.sendall(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
         store.process.send_signal(how)
-        assert store.process.wait(30) == 0
+        assert store.process.wait(120) == 0
 
 
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT])
@@ -77,7 +78,7 @@ def test_a_listing_ends_with_the_server(devstore: Any, tmp_path: Path, how: sign
         with pytest.raises(TimeoutError):  # it is at work
             waiting.recv(1)
         store.process.send_signal(how)
-        assert store.process.wait(20) == 0
+        assert store.process.wait(120) == 0
 
 
 def test_links_lead_not_out_of_the_root(devstore: Any, tmp_path: Path) -> None:
@@ -98,16 +99,14 @@ def test_links_lead_not_out_of_the_root(devstore: Any, tmp_path: Path) -> None:
 
 
 def test_port_can_be_chosen(millrace_bin: Path, tmp_path: Path) -> None:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     process = subprocess.Popen(
         [str(millrace_bin), "devstore", str(tmp_path), "--port", str(port)], stdout=subprocess.PIPE, text=True
     )
     assert process.stdout is not None
     assert process.stdout.readline() == f"listening on http://127.0.0.1:{port}\n"
     process.terminate()
-    assert process.wait(10) == 0
+    assert process.wait(120) == 0
     process.stdout.close()
 
 
@@ -132,7 +131,7 @@ def test_latency(devstore: Any) -> None:
     """The model is a function of the seed: each server has the same slow requests."""
     for _ in range(2):
         store = devstore("mem:", "--anonymous", "--first-byte-ms", "1", "--first-byte-tail-ms", "3600000", "--tail-fraction", "0.1")
-        sockets = [socket.create_connection(("127.0.0.1", store.port), timeout=30) for _ in range(40)]
+        sockets = [socket.create_connection(("127.0.0.1", store.port), timeout=120) for _ in range(40)]
         for number, connection in enumerate(sockets):
             connection.sendall(f"GET /bucket/{number} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
         for number in set(range(40)) - SLOW:
@@ -155,18 +154,18 @@ def test_first_byte(devstore: Any, raw: Any) -> None:
 
 
 def test_bandwidth_is_per_connection(devstore: Any, raw: Any) -> None:
-    """A hundred connections that shared it would take 50 s; they have half of that."""
-    store = devstore("mem:", "--anonymous", "--bucket", "bucket", "--bandwidth", "1MiB")
-    raw(store).request("PUT", "/bucket/k", bytes(512 << 10))
+    """A hundred connections that shared it would take 200 s, and they take two; so they have half of that, on a busy machine, too."""
+    store = devstore("mem:", "--anonymous", "--bucket", "bucket", "--bandwidth", "64KiB")
+    raw(store).request("PUT", "/bucket/k", bytes(128 << 10))
     start = time.monotonic()
     with concurrent.futures.ThreadPoolExecutor(100) as pool:
-        bodies = list(pool.map(lambda _: raw(store).request("GET", "/bucket/k")[2], range(100), timeout=25))
-    assert time.monotonic() - start >= 0.49  # a server may be late, but not early
-    assert all(len(body) == 512 << 10 for body in bodies)
+        bodies = list(pool.map(lambda _: raw(store).request("GET", "/bucket/k")[2], range(100), timeout=100))
+    assert time.monotonic() - start >= 1.9  # a server may be late, but not early
+    assert all(len(body) == 128 << 10 for body in bodies)
 
 
 def test_rate_per_prefix(devstore: Any) -> None:
-    s3 = devstore("mem:", "--bucket", "bucket", "--rate-per-prefix", "5").client()
+    s3 = devstore("mem:", "--bucket", "bucket", "--rate-per-prefix", "2").client()  # fewer than any machine asks for
     codes: list[str] = []
     start = time.monotonic()
     while "SlowDown" not in codes or len(codes) < 20:
@@ -176,7 +175,7 @@ def test_rate_per_prefix(devstore: Any) -> None:
         except ClientError as error:
             codes.append(error.response["Error"]["Code"])
     assert set(codes) == {"ok", "SlowDown"}
-    assert 5 <= codes.count("ok") <= 6 + 5 * (time.monotonic() - start)  # as many as that time allows, however long it was
+    assert 2 <= codes.count("ok") <= 3 + 2 * (time.monotonic() - start)  # as many as that time allows, however long it was
     s3.put_object(Bucket="bucket", Key="b/1", Body=b"")  # another prefix
 
 

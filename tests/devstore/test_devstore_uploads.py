@@ -39,7 +39,7 @@ class Upload:
 
     def begin(self, number: int, body: bytes, sent: int) -> socket.socket:
         """A PUT of a part of which the first `sent` bytes have arrived (the server is anonymous)."""
-        connection = socket.create_connection(("127.0.0.1", self.store.port), timeout=20)
+        connection = socket.create_connection(("127.0.0.1", self.store.port), timeout=120)
         head = f"PUT /bucket/k?partNumber={number}&uploadId={self.where['UploadId']} HTTP/1.1\r\n"
         head += f"Host: x\r\nConnection: close\r\nContent-Length: {len(body)}\r\n\r\n"
         connection.sendall(head.encode() + body[:sent])
@@ -51,7 +51,7 @@ def files(folder: Path) -> list[str]:
 
 
 def wait_for(condition: Any) -> None:
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 120
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.01)

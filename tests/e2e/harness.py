@@ -131,7 +131,7 @@ class Sandbox:
         self,
         *args: object,
         env: Mapping[str, str] | None = None,
-        timeout: float = 60,
+        timeout: float = 300,
         watch_rss: bool = False,
         unprivileged: bool = False,
     ) -> Result:
@@ -142,7 +142,7 @@ class Sandbox:
             try:
                 while True:
                     try:
-                        process.wait(0.05 if watch_rss else timeout)
+                        process.wait(0.01 if watch_rss else timeout)
                         break
                     except subprocess.TimeoutExpired:
                         if time.monotonic() - began >= timeout:
@@ -177,7 +177,7 @@ class Sandbox:
         return result
 
     def feed(
-        self, uri: object, *more: object, env: Mapping[str, str] | None = None, timeout: float = 60, **options: object
+        self, uri: object, *more: object, env: Mapping[str, str] | None = None, timeout: float = 300, **options: object
     ) -> dict:
         return self.ok(*feed_args(uri, *more, **options), env=env, timeout=timeout).json()
 
@@ -263,7 +263,7 @@ def devstore(sandbox: Sandbox, root: object, *args: object, faults: tuple[str, .
         finally:
             process.send_signal(signal.SIGTERM)
             try:
-                code = process.wait(20)
+                code = process.wait(120)
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
@@ -278,7 +278,7 @@ def devstore(sandbox: Sandbox, root: object, *args: object, faults: tuple[str, .
 def freeze(process: subprocess.Popen) -> None:
     """Stops a process, and returns when all of its threads stand still: one that runs may go on for a while after the signal was sent."""
     process.send_signal(signal.SIGSTOP)
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 120
     states = [""]
     while any(state != "T" for state in states):
         assert time.monotonic() < deadline, f"process {process.pid} does not stop: {states}"
@@ -306,25 +306,26 @@ def small_disk(folder: Path, size: str) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def logged_devstore(
-    sandbox: Sandbox, root: object, log: Path, *args: object, faults: tuple[str, ...] = ()
+    sandbox: Sandbox, root: object, log: Path, *args: object, faults: tuple[str, ...] = (), port: int = 0
 ) -> Iterator[Server]:
     """The same, with its access log in a file."""
     keys = ["--access-key", ACCESS_KEY, "--secret-key", SECRET_KEY]
     given = [part for spec in faults for part in ("--fault", spec)]
     with log.open("wb") as file:
-        process = sandbox.start("devstore", root, "--port", 0, "--access-log", *keys, *args, *given, out=file)
+        process = sandbox.start("devstore", root, "--port", port, "--access-log", *keys, *args, *given, out=file)
     try:
-        found, deadline = None, time.monotonic() + 30
+        found, deadline = None, time.monotonic() + 120
         while not found and time.monotonic() < deadline:
+            time.sleep(0.01)
             found = re.search(r"^listening on (\S+)\n", log.read_text(), re.MULTILINE)
         assert found, f"devstore {root}: does not say that it listens"
         yield Server(found[1], None, process)
     finally:
         process.terminate()
-        process.wait(20)
+        process.wait(120)
 
 
-def _read_greeting(process: subprocess.Popen, tls: bool, limit: float = 30) -> tuple[str | None, str | None]:
+def _read_greeting(process: subprocess.Popen, tls: bool, limit: float = 120) -> tuple[str | None, str | None]:
     said, deadline = b"", time.monotonic() + limit
     while time.monotonic() < deadline:
         if not select.select([process.stdout], [], [], 0.1)[0]:

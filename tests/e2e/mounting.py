@@ -37,7 +37,7 @@ def is_mounted(folder: Path) -> bool:
     return any(line.split(" ")[4] == str(folder) for line in Path("/proc/self/mountinfo").read_text().splitlines())
 
 
-def wait_until(done: Callable[[], bool], what: str, limit: float = 120) -> None:
+def wait_until(done: Callable[[], bool], what: str, limit: float = 300) -> None:
     deadline = time.monotonic() + limit
     while not done():
         assert time.monotonic() < deadline, f"{what}: not within {limit} s"
@@ -56,7 +56,7 @@ def mounted(sandbox: Sandbox, uri: object, folder: Path, *args: object, env: dic
     finally:
         process.terminate()
         try:
-            _, err = process.communicate(timeout=20)
+            _, err = process.communicate(timeout=120)
             assert process.returncode == 0, err
         finally:
             process.kill()

@@ -104,7 +104,7 @@ class TestCredentials:
 
     def test_no_credentials(self, sandbox: Sandbox, server: Server) -> None:
         env = {"AWS_ENDPOINT_URL": server.url, "AWS_REGION": "us-east-1"}
-        sandbox.run("ls", "s3://b/", env=env, timeout=60).failed(1, "credential", "AWS_ACCESS_KEY_ID")
+        sandbox.run("ls", "s3://b/", env=env, timeout=300).failed(1, "credential", "AWS_ACCESS_KEY_ID")
 
     def test_no_permission(self, photos: Photos, sandbox: Sandbox, server: Server) -> None:
         with devstore(sandbox, photos.root, faults=("GET b/tar/*1.tar status=403",)) as strict:
@@ -123,7 +123,7 @@ class TestCredentials:
             assert tls.url.startswith("https://")
             assert "raw" in sandbox.ok("ls", "s3://b/", env=tls.env()).out
             env = {name: value for name, value in tls.env().items() if name != "AWS_CA_BUNDLE"}
-            sandbox.run("ls", "s3://b/", env=env, timeout=120).failed(1, "certificate", "127.0.0.1")
+            sandbox.run("ls", "s3://b/", env=env, timeout=300).failed(1, "certificate", "127.0.0.1")
 
 
 class TestShards:
@@ -352,10 +352,10 @@ class TestMachine:
 
     def test_no_folder_for_temporary_files(self, sandbox: Sandbox, tmp_path: Path) -> None:
         env = {"TMPDIR": str(tmp_path / "none")}
-        sandbox.run("devstore", "mem:", "--port", 0, "--tls", env=env, timeout=20).failed(1, "CA file", "set TMPDIR")
+        sandbox.run("devstore", "mem:", "--port", 0, "--tls", env=env, timeout=300).failed(1, "CA file", "set TMPDIR")
 
     def test_missing_root(self, sandbox: Sandbox, tmp_path: Path) -> None:
-        result = sandbox.run("devstore", tmp_path / "none", "--port", 0, timeout=20)
+        result = sandbox.run("devstore", tmp_path / "none", "--port", 0, timeout=300)
         result.failed(1, "none", "not exist|no such|not found|not a (folder|directory)")
 
     @pytest.mark.parametrize(
@@ -373,7 +373,7 @@ class TestMachine:
         ],
     )
     def test_fault_that_cannot_be_read(self, sandbox: Sandbox, tmp_path: Path, spec: str) -> None:
-        sandbox.run("devstore", tmp_path, "--port", 0, "--fault", spec, timeout=20).failed(2, "fault")
+        sandbox.run("devstore", tmp_path, "--port", 0, "--fault", spec, timeout=300).failed(2, "fault")
 
     @pytest.fixture
     def full(self, tmp_path: Path) -> Iterator[Path]:
@@ -414,7 +414,7 @@ class TestMachine:
     def test_full_disk_under_devstore(self, photos: Photos, sandbox: Sandbox, full: Path) -> None:
         (full / "b").mkdir()
         with devstore(sandbox, full) as server:
-            sandbox.run("pack", photos.raw, "s3://b/tar", "--shard-size", "4MiB", env=server.env(), timeout=120).failed(
+            sandbox.run("pack", photos.raw, "s3://b/tar", "--shard-size", "4MiB", env=server.env(), timeout=300).failed(
                 1, "b/tar"
             )
 

@@ -14,6 +14,7 @@ from .harness import REPOSITORY, binary
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(2400)
 def test_the_demo_keeps_its_promises() -> None:
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("AWS_", "MILLRACE_"))}
     environment["MILLRACE_BINARY_DIR"] = str(binary().parents[1])

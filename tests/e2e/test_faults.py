@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from ports import free_port
 
 from . import oracle
 from .conftest import Photos
@@ -41,7 +42,7 @@ SURVIVED = [
 @pytest.mark.parametrize("faults", SURVIVED, ids=lambda faults: " + ".join(faults))
 def test_packed_data_survive(photos: Photos, sandbox: Sandbox, server: Server, faults: tuple[str, ...]) -> None:
     with devstore(sandbox, photos.root, "--seed", 3, faults=faults) as faulty:
-        report = sandbox.feed("s3://b/tar", env=faulty.env(), memory="64MiB", timeout=120)
+        report = sandbox.feed("s3://b/tar", env=faulty.env(), memory="64MiB", timeout=300)
     assert (report["samples"], report["digest"]) == (1005, photos.digest())
 
 
@@ -59,7 +60,7 @@ def test_packed_data_survive(photos: Photos, sandbox: Sandbox, server: Server, f
 )
 def test_raw_data_survive(photos: Photos, sandbox: Sandbox, server: Server, fault: str) -> None:
     with devstore(sandbox, photos.root, "--seed", 3, faults=(f"GET b/raw/*.jpg {fault}",)) as faulty:
-        report = sandbox.feed("s3://b/raw", env=faulty.env(), timeout=120)
+        report = sandbox.feed("s3://b/raw", env=faulty.env(), timeout=300)
     assert (report["samples"], report["digest"]) == (1005, photos.digest())
 
 
@@ -68,15 +69,15 @@ def test_listing_and_indexing_survive(photos: Photos, sandbox: Sandbox, fault: s
     """`index` itself under faults. The key of a listing is `bucket/` and the prefix."""
     with devstore(sandbox, photos.root, "--seed", 4, faults=(f"GET b/raw* {fault}", f"GET b/tar* {fault}")) as faulty:
         for place in ("raw", "tar"):
-            sandbox.ok("index", f"s3://b/{place}", env=faulty.env(), timeout=120)
-            assert sandbox.feed(f"s3://b/{place}", env=faulty.env(), timeout=120)["digest"] == photos.digest()
+            sandbox.ok("index", f"s3://b/{place}", env=faulty.env(), timeout=300)
+            assert sandbox.feed(f"s3://b/{place}", env=faulty.env(), timeout=300)["digest"] == photos.digest()
 
 
 def test_faults_do_fire(photos: Photos, sandbox: Sandbox, server: Server) -> None:
     """Otherwise the tests above would prove nothing: with p=0.3 there are more requests than without."""
     plain = sandbox.feed("s3://b/raw", env=server.env())
     with devstore(sandbox, photos.root, faults=("GET b/raw/*.jpg status=503 p=0.3",)) as faulty:
-        faulted = sandbox.feed("s3://b/raw", env=faulty.env(), timeout=120)
+        faulted = sandbox.feed("s3://b/raw", env=faulty.env(), timeout=300)
     assert faulted["requests"]["GET"] > 1.2 * plain["requests"]["GET"]
 
 
@@ -84,7 +85,7 @@ def test_faults_do_fire(photos: Photos, sandbox: Sandbox, server: Server) -> Non
 def test_flips_are_found_whatever_the_threads(photos: Photos, sandbox: Sandbox, server: Server, threads: int) -> None:
     with devstore(sandbox, photos.root, faults=("GET b/raw/*.jpg flip=100 p=0.03",)) as faulty:
         assert (
-            sandbox.feed("s3://b/raw", shuffle="none", threads=threads, env=faulty.env(), timeout=120)["digest"]
+            sandbox.feed("s3://b/raw", shuffle="none", threads=threads, env=faulty.env(), timeout=300)["digest"]
             == photos.digest()
         )
 
@@ -131,16 +132,17 @@ def test_an_outage_ends_in_an_error(photos: Photos, sandbox: Sandbox, server: Se
 
 def test_the_server_goes_away(photos: Photos, sandbox: Sandbox, server: Server) -> None:
     """Nobody listens any more: an error, not a wait without end."""
-    with devstore(sandbox, photos.root) as gone:
+    port = free_port()
+    with devstore(sandbox, photos.root, port=port) as gone:
         env = gone.env()
-    sandbox.run(*feed_args("s3://b/tar"), env=env, timeout=300).failed(1, "s3://b/tar", "connect|refused", r"127\.0\.0\.1|AWS_ENDPOINT_URL")
+    sandbox.run(*feed_args("s3://b/tar"), env=env, timeout=600).failed(1, "s3://b/tar", "connect|refused", r"127\.0\.0\.1|AWS_ENDPOINT_URL")
 
 
 def test_resume_under_faults(photos: Photos, sandbox: Sandbox, server: Server) -> None:
     with devstore(
         sandbox, photos.root, faults=("GET b/tar/* reset=20000 p=0.2", "GET b/tar/*.tar flip=7000 p=0.2")
     ) as faulty:
-        first = sandbox.feed("s3://b/tar", env=faulty.env(), shuffle="window", stop_after=400, timeout=120)
-        rest = sandbox.feed("s3://b/tar", env=faulty.env(), shuffle="window", resume=first["position"], timeout=120)
+        first = sandbox.feed("s3://b/tar", env=faulty.env(), shuffle="window", stop_after=400, timeout=300)
+        rest = sandbox.feed("s3://b/tar", env=faulty.env(), shuffle="window", resume=first["position"], timeout=300)
     whole = sandbox.feed("s3://b/tar", env=server.env(), shuffle="window")
     assert oracle.add(first["digest"], rest["digest"]) == whole["digest"]

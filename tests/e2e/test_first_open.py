@@ -25,12 +25,12 @@ def test_of_several_processes_one_builds_the_index(photos: Photos, sandbox: Sand
             sandbox.start("inspect", "s3://b/tar", "--json", env=server.env(), out=subprocess.PIPE, err=subprocess.PIPE)
             for _ in range(8)
         ]
-        results = [(*process.communicate(timeout=60), process.returncode) for process in running]
+        results = [(*process.communicate(timeout=300), process.returncode) for process in running]
     assert all(code == 0 for _, _, code in results), [err for _, err, _ in results]
     assert len({out for out, _, _ in results}) == 1
-    # Shards of less than 8 MiB: each is read by one request.
+    # Shards of less than 8 MiB: each is read by one request, and on a busy machine a late one is sent again. Two that built would read each twice.
     read = re.findall(r"GET (/b/tar/[^ ?/]*\.tar)", log.read_text())
-    assert sorted(read) == sorted(shards), f"{len(read)} reads of {len(shards)} shards"
+    assert set(read) == set(shards) and len(read) < 2 * len(shards), f"{len(read)} reads of {len(shards)} shards"
 
 
 def test_an_outage_is_no_reason_to_read_everything_again(photos: Photos, sandbox: Sandbox, tmp_path: Path) -> None:

@@ -220,7 +220,7 @@ class TestAdvice:
         with (tmp_path / "d" / "a.tar").open("wb") as file:
             file.write(info.tobuf())
             file.truncate((512 + size + 511) // 512 * 512 + 1024)
-        (advice,) = inspect(sandbox, tmp_path / "d", timeout=120)["advice"]
+        (advice,) = inspect(sandbox, tmp_path / "d", timeout=300)["advice"]
         assert "only one shard" in advice and "--shard-size 64MiB" in advice
 
 

@@ -110,7 +110,7 @@ def test_pack_survives_faults(photos: Photos, sandbox: Sandbox, tmp_path: Path, 
     with devstore(sandbox, tmp_path / "root") as server:
         sandbox.ok("index", "s3://in/raw", env=server.env())
     with devstore(sandbox, tmp_path / "root", "--seed", 5, faults=(fault,)) as server:
-        sandbox.ok("pack", "s3://in/raw", "s3://out/tar", "--shard-size", "9MiB", env=server.env(), timeout=120)
+        sandbox.ok("pack", "s3://in/raw", "s3://out/tar", "--shard-size", "9MiB", env=server.env(), timeout=300)
     assert oracle.read_tar(tmp_path / "root" / "out" / "tar") == photos.samples
 
 

@@ -147,11 +147,11 @@ def test_an_interrupt_says_what_it_leaves(photos: Photos, sandbox: Sandbox, tmp_
     args = ["pack", "s3://in/x", tmp_path / "out", "--scratch", tmp_path / "scratch"]
     with devstore(sandbox, tmp_path / "root", faults=(f"GET in/x/{last} delay-ms=600000",)) as server:
         process = sandbox.start(*args, env=server.env(), err=subprocess.PIPE)
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 300
         while not list(tmp_path.glob("scratch/*/*.tar")) and process.poll() is None and time.monotonic() < deadline:
             time.sleep(0.01)
         process.send_signal(signal.SIGINT)
-        _, err = process.communicate(timeout=30)
+        _, err = process.communicate(timeout=120)
     (folder,) = (tmp_path / "scratch").iterdir()
     assert process.returncode == 1 and b"run the same command again" in err
     assert f"; what was unpacked stays in {folder}: the same command uses it".encode() in err
@@ -202,7 +202,7 @@ def test_two_at_a_time(photos: Photos, sandbox: Sandbox, tmp_path: Path) -> None
         outs = [tmp_path / f"out{attempt}-{number}" for number in range(3)]
         started = [sandbox.start("pack", source, out, "--scratch", tmp_path / "scratch", err=subprocess.PIPE) for out in outs]
         for process, out in zip(started, outs):
-            _, err = process.communicate(timeout=60)
+            _, err = process.communicate(timeout=300)
             assert process.returncode == 0, err
             assert oracle.read_tar(out) == photos.samples
         assert list((tmp_path / "scratch").iterdir()) == []
@@ -298,7 +298,7 @@ def test_parts_share_the_work(photos: Photos, sandbox: Sandbox, tmp_path: Path) 
         for part in (1, 2, 3)
     ]
     for process in started:
-        _, err = process.communicate(timeout=60)
+        _, err = process.communicate(timeout=300)
         assert process.returncode == 0, err
     assert oracle.read_tar(tmp_path / "out") == photos.samples
     shards = sorted((tmp_path / "one").glob("*.tar"))
@@ -315,7 +315,7 @@ def test_kills(photos: Photos, sandbox: Sandbox, tmp_path: Path, ending: str) ->
     sandbox.ok("pack", source, tmp_path / "whole", "--shard-size", "300KiB")
     args = ["pack", "s3://in/x", tmp_path / "out", "--shard-size", "300KiB", "--scratch", tmp_path / "scratch"]
     killed = 0
-    with devstore(sandbox, tmp_path / "root", "--first-byte-ms", 40) as server:
+    with devstore(sandbox, tmp_path / "root", "--first-byte-ms", 100) as server:
         for number in range(12):
             process = sandbox.start(*args, env=server.env())
             time.sleep(0.03 + 0.02 * number)

@@ -171,7 +171,7 @@ def test_two_at_a_time(sandbox: Sandbox, tmp_path: Path) -> None:
             sandbox.start("pack", tmp_path / "in", out, "--scratch", tmp_path / "scratch", env=PYTHON, err=subprocess.PIPE) for out in outs
         ]
         for process, out in zip(started, outs):
-            _, err = process.communicate(timeout=120)
+            _, err = process.communicate(timeout=300)
             assert process.returncode == 0, err
             assert [sample.fields["blob"] for sample in oracle.read_tar(out)] == blobs
             shutil.rmtree(out)
@@ -322,13 +322,13 @@ def test_parts_and_kills(sandbox: Sandbox, tmp_path: Path) -> None:
         for part in (1, 2, 3)
     ]
     for process in started:
-        _, err = process.communicate(timeout=120)
+        _, err = process.communicate(timeout=300)
         assert process.returncode == 0, err
     assert {path.name: path.read_bytes() for path in (tmp_path / "parts").glob("*.tar")} == shards
     killed = 0
     for number in range(8):
         process = sandbox.start("pack", tmp_path / "in", tmp_path / "out", *common, env=PYTHON)
-        time.sleep(0.2 + 0.1 * number)
+        time.sleep(0.05 + 0.1 * number)
         process.kill()
         killed += process.wait() == -signal.SIGKILL
     sandbox.ok("pack", tmp_path / "in", tmp_path / "out", *common, env=PYTHON)

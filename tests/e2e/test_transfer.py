@@ -26,7 +26,7 @@ def test_cat_gives_the_bytes(photos: Photos, sandbox: Sandbox, server: Server) -
     uri = f"s3://b/raw/{path.relative_to(photos.raw)}"
     for source in (uri, str(path)):
         done = subprocess.run(
-            [binary(), "cat", source], env=sandbox.env(server.env()), capture_output=True, timeout=30, check=True
+            [binary(), "cat", source], env=sandbox.env(server.env()), capture_output=True, timeout=300, check=True
         )
         assert done.stdout == path.read_bytes()
 
@@ -57,8 +57,8 @@ def test_cp_survives_faults(sandbox: Sandbox, tmp_path: Path, fault: str) -> Non
     data = bytes(range(251)) * 120_000
     corpus.write(tmp_path / "x.bin", data)
     with devstore(sandbox, tmp_path / "root", "--seed", 2, faults=(fault,)) as server:
-        sandbox.ok("cp", tmp_path / "x.bin", "s3://b/x.bin", env=server.env(), timeout=120)
-        sandbox.ok("cp", "s3://b/x.bin", tmp_path / "y.bin", env=server.env(), timeout=120)
+        sandbox.ok("cp", tmp_path / "x.bin", "s3://b/x.bin", env=server.env(), timeout=300)
+        sandbox.ok("cp", "s3://b/x.bin", tmp_path / "y.bin", env=server.env(), timeout=300)
     assert (tmp_path / "y.bin").read_bytes() == data
 
 
@@ -96,7 +96,7 @@ def test_what_arrives_damaged_is_read_again(sandbox: Sandbox, tmp_path: Path) ->
             server.client().put_object(Bucket="b", Key=key, Body=files["small.bin"])
         sandbox.ok("cp", "s3://b/theirs.bin", tmp_path / "theirs.bin", env=server.env())
         assert (tmp_path / "theirs.bin").read_bytes() == files["small.bin"]
-        done = subprocess.run([binary(), "cat", "s3://b/cat.bin"], env=sandbox.env(server.env()), capture_output=True, timeout=30, check=True)
+        done = subprocess.run([binary(), "cat", "s3://b/cat.bin"], env=sandbox.env(server.env()), capture_output=True, timeout=300, check=True)
         assert done.stdout == files["small.bin"]
 
 
@@ -108,7 +108,7 @@ def test_a_damaged_large_object_is_not_passed_on_in_silence(sandbox: Sandbox, tm
         failed = sandbox.run("cp", "s3://b/large.bin", tmp_path / "back.bin", env=server.env())
         failed.failed(1, "does not match the CRC32C that the store keeps")
         assert not (tmp_path / "back.bin").exists()
-        cat = subprocess.run([binary(), "cat", "s3://b/large.bin"], env=sandbox.env(server.env()), capture_output=True, timeout=30)
+        cat = subprocess.run([binary(), "cat", "s3://b/large.bin"], env=sandbox.env(server.env()), capture_output=True, timeout=300)
         assert cat.returncode == 1 and b"does not match the CRC32C" in cat.stderr
 
 

@@ -76,6 +76,8 @@ class Proxy:
         threading.Thread(target=self._accept, daemon=True).start()
 
     def close(self) -> None:
+        with contextlib.suppress(OSError):  # what blocks in accept() does not wake when the socket is closed
+            self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
 
     def _accept(self) -> None:
@@ -83,7 +85,11 @@ class Proxy:
             while True:
                 client, _ = self._listener.accept()
                 self.connections += 1
-                worker = socket.create_connection(self._to)
+                try:
+                    worker = socket.create_connection(self._to)
+                except OSError:  # it was killed; the trainer is told the same
+                    client.close()
+                    continue
                 threading.Thread(target=self._relay, args=(client, worker, False), daemon=True).start()
                 threading.Thread(target=self._relay, args=(worker, client, True), daemon=True).start()
 
@@ -103,6 +109,16 @@ class Proxy:
         for end in (source, to):
             with contextlib.suppress(OSError):
                 end.shutdown(socket.SHUT_RDWR)
+
+
+def is_sound(worker: dict[str, Any]) -> bool:
+    """Whether, by its report, it has not failed, but for being late: a busy machine can keep it from its CPU for the two seconds that a trainer waits."""
+    return worker["failures"] == 0 or "does not answer" in worker["last_failure"] or "faster" in worker["last_failure"]
+
+
+def none_here(workers: list[dict[str, Any]]) -> bool:
+    """Whether, by a report, the trainer has decoded nothing itself. On a busy machine a worker may be given up, or be overtaken, for a while."""
+    return workers[-1]["rows"] == 0 or any(entry["last_failure"] for entry in workers[:-1])
 
 
 def make_certificates(folder: pathlib.Path, names: dict[str, str]) -> None:

@@ -90,7 +90,7 @@ def keys_of(batch: Any) -> list[str]:
     return [key for key, real in zip(batch["key"], batch["mask"]) if real]
 
 
-def run_script(script: str, *arguments: str, timeout: float = 120, **environment: str) -> subprocess.CompletedProcess[str]:
+def run_script(script: str, *arguments: str, timeout: float = 300, **environment: str) -> subprocess.CompletedProcess[str]:
     """Runs Python source in a fresh interpreter. A hang fails the test."""
     return subprocess.run(
         [sys.executable, "-c", script, *arguments],
@@ -132,7 +132,7 @@ def devstore(root: pathlib.Path, *arguments: str) -> Iterator[dict[str, str]]:
         yield {**keys, "AWS_ENDPOINT_URL": found[1]}
     finally:
         server.terminate()
-        server.wait(timeout=30)
+        server.wait(timeout=120)
         assert server.stdout is not None
         server.stdout.close()
 
@@ -145,7 +145,7 @@ def rgw(*buckets: str) -> Iterator[dict[str, str]]:
     script = pathlib.Path(__file__).resolve().parents[1] / "servers/rgw.sh"
     # Not pytest's tmp_path: Ceph does not take paths of any length.
     with tempfile.TemporaryDirectory(prefix="millrace-rgw-") as folder:
-        started = subprocess.run([script, "start", folder], capture_output=True, text=True, timeout=280)
+        started = subprocess.run([script, "start", folder], capture_output=True, text=True, timeout=400)
         try:
             assert started.returncode == 0, started.stderr
             exports = dict(shlex.split(line)[1].split("=", 1) for line in started.stdout.splitlines())
@@ -156,4 +156,4 @@ def rgw(*buckets: str) -> Iterator[dict[str, str]]:
                 client.create_bucket(Bucket=bucket)
             yield environment
         finally:
-            subprocess.run([script, "stop", folder], check=True, timeout=60)
+            subprocess.run([script, "stop", folder], check=True, timeout=120)

@@ -77,7 +77,7 @@ def feed(shards: Shards, order: str, cache: pathlib.Path, size: int) -> tuple[li
             epochs.append([])
             for batch in loader:
                 epochs[-1] += batch["sample"].tolist()
-                deadline = time.monotonic() + 60
+                deadline = time.monotonic() + 300
                 while _report(loader)["waiting_bytes"] > 0:
                     assert time.monotonic() < deadline, "the cache writes nothing"
                     time.sleep(0.0005)

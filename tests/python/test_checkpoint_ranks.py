@@ -222,7 +222,7 @@ def test_messages_do_not_pile_up() -> None:
     assert len(notes.notes) == world + 1  # of the last round
 
 
-def on_two_ranks(uri: str, call: Callable[[millrace.Checkpoints, int], Any], *, patience: float = 20.0) -> list[BaseException | None]:
+def on_two_ranks(uri: str, call: Callable[[millrace.Checkpoints, int], Any], *, patience: float = 120.0) -> list[BaseException | None]:
     """What it raised on each of two ranks, which are threads."""
     notes = Notes()
     raised: list[BaseException | None] = [None] * 2
@@ -512,7 +512,7 @@ def state_of(step):
 def write(rank, number, begun):
     torch.set_num_threads(1)
     dist.init_process_group("gloo", store=dist.FileStore(f"{folder}/{number}", WORLD), rank=rank, world_size=WORLD)
-    ckpt = millrace.Checkpoints(uri, keep=2, all_ranks=True, patience=1.0)
+    ckpt = millrace.Checkpoints(uri, keep=2, all_ranks=True, patience=4.0)
     step = ckpt.latest() or 0
     saves = 0
     while True:
@@ -559,13 +559,15 @@ for number in range(kills):
         assert more, "a writer failed"
         got += more
     os.close(told)
-    time.sleep(draw.choice([0.02, 0.1, 0.4]) * draw.random())
+    # Longer each time until a save was finished: a machine that is slow gets there, too.
+    time.sleep(draw.choice([0.02, 0.1, 0.4]) * draw.random() * (1 if moved else 1 + number))
     killed = ranks if draw.random() < 0.4 else [draw.choice(ranks)]
     for pid in killed:
         os.kill(pid, signal.SIGKILL)
     for pid in ranks:
         _, status = os.waitpid(pid, 0)
-        assert os.WIFSIGNALED(status) if pid in killed else os.WEXITSTATUS(status) == 7, status
+        # One that has waited too long for the others, on a busy machine, has given up before it was killed.
+        assert (os.WIFSIGNALED(status) and pid in killed) or os.WEXITSTATUS(status) == 7, status
         gave_up += pid not in killed
     before, newest = newest, check(newest)
     moved += newest > before

@@ -116,7 +116,7 @@ class SlowCore:
         self.saved: list[tuple[int, bytes]] = []
 
     def save(self, step: int, shards: list[tuple[str, list[Any]]], *_: Any) -> None:
-        assert self.go.wait(60)
+        assert self.go.wait(300)
         self.saved.append((step, b"".join(piece.tobytes() for name, pieces in shards if name == "w.safetensors" for piece in pieces[1:])))
 
 

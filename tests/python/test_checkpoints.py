@@ -24,6 +24,8 @@ from millrace._boxes import Box
 from millrace._restore import Restore
 from support import binary, check_script
 
+repeatable = hypothesis.settings(derandomize=True, database=None, deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
+
 
 @pytest.fixture(params=["folder", "s3"])
 def place(request: pytest.FixtureRequest, tmp_path: pathlib.Path, bucket: str, server_folder: pathlib.Path) -> tuple[str, pathlib.Path]:
@@ -104,7 +106,7 @@ plain = st.recursive(
 
 
 @hypothesis.given(plain)
-@hypothesis.settings(deadline=None)
+@repeatable
 def test_plain_state_comes_back_as_it_was(state: Any) -> None:
     assert same(round_trip(state), state)
 
@@ -284,7 +286,7 @@ def test_any_tool_reads_the_tensors(folder: str) -> None:
 
 
 @hypothesis.given(st.data())
-@hypothesis.settings(deadline=None)
+@repeatable
 def test_strips_of_boxes(data: st.DataObject) -> None:
     """Where the bytes of a region lie, against numpy."""
     shape = tuple(data.draw(st.lists(st.integers(1, 4), max_size=4)))

@@ -200,8 +200,8 @@ import os, signal, threading, millrace
 def interrupt():
     os.kill(os.getpid(), signal.SIGINT)
 file = millrace.open("s3://bucket/big")
-threading.Timer(0.5, interrupt).start()
 try:
+    threading.Timer(0.5, interrupt).start()
     file.read()
 except KeyboardInterrupt:
     print("interrupted")

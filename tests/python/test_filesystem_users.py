@@ -111,7 +111,7 @@ threading.Thread(target=interrupt, daemon=True).start()
 {WAITING[way]}
 """
     with devstore(tmp_path, "--fault", "GET b/* stall=0:3600000") as environment:
-        result = run_script(script, timeout=50, **environment)
+        result = run_script(script, timeout=300, **environment)
     assert "KeyboardInterrupt" in result.stderr.splitlines()[-1] and result.returncode == -2
 
 

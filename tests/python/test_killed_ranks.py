@@ -21,15 +21,18 @@ EPOCHS = 3
 # What a rank of a job does: takes a batch, trains, and writes down what it had and where it is.
 TRAINER = """
 import json, sys, time, millrace
-uri, rank, world, batch, shuffle, state, log = sys.argv[1:]
+uri, rank, world, batch, shuffle, state, log, most = sys.argv[1:]
 loader = millrace.Loader(uri, tokens=millrace.Tokens(16, layout="pad"), batch_size=int(batch), rank=int(rank), world=int(world),
                          epochs=%d, seed=5, shuffle=shuffle, output="numpy", memory="8MiB")
 if state != "null": loader.load_state_dict(json.loads(state))
+batches = 0
 with open(log, "w", buffering=1) as out:
     while True:
         taken = 0
         for batch in loader:
             taken += 1
+            batches += 1
+            while batches == int(most): time.sleep(1)  # it is to be killed, and goes no further
             time.sleep(0.002)
             out.write(json.dumps([loader.state_dict(), batch["row"][batch["mask"]].tolist()]) + "\\n")
         if not taken: break
@@ -52,14 +55,15 @@ def test_each_row_once_an_epoch_whatever_happens(tmp_path: pathlib.Path, shuffle
     came: collections.Counter[int] = collections.Counter()
     kills, often = 0, repeats(8, least=2)
     for part in range(40):
+        most = 60 if part < often else 0
         world, batch = random_state.randint(1, 4), random_state.choice([1, 7, 16])
         logs = [tmp_path / f"{part}-{rank}" for rank in range(world)]
         ranks = [
-            subprocess.Popen([sys.executable, "-c", TRAINER, corpus.uri, *map(str, (rank, world, batch)), shuffle, json.dumps(state), log])
+            subprocess.Popen([sys.executable, "-c", TRAINER, corpus.uri, *map(str, (rank, world, batch)), shuffle, json.dumps(state), log, str(most)])
             for rank, log in enumerate(logs)
         ]
         # From when all of them are in flight; the last part is left alone.
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 300
         while not all(log.exists() and log.stat().st_size for log in logs) and any(rank.poll() is None for rank in ranks):
             assert time.monotonic() < deadline
             time.sleep(0.01)
@@ -67,7 +71,7 @@ def test_each_row_once_an_epoch_whatever_happens(tmp_path: pathlib.Path, shuffle
             time.sleep(random_state.uniform(0, 0.3))
             for rank in ranks:
                 rank.kill()
-        codes = [rank.wait(60) for rank in ranks]
+        codes = [rank.wait(300) for rank in ranks]
         kills += codes.count(-9)
         assert set(codes) <= {0, -9}
         batches = [written(log) for log in logs]

@@ -35,7 +35,7 @@ def labels_of(loader: millrace.Loader) -> dict[str, Any]:
 
 
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([str(binary()), *arguments], capture_output=True, text=True, timeout=120, check=False)
+    return subprocess.run([str(binary()), *arguments], capture_output=True, text=True, timeout=300, check=False)
 
 
 def test_labels_are_those_of_the_file(tmp_path: pathlib.Path, shards: Samples) -> None:
@@ -214,6 +214,6 @@ def test_a_subset_of_data_that_were_replaced_gets_no_labels(tmp_path: pathlib.Pa
     for shard in pathlib.Path(shards.uri).glob("*.tar"):
         shard.unlink()
     write_tar(pathlib.Path(shards.uri), 80)
-    subprocess.run([str(binary()), "index", shards.uri], check=True, capture_output=True, timeout=60)
+    subprocess.run([str(binary()), "index", shards.uri], check=True, capture_output=True, timeout=300)
     with pytest.raises(millrace.MismatchError, match="make the subset again"):
         subset.with_labels(file)

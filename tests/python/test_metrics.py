@@ -15,7 +15,7 @@ millrace.configure(metrics_port=0)
 url = millrace.metrics_url()
 def metrics():
     values = {}
-    for line in urllib.request.urlopen(url, timeout=30).read().decode().splitlines():
+    for line in urllib.request.urlopen(url, timeout=120).read().decode().splitlines():
         if not line.startswith("#"):
             name, value = line.rsplit(" ", 1)
             values[name] = float(value)

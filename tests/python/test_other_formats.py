@@ -295,7 +295,7 @@ class Dump:
     def close(self) -> None:
         assert self._process.stdin is not None
         self._process.stdin.close()
-        assert self._process.wait(timeout=30) == 0
+        assert self._process.wait(timeout=300) == 0
 
 
 @pytest.fixture(scope="module")

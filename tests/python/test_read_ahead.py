@@ -22,7 +22,7 @@ torch = pytest.importorskip("torch")
 import millrace.torch  # noqa: E402
 from torch.utils.data import DataLoader  # noqa: E402
 
-DEADLINE = 30  # seconds; of a wait that should take none
+DEADLINE = 300  # seconds; of a wait that should take none
 
 
 @pytest.mark.parametrize("workers", [1, 2, 5])

@@ -11,7 +11,8 @@ from typing import Any
 import millrace
 import numpy as np
 import pytest
-from service_support import OPTIONS, Proxy, outcome, plain, received
+from ports import free_port
+from service_support import OPTIONS, Proxy, is_sound, none_here, outcome, plain, received
 from support import Samples, binary
 from token_corpus import write_corpus
 
@@ -29,9 +30,9 @@ def test_equal_to_a_local_loader(tar: Samples, workers: Any, last: str, world: i
             assert outcome(other) == outcome(one)
             report = other.report()["workers"]
             assert [entry["worker"] for entry in report] == [*addresses[:count], "local"]
-            assert [entry["failures"] for entry in report] == [0] * (count + 1)
+            assert all(map(is_sound, report)), report
             # On a busy machine a worker that begins late may be overtaken.
-            assert report[-1]["rows"] == 0 and all(entry["rows"] > 0 or entry["last_failure"] for entry in report[:-1])
+            assert none_here(report) and all(entry["rows"] > 0 or entry["last_failure"] for entry in report[:-1])
             assert one.report()["workers"] == []
 
 
@@ -58,7 +59,7 @@ def test_a_bucket(tar: Samples, bucket: str, server: dict[str, str], workers: An
     remote, other = received(uri, workers=[able.address, unable.address])
     assert remote == local and outcome(other) == outcome(one)
     report = other.report()["workers"]
-    assert report[0]["failures"] == 0 and report[0]["rows"] > 0
+    assert is_sound(report[0]) and (report[0]["rows"] > 0 or report[0]["last_failure"]), report
     assert report[1]["rows"] == 0 and report[1]["last_failure"]
 
 
@@ -111,7 +112,7 @@ def test_rows_of_tokens(workers: Any, tmp_path: pathlib.Path, layout: str) -> No
     local, one = received(corpus.uri, tokens=tokens)
     assert remote == local and outcome(other) == outcome(one)
     assert other.report()["tokens"] == one.report()["tokens"] > 0
-    assert other.report()["workers"][-1]["rows"] == 0
+    assert none_here(other.report()["workers"])
 
 
 @pytest.mark.parametrize("layout", ["pad", "pack"])
@@ -125,7 +126,7 @@ def test_compressed_rows_of_tokens(workers: Any, tmp_path: pathlib.Path, layout:
         before = relay.bytes_from_worker
         remote, other = received(corpus.uri, tokens=millrace.Tokens(512, layout), batch_size=32, workers=[relay.address], worker_compression=compression)
         assert remote == local and outcome(other) == outcome(one)
-        assert other.report()["workers"][0]["failures"] == 0
+        assert is_sound(other.report()["workers"][0])
         sent.append(relay.bytes_from_worker - before)
     relay.close()
     assert sent[1] < sent[0] / 2
@@ -138,9 +139,12 @@ def test_what_zstd_does_not_shrink(many: Samples, workers: Any) -> None:
     local, one = received(many.uri, fields=fields)
     sent = []
     for compression in (None, "zstd"):
-        before = relay.bytes_from_worker
-        remote, other = received(many.uri, fields=fields, workers=[relay.address], worker_compression=compression)
-        assert remote == local and outcome(other) == outcome(one)
+        for _ in range(10):
+            before = relay.bytes_from_worker
+            remote, other = received(many.uri, fields=fields, workers=[relay.address], worker_compression=compression)
+            assert remote == local and outcome(other) == outcome(one)
+            if not other.report()["workers"][0]["last_failure"]:  # else not all came from there, or some twice: the machine is busy
+                break
         sent.append(relay.bytes_from_worker - before)
     relay.close()
     assert abs(sent[1] - sent[0]) < sent[0] / 20
@@ -171,8 +175,8 @@ def test_a_worker_that_ends_is_not_noticed(many: Samples, workers: Any, capfd: A
         report = loader.report()
     assert got == local and outcome(loader) == outcome(one)
     assert report["workers"][victim]["last_failure"]
-    assert report["workers"][1 - victim]["failures"] == 0
-    assert report["workers"][2]["rows"] == 0
+    assert is_sound(report["workers"][1 - victim]), report["workers"]
+    assert none_here([report["workers"][1 - victim], report["workers"][2]])
     assert capfd.readouterr().err == ""
 
 
@@ -195,13 +199,13 @@ def test_without_any_worker(many: Samples, workers: Any, capfd: Any) -> None:
 
 
 def test_a_worker_that_comes_back(many: Samples, workers: Any) -> None:
-    worker = workers()
+    worker = workers(listen=f"127.0.0.1:{free_port()}")
     with millrace.Loader(many.uri, workers=[worker.address], **{**OPTIONS, "epochs": None}) as loader:
         batches = (batch for _ in range(10**9) for batch in loader)
         next(batches)
         worker.process.kill()
         worker.process.wait()
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 300
         while loader.report()["workers"][1]["rows"] == 0:
             next(batches)
             assert time.monotonic() < deadline
@@ -226,7 +230,7 @@ def test_flipped_bytes(many: Samples, workers: Any, every: int) -> None:
     assert remote == local and outcome(other) == outcome(one)
     report = other.report()["workers"]
     # If what it flips leaves the trainer waiting, it may be overtaken before it has failed.
-    assert report[0]["last_failure"] and report[1]["failures"] == 0
+    assert report[0]["last_failure"] and is_sound(report[1]), report
 
 
 def test_another_data_set_is_refused(tar: Samples, workers: Any, tmp_path: pathlib.Path, capfd: Any) -> None:
@@ -267,7 +271,7 @@ def test_one_cache_for_all_trainers(tar: Samples, bucket: str, server: dict[str,
     for name in names:
         (server_folder / uri.removeprefix("s3://") / name).unlink()
     again, loader = received(data, workers=[worker.address], batch_size=4)
-    assert loader.report()["workers"][-1]["rows"] == 0
+    assert none_here(loader.report()["workers"])
     keys = [sorted(key for batch in batches for key in batch["key"] if key) for batches in (first, again)]
     assert keys[0] == keys[1] and len(keys[0]) == len(tar)
 
@@ -299,5 +303,5 @@ def test_buckets_are_refused(tmp_path: pathlib.Path) -> None:
 
 
 def test_addresses_that_others_reach() -> None:
-    made = subprocess.run([str(binary()), "worker", "--listen", "0.0.0.0:0"], capture_output=True, text=True, timeout=20)
+    made = subprocess.run([str(binary()), "worker", "--listen", "0.0.0.0:0"], capture_output=True, text=True, timeout=120)
     assert made.returncode == 2 and "--token-file" in made.stderr

@@ -15,7 +15,8 @@ from typing import Any
 
 import millrace
 import pytest
-from service_support import OPTIONS, Proxy, outcome, received
+from ports import free_port
+from service_support import OPTIONS, Proxy, is_sound, none_here, outcome, received
 from support import Samples, binary
 from thoroughness import ALL, repeats
 
@@ -29,7 +30,7 @@ def test_a_slow_worker_is_overtaken(many: Samples, workers: Any) -> None:
     assert remote == local and outcome(other) == outcome(one)
     report = other.report()["workers"]
     assert report[0]["rows"] == 0 and report[0]["last_failure"], report
-    assert report[1]["failures"] == 0 and report[2]["rows"] == 0
+    assert is_sound(report[1]) and none_here(report[1:]), report
 
 
 def test_a_long_way(many: Samples, workers: Any) -> None:
@@ -42,7 +43,7 @@ def test_a_long_way(many: Samples, workers: Any) -> None:
     with millrace.Loader(many.uri, workers=[far.address], **{**OPTIONS, "epochs": None}) as loader:
         batches = (batch for _ in range(10**9) for batch in loader)
         far.connections = 0
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 300
         while far.connections < 9:
             next(batches)
             assert time.monotonic() < deadline
@@ -55,7 +56,7 @@ class Pool:
 
     def __init__(self, start: Any, chance: random.Random) -> None:
         self._start, self._chance = start, chance
-        self._running = [start() for _ in range(3)]
+        self._running = [start(listen=f"127.0.0.1:{free_port()}") for _ in range(3)]
         self._liar = Proxy(self._running[0].address, flips_every=60)
         self._slow = Proxy(self._running[1].address)
         self.addresses = [self._liar.address, self._slow.address, self._running[2].address]
@@ -162,7 +163,7 @@ def test_more_requests_than_a_worker_has_memory_for(many: Samples, workers: Any)
     assert remote == local and outcome(other) == outcome(one)
     report = other.report()["workers"]
     assert "memory" in report[0]["last_failure"] or "budget" in report[0]["last_failure"], report
-    assert report[0]["rows"] == 0 and report[2]["rows"] == 0
+    assert report[0]["rows"] == 0 and none_here(report[1:])
     with pathlib.Path(f"/proc/{small.process.pid}/status").open() as status:
         peak = next(int(line.split()[1]) for line in status if line.startswith("VmHWM"))
     assert peak < 200 << 10  # KiB
@@ -183,6 +184,8 @@ def test_something_else_at_the_address(tar: Samples, answer: bytes) -> None:
     threading.Thread(target=serve, daemon=True).start()
     local, one = received(tar.uri)
     remote, other = received(tar.uri, workers=["127.0.0.1:%d" % listener.getsockname()[1]])
+    with contextlib.suppress(OSError):
+        listener.shutdown(socket.SHUT_RDWR)  # what blocks in accept() does not wake when the socket is closed
     listener.close()
     assert remote == local and outcome(other) == outcome(one)
     report = other.report()["workers"]

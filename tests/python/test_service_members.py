@@ -17,7 +17,7 @@ from typing import Any
 
 import millrace
 import pytest
-from service_support import OPTIONS, outcome, received
+from service_support import OPTIONS, none_here, outcome, received
 from support import Samples
 from thoroughness import repeats
 
@@ -38,7 +38,7 @@ class Etcd:
         self.exports = dict(word.split("=", 1) for word in words)
 
     def stop(self) -> None:
-        subprocess.run([SCRIPT, "stop", self._folder], check=True, timeout=60)
+        subprocess.run([SCRIPT, "stop", self._folder], check=True, timeout=120)
 
     def place(self, name: str) -> str:
         scheme, address = self.exports["ETCDCTL_ENDPOINTS"].split("://")
@@ -47,7 +47,7 @@ class Etcd:
     def registered(self, name: str) -> list[str]:
         done = subprocess.run(
             ["etcdctl", "get", "--prefix", f"/millrace/workers/{name}/", "--print-value-only"],
-            env=os.environ | self.exports, capture_output=True, text=True, check=True, timeout=60,
+            env=os.environ | self.exports, capture_output=True, text=True, check=True, timeout=300,
         )  # fmt: skip
         return done.stdout.split()
 
@@ -70,7 +70,7 @@ def etcd() -> Iterator[Etcd]:
 
 
 def wait_for(what: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 300
     while not what():
         assert time.monotonic() < deadline
         time.sleep(0.05)
@@ -88,7 +88,7 @@ def test_workers_that_register_are_found(tar: Samples, workers: Any, etcd: Etcd)
     remote, other = received(tar.uri, workers=[place])
     assert remote == local and outcome(other) == outcome(one)
     report = {entry["worker"]: entry for entry in other.report()["workers"]}
-    assert set(report) == {*addresses, "local"} and report["local"]["rows"] == 0
+    assert set(report) == {*addresses, "local"} and none_here([*(report[address] for address in addresses), report["local"]])
     # On a busy machine a worker that begins late may be overtaken.
     assert all(report[address]["rows"] > 0 or report[address]["last_failure"] for address in addresses)
 
@@ -103,7 +103,7 @@ def test_joining_and_leaving_in_mid_epoch(many: Samples, workers: Any, etcd: Etc
         batches = (batch for _ in range(10**9) for batch in loader)
 
         def feed_until(what: Callable[[], bool]) -> None:
-            deadline = time.monotonic() + 60
+            deadline = time.monotonic() + 300
             while not what():
                 next(batches)
                 assert time.monotonic() < deadline, loader.report()["workers"]
@@ -158,7 +158,7 @@ def test_an_etcd_that_goes_away(many: Samples, workers: Any) -> None:
                 if number == 3:
                     server.stop()
             assert loader.report()["digest"] == one.report()["digest"]
-            assert rows_of(loader)["local"] == 0
+            assert none_here(loader.report()["workers"])
         server.start()
         wait_for(lambda: server.registered("gone") == [worker.address])
         assert received(many.uri, workers=[place])[0] == local

@@ -10,7 +10,7 @@ from typing import Any
 
 import millrace
 import pytest
-from service_support import OPTIONS, make_certificates, outcome, received
+from service_support import OPTIONS, is_sound, make_certificates, none_here, outcome, received
 from support import Samples, binary
 
 
@@ -30,9 +30,9 @@ def test_rows_come_over_tls(tar: Samples, workers: Any, tls: pathlib.Path) -> No
     remote, other = received(tar.uri, workers=addresses, worker_tls=tls / "ours" / "trainer")
     assert remote == local and outcome(other) == outcome(one)
     report = other.report()["workers"]
-    assert [entry["failures"] for entry in report] == [0, 0, 0]
+    assert all(map(is_sound, report)), report
     # On a busy machine a worker that begins late may be overtaken.
-    assert all(entry["rows"] > 0 or entry["last_failure"] for entry in report[:2]) and report[2]["rows"] == 0
+    assert all(entry["rows"] > 0 or entry["last_failure"] for entry in report[:2]) and none_here(report)
 
 
 def test_refusals_say_why(tar: Samples, workers: Any, tls: pathlib.Path, capfd: Any) -> None:
@@ -55,7 +55,7 @@ def test_refusals_say_why(tar: Samples, workers: Any, tls: pathlib.Path, capfd: 
         said = capfd.readouterr().err
         assert why in said and said.count("no worker serves") == 1, said
     remote, other = received(tar.uri, workers=[elsewhere], worker_tls=ours, worker_tls_name="workers.example")
-    assert remote == local and other.report()["workers"][0]["failures"] == 0
+    assert remote == local and is_sound(other.report()["workers"][0])
 
 
 def test_a_trainer_of_another_authority_is_refused_by_the_worker(tar: Samples, workers: Any, tls: pathlib.Path, tmp_path: pathlib.Path) -> None:
@@ -88,7 +88,7 @@ def test_nobody_without_a_certificate_gets_an_answer(workers: Any, tls: pathlib.
 def test_certificates_in_place_of_a_token(tls: pathlib.Path) -> None:
     """An address that others reach: TLS will do, and --allow is asked for all the same."""
     made = subprocess.run(
-        [str(binary()), "worker", "--listen", "0.0.0.0:0", "--tls", str(tls / "ours" / "worker")], capture_output=True, text=True, timeout=20
+        [str(binary()), "worker", "--listen", "0.0.0.0:0", "--tls", str(tls / "ours" / "worker")], capture_output=True, text=True, timeout=120
     )
     assert made.returncode == 2 and "--allow" in made.stderr
 
@@ -101,5 +101,5 @@ def test_folders_that_are_none(tar: Samples, tls: pathlib.Path, tmp_path: pathli
         millrace.Loader(tar.uri, workers=["h:1"], worker_tls=tmp_path, **OPTIONS)
     with pytest.raises(millrace.InvalidArgumentError, match="worker_tls"):
         millrace.Loader(tar.uri, workers=["h:1"], worker_tls_name="x", **OPTIONS)
-    made = subprocess.run([str(binary()), "worker", "--listen", "127.0.0.1:0", "--tls", str(tmp_path)], capture_output=True, text=True, timeout=20)
+    made = subprocess.run([str(binary()), "worker", "--listen", "127.0.0.1:0", "--tls", str(tmp_path)], capture_output=True, text=True, timeout=120)
     assert made.returncode != 0 and "no PEM file" in made.stderr

@@ -301,7 +301,7 @@ def test_two_threads_share_the_stream(tar: Samples) -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(60)
+        thread.join(300)
         assert not thread.is_alive()
     assert sorted(received) == sorted(tar.pixels)
     assert loader.report()["digest"] == loader_digest(tar)

@@ -36,7 +36,7 @@ def _no_switching() -> Iterator[None]:
     sys.setswitchinterval(before)
 
 
-def ends_without_the_interpreter(call: Callable[[Numbers], object], expected: Numbers, patience: float = 60) -> bool:
+def ends_without_the_interpreter(call: Callable[[Numbers], object], expected: Numbers, patience: float = 300) -> bool:
     """Whether the call fills an array with what is expected while another thread has the interpreter.
 
     That thread takes it as soon as the call gives it away, and keeps it until the last number is there: a call that needs the interpreter

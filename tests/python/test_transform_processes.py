@@ -50,7 +50,7 @@ def assert_equal(one: Any, other: Any) -> None:
         assert type(one) is type(other) and (one == other or one is None)
 
 
-def until(condition: Callable[[], bool], seconds: float = 20) -> None:
+def until(condition: Callable[[], bool], seconds: float = 300) -> None:
     deadline = time.monotonic() + seconds
     while not condition() and time.monotonic() < deadline:
         time.sleep(0.01)
@@ -249,7 +249,7 @@ def test_a_program_without_a_guard_is_told(tar: Samples, tmp_path: pathlib.Path)
         "import sys, millrace, transforms_of_processes as functions\n"
         "for batch in millrace.Loader(sys.argv[1], size=8, transform=functions.slow, transform_processes=1): pass\n"
     )
-    result = subprocess.run([sys.executable, str(program), tar.uri], capture_output=True, text=True, timeout=60)
+    result = subprocess.run([sys.executable, str(program), tar.uri], capture_output=True, text=True, timeout=300)
     assert result.returncode == 1
     assert "UsageError: a Loader with transform_processes= was made while" in result.stderr
     assert "TransformError" in result.stderr and "before it was ready" in result.stderr
@@ -320,7 +320,7 @@ def test_the_end_of_the_trainer_is_that_of_its_processes(
             os.killpg(trainer.pid, number)  # as a terminal does
         else:
             trainer.kill()
-        trainer.wait(timeout=60)
+        trainer.wait(timeout=300)
         errors = trainer.stderr.read()
     until(lambda: not any(map(is_alive, everything)))
     if number == signal.SIGINT:
@@ -334,7 +334,7 @@ loader = millrace.Loader(sys.argv[1], size=8, batch_size=8, transform=functions.
 for batch in loader:
     raise ArithmeticError("diverged")
 """
-    result = run_script(script, tar.uri, timeout=60)
+    result = run_script(script, tar.uri, timeout=300)
     assert result.returncode == 1 and result.stderr.rstrip().endswith("ArithmeticError: diverged") and result.stderr.count("Traceback") == 1
 
 
@@ -350,7 +350,7 @@ def first_batch(loader: millrace.Loader) -> Any:
 
     thread = threading.Thread(target=receive, daemon=True)
     thread.start()
-    thread.join(20)
+    thread.join(300)
     loader.close()
     assert got, "the loop hangs"
     return got[0]

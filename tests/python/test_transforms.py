@@ -159,7 +159,7 @@ def test_the_look_ahead_is_bounded(tar: Samples) -> None:
     loader = loader_of(tar, transform=counting, transform_threads=2, batch_size=4, epochs=None)
     batches = iter(loader)
     next(batches)
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 300
     while len(calls) < 12 and time.monotonic() < deadline:
         time.sleep(0.01)
     time.sleep(0.2)
@@ -187,7 +187,7 @@ def test_closing_ends_the_threads(tar: Samples) -> None:
                 next(batches)
         del loader, batches
         gc.collect()
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 300
         while not transform_threads() <= before and time.monotonic() < deadline:
             time.sleep(0.01)
         assert transform_threads() <= before
@@ -261,7 +261,7 @@ def ring(*_):
     raise KeyboardInterrupt
 signal.signal(signal.SIGALRM, ring)
 interrupts = 0
-while time.monotonic() < stop:
+while time.monotonic() < stop or interrupts <= 10 or loader.report()["samples"] <= 100:
     try:
         signal.setitimer(signal.ITIMER_REAL, 0.003 + interrupts % 7 * 0.001)
         while True:
@@ -271,7 +271,6 @@ while time.monotonic() < stop:
         interrupts += 1
     # The loop's variable has just what the loader says was received.
     assert (loader.report()["samples"] - 1) % 50 == int(batch["key"][-1]), (loader.report()["samples"], batch["key"])
-assert interrupts > 10 and loader.report()["samples"] > 100
 print("exact")
 """
     assert check_script(script, tar.uri) == "exact\n"

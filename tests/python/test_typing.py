@@ -16,7 +16,7 @@ def mypy(*arguments: str, cwd: pathlib.Path) -> subprocess.CompletedProcess[str]
     # The sources beside the stub, not the built package: its files are links to these.
     environment = {**os.environ, "MYPYPATH": str(PACKAGE.parent)}
     return subprocess.run(
-        [sys.executable, "-m", *arguments], cwd=cwd, env=environment, capture_output=True, text=True, timeout=300
+        [sys.executable, "-m", *arguments], cwd=cwd, env=environment, capture_output=True, text=True, timeout=800
     )
 
 

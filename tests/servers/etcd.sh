@@ -49,7 +49,7 @@ start() {
   # Health means that a proposal was committed. By environment: etcdctl refuses --endpoints when the caller's shell still has
   # the variable of an earlier start.
   export ETCDCTL_ENDPOINTS=$scheme://127.0.0.1:$client
-  wait_until 30 etcd etcdctl --command-timeout 1s endpoint health
+  wait_until 120 etcd etcdctl --command-timeout 1s endpoint health
   printf 'export %s\n' ETCDCTL_API=3 "ETCDCTL_ENDPOINTS=$ETCDCTL_ENDPOINTS"
   [[ ! $tls ]] || printf 'export %s\n' "ETCDCTL_CACERT=$ETCDCTL_CACERT" "ETCDCTL_CERT=$ETCDCTL_CERT" "ETCDCTL_KEY=$ETCDCTL_KEY"
 }

@@ -98,7 +98,7 @@ start() {
   wait_until 120 "the monitor" ceph -c "$state/ceph.conf" --connect-timeout 5 osd new "$fsid" 0
   launch osd ceph-osd -f -i 0 -c "$state/ceph.conf"
   launch rgw radosgw -f -n client.rgw -c "$state/ceph.conf"
-  wait_until 60 "the gateway" port_open "$port"
+  wait_until 150 "the gateway" port_open "$port"
   radosgw-admin -c "$state/ceph.conf" user create --uid=test --display-name=test \
     --access-key="$access" --secret-key="$secret" >"$state/user.log" 2>&1 ||
     { stop_all; die "cannot create the user; see $state/user.log"; }

@@ -39,7 +39,7 @@ class S3Server:
     def run(self, *command: str | Path, **more: str) -> subprocess.CompletedProcess[str]:
         """`more`: further variables."""
         return subprocess.run(
-            command, env=self.environment() | more, capture_output=True, text=True, timeout=280, check=False
+            command, env=self.environment() | more, capture_output=True, text=True, timeout=400, check=False
         )
 
     def ok(self, *arguments: str | Path, **more: str) -> str:

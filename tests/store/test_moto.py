@@ -22,7 +22,7 @@ NOT_LIKE_S3 = {
 
 
 def wait_for_url(process: subprocess.Popen[bytes], log: Path) -> str:
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 300
     while time.monotonic() < deadline:
         if found := re.search(r"Running on (http://127\.0\.0\.1:\d+)", log.read_text()):
             return found[1]
@@ -47,7 +47,7 @@ def moto(millrace_bin: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterat
     finally:
         process.terminate()
         try:
-            process.wait(20)
+            process.wait(120)
         finally:
             process.kill()
             process.wait()

@@ -30,13 +30,13 @@ class Gateway(S3Server):
 def gateway(millrace_bin: Path) -> Iterator[Gateway]:
     # Not pytest's tmp_path: Ceph does not take paths with spaces or of any length.
     with tempfile.TemporaryDirectory(prefix="millrace-rgw-") as folder:
-        started = subprocess.run([SCRIPT, "start", folder, "--tls"], capture_output=True, text=True, timeout=280)
+        started = subprocess.run([SCRIPT, "start", folder, "--tls"], capture_output=True, text=True, timeout=400)
         try:
             assert started.returncode == 0, started.stderr
             words = (shlex.split(line)[1] for line in started.stdout.splitlines())
             yield Gateway(dict(word.split("=", 1) for word in words), Path(folder), millrace_bin)
         finally:
-            subprocess.run([SCRIPT, "stop", folder], check=True, timeout=60)
+            subprocess.run([SCRIPT, "stop", folder], check=True, timeout=120)
 
 
 @pytest.mark.parametrize("tls", [False, True], ids=["http", "https"])

@@ -17,7 +17,7 @@ def run(root: Path, files: dict[str, str]) -> tuple[int, list[str]]:
         path = root / "src" / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
-    done = subprocess.run([sys.executable, TOOL, root], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, TOOL, root], capture_output=True, text=True, timeout=300)
     assert done.stderr == ""
     return done.returncode, done.stdout.splitlines()
 
@@ -117,11 +117,11 @@ def test_one_name_within_other_types_and_in_tests(tmp_path: Path) -> None:
 
 
 def test_a_folder_without_sources_is_an_error(tmp_path: Path) -> None:
-    done = subprocess.run([sys.executable, TOOL, tmp_path], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, TOOL, tmp_path], capture_output=True, text=True, timeout=300)
     assert done.returncode == 2
     assert "src" in done.stderr
 
 
 def test_the_repository_keeps_the_table() -> None:
-    done = subprocess.run([sys.executable, TOOL], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, TOOL], capture_output=True, text=True, timeout=300)
     assert (done.returncode, done.stdout) == (0, "")
