@@ -9,14 +9,13 @@
 #include <array>
 #include <cerrno>
 #include <chrono>
-#include <cstring>
 #include <thread>
 #include <utility>
 
 #include "base/atomic_file.h"
-#include "base/buffer.h"
 #include "base/crypto.h"
 #include "base/errno_status.h"
+#include "cache/span_reader.h"
 
 namespace millrace {
 
@@ -35,21 +34,8 @@ constexpr std::chrono::microseconds kOpenPause{500};
 // A range that is longer is written as several, each checked and removed by itself: small reads then cost little.
 constexpr uint64_t kWrittenBytes = uint64_t{1} << 20;
 static_assert(kWrittenBytes <= kMaxSpanBytes);
-// What is read around a part of a range, so that it can be checked.
-constexpr uint64_t kMaxAroundBytes = uint64_t{32} << 20;
-
-// All of it, or DataLoss where the file ends before.
-absl::Status ReadAt(int fd, uint64_t offset, MutableByteSpan into, const std::string& path) {
-  while (!into.empty()) {
-    const ssize_t n = pread(fd, into.data(), into.size(), static_cast<off_t>(offset));
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0) return ErrnoStatus(errno, path, "reading");
-    if (n == 0) return absl::DataLossError(fmt::format("{}: ends at byte {}", path, offset));
-    offset += static_cast<uint64_t>(n);
-    into = into.subspan(static_cast<size_t>(n));
-  }
-  return absl::OkStatus();
-}
+// What is read beyond a range, so that it can be checked.
+constexpr uint64_t kMaxBeyondBytes = uint64_t{32} << 20;
 
 absl::Status WriteAt(int fd, uint64_t offset, ByteSpan bytes, const std::string& path) {
   while (!bytes.empty()) {
@@ -86,20 +72,6 @@ bool AreChecked(ByteRange one, ByteRange other, std::span<const SpanChecksum> ch
     at = std::max(at, sum.range.end());
   }
   return at >= std::min(one.end(), other.end());
-}
-
-// Whether bytes of what was written are not what they were, or not what the checksums want, as far as `read`, which
-// has been read of `range`, tells.
-bool IsDamaged(const CachedSpan& span, ByteRange range, std::span<const SpanChecksum> checksums, ByteSpan read) {
-  const auto differs = [&](ByteRange part, uint32_t crc32c) {
-    return Crc32c(read.subspan(part.offset - range.offset, part.length)) != crc32c;
-  };
-  const bool inside = range.offset <= span.range.offset && span.range.end() <= range.end();
-  if (inside && differs(span.range, span.crc32c)) return true;
-  return std::any_of(checksums.begin(), checksums.end(), [&](const SpanChecksum& sum) {
-    const bool overlaps = sum.range.offset < span.range.end() && span.range.offset < sum.range.end();
-    return overlaps && differs(sum.range, sum.crc32c);
-  });
 }
 
 // Exclusive among processes, for changes of the records; the lock of the whole file (flock) is another kind.
@@ -279,50 +251,51 @@ absl::Status CacheFile::Read(ByteRange range, std::span<const SpanChecksum> chec
     if (!spans_.Covers(range)) return absl::NotFoundError(fmt::format("{}: does not have these bytes", path_));
     if (checksums.empty() || bytes == ReadBytes::kAll) touching = spans_.Touching(range);
   }
-  // By their own checksums.
-  std::erase_if(touching,
-                [&](const CachedSpans::Entry& entry) { return AreChecked(entry.span.range, range, checksums); });
-  // The others can be checked only as they were written, whole.
-  ByteRange around = range;
+  // Those that the checksums do not cover can be checked only as they were written, whole.
+  std::vector<CachedSpan> spans;
+  uint64_t beyond = 0;
   for (const CachedSpans::Entry& entry : touching) {
-    const uint64_t end = std::max(around.end(), entry.span.range.end());
-    around.offset = std::min(around.offset, entry.span.range.offset);
-    around.length = end - around.offset;
+    const ByteRange there = entry.span.range;
+    if (AreChecked(there, range, checksums)) continue;
+    const uint64_t within = std::min(there.end(), range.end()) - std::max(there.offset, range.offset);
+    beyond += there.length - within;
+    spans.push_back(entry.span);
   }
-  if (around != range && around.length > kMaxAroundBytes) {
+  if (beyond > kMaxBeyondBytes) {
     return absl::NotFoundError(fmt::format("{}: has these bytes only as a part of large others", path_));
   }
-  Buffer more(around == range ? 0 : around.length);
-  const MutableByteSpan all = around == range ? into : more.span();
-  absl::Status status = ReadAt(fd_.get(), kDataAt + around.offset, all, path_);
-  const bool complete = status.ok();
-  if (complete) status = Check(around, checksums, touching, all);
-  if (status.ok() && around != range)
-    std::memcpy(into.data(), all.data() + (range.offset - around.offset), into.size());
+  std::vector<ByteRange> damaged;
+  absl::Status status = ReadSpans(fd_.get(), kDataAt, path_, range, spans, into, &damaged);
+  if (status.ok()) status = Check(range, checksums, into, &damaged);
   if (!absl::IsDataLoss(status)) return status;
   // Damage, or another process has removed it meanwhile.
-  {
-    const std::lock_guard lock(mutex_);
-    touching = spans_.Touching(around);
-  }
-  for (const CachedSpans::Entry& entry : touching) {
-    if (complete && !IsDamaged(entry.span, around, checksums, all)) continue;
-    const absl::StatusOr<uint64_t> removed = Remove(entry.span.range);
-    if (removed.ok() && freed != nullptr) *freed += *removed;
-  }
+  for (const ByteRange& part : damaged) RemoveTouching(part, freed);
   return status;
 }
 
-absl::Status CacheFile::Check(ByteRange range, std::span<const SpanChecksum> checksums,
-                              const std::vector<CachedSpans::Entry>& touching, MutableByteSpan into) const {
-  std::vector<SpanChecksum> sums(checksums.begin(), checksums.end());
-  for (const CachedSpans::Entry& entry : touching) sums.push_back({entry.span.range, entry.span.crc32c});
-  for (const SpanChecksum& sum : sums) {
-    if (Crc32c(into.subspan(sum.range.offset - range.offset, sum.range.length)) == sum.crc32c) continue;
-    return absl::DataLossError(
+absl::Status CacheFile::Check(ByteRange range, std::span<const SpanChecksum> checksums, ByteSpan read,
+                              std::vector<ByteRange>* damaged) const {
+  absl::Status first;
+  for (const SpanChecksum& sum : checksums) {
+    if (Crc32c(read.subspan(sum.range.offset - range.offset, sum.range.length)) == sum.crc32c) continue;
+    damaged->push_back(sum.range);
+    if (!first.ok()) continue;
+    first = absl::DataLossError(
         fmt::format("{}: bytes {}+{} of the object are damaged here", path_, sum.range.offset, sum.range.length));
   }
-  return absl::OkStatus();
+  return first;
+}
+
+void CacheFile::RemoveTouching(ByteRange range, uint64_t* freed) {
+  std::vector<CachedSpans::Entry> touching;
+  {
+    const std::lock_guard lock(mutex_);
+    touching = spans_.Touching(range);
+  }
+  for (const CachedSpans::Entry& entry : touching) {
+    const absl::StatusOr<uint64_t> removed = Remove(entry.span.range);
+    if (removed.ok() && freed != nullptr) *freed += *removed;
+  }
 }
 
 // ---- Writing and removing

@@ -41,8 +41,9 @@ class CacheFile {
 
   /// Reads a range into `into`, of its length. NotFound if a part of it is not there. The bytes are checked against
   /// `checksums`, of ascending spans within the range. Ranges that hold other bytes of it are read and checked whole,
-  /// as they were written (NotFound if they reach beyond it, and are more than 32 MiB). What is damaged is removed:
-  /// DataLoss, and `freed`, if not null, grows by the bytes of the disk that it took.
+  /// as they were written (NotFound if they reach beyond it by more than 32 MiB), in place and without more memory than
+  /// 128 KiB. What is damaged is removed: DataLoss, and `freed`, if not null, grows by the bytes of the disk that it
+  /// took.
   absl::Status Read(ByteRange range, std::span<const SpanChecksum> checksums, MutableByteSpan into,
                     uint64_t* freed = nullptr, ReadBytes bytes = ReadBytes::kAll);
 
@@ -98,8 +99,9 @@ class CacheFile {
   absl::Status Announce(uint32_t record);
   absl::StatusOr<uint64_t> RemoveLocked(ByteRange range);
   std::optional<CachedSpan> Reread(const CachedSpans::Entry& entry);
-  absl::Status Check(ByteRange range, std::span<const SpanChecksum> checksums,
-                     const std::vector<CachedSpans::Entry>& touching, MutableByteSpan into) const;
+  absl::Status Check(ByteRange range, std::span<const SpanChecksum> checksums, ByteSpan read,
+                     std::vector<ByteRange>* damaged) const;
+  void RemoveTouching(ByteRange range, uint64_t* freed);
 
   const UniqueFd fd_;
   const std::string path_;

@@ -8,11 +8,14 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <csignal>
+#include <filesystem>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "base/rng.h"
 #include "store/testing/temp_folder.h"
@@ -145,6 +148,61 @@ TEST_F(CacheFileTest, TellsWhatRemovingDamageHasFreed) {
   EXPECT_LE(DiskBytes(), before - freed + kSlack);
   EXPECT_TRUE(absl::IsNotFound(file->Read({40'960, 40'960}, {}, AsWritableBytes(into).first(40'960), &freed)));
   EXPECT_EQ(freed, 40'960u);
+}
+
+// Against what was written: any ranges, read in any pieces.
+TEST_F(CacheFileTest, AnyPieceOfWhatWasWrittenIsReadAndNothingElse) {
+  Rng rng(11);
+  for (int round = 0; round < 10; ++round) {
+    std::filesystem::remove(path());
+    const auto file = OpenOrMake();
+    std::vector<bool> written(object_.size());
+    for (int i = 0; i < 12; ++i) {
+      const uint64_t offset = rng.Below(object_.size());
+      const ByteRange range{offset, 1 + rng.Below(std::min<uint64_t>(40'000, object_.size() - offset))};
+      ASSERT_TRUE(Write(*file, range).ok());
+      std::fill_n(written.begin() + static_cast<std::ptrdiff_t>(range.offset), range.length, true);
+    }
+    for (int i = 0; i < 200; ++i) {
+      const uint64_t offset = rng.Below(object_.size());
+      const ByteRange range{offset, 1 + rng.Below(std::min<uint64_t>(60'000, object_.size() - offset))};
+      const auto begin = written.begin() + static_cast<std::ptrdiff_t>(range.offset);
+      const bool there =
+          std::all_of(begin, begin + static_cast<std::ptrdiff_t>(range.length), [](bool b) { return b; });
+      EXPECT_EQ(Read(*file, range).ok(), there) << range.offset << "+" << range.length;
+    }
+  }
+}
+
+// Of several that are damaged all go, also those of which only the part that nobody wants is damaged; the others stay.
+TEST_F(CacheFileTest, AllDamageOfARangeIsFoundAtOnce) {
+  const auto file = OpenOrMake();
+  for (uint64_t i = 0; i < 5; ++i) ASSERT_TRUE(Write(*file, {i * 40'000, 40'000}).ok());
+  const UniqueFd fd(open(path().c_str(), O_RDWR));
+  for (const uint64_t at : {uint64_t{10'000}, uint64_t{90'000}, uint64_t{195'000}}) {
+    const char other = static_cast<char>(object_[at] ^ 4);
+    ASSERT_EQ(pwrite(fd.get(), &other, 1, static_cast<off_t>(kDataAt + at)), 1);
+  }
+  EXPECT_TRUE(absl::IsDataLoss(Read(*file, {20'000, 170'000})));
+  EXPECT_EQ(file->spans(), 2u);
+  EXPECT_TRUE(Read(*file, {40'000, 40'000}).ok());
+  EXPECT_TRUE(Read(*file, {120'000, 40'000}).ok());
+}
+
+class LargeCacheFileTest : public CacheFileTest {
+ protected:
+  LargeCacheFileTest() { object_.resize(40 << 20, 'x'); }
+};
+
+// Its edges are checked aside, a little at a time, however long it is.
+TEST_F(LargeCacheFileTest, ALongPieceIsReadInPlace) {
+  const auto file = OpenOrMake();
+  ASSERT_TRUE(Write(*file, {0, object_.size()}).ok());
+  EXPECT_TRUE(Read(*file, {1000, object_.size() - 2000}).ok());
+  const UniqueFd fd(open(path().c_str(), O_RDWR));
+  ASSERT_EQ(pwrite(fd.get(), "y", 1, static_cast<off_t>(kDataAt + object_.size() - 10)), 1);
+  EXPECT_TRUE(absl::IsDataLoss(Read(*file, {1000, object_.size() - 2000})));
+  EXPECT_EQ(file->spans(), 39u);
 }
 
 // A writer that was killed between the bytes and their record.

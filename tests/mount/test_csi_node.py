@@ -19,9 +19,10 @@ from e2e.harness import REPOSITORY, Sandbox, Server, binary
 from e2e.mounting import is_mounted, needs_fuse, wait_until
 
 CSI = REPOSITORY / "deploy" / "csi"
-sys.path.insert(0, str(CSI / "plugin"))
+sys.path[:0] = [str(CSI / "plugin"), str(CSI)]
 
 import node as plugin  # noqa: E402
+import try_image  # noqa: E402
 
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="bind mounts need root")
 ATTRIBUTES = {"uri": "s3://b"}
@@ -211,6 +212,8 @@ def test_manifests_fit_the_plugin() -> None:
     server = (CSI / "plugin" / "server.py").read_text()
     for argument in container["args"]:
         assert f'"{argument.partition("=")[0]}"' in server, argument
+    # Else all writers in pods look like one process, which is never killed.
+    assert pod["hostPID"] is True
     name = base["CSIDriver"]["metadata"]["name"]
     assert f'NAME = "{name}"' in server
     paths = {volume["name"]: volume["hostPath"]["path"] for volume in pod["volumes"]}
@@ -233,9 +236,22 @@ def test_kustomize_builds_the_manifests(folder: str) -> None:
 
 
 def test_the_image_takes_what_is_there() -> None:
-    text = (CSI / "Containerfile").read_text()
-    for line in text.splitlines():
-        if line.startswith("COPY "):
-            source = line.split()[1]
+    steps = try_image.steps_of((CSI / "Containerfile").read_text())
+    assert [step.word for step in steps] == ["FROM", "RUN", "COPY", "COPY", "RUN", "COPY", "ENV", "ENTRYPOINT"]
+    assert try_image.suite_of(steps[0].rest) == "bookworm"
+    assert "python3-venv" in steps[1].rest and "\\" not in steps[1].rest
+    for step in steps:
+        if step.word == "COPY":
+            source = step.rest.split()[0]
             assert source == "dist/*.whl" or (REPOSITORY / source).exists(), source
-    assert "\nFROM debian:" in text
+    rest = try_image.without_wheel(steps)
+    assert not any(".whl" in step.rest for step in rest) and any("requirements.txt" in step.rest for step in rest if step.word == "RUN")
+
+
+def test_a_folder_and_files_are_copied_as_into_an_image(tmp_path: Path) -> None:
+    try_image.copy(tmp_path, ["deploy/csi/plugin/"], "/opt/plugin/")
+    try_image.copy(tmp_path, ["deploy/csi/requirements.txt"], "/opt/")
+    assert (tmp_path / "opt/plugin/server.py").read_bytes() == (CSI / "plugin" / "server.py").read_bytes()
+    assert (tmp_path / "opt/requirements.txt").exists()
+    with pytest.raises(SystemExit, match="make wheel"):
+        try_image.copy(tmp_path, ["dist/none-there-*.whl"], "/opt/")

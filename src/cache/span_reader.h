@@ -1,0 +1,26 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "cache/cache_format.h"
+
+/// Reading the files of the cache (cache_file.h).
+
+namespace millrace {
+
+/// Reads bytes of a file. DataLoss if it ends before.
+absl::Status ReadAt(int fd, uint64_t offset, MutableByteSpan into, const std::string& path);
+
+/// Reads a range of an object, whose bytes begin at `data_at` in a file, into `into`, of its length, and checks
+/// `spans`: ranges that were written, in order, each of which has bytes of it. They are read straight into their place.
+/// Of a span that reaches beyond the range, the rest is read as well, through a buffer of 128 KiB.
+///
+/// DataLoss if a part is not what was written or the file ends before it; all of these parts are appended to `damaged`.
+absl::Status ReadSpans(int fd, uint64_t data_at, const std::string& path, ByteRange range,
+                       std::span<const CachedSpan> spans, MutableByteSpan into, std::vector<ByteRange>* damaged);
+
+}  // namespace millrace
