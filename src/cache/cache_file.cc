@@ -15,6 +15,7 @@
 #include "base/atomic_file.h"
 #include "base/crypto.h"
 #include "base/errno_status.h"
+#include "cache/shared_file.h"
 #include "cache/span_reader.h"
 
 namespace millrace {
@@ -26,6 +27,8 @@ namespace {
 constexpr uint64_t kDiskBlock = 4096;
 constexpr size_t kRecordsAtOnce = 2048;
 constexpr uint64_t kRecordsOfBlock = kDiskBlock / kRecordBytes;
+// In memory a record is an entry of two containers, which may be half empty.
+constexpr uint64_t kRecordsOfBlockInMemory = 32;
 // While another process makes the file, or is about to unlink it: both take moments, but for a process that waits for
 // its turn of a busy CPU. Who reads can go to the store, who writes has time.
 constexpr int kBriefAttempts = 20;
@@ -57,13 +60,6 @@ absl::Status Make(const std::string& path, const std::string& head, bool* made) 
   return absl::IsAlreadyExists(placed) ? absl::OkStatus() : placed;
 }
 
-bool IsAt(int fd, const std::string& path) {
-  struct stat opened {};
-  struct stat named {};
-  return fstat(fd, &opened) == 0 && stat(path.c_str(), &named) == 0 && opened.st_ino == named.st_ino &&
-         opened.st_dev == named.st_dev;
-}
-
 // Whether the checksums, ascending, are of all bytes that two ranges have in common.
 bool AreChecked(ByteRange one, ByteRange other, std::span<const SpanChecksum> checksums) {
   uint64_t at = std::max(one.offset, other.offset);
@@ -74,10 +70,12 @@ bool AreChecked(ByteRange one, ByteRange other, std::span<const SpanChecksum> ch
   return at >= std::min(one.end(), other.end());
 }
 
-// Exclusive among processes, for changes of the records; the lock of the whole file (flock) is another kind.
+// Exclusive among processes, for changes of the records; the lock of the whole file (flock) is another kind. What is in
+// memory (-1) has no other process to lock out.
 class RecordsLock {
  public:
   static absl::StatusOr<RecordsLock> Take(int fd, const std::string& path) {
+    if (fd < 0) return RecordsLock(-1);
     struct flock lock {};
     lock.l_type = F_WRLCK;
     lock.l_whence = SEEK_SET;
@@ -133,6 +131,8 @@ absl::StatusOr<std::unique_ptr<CacheFile>> CacheFile::OpenOrMake(const std::stri
                                                                  uint64_t object_bytes, bool* made) {
   *made = false;
   absl::StatusOr<std::unique_ptr<CacheFile>> file = OpenWithin(path, kPatientAttempts);
+  // Opening what is there takes no room on the disk.
+  if (absl::IsResourceExhausted(file.status())) return absl::NotFoundError(file.status().message());
   if (absl::IsDataLoss(file.status())) {
     unlink(path.c_str());  // of another version of Millrace, or damaged
   } else if (!absl::IsNotFound(file.status())) {
@@ -140,7 +140,19 @@ absl::StatusOr<std::unique_ptr<CacheFile>> CacheFile::OpenOrMake(const std::stri
   }
   ASSIGN_OR_RETURN(const std::string head, EncodeHead(identity, object_bytes));
   RETURN_IF_ERROR(Make(path, head, made));
-  return OpenWithin(path, kPatientAttempts);
+  file = OpenWithin(path, kPatientAttempts);
+  if (absl::IsResourceExhausted(file.status())) return absl::NotFoundError(file.status().message());
+  return file;
+}
+
+absl::StatusOr<std::unique_ptr<CacheFile>> CacheFile::InMemory(std::shared_ptr<CacheMemory> memory,
+                                                               const CacheIdentity& identity, uint64_t object_bytes) {
+  ASSIGN_OR_RETURN(const uint64_t data_at, memory->NewStretch(object_bytes));
+  return std::unique_ptr<CacheFile>(new CacheFile(std::move(memory), data_at, CacheHead{identity, object_bytes}));
+}
+
+uint64_t CacheFile::records_of_block() const {
+  return memory_ != nullptr ? kRecordsOfBlockInMemory : kRecordsOfBlock;
 }
 
 uint64_t CacheFile::PlaceOf(uint32_t record) const {
@@ -193,6 +205,7 @@ absl::Status CacheFile::LearnRecord(uint32_t record) {
 // Changes come one after the other, and each is announced before its record is written: without the lock, the record
 // of the last one may be still on its way, and it is read again by the next call.
 absl::Status CacheFile::LearnRecords(bool locked) {
+  if (memory_ != nullptr) return absl::OkStatus();
   std::array<std::byte, kChangesBytes> page{};
   const auto count_of_page = [&] { return LoadLe<uint64_t>(page.data()); };
   absl::Status read =
@@ -265,7 +278,7 @@ absl::Status CacheFile::Read(ByteRange range, std::span<const SpanChecksum> chec
     return absl::NotFoundError(fmt::format("{}: has these bytes only as a part of large others", path_));
   }
   std::vector<ByteRange> damaged;
-  absl::Status status = ReadSpans(fd_.get(), kDataAt, path_, range, spans, into, &damaged);
+  absl::Status status = ReadSpans(data_fd(), data_at_, path_, range, spans, into, &damaged);
   if (status.ok()) status = Check(range, checksums, into, &damaged);
   if (!absl::IsDataLoss(status)) return status;
   // Damage, or another process has removed it meanwhile.
@@ -334,31 +347,37 @@ absl::Status CacheFile::WritePart(ByteRange range, ByteSpan bytes, const UseHint
   {
     const std::lock_guard held(mutex_);
     record = spans_.FreeRecord();
-    if (record == spans_.records() && record % kRecordsOfBlock == 0) of_records = 1;
+    if (record == spans_.records() && record % records_of_block() == 0) of_records = 1;
     own = spans_.OwnBlocks(range);
   }
   const uint64_t disk_bytes = (own.second - own.first + of_records) * kDiskBlock;
   RETURN_IF_ERROR(room.take(disk_bytes));
-  absl::Status status = WriteAt(fd_.get(), kDataAt + range.offset, bytes, path_);
-  if (status.ok()) status = WriteRecord(record, {range, Crc32c(bytes), hints});
+  absl::Status status = WriteAt(data_fd(), data_at_ + range.offset, bytes, path_);
+  if (status.ok()) {
+    const std::lock_guard held(mutex_);
+    status = SetRecord(record, CachedSpan{range, Crc32c(bytes), hints});
+  }
   // Else what was written of it would take room that nobody knows of.
   if (!status.ok() && Punch(own.first, own.second).ok()) room.give_back(disk_bytes);
   return status;
 }
 
-absl::Status CacheFile::WriteRecord(uint32_t record, const CachedSpan& span) {
-  const std::lock_guard held(mutex_);
-  RETURN_IF_ERROR(Announce(record));
-  RETURN_IF_ERROR(WriteAt(fd_.get(), PlaceOf(record), AsBytes(EncodeRecord(span)), path_));
+// With mutex_ held, and the lock of records.
+absl::Status CacheFile::SetRecord(uint32_t record, const std::optional<CachedSpan>& span) {
+  if (memory_ == nullptr) {
+    RETURN_IF_ERROR(Announce(record));
+    const std::string bytes = span ? EncodeRecord(*span) : std::string(kRecordBytes, '\0');
+    RETURN_IF_ERROR(WriteAt(fd_.get(), PlaceOf(record), AsBytes(bytes), path_));
+  }
   spans_.Set(record, span);
   return absl::OkStatus();
 }
 
 absl::Status CacheFile::Punch(uint64_t first_block, uint64_t end_block) const {
   if (end_block <= first_block) return absl::OkStatus();
-  const auto at = static_cast<off_t>(kDataAt + first_block * kDiskBlock);
+  const auto at = static_cast<off_t>(data_at_ + first_block * kDiskBlock);
   const auto length = static_cast<off_t>((end_block - first_block) * kDiskBlock);
-  if (fallocate(fd_.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, at, length) == 0) return absl::OkStatus();
+  if (fallocate(data_fd(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, at, length) == 0) return absl::OkStatus();
   return ErrnoStatus(errno, path_, "removing bytes to make room");
 }
 
@@ -377,16 +396,14 @@ absl::StatusOr<uint64_t> CacheFile::RemoveLocked(ByteRange range) {
   if (!found) return 0;
   const auto [first, end] = spans_.OwnBlocks(range);
   RETURN_IF_ERROR(Punch(first, end));
-  RETURN_IF_ERROR(Announce(found->record));
-  RETURN_IF_ERROR(WriteAt(fd_.get(), PlaceOf(found->record), AsBytes(std::string(kRecordBytes, '\0')), path_));
-  spans_.Set(found->record, std::nullopt);
+  RETURN_IF_ERROR(SetRecord(found->record, std::nullopt));
   return IsRemoved() ? 0 : (end - first) * kDiskBlock;
 }
 
 // Somebody may have removed the whole folder, and the count of its bytes began again.
 bool CacheFile::IsRemoved() const {
   struct stat info {};
-  return fstat(fd_.get(), &info) == 0 && info.st_nlink == 0;
+  return memory_ == nullptr && fstat(fd_.get(), &info) == 0 && info.st_nlink == 0;
 }
 
 uint64_t CacheFile::DiskBytesNow() const {
@@ -396,7 +413,7 @@ uint64_t CacheFile::DiskBytesNow() const {
 
 uint64_t CacheFile::Reclaim() {
   const std::lock_guard writing(write_mutex_);
-  if (reclaimed_ || unlinked_ || IsRemoved()) return 0;
+  if (memory_ != nullptr || reclaimed_ || unlinked_ || IsRemoved()) return 0;
   const absl::StatusOr<RecordsLock> lock = RecordsLock::Take(fd_.get(), path_);
   const std::lock_guard held(mutex_);
   if (!lock.ok() || !LearnRecords(/*locked=*/true).ok()) return 0;
@@ -432,7 +449,11 @@ uint64_t CacheFile::UnlinkIfEmpty() {
     if (!LearnRecords(/*locked=*/true).ok() || spans_.size() > 0) return 0;
     records = spans_.records();
   }
-  const uint64_t taken = kEmptyDiskBytes + (records + kRecordsOfBlock - 1) / kRecordsOfBlock * kDiskBlock;
+  const uint64_t taken = kEmptyDiskBytes + (records + records_of_block() - 1) / records_of_block() * kDiskBlock;
+  if (memory_ != nullptr) {
+    unlinked_ = true;
+    return taken;
+  }
   if (flock(fd_.get(), LOCK_EX | LOCK_NB) == 0) {
     struct stat info {};
     const bool own = fstat(fd_.get(), &info) == 0 && IsAt(fd_.get(), path_);
@@ -457,7 +478,7 @@ void CacheFile::ChangeHints(ByteRange range, absl::FunctionRef<UseHints(const Us
       const UseHints hints = change(entry.span.hints, entry.span.range);
       if (hints == entry.span.hints) continue;
       spans_.SetHints(entry.record, hints);
-      changed.emplace_back(entry.record, hints);
+      if (memory_ == nullptr) changed.emplace_back(entry.record, hints);
     }
   }
   // Without a lock: if the record is another's by now, it gets hints that are wrong, and not wrong bytes.
@@ -467,6 +488,7 @@ void CacheFile::ChangeHints(ByteRange range, absl::FunctionRef<UseHints(const Us
 
 // Other processes change hints without telling.
 std::optional<CachedSpan> CacheFile::Reread(const CachedSpans::Entry& entry) {
+  if (memory_ != nullptr) return entry.span;
   std::string bytes(kRecordBytes, '\0');
   if (!ReadAt(fd_.get(), PlaceOf(entry.record), AsWritableBytes(bytes), path_).ok()) return std::nullopt;
   const std::optional<CachedSpan> now = DecodeRecord(AsBytes(bytes), object_bytes());

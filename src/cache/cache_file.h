@@ -11,6 +11,7 @@
 #include "base/rng.h"
 #include "base/unique_fd.h"
 #include "cache/cache_format.h"
+#include "cache/cache_memory.h"
 #include "cache/disk_usage.h"
 #include "s3/object.h"
 
@@ -22,16 +23,23 @@ enum class ReadBytes { kAll, kChecked };
 /// One file of the cache: what is kept of one version of an object. Several processes may read, write and remove
 /// ranges at once. Each holder of an open file has a shared lock, so that nobody unlinks the file. Thread-safe;
 /// blocking.
+///
+/// Or the same in memory, for one process: the bytes are in a stretch of a CacheMemory, and their records are those
+/// that each file holds in memory anyway.
 class CacheFile {
  public:
   /// NotFound if there is none, or another process is about to make or to remove it; DataLoss if it is no sound file of
-  /// that name; else what the system says.
+  /// that name; ResourceExhausted if the program has too many files open; else what the system says.
   static absl::StatusOr<std::unique_ptr<CacheFile>> Open(const std::string& path);
 
   /// Makes it if there is none, and opens it. Waits longer than Open for a process that makes or removes it. `made`: it
-  /// was made by this call.
+  /// was made by this call. NotFound also if the program has too many files open: the disk may be fine.
   static absl::StatusOr<std::unique_ptr<CacheFile>> OpenOrMake(const std::string& path, const CacheIdentity& identity,
                                                                uint64_t object_bytes, bool* made);
+
+  /// An empty one in memory. InvalidArgument if the memory has no place for an object of that size.
+  static absl::StatusOr<std::unique_ptr<CacheFile>> InMemory(std::shared_ptr<CacheMemory> memory,
+                                                             const CacheIdentity& identity, uint64_t object_bytes);
 
   const CacheIdentity& identity() const { return head_.identity; }
   uint64_t object_bytes() const { return head_.object_bytes; }
@@ -87,6 +95,10 @@ class CacheFile {
   static absl::StatusOr<std::unique_ptr<CacheFile>> OpenWithin(const std::string& path, int attempts);
   CacheFile(UniqueFd fd, std::string path, CacheHead head)
       : fd_(std::move(fd)), path_(std::move(path)), head_(std::move(head)) {}
+  CacheFile(std::shared_ptr<CacheMemory> memory, uint64_t data_at, CacheHead head)
+      : fd_(-1), memory_(std::move(memory)), data_at_(data_at), path_("the cache in memory"), head_(std::move(head)) {}
+  int data_fd() const { return memory_ != nullptr ? memory_->fd() : fd_.get(); }
+  uint64_t records_of_block() const;
   uint64_t PlaceOf(uint32_t record) const;
   uint64_t DiskBytesNow() const;
   bool IsRemoved() const;
@@ -94,7 +106,7 @@ class CacheFile {
   absl::Status LearnAll();
   absl::Status LearnRecord(uint32_t record);
   absl::Status WritePart(ByteRange range, ByteSpan bytes, const UseHints& hints, const Room& room);
-  absl::Status WriteRecord(uint32_t record, const CachedSpan& span);
+  absl::Status SetRecord(uint32_t record, const std::optional<CachedSpan>& span);
   absl::Status Punch(uint64_t first_block, uint64_t end_block) const;
   absl::Status Announce(uint32_t record);
   absl::StatusOr<uint64_t> RemoveLocked(ByteRange range);
@@ -103,7 +115,9 @@ class CacheFile {
                      std::vector<ByteRange>* damaged) const;
   void RemoveTouching(ByteRange range, uint64_t* freed);
 
-  const UniqueFd fd_;
+  const UniqueFd fd_;  // -1: in memory
+  const std::shared_ptr<CacheMemory> memory_;
+  const uint64_t data_at_ = cache_format::kDataAt;
   const std::string path_;
   const CacheHead head_;
 

@@ -17,10 +17,11 @@ namespace millrace {
 
 /// Bytes that reads through a cache delivered.
 struct CacheReport {
-  uint64_t hit_bytes = 0;   // from the cache
-  uint64_t miss_bytes = 0;  // from the store
-  uint64_t requests = 0;    // GETs that the store was asked for
-  KeepCounts kept;          // of all who use the cache in this process
+  uint64_t hit_bytes = 0;     // from the cache
+  uint64_t miss_bytes = 0;    // from the store
+  uint64_t requests = 0;      // GETs that the store was asked for
+  uint64_t memory_bytes = 0;  // that a cache in memory has of the process's budget; 0: it is on a disk
+  KeepCounts kept;            // of all who use the cache in this process
 };
 
 /// A store whose reads come from a cache where it has them, and are kept there where not. Only reads of a certain

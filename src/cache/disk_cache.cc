@@ -1,7 +1,7 @@
 #include "cache/disk_cache.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/statvfs.h>
 
@@ -17,6 +17,8 @@
 #include "base/buffer.h"
 #include "base/errno_status.h"
 #include "base/log.h"
+#include "base/size.h"
+#include "cache/shared_file.h"
 
 namespace millrace {
 
@@ -45,24 +47,27 @@ uint64_t SystemMs() {
 
 }  // namespace
 
-DiskCache::DiskCache(DiskCacheOptions options, std::string folder, DiskUsage usage, UniqueFd jobs,
-                     std::unique_ptr<FetchClaims> claims)
+DiskCache::DiskCache(DiskCacheOptions options, Parts parts)
     : options_(std::move(options)),
-      folder_(std::move(folder)),
+      folder_(std::move(parts.folder)),
+      jobs_path_(std::move(parts.jobs_path)),
       most_files_(MostFiles()),
-      usage_(std::move(usage)),
-      jobs_(std::move(jobs)),
-      claims_(std::move(claims)),
-      queued_(kQueuedBytes),
-      room_(folder_, {.open = [this](const std::string& name) { return OpenByName(name); },
-                      .knows =
-                          [this](const std::string& store) {
-                            const std::lock_guard lock(mutex_);
-                            return stores_.contains(store);
-                          },
-                      .forget = [this](const std::string& name) { Forget(name); },
-                      // If this fails, the count stays too large, and is made again.
-                      .give_back = [this](uint64_t bytes) { usage_.GiveBack(bytes).IgnoreError(); }}),
+      reserved_(std::move(parts.reserved)),
+      memory_(std::move(parts.memory)),
+      usage_(std::move(parts.usage)),
+      jobs_(std::move(parts.jobs)),
+      claims_(std::move(parts.claims)),
+      queued_(parts.queued_bytes),
+      room_({.list = [this](absl::FunctionRef<void(const std::string&)> each) { ForEachName(each); },
+             .open = [this](const std::string& name) { return OpenByName(name); },
+             .knows =
+                 [this](const std::string& store) {
+                   const std::lock_guard lock(mutex_);
+                   return stores_.contains(store);
+                 },
+             .forget = [this](const std::string& name) { Forget(name); },
+             // If this fails, the count stays too large, and is made again.
+             .give_back = [this](uint64_t bytes) { usage_.GiveBack(bytes).IgnoreError(); }}),
       readers_(std::make_unique<ThreadPool>(kReaders, "cache-read")),
       writer_(std::make_unique<ThreadPool>(1, "cache-write")) {}
 
@@ -76,11 +81,12 @@ absl::StatusOr<std::unique_ptr<DiskCache>> DiskCache::Open(DiskCacheOptions opti
   std::string folder = FolderIn(options.folder);
   RETURN_IF_ERROR(MakeFolder(folder, folder, Durability::kUnsynced));
   ASSIGN_OR_RETURN(DiskUsage usage, DiskUsage::Open(folder));
-  UniqueFd jobs(open(JobTablePath(folder).c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666));
-  if (!jobs) return ErrnoStatus(errno, JobTablePath(folder), "opening");
+  const std::string jobs_path = JobTablePath(folder);
+  ASSIGN_OR_RETURN(UniqueFd jobs, OpenShared(jobs_path));
   ASSIGN_OR_RETURN(std::unique_ptr<FetchClaims> claims, FetchClaims::Open(folder));
-  std::unique_ptr<DiskCache> cache(
-      new DiskCache(std::move(options), std::move(folder), std::move(usage), std::move(jobs), std::move(claims)));
+  std::unique_ptr<DiskCache> cache(new DiskCache(
+      std::move(options),
+      {std::move(folder), jobs_path, std::move(usage), std::move(jobs), std::move(claims), kQueuedBytes}));
   // It may have been larger before.
   cache->writer_->Submit([cache = cache.get()] { cache->Shrink(); });
   return cache;
@@ -94,6 +100,32 @@ std::unique_ptr<DiskCache> DiskCache::OpenOrWarn(DiskCacheOptions options) {
       fmt::format("the cache {} cannot be used, so that everything is read from the store: {}", folder,
                   ToStd(cache.status().message())));
   return nullptr;
+}
+
+uint64_t DiskCache::MemoryFor(uint64_t size_bytes) {
+  const uint64_t queued = std::min(kQueuedBytes, size_bytes);
+  return size_bytes > UINT64_MAX - queued ? UINT64_MAX : size_bytes + queued;
+}
+
+absl::StatusOr<std::unique_ptr<DiskCache>> DiskCache::OpenInMemory(MemoryBudget& budget, uint64_t size_bytes) {
+  if (size_bytes == 0) return absl::InvalidArgumentError("a cache in memory needs a size");
+  const uint64_t bytes = MemoryFor(size_bytes);
+  Reservation reserved = budget.TryReserve(bytes);
+  if (!reserved) {
+    return absl::ResourceExhaustedError(fmt::format(
+        "a cache of {} in memory (with what waits to be written, {}) does not fit into the process's budget of {}, of "
+        "which {} are taken; choose a smaller one, or raise the budget",
+        FormatSize(size_bytes), FormatSize(bytes), FormatSize(budget.limit()), FormatSize(budget.used())));
+  }
+  ASSIGN_OR_RETURN(std::shared_ptr<CacheMemory> memory, CacheMemory::Make());
+  UniqueFd jobs(memfd_create("millrace-cache-jobs", MFD_CLOEXEC));
+  if (!jobs) return ErrnoStatus(errno, "a cache in memory", "making it");
+  std::string jobs_path = fmt::format("/proc/self/fd/{}", jobs.get());
+  DiskCacheOptions options{.folder = std::string(DiskCacheOptions::kMemory), .size_bytes = size_bytes};
+  std::string folder = "in memory";  // for messages
+  return std::unique_ptr<DiskCache>(new DiskCache(
+      std::move(options), {std::move(folder), std::move(jobs_path), DiskUsage::OfMemory(), std::move(jobs),
+                           FetchClaims::OfProcess(), bytes - size_bytes, std::move(memory), std::move(reserved)}));
 }
 
 void DiskCache::OnDiskError(const absl::Status& status, bool reading) {
@@ -117,7 +149,7 @@ std::unique_ptr<JobEntry> DiskCache::Join(const std::string& store, uint32_t job
     const std::lock_guard lock(mutex_);
     stores_.insert(store);
   }
-  absl::StatusOr<std::unique_ptr<JobEntry>> entry = JobEntry::Make(folder_, job, period, clock);
+  absl::StatusOr<std::unique_ptr<JobEntry>> entry = JobEntry::Make(jobs_path_, job, period, clock);
   if (entry.ok()) return *std::move(entry);
   Log(LogLevel::kDebug, "cache", ToStd(entry.status().message()));
   return nullptr;
@@ -135,13 +167,15 @@ std::shared_ptr<CacheFile> DiskCache::Lookup(const std::string& name) {
 
 std::shared_ptr<CacheFile> DiskCache::Find(const CacheIdentity& identity, const std::string& name) {
   std::shared_ptr<CacheFile> file = Lookup(name);
+  if (file == nullptr && memory_ != nullptr) return nullptr;
   if (file == nullptr) {
     absl::StatusOr<std::unique_ptr<CacheFile>> opened = CacheFile::Open(folder_ + "/" + name);
     if (!opened.ok()) {
       const absl::Status& status = opened.status();
       if (absl::IsDataLoss(status)) {
         RemoveUnsound(folder_ + "/" + name);
-      } else if (!absl::IsNotFound(status)) {
+      } else if (!absl::IsNotFound(status) && !absl::IsResourceExhausted(status)) {
+        // The program may have too many files open: that passes.
         OnDiskError(status, /*reading=*/true);
       }
       return nullptr;
@@ -160,6 +194,7 @@ void DiskCache::RemoveUnsound(const std::string& path) {
 // To make room: what is no sound file goes.
 std::shared_ptr<CacheFile> DiskCache::OpenByName(const std::string& name) {
   if (std::shared_ptr<CacheFile> file = Lookup(name)) return file;
+  if (memory_ != nullptr) return nullptr;
   const std::string path = folder_ + "/" + name;
   absl::StatusOr<std::unique_ptr<CacheFile>> opened = CacheFile::Open(path);
   if (opened.ok()) {
@@ -180,7 +215,8 @@ void DiskCache::Remember(const std::string& name, std::shared_ptr<CacheFile> fil
   open_spans_ += spans;
   files_.push_front({name, std::move(file), spans});
   by_name_.emplace(name, files_.begin());
-  while (files_.size() > 1 && (files_.size() > most_files_ || open_spans_ > kMostOpenSpans)) {
+  // What is in memory is nowhere else.
+  while (memory_ == nullptr && files_.size() > 1 && (files_.size() > most_files_ || open_spans_ > kMostOpenSpans)) {
     open_spans_ -= files_.back().spans;
     by_name_.erase(files_.back().name);
     closed.push_back(std::move(files_.back().file));
@@ -197,6 +233,20 @@ void DiskCache::Forget(const std::string& name) {
   by_name_.erase(found);
 }
 
+void DiskCache::ForEachName(absl::FunctionRef<void(const std::string& name)> each) {
+  if (memory_ == nullptr) return ForEachCacheFile(folder_, each);
+  const std::lock_guard lock(mutex_);
+  for (const OpenFile& file : files_) each(file.name);
+}
+
+absl::StatusOr<std::unique_ptr<CacheFile>> DiskCache::MakeFile(const CacheIdentity& identity, const std::string& name,
+                                                               uint64_t object_bytes, bool* is_new) {
+  if (memory_ == nullptr) return CacheFile::OpenOrMake(folder_ + "/" + name, identity, object_bytes, is_new);
+  absl::StatusOr<std::unique_ptr<CacheFile>> made = CacheFile::InMemory(memory_, identity, object_bytes);
+  *is_new = made.ok();
+  return made;
+}
+
 std::shared_ptr<CacheFile> DiskCache::FindOrMake(const CacheIdentity& identity, const std::string& name,
                                                  uint64_t object_bytes) {
   if (std::shared_ptr<CacheFile> file = Find(identity, name)) return file;
@@ -205,8 +255,7 @@ std::shared_ptr<CacheFile> DiskCache::FindOrMake(const CacheIdentity& identity, 
   if (!taken.ok()) OnDiskError(taken.status(), /*reading=*/false);
   if (!taken.ok() || !*taken) return nullptr;
   bool is_new = false;
-  absl::StatusOr<std::unique_ptr<CacheFile>> made =
-      CacheFile::OpenOrMake(folder_ + "/" + name, identity, object_bytes, &is_new);
+  absl::StatusOr<std::unique_ptr<CacheFile>> made = MakeFile(identity, name, object_bytes, &is_new);
   if (!is_new) usage_.GiveBack(CacheFile::kEmptyDiskBytes).IgnoreError();
   // Names that are too long are not kept, nor what comes while another process has the file.
   if (absl::IsInvalidArgument(made.status()) || absl::IsNotFound(made.status())) return nullptr;
@@ -273,7 +322,7 @@ void DiskCache::Touch(const CacheIdentity& identity, ByteRange range, const Plan
 void DiskCache::Keep(const CacheIdentity& identity, uint64_t object_bytes, uint64_t offset, ByteSpan bytes,
                      const PlannedRead* plan, std::shared_ptr<void> until) {
   if (!keeps() || bytes.empty()) return;
-  Reservation room = queued_.TryReserve(bytes.size());
+  Reservation room = queued_.TryReserve(std::min<uint64_t>(bytes.size(), queued_.limit()));
   if (!room) {
     dropped_bytes_.fetch_add(bytes.size(), std::memory_order_relaxed);
     return;
@@ -368,6 +417,7 @@ void DiskCache::Flush() {
 // ---- Room
 
 uint64_t DiskCache::capacity_bytes() {
+  if (memory_ != nullptr) return options_.size_bytes;
   const absl::StatusOr<uint64_t> used = usage_.bytes();
   struct statvfs info {};
   if (!used.ok() || statvfs(folder_.c_str(), &info) != 0) return options_.size_bytes;
@@ -381,6 +431,7 @@ uint64_t DiskCache::Excess(uint64_t bytes) {
   uint64_t excess = 0;
   const absl::StatusOr<uint64_t> used = usage_.bytes();
   if (used.ok() && *used + bytes > limit()) excess = *used + bytes - limit();
+  if (memory_ != nullptr) return excess;
   struct statvfs info {};
   if (statvfs(folder_.c_str(), &info) != 0) return excess;  // then writing will say what is wrong
   const double kept = options_.free_share * static_cast<double>(info.f_blocks) * static_cast<double>(info.f_frsize);
@@ -390,6 +441,7 @@ uint64_t DiskCache::Excess(uint64_t bytes) {
 }
 
 std::vector<JobClock> DiskCache::Jobs(uint32_t own) {
+  OpenAgainIfGone(jobs_path_, &jobs_);
   std::vector<JobClock> jobs = LiveJobs(jobs_.get());
   const bool there = std::any_of(jobs.begin(), jobs.end(), [&](const JobClock& job) { return job.job == own; });
   if (!there && own != UseHints::kPinned) jobs.push_back({own, 0, UseHints::kNever});

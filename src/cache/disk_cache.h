@@ -15,6 +15,7 @@
 #include "base/memory_budget.h"
 #include "base/thread_pool.h"
 #include "cache/cache_file.h"
+#include "cache/cache_memory.h"
 #include "cache/disk_usage.h"
 #include "cache/fetch_claims.h"
 #include "cache/job_table.h"
@@ -24,6 +25,10 @@
 namespace millrace {
 
 struct DiskCacheOptions {
+  /// What users say in place of a folder, to keep ranges in memory. (A folder of that name is "./memory".)
+  static constexpr std::string_view kMemory = "memory";
+  bool in_memory() const { return folder == kMemory; }
+
   std::string folder;        // made if it does not exist
   uint64_t size_bytes = 0;   // that the cache takes of the disk at most; 0: as much as leaves the share below free
   double free_share = 0.05;  // of the file system, which the cache leaves free whatever its size
@@ -43,12 +48,19 @@ struct KeepCounts {
 /// If there is no room, EvictionPolicy decides what goes: of a plan, what is needed latest.
 ///
 /// A disk that is full, read-only or failing ends writing, or reading and writing, with one warning. Thread-safe.
+///
+/// Or the same in memory, for the readers of this process: bounded and emptied alike, and gone with the DiskCache.
 class DiskCache {
  public:
   /// What the system says if the folder cannot be made or written to.
   static absl::StatusOr<std::unique_ptr<DiskCache>> Open(DiskCacheOptions options);
   /// The same; but if it cannot be opened, logs a warning that names it and returns null.
   static std::unique_ptr<DiskCache> OpenOrWarn(DiskCacheOptions options);
+  /// In memory; MemoryFor(size_bytes) of the budget are reserved, which outlives the cache. InvalidArgument for a size
+  /// of 0, ResourceExhausted if the budget has less.
+  static absl::StatusOr<std::unique_ptr<DiskCache>> OpenInMemory(MemoryBudget& budget, uint64_t size_bytes);
+  /// What a cache in memory takes of a budget: its size, and what may wait to be written.
+  static uint64_t MemoryFor(uint64_t size_bytes);
   /// Waits until what was given to Keep is written.
   ~DiskCache();
   DiskCache(const DiskCache&) = delete;
@@ -71,8 +83,8 @@ class DiskCache {
   bool keeps() const { return writes_.load(std::memory_order_relaxed); }
 
   /// Copies the bytes and writes them later: those of each span of the plan for itself, or all as one. Drops them if
-  /// 64 MiB wait already, or if there is no room on the disk: the disk never holds up who reads. `until` is let go when
-  /// they are written or dropped.
+  /// 64 MiB would wait then, unless they are the only ones, or if there is no room on the disk: the disk never holds up
+  /// who reads. `until` is let go when they are written or dropped.
   void Keep(const CacheIdentity& identity, uint64_t object_bytes, uint64_t offset, ByteSpan bytes,
             const PlannedRead* plan = nullptr, std::shared_ptr<void> until = nullptr);
 
@@ -80,6 +92,8 @@ class DiskCache {
   void Flush();
 
   const std::string& folder() const { return folder_; }
+  /// Reserved of the process's budget; 0 on a disk.
+  uint64_t memory_bytes() const { return reserved_.bytes(); }
   /// Bytes of the disk that all users of the folder take at most, as far as is known.
   absl::StatusOr<uint64_t> disk_bytes() { return usage_.bytes(); }
   KeepCounts counts() const;
@@ -110,13 +124,26 @@ class DiskCache {
     UseHints hints;
   };
 
-  DiskCache(DiskCacheOptions options, std::string folder, DiskUsage usage, UniqueFd jobs,
-            std::unique_ptr<FetchClaims> claims);
+  /// What a cache is made of, on a disk or in memory.
+  struct Parts {
+    std::string folder;
+    std::string jobs_path;
+    DiskUsage usage;
+    UniqueFd jobs;
+    std::unique_ptr<FetchClaims> claims;
+    uint64_t queued_bytes = 0;
+    std::shared_ptr<CacheMemory> memory = nullptr;
+    Reservation reserved = {};
+  };
+  DiskCache(DiskCacheOptions options, Parts parts);
 
   std::shared_ptr<CacheFile> Lookup(const std::string& name);
   std::shared_ptr<CacheFile> Find(const CacheIdentity& identity, const std::string& name);
   std::shared_ptr<CacheFile> OpenByName(const std::string& name);
   void RemoveUnsound(const std::string& path);
+  void ForEachName(absl::FunctionRef<void(const std::string& name)> each);
+  absl::StatusOr<std::unique_ptr<CacheFile>> MakeFile(const CacheIdentity& identity, const std::string& name,
+                                                      uint64_t object_bytes, bool* is_new);
   std::shared_ptr<CacheFile> FindOrMake(const CacheIdentity& identity, const std::string& name, uint64_t object_bytes);
   void Remember(const std::string& name, std::shared_ptr<CacheFile> file);
   void Forget(const std::string& name);
@@ -133,9 +160,12 @@ class DiskCache {
 
   const DiskCacheOptions options_;
   const std::string folder_;
+  const std::string jobs_path_;
   const size_t most_files_;  // open at a time
+  const Reservation reserved_;
+  const std::shared_ptr<CacheMemory> memory_;  // null: on a disk
   DiskUsage usage_;
-  const UniqueFd jobs_;
+  UniqueFd jobs_;  // of the writer's thread
   const std::unique_ptr<FetchClaims> claims_;
   MemoryBudget queued_;
   std::atomic<bool> reads_{true};

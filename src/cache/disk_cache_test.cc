@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -418,6 +419,66 @@ TEST_F(DiskCacheTest, ACacheThatIsClearedMeanwhileGoesOn) {
   EXPECT_LE(*other->disk_bytes(), DiskBytesBelow(folder_.path()) + 2 * kFileMarginBytes);
   EXPECT_EQ(Read(*other, Of(2), {0, object_.size()}), object_);
   EXPECT_EQ(Read(*other, Of(3), {50'000, 10'000}), object_.substr(50'000, 10'000)) << "in a file that is there";
+}
+
+// A job that begins in the new folder is not taken for one that has ended.
+TEST_F(DiskCacheTest, JobsKnowOfEachOtherWhenTheFolderWasRemoved) {
+  constexpr uint64_t kBound = 1 << 20;
+  const auto plan = [&](uint32_t job, uint64_t next) {
+    return PlannedRead{.job = job, .use = 0, .period = 1000, .spans = {{{0, object_.size()}, next}}};
+  };
+  const auto old = Open(kBound);
+  const auto of_old = old->Join("another store", 9, 1000);
+  old->Flush();
+  fs::remove_all(folder_ / "millrace-cache-1");
+  const auto late = Open(kBound);
+  const auto of_late = late->Join("store", 10, 1000);
+  const PlannedRead soon = plan(10, 1);
+  late->Keep(Of(1), object_.size(), 0, AsBytes(object_), &soon);
+  late->Flush();
+  for (int i = 100; i < 140; ++i) {
+    const PlannedRead sooner = plan(9, 500 - static_cast<uint64_t>(i));
+    const CacheIdentity other{"another store", "key" + std::to_string(i), "etag"};
+    old->Keep(other, object_.size(), 0, AsBytes(object_), &sooner);
+  }
+  old->Flush();
+  EXPECT_GT(old->counts().written_bytes, 10 * object_.size());
+  EXPECT_EQ(Read(*late, Of(1), {0, object_.size()}), object_) << "it has less than its part";
+}
+
+// The program has too many files open: what cannot be looked up is not there, and it passes.
+TEST_F(DiskCacheTest, TooManyOpenFilesDoNotEndIt) {
+  { Open()->Keep(Of(1), object_.size(), 0, AsBytes(object_)); }
+  const auto cache = Open();
+  cache->Flush();
+  rlimit before{};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
+  const int free = UniqueFd(open("/", O_RDONLY | O_CLOEXEC)).get();
+  const rlimit none{static_cast<rlim_t>(free), before.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
+  const std::string read = Read(*cache, Of(1), {0, object_.size()});
+  cache->Keep(Of(2), object_.size(), 0, AsBytes(object_));
+  cache->Flush();
+  const std::string kept = Read(*cache, Of(2), {0, object_.size()});
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
+  EXPECT_EQ(read, "");
+  EXPECT_EQ(kept, "");
+  EXPECT_TRUE(cache->keeps());
+  EXPECT_EQ(Read(*cache, Of(1), {0, object_.size()}), object_);
+  cache->Keep(Of(2), object_.size(), 0, AsBytes(object_));
+  cache->Flush();
+  EXPECT_EQ(Read(*cache, Of(2), {0, object_.size()}), object_);
+}
+
+// Such as a volume of a scanner: more than may wait for the disk.
+TEST_F(DiskCacheTest, RangesOfAnyLengthAreKept) {
+  const auto cache = Open();
+  std::string large(size_t{70} << 20, 'x');
+  for (size_t at = 0; at < large.size(); at += 100'003) large[at] = static_cast<char>(at % 251);
+  cache->Keep(Of(1), large.size(), 0, AsBytes(large));
+  cache->Flush();
+  EXPECT_TRUE(Read(*cache, Of(1), {0, large.size()}) == large);
+  EXPECT_EQ(cache->counts().dropped_bytes, 0u);
 }
 
 // What a process that is killed has written counts whole, or not at all, and the next one finds the right bytes.

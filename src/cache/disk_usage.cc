@@ -89,13 +89,17 @@ absl::Status DiskUsage::LockNumber() {
 // Adds and removes, if the sum is within the limit; returns the sum.
 absl::StatusOr<uint64_t> DiskUsage::Change(uint64_t add, uint64_t remove, uint64_t limit, bool* done) {
   const std::lock_guard held(mutex_);  // flock is the process's
+  const auto changed = [&](uint64_t bytes) {
+    *done = add == 0 || (add <= limit && bytes <= limit - add);
+    return *done ? bytes + add - std::min(bytes, remove) : bytes;
+  };
+  if (!number_) return bytes_ = changed(bytes_);
   RETURN_IF_ERROR(LockNumber());
   uint64_t bytes = 0;
   absl::Status status;
   if (pread(number_.get(), &bytes, sizeof bytes, 0) < 0)
     status = ErrnoStatus(errno, "the cache's count of bytes", "reading");
-  *done = add == 0 || (add <= limit && bytes <= limit - add);
-  if (*done) bytes = bytes + add - std::min(bytes, remove);
+  bytes = changed(bytes);
   if (status.ok() && *done && add + remove > 0) status = Store(number_.get(), bytes);
   flock(number_.get(), LOCK_UN);
   RETURN_IF_ERROR(status);

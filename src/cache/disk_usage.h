@@ -16,13 +16,18 @@ inline constexpr uint64_t kFileMarginBytes = 4096;
 
 /// How many bytes of the disk the files of a cache take, known to all processes that use it: a number in a file. It is
 /// never too small but for what a user does by hand, and too large only until a process is alone with the cache and
-/// counts again. If the folder is removed meanwhile, it is made and counted again. Thread-safe; blocking.
+/// counts again. If the folder is removed meanwhile, it is made and counted again. Of a cache in memory it is a number
+/// of this process. Thread-safe; blocking.
 class DiskUsage {
  public:
   /// Holds the folder's lock, shared with other users of the cache. A process that finds itself alone counts.
   static absl::StatusOr<DiskUsage> Open(const std::string& folder);
+  static DiskUsage OfMemory() { return {"", UniqueFd(-1), UniqueFd(-1)}; }
   DiskUsage(DiskUsage&& other) noexcept
-      : folder_(std::move(other.folder_)), lock_(std::move(other.lock_)), number_(std::move(other.number_)) {}
+      : folder_(std::move(other.folder_)),
+        lock_(std::move(other.lock_)),
+        number_(std::move(other.number_)),
+        bytes_(other.bytes_) {}
 
   /// Takes bytes, unless there would be more than `limit`: then false, and nothing is taken.
   absl::StatusOr<bool> Take(uint64_t bytes, uint64_t limit);
@@ -38,7 +43,8 @@ class DiskUsage {
 
   std::string folder_;
   UniqueFd lock_;    // of the folder: who uses it
-  UniqueFd number_;  // locked for each change
+  UniqueFd number_;  // locked for each change; -1: bytes_ is the number
+  uint64_t bytes_ = 0;
   std::mutex mutex_;
 };
 

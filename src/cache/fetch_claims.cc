@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "base/crypto.h"
-#include "base/errno_status.h"
+#include "cache/shared_file.h"
 
 namespace millrace {
 
@@ -40,9 +40,12 @@ int Lock(int fd, ByteRange cells, short type) {
 
 absl::StatusOr<std::unique_ptr<FetchClaims>> FetchClaims::Open(const std::string& folder) {
   const std::string path = folder + "/claims";
-  UniqueFd fd(open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666));
-  if (!fd) return ErrnoStatus(errno, path, "opening");
-  return std::unique_ptr<FetchClaims>(new FetchClaims(std::move(fd)));
+  ASSIGN_OR_RETURN(UniqueFd fd, OpenShared(path));
+  return std::unique_ptr<FetchClaims>(new FetchClaims(path, std::move(fd)));
+}
+
+std::unique_ptr<FetchClaims> FetchClaims::OfProcess() {
+  return std::unique_ptr<FetchClaims>(new FetchClaims("", UniqueFd(-1)));
 }
 
 FetchClaims::~FetchClaims() {
@@ -57,6 +60,10 @@ FetchClaims::~FetchClaims() {
 std::shared_ptr<FetchClaims::Claim> FetchClaims::Take(const std::string& file, ByteRange range) {
   const ByteRange cells = CellsOf(file, range);
   const std::lock_guard lock(mutex_);
+  if (fd_ && OpenAgainIfGone(path_, &fd_)) {
+    // What others have claimed meanwhile is fetched twice.
+    for (const ByteRange& own : own_) Lock(fd_.get(), own, F_WRLCK);
+  }
   for (const ByteRange& own : own_) {
     if (own.offset < cells.end() && cells.offset < own.end()) return nullptr;
   }

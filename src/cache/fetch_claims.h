@@ -19,11 +19,14 @@ namespace millrace {
 
 /// Who fetches what, among all users of a cache's folder, so that each range is fetched once. A claim is a lock of
 /// bytes of the file `claims` (OFD locks; nothing is written there), which the system frees when a process dies. Ranges
-/// that share 512 bytes may count as the same, also of two objects: then one waits in vain, which has a bound.
+/// that share 512 bytes may count as the same, also of two objects: then one waits in vain, which has a bound. If the
+/// folder is removed meanwhile, each user makes the file again, or finds that of another, at the next claim.
 /// Thread-safe.
 class FetchClaims {
  public:
   static absl::StatusOr<std::unique_ptr<FetchClaims>> Open(const std::string& folder);
+  /// Among the readers of this process alone.
+  static std::unique_ptr<FetchClaims> OfProcess();
   /// Runs what waits.
   ~FetchClaims();
 
@@ -47,12 +50,13 @@ class FetchClaims {
   void Wait(absl::AnyInvocable<bool()> retry);
 
  private:
-  explicit FetchClaims(UniqueFd fd) : fd_(std::move(fd)) {}
+  FetchClaims(std::string path, UniqueFd fd) : path_(std::move(path)), fd_(std::move(fd)) {}
   void Free(ByteRange cells);
   void Run();
 
-  const UniqueFd fd_;
+  const std::string path_;
   std::mutex mutex_;
+  UniqueFd fd_;  // -1: of this process alone
   std::condition_variable changed_;
   std::vector<ByteRange> own_;  // of this process, which the locks do not tell apart
   std::vector<absl::AnyInvocable<bool()>> waiting_;

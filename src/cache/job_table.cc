@@ -5,11 +5,11 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
+#include <optional>
 #include <utility>
 
 #include "base/bytes.h"
-#include "base/errno_status.h"
+#include "cache/shared_file.h"
 
 namespace millrace {
 
@@ -30,29 +30,34 @@ struct flock EntryLock(uint64_t number) {
   return lock;
 }
 
+// The number of one that was free, and is locked now.
+std::optional<uint64_t> TakeEntry(int fd) {
+  for (uint64_t number = 0; number < JobEntry::kMost; ++number) {
+    struct flock lock = EntryLock(number);
+    if (fcntl(fd, F_OFD_SETLK, &lock) == 0) return number;
+  }
+  return std::nullopt;
+}
+
 }  // namespace
 
 std::string JobTablePath(const std::string& folder) {
   return folder + "/jobs";
 }
 
-absl::StatusOr<std::unique_ptr<JobEntry>> JobEntry::Make(const std::string& folder, uint32_t job, uint64_t period,
+absl::StatusOr<std::unique_ptr<JobEntry>> JobEntry::Make(const std::string& path, uint32_t job, uint64_t period,
                                                          uint64_t clock) {
-  const std::string path = JobTablePath(folder);
-  UniqueFd fd(open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666));
-  if (!fd) return ErrnoStatus(errno, path, "opening");
-  for (uint64_t number = 0; number < kMost; ++number) {
-    struct flock lock = EntryLock(number);
-    if (fcntl(fd.get(), F_OFD_SETLK, &lock) != 0) continue;
-    std::unique_ptr<JobEntry> entry(new JobEntry(std::move(fd), number, job, std::max<uint64_t>(period, 1), clock));
-    entry->Store(job, clock);
-    return entry;
-  }
-  return absl::ResourceExhaustedError(fmt::format("{}: {} readers use the cache already", path, kMost));
+  ASSIGN_OR_RETURN(UniqueFd fd, OpenShared(path));
+  const std::optional<uint64_t> number = TakeEntry(fd.get());
+  if (!number) return absl::ResourceExhaustedError(fmt::format("{}: {} readers use the cache already", path, kMost));
+  std::unique_ptr<JobEntry> entry(
+      new JobEntry(path, std::move(fd), *number, job, std::max<uint64_t>(period, 1), clock));
+  entry->Store(job, clock);
+  return entry;
 }
 
 JobEntry::~JobEntry() {
-  Store(0, 0);
+  Store(0, 0);  // of what is not at its path any more, in vain
 }
 
 // What cannot be written is not known to others: hints only.
@@ -70,6 +75,14 @@ void JobEntry::SetClock(uint64_t clock) {
   const uint64_t told = told_.load(std::memory_order_relaxed);
   if (clock >= told && clock - told < std::max<uint64_t>(1, period_ / kTellsOfEpoch)) return;
   told_.store(clock, std::memory_order_relaxed);
+  const std::lock_guard lock(mutex_);
+  if (IsGone(fd_.get(), path_)) {
+    absl::StatusOr<UniqueFd> again = OpenShared(path_);
+    const std::optional<uint64_t> number = again.ok() ? TakeEntry(again->get()) : std::nullopt;
+    if (!number) return;  // nobody can be told
+    fd_ = *std::move(again);
+    number_ = *number;
+  }
   Store(job_, clock);
 }
 

@@ -3,6 +3,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -13,14 +14,15 @@
 namespace millrace {
 
 /// The entry of one reader of a cache in the file `jobs` of its folder, where all processes see it. It counts as long
-/// as it lives: the system ends it with the process. Thread-safe.
+/// as it lives: the system ends it with the process. If the folder is removed meanwhile, it is made again, at the next
+/// change of the clock. Thread-safe.
 class JobEntry {
  public:
   static constexpr uint64_t kMost = 128;  // of a folder
   static constexpr uint64_t kBytes = 32;  // of each
 
-  /// ResourceExhausted if the table is full; else what the system says.
-  static absl::StatusOr<std::unique_ptr<JobEntry>> Make(const std::string& folder, uint32_t job, uint64_t period,
+  /// In the table at that path. ResourceExhausted if it is full; else what the system says.
+  static absl::StatusOr<std::unique_ptr<JobEntry>> Make(const std::string& path, uint32_t job, uint64_t period,
                                                         uint64_t clock = 0);
   ~JobEntry();
   JobEntry(const JobEntry&) = delete;
@@ -30,15 +32,17 @@ class JobEntry {
   void SetClock(uint64_t clock);
 
  private:
-  JobEntry(UniqueFd fd, uint64_t number, uint32_t job, uint64_t period, uint64_t clock)
-      : fd_(std::move(fd)), number_(number), job_(job), period_(period), told_(clock) {}
-  void Store(uint32_t job, uint64_t clock) const;
+  JobEntry(std::string path, UniqueFd fd, uint64_t number, uint32_t job, uint64_t period, uint64_t clock)
+      : path_(std::move(path)), job_(job), period_(period), told_(clock), fd_(std::move(fd)), number_(number) {}
+  void Store(uint32_t job, uint64_t clock) const;  // mutex_ held, or nobody else knows of it
 
-  const UniqueFd fd_;  // has the lock of the entry
-  const uint64_t number_;
+  const std::string path_;
   const uint32_t job_;
   const uint64_t period_;
   std::atomic<uint64_t> told_;
+  std::mutex mutex_;
+  UniqueFd fd_;      // has the lock of the entry
+  uint64_t number_;  // of the entry
 };
 
 /// The jobs of all entries that are alive; of several entries of a job, the earliest clock. `fd` is of the file, opened

@@ -68,8 +68,7 @@ std::optional<uint64_t> UnlinkUnused(const std::string& path) {
   return static_cast<uint64_t>(info.st_blocks) * kStatBlockBytes + kFileMarginBytes;
 }
 
-RoomMaker::RoomMaker(std::string folder, Hooks hooks)
-    : folder_(std::move(folder)), hooks_(std::move(hooks)), rng_(kDrawDomain) {}
+RoomMaker::RoomMaker(Hooks hooks) : hooks_(std::move(hooks)), rng_(kDrawDomain) {}
 
 void RoomMaker::Made(const std::string& name) {
   const std::lock_guard lock(mutex_);
@@ -82,7 +81,7 @@ void RoomMaker::Made(const std::string& name) {
 void RoomMaker::ListFiles() {
   const int64_t begin = NowMs(std::chrono::steady_clock::now());
   names_.clear();
-  ForEachCacheFile(folder_, [&](const std::string& name) {
+  hooks_.list([&](const std::string& name) {
     if (names_.size() >= kMostNames) return;
     Name& added = names_.emplace_back();
     std::copy(name.begin(), name.begin() + 2, added.begin());

@@ -17,13 +17,15 @@
 
 namespace millrace {
 
-/// Makes room in a cache's folder: draws ranges at random from the files of all its users, keeps the best ones to
+/// Makes room in a cache: draws ranges at random from the files of all its users, keeps the best ones to
 /// remove in mind, and removes as EvictionPolicy decides. What is removed from the disk is files with names of the
 /// cache, and ranges in them, and nothing else. Thread-safe; blocking.
 class RoomMaker {
  public:
   struct Hooks {
-    /// A file by its name below the folder; null if it cannot be opened.
+    /// Calls its argument for the names of all files, in no order.
+    std::function<void(absl::FunctionRef<void(const std::string& name)>)> list;
+    /// A file by its name; null if it cannot be opened.
     std::function<std::shared_ptr<CacheFile>(const std::string& name)> open;
     /// Whether this process reads objects of that store.
     std::function<bool(const std::string& store)> knows;
@@ -32,7 +34,7 @@ class RoomMaker {
     /// So many bytes of the disk are free again.
     std::function<void(uint64_t bytes)> give_back;
   };
-  RoomMaker(std::string folder, Hooks hooks);
+  explicit RoomMaker(Hooks hooks);
 
   /// A range that somebody wants to write.
   struct Incoming {
@@ -68,7 +70,6 @@ class RoomMaker {
   void Remember(const std::string& name, uint64_t offset, const UseHints& hints);
   void Trim();
 
-  const std::string folder_;
   const Hooks hooks_;
   std::mutex mutex_;
   Rng rng_;

@@ -81,9 +81,9 @@ TEST(JobTable, TellsTheJobsOfTheLiving) {
     return LiveJobs(fd.get());
   };
   EXPECT_TRUE(jobs().empty());
-  const auto one = *JobEntry::Make(folder.path(), 5, 1000);
-  auto two = *JobEntry::Make(folder.path(), 5, 1000);
-  auto other = *JobEntry::Make(folder.path(), 6, 10);
+  const auto one = *JobEntry::Make(JobTablePath(folder.path()), 5, 1000);
+  auto two = *JobEntry::Make(JobTablePath(folder.path()), 5, 1000);
+  auto other = *JobEntry::Make(JobTablePath(folder.path()), 6, 10);
   one->SetClock(700);
   two->SetClock(300);
   ASSERT_EQ(jobs().size(), 2u);
@@ -94,14 +94,49 @@ TEST(JobTable, TellsTheJobsOfTheLiving) {
   ASSERT_EQ(jobs().size(), 1u);
   EXPECT_EQ(jobs()[0].clock, 700u);
   {
-    const auto resumed = *JobEntry::Make(folder.path(), 7, 1000, 4200);
+    const auto resumed = *JobEntry::Make(JobTablePath(folder.path()), 7, 1000, 4200);
     EXPECT_EQ(jobs().back().clock, 4200u) << "not 0 until it has read something";
     resumed->SetClock(4201);
     EXPECT_EQ(jobs().back().clock, 4201u);
   }
   std::vector<std::unique_ptr<JobEntry>> all;
-  while (all.size() + 1 < JobEntry::kMost) all.push_back(*JobEntry::Make(folder.path(), 9, 1));
-  EXPECT_TRUE(absl::IsResourceExhausted(JobEntry::Make(folder.path(), 9, 1).status()));
+  while (all.size() + 1 < JobEntry::kMost) all.push_back(*JobEntry::Make(JobTablePath(folder.path()), 9, 1));
+  EXPECT_TRUE(absl::IsResourceExhausted(JobEntry::Make(JobTablePath(folder.path()), 9, 1).status()));
+}
+
+TEST(FetchClaims, GoOnWhenTheFolderWasRemoved) {
+  const TempFolder folder;
+  const std::string inside = folder / "cache";
+  const auto one = *FetchClaims::Open(inside);
+  const auto two = *FetchClaims::Open(inside);
+  const auto before = one->Take("ab/cd", {0, 10'000});
+  ASSERT_THAT(before, NotNull());
+  fs::remove_all(inside);
+  const auto late = *FetchClaims::Open(inside);
+  auto after = one->Take("ab/ce", {0, 10'000});
+  ASSERT_THAT(after, NotNull());
+  for (const auto& other : {late.get(), two.get()}) {
+    EXPECT_THAT(other->Take("ab/ce", {0, 10'000}), IsNull());
+    EXPECT_THAT(other->Take("ab/cd", {0, 10'000}), IsNull()) << "what was claimed before, too";
+  }
+  after.reset();
+  EXPECT_THAT(late->Take("ab/ce", {0, 10'000}), NotNull());
+}
+
+TEST(JobTable, GoesOnWhenTheFolderWasRemoved) {
+  const TempFolder folder;
+  const std::string path = JobTablePath(folder / "cache");
+  const auto one = *JobEntry::Make(path, 5, 1000, 100);
+  fs::remove_all(folder / "cache");
+  const auto other = *JobEntry::Make(path, 6, 1000);
+  one->SetClock(700);
+  one->SetClock(701);
+  const UniqueFd fd(open(path.c_str(), O_RDWR));
+  const std::vector<JobClock> jobs = LiveJobs(fd.get());
+  ASSERT_EQ(jobs.size(), 2u);
+  EXPECT_EQ(jobs[0].job, 6u);
+  EXPECT_EQ(jobs[1].job, 5u);
+  EXPECT_EQ(jobs[1].clock, 701u);
 }
 
 class SharedCacheTest : public ::testing::Test {

@@ -85,8 +85,8 @@ class Units {
     for (uint64_t epoch = 0; epoch < options_.epochs; ++epoch) {
       const EpochOrder order(plan_, first_epoch + epoch);
       for (uint32_t number = 0; number < units_.size(); ++number) {
-        if (const auto turn = FirstTurn(order, units_[number]))
-          reads.push_back({epoch * order.turns() + *turn, number, UseHints::kNever, static_cast<size_t>(epoch)});
+        for (const uint64_t turn : Turns(order, units_[number]))
+          reads.push_back({epoch * order.turns() + turn, number, UseHints::kNever, static_cast<size_t>(epoch)});
       }
     }
     std::sort(reads.begin(), reads.end(), [](const Access& a, const Access& b) { return a.use < b.use; });
@@ -108,17 +108,23 @@ class Units {
     return (plan_.source.SizeOf(part) + ItemsOfUnit(part) - 1) / ItemsOfUnit(part);
   }
 
-  std::optional<uint64_t> FirstTurn(const EpochOrder& order, const CacheUnit& unit) const {
+  // When the first one of its items comes: in a mix maybe several times, in each pass.
+  std::vector<uint64_t> Turns(const EpochOrder& order, const CacheUnit& unit) const {
+    std::vector<uint64_t> turns;
+    if (!order.invertible()) return turns;  // nothing is known
     const uint64_t world = plan_.options.world;
     const uint64_t local = options_.local_ranks == 0 ? world : options_.local_ranks;
-    std::optional<uint64_t> first;
     const uint64_t stride = std::max<uint64_t>(1, unit.items / kItemsOfExtent);
     for (uint64_t item = unit.first; item < unit.first + unit.items; item += stride) {
-      const std::optional<uint64_t> turn = order.AnyTurnOf({item, 0});
-      if (!turn || *turn % world >= local) continue;
-      if (!first || *turn < *first) first = turn;
+      size_t times = 0;
+      for (auto turn = order.NextTurnOf(item, 0); turn; turn = order.NextTurnOf(item, *turn + 1)) {
+        if (*turn % world >= local) continue;
+        if (times == turns.size()) turns.push_back(*turn);
+        turns[times] = std::min(turns[times], *turn);
+        ++times;
+      }
     }
-    return first;
+    return turns;
   }
 
   const LoaderPlan& plan_;

@@ -123,6 +123,16 @@ std::optional<uint64_t> EpochOrder::AnyTurnOf(const Draw& draw) const {
   return steps_->PositionOf(first_steps_[bucket] + position / in_step) * turns_per_step_ + position % in_step;
 }
 
+std::optional<uint64_t> EpochOrder::NextTurnOf(uint64_t item, uint64_t from) const {
+  if (steps_) {  // of a mix, in which each step comes once
+    const std::optional<uint64_t> turn = AnyTurnOf({item, 0});
+    return turn && *turn >= from ? turn : std::nullopt;
+  }
+  const Plan& plan = plans_.front();
+  const uint64_t position = plan.NextPosition(item, from);
+  return position < plan.size() ? std::optional<uint64_t>(position) : std::nullopt;
+}
+
 uint64_t EpochOrder::turns() const {
   return steps_ ? steps_->size() * turns_per_step_ : plans_.front().size();
 }

@@ -39,6 +39,8 @@ class EpochOrder {
   std::optional<uint64_t> TurnOf(const Draw& draw, uint64_t consumed) const;
   /// Row::turn of the draw, for whatever rank and row it comes to in this epoch; nullopt if it does not come.
   std::optional<uint64_t> AnyTurnOf(const Draw& draw) const;
+  /// Likewise the first turn of the item from `from` on, of whatever draw; nullopt if it does not come there.
+  std::optional<uint64_t> NextTurnOf(uint64_t item, uint64_t from) const;
   /// One past the last turn of an epoch; of all epochs the same.
   uint64_t turns() const;
   /// Whether a draw's turn is known: draws without inverse are fetched one by one.

@@ -81,8 +81,8 @@ struct LoaderOptions {
   DigestOf digest = DigestOf::kNone;
   std::shared_ptr<DiskCache> cache;  // that reads go through; null: there is none
   bool pin = false;                  // what is read stays in the cache, whatever else is read
-  /// So many ranks share this machine and its cache: this one and its neighbours, in groups that are counted from rank
-  /// 0. 0: all do.
+  /// So many ranks share a cache, those of this machine: this one and its neighbours, in groups that are counted from
+  /// rank 0. 0: all do. 1: it is in memory.
   uint64_t local_ranks = 0;
 };
 

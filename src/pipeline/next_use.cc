@@ -10,6 +10,7 @@ namespace {
 // when.
 constexpr uint64_t kLookedUp = 64;
 constexpr size_t kOrders = 4;  // that are kept
+constexpr int kMostOthers = 16;
 
 // Ascending.
 std::vector<uint64_t> RanksOf(const FetchRun& run) {
@@ -47,33 +48,38 @@ const EpochOrder& NextUse::OrderOf(uint64_t epoch) {
   return orders_.try_emplace(epoch, plan_, epoch).first->second;
 }
 
-// Of the draw in that epoch, if it comes to a rank of this machine.
-std::optional<uint64_t> NextUse::TurnHere(uint64_t epoch, const Draw& draw) {
-  const std::optional<uint64_t> turn = OrderOf(epoch).AnyTurnOf(draw);
+// The first turn of the item in that epoch, from `from` on, that is of a rank of this machine.
+std::optional<uint64_t> NextUse::NextHere(uint64_t epoch, uint64_t item, uint64_t from) {
+  const EpochOrder& order = OrderOf(epoch);
   const LoaderOptions& options = plan_.options;
-  if (!turn || options.local_ranks == 0) return turn;
-  const bool here = *turn % options.world / options.local_ranks == options.rank / options.local_ranks;
-  return here ? turn : std::nullopt;
+  std::optional<uint64_t> turn = order.NextTurnOf(item, from);
+  // In a mix, an item may come often. After so many turns of other machines the last one tells about when.
+  for (int others = 0; turn && options.local_ranks > 0 && others < kMostOthers; ++others) {
+    if (*turn % options.world / options.local_ranks == options.rank / options.local_ranks) break;
+    const std::optional<uint64_t> next = order.NextTurnOf(item, *turn + 1);
+    if (!next) return std::nullopt;
+    turn = next;
+  }
+  return turn;
 }
 
-// The next position of the item after this draw of it.
-uint64_t NextUse::After(uint64_t epoch, const Draw& draw) {
+// The next position of the item, from that turn of the epoch on.
+uint64_t NextUse::From(uint64_t epoch, uint64_t item, uint64_t from) {
   // Of draws that are independent nothing is known but how often they come.
   if (!invertible_) return (epoch + 1) * turns_;
-  if (plan_.mix) {
-    const std::optional<uint64_t> turn = TurnHere(epoch, {draw.item, draw.turn + 1});
-    if (turn) return epoch * turns_ + *turn;
+  if (from < turns_) {
+    if (const std::optional<uint64_t> turn = NextHere(epoch, item, from)) return epoch * turns_ + *turn;
   }
-  // In a mix, a pass over the items may have begun in the epoch before: what it has had then comes in the next pass.
-  std::optional<uint64_t> first = TurnHere(epoch + 1, {draw.item, 0});
-  if (plan_.mix) {
-    const std::optional<uint64_t> next_pass = TurnHere(epoch + 1, {draw.item, 1});
-    if (next_pass && (!first || *next_pass < *first)) first = next_pass;
-  }
-  if (first) return (epoch + 1) * turns_ + *first;
+  if (const std::optional<uint64_t> turn = NextHere(epoch + 1, item, 0)) return (epoch + 1) * turns_ + *turn;
   // It goes to another machine, or, in a mix, is left out of that epoch: it may come in the one after. A cache takes
   // more than two epochs for a number of an earlier run.
   return (epoch + 2) * turns_;
+}
+
+// The next position of the item after this draw of it, which is read at `turn` or taken along then.
+uint64_t NextUse::After(uint64_t epoch, const Draw& draw, uint64_t turn) {
+  if (!plan_.mix || !invertible_) return From(epoch, draw.item, turns_);
+  return From(epoch, draw.item, OrderOf(epoch).AnyTurnOf(draw).value_or(turn) + 1);
 }
 
 // Of the bytes of the run, between whose parts there may be others that are still to be read; and of all of the extent.
@@ -83,7 +89,7 @@ PlannedRead::Span NextUse::OfExtent(const FetchRun& run, uint64_t epoch, const D
   PlannedRead::Span span{.range = run.range()};
   const size_t stride = std::max<size_t>(1, ranks.size() / kLookedUp);
   for (size_t i = 0; i < ranks.size(); i += stride)
-    span.next_use = std::min(span.next_use, After(epoch, {first + ranks[i], draw.turn}));
+    span.next_use = std::min(span.next_use, After(epoch, {first + ranks[i], draw.turn}, turn));
   span.around_use = span.next_use;
   const uint64_t extent = plan_.policies[run.part].extent;
   const uint64_t begin = ranks.front() / extent * extent;
@@ -92,12 +98,7 @@ PlannedRead::Span NextUse::OfExtent(const FetchRun& run, uint64_t epoch, const D
   const uint64_t stride_around = std::max<uint64_t>(1, (end - begin - ranks.size()) / kLookedUp);
   for (uint64_t rank = begin; rank < end; rank += stride_around) {
     if (std::binary_search(ranks.begin(), ranks.end(), rank)) continue;
-    const Draw other{first + rank, draw.turn};
-    uint64_t next = After(epoch, other);
-    if (invertible_) {
-      const std::optional<uint64_t> now = TurnHere(epoch, other);
-      if (now && *now > turn) next = epoch * turns_ + *now;
-    }
+    const uint64_t next = From(epoch, first + rank, turn + 1);
     span.around_use = std::min(span.around_use, next);
     if (ranks.front() < rank && rank < ranks.back()) span.next_use = std::min(span.next_use, next);
   }
@@ -121,8 +122,9 @@ PlannedRead NextUse::Of(const FetchRun& run, uint64_t epoch, const Draw& draw, u
   const uint64_t first = plan_.source.FirstOf(run.part);
   for (const FetchRun::Part& part : run.parts) {
     if (part.span.length == 0) continue;
-    uint64_t next = After(epoch, {first + part.rank, draw.turn});
-    for (const FetchRun::Unit& unit : part.others) next = std::min(next, After(epoch, {first + unit.rank, draw.turn}));
+    uint64_t next = After(epoch, {first + part.rank, draw.turn}, turn);
+    for (const FetchRun::Unit& unit : part.others)
+      next = std::min(next, After(epoch, {first + unit.rank, draw.turn}, turn));
     // Not all pieces have checksums, so that a row is read as one: with what lies between its pieces.
     if (rows && !read.spans.empty()) {
       ByteRange& before = read.spans.back().range;
@@ -138,9 +140,7 @@ PlannedRead NextUse::First(const FetchRun& run) {
   const uint64_t first = plan_.source.FirstOf(run.part);
   uint64_t earliest = UseHints::kNever;
   for (const FetchRun::Part& part : run.parts) {
-    std::optional<uint64_t> turn = 0;
-    if (invertible_) turn = TurnHere(0, {first + part.rank, 0});
-    const uint64_t use = turn ? *turn : After(0, {first + part.rank, 0});
+    const uint64_t use = invertible_ ? From(0, first + part.rank, 0) : 0;
     if (part.span.length > 0) read.spans.push_back({part.span, use, use});
     earliest = std::min(earliest, use);
   }

@@ -32,9 +32,10 @@ class NextUse {
 
  private:
   PlannedRead NewRead(uint64_t use) const;
-  std::optional<uint64_t> TurnHere(uint64_t epoch, const Draw& draw);
+  std::optional<uint64_t> NextHere(uint64_t epoch, uint64_t item, uint64_t from);
   const EpochOrder& OrderOf(uint64_t epoch);
-  uint64_t After(uint64_t epoch, const Draw& draw);
+  uint64_t From(uint64_t epoch, uint64_t item, uint64_t from);
+  uint64_t After(uint64_t epoch, const Draw& draw, uint64_t turn);
   PlannedRead::Span OfExtent(const FetchRun& run, uint64_t epoch, const Draw& draw, uint64_t turn);
 
   const LoaderPlan& plan_;

@@ -166,34 +166,44 @@ TEST_F(NextUseTest, OfLongExtentsIsNearlyRight) {
   }
 }
 
-TEST_F(NextUseTest, OfAMixMayBeInTheSameEpochOrInNone) {
+// Of every draw of three epochs: passes that go on from epoch to epoch, or begin with each, and that meet within a
+// cycle.
+TEST_F(NextUseTest, OfAMixIsTheNextDrawOfWhateverPassInThisEpochOrTheNext) {
   options_.shuffle = Shuffle::kGlobal;
   options_.extent = 1;
-  options_.mix = MixOptions{.length = 900, .stages = {{0, {1, 8}}}};
-  const LoaderPlan plan = *Settle(Source({*dataset_, *dataset_}), options_);
-  auto uses = Uses(plan, 3);
-  NextUse next_use(plan);
-  uint64_t again = 0;
-  uint64_t none = 0;
-  uint64_t later = 0;
-  for (uint64_t item = 0; item < plan.source.size(); ++item) {
-    if (uses[item].empty() || uses[item].front() >= 900) continue;
-    const auto [part, rank] = plan.source.Find(item);
-    FetchRun run = Run(plan, rank, [](uint64_t) { return true; });
-    run.part = part;
-    const uint64_t told = next_use.Of(run, 0, {item, 0}, uses[item].front()).spans[0].next_use;
-    if (uses[item].size() > 1 && uses[item][1] < 1800) {
-      EXPECT_TRUE(std::find(uses[item].begin() + 1, uses[item].end(), told) != uses[item].end()) << item;
-      later += told != uses[item][1] ? 1 : 0;
-      again += told < 900 ? 1 : 0;
-    } else {
-      EXPECT_EQ(told, 1800u) << "later than all that comes in the next epoch";
-      ++none;
+  for (const bool fresh : {false, true}) {
+    for (const uint64_t length : {uint64_t{900}, uint64_t{9000}}) {
+      options_.mix = MixOptions{.length = length, .stages = {{0, {1, 8}}}, .fresh_passes = fresh};
+      const LoaderPlan plan = *Settle(Source({*dataset_, *dataset_}), options_);
+      auto uses = Uses(plan, 5);
+      NextUse next_use(plan);
+      uint64_t again = 0;
+      uint64_t none = 0;
+      for (uint64_t epoch = 0; epoch < 3; ++epoch) {
+        EpochOrder order(plan, epoch);
+        for (uint64_t turn = 0; turn < length; ++turn) {
+          const Draw draw = order.RowAt(turn / options_.batch * options_.batch, turn % options_.batch).draw;
+          const auto [part, rank] = plan.source.Find(draw.item);
+          FetchRun run = Run(plan, rank, [](uint64_t) { return true; });
+          run.part = part;
+          const std::vector<uint64_t>& of_item = uses[draw.item];
+          const auto next = std::upper_bound(of_item.begin(), of_item.end(), epoch * length + turn);
+          // What comes later than that is told as later than all that comes in the next epoch.
+          const uint64_t latest = (epoch + 2) * length;
+          const uint64_t expected = next == of_item.end() ? latest : std::min(*next, latest);
+          ASSERT_EQ(next_use.Of(run, epoch, draw, turn).spans[0].next_use, expected)
+              << draw.item << " of pass " << draw.turn << " at " << turn << " of epoch " << epoch;
+          again += expected < (epoch + 1) * length ? 1 : 0;
+          none += expected == latest ? 1 : 0;
+          if (of_item.front() == epoch * length + turn) {
+            EXPECT_EQ(next_use.First(run).spans[0].next_use, std::min(of_item.front(), 2 * length));
+          }
+        }
+      }
+      EXPECT_GT(again, 300u);
+      EXPECT_EQ(none > 0, length == 900) << none;
     }
   }
-  EXPECT_GT(again, 100u);
-  EXPECT_GT(none, 10u);
-  EXPECT_LE(later, 5u) << "two passes may meet in one epoch";
 }
 
 TEST_F(NextUseTest, AllRanksAreOneJob) {

@@ -35,6 +35,7 @@ std::optional<CacheReport> ReadCache::report() const {
     sum.miss_bytes += one.miss_bytes;
     sum.requests += one.requests;
   }
+  sum.memory_bytes = cache_->memory_bytes();
   sum.kept = cache_->counts();
   return sum;
 }

@@ -10,7 +10,7 @@
 
 namespace millrace {
 
-/// The way that a loader's reads take: through a cache on disk, or straight to the stores. Thread-safe.
+/// The way that a loader's reads take: through a cache, or straight to the stores. Thread-safe.
 class ReadCache {
  public:
   /// Without a cache, reads go to the stores of the source, which outlive it. Stores in memory are not cached: their

@@ -1,6 +1,7 @@
 #include "plan/mix_order.h"
 
 #include <algorithm>
+#include <bit>
 #include <numeric>
 #include <utility>
 
@@ -188,24 +189,37 @@ std::vector<uint64_t> MixOrder::Positions(uint64_t item) const {
   return found;
 }
 
-uint64_t MixOrder::FirstPosition(uint64_t item) const {
+// Of the elements of a part in this epoch, how many come for certain before the cycle that has the position. At the end
+// of a cycle a part is behind its share by no more than half an element for each level of the tree over the parts.
+uint64_t MixOrder::LeastBeforeCycle(size_t part, uint64_t position) const {
+  const Phase& phase = PhaseOf(position);
+  const uint64_t first = phase.interleave.CycleOf(position - phase.first).first;
+  const uint64_t count = phase.interleave.count(static_cast<uint32_t>(part));
+  const auto share = static_cast<uint64_t>(static_cast<Wide>(first) * count / phase.interleave.size());
+  const auto slack = static_cast<uint64_t>(std::bit_width(parts_.size())) / 2 + 1;
+  return phase.before[part] + share - std::min(share, slack);
+}
+
+uint64_t MixOrder::NextPosition(uint64_t item, uint64_t from) const {
   if (!invertible()) {
-    for (uint64_t position = 0; position < size(); ++position) {
+    for (uint64_t position = from; position < size(); ++position) {
       if (At(position).item == item) return position;
     }
     return size();
   }
-  const auto& [start, elements] = bases_[PartOf(item)];
-  if (elements == 0) return size();
-  const uint64_t passes = (start.position + elements - 1) / ItemsOf(PartOf(item)) + 1;
-  const uint64_t cycle = phases_.front().interleave.cycle_length();
-  uint64_t first = size();
-  for (uint64_t pass = 0; pass < passes; ++pass) {
+  const size_t part = PartOf(item);
+  const auto& [start, elements] = bases_[part];
+  if (elements == 0 || from >= size()) return size();
+  const uint64_t passes = (start.position + elements - 1) / ItemsOf(part) + 1;
+  const uint64_t cycle = phases_.front().interleave.cycle_length();  // of all phases
+  uint64_t next = size();
+  for (uint64_t pass = (start.position + LeastBeforeCycle(part, from)) / ItemsOf(part); pass < passes; ++pass) {
     const uint64_t position = PositionOf(Draw{item, start.pass + pass});
-    if (first < size() && position >= first + cycle) break;
-    first = std::min(first, position);
+    // Passes follow each other from cycle to cycle, but not within one.
+    if (next < size() && position >= next + cycle) break;
+    if (position >= from) next = std::min(next, position);
   }
-  return first;
+  return next;
 }
 
 MixReader::MixReader(const MixOrder& order, uint64_t first, uint64_t stride)

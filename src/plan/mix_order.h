@@ -37,7 +37,8 @@ class MixOrder {
   uint64_t PositionOf(const Draw& draw) const;
   /// The positions of all draws of the item, ascending. If draws have no inverse, this goes through the epoch.
   std::vector<uint64_t> Positions(uint64_t item) const;
-  uint64_t FirstPosition(uint64_t item) const;  // size() when it does not come
+  /// The first of these from `from` on; size() if there is none.
+  uint64_t NextPosition(uint64_t item, uint64_t from) const;
   bool invertible() const { return draws_ == Draws::kExact; }
 
   // The parts of At, for MixReader.
@@ -66,6 +67,7 @@ class MixOrder {
     uint64_t elements = 0;  // of the epoch
   };
   Draw DrawFreely(const Phase& phase, uint64_t position) const;
+  uint64_t LeastBeforeCycle(size_t part, uint64_t position) const;
   size_t PartOf(uint64_t item) const;
 
   std::vector<Mix::Part> parts_;

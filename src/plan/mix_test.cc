@@ -85,6 +85,13 @@ std::vector<uint64_t> Walk(const Mix& mix, uint64_t seed, uint64_t epoch) {
   for (uint64_t item = 0; item < positions.size(); ++item) {
     EXPECT_EQ(plan.Positions(item), positions[item]) << item;
     EXPECT_EQ(plan.PositionOf(item), positions[item].empty() ? plan.size() : positions[item].front());
+    uint64_t from = 0;
+    for (const uint64_t position : positions[item]) {
+      EXPECT_EQ(plan.NextPosition(item, from), position) << item << " from " << from;
+      EXPECT_EQ(plan.NextPosition(item, position), position) << item;
+      from = position + 1;
+    }
+    EXPECT_EQ(plan.NextPosition(item, from), plan.size()) << item << " from " << from;
     counts.push_back(positions[item].size());
   }
   return counts;

@@ -69,8 +69,14 @@ Draw Plan::DrawAt(uint64_t position) const {
 uint64_t Plan::PositionOf(uint64_t item) const {
   if (const auto* window = std::get_if<WindowOrder>(&impl_->order)) return window->PositionOf(item);
   if (const auto* global = std::get_if<Permutation>(&impl_->order)) return global->IndexOf(item);
-  if (const auto* mix = std::get_if<MixOrder>(&impl_->order)) return mix->FirstPosition(item);
+  if (const auto* mix = std::get_if<MixOrder>(&impl_->order)) return mix->NextPosition(item, 0);
   return item;
+}
+
+uint64_t Plan::NextPosition(uint64_t item, uint64_t from) const {
+  if (const auto* mix = std::get_if<MixOrder>(&impl_->order)) return mix->NextPosition(item, from);
+  const uint64_t position = PositionOf(item);
+  return position >= from ? position : size();
 }
 
 uint64_t Plan::PositionOf(const Draw& draw) const {

@@ -46,6 +46,8 @@ class Plan {
   uint64_t At(uint64_t position) const { return DrawAt(position).item; }  // likewise
   /// The first position of the item in this epoch; size() if it does not come. item < items().
   uint64_t PositionOf(uint64_t item) const;
+  /// The first position of the item from position `from` on; size() if it does not come there.
+  uint64_t NextPosition(uint64_t item, uint64_t from) const;
   /// The position of a draw; size() if it is not of this epoch or the plan is not invertible.
   uint64_t PositionOf(const Draw& draw) const;
   /// All positions of the item in this epoch, ascending.
