@@ -89,6 +89,13 @@ HWY_INLINE hn::Vec<D16> PackWords(D16 di16, V32 low, V32 high) {
 #endif
 }
 
+/// Of 32-bit sums that are whole: NEON has them in two parts until RearrangeToOddPlusEven, and what one of these begins
+/// with would count twice for some and not at all for others.
+template <int kBits, class V>
+HWY_INLINE V RoundedShift(V sums) {
+  return hn::ShiftRight<kBits>(hn::Add(sums, hn::Set(hn::DFromV<V>(), 1 << (kBits - 1))));
+}
+
 /// Four taps of an RGBX pixel: the bytes of each colour of neighbouring taps side by side, so that one instruction
 /// multiplies and adds two taps.
 alignas(16) constexpr uint8_t kPairTaps[16] = {0, 4, 1, 5, 2, 6, 3, 7, 8, 12, 9, 13, 10, 14, 11, 15};
@@ -110,7 +117,7 @@ HWY_INLINE hn::Vec<hn::CappedTag<int32_t, 4>> SumPixel(const uint8_t* HWY_RESTRI
   const hn::CappedTag<uint8_t, 16> du8;
   const auto order = hn::Load(du8, kPairTaps);
   const auto zero = hn::Zero(du8);
-  auto even = hn::Set(di32, 1 << (kRowShift - 1));
+  auto even = hn::Zero(di32);
   auto odd = hn::Zero(di32);
   const int count = kPairs == 0 ? pairs : kPairs;
   HWY_UNROLL(3)
@@ -126,7 +133,7 @@ HWY_INLINE hn::Vec<hn::CappedTag<int32_t, 4>> SumPixel(const uint8_t* HWY_RESTRI
     const auto low = hn::BitCast(di16, hn::InterleaveLower(du8, taps, zero));
     even = hn::ReorderWidenMulAccumulate(di32, low, hn::BitCast(di16, hn::Set(di32, PairAt(weight))), even, odd);
   }
-  return hn::ShiftRight<kRowShift>(hn::RearrangeToOddPlusEven(even, odd));
+  return RoundedShift<kRowShift>(hn::RearrangeToOddPlusEven(even, odd));
 }
 
 template <int kPairs>
@@ -172,8 +179,8 @@ HWY_INLINE hn::Vec<BlendTag> BlendVector(const int16_t* const* HWY_RESTRICT rows
                                          int taps, size_t x) {
   const BlendTag di16;
   const hn::RepartitionToWide<BlendTag> di32;
-  auto low = hn::Set(di32, 1 << (kFinalShift - 1));
-  auto high = low;
+  auto low = hn::Zero(di32);
+  auto high = hn::Zero(di32);
   auto low_odd = hn::Zero(di32);
   auto high_odd = hn::Zero(di32);
   for (int k = 0; k < taps; k += 2) {
@@ -183,8 +190,8 @@ HWY_INLINE hn::Vec<BlendTag> BlendVector(const int16_t* const* HWY_RESTRICT rows
     low = hn::ReorderWidenMulAccumulate(di32, hn::InterleaveLower(di16, upper, lower), weight, low, low_odd);
     high = hn::ReorderWidenMulAccumulate(di32, hn::InterleaveUpper(di16, upper, lower), weight, high, high_odd);
   }
-  return PackWords(di16, hn::ShiftRight<kFinalShift>(hn::RearrangeToOddPlusEven(low, low_odd)),
-                   hn::ShiftRight<kFinalShift>(hn::RearrangeToOddPlusEven(high, high_odd)));
+  return PackWords(di16, RoundedShift<kFinalShift>(hn::RearrangeToOddPlusEven(low, low_odd)),
+                   RoundedShift<kFinalShift>(hn::RearrangeToOddPlusEven(high, high_odd)));
 }
 
 void BlendRowsImpl(const int16_t* const* HWY_RESTRICT rows, const int16_t* HWY_RESTRICT weights, int taps, size_t size,
@@ -207,8 +214,8 @@ void BlendByteRowsImpl(const uint8_t* const* HWY_RESTRICT rows, const int16_t* H
   const hn::RepartitionToWide<BlendTag> di32;
   const size_t lanes = hn::Lanes(di16);
   for (size_t x = 0; x < size; x += lanes) {
-    auto low = hn::Set(di32, 1 << (kRowShift - 1));
-    auto high = low;
+    auto low = hn::Zero(di32);
+    auto high = hn::Zero(di32);
     auto low_odd = hn::Zero(di32);
     auto high_odd = hn::Zero(di32);
     for (int k = 0; k < taps; k += 2) {
@@ -218,8 +225,8 @@ void BlendByteRowsImpl(const uint8_t* const* HWY_RESTRICT rows, const int16_t* H
       low = hn::ReorderWidenMulAccumulate(di32, hn::InterleaveLower(di16, upper, lower), weight, low, low_odd);
       high = hn::ReorderWidenMulAccumulate(di32, hn::InterleaveUpper(di16, upper, lower), weight, high, high_odd);
     }
-    const auto first = hn::ShiftRight<kRowShift>(hn::RearrangeToOddPlusEven(low, low_odd));
-    const auto second = hn::ShiftRight<kRowShift>(hn::RearrangeToOddPlusEven(high, high_odd));
+    const auto first = RoundedShift<kRowShift>(hn::RearrangeToOddPlusEven(low, low_odd));
+    const auto second = RoundedShift<kRowShift>(hn::RearrangeToOddPlusEven(high, high_odd));
     hn::StoreU(PackWords(di16, first, second), di16, out + x);
   }
 }
