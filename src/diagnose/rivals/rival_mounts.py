@@ -8,6 +8,7 @@ import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from rival_images import Epochs, Refused, Task
 from rival_torch import dataloader
@@ -22,6 +23,8 @@ def s3fs(task: Task) -> Epochs:
 
 def rclone(task: Task) -> Epochs:
     where = [f"--s3-endpoint={task.endpoint}", "--s3-force-path-style"] if task.endpoint else [f"--s3-region={task.region}"]
+    if "AWS_CA_BUNDLE" in os.environ:
+        where.append(f"--ca-cert={os.environ['AWS_CA_BUNDLE']}")
     s3 = [f"--s3-provider={'Other' if task.endpoint else 'AWS'}", "--s3-env-auth", *where]
     return mounted(task, lambda folder: ["rclone", "mount", f":s3:{task.bucket}", folder, *s3, "--read-only", "--dir-cache-time=1h", "--config=/dev/null"])
 
@@ -38,9 +41,13 @@ def mounted(task: Task, command: Callable[[str], list[str]]) -> Epochs:
     import torch.utils.data  # noqa: F401
 
     folder.mkdir(parents=True)
+    environment = dict(os.environ)
+    if bundle := environment.pop("AWS_CA_BUNDLE", ""):  # which rclone refuses, and s3fs does not know
+        environment["CURL_CA_BUNDLE"] = bundle
+    pipes: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE}
     task.begin()
     began = task.began
-    mount = subprocess.Popen(command(str(folder)), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    mount = subprocess.Popen(command(str(folder)), env=environment, text=True, **pipes)
     task.at_end.append(lambda: unmount(folder))
     while not os.path.ismount(folder):
         if mount.poll() is not None or time.perf_counter() > began + MOUNT_SECONDS:
