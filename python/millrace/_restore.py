@@ -138,17 +138,23 @@ class Restore:
         if tag == "scalar":
             return np.frombuffer(base64.b64decode(value["of"]), np.dtype(value["dtype"]))[0]
         if tag == "pickle":
-            return self._unpickled(value["of"])
+            return self._unpickled(base64.b64decode(value["of"]), path)
         return _torch_value(tag, value["of"])
 
-    def _unpickled(self, text: str) -> Any:
+    def _unpickled(self, data: bytes, path: tuple[Any, ...]) -> Any:
         if self._describes:
             return "a pickle"
         if not self._allow_pickle:
             raise InvalidArgumentError(
                 "the checkpoint holds pickles, which can run any code when they are read; load it with allow_pickle=True if you trust it"
             )
-        return pickle.loads(base64.b64decode(text))
+        try:
+            return pickle.loads(data)
+        except Exception as error:  # whatever its classes raise: the bytes are those that were saved
+            raise InvalidArgumentError(
+                f"{_shown(path)} is a pickle that cannot be read here: {error!r}; import what it needs in the version that saved it, or load the rest "
+                "by only=[...]"
+            ) from error
 
     # ---- tensors
 

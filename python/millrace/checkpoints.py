@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import sys
 import threading
@@ -14,10 +15,12 @@ from . import _arguments, _code_version, _core, _state, _tensors
 from ._meeting import Meeting, TorchBoard, save_together
 from ._restore import Restore
 from ._snapshot import Snapshot
-from .errors import InvalidArgumentError
+from .errors import InvalidArgumentError, NotFoundError
 from .ranks import rank_and_world
 
 __all__ = ["Checkpoints"]
+
+_MOST_LOOKS = 20  # for a checkpoint that is not removed before it was read
 
 
 class Checkpoints:
@@ -164,8 +167,12 @@ class Checkpoints:
         """
         allow_pickle = _arguments.flag("allow_pickle", allow_pickle)
         wanted = None if only is None else _arguments.texts("only", only, "a list of names")
-        restore = Restore(self._found(step), allow_pickle=allow_pickle, map_location=map_location)
-        return restore.run(restore.json(), only=wanted, into=into)
+
+        def read(found: _core.Checkpoint) -> Any:
+            restore = Restore(found, allow_pickle=allow_pickle, map_location=map_location)
+            return restore.run(restore.json(), only=wanted, into=into)
+
+        return self._read(step, read)
 
     def describe(self, step: int | None = None) -> Any:
         """The state of a checkpoint with the type (as safetensors names it) and shape of each tensor in its place: ``("F32", (4, 2))``. Nothing else
@@ -174,7 +181,7 @@ class Checkpoints:
         Args:
             step: Which checkpoint. None: the newest.
         """
-        return Restore(self._found(step), allow_pickle=False).describe()
+        return self._read(step, lambda found: Restore(found, allow_pickle=False).describe())
 
     def load_per_rank(self, step: int | None = None, *, rank: int | None = None, allow_pickle: bool = False) -> Any:
         """What a rank has given as ``per_rank=`` of :meth:`save`; None if there is nothing, as if the world was smaller then.
@@ -186,12 +193,15 @@ class Checkpoints:
         """
         allow_pickle = _arguments.flag("allow_pickle", allow_pickle)
         number = self._rank if rank is None else _arguments.integer("rank", rank, least=0)
-        found = self._found(step)
         name = f"{_rank_group(number)}.json"
-        if all(shard != name for shard, _ in found.shards):
-            return None
-        restore = Restore(found, allow_pickle=allow_pickle)
-        return restore.run(restore.json(name))
+
+        def read(found: _core.Checkpoint) -> Any:
+            if all(shard != name for shard, _ in found.shards):
+                return None
+            restore = Restore(found, allow_pickle=allow_pickle)
+            return restore.run(restore.json(name))
+
+        return self._read(step, read)
 
     def save(self, step: int, state: Any, *, per_rank: Any = None, asynchronous: bool = False, allow_pickle: bool = False) -> None:
         """Saves a state, which is then the newest checkpoint, in place of an earlier one of the same step.
@@ -318,8 +328,9 @@ class Checkpoints:
             The number of the claim, which is greater than those of all before; 0 on other ranks.
         """
         self.wait()
-        self._claims_at_once = False
-        return self._core.claim() if self._rank == 0 else 0
+        epoch = self._core.claim() if self._rank == 0 else 0
+        self._claims_at_once = False  # unless it failed
+        return epoch
 
     def _begin(self) -> None:
         self.wait()
@@ -328,11 +339,28 @@ class Checkpoints:
             self.claim()
 
     def _found(self, step: int | None) -> _core.Checkpoint:
-        if step is None:
+        if step is None and self._meeting is not None:
             step = self._as_rank_0_says(lambda: self._core.find(None).step)
         else:
             self._begin()
-        return self._core.find(_arguments.integer("step", step, least=0))
+        return self._core.find(None if step is None else _arguments.integer("step", step, least=0))
+
+    def _read(self, step: int | None, read: Callable[[_core.Checkpoint], Any]) -> Any:
+        """What ``read`` makes of a checkpoint. A training that goes on elsewhere may remove it meanwhile: then of its successor."""
+        for _ in range(_MOST_LOOKS - 1):
+            found = self._found(step)
+            try:
+                return read(found)
+            except NotFoundError:
+                if self._meeting is not None or self._is_there(found):
+                    raise
+        return read(self._found(step))
+
+    def _is_there(self, found: _core.Checkpoint) -> bool:
+        try:
+            return self._core.find(found.step).attempt == found.attempt
+        except NotFoundError:
+            return False
 
     def _as_rank_0_says(self, ask: Callable[[], Any]) -> Any:
         """What rank 0 is told; without a meeting each rank asks for itself."""
@@ -409,11 +437,23 @@ def _meeting(uri: str, rank: int, world: int, patience: float) -> Meeting:
     return Meeting(TorchBoard(), f"{uri}#{_opened[uri]}", rank, world, patience)
 
 
+_untold: dict[object, str] = {}  # errors of saves in the background that no call has raised yet
+
+
+def _tell_untold() -> None:
+    for text in _untold.values():
+        print(f"millrace: a save in the background failed, and the program ended without a call that would have raised it (wait()): {text}", file=sys.stderr)
+
+
+atexit.register(_tell_untold)  # which the interpreter calls when all such saves have ended
+
+
 class _Background:
     """A call on a thread of its own. The interpreter waits for it before it ends."""
 
     def __init__(self, call: Any) -> None:
         self._call = call
+        self._key = object()
         self._error: BaseException | None = None
         self._taken = threading.Lock()  # and never released: by whoever runs the call
         self._is_started = False
@@ -435,6 +475,7 @@ class _Background:
             self._call()
         except BaseException as error:
             self._error = error
+            _untold[self._key] = f"{type(error).__name__}: {error}"
         finally:
             self._call = None  # and with it the copy
         return True
@@ -446,5 +487,6 @@ class _Background:
 
     def raise_error(self) -> None:
         """After :meth:`join`."""
+        _untold.pop(self._key, None)
         if self._error is not None:
             raise self._error

@@ -10,6 +10,7 @@
 
 #include "arguments.h"
 #include "buffer_view.h"
+#include "checkpoint/copy_past_caches.h"
 #include "errors.h"
 #include "interruptible.h"
 
@@ -63,6 +64,14 @@ struct ShardViews {
   std::vector<BufferView> views;
   std::vector<ShardBytes> sources;
 };
+
+void CopyBuffer(const py::buffer& into, const py::buffer& from) {
+  const BufferView to(into, PyBUF_WRITABLE);
+  const BufferView source(from, PyBUF_SIMPLE);
+  if (to.span().size() != source.span().size()) throw py::value_error("the buffers have not one size");
+  const py::gil_scoped_release unlocked;
+  CopyPastCaches(to.span(), source.span());
+}
 
 std::shared_ptr<Checkpoints> OpenCheckpoints(Process& process, const std::string& uri) {
   const Location location = ValueOrThrow(process.stores.Open(uri));
@@ -180,8 +189,7 @@ std::shared_ptr<CheckpointHandle> CheckpointsHandle::Find(const std::optional<py
   const std::optional<uint64_t> wanted = step ? std::optional(ToNatural("step", *step)) : std::nullopt;
   CheckpointManifest manifest;
   ThrowIfError(RunWithStop([&](const std::stop_token& stop) -> absl::Status {
-    ASSIGN_OR_RETURN(const CheckpointEntry entry, checkpoints_->Find(wanted, stop));
-    ASSIGN_OR_RETURN(manifest, checkpoints_->ReadManifest(entry));
+    ASSIGN_OR_RETURN(manifest, checkpoints_->FindManifest(wanted, stop));
     return absl::OkStatus();
   }));
   return std::make_shared<CheckpointHandle>(maker_, process_, checkpoints_, std::move(manifest));
@@ -222,6 +230,7 @@ uint64_t CheckpointHandle::ReadRanges(const std::vector<std::tuple<size_t, uint6
 }
 
 void BindCheckpoints(py::module_& module) {
+  module.def("copy_past_caches", &CopyBuffer, py::arg("into"), py::arg("source"));
   py::class_<CheckpointHandle, std::shared_ptr<CheckpointHandle>>(module, "Checkpoint")
       .def_property_readonly("step", &CheckpointHandle::step)
       .def_property_readonly("shards", &CheckpointHandle::Shards)

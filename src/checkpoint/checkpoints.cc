@@ -23,6 +23,9 @@ namespace {
 
 using Attempt = CheckpointAttempt;
 
+// Each time a training that goes on has removed the checkpoint before it was read.
+constexpr int kMaxFinds = 20;
+
 uint64_t NowMs() {
   const auto now = std::chrono::system_clock::now().time_since_epoch();
   return static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::milliseconds>(now).count());
@@ -362,6 +365,23 @@ absl::StatusOr<CheckpointEntry> Checkpoints::Find(std::optional<uint64_t> step, 
       fmt::format("{}: there is no checkpoint of step {}; the newest are those of {}", Uri(), *step, steps));
 }
 
+absl::StatusOr<bool> Checkpoints::IsCommitted(const CheckpointEntry& entry, const std::stop_token& stop) const {
+  ASSIGN_OR_RETURN(const std::optional<CheckpointCatalog> catalog, ReadCatalog(stop));
+  const CheckpointEntry* const there = catalog ? catalog->Find(entry.step) : nullptr;
+  return there != nullptr && there->attempt == entry.attempt;
+}
+
+absl::StatusOr<CheckpointManifest> Checkpoints::FindManifest(std::optional<uint64_t> step,
+                                                             const std::stop_token& stop) const {
+  for (int tries = 1;; ++tries) {
+    ASSIGN_OR_RETURN(const CheckpointEntry entry, Find(step, stop));
+    absl::StatusOr<CheckpointManifest> manifest = ReadManifest(entry);
+    if (!absl::IsNotFound(manifest.status()) || tries == kMaxFinds) return manifest;
+    ASSIGN_OR_RETURN(const bool committed, IsCommitted(entry, stop));
+    if (committed) return manifest;
+  }
+}
+
 absl::StatusOr<CheckpointManifest> Checkpoints::ReadManifest(const CheckpointEntry& entry) const {
   const std::string key = Folder(entry.step, entry.attempt) + std::string(kManifestName);
   const std::string uri = store_.Uri(key);
@@ -389,6 +409,17 @@ absl::Status Checkpoints::Verify(const CheckpointEntry& entry, const std::stop_t
   if (manifest.step != entry.step || manifest.attempt != entry.attempt)
     return absl::DataLossError(fmt::format("{}: the manifest of step {} is that of another one", Uri(), entry.step));
   return Read(manifest, {}, stop);
+}
+
+absl::StatusOr<Checkpoints::Verified> Checkpoints::FindAndVerify(std::optional<uint64_t> step,
+                                                                 const std::stop_token& stop) const {
+  for (int tries = 1;; ++tries) {
+    ASSIGN_OR_RETURN(CheckpointEntry entry, Find(step, stop));
+    absl::Status status = Verify(entry, stop);
+    if (!absl::IsNotFound(status) || tries == kMaxFinds) return Verified{std::move(entry), std::move(status)};
+    ASSIGN_OR_RETURN(const bool committed, IsCommitted(entry, stop));
+    if (committed) return Verified{std::move(entry), std::move(status)};
+  }
 }
 
 }  // namespace millrace

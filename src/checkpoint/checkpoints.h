@@ -78,8 +78,14 @@ class Checkpoints {
   /// The entry of the newest checkpoint, or of that of `step`; NotFound if there is none.
   absl::StatusOr<CheckpointEntry> Find(std::optional<uint64_t> step, const std::stop_token& stop = {}) const;
 
+  /// Whether LATEST names it still. What it does not name may be removed at any moment, also while it is read.
+  absl::StatusOr<bool> IsCommitted(const CheckpointEntry& entry, const std::stop_token& stop = {}) const;
+
   /// DataLoss if it is not the manifest that LATEST names, NotFound if it is gone.
   absl::StatusOr<CheckpointManifest> ReadManifest(const CheckpointEntry& entry) const;
+
+  /// That of Find. If a training that goes on removes the checkpoint meanwhile, it is that of its successor.
+  absl::StatusOr<CheckpointManifest> FindManifest(std::optional<uint64_t> step, const std::stop_token& stop = {}) const;
 
   /// `into` has memory for each shard of the manifest, of just its size. All bytes are verified.
   absl::Status Read(const CheckpointManifest& manifest, const std::vector<MutableByteSpan>& into,
@@ -91,6 +97,13 @@ class Checkpoints {
 
   /// Reads a checkpoint and compares every byte with its checksums.
   absl::Status Verify(const CheckpointEntry& entry, const std::stop_token& stop) const;
+
+  struct Verified {
+    CheckpointEntry entry;
+    absl::Status status;  // as of Verify
+  };
+  /// The same of what Find finds, or of its successor, as FindManifest. An error is that of Find or of reading LATEST.
+  absl::StatusOr<Verified> FindAndVerify(std::optional<uint64_t> step, const std::stop_token& stop) const;
 
  private:
   absl::Status RunClaim(const std::stop_token& stop);

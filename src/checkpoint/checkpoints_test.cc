@@ -417,6 +417,40 @@ TEST_P(CheckpointsTest, RetainingDisturbsNoTraining) {
   EXPECT_EQ(Objects(), 3 * Steps().size());
 }
 
+// A training that goes on, and keeps one checkpoint, commits the next one right before each call that a reader makes.
+TEST_P(CheckpointsTest, WhatIsRemovedMeanwhileIsNotDamaged) {
+  Checkpoints training = Open();
+  const Checkpoints reader = Open();
+  uint64_t step = 1;
+  ASSERT_TRUE(Save(training, step, /*keep=*/1).ok());
+  const auto commits_before = [&](int call) {
+    store().Before(call, [&] { ASSERT_TRUE(Save(training, ++step, /*keep=*/1).ok()); });
+  };
+  uint64_t removed = 0;
+  for (int call = 1; call < 20; ++call) {
+    const CheckpointEntry entry = *reader.Find(std::nullopt);
+    EXPECT_TRUE(*reader.IsCommitted(entry));
+    commits_before(call);
+    const auto manifest = reader.FindManifest(std::nullopt);
+    ASSERT_TRUE(manifest.ok()) << call << ": " << manifest.status();
+    EXPECT_GE(manifest->step, entry.step);
+    commits_before(call);
+    const auto verified = reader.FindAndVerify(std::nullopt, {});
+    ASSERT_TRUE(verified.ok()) << call << ": " << verified.status();
+    EXPECT_TRUE(verified->status.ok()) << call << ": " << verified->status;
+    store().Before(0, {});  // if the reader has made fewer calls
+    removed += step > entry.step ? 1 : 0;
+    EXPECT_EQ(*reader.IsCommitted(entry), step == entry.step);
+  }
+  EXPECT_GT(removed, 4u);
+  // What is named and not there is damaged, and what is not named is not found.
+  const CheckpointEntry newest = *reader.Find(std::nullopt);
+  ASSERT_TRUE(DeleteBlocking(store(), "run/" + AttemptFolder(newest.step, newest.attempt) + "state").ok());
+  EXPECT_TRUE(absl::IsNotFound(reader.FindAndVerify(std::nullopt, {})->status));
+  EXPECT_TRUE(absl::IsNotFound(reader.FindAndVerify(newest.step + 1, {}).status()));
+  EXPECT_TRUE(absl::IsNotFound(reader.FindManifest(newest.step + 1).status()));
+}
+
 TEST_P(CheckpointsTest, DamageIsFound) {
   Checkpoints checkpoints = Open();
   ASSERT_TRUE(Save(checkpoints, 1).ok());

@@ -17,6 +17,7 @@ using Json = nlohmann::ordered_json;
 
 constexpr uint64_t kRecordsVersion = 1;
 constexpr int kStepDigits = 12;
+constexpr size_t kCrcDigits = 8;
 
 std::string Dump(const Json& json) {
   return json.dump(1, ' ', false, Json::error_handler_t::replace) + '\n';
@@ -28,7 +29,7 @@ std::string CrcText(uint32_t crc) {
 
 bool ParseCrc(std::string_view text, uint32_t* crc) {
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), *crc, 16);
-  return text.size() == 8 && error == std::errc() && end == text.data() + text.size();
+  return text.size() == kCrcDigits && error == std::errc() && end == text.data() + text.size();
 }
 
 // Takes members of an object; not whole once one is missing or of another type.
@@ -102,20 +103,31 @@ bool TakeEntry(const Json& json, CheckpointEntry* entry) {
          entry->step <= kMaxCheckpointStep && EpochOfAttempt(entry->attempt) > 0;
 }
 
+// All checksums of a shard's pieces are one string: there may be millions of them in a manifest, and a value of its own
+// takes ten times as much memory as a checksum.
+bool ParseCrcs(std::string_view text, std::vector<uint32_t>* crcs) {
+  if (text.size() % kCrcDigits != 0) return false;
+  for (; !text.empty(); text.remove_prefix(kCrcDigits)) {
+    if (!ParseCrc(text.substr(0, kCrcDigits), &crcs->emplace_back())) return false;
+  }
+  return true;
+}
+
 bool TakeShard(const Json& json, CheckpointShard* shard) {
-  const auto take_crc = [shard](const Json& text) {
-    uint32_t crc = 0;
-    if (!text.is_string() || !ParseCrc(text.get<std::string>(), &crc)) return false;
-    shard->piece_crc32c.push_back(crc);
-    return true;
+  const auto take_crcs = [shard](const Json& text) {
+    return text.is_string() && ParseCrcs(text.get_ref<const std::string&>(), &shard->piece_crc32c);
   };
   RecordMembers members(json);
   members.Take("name", &shard->name)
       .Take("bytes", &shard->bytes)
       .TakeCrc("crc32c", &shard->crc32c)
-      .Take("piece_bytes", &shard->piece_bytes)
-      .TakeEach("piece_crc32c", take_crc);
-  if (!members.whole() || !CheckShardName(shard->name).ok() || shard->piece_bytes == 0) return false;
+      .Take("piece_bytes", &shard->piece_bytes);
+  if (!members.whole() || !json.contains("piece_crc32c")) return false;
+  const Json& crcs = json["piece_crc32c"];
+  // A list of strings is what earlier revisions have written.
+  const bool whole = crcs.is_array() ? std::all_of(crcs.begin(), crcs.end(), take_crcs) : take_crcs(crcs);
+  if (!whole) return false;
+  if (!CheckShardName(shard->name).ok() || shard->piece_bytes == 0) return false;
   const uint64_t pieces = shard->bytes / shard->piece_bytes + (shard->bytes % shard->piece_bytes == 0 ? 0 : 1);
   return pieces == shard->piece_crc32c.size();
 }
@@ -123,8 +135,9 @@ bool TakeShard(const Json& json, CheckpointShard* shard) {
 Json JsonOf(const std::vector<CheckpointShard>& shards) {
   Json list = Json::array();
   for (const CheckpointShard& shard : shards) {
-    Json crcs = Json::array();
-    for (const uint32_t crc : shard.piece_crc32c) crcs.push_back(CrcText(crc));
+    std::string crcs;
+    crcs.reserve(shard.piece_crc32c.size() * kCrcDigits);
+    for (const uint32_t crc : shard.piece_crc32c) crcs += CrcText(crc);
     list.push_back({{"name", shard.name},
                     {"bytes", shard.bytes},
                     {"crc32c", CrcText(shard.crc32c)},

@@ -78,7 +78,7 @@ struct CheckpointManifest {
 inline constexpr uint64_t kMaxCheckpointStep = 999'999'999'999;
 /// LATEST is read and written whole.
 inline constexpr size_t kMaxCheckpoints = 10'000;
-inline constexpr uint64_t kMaxManifestBytes = 256 << 20;
+inline constexpr uint64_t kMaxManifestBytes = 1 << 30;  // the checksums of 8,000 shards of any size (shard_write.cc)
 inline constexpr std::string_view kManifestName = "MANIFEST.json";
 
 /// "000000000100/e3-0123456789abcdef/", below the folder of the checkpoints.

@@ -53,6 +53,30 @@ TEST(Records, ManifestSurvivesJson) {
   EXPECT_EQ(after->shards[0].piece_crc32c, before.shards[0].piece_crc32c);
 }
 
+// Of a job of a thousand ranks: what is beside the checksums of the pieces does not count.
+TEST(Records, AManifestIsHardlyLargerThanItsChecksums) {
+  constexpr size_t kPieces = 16'384;
+  CheckpointManifest manifest = SomeManifest();
+  for (CheckpointShard& shard : manifest.shards) {
+    shard.piece_crc32c.assign(kPieces, 0xfffffffe);
+    shard.bytes = kPieces * shard.piece_bytes;
+  }
+  const std::string text = manifest.ToJson();
+  EXPECT_LE(text.size(), 2 * 8 * kPieces + 1000);
+  EXPECT_EQ(CheckpointManifest::FromJson(text)->ToJson(), text);
+}
+
+TEST(Records, AManifestOfAnEarlierRevisionIsRead) {
+  const CheckpointManifest manifest = SomeManifest();
+  std::string text = manifest.ToJson();
+  const std::string together = "\"0000000100000002fffffffe\"";
+  ASSERT_NE(text.find(together), std::string::npos);
+  text.replace(text.find(together), together.size(), R"(["00000001", "00000002", "fffffffe"])");
+  const absl::StatusOr<CheckpointManifest> read = CheckpointManifest::FromJson(text);
+  ASSERT_TRUE(read.ok()) << read.status();
+  EXPECT_EQ(read->ToJson(), manifest.ToJson());
+}
+
 // What is cut off is never taken for a whole one, and never crashes.
 TEST(Records, DamagedTextIsRefused) {
   for (const std::string& whole : {SomeCatalog().ToJson(), SomeManifest().ToJson()}) {
@@ -69,6 +93,13 @@ TEST(Records, ManifestThatContradictsItselfIsRefused) {
   CheckpointManifest manifest = SomeManifest();
   manifest.shards[0].piece_crc32c.pop_back();  // 20 bytes in pieces of 8 are three
   EXPECT_FALSE(CheckpointManifest::FromJson(manifest.ToJson()).ok());
+  for (const std::string_view bad : {"0000000", "0000000g", "00000001000000020000000"}) {
+    std::string text = SomeManifest().ToJson();
+    const std::string good = "0000000100000002fffffffe";
+    ASSERT_NE(text.find(good), std::string::npos);
+    text.replace(text.find(good), good.size(), bad);
+    EXPECT_FALSE(CheckpointManifest::FromJson(text).ok()) << bad;
+  }
   manifest = SomeManifest();
   manifest.shards[0].name = "../../etc/passwd";
   EXPECT_FALSE(CheckpointManifest::FromJson(manifest.ToJson()).ok());

@@ -16,6 +16,7 @@
 #include "base/crypto.h"
 #include "base/rng.h"
 #include "store/blocking.h"
+#include "store/checked_writer.h"
 #include "store/file_store.h"
 #include "store/memory_store.h"
 #include "store/testing/forwarding_store.h"
@@ -245,11 +246,16 @@ class WritesStore final : public ForwardingStore {
   const std::vector<ByteSpan>& writes() const { return writes_; }
 
  private:
-  class Writer final : public PieceWriter {
+  // As that of S3: no piece comes without its checksum, so that none is made again.
+  class Writer final : public CheckedPieceWriter {
    public:
     Writer(std::unique_ptr<PieceWriter> writer, std::vector<ByteSpan>& writes)
         : writer_(std::move(writer)), writes_(writes) {}
-    void Write(size_t index, uint64_t offset, ByteSpan bytes, DoneCallback done) override {
+    void Write(size_t, uint64_t, ByteSpan, DoneCallback done) override {
+      std::move(done)(absl::InternalError("a piece without its checksum"));
+    }
+    void WriteChecked(size_t index, uint64_t offset, ByteSpan bytes, uint32_t crc32c, DoneCallback done) override {
+      EXPECT_EQ(crc32c, Crc32c(bytes));
       writes_.push_back(bytes);
       writer_->Write(index, offset, bytes, std::move(done));
     }

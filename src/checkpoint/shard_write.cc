@@ -17,6 +17,7 @@
 #include "checkpoint/shard_io.h"
 #include "checkpoint/shard_requests.h"
 #include "checkpoint/staging_memory.h"
+#include "store/checked_writer.h"
 
 namespace millrace {
 
@@ -34,14 +35,15 @@ uint64_t PieceBytesOf(uint64_t shard_bytes, PieceLimits limits) {
 }
 
 /// How many bytes have a checksum together: few enough that a range is read with little beside it, and enough that the
-/// manifest stays small (180 KB for each shard).
+/// manifest stays small (130 KB for each shard).
 uint64_t CheckedBytesOf(uint64_t shard_bytes) {
   constexpr uint64_t kLeast = 64 << 10;
   constexpr uint64_t kMostPieces = 16'384;
   return std::max(kLeast, std::bit_ceil((shard_bytes + kMostPieces - 1) / kMostPieces));
 }
 
-/// What is worked on at a time, so that it stays in the caches of the CPU between two looks at it.
+/// What is worked on at a time, so that it stays in the caches of the CPU between two looks at it. Pieces that have a
+/// checksum are as long, or several times as long.
 constexpr uint64_t kBlockBytes = 64 << 10;
 
 /// Adds bytes to the checksums of a shard's pieces, in order: those from `at` on. Returns their own checksum; no byte
@@ -74,8 +76,9 @@ class ShardSource {
   /// The next `length` bytes, which must be there, if they lie together in memory that stays until the shard is
   /// written. Else nothing, and nothing is taken.
   virtual std::optional<ByteSpan> Take(uint64_t length) = 0;
-  /// Copies some of the next bytes, which must be there: as many as are best copied together. Returns how many.
-  virtual absl::StatusOr<size_t> Copy(MutableByteSpan into) = 0;
+  /// Copies some of the next bytes, which must be there: as many as are best copied together, of bytes in memory up to
+  /// `block`. Returns how many.
+  virtual absl::StatusOr<size_t> Copy(MutableByteSpan into, uint64_t block) = 0;
 };
 
 class SpanSource final : public ShardSource {
@@ -104,14 +107,14 @@ class SpanSource final : public ShardSource {
     return taken;
   }
 
-  absl::StatusOr<size_t> Copy(MutableByteSpan into) override {
+  absl::StatusOr<size_t> Copy(MutableByteSpan into, uint64_t block) override {
     Skip();
     const ShardSpan& span = spans_[span_];
     uint64_t length = std::min<uint64_t>(span.size - offset_, into.size());
     if (span.copy) {
       RETURN_IF_ERROR(span.copy(offset_, into.first(length)));
     } else {
-      length = std::min(length, kBlockBytes);
+      length = std::min(length, block);
       std::memcpy(into.data(), span.bytes.data() + offset_, length);
     }
     offset_ += length;
@@ -233,10 +236,10 @@ absl::Status ShardWrites::Add(const std::string& name, uint64_t bytes, ShardSour
     }
     ++in_flight_;
     ++shard.in_flight;
-    shard.writer->Write(i, begin, piece.bytes,
-                        [this, &shard, staging = std::move(staging)](absl::Status status) mutable {
-                          Post({&shard, true, std::move(status), std::move(staging)});
-                        });
+    WriteChecked(*shard.writer, i, begin, piece.bytes, piece.crc32c,
+                 [this, &shard, staging = std::move(staging)](absl::Status status) mutable {
+                   Post({&shard, true, std::move(status), std::move(staging)});
+                 });
   }
   return absl::OkStatus();
 }
@@ -250,7 +253,9 @@ absl::StatusOr<ShardWrites::Piece> ShardWrites::NextPiece(CheckpointShard& shard
   const MutableByteSpan piece = staging.span().first(length);
   uint32_t crc = 0;
   for (uint64_t done = 0; done < length;) {
-    ASSIGN_OR_RETURN(const size_t copied, source.Copy(piece.subspan(done)));
+    // To where the next checksum begins: no block has a part in two of them.
+    const uint64_t block = kBlockBytes - (offset + done) % kBlockBytes;
+    ASSIGN_OR_RETURN(const size_t copied, source.Copy(piece.subspan(done), block));
     crc = Crc32cCombine(crc, AddToChecksums(shard, offset + done, piece.subspan(done, copied)), copied);
     done += copied;
   }
@@ -323,13 +328,13 @@ class StoredShardSource final : public ShardSource {
 
   std::optional<ByteSpan> Take(uint64_t) override { return std::nullopt; }
 
-  absl::StatusOr<size_t> Copy(MutableByteSpan into) override {
+  absl::StatusOr<size_t> Copy(MutableByteSpan into, uint64_t block) override {
     if (rest_.empty()) {
       ASSIGN_OR_RETURN(const std::optional<ObjectReader::Piece> piece, reader_.Next());
       if (!piece) return absl::DataLossError(fmt::format("{}: it ends too early", name_));
       rest_ = piece->bytes;
     }
-    const size_t take = std::min({rest_.size(), into.size(), size_t{kBlockBytes}});
+    const size_t take = std::min<uint64_t>({rest_.size(), into.size(), block});
     std::memcpy(into.data(), rest_.data(), take);
     rest_ = rest_.subspan(take);
     return take;

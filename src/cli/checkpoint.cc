@@ -58,9 +58,8 @@ absl::Status ListCheckpoints(const CheckpointFlags& flags, const Checkpoints& ch
 }
 
 absl::Status ShowCheckpoint(const CheckpointFlags& flags, const Checkpoints& checkpoints, const std::stop_token& stop) {
-  ASSIGN_OR_RETURN(const CheckpointEntry entry, checkpoints.Find(flags.step, stop));
-  ASSIGN_OR_RETURN(const CheckpointManifest manifest, checkpoints.ReadManifest(entry));
-  const std::string folder = checkpoints.Uri() + AttemptFolder(entry.step, entry.attempt);
+  ASSIGN_OR_RETURN(const CheckpointManifest manifest, checkpoints.FindManifest(flags.step, stop));
+  const std::string folder = checkpoints.Uri() + AttemptFolder(manifest.step, manifest.attempt);
   if (flags.json) {
     JsonArray shards;
     for (const CheckpointShard& shard : manifest.shards) {
@@ -85,35 +84,45 @@ absl::Status ShowCheckpoint(const CheckpointFlags& flags, const Checkpoints& che
   return WriteStdout(text);
 }
 
-// Whether all of them are whole.
-absl::StatusOr<bool> VerifyCheckpoints(const CheckpointFlags& flags, const Checkpoints& checkpoints,
-                                       const std::stop_token& stop) {
-  std::vector<CheckpointEntry> entries;
-  if (flags.all) {
-    ASSIGN_OR_RETURN(CheckpointCatalog catalog, CatalogOf(checkpoints, stop));
-    entries = std::move(catalog.entries);
-  } else {
-    ASSIGN_OR_RETURN(CheckpointEntry entry, checkpoints.Find(flags.step, stop));
-    entries.push_back(std::move(entry));
+absl::Status TellVerified(const CheckpointFlags& flags, const Checkpoints::Verified& verified) {
+  const CheckpointEntry& entry = verified.entry;
+  if (flags.json) {
+    return WriteStdout(JsonObject{{"step", entry.step},
+                                  {"whole", verified.status.ok()},
+                                  {"bytes", entry.bytes},
+                                  {"error", std::string(ToStd(verified.status.message()))}}
+                           .Line());
   }
+  if (verified.status.ok())
+    return WriteStdout(fmt::format("step {} is whole: {}\n", entry.step, FormatSize(entry.bytes)));
+  Fail("checkpoint", Annotate(verified.status, fmt::format("step {} is damaged", entry.step)));
+  return absl::OkStatus();
+}
+
+// Whether all of them are whole. What a training that goes on removes meanwhile is none of them.
+absl::StatusOr<bool> VerifyAll(const CheckpointFlags& flags, const Checkpoints& checkpoints,
+                               const std::stop_token& stop) {
+  ASSIGN_OR_RETURN(const CheckpointCatalog catalog, CatalogOf(checkpoints, stop));
   bool whole = true;
-  for (const CheckpointEntry& entry : entries) {
-    const absl::Status status = checkpoints.Verify(entry, stop);
-    if (absl::IsCancelled(status)) return status;
-    whole = whole && status.ok();
-    if (flags.json) {
-      RETURN_IF_ERROR(WriteStdout(JsonObject{{"step", entry.step},
-                                             {"whole", status.ok()},
-                                             {"bytes", entry.bytes},
-                                             {"error", std::string(ToStd(status.message()))}}
-                                      .Line()));
-    } else if (status.ok()) {
-      RETURN_IF_ERROR(WriteStdout(fmt::format("step {} is whole: {}\n", entry.step, FormatSize(entry.bytes))));
-    } else {
-      Fail("checkpoint", Annotate(status, fmt::format("step {} is damaged", entry.step)));
+  for (const CheckpointEntry& entry : catalog.entries) {
+    const Checkpoints::Verified verified{entry, checkpoints.Verify(entry, stop)};
+    if (absl::IsCancelled(verified.status)) return verified.status;
+    if (absl::IsNotFound(verified.status)) {
+      ASSIGN_OR_RETURN(const bool committed, checkpoints.IsCommitted(entry, stop));
+      if (!committed) continue;
     }
+    RETURN_IF_ERROR(TellVerified(flags, verified));
+    whole = whole && verified.status.ok();
   }
   return whole;
+}
+
+absl::StatusOr<bool> VerifyOne(const CheckpointFlags& flags, const Checkpoints& checkpoints,
+                               const std::stop_token& stop) {
+  ASSIGN_OR_RETURN(const Checkpoints::Verified verified, checkpoints.FindAndVerify(flags.step, stop));
+  if (absl::IsCancelled(verified.status)) return verified.status;
+  RETURN_IF_ERROR(TellVerified(flags, verified));
+  return verified.status.ok();
 }
 
 std::shared_ptr<CheckpointFlags> AddUri(const Command& command) {
@@ -171,7 +180,7 @@ void AddCheckpointVerify(const Command& checkpoint) {
       return Fail("checkpoint", AsUsage(absl::InvalidArgumentError("--all and --step contradict each other")));
     }
     return WithOneCheckpoints(flags->uri, [&](const Checkpoints& checkpoints, const std::stop_token& stop) {
-      return VerifyCheckpoints(*flags, checkpoints, stop);
+      return flags->all ? VerifyAll(*flags, checkpoints, stop) : VerifyOne(*flags, checkpoints, stop);
     });
   });
 }

@@ -98,10 +98,8 @@ std::string DifferenceText(const CheckpointDifference& difference) {
 // Whether they are equal.
 absl::StatusOr<bool> DiffCheckpoints(const CheckpointDiffFlags& flags, const Checkpoints& first,
                                      const Checkpoints& second, const std::stop_token& stop) {
-  ASSIGN_OR_RETURN(const CheckpointEntry entry, first.Find(flags.step, stop));
-  ASSIGN_OR_RETURN(const CheckpointEntry other, second.Find(flags.other_step, stop));
-  ASSIGN_OR_RETURN(const CheckpointManifest manifest, first.ReadManifest(entry));
-  ASSIGN_OR_RETURN(const CheckpointManifest other_manifest, second.ReadManifest(other));
+  ASSIGN_OR_RETURN(const CheckpointManifest manifest, first.FindManifest(flags.step, stop));
+  ASSIGN_OR_RETURN(const CheckpointManifest other_manifest, second.FindManifest(flags.other_step, stop));
   ASSIGN_OR_RETURN(const std::vector<CheckpointDifference> differences,
                    CompareCheckpoints(first, manifest, second, other_manifest, stop));
   for (const CheckpointDifference& difference : differences) {
@@ -165,9 +163,10 @@ int RunImport(const CopyCheckpointFlags& flags) {
                                 Printable(flags.python), std::generic_category().message(errno))));
 }
 
-// Nullopt: it is a checkpoint of ours, or nothing at all.
+// Nullopt: it is a checkpoint of ours, or nothing at all. The name alone does not tell: those of the plugin for
+// Lightning are folders NAME.ckpt.
 std::optional<int> ImportIfForeign(const CopyCheckpointFlags& flags) {
-  if (IsForeignFile(flags.from)) return RunImport(flags);
+  const bool file = IsForeignFile(flags.from);
   {
     const InterruptStop interrupt;
     Runtime runtime;
@@ -175,9 +174,14 @@ std::optional<int> ImportIfForeign(const CopyCheckpointFlags& flags) {
     const absl::StatusOr<Location> from = stores.Open(flags.from);
     if (!from.ok()) return std::nullopt;
     const auto catalog = Checkpoints(*from, runtime.memory()).ReadCatalog(interrupt.token());
-    if (!catalog.ok() || *catalog) return std::nullopt;
-    const absl::StatusOr<bool> foreign = IsForeignFolder(*from, interrupt.token());
-    if (!foreign.ok() || !*foreign) return std::nullopt;
+    if (absl::IsUnavailable(catalog.status()) || absl::IsCancelled(catalog.status()))
+      return Fail("checkpoint", HintAtS3(catalog.status(), {flags.from}));
+    if (catalog.ok() && *catalog) return std::nullopt;
+    if (!file) {
+      if (!catalog.ok()) return std::nullopt;
+      const absl::StatusOr<bool> foreign = IsForeignFolder(*from, interrupt.token());
+      if (!foreign.ok() || !*foreign) return std::nullopt;
+    }
   }
   return RunImport(flags);  // no thread of ours is left
 }

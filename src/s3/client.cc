@@ -210,10 +210,10 @@ void S3Client::CreateMultipart(std::string bucket, std::string key, UploadOption
 }
 
 void S3Client::UploadPart(std::string bucket, std::string key, std::string upload_id, int number, ByteSpan body,
-                          PutCallback done, std::stop_token stop) {
+                          PutCallback done, std::stop_token stop, std::optional<uint32_t> crc32c) {
   impl_->Start(std::make_unique<PutExchange>(impl_->context(), std::move(bucket), std::move(key),
-                                             PutExchange::Part{std::move(upload_id), number}, body, PutOptions{},
-                                             std::move(done)),
+                                             PutExchange::Part{std::move(upload_id), number, crc32c}, body,
+                                             PutOptions{}, std::move(done)),
                nullptr, std::move(stop));
 }
 

@@ -61,8 +61,10 @@ std::string HexSha256(ByteSpan data) {
   return HexEncode(Sha256(data));
 }
 
-std::optional<ObjectChecksum> ChecksumOf(const S3Config& config, ByteSpan body) {
+std::optional<ObjectChecksum> ChecksumOf(const S3Config& config, ByteSpan body, std::optional<uint32_t> crc32c) {
   if (!config.checksum_uploads) return std::nullopt;
+  if (crc32c && config.upload_checksum == ObjectChecksum::Kind::kCrc32c)
+    return ObjectChecksum{config.upload_checksum, CrcDigest(config.upload_checksum, *crc32c)};
   return ObjectChecksum{config.upload_checksum, DigestOf(config.upload_checksum, body)};
 }
 
@@ -317,7 +319,7 @@ PutExchange::PutExchange(S3Context& context, std::string bucket, std::string key
       options_(std::move(options)),
       // Here and not later, because this is still the caller's thread.
       payload_hash_(PayloadHash(context, body)),
-      checksum_(ChecksumOf(context.config, body)),
+      checksum_(ChecksumOf(context.config, body, part_ ? part_->crc32c : std::nullopt)),
       done_(std::move(done)) {}
 
 absl::Status PutExchange::CheckArguments() {

@@ -97,6 +97,7 @@ class PutExchange final : public WriteExchange {
   struct Part {
     std::string upload_id;
     int number = 0;
+    std::optional<uint32_t> crc32c = {};  // of the body, if it is known; else it is made
   };
   /// Without a part: the whole object.
   PutExchange(S3Context& context, std::string bucket, std::string key, std::optional<Part> part, ByteSpan body,

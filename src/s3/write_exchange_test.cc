@@ -234,6 +234,24 @@ TEST_F(ExchangeTest, UploadPart) {
   }
 }
 
+TEST_F(ExchangeTest, AChecksumOfAPartThatIsKnownIsNotMadeAgain) {
+  const uint32_t given = Crc32c(AsBytes(body_)) ^ 1;  // which tells whose it is
+  const auto upload = [&] {
+    return Run<absl::StatusOr<ObjectInfo>>(InTurn({kStored}), [&](S3Context& context, auto done) {
+      return std::make_unique<PutExchange>(context, "bucket", "key", PutExchange::Part{"ID", 3, given}, AsBytes(body_),
+                                           PutOptions{}, std::move(done));
+    });
+  };
+  ASSERT_TRUE(upload().ok());
+  EXPECT_EQ(requests_[0].head.headers.Find("x-amz-checksum-crc32c"), Crc32cHeader(given));
+  S3Config config = TestS3Config();
+  config.upload_checksum = ObjectChecksum::Kind::kCrc64Nvme;  // which it does not tell
+  Use(config);
+  const auto other = upload();
+  ASSERT_TRUE(other.ok());
+  EXPECT_EQ(other->checksum->digest, DigestOf(ObjectChecksum::Kind::kCrc64Nvme, AsBytes(body_)));
+}
+
 const std::vector<std::string> kPartETags = {"900150983cd24fb0d6963f7d28e17f72", "d41d8cd98f00b204e9800998ecf8427e"};
 // printf '900150983cd24fb0d6963f7d28e17f72d41d8cd98f00b204e9800998ecf8427e' | xxd -r -p | md5sum
 constexpr char kCompletedETag[] = "fdf1fdf1567f6942ffe1743f1e72301e-2";

@@ -75,9 +75,16 @@ absl::Status S3Upload::Stopped() const {
 }
 
 void S3Upload::Write(size_t index, uint64_t offset, ByteSpan bytes, DoneCallback done) {
-  absl::Status bad = ledger_.Admit(index, {offset, bytes.size()});
-  if (!bad.ok()) return std::move(done)(std::move(bad));
-  Piece piece{index, bytes, std::move(done)};
+  Add(offset, {index, bytes, std::nullopt, std::move(done)});
+}
+
+void S3Upload::WriteChecked(size_t index, uint64_t offset, ByteSpan bytes, uint32_t crc32c, DoneCallback done) {
+  Add(offset, {index, bytes, crc32c, std::move(done)});
+}
+
+void S3Upload::Add(uint64_t offset, Piece piece) {
+  absl::Status bad = ledger_.Admit(piece.index, {offset, piece.bytes.size()});
+  if (!bad.ok()) return std::move(piece.done)(std::move(bad));
   std::unique_lock lock(mutex_);
   ++in_flight_;
   if (state_ == State::kBegun) {
@@ -153,10 +160,11 @@ void S3Upload::Send(Piece piece) {
   runtime_.cpu().Submit([this, piece = std::move(piece)]() mutable {
     const int number = static_cast<int>(piece.index) + 1;
     const ByteSpan bytes = piece.bytes;
+    const std::optional<uint32_t> crc32c = piece.crc32c;
     client_.UploadPart(
         bucket_, key_, upload_id_, number, bytes,
         [this, piece = std::move(piece)](absl::StatusOr<ObjectInfo> sent) mutable { OnSent(piece, std::move(sent)); },
-        stop_.get_token());
+        stop_.get_token(), crc32c);
   });
 }
 

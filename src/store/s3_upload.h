@@ -11,7 +11,7 @@
 
 #include "net/runtime.h"
 #include "s3/client.h"
-#include "store/object_store.h"
+#include "store/checked_writer.h"
 #include "store/piece_ledger.h"
 
 namespace millrace {
@@ -23,7 +23,7 @@ inline constexpr uint64_t kMinPartBytes = 5 << 20;
 /// A multipart upload, whose parts are sent straight from the caller's buffers. The first piece begins it; pieces that
 /// come before the store has answered wait for that. Checksums and hashes are made on the CPU pool. Its end aborts the
 /// upload unless it was committed, for which it waits a few seconds.
-class S3Upload final : public PieceWriter {
+class S3Upload final : public CheckedPieceWriter {
  public:
   static constexpr PieceLimits kLimits{.least_bytes = kMinPartBytes, .most_pieces = kMaxParts};
 
@@ -32,12 +32,14 @@ class S3Upload final : public PieceWriter {
   ~S3Upload() override;
 
   void Write(size_t index, uint64_t offset, ByteSpan bytes, DoneCallback done) override;
+  void WriteChecked(size_t index, uint64_t offset, ByteSpan bytes, uint32_t crc32c, DoneCallback done) override;
   void Commit(uint64_t object_bytes, PutCallback done) override;
 
  private:
   struct Piece {
     size_t index = 0;
     ByteSpan bytes;
+    std::optional<uint32_t> crc32c;  // if it is known
     DoneCallback done;
   };
   struct Part {
@@ -47,6 +49,7 @@ class S3Upload final : public PieceWriter {
   };
   enum class State { kNew, kBeginning, kBegun, kFailed, kCommitted };
 
+  void Add(uint64_t offset, Piece piece);
   void Begin();
   void OnBegun(absl::StatusOr<std::string> id);
   void OnStop();

@@ -144,6 +144,11 @@ def test_the_command_copies(place: tuple[str, pathlib.Path], tmp_path: pathlib.P
     run_json("cp", uri, copies, "--step", "1", "--keep", "1")
     assert millrace.Checkpoints(copies).steps() == [1] and torch.equal(millrace.Checkpoints(copies).load()["w"], ckpt.load(1)["w"])
     assert run_json("diff", uri, copies, "--step", "1") == []
+    # The name of a file of torch does not make it one: those of Lightning are folders of such names.
+    named = f"{uri}/last.ckpt"
+    millrace.Checkpoints(named).save(3, {"w": torch.ones(2)})
+    (told,) = run_json("cp", named, str(tmp_path / "named"))
+    assert told["step"] == 3 and millrace.Checkpoints(tmp_path / "named").load()["w"].tolist() == [1, 1]
     (damaged,) = folder.glob("000000000002/*/w.safetensors")
     damaged.write_bytes(damaged.read_bytes()[:-1] + b"?")
     assert run_json("cp", uri, copies, code=1) == []

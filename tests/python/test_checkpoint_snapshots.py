@@ -7,6 +7,7 @@ import pathlib
 import signal
 import threading
 import time
+import types
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
@@ -16,7 +17,7 @@ import numpy as np
 import pytest
 import torch
 from fake_cuda import FakeCuda
-from millrace import _restore, _tensors
+from millrace import _restore, _snapshot, _tensors
 from millrace._snapshot import Snapshot
 from millrace.checkpoints import _Background
 
@@ -60,6 +61,32 @@ def files(*tensors: torch.Tensor) -> list[tuple[str, list[Any]]]:
 
 def written(shards: list[tuple[str, list[Any]]]) -> list[bytes]:
     return [piece.tobytes() for _, pieces in shards for piece in pieces]
+
+
+def test_nothing_is_sent_before_the_copy_is_complete(folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would take the CPU from the training, which waits for the copy."""
+    events: list[str] = []
+    ckpt = millrace.Checkpoints(folder)
+    core, copy = ckpt._core, _snapshot._core.copy_past_caches
+
+    class Noted:
+        def save(self, *arguments: Any) -> None:
+            events.append("save")
+            core.save(*arguments)
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(core, name)
+
+    def noted(into: Any, source: Any) -> None:
+        events.append("copy")
+        copy(into, source)
+
+    ckpt._core = Noted()  # type: ignore[assignment]
+    monkeypatch.setattr(_snapshot, "_core", types.SimpleNamespace(copy_past_caches=noted))
+    ckpt.save(1, {"w": torch.ones(3, 5), "b": np.arange(7)}, asynchronous=True)
+    ckpt.wait()
+    assert events == ["copy"] * 4 + ["save"]  # the headers of two files, and their tensors
+    assert ckpt.load()["b"].tolist() == list(range(7))
 
 
 def test_tensors_of_a_gpu_are_there_when_the_copy_returns(late: None) -> None:

@@ -22,7 +22,7 @@ import torch
 from millrace import _boxes, _state, _tensors
 from millrace._boxes import Box
 from millrace._restore import Restore
-from support import binary, check_script
+from support import binary, check_script, run_script
 
 repeatable = hypothesis.settings(derandomize=True, database=None, deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
 
@@ -441,6 +441,15 @@ def test_pickles_only_if_asked_for(folder: str) -> None:
     assert ckpt.load(allow_pickle=True) == {"a": [0, Odd()]}
 
 
+def test_a_pickle_whose_class_is_gone_is_not_damaged(folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    ckpt = millrace.Checkpoints(folder)
+    ckpt.save(1, {"a": [0, Odd()], "b": 1}, allow_pickle=True)
+    monkeypatch.delattr(sys.modules[__name__], "Odd")
+    with pytest.raises(millrace.InvalidArgumentError, match=r"state\['a'\]\[1\] is a pickle that cannot be read here: AttributeError.*Odd"):
+        ckpt.load(allow_pickle=True)
+    assert ckpt.load(only=["b"]) == {"b": 1}
+
+
 @pytest.mark.parametrize(
     "value",
     [
@@ -534,6 +543,29 @@ def test_a_job_claims_at_its_first_call(folder: str, monkeypatch: pytest.MonkeyP
         zombie.save(3, {"x": 3})
 
 
+def test_a_claim_that_fails_is_made_by_the_next_call(folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    zombie = millrace.Checkpoints(folder)
+    zombie.save(1, {"x": 1})
+    monkeypatch.setenv("MILLRACE_CHECKPOINT", folder)
+    ckpt = millrace.Checkpoints()
+    core = ckpt._core
+
+    class Down:
+        def claim(self) -> int:
+            raise millrace.UnavailableError("the store is down")
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(core, name)
+
+    ckpt._core = Down()  # type: ignore[assignment]
+    with pytest.raises(millrace.UnavailableError):
+        ckpt.latest()
+    ckpt._core = core
+    assert ckpt.latest() == 1
+    with pytest.raises(millrace.MismatchError):
+        zombie.save(2, {"x": 2})
+
+
 def test_asynchronous_saves_what_was_there(uri: str) -> None:
     ckpt = millrace.Checkpoints(uri)
     tensor, array = torch.zeros(1 << 20), np.zeros(1 << 20)
@@ -560,11 +592,71 @@ def test_errors_of_asynchronous_saves_come_with_the_next_call(folder: str) -> No
     assert ckpt.latest() == 1
 
 
+def test_an_error_that_nobody_was_told_is_printed_at_the_end(folder: str) -> None:
+    script = """
+import sys, millrace
+ckpt = millrace.Checkpoints(sys.argv[1])
+ckpt.save(1, {})
+millrace.Checkpoints(sys.argv[1]).claim()
+ckpt.save(2, {"x": 2}, asynchronous=True)
+if "wait" in sys.argv:
+    try:
+        ckpt.wait()
+    except millrace.MismatchError:
+        pass
+"""
+    found = run_script(script, folder)
+    assert found.returncode == 0 and "MismatchError" in found.stderr and "saving step 2" in found.stderr and "wait()" in found.stderr, found.stderr
+    found = run_script(script, folder, "wait")
+    assert found.returncode == 0 and found.stderr == "", found.stderr
+
+
 def test_the_end_of_the_program_waits(folder: str) -> None:
     check_script(
         "import sys, numpy, millrace\nmillrace.Checkpoints(sys.argv[1]).save(1, {'x': numpy.zeros(1 << 22)}, asynchronous=True)\n", folder
     )
     assert millrace.Checkpoints(folder).latest() == 1
+
+
+class Meanwhile:
+    """A core, or a checkpoint that it has found, of which each read comes after something that another process does, once."""
+
+    def __init__(self, below: Any, acts: list[Any]) -> None:
+        self._below = below
+        self._acts = acts
+
+    def find(self, step: int | None) -> Any:
+        return Meanwhile(self._below.find(step), self._acts)
+
+    def read_ranges(self, ranges: Any) -> Any:
+        if self._acts:
+            self._acts.pop()()
+        return self._below.read_ranges(ranges)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._below, name)
+
+
+def test_what_a_training_removes_meanwhile_is_loaded_from_its_successor(uri: str) -> None:
+    training, evaluation = millrace.Checkpoints(uri, keep=1), millrace.Checkpoints(uri)
+    training.save(1, {"w": np.full(5, 1)}, per_rank={"rng": 1})
+
+    def commit() -> None:
+        step = training.steps()[-1] + 1
+        training.save(step, {"w": np.full(5, step)}, per_rank={"rng": step})
+
+    acts: list[Any] = []
+    evaluation._core = Meanwhile(evaluation._core, acts)  # type: ignore[assignment]
+    acts += [commit, commit]
+    assert evaluation.load()["w"].tolist() == [3] * 5
+    acts += [commit]
+    assert evaluation.load_per_rank() == {"rng": 4}
+    acts += [commit]
+    assert evaluation.describe() == {"w": ("I64", (5,))}
+    acts += [commit]
+    with pytest.raises(millrace.NotFoundError, match="there is no checkpoint of step 5"):
+        evaluation.load(5)
+    assert evaluation.load()["w"].tolist() == [6] * 5 and not acts
 
 
 def test_without_torch(folder: str) -> None:

@@ -1,0 +1,45 @@
+#include "store/s3_upload.h"
+
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <string>
+
+#include "base/crypto.h"
+#include "store/blocking.h"
+#include "store/checked_writer.h"
+#include "store/completion.h"
+#include "store/testing/devstore_bucket.h"
+
+namespace millrace {
+namespace {
+
+absl::Status WriteCheckedBlocking(PieceWriter& writer, size_t index, uint64_t offset, ByteSpan bytes, uint32_t crc32c) {
+  Completion<absl::Status> written;
+  WriteChecked(writer, index, offset, bytes, crc32c, written.Callback());
+  return written.Wait();
+}
+
+// The store holds what has arrived against the checksum that the caller has made, and not against one of the bytes that
+// the upload has found later.
+TEST(S3UploadTest, AKnownChecksumIsSentAsItIs) {
+  const DevstoreBucket bucket({.root = "mem:"}, [](S3Config& config) { config.max_attempts = 1; });
+  const auto client = bucket.NewClient();
+  const std::string text = SeededBytes(6 << 20, 1);
+  const ByteSpan first = AsBytes(text).first(kMinPartBytes);
+  const ByteSpan second = AsBytes(text).subspan(kMinPartBytes);
+  auto writer = client->store.WritePieces("key", {});
+  ASSERT_TRUE(writer.ok()) << writer.status();
+  const absl::Status refused = WriteCheckedBlocking(**writer, 0, 0, first, Crc32c(first) ^ 1);
+  EXPECT_TRUE(absl::IsDataLoss(refused)) << refused;
+  absl::Status written = WriteCheckedBlocking(**writer, 0, 0, first, Crc32c(first));
+  EXPECT_TRUE(written.ok()) << written;
+  written = WriteCheckedBlocking(**writer, 1, first.size(), second, Crc32c(second));
+  EXPECT_TRUE(written.ok()) << written;
+  const absl::StatusOr<ObjectInfo> committed = CommitBlocking(**writer, text.size());
+  ASSERT_TRUE(committed.ok()) << committed.status();
+  EXPECT_EQ(*ReadAll(client->store, "key", text.size()), text);
+}
+
+}  // namespace
+}  // namespace millrace
