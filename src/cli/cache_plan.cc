@@ -9,6 +9,7 @@
 #include "base/counted.h"
 #include "base/size.h"
 #include "cli/cache_commands.h"
+#include "cli/cache_option.h"
 #include "cli/console.h"
 #include "cli/forecast_text.h"
 #include "cli/json_text.h"
@@ -76,6 +77,7 @@ absl::StatusOr<std::unique_ptr<Dataset>> OpenIt(Runtime& runtime, Stores& stores
 
 absl::Status Warm(const PlanFlags& flags) {
   ASSIGN_OR_RETURN(LoaderOptions options, AsUsage(ToOptions(flags)));
+  RETURN_IF_ERROR(RefuseCacheInMemory(flags.cache, "it would be gone with this command"));
   DiskCacheOptions disk{.folder = flags.cache};
   if (!flags.cache_size.empty()) {
     ASSIGN_OR_RETURN(disk.size_bytes, TakeSize("--cache-size", flags.cache_size));

@@ -12,6 +12,7 @@
 #include "base/counted.h"
 #include "base/cpu_time.h"
 #include "base/size.h"
+#include "cli/cache_option.h"
 #include "cli/commands.h"
 #include "cli/console.h"
 #include "cli/feed_explain.h"
@@ -66,8 +67,7 @@ struct FeedFlags {
   std::string state;
   std::string digest_of = "raw";
   std::string bad_samples = "fail";
-  std::string cache;
-  std::string cache_size;
+  CacheOption cache;
   bool pin = false;
   WorkersFlags workers;
   bool explain = false;
@@ -138,19 +138,7 @@ absl::StatusOr<LoaderOptions> ToOptions(const FeedFlags& flags) {
   return options;
 }
 
-absl::StatusOr<std::optional<DiskCacheOptions>> ParseCache(const FeedFlags& flags) {
-  if (flags.cache.empty()) return std::nullopt;
-  DiskCacheOptions options{.folder = flags.cache};
-  if (!flags.cache_size.empty()) {
-    const absl::StatusOr<uint64_t> size = ParseSize(flags.cache_size);
-    if (!size.ok()) return Annotate(size.status(), "--cache-size");
-    if (*size == 0) return absl::InvalidArgumentError("--cache-size 0 keeps nothing; leave --cache out");
-    options.size_bytes = *size;
-  }
-  return options;
-}
-
-// What a cache will have of the disk; 0 if that is not known.
+// What a cache will have of the disk, or of memory; 0 if that is not known.
 uint64_t CacheBytesOf(const DiskCacheOptions& options) {
   if (options.size_bytes > 0) return options.size_bytes;
   std::error_code error;
@@ -239,7 +227,8 @@ std::string ToJson(const Source& source, const FeedResult& result, const Request
                                  {"requests", cache->requests},
                                  {"written_bytes", cache->kept.written_bytes},
                                  {"no_room_bytes", cache->kept.not_admitted_bytes},
-                                 {"dropped_bytes", cache->kept.dropped_bytes}});
+                                 {"dropped_bytes", cache->kept.dropped_bytes},
+                                 {"memory_bytes", cache->memory_bytes}});
   }
   if (!result.report.workers.empty()) {
     JsonArray workers;
@@ -304,7 +293,8 @@ std::string Summary(const FeedFlags& flags, const Source& source, const FeedResu
                       Counted(counters.get, "GET request"), counters.retries);
   if (report.cache) {
     text += fmt::format("Cache: {} from {}, {} in {} from the store\n", FormatSize(report.cache->hit_bytes),
-                        flags.cache, FormatSize(report.cache->miss_bytes), Counted(report.cache->requests, "request"));
+                        flags.cache.place, FormatSize(report.cache->miss_bytes),
+                        Counted(report.cache->requests, "request"));
     if (const uint64_t dropped = report.cache->kept.dropped_bytes; dropped > 0) {
       text += fmt::format("  {} were not kept, since the disk did not keep up or failed\n", FormatSize(dropped));
     }
@@ -422,20 +412,21 @@ absl::StatusOr<std::unique_ptr<BatchSource>> MakeBatchSource(Runtime& runtime, c
 
 absl::Status Feed(const FeedFlags& flags) {
   ASSIGN_OR_RETURN(const std::chrono::nanoseconds outage_limit, TakeOutageLimit(flags.outage_limit));
-  ASSIGN_OR_RETURN(LoaderOptions options, AsUsage(ToOptions(flags)));
+  ASSIGN_OR_RETURN(const LoaderOptions parsed, AsUsage(ToOptions(flags)));
   std::optional<TokenOptions> tokens;
   if (!flags.tokens.empty()) {
     ASSIGN_OR_RETURN(tokens, AsUsage(ParseTokens(flags.tokens)));
   }
   ASSIGN_OR_RETURN(const SourceRequest request, AsUsage(ParseSource(flags.source)));
-  ASSIGN_OR_RETURN(const std::optional<DiskCacheOptions> cache, AsUsage(ParseCache(flags)));
+  ASSIGN_OR_RETURN(const std::optional<DiskCacheOptions> cache, flags.cache.Take());
   ASSIGN_OR_RETURN(const std::optional<ServiceOptions> workers, AsUsage(TakeWorkers(flags.workers)));
   for (const std::string& uri : flags.source.uris) RETURN_IF_ERROR(CheckUri(uri));
   ASSIGN_OR_RETURN(const std::optional<MetricsAddress> metrics_address, TakeMetricsPort(flags.metrics_port));
   RETURN_IF_ERROR(StateFile(flags.state).CheckFolder());
   RuntimeOptions runtime_options{.io_threads = flags.io_threads, .cpu_threads = flags.threads};
-  runtime_options.memory_bytes = options.memory_bytes;
+  runtime_options.memory_bytes = parsed.memory_bytes + std::min(CacheMemoryOf(cache), UINT64_MAX - parsed.memory_bytes);
   Runtime runtime(runtime_options);
+  LoaderOptions options = parsed;  // whose cache is gone before the runtime
   StoreCounts requests;
   Stores stores(runtime, requests.Watch());
   LoaderTotals totals;
@@ -455,12 +446,13 @@ absl::Status Feed(const FeedFlags& flags) {
   ASSIGN_OR_RETURN(const FeedSource feed, MakeSource(runtime, datasets, request));
   options.mix = feed.mix;
   ASSIGN_OR_RETURN(const Source source, ItemsOf(stores, feed.source, tokens));
+  if (cache && cache->in_memory()) options.local_ranks = 1;  // each process has its own
   if (flags.explain) {
     const uint64_t cache_bytes = cache ? CacheBytesOf(*cache) : 0;
     ASSIGN_OR_RETURN(const std::string text, ExplainFeed(source, options, cache_bytes, flags.json));
     return WriteStdout(text);
   }
-  if (cache) options.cache = DiskCache::OpenOrWarn(*cache);
+  ASSIGN_OR_RETURN(options.cache, OpenCache(cache, runtime.memory()));
   options.pin = flags.pin;
   const SteadyClock::time_point begin = SteadyClock::now();
   const double cpu_before = CpuSeconds();
@@ -487,9 +479,8 @@ void AddReadingOptions(Command feed, FeedFlags* flags) {
   feed.Add("--threads", &flags->threads, "CPU threads that decode [all CPUs]").Number(0, 1024);
   add("--io-threads", &flags->io_threads, "Network threads").Number(1, 64);
   add("--memory", &flags->memory, "Budget for fetched bytes and batches");
-  const Option cache =
-      feed.Add("--cache", &flags->cache, "Keep what is read in this folder, for later epochs and runs");
-  feed.Add("--cache-size", &flags->cache_size, "What the cache may take of the disk [all but 5 %]").Needs(cache);
+  const Option cache = flags->cache.AddTo(
+      feed, "Keep what is read in this folder, for later epochs and runs, or in memory, for later epochs");
   feed.AddFlag("--pin", &flags->pin, "Keep what is read until it is cleared, whatever else is read").Needs(cache);
   AddWorkersOptions(feed, &flags->workers);
   add("--shuffle", &flags->shuffle, "Order of the samples").Words({"window", "global", "none"});
@@ -567,6 +558,7 @@ void AddFeed(Command app) {
       "  millrace feed s3://bucket/train --labels s3://bucket/labels.csv --missing-labels drop\n"
       "  millrace feed s3://bucket/corpus --tokens 2048:pack --batch 8\n"
       "  millrace feed s3://bucket/train --epochs 3 --cache /nvme/millrace --cache-size 50GiB\n"
+      "  millrace feed s3://bucket/train --epochs 3 --cache memory --cache-size 4GiB\n"
       "  millrace feed s3://bucket/train --workers 10.0.0.1:7070,10.0.0.2:7070 --local-streams 1\n"
       "  millrace feed s3://bucket/train --state run.json      # interrupted ...\n"
       "  millrace feed s3://bucket/train --resume \"$(jq -r .position run.json)\"");

@@ -285,8 +285,10 @@ absl::StatusOr<std::string> ExplainFeed(const Source& source, const LoaderOption
   std::string text = ToText(source, options, found);
   if (cache_bytes > 0) {
     const uint64_t epochs = std::clamp<uint64_t>(options.epochs, 2, 5);
-    ASSIGN_OR_RETURN(const CacheForecast forecast,
-                     ForecastCache(source, options, {.capacity_bytes = cache_bytes, .epochs = epochs}));
+    ASSIGN_OR_RETURN(
+        const CacheForecast forecast,
+        ForecastCache(source, options,
+                      {.capacity_bytes = cache_bytes, .epochs = epochs, .local_ranks = options.local_ranks}));
     as_json.Add("cache", ForecastJson(cache_bytes, forecast));
     text += ForecastText(cache_bytes, forecast);
   }

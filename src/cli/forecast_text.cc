@@ -35,7 +35,7 @@ std::string ForecastText(uint64_t capacity_bytes, const CacheForecast& found) {
   const auto percent = [](uint64_t hits, uint64_t bytes) {
     return bytes == 0 ? 0.0 : 100 * static_cast<double>(hits) / static_cast<double>(bytes);
   };
-  std::string text = fmt::format("A cache of {}, for {} on the disk in {}{}:\n", FormatSize(capacity_bytes),
+  std::string text = fmt::format("A cache of {}, for {} with its bookkeeping in {}{}:\n", FormatSize(capacity_bytes),
                                  FormatSize(found.data_bytes), Counted(found.units, "unit"),
                                  found.sampled ? " (from a sample of them)" : "");
   text += "  epoch    from the cache:  ours    LRU  optimum    from the store\n";

@@ -19,6 +19,7 @@
 #include "base/errno_status.h"
 #include "base/unique_fd.h"
 #include "cache/cached_store.h"
+#include "cli/cache_option.h"
 #include "cli/commands.h"
 #include "cli/console.h"
 #include "cli/metrics_option.h"
@@ -242,6 +243,7 @@ absl::StatusOr<int> RunMount(MountFlags flags) {
     ASSIGN_OR_RETURN(limits.memory_bytes, TakeSize("--memory", flags.memory));
   }
   DiskCacheOptions disk;
+  RETURN_IF_ERROR(RefuseCacheInMemory(flags.cache, "the kernel keeps in memory what was read of a mount"));
   if (!flags.cache.empty()) disk.folder = std::filesystem::absolute(flags.cache);
   if (!flags.cache_size.empty()) {
     ASSIGN_OR_RETURN(disk.size_bytes, TakeSize("--cache-size", flags.cache_size));

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/size.h"
+#include "cli/cache_option.h"
 #include "cli/commands.h"
 #include "cli/console.h"
 #include "cli/metrics_option.h"
@@ -49,21 +50,9 @@ struct WorkerFlags {
   int threads = 0;
   int io_threads = 2;
   std::string memory;
-  std::string cache;
-  std::string cache_size;
+  CacheOption cache;
   std::string metrics_port;
 };
-
-absl::StatusOr<std::optional<DiskCacheOptions>> ParseCache(const WorkerFlags& flags) {
-  if (flags.cache.empty()) return std::nullopt;
-  DiskCacheOptions options{.folder = flags.cache};
-  if (flags.cache_size.empty()) return options;
-  const absl::StatusOr<uint64_t> size = ParseSize(flags.cache_size);
-  if (!size.ok()) return Annotate(size.status(), "--cache-size");
-  if (*size == 0) return absl::InvalidArgumentError("--cache-size 0 keeps nothing; leave --cache out");
-  options.size_bytes = *size;
-  return options;
-}
 
 std::string AddressText(const std::string& host, uint16_t port) {
   const bool is_v6 = host.find(':') != std::string::npos;
@@ -115,7 +104,7 @@ absl::Status Serve(const WorkerFlags& flags) {
     if (!memory.ok()) return AsUsage(Annotate(memory.status(), "--memory"));
     runtime_options.memory_bytes = *memory;
   }
-  ASSIGN_OR_RETURN(const std::optional<DiskCacheOptions> cache, AsUsage(ParseCache(flags)));
+  ASSIGN_OR_RETURN(const std::optional<DiskCacheOptions> cache, flags.cache.Take());
   ASSIGN_OR_RETURN(const std::optional<MetricsAddress> metrics_address, TakeMetricsPort(flags.metrics_port));
   // Blocked before there are threads, so that only the wait below takes them.
   sigset_t signals;
@@ -126,8 +115,9 @@ absl::Status Serve(const WorkerFlags& flags) {
   Runtime runtime(runtime_options);
   StoreCounts requests;
   Stores stores(runtime, requests.Watch());
-  if (cache) options.cache = DiskCache::OpenOrWarn(*cache);
-  absl::StatusOr<std::unique_ptr<Worker>> worker = Worker::Start(runtime, stores, options);
+  WorkerOptions with_cache = options;  // which is gone before the runtime
+  ASSIGN_OR_RETURN(with_cache.cache, OpenCache(cache, runtime.memory()));
+  absl::StatusOr<std::unique_ptr<Worker>> worker = Worker::Start(runtime, stores, with_cache);
   if (absl::IsInvalidArgument(worker.status())) return AsUsage(worker.status());  // there are only options
   RETURN_IF_ERROR(worker.status());
   ASSIGN_OR_RETURN(const std::unique_ptr<MetricsServer> metrics, ServeMetrics(metrics_address, [&](MetricsText* text) {
@@ -172,10 +162,9 @@ void AddWorker(Command app) {
   command.Add("--threads", &flags->threads, "CPU threads that decode [all CPUs]").Number(0, 1024);
   command.Add("--io-threads", &flags->io_threads, "Network threads").ShowDefault().Number(1, 64);
   command.Add("--memory", &flags->memory, "Budget of all streams together [half of the machine's]");
-  const Option cache =
-      command.Add("--cache", &flags->cache, "Keep what is read in this folder, for later epochs and other trainers")
-          .Called("DIR");
-  command.Add("--cache-size", &flags->cache_size, "What the cache may take of the disk [all but 5 %]").Needs(cache);
+  flags->cache.AddTo(command,
+                     "Keep what is read in this folder, or in memory (part of --memory), for later epochs and other "
+                     "trainers");
   AddMetricsPort(command, &flags->metrics_port);
   command.Footer(kWorkerFooter);
   command.Run([flags] {

@@ -108,8 +108,8 @@ void CollectMemory(const MemoryBudget& budget, MetricsText* text) {
 }
 
 void CollectCache(const CacheReport& cache, std::string_view data, MetricsText* text) {
-  text->Counter("millrace_cache_hit_bytes_total", "Bytes that came from the cache on the local disk.", {{"data", data}},
-                ToNumber(cache.hit_bytes));
+  text->Counter("millrace_cache_hit_bytes_total", "Bytes that came from the cache, on a disk or in memory.",
+                {{"data", data}}, ToNumber(cache.hit_bytes));
   text->Counter("millrace_cache_miss_bytes_total", "Bytes that the cache did not have, and the store was asked for.",
                 {{"data", data}}, ToNumber(cache.miss_bytes));
   text->Counter("millrace_cache_store_requests_total", "Requests for what the cache did not have.", {{"data", data}},

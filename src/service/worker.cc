@@ -102,7 +102,7 @@ class Worker::Impl final : public HttpHandler {
       : runtime_(runtime),
         token_(options.token),
         datasets_(runtime, stores, std::move(allowed), options.cache),
-        shares_(runtime.memory().limit()) {
+        shares_(runtime.memory().limit() - (options.cache != nullptr ? options.cache->memory_bytes() : 0)) {
     ticker_ = std::thread([this] { Tick(); });
     pthread_setname_np(ticker_.native_handle(), "worker");
   }

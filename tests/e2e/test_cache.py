@@ -147,6 +147,75 @@ def test_a_full_disk(photos: Photos, server: Server, sandbox: Sandbox, tmp_path:
         assert done.code == 0 and done.json()["digest"] == photos.digest() and done.err.count("warning") <= 1, done
 
 
+@pytest.mark.parametrize(("place", "shuffle"), [("tar", "window"), ("tar", "global"), ("raw", "global")])
+def test_in_memory(photos: Photos, server: Server, sandbox: Sandbox, place: str, shuffle: str) -> None:
+    """Later epochs ask for little or nothing, and the batches are the same."""
+    options = {"shuffle": shuffle, "epochs": 3, "seed": 3, "memory": "16MiB"}
+    plain = sandbox.feed(f"s3://b/{place}", env=server.env(), **options)
+    report = sandbox.feed(f"s3://b/{place}", env=server.env(), cache="memory", cache_size="64MiB", **options)
+    assert report["digest"] == plain["digest"] and report["samples"] == 3 * len(photos.samples)
+    assert report["cache"]["hit_bytes"] > report["cache"]["written_bytes"] > 0, "what was missed is more, by the gaps between samples"
+    assert report["bytes_read"] < plain["bytes_read"] / 2
+    assert report["cache"]["memory_bytes"] == 128 << 20, "with what may wait to be written"
+    small = sandbox.feed(f"s3://b/{place}", env=server.env(), cache="memory", cache_size="4MiB", **options)
+    assert small["digest"] == plain["digest"] and small["cache"]["memory_bytes"] == 8 << 20
+    assert 0 < small["cache"]["hit_bytes"] < report["cache"]["hit_bytes"]
+    assert sandbox.feed(f"s3://b/{place}", "--pin", env=server.env(), cache="memory", cache_size="4MiB", **options)["digest"] == plain["digest"]
+    assert not (sandbox.home / "memory").exists(), "that is no folder"
+
+
+def test_each_rank_has_its_own_memory(photos: Photos, sandbox: Sandbox, tmp_path: Path) -> None:
+    """Of a cache on disk that all ranks share, all comes back; of its own, a rank finds what it has read itself: of four, a quarter at first."""
+
+    def rate(place: object) -> float:
+        words = ("--shuffle", "global", "--epochs", 4, "--world", 4, "--cache", place, "--cache-size", "1GiB")
+        return sandbox.ok("feed", photos.tar, "--explain", "--json", *words).json()["cache"]["all"]["hit_rate"]["ours"]
+
+    assert 0.7 < rate(tmp_path / "cache") < 0.8
+    assert 0.2 < rate("memory") < 0.45, "1/4, 7/16, 37/64"
+    first = sandbox.feed(photos.tar, shuffle="global", epochs=4, world=4, rank=2, cache="memory", cache_size="64MiB", memory="8MiB")
+    hits, misses = first["cache"]["hit_bytes"], first["cache"]["miss_bytes"]
+    assert 0.1 < hits / (hits + misses) < 0.45, first["cache"]
+
+
+@pytest.mark.parametrize("left", range(4))
+def test_a_disk_without_room_for_the_cache_itself(photos: Photos, server: Server, sandbox: Sandbox, tmp_path: Path, left: int) -> None:
+    """Another program has left so many pages of 4 KiB: the stream is the same, and that program's file, too."""
+    with small_disk(tmp_path / "disk", "1M") as disk:
+        with (disk / "of another program").open("wb", buffering=0) as other:
+            with contextlib.suppress(OSError):
+                while other.write(bytes(4096)):
+                    pass
+            size = other.tell() - left * 4096
+            other.truncate(size)
+        done = sandbox.run(*feed_args("s3://b/tar", cache=disk), env=server.env())
+        assert done.code == 0 and done.json()["digest"] == photos.digest(), done
+        assert done.err.count("warning") == (1 if left == 0 else 0), done.err
+        assert (disk / "of another program").stat().st_size == size
+
+
+def test_a_disk_that_is_full_at_each_new_file(photos: Photos, server: Server, sandbox: Sandbox, tmp_path: Path) -> None:
+    """A file system of so few files that making one of the cache's fails, each of them once: one warning, the same stream, and nothing half-made."""
+    warned = []
+    for files in range(2, 31):
+        with small_disk(tmp_path / f"disk-{files}", f"64M,nr_inodes={files}") as disk:
+            done = sandbox.run(*feed_args("s3://b/tar", cache=disk), env=server.env())
+            assert done.code == 0 and done.json()["digest"] == photos.digest(), done
+            warned.append(done.err.count("warning"))
+            assert not [path for path in disk.rglob("*") if path.name.startswith(".millrace-tmp-")]
+            if not warned[-1]:
+                assert sandbox.feed("s3://b/tar", env=server.env(), cache=disk)["cache"]["miss_bytes"] == 0
+                break
+    assert warned == [1] * (len(warned) - 1) + [0] and len(warned) > 6, warned
+
+
 def test_usage(photos: Photos, sandbox: Sandbox, tmp_path: Path) -> None:
-    for words in (("--cache-size", "1GiB"), ("--cache", tmp_path, "--cache-size", "much"), ("--cache", tmp_path, "--cache-size", "0")):
+    for words in (
+        ("--cache-size", "1GiB"),
+        ("--cache", tmp_path, "--cache-size", "much"),
+        ("--cache", tmp_path, "--cache-size", "0"),
+        ("--cache", "memory"),
+    ):
         assert "--cache" in sandbox.run("feed", photos.tar, *words).failed(2)
+    for command in (("cache", "warm", photos.tar), ("mount", photos.tar, tmp_path)):
+        assert "name a folder" in sandbox.run(*command, "--cache", "memory", "--cache-size", "1GiB").failed(2)

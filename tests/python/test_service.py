@@ -257,16 +257,20 @@ def test_tokens_of_workers(tar: Samples, workers: Any, tmp_path: pathlib.Path) -
         assert "correct" not in str(report)
 
 
-def test_one_cache_for_all_trainers(tar: Samples, bucket: str, server: dict[str, str], server_folder: pathlib.Path, workers: Any, tmp_path: pathlib.Path) -> None:
+@pytest.mark.parametrize("place", ["disk", "memory"])
+def test_one_cache_for_all_trainers(
+    tar: Samples, bucket: str, server: dict[str, str], server_folder: pathlib.Path, workers: Any, tmp_path: pathlib.Path, place: str
+) -> None:
     """What one loader has read, another one of other options does not fetch: the objects may even be gone."""
-    uri = f"{bucket}/cached"
+    uri = f"{bucket}/cached-{place}"
     names = [shard.name for shard in sorted(pathlib.Path(tar.uri).glob("*.tar"))]
     for name in names:
         with millrace.open(f"{uri}/{name}", "wb") as file:
             file.write((pathlib.Path(tar.uri) / name).read_bytes())
-    worker = workers("--cache", tmp_path / "cache", **server)
+    words = ["--cache", tmp_path / "cache"] if place == "disk" else ["--cache", "memory", "--cache-size", "64MiB"]
+    worker = workers(*words, **server)
     first, _ = received(uri, workers=[worker.address])
-    assert any((tmp_path / "cache").rglob("*"))
+    assert any((tmp_path / "cache").rglob("*")) == (place == "disk")
     data = millrace.Dataset(uri)
     for name in names:
         (server_folder / uri.removeprefix("s3://") / name).unlink()
