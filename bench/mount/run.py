@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """`millrace mount` beside Debian's s3fs and rclone mount, and a file system that has everything in memory (ceiling.cc): the same
-programs read the same files of one devstore. Prints each row as it is measured, and at the end what Millrace is to the best rival and to the ceiling.
+programs read the same files of one devstore; an epoch also reads them from the local disk. Prints each row as it is measured, and at the end what Millrace is
+to the best rival, to the ceiling and to local files.
 
     apt-get install s3fs rclone fio    # once; what is missing is left out, and said
     bench/mount/run.py --quick         # a few minutes: shows that everything works
@@ -65,13 +66,38 @@ elif kind == "epoch":
         def __init__(self):
             self.paths = images()
             random.Random(seed).shuffle(self.paths)
-            if len(sys.argv) > 5: self.paths = [root + "/small/" + line.strip() for line in open(sys.argv[5])]
+            if len(sys.argv) > 5: self.paths = [root + "/" + line.strip() for line in open(sys.argv[5])]
         def __len__(self): return min(count, len(self.paths))
         def __getitem__(self, i): return whole(self.paths[i])
     data = Images()
     began = time.monotonic()
     work, unit = sum(len(batch) for batch in DataLoader(data, batch_size=32, num_workers=4)), "files"
+elif kind == "pictures":
+    import numpy, torch
+    from PIL import Image
+    from torch.utils.data import DataLoader, Dataset
+    class Pictures(Dataset):
+        def __init__(self): self.paths = [root + "/" + line.strip() for line in open(sys.argv[5])][:count]
+        def __len__(self): return len(self.paths)
+        def __getitem__(self, i):
+            with open(self.paths[i], "rb") as file: picture = Image.open(file).convert("RGB").resize((224, 224))
+            return torch.from_numpy(numpy.array(picture)).permute(2, 0, 1).float().div_(255)
+    data = Pictures()
+    began = time.monotonic()
+    work, unit = sum(len(batch) for batch in DataLoader(data, batch_size=32, num_workers=4)), "files"
 print(work, time.monotonic() - began, unit)
+"""
+
+
+PICTURES = """
+import sys
+import numpy
+from PIL import Image
+rng = numpy.random.default_rng(1)
+for i in range(16):
+    coarse = Image.fromarray(rng.integers(0, 256, (24, 32, 3), dtype=numpy.uint8)).resize((500, 375), Image.Resampling.BICUBIC)
+    pixels = numpy.asarray(coarse, dtype=numpy.int16) + rng.integers(-20, 21, (375, 500, 3), dtype=numpy.int16)
+    Image.fromarray(pixels.clip(0, 255).astype(numpy.uint8)).save(f"{sys.argv[1]}/{i:02}.jpg", quality=85)
 """
 
 
@@ -82,7 +108,7 @@ class Workload:
     readers: int = 1
     count: int = 0
     warm: bool = False  # measured when everything was read once
-    order: bool = False
+    order: str = ""  # the files are opened in the order of this file, which Millrace is told
     direct: bool = False
     seconds: int = 0  # at most, of fio
     bytes: int = 0    # of a read of fio
@@ -93,6 +119,22 @@ class Contestant:
     name: str
     command: Callable[[Path, dict[str, str]], list[str]]  # of the mount, given the folder and the settings of S3
     missing: str = ""
+
+
+def python() -> str:
+    return str(PYTHON if PYTHON.exists() else sys.executable)
+
+
+def make_pictures(folder: Path, files: int) -> list[str]:
+    """JPEGs of about 100 KB; their names. The same few, since it takes long to make one."""
+    with tempfile.TemporaryDirectory() as few:
+        subprocess.run([python(), "-c", PICTURES, few], check=True)
+        pictures = [path.read_bytes() for path in sorted(Path(few).iterdir())]
+    names = [f"class{i % 100:03}/{i:06}.jpg" for i in range(files)]
+    for i, name in enumerate(names):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(pictures[i % len(pictures)])
+    return names
 
 
 def make_corpus(root: Path, large_mib: int, files: int) -> None:
@@ -107,9 +149,10 @@ def make_corpus(root: Path, large_mib: int, files: int) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(rng.randbytes(10_000))
     names = [str(path.relative_to(bucket / "small")) for path in sorted((bucket / "small").rglob("*.jpg"))]
-    random.Random(7).shuffle(names)
-    (root / "order").write_text("".join(f"{name}\n" for name in names))
-    (root / "order-of-bucket").write_text("".join(f"small/{name}\n" for name in names))
+    pictures = make_pictures(bucket / "pictures", max(20, files // 20))
+    for folder, listed in (("small", names), ("pictures", pictures)):
+        random.Random(7).shuffle(listed)
+        (root / f"order-of-{folder}").write_text("".join(f"{folder}/{name}\n" for name in listed))
 
 
 def contestants(options: argparse.Namespace, root: Path, workload: Workload) -> list[Contestant]:
@@ -125,16 +168,20 @@ def contestants(options: argparse.Namespace, root: Path, workload: Workload) -> 
         s3 = ["--s3-provider=Other", f"--s3-endpoint={settings['AWS_ENDPOINT_URL']}", "--s3-env-auth", "--s3-force-path-style"]
         return ["rclone", "mount", ":s3:b", str(folder), *s3, "--read-only", "--dir-cache-time=1h", "--config=/dev/null"]
 
+    def local(folder: Path, _: dict[str, str]) -> list[str]:
+        return ["sh", "-c", 'mount --bind "$1" "$2" && exec sleep 86400', "sh", str(root / "b"), str(folder)]
+
     def missing(program: str) -> str:
         return "" if shutil.which(program) else f"{program} is not installed: apt-get install {program}"
 
-    return [
-        Contestant("millrace", millrace(*(["--order", str(root / "order-of-bucket")] if workload.order else []))),
+    mounts = [
+        Contestant("millrace", millrace(*(["--order", str(root / workload.order)] if workload.order else []))),
         Contestant("millrace --cache", millrace("--cache", str(root / "cache"))),
         Contestant("s3fs", s3fs, missing("s3fs")),
         Contestant("rclone", rclone, missing("rclone")),
         Contestant("ceiling", lambda folder, _: [str(options.build / "mount_ceiling"), str(root / "b"), str(folder)]),
     ]
+    return [*mounts, Contestant("local files", local)] if workload.kind in ("epoch", "pictures") else mounts
 
 
 def is_mounted(folder: Path) -> bool:
@@ -194,8 +241,8 @@ def measure(workload: Workload, folder: Path, pid: int, root: Path) -> dict[str,
         amount, seconds = run_fio(workload, folder)
         unit = "MB" if workload.kind == "fio read" else "reads"
         return {"work": amount, "unit": unit, "seconds": seconds, "rate": amount / seconds, "cpu": cpu_seconds(pid) - cpu, "all": time.monotonic() - began}
-    order = [str(root / "order")] if workload.order else []
-    command = [str(PYTHON if PYTHON.exists() else sys.executable), "-W", "ignore", "-c", READER, workload.kind, str(folder)]
+    order = [str(root / workload.order)] if workload.order else []
+    command = [python(), "-W", "ignore", "-c", READER, workload.kind, str(folder)]
     cpu, began = cpu_seconds(str(pid)), time.monotonic()
     readers = [
         subprocess.Popen([*command, str(seed), str(workload.count), *order], stdout=subprocess.PIPE, text=True)
@@ -231,7 +278,8 @@ def workloads(quick: bool) -> list[Workload]:
         Workload("find", "find"),
         Workload("small files in order", "cat", count=20_000 // few),
         Workload("epoch, shuffled", "epoch", count=20_000 // few),
-        Workload("epoch, in the order of a file", "epoch", count=20_000 // few, order=True),
+        Workload("epoch, in the order of a file", "epoch", count=20_000 // few, order="order-of-small"),
+        Workload("pictures, in the order of a file", "pictures", count=5000 // few, order="order-of-pictures"),
         *fio,
     ]
 
@@ -259,6 +307,7 @@ def run(options: argparse.Namespace) -> list[dict[str, Any]]:
                         elif needed and not shutil.which(needed):
                             row["missing"] = f"{needed} is not installed: apt-get install {needed}"
                         else:
+                            shutil.rmtree(root / "cache", ignore_errors=True)
                             try:
                                 with mounted(contestant, root / "mnt", settings) as pid:
                                     if workload.warm:
@@ -266,8 +315,6 @@ def run(options: argparse.Namespace) -> list[dict[str, Any]]:
                                     row |= measure(workload, root / "mnt", pid, root)
                             except RuntimeError as error:
                                 row["missing"] = str(error)
-                        if "cache" in contestant.name and not workload.warm:
-                            shutil.rmtree(root / "cache", ignore_errors=True)
                         rows.append(row)
                         show(row)
     return rows
@@ -282,17 +329,17 @@ def show(row: dict[str, Any]) -> None:
 
 
 def show_ratios(rows: list[dict[str, Any]]) -> None:
-    """Millrace, the better of the two, against the best rival, and against the ceiling."""
+    """Millrace, the better of the two, against the best rival, the ceiling, and local files."""
     measured: dict[tuple[int, str], dict[str, float]] = {}
     for row in rows:
         if "rate" in row:
             measured.setdefault((row["latency_ms"], row["workload"]), {})[row["contestant"]] = row["rate"]
-    print("\nMillrace to the best rival, and to the ceiling:")
+    print("\nMillrace to the best rival, to the ceiling, and to local files:")
     for (latency, name), rates in measured.items():
         own = max((rate for who, rate in rates.items() if who.startswith("millrace")), default=0.0)
         rival = max((rates[who] for who in ("s3fs", "rclone") if who in rates), default=0.0)
-        ceiling = rates.get("ceiling", 0.0)
-        ratios = [f"{own / other:>8.2f}" if own and other else f"{'-':>8}" for other in (rival, ceiling)]
+        others = (rival, rates.get("ceiling", 0.0), rates.get("local files", 0.0))
+        ratios = [f"{own / other:>8.2f}" if own and other else f"{'-':>8}" for other in others]
         print(f"{latency:>4} ms  {name:<40} {' '.join(ratios)}")
 
 

@@ -25,11 +25,14 @@ struct BlockTier::Piece {
   int holds = 0;
   std::list<std::shared_ptr<Piece>>::iterator turn;
   bool kept = true;  // the tier has it
+  bool used_up = false;
 
   std::mutex mutex;
   std::condition_variable changed;
   Room room;
   std::optional<absl::Status> ended;
+  const std::chrono::steady_clock::time_point begun_at = std::chrono::steady_clock::now();
+  std::chrono::steady_clock::time_point ended_at;
 
   bool Ended(bool well) {
     std::lock_guard lock(mutex);
@@ -63,6 +66,7 @@ std::shared_ptr<BlockTier::Hold> BlockTier::Fetch(const Node& node, uint64_t num
   std::unique_lock lock(mutex_);
   if (const std::shared_ptr<Piece> piece = Find(IdOf(node, number))) {
     ++piece->holds;
+    piece->used_up = false;
     turns_.splice(turns_.end(), turns_, piece->turn);
     return std::make_shared<Hold>(*this, piece);
   }
@@ -84,6 +88,7 @@ std::shared_ptr<BlockTier::Hold> BlockTier::Fetch(const Node& node, uint64_t num
   store_.Get(node.key, piece->room.bytes.span(), std::move(get), [piece](const absl::StatusOr<GetResult>& result) {
     std::lock_guard piece_lock(piece->mutex);
     piece->ended = result.status();
+    piece->ended_at = std::chrono::steady_clock::now();
     piece->changed.notify_all();
   });
   return hold;
@@ -126,7 +131,8 @@ std::optional<BlockTier::Room> BlockTier::TakeRoom(uint64_t length, Need need) {
 
 bool BlockTier::Has(const Node& node, uint64_t number) const {
   std::lock_guard lock(mutex_);
-  return pieces_.contains(IdOf(node, number));
+  const auto found = pieces_.find(IdOf(node, number));
+  return found != pieces_.end() && !found->second->Ended(/*well=*/false);
 }
 
 uint64_t BlockTier::bytes() const {
@@ -142,8 +148,19 @@ ByteRange BlockTier::Hold::range() const {
   return piece_->range;
 }
 
+std::optional<std::chrono::nanoseconds> BlockTier::Hold::took() const {
+  std::lock_guard lock(piece_->mutex);
+  if (!piece_->ended) return std::nullopt;
+  return piece_->ended_at - piece_->begun_at;
+}
+
 bool BlockTier::Hold::failed() const {
   return piece_->Ended(/*well=*/false);
+}
+
+void BlockTier::Hold::UseUp() const {
+  std::lock_guard lock(tier_->mutex_);
+  piece_->used_up = true;
 }
 
 absl::StatusOr<ByteSpan> BlockTier::Hold::Wait(const Patience& patience) const {
@@ -155,7 +172,11 @@ absl::StatusOr<ByteSpan> BlockTier::Hold::Wait(const Patience& patience) const {
 
 void BlockTier::Release(Piece& piece) {
   std::lock_guard lock(mutex_);
-  if (--piece.holds > 0 || !piece.kept || piece.Ended(/*well=*/true)) return;
+  if (--piece.holds > 0 || !piece.kept) return;
+  if (piece.Ended(/*well=*/true)) {
+    if (piece.used_up) turns_.splice(turns_.begin(), turns_, piece.turn);
+    return;
+  }
   if (!piece.Ended(/*well=*/false)) piece.stop.request_stop();
   Erase(*piece.turn);
 }

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <condition_variable>
 #include <cstdint>
 #include <list>
@@ -23,8 +24,9 @@ namespace millrace {
 /// was read last stays, so that the kernel can ask again and what was read ahead is there. Thread-safe.
 ///
 /// Neighbouring blocks that are asked for together are one piece: one request, which comes and goes as a whole. Pieces
-/// are reserved in the budget. Those that nobody holds take `keep_bytes` at most, and go, the one that was used
-/// longest ago first, when there is no room for others. A request that nobody waits for any more is cancelled.
+/// are reserved in the budget. Those that nobody holds take `keep_bytes` at most. When there is no room for others,
+/// those that were used up go first, then the one that was used longest ago. A request that nobody waits for any more
+/// is cancelled.
 class BlockTier {
  public:
   static constexpr uint64_t kBlock = uint64_t{1} << 20;
@@ -52,6 +54,11 @@ class BlockTier {
     absl::StatusOr<ByteSpan> Wait(const Patience& patience) const;
     /// Whether its request has ended with an error.
     bool failed() const;
+    /// How long the request took; nullopt before it has ended.
+    std::optional<std::chrono::nanoseconds> took() const;
+    /// A program has read all of it on its way through the file, so the kernel has it, and it is hardly read here
+    /// again: its memory, which the CPU still has at hand, may be the first to be used for something else.
+    void UseUp() const;
 
    private:
     BlockTier* tier_;
@@ -71,6 +78,7 @@ class BlockTier {
   bool Has(const Node& node, uint64_t number) const;
 
   uint64_t bytes() const;
+  uint64_t keep_bytes() const { return keep_bytes_; }
 
  private:
   /// Memory for a piece.

@@ -59,6 +59,33 @@ TEST_F(BlockTierTest, WhatWasUsedLongestAgoGoesFirst) {
   EXPECT_TRUE(tier.Has(nodes[2], 0));
 }
 
+TEST_F(BlockTierTest, WhatWasUsedUpGoesBeforeAllOthers) {
+  BlockTier tier(store_, memory_, 3 << 20);
+  std::vector<Node> nodes;
+  for (int i = 0; i < 6; ++i) nodes.push_back(Put(std::to_string(i), std::string(1 << 20, static_cast<char>('a' + i))));
+  const auto read = [&](int i, bool use_up) {
+    const auto hold = tier.Fetch(nodes[i], 0);
+    EXPECT_EQ(Text(*hold)[0], 'a' + i);
+    if (use_up) hold->UseUp();
+  };
+  read(0, false);
+  read(1, true);
+  read(2, true);
+  read(3, false);
+  EXPECT_TRUE(tier.Has(nodes[0], 0) && tier.Has(nodes[1], 0));
+  EXPECT_FALSE(tier.Has(nodes[2], 0)) << "the last one";
+  // Somebody reads it again: it is like others.
+  read(1, false);
+  read(4, false);
+  EXPECT_FALSE(tier.Has(nodes[0], 0)) << "now the one that was used longest ago";
+  EXPECT_TRUE(tier.Has(nodes[1], 0));
+  // One that is held is not up.
+  const auto held = tier.Fetch(nodes[1], 0);
+  held->UseUp();
+  read(5, false);
+  EXPECT_TRUE(tier.Has(nodes[1], 0));
+}
+
 TEST_F(BlockTierTest, TheBudgetIsTheBound) {
   BlockTier tier(store_, memory_, 100 << 20);
   std::vector<std::shared_ptr<BlockTier::Hold>> holds;
@@ -83,6 +110,8 @@ TEST_F(BlockTierTest, AfterAnErrorItIsAskedAgain) {
   {
     const auto hold = tier.Fetch(node, 0);
     EXPECT_EQ(Text(*hold), "away");
+    EXPECT_TRUE(hold->took().has_value());
+    EXPECT_FALSE(tier.Has(node, 0));
   }
   EXPECT_EQ(Text(*tier.Fetch(node, 0)), "text");
 }
@@ -106,7 +135,10 @@ TEST_F(BlockTierTest, WhatNobodyWaitsForIsCancelled) {
   two.reset();
   EXPECT_TRUE(token.stop_requested());
   EXPECT_FALSE(tier.Has(node, 0));
+  const auto three = tier.Fetch(node, 0);
+  EXPECT_FALSE(three->took().has_value());
   for (const auto& answer : answers) answer();
+  EXPECT_GE(three->took().value(), std::chrono::nanoseconds(0));
 }
 
 TEST_F(BlockTierTest, BlocksThatAreAskedForTogetherAreOneRequest) {

@@ -1,7 +1,6 @@
 #include "mount/key_order.h"
 
 #include <algorithm>
-#include <iterator>
 #include <utility>
 
 namespace millrace {
@@ -92,7 +91,9 @@ std::optional<std::string> KeyOrder::NextPage(Time now) {
     return front_;
   }
   if (complete_) return std::nullopt;
-  const auto left = static_cast<size_t>(std::distance(ahead, files_.end()));
+  // As many as matter: this is asked often, of long listings.
+  size_t left = 0;
+  for (auto at = ahead; at != files_.end() && left <= 2 * limits_.files; ++at) ++left;
   if (left > 2 * limits_.files) return std::nullopt;
   listing_ = true;
   again_ = false;

@@ -23,7 +23,11 @@ constexpr size_t kWorthIt = 8;      // files of a pass that make it one
 constexpr size_t kMaxMisses = 64;   // until a pass is over
 constexpr size_t kLeastFiles = 8;   // of an order, however large they are
 constexpr uint64_t kWeight = 16;    // of what was before, in an average
-constexpr std::chrono::seconds kLookAtOrder{1};
+constexpr std::chrono::milliseconds kLookAtOrder{1000};
+// Files of a pass that are opened, and for how long at most, until the thread looks what is to be read now: many are
+// ahead, and to wake it for each is more work.
+constexpr size_t kTogether = 4;
+constexpr std::chrono::milliseconds kLookAtPass{50};
 
 std::string FolderOf(const std::string& key) {
   const size_t slash = key.rfind('/');
@@ -67,11 +71,15 @@ void LookAhead::Run() {
     answers_->wake = false;
     std::vector<Answer> came = std::exchange(answers_->came, {});
     lock.unlock();
+    std::optional<std::string> order = ReadOrder();
     {
       std::lock_guard state(mutex_);
+      if (order) TakeOrder(*std::move(order));
       for (Answer& answer : came) Take(std::move(answer));
       Go();
+      requests_.generation = generation_;
     }
+    Send(std::exchange(requests_, {}));
     lock.lock();
   }
 }
@@ -88,12 +96,16 @@ void LookAhead::OnOpen(const std::string& key) {
       if (!pass->order.OnOpen(key)) continue;
       pass->used = opens_;
       followed = true;
-      if (pass->order.hits() >= kWorthIt) needed_ = 1;
+      const bool begins = pass->order.hits() < kWorthIt;
+      if (!begins) needed_ = 1;
+      if (!begins && ++pass->unseen < kTogether) continue;
+      pass->unseen = 0;
+      wake = true;
     }
-    wake = followed || Begin(key) || wake;
+    if (!followed && Begin(key)) wake = true;
     // Also now and then: a listing may be due again, and the file of the order another one.
     const auto now = std::chrono::steady_clock::now();
-    if (!wake && now - woken_ < kLookAtOrder) return;
+    if (!wake && now - woken_ < (followed ? kLookAtPass : kLookAtOrder)) return;
     woken_ = now;
   }
   Wake();
@@ -171,12 +183,10 @@ void LookAhead::Take(Answer answer) {
 void LookAhead::Go() {
   const auto now = std::chrono::steady_clock::now();
   for (const auto& pass : passes_) {
-    if (const std::optional<std::string> after = pass->order.NextPage(now)) AskPage(*pass, *after);
+    if (std::optional<std::string> after = pass->order.NextPage(now)) {
+      requests_.pages.push_back({pass->id, *std::move(after)});
+    }
     for (const Node& node : pass->order.TakeWanted()) Read(node);
-  }
-  if (!order_path_.empty() && now - order_looked_ >= kLookAtOrder) {
-    order_looked_ = now;
-    OpenOrder();
   }
   if (!order_) return;
   for (;;) {
@@ -192,47 +202,56 @@ void LookAhead::Go() {
 void LookAhead::ReadNamed(const std::string& key) {
   std::optional<Node> node = FindLocked(key);
   if (!node && known_) node = known_(key);
-  if (!node) return AskNode(key);
+  if (!node) return requests_.keys.push_back(key);
   Name(*node);  // the pass that knows it may end before it is opened
   Read(*node);
 }
 
-void LookAhead::OpenOrder() {
+// The file of the order, if it is a new one. Without the mutex: it may be large.
+std::optional<std::string> LookAhead::ReadOrder() {
+  const auto now = std::chrono::steady_clock::now();
+  if (order_path_.empty() || now - order_looked_ < kLookAtOrder) return std::nullopt;
+  order_looked_ = now;
   struct stat info {};
-  if (stat(order_path_.c_str(), &info) != 0) return;  // it was there: the one that was read goes on
+  if (stat(order_path_.c_str(), &info) != 0) return std::nullopt;  // it was there: the one that was read goes on
   std::string version =
       fmt::format("{} {} {}.{}", info.st_ino, info.st_size, info.st_mtim.tv_sec, info.st_mtim.tv_nsec);
-  if (version == order_version_) return;
+  if (version == order_version_) return std::nullopt;
   order_version_ = std::move(version);
   if (static_cast<uint64_t>(info.st_size) > kMaxOrderBytes) {
     Log(LogLevel::kWarning, "mount", fmt::format("{}: is larger than 1 GiB, and not read", order_path_));
-    return;
+    return std::nullopt;
   }
   std::ifstream file(order_path_, std::ios::binary);
-  auto text = std::make_unique<std::string>(std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>());
+  return std::string(std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>());
+}
+
+void LookAhead::TakeOrder(std::string text) {
   order_.reset();
-  order_text_ = std::move(text);
+  order_text_ = std::make_unique<std::string>(std::move(text));
   order_.emplace(*order_text_, prefix_, limits_.files);
 }
 
-void LookAhead::AskPage(Pass& pass, const std::string& after) {
-  ListOptions options;
-  options.prefix = prefix_;
-  options.start_after = after;
-  store_.List(std::move(options),
-              [answers = answers_, id = pass.id, generation = generation_](absl::StatusOr<ListPage> page) {
-                std::lock_guard lock(answers->mutex);
-                answers->came.push_back({id, generation, {}, std::move(page), absl::UnknownError("")});
-                answers->changed.notify_all();
-              });
-}
-
-void LookAhead::AskNode(const std::string& key) {
-  store_.Head(key, {}, [answers = answers_, key, generation = generation_](absl::StatusOr<ObjectInfo> info) {
-    std::lock_guard lock(answers->mutex);
-    answers->came.push_back({0, generation, key, absl::UnknownError(""), std::move(info)});
-    answers->changed.notify_all();
-  });
+void LookAhead::Send(Requests requests) {
+  for (const Requests::Page& page : requests.pages) {
+    ListOptions options;
+    options.prefix = prefix_;
+    options.start_after = page.after;
+    store_.List(std::move(options), [answers = answers_, id = page.pass,
+                                     generation = requests.generation](absl::StatusOr<ListPage> listed) {
+      std::lock_guard lock(answers->mutex);
+      answers->came.push_back({id, generation, {}, std::move(listed), absl::UnknownError("")});
+      answers->changed.notify_all();
+    });
+  }
+  for (const std::string& key : requests.keys) {
+    store_.Head(key, {}, [answers = answers_, key, generation = requests.generation](absl::StatusOr<ObjectInfo> info) {
+      std::lock_guard lock(answers->mutex);
+      answers->came.push_back({0, generation, key, absl::UnknownError(""), std::move(info)});
+      answers->changed.notify_all();
+    });
+  }
+  for (const Node& node : requests.files) Fetch(node);
 }
 
 void LookAhead::Name(const Node& node) {
@@ -244,13 +263,18 @@ void LookAhead::Name(const Node& node) {
 }
 
 void LookAhead::Read(const Node& node) {
+  if (node.size == 0) return;
+  const uint64_t bytes = std::min(node.size, BlockTier::kBlock);
+  average_bytes_ = average_bytes_ == 0 ? bytes : (average_bytes_ * (kWeight - 1) + bytes) / kWeight;
+  requests_.files.push_back(node);
+}
+
+void LookAhead::Fetch(const Node& node) {
   const auto held = [&](const auto& entry) { return entry.first == node.key && !entry.second->failed(); };
-  if (node.size == 0 || std::any_of(holds_.begin(), holds_.end(), held)) return;
+  if (std::any_of(holds_.begin(), holds_.end(), held)) return;
   std::shared_ptr<BlockTier::Hold> hold = tier_.Fetch(node, 0, 1, BlockTier::Need::kAhead);
   if (hold == nullptr) return;
-  const uint64_t bytes = hold->range().length;
-  average_bytes_ = average_bytes_ == 0 ? bytes : (average_bytes_ * (kWeight - 1) + bytes) / kWeight;
-  held_bytes_ += bytes;
+  held_bytes_ += hold->range().length;
   holds_.emplace_back(node.key, std::move(hold));
   // The oldest ones were opened long ago; they stay in the tier as long as there is room.
   while (holds_.size() > 2 * limits_.files || (held_bytes_ > 2 * limits_.bytes && holds_.size() > 1)) {

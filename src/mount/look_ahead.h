@@ -50,6 +50,7 @@ class LookAhead {
     uint64_t id = 0;
     KeyOrder order;
     uint64_t used = 0;
+    size_t unseen = 0;  // files that were opened since the thread was woken for it
   };
   struct Answer {  // of a listing, or of a HEAD
     uint64_t pass = 0;
@@ -65,6 +66,17 @@ class LookAhead {
     bool wake = false;
     bool stop = false;
   };
+  /// What is asked for once the mutex is free: programs that open files wait for it.
+  struct Requests {
+    struct Page {
+      uint64_t pass = 0;
+      std::string after;
+    };
+    uint64_t generation = 0;
+    std::vector<Page> pages;
+    std::vector<std::string> keys;  // what they are
+    std::vector<Node> files;
+  };
   using Lock = std::unique_lock<std::mutex>;
 
   void Run();
@@ -72,12 +84,13 @@ class LookAhead {
   void Take(Answer answer);
   void Go();
   bool Begin(const std::string& key);
-  void AskPage(Pass& pass, const std::string& after);
-  void AskNode(const std::string& key);
   void ReadNamed(const std::string& key);
   void Name(const Node& node);
   void Read(const Node& node);
-  void OpenOrder();
+  void Send(Requests requests);
+  void Fetch(const Node& node);
+  void TakeOrder(std::string text);
+  std::optional<std::string> ReadOrder();
   std::optional<Node> FindLocked(const std::string& key) const;
 
   ObjectStore& store_;
@@ -98,11 +111,14 @@ class LookAhead {
   uint64_t generation_ = 0;  // of Forget: listings from before are not believed
   std::unique_ptr<std::string> order_text_;
   std::optional<OrderFile> order_;
-  std::string order_version_;
-  std::chrono::steady_clock::time_point order_looked_{};
   std::chrono::steady_clock::time_point woken_{};
   std::map<std::string, Node> named_;  // by the file of the order, and looked at
   std::deque<std::string> named_turns_;
+
+  // Of the thread alone.
+  std::string order_version_;
+  std::chrono::steady_clock::time_point order_looked_{};
+  Requests requests_;
   std::deque<std::pair<std::string, std::shared_ptr<BlockTier::Hold>>> holds_;  // by key
   uint64_t held_bytes_ = 0;                                                     // of them
   uint64_t average_bytes_ = 0;                                                  // of what was read of a file, lately

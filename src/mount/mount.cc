@@ -14,7 +14,11 @@ namespace millrace {
 
 namespace {
 
-constexpr unsigned kMaxIdleThreads = 8;
+// What the kernel asks for by itself, as it reads ahead. There are more threads than that: if a store is away and all
+// of them wait, some are left to hear that a program was killed.
+constexpr unsigned kMaxBackground = 128;
+// Requests come in bursts: threads that end after each and are made for the next cost more than to keep them.
+constexpr unsigned kIdleThreads = 64;
 
 }  // namespace
 
@@ -26,8 +30,11 @@ void Mount::Server::OnInit(fuse_conn_info& connection) {
   connection.want &= ~static_cast<unsigned>(FUSE_CAP_READDIRPLUS_AUTO);
   connection.want |= connection.capable & (FUSE_CAP_ASYNC_READ | FUSE_CAP_PARALLEL_DIROPS);
   connection.want &= ~static_cast<unsigned>(FUSE_CAP_AUTO_INVAL_DATA);  // the bytes of an inode never change
-  connection.max_background = 128;
-  connection.congestion_threshold = 96;
+  // Also of reads: what the kernel asks for at a time. A longer one could not be answered whole, and the kernel takes a
+  // short answer for the end of the file.
+  connection.max_write = std::min<unsigned>(connection.max_write, kMaxFuseRead);
+  connection.max_background = kMaxBackground;
+  connection.congestion_threshold = kMaxBackground * 3 / 4;
   if (ready_) ready_();
 }
 
@@ -123,7 +130,7 @@ absl::Status Mount::Server::Serve(std::function<void()> ready) {
   if (fuse_set_signal_handlers(session_) != 0) return absl::InternalError("the handlers of signals cannot be set");
   fuse_loop_config* const config = fuse_loop_cfg_create();
   fuse_loop_cfg_set_max_threads(config, static_cast<unsigned>(options_.threads));
-  fuse_loop_cfg_set_idle_threads(config, kMaxIdleThreads);
+  fuse_loop_cfg_set_idle_threads(config, kIdleThreads);
   const int result = fuse_session_loop_mt(session_, config);
   fuse_loop_cfg_destroy(config);
   fuse_remove_signal_handlers(session_);

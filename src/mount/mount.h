@@ -24,7 +24,7 @@ struct MountOptions {
   bool writable = false;         // new files, and what else a store can do (docs/mount.md)
   bool allow_overwrite = false;  // also files in place of objects that are there
   std::string order_file;        // "": none; keys, relative to the prefix, in the order in which files will be opened
-  int threads = 64;              // calls that are served at a time
+  int threads = 192;             // calls that are served at a time; more than the kernel makes by itself, 128
 };
 
 /// A part of a store as a file system in a folder. The store must outlive it; the budget bounds what is read

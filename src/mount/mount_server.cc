@@ -1,6 +1,7 @@
 #include "mount/mount_server.h"
 
 #include <algorithm>
+#include <bit>
 #include <cerrno>
 #include <cstring>
 #include <limits>
@@ -21,6 +22,8 @@ constexpr size_t kMaxListedInodes = 500'000;
 // What was read stays in the kernel's page cache: this is for what is read ahead, and for what several programs read.
 constexpr uint64_t kMaxTierBytes = uint64_t{256} << 20;
 constexpr uint64_t kShareOfTier = 4;
+// For blocks around reads at random, which the kernel has not seen.
+constexpr uint64_t kShareAround = 8;
 AheadLimits LimitsOf(const MountOptions& options, const MemoryBudget& memory) {
   AheadLimits limits;
   limits.bytes = std::min(limits.bytes, memory.limit() / kShareOfTier / 2);
@@ -28,6 +31,8 @@ AheadLimits LimitsOf(const MountOptions& options, const MemoryBudget& memory) {
   limits.ttl = options.metadata_ttl;
   return limits;
 }
+
+constexpr uint64_t kLeastBlockSize = 4096;
 
 // What an entry has that the kernel looks up before it uses it. (Programs pass over 0.)
 constexpr uint64_t kNoNumber = std::numeric_limits<uint32_t>::max();
@@ -41,6 +46,8 @@ Mount::Server::Server(ObjectStore& store, MemoryBudget& memory, std::string pref
       options_(std::move(options)),
       tree_(store, options_.metadata_ttl),
       tier_(store, memory, std::min(memory.limit() / kShareOfTier, kMaxTierBytes)),
+      around_(store, memory, memory.limit() / kShareAround),
+      around_room_(around_.keep_bytes()),
       inodes_(prefix_),
       ahead_(store, tier_, tree_, prefix_, LimitsOf(options_, memory), options_.order_file,
              [this](const std::string& key) { return inodes_.FindFresh(key); }),
@@ -97,6 +104,11 @@ struct stat Mount::Server::StatOf(const Node& node, uint64_t inode) const {
   } else {
     info.st_mode = S_IFREG | ((0444 | write) & ~options_.umask);
     info.st_size = static_cast<off_t>(node.size);
+    // Programs make buffers of that size, also for the smallest file. What is written may grow.
+    if (!options_.writable) {
+      info.st_blksize =
+          static_cast<blksize_t>(std::bit_ceil(std::clamp<uint64_t>(node.size, kLeastBlockSize, kMaxFuseRead)));
+    }
     info.st_blocks = static_cast<blkcnt_t>((node.size + 511) / 512);
   }
   info.st_mtim = {.tv_sec = modified_ms / 1000, .tv_nsec = modified_ms % 1000 * 1'000'000};
@@ -205,7 +217,8 @@ absl::Status Mount::Server::OpenToRead(Request request, uint64_t inode, fuse_fil
   file.keep_cache = 1;  // the bytes of an inode never change
   file.noflush = 1;     // there is nothing to do when it is closed
   auto open = std::make_unique<OpenFile>();
-  open->read = std::make_unique<ReadWindow>(store_, memory_, tier_, std::move(node));
+  open->read =
+      std::make_unique<ReadWindow>(ReadWindow::Shared{store_, memory_, tier_, around_, around_room_}, std::move(node));
   ReplyOpen(request, std::move(open), file);
   return absl::OkStatus();
 }
@@ -216,8 +229,7 @@ absl::Status Mount::Server::ReadFile(Request request, size_t size, off_t offset,
     return RefusedWith(EBADF, fmt::format("{}: is being written, and cannot be read before it is closed",
                                           store_.Uri(open.written->key)));
   }
-  const absl::StatusOr<FileBytes> bytes =
-      open.read->Read(static_cast<uint64_t>(offset), std::min(size, kMaxFuseRead), PatienceOf(request));
+  const absl::StatusOr<FileBytes> bytes = open.read->Read(static_cast<uint64_t>(offset), size, PatienceOf(request));
   if (absl::IsNotFound(bytes.status())) return RefusedWith(ESTALE, std::string(bytes.status().message()));
   RETURN_IF_ERROR(bytes.status());
   std::vector<iovec> parts;  // straight from where they are to the kernel

@@ -148,6 +148,8 @@ class Mount::Server {
   const MountOptions options_;
   const RemoteTree tree_;
   BlockTier tier_;
+  BlockTier around_;
+  MemoryBudget around_room_;
   InodeTable inodes_;
   LocalTree local_;
   LookAhead ahead_;

@@ -1,6 +1,7 @@
 #include "mount/read_window.h"
 
 #include <algorithm>
+#include <chrono>
 #include <iterator>
 #include <stop_token>
 #include <utility>
@@ -13,6 +14,11 @@ constexpr uint64_t kBlock = BlockTier::kBlock;
 static_assert(kBlock == ReadPattern::kBlockBytes);
 constexpr uint64_t kMaxAhead = uint64_t{64} << 20;
 constexpr uint64_t kShareAhead = 8;  // of the budget, for one file
+// Pieces around reads at random that are in flight at a time.
+constexpr size_t kMaxSurplusInFlight = 8;
+// How far is looked for one that is missing.
+constexpr uint64_t kMaxBlocksSought = 64;
+static_assert(kBlock == ReadSurplus::kBlockBytes);
 
 uint64_t MaxAhead(const MemoryBudget& memory) {
   return std::min(kMaxAhead, memory.limit() / kShareAhead);
@@ -31,27 +37,34 @@ size_t FileBytes::size() const {
   return size;
 }
 
-ReadWindow::ReadWindow(ObjectStore& store, MemoryBudget& memory, BlockTier& tier, Node node)
-    : store_(store),
-      memory_(memory),
-      tier_(tier),
+ReadWindow::ReadWindow(const Shared& shared, Node node)
+    : store_(shared.store),
+      memory_(shared.memory),
+      tier_(shared.ahead),
+      around_(shared.around),
+      around_room_(shared.room),
       node_(std::move(node)),
-      uri_(store.Uri(node_.key)),
-      pattern_(node_.size, MaxAhead(memory)) {}
+      uri_(store_.Uri(node_.key)),
+      pattern_(node_.size, MaxAhead(memory_)),
+      surplus_(node_.size, around_.keep_bytes()) {}
 
 absl::StatusOr<FileBytes> ReadWindow::Read(uint64_t offset, size_t size, const Patience& patience) {
   if (offset >= node_.size || size == 0) return FileBytes();
   const uint64_t end = offset + std::min<uint64_t>(size, node_.size - offset);
   std::vector<HeldPiece> pieces;
+  bool in_blocks = false;
   {
     std::lock_guard lock(mutex_);
     const ReadAdvice advice = pattern_.OnRead(offset, end);
     for (const ByteRange behind : advice.behind) Drop(behind);
     DropFailed(offset, end);
-    if (advice.in_blocks) FetchAhead(offset, end, advice);
+    in_blocks = advice.in_blocks;
+    if (in_blocks) FetchAhead(offset, end, advice);
     pieces = PiecesOf(offset, end);
   }
-  if (pieces.empty()) return ReadAlone(offset, end - offset, patience);
+  if (pieces.empty()) {
+    return in_blocks ? ReadAlone(offset, end - offset, patience) : ReadAtRandom(offset, end - offset, patience);
+  }
   FileBytes bytes;
   for (const HeldPiece& piece : pieces) {
     // If it fails, the next read asks again.
@@ -65,7 +78,13 @@ absl::StatusOr<FileBytes> ReadWindow::Read(uint64_t offset, size_t size, const P
 }
 
 void ReadWindow::Drop(ByteRange range) {
-  blocks_.erase(blocks_.lower_bound(range.offset / kBlock), blocks_.lower_bound(BlocksUntil(range.end())));
+  const auto first = blocks_.lower_bound(range.offset / kBlock);
+  const auto last = blocks_.lower_bound(BlocksUntil(range.end()));
+  for (auto block = first; block != last; ++block) {
+    // Its last block, as pieces are read forward.
+    if (BlocksUntil(block->second->range().end()) == block->first + 1) block->second->UseUp();
+  }
+  blocks_.erase(first, last);
 }
 
 // What was read ahead in vain, maybe long ago, is no error of a program that reads now.
@@ -97,17 +116,79 @@ void ReadWindow::FetchAhead(uint64_t offset, uint64_t end, const ReadAdvice& adv
 // Those that have the bytes, if all of them are held, or one read before; none if the bytes have to be asked for.
 std::vector<ReadWindow::HeldPiece> ReadWindow::PiecesOf(uint64_t offset, uint64_t end) {
   std::vector<HeldPiece> pieces;
+  bool is_surplus = false;
   uint64_t covered = offset;
   while (covered < end) {
     const uint64_t number = covered / kBlock;
     const auto found = blocks_.find(number);
     HeldPiece piece = found != blocks_.end() ? found->second : nullptr;
     if (piece == nullptr && tier_.Has(node_, number)) piece = tier_.Fetch(node_, number);
+    if (piece == nullptr && around_.Has(node_, number)) {
+      piece = around_.Fetch(node_, number);
+      is_surplus = true;
+    }
     if (piece == nullptr) return {};
     covered = piece->range().end();
     pieces.push_back(std::move(piece));
   }
+  if (is_surplus) surplus_.OnHit();
   return pieces;
+}
+
+void ReadWindow::NoteArrivals() {
+  std::erase_if(surplus_in_flight_, [this](const Surplus& one) {
+    const std::optional<std::chrono::nanoseconds> took = one.piece->took();
+    if (took && !one.piece->failed()) surplus_.OnArrival(one.piece->range().length, *took, one.together);
+    return took.has_value();
+  });
+}
+
+// The first block from this one on that is not there.
+std::optional<uint64_t> ReadWindow::NextMissing(uint64_t number) const {
+  const uint64_t end = std::min(number + kMaxBlocksSought, BlocksUntil(node_.size));
+  for (; number < end; ++number) {
+    if (!around_.Has(node_, number)) return number;
+  }
+  return std::nullopt;
+}
+
+// As many blocks around this one as pay, of those that are not there. Of a file that is kept, what follows is as likely
+// to be read as what is near.
+void ReadWindow::FetchAround(uint64_t number) {
+  NoteArrivals();
+  if (surplus_.WantsRoom()) {
+    room_ = around_room_.TryReserve(node_.size);
+    if (room_) surplus_.OnRoom();
+  }
+  std::optional<uint64_t> missing = NextMissing(number);
+  while (missing && surplus_in_flight_.size() < kMaxSurplusInFlight) {
+    const uint64_t blocks = surplus_.Piece() / kBlock;
+    if (blocks == 0) return;
+    const uint64_t least = *missing - *missing % blocks;
+    uint64_t first = *missing;
+    while (first > least && !around_.Has(node_, first - 1)) --first;
+    HeldPiece held = around_.Fetch(node_, first, least + blocks - first, BlockTier::Need::kAhead);
+    if (held == nullptr) return;  // no memory
+    surplus_.OnFetch(held->range().length);
+    missing = surplus_.is_kept() ? NextMissing(BlocksUntil(held->range().end())) : std::nullopt;
+    surplus_in_flight_.push_back({std::move(held), surplus_in_flight_.size() + 1});
+  }
+}
+
+absl::StatusOr<FileBytes> ReadWindow::ReadAtRandom(uint64_t offset, uint64_t size, const Patience& patience) {
+  uint64_t together = 0;
+  {
+    std::lock_guard lock(mutex_);
+    together = ++at_random_;
+    FetchAround(offset / kBlock);
+  }
+  const auto began = std::chrono::steady_clock::now();
+  absl::StatusOr<FileBytes> bytes = ReadAlone(offset, size, patience);
+  std::lock_guard lock(mutex_);
+  --at_random_;
+  // What several wait for at a time is lost once.
+  if (bytes.ok()) surplus_.OnMiss(size, (std::chrono::steady_clock::now() - began) / together);
+  return bytes;
 }
 
 absl::StatusOr<FileBytes> ReadWindow::ReadAlone(uint64_t offset, uint64_t size, const Patience& patience) {

@@ -4,6 +4,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -12,6 +13,7 @@
 #include "mount/inode_table.h"
 #include "mount/patience.h"
 #include "mount/read_pattern.h"
+#include "mount/read_surplus.h"
 #include "store/object_store.h"
 
 namespace millrace {
@@ -26,13 +28,22 @@ struct FileBytes {
 /// An open file: one version of an object, which any number of threads read at any places.
 ///
 /// Reads that follow one another are read ahead in blocks of the tier, the further the longer it lasts, up to 64 MiB
-/// and an eighth of the budget, in requests that grow up to 8 MiB (read_pattern.h). Other reads ask for just their
-/// bytes, unless their block is there. If the budget has no room for blocks, nothing is read ahead.
+/// and an eighth of the budget, in requests that grow up to 8 MiB (read_pattern.h). Other reads ask for just
+/// their bytes, unless their block is there, and if it pays, blocks around them are fetched as well, for later reads
+/// (read_surplus.h). If the budget has no room for blocks, there are none.
 ///
-/// The store, the budget and the tier must outlive it and its requests, which the store waits for.
+/// All others must outlive it and its requests, which the store waits for.
 class ReadWindow {
  public:
-  ReadWindow(ObjectStore& store, MemoryBudget& memory, BlockTier& tier, Node node);
+  /// What all open files have in common.
+  struct Shared {
+    ObjectStore& store;
+    MemoryBudget& memory;
+    BlockTier& ahead;    // blocks that are read ahead
+    BlockTier& around;   // blocks around reads at random, which are kept for longer than what is read once
+    MemoryBudget& room;  // of these, for files that are kept whole
+  };
+  ReadWindow(const Shared& shared, Node node);
   ReadWindow(const ReadWindow&) = delete;
   ReadWindow& operator=(const ReadWindow&) = delete;
 
@@ -47,18 +58,32 @@ class ReadWindow {
   void Drop(ByteRange range);
   void DropFailed(uint64_t offset, uint64_t end);
   void FetchAhead(uint64_t offset, uint64_t end, const ReadAdvice& advice);
+  void NoteArrivals();
+  void FetchAround(uint64_t number);
+  std::optional<uint64_t> NextMissing(uint64_t number) const;
   std::vector<HeldPiece> PiecesOf(uint64_t offset, uint64_t end);
+  absl::StatusOr<FileBytes> ReadAtRandom(uint64_t offset, uint64_t size, const Patience& patience);
   absl::StatusOr<FileBytes> ReadAlone(uint64_t offset, uint64_t size, const Patience& patience);
 
   ObjectStore& store_;
   MemoryBudget& memory_;
   BlockTier& tier_;
+  BlockTier& around_;
+  MemoryBudget& around_room_;
   const Node node_;
   const std::string uri_;
 
   std::mutex mutex_;
   ReadPattern pattern_;
   std::map<uint64_t, HeldPiece> blocks_;  // by their numbers
+  ReadSurplus surplus_;
+  Reservation room_;  // for all of the file
+  struct Surplus {
+    HeldPiece piece;
+    uint64_t together = 0;  // pieces in flight
+  };
+  std::vector<Surplus> surplus_in_flight_;
+  uint64_t at_random_ = 0;  // reads at random that wait for the store
 };
 
 }  // namespace millrace

@@ -53,11 +53,13 @@ class ReadWindowTest : public ::testing::Test {
   MemoryStore below_{"data"};
   MemoryBudget memory_{256 << 20};
   BlockTier tier_{below_, memory_, 32 << 20};
+  BlockTier around_{below_, memory_, 0};
+  MemoryBudget room_{0};
   Node node_;
 };
 
 TEST_F(ReadWindowTest, ReadsFromBeginningToEndAreReadAheadInBlocks) {
-  ReadWindow window(below_, memory_, tier_, node_);
+  ReadWindow window({below_, memory_, tier_, around_, room_}, node_);
   for (uint64_t offset = 0; offset < text_.size(); offset += 128 << 10) ASSERT_TRUE(Same(window, offset, 128 << 10));
   EXPECT_EQ(below_.counters().get, 10u);  // a block each, and not one for each read
   EXPECT_TRUE(Same(window, text_.size(), 10));
@@ -65,7 +67,7 @@ TEST_F(ReadWindowTest, ReadsFromBeginningToEndAreReadAheadInBlocks) {
 }
 
 TEST_F(ReadWindowTest, TheKernelsOrderIsStillSequential) {
-  ReadWindow window(below_, memory_, tier_, node_);
+  ReadWindow window({below_, memory_, tier_, around_, room_}, node_);
   for (uint64_t offset = 0; offset + (256 << 10) < text_.size(); offset += 256 << 10) {
     ASSERT_TRUE(Same(window, offset + (128 << 10), 128 << 10));
     ASSERT_TRUE(Same(window, offset, 128 << 10));
@@ -74,7 +76,7 @@ TEST_F(ReadWindowTest, TheKernelsOrderIsStillSequential) {
 }
 
 TEST_F(ReadWindowTest, ReadsHereAndThereAskForTheirBytesOnly) {
-  ReadWindow window(below_, memory_, tier_, node_);
+  ReadWindow window({below_, memory_, tier_, around_, room_}, node_);
   Rng rng(5);
   uint64_t last = 0;
   int reads = 0;
@@ -90,7 +92,7 @@ TEST_F(ReadWindowTest, ReadsHereAndThereAskForTheirBytesOnly) {
 }
 
 TEST_F(ReadWindowTest, ThreadsMayReadAnywhereAtOnce) {
-  ReadWindow window(below_, memory_, tier_, node_);
+  ReadWindow window({below_, memory_, tier_, around_, room_}, node_);
   std::atomic<int> wrong{0};
   std::vector<std::thread> threads;
   for (int thread = 0; thread < 16; ++thread) {
@@ -107,7 +109,7 @@ TEST_F(ReadWindowTest, ThreadsMayReadAnywhereAtOnce) {
 }
 
 TEST_F(ReadWindowTest, WhatWasReplacedIsNotRead) {
-  ReadWindow window(below_, memory_, tier_, node_);
+  ReadWindow window({below_, memory_, tier_, around_, room_}, node_);
   ASSERT_TRUE(Same(window, 0, 4096));
   ASSERT_TRUE(PutBlocking(below_, "k", AsBytes(std::string(text_.size(), 'n'))).ok());
   EXPECT_TRUE(absl::IsFailedPrecondition(window.Read(8 << 20, 4096, NoHurry()).status()));
@@ -116,7 +118,7 @@ TEST_F(ReadWindowTest, WhatWasReplacedIsNotRead) {
 TEST_F(ReadWindowTest, WithoutMemoryNothingIsReadAhead) {
   MemoryBudget little(300 << 10);
   BlockTier tier(below_, little, 0);
-  ReadWindow window(below_, little, tier, node_);
+  ReadWindow window({below_, little, tier, around_, room_}, node_);
   for (uint64_t offset = 0; offset < (2 << 20); offset += 128 << 10) ASSERT_TRUE(Same(window, offset, 128 << 10));
   EXPECT_TRUE(absl::IsResourceExhausted(window.Read(5 << 20, 1 << 20, NoHurry()).status()));
 }
@@ -126,7 +128,7 @@ TEST_F(ReadWindowTest, ProgramsThatReadTheSameShareTheRequests) {
   std::vector<std::thread> threads;
   for (int thread = 0; thread < 4; ++thread) {
     threads.emplace_back([&] {
-      ReadWindow window(below_, memory_, tier_, node_);
+      ReadWindow window({below_, memory_, tier_, around_, room_}, node_);
       for (uint64_t offset = 0; offset < text_.size(); offset += 128 << 10) {
         wrong += Same(window, offset, 128 << 10) ? 0 : 1;
       }
@@ -139,7 +141,7 @@ TEST_F(ReadWindowTest, ProgramsThatReadTheSameShareTheRequests) {
 
 TEST_F(ReadWindowTest, ItEndsWhileItReadsAhead) {
   for (int i = 0; i < 20; ++i) {
-    ReadWindow window(below_, memory_, tier_, node_);
+    ReadWindow window({below_, memory_, tier_, around_, room_}, node_);
     ASSERT_TRUE(Same(window, 0, 600 << 10));
     ASSERT_TRUE(Same(window, 600 << 10, 600 << 10));
   }
@@ -149,7 +151,7 @@ TEST_F(ReadWindowTest, BytesOutliveTheWindow) {
   absl::StatusOr<FileBytes> ahead = absl::UnknownError("");
   absl::StatusOr<FileBytes> alone = absl::UnknownError("");
   {
-    ReadWindow window(below_, memory_, tier_, node_);
+    ReadWindow window({below_, memory_, tier_, around_, room_}, node_);
     ahead = window.Read((1 << 20) - 10, 20, NoHurry());
     alone = window.Read(5 << 20, 100, NoHurry());
   }
@@ -177,11 +179,13 @@ class LargeFileTest : public ::testing::Test {
   ScriptedStore store_;
   MemoryBudget memory_;
   BlockTier tier_{store_, memory_, 256 << 20};
+  BlockTier around_{store_, memory_, 0};
+  MemoryBudget room_{0};
   const Node node_{.key = "k", .size = 200 * kMiB, .etag = kEtag};
 };
 
 TEST_F(LargeFileTest, IsReadFromBeginningToEndByFewLargeRequestsEachByteOnce) {
-  ReadWindow window(store_, memory_, tier_, node_);
+  ReadWindow window({store_, memory_, tier_, around_, room_}, node_);
   for (uint64_t offset = 0; offset < node_.size; offset += 512 << 10) {
     ASSERT_EQ(window.Read(offset, 512 << 10, NoHurry())->size(), 512u << 10);
   }
@@ -194,7 +198,7 @@ TEST_F(LargeFileTest, IsReadFromBeginningToEndByFewLargeRequestsEachByteOnce) {
 }
 
 TEST_F(LargeFileTest, IsReadAtRandomByRequestsForJustTheBytes) {
-  ReadWindow window(store_, memory_, tier_, node_);
+  ReadWindow window({store_, memory_, tier_, around_, room_}, node_);
   Rng rng(9);
   uint64_t bytes = 0;
   for (int i = 0; i < 500; ++i) {
@@ -220,7 +224,7 @@ TEST_F(LargeFileTest, ThreadsThatReadAtRandomDoNotWaitForEachOther) {
       for (GetCallback& one : all) Answer(one);
     });
   };
-  ReadWindow window(store_, memory_, tier_, node_);
+  ReadWindow window({store_, memory_, tier_, around_, room_}, node_);
   std::atomic<int> read{0};
   std::vector<std::thread> threads;
   for (int thread = 0; thread < kThreads; ++thread) {
@@ -248,7 +252,7 @@ TEST_F(LargeFileTest, WhatFailedWhenItWasReadAheadIsAskedForAgain) {
     std::move(done)(absl::UnavailableError("away"));
     ++failed;
   };
-  ReadWindow window(store_, memory_, tier_, node_);
+  ReadWindow window({store_, memory_, tier_, around_, room_}, node_);
   away = true;
   ASSERT_EQ(window.Read(0, 512 << 10, NoHurry())->size(), 512u << 10);
   ASSERT_GT(failed, 0);
@@ -257,6 +261,75 @@ TEST_F(LargeFileTest, WhatFailedWhenItWasReadAheadIsAskedForAgain) {
     const absl::StatusOr<FileBytes> bytes = window.Read(offset, 512 << 10, NoHurry());
     ASSERT_TRUE(bytes.ok()) << offset << " " << bytes.status();
   }
+}
+
+// The file is larger than what is kept of surplus, so the bytes decide, and not the time.
+class SurplusTest : public LargeFileTest {
+ protected:
+  // The i-th of 190 places, each in a block of its own and far from those before it.
+  static uint64_t Place(uint64_t i) { return (5 + i * 13 % 190) * kMiB + 4096; }
+  uint64_t LargestRequest() const {
+    uint64_t largest = 0;
+    for (const GetOptions& get : store_.gets()) largest = std::max(largest, get.range.length);
+    return largest;
+  }
+
+  BlockTier kept_{store_, memory_, 64 * kMiB};
+  ReadWindow window_{{store_, memory_, tier_, kept_, room_}, node_};
+};
+
+TEST_F(SurplusTest, BlocksAroundReadsAtRandomAreAsManyBytesAsTheReadsAtMost) {
+  constexpr uint64_t kSize = 128 << 10;
+  for (uint64_t i = 0; i < 100; ++i) {
+    ASSERT_EQ(window_.Read(Place(i), kSize, NoHurry())->size(), kSize);
+    ASSERT_LE(RequestedBytes(), 2 * (i + 1) * kSize) << i;
+  }
+  EXPECT_EQ(LargestRequest(), kMiB);
+  EXPECT_GE(RequestedBytes(), 100 * kSize + 10 * kMiB);
+  // What they brought is there: also to another program.
+  const uint64_t requests = store_.gets().size();
+  ReadWindow other({store_, memory_, tier_, kept_, room_}, node_);
+  int found = 0;
+  for (const GetOptions& get : store_.gets()) {
+    if (get.range.length != kMiB) continue;
+    ++found;
+    EXPECT_EQ(window_.Read(get.range.offset + 700'000, 1000, NoHurry())->size(), 1000u);
+    EXPECT_EQ(other.Read(get.range.offset + 500'000, 1000, NoHurry())->size(), 1000u);
+  }
+  EXPECT_GE(found, 10);
+  EXPECT_EQ(store_.gets().size(), requests);
+}
+
+TEST_F(SurplusTest, WhatFailedIsAskedForAgain) {
+  constexpr uint64_t kSize = 128 << 10;
+  std::atomic<int> failed{0};
+  store_.on_get = [&](const GetOptions& get, int, const absl::AnyInvocable<void()>&, GetCallback& done) {
+    if (get.range.length < kMiB || failed >= 3) return Answer(done);
+    ++failed;
+    std::move(done)(absl::UnavailableError("away"));
+  };
+  for (uint64_t i = 0; i < 60; ++i) {
+    // And in the same block once more.
+    ASSERT_TRUE(window_.Read(Place(i), kSize, NoHurry()).ok()) << i;
+    ASSERT_TRUE(window_.Read(Place(i) + kSize, 4096, NoHurry()).ok()) << i;
+  }
+  EXPECT_EQ(failed, 3);
+}
+
+TEST_F(SurplusTest, ItEndsWhileBlocksAreInFlight) {
+  std::mutex mutex;
+  std::vector<GetCallback> held;
+  store_.on_get = [&](const GetOptions& get, int, const absl::AnyInvocable<void()>&, GetCallback& done) {
+    if (get.range.length < kMiB) return Answer(done);
+    std::lock_guard lock(mutex);
+    held.push_back(std::move(done));
+  };
+  {
+    ReadWindow window({store_, memory_, tier_, kept_, room_}, node_);
+    for (uint64_t i = 0; i < 100; ++i) ASSERT_TRUE(window.Read(Place(i), 128 << 10, NoHurry()).ok());
+    EXPECT_EQ(held.size(), 8u) << "and no more are asked for";
+  }
+  for (GetCallback& done : held) std::move(done)(absl::CancelledError("stopped"));
 }
 
 class LittleMemoryTest : public LargeFileTest {
@@ -270,7 +343,7 @@ TEST_F(LittleMemoryTest, IsLeftForReadsThatSomebodyWaitsFor) {
   for (int i = 0; i < 12; ++i) {
     const std::string key = std::to_string(i);
     const Node node{.key = key, .size = 200 * kMiB, .etag = kEtag};
-    windows.push_back(std::make_unique<ReadWindow>(store_, memory_, tier_, node));
+    windows.push_back(std::make_unique<ReadWindow>(ReadWindow::Shared{store_, memory_, tier_, around_, room_}, node));
   }
   for (uint64_t offset = 0; offset < 8 * kMiB; offset += 128 << 10) {
     for (const auto& window : windows) {

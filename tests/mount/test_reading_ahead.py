@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 import os
 import random
 import subprocess
@@ -119,13 +120,14 @@ def test_programs_that_read_one_file_share_its_requests(sandbox: Sandbox, tmp_pa
             assert requests(tmp_path / "log")["GetObject"] <= 60  # alone each would take 20 and more; late ones come twice
 
 
-def test_random_reads_cost_what_they_read(sandbox: Sandbox, tmp_path: Path) -> None:
+def test_random_reads_of_a_large_file_cost_what_they_read(sandbox: Sandbox, tmp_path: Path) -> None:
     path = large_object(tmp_path, 64)
     body = path.read_bytes()
     rng = random.Random(4)
-    offsets = [rng.randrange(1, len(body) // 4096) * 4096 for _ in range(480)]
+    offsets = [rng.randrange(1, len(body) // 4096) * 4096 for _ in range(240)]  # less than 1 MiB
     with logged_devstore(sandbox, tmp_path / "root", tmp_path / "log") as store:
-        with mounted(sandbox, "s3://b", tmp_path / "mnt", env=store.env()):
+        # Larger than what is kept of surplus, an eighth.
+        with mounted(sandbox, "s3://b", tmp_path / "mnt", "--memory", "128MiB", env=store.env()):
             fd = os.open(tmp_path / "mnt" / "large", os.O_RDONLY)
             try:
                 with ThreadPoolExecutor(16) as threads:
@@ -136,6 +138,30 @@ def test_random_reads_cost_what_they_read(sandbox: Sandbox, tmp_path: Path) -> N
             # A late one may be sent twice. Blocks of 1 MiB would be all of the file, and more.
             assert len(sizes(tmp_path / "log")) <= 2 * len(offsets)
             assert sum(sizes(tmp_path / "log")) <= 2 * len(offsets) * 4096 + (2 << 20)
+
+
+def test_random_reads_of_a_file_that_can_be_kept_soon_cost_nothing(sandbox: Sandbox, tmp_path: Path) -> None:
+    path = large_object(tmp_path, 16)
+    body = path.read_bytes()
+    rng = random.Random(8)
+    page = mmap.mmap(-1, 4096)  # past the kernel's cache
+
+    def read_some(fd: int) -> int:
+        """How many requests the store answered meanwhile."""
+        before = len(sizes(tmp_path / "log"))
+        for _ in range(50):
+            offset = rng.randrange(len(body) // 4096) * 4096
+            assert os.preadv(fd, [page], offset) == 4096 and page[:] == body[offset : offset + 4096], offset
+        return len(sizes(tmp_path / "log")) - before
+
+    with logged_devstore(sandbox, tmp_path / "root", tmp_path / "log", "--first-byte-ms", "20") as store:
+        with mounted(sandbox, "s3://b", tmp_path / "mnt", env=store.env()):
+            fd = os.open(tmp_path / "mnt" / "large", os.O_RDONLY | os.O_DIRECT)
+            try:
+                wait_until(lambda: read_some(fd) == 0, "reading all of the file")
+            finally:
+                os.close(fd)
+            assert max(sizes(tmp_path / "log")) >= 1 << 20
 
 
 def test_a_file_is_read_forward_by_few_large_requests(sandbox: Sandbox, tmp_path: Path) -> None:
@@ -176,6 +202,18 @@ def test_the_kernel_asks_for_more_at_a_time(sandbox: Sandbox, photos: Path, tmp_
             read_all(folder, in_order(photos)[:1])
             # Only root may set it, where /sys can be written to; elsewhere the mount reads all the same.
             assert int(setting.read_text()) >= 512 or not os.access(setting, os.W_OK)
+
+
+def test_programs_make_buffers_as_large_as_files(sandbox: Sandbox, photos: Path, tmp_path: Path) -> None:
+    (photos / "b" / "train" / "large").write_bytes(bytes(3 << 20))
+    (photos / "b" / "train" / "middle").write_bytes(bytes(70_000))
+    with logged_devstore(sandbox, photos, tmp_path / "log") as store:
+        with mounted(sandbox, "s3://b/train", tmp_path / "mnt", env=store.env()):
+            found = {name: os.stat(tmp_path / "mnt" / name).st_blksize for name in ("class0/0001.jpg", "middle", "large")}
+        assert found == {"class0/0001.jpg": 4096, "middle": 128 << 10, "large": 1 << 20}
+        with mounted(sandbox, "s3://b/train", tmp_path / "mnt", "--writable", env=store.env()):
+            with open(tmp_path / "mnt" / "new", "wb") as file:
+                assert os.fstat(file.fileno()).st_blksize == 1 << 20
 
 
 def test_a_full_cache_disk_is_no_error(sandbox: Sandbox, photos: Path, tmp_path: Path) -> None:

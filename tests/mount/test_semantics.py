@@ -299,6 +299,35 @@ def test_a_store_that_is_away(sandbox: Sandbox, bucket: Path, store: Server, tmp
             wait_until(is_back, "the store's return")
 
 
+MANY_READERS = """
+import os, sys, threading
+fd = os.open(sys.argv[1], os.O_RDONLY)
+begun = threading.Barrier(101)
+def read(at):
+    begun.wait()
+    os.pread(fd, 10, at)
+for number in range(100):
+    threading.Thread(target=read, args=(number * 100_000,)).start()
+begun.wait()
+print("begun", flush=True)
+"""
+
+
+def test_however_many_wait_for_a_store_that_is_away_they_can_be_killed(sandbox: Sandbox, store: Server, tmp_path: Path) -> None:
+    with mounted(sandbox, "s3://b", tmp_path / "mnt", "--timeout", "300s", "--metadata-ttl", "indefinite", env=store.env()):
+        assert (tmp_path / "mnt" / "large").stat().st_size == 12_000_000
+        freeze(store.process)
+        try:
+            command = [sys.executable, "-c", MANY_READERS, tmp_path / "mnt" / "large"]
+            program = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+            assert program.stdout is not None and program.stdout.readline() == "begun\n"
+            program.kill()
+            program.wait(120)
+            program.stdout.close()
+        finally:
+            store.process.send_signal(signal.SIGCONT)
+
+
 @says("If the store refuses the credentials, a program is told `EACCES`.")
 def test_refused_credentials(sandbox: Sandbox, bucket: Path, tmp_path: Path) -> None:
     port = free_port()
