@@ -105,6 +105,16 @@ class Proxy:
                 end.shutdown(socket.SHUT_RDWR)
 
 
+def is_sound(worker: dict[str, Any]) -> bool:
+    """Whether, by its report, it has not failed, but for being late: a busy machine can keep it from its CPU for the two seconds that a trainer waits."""
+    return worker["failures"] == 0 or "does not answer" in worker["last_failure"] or "faster" in worker["last_failure"]
+
+
+def none_here(workers: list[dict[str, Any]]) -> bool:
+    """Whether, by a report, the trainer has decoded nothing itself. On a busy machine a worker may be given up, or be overtaken, for a while."""
+    return workers[-1]["rows"] == 0 or any(entry["last_failure"] for entry in workers[:-1])
+
+
 def make_certificates(folder: pathlib.Path, names: dict[str, str]) -> None:
     """An authority, and for each name a folder with its certificate as Kubernetes mounts one; the values are what it is for, such
     as ``"DNS:localhost,IP:127.0.0.1"``."""
