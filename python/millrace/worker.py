@@ -133,8 +133,10 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("--memory", metavar="SIZE", help="budget of all streams together (default: half of the machine's)")
     options = parser.parse_args(words)
     told, tell = os.pipe()
+    os.set_blocking(tell, False)
+    signal.set_wakeup_fd(tell)  # a signal may meet any thread, and this one waits
     for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: os.write(tell, b"!"))
+        signal.signal(number, lambda *_: None)
     try:
         configure(cpu_threads=options.threads, cpu_nice=0, io_threads=2, memory=options.memory)
         own = {name: getattr(options, name) for name in ("allow", "token_file", "tls", "cache")}
