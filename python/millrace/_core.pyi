@@ -139,7 +139,7 @@ class Loader:
         cache_size: str,
         pin: bool,
         local_ranks: int,
-        workers: tuple[list[str], int, int | None, str, str, str, bool] | None,
+        workers: tuple[list[str], int, int | None, str, str, str, bool, tuple[str, str, bool] | None] | None,
     ) -> None: ...
     def batches(self, convert: Callable[[Any], Any] | None) -> Batches: ...
     def restart(self, position: str) -> None: ...
@@ -151,6 +151,25 @@ class Loader:
     def epoch(self) -> int: ...
     @property
     def steps_per_epoch(self) -> int: ...
+
+_Function = tuple[str, str, bool, int, tuple[int, int, int, bool, int, int]]
+
+@final
+class Worker:
+    def __init__(
+        self,
+        *,
+        listen: str,
+        allow: list[str],
+        token_file: str,
+        tls: str,
+        cache: str,
+        check: Callable[[_Function], object],
+        apply: Callable[[_Function, dict[str, Any], int, int], list[bytes]],
+    ) -> None: ...
+    @property
+    def address(self) -> str: ...
+    def close(self) -> None: ...
 
 @final
 class Plan:

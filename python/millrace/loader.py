@@ -24,7 +24,7 @@ from .ranks import local_ranks, rank_and_world
 from .report import Report, Table
 from .stream import Destination, Stream
 from .tokens import Rows, Shape, Tokens
-from .transform import Seeds, Transform, Work
+from .transform import Seeds, Transform, Work, imported
 
 _STATE_VERSION = 1
 
@@ -126,7 +126,8 @@ class Loader:
         transform: A function of a sample, called in threads for each row that is not padding. It gets a dict of the row's values (arrays or
             tensors as ``output`` says, which it may change, and ``"__key__"``) and returns a dict of what takes their place. Results are
             stacked where they are numbers or arrays of one shape and type, else they are lists. If it has a parameter ``rng``, that is
-            ``numpy.random.default_rng((seed, epoch, sample))``: the same for every number of threads and ranks.
+            ``numpy.random.default_rng((seed, epoch, sample))``: the same for every number of threads and ranks. Or its name,
+            ``"module:function"``: then ``workers`` run it in place of this process, if they are workers of :mod:`millrace.worker`.
         collate: A function of the list of a batch's samples, as ``transform`` gets (or has returned) them and with ``"__key__"``, in place of
             stacking: what it returns is the batch, such as that of ``torch.utils.data.default_collate``. Padding is left out, so that
             the last batch of an epoch is shorter.
@@ -204,13 +205,16 @@ class Loader:
         on_batch: Callable[[], object] | None = None,
         tokens: Tokens | None = None,
         fields: Mapping[str, Field] | None = None,
-        transform: Transform | None = None,
+        transform: Transform | str | None = None,
         collate: Transform | None = None,
         batch_transform: Transform | None = None,
         transform_threads: int | None = None,
         transform_processes: int | None = None,
         multiprocessing_context: Any = None,
     ) -> None:
+        named = transform if isinstance(transform, str) else None
+        if isinstance(transform, str):
+            transform = imported(transform)
         crops = {"augment": augment, "crop_scale": crop_scale, "crop_ratio": crop_ratio, "flip": flip}
         kind = _arguments.dtype(dtype)
         usual = Image(None, size, channels, dtype=kind, layout=layout, mean=mean, std=std, exif_orientation=exif_orientation, exact=exact, **crops)  # type: ignore[arg-type]
@@ -268,6 +272,7 @@ class Loader:
                 "" if worker_tls is None else os.fsdecode(_arguments.uri("worker_tls", worker_tls, "a path")),
                 _arguments.text("worker_tls_name", worker_tls_name) or "",
                 worker_compression is not None and bool(_arguments.choice("worker_compression", worker_compression, ("zstd",))),
+                None,
             ),
             "digest": "none" if digest is None else _arguments.choice("digest", digest, ("raw", "decoded", "none")),
         }
@@ -290,6 +295,9 @@ class Loader:
             self._dataset = self._dataset.with_labels(labels)
         mix = self._dataset if isinstance(self._dataset, Mix) else None
         natives = [self._dataset._native] if isinstance(self._dataset, Dataset) else self._dataset._natives
+        self._remote = named is not None and workers is not None
+        if self._remote:
+            checked["workers"] = (*checked["workers"][:-1], (named, self._dataset.uri, self._torch is not None))
         self._native = _core.Loader(natives, mix=mix._mix if mix else None, **checked)
         entries = checked["fields"] or [("label", "", "label", None, "", checked["label_kind"])]
         self._labels = {entry[0] for entry in entries if entry[2] == "label"}
@@ -328,6 +336,8 @@ class Loader:
             workers = _arguments.integer("transform_processes", processes, least=1, most=1024)
             if threads is not None:
                 raise InvalidArgumentError("transform_threads and transform_processes: the transform runs in the ones or the others; leave one out")
+            if self._remote:
+                raise InvalidArgumentError("transform_processes: workers run the transform; leave these processes out, or give the function itself as transform=")
             if work is None or work.transform is None:
                 raise InvalidArgumentError("transform_processes are for a transform; give transform=, or leave them out")
             from .processes import Launcher, TransformProcess

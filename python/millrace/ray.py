@@ -9,7 +9,7 @@
     ...
     pool.close()
 
-Each actor runs ``millrace worker`` on its node, and starts it again if it ends. Trainers go on without a worker that is lost, as
+Each actor runs ``millrace worker`` (with ``functions``: ``python -m millrace.worker``) on its node, and starts it again if it ends. Trainers go on without a worker that is lost, as
 docs/service.md says. The secret is made for this pool; rows are not encrypted.
 """
 
@@ -24,6 +24,7 @@ import secrets
 import shutil
 import signal
 import subprocess
+import sys
 import threading
 from typing import Any, Mapping, Sequence
 
@@ -60,6 +61,8 @@ class Workers:
         allow: URIs; the workers read at and below these, with the credentials of their nodes.
         memory: Budget of each, as ``"8GiB"``. None: half of its node's memory.
         cache: A folder on each node that keeps what is read. None: nothing is kept.
+        functions: Modules of which trainers may have functions run on the workers, by ``Loader(transform="module:function")``; each node must be able to
+            import them. None: no functions are run.
         strategy: Of the placement group: ``"SPREAD"``, ``"PACK"``, ``"STRICT_SPREAD"`` or ``"STRICT_PACK"``.
         environment: Further variables for the workers, such as credentials.
         timeout: Seconds in which Ray must have room for them.
@@ -73,6 +76,7 @@ class Workers:
         allow: Sequence[str],
         memory: str | None = None,
         cache: str | os.PathLike[str] | None = None,
+        functions: Sequence[str] | None = None,
         strategy: str = "SPREAD",
         environment: Mapping[str, str] | None = None,
         timeout: float = 300,
@@ -86,6 +90,8 @@ class Workers:
             words += ["--allow", uri]
         words += [] if memory is None else ["--memory", memory]
         words += [] if cache is None else ["--cache", os.fspath(cache)]
+        for module in functions or ():
+            words += ["--allow-functions", module]
         self._token = secrets.token_hex(32)
         self._actors: list[Any] = []
         self._group = placement_group([{"CPU": cpus}] * count, strategy=strategy)
@@ -150,7 +156,8 @@ class _Worker:
         self._process.wait()
 
     def _start(self, listen: str) -> tuple[subprocess.Popen[str], str]:
-        command = [_program(), "worker", "--listen", listen, *self._words]
+        program = [sys.executable, "-m", "millrace.worker"] if "--allow-functions" in self._words else [_program(), "worker"]
+        command = [*program, "--listen", listen, *self._words]
         # With the actor's process it ends, too, however that ends.
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True, env=self._environment, preexec_fn=_end_with_parent)
         assert process.stdout is not None

@@ -3,17 +3,36 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib
 import inspect
 from typing import Any, Callable, Container, Mapping
 
 import numpy as np
 
+from . import _remote_rows
 from ._stacks import Stacks
-from .errors import TransformError
+from .errors import InvalidArgumentError, TransformError
 
 _OF_BATCH = ("valid", "mask", "sample", "part", "row", "key")
 
 Transform = Callable[..., Any]
+
+
+def imported(name: str) -> Callable[..., Any]:
+    """The function of ``"module:function"``. InvalidArgumentError says why there is none."""
+    module, _, path = name.partition(":")
+    if not module or not path:
+        raise InvalidArgumentError(f"transform={name!r} names no function; write 'module:function'")
+    try:
+        found: Any = importlib.import_module(module)
+        for part in path.split("."):
+            found = getattr(found, part)
+    except Exception as error:
+        raise InvalidArgumentError(f"transform={name!r} cannot be imported: {type(error).__name__}: {error}") from error
+    if not callable(found):
+        raise InvalidArgumentError(f"transform={name!r} is no function but {type(found).__name__}")
+    function: Callable[..., Any] = found
+    return function
 
 
 @dataclasses.dataclass(frozen=True)
@@ -24,12 +43,20 @@ class Seeds:
     rank: int
     world: int
     is_mix: bool
+    streams: int = 1  # of a trainer with workers: rows are those of one of so many parts of its batches
+    stream: int = 0
 
     def of(self, batch: Mapping[str, Any], row: int, epoch: int, consumed: int) -> list[int]:
         number = int(batch["row" if "row" in batch else "sample"][row])
         if self.is_mix:  # in which a sample may come several times
-            return [self.seed, epoch, number, int(batch["part"][row]), consumed + row * self.world + self.rank]
+            return [self.seed, epoch, number, int(batch["part"][row]), consumed + self._row_of_trainer(row, consumed) * self.world + self.rank]
         return [self.seed, epoch, number, int(batch["part"][row])] if "part" in batch else [self.seed, epoch, number]
+
+    def _row_of_trainer(self, row: int, consumed: int) -> int:
+        # As StreamSteps::FirstRow: after a change of the world, a batch may begin at any position.
+        first = consumed + (self.rank - consumed) % self.world
+        turn = (first - self.rank) // self.world % self.streams
+        return (self.stream - turn) % self.streams + self.streams * row
 
 
 def _takes_rng(function: Transform) -> bool:
@@ -111,6 +138,9 @@ class Work:
 
     def row(self, batch: Mapping[str, Any], row: int, epoch: int, consumed: int) -> Any:
         """What becomes of one sample."""
+        sent = batch[_remote_rows.ENTRY][row] if _remote_rows.ENTRY in batch else b""
+        if sent:
+            return _remote_rows.decode(sent)
         sample, seeds, name = self.arguments(batch, row, epoch, consumed)
         if self.transform is not None:
             return self.transform(sample, seeds, name)
@@ -120,9 +150,11 @@ class Work:
         """With which the transform is called for one sample."""
         sample: dict[str, Any] = {"__key__": batch["key"][row]}
         for name, column in batch.items():
+            if name == _remote_rows.ENTRY:
+                continue
             if name not in _OF_BATCH or (name == "mask" and column is not batch["valid"]):
                 sample[name] = _plain(column[row])
-        return sample, self._seeds.of(batch, row, epoch, consumed), self._name(batch, row)
+        return sample, self._seeds.of(batch, row, epoch, consumed), self.name_of(batch, row)
 
     def batch(self, batch: dict[str, Any], rows: list[Any], epoch: int, consumed: int) -> Any:
         """What the program gets. ``rows``: what became of the samples, those that are not padding; empty without a transform."""
@@ -151,7 +183,7 @@ class Work:
         try:
             return collate([{"__key__": batch["key"][at], **row} for at, row in zip(places, rows)])
         except Exception as error:
-            raise TransformError(f"{self._name(batch, 0)} and those after it: collate raised {type(error).__name__}: {error}") from error
+            raise TransformError(f"{self.name_of(batch, 0)} and those after it: collate raised {type(error).__name__}: {error}") from error
 
     def _transform_batch(self, result: Any, batch: Mapping[str, Any], epoch: int, consumed: int) -> Any:
         function = self._batch_transform
@@ -163,10 +195,10 @@ class Work:
             return function(result, rng=np.random.default_rng([*self._seeds.of(batch, 0, epoch, consumed), 1]))
         except Exception as error:
             raise TransformError(
-                f"{self._name(batch, 0)} and those after it: the batch_transform raised {type(error).__name__}: {error}"
+                f"{self.name_of(batch, 0)} and those after it: the batch_transform raised {type(error).__name__}: {error}"
             ) from error
 
-    def _name(self, batch: Mapping[str, Any], row: int) -> str:
+    def name_of(self, batch: Mapping[str, Any], row: int) -> str:
         return f"{self._uri}: sample '{batch['key'][row]}' (number {int(batch['sample'][row])})"
 
     def _collate(self, batch: Mapping[str, Any], rows: list[Any]) -> dict[str, Any]:
@@ -176,7 +208,7 @@ class Work:
             if list(row) != names and set(row) != set(names):
                 at = int(np.flatnonzero(valid)[number])
                 raise TransformError(
-                    f"{self._name(batch, at)}: the transform returned {', '.join(row) or 'nothing'}, and for the samples before it {', '.join(names)}"
+                    f"{self.name_of(batch, at)}: the transform returned {', '.join(row) or 'nothing'}, and for the samples before it {', '.join(names)}"
                 )
         at_places: list[Any] = [None] * len(valid)
         for place, row in zip(np.flatnonzero(valid), rows):

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "service/frame_buffers.h"
 #include "shard/npy.h"
 
 namespace millrace::python {
@@ -38,6 +39,18 @@ std::vector<py::ssize_t> ToDims(const std::vector<uint64_t>& shape) {
 
 py::dtype ToDtype(NumberType type) {
   return py::dtype(NpyDescr(type));
+}
+
+// An array for rows of values. If it is large, in memory that others had before it: fresh pages for each batch would
+// cost more than the copy.
+py::array NewArray(const py::dtype& dtype, const std::vector<py::ssize_t>& dims, size_t bytes) {
+  constexpr size_t kLeastUsedAgain = size_t{1} << 20;
+  constexpr size_t kMostFree = 4;
+  static auto* const buffers = new FrameBuffers(kMostFree);  // leaked, like all that the interpreter's end may touch
+  if (bytes < kLeastUsedAgain) return py::array(dtype, dims);
+  auto* const held = new std::shared_ptr<Buffer>(buffers->Take(bytes));
+  const py::capsule owner(held, [](void* pointer) { delete static_cast<std::shared_ptr<Buffer>*>(pointer); });
+  return py::array(dtype, dims, (*held)->data(), owner);
 }
 
 // (file, (width, height), (x, y, width, height), (left, top, right, bottom), flip), or None for padding: what
@@ -113,8 +126,8 @@ py::object BatchConverter::ToArrays(const Batch& batch, const BatchValues& value
   }
   std::vector<py::ssize_t> dims = ToDims((*first)->shape);
   dims.insert(dims.begin(), static_cast<py::ssize_t>(rows.size()));
-  py::array stacked(ToDtype((*first)->type), dims);
   const size_t bytes = (*first)->values.size();
+  py::array stacked = NewArray(ToDtype((*first)->type), dims, bytes * rows.size());
   auto* to = static_cast<std::byte*>(stacked.mutable_data());
   for (const auto& row : rows) {
     if (row) {

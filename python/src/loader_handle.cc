@@ -284,16 +284,21 @@ std::shared_ptr<DiskCache> OpenCache(const std::string& folder, const std::strin
   return cache;
 }
 
-// (workers, streams, local streams or None for "auto", token file, folder of TLS, name of TLS, whether to compress)
+// (workers, streams, local streams or None for "auto", token file, folder of TLS, name of TLS, whether to compress,
+// (name, URI of the data, whether it wants tensors) of a function that they apply)
 using WorkersTuple = std::tuple<std::vector<std::string>, py::int_, std::optional<py::int_>, std::string, std::string,
-                                std::string, bool>;
+                                std::string, bool, std::optional<std::tuple<std::string, std::string, bool>>>;
 
 ServiceOptions ToServiceOptions(const WorkersTuple& workers) {
-  const auto& [places, streams, local_streams, token_file, tls, tls_name, compress] = workers;
+  const auto& [places, streams, local_streams, token_file, tls, tls_name, compress, function] = workers;
   ServiceOptions service;
   service.workers = places;
   service.streams = ToNatural("streams", streams);
   service.compress = compress;
+  if (function) {
+    const auto& [name, uri, wants_tensors] = *function;
+    service.function = RowFunction{.name = name, .uri = uri, .wants_tensors = wants_tensors};
+  }
   service.local_follows = !local_streams;
   if (local_streams) service.local_streams = ToNatural("local_streams", *local_streams);
   service.token = ValueOrThrow(ReadWorkerToken(token_file));

@@ -13,6 +13,7 @@
 #include "plan_array.h"
 #include "process.h"
 #include "tar_sample.h"
+#include "worker_handle.h"
 
 namespace millrace::python {
 
@@ -50,6 +51,7 @@ void ConfigureFromPython(int io_threads, int cpu_threads, int cpu_nice, const st
 // Runs by atexit, while the interpreter is whole: work ends here, so that no thread of ours is busy while the process
 // is torn down.
 void Shutdown() {
+  WorkerHandle::CloseAll();  // their functions need the GIL to end
   KeepGilFromOtherThreads();
   LoaderHandle::CloseAll();
   ReleaseProcess();
@@ -77,5 +79,6 @@ PYBIND11_MODULE(_core, module) {
   BindPlan(module);
   BindCheckpoints(module);
   BindTarSample(module);
+  BindWorker(module);
   py::module_::import("atexit").attr("register")(py::cpp_function(&Shutdown));
 }

@@ -47,6 +47,7 @@ struct WorkerFlags {
   std::string place;
   std::string advertise;
   std::vector<std::string> allow;
+  std::string keep_decoded;
   int threads = 0;
   int io_threads = 2;
   std::string memory;
@@ -93,6 +94,11 @@ absl::Status Serve(const WorkerFlags& flags) {
   if (!address.ok()) return AsUsage(Annotate(address.status(), "--listen"));
   WorkerOptions options{.host = address->host, .port = address->port, .allow = flags.allow};
   for (const std::string& uri : flags.allow) RETURN_IF_ERROR(CheckUri(uri));
+  if (!flags.keep_decoded.empty()) {
+    const absl::StatusOr<uint64_t> size = ParseSize(flags.keep_decoded);
+    if (!size.ok()) return AsUsage(Annotate(size.status(), "--keep-decoded"));
+    options.kept_bytes = *size;
+  }
   ASSIGN_OR_RETURN(options.token, ReadWorkerToken(flags.token_file));
   if (!flags.tls.empty()) {
     ASSIGN_OR_RETURN(options.tls, ReadWorkerTls(flags.tls));
@@ -159,6 +165,11 @@ void AddWorker(Command app) {
   command
       .Add("--allow", &flags->allow, "Read only below this URI; may be repeated [everywhere, if HOST is this machine]")
       .OneValueEach();
+  command
+      .Add("--keep-decoded", &flags->keep_decoded,
+           "Memory, beside --memory, for decoded batches of loaders that neither shuffle nor augment, so that they are "
+           "decoded once and not in each epoch [none]")
+      .Called("SIZE");
   command.Add("--threads", &flags->threads, "CPU threads that decode [all CPUs]").Number(0, 1024);
   command.Add("--io-threads", &flags->io_threads, "Network threads").ShowDefault().Number(1, 64);
   command.Add("--memory", &flags->memory, "Budget of all streams together [half of the machine's]");

@@ -8,6 +8,7 @@
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "base/bytes.h"
 #include "net/event_loop.h"
@@ -50,28 +51,34 @@ class HttpBodySink {
   enum class Kind { kText, kBuffer, kRefuse };
 
   /// Into HttpResult::text, at most `limit` bytes.
-  static HttpBodySink Text(size_t limit) { return {Kind::kText, {}, 0, limit, {}}; }
+  static HttpBodySink Text(size_t limit) { return {Kind::kText, {}, 0, limit, {}, {}}; }
   /// After the first `skip` bytes, straight into `buffer`, which must live until OnDone. When it is full and the body
   /// has more, the rest is not received: the call succeeds with `more`, and the connection is closed.
   /// `came` is told, on the call's loop, how many bytes are in the buffer whenever more have come: some hundred KiB at
   /// a time, so that they are still in the caches of the CPU.
   static HttpBodySink Into(MutableByteSpan buffer, uint64_t skip = 0, std::function<void(uint64_t)> came = {}) {
-    return {Kind::kBuffer, buffer, skip, 0, std::move(came)};
+    return {Kind::kBuffer, buffer, skip, 0, std::move(came), {}};
+  }
+  /// The same into several buffers, one after the other, none of them empty. Several are filled by one call of the
+  /// system, so that they may be small.
+  static HttpBodySink IntoPlaces(const std::vector<MutableByteSpan>& places, std::function<void(uint64_t)> came = {}) {
+    return {Kind::kBuffer, places.front(), 0, 0, std::move(came), {places.begin() + 1, places.end()}};
   }
   /// Nowhere: the call fails with kRefused.
-  static HttpBodySink Refuse() { return {Kind::kRefuse, {}, 0, 0, {}}; }
+  static HttpBodySink Refuse() { return {Kind::kRefuse, {}, 0, 0, {}, {}}; }
 
   Kind kind;
   MutableByteSpan buffer;
   uint64_t skip;
   size_t text_limit;
   std::function<void(uint64_t)> came;
+  std::vector<MutableByteSpan> rest;  // further buffers
 };
 
 struct HttpResult {
   HttpErrorKind error = HttpErrorKind::kNone;
   std::string detail;       // of the error, for messages
-  uint64_t body_bytes = 0;  // good bytes in the buffer, from its start; also after an error
+  uint64_t body_bytes = 0;  // good bytes in the buffers, from the start of the first; also after an error
   uint64_t wire_bytes = 0;  // of the body received in all, skipped and text included
   bool more = false;        // the buffer was full before the body ended
   std::string text;

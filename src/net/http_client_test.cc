@@ -1,5 +1,6 @@
 #include "net/http_client.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -69,6 +70,42 @@ TEST_F(HttpClientTest, TellsWhatHasCome) {
     EXPECT_GT(told.size(), body.size() / (256 * 1024));  // a little at a time
     EXPECT_TRUE(std::is_sorted(told.begin(), told.end()));
     EXPECT_EQ(told.back(), body.size());
+  }
+}
+
+TEST_F(HttpClientTest, FillsSeveralPlaces) {
+  const std::string body = Pattern(1'000'000);
+  const auto chunked = [](const std::string& text) {
+    return fmt::format("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n{:x}\r\n{}\r\n0\r\n\r\n", text.size(),
+                       text);
+  };
+  for (const std::string& answer : {WithLength(body), "HTTP/1.1 200 OK\r\n\r\n" + body, chunked(body)}) {
+    // Of one byte, of more than one read, and of what is left.
+    for (const uint64_t missing : {0, 3}) {
+      ScriptedServer server([&](ScriptedConnection& connection) {
+        connection.ReadRequest();
+        connection.Send(answer);
+      });
+      std::string memory(body.size(), '\0');
+      std::vector<MutableByteSpan> places;
+      MutableByteSpan left = AsWritableBytes(memory).first(memory.size() - missing);
+      for (size_t size = 1; !left.empty(); size = size % 70'000 * 3 + 1) {
+        const size_t take = std::min(size, left.size());
+        places.push_back(left.first(take));
+        left = left.subspan(take);
+      }
+      ASSERT_GT(places.size(), 16u);
+      uint64_t told = 0;
+      Caller caller;
+      caller.sink = [&] { return HttpBodySink::IntoPlaces(places, [&](uint64_t bytes) { told = bytes; }); };
+      Start(Client(), Request(server), caller);
+      const Outcome outcome = caller.Wait();
+      EXPECT_EQ(outcome.result.error, HttpErrorKind::kNone) << outcome.result.detail;
+      EXPECT_EQ(outcome.result.body_bytes, body.size() - missing);
+      EXPECT_EQ(told, body.size() - missing);
+      EXPECT_EQ(outcome.result.more, missing > 0);
+      EXPECT_EQ(memory.compare(0, body.size() - missing, body, 0, body.size() - missing), 0);
+    }
   }
 }
 

@@ -21,6 +21,7 @@ constexpr size_t kTextBufferBytes = 32 * 1024;
 constexpr int kMaxInterimResponses = 8;
 // Of bytes that are looked at as they come: several such reads fit into the second-level cache of a core.
 constexpr size_t kWatchedReadBytes = 256 * 1024;
+constexpr size_t kMaxSinkParts = 16;  // of one read
 
 bool IsEnd(const boost::system::error_code& error) {
   return error == asio::error::eof || error == asio::ssl::error::stream_truncated;
@@ -204,13 +205,28 @@ void HttpConnection::ReadIntoBuffer() {
   });
 }
 
-void HttpConnection::ReadIntoSink(MutableByteSpan space) {
+// At most so many bytes. There is space for one at least.
+void HttpConnection::ReadIntoSink(uint64_t most) {
+  std::array<asio::mutable_buffer, kMaxSinkParts> parts;
+  size_t count = 0;
+  MutableByteSpan space = SinkSpace();
+  for (size_t place = place_;;) {
+    space = space.first(std::min<uint64_t>(space.size(), most));
+    parts[count++] = asio::buffer(space.data(), space.size());
+    most -= space.size();
+    if (most == 0 || count == parts.size() || place == sink_.rest.size()) break;
+    space = PlaceAt(++place);
+  }
+  const auto done = [self = shared_from_this()](const Error& error, size_t bytes) { self->OnSinkRead(error, bytes); };
   ++operations_;
-  WithStream([&](auto& stream) {
-    stream.async_read_some(
-        asio::buffer(space.data(), space.size()),
-        [self = shared_from_this()](const Error& error, size_t bytes) { self->OnSinkRead(error, bytes); });
-  });
+  // TLS decrypts record by record anyway.
+  if (tls_stream_) {
+    tls_stream_->async_read_some(parts.front(), done);
+  } else if (count == 1) {
+    socket_.async_read_some(parts.front(), done);
+  } else {
+    socket_.async_read_some(parts, done);
+  }
 }
 
 bool HttpConnection::OnReadDone(const Error& error) {
@@ -237,7 +253,7 @@ void HttpConnection::OnBufferRead(const Error& error, size_t bytes) {
 
 void HttpConnection::OnSinkRead(const Error& error, size_t bytes) {
   if (!OnReadDone(error)) return;
-  result_.body_bytes += bytes;
+  FillSink(bytes);
   job_->received = result_.wire_bytes += bytes;
   if (sink_.came) sink_.came(result_.body_bytes);
   if (framing_ == HttpBodyFraming::kLength) body_left_ -= bytes;
@@ -284,6 +300,7 @@ bool HttpConnection::AcceptHead(ParsedResponse response) {
   job_->handler->OnPhase(HttpPhase::kBody);
   sink_ = job_->handler->OnHead(response.head);
   skip_left_ = sink_.skip;
+  place_ = place_used_ = 0;
   if (sink_.kind != HttpBodySink::Kind::kRefuse) return true;
   Fail(HttpErrorKind::kRefused, "the response was refused");
   return false;
@@ -333,19 +350,38 @@ bool HttpConnection::Deliver(std::string_view data) {
   const size_t skipped = std::min<uint64_t>(skip_left_, data.size());
   skip_left_ -= skipped;
   data.remove_prefix(skipped);
-  const MutableByteSpan space = SinkSpace();
-  const size_t take = std::min(space.size(), data.size());
-  if (take > 0) std::memcpy(space.data(), data.data(), take);
-  result_.body_bytes += take;
-  if (take > 0 && sink_.came) sink_.came(result_.body_bytes);
-  if (take == data.size()) return true;
+  const uint64_t before = result_.body_bytes;
+  while (!data.empty()) {
+    const MutableByteSpan space = SinkSpace();
+    const size_t take = std::min(space.size(), data.size());
+    if (take == 0) break;
+    std::memcpy(space.data(), data.data(), take);
+    data.remove_prefix(take);
+    FillSink(take);
+  }
+  if (result_.body_bytes > before && sink_.came) sink_.came(result_.body_bytes);
+  if (data.empty()) return true;
   result_.more = true;
   Complete();
   return false;
 }
 
-MutableByteSpan HttpConnection::SinkSpace() {
-  return sink_.buffer.subspan(result_.body_bytes);
+MutableByteSpan HttpConnection::PlaceAt(size_t place) const {
+  return place == 0 ? sink_.buffer : sink_.rest[place - 1];
+}
+
+// Empty once all places are full.
+MutableByteSpan HttpConnection::SinkSpace() const {
+  return PlaceAt(place_).subspan(place_used_);
+}
+
+void HttpConnection::FillSink(size_t bytes) {
+  result_.body_bytes += bytes;
+  place_used_ += bytes;
+  while (place_ < sink_.rest.size() && place_used_ >= PlaceAt(place_).size()) {
+    place_used_ -= PlaceAt(place_).size();
+    ++place_;
+  }
 }
 
 void HttpConnection::ContinueBody() {
@@ -362,18 +398,16 @@ void HttpConnection::ContinueBody() {
       break;
   }
   if (sink_.kind == HttpBodySink::Kind::kText || skip_left_ > 0) return ReadIntoBuffer();
-  MutableByteSpan space = SinkSpace();
-  if (framing_ == HttpBodyFraming::kLength) {
-    if (space.empty()) {
-      result_.more = true;
-      return Complete();
-    }
-    space = space.first(std::min<uint64_t>(space.size(), body_left_));
+  const bool is_full = SinkSpace().empty();
+  if (is_full && framing_ == HttpBodyFraming::kLength) {
+    result_.more = true;
+    return Complete();
   }
   // Beyond a full buffer only the end of the stream is expected; a byte too many ends up in our own buffer.
-  if (space.empty()) return ReadIntoBuffer();
-  if (sink_.came) space = space.first(std::min(space.size(), kWatchedReadBytes));
-  ReadIntoSink(space);
+  if (is_full) return ReadIntoBuffer();
+  uint64_t most = framing_ == HttpBodyFraming::kLength ? body_left_ : UINT64_MAX;
+  if (sink_.came) most = std::min<uint64_t>(most, kWatchedReadBytes);
+  ReadIntoSink(most);
 }
 
 void HttpConnection::OnStreamEnd(const Error& error) {

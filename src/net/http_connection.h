@@ -91,7 +91,7 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   void OnWritten(const Error& error, size_t bytes);
 
   void ReadIntoBuffer();
-  void ReadIntoSink(MutableByteSpan space);
+  void ReadIntoSink(uint64_t most);
   void OnBufferRead(const Error& error, size_t bytes);
   void OnSinkRead(const Error& error, size_t bytes);
   bool OnReadDone(const Error& error);
@@ -100,7 +100,9 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   void UseBuffered();
   bool UseChunked();
   bool Deliver(std::string_view data);
-  MutableByteSpan SinkSpace();
+  MutableByteSpan PlaceAt(size_t place) const;
+  MutableByteSpan SinkSpace() const;
+  void FillSink(size_t bytes);
   void ContinueBody();
   void OnStreamEnd(const Error& error);
 
@@ -152,6 +154,8 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   HttpChunkDecoder chunks_;
   HttpBodySink sink_ = HttpBodySink::Refuse();
   uint64_t skip_left_ = 0;
+  size_t place_ = 0;  // of the sink: the one that is being filled
+  size_t place_used_ = 0;
 };
 
 }  // namespace millrace

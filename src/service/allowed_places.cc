@@ -5,7 +5,9 @@
 #include <algorithm>
 #include <filesystem>
 
+#include "dataset/object_selection.h"
 #include "shard/manifest.h"
+#include "store/glob.h"
 #include "store/uri.h"
 
 namespace millrace {
@@ -17,6 +19,20 @@ std::string WithSlash(std::string text) {
   return text;
 }
 
+// Whether a part between slashes is "..", also one that a pattern stands for.
+bool LeadsUpwards(std::string_view text) {
+  std::string part;
+  for (const char c : text) {
+    if (c == '/') {
+      if (part == "..") return true;
+      part.clear();
+    } else if (c != '\\' && c != '[' && c != ']') {
+      part += c;
+    }
+  }
+  return part == "..";
+}
+
 struct CanonicalPlace {
   std::string store;  // its root, with a '/' at the end
   std::string place;
@@ -25,6 +41,9 @@ struct CanonicalPlace {
 absl::StatusOr<CanonicalPlace> Canonical(std::string_view text) {
   ASSIGN_OR_RETURN(const ParsedUri uri, ParseUri(text));
   if (uri.scheme != ParsedUri::Scheme::kFile) {
+    // Such a key is one like others for S3, and another place for some servers that speak its language.
+    if (LeadsUpwards(text))
+      return absl::PermissionDeniedError(fmt::format("{}: the name leads out of its folder", text));
     const std::string_view scheme = uri.scheme == ParsedUri::Scheme::kS3 ? "s3" : "mem";
     const std::string root = fmt::format("{}://{}/", scheme, uri.store);
     return CanonicalPlace{root, WithSlash(root + uri.path)};
@@ -49,19 +68,35 @@ absl::StatusOr<AllowedPlaces> AllowedPlaces::Below(const std::vector<std::string
   return allowed;
 }
 
+// A list of URIs, and braces, name several places.
 absl::Status AllowedPlaces::Check(std::string_view uri) const {
   if (everywhere_) return absl::OkStatus();
-  ASSIGN_OR_RETURN(const CanonicalPlace wanted, Canonical(uri));
-  const bool is_manifest = ManifestFormatOf(uri).has_value();
+  ASSIGN_OR_RETURN(const std::vector<std::string> names, ExpandBraces(uri));
+  for (const std::string& name : names) RETURN_IF_ERROR(CheckName(name));
+  return absl::OkStatus();
+}
+
+absl::Status AllowedPlaces::CheckName(const std::string& name) const {
+  std::string place = name;
+  if (HasWildcard(name) || name.find('\\') != name.npos) {
+    if (LeadsUpwards(name)) {
+      return absl::PermissionDeniedError(fmt::format("{}: the pattern leads out of its folder", name));
+    }
+    place = GlobLiteralPrefix(name);  // what matches lies in the folder in which this does
+    place.resize(place.rfind('/') == place.npos ? 0 : place.rfind('/') + 1);
+    if (place.empty()) place = ".";
+  }
+  ASSIGN_OR_RETURN(const CanonicalPlace wanted, Canonical(place));
+  const bool is_manifest = ManifestFormatOf(name).has_value();
   const std::string& needed = is_manifest ? wanted.store : wanted.place;
-  const auto covers = [&needed](const std::string& place) { return needed.starts_with(place); };
+  const auto covers = [&needed](const std::string& allowed) { return needed.starts_with(allowed); };
   if (std::any_of(places_.begin(), places_.end(), covers)) return absl::OkStatus();
   return absl::PermissionDeniedError(
       is_manifest
           ? fmt::format("{} is a manifest, which may name any object of {}, and this worker does not read all of "
                         "that; start it with --allow {}",
-                        uri, wanted.store, wanted.store)
-          : fmt::format("this worker does not read {}; start it with --allow {}", uri, uri));
+                        name, wanted.store, wanted.store)
+          : fmt::format("this worker does not read {}; start it with --allow {}", place, place));
 }
 
 }  // namespace millrace

@@ -16,11 +16,14 @@ class AllowedPlaces {
   /// Below these URIs only. InvalidArgument if one of them is none.
   static absl::StatusOr<AllowedPlaces> Below(const std::vector<std::string>& uris);
 
-  /// PermissionDenied unless `uri` is one of the places or lies below one. Links in paths of files are followed. A
-  /// manifest names objects anywhere in its store, so that the whole store must be allowed.
+  /// PermissionDenied unless `uri` is one of the places or lies below one; and all that its braces name, and the folder
+  /// of its wildcards. Links in paths of files are followed. A manifest names objects anywhere in its store, so that
+  /// the whole store must be allowed.
   absl::Status Check(std::string_view uri) const;
 
  private:
+  absl::Status CheckName(const std::string& name) const;
+
   bool everywhere_ = true;
   std::vector<std::string> places_;  // with a '/' at the end
 };

@@ -47,6 +47,29 @@ TEST(AllowedPlacesTest, AManifestNeedsItsWholeStore) {
   EXPECT_TRUE(Allows(Below({"s3://bucket"}), "s3://bucket/train/list.csv"));
 }
 
+// A data set may be named by a list, braces and wildcards.
+TEST(AllowedPlacesTest, EveryNamedPlaceCounts) {
+  const AllowedPlaces allowed = Below({"s3://bucket/train", "s3://bucket/valid"});
+  EXPECT_TRUE(Allows(allowed, "s3://bucket/train/{a,b}/*.tar"));
+  EXPECT_TRUE(Allows(allowed, "s3://bucket/{train,valid}/x"));
+  EXPECT_TRUE(Allows(allowed, "{s3://bucket/train/a,s3://bucket/valid/b}"));
+  EXPECT_TRUE(Allows(allowed, "s3://bucket/train/part-?[0-9]/**/x"));
+  EXPECT_FALSE(Allows(allowed, "s3://bucket/{train,secret}/x"));
+  EXPECT_FALSE(Allows(allowed, "{s3://bucket/train/a,s3://other/b}"));
+  EXPECT_FALSE(Allows(allowed, "s3://bucket/train*/x"));
+  EXPECT_FALSE(Allows(allowed, "s3://bucket/*/x"));
+  EXPECT_FALSE(Allows(allowed, "s3://bucket/train/../secret/x"));
+  EXPECT_FALSE(Allows(allowed, "s3://bucket/train/*/../../secret/x"));
+  EXPECT_FALSE(Allows(allowed, "s3://bucket/train/*/[.]\\./../secret/x"));
+  EXPECT_TRUE(Allows(allowed, "s3://bucket/train/..a/x"));
+  // Whatever the working folder is.
+  const std::string here = std::filesystem::current_path().string();
+  EXPECT_FALSE(Allows(Below({here}), "{s3://bucket/secret/a,s3://bucket/secret/b}"));
+  EXPECT_FALSE(Allows(Below({here}), here + "/{a,../../../../../../../../../etc}"));
+  EXPECT_TRUE(Allows(Below({here}), "*.tar"));
+  EXPECT_FALSE(Allows(Below({here}), "../*.tar"));
+}
+
 TEST(AllowedPlacesTest, FollowsLinksAndDots) {
   const std::filesystem::path root =
       std::filesystem::path(testing::TempDir()) / ("allowed_places-" + std::to_string(getpid()));

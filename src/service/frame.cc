@@ -2,17 +2,18 @@
 
 #include <fmt/format.h>
 
-#include <cstring>
+#include <algorithm>
 #include <utility>
 
 #include "base/byte_reader.h"
+#include "base/crc_combine.h"
 #include "base/crypto.h"
 
 namespace millrace {
 
 namespace {
 
-constexpr std::string_view kFrameMagic = "MRF1";
+constexpr std::string_view kFrameMagic = "MRF2";
 
 std::string EncodeFacts(uint64_t sequence, const Batch& batch) {
   std::string out;
@@ -31,7 +32,7 @@ std::string EncodeFacts(uint64_t sequence, const Batch& batch) {
     AppendText(out, values.name);
     AppendVarint(out, static_cast<uint64_t>(values.kind));
     AppendVarint(out, values.rows.size());
-    for (const std::string& row : values.rows) AppendText(out, row);
+    for (const std::string& row : values.rows) AppendVarint(out, row.size());
   }
   AppendVarint(out, batch.quarantined.size());
   for (const QuarantinedSample& sample : batch.quarantined) {
@@ -66,7 +67,8 @@ uint64_t ReadLe64(ByteReader& reader) {
   return reader.ok() ? LoadLe<uint64_t>(bytes.data()) : 0;
 }
 
-bool ReadFacts(ByteSpan bytes, FrameFacts* facts) {
+// `sizes`: of the values, in their order.
+bool ReadFacts(ByteSpan bytes, FrameFacts* facts, std::vector<uint64_t>* sizes) {
   ByteReader reader(bytes);
   facts->sequence = reader.Varint();
   facts->size = reader.Varint();
@@ -88,7 +90,8 @@ bool ReadFacts(ByteSpan bytes, FrameFacts* facts) {
     const uint64_t kind = reader.Varint();
     if (kind > static_cast<uint64_t>(BatchField::Kind::kBoxes)) return false;
     entry.kind = static_cast<BatchField::Kind>(kind);
-    entry.rows = ReadTexts(reader);
+    entry.rows.resize(ReadCount(reader));
+    for (size_t row = 0; row < entry.rows.size() && reader.ok(); ++row) sizes->push_back(reader.Varint());
   }
   const uint64_t quarantined = ReadCount(reader);
   for (uint64_t i = 0; i < quarantined && reader.ok(); ++i) {
@@ -101,45 +104,115 @@ bool ReadFacts(ByteSpan bytes, FrameFacts* facts) {
   return reader.ok() && reader.at_end();
 }
 
+absl::Status DamagedFrame(std::string_view what) {
+  return absl::DataLossError(fmt::format("a batch arrived damaged ({})", what));
+}
+
+/// What the head says.
+struct FrameHead {
+  uint64_t facts_bytes = 0;
+  uint64_t content_bytes = 0;  // values and arrays
+  uint32_t crc = 0;            // of all
+};
+
+absl::StatusOr<FrameHead> ParseHead(ByteSpan bytes) {
+  if (bytes.size() < kFrameHeadBytes) return DamagedFrame("it ends within its head");
+  if (AsText(bytes.first(kFrameMagic.size())) != kFrameMagic) return DamagedFrame("it does not begin as batches do");
+  if (LoadLe<uint32_t>(&bytes[20]) != Crc32c(bytes.first(20))) return DamagedFrame("the checksum of its head differs");
+  return FrameHead{LoadLe<uint32_t>(&bytes[4]), LoadLe<uint64_t>(&bytes[8]), LoadLe<uint32_t>(&bytes[16])};
+}
+
+absl::Status DamagedFacts() {
+  return DamagedFrame("what it says of itself makes no sense");
+}
+
+// The values, from the beginning of `bytes`, which then are what follows. False: they are longer.
+bool TakeValues(const std::vector<uint64_t>& sizes, ByteSpan* bytes, FrameFacts* facts) {
+  auto size = sizes.begin();
+  for (BatchValues& values : facts->values) {
+    for (std::string& row : values.rows) {
+      if (*size > bytes->size()) return false;
+      row = AsText(bytes->first(*size));
+      *bytes = bytes->subspan(*size++);
+    }
+  }
+  return true;
+}
+
 }  // namespace
 
-std::string EncodeFrame(uint64_t sequence, const Batch& batch) {
-  const std::string facts = EncodeFacts(sequence, batch);
-  uint64_t array_bytes = 0;
-  uint32_t crc = Crc32c(AsBytes(facts));
-  for (const BatchArray& array : batch.arrays) {
-    array_bytes += array.bytes.size();
-    crc = Crc32c(array.bytes, crc);
+uint32_t ContentsCrc(const Batch& batch) {
+  uint32_t crc = 0;
+  for (const BatchValues& values : batch.values) {
+    for (const std::string& row : values.rows) crc = Crc32c(AsBytes(row), crc);
   }
+  for (const BatchArray& array : batch.arrays) crc = Crc32c(array.bytes, crc);
+  return crc;
+}
+
+std::string EncodeFrame(uint64_t sequence, const Batch& batch, uint32_t crc) {
+  const std::string facts = EncodeFacts(sequence, batch);
+  uint64_t content_bytes = 0;
+  for (const BatchValues& values : batch.values) {
+    for (const std::string& row : values.rows) content_bytes += row.size();
+  }
+  for (const BatchArray& array : batch.arrays) content_bytes += array.bytes.size();
   std::string out(kFrameMagic);
   AppendLe(out, static_cast<uint32_t>(facts.size()));
-  AppendLe(out, array_bytes);
-  AppendLe(out, crc);
+  AppendLe(out, content_bytes);
+  AppendLe(out, Crc32cCombine(Crc32c(AsBytes(facts)), crc, content_bytes));
   AppendLe(out, Crc32c(AsBytes(out)));
   return out + facts;
 }
 
-absl::StatusOr<WireBatch> ParseFrame(ByteSpan bytes) {
-  const auto damaged = [](std::string_view what) {
-    return absl::DataLossError(fmt::format("a batch arrived damaged ({})", what));
-  };
-  if (bytes.size() < kFrameHeadBytes) return damaged("it ends within its head");
-  if (AsText(bytes.first(kFrameMagic.size())) != kFrameMagic) return damaged("it does not begin as batches do");
-  if (LoadLe<uint32_t>(&bytes[20]) != Crc32c(bytes.first(20))) return damaged("the checksum of its head differs");
-  const uint64_t facts_bytes = LoadLe<uint32_t>(&bytes[4]);
-  const uint64_t array_bytes = LoadLe<uint64_t>(&bytes[8]);
+absl::StatusOr<WireBatch> ParseFrame(ByteSpan bytes, std::optional<uint32_t> crc) {
+  ASSIGN_OR_RETURN(const FrameHead head, ParseHead(bytes));
   const ByteSpan rest = bytes.subspan(kFrameHeadBytes);
-  if (facts_bytes > rest.size() || array_bytes != rest.size() - facts_bytes) return damaged("its length differs");
-  if (LoadLe<uint32_t>(&bytes[16]) != Crc32c(rest)) return damaged("its checksum differs");
+  if (head.facts_bytes > rest.size() || head.content_bytes != rest.size() - head.facts_bytes) {
+    return DamagedFrame("its length differs");
+  }
+  if (head.crc != (crc ? *crc : Crc32c(rest))) return DamagedFrame("its checksum differs");
   WireBatch frame;
-  if (!ReadFacts(rest.first(facts_bytes), &frame.facts)) return damaged("what it says of itself makes no sense");
-  ByteSpan left = rest.subspan(facts_bytes);
+  std::vector<uint64_t> sizes;
+  if (!ReadFacts(rest.first(head.facts_bytes), &frame.facts, &sizes)) return DamagedFacts();
+  ByteSpan left = rest.subspan(head.facts_bytes);
+  if (!TakeValues(sizes, &left, &frame.facts)) return DamagedFrame("its values are longer than it is");
   for (const uint64_t size : frame.facts.array_bytes) {
-    if (size > left.size()) return damaged("its arrays are longer than it is");
+    if (size > left.size()) return DamagedFrame("its arrays are longer than it is");
     frame.arrays.push_back(left.first(size));
     left = left.subspan(size);
   }
-  if (!left.empty()) return damaged("its arrays are shorter than it is");
+  if (!left.empty()) return DamagedFrame("its arrays are shorter than it is");
+  return frame;
+}
+
+absl::StatusOr<WireBatch> ParsePlacedFrame(ByteSpan bytes, std::shared_ptr<RowsPlace> rows, uint32_t crc) {
+  ASSIGN_OR_RETURN(const FrameHead head, ParseHead(bytes));
+  const ByteSpan rest = bytes.subspan(kFrameHeadBytes);
+  if (head.facts_bytes > rest.size()) return DamagedFrame("its length differs");
+  if (head.crc != crc) return DamagedFrame("its checksum differs");
+  WireBatch frame;
+  std::vector<uint64_t> sizes;
+  if (!ReadFacts(rest.first(head.facts_bytes), &frame.facts, &sizes)) return DamagedFacts();
+  ByteSpan left = rest.subspan(head.facts_bytes);
+  const size_t before_values = left.size();
+  if (!TakeValues(sizes, &left, &frame.facts)) return DamagedFrame("its values are longer than it is");
+  uint64_t content_bytes = before_values - left.size();
+  for (const RowsPlace::Array& array : rows->arrays()) {
+    content_bytes += array.bytes;
+    ByteSpan& here = frame.arrays.emplace_back();
+    if (!array.rows.empty()) continue;
+    if (array.bytes > left.size()) return DamagedFrame("its length differs");
+    here = left.first(array.bytes);
+    left = left.subspan(array.bytes);
+  }
+  const auto has_bytes = [](uint64_t size, const RowsPlace::Array& array) { return size == array.bytes; };
+  if (!left.empty() || head.content_bytes != content_bytes ||
+      !std::equal(frame.facts.array_bytes.begin(), frame.facts.array_bytes.end(), rows->arrays().begin(),
+                  rows->arrays().end(), has_bytes)) {
+    return DamagedFrame("its arrays are not those that were asked for");
+  }
+  frame.rows = std::move(rows);
   return frame;
 }
 

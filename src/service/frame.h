@@ -1,18 +1,21 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "base/bytes.h"
 #include "base/status.h"
 #include "pipeline/batch_source.h"
+#include "service/rows_place.h"
 
-/// How a worker sends one batch of a stream: a head with a checksum of its own, which says what follows, then the
-/// arrays of the batch as they lie in memory, one behind the other.
+/// How a worker sends one batch of a stream: a head with a checksum of its own, which says what follows; facts about
+/// the batch; then the bytes of its values, row by row, and its arrays as they lie in memory, one behind the other.
 ///
-///   magic "MRF1" | u32 bytes of the facts | u64 bytes of the arrays | u32 CRC32C of facts and arrays |
-///   u32 CRC32C of the 20 bytes before | facts | arrays
+///   magic "MRF2" | u32 bytes of the facts | u64 bytes of values and arrays | u32 CRC32C of all three |
+///   u32 CRC32C of the 20 bytes before | facts | values | arrays
 ///
 /// Integers are little-endian.
 
@@ -37,16 +40,24 @@ struct FrameFacts {
   std::vector<uint64_t> array_bytes;
 };
 
-/// The head and the facts of a batch; its arrays follow, in their order.
-std::string EncodeFrame(uint64_t sequence, const Batch& batch);
+/// The CRC32C of the values of a batch and its arrays, one behind the other.
+uint32_t ContentsCrc(const Batch& batch);
+/// Head and facts of a batch, whose values and arrays, with this ContentsCrc, follow.
+std::string EncodeFrame(uint64_t sequence, const Batch& batch, uint32_t crc);
 
 /// Views of the bytes that were parsed.
 struct WireBatch {
   FrameFacts facts;
   std::vector<ByteSpan> arrays;
+  std::shared_ptr<RowsPlace> rows;  // arrays whose rows lie there are empty above; null: all are above
 };
 
-/// DataLoss, with what is wrong, if the bytes are not one whole frame.
-absl::StatusOr<WireBatch> ParseFrame(ByteSpan bytes);
+/// DataLoss, with what is wrong, if the bytes are not one whole frame. `crc`: that of all behind the head, if it was
+/// made as the bytes came.
+absl::StatusOr<WireBatch> ParseFrame(ByteSpan bytes, std::optional<uint32_t> crc = std::nullopt);
+
+/// The same for a frame of which the rows were received where they belong: `bytes` are head, facts and values, and
+/// behind them the arrays that have no rows in `rows`.
+absl::StatusOr<WireBatch> ParsePlacedFrame(ByteSpan bytes, std::shared_ptr<RowsPlace> rows, uint32_t crc);
 
 }  // namespace millrace

@@ -15,6 +15,9 @@ constexpr size_t kRoundTo = size_t{64} << 10;
 }  // namespace
 
 struct FrameBuffers::State {
+  explicit State(size_t most) : most_free(most) {}
+
+  const size_t most_free;
   std::mutex mutex;
   std::vector<std::unique_ptr<Buffer>> free;
 
@@ -35,7 +38,7 @@ struct FrameBuffers::State {
   }
 };
 
-FrameBuffers::FrameBuffers() : state_(std::make_shared<State>()) {}
+FrameBuffers::FrameBuffers(size_t most_free) : state_(std::make_shared<State>(most_free)) {}
 FrameBuffers::~FrameBuffers() = default;
 
 std::shared_ptr<Buffer> FrameBuffers::Take(size_t bytes) {
@@ -46,7 +49,7 @@ std::shared_ptr<Buffer> FrameBuffers::Take(size_t bytes) {
     const std::shared_ptr<State> alive = state.lock();
     if (alive == nullptr) return;
     const std::lock_guard lock(alive->mutex);
-    alive->free.push_back(std::move(owned));
+    if (alive->free.size() < alive->most_free) alive->free.push_back(std::move(owned));
   };
   return std::shared_ptr<Buffer>(buffer.release(), back);
 }

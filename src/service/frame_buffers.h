@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 
 #include "base/buffer.h"
@@ -8,10 +9,12 @@
 namespace millrace {
 
 /// Memory for batches that arrive, used again and again: fresh memory costs a page fault for every 4 KiB, which is a
-/// good part of what receiving costs. It keeps as much as was in use at one time, and never more. Thread-safe.
+/// good part of what receiving costs. It keeps as much as was in use at one time, or a number of buffers, and never
+/// more. Thread-safe.
 class FrameBuffers {
  public:
-  FrameBuffers();
+  /// `most_free`: buffers that are kept while nobody uses them.
+  explicit FrameBuffers(size_t most_free = SIZE_MAX);
   ~FrameBuffers();
   FrameBuffers(const FrameBuffers&) = delete;
   FrameBuffers& operator=(const FrameBuffers&) = delete;

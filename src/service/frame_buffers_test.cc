@@ -31,6 +31,15 @@ TEST(FrameBuffersTest, TheSmallestThatFitsIsTaken) {
   EXPECT_GE(buffers.Take(2'000'000)->size(), 2'000'000u);
 }
 
+TEST(FrameBuffersTest, NoMoreThanANumberAreKept) {
+  FrameBuffers buffers(1);
+  std::shared_ptr<Buffer> first = buffers.Take(100'000);
+  std::shared_ptr<Buffer> second = buffers.Take(200'000);
+  first.reset();
+  second.reset();  // which would be large enough
+  EXPECT_LT(buffers.Take(150'000)->size(), 200'000u);
+}
+
 TEST(FrameBuffersTest, BuffersOutliveTheirPool) {
   std::optional<FrameBuffers> buffers(std::in_place);
   const std::shared_ptr<Buffer> buffer = buffers->Take(10);

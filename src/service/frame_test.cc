@@ -3,6 +3,10 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <memory>
+#include <vector>
+
+#include "base/crypto.h"
 
 namespace millrace {
 namespace {
@@ -26,7 +30,7 @@ struct Made {
     batch.values = {{"text", BatchField::Kind::kText, {"hello", std::string("\0x", 2)}}};
     batch.quarantined = {{"s3://b/k", "truncated", "other", 3}};
     batch.arrays = {{"image", AsWritableBytes(pixels)}, {"valid", AsWritableBytes(valid)}};
-    bytes = EncodeFrame(17, batch) + pixels + valid;
+    bytes = EncodeFrame(17, batch, ContentsCrc(batch)) + "hello" + std::string("\0x", 2) + pixels + valid;
   }
 };
 
@@ -53,6 +57,54 @@ TEST(FrameTest, ComesBackAsItWas) {
   ASSERT_EQ(frame->arrays.size(), 2u);
   EXPECT_EQ(AsText(frame->arrays[0]), "abcdefgh");
   EXPECT_EQ(AsText(frame->arrays[1]), "\1\1");
+}
+
+// As it comes if the rows of the images were received where they belong.
+struct Placed {
+  std::string slot = std::string(12, '.');
+  std::shared_ptr<RowsPlace> rows;
+  std::string bytes;  // but those of the rows
+  uint32_t crc = 0;
+
+  explicit Placed(const Made& made) {
+    std::vector<MutableByteSpan> places;
+    for (size_t row = 0; row < 2; ++row) {
+      places.push_back(AsWritableBytes(slot).subspan(6 * row, 4));
+      std::memcpy(places[row].data(), made.pixels.data() + 4 * row, 4);
+    }
+    rows = std::make_shared<RowsPlace>(nullptr, std::vector<RowsPlace::Array>{{8, places}, {2, {}}});
+    const size_t content = made.pixels.size() + made.valid.size();
+    bytes = made.bytes.substr(0, made.bytes.size() - content) + made.valid;
+    crc = Crc32c(AsBytes(made.bytes).subspan(kFrameHeadBytes));
+  }
+};
+
+TEST(FrameTest, RowsMayBeWhereTheyBelong) {
+  const Made made;
+  const Placed placed(made);
+  const absl::StatusOr<WireBatch> frame = ParsePlacedFrame(AsBytes(placed.bytes), placed.rows, placed.crc);
+  ASSERT_TRUE(frame.ok()) << frame.status();
+  EXPECT_EQ(frame->facts.keys, made.batch.keys);
+  EXPECT_EQ(frame->facts.values[0].rows, made.batch.values[0].rows);
+  EXPECT_EQ(frame->rows, placed.rows);
+  ASSERT_EQ(frame->arrays.size(), 2u);
+  EXPECT_TRUE(frame->arrays[0].empty());
+  EXPECT_EQ(AsText(frame->arrays[1]), "\1\1");
+  EXPECT_EQ(placed.slot, "abcd..efgh..");
+}
+
+TEST(FrameTest, DamageOfPlacedFramesIsNoticed) {
+  const Made made;
+  const Placed placed(made);
+  EXPECT_TRUE(absl::IsDataLoss(ParsePlacedFrame(AsBytes(placed.bytes), placed.rows, placed.crc ^ 1).status()));
+  for (size_t length = 0; length < placed.bytes.size(); ++length) {
+    const std::string some = placed.bytes.substr(0, length);
+    EXPECT_TRUE(absl::IsDataLoss(ParsePlacedFrame(AsBytes(some), placed.rows, placed.crc).status())) << length;
+  }
+  EXPECT_TRUE(absl::IsDataLoss(ParsePlacedFrame(AsBytes(placed.bytes + "x"), placed.rows, placed.crc).status()));
+  // Of other arrays, with the right checksum.
+  const auto other = std::make_shared<RowsPlace>(nullptr, std::vector<RowsPlace::Array>{{8, {}}, {2, {}}});
+  EXPECT_TRUE(absl::IsDataLoss(ParsePlacedFrame(AsBytes(placed.bytes), other, placed.crc).status()));
 }
 
 TEST(FrameTest, EveryFlippedBitIsNoticed) {

@@ -34,6 +34,10 @@ constexpr std::chrono::milliseconds kFirstWorkerSlice{200};
 constexpr uint64_t kFactsOfRow = 1100;  // a key has up to 1,024 bytes
 constexpr uint64_t kFactsOfValue = 10;
 constexpr uint64_t kFactsOfBatch = uint64_t{64} << 10;
+// What a function makes of a batch may take so many times what it gets, as float32 of u8 do, and this share of memory.
+constexpr uint64_t kResultTimes = 4;
+constexpr uint64_t kResultShare = 16;
+constexpr double kValuesOfMean = 1.25;  // values of a batch, of the mean bytes of so many samples
 
 /// How the memory of a trainer is divided.
 struct Shares {
@@ -41,6 +45,7 @@ struct Shares {
   uint64_t window = 0;
   uint64_t widest = 0;
   uint64_t frame_limit = 0;
+  uint64_t result_limit = 0;  // of what a function makes of a stream's batch
   uint64_t worker_memory = 0;
   uint64_t ring = 0;    // bytes of the slots
   uint64_t frames = 0;  // of all batches on their way
@@ -48,7 +53,9 @@ struct Shares {
 };
 
 // ResourceExhausted if so many streams do not fit. Each stream may have to be decoded here, so all have memory for it.
-absl::StatusOr<Shares> Divide(const Source& source, const LoaderPlan& plan, const StreamSteps& steps, bool compress) {
+absl::StatusOr<Shares> Divide(const Source& source, const LoaderPlan& plan, const StreamSteps& steps,
+                              const ServiceOptions& service) {
+  const bool compress = service.compress;
   const uint64_t memory = plan.options.memory_bytes;
   const uint64_t streams = steps.streams();
   Shares shares;
@@ -58,21 +65,34 @@ absl::StatusOr<Shares> Divide(const Source& source, const LoaderPlan& plan, cons
   LoaderOptions options = steps.OptionsOf(plan.options, 0, steps.start());
   shares.worker_memory = options.memory_bytes = std::max(memory / streams, std::min(memory, kLeastWorkerMemory));
   ASSIGN_OR_RETURN(const LoaderPlan stream, Settle(source, options));
-  shares.frame_limit =
-      stream.slot_bytes + kFactsOfBatch + options.batch * (kFactsOfRow + CountValues(stream.fields) * kFactsOfValue);
-  // A value that replaces another one may be larger.
-  if (stream.value_bytes > 0) shares.frame_limit += stream.value_bytes + source.max_item_bytes();
-  const uint64_t fitting = memory / 4 / streams / shares.frame_limit;
+  const uint64_t facts =
+      kFactsOfBatch + options.batch * (kFactsOfRow + (CountValues(stream.fields) + 1) * kFactsOfValue);
+  shares.frame_limit = stream.slot_bytes + facts;
+  // What most batches take: values are what the bytes of their samples are, or nearly.
+  uint64_t usual = shares.frame_limit;
+  if (stream.value_bytes > 0) {
+    const auto values = static_cast<uint64_t>(kValuesOfMean * source.mean_item_bytes()) * options.batch;
+    // A value that replaces another one may be larger.
+    shares.frame_limit += stream.value_bytes + source.max_item_bytes();
+    usual = std::min(shares.frame_limit, usual + values);
+  }
+  if (service.function) {
+    usual = std::max(kResultTimes * usual, memory / kResultShare / streams);
+    shares.frame_limit = std::max(shares.frame_limit, usual);
+    shares.result_limit = shares.frame_limit - facts;
+  }
+  const uint64_t fitting = memory / 4 / streams / usual;
   shares.window = std::clamp<uint64_t>(fitting, 2, kMostWindow + 1) - 1;
   const auto leave_room = [&](uint64_t widest) -> absl::Status {
     shares.widest = widest;
-    // One more, for a stream that is read from two workers; and for each what is being decompressed.
-    shares.frames = (streams * (widest + (compress ? 2 : 1)) + 1) * shares.frame_limit;
+    // One more, for a stream that is read from two workers, as large as it may be; and for each what is being
+    // decompressed.
+    shares.frames = streams * (widest + (compress ? 2 : 1)) * usual + shares.frame_limit;
     if (shares.ring + shares.frames >= memory) return absl::ResourceExhaustedError("no memory is left for streams");
     shares.local = options.memory_bytes = (memory - shares.ring - shares.frames) / streams;
     return Loader::Check(source, options);
   };
-  const uint64_t wide = std::min(memory / 8 / streams / shares.frame_limit, kMostInFlight / streams);
+  const uint64_t wide = std::min(memory / 8 / streams / usual, kMostInFlight / streams);
   absl::Status fits = leave_room(std::clamp(wide, shares.window, kWidestWindow));
   if (absl::IsResourceExhausted(fits)) fits = leave_room(shares.window);
   RETURN_IF_ERROR(fits);
@@ -125,7 +145,7 @@ class ServiceSource final : public BatchSource {
         shapes_(ShapesOf(plan)),
         steps_per_epoch_(plan.steps()),
         samples_per_epoch_(plan.batching.samples),
-        steps_(plan, streams),
+        steps_(plan, streams, service.function.has_value()),
         placement_(
             found.workers, streams,
             {.streams = service.local_follows ? streams : service.local_streams, .follows = service.local_follows},
@@ -222,10 +242,10 @@ absl::StatusOr<std::unique_ptr<BatchSource>> FeedFromWorkers(Runtime& runtime, c
   spec.compress = service.compress;
   ASSIGN_OR_RETURN(FoundWorkers found, FindFirst(runtime, service));
   uint64_t streams = StreamsOf(*plan, service, found);
-  absl::StatusOr<Shares> shares = Divide(source, *plan, StreamSteps(*plan, streams), service.compress);
+  absl::StatusOr<Shares> shares = Divide(source, *plan, StreamSteps(*plan, streams), service);
   while (absl::IsResourceExhausted(shares.status()) && streams > 1) {
     streams /= 2;
-    shares = Divide(source, *plan, StreamSteps(*plan, streams), service.compress);
+    shares = Divide(source, *plan, StreamSteps(*plan, streams), service);
   }
   const uint64_t memory = plan->options.memory_bytes;
   if (absl::IsResourceExhausted(shares.status())) {
@@ -235,6 +255,15 @@ absl::StatusOr<std::unique_ptr<BatchSource>> FeedFromWorkers(Runtime& runtime, c
         FormatSize(memory), FormatSize(4 * memory)));
   }
   RETURN_IF_ERROR(shares.status());
+  if (service.function) {
+    spec.function = *service.function;
+    spec.function->most_bytes = shares->result_limit;
+    spec.function->seed = plan->options.seed;
+    spec.function->is_mix = plan->options.mix.has_value();
+    spec.function->rank = plan->options.rank;
+    spec.function->world = plan->options.world;
+    spec.function->streams = streams;
+  }
   if (service.local_streams > streams) {
     return absl::InvalidArgumentError(fmt::format(
         "{} local streams, but a batch of {} divides into {} here (a power of two, within the lanes of the order and "

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "pipeline/loader.h"
+#include "service/row_functions.h"
 #include "service/worker_tls.h"
 
 namespace millrace {
@@ -25,6 +26,8 @@ struct ServiceOptions {
   uint64_t streams = 0;              // how many to divide a batch into; 0 = as many as there are workers and local
                                      // streams, rounded up to a power of two; 16 at least, where workers may come
   // and go, or local streams follow. Fewer where the batch, the lanes or memory are not enough
+  std::optional<RowFunction> function;  // that workers apply to samples: its name, URI and kind of arrays. The program
+                                        // does that for rows that this process decodes
 };
 
 /// The batches that Loader::Create would deliver, byte by byte and in the same order, but decoded by workers: each
@@ -32,6 +35,9 @@ struct ServiceOptions {
 /// its streams go on elsewhere; if none is left, in this process, which therefore must be able to read the data, too.
 /// Bytes of a batch are in memory of options.memory_bytes, as those of a Loader, which also bounds what a local stream
 /// takes.
+///
+/// With a function, batches have one entry more, kFunctionEntry: what workers have made of their rows, and "" for rows
+/// that this process has decoded. Of the others nothing but their origin (IsOriginArray) and key has a meaning.
 ///
 /// Blocks for no worker; if workers are to be found where they come and go, and there is none yet, it waits for the
 /// first one for a few seconds. Errors: those of Loader::Create, and InvalidArgument for an address that is none, or

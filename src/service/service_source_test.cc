@@ -18,7 +18,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-constexpr int kSide = 12;
+constexpr int kSide = 56;  // rows of 9 KiB, which are received where they belong; labels and the like are not
 
 std::string Jpeg(uint64_t seed) {
   std::vector<uint8_t> rgb(kSide * kSide * 3);

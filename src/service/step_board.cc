@@ -14,6 +14,8 @@ using BoardClock = std::chrono::steady_clock;
 
 // How often a waiting consumer looks at what it waits for.
 constexpr std::chrono::milliseconds kBoardTick{5};
+// Of rows below this a call of the system receives only some, which costs more than a copy.
+constexpr uint64_t kLeastRowInPlace = uint64_t{8} << 10;
 
 }  // namespace
 
@@ -56,6 +58,8 @@ void StepBoard::Begin(Step& step) {
   step.missing = steps_.streams();
   step.sources.resize(steps_.streams());
   step.quarantined.resize(steps_.streams());
+  step.claims.resize(steps_.streams());
+  step.filling.resize(steps_.streams());
   Batch& batch = step.batch;
   batch.size = rows;
   batch.length = layout_.length();
@@ -79,12 +83,47 @@ StepBoard::Step* StepBoard::Acquire(uint64_t number, Lock& lock) {
   return stopping_ ? nullptr : step;
 }
 
+std::shared_ptr<RowsPlace> StepBoard::Claim(uint64_t number, uint64_t stream) {
+  const Lock lock(mutex_);
+  if (stopping_ || number < first_ || !steps_.PlaceOf(number)) return nullptr;
+  while (number >= first_ + open_.size()) {
+    if (Open(first_ + open_.size()) == nullptr) return nullptr;
+  }
+  Step& step = *open_[number - first_];
+  Claimed& claimed = step.claims[stream];
+  if (step.filling[stream] || !claimed.holder.expired()) return nullptr;
+  if (claimed.place != nullptr) claimed.place->AwaitEnd();  // it ends this very moment
+  claimed.place = std::make_shared<RowsPlace>(step.slot, PlacesOf(step, stream));
+  const std::shared_ptr<RowsPlace> held(claimed.place.get(),
+                                        [place = claimed.place](RowsPlace*) { place->EndWriting(); });
+  claimed.holder = held;
+  return held;
+}
+
+std::vector<RowsPlace::Array> StepBoard::PlacesOf(const Step& step, uint64_t stream) const {
+  const uint64_t first = steps_.FirstRow(step.place, stream);
+  const uint64_t streams = steps_.streams();
+  const uint64_t rows = steps_.stream_rows();
+  std::vector<RowsPlace::Array> places;
+  for (const BatchArray& array : step.batch.arrays) {
+    const uint64_t row_bytes = array.bytes.size() / step.batch.size;
+    RowsPlace::Array& place = places.emplace_back(RowsPlace::Array{.bytes = rows * row_bytes, .rows = {}});
+    if (row_bytes < kLeastRowInPlace) continue;
+    if (streams == 1) place.rows = {array.bytes};
+    for (uint64_t row = 0; row < rows && streams > 1; ++row) {
+      place.rows.push_back(array.bytes.subspan((first + row * streams) * row_bytes, row_bytes));
+    }
+  }
+  return places;
+}
+
 // Row j of the stream becomes row FirstRow + V j of the batch. Other streams write other rows at the same time.
 void StepBoard::CopyRows(const Step& step, uint64_t stream, WireBatch& frame, Batch* batch) const {
   const uint64_t first = steps_.FirstRow(step.place, stream);
   const uint64_t streams = steps_.streams();
   const uint64_t rows = steps_.stream_rows();
   for (size_t array = 0; array < batch->arrays.size(); ++array) {
+    if (frame.arrays[array].empty()) continue;  // the rows are there already, or do not come
     const MutableByteSpan to = batch->arrays[array].bytes;
     const uint64_t row_bytes = to.size() / batch->size;
     for (uint64_t row = 0; row < rows && row_bytes > 0; ++row) {
@@ -103,6 +142,8 @@ bool StepBoard::Fill(uint64_t number, uint64_t stream, WireBatch frame, size_t s
   Lock lock(mutex_);
   Step* const step = Acquire(number, lock);
   if (step == nullptr) return false;
+  step->filling[stream] = true;
+  const std::shared_ptr<RowsPlace> claimed = step->claims[stream].place;
   Batch& batch = step->batch;
   if (batch.values.empty()) {
     for (const BatchValues& values : frame.facts.values) {
@@ -110,7 +151,10 @@ bool StepBoard::Fill(uint64_t number, uint64_t stream, WireBatch frame, size_t s
     }
   }
   lock.unlock();
+  // Another call has ended, or was cancelled and ends soon.
+  if (claimed != nullptr && claimed.get() != frame.rows.get()) claimed->AwaitEnd();
   CopyRows(*step, stream, frame, &batch);
+  frame.rows.reset();
   lock.lock();
   batch.digest += frame.facts.digest;
   batch.token_count += frame.facts.token_count;

@@ -14,6 +14,7 @@
 #include "pipeline/batch_ring.h"
 #include "pipeline/stall_ledger.h"
 #include "service/placement.h"
+#include "service/rows_place.h"
 #include "service/stream_steps.h"
 
 namespace millrace {
@@ -32,8 +33,13 @@ class StepBoard {
             OnAwaited on_awaited);
   ~StepBoard();
 
+  /// Where the rows of a stream for a step belong, for a call that is about to receive them: its own until the last
+  /// pointer to it goes. Null if there is no slot for the step yet, if the rows are there already, or if another call
+  /// receives them. Does not wait.
+  std::shared_ptr<RowsPlace> Claim(uint64_t step, uint64_t stream);
   /// The rows of a stream for a step, which come from `source`. Each stream in the order of steps, on a thread of its
-  /// own. Waits for a slot; false: the board was stopped.
+  /// own. Waits for a slot; false: the board was stopped. Calls that receive rows of the same stream and step into
+  /// their place, but for the one that has brought `frame`, were cancelled.
   bool Fill(uint64_t step, uint64_t stream, WireBatch frame, size_t source);
   /// The stream's next rows will come from this source.
   void SetSource(uint64_t stream, size_t source);
@@ -57,18 +63,26 @@ class StepBoard {
 
  private:
   using Lock = std::unique_lock<std::mutex>;
+  /// Where a call receives rows, or has received some.
+  struct Claimed {
+    std::shared_ptr<RowsPlace> place;  // null: nowhere
+    std::weak_ptr<RowsPlace> holder;   // the call, or what it has brought
+  };
   struct Step {
     StreamSteps::Place place;
     std::shared_ptr<MutableByteSpan> slot;
     Batch batch;
     std::vector<std::optional<size_t>> sources;               // of each stream; absent: its rows have not come
     std::vector<std::vector<QuarantinedSample>> quarantined;  // likewise
+    std::vector<Claimed> claims;                              // of each stream
+    std::vector<bool> filling;                                // of each stream: its rows come, or have come
     uint64_t missing = 0;                                     // streams
   };
 
   Step* Acquire(uint64_t step, Lock& lock);
   Step* Open(uint64_t step);
   void Begin(Step& step);
+  std::vector<RowsPlace::Array> PlacesOf(const Step& step, uint64_t stream) const;
   void CopyRows(const Step& step, uint64_t stream, WireBatch& frame, Batch* batch) const;
   void Finish(Step& step) const;
   bool ready() const;

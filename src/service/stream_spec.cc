@@ -95,6 +95,19 @@ void AppendTokens(std::string& out, const std::optional<TokenOptions>& tokens) {
   AppendText(out, tokens->field);
 }
 
+void AppendFunction(std::string& out, const std::optional<RowFunction>& function) {
+  AppendNumber(out, function ? 1 : 0);
+  if (!function) return;
+  AppendText(out, function->name);
+  AppendText(out, function->uri);
+  AppendNumber(out, function->wants_tensors ? 1 : 0);
+  AppendNumber(out, function->is_mix ? 1 : 0);
+  for (const uint64_t number :
+       {function->most_bytes, function->seed, function->rank, function->world, function->streams, function->stream}) {
+    AppendNumber(out, number);
+  }
+}
+
 void AppendMix(std::string& out, const std::optional<MixOptions>& mix) {
   AppendNumber(out, mix ? 1 : 0);
   if (!mix) return;
@@ -206,6 +219,19 @@ class SpecReader {
     tokens.longer = Enum(LongSamples::kRefuse);
     tokens.field = Text();
     return tokens;
+  }
+  std::optional<RowFunction> ReadFunction() {
+    if (!Flag()) return std::nullopt;
+    RowFunction function;
+    function.name = Text();
+    function.uri = Text();
+    function.wants_tensors = Flag();
+    function.is_mix = Flag();
+    for (uint64_t* number :
+         {&function.most_bytes, &function.seed, &function.rank, &function.world, &function.streams, &function.stream}) {
+      *number = Number();
+    }
+    return function;
   }
   std::optional<MixOptions> ReadMix() {
     if (!Flag()) return std::nullopt;
@@ -378,6 +404,7 @@ std::string EncodeStreamSpec(const StreamSpec& spec) {
     AppendNumber(out, part.labels_id);
   }
   AppendTokens(out, spec.tokens);
+  AppendFunction(out, spec.function);
   AppendNumber(out, spec.compress ? 1 : 0);
   AppendOptions(out, spec.options);
   return out;
@@ -400,6 +427,7 @@ absl::StatusOr<StreamSpec> ParseStreamSpec(ByteSpan bytes) {
   const uint64_t parts = reader.Count(kMaxSpecParts);
   for (uint64_t i = 0; i < parts && reader.ok(); ++i) spec.parts.push_back(reader.ReadPart());
   spec.tokens = reader.ReadTokens();
+  spec.function = reader.ReadFunction();
   spec.compress = reader.Flag();
   RETURN_IF_ERROR(ReadOptions(reader, &spec.options));
   if (!reader.ok() || !reader.at_end() || spec.parts.empty()) return damaged();

@@ -11,11 +11,12 @@
 #include "pipeline/loader.h"
 #include "pipeline/source.h"
 #include "plan/selection.h"
+#include "service/row_functions.h"
 
 namespace millrace {
 
 /// The version of what trainer and worker say to each other. Both must have the same one.
-inline constexpr uint64_t kServiceVersion = 4;
+inline constexpr uint64_t kServiceVersion = 5;
 
 /// All that a worker needs to know of a stream: which data, what is delivered, in which order, and from where on. The
 /// worker keeps nothing else, so that any other one can go on with the stream.
@@ -33,9 +34,10 @@ struct StreamSpec {
   };
 
   std::vector<Part> parts;
-  std::optional<TokenOptions> tokens;  // rows of tokens; never with buckets
-  bool compress = false;               // batches by zstd, where that makes them clearly smaller
-  LoaderOptions options;               // of the stream: its rank, world and batch; `start` is set, `cache` is not
+  std::optional<TokenOptions> tokens;   // rows of tokens; never with buckets
+  std::optional<RowFunction> function;  // that is applied to the samples
+  bool compress = false;                // batches by zstd, where that makes them clearly smaller
+  LoaderOptions options;                // of the stream: its rank, world and batch; `start` is set, `cache` is not
 };
 
 /// The spec of what a loader of `source` with these options delivers. Paths become absolute. InvalidArgument for what

@@ -15,6 +15,14 @@ StreamSpec Everything() {
   spec.parts[1].labels = LabelsFile{.uri = "/labels.csv", .key_column = "id", .label_column = "y"};
   spec.parts[1].labels_id = 99;
   spec.tokens = TokenOptions{.layout = RowLayout::kStream, .length = 128, .documents = false};
+  spec.function =
+      RowFunction{.name = "a.b:c", .uri = "s3://bucket/train", .wants_tensors = true, .most_bytes = 1 << 20};
+  spec.function->seed = UINT64_MAX;
+  spec.function->is_mix = true;
+  spec.function->rank = 1;
+  spec.function->world = 2;
+  spec.function->streams = 4;
+  spec.function->stream = 3;
   LoaderOptions& options = spec.options;
   options.fields = {{.name = "mask", .field = "png", .kind = BatchField::Kind::kImage, .like = "image"},
                     {.name = "text", .field = "txt", .kind = BatchField::Kind::kText},
@@ -64,6 +72,17 @@ TEST(StreamSpecTest, ComesBackAsItWas) {
   EXPECT_EQ(parsed->tokens->layout, RowLayout::kStream);
   EXPECT_EQ(parsed->tokens->length, 128u);
   EXPECT_FALSE(parsed->tokens->documents);
+  ASSERT_TRUE(parsed->function);
+  EXPECT_EQ(parsed->function->name, "a.b:c");
+  EXPECT_EQ(parsed->function->uri, "s3://bucket/train");
+  EXPECT_TRUE(parsed->function->wants_tensors);
+  EXPECT_EQ(parsed->function->most_bytes, 1u << 20);
+  EXPECT_EQ(parsed->function->seed, UINT64_MAX);
+  EXPECT_TRUE(parsed->function->is_mix);
+  EXPECT_EQ(parsed->function->rank, 1u);
+  EXPECT_EQ(parsed->function->world, 2u);
+  EXPECT_EQ(parsed->function->streams, 4u);
+  EXPECT_EQ(parsed->function->stream, 3u);
   const LoaderOptions& options = parsed->options;
   ASSERT_EQ(options.fields.size(), 3u);
   EXPECT_EQ(options.fields[2].boxes, spec.options.fields[2].boxes);

@@ -16,8 +16,9 @@ namespace millrace {
 /// trainer's batches. Pure arithmetic; immutable and thread-safe.
 class StreamSteps {
  public:
-  /// `plan` is the trainer's, without buckets; `streams` divides its batch.
-  StreamSteps(const LoaderPlan& plan, uint64_t streams);
+  /// `plan` is the trainer's, without buckets; `streams` divides its batch. `with_function`: workers send what a
+  /// function makes of the samples, in place of these.
+  StreamSteps(const LoaderPlan& plan, uint64_t streams, bool with_function = false);
 
   uint64_t streams() const { return streams_; }
   uint64_t stream_rows() const { return batching_.batch / streams_; }

@@ -253,6 +253,11 @@ void TrainerStream::CancelCalls(uint64_t but) {
                                            [but](const Call& call) { return but != 0 && call.attempt == but; });
   std::for_each(ended, calls_.end(), [](const Call& call) { call.call->Cancel(); });
   calls_.erase(ended, calls_.end());
+  // What they have brought holds slots of the board.
+  const std::lock_guard lock(mailbox_->mutex);
+  std::erase_if(mailbox_->attempts, [but](uint64_t attempt) { return attempt != but; });
+  std::erase_if(mailbox_->events,
+                [but](const Event& event) { return event.is_batch() && event.request.attempt != but; });
 }
 
 void TrainerStream::Send(ServiceRequest request) {
@@ -266,6 +271,7 @@ void TrainerStream::Send(ServiceRequest request) {
       const StreamSteps::Place place = context_.steps.PlaceOf(request.step).value_or(context_.steps.start());
       spec.options = context_.steps.OptionsOf(context_.options, number_, place);
       spec.options.memory_bytes = context_.worker_memory;
+      if (spec.function) spec.function->stream = number_;
       body = EncodeStreamSpec(spec);
       target = "/millrace/open";
       break;
@@ -281,12 +287,23 @@ void TrainerStream::Send(ServiceRequest request) {
   const bool is_next = request.kind == ServiceRequest::Kind::kNext;
   const Clock::time_point sent = Clock::now();
   if (is_next && request.attempt == protocol_.attempt()) first_sent_.emplace(request.step, sent);
-  auto call = context_.calls.Start(worker, is_next ? "GET" : "POST", std::move(target), std::move(body), limit,
-                                   [mailbox = mailbox_, request, sent](WorkerAnswer answer) {
-                                     const std::lock_guard lock(mailbox->mutex);
-                                     mailbox->events.push_back({request, std::move(answer), sent, Clock::now()});
-                                     mailbox->changed.notify_all();
-                                   });
+  if (is_next) {
+    const std::lock_guard lock(mailbox_->mutex);
+    mailbox_->attempts.insert(request.attempt);
+  }
+  WorkerCalls::FindRows find_rows = [this_board = &context_.board, step = request.step, stream = number_] {
+    return this_board->Claim(step, stream);
+  };
+  auto call = context_.calls.Start(
+      worker, is_next ? "GET" : "POST", std::move(target), std::move(body), limit,
+      [mailbox = mailbox_, request, sent](WorkerAnswer answer) {
+        Event event{request, std::move(answer), sent, Clock::now()};
+        const std::lock_guard lock(mailbox->mutex);
+        if (event.is_batch() && !mailbox->attempts.contains(request.attempt)) return;
+        mailbox->events.push_back(std::move(event));
+        mailbox->changed.notify_all();
+      },
+      is_next ? std::move(find_rows) : nullptr);
   // What comes of a close does not matter. An opening is not cancelled: its session may be there, and has to be closed.
   if (!is_next) return;
   const size_t keep = 2 * context_.widest + 2;  // the later ones: those before them have ended
@@ -342,21 +359,21 @@ void TrainerStream::OnAnswer(Event event) {
        answer.code ? answer.text : fmt::format("it answers with status {}", answer.status));
 }
 
-// A compressed batch. False: it is damaged, or larger than a batch can be.
-bool TrainerStream::Unpack(WorkerAnswer* answer) const {
-  if (answer->plain_bytes > context_.frame_limit) return false;
+absl::StatusOr<WireBatch> TrainerStream::Unpack(WorkerAnswer* answer) const {
+  if (answer->rows != nullptr) return ParsePlacedFrame(answer->bytes, std::move(answer->rows), answer->crc);
+  if (answer->plain_bytes == 0) return ParseFrame(answer->bytes, answer->crc);
+  const absl::Status damaged = absl::DataLossError("a compressed batch arrived damaged");
+  if (answer->plain_bytes > context_.frame_limit) return damaged;
   auto plain = std::make_shared<Buffer>(answer->plain_bytes);
-  if (!DecompressBlock(answer->bytes, plain->span())) return false;
+  if (!DecompressBlock(answer->bytes, plain->span())) return damaged;
   answer->bytes = plain->span();
   answer->memory = std::move(plain);
-  return true;
+  return ParseFrame(answer->bytes);
 }
 
 void TrainerStream::OnBatch(Event event) {
   const ServiceRequest& request = event.request;
-  const bool unpacked = event.answer.plain_bytes == 0 || Unpack(&event.answer);
-  absl::StatusOr<WireBatch> frame = absl::DataLossError("a compressed batch arrived damaged");
-  if (unpacked) frame = ParseFrame(event.answer.bytes);
+  absl::StatusOr<WireBatch> frame = Unpack(&event.answer);
   absl::Status status = frame.status();
   const std::optional<StreamSteps::Place> place = context_.steps.PlaceOf(request.step);
   if (frame.ok() && (frame->facts.sequence != request.sequence || !place)) {
@@ -445,7 +462,12 @@ absl::Status TrainerStream::ReadLocal() {
   if (std::exchange(is_dry_, false)) waited = Clock::now() - last_came_;
   context_.placement.OnBatch(kLocalSource, waited, std::exchange(is_first_batch_, false));
   protocol_.SkipNext();
-  if (Deliver(FrameOf(*std::move(batch)), kLocalSource)) MoveIfBetter();
+  WireBatch frame = FrameOf(*std::move(batch));
+  if (context_.spec.function) {  // the program applies it
+    frame.facts.values.push_back(
+        {std::string(kFunctionEntry), BatchField::Kind::kBytes, std::vector<std::string>(frame.facts.size)});
+  }
+  if (Deliver(std::move(frame), kLocalSource)) MoveIfBetter();
   last_came_ = Clock::now();  // not before the board took the rows: then the loader would have had time
   return absl::OkStatus();
 }

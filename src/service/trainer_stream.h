@@ -7,6 +7,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <string>
 #include <thread>
 #include <vector>
@@ -60,6 +61,7 @@ class TrainerStream {
     WorkerAnswer answer;
     Clock::time_point sent;
     Clock::time_point came;
+    bool is_batch() const { return request.kind == ServiceRequest::Kind::kNext; }
   };
   enum class HedgeEnd : uint8_t { kWon, kLost, kOver };
   /// Outlives the stream while calls are in flight.
@@ -67,6 +69,7 @@ class TrainerStream {
     std::mutex mutex;
     std::condition_variable changed;
     std::deque<Event> events;
+    std::set<uint64_t> attempts;  // whose batches are of interest: of others, what comes late is dropped at once
     bool stopping = false;
   };
 
@@ -77,7 +80,7 @@ class TrainerStream {
   void Probe();
   void Send(ServiceRequest request);
   void OnAnswer(Event event);
-  bool Unpack(WorkerAnswer* answer) const;
+  absl::StatusOr<WireBatch> Unpack(WorkerAnswer* answer) const;
   void OnBatch(Event event);
   void Fail(const ServiceRequest& request, StreamFailure failure, const std::string& reason);
   void CancelCalls(uint64_t but = 0);

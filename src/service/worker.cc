@@ -101,7 +101,7 @@ class Worker::Impl final : public HttpHandler {
   Impl(Runtime& runtime, Stores& stores, const WorkerOptions& options, AllowedPlaces allowed)
       : runtime_(runtime),
         token_(options.token),
-        datasets_(runtime, stores, std::move(allowed), options.cache),
+        datasets_(runtime, stores, std::move(allowed), options),
         shares_(runtime.memory().limit() - (options.cache != nullptr ? options.cache->memory_bytes() : 0)) {
     ticker_ = std::thread([this] { Tick(); });
     pthread_setname_np(ticker_.native_handle(), "worker");
@@ -150,6 +150,7 @@ class Worker::Impl final : public HttpHandler {
   std::optional<HttpReply> Refusal(const HttpRequestHead& head) const;
   void Open(const StreamClaim& claim, std::string spec, Reservation memory, HttpResponder responder);
   void EndLocked(std::map<std::string, std::shared_ptr<WorkerSession>>::iterator session);
+  size_t CountLocked() const;
   HttpReply Close(const std::string& name);
   std::shared_ptr<WorkerSession> Find(const std::string& name) const;
   void Tick();
@@ -267,7 +268,7 @@ void Worker::Impl::Open(const StreamClaim& claim, std::string spec, Reservation 
     const std::lock_guard lock(mutex_);
     if (stopping_) {
       reply = WorkerReply(503, "the worker is ending");
-    } else if (sessions_.size() + ended_.size() >= kMaxSessions) {
+    } else if (CountLocked() >= kMaxSessions) {
       reply = WorkerReply(503, fmt::format("the worker has {} streams already; start more workers", kMaxSessions));
     } else if (const JobShares::Admission admission = shares_.Admit(claim.job, name, claim.bytes);
                !admission.admitted) {
@@ -294,6 +295,12 @@ void Worker::Impl::Open(const StreamClaim& claim, std::string spec, Reservation 
   }
   if (reply.status != 201) ++counts_.refused;
   responder.Send(std::move(reply));
+}
+
+// Sessions that have a thread: also those that are ending.
+size_t Worker::Impl::CountLocked() const {
+  const auto ending = std::count_if(ended_.begin(), ended_.end(), [](const auto& each) { return !each->stopped(); });
+  return sessions_.size() + static_cast<size_t>(ending);
 }
 
 HttpReply Worker::Impl::Close(const std::string& name) {

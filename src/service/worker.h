@@ -10,6 +10,7 @@
 #include "cache/disk_cache.h"
 #include "net/http_server.h"
 #include "net/runtime.h"
+#include "service/row_functions.h"
 #include "service/worker_counts.h"
 #include "service/worker_tls.h"
 #include "store/stores.h"
@@ -17,12 +18,14 @@
 namespace millrace {
 
 struct WorkerOptions {
-  std::string host = "127.0.0.1";    // an address or name to listen on
-  uint16_t port = 7070;              // 0: any free one
-  std::string token;                 // that trainers must have; "" = anybody who reaches the port may ask
-  std::optional<WorkerTls> tls;      // trainers must have a certificate of the same authority
-  std::vector<std::string> allow;    // URIs below which it reads; empty = everywhere
-  std::shared_ptr<DiskCache> cache;  // that all streams read through, of whichever trainer; null: there is none
+  std::string host = "127.0.0.1";           // an address or name to listen on
+  uint16_t port = 7070;                     // 0: any free one
+  std::string token;                        // that trainers must have; "" = anybody who reaches the port may ask
+  std::optional<WorkerTls> tls;             // trainers must have a certificate of the same authority
+  std::vector<std::string> allow;           // URIs below which it reads; empty = everywhere
+  std::shared_ptr<DiskCache> cache;         // that all streams read through, of whichever trainer; null: there is none
+  uint64_t kept_bytes = 0;                  // of decoded batches that it keeps, since they come again (kept_batches.h)
+  std::shared_ptr<RowFunctions> functions;  // of trainers, that it runs; null: none
 };
 
 /// Decodes for trainers: a server that opens a loader for each stream that it is asked for, and delivers its batches as

@@ -5,8 +5,12 @@
 #include <algorithm>
 #include <charconv>
 #include <future>
+#include <new>
 #include <utility>
+#include <vector>
 
+#include "base/crypto.h"
+#include "service/frame.h"
 #include "service/stream_spec.h"
 
 namespace millrace {
@@ -15,6 +19,8 @@ namespace {
 
 constexpr std::chrono::milliseconds kWorkerPatience{2000};
 constexpr size_t kMaxAnswerText = 8192;
+// Smaller memory is not worth keeping.
+constexpr uint64_t kLeastUsedAgain = uint64_t{64} << 10;
 
 HttpClientOptions ClientOptions(const std::optional<WorkerTls>& tls) {
   HttpClientOptions options;
@@ -56,20 +62,53 @@ std::string_view LossOf(HttpErrorKind kind) {
   }
 }
 
+/// The CRC32C of a frame behind its head, made piece by piece as it comes, while the bytes are in the caches.
+class ArrivingCrc {
+ public:
+  ArrivingCrc() = default;
+  explicit ArrivingCrc(std::vector<MutableByteSpan> places) : places_(std::move(places)) {}
+
+  /// So many bytes have come, in all, into one place after the other.
+  void Came(uint64_t bytes) {
+    while (done_ < bytes) {
+      const ByteSpan left = places_[place_].subspan(used_);
+      const ByteSpan piece = left.first(std::min<uint64_t>(left.size(), bytes - done_));
+      const size_t of_head = std::min<uint64_t>(piece.size(), kFrameHeadBytes - std::min(done_, kHead));
+      crc_ = Crc32c(piece.subspan(of_head), crc_);
+      done_ += piece.size();
+      used_ += piece.size();
+      if (piece.size() < left.size()) continue;
+      ++place_;
+      used_ = 0;
+    }
+  }
+  uint32_t crc() const { return crc_; }
+
+ private:
+  static constexpr uint64_t kHead = kFrameHeadBytes;
+
+  std::vector<MutableByteSpan> places_;
+  uint64_t done_ = 0;
+  size_t place_ = 0;
+  size_t used_ = 0;  // of it
+  uint32_t crc_ = 0;
+};
+
 /// One request. It keeps itself alive until the answer.
 class PendingCall final : public WorkerCall,
                           public HttpResponseHandler,
                           public std::enable_shared_from_this<PendingCall> {
  public:
   PendingCall(HttpClient& client, FrameBuffers& buffers, EventLoop& loop, HttpRequest request, std::string body,
-              uint64_t limit, WorkerCalls::OnAnswer done)
+              uint64_t limit, WorkerCalls::OnAnswer done, WorkerCalls::FindRows find_rows)
       : client_(client),
         buffers_(buffers),
         loop_(loop),
         request_(std::move(request)),
         body_(std::move(body)),
         limit_(limit),
-        done_(std::move(done)) {
+        done_(std::move(done)),
+        find_rows_(std::move(find_rows)) {
     request_.body = AsBytes(body_);
   }
 
@@ -95,10 +134,15 @@ class PendingCall final : public WorkerCall,
     answer_.waited = std::chrono::microseconds(std::max(0, ToInt(head.headers.Find(kWaitedHeader)).value_or(0)));
     if (head.status != 200 || limit_ == 0) return HttpBodySink::Text(kMaxAnswerText);
     if (!head.content_length || *head.content_length > limit_) return HttpBodySink::Refuse();
-    answer_.memory = buffers_.Take(*head.content_length);
-    const MutableByteSpan into = answer_.memory->span().first(*head.content_length);
-    answer_.bytes = into;
-    return HttpBodySink::Into(into);
+    try {
+      const int facts = ToInt(head.headers.Find(kFactsHeader)).value_or(0);
+      std::vector<MutableByteSpan> places = PlacesOf(facts, *head.content_length);
+      if (places.empty()) return HttpBodySink::Refuse();
+      crc_ = ArrivingCrc(places);
+      return HttpBodySink::IntoPlaces(places, [this](uint64_t bytes) { crc_.Came(bytes); });
+    } catch (const std::bad_alloc&) {
+      return HttpBodySink::Refuse();
+    }
   }
 
   void OnDone(HttpResult result) override {
@@ -109,18 +153,62 @@ class PendingCall final : public WorkerCall,
       return Begin();
     }
     call_ = nullptr;
+    if (answer_.rows != nullptr) answer_.rows->EndWriting();
     if (result.error != HttpErrorKind::kNone) {
       answer_.lost = fmt::format("{} ({})", LossOf(result.error), result.detail);
       answer_.is_refused = result.error == HttpErrorKind::kTls;
-    } else if (answer_.memory != nullptr && result.body_bytes != answer_.bytes.size()) {
+    } else if (answer_.memory != nullptr && result.body_bytes != body_bytes_) {
       answer_.lost = "the connection broke";
     }
+    if (!answer_.lost.empty()) answer_.rows.reset();
+    answer_.crc = crc_.crc();
     answer_.text = std::move(result.text);
     const WorkerCalls::OnAnswer done = std::move(done_);
     done(std::move(answer_));
   }
 
  private:
+  // Where the bytes of a batch go: into its slot, with what comes before the rows into memory of its own; or all of it
+  // into such memory, if the slot is not free. Empty for an answer without bytes.
+  std::vector<MutableByteSpan> PlacesOf(int facts, uint64_t bytes) {
+    body_bytes_ = bytes;
+    if (facts > 0 && find_rows_) {
+      answer_.rows = find_rows_();
+      std::vector<MutableByteSpan> places = RowPlaces(static_cast<uint64_t>(facts));
+      if (!places.empty()) return places;
+      answer_.rows.reset();
+    }
+    if (bytes == 0) return {};
+    answer_.memory = buffers_.Take(bytes);
+    const MutableByteSpan into = answer_.memory->span().first(bytes);
+    answer_.bytes = into;
+    return {into};
+  }
+
+  // Empty unless body_bytes_ are those of facts and rows.
+  std::vector<MutableByteSpan> RowPlaces(uint64_t facts) {
+    if (answer_.rows == nullptr) return {};
+    uint64_t bytes = facts;
+    uint64_t small = facts;
+    for (const RowsPlace::Array& array : answer_.rows->arrays()) {
+      bytes += array.bytes;
+      if (array.rows.empty()) small += array.bytes;
+    }
+    if (bytes != body_bytes_) return {};
+    answer_.memory = small < kLeastUsedAgain ? std::make_shared<Buffer>(small) : buffers_.Take(small);
+    const MutableByteSpan into = answer_.memory->span().first(small);
+    answer_.bytes = into;
+    std::vector<MutableByteSpan> places{into.first(facts)};
+    MutableByteSpan left = into.subspan(facts);
+    for (const RowsPlace::Array& array : answer_.rows->arrays()) {
+      places.insert(places.end(), array.rows.begin(), array.rows.end());
+      if (!array.rows.empty() || array.bytes == 0) continue;
+      places.push_back(left.first(array.bytes));
+      left = left.subspan(array.bytes);
+    }
+    return places;
+  }
+
   HttpClient& client_;
   FrameBuffers& buffers_;
   EventLoop& loop_;
@@ -128,7 +216,10 @@ class PendingCall final : public WorkerCall,
   const std::string body_;
   const uint64_t limit_;
   WorkerCalls::OnAnswer done_;
+  const WorkerCalls::FindRows find_rows_;
   WorkerAnswer answer_;
+  uint64_t body_bytes_ = 0;
+  ArrivingCrc crc_;
   std::shared_ptr<HttpCall> call_;
   std::shared_ptr<PendingCall> self_;  // in flight
 };
@@ -158,7 +249,7 @@ WorkerCalls::WorkerCalls(Runtime& runtime, const TrainerFacts& trainer)
 WorkerCalls::~WorkerCalls() = default;
 
 std::shared_ptr<WorkerCall> WorkerCalls::Start(const HttpEndpoint& worker, std::string method, std::string target,
-                                               std::string body, uint64_t limit, OnAnswer done) {
+                                               std::string body, uint64_t limit, OnAnswer done, FindRows find_rows) {
   HttpRequest request{.endpoint = worker, .head = {std::move(method), std::move(target), {}}};
   request.endpoint.tls = trainer_.tls.has_value();
   HttpHeaders& headers = request.head.headers;
@@ -170,7 +261,7 @@ std::shared_ptr<WorkerCall> WorkerCalls::Start(const HttpEndpoint& worker, std::
   headers.Add(kMemoryHeader, std::to_string(trainer_.stream_memory));
   EventLoop& loop = runtime_.loops().Next();
   auto call = std::make_shared<PendingCall>(client_, buffers_, loop, std::move(request), std::move(body), limit,
-                                            std::move(done));
+                                            std::move(done), std::move(find_rows));
   loop.Post([call] { call->Begin(); });
   return call;
 }

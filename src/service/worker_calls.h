@@ -11,6 +11,7 @@
 #include "net/http_client.h"
 #include "net/runtime.h"
 #include "service/frame_buffers.h"
+#include "service/rows_place.h"
 #include "service/worker_tls.h"
 
 namespace millrace {
@@ -22,6 +23,7 @@ inline constexpr std::string_view kTokenHeader = "Millrace-Token";
 inline constexpr std::string_view kJobHeader = "Millrace-Job";                 // whose streams share a worker's memory
 inline constexpr std::string_view kMemoryHeader = "Millrace-Memory";           // bytes that each stream takes of it
 inline constexpr std::string_view kPlainBytesHeader = "Millrace-Plain-Bytes";  // of a batch that is compressed
+inline constexpr std::string_view kFactsHeader = "Millrace-Facts";    // of a batch that is not: bytes before its arrays
 inline constexpr std::string_view kWaitedHeader = "Millrace-Waited";  // of a batch: its request, at the worker, in µs
 
 /// Who asks.
@@ -43,6 +45,8 @@ struct WorkerAnswer {
   std::shared_ptr<Buffer> memory;  // of one with a batch, which lies in it:
   ByteSpan bytes;
   uint64_t plain_bytes = 0;             // of one with a compressed batch: those that it decompresses to
+  std::shared_ptr<RowsPlace> rows;      // where the rows of the batch were received; null: all of it is in `bytes`
+  uint32_t crc = 0;                     // CRC32C of all behind the head of the frame
   std::chrono::microseconds waited{0};  // of one with a batch: how long the request waited for it at the worker
 };
 
@@ -62,13 +66,15 @@ class WorkerCall {
 class WorkerCalls {
  public:
   using OnAnswer = std::function<void(WorkerAnswer answer)>;
+  /// Where the rows of a batch belong that is about to come; null if that is not known. Called on a loop.
+  using FindRows = std::function<std::shared_ptr<RowsPlace>()>;
 
   WorkerCalls(Runtime& runtime, const TrainerFacts& trainer);
   ~WorkerCalls();
 
   /// `done` is called once, on a loop. Answers of status 200 with more than `limit` bytes are refused.
   std::shared_ptr<WorkerCall> Start(const HttpEndpoint& worker, std::string method, std::string target,
-                                    std::string body, uint64_t limit, OnAnswer done);
+                                    std::string body, uint64_t limit, OnAnswer done, FindRows find_rows = nullptr);
   /// The same, and waits for the answer.
   WorkerAnswer Ask(const HttpEndpoint& worker, std::string method, std::string target);
 

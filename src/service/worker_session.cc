@@ -7,6 +7,7 @@
 #include <exception>
 #include <new>
 #include <utility>
+#include <variant>
 
 #include "base/zstd_block.h"
 #include "service/frame.h"
@@ -21,6 +22,8 @@ constexpr std::chrono::milliseconds kNotYetAfter{400};
 // How soon a session notices that it was stopped.
 constexpr std::chrono::milliseconds kSessionSlice{50};
 constexpr size_t kMaxWaiting = 64;
+// A value below this is copied to what is sent before it.
+constexpr size_t kLeastSentAlone = size_t{2} << 10;
 // How long a session waits for the memory of those that were closed: while they end, and a little longer.
 constexpr std::chrono::milliseconds kMakeRoom{10'000};
 constexpr std::chrono::milliseconds kSentWithin{500};
@@ -59,32 +62,46 @@ absl::StatusOr<std::shared_ptr<const Dataset>> OpenDatasets::Open(const StreamSp
     if (found == nullptr) found = std::make_shared<Entry>();
     entry = found;
   }
-  const std::lock_guard opening(entry->opening);
-  if (stop.stop_requested()) return absl::CancelledError("the session has ended");  // while others were opening it
   const auto is_that = [&part](const Dataset& dataset) {
     return dataset.index().fingerprint() == part.fingerprint && dataset.index().size() == part.samples &&
            dataset.labels_id() == part.labels_id;
   };
+  std::unique_lock lock(entry->mutex);
+  // A stream that is closed does not wait: it would count as one of the worker's.
+  while (entry->opening && !stop.stop_requested()) entry->changed.wait_for(lock, kSessionSlice);
+  if (stop.stop_requested()) return absl::CancelledError("the session has ended");
   if (entry->dataset != nullptr && is_that(*entry->dataset)) return entry->dataset;
   // It was not opened yet, or has changed since.
+  entry->opening = true;
+  lock.unlock();
+  absl::StatusOr<std::shared_ptr<const Dataset>> opened = OpenNow(part);
+  if (opened.ok() && !is_that(**opened)) {
+    opened = absl::FailedPreconditionError(fmt::format(
+        "{} is another data set for the worker than for the trainer: {} samples and fingerprint {:016x}, there {} and "
+        "{:016x}; let both see the same data, and index it again if it has changed",
+        part.uri, (*opened)->index().size(), (*opened)->index().fingerprint(), part.samples, part.fingerprint));
+  }
+  lock.lock();
+  entry->opening = false;
+  if (opened.ok()) entry->dataset = *opened;
+  entry->changed.notify_all();
+  return opened;
+}
+
+absl::StatusOr<std::shared_ptr<const Dataset>> OpenDatasets::OpenNow(const StreamSpec::Part& part) {
   OpenOptions options;
   options.stop = stop_.get_token();
   options.labels = part.labels;
-  ASSIGN_OR_RETURN(std::unique_ptr<Dataset> dataset, Dataset::Open(runtime_, stores_, part.uri, options));
-  if (dataset->labels_id() != part.labels_id) {
+  try {
+    ASSIGN_OR_RETURN(std::shared_ptr<const Dataset> dataset, Dataset::Open(runtime_, stores_, part.uri, options));
+    if (dataset->labels_id() == part.labels_id) return dataset;
     return absl::FailedPreconditionError(fmt::format(
         "{}: the labels {} are others for the worker than for the trainer; start the trainer again if they were "
         "replaced, and let both see the same ones",
-        part.uri, part.labels->uri));
+        part.uri, part.labels ? part.labels->uri : "of the data"));
+  } catch (const std::exception& error) {  // std::bad_alloc
+    return absl::ResourceExhaustedError(fmt::format("the worker has too little memory ({})", error.what()));
   }
-  if (!is_that(*dataset)) {
-    return absl::FailedPreconditionError(fmt::format(
-        "{} is another data set for the worker than for the trainer: {} samples and fingerprint {:016x}, there {} and "
-        "{:016x}; let both see the same data, and index it again if it has changed",
-        part.uri, dataset->index().size(), dataset->index().fingerprint(), part.samples, part.fingerprint));
-  }
-  entry->dataset = std::move(dataset);
-  return entry->dataset;
 }
 
 // ---- A session
@@ -184,47 +201,145 @@ void WorkerSession::Run() {
   AnswerAll(status.ok() ? absl::OutOfRangeError("the stream has no further batch") : status);
 }
 
+struct WorkerSession::Supply {
+  const Source& source;
+  LoaderOptions options;
+  const std::optional<RowFunction> function;
+  const std::string kept_name;  // "": the worker keeps none of these batches
+  Position at;                  // where the next batch begins
+  Position loader_at{};         // the same for the loader
+  std::unique_ptr<Loader> loader{};
+  std::unique_ptr<LoaderTotals::Entry> counted{};  // of the loader, and gone before it
+};
+
 absl::Status WorkerSession::Serve() {
   absl::StatusOr<StreamSpec> spec = ParseStreamSpec(AsBytes(spec_));
   RETURN_IF_ERROR(spec.status());
   std::string().swap(spec_);
   ASSIGN_OR_RETURN(const Source source, OpenSource(*spec));
-  spec->options.cache = datasets_.cache();
-  ASSIGN_OR_RETURN(const std::unique_ptr<Loader> loader, MakeLoader(source, spec->options));
+  RETURN_IF_ERROR(CheckFunction(*spec));
+  Supply supply{.source = source,
+                .options = spec->options,
+                .function = spec->function,
+                .kept_name = datasets_.kept().NameOf(*spec),
+                .at = spec->options.start.value_or(Position{})};
+  supply.options.cache = datasets_.cache();
   spec->parts.clear();
+  if (!datasets_.kept().Find(supply.kept_name, supply.at, std::chrono::steady_clock::now())) {
+    RETURN_IF_ERROR(Begin(supply));  // reads ahead of the first request
+  }
   spec_memory_ = Reservation();
-  const std::unique_ptr<LoaderTotals::Entry> counted = counts_.loaders.Count(source.uri(), *loader);
   while (AwaitRequest()) {
-    ASSIGN_OR_RETURN(std::optional<Batch> batch, NextBatch(*loader));
-    if (!batch) return absl::OkStatus();
-    const uint64_t rows = batch->size;
-    const std::shared_ptr<void> memory = batch->memory;
-    std::string head = EncodeFrame(next_, *batch);
-    HttpReply reply = WorkerReply(200, "");
-    if (!spec->compress || !Compress(&reply, head, *batch)) {
-      reply.body.emplace_back(SendText{std::move(head)});
-      for (const BatchArray& array : batch->arrays) reply.body.emplace_back(SendBytes{array.bytes, memory});
-    }
-    std::erase_if(sent_, [](const std::weak_ptr<void>& each) { return each.expired(); });
-    sent_.push_back(memory);
-    batch.reset();
+    ASSIGN_OR_RETURN(std::optional<Supplied> supplied, Next(supply));
+    if (!supplied) return absl::OkStatus();
+    const uint64_t rows = supplied->batch.size;
+    HttpReply reply = ReplyOf(*std::move(supplied), spec->compress);
+    supplied.reset();
     Answer(std::move(reply), rows);
   }
   return absl::CancelledError("the session has ended");
 }
 
+absl::Status WorkerSession::Begin(Supply& supply) const {
+  supply.counted.reset();
+  supply.loader.reset();
+  supply.options.start = supply.loader_at = supply.at;
+  ASSIGN_OR_RETURN(supply.loader, MakeLoader(supply.source, supply.options));
+  supply.counted = counts_.loaders.Count(supply.source.uri(), *supply.loader);
+  return absl::OkStatus();
+}
+
+// nullopt after the last one.
+absl::StatusOr<std::optional<WorkerSession::Supplied>> WorkerSession::Next(Supply& supply) {
+  const Time now = std::chrono::steady_clock::now();
+  const uint64_t epochs = supply.options.epochs;
+  if (epochs > 0 && supply.at.epoch >= epochs) return std::nullopt;
+  KeptBatches& kept = datasets_.kept();
+  std::optional<Supplied> supplied = kept.Find(supply.kept_name, supply.at, now);
+  if (!supplied) {
+    const bool is_there = supply.loader != nullptr && supply.loader_at.epoch == supply.at.epoch &&
+                          supply.loader_at.consumed == supply.at.consumed;
+    if (!is_there) RETURN_IF_ERROR(Begin(supply));
+    ASSIGN_OR_RETURN(std::optional<Batch> batch, NextBatch(*supply.loader));
+    if (!batch) return std::nullopt;
+    supply.loader_at = batch->position;
+    std::erase_if(sent_, [](const std::weak_ptr<void>& each) { return each.expired(); });
+    sent_.push_back(batch->memory);
+    RETURN_IF_ERROR(ApplyFunction(supply, &*batch));
+    const uint32_t crc = ContentsCrc(*batch);
+    kept.Keep(supply.kept_name, supply.at, *batch, crc, now);
+    supplied = Supplied{*std::move(batch), crc};
+  }
+  supply.at = supplied->batch.position;
+  return supplied;
+}
+
+absl::Status WorkerSession::CheckFunction(const StreamSpec& spec) const {
+  if (!spec.function) return absl::OkStatus();
+  if (datasets_.functions() != nullptr) return datasets_.functions()->Check(*spec.function);
+  return absl::FailedPreconditionError(
+      fmt::format("this worker runs no functions of trainers, and the trainer wants '{}'; start workers with "
+                  "`python -m millrace.worker --allow-functions MODULE`",
+                  spec.function->name));
+}
+
+// The batch then holds what the function has made of its rows, in place of these.
+absl::Status WorkerSession::ApplyFunction(const Supply& supply, Batch* batch) const {
+  if (!supply.function) return absl::OkStatus();
+  const uint64_t consumed = batch->epoch == supply.at.epoch ? supply.at.consumed : 0;
+  const BatchShape& shape = supply.loader->shapes()[batch->shape];
+  std::vector<BatchValues> empty;
+  for (const BatchValues& values : batch->values) {
+    empty.push_back({values.name, values.kind, std::vector<std::string>(batch->size)});
+  }
+  std::vector<BatchValues> values = std::exchange(batch->values, std::move(empty));
+  Batch given = *batch;  // of the same arrays
+  given.values = std::move(values);
+  ASSIGN_OR_RETURN(std::vector<std::string> rows,
+                   datasets_.functions()->Apply(*supply.function, shape, consumed, std::move(given)));
+  if (rows.size() != batch->size) return absl::InternalError("a function has made other rows than it was given");
+  for (BatchArray& array : batch->arrays) {
+    if (!IsOriginArray(array.name)) array.bytes = {};
+  }
+  batch->values.push_back({std::string(kFunctionEntry), BatchField::Kind::kBytes, std::move(rows)});
+  return absl::OkStatus();
+}
+
+// What it sends is sent from where it lies.
+HttpReply WorkerSession::ReplyOf(Supplied supplied, bool compress) const {
+  std::string text = EncodeFrame(next_, supplied.batch, supplied.crc);
+  uint64_t facts = text.size();
+  const auto batch = std::make_shared<const Batch>(std::move(supplied.batch));
+  HttpReply reply = WorkerReply(200, "");
+  for (const BatchValues& values : batch->values) {
+    for (const std::string& row : values.rows) {
+      facts += row.size();
+      if (row.size() < kLeastSentAlone) {
+        text += row;
+        continue;
+      }
+      if (!text.empty()) reply.body.emplace_back(SendText{std::exchange(text, {})});
+      reply.body.emplace_back(SendBytes{AsBytes(row), batch});
+    }
+  }
+  if (!text.empty()) reply.body.emplace_back(SendText{std::move(text)});
+  for (const BatchArray& array : batch->arrays) reply.body.emplace_back(SendBytes{array.bytes, batch});
+  if (!compress || !Compress(&reply)) reply.headers.Add(kFactsHeader, std::to_string(facts));
+  return reply;
+}
+
 // False: it does not get smaller, or there is no memory for it; then it is sent as it is.
-bool WorkerSession::Compress(HttpReply* reply, const std::string& head, const Batch& batch) const {
+bool WorkerSession::Compress(HttpReply* reply) const {
   struct Packed {
     Reservation memory;
     Buffer bytes;
   };
-  std::vector<ByteSpan> pieces{AsBytes(head)};
-  uint64_t bytes = head.size();
-  for (const BatchArray& array : batch.arrays) {
-    pieces.push_back(array.bytes);
-    bytes += array.bytes.size();
+  std::vector<ByteSpan> pieces;
+  for (const ReplyStep& step : reply->body) {
+    const auto* const text = std::get_if<SendText>(&step);
+    pieces.push_back(text != nullptr ? AsBytes(text->text) : std::get<SendBytes>(step).bytes);
   }
+  const uint64_t bytes = BodySize(reply->body);
   if (bytes > INT32_MAX) return false;
   auto packed = std::make_shared<Packed>();
   packed->memory = datasets_.runtime().memory().TryReserve(2 * bytes);
@@ -233,6 +348,7 @@ bool WorkerSession::Compress(HttpReply* reply, const std::string& head, const Ba
   if (!made) return false;
   packed->bytes = *std::move(made);
   reply->headers.Add(kPlainBytesHeader, std::to_string(bytes));
+  reply->body.clear();
   reply->body.emplace_back(SendBytes{packed->bytes.span(), packed});
   return true;
 }

@@ -14,7 +14,9 @@
 #include "net/runtime.h"
 #include "pipeline/loader.h"
 #include "service/allowed_places.h"
+#include "service/kept_batches.h"
 #include "service/stream_spec.h"
+#include "service/worker.h"
 #include "service/worker_counts.h"
 #include "store/stores.h"
 
@@ -28,13 +30,18 @@ HttpReply WorkerReply(const absl::Status& status);
 /// The data sets that a worker has open, for all its sessions. Thread-safe.
 class OpenDatasets {
  public:
-  OpenDatasets(Runtime& runtime, Stores& stores, AllowedPlaces allowed, std::shared_ptr<DiskCache> cache)
-      : runtime_(runtime), stores_(stores), allowed_(std::move(allowed)), cache_(std::move(cache)) {}
+  OpenDatasets(Runtime& runtime, Stores& stores, AllowedPlaces allowed, const WorkerOptions& options)
+      : runtime_(runtime),
+        stores_(stores),
+        allowed_(std::move(allowed)),
+        cache_(options.cache),
+        functions_(options.functions),
+        kept_(options.kept_bytes) {}
 
   /// The data set that the trainer sees; may take long, and index it. A stream that is closed meanwhile does not end
   /// that: the next one of this data set finds it open. PermissionDenied (not below an allowed place), Cancelled (by
-  /// `stop`, before it begins to open), FailedPrecondition (the worker finds another index at this URI), and the errors
-  /// of Dataset::Open.
+  /// `stop`, while another stream opens it), FailedPrecondition (the worker finds another index at this URI), and the
+  /// errors of Dataset::Open.
   absl::StatusOr<std::shared_ptr<const Dataset>> Open(const StreamSpec::Part& part, const std::stop_token& stop);
 
   /// Openings end soon, with Cancelled: the worker ends.
@@ -45,18 +52,26 @@ class OpenDatasets {
   Stores& stores() const { return stores_; }
   /// That streams read through; null: there is none.
   const std::shared_ptr<DiskCache>& cache() const { return cache_; }
+  KeptBatches& kept() { return kept_; }
+  /// Null: none are run.
+  const std::shared_ptr<RowFunctions>& functions() const { return functions_; }
 
  private:
   static constexpr size_t kMaxUnused = 16;
   struct Entry {
-    std::mutex opening;
+    std::mutex mutex;
+    std::condition_variable changed;
+    bool opening = false;
     std::shared_ptr<const Dataset> dataset;
   };
+  absl::StatusOr<std::shared_ptr<const Dataset>> OpenNow(const StreamSpec::Part& part);
 
   Runtime& runtime_;
   Stores& stores_;
   const AllowedPlaces allowed_;
   const std::shared_ptr<DiskCache> cache_;
+  const std::shared_ptr<RowFunctions> functions_;
+  KeptBatches kept_;
   std::stop_source stop_;
   std::mutex mutex_;
   std::map<std::string, std::shared_ptr<Entry>> entries_;  // by URI, and that of the labels
@@ -96,12 +111,21 @@ class WorkerSession {
     Time since;
   };
 
+  using Supplied = KeptBatches::Found;
+  /// Where its batches come from.
+  struct Supply;
+
   void Run();
   absl::Status Serve();
+  absl::Status Begin(Supply& supply) const;
+  absl::StatusOr<std::optional<Supplied>> Next(Supply& supply);
   absl::StatusOr<std::unique_ptr<Loader>> MakeLoader(const Source& source, const LoaderOptions& options) const;
   absl::StatusOr<Source> OpenSource(const StreamSpec& spec);
   absl::StatusOr<std::optional<Batch>> NextBatch(Loader& loader);
-  bool Compress(HttpReply* reply, const std::string& head, const Batch& batch) const;
+  absl::Status CheckFunction(const StreamSpec& spec) const;
+  absl::Status ApplyFunction(const Supply& supply, Batch* batch) const;
+  HttpReply ReplyOf(Supplied supplied, bool compress) const;
+  bool Compress(HttpReply* reply) const;
   bool AwaitRequest();
   void Answer(HttpReply reply, uint64_t rows);
   void AnswerAll(const absl::Status& status);

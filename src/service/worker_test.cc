@@ -12,6 +12,7 @@
 
 #include "net/testing/http_server_fixture.h"
 #include "pipeline/loader_plan.h"
+#include "service/frame.h"
 #include "service/stream_spec.h"
 #include "service/worker_calls.h"
 #include "service/worker_token.h"
@@ -217,14 +218,94 @@ TEST(WorkerOpeningTest, GoesOnWhenItsStreamIsClosed) {
   const std::string first = open();
   gate.AwaitHeld();
   EXPECT_EQ(calls.Ask(endpoint, "POST", "/millrace/close?session=" + first).status, 200);
+  // Others that are closed while they wait for that opening are gone: more of them come than a worker has streams.
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+  for (size_t closed = 0; closed < 2 * Worker::kMaxSessions;) {
+    const std::string session = open();
+    if (session.size() != 32) {  // a moment ago there were too many
+      ASSERT_THAT(session, HasSubstr("streams already"));
+      ASSERT_LT(std::chrono::steady_clock::now(), deadline);
+      continue;
+    }
+    EXPECT_EQ(calls.Ask(endpoint, "POST", "/millrace/close?session=" + session).status, 200);
+    ++closed;
+  }
   gate.Open();
   gate.AwaitPassed(before + of_opening);
-  const std::string second = open();
+  std::string second = open();
+  while (second.size() != 32) second = open();  // those that were closed are about to end
   WorkerAnswer answer;
   do {
     answer = calls.Ask(endpoint, "GET", "/millrace/next?sequence=0&session=" + second);
   } while (answer.status == 204);
   EXPECT_EQ(answer.status, 200) << answer.text;
+}
+
+// The second epoch, and another trainer's first one, need no store.
+TEST(WorkerKeptTest, SendsBatchesThatItHasDecodedBefore) {
+  Gate gate;
+  Runtime runtime({.io_threads = 1, .cpu_threads = 1, .memory_bytes = uint64_t{256} << 20});
+  Stores stores(runtime, [&gate](std::unique_ptr<ObjectStore> below) -> absl::StatusOr<std::unique_ptr<ObjectStore>> {
+    return std::make_unique<Gate::Store>(std::move(below), gate);
+  });
+  const Location data = *stores.Open("mem://data");
+  for (int i = 0; i < 5; ++i) {
+    const std::string text = std::string(5000 * (i % 2), 'x') + std::to_string(i);
+    ASSERT_TRUE(PutBlocking(*data.store, "a/" + std::to_string(i) + ".txt", AsBytes(text)).ok());
+  }
+  LoaderOptions options;
+  options.fields = {{.name = "text", .field = "txt", .kind = BatchField::Kind::kText}};
+  options.batch = 2;
+  options.epochs = 0;
+  options.shuffle = Shuffle::kNone;
+  options.memory_bytes = uint64_t{64} << 20;
+  absl::StatusOr<std::unique_ptr<Dataset>> dataset = Dataset::Open(runtime, stores, "mem://data");
+  ASSERT_TRUE(dataset.ok()) << dataset.status();
+  absl::StatusOr<LoaderPlan> plan = Settle(**dataset, options);
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  const auto spec_from = [&](const Position& start) {
+    options.start = start;
+    return EncodeStreamSpec(*SpecOf(**dataset, options));
+  };
+  const std::unique_ptr<Worker> worker = *Worker::Start(runtime, stores, {.port = 0, .kept_bytes = 1 << 20});
+  WorkerCalls calls(runtime, {});
+  const HttpEndpoint endpoint{.host = "127.0.0.1", .port = worker->port()};
+  // So many batches of a new session: position and texts of each.
+  const auto read = [&](const std::string& spec, int batches) {
+    std::promise<std::string> session;
+    calls.Start(endpoint, "POST", "/millrace/open", spec, 0,
+                [&session](const WorkerAnswer& answer) { session.set_value(answer.text); });
+    const std::string name = session.get_future().get();
+    std::vector<std::string> got;
+    for (int sequence = 0; sequence < batches;) {
+      std::promise<WorkerAnswer> promise;
+      calls.Start(endpoint, "GET", "/millrace/next?session=" + name + "&sequence=" + std::to_string(sequence), "",
+                  1 << 20, [&promise](WorkerAnswer answer) { promise.set_value(std::move(answer)); });
+      const WorkerAnswer answer = promise.get_future().get();
+      if (answer.status == 204) continue;
+      EXPECT_EQ(answer.status, 200) << answer.text << answer.lost;
+      const absl::StatusOr<WireBatch> frame = ParseFrame(answer.bytes, answer.crc);
+      EXPECT_TRUE(frame.ok()) << frame.status();
+      if (!frame.ok()) return got;
+      std::string line = frame->facts.position.ToString();
+      for (const std::string& row : frame->facts.values[0].rows) line += " " + row;
+      got.push_back(line);
+      ++sequence;
+    }
+    EXPECT_EQ(calls.Ask(endpoint, "POST", "/millrace/close?session=" + name).status, 200);
+    return got;
+  };
+  const std::string spec = spec_from({0, 0, plan->fingerprint});
+  const std::vector<std::string> twice = read(spec, 6);  // three an epoch
+  ASSERT_EQ(twice.size(), 6u);
+  EXPECT_NE(twice[0], twice[3]);  // they differ by their epoch
+  gate.Shut();
+  EXPECT_EQ(read(spec, 6), twice);
+  const std::vector<std::string> rest(twice.begin() + 1, twice.begin() + 5);
+  EXPECT_EQ(read(spec_from({0, 2, plan->fingerprint}), 4), rest);
+  gate.Open();
+  // From a place between those that are kept, it is decoded.
+  EXPECT_EQ(read(spec_from({0, 1, plan->fingerprint}), 3).size(), 3u);
 }
 
 TEST_F(WorkerTest, OtherMachinesNeedATokenAndAPlace) {

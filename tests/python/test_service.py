@@ -160,6 +160,19 @@ def test_local_streams_that_follow(many: Samples, workers: Any) -> None:
     assert report[-1]["rows"] > 0, "first the CPUs of this machine"
 
 
+def test_workers_take_streams_that_the_program_waits_for(many: Samples, workers: Any) -> None:
+    """This process decodes all rows at first. The program does nothing but wait for them, so that workers get some."""
+    options = {**OPTIONS, "batch_size": 16, "size": 224, "epochs": None, "digest": None, "memory": "512MiB"}  # decoding takes far longer than this loop
+    with millrace.Loader(many.uri, workers=[workers().address, workers().address], local_streams="auto", **options) as loader:
+        batches = (batch for _ in range(10**9) for batch in loader)
+        next(batches)
+        assert loader.report()["workers"][-1]["rows"] > 0
+        deadline = time.monotonic() + 120
+        while not any(entry["rows"] for entry in loader.report()["workers"][:-1]):
+            next(batches)
+            assert time.monotonic() < deadline, loader.report()["workers"]
+
+
 @pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGSTOP, signal.SIGTERM])
 @pytest.mark.parametrize("victim", [0, 1])
 def test_a_worker_that_ends_is_not_noticed(many: Samples, workers: Any, capfd: Any, end: int, victim: int) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import http.client
 import pathlib
 import re
 import socket
@@ -57,3 +58,24 @@ def test_another_bucket_of_the_same_name(
     write_tar(tmp_path / "bucket" / "namesake", count=49)
     with devstore(tmp_path) as elsewhere:
         refused(uri, workers(**elsewhere).address, "another data set", capfd)
+
+
+def test_the_seed_of_the_fuzzer_is_of_this_version(workers: Any) -> None:
+    """Else all that it makes of it is refused at its first bytes."""
+    address = workers().address
+
+    def ask(method: str, target: str, body: bytes = b"", version: str = "0") -> tuple[int, str]:
+        with contextlib.closing(http.client.HTTPConnection(address, timeout=60)) as connection:
+            connection.request(method, target, body, {"Millrace-Service": version})
+            answer = connection.getresponse()
+            return answer.status, answer.read().decode()
+
+    found = re.search(r"the worker version (\d+)", ask("GET", "/millrace/hello")[1])
+    assert found
+    seed = pathlib.Path(__file__).resolve().parents[2] / "fuzz/corpus/stream_spec/plain"
+    status, session = ask("POST", "/millrace/open", seed.read_bytes(), found[1])
+    assert status == 201, session
+    status = 204
+    while status == 204:
+        status, said = ask("GET", f"/millrace/next?session={session}&sequence=0", version=found[1])
+    assert status == 500 and "No such file or directory" in said, said  # the data

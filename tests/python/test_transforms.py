@@ -121,7 +121,7 @@ def test_an_exception_names_the_sample_and_comes_in_its_turn(tar: Samples) -> No
     ]:
         with pytest.raises(millrace.TransformError, match=message):
             next(iter(loader_of(tar, transform=wrong)))
-    with pytest.raises(TypeError, match="transform must be a function"):
+    with pytest.raises(millrace.InvalidArgumentError, match="'flip' names no function; write 'module:function'"):
         loader_of(tar, transform="flip")
 
 

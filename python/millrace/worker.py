@@ -1,0 +1,156 @@
+"""A worker of the data service that also runs functions of Python: what a Loader's ``transform="module:function"`` names.
+
+    python -m millrace.worker --listen 0.0.0.0:7070 --token-file token --allow s3://bucket/train --allow-functions mytransforms
+
+    loader = millrace.Loader("s3://bucket/train", transform="mytransforms:crop", workers=["10.0.0.1:7070"], worker_token_file="token")
+
+The functions run in this process as they are: nothing keeps them from anything that the process may do. They share its GIL, so that a host has
+one such worker for each CPU. For everything else it is a worker like ``millrace worker`` (docs/service.md).
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import sys
+import threading
+import traceback
+from types import TracebackType
+from typing import Any, Sequence
+
+from . import _arguments, _core
+from ._remote_rows import PADDING, encode, encode_error
+from ._runtime import configure
+from .errors import Error, InvalidArgumentError, TransformError
+from .transform import Seeds, Work, imported
+
+__all__ = ["Worker"]
+
+_Function = Any  # what _core.Worker tells of a function: see _core.pyi
+
+
+class Worker:
+    """A worker within this process, until :meth:`close`. Threads and memory are those of :func:`millrace.configure`.
+
+    Args:
+        listen: ``"HOST:PORT"``; port 0 is any free one.
+        functions: Modules of which trainers may have functions run, with those below them. What runs is theirs to choose.
+        allow: URIs at and below which it reads; empty: everywhere, if only this machine reaches HOST.
+        token_file: A file with the secret that trainers must have.
+        tls: A folder with ``ca.crt``, ``tls.crt`` and ``tls.key``.
+        cache: A folder that keeps what is read.
+    """
+
+    def __init__(
+        self,
+        listen: str = "127.0.0.1:7070",
+        *,
+        functions: Sequence[str],
+        allow: Sequence[str] = (),
+        token_file: str | os.PathLike[str] | None = None,
+        tls: str | os.PathLike[str] | None = None,
+        cache: str | os.PathLike[str] | None = None,
+    ) -> None:
+        modules = _arguments.texts("functions", functions, "a list of modules")
+        self._functions = _Functions(modules)
+        self._native = _core.Worker(
+            listen=listen,
+            allow=_arguments.texts("allow", allow, "a list of URIs") if allow else [],
+            token_file="" if token_file is None else os.fspath(token_file),
+            tls="" if tls is None else os.fspath(tls),
+            cache="" if cache is None else os.fspath(cache),
+            check=self._functions.check,
+            apply=self._functions.apply,
+        )
+
+    @property
+    def address(self) -> str:
+        """``HOST:PORT``."""
+        return self._native.address
+
+    def close(self) -> None:
+        """Ends; trainers go on without it. Waits for functions that run. May be called twice."""
+        self._native.close()
+
+    def __enter__(self) -> Worker:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+
+class _Functions:
+    """Called by the worker's threads."""
+
+    def __init__(self, modules: Sequence[str]) -> None:
+        self._modules = modules
+
+    def _is_allowed(self, name: str) -> bool:
+        module = name.partition(":")[0]
+        return any(module == each or module.startswith(each + ".") for each in self._modules)
+
+    def check(self, function: _Function) -> None:
+        name = function[0]
+        if not self._is_allowed(name):
+            raise InvalidArgumentError(f"the trainer wants '{name}', and this worker runs functions of {', '.join(self._modules)} only (--allow-functions)")
+        imported(name)
+        if "torch" in sys.modules:
+            sys.modules["torch"].set_num_threads(1)  # other workers have the other CPUs
+
+    def apply(self, function: _Function, batch: dict[str, Any], epoch: int, consumed: int) -> list[bytes]:
+        name, uri, wants_tensors, most, (seed, rank, world, is_mix, streams, stream) = function
+        work = Work(imported(name), None, None, wants_tensors, uri, Seeds(seed, rank, world, is_mix, streams, stream))
+        rows = [_made(work, batch, row, epoch, consumed) if is_real else PADDING for row, is_real in enumerate(batch["valid"])]
+        size = sum(map(len, rows))
+        if size > most:
+            raise InvalidArgumentError(
+                f"'{name}' has made {size:,} bytes of {len(rows)} samples, and the trainer takes {most:,}; give its Loader more memory, or smaller batches"
+            )
+        return rows
+
+
+def _made(work: Work, batch: dict[str, Any], row: int, epoch: int, consumed: int) -> bytes:
+    try:
+        return encode(work.row(batch, row, epoch, consumed))
+    except TransformError as error:
+        cause = error.__cause__ or error
+        return encode_error(error, "".join(traceback.format_exception(type(cause), cause, cause.__traceback__)))
+    except TypeError as error:  # of encode
+        unsendable = TransformError(f"{work.name_of(batch, row)}: {error}")
+        return encode_error(unsendable, str(error))
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m millrace.worker", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--listen", default="127.0.0.1:7070", metavar="HOST:PORT", help="port 0: any free one (default: 127.0.0.1:7070)")
+    parser.add_argument("--allow-functions", action="append", required=True, metavar="MODULE", help="run functions of this module; may be repeated")
+    parser.add_argument("--allow", action="append", default=[], metavar="URI", help="read only below this URI; may be repeated")
+    parser.add_argument("--token-file", metavar="FILE", help="a file with the secret that trainers must have")
+    parser.add_argument("--tls", metavar="DIR", help="a folder with ca.crt, tls.crt and tls.key")
+    parser.add_argument("--cache", metavar="DIR", help="keep what is read in this folder")
+    parser.add_argument("--threads", type=int, default=1, metavar="N", help="CPU threads that decode (default: 1)")
+    parser.add_argument("--memory", metavar="SIZE", help="budget of all streams together (default: half of the machine's)")
+    options = parser.parse_args(words)
+    told, tell = os.pipe()
+    os.set_blocking(tell, False)
+    signal.set_wakeup_fd(tell)  # a signal may meet any thread, and this one waits
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: None)
+    try:
+        configure(cpu_threads=options.threads, cpu_nice=0, io_threads=2, memory=options.memory)
+        own = {name: getattr(options, name) for name in ("allow", "token_file", "tls", "cache")}
+        worker = Worker(options.listen, functions=options.allow_functions, **own)
+    except Error as error:
+        print(f"millrace.worker: {error}", file=sys.stderr)
+        return 2 if isinstance(error, InvalidArgumentError) else 1
+    print(f"listening on {worker.address}", flush=True)
+    os.read(told, 1)
+    closing = threading.Thread(target=worker.close, daemon=True)
+    closing.start()
+    closing.join(5)  # a function may run for ever; a worker has nothing to lose
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

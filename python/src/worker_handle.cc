@@ -1,0 +1,137 @@
+#include "worker_handle.h"
+
+#include <fmt/format.h>
+#include <pybind11/stl.h>
+
+#include <optional>
+#include <set>
+#include <utility>
+
+#include "batch_dict.h"
+#include "errors.h"
+#include "gil_release.h"
+#include "service/row_functions.h"
+#include "service/worker_calls.h"
+#include "service/worker_tls.h"
+#include "service/worker_token.h"
+
+namespace millrace::python {
+
+namespace {
+
+// Workers of this process that are open. Guarded by the GIL; leaked, like all that the interpreter's end may touch.
+std::set<WorkerHandle*>& OpenWorkers() {
+  static auto* const workers = new std::set<WorkerHandle*>();
+  return *workers;
+}
+
+// What Python's side of RowFunctions gets: name, URI, whether tensors are wanted, most bytes, and what random numbers
+// are a function of.
+py::tuple ToTuple(const RowFunction& function) {
+  return py::make_tuple(
+      ToPyText(function.name), ToPyText(function.uri), function.wants_tensors, function.most_bytes,
+      py::make_tuple(function.seed, function.rank, function.world, function.is_mix, function.streams, function.stream));
+}
+
+/// Functions of Python, which run with the GIL: one at a time.
+class PythonFunctions final : public RowFunctions {
+ public:
+  PythonFunctions(std::shared_ptr<Process> process, py::object check, py::object apply)
+      : process_(std::move(process)), check_(std::move(check)), apply_(std::move(apply)), converter_(py::none()) {}
+  // A thread without the GIL may let go last.
+  ~PythonFunctions() override {
+    const py::gil_scoped_acquire acquire;
+    check_ = apply_ = py::object();
+    converter_.reset();
+  }
+
+  absl::Status Check(const RowFunction& function) override {
+    const py::gil_scoped_acquire acquire;
+    return Guarded([&] { check_(ToTuple(function)); });
+  }
+
+  absl::StatusOr<std::vector<std::string>> Apply(const RowFunction& function, const BatchShape& shape,
+                                                 uint64_t consumed, Batch batch) override {
+    const py::gil_scoped_acquire acquire;
+    std::vector<std::string> rows;
+    const uint64_t epoch = batch.epoch;
+    RETURN_IF_ERROR(Guarded([&] {
+      const py::dict columns = converter_->ToDict(shape, process_, std::move(batch));
+      rows = apply_(ToTuple(function), columns, epoch, consumed).cast<std::vector<std::string>>();
+    }));
+    return rows;
+  }
+
+ private:
+  // What Python raises here is none of the function's own exceptions, which are results.
+  template <typename Work>
+  absl::Status Guarded(Work work) {
+    try {
+      work();
+      return absl::OkStatus();
+    } catch (py::error_already_set& error) {
+      return absl::FailedPreconditionError(std::string(py::str(error.value())));
+    } catch (const std::exception& error) {
+      return absl::FailedPreconditionError(error.what());
+    }
+  }
+
+  const std::shared_ptr<Process> process_;
+  py::object check_;
+  py::object apply_;
+  std::optional<BatchConverter> converter_;
+};
+
+}  // namespace
+
+WorkerHandle::WorkerHandle(const std::string& listen, std::vector<std::string> allow, const std::string& token_file,
+                           const std::string& tls, const std::string& cache, py::object check, py::object apply)
+    : process_(CurrentProcess()) {
+  const HttpEndpoint at = ValueOrThrow(ParseWorkerAddress(listen));
+  WorkerOptions options{.host = at.host, .port = at.port, .allow = std::move(allow)};
+  options.token = ValueOrThrow(ReadWorkerToken(token_file));
+  if (!tls.empty()) options.tls = ValueOrThrow(ReadWorkerTls(tls));
+  options.functions = std::make_shared<PythonFunctions>(process_, std::move(check), std::move(apply));
+  absl::StatusOr<std::unique_ptr<Worker>> made = nullptr;
+  {
+    const GilRelease release;
+    if (!cache.empty()) options.cache = DiskCache::OpenOrWarn({.folder = cache});
+    made = Worker::Start(process_->runtime, process_->stores, options);
+  }
+  worker_.reset(ValueOrThrow(std::move(made)).release());
+  const bool is_v6 = at.host.find(':') != std::string::npos;
+  address_ = fmt::format("{}{}{}:{}", is_v6 ? "[" : "", at.host, is_v6 ? "]" : "", worker_->port());
+  OpenWorkers().insert(this);
+}
+
+WorkerHandle::~WorkerHandle() {
+  if (maker_ == getpid()) Close();
+}
+
+void WorkerHandle::Close() {
+  CheckOwnProcess(maker_, "Worker");
+  OpenWorkers().erase(this);
+  ProcessLocal<Worker> worker = std::move(worker_);
+  const GilRelease release;  // functions that run need it to end
+  worker.reset();
+}
+
+void WorkerHandle::CloseAll() {
+  const std::set<WorkerHandle*> workers = OpenWorkers();
+  for (WorkerHandle* worker : workers) {
+    // Closing releases the GIL, so another thread may have destroyed this one meanwhile.
+    if (OpenWorkers().contains(worker) && worker->maker_ == getpid()) worker->Close();
+  }
+}
+
+void BindWorker(py::module_& module) {
+  py::class_<WorkerHandle, std::shared_ptr<WorkerHandle>>(module, "Worker")
+      .def(py::init<const std::string&, std::vector<std::string>, const std::string&, const std::string&,
+                    const std::string&, py::object, py::object>(),
+           py::kw_only(), py::arg("listen"), py::arg("allow"), py::arg("token_file"), py::arg("tls"), py::arg("cache"),
+           py::arg("check"), py::arg("apply"))
+      .def_property_readonly("address", &WorkerHandle::address)
+      .def("close", &WorkerHandle::Close);
+}
+
+}  // namespace millrace::python

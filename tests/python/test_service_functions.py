@@ -1,0 +1,248 @@
+"""Functions of samples that workers run: what comes is what they would make here."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import pathlib
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import millrace
+import numpy as np
+import pytest
+import worker_functions
+from service_support import OPTIONS, is_sound, none_here, outcome
+from support import Samples
+from token_corpus import write_corpus
+
+MODULE = "worker_functions"
+
+
+class FunctionWorker:
+    """`python -m millrace.worker` in a process of its own."""
+
+    def __init__(self, *options: object, functions: str = MODULE) -> None:
+        command = [sys.executable, "-m", "millrace.worker", "--listen", "127.0.0.1:0", "--memory", "1GiB", "--allow-functions", functions, *map(str, options)]
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env={**os.environ, worker_functions.APART: "yes"})
+        assert self.process.stdout is not None
+        said = re.fullmatch(r"listening on (\S+:\d+)\n", self.process.stdout.readline())
+        assert said
+        self.address = said[1]
+
+    def end(self) -> None:
+        self.process.kill()
+        self.process.wait()
+        assert self.process.stdout is not None
+        self.process.stdout.close()
+
+
+@pytest.fixture(scope="module")
+def pair() -> Iterator[list[FunctionWorker]]:
+    both = [FunctionWorker(), FunctionWorker()]
+    yield both
+    for worker in both:
+        worker.end()
+
+
+@pytest.fixture(scope="module")
+def addresses(pair: list[FunctionWorker]) -> list[str]:
+    return [worker.address for worker in pair]
+
+
+def shown(value: Any) -> Any:
+    """Type and value, to the last bit."""
+    if type(value).__module__ == "torch":
+        return "tensor", str(value.dtype), tuple(value.shape), value.reshape(-1).tolist()
+    if isinstance(value, (np.ndarray, np.generic)):
+        return type(value).__name__, str(value.dtype), value.shape, hashlib.sha256(value.tobytes()).hexdigest()
+    if isinstance(value, (list, tuple)):
+        return type(value).__name__, [shown(each) for each in value]
+    if isinstance(value, dict):
+        return {name: shown(each) for name, each in value.items()}
+    return type(value).__name__, value
+
+
+def received(uri: Any, function: str, **options: Any) -> tuple[list[Any], millrace.Loader]:
+    with millrace.Loader(uri, transform=f"{MODULE}:{function}", **{**OPTIONS, "memory": "128MiB", **options}) as loader:
+        return [shown(batch) for _ in range(options.get("epochs", 1)) for batch in loader], loader
+
+
+def was_late(loader: millrace.Loader) -> bool:
+    """Whether a worker was given up or overtaken, as a busy machine may make it: then its rows are of this process, or of the other one."""
+    return any(entry["last_failure"] for entry in loader.report()["workers"][:-1])
+
+
+def check_equal(uri: Any, function: str, workers: list[str], **options: Any) -> None:
+    local, one = received(uri, function, **{name: value for name, value in options.items() if name != "streams"})
+    remote, other = received(uri, function, workers=workers, **options)
+    assert remote == local and local
+    assert outcome(other) == outcome(one)
+    report = other.report()["workers"]
+    assert all(map(is_sound, report)) and none_here(report), report
+
+
+@pytest.mark.parametrize("last", ["pad", "drop", "wrap"])
+def test_equal_to_a_local_loader(tar: Samples, addresses: list[str], last: str) -> None:
+    for world in (1, 2):
+        for rank in range(world):
+            check_equal(tar.uri, "noisy", addresses, last=last, world=world, rank=rank, epochs=2, streams=4)
+
+
+def test_values_of_all_kinds(tar: Samples, addresses: list[str]) -> None:
+    check_equal(tar.uri, "of_all_kinds", addresses, augment=False)
+    fields = {"image": millrace.Image("png"), "text": millrace.Text("txt"), "label": millrace.Label("cls"), "json": millrace.Json("json")}
+    check_equal(tar.uri, "noisy", addresses, fields=fields)
+
+
+def test_tensors(tar: Samples, addresses: list[str]) -> None:
+    pytest.importorskip("torch")
+    check_equal(tar.uri, "of_tensors", addresses, output="torch")
+
+
+def test_mixes_and_tokens(tar: Samples, raw: Samples, addresses: list[str], tmp_path: pathlib.Path) -> None:
+    mix = millrace.Mix([millrace.Dataset(raw.uri), millrace.Dataset(tar.uri)], weights=[1, 2], epoch_samples=60)
+    check_equal(mix, "noisy", addresses, epochs=2, streams=4, fields={"image": millrace.Image("png"), "label": millrace.Bytes("png")})
+    corpus = write_corpus(tmp_path / "corpus", [int(n) for n in np.random.default_rng(1).integers(1, 90, 300)])
+    check_equal(corpus.uri, "of_tokens", addresses, tokens=millrace.Tokens(64, "pack"))
+
+
+def test_another_world_after_a_resume(tar: Samples, raw: Samples, addresses: list[str]) -> None:
+    """A mix draws random numbers by position, also where a batch begins within one of the streams before."""
+    mix = millrace.Mix([millrace.Dataset(raw.uri), millrace.Dataset(tar.uri)], weights=[1, 2], epoch_samples=60)
+    options = {**OPTIONS, "fields": {"image": millrace.Image("png"), "label": millrace.Bytes("png")}, "transform": f"{MODULE}:noisy", "memory": "128MiB"}
+    with millrace.Loader(mix, **{**options, "batch_size": 7}) as loader:
+        next(iter(loader))
+        state = loader.state_dict()
+    got = []
+    for workers in (None, addresses):
+        with millrace.Loader(mix, **options, workers=workers, world=3, rank=1, **({} if workers is None else {"streams": 4})) as loader:
+            loader.load_state_dict(state)
+            got.append([shown(batch) for batch in loader])
+    assert got[0] == got[1] and got[0]
+
+
+def test_collate_and_batch_transform_run_here(tar: Samples, addresses: list[str]) -> None:
+    def collate(rows: list[dict[str, Any]]) -> dict[str, Any]:
+        return {"apart": [row["apart"] for row in rows], "pid": os.getpid()}
+
+    remote, loader = received(tar.uri, "where", workers=addresses, collate=collate)
+    assert remote[0] == shown({"apart": ["yes"] * 8, "pid": os.getpid()}) or was_late(loader)
+
+
+def test_rows_of_this_process(tar: Samples, addresses: list[str]) -> None:
+    """Those of local streams are transformed here, and batches are of both."""
+    local, one = received(tar.uri, "noisy")
+    remote, other = received(tar.uri, "noisy", workers=addresses, streams=4, local_streams=2)
+    assert remote == local and outcome(other) == outcome(one)
+    report = other.report()["workers"]
+    assert report[-1]["rows"] > 0 and (report[-1]["rows"] == sum(entry["rows"] for entry in report[:-1]) or was_late(other)), report
+    batches, loader = received(tar.uri, "where", workers=addresses, streams=4, local_streams=2)
+    halves = [("str", "")] * 4 + [("str", "yes")] * 4
+    assert sorted(batches[0]["apart"][1]) == halves or was_late(loader)
+
+
+def test_workers_that_are_killed(many: Samples) -> None:
+    both = [FunctionWorker(), FunctionWorker()]
+    try:
+        local, one = received(many.uri, "noisy", epochs=6)
+        options = {**OPTIONS, "memory": "128MiB", "epochs": 6}  # many more batches than can be on their way
+        with millrace.Loader(many.uri, transform=f"{MODULE}:noisy", workers=[worker.address for worker in both], **options) as loader:
+            got = []
+            for _ in range(6):
+                for batch in loader:
+                    got.append(shown(batch))
+                    if len(got) in (5, 15):  # the second one leaves none
+                        both[len(got) // 10].process.send_signal(signal.SIGKILL)
+        assert got == local and outcome(loader) == outcome(one)
+        assert loader.report()["workers"][-1]["rows"] > 0
+    finally:
+        for worker in both:
+            worker.end()
+
+
+def raised_by(uri: str, function: str, workers: list[str] | None) -> tuple[millrace.TransformError | None, millrace.Loader]:
+    with millrace.Loader(uri, transform=f"{MODULE}:{function}", workers=workers, **{**OPTIONS, "memory": "128MiB"}) as loader:
+        try:
+            for _ in loader:
+                pass
+        except millrace.TransformError as error:
+            return error, loader
+    return None, loader
+
+
+def test_exceptions_name_the_sample(tar: Samples, addresses: list[str]) -> None:
+    here, _ = raised_by(tar.uri, "raises_at_17", None)
+    there, loader = raised_by(tar.uri, "raises_at_17", addresses)
+    assert str(here) == str(there) and "sample '0017'" in str(there) and "LookupError: no such thing as 17" in str(there)
+    assert there is not None and ("raises_at_17" in str(there.__cause__) or was_late(loader)), "the traceback of the worker"
+
+
+def test_what_cannot_be_sent(tar: Samples, addresses: list[str]) -> None:
+    error, loader = raised_by(tar.uri, "not_sendable", addresses)
+    said = re.search(r"sample '\d+'.*\['what'\] is a builtins.object, which workers cannot send", str(error))
+    assert said or was_late(loader), error
+
+
+def test_refusals_say_why(tar: Samples, workers: Any, tmp_path: pathlib.Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Then the program goes on by itself."""
+    native = workers()
+    module = f"only_{tmp_path.name.replace('-', '_')}"
+    (tmp_path / f"{module}.py").write_text("def same(sample):\n    return sample\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    other, unable = FunctionWorker(functions="json"), FunctionWorker(functions=module)
+    try:
+        for worker, function, why in (
+            (native, f"{MODULE}:noisy", "runs no functions"),
+            (other, f"{MODULE}:noisy", "runs functions of json only"),
+            (unable, f"{module}:same", f"'{module}:same' cannot be imported: ModuleNotFoundError"),
+        ):
+            with millrace.Loader(tar.uri, transform=function, workers=[worker.address], **{**OPTIONS, "memory": "128MiB"}) as loader:
+                assert len(list(loader)) == 7
+                report = loader.report()["workers"]
+            assert report[0]["rows"] == 0 and why in report[0]["last_failure"], report
+            assert why in capfd.readouterr().err
+    finally:
+        other.end()
+        unable.end()
+
+
+def test_results_that_are_too_large(tar: Samples, addresses: list[str]) -> None:
+    with millrace.Loader(tar.uri, transform=f"{MODULE}:large", workers=addresses, **{**OPTIONS, "memory": "128MiB"}) as loader:
+        assert next(iter(loader))["zeros"].shape == (8, 3_000_000)
+        report = loader.report()["workers"]
+    assert any("give its Loader more memory" in entry["last_failure"] for entry in report[:-1]) or all(map(is_sound, report)), report
+    assert report[-1]["rows"] > 0
+
+
+def test_what_makes_no_sense(tar: Samples) -> None:
+    for transform, why in (("noisy", "'module:function'"), ("no_such_module:f", "ModuleNotFoundError"), (f"{MODULE}:nothing", "AttributeError"), ("os:sep", "no function")):
+        with pytest.raises(millrace.InvalidArgumentError, match=why):
+            millrace.Loader(tar.uri, transform=transform)
+    with pytest.raises(millrace.InvalidArgumentError, match="workers run the transform"):
+        millrace.Loader(tar.uri, transform=f"{MODULE}:noisy", workers=["127.0.0.1:1"], transform_processes=1)
+
+
+def test_a_worker_within_a_process(tar: Samples) -> None:
+    from millrace.worker import Worker
+
+    with Worker("127.0.0.1:0", functions=[MODULE]) as worker:
+        check_equal(tar.uri, "noisy", [worker.address])
+    worker.close()
+    with pytest.raises(TypeError, match="list of modules"):
+        Worker("127.0.0.1:0", functions="worker_functions")
+
+
+def test_ends_by_a_signal() -> None:
+    worker = FunctionWorker()
+    worker.process.send_signal(signal.SIGTERM)
+    assert worker.process.wait() == 0
+    worker.end()
+    refused = subprocess.run(
+        [sys.executable, "-m", "millrace.worker", "--listen", "0.0.0.0:0", "--allow-functions", "json"], capture_output=True, text=True
+    )
+    assert refused.returncode == 2 and "--token-file" in refused.stderr
