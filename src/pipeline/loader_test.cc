@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <cstring>
 #include <filesystem>
@@ -407,7 +408,7 @@ TEST_F(LoaderTest, ABatchThatTheSystemHasNoMemoryForEndsTheLoaderInWords) {
 TEST_F(LoaderTest, DigestsDoNotDependOnTheStore) {
   Fill(60);
   OpenDataset();
-  const std::filesystem::path folder = ::testing::TempDir() + "/loader-files";
+  const std::filesystem::path folder = ::testing::TempDir() + "/loader-files-" + std::to_string(getpid());
   for (uint64_t i = 0; i < dataset_->index().objects(); ++i) {
     IndexedObject object;
     ASSERT_TRUE(dataset_->index().LookupObject(static_cast<uint32_t>(i), &object).ok());
