@@ -27,6 +27,8 @@ from .tokens import Rows, Shape, Tokens
 from .transform import Seeds, Transform, Work, imported
 
 _STATE_VERSION = 1
+# Said in place of a cache's folder.
+_MEMORY = "memory"
 
 
 class Loader:
@@ -86,9 +88,12 @@ class Loader:
         last: The last, short batch of an epoch: ``"pad"`` (see ``valid``), ``"drop"``, or ``"wrap"`` (filled from the epoch's start).
         memory: Budget for fetched bytes and batches together, in bytes or as ``"512MiB"``.
         cache: A folder of a local disk that keeps what is read, for later epochs and runs; processes of a machine may share one. If it
-            cannot be used, a warning says so, and everything is read from the store.
-        cache_size: What the cache may take of the disk, in bytes or as ``"50GiB"``. None: as much as leaves 5 % of it free.
-        pin: Whether what is read stays in the cache, whatever else is read, until ``millrace cache clear`` removes it.
+            cannot be used, a warning says so, and everything is read from the store. Or ``"memory"``: the Loaders of this process keep it in
+            memory, as long as one of them lives. (A folder of that name is ``"./memory"``, or a ``Path``.)
+        cache_size: What the cache may take of the disk, in bytes or as ``"50GiB"``. None: as much as leaves 5 % of it free. One in memory
+            needs it; it is taken from the process's budget (``millrace.configure(memory=)``), beside ``memory``.
+        pin: Whether what is read stays in the cache, whatever else is read, until ``millrace cache clear`` removes it, or a cache in memory
+            ends.
         workers: Addresses ``"HOST:PORT"`` of workers (``millrace worker``), which decode in place of this process: the same batches in the
             same order. What a worker does not deliver another one does, or this process, which therefore must be able to read the data too;
             :meth:`report` tells. Or where workers are to be found: ``"dns:NAME:PORT"``, ``"slurm:NODES:PORT"``,
@@ -227,6 +232,8 @@ class Loader:
             raise InvalidArgumentError("cache_size is the size of a cache; name its folder with cache")
         if pin and cache is None:
             raise InvalidArgumentError("pin keeps what is read in a cache; name its folder with cache")
+        if cache == _MEMORY and cache_size is None:
+            raise InvalidArgumentError("a cache in memory needs a bound; give it one with cache_size='4GiB'")
         if workers is None and (local_streams, streams, worker_token_file, worker_tls, worker_tls_name, worker_compression) != (0, *[None] * 5):
             raise InvalidArgumentError(
                 "streams, local_streams, worker_token_file, worker_tls and worker_compression are for workers; "
@@ -258,10 +265,10 @@ class Loader:
             "world": world,
             "last": _arguments.choice("last", last, ("pad", "drop", "wrap")),
             "memory": _arguments.memory(memory),
-            "cache": "" if cache is None else os.fsdecode(_arguments.uri("cache", cache, "a path")),
+            "cache": "" if cache is None else _place_of_cache(cache),
             "cache_size": "" if cache_size is None else _arguments.memory(cache_size, "cache_size"),
             "pin": bool(pin),
-            "local_ranks": local_ranks(rank, world),
+            "local_ranks": 1 if cache == _MEMORY else local_ranks(rank, world),
             "workers": None
             if workers is None
             else (
@@ -560,6 +567,12 @@ class Loader:
 def _shown_keys(state: Mapping[str, Any]) -> str:
     shown = [repr(key) for key in list(state)[:5]] + ["..."] * (len(state) > 5)
     return f"the keys {', '.join(shown)}" if shown else "no keys"
+
+
+def _place_of_cache(cache: str | os.PathLike[str]) -> str:
+    """The word, as ``_core`` has it, or a folder, which a path of that name is, too."""
+    path = os.fsdecode(_arguments.uri("cache", cache, "a path, or 'memory'"))
+    return os.path.join(os.curdir, path) if path == _MEMORY and not isinstance(cache, str) else path
 
 
 def _checked_functions(transform: Any, collate: Any, batch_transform: Any) -> bool:

@@ -28,6 +28,7 @@ class CacheReport(TypedDict):
 
     Of what all Loaders of this process read from the store: ``written_bytes``; ``no_room_bytes``, which would have been removed before their
     next use; ``dropped_bytes``, since the disk did not keep up, or failed; and ``waiting_bytes``, which are yet to be written.
+    ``memory_bytes``: what a cache in memory has of the process's budget, 0 on a disk.
     ``forecast``: what is to be expected, from the index alone; None if draws are independent.
     """
 
@@ -38,6 +39,7 @@ class CacheReport(TypedDict):
     no_room_bytes: int
     dropped_bytes: int
     waiting_bytes: int
+    memory_bytes: int
     forecast: CacheForecast | None
 
 

@@ -261,26 +261,39 @@ namespace {
 
 // ---- Options
 
-// Null without a folder, and if it cannot be used. The loaders of a process that name the same folder and size share
-// one; its threads do not survive a fork. With the GIL held.
-std::shared_ptr<DiskCache> OpenCache(const std::string& folder, const std::string& size) {
+// Null without a folder, and if it cannot be used. The loaders of a process that name the same folder (or memory) and
+// size share one; its threads do not survive a fork. With the GIL held.
+std::shared_ptr<DiskCache> OpenCache(std::shared_ptr<Process> process, const std::string& folder,
+                                     const std::string& size) {
   if (folder.empty()) return nullptr;
   DiskCacheOptions options{.folder = folder};
   if (!size.empty()) options.size_bytes = ToBytes("cache_size", size);
   static auto& open = *new std::map<std::tuple<pid_t, std::string, uint64_t>, std::weak_ptr<DiskCache>>();
   std::error_code error;
-  const std::string path = std::filesystem::weakly_canonical(folder, error);
+  const std::string path = options.in_memory() ? folder : std::filesystem::weakly_canonical(folder, error).string();
   const std::tuple key(getpid(), error ? folder : path, options.size_bytes);
   std::erase_if(open, [](const auto& entry) { return entry.second.expired(); });
   if (const auto found = open.find(key); found != open.end()) {
     if (std::shared_ptr<DiskCache> cache = found->second.lock()) return cache;
   }
-  std::shared_ptr<DiskCache> cache;
+  absl::StatusOr<std::unique_ptr<DiskCache>> opened = nullptr;
   {
     GilRelease release;
-    cache = {DiskCache::OpenOrWarn(std::move(options)).release(), DeleteInOwnProcess<DiskCache>()};
+    if (options.in_memory()) {
+      opened = DiskCache::OpenInMemory(process->runtime.memory(), options.size_bytes);
+    } else {
+      opened = DiskCache::OpenOrWarn(std::move(options));
+    }
   }
-  if (cache != nullptr) open[key] = cache;
+  std::unique_ptr<DiskCache> made = ValueOrThrow(std::move(opened));
+  if (made == nullptr) return nullptr;
+  // One in memory has a part of the process's budget.
+  const std::shared_ptr<DiskCache> cache(
+      made.release(), [process = std::move(process), own = DeleteInOwnProcess<DiskCache>()](DiskCache* gone) mutable {
+        own(gone);
+        process.reset();
+      });
+  open[key] = cache;
   return cache;
 }
 
@@ -346,7 +359,7 @@ std::shared_ptr<LoaderHandle> MakeLoaderHandle(
   options.token_type =
       Choose<TokenType>("dtype", token_type, {{"int32", TokenType::kInt32}, {"int64", TokenType::kInt64}});
   options.pad_token = pad_token;
-  options.cache = OpenCache(cache, cache_size);
+  options.cache = OpenCache(datasets.front()->process(), cache, cache_size);
   options.pin = pin;
   options.local_ranks = ToNatural("local_ranks", local_ranks);
   std::optional<TokenOptions> rows;
@@ -489,6 +502,7 @@ py::dict ToDict(const LoaderReport& report, const std::optional<CacheForecast>& 
     cache["no_room_bytes"] = report.cache->kept.not_admitted_bytes;
     cache["dropped_bytes"] = report.cache->kept.dropped_bytes;
     cache["waiting_bytes"] = report.cache->kept.waiting_bytes;
+    cache["memory_bytes"] = report.cache->memory_bytes;
     cache["forecast"] = ToDict(forecast);
     result["cache"] = cache;
   }

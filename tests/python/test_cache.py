@@ -141,6 +141,35 @@ def test_pin(shards: str, tmp_path: pathlib.Path) -> None:
         millrace.Loader(shards, pin=True)
 
 
+def test_in_memory(shards: str, tmp_path: pathlib.Path) -> None:
+    """One cache for the Loaders of a process, as long as one of them lives."""
+    options: dict[str, Any] = {"cache": "memory", "cache_size": "32MiB", "shuffle": "global"}
+    whole = feed(shards, shuffle="global")["digest"]
+    with millrace.Loader(shards, batch_size=8, size=16, epochs=1, memory="32MiB", **options) as holder:
+        first = feed(shards, **options)
+        second = feed(shards, pin=True, **options)
+        other = feed(shards, seed=1, **options)
+        assert first["digest"] == second["digest"] == whole and other["samples"] == first["samples"]
+        for report in (second["cache"], other["cache"]):
+            assert (report["miss_bytes"], report["requests"]) == (0, 0) and report["hit_bytes"] > 0
+            assert report["memory_bytes"] == 64 << 20 and report["forecast"] is not None
+        for _ in holder:
+            pass
+    assert feed(shards, cache=tmp_path)["cache"]["memory_bytes"] == 0
+    small = feed(shards, cache="memory", cache_size="200KiB", shuffle="global")
+    assert small["digest"] == whole and small["cache"]["memory_bytes"] == 400 << 10
+
+
+def test_what_cannot_be_in_memory(tar: Samples, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(millrace.InvalidArgumentError, match="cache_size"):
+        millrace.Loader(tar.uri, cache="memory")
+    with pytest.raises(millrace.ExhaustedError, match="budget"):
+        millrace.Loader(tar.uri, cache="memory", cache_size="1000TiB")
+    monkeypatch.chdir(tmp_path)
+    assert feed(tar.uri, cache=pathlib.Path("memory"))["cache"]["memory_bytes"] == 0
+    assert os.listdir(tmp_path / "memory") == ["millrace-cache-1"], "a path is a folder"
+
+
 @pytest.mark.parametrize(
     ("environment", "rank", "world", "expected"),
     [
