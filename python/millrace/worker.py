@@ -16,7 +16,7 @@ import signal
 import sys
 import threading
 import traceback
-from types import TracebackType
+from types import ModuleType, TracebackType
 from typing import Any, Sequence
 
 from . import _arguments, _core
@@ -53,6 +53,8 @@ class Worker:
         cache: str | os.PathLike[str] | None = None,
     ) -> None:
         modules = _arguments.texts("functions", functions, "a list of modules")
+        if cache is not None and os.fspath(cache) == "memory":
+            raise InvalidArgumentError("cache='memory' is not known here; name a folder")
         self._functions = _Functions(modules)
         self._native = _core.Worker(
             listen=listen,
@@ -83,6 +85,8 @@ class Worker:
 class _Functions:
     """Called by the worker's threads."""
 
+    has_process = False  # whether this process does nothing else
+
     def __init__(self, modules: Sequence[str]) -> None:
         self._modules = modules
 
@@ -95,18 +99,38 @@ class _Functions:
         if not self._is_allowed(name):
             raise InvalidArgumentError(f"the trainer wants '{name}', and this worker runs functions of {', '.join(self._modules)} only (--allow-functions)")
         imported(name)
-        if "torch" in sys.modules:
+        self._check_origin(name)
+        if self.has_process and "torch" in sys.modules:
             sys.modules["torch"].set_num_threads(1)  # other workers have the other CPUs
+
+    def _check_origin(self, name: str) -> None:
+        """A module has names of others, too: those that it imports."""
+        module, _, path = name.partition(":")
+        found: Any = sys.modules[module]
+        for part in path.split("."):
+            found = getattr(found, part)
+            if isinstance(found, ModuleType):
+                raise InvalidArgumentError(f"'{name}' leads through the module {found.__name__}; name functions by their own module (--allow-functions)")
+        origin = getattr(found, "__module__", None)
+        if not isinstance(origin, str) or not self._is_allowed(origin):
+            raise InvalidArgumentError(
+                f"'{name}' is one of {origin or 'no module'}, and this worker runs functions of {', '.join(self._modules)} only; "
+                "define one there that calls it"
+            )
 
     def apply(self, function: _Function, batch: dict[str, Any], epoch: int, consumed: int) -> list[bytes]:
         name, uri, wants_tensors, most, (seed, rank, world, is_mix, streams, stream) = function
         work = Work(imported(name), None, None, wants_tensors, uri, Seeds(seed, rank, world, is_mix, streams, stream))
-        rows = [_made(work, batch, row, epoch, consumed) if is_real else PADDING for row, is_real in enumerate(batch["valid"])]
-        size = sum(map(len, rows))
-        if size > most:
-            raise InvalidArgumentError(
-                f"'{name}' has made {size:,} bytes of {len(rows)} samples, and the trainer takes {most:,}; give its Loader more memory, or smaller batches"
-            )
+        rows: list[bytes] = []
+        size = 0
+        for row, is_real in enumerate(batch["valid"]):
+            rows.append(_made(work, batch, row, epoch, consumed) if is_real else PADDING)
+            size += len(rows[-1])
+            if size > most:
+                raise InvalidArgumentError(
+                    f"'{name}' has made {size:,} bytes of {len(rows)} samples, and the trainer takes {most:,} of a batch; "
+                    "give its Loader more memory, or smaller batches"
+                )
         return rows
 
 
@@ -114,11 +138,16 @@ def _made(work: Work, batch: dict[str, Any], row: int, epoch: int, consumed: int
     try:
         return encode(work.row(batch, row, epoch, consumed))
     except TransformError as error:
-        cause = error.__cause__ or error
-        return encode_error(error, "".join(traceback.format_exception(type(cause), cause, cause.__traceback__)))
+        return encode_error(error, _trace_of(error))
     except TypeError as error:  # of encode
         unsendable = TransformError(f"{work.name_of(batch, row)}: {error}")
         return encode_error(unsendable, str(error))
+
+
+def _trace_of(error: TransformError) -> str:
+    # Not in _made: its frame is part of the traceback, and a local there would be a cycle that holds the memory of the batch.
+    cause = error.__cause__ or error
+    return "".join(traceback.format_exception(type(cause), cause, cause.__traceback__))
 
 
 def main(words: Sequence[str] | None = None) -> int:
@@ -139,6 +168,7 @@ def main(words: Sequence[str] | None = None) -> int:
         signal.signal(number, lambda *_: None)
     try:
         configure(cpu_threads=options.threads, cpu_nice=0, io_threads=2, memory=options.memory)
+        _Functions.has_process = True
         own = {name: getattr(options, name) for name in ("allow", "token_file", "tls", "cache")}
         worker = Worker(options.listen, functions=options.allow_functions, **own)
     except Error as error:

@@ -277,13 +277,12 @@ std::shared_ptr<DiskCache> OpenCache(std::shared_ptr<Process> process, const std
     if (std::shared_ptr<DiskCache> cache = found->second.lock()) return cache;
   }
   absl::StatusOr<std::unique_ptr<DiskCache>> opened = nullptr;
-  {
+  if (options.in_memory()) {
+    // With the GIL: of two threads that open it at once, the second one finds what the first one has made.
+    opened = DiskCache::OpenInMemory(process->runtime.memory(), options.size_bytes);
+  } else {
     GilRelease release;
-    if (options.in_memory()) {
-      opened = DiskCache::OpenInMemory(process->runtime.memory(), options.size_bytes);
-    } else {
-      opened = DiskCache::OpenOrWarn(std::move(options));
-    }
+    opened = DiskCache::OpenOrWarn(std::move(options));
   }
   std::unique_ptr<DiskCache> made = ValueOrThrow(std::move(opened));
   if (made == nullptr) return nullptr;

@@ -33,6 +33,15 @@ py::tuple ToTuple(const RowFunction& function) {
       py::make_tuple(function.seed, function.rank, function.world, function.is_mix, function.streams, function.stream));
 }
 
+// An exception may raise another one when it is asked for its text.
+std::string TextOf(const py::error_already_set& error) {
+  try {
+    return std::string(py::str(error.value()));
+  } catch (const std::exception&) {
+    return error.what();
+  }
+}
+
 /// Functions of Python, which run with the GIL: one at a time.
 class PythonFunctions final : public RowFunctions {
  public:
@@ -70,7 +79,7 @@ class PythonFunctions final : public RowFunctions {
       work();
       return absl::OkStatus();
     } catch (py::error_already_set& error) {
-      return absl::FailedPreconditionError(std::string(py::str(error.value())));
+      return absl::FailedPreconditionError(TextOf(error));
     } catch (const std::exception& error) {
       return absl::FailedPreconditionError(error.what());
     }
@@ -105,6 +114,7 @@ WorkerHandle::WorkerHandle(const std::string& listen, std::vector<std::string> a
 }
 
 WorkerHandle::~WorkerHandle() {
+  OpenWorkers().erase(this);
   if (maker_ == getpid()) Close();
 }
 

@@ -139,7 +139,11 @@ absl::StatusOr<std::unique_ptr<CacheFile>> CacheFile::OpenOrMake(const std::stri
     return file;
   }
   ASSIGN_OR_RETURN(const std::string head, EncodeHead(identity, object_bytes));
-  RETURN_IF_ERROR(Make(path, head, made));
+  const absl::Status made_it = Make(path, head, made);
+  // Is the disk full, or are too many files open? Opening tells.
+  if (absl::IsResourceExhausted(made_it) && absl::IsResourceExhausted(OpenWithin(path, 1).status()))
+    return absl::NotFoundError(made_it.message());
+  RETURN_IF_ERROR(made_it);
   file = OpenWithin(path, kPatientAttempts);
   if (absl::IsResourceExhausted(file.status())) return absl::NotFoundError(file.status().message());
   return file;

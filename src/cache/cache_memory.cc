@@ -15,12 +15,20 @@ namespace {
 constexpr uint64_t kPage = 4096;
 // What the system can address in a file.
 constexpr uint64_t kMostStretched = uint64_t{1} << 62;
+// MFD_NOEXEC_SEAL of Linux 6.3, which older headers lack. Systems may refuse files that do not say it.
+constexpr unsigned kNeverExecuted = 0x0008U;
 
 }  // namespace
 
-absl::StatusOr<std::shared_ptr<CacheMemory>> CacheMemory::Make() {
-  UniqueFd fd(memfd_create("millrace-cache", MFD_CLOEXEC));
+absl::StatusOr<UniqueFd> MakeMemoryFile(const char* name) {
+  UniqueFd fd(memfd_create(name, MFD_CLOEXEC | kNeverExecuted));
+  if (!fd && errno == EINVAL) fd = UniqueFd(memfd_create(name, MFD_CLOEXEC));  // an older system
   if (!fd) return ErrnoStatus(errno, "a cache in memory", "making it");
+  return fd;
+}
+
+absl::StatusOr<std::shared_ptr<CacheMemory>> CacheMemory::Make() {
+  ASSIGN_OR_RETURN(UniqueFd fd, MakeMemoryFile("millrace-cache"));
   return std::shared_ptr<CacheMemory>(new CacheMemory(std::move(fd)));
 }
 

@@ -9,6 +9,9 @@
 
 namespace millrace {
 
+/// A file in memory (memfd), which is never executed. `name` shows in /proc only.
+absl::StatusOr<UniqueFd> MakeMemoryFile(const char* name);
+
 /// Memory for the bytes of a cache of one process, as a file without a name (memfd): the system frees it with the
 /// process, however that ends. The bytes of each object have a stretch of their own, which takes memory only for what
 /// is written there. Thread-safe.

@@ -133,6 +133,23 @@ TEST_F(CacheMemoryTest, HasItsPartOfTheBudget) {
   EXPECT_TRUE(absl::IsResourceExhausted(DiskCache::OpenInMemory(budget_, UINT64_MAX).status()));
 }
 
+// What is longer than all that may wait takes the rest of the budget, for as long as it waits, or is not kept.
+TEST_F(CacheMemoryTest, ALongRangeHasItsPartOfTheBudgetToo) {
+  constexpr uint64_t kSize = 64 << 10;
+  constexpr uint64_t kLong = 1 << 20;
+  const std::string object(kLong, 'x');
+  for (const uint64_t more : {uint64_t{0}, kLong - kSize - 1, kLong - kSize}) {
+    MemoryBudget budget(2 * kSize + more);
+    const auto cache = DiskCache::OpenInMemory(budget, kSize);
+    ASSERT_TRUE(cache.ok()) << cache.status();
+    (*cache)->Keep(Of(1), object.size(), 0, AsBytes(object));
+    (*cache)->Flush();
+    EXPECT_EQ((*cache)->counts().dropped_bytes, more < kLong - kSize ? kLong : 0) << more;
+    EXPECT_EQ((*cache)->counts().waiting_bytes, 0u) << more;
+    EXPECT_EQ(budget.used(), 2 * kSize) << more;
+  }
+}
+
 // What is needed first stays, in no more memory than the bound, however often ranges come and go; and none is left.
 TEST_F(CacheMemoryTest, StaysWithinItsBoundAndGivesAllBack) {
   constexpr uint64_t kBound = 1 << 20;

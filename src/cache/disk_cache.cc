@@ -1,12 +1,11 @@
 #include "cache/disk_cache.h"
 
 #include <fmt/format.h>
-#include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/statvfs.h>
+#include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <chrono>
 #include <condition_variable>
 #include <cstring>
@@ -15,7 +14,6 @@
 
 #include "base/atomic_file.h"
 #include "base/buffer.h"
-#include "base/errno_status.h"
 #include "base/log.h"
 #include "base/size.h"
 #include "cache/shared_file.h"
@@ -32,6 +30,8 @@ constexpr size_t kMostOpenSpans = size_t{2} << 20;
 constexpr uint64_t kRoomAtOnce = 4 << 20;
 constexpr uint64_t kRoomOfSize = 256;
 constexpr int kWriteAttempts = 3;
+// By which room is counted.
+constexpr int64_t kPageBytes = 4096;
 
 // A quarter of what the process may have open.
 size_t MostFiles() {
@@ -58,6 +58,7 @@ DiskCache::DiskCache(DiskCacheOptions options, Parts parts)
       jobs_(std::move(parts.jobs)),
       claims_(std::move(parts.claims)),
       queued_(parts.queued_bytes),
+      budget_(parts.budget),
       room_({.list = [this](absl::FunctionRef<void(const std::string&)> each) { ForEachName(each); },
              .open = [this](const std::string& name) { return OpenByName(name); },
              .knows =
@@ -109,6 +110,12 @@ uint64_t DiskCache::MemoryFor(uint64_t size_bytes) {
 
 absl::StatusOr<std::unique_ptr<DiskCache>> DiskCache::OpenInMemory(MemoryBudget& budget, uint64_t size_bytes) {
   if (size_bytes == 0) return absl::InvalidArgumentError("a cache in memory needs a size");
+  if (const int64_t page = sysconf(_SC_PAGESIZE); page > kPageBytes) {
+    return absl::InvalidArgumentError(fmt::format(
+        "a cache in memory needs a machine whose pages have {} bytes, and here they have {}; name a folder, "
+        "such as one of a tmpfs",
+        kPageBytes, page));
+  }
   const uint64_t bytes = MemoryFor(size_bytes);
   Reservation reserved = budget.TryReserve(bytes);
   if (!reserved) {
@@ -118,14 +125,14 @@ absl::StatusOr<std::unique_ptr<DiskCache>> DiskCache::OpenInMemory(MemoryBudget&
         FormatSize(size_bytes), FormatSize(bytes), FormatSize(budget.limit()), FormatSize(budget.used())));
   }
   ASSIGN_OR_RETURN(std::shared_ptr<CacheMemory> memory, CacheMemory::Make());
-  UniqueFd jobs(memfd_create("millrace-cache-jobs", MFD_CLOEXEC));
-  if (!jobs) return ErrnoStatus(errno, "a cache in memory", "making it");
+  ASSIGN_OR_RETURN(UniqueFd jobs, MakeMemoryFile("millrace-cache-jobs"));
   std::string jobs_path = fmt::format("/proc/self/fd/{}", jobs.get());
   DiskCacheOptions options{.folder = std::string(DiskCacheOptions::kMemory), .size_bytes = size_bytes};
   std::string folder = "in memory";  // for messages
-  return std::unique_ptr<DiskCache>(new DiskCache(
-      std::move(options), {std::move(folder), std::move(jobs_path), DiskUsage::OfMemory(), std::move(jobs),
-                           FetchClaims::OfProcess(), bytes - size_bytes, std::move(memory), std::move(reserved)}));
+  return std::unique_ptr<DiskCache>(
+      new DiskCache(std::move(options),
+                    {std::move(folder), std::move(jobs_path), DiskUsage::OfMemory(), std::move(jobs),
+                     FetchClaims::OfProcess(), bytes - size_bytes, std::move(memory), std::move(reserved), &budget}));
 }
 
 void DiskCache::OnDiskError(const absl::Status& status, bool reading) {
@@ -322,7 +329,14 @@ void DiskCache::Touch(const CacheIdentity& identity, ByteRange range, const Plan
 void DiskCache::Keep(const CacheIdentity& identity, uint64_t object_bytes, uint64_t offset, ByteSpan bytes,
                      const PlannedRead* plan, std::shared_ptr<void> until) {
   if (!keeps() || bytes.empty()) return;
-  Reservation room = queued_.TryReserve(std::min<uint64_t>(bytes.size(), queued_.limit()));
+  const uint64_t within = std::min<uint64_t>(bytes.size(), queued_.limit());
+  Reservation room = queued_.TryReserve(within);
+  // In memory, what is longer than all that may wait is not in the cache's part of the budget.
+  Reservation beyond;
+  if (room && budget_ != nullptr && bytes.size() > within) {
+    beyond = budget_->TryReserve(bytes.size() - within);
+    if (!beyond) room = Reservation();
+  }
   if (!room) {
     dropped_bytes_.fetch_add(bytes.size(), std::memory_order_relaxed);
     return;
@@ -331,7 +345,7 @@ void DiskCache::Keep(const CacheIdentity& identity, uint64_t object_bytes, uint6
   std::memcpy(copy.span().data(), bytes.data(), bytes.size());
   PlannedRead spans = plan == nullptr ? PlannedRead{.job = UseHints::kUnplanned} : *plan;
   writer_->Submit([this, identity, object_bytes, offset, copy = std::move(copy), room = std::move(room),
-                   spans = std::move(spans),
+                   beyond = std::move(beyond), spans = std::move(spans),
                    until = std::move(until)]() { WriteAll(identity, object_bytes, offset, copy.span(), spans); });
 }
 
@@ -463,6 +477,7 @@ bool DiskCache::EnsureRoom(uint64_t bytes, RoomMaker::Incoming& incoming) {
 }
 
 void DiskCache::Shrink() {
+  OpenAgainIfGone(jobs_path_, &jobs_);
   RoomMaker::Incoming nobody;
   nobody.forced = true;
   uint64_t before = UINT64_MAX;

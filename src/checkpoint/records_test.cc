@@ -1,5 +1,6 @@
 #include "checkpoint/records.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -66,12 +67,14 @@ TEST(Records, AManifestIsHardlyLargerThanItsChecksums) {
   EXPECT_EQ(CheckpointManifest::FromJson(text)->ToJson(), text);
 }
 
-TEST(Records, AManifestOfAnEarlierRevisionIsRead) {
+TEST(Records, AManifestOfTheEarlierVersionIsRead) {
   const CheckpointManifest manifest = SomeManifest();
   std::string text = manifest.ToJson();
   const std::string together = "\"0000000100000002fffffffe\"";
   ASSERT_NE(text.find(together), std::string::npos);
   text.replace(text.find(together), together.size(), R"(["00000001", "00000002", "fffffffe"])");
+  ASSERT_NE(text.find("\"version\": 2"), std::string::npos);
+  text.replace(text.find("\"version\": 2"), 12, "\"version\": 1");
   const absl::StatusOr<CheckpointManifest> read = CheckpointManifest::FromJson(text);
   ASSERT_TRUE(read.ok()) << read.status();
   EXPECT_EQ(read->ToJson(), manifest.ToJson());
@@ -109,6 +112,13 @@ TEST(Records, AnotherVersionIsNamed) {
   std::string text = SomeCatalog().ToJson();
   text.replace(text.find("\"version\": 1"), 12, "\"version\": 2");
   EXPECT_THAT(std::string(CheckpointCatalog::FromJson(text).status().message()), HasSubstr("version 2"));
+  for (const std::string_view other : {"0", "3"}) {
+    text = SomeManifest().ToJson();
+    text.replace(text.find("\"version\": 2"), 12, fmt::format("\"version\": {}", other));
+    const absl::Status status = CheckpointManifest::FromJson(text).status();
+    EXPECT_TRUE(absl::IsInvalidArgument(status)) << status;
+    EXPECT_THAT(std::string(status.message()), HasSubstr(fmt::format("version {},", other)));
+  }
 }
 
 TEST(Records, AttemptsTellTheirEpoch) {

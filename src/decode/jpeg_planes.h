@@ -16,8 +16,8 @@ namespace millrace {
 /// would first double the chroma and convert all pixels of the source. Upsampling, conversion and resizing are weighted
 /// sums, whose order changes no more than how they are rounded, and what is cut off at 0 and 255.
 ///
-/// Owns its scratch memory, of at most kMostBytes. Reusable; not thread-safe. Methods that take the JPEG call libjpeg,
-/// and may not return if it finds an error (JpegGuard).
+/// The rows that it keeps of one image take at most kMostBytes. Reusable; not thread-safe. Methods that take the JPEG
+/// call libjpeg, and may not return if it finds an error (JpegGuard).
 class JpegPlanes {
  public:
   static constexpr size_t kMostBytes = size_t{1} << 20;

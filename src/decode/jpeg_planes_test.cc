@@ -149,9 +149,12 @@ TEST(JpegPlanesTest, MemoryIsBounded) {
   ResizeAxis vertical;
   horizontal.Build(0, 3000, 0, 3000, 700, false);
   vertical.Build(0, 400, 0, 400, 100, false);
-  EXPECT_TRUE(planes.Aim(&jpeg, horizontal, vertical));
+  bool fits = false;
+  ASSERT_TRUE(guard.Run([&] { fits = planes.Aim(&jpeg, horizontal, vertical); }));
+  EXPECT_TRUE(fits);
   vertical.Build(0, 400, 0, 400, 1, false);
-  EXPECT_FALSE(planes.Aim(&jpeg, horizontal, vertical));
+  ASSERT_TRUE(guard.Run([&] { fits = planes.Aim(&jpeg, horizontal, vertical); }));
+  EXPECT_FALSE(fits);
   jpeg_destroy_decompress(&jpeg);
 }
 

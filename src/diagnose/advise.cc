@@ -23,6 +23,7 @@ namespace {
 constexpr uint64_t kPartBytes = uint64_t{8} << 20;
 constexpr uint64_t kMaxPlaces = 512;
 constexpr double kReadSeconds = 1.5;
+constexpr double kInFlightSeconds = 4;
 constexpr uint64_t kAdviseMemory = uint64_t{1} << 30;
 constexpr uint64_t kRangesMemory = uint64_t{512} << 20;
 constexpr uint64_t kMaxFetchedIndex = uint64_t{256} << 20;
@@ -99,7 +100,10 @@ absl::StatusOr<StoreFacts> MeasureStoreFor(const Dataset& dataset, uint64_t stre
   ASSIGN_OR_RETURN(facts.download, MeasureReads(store, wholes, kDownloadsAtOnce, kReadSeconds, 0, stop));
   const uint64_t range_bytes = std::clamp<uint64_t>(stream_request_bytes, 1, kPartBytes);
   ASSIGN_OR_RETURN(const std::vector<ReadPlace> ranges, SpreadPlaces(dataset, range_bytes));
-  facts.streams_at_once = static_cast<int>(std::min<uint64_t>(kStreamsAtOnce, kRangesMemory / range_bytes));
+  // No more than the link brings in some seconds, as far as the download tells: what was begun is waited for.
+  const double fit = kInFlightSeconds * facts.download.bytes_per_second() / static_cast<double>(range_bytes);
+  const auto most = static_cast<double>(std::min<uint64_t>(kStreamsAtOnce, kRangesMemory / range_bytes));
+  facts.streams_at_once = static_cast<int>(std::clamp(fit, double{kDownloadsAtOnce}, most));
   ASSIGN_OR_RETURN(facts.stream, MeasureReads(store, ranges, facts.streams_at_once, kReadSeconds, 0, stop));
   ASSIGN_OR_RETURN(facts.list, MeasureListing(store, dataset.StoreKey(""), stop));
   return facts;
@@ -142,7 +146,7 @@ bool IsForThisMachine(const AdviseSettings& settings) {
 
 /// What the loader does with the data on this machine, and what a sample costs the CPU.
 absl::Status TryStreaming(const std::string& uri, const AdviseSettings& settings, bool fetches_index, Advice* advice) {
-  ASSIGN_OR_RETURN(advice->loader_trial, TryLoader(uri, settings.bench, fetches_index));
+  ASSIGN_OR_RETURN(advice->loader_trial, TryLoader(uri, settings.bench, fetches_index ? advice->data.index_bytes : 0));
   CostInputs& in = advice->inputs;
   in.cpu_seconds_per_sample = advice->loader_trial.cpu_seconds_per_sample;
   if (!IsForThisMachine(settings)) return absl::OkStatus();
@@ -153,7 +157,7 @@ absl::Status TryStreaming(const std::string& uri, const AdviseSettings& settings
 
 /// What File mode does with them: as much as it may take a few seconds to copy.
 absl::Status TryDownload(const std::string& uri, const AdviseSettings& settings, Advice* advice) {
-  constexpr double kLeastBytes = 64 << 20;
+  constexpr double kLeastBytes = 1 << 20;
   constexpr double kMostBytes = 1 << 30;
   constexpr double kSeconds = 4;
   const double most = std::clamp(kSeconds * advice->store.download.bytes_per_second(), kLeastBytes, kMostBytes);

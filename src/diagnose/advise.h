@@ -57,7 +57,7 @@ struct StoreFacts {
   double first_byte_seconds = 0;
   double one_bytes_per_second = 0;  // of one connection, behind the first byte
   ReadRate download;                // kDownloadsAtOnce
-  int streams_at_once = 0;          // kStreamsAtOnce, or as many as there is memory for
+  int streams_at_once = 0;          // kStreamsAtOnce, or as many as memory and the download's rate allow
   ReadRate stream;                  // with these, of ranges as the plan asks for them
   ListRate list;
 };

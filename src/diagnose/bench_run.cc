@@ -11,8 +11,6 @@ namespace millrace {
 
 namespace {
 
-// How long a stop waits at most.
-constexpr std::chrono::milliseconds kBenchSlice{50};
 // What the runtime has beyond the loader's budget: opening a data set takes memory, too.
 constexpr uint64_t kBenchExtraBytes = uint64_t{256} << 20;
 

@@ -16,6 +16,9 @@ namespace millrace {
 
 using BenchClock = std::chrono::steady_clock;
 
+/// How long a stop waits at most.
+inline constexpr std::chrono::milliseconds kBenchSlice{50};
+
 inline double SecondsSince(BenchClock::time_point start) {
   return std::chrono::duration<double>(BenchClock::now() - start).count();
 }

@@ -29,6 +29,7 @@ using RivalJson = nlohmann::json;
 constexpr double kLevels = 1;          // of 256, that decoders and filters may differ
 constexpr double kStandardErrors = 5;  // that random crops may differ
 constexpr std::chrono::minutes kRivalLimit{30};
+constexpr std::chrono::seconds kUnmountLimit{10};
 constexpr std::string_view kImages = "image";
 
 std::string_view LastLineOf(std::string_view text) {
@@ -136,6 +137,17 @@ ChildCommand CommandFor(const RivalRequest& request, const RivalRun& run, const 
   return command;
 }
 
+/// rival_mounts.py unmounts at its end; if it was killed, its mount stays and is dead.
+void RemoveMount(const RivalRequest& request, const RivalRun& run) {
+  if (request.name != "s3fs" && request.name != "rclone") return;
+  const std::string folder = run.scratch + "/rival/mount";
+  for (const char* const program : {"fusermount3", "fusermount"}) {
+    const absl::StatusOr<ChildEnd> end =
+        RunChild({.words = {program, "-u", "-q", "-z", folder}, .limit = kUnmountLimit}, {});
+    if (end.ok() && end->exit_status == 0) return;
+  }
+}
+
 }  // namespace
 
 const std::vector<std::string>& RivalNames() {
@@ -239,6 +251,7 @@ absl::StatusOr<RivalPoint> MeasureRival(const RivalRequest& request, const Rival
   const ChildCommand command = CommandFor(request, run, settings, program);
   const std::string& python = command.words.front();
   const absl::StatusOr<ChildEnd> end = RunChild(command, settings.stop);
+  RemoveMount(request, run);
   if (absl::IsCancelled(end.status())) return end.status();
   if (!end.ok()) return LeftOut(request, fmt::format("'{}' {}", python, ToStd(end.status().message())));
   if (end->exit_status != 0) {

@@ -59,11 +59,23 @@ absl::StatusOr<LoaderTry> TryOnce(const std::string& uri, const BenchSettings& s
   const double cpu_first = CpuSeconds();
   const uint64_t first_samples = found.samples;
   while (!found.whole && SecondsSince(first) < stretch_seconds) {
+    if (settings.stop.stop_requested()) return absl::CancelledError("the measurement was interrupted");
+    if (!loader->WaitReady(kBenchSlice)) continue;
     RETURN_IF_ERROR(take());
     found.marks.push_back({SecondsSince(first), CpuSeconds() - cpu_first, found.samples - first_samples});
   }
   found.cpu_seconds = CpuSeconds() - cpu_before;
   return found;
+}
+
+/// Where each try keeps an index of so many bytes. Null if there are none, or if there is no room for them.
+std::unique_ptr<TemporaryFolder> FolderForIndex(uint64_t index_bytes) {
+  if (index_bytes == 0) return nullptr;
+  absl::StatusOr<std::unique_ptr<TemporaryFolder>> folder = TemporaryFolder::Make();
+  if (!folder.ok()) return nullptr;
+  const absl::StatusOr<DiskSpace> space = MeasureSpace((*folder)->path());
+  if (!space.ok() || space->free_bytes / 4 < index_bytes) return nullptr;
+  return *std::move(folder);
 }
 
 /// What lies below the place of a data set, copied until a limit is reached.
@@ -98,7 +110,7 @@ class Copying {
     if (object.key.ends_with('/') || object.key.starts_with(below + std::string(kDatasetFolder))) {
       return absl::OkStatus();
     }
-    enough_ = seconds >= kCopySeconds || object.size > most_bytes_ - taken_;
+    enough_ = (number_ > 0 && seconds >= kCopySeconds) || object.size > most_bytes_ - taken_;
     if (enough_) return absl::CancelledError("enough was copied");
     taken_ += object.size;
     // By numbers: a name of an object may be none of a file.
@@ -122,15 +134,19 @@ bool IsWholeFolder(const Dataset& data) {
 
 TrialRates RatesFromMarks(const std::vector<TrialMark>& marks) {
   TrialRates rates;
-  if (marks.empty()) return rates;
+  if (marks.size() < 2) return rates;
   const double half = marks.back().seconds / 2;
-  const auto from = [&](double seconds) {
-    return std::find_if(marks.begin(), marks.end() - 1, [&](const TrialMark& mark) { return mark.seconds >= seconds; });
+  // The last mark by then: a window that began with a later one would leave out the wait for a burst.
+  const auto by = [&](double seconds) -> TrialMark {
+    const auto later =
+        std::find_if(marks.begin(), marks.end(), [&](const TrialMark& mark) { return mark.seconds > seconds; });
+    return later == marks.begin() ? TrialMark{} : *(later - 1);
   };
-  const TrialMark& filled = *from(half);
+  const TrialMark filled = by(half);
   for (size_t i = 0; i < kTrialWindows; ++i) {
-    const TrialMark& begin = *from(half + half * static_cast<double>(i) / kTrialWindows);
-    const TrialMark& end = *from(half + half * static_cast<double>(i + 1) / kTrialWindows);
+    // Multiplied last, so that the end of the last window is the last mark's time to the bit.
+    const TrialMark begin = by(half * (1 + static_cast<double>(i) / kTrialWindows));
+    const TrialMark end = by(half * (1 + static_cast<double>(i + 1) / kTrialWindows));
     const double seconds = end.seconds - begin.seconds;
     if (seconds <= 0) continue;
     rates.samples_per_second.push_back(static_cast<double>(end.samples - begin.samples) / seconds);
@@ -140,8 +156,8 @@ TrialRates RatesFromMarks(const std::vector<TrialMark>& marks) {
   return rates;
 }
 
-absl::StatusOr<LoaderTrial> TryLoader(const std::string& uri, const BenchSettings& settings, bool fetches_index) {
-  ASSIGN_OR_RETURN(const std::unique_ptr<TemporaryFolder> scratch, TemporaryFolder::Make());
+absl::StatusOr<LoaderTrial> TryLoader(const std::string& uri, const BenchSettings& settings, uint64_t index_bytes) {
+  const std::unique_ptr<TemporaryFolder> scratch = FolderForIndex(index_bytes);
   const BenchClock::time_point start = BenchClock::now();
   LoaderTrial trial;
   std::vector<double> startups;
@@ -150,14 +166,18 @@ absl::StatusOr<LoaderTrial> TryLoader(const std::string& uri, const BenchSetting
   double stretch_seconds = kStretchSeconds;
   while (trial.tries < kLoaderTries && (trial.tries == 0 || SecondsSince(start) < kTriesSeconds)) {
     BenchSettings with = settings;
-    if (fetches_index) with.cache_folder = fmt::format("{}/{}", scratch->path(), trial.tries);
-    ASSIGN_OR_RETURN(const LoaderTry one, TryOnce(uri, with, stretch_seconds));
+    if (scratch != nullptr) with.cache_folder = fmt::format("{}/{}", scratch->path(), trial.tries);
+    const absl::StatusOr<LoaderTry> tried = TryOnce(uri, with, stretch_seconds);
+    std::error_code ignored;
+    if (scratch != nullptr) std::filesystem::remove_all(with.cache_folder, ignored);
+    RETURN_IF_ERROR(tried.status());
+    const LoaderTry& one = *tried;
     ++trial.tries;
     startups.push_back(one.startup_seconds);
     const bool goes_on = stretch_seconds > 0;
     if (goes_on) {
       trial.samples = std::max(trial.samples, one.samples);
-      trial.whole = one.whole;
+      trial.whole = trial.whole || one.whole;
       TrialRates found = RatesFromMarks(one.marks);
       const bool measured = !one.whole && !found.samples_per_second.empty();
       if (!measured) found.cpu_seconds_per_sample = one.cpu_seconds / static_cast<double>(one.samples);
@@ -177,9 +197,11 @@ absl::StatusOr<LoaderTrial> TryLoader(const std::string& uri, const BenchSetting
 }
 
 absl::StatusOr<CopyTrial> TryCopy(const std::string& uri, const BenchSettings& settings, uint64_t most_bytes) {
-  ASSIGN_OR_RETURN(const std::unique_ptr<TemporaryFolder> scratch, TemporaryFolder::Make());
-  ASSIGN_OR_RETURN(const DiskSpace space, MeasureSpace(scratch->path()));
-  most_bytes = std::min(most_bytes, space.free_bytes / 4);
+  const absl::StatusOr<std::unique_ptr<TemporaryFolder>> scratch = TemporaryFolder::Make();
+  if (!scratch.ok()) return CopyTrial{};
+  const absl::StatusOr<DiskSpace> space = MeasureSpace((*scratch)->path());
+  if (!space.ok()) return CopyTrial{};
+  most_bytes = std::min(most_bytes, space->free_bytes / 4);
   CopyTrial trial;
   std::vector<double> rates;
   const BenchClock::time_point start = BenchClock::now();
@@ -192,7 +214,7 @@ absl::StatusOr<CopyTrial> TryCopy(const std::string& uri, const BenchSettings& s
     open.stop = settings.stop;
     ASSIGN_OR_RETURN(const std::unique_ptr<Dataset> data, Dataset::Open(runtime, stores, uri, open));
     if (!IsWholeFolder(*data)) return trial;
-    const std::string folder = fmt::format("{}/{}/", scratch->path(), trial.tries);
+    const std::string folder = fmt::format("{}/{}/", (*scratch)->path(), trial.tries);
     ASSIGN_OR_RETURN(Location to, stores.Open(folder));
     Copying copying(*data, std::move(to), most_bytes, settings.stop);
     ASSIGN_OR_RETURN(const std::optional<double> seconds, copying.Run());

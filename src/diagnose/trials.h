@@ -34,15 +34,17 @@ struct LoaderTrial {
   size_t tries = 0;
   uint64_t samples = 0;       // that the longest of them had delivered
   bool whole = false;         // which was an epoch
-  Spread startup_seconds;     // from nothing to the first batch; the index was fetched if that was asked for
+  Spread startup_seconds;     // from nothing to the first batch; with the index, if each try fetched it
   Spread samples_per_second;  // behind the first batch; all zero if nothing came behind it
   double cpu_seconds_per_sample = 0;
 };
-/// With the loader of `settings`, for an epoch; each try has threads, stores and connections of its own. Takes some ten
-/// seconds at most, beside what opening takes. With `fetches_index` each begins with an empty cache folder, to which
-/// the index is copied from beside the data. Blocking. Errors are those of Dataset::Open and Loader; Cancelled soon
+/// With the loader of `settings`, for an epoch; each try has threads, stores and connections of its own. Waits for the
+/// first batch however long it takes; beside that, and what opening takes, it takes some ten seconds at most. If
+/// `index_bytes` is not 0, each try begins with an empty cache folder below $TMPDIR, to which the index of so many
+/// bytes is copied from beside the data; if they are more than a quarter of the free space there, or no folder can be
+/// made, the cache folder of `settings` is used. Blocking. Errors are those of Dataset::Open and Loader; Cancelled soon
 /// after a stop is requested.
-absl::StatusOr<LoaderTrial> TryLoader(const std::string& uri, const BenchSettings& settings, bool fetches_index);
+absl::StatusOr<LoaderTrial> TryLoader(const std::string& uri, const BenchSettings& settings, uint64_t index_bytes);
 
 /// What it took to copy objects of a data set to files, as `millrace cp --recursive` does it, several times.
 struct CopyTrial {
@@ -53,8 +55,9 @@ struct CopyTrial {
   Spread bytes_per_second;  // from when the listing begins; all zero if nothing could be copied
 };
 /// Into temporary files, which are removed again: at most so many bytes, and a quarter of the disk's free space, and
-/// none that are begun later than after some seconds. Copies nothing of a data set that is not simply what lies below a
-/// prefix. Blocking. Errors as above, but objects that cannot be copied end a trial without figures.
+/// none but the first that are begun later than after some seconds. Copies nothing of a data set that is not simply
+/// what lies below a prefix. Blocking. Errors as above, but objects that cannot be copied, and a $TMPDIR that cannot be
+/// used, end a trial without figures.
 absl::StatusOr<CopyTrial> TryCopy(const std::string& uri, const BenchSettings& settings, uint64_t most_bytes);
 
 }  // namespace millrace

@@ -38,6 +38,14 @@ TEST(Trials, TooFewMarksSayNothing) {
   EXPECT_NEAR(two.samples_per_second[0], 10, 1e-9);
 }
 
+TEST(Trials, TheWaitForABurstCounts) {
+  const TrialRates rates = RatesFromMarks(
+      {{.seconds = 3.9, .cpu_seconds = 1, .samples = 10}, {.seconds = 4.0, .cpu_seconds = 2, .samples = 20}});
+  ASSERT_EQ(rates.samples_per_second.size(), 1U);
+  EXPECT_NEAR(rates.samples_per_second[0], 5, 1e-9);
+  EXPECT_NEAR(rates.cpu_seconds_per_sample, 0.1, 1e-9);
+}
+
 /// A data set in a folder, with another folder for what is temporary.
 class TrialsOnData : public ::testing::Test {
  protected:
@@ -79,21 +87,21 @@ class TrialsOnData : public ::testing::Test {
 };
 
 TEST_F(TrialsOnData, LoaderDeliversAnEpoch) {
-  const auto trial = TryLoader(uri_, settings_, /*fetches_index=*/true);
+  const auto trial = TryLoader(uri_, settings_, /*index_bytes=*/1);
   ASSERT_TRUE(trial.ok()) << trial.status();
   EXPECT_GE(trial->tries, 1U);
   // A machine that stands still for seconds cuts it off.
   EXPECT_EQ(trial->samples == 70U, trial->whole);
-  EXPECT_GE(trial->samples, 16U);
+  EXPECT_GE(trial->samples, 8U);
   EXPECT_GT(trial->startup_seconds.least, 0);
-  EXPECT_GT(trial->samples_per_second.least, 0);
+  EXPECT_EQ(trial->samples_per_second.least > 0, trial->samples > 8);
   EXPECT_GT(trial->cpu_seconds_per_sample, 0);
   EXPECT_TRUE(std::filesystem::is_empty(path_ + "/temporary"));
 }
 
 TEST_F(TrialsOnData, OneBatchHasNoRate) {
   settings_.loader.batch = 100;
-  const auto trial = TryLoader(uri_, settings_, /*fetches_index=*/false);
+  const auto trial = TryLoader(uri_, settings_, /*index_bytes=*/0);
   ASSERT_TRUE(trial.ok()) << trial.status();
   EXPECT_TRUE(trial->whole);
   EXPECT_EQ(trial->samples, 70U);
@@ -121,6 +129,16 @@ TEST_F(TrialsOnData, CopyEndsAtItsLimit) {
   EXPECT_EQ(none->bytes_per_second.most, 0);
 }
 
+TEST_F(TrialsOnData, NeedsNoTemporaryFolder) {
+  setenv("TMPDIR", (path_ + "/none").c_str(), 1);
+  const auto trial = TryLoader(uri_, settings_, /*index_bytes=*/1);
+  ASSERT_TRUE(trial.ok()) << trial.status();
+  EXPECT_GE(trial->samples, 8U);
+  const auto copy = TryCopy(uri_, settings_, uint64_t{1} << 30);
+  ASSERT_TRUE(copy.ok()) << copy.status();
+  EXPECT_EQ(copy->bytes, 0U);
+}
+
 TEST_F(TrialsOnData, StopsAreSaidInWords) {
   std::stop_source stop;
   AdviseSettings settings{.bench = settings_, .prices = BuiltInPrices()};
@@ -131,7 +149,7 @@ TEST_F(TrialsOnData, StopsAreSaidInWords) {
   const absl::Status measured = Advise(uri_, settings).status();
   EXPECT_TRUE(absl::IsCancelled(measured)) << measured;
   EXPECT_THAT(std::string(measured.message()), HasSubstr("data: interrupted while it was measured"));
-  EXPECT_TRUE(absl::IsCancelled(TryLoader(uri_, settings.bench, false).status()));
+  EXPECT_TRUE(absl::IsCancelled(TryLoader(uri_, settings.bench, 0).status()));
   EXPECT_TRUE(absl::IsCancelled(TryCopy(uri_, settings.bench, 1 << 30).status()));
 }
 

@@ -61,6 +61,7 @@ absl::StatusOr<FileBytes> ReadWindow::Read(uint64_t offset, size_t size, const P
     in_blocks = advice.in_blocks;
     if (in_blocks) FetchAhead(offset, end, advice);
     pieces = PiecesOf(offset, end);
+    NoteArrivals();
   }
   if (pieces.empty()) {
     return in_blocks ? ReadAlone(offset, end - offset, patience) : ReadAtRandom(offset, end - offset, patience);
@@ -135,6 +136,7 @@ std::vector<ReadWindow::HeldPiece> ReadWindow::PiecesOf(uint64_t offset, uint64_
   return pieces;
 }
 
+// Those that have come need not be held any more.
 void ReadWindow::NoteArrivals() {
   std::erase_if(surplus_in_flight_, [this](const Surplus& one) {
     const std::optional<std::chrono::nanoseconds> took = one.piece->took();
@@ -155,7 +157,6 @@ std::optional<uint64_t> ReadWindow::NextMissing(uint64_t number) const {
 // As many blocks around this one as pay, of those that are not there. Of a file that is kept, what follows is as likely
 // to be read as what is near.
 void ReadWindow::FetchAround(uint64_t number) {
-  NoteArrivals();
   if (surplus_.WantsRoom()) {
     room_ = around_room_.TryReserve(node_.size);
     if (room_) surplus_.OnRoom();

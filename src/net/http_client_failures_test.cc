@@ -204,7 +204,8 @@ TEST_F(HttpClientTest, ARequestMayAskForPatience) {
   });
   HttpClient& client = Client({.first_byte_timeout = milliseconds(5), .stall_timeout = milliseconds(6)});
   std::set<std::string> details;
-  for (int i = 0; i < 2; ++i) {
+  // On a busy machine, what is sent may come too late; then another connection sends it again.
+  for (int i = 0; i < 40 && details.size() < 2; ++i) {
     HttpRequest request = Request(server);
     request.patience = milliseconds(1000);
     const auto begin = std::chrono::steady_clock::now();

@@ -119,7 +119,7 @@ TEST_F(S3ClientTest, AnErrorOfTheSecondRequestDoesNotCount) {
       failed.set_value();
       return true;
     }
-    failure.wait_for(std::chrono::seconds(5));
+    failure.wait_for(std::chrono::seconds(300));
     connection.Send(Answer(object, "Range: bytes=0-999"));
     return true;
   });

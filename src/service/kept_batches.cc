@@ -95,14 +95,18 @@ void KeptBatches::Keep(const std::string& name, const Position& at, const Batch&
   // A start behind the last whole batch of an epoch yields the first one of the next.
   if (name.empty() || batch.epoch != at.epoch || !batch.quarantined.empty()) return;
   const uint64_t bytes = BytesOf(batch);
+  uint64_t number = 0;
   {
     const std::lock_guard lock(mutex_);
     const auto stream = streams_.find(name);
     if (stream != streams_.end() && stream->second.batches.contains(at.consumed)) return;
     if (!MakeRoom(name, bytes, now)) return;
     bytes_ += bytes;
-    streams_[name].bytes += bytes;
-    streams_[name].last_used = now;
+    Stream& into = streams_[name];
+    if (into.number == 0) into.number = ++made_;
+    number = into.number;
+    into.bytes += bytes;
+    into.last_used = now;
   }
   auto kept = std::make_shared<Kept>();
   try {
@@ -126,7 +130,8 @@ void KeptBatches::Keep(const std::string& name, const Position& at, const Batch&
   }
   const std::lock_guard lock(mutex_);
   const auto stream = streams_.find(name);
-  if (stream == streams_.end()) return;  // it was idle for a minute: its bytes went with it
+  // If it was idle for a minute, its bytes went with it.
+  if (stream == streams_.end() || stream->second.number != number) return;
   const bool is_new = kept != nullptr && stream->second.batches.emplace(at.consumed, kept).second;
   if (is_new) return;
   bytes_ -= bytes;

@@ -43,6 +43,7 @@ class KeptBatches {
   struct Stream {
     std::map<uint64_t, std::shared_ptr<const Kept>> batches;  // by what was consumed of the epoch before them
     uint64_t bytes = 0;
+    uint64_t number = 0;  // another one if the stream went, and came again
     Time last_used{};
   };
   bool MakeRoom(const std::string& name, uint64_t bytes, Time now);
@@ -50,6 +51,7 @@ class KeptBatches {
   const uint64_t most_bytes_;
   std::mutex mutex_;
   uint64_t bytes_ = 0;
+  uint64_t made_ = 0;  // streams
   std::map<std::string, Stream> streams_;
 };
 

@@ -251,7 +251,9 @@ void TrainerStream::Fail(const ServiceRequest& request, StreamFailure failure, c
 void TrainerStream::CancelCalls(uint64_t but) {
   const auto ended = std::stable_partition(calls_.begin(), calls_.end(),
                                            [but](const Call& call) { return but != 0 && call.attempt == but; });
-  std::for_each(ended, calls_.end(), [](const Call& call) { call.call->Cancel(); });
+  std::for_each(ended, calls_.end(), [](const Call& call) {
+    if (const std::shared_ptr<WorkerCall> running = call.call.lock()) running->Cancel();
+  });
   calls_.erase(ended, calls_.end());
   // What they have brought holds slots of the board.
   const std::lock_guard lock(mailbox_->mutex);
@@ -294,7 +296,7 @@ void TrainerStream::Send(ServiceRequest request) {
   WorkerCalls::FindRows find_rows = [this_board = &context_.board, step = request.step, stream = number_] {
     return this_board->Claim(step, stream);
   };
-  auto call = context_.calls.Start(
+  const std::shared_ptr<WorkerCall> call = context_.calls.Start(
       worker, is_next ? "GET" : "POST", std::move(target), std::move(body), limit,
       [mailbox = mailbox_, request, sent](WorkerAnswer answer) {
         Event event{request, std::move(answer), sent, Clock::now()};
@@ -306,9 +308,8 @@ void TrainerStream::Send(ServiceRequest request) {
       is_next ? std::move(find_rows) : nullptr);
   // What comes of a close does not matter. An opening is not cancelled: its session may be there, and has to be closed.
   if (!is_next) return;
-  const size_t keep = 2 * context_.widest + 2;  // the later ones: those before them have ended
-  if (calls_.size() >= 2 * keep) calls_.erase(calls_.begin(), calls_.end() - static_cast<std::ptrdiff_t>(keep));
-  calls_.push_back({request.attempt, std::move(call)});
+  std::erase_if(calls_, [](const Call& each) { return each.call.expired(); });
+  calls_.push_back({request.attempt, call});
 }
 
 void TrainerStream::OnAnswer(Event event) {

@@ -105,7 +105,7 @@ class TrainerStream {
   std::unique_ptr<Loader> loader_;  // kLocal
   struct Call {
     uint64_t attempt = 0;
-    std::shared_ptr<WorkerCall> call;
+    std::weak_ptr<WorkerCall> call;  // gone when it has ended
   };
   std::vector<Call> calls_;  // for batches; some have ended
   uint64_t filled_ = 0;      // steps whose rows are on the board

@@ -9,6 +9,7 @@
 #include <utility>
 #include <variant>
 
+#include "absl/cleanup/cleanup.h"
 #include "base/zstd_block.h"
 #include "service/frame.h"
 #include "service/worker_calls.h"
@@ -74,6 +75,11 @@ absl::StatusOr<std::shared_ptr<const Dataset>> OpenDatasets::Open(const StreamSp
   // It was not opened yet, or has changed since.
   entry->opening = true;
   lock.unlock();
+  const absl::Cleanup over = [&entry] {
+    const std::lock_guard over_lock(entry->mutex);
+    entry->opening = false;
+    entry->changed.notify_all();
+  };
   absl::StatusOr<std::shared_ptr<const Dataset>> opened = OpenNow(part);
   if (opened.ok() && !is_that(**opened)) {
     opened = absl::FailedPreconditionError(fmt::format(
@@ -81,10 +87,10 @@ absl::StatusOr<std::shared_ptr<const Dataset>> OpenDatasets::Open(const StreamSp
         "{:016x}; let both see the same data, and index it again if it has changed",
         part.uri, (*opened)->index().size(), (*opened)->index().fingerprint(), part.samples, part.fingerprint));
   }
-  lock.lock();
-  entry->opening = false;
-  if (opened.ok()) entry->dataset = *opened;
-  entry->changed.notify_all();
+  if (opened.ok()) {
+    const std::lock_guard opened_lock(entry->mutex);
+    entry->dataset = *opened;
+  }
   return opened;
 }
 
@@ -355,11 +361,13 @@ bool WorkerSession::Compress(HttpReply* reply) const {
 
 absl::StatusOr<std::unique_ptr<Loader>> WorkerSession::MakeLoader(const Source& source,
                                                                   const LoaderOptions& options) const {
-  // Batches of a session that has ended may still be on their way for a moment.
-  Time::duration patience = ending_.empty() ? Time::duration::zero() : kSentWithin;
+  // Batches of a session that has ended, or of the loader before, may still be on their way for a moment.
+  const auto is_there = [](const auto& each) { return !each.expired(); };
+  const auto any_sent = [&] { return std::any_of(sent_.begin(), sent_.end(), is_there); };
+  Time::duration patience = ending_.empty() && !any_sent() ? Time::duration::zero() : kSentWithin;
   for (Time::duration waited{};; waited += kSessionSlice) {
     absl::StatusOr<std::unique_ptr<Loader>> made = Loader::Create(datasets_.runtime(), source, options);
-    const bool any = std::any_of(ending_.begin(), ending_.end(), [](const auto& each) { return !each.expired(); });
+    const bool any = any_sent() || std::any_of(ending_.begin(), ending_.end(), is_there);
     if (any && waited < kMakeRoom) patience = waited + kSentWithin;
     if (!absl::IsResourceExhausted(made.status()) || waited >= patience || stop_.stop_requested()) return made;
     std::this_thread::sleep_for(kSessionSlice);

@@ -47,7 +47,7 @@ def test_values_that_are_large(tar: Samples, workers: Any) -> None:
 
 def test_values_are_asked_for_ahead(many: Samples, workers: Any) -> None:
     """As many batches at a time as fit with the size that they have, and not with the largest that they could have. Each request has a connection."""
-    relay = Proxy(workers().address)
+    relay = Proxy(workers().address, delay=0.05)
     fields = {"file": millrace.Bytes("png")}
     local, _ = received(many.uri, fields=fields, memory="64MiB")
     remote, _ = received(many.uri, fields=fields, memory="64MiB", workers=[relay.address])
@@ -94,15 +94,17 @@ def test_a_slow_worker_is_overtaken(many: Samples, workers: Any) -> None:
 
 def test_batches_that_the_program_keeps(many: Samples, workers: Any) -> None:
     """Then there may be no slot when rows come: they are received elsewhere, and copied."""
-    local, _ = received(many.uri)
-    with millrace.Loader(many.uri, workers=[workers().address], **LARGE, streams=2) as loader:
+    options = {**LARGE, "size": 224, "epochs": 2}  # a quarter of the memory has 27 batches
+    local, _ = received(many.uri, **options)
+    with millrace.Loader(many.uri, workers=[workers().address], streams=2, **options) as loader:
         kept, got = [], []
-        for batch in loader:
-            kept.append(batch)
-            if len(kept) == 8:
-                got += [shown(each) for each in kept]
-                kept.clear()
-            del batch
+        for _ in range(2):
+            for batch in loader:
+                kept.append(batch)
+                if len(kept) == 23:
+                    got += [shown(each) for each in kept]
+                    kept.clear()
+                del batch
         got += [shown(each) for each in kept]
     assert got == local
 
