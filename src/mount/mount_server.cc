@@ -210,6 +210,7 @@ absl::Status Mount::Server::OpenToRead(Request request, uint64_t inode, fuse_fil
     RETURN_IF_ERROR(Settle(node.key, patience));
     ASSIGN_OR_RETURN(node, Known(inode));
   }
+  if (written != nullptr && written->replaces && written->closed) RETURN_IF_ERROR(AwaitReplacement(node.key, patience));
   ASSIGN_OR_RETURN(node, Fresh(inode, patience));
   ahead_.OnOpen(node.key);
   // The kernel has begun, so its own setting is in place.

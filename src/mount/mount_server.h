@@ -115,6 +115,7 @@ class Mount::Server {
   // Writing (mount_writing.cc).
   absl::Status CheckWritable() const;
   absl::Status Settle(const std::string& key, const Patience& patience);
+  absl::Status AwaitReplacement(const std::string& key, const Patience& patience);
   absl::Status OpenToWrite(Request request, uint64_t inode, fuse_file_info& file);
   absl::Status CreateFile(Request request, uint64_t parent, const char* name, fuse_file_info& file);
   absl::StatusOr<std::shared_ptr<WrittenFile>> BeginWriting(Request request, std::string key, bool replaces);

@@ -63,6 +63,15 @@ absl::Status Mount::Server::Settle(const std::string& key, const Patience& patie
   return absl::IsDeadlineExceeded(ended) ? IsBeingWritten(store_.Uri(key)) : ended;
 }
 
+// A program that has closed a file reads what is in it now. But another process may have it open for long: until it has
+// closed it, too, the object that is replaced is what others see.
+absl::Status Mount::Server::AwaitReplacement(const std::string& key, const Patience& patience) {
+  Patience shorter = patience;
+  shorter.deadline = std::min(patience.deadline, std::chrono::steady_clock::now() + kMaxSettling);
+  const absl::Status ended = local_.WaitForEnd(key, shorter);
+  return absl::IsDeadlineExceeded(ended) ? absl::OkStatus() : ended;
+}
+
 // ---- Files
 
 absl::StatusOr<std::shared_ptr<WrittenFile>> Mount::Server::BeginWriting(Request request, std::string key,

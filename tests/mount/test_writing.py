@@ -132,6 +132,15 @@ def test_overwriting(store: Server, overwritable: Path) -> None:
     refused(lambda: open(overwritable / "a" / "b.txt", "ab"), errno.EPERM)
 
 
+def test_an_empty_file_in_place_of_another_is_read_at_once(overwritable: Path) -> None:
+    """The kernel tells of its end only after the close that the program has waited for."""
+    file = overwritable / "emptied"
+    for _ in range(100):
+        file.write_bytes(b"full")
+        file.write_bytes(b"")
+        assert file.read_bytes() == b""
+
+
 def test_folders(store: Server, writable: Path) -> None:
     (writable / "d" / "e").mkdir(parents=True)
     assert os.listdir(writable / "d") == ["e"] and "d" in os.listdir(writable)
