@@ -276,10 +276,16 @@ void LookAhead::Fetch(const Node& node) {
   if (hold == nullptr) return;
   held_bytes_ += hold->range().length;
   holds_.emplace_back(node.key, std::move(hold));
-  // The oldest ones were opened long ago; they stay in the tier as long as there is room.
-  while (holds_.size() > 2 * limits_.files || (held_bytes_ > 2 * limits_.bytes && holds_.size() > 1)) {
-    held_bytes_ -= holds_.front().second->range().length;
-    holds_.pop_front();
+  // The oldest ones were opened long ago; they stay in the tier as long as there is room. What has not come yet would
+  // be cancelled, and nobody would ask for it again.
+  for (auto at = holds_.begin();
+       at != holds_.end() && (holds_.size() > 2 * limits_.files || held_bytes_ > 2 * limits_.bytes);) {
+    if (!at->second->took()) {
+      ++at;
+      continue;
+    }
+    held_bytes_ -= at->second->range().length;
+    at = holds_.erase(at);
   }
 }
 
