@@ -276,11 +276,13 @@ void LookAhead::Fetch(const Node& node) {
   if (hold == nullptr) return;
   held_bytes_ += hold->range().length;
   holds_.emplace_back(node.key, std::move(hold));
-  // The oldest ones were opened long ago; they stay in the tier as long as there is room. What has not come yet would
-  // be cancelled, and nobody would ask for it again.
-  for (auto at = holds_.begin();
-       at != holds_.end() && (holds_.size() > 2 * limits_.files || held_bytes_ > 2 * limits_.bytes);) {
-    if (!at->second->took()) {
+  // The oldest ones were opened long ago; they stay in the tier as long as there is room. For the sake of their number
+  // alone none is cancelled that has not come: small ones may still be wanted, and nobody would ask for them again.
+  for (auto at = holds_.begin(); at != holds_.end();) {
+    const bool too_large = held_bytes_ > 2 * limits_.bytes && holds_.size() > 1;
+    const bool too_many = holds_.size() > 2 * limits_.files;
+    if (!too_large && !too_many) return;
+    if (!too_large && !at->second->took()) {
       ++at;
       continue;
     }
