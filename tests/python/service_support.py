@@ -116,6 +116,11 @@ def is_sound(worker: dict[str, Any]) -> bool:
     return worker["failures"] == 0 or "does not answer" in worker["last_failure"] or "faster" in worker["last_failure"]
 
 
+def was_heard(worker: dict[str, Any]) -> bool:
+    """Whether, by its report, what it said last was not silence, as a busy machine can make it."""
+    return "does not answer" not in worker["last_failure"]
+
+
 def none_here(workers: list[dict[str, Any]]) -> bool:
     """Whether, by a report, the trainer has decoded nothing itself. On a busy machine a worker may be given up, or be overtaken, for a while."""
     return workers[-1]["rows"] == 0 or any(entry["last_failure"] for entry in workers[:-1])
