@@ -27,8 +27,6 @@ from .tokens import Rows, Shape, Tokens
 from .transform import Seeds, Transform, Work, imported
 
 _STATE_VERSION = 1
-# Said in place of a cache's folder.
-_MEMORY = "memory"
 
 
 class Loader:
@@ -228,12 +226,9 @@ class Loader:
                 "fields says what batches hold; name the fields of image and label there: fields={'image': millrace.Image('jpg'), "
                 "'label': millrace.Label('cls')}"
             )
-        if cache_size is not None and cache is None:
-            raise InvalidArgumentError("cache_size is the size of a cache; name its folder with cache")
+        cache_place, cache_bytes = _arguments.cache(cache, cache_size)
         if pin and cache is None:
             raise InvalidArgumentError("pin keeps what is read in a cache; name its folder with cache")
-        if cache == _MEMORY and cache_size is None:
-            raise InvalidArgumentError("a cache in memory needs a bound; give it one with cache_size='4GiB'")
         if workers is None and (local_streams, streams, worker_token_file, worker_tls, worker_tls_name, worker_compression) != (0, *[None] * 5):
             raise InvalidArgumentError(
                 "streams, local_streams, worker_token_file, worker_tls and worker_compression are for workers; "
@@ -265,10 +260,10 @@ class Loader:
             "world": world,
             "last": _arguments.choice("last", last, ("pad", "drop", "wrap")),
             "memory": _arguments.memory(memory),
-            "cache": "" if cache is None else _place_of_cache(cache),
-            "cache_size": "" if cache_size is None else _arguments.memory(cache_size, "cache_size"),
+            "cache": cache_place,
+            "cache_size": cache_bytes,
             "pin": bool(pin),
-            "local_ranks": 1 if cache == _MEMORY else local_ranks(rank, world),
+            "local_ranks": 1 if cache_place == _arguments.MEMORY else local_ranks(rank, world),
             "workers": None
             if workers is None
             else (
@@ -567,12 +562,6 @@ class Loader:
 def _shown_keys(state: Mapping[str, Any]) -> str:
     shown = [repr(key) for key in list(state)[:5]] + ["..."] * (len(state) > 5)
     return f"the keys {', '.join(shown)}" if shown else "no keys"
-
-
-def _place_of_cache(cache: str | os.PathLike[str]) -> str:
-    """The word, as ``_core`` has it, or a folder, which a path of that name is, too."""
-    path = os.fsdecode(_arguments.uri("cache", cache, "a path, or 'memory'"))
-    return os.path.join(os.curdir, path) if path == _MEMORY and not isinstance(cache, str) else path
 
 
 def _checked_functions(transform: Any, collate: Any, batch_transform: Any) -> bool:
