@@ -62,12 +62,12 @@ class Case:
 
 COUNTED = [Case(f"{shuffle}, {ranks} ranks", shuffle, ranks, timed=False) for shuffle in ("window", "global") for ranks in (1, 3, 4)]
 COUNTED += [Case("none, 4 ranks", "none", 4, timed=False)]
-TIMED = [
-    Case("first bytes after 500 ms", "window", 1, first_byte_ms=500),
-    Case("first bytes after 500 ms, 2 ranks", "window", 2, first_byte_ms=500),
+TIMED = [  # in all of them the store takes seconds, and the machine some tenths of one
+    Case("first bytes after 2 s", "window", 1, first_byte_ms=2000),
+    Case("first bytes after 2 s, 2 ranks", "window", 2, first_byte_ms=2000),
     Case("20 KB/s of each connection", "window", 1, first_byte_ms=30, bandwidth=20_000),
-    Case("100 requests/s of the prefix", "global", 1, first_byte_ms=30, rate_per_prefix=100),
-    Case("100 requests/s of the prefix, 2 ranks", "global", 2, first_byte_ms=30, rate_per_prefix=100),
+    Case("20 requests/s of the prefix", "global", 1, first_byte_ms=30, rate_per_prefix=20),
+    Case("20 requests/s of the prefix, 2 ranks", "global", 2, first_byte_ms=30, rate_per_prefix=20),
 ]
 
 
@@ -174,6 +174,8 @@ def compare(case: Case, real: Outcome, paper: Outcome) -> tuple[bool, dict[str, 
     print(f"{case.name:40} requests {real.requests:6} {paper.requests:6}   bytes {real.bytes_read:9} {paper.bytes_read:9}", end="")
     if case.timed:
         for name, measured, foretold in (("first batch", real.first_batch, paper.first_batch), ("all", real.seconds, paper.seconds)):
+            if name == "first batch" and case.rate_per_prefix:
+                continue  # which of the requests that were sent at once is refused is chance
             ratio = foretold / measured
             row[name] = {"measured": real.spread[name], "simulated": foretold, "ratio": ratio}
             met = met and abs(ratio - 1) <= TOLERANCE

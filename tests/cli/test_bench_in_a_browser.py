@@ -60,7 +60,7 @@ def test_a_browser_shows_all_of_it(millrace: Millrace, tmp_path: Path, width: in
     assert len(found["plots"]) == 7
     for plot in found["plots"]:
         left, top, right, bottom = plot["frame"]
-        assert right - left > width / 2 and bottom - top > 80
+        assert right - left > width / 2 and bottom - top > 20
         for text in plot["texts"]:
             x0, y0, x1, y1 = text["box"]
             assert left - 1 <= x0 < x1 <= right + 1 and top - 1 <= y0 < y1 <= bottom + 1, text
