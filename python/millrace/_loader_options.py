@@ -11,8 +11,6 @@ from . import _arguments
 from .device import Device
 from .errors import InvalidArgumentError
 
-# Said in place of a cache's folder.
-
 
 def cache_options(cache: str | os.PathLike[str] | None, cache_size: int | str | None, pin: bool) -> dict[str, Any]:
     place, size = _arguments.cache(cache, cache_size)
