@@ -11,28 +11,12 @@ from . import _arguments
 from .device import Device
 from .errors import InvalidArgumentError
 
-# Said in place of a cache's folder.
-IN_MEMORY = "memory"
-
 
 def cache_options(cache: str | os.PathLike[str] | None, cache_size: int | str | None, pin: bool) -> dict[str, Any]:
-    if cache_size is not None and cache is None:
-        raise InvalidArgumentError("cache_size is the size of a cache; name its folder with cache")
+    place, size = _arguments.cache(cache, cache_size)
     if pin and cache is None:
         raise InvalidArgumentError("pin keeps what is read in a cache; name its folder with cache")
-    if cache == IN_MEMORY and cache_size is None:
-        raise InvalidArgumentError("a cache in memory needs a bound; give it one with cache_size='4GiB'")
-    return {
-        "cache": "" if cache is None else _place_of_cache(cache),
-        "cache_size": "" if cache_size is None else _arguments.memory(cache_size, "cache_size"),
-        "pin": bool(pin),
-    }
-
-
-def _place_of_cache(cache: str | os.PathLike[str]) -> str:
-    """The word, as ``_core`` has it, or a folder, which a path of that name is, too."""
-    path = os.fsdecode(_arguments.uri("cache", cache, "a path, or 'memory'"))
-    return os.path.join(os.curdir, path) if path == IN_MEMORY and not isinstance(cache, str) else path
+    return {"cache": place, "cache_size": size, "pin": bool(pin)}
 
 
 def worker_options(

@@ -10,7 +10,7 @@ from typing import Any, Callable, Iterator, Literal, Mapping, NoReturn, Sequence
 import numpy as np
 
 from . import _arguments, _core
-from ._loader_options import IN_MEMORY, cache_options, checked_functions, torch_for, worker_options
+from ._loader_options import cache_options, checked_functions, torch_for, worker_options
 from .batch import Batch, State
 from .dataset import Dataset
 from .device import Affine, Device, Payload, device_of
@@ -252,7 +252,7 @@ class Loader:
             "last": _arguments.choice("last", last, ("pad", "drop", "wrap")),
             "memory": _arguments.memory(memory),
             **caching,
-            "local_ranks": 1 if cache == IN_MEMORY else local_ranks(rank, world),
+            "local_ranks": 1 if caching["cache"] == _arguments.MEMORY else local_ranks(rank, world),
             "workers": remote,
             "digest": "none" if digest is None else _arguments.choice("digest", digest, ("raw", "decoded", "none")),
         }

@@ -11,7 +11,7 @@ from typing import Any
 
 import millrace
 import pytest
-from service_support import Proxy, outcome, received, was_heard
+from service_support import Proxy, is_late, outcome, received
 from support import Samples, devstore, write_tar
 
 
@@ -35,7 +35,7 @@ def refused(uri: Any, address: str, why: str, capfd: pytest.CaptureFixture[str])
         remote, other = received(uri, workers=[address])
         assert remote == local and outcome(other) == outcome(one)
         report = other.report()["workers"]
-        if was_heard(report[0]):
+        if not is_late(report[0]):
             break
     assert report[0]["rows"] == 0 and report[-1]["rows"] > 0
     assert why in report[0]["last_failure"], report
