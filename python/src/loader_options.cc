@@ -96,7 +96,7 @@ std::shared_ptr<DiskCache> OpenCache(std::shared_ptr<Process> process, const std
   std::unique_ptr<DiskCache> made = ValueOrThrow(std::move(opened));
   if (made == nullptr) return nullptr;
   // One in memory has a part of the process's budget.
-  const std::shared_ptr<DiskCache> cache(
+  std::shared_ptr<DiskCache> cache(
       made.release(), [process = std::move(process), own = DeleteInOwnProcess<DiskCache>()](DiskCache* gone) mutable {
         own(gone);
         process.reset();
