@@ -213,22 +213,24 @@ absl::Status AtomicFile::KeepMode() const {
 }
 
 absl::Status AtomicFile::LinkError(int error) const {
-  if (error != EEXIST) return ErrnoStatus(error, name_, "linking");
+  if (error != EEXIST) return ErrnoStatus(error, name_, "putting it in its place");
   struct stat there {};
-  if (stat(path_.c_str(), &there) == 0 && S_ISDIR(there.st_mode)) return ErrnoStatus(EISDIR, name_, "linking");
+  if (stat(path_.c_str(), &there) == 0 && S_ISDIR(there.st_mode))
+    return ErrnoStatus(EISDIR, name_, "putting it in its place");
   return absl::AlreadyExistsError(fmt::format("{}: is there already", name_));
 }
 
-// Without hard links (exFAT, SMB, file systems over S3) by a rename that replaces nothing; if that does not exist
-// either, the best that remains is to look first.
+// By a rename that replaces nothing; where there is none (NFS, old FUSE file systems), by a hard link, which takes a
+// change of the folder more; and without these either (exFAT, SMB, file systems over S3), the best that remains is to
+// look first.
 absl::Status AtomicFile::PlaceIfAbsent() const {
+  if (renameat2(AT_FDCWD, temporary_.c_str(), AT_FDCWD, path_.c_str(), RENAME_NOREPLACE) == 0) return absl::OkStatus();
+  if (errno != EINVAL && errno != ENOSYS && errno != EOPNOTSUPP) return LinkError(errno);
   if (link(temporary_.c_str(), path_.c_str()) == 0) {
     unlink(temporary_.c_str());
     return absl::OkStatus();
   }
   if (errno != EPERM && errno != ENOSYS && errno != EOPNOTSUPP) return LinkError(errno);
-  if (renameat2(AT_FDCWD, temporary_.c_str(), AT_FDCWD, path_.c_str(), RENAME_NOREPLACE) == 0) return absl::OkStatus();
-  if (errno != EINVAL && errno != ENOSYS && errno != EOPNOTSUPP) return LinkError(errno);
   struct stat there {};
   if (lstat(path_.c_str(), &there) == 0) return LinkError(EEXIST);
   if (rename(temporary_.c_str(), path_.c_str()) == 0) return absl::OkStatus();

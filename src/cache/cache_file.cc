@@ -51,10 +51,24 @@ absl::Status WriteAt(int fd, uint64_t offset, ByteSpan bytes, const std::string&
   return absl::OkStatus();
 }
 
+// As Write leaves it: the change, of record 0, and that record, which follows its page.
+std::string FirstRecord(const CacheFile::First& first) {
+  std::string text;
+  AppendLe(text, uint64_t{1});
+  AppendLe(text, uint32_t{0});
+  text.resize(kChangesBytes);
+  return text + EncodeRecord({{first.offset, first.bytes.size()}, Crc32c(first.bytes), first.hints});
+}
+
 // Another process may be faster. The file is locked until this ends.
-absl::Status Make(const std::string& path, const std::string& head, bool* made) {
+absl::Status Make(const std::string& path, const std::string& head, uint64_t object_bytes,
+                  const CacheFile::First* first, bool* made) {
   ASSIGN_OR_RETURN(const auto file, AtomicFile::Create(path, path, Durability::kUnsynced));
   RETURN_IF_ERROR(file->Append(AsBytes(head)));
+  if (first != nullptr) {
+    RETURN_IF_ERROR(file->WriteAt(kDataAt + first->offset, first->bytes));
+    RETURN_IF_ERROR(file->WriteAt(ChangesAt(object_bytes), AsBytes(FirstRecord(*first))));
+  }
   const absl::Status placed = file->Commit(/*only_if_absent=*/true).status();
   *made = placed.ok();
   return absl::IsAlreadyExists(placed) ? absl::OkStatus() : placed;
@@ -128,7 +142,8 @@ absl::StatusOr<std::unique_ptr<CacheFile>> CacheFile::OpenWithin(const std::stri
 }
 
 absl::StatusOr<std::unique_ptr<CacheFile>> CacheFile::OpenOrMake(const std::string& path, const CacheIdentity& identity,
-                                                                 uint64_t object_bytes, bool* made) {
+                                                                 uint64_t object_bytes, const First* first,
+                                                                 bool* made) {
   *made = false;
   absl::StatusOr<std::unique_ptr<CacheFile>> file = OpenWithin(path, kPatientAttempts);
   // Opening what is there takes no room on the disk.
@@ -139,7 +154,7 @@ absl::StatusOr<std::unique_ptr<CacheFile>> CacheFile::OpenOrMake(const std::stri
     return file;
   }
   ASSIGN_OR_RETURN(const std::string head, EncodeHead(identity, object_bytes));
-  const absl::Status made_it = Make(path, head, made);
+  const absl::Status made_it = Make(path, head, object_bytes, first, made);
   // Is the disk full, or are too many files open? Opening tells.
   if (absl::IsResourceExhausted(made_it) && absl::IsResourceExhausted(OpenWithin(path, 1).status()))
     return absl::NotFoundError(made_it.message());
@@ -147,6 +162,15 @@ absl::StatusOr<std::unique_ptr<CacheFile>> CacheFile::OpenOrMake(const std::stri
   file = OpenWithin(path, kPatientAttempts);
   if (absl::IsResourceExhausted(file.status())) return absl::NotFoundError(file.status().message());
   return file;
+}
+
+bool CacheFile::First::fits() const {
+  return !bytes.empty() && offset / kWrittenBytes == (offset + bytes.size() - 1) / kWrittenBytes;
+}
+
+uint64_t CacheFile::First::disk_bytes() const {
+  const uint64_t blocks = (offset + bytes.size() + kDiskBlock - 1) / kDiskBlock - offset / kDiskBlock;
+  return (blocks + 1) * kDiskBlock;  // one of records
 }
 
 absl::StatusOr<std::unique_ptr<CacheFile>> CacheFile::InMemory(std::shared_ptr<CacheMemory> memory,

@@ -32,10 +32,22 @@ class CacheFile {
   /// that name; ResourceExhausted if the program has too many files open; else what the system says.
   static absl::StatusOr<std::unique_ptr<CacheFile>> Open(const std::string& path);
 
+  /// The first range of a new file.
+  struct First {
+    uint64_t offset = 0;
+    ByteSpan bytes;
+    UseHints hints;
+    /// Whether a file can be made with it: it is not so long that Write would make it several ranges.
+    bool fits() const;
+    /// Bytes of the disk that it takes beside kEmptyDiskBytes.
+    uint64_t disk_bytes() const;
+  };
+
   /// Makes it if there is none, and opens it. Waits longer than Open for a process that makes or removes it. `made`: it
-  /// was made by this call. NotFound also if the program has too many files open: the disk may be fine.
+  /// was made by this call, with `first` in it unless that is null: in one go, which costs a part of what it costs to
+  /// make a file and write to it. NotFound also if the program has too many files open: the disk may be fine.
   static absl::StatusOr<std::unique_ptr<CacheFile>> OpenOrMake(const std::string& path, const CacheIdentity& identity,
-                                                               uint64_t object_bytes, bool* made);
+                                                               uint64_t object_bytes, const First* first, bool* made);
 
   /// An empty one in memory. InvalidArgument if the memory has no place for an object of that size.
   static absl::StatusOr<std::unique_ptr<CacheFile>> InMemory(std::shared_ptr<CacheMemory> memory,

@@ -40,7 +40,7 @@ class CacheFileTest : public ::testing::Test {
   std::string path() const { return folder_ / cache_format::FileName(identity_); }
   std::unique_ptr<CacheFile> OpenOrMake() {
     bool made = false;
-    auto file = CacheFile::OpenOrMake(path(), identity_, object_.size(), &made);
+    auto file = CacheFile::OpenOrMake(path(), identity_, object_.size(), nullptr, &made);
     EXPECT_TRUE(file.ok()) << file.status();
     return *std::move(file);
   }
@@ -97,6 +97,52 @@ TEST_F(CacheFileTest, ARecordThatIsOnItsWayIsLearnedWhenItIsThere) {
   ASSERT_TRUE(Write(*reader, {40'000, 10'000}).ok());
   EXPECT_TRUE(Read(*writer, {20'000, 10'000}).ok());
   EXPECT_EQ(OpenOrMake()->spans(), 3u);
+}
+
+TEST_F(CacheFileTest, AFileIsMadeWithItsFirstRange) {
+  const auto make = [&](ByteRange range, bool* made) {
+    const CacheFile::First first{range.offset, AsBytes(object_).subspan(range.offset, range.length), {7, 8}};
+    EXPECT_TRUE(first.fits());
+    taken_ = CacheFile::kEmptyDiskBytes + first.disk_bytes();
+    return *CacheFile::OpenOrMake(path(), identity_, object_.size(), &first, made);
+  };
+  bool made = false;
+  const auto file = make({50'000, 10'001}, &made);
+  EXPECT_TRUE(made);
+  EXPECT_LE(DiskBytes(), taken_);
+  EXPECT_GE(DiskBytes() + kSlack, taken_);
+  const std::vector<CachedSpan> all = *file->All();
+  ASSERT_EQ(all.size(), 1u);
+  EXPECT_EQ(all[0].range, (ByteRange{50'000, 10'001}));
+  EXPECT_EQ(all[0].hints, (UseHints{7, 8}));
+  EXPECT_TRUE(Read(*file, {50'000, 10'001}).ok());
+  EXPECT_TRUE(absl::IsNotFound(Read(*file, {49'999, 10})));
+  // It goes on as if the range had been written; others see all of it.
+  const auto other = OpenOrMake();
+  EXPECT_TRUE(Read(*other, {50'500, 100}).ok());
+  ASSERT_TRUE(Write(*other, {0, 20'000}).ok());
+  ASSERT_TRUE(Write(*file, {20'000, 30'000}).ok());
+  EXPECT_TRUE(Read(*file, {0, 60'001}).ok());
+  EXPECT_TRUE(Read(*other, {0, 60'001}).ok());
+  EXPECT_EQ(OpenOrMake()->spans(), 3u);
+  // A file that is there is opened as it is.
+  const auto late = make({100'000, 10}, &made);
+  EXPECT_FALSE(made);
+  EXPECT_EQ(late->spans(), 3u);
+  EXPECT_TRUE(absl::IsNotFound(Read(*late, {100'000, 10})));
+}
+
+TEST_F(CacheFileTest, AFirstRangeIsOneThatIsWrittenAsOne) {
+  const std::string bytes(2 << 20, 'x');
+  const auto fits = [&](uint64_t offset, uint64_t length) {
+    return CacheFile::First{offset, AsBytes(bytes).first(length), {}}.fits();
+  };
+  EXPECT_FALSE(fits(0, 0));
+  EXPECT_TRUE(fits(0, 1 << 20));
+  EXPECT_FALSE(fits(0, (1 << 20) + 1));
+  EXPECT_FALSE(fits(1, 1 << 20));
+  EXPECT_TRUE(fits((5 << 20) - 1, 1));
+  EXPECT_FALSE(fits((5 << 20) - 1, 2));
 }
 
 TEST_F(CacheFileTest, ChangesOfTwoProcessesAreNumberedOn) {

@@ -15,6 +15,8 @@ using SteadyClock = std::chrono::steady_clock;
 
 // For what another read fetches: then it is fetched once more.
 constexpr std::chrono::seconds kClaimPatience{20};
+// So little is copied sooner than another thread is woken for it.
+constexpr size_t kMaxCopiedHere = size_t{64} << 10;
 
 }  // namespace
 
@@ -41,6 +43,7 @@ struct CachedStore::Read {
   std::atomic<size_t> left{0};
 
   bool whole() const { return parts.size() == 1 && parts.front().range == options.range; }
+  bool Keeps(const Part& part) const { return cached && part.result.ok() && part.result->etag == options.if_match; }
   const PlannedRead* planned() const { return plan ? &*plan : nullptr; }
   MutableByteSpan PlaceOf(ByteRange range) const {
     return into.subspan(range.offset - options.range.offset, range.length);
@@ -263,28 +266,30 @@ absl::StatusOr<GetResult> Joined(auto& parts, std::vector<ByteRange>* damaged) {
 }  // namespace
 
 void CachedStore::OnAnswers(std::shared_ptr<Read> read) {
-  const auto is_kept = [of = read.get()](const Part& part) {
-    return of->cached && part.result.ok() && part.result->etag == of->options.if_match;
-  };
+  const bool any =
+      std::any_of(read->parts.begin(), read->parts.end(), [&](const Part& part) { return read->Keeps(part); });
   absl::StatusOr<GetResult> result =
       read->whole() ? read->parts.front().result : Joined(read->parts, read->options.damaged);
-  const bool any = std::any_of(read->parts.begin(), read->parts.end(), is_kept);
   if (!any || !cache_.keeps()) return End(*read, std::move(result));
+  if (read->into.size() <= kMaxCopiedHere) return KeepAndEnd(*read, std::move(result));
   // Copying takes longer than a thread of the store has to spare. The read may end, and the cache go,
   // while this thread is still handing it over: that counts, too.
   Begin(nullptr);
-  cache_.readers().Submit([this, read = std::move(read), is_kept, result = std::move(result)]() mutable {
-    // Claims that were taken before the cache was looked at once more may be of more parts: then all last as long.
-    const auto claims = std::make_shared<std::vector<std::shared_ptr<FetchClaims::Claim>>>(std::move(read->claims));
-    for (size_t i = 0; i < read->parts.size(); ++i) {
-      const Part& part = read->parts[i];
-      if (!is_kept(part)) continue;
-      cache_.Keep(read->identity, part.result->object_size, part.range.offset, read->PlaceOf(part.range),
-                  read->planned(), claims);
-    }
-    End(*read, std::move(result));
-  });
+  cache_.readers().Submit(
+      [this, read = std::move(read), result = std::move(result)]() mutable { KeepAndEnd(*read, std::move(result)); });
   Leave(nullptr);
+}
+
+void CachedStore::KeepAndEnd(Read& read, absl::StatusOr<GetResult> result) {
+  // Claims that were taken before the cache was looked at once more may be of more parts: then all last as long.
+  auto claims = std::make_shared<std::vector<std::shared_ptr<FetchClaims::Claim>>>(std::move(read.claims));
+  for (const Part& part : read.parts) {
+    if (!read.Keeps(part)) continue;
+    cache_.Keep(read.identity, part.result->object_size, part.range.offset, read.PlaceOf(part.range), read.planned(),
+                claims);
+  }
+  claims.reset();  // after the end of the read the cache may go
+  End(read, std::move(result));
 }
 
 void CachedStore::End(Read& read, absl::StatusOr<GetResult> result) {

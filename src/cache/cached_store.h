@@ -60,6 +60,7 @@ class CachedStore final : public StoreAround {
   bool Claim(const std::shared_ptr<Read>& read);
   void AskStore(std::shared_ptr<Read> read);
   void OnAnswers(std::shared_ptr<Read> read);
+  void KeepAndEnd(Read& read, absl::StatusOr<GetResult> result);
   void Begin(const Read* read);
   void Leave(const Read* read);
   void End(Read& read, absl::StatusOr<GetResult> result);

@@ -246,34 +246,39 @@ void DiskCache::ForEachName(absl::FunctionRef<void(const std::string& name)> eac
   for (const OpenFile& file : files_) each(file.name);
 }
 
-absl::StatusOr<std::unique_ptr<CacheFile>> DiskCache::MakeFile(const CacheIdentity& identity, const std::string& name,
-                                                               uint64_t object_bytes, bool* is_new) {
-  if (memory_ == nullptr) return CacheFile::OpenOrMake(folder_ + "/" + name, identity, object_bytes, is_new);
-  absl::StatusOr<std::unique_ptr<CacheFile>> made = CacheFile::InMemory(memory_, identity, object_bytes);
+absl::StatusOr<std::unique_ptr<CacheFile>> DiskCache::MakeFile(const Kept& kept, const CacheFile::First* first,
+                                                               bool* is_new) {
+  if (memory_ == nullptr) {
+    return CacheFile::OpenOrMake(folder_ + "/" + kept.name, kept.identity, kept.object_bytes, first, is_new);
+  }
+  absl::StatusOr<std::unique_ptr<CacheFile>> made = CacheFile::InMemory(memory_, kept.identity, kept.object_bytes);
   *is_new = made.ok();
   return made;
 }
 
-std::shared_ptr<CacheFile> DiskCache::FindOrMake(const CacheIdentity& identity, const std::string& name,
-                                                 uint64_t object_bytes) {
-  if (std::shared_ptr<CacheFile> file = Find(identity, name)) return file;
+// A file that was not there; `written`: and `first` is in it. Null if it cannot be kept.
+std::shared_ptr<CacheFile> DiskCache::Make(const Kept& kept, const CacheFile::First& first, bool* written) {
   if (!writes_) return nullptr;
-  const absl::StatusOr<bool> taken = usage_.Take(CacheFile::kEmptyDiskBytes, limit());
+  const bool with_first = memory_ == nullptr && first.fits();
+  const uint64_t disk_bytes = CacheFile::kEmptyDiskBytes + (with_first ? first.disk_bytes() : 0);
+  const absl::StatusOr<bool> taken = usage_.Take(disk_bytes, limit());
   if (!taken.ok()) OnDiskError(taken.status(), /*reading=*/false);
   if (!taken.ok() || !*taken) return nullptr;
   bool is_new = false;
-  absl::StatusOr<std::unique_ptr<CacheFile>> made = MakeFile(identity, name, object_bytes, &is_new);
-  if (!is_new) usage_.GiveBack(CacheFile::kEmptyDiskBytes).IgnoreError();
+  absl::StatusOr<std::unique_ptr<CacheFile>> made = MakeFile(kept, with_first ? &first : nullptr, &is_new);
+  if (!is_new) usage_.GiveBack(disk_bytes).IgnoreError();
   // Names that are too long are not kept, nor what comes while another process has the file.
   if (absl::IsInvalidArgument(made.status()) || absl::IsNotFound(made.status())) return nullptr;
   if (!made.ok()) {
+    dropped_bytes_.fetch_add(first.bytes.size(), std::memory_order_relaxed);
     OnDiskError(made.status(), /*reading=*/false);
     return nullptr;
   }
   std::shared_ptr<CacheFile> shared = *std::move(made);
-  if (shared->identity() != identity) return nullptr;
-  Remember(name, shared);
-  if (is_new) room_.Made(name);
+  if (shared->identity() != kept.identity) return nullptr;
+  Remember(kept.name, shared);
+  if (is_new) room_.Made(kept.name);
+  *written = is_new && with_first;
   return shared;
 }
 
@@ -373,19 +378,19 @@ void DiskCache::Write(const Kept& kept) {
   const ByteRange whole{kept.offset, kept.bytes.size()};
   for (const ByteRange& part : file == nullptr ? std::vector<ByteRange>{whole} : file->Missing(whole)) {
     if (!writes_) return;
-    const absl::Status status = WritePart(kept, part);
+    const absl::Status status = WritePart(kept, part, file);
     if (!status.ok()) return OnDiskError(status, /*reading=*/false);
   }
 }
 
-absl::Status DiskCache::WritePart(const Kept& kept, ByteRange part) {
+// `file`: as Find has just found it; null if there is none.
+absl::Status DiskCache::WritePart(const Kept& kept, ByteRange part, std::shared_ptr<CacheFile> file) {
   const ByteSpan bytes = kept.bytes.subspan(part.offset - kept.offset, part.length);
   RoomMaker::Incoming incoming{kept.name, part.offset, kept.hints};
   for (int attempt = 0; attempt < kWriteAttempts; ++attempt) {
-    const uint64_t of_file = Find(kept.identity, kept.name) == nullptr ? CacheFile::kEmptyDiskBytes : 0;
+    if (attempt > 0) file = Find(kept.identity, kept.name);
+    const uint64_t of_file = file == nullptr ? CacheFile::kEmptyDiskBytes : 0;
     if (!EnsureRoom(CacheFile::DiskBytes(part.length) + of_file, incoming)) break;
-    const std::shared_ptr<CacheFile> file = FindOrMake(kept.identity, kept.name, kept.object_bytes);
-    if (file == nullptr) return absl::OkStatus();
     bool no_room = false;  // another process was faster
     UseHints hints = kept.hints;
     if (incoming.proven) {
@@ -393,13 +398,16 @@ absl::Status DiskCache::WritePart(const Kept& kept, ByteRange part) {
       use.proven = true;
       hints = use.Pack();
     }
+    bool written = false;
+    if (file == nullptr) file = Make(kept, {part.offset, bytes, hints}, &written);
+    if (file == nullptr) return absl::OkStatus();
     const auto take = [&](uint64_t disk_bytes) -> absl::Status {
       ASSIGN_OR_RETURN(const bool taken, usage_.Take(disk_bytes, limit()));
       no_room = !taken;
       return taken ? absl::OkStatus() : absl::ResourceExhaustedError("no room in the cache");
     };
     const auto give_back = [&](uint64_t disk_bytes) { usage_.GiveBack(disk_bytes).IgnoreError(); };
-    const absl::Status status = file->Write(part.offset, bytes, hints, {take, give_back});
+    const absl::Status status = written ? absl::OkStatus() : file->Write(part.offset, bytes, hints, {take, give_back});
     if (status.ok()) {
       written_bytes_.fetch_add(part.length, std::memory_order_relaxed);
       return status;
@@ -443,8 +451,10 @@ uint64_t DiskCache::capacity_bytes() {
 // Bytes that must go before `bytes` more may come, by the limit and by the space that is to stay free.
 uint64_t DiskCache::Excess(uint64_t bytes) {
   uint64_t excess = 0;
-  const absl::StatusOr<uint64_t> used = usage_.bytes();
-  if (used.ok() && *used + bytes > limit()) excess = *used + bytes - limit();
+  if (options_.size_bytes > 0) {
+    const absl::StatusOr<uint64_t> used = usage_.bytes();
+    if (used.ok() && *used + bytes > limit()) excess = *used + bytes - limit();
+  }
   if (memory_ != nullptr) return excess;
   struct statvfs info {};
   if (statvfs(folder_.c_str(), &info) != 0) return excess;  // then writing will say what is wrong

@@ -144,15 +144,14 @@ class DiskCache {
   std::shared_ptr<CacheFile> OpenByName(const std::string& name);
   void RemoveUnsound(const std::string& path);
   void ForEachName(absl::FunctionRef<void(const std::string& name)> each);
-  absl::StatusOr<std::unique_ptr<CacheFile>> MakeFile(const CacheIdentity& identity, const std::string& name,
-                                                      uint64_t object_bytes, bool* is_new);
-  std::shared_ptr<CacheFile> FindOrMake(const CacheIdentity& identity, const std::string& name, uint64_t object_bytes);
+  absl::StatusOr<std::unique_ptr<CacheFile>> MakeFile(const Kept& kept, const CacheFile::First* first, bool* is_new);
+  std::shared_ptr<CacheFile> Make(const Kept& kept, const CacheFile::First& first, bool* written);
   void Remember(const std::string& name, std::shared_ptr<CacheFile> file);
   void Forget(const std::string& name);
   void WriteAll(const CacheIdentity& identity, uint64_t object_bytes, uint64_t offset, ByteSpan bytes,
                 const PlannedRead& plan);
   void Write(const Kept& kept);
-  absl::Status WritePart(const Kept& kept, ByteRange part);
+  absl::Status WritePart(const Kept& kept, ByteRange part, std::shared_ptr<CacheFile> file);
   uint64_t limit() const { return options_.size_bytes == 0 ? UINT64_MAX : options_.size_bytes; }
   uint64_t Excess(uint64_t bytes);
   std::vector<JobClock> Jobs(uint32_t own);

@@ -494,7 +494,8 @@ void AddBenchOptions(Command bench, BenchFlags* flags) {
       .Add("--rival-environments", &flags->rival_environments,
            "Folder with an environment of Python for each of them, DIR/NAME [rivals in the cache folder]")
       .Called("DIR");
-  add("--first-byte-ms", &flags->first_byte_ms, "Of that server: median time to the first byte").Number(0, 10'000);
+  add("--first-byte-ms", &flags->first_byte_ms, "Median time to the first byte of the server of --store devstore")
+      .Number(0, 10'000);
 }
 
 }  // namespace

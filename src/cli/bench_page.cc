@@ -391,7 +391,7 @@ std::string RivalSection(const BenchReport& report) {
          "<div class=\"wide\"><table>" +
          Row({"", "samples/s", "of ours", "CPU-s per 1,000", "first batch, s", "versions"}, "th") + rows +
          "</table></div>\n<p class=\"note\">Each decodes, crops, flips and resizes the same images in processes of its "
-         "own, one loader after the other. The number of its images and the mean of their pixels were held against "
+         "own, one loader after the other. The number of its images and the mean of their pixels were compared with "
          "Millrace's.</p>\n";
 }
 

@@ -190,18 +190,19 @@ void BlockTier::Erase(const std::shared_ptr<Piece>& piece) {
   turns_.erase(last->turn);
 }
 
-// Lets go of so much that nobody holds. If one of these pieces has the memory that is wanted, it is given to the next:
-// to get fresh memory from the kernel takes longer than to fill it.
+// Lets go of so much that nobody holds. If one of these pieces has the memory that is wanted, it is given to the next,
+// and the others stay, since no more is taken then: to get fresh memory from the kernel takes about as long as to fill
+// it, and programs that read ahead may together hold more than is kept.
 std::optional<BlockTier::Room> BlockTier::Evict(uint64_t bytes, uint64_t wanted) {
   uint64_t made = 0;
   std::optional<Room> room;
-  for (auto turn = turns_.begin(); turn != turns_.end() && made < bytes;) {
+  for (auto turn = turns_.begin(); turn != turns_.end() && made < bytes && !room;) {
     const std::shared_ptr<Piece> piece = *turn++;
     if (piece->holds > 0) continue;
     made += piece->range.length;
     Erase(piece);
-    // A callback may still have it.
-    if (!room && piece->range.length == wanted && piece.use_count() == 1) room = std::move(piece->room);
+    // Its request has ended, so that nobody writes there.
+    if (piece->range.length == wanted && piece->Ended(/*well=*/true)) room = std::move(piece->room);
   }
   return room;
 }

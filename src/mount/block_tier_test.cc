@@ -17,7 +17,7 @@ namespace {
 
 class BlockTierTest : public ::testing::Test {
  protected:
-  static Patience NoHurry() { return {std::chrono::steady_clock::now() + std::chrono::minutes(1), {}}; }
+  static Patience NoHurry() { return {std::chrono::steady_clock::now() + std::chrono::minutes(5), {}}; }
   Node Put(const std::string& key, const std::string& text) {
     return {.key = key, .size = text.size(), .etag = PutBlocking(store_, key, AsBytes(text))->etag};
   }
@@ -84,6 +84,34 @@ TEST_F(BlockTierTest, WhatWasUsedUpGoesBeforeAllOthers) {
   held->UseUp();
   read(5, false);
   EXPECT_TRUE(tier.Has(nodes[1], 0));
+}
+
+// As when several programs read ahead, and together hold more than is kept: each of them goes on in memory that is
+// there.
+TEST_F(BlockTierTest, OneGivesItsMemoryToTheNextAndTheOthersStay) {
+  BlockTier tier(store_, memory_, 2 << 20);
+  std::vector<Node> nodes;
+  for (int i = 0; i < 7; ++i) nodes.push_back(Put(std::to_string(i), std::string(1 << 20, static_cast<char>('a' + i))));
+  std::vector<std::shared_ptr<BlockTier::Hold>> held;
+  for (int i = 0; i < 5; ++i) held.push_back(tier.Fetch(nodes[i], 0));
+  for (const auto& hold : held) EXPECT_TRUE(hold->Wait(NoHurry()).ok());
+  for (const int i : {3, 4}) {
+    held[i]->UseUp();
+    held[i].reset();
+  }
+  held[3] = tier.Fetch(nodes[5], 0);
+  EXPECT_EQ(Text(*held[3])[0], 'f');
+  EXPECT_EQ(tier.bytes(), 5u << 20);
+  EXPECT_TRUE(tier.Has(nodes[3], 0));
+  EXPECT_FALSE(tier.Has(nodes[4], 0));
+  held[4] = tier.Fetch(nodes[6], 0);
+  EXPECT_EQ(Text(*held[4])[0], 'g');
+  EXPECT_EQ(tier.bytes(), 5u << 20);
+  EXPECT_FALSE(tier.Has(nodes[3], 0));
+  // Once less is held, it is again as much as is kept.
+  held.clear();
+  EXPECT_EQ(Text(*tier.Fetch(Put("small", "small"), 0)), "small");
+  EXPECT_LE(tier.bytes(), 2u << 20);
 }
 
 TEST_F(BlockTierTest, TheBudgetIsTheBound) {

@@ -22,6 +22,7 @@ constexpr size_t kMaxNeeded = 512;  // files in ascending order before a listing
 constexpr size_t kWorthIt = 8;      // files of a pass that make it one
 constexpr size_t kMaxMisses = 64;   // until a pass is over
 constexpr size_t kLeastFiles = 8;   // of an order, however large they are
+constexpr size_t kMostHeld = 8;     // times the files that are read ahead, until requests in flight are cancelled
 constexpr uint64_t kWeight = 16;    // of what was before, in an average
 constexpr std::chrono::milliseconds kLookAtOrder{1000};
 // Files of a pass that are opened, and for how long at most, until the thread looks what is to be read now: many are
@@ -276,13 +277,17 @@ void LookAhead::Fetch(const Node& node) {
   if (hold == nullptr) return;
   held_bytes_ += hold->range().length;
   holds_.emplace_back(node.key, std::move(hold));
-  // The oldest ones were opened long ago; they stay in the tier as long as there is room. For the sake of their number
-  // alone none is cancelled that has not come: small ones may still be wanted, and nobody would ask for them again.
+  LetGo();
+}
+
+// The oldest ones were opened long ago; they stay in the tier as long as there is room. If they are only a few too
+// many, none is cancelled that has not come: small ones may still be wanted, and nobody would ask for them again.
+void LookAhead::LetGo() {
   for (auto at = holds_.begin(); at != holds_.end();) {
-    const bool too_large = held_bytes_ > 2 * limits_.bytes && holds_.size() > 1;
-    const bool too_many = holds_.size() > 2 * limits_.files;
-    if (!too_large && !too_many) return;
-    if (!too_large && !at->second->took()) {
+    const bool far_too_many =
+        holds_.size() > kMostHeld * limits_.files || (held_bytes_ > 2 * limits_.bytes && holds_.size() > 1);
+    if (!far_too_many && holds_.size() <= 2 * limits_.files) return;
+    if (!far_too_many && !at->second->took()) {
       ++at;
       continue;
     }

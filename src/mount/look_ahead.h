@@ -89,6 +89,7 @@ class LookAhead {
   void Read(const Node& node);
   void Send(Requests requests);
   void Fetch(const Node& node);
+  void LetGo();
   void TakeOrder(std::string text);
   std::optional<std::string> ReadOrder();
   std::optional<Node> FindLocked(const std::string& key) const;

@@ -3,11 +3,15 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <fstream>
 #include <map>
+#include <mutex>
 #include <optional>
 #include <set>
+#include <stop_token>
 #include <thread>
+#include <vector>
 
 #include "base/rng.h"
 #include "store/blocking.h"
@@ -27,7 +31,7 @@ class LookAheadTest : public ::testing::Test {
   static std::string Key(int i) { return fmt::format("p/{}/{:04}", i / 50, i); }
 
   bool Eventually(const std::function<bool()>& done) const {
-    const auto deadline = std::chrono::steady_clock::now() + std::chrono::minutes(1);
+    const auto deadline = std::chrono::steady_clock::now() + std::chrono::minutes(5);
     while (!done() && std::chrono::steady_clock::now() < deadline) std::this_thread::yield();
     return done();
   }
@@ -172,6 +176,41 @@ TEST_F(LookAheadTest, LargeFilesOfTheOrderTakeNoMoreThanTheirShare) {
     ahead.OnOpen(key);
     EXPECT_LE(tier.bytes(), 17u << 20) << i;
   }
+}
+
+// A store that does not answer, and a program that goes on: each file is asked for, and only the oldest requests end.
+TEST_F(LookAheadTest, WhatDoesNotComeIsCancelledOnceItIsFarTooMuch) {
+  const TempFolder folder;
+  std::ofstream file(folder / "order");
+  for (int i = 299; i >= 0; --i) file << Key(i).substr(2) << "\n";  // nor does it look like that of the keys
+  file.close();
+  std::map<std::string, Node> known;
+  for (int i = 0; i < 300; ++i) known[Key(i)] = NodeOf(i);
+  std::mutex mutex;
+  std::vector<std::stop_token> asked;
+  std::vector<GetCallback> never;
+  store_.on_get = [&](const GetOptions& options, int, absl::AnyInvocable<void()>, GetCallback& done) {
+    const std::lock_guard lock(mutex);
+    asked.push_back(options.stop);
+    never.push_back(std::move(done));
+  };
+  const auto cancelled = [&] {
+    const std::lock_guard lock(mutex);
+    return std::count_if(asked.begin(), asked.end(), [](const auto& token) { return token.stop_requested(); });
+  };
+  BlockTier tier(store_, memory_, 16 << 20);
+  LookAhead ahead(store_, tier, tree_, "p/", limits_, folder / "order",
+                  [&](const std::string& key) { return std::optional(known.at(key)); });
+  for (int i = 0; i < 300; ++i) {
+    const std::string key = Key(299 - i);
+    ASSERT_TRUE(Eventually([&] { return tier.Has(known.at(key), 0); })) << i;
+    // 16 are ahead, and 128 are not too much.
+    if (i < 112) {
+      ASSERT_EQ(cancelled(), 0) << i;
+    }
+    ahead.OnOpen(key);
+  }
+  EXPECT_TRUE(Eventually([&] { return cancelled() >= 300 - 128; }));
 }
 
 }  // namespace

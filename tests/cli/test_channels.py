@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from cli_support import Bucket, Millrace, contents, lines
+from e2e.harness import small_disk
 
 # The reading loop of a training script, in the manner of AWS's examples: arguments from SM_*, files from the channels.
 SCRIPT = """
@@ -116,6 +117,19 @@ def test_a_restart_copies_nothing_again(millrace: Millrace, bucket: Bucket, tmp_
     (root(tmp_path) / "input/data/train/7").unlink()
     assert b"of which 1 copied now" in millrace(*command, "--", "true", env=bucket.env).stderr
     assert contents(root(tmp_path) / "input/data/train") == {str(i): bucket.objects()[f"data/{i}"] for i in range(20)}
+
+
+def test_what_does_not_fit_is_refused_before_anything_is_copied(millrace: Millrace, bucket: Bucket, tmp_path: Path) -> None:
+    bucket.put(**{f"data/{i}": os.urandom(200_000) for i in range(20)})
+    with small_disk(tmp_path / "disk", "2m") as disk:
+        command = ["run", "--root", disk / "ml", "--channel", "train=s3://bkt/data"]
+        done = millrace(*command, "--", "echo", "must not run", code=1, env=bucket.env)
+        assert b"channel train" in done.stderr and b"has room for" in done.stderr and done.stdout == b""
+        assert contents(disk / "ml" / "input" / "data") == {}
+        for i in range(15):
+            bucket.s3.delete_object(Bucket="bkt", Key=f"data/{i}")
+        millrace(*command, "--", "true", env=bucket.env)
+        assert contents(disk / "ml" / "input" / "data" / "train") == {str(i): bucket.objects()[f"data/{i}"] for i in range(15, 20)}
 
 
 def test_what_cannot_be_a_channel(millrace: Millrace, bucket: Bucket, tmp_path: Path) -> None:

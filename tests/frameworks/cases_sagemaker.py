@@ -192,6 +192,20 @@ def test_tables(job: Job, mode: str) -> None:
     assert model == {"rows": 4, "sum": 2 * 3.5 + 2 * 5, "max_leaf_nodes": -1}
 
 
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("hosts", [2, 4])
+def test_hosts_share_tables(job: Job, tmp_path: pathlib.Path, mode: str, hosts: int) -> None:
+    tables = {f"csv/{i}.csv": f"{i},1.5\n2,{i}\n".encode() for i in range(6)}
+    job.put(tables)
+    names = [f"127.0.0.{i + 1}" for i in range(hosts)]
+    for number, host in enumerate(names):
+        job.root = tmp_path / host
+        channel = f"train=s3://bkt/csv,mode={mode},distribution=ShardedByS3Key"
+        model = job.run(TABLES, "--channel", channel, "--hosts", ",".join(names), "--current-host", host)
+        own = range(number, len(tables), hosts)
+        assert model == {"rows": 2 * len(own), "sum": sum(2 * i + 3.5 for i in own), "max_leaf_nodes": -1}
+
+
 def test_pipes(job: Job) -> None:
     objects = {f"p/{i:02}": bytes([i]) * (i * 7 % 50) for i in range(40)}
     zipped = {f"z/{i}": gzip.compress(b"row %d\n" % i, mtime=0) for i in range(5)}

@@ -5,14 +5,17 @@ from __future__ import annotations
 import mmap
 import os
 import random
+import re
 import subprocess
+import sys
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from e2e.harness import Sandbox, logged_devstore, small_disk
-from e2e.mounting import is_mounted, mounted, needs_fuse, wait_until
+from e2e.harness import REPOSITORY, Sandbox, logged_devstore
+from e2e.mounting import mounted, needs_fuse, wait_until
+from ports import free_port
 
 pytestmark = needs_fuse
 
@@ -96,6 +99,52 @@ def test_files_in_the_order_of_a_file(sandbox: Sandbox, photos: Path, tmp_path: 
             assert len(keys(tmp_path / "log", "GetObject")) == FILES
             assert gets <= 3 * FILES  # each once, and again if it came late
     sandbox.run("mount", "s3://b/train", tmp_path / "mnt", "--order", tmp_path / "none", env=store.env()).failed(1, "none", "No such file")
+
+
+IMAGE_FOLDER = """
+import os, sys, torch
+class ImageFolder(torch.utils.data.Dataset):
+    def __init__(self, root):
+        self.samples = [(os.path.join(base, name), base) for base, _, names in sorted(os.walk(root)) for name in sorted(names)]
+    def __len__(self): return len(self.samples)
+    def __getitem__(self, i):
+        with open(self.samples[i][0], "rb") as file: return len(file.read()) * 1000 + i
+data = ImageFolder(sys.argv[1])
+seen = []
+"""
+
+
+def test_the_order_of_a_data_loader_as_the_document_has_it(sandbox: Sandbox, photos: Path, tmp_path: Path) -> None:
+    text = (REPOSITORY / "docs" / "mount.md").read_text()
+    (example,) = (block for block in re.findall(r"```python\n(.*?)```", text, re.DOTALL) if "DataLoader" in block)
+    for there, here in (("/mnt/train", tmp_path / "mnt"), ("/run/order", tmp_path / "order"), ("...", "seen += batch.tolist()")):
+        assert there in example
+        example = example.replace(there, str(here))
+    script = f"{IMAGE_FOLDER}{example}print(*seen)"
+    (tmp_path / "order").touch()
+    with logged_devstore(sandbox, photos, tmp_path / "log") as store:
+        options = ("--order", tmp_path / "order", "--metadata-ttl", "1h")
+        with mounted(sandbox, "s3://b/train", tmp_path / "mnt", *options, env=store.env()):
+            done = subprocess.run([sys.executable, "-W", "ignore", "-c", script, tmp_path / "mnt"], capture_output=True, text=True, timeout=600)
+            assert done.returncode == 0, done.stderr
+            seen = [int(number) for number in done.stdout.split()]
+            assert {number // 1000 for number in seen} == {2000}
+            names = [str(path) for path in in_order(photos)]
+            assert [names[number % 1000] for number in seen] == (tmp_path / "order").read_text().splitlines()
+            assert sorted(number % 1000 for number in seen) == list(range(FILES))
+
+
+def test_what_was_warmed_is_not_read_from_the_store(sandbox: Sandbox, photos: Path, tmp_path: Path) -> None:
+    order = in_order(photos)
+    random.Random(3).shuffle(order)
+    cache, port = ("--cache", tmp_path / "cache"), free_port()  # the same place, so that it is the same store for the cache
+    with logged_devstore(sandbox, photos, tmp_path / "warm", port=port) as store:
+        sandbox.ok("cache", "warm", "s3://b/train", *cache, env=store.env())
+    with logged_devstore(sandbox, photos, tmp_path / "log", port=port) as store:
+        with mounted(sandbox, "s3://b/train", tmp_path / "mnt", *cache, env=store.env()):
+            read_all(tmp_path / "mnt", order)
+    assert len(keys(tmp_path / "log", "HeadObject")) > 0  # the log is of these reads
+    assert keys(tmp_path / "log", "GetObject") == set()
 
 
 def test_files_at_random_cost_nothing_more(sandbox: Sandbox, photos: Path, tmp_path: Path) -> None:
@@ -214,25 +263,3 @@ def test_programs_make_buffers_as_large_as_files(sandbox: Sandbox, photos: Path,
         with mounted(sandbox, "s3://b/train", tmp_path / "mnt", "--writable", env=store.env()):
             with open(tmp_path / "mnt" / "new", "wb") as file:
                 assert os.fstat(file.fileno()).st_blksize == 1 << 20
-
-
-def test_a_full_cache_disk_is_no_error(sandbox: Sandbox, photos: Path, tmp_path: Path) -> None:
-    with small_disk(tmp_path / "disk", "300k") as disk, logged_devstore(sandbox, photos, tmp_path / "log") as store:
-        with mounted(sandbox, "s3://b/train", tmp_path / "mnt", "--cache", disk / "cache", env=store.env()):
-            for _ in range(2):
-                read_all(tmp_path / "mnt", in_order(photos))
-
-
-def test_a_mount_that_was_killed_can_be_mounted_again(sandbox: Sandbox, photos: Path, tmp_path: Path) -> None:
-    folder = tmp_path / "mnt"
-    folder.mkdir()
-    with logged_devstore(sandbox, photos, tmp_path / "log") as store:
-        process = sandbox.start("mount", "s3://b/train", folder, "--foreground", env=store.env())
-        wait_until(lambda: is_mounted(folder), "mounting")
-        process.kill()
-        process.wait()
-        with pytest.raises(OSError):
-            os.listdir(folder)
-        subprocess.run(["umount", "-l", folder], check=True)
-        with mounted(sandbox, "s3://b/train", folder, env=store.env()):
-            read_all(folder, in_order(photos)[:10])

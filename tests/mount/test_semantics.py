@@ -7,6 +7,7 @@ import errno
 import fcntl
 import functools
 import hashlib
+import importlib
 import mmap
 import os
 import random
@@ -14,32 +15,17 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
 from e2e.harness import REPOSITORY, Sandbox, Server, devstore, freeze, logged_devstore
 from e2e.mounting import mounted, needs_fuse, wait_until
-from ports import free_port
+from semantics import quoted, refused, says
 
 pytestmark = needs_fuse
-
-_quoted: list[str] = []
-
-
-def says(*sentences: str) -> Callable[[Any], Any]:
-    """The sentences of the document that the test is about."""
-    _quoted.extend(sentences)
-    return lambda test: test
-
-
-def refused(attempt: Callable[[], object], *codes: int) -> None:
-    with pytest.raises(OSError) as error:
-        attempt()
-    assert error.value.errno in codes, error.value
 
 
 @dataclass
@@ -97,10 +83,11 @@ def place(mounts: tuple[Server, Path], request: pytest.FixtureRequest) -> Place:
 
 
 def test_every_sentence_is_tested() -> None:
+    importlib.import_module("test_mount_failures")  # which quotes some of them
     text = (REPOSITORY / "docs" / "semantics.md").read_text()
     sentences = [" ".join(item.split()) for item in re.findall(r"^- (.*(?:\n  .*)*)", text, re.MULTILINE)]
     assert len(sentences) > 40
-    assert sorted(sentences) == sorted(_quoted)
+    assert sorted(sentences) == sorted(quoted)
 
 
 # ---- Names
@@ -275,97 +262,6 @@ def test_reads(place: Place) -> None:
             assert mapped[4_000_000:4_000_100] == body[4_000_000:4_000_100]
     readers = [subprocess.Popen(["sha256sum", path], stdout=subprocess.PIPE, text=True) for _ in range(4)]
     assert {reader.communicate()[0].split()[0] for reader in readers} == {hashlib.sha256(body).hexdigest()}
-
-
-@says("If the store does not answer within `--timeout`, a program is told `EIO`, and can be killed before that.")
-def test_a_store_that_is_away(sandbox: Sandbox, bucket: Path, store: Server, tmp_path: Path) -> None:
-    with mounted(sandbox, "s3://b", tmp_path / "mnt", "--timeout", "15s", env=store.env()):
-        with open(tmp_path / "mnt" / "large", "rb", buffering=0) as file:
-            freeze(store.process)
-            try:
-                reader = subprocess.Popen(["cat", tmp_path / "mnt" / "z"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-                reader.kill()
-                reader.wait(300)
-                refused(lambda: os.pread(file.fileno(), 10, 9_000_000), errno.EIO)
-            finally:
-                store.process.send_signal(signal.SIGCONT)
-            body = (bucket / "large").read_bytes()
-
-            def is_back() -> bool:
-                with contextlib.suppress(OSError):
-                    return os.pread(file.fileno(), 10, 9_000_000) == body[9_000_000:9_000_010]
-                return False
-
-            wait_until(is_back, "the store's return")
-
-
-MANY_READERS = """
-import os, sys, threading
-fd = os.open(sys.argv[1], os.O_RDONLY)
-begun = threading.Barrier(101)
-def read(at):
-    begun.wait()
-    os.pread(fd, 10, at)
-for number in range(100):
-    threading.Thread(target=read, args=(number * 100_000,)).start()
-begun.wait()
-print("begun", flush=True)
-"""
-
-
-def test_however_many_wait_for_a_store_that_is_away_they_can_be_killed(sandbox: Sandbox, store: Server, tmp_path: Path) -> None:
-    with mounted(sandbox, "s3://b", tmp_path / "mnt", "--timeout", "300s", "--metadata-ttl", "indefinite", env=store.env()):
-        assert (tmp_path / "mnt" / "large").stat().st_size == 12_000_000
-        freeze(store.process)
-        try:
-            command = [sys.executable, "-c", MANY_READERS, tmp_path / "mnt" / "large"]
-            program = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-            assert program.stdout is not None and program.stdout.readline() == "begun\n"
-            program.kill()
-            program.wait(120)
-            program.stdout.close()
-        finally:
-            store.process.send_signal(signal.SIGCONT)
-
-
-@says("If the store refuses the credentials, a program is told `EACCES`.")
-def test_refused_credentials(sandbox: Sandbox, bucket: Path, tmp_path: Path) -> None:
-    port = free_port()
-    with (
-        logged_devstore(sandbox, bucket.parent, tmp_path / "log", port=port) as first,
-        mounted(sandbox, "s3://b", tmp_path / "mnt", "--metadata-ttl", "minimal", env=first.env()),
-    ):
-        assert (tmp_path / "mnt" / "z").stat().st_size == 1
-        # The keys are revoked: the same place, but it knows other ones.
-        first.process.kill()
-        first.process.wait()
-        other = sandbox.start("devstore", bucket.parent, "--port", port, "--access-key", "other", "--secret-key", "other-secret")
-        try:
-            codes: list[int] = []
-
-            def is_refused() -> bool:
-                try:
-                    (tmp_path / "mnt" / "a" / "b.txt").read_bytes()
-                except OSError as error:
-                    codes.append(error.errno or 0)
-                return errno.EACCES in codes
-
-            wait_until(is_refused, "the refusal")
-        finally:
-            other.terminate()
-            other.wait(120)
-
-
-@says("Ten thousand files can be open at a time.")
-def test_many_open_files(place: Place) -> None:
-    place.put("d/a", b"0123456789")
-    script = """
-import os, resource, sys
-resource.setrlimit(resource.RLIMIT_NOFILE, (12_000, 12_000))
-files = [os.open(sys.argv[1], os.O_RDONLY) for _ in range(10_000)]
-assert all(os.pread(fd, 3, 4) == b"456" for fd in files[::100])
-"""
-    subprocess.run([sys.executable, "-c", script, place.at("once") / "d" / "a"], check=True, timeout=300)
 
 
 # ---- Writing

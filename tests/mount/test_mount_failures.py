@@ -1,0 +1,253 @@
+"""docs/semantics.md on what happens when the store, the mount, the keys, a disk or an object are not what they were, and on many open files."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import random
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from e2e.harness import Sandbox, Server, devstore, freeze, logged_devstore, small_disk
+from e2e.mounting import is_mounted, mounted, needs_fuse, wait_until
+from ports import free_port
+from semantics import refused, says
+from thoroughness import repeats
+
+pytestmark = needs_fuse
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+
+
+def reads(fd: int, at: int, expected: bytes) -> bool:
+    with contextlib.suppress(OSError):
+        return os.pread(fd, len(expected), at) == expected
+    return False
+
+
+# ---- The store
+
+
+@says("If the store does not answer within `--timeout`, a program is told `EIO`, and can be killed before that.")
+def test_a_store_that_is_away(sandbox: Sandbox, bucket: Path, store: Server, tmp_path: Path) -> None:
+    with mounted(sandbox, "s3://b", tmp_path / "mnt", "--timeout", "10s", env=store.env()):
+        with open(tmp_path / "mnt" / "large", "rb", buffering=0) as file:
+            freeze(store.process)
+            try:
+                reader = subprocess.Popen(["cat", tmp_path / "mnt" / "z"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+                reader.kill()
+                reader.wait(300)
+                refused(lambda: os.pread(file.fileno(), 10, 9_000_000), errno.EIO)
+            finally:
+                store.process.send_signal(signal.SIGCONT)
+            body = (bucket / "large").read_bytes()
+            wait_until(lambda: reads(file.fileno(), 9_000_000, body[9_000_000:9_000_010]), "the store's return")
+
+
+MANY_READERS = """
+import os, sys, threading
+fd = os.open(sys.argv[1], os.O_RDONLY)
+begun = threading.Barrier(101)
+def read(at):
+    begun.wait()
+    os.pread(fd, 10, at)
+for number in range(100):
+    threading.Thread(target=read, args=(number * 100_000,)).start()
+begun.wait()
+print("begun", flush=True)
+"""
+
+
+def test_however_many_wait_for_a_store_that_is_away_they_can_be_killed(sandbox: Sandbox, store: Server, tmp_path: Path) -> None:
+    with mounted(sandbox, "s3://b", tmp_path / "mnt", "--timeout", "300s", "--metadata-ttl", "indefinite", env=store.env()):
+        assert (tmp_path / "mnt" / "large").stat().st_size == 12_000_000
+        freeze(store.process)
+        try:
+            command = [sys.executable, "-c", MANY_READERS, tmp_path / "mnt" / "large"]
+            program = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+            assert program.stdout is not None and program.stdout.readline() == "begun\n"
+            program.kill()
+            program.wait(120)
+            program.stdout.close()
+        finally:
+            store.process.send_signal(signal.SIGCONT)
+
+
+@says("If the store ends, a program is told `EIO`; once the store is back, it reads on in the file that it has open.")
+def test_a_store_that_was_killed(sandbox: Sandbox, bucket: Path, tmp_path: Path) -> None:
+    port, folder = free_port(), tmp_path / "mnt"
+    body = (bucket / "large").read_bytes()
+    with contextlib.ExitStack() as stack:
+        first = stack.enter_context(logged_devstore(sandbox, bucket.parent, tmp_path / "log1", port=port))
+        stack.enter_context(mounted(sandbox, "s3://b", folder, "--timeout", "10s", "--metadata-ttl", "minimal", env=first.env()))
+        file = stack.enter_context(open(folder / "large", "rb", buffering=0))
+        assert os.pread(file.fileno(), 10, 0) == body[:10]
+        first.process.kill()
+        first.process.wait()
+        attempts = (lambda: os.pread(file.fileno(), 10, 9_000_000), lambda: open(folder / "z", "rb"), lambda: os.listdir(folder / "a"))
+        with ThreadPoolExecutor(len(attempts)) as threads:
+            for done in [threads.submit(refused, attempt, errno.EIO) for attempt in attempts]:
+                done.result()
+        stack.enter_context(logged_devstore(sandbox, bucket.parent, tmp_path / "log2", port=port))
+        wait_until(lambda: reads(file.fileno(), 9_000_000, body[9_000_000:9_000_010]), "the store's return")
+
+        def is_back() -> bool:
+            with contextlib.suppress(OSError):
+                return (folder / "z").exists()
+            return False
+
+        wait_until(is_back, "the store's return")
+        assert contents(folder) == contents(bucket)
+
+
+@says("If the store refuses the credentials, a program is told `EACCES`, also by a file that it has open.")
+def test_revoked_credentials(sandbox: Sandbox, bucket: Path, tmp_path: Path) -> None:
+    port, folder = free_port(), tmp_path / "mnt"
+    with contextlib.ExitStack() as stack:
+        first = stack.enter_context(logged_devstore(sandbox, bucket.parent, tmp_path / "log", port=port))
+        stack.enter_context(mounted(sandbox, "s3://b", folder, "--metadata-ttl", "minimal", env=first.env()))
+        file = stack.enter_context(open(folder / "large", "rb", buffering=0))
+        assert len(os.pread(file.fileno(), 10, 0)) == 10
+        # The keys are revoked: the same place, but it knows other ones.
+        first.process.kill()
+        first.process.wait()
+        other = sandbox.start("devstore", bucket.parent, "--port", port, "--access-key", "other", "--secret-key", "other-secret")
+        stack.callback(other.wait, 120)
+        stack.callback(other.terminate)
+        for attempt in (lambda: (folder / "a" / "b.txt").read_bytes(), lambda: os.pread(file.fileno(), 10, 9_000_000)):
+            codes: list[int] = []
+
+            def is_refused(attempt=attempt, codes=codes) -> bool:  # type: ignore[no-untyped-def]
+                try:
+                    attempt()
+                except OSError as error:
+                    codes.append(error.errno or 0)
+                return errno.EACCES in codes
+
+            wait_until(is_refused, "the refusal")
+
+
+# ---- The mount
+
+
+@contextlib.contextmanager
+def killable(sandbox: Sandbox, uri: str, folder: Path, *options: object, env: dict[str, str]) -> Iterator[subprocess.Popen]:
+    folder.mkdir(exist_ok=True)
+    process = sandbox.start("mount", uri, folder, "--foreground", *options, env=env)
+    try:
+        wait_until(lambda: is_mounted(folder) or process.poll() is not None, "mounting")
+        assert is_mounted(folder)
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+        subprocess.run(["fusermount3", "-u", "-z", folder], stderr=subprocess.DEVNULL, check=False)
+    assert not is_mounted(folder)
+
+
+READER = """
+import os, sys
+print("begun", flush=True)
+try:
+    os.pread(os.open(sys.argv[1], os.O_RDONLY), 10, 9_000_000)
+    print("read")
+except OSError as error:
+    print("failed")
+"""
+
+
+@says(
+    "If the process of the mount is killed, a program that opens, lists or writes is told `ENOTCONN` until the folder is unmounted, and a read that is waiting fails.",
+    "Of a file that was being written when the mount was killed, nothing appears.",
+)
+def test_a_mount_that_was_killed(sandbox: Sandbox, bucket: Path, store: Server, tmp_path: Path) -> None:
+    folder, before = tmp_path / "mnt", contents(bucket)
+    with killable(sandbox, "s3://b", folder, "--writable", "--metadata-ttl", "minimal", env=store.env()) as process:
+        large = os.open(folder / "large", os.O_RDONLY)
+        assert os.pread(large, 10, 0) == before["large"][:10]
+        written = {size: os.open(folder / f"new{size}", os.O_CREAT | os.O_WRONLY) for size in (3000, 20_000_000)}
+        for size, fd in written.items():
+            assert os.write(fd, bytes(size)) == size
+        freeze(store.process)
+        try:
+            with subprocess.Popen([sys.executable, "-c", READER, folder / "large"], stdout=subprocess.PIPE, text=True) as reader:
+                assert reader.stdout is not None and reader.stdout.readline() == "begun\n"
+                process.kill()
+                process.wait(300)
+                assert reader.communicate(timeout=300)[0] == "failed\n"
+        finally:
+            store.process.send_signal(signal.SIGCONT)
+        refused(lambda: os.listdir(folder), errno.ENOTCONN)
+        refused(lambda: open(folder / "z", "rb"), errno.ENOTCONN)
+        refused(lambda: open(folder / "other", "wb"), errno.ENOTCONN)
+        for fd in written.values():
+            refused(lambda fd=fd: os.write(fd, b"more"), errno.ENOTCONN)
+            refused(lambda fd=fd: os.close(fd), errno.ENOTCONN)
+        with contextlib.suppress(OSError):
+            assert os.pread(large, 10, 9_000_000) == before["large"][9_000_000:9_000_010]  # what the kernel has kept
+        os.close(large)
+    assert contents(bucket) == before
+    with mounted(sandbox, "s3://b", folder, "--writable", env=store.env()):
+        assert contents(folder) == before
+        (folder / "new3000").write_bytes(b"text")
+    assert contents(bucket) == before | {"new3000": b"text"}
+
+
+# ---- The cache
+
+
+@says("If the disk of `--cache` is full, no program is told: what the cache lacks comes from the store.")
+def test_a_full_cache_disk(sandbox: Sandbox, bucket: Path, store: Server, tmp_path: Path) -> None:
+    for number in range(100):
+        (bucket / f"small{number}").write_bytes(random.Random(number).randbytes(20_000))
+    with small_disk(tmp_path / "disk", "4m") as disk:
+        for name in ("first", "again"):  # another process, so that the kernel has nothing in memory
+            with mounted(sandbox, "s3://b", tmp_path / name, "--cache", disk / "cache", env=store.env()):
+                assert contents(tmp_path / name) == contents(bucket)
+                assert contents(tmp_path / name) == contents(bucket)
+
+
+@says("`--cache` keeps each version for itself: an object that was replaced is read from the store again.")
+def test_what_the_cache_has_of_another_version(sandbox: Sandbox, bucket: Path, store: Server, tmp_path: Path) -> None:
+    options = ("--cache", tmp_path / "cache", "--metadata-ttl", "minimal")
+    with mounted(sandbox, "s3://b", tmp_path / "mnt", *options, env=store.env()):
+        assert contents(tmp_path / "mnt") == contents(bucket)
+        new = {name: random.Random(f"new {name}").randbytes(len(body)) for name, body in contents(bucket).items()}
+        for name, body in new.items():
+            store.client().put_object(Bucket="b", Key=name, Body=body)
+        assert contents(tmp_path / "mnt") == new
+    with mounted(sandbox, "s3://b", tmp_path / "mnt", *options, env=store.env()):
+        assert contents(tmp_path / "mnt") == new
+
+
+# ---- Many files
+
+OPENER = """
+import os, resource, sys
+folder, files = sys.argv[1], int(sys.argv[2])
+resource.setrlimit(resource.RLIMIT_NOFILE, (12_000, 12_000))
+opened = [os.open(f"{folder}/{i % files:05}", os.O_RDONLY) for i in range(10_000)]
+for i, fd in enumerate(opened):
+    if i < files or i % 100 == 0: assert os.pread(fd, 100, 0) == b"file %05d" % (i % files), i
+"""
+
+
+@says("Ten thousand files can be open at a time.")
+def test_many_open_files(sandbox: Sandbox, tmp_path: Path) -> None:
+    files = repeats(10_000)
+    folder = tmp_path / "root" / "b" / "many"
+    folder.mkdir(parents=True)
+    for number in range(files):
+        (folder / f"{number:05}").write_bytes(b"file %05d" % number)
+    with (
+        devstore(sandbox, tmp_path / "root") as store,
+        mounted(sandbox, "s3://b", tmp_path / "mnt", "--metadata-ttl", "indefinite", env=store.env()),
+    ):
+        subprocess.run([sys.executable, "-c", OPENER, tmp_path / "mnt" / "many", str(files)], check=True, timeout=600)
