@@ -223,7 +223,7 @@ def rival(name: str, folder: Path, options: argparse.Namespace) -> dict | None:
     done = subprocess.run(
         [
             sys.executable,
-            REPOSITORY / "bench/rivals.py",
+            REPOSITORY / "bench/feed_rivals.py",
             name,
             folder / "files",
             "--workers",

@@ -4,6 +4,7 @@
     bench/checkpoint/pairs.py               512 MiB of tensors, 9 pairs of each kind: two minutes
     bench/checkpoint/pairs.py --quick       96 MiB, 3 pairs: shows that it works
     bench/checkpoint/pairs.py --folder /x   to and from a folder in place of `millrace devstore mem:`
+    bench/checkpoint/pairs.py --hold 12     12 GiB are in use meanwhile, so that new memory is not what the host has taken back
 
 A pair is the same bytes by bare PUTs or GETs of 8 MiB with eight connections (task.py: no format, checksum, signature or protocol), and by Millrace; the
 order within pairs alternates. The ratio of a pair is ceiling / Millrace, so that 1 is as fast as the ceiling; printed are the medians, for elapsed
@@ -51,6 +52,7 @@ def client(options: argparse.Namespace) -> int:
     import numpy as np
     from task import Ceiling, Millrace, MillraceInto, bytes_of, equal, make_state
 
+    held = np.ones(options.hold << 30, np.uint8)
     state = make_state(options.bytes)
     ceiling = Ceiling(f"{options.client}/ceiling", state)
     ours = Millrace(f"{options.client}/ours", state)
@@ -70,7 +72,7 @@ def client(options: argparse.Namespace) -> int:
     made = {"save": pairs(lambda: ceiling.save(0), lambda: ours.save(0), options.pairs)}
     made["load(into=)"] = pairs(lambda: ceiling.load(0), lambda: into.load(0), options.pairs)
     made["load"] = pairs(load_new, lambda: ours.load(0), options.pairs)
-    print(json.dumps({"bytes": bytes_of(state), "kinds": made}), flush=True)
+    print(json.dumps({"bytes": bytes_of(state), "held": held.size, "kinds": made}), flush=True)
     os._exit(0)  # threads of the ceiling wait for work
 
 
@@ -99,6 +101,7 @@ def main() -> int:
     parser.add_argument("--quick", action="store_true", help="96 MiB of tensors, 3 pairs")
     parser.add_argument("--bytes", type=int, help="of tensors (default 512 MiB)")
     parser.add_argument("--pairs", type=int, help="of each kind (default 9)")
+    parser.add_argument("--hold", type=int, default=0, metavar="GIB", help="memory that is in use meanwhile: all but some GiB of the machine's, if its host takes back what is free")
     parser.add_argument("--folder", type=Path, help="save there, not to devstore")
     parser.add_argument("--python", type=Path, default=Path(sys.executable), help="the interpreter that has torch")
     parser.add_argument("--client", metavar="URI", help=argparse.SUPPRESS)
@@ -113,7 +116,7 @@ def main() -> int:
     with devstore(options, "mem:", ["--bucket", "bucket"]) as environment:
         environment = {**environment, "PYTHONPATH": str(options.build.parent / "python")}
         uri = str(options.folder) if options.folder else "s3://bucket"
-        arguments = [__file__, "--client", uri, "--bytes", str(options.bytes), "--pairs", str(options.pairs)]
+        arguments = [__file__, "--client", uri, "--bytes", str(options.bytes), "--pairs", str(options.pairs), "--hold", str(options.hold)]
         command = ["taskset", "-c", options.client_cores, options.python, *arguments]
         done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=True)
     result = json.loads(done.stdout)

@@ -174,9 +174,10 @@ def contestants(options: argparse.Namespace, root: Path, workload: Workload, cac
     def missing(program: str) -> str:
         return "" if shutil.which(program) else f"{program} is not installed: apt-get install {program}"
 
+    order = ["--order", str(root / workload.order)] if workload.order else []
     mounts = [
-        Contestant("millrace", millrace(*(["--order", str(root / workload.order)] if workload.order else []))),
-        Contestant("millrace --cache", millrace("--cache", str(cache))),
+        Contestant("millrace", millrace(*order)),
+        Contestant("millrace --cache", millrace("--cache", str(cache), *order)),
         Contestant("s3fs", s3fs, missing("s3fs")),
         Contestant("rclone", rclone, missing("rclone")),
         Contestant("ceiling", lambda folder, _: [str(options.build / "mount_ceiling"), str(root / "b"), str(folder)]),

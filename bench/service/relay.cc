@@ -8,6 +8,7 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <cerrno>
 #include <chrono>
@@ -23,8 +24,8 @@
 #include <vector>
 
 // A TCP relay on 127.0.0.1: what comes at a port of its own goes to a target, and back, each byte a fixed time later.
-// The bandwidth stays what the machine gives: a direction holds up to 128 MiB, and `--measure` says how much goes
-// through.
+// The bandwidth stays what the machine gives: a direction holds up to 128 MiB, each connection has a thread, and
+// `--measure` says how much goes through one of them, with the delay.
 
 namespace {
 
@@ -80,7 +81,7 @@ struct Piece {
   Clock::time_point due;
 };
 
-/// Pieces that were used before: fresh memory would cost more than the copy.
+/// Pieces that were used before: fresh memory would cost more than the copy. Of one connection, thus of one thread.
 class Pieces {
  public:
   Piece Take() {
@@ -151,29 +152,79 @@ class Direction {
   bool ended_ = false;
 };
 
-struct Connection {
-  Connection(int client, int target, Clock::duration delay, Pieces& pieces)
-      : client(client), target(target), there(client, target, delay, pieces), back(target, client, delay, pieces) {}
+/// A connection, and the thread that carries it until it ends, or `stop`.
+class Connection {
+ public:
+  Connection(int client, int target, Clock::duration delay, const std::atomic<bool>& stop)
+      : client_(client),
+        target_(target),
+        there_(client, target, delay, pieces_),
+        back_(target, client, delay, pieces_),
+        thread_([this, &stop] { Carry(stop); }) {}
   ~Connection() {
-    close(client);
-    close(target);
+    thread_.join();
+    close(client_);
+    close(target_);
   }
   Connection(const Connection&) = delete;
   Connection& operator=(const Connection&) = delete;
 
-  int client;
-  int target;
-  Direction there;
-  Direction back;
-  bool broken = false;
+  bool ended() const { return ended_; }
+
+ private:
+  void Carry(const std::atomic<bool>& stop) {
+    bool goes_on = true;
+    while (goes_on && !stop && !(there_.done() && back_.done())) {
+      std::array<pollfd, 2> polled{pollfd{client_, 0, 0}, pollfd{target_, 0, 0}};
+      Wait(polled);
+      goes_on = Serve(polled[0].revents, polled[1].revents, Clock::now());
+    }
+    // Each peer learns of it at once, and not when this is destroyed.
+    shutdown(client_, SHUT_RDWR);
+    shutdown(target_, SHUT_RDWR);
+    ended_ = true;
+  }
+
+  void Wait(std::array<pollfd, 2>& polled) const {
+    const Clock::time_point now = Clock::now();
+    Clock::time_point next = now + std::chrono::milliseconds(100);
+    polled[0].events = Events(there_, back_, now);
+    polled[1].events = Events(back_, there_, now);
+    // What is due already waits for room, of which an event tells.
+    for (const Direction* direction : {&there_, &back_}) {
+      if (direction->next() > now) next = std::min(next, direction->next());
+    }
+    const auto nanoseconds = std::chrono::duration_cast<std::chrono::nanoseconds>(next - now).count();
+    const timespec timeout{.tv_sec = nanoseconds / 1'000'000'000, .tv_nsec = nanoseconds % 1'000'000'000};
+    ppoll(polled.data(), polled.size(), &timeout, nullptr);
+  }
+
+  static short Events(const Direction& from_here, const Direction& to_here, Clock::time_point now) {
+    return static_cast<short>((from_here.wants_bytes() ? POLLIN : 0) | (to_here.has_due(now) ? POLLOUT : 0));
+  }
+
+  bool Serve(short client, short target, Clock::time_point now) {
+    constexpr short kReads = POLLIN | POLLHUP | POLLERR;
+    const bool read = (!(client & kReads) || !there_.wants_bytes() || there_.Read(now)) &&
+                      (!(target & kReads) || !back_.wants_bytes() || back_.Read(now));
+    return read && there_.Write(now) && back_.Write(now);
+  }
+
+  const int client_;
+  const int target_;
+  Pieces pieces_;
+  Direction there_;
+  Direction back_;
+  std::atomic<bool> ended_{false};
+  std::thread thread_;  // uses all of the above
 };
 
-/// One thread, which polls: there are some dozens of connections at most.
+/// One thread that accepts, and one for each connection: there are some dozens at most.
 class Relay {
  public:
-  explicit Relay(Clock::duration delay) : delay_(delay) {}
+  Relay(Clock::duration delay, const std::atomic<bool>& stop) : delay_(delay), stop_(stop) {}
   ~Relay() {
-    for (const Listener& each : listeners_) close(each.fd);
+    for (const pollfd& each : polled_) close(each.fd);
   }
   Relay(const Relay&) = delete;
   Relay& operator=(const Relay&) = delete;
@@ -181,82 +232,43 @@ class Relay {
   /// The port at which `target` is reached from now on.
   uint16_t Add(uint16_t target) {
     uint16_t port = 0;
-    listeners_.push_back({Listen(&port), target});
-    MakeReady(listeners_.back().fd);
+    polled_.push_back({Listen(&port), POLLIN, 0});
+    targets_.push_back(target);
+    MakeReady(polled_.back().fd);
     return port;
   }
 
-  void Run(const std::atomic<bool>& stop) {
-    while (!stop) {
-      Wait();
-      const Clock::time_point now = Clock::now();
-      for (size_t i = 0; i < listeners_.size(); ++i) {
-        if (polled_[i].revents != 0) Accept(listeners_[i]);
+  /// Until `stop`.
+  void Run() {
+    while (!stop_) {
+      poll(polled_.data(), polled_.size(), 100);
+      for (size_t i = 0; i < polled_.size(); ++i) {
+        if (polled_[i].revents != 0) Accept(polled_[i].fd, targets_[i]);
       }
-      size_t at = listeners_.size();
-      for (Connection& each : connections_) {
-        if (at >= polled_.size()) break;  // accepted just now
-        Serve(each, polled_[at].revents, polled_[at + 1].revents, now);
-        at += 2;
-      }
-      connections_.remove_if(
-          [](const Connection& each) { return each.broken || (each.there.done() && each.back.done()); });
+      connections_.remove_if([](const Connection& each) { return each.ended(); });
     }
+    connections_.clear();
   }
 
  private:
-  struct Listener {
-    int fd;
-    uint16_t target;
-  };
-
-  void Wait() {
-    const Clock::time_point now = Clock::now();
-    Clock::time_point next = now + std::chrono::milliseconds(100);
-    polled_.clear();
-    for (const Listener& each : listeners_) polled_.push_back({each.fd, POLLIN, 0});
-    for (const Connection& each : connections_) {
-      polled_.push_back({each.client, Events(each.there, each.back, now), 0});
-      polled_.push_back({each.target, Events(each.back, each.there, now), 0});
-      // What is due already waits for room, of which an event tells.
-      for (const Direction* direction : {&each.there, &each.back}) {
-        if (direction->next() > now) next = std::min(next, direction->next());
-      }
-    }
-    const auto nanoseconds = std::chrono::duration_cast<std::chrono::nanoseconds>(next - now).count();
-    const timespec timeout{.tv_sec = nanoseconds / 1'000'000'000, .tv_nsec = nanoseconds % 1'000'000'000};
-    ppoll(polled_.data(), polled_.size(), &timeout, nullptr);
-  }
-
-  static short Events(const Direction& from_here, const Direction& to_here, Clock::time_point now) {
-    return static_cast<short>((from_here.wants_bytes() ? POLLIN : 0) | (to_here.has_due(now) ? POLLOUT : 0));
-  }
-
-  void Accept(const Listener& listener) {
-    const int client = accept4(listener.fd, nullptr, nullptr, SOCK_CLOEXEC);
+  void Accept(int listener, uint16_t to) {
+    const int client = accept4(listener, nullptr, nullptr, SOCK_CLOEXEC);
     if (client < 0) return;
-    const int target = Connect(listener.target);
+    const int target = Connect(to);
     if (target < 0) {
       close(client);
       return;
     }
     MakeReady(client);
     MakeReady(target);
-    connections_.emplace_back(client, target, delay_, pieces_);
-  }
-
-  static void Serve(Connection& each, short client, short target, Clock::time_point now) {
-    constexpr short kReads = POLLIN | POLLHUP | POLLERR;
-    const bool read = (!(client & kReads) || !each.there.wants_bytes() || each.there.Read(now)) &&
-                      (!(target & kReads) || !each.back.wants_bytes() || each.back.Read(now));
-    each.broken = !read || !each.there.Write(now) || !each.back.Write(now);
+    connections_.emplace_back(client, target, delay_, stop_);
   }
 
   const Clock::duration delay_;
-  Pieces pieces_;
-  std::vector<Listener> listeners_;
+  const std::atomic<bool>& stop_;
+  std::vector<pollfd> polled_;  // that are listened at
+  std::vector<uint16_t> targets_;
   std::list<Connection> connections_;
-  std::vector<pollfd> polled_;
 };
 
 std::atomic<bool> stopping{false};
@@ -272,10 +284,10 @@ double Measure(Clock::duration delay, std::chrono::duration<double> duration) {
     }
     close(to);
   });
-  auto relay = std::make_unique<Relay>(delay);
-  const uint16_t through = relay->Add(port);
   std::atomic<bool> stop{false};
-  std::thread relaying([&] { relay->Run(stop); });
+  Relay relay(delay, stop);
+  const uint16_t through = relay.Add(port);
+  std::thread relaying([&] { relay.Run(); });
   const int from = Connect(through);
   if (from < 0) Die("the relay does not answer");
   std::vector<char> bytes(kPieceBytes);
@@ -289,8 +301,7 @@ double Measure(Clock::duration delay, std::chrono::duration<double> duration) {
   const std::chrono::duration<double> seconds = Clock::now() - begin;
   close(from);
   stop = true;
-  relaying.join();
-  relay.reset();  // so that the source ends
+  relaying.join();  // which ends the connection of the source
   source.join();
   close(listener);
   return static_cast<double>(received) / seconds.count();
@@ -317,10 +328,10 @@ int main(int argc, char** argv) {
     action.sa_handler = [](int) { stopping = true; };
     sigaction(SIGTERM, &action, nullptr);
     sigaction(SIGINT, &action, nullptr);
-    Relay relay(delay);
+    Relay relay(delay, stopping);
     for (const uint16_t target : targets) std::printf("%d %d\n", target, relay.Add(target));
     std::fflush(stdout);
-    relay.Run(stopping);
+    relay.Run();
   } catch (const std::exception& error) {
     std::fprintf(stderr, "service_relay: %s\n", error.what());
     return 1;

@@ -179,13 +179,25 @@ class Servers:
         return process
 
 
+def relay_cores(options: argparse.Namespace, workers: int) -> str:
+    """Those that no worker has; where there are none, the last one, which a worker has, too."""
+    cores = cores_of(options.server_cores)
+    return ",".join(cores[workers:] or cores[-1:])
+
+
+def measure_relay(options: argparse.Namespace, delay: str) -> float:
+    """Bytes a second that one connection through the relay carries."""
+    command = ["taskset", "-c", options.server_cores, options.build / "service_relay", "--delay-ms", delay, "--measure", "1"]
+    return float(subprocess.run([*map(str, command)], check=True, capture_output=True, text=True).stdout)
+
+
 @contextlib.contextmanager
 def relayed(options: argparse.Namespace, delay: str, ports: list[int]) -> Iterator[dict[int, int]]:
     """Where each of these ports is reached."""
     if delay == NO_RELAY:
         yield {port: port for port in ports}
         return
-    command = ["taskset", "-c", cores_of(options.server_cores)[-1], options.build / "service_relay", "--delay-ms", delay]
+    command = ["taskset", "-c", relay_cores(options, len(ports) - 1), options.build / "service_relay", "--delay-ms", delay]
     process = subprocess.Popen([*map(str, command), *map(str, ports)], stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     try:
@@ -389,11 +401,12 @@ def main() -> int:
     enter_namespace()
     make_data(options)
     congestion = Path("/proc/sys/net/ipv4/tcp_congestion_control").read_text().strip()
-    measured = subprocess.run([options.build / "service_relay", "--measure", "1"], check=True, capture_output=True, text=True).stdout
+    measured = {delay: measure_relay(options, delay) for delay in options.delays if delay != NO_RELAY}
+    relayed_rates = ", ".join(f"{rate / 1e9:.2f} GB/s with {delay} ms" for delay, rate in measured.items()) or "is not used"
     say(
         f"Batches of 128 rows of u8 [224, 224, 3] (19 MB). The trainer on CPU {options.client_cores}, workers and relay on CPU {options.server_cores}, loopback "
-        f"with {congestion}, load {os.getloadavg()[0]:.1f}. Median of {options.runs} interleaved runs of {options.seconds:g} s. The relay by itself carries "
-        f"{float(measured) / 1e9:.2f} GB/s, {float(measured) / 150528:.0f} rows/s."
+        f"with {congestion}, load {os.getloadavg()[0]:.1f}. Median of {options.runs} interleaved runs of {options.seconds:g} s. One connection through the "
+        f"relay: {relayed_rates}."
     )
     outcome = Outcome()
     if "rate" in options.scenario:
@@ -417,7 +430,7 @@ def main() -> int:
         record = {
             "settings": {name: str(value) if isinstance(value, Path) else value for name, value in vars(options).items() if name != "deadline"},
             "congestion": congestion,
-            "relay_bytes_per_second": float(measured),
+            "relay_bytes_per_second": measured,
             "runs": [{"contestant": name, "workers": count, "delay": delay, "runs": runs} for (name, count, delay), runs in outcome.runs.items()],
             "faults": outcome.waits,
             "offload": outcome.offload,

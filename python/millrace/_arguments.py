@@ -12,6 +12,8 @@ from typing import Any, Iterable, NoReturn, Sequence, cast
 from .errors import InvalidArgumentError
 
 _MAX_SIDE = 16384  # of images, in decode/image.cc
+MEMORY = "memory"
+"""Said in place of a cache's folder."""
 
 
 def refuse(name: str, wanted: str, value: object) -> NoReturn:
@@ -144,6 +146,20 @@ def per_channel(name: str, value: Any, channels: int, usual: float) -> tuple[flo
 def memory(value: Any, name: str = "memory") -> str:
     wanted = "an integer (bytes) or a string such as '512MiB'"
     return value if isinstance(value, str) else str(integer(name, value, wanted=wanted))
+
+
+def cache(place: Any, size: Any) -> tuple[str, str]:
+    """Where a cache is, that word or a folder, and its size, as ``_core`` has them; "" where there is none."""
+    if size is not None and place is None:
+        raise InvalidArgumentError("cache_size is the size of a cache; name its folder with cache")
+    if place == MEMORY and size is None:
+        raise InvalidArgumentError("a cache in memory needs a bound; give it one with cache_size='4GiB'")
+    if place is None:
+        return "", ""
+    path = os.fsdecode(uri("cache", place, "a path, or 'memory'"))
+    if path == MEMORY and not isinstance(place, str):
+        path = os.path.join(os.curdir, path)  # a path of that name is a folder
+    return path, "" if size is None else memory(size, "cache_size")
 
 
 def uri(name: str, value: Any, wanted: str = "a URI or a path") -> str:

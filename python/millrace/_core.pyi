@@ -164,6 +164,7 @@ class Worker:
         token_file: str,
         tls: str,
         cache: str,
+        cache_size: str,
         check: Callable[[_Function], object],
         apply: Callable[[_Function, dict[str, Any], int, int], list[bytes]],
     ) -> None: ...

@@ -26,7 +26,7 @@ def configure(
             busy cores as the training's threads do.
         memory: Bound on the buffers of all loaders together, in bytes or as ``"4GiB"``. ``None``: half of the memory that
             the process may use (its cgroup's or the machine's).
-        outage_limit: Seconds to wait for S3 if it was there and is away, with a warning when the wait begins. Beyond it, and with 0
+        outage_limit: Seconds to wait for S3 if it has answered before and stops, with a warning when the wait begins. Beyond it, and with 0
             after some attempts, what needs S3 raises :class:`UnavailableError`.
         metrics_port: Serve metrics for Prometheus and ``millrace top`` on this port of this machine, or on ``"HOST:PORT"``; 0: on any
             free one, which :func:`metrics_url` tells. This process alone serves them, not its forks; each rank of a machine needs a port of

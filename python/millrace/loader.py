@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import importlib
 import os
-import sys
 import weakref
 from types import TracebackType
 from typing import Any, Callable, Iterator, Literal, Mapping, NoReturn, Sequence, cast
@@ -12,6 +10,7 @@ from typing import Any, Callable, Iterator, Literal, Mapping, NoReturn, Sequence
 import numpy as np
 
 from . import _arguments, _core
+from ._loader_options import cache_options, checked_functions, torch_for, worker_options
 from .batch import Batch, State
 from .dataset import Dataset
 from .device import Affine, Device, Payload, device_of
@@ -27,8 +26,6 @@ from .tokens import Rows, Shape, Tokens
 from .transform import Seeds, Transform, Work, imported
 
 _STATE_VERSION = 1
-# Said in place of a cache's folder.
-_MEMORY = "memory"
 
 
 class Loader:
@@ -228,23 +225,12 @@ class Loader:
                 "fields says what batches hold; name the fields of image and label there: fields={'image': millrace.Image('jpg'), "
                 "'label': millrace.Label('cls')}"
             )
-        if cache_size is not None and cache is None:
-            raise InvalidArgumentError("cache_size is the size of a cache; name its folder with cache")
-        if pin and cache is None:
-            raise InvalidArgumentError("pin keeps what is read in a cache; name its folder with cache")
-        if cache == _MEMORY and cache_size is None:
-            raise InvalidArgumentError("a cache in memory needs a bound; give it one with cache_size='4GiB'")
-        if workers is None and (local_streams, streams, worker_token_file, worker_tls, worker_tls_name, worker_compression) != (0, *[None] * 5):
-            raise InvalidArgumentError(
-                "streams, local_streams, worker_token_file, worker_tls and worker_compression are for workers; "
-                "name these with workers=['HOST:PORT']"
-            )
-        if worker_tls is None and worker_tls_name is not None:
-            raise InvalidArgumentError("worker_tls_name is the name in the workers' certificates; name your own folder with worker_tls")
+        caching = cache_options(cache, cache_size, pin)
+        remote = worker_options(workers, local_streams, streams, worker_token_file, worker_tls, worker_tls_name, worker_compression)
         if label_kind is not None and label_field is None:
             raise InvalidArgumentError("label_kind says how a field is written; name the field with label_field")
         self._device = None if device is None else device_of(device)
-        self._torch = _torch_for(output, self._device)
+        self._torch = torch_for(output, self._device)
         self._pad = tokens.pad if isinstance(tokens, Tokens) else 0
         batch_size = _arguments.integer("batch_size", batch_size, least=1)
         rank, world = rank_and_world(rank, world)
@@ -265,27 +251,14 @@ class Loader:
             "world": world,
             "last": _arguments.choice("last", last, ("pad", "drop", "wrap")),
             "memory": _arguments.memory(memory),
-            "cache": "" if cache is None else _place_of_cache(cache),
-            "cache_size": "" if cache_size is None else _arguments.memory(cache_size, "cache_size"),
-            "pin": bool(pin),
-            "local_ranks": 1 if cache == _MEMORY else local_ranks(rank, world),
-            "workers": None
-            if workers is None
-            else (
-                _arguments.texts("workers", workers, "a list of HOST:PORT"),
-                0 if streams is None else _arguments.integer("streams", streams, least=1, most=64),
-                None if local_streams == "auto" else _arguments.integer("local_streams", local_streams),
-                "" if worker_token_file is None else os.fsdecode(_arguments.uri("worker_token_file", worker_token_file, "a path")),
-                "" if worker_tls is None else os.fsdecode(_arguments.uri("worker_tls", worker_tls, "a path")),
-                _arguments.text("worker_tls_name", worker_tls_name) or "",
-                worker_compression is not None and bool(_arguments.choice("worker_compression", worker_compression, ("zstd",))),
-                None,
-            ),
+            **caching,
+            "local_ranks": 1 if caching["cache"] == _arguments.MEMORY else local_ranks(rank, world),
+            "workers": remote,
             "digest": "none" if digest is None else _arguments.choice("digest", digest, ("raw", "decoded", "none")),
         }
         if tokens is not None and not isinstance(tokens, Tokens):
             _arguments.refuse("tokens", "a millrace.Tokens, such as Tokens(2048, 'pack')", tokens)
-        functions = _checked_functions(transform, collate, batch_transform)
+        functions = checked_functions(transform, collate, batch_transform)
         decoder = decoder_of(decode, self._device is not None and self._device.decodes, checked, functions, tokens is not None)
         normalised: dict[str, Affine] = {}
         if self._device and self._device.normalises and not functions:
@@ -567,31 +540,3 @@ class Loader:
 def _shown_keys(state: Mapping[str, Any]) -> str:
     shown = [repr(key) for key in list(state)[:5]] + ["..."] * (len(state) > 5)
     return f"the keys {', '.join(shown)}" if shown else "no keys"
-
-
-def _place_of_cache(cache: str | os.PathLike[str]) -> str:
-    """The word, as ``_core`` has it, or a folder, which a path of that name is, too."""
-    path = os.fsdecode(_arguments.uri("cache", cache, "a path, or 'memory'"))
-    return os.path.join(os.curdir, path) if path == _MEMORY and not isinstance(cache, str) else path
-
-
-def _checked_functions(transform: Any, collate: Any, batch_transform: Any) -> bool:
-    """Whether there are any."""
-    functions = {"transform": transform, "collate": collate, "batch_transform": batch_transform}
-    for name, function in functions.items():
-        if function is not None and not callable(function):
-            _arguments.refuse(name, "a function", function)
-    return any(function is not None for function in functions.values())
-
-
-def _torch_for(output: str | None, device: Device | None) -> Any:
-    """The module torch when batches shall be tensors, else None."""
-    if device is not None and type(device) is not Device:
-        wanted = "torch" if device.uses_torch else "numpy"
-        if output not in (None, wanted):
-            raise InvalidArgumentError(f"output is {output!r}, and the device takes what output={wanted!r} delivers; leave output out")
-        output = wanted
-    if output is None:
-        return sys.modules.get("torch")
-    wanted = _arguments.choice("output", output, ("torch", "numpy"))
-    return importlib.import_module("torch") if wanted == "torch" else None

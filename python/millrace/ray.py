@@ -32,6 +32,7 @@ import ray  # type: ignore[import-not-found,unused-ignore]
 from ray.util.placement_group import placement_group, remove_placement_group  # type: ignore[import-not-found,unused-ignore]
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy  # type: ignore[import-not-found,unused-ignore]
 
+from . import _arguments
 from .errors import InvalidArgumentError, UnavailableError
 
 __all__ = ["Access", "Workers"]
@@ -60,7 +61,9 @@ class Workers:
         cpus: CPUs of each, which Ray reserves for it, and threads that decode.
         allow: URIs; the workers read at and below these, with the credentials of their nodes.
         memory: Budget of each, as ``"8GiB"``. None: half of its node's memory.
-        cache: A folder on each node that keeps what is read. None: nothing is kept.
+        cache: A folder on each node that keeps what is read, for later epochs and other trainers; or ``"memory"``, a part of ``memory``. None: nothing is kept.
+        cache_size: What the cache of each worker may take, in bytes or as ``"50GiB"``. None: all but 5 % of its disk. One in memory needs it.
+        keep_decoded: Memory of each, beside ``memory``, for decoded batches that come again in each epoch, as those of an evaluation. Not with ``functions``.
         functions: Modules of which trainers may have functions run on the workers, by ``Loader(transform="module:function")``; each node must be able to
             import them. None: no functions are run.
         strategy: Of the placement group: ``"SPREAD"``, ``"PACK"``, ``"STRICT_SPREAD"`` or ``"STRICT_PACK"``.
@@ -76,6 +79,8 @@ class Workers:
         allow: Sequence[str],
         memory: str | None = None,
         cache: str | os.PathLike[str] | None = None,
+        cache_size: int | str | None = None,
+        keep_decoded: int | str | None = None,
         functions: Sequence[str] | None = None,
         strategy: str = "SPREAD",
         environment: Mapping[str, str] | None = None,
@@ -89,7 +94,13 @@ class Workers:
         for uri in allow:
             words += ["--allow", uri]
         words += [] if memory is None else ["--memory", memory]
-        words += [] if cache is None else ["--cache", os.fspath(cache)]
+        place, size = _arguments.cache(cache, cache_size)
+        words += ["--cache", place] if place else []
+        words += ["--cache-size", size] if size else []
+        if keep_decoded is not None:
+            if functions:
+                raise InvalidArgumentError("keep_decoded keeps batches as they are decoded, and functions make others of them; leave one of the two out")
+            words += ["--keep-decoded", _arguments.memory(keep_decoded, "keep_decoded")]
         for module in functions or ():
             words += ["--allow-functions", module]
         self._token = secrets.token_hex(32)

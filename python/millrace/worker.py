@@ -39,7 +39,8 @@ class Worker:
         allow: URIs at and below which it reads; empty: everywhere, if only this machine reaches HOST.
         token_file: A file with the secret that trainers must have.
         tls: A folder with ``ca.crt``, ``tls.crt`` and ``tls.key``.
-        cache: A folder that keeps what is read.
+        cache: A folder that keeps what is read; or ``"memory"``, which is part of the process's budget.
+        cache_size: What the cache may take, in bytes or as ``"50GiB"``. None: all but 5 % of the disk. One in memory needs it.
     """
 
     def __init__(
@@ -51,17 +52,18 @@ class Worker:
         token_file: str | os.PathLike[str] | None = None,
         tls: str | os.PathLike[str] | None = None,
         cache: str | os.PathLike[str] | None = None,
+        cache_size: int | str | None = None,
     ) -> None:
         modules = _arguments.texts("functions", functions, "a list of modules")
-        if cache is not None and os.fspath(cache) == "memory":
-            raise InvalidArgumentError("cache='memory' is not known here; name a folder")
+        place, size = _arguments.cache(cache, cache_size)
         self._functions = _Functions(modules)
         self._native = _core.Worker(
             listen=listen,
             allow=_arguments.texts("allow", allow, "a list of URIs") if allow else [],
             token_file="" if token_file is None else os.fspath(token_file),
             tls="" if tls is None else os.fspath(tls),
-            cache="" if cache is None else os.fspath(cache),
+            cache=place,
+            cache_size=size,
             check=self._functions.check,
             apply=self._functions.apply,
         )
@@ -157,7 +159,8 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("--allow", action="append", default=[], metavar="URI", help="read only below this URI; may be repeated")
     parser.add_argument("--token-file", metavar="FILE", help="a file with the secret that trainers must have")
     parser.add_argument("--tls", metavar="DIR", help="a folder with ca.crt, tls.crt and tls.key")
-    parser.add_argument("--cache", metavar="DIR", help="keep what is read in this folder")
+    parser.add_argument("--cache", metavar="DIR|memory", help="keep what is read in this folder, or in memory (part of --memory)")
+    parser.add_argument("--cache-size", metavar="SIZE", help="what the cache may take of the disk (default: all but 5 %%), or of the memory")
     parser.add_argument("--threads", type=int, default=1, metavar="N", help="CPU threads that decode (default: 1)")
     parser.add_argument("--memory", metavar="SIZE", help="budget of all streams together (default: half of the machine's)")
     options = parser.parse_args(words)
@@ -169,7 +172,7 @@ def main(words: Sequence[str] | None = None) -> int:
     try:
         configure(cpu_threads=options.threads, cpu_nice=0, io_threads=2, memory=options.memory)
         _Functions.has_process = True
-        own = {name: getattr(options, name) for name in ("allow", "token_file", "tls", "cache")}
+        own = {name: getattr(options, name) for name in ("allow", "token_file", "tls", "cache", "cache_size")}
         worker = Worker(options.listen, functions=options.allow_functions, **own)
     except Error as error:
         print(f"millrace.worker: {error}", file=sys.stderr)

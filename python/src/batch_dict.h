@@ -11,7 +11,7 @@
 
 namespace millrace::python {
 
-/// Makes of batches what programs get. All of it is native: see Batches in loader_handle.cc. GIL held.
+/// Makes of batches what programs get. All of it is native: see Batches in loader_binding.cc. GIL held.
 class BatchConverter {
  public:
   /// `convert` makes of an array what the program gets, e.g. a tensor; None: the array.

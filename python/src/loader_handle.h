@@ -7,8 +7,6 @@
 #include <mutex>
 #include <optional>
 #include <string>
-#include <tuple>
-#include <utility>
 #include <vector>
 
 #include "dataset_handle.h"
@@ -17,18 +15,6 @@
 #include "service/service_source.h"
 
 namespace millrace::python {
-
-/// The source that these data sets make; they have to stay.
-Source SourceOf(const std::vector<std::shared_ptr<DatasetHandle>>& datasets);
-
-/// (samples of an epoch, ((global sample count, weights), ...), draws, fresh passes), as Python gives them.
-using MixTuple = std::tuple<uint64_t, std::vector<std::pair<uint64_t, std::vector<double>>>, std::string, bool>;
-MixOptions ToMixOptions(const MixTuple& mix);
-
-/// (layout, length, ((length, batch), ...) of buckets, documents, long documents, field), as Python gives them.
-using TokensTuple =
-    std::tuple<std::string, uint64_t, std::vector<std::pair<uint64_t, uint64_t>>, bool, std::string, std::string>;
-TokenOptions ToTokenOptions(const TokensTuple& tokens);
 
 /// _core.Loader: a Loader with its data sets, fit for Python's threads, signals and forks. Members are called with the
 /// GIL held, from any thread, and release it while they wait.
@@ -107,7 +93,5 @@ class LoaderHandle {
   std::once_flag forecast_made_;
   std::optional<CacheForecast> forecast_;
 };
-
-void BindLoader(py::module_& module);
 
 }  // namespace millrace::python

@@ -7,6 +7,7 @@
 #include "errors.h"
 #include "file_handle.h"
 #include "gil_release.h"
+#include "loader_binding.h"
 #include "loader_handle.h"
 #include "object_list.h"
 #include "places.h"

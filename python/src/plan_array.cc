@@ -16,7 +16,7 @@
 #include "errors.h"
 #include "gil_release.h"
 #include "interruptible.h"
-#include "loader_handle.h"
+#include "loader_options.h"
 #include "plan/plan.h"
 #include "plan/selection.h"
 

@@ -7,6 +7,7 @@
 #include <set>
 #include <utility>
 
+#include "arguments.h"
 #include "batch_dict.h"
 #include "errors.h"
 #include "gil_release.h"
@@ -94,17 +95,29 @@ class PythonFunctions final : public RowFunctions {
 }  // namespace
 
 WorkerHandle::WorkerHandle(const std::string& listen, std::vector<std::string> allow, const std::string& token_file,
-                           const std::string& tls, const std::string& cache, py::object check, py::object apply)
+                           const std::string& tls, const std::string& cache, const std::string& cache_size,
+                           py::object check, py::object apply)
     : process_(CurrentProcess()) {
   const HttpEndpoint at = ValueOrThrow(ParseWorkerAddress(listen));
   WorkerOptions options{.host = at.host, .port = at.port, .allow = std::move(allow)};
   options.token = ValueOrThrow(ReadWorkerToken(token_file));
   if (!tls.empty()) options.tls = ValueOrThrow(ReadWorkerTls(tls));
   options.functions = std::make_shared<PythonFunctions>(process_, std::move(check), std::move(apply));
+  DiskCacheOptions place{.folder = cache};
+  if (!cache_size.empty()) place.size_bytes = ToBytes("cache_size", cache_size);
+  absl::StatusOr<std::unique_ptr<DiskCache>> kept = nullptr;
+  if (!cache.empty()) {
+    const GilRelease release;
+    if (place.in_memory()) {
+      kept = DiskCache::OpenInMemory(process_->runtime.memory(), place.size_bytes);
+    } else {
+      kept = DiskCache::OpenOrWarn(place);
+    }
+  }
+  options.cache = ValueOrThrow(std::move(kept));
   absl::StatusOr<std::unique_ptr<Worker>> made = nullptr;
   {
     const GilRelease release;
-    if (!cache.empty()) options.cache = DiskCache::OpenOrWarn({.folder = cache});
     made = Worker::Start(process_->runtime, process_->stores, options);
   }
   worker_.reset(ValueOrThrow(std::move(made)).release());
@@ -137,9 +150,9 @@ void WorkerHandle::CloseAll() {
 void BindWorker(py::module_& module) {
   py::class_<WorkerHandle, std::shared_ptr<WorkerHandle>>(module, "Worker")
       .def(py::init<const std::string&, std::vector<std::string>, const std::string&, const std::string&,
-                    const std::string&, py::object, py::object>(),
+                    const std::string&, const std::string&, py::object, py::object>(),
            py::kw_only(), py::arg("listen"), py::arg("allow"), py::arg("token_file"), py::arg("tls"), py::arg("cache"),
-           py::arg("check"), py::arg("apply"))
+           py::arg("cache_size"), py::arg("check"), py::arg("apply"))
       .def_property_readonly("address", &WorkerHandle::address)
       .def("close", &WorkerHandle::Close);
 }

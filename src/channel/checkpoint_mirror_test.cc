@@ -29,9 +29,11 @@ class CheckpointMirrorTest : public ::testing::Test {
     folder_ = *stores_.Open(temp_.path());
     place_ = *stores_.Open("mem://place/ckpt/");
   }
+  /// The mirror, which looks all the time, never meets half a file.
   void Write(const std::string& name, const std::string& text) {
     std::filesystem::create_directories(std::filesystem::path(temp_ / name).parent_path());
-    std::ofstream(temp_ / name) << text;
+    std::ofstream(aside_ / "written") << text;
+    std::filesystem::rename(aside_ / "written", temp_ / name);
   }
   /// What is at the place, by name.
   std::map<std::string, std::string> There() {
@@ -49,6 +51,7 @@ class CheckpointMirrorTest : public ::testing::Test {
   }
 
   TempFolder temp_;
+  TempFolder aside_;
   Runtime runtime_{{.cpu_threads = 1}};
   Stores stores_{runtime_};
   Location folder_;

@@ -113,7 +113,7 @@ void AddAdvise(Command app) {
   add("--batch", &flags->batch, "Samples of a batch").Number(1);
   add("--size", &flags->size, "Height and width of the images").Number(1, 16384);
   advise.Add("--step-ms", &flags->step_ms, "Time of the model for a batch of each accelerator, if it is known");
-  add("--rates", &flags->rates, "Of listing and of File mode: measured here, or those that the price list has")
+  add("--rates", &flags->rates, "Rates of listing and of File mode: measured here, or taken from the price list")
       .Words({"measured", "published"});
   add("--access", &flags->access, "How a training without Millrace reads within a file")
       .Words({"sequential", "random"});

@@ -11,6 +11,7 @@
 #include <sstream>
 
 #include "base/atomic_file.h"
+#include "base/counted.h"
 #include "base/size.h"
 #include "cli/bench_compare_command.h"
 #include "cli/bench_home.h"
@@ -25,6 +26,8 @@
 #include "diagnose/temporary_folder.h"
 #include "net/runtime.h"
 #include "transfer/artifact.h"
+#include "transfer/bulk_job.h"
+#include "transfer/key_pattern.h"
 
 namespace millrace::cli {
 
@@ -55,42 +58,47 @@ struct BenchFlags {
   std::string cache;
   std::string store = "devstore";
   std::vector<std::string> rivals;
+  std::string rival_workers;
   std::string rival_environments;
 };
 
 /// What the flags ask for, checked as far as that needs no data.
 struct BenchRequest {
   std::set<std::string> scenarios;
-  std::vector<int> threads;
+  std::set<int> threads;
   BenchSettings settings;
   PriceList prices;
   uint64_t samples = 0;  // of a synthetic data set
   std::vector<RivalRequest> rivals;
+  std::set<int> rival_workers;
 };
 
 absl::Status Usage(const std::string& message) {
   return AsUsage(absl::InvalidArgumentError(message));
 }
 
-absl::StatusOr<std::vector<int>> ParseThreads(const std::string& text, bool quick) {
-  const int cpus = UsableCpus();
-  std::set<int> threads;
-  if (text.empty()) {
-    threads = {1, cpus};
-    for (int n = 2; n < cpus && !quick; n *= 2) threads.insert(n);
-  }
+/// "1,2,4", in ascending order, each once.
+absl::StatusOr<std::set<int>> ParseCounts(std::string_view option, const std::string& text) {
+  std::set<int> counts;
   for (size_t at = 0; at < text.size();) {
     const size_t end = std::min(text.find(',', at), text.size());
     int n = 0;
     const auto [stop, error] = std::from_chars(text.data() + at, text.data() + end, n);
     if (error != std::errc() || stop != text.data() + end || n < 1 || n > 1024) {
       return Usage(
-          fmt::format("--threads takes whole numbers from 1 to 1024 with commas between them, not '{}'", text));
+          fmt::format("{} takes whole numbers from 1 to 1024 with commas between them, not '{}'", option, text));
     }
-    threads.insert(n);
+    counts.insert(n);
     at = end + 1;
   }
-  return std::vector<int>(threads.begin(), threads.end());
+  return counts;
+}
+
+std::set<int> UsualThreads(bool quick) {
+  const int cpus = UsableCpus();
+  std::set<int> threads = {1, cpus};
+  for (int n = 2; n < cpus && !quick; n *= 2) threads.insert(n);
+  return threads;
 }
 
 // A folder that does not exist is more likely a slip than a wish, and the run is long.
@@ -133,7 +141,10 @@ absl::StatusOr<BenchRequest> ToRequest(const BenchFlags& flags) {
   if (request.scenarios.contains("g") && (!flags.synthetic || flags.store != "devstore")) {
     return Usage("--scenario g needs a store that fails on purpose: --synthetic with --store devstore");
   }
-  ASSIGN_OR_RETURN(request.threads, ParseThreads(flags.threads, flags.quick));
+  ASSIGN_OR_RETURN(request.threads, ParseCounts("--threads", flags.threads));
+  if (request.threads.empty()) request.threads = UsualThreads(flags.quick);
+  ASSIGN_OR_RETURN(request.rival_workers, ParseCounts("--rival-workers", flags.rival_workers));
+  if (request.rival_workers.empty()) request.rival_workers = {UsableCpus()};
   ASSIGN_OR_RETURN(request.rivals, AsUsage(ParseRivals(flags.rivals)));
   if (!request.rivals.empty()) request.scenarios.insert("d");  // which they stand beside
   ASSIGN_OR_RETURN(request.prices, AsUsage(ReadPrices(flags.prices)));
@@ -303,14 +314,35 @@ class BenchRun {
   }
 
   absl::Status RunShards() {
-    for (const uint64_t bytes : {kMiB, 4 * kMiB, 16 * kMiB, 64 * kMiB}) {
-      ASSIGN_OR_RETURN(const std::string uri, Data(request_.samples, bytes));
+    const uint64_t least = flags_.quick ? kMiB : 4 * kMiB;
+    const uint64_t most = 64 * least;
+    // At least two of the largest shards, unless the user knows better.
+    const uint64_t samples = flags_.quick || flags_.samples > 0
+                                 ? request_.samples
+                                 : std::max(request_.samples, 2 * most / SyntheticShards{}.image_bytes + 1);
+    for (uint64_t bytes = least; bytes <= most; bytes *= 4) {
+      ASSIGN_OR_RETURN(const std::string uri, Data(samples, bytes));
       BenchSettings settings = request_.settings;
       settings.loader.shuffle = Shuffle::kNone;
       ASSIGN_OR_RETURN(BenchPoint point, Measured(fmt::format("c, {}", FormatSize(bytes)), settings,
                                                   [&](const BenchSettings& with) { return MeasureRate(uri, with); }));
       report_.shards.emplace_back(bytes, std::move(point));
+      if (samples != request_.samples || bytes != kSyntheticShardBytes) RETURN_IF_ERROR(Remove(uri));
     }
+    return absl::OkStatus();
+  }
+
+  /// Data that nothing else reads: a server has them in memory.
+  absl::Status Remove(const std::string& uri) {
+    Runtime runtime;
+    Stores stores(runtime);
+    ASSIGN_OR_RETURN(const Location location, stores.Open(uri));
+    BulkJob job({.stop = stop_});
+    RETURN_IF_ERROR(ForEachObject(
+        *location.store, AsFolder(location.prefix),
+        [&](const ObjectInfo& object) { return job.Remove(*location.store, object); }, stop_));
+    job.Finish();
+    made_.erase(uri);
     return absl::OkStatus();
   }
 
@@ -336,13 +368,21 @@ class BenchRun {
   absl::Status RunRivals() {
     ASSIGN_OR_RETURN(const std::unique_ptr<TemporaryFolder> scratch, TemporaryFolder::Make());
     rival_run_.scratch = scratch->path();
+    if (flags_.synthetic) rival_run_.copies = place_.root + "/copies";
     const BenchSettings& settings = request_.settings;
     ASSIGN_OR_RETURN(report_.beside_rivals, Measured("--rival, millrace", settings, [&](const BenchSettings& with) {
                        return MeasureFirstBatch(rival_run_.uri, with);
                      }));
-    for (const RivalRequest& rival : request_.rivals) {
-      ProgressLine line("--rival " + rival.name, ProgressLine::Unit::kItems);
-      ASSIGN_OR_RETURN(report_.rivals.emplace_back(), MeasureRival(rival, rival_run_, settings));
+    for (RivalRequest rival : request_.rivals) {
+      for (const int workers : request_.rival_workers) {
+        ProgressLine line(fmt::format("--rival {}, {}", rival.name, Counted(static_cast<uint64_t>(workers), "worker")),
+                          ProgressLine::Unit::kItems);
+        rival_run_.workers = workers;
+        ASSIGN_OR_RETURN(RivalPoint point, MeasureRival(rival, rival_run_, settings));
+        report_.rivals.push_back(point);
+        if (!point.left_out.empty()) break;
+        rival.uri = point.uri;  // of its copy, if one was made
+      }
     }
     return absl::OkStatus();
   }
@@ -350,7 +390,7 @@ class BenchRun {
   /// Before all else: data that rivals cannot be compared on are refused before hours of measuring.
   absl::Status PrepareRivals() {
     constexpr uint64_t kComparedImages = 2000;
-    rival_run_ = {.environments = flags_.rival_environments, .workers = UsableCpus()};
+    rival_run_ = {.environments = flags_.rival_environments};
     if (rival_run_.environments.empty()) rival_run_.environments = DefaultCacheFolder() + "/rivals";
     ASSIGN_OR_RETURN(rival_run_.uri, Data(request_.samples, kSyntheticShardBytes));
     ASSIGN_OR_RETURN(rival_run_.ours, MeasureOwnImages(rival_run_.uri, request_.settings, kComparedImages));
@@ -444,14 +484,18 @@ void AddBenchOptions(Command bench, BenchFlags* flags) {
            "commas "
            "between several: dataloader, s3torchconnector, webdataset, mosaicml, litdata, spdl, huggingface, tfdata, "
            "dali, "
-           "ray, s3fs, rclone")
+           "ray, s3fs, rclone; all: each of them")
       .Called("NAME[=URI]")
       .OneValueEach();
+  bench.Add("--rival-workers", &flags->rival_workers,
+            "Numbers of worker processes, or threads that decode, to try of each of them, for example 2,8,32 [all "
+            "CPUs]");
   bench
       .Add("--rival-environments", &flags->rival_environments,
            "Folder with an environment of Python for each of them, DIR/NAME [rivals in the cache folder]")
       .Called("DIR");
-  add("--first-byte-ms", &flags->first_byte_ms, "Of that server: median time to the first byte").Number(0, 10'000);
+  add("--first-byte-ms", &flags->first_byte_ms, "Median time to the first byte of the server of --store devstore")
+      .Number(0, 10'000);
 }
 
 }  // namespace

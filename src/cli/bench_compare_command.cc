@@ -75,7 +75,7 @@ absl::Status Compare(const CompareFlags& flags) {
 }  // namespace
 
 void AddBenchCompare(Command bench) {
-  const Command compare = bench.AddOptionalCommand("compare", "Hold two reports of --json FILE against each other");
+  const Command compare = bench.AddOptionalCommand("compare", "Compare two reports of --json FILE");
   auto flags = std::make_shared<CompareFlags>();
   compare.Add("first", &flags->first, "A report").Required();
   compare.Add("second", &flags->second, "Another one").Required();

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 #include <numeric>
 
 #include "base/counted.h"
@@ -302,21 +303,75 @@ std::string StormSection(const BenchReport& report) {
                      storm.same_bytes() ? "every byte was right" : "they were <b>not</b> the same bytes");
 }
 
+/// Curves of those that were measured with all of several numbers of workers; four in a plot.
+std::string WorkerPlots(const BenchReport& report) {
+  std::map<std::string, PlotLine> lines;
+  size_t most = 0;
+  for (const RivalPoint& rival : report.rivals) {
+    if (!rival.left_out.empty()) continue;
+    PlotLine& line = lines[rival.name];
+    line.name = rival.name;
+    const Spread& rate = rival.samples_per_second;
+    line.points.push_back({.x = static_cast<double>(rival.workers),
+                           .y = rate.median,
+                           .least = rate.least,
+                           .most = rate.most,
+                           .x_text = std::to_string(rival.workers)});
+    most = std::max(most, line.points.size());
+  }
+  if (most < 2) return "";
+  constexpr size_t kLines = 4;
+  const BenchPoint& ours = *report.best();
+  const PlotReference beside{
+      .y = Summarize(ours).samples_per_second.median,
+      .text = fmt::format("millrace, one process with {}", Counted(static_cast<uint64_t>(ours.threads), "thread"))};
+  std::vector<LinePlot> plots;
+  for (auto& [name, line] : lines) {
+    if (line.points.size() < most) continue;
+    if (plots.empty() || plots.back().lines.size() == kLines) {
+      plots.push_back({.title = "Samples per second of other loaders against their workers",
+                       .x_name = "worker processes, or threads that decode",
+                       .y_name = "samples/s",
+                       .log_x = true,
+                       .references = {beside}});
+    }
+    plots.back().lines.push_back(std::move(line));
+  }
+  std::string drawn;
+  for (const LinePlot& plot : plots) drawn += DrawLines(plot);
+  return drawn;
+}
+
+PlotPoint PointOf(const std::string& name, const Spread& rate, size_t x) {
+  return {.x = static_cast<double>(x), .y = rate.median, .least = rate.least, .most = rate.most, .x_text = name};
+}
+
+/// Millrace beside some of the others in each plot, so that there is room for their names.
+std::string RivalPlots(const BenchReport& report) {
+  constexpr size_t kPoints = 6;
+  std::vector<LinePlot> plots;
+  for (const RivalPoint& rival : report.rivals) {
+    if (!rival.left_out.empty()) continue;
+    if (plots.empty() || plots.back().lines[0].points.size() == kPoints) {
+      plots.push_back({.title = "Samples per second of Millrace and of other loaders",
+                       .y_name = "samples/s",
+                       .lines = {{.joined = false}}});
+      plots.back().lines[0].points.push_back(PointOf("millrace", Summarize(*report.best()).samples_per_second, 0));
+    }
+    std::vector<PlotPoint>& points = plots.back().lines[0].points;
+    points.push_back(PointOf(rival.name, rival.samples_per_second, points.size()));
+  }
+  std::string drawn;
+  for (const LinePlot& plot : plots) drawn += DrawLines(plot);
+  return drawn;
+}
+
 std::string RivalSection(const BenchReport& report) {
   if (report.rivals.empty()) return "";
   const BenchSummary ours = Summarize(*report.best());
-  LinePlot plot{.title = "Samples per second of Millrace and of other loaders",
-                .x_name = "",
-                .y_name = "samples/s",
-                .lines = {{.joined = false}}};
   std::string rows;
   const auto add = [&](const std::string& name, const Spread& rate, const Spread& cpu, double first_batch,
                        const std::string& versions) {
-    plot.lines[0].points.push_back({.x = static_cast<double>(plot.lines[0].points.size()),
-                                    .y = rate.median,
-                                    .least = rate.least,
-                                    .most = rate.most,
-                                    .x_text = name});
     const double share = ours.samples_per_second.median > 0 ? rate.median / ours.samples_per_second.median : 0;
     rows += Row(
         {name, WithSpread(rate), fmt::format("{:.2f}", share), WithSpread(cpu), ShortNumber(first_batch), versions});
@@ -326,15 +381,17 @@ std::string RivalSection(const BenchReport& report) {
     std::string versions;
     for (const auto& [package, version] : rival.versions) versions += fmt::format("{} {} ", package, version);
     if (rival.left_out.empty()) {
-      add(rival.name, rival.samples_per_second, rival.cpu_per_1000, rival.first_batch_seconds, versions);
+      add(NameOf(rival), rival.samples_per_second, rival.cpu_per_1000, rival.first_batch_seconds, versions);
     } else {
       rows += Row({rival.name, "left out", "", "", "", rival.left_out});
     }
   }
-  return "<h2>Other loaders over the same data</h2>\n" + DrawLines(plot) + "<div class=\"wide\"><table>" +
+  const std::string by_workers = WorkerPlots(report);
+  return "<h2>Other loaders over the same data</h2>\n" + (by_workers.empty() ? RivalPlots(report) : by_workers) +
+         "<div class=\"wide\"><table>" +
          Row({"", "samples/s", "of ours", "CPU-s per 1,000", "first batch, s", "versions"}, "th") + rows +
          "</table></div>\n<p class=\"note\">Each decodes, crops, flips and resizes the same images in processes of its "
-         "own, one loader after the other. The number of its images and the mean of their pixels were held against "
+         "own, one loader after the other. The number of its images and the mean of their pixels were compared with "
          "Millrace's.</p>\n";
 }
 
@@ -372,6 +429,8 @@ std::string EnvironmentSection(const BenchReport& report) {
   if (!report.store.empty()) table += row("store", report.store);
   table += row("CPU", fmt::format("{}, {} usable", report.machine.cpu,
                                   Counted(static_cast<uint64_t>(report.machine.cpus), "vCPU")));
+  if (const BenchPoint* const best = report.best(); best != nullptr && !report.machine.gpus.empty())
+    table += row("GPU", GpuText(report, Summarize(*best)));
   table += row("memory", FormatSize(report.machine.memory_bytes));
   table += row("kernel", report.machine.kernel);
   table += row("program", fmt::format("millrace {}, {}", report.version, report.machine.compiler));

@@ -111,6 +111,9 @@ JsonObject PointJson(const BenchReport& report, const std::string& name, const B
                   {"requests", TallyJson(sum.requests)},
                   {"epoch_requests", TallyJson(epoch)}};
   if (report.priced) json.Add("epoch_request_dollars", report.prices.DollarsOf(epoch));
+  if (!report.machine.gpus.empty()) {
+    json.Add("gpu_busy", SpreadJson(sum.gpu_busy)).Add("gpu_memory_bytes", sum.gpu_memory_bytes);
+  }
   return json
       .Add("opening", JsonObject{{"seconds", point.opening.seconds}, {"requests", TallyJson(point.opening.requests)}})
       .Add("windows", windows);
@@ -210,26 +213,26 @@ JsonArray OrderRatiosJson(const BenchReport& report) {
 // Millrace comes first.
 std::string RivalsText(const BenchReport& report) {
   const BenchSummary ours = Summarize(*report.best());
-  std::string text = fmt::format("\nOther loaders over the same data (--rival)\n  {:<18} {:>24} {:>9} {:>11} {:>14}\n",
+  std::string text = fmt::format("\nOther loaders over the same data (--rival)\n  {:<28} {:>24} {:>9} {:>11} {:>14}\n",
                                  "", "samples/s (least-most)", "of ours", "CPU-s/1000", "first batch, s");
   const auto row = [&](const std::string& name, const Spread& rate, const Spread& cpu, double first_batch) {
     const double share = ours.samples_per_second.median > 0 ? rate.median / ours.samples_per_second.median : 0;
-    text += fmt::format("  {:<18} {:>24} {:>9.2f} {:>11} {:>14}\n", name, RangeText(rate), share,
+    text += fmt::format("  {:<28} {:>24} {:>9.2f} {:>11} {:>14}\n", name, RangeText(rate), share,
                         ShortNumber(cpu.median), ShortNumber(first_batch));
   };
   row("millrace", ours.samples_per_second, ours.cpu_per_1000, report.beside_rivals->seconds.median);
   for (const RivalPoint& rival : report.rivals) {
     if (rival.left_out.empty()) {
-      row(rival.name, rival.samples_per_second, rival.cpu_per_1000, rival.first_batch_seconds);
+      row(NameOf(rival), rival.samples_per_second, rival.cpu_per_1000, rival.first_batch_seconds);
     } else {
-      text += fmt::format("  {:<18} left out: {}\n", rival.name, rival.left_out);
+      text += fmt::format("  {:<28} left out: {}\n", rival.name, rival.left_out);
     }
   }
   return text;
 }
 
 JsonObject RivalJson(const RivalPoint& rival) {
-  JsonObject json{{"name", rival.name}};
+  JsonObject json{{"name", rival.name}, {"workers", rival.workers}};
   if (!rival.uri.empty()) json.Add("uri", rival.uri);
   if (!rival.left_out.empty()) return json.Add("left_out", rival.left_out);
   JsonObject versions;
@@ -350,12 +353,21 @@ std::string TextOf(const BenchReport::OrderRatio& ratio) {
   return fmt::format("{}, {}: {:.3f} of the sequential rate, at which {:.2f} CPUs were busy", ShuffleName(ratio.order),
                      Counted(static_cast<uint64_t>(ratio.threads), "thread"), ratio.rate, ratio.busy_cpus);
 }
+std::string NameOf(const RivalPoint& point) {
+  return fmt::format("{}, {}", point.name, Counted(static_cast<uint64_t>(point.workers), "worker"));
+}
 std::string NameOf(const FirstBatchPoint& point) {
   return Counted(point.samples, "sample");
 }
 
 double CpuRate(const BenchSummary& measured) {
   return measured.cpu_per_1000.median > 0 ? 1000 / measured.cpu_per_1000.median : 0;
+}
+
+std::string GpuText(const BenchReport& report, const BenchSummary& measured) {
+  return fmt::format("GPUs meanwhile: {} x {}, busy {:.0f} % of the time by any program, {} of memory in use",
+                     report.machine.gpus.size(), report.machine.gpus.front(), 100 * measured.gpu_busy.median,
+                     FormatSize(measured.gpu_memory_bytes));
 }
 
 std::string DollarText(double dollars) {
@@ -373,6 +385,7 @@ std::string BenchText(const BenchReport& report) {
     for (const BenchPoint& point : report.rate) text += RateRow(NameOf(point), point, cpus);
     const BenchPoint& best = *report.best();
     text += StallsText(Summarize(best)) + RequestsText(report, best);
+    if (!report.machine.gpus.empty()) text += "  " + GpuText(report, Summarize(best)) + "\n";
     text += fmt::format("  Beside it: {:.0f} and {:.0f} samples/s for each vCPU in {}.\n", kPublishedRates[0],
                         kPublishedRates[1], kPublishedSource);
   }
@@ -416,6 +429,7 @@ std::string BenchJson(const BenchReport& report) {
                                  {"cpu", report.machine.cpu},
                                  {"vcpus", report.machine.cpus},
                                  {"memory_bytes", report.machine.memory_bytes},
+                                 {"gpus", report.machine.gpus},
                                  {"kernel", report.machine.kernel},
                                  {"compiler", report.machine.compiler},
                                  {"millrace", report.version}}},

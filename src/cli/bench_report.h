@@ -74,11 +74,14 @@ std::string NameOf(const BenchPoint& point);                        // "2 thread
 std::string NameOf(const std::pair<uint64_t, BenchPoint>& shards);  // "64 MiB shards"
 std::string NameOf(const std::pair<Shuffle, BenchPoint>& order);    // "global, 2 threads"
 std::string NameOf(const FirstBatchPoint& point);                   // "1000 samples"
+std::string NameOf(const RivalPoint& point);                        // "dataloader, 8 workers"
 /// "0.98 of the sequential rate, 1 thread, 0.97 CPUs busy".
 std::string TextOf(const BenchReport::OrderRatio& ratio);
 
 /// Samples a second of a CPU that does nothing else; 0 if it is not known.
 double CpuRate(const BenchSummary& measured);
+/// "GPUs meanwhile: 8 x NVIDIA H100, busy 12 % of the time ...". There are some.
+std::string GpuText(const BenchReport& report, const BenchSummary& measured);
 /// "$0.000072", "$12.30".
 std::string DollarText(double dollars);
 

@@ -145,7 +145,7 @@ void AddCacheLs(const Command& cache) {
   const Command ls = cache.AddCommand("ls", "List the objects of which something is kept");
   auto flags =
       AddFolder(ls, R"(One JSON object a line: {"uri", "etag", "bytes", "cached_bytes", "ranges", "disk_bytes"})");
-  ls.Add("--uri", &flags->prefix, "Only objects whose URI begins so");
+  ls.Add("--uri", &flags->prefix, "List only objects whose URI begins with this");
   ls.Footer("Examples:\n  millrace cache ls /nvme/millrace --uri s3://bucket/train/");
   ls.Run([flags] { return Ended(ListCache(*flags)); });
 }
@@ -173,7 +173,7 @@ void AddCacheVerify(const Command& cache) {
 void AddCacheClear(const Command& cache) {
   const Command clear = cache.AddCommand("clear", "Remove what is kept, and nothing else");
   auto flags = AddFolder(clear, R"(One JSON object: {"objects", "disk_bytes"})");
-  clear.Add("--uri", &flags->prefix, "Only of objects whose URI begins so");
+  clear.Add("--uri", &flags->prefix, "Remove only what is kept of objects whose URI begins with this");
   clear.Footer(
       "Only files of the cache are removed, by their names; whatever else lies in the folder stays. Loaders and mounts "
       "that use the cache go on, and read from the store.\n\nExamples:\n"

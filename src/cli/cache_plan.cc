@@ -45,7 +45,7 @@ void AddPlanOptions(const Command& command, PlanFlags* flags) {
   command.Add("uri", &flags->uri, "The data set, as 'millrace feed' takes it").Required();
   command.Add("--shuffle", &flags->shuffle, "Order of the samples").Words({"window", "global", "none"}).ShowDefault();
   command.Add("--seed", &flags->seed, "Seed of the order").Number(0).ShowDefault();
-  command.Add("--extent", &flags->extent, "As of 'millrace feed', like the next two").Number(1);
+  command.Add("--extent", &flags->extent, "As in 'millrace feed'; also the next two").Number(1);
   command.Add("--window", &flags->window, "Extents shuffled together").Number(1);
   command.Add("--lanes", &flags->lanes, "Divisions of a window").Number(1);
 }

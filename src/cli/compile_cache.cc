@@ -200,11 +200,13 @@ void AddCompileCache(Command app) {
   compile_cache.Add("uri", &flags->uri, "Where compiled code is kept: s3://bucket/prefix or a folder").Required();
   compile_cache.Add("command", &flags->command, "The program and its arguments, behind '--'");
   compile_cache
-      .Add("--key", &flags->key, "What may be shared, instead of the key that is found out; for all hosts the same")
+      .Add("--key", &flags->key,
+           "The key of what is shared, instead of the one that is worked out; the same on all hosts")
       .Called("NAME");
   compile_cache.Add("--dir", &flags->dir, "The local folder (else below MILLRACE_CACHE or ~/.cache/millrace)")
       .Called("DIR");
-  compile_cache.Add("--max-size", &flags->max_size, "Of all files of the key; the oldest go first").ShowDefault();
+  compile_cache.Add("--max-size", &flags->max_size, "The most that all files of the key may take; the oldest go first")
+      .ShowDefault();
   compile_cache
       .Add("--wait-for-compiler", &flags->wait,
            "How long to wait for a host that compiles; then this one compiles, too")
@@ -212,7 +214,8 @@ void AddCompileCache(Command app) {
   compile_cache.Add("--lease", &flags->lease, "A host that compiles and is silent for so long counts as dead")
       .ShowDefault();
   compile_cache
-      .Add("--settle", &flags->settle, "Store news when the folders have not changed for so long; 0: at the end only")
+      .Add("--settle", &flags->settle,
+           "Store new files when the folders have not changed for so long; 0: at the end only")
       .ShowDefault();
   compile_cache
       .Add("--grace", &flags->grace,

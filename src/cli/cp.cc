@@ -315,9 +315,9 @@ void AddCp(Command app) {
   cp.AddFlag("-r,--recursive", &flags->recursive, "Copy everything below the source to below the target");
   cp.AddFlag("--dry-run,--dryrun", &flags->dry_run, "Say what would be copied, and copy nothing");
   const auto filters = AddNameFilters(cp);
-  cp.AddFlag("--verify", &flags->verify, "Read what the store keeps no checksum of twice, and compare");
+  cp.AddFlag("--verify", &flags->verify, "Read objects that have no checksum in the store twice, and compare");
   cp.Add("--content-type", &flags->content_type,
-         "What S3 is to call the type of what is uploaded [by its name: image/jpeg of 1.jpg]")
+         "The Content-Type of uploads to S3 [by their names: image/jpeg for 1.jpg]")
       .Called("TYPE");
   cp.Add("--outage-limit", &flags->outage_limit, kOutageLimitHelp).ShowDefault().Called("SECONDS");
   cp.AddFlag("--json", &flags->json,

@@ -92,7 +92,7 @@ void AddOptions(Command command, DoctorFlags* flags) {
 constexpr const char* kDoctorHelp =
     "One line for each step: settings, name, connection, TLS, clock, permissions; what fails comes with its remedy. "
     "Then reads what is there for some seconds, half a GiB at most, and changes nothing. Secrets are never shown. "
-    "Exit status 1 when something fails.\n\n"
+    "The exit status is 1 if something fails.\n\n"
     "Examples:\n"
     "  millrace doctor s3://bucket/train/\n"
     "  millrace doctor s3://bucket/train/shard-000000.tar --profile lab --json | jq .checks\n"

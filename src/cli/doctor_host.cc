@@ -106,14 +106,14 @@ absl::StatusOr<bool> ExamineHost(const HostFlags& flags) {
 }
 
 constexpr const char* kHostFooter =
-    R"(One line for each step: memory, disk, store (settings, name, connection, TLS, clock, permissions, speed), devices. Started once
-a rank by torchrun, srun or mpirun, rank 0 tells of all nodes: which one is slow or at fault, which pairs of nodes cannot talk to each
-other or do so slowly, and the bus bandwidth of an all-reduce over gloo and NCCL. Takes less than a minute. Exit status 1 if
-something fails, on all ranks.
+    R"(One line for each step: memory, disk, store (settings, name, connection, TLS, clock, permissions, speed), devices. If torchrun,
+srun or mpirun starts it once for each rank, rank 0 reports on all nodes: which one is slow or at fault, which pairs of nodes cannot
+talk to each other or do so slowly, and the bus bandwidth of an all-reduce over gloo and NCCL. It takes less than a minute. The exit
+status is 1, on all ranks, if something fails.
 
 Faults are: bytes or products of matrices that are wrong, a store or node that cannot be reached, a clock that S3 refuses or that is a
 minute off those of the other nodes, too little free space, what is below a --min-..., and, of three nodes or more, what has less than
-a third of the median. All else is told as a figure.
+a third of the median. Everything else is reported as a figure.
 
 Examples:
   millrace doctor host

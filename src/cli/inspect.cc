@@ -181,7 +181,7 @@ void AddInspect(Command app) {
       .Add("--preview", &flags->preview,
            "Draw samples, evenly spread, with their labels and keys, and write them to this PNG file")
       .Called("FILE");
-  inspect.Add("--samples", &flags->samples, "Of the preview [24]").Number(1, kMaxTiles);
+  inspect.Add("--samples", &flags->samples, "Samples of the preview [24]").Number(1, kMaxTiles);
   inspect.AddFlag("--json", &flags->json, "One JSON object instead of text");
   inspect.Footer(
       "Without --decode and --preview it reads only the index (and builds it if it does not exist). Quantiles of sizes "

@@ -191,7 +191,8 @@ void AddLs(Command app) {
   ls.Add("uri", &flags->uri,
          "A bucket with a prefix, a folder, one file, or a pattern with * ** ? [a-z]; without it, the buckets");
   ls.AddFlag("-r,--recursive", &flags->recursive, "List all keys below the prefix, instead of one level");
-  ls.AddFlag("--all", &flags->all, "List the temporary files of a folder, too, of killed writers and of others, last");
+  ls.AddFlag("--all", &flags->all,
+             "Also list the temporary files of a folder, those of killed writers and of others, at the end");
   ls.AddFlag("--human,--human-readable", &flags->human, "Print sizes like 1.5 MiB");
   ls.AddFlag("--summarize", &flags->summarize, "Add how many objects were listed, and their size");
   ls.AddFlag("--json", &flags->json,

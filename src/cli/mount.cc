@@ -278,11 +278,12 @@ Examples:
 }  // namespace
 
 void AddMount(Command app) {
-  const Command mount = app.AddCommand("mount", "Make objects files: a file system");
+  const Command mount = app.AddCommand("mount", "Mount a store as a file system: objects are files");
   auto flags = std::make_shared<MountFlags>();
   mount.Add("uri", &flags->uri, "A bucket, prefix or folder").Required();
   mount.Add("dir", &flags->folder, "The folder to mount on").Required();
-  mount.AddFlag("--foreground", &flags->foreground, "Do not return before it is unmounted; for systemd and containers");
+  mount.AddFlag("--foreground", &flags->foreground,
+                "Serve in this process, which ends when the folder is unmounted; for systemd and containers");
   const Option writable =
       mount.AddFlag("--writable", &flags->writable, "Let programs write new files, and remove and rename");
   mount
@@ -304,7 +305,8 @@ void AddMount(Command app) {
            "Files will be opened in the order of this file, one key below URI a line; millrace.Plan writes it")
       .Called("FILE");
   mount.Add("--memory", &flags->memory, "Budget for what is read ahead [half of the memory]");
-  mount.Add("--log", &flags->log, "Append warnings to this file, in the background [nowhere]").Called("FILE");
+  mount.Add("--log", &flags->log, "Append warnings of the process in the background to this file [nowhere]")
+      .Called("FILE");
   AddMetricsPort(mount, &flags->metrics_port);
   mount
       .Add("-o", &flags->options,

@@ -9,7 +9,7 @@ namespace millrace::cli {
 std::function<NameFilters()> AddNameFilters(const Command& command) {
   const auto given =
       command.AddInOrder({{"--exclude", "Leave out what matches; repeatable"},
-                          {"--include", "Take what matches although an --exclude before it does, too; repeatable"}},
+                          {"--include", "Take what matches, even if an earlier --exclude matches it; repeatable"}},
                          "GLOB");
   return [given] {
     NameFilters filters;

@@ -222,7 +222,7 @@ void AddRm(Command app) {
   const Command rm = app.AddCommand("rm", "Remove objects, without asking");
   auto flags = std::make_shared<RmFlags>();
   rm.Add("uri", &flags->uris, "Objects; patterns with * ** ? [a-z]; with --recursive prefixes and folders").Required();
-  rm.AddFlag("-r,--recursive", &flags->recursive, "Everything below, of a bucket too");
+  rm.AddFlag("-r,--recursive", &flags->recursive, "Remove everything below, also in a whole bucket");
   rm.AddFlag("--dry-run,--dryrun", &flags->dry_run, "Say what would be removed, and remove nothing");
   const auto filters = AddNameFilters(rm);
   rm.AddFlag("--json", &flags->json,

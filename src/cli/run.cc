@@ -310,7 +310,7 @@ void AddRestartOptions(const Command& run, RunFlags* flags) {
   run.Add("--delay", &flags->delay, "Time before the first restart; doubles with each failure in a row, to a minute")
       .ShowDefault();
   run.Add("--fast-failures", &flags->fast_failures,
-          "So many failures in a row, each within 10 seconds, end the job; 0: any number may be")
+          "This many failures in a row, each within 10 seconds, end the job; 0: no limit")
       .ShowDefault()
       .Number(0, 1'000'000);
   run.Add("--on-exit", &flags->on_exit,
@@ -345,7 +345,7 @@ void AddNoticeOptions(const Command& run, RunFlags* flags) {
 void AddRecordOptions(const Command& run, RunFlags* flags) {
   run.Add("--journal", &flags->journal, "Add what happens to FILE, as lines of JSON").Called("FILE");
   run.Add("--log-dir", &flags->log_dir, "Keep the output of each attempt in a file of this folder, too").Called("DIR");
-  run.Add("--log-size", &flags->log_size, "Of each attempt, keep the newest output, so much at most").ShowDefault();
+  run.Add("--log-size", &flags->log_size, "How much of the newest output of each attempt is kept").ShowDefault();
   run.Add(
          "--failure-file", &flags->failure_file,
          "Where the command says why it failed; else `millrace run` does (default with --channel: ROOT/output/failure)")

@@ -142,8 +142,7 @@ void AddGroupOptions(const Command& run, GroupFlags* flags) {
   run.Add("--group-token-file", &flags->token_file, "A file with a secret that all hosts have").Called("FILE");
   run.Add("--group-grace", &flags->grace, "Time that commands have to end after the job has ended elsewhere")
       .ShowDefault();
-  run.Add("--group-lost", &flags->lost,
-          "A host of which nothing is heard for so long is lost, and so is the coordinator")
+  run.Add("--group-lost", &flags->lost, "A host that is silent for so long is lost, and so is the coordinator")
       .ShowDefault()
       .Called("TIME");
   run.Add("--group-size", &flags->sizes,

@@ -212,7 +212,7 @@ Examples:
 
 void AddSync(Command app) {
   const Command sync =
-      app.AddCommand("sync", "Make one place like another: copy what is missing, newer or of other size");
+      app.AddCommand("sync", "Make one place like another: copy what is missing, newer or of another size");
   auto flags = std::make_shared<SyncFlags>();
   sync.Add("source", &flags->source, "A prefix or folder").Required();
   sync.Add("target", &flags->target, "A prefix or folder").Required();

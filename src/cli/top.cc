@@ -108,7 +108,7 @@ void AddTop(Command app) {
   auto flags = std::make_shared<TopFlags>();
   top.Add("address", &flags->addresses, "Where their metrics are: PORT of this machine, or HOST:PORT").Required();
   top.Add("--interval", &flags->interval, "Time between two looks").ShowDefault().Called("TIME");
-  top.AddFlag("--once", &flags->once, "Look twice, print the rates between, and end; so it is without a terminal");
+  top.AddFlag("--once", &flags->once, "Look twice, print the rates between, and end; the default without a terminal");
   top.AddFlag("--json", &flags->json, "One JSON object a line for each process, at each look");
   top.Footer(
       "The processes serve metrics if they are started with --metrics-port, or call "

@@ -22,7 +22,7 @@ absl::StatusOr<std::chrono::nanoseconds> TakeDuration(std::string_view option, c
 /// What `--outage-limit SECONDS` was given, for Stores; a usage error if it is not 0 to a week.
 constexpr double kOutageLimitSeconds = 600;
 constexpr const char* kOutageLimitHelp =
-    "Seconds to wait for S3 if it was there and is away; 0: fail after some attempts";
+    "Seconds to wait for S3 if it has answered before and stops; 0: fail after some attempts";
 absl::StatusOr<std::chrono::nanoseconds> TakeOutageLimit(double seconds);
 
 /// For NotFound: the same error, with a hint if one of `uris` looks like a bucket without its "s3://". Other errors

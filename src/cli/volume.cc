@@ -260,7 +260,7 @@ void AddVolume(Command app) {
 
   const Command list = volume.AddCommand("ls", "List volumes, copies and snapshots");
   list.Add("name", &flags->pattern, "The value of the tag millrace:volume, * for any characters").ShowDefault();
-  list.AddFlag("--json", &flags->json, "One object a line");
+  list.AddFlag("--json", &flags->json, "One JSON object a line");
   AddAction(list, flags, List);
 
   const Command remove = volume.AddCommand("rm", "Delete the volume, its copies and its snapshots, with all data");

@@ -158,7 +158,8 @@ void AddWorker(Command app) {
            "A folder with ca.crt, tls.crt and tls.key: trainers must have a certificate of the same authority")
       .Called("DIR");
   const Option place =
-      command.Add("--register", &flags->place, "Be found there by trainers: etcd://HOST:PORT/NAME").Called("PLACE");
+      command.Add("--register", &flags->place, "Register where trainers look for workers: etcd://HOST:PORT/NAME")
+          .Called("PLACE");
   command.Add("--advertise", &flags->advertise, "The address that is registered [that of --listen]")
       .Called("HOST:PORT")
       .Needs(place);

@@ -174,8 +174,17 @@ void ResizeRowRgbxImpl(const uint8_t* HWY_RESTRICT row, const Weights& weights, 
   }
 }
 
-/// The weighted sums of as many numbers of the rows as a vector has.
-HWY_INLINE hn::Vec<BlendTag> BlendVector(const int16_t* const* HWY_RESTRICT rows, const int16_t* HWY_RESTRICT weights,
+HWY_INLINE hn::Vec<BlendTag> LoadWords(const int16_t* HWY_RESTRICT numbers) {
+  return hn::LoadU(BlendTag(), numbers);
+}
+
+HWY_INLINE hn::Vec<BlendTag> LoadWords(const uint8_t* HWY_RESTRICT numbers) {
+  return hn::PromoteTo(BlendTag(), hn::LoadU(hn::Rebind<uint8_t, BlendTag>(), numbers));
+}
+
+/// The weighted sums of as many numbers of the rows as a vector of words has, shifted by `kShift` and rounded.
+template <int kShift, typename Number>
+HWY_INLINE hn::Vec<BlendTag> BlendVector(const Number* const* HWY_RESTRICT rows, const int16_t* HWY_RESTRICT weights,
                                          int taps, size_t x) {
   const BlendTag di16;
   const hn::RepartitionToWide<BlendTag> di32;
@@ -185,13 +194,13 @@ HWY_INLINE hn::Vec<BlendTag> BlendVector(const int16_t* const* HWY_RESTRICT rows
   auto high_odd = hn::Zero(di32);
   for (int k = 0; k < taps; k += 2) {
     const auto weight = hn::BitCast(di16, hn::Set(di32, PairAt(weights + k)));
-    const auto upper = hn::LoadU(di16, rows[k] + x);
-    const auto lower = hn::LoadU(di16, rows[k + 1] + x);
+    const auto upper = LoadWords(rows[k] + x);
+    const auto lower = LoadWords(rows[k + 1] + x);
     low = hn::ReorderWidenMulAccumulate(di32, hn::InterleaveLower(di16, upper, lower), weight, low, low_odd);
     high = hn::ReorderWidenMulAccumulate(di32, hn::InterleaveUpper(di16, upper, lower), weight, high, high_odd);
   }
-  return PackWords(di16, RoundedShift<kFinalShift>(hn::RearrangeToOddPlusEven(low, low_odd)),
-                   RoundedShift<kFinalShift>(hn::RearrangeToOddPlusEven(high, high_odd)));
+  return PackWords(di16, RoundedShift<kShift>(hn::RearrangeToOddPlusEven(low, low_odd)),
+                   RoundedShift<kShift>(hn::RearrangeToOddPlusEven(high, high_odd)));
 }
 
 void BlendRowsImpl(const int16_t* const* HWY_RESTRICT rows, const int16_t* HWY_RESTRICT weights, int taps, size_t size,
@@ -200,8 +209,8 @@ void BlendRowsImpl(const int16_t* const* HWY_RESTRICT rows, const int16_t* HWY_R
   const hn::Rebind<uint8_t, BlendTag> du8;
   const size_t lanes = hn::Lanes(di16);
   for (size_t x = 0; x < size; x += 2 * lanes) {
-    const auto first = BlendVector(rows, weights, taps, x);
-    const auto second = BlendVector(rows, weights, taps, x + lanes);
+    const auto first = BlendVector<kFinalShift>(rows, weights, taps, x);
+    const auto second = BlendVector<kFinalShift>(rows, weights, taps, x + lanes);
     hn::StoreU(hn::DemoteTo(du8, first), du8, out + x);
     hn::StoreU(hn::DemoteTo(du8, second), du8, out + x + lanes);
   }
@@ -210,24 +219,9 @@ void BlendRowsImpl(const int16_t* const* HWY_RESTRICT rows, const int16_t* HWY_R
 void BlendByteRowsImpl(const uint8_t* const* HWY_RESTRICT rows, const int16_t* HWY_RESTRICT weights, int taps,
                        size_t size, int16_t* HWY_RESTRICT out) {
   const BlendTag di16;
-  const hn::Rebind<uint8_t, BlendTag> du8;
-  const hn::RepartitionToWide<BlendTag> di32;
   const size_t lanes = hn::Lanes(di16);
   for (size_t x = 0; x < size; x += lanes) {
-    auto low = hn::Zero(di32);
-    auto high = hn::Zero(di32);
-    auto low_odd = hn::Zero(di32);
-    auto high_odd = hn::Zero(di32);
-    for (int k = 0; k < taps; k += 2) {
-      const auto weight = hn::BitCast(di16, hn::Set(di32, PairAt(weights + k)));
-      const auto upper = hn::PromoteTo(di16, hn::LoadU(du8, rows[k] + x));
-      const auto lower = hn::PromoteTo(di16, hn::LoadU(du8, rows[k + 1] + x));
-      low = hn::ReorderWidenMulAccumulate(di32, hn::InterleaveLower(di16, upper, lower), weight, low, low_odd);
-      high = hn::ReorderWidenMulAccumulate(di32, hn::InterleaveUpper(di16, upper, lower), weight, high, high_odd);
-    }
-    const auto first = RoundedShift<kRowShift>(hn::RearrangeToOddPlusEven(low, low_odd));
-    const auto second = RoundedShift<kRowShift>(hn::RearrangeToOddPlusEven(high, high_odd));
-    hn::StoreU(PackWords(di16, first, second), di16, out + x);
+    hn::StoreU(BlendVector<kRowShift>(rows, weights, taps, x), di16, out + x);
   }
 }
 

@@ -160,8 +160,11 @@ absl::Status TryDownload(const std::string& uri, const AdviseSettings& settings,
   constexpr double kLeastBytes = 1 << 20;
   constexpr double kMostBytes = 1 << 30;
   constexpr double kSeconds = 4;
-  const double most = std::clamp(kSeconds * advice->store.download.bytes_per_second(), kLeastBytes, kMostBytes);
+  // A copy has more in flight than the download had that was measured.
+  const double rate = std::max(advice->store.download.bytes_per_second(), advice->store.stream.bytes_per_second());
+  const double most = std::clamp(kSeconds * rate, kLeastBytes, kMostBytes);
   ASSIGN_OR_RETURN(advice->copy_trial, TryCopy(uri, settings.bench, static_cast<uint64_t>(most)));
+  advice->inputs.tried_copy_filling_seconds = advice->copy_trial.filling_seconds;
   advice->inputs.tried_copy_bytes_per_second = advice->copy_trial.bytes_per_second;
   return absl::OkStatus();
 }

@@ -12,6 +12,7 @@
 #include "base/cpu_time.h"
 #include "cache/disk_cache.h"
 #include "diagnose/bench_run.h"
+#include "diagnose/gpu_meter.h"
 #include "diagnose/machine.h"
 
 namespace millrace {
@@ -34,9 +35,32 @@ absl::Status Step(double seconds, const std::stop_token& stop) {
   return stop.stop_requested() ? absl::CancelledError("the measurement was interrupted") : absl::OkStatus();
 }
 
+/// Looks at the GPUs a few times a second.
+class GpuWatch {
+ public:
+  explicit GpuWatch(const GpuMeter* meter) : meter_(meter) {}
+
+  void Look(double seconds, BenchWindow* window) {
+    if (meter_ == nullptr || (readings_ > 0 && seconds < last_ + kGpuSeconds)) return;
+    last_ = seconds;
+    const GpuMeter::Reading now = meter_->Read();
+    window->gpu_busy = (window->gpu_busy * readings_ + now.busy) / (readings_ + 1);
+    window->gpu_memory_bytes = std::max(window->gpu_memory_bytes, now.memory_bytes);
+    ++readings_;
+  }
+
+ private:
+  static constexpr double kGpuSeconds = 0.2;
+
+  const GpuMeter* const meter_;  // null: there are none
+  double last_ = 0;
+  int readings_ = 0;
+};
+
 /// Takes batches for `seconds`, and notes how long each took to come.
-absl::Status Take(Loader& loader, double seconds, const BenchSettings& settings,
+absl::Status Take(Loader& loader, double seconds, const BenchSettings& settings, const GpuMeter* gpus,
                   const std::function<void(double)>& progress, BenchWindow* window) {
+  GpuWatch watch(gpus);
   const BenchClock::time_point start = BenchClock::now();
   double last = 0;
   do {
@@ -44,6 +68,7 @@ absl::Status Take(Loader& loader, double seconds, const BenchSettings& settings,
     const double came = SecondsSince(start);
     if (window->batch_ms.size() < BenchWindow::kMaxBatchTimes) window->batch_ms.push_back(1000 * (came - last));
     RETURN_IF_ERROR(Step(settings.step_seconds, settings.stop));
+    watch.Look(SecondsSince(start), window);
     last = SecondsSince(start);
     window->step_seconds += last - came;
     window->samples += batch.size;
@@ -56,13 +81,13 @@ absl::Status Take(Loader& loader, double seconds, const BenchSettings& settings,
 
 /// The same, with what it cost.
 absl::StatusOr<BenchWindow> TakeWindow(const BenchSet& set, Loader& loader, const BenchSettings& settings,
-                                       const std::function<void(double)>& progress) {
+                                       const GpuMeter* gpus, const std::function<void(double)>& progress) {
   BenchWindow window;
   const double cpu_before = CpuSeconds();
   const double machine_before = MachineCpuSeconds();
   const RequestTally before = set.requests();
   const StallReport stalls_before = loader.report().stalls;
-  RETURN_IF_ERROR(Take(loader, settings.window_seconds, settings, progress, &window));
+  RETURN_IF_ERROR(Take(loader, settings.window_seconds, settings, gpus, progress, &window));
   window.cpu_seconds = CpuSeconds() - cpu_before;
   window.other_cpu_seconds = std::max(0.0, MachineCpuSeconds() - machine_before - window.cpu_seconds);
   window.requests = set.requests() - before;
@@ -105,11 +130,13 @@ BenchSummary Summarize(const BenchPoint& point) {
   sum.gets_per_1000 =
       SpreadOver(point, [&](const BenchWindow& one) { return per_1000(static_cast<double>(one.requests.get), one); });
   sum.model_busy = SpreadOver(point, [&](const BenchWindow& one) { return per_second(one.step_seconds, one); });
+  sum.gpu_busy = SpreadOver(point, [](const BenchWindow& one) { return one.gpu_busy; });
   sum.batch_p50_ms = SpreadOver(point, [](const BenchWindow& one) { return BatchQuantile(one, 0.5); });
   sum.batch_p99_ms = SpreadOver(point, [](const BenchWindow& one) { return BatchQuantile(one, 0.99); });
   for (const BenchWindow& window : point.windows) {
     sum.seconds += window.seconds;
     sum.samples += window.samples;
+    sum.gpu_memory_bytes = std::max(sum.gpu_memory_bytes, window.gpu_memory_bytes);
     sum.requests += window.requests;
     for (size_t i = 0; i < kStallCauses; ++i) sum.stalls[i] += window.stalls[i];
   }
@@ -150,10 +177,11 @@ absl::StatusOr<BenchPoint> MeasureRate(const std::string& uri, const BenchSettin
     if (settings.progress) settings.progress(std::min(1.0, (before + seconds) / all));
   };
   BenchWindow warm_up;
-  RETURN_IF_ERROR(Take(*loader, settings.warm_up_seconds, settings, progress, &warm_up));
+  const std::unique_ptr<GpuMeter> gpus = GpuMeter::Open();
+  RETURN_IF_ERROR(Take(*loader, settings.warm_up_seconds, settings, gpus.get(), progress, &warm_up));
   before = settings.warm_up_seconds;
   for (int i = 0; i < settings.windows; ++i) {
-    ASSIGN_OR_RETURN(point.windows.emplace_back(), TakeWindow(*set, *loader, settings, progress));
+    ASSIGN_OR_RETURN(point.windows.emplace_back(), TakeWindow(*set, *loader, settings, gpus.get(), progress));
     before += settings.window_seconds;
   }
   point.peak_rss_bytes = PeakResidentBytes();

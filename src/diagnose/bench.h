@@ -48,6 +48,8 @@ struct BenchWindow {
   RequestTally requests;
   std::array<double, kStallCauses> stalls{};  // seconds that the consumer waited, by cause
   std::vector<double> batch_ms;               // from asking for a batch to having it; the first ones
+  double gpu_busy = 0;                        // mean share of all GPUs, by whatever program; 0 if there are none
+  uint64_t gpu_memory_bytes = 0;              // of these, in use at the most
 };
 
 /// What a data set cost to open.
@@ -76,12 +78,14 @@ struct BenchSummary {
   Spread other_busy_cpus;  // by other programs, of which a local store may be one
   Spread gets_per_1000;
   Spread model_busy;  // share of the time in which the model ran; 0 without one
+  Spread gpu_busy;
   Spread batch_p50_ms;
   Spread batch_p99_ms;
   double seconds = 0;                         // of all repeats
   std::array<double, kStallCauses> stalls{};  // of all repeats
   RequestTally requests;                      // of all repeats
   uint64_t samples = 0;                       // of all repeats
+  uint64_t gpu_memory_bytes = 0;              // the most of all repeats
 };
 BenchSummary Summarize(const BenchPoint& point);
 

@@ -34,10 +34,6 @@ Spread Inverse(double amount, const Spread& rate) {
   return {.median = amount / rate.median, .least = amount / rate.most, .most = amount / rate.least};
 }
 
-Spread Later(Spread seconds, double by) {
-  return {.median = seconds.median + by, .least = seconds.least + by, .most = seconds.most + by};
-}
-
 /// A prediction that is being worked out, line by line.
 class Worksheet {
  public:
@@ -192,16 +188,21 @@ namespace {
 
 /// Until the first batch, by what was tried on this machine.
 void AddTriedFileStartup(const CostInputs& in, Worksheet& sheet) {
+  const Spread& filling = in.tried_copy_filling_seconds;
   const Spread& rate = in.tried_copy_bytes_per_second;
   const double bytes = AsDouble(in.object_bytes);
-  const double download = sheet.Add("listing and download", "bytes / rate of the trials",
-                                    fmt::format("{} / {}/s (of {}/s to {}/s)", Decimal(bytes), Decimal(rate.median),
-                                                Decimal(rate.least), Decimal(rate.most)),
-                                    bytes / rate.median);
+  const double listing = sheet.AddListing();
+  const double download = sheet.Add("download", "beginning + bytes / rate of the trials",
+                                    fmt::format("{:.4g} + {} / {}/s (of {}/s to {}/s)", filling.median, Decimal(bytes),
+                                                Decimal(rate.median), Decimal(rate.least), Decimal(rate.most)),
+                                    filling.median + bytes / rate.median);
   const double first = sheet.AddFirstBatch(0);
-  sheet.AddStartup("listing and download + first batch", fmt::format("{:.4g} + {:.4g}", download, first),
-                   download + first);
-  sheet.result().startup_range = Later(Inverse(bytes, rate), first);
+  sheet.AddStartup("listing + download + first batch",
+                   fmt::format("{:.4g} + {:.4g} + {:.4g}", listing, download, first), listing + download + first);
+  const Spread copying = Inverse(bytes, rate);
+  sheet.result().startup_range = {.median = sheet.result().startup_seconds,
+                                  .least = listing + filling.least + copying.least + first,
+                                  .most = listing + filling.most + copying.most + first};
 }
 
 void AddFileStartup(const CostInputs& in, Worksheet& sheet) {

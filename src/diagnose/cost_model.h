@@ -52,7 +52,8 @@ struct CostInputs {
   // What was tried on this machine, if the training is to run on it (trials.h); all zero: it was not.
   Spread tried_startup_seconds;        // of streaming, the index included
   Spread tried_samples_per_second;     // of streaming, behind the first batch
-  Spread tried_copy_bytes_per_second;  // of all objects to files, the listing included
+  Spread tried_copy_filling_seconds;   // of objects to files, beside the listing, until their bytes come at ...
+  Spread tried_copy_bytes_per_second;  // ... this rate
 
   // One epoch of Millrace, from its plan.
   uint64_t stream_requests = 0;

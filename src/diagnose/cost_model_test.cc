@@ -116,7 +116,9 @@ TEST(CostModel, WhatWasTriedCountsMore) {
   in.batch = 100;
   in.tried_startup_seconds = {.median = 2, .least = 1.5, .most = 3};
   in.tried_samples_per_second = {.median = 90, .least = 45, .most = 100};
+  in.tried_copy_filling_seconds = {.median = 2, .least = 1, .most = 4};
   in.tried_copy_bytes_per_second = {.median = 50e6, .least = 40e6, .most = 100e6};
+  in.list_seconds_per_page = 0.5;
   const CostPrediction streaming = PredictStreaming(in, BuiltInPrices());
   EXPECT_EQ(streaming.startup_seconds, 2);
   EXPECT_EQ(streaming.startup_range.most, 3);
@@ -125,9 +127,9 @@ TEST(CostModel, WhatWasTriedCountsMore) {
   EXPECT_NEAR(streaming.epoch_range.most, 20, 1e-9);
   EXPECT_NEAR(streaming.later_epoch_seconds, 1000.0 / 90, 1e-9);
   const CostPrediction file = PredictFile(in, BuiltInPrices());
-  EXPECT_NEAR(file.startup_seconds, 20 + 0.1, 1e-9);  // 100 samples on 8 vCPUs
-  EXPECT_NEAR(file.startup_range.least, 10.1, 1e-9);
-  EXPECT_NEAR(file.startup_range.most, 25.1, 1e-9);
+  EXPECT_NEAR(file.startup_seconds, 0.5 + 2 + 20 + 0.1, 1e-9);  // a page, and 100 samples on 8 vCPUs
+  EXPECT_NEAR(file.startup_range.least, 0.5 + 1 + 10 + 0.1, 1e-9);
+  EXPECT_NEAR(file.startup_range.most, 0.5 + 4 + 25 + 0.1, 1e-9);
   // Of shards that do not exist yet nothing was tried. Nor is anything behind the first batch if that is all.
   EXPECT_EQ(PredictStreamingPacked(in, BuiltInPrices()).startup_range.most, 0);
   in.batch = 1000;

@@ -6,9 +6,11 @@
 
 #include <cstdlib>
 #include <fstream>
+#include <memory>
 
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "diagnose/gpu_meter.h"
 #include "net/runtime.h"
 
 namespace millrace {
@@ -42,9 +44,11 @@ constexpr const char* kCompilerName =
 }  // namespace
 
 MachineDescription DescribeMachine() {
+  const std::unique_ptr<GpuMeter> gpus = GpuMeter::Open();
   return {.cpu = CpuName(),
           .cpus = UsableCpus(),
           .memory_bytes = UsableMemory(),
+          .gpus = gpus == nullptr ? std::vector<std::string>() : gpus->names(),
           .kernel = KernelName(),
           .compiler = kCompilerName,
           .date = absl::FormatTime("%Y-%m-%dT%H:%M:%SZ", absl::Now(), absl::UTCTimeZone())};

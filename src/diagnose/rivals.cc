@@ -7,6 +7,7 @@
 #include <chrono>
 #include <cmath>
 #include <cstdlib>
+#include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -15,6 +16,8 @@
 #include "base/atomic_file.h"
 #include "base/child_process.h"
 #include "diagnose/bench_run.h"
+#include "transfer/bulk_job.h"
+#include "transfer/key_pattern.h"
 
 namespace millrace {
 
@@ -110,12 +113,13 @@ absl::Status TakePixels(const RivalJson& json, RivalPoint* point) {
   return absl::OkStatus();
 }
 
-RivalPoint LeftOut(const RivalRequest& request, std::string why) {
-  return {.name = request.name, .uri = request.uri, .left_out = std::move(why)};
+RivalPoint LeftOut(const RivalRequest& request, int workers, std::string why) {
+  return {.name = request.name, .uri = request.uri, .workers = workers, .left_out = std::move(why)};
 }
 
-ChildCommand CommandFor(const RivalRequest& request, const RivalRun& run, const BenchSettings& settings,
-                        const std::string& program) {
+/// What it does, a copy or a measurement, is up to the options that come behind these.
+ChildCommand CommandFor(const RivalRequest& request, const RivalRun& run, const BenchSettings& settings) {
+  const std::string program = run.scratch + "/rival_loaders.py";
   const bool own = !request.uri.empty();
   ChildCommand command;
   command.words = {PythonOf(request.name, run.environments), program, request.name, own ? request.uri : run.uri};
@@ -131,10 +135,67 @@ ChildCommand CommandFor(const RivalRequest& request, const RivalRun& run, const 
   add("--repeats", fmt::format("{}", settings.windows));
   // One more than there are shows what an epoch has.
   add("--check", fmt::format("{}", run.ours.pixels.samples + (run.ours.pixels.whole_epoch ? 1 : 0)));
+  add("--environment", fmt::format("{}/{}", run.environments, request.name));
   add("--scratch", run.scratch + "/rival");
   command.keep_errors = true;
   command.limit = kRivalLimit;
   return command;
+}
+
+/// What a process of a rival has printed, or why there is nothing.
+struct RivalEnd {
+  std::string output;
+  std::string left_out;
+};
+absl::StatusOr<RivalEnd> RunRival(const ChildCommand& command, const std::stop_token& stop) {
+  const std::string& python = command.words.front();
+  const absl::StatusOr<ChildEnd> end = RunChild(command, stop);
+  if (absl::IsCancelled(end.status())) return end.status();
+  if (!end.ok()) return RivalEnd{.left_out = fmt::format("'{}' {}", python, ToStd(end.status().message()))};
+  if (end->exit_status == 0) return RivalEnd{.output = end->output};
+  const std::string_view said = LastLineOf(end->errors);
+  return RivalEnd{.left_out =
+                      said.empty() ? fmt::format("'{}' ended with {}", python, end->exit_status) : std::string(said)};
+}
+
+/// All objects below a place, but for what Millrace keeps there.
+absl::Status CopyObjects(const std::string& from_uri, const std::string& to_uri, const std::stop_token& stop) {
+  Runtime runtime;
+  Stores stores(runtime);
+  ASSIGN_OR_RETURN(const Location from, stores.Open(from_uri));
+  ASSIGN_OR_RETURN(const Location to, stores.Open(to_uri));
+  const std::string below = AsFolder(from.prefix);
+  BulkJob job({.stop = stop});
+  const absl::Status listed = ForEachObject(
+      *from.store, below,
+      [&](const ObjectInfo& object) -> absl::Status {
+        const std::string name = object.key.substr(below.size());
+        if (name.ends_with('/') || name.starts_with(kDatasetFolder)) return absl::OkStatus();
+        return job.Copy(*from.store, object, *to.store, to.Key(name));
+      },
+      stop);
+  const BulkReport report = job.Finish().copied;
+  if (stop.stop_requested()) return absl::CancelledError("the measurement was interrupted");
+  if (!report.failures.empty()) return report.failures.begin()->second;
+  return listed;
+}
+
+/// Gives the request a copy of the data in the rival's own format if it needs one, and is empty; else why there is
+/// none.
+absl::StatusOr<std::string> MakeCopy(const RivalRun& run, const BenchSettings& settings, RivalRequest* request) {
+  const std::string here = run.scratch + "/data";
+  const std::string made = run.scratch + "/copy";
+  if (!std::filesystem::exists(here)) RETURN_IF_ERROR(CopyObjects(run.uri, here, settings.stop));
+  ChildCommand command = CommandFor(*request, run, settings);
+  command.words.insert(command.words.end(), {"--copy-from", here, "--copy-to", made});
+  ASSIGN_OR_RETURN(RivalEnd end, RunRival(command, settings.stop));
+  std::error_code ignored;
+  if (end.left_out.empty() && std::filesystem::exists(made, ignored)) {
+    request->uri = fmt::format("{}/{}", run.copies, request->name);
+    RETURN_IF_ERROR(CopyObjects(made, request->uri, settings.stop));
+  }
+  std::filesystem::remove_all(made, ignored);
+  return std::move(end.left_out);
 }
 
 /// rival_mounts.py unmounts at its end; if it was killed, its mount stays and is dead.
@@ -160,6 +221,7 @@ const std::vector<std::string>& RivalNames() {
 absl::StatusOr<std::vector<RivalRequest>> ParseRivals(const std::vector<std::string>& texts) {
   std::vector<RivalRequest> requests;
   std::set<std::string> seen;
+  bool all = false;
   for (const std::string& text : texts) {
     for (size_t at = 0; at <= text.size();) {
       const size_t end = std::min(text.find(',', at), text.size());
@@ -167,10 +229,15 @@ absl::StatusOr<std::vector<RivalRequest>> ParseRivals(const std::vector<std::str
       const size_t equals = one.find('=');
       RivalRequest request{.name = one.substr(0, equals)};
       if (equals != std::string::npos) request.uri = one.substr(equals + 1);
+      at = end + 1;
+      if (one == "all" && !all) {
+        all = true;
+        continue;
+      }
       const std::vector<std::string>& known = RivalNames();
       if (std::find(known.begin(), known.end(), request.name) == known.end()) {
         return absl::InvalidArgumentError(
-            fmt::format("--rival takes NAME or NAME=URI, with commas between several, not "
+            fmt::format("--rival takes NAME or NAME=URI, with commas between several, or all, not "
                         "'{}'; the names are {}",
                         one, fmt::join(known, ", ")));
       }
@@ -181,8 +248,10 @@ absl::StatusOr<std::vector<RivalRequest>> ParseRivals(const std::vector<std::str
         return absl::InvalidArgumentError(fmt::format("--rival names {} twice", request.name));
       }
       requests.push_back(std::move(request));
-      at = end + 1;
     }
+  }
+  for (const std::string& name : RivalNames()) {
+    if (all && !seen.contains(name)) requests.push_back({.name = name});
   }
   return requests;
 }
@@ -245,26 +314,24 @@ absl::StatusOr<RivalPoint> ParseRivalAnswer(std::string_view line) {
 
 absl::StatusOr<RivalPoint> MeasureRival(const RivalRequest& request, const RivalRun& run,
                                         const BenchSettings& settings) {
-  const std::string program = run.scratch + "/rival_loaders.py";
+  RivalRequest own = request;  // of a copy, if it gets one
   for (size_t i = 0; kRivalNames[i] != nullptr; ++i)
     RETURN_IF_ERROR(WriteFileAtomically(fmt::format("{}/{}", run.scratch, kRivalNames[i]), kRivalTexts[i]));
-  const ChildCommand command = CommandFor(request, run, settings, program);
-  const std::string& python = command.words.front();
-  const absl::StatusOr<ChildEnd> end = RunChild(command, settings.stop);
-  RemoveMount(request, run);
-  if (absl::IsCancelled(end.status())) return end.status();
-  if (!end.ok()) return LeftOut(request, fmt::format("'{}' {}", python, ToStd(end.status().message())));
-  if (end->exit_status != 0) {
-    const std::string_view said = LastLineOf(end->errors);
-    return LeftOut(request,
-                   said.empty() ? fmt::format("'{}' ended with {}", python, end->exit_status) : std::string(said));
+  if (own.uri.empty() && !run.copies.empty()) {
+    ASSIGN_OR_RETURN(std::string why, MakeCopy(run, settings, &own));
+    if (!why.empty()) return LeftOut(own, run.workers, std::move(why));
   }
+  absl::StatusOr<RivalEnd> end = RunRival(CommandFor(own, run, settings), settings.stop);
+  RemoveMount(own, run);
+  RETURN_IF_ERROR(end.status());
+  if (!end->left_out.empty()) return LeftOut(own, run.workers, std::move(end->left_out));
   absl::StatusOr<RivalPoint> point = ParseRivalAnswer(LastLineOf(end->output));
-  if (!point.ok()) return LeftOut(request, std::string(ToStd(point.status().message())));
-  point->name = request.name;
-  point->uri = request.uri;
+  if (!point.ok()) return LeftOut(own, run.workers, std::string(ToStd(point.status().message())));
+  point->name = own.name;
+  point->uri = own.uri;
+  point->workers = run.workers;
   if (std::string why = PixelsDiffer(run.ours.pixels, point->pixels); !why.empty())
-    return LeftOut(request, std::move(why));
+    return LeftOut(own, run.workers, std::move(why));
   return point;
 }
 

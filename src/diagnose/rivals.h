@@ -23,7 +23,8 @@ struct RivalRequest {
   std::string name;
   std::string uri;  // of data in its own format; "": those that Millrace reads
 };
-/// "NAME[=URI]", with commas between several. InvalidArgument for other names, and for a name that comes twice.
+/// "NAME[=URI]", with commas between several; "all": all that are not named beside it, too. InvalidArgument for other
+/// names, and for a name that comes twice.
 absl::StatusOr<std::vector<RivalRequest>> ParseRivals(const std::vector<std::string>& texts);
 
 /// The means of the pixels of decoded images.
@@ -47,6 +48,7 @@ std::string PixelsDiffer(const PixelMeans& ours, const PixelMeans& theirs);
 struct RivalPoint {
   std::string name;
   std::string uri;       // of its own data, if it has some
+  int workers = 0;       // that it had
   std::string left_out;  // why there are no figures; "" if there are
   double first_batch_seconds = 0;
   Spread samples_per_second;
@@ -59,11 +61,15 @@ struct RivalRun {
   std::string uri;           // of the data
   std::string environments;  // a folder: NAME/bin/python below it runs the rival, if it exists; else $MILLRACE_PYTHON
   std::string scratch;       // an existing folder for what is downloaded; all of it is the rival's
+  std::string copies;        // a URI below which copies of the data may be put, for rivals that read other formats; "":
+                             // these are left out
   int workers = 1;           // processes, or threads that decode
   OwnImages ours;
 };
-/// Runs the rival with the batch, images, repeats and times of `settings`. Errors that are its own become `left_out`;
-/// Cancelled soon after a stop is requested.
+/// Runs the rival with the batch, images, repeats and times of `settings`. If it does not read the data as they are,
+/// and there may be copies, it makes one first (`copies`/NAME), which is not measured and stays. Errors that are its
+/// own become `left_out`; Cancelled soon after a stop is requested; else errors of the store of the data or of
+/// `scratch`.
 absl::StatusOr<RivalPoint> MeasureRival(const RivalRequest& request, const RivalRun& run,
                                         const BenchSettings& settings);
 

@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <set>
 #include <string>
 
 namespace millrace {
@@ -32,8 +33,18 @@ TEST(RivalsTest, NamesAndDataOfTheirOwn) {
   EXPECT_TRUE(ParseRivals({})->empty());
 }
 
+TEST(RivalsTest, AllAreThoseThatAreNotNamed) {
+  const auto found = ParseRivals({"mosaicml=s3://b/mds,all"});
+  ASSERT_TRUE(found.ok()) << found.status();
+  ASSERT_EQ(found->size(), RivalNames().size());
+  EXPECT_EQ(found->front().uri, "s3://b/mds");
+  std::set<std::string> names;
+  for (const RivalRequest& request : *found) names.insert(request.name);
+  EXPECT_EQ(names.size(), RivalNames().size());
+}
+
 TEST(RivalsTest, WhatIsNoRivalIsRefused) {
-  for (const std::string text : {"", "tensorflow", "spdl,", "spdl=", "spdl,spdl"}) {
+  for (const std::string text : {"", "tensorflow", "spdl,", "spdl=", "spdl,spdl", "all,all", "all=s3://b/x"}) {
     const auto found = ParseRivals({text});
     EXPECT_TRUE(absl::IsInvalidArgument(found.status())) << text;
     EXPECT_THAT(std::string(found.status().message()), HasSubstr("--rival")) << text;
@@ -95,12 +106,13 @@ class RivalProcessTest : public ::testing::Test {
     std::error_code ignored;
     std::filesystem::remove_all(folder_, ignored);
   }
-  absl::StatusOr<RivalPoint> Run(const std::string& script) {
+  absl::StatusOr<RivalPoint> Run(const std::string& script) { return RunOver("s3://b/data", "", script); }
+  absl::StatusOr<RivalPoint> RunOver(const std::string& uri, const std::string& copies, const std::string& script) {
     const std::string python = folder_ + "/spdl/bin/python";
     std::filesystem::create_directories(folder_ + "/spdl/bin");
     std::ofstream(python) << "#!/bin/sh\n" << script << "\n";
     ::chmod(python.c_str(), 0755);
-    RivalRun run{.uri = "s3://b/data", .environments = folder_, .scratch = folder_, .workers = 3};
+    RivalRun run{.uri = uri, .environments = folder_, .scratch = folder_, .copies = copies, .workers = 3};
     run.ours = {.pixels = {.samples = 100, .mean = 120, .deviation = 20, .whole_epoch = true}, .kind = "tar"};
     BenchSettings settings;
     settings.loader.batch = 64;
@@ -118,9 +130,44 @@ TEST_F(RivalProcessTest, ItIsToldWhatToReadAndItsLastLineCounts) {
   std::ifstream file(folder_ + "/said");
   const std::string said{std::istreambuf_iterator<char>(file), {}};
   EXPECT_THAT(said, HasSubstr("rival_loaders.py spdl s3://b/data --kind tar --batch 64 --workers 3"));
-  for (const char* file :
-       {"rival_loaders.py", "rival_frameworks.py", "rival_images.py", "rival_mounts.py", "rival_torch.py"})
+  for (const char* file : {"rival_loaders.py", "rival_copies.py", "rival_frameworks.py", "rival_images.py",
+                           "rival_mounts.py", "rival_torch.py"})
     EXPECT_GT(std::filesystem::file_size(folder_ + "/" + file), 500U) << file;
+}
+
+TEST_F(RivalProcessTest, ItGetsACopyInItsOwnFormat) {
+  const std::string data = folder_ + "/shards";
+  std::filesystem::create_directories(data + "/.millrace");
+  std::ofstream(data + "/1.tar") << "one";
+  std::ofstream(data + "/.millrace/index") << "index";
+  // Makes a file of the names that it is given, or says where it reads. The folder of the copy is the last word.
+  const std::string script = fmt::format(
+      R"(case "$*" in *--copy-to*) for word in "$@"; do [ "$last" = --copy-from ] && from=$word; last=$word; done
+mkdir "$last"; ls -A "$from" >"$last/names";; *) echo "$*" >{}/said; echo '{}';; esac)",
+      folder_, kAnswer);
+  const auto point = RunOver(data, folder_ + "/copies", script);
+  ASSERT_TRUE(point.ok()) << point.status();
+  EXPECT_EQ(point->left_out, "");
+  EXPECT_EQ(point->uri, folder_ + "/copies/spdl");
+  const auto text = [](const std::string& path) {
+    std::ifstream file(path);
+    return std::string{std::istreambuf_iterator<char>(file), {}};
+  };
+  EXPECT_EQ(text(folder_ + "/copies/spdl/names"), "1.tar\n");
+  EXPECT_THAT(text(folder_ + "/said"), HasSubstr("spdl " + folder_ + "/copies/spdl --kind own"));
+  EXPECT_FALSE(std::filesystem::exists(folder_ + "/copy"));
+}
+
+TEST_F(RivalProcessTest, ItGetsNoCopyIfItMakesNone) {
+  std::filesystem::create_directories(folder_ + "/shards");
+  std::ofstream(folder_ + "/shards/1.tar") << "one";
+  const std::string both = fmt::format("echo '{}'", kAnswer);
+  const auto point = RunOver(folder_ + "/shards", folder_ + "/copies", both);
+  ASSERT_TRUE(point.ok()) << point.status();
+  EXPECT_EQ(point->left_out, "");
+  EXPECT_EQ(point->uri, "");
+  EXPECT_EQ(RunOver(folder_ + "/shards", folder_ + "/copies", "echo 'pip install spdl-core' >&2; exit 3")->left_out,
+            "pip install spdl-core");
 }
 
 TEST_F(RivalProcessTest, WhatIsWrongWithItIsItsOwn) {

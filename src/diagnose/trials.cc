@@ -27,6 +27,9 @@ constexpr double kTriesSeconds = 10;     // beyond that, there are no further on
 constexpr size_t kCopyTries = 3;
 constexpr double kCopySeconds = 3;
 constexpr double kCopiesSeconds = 5;
+// Of a part that was copied, a line is drawn through so many objects at the least: several times what is in flight at
+// once (transfer/bulk_job.h).
+constexpr size_t kLeastCopyMarks = 192;
 constexpr size_t kTrialWindows = 3;
 
 struct LoaderTry {
@@ -82,23 +85,38 @@ std::unique_ptr<TemporaryFolder> FolderForIndex(uint64_t index_bytes) {
 class Copying {
  public:
   Copying(const Dataset& data, Location to, uint64_t most_bytes, const std::stop_token& stop)
-      : data_(data), to_(std::move(to)), most_bytes_(most_bytes), stop_(stop) {}
+      : data_(data), to_(std::move(to)), most_bytes_(most_bytes), stop_(stop), start_(BenchClock::now()) {}
 
-  /// Null if some of it could not be copied.
-  absl::StatusOr<std::optional<double>> Run() {
-    const BenchClock::time_point start = BenchClock::now();
-    BulkJob job({.stop = stop_});
+  /// Null if some of it could not be copied. To be called once.
+  absl::StatusOr<std::optional<CopyRate>> Run() {
+    std::vector<CopyMark> marks;
+    uint64_t done = 0;
+    BulkJob job({.copied =
+                     [&](const ObjectInfo& object, const std::string&, const ObjectInfo&) {
+                       done += object.size;
+                       marks.push_back({SecondsSince(start_), done});
+                     },
+                 .stop = stop_});
     const std::string below = AsFolder(data_.place().prefix);
     const absl::Status status = ForEachObject(
-        data_.store(), below, [&](const ObjectInfo& object) { return Take(object, below, SecondsSince(start), job); },
-        stop_);
+        data_.store(), below, [&](const ObjectInfo& object) { return Take(object, below, job); }, stop_);
+    if (!enough_) waits_.push_back({returned_, SecondsSince(start_)});
     const BulkReport report = job.Finish().copied;
+    const double seconds = SecondsSince(start_);
     if (stop_.stop_requested()) return absl::CancelledError("the measurement was interrupted");
     objects = report.objects;
     bytes = report.bytes;
     if (report.failed > 0 || (report.bytes == 0 && (status.ok() || enough_))) return std::nullopt;
     if (!status.ok() && !enough_) return status;
-    return SecondsSince(start);
+    if (enough_) {
+      std::erase_if(marks, [this](const CopyMark& mark) { return mark.seconds > ended_; });
+      LeaveOutWaits(&marks);
+      const CopyRate rate = marks.size() >= kLeastCopyMarks ? CopyRateFromMarks(marks) : CopyRate{};
+      if (rate.bytes_per_second > 0) return rate;
+    }
+    double copying = seconds;
+    for (const Wait& wait : waits_) copying -= wait.end - wait.begin;
+    return CopyRate{.bytes_per_second = static_cast<double>(bytes) / std::max(copying, 1e-9)};
   }
   bool whole() const { return !enough_; }
 
@@ -106,7 +124,22 @@ class Copying {
   uint64_t bytes = 0;
 
  private:
-  absl::Status Take(const ObjectInfo& object, const std::string& below, double seconds, BulkJob& job) {
+  /// For the listing, in seconds since the beginning.
+  struct Wait {
+    double begin = 0;
+    double end = 0;
+  };
+
+  absl::Status Take(const ObjectInfo& object, const std::string& below, BulkJob& job) {
+    const double now = SecondsSince(start_);
+    waits_.push_back({returned_, now});
+    const absl::Status status = Begin(object, below, now, job);
+    returned_ = SecondsSince(start_);
+    if (enough_) ended_ = now;
+    return status;
+  }
+
+  absl::Status Begin(const ObjectInfo& object, const std::string& below, double seconds, BulkJob& job) {
     if (object.key.ends_with('/') || object.key.starts_with(below + std::string(kDatasetFolder))) {
       return absl::OkStatus();
     }
@@ -117,11 +150,27 @@ class Copying {
     return job.Copy(data_.store(), object, *to_.store, to_.Key(fmt::format("{:09}", number_++)));
   }
 
+  void LeaveOutWaits(std::vector<CopyMark>* marks) const {
+    size_t wait = 0;
+    double waited = 0;
+    for (CopyMark& mark : *marks) {
+      for (; wait < waits_.size() && waits_[wait].end <= mark.seconds; ++wait) {
+        waited += waits_[wait].end - waits_[wait].begin;
+      }
+      const double now = wait < waits_.size() ? std::max(0.0, mark.seconds - waits_[wait].begin) : 0;
+      mark.seconds -= waited + now;
+    }
+  }
+
   const Dataset& data_;
   const Location to_;
   const uint64_t most_bytes_;
   const std::stop_token stop_;
+  const BenchClock::time_point start_;
   bool enough_ = false;
+  double ended_ = 0;  // when that was found
+  double returned_ = 0;
+  std::vector<Wait> waits_;
   uint64_t taken_ = 0;
   uint64_t number_ = 0;
 };
@@ -154,6 +203,26 @@ TrialRates RatesFromMarks(const std::vector<TrialMark>& marks) {
   const auto samples = static_cast<double>(marks.back().samples - filled.samples);
   if (samples > 0) rates.cpu_seconds_per_sample = (marks.back().cpu_seconds - filled.cpu_seconds) / samples;
   return rates;
+}
+
+CopyRate CopyRateFromMarks(const std::vector<CopyMark>& marks) {
+  if (marks.size() < 2) return {};
+  const auto count = static_cast<double>(marks.size());
+  double bytes = 0;
+  double seconds = 0;
+  for (const CopyMark& mark : marks) {
+    bytes += static_cast<double>(mark.bytes) / count;
+    seconds += mark.seconds / count;
+  }
+  double both = 0;
+  double squares = 0;
+  for (const CopyMark& mark : marks) {
+    const double more = static_cast<double>(mark.bytes) - bytes;
+    both += more * (mark.seconds - seconds);
+    squares += more * more;
+  }
+  if (both <= 0 || squares <= 0) return {};
+  return {.filling_seconds = std::max(0.0, seconds - bytes * both / squares), .bytes_per_second = squares / both};
 }
 
 absl::StatusOr<LoaderTrial> TryLoader(const std::string& uri, const BenchSettings& settings, uint64_t index_bytes) {
@@ -203,6 +272,7 @@ absl::StatusOr<CopyTrial> TryCopy(const std::string& uri, const BenchSettings& s
   if (!space.ok()) return CopyTrial{};
   most_bytes = std::min(most_bytes, space->free_bytes / 4);
   CopyTrial trial;
+  std::vector<double> fillings;
   std::vector<double> rates;
   const BenchClock::time_point start = BenchClock::now();
   while (trial.tries < kCopyTries && (trial.tries == 0 || SecondsSince(start) < kCopiesSeconds)) {
@@ -217,15 +287,17 @@ absl::StatusOr<CopyTrial> TryCopy(const std::string& uri, const BenchSettings& s
     const std::string folder = fmt::format("{}/{}/", (*scratch)->path(), trial.tries);
     ASSIGN_OR_RETURN(Location to, stores.Open(folder));
     Copying copying(*data, std::move(to), most_bytes, settings.stop);
-    ASSIGN_OR_RETURN(const std::optional<double> seconds, copying.Run());
+    ASSIGN_OR_RETURN(const std::optional<CopyRate> rate, copying.Run());
     std::error_code ignored;
     std::filesystem::remove_all(folder, ignored);
-    if (!seconds) return CopyTrial{.tries = trial.tries};
+    if (!rate) return CopyTrial{.tries = trial.tries};
     trial.objects = copying.objects;
     trial.bytes = copying.bytes;
     trial.whole = copying.whole();
-    rates.push_back(static_cast<double>(copying.bytes) / std::max(*seconds, 1e-9));
+    fillings.push_back(rate->filling_seconds);
+    rates.push_back(rate->bytes_per_second);
   }
+  trial.filling_seconds = Spread::Of(std::move(fillings));
   trial.bytes_per_second = Spread::Of(std::move(rates));
   return trial;
 }

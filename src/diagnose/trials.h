@@ -46,13 +46,29 @@ struct LoaderTrial {
 /// after a stop is requested.
 absl::StatusOr<LoaderTrial> TryLoader(const std::string& uri, const BenchSettings& settings, uint64_t index_bytes);
 
+/// How far a copy had come when an object was done.
+struct CopyMark {
+  double seconds = 0;  // since it began, without what waiting for the listing took
+  uint64_t bytes = 0;  // of all objects that were done
+};
+
+/// What a copy of other objects of the same kind takes: `filling_seconds`, and its bytes at the rate.
+struct CopyRate {
+  double filling_seconds = 0;  // until as many objects are in flight as there may be, and the first of them come
+  double bytes_per_second = 0;
+};
+/// The line that is closest to the marks, in their order. Marks of the end of a copy, when no further objects are
+/// begun, do not belong to them. Both are 0 if the marks do not say. Pure.
+CopyRate CopyRateFromMarks(const std::vector<CopyMark>& marks);
+
 /// What it took to copy objects of a data set to files, as `millrace cp --recursive` does it, several times.
 struct CopyTrial {
   size_t tries = 0;
   uint64_t objects = 0;
   uint64_t bytes = 0;
   bool whole = false;       // these were all
-  Spread bytes_per_second;  // from when the listing begins; all zero if nothing could be copied
+  Spread filling_seconds;   // of a part, as CopyRate; 0 if these were all, or too few to tell
+  Spread bytes_per_second;  // beside that, and beside the listing; all zero if nothing could be copied
 };
 /// Into temporary files, which are removed again: at most so many bytes, and a quarter of the disk's free space, and
 /// none but the first that are begun later than after some seconds. Copies nothing of a data set that is not simply

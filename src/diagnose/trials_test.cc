@@ -46,6 +46,33 @@ TEST(Trials, TheWaitForABurstCounts) {
   EXPECT_NEAR(rates.cpu_seconds_per_sample, 0.1, 1e-9);
 }
 
+TEST(Trials, ACopyIsALineBehindItsBeginning) {
+  // 64 objects of 10 bytes at a time, each of which takes 0.2 s: bursts, with the line through their middles.
+  std::vector<CopyMark> marks;
+  for (uint64_t object = 0; object < 640; ++object) {
+    marks.push_back({.seconds = 0.2 * static_cast<double>(object / 64 + 1), .bytes = 10 * (object + 1)});
+  }
+  const CopyRate rate = CopyRateFromMarks(marks);
+  EXPECT_NEAR(rate.bytes_per_second, 3200, 0.02 * 3200);
+  EXPECT_NEAR(rate.filling_seconds, 0.1, 0.03);
+  // So ten times as many objects are foretold within a burst, where the mean of the whole would be off by the
+  // beginning.
+  EXPECT_NEAR(rate.filling_seconds + 64'000 / rate.bytes_per_second, 20, 0.4);
+}
+
+TEST(Trials, MarksThatSayNothingOfARate) {
+  const CopyMark early{.seconds = 1, .bytes = 5};
+  const std::vector<std::vector<CopyMark>> cases = {
+      {}, {early}, {early, {.seconds = 2, .bytes = 5}}, {early, {.seconds = 1, .bytes = 9}}};
+  for (const std::vector<CopyMark>& marks : cases) {
+    EXPECT_EQ(CopyRateFromMarks(marks).bytes_per_second, 0);
+    EXPECT_EQ(CopyRateFromMarks(marks).filling_seconds, 0);
+  }
+  const CopyRate straight = CopyRateFromMarks({{.seconds = 2, .bytes = 10}, {.seconds = 4, .bytes = 30}});
+  EXPECT_NEAR(straight.bytes_per_second, 10, 1e-9);
+  EXPECT_NEAR(straight.filling_seconds, 1, 1e-9);
+}
+
 /// A data set in a folder, with another folder for what is temporary.
 class TrialsOnData : public ::testing::Test {
  protected:

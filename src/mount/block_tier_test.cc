@@ -17,7 +17,7 @@ namespace {
 
 class BlockTierTest : public ::testing::Test {
  protected:
-  static Patience NoHurry() { return {std::chrono::steady_clock::now() + std::chrono::minutes(1), {}}; }
+  static Patience NoHurry() { return {std::chrono::steady_clock::now() + std::chrono::minutes(5), {}}; }
   Node Put(const std::string& key, const std::string& text) {
     return {.key = key, .size = text.size(), .etag = PutBlocking(store_, key, AsBytes(text))->etag};
   }

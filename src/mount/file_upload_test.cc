@@ -18,7 +18,7 @@ namespace millrace {
 namespace {
 
 Patience Long() {
-  return {std::chrono::steady_clock::now() + std::chrono::minutes(1), {}};
+  return {std::chrono::steady_clock::now() + std::chrono::minutes(5), {}};
 }
 
 std::string RandomText(size_t size) {
@@ -139,7 +139,7 @@ TEST_F(FileUploadTest, AnInterruptedWaitHasNoConsequence) {
   ASSERT_TRUE(WriteAll(upload, text).ok());
   // Whichever wait it is that is interrupted: the next call goes on.
   std::atomic<bool> interrupted{true};
-  const Patience none{std::chrono::steady_clock::now() + std::chrono::minutes(1), [&] { return interrupted.load(); }};
+  const Patience none{std::chrono::steady_clock::now() + std::chrono::minutes(5), [&] { return interrupted.load(); }};
   const absl::StatusOr<ObjectInfo> first = upload.Finish(none);
   if (!first.ok()) {
     EXPECT_EQ(ErrnoOf(first.status()), EINTR);

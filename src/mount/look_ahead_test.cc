@@ -31,7 +31,7 @@ class LookAheadTest : public ::testing::Test {
   static std::string Key(int i) { return fmt::format("p/{}/{:04}", i / 50, i); }
 
   bool Eventually(const std::function<bool()>& done) const {
-    const auto deadline = std::chrono::steady_clock::now() + std::chrono::minutes(1);
+    const auto deadline = std::chrono::steady_clock::now() + std::chrono::minutes(5);
     while (!done() && std::chrono::steady_clock::now() < deadline) std::this_thread::yield();
     return done();
   }

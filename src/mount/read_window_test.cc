@@ -30,7 +30,7 @@ class ReadWindowTest : public ::testing::Test {
     node_.etag = PutBlocking(below_, "k", AsBytes(text_))->etag;
   }
 
-  static Patience NoHurry() { return {std::chrono::steady_clock::now() + std::chrono::minutes(1), {}}; }
+  static Patience NoHurry() { return {std::chrono::steady_clock::now() + std::chrono::minutes(5), {}}; }
   bool Same(ReadWindow& window, uint64_t offset, size_t size) {
     const absl::StatusOr<FileBytes> bytes = window.Read(offset, size, NoHurry());
     return bytes.ok() && TextOf(*bytes) == (offset < text_.size() ? text_.substr(offset, size) : "");
@@ -44,7 +44,7 @@ class ReadWindowTest : public ::testing::Test {
 
   // The callback of a request may still be going when the read that waited for it has returned.
   bool AllIsGivenBack() const {
-    const auto deadline = std::chrono::steady_clock::now() + std::chrono::minutes(1);
+    const auto deadline = std::chrono::steady_clock::now() + std::chrono::minutes(5);
     while (memory_.used() != 0 && std::chrono::steady_clock::now() < deadline) std::this_thread::yield();
     return memory_.used() == 0;
   }
@@ -169,7 +169,7 @@ class LargeFileTest : public ::testing::Test {
     store_.on_get = [](const GetOptions&, int, const absl::AnyInvocable<void()>&, GetCallback& done) { Answer(done); };
   }
   static void Answer(GetCallback& done) { std::move(done)(GetResult{.etag = kEtag, .object_size = 200 * kMiB}); }
-  static Patience NoHurry() { return {std::chrono::steady_clock::now() + std::chrono::minutes(1), {}}; }
+  static Patience NoHurry() { return {std::chrono::steady_clock::now() + std::chrono::minutes(5), {}}; }
   uint64_t RequestedBytes() const {
     uint64_t bytes = 0;
     for (const GetOptions& get : store_.gets()) bytes += get.range.length;

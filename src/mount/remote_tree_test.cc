@@ -18,7 +18,7 @@ namespace {
 using ::testing::ElementsAre;
 
 Patience NoHurry() {
-  return {std::chrono::steady_clock::now() + std::chrono::minutes(1), {}};
+  return {std::chrono::steady_clock::now() + std::chrono::minutes(5), {}};
 }
 
 class RemoteTreeTest : public ::testing::Test {

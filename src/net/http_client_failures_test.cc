@@ -34,12 +34,19 @@ TEST_F(HttpClientTest, ACutAtAnyByteIsNoticed) {
     HttpClient& client = Client();
     for (size_t cut = 0; cut < answer.size(); ++cut) {
       std::string buffer(body.size(), '\0');
-      const Outcome outcome = RunInto(client, Request(server), buffer);
+      uint64_t told = 0;
+      Caller caller;
+      caller.sink = [&] {
+        return HttpBodySink::Into(AsWritableBytes(buffer), 0, [&](uint64_t bytes) { told = bytes; });
+      };
+      Start(client, Request(server), caller);
+      const Outcome outcome = caller.Wait();
       EXPECT_EQ(outcome.result.error, HttpErrorKind::kClosedEarly) << cut;
       EXPECT_EQ(outcome.head.has_value(), cut >= head_size) << cut;
       if (!chunked) {
         EXPECT_EQ(outcome.result.body_bytes, cut < head_size ? 0 : cut - head_size);
       }
+      EXPECT_EQ(told, outcome.result.body_bytes) << cut;
       EXPECT_EQ(buffer.substr(0, outcome.result.body_bytes), body.substr(0, outcome.result.body_bytes));
     }
   }

@@ -4,6 +4,7 @@
 #include <sys/socket.h>
 
 #include <algorithm>
+#include <array>
 #include <boost/asio/post.hpp>
 #include <boost/asio/ssl/error.hpp>
 #include <cstring>
@@ -19,9 +20,9 @@ namespace {
 constexpr size_t kHeadBufferBytes = 4 * 1024;
 constexpr size_t kTextBufferBytes = 32 * 1024;
 constexpr int kMaxInterimResponses = 8;
-// Of bytes that are looked at as they come: several such reads fit into the second-level cache of a core.
+// Of bytes that are looked at as they come: they are still in the second-level cache of a core then.
 constexpr size_t kWatchedReadBytes = 256 * 1024;
-constexpr size_t kMaxSinkParts = 16;  // of one read
+constexpr size_t kTurnBytes = 1024 * 1024;  // of them, before other connections get their turn
 
 bool IsEnd(const boost::system::error_code& error) {
   return error == asio::error::eof || error == asio::ssl::error::stream_truncated;
@@ -111,6 +112,7 @@ const std::string& HttpConnection::tls_name() const {
 void HttpConnection::OnConnected() {
   Error ignored;  // a socket without the option still works
   socket_.set_option(asio::ip::tcp::no_delay(true), ignored);
+  socket_.non_blocking(true, ignored);
   if (!tls_) return SendRequest();
   tls_stream_.emplace(std::move(socket_), tls_->native_handle(), tls_name());
   SetDeadline(Stage::kHandshake, owner_.options().connect_timeout);
@@ -205,24 +207,27 @@ void HttpConnection::ReadIntoBuffer() {
   });
 }
 
-// At most so many bytes. There is space for one at least.
-void HttpConnection::ReadIntoSink(uint64_t most) {
-  std::array<asio::mutable_buffer, kMaxSinkParts> parts;
-  size_t count = 0;
+// Where at most so many bytes go. There is space for one at least.
+HttpConnection::SinkParts HttpConnection::PartsOfSink(uint64_t most) const {
+  SinkParts parts;
   MutableByteSpan space = SinkSpace();
   for (size_t place = place_;;) {
     space = space.first(std::min<uint64_t>(space.size(), most));
-    parts[count++] = asio::buffer(space.data(), space.size());
+    parts.push_back(asio::buffer(space.data(), space.size()));
     most -= space.size();
-    if (most == 0 || count == parts.size() || place == sink_.rest.size()) break;
+    if (most == 0 || parts.size() == kMaxSinkParts || place == sink_.rest.size()) return parts;
     space = PlaceAt(++place);
   }
+}
+
+void HttpConnection::ReadIntoSink(uint64_t most) {
+  const SinkParts parts = PartsOfSink(most);
   const auto done = [self = shared_from_this()](const Error& error, size_t bytes) { self->OnSinkRead(error, bytes); };
   ++operations_;
   // TLS decrypts record by record anyway.
   if (tls_stream_) {
     tls_stream_->async_read_some(parts.front(), done);
-  } else if (count == 1) {
+  } else if (parts.size() == 1) {
     socket_.async_read_some(parts.front(), done);
   } else {
     socket_.async_read_some(parts, done);
@@ -253,12 +258,16 @@ void HttpConnection::OnBufferRead(const Error& error, size_t bytes) {
 
 void HttpConnection::OnSinkRead(const Error& error, size_t bytes) {
   if (!OnReadDone(error)) return;
+  OnSinkBytes(bytes);
+  ContinueBody();
+}
+
+void HttpConnection::OnSinkBytes(size_t bytes) {
   FillSink(bytes);
   job_->received = result_.wire_bytes += bytes;
   if (sink_.came) sink_.came(result_.body_bytes);
   if (framing_ == HttpBodyFraming::kLength) body_left_ -= bytes;
   SetDeadline(Stage::kBody, owner_.options().stall_timeout + job_->request.patience);
-  ContinueBody();
 }
 
 void HttpConnection::ParseHead() {
@@ -384,30 +393,45 @@ void HttpConnection::FillSink(size_t bytes) {
   }
 }
 
-void HttpConnection::ContinueBody() {
-  switch (framing_) {
-    case HttpBodyFraming::kNone:
-      return Complete();
-    case HttpBodyFraming::kChunked:
-      if (chunks_.done()) return Complete();
-      return ReadIntoBuffer();
-    case HttpBodyFraming::kLength:
-      if (body_left_ == 0) return Complete();
-      break;
-    case HttpBodyFraming::kUntilClose:
-      break;
-  }
-  if (sink_.kind == HttpBodySink::Kind::kText || skip_left_ > 0) return ReadIntoBuffer();
-  const bool is_full = SinkSpace().empty();
-  if (is_full && framing_ == HttpBodyFraming::kLength) {
-    result_.more = true;
-    return Complete();
-  }
+HttpConnection::Goes HttpConnection::WhereBodyGoes() {
+  if (framing_ == HttpBodyFraming::kNone) return Goes::kNowhere;
+  if (framing_ == HttpBodyFraming::kChunked) return chunks_.done() ? Goes::kNowhere : Goes::kToBuffer;
+  if (framing_ == HttpBodyFraming::kLength && body_left_ == 0) return Goes::kNowhere;
+  if (sink_.kind == HttpBodySink::Kind::kText || skip_left_ > 0) return Goes::kToBuffer;
+  if (!SinkSpace().empty()) return Goes::kToSink;
   // Beyond a full buffer only the end of the stream is expected; a byte too many ends up in our own buffer.
-  if (is_full) return ReadIntoBuffer();
-  uint64_t most = framing_ == HttpBodyFraming::kLength ? body_left_ : UINT64_MAX;
-  if (sink_.came) most = std::min<uint64_t>(most, kWatchedReadBytes);
-  ReadIntoSink(most);
+  if (framing_ == HttpBodyFraming::kUntilClose) return Goes::kToBuffer;
+  result_.more = true;
+  return Goes::kNowhere;
+}
+
+void HttpConnection::ContinueBody() {
+  size_t turn = 0;
+  for (;;) {
+    const Goes goes = WhereBodyGoes();
+    if (goes == Goes::kNowhere) return Complete();
+    if (goes == Goes::kToBuffer) return ReadIntoBuffer();
+    const uint64_t most = framing_ == HttpBodyFraming::kLength ? body_left_ : UINT64_MAX;
+    if (!sink_.came || tls_stream_) return ReadIntoSink(most);
+    if (turn >= kTurnBytes) return YieldTurn();
+    // An operation that has ended waits behind those of other connections until this is told, and their bytes have
+    // pushed its own out of the caches by then: so they are read, and looked at, right here.
+    Error error;
+    const size_t bytes = socket_.read_some(PartsOfSink(std::min<uint64_t>(most, kWatchedReadBytes)), error);
+    if (error == asio::error::would_block) return ReadIntoSink(std::min<uint64_t>(most, kWatchedReadBytes));
+    if (error) return OnStreamEnd(error);
+    turn += bytes;
+    OnSinkBytes(bytes);
+  }
+}
+
+void HttpConnection::YieldTurn() {
+  ++operations_;
+  asio::post(context_, [self = shared_from_this()] {
+    --self->operations_;
+    if (self->ending_) return self->EndIfDrained();
+    self->ContinueBody();
+  });
 }
 
 void HttpConnection::OnStreamEnd(const Error& error) {

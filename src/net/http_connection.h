@@ -1,6 +1,6 @@
 #pragma once
 
-#include <array>
+#include <boost/asio/buffer.hpp>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/steady_timer.hpp>
@@ -12,6 +12,7 @@
 #include <string_view>
 #include <vector>
 
+#include "absl/container/inlined_vector.h"
 #include "net/http_client.h"
 #include "net/http_parser.h"
 #include "net/tls.h"
@@ -74,6 +75,10 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   using Socket = TlsStream::Socket;
   using SteadyTime = std::chrono::steady_clock::time_point;
 
+  static constexpr size_t kMaxSinkParts = 16;  // of one read
+  using SinkParts = absl::InlinedVector<boost::asio::mutable_buffer, kMaxSinkParts>;
+
+  enum class Goes { kNowhere, kToBuffer, kToSink };  // the next of the body, if anything is missing
   enum class Stage { kResolve, kConnect, kHandshake, kSend, kFirstByte, kBody, kIdle };
 
   Socket& socket() { return tls_stream_ ? tls_stream_->next_layer() : socket_; }
@@ -91,9 +96,11 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   void OnWritten(const Error& error, size_t bytes);
 
   void ReadIntoBuffer();
+  SinkParts PartsOfSink(uint64_t most) const;
   void ReadIntoSink(uint64_t most);
   void OnBufferRead(const Error& error, size_t bytes);
   void OnSinkRead(const Error& error, size_t bytes);
+  void OnSinkBytes(size_t bytes);
   bool OnReadDone(const Error& error);
   void ParseHead();
   bool AcceptHead(ParsedResponse response);
@@ -103,7 +110,9 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   MutableByteSpan PlaceAt(size_t place) const;
   MutableByteSpan SinkSpace() const;
   void FillSink(size_t bytes);
+  Goes WhereBodyGoes();
   void ContinueBody();
+  void YieldTurn();
   void OnStreamEnd(const Error& error);
 
   void Complete();

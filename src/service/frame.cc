@@ -3,8 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstring>
 #include <utility>
 
+#include "base/buffer.h"
 #include "base/byte_reader.h"
 #include "base/crc_combine.h"
 #include "base/crypto.h"
@@ -141,6 +143,14 @@ bool TakeValues(const std::vector<uint64_t>& sizes, ByteSpan* bytes, FrameFacts*
 
 }  // namespace
 
+uint64_t ValueBytesOf(const FrameFacts& facts) {
+  uint64_t bytes = 0;
+  for (const BatchValues& values : facts.values) {
+    for (const std::string& row : values.rows) bytes += row.size();
+  }
+  return bytes;
+}
+
 uint32_t ContentsCrc(const Batch& batch) {
   uint32_t crc = 0;
   for (const BatchValues& values : batch.values) {
@@ -214,6 +224,22 @@ absl::StatusOr<WireBatch> ParsePlacedFrame(ByteSpan bytes, std::shared_ptr<RowsP
   }
   frame.rows = std::move(rows);
   return frame;
+}
+
+void KeepArrays(WireBatch* frame, std::shared_ptr<void>* memory) {
+  uint64_t bytes = 0;
+  for (const ByteSpan array : frame->arrays) bytes += array.size();
+  const uint64_t values = ValueBytesOf(frame->facts);
+  if (values == 0 || bytes > values) return;
+  const auto kept = std::make_shared<Buffer>(bytes);
+  MutableByteSpan left = kept->span();
+  for (ByteSpan& array : frame->arrays) {
+    const size_t size = array.size();
+    if (size > 0) std::memcpy(left.data(), array.data(), size);
+    array = left.first(size);
+    left = left.subspan(size);
+  }
+  *memory = kept;
 }
 
 }  // namespace millrace

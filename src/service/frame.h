@@ -40,6 +40,8 @@ struct FrameFacts {
   std::vector<uint64_t> array_bytes;
 };
 
+uint64_t ValueBytesOf(const FrameFacts& facts);
+
 /// The CRC32C of the values of a batch and its arrays, one behind the other.
 uint32_t ContentsCrc(const Batch& batch);
 /// Head and facts of a batch, whose values and arrays, with this ContentsCrc, follow.
@@ -59,5 +61,9 @@ absl::StatusOr<WireBatch> ParseFrame(ByteSpan bytes, std::optional<uint32_t> crc
 /// The same for a frame of which the rows were received where they belong: `bytes` are head, facts and values, and
 /// behind them the arrays that have no rows in `rows`.
 absl::StatusOr<WireBatch> ParsePlacedFrame(ByteSpan bytes, std::shared_ptr<RowsPlace> rows, uint32_t crc);
+
+/// The values of a parsed frame are copies. If they were most of its bytes, its arrays become copies, too, and
+/// `memory`, which held the bytes, holds these: bytes and values are not there at the same time for long.
+void KeepArrays(WireBatch* frame, std::shared_ptr<void>* memory);
 
 }  // namespace millrace

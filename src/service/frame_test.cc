@@ -107,6 +107,28 @@ TEST(FrameTest, DamageOfPlacedFramesIsNoticed) {
   EXPECT_TRUE(absl::IsDataLoss(ParsePlacedFrame(AsBytes(placed.bytes), other, placed.crc).status()));
 }
 
+// Bytes that came in memory of their own, which goes as soon as they are not needed.
+TEST(FrameTest, WhatCameGoesIfItWasMostlyValues) {
+  for (const bool is_mostly_values : {true, false}) {
+    Made made;
+    if (is_mostly_values) made.batch.values[0].rows[0] = std::string(100, 'v');
+    std::string bytes = EncodeFrame(17, made.batch, ContentsCrc(made.batch));
+    for (const std::string& row : made.batch.values[0].rows) bytes += row;
+    auto came = std::make_shared<std::string>(bytes + made.pixels + made.valid);
+    const std::weak_ptr<void> watched = came;
+    std::shared_ptr<void> memory = came;
+    absl::StatusOr<WireBatch> frame = ParseFrame(AsBytes(*came));
+    ASSERT_TRUE(frame.ok()) << frame.status();
+    came.reset();
+    EXPECT_EQ(ValueBytesOf(frame->facts), is_mostly_values ? 102u : 7u);
+    KeepArrays(&*frame, &memory);
+    EXPECT_EQ(watched.expired(), is_mostly_values);
+    EXPECT_EQ(AsText(frame->arrays[0]), "abcdefgh");
+    EXPECT_EQ(AsText(frame->arrays[1]), "\1\1");
+    EXPECT_EQ(frame->facts.values[0].rows, made.batch.values[0].rows);
+  }
+}
+
 TEST(FrameTest, EveryFlippedBitIsNoticed) {
   const Made made;
   for (size_t bit = 0; bit < 8 * made.bytes.size(); ++bit) {

@@ -22,6 +22,10 @@ constexpr std::chrono::minutes kRefusalPause{5};
 constexpr std::chrono::seconds kFirstLimit{2};
 constexpr std::chrono::minutes kLongestLimit{10};
 constexpr int kRelapsesWithin = 4;
+// After so long a silence a worker is lost if the program waits for it. With the time that it takes to open the stream
+// elsewhere, or here, a pause of the program stays below two seconds.
+constexpr std::chrono::milliseconds kLongestSilence{1000};
+constexpr std::chrono::milliseconds kLongestSilenceOfTheLast{1500};
 
 constexpr std::string_view kOvertaken = "another worker was faster with a late batch";
 constexpr std::string_view kSlow = "other workers are faster: it has fewer streams for a while";
@@ -322,6 +326,26 @@ void Placement::Pause(State& state, Time now) const {
   const auto pause = kFirstPause * (int64_t{1} << std::min(state.absences, 10));
   state.back = now + std::min<std::chrono::nanoseconds>(pause, kLongestPause);
   ++state.absences;
+}
+
+bool Placement::IsLost(size_t stream, std::chrono::nanoseconds silent, bool is_hedged, Time now) const {
+  if (silent < kLongestSilence) return false;
+  const std::lock_guard lock(mutex_);
+  const std::optional<size_t> own = taken_[stream];
+  if (!own) return false;
+  for (size_t worker = 0; worker < states_.size() && !is_hedged; ++worker) {
+    if (worker != *own && IsUsable(worker, stream, now)) return true;
+  }
+  return silent >= kLongestSilenceOfTheLast;
+}
+
+void Placement::OnNoAnswer(size_t worker, const std::string& reason, Time now) {
+  const std::lock_guard lock(mutex_);
+  State& state = states_[worker];
+  if (!state.member || !state.present) return;
+  ++state.report.failures;
+  state.report.last_failure = reason;
+  Pause(state, now);
 }
 
 bool Placement::OnFailure(size_t worker, size_t stream, StreamFailure failure, const std::string& reason, Time now) {

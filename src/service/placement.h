@@ -74,6 +74,13 @@ class Placement {
   /// since then shown that others are faster.
   bool ShouldLeave(size_t stream, Time since, Time now);
 
+  /// Whether the stream's worker, for which the program waits, has been silent for so long that it is lost: a good one
+  /// says within half a second that it has no batch yet. Sooner if there is another worker, unless that has the stream
+  /// as well, and may be about to send it (`is_hedged`).
+  bool IsLost(size_t stream, std::chrono::nanoseconds silent, bool is_hedged, Time now) const;
+  /// A worker that no stream may have by now does not answer: it is lost, unless that is known.
+  void OnNoAnswer(size_t worker, const std::string& reason, Time now);
+
   /// False: the worker failed for the same reason before.
   bool OnFailure(size_t worker, size_t stream, StreamFailure failure, const std::string& reason, Time now);
   /// A good batch has come from the source, for which the stream waited so long (WorkerPaces::OnBatch).

@@ -4,6 +4,8 @@
 
 #include <map>
 
+#include "service/silence.h"
+
 namespace millrace {
 namespace {
 
@@ -172,6 +174,58 @@ int MoveAll(Placement& placement, size_t streams, Placement::Time now) {
     quiet = 0;
   }
   return moves;
+}
+
+TEST(PlacementTest, AWorkerThatSaysNothingIsLost) {
+  Placement placement({"a:1", "b:1"}, 2, {}, 1);
+  EXPECT_FALSE(placement.IsLost(0, seconds(60), false, kNow)) << "it is not placed";
+  const size_t own = *placement.Take(0, kNow);
+  EXPECT_FALSE(placement.IsLost(0, milliseconds(900), false, kNow))
+      << "a good one says within half a second that it is there";
+  EXPECT_TRUE(placement.IsLost(0, milliseconds(1000), false, kNow));
+  EXPECT_FALSE(placement.IsLost(0, milliseconds(1400), true, kNow)) << "another one is opening it";
+  EXPECT_TRUE(placement.IsLost(0, milliseconds(1500), true, kNow)) << "and takes long for that";
+  placement.OnFailure(1 - own, 0, StreamFailure::kLost, "gone", kNow);
+  EXPECT_FALSE(placement.IsLost(0, milliseconds(1400), false, kNow)) << "there is no other one";
+  EXPECT_TRUE(placement.IsLost(0, milliseconds(1500), false, kNow));
+  Placement local({"a:1"}, 2, {.streams = 2}, 1);
+  EXPECT_EQ(local.Take(0, kNow), std::nullopt);
+  EXPECT_FALSE(local.IsLost(0, seconds(60), false, kNow));
+}
+
+// A program that waits for a worker which stands still goes on within two seconds: this is what is left of them for
+// opening the stream elsewhere, or here. What the trainer measured of others, and hedges that were lost before, change
+// nothing of it.
+TEST(PlacementTest, AWorkerThatStandsStillIsLeftInTime) {
+  for (const bool has_other : {true, false}) {
+    Placement placement(has_other ? std::vector<std::string>{"a:1", "b:1"} : std::vector<std::string>{"a:1"}, 1, {}, 1);
+    const size_t own = *placement.Take(0, kNow);
+    if (has_other) Batches(placement, SourceOfWorker(1 - own), seconds(3));
+    for (int lost = 0; lost < 6; ++lost) placement.OnHedgeLost(0, kNow);
+    Silence silence;
+    const Placement::Time said = kNow - milliseconds(99);  // and the program waits from now on
+    Placement::Time now = kNow;
+    while (!placement.IsLost(0, silence.Look(said, now), false, now))
+      now += milliseconds(100);  // as often as a stream looks
+    EXPECT_LE(now - kNow, milliseconds(has_other ? 1000 : 1500));
+    EXPECT_EQ(placement.Hedge(0, false, kNow, now), std::nullopt) << "this alone would take longer";
+  }
+}
+
+TEST(PlacementTest, AnOvertakenWorkerThatDoesNotAnswerGetsNothingBack) {
+  Placement placement({"a:1", "b:1"}, 2, {}, 1);
+  const size_t first = *placement.Take(0, kNow);
+  const size_t other = *placement.Take(1, kNow);
+  ASSERT_NE(first, other);
+  placement.OnHedgeWon(0, other, kNow);
+  placement.OnNoAnswer(first, "it does not answer", kNow + seconds(2));
+  placement.OnNoAnswer(first, "it does not answer", kNow + seconds(2));
+  EXPECT_EQ(placement.report()[first].failures, 1u);
+  EXPECT_EQ(placement.report()[first].last_failure, "it does not answer");
+  EXPECT_EQ(MoveAll(placement, 2, kNow + std::chrono::hours(1)), 0) << "not before it answers";
+  EXPECT_EQ(placement.ToProbe(kNow + std::chrono::hours(1)), std::vector<size_t>{first});
+  placement.OnPresent(first);
+  EXPECT_EQ(MoveAll(placement, 2, kNow + std::chrono::hours(1)), 1);
 }
 
 TEST(PlacementTest, ALateStreamIsReadFromTwoWorkers) {

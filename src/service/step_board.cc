@@ -6,6 +6,8 @@
 #include <cstring>
 #include <utility>
 
+#include "base/size.h"
+
 namespace millrace {
 
 namespace {
@@ -20,10 +22,11 @@ constexpr uint64_t kLeastRowInPlace = uint64_t{8} << 10;
 }  // namespace
 
 StepBoard::StepBoard(const StreamSteps& steps, const BatchLayout& layout, uint64_t slots, Reservation slot_memory,
-                     size_t parts, OnAwaited on_awaited)
+                     const BoardValues& values, size_t parts, OnAwaited on_awaited)
     : steps_(steps),
       layout_(layout),
       slots_(slots),
+      values_(values),
       next_sources_(steps.streams()),
       on_awaited_(std::move(on_awaited)) {
   report_.part_samples.resize(parts);
@@ -71,16 +74,30 @@ void StepBoard::Begin(Step& step) {
   batch.position = steps_.After(step.place);
 }
 
-StepBoard::Step* StepBoard::Acquire(uint64_t number, Lock& lock) {
+StepBoard::Step* StepBoard::Acquire(uint64_t number, uint64_t value_bytes, Lock& lock) {
   Step* step = nullptr;
   room_.wait(lock, [&] {
     if (stopping_) return true;
     // A stream that is one step ahead of all others opens the step, never more: steps are opened in order.
     if (number > first_ + open_.size()) return false;
+    // Rows that the program needs next do not wait: others leave when they have come.
+    if (number > first_ && early_bytes_ + value_bytes > values_.ahead) return false;
     step = Open(number);
     return step != nullptr;
   });
   return stopping_ ? nullptr : step;
+}
+
+// Counts values that come to a step. False: they are more than a step may have.
+bool StepBoard::LetIn(Step& step, bool is_first, uint64_t value_bytes) {
+  if (!is_first) {
+    step.early_bytes += value_bytes;
+    early_bytes_ += value_bytes;
+    return true;
+  }
+  if (value_bytes > values_.of_step - step.late_bytes) return false;
+  step.late_bytes += value_bytes;
+  return true;
 }
 
 std::shared_ptr<RowsPlace> StepBoard::Claim(uint64_t number, uint64_t stream) {
@@ -139,9 +156,18 @@ void StepBoard::CopyRows(const Step& step, uint64_t stream, WireBatch& frame, Ba
 }
 
 bool StepBoard::Fill(uint64_t number, uint64_t stream, WireBatch frame, size_t source) {
+  const uint64_t value_bytes = ValueBytesOf(frame.facts);
   Lock lock(mutex_);
-  Step* const step = Acquire(number, lock);
+  Step* const step = Acquire(number, value_bytes, lock);
   if (step == nullptr) return false;
+  if (!LetIn(*step, number == first_, value_bytes)) {
+    FailLocked(number,
+               absl::ResourceExhaustedError(fmt::format(
+                   "the values of a batch (texts, arrays, bytes) take more than {}, which the memory budget has "
+                   "for them; choose a smaller batch, or a larger budget",
+                   FormatSize(values_.of_step))));
+    return false;
+  }
   step->filling[stream] = true;
   const std::shared_ptr<RowsPlace> claimed = step->claims[stream].place;
   Batch& batch = step->batch;
@@ -210,6 +236,10 @@ void StepBoard::Finish(Step& step) const {
 
 void StepBoard::Fail(uint64_t step, absl::Status status) {
   const Lock lock(mutex_);
+  FailLocked(step, std::move(status));
+}
+
+void StepBoard::FailLocked(uint64_t step, absl::Status status) {
   if (failed_ && *failed_ <= step) return;
   failed_ = step;
   failure_ = std::move(status);
@@ -270,6 +300,7 @@ absl::StatusOr<std::optional<Batch>> StepBoard::Next() {
     open_.pop_front();
     ++first_;
     ++held_;
+    early_bytes_ -= step->early_bytes;
     report_.Add(step->batch);
     for (const std::optional<size_t>& source : step->sources) {
       if (rows_.size() <= source.value_or(0)) rows_.resize(source.value_or(0) + 1);

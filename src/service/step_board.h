@@ -19,9 +19,15 @@
 
 namespace millrace {
 
+/// How many bytes of values (texts, arrays, what a function makes) lie on a board, beside its slots.
+struct BoardValues {
+  uint64_t ahead = 0;    // of rows that came before the program needed their step
+  uint64_t of_step = 0;  // of rows that came when it did
+};
+
 /// Where the streams of a trainer put their rows: straight into the batches, which leave in order when the last row is
-/// there. Streams run ahead of each other by as many batches as there are slots that the program does not hold.
-/// Thread-safe; Next and WaitReady for one thread at a time.
+/// there. Streams run ahead of each other by as many batches as there are slots that the program does not hold, and as
+/// far as their values fit. Thread-safe; Next and WaitReady for one thread at a time.
 class StepBoard {
  public:
   using Time = std::chrono::steady_clock::time_point;
@@ -29,8 +35,9 @@ class StepBoard {
   /// and when that ends (WorkerPaces::OnAwaited).
   using OnAwaited = std::function<void(std::optional<size_t> source, Time now)>;
 
-  StepBoard(const StreamSteps& steps, const BatchLayout& layout, uint64_t slots, Reservation slot_memory, size_t parts,
-            OnAwaited on_awaited);
+  /// The caller has reserved memory for `values`.
+  StepBoard(const StreamSteps& steps, const BatchLayout& layout, uint64_t slots, Reservation slot_memory,
+            const BoardValues& values, size_t parts, OnAwaited on_awaited);
   ~StepBoard();
 
   /// Where the rows of a stream for a step belong, for a call that is about to receive them: its own until the last
@@ -38,8 +45,9 @@ class StepBoard {
   /// receives them. Does not wait.
   std::shared_ptr<RowsPlace> Claim(uint64_t step, uint64_t stream);
   /// The rows of a stream for a step, which come from `source`. Each stream in the order of steps, on a thread of its
-  /// own. Waits for a slot; false: the board was stopped. Calls that receive rows of the same stream and step into
-  /// their place, but for the one that has brought `frame`, were cancelled.
+  /// own. Waits for a slot, and for room for their values; false: the board was stopped, or the values of the step are
+  /// more than there may be, which Next then says. Calls that receive rows of the same stream and step into their
+  /// place, but for the one that has brought `frame`, were cancelled.
   bool Fill(uint64_t step, uint64_t stream, WireBatch frame, size_t source);
   /// The stream's next rows will come from this source.
   void SetSource(uint64_t stream, size_t source);
@@ -77,13 +85,17 @@ class StepBoard {
     std::vector<Claimed> claims;                              // of each stream
     std::vector<bool> filling;                                // of each stream: its rows come, or have come
     uint64_t missing = 0;                                     // streams
+    uint64_t early_bytes = 0;  // of values of rows that came before it was the first step
+    uint64_t late_bytes = 0;   // of those that came since
   };
 
-  Step* Acquire(uint64_t step, Lock& lock);
+  Step* Acquire(uint64_t step, uint64_t value_bytes, Lock& lock);
   Step* Open(uint64_t step);
   void Begin(Step& step);
   std::vector<RowsPlace::Array> PlacesOf(const Step& step, uint64_t stream) const;
   void CopyRows(const Step& step, uint64_t stream, WireBatch& frame, Batch* batch) const;
+  bool LetIn(Step& step, bool is_first, uint64_t value_bytes);
+  void FailLocked(uint64_t step, absl::Status status);
   void Finish(Step& step) const;
   bool ready() const;
   bool IsMissing(uint64_t stream) const { return open_.empty() || !open_.front()->sources[stream]; }
@@ -94,12 +106,14 @@ class StepBoard {
   const StreamSteps& steps_;
   const BatchLayout layout_;
   const uint64_t slots_;
+  const BoardValues values_;
 
   mutable std::mutex mutex_;
   std::condition_variable changed_;  // the consumer
   std::condition_variable room_;     // streams
   std::deque<std::unique_ptr<Step>> open_;
-  uint64_t first_ = 0;  // step of the first one
+  uint64_t first_ = 0;        // step of the first one
+  uint64_t early_bytes_ = 0;  // of all of them
   std::optional<uint64_t> failed_;
   absl::Status failure_;
   bool stopping_ = false;

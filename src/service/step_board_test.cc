@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <cstring>
 #include <thread>
 
@@ -17,6 +18,7 @@ namespace {
 constexpr int kPixels = 56;
 constexpr uint64_t kRowBytes = uint64_t{kPixels} * kPixels * 3;
 constexpr uint64_t kSlots = 3;
+constexpr BoardValues kValues{.ahead = 100, .of_step = 250};
 
 // The frames of two streams of a data set, and the board that they come to.
 class StepBoardTest : public ::testing::Test {
@@ -37,7 +39,7 @@ class StepBoardTest : public ::testing::Test {
     options.memory_bytes = uint64_t{64} << 20;
     plan_ = *Settle(*dataset_, options);
     steps_.emplace(*plan_, 2);
-    board_.emplace(*steps_, plan_->layouts.front(), kSlots, Reservation(), 1,
+    board_.emplace(*steps_, plan_->layouts.front(), kSlots, Reservation(), kValues, 1,
                    [](std::optional<size_t>, StepBoard::Time) {});
     whole_ = *Loader::Create(runtime_, *dataset_, plan_->options);
     for (uint64_t stream = 0; stream < 2; ++stream) {
@@ -54,6 +56,12 @@ class StepBoardTest : public ::testing::Test {
     frame.facts.keys = batch.keys;
     for (const BatchArray& array : batch.arrays) frame.arrays.emplace_back(array.bytes);
     held_.push_back(std::move(batch));
+    return frame;
+  }
+  // The same with texts, of so many bytes together.
+  static WireBatch WithValues(WireBatch frame, size_t bytes) {
+    frame.facts.values.push_back(
+        {"text", BatchField::Kind::kText, {std::string(bytes / 2, 'a'), std::string(bytes - bytes / 2, 'b')}});
     return frame;
   }
   // The same, with its rows received into their place.
@@ -137,6 +145,46 @@ TEST_F(StepBoardTest, WaitsForACallThatWasCancelled) {
   stream.join();
   ASSERT_TRUE(board_->Fill(0, 1, NextFrame(1), 1));
   ExpectNextIsTheLoaders();
+}
+
+// Rows that the program does not need yet wait until there is room; those that it needs next do not, however much they
+// take of what a step may have.
+TEST_F(StepBoardTest, ValuesHaveABound) {
+  ASSERT_TRUE(board_->Fill(0, 0, WithValues(NextFrame(0), 120), 1));
+  ASSERT_TRUE(board_->Fill(1, 0, WithValues(NextFrame(0), 90), 1));
+  std::atomic<bool> filled{false};
+  std::thread ahead([&, frame = WithValues(NextFrame(0), 20)]() mutable {
+    EXPECT_TRUE(board_->Fill(2, 0, std::move(frame), 1));
+    filled = true;
+  });
+  ASSERT_TRUE(board_->Fill(0, 1, WithValues(NextFrame(1), 120), 2));
+  const absl::StatusOr<std::optional<Batch>> first = board_->Next();
+  ASSERT_TRUE(first.ok() && *first);
+  ASSERT_EQ((*first)->values.size(), 1u);
+  uint64_t bytes = 0;
+  for (const std::string& row : (*first)->values[0].rows) bytes += row.size();
+  EXPECT_EQ(bytes, 240u);
+  ASSERT_TRUE(board_->Fill(1, 1, WithValues(NextFrame(1), 250), 2));
+  EXPECT_FALSE(filled) << "90 bytes have come early, and 100 may";
+  EXPECT_TRUE(board_->Next().ok());
+  ahead.join();
+}
+
+TEST_F(StepBoardTest, AStepWithTooManyValuesIsToldOf) {
+  ASSERT_TRUE(board_->Fill(0, 0, WithValues(NextFrame(0), 200), 1));
+  EXPECT_FALSE(board_->Fill(0, 1, WithValues(NextFrame(1), 60), 2));
+  const absl::StatusOr<std::optional<Batch>> none = board_->Next();
+  EXPECT_TRUE(absl::IsResourceExhausted(none.status())) << none.status();
+  EXPECT_NE(none.status().message().find("the values of a batch"), std::string::npos) << none.status();
+}
+
+TEST_F(StepBoardTest, AStoppedBoardHoldsNobodyUp) {
+  ASSERT_TRUE(board_->Fill(0, 0, WithValues(NextFrame(0), 120), 1));
+  ASSERT_TRUE(board_->Fill(1, 0, WithValues(NextFrame(0), 90), 1));
+  std::thread ahead(
+      [&, frame = WithValues(NextFrame(0), 20)]() mutable { EXPECT_FALSE(board_->Fill(2, 0, std::move(frame), 1)); });
+  board_->Stop();
+  ahead.join();
 }
 
 TEST_F(StepBoardTest, PlacesOutliveTheBoard) {

@@ -26,6 +26,8 @@ constexpr int kMaxGone = 3;
 constexpr std::chrono::milliseconds kLook{100};
 // Below this, more requests in flight gain nothing.
 constexpr std::chrono::milliseconds kLeastDelay{1};
+// Of the time that a batch takes. What is in flight then grows to three times what the way holds.
+constexpr int kGoodPart = 3;
 
 // The batch of a local loader as one that has come.
 WireBatch FrameOf(Batch batch) {
@@ -203,11 +205,31 @@ void TrainerStream::Leave() {
 
 // ---- A worker that takes long
 
+// When the worker has said something, or was asked; now, if it owes no answer.
+TrainerStream::Clock::time_point TrainerStream::LastHeard(Clock::time_point now) const {
+  std::optional<Clock::time_point> last;
+  const auto look = [&](const Call& each) {
+    if (each.attempt != protocol_.attempt()) return;
+    if (const std::shared_ptr<WorkerCall> call = each.call.lock())
+      last = std::max(last.value_or(call->heard()), call->heard());
+  };
+  look(opening_);
+  std::for_each(calls_.begin(), calls_.end(), look);
+  return last.value_or(now);
+}
+
 void TrainerStream::LeaveStraggler() {
-  if (protocol_.hedged()) return;
   const std::optional<StepBoard::Wait> wait = context_.board.WaitFor(protocol_.missing(), number_);
   if (!wait) return;
   const Clock::time_point now = Clock::now();
+  const Silence::Duration silent = silence_.Look(LastHeard(now), now);
+  if (context_.placement.IsLost(number_, silent, protocol_.hedged(), now)) {
+    const auto whole = std::chrono::duration_cast<std::chrono::milliseconds>(silent);
+    const ServiceRequest any{.worker = protocol_.worker(), .attempt = protocol_.attempt()};
+    return Fail(any, StreamFailure::kLost,
+                fmt::format("it does not answer (not a byte within {} ms, while the program waits)", whole.count()));
+  }
+  if (protocol_.hedged()) return;
   if (context_.placement.ShouldLeave(number_, wait->since, now)) return Leave();
   if (!wait->alone) return;
   const std::optional<size_t> second = context_.placement.Hedge(number_, is_first_batch_, *wait->alone, now);
@@ -306,7 +328,10 @@ void TrainerStream::Send(ServiceRequest request) {
         mailbox->changed.notify_all();
       },
       is_next ? std::move(find_rows) : nullptr);
-  // What comes of a close does not matter. An opening is not cancelled: its session may be there, and has to be closed.
+  // An opening is not cancelled: its session may be there, and has to be closed.
+  if (request.kind == ServiceRequest::Kind::kOpen && request.attempt == protocol_.attempt()) {
+    opening_ = {request.attempt, call};
+  }
   if (!is_next) return;
   std::erase_if(calls_, [](const Call& each) { return each.call.expired(); });
   calls_.push_back({request.attempt, call});
@@ -315,7 +340,11 @@ void TrainerStream::Send(ServiceRequest request) {
 void TrainerStream::OnAnswer(Event event) {
   const ServiceRequest& request = event.request;
   const WorkerAnswer& answer = event.answer;
-  if (request.kind == ServiceRequest::Kind::kClose) return;
+  if (request.kind == ServiceRequest::Kind::kClose) {
+    // One that was overtaken, say: it is asked for nothing else meanwhile that would show that it is gone.
+    if (!answer.lost.empty()) context_.placement.OnNoAnswer(request.worker, answer.lost, Clock::now());
+    return;
+  }
   if (!answer.lost.empty()) {
     return Fail(request, answer.is_refused ? StreamFailure::kRefused : StreamFailure::kLost, answer.lost);
   }
@@ -389,6 +418,7 @@ void TrainerStream::OnBatch(Event event) {
   const bool was_awaited = IsAwaitedBatch(event);
   if (was_awaited && !of_hedge && !is_first_batch_) WidenIfDelayed(event);
   std::shared_ptr<void> memory = std::move(event.answer.memory);
+  KeepArrays(&*frame, &memory);
   ReceivedBatch batch{.memory = std::move(memory), .frame = *std::move(frame), .source = request.worker};
   if (!protocol_.OnBatch(request.attempt, request.step, std::move(batch))) return;
   gone_ = 0;
@@ -419,12 +449,13 @@ void TrainerStream::MeasureBatch(const Event& event, bool was_awaited, bool of_h
   first_sent_.erase(event.request.step);
 }
 
-// If the batch was there before it was asked for, and still waited for, then for most of the time it was on its way:
-// with one request more in flight, the next ones come sooner.
+// If a good part of the time that a batch took is that of the way, before its first byte, the way has room: with one
+// request more in flight, the next ones come sooner. Not if it took that long because it is large: then bytes would
+// only wait in more places.
 void TrainerStream::WidenIfDelayed(const Event& event) {
   const Clock::duration taken = event.came - event.sent;
-  const Clock::duration on_its_way = taken - event.answer.waited;
-  if (on_its_way >= kLeastDelay && on_its_way > taken / 2) protocol_.Widen();
+  const Clock::duration of_way = event.answer.begun - event.sent - event.answer.waited;
+  if (of_way >= kLeastDelay && of_way > taken / kGoodPart) protocol_.Widen();
 }
 
 // ---- Local reading

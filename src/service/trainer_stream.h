@@ -15,6 +15,7 @@
 #include "net/runtime.h"
 #include "pipeline/loader.h"
 #include "service/placement.h"
+#include "service/silence.h"
 #include "service/step_board.h"
 #include "service/stream_protocol.h"
 #include "service/stream_spec.h"
@@ -87,6 +88,7 @@ class TrainerStream {
   bool IsAwaitedBatch(const Event& event) const;
   void MeasureBatch(const Event& event, bool was_awaited, bool of_hedge);
   void WidenIfDelayed(const Event& event);
+  Clock::time_point LastHeard(Clock::time_point now) const;
   void LeaveStraggler();
   void Leave();
   void SettleHedge(HedgeEnd end);
@@ -108,8 +110,10 @@ class TrainerStream {
     std::weak_ptr<WorkerCall> call;  // gone when it has ended
   };
   std::vector<Call> calls_;  // for batches; some have ended
-  uint64_t filled_ = 0;      // steps whose rows are on the board
-  int gone_ = 0;             // sessions, without a batch since
+  Call opening_;             // the last one of a session that is no hedge
+  Silence silence_;
+  uint64_t filled_ = 0;  // steps whose rows are on the board
+  int gone_ = 0;         // sessions, without a batch since
   // What is measured of the source, for stragglers and the window.
   size_t source_ = kLocalSource;
   bool is_first_batch_ = true;                        // of a session, for which a worker opens the data set

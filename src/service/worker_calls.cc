@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <atomic>
 #include <charconv>
 #include <future>
 #include <new>
@@ -112,6 +113,8 @@ class PendingCall final : public WorkerCall,
     request_.body = AsBytes(body_);
   }
 
+  std::chrono::steady_clock::time_point heard() const override { return heard_; }
+
   // On the loop.
   void Begin() {
     self_ = shared_from_this();
@@ -127,6 +130,7 @@ class PendingCall final : public WorkerCall,
   void OnPhase(HttpPhase) override {}
 
   HttpBodySink OnHead(const HttpResponseHead& head) override {
+    heard_ = answer_.begun = std::chrono::steady_clock::now();
     answer_.status = head.status;
     answer_.is_worker = head.headers.Has(kVersionHeader);
     answer_.code = ToInt(head.headers.Find(kStatusHeader));
@@ -139,7 +143,10 @@ class PendingCall final : public WorkerCall,
       std::vector<MutableByteSpan> places = PlacesOf(facts, *head.content_length);
       if (places.empty()) return HttpBodySink::Refuse();
       crc_ = ArrivingCrc(places);
-      return HttpBodySink::IntoPlaces(places, [this](uint64_t bytes) { crc_.Came(bytes); });
+      return HttpBodySink::IntoPlaces(places, [this](uint64_t bytes) {
+        heard_ = std::chrono::steady_clock::now();
+        crc_.Came(bytes);
+      });
     } catch (const std::bad_alloc&) {
       return HttpBodySink::Refuse();
     }
@@ -220,6 +227,7 @@ class PendingCall final : public WorkerCall,
   WorkerAnswer answer_;
   uint64_t body_bytes_ = 0;
   ArrivingCrc crc_;
+  std::atomic<std::chrono::steady_clock::time_point> heard_{std::chrono::steady_clock::now()};
   std::shared_ptr<HttpCall> call_;
   std::shared_ptr<PendingCall> self_;  // in flight
 };
@@ -244,7 +252,10 @@ absl::StatusOr<HttpEndpoint> ParseWorkerAddress(std::string_view text) {
 }
 
 WorkerCalls::WorkerCalls(Runtime& runtime, const TrainerFacts& trainer)
-    : runtime_(runtime), trainer_(trainer), client_(runtime.loops(), ClientOptions(trainer.tls)) {}
+    : runtime_(runtime),
+      trainer_(trainer),
+      buffers_(trainer.free_buffers),
+      client_(runtime.loops(), ClientOptions(trainer.tls)) {}
 
 WorkerCalls::~WorkerCalls() = default;
 

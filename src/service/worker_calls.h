@@ -32,6 +32,7 @@ struct TrainerFacts {
   std::optional<WorkerTls> tls;  // absent for workers without
   std::string job;               // printable
   uint64_t stream_memory = 0;
+  size_t free_buffers = SIZE_MAX;  // that are kept for batches to come, at most; else as many as were in use at a time
 };
 
 /// What came of a request to a worker.
@@ -48,6 +49,7 @@ struct WorkerAnswer {
   std::shared_ptr<RowsPlace> rows;      // where the rows of the batch were received; null: all of it is in `bytes`
   uint32_t crc = 0;                     // CRC32C of all behind the head of the frame
   std::chrono::microseconds waited{0};  // of one with a batch: how long the request waited for it at the worker
+  std::chrono::steady_clock::time_point begun{};  // when its head had come
 };
 
 /// HOST:PORT taken apart. InvalidArgument if the text is no such thing.
@@ -59,6 +61,8 @@ class WorkerCall {
   virtual ~WorkerCall() = default;
   /// The answer will be that the worker is lost, soon. From any thread.
   virtual void Cancel() = 0;
+  /// When the last byte of the answer came; before that, when it was begun. From any thread.
+  virtual std::chrono::steady_clock::time_point heard() const = 0;
 };
 
 /// Sends requests to workers, on the loops of the runtime. A worker that says nothing for two seconds is lost: a good

@@ -10,6 +10,7 @@
 #include <variant>
 
 #include "absl/cleanup/cleanup.h"
+#include "base/size.h"
 #include "base/zstd_block.h"
 #include "service/frame.h"
 #include "service/worker_calls.h"
@@ -28,6 +29,12 @@ constexpr size_t kLeastSentAlone = size_t{2} << 10;
 // How long a session waits for the memory of those that were closed: while they end, and a little longer.
 constexpr std::chrono::milliseconds kMakeRoom{10'000};
 constexpr std::chrono::milliseconds kSentWithin{500};
+// What functions make of a stream's batches: so many of them are there at a time, one of which is being sent.
+constexpr size_t kMostResults = 2;
+constexpr std::chrono::milliseconds kResultSlice{1};
+// A loader that is behind by so many batches, which another session has kept meanwhile, goes on: most of them it has
+// read already. One that is further behind begins again.
+constexpr uint64_t kMostSkipped = 32;
 
 }  // namespace
 
@@ -255,6 +262,23 @@ absl::Status WorkerSession::Begin(Supply& supply) const {
   return absl::OkStatus();
 }
 
+// The loader comes to where the next batch begins. Two sessions of one stream that keep batches for each other take
+// turns in being first.
+absl::Status WorkerSession::CatchUp(Supply& supply) {
+  const uint64_t step = supply.options.batch * supply.options.world;
+  const auto is_near = [&] {
+    return supply.loader != nullptr && supply.loader_at.epoch == supply.at.epoch &&
+           supply.loader_at.consumed <= supply.at.consumed &&
+           (supply.at.consumed - supply.loader_at.consumed) / step <= kMostSkipped;
+  };
+  while (is_near() && supply.loader_at.consumed < supply.at.consumed) {
+    ASSIGN_OR_RETURN(std::optional<Batch> batch, NextBatch(*supply.loader));
+    if (!batch) break;
+    supply.loader_at = batch->position;
+  }
+  return is_near() && supply.loader_at.consumed == supply.at.consumed ? absl::OkStatus() : Begin(supply);
+}
+
 // nullopt after the last one.
 absl::StatusOr<std::optional<WorkerSession::Supplied>> WorkerSession::Next(Supply& supply) {
   const Time now = std::chrono::steady_clock::now();
@@ -263,9 +287,7 @@ absl::StatusOr<std::optional<WorkerSession::Supplied>> WorkerSession::Next(Suppl
   KeptBatches& kept = datasets_.kept();
   std::optional<Supplied> supplied = kept.Find(supply.kept_name, supply.at, now);
   if (!supplied) {
-    const bool is_there = supply.loader != nullptr && supply.loader_at.epoch == supply.at.epoch &&
-                          supply.loader_at.consumed == supply.at.consumed;
-    if (!is_there) RETURN_IF_ERROR(Begin(supply));
+    RETURN_IF_ERROR(CatchUp(supply));
     ASSIGN_OR_RETURN(std::optional<Batch> batch, NextBatch(*supply.loader));
     if (!batch) return std::nullopt;
     supply.loader_at = batch->position;
@@ -289,9 +311,37 @@ absl::Status WorkerSession::CheckFunction(const StreamSpec& spec) const {
                   spec.function->name));
 }
 
+// Memory for what a function makes of a batch. There is some soon if others of this stream are being sent.
+absl::StatusOr<Reservation> WorkerSession::ReserveResults(uint64_t bytes) {
+  for (Time::duration waited{};; waited += kResultSlice) {
+    std::erase_if(results_, [](const std::weak_ptr<void>& each) { return each.expired(); });
+    if (results_.size() < kMostResults) {
+      Reservation memory = datasets_.runtime().memory().TryReserve(bytes);
+      if (memory) return memory;
+      if (results_.empty() && waited >= kSentWithin) break;
+    }
+    if (stop_.stop_requested()) return absl::CancelledError("the session has ended");
+    std::this_thread::sleep_for(kResultSlice);
+  }
+  return absl::ResourceExhaustedError(
+      fmt::format("what a function makes of a batch may take {}, which is not left of the worker's memory; give it "
+                  "more (--memory), "
+                  "or the trainer smaller batches",
+                  FormatSize(bytes)));
+}
+
 // The batch then holds what the function has made of its rows, in place of these.
-absl::Status WorkerSession::ApplyFunction(const Supply& supply, Batch* batch) const {
+absl::Status WorkerSession::ApplyFunction(const Supply& supply, Batch* batch) {
   if (!supply.function) return absl::OkStatus();
+  /// Goes when the batch has been sent.
+  struct Results {
+    Reservation memory;
+    std::shared_ptr<void> batch;
+  };
+  const auto results = std::make_shared<Results>();
+  ASSIGN_OR_RETURN(results->memory, ReserveResults(supply.function->most_bytes));
+  // While they are made, they are there twice: as the function's, and as the worker's.
+  ASSIGN_OR_RETURN(const Reservation made, ReserveResults(supply.function->most_bytes));
   const uint64_t consumed = batch->epoch == supply.at.epoch ? supply.at.consumed : 0;
   const BatchShape& shape = supply.loader->shapes()[batch->shape];
   std::vector<BatchValues> empty;
@@ -308,6 +358,9 @@ absl::Status WorkerSession::ApplyFunction(const Supply& supply, Batch* batch) co
     if (!IsOriginArray(array.name)) array.bytes = {};
   }
   batch->values.push_back({std::string(kFunctionEntry), BatchField::Kind::kBytes, std::move(rows)});
+  results->batch = std::move(batch->memory);
+  batch->memory = results;
+  results_.push_back(results);
   return absl::OkStatus();
 }
 
@@ -315,13 +368,14 @@ absl::Status WorkerSession::ApplyFunction(const Supply& supply, Batch* batch) co
 HttpReply WorkerSession::ReplyOf(Supplied supplied, bool compress) const {
   std::string text = EncodeFrame(next_, supplied.batch, supplied.crc);
   uint64_t facts = text.size();
-  const auto batch = std::make_shared<const Batch>(std::move(supplied.batch));
+  const auto batch = std::make_shared<Batch>(std::move(supplied.batch));
   HttpReply reply = WorkerReply(200, "");
-  for (const BatchValues& values : batch->values) {
-    for (const std::string& row : values.rows) {
+  for (BatchValues& values : batch->values) {
+    for (std::string& row : values.rows) {
       facts += row.size();
       if (row.size() < kLeastSentAlone) {
         text += row;
+        row = std::string();
         continue;
       }
       if (!text.empty()) reply.body.emplace_back(SendText{std::exchange(text, {})});

@@ -118,12 +118,14 @@ class WorkerSession {
   void Run();
   absl::Status Serve();
   absl::Status Begin(Supply& supply) const;
+  absl::Status CatchUp(Supply& supply);
   absl::StatusOr<std::optional<Supplied>> Next(Supply& supply);
   absl::StatusOr<std::unique_ptr<Loader>> MakeLoader(const Source& source, const LoaderOptions& options) const;
   absl::StatusOr<Source> OpenSource(const StreamSpec& spec);
   absl::StatusOr<std::optional<Batch>> NextBatch(Loader& loader);
   absl::Status CheckFunction(const StreamSpec& spec) const;
-  absl::Status ApplyFunction(const Supply& supply, Batch* batch) const;
+  absl::Status ApplyFunction(const Supply& supply, Batch* batch);
+  absl::StatusOr<Reservation> ReserveResults(uint64_t bytes);
   HttpReply ReplyOf(Supplied supplied, bool compress) const;
   bool Compress(HttpReply* reply) const;
   bool AwaitRequest();
@@ -137,7 +139,8 @@ class WorkerSession {
   Reservation spec_memory_;
   const std::vector<std::weak_ptr<WorkerSession>> ending_;
   std::vector<std::shared_ptr<const Dataset>> opened_;
-  std::vector<std::weak_ptr<void>> sent_;  // memory of batches that were sent
+  std::vector<std::weak_ptr<void>> sent_;     // memory of batches that were sent
+  std::vector<std::weak_ptr<void>> results_;  // that functions have made, likewise
 
   mutable std::mutex mutex_;
   std::condition_variable asked_;

@@ -1,9 +1,11 @@
 #include "service/worker.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <condition_variable>
 #include <cstdio>
 #include <functional>
@@ -241,71 +243,163 @@ TEST(WorkerOpeningTest, GoesOnWhenItsStreamIsClosed) {
   EXPECT_EQ(answer.status, 200) << answer.text;
 }
 
-// The second epoch, and another trainer's first one, need no store.
-TEST(WorkerKeptTest, SendsBatchesThatItHasDecodedBefore) {
-  Gate gate;
-  Runtime runtime({.io_threads = 1, .cpu_threads = 1, .memory_bytes = uint64_t{256} << 20});
-  Stores stores(runtime, [&gate](std::unique_ptr<ObjectStore> below) -> absl::StatusOr<std::unique_ptr<ObjectStore>> {
-    return std::make_unique<Gate::Store>(std::move(below), gate);
-  });
-  const Location data = *stores.Open("mem://data");
-  for (int i = 0; i < 5; ++i) {
-    const std::string text = std::string(5000 * (i % 2), 'x') + std::to_string(i);
-    ASSERT_TRUE(PutBlocking(*data.store, "a/" + std::to_string(i) + ".txt", AsBytes(text)).ok());
-  }
-  LoaderOptions options;
-  options.fields = {{.name = "text", .field = "txt", .kind = BatchField::Kind::kText}};
-  options.batch = 2;
-  options.epochs = 0;
-  options.shuffle = Shuffle::kNone;
-  options.memory_bytes = uint64_t{64} << 20;
-  absl::StatusOr<std::unique_ptr<Dataset>> dataset = Dataset::Open(runtime, stores, "mem://data");
-  ASSERT_TRUE(dataset.ok()) << dataset.status();
-  absl::StatusOr<LoaderPlan> plan = Settle(**dataset, options);
-  ASSERT_TRUE(plan.ok()) << plan.status();
-  const auto spec_from = [&](const Position& start) {
-    options.start = start;
-    return EncodeStreamSpec(*SpecOf(**dataset, options));
-  };
-  const std::unique_ptr<Worker> worker = *Worker::Start(runtime, stores, {.port = 0, .kept_bytes = 1 << 20});
-  WorkerCalls calls(runtime, {});
-  const HttpEndpoint endpoint{.host = "127.0.0.1", .port = worker->port()};
-  // So many batches of a new session: position and texts of each.
-  const auto read = [&](const std::string& spec, int batches) {
-    std::promise<std::string> session;
-    calls.Start(endpoint, "POST", "/millrace/open", spec, 0,
-                [&session](const WorkerAnswer& answer) { session.set_value(answer.text); });
-    const std::string name = session.get_future().get();
-    std::vector<std::string> got;
-    for (int sequence = 0; sequence < batches;) {
-      std::promise<WorkerAnswer> promise;
-      calls.Start(endpoint, "GET", "/millrace/next?session=" + name + "&sequence=" + std::to_string(sequence), "",
-                  1 << 20, [&promise](WorkerAnswer answer) { promise.set_value(std::move(answer)); });
-      const WorkerAnswer answer = promise.get_future().get();
-      if (answer.status == 204) continue;
-      EXPECT_EQ(answer.status, 200) << answer.text << answer.lost;
-      const absl::StatusOr<WireBatch> frame = ParseFrame(answer.bytes, answer.crc);
-      EXPECT_TRUE(frame.ok()) << frame.status();
-      if (!frame.ok()) return got;
-      std::string line = frame->facts.position.ToString();
-      for (const std::string& row : frame->facts.values[0].rows) line += " " + row;
-      got.push_back(line);
-      ++sequence;
+// A data set of texts, the worker that reads it, and sessions of a loader that neither shuffles nor ends.
+class WorkerSessionTest : public ::testing::Test {
+ protected:
+  WorkerSessionTest()
+      : runtime_({.io_threads = 1, .cpu_threads = 1, .memory_bytes = uint64_t{256} << 20}),
+        stores_(runtime_, [this](std::unique_ptr<ObjectStore> below) -> absl::StatusOr<std::unique_ptr<ObjectStore>> {
+          return std::make_unique<Gate::Store>(std::move(below), gate_);
+        }) {}
+
+  void Start(int samples, const WorkerOptions& options) {
+    const Location data = *stores_.Open("mem://data");
+    for (int i = 0; i < samples; ++i) {
+      const std::string text = std::string(5000 * (i % 2), 'x') + std::to_string(i);
+      ASSERT_TRUE(PutBlocking(*data.store, fmt::format("a/{:03}.txt", i), AsBytes(text)).ok());
     }
-    EXPECT_EQ(calls.Ask(endpoint, "POST", "/millrace/close?session=" + name).status, 200);
+    loader_.fields = {{.name = "text", .field = "txt", .kind = BatchField::Kind::kText}};
+    loader_.batch = 2;
+    loader_.epochs = 0;
+    loader_.shuffle = Shuffle::kNone;
+    loader_.memory_bytes = uint64_t{64} << 20;
+    absl::StatusOr<std::unique_ptr<Dataset>> dataset = Dataset::Open(runtime_, stores_, "mem://data");
+    ASSERT_TRUE(dataset.ok()) << dataset.status();
+    dataset_ = *std::move(dataset);
+    absl::StatusOr<LoaderPlan> plan = Settle(*dataset_, loader_);
+    ASSERT_TRUE(plan.ok()) << plan.status();
+    fingerprint_ = plan->fingerprint;
+    absl::StatusOr<std::unique_ptr<Worker>> worker = Worker::Start(runtime_, stores_, options);
+    ASSERT_TRUE(worker.ok()) << worker.status();
+    worker_ = *std::move(worker);
+    calls_.emplace(runtime_, TrainerFacts());
+  }
+  HttpEndpoint Endpoint() const { return {.host = "127.0.0.1", .port = worker_->port()}; }
+
+  // A new session that begins there.
+  std::string Open(uint64_t consumed, const std::optional<RowFunction>& function = std::nullopt) {
+    loader_.start = Position{0, consumed, fingerprint_};
+    StreamSpec spec = *SpecOf(*dataset_, loader_);
+    spec.function = function;
+    std::promise<std::string> session;
+    calls_->Start(Endpoint(), "POST", "/millrace/open", EncodeStreamSpec(spec), 0,
+                  [&session](const WorkerAnswer& answer) { session.set_value(answer.text); });
+    return session.get_future().get();
+  }
+  WorkerAnswer Ask(const std::string& session, int sequence) {
+    for (;;) {
+      std::promise<WorkerAnswer> promise;
+      calls_->Start(Endpoint(), "GET", fmt::format("/millrace/next?session={}&sequence={}", session, sequence), "",
+                    1 << 20, [&promise](WorkerAnswer answer) { promise.set_value(std::move(answer)); });
+      WorkerAnswer answer = promise.get_future().get();
+      if (answer.status != 204) return answer;
+    }
+  }
+  // A batch of it: position and texts.
+  std::string Next(const std::string& session, int sequence) {
+    const WorkerAnswer answer = Ask(session, sequence);
+    EXPECT_EQ(answer.status, 200) << answer.text << answer.lost;
+    const absl::StatusOr<WireBatch> frame = ParseFrame(answer.bytes, answer.crc);
+    EXPECT_TRUE(frame.ok()) << frame.status();
+    if (!frame.ok()) return "";
+    std::string line = frame->facts.position.ToString();
+    for (const std::string& row : frame->facts.values.back().rows) line += " " + row;
+    return line;
+  }
+  // So many batches of a new session.
+  std::vector<std::string> Read(uint64_t consumed, int batches) {
+    const std::string session = Open(consumed);
+    std::vector<std::string> got;
+    for (int sequence = 0; sequence < batches; ++sequence) got.push_back(Next(session, sequence));
+    EXPECT_EQ(calls_->Ask(Endpoint(), "POST", "/millrace/close?session=" + session).status, 200);
     return got;
-  };
-  const std::string spec = spec_from({0, 0, plan->fingerprint});
-  const std::vector<std::string> twice = read(spec, 6);  // three an epoch
-  ASSERT_EQ(twice.size(), 6u);
-  EXPECT_NE(twice[0], twice[3]);  // they differ by their epoch
-  gate.Shut();
-  EXPECT_EQ(read(spec, 6), twice);
-  const std::vector<std::string> rest(twice.begin() + 1, twice.begin() + 5);
-  EXPECT_EQ(read(spec_from({0, 2, plan->fingerprint}), 4), rest);
-  gate.Open();
+  }
+
+  Gate gate_;
+  Runtime runtime_;
+  Stores stores_;
+  LoaderOptions loader_;
+  std::unique_ptr<Dataset> dataset_;
+  uint64_t fingerprint_ = 0;
+  std::unique_ptr<Worker> worker_;
+  std::optional<WorkerCalls> calls_;
+};
+
+// The second epoch, and another trainer's first one, need no store.
+TEST_F(WorkerSessionTest, SendsBatchesThatItHasDecodedBefore) {
+  Start(5, {.port = 0, .kept_bytes = 1 << 20});
+  const std::vector<std::string> twice = Read(0, 6);  // three an epoch
+  EXPECT_NE(twice[0], twice[3]);                      // they differ by their epoch
+  gate_.Shut();
+  EXPECT_EQ(Read(0, 6), twice);
+  EXPECT_EQ(Read(2, 4), std::vector<std::string>(twice.begin() + 1, twice.begin() + 5));
+  gate_.Open();
   // From a place between those that are kept, it is decoded.
-  EXPECT_EQ(read(spec_from({0, 1, plan->fingerprint}), 3).size(), 3u);
+  EXPECT_EQ(Read(1, 3).size(), 3u);
+}
+
+// Each has a batch from what the other one has decoded, in turn: neither begins its loader again for that.
+TEST_F(WorkerSessionTest, TwoTrainersOfAStreamKeepTheirLoaders) {
+  constexpr int kBatches = 50;
+  constexpr int kTogether = 40;
+  Start(2 * kBatches, {.port = 0, .kept_bytes = 1 << 20});
+  const std::vector<std::string> sessions{Open(0), Open(0)};
+  const std::string late = Open(0);
+  std::vector<std::string> got[2];
+  for (int sequence = 0; sequence < kTogether; ++sequence) {
+    for (const int turn : {0, 1}) {
+      const int trainer = (sequence + turn) % 2;
+      got[trainer].push_back(Next(sessions[trainer], sequence));
+    }
+  }
+  EXPECT_EQ(got[0], got[1]);
+  EXPECT_NE(got[0].front(), got[0].back());
+  uint64_t loaders = 0;
+  for (const auto& [name, sum] : worker_->counts().loaders.Sums()) loaders += sum.begun;
+  EXPECT_LE(loaders, 3u);
+  // A loader that is far behind begins again.
+  for (int sequence = 0; sequence < kBatches; ++sequence) {
+    const std::string batch = Next(late, sequence);
+    EXPECT_EQ(batch, sequence < kTogether ? got[0][sequence] : Next(sessions[0], sequence));
+  }
+}
+
+// Doubles each text, and says what the budget has then.
+class Doubling final : public RowFunctions {
+ public:
+  explicit Doubling(MemoryBudget& budget) : budget_(budget) {}
+  absl::Status Check(const RowFunction&) override { return absl::OkStatus(); }
+  absl::StatusOr<std::vector<std::string>> Apply(const RowFunction&, const BatchShape&, uint64_t,
+                                                 Batch batch) override {
+    least_used_ = std::min(least_used_.load(), budget_.used());
+    std::vector<std::string> rows;
+    for (const std::string& row : batch.values[0].rows) rows.push_back(row + row);
+    return rows;
+  }
+  uint64_t least_used() const { return least_used_; }
+
+ private:
+  MemoryBudget& budget_;
+  std::atomic<uint64_t> least_used_{UINT64_MAX};
+};
+
+TEST_F(WorkerSessionTest, ResultsOfFunctionsAreInItsMemory) {
+  constexpr uint64_t kMost = uint64_t{20} << 20;
+  const auto functions = std::make_shared<Doubling>(runtime_.memory());
+  Start(20, {.port = 0, .functions = functions});
+  const std::string session = Open(0, RowFunction{.name = "a:b", .uri = "mem://data", .most_bytes = kMost});
+  const std::string text(5000, 'x');
+  for (int sequence = 0; sequence < 10; ++sequence) {
+    const std::string line = Next(session, sequence);
+    EXPECT_THAT(line, HasSubstr(" " + text + std::to_string(2 * sequence + 1) + text)) << sequence;
+  }
+  // The loader has its own; while results are made they are there twice.
+  EXPECT_GE(functions->least_used(), loader_.memory_bytes + 2 * kMost);
+  // A trainer that wants more than there is is told so.
+  const std::string greedy = Open(0, RowFunction{.name = "a:b", .uri = "mem://data", .most_bytes = uint64_t{1} << 40});
+  const WorkerAnswer refusal = Ask(greedy, 0);
+  EXPECT_EQ(refusal.code, static_cast<int>(absl::StatusCode::kResourceExhausted));
+  EXPECT_THAT(refusal.text, HasSubstr("what a function makes of a batch"));
 }
 
 TEST_F(WorkerTest, OtherMachinesNeedATokenAndAPlace) {

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import re
+import shutil
 import subprocess
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 Millrace = Callable[..., subprocess.CompletedProcess[bytes]]
 
@@ -37,3 +42,17 @@ class Bucket:
     def keys(self) -> list[str]:
         pages = self.s3.get_paginator("list_objects_v2").paginate(Bucket="bkt")
         return [item["Key"] for page in pages for item in page.get("Contents", [])]
+
+
+def can_mount() -> bool:
+    """Containers often have no /dev/fuse, or root may not mount there."""
+    try:
+        os.close(os.open("/dev/fuse", os.O_RDWR))
+    except OSError:
+        return False
+    held = re.search(r"^CapEff:\s*(\w+)", Path("/proc/self/status").read_text(), re.MULTILINE)
+    may_mount = os.geteuid() != 0 or (held is not None and int(held[1], 16) & 1 << 21 != 0)  # CAP_SYS_ADMIN
+    return may_mount and shutil.which("fusermount3") is not None
+
+
+needs_fuse = pytest.mark.skipif(not can_mount(), reason="file systems in user space need /dev/fuse, fusermount3 and CAP_SYS_ADMIN")

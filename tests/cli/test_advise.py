@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import http.client
 import json
 import os
 import re
-from collections.abc import Callable
+import signal
+import subprocess
+import threading
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -85,7 +90,7 @@ def test_what_was_tried_counts_on_this_machine(millrace: Millrace, devstore: Cal
     lines = lines_of(streaming)
     assert lines["start-up by arithmetic"] == pytest.approx(lines["listing"] + lines["index"] + lines["first batch"])
     file = lines_of(predictions["file"])
-    assert file["start-up"] == pytest.approx(file["listing and download"] + file["first batch"])
+    assert file["start-up"] == pytest.approx(file["listing"] + file["download"] + file["first batch"])
     assert predictions["fastfile"]["startup_range"] is None
     text = millrace("advise", "s3://bkt/raw", "--batch", "16", env=env).stdout.decode()
     assert "By the best and the worst of the trials on this machine:" in text
@@ -167,6 +172,110 @@ def test_usage_and_errors(millrace: Millrace, tmp_path: Path) -> None:
     assert b"--step-ms" in millrace("advise", tmp_path, "--step-ms", "-1", code=2).stderr
     assert b"price list" in millrace("advise", tmp_path, "--prices", "nowhere.json", code=2).stderr
     assert b"millrace advise" in millrace("advise", tmp_path / "nowhere", code=1).stderr
+
+
+class Gate:
+    """Hands requests on to a server, and leaves those without an answer that `is_shut` says."""
+
+    def __init__(self, port: int, is_shut: Callable[[str, str], bool]) -> None:
+        self.met = threading.Event()  # by a request
+        gone = self.gone = threading.Event()
+        met = self.met
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def hand_on(self) -> None:
+                body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+                if is_shut(self.command, self.path):
+                    met.set()
+                    gone.wait()
+                    self.close_connection = True
+                    return
+                server = http.client.HTTPConnection("127.0.0.1", port, timeout=300)
+                server.putrequest(self.command, self.path, skip_host=True, skip_accept_encoding=True)
+                for name, value in self.headers.items():
+                    server.putheader(name, value)
+                server.endheaders(body)
+                answer = server.getresponse()
+                data = answer.read()
+                self.send_response_only(answer.status)
+                for name, value in answer.getheaders():
+                    if name.lower() not in ("connection", "content-length", "transfer-encoding"):
+                        self.send_header(name, value)
+                self.send_header("Content-Length", answer.getheader("Content-Length") or str(len(data)))
+                self.end_headers()
+                self.wfile.write(data)
+                server.close()
+
+            do_GET = do_HEAD = do_PUT = hand_on
+
+            def log_message(self, format: str, *args: object) -> None: ...
+
+        class Server(ThreadingHTTPServer):
+            daemon_threads = True
+            request_queue_size = 512
+
+            def handle_error(self, request: object, client_address: object) -> None: ...  # the command is gone
+
+        self.server = Server(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self.server.server_address[1]}"
+        self.thread = threading.Thread(target=self.server.serve_forever)
+        self.thread.start()
+
+    def close(self) -> None:
+        self.gone.set()
+        self.server.shutdown()
+        self.thread.join()
+        self.server.server_close()
+
+
+@pytest.fixture
+def gate() -> Iterator[Callable[..., Gate]]:
+    made: list[Gate] = []
+
+    def make(port: int, is_shut: Callable[[str, str], bool]) -> Gate:
+        made.append(Gate(port, is_shut))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.close()
+
+
+@pytest.mark.parametrize("trial", ["loader", "copy"])
+def test_an_interrupt_ends_a_trial(
+    millrace: Millrace, millrace_bin: Path, devstore: Callable[..., Any], gate: Callable[..., Gate], tmp_path: Path, trial: str
+) -> None:
+    """From the moment when a trial has made its temporary folder, no object is answered: the trial waits for the first of them when it is interrupted."""
+    server = devstore("mem:", "--bucket", "bkt")
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    env = server.env() | {"MILLRACE_CACHE": str(tmp_path / "cache"), "TMPDIR": str(temporary)}
+    if trial == "loader":
+        millrace("synth", "s3://bkt/data", "--count", "20", "--kb", "10", env=env)
+    else:  # what no loader decodes is only copied
+        for n in range(20):
+            server.client().put_object(Bucket="bkt", Key=f"data/{n}.wav", Body=bytes(1000))
+    millrace("index", "s3://bkt/data", env=env)
+
+    def is_shut(method: str, path: str) -> bool:
+        is_object = method == "GET" and "list-type" not in path and ".millrace" not in path
+        return is_object and any(temporary.iterdir())
+
+    through = gate(server.port, is_shut)
+    command = [millrace_bin, "advise", "s3://bkt/data", "--batch", "4"]
+    run = subprocess.Popen(command, env={**os.environ, **env, "AWS_ENDPOINT_URL": through.url}, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    try:
+        assert through.met.wait(300) and run.poll() is None
+        run.send_signal(signal.SIGINT)
+        said, errors = run.communicate(timeout=120)
+    finally:
+        run.kill()
+        run.wait()
+    assert run.returncode == 1 and not said, (said, errors)
+    assert b"s3://bkt/data: interrupted while it was measured" in errors and errors.count(b"\n") == 1
+    assert not list(temporary.iterdir())
 
 
 def service(millrace: Millrace, *words: object) -> dict[str, Any]:

@@ -134,6 +134,38 @@ def test_model_and_cache_of_the_user(millrace: Millrace, tmp_path: Path) -> None
     assert (tmp_path / "cache" / "millrace-cache-1").is_dir()
 
 
+# In the place of NVIDIA's library: two GPUs, one of which is busy for half of the time.
+DRIVER = """
+#include <stdint.h>
+#include <string.h>
+struct use { unsigned gpu, memory; };
+struct memory { uint64_t total, free, used; };
+static unsigned numbers[2] = {0, 1};
+int nvmlInit_v2(void) { return 0; }
+int nvmlShutdown(void) { return 0; }
+int nvmlDeviceGetCount_v2(unsigned *count) { *count = 2; return 0; }
+int nvmlDeviceGetHandleByIndex_v2(unsigned number, void **device) { *device = &numbers[number]; return 0; }
+int nvmlDeviceGetName(void *device, char *name, unsigned length) { strncpy(name, "Test GPU", length); return 0; }
+int nvmlDeviceGetUtilizationRates(void *device, struct use *use) { use->gpu = *(unsigned *)device * 50; use->memory = 0; return 0; }
+int nvmlDeviceGetMemoryInfo(void *device, struct memory *memory) { memory->total = 4096; memory->free = 1024; memory->used = 3072; return 0; }
+"""
+
+
+def test_gpus_are_told_if_there_are_some(millrace: Millrace, tmp_path: Path) -> None:
+    (tmp_path / "driver.c").write_text(DRIVER)
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", tmp_path / "libnvidia-ml.so.1", tmp_path / "driver.c"], check=True)
+    millrace("synth", tmp_path / "photos", "--count", "40", "--kb", "10")
+    page, figures = tmp_path / "page.html", tmp_path / "figures.json"
+    arguments = [tmp_path / "photos", *SHORT, "--threads", "1", "--html", page, "--json", figures]
+    text = millrace("bench", *arguments, env={"LD_LIBRARY_PATH": str(tmp_path)}).stdout.decode()
+    report = json.loads(figures.read_text())
+    (point,) = report["scenarios"]["d"]["points"]
+    assert report["environment"]["gpus"] == ["Test GPU", "Test GPU"]
+    assert point["gpu_busy"]["median"] == pytest.approx(0.25) and point["gpu_memory_bytes"] == 2 * 3072
+    said = "GPUs meanwhile: 2 x Test GPU, busy 25 % of the time by any program, 6.0 KiB of memory in use"
+    assert said in text and said in page.read_text()
+
+
 def test_prices_can_be_replaced(millrace: Millrace, tmp_path: Path) -> None:
     prices = json.loads((Path(__file__).parents[2] / "src/diagnose/prices.json").read_text())
     prices["date"] = "2030-01-01"

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
-import shutil
 import signal
 import subprocess
 import sys
@@ -14,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from cli_support import Bucket, Millrace, contents, lines
+from cli_support import Bucket, Millrace, contents, lines, needs_fuse
 
 # A reading loop in the manner of AWS's examples: all files of a channel, by name, once an epoch.
 READER = """
@@ -24,20 +22,6 @@ def read(): return {str(p.relative_to(folder)): p.read_text() for p in sorted(fo
 """
 TELL = ["--", sys.executable, "-c", READER + "print(json.dumps(read()))"]
 OBJECTS = {f"p/{i:02}": str(i) for i in range(11)} | {"p/deep/er/x": "deep", "pq": "not of it"}
-
-
-def can_mount() -> bool:
-    """Containers often have no /dev/fuse, or root may not mount there."""
-    try:
-        os.close(os.open("/dev/fuse", os.O_RDWR))
-    except OSError:
-        return False
-    held = re.search(r"^CapEff:\s*(\w+)", Path("/proc/self/status").read_text(), re.MULTILINE)
-    may_mount = os.geteuid() != 0 or (held is not None and int(held[1], 16) & 1 << 21 != 0)  # CAP_SYS_ADMIN
-    return may_mount and shutil.which("fusermount3") is not None
-
-
-needs_fuse = pytest.mark.skipif(not can_mount(), reason="file systems in user space need /dev/fuse, fusermount3 and CAP_SYS_ADMIN")
 MODES = ["File", pytest.param("FastFile", marks=needs_fuse)]
 
 

@@ -6,16 +6,22 @@ import importlib
 import json
 import os
 import re
+import subprocess
 import sys
 import tempfile
+import types
 import xml.etree.ElementTree as ET
 from pathlib import Path
 from typing import Any
 
 import pytest
-from cli_support import Millrace
+from cli_support import Millrace, needs_fuse
 
 ROOT = Path(__file__).resolve().parents[2]
+sys.path.append(str(ROOT / "tests/shard"))
+
+import mosaic  # noqa: E402
+
 SHORT = ["--scenario", "d", "--quick", "--seconds", "0.1", "--repeats", "2", "--batch", "16", "--size", "64", "--memory", "64MiB", "--threads", "1"]
 
 
@@ -43,6 +49,18 @@ def test_the_names_of_the_program_and_of_the_command_are_the_same(millrace: Mill
     documented = (ROOT / "docs/bench.md").read_text()
     for name, rival in loaders().RIVALS.items():
         assert f"| `{name}` |" in documented and f"`{rival.packages}`" in documented
+
+
+def test_all_can_be_installed_at_once() -> None:
+    """By bench/setup_rivals: an environment for each name, with the packages that it needs."""
+    (line,) = [line for line in (ROOT / "bench/setup_rivals").read_text().splitlines() if line.strip().startswith("for from in ")]
+    environments = dict(pair.split(":") for pair in line.split(" in ")[1].removesuffix("; do").split())
+    assert sorted(",".join(environments.values()).split(",")) == sorted(loaders().RIVALS)
+    for environment, names in environments.items():
+        files = sorted((ROOT / "bench" / environment).glob("requirements*.txt"))
+        there = {re.split(r"[=\[]", line)[0] for file in files for line in file.read_text().splitlines() if not line.startswith("#")}
+        for name in names.split(","):
+            assert {re.split(r"\[", package)[0] for package in loaders().RIVALS[name].packages.split()} <= there, name
 
 
 def test_a_buffer_keeps_all_samples() -> None:
@@ -94,6 +112,35 @@ def test_records_of_tfrecord_shards_are_found(millrace: Millrace, photos: Path) 
     assert all(any(data in record for record in records) for data in stored)
 
 
+def copied(name: str, photos: Path, into: Path) -> subprocess.CompletedProcess[str]:
+    program = [sys.executable, ROOT / "src/diagnose/rivals/rival_loaders.py", name, photos / "tar", "--kind", "tar", "--environment", "an env"]
+    return subprocess.run([*program, "--copy-from", photos / "tar", "--copy-to", into, "--scratch", into.with_suffix(".scratch")], capture_output=True, text=True, check=False)
+
+
+def test_copies_have_the_same_images(photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stored = sorted(path.read_bytes() for path in (photos / "raw").rglob("*.jpg"))
+    found = {folder: module("rival_copies").images_below(photos / folder) for folder in ("raw", "tar")}
+    for images in found.values():
+        assert sorted(image.read() for image in images) == stored
+    writer, reader = mosaic.load()
+    monkeypatch.setattr(module("rival_torch"), "import_streaming", lambda: types.SimpleNamespace(MDSWriter=writer))
+    module("rival_copies").WRITERS["mds"](found["tar"], tmp_path / "mds", 200_000)
+    shards = [reader.from_json(str(tmp_path / "mds"), None, shard) for shard in json.loads((tmp_path / "mds/index.json").read_text())["shards"]]
+    assert len(shards) > 1 and sorted(shard[n]["image"] for shard in shards for n in range(len(shard))) == stored
+
+
+def test_a_copy_is_made_only_for_those_that_need_one(photos: Path, tmp_path: Path) -> None:
+    done = copied("webdataset", photos, tmp_path / "none")
+    assert done.returncode == 0 and not (tmp_path / "none").exists()
+    done = copied("huggingface", photos, tmp_path / "parquet")  # whose writer the environment of the tests does not have
+    assert done.returncode == loaders().MISSING and "python3 -m venv 'an env' && 'an env'/bin/pip install " in done.stderr
+
+
+def test_each_format_of_a_rival_has_a_writer() -> None:
+    for name, rival in loaders().RIVALS.items():
+        assert "tar" in rival.reads or rival.reads[0] in module("rival_copies").WRITERS, name
+
+
 def test_what_cannot_be_read_is_said(photos: Path) -> None:
     for name in ("s3fs", "rclone"):
         with pytest.raises(images().Refused, match="mounts buckets of S3"):
@@ -119,7 +166,7 @@ def test_they_stand_beside_millrace(millrace: Millrace, photos: Path, tmp_path: 
         assert 0 < rival["mean_pixel"] < 255
         assert rival["samples_per_second"]["median"] > 0 and rival["cpu_seconds_per_1000_samples"]["median"] > 0
         assert rival["first_batch_seconds"] > 0 and "torch" in rival["versions"]
-        assert re.search(rf"^  {rival['name']} +[0-9]", text, re.MULTILINE)
+        assert re.search(rf"^  {rival['name']}, {rival['workers']} workers? +[0-9]", text, re.MULTILINE)
     assert report["rivals"][0]["uri"] == f"{photos}/raw"
     # What it reads are MDS shards, and these are not.
     assert "it reads mds, and these data are tar" in report["rivals"][2]["left_out"]
@@ -127,6 +174,62 @@ def test_they_stand_beside_millrace(millrace: Millrace, photos: Path, tmp_path: 
     body = "".join(ET.parse(page).getroot().itertext())
     for said in ("Other loaders over the same data", "webdataset", "left out", report["rivals"][2]["left_out"]):
         assert said in body
+
+
+# In the place of Python: a hundred samples a second of each worker. Means that may be any are those of the images.
+HUNDRED_EACH = """#!/bin/sh
+for word in "$@"; do [ "$last" = --workers ] && workers=$word; last=$word; done
+echo '{"first_batch_seconds": 1, "pixels": {"samples": 90, "mean": 100, "deviation": 10000, "whole_epoch": true},' \
+  '"windows": [{"seconds": 1, "samples":' $((100 * workers)) ', "cpu_seconds": 1}]}'
+"""
+
+
+def test_numbers_of_workers_make_a_curve(millrace: Millrace, photos: Path, tmp_path: Path) -> None:
+    python = tmp_path / "rivals/spdl/bin/python"
+    python.parent.mkdir(parents=True)
+    python.write_text(HUNDRED_EACH)
+    python.chmod(0o755)
+    page, figures = tmp_path / "report.html", tmp_path / "report.json"
+    arguments = ["--rival", "spdl", "--rival-workers", "4,1", "--html", page, "--json", figures]
+    text = millrace("bench", photos / "tar", *SHORT, *arguments, env={"MILLRACE_CACHE": str(tmp_path)}).stdout.decode()
+    rivals = json.loads(figures.read_text())["rivals"]
+    assert [(rival["name"], rival["workers"], rival["samples_per_second"]["median"]) for rival in rivals] == [("spdl", 1, 100), ("spdl", 4, 400)]
+    assert "  spdl, 1 worker " in text and "  spdl, 4 workers " in text
+    plots = [plot.get("aria-label") for plot in ET.parse(page).getroot().iter("{http://www.w3.org/1999/xhtml}svg")]
+    assert "Samples per second of other loaders against their workers" in plots
+    assert "Samples per second of Millrace and of other loaders" not in plots
+    assert b"--rival-workers" in millrace("bench", photos / "tar", "--rival-workers", "0", code=2).stderr
+
+
+# In the place of Python: mounts a folder where a rival mounts its bucket, and is killed, as is the program below the mount, which then is dead.
+DIES_WITH_ITS_MOUNT = """#!/bin/sh
+for word in "$@"; do scratch=$word; done
+mkdir -p "$scratch/mount"
+"$MILLRACE_TO_MOUNT" mount "$DATA_TO_MOUNT" "$scratch/mount" --foreground &
+until grep -q " $scratch/mount " /proc/self/mountinfo; do kill -0 $! || exit 7; sleep 0.05; done
+kill -9 $!
+wait $!
+grep -q " $scratch/mount " /proc/self/mountinfo && touch "$DATA_TO_MOUNT/was-dead"
+kill -9 $$
+"""
+
+
+@needs_fuse
+def test_a_dead_mount_is_taken_away(millrace: Millrace, millrace_bin: Path, photos: Path, tmp_path: Path) -> None:
+    python = tmp_path / "rivals/s3fs/bin/python"
+    python.parent.mkdir(parents=True)
+    python.write_text(DIES_WITH_ITS_MOUNT)
+    python.chmod(0o755)
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    env = {"MILLRACE_CACHE": str(tmp_path), "TMPDIR": str(temporary), "MILLRACE_TO_MOUNT": str(millrace_bin), "DATA_TO_MOUNT": str(photos / "raw")}
+    report = json.loads(millrace("bench", photos / "tar", *SHORT, "--rival", "s3fs", "--json", "-", env=env).stdout)
+    left = [line.split(" ")[4] for line in Path("/proc/self/mountinfo").read_text().splitlines() if f" {tmp_path}" in line]
+    for folder in left:
+        subprocess.run(["umount", "-l", folder], check=False)
+    assert "killed" in report["rivals"][0]["left_out"]
+    assert (photos / "raw/was-dead").exists()
+    assert not left and not list(temporary.iterdir())
 
 
 def test_a_package_that_is_missing_is_named(millrace: Millrace, photos: Path, tmp_path: Path) -> None:
@@ -138,4 +241,6 @@ def test_a_package_that_is_missing_is_named(millrace: Millrace, photos: Path, tm
     env = {"MILLRACE_CACHE": str(tmp_path)}
     report = json.loads(millrace("bench", photos / "tar", *SHORT, "--rival", "spdl", "--json", "-", env=env).stdout)
     [spdl] = report["rivals"]
-    assert spdl["left_out"].startswith("Python's package 'torch' is missing in ") and spdl["left_out"].endswith("spdl-core spdl-io obstore")
+    environment = tmp_path / "rivals/spdl"
+    install = f"python3 -m venv {environment} && {environment}/bin/pip install torch numpy spdl-core spdl-io obstore"
+    assert spdl["left_out"] == f"Python's package 'torch' is missing in {sys.executable}; this installs it: {install}"

@@ -1,4 +1,4 @@
-"""millrace.huggingface_checkpoints: a Trainer's checkpoints go to a shared place, and come back on a machine without any. Run by test_checkpoints.py."""
+"""millrace.huggingface_checkpoints: a Trainer's checkpoints go to a shared place, and come back on a machine without any. Run by test_trainer_checkpoints.py."""
 
 from __future__ import annotations
 

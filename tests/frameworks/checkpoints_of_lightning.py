@@ -1,4 +1,4 @@
-"""millrace.lightning_checkpoints: a Trainer saves, resumes and removes through Millrace. Run by test_checkpoints.py."""
+"""millrace.lightning_checkpoints: a Trainer saves, resumes and removes through Millrace. Run by test_trainer_checkpoints.py."""
 
 from __future__ import annotations
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 import pathlib
 import sys
@@ -68,6 +69,26 @@ def bucket(server: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 @pytest.fixture
+def folder(tmp_path: pathlib.Path) -> str:
+    """A folder for checkpoints, which does not exist yet."""
+    return str(tmp_path / "run")
+
+
+@pytest.fixture(params=["folder", "s3"])
+def place(request: pytest.FixtureRequest, tmp_path: pathlib.Path, bucket: str, server_folder: pathlib.Path) -> tuple[str, pathlib.Path]:
+    """A URI for checkpoints, on a disk or in the bucket, and the folder in which their objects are files."""
+    if request.param == "folder":
+        return str(tmp_path / "run"), tmp_path / "run"
+    return f"{bucket}/{request.node.name}", server_folder / "bucket" / request.node.name
+
+
+@pytest.fixture
+def uri(place: tuple[str, pathlib.Path]) -> str:
+    """That of `place`."""
+    return place[0]
+
+
+@pytest.fixture
 def workers() -> Iterator[Any]:
     """Starts workers of the data service, and ends them."""
     with contextlib.ExitStack() as stack:
@@ -78,6 +99,19 @@ def workers() -> Iterator[Any]:
             return worker
 
         yield start
+
+
+@pytest.fixture
+def cuda() -> Iterator[Any]:
+    """A FakeCuda: without a fault at the end, whatever the test did."""
+    from fake_cuda import FakeCuda
+
+    fake = FakeCuda()
+    yield fake
+    gc.collect()
+    fake.read(list(fake.copying))
+    assert fake.faults == []
+    assert fake.registered == {}, "a slot stays pinned"
 
 
 @pytest.fixture(scope="module")

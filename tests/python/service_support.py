@@ -61,13 +61,17 @@ def outcome(loader: millrace.Loader) -> tuple[Any, ...]:
 
 class Proxy:
     """A relay to a worker. It flips a byte of every n-th piece of what the worker says, says all of it later, or never comes to the end of
-    what is longer than a kilobyte."""
+    what is longer than a kilobyte. Or what the trainer says takes its time, as over a long way; then it counts how many requests are on theirs."""
 
-    def __init__(self, address: str, *, flips_every: int = 0, delay: float = 0, drips: bool = False) -> None:
+    def __init__(self, address: str, *, flips_every: int = 0, delay: float = 0, way: float = 0, drips: bool = False) -> None:
         host, port = address.split(":")
         self._to = (host, int(port))
         self._every, self._drips = flips_every, drips
         self.delay = delay  # may be changed at any time
+        self._way = way
+        self._counting = threading.Lock()
+        self._on_their_way = 0
+        self.most_on_their_way = 0
         self._pieces = 0
         self.connections = 0
         self.bytes_from_worker = 0
@@ -105,20 +109,36 @@ class Proxy:
                     time.sleep(0.2)
                 if self.delay:
                     time.sleep(self.delay)
+                if self._way and not from_worker:
+                    self._go_a_long_way()
                 to.sendall(data)
         for end in (source, to):
             with contextlib.suppress(OSError):
                 end.shutdown(socket.SHUT_RDWR)
 
 
+    def _go_a_long_way(self) -> None:
+        with self._counting:
+            self._on_their_way += 1
+            self.most_on_their_way = max(self.most_on_their_way, self._on_their_way)
+        time.sleep(self._way)
+        with self._counting:
+            self._on_their_way -= 1
+
+
+def is_late(worker: dict[str, Any]) -> bool:
+    """Whether, by its report, it was given up or overtaken: a busy machine can keep it from its CPU for as long as a trainer waits."""
+    return "does not answer" in worker["last_failure"] or "faster" in worker["last_failure"]
+
+
 def is_sound(worker: dict[str, Any]) -> bool:
-    """Whether, by its report, it has not failed, but for being late: a busy machine can keep it from its CPU for the two seconds that a trainer waits."""
-    return worker["failures"] == 0 or "does not answer" in worker["last_failure"] or "faster" in worker["last_failure"]
+    """Whether, by its report, it has not failed, but for being late."""
+    return worker["failures"] == 0 or is_late(worker)
 
 
 def none_here(workers: list[dict[str, Any]]) -> bool:
-    """Whether, by a report, the trainer has decoded nothing itself. On a busy machine a worker may be given up, or be overtaken, for a while."""
-    return workers[-1]["rows"] == 0 or any(entry["last_failure"] for entry in workers[:-1])
+    """Whether, by a report, the trainer has decoded nothing itself, but for a worker that was late."""
+    return workers[-1]["rows"] == 0 or any(map(is_late, workers[:-1]))
 
 
 def make_certificates(folder: pathlib.Path, names: dict[str, str]) -> None:

@@ -1,4 +1,4 @@
-"""Helpers of the tests: data sets of small images, running scripts, a devstore."""
+"""Helpers of the tests: data sets of small images, loaders of them, comparisons, running scripts, a devstore."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import io
 import json
+import math
 import os
 import pathlib
 import re
@@ -22,6 +23,7 @@ from PIL import Image
 
 CLASSES = ["cat", "dog", "eel"]
 HEIGHT, WIDTH = 24, 32
+NORMALISED: dict[str, Any] = {"dtype": "f32", "mean": (0.485, 0.456, 0.406), "std": (0.229, 0.224, 0.225)}
 AT_SIZE = {"size": (HEIGHT, WIDTH)}  # no resizing: pixels arrive as they were made
 
 
@@ -88,6 +90,47 @@ def add_digests(*digests: str | None) -> str:
 def keys_of(batch: Any) -> list[str]:
     """Without padding."""
     return [key for key, real in zip(batch["key"], batch["mask"]) if real]
+
+
+def loader_of(samples: Samples, **options: Any) -> Any:
+    """A loader of their images in their own size: one epoch, as tensors."""
+    import millrace
+
+    usual: dict[str, Any] = {"batch_size": 8, **AT_SIZE, "output": "torch", "epochs": 1, "seed": 2}
+    return millrace.Loader(samples.uri, **{**usual, **options})
+
+
+def check_equal(got: Any, wanted: Any, exact: bool = True) -> None:
+    """Of two batches. `exact` False: what was normalised elsewhere may differ as docs/devices.md says."""
+    import torch
+
+    assert list(got) == list(wanted)
+    for name, value in wanted.items():
+        if not isinstance(value, torch.Tensor):
+            assert got[name] == value
+            continue
+        assert got[name].dtype == value.dtype and got[name].shape == value.shape, name
+        tolerance = 0.0 if exact or value.dtype != torch.float32 else 1e-6 / min(NORMALISED["std"])
+        assert torch.allclose(got[name], value, rtol=0, atol=tolerance), name
+
+
+def same(a: Any, b: Any) -> bool:
+    """Equal, and of the same types all the way down: states of checkpoints."""
+    import torch
+
+    if type(a) is not type(b):
+        return False
+    if isinstance(a, dict):
+        return [*a] == [*b] and all(type(x) is type(y) for x, y in zip(a, b)) and all(same(a[key], b[key]) for key in a)
+    if isinstance(a, (list, tuple)):
+        return len(a) == len(b) and all(map(same, a, b))
+    if isinstance(a, torch.Tensor):
+        return a.dtype == b.dtype and a.shape == b.shape and bool(torch.equal(a.nan_to_num(), b.nan_to_num()) if a.numel() else True)
+    if isinstance(a, np.ndarray):
+        return a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes()
+    if isinstance(a, float):
+        return a == b and math.copysign(1, a) == math.copysign(1, b) or (math.isnan(a) and math.isnan(b))
+    return bool(a == b)
 
 
 def run_script(script: str, *arguments: str, timeout: float = 300, **environment: str) -> subprocess.CompletedProcess[str]:

@@ -16,19 +16,6 @@ from millrace import _state
 from support import binary
 
 
-@pytest.fixture(params=["folder", "s3"])
-def place(request: pytest.FixtureRequest, tmp_path: pathlib.Path, bucket: str, server_folder: pathlib.Path) -> tuple[str, pathlib.Path]:
-    """A URI for checkpoints, and the folder in which their objects are files."""
-    if request.param == "folder":
-        return str(tmp_path / "run"), tmp_path / "run"
-    return f"{bucket}/{request.node.name}", server_folder / "bucket" / request.node.name
-
-
-@pytest.fixture
-def folder(tmp_path: pathlib.Path) -> str:
-    return str(tmp_path / "run")
-
-
 def test_the_command_lists_and_shows(folder: str) -> None:
     def run(*arguments: str, code: int = 0) -> list[Any]:
         result = subprocess.run([str(binary()), "checkpoint", *arguments, "--json"], capture_output=True, text=True)

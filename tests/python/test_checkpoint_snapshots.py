@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import pathlib
 import signal
 import threading
 import time
@@ -22,11 +21,6 @@ from millrace._snapshot import Snapshot
 from millrace.checkpoints import _Background
 
 CUDA = torch.device("cuda:0")
-
-
-@pytest.fixture
-def folder(tmp_path: pathlib.Path) -> str:
-    return str(tmp_path / "run")
 
 
 class Late(_tensors.Deferred):

@@ -1,15 +1,12 @@
-"""device= of a Loader: what arrives there, in which order memory is used, and what becomes of slots, positions and errors."""
+"""device= of a Loader: what arrives there, and what becomes of positions and errors."""
 
 from __future__ import annotations
 
-import gc
 import importlib
-import json
 import sys
 import threading
 import types
 import warnings
-from collections.abc import Callable, Iterator
 from typing import Any
 
 import millrace
@@ -17,44 +14,13 @@ import numpy as np
 import pytest
 import torch
 from fake_cuda import FakeCuda
-from millrace.device import CudaDevice, Device, Payload, Ring, Sent, TorchDevice
-from support import HEIGHT, WIDTH, Samples
-
-MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
-NORMALISED = {"dtype": "f32", "mean": MEAN, "std": STD}
-
-
-def loader_of(samples: Samples, **options: Any) -> millrace.Loader:
-    usual: dict[str, Any] = {"batch_size": 8, "size": (HEIGHT, WIDTH), "output": "torch", "epochs": 1, "seed": 2}
-    return millrace.Loader(samples.uri, **{**usual, **options})
+from millrace.device import CudaDevice, Payload, Ring, Sent, TorchDevice
+from support import HEIGHT, NORMALISED, WIDTH, Samples, check_equal, loader_of
 
 
 def here() -> TorchDevice:
     """A device to which batches are sent as to any other, and which is the CPU."""
     return TorchDevice(torch.device("cpu"))
-
-
-def check_equal(got: Any, wanted: Any, exact: bool = True) -> None:
-    assert list(got) == list(wanted)
-    for name, value in wanted.items():
-        if not isinstance(value, torch.Tensor):
-            assert got[name] == value
-            continue
-        assert got[name].dtype == value.dtype and got[name].shape == value.shape, name
-        # What docs/devices.md promises.
-        tolerance = 0.0 if exact or value.dtype != torch.float32 else 1e-6 / min(STD)
-        assert torch.allclose(got[name], value, rtol=0, atol=tolerance), name
-
-
-@pytest.fixture
-def cuda() -> Iterator[FakeCuda]:
-    """Without a fault at the end, whatever the test did."""
-    fake = FakeCuda()
-    yield fake
-    gc.collect()
-    fake.read(list(fake.copying))
-    assert fake.faults == []
-    assert fake.registered == {}, "a slot stays pinned"
 
 
 # ---- What arrives
@@ -100,7 +66,7 @@ def test_images_that_are_damaged_are_zeros_there_too(tmp_path: Any, tar: Samples
 
 def test_what_is_no_array_stays(tar: Samples, cuda: FakeCuda) -> None:
     fields = {
-        "image": millrace.Image("png", dtype="f32", mean=MEAN, std=STD),
+        "image": millrace.Image("png", **NORMALISED),
         "grey": millrace.Image("png", channels=1, dtype="f32", mean=0.25, std=0.5, layout="nchw"),
         "bytes": millrace.Image("png"),
         "label": millrace.Label("cls"),
@@ -167,138 +133,6 @@ def test_what_collate_makes_is_searched(tar: Samples, cuda: FakeCuda) -> None:
     with loader_of(tar, collate=collate, device=CudaDevice(None, cuda)) as loader:
         for batch in loader:
             assert batch[0]["x"][1] == "text" and cuda.used_by[batch[0]["x"][0].data_ptr()] == [cuda.program]
-
-
-# ---- Memory, streams and events
-
-
-def test_copies_slots_and_streams(tar: Samples, cuda: FakeCuda) -> None:
-    plain, loader = loader_of(tar, epochs=3, **NORMALISED), loader_of(tar, epochs=3, device=CudaDevice(None, cuda), **NORMALISED)
-    batches = 0
-    for _ in range(3):
-        for wanted, batch in zip(plain, loader, strict=True):
-            batches += 1
-            check_equal(batch, wanted, exact=False)
-            assert len(cuda.program.waited_for) == batches, "the program's stream waits for the batch"
-            assert cuda.program.waited_for[-1].stream is cuda.streams[0]
-            for name in ("image", "label", "valid", "sample"):
-                assert set(cuda.used_by[batch[name].data_ptr()]) == {cuda.program}, name
-            cuda.used_by.clear()
-    assert batches == 21 and len(cuda.streams) == 1
-    slots = cuda.log.count("register")
-    assert 1 <= slots < batches and len(cuda.registered) == slots, "each slot is pinned once"
-    # image, label, valid, sample; and two constants of each batch, which lie elsewhere.
-    assert cuda.copies == 6 * batches and cuda.pinned_copies == 4 * batches
-    assert cuda.copying == []
-    loader.close()
-    assert cuda.log.count("unregister") == slots
-
-
-def test_the_fake_sees_memory_that_is_used_too_early(tar: Samples) -> None:
-    class Careless(CudaDevice):
-        def send(self, batch: Any, payload: Payload, slot: Any, ring: Ring) -> Sent:
-            with ring.sending(slot), self._api.use(self._stream):
-                moved, _ = payload.move(batch, self._api.copy, torch.is_tensor)
-                return Sent(moved, payload, {}, self._api.event(self._stream))
-
-    cuda = FakeCuda()
-    with loader_of(tar, device=Careless(None, cuda)) as loader:
-        for _ in loader:
-            pass
-        cuda.read(list(cuda.copying))
-    assert any("before it was read" in fault for fault in cuda.faults)
-
-
-def test_slots_are_unpinned_before_they_are_freed(tar: Samples, cuda: FakeCuda) -> None:
-    loader = loader_of(tar, device=CudaDevice(None, cuda))
-    stream: Any = loader._stream
-
-    class Spy:
-        def __init__(self, native: Any) -> None:
-            self.native = native
-
-        def __getattr__(self, name: str) -> Any:
-            if name in ("close", "restart"):
-                cuda.log.append(name)
-            return getattr(self.native, name)
-
-    stream._native = Spy(stream._native)
-    iterator = iter(loader)
-    first, state = next(iterator), loader.state_dict()
-    wanted = next(iterator)
-    loader.load_state_dict(state)
-    again = next(iter(loader))
-    check_equal(again, wanted)
-    loader.close()
-    log = [event for event, before in zip(cuda.log, [None, *cuda.log]) if event != before]
-    assert log == ["register", "unregister", "restart", "register", "unregister", "close"]
-    assert first["image"].shape == (8, HEIGHT, WIDTH, 3), "and batches stay"
-
-
-def test_a_position_that_is_refused_changes_nothing(tar: Samples, raw: Samples, cuda: FakeCuda) -> None:
-    with loader_of(tar, device=CudaDevice(None, cuda)) as loader:
-        plain = iter(loader_of(tar))
-        batches = iter(loader)
-        check_equal(next(batches), next(plain))
-        before = loader.state_dict()
-        with pytest.raises(millrace.MismatchError):
-            loader.load_state_dict(loader_of(raw).state_dict())
-        assert loader.state_dict() == before
-        for wanted, batch in zip(plain, batches, strict=True):
-            check_equal(batch, wanted)
-
-
-def test_a_loader_that_nobody_holds_unpins_its_slots(tar: Samples, cuda: FakeCuda) -> None:
-    loader = loader_of(tar, device=CudaDevice(None, cuda))
-    next(iter(loader))
-    threads = loader._stream._threads if loader._stream else []
-    assert cuda.registered
-    del loader
-    gc.collect()
-    for thread in threads:
-        thread.join(300)
-        assert not thread.is_alive()
-    assert cuda.registered == {}
-
-
-def test_memory_that_cannot_be_pinned_is_copied_all_the_same(tar: Samples) -> None:
-    cuda = FakeCuda(trouble="out of memory")
-    with warnings.catch_warnings(record=True) as said:
-        warnings.simplefilter("always")
-        with loader_of(tar, device=CudaDevice(None, cuda)) as loader:
-            for wanted, batch in zip(loader_of(tar), loader, strict=True):
-                check_equal(batch, wanted)
-    told = [str(warning.message) for warning in said if "pinned" in str(warning.message)]
-    assert len(told) == 1 and "out of memory" in told[0] and "memory=" in told[0]
-    assert cuda.faults == [] and cuda.pinned_copies == 0 and cuda.log == []
-
-
-def test_two_slots_are_enough(tar: Samples, cuda: FakeCuda) -> None:
-    options: dict[str, Any] = {"batch_size": 25, "size": 224}
-    least = None
-    for mebibytes in range(2, 64):
-        try:
-            with loader_of(tar, memory=f"{mebibytes}MiB", **options):
-                least = f"{mebibytes}MiB"
-                break
-        except millrace.ExhaustedError:
-            pass
-    assert least is not None
-    kept = []
-    with loader_of(tar, memory=least, epochs=4, prefetch_batches=3, device=CudaDevice(None, cuda), **options) as loader:
-        for _ in range(4):
-            kept += list(loader)  # on the device, where they take none of the loader's memory
-    assert len(kept) == 8
-
-
-def test_the_host_holds_what_the_program_keeps(tar: Samples) -> None:
-    with loader_of(tar, device="cpu", batch_size=2, epochs=None, memory="2MiB") as loader:
-        kept = []
-        with pytest.raises(millrace.ExhaustedError, match="holds all"):
-            while True:
-                kept += list(loader)
-        del kept[1:]
-        assert next(iter(loader))["image"].shape == (2, HEIGHT, WIDTH, 3)
 
 
 # ---- Positions, errors, hooks

@@ -18,8 +18,8 @@ import pytest
 import torch
 from millrace.device import TorchDevice
 from PIL import Image
+from support import NORMALISED
 
-NORMALISED = {"dtype": "f32", "mean": (0.485, 0.456, 0.406), "std": (0.229, 0.224, 0.225)}
 COUNT = 21
 
 

@@ -50,6 +50,21 @@ def test_a_long_way(many: Samples, workers: Any) -> None:
     far.close()
 
 
+def test_bytes_in_flight_over_a_long_way(many: Samples, workers: Any) -> None:
+    """A quarter of the memory may be on its way: what a way holds is its rate times its delay."""
+    far = Proxy(workers().address, way=0.5)
+    options = {**OPTIONS, "size": 224, "epochs": None, "digest": None}  # 8 rows of 147 KiB: 13 batches are a quarter of 64 MiB
+    with millrace.Loader(many.uri, workers=[far.address], streams=1, **options) as loader:
+        batches = (batch for _ in range(10**9) for batch in loader)
+        deadline = time.monotonic() + 300
+        while far.most_on_their_way < 10:
+            next(batches)
+            assert time.monotonic() < deadline, loader.report()["workers"]
+        is_late = loader.report()["workers"][0]["last_failure"]  # then some were asked for twice
+    far.close()
+    assert far.most_on_their_way <= 15 or is_late, "13, and what opens and closes sessions"
+
+
 class Pool:
     """Three workers with addresses that they keep, one of them behind a relay that flips bytes now and then, one behind a relay that is slow at
     times; and what may happen to them."""

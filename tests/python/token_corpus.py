@@ -1,4 +1,4 @@
-"""Token files whose every token tells where it is from, and what rows they make, worked out without Millrace."""
+"""Token files whose every token tells where it is from; what rows they make, worked out without Millrace; and loaders that are held against that."""
 
 from __future__ import annotations
 
@@ -6,10 +6,14 @@ import dataclasses
 import itertools
 import pathlib
 import struct
+from typing import Any
 
+import millrace
 import numpy as np
+import pytest
 
 STRIDE = 4096  # token = 1 + document * STRIDE + place in it
+GROUP = 4096  # rows of a group where rows are this short: kMaxGroup of pipeline/token_rows.cc
 
 
 @dataclasses.dataclass(frozen=True)
@@ -148,3 +152,38 @@ def arrays(corpus: Corpus, row: list[Piece], length: int, pad: int = 0) -> Array
         positions=np.concatenate([*(np.arange(piece.length) for piece in row), rest]),
         segments=np.concatenate([*(np.full(piece.length, n + 1) for n, piece in enumerate(row)), rest]),
     )
+
+
+# ---- Loaders
+
+
+def loader(corpus: Corpus, tokens: millrace.Tokens, **options: Any) -> millrace.Loader:
+    options = {"batch_size": 4, "shuffle": "none", "output": "numpy", "memory": "8MiB", "rank": 0, "world": 1, **options}
+    return millrace.Loader(corpus.uri, tokens=tokens, **options)
+
+
+def check_rows(corpus: Corpus, made: millrace.Loader, expected: list[list[Piece]], length: int, segments: bool, pad: int = 0) -> None:
+    """One epoch without shuffle."""
+    at = 0
+    for batch in made:
+        assert ("position_ids" in batch) == ("segment_ids" in batch) == segments
+        for row in np.flatnonzero(batch["mask"]):
+            wanted = arrays(corpus, expected[at], length, pad)
+            np.testing.assert_array_equal(batch["tokens"][row], wanted.tokens)
+            np.testing.assert_array_equal(batch["token_mask"][row], wanted.mask)
+            if segments:
+                np.testing.assert_array_equal(batch["position_ids"][row], wanted.positions)
+                np.testing.assert_array_equal(batch["segment_ids"][row], wanted.segments)
+            assert batch["row"][row] == at and batch["sample"][row] == expected[at][0].document
+            files = np.array_split(np.arange(len(corpus.lengths)), 2)
+            file = int(expected[at][0].document >= len(files[0]))
+            assert batch["key"][row] == f"part-{file}.bin/{expected[at][0].document - file * len(files[0]):08d}"
+            at += 1
+        for row in np.flatnonzero(~batch["mask"]):
+            assert (batch["tokens"][row] == pad).all() and not batch["token_mask"][row].any() and batch["key"][row] == ""
+    assert at == len(expected)
+    used = sum(piece.length for row in expected for piece in row)
+    assert made.rows[0]["rows"] == len(expected) and made.rows[0]["tokens"] == used
+    assert made.padding == pytest.approx(1 - used / (len(expected) * length))
+    report = made.report()
+    assert report["tokens"] == used and report["token_places"] == len(made) * 4 * length

@@ -5,6 +5,10 @@
 Each makes batches of u8 [rows, size, size, 3]: JPEGs that are decoded, cropped at random, resized and flipped, as Millrace does it with
 `augment`. The last line on stdout is a JSON object with what it took, and with the mean of the pixels, by which the caller checks that the images
 were decoded. Exits 3 if a package is missing, 4 if the loader cannot read such data; the last line on stderr says what to do.
+
+    python rival_loaders.py NAME URI --kind tar --copy-from FOLDER --copy-to FOLDER
+
+makes a copy of the images of FOLDER in the format of a loader that does not read data of that kind, and nothing for one that does.
 """
 
 from __future__ import annotations
@@ -17,6 +21,7 @@ import math
 import os
 import random
 import re
+import shlex
 import shutil
 import signal
 import sys
@@ -27,6 +32,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+import rival_copies
 import rival_frameworks
 import rival_mounts
 import rival_torch
@@ -183,6 +189,17 @@ def said(error: Exception) -> str:
     return text if len(text) <= 300 else "..." + text[-300:]
 
 
+def install_command(packages: str, environment: str) -> str:
+    """For an environment of its own, which may exist already."""
+    folder = shlex.quote(environment)
+    return f"python3 -m venv {folder} && {folder}/bin/pip install {packages}"
+
+
+def copy(rival: Rival, kind: str, into: Path, images: Path) -> None:
+    if kind not in rival.reads:
+        rival_copies.WRITERS[rival.reads[0]](rival_copies.images_below(images), into, rival_copies.SHARD_BYTES)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("name", choices=RIVALS)
@@ -195,6 +212,9 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=2.0, help="of a repeat, at the least")
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--check", type=int, default=2000, help="images whose pixels are added up, at the most an epoch's")
+    parser.add_argument("--environment", default="ENVIRONMENT", help="the folder of an environment that has its packages, for what is said if they are missing")
+    parser.add_argument("--copy-from", type=Path, help="a folder of images, raw or in tar shards")
+    parser.add_argument("--copy-to", type=Path, help="a folder that does not exist")
     parser.add_argument("--scratch", type=Path, required=True, help="an empty folder for what is downloaded")
     options = parser.parse_args()
     options.scratch.mkdir(parents=True, exist_ok=True)
@@ -204,14 +224,18 @@ def main() -> int:
     rival = RIVALS[options.name]
     status, why = 0, ""
     try:
-        task.check(options.name, rival.reads)
-        if "torch" in rival.packages.split():
-            import torch
+        if options.copy_to:
+            copy(rival, options.kind, options.copy_to, options.copy_from)
+        else:
+            task.check(options.name, rival.reads)
+            if "torch" in rival.packages.split():
+                import torch
 
-            torch.set_num_threads(1)
-        print(json.dumps({**measure(Stream(rival.begin(task)), task, options), "versions": versions(options.name)}), flush=True)
+                torch.set_num_threads(1)
+            print(json.dumps({**measure(Stream(rival.begin(task)), task, options), "versions": versions(options.name)}), flush=True)
     except ImportError as error:
-        status, why = MISSING, f"Python's package '{error.name}' is missing in {sys.executable}; it needs: pip install {rival.packages}"
+        install = install_command(rival.packages, options.environment)
+        status, why = MISSING, f"Python's package '{error.name}' is missing in {sys.executable}; this installs it: {install}"
     except Refused as error:
         status, why = REFUSED, str(error)
     except Exception as error:

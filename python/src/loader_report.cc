@@ -1,0 +1,86 @@
+#include "loader_report.h"
+
+#include <pybind11/stl.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "errors.h"
+
+namespace millrace::python {
+
+namespace {
+
+py::object ToDict(const std::optional<CacheForecast>& forecast) {
+  if (!forecast) return py::none();
+  py::dict policies;
+  for (const auto& [name, hits] :
+       {std::pair("ours", &CacheForecast::Policies::ours), std::pair("lru", &CacheForecast::Policies::lru),
+        std::pair("optimum", &CacheForecast::Policies::optimum)}) {
+    py::list shares;
+    for (const CacheForecast::Epoch& epoch : forecast->epochs) {
+      const auto bytes = static_cast<double>(std::max<uint64_t>(epoch.bytes, 1));
+      shares.append(static_cast<double>(epoch.hits.*hits) / bytes);
+    }
+    policies[name] = shares;
+  }
+  return policies;
+}
+
+}  // namespace
+
+py::dict ToDict(const LoaderReport& report, const std::optional<CacheForecast>& forecast, bool with_digest) {
+  py::dict stalls;
+  for (size_t i = 0; i < kStallCauses; ++i) {
+    stalls[ToPyText(StallCauseName(static_cast<StallCause>(i)))] = report.stalls.seconds[i];
+  }
+  py::list quarantine;
+  for (const QuarantinedSample& bad : report.quarantine) {
+    py::dict entry;
+    entry["sample"] = ToPyText(bad.uri);
+    entry["reason"] = ToPyText(bad.reason);
+    entry["replacement"] = ToPyText(bad.replacement);
+    entry["epoch"] = bad.epoch;
+    quarantine.append(entry);
+  }
+  py::dict result;
+  result["samples"] = report.samples;
+  result["tokens"] = report.tokens;
+  result["token_places"] = report.token_places;
+  result["digest"] = with_digest ? py::object(py::str(report.digest.Hex())) : py::none();
+  result["position"] = report.position.ToString();
+  result["parts"] = report.part_samples;
+  result["seconds"] = report.stalls.elapsed;
+  result["waited"] = report.stalls.waited();
+  result["stalls"] = stalls;
+  result["bottleneck"] = ToPyText(report.stalls.bottleneck());
+  result["quarantined"] = report.quarantined;
+  result["quarantine"] = quarantine;
+  result["cache"] = py::none();
+  if (report.cache) {
+    py::dict cache;
+    cache["hit_bytes"] = report.cache->hit_bytes;
+    cache["miss_bytes"] = report.cache->miss_bytes;
+    cache["requests"] = report.cache->requests;
+    cache["written_bytes"] = report.cache->kept.written_bytes;
+    cache["no_room_bytes"] = report.cache->kept.not_admitted_bytes;
+    cache["dropped_bytes"] = report.cache->kept.dropped_bytes;
+    cache["waiting_bytes"] = report.cache->kept.waiting_bytes;
+    cache["memory_bytes"] = report.cache->memory_bytes;
+    cache["forecast"] = ToDict(forecast);
+    result["cache"] = cache;
+  }
+  py::list workers;
+  for (const WorkerReport& worker : report.workers) {
+    py::dict entry;
+    entry["worker"] = ToPyText(worker.worker);
+    entry["rows"] = worker.rows;
+    entry["failures"] = worker.failures;
+    entry["last_failure"] = ToPyText(worker.last_failure);
+    workers.append(entry);
+  }
+  result["workers"] = workers;
+  return result;
+}
+
+}  // namespace millrace::python

@@ -1,0 +1,185 @@
+#include "cli/feed_report.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <fstream>
+#include <optional>
+#include <set>
+
+#include "base/counted.h"
+#include "base/size.h"
+#include "cli/feed_source.h"
+#include "cli/feed_tokens.h"
+#include "cli/json_text.h"
+
+namespace millrace::cli {
+
+namespace {
+
+// Peak resident bytes of this program. getrusage would report that of the process that started it, where that was
+// larger.
+uint64_t MaxRssBytes() {
+  std::ifstream status("/proc/self/status");
+  for (std::string line; std::getline(status, line);) {
+    if (line.starts_with("VmHWM:")) return std::strtoull(line.c_str() + 6, nullptr, 10) * 1024;
+  }
+  return 0;
+}
+
+std::string WorkersText(const LoaderReport& report) {
+  std::string text;
+  for (const WorkerReport& worker : report.workers) {
+    text += fmt::format("Worker {}: {}", worker.worker, Counted(worker.rows, "row"));
+    if (worker.failures > 0) {
+      text += fmt::format(", {}; the last: {}", Counted(worker.failures, "failure"), worker.last_failure);
+    } else if (!worker.last_failure.empty()) {
+      text += fmt::format(", no failure, but {}", worker.last_failure);
+    }
+    text += '\n';
+  }
+  return text;
+}
+
+// What came of each part of a mix; of the first ones, where they are many.
+std::string PartsText(const Source& source, const LoaderReport& report) {
+  constexpr size_t kShown = 10;
+  std::string text;
+  for (size_t part = 0; part < std::min(kShown, source.parts().size()) && source.parts().size() > 1; ++part) {
+    const double share = report.samples > 0 ? 100.0 * static_cast<double>(report.part_samples[part]) /
+                                                  static_cast<double>(report.samples)
+                                            : 0;
+    const Subset& subset = source.parts()[part];
+    text += fmt::format("Part {} ({}): {}, {:.2f} %\n", part, PartTitle(subset.dataset->uri(), subset.class_name),
+                        Counted(report.part_samples[part], "sample"), share);
+  }
+  return text;
+}
+
+}  // namespace
+
+RequestCounts CountRequests(const std::vector<std::unique_ptr<Dataset>>& datasets) {
+  RequestCounts sum;
+  std::set<const RequestCounters*> seen;
+  for (const std::unique_ptr<Dataset>& dataset : datasets) {
+    const RequestCounters& counters = dataset->store().counters();
+    if (!seen.insert(&counters).second) continue;
+    sum.get += counters.get;
+    sum.head += counters.head;
+    sum.put += counters.put;
+    sum.list += counters.list;
+    sum.del += counters.del;
+    sum.retries += counters.retries;
+    sum.hedges += counters.hedges;
+    sum.bytes_read += counters.bytes_read;
+  }
+  return sum;
+}
+
+std::string FeedJson(const Source& source, const FeedResult& result, const RequestCounts& counters) {
+  JsonObject stalls;
+  for (size_t i = 0; i < kStallCauses; ++i) {
+    stalls.Add(StallCauseName(static_cast<StallCause>(i)), result.report.stalls.seconds[i]);
+  }
+  JsonArray quarantine;
+  for (const QuarantinedSample& bad : result.report.quarantine) {
+    quarantine.Add(JsonObject{
+        {"sample", bad.uri}, {"reason", bad.reason}, {"replacement", bad.replacement}, {"epoch", bad.epoch}});
+  }
+  JsonObject json{
+      {"samples", result.report.samples},
+      {"seconds", result.seconds},
+      {"open_seconds", result.open_seconds},
+      {"first_batch_seconds", result.first_batch_seconds},
+      {"samples_per_second", result.seconds > 0 ? static_cast<double>(result.report.samples) / result.seconds : 0},
+      {"cpu_seconds", result.cpu_seconds},
+      {"max_rss_bytes", MaxRssBytes()},
+      {"digest", result.report.digest.Hex()},
+      {"position", result.report.position.ToString()},
+      {"stalls", stalls},
+      {"bottleneck", result.report.stalls.bottleneck()},
+      {"requests", JsonObject{{"GET", counters.get},
+                              {"HEAD", counters.head},
+                              {"PUT", counters.put},
+                              {"LIST", counters.list},
+                              {"DELETE", counters.del}}},
+      {"retries", counters.retries},
+      {"hedges", counters.hedges},
+      {"bytes_read", counters.bytes_read},
+      {"batches", result.batches},
+      {"quarantined", result.report.quarantined},
+      {"quarantine", quarantine},
+      {"parts", result.report.part_samples}};
+  if (const std::optional<CacheReport>& cache = result.report.cache) {
+    json.Add("cache", JsonObject{{"hit_bytes", cache->hit_bytes},
+                                 {"miss_bytes", cache->miss_bytes},
+                                 {"requests", cache->requests},
+                                 {"written_bytes", cache->kept.written_bytes},
+                                 {"no_room_bytes", cache->kept.not_admitted_bytes},
+                                 {"dropped_bytes", cache->kept.dropped_bytes},
+                                 {"memory_bytes", cache->memory_bytes}});
+  }
+  if (!result.report.workers.empty()) {
+    JsonArray workers;
+    for (const WorkerReport& worker : result.report.workers) {
+      workers.Add(JsonObject{{"worker", worker.worker},
+                             {"rows", worker.rows},
+                             {"failures", worker.failures},
+                             {"last_failure", worker.last_failure}});
+    }
+    json.Add("workers", workers);
+  }
+  if (source.tokens() != nullptr) {
+    json.Add("tokens", result.report.tokens)
+        .Add("token_places", result.report.token_places)
+        .Add("rows", RowsJson(*source.tokens(), DescribeRows(source)));
+  }
+  return json.Line();
+}
+
+std::string FeedText(std::string_view memory, std::string_view cache, const Source& source, const FeedResult& result,
+                     const RequestCounts& counters) {
+  const LoaderReport& report = result.report;
+  const double samples = static_cast<double>(report.samples);
+  const std::string_view item = source.tokens() != nullptr ? "row" : "sample";
+  std::string text =
+      fmt::format("{} in {:.2f} s: {:.0f} {}s/s, first batch after {:.3f} s, opening took {:.2f} s\n",
+                  Counted(report.samples, item), result.seconds, result.seconds > 0 ? samples / result.seconds : 0,
+                  item, result.first_batch_seconds, result.open_seconds);
+  text += fmt::format("CPU: {:.2f} s, {:.3f} s per 1,000 {}s; peak memory {} of a budget of {} plus the program\n",
+                      result.cpu_seconds, samples > 0 ? 1000 * result.cpu_seconds / samples : 0, item,
+                      FormatSize(MaxRssBytes()), memory);
+  text += fmt::format("Read: {} in {}, {} of them repeated\n", FormatSize(counters.bytes_read),
+                      Counted(counters.get, "GET request"), counters.retries);
+  if (report.cache) {
+    text += fmt::format("Cache: {} from {}, {} in {} from the store\n", FormatSize(report.cache->hit_bytes), cache,
+                        FormatSize(report.cache->miss_bytes), Counted(report.cache->requests, "request"));
+    if (const uint64_t dropped = report.cache->kept.dropped_bytes; dropped > 0) {
+      text += fmt::format("  {} were not kept, since the disk did not keep up or failed\n", FormatSize(dropped));
+    }
+  }
+  text += WorkersText(report);
+  text += RowsText(source.tokens(), DescribeRows(source));
+  if (report.token_places > 0) {
+    const auto places = static_cast<double>(report.token_places);
+    text += fmt::format("Tokens: {} in batches with room for {}: {:.3f} % padding, {:.0f} tokens/s\n", report.tokens,
+                        report.token_places, 100 * (1 - static_cast<double>(report.tokens) / places),
+                        result.seconds > 0 ? static_cast<double>(report.tokens) / result.seconds : 0);
+  }
+  if (source.tokens() == nullptr || source.tokens()->buckets.empty()) text += PartsText(source, report);
+  text += fmt::format("The consumer waited {:.2f} s of {:.2f} s:", report.stalls.waited(), result.seconds);
+  for (size_t i = 0; i < kStallCauses; ++i) {
+    if (report.stalls.seconds[i] < 0.0005) continue;
+    text += fmt::format(" {} {:.3f} s", StallCauseName(static_cast<StallCause>(i)), report.stalls.seconds[i]);
+  }
+  text += fmt::format("\nBottleneck: {}\n", report.stalls.bottleneck());
+  if (report.quarantined > 0) {
+    text += fmt::format("Replaced {}; the first: {}: {}\n", Counted(report.quarantined, "damaged sample"),
+                        report.quarantine.front().uri, report.quarantine.front().reason);
+  }
+  text += fmt::format("Digest: {}\nPosition: {}\n", report.digest.Hex(), report.position.ToString());
+  return text;
+}
+
+}  // namespace millrace::cli

@@ -1,0 +1,31 @@
+"""Figures in the README are those of docs/benchmarks.md, and each has a command that exists."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def figures(page: str) -> list[list[str]]:
+    """The cells of the rows below `| What | Figure | Beside | Command |`."""
+    found = re.search(r"^\| What \| Figure \| Beside \| Command \|\n\|[-|]+\|\n((?:\|.*\n)+)", (ROOT / page).read_text(), re.MULTILINE)
+    assert found, page
+    return [[cell.strip() for cell in row.strip("|").split(" | ")] for row in found[1].splitlines()]
+
+
+def test_readme_has_no_figures_of_its_own() -> None:
+    published = figures("docs/benchmarks.md")
+    shown = figures("README.md")
+    assert len(shown) >= 3 and all(row in published for row in shown)
+
+
+def test_each_figure_has_its_command() -> None:
+    explained = (ROOT / "bench/README.md").read_text()
+    for row in figures("docs/benchmarks.md"):
+        assert len(row) == 4, row
+        program = re.match(r"`(bench/[a-z0-9_/]+\.py|millrace [a-z]+)\b", row[3])
+        assert program, row
+        if program[1].startswith("bench/"):
+            assert (ROOT / program[1]).exists() and program[1].removeprefix("bench/") in explained, row
