@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 import thoroughness
+from room import with_room
 
 ROOT = Path(__file__).resolve().parent.parent
 ACCESS_KEY = "millrace"
@@ -49,6 +50,13 @@ def millrace_bin() -> Path:
     if binary is None or not binary.exists():
         pytest.fail("there is no `millrace`: build it, or name it by MILLRACE_BIN")
     return binary
+
+
+@pytest.fixture
+def cache_folder(tmp_path: Path) -> Iterator[Path]:
+    """A folder for a cache, which does not exist yet, on a file system that has room for it."""
+    with with_room(tmp_path) as folder:
+        yield folder / "cache"
 
 
 @functools.cache

@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from cli_support import Bucket, Millrace, contents, lines
+from room import with_room
 
 ORDER = ["--shuffle", "global", "--seed", "3"]
+
+
+@pytest.fixture
+def tmp_path(tmp_path: Path) -> Iterator[Path]:
+    """Where a cache has room."""
+    with with_room(tmp_path) as folder:
+        yield folder
 
 
 @pytest.fixture

@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 from cli_support import Bucket, Millrace
 
+# However full the disk of the tests is.
+ROOM = ["--min-free", "1MiB"]
 FIGURES = {"memory_gbps", "disk_write_mbps", "disk_read_mbps", "disk_sync_ms"}
 
 
@@ -21,7 +23,8 @@ def host(millrace: Millrace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
     def run(*arguments: str | Path, code: int = 0, env: dict[str, str] | None = None) -> dict[str, dict[str, str]]:
         python = [] if "--python" in arguments else ["--python", ""]
-        words = ["doctor", "host", "--disk", tmp_path, *python, *arguments, "--json"]
+        room = [] if "--min-free" in arguments else ROOM
+        words = ["doctor", "host", "--disk", tmp_path, *room, *python, *arguments, "--json"]
         report = json.loads(millrace(*words, code=code, env=env).stdout)
         assert report["ok"] == (code == 0) and report["figures"].keys() >= FIGURES - {"disk_sync_ms"}
         assert all(bool(check["remedy"]) == (check["result"] == "failed") for check in report["checks"])
@@ -46,7 +49,7 @@ def test_a_sound_machine(host: Host, millrace: Millrace, tmp_path: Path) -> None
     assert [check["result"] for check in found.values()] == ["ok", "ok", "ok", "skipped", "skipped"]
     assert list(found) == ["memory", "free space", "disk", "store", "devices"]
     assert list(tmp_path.iterdir()) == []
-    text = millrace("doctor", "host", "--disk", tmp_path, "--python", "").stdout.decode().splitlines()
+    text = millrace("doctor", "host", "--disk", tmp_path, *ROOM, "--python", "").stdout.decode().splitlines()
     assert [line.split(None, 1)[1].split(":")[0] for line in text] == list(found)
 
 
@@ -86,10 +89,10 @@ print(json.dumps({"checks": checks, "figures": {"cuda_tflops": 3.5}}))
 
 def test_other_ranks_leave_the_talking_to_rank_0(millrace: Millrace, tmp_path: Path) -> None:
     python = fake_python(tmp_path, 'print(json.dumps({"checks": [], "healthy": False, "silent": True}))')
-    done = millrace("doctor", "host", "--disk", tmp_path, "--python", python, code=1, env={"LOCAL_RANK": "1"})
+    done = millrace("doctor", "host", "--disk", tmp_path, *ROOM, "--python", python, code=1, env={"LOCAL_RANK": "1"})
     assert done.stdout == b""
     sound = fake_python(tmp_path, 'print(json.dumps({"checks": [], "healthy": True, "silent": True}))')
-    assert millrace("doctor", "host", "--disk", tmp_path, "--python", sound, env={"LOCAL_RANK": "0"}).stdout == b""
+    assert millrace("doctor", "host", "--disk", tmp_path, *ROOM, "--python", sound, env={"LOCAL_RANK": "0"}).stdout == b""
 
 
 @pytest.mark.parametrize("script", ["sys.exit('no module named millrace')", "print('hello')", "print('[1]')", "print('{}')"])

@@ -8,13 +8,22 @@ import random
 import re
 import subprocess
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from room import with_room
 from thoroughness import repeats
 
 from .conftest import Photos
 from .harness import Sandbox, Server, feed_args, logged_devstore, small_disk
+
+
+@pytest.fixture
+def tmp_path(tmp_path: Path) -> Iterator[Path]:
+    """Where a cache has room."""
+    with with_room(tmp_path) as folder:
+        yield folder
 
 
 def disk_bytes(folder: Path) -> int:

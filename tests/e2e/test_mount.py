@@ -85,14 +85,14 @@ def test_reads_at_any_place_by_many_threads(sandbox: Sandbox, files: Path, tmp_p
         assert tree(tmp_path / "mnt") == tree(files / "b")
 
 
-def test_a_local_folder_and_a_cache(sandbox: Sandbox, files: Path, tmp_path: Path) -> None:
+def test_a_local_folder_and_a_cache(sandbox: Sandbox, files: Path, tmp_path: Path, cache_folder: Path) -> None:
     with mounted(sandbox, files / "b", tmp_path / "local"):
         assert tree(tmp_path / "local") == tree(files / "b")
     with devstore(sandbox, files) as store:
         for _ in range(2):
-            with mounted(sandbox, "s3://b", tmp_path / "mnt", "--cache", tmp_path / "cache", env=store.env()):
+            with mounted(sandbox, "s3://b", tmp_path / "mnt", "--cache", cache_folder, env=store.env()):
                 assert tree(tmp_path / "mnt") == tree(files / "b")
-    assert sum(path.stat().st_size for path in (tmp_path / "cache").rglob("*") if path.is_file()) >= 40_000_000
+    assert sum(path.stat().st_size for path in cache_folder.rglob("*") if path.is_file()) >= 40_000_000
 
 
 def test_a_dataset_of_pytorch(photos: Photos, mount: Path) -> None:

@@ -223,17 +223,17 @@ def test_a_file_is_read_forward_by_few_large_requests(sandbox: Sandbox, tmp_path
             assert 100 << 20 <= sum(got) <= 200 << 20
 
 
-def test_what_the_cache_has_is_read_in_any_piece(sandbox: Sandbox, tmp_path: Path) -> None:
+def test_what_the_cache_has_is_read_in_any_piece(sandbox: Sandbox, tmp_path: Path, cache_folder: Path) -> None:
     path = large_object(tmp_path, 20)
     body = path.read_bytes()
     rng = random.Random(6)
     with logged_devstore(sandbox, tmp_path / "root", tmp_path / "log") as store:
-        with mounted(sandbox, "s3://b", tmp_path / "mnt", "--cache", tmp_path / "cache", env=store.env()):
+        with mounted(sandbox, "s3://b", tmp_path / "mnt", "--cache", cache_folder, env=store.env()):
             assert (tmp_path / "mnt" / "large").read_bytes() == body
         before = len(sizes(tmp_path / "log"))
         assert before > 0
         # Another process, so that neither the kernel nor the mount has anything in memory.
-        with mounted(sandbox, "s3://b", tmp_path / "mnt", "--cache", tmp_path / "cache", env=store.env()):
+        with mounted(sandbox, "s3://b", tmp_path / "mnt", "--cache", cache_folder, env=store.env()):
             with open(tmp_path / "mnt" / "large", "rb", buffering=0) as file:
                 for _ in range(50):
                     offset, size = rng.randrange(1, len(body)), rng.randrange(1, 200_000)

@@ -8,13 +8,22 @@ import os
 import pathlib
 import shutil
 import subprocess
+from collections.abc import Iterator
 from typing import Any
 
 import millrace
 import pytest
 from millrace import ranks
+from room import with_room
 from support import Samples, binary
 from token_corpus import some_lengths, write_corpus
+
+
+@pytest.fixture
+def tmp_path(tmp_path: pathlib.Path) -> Iterator[pathlib.Path]:
+    """Where a cache has room."""
+    with with_room(tmp_path) as folder:
+        yield folder
 
 
 @pytest.fixture

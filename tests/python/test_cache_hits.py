@@ -18,6 +18,7 @@ from typing import Any
 
 import millrace
 import pytest
+from room import with_room
 from support import binary
 from thoroughness import ALL
 
@@ -150,8 +151,8 @@ def simulated(shards: Shards, order: str, size: int) -> dict[str, float]:
 @pytest.mark.parametrize("order", ORDERS)
 def test_hit_rates(shards: Shards, order: str, capacity: float) -> None:
     size = int(capacity * sum(shards.sizes))
-    with tempfile.TemporaryDirectory(prefix="millrace-cache-hits-") as folder:
-        epochs, report = feed(shards, order, pathlib.Path(folder), size)
+    with tempfile.TemporaryDirectory(prefix="millrace-cache-hits-") as folder, with_room(pathlib.Path(folder)) as place:
+        epochs, report = feed(shards, order, place, size)
     ours = report["hit_bytes"] / (report["hit_bytes"] + report["miss_bytes"])
     trace = reads(shards, order, epochs)
     best, least, told = optimum(trace, size), lru(trace, size), simulated(shards, order, size)

@@ -70,7 +70,7 @@ assert told[named("millrace_build_info", version=millrace.__version__)] == 1
 """, tar.uri)
 
 
-def test_cache(tar: Samples, tmp_path: pathlib.Path) -> None:
+def test_cache(tar: Samples, cache_folder: pathlib.Path) -> None:
     check_script(PRELUDE + """
 reports = []
 for _ in range(2):
@@ -82,7 +82,7 @@ told = metrics()
 for name, key in (("hit_bytes", "hit_bytes"), ("miss_bytes", "miss_bytes"), ("store_requests", "requests")):
     assert told[named(f"millrace_cache_{name}_total", data=uri)] == sum(report[key] for report in reports), name
 assert reports[1]["hit_bytes"] > 0
-""", tar.uri, str(tmp_path))
+""", tar.uri, str(cache_folder))
 
 
 def test_forks_serve_nothing_and_leave_the_parent_alone(tar: Samples) -> None:

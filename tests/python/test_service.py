@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import pathlib
 import signal
 import subprocess
@@ -272,7 +273,7 @@ def test_tokens_of_workers(tar: Samples, workers: Any, tmp_path: pathlib.Path) -
 
 @pytest.mark.parametrize("place", ["disk", "memory"])
 def test_one_cache_for_all_trainers(
-    tar: Samples, bucket: str, server: dict[str, str], server_folder: pathlib.Path, workers: Any, tmp_path: pathlib.Path, place: str
+    tar: Samples, bucket: str, server: dict[str, str], server_folder: pathlib.Path, workers: Any, cache_folder: pathlib.Path, place: str
 ) -> None:
     """What one loader has read, another one of other options does not fetch: the objects may even be gone."""
     uri = f"{bucket}/cached-{place}"
@@ -280,14 +281,20 @@ def test_one_cache_for_all_trainers(
     for name in names:
         with millrace.open(f"{uri}/{name}", "wb") as file:
             file.write((pathlib.Path(tar.uri) / name).read_bytes())
-    words = ["--cache", tmp_path / "cache"] if place == "disk" else ["--cache", "memory", "--cache-size", "64MiB"]
+    words = ["--cache", cache_folder] if place == "disk" else ["--cache", "memory", "--cache-size", "64MiB"]
     worker = workers(*words, **server)
-    first, _ = received(uri, workers=[worker.address])
-    assert any((tmp_path / "cache").rglob("*")) == (place == "disk")
+    for _ in range(10):
+        first, loader = received(uri, workers=[worker.address])
+        if not loader.report()["workers"][0]["last_failure"]:  # else some rows were made here, and the worker has not read them: the machine is busy
+            break
+    assert any(cache_folder.rglob("*")) == (place == "disk")
     data = millrace.Dataset(uri)
     for name in names:
         (server_folder / uri.removeprefix("s3://") / name).unlink()
-    again, loader = received(data, workers=[worker.address], batch_size=4)
+    for _ in range(10):
+        with contextlib.suppress(millrace.Error):  # a worker that is late, on a busy machine: this process has nothing to read
+            again, loader = received(data, workers=[worker.address], batch_size=4)
+            break
     assert none_here(loader.report()["workers"])
     keys = [sorted(key for batch in batches for key in batch["key"] if key) for batches in (first, again)]
     assert keys[0] == keys[1] and len(keys[0]) == len(tar)
