@@ -68,9 +68,9 @@ absl::Status Take(Loader& loader, double seconds, const BenchSettings& settings,
     const double came = SecondsSince(start);
     if (window->batch_ms.size() < BenchWindow::kMaxBatchTimes) window->batch_ms.push_back(1000 * (came - last));
     RETURN_IF_ERROR(Step(settings.step_seconds, settings.stop));
-    watch.Look(SecondsSince(start), window);
     last = SecondsSince(start);
-    window->step_seconds += last - came;
+    if (settings.step_seconds > 0) window->step_seconds += last - came;
+    watch.Look(last, window);
     window->samples += batch.size;
     ++window->batches;
     progress(last);

@@ -166,7 +166,7 @@ absl::Status CopyObjects(const std::string& from_uri, const std::string& to_uri,
   ASSIGN_OR_RETURN(const Location to, stores.Open(to_uri));
   const std::string below = AsFolder(from.prefix);
   BulkJob job({.stop = stop});
-  const absl::Status listed = ForEachObject(
+  absl::Status listed = ForEachObject(
       *from.store, below,
       [&](const ObjectInfo& object) -> absl::Status {
         const std::string name = object.key.substr(below.size());

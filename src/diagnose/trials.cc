@@ -133,7 +133,7 @@ class Copying {
   absl::Status Take(const ObjectInfo& object, const std::string& below, BulkJob& job) {
     const double now = SecondsSince(start_);
     waits_.push_back({returned_, now});
-    const absl::Status status = Begin(object, below, now, job);
+    absl::Status status = Begin(object, below, now, job);
     returned_ = SecondsSince(start_);
     if (enough_) ended_ = now;
     return status;

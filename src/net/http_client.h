@@ -55,7 +55,7 @@ class HttpBodySink {
   /// After the first `skip` bytes, straight into `buffer`, which must live until OnDone. When it is full and the body
   /// has more, the rest is not received: the call succeeds with `more`, and the connection is closed.
   /// `came` is told, on the call's loop, how many bytes are in the buffer whenever more have come: some hundred KiB at
-  /// a time, so that they are still in the caches of the CPU.
+  /// a time, so that they are still in the caches of the CPU. It must not cancel the call.
   static HttpBodySink Into(MutableByteSpan buffer, uint64_t skip = 0, std::function<void(uint64_t)> came = {}) {
     return {Kind::kBuffer, buffer, skip, 0, std::move(came), {}};
   }

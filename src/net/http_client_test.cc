@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <future>
 #include <latch>
+#include <utility>
 #include <vector>
 
 #include "net/testing/http_client_fixture.h"
@@ -71,6 +72,28 @@ TEST_F(HttpClientTest, TellsWhatHasCome) {
     EXPECT_TRUE(std::is_sorted(told.begin(), told.end()));
     EXPECT_EQ(told.back(), body.size());
   }
+}
+
+// However much of a body is there: what else is to be done on the loop is done after each turn.
+TEST_F(HttpClientTest, WhatHasComeIsReadInTurns) {
+  const std::string body = Pattern(32 << 20);
+  ScriptedServer server([&](ScriptedConnection& connection) {
+    connection.ReadRequest();
+    connection.Send(WithLength(body));
+  });
+  std::string buffer(body.size(), '\0');
+  bool cancels = false;
+  Caller caller;
+  caller.sink = [&] {
+    return HttpBodySink::Into(AsWritableBytes(buffer), 0, [&](uint64_t) {
+      if (!std::exchange(cancels, true)) loops_.at(0).Post([&] { caller.call->Cancel(); });
+    });
+  };
+  Start(Client(), Request(server), caller);
+  const Outcome outcome = caller.Wait();
+  EXPECT_EQ(outcome.result.error, HttpErrorKind::kCancelled);
+  EXPECT_GT(outcome.result.body_bytes, 0u);
+  EXPECT_LE(outcome.result.body_bytes, 2u << 20);
 }
 
 TEST_F(HttpClientTest, FillsSeveralPlaces) {

@@ -112,8 +112,12 @@ const std::string& HttpConnection::tls_name() const {
 void HttpConnection::OnConnected() {
   Error ignored;  // a socket without the option still works
   socket_.set_option(asio::ip::tcp::no_delay(true), ignored);
-  socket_.non_blocking(true, ignored);
-  if (!tls_) return SendRequest();
+  if (!tls_) {
+    Error error;  // of a socket that was closed meanwhile, say
+    socket_.non_blocking(true, error);
+    reads_now_ = !error;
+    return SendRequest();
+  }
   tls_stream_.emplace(std::move(socket_), tls_->native_handle(), tls_name());
   SetDeadline(Stage::kHandshake, owner_.options().connect_timeout);
   ++operations_;
@@ -393,26 +397,27 @@ void HttpConnection::FillSink(size_t bytes) {
   }
 }
 
-HttpConnection::Goes HttpConnection::WhereBodyGoes() {
+HttpConnection::Goes HttpConnection::WhereBodyGoes() const {
   if (framing_ == HttpBodyFraming::kNone) return Goes::kNowhere;
   if (framing_ == HttpBodyFraming::kChunked) return chunks_.done() ? Goes::kNowhere : Goes::kToBuffer;
   if (framing_ == HttpBodyFraming::kLength && body_left_ == 0) return Goes::kNowhere;
   if (sink_.kind == HttpBodySink::Kind::kText || skip_left_ > 0) return Goes::kToBuffer;
   if (!SinkSpace().empty()) return Goes::kToSink;
   // Beyond a full buffer only the end of the stream is expected; a byte too many ends up in our own buffer.
-  if (framing_ == HttpBodyFraming::kUntilClose) return Goes::kToBuffer;
-  result_.more = true;
-  return Goes::kNowhere;
+  return framing_ == HttpBodyFraming::kUntilClose ? Goes::kToBuffer : Goes::kNowhere;
 }
 
 void HttpConnection::ContinueBody() {
   size_t turn = 0;
   for (;;) {
     const Goes goes = WhereBodyGoes();
-    if (goes == Goes::kNowhere) return Complete();
+    if (goes == Goes::kNowhere) {
+      result_.more = framing_ == HttpBodyFraming::kLength && body_left_ > 0;
+      return Complete();
+    }
     if (goes == Goes::kToBuffer) return ReadIntoBuffer();
     const uint64_t most = framing_ == HttpBodyFraming::kLength ? body_left_ : UINT64_MAX;
-    if (!sink_.came || tls_stream_) return ReadIntoSink(most);
+    if (!sink_.came || !reads_now_) return ReadIntoSink(most);
     if (turn >= kTurnBytes) return YieldTurn();
     // An operation that has ended waits behind those of other connections until this is told, and their bytes have
     // pushed its own out of the caches by then: so they are read, and looked at, right here.

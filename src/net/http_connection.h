@@ -110,7 +110,7 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   MutableByteSpan PlaceAt(size_t place) const;
   MutableByteSpan SinkSpace() const;
   void FillSink(size_t bytes);
-  Goes WhereBodyGoes();
+  Goes WhereBodyGoes() const;
   void ContinueBody();
   void YieldTurn();
   void OnStreamEnd(const Error& error);
@@ -129,6 +129,7 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   std::shared_ptr<boost::asio::ssl::context> tls_;
   Socket socket_;
   std::optional<TlsStream> tls_stream_;
+  bool reads_now_ = false;  // of a plain socket: a read that finds nothing returns
   HttpConnectionOwner::Addresses addresses_;
   size_t next_address_;
   size_t addresses_tried_ = 0;

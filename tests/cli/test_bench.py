@@ -106,6 +106,7 @@ def check_point(point: dict[str, Any], report: dict[str, Any]) -> None:
     assert point["epoch_requests"]["GET"] == pytest.approx(gets * 80 / samples, abs=0.51)
     assert sum(point["stalls"].values()) <= point["seconds"] * 1.01
     assert point["opening"]["requests"]["LIST"] >= 1
+    assert point["model_busy"]["most"] == 0  # there is none
 
 
 def test_folder_of_the_user(millrace: Millrace, tmp_path: Path) -> None:

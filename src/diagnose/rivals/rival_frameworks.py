@@ -136,7 +136,7 @@ def ray_data(task: Task) -> Epochs:
 
     task.begin()
     ray.init(num_cpus=max(1, task.workers), include_dashboard=False, log_to_driver=False, configure_logging=False)
-    task.at_end.append(ray.shutdown)
+    task.to_end.append(ray.shutdown)  # it ends this process if it finds its own ones killed
     ray.data.DataContext.get_current().enable_progress_bars = False
     place, system = task.folder, None
     if task.on_s3:

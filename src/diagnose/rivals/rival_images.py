@@ -34,7 +34,8 @@ class Task:
     load: Callable[[bytes], Any]
     finish: Callable[[Any], Any] = field(default=lambda batch: batch)
     began: float = 0.0
-    at_end: list[Callable[[], None]] = field(default_factory=list)  # what the loader leaves behind is removed so
+    to_end: list[Callable[[], None]] = field(default_factory=list)  # what has to end by itself, before all of its processes are killed
+    at_end: list[Callable[[], None]] = field(default_factory=list)  # then what the loader leaves behind is removed so
 
     def begin(self) -> None:
         """All imports are done: from here on it is the loader that takes time."""

@@ -240,6 +240,8 @@ def main() -> int:
         status, why = REFUSED, str(error)
     except Exception as error:
         status, why = 1, f"{type(error).__name__}: {said(error)}"
+    for end in task.to_end:
+        end()
     end_workers()
     for clean in task.at_end:
         clean()
