@@ -9,6 +9,7 @@ to the best rival, to the ceiling and to local files.
     bench/mount/run.py --scenario random fio --latencies 30 --only millrace s3fs
     bench/mount/run.py --json result.json
 
+A cache leaves 5 % of its disk free: if there is no room for all files beside that, `millrace --cache` is left out, and said. TMPDIR names another disk.
 The scenarios "fio ..." are the families of Mountpoint's benchmark: sequential and random, by the page cache and past it (direct), one job and four.
 """
 
@@ -36,6 +37,7 @@ from rival_task import cpu_seconds  # noqa: E402
 REPOSITORY = Path(__file__).resolve().parents[2]
 PYTHON = REPOSITORY / ".venv/bin/python"  # it has PyTorch
 MIB = 1 << 20
+CACHE_LEAVES_FREE = 0.05  # of the disk: DiskCache's free_share
 
 # A program that the mounts serve, in a process of its own: the client's CPU is not the mount's.
 READER = """
@@ -155,7 +157,16 @@ def make_corpus(root: Path, large_mib: int, files: int) -> None:
         (root / f"order-of-{folder}").write_text("".join(f"{folder}/{name}\n" for name in listed))
 
 
-def contestants(options: argparse.Namespace, root: Path, workload: Workload, cache: Path) -> list[Contestant]:
+def no_room(root: Path, corpus: int) -> str:
+    """Why a cache of all files would refuse some of them; "" if it would not."""
+    disk = shutil.disk_usage(root)
+    needed = corpus + CACHE_LEAVES_FREE * disk.total
+    if disk.free >= needed:
+        return ""
+    return f"the disk has {disk.free / 1e9:.1f} GB free, and the cache needs {needed / 1e9:.1f} GB, with the 5 % that it leaves free: set TMPDIR"
+
+
+def contestants(options: argparse.Namespace, root: Path, workload: Workload, cache: Path, corpus: int) -> list[Contestant]:
     def millrace(*more: str) -> Callable[[Path, dict[str, str]], list[str]]:
         common = [str(options.build / "millrace"), "mount", "s3://b"]
         return lambda folder, _: [*common, str(folder), "--foreground", "--metadata-ttl", "indefinite", *more]
@@ -177,7 +188,7 @@ def contestants(options: argparse.Namespace, root: Path, workload: Workload, cac
     order = ["--order", str(root / workload.order)] if workload.order else []
     mounts = [
         Contestant("millrace", millrace(*order)),
-        Contestant("millrace --cache", millrace("--cache", str(cache), *order)),
+        Contestant("millrace --cache", millrace("--cache", str(cache), *order), no_room(root, corpus)),
         Contestant("s3fs", s3fs, missing("s3fs")),
         Contestant("rclone", rclone, missing("rclone")),
         Contestant("ceiling", lambda folder, _: [str(options.build / "mount_ceiling"), str(root / "b"), str(folder)]),
@@ -294,12 +305,13 @@ def run(options: argparse.Namespace) -> list[dict[str, Any]]:
     with tempfile.TemporaryDirectory(prefix="millrace-mount-bench-") as name:
         root = Path(name)
         make_corpus(root, 32 if options.quick else 1024, 200 if options.quick else 100_000)
+        corpus = sum(path.stat().st_size for path in (root / "b").rglob("*") if path.is_file())
         (root / "mnt").mkdir()
         for latency in options.latencies:
             with harness.devstore(options, root, ["--first-byte-ms", str(latency), "--first-byte-sigma", "0"]) as settings:
                 for workload in chosen(options):
                     cache = root / f"cache{len(rows)}"
-                    for contestant in contestants(options, root, workload, cache):
+                    for contestant in contestants(options, root, workload, cache, corpus):
                         if options.only and not any(contestant.name.startswith(name) for name in options.only):
                             continue
                         row: dict[str, Any] = {"latency_ms": latency, "workload": workload.name, "contestant": contestant.name}

@@ -6,8 +6,9 @@
     bench/scale/check.py --json FILE
 
 Each case is a server with other limits: the delay of first bytes, the rate of a connection, the requests of a prefix. One `millrace feed` a rank
-reads all of the data set, all ranks at once; `scale` simulates the same job from the index and the same numbers. Requests and bytes must be equal,
-times (medians of three, each from a server of its own) within 10 %. Exits 1 if they are not. What decoding takes is measured first and given to the
+reads all of the data set, all ranks at once; `scale` simulates the same job from the index and the same numbers. Requests and bytes must be equal
+each time, times (medians of three, each from a server of its own) within 10 %; the time of the first batch is not compared if the requests of the
+prefix are limited, since chance has a part in it. Exits 1 if they are not. What decoding takes is measured first and given to the
 simulation; the images are small, so that it is the store that counts. A delay is a function of the request and of how often it was made: so both draw
 the same ones, as long as nobody has read the samples before. On a busy machine a request may be made again, or a second one beside a late one: then
 the bytes are at least as many.
@@ -82,7 +83,7 @@ class Outcome:
 
 
 def median_of(outcomes: list[Outcome]) -> Outcome:
-    """Of times; the counts are those of the first, with what any of them made again."""
+    """Of times; the counts are those of the first."""
     times = {"first batch": [each.first_batch for each in outcomes], "all": [each.seconds for each in outcomes]}
     first = outcomes[0]
     return Outcome(
@@ -166,9 +167,16 @@ def prepare(millrace: Path, folder: Path, images: int) -> Path:
     return root
 
 
-def compare(case: Case, real: Outcome, paper: Outcome) -> tuple[bool, dict[str, Any]]:
+def same_counts(real: Outcome, paper: Outcome) -> bool:
     same_bytes = real.bytes_read >= paper.bytes_read if real.again else real.bytes_read == paper.bytes_read
-    met = real.requests - real.again <= paper.requests <= real.requests and same_bytes
+    return real.requests - real.again <= paper.requests <= real.requests and same_bytes
+
+
+def compare(case: Case, outcomes: list[Outcome], paper: Outcome) -> tuple[bool, dict[str, Any]]:
+    """Of each outcome the counts, and the medians of their times. Shows the counts of the first that differ, else of the first."""
+    others = [each for each in outcomes if not same_counts(each, paper)]
+    met = not others
+    real = median_of([*others, *(each for each in outcomes if each not in others)])
     row: dict[str, Any] = {"case": case.name, "requests": [real.requests, paper.requests], "bytes": [real.bytes_read, paper.bytes_read]}
     row["again"] = real.again
     print(f"{case.name:40} requests {real.requests:6} {paper.requests:6}   bytes {real.bytes_read:9} {paper.bytes_read:9}", end="")
@@ -203,8 +211,8 @@ def main() -> int:
         cache = {"MILLRACE_CACHE": str(root.parent / "cache")}
         cpu_ms = 0.0 if options.counts_only else decode_ms(millrace, root / "b/tar", {**os.environ, **cache})
 
-        def add(case: Case, real: Outcome, paper: Outcome) -> None:
-            met, row = compare(case, real, paper)
+        def add(case: Case, outcomes: list[Outcome], paper: Outcome) -> None:
+            met, row = compare(case, outcomes, paper)
             rows.append(row)
             missed.extend([] if met else [case.name])
 
@@ -212,7 +220,7 @@ def main() -> int:
             env = {**server, **cache}
             bring_index(millrace, COUNTED[0], env)
             for case in COUNTED:
-                add(case, fed(millrace, case, env), simulated(scale, case, env, 0.0))
+                add(case, [fed(millrace, case, env)], simulated(scale, case, env, 0.0))
         for case in [] if options.counts_only else TIMED:
             outcomes = []
             for _ in range(REPEATS):
@@ -220,8 +228,10 @@ def main() -> int:
                     env = {**server, **cache}
                     bring_index(millrace, case, env)
                     outcomes.append(fed(millrace, case, env))
-                    paper = simulated(scale, case, env, cpu_ms)
-            add(case, median_of(outcomes), paper)
+            with devstore(millrace, root, case.server) as server:
+                env = {**server, **cache}
+                bring_index(millrace, case, env)
+                add(case, outcomes, simulated(scale, case, env, cpu_ms))
     if options.json:
         options.json.write_text(json.dumps(rows, indent=1) + "\n")
     return 1 if missed else 0

@@ -220,12 +220,12 @@ absl::Status AtomicFile::LinkError(int error) const {
   return absl::AlreadyExistsError(fmt::format("{}: is there already", name_));
 }
 
-// By a rename that replaces nothing; where there is none (NFS, old FUSE file systems), by a hard link, which takes a
-// change of the folder more; and without these either (exFAT, SMB, file systems over S3), the best that remains is to
-// look first.
+// By a rename that replaces nothing; where there is none (NFS, old FUSE file systems, sandboxes that refuse the call),
+// by a hard link, which takes a change of the folder more; and without these either (exFAT, SMB, file systems over S3),
+// the best that remains is to look first.
 absl::Status AtomicFile::PlaceIfAbsent() const {
   if (renameat2(AT_FDCWD, temporary_.c_str(), AT_FDCWD, path_.c_str(), RENAME_NOREPLACE) == 0) return absl::OkStatus();
-  if (errno != EINVAL && errno != ENOSYS && errno != EOPNOTSUPP) return LinkError(errno);
+  if (errno != EINVAL && errno != EPERM && errno != ENOSYS && errno != EOPNOTSUPP) return LinkError(errno);
   if (link(temporary_.c_str(), path_.c_str()) == 0) {
     unlink(temporary_.c_str());
     return absl::OkStatus();

@@ -341,7 +341,8 @@ class BenchRun {
     RETURN_IF_ERROR(ForEachObject(
         *location.store, AsFolder(location.prefix),
         [&](const ObjectInfo& object) { return job.Remove(*location.store, object); }, stop_));
-    job.Finish();
+    const BulkReport report = job.Finish().removed;
+    if (!report.failures.empty()) return report.failures.begin()->second;
     made_.erase(uri);
     return absl::OkStatus();
   }
@@ -368,12 +369,12 @@ class BenchRun {
   absl::Status RunRivals() {
     ASSIGN_OR_RETURN(const std::unique_ptr<TemporaryFolder> scratch, TemporaryFolder::Make());
     rival_run_.scratch = scratch->path();
-    if (flags_.synthetic) rival_run_.copies = place_.root + "/copies";
     const BenchSettings& settings = request_.settings;
     ASSIGN_OR_RETURN(report_.beside_rivals, Measured("--rival, millrace", settings, [&](const BenchSettings& with) {
                        return MeasureFirstBatch(rival_run_.uri, with);
                      }));
     for (RivalRequest rival : request_.rivals) {
+      rival_run_.copies = flags_.synthetic ? place_.root + "/copies" : "";
       for (const int workers : request_.rival_workers) {
         ProgressLine line(fmt::format("--rival {}, {}", rival.name, Counted(static_cast<uint64_t>(workers), "worker")),
                           ProgressLine::Unit::kItems);
@@ -381,7 +382,8 @@ class BenchRun {
         ASSIGN_OR_RETURN(RivalPoint point, MeasureRival(rival, rival_run_, settings));
         report_.rivals.push_back(point);
         if (!point.left_out.empty()) break;
-        rival.uri = point.uri;  // of its copy, if one was made
+        rival.uri = point.uri;      // of its copy, if one was made
+        rival_run_.copies.clear();  // it needs no other one
       }
     }
     return absl::OkStatus();

@@ -303,7 +303,8 @@ std::string StormSection(const BenchReport& report) {
                      storm.same_bytes() ? "every byte was right" : "they were <b>not</b> the same bytes");
 }
 
-/// Curves of those that were measured with all of several numbers of workers; four in a plot.
+/// Curves against the number of workers if there are several; four in a plot. The curve of a rival that was left out
+/// from some number on ends there.
 std::string WorkerPlots(const BenchReport& report) {
   std::map<std::string, PlotLine> lines;
   size_t most = 0;
@@ -325,9 +326,13 @@ std::string WorkerPlots(const BenchReport& report) {
   const PlotReference beside{
       .y = Summarize(ours).samples_per_second.median,
       .text = fmt::format("millrace, one process with {}", Counted(static_cast<uint64_t>(ours.threads), "thread"))};
+  std::vector<PlotLine> sorted;
+  for (auto& [name, line] : lines) sorted.push_back(std::move(line));
+  // The first of a plot, whose numbers are below the axis, has all those of the others.
+  std::stable_sort(sorted.begin(), sorted.end(),
+                   [](const PlotLine& one, const PlotLine& other) { return one.points.size() > other.points.size(); });
   std::vector<LinePlot> plots;
-  for (auto& [name, line] : lines) {
-    if (line.points.size() < most) continue;
+  for (PlotLine& line : sorted) {
     if (plots.empty() || plots.back().lines.size() == kLines) {
       plots.push_back({.title = "Samples per second of other loaders against their workers",
                        .x_name = "worker processes, or threads that decode",
@@ -383,7 +388,7 @@ std::string RivalSection(const BenchReport& report) {
     if (rival.left_out.empty()) {
       add(NameOf(rival), rival.samples_per_second, rival.cpu_per_1000, rival.first_batch_seconds, versions);
     } else {
-      rows += Row({rival.name, "left out", "", "", "", rival.left_out});
+      rows += Row({NameOf(rival), "left out", "", "", "", rival.left_out});
     }
   }
   const std::string by_workers = WorkerPlots(report);

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <numeric>
 
 #include "base/counted.h"
@@ -225,7 +226,7 @@ std::string RivalsText(const BenchReport& report) {
     if (rival.left_out.empty()) {
       row(NameOf(rival), rival.samples_per_second, rival.cpu_per_1000, rival.first_batch_seconds);
     } else {
-      text += fmt::format("  {:<28} left out: {}\n", rival.name, rival.left_out);
+      text += fmt::format("  {:<28} left out: {}\n", NameOf(rival), rival.left_out);
     }
   }
   return text;
@@ -365,9 +366,12 @@ double CpuRate(const BenchSummary& measured) {
 }
 
 std::string GpuText(const BenchReport& report, const BenchSummary& measured) {
-  return fmt::format("GPUs meanwhile: {} x {}, busy {:.0f} % of the time by any program, {} of memory in use",
-                     report.machine.gpus.size(), report.machine.gpus.front(), 100 * measured.gpu_busy.median,
-                     FormatSize(measured.gpu_memory_bytes));
+  std::map<std::string, size_t> counts;
+  for (const std::string& gpu : report.machine.gpus) ++counts[gpu];
+  std::string gpus;
+  for (const auto& [name, count] : counts) gpus += fmt::format("{}{} x {}", gpus.empty() ? "" : ", ", count, name);
+  return fmt::format("GPUs meanwhile: {}, busy {:.0f} % of the time by any program, {} of memory in use", gpus,
+                     100 * measured.gpu_busy.median, FormatSize(measured.gpu_memory_bytes));
 }
 
 std::string DollarText(double dollars) {

@@ -38,7 +38,7 @@ struct LinePlot {
   std::string x_name;
   std::string y_name;
   bool log_x = false;           // then all x are greater than 0
-  std::vector<PlotLine> lines;  // over the same x; at most four
+  std::vector<PlotLine> lines;  // over the x of the first one, or over some of them; at most four
   std::vector<PlotReference> references;
 };
 /// From zero to what is there. At least one line.

@@ -68,9 +68,10 @@ absl::Status Take(Loader& loader, double seconds, const BenchSettings& settings,
     const double came = SecondsSince(start);
     if (window->batch_ms.size() < BenchWindow::kMaxBatchTimes) window->batch_ms.push_back(1000 * (came - last));
     RETURN_IF_ERROR(Step(settings.step_seconds, settings.stop));
-    last = SecondsSince(start);
-    if (settings.step_seconds > 0) window->step_seconds += last - came;
-    watch.Look(last, window);
+    const double stepped = SecondsSince(start);
+    if (settings.step_seconds > 0) window->step_seconds += stepped - came;
+    watch.Look(stepped, window);
+    last = SecondsSince(start);  // what the look took is the time of neither the model nor the next batch
     window->samples += batch.size;
     ++window->batches;
     progress(last);

@@ -180,19 +180,38 @@ absl::Status CopyObjects(const std::string& from_uri, const std::string& to_uri,
   return listed;
 }
 
+/// The same; an error other than Cancelled becomes the reason why the rival is left out, "" if there is none.
+absl::StatusOr<std::string> CopyOrSayWhy(const std::string& from_uri, const std::string& to_uri,
+                                         const std::stop_token& stop) {
+  const absl::Status copied = CopyObjects(from_uri, to_uri, stop);
+  if (absl::IsCancelled(copied)) return copied;
+  return copied.ok() ? "" : fmt::format("copying the data for it failed: {}", ToStd(copied.message()));
+}
+
 /// Gives the request a copy of the data in the rival's own format if it needs one, and is empty; else why there is
 /// none.
 absl::StatusOr<std::string> MakeCopy(const RivalRun& run, const BenchSettings& settings, RivalRequest* request) {
   const std::string here = run.scratch + "/data";
   const std::string made = run.scratch + "/copy";
-  if (!std::filesystem::exists(here)) RETURN_IF_ERROR(CopyObjects(run.uri, here, settings.stop));
+  ChildCommand question = CommandFor(*request, run, settings);
+  question.words.emplace_back("--needs-copy");
+  ASSIGN_OR_RETURN(RivalEnd answer, RunRival(question, settings.stop));
+  if (!answer.left_out.empty() || LastLineOf(answer.output) != "yes") return std::move(answer.left_out);
+  std::error_code ignored;
+  if (!std::filesystem::exists(here, ignored)) {
+    ASSIGN_OR_RETURN(std::string why, CopyOrSayWhy(run.uri, here, settings.stop));
+    if (!why.empty()) {
+      std::filesystem::remove_all(here, ignored);  // so that no other rival takes a part for the whole
+      return why;
+    }
+  }
   ChildCommand command = CommandFor(*request, run, settings);
   command.words.insert(command.words.end(), {"--copy-from", here, "--copy-to", made});
   ASSIGN_OR_RETURN(RivalEnd end, RunRival(command, settings.stop));
-  std::error_code ignored;
-  if (end.left_out.empty() && std::filesystem::exists(made, ignored)) {
-    request->uri = fmt::format("{}/{}", run.copies, request->name);
-    RETURN_IF_ERROR(CopyObjects(made, request->uri, settings.stop));
+  if (end.left_out.empty()) {
+    const std::string copy = fmt::format("{}/{}", run.copies, request->name);
+    ASSIGN_OR_RETURN(end.left_out, CopyOrSayWhy(made, copy, settings.stop));
+    if (end.left_out.empty()) request->uri = copy;
   }
   std::filesystem::remove_all(made, ignored);
   return std::move(end.left_out);
@@ -230,7 +249,8 @@ absl::StatusOr<std::vector<RivalRequest>> ParseRivals(const std::vector<std::str
       RivalRequest request{.name = one.substr(0, equals)};
       if (equals != std::string::npos) request.uri = one.substr(equals + 1);
       at = end + 1;
-      if (one == "all" && !all) {
+      if (one == "all") {
+        if (all) return absl::InvalidArgumentError("--rival names all twice");
         all = true;
         continue;
       }

@@ -68,8 +68,7 @@ struct RivalRun {
 };
 /// Runs the rival with the batch, images, repeats and times of `settings`. If it does not read the data as they are,
 /// and there may be copies, it makes one first (`copies`/NAME), which is not measured and stays. Errors that are its
-/// own become `left_out`; Cancelled soon after a stop is requested; else errors of the store of the data or of
-/// `scratch`.
+/// own, and those of its copy, become `left_out`; Cancelled soon after a stop is requested; else errors of `scratch`.
 absl::StatusOr<RivalPoint> MeasureRival(const RivalRequest& request, const RivalRun& run,
                                         const BenchSettings& settings);
 

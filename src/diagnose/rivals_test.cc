@@ -143,7 +143,7 @@ TEST_F(RivalProcessTest, ItGetsACopyInItsOwnFormat) {
   // Makes a file of the names that it is given, or says where it reads. The folder of the copy is the last word.
   const std::string script = fmt::format(
       R"(case "$*" in *--copy-to*) for word in "$@"; do [ "$last" = --copy-from ] && from=$word; last=$word; done
-mkdir "$last"; ls -A "$from" >"$last/names";; *) echo "$*" >{}/said; echo '{}';; esac)",
+mkdir "$last"; ls -A "$from" >"$last/names";; *--needs-copy*) echo yes;; *) echo "$*" >{}/said; echo '{}';; esac)",
       folder_, kAnswer);
   const auto point = RunOver(data, folder_ + "/copies", script);
   ASSERT_TRUE(point.ok()) << point.status();
@@ -166,8 +166,26 @@ TEST_F(RivalProcessTest, ItGetsNoCopyIfItMakesNone) {
   ASSERT_TRUE(point.ok()) << point.status();
   EXPECT_EQ(point->left_out, "");
   EXPECT_EQ(point->uri, "");
+  EXPECT_FALSE(std::filesystem::exists(folder_ + "/data"));  // nothing was copied for it
   EXPECT_EQ(RunOver(folder_ + "/shards", folder_ + "/copies", "echo 'pip install spdl-core' >&2; exit 3")->left_out,
             "pip install spdl-core");
+}
+
+TEST_F(RivalProcessTest, ACopyThatFailsLeavesItOut) {
+  std::filesystem::create_directories(folder_ + "/shards");
+  std::ofstream(folder_ + "/shards/1.tar") << "one";
+  std::ofstream(folder_ + "/file") << "not a folder";
+  const std::string script =
+      R"(case "$*" in *--copy-to*) for last in "$@"; do :; done; mkdir "$last"; echo >"$last/one";; *) echo yes;; esac)";
+  const auto point = RunOver(folder_ + "/shards", folder_ + "/file", script);
+  ASSERT_TRUE(point.ok()) << point.status();
+  EXPECT_THAT(point->left_out, HasSubstr("copying the data for it failed"));
+  EXPECT_EQ(point->uri, "");
+  std::filesystem::remove_all(folder_ + "/data");
+  const auto gone = RunOver("nosuch://place", folder_ + "/copies", script);
+  ASSERT_TRUE(gone.ok()) << gone.status();
+  EXPECT_THAT(gone->left_out, HasSubstr("copying the data for it failed"));
+  EXPECT_FALSE(std::filesystem::exists(folder_ + "/data"));
 }
 
 TEST_F(RivalProcessTest, WhatIsWrongWithItIsItsOwn) {

@@ -130,6 +130,10 @@ def test_copies_have_the_same_images(photos: Path, tmp_path: Path, monkeypatch: 
 
 
 def test_a_copy_is_made_only_for_those_that_need_one(photos: Path, tmp_path: Path) -> None:
+    program = [sys.executable, ROOT / "src/diagnose/rivals/rival_loaders.py"]
+    for name, needs in (("webdataset", "no"), ("huggingface", "yes")):
+        question = [*program, name, photos / "tar", "--kind", "tar", "--needs-copy", "--scratch", tmp_path / "scratch"]
+        assert subprocess.run(question, capture_output=True, text=True, check=True).stdout == f"{needs}\n"
     done = copied("webdataset", photos, tmp_path / "none")
     assert done.returncode == 0 and not (tmp_path / "none").exists()
     done = copied("huggingface", photos, tmp_path / "parquet")  # whose writer the environment of the tests does not have
@@ -170,7 +174,7 @@ def test_they_stand_beside_millrace(millrace: Millrace, photos: Path, tmp_path: 
     assert report["rivals"][0]["uri"] == f"{photos}/raw"
     # What it reads are MDS shards, and these are not.
     assert "it reads mds, and these data are tar" in report["rivals"][2]["left_out"]
-    assert re.search(r"^  mosaicml +left out: it reads mds", text, re.MULTILINE)
+    assert re.search("^  mosaicml, [0-9]+ workers? +left out: it reads mds", text, re.MULTILINE)
     body = "".join(ET.parse(page).getroot().itertext())
     for said in ("Other loaders over the same data", "webdataset", "left out", report["rivals"][2]["left_out"]):
         assert said in body
@@ -199,6 +203,23 @@ def test_numbers_of_workers_make_a_curve(millrace: Millrace, photos: Path, tmp_p
     assert "Samples per second of other loaders against their workers" in plots
     assert "Samples per second of Millrace and of other loaders" not in plots
     assert b"--rival-workers" in millrace("bench", photos / "tar", "--rival-workers", "0", code=2).stderr
+
+
+def test_a_curve_ends_where_a_rival_is_left_out(millrace: Millrace, photos: Path, tmp_path: Path) -> None:
+    few = HUNDRED_EACH.replace("echo '{", "[ $workers = 4 ] && { echo 'too many' >&2; exit 1; }\necho '{")
+    for name, script in (("dataloader", few), ("spdl", HUNDRED_EACH)):
+        python = tmp_path / "rivals" / name / "bin/python"
+        python.parent.mkdir(parents=True)
+        python.write_text(script)
+        python.chmod(0o755)
+    page = tmp_path / "report.html"
+    arguments = ["--rival", "dataloader,spdl", "--rival-workers", "1,4", "--html", page]
+    text = millrace("bench", photos / "tar", *SHORT, *arguments, env={"MILLRACE_CACHE": str(tmp_path)}).stdout.decode()
+    assert re.search("^  dataloader, 1 worker +100", text, re.MULTILINE)
+    assert re.search("^  dataloader, 4 workers +left out: too many", text, re.MULTILINE)
+    plots = {plot.get("aria-label"): "".join(plot.itertext()) for plot in ET.parse(page).getroot().iter("{http://www.w3.org/1999/xhtml}svg")}
+    curves = plots["Samples per second of other loaders against their workers"]
+    assert "dataloader" in curves and "spdl" in curves and "4: 400" in curves
 
 
 # In the place of Python: mounts a folder where a rival mounts its bucket, and is killed, as is the program below the mount, which then is dead.

@@ -195,8 +195,12 @@ def install_command(packages: str, environment: str) -> str:
     return f"python3 -m venv {folder} && {folder}/bin/pip install {packages}"
 
 
+def needs_copy(rival: Rival, kind: str) -> bool:
+    return kind not in rival.reads
+
+
 def copy(rival: Rival, kind: str, into: Path, images: Path) -> None:
-    if kind not in rival.reads:
+    if needs_copy(rival, kind):
         rival_copies.WRITERS[rival.reads[0]](rival_copies.images_below(images), into, rival_copies.SHARD_BYTES)
 
 
@@ -213,6 +217,7 @@ def main() -> int:
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--check", type=int, default=2000, help="images whose pixels are added up, at the most an epoch's")
     parser.add_argument("--environment", default="ENVIRONMENT", help="the folder of an environment that has its packages, for what is said if they are missing")
+    parser.add_argument("--needs-copy", action="store_true", help="say yes if it does not read data of that kind, else no, and end")
     parser.add_argument("--copy-from", type=Path, help="a folder of images, raw or in tar shards")
     parser.add_argument("--copy-to", type=Path, help="a folder that does not exist")
     parser.add_argument("--scratch", type=Path, required=True, help="an empty folder for what is downloaded")
@@ -224,7 +229,9 @@ def main() -> int:
     rival = RIVALS[options.name]
     status, why = 0, ""
     try:
-        if options.copy_to:
+        if options.needs_copy:
+            print("yes" if needs_copy(rival, options.kind) else "no", flush=True)
+        elif options.copy_to:
             copy(rival, options.kind, options.copy_to, options.copy_from)
         else:
             task.check(options.name, rival.reads)
