@@ -283,17 +283,20 @@ void CachedStore::OnAnswers(std::shared_ptr<Read> read) {
 void CachedStore::KeepAndEnd(Read& read, absl::StatusOr<GetResult> result) {
   // Claims that were taken before the cache was looked at once more may be of more parts: then all last as long.
   auto claims = std::make_shared<std::vector<std::shared_ptr<FetchClaims::Claim>>>(std::move(read.claims));
+  size_t left = std::count_if(read.parts.begin(), read.parts.end(), [&](const Part& part) { return read.Keeps(part); });
   for (const Part& part : read.parts) {
     if (!read.Keeps(part)) continue;
+    // None stays here, where it would be freed if the others are gone by then.
     cache_.Keep(read.identity, part.result->object_size, part.range.offset, read.PlaceOf(part.range), read.planned(),
-                claims);
+                --left == 0 ? std::move(claims) : claims);
   }
-  claims.reset();  // after the end of the read the cache may go
   End(read, std::move(result));
 }
 
 void CachedStore::End(Read& read, absl::StatusOr<GetResult> result) {
-  read.claims.clear();
+  // On another thread: this may be one of the store, and to free a claim may wait for the disk. After the end of the
+  // read the cache may go.
+  if (!read.claims.empty()) cache_.readers().Submit([claims = std::move(read.claims)] {});
   std::move(read.done)(std::move(result));
   read.done = nullptr;
   Leave(&read);

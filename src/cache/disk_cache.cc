@@ -66,7 +66,7 @@ DiskCache::DiskCache(DiskCacheOptions options, Parts parts)
                    const std::lock_guard lock(mutex_);
                    return stores_.contains(store);
                  },
-             .forget = [this](const std::string& name) { Forget(name); },
+             .forget = [this](const std::string& name, const std::shared_ptr<CacheFile>& file) { Forget(name, file); },
              // If this fails, the count stays too large, and is made again.
              .give_back = [this](uint64_t bytes) { usage_.GiveBack(bytes).IgnoreError(); }}),
       readers_(std::make_unique<ThreadPool>(kReaders, "cache-read")),
@@ -231,10 +231,11 @@ void DiskCache::Remember(const std::string& name, std::shared_ptr<CacheFile> fil
   }
 }
 
-void DiskCache::Forget(const std::string& name) {
+// Another one of that name, made since, stays.
+void DiskCache::Forget(const std::string& name, const std::shared_ptr<CacheFile>& file) {
   const std::lock_guard lock(mutex_);
   const auto found = by_name_.find(name);
-  if (found == by_name_.end()) return;
+  if (found == by_name_.end() || found->second->file != file) return;
   open_spans_ -= found->second->spans;
   files_.erase(found->second);
   by_name_.erase(found);
@@ -256,13 +257,16 @@ absl::StatusOr<std::unique_ptr<CacheFile>> DiskCache::MakeFile(const Kept& kept,
   return made;
 }
 
-// A file that was not there; `written`: and `first` is in it. Null if it cannot be kept.
-std::shared_ptr<CacheFile> DiskCache::Make(const Kept& kept, const CacheFile::First& first, bool* written) {
+// A file that was not there; `written`: and `first` is in it. Null if it cannot be kept, or if there is no room (any
+// more).
+std::shared_ptr<CacheFile> DiskCache::Make(const Kept& kept, const CacheFile::First& first, bool* written,
+                                           bool* no_room) {
   if (!writes_) return nullptr;
   const bool with_first = memory_ == nullptr && first.fits();
   const uint64_t disk_bytes = CacheFile::kEmptyDiskBytes + (with_first ? first.disk_bytes() : 0);
   const absl::StatusOr<bool> taken = usage_.Take(disk_bytes, limit());
   if (!taken.ok()) OnDiskError(taken.status(), /*reading=*/false);
+  *no_room = taken.ok() && !*taken;
   if (!taken.ok() || !*taken) return nullptr;
   bool is_new = false;
   absl::StatusOr<std::unique_ptr<CacheFile>> made = MakeFile(kept, with_first ? &first : nullptr, &is_new);
@@ -270,7 +274,6 @@ std::shared_ptr<CacheFile> DiskCache::Make(const Kept& kept, const CacheFile::Fi
   // Names that are too long are not kept, nor what comes while another process has the file.
   if (absl::IsInvalidArgument(made.status()) || absl::IsNotFound(made.status())) return nullptr;
   if (!made.ok()) {
-    dropped_bytes_.fetch_add(first.bytes.size(), std::memory_order_relaxed);
     OnDiskError(made.status(), /*reading=*/false);
     return nullptr;
   }
@@ -333,7 +336,7 @@ void DiskCache::Touch(const CacheIdentity& identity, ByteRange range, const Plan
 
 void DiskCache::Keep(const CacheIdentity& identity, uint64_t object_bytes, uint64_t offset, ByteSpan bytes,
                      const PlannedRead* plan, std::shared_ptr<void> until) {
-  if (!keeps() || bytes.empty()) return;
+  if (!keeps() || bytes.empty()) return LetGo(std::move(until));
   const uint64_t within = std::min<uint64_t>(bytes.size(), queued_.limit());
   Reservation room = queued_.TryReserve(within);
   // In memory, what is longer than all that may wait is not in the cache's part of the budget.
@@ -344,7 +347,7 @@ void DiskCache::Keep(const CacheIdentity& identity, uint64_t object_bytes, uint6
   }
   if (!room) {
     dropped_bytes_.fetch_add(bytes.size(), std::memory_order_relaxed);
-    return;
+    return LetGo(std::move(until));
   }
   Buffer copy(bytes.size());
   std::memcpy(copy.span().data(), bytes.data(), bytes.size());
@@ -352,6 +355,10 @@ void DiskCache::Keep(const CacheIdentity& identity, uint64_t object_bytes, uint6
   writer_->Submit([this, identity, object_bytes, offset, copy = std::move(copy), room = std::move(room),
                    beyond = std::move(beyond), spans = std::move(spans),
                    until = std::move(until)]() { WriteAll(identity, object_bytes, offset, copy.span(), spans); });
+}
+
+void DiskCache::LetGo(std::shared_ptr<void> until) {
+  if (until != nullptr) readers_->Submit([until = std::move(until)] {});
 }
 
 void DiskCache::WriteAll(const CacheIdentity& identity, uint64_t object_bytes, uint64_t offset, ByteSpan bytes,
@@ -373,7 +380,7 @@ void DiskCache::WriteAll(const CacheIdentity& identity, uint64_t object_bytes, u
 }
 
 void DiskCache::Write(const Kept& kept) {
-  const std::shared_ptr<CacheFile> file = Find(kept.identity, kept.name);
+  std::shared_ptr<CacheFile> file = Find(kept.identity, kept.name);
   if (file != nullptr && file->object_bytes() != kept.object_bytes) return;
   const ByteRange whole{kept.offset, kept.bytes.size()};
   for (const ByteRange& part : file == nullptr ? std::vector<ByteRange>{whole} : file->Missing(whole)) {
@@ -383,8 +390,8 @@ void DiskCache::Write(const Kept& kept) {
   }
 }
 
-// `file`: as Find has just found it; null if there is none.
-absl::Status DiskCache::WritePart(const Kept& kept, ByteRange part, std::shared_ptr<CacheFile> file) {
+// `file`: as Find has just found it; null if there is none. For the next part, it becomes the one that was written to.
+absl::Status DiskCache::WritePart(const Kept& kept, ByteRange part, std::shared_ptr<CacheFile>& file) {
   const ByteSpan bytes = kept.bytes.subspan(part.offset - kept.offset, part.length);
   RoomMaker::Incoming incoming{kept.name, part.offset, kept.hints};
   for (int attempt = 0; attempt < kWriteAttempts; ++attempt) {
@@ -399,8 +406,12 @@ absl::Status DiskCache::WritePart(const Kept& kept, ByteRange part, std::shared_
       hints = use.Pack();
     }
     bool written = false;
-    if (file == nullptr) file = Make(kept, {part.offset, bytes, hints}, &written);
-    if (file == nullptr) return absl::OkStatus();
+    if (file == nullptr) file = Make(kept, {part.offset, bytes, hints}, &written, &no_room);
+    if (file == nullptr && no_room) continue;
+    if (file == nullptr) {
+      dropped_bytes_.fetch_add(part.length, std::memory_order_relaxed);
+      return absl::OkStatus();
+    }
     const auto take = [&](uint64_t disk_bytes) -> absl::Status {
       ASSIGN_OR_RETURN(const bool taken, usage_.Take(disk_bytes, limit()));
       no_room = !taken;
@@ -413,7 +424,7 @@ absl::Status DiskCache::WritePart(const Kept& kept, ByteRange part, std::shared_
       return status;
     }
     if (absl::IsNotFound(status)) {
-      Forget(kept.name);
+      Forget(kept.name, file);
     } else if (!no_room) {
       dropped_bytes_.fetch_add(part.length, std::memory_order_relaxed);
       return status;

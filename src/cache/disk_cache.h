@@ -85,7 +85,7 @@ class DiskCache {
   /// Copies the bytes and writes them later: those of each span of the plan for itself, or all as one. Drops them if
   /// 64 MiB would wait then, unless they are the only ones, or if there is no room on the disk: the disk never holds up
   /// who reads. In memory, the budget must also have what is longer than that. `until` is let go when they are written
-  /// or dropped.
+  /// or dropped, by a thread of the cache: that may take a while.
   void Keep(const CacheIdentity& identity, uint64_t object_bytes, uint64_t offset, ByteSpan bytes,
             const PlannedRead* plan = nullptr, std::shared_ptr<void> until = nullptr);
 
@@ -145,13 +145,14 @@ class DiskCache {
   void RemoveUnsound(const std::string& path);
   void ForEachName(absl::FunctionRef<void(const std::string& name)> each);
   absl::StatusOr<std::unique_ptr<CacheFile>> MakeFile(const Kept& kept, const CacheFile::First* first, bool* is_new);
-  std::shared_ptr<CacheFile> Make(const Kept& kept, const CacheFile::First& first, bool* written);
+  std::shared_ptr<CacheFile> Make(const Kept& kept, const CacheFile::First& first, bool* written, bool* no_room);
   void Remember(const std::string& name, std::shared_ptr<CacheFile> file);
-  void Forget(const std::string& name);
+  void Forget(const std::string& name, const std::shared_ptr<CacheFile>& file);
+  void LetGo(std::shared_ptr<void> until);
   void WriteAll(const CacheIdentity& identity, uint64_t object_bytes, uint64_t offset, ByteSpan bytes,
                 const PlannedRead& plan);
   void Write(const Kept& kept);
-  absl::Status WritePart(const Kept& kept, ByteRange part, std::shared_ptr<CacheFile> file);
+  absl::Status WritePart(const Kept& kept, ByteRange part, std::shared_ptr<CacheFile>& file);
   uint64_t limit() const { return options_.size_bytes == 0 ? UINT64_MAX : options_.size_bytes; }
   uint64_t Excess(uint64_t bytes);
   std::vector<JobClock> Jobs(uint32_t own);

@@ -100,7 +100,7 @@ void RoomMaker::DrawFrom(const std::string& name, bool* vanished) {
     const std::optional<CachedSpan> span = file->Any(rng_);
     if (!span) {
       if (const uint64_t freed = file->UnlinkIfEmpty(); freed > 0) {
-        hooks_.forget(name);
+        hooks_.forget(name, file);
         hooks_.give_back(freed);
         *vanished = true;
       }
@@ -180,7 +180,7 @@ std::optional<uint64_t> RoomMaker::Evict(const Candidate& candidate) {
   if (freed > 0) Remember(candidate.name, candidate.range.offset, candidate.of.hints);
   if (candidate.file->spans() == 0) {
     if (const uint64_t rest = candidate.file->UnlinkIfEmpty(); rest > 0) {
-      hooks_.forget(candidate.name);
+      hooks_.forget(candidate.name, candidate.file);
       freed += rest;
     }
   }

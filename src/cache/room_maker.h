@@ -30,7 +30,7 @@ class RoomMaker {
     /// Whether this process reads objects of that store.
     std::function<bool(const std::string& store)> knows;
     /// The file was unlinked.
-    std::function<void(const std::string& name)> forget;
+    std::function<void(const std::string& name, const std::shared_ptr<CacheFile>& file)> forget;
     /// So many bytes of the disk are free again.
     std::function<void(uint64_t bytes)> give_back;
   };

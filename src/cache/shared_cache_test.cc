@@ -1,6 +1,8 @@
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/file.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -10,6 +12,7 @@
 #include <chrono>
 #include <csignal>
 #include <filesystem>
+#include <fstream>
 #include <future>
 #include <mutex>
 #include <thread>
@@ -314,6 +317,79 @@ TEST_F(SharedCacheTest, TheBoundHoldsAtEachMoment) {
   uint64_t files = 0;
   ForEachCacheFile(cache->folder(), [&](const std::string&) { ++files; });
   EXPECT_EQ(counted, disk_bytes() + files * kFileMarginBytes) << "alone, it was counted";
+}
+
+// Until so many wait for the lock of a file (flock), or for some seconds where the system does not tell.
+void WaitForWaiters(int fd, int waiters) {
+  struct stat info {};
+  ASSERT_EQ(fstat(fd, &info), 0);
+  const std::string inode = fmt::format(":{} ", info.st_ino);
+  const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+  for (int found = 0; found < waiters && std::chrono::steady_clock::now() < until;) {
+    found = 0;
+    std::ifstream locks("/proc/locks");
+    for (std::string line; std::getline(locks, line);)
+      found += line.find(" -> FLOCK ") != std::string::npos && line.find(inode) != std::string::npos ? 1 : 0;
+    std::this_thread::yield();
+  }
+}
+
+// Two that find no file for an object at the same time: one makes it, the other one finds it when it is about to.
+TEST_F(SharedCacheTest, ARangeIsKeptIfAnotherProcessMakesItsFileMeanwhile) {
+  const CacheIdentity identity{"store", "key", "e"};
+  uint64_t counted = 0;
+  {
+    const auto one = Open(0);
+    const auto two = Open(0);
+    // As long as somebody else has the count of bytes, both stand still after they have looked for the file. (If one of
+    // them is so late that it has not, it finds the file afterwards, and what follows holds as well.)
+    const UniqueFd usage(open((one->folder() + "/usage").c_str(), O_RDWR | O_CLOEXEC));
+    one->Flush();  // opening has done its work
+    two->Flush();
+    ASSERT_EQ(flock(usage.get(), LOCK_EX), 0);
+    one->Keep(identity, object_.size(), 0, AsBytes(object_).subspan(0, 20'000));
+    two->Keep(identity, object_.size(), 20'000, AsBytes(object_).subspan(20'000, 20'000));
+    WaitForWaiters(usage.get(), 2);
+    ASSERT_EQ(flock(usage.get(), LOCK_UN), 0);
+    one->Flush();
+    two->Flush();
+    for (DiskCache* const cache : {one.get(), two.get()}) {
+      std::string into(40'000, '?');
+      ASSERT_TRUE(cache->Read(identity, {0, into.size()}, {}, AsWritableBytes(into)).has_value());
+      EXPECT_EQ(into, object_.substr(0, into.size()));
+      EXPECT_EQ(cache->counts().written_bytes, 20'000u);
+    }
+    counted = *one->disk_bytes();
+  }
+  const uint64_t taken = *Open(0)->disk_bytes();
+  EXPECT_GE(counted, taken);
+  EXPECT_LE(counted, taken + 3 * uint64_t{4096}) << "what was taken for a second file was given back";
+}
+
+// Two that want the last room of a small cache, over and over: one of them finds it taken when it is about to write.
+TEST_F(SharedCacheTest, WhatBecameOfEachRangeIsCounted) {
+  constexpr uint64_t kRanges = 1500;
+  constexpr uint64_t kLength = 5000;
+  std::vector<std::shared_ptr<DiskCache>> caches = {Open(256 << 10), Open(256 << 10)};
+  std::vector<std::thread> writers;
+  for (uint32_t number = 0; number < 2; ++number) {
+    writers.emplace_back([this, number, &cache = *caches[number]] {
+      const auto entry = cache.Join("store", 10 + number, 10'000);
+      for (uint64_t i = 0; i < kRanges; ++i) {
+        // What comes is needed sooner than all that is there.
+        const PlannedRead plan{.job = 10 + number, .use = 0, .period = 10'000, .spans = {{{0, kLength}, 9000 - i}}};
+        const CacheIdentity identity{"store", std::to_string(number) + "-" + std::to_string(i), "e"};
+        cache.Keep(identity, kLength, 0, AsBytes(object_).subspan(0, kLength), &plan);
+      }
+      cache.Flush();
+    });
+  }
+  for (std::thread& writer : writers) writer.join();
+  for (const auto& cache : caches) {
+    const KeepCounts counts = cache->counts();
+    EXPECT_EQ(counts.written_bytes + counts.not_admitted_bytes + counts.dropped_bytes, kRanges * kLength);
+    EXPECT_GT(counts.written_bytes, 0u);
+  }
 }
 
 // A file system that refuses to write behind some byte of a file, as a full disk does at some moment: for each such

@@ -65,7 +65,7 @@ std::shared_ptr<BlockTier::Piece> BlockTier::Find(const std::string& id) {
 std::shared_ptr<BlockTier::Hold> BlockTier::Fetch(const Node& node, uint64_t number, uint64_t most_blocks, Need need) {
   std::unique_lock lock(mutex_);
   if (const std::shared_ptr<Piece> piece = Find(IdOf(node, number))) {
-    ++piece->holds;
+    if (piece->holds++ == 0) unheld_bytes_ -= piece->range.length;
     piece->used_up = false;
     turns_.splice(turns_.end(), turns_, piece->turn);
     return std::make_shared<Hold>(*this, piece);
@@ -114,7 +114,11 @@ std::shared_ptr<BlockTier::Piece> BlockTier::Make(const Node& node, uint64_t num
 
 std::optional<BlockTier::Room> BlockTier::TakeRoom(uint64_t length, Need need) {
   std::optional<Room> room;
-  if (bytes_ + length > keep_bytes_) room = Evict(bytes_ + length - keep_bytes_, length);
+  if (unheld_bytes_ + length > keep_bytes_) {
+    room = Evict(unheld_bytes_ + length - keep_bytes_, length);
+  } else if (bytes_ + length > keep_bytes_) {
+    room = HandOn(length);
+  }
   const auto fits = [&] {
     const uint64_t left = memory_.limit() / (need == Need::kAhead ? kLeftByAhead : kLeftByNow);
     return memory_.used() + length + left <= memory_.limit();
@@ -173,12 +177,13 @@ absl::StatusOr<ByteSpan> BlockTier::Hold::Wait(const Patience& patience) const {
 void BlockTier::Release(Piece& piece) {
   std::lock_guard lock(mutex_);
   if (--piece.holds > 0 || !piece.kept) return;
-  if (piece.Ended(/*well=*/true)) {
-    if (piece.used_up) turns_.splice(turns_.begin(), turns_, piece.turn);
-    return;
+  unheld_bytes_ += piece.range.length;
+  if (!piece.Ended(/*well=*/true)) {
+    if (!piece.Ended(/*well=*/false)) piece.stop.request_stop();
+    return Erase(*piece.turn);
   }
-  if (!piece.Ended(/*well=*/false)) piece.stop.request_stop();
-  Erase(*piece.turn);
+  if (piece.used_up) turns_.splice(turns_.begin(), turns_, piece.turn);
+  if (unheld_bytes_ > keep_bytes_) Evict(unheld_bytes_ - keep_bytes_, 0);
 }
 
 // The tier lets it go; those who hold it have it still.
@@ -186,23 +191,34 @@ void BlockTier::Erase(const std::shared_ptr<Piece>& piece) {
   const std::shared_ptr<Piece> last = piece;  // `piece` may be the one in the list
   last->kept = false;
   bytes_ -= last->range.length;
+  if (last->holds == 0) unheld_bytes_ -= last->range.length;
   for (const std::string& id : last->ids) pieces_.erase(id);
   turns_.erase(last->turn);
 }
 
-// Lets go of so much that nobody holds. If one of these pieces has the memory that is wanted, it is given to the next,
-// and the others stay, since no more is taken then: to get fresh memory from the kernel takes about as long as to fill
-// it, and programs that read ahead may together hold more than is kept.
+// The memory of one piece that nobody holds, which goes for it: to get fresh memory from the kernel takes about as long
+// as to fill it, and programs that read ahead may together hold more than is kept.
+std::optional<BlockTier::Room> BlockTier::HandOn(uint64_t length) {
+  for (const std::shared_ptr<Piece>& turn : turns_) {
+    // Its request has ended, so that nobody writes there.
+    if (turn->holds > 0 || turn->range.length != length || !turn->Ended(/*well=*/true)) continue;
+    const std::shared_ptr<Piece> piece = turn;
+    Erase(piece);
+    return std::move(piece->room);
+  }
+  return std::nullopt;
+}
+
+// Lets go of so much that nobody holds. If one of these pieces has the memory that is wanted, that is for the next.
 std::optional<BlockTier::Room> BlockTier::Evict(uint64_t bytes, uint64_t wanted) {
   uint64_t made = 0;
   std::optional<Room> room;
-  for (auto turn = turns_.begin(); turn != turns_.end() && made < bytes && !room;) {
+  for (auto turn = turns_.begin(); turn != turns_.end() && made < bytes;) {
     const std::shared_ptr<Piece> piece = *turn++;
     if (piece->holds > 0) continue;
     made += piece->range.length;
     Erase(piece);
-    // Its request has ended, so that nobody writes there.
-    if (piece->range.length == wanted && piece->Ended(/*well=*/true)) room = std::move(piece->room);
+    if (!room && piece->range.length == wanted && piece->Ended(/*well=*/true)) room = std::move(piece->room);
   }
   return room;
 }

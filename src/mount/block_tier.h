@@ -92,6 +92,7 @@ class BlockTier {
   std::shared_ptr<Piece> Make(const Node& node, uint64_t number, uint64_t blocks, Need need);
   std::optional<Room> TakeRoom(uint64_t length, Need need);
   void Release(Piece& piece);
+  std::optional<Room> HandOn(uint64_t length);
   std::optional<Room> Evict(uint64_t bytes, uint64_t wanted);
   void Erase(const std::shared_ptr<Piece>& piece);
 
@@ -103,6 +104,7 @@ class BlockTier {
   std::unordered_map<std::string, std::shared_ptr<Piece>> pieces_;  // by each of their blocks
   std::list<std::shared_ptr<Piece>> turns_;                         // the ones that were used last at the end
   uint64_t bytes_ = 0;
+  uint64_t unheld_bytes_ = 0;  // of these, nobody holds so many
 };
 
 }  // namespace millrace

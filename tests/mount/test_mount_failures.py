@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import platform
 import random
 import signal
 import subprocess
@@ -32,18 +33,56 @@ def reads(fd: int, at: int, expected: bytes) -> bool:
     return False
 
 
+READER = """
+import os, sys
+fd = os.open(sys.argv[1], os.O_RDONLY)
+print("open", flush=True)
+sys.stdin.readline()
+try:
+    os.pread(fd, 10, 9_000_000)
+    print("read")
+except OSError as error:
+    print("failed")
+"""
+PREAD = {"x86_64": "17", "aarch64": "67"}
+
+
+@contextlib.contextmanager
+def reader_of(path: Path) -> Iterator[subprocess.Popen]:
+    """A program that has the file open, and reads in it once `let_read` says so."""
+    command = [sys.executable, "-c", READER, path]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as reader:
+        try:
+            assert reader.stdout is not None and reader.stdout.readline() == "open\n"
+            yield reader
+        finally:
+            reader.kill()
+
+
+def let_read(reader: subprocess.Popen) -> None:
+    """Returns when it waits in the system call, or has ended, if this took longer than it waits."""
+    assert reader.stdin is not None
+    reader.stdin.write("\n")
+    reader.stdin.flush()
+
+    def waits() -> bool:
+        return reader.poll() is not None or Path(f"/proc/{reader.pid}/syscall").read_text().split()[0] == PREAD[platform.machine()]
+
+    wait_until(waits, "the read")
+
+
 # ---- The store
 
 
 @says("If the store does not answer within `--timeout`, a program is told `EIO`, and can be killed before that.")
 def test_a_store_that_is_away(sandbox: Sandbox, bucket: Path, store: Server, tmp_path: Path) -> None:
     with mounted(sandbox, "s3://b", tmp_path / "mnt", "--timeout", "10s", env=store.env()):
-        with open(tmp_path / "mnt" / "large", "rb", buffering=0) as file:
+        with open(tmp_path / "mnt" / "large", "rb", buffering=0) as file, reader_of(tmp_path / "mnt" / "large") as reader:
             freeze(store.process)
             try:
-                reader = subprocess.Popen(["cat", tmp_path / "mnt" / "z"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+                let_read(reader)
                 reader.kill()
-                reader.wait(300)
+                reader.communicate(timeout=300)
                 refused(lambda: os.pread(file.fileno(), 10, 9_000_000), errno.EIO)
             finally:
                 store.process.send_signal(signal.SIGCONT)
@@ -152,17 +191,6 @@ def killable(sandbox: Sandbox, uri: str, folder: Path, *options: object, env: di
     assert not is_mounted(folder)
 
 
-READER = """
-import os, sys
-print("begun", flush=True)
-try:
-    os.pread(os.open(sys.argv[1], os.O_RDONLY), 10, 9_000_000)
-    print("read")
-except OSError as error:
-    print("failed")
-"""
-
-
 @says(
     "If the process of the mount is killed, a program that opens, lists or writes is told `ENOTCONN` until the folder is unmounted, and a read that is waiting fails.",
     "Of a file that was being written when the mount was killed, nothing appears.",
@@ -175,15 +203,15 @@ def test_a_mount_that_was_killed(sandbox: Sandbox, bucket: Path, store: Server, 
         written = {size: os.open(folder / f"new{size}", os.O_CREAT | os.O_WRONLY) for size in (3000, 20_000_000)}
         for size, fd in written.items():
             assert os.write(fd, bytes(size)) == size
-        freeze(store.process)
-        try:
-            with subprocess.Popen([sys.executable, "-c", READER, folder / "large"], stdout=subprocess.PIPE, text=True) as reader:
-                assert reader.stdout is not None and reader.stdout.readline() == "begun\n"
+        with reader_of(folder / "large") as reader:
+            freeze(store.process)
+            try:
+                let_read(reader)
                 process.kill()
                 process.wait(300)
                 assert reader.communicate(timeout=300)[0] == "failed\n"
-        finally:
-            store.process.send_signal(signal.SIGCONT)
+            finally:
+                store.process.send_signal(signal.SIGCONT)
         refused(lambda: os.listdir(folder), errno.ENOTCONN)
         refused(lambda: open(folder / "z", "rb"), errno.ENOTCONN)
         refused(lambda: open(folder / "other", "wb"), errno.ENOTCONN)
@@ -203,6 +231,12 @@ def test_a_mount_that_was_killed(sandbox: Sandbox, bucket: Path, store: Server, 
 # ---- The cache
 
 
+def fill(path: Path) -> None:
+    with open(path, "ab", buffering=0) as file:
+        while True:
+            file.write(bytes(4096))
+
+
 @says("If the disk of `--cache` is full, no program is told: what the cache lacks comes from the store.")
 def test_a_full_cache_disk(sandbox: Sandbox, bucket: Path, store: Server, tmp_path: Path) -> None:
     for number in range(100):
@@ -211,6 +245,10 @@ def test_a_full_cache_disk(sandbox: Sandbox, bucket: Path, store: Server, tmp_pa
         for name in ("first", "again"):  # another process, so that the kernel has nothing in memory
             with mounted(sandbox, "s3://b", tmp_path / name, "--cache", disk / "cache", env=store.env()):
                 assert contents(tmp_path / name) == contents(bucket)
+                if name == "first":
+                    wait_until(lambda: any(disk.glob("cache/millrace-cache-1/??/[0-9a-f]*")), "the cache's first file")
+                # By itself the cache leaves some room; and it gives way to what others write.
+                refused(lambda: fill(disk / "other"), errno.ENOSPC)
                 assert contents(tmp_path / name) == contents(bucket)
 
 
