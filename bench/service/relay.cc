@@ -224,6 +224,7 @@ class Relay {
  public:
   Relay(Clock::duration delay, const std::atomic<bool>& stop) : delay_(delay), stop_(stop) {}
   ~Relay() {
+    EndConnections();
     for (const pollfd& each : polled_) close(each.fd);
   }
   Relay(const Relay&) = delete;
@@ -247,10 +248,16 @@ class Relay {
       }
       connections_.remove_if([](const Connection& each) { return each.ended(); });
     }
-    connections_.clear();
+    EndConnections();
   }
 
  private:
+  // Their threads are joined, and must not wait for `stop_`, which nobody may set after an error.
+  void EndConnections() {
+    over_ = true;
+    connections_.clear();
+  }
+
   void Accept(int listener, uint16_t to) {
     const int client = accept4(listener, nullptr, nullptr, SOCK_CLOEXEC);
     if (client < 0) return;
@@ -261,11 +268,12 @@ class Relay {
     }
     MakeReady(client);
     MakeReady(target);
-    connections_.emplace_back(client, target, delay_, stop_);
+    connections_.emplace_back(client, target, delay_, over_);
   }
 
   const Clock::duration delay_;
   const std::atomic<bool>& stop_;
+  std::atomic<bool> over_{false};
   std::vector<pollfd> polled_;  // that are listened at
   std::vector<uint16_t> targets_;
   std::list<Connection> connections_;

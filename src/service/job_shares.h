@@ -15,6 +15,8 @@ class JobShares {
  public:
   explicit JobShares(uint64_t total) : total_(total) {}
 
+  uint64_t total() const { return total_; }
+
   struct Admission {
     bool admitted = false;
     std::vector<std::string> closed;  // sessions that make room; they are released already

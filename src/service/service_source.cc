@@ -93,7 +93,8 @@ UsualFrame SizesOf(const Source& source, const LoaderPlan& plan, const LoaderPla
     usual.bytes = usual.values = std::max(kResultTimes * usual.bytes, memory / kResultShare / streams);
     shares->frame_limit = usual.bytes;
     shares->result_limit = shares->frame_limit - facts;
-    shares->values.of_step = streams * shares->frame_limit;
+    // What is decoded here may be more: the mean says nothing of the largest samples.
+    shares->values.of_step = std::max(shares->values.of_step, streams * shares->frame_limit);
   }
   // Of a batch whose values are most of it, no bytes stay when they were copied.
   if (usual.values > 0) shares->free_buffers = streams;

@@ -270,6 +270,10 @@ void Worker::Impl::Open(const StreamClaim& claim, std::string spec, Reservation 
       reply = WorkerReply(503, "the worker is ending");
     } else if (CountLocked() >= kMaxSessions) {
       reply = WorkerReply(503, fmt::format("the worker has {} streams already; start more workers", kMaxSessions));
+    } else if (const uint64_t limit = shares_.total(); claim.bytes > limit) {
+      reply = WorkerReply(503, fmt::format("a stream of this job takes {} of memory, and the worker has {}; give it at "
+                                           "least --memory {}",
+                                           FormatSize(claim.bytes), FormatSize(limit), claim.bytes));
     } else if (const JobShares::Admission admission = shares_.Admit(claim.job, name, claim.bytes);
                !admission.admitted) {
       reply = WorkerReply(

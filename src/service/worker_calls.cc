@@ -95,6 +95,9 @@ class ArrivingCrc {
   uint32_t crc_ = 0;
 };
 
+// Of a request. Shorter ones fit into what a connection holds of its own.
+constexpr size_t kLongBody = 64 << 10;
+
 /// One request. It keeps itself alive until the answer.
 class PendingCall final : public WorkerCall,
                           public HttpResponseHandler,
@@ -111,9 +114,13 @@ class PendingCall final : public WorkerCall,
         done_(std::move(done)),
         find_rows_(std::move(find_rows)) {
     request_.body = AsBytes(body_);
+    long_body_ = body_.size() > kLongBody;
   }
 
-  std::chrono::steady_clock::time_point heard() const override { return heard_; }
+  // A slow link takes its time for a long body: until the answer begins, only the deadlines of the client apply.
+  std::chrono::steady_clock::time_point heard() const override {
+    return long_body_ && !begun_ ? std::chrono::steady_clock::now() : heard_.load();
+  }
 
   // On the loop.
   void Begin() {
@@ -131,6 +138,7 @@ class PendingCall final : public WorkerCall,
 
   HttpBodySink OnHead(const HttpResponseHead& head) override {
     heard_ = answer_.begun = std::chrono::steady_clock::now();
+    begun_ = true;
     answer_.status = head.status;
     answer_.is_worker = head.headers.Has(kVersionHeader);
     answer_.code = ToInt(head.headers.Find(kStatusHeader));
@@ -226,6 +234,8 @@ class PendingCall final : public WorkerCall,
   const WorkerCalls::FindRows find_rows_;
   WorkerAnswer answer_;
   uint64_t body_bytes_ = 0;
+  bool long_body_ = false;
+  std::atomic<bool> begun_{false};
   ArrivingCrc crc_;
   std::atomic<std::chrono::steady_clock::time_point> heard_{std::chrono::steady_clock::now()};
   std::shared_ptr<HttpCall> call_;

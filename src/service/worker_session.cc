@@ -320,13 +320,13 @@ absl::StatusOr<Reservation> WorkerSession::ReserveResults(uint64_t bytes) {
       if (memory) return memory;
       if (results_.empty() && waited >= kSentWithin) break;
     }
+    if (!results_.empty()) waited = {};  // those are being sent
     if (stop_.stop_requested()) return absl::CancelledError("the session has ended");
     std::this_thread::sleep_for(kResultSlice);
   }
   return absl::ResourceExhaustedError(
       fmt::format("what a function makes of a batch may take {}, which is not left of the worker's memory; give it "
-                  "more (--memory), "
-                  "or the trainer smaller batches",
+                  "more (--memory), or the trainer smaller batches",
                   FormatSize(bytes)));
 }
 
@@ -384,6 +384,8 @@ HttpReply WorkerSession::ReplyOf(Supplied supplied, bool compress) const {
   }
   if (!text.empty()) reply.body.emplace_back(SendText{std::move(text)});
   for (const BatchArray& array : batch->arrays) reply.body.emplace_back(SendBytes{array.bytes, batch});
+  // Texts are copies, and their memory is that of the batch until they have been sent.
+  if (batch->arrays.empty()) reply.body.emplace_back(SendBytes{{}, batch});
   if (!compress || !Compress(&reply)) reply.headers.Add(kFactsHeader, std::to_string(facts));
   return reply;
 }

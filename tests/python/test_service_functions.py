@@ -10,6 +10,7 @@ import re
 import signal
 import subprocess
 import sys
+import time
 import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -78,10 +79,13 @@ def received(uri: Any, function: str, **options: Any) -> tuple[list[Any], millra
 
 def punctual(run: Callable[[], tuple[Any, millrace.Loader]]) -> tuple[Any, millrace.Loader]:
     """What comes of it when no worker was late: on a busy machine one may be given up or overtaken, and then its rows are of this process, or of the other one."""
-    for _ in range(10):
+    deadline = time.monotonic() + 180
+    while True:
         got, loader = run()
         if not any(map(is_late, loader.report()["workers"][:-1])):
             return got, loader
+        if time.monotonic() > deadline:
+            break
     raise AssertionError(loader.report()["workers"])
 
 
