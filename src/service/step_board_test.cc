@@ -7,6 +7,7 @@
 #include <cstring>
 #include <thread>
 
+#include "absl/cleanup/cleanup.h"
 #include "decode/jpeg_encoder.h"
 #include "pipeline/loader_plan.h"
 #include "store/blocking.h"
@@ -157,6 +158,10 @@ TEST_F(StepBoardTest, ValuesHaveABound) {
     EXPECT_TRUE(board_->Fill(2, 0, std::move(frame), 1));
     filled = true;
   });
+  const absl::Cleanup ends = [&] {
+    board_->Stop();
+    ahead.join();
+  };
   ASSERT_TRUE(board_->Fill(0, 1, WithValues(NextFrame(1), 120), 2));
   const absl::StatusOr<std::optional<Batch>> first = board_->Next();
   ASSERT_TRUE(first.ok() && *first);
@@ -167,7 +172,7 @@ TEST_F(StepBoardTest, ValuesHaveABound) {
   ASSERT_TRUE(board_->Fill(1, 1, WithValues(NextFrame(1), 250), 2));
   EXPECT_FALSE(filled) << "90 bytes have come early, and 100 may";
   EXPECT_TRUE(board_->Next().ok());
-  ahead.join();
+  while (!filled) std::this_thread::yield();
 }
 
 TEST_F(StepBoardTest, AStepWithTooManyValuesIsToldOf) {

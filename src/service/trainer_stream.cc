@@ -225,9 +225,12 @@ void TrainerStream::LeaveStraggler() {
   const Silence::Duration silent = silence_.Look(LastHeard(now), now);
   if (context_.placement.IsLost(number_, silent, protocol_.hedged(), now)) {
     const auto whole = std::chrono::duration_cast<std::chrono::milliseconds>(silent);
+    const std::string why =
+        fmt::format("it does not answer (not a byte within {} ms, while the program waits)", whole.count());
+    // Whoever reads the stream as well goes on.
+    if (protocol_.hedged()) return context_.placement.OnNoAnswer(protocol_.worker(), why, now);
     const ServiceRequest any{.worker = protocol_.worker(), .attempt = protocol_.attempt()};
-    return Fail(any, StreamFailure::kLost,
-                fmt::format("it does not answer (not a byte within {} ms, while the program waits)", whole.count()));
+    return Fail(any, StreamFailure::kLost, why);
   }
   if (protocol_.hedged()) return;
   if (context_.placement.ShouldLeave(number_, wait->since, now)) return Leave();

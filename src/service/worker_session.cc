@@ -311,13 +311,15 @@ absl::Status WorkerSession::CheckFunction(const StreamSpec& spec) const {
                   spec.function->name));
 }
 
-// Memory for what a function makes of a batch. There is some soon if others of this stream are being sent.
-absl::StatusOr<Reservation> WorkerSession::ReserveResults(uint64_t bytes) {
+// Memory for what a function makes of a batch, twice and at once, so that no two sessions wait for what the other one
+// has. There is some soon if others of this stream are being sent.
+absl::StatusOr<WorkerSession::ResultMemory> WorkerSession::ReserveResults(uint64_t bytes) {
   for (Time::duration waited{};; waited += kResultSlice) {
     std::erase_if(results_, [](const std::weak_ptr<void>& each) { return each.expired(); });
     if (results_.size() < kMostResults) {
-      Reservation memory = datasets_.runtime().memory().TryReserve(bytes);
-      if (memory) return memory;
+      ResultMemory memory{datasets_.runtime().memory().TryReserve(bytes), {}};
+      if (memory.sent) memory.made = datasets_.runtime().memory().TryReserve(bytes);
+      if (memory.made) return memory;
       if (results_.empty() && waited >= kSentWithin) break;
     }
     if (!results_.empty()) waited = {};  // those are being sent
@@ -339,9 +341,8 @@ absl::Status WorkerSession::ApplyFunction(const Supply& supply, Batch* batch) {
     std::shared_ptr<void> batch;
   };
   const auto results = std::make_shared<Results>();
-  ASSIGN_OR_RETURN(results->memory, ReserveResults(supply.function->most_bytes));
-  // While they are made, they are there twice: as the function's, and as the worker's.
-  ASSIGN_OR_RETURN(const Reservation made, ReserveResults(supply.function->most_bytes));
+  ASSIGN_OR_RETURN(ResultMemory memory, ReserveResults(supply.function->most_bytes));
+  results->memory = std::move(memory.sent);
   const uint64_t consumed = batch->epoch == supply.at.epoch ? supply.at.consumed : 0;
   const BatchShape& shape = supply.loader->shapes()[batch->shape];
   std::vector<BatchValues> empty;

@@ -114,6 +114,11 @@ class WorkerSession {
   using Supplied = KeptBatches::Found;
   /// Where its batches come from.
   struct Supply;
+  /// Of what a function makes of a batch: while it is made, it is there twice, as the function's and as the worker's.
+  struct ResultMemory {
+    Reservation sent;
+    Reservation made;
+  };
 
   void Run();
   absl::Status Serve();
@@ -125,7 +130,7 @@ class WorkerSession {
   absl::StatusOr<std::optional<Batch>> NextBatch(Loader& loader);
   absl::Status CheckFunction(const StreamSpec& spec) const;
   absl::Status ApplyFunction(const Supply& supply, Batch* batch);
-  absl::StatusOr<Reservation> ReserveResults(uint64_t bytes);
+  absl::StatusOr<ResultMemory> ReserveResults(uint64_t bytes);
   HttpReply ReplyOf(Supplied supplied, bool compress) const;
   bool Compress(HttpReply* reply) const;
   bool AwaitRequest();

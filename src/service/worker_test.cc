@@ -10,6 +10,7 @@
 #include <cstdio>
 #include <functional>
 #include <future>
+#include <memory>
 #include <mutex>
 
 #include "net/testing/http_server_fixture.h"
@@ -209,10 +210,10 @@ TEST(WorkerOpeningTest, GoesOnWhenItsStreamIsClosed) {
   WorkerCalls calls(runtime, {});
   const HttpEndpoint endpoint{.host = "127.0.0.1", .port = worker->port()};
   const auto open = [&] {
-    std::promise<std::string> session;
+    const auto session = std::make_shared<std::promise<std::string>>();  // set_value may outlast the wait for it
     calls.Start(endpoint, "POST", "/millrace/open", spec, 0,
-                [&session](const WorkerAnswer& answer) { session.set_value(answer.text); });
-    return session.get_future().get();
+                [session](const WorkerAnswer& answer) { session->set_value(answer.text); });
+    return session->get_future().get();
   };
   ASSERT_GT(of_opening, 1);
   const int before = gate.passed();
@@ -242,6 +243,9 @@ TEST(WorkerOpeningTest, GoesOnWhenItsStreamIsClosed) {
   } while (answer.status == 204);
   EXPECT_EQ(answer.status, 200) << answer.text;
 }
+
+// Half a second each.
+constexpr int kMostLooks = 600;
 
 // A data set of texts, the worker that reads it, and sessions of a loader that neither shuffles nor ends.
 class WorkerSessionTest : public ::testing::Test {
@@ -281,19 +285,22 @@ class WorkerSessionTest : public ::testing::Test {
     loader_.start = Position{0, consumed, fingerprint_};
     StreamSpec spec = *SpecOf(*dataset_, loader_);
     spec.function = function;
-    std::promise<std::string> session;
-    calls_->Start(Endpoint(), "POST", "/millrace/open", EncodeStreamSpec(spec), 0,
-                  [&session](const WorkerAnswer& answer) { session.set_value(answer.text); });
-    return session.get_future().get();
+    const WorkerAnswer answer = Call("POST", "/millrace/open", EncodeStreamSpec(spec), 0);
+    EXPECT_EQ(answer.lost, "");
+    return answer.text;
   }
   WorkerAnswer Ask(const std::string& session, int sequence) {
-    for (;;) {
-      std::promise<WorkerAnswer> promise;
-      calls_->Start(Endpoint(), "GET", fmt::format("/millrace/next?session={}&sequence={}", session, sequence), "",
-                    1 << 20, [&promise](WorkerAnswer answer) { promise.set_value(std::move(answer)); });
-      WorkerAnswer answer = promise.get_future().get();
-      if (answer.status != 204) return answer;
+    for (int looks = 0;; ++looks) {
+      WorkerAnswer answer =
+          Call("GET", fmt::format("/millrace/next?session={}&sequence={}", session, sequence), "", 1 << 20);
+      if (answer.status != 204 || looks == kMostLooks) return answer;
     }
+  }
+  WorkerAnswer Call(const char* method, const std::string& target, std::string body, uint64_t most_bytes) {
+    const auto promise = std::make_shared<std::promise<WorkerAnswer>>();  // set_value may outlast the wait for it
+    calls_->Start(Endpoint(), method, target, std::move(body), most_bytes,
+                  [promise](WorkerAnswer answer) { promise->set_value(std::move(answer)); });
+    return promise->get_future().get();
   }
   // A batch of it: position and texts.
   std::string Next(const std::string& session, int sequence) {

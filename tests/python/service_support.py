@@ -128,7 +128,7 @@ class Proxy:
 
 def is_late(worker: dict[str, Any]) -> bool:
     """Whether, by its report, it was given up or overtaken: a busy machine can keep it from its CPU for as long as a trainer waits."""
-    return "does not answer" in worker["last_failure"] or "faster" in worker["last_failure"]
+    return any(word in worker["last_failure"] for word in ("does not answer", "faster", "no connection"))
 
 
 def is_sound(worker: dict[str, Any]) -> bool:

