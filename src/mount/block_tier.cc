@@ -1,7 +1,6 @@
 #include "mount/block_tier.h"
 
 #include <fmt/format.h>
-#include <sys/mman.h>
 
 #include <algorithm>
 #include <bit>
@@ -25,22 +24,11 @@ constexpr int kMaxUsedUpSought = 64;
 constexpr uint64_t kMaxExact = 4096;
 // Blocks of a piece, of which is known whether they were used.
 constexpr uint64_t kMaxToldApart = 63;
-constexpr uint64_t kHugePage = uint64_t{2} << 20;
-constexpr uint64_t kLeastHuge = uint64_t{4} << 20;
 
 uint64_t RoomBytes(uint64_t length) {
   if (length <= kMaxExact) return length;
   const uint64_t step = std::bit_floor(length) / 8;
   return (length + step - 1) / step * step;
-}
-
-// Those that lie within the bytes: no more is touched than is reserved.
-void AskForHugePages(MutableByteSpan bytes) {
-  const auto address = reinterpret_cast<uintptr_t>(bytes.data());
-  const uintptr_t begin = (address + kHugePage - 1) / kHugePage * kHugePage;
-  const uintptr_t end = (address + bytes.size()) / kHugePage * kHugePage;
-  // If the kernel has none, small ones do.
-  if (begin < end) (void)madvise(reinterpret_cast<void*>(begin), end - begin, MADV_HUGEPAGE);
 }
 
 }  // namespace
@@ -251,7 +239,6 @@ std::optional<BlockTier::Room> BlockTier::TakeRoom(uint64_t length, Need need) {
   room->memory = memory_.TryReserve(room_bytes);
   if (!room->memory) return std::nullopt;
   room->bytes = Buffer(room_bytes);
-  if (length >= kLeastHuge) AskForHugePages(room->bytes.span());
   return room;
 }
 

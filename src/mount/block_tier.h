@@ -30,8 +30,8 @@ namespace millrace {
 /// is cancelled.
 ///
 /// The first touch of memory costs about as much as to fill it. So what was used up gives its memory to the next piece,
-/// once there is a quarter of `keep_bytes`, or 16 MiB, of that; and large pieces ask the kernel for huge pages, whose
-/// first touch costs a third.
+/// once there is a quarter of `keep_bytes`, or 16 MiB, of that. (Huge pages cost more on virtual machines whose host
+/// takes free memory back: that is what it takes first.)
 class BlockTier {
  public:
   static constexpr uint64_t kBlock = uint64_t{1} << 20;
