@@ -79,7 +79,10 @@ elif kind == "pictures":
     from PIL import Image
     from torch.utils.data import DataLoader, Dataset
     class Pictures(Dataset):
-        def __init__(self): self.paths = [root + "/" + line.strip() for line in open(sys.argv[5])][:count]
+        def __init__(self):  # it lists the folder first, as torchvision's ImageFolder does
+            classes = [entry.path for entry in os.scandir(root + "/pictures") if entry.is_dir()]
+            found = {f"{folder}/{file}" for folder in classes for file in os.listdir(folder)}
+            self.paths = [path for line in open(sys.argv[5]) if (path := root + "/" + line.strip()) in found][:count]
         def __len__(self): return len(self.paths)
         def __getitem__(self, i):
             with open(self.paths[i], "rb") as file: picture = Image.open(file).convert("RGB").resize((224, 224))

@@ -3,6 +3,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
+#include <functional>
 #include <list>
 #include <memory>
 #include <mutex>
@@ -27,13 +28,21 @@ namespace millrace {
 /// are reserved in the budget. Those that nobody holds take `keep_bytes` at most. When there is no room for others,
 /// those that were used up go first, then the one that was used longest ago. A request that nobody waits for any more
 /// is cancelled.
+///
+/// The first touch of memory costs about as much as to fill it. So what was used up gives its memory to the next piece,
+/// once there is a quarter of `keep_bytes`, or 16 MiB, of that. (Huge pages cost more on virtual machines whose host
+/// takes free memory back: that is what it takes first.)
 class BlockTier {
  public:
   static constexpr uint64_t kBlock = uint64_t{1} << 20;
 
-  /// Both must outlive it, and requests in flight, which the store waits for.
-  BlockTier(ObjectStore& store, MemoryBudget& memory, uint64_t keep_bytes);
-  /// All Holds must be gone.
+  using TimePoint = std::chrono::steady_clock::time_point;
+  using Clock = std::function<TimePoint()>;
+
+  /// Both must outlive it, and requests in flight, which the store waits for. `clock` tells how long requests take.
+  BlockTier(ObjectStore& store, MemoryBudget& memory, uint64_t keep_bytes,
+            Clock clock = std::chrono::steady_clock::now);
+  /// All Holds and Versions must be gone.
   ~BlockTier();
   BlockTier(const BlockTier&) = delete;
   BlockTier& operator=(const BlockTier&) = delete;
@@ -56,6 +65,9 @@ class BlockTier {
     bool failed() const;
     /// How long the request took; nullopt before it has ended.
     std::optional<std::chrono::nanoseconds> took() const;
+    TimePoint asked_at() const;
+    /// A read uses this block, which is one of it. Whether it is the first one.
+    bool Use(uint64_t number) const;
     /// A program has read all of it on its way through the file, so the kernel has it, and it is hardly read here
     /// again: its memory, which the CPU still has at hand, may be the first to be used for something else.
     void UseUp() const;
@@ -70,15 +82,38 @@ class BlockTier {
   /// bytes that it reads.
   enum class Need { kNow, kAhead };
 
-  /// The piece that has block `number` of that version, there or in flight. If there is none, asks for one that begins
-  /// with this block and has `most_blocks` at most: fewer if some are there, or if there is little room. Null if the
-  /// budget has no room for one block.
+  struct Object;
+  /// One version of an object, for somebody who asks for its blocks many times.
+  class Version {
+   public:
+    Version(BlockTier& tier, const Node& node);
+    Version(const Version&) = delete;
+    Version& operator=(const Version&) = delete;
+    ~Version();
+
+    /// The piece that has block `number`, there or in flight. If there is none, asks for one that begins with this
+    /// block and has `most_blocks` at most: fewer if some are there, or if there is little room. Null if the budget has
+    /// no room for one block.
+    std::shared_ptr<Hold> Fetch(uint64_t number, uint64_t most_blocks = 1, Need need = Need::kNow) const;
+    /// The piece, if it is there or in flight; else null.
+    std::shared_ptr<Hold> Find(uint64_t number) const;
+    /// Whether it is there or in flight.
+    bool Has(uint64_t number) const;
+    /// Bytes of `budget` for all of the object: the same for all that have taken them. Null if there are too few.
+    std::shared_ptr<Reservation> TakeRoom(MemoryBudget& budget) const;
+
+   private:
+    BlockTier* const tier_;
+    Object* const object_;
+  };
+
+  /// As of its Version.
   std::shared_ptr<Hold> Fetch(const Node& node, uint64_t number, uint64_t most_blocks = 1, Need need = Need::kNow);
-  /// Whether it is there or in flight.
-  bool Has(const Node& node, uint64_t number) const;
+  bool Has(const Node& node, uint64_t number);
 
   uint64_t bytes() const;
   uint64_t keep_bytes() const { return keep_bytes_; }
+  TimePoint now() const { return now_(); }
 
  private:
   /// Memory for a piece.
@@ -87,24 +122,31 @@ class BlockTier {
     Buffer bytes;
   };
 
-  static std::string IdOf(const Node& node, uint64_t number);
-  std::shared_ptr<Piece> Find(const std::string& id);
-  std::shared_ptr<Piece> Make(const Node& node, uint64_t number, uint64_t blocks, Need need);
+  Object* Open(const Node& node);
+  void Close(Object* object);
+  void DropIfUnused(Object* object);
+  std::shared_ptr<Piece> Find(Object& object, uint64_t number);
+  std::shared_ptr<Hold> Use(const std::shared_ptr<Piece>& piece);
+  std::shared_ptr<Piece> Make(Object& object, uint64_t number, uint64_t blocks, Need need);
   std::optional<Room> TakeRoom(uint64_t length, Need need);
   void Release(Piece& piece);
-  std::optional<Room> HandOn(uint64_t length);
-  std::optional<Room> Evict(uint64_t bytes, uint64_t wanted);
+  std::optional<Room> HandOn(uint64_t room_bytes);
+  std::optional<Room> HandOnUsedUp(uint64_t room_bytes);
+  std::optional<Room> Evict(uint64_t bytes, uint64_t room_bytes);
   void Erase(const std::shared_ptr<Piece>& piece);
 
   ObjectStore& store_;
   MemoryBudget& memory_;
   const uint64_t keep_bytes_;
+  const uint64_t most_used_up_;  // before they give their memory to others
+  const Clock now_;
 
   mutable std::mutex mutex_;
-  std::unordered_map<std::string, std::shared_ptr<Piece>> pieces_;  // by each of their blocks
-  std::list<std::shared_ptr<Piece>> turns_;                         // the ones that were used last at the end
+  std::unordered_map<std::string, std::unique_ptr<Object>> objects_;  // by version and key
+  std::list<std::shared_ptr<Piece>> turns_;                           // the ones that were used last at the end
   uint64_t bytes_ = 0;
-  uint64_t unheld_bytes_ = 0;  // of these, nobody holds so many
+  uint64_t unheld_bytes_ = 0;   // of these, nobody holds so many
+  uint64_t used_up_bytes_ = 0;  // and of these, so many are at the beginning of the turns, since they were used up
 };
 
 }  // namespace millrace

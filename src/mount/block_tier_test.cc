@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <chrono>
+#include <memory>
 #include <string>
 #include <thread>
 #include <utility>
@@ -72,9 +74,10 @@ TEST_F(BlockTierTest, WhatWasUsedUpGoesBeforeAllOthers) {
   read(1, true);
   read(2, true);
   read(3, false);
-  EXPECT_TRUE(tier.Has(nodes[0], 0) && tier.Has(nodes[1], 0));
-  EXPECT_FALSE(tier.Has(nodes[2], 0)) << "the last one";
+  EXPECT_TRUE(tier.Has(nodes[0], 0) && tier.Has(nodes[3], 0));
+  EXPECT_FALSE(tier.Has(nodes[1], 0) || tier.Has(nodes[2], 0));
   // Somebody reads it again: it is like others.
+  read(1, true);
   read(1, false);
   read(4, false);
   EXPECT_FALSE(tier.Has(nodes[0], 0)) << "now the one that was used longest ago";
@@ -84,6 +87,55 @@ TEST_F(BlockTierTest, WhatWasUsedUpGoesBeforeAllOthers) {
   held->UseUp();
   read(5, false);
   EXPECT_TRUE(tier.Has(nodes[1], 0));
+}
+
+// Files of all sizes, each read once: what their program has read is little, however much is kept.
+TEST_F(BlockTierTest, WhatWasUsedUpGivesItsMemoryToTheNext) {
+  MemoryBudget memory(256 << 20);
+  BlockTier tier(store_, memory, 16 << 20);
+  Rng rng(6);
+  const Node first = Put("first", std::string(1 << 20, 'x'));
+  EXPECT_EQ(Text(*tier.Fetch(first, 0))[0], 'x');
+  uint64_t bytes = 0;
+  for (int i = 0; i < 60; ++i) {
+    const std::string text(1 + rng.Below(1 << 20), static_cast<char>('a' + i % 26));
+    bytes += text.size();
+    const auto hold = tier.Fetch(Put(std::to_string(i), text), 0);
+    EXPECT_TRUE(Text(*hold) == text) << i;
+    hold->UseUp();
+    ASSERT_LE(memory.used(), uint64_t{8} << 20) << "a quarter and one, and two that are not used up";
+  }
+  EXPECT_GE(bytes, uint64_t{20} << 20);
+  EXPECT_TRUE(tier.Has(first, 0));
+}
+
+TEST_F(BlockTierTest, AVersionTellsWhatIsThereAndWhatWasUsed) {
+  std::vector<std::shared_ptr<GetCallback>> asked;
+  store_.on_get = [&](const GetOptions&, int, const absl::AnyInvocable<void()>&, GetCallback& done) {
+    asked.push_back(std::make_shared<GetCallback>(std::move(done)));
+  };
+  std::chrono::steady_clock::time_point now{};
+  BlockTier tier(store_, memory_, 8 << 20, [&] { return now; });
+  const Node node{.key = "k", .size = 4 << 20, .etag = "e"};
+  auto version = std::make_unique<BlockTier::Version>(tier, node);
+  EXPECT_EQ(version->Find(0), nullptr);
+  EXPECT_FALSE(version->Has(0));
+  {
+    const auto hold = version->Fetch(0, 2);
+    EXPECT_TRUE(version->Has(1));
+    EXPECT_NE(version->Find(1), nullptr);
+    EXPECT_EQ(hold->asked_at(), now);
+    now += std::chrono::seconds(3);
+    EXPECT_FALSE(hold->took().has_value());
+    std::move (*asked[0])(GetResult{.etag = "e", .object_size = node.size});
+    EXPECT_EQ(hold->took().value(), std::chrono::seconds(3));
+  }
+  for (const bool first : {true, false}) {
+    for (const uint64_t number : {0, 1}) EXPECT_EQ(version->Find(number)->Use(number), first) << number;
+  }
+  version.reset();  // the pieces stay
+  EXPECT_TRUE(tier.Has(node, 1));
+  EXPECT_FALSE(tier.Has(node, 2));
 }
 
 // As when several programs read ahead, and together hold more than is kept: each of them goes on in memory that is
@@ -225,6 +277,7 @@ TEST_F(BlockTierTest, MemoryIsUsedAgainAndNeverTwice) {
     auto hold = tier.Fetch(nodes[which], rng.Below(16));
     ASSERT_NE(hold, nullptr);
     held.emplace_back(which, std::move(hold));
+    if (rng.Below(3) == 0) held.front().second->UseUp();
     if (held.size() > 4) held.erase(held.begin());
     for (const auto& [of, one] : held) {
       const absl::StatusOr<ByteSpan> bytes = one->Wait(NoHurry());

@@ -24,6 +24,8 @@ constexpr size_t kMaxMisses = 64;   // until a pass is over
 constexpr size_t kLeastFiles = 8;   // of an order, however large they are
 constexpr size_t kMostHeld = 8;     // times the files that are read ahead, until requests in flight are cancelled
 constexpr uint64_t kWeight = 16;    // of what was before, in an average
+// Files in a row of which the kernel asks for nothing, until it is believed to have the next ones, too.
+constexpr int kUnreadInRow = 16;
 constexpr std::chrono::milliseconds kLookAtOrder{1000};
 // Files of a pass that are opened, and for how long at most, until the thread looks what is to be read now: many are
 // ahead, and to wake it for each is more work.
@@ -112,6 +114,16 @@ void LookAhead::OnOpen(const std::string& key) {
   Wake();
 }
 
+void LookAhead::OnRead() {
+  // Often called, and seldom anything else than 0.
+  if (unread_in_row_.load() == 0) return;
+  if (unread_in_row_.exchange(0) >= kUnreadInRow) Wake();
+}
+
+void LookAhead::OnUnread() {
+  if (unread_in_row_.load() < kUnreadInRow) ++unread_in_row_;
+}
+
 // Whether a pass over files begins here: they come in the order of their keys, which by chance is true of every other
 // one. So a pass that comes to nothing makes the next one wait longer.
 bool LookAhead::Begin(const std::string& key) {
@@ -183,6 +195,9 @@ void LookAhead::Take(Answer answer) {
 // Begins what is to be done now.
 void LookAhead::Go() {
   const auto now = std::chrono::steady_clock::now();
+  if (!skipped_.empty() && unread_in_row_.load() < kUnreadInRow) {
+    for (const Node& node : std::exchange(skipped_, {})) Read(node);
+  }
   for (const auto& pass : passes_) {
     if (std::optional<std::string> after = pass->order.NextPage(now)) {
       requests_.pages.push_back({pass->id, *std::move(after)});
@@ -267,7 +282,9 @@ void LookAhead::Read(const Node& node) {
   if (node.size == 0) return;
   const uint64_t bytes = std::min(node.size, BlockTier::kBlock);
   average_bytes_ = average_bytes_ == 0 ? bytes : (average_bytes_ * (kWeight - 1) + bytes) / kWeight;
-  requests_.files.push_back(node);
+  if (unread_in_row_.load() < kUnreadInRow) return requests_.files.push_back(node);
+  skipped_.push_back(node);
+  if (skipped_.size() > limits_.files) skipped_.pop_front();
 }
 
 void LookAhead::Fetch(const Node& node) {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
@@ -23,6 +24,9 @@ namespace millrace {
 /// Reads files before they are opened: those that follow in the order of keys once a program goes through them in that
 /// order (key_order.h), at several places at a time, and those that a file of the order names (order_file.h). What it
 /// reads goes to the tier. Thread-safe; a thread of its own makes the requests, and nobody waits for it.
+///
+/// What the kernel still has of an earlier pass need not be read: once several files in a row were closed without the
+/// kernel having asked for any of their bytes, nothing is read ahead until it asks again.
 class LookAhead {
  public:
   /// Files of the order that are larger are not read.
@@ -40,6 +44,10 @@ class LookAhead {
 
   /// A program opened the file.
   void OnOpen(const std::string& key);
+  /// The kernel asks for bytes of a file that was opened, for the first time.
+  void OnRead();
+  /// A file that is not empty was closed, and the kernel has asked for none of its bytes.
+  void OnUnread();
   /// What is known of a file without asking the store, as long as that is fresh.
   std::optional<Node> Find(const std::string& key) const;
   /// The file is another one now, or gone.
@@ -102,6 +110,8 @@ class LookAhead {
   const std::string order_path_;
   const Known known_;
 
+  std::atomic<int> unread_in_row_{0};
+
   mutable std::mutex mutex_;
   std::vector<std::unique_ptr<Pass>> passes_;
   std::deque<std::pair<std::string, std::string>> last_;  // folders, and the file that was opened last in each
@@ -120,6 +130,7 @@ class LookAhead {
   std::string order_version_;
   std::chrono::steady_clock::time_point order_looked_{};
   Requests requests_;
+  std::deque<Node> skipped_;  // the last ones that were not read since the kernel seems to have them
   std::deque<std::pair<std::string, std::shared_ptr<BlockTier::Hold>>> holds_;  // by key
   uint64_t held_bytes_ = 0;                                                     // of them
   uint64_t average_bytes_ = 0;                                                  // of what was read of a file, lately

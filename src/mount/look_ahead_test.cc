@@ -154,6 +154,37 @@ TEST_F(LookAheadTest, WhatIsKnownOfFilesOfTheOrderIsNotAskedFor) {
   EXPECT_EQ(store_.counters().head, before);
 }
 
+// As in the second epoch over files that fit into the memory of the machine.
+TEST_F(LookAheadTest, WhatTheKernelHasIsNotReadUntilItAsksAgain) {
+  const TempFolder folder;
+  std::ofstream file(folder / "order");
+  const auto nth = [](int i) { return Key(299 - i); };  // which does not look like the order of the keys
+  for (int i = 0; i < 300; ++i) file << nth(i).substr(2) << "\n";
+  file.close();
+  std::map<std::string, Node> known;
+  for (int i = 0; i < 300; ++i) {
+    known[Key(i)] = NodeOf(i);
+    known[Key(i)].fresh_until = std::chrono::steady_clock::now() + std::chrono::hours(1);
+  }
+  LookAhead ahead(store_, tier_, tree_, "p/", limits_, folder / "order",
+                  [&](const std::string& key) { return std::optional(known.at(key)); });
+  ASSERT_TRUE(Eventually([&] { return store_.gets().size() == limits_.files; }));
+  for (int i = 0; i < 100; ++i) ahead.OnUnread();
+  for (int i = 0; i < 100; ++i) {
+    ASSERT_TRUE(Eventually([&] { return ahead.Find(nth(i)).has_value(); })) << i;
+    ahead.OnOpen(nth(i));
+  }
+  ASSERT_TRUE(Eventually([&] { return ahead.Find(nth(103)).has_value(); })) << "several are looked at together";
+  EXPECT_EQ(store_.gets().size(), limits_.files);
+  // One that it does not have.
+  ahead.OnOpen(nth(100));
+  ahead.OnRead();
+  for (int i = 101; i < 200; ++i) {
+    ASSERT_TRUE(Eventually([&] { return tier_.Has(known.at(nth(i)), 0); })) << i;
+    ahead.OnOpen(nth(i));
+  }
+}
+
 TEST_F(LookAheadTest, LargeFilesOfTheOrderTakeNoMoreThanTheirShare) {
   const TempFolder folder;
   std::ofstream file(folder / "order");

@@ -1,5 +1,7 @@
 #include "mount/mount_server.h"
 
+#include <fcntl.h>
+
 #include <algorithm>
 #include <bit>
 #include <cerrno>
@@ -22,7 +24,7 @@ constexpr size_t kMaxListedInodes = 500'000;
 // What was read stays in the kernel's page cache: this is for what is read ahead, and for what several programs read.
 constexpr uint64_t kMaxTierBytes = uint64_t{256} << 20;
 constexpr uint64_t kShareOfTier = 4;
-// For blocks around reads at random, which the kernel has not seen.
+// For blocks around reads at random, which the kernel has not seen, and for files that are read past its cache.
 constexpr uint64_t kShareAround = 8;
 AheadLimits LimitsOf(const MountOptions& options, const MemoryBudget& memory) {
   AheadLimits limits;
@@ -218,22 +220,31 @@ absl::Status Mount::Server::OpenToRead(Request request, uint64_t inode, fuse_fil
   file.keep_cache = 1;  // the bytes of an inode never change
   file.noflush = 1;     // there is nothing to do when it is closed
   auto open = std::make_unique<OpenFile>();
-  open->read =
-      std::make_unique<ReadWindow>(ReadWindow::Shared{store_, memory_, tier_, around_, around_room_}, std::move(node));
+  open->was_asked_for = node.size == 0;
+  const auto kernel = (file.flags & O_DIRECT) != 0 ? ReadWindow::Kernel::kKeepsNothing : ReadWindow::Kernel::kKeeps;
+  open->read = std::make_unique<ReadWindow>(ReadWindow::Shared{store_, memory_, tier_, around_, around_room_},
+                                            std::move(node), kernel);
   ReplyOpen(request, std::move(open), file);
   return absl::OkStatus();
 }
 
 absl::Status Mount::Server::ReadFile(Request request, size_t size, off_t offset, const fuse_file_info& file) {
-  const OpenFile& open = FileOf(file);
+  OpenFile& open = FileOf(file);
   if (open.read == nullptr) {
     return RefusedWith(EBADF, fmt::format("{}: is being written, and cannot be read before it is closed",
                                           store_.Uri(open.written->key)));
   }
+  if (!open.was_asked_for && !open.was_asked_for.exchange(true)) ahead_.OnRead();
   const absl::StatusOr<FileBytes> bytes = open.read->Read(static_cast<uint64_t>(offset), size, PatienceOf(request));
   if (absl::IsNotFound(bytes.status())) return RefusedWith(ESTALE, std::string(bytes.status().message()));
   RETURN_IF_ERROR(bytes.status());
-  std::vector<iovec> parts;  // straight from where they are to the kernel
+  // Straight from where they are to the kernel.
+  if (bytes->parts.size() == 1) {
+    const ByteSpan part = bytes->parts.front();
+    fuse_reply_buf(request, reinterpret_cast<const char*>(part.data()), part.size());
+    return absl::OkStatus();
+  }
+  std::vector<iovec> parts;
   for (const ByteSpan part : bytes->parts) {
     parts.push_back({.iov_base = const_cast<std::byte*>(part.data()), .iov_len = part.size()});
   }

@@ -49,6 +49,7 @@ class Mount::Server {
   /// An open file: one of the two.
   struct OpenFile {
     std::unique_ptr<ReadWindow> read;
+    std::atomic<bool> was_asked_for{false};  // the kernel has asked for bytes of `read`; also if there are none
     std::shared_ptr<WrittenFile> written;
   };
   /// An open folder: where its listing is. Offsets that the kernel passes back count entries from 1; 0 is the

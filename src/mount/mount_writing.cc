@@ -218,6 +218,7 @@ absl::Status Mount::Server::SyncFile(Request request, const fuse_file_info& file
 
 void Mount::Server::ReleaseFile(Request request, fuse_file_info& file) {
   const std::unique_ptr<OpenFile> open(&FileOf(file));
+  if (open->read != nullptr && !open->was_asked_for) ahead_.OnUnread();
   if (open->written != nullptr && !open->written->ended) {
     // An empty file, or one that was left to another process: nobody waits for the answer.
     const absl::Status ended = FinishFile(*open->written, {std::chrono::steady_clock::now() + options_.timeout, {}});

@@ -49,7 +49,13 @@ void ReadSurplus::OnFetch(uint64_t bytes) {
   fetched_ += bytes;
 }
 
+bool ReadSurplus::ComesSooner(Time age) const {
+  if (!least_wait_) return true;
+  return age + *least_wait_ >= took_.value_or(2 * *least_wait_);
+}
+
 void ReadSurplus::OnArrival(uint64_t bytes, Time took, uint64_t together) {
+  took_ = took_ ? (*took_ + took) / 2 : took;
   // Without the time that every request takes.
   const uint64_t body = Microseconds(took - least_wait_.value_or(Time{}));
   const uint64_t rate = body == 0 ? kGreatestRate : bytes * together * kMicroseconds / body;

@@ -1,6 +1,7 @@
 #include "mount/read_window.h"
 
 #include <algorithm>
+#include <bit>
 #include <chrono>
 #include <iterator>
 #include <stop_token>
@@ -15,7 +16,9 @@ static_assert(kBlock == ReadPattern::kBlockBytes);
 constexpr uint64_t kMaxAhead = uint64_t{64} << 20;
 constexpr uint64_t kShareAhead = 8;  // of the budget, for one file
 // Pieces around reads at random that are in flight at a time.
-constexpr size_t kMaxSurplusInFlight = 8;
+constexpr size_t kMaxSurplusInFlight = 16;
+// Of the bytes that are kept, so many may be in flight.
+constexpr uint64_t kShareInFlight = 2;
 // How far is looked for one that is missing.
 constexpr uint64_t kMaxBlocksSought = 64;
 static_assert(kBlock == ReadSurplus::kBlockBytes);
@@ -37,43 +40,51 @@ size_t FileBytes::size() const {
   return size;
 }
 
-ReadWindow::ReadWindow(const Shared& shared, Node node)
+ReadWindow::ReadWindow(const Shared& shared, Node node, Kernel kernel)
     : store_(shared.store),
       memory_(shared.memory),
-      tier_(shared.ahead),
-      around_(shared.around),
+      around_tier_(shared.around),
       around_room_(shared.room),
       node_(std::move(node)),
       uri_(store_.Uri(node_.key)),
+      blocks_in_all_(BlocksUntil(node_.size)),
+      kernel_(kernel),
+      ahead_(shared.ahead, node_),
+      around_(shared.around, node_),
       pattern_(node_.size, MaxAhead(memory_)),
-      surplus_(node_.size, around_.keep_bytes()) {}
+      surplus_(node_.size, shared.around.keep_bytes()) {}
 
 absl::StatusOr<FileBytes> ReadWindow::Read(uint64_t offset, size_t size, const Patience& patience) {
   if (offset >= node_.size || size == 0) return FileBytes();
   const uint64_t end = offset + std::min<uint64_t>(size, node_.size - offset);
-  std::vector<HeldPiece> pieces;
+  Found found;
   bool in_blocks = false;
   {
     std::lock_guard lock(mutex_);
     const ReadAdvice advice = pattern_.OnRead(offset, end);
     for (const ByteRange behind : advice.behind) Drop(behind);
     DropFailed(offset, end);
+    NoteArrivals();
     in_blocks = advice.in_blocks;
     if (in_blocks) FetchAhead(offset, end, advice);
-    pieces = PiecesOf(offset, end);
-    NoteArrivals();
+    found = PiecesOf(offset, end);
+    if (in_blocks && end == node_.size) {
+      for (const auto& block : blocks_) UseUp(block);
+    }
   }
-  if (pieces.empty()) {
+  if (found.pieces.empty()) {
     return in_blocks ? ReadAlone(offset, end - offset, patience) : ReadAtRandom(offset, end - offset, patience);
   }
   FileBytes bytes;
-  for (const HeldPiece& piece : pieces) {
-    // If it fails, the next read asks again.
-    ASSIGN_OR_RETURN(const ByteSpan all, piece->Wait(patience));
+  for (HeldPiece& piece : found.pieces) {
+    // If it fails, the next read asks again; but what was fetched for later reads is no error of this one.
+    const absl::StatusOr<ByteSpan> all = piece->Wait(patience);
+    if (!all.ok() && found.has_surplus && piece->failed()) return ReadAtRandom(offset, end - offset, patience);
+    RETURN_IF_ERROR(all.status());
     const ByteRange there = piece->range();
     const uint64_t from = std::max(offset, there.offset);
-    bytes.parts.push_back(all.subspan(from - there.offset, std::min(end, there.end()) - from));
-    bytes.owners.push_back(piece);
+    bytes.parts.push_back(all->subspan(from - there.offset, std::min(end, there.end()) - from));
+    bytes.owners.push_back(std::move(piece));
   }
   return bytes;
 }
@@ -83,9 +94,14 @@ void ReadWindow::Drop(ByteRange range) {
   const auto last = blocks_.lower_bound(BlocksUntil(range.end()));
   for (auto block = first; block != last; ++block) {
     // Its last block, as pieces are read forward.
-    if (BlocksUntil(block->second->range().end()) == block->first + 1) block->second->UseUp();
+    if (BlocksUntil(block->second->range().end()) == block->first + 1) UseUp(*block);
   }
   blocks_.erase(first, last);
+}
+
+// A program has read it, so the kernel has it, if it keeps what is read. What is kept for later reads stays.
+void ReadWindow::UseUp(const std::pair<const uint64_t, HeldPiece>& block) {
+  if (kernel_ == Kernel::kKeeps && !around_.Has(block.first)) block.second->UseUp();
 }
 
 // What was read ahead in vain, maybe long ago, is no error of a program that reads now.
@@ -97,6 +113,7 @@ void ReadWindow::DropFailed(uint64_t offset, uint64_t end) {
 }
 
 void ReadWindow::FetchAhead(uint64_t offset, uint64_t end, const ReadAdvice& advice) {
+  if (kernel_ == Kernel::kKeepsNothing && forward_ == &ahead_ && TakeRoom()) forward_ = &around_;
   const uint64_t piece = advice.piece_bytes / kBlock;
   const uint64_t needed = BlocksUntil(end);
   const uint64_t until = BlocksUntil(std::max(end, advice.until));
@@ -104,75 +121,98 @@ void ReadWindow::FetchAhead(uint64_t offset, uint64_t end, const ReadAdvice& adv
   for (auto block = blocks_.lower_bound(number); number < until; block = blocks_.lower_bound(number)) {
     for (; block != blocks_.end() && block->first == number; ++block) ++number;
     if (number >= until) return;
-    // What the program waits for comes by itself, and so is here sooner.
-    const bool now = number < needed;
-    const uint64_t most = now ? needed - number : piece - number % piece;
-    const HeldPiece held = tier_.Fetch(node_, number, most, now ? BlockTier::Need::kNow : BlockTier::Need::kAhead);
+    HeldPiece held = around_.Find(number);
+    if (held == nullptr) {
+      // What the program waits for comes by itself, and so is here sooner.
+      const bool now = number < needed;
+      const uint64_t most = now ? needed - number : piece - number % piece;
+      held = forward_->Fetch(number, most, now ? BlockTier::Need::kNow : BlockTier::Need::kAhead);
+    }
     if (held == nullptr) return;  // no memory for more; what is there has to do
     const uint64_t next = BlocksUntil(held->range().end());
     for (; number < next; ++number) blocks_.emplace(number, held);
   }
 }
 
+// What was fetched for later reads, if it is there or comes sooner than what would be asked for now.
+ReadWindow::HeldPiece ReadWindow::FindAround(uint64_t number) const {
+  HeldPiece piece = around_.Find(number);
+  if (piece == nullptr || piece->took()) return piece;
+  return surplus_.ComesSooner(around_tier_.now() - piece->asked_at()) ? piece : nullptr;
+}
+
 // Those that have the bytes, if all of them are held, or one read before; none if the bytes have to be asked for.
-std::vector<ReadWindow::HeldPiece> ReadWindow::PiecesOf(uint64_t offset, uint64_t end) {
-  std::vector<HeldPiece> pieces;
-  bool is_surplus = false;
-  uint64_t covered = offset;
-  while (covered < end) {
+ReadWindow::Found ReadWindow::PiecesOf(uint64_t offset, uint64_t end) {
+  Found found;
+  bool is_first_use = false;
+  for (uint64_t covered = offset; covered < end; covered = found.pieces.back()->range().end()) {
     const uint64_t number = covered / kBlock;
-    const auto found = blocks_.find(number);
-    HeldPiece piece = found != blocks_.end() ? found->second : nullptr;
-    if (piece == nullptr && tier_.Has(node_, number)) piece = tier_.Fetch(node_, number);
-    if (piece == nullptr && around_.Has(node_, number)) {
-      piece = around_.Fetch(node_, number);
-      is_surplus = true;
+    const auto held = blocks_.find(number);
+    HeldPiece piece = held != blocks_.end() ? held->second : ahead_.Find(number);
+    if (piece == nullptr) {
+      piece = FindAround(number);
+      if (piece == nullptr) return {};
+      found.has_surplus = true;
+      is_first_use = piece->Use(number) || is_first_use;
     }
-    if (piece == nullptr) return {};
-    covered = piece->range().end();
-    pieces.push_back(std::move(piece));
+    found.pieces.push_back(std::move(piece));
   }
-  if (is_surplus) surplus_.OnHit();
-  return pieces;
+  if (is_first_use) surplus_.OnHit();
+  // A program that waits for nothing asks for nothing: so what has been earned is spent here, too.
+  if (found.has_surplus && surplus_.is_kept() && asked_until_ < blocks_in_all_) FetchAround(asked_until_);
+  return found;
 }
 
 // Those that have come need not be held any more.
 void ReadWindow::NoteArrivals() {
   std::erase_if(surplus_in_flight_, [this](const Surplus& one) {
     const std::optional<std::chrono::nanoseconds> took = one.piece->took();
-    if (took && !one.piece->failed()) surplus_.OnArrival(one.piece->range().length, *took, one.together);
-    return took.has_value();
+    if (!took) return false;
+    surplus_bytes_in_flight_ -= one.piece->range().length;
+    if (!one.piece->failed()) surplus_.OnArrival(one.piece->range().length, *took, one.together);
+    return true;
   });
 }
 
-// The first block from this one on that is not there.
-std::optional<uint64_t> ReadWindow::NextMissing(uint64_t number) const {
-  const uint64_t end = std::min(number + kMaxBlocksSought, BlocksUntil(node_.size));
-  for (; number < end; ++number) {
-    if (!around_.Has(node_, number)) return number;
-  }
-  return std::nullopt;
+// Among what is kept, for all of the file.
+bool ReadWindow::TakeRoom() {
+  if (room_ == nullptr) room_ = around_.TakeRoom(around_room_);
+  return room_ != nullptr;
 }
 
-// As many blocks around this one as pay, of those that are not there. Of a file that is kept, what follows is as likely
-// to be read as what is near.
-void ReadWindow::FetchAround(uint64_t number) {
-  if (surplus_.WantsRoom()) {
-    room_ = around_room_.TryReserve(node_.size);
-    if (room_) surplus_.OnRoom();
+// The first block from this one on that is neither there nor in flight, if it is near. Of a file that is kept, any
+// block is as likely to be read as what is near.
+std::optional<uint64_t> ReadWindow::NextMissing(uint64_t number) {
+  const uint64_t end = std::min(number + kMaxBlocksSought, blocks_in_all_);
+  for (; number < end; ++number) {
+    if (!around_.Has(number)) return number;
   }
-  std::optional<uint64_t> missing = NextMissing(number);
-  while (missing && surplus_in_flight_.size() < kMaxSurplusInFlight) {
-    const uint64_t blocks = surplus_.Piece() / kBlock;
-    if (blocks == 0) return;
+  if (!surplus_.is_kept()) return std::nullopt;
+  while (asked_until_ < blocks_in_all_ && around_.Has(asked_until_)) ++asked_until_;
+  if (asked_until_ == blocks_in_all_) return std::nullopt;
+  return asked_until_;
+}
+
+// As many blocks around this one as pay, of those that are not there.
+void ReadWindow::FetchAround(uint64_t number) {
+  if (surplus_.WantsRoom() && TakeRoom()) surplus_.OnRoom();
+  const uint64_t most_bytes = around_tier_.keep_bytes() / kShareInFlight;
+  while (surplus_in_flight_.size() < kMaxSurplusInFlight) {
+    const uint64_t blocks = std::min(surplus_.Piece(), std::bit_floor(most_bytes)) / kBlock;
+    if (blocks == 0 || surplus_bytes_in_flight_ + blocks * kBlock > most_bytes) return;
+    const std::optional<uint64_t> missing = NextMissing(number);
+    if (!missing) return;
     const uint64_t least = *missing - *missing % blocks;
     uint64_t first = *missing;
-    while (first > least && !around_.Has(node_, first - 1)) --first;
-    HeldPiece held = around_.Fetch(node_, first, least + blocks - first, BlockTier::Need::kAhead);
+    while (first > least && !around_.Has(first - 1)) --first;
+    HeldPiece held = around_.Fetch(first, least + blocks - first, BlockTier::Need::kAhead);
     if (held == nullptr) return;  // no memory
-    surplus_.OnFetch(held->range().length);
-    missing = surplus_.is_kept() ? NextMissing(BlocksUntil(held->range().end())) : std::nullopt;
+    const ByteRange asked = held->range();
+    surplus_.OnFetch(asked.length);
+    surplus_bytes_in_flight_ += asked.length;
     surplus_in_flight_.push_back({std::move(held), surplus_in_flight_.size() + 1});
+    if (!surplus_.is_kept()) return;
+    number = BlocksUntil(asked.end());
   }
 }
 
@@ -181,14 +221,17 @@ absl::StatusOr<FileBytes> ReadWindow::ReadAtRandom(uint64_t offset, uint64_t siz
   {
     std::lock_guard lock(mutex_);
     together = ++at_random_;
-    FetchAround(offset / kBlock);
+    const uint64_t number = offset / kBlock;
+    // It may have been there, and be gone.
+    if (!around_.Has(number)) asked_until_ = std::min(asked_until_, number);
+    FetchAround(number);
   }
-  const auto began = std::chrono::steady_clock::now();
+  const BlockTier::TimePoint began = around_tier_.now();
   absl::StatusOr<FileBytes> bytes = ReadAlone(offset, size, patience);
   std::lock_guard lock(mutex_);
   --at_random_;
   // What several wait for at a time is lost once.
-  if (bytes.ok()) surplus_.OnMiss(size, (std::chrono::steady_clock::now() - began) / together);
+  if (bytes.ok()) surplus_.OnMiss(size, (around_tier_.now() - began) / together);
   return bytes;
 }
 

@@ -6,8 +6,10 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "absl/container/inlined_vector.h"
 #include "base/memory_budget.h"
 #include "mount/block_tier.h"
 #include "mount/inode_table.h"
@@ -29,8 +31,8 @@ struct FileBytes {
 ///
 /// Reads that follow one another are read ahead in blocks of the tier, the further the longer it lasts, up to 64 MiB
 /// and an eighth of the budget, in requests that grow up to 8 MiB (read_pattern.h). Other reads ask for just
-/// their bytes, unless their block is there, and if it pays, blocks around them are fetched as well, for later reads
-/// (read_surplus.h). If the budget has no room for blocks, there are none.
+/// their bytes, unless their block is there or comes sooner, and if it pays, blocks around them are fetched as well,
+/// for later reads (read_surplus.h). If the budget has no room for blocks, there are none.
 ///
 /// All others must outlive it and its requests, which the store waits for.
 class ReadWindow {
@@ -43,7 +45,11 @@ class ReadWindow {
     BlockTier& around;   // blocks around reads at random, which are kept for longer than what is read once
     MemoryBudget& room;  // of these, for files that are kept whole
   };
-  ReadWindow(const Shared& shared, Node node);
+  /// Whether the kernel has what was read. If not (O_DIRECT), a program may well ask for it again: then a file that has
+  /// room in `room` is kept whole, also if it is read forward.
+  enum class Kernel { kKeeps, kKeepsNothing };
+
+  ReadWindow(const Shared& shared, Node node, Kernel kernel = Kernel::kKeeps);
   ReadWindow(const ReadWindow&) = delete;
   ReadWindow& operator=(const ReadWindow&) = delete;
 
@@ -54,36 +60,49 @@ class ReadWindow {
 
  private:
   using HeldPiece = std::shared_ptr<BlockTier::Hold>;
+  struct Found {
+    absl::InlinedVector<HeldPiece, 2> pieces;
+    bool has_surplus = false;
+  };
 
   void Drop(ByteRange range);
+  void UseUp(const std::pair<const uint64_t, HeldPiece>& block);
   void DropFailed(uint64_t offset, uint64_t end);
   void FetchAhead(uint64_t offset, uint64_t end, const ReadAdvice& advice);
   void NoteArrivals();
+  bool TakeRoom();
   void FetchAround(uint64_t number);
-  std::optional<uint64_t> NextMissing(uint64_t number) const;
-  std::vector<HeldPiece> PiecesOf(uint64_t offset, uint64_t end);
+  std::optional<uint64_t> NextMissing(uint64_t number);
+  HeldPiece FindAround(uint64_t number) const;
+  Found PiecesOf(uint64_t offset, uint64_t end);
   absl::StatusOr<FileBytes> ReadAtRandom(uint64_t offset, uint64_t size, const Patience& patience);
   absl::StatusOr<FileBytes> ReadAlone(uint64_t offset, uint64_t size, const Patience& patience);
 
   ObjectStore& store_;
   MemoryBudget& memory_;
-  BlockTier& tier_;
-  BlockTier& around_;
+  const BlockTier& around_tier_;
   MemoryBudget& around_room_;
   const Node node_;
   const std::string uri_;
+  const uint64_t blocks_in_all_;
+  const Kernel kernel_;
+  const BlockTier::Version ahead_;
+  const BlockTier::Version around_;
 
   std::mutex mutex_;
   ReadPattern pattern_;
-  std::map<uint64_t, HeldPiece> blocks_;  // by their numbers
+  const BlockTier::Version* forward_ = &ahead_;  // where blocks are read ahead
+  std::map<uint64_t, HeldPiece> blocks_;         // by their numbers
   ReadSurplus surplus_;
-  Reservation room_;  // for all of the file
+  std::shared_ptr<Reservation> room_;  // for all of the file
   struct Surplus {
     HeldPiece piece;
     uint64_t together = 0;  // pieces in flight
   };
   std::vector<Surplus> surplus_in_flight_;
-  uint64_t at_random_ = 0;  // reads at random that wait for the store
+  uint64_t surplus_bytes_in_flight_ = 0;
+  uint64_t asked_until_ = 0;  // of a file that is kept: all blocks before this one are there or in flight, or were
+  uint64_t at_random_ = 0;    // reads at random that wait for the store
 };
 
 }  // namespace millrace

@@ -243,6 +243,24 @@ TEST_F(LargeFileTest, ThreadsThatReadAtRandomDoNotWaitForEachOther) {
   EXPECT_EQ(store_.gets().size(), kThreads * 5u);
 }
 
+// Each is read once, from its beginning to its end, so the kernel has it.
+TEST_F(LargeFileTest, OfManyFilesThatWereReadLittleIsKept) {
+  for (int i = 0; i < 100; ++i) {
+    const Node node{.key = std::to_string(i), .size = kMiB - i * 3000, .etag = kEtag};
+    ReadWindow window({store_, memory_, tier_, around_, room_}, node);
+    ASSERT_TRUE(window.Read(0, 512 << 10, NoHurry()).ok());
+    ASSERT_TRUE(window.Read(512 << 10, 512 << 10, NoHurry()).ok());
+  }
+  EXPECT_EQ(store_.gets().size(), 100u);
+  EXPECT_LE(tier_.bytes(), 18 * kMiB);
+  for (int i = 0; i < 100; ++i) {
+    const Node node{.key = "b" + std::to_string(i), .size = kMiB, .etag = kEtag};
+    ReadWindow window({store_, memory_, tier_, around_, room_}, node);
+    ASSERT_TRUE(window.Read(0, 512 << 10, NoHurry()).ok());
+  }
+  EXPECT_GE(tier_.bytes(), 100 * kMiB) << "which were not read to their end";
+}
+
 // A request that was made ahead and failed says nothing to a program that reads those bytes later.
 TEST_F(LargeFileTest, WhatFailedWhenItWasReadAheadIsAskedForAgain) {
   std::atomic<bool> away{false};
@@ -326,10 +344,165 @@ TEST_F(SurplusTest, ItEndsWhileBlocksAreInFlight) {
   };
   {
     ReadWindow window({store_, memory_, tier_, kept_, room_}, node_);
-    for (uint64_t i = 0; i < 100; ++i) ASSERT_TRUE(window.Read(Place(i), 128 << 10, NoHurry()).ok());
-    EXPECT_EQ(held.size(), 8u) << "and no more are asked for";
+    for (uint64_t i = 0; i < 190; ++i) ASSERT_TRUE(window.Read(Place(i), 128 << 10, NoHurry()).ok());
+    EXPECT_EQ(held.size(), 16u) << "and no more are asked for";
   }
   for (GetCallback& done : held) std::move(done)(absl::CancelledError("stopped"));
+}
+
+// No more is in flight than half of what is kept.
+TEST_F(SurplusTest, WhatIsInFlightWouldBeKept) {
+  std::vector<GetCallback> held;
+  uint64_t bytes = 0;
+  store_.on_get = [&](const GetOptions& get, int, const absl::AnyInvocable<void()>&, GetCallback& done) {
+    if (get.range.length < kMiB) return Answer(done);
+    bytes += get.range.length;
+    held.push_back(std::move(done));
+  };
+  BlockTier little(store_, memory_, 8 * kMiB);
+  {
+    ReadWindow window({store_, memory_, tier_, little, room_}, node_);
+    for (uint64_t i = 0; i < 190; ++i) ASSERT_TRUE(window.Read(Place(i), 128 << 10, NoHurry()).ok());
+  }
+  EXPECT_EQ(bytes, 4 * kMiB);
+  for (GetCallback& done : held) std::move(done)(absl::CancelledError("stopped"));
+}
+
+// The file has room among what is kept, and each small read takes 30 ms of the test's own clock; large ones are as
+// quick as can be.
+class KeptFileTest : public LargeFileTest {
+ protected:
+  KeptFileTest() {
+    store_.on_get = [this](const GetOptions& get, int, const absl::AnyInvocable<void()>&, GetCallback& done) {
+      if (get.range.length < kMiB) now_ += std::chrono::milliseconds(30);
+      Answer(done);
+    };
+  }
+  uint64_t Place() { return 4096 * (1 + rng_.Below(node_.size / 4096 - 1)); }
+  void ReadSome(ReadWindow& window, int times) {
+    for (int i = 0; i < times; ++i) ASSERT_EQ(window.Read(Place(), 4096, NoHurry())->size(), 4096u);
+  }
+  uint64_t SmallRequests() const {
+    const std::vector<GetOptions> gets = store_.gets();
+    return std::ranges::count_if(gets, [](const GetOptions& get) { return get.range.length < kMiB; });
+  }
+  void ReadForward(ReadWindow& window) {
+    for (uint64_t offset = 0; offset < node_.size; offset += 512 << 10) {
+      ASSERT_EQ(window.Read(offset, 512 << 10, NoHurry())->size(), 512u << 10);
+    }
+  }
+
+  Rng rng_{12};
+  BlockTier::TimePoint now_{};
+  BlockTier little_{store_, memory_, 16 * kMiB};
+  BlockTier kept_{store_, memory_, 256 * kMiB, [this] { return now_; }};
+  MemoryBudget kept_room_{256 * kMiB};
+  const ReadWindow::Shared shared_{store_, memory_, little_, kept_, kept_room_};
+};
+
+TEST_F(KeptFileTest, AFewReadsAtRandomAreNothingMore) {
+  ReadWindow window(shared_, node_);
+  ReadSome(window, 5);
+  EXPECT_EQ(store_.gets().size(), 5u);
+  EXPECT_EQ(RequestedBytes(), 5u * 4096);
+}
+
+TEST_F(KeptFileTest, IsSoonThereWhenItIsReadAtRandomAndEachByteOnce) {
+  ReadWindow window(shared_, node_);
+  ReadSome(window, 500);
+  const size_t requests = store_.gets().size();
+  EXPECT_LE(SmallRequests(), 20u);
+  EXPECT_EQ(RequestedBytes(), node_.size + SmallRequests() * 4096);
+  // For whoever reads it in whatever order.
+  ReadSome(window, 500);
+  ReadForward(window);
+  ReadWindow other(shared_, node_);
+  ReadSome(other, 500);
+  EXPECT_EQ(store_.gets().size(), requests);
+}
+
+// As when worker processes open the file again, that their parent has open: there is room for the file only once.
+TEST_F(KeptFileTest, AllThatHaveItOpenHaveTheSameRoom) {
+  ReadWindow idle(shared_, node_);
+  ReadSome(idle, 6);
+  ASSERT_EQ(kept_room_.used(), node_.size);
+  {
+    ReadWindow window(shared_, node_);
+    ReadSome(window, 500);
+    EXPECT_LE(SmallRequests(), 26u);
+  }
+  EXPECT_EQ(kept_room_.used(), node_.size);
+}
+
+// What was earned is spent when a program finds its bytes, too, but one block says nothing of the others.
+TEST_F(KeptFileTest, ABlockThatIsReadOverAndOverSpeaksForItselfOnly) {
+  ReadWindow window(shared_, node_);
+  uint64_t there = 0;
+  for (uint64_t i = 0; there == 0; ++i) {
+    ASSERT_LT(i, 20u);
+    const uint64_t place = (5 + i * 13 % 190) * kMiB + 4096;
+    ASSERT_TRUE(window.Read(place, 4096, NoHurry()).ok());
+    if (store_.gets().size() > i + 1) there = place;
+  }
+  const uint64_t before = RequestedBytes();
+  for (int i = 0; i < 1000; ++i) ASSERT_TRUE(window.Read(there + 4096 * (i % 7), 4096, NoHurry()).ok());
+  EXPECT_GT(RequestedBytes(), before);
+  EXPECT_LE(RequestedBytes(), before + 8 * kMiB);
+}
+
+// A block that is about to come is waited for; if it fails, that is no error of the read.
+TEST_F(KeptFileTest, AReadWaitsForABlockThatComesSooner) {
+  std::vector<GetCallback> held;
+  store_.on_get = [&](const GetOptions& get, int, const absl::AnyInvocable<void()>&, GetCallback& done) {
+    if (get.range.length >= kMiB) return held.push_back(std::move(done));
+    now_ += std::chrono::milliseconds(30);
+    Answer(done);
+  };
+  ReadWindow window(shared_, node_);
+  uint64_t place = 4096;
+  while (held.empty()) {
+    place += 13 * kMiB;
+    ASSERT_LT(place, 190 * kMiB);
+    ASSERT_TRUE(window.Read(place, 4096, NoHurry()).ok());
+  }
+  const auto requests = SmallRequests();
+  Patience none = NoHurry();
+  none.deadline = {};
+  EXPECT_TRUE(absl::IsDeadlineExceeded(window.Read(place + 8192, 4096, none).status()));
+  EXPECT_EQ(SmallRequests(), requests);
+  // It fails while a read waits.
+  std::thread answer;
+  Patience waits = NoHurry();
+  waits.interrupted = [&] {
+    if (answer.joinable()) return false;
+    answer = std::thread([&] {
+      GetCallback done = std::move(held.front());  // what comes after the answer may ask for more
+      std::move(done)(absl::UnavailableError("away"));
+    });
+    return false;
+  };
+  EXPECT_EQ(window.Read(place + 8192, 4096, waits)->size(), 4096u);
+  answer.join();
+  EXPECT_EQ(SmallRequests(), requests + 1);
+  for (size_t i = 1; i < held.size(); ++i) std::move(held[i])(absl::CancelledError("stopped"));
+}
+
+TEST_F(KeptFileTest, PastTheKernelsCacheWhatIsReadForwardIsKept) {
+  for (int i = 0; i < 3; ++i) {
+    ReadWindow window(shared_, node_, ReadWindow::Kernel::kKeepsNothing);
+    ReadForward(window);
+    EXPECT_EQ(RequestedBytes(), node_.size) << i;
+  }
+}
+
+TEST_F(KeptFileTest, WithoutRoomOrIfTheKernelKeepsItNothingIs) {
+  for (const bool has_room : {true, false}) {
+    const ReadWindow::Shared shared{store_, memory_, little_, kept_, has_room ? kept_room_ : room_};
+    ReadWindow window(shared, node_, has_room ? ReadWindow::Kernel::kKeeps : ReadWindow::Kernel::kKeepsNothing);
+    ReadForward(window);
+  }
+  EXPECT_GE(RequestedBytes(), 2 * node_.size - 32 * kMiB);
+  EXPECT_EQ(kept_.bytes(), 0u);
 }
 
 class LittleMemoryTest : public LargeFileTest {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import mmap
 import os
 import random
@@ -13,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from e2e.harness import REPOSITORY, Sandbox, logged_devstore
+from e2e.harness import REPOSITORY, Sandbox, devstore, logged_devstore
 from e2e.mounting import mounted, needs_fuse, wait_until
 from ports import free_port
 
@@ -134,6 +135,27 @@ def test_the_order_of_a_data_loader_as_the_document_has_it(sandbox: Sandbox, pho
             assert sorted(number % 1000 for number in seen) == list(range(FILES))
 
 
+def test_what_the_kernel_still_has_is_not_read_ahead(sandbox: Sandbox, tmp_path: Path) -> None:
+    names = [f"{number:02}" for number in random.Random(9).sample(range(40), 40)]
+    folder = tmp_path / "root" / "b"
+    folder.mkdir(parents=True)
+    for name in names:  # together more than the mount keeps of what programs have read
+        (folder / name).write_bytes(random.Random(name).randbytes(1 << 20))
+    (tmp_path / "order").write_text("".join(f"{name}\n" for name in names))
+
+    def epoch() -> int:
+        """How many requests the store answered meanwhile."""
+        before = len(sizes(tmp_path / "log"))
+        for name in names:
+            assert (tmp_path / "mnt" / name).read_bytes() == (folder / name).read_bytes(), name
+        return len(sizes(tmp_path / "log")) - before
+
+    with logged_devstore(sandbox, tmp_path / "root", tmp_path / "log") as store:
+        with mounted(sandbox, "s3://b", tmp_path / "mnt", "--order", tmp_path / "order", "--metadata-ttl", "1h", env=store.env()):
+            wait_until(lambda: epoch() == 0, "an epoch without requests")
+            assert len(keys(tmp_path / "log", "GetObject")) == len(names)
+
+
 def test_what_was_warmed_is_not_read_from_the_store(sandbox: Sandbox, photos: Path, tmp_path: Path) -> None:
     order = in_order(photos)
     random.Random(3).shuffle(order)
@@ -211,6 +233,32 @@ def test_random_reads_of_a_file_that_can_be_kept_soon_cost_nothing(sandbox: Sand
             finally:
                 os.close(fd)
             assert max(sizes(tmp_path / "log")) >= 1 << 20
+
+
+def test_what_is_read_past_the_kernels_cache_is_kept(sandbox: Sandbox, tmp_path: Path) -> None:
+    path = tmp_path / "root" / "b" / "large"
+    path.parent.mkdir(parents=True)
+    size = 272 << 20  # more than what is kept of other files that are read forward
+    with open(path, "wb") as file:
+        file.truncate(size)
+    page = mmap.mmap(-1, 1 << 20)
+
+    def read_forward(fd: int) -> int:
+        offset = 0
+        while read := os.preadv(fd, [page], offset):
+            offset += read
+        return offset
+
+    with contextlib.ExitStack() as store_ends:
+        store = store_ends.enter_context(devstore(sandbox, tmp_path / "root"))
+        with mounted(sandbox, "s3://b", tmp_path / "mnt", "--memory", "3GiB", "--metadata-ttl", "1h", env=store.env()):
+            fd = os.open(tmp_path / "mnt" / "large", os.O_RDONLY | os.O_DIRECT)
+            try:
+                assert read_forward(fd) == size
+                store_ends.close()
+                assert read_forward(fd) == size  # without the store
+            finally:
+                os.close(fd)
 
 
 def test_a_file_is_read_forward_by_few_large_requests(sandbox: Sandbox, tmp_path: Path) -> None:
