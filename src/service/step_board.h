@@ -23,6 +23,9 @@ namespace millrace {
 struct BoardValues {
   uint64_t ahead = 0;    // of rows that came before the program needed their step
   uint64_t of_step = 0;  // of rows that came when it did
+  // The budget that these are of, for messages, and the share of a larger one that of_step would be at least.
+  uint64_t memory = 0;
+  uint64_t share = 8;
 };
 
 /// Where the streams of a trainer put their rows: straight into the batches, which leave in order when the last row is
@@ -95,6 +98,7 @@ class StepBoard {
   std::vector<RowsPlace::Array> PlacesOf(const Step& step, uint64_t stream) const;
   void CopyRows(const Step& step, uint64_t stream, WireBatch& frame, Batch* batch) const;
   bool LetIn(Step& step, bool is_first, uint64_t value_bytes);
+  absl::Status TooManyValues(const Step& step, uint64_t value_bytes) const;
   void FailLocked(uint64_t step, absl::Status status);
   void Finish(Step& step) const;
   bool ready() const;

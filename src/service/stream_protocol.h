@@ -75,7 +75,8 @@ class StreamProtocol {
   bool OnOpened(uint64_t attempt, std::string session);
   bool OnBatch(uint64_t attempt, uint64_t step, ReceivedBatch batch);
   bool OnNotYet(uint64_t attempt, uint64_t step);
-  /// The session is of no use any more, and is closed: the stream is kUnplaced.
+  /// The session is of no use any more, and is closed. The stream goes on with its second opening, if it is hedged, or
+  /// is kUnplaced.
   bool OnFailure(uint64_t attempt);
 
   // A worker that takes long: the stream is opened a second time, at another one, from missing() on. Who is first with
@@ -102,7 +103,8 @@ class StreamProtocol {
   void Close();
   void PushClose(size_t worker, uint64_t attempt, const std::string& session);
   void DropHedge();
-  void DropRequests();
+  void DropRequests(uint64_t but = 0);
+  void GoOnWithHedge();
   bool IsHedge(uint64_t attempt) const { return hedge_ && hedge_->attempt == attempt; }
   bool IsCurrent(uint64_t attempt) const {
     return attempt == attempt_ && (state_ == State::kOpening || state_ == State::kStreaming);
