@@ -205,6 +205,16 @@ bool StepBoard::Fill(uint64_t number, uint64_t stream, WireBatch frame, size_t s
   return true;
 }
 
+uint64_t StepBoard::Room() const {
+  const Lock lock(mutex_);
+  return RoomLocked();
+}
+
+void StepBoard::AwaitRoom(uint64_t step, std::chrono::nanoseconds limit) {
+  Lock lock(mutex_);
+  room_.wait_for(lock, limit, [&] { return stopping_ || step < RoomLocked(); });
+}
+
 void StepBoard::SetSource(uint64_t stream, size_t source) {
   const Lock lock(mutex_);
   next_sources_[stream] = source;

@@ -52,6 +52,10 @@ class StepBoard {
   /// more than there may be, which Next then says. Calls that receive rows of the same stream and step into their
   /// place, but for the one that has brought `frame`, were cancelled.
   bool Fill(uint64_t step, uint64_t stream, WireBatch frame, size_t source);
+  /// The first step for which there is no slot: its rows would be received elsewhere, wait, and be copied.
+  uint64_t Room() const;
+  /// Waits until there is a slot for the step, the board was stopped, or `limit` has passed.
+  void AwaitRoom(uint64_t step, std::chrono::nanoseconds limit);
   /// The stream's next rows will come from this source.
   void SetSource(uint64_t stream, size_t source);
   /// How the program waits for the rows of a stream.
@@ -102,6 +106,7 @@ class StepBoard {
   void FailLocked(uint64_t step, absl::Status status);
   void Finish(Step& step) const;
   bool ready() const;
+  uint64_t RoomLocked() const { return first_ + slots_ - held_; }
   bool IsMissing(uint64_t stream) const { return open_.empty() || !open_.front()->sources[stream]; }
   void UpdateAwaited();
   bool Await(Lock& lock, std::chrono::nanoseconds limit);

@@ -119,6 +119,24 @@ TEST_F(StepBoardTest, GivesEachPlaceToOneCall) {
   EXPECT_EQ(board_->Claim(1000, 0), nullptr) << "there is no such step";
 }
 
+TEST_F(StepBoardTest, SaysForWhichStepsThereAreSlots) {
+  EXPECT_EQ(board_->Room(), kSlots);
+  for (uint64_t stream = 0; stream < 2; ++stream) ASSERT_TRUE(board_->Fill(0, stream, NextFrame(stream), 1));
+  EXPECT_EQ(board_->Room(), kSlots);
+  std::optional<Batch> batch = *board_->Next();
+  EXPECT_EQ(board_->Room(), kSlots) << "the program has it";
+  EXPECT_NE(board_->Claim(kSlots - 1, 0), nullptr);
+  EXPECT_EQ(board_->Claim(kSlots, 0), nullptr);
+  board_->AwaitRoom(kSlots - 1, std::chrono::minutes(5));
+  std::thread program([&batch] { batch.reset(); });
+  board_->AwaitRoom(kSlots, std::chrono::minutes(5));
+  EXPECT_EQ(board_->Room(), kSlots + 1);
+  EXPECT_NE(board_->Claim(kSlots, 0), nullptr);
+  program.join();
+  board_->Stop();
+  board_->AwaitRoom(1000, std::chrono::minutes(5));
+}
+
 TEST_F(StepBoardTest, TakesRowsThatAreThereAndOthers) {
   for (uint64_t step = 0; step < 6; ++step) {
     for (uint64_t stream = 0; stream < 2; ++stream) {

@@ -1,5 +1,6 @@
 #include "service/stream_protocol.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace millrace {
@@ -80,7 +81,7 @@ void StreamProtocol::Release() {
   Close();
 }
 
-std::vector<ServiceRequest> StreamProtocol::TakeRequests() {
+std::vector<ServiceRequest> StreamProtocol::TakeRequests(uint64_t before) {
   std::vector<ServiceRequest> requests = std::exchange(requests_, {});
   if (hedge_ && !hedge_->session.empty() && !std::exchange(hedge_->asked, true)) {
     requests.push_back({.kind = ServiceRequest::Kind::kNext,
@@ -91,7 +92,7 @@ std::vector<ServiceRequest> StreamProtocol::TakeRequests() {
                         .sequence = 0});
   }
   if (state_ != State::kStreaming) return requests;
-  for (uint64_t step = missing(); step < end_ && step - next_ < window_; ++step) {
+  for (uint64_t step = missing(); step < std::min(end_, before) && step - next_ < window_; ++step) {
     if (come_.contains(step) || !asked_.insert(step).second) continue;
     requests.push_back({.kind = ServiceRequest::Kind::kNext,
                         .worker = worker_,

@@ -68,8 +68,10 @@ class StreamProtocol {
   void Widen() { window_ = std::max(window_, std::min(window_ + 1, widest_)); }
   uint64_t window() const { return window_; }
 
-  /// What to send now; once.
-  std::vector<ServiceRequest> TakeRequests();
+  /// What to send now; once. No batch of step `before` or a later one is asked for, but a second time.
+  std::vector<ServiceRequest> TakeRequests(uint64_t before = UINT64_MAX);
+  /// kStreaming, and no batch is in flight.
+  bool asks_nothing() const { return state_ == State::kStreaming && asked_.empty() && !hedge_; }
 
   // What came of a request of `attempt`. False: it is of no interest any more.
   bool OnOpened(uint64_t attempt, std::string session);

@@ -56,6 +56,21 @@ TEST(StreamProtocolTest, AsksForAWindow) {
   EXPECT_EQ(StepsAsked(protocol), std::vector<uint64_t>{3});
 }
 
+TEST(StreamProtocolTest, AsksForNothingThatHasNoPlace) {
+  StreamProtocol protocol = Streaming(3, 10);
+  const auto asks = [&protocol](uint64_t before) {
+    std::vector<uint64_t> steps;
+    for (const ServiceRequest& request : protocol.TakeRequests(before)) steps.push_back(request.step);
+    return steps;
+  };
+  EXPECT_TRUE(asks(0).empty());
+  EXPECT_TRUE(protocol.asks_nothing());
+  EXPECT_EQ(asks(2), (std::vector<uint64_t>{0, 1}));
+  EXPECT_FALSE(protocol.asks_nothing());
+  EXPECT_TRUE(asks(2).empty());
+  EXPECT_EQ(asks(100), std::vector<uint64_t>{2});
+}
+
 TEST(StreamProtocolTest, AsksAgainForWhatIsNotYetThere) {
   StreamProtocol protocol = Streaming(2, 10);
   StepsAsked(protocol);

@@ -14,6 +14,9 @@ constexpr uint64_t kLeastWorkerMemory = uint64_t{64} << 20;
 constexpr uint64_t kUsualWindow = 3;
 constexpr uint64_t kLeastBoardSlots = 2;
 constexpr uint64_t kMostBoardSlots = 64;
+// Beside those into which batches in flight are received: one that the program has, and some that wait for the rows of
+// other streams. A batch that finds no slot is received elsewhere, and copied.
+constexpr uint64_t kSpareSlots = 4;
 // Of the memory, what slots may take, and what the usual windows may.
 constexpr uint64_t kSlotsShare = 4;
 constexpr uint64_t kWindowShare = 4;
@@ -85,7 +88,8 @@ std::vector<MemoryWish> WishesOf(const MemoryFacts& facts) {
   std::vector<MemoryWish> wishes;
   for (uint64_t share = kWideShare;; share *= 2) {
     const uint64_t widest = std::clamp(memory / share / streams / frame, window, most);
-    wishes.push_back({slots, window, widest, ahead});
+    wishes.push_back(
+        {std::clamp(widest + kSpareSlots, slots, std::max(slots, kMostBoardSlots)), window, widest, ahead});
     if (widest == window) break;
   }
   wishes.push_back({slots, window, window, 0});

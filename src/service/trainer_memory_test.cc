@@ -23,7 +23,7 @@ TEST(TrainerMemoryTest, WhatALongWayMayHoldIsGivenUpFirst) {
                                                    .frame_bytes = 256 * kKiB,
                                                    .frame_values_bytes = 64 * kKiB});
   constexpr uint64_t kAhead = 16 * 4 * 64 * kKiB;
-  EXPECT_EQ(wishes, (std::vector<MemoryWish>{{16, 3, 16, kAhead},
+  EXPECT_EQ(wishes, (std::vector<MemoryWish>{{20, 3, 16, kAhead},
                                              {16, 3, 8, kAhead},
                                              {16, 3, 4, kAhead},
                                              {16, 3, 3, kAhead},

@@ -117,10 +117,10 @@ absl::Status TrainerStream::Read() {
     for (Event& event : events) OnAnswer(std::move(event));
     SettleHedge(HedgeEnd::kOver);
     if (protocol_.state() == StreamProtocol::State::kUnplaced) Place();
-    for (ServiceRequest& request : protocol_.TakeRequests()) Send(std::move(request));
+    SendRequests();
     if (std::optional<ReceivedBatch> batch = protocol_.TakeNext()) {
       // What it asks for next is asked for before the rows are copied, which may have to wait.
-      for (ServiceRequest& request : protocol_.TakeRequests()) Send(std::move(request));
+      SendRequests();
       if (!Deliver(std::move(batch->frame), SourceOfWorker(batch->source))) return absl::OkStatus();
       MoveIfBetter();
     } else if (protocol_.state() == StreamProtocol::State::kLocal) {
@@ -128,11 +128,20 @@ absl::Status TrainerStream::Read() {
     } else {
       LeaveStraggler();
       if (protocol_.state() == StreamProtocol::State::kUnplaced) continue;
-      for (ServiceRequest& request : protocol_.TakeRequests()) Send(std::move(request));
-      AwaitEvents();
+      SendRequests();
+      if (protocol_.asks_nothing()) {
+        context_.board.AwaitRoom(protocol_.missing(), kLook);
+      } else {
+        AwaitEvents();
+      }
     }
   }
   return absl::OkStatus();
+}
+
+// A stream that is ahead of others asks for a batch when there is a slot for it, and not before.
+void TrainerStream::SendRequests() {
+  for (ServiceRequest& request : protocol_.TakeRequests(context_.board.Room())) Send(std::move(request));
 }
 
 void TrainerStream::AwaitEvents() {

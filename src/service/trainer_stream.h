@@ -82,6 +82,7 @@ class TrainerStream {
   void MoveIfBetter();
   void Probe();
   void Send(ServiceRequest request);
+  void SendRequests();
   void OnAnswer(Event event);
   absl::StatusOr<WireBatch> Unpack(WorkerAnswer* answer) const;
   void OnBatch(Event event);
