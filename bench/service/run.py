@@ -1,12 +1,18 @@
 #!/usr/bin/env python3
 """The data service: one trainer that takes rows from workers which have them ready, beside rivals, with and without network delay.
 
-    bench/service/run.py                        1, 2, 4 and 8 workers, three interleaved runs: half an hour
+    bench/service/run.py                        1, 2, 4 and 8 workers, three interleaved runs: about an hour on two cores
     bench/service/run.py --quick                2 workers, one run: within four minutes; shows that everything works
     bench/service/run.py --only millrace,grpc --workers 1,2 --delays none,10
+    bench/service/run.py --scenario rate --runs 1 --seconds 3 --workers 4 --only millrace,tfdata,grpc-inline        within four minutes
+    bench/service/run.py --scenario offload,faults --delays none        CPU, bytes and recovery: within three minutes
     bench/service/run.py --json result.json
 
 Contestants: @CONTESTANTS@.
+
+The trainer, with all that belongs to its host, has the first core. Worker i of each contestant has the i-th of the others, in turn; the relay and the
+dispatcher of tf.data service have those that are left, or, if there are none, share the last one with a worker. `ceiling` is what bare sockets carry
+from the workers' cores to the trainer's, with the relay or without, a connection from each worker.
 
 The rivals are those of `bench/setup_rivals service` (run it first); what is not installed is reported as left out. Exits 1 if a target is missed
 (never with --quick). bench/README.md explains columns and contestants.
@@ -16,6 +22,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import itertools
 import json
 import os
 import re
@@ -64,6 +71,7 @@ RIVALS = [name for name in CONTESTANTS if not name.startswith("millrace")]
 SCENARIOS = ("rate", "faults", "offload")
 NO_RELAY = "none"
 STARTED_WITHIN = 90  # seconds, on a busy machine, too
+ROW_BYTES = 224 * 224 * 3
 READY = re.compile(r"listening on |ready|Ray runtime started")
 QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_AUTH_MODE": "disabled", "OMP_NUM_THREADS": "1"}  # whatever the user's own Ray is told
 
@@ -72,6 +80,7 @@ QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_AUTH_MODE": "disabled", "OMP_NUM_T
 class Outcome:
     runs: dict[tuple[str, int, str], list[Result]] = field(default_factory=dict)  # of contestant, workers, delay
     missing: dict[str, str] = field(default_factory=dict)
+    ceilings: dict[tuple[int, str], float] = field(default_factory=dict)  # bytes a second, of workers and delay
     waits: dict[str, float] = field(default_factory=dict)  # by what happened to a worker
     offload: dict[str, float] = field(default_factory=dict)
 
@@ -106,7 +115,6 @@ def parse_arguments() -> argparse.Namespace:
     for given, known in ((options.only, CONTESTANTS), (options.scenario, SCENARIOS)):
         if unknown := set(given) - set(known):
             parser.error(f"there is no {', '.join(sorted(unknown))}")
-    # The trainer has the first core; workers and the relay share the others, one core each.
     cores = sorted(os.sched_getaffinity(0))
     options.client_cores = options.client_cores or str(cores[0])
     options.server_cores = options.server_cores or ",".join(map(str, cores[1:] or cores))
@@ -131,11 +139,21 @@ def free_ports(count: int) -> list[int]:
         return [stack.enter_context(socket.create_server(("127.0.0.1", 0))).getsockname()[1] for _ in range(count)]
 
 
-class Servers:
-    """Processes on the workers' cores, one after the other, which end with the block."""
+def worker_core(options: argparse.Namespace, number: int) -> str:
+    cores = cores_of(options.server_cores)
+    return cores[number % len(cores)]
 
-    def __init__(self, options: argparse.Namespace, environment: dict[str, str] | None = None) -> None:
-        self._cores = cores_of(options.server_cores)
+
+def other_cores(options: argparse.Namespace, workers: int) -> str:
+    """Those that no worker has; if there are none, the last one, which a worker has, too."""
+    cores = cores_of(options.server_cores)
+    return ",".join(cores[workers:] or cores[-1:])
+
+
+class Servers:
+    """Processes on cores of their own, which end with the block."""
+
+    def __init__(self, environment: dict[str, str] | None = None) -> None:
         self._processes: list[subprocess.Popen[str]] = []
         self._environment = environment or {**os.environ, **QUIET}
 
@@ -150,10 +168,9 @@ class Servers:
             assert process.stdout is not None
             process.stdout.close()
 
-    def begin(self, *command: object, core: str | None = None) -> subprocess.Popen[str]:
+    def begin(self, cores: str, *command: object) -> subprocess.Popen[str]:
         """Without waiting for it to be ready."""
-        core = core or self._cores[len(self._processes) % len(self._cores)]
-        words = ["taskset", "-c", core, *map(str, command)]
+        words = ["taskset", "-c", cores, *map(str, command)]
         process = subprocess.Popen(
             words, env=self._environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, start_new_session=True
         )
@@ -173,22 +190,19 @@ class Servers:
             watchdog.cancel()
         raise RuntimeError(f"{process.args[3]} ended before it was ready")  # type: ignore[index]
 
-    def start(self, *command: object, core: str | None = None) -> subprocess.Popen[str]:
-        process = self.begin(*command, core=core)
+    def start(self, cores: str, *command: object) -> subprocess.Popen[str]:
+        process = self.begin(cores, *command)
         self.wait_for(process)
         return process
 
 
-def relay_cores(options: argparse.Namespace, workers: int) -> str:
-    """Those that no worker has; where there are none, the last one, which a worker has, too."""
-    cores = cores_of(options.server_cores)
-    return ",".join(cores[workers:] or cores[-1:])
-
-
-def measure_relay(options: argparse.Namespace, delay: str) -> float:
-    """Bytes a second that one connection through the relay carries."""
-    command = ["taskset", "-c", options.server_cores, options.build / "service_relay", "--delay-ms", delay, "--measure", "1"]
-    return float(subprocess.run([*map(str, command)], check=True, capture_output=True, text=True).stdout)
+def measure_ceiling(options: argparse.Namespace, workers: int, delay: str) -> float:
+    """Bytes a second that bare sockets carry, one from each worker's core to the trainer's."""
+    command = ["taskset", "-c", other_cores(options, workers), options.build / "service_relay", "--measure", "1", "--connections", workers]
+    command += ["--source-cpus", ",".join(worker_core(options, number) for number in range(workers))]
+    command += ["--sink-cpu", cores_of(options.client_cores)[0]]
+    command += ["--direct"] if delay == NO_RELAY else ["--delay-ms", delay]
+    return float(subprocess.run([*map(str, command)], check=True, capture_output=True, text=True, timeout=60).stdout)
 
 
 @contextlib.contextmanager
@@ -197,7 +211,7 @@ def relayed(options: argparse.Namespace, delay: str, ports: list[int]) -> Iterat
     if delay == NO_RELAY:
         yield {port: port for port in ports}
         return
-    command = ["taskset", "-c", relay_cores(options, len(ports) - 1), options.build / "service_relay", "--delay-ms", delay]
+    command = ["taskset", "-c", other_cores(options, len(ports) - 1), options.build / "service_relay", "--delay-ms", delay]
     process = subprocess.Popen([*map(str, command), *map(str, ports)], stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     try:
@@ -222,35 +236,37 @@ class Pool:
 def pool_of(options: argparse.Namespace, name: str, count: int, delay: str) -> Iterator[Pool]:
     data = options.data
     with contextlib.ExitStack() as stack:
-        servers = stack.enter_context(Servers(options))
+        servers = stack.enter_context(Servers())
         if name == "ray":
-            yield ray_pool(servers, count, options.client_cores, Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="mr-ray-"))))
+            yield ray_pool(options, servers, count, Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="mr-ray-"))))
             return
         dispatcher, *ports = free_ports(count + 1)
         at = stack.enter_context(relayed(options, delay, [dispatcher, *ports]))
         serve = [PYTHON, HERE / "serve.py"]
         if name.startswith("millrace"):
             command = [options.build / "millrace", "worker", "--threads", 1, "--memory", "2GiB", "--keep-decoded", "1GiB", "--allow", data, "--listen"]
-            processes = [servers.begin(*command, f"127.0.0.1:{port}") for port in ports]
+            commands = [[*command, f"127.0.0.1:{port}"] for port in ports]
         elif name.startswith("grpc"):
-            processes = [servers.begin(*serve, "grpc", "--port", port, "--rows", data) for port in ports]
+            commands = [[*serve, "grpc", "--port", port, "--rows", data] for port in ports]
         else:
-            servers.start(*serve, "tfdata-dispatcher", "--port", dispatcher)
+            servers.start(other_cores(options, count), *serve, "tfdata-dispatcher", "--port", dispatcher)
             common = [*serve, "tfdata", "--dispatcher", f"127.0.0.1:{dispatcher}"]
-            processes = [servers.begin(*common, "--port", port, "--address", f"127.0.0.1:{at[port]}") for port in ports]
+            commands = [[*common, "--port", port, "--address", f"127.0.0.1:{at[port]}"] for port in ports]
+        processes = [servers.begin(worker_core(options, number), *words) for number, words in enumerate(commands)]
         for process in processes:
             servers.wait_for(process)
         reached = [dispatcher] if name == "tfdata" else ports
         yield Pool([f"127.0.0.1:{at[port]}" for port in reached], pids=[process.pid for process in processes])
 
 
-def ray_pool(servers: Servers, count: int, trainer_core: str, folder: Path) -> Pool:
+def ray_pool(options: argparse.Namespace, servers: Servers, count: int, folder: Path) -> Pool:
     """A cluster on this machine: the trainer's node, which runs no task, and one node for each worker."""
     (port,) = free_ports(1)
     common = [PYTHON.with_name("ray"), "start", "--block", "--node-ip-address", "127.0.0.1", "--object-store-memory", 1 << 30]
-    head = servers.start(*common, "--head", "--port", port, "--num-cpus", 0, "--temp-dir", folder, "--include-dashboard", "false", core=trainer_core)
-    for _ in range(count):
-        servers.start(*common, "--address", f"127.0.0.1:{port}", "--num-cpus", 1)
+    first = [*common, "--head", "--port", port, "--num-cpus", 0, "--temp-dir", folder, "--include-dashboard", "false"]
+    head = servers.start(options.client_cores, *first)
+    for number in range(count):
+        servers.start(worker_core(options, number), *common, "--address", f"127.0.0.1:{port}", "--num-cpus", 1)
     return Pool([f"127.0.0.1:{port}"], ["--with-process", str(head.pid)])
 
 
@@ -344,7 +360,7 @@ def measure_offload(options: argparse.Namespace, outcome: Outcome) -> None:
     with contextlib.ExitStack() as stack:
         caches = stack.enter_context(tempfile.TemporaryDirectory())
         environment = {**stack.enter_context(devstore(options, root, [])), "MILLRACE_CACHE": caches}
-        servers = stack.enter_context(Servers(options, environment))
+        servers = stack.enter_context(Servers(environment))
         quiet: dict[str, Any] = {"check": True, "stdout": subprocess.DEVNULL, "env": environment}
         if not any((root / "b" / "jpeg").glob("*.tar")):
             raw = Path(caches) / "raw"
@@ -354,8 +370,8 @@ def measure_offload(options: argparse.Namespace, outcome: Outcome) -> None:
         subprocess.run([millrace, "index", "s3://b/jpeg"], **quiet)
         local, local_cpu = feed(options, environment)
         ports = free_ports(4)
-        for port, metrics in (ports[:2], ports[2:]):
-            servers.start(millrace, "worker", "--listen", f"127.0.0.1:{port}", "--metrics-port", metrics, "--threads", 1)
+        for number, (port, metrics) in enumerate((ports[:2], ports[2:])):
+            servers.start(worker_core(options, number), millrace, "worker", "--listen", f"127.0.0.1:{port}", "--metrics-port", metrics, "--threads", 1)
         remote, remote_cpu = feed(options, environment, "--workers", ",".join(f"127.0.0.1:{port}" for port in ports[::2]))
         read = remote["bytes_read"] + sum(read_bytes(port) for port in ports[1::2])
     if remote["digest"] != local["digest"]:
@@ -363,6 +379,19 @@ def measure_offload(options: argparse.Namespace, outcome: Outcome) -> None:
     outcome.offload = {"cpu": remote_cpu / local_cpu, "bytes": read / local["bytes_read"]}
     say(f"  CPU of the trainer {1000 * local_cpu / count:.2f} s for 1,000 samples, with workers {1000 * remote_cpu / count:.2f} s; "
         f"read {local['bytes_read'] / 1e6:.1f} MB, with workers {read / 1e6:.1f} MB; digests equal")  # fmt: skip
+
+
+def print_medians(options: argparse.Namespace, outcome: Outcome) -> None:
+    """Ours and theirs below each other, with what bare sockets carry."""
+    say("\nMedians:")
+    for count, delay in itertools.product(options.workers, options.delays):
+        there = [name for name in CONTESTANTS if (name, count, delay) in outcome.runs]
+        if not there:
+            continue
+        ceiling = outcome.ceilings[count, delay]
+        say(f"  {'ceiling':14}{count:3} workers  delay {delay:>5}{ceiling / ROW_BYTES:9.0f}/s{ceiling / 1e9:7.2f} GB/s")
+        for name in there:
+            say(f"  {row_text(name, count, delay, outcome.runs[name, count, delay])}  {CONTESTANTS[name]}")
 
 
 def row_text(name: str, count: int, delay: str, runs: list[Result]) -> str:
@@ -375,17 +404,20 @@ def row_text(name: str, count: int, delay: str, runs: list[Result]) -> str:
 def targets_of(options: argparse.Namespace, outcome: Outcome) -> list[Target]:
     targets = []
     undelayed = options.delays[0]
-    for count in options.workers:
+    counts = options.workers if "rate" in options.scenario else []
+    for count in counts:
         ours = max_of(outcome, [name for name in CONTESTANTS if name not in RIVALS], count, undelayed)
         best = max_of(outcome, RIVALS, count, undelayed)
         targets.append(Target("rate", f"samples/s, {count} workers, against the best rival", ours / best, 2, True))
     if {"0", "10"} <= set(options.delays):
-        for count in options.workers:
+        for count in counts:
             ratio = outcome.median("millrace", count, "10", "samples_per_second") / outcome.median("millrace", count, "0", "samples_per_second")
-            targets.append(Target("delay", f"samples/s, {count} workers, 10 ms against 0 ms", ratio, 0.9, True))
+            bare = outcome.ceilings.get((count, "10"), float("nan")) / outcome.ceilings.get((count, "0"), float("nan"))
+            targets.append(Target("delay", f"samples/s, {count} workers, 10 ms against 0 ms (sockets {bare:.2f})", ratio, 0.9, True))
     nan = float("nan")
-    targets.append(Target("offload", "CPU of the trainer, against decoding there", outcome.offload.get("cpu", nan), 0.25, False))
-    targets.append(Target("offload", "bytes from the store, against one local run", outcome.offload.get("bytes", nan), 1.05, False))
+    if "offload" in options.scenario:
+        targets.append(Target("offload", "CPU of the trainer, against decoding there", outcome.offload.get("cpu", nan), 0.25, False))
+        targets.append(Target("offload", "bytes from the store, against one local run", outcome.offload.get("bytes", nan), 1.05, False))
     targets += [Target("faults", f"seconds without a batch after {name}", wait, 2, False) for name, wait in outcome.waits.items()]
     return targets
 
@@ -401,24 +433,20 @@ def main() -> int:
     enter_namespace()
     make_data(options)
     congestion = Path("/proc/sys/net/ipv4/tcp_congestion_control").read_text().strip()
-    measured = {delay: measure_relay(options, delay) for delay in options.delays if delay != NO_RELAY}
-    relayed_rates = ", ".join(f"{rate / 1e9:.2f} GB/s with {delay} ms" for delay, rate in measured.items()) or "is not used"
     say(
-        f"Batches of 128 rows of u8 [224, 224, 3] (19 MB). The trainer on CPU {options.client_cores}, workers and relay on CPU {options.server_cores}, loopback "
-        f"with {congestion}, load {os.getloadavg()[0]:.1f}. Median of {options.runs} interleaved runs of {options.seconds:g} s. One connection through the "
-        f"relay: {relayed_rates}."
+        f"Batches of 128 rows of u8 [224, 224, 3] (19 MB). The trainer on CPU {options.client_cores}, workers, relay and dispatcher on CPU "
+        f"{options.server_cores}, loopback with {congestion}, load {os.getloadavg()[0]:.1f}. Median of {options.runs} interleaved runs of {options.seconds:g} s."
     )
     outcome = Outcome()
     if "rate" in options.scenario:
+        outcome.ceilings = {(count, delay): measure_ceiling(options, count, delay) for count in options.workers for delay in options.delays}
         measure_rates(options, outcome)
     for scenario, measure in (("faults", measure_faults), ("offload", measure_offload)):
         if scenario in options.scenario and options.deadline - time.monotonic() > 30:
             measure(options, outcome)
         elif scenario in options.scenario:
             outcome.missing[scenario] = "no time was left"
-    say("\nMedians:")
-    for (name, count, delay), runs in sorted(outcome.runs.items(), key=lambda each: (each[0][1], options.delays.index(each[0][2]))):
-        say(f"  {row_text(name, count, delay, runs)}  {CONTESTANTS[name]}")
+    print_medians(options, outcome)
     for name, why in outcome.missing.items():
         say(f"  {name:14}{'failed in a run' if any(key[0] == name for key in outcome.runs) else 'left out'}: {why}")
     targets = targets_of(options, outcome)
@@ -430,7 +458,7 @@ def main() -> int:
         record = {
             "settings": {name: str(value) if isinstance(value, Path) else value for name, value in vars(options).items() if name != "deadline"},
             "congestion": congestion,
-            "relay_bytes_per_second": measured,
+            "ceilings": [{"workers": count, "delay": delay, "bytes_per_second": rate} for (count, delay), rate in outcome.ceilings.items()],
             "runs": [{"contestant": name, "workers": count, "delay": delay, "runs": runs} for (name, count, delay), runs in outcome.runs.items()],
             "faults": outcome.waits,
             "offload": outcome.offload,

@@ -306,6 +306,12 @@ void Placement::OnHedgeLost(size_t stream, Time now) {
   if (taken_[stream]) paces_.OnHedgeLost(SourceOfWorker(*taken_[stream]), now);
 }
 
+void Placement::OnHedgeStays(size_t stream, size_t worker, Time now) {
+  const std::lock_guard lock(mutex_);
+  hedging_ = false;
+  Place(stream, worker, now);
+}
+
 void Placement::OnHedgeOver() {
   const std::lock_guard lock(mutex_);
   hedging_ = false;
@@ -339,10 +345,10 @@ bool Placement::IsLost(size_t stream, std::chrono::nanoseconds silent, bool is_h
   return silent >= kLongestSilenceOfTheLast;
 }
 
-void Placement::OnNoAnswer(size_t worker, const std::string& reason, Time now) {
+void Placement::OnNoAnswer(size_t worker, const std::string& reason, Time asked, Time now) {
   const std::lock_guard lock(mutex_);
   State& state = states_[worker];
-  if (!state.member || !state.present) return;
+  if (!state.member || !state.present || state.heard > asked) return;
   ++state.report.failures;
   state.report.last_failure = reason;
   Pause(state, now);
@@ -367,10 +373,13 @@ bool Placement::OnFailure(size_t worker, size_t stream, StreamFailure failure, c
   return is_news;
 }
 
-void Placement::OnBatch(size_t source, std::optional<WorkerPaces::Duration> waited, bool opens) {
+void Placement::OnBatch(size_t source, std::optional<WorkerPaces::Duration> waited, bool opens, Time came) {
   const std::lock_guard lock(mutex_);
   paces_.OnBatch(source, waited, opens);
-  if (source != kLocalSource) states_[source - SourceOfWorker(0)].absences = 0;
+  if (source == kLocalSource) return;
+  State& state = states_[source - SourceOfWorker(0)];
+  state.absences = 0;
+  state.heard = std::max(state.heard, came);
 }
 
 std::vector<size_t> Placement::ToProbe(Time now) {
@@ -385,10 +394,12 @@ std::vector<size_t> Placement::ToProbe(Time now) {
   return workers;
 }
 
-void Placement::OnPresent(size_t worker) {
+void Placement::OnPresent(size_t worker, Time now) {
   const std::lock_guard lock(mutex_);
-  states_[worker].present = true;
-  states_[worker].probed = false;
+  State& state = states_[worker];
+  state.present = true;
+  state.probed = false;
+  state.heard = std::max(state.heard, now);
 }
 
 void Placement::OnAbsent(size_t worker, Time now) {

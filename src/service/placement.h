@@ -62,13 +62,15 @@ class Placement {
   void OnAwaited(std::optional<size_t> source, Time now);
 
   /// A worker to read the stream from a second time, if the program waits for its own one since `since`, for too long;
-  /// `opens`: for the first batch of a session. One stream at a time is read twice, until one of the three below.
+  /// `opens`: for the first batch of a session. One stream at a time is read twice, until one of the four below.
   std::optional<size_t> Hedge(size_t stream, bool opens, Time since, Time now);
   /// The second worker was faster: the stream is read from it from now on.
   void OnHedgeWon(size_t stream, size_t worker, Time now);
   /// The first one was.
   void OnHedgeLost(size_t stream, Time now);
-  /// Neither: the first one has failed, or the stream has left it.
+  /// The first one has failed, and the stream goes on with the second one.
+  void OnHedgeStays(size_t stream, size_t worker, Time now);
+  /// Neither: the stream has left the first one.
   void OnHedgeOver();
   /// Whether a stream that the program waits for since `since` should leave its worker at once, for another stream has
   /// since then shown that others are faster.
@@ -78,18 +80,19 @@ class Placement {
   /// says within half a second that it has no batch yet. Sooner if there is another worker, unless that has the stream
   /// as well, and may be about to send it (`is_hedged`).
   bool IsLost(size_t stream, std::chrono::nanoseconds silent, bool is_hedged, Time now) const;
-  /// A worker that no stream may have by now does not answer: it is lost, unless that is known.
-  void OnNoAnswer(size_t worker, const std::string& reason, Time now);
+  /// A worker that no stream may have by now does not answer what it was asked at `asked`: it is lost, unless that is
+  /// known, or it has been heard of since.
+  void OnNoAnswer(size_t worker, const std::string& reason, Time asked, Time now);
 
   /// False: the worker failed for the same reason before.
   bool OnFailure(size_t worker, size_t stream, StreamFailure failure, const std::string& reason, Time now);
-  /// A good batch has come from the source, for which the stream waited so long (WorkerPaces::OnBatch).
-  void OnBatch(size_t source, std::optional<WorkerPaces::Duration> waited, bool opens);
+  /// A good batch has come from the source at `came`, for which the stream waited so long (WorkerPaces::OnBatch).
+  void OnBatch(size_t source, std::optional<WorkerPaces::Duration> waited, bool opens, Time came);
 
   /// Absent workers whose pause is over: the caller finds out whether they are back, and calls one of the two below for
   /// each.
   std::vector<size_t> ToProbe(Time now);
-  void OnPresent(size_t worker);
+  void OnPresent(size_t worker, Time now);
   void OnAbsent(size_t worker, Time now);
 
   /// HOST:PORT of a worker.
@@ -106,6 +109,7 @@ class Placement {
     Time refused_until{};
     int absences = 0;  // without an answer since
     Time back{};       // not before this
+    Time heard{};      // a batch or the answer to a probe came, the last time
     size_t streams = 0;
     // Of a straggler: it gets no more streams than this, until then.
     size_t limit = 0;

@@ -56,7 +56,7 @@ TEST(PlacementTest, MovesEndWithEqualShares) {
     placement.OnFailure(1, 0, StreamFailure::kLost, "gone", kNow);
     EXPECT_EQ(TakeAll(placement, 16), (std::map<size_t, int>{{2, 16}}));
     for (const size_t worker : {0, 1}) {
-      placement.OnPresent(worker);
+      placement.OnPresent(worker, kNow);
       int moves = 0;
       for (size_t stream = 0, quiet = 0; quiet < 16; stream = (stream + 1) % 16) {
         ++quiet;
@@ -83,7 +83,7 @@ TEST(PlacementTest, ALostWorkerGetsNothingUntilItIsBack) {
   EXPECT_TRUE(placement.ToProbe(kNow + milliseconds(1900)).empty()) << "pauses grow";
   EXPECT_EQ(placement.ToProbe(kNow + seconds(3)), std::vector<size_t>{1});
   EXPECT_FALSE(placement.ShouldMove(0, kNow + seconds(3)));
-  placement.OnPresent(1);
+  placement.OnPresent(1, kNow + seconds(3));
   int moved = 0;
   for (size_t stream = 0; stream < 6; ++stream) {
     if (!placement.ShouldMove(stream, kNow + seconds(3))) continue;
@@ -157,7 +157,7 @@ TEST(PlacementTest, OneThatComesBackIsAskedAtOnce) {
 
 // Batches from a source, each of which a stream waits for so long.
 void Batches(Placement& placement, size_t source, milliseconds waited, int count = 20) {
-  for (int i = 0; i < count; ++i) placement.OnBatch(source, waited, false);
+  for (int i = 0; i < count; ++i) placement.OnBatch(source, waited, false, kNow);
 }
 
 // Moves streams one by one while any wants to.
@@ -218,14 +218,32 @@ TEST(PlacementTest, AnOvertakenWorkerThatDoesNotAnswerGetsNothingBack) {
   const size_t other = *placement.Take(1, kNow);
   ASSERT_NE(first, other);
   placement.OnHedgeWon(0, other, kNow);
-  placement.OnNoAnswer(first, "it does not answer", kNow + seconds(2));
-  placement.OnNoAnswer(first, "it does not answer", kNow + seconds(2));
+  placement.OnNoAnswer(first, "it does not answer", kNow, kNow + seconds(2));
+  placement.OnNoAnswer(first, "it does not answer", kNow, kNow + seconds(2));
   EXPECT_EQ(placement.report()[first].failures, 1u);
   EXPECT_EQ(placement.report()[first].last_failure, "it does not answer");
   EXPECT_EQ(MoveAll(placement, 2, kNow + std::chrono::hours(1)), 0) << "not before it answers";
   EXPECT_EQ(placement.ToProbe(kNow + std::chrono::hours(1)), std::vector<size_t>{first});
-  placement.OnPresent(first);
+  placement.OnPresent(first, kNow + std::chrono::hours(1));
   EXPECT_EQ(MoveAll(placement, 2, kNow + std::chrono::hours(1)), 1);
+}
+
+// It was asked to close a session, and was killed; it is back before the trainer gives up waiting for that.
+TEST(PlacementTest, WhatAWorkerOwesFromBeforeDoesNotCountWhenItIsBack) {
+  Placement placement({"a:1", "b:1"}, 2, {}, 1);
+  const size_t first = *placement.Take(0, kNow);
+  placement.OnFailure(first, 0, StreamFailure::kLost, "gone", kNow);
+  placement.OnPresent(first, kNow + seconds(1));
+  placement.OnNoAnswer(first, "it does not answer", kNow, kNow + seconds(2));
+  EXPECT_EQ(placement.report()[first].failures, 1u);
+  EXPECT_TRUE(placement.ToProbe(kNow + std::chrono::hours(1)).empty()) << "it is present";
+  // A batch shows the same.
+  placement.OnBatch(SourceOfWorker(first), std::nullopt, true, kNow + seconds(4));
+  placement.OnNoAnswer(first, "it does not answer", kNow + seconds(3), kNow + seconds(5));
+  EXPECT_EQ(placement.report()[first].failures, 1u);
+  placement.OnNoAnswer(first, "it does not answer", kNow + seconds(5), kNow + seconds(7));
+  EXPECT_EQ(placement.report()[first].failures, 2u);
+  EXPECT_EQ(placement.ToProbe(kNow + std::chrono::hours(1)), std::vector<size_t>{first});
 }
 
 TEST(PlacementTest, ALateStreamIsReadFromTwoWorkers) {
@@ -251,6 +269,22 @@ TEST(PlacementTest, ALateStreamIsReadFromTwoWorkers) {
   Placement alone({"a:1"}, 1, {}, 1);
   alone.Take(0, kNow);
   EXPECT_EQ(alone.Hedge(0, false, kNow, kNow + seconds(100)), std::nullopt);
+}
+
+TEST(PlacementTest, AStreamStaysWithItsSecondWorkerWhenTheFirstOneIsLost) {
+  Placement placement({"a:1", "b:1"}, 2, {}, 1);
+  TakeAll(placement, 2);
+  const size_t first = *placement.Take(0, kNow);
+  const Placement::Time late = kNow + seconds(2);
+  const std::optional<size_t> second = placement.Hedge(0, false, kNow, late);
+  ASSERT_TRUE(second);
+  placement.OnHedgeStays(0, *second, late);
+  placement.OnFailure(first, 0, StreamFailure::kLost, "gone", late);
+  EXPECT_FALSE(placement.IsLost(0, milliseconds(1400), false, late)) << "it is read from the only worker that is left";
+  EXPECT_EQ(MoveAll(placement, 2, late), 0);
+  placement.OnPresent(first, late + seconds(1));
+  EXPECT_EQ(MoveAll(placement, 2, late + seconds(1)), 1) << "it has its share again";
+  EXPECT_TRUE(placement.Hedge(1, false, late, late + seconds(100))) << "another stream may be read twice now";
 }
 
 TEST(PlacementTest, IfAllAreSlowNoStreamIsLate) {

@@ -100,6 +100,19 @@ bool StepBoard::LetIn(Step& step, bool is_first, uint64_t value_bytes) {
   return true;
 }
 
+// The streams that have not come yet will have as many as the others.
+absl::Status StepBoard::TooManyValues(const Step& step, uint64_t value_bytes) const {
+  const uint64_t came = steps_.streams() - step.missing + 1;
+  const uint64_t about = (step.early_bytes + step.late_bytes + value_bytes) / came * steps_.streams();
+  // A budget that is larger than this one by a third has its share for values.
+  const uint64_t enough =
+      std::max(values_.share * std::max(about, step.late_bytes + value_bytes), values_.memory + values_.memory / 3);
+  return absl::ResourceExhaustedError(
+      fmt::format("the values of a batch (texts, arrays, bytes) take about {}, and {} of the memory budget of {} are "
+                  "for them; choose a smaller batch, or a budget of {} MiB",
+                  FormatSize(about), FormatSize(values_.of_step), FormatSize(values_.memory), (enough >> 20) + 1));
+}
+
 std::shared_ptr<RowsPlace> StepBoard::Claim(uint64_t number, uint64_t stream) {
   const Lock lock(mutex_);
   if (stopping_ || number < first_ || !steps_.PlaceOf(number)) return nullptr;
@@ -161,11 +174,7 @@ bool StepBoard::Fill(uint64_t number, uint64_t stream, WireBatch frame, size_t s
   Step* const step = Acquire(number, value_bytes, lock);
   if (step == nullptr) return false;
   if (!LetIn(*step, number == first_, value_bytes)) {
-    FailLocked(number,
-               absl::ResourceExhaustedError(fmt::format(
-                   "the values of a batch (texts, arrays, bytes) take more than {}, which the memory budget has "
-                   "for them; choose a smaller batch, or a larger budget",
-                   FormatSize(values_.of_step))));
+    FailLocked(number, TooManyValues(*step, value_bytes));
     return false;
   }
   step->filling[stream] = true;
@@ -194,6 +203,16 @@ bool StepBoard::Fill(uint64_t number, uint64_t stream, WireBatch frame, size_t s
   if (number == first_) UpdateAwaited();
   room_.notify_all();
   return true;
+}
+
+uint64_t StepBoard::Room() const {
+  const Lock lock(mutex_);
+  return RoomLocked();
+}
+
+void StepBoard::AwaitRoom(uint64_t step, std::chrono::nanoseconds limit) {
+  Lock lock(mutex_);
+  room_.wait_for(lock, limit, [&] { return stopping_ || step < RoomLocked(); });
 }
 
 void StepBoard::SetSource(uint64_t stream, size_t source) {

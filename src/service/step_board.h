@@ -23,6 +23,9 @@ namespace millrace {
 struct BoardValues {
   uint64_t ahead = 0;    // of rows that came before the program needed their step
   uint64_t of_step = 0;  // of rows that came when it did
+  // The budget that these are of, for messages, and the share of a larger one that of_step would be at least.
+  uint64_t memory = 0;
+  uint64_t share = 8;
 };
 
 /// Where the streams of a trainer put their rows: straight into the batches, which leave in order when the last row is
@@ -49,6 +52,10 @@ class StepBoard {
   /// more than there may be, which Next then says. Calls that receive rows of the same stream and step into their
   /// place, but for the one that has brought `frame`, were cancelled.
   bool Fill(uint64_t step, uint64_t stream, WireBatch frame, size_t source);
+  /// The first step for which there is no slot: its rows would be received elsewhere, wait, and be copied.
+  uint64_t Room() const;
+  /// Waits until there is a slot for the step, the board was stopped, or `limit` has passed.
+  void AwaitRoom(uint64_t step, std::chrono::nanoseconds limit);
   /// The stream's next rows will come from this source.
   void SetSource(uint64_t stream, size_t source);
   /// How the program waits for the rows of a stream.
@@ -95,9 +102,11 @@ class StepBoard {
   std::vector<RowsPlace::Array> PlacesOf(const Step& step, uint64_t stream) const;
   void CopyRows(const Step& step, uint64_t stream, WireBatch& frame, Batch* batch) const;
   bool LetIn(Step& step, bool is_first, uint64_t value_bytes);
+  absl::Status TooManyValues(const Step& step, uint64_t value_bytes) const;
   void FailLocked(uint64_t step, absl::Status status);
   void Finish(Step& step) const;
   bool ready() const;
+  uint64_t RoomLocked() const { return first_ + slots_ - held_; }
   bool IsMissing(uint64_t stream) const { return open_.empty() || !open_.front()->sources[stream]; }
   void UpdateAwaited();
   bool Await(Lock& lock, std::chrono::nanoseconds limit);

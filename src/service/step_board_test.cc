@@ -7,7 +7,6 @@
 #include <cstring>
 #include <thread>
 
-#include "absl/cleanup/cleanup.h"
 #include "decode/jpeg_encoder.h"
 #include "pipeline/loader_plan.h"
 #include "store/blocking.h"
@@ -19,7 +18,7 @@ namespace {
 constexpr int kPixels = 56;
 constexpr uint64_t kRowBytes = uint64_t{kPixels} * kPixels * 3;
 constexpr uint64_t kSlots = 3;
-constexpr BoardValues kValues{.ahead = 100, .of_step = 250};
+constexpr BoardValues kValues{.ahead = 100, .of_step = 250, .memory = uint64_t{3} << 20, .share = 8};
 
 // The frames of two streams of a data set, and the board that they come to.
 class StepBoardTest : public ::testing::Test {
@@ -120,6 +119,24 @@ TEST_F(StepBoardTest, GivesEachPlaceToOneCall) {
   EXPECT_EQ(board_->Claim(1000, 0), nullptr) << "there is no such step";
 }
 
+TEST_F(StepBoardTest, SaysForWhichStepsThereAreSlots) {
+  EXPECT_EQ(board_->Room(), kSlots);
+  for (uint64_t stream = 0; stream < 2; ++stream) ASSERT_TRUE(board_->Fill(0, stream, NextFrame(stream), 1));
+  EXPECT_EQ(board_->Room(), kSlots);
+  std::optional<Batch> batch = *board_->Next();
+  EXPECT_EQ(board_->Room(), kSlots) << "the program has it";
+  EXPECT_NE(board_->Claim(kSlots - 1, 0), nullptr);
+  EXPECT_EQ(board_->Claim(kSlots, 0), nullptr);
+  board_->AwaitRoom(kSlots - 1, std::chrono::minutes(5));
+  std::thread program([&batch] { batch.reset(); });
+  board_->AwaitRoom(kSlots, std::chrono::minutes(5));
+  EXPECT_EQ(board_->Room(), kSlots + 1);
+  EXPECT_NE(board_->Claim(kSlots, 0), nullptr);
+  program.join();
+  board_->Stop();
+  board_->AwaitRoom(1000, std::chrono::minutes(5));
+}
+
 TEST_F(StepBoardTest, TakesRowsThatAreThereAndOthers) {
   for (uint64_t step = 0; step < 6; ++step) {
     for (uint64_t stream = 0; stream < 2; ++stream) {
@@ -149,30 +166,42 @@ TEST_F(StepBoardTest, WaitsForACallThatWasCancelled) {
 }
 
 // Rows that the program does not need yet wait until there is room; those that it needs next do not, however much they
-// take of what a step may have.
+// take of what a step may have. In each round this thread brings rows early, for which there is room only when the
+// other one, which also is the program, takes the batch before theirs: if they did not wait for that, they would be
+// there long before.
 TEST_F(StepBoardTest, ValuesHaveABound) {
-  ASSERT_TRUE(board_->Fill(0, 0, WithValues(NextFrame(0), 120), 1));
-  ASSERT_TRUE(board_->Fill(1, 0, WithValues(NextFrame(0), 90), 1));
-  std::atomic<bool> filled{false};
-  std::thread ahead([&, frame = WithValues(NextFrame(0), 20)]() mutable {
-    EXPECT_TRUE(board_->Fill(2, 0, std::move(frame), 1));
-    filled = true;
-  });
-  const absl::Cleanup ends = [&] {
-    board_->Stop();
-    ahead.join();
+  constexpr uint64_t kRounds = 3;
+  std::vector<WireBatch> frames;
+  for (uint64_t step = 0; step < 2 * kRounds; ++step) frames.push_back(WithValues(NextFrame(1), 120));
+  std::atomic<uint64_t> begun{0};    // rounds
+  std::atomic<uint64_t> leaving{0};  // likewise: the batch before the early rows has its rows, and is taken now
+  const auto take = [&](uint64_t step) {
+    if (!board_->Fill(step, 1, std::move(frames[step]), 2)) return false;
+    if (step % 2 == 1) leaving = step / 2 + 1;
+    const absl::StatusOr<std::optional<Batch>> batch = board_->Next();
+    if (!batch.ok() || !*batch || (*batch)->values.size() != 1) return false;
+    uint64_t bytes = 0;
+    for (const std::string& row : (*batch)->values[0].rows) bytes += row.size();
+    EXPECT_EQ(bytes, step == 0 ? 240u : step % 2 == 0 ? 140u : 210u);
+    return true;
   };
-  ASSERT_TRUE(board_->Fill(0, 1, WithValues(NextFrame(1), 120), 2));
-  const absl::StatusOr<std::optional<Batch>> first = board_->Next();
-  ASSERT_TRUE(first.ok() && *first);
-  ASSERT_EQ((*first)->values.size(), 1u);
-  uint64_t bytes = 0;
-  for (const std::string& row : (*first)->values[0].rows) bytes += row.size();
-  EXPECT_EQ(bytes, 240u);
-  ASSERT_TRUE(board_->Fill(1, 1, WithValues(NextFrame(1), 250), 2));
-  EXPECT_FALSE(filled) << "90 bytes have come early, and 100 may";
-  EXPECT_TRUE(board_->Next().ok());
-  while (!filled) std::this_thread::yield();
+  std::thread other([&] {
+    for (uint64_t round = 0; round < kRounds; ++round) {
+      while (begun == round) std::this_thread::yield();
+      if (take(2 * round) && take(2 * round + 1)) continue;
+      ADD_FAILURE() << "the batches of round " << round << " do not come";
+      return board_->Stop();
+    }
+  });
+  EXPECT_TRUE(board_->Fill(0, 0, WithValues(NextFrame(0), 120), 1));
+  for (uint64_t round = 0; round < kRounds; ++round) {
+    EXPECT_TRUE(board_->Fill(2 * round + 1, 0, WithValues(NextFrame(0), 90), 1));
+    WireBatch early = WithValues(NextFrame(0), 20);
+    begun = round + 1;
+    EXPECT_TRUE(board_->Fill(2 * round + 2, 0, std::move(early), 1));
+    EXPECT_GT(leaving.load(), round) << "90 bytes have come early, and 100 may";
+  }
+  other.join();
 }
 
 TEST_F(StepBoardTest, AStepWithTooManyValuesIsToldOf) {
@@ -180,7 +209,11 @@ TEST_F(StepBoardTest, AStepWithTooManyValuesIsToldOf) {
   EXPECT_FALSE(board_->Fill(0, 1, WithValues(NextFrame(1), 60), 2));
   const absl::StatusOr<std::optional<Batch>> none = board_->Next();
   EXPECT_TRUE(absl::IsResourceExhausted(none.status())) << none.status();
-  EXPECT_NE(none.status().message().find("the values of a batch"), std::string::npos) << none.status();
+  // Two streams bring 260 bytes, of which the first step may have 250; a budget that is larger by a third has more.
+  EXPECT_NE(none.status().message().find("take about 260 B, and 250 B of the memory budget of 3.0 MiB"),
+            std::string::npos)
+      << none.status();
+  EXPECT_NE(none.status().message().find("a budget of 5 MiB"), std::string::npos) << none.status();
 }
 
 TEST_F(StepBoardTest, AStoppedBoardHoldsNobodyUp) {

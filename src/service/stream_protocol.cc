@@ -1,5 +1,6 @@
 #include "service/stream_protocol.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace millrace {
@@ -28,9 +29,24 @@ void StreamProtocol::PushClose(size_t worker, uint64_t attempt, const std::strin
   requests_.push_back({.kind = ServiceRequest::Kind::kClose, .worker = worker, .attempt = attempt, .session = session});
 }
 
-// But those that close sessions.
-void StreamProtocol::DropRequests() {
-  std::erase_if(requests_, [](const ServiceRequest& request) { return request.kind != ServiceRequest::Kind::kClose; });
+// But those that close sessions, and those of attempt `but`.
+void StreamProtocol::DropRequests(uint64_t but) {
+  std::erase_if(requests_, [but](const ServiceRequest& request) {
+    return request.kind != ServiceRequest::Kind::kClose && (but == 0 || request.attempt != but);
+  });
+}
+
+// The session that is the stream's is over.
+void StreamProtocol::GoOnWithHedge() {
+  const Second second = *std::exchange(hedge_, std::nullopt);
+  Close();
+  // The session begins with this step; what came behind it of the other one is asked for again.
+  state_ = second.session.empty() ? State::kOpening : State::kStreaming;
+  attempt_ = second.attempt;
+  worker_ = second.worker;
+  session_ = second.session;
+  first_ = second.step;
+  if (second.asked) asked_.insert(second.step);
 }
 
 void StreamProtocol::DropHedge() {
@@ -65,7 +81,7 @@ void StreamProtocol::Release() {
   Close();
 }
 
-std::vector<ServiceRequest> StreamProtocol::TakeRequests() {
+std::vector<ServiceRequest> StreamProtocol::TakeRequests(uint64_t before) {
   std::vector<ServiceRequest> requests = std::exchange(requests_, {});
   if (hedge_ && !hedge_->session.empty() && !std::exchange(hedge_->asked, true)) {
     requests.push_back({.kind = ServiceRequest::Kind::kNext,
@@ -76,7 +92,7 @@ std::vector<ServiceRequest> StreamProtocol::TakeRequests() {
                         .sequence = 0});
   }
   if (state_ != State::kStreaming) return requests;
-  for (uint64_t step = missing(); step < end_ && step - next_ < window_; ++step) {
+  for (uint64_t step = missing(); step < std::min(end_, before) && step - next_ < window_; ++step) {
     if (come_.contains(step) || !asked_.insert(step).second) continue;
     requests.push_back({.kind = ServiceRequest::Kind::kNext,
                         .worker = worker_,
@@ -102,14 +118,8 @@ bool StreamProtocol::OnOpened(uint64_t attempt, std::string session) {
 bool StreamProtocol::OnBatch(uint64_t attempt, uint64_t step, ReceivedBatch batch) {
   if (IsHedge(attempt)) {
     if (!session_.empty()) PushClose(worker_, attempt_, session_);
-    const Second won = *std::exchange(hedge_, std::nullopt);
-    // The session goes on from this step; what came behind it of the other one is asked for again.
-    Close();
-    state_ = State::kStreaming;
-    attempt_ = won.attempt;
-    worker_ = won.worker;
-    session_ = won.session;
-    first_ = won.step;
+    GoOnWithHedge();
+    asked_.erase(step);
     come_.insert_or_assign(step, std::move(batch));
     return true;
   }
@@ -129,11 +139,14 @@ bool StreamProtocol::OnNotYet(uint64_t attempt, uint64_t step) {
 
 bool StreamProtocol::OnFailure(uint64_t attempt) {
   if (!IsCurrent(attempt)) return false;
-  DropRequests();
+  DropRequests(hedge_ ? hedge_->attempt : 0);
   // The worker may be well, and would keep the session, and its memory, for another while.
   if (state_ == State::kStreaming) PushClose(worker_, attempt_, session_);
-  DropHedge();
-  Close();
+  if (hedge_) {
+    GoOnWithHedge();
+  } else {
+    Close();
+  }
   return true;
 }
 

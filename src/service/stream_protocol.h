@@ -68,14 +68,17 @@ class StreamProtocol {
   void Widen() { window_ = std::max(window_, std::min(window_ + 1, widest_)); }
   uint64_t window() const { return window_; }
 
-  /// What to send now; once.
-  std::vector<ServiceRequest> TakeRequests();
+  /// What to send now; once. No batch of step `before` or a later one is asked for, but a second time.
+  std::vector<ServiceRequest> TakeRequests(uint64_t before = UINT64_MAX);
+  /// kStreaming, and no batch is in flight.
+  bool asks_nothing() const { return state_ == State::kStreaming && asked_.empty() && !hedge_; }
 
   // What came of a request of `attempt`. False: it is of no interest any more.
   bool OnOpened(uint64_t attempt, std::string session);
   bool OnBatch(uint64_t attempt, uint64_t step, ReceivedBatch batch);
   bool OnNotYet(uint64_t attempt, uint64_t step);
-  /// The session is of no use any more, and is closed: the stream is kUnplaced.
+  /// The session is of no use any more, and is closed. The stream goes on with its second opening, if it is hedged, or
+  /// is kUnplaced.
   bool OnFailure(uint64_t attempt);
 
   // A worker that takes long: the stream is opened a second time, at another one, from missing() on. Who is first with
@@ -102,7 +105,8 @@ class StreamProtocol {
   void Close();
   void PushClose(size_t worker, uint64_t attempt, const std::string& session);
   void DropHedge();
-  void DropRequests();
+  void DropRequests(uint64_t but = 0);
+  void GoOnWithHedge();
   bool IsHedge(uint64_t attempt) const { return hedge_ && hedge_->attempt == attempt; }
   bool IsCurrent(uint64_t attempt) const {
     return attempt == attempt_ && (state_ == State::kOpening || state_ == State::kStreaming);

@@ -56,6 +56,21 @@ TEST(StreamProtocolTest, AsksForAWindow) {
   EXPECT_EQ(StepsAsked(protocol), std::vector<uint64_t>{3});
 }
 
+TEST(StreamProtocolTest, AsksForNothingThatHasNoPlace) {
+  StreamProtocol protocol = Streaming(3, 10);
+  const auto asks = [&protocol](uint64_t before) {
+    std::vector<uint64_t> steps;
+    for (const ServiceRequest& request : protocol.TakeRequests(before)) steps.push_back(request.step);
+    return steps;
+  };
+  EXPECT_TRUE(asks(0).empty());
+  EXPECT_TRUE(protocol.asks_nothing());
+  EXPECT_EQ(asks(2), (std::vector<uint64_t>{0, 1}));
+  EXPECT_FALSE(protocol.asks_nothing());
+  EXPECT_TRUE(asks(2).empty());
+  EXPECT_EQ(asks(100), std::vector<uint64_t>{2});
+}
+
 TEST(StreamProtocolTest, AsksAgainForWhatIsNotYetThere) {
   StreamProtocol protocol = Streaming(2, 10);
   StepsAsked(protocol);
@@ -216,10 +231,49 @@ TEST(StreamProtocolTest, AHedgeThatFailsChangesNothing) {
   EXPECT_TRUE(protocol.EndHedge(2));
   EXPECT_FALSE(protocol.OnOpened(2, "late"));
   EXPECT_EQ(protocol.state(), State::kStreaming);
-  protocol.Hedge(8);
-  EXPECT_TRUE(protocol.OnFailure(1)) << "both end with the session that they are for";
-  EXPECT_FALSE(protocol.hedged());
-  EXPECT_EQ(protocol.state(), State::kUnplaced);
+}
+
+// Else what the second worker has done by then would be done again, while the program waits.
+TEST(StreamProtocolTest, AHedgeGoesOnWhenTheFirstSessionFails) {
+  // Failed before the second worker has opened the stream, when it has, and when it was asked for the batch.
+  for (const int late : {0, 1, 2}) {
+    SCOPED_TRACE(late);
+    StreamProtocol protocol = Streaming(3, 10);
+    StepsAsked(protocol);
+    protocol.OnBatch(1, 1, BatchOf(1));
+    protocol.Hedge(7);
+    if (late > 0) {
+      protocol.TakeRequests();
+      EXPECT_TRUE(protocol.OnOpened(2, "s2"));
+    }
+    if (late > 1) {
+      EXPECT_EQ(StepsAsked(protocol), std::vector<uint64_t>{0});
+    }
+    EXPECT_TRUE(protocol.OnFailure(1));
+    EXPECT_FALSE(protocol.OnFailure(1)) << "of other requests of the same session";
+    EXPECT_FALSE(protocol.hedged());
+    EXPECT_EQ(protocol.state(), late == 0 ? State::kOpening : State::kStreaming);
+    EXPECT_EQ(protocol.worker(), 7u);
+    EXPECT_EQ(protocol.attempt(), 2u);
+    std::vector<Kind> kinds;
+    std::vector<uint64_t> steps;
+    for (const ServiceRequest& request : protocol.TakeRequests()) {
+      EXPECT_EQ(request.session, request.kind == Kind::kClose ? "s1" : late == 0 ? "" : "s2");
+      kinds.push_back(request.kind);
+      if (request.kind == Kind::kNext) steps.push_back(request.step);
+    }
+    if (late == 0) {
+      EXPECT_EQ(kinds, (std::vector<Kind>{Kind::kOpen, Kind::kClose}));
+      EXPECT_TRUE(protocol.OnOpened(2, "s2"));
+      steps = StepsAsked(protocol);
+    }
+    EXPECT_EQ(steps, late == 2 ? (std::vector<uint64_t>{1, 2}) : (std::vector<uint64_t>{0, 1, 2}))
+        << "also what has come of the other one";
+    EXPECT_TRUE(protocol.OnBatch(2, 0, BatchOf(0)));
+    EXPECT_EQ(protocol.TakeNext()->frame.facts.epoch, 0u);
+    EXPECT_TRUE(protocol.OnFailure(2));
+    EXPECT_EQ(protocol.state(), State::kUnplaced);
+  }
 }
 
 TEST(StreamProtocolTest, NoSessionIsForgotten) {

@@ -24,10 +24,6 @@ constexpr int kMemoryTries = 200;
 constexpr int kMaxGone = 3;
 // How often a stream that waits for a worker looks whether the program waits for it, too long.
 constexpr std::chrono::milliseconds kLook{100};
-// Below this, more requests in flight gain nothing.
-constexpr std::chrono::milliseconds kLeastDelay{1};
-// Of the time that a batch takes. What is in flight then grows to three times what the way holds.
-constexpr int kGoodPart = 3;
 
 // The batch of a local loader as one that has come.
 WireBatch FrameOf(Batch batch) {
@@ -121,10 +117,10 @@ absl::Status TrainerStream::Read() {
     for (Event& event : events) OnAnswer(std::move(event));
     SettleHedge(HedgeEnd::kOver);
     if (protocol_.state() == StreamProtocol::State::kUnplaced) Place();
-    for (ServiceRequest& request : protocol_.TakeRequests()) Send(std::move(request));
+    SendRequests();
     if (std::optional<ReceivedBatch> batch = protocol_.TakeNext()) {
       // What it asks for next is asked for before the rows are copied, which may have to wait.
-      for (ServiceRequest& request : protocol_.TakeRequests()) Send(std::move(request));
+      SendRequests();
       if (!Deliver(std::move(batch->frame), SourceOfWorker(batch->source))) return absl::OkStatus();
       MoveIfBetter();
     } else if (protocol_.state() == StreamProtocol::State::kLocal) {
@@ -132,11 +128,20 @@ absl::Status TrainerStream::Read() {
     } else {
       LeaveStraggler();
       if (protocol_.state() == StreamProtocol::State::kUnplaced) continue;
-      for (ServiceRequest& request : protocol_.TakeRequests()) Send(std::move(request));
-      AwaitEvents();
+      SendRequests();
+      if (protocol_.asks_nothing()) {
+        context_.board.AwaitRoom(protocol_.missing(), kLook);
+      } else {
+        AwaitEvents();
+      }
     }
   }
   return absl::OkStatus();
+}
+
+// A stream that is ahead of others asks for a batch when there is a slot for it, and not before.
+void TrainerStream::SendRequests() {
+  for (ServiceRequest& request : protocol_.TakeRequests(context_.board.Room())) Send(std::move(request));
 }
 
 void TrainerStream::AwaitEvents() {
@@ -166,10 +171,16 @@ void TrainerStream::Place() {
         fmt::format("no worker serves {}; this process decodes until one does", context_.source.uri()));
   }
   protocol_.Assign(worker);
+  BeginAt(worker ? SourceOfWorker(*worker) : kLocalSource, Clock::now());
+}
+
+// All that is measured begins anew.
+void TrainerStream::BeginAt(size_t source, Clock::time_point since) {
   is_first_batch_ = true;
   first_sent_.clear();
-  last_came_ = Clock::now();
-  source_ = worker ? SourceOfWorker(*worker) : kLocalSource;
+  last_came_ = since;
+  delay_ = {};
+  source_ = source;
   context_.board.SetSource(number_, source_);
 }
 
@@ -182,11 +193,11 @@ HttpEndpoint TrainerStream::EndpointOf(size_t worker) const {
 void TrainerStream::Probe() {
   Placement& placement = context_.placement;
   for (const size_t worker : placement.ToProbe(Clock::now())) {
-    context_.calls.Start(EndpointOf(worker), "GET", "/millrace/hello", "", 0,
-                         [&placement, worker](const WorkerAnswer& answer) {
-                           const bool is_back = answer.lost.empty() && answer.is_worker;
-                           is_back ? placement.OnPresent(worker) : placement.OnAbsent(worker, Clock::now());
-                         });
+    context_.calls.Start(
+        EndpointOf(worker), "GET", "/millrace/hello", "", 0, [&placement, worker](const WorkerAnswer& answer) {
+          const bool is_back = answer.lost.empty() && answer.is_worker;
+          is_back ? placement.OnPresent(worker, Clock::now()) : placement.OnAbsent(worker, Clock::now());
+        });
   }
 }
 
@@ -227,8 +238,6 @@ void TrainerStream::LeaveStraggler() {
     const auto whole = std::chrono::duration_cast<std::chrono::milliseconds>(silent);
     const std::string why =
         fmt::format("it does not answer (not a byte within {} ms, while the program waits)", whole.count());
-    // Whoever reads the stream as well goes on.
-    if (protocol_.hedged()) return context_.placement.OnNoAnswer(protocol_.worker(), why, now);
     const ServiceRequest any{.worker = protocol_.worker(), .attempt = protocol_.attempt()};
     return Fail(any, StreamFailure::kLost, why);
   }
@@ -252,19 +261,33 @@ void TrainerStream::SettleHedge(HedgeEnd end) {
       return context_.placement.OnHedgeWon(number_, protocol_.worker(), Clock::now());
     case HedgeEnd::kLost:
       return context_.placement.OnHedgeLost(number_, Clock::now());
+    case HedgeEnd::kStays:
+      return context_.placement.OnHedgeStays(number_, protocol_.worker(), Clock::now());
     case HedgeEnd::kOver:
       return context_.placement.OnHedgeOver();
   }
 }
 
-void TrainerStream::Fail(const ServiceRequest& request, StreamFailure failure, const std::string& reason) {
-  if (protocol_.EndHedge(request.attempt)) {
+// The session is of no use any more. If there is a second one, the stream goes on with it: what that worker has done by
+// now is not done again. False: it was over.
+bool TrainerStream::EndSession(uint64_t attempt) {
+  if (protocol_.EndHedge(attempt)) {
     SettleHedge(HedgeEnd::kLost);
-  } else if (protocol_.OnFailure(request.attempt)) {
-    CancelCalls();
-  } else {
-    return;
+    return true;
   }
+  if (!protocol_.OnFailure(attempt)) return false;
+  if (protocol_.state() == StreamProtocol::State::kUnplaced) {
+    CancelCalls();
+    return true;
+  }
+  SettleHedge(HedgeEnd::kStays);
+  opening_ = hedge_opening_;
+  BeginAt(SourceOfWorker(protocol_.worker()), hedged_at_);
+  return true;
+}
+
+void TrainerStream::Fail(const ServiceRequest& request, StreamFailure failure, const std::string& reason) {
+  if (!EndSession(request.attempt)) return;
   const std::string worker = context_.placement.NameOf(request.worker);
   const bool is_news = context_.placement.OnFailure(request.worker, number_, failure, reason, Clock::now());
   const LogLevel level = failure == StreamFailure::kRefused && is_news ? LogLevel::kWarning : LogLevel::kInfo;
@@ -332,8 +355,8 @@ void TrainerStream::Send(ServiceRequest request) {
       },
       is_next ? std::move(find_rows) : nullptr);
   // An opening is not cancelled: its session may be there, and has to be closed.
-  if (request.kind == ServiceRequest::Kind::kOpen && request.attempt == protocol_.attempt()) {
-    opening_ = {request.attempt, call};
+  if (request.kind == ServiceRequest::Kind::kOpen) {
+    (request.attempt == protocol_.attempt() ? opening_ : hedge_opening_) = {request.attempt, call};
   }
   if (!is_next) return;
   std::erase_if(calls_, [](const Call& each) { return each.call.expired(); });
@@ -345,7 +368,7 @@ void TrainerStream::OnAnswer(Event event) {
   const WorkerAnswer& answer = event.answer;
   if (request.kind == ServiceRequest::Kind::kClose) {
     // One that was overtaken, say: it is asked for nothing else meanwhile that would show that it is gone.
-    if (!answer.lost.empty()) context_.placement.OnNoAnswer(request.worker, answer.lost, Clock::now());
+    if (!answer.lost.empty()) context_.placement.OnNoAnswer(request.worker, answer.lost, event.sent, Clock::now());
     return;
   }
   if (!answer.lost.empty()) {
@@ -373,7 +396,7 @@ void TrainerStream::OnAnswer(Event event) {
     case 404:
       // The session was closed, since nothing was asked for a while; or the worker was started again.
       if (++gone_ < kMaxGone) {
-        if (!protocol_.EndHedge(request.attempt) && protocol_.OnFailure(request.attempt)) CancelCalls();
+        EndSession(request.attempt);
         return;
       }
       return Fail(request, StreamFailure::kLost, "its sessions end at once");
@@ -445,20 +468,23 @@ void TrainerStream::MeasureBatch(const Event& event, bool was_awaited, bool of_h
   if (opens) from = of_hedge ? hedged_at_ : last_came_;  // since the session is being opened
   std::optional<Clock::duration> waited;
   if (was_awaited || opens) waited = event.came - from;
-  context_.placement.OnBatch(SourceOfWorker(event.request.worker), waited, opens);
+  context_.placement.OnBatch(SourceOfWorker(event.request.worker), waited, opens, event.came);
   is_first_batch_ = false;
   last_came_ = std::max(last_came_, event.came);
   if (of_hedge) return first_sent_.clear();  // they were asked for in the other session
   first_sent_.erase(event.request.step);
 }
 
-// If a good part of the time that a batch took is that of the way, before its first byte, the way has room: with one
-// request more in flight, the next ones come sooner. Not if it took that long because it is large: then bytes would
-// only wait in more places.
+// With one request more in flight, the next batches come sooner.
 void TrainerStream::WidenIfDelayed(const Event& event) {
-  const Clock::duration taken = event.came - event.sent;
-  const Clock::duration of_way = event.answer.begun - event.sent - event.answer.waited;
-  if (of_way >= kLeastDelay && of_way > taken / kGoodPart) protocol_.Widen();
+  const WorkerAnswer& answer = event.answer;
+  const bool has_room = delay_.Look({.on_new_connection = answer.on_new_connection,
+                                     .sent = event.sent,
+                                     .asked = answer.asked,
+                                     .waited = answer.waited,
+                                     .begun = answer.begun,
+                                     .came = event.came});
+  if (has_room) protocol_.Widen();
 }
 
 // ---- Local reading
@@ -495,7 +521,7 @@ absl::Status TrainerStream::ReadLocal() {
   const std::shared_ptr<void> memory = batch->memory;
   std::optional<Clock::duration> waited;
   if (std::exchange(is_dry_, false)) waited = Clock::now() - last_came_;
-  context_.placement.OnBatch(kLocalSource, waited, std::exchange(is_first_batch_, false));
+  context_.placement.OnBatch(kLocalSource, waited, std::exchange(is_first_batch_, false), Clock::now());
   protocol_.SkipNext();
   WireBatch frame = FrameOf(*std::move(batch));
   if (context_.spec.function) {  // the program applies it

@@ -19,6 +19,7 @@
 #include "service/step_board.h"
 #include "service/stream_protocol.h"
 #include "service/stream_spec.h"
+#include "service/way_delay.h"
 #include "service/worker_calls.h"
 
 namespace millrace {
@@ -64,7 +65,7 @@ class TrainerStream {
     Clock::time_point came;
     bool is_batch() const { return request.kind == ServiceRequest::Kind::kNext; }
   };
-  enum class HedgeEnd : uint8_t { kWon, kLost, kOver };
+  enum class HedgeEnd : uint8_t { kWon, kLost, kStays, kOver };
   /// Outlives the stream while calls are in flight.
   struct Mailbox {
     std::mutex mutex;
@@ -77,12 +78,15 @@ class TrainerStream {
   void Run();
   absl::Status Read();
   void Place();
+  void BeginAt(size_t source, Clock::time_point since);
   void MoveIfBetter();
   void Probe();
   void Send(ServiceRequest request);
+  void SendRequests();
   void OnAnswer(Event event);
   absl::StatusOr<WireBatch> Unpack(WorkerAnswer* answer) const;
   void OnBatch(Event event);
+  bool EndSession(uint64_t attempt);
   void Fail(const ServiceRequest& request, StreamFailure failure, const std::string& reason);
   void CancelCalls(uint64_t but = 0);
   bool IsAwaitedBatch(const Event& event) const;
@@ -110,7 +114,8 @@ class TrainerStream {
     std::weak_ptr<WorkerCall> call;  // gone when it has ended
   };
   std::vector<Call> calls_;  // for batches; some have ended
-  Call opening_;             // the last one of a session that is no hedge
+  Call opening_;             // the last one of a session that is no hedge,
+  Call hedge_opening_;       // and of one that is
   Silence silence_;
   uint64_t filled_ = 0;  // steps whose rows are on the board
   int gone_ = 0;         // sessions, without a batch since
@@ -119,6 +124,7 @@ class TrainerStream {
   bool is_first_batch_ = true;                        // of a session, for which a worker opens the data set
   std::map<uint64_t, Clock::time_point> first_sent_;  // of the session's steps: when they were asked for
   Clock::time_point last_came_{};                     // batch of the source
+  WayDelay delay_;                                    // between here and the source
   Clock::time_point idle_since_{};                    // there was nothing to do but to wait for answers,
   Clock::time_point idle_until_{};                    // the last time
   bool is_dry_ = false;                               // the loader of this process has no batch yet

@@ -134,7 +134,10 @@ class PendingCall final : public WorkerCall,
     });
   }
 
-  void OnPhase(HttpPhase) override {}
+  void OnPhase(HttpPhase phase) override {
+    if (phase == HttpPhase::kConnect) answer_.on_new_connection = true;
+    if (phase == HttpPhase::kFirstByte) answer_.asked = std::chrono::steady_clock::now();
+  }
 
   HttpBodySink OnHead(const HttpResponseHead& head) override {
     heard_ = answer_.begun = std::chrono::steady_clock::now();

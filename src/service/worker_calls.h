@@ -49,7 +49,9 @@ struct WorkerAnswer {
   std::shared_ptr<RowsPlace> rows;      // where the rows of the batch were received; null: all of it is in `bytes`
   uint32_t crc = 0;                     // CRC32C of all behind the head of the frame
   std::chrono::microseconds waited{0};  // of one with a batch: how long the request waited for it at the worker
-  std::chrono::steady_clock::time_point begun{};  // when its head had come
+  bool on_new_connection = false;       // the request has opened the connection
+  std::chrono::steady_clock::time_point asked{};  // when the request went out, on a connection that was open
+  std::chrono::steady_clock::time_point begun{};  // when the answer's head had come
 };
 
 /// HOST:PORT taken apart. InvalidArgument if the text is no such thing.

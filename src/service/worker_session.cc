@@ -32,9 +32,6 @@ constexpr std::chrono::milliseconds kSentWithin{500};
 // What functions make of a stream's batches: so many of them are there at a time, one of which is being sent.
 constexpr size_t kMostResults = 2;
 constexpr std::chrono::milliseconds kResultSlice{1};
-// A loader that is behind by so many batches, which another session has kept meanwhile, goes on: most of them it has
-// read already. One that is further behind begins again.
-constexpr uint64_t kMostSkipped = 32;
 
 }  // namespace
 

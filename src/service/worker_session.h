@@ -84,6 +84,10 @@ class WorkerSession {
  public:
   using Time = std::chrono::steady_clock::time_point;
 
+  /// A loader that is behind by so many batches, which another session has kept meanwhile, goes on: most of them it has
+  /// read already. One that is further behind begins again.
+  static constexpr uint64_t kMostSkipped = 32;
+
   /// `spec`: an encoded StreamSpec, whose memory is `memory`. `ending`: sessions that were closed, for whose memory it
   /// waits.
   WorkerSession(OpenDatasets& datasets, WorkerCounts& counts, std::string spec, Reservation memory,

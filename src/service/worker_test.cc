@@ -18,6 +18,7 @@
 #include "service/frame.h"
 #include "service/stream_spec.h"
 #include "service/worker_calls.h"
+#include "service/worker_session.h"
 #include "service/worker_token.h"
 #include "store/blocking.h"
 #include "store/testing/forwarding_store.h"
@@ -71,6 +72,20 @@ TEST_F(WorkerTest, AsksForItsToken) {
               HasSubstr("is not the worker's"));
   EXPECT_THAT(Raw(Request("GET", "/millrace/hello", version + "Millrace-Token: 0123456789abcdef\r\n")),
               HasSubstr(" 200 "));
+}
+
+// What takes long then may be the handshakes, and not the way.
+TEST_F(WorkerTest, AnswersSayWhetherTheirRequestHasOpenedAConnection) {
+  Start();
+  WorkerCalls calls(runtime_, {});
+  const HttpEndpoint endpoint{.host = "127.0.0.1", .port = worker_->port()};
+  const WorkerAnswer first = calls.Ask(endpoint, "GET", "/millrace/hello");
+  EXPECT_TRUE(first.on_new_connection);
+  EXPECT_GE(first.begun, first.asked);
+  const WorkerAnswer second = calls.Ask(endpoint, "GET", "/millrace/hello");
+  EXPECT_FALSE(second.on_new_connection);
+  EXPECT_GE(second.asked, first.begun);
+  EXPECT_GE(second.begun, second.asked);
 }
 
 TEST_F(WorkerTest, RefusesWhatNoTrainerAsksFor) {
@@ -345,30 +360,38 @@ TEST_F(WorkerSessionTest, SendsBatchesThatItHasDecodedBefore) {
   EXPECT_EQ(Read(1, 3).size(), 3u);
 }
 
-// Each has a batch from what the other one has decoded, in turn: neither begins its loader again for that.
+// Each has a batch from what the other one has decoded, in turn, so that its loader is one batch behind: neither begins
+// its loader again for that.
 TEST_F(WorkerSessionTest, TwoTrainersOfAStreamKeepTheirLoaders) {
-  constexpr int kBatches = 50;
-  constexpr int kTogether = 40;
+  constexpr int kTogether = WorkerSession::kMostSkipped + 8;
+  constexpr int kBatches = kTogether + 10;
   Start(2 * kBatches, {.port = 0, .kept_bytes = 1 << 20});
-  const std::vector<std::string> sessions{Open(0), Open(0)};
+  const auto begun = [this] {
+    uint64_t loaders = 0;
+    for (const auto& [name, sum] : worker_->counts().loaders.Sums()) loaders += sum.begun;
+    return loaders;
+  };
   const std::string late = Open(0);
+  const std::string first = Next(late, 0);
+  const std::vector<std::string> sessions{Open(0), Open(0)};
   std::vector<std::string> got[2];
   for (int sequence = 0; sequence < kTogether; ++sequence) {
     for (const int turn : {0, 1}) {
       const int trainer = (sequence + turn) % 2;
       got[trainer].push_back(Next(sessions[trainer], sequence));
     }
+    EXPECT_EQ(Ask(late, 0).status, 404) << "it was asked for before; a session that is asked for nothing would end";
   }
   EXPECT_EQ(got[0], got[1]);
+  EXPECT_EQ(got[0].front(), first);
   EXPECT_NE(got[0].front(), got[0].back());
-  uint64_t loaders = 0;
-  for (const auto& [name, sum] : worker_->counts().loaders.Sums()) loaders += sum.begun;
-  EXPECT_LE(loaders, 3u);
-  // A loader that is far behind begins again.
-  for (int sequence = 0; sequence < kBatches; ++sequence) {
+  EXPECT_EQ(begun(), 3u) << "one of each session";
+  // A loader that is far behind begins again, once.
+  for (int sequence = 1; sequence < kBatches; ++sequence) {
     const std::string batch = Next(late, sequence);
     EXPECT_EQ(batch, sequence < kTogether ? got[0][sequence] : Next(sessions[0], sequence));
   }
+  EXPECT_EQ(begun(), 4u);
 }
 
 // Doubles each text, and says what the budget has then.
