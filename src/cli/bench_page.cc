@@ -20,7 +20,7 @@ constexpr const char* kStyle = R"(
   --main: #0b6e99; --other: #b3541e; --third: #4f6b1d; --fourth: #7d2f6e; --bar: #a9b4be; }
 @media (prefers-color-scheme: dark) { :root { --ink: #e6ebf0; --soft: #9aa7b4; --paper: #12181f; --band: #1b242e;
   --grid: #2c3947; --main: #58b7e0; --other: #e59866; --third: #a3c25e; --fourth: #d48ac6; --bar: #5b6875; } }
-body { font: 16px/1.5 system-ui, sans-serif; color: var(--ink); background: var(--paper); max-width: 46rem;
+body { font: 16px/1.5 system-ui, sans-serif; color: var(--ink); background: var(--paper); max-width: 52rem;
   margin: 2rem auto; padding: 0 1rem; }
 h1 { font-size: 1.1rem; color: var(--soft); font-weight: 600; margin-bottom: .3rem; }
 h2 { font-size: 1.15rem; margin: 2.2rem 0 .4rem; }
@@ -33,7 +33,7 @@ h2 { font-size: 1.15rem; margin: 2.2rem 0 .4rem; }
 table { border-collapse: collapse; width: 100%; font-size: .875rem; margin: .6rem 0; font-variant-numeric: tabular-nums; }
 th, td { text-align: right; padding: .25rem .45rem; border-bottom: 1px solid var(--grid); vertical-align: top; }
 th:first-child, td:first-child, td.note { text-align: left; }
-td:first-child { white-space: nowrap; }
+td:first-child, div.wide td { white-space: nowrap; }
 div.wide { overflow-x: auto; }
 svg { width: 100%; height: auto; display: block; margin: .4rem 0; }
 svg text { font: 12px system-ui, sans-serif; fill: var(--soft); }
@@ -74,10 +74,10 @@ std::string WithSpread(const Spread& spread) {
 std::string RateRows(const std::string& name, const BenchPoint& point, int cpus) {
   const BenchSummary sum = Summarize(point);
   return Row({name, WithSpread(sum.samples_per_second), ShortNumber(sum.samples_per_second.median / cpus),
-              ShortNumber(sum.bytes_per_second.median / 1e6), WithSpread(sum.cpu_per_1000),
+              ShortNumber(sum.bytes_per_second.median / 1e6), ShortNumber(sum.cpu_per_1000.median),
               fmt::format("{:.2f} ({:.2f})", sum.busy_cpus.median, sum.other_busy_cpus.median),
-              WithSpread(sum.gets_per_1000), ShortNumber(sum.batch_p50_ms.median), ShortNumber(sum.batch_p99_ms.median),
-              FormatSize(point.peak_rss_bytes)});
+              ShortNumber(sum.gets_per_1000.median), ShortNumber(sum.batch_p50_ms.median),
+              ShortNumber(sum.batch_p99_ms.median), FormatSize(point.peak_rss_bytes)});
 }
 
 std::string RateTable(const std::string& rows) {
@@ -473,10 +473,11 @@ std::string EnvironmentSection(const BenchReport& report) {
   table += row("kernel", report.machine.kernel);
   table += row("program", fmt::format("millrace {}, {}", report.version, report.machine.compiler));
   table += row("date", report.machine.date);
-  table += row("pipeline", fmt::format("batches of {}, {} x {} pixels{}, {} threads for the network, {} of memory",
+  table += row("pipeline", fmt::format("batches of {}, {} x {} pixels{}, {} for the network, {} of memory",
                                        settings.loader.batch, settings.loader.image.width, settings.loader.image.height,
                                        settings.loader.image.augment ? ", random crop and flip" : ", centre crop",
-                                       settings.io_threads, FormatSize(settings.loader.memory_bytes)));
+                                       Counted(static_cast<uint64_t>(settings.io_threads), "thread"),
+                                       FormatSize(settings.loader.memory_bytes)));
   table +=
       row("method", fmt::format("for each setting {:.1f} s of warm-up, then {} of {:.1f} s or more of the same "
                                 "running pipeline; epochs follow one another without a pause; those of the orders take "
