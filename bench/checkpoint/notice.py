@@ -6,7 +6,8 @@
 
 A training below `millrace run --checkpoint` counts steps and saves every tenth to `millrace devstore`. Notices come from a metadata service of this program
 (IMDSv2, two minutes ahead, asked every two seconds as on EC2). Then the training saves the step that it is in and ends, and the next start must go on with the step
-after it. A kill is a SIGKILL of the training alone; `millrace run` starts it again. Its own start (imports, reading the checkpoint) is told apart.
+after it. A kill is a SIGKILL of the training alone, one for each `millrace run` (which doubles its wait of a second with each failure within a minute of the one before),
+which starts it again. Its own start (imports, reading the checkpoint) is told apart.
 Targets: durable within 120 s, at most one step lost by a notice, no step made twice or left out after one; kill to next step 5 s at most (95 of 100)
 besides the own start. Exits 1 if one is missed.
 """
@@ -35,7 +36,6 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "s3"))
 
 MIB = 1 << 20
 EVERY = 10  # steps between checkpoints
-SOUND = 11  # seconds after which `millrace run` takes a failure for one of its own, and begins again at once
 AHEAD = 120  # seconds between a notice and the end of the machine
 
 
@@ -156,24 +156,22 @@ def notices(options: argparse.Namespace, environment: dict[str, str], draw: rand
 def kills(options: argparse.Namespace, environment: dict[str, str], draw: random.Random) -> dict[str, list[float]]:
     found: dict[str, list[float]] = {"own start": [], "next step": [], "lost": []}
     Metadata.notice = None
-    job = Job(options, environment)
-    ready = job.hear("ready")
-    try:
-        for _ in range(options.runs):
-            until = ready["began"] + (0 if options.quick else SOUND) + draw.random() * 2 * EVERY * options.step
-            while (said := job.hear("step"))["at"] < until:
-                pass
-            step = said["step"]
+    for _ in range(options.runs):
+        job = Job(options, environment)
+        try:
+            ready = job.hear("ready")
+            for _ in range(draw.randint(1, 2 * EVERY)):
+                step = job.hear("step")["step"]
             killed = time.time()
             os.kill(ready["pid"], signal.SIGKILL)
             ready = job.hear("ready")
             following = job.hear("step")
-            own = ready["at"] - ready["began"]
-            found["own start"].append(own)
-            found["next step"].append(following["at"] - killed - own)
-            found["lost"].append(step - ready["step"])  # those since the last checkpoint
-    finally:
-        job.stop()
+        finally:
+            job.stop()
+        own = ready["at"] - ready["began"]
+        found["own start"].append(own)
+        found["next step"].append(following["at"] - killed - own)
+        found["lost"].append(step - ready["step"])  # those since the last checkpoint
     return found
 
 

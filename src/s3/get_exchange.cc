@@ -6,7 +6,6 @@
 #include <charconv>
 #include <utility>
 
-#include "base/crypto.h"
 #include "s3/checksum.h"
 #include "s3/etag.h"
 
@@ -53,7 +52,8 @@ GetExchange::GetExchange(S3Context& context, std::string bucket, std::string key
     : S3Exchange(context, "GET", std::move(bucket), std::move(key)),
       into_(into),
       options_(std::move(options)),
-      done_(std::move(done)) {}
+      done_(std::move(done)),
+      spans_(options_.checksums, options_.range, into_) {}
 
 absl::Status GetExchange::CheckArguments() {
   const ByteRange range = options_.range;
@@ -68,7 +68,6 @@ absl::Status GetExchange::CheckArguments() {
       return absl::InvalidArgumentError("a checksum's span lies outside the range");
     }
   }
-  verified_.assign(options_.checksums.size(), false);
   etag_ = options_.if_match;
   if (!asks_nothing()) missing_.push_back(range);
   return absl::OkStatus();
@@ -102,31 +101,10 @@ HttpBodySink GetExchange::OnSuccessHead(const HttpResponseHead& head) {
   if (wants_checksum() && !stored_checksum_) LearnChecksum(head);
   if (asks_nothing()) return HttpBodySink::Text(0);
   if (options_.checksums.empty()) return HttpBodySink::Into(BufferOf(missing_.front()), skip);
-  next_span_ = 0;
-  span_done_ = 0;
-  span_crc_ = 0;
-  return HttpBodySink::Into(BufferOf(missing_.front()), skip, [this](uint64_t bytes) { VerifyCame(bytes); });
-}
-
-// What has just come is still in the caches of the CPU; at the end of its span, when other answers have come in
-// between, it would be read from memory once more, at ten times the cost. Spans that do not match here, and those of
-// which an earlier answer brought the beginning, are looked at when all bytes are there.
-void GetExchange::VerifyCame(uint64_t bytes) {
   const uint64_t begin = missing_.front().offset;
-  const uint64_t came = begin + bytes;
-  for (; next_span_ < verified_.size(); ++next_span_, span_done_ = 0, span_crc_ = 0) {
-    const SpanChecksum& expected = options_.checksums[next_span_];
-    const ByteRange span = expected.range;
-    const bool looked_at = !verified_[next_span_] && span.offset >= begin;
-    const ByteRange rest{span.offset + span_done_,
-                         std::min(came, span.end()) - std::min(came, span.offset) - span_done_};
-    if (looked_at && rest.length > 0) {
-      span_crc_ = Crc32c(BufferOf(rest), span_crc_);
-      span_done_ += rest.length;
-    }
-    if (span.end() > came) return;
-    if (looked_at) verified_[next_span_] = span_crc_ == expected.crc32c;
-  }
+  spans_.Begin(begin);
+  return HttpBodySink::Into(BufferOf(missing_.front()), skip,
+                            [this, begin](uint64_t bytes) { spans_.Came(begin + bytes); });
 }
 
 void GetExchange::LearnChecksum(const HttpResponseHead& head) {
@@ -221,14 +199,8 @@ S3Step GetExchange::NextPart(absl::Time now) {
 }
 
 S3Step GetExchange::Verify(absl::Time now) {
-  damaged_.clear();
-  for (size_t i = 0; i < verified_.size(); ++i) {
-    if (verified_[i]) continue;
-    const SpanChecksum& expected = options_.checksums[i];
-    verified_[i] = Crc32c(BufferOf(expected.range)) == expected.crc32c;
-    if (verified_[i]) continue;
-    const ByteRange bad = expected.range;
-    damaged_.push_back(bad);
+  damaged_ = spans_.Damaged();
+  for (const ByteRange bad : damaged_) {
     if (bad.length == 0) continue;
     if (!missing_.empty() && missing_.back().end() == bad.offset) {
       missing_.back().length += bad.length;
@@ -289,7 +261,7 @@ S3Step GetExchange::Restart(absl::Time now) {
   etag_.clear();
   stored_checksum_.reset();
   missing_.assign(1, options_.range);
-  verified_.assign(verified_.size(), false);
+  spans_.Reset();
   return Retry(absl::StatusCode::kUnavailable, "the object changed while it was read", now);
 }
 

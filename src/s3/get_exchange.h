@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "s3/exchange.h"
+#include "s3/span_verifier.h"
 
 namespace millrace {
 
@@ -40,7 +41,6 @@ class GetExchange final : public S3Exchange {
   bool wants_checksum() const { return (options_.whole || options_.part) && context().config.validate_downloads; }
   void LearnChecksum(const HttpResponseHead& head);
   void Keep(uint64_t bytes);
-  void VerifyCame(uint64_t bytes);
   S3Step NextPart(absl::Time now);
   S3Step Verify(absl::Time now);
   S3Step VerifyStored(absl::Time now);
@@ -51,12 +51,9 @@ class GetExchange final : public S3Exchange {
   const MutableByteSpan into_;
   const GetOptions options_;
   GetCallback done_;
+  SpanVerifier spans_;
 
   std::deque<ByteRange> missing_;   // of the object; the first is asked for
-  std::vector<bool> verified_;      // one for each checksum
-  size_t next_span_ = 0;            // the first checksum whose span has not come by this answer
-  uint64_t span_done_ = 0;          // bytes of that span that have come
-  uint32_t span_crc_ = 0;           // and their checksum
   std::vector<ByteRange> damaged_;  // when they were last verified
   int refetches_ = 0;
   int restarts_ = 0;

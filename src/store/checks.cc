@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include "base/crypto.h"
+#include "s3/span_verifier.h"
 #include "store/file_system.h"
 
 namespace millrace {
@@ -84,15 +84,13 @@ absl::Status CheckMatch(std::string_view uri, std::string_view if_match, std::st
 }
 
 absl::Status VerifyChecksums(std::string_view uri, const GetOptions& options, ByteSpan bytes) {
-  absl::Status first;
-  if (options.damaged != nullptr) options.damaged->clear();
-  for (const SpanChecksum& sum : options.checksums) {
-    if (Crc32c(bytes.subspan(sum.range.offset - options.range.offset, sum.range.length)) == sum.crc32c) continue;
-    if (first.ok()) first = DamagedSpan(uri, sum.range);
-    if (options.damaged == nullptr) break;
-    options.damaged->push_back(sum.range);
-  }
-  return first;
+  return DamagedSpans(uri, options, SpanVerifier(options.checksums, options.range, bytes).Damaged());
+}
+
+absl::Status DamagedSpans(std::string_view uri, const GetOptions& options, std::vector<ByteRange> damaged) {
+  absl::Status status = damaged.empty() ? absl::OkStatus() : DamagedSpan(uri, damaged.front());
+  if (options.damaged != nullptr) *options.damaged = std::move(damaged);
+  return status;
 }
 
 absl::Status DamagedSpan(std::string_view uri, ByteRange span) {

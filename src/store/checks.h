@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <string_view>
+#include <vector>
 
 #include "s3/object.h"
 #include "store/object_store.h"
@@ -38,6 +39,9 @@ absl::Status CheckMatch(std::string_view uri, std::string_view if_match, std::st
 
 /// DataLoss when the bytes read do not have the checksums of the options; fills in `options.damaged`.
 absl::Status VerifyChecksums(std::string_view uri, const GetOptions& options, ByteSpan bytes);
+
+/// The same where the damaged spans are known, in the order of the checksums.
+absl::Status DamagedSpans(std::string_view uri, const GetOptions& options, std::vector<ByteRange> damaged);
 
 /// That DataLoss.
 absl::Status DamagedSpan(std::string_view uri, ByteRange span);

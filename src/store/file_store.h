@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/thread_pool.h"
+#include "s3/span_verifier.h"
 #include "store/file_walk.h"
 #include "store/object_store.h"
 
@@ -41,7 +42,8 @@ class FileStore final : public ObjectStore {
   absl::Status Check(const std::string& key) const;
   absl::Status CheckWrite(const std::string& key, const PutOptions& options) const;
   absl::StatusOr<GetResult> Read(const std::string& key, MutableByteSpan into, const GetOptions& options);
-  absl::Status ReadPieces(int fd, const std::string& uri, MutableByteSpan into, const GetOptions& options);
+  absl::Status ReadPieces(int fd, const std::string& uri, MutableByteSpan into, const GetOptions& options,
+                          SpanVerifier& spans);
   absl::StatusOr<ObjectInfo> Stat(const std::string& key) const;
   absl::StatusOr<ObjectInfo> Store(const std::string& key, ByteSpan body, const PutOptions& options);
   absl::Status Remove(const std::string& key) const;

@@ -15,6 +15,7 @@
 #include <fstream>
 
 #include "base/atomic_file.h"
+#include "base/crypto.h"
 #include "store/blocking.h"
 #include "store/file_system.h"
 #include "store/testing/temp_folder.h"
@@ -71,6 +72,24 @@ class AsNobody {
     setfsgid(getegid());
   }
 };
+
+TEST_F(FileStoreTest, SpansOfSeveralPiecesAreVerified) {
+  std::string text(size_t{5} << 19, 'a');  // two and a half pieces
+  for (size_t i = 0; i < text.size(); ++i) text[i] = static_cast<char>(i % 251);
+  const std::vector<SpanChecksum> right = {
+      {{5, 700'000}, Crc32c(AsBytes(std::string_view(text).substr(5, 700'000)))},
+      {{800'000, 1'700'000}, Crc32c(AsBytes(std::string_view(text).substr(800'000, 1'700'000)))}};
+  std::string read(2'600'000, '\0');
+  std::vector<ByteRange> damaged;
+  const GetOptions options{.range = {5, read.size()}, .checksums = right, .damaged = &damaged};
+  Touch("a", text);
+  EXPECT_TRUE(GetBlocking(store_, "a", AsWritableBytes(read), options).ok());
+  EXPECT_THAT(damaged, IsEmpty());
+  text[2'200'000] ^= 1;
+  Touch("a", text);
+  EXPECT_EQ(GetBlocking(store_, "a", AsWritableBytes(read), options).status().code(), absl::StatusCode::kDataLoss);
+  EXPECT_THAT(damaged, ElementsAre(ByteRange{800'000, 1'700'000}));
+}
 
 TEST_F(FileStoreTest, ServesFilesThatOthersWrote) {
   Touch("a/b.txt", "hello");

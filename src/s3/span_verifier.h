@@ -1,0 +1,45 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "base/bytes.h"
+#include "s3/object.h"
+
+namespace millrace {
+
+/// Checks the CRC32C of spans while the bytes that they lie in come, when they are still in the caches of the CPU: at
+/// the end, when other answers have come in between, they would be read from memory once more, at ten times the cost.
+/// Not thread-safe.
+class SpanVerifier {
+ public:
+  /// All `spans` lie within `range`, the bytes of which are in `buffer` or will be. The caller's, who keeps them.
+  SpanVerifier(std::span<const SpanChecksum> spans, ByteRange range, ByteSpan buffer);
+
+  /// Bytes come from `offset` on, in order.
+  void Begin(uint64_t offset);
+  /// They have come up to `end`.
+  void Came(uint64_t end);
+
+  /// All bytes are there: the spans that do not match, in the order given. Only those are looked at that did not match
+  /// when they came, or of which one order of bytes brought not the whole.
+  std::vector<ByteRange> Damaged();
+
+  /// All bytes will come anew.
+  void Reset();
+
+ private:
+  ByteSpan BytesOf(ByteRange part) const { return buffer_.subspan(part.offset - range_.offset, part.length); }
+
+  const std::span<const SpanChecksum> spans_;
+  const ByteRange range_;
+  const ByteSpan buffer_;
+  std::vector<bool> verified_;  // one for each span
+  uint64_t begin_ = 0;
+  size_t next_ = 0;    // the first span that has not come since Begin
+  uint64_t done_ = 0;  // bytes of it that have come
+  uint32_t crc_ = 0;   // and their checksum
+};
+
+}  // namespace millrace
