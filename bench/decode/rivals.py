@@ -12,7 +12,6 @@ from __future__ import annotations
 import argparse
 import io
 import json
-import math
 import random
 import sys
 import time
@@ -20,22 +19,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "src/diagnose/rivals"))
+
+from rival_images import crop_box  # noqa: E402
+
 MISSING = 3
 SIDE, SHORTER = 224, 256
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 Work = Callable[[int], object]  # so many images
-
-
-def crop_of(width: int, height: int) -> tuple[int, int, int, int]:
-    """torchvision's RandomResizedCrop: left, top, width, height."""
-    for _ in range(10):
-        area = width * height * random.uniform(0.08, 1.0)
-        ratio = math.exp(random.uniform(math.log(3 / 4), math.log(4 / 3)))
-        w, h = round(math.sqrt(area * ratio)), round(math.sqrt(area / ratio))
-        if 0 < w <= width and 0 < h <= height:
-            return random.randint(0, width - w), random.randint(0, height - h), w, h
-    side = min(width, height)
-    return (width - side) // 2, (height - side) // 2, side, side
 
 
 def covered(width: int, height: int) -> tuple[int, int]:
@@ -59,7 +50,7 @@ def pillow(files: list[bytes], mode: str) -> Work:
     def one(data: bytes) -> Any:
         image = Image.open(io.BytesIO(data)).convert("RGB")
         if mode == "train":
-            left, top, w, h = crop_of(*image.size)
+            left, top, w, h = crop_box(*image.size)
             image = image.crop((left, top, left + w, top + h)).resize((SIDE, SIDE), Image.BILINEAR)
             return normalised(np.asarray(image, np.float32), random.random() < 0.5)
         image = image.resize(covered(*image.size), Image.BILINEAR)
@@ -78,7 +69,7 @@ def with_opencv(decode: Callable[[bytes], Any], files: list[bytes], mode: str) -
         image = decode(data)
         height, width = image.shape[:2]
         if mode == "train":
-            left, top, w, h = crop_of(width, height)
+            left, top, w, h = crop_box(width, height)
             how = cv2.INTER_AREA if w > SIDE else cv2.INTER_LINEAR
             return normalised(cv2.resize(image[top : top + h, left : left + w], (SIDE, SIDE), interpolation=how), random.random() < 0.5)
         image = cv2.resize(image, covered(width, height), interpolation=cv2.INTER_AREA)
@@ -138,7 +129,7 @@ def spdl(files: list[bytes], mode: str) -> Work:
             return f"scale={SHORTER}:{SHORTER}:force_original_aspect_ratio=increase,crop={SIDE}:{SIDE}"
         # Its filters draw no crops, so the header is read before.
         height, width, *_ = simplejpeg.decode_jpeg_header(data)
-        left, top, w, h = crop_of(width, height)
+        left, top, w, h = crop_box(width, height)
         return f"crop={w}:{h}:{left}:{top}:exact=1,scale={SIDE}:{SIDE}" + (",hflip" if random.random() < 0.5 else "")
 
     def one(data: bytes) -> Any:

@@ -35,6 +35,7 @@ namespace {
 
 constexpr uint64_t kMiB = uint64_t{1} << 20;
 constexpr uint64_t kSyntheticShardBytes = 64 * kMiB;
+constexpr uint64_t kAsObjects = 0;  // in place of the bytes of a shard
 
 struct BenchFlags {
   std::string uri;
@@ -284,20 +285,43 @@ class BenchRun {
     return absl::OkStatus();
   }
 
+  /// The repeats of all orders take turns, so that a machine that is slow for a while is slow for all of them.
+  /// Synthetic data are read as raw objects, too, at random: that is as many requests as there are samples.
   absl::Status RunOrders() {
+    struct Order {
+      Shuffle shuffle;
+      bool raw;
+      std::string uri;
+      std::vector<BenchPoint> points;  // by threads
+    };
     ASSIGN_OR_RETURN(const std::string uri, Data(request_.samples, kSyntheticShardBytes));
-    for (const Shuffle order : {Shuffle::kNone, Shuffle::kWindow, Shuffle::kGlobal}) {
-      for (const int threads : request_.threads) {
+    std::vector<Order> orders = {
+        {Shuffle::kNone, false, uri, {}}, {Shuffle::kWindow, false, uri, {}}, {Shuffle::kGlobal, false, uri, {}}};
+    if (flags_.synthetic) {
+      ASSIGN_OR_RETURN(std::string raw, Data(request_.samples, kAsObjects));
+      orders.push_back({Shuffle::kGlobal, true, std::move(raw), {}});
+    }
+    for (const int threads : request_.threads) {
+      for (Order& order : orders) order.points.emplace_back();
+      for (size_t turn = 0; turn < orders.size() * static_cast<size_t>(request_.settings.windows); ++turn) {
+        const size_t round = turn / orders.size();
+        Order& order = orders[(turn + round) % orders.size()];  // each round begins with another one
         BenchSettings settings = request_.settings;
         settings.threads = threads;
-        settings.loader.shuffle = order;
+        settings.windows = 1;
+        settings.loader.shuffle = order.shuffle;
         ASSIGN_OR_RETURN(BenchPoint point,
-                         Measured(fmt::format("a, {}, {} threads", ShuffleName(order), threads), settings,
-                                  [&](const BenchSettings& with) { return MeasureRate(uri, with); }));
-        report_.orders.emplace_back(order, std::move(point));
+                         Measured(fmt::format("a, {}, {}, repeat {} of {}", OrderName(order.shuffle, order.raw),
+                                              Counted(static_cast<uint64_t>(threads), "thread"), round + 1,
+                                              request_.settings.windows),
+                                  settings, [&](const BenchSettings& with) { return MeasureRate(order.uri, with); }));
+        AddRepeats(std::move(point), &order.points.back());
       }
     }
-    return absl::OkStatus();
+    for (Order& order : orders) {
+      for (BenchPoint& point : order.points) report_.orders.push_back({order.shuffle, order.raw, std::move(point)});
+    }
+    return flags_.synthetic ? Remove(orders.back().uri) : absl::OkStatus();
   }
 
   absl::Status RunEpochs() {

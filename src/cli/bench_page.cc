@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <map>
 #include <numeric>
+#include <set>
 
 #include "base/counted.h"
 #include "base/size.h"
@@ -16,14 +17,15 @@ namespace {
 
 constexpr const char* kStyle = R"(
 :root { color-scheme: light dark; --ink: #1c2733; --soft: #5b6875; --paper: #ffffff; --band: #f2f5f8; --grid: #dfe5ea;
-  --main: #0b6e99; --other: #b3541e; }
+  --main: #0b6e99; --other: #b3541e; --third: #4f6b1d; --fourth: #7d2f6e; --bar: #a9b4be; }
 @media (prefers-color-scheme: dark) { :root { --ink: #e6ebf0; --soft: #9aa7b4; --paper: #12181f; --band: #1b242e;
-  --grid: #2c3947; --main: #58b7e0; --other: #e59866; } }
-body { font: 16px/1.5 system-ui, sans-serif; color: var(--ink); background: var(--paper); max-width: 46rem;
+  --grid: #2c3947; --main: #58b7e0; --other: #e59866; --third: #a3c25e; --fourth: #d48ac6; --bar: #5b6875; } }
+body { font: 16px/1.5 system-ui, sans-serif; color: var(--ink); background: var(--paper); max-width: 52rem;
   margin: 2rem auto; padding: 0 1rem; }
 h1 { font-size: 1.1rem; color: var(--soft); font-weight: 600; margin-bottom: .3rem; }
 h2 { font-size: 1.15rem; margin: 2.2rem 0 .4rem; }
 .limit { font-size: 1.35rem; line-height: 1.4; margin: 0 0 1.2rem; }
+.beside { margin: 0 0 1.2rem; }
 .tiles { display: grid; grid-template-columns: repeat(auto-fit, minmax(9rem, 1fr)); gap: .6rem; }
 .tile { background: var(--band); border-radius: .4rem; padding: .6rem .8rem; }
 .tile b { display: block; font-size: 1.5rem; font-weight: 600; }
@@ -31,16 +33,19 @@ h2 { font-size: 1.15rem; margin: 2.2rem 0 .4rem; }
 table { border-collapse: collapse; width: 100%; font-size: .875rem; margin: .6rem 0; font-variant-numeric: tabular-nums; }
 th, td { text-align: right; padding: .25rem .45rem; border-bottom: 1px solid var(--grid); vertical-align: top; }
 th:first-child, td:first-child, td.note { text-align: left; }
-td:first-child { white-space: nowrap; }
+td:first-child, div.wide td { white-space: nowrap; }
 div.wide { overflow-x: auto; }
 svg { width: 100%; height: auto; display: block; margin: .4rem 0; }
 svg text { font: 12px system-ui, sans-serif; fill: var(--soft); }
 svg .grid { stroke: var(--grid); } svg polyline { fill: none; }
 svg g.line-0 { stroke: var(--main); stroke-width: 2; } svg g.line-1 { stroke: var(--other); stroke-width: 2; }
-svg g.line-2 { stroke: #4f6b1d; stroke-width: 2; } svg g.line-3 { stroke: #7d2f6e; stroke-width: 2; }
+svg g.line-2 { stroke: var(--third); stroke-width: 2; } svg g.line-3 { stroke: var(--fourth); stroke-width: 2; }
 svg .line-0 circle, svg text.line-0 { fill: var(--main); } svg .line-1 circle, svg text.line-1 { fill: var(--other); }
-svg .line-2 circle, svg text.line-2 { fill: #4f6b1d; } svg .line-3 circle, svg text.line-3 { fill: #7d2f6e; }
+svg .line-2 circle, svg text.line-2 { fill: var(--third); } svg .line-3 circle, svg text.line-3 { fill: var(--fourth); }
 svg line.reference { stroke: var(--other); stroke-dasharray: 6 4; } svg text.reference { fill: var(--other); }
+svg text.reference, svg text.line-0, svg text.line-1, svg text.line-2, svg text.line-3 { paint-order: stroke;
+  stroke: var(--paper); stroke-width: 4px; }
+svg .bar { fill: var(--bar); } svg .ours { fill: var(--main); } svg .spread { stroke: var(--ink); stroke-width: 1.5; }
 svg text.share { fill: #fff; font-weight: 600; }
 .share-0 { fill: #5c4d9c; } .share-1 { fill: #7a7a7a; } .share-2 { fill: #94611d; } .share-3 { fill: #b3541e; }
 .share-4 { fill: #a8323e; } .share-5 { fill: #7d2f6e; } .share-6 { fill: #4f6b1d; } .share-7 { fill: #0b6e99; }
@@ -69,10 +74,10 @@ std::string WithSpread(const Spread& spread) {
 std::string RateRows(const std::string& name, const BenchPoint& point, int cpus) {
   const BenchSummary sum = Summarize(point);
   return Row({name, WithSpread(sum.samples_per_second), ShortNumber(sum.samples_per_second.median / cpus),
-              ShortNumber(sum.bytes_per_second.median / 1e6), WithSpread(sum.cpu_per_1000),
+              ShortNumber(sum.bytes_per_second.median / 1e6), ShortNumber(sum.cpu_per_1000.median),
               fmt::format("{:.2f} ({:.2f})", sum.busy_cpus.median, sum.other_busy_cpus.median),
-              WithSpread(sum.gets_per_1000), ShortNumber(sum.batch_p50_ms.median), ShortNumber(sum.batch_p99_ms.median),
-              FormatSize(point.peak_rss_bytes)});
+              ShortNumber(sum.gets_per_1000.median), ShortNumber(sum.batch_p50_ms.median),
+              ShortNumber(sum.batch_p99_ms.median), FormatSize(point.peak_rss_bytes)});
 }
 
 std::string RateTable(const std::string& rows) {
@@ -91,6 +96,9 @@ PlotPoint RatePoint(double x, std::string text, const BenchPoint& point) {
 std::string Head(const BenchReport& report) {
   std::string page = "<h1>millrace bench</h1>\n";
   page += fmt::format("<p class=\"limit\">{}</p>\n", EscapeMarkup(report.limit().sentence));
+  if (const std::string beside = BesideText(report); !beside.empty()) {
+    page += fmt::format("<p class=\"beside\">{}</p>\n", EscapeMarkup(beside));
+  }
   const BenchPoint* const best = report.best();
   if (best == nullptr) return page;
   const BenchSummary sum = Summarize(*best);
@@ -107,7 +115,10 @@ std::string Head(const BenchReport& report) {
   const RequestTally epoch = EpochRequests(*best);
   page += report.priced ? Tile(DollarText(report.prices.DollarsOf(epoch)), "requests of an epoch")
                         : Tile(ShortNumber(static_cast<double>(epoch.get)), "reads for an epoch");
-  return page + "</div>\n";
+  return page + fmt::format("</div>\n<p class=\"note\">{}; {}, {}; {}.</p>\n",
+                            EscapeMarkup(report.data.empty() ? report.uri : report.data),
+                            EscapeMarkup(report.machine.cpu),
+                            Counted(static_cast<uint64_t>(report.machine.cpus), "vCPU"), report.machine.date);
 }
 
 std::string RateSection(const BenchReport& report) {
@@ -190,12 +201,12 @@ std::string OrderSection(const BenchReport& report) {
                 .x_name = "decoding threads",
                 .y_name = "samples/s"};
   std::string rows;
-  for (const auto& order : report.orders) {
-    const std::string name(ShuffleName(order.first));
+  for (const BenchReport::OrderPoint& order : report.orders) {
+    const std::string name(OrderName(order.order, order.raw));
     if (plot.lines.empty() || plot.lines.back().name != name) plot.lines.push_back({.name = name});
     plot.lines.back().points.push_back(
-        RatePoint(order.second.threads, std::to_string(order.second.threads), order.second));
-    rows += RateRows(NameOf(order), order.second, report.machine.cpus);
+        RatePoint(order.point.threads, std::to_string(order.point.threads), order.point));
+    rows += RateRows(NameOf(order), order.point, report.machine.cpus);
   }
   std::string ratios;
   for (const BenchReport::OrderRatio& ratio : report.order_ratios()) {
@@ -204,7 +215,8 @@ std::string OrderSection(const BenchReport& report) {
   return "<h2>Random and sequential order</h2>\n" + DrawLines(plot) + RateTable(rows) + ratios +
          "<p class=\"note\">none: as the samples are stored; window: shuffled within windows, the default; global: "
          "each "
-         "sample anywhere, so that hardly two lie together.</p>\n";
+         "sample anywhere; raw: likewise, of the same images as raw objects, so that each is a request of its own. " +
+         EscapeMarkup(report.orders_note()) + "</p>\n";
 }
 
 PlotLine EpochLine(const char* name, const std::vector<EpochCost>& epochs) {
@@ -232,7 +244,9 @@ std::string EpochSection(const BenchReport& report) {
                  ShortNumber(with.seconds), std::to_string(with.requests.get)});
   }
   return "<h2>Epochs with and without a cache on the local disk</h2>\n" + DrawLines(plot) + "<table>" +
-         Row({"", "seconds without", "GETs without", "seconds with", "GETs with"}, "th") + rows + "</table>\n";
+         Row({"", "seconds without", "GETs without", "seconds with", "GETs with"}, "th") + rows +
+         "</table>\n<p class=\"note\">Requests ahead for a later epoch count in the epoch in which they are "
+         "made.</p>\n";
 }
 
 std::string ShardSection(const BenchReport& report) {
@@ -268,7 +282,9 @@ std::string FirstBatchSection(const BenchReport& report) {
                  std::to_string(point.requests.head)});
   }
   return "<h2>Time to the first batch</h2>\n" + DrawLines(plot) + "<table>" +
-         Row({"", "seconds", "of it, opening", "GET", "LIST", "HEAD"}, "th") + rows + "</table>\n";
+         Row({"", "seconds", "of it, opening", "GET", "LIST", "HEAD"}, "th") + rows +
+         "</table>\n<p class=\"note\">Requests are all until the first batch had come, with those ahead for later "
+         "ones.</p>\n";
 }
 
 std::string ResumeSection(const BenchReport& report) {
@@ -282,8 +298,10 @@ std::string ResumeSection(const BenchReport& report) {
          Row({"first batch", "seconds", "GET", "LIST", "HEAD", "bytes"}, "th") +
          row("from the start", resume.fresh_seconds, resume.fresh_requests) +
          row("from the middle", resume.resumed_seconds, resume.resumed_requests) + "</table>\n" +
-         fmt::format("<p class=\"note\">What came behind the interruption was {}what would have come without it.</p>\n",
-                     resume.exact ? "" : "<b>not</b> ");
+         fmt::format(
+             "<p class=\"note\">Requests and bytes are all until the batch had come, with those ahead for later ones. "
+             "What came behind the interruption was {}what would have come without it.</p>\n",
+             resume.exact ? "" : "<b>not</b> ");
 }
 
 std::string StormSection(const BenchReport& report) {
@@ -347,57 +365,72 @@ std::string WorkerPlots(const BenchReport& report) {
   return drawn;
 }
 
-PlotPoint PointOf(const std::string& name, const Spread& rate, size_t x) {
-  return {.x = static_cast<double>(x), .y = rate.median, .least = rate.least, .most = rate.most, .x_text = name};
-}
-
-/// Millrace beside some of the others in each plot, so that there is room for their names.
-std::string RivalPlots(const BenchReport& report) {
-  constexpr size_t kPoints = 6;
-  std::vector<LinePlot> plots;
+/// Millrace and those others that have figures, the best first.
+std::string RivalBars(const BenchReport& report) {
+  const BenchSummary ours = Summarize(*report.best());
+  const auto bar = [](const std::string& name, const Spread& value, bool is_ours) {
+    return PlotBar{.name = name,
+                   .value = value.median,
+                   .least = value.least,
+                   .most = value.most,
+                   .text = ShortNumber(value.median),
+                   .is_ours = is_ours};
+  };
+  std::vector<PlotBar> rates = {bar("millrace", ours.samples_per_second, true)};
+  std::vector<PlotBar> costs = {bar("millrace", ours.cpu_per_1000, true)};
   for (const RivalPoint& rival : report.rivals) {
     if (!rival.left_out.empty()) continue;
-    if (plots.empty() || plots.back().lines[0].points.size() == kPoints) {
-      plots.push_back({.title = "Samples per second of Millrace and of other loaders",
-                       .y_name = "samples/s",
-                       .lines = {{.joined = false}}});
-      plots.back().lines[0].points.push_back(PointOf("millrace", Summarize(*report.best()).samples_per_second, 0));
-    }
-    std::vector<PlotPoint>& points = plots.back().lines[0].points;
-    points.push_back(PointOf(rival.name, rival.samples_per_second, points.size()));
+    rates.push_back(bar(rival.name, rival.samples_per_second, false));
+    costs.push_back(bar(rival.name, rival.cpu_per_1000, false));
   }
-  std::string drawn;
-  for (const LinePlot& plot : plots) drawn += DrawLines(plot);
-  return drawn;
+  if (rates.size() == 1) return "";
+  std::stable_sort(rates.begin(), rates.end(), [](const PlotBar& a, const PlotBar& b) { return a.value > b.value; });
+  std::stable_sort(costs.begin(), costs.end(), [](const PlotBar& a, const PlotBar& b) { return a.value < b.value; });
+  return "<p class=\"note\">Samples a second: more is better.</p>\n" +
+         DrawBars("Samples per second of Millrace and of other loaders", rates) +
+         "<p class=\"note\">CPU-seconds for 1,000 samples: less is better.</p>\n" +
+         DrawBars("CPU-seconds of Millrace and of other loaders", costs);
 }
 
 std::string RivalSection(const BenchReport& report) {
   if (report.rivals.empty()) return "";
   const BenchSummary ours = Summarize(*report.best());
-  std::string rows;
-  const auto add = [&](const std::string& name, const Spread& rate, const Spread& cpu, double first_batch,
-                       const std::string& versions) {
+  std::string rates;
+  std::string versions;
+  const auto add = [&](const std::string& name, const Spread& rate, const Spread& cpu, double first_batch) {
     const double share = ours.samples_per_second.median > 0 ? rate.median / ours.samples_per_second.median : 0;
-    rows += Row(
-        {name, WithSpread(rate), fmt::format("{:.2f}", share), WithSpread(cpu), ShortNumber(first_batch), versions});
+    rates += Row({name, WithSpread(rate), fmt::format("{:.2f}", share), WithSpread(cpu), ShortNumber(first_batch)});
   };
-  add("millrace", ours.samples_per_second, ours.cpu_per_1000, report.beside_rivals->seconds.median, report.version);
+  const auto tell = [&](const std::string& name, const std::string& what) {
+    versions += fmt::format("<tr>{}<td class=\"note\">{}</td></tr>\n", Cell(name), EscapeMarkup(what));
+  };
+  add("millrace", ours.samples_per_second, ours.cpu_per_1000, report.beside_rivals->seconds.median);
+  std::set<std::string> told;
   for (const RivalPoint& rival : report.rivals) {
-    std::string versions;
-    for (const auto& [package, version] : rival.versions) versions += fmt::format("{} {} ", package, version);
-    if (rival.left_out.empty()) {
-      add(NameOf(rival), rival.samples_per_second, rival.cpu_per_1000, rival.first_batch_seconds, versions);
-    } else {
-      rows += Row({NameOf(rival), "left out", "", "", "", rival.left_out});
+    if (!rival.left_out.empty()) {
+      tell(NameOf(rival), "left out: " + rival.left_out);
+      continue;
     }
+    add(NameOf(rival), rival.samples_per_second, rival.cpu_per_1000, rival.first_batch_seconds);
+    if (!told.insert(rival.name).second) continue;
+    std::string packages;
+    for (const auto& [package, version] : rival.versions) {
+      packages += fmt::format("{}{} {}", packages.empty() ? "" : ", ", package, version);
+    }
+    tell(rival.name, packages);
   }
   const std::string by_workers = WorkerPlots(report);
-  return "<h2>Other loaders over the same data</h2>\n" + (by_workers.empty() ? RivalPlots(report) : by_workers) +
-         "<div class=\"wide\"><table>" +
-         Row({"", "samples/s", "of ours", "CPU-s per 1,000", "first batch, s", "versions"}, "th") + rows +
+  return "<h2>Other loaders over the same data</h2>\n" + (by_workers.empty() ? RivalBars(report) : by_workers) +
+         "<div class=\"wide\"><table>" + Row({"", "samples/s", "of ours", "CPU-s per 1,000", "first batch, s"}, "th") +
+         rates +
          "</table></div>\n<p class=\"note\">Each decodes, crops, flips and resizes the same images in processes of its "
          "own, one loader after the other. The number of its images and the mean of their pixels were compared with "
-         "Millrace's.</p>\n";
+         "Millrace's. " +
+         fmt::format(
+             "What a loader takes to begin an epoch, of {} here, is in its rate: with few samples it counts "
+             "much.</p>\n<table>",
+             Counted(report.best()->samples, "sample")) +
+         versions + "</table>\n";
 }
 
 std::string RequestSection(const BenchReport& report) {
@@ -440,13 +473,15 @@ std::string EnvironmentSection(const BenchReport& report) {
   table += row("kernel", report.machine.kernel);
   table += row("program", fmt::format("millrace {}, {}", report.version, report.machine.compiler));
   table += row("date", report.machine.date);
-  table += row("pipeline", fmt::format("batches of {}, {} x {} pixels{}, {} threads for the network, {} of memory",
+  table += row("pipeline", fmt::format("batches of {}, {} x {} pixels{}, {} for the network, {} of memory",
                                        settings.loader.batch, settings.loader.image.width, settings.loader.image.height,
                                        settings.loader.image.augment ? ", random crop and flip" : ", centre crop",
-                                       settings.io_threads, FormatSize(settings.loader.memory_bytes)));
+                                       Counted(static_cast<uint64_t>(settings.io_threads), "thread"),
+                                       FormatSize(settings.loader.memory_bytes)));
   table +=
       row("method", fmt::format("for each setting {:.1f} s of warm-up, then {} of {:.1f} s or more of the same "
-                                "running pipeline; epochs follow one another without a pause",
+                                "running pipeline; epochs follow one another without a pause; those of the orders take "
+                                "turns, each with a warm-up",
                                 settings.warm_up_seconds, Counted(static_cast<uint64_t>(settings.windows), "repeat"),
                                 settings.window_seconds));
   return table + "</table>\n";

@@ -6,10 +6,10 @@
 #include <cmath>
 #include <map>
 #include <numeric>
+#include <set>
 
 #include "base/counted.h"
 #include "base/size.h"
-#include "cli/json_text.h"
 
 namespace millrace::cli {
 
@@ -64,73 +64,6 @@ std::string RequestsText(const BenchReport& report, const BenchPoint& point) {
   return text;
 }
 
-JsonObject SpreadJson(const Spread& spread) {
-  return {{"median", spread.median}, {"least", spread.least}, {"most", spread.most}};
-}
-
-JsonObject TallyJson(const RequestTally& tally) {
-  return {{"GET", tally.get},
-          {"HEAD", tally.head},
-          {"LIST", tally.list},
-          {"PUT", tally.put},
-          {"retries", tally.retries},
-          {"hedges", tally.hedges},
-          {"bytes_read", tally.bytes_read}};
-}
-
-JsonObject PointJson(const BenchReport& report, const std::string& name, const BenchPoint& point) {
-  const BenchSummary sum = Summarize(point);
-  const RequestTally epoch = EpochRequests(point);
-  JsonObject stalls;
-  for (size_t i = 0; i < kStallCauses; ++i) stalls.Add(StallCauseName(static_cast<StallCause>(i)), sum.stalls[i]);
-  JsonArray windows;
-  for (const BenchWindow& window : point.windows) {
-    windows.Add(JsonObject{{"seconds", window.seconds},
-                           {"samples", window.samples},
-                           {"batches", window.batches},
-                           {"cpu_seconds", window.cpu_seconds},
-                           {"requests", TallyJson(window.requests)}});
-  }
-  JsonObject json{{"name", name},
-                  {"threads", point.threads},
-                  {"data_samples", point.samples},
-                  {"data_objects", point.objects},
-                  {"data_bytes", point.sample_bytes},
-                  {"samples_per_second", SpreadJson(sum.samples_per_second)},
-                  {"samples_per_second_per_vcpu", sum.samples_per_second.median / report.machine.cpus},
-                  {"bytes_per_second", SpreadJson(sum.bytes_per_second)},
-                  {"cpu_seconds_per_1000_samples", SpreadJson(sum.cpu_per_1000)},
-                  {"busy_cpus", SpreadJson(sum.busy_cpus)},
-                  {"other_busy_cpus", SpreadJson(sum.other_busy_cpus)},
-                  {"gets_per_1000_samples", SpreadJson(sum.gets_per_1000)},
-                  {"model_busy", SpreadJson(sum.model_busy)},
-                  {"batch_p50_ms", SpreadJson(sum.batch_p50_ms)},
-                  {"batch_p99_ms", SpreadJson(sum.batch_p99_ms)},
-                  {"peak_rss_bytes", point.peak_rss_bytes},
-                  {"seconds", sum.seconds},
-                  {"stalls", stalls},
-                  {"requests", TallyJson(sum.requests)},
-                  {"epoch_requests", TallyJson(epoch)}};
-  if (report.priced) json.Add("epoch_request_dollars", report.prices.DollarsOf(epoch));
-  if (!report.machine.gpus.empty()) {
-    json.Add("gpu_busy", SpreadJson(sum.gpu_busy)).Add("gpu_memory_bytes", sum.gpu_memory_bytes);
-  }
-  return json
-      .Add("opening", JsonObject{{"seconds", point.opening.seconds}, {"requests", TallyJson(point.opening.requests)}})
-      .Add("windows", windows);
-}
-
-JsonArray EpochsJson(const std::vector<EpochCost>& epochs) {
-  JsonArray json;
-  for (const EpochCost& epoch : epochs) {
-    json.Add(JsonObject{{"seconds", epoch.seconds},
-                        {"cpu_seconds", epoch.cpu_seconds},
-                        {"samples", epoch.samples},
-                        {"requests", TallyJson(epoch.requests)}});
-  }
-  return json;
-}
-
 std::string EpochsText(const BenchReport& report) {
   std::string text =
       fmt::format("\nEpochs with and without a cache on the local disk (b)\n  {:<16} {:>10} {:>10} {:>10}\n", "", "s",
@@ -170,45 +103,8 @@ std::string StormText(const BenchReport::Storm& storm) {
                             storm.same_bytes() ? "every byte was right" : "they were NOT the same bytes");
 }
 
-JsonObject EpochJson(const EpochCost& epoch) {
-  return {{"seconds", epoch.seconds},
-          {"cpu_seconds", epoch.cpu_seconds},
-          {"samples", epoch.samples},
-          {"digest", epoch.digest.Hex()},
-          {"requests", TallyJson(epoch.requests)}};
-}
-
-void AddResumeAndStorm(const BenchReport& report, JsonObject* scenarios) {
-  if (report.resume) {
-    const ResumePoint& resume = *report.resume;
-    scenarios->Add(
-        "f", JsonObject{{"position", resume.position.ToString()},
-                        {"exact", resume.exact},
-                        {"points", JsonArray{JsonObject{{"name", "from the start"},
-                                                        {"first_batch_seconds", SpreadJson(resume.fresh_seconds)},
-                                                        {"requests", TallyJson(resume.fresh_requests)}},
-                                             JsonObject{{"name", "from the middle"},
-                                                        {"first_batch_seconds", SpreadJson(resume.resumed_seconds)},
-                                                        {"requests", TallyJson(resume.resumed_requests)}}}}});
-  }
-  if (report.storm) {
-    const BenchReport::Storm& storm = *report.storm;
-    scenarios->Add("g", JsonObject{{"faults", storm.faults},
-                                   {"same_bytes", storm.same_bytes()},
-                                   {"calm", EpochJson(storm.calm)},
-                                   {"storm", EpochJson(storm.rough)}});
-  }
-}
-
-JsonArray OrderRatiosJson(const BenchReport& report) {
-  JsonArray json;
-  for (const BenchReport::OrderRatio& ratio : report.order_ratios()) {
-    json.Add(JsonObject{{"shuffle", ShuffleName(ratio.order)},
-                        {"threads", ratio.threads},
-                        {"of_sequential", ratio.rate},
-                        {"busy_cpus_sequential", ratio.busy_cpus}});
-  }
-  return json;
+double RateOf(const BenchWindow& window) {
+  return window.seconds > 0 ? static_cast<double>(window.samples) / window.seconds : 0;
 }
 
 // Millrace comes first.
@@ -232,61 +128,6 @@ std::string RivalsText(const BenchReport& report) {
   return text;
 }
 
-JsonObject RivalJson(const RivalPoint& rival) {
-  JsonObject json{{"name", rival.name}, {"workers", rival.workers}};
-  if (!rival.uri.empty()) json.Add("uri", rival.uri);
-  if (!rival.left_out.empty()) return json.Add("left_out", rival.left_out);
-  JsonObject versions;
-  for (const auto& [package, version] : rival.versions) versions.Add(package, version);
-  return json.Add("samples_per_second", SpreadJson(rival.samples_per_second))
-      .Add("cpu_seconds_per_1000_samples", SpreadJson(rival.cpu_per_1000))
-      .Add("first_batch_seconds", rival.first_batch_seconds)
-      .Add("checked_images", rival.pixels.samples)
-      .Add("mean_pixel", rival.pixels.mean)
-      .Add("versions", versions);
-}
-
-JsonObject ScenariosJson(const BenchReport& report) {
-  JsonObject scenarios;
-  if (!report.rate.empty()) {
-    JsonArray points;
-    for (const BenchPoint& point : report.rate) points.Add(PointJson(report, NameOf(point), point));
-    scenarios.Add("d", JsonObject{{"points", points}});
-  }
-  if (!report.shards.empty()) {
-    JsonArray points;
-    for (const auto& point : report.shards) {
-      points.Add(PointJson(report, NameOf(point), point.second).Add("shard_bytes", point.first));
-    }
-    scenarios.Add("c", JsonObject{{"points", points}});
-  }
-  if (!report.orders.empty()) {
-    JsonArray points;
-    for (const auto& point : report.orders) {
-      points.Add(PointJson(report, NameOf(point), point.second).Add("shuffle", ShuffleName(point.first)));
-    }
-    scenarios.Add("a", JsonObject{{"points", points}, {"order_ratios", OrderRatiosJson(report)}});
-  }
-  if (!report.epochs.empty()) {
-    scenarios.Add("b", JsonObject{{"without_cache", EpochsJson(report.epochs)},
-                                  {"with_cache", EpochsJson(report.cached_epochs)}});
-  }
-  if (!report.first_batch.empty()) {
-    JsonArray points;
-    for (const FirstBatchPoint& point : report.first_batch) {
-      points.Add(JsonObject{{"name", NameOf(point)},
-                            {"data_samples", point.samples},
-                            {"data_objects", point.objects},
-                            {"first_batch_seconds", SpreadJson(point.seconds)},
-                            {"open_seconds", SpreadJson(point.open_seconds)},
-                            {"requests", TallyJson(point.requests)}});
-    }
-    scenarios.Add("e", JsonObject{{"points", points}});
-  }
-  AddResumeAndStorm(report, &scenarios);
-  return scenarios;
-}
-
 }  // namespace
 
 const BenchPoint* BenchReport::best() const {
@@ -301,7 +142,7 @@ const BenchPoint* BenchReport::best() const {
   };
   for (const BenchPoint& point : rate) consider(point);
   if (best == nullptr) {
-    for (const auto& [order, point] : orders) consider(point);
+    for (const OrderPoint& order : orders) consider(order.point);
   }
   if (best == nullptr) {
     for (const auto& [bytes, point] : shards) consider(point);
@@ -311,20 +152,38 @@ const BenchPoint* BenchReport::best() const {
 
 std::vector<BenchReport::OrderRatio> BenchReport::order_ratios() const {
   std::vector<OrderRatio> ratios;
-  for (const auto& [order, point] : orders) {
-    if (order == Shuffle::kNone) continue;
-    const auto sequential = std::find_if(orders.begin(), orders.end(), [&point = point](const auto& other) {
-      return other.first == Shuffle::kNone && other.second.threads == point.threads;
+  for (const OrderPoint& order : orders) {
+    const BenchPoint& point = order.point;
+    if (order.order == Shuffle::kNone) continue;
+    const auto sequential = std::find_if(orders.begin(), orders.end(), [&point](const OrderPoint& other) {
+      return other.order == Shuffle::kNone && other.point.threads == point.threads;
     });
     if (sequential == orders.end()) continue;
-    const BenchSummary beside = Summarize(sequential->second);
-    if (beside.samples_per_second.median <= 0) continue;
-    ratios.push_back({.order = order,
+    const BenchSummary beside = Summarize(sequential->point);
+    const BenchSummary sum = Summarize(point);
+    std::vector<double> shares;
+    for (size_t i = 0; i < std::min(point.windows.size(), sequential->point.windows.size()); ++i) {
+      const double base = RateOf(sequential->point.windows[i]);
+      if (base > 0) shares.push_back(RateOf(point.windows[i]) / base);
+    }
+    if (shares.empty()) continue;
+    const double waited = std::accumulate(sum.stalls.begin(), sum.stalls.end(), 0.0);
+    ratios.push_back({.order = order.order,
+                      .raw = order.raw,
                       .threads = point.threads,
-                      .rate = Summarize(point).samples_per_second.median / beside.samples_per_second.median,
-                      .busy_cpus = beside.busy_cpus.median + beside.other_busy_cpus.median});
+                      .rate = Spread::Of(std::move(shares)),
+                      .busy_cpus = beside.busy_cpus.median + beside.other_busy_cpus.median,
+                      .decode_share = waited > 0 ? sum.stalls[static_cast<size_t>(StallCause::kDecode)] / waited : 0});
   }
   return ratios;
+}
+
+std::string BenchReport::orders_note() const {
+  if (orders.empty() || orders.front().point.sample_bytes > settings.loader.memory_bytes) return "";
+  return fmt::format(
+      "The data, {}, fit into the memory budget, {}: neighbours in shards are read together in any order. With less "
+      "--memory, or more data, a random order takes more requests.",
+      FormatSize(orders.front().point.sample_bytes), FormatSize(settings.loader.memory_bytes));
 }
 
 PipelineLimit BenchReport::limit() const {
@@ -347,12 +206,18 @@ std::string NameOf(const BenchPoint& point) {
 std::string NameOf(const std::pair<uint64_t, BenchPoint>& shards) {
   return fmt::format("{} shards", FormatSize(shards.first));
 }
-std::string NameOf(const std::pair<Shuffle, BenchPoint>& order) {
-  return fmt::format("{}, {}", ShuffleName(order.first), NameOf(order.second));
+std::string NameOf(const BenchReport::OrderPoint& order) {
+  return fmt::format("{}, {}", OrderName(order.order, order.raw), NameOf(order.point));
+}
+std::string_view OrderName(Shuffle order, bool raw) {
+  return raw ? "raw" : ShuffleName(order);
 }
 std::string TextOf(const BenchReport::OrderRatio& ratio) {
-  return fmt::format("{}, {}: {:.3f} of the sequential rate, at which {:.2f} CPUs were busy", ShuffleName(ratio.order),
-                     Counted(static_cast<uint64_t>(ratio.threads), "thread"), ratio.rate, ratio.busy_cpus);
+  return fmt::format(
+      "{}, {}: {:.3f} of the sequential rate ({:.3f} to {:.3f}), at which {:.2f} CPUs were busy; "
+      "{:.0f} % of its waiting was for decoding",
+      OrderName(ratio.order, ratio.raw), Counted(static_cast<uint64_t>(ratio.threads), "thread"), ratio.rate.median,
+      ratio.rate.least, ratio.rate.most, ratio.busy_cpus, 100 * ratio.decode_share);
 }
 std::string NameOf(const RivalPoint& point) {
   return fmt::format("{}, {}", point.name, Counted(static_cast<uint64_t>(point.workers), "worker"));
@@ -363,6 +228,27 @@ std::string NameOf(const FirstBatchPoint& point) {
 
 double CpuRate(const BenchSummary& measured) {
   return measured.cpu_per_1000.median > 0 ? 1000 / measured.cpu_per_1000.median : 0;
+}
+
+std::string BesideText(const BenchReport& report) {
+  const BenchPoint* const best = report.best();
+  const RivalPoint* fastest = nullptr;
+  const RivalPoint* cheapest = nullptr;
+  std::set<std::string> names;
+  for (const RivalPoint& rival : report.rivals) {
+    if (!rival.left_out.empty()) continue;
+    names.insert(rival.name);
+    if (fastest == nullptr || rival.samples_per_second.median > fastest->samples_per_second.median) fastest = &rival;
+    if (cheapest == nullptr || rival.cpu_per_1000.median < cheapest->cpu_per_1000.median) cheapest = &rival;
+  }
+  if (fastest == nullptr || best == nullptr) return "";
+  const BenchSummary ours = Summarize(*best);
+  return fmt::format(
+      "Of {} over the same data, {} was the fastest with {} samples/s (Millrace: {}), and {} took the least CPU, {} "
+      "s for 1,000 samples (Millrace: {}).",
+      Counted(names.size(), "other loader"), fastest->name, ShortNumber(fastest->samples_per_second.median),
+      ShortNumber(ours.samples_per_second.median), cheapest->name, ShortNumber(cheapest->cpu_per_1000.median),
+      ShortNumber(ours.cpu_per_1000.median));
 }
 
 std::string GpuText(const BenchReport& report, const BenchSummary& measured) {
@@ -381,6 +267,7 @@ std::string DollarText(double dollars) {
 std::string BenchText(const BenchReport& report) {
   const int cpus = report.machine.cpus;
   std::string text = report.limit().sentence + "\n";
+  if (const std::string beside = BesideText(report); !beside.empty()) text += beside + "\n";
   if (!report.rate.empty()) {
     const double step_ms = 1000 * report.settings.step_seconds;
     text += step_ms > 0 ? fmt::format("\nRate with a model of {:.4g} ms a step (d), by decoding threads\n", step_ms)
@@ -395,8 +282,9 @@ std::string BenchText(const BenchReport& report) {
   }
   if (!report.orders.empty()) {
     text += "\nRandom and sequential order (a), by decoding threads\n" + RateHead("");
-    for (const auto& point : report.orders) text += RateRow(NameOf(point), point.second, cpus);
+    for (const BenchReport::OrderPoint& order : report.orders) text += RateRow(NameOf(order), order.point, cpus);
     for (const BenchReport::OrderRatio& ratio : report.order_ratios()) text += fmt::format("  {}\n", TextOf(ratio));
+    if (const std::string note = report.orders_note(); !note.empty()) text += fmt::format("  {}\n", note);
   }
   if (!report.epochs.empty()) text += EpochsText(report);
   if (!report.shards.empty()) {
@@ -420,46 +308,6 @@ std::string BenchText(const BenchReport& report) {
                       Counted(static_cast<uint64_t>(cpus), "vCPU"), FormatSize(report.machine.memory_bytes),
                       report.machine.kernel, report.machine.compiler, report.version, report.machine.date);
   return text;
-}
-
-std::string BenchJson(const BenchReport& report) {
-  const BenchSettings& settings = report.settings;
-  JsonObject json{
-      {"bench_format", 1},
-      {"version", report.version},
-      {"limit", report.limit().sentence},
-      {"data", JsonObject{{"uri", report.uri}, {"description", report.data}, {"store", report.store}}},
-      {"environment", JsonObject{{"date", report.machine.date},
-                                 {"cpu", report.machine.cpu},
-                                 {"vcpus", report.machine.cpus},
-                                 {"memory_bytes", report.machine.memory_bytes},
-                                 {"gpus", report.machine.gpus},
-                                 {"kernel", report.machine.kernel},
-                                 {"compiler", report.machine.compiler},
-                                 {"millrace", report.version}}},
-      {"settings", JsonObject{{"batch", settings.loader.batch},
-                              {"size", settings.loader.image.width},
-                              {"augment", settings.loader.image.augment},
-                              {"shuffle", ShuffleName(settings.loader.shuffle)},
-                              {"memory_bytes", settings.loader.memory_bytes},
-                              {"io_threads", settings.io_threads},
-                              {"step_ms", 1000 * settings.step_seconds},
-                              {"warm_up_seconds", settings.warm_up_seconds},
-                              {"window_seconds", settings.window_seconds},
-                              {"repeats", settings.windows}}},
-      {"prices", JsonObject{{"date", report.prices.date},
-                            {"region", report.prices.region},
-                            {"from", report.prices.from},
-                            {"apply", report.priced}}},
-      {"published", JsonObject{{"samples_per_second_per_vcpu", JsonArray{kPublishedRates[0], kPublishedRates[1]}},
-                               {"source", kPublishedSource}}},
-      {"scenarios", ScenariosJson(report)}};
-  if (!report.rivals.empty()) {
-    JsonArray rivals;
-    for (const RivalPoint& rival : report.rivals) rivals.Add(RivalJson(rival));
-    json.Add("rivals", rivals);
-  }
-  return json.Line();
 }
 
 }  // namespace millrace::cli

@@ -25,8 +25,15 @@ struct BenchReport {
   PriceList prices;
   bool priced = false;  // requests of this store cost money, or stand for some that do
 
+  /// One setting of scenario a.
+  struct OrderPoint {
+    Shuffle order = Shuffle::kNone;
+    bool raw = false;  // of the same images as raw objects, which no order reads together
+    BenchPoint point;
+  };
+
   std::vector<BenchPoint> rate;                         // scenario d, by threads
-  std::vector<std::pair<Shuffle, BenchPoint>> orders;   // scenario a, by order, then by threads
+  std::vector<OrderPoint> orders;                       // scenario a, by order, then by threads
   std::vector<EpochCost> epochs;                        // scenario b
   std::vector<EpochCost> cached_epochs;                 // the same with a cache
   std::vector<std::pair<uint64_t, BenchPoint>> shards;  // scenario c, by the bytes of a shard
@@ -46,14 +53,19 @@ struct BenchReport {
   std::optional<FirstBatchPoint> beside_rivals;  // of Millrace, measured with them
   std::vector<RivalPoint> rivals;                // --rival
 
-  /// Of scenario a: the rate of a random order as a share of that of the sequential one, with as many threads.
+  /// Of scenario a: the rate of a random order as a share of that of the sequential one, with as many threads. Of each
+  /// round of repeats there is a share, so that a machine that becomes faster or slower meanwhile matters little.
   struct OrderRatio {
     Shuffle order = Shuffle::kWindow;
+    bool raw = false;  // as OrderPoint; the sequential order is that of shards
     int threads = 1;
-    double rate = 0;
-    double busy_cpus = 0;  // in the sequential order, by all programs: a local store is one of them
+    Spread rate;
+    double busy_cpus = 0;     // in the sequential order, by all programs: a local store is one of them
+    double decode_share = 0;  // of the waiting in the random order, what was for decoding, and not for the store
   };
   std::vector<OrderRatio> order_ratios() const;
+  /// That the orders of scenario a are not as random as they may be, since the data fit into memory; "" if they do not.
+  std::string orders_note() const;
 
   /// The fastest of all rates; null if none was measured.
   const BenchPoint* best() const;
@@ -72,14 +84,17 @@ std::string ShortNumber(double value);
 /// "Linux ...": for texts that say what belongs to what.
 std::string NameOf(const BenchPoint& point);                        // "2 threads"
 std::string NameOf(const std::pair<uint64_t, BenchPoint>& shards);  // "64 MiB shards"
-std::string NameOf(const std::pair<Shuffle, BenchPoint>& order);    // "global, 2 threads"
+std::string NameOf(const BenchReport::OrderPoint& order);           // "global, 2 threads"
+std::string_view OrderName(Shuffle order, bool raw);                // "global"; "raw"
 std::string NameOf(const FirstBatchPoint& point);                   // "1000 samples"
 std::string NameOf(const RivalPoint& point);                        // "dataloader, 8 workers"
-/// "0.98 of the sequential rate, 1 thread, 0.97 CPUs busy".
+/// "window, 1 thread: 0.980 of the sequential rate, at which 1.09 CPUs were busy; 100 % of ...".
 std::string TextOf(const BenchReport::OrderRatio& ratio);
 
 /// Samples a second of a CPU that does nothing else; 0 if it is not known.
 double CpuRate(const BenchSummary& measured);
+/// The fastest of the other loaders, and the one that takes the least CPU, in a sentence; "" if none has figures.
+std::string BesideText(const BenchReport& report);
 /// "GPUs meanwhile: 8 x NVIDIA H100, busy 12 % of the time ...". There are some.
 std::string GpuText(const BenchReport& report, const BenchSummary& measured);
 /// "$0.000072", "$12.30".

@@ -100,7 +100,7 @@ std::string DrawLine(const PlotLine& line, const PlotScale& scale, size_t number
     path += fmt::format("{}{:.1f},{:.1f}", path.empty() ? "" : " ", scale.X(point.x), scale.Y(point.y));
   }
   std::string svg = fmt::format(R"(<g class="line-{}">)", number);
-  if (line.joined && line.points.size() > 1) svg += fmt::format(R"(<polyline points="{}"/>)", path);
+  if (line.points.size() > 1) svg += fmt::format(R"(<polyline points="{}"/>)", path);
   for (const PlotPoint& point : line.points) {
     if (point.most > point.least) {
       svg += fmt::format(R"(<line x1="{:.1f}" x2="{:.1f}" y1="{:.1f}" y2="{:.1f}"/>)", scale.X(point.x),
@@ -163,6 +163,34 @@ std::string DrawLines(const LinePlot& plot) {
     svg += fmt::format(R"(<text class="line-{}" x="{}" y="{}" text-anchor="end">{}</text>)", i, kWidth - kRight - 4,
                        kHeight - kBottom - 10 - 16 * static_cast<double>(plot.lines.size() - 1 - i),
                        EscapeMarkup(plot.lines[i].name));
+  }
+  return svg + "</svg>\n";
+}
+
+std::string DrawBars(std::string_view title, const std::vector<PlotBar>& bars) {
+  constexpr double kNames = 140;  // to the left of the bars
+  constexpr double kValues = 70;  // to the right of the longest
+  constexpr double kRow = 22;
+  double most = 0;
+  for (const PlotBar& bar : bars) most = std::max({most, bar.value, bar.most});
+  const double scale = most > 0 ? (kWidth - kNames - kValues) / most : 0;
+  std::string svg = fmt::format(R"(<svg viewBox="0 0 {} {}" role="img" aria-label="{}">)", kWidth,
+                                kRow * static_cast<double>(bars.size()), EscapeMarkup(title));
+  double y = 0;
+  for (const PlotBar& bar : bars) {
+    const double middle = y + kRow / 2;
+    svg += fmt::format(R"(<text class="axis" x="{}" y="{}" text-anchor="end">{}</text>)", kNames - 8, middle + 4,
+                       EscapeMarkup(bar.name));
+    svg += fmt::format(R"(<rect class="{}" x="{}" y="{}" width="{:.1f}" height="{}"><title>{}: {}</title></rect>)",
+                       bar.is_ours ? "ours" : "bar", kNames, y + 3, scale * bar.value, kRow - 6, EscapeMarkup(bar.name),
+                       EscapeMarkup(bar.text));
+    if (bar.most > bar.least) {
+      svg += fmt::format(R"(<line class="spread" x1="{:.1f}" x2="{:.1f}" y1="{}" y2="{}"/>)",
+                         kNames + scale * bar.least, kNames + scale * bar.most, middle, middle);
+    }
+    svg += fmt::format(R"(<text class="axis" x="{:.1f}" y="{}">{}</text>)",
+                       kNames + scale * std::max(bar.value, bar.most) + 6, middle + 4, EscapeMarkup(bar.text));
+    y += kRow;
   }
   return svg + "</svg>\n";
 }

@@ -6,7 +6,8 @@
 #include <vector>
 
 /// Plots as inline SVG, for pages that need nothing else. Pure. Colours and fonts come from the page's style: classes
-/// axis, grid, line-0 to line-3 (of lines, spreads, marks and names), reference, share, and share-0 to share-8.
+/// axis, grid, line-0 to line-3 (of lines, spreads, marks and names), reference, bar, ours (a bar), spread, share, and
+/// share-0 to share-8.
 
 namespace millrace::cli {
 
@@ -30,7 +31,6 @@ struct PlotReference {
 struct PlotLine {
   std::string name;               // shown if there are several lines
   std::vector<PlotPoint> points;  // ascending in x; at least one
-  bool joined = true;             // false: x only tells the points apart
 };
 
 struct LinePlot {
@@ -43,6 +43,18 @@ struct LinePlot {
 };
 /// From zero to what is there. At least one line.
 std::string DrawLines(const LinePlot& plot);
+
+/// A bar with its name before it, and its value behind it.
+struct PlotBar {
+  std::string name;  // of some twenty characters
+  double value = 0;
+  double least = 0;  // of the repeats; the same as most: it is not drawn
+  double most = 0;
+  std::string text;  // of the value
+  bool is_ours = false;
+};
+/// From zero to what is there, top down. At least one bar.
+std::string DrawBars(std::string_view title, const std::vector<PlotBar>& bars);
 
 /// One bar that is divided by shares, of which those above one percent have their names.
 std::string DrawShares(std::string_view title, const std::vector<std::pair<std::string, double>>& shares);

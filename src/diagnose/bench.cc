@@ -1,10 +1,13 @@
 #include "diagnose/bench.h"
 
+#include <malloc.h>
+
 #include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <condition_variable>
 #include <fstream>
+#include <iterator>
 #include <memory>
 #include <mutex>
 #include <utility>
@@ -19,9 +22,10 @@ namespace millrace {
 
 namespace {
 
-/// Has the kernel forget the peak so far, so that each point has its own. Where that is not allowed the peak is that of
-/// the whole program.
+/// Has the kernel forget the peak so far, so that each point has its own, and gives back what earlier ones have left to
+/// the allocator. Where that is not allowed the peak is that of the whole program.
 void ForgetPeak() {
+  ::malloc_trim(0);
   std::ofstream("/proc/self/clear_refs") << "5";
 }
 
@@ -142,6 +146,16 @@ BenchSummary Summarize(const BenchPoint& point) {
     for (size_t i = 0; i < kStallCauses; ++i) sum.stalls[i] += window.stalls[i];
   }
   return sum;
+}
+
+void AddRepeats(BenchPoint repeats, BenchPoint* point) {
+  if (point->windows.empty()) {
+    *point = std::move(repeats);
+    return;
+  }
+  point->windows.insert(point->windows.end(), std::make_move_iterator(repeats.windows.begin()),
+                        std::make_move_iterator(repeats.windows.end()));
+  point->peak_rss_bytes = std::max(point->peak_rss_bytes, repeats.peak_rss_bytes);
 }
 
 RequestTally EpochRequests(const BenchPoint& point) {

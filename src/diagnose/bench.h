@@ -89,6 +89,9 @@ struct BenchSummary {
 };
 BenchSummary Summarize(const BenchPoint& point);
 
+/// Adds repeats of the same setting that were measured apart. `point` may be empty so far.
+void AddRepeats(BenchPoint repeats, BenchPoint* point);
+
 /// The requests of one epoch of `point`, extrapolated from its repeats; without those of opening.
 RequestTally EpochRequests(const BenchPoint& point);
 

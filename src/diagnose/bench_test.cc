@@ -69,6 +69,32 @@ TEST_F(BenchFolder, SyntheticShardsAreTheSameEachTime) {
   }
 }
 
+TEST_F(BenchFolder, ImagesMayBeObjectsOfTheirOwn) {
+  SyntheticShards settings = kFew;
+  settings.shard_bytes = 0;
+  const auto point = MeasureRate(Make("objects", settings), Short());
+  ASSERT_TRUE(point.ok()) << point.status();
+  EXPECT_EQ(report_.shards, kFew.samples);
+  EXPECT_EQ(point->samples, kFew.samples);
+  EXPECT_EQ(point->objects, kFew.samples);
+  EXPECT_EQ(point->sample_bytes, report_.bytes);
+}
+
+TEST(BenchPointTest, RepeatsOfSeveralMeasurementsAddUp) {
+  BenchPoint all;
+  AddRepeats({.threads = 2, .samples = 70, .windows = {{.seconds = 1, .samples = 10}}, .peak_rss_bytes = 5}, &all);
+  AddRepeats({.threads = 2, .samples = 70, .windows = {{.seconds = 1, .samples = 30}}, .peak_rss_bytes = 9}, &all);
+  AddRepeats({.threads = 2, .samples = 70, .windows = {{.seconds = 1, .samples = 20}}, .peak_rss_bytes = 7}, &all);
+  EXPECT_EQ(all.threads, 2);
+  EXPECT_EQ(all.samples, 70U);
+  EXPECT_EQ(all.windows.size(), 3U);
+  EXPECT_EQ(all.peak_rss_bytes, 9U);
+  const Spread rate = Summarize(all).samples_per_second;
+  EXPECT_EQ(rate.median, 20);
+  EXPECT_EQ(rate.least, 10);
+  EXPECT_EQ(rate.most, 30);
+}
+
 TEST_F(BenchFolder, RateCountsWhatItTook) {
   const auto point = MeasureRate(Make("data", kFew), Short());
   ASSERT_TRUE(point.ok()) << point.status();

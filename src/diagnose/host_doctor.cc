@@ -10,6 +10,7 @@
 #include "base/child_process.h"
 #include "base/size.h"
 #include "diagnose/host_speed.h"
+#include "diagnose/last_line.h"
 #include "net/runtime.h"
 
 namespace millrace {
@@ -23,6 +24,7 @@ constexpr uint64_t kMostMemory = uint64_t{1} << 30;
 constexpr std::chrono::milliseconds kDiskTime{2000};
 constexpr uint64_t kDiskBytes = 256 << 20;
 constexpr std::chrono::milliseconds kPythonTime{50'000};
+constexpr size_t kMaxLine = 500;  // of what a program says that fails
 
 std::string_view ResultWord(HealthCheck::Result result) {
   constexpr std::string_view kWords[] = {"ok", "failed", "skipped"};
@@ -37,13 +39,6 @@ std::string TextOf(const HostJson& json, const char* name) {
 bool FlagOf(const HostJson& json, const char* name, bool otherwise) {
   const auto found = json.find(name);
   return found != json.end() && found->is_boolean() ? found->get<bool>() : otherwise;
-}
-
-std::string LastLine(std::string text) {
-  while (!text.empty() && text.back() == '\n') text.pop_back();
-  constexpr size_t kMaxLine = 500;
-  const size_t begin = text.rfind('\n');
-  return text.substr(begin == std::string::npos ? 0 : begin + 1).substr(0, kMaxLine);
 }
 
 }  // namespace
@@ -172,8 +167,9 @@ absl::Status HostDoctor::CheckDevices(const std::stop_token& stop) {
     TakeAnswer(end->output);
     return absl::OkStatus();
   }
-  const std::string why = end.ok() ? fmt::format("exited with status {}: {}", end->exit_status, LastLine(end->errors))
-                                   : std::string(ToStd(end.status().message()));
+  const std::string why =
+      end.ok() ? fmt::format("exited with status {}: {}", end->exit_status, LastLineOf(end->errors).substr(0, kMaxLine))
+               : std::string(ToStd(end.status().message()));
   if (options_.needs_python) {
     Add({"devices", HealthCheck::Result::kFailed, fmt::format("{} {}", program, why),
          "install millrace into the Python that trains, and name it with --python (or --python '' to leave the devices "

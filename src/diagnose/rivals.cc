@@ -16,6 +16,7 @@
 #include "base/atomic_file.h"
 #include "base/child_process.h"
 #include "diagnose/bench_run.h"
+#include "diagnose/last_line.h"
 #include "transfer/bulk_job.h"
 #include "transfer/key_pattern.h"
 
@@ -34,11 +35,6 @@ constexpr double kStandardErrors = 5;  // that random crops may differ
 constexpr std::chrono::minutes kRivalLimit{30};
 constexpr std::chrono::seconds kUnmountLimit{10};
 constexpr std::string_view kImages = "image";
-
-std::string_view LastLineOf(std::string_view text) {
-  while (text.ends_with('\n')) text.remove_suffix(1);
-  return text.substr(text.rfind('\n') + 1);
-}
 
 std::string PythonOf(const std::string& name, const std::string& environments) {
   const std::string own = fmt::format("{}/{}/bin/python", environments, name);

@@ -5,12 +5,14 @@
 #include <algorithm>
 #include <latch>
 #include <memory>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "decode/synth_image.h"
 #include "shard/tar_writer.h"
+#include "store/completion.h"
 
 namespace millrace {
 
@@ -73,6 +75,22 @@ class ShardSequence {
   SyntheticReport report_;
 };
 
+/// Objects class-NNN/NNNNNNNN.jpg, all at once. The images are those from number `first` on.
+absl::Status PutImages(const Location& place, uint64_t first, uint64_t classes, std::span<const std::string> jpegs,
+                       SyntheticReport* report) {
+  std::vector<Completion<absl::StatusOr<ObjectInfo>>> done(jpegs.size());
+  for (size_t i = 0; i < jpegs.size(); ++i) {
+    const uint64_t n = first + i;
+    place.store->Put(place.Key(fmt::format("class-{:03}/{:08}.jpg", n % classes, n)), AsBytes(jpegs[i]),
+                     {.content_type = "image/jpeg"}, done[i].Callback());
+    ++report->shards;
+    report->bytes += jpegs[i].size();
+  }
+  absl::Status first_failure;
+  for (Completion<absl::StatusOr<ObjectInfo>>& one : done) first_failure.Update(one.Wait().status());
+  return first_failure;
+}
+
 }  // namespace
 
 absl::StatusOr<SyntheticReport> WriteSyntheticShards(Runtime& runtime, const Location& place,
@@ -81,26 +99,34 @@ absl::StatusOr<SyntheticReport> WriteSyntheticShards(Runtime& runtime, const Loc
                                                      const std::stop_token& stop) {
   const ImageSynth synth(settings.seed);
   ShardSequence shards(place, settings.shard_bytes);
-  std::vector<absl::StatusOr<std::string>> jpegs(kTogether);
+  SyntheticReport objects;
+  std::vector<std::string> jpegs(kTogether);
+  std::vector<absl::Status> made_well(kTogether);
   for (uint64_t first = 0; first < settings.samples; first += kTogether) {
     if (stop.stop_requested()) return absl::CancelledError("making the synthetic data set was interrupted");
     const uint64_t count = std::min(kTogether, settings.samples - first);
     std::latch made(static_cast<std::ptrdiff_t>(count));
     for (uint64_t i = 0; i < count; ++i) {
       runtime.cpu().Submit([&, i] {
-        jpegs[i] = SynthJpeg(synth, first + i, settings.image_bytes);
+        absl::StatusOr<std::string> jpeg = SynthJpeg(synth, first + i, settings.image_bytes);
+        made_well[i] = jpeg.status();
+        if (jpeg.ok()) jpegs[i] = *std::move(jpeg);
         made.count_down();
       });
     }
     made.wait();
-    for (uint64_t i = 0; i < count; ++i) {
-      RETURN_IF_ERROR(jpegs[i].status());
-      RETURN_IF_ERROR(shards.Add(first + i, (first + i) % settings.classes, *jpegs[i]));
+    for (uint64_t i = 0; i < count; ++i) RETURN_IF_ERROR(made_well[i]);
+    if (settings.shard_bytes == 0) {
+      RETURN_IF_ERROR(PutImages(place, first, settings.classes, {jpegs.data(), count}, &objects));
+    } else {
+      for (uint64_t i = 0; i < count; ++i) {
+        RETURN_IF_ERROR(shards.Add(first + i, (first + i) % settings.classes, jpegs[i]));
+      }
     }
     if (progress) progress(first + count);
   }
   RETURN_IF_ERROR(shards.End());
-  return shards.report();
+  return settings.shard_bytes == 0 ? objects : shards.report();
 }
 
 }  // namespace millrace

@@ -16,6 +16,13 @@ from cli_support import Millrace
 CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
 SHORT = ["--quick", "--seconds", "0.1", "--repeats", "2", "--batch", "16", "--size", "64", "--memory", "64MiB", "--threads", "1,2", "--samples", "80"]
 
+# In the place of Python: what any other loader might say of the images, whose means may be any.
+RIVAL = """#!/bin/sh
+echo '{"first_batch_seconds": 1, "pixels": {"samples": 80, "mean": 100, "deviation": 10000, "whole_epoch": true},' \\
+  '"versions": {"torch": "2.13.0", "s3torchconnector": "1.5.0"}, "windows": [{"seconds": 1, "samples": 1234, "cpu_seconds": 5.67},' \\
+  '{"seconds": 1, "samples": 1357, "cpu_seconds": 5.67}]}'
+"""
+
 # What is where. Texts of a plot are compared with its frame, and with each other.
 LOOK = """<script>
 const box = one => { const r = one.getBoundingClientRect(); return [r.left, r.top, r.right, r.bottom]; };
@@ -51,13 +58,19 @@ def overlap(one: list[float], other: list[float]) -> bool:
 @pytest.mark.skipif(CHROMIUM is None, reason="Chromium is not installed")
 @pytest.mark.parametrize("width", [1000, 500])
 def test_a_browser_shows_all_of_it(millrace: Millrace, tmp_path: Path, width: int) -> None:
-    page = tmp_path / "report.html"
-    millrace("bench", "--synthetic", "--first-byte-ms", "5", "--scenario", "all", *SHORT, "--html", page, env={"MILLRACE_CACHE": str(tmp_path / "cache")})
+    page, rivals = tmp_path / "report.html", tmp_path / "rivals"
+    for name in ("dataloader", "s3torchconnector", "webdataset", "mosaicml", "litdata", "spdl", "huggingface", "tfdata"):
+        python = rivals / name / "bin/python"
+        python.parent.mkdir(parents=True)
+        python.write_text(RIVAL)
+        python.chmod(0o755)
+    beside = ["--rival", "all", "--rival-environments", rivals]  # the other ones are left out
+    millrace("bench", "--synthetic", "--first-byte-ms", "5", "--scenario", "all", *SHORT, *beside, "--html", page, env={"MILLRACE_CACHE": str(tmp_path / "cache"), "MILLRACE_PYTHON": "/bin/false"})
     found = look(page, tmp_path, width)
     assert found["window"][0] == width and found["width"] <= width  # nothing is cut off, nor to be scrolled to the side
     assert 0 <= found["limit"][1] < found["limit"][3] < found["window"][1]  # what limits is seen at once
     assert all(right > left and bottom > top for left, top, right, bottom in found["tiles"])
-    assert len(found["plots"]) == 7
+    assert len(found["plots"]) == 9
     for plot in found["plots"]:
         left, top, right, bottom = plot["frame"]
         assert right - left > width / 2 and bottom - top > 20

@@ -176,8 +176,13 @@ def test_they_stand_beside_millrace(millrace: Millrace, photos: Path, tmp_path: 
     assert "it reads mds, and these data are tar" in report["rivals"][2]["left_out"]
     assert re.search("^  mosaicml, [0-9]+ workers? +left out: it reads mds", text, re.MULTILINE)
     body = "".join(ET.parse(page).getroot().itertext())
-    for said in ("Other loaders over the same data", "webdataset", "left out", report["rivals"][2]["left_out"]):
+    for said in ("Other loaders over the same data", "webdataset", "left out: " + report["rivals"][2]["left_out"]):
         assert said in body
+    fastest = max(report["rivals"][:2], key=lambda rival: rival["samples_per_second"]["median"])
+    for told in (text, body):
+        assert f"Of 2 other loaders over the same data, {fastest['name']} was the fastest" in told
+    plots = [plot.get("aria-label") for plot in ET.parse(page).getroot().iter("{http://www.w3.org/1999/xhtml}svg")]
+    assert {"Samples per second of Millrace and of other loaders", "CPU-seconds of Millrace and of other loaders"} <= set(plots)
 
 
 # In the place of Python: a hundred samples a second of each worker. Means that may be any are those of the images.

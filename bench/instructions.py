@@ -1,0 +1,195 @@
+#!/usr/bin/env python3
+"""How many instructions Millrace executes for an item of each of its hot paths: a figure that, unlike seconds, is the same on a busy machine.
+
+    bench/instructions.py             counts them, beside those of bench/instructions.json (half a minute)
+    bench/instructions.py --update    and writes that file: when a path was made to cost more on purpose, or costs less from now on
+
+Exits 1 if a path takes more than 1.15 times the instructions that the file says. One that takes less than 0.85 of them is only named: with --update it cannot
+become slow again unnoticed. Exits 77, and says why, where figures cannot be compared with those of the file: without valgrind, on other processors, or if another
+compiler or no release build made the programs.
+
+valgrind counts, on a processor that it makes up (one with AVX2 and without AVX-512, if the real one has AVX2). Each program runs twice with different numbers of
+items; the difference is what items cost, without starting and preparing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+REPOSITORY = Path(__file__).resolve().parents[1]
+MORE = 1.15
+FEWER = 0.85
+PHOTOS = 32
+CANNOT = 77  # the exit status by which test runners know what was left out
+
+
+@dataclass(frozen=True)
+class HotPath:
+    item: str
+    program: str
+    arguments: str  # {n}: how often; {data}: the folder that prepare() fills
+    few: int
+    many: int
+    each: int = 1  # items that one time has
+    threads: bool = False  # else what its main() does is all
+
+
+def hot(name: str, item: str, few: int, many: int) -> HotPath:
+    return HotPath(item, "hot_paths", f"{name} {{n}}", few, many)
+
+
+def decode(case: str, images: str) -> HotPath:
+    return HotPath("image of 640 x 480 pixels and 115 KB", "decode_bench", f"--files {{data}}/{images} --cases {case} --json --rounds {{n}}", 1, 5)
+
+
+FEED = "feed {data}/photos --shuffle none --size 64 --batch 16 --threads 1 --memory 64MiB --json --epochs {n}"
+PATHS = {
+    # A window has 3,072 samples.
+    "plan-global": hot("plan-global", "sample of a shuffled order", 3072, 30720),
+    "plan-window": hot("plan-window", "sample of an order that is shuffled within windows", 3072, 30720),
+    "plan-position": hot("plan-position", "position of a sample in such an order", 1000, 5000),
+    "index-write": hot("index-write", "sample that is written to an index", 2000, 6000),
+    "index-lookup": hot("index-lookup", "sample that is looked up in an index", 4000, 12000),
+    "index-scan": hot("index-scan", "sample of a walk through an index", 4000, 12000),
+    "tar-scan": hot("tar-scan", "sample of 4 KB of a tar shard that is indexed", 640, 3200),
+    "s3-get": hot("s3-get", "GET of 64 KiB that is verified, without the network", 100, 300),
+    "s3-list": hot("s3-list", "object of a listing", 1000, 5000),
+    "service-batch": hot("service-batch", "batch of 64 images of 64 x 64, sent and taken by the data service, without the network", 10, 50),
+    "decode": decode("center_u8", "plain"),
+    "decode-augmented": decode("augment_f32", "plain"),
+    "decode-tiles": decode("augment_f32", "tiles"),
+    "feed": HotPath("small image, from a folder to a batch, by `millrace feed`", "millrace", FEED, 2, 8, PHOTOS, threads=True),
+}
+
+
+def fail(why: str, status: int) -> None:
+    print(f"instructions.py: {why}", file=sys.stderr)
+    sys.exit(status)
+
+
+def compiler(build: Path) -> str:
+    """"GNU 12", as CMake calls it."""
+    found = [*build.glob("CMakeFiles/*/CMakeCXXCompiler.cmake")]
+    text = found[-1].read_text() if found else ""
+    name = re.search(r'set\(CMAKE_CXX_COMPILER_ID "([^"]+)"\)', text)
+    version = re.search(r'set\(CMAKE_CXX_COMPILER_VERSION "(\d+)', text)
+    return f"{name[1]} {version[1]}" if name and version else "unknown"
+
+
+def obstacle(build: Path, wanted: str) -> str:
+    """Why instructions cannot be counted here, or not compared with the file's; "" if they can."""
+    if shutil.which("valgrind") is None:
+        return "valgrind is not installed: apt-get install valgrind, or scripts/setup"
+    if platform.machine() != "x86_64" or not re.search(r"^flags\s.*\bavx2\b", Path("/proc/cpuinfo").read_text(), re.MULTILINE):
+        return "the figures are those of an x86-64 processor with AVX2, which this one is not"
+    cache = build / "CMakeCache.txt"
+    if not cache.exists() or "CMAKE_BUILD_TYPE:STRING=Release\n" not in cache.read_text():
+        return f"{build} is not a release build: cmake --preset release && cmake --build --preset release, or name another one by --build"
+    if compiler(build) != wanted:
+        return f"the figures are those of {wanted}, and {build} was made by {compiler(build)}: with --update they become those of this compiler"
+    return ""
+
+
+def prepare(programs: Path, data: Path, environment: dict[str, str]) -> None:
+    def run(program: str, *arguments: Any) -> None:
+        done = subprocess.run([programs / program, *map(str, arguments)], env=environment, capture_output=True, text=True, check=False)
+        if done.returncode != 0:
+            fail(f"{program} failed: {done.stderr.strip()}", 1)
+
+    run("decode_bench", "--count", 1, "--save", data / "plain")
+    run("decode_bench", "--count", 1, "--tiles", "--save", data / "tiles")
+    run("millrace", "synth", data / "photos", "--count", PHOTOS, "--kb", 3)
+    run("millrace", "index", data / "photos")
+
+
+def instructions(command: list[str], threads: bool, environment: dict[str, str], log: Path) -> int:
+    """Of main() alone, since libraries that look how fast the clock is when they are loaded take some half a million more or less; with threads of the whole run."""
+    tool = ["valgrind", "--tool=callgrind", "--callgrind-out-file=/dev/null", "--fair-sched=try", f"--log-file={log}"]
+    where = [] if threads else ["--toggle-collect=main"]
+    done = subprocess.run([*tool, *where, *command], env=environment, capture_output=True, text=True, check=False)
+    found = re.search(r"Collected : (\d+)", log.read_text() if log.exists() else "")
+    if done.returncode != 0 or not found:
+        fail(f"{' '.join(command)} failed under valgrind: {done.stderr.strip() or log}", 1)
+        raise AssertionError
+    return int(found[1])
+
+
+def count(programs: Path) -> dict[str, float]:
+    """The instructions of an item of each path."""
+    with tempfile.TemporaryDirectory(prefix="instructions-") as folder:
+        data = Path(folder)
+        environment = {"PATH": os.environ["PATH"], "LC_ALL": "C", "MILLRACE_CACHE": f"{data}/cache"}
+        prepare(programs, data, environment)
+
+        def run(name: str, often: int) -> int:
+            path = PATHS[name]
+            arguments = path.arguments.format(n=often, data=data).split()
+            return instructions([str(programs / path.program), *arguments], path.threads, environment, data / f"{name}-{often}.log")
+
+        with ThreadPoolExecutor(2) as pool:
+            runs = {name: (pool.submit(run, name, path.few), pool.submit(run, name, path.many)) for name, path in PATHS.items()}
+            totals = {name: (few.result(), many.result()) for name, (few, many) in runs.items()}
+    return {name: (many - few) / (PATHS[name].each * (PATHS[name].many - PATHS[name].few)) for name, (few, many) in totals.items()}
+
+
+def compare(counted: dict[str, float], known: dict[str, float]) -> list[str]:
+    """Prints both, and returns what is wrong."""
+    print(f"{'':18} {'counted':>14} {'in the file':>14} {'ratio':>6}  for each")
+    wrong = []
+    for name, now in counted.items():
+        item = PATHS[name].item if name in PATHS else ""
+        if name not in known:
+            print(f"{name:18} {now:14,.1f} {'-':>14} {'':6}  {item}")
+            wrong.append(f"{name} is not in the file")
+            continue
+        ratio = now / known[name]
+        print(f"{name:18} {now:14,.1f} {known[name]:14,.1f} {ratio:6.2f}  {item}")
+        if ratio > MORE:
+            wrong.append(f"{name} takes {ratio:.2f} times the instructions that the file says")
+        elif ratio < FEWER:
+            print(f"{'':18} fewer than before: write them down by --update")
+    return wrong + [f"{name} is in the file, but is not counted any more" for name in known if name not in counted]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--build", type=Path, default=REPOSITORY / "build/release", help="the build whose programs are run (default: build/release)")
+    parser.add_argument("--table", type=Path, default=REPOSITORY / "bench/instructions.json", help="the file to compare with (default: bench/instructions.json)")
+    parser.add_argument("--update", action="store_true", help="write the table")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write what was counted there")
+    parser.add_argument("--figures", type=Path, metavar="FILE", help="count nothing, and compare these, which --json has written")
+    options = parser.parse_args()
+    table: dict[str, Any] = json.loads(options.table.read_text()) if options.table.exists() else {"instructions": {}}
+    made_by = compiler(options.build)
+    if options.figures:
+        counted = json.loads(options.figures.read_text())
+    else:
+        why = obstacle(options.build, made_by if options.update else table.get("compiler", ""))
+        if why:
+            fail(why, CANNOT)
+        counted = count(options.build / "bin")
+    if options.json:
+        options.json.write_text(json.dumps(counted, indent=1) + "\n")
+    wrong = compare(counted, table["instructions"])
+    if options.update:
+        rounded = {name: float(f"{number:.4g}") for name, number in counted.items()}
+        options.table.write_text(json.dumps({"compiler": made_by, "instructions": rounded}, indent=1) + "\n")
+        print(f"written to {options.table}")
+    elif wrong:
+        fail("; ".join(wrong) + ". If that is meant, run bench/instructions.py --update and commit bench/instructions.json", 1)
+
+
+if __name__ == "__main__":
+    main()
