@@ -223,6 +223,7 @@ void Deliver(uint64_t items) {
   uint64_t rows = 0;
   for (uint64_t i = 0; i < items; ++i) {
     std::string frame = EncodeFrame(i, batch, ContentsCrc(batch));
+    frame.reserve(frame.size() + pixels.size() + labels.size() + valid.size());
     frame.append(pixels).append(labels).append(valid);
     rows += Must(ParseFrame(AsBytes(frame))).facts.size;
   }

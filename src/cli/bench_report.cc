@@ -239,9 +239,10 @@ std::string BesideText(const BenchReport& report) {
     if (!rival.left_out.empty()) continue;
     names.insert(rival.name);
     if (fastest == nullptr || rival.samples_per_second.median > fastest->samples_per_second.median) fastest = &rival;
-    if (cheapest == nullptr || rival.cpu_per_1000.median < cheapest->cpu_per_1000.median) cheapest = &rival;
+    const bool is_cheaper = cheapest == nullptr || rival.cpu_per_1000.median < cheapest->cpu_per_1000.median;
+    if (rival.cpu_per_1000.median > 0 && is_cheaper) cheapest = &rival;
   }
-  if (fastest == nullptr || best == nullptr) return "";
+  if (fastest == nullptr || cheapest == nullptr || best == nullptr) return "";
   const BenchSummary ours = Summarize(*best);
   return fmt::format(
       "Of {} over the same data, {} was the fastest with {} samples/s (Millrace: {}), and {} took the least CPU, {} "

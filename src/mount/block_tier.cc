@@ -87,7 +87,8 @@ BlockTier::~BlockTier() {
 // ---- Versions of objects
 
 BlockTier::Object* BlockTier::Open(const Node& node) {
-  std::string id = fmt::format("{}\n{}", node.etag.empty() ? fmt::format("{}", node.modified_ms) : node.etag, node.key);
+  std::string id = fmt::format("{}\n{}\n{}", node.size,
+                               node.etag.empty() ? fmt::format("{}", node.modified_ms) : node.etag, node.key);
   std::lock_guard lock(mutex_);
   std::unique_ptr<Object>& object = objects_[id];
   if (object == nullptr) {
@@ -232,7 +233,7 @@ std::optional<BlockTier::Room> BlockTier::TakeRoom(uint64_t length, Need need) {
     const uint64_t left = memory_.limit() / (need == Need::kAhead ? kLeftByAhead : kLeftByNow);
     return memory_.used() + room_bytes + left <= memory_.limit();
   };
-  if (!room && !fits()) room = Evict(length, room_bytes);
+  if (!room && !fits()) room = Evict(room_bytes, room_bytes);
   if (room) return room;
   if (!fits()) return std::nullopt;
   room.emplace();

@@ -25,9 +25,9 @@ namespace millrace {
 /// was read last stays, so that the kernel can ask again and what was read ahead is there. Thread-safe.
 ///
 /// Neighbouring blocks that are asked for together are one piece: one request, which comes and goes as a whole. Pieces
-/// are reserved in the budget. Those that nobody holds take `keep_bytes` at most. When there is no room for others,
-/// those that were used up go first, then the one that was used longest ago. A request that nobody waits for any more
-/// is cancelled.
+/// are reserved in the budget. Those that nobody holds have `keep_bytes` at most (and their memory up to an eighth
+/// more). When there is no room for others, those that were used up go first, then the one that was used longest ago. A
+/// request that nobody waits for any more is cancelled.
 ///
 /// The first touch of memory costs about as much as to fill it. So what was used up gives its memory to the next piece,
 /// once there is a quarter of `keep_bytes`, or 16 MiB, of that. (Huge pages cost more on virtual machines whose host

@@ -91,6 +91,7 @@ void LookAhead::OnOpen(const std::string& key) {
   {
     std::lock_guard lock(mutex_);
     ++opens_;
+    std::erase_if(skipped_, [&](const Node& node) { return node.key == key; });
     // Whether it keeps to the order of the file or not, it may go in that of the keys.
     if (order_) (void)order_->OnOpen(key);
     bool wake = order_ && order_->HasWanted();
@@ -168,6 +169,7 @@ std::optional<Node> LookAhead::Find(const std::string& key) const {
 void LookAhead::Forget(const std::string& key) {
   std::lock_guard lock(mutex_);
   ++generation_;
+  std::erase_if(skipped_, [&](const Node& node) { return node.key == key; });
   for (const auto& pass : passes_) pass->order.Forget(key);
   named_.erase(key);
 }

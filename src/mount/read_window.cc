@@ -122,6 +122,8 @@ void ReadWindow::FetchAhead(uint64_t offset, uint64_t end, const ReadAdvice& adv
     for (; block != blocks_.end() && block->first == number; ++block) ++number;
     if (number >= until) return;
     HeldPiece held = around_.Find(number);
+    // Look-ahead across files puts theirs there, also of a file whose other blocks are kept.
+    if (held == nullptr && forward_ != &ahead_ && number < needed) held = ahead_.Find(number);
     if (held == nullptr) {
       // What the program waits for comes by itself, and so is here sooner.
       const bool now = number < needed;
@@ -151,7 +153,10 @@ ReadWindow::Found ReadWindow::PiecesOf(uint64_t offset, uint64_t end) {
     HeldPiece piece = held != blocks_.end() ? held->second : ahead_.Find(number);
     if (piece == nullptr) {
       piece = FindAround(number);
-      if (piece == nullptr) return {};
+      if (piece == nullptr) {
+        if (is_first_use) surplus_.OnHit();
+        return {};
+      }
       found.has_surplus = true;
       is_first_use = piece->Use(number) || is_first_use;
     }

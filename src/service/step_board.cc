@@ -100,9 +100,9 @@ bool StepBoard::LetIn(Step& step, bool is_first, uint64_t value_bytes) {
   return true;
 }
 
-// The streams that have not come yet will have as many as the others.
+// The streams that have not come yet will have as many as those that were let in, some of which are still copied.
 absl::Status StepBoard::TooManyValues(const Step& step, uint64_t value_bytes) const {
-  const uint64_t came = steps_.streams() - step.missing + 1;
+  const uint64_t came = static_cast<uint64_t>(std::count(step.filling.begin(), step.filling.end(), true)) + 1;
   const uint64_t about = (step.early_bytes + step.late_bytes + value_bytes) / came * steps_.streams();
   // A budget that is larger than this one by a third has its share for values.
   const uint64_t enough =

@@ -92,6 +92,7 @@ std::vector<MemoryWish> WishesOf(const MemoryFacts& facts) {
         {std::clamp(widest + kSpareSlots, slots, std::max(slots, kMostBoardSlots)), window, widest, ahead});
     if (widest == window) break;
   }
+  if (wishes.back().slots > slots) wishes.push_back({slots, window, window, ahead});
   wishes.push_back({slots, window, window, 0});
   wishes.push_back({kLeastBoardSlots, 1, 1, 0});
   return wishes;

@@ -61,9 +61,9 @@ struct MemoryWish {
 };
 
 /// Ways to divide memory, the best one first; the first one that leaves enough for decoding here is taken. What a long
-/// way may hold is given up first: half of it, a quarter, and so on, until it is the usual window. Then values of rows
-/// that come early; then, at the end, all but two slots and one batch of a stream in flight. Only if not even that fits
-/// there have to be fewer streams: with fewer, workers may be left without any.
+/// way may hold is given up first: half of it, a quarter, and so on, until it is the usual window. Then the slots for
+/// it, then values of rows that come early; then, at the end, all but two slots and one batch of a stream in flight.
+/// Only if not even that fits there have to be fewer streams: with fewer, workers may be left without any.
 std::vector<MemoryWish> WishesOf(const MemoryFacts& facts);
 
 /// ResourceExhausted if so many streams do not fit. Each stream may have to be decoded here, so all have memory for it.

@@ -395,8 +395,8 @@ void TrainerStream::OnAnswer(Event event) {
       return;
     case 404:
       // The session was closed, since nothing was asked for a while; or the worker was started again.
-      if (++gone_ < kMaxGone) {
-        EndSession(request.attempt);
+      if (gone_ + 1 < kMaxGone) {
+        if (EndSession(request.attempt)) ++gone_;
         return;
       }
       return Fail(request, StreamFailure::kLost, "its sessions end at once");

@@ -150,8 +150,9 @@ def test_what_the_kernel_still_has_is_not_read_ahead(sandbox: Sandbox, tmp_path:
             assert (tmp_path / "mnt" / name).read_bytes() == (folder / name).read_bytes(), name
         return len(sizes(tmp_path / "log")) - before
 
+    options = ("--order", tmp_path / "order", "--memory", "128MiB", "--metadata-ttl", "1h")
     with logged_devstore(sandbox, tmp_path / "root", tmp_path / "log") as store:
-        with mounted(sandbox, "s3://b", tmp_path / "mnt", "--order", tmp_path / "order", "--metadata-ttl", "1h", env=store.env()):
+        with mounted(sandbox, "s3://b", tmp_path / "mnt", *options, env=store.env()):
             wait_until(lambda: epoch() == 0, "an epoch without requests")
             assert len(keys(tmp_path / "log", "GetObject")) == len(names)
 
