@@ -136,7 +136,7 @@ def test_the_order_of_a_data_loader_as_the_document_has_it(sandbox: Sandbox, pho
 
 
 def test_what_the_kernel_still_has_is_not_read_ahead(sandbox: Sandbox, tmp_path: Path) -> None:
-    names = [f"{number:02}" for number in random.Random(9).sample(range(40), 40)]
+    names = [f"{number:02}" for number in random.Random(9).sample(range(96), 96)]
     folder = tmp_path / "root" / "b"
     folder.mkdir(parents=True)
     for name in names:  # together more than the mount keeps of what programs have read
