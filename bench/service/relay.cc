@@ -19,6 +19,7 @@
 #include <deque>
 #include <list>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <stdexcept>
 #include <string>
@@ -86,18 +87,25 @@ struct Piece {
   Clock::time_point due;
 };
 
-/// Pieces that were used before: fresh memory would cost more than the copy. Of one connection, thus of one thread.
+/// Pieces that were used before: fresh memory would cost more than the copy. Those of all connections, the one used
+/// last first: if connections carry bytes in turns, the relay touches no more memory than if one does, and that is what
+/// the caches hold. Thread-safe.
 class Pieces {
  public:
   Piece Take() {
-    if (free_.empty()) return {.bytes = std::make_unique<char[]>(kPieceBytes)};
+    const std::lock_guard lock(mutex_);
+    if (free_.empty()) return {.bytes = std::make_unique_for_overwrite<char[]>(kPieceBytes)};
     Piece piece = std::move(free_.back());
     free_.pop_back();
     return piece;
   }
-  void Give(Piece piece) { free_.push_back(std::move(piece)); }
+  void Give(Piece piece) {
+    const std::lock_guard lock(mutex_);
+    free_.push_back(std::move(piece));
+  }
 
  private:
+  std::mutex mutex_;
   std::vector<Piece> free_;
 };
 
@@ -160,11 +168,11 @@ class Direction {
 /// A connection, and the thread that carries it until it ends, or `stop`.
 class Connection {
  public:
-  Connection(int client, int target, Clock::duration delay, const std::atomic<bool>& stop)
+  Connection(int client, int target, Clock::duration delay, Pieces& pieces, const std::atomic<bool>& stop)
       : client_(client),
         target_(target),
-        there_(client, target, delay, pieces_),
-        back_(target, client, delay, pieces_),
+        there_(client, target, delay, pieces),
+        back_(target, client, delay, pieces),
         thread_([this, &stop] { Carry(stop); }) {}
   ~Connection() {
     thread_.join();
@@ -217,7 +225,6 @@ class Connection {
 
   const int client_;
   const int target_;
-  Pieces pieces_;
   Direction there_;
   Direction back_;
   std::atomic<bool> ended_{false};
@@ -273,7 +280,7 @@ class Relay {
     }
     MakeReady(client);
     MakeReady(target);
-    connections_.emplace_back(client, target, delay_, over_);
+    connections_.emplace_back(client, target, delay_, pieces_, over_);
   }
 
   const Clock::duration delay_;
@@ -281,6 +288,7 @@ class Relay {
   std::atomic<bool> over_{false};
   std::vector<pollfd> polled_;  // that are listened at
   std::vector<uint16_t> targets_;
+  Pieces pieces_;  // outlives connections_
   std::list<Connection> connections_;
 };
 
