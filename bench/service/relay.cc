@@ -94,9 +94,13 @@ class Pieces {
  public:
   Piece Take() {
     const std::lock_guard lock(mutex_);
-    if (free_.empty()) return {.bytes = std::make_unique_for_overwrite<char[]>(kPieceBytes)};
-    Piece piece = std::move(free_.back());
-    free_.pop_back();
+    Piece piece;
+    if (free_.empty()) {
+      piece.bytes = std::make_unique_for_overwrite<char[]>(kPieceBytes);
+    } else {
+      piece = std::move(free_.back());
+      free_.pop_back();
+    }
     return piece;
   }
   void Give(Piece piece) {

@@ -245,9 +245,8 @@ absl::Status WorkerSession::Serve() {
     ASSIGN_OR_RETURN(std::optional<Supplied> supplied, Next(supply));
     if (!supplied) return absl::OkStatus();
     const uint64_t rows = supplied->batch.size;
-    HttpReply reply = ReplyOf(*std::move(supplied), spec->compress);
-    supplied.reset();
-    Answer(std::move(reply), rows);
+    // The reply has all of the batch: what is left of it here holds nothing.
+    Answer(ReplyOf(*std::move(supplied), spec->compress), rows);
   }
   return absl::CancelledError("the session has ended");
 }
