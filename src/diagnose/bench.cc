@@ -232,13 +232,14 @@ absl::StatusOr<std::vector<EpochCost>> MeasureEpochs(const std::string& uri, con
   ASSIGN_OR_RETURN(const std::unique_ptr<BenchSet> set, BenchSet::Open(uri, settings));
   LoaderOptions options = EndlessOptions(settings);
   if (!disk_cache.empty()) options.cache = DiskCache::OpenOrWarn({.folder = disk_cache});
+  EpochMeter meter(*set);
   ASSIGN_OR_RETURN(const std::unique_ptr<Loader> loader, set->MakeLoader(options));
   std::vector<EpochCost> costs;
   for (uint64_t epoch = 0; epoch < epochs; ++epoch) {
     const auto progress = [&](double share) {
       if (settings.progress) settings.progress((static_cast<double>(epoch) + share) / static_cast<double>(epochs));
     };
-    ASSIGN_OR_RETURN(costs.emplace_back(), TakeEpoch(*set, *loader, settings.stop, progress));
+    ASSIGN_OR_RETURN(costs.emplace_back(), meter.Take(*loader, settings.stop, progress));
   }
   return costs;
 }
@@ -304,8 +305,9 @@ absl::StatusOr<EpochCost> MeasureEpoch(const std::string& uri, const BenchSettin
   options.last = LastBatch::kPad;
   options.digest = DigestOf::kRaw;
   options.start.reset();
+  EpochMeter meter(*set);
   ASSIGN_OR_RETURN(const std::unique_ptr<Loader> loader, set->MakeLoader(options));
-  return TakeEpoch(*set, *loader, settings.stop, settings.progress);
+  return meter.Take(*loader, settings.stop, settings.progress);
 }
 
 }  // namespace millrace

@@ -56,12 +56,13 @@ absl::StatusOr<Batch> NextBatch(Loader& loader, const std::stop_token& stop) {
   return *std::move(batch);
 }
 
-absl::StatusOr<EpochCost> TakeEpoch(const BenchSet& set, Loader& loader, const std::stop_token& stop,
-                                    const std::function<void(double share)>& progress) {
+EpochMeter::Reading EpochMeter::Read() const {
+  return {.time = BenchClock::now(), .cpu_seconds = CpuSeconds(), .requests = set_.requests()};
+}
+
+absl::StatusOr<EpochCost> EpochMeter::Take(Loader& loader, const std::stop_token& stop,
+                                           const std::function<void(double share)>& progress) {
   EpochCost cost;
-  const double cpu_before = CpuSeconds();
-  const RequestTally before = set.requests();
-  const BenchClock::time_point start = BenchClock::now();
   bool last = false;
   while (!last) {
     ASSIGN_OR_RETURN(const Batch batch, NextBatch(loader, stop));
@@ -71,9 +72,10 @@ absl::StatusOr<EpochCost> TakeEpoch(const BenchSet& set, Loader& loader, const s
     const double done = static_cast<double>(cost.samples) / static_cast<double>(loader.samples_per_epoch());
     if (progress) progress(std::min(1.0, done));
   }
-  cost.seconds = SecondsSince(start);
-  cost.cpu_seconds = CpuSeconds() - cpu_before;
-  cost.requests = set.requests() - before;
+  const Reading before = std::exchange(last_, Read());
+  cost.seconds = std::chrono::duration<double>(last_.time - before.time).count();
+  cost.cpu_seconds = last_.cpu_seconds - before.cpu_seconds;
+  cost.requests = last_.requests - before.requests;
   return cost;
 }
 

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <stop_token>
 #include <string>
@@ -50,8 +51,28 @@ class BenchSet {
 /// The next batch of a stream that has no end. Cancelled soon after a stop is requested.
 absl::StatusOr<Batch> NextBatch(Loader& loader, const std::stop_token& stop);
 
-/// Goes through one epoch from where the loader is to its end. `progress` gets the share of it; it may be empty.
-absl::StatusOr<EpochCost> TakeEpoch(const BenchSet& set, Loader& loader, const std::stop_token& stop,
-                                    const std::function<void(double share)>& progress);
+/// What epochs cost, one after another. It begins when it is made, which is before the loader is: a loader begins to
+/// fetch at once, and that belongs to its first epoch.
+class EpochMeter {
+ public:
+  /// `set` outlives it.
+  explicit EpochMeter(const BenchSet& set) : set_(set) {}
+
+  /// Goes through one epoch from where the loader is to its end: what that cost since the end of the last one, or since
+  /// the beginning. `progress` gets the share of it; it may be empty.
+  absl::StatusOr<EpochCost> Take(Loader& loader, const std::stop_token& stop,
+                                 const std::function<void(double share)>& progress);
+
+ private:
+  struct Reading {
+    BenchClock::time_point time;
+    double cpu_seconds;
+    RequestTally requests;
+  };
+  Reading Read() const;
+
+  const BenchSet& set_;
+  Reading last_ = Read();
+};
 
 }  // namespace millrace

@@ -8,6 +8,7 @@
 #include <iterator>
 #include <string>
 
+#include "diagnose/bench_run.h"
 #include "diagnose/read_rates.h"
 #include "diagnose/synthetic_shards.h"
 
@@ -140,6 +141,26 @@ TEST_F(BenchFolder, EpochsWithAndWithoutCache) {
   // The first run, whose epochs may all be in flight before anything is kept, leaves the data on the disk.
   EXPECT_GT(gets(path_ + "/disk"), 0U);
   EXPECT_EQ(gets(path_ + "/disk"), 0U);
+}
+
+TEST_F(BenchFolder, WhatALoaderFetchesBeforeItsFirstBatchIsTakenIsOfItsFirstEpoch) {
+  BenchSettings settings = Short();
+  const auto set = BenchSet::Open(Make("data", kFew), settings);
+  ASSERT_TRUE(set.ok()) << set.status();
+  EpochMeter meter(**set);
+  const uint64_t opening = (*set)->requests().get;
+  settings.loader.epochs = 1;
+  const auto loader = (*set)->MakeLoader(settings.loader);
+  ASSERT_TRUE(loader.ok()) << loader.status();
+  while (!(*loader)->WaitReady(kBenchSlice)) {
+  }
+  const uint64_t ahead = (*set)->requests().get - opening;
+  EXPECT_GT(ahead, 0U);
+  const auto epoch = meter.Take(**loader, {}, {});
+  ASSERT_TRUE(epoch.ok()) << epoch.status();
+  EXPECT_EQ(epoch->samples, kFew.samples);
+  EXPECT_GE(epoch->requests.get, ahead);
+  EXPECT_EQ(epoch->requests.get, (*set)->requests().get - opening);
 }
 
 TEST_F(BenchFolder, StopsAndErrors) {
