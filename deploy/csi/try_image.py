@@ -5,7 +5,8 @@
     deploy/csi/try_image.py /var/tmp/image
 
 FROM is a Debian that debootstrap makes; RUN runs in it by chroot, COPY copies from the repository. At the end the program of ENTRYPOINT is asked for its
-help there, so that everything it imports is there. The folder stays; give one that is empty or does not exist. Without a wheel, --without-wheel tries the rest.
+help there, so that everything it imports is there, and Millrace mounts a folder there, reads in it and unmounts it. The folder stays; give one that is empty
+or does not exist. Without a wheel, --without-wheel tries the rest.
 """
 
 from __future__ import annotations
@@ -96,6 +97,15 @@ def run_in(root: Path, command: list[str], environment: dict[str, str]) -> None:
     subprocess.run(["chroot", root, *command], check=True, env=base | inherited | environment)
 
 
+def certificates(root: Path) -> dict[str, str]:
+    """Those that pip trusts on this machine, for pip in the folder: a mirror may have an authority of its own."""
+    own = os.environ.get("PIP_CERT", "")
+    if not Path(own).is_file():
+        return {}
+    shutil.copy2(own, root / "etc/pip-certificates.crt")
+    return {"PIP_CERT": "/etc/pip-certificates.crt"}
+
+
 def do(step: Step, root: Path, environment: dict[str, str], mirror: str) -> list[str]:
     """The command of ENTRYPOINT, if it is that."""
     print(f"try_image: {step.word} {step.rest}", flush=True)
@@ -117,6 +127,18 @@ def do(step: Step, root: Path, environment: dict[str, str], mirror: str) -> list
     return []
 
 
+def try_mount(root: Path, environment: dict[str, str]) -> None:
+    """With the libraries of the wheel and the programs of the image: fusermount3, and a mount in the background."""
+    source, folder = "/opt/millrace-csi/plugin", "/mnt"
+    print(f"try_image: millrace mount {source} {folder}", flush=True)
+    try:
+        run_in(root, ["millrace", "mount", source, folder], environment)
+        run_in(root, ["diff", "-r", source, folder], environment)
+        run_in(root, ["umount", folder], environment)
+    finally:
+        subprocess.run(["umount", "-l", root / folder.lstrip("/")], stderr=subprocess.DEVNULL, check=False)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("root", type=Path, help="the folder")
@@ -131,13 +153,14 @@ def main() -> None:
     if options.without_wheel:
         others = without_wheel(others)
     do(first, options.root, environment, options.mirror)
+    environment |= certificates(options.root)
     with mounts(options.root, options.bind):
         command: list[str] = []
         for step in others:
             command = do(step, options.root, environment, options.mirror) or command
         run_in(options.root, [*command, "--help"], environment)
         if not options.without_wheel:
-            run_in(options.root, ["millrace", "mount", "--help"], environment)
+            try_mount(options.root, environment)
 
 
 if __name__ == "__main__":

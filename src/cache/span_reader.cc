@@ -67,6 +67,17 @@ absl::Status ReadAt(int fd, uint64_t offset, MutableByteSpan into, const std::st
   return absl::OkStatus();
 }
 
+absl::Status WriteAt(int fd, uint64_t offset, ByteSpan bytes, const std::string& path) {
+  while (!bytes.empty()) {
+    const ssize_t n = pwrite(fd, bytes.data(), bytes.size(), static_cast<off_t>(offset));
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) return ErrnoStatus(errno, path, "writing");
+    offset += static_cast<uint64_t>(n);
+    bytes = bytes.subspan(static_cast<size_t>(n));
+  }
+  return absl::OkStatus();
+}
+
 absl::Status ReadSpans(int fd, uint64_t data_at, const std::string& path, ByteRange range,
                        std::span<const CachedSpan> spans, MutableByteSpan into, std::vector<ByteRange>* damaged) {
   SpanReader reader(fd, data_at, path);

@@ -8,12 +8,14 @@
 #include "base/status.h"
 #include "cache/cache_format.h"
 
-/// Reading the files of the cache (cache_file.h).
+/// Reading the files of the cache (cache_file.h), and writing to them.
 
 namespace millrace {
 
 /// Reads bytes of a file. DataLoss if it ends before.
 absl::Status ReadAt(int fd, uint64_t offset, MutableByteSpan into, const std::string& path);
+
+absl::Status WriteAt(int fd, uint64_t offset, ByteSpan bytes, const std::string& path);
 
 /// Reads a range of an object, whose bytes begin at `data_at` in a file, into `into`, of its length, and checks
 /// `spans`: ranges that were written, in order, each of which has bytes of it. They are read straight into their place.

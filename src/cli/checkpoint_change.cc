@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "absl/strings/match.h"
+#include "base/file_limit.h"
 #include "base/size.h"
 #include "checkpoint/difference.h"
 #include "cli/checkpoint_commands.h"
@@ -157,6 +158,7 @@ int RunImport(const CopyCheckpointFlags& flags) {
   std::vector<char*> arguments;
   for (std::string& word : words) arguments.push_back(word.data());
   arguments.push_back(nullptr);
+  RestoreFileLimit();
   execvp(arguments[0], arguments.data());
   return Fail("checkpoint", absl::NotFoundError(fmt::format(
                                 "{} cannot be started ({}); --python names the one that has millrace and torch",

@@ -1,12 +1,12 @@
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
 #include <csignal>
 #include <cstdio>
 #include <exception>
 
+#include "base/file_limit.h"
 #include "base/log_setting.h"
 #include "cli/command_line.h"
 #include "cli/commands.h"
@@ -60,15 +60,6 @@ void AddS3OptionsToAll(const Command& root, S3Options* options) {
     const bool local = command.name() == "devstore" || command.name() == "compare" || command.name() == "top";
     if (!local) AddS3Options(command, options);
   }
-}
-
-// Connections and files are limited to 1,024 for programs that use select(), which none here does: those that may have
-// more say so.
-void AllowManyFiles() {
-  rlimit limit;
-  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
-  limit.rlim_cur = limit.rlim_max;
-  setrlimit(RLIMIT_NOFILE, &limit);
 }
 
 // A program that is started without standard streams would give their numbers to the next files that it opens, and read

@@ -49,6 +49,7 @@ struct BlockTier::Piece {
   std::string uri;
   ByteRange range;
   TimePoint begun_at;
+  bool asked_ahead = false;
   std::stop_source stop;
 
   // Under the mutex of the tier.
@@ -206,6 +207,7 @@ std::shared_ptr<BlockTier::Piece> BlockTier::Make(Object& object, uint64_t numbe
   piece->uri = object.uri;
   piece->range = {offset, length};
   piece->begun_at = now_();
+  piece->asked_ahead = need == Need::kAhead;
   piece->room = *std::move(room);
   piece->holds = 1;
   piece->object = &object;
@@ -264,6 +266,10 @@ std::optional<std::chrono::nanoseconds> BlockTier::Hold::took() const {
 
 BlockTier::TimePoint BlockTier::Hold::asked_at() const {
   return piece_->begun_at;
+}
+
+bool BlockTier::Hold::asked_ahead() const {
+  return piece_->asked_ahead;
 }
 
 bool BlockTier::Hold::Use(uint64_t number) const {

@@ -66,6 +66,8 @@ class BlockTier {
     /// How long the request took; nullopt before it has ended.
     std::optional<std::chrono::nanoseconds> took() const;
     TimePoint asked_at() const;
+    /// Whether it was asked for before anybody waited for it (Need::kAhead).
+    bool asked_ahead() const;
     /// A read uses this block, which is one of it. Whether it is the first one.
     bool Use(uint64_t number) const;
     /// A program has read all of it on its way through the file, so the kernel has it, and it is hardly read here

@@ -24,8 +24,14 @@ constexpr size_t kMaxListedInodes = 500'000;
 // What was read stays in the kernel's page cache: this is for what is read ahead, and for what several programs read.
 constexpr uint64_t kMaxTierBytes = uint64_t{256} << 20;
 constexpr uint64_t kShareOfTier = 4;
-// For blocks around reads at random, which the kernel has not seen, and for files that are read past its cache.
-constexpr uint64_t kShareAround = 8;
+
+// For blocks around reads at random, which the kernel has not seen, and for files that are read past its cache: three
+// eighths. Beside that, the tier above and the quarter that is never taken for reading ahead, an eighth is left for
+// what programs read forward at the moment.
+uint64_t BytesAround(const MemoryBudget& memory) {
+  return memory.limit() / 8 * 3;
+}
+
 AheadLimits LimitsOf(const MountOptions& options, const MemoryBudget& memory) {
   AheadLimits limits;
   limits.bytes = std::min(limits.bytes, memory.limit() / kShareOfTier / 2);
@@ -48,7 +54,7 @@ Mount::Server::Server(ObjectStore& store, MemoryBudget& memory, std::string pref
       options_(std::move(options)),
       tree_(store, options_.metadata_ttl),
       tier_(store, memory, std::min(memory.limit() / kShareOfTier, kMaxTierBytes)),
-      around_(store, memory, memory.limit() / kShareAround),
+      around_(store, memory, BytesAround(memory)),
       around_room_(around_.keep_bytes()),
       inodes_(prefix_),
       ahead_(store, tier_, tree_, prefix_, LimitsOf(options_, memory), options_.order_file,

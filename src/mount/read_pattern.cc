@@ -36,6 +36,7 @@ ReadAdvice ReadPattern::OnRead(uint64_t offset, uint64_t end) {
   Stream* found = Near(offset);
   Stream& stream = found != nullptr ? *found : Begin(end, advice);
   stream.used = reads_;
+  stream.read += end - offset;
   if (offset == 0) stream.streak = std::max({stream.streak, kStreak, end});
   if (end > stream.farthest) {
     stream.streak += end - std::max(offset, stream.farthest);
@@ -54,6 +55,9 @@ ReadAdvice ReadPattern::OnRead(uint64_t offset, uint64_t end) {
   // A piece may reach so far beyond.
   stream.held_until = std::max(stream.held_until, BlockCeiling(advice.until) + advice.piece_bytes);
   DropBehind(stream, offset, advice);
+  // The kernel may have sent the last of its reads before others.
+  const uint64_t rest = file_bytes_ - stream.held_from;
+  if (stream.farthest == file_bytes_ && stream.read >= rest) advice.finished = {stream.held_from, rest};
   return advice;
 }
 

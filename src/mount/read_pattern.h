@@ -14,6 +14,9 @@ struct ReadAdvice {
   uint64_t until = 0;             // if in blocks: all of them that begin before this offset are fetched
   uint64_t piece_bytes = 0;       // likewise: in requests of so much, a power of two, which end at its multiples
   std::vector<ByteRange> behind;  // what was fetched ahead, and is not needed any more
+  // The program has come to the end of the file, and has read all of this on its way, as far as it is not behind;
+  // empty if it has not.
+  ByteRange finished;
 };
 
 /// Tells reads that follow one another from reads here and there, for one open file. Pure.
@@ -39,6 +42,7 @@ class ReadPattern {
   struct Stream {
     uint64_t farthest = 0;  // the end of its reads so far
     uint64_t streak = 0;    // bytes that were read one after the other up to there
+    uint64_t read = 0;      // bytes of all its reads, in whatever order
     uint64_t held_from = 0;
     uint64_t held_until = 0;  // what was fetched and is not behind: empty if nothing was
     uint64_t used = 0;        // the number of the read

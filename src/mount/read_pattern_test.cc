@@ -138,6 +138,48 @@ TEST(ReadPattern, WhatWasReadAheadIsLetGo) {
   }
 }
 
+// In whatever order the kernel sends its last reads.
+TEST(ReadPattern, AProgramThatComesToTheEndHasReadWhatIsNotBehind) {
+  constexpr uint64_t kFile = 30 * kMiB + 5000;
+  constexpr uint64_t kPart = 512 * kKiB;
+  for (const bool in_order : {true, false}) {
+    ReadPattern pattern(kFile, 16 * kMiB);
+    uint64_t behind = 0;
+    for (uint64_t offset = 0; offset < kFile; offset += kPart) {
+      const uint64_t last = (kFile - 1) / kPart * kPart;
+      const uint64_t at = in_order || offset + kPart < last ? offset : offset == last ? last - kPart : last;
+      const ReadAdvice advice = pattern.OnRead(at, std::min(at + kPart, kFile));
+      for (const ByteRange range : advice.behind) behind = std::max(behind, range.end());
+      if (at < last && offset < last) {
+        ASSERT_EQ(advice.finished.length, 0u) << at;
+      }
+      if (offset == last) {
+        EXPECT_EQ(advice.finished, (ByteRange{behind, kFile - behind})) << in_order;
+      }
+    }
+  }
+}
+
+TEST(ReadPattern, WhoHasReadTheEndOfASmallFileHasNotReadAllOfIt) {
+  ReadPattern pattern(kMiB, 64 * kMiB);
+  EXPECT_EQ(pattern.OnRead(kMiB - 64 * kKiB, kMiB).finished.length, 0u);
+  EXPECT_EQ(pattern.OnRead(0, 512 * kKiB).finished.length, 0u);
+  EXPECT_EQ(pattern.OnRead(512 * kKiB, kMiB - 64 * kKiB).finished, (ByteRange{0, kMiB}));
+}
+
+// One of two that read forward in one file: the other's blocks are not its.
+TEST(ReadPattern, AProgramThatComesToTheEndSpeaksForItselfOnly) {
+  ReadPattern pattern(kGiB, 64 * kMiB);
+  ByteRange finished;
+  for (uint64_t at = 0; at < 20 * kMiB; at += 512 * kKiB) {
+    EXPECT_EQ(pattern.OnRead(at, at + 512 * kKiB).finished.length, 0u);
+    const uint64_t far = kGiB - 20 * kMiB + at;
+    finished = pattern.OnRead(far, far + 512 * kKiB).finished;
+  }
+  EXPECT_EQ(finished.end(), kGiB);
+  EXPECT_GE(finished.offset, kGiB - 20 * kMiB);
+}
+
 TEST(ReadPattern, ASmallFileIsReadAsAWhole) {
   ReadPattern pattern(100 * kKiB, 64 * kMiB);
   const ReadAdvice advice = pattern.OnRead(50 * kKiB, 60 * kKiB);

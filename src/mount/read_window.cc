@@ -68,18 +68,17 @@ absl::StatusOr<FileBytes> ReadWindow::Read(uint64_t offset, size_t size, const P
     in_blocks = advice.in_blocks;
     if (in_blocks) FetchAhead(offset, end, advice);
     found = PiecesOf(offset, end);
-    if (in_blocks && end == node_.size) {
-      for (const auto& block : blocks_) UseUp(block);
-    }
+    UseUp(advice.finished);
   }
-  if (found.pieces.empty()) {
+  const auto ask = [&] {
     return in_blocks ? ReadAlone(offset, end - offset, patience) : ReadAtRandom(offset, end - offset, patience);
-  }
+  };
+  if (found.pieces.empty()) return ask();
   FileBytes bytes;
   for (HeldPiece& piece : found.pieces) {
-    // If it fails, the next read asks again; but what was fetched for later reads is no error of this one.
+    // If it fails, the next read asks again; but what was asked for ahead of this one is no error of it.
     const absl::StatusOr<ByteSpan> all = piece->Wait(patience);
-    if (!all.ok() && found.has_surplus && piece->failed()) return ReadAtRandom(offset, end - offset, patience);
+    if (!all.ok() && piece->asked_ahead() && piece->failed()) return ask();
     RETURN_IF_ERROR(all.status());
     const ByteRange there = piece->range();
     const uint64_t from = std::max(offset, there.offset);
@@ -90,18 +89,19 @@ absl::StatusOr<FileBytes> ReadWindow::Read(uint64_t offset, size_t size, const P
 }
 
 void ReadWindow::Drop(ByteRange range) {
-  const auto first = blocks_.lower_bound(range.offset / kBlock);
-  const auto last = blocks_.lower_bound(BlocksUntil(range.end()));
-  for (auto block = first; block != last; ++block) {
-    // Its last block, as pieces are read forward.
-    if (BlocksUntil(block->second->range().end()) == block->first + 1) UseUp(*block);
-  }
-  blocks_.erase(first, last);
+  UseUp(range);
+  blocks_.erase(blocks_.lower_bound(range.offset / kBlock), blocks_.lower_bound(BlocksUntil(range.end())));
 }
 
-// A program has read it, so the kernel has it, if it keeps what is read. What is kept for later reads stays.
-void ReadWindow::UseUp(const std::pair<const uint64_t, HeldPiece>& block) {
-  if (kernel_ == Kernel::kKeeps && !around_.Has(block.first)) block.second->UseUp();
+// A program has read this, so the kernel has it, if it keeps what is read. What is kept for later reads stays.
+void ReadWindow::UseUp(ByteRange range) {
+  if (kernel_ != Kernel::kKeeps) return;
+  const auto last = blocks_.lower_bound(BlocksUntil(range.end()));
+  for (auto block = blocks_.lower_bound(range.offset / kBlock); block != last; ++block) {
+    // Its last block, as pieces are read forward.
+    const bool is_last = BlocksUntil(block->second->range().end()) == block->first + 1;
+    if (is_last && !around_.Has(block->first)) block->second->UseUp();
+  }
 }
 
 // What was read ahead in vain, maybe long ago, is no error of a program that reads now.

@@ -6,7 +6,6 @@
 #include <mutex>
 #include <optional>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "absl/container/inlined_vector.h"
@@ -66,7 +65,7 @@ class ReadWindow {
   };
 
   void Drop(ByteRange range);
-  void UseUp(const std::pair<const uint64_t, HeldPiece>& block);
+  void UseUp(ByteRange range);
   void DropFailed(uint64_t offset, uint64_t end);
   void FetchAhead(uint64_t offset, uint64_t end, const ReadAdvice& advice);
   void NoteArrivals();

@@ -261,6 +261,69 @@ TEST_F(LargeFileTest, OfManyFilesThatWereReadLittleIsKept) {
   EXPECT_GE(tier_.bytes(), 100 * kMiB) << "which were not read to their end";
 }
 
+// Two programs read forward at two places of one file, and one of them comes to the end: what was read ahead for the
+// other one was not read yet.
+TEST_F(LargeFileTest, AProgramThatComesToTheEndUsesUpItsOwnBlocksOnly) {
+  const uint64_t part = 512 << 10;
+  const auto read = [part](ReadWindow& window, uint64_t from, uint64_t until) {
+    for (; from < until; from += part) ASSERT_EQ(window.Read(from, part, NoHurry())->size(), part);
+  };
+  {
+    ReadWindow window({store_, memory_, tier_, around_, room_}, node_);
+    read(window, 0, 16 * kMiB);
+    read(window, 180 * kMiB, node_.size);
+  }
+  const Node other{.key = "other", .size = 60 * kMiB, .etag = kEtag};
+  {
+    ReadWindow window({store_, memory_, tier_, around_, room_}, other);
+    read(window, 0, other.size);
+  }
+  const size_t before = store_.gets().size();
+  ReadWindow window({store_, memory_, tier_, around_, room_}, node_);
+  read(window, 16 * kMiB, 40 * kMiB);
+  const std::vector<GetOptions> gets = store_.gets();
+  for (size_t i = before; i < gets.size(); ++i) EXPECT_GE(gets[i].range.offset, 40 * kMiB) << i;
+}
+
+// A program waits for what was asked for ahead of it, and that fails: it has not asked for anything itself yet.
+TEST_F(LargeFileTest, WhatWasAskedForAheadAndFailsWhileAProgramWaitsIsAskedForAgain) {
+  std::vector<GetCallback> held;
+  bool hold = true;
+  store_.on_get = [&](const GetOptions& get, int, const absl::AnyInvocable<void()>&, GetCallback& done) {
+    if (get.range.offset == 0 || !hold) return Answer(done);
+    held.push_back(std::move(done));
+  };
+  ReadWindow window({store_, memory_, tier_, around_, room_}, node_);
+  ASSERT_EQ(window.Read(0, kMiB / 2, NoHurry())->size(), kMiB / 2);
+  ASSERT_EQ(held.size(), 1u) << "the second block";
+  std::thread failure;
+  Patience waits = NoHurry();
+  waits.interrupted = [&] {
+    if (failure.joinable()) return false;
+    hold = false;
+    failure = std::thread([failing = std::exchange(held, {})]() mutable {
+      for (GetCallback& done : failing) std::move(done)(absl::UnavailableError("away"));
+    });
+    return false;
+  };
+  const absl::StatusOr<FileBytes> bytes = window.Read(kMiB, kMiB / 2, waits);
+  if (failure.joinable()) failure.join();
+  ASSERT_TRUE(bytes.ok()) << bytes.status();
+  EXPECT_EQ(bytes->size(), kMiB / 2);
+  EXPECT_EQ(store_.gets().back().range, (ByteRange{kMiB, kMiB / 2}));
+}
+
+// What a program has asked for itself is not asked for again: the store has done what it can.
+TEST_F(LargeFileTest, WhatFailsForAProgramThatHasAskedForItIsItsError) {
+  store_.on_get = [](const GetOptions&, int, const absl::AnyInvocable<void()>&, GetCallback& done) {
+    std::move(done)(absl::UnavailableError("away"));
+  };
+  ReadWindow window({store_, memory_, tier_, around_, room_}, node_);
+  EXPECT_TRUE(absl::IsUnavailable(window.Read(0, kMiB / 2, NoHurry()).status()));
+  const std::vector<GetOptions> gets = store_.gets();
+  EXPECT_EQ(std::ranges::count_if(gets, [](const GetOptions& get) { return get.range.offset == 0; }), 1);
+}
+
 // A request that was made ahead and failed says nothing to a program that reads those bytes later.
 TEST_F(LargeFileTest, WhatFailedWhenItWasReadAheadIsAskedForAgain) {
   std::atomic<bool> away{false};

@@ -7,7 +7,6 @@
 #include <array>
 #include <boost/asio/post.hpp>
 #include <boost/asio/ssl/error.hpp>
-#include <cstring>
 #include <utility>
 
 namespace millrace {
@@ -20,9 +19,6 @@ namespace {
 constexpr size_t kHeadBufferBytes = 4 * 1024;
 constexpr size_t kTextBufferBytes = 32 * 1024;
 constexpr int kMaxInterimResponses = 8;
-// Of bytes that are looked at as they come: they are still in the second-level cache of a core then.
-constexpr size_t kWatchedReadBytes = 256 * 1024;
-constexpr size_t kTurnBytes = 1024 * 1024;  // of them, before other connections get their turn
 
 bool IsEnd(const boost::system::error_code& error) {
   return error == asio::error::eof || error == asio::ssl::error::stream_truncated;
@@ -211,33 +207,6 @@ void HttpConnection::ReadIntoBuffer() {
   });
 }
 
-// Where at most so many bytes go. There is space for one at least.
-HttpConnection::SinkParts HttpConnection::PartsOfSink(uint64_t most) const {
-  SinkParts parts;
-  MutableByteSpan space = SinkSpace();
-  for (size_t place = place_;;) {
-    space = space.first(std::min<uint64_t>(space.size(), most));
-    parts.push_back(asio::buffer(space.data(), space.size()));
-    most -= space.size();
-    if (most == 0 || parts.size() == kMaxSinkParts || place == sink_.rest.size()) return parts;
-    space = PlaceAt(++place);
-  }
-}
-
-void HttpConnection::ReadIntoSink(uint64_t most) {
-  const SinkParts parts = PartsOfSink(most);
-  const auto done = [self = shared_from_this()](const Error& error, size_t bytes) { self->OnSinkRead(error, bytes); };
-  ++operations_;
-  // TLS decrypts record by record anyway.
-  if (tls_stream_) {
-    tls_stream_->async_read_some(parts.front(), done);
-  } else if (parts.size() == 1) {
-    socket_.async_read_some(parts.front(), done);
-  } else {
-    socket_.async_read_some(parts, done);
-  }
-}
-
 bool HttpConnection::OnReadDone(const Error& error) {
   --operations_;
   if (ending_) {
@@ -258,20 +227,6 @@ void HttpConnection::OnBufferRead(const Error& error, size_t bytes) {
   if (!head_done_) return ParseHead();
   SetDeadline(Stage::kBody, owner_.options().stall_timeout + job_->request.patience);
   UseBuffered();
-}
-
-void HttpConnection::OnSinkRead(const Error& error, size_t bytes) {
-  if (!OnReadDone(error)) return;
-  OnSinkBytes(bytes);
-  ContinueBody();
-}
-
-void HttpConnection::OnSinkBytes(size_t bytes) {
-  FillSink(bytes);
-  job_->received = result_.wire_bytes += bytes;
-  if (sink_.came) sink_.came(result_.body_bytes);
-  if (framing_ == HttpBodyFraming::kLength) body_left_ -= bytes;
-  SetDeadline(Stage::kBody, owner_.options().stall_timeout + job_->request.patience);
 }
 
 void HttpConnection::ParseHead() {
@@ -317,126 +272,6 @@ bool HttpConnection::AcceptHead(ParsedResponse response) {
   if (sink_.kind != HttpBodySink::Kind::kRefuse) return true;
   Fail(HttpErrorKind::kRefused, "the response was refused");
   return false;
-}
-
-/// Uses what lies in the buffer, then reads on.
-void HttpConnection::UseBuffered() {
-  if (framing_ == HttpBodyFraming::kChunked) {
-    if (!UseChunked()) return;
-  } else if (framing_ != HttpBodyFraming::kNone) {
-    size_t take = end_ - begin_;
-    if (framing_ == HttpBodyFraming::kLength) {
-      take = std::min<uint64_t>(take, body_left_);
-      body_left_ -= take;
-    }
-    const std::string_view data(buffer_.data() + begin_, take);
-    begin_ += take;
-    if (!Deliver(data)) return;
-  }
-  ContinueBody();
-}
-
-/// False when the job has ended.
-bool HttpConnection::UseChunked() {
-  while (begin_ < end_ && !chunks_.done()) {
-    const absl::StatusOr<HttpChunkDecoder::Piece> piece = chunks_.Next({buffer_.data() + begin_, end_ - begin_});
-    if (!piece.ok()) {
-      Fail(HttpErrorKind::kMalformed, std::string(piece.status().message()));
-      return false;
-    }
-    begin_ += piece->consumed;
-    if (!Deliver(piece->data)) return false;
-  }
-  return true;
-}
-
-/// Takes bytes of the body from the buffer to their sink. False when the job has ended.
-bool HttpConnection::Deliver(std::string_view data) {
-  job_->received = result_.wire_bytes += data.size();
-  if (sink_.kind == HttpBodySink::Kind::kText) {
-    const size_t room = sink_.text_limit - result_.text.size();
-    result_.text.append(data.substr(0, room));
-    if (data.size() <= room) return true;
-    Fail(HttpErrorKind::kTooLarge, fmt::format("the response's body exceeds {} bytes", sink_.text_limit));
-    return false;
-  }
-  const size_t skipped = std::min<uint64_t>(skip_left_, data.size());
-  skip_left_ -= skipped;
-  data.remove_prefix(skipped);
-  const uint64_t before = result_.body_bytes;
-  while (!data.empty()) {
-    const MutableByteSpan space = SinkSpace();
-    const size_t take = std::min(space.size(), data.size());
-    if (take == 0) break;
-    std::memcpy(space.data(), data.data(), take);
-    data.remove_prefix(take);
-    FillSink(take);
-  }
-  if (result_.body_bytes > before && sink_.came) sink_.came(result_.body_bytes);
-  if (data.empty()) return true;
-  result_.more = true;
-  Complete();
-  return false;
-}
-
-MutableByteSpan HttpConnection::PlaceAt(size_t place) const {
-  return place == 0 ? sink_.buffer : sink_.rest[place - 1];
-}
-
-// Empty once all places are full.
-MutableByteSpan HttpConnection::SinkSpace() const {
-  return PlaceAt(place_).subspan(place_used_);
-}
-
-void HttpConnection::FillSink(size_t bytes) {
-  result_.body_bytes += bytes;
-  place_used_ += bytes;
-  while (place_ < sink_.rest.size() && place_used_ >= PlaceAt(place_).size()) {
-    place_used_ -= PlaceAt(place_).size();
-    ++place_;
-  }
-}
-
-HttpConnection::Goes HttpConnection::WhereBodyGoes() const {
-  if (framing_ == HttpBodyFraming::kNone) return Goes::kNowhere;
-  if (framing_ == HttpBodyFraming::kChunked) return chunks_.done() ? Goes::kNowhere : Goes::kToBuffer;
-  if (framing_ == HttpBodyFraming::kLength && body_left_ == 0) return Goes::kNowhere;
-  if (sink_.kind == HttpBodySink::Kind::kText || skip_left_ > 0) return Goes::kToBuffer;
-  if (!SinkSpace().empty()) return Goes::kToSink;
-  // Beyond a full buffer only the end of the stream is expected; a byte too many ends up in our own buffer.
-  return framing_ == HttpBodyFraming::kUntilClose ? Goes::kToBuffer : Goes::kNowhere;
-}
-
-void HttpConnection::ContinueBody() {
-  size_t turn = 0;
-  for (;;) {
-    const Goes goes = WhereBodyGoes();
-    if (goes == Goes::kNowhere) {
-      result_.more = framing_ == HttpBodyFraming::kLength && body_left_ > 0;
-      return Complete();
-    }
-    if (goes == Goes::kToBuffer) return ReadIntoBuffer();
-    const uint64_t most = framing_ == HttpBodyFraming::kLength ? body_left_ : UINT64_MAX;
-    if (!sink_.came || !reads_now_) return ReadIntoSink(most);
-    if (turn >= kTurnBytes) return YieldTurn();
-    // An operation that has ended waits behind those of other connections until this is told, and their bytes have
-    // pushed its own out of the caches by then: so they are read, and looked at, right here.
-    Error error;
-    const size_t bytes = socket_.read_some(PartsOfSink(std::min<uint64_t>(most, kWatchedReadBytes)), error);
-    if (error == asio::error::would_block) return ReadIntoSink(std::min<uint64_t>(most, kWatchedReadBytes));
-    if (error) return OnStreamEnd(error);
-    turn += bytes;
-    OnSinkBytes(bytes);
-  }
-}
-
-void HttpConnection::YieldTurn() {
-  ++operations_;
-  asio::post(context_, [self = shared_from_this()] {
-    --self->operations_;
-    if (self->ending_) return self->EndIfDrained();
-    self->ContinueBody();
-  });
 }
 
 void HttpConnection::OnStreamEnd(const Error& error) {

@@ -96,24 +96,26 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   void OnWritten(const Error& error, size_t bytes);
 
   void ReadIntoBuffer();
-  SinkParts PartsOfSink(uint64_t most) const;
-  void ReadIntoSink(uint64_t most);
   void OnBufferRead(const Error& error, size_t bytes);
-  void OnSinkRead(const Error& error, size_t bytes);
-  void OnSinkBytes(size_t bytes);
   bool OnReadDone(const Error& error);
   void ParseHead();
   bool AcceptHead(ParsedResponse response);
-  void UseBuffered();
-  bool UseChunked();
-  bool Deliver(std::string_view data);
+  void OnStreamEnd(const Error& error);
+
+  // The body (http_connection_body.cc).
   MutableByteSpan PlaceAt(size_t place) const;
   MutableByteSpan SinkSpace() const;
   void FillSink(size_t bytes);
+  SinkParts PartsOfSink(uint64_t most) const;
+  void UseBuffered();
+  bool UseChunked();
+  bool Deliver(std::string_view data);
+  void ReadIntoSink(uint64_t most);
+  void OnSinkRead(const Error& error, size_t bytes);
+  void OnSinkBytes(size_t bytes);
   Goes WhereBodyGoes() const;
   void ContinueBody();
   void YieldTurn();
-  void OnStreamEnd(const Error& error);
 
   void Complete();
   void Fail(HttpErrorKind kind, std::string detail);

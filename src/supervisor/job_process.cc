@@ -17,6 +17,7 @@
 #include <fstream>
 #include <utility>
 
+#include "base/file_limit.h"
 #include "base/unique_fd.h"
 
 namespace millrace {
@@ -101,6 +102,7 @@ void CloseOthersOnExec(const std::vector<int>& given) {
   prctl(PR_SET_PDEATHSIG, SIGTERM);
   if (getppid() != parent) _exit(1);                                      // it died before that was set
   for (const int ignored : {SIGPIPE, SIGXFSZ}) signal(ignored, SIG_DFL);  // by this program, not by its user
+  RestoreFileLimit();
   sigset_t none;
   sigemptyset(&none);
   sigprocmask(SIG_SETMASK, &none, nullptr);

@@ -96,6 +96,13 @@ def test_signals_are_as_programs_expect_them(millrace: Millrace) -> None:
     assert lines(millrace("run", *shell("sh -c 'yes; echo still here >&2' | head -n 1"))) == ["y"]
 
 
+def test_the_limit_of_open_files_is_as_it_was(millrace_bin: Path) -> None:
+    """Millrace itself has as many open as it may; a command may use select(), or go through all numbers up to the limit."""
+    command = ["prlimit", "--nofile=300:3000", str(millrace_bin), "run", *shell("ulimit -Sn; ulimit -Hn")]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=300)
+    assert done.stdout.split() == ["300", "3000"]
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_signals_are_passed_on_and_end_it(millrace_bin: Path, number: signal.Signals) -> None:
     """To all of the process group, once; then there is no further attempt."""

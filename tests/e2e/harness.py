@@ -114,10 +114,13 @@ class Sandbox:
         out=subprocess.DEVNULL,
         err=subprocess.DEVNULL,
         unprivileged: bool = False,
+        most_files: int = 0,
     ) -> subprocess.Popen:
-        """`unprivileged`: permissions of files count, even for root."""
+        """`unprivileged`: permissions of files count, even for root. `most_files`: that it may have open at a time; 0: as many as this process."""
         drop = unprivileged and os.geteuid() == 0
         prefix = ["setpriv", "--inh-caps=-all", "--bounding-set=-all"] if drop else []
+        if most_files:
+            prefix += ["prlimit", f"--nofile={most_files}:{most_files}"]
         return subprocess.Popen(
             [*prefix, str(binary()), *map(str, args)],
             env=self.env(env),

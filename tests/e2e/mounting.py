@@ -45,10 +45,12 @@ def wait_until(done: Callable[[], bool], what: str, limit: float = 300) -> None:
 
 
 @contextlib.contextmanager
-def mounted(sandbox: Sandbox, uri: object, folder: Path, *args: object, env: dict[str, str] | None = None) -> Iterator[subprocess.Popen]:
+def mounted(
+    sandbox: Sandbox, uri: object, folder: Path, *args: object, env: dict[str, str] | None = None, most_files: int = 0
+) -> Iterator[subprocess.Popen]:
     """`millrace mount --foreground`, until the end of the block; the process may end earlier."""
     folder.mkdir(exist_ok=True)
-    process = sandbox.start("mount", uri, folder, "--foreground", *args, env=env, err=subprocess.PIPE)
+    process = sandbox.start("mount", uri, folder, "--foreground", *args, env=env, err=subprocess.PIPE, most_files=most_files)
     try:
         wait_until(lambda: is_mounted(folder) or process.poll() is not None, "mounting")
         assert process.poll() is None, process.communicate()[1]

@@ -198,7 +198,7 @@ def test_random_reads_of_a_large_file_cost_what_they_read(sandbox: Sandbox, tmp_
     rng = random.Random(4)
     offsets = [rng.randrange(1, len(body) // 4096) * 4096 for _ in range(240)]  # less than 1 MiB
     with logged_devstore(sandbox, tmp_path / "root", tmp_path / "log") as store:
-        # Larger than what is kept of surplus, an eighth.
+        # Larger than what is kept of surplus, three eighths.
         with mounted(sandbox, "s3://b", tmp_path / "mnt", "--memory", "128MiB", env=store.env()):
             fd = os.open(tmp_path / "mnt" / "large", os.O_RDONLY)
             try:
