@@ -19,6 +19,7 @@
 #include <deque>
 #include <list>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <stdexcept>
 #include <string>
@@ -27,7 +28,8 @@
 #include <vector>
 
 // A TCP relay on 127.0.0.1: what comes at a port of its own goes to a target, and back, each byte a fixed time later.
-// The bandwidth stays what the machine gives: a direction holds up to 128 MiB, and each connection has a thread.
+// The bandwidth stays what the machine gives: a direction holds up to 128 MiB, and each connection has a thread; with
+// `--gbits` all connections share a wire of that speed in each direction, as those of a host do.
 // (Moving pages through pipes by splice() in place of copying bytes takes a quarter more CPU on loopback.) `--measure`
 // says how much goes through some connections, with the delay, from threads that do nothing but send to one that does
 // nothing but receive: no program that uses them carries more.
@@ -86,32 +88,78 @@ struct Piece {
   Clock::time_point due;
 };
 
-/// Pieces that were used before: fresh memory would cost more than the copy. Of one connection, thus of one thread.
+/// Pieces that were used before: fresh memory would cost more than the copy. Those of all connections, the one used
+/// last first: if connections carry bytes in turns, the relay touches no more memory than if one does, and that is what
+/// the caches hold. Thread-safe.
 class Pieces {
  public:
   Piece Take() {
-    if (free_.empty()) return {.bytes = std::make_unique<char[]>(kPieceBytes)};
+    const std::lock_guard lock(mutex_);
+    if (free_.empty()) return {.bytes = std::make_unique_for_overwrite<char[]>(kPieceBytes)};
     Piece piece = std::move(free_.back());
     free_.pop_back();
     return piece;
   }
-  void Give(Piece piece) { free_.push_back(std::move(piece)); }
+  void Give(Piece piece) {
+    const std::lock_guard lock(mutex_);
+    free_.push_back(std::move(piece));
+  }
 
  private:
+  std::mutex mutex_;
   std::vector<Piece> free_;
+};
+
+/// How fast bytes go, and how long they take.
+struct Speed {
+  Clock::duration delay{};
+  double bytes_per_second = 0;  // of all connections together, in each direction; 0: as fast as they come
+};
+
+/// What all connections share in one direction. Thread-safe.
+class Wire {
+ public:
+  explicit Wire(Speed speed) : speed_(speed) {}
+
+  /// When bytes that come now will be there.
+  Clock::time_point Arrival(Clock::time_point now, size_t bytes) {
+    if (speed_.bytes_per_second == 0) return now + speed_.delay;
+    const std::lock_guard lock(mutex_);
+    const std::chrono::duration<double> takes(static_cast<double>(bytes) / speed_.bytes_per_second);
+    free_ = std::max(free_, now) + std::chrono::duration_cast<Clock::duration>(takes);
+    return free_ + speed_.delay;
+  }
+  /// When it takes more bytes; not after `now`: it does. What lies before it is some hundred KiB, as in a switch.
+  Clock::time_point opens() const {
+    if (speed_.bytes_per_second == 0) return {};
+    const std::lock_guard lock(mutex_);
+    return free_ - kBacklog;
+  }
+
+ private:
+  static constexpr std::chrono::microseconds kBacklog{500};
+
+  const Speed speed_;
+  mutable std::mutex mutex_;
+  Clock::time_point free_{};
 };
 
 /// One of the two directions of a connection.
 class Direction {
  public:
-  Direction(int from, int to, Clock::duration delay, Pieces& pieces)
-      : from_(from), to_(to), delay_(delay), pieces_(pieces) {}
+  Direction(int from, int to, Wire& wire, Pieces& pieces) : from_(from), to_(to), wire_(wire), pieces_(pieces) {}
 
-  bool wants_bytes() const { return !ended_ && held_ < kMaxHeld; }
+  bool wants_bytes(Clock::time_point now) const { return !ended_ && held_ < kMaxHeld && wire_.opens() <= now; }
   bool has_due(Clock::time_point now) const { return !queue_.empty() && queue_.front().due <= now; }
   bool done() const { return ended_ && queue_.empty(); }
-  /// When there is something to do without an event; time_point::max(): never.
-  Clock::time_point next() const { return queue_.empty() ? Clock::time_point::max() : queue_.front().due; }
+  /// When there is something to do after `now` without an event; time_point::max(): never.
+  Clock::time_point next(Clock::time_point now) const {
+    Clock::time_point next = Clock::time_point::max();
+    // What is due already waits for room, of which an event tells.
+    if (!queue_.empty() && queue_.front().due > now) next = queue_.front().due;
+    if (const Clock::time_point opens = wire_.opens(); !ended_ && opens > now) next = std::min(next, opens);
+    return next;
+  }
 
   /// False: the connection broke.
   bool Read(Clock::time_point now) {
@@ -125,7 +173,7 @@ class Direction {
     }
     piece.begin = 0;
     piece.end = static_cast<size_t>(got);
-    piece.due = now + delay_;
+    piece.due = wire_.Arrival(now, piece.end);
     held_ += piece.end;
     queue_.push_back(std::move(piece));
     return true;
@@ -150,21 +198,30 @@ class Direction {
  private:
   const int from_;
   const int to_;
-  const Clock::duration delay_;
+  Wire& wire_;
   Pieces& pieces_;
   std::deque<Piece> queue_;
   size_t held_ = 0;
   bool ended_ = false;
 };
 
+/// What connections share.
+struct Way {
+  explicit Way(Speed speed) : there(speed), back(speed) {}
+
+  Wire there;
+  Wire back;
+  Pieces pieces;
+};
+
 /// A connection, and the thread that carries it until it ends, or `stop`.
 class Connection {
  public:
-  Connection(int client, int target, Clock::duration delay, const std::atomic<bool>& stop)
+  Connection(int client, int target, Way& way, const std::atomic<bool>& stop)
       : client_(client),
         target_(target),
-        there_(client, target, delay, pieces_),
-        back_(target, client, delay, pieces_),
+        there_(client, target, way.there, way.pieces),
+        back_(target, client, way.back, way.pieces),
         thread_([this, &stop] { Carry(stop); }) {}
   ~Connection() {
     thread_.join();
@@ -195,29 +252,25 @@ class Connection {
     Clock::time_point next = now + std::chrono::milliseconds(100);
     polled[0].events = Events(there_, back_, now);
     polled[1].events = Events(back_, there_, now);
-    // What is due already waits for room, of which an event tells.
-    for (const Direction* direction : {&there_, &back_}) {
-      if (direction->next() > now) next = std::min(next, direction->next());
-    }
+    for (const Direction* direction : {&there_, &back_}) next = std::min(next, direction->next(now));
     const auto nanoseconds = std::chrono::duration_cast<std::chrono::nanoseconds>(next - now).count();
     const timespec timeout{.tv_sec = nanoseconds / 1'000'000'000, .tv_nsec = nanoseconds % 1'000'000'000};
     ppoll(polled.data(), polled.size(), &timeout, nullptr);
   }
 
   static short Events(const Direction& from_here, const Direction& to_here, Clock::time_point now) {
-    return static_cast<short>((from_here.wants_bytes() ? POLLIN : 0) | (to_here.has_due(now) ? POLLOUT : 0));
+    return static_cast<short>((from_here.wants_bytes(now) ? POLLIN : 0) | (to_here.has_due(now) ? POLLOUT : 0));
   }
 
   bool Serve(short client, short target, Clock::time_point now) {
     constexpr short kReads = POLLIN | POLLHUP | POLLERR;
-    const bool read = (!(client & kReads) || !there_.wants_bytes() || there_.Read(now)) &&
-                      (!(target & kReads) || !back_.wants_bytes() || back_.Read(now));
+    const bool read = (!(client & kReads) || !there_.wants_bytes(now) || there_.Read(now)) &&
+                      (!(target & kReads) || !back_.wants_bytes(now) || back_.Read(now));
     return read && there_.Write(now) && back_.Write(now);
   }
 
   const int client_;
   const int target_;
-  Pieces pieces_;
   Direction there_;
   Direction back_;
   std::atomic<bool> ended_{false};
@@ -227,7 +280,7 @@ class Connection {
 /// One thread that accepts, and one for each connection: there are some dozens at most.
 class Relay {
  public:
-  Relay(Clock::duration delay, const std::atomic<bool>& stop) : delay_(delay), stop_(stop) {}
+  Relay(Speed speed, const std::atomic<bool>& stop) : stop_(stop), way_(speed) {}
   ~Relay() {
     EndConnections();
     for (const pollfd& each : polled_) close(each.fd);
@@ -273,14 +326,14 @@ class Relay {
     }
     MakeReady(client);
     MakeReady(target);
-    connections_.emplace_back(client, target, delay_, over_);
+    connections_.emplace_back(client, target, way_, over_);
   }
 
-  const Clock::duration delay_;
   const std::atomic<bool>& stop_;
   std::atomic<bool> over_{false};
   std::vector<pollfd> polled_;  // that are listened at
   std::vector<uint16_t> targets_;
+  Way way_;  // outlives connections_
   std::list<Connection> connections_;
 };
 
@@ -297,7 +350,7 @@ void RunOn(std::optional<int> cpu) {
 
 /// What is measured.
 struct Measured {
-  Clock::duration delay;
+  Speed speed;
   std::chrono::duration<double> duration;
   bool direct = false;  // without the relay
   size_t connections = 1;
@@ -357,7 +410,7 @@ double Receive(std::vector<pollfd>& from, std::chrono::duration<double> duration
 double Measure(const Measured& measured) {
   std::list<SendingThread> sources;
   std::atomic<bool> stop{false};
-  Relay relay(measured.delay, stop);
+  Relay relay(measured.speed, stop);
   std::vector<uint16_t> ports;
   for (size_t i = 0; i < measured.connections; ++i) {
     const std::vector<int>& cpus = measured.source_cpus;
@@ -384,10 +437,13 @@ double Measure(const Measured& measured) {
 int main(int argc, char** argv) {
   CLI::App app("Relays TCP connections to ports of 127.0.0.1, each byte later; prints `TARGET PORT` for each");
   double delay_ms = 0;
+  double gbits = 0;
   double measure_seconds = 0;
   Measured measured;
   std::vector<uint16_t> targets;
   app.add_option("--delay-ms", delay_ms, "of a byte, in each direction")->check(CLI::Range(0.0, 10'000.0));
+  app.add_option("--gbits", gbits, "gigabits a second that all connections share in each direction (default: no bound)")
+      ->check(CLI::Range(0.001, 1000.0));
   app.add_option("--measure", measure_seconds, "for so many seconds: print the bytes a second that go through");
   app.add_flag("--direct", measured.direct, "with --measure: without the relay");
   app.add_option("--connections", measured.connections, "with --measure: how many (default 1)")
@@ -397,10 +453,12 @@ int main(int argc, char** argv) {
   app.add_option("--sink-cpu", measured.sink_cpu, "with --measure: the CPU of the thread that receives");
   app.add_option("targets", targets, "ports of 127.0.0.1");
   CLI11_PARSE(app, argc, argv);
-  const auto delay = std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double, std::milli>(delay_ms));
+  const Speed speed{
+      .delay = std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double, std::milli>(delay_ms)),
+      .bytes_per_second = gbits * 1e9 / 8};
   try {
     if (measure_seconds > 0) {
-      measured.delay = delay;
+      measured.speed = speed;
       measured.duration = std::chrono::duration<double>(measure_seconds);
       const double rate = Measure(measured);
       if (rate <= 0) throw std::runtime_error("the relay does not answer");
@@ -411,7 +469,7 @@ int main(int argc, char** argv) {
     action.sa_handler = [](int) { stopping = true; };
     sigaction(SIGTERM, &action, nullptr);
     sigaction(SIGINT, &action, nullptr);
-    Relay relay(delay, stopping);
+    Relay relay(speed, stopping);
     for (const uint16_t target : targets) std::printf("%d %d\n", target, relay.Add(target));
     std::fflush(stdout);
     relay.Run();

@@ -5,6 +5,7 @@
     bench/service/run.py --quick                2 workers, one run: within four minutes; shows that everything works
     bench/service/run.py --only millrace,grpc --workers 1,2 --delays none,10
     bench/service/run.py --scenario rate --runs 1 --seconds 3 --workers 4 --only millrace,tfdata,grpc-inline        within four minutes
+    bench/service/run.py --scenario rate --delays none,0,10 --gbits 12.5 --only millrace      over a wire that carries less than the relay
     bench/service/run.py --scenario offload,faults --delays none        CPU, bytes and recovery: within three minutes
     bench/service/run.py --json result.json
 
@@ -99,6 +100,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--scenario", metavar="NAME,...", help=f"only these of {', '.join(SCENARIOS)}")
     parser.add_argument("--workers", metavar="N,...", help="how many worker processes (default 1,2,4,8)")
     parser.add_argument("--delays", metavar="MS,...", help="network delay in each direction; none: without the relay (default none,0,10)")
+    parser.add_argument("--gbits", type=float, help="gigabits a second that the relay carries in each direction (default: what it can)")
     parser.add_argument("--seconds", type=float, help="time that is measured (default 5)")
     parser.add_argument("--runs", type=int, help="interleaved runs of which the median counts (default 3)")
     parser.add_argument("--cache", type=Path, default=REPOSITORY / "build/bench-data/service", help="where the data are kept (1.2 GB)")
@@ -196,12 +198,17 @@ class Servers:
         return process
 
 
+def way_arguments(options: argparse.Namespace, delay: str) -> list[object]:
+    """Of the relay."""
+    return ["--delay-ms", delay, *(["--gbits", options.gbits] if options.gbits else [])]
+
+
 def measure_ceiling(options: argparse.Namespace, workers: int, delay: str) -> float:
     """Bytes a second that bare sockets carry, one from each worker's core to the trainer's."""
     command = ["taskset", "-c", other_cores(options, workers), options.build / "service_relay", "--measure", "1", "--connections", workers]
     command += ["--source-cpus", ",".join(worker_core(options, number) for number in range(workers))]
     command += ["--sink-cpu", cores_of(options.client_cores)[0]]
-    command += ["--direct"] if delay == NO_RELAY else ["--delay-ms", delay]
+    command += ["--direct"] if delay == NO_RELAY else way_arguments(options, delay)
     return float(subprocess.run([*map(str, command)], check=True, capture_output=True, text=True, timeout=60).stdout)
 
 
@@ -211,7 +218,7 @@ def relayed(options: argparse.Namespace, delay: str, ports: list[int]) -> Iterat
     if delay == NO_RELAY:
         yield {port: port for port in ports}
         return
-    command = ["taskset", "-c", other_cores(options, len(ports) - 1), options.build / "service_relay", "--delay-ms", delay]
+    command = ["taskset", "-c", other_cores(options, len(ports) - 1), options.build / "service_relay", *way_arguments(options, delay)]
     process = subprocess.Popen([*map(str, command), *map(str, ports)], stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     try:

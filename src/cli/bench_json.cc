@@ -132,6 +132,30 @@ JsonObject RivalJson(const RivalPoint& rival) {
       .Add("versions", versions);
 }
 
+/// Others do not tell their requests; Millrace's two come first.
+JsonArray ObjectEpochsJson(const std::vector<RivalEpochs>& epochs) {
+  JsonArray json;
+  for (const RivalEpochs& one : epochs) {
+    const bool is_ours = &one - epochs.data() < 2;
+    JsonObject object{{"name", one.name}, {"with_cache", one.kept}, {"workers", one.workers}};
+    JsonArray costs;
+    for (const EpochCost& epoch : one.epochs) {
+      JsonObject cost{{"seconds", epoch.seconds}, {"cpu_seconds", epoch.cpu_seconds}, {"samples", epoch.samples}};
+      if (is_ours) cost.Add("GET", epoch.requests.get);
+      costs.Add(cost);
+    }
+    one.left_out.empty() ? object.Add("epochs", costs) : object.Add("left_out", one.left_out);
+    json.Add(object);
+  }
+  return json;
+}
+
+JsonArray RivalsJson(const std::vector<RivalPoint>& rivals) {
+  JsonArray json;
+  for (const RivalPoint& rival : rivals) json.Add(RivalJson(rival));
+  return json;
+}
+
 JsonObject ScenariosJson(const BenchReport& report) {
   JsonObject scenarios;
   if (!report.rate.empty()) {
@@ -144,7 +168,11 @@ JsonObject ScenariosJson(const BenchReport& report) {
     for (const auto& point : report.shards) {
       points.Add(PointJson(report, NameOf(point), point.second).Add("shard_bytes", point.first));
     }
-    scenarios.Add("c", JsonObject{{"points", points}});
+    JsonObject scenario{{"points", points}};
+    JsonArray rivals;
+    for (const auto& [bytes, rival] : report.shard_rivals) rivals.Add(RivalJson(rival).Add("shard_bytes", bytes));
+    if (!report.shard_rivals.empty()) scenario.Add("rivals", rivals);
+    scenarios.Add("c", scenario);
   }
   if (!report.orders.empty()) {
     JsonArray points;
@@ -152,11 +180,14 @@ JsonObject ScenariosJson(const BenchReport& report) {
       points.Add(
           PointJson(report, NameOf(point), point.point).Add("shuffle", ShuffleName(point.order)).Add("raw", point.raw));
     }
-    scenarios.Add("a", JsonObject{{"points", points}, {"order_ratios", OrderRatiosJson(report)}});
+    JsonObject scenario{{"points", points}, {"order_ratios", OrderRatiosJson(report)}};
+    if (!report.object_rivals.empty()) scenario.Add("rivals", RivalsJson(report.object_rivals));
+    scenarios.Add("a", scenario);
   }
   if (!report.epochs.empty()) {
-    scenarios.Add("b", JsonObject{{"without_cache", EpochsJson(report.epochs)},
-                                  {"with_cache", EpochsJson(report.cached_epochs)}});
+    JsonObject scenario{{"without_cache", EpochsJson(report.epochs)}, {"with_cache", EpochsJson(report.cached_epochs)}};
+    if (!report.object_epochs.empty()) scenario.Add("raw_objects", ObjectEpochsJson(report.object_epochs));
+    scenarios.Add("b", scenario);
   }
   if (!report.first_batch.empty()) {
     JsonArray points;
@@ -168,7 +199,11 @@ JsonObject ScenariosJson(const BenchReport& report) {
                             {"open_seconds", SpreadJson(point.open_seconds)},
                             {"requests", TallyJson(point.requests)}});
     }
-    scenarios.Add("e", JsonObject{{"points", points}});
+    JsonArray downloads;
+    for (const auto& [samples, seconds] : report.downloads) {
+      downloads.Add(JsonObject{{"data_samples", samples}, {"seconds", SpreadJson(seconds)}});
+    }
+    scenarios.Add("e", JsonObject{{"points", points}, {"downloads", downloads}});
   }
   AddResumeAndStorm(report, &scenarios);
   return scenarios;
@@ -208,11 +243,7 @@ std::string BenchJson(const BenchReport& report) {
       {"published", JsonObject{{"samples_per_second_per_vcpu", JsonArray{kPublishedRates[0], kPublishedRates[1]}},
                                {"source", kPublishedSource}}},
       {"scenarios", ScenariosJson(report)}};
-  if (!report.rivals.empty()) {
-    JsonArray rivals;
-    for (const RivalPoint& rival : report.rivals) rivals.Add(RivalJson(rival));
-    json.Add("rivals", rivals);
-  }
+  if (!report.rivals.empty()) json.Add("rivals", RivalsJson(report.rivals));
   return json.Line();
 }
 

@@ -3,12 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <map>
 #include <numeric>
-#include <set>
 
 #include "base/counted.h"
 #include "base/size.h"
+#include "cli/bench_page_parts.h"
+#include "cli/bench_page_rivals.h"
 #include "cli/svg_plot.h"
 
 namespace millrace::cli {
@@ -23,7 +23,7 @@ constexpr const char* kStyle = R"(
 body { font: 16px/1.5 system-ui, sans-serif; color: var(--ink); background: var(--paper); max-width: 52rem;
   margin: 2rem auto; padding: 0 1rem; }
 h1 { font-size: 1.1rem; color: var(--soft); font-weight: 600; margin-bottom: .3rem; }
-h2 { font-size: 1.15rem; margin: 2.2rem 0 .4rem; }
+h2 { font-size: 1.15rem; margin: 2.2rem 0 .4rem; } h3 { font-size: 1rem; margin: 1.4rem 0 .3rem; }
 .limit { font-size: 1.35rem; line-height: 1.4; margin: 0 0 1.2rem; }
 .beside { margin: 0 0 1.2rem; }
 .tiles { display: grid; grid-template-columns: repeat(auto-fit, minmax(9rem, 1fr)); gap: .6rem; }
@@ -52,23 +52,8 @@ svg text.share { fill: #fff; font-weight: 600; }
 .share-8 { fill: #2f7d5b; }
 )";
 
-std::string Cell(const std::string& text) {
-  return fmt::format("<td>{}</td>", EscapeMarkup(text));
-}
-
-std::string Row(const std::vector<std::string>& cells, const char* element = "td") {
-  std::string row = "<tr>";
-  for (const std::string& cell : cells) row += fmt::format("<{}>{}</{}>", element, EscapeMarkup(cell), element);
-  return row + "</tr>\n";
-}
-
 std::string Tile(const std::string& value, const std::string& what) {
   return fmt::format(R"(<div class="tile"><b>{}</b><span>{}</span></div>)", EscapeMarkup(value), EscapeMarkup(what));
-}
-
-std::string WithSpread(const Spread& spread) {
-  if (spread.least == spread.most) return ShortNumber(spread.median);
-  return fmt::format("{} ({} to {})", ShortNumber(spread.median), ShortNumber(spread.least), ShortNumber(spread.most));
 }
 
 std::string RateRows(const std::string& name, const BenchPoint& point, int cpus) {
@@ -216,7 +201,7 @@ std::string OrderSection(const BenchReport& report) {
          "<p class=\"note\">none: as the samples are stored; window: shuffled within windows, the default; global: "
          "each "
          "sample anywhere; raw: likewise, of the same images as raw objects, so that each is a request of its own. " +
-         EscapeMarkup(report.orders_note()) + "</p>\n";
+         EscapeMarkup(report.orders_note()) + "</p>\n" + ObjectRivals(report);
 }
 
 PlotLine EpochLine(const char* name, const std::vector<EpochCost>& epochs) {
@@ -246,7 +231,8 @@ std::string EpochSection(const BenchReport& report) {
   return "<h2>Epochs with and without a cache on the local disk</h2>\n" + DrawLines(plot) + "<table>" +
          Row({"", "seconds without", "GETs without", "seconds with", "GETs with"}, "th") + rows +
          "</table>\n<p class=\"note\">Requests ahead for a later epoch count in the epoch in which they are "
-         "made.</p>\n";
+         "made.</p>\n" +
+         ObjectEpochs(report);
 }
 
 std::string ShardSection(const BenchReport& report) {
@@ -255,13 +241,15 @@ std::string ShardSection(const BenchReport& report) {
                 .x_name = "size of a shard",
                 .y_name = "samples/s",
                 .log_x = true,
-                .lines = {{}}};
+                .lines = {{.name = "millrace"}}};
   std::string rows;
   for (const auto& shard : report.shards) {
     plot.lines[0].points.push_back(RatePoint(static_cast<double>(shard.first), FormatSize(shard.first), shard.second));
     rows += RateRows(NameOf(shard), shard.second, report.machine.cpus);
   }
-  return "<h2>Sequential reading against the size of a shard</h2>\n" + DrawLines(plot) + RateTable(rows);
+  for (PlotLine& line : ShardRivalLines(report)) plot.lines.push_back(std::move(line));
+  return "<h2>Sequential reading against the size of a shard</h2>\n" + DrawLines(plot) + RateTable(rows) +
+         ShardRivalTable(report);
 }
 
 std::string FirstBatchSection(const BenchReport& report) {
@@ -269,7 +257,7 @@ std::string FirstBatchSection(const BenchReport& report) {
   LinePlot plot{.title = "Time to the first batch against the samples of the data set",
                 .x_name = "samples of the data set",
                 .y_name = "seconds",
-                .lines = {{}}};
+                .lines = {{.name = "millrace"}}};
   std::string rows;
   for (const FirstBatchPoint& point : report.first_batch) {
     plot.lines[0].points.push_back({.x = static_cast<double>(point.samples),
@@ -281,10 +269,26 @@ std::string FirstBatchSection(const BenchReport& report) {
                  std::to_string(point.requests.get), std::to_string(point.requests.list),
                  std::to_string(point.requests.head)});
   }
+  std::string downloads;
+  for (const auto& [samples, seconds] : report.downloads) {
+    if (plot.lines.size() == 1) plot.lines.push_back({.name = "File mode"});
+    plot.lines[1].points.push_back({.x = static_cast<double>(samples),
+                                    .y = seconds.median,
+                                    .least = seconds.least,
+                                    .most = seconds.most,
+                                    .x_text = ShortNumber(static_cast<double>(samples))});
+    downloads += Row({Counted(samples, "sample"), WithSpread(seconds)});
+  }
+  if (!downloads.empty()) {
+    downloads = "<table>" + Row({"File mode", "seconds"}, "th") + downloads +
+                "</table>\n<p class=\"note\">File mode: a training that begins when all objects have been copied to "
+                "files, which is done here by Millrace, many at a time, and without the time to its first batch.</p>\n";
+  }
   return "<h2>Time to the first batch</h2>\n" + DrawLines(plot) + "<table>" +
          Row({"", "seconds", "of it, opening", "GET", "LIST", "HEAD"}, "th") + rows +
          "</table>\n<p class=\"note\">Requests are all until the first batch had come, with those ahead for later "
-         "ones.</p>\n";
+         "ones.</p>\n" +
+         downloads;
 }
 
 std::string ResumeSection(const BenchReport& report) {
@@ -319,118 +323,6 @@ std::string StormSection(const BenchReport& report) {
          fmt::format("<p class=\"note\">Faults: {}. All {} came, and {}.</p>\n", EscapeMarkup(faults),
                      Counted(storm.rough.samples, "sample"),
                      storm.same_bytes() ? "every byte was right" : "they were <b>not</b> the same bytes");
-}
-
-/// Curves against the number of workers if there are several; four in a plot. The curve of a rival that was left out
-/// from some number on ends there.
-std::string WorkerPlots(const BenchReport& report) {
-  std::map<std::string, PlotLine> lines;
-  size_t most = 0;
-  for (const RivalPoint& rival : report.rivals) {
-    if (!rival.left_out.empty()) continue;
-    PlotLine& line = lines[rival.name];
-    line.name = rival.name;
-    const Spread& rate = rival.samples_per_second;
-    line.points.push_back({.x = static_cast<double>(rival.workers),
-                           .y = rate.median,
-                           .least = rate.least,
-                           .most = rate.most,
-                           .x_text = std::to_string(rival.workers)});
-    most = std::max(most, line.points.size());
-  }
-  if (most < 2) return "";
-  constexpr size_t kLines = 4;
-  const BenchPoint& ours = *report.best();
-  const PlotReference beside{
-      .y = Summarize(ours).samples_per_second.median,
-      .text = fmt::format("millrace, one process with {}", Counted(static_cast<uint64_t>(ours.threads), "thread"))};
-  std::vector<PlotLine> sorted;
-  for (auto& [name, line] : lines) sorted.push_back(std::move(line));
-  // The first of a plot, whose numbers are below the axis, has all those of the others.
-  std::stable_sort(sorted.begin(), sorted.end(),
-                   [](const PlotLine& one, const PlotLine& other) { return one.points.size() > other.points.size(); });
-  std::vector<LinePlot> plots;
-  for (PlotLine& line : sorted) {
-    if (plots.empty() || plots.back().lines.size() == kLines) {
-      plots.push_back({.title = "Samples per second of other loaders against their workers",
-                       .x_name = "worker processes, or threads that decode",
-                       .y_name = "samples/s",
-                       .log_x = true,
-                       .references = {beside}});
-    }
-    plots.back().lines.push_back(std::move(line));
-  }
-  std::string drawn;
-  for (const LinePlot& plot : plots) drawn += DrawLines(plot);
-  return drawn;
-}
-
-/// Millrace and those others that have figures, the best first.
-std::string RivalBars(const BenchReport& report) {
-  const BenchSummary ours = Summarize(*report.best());
-  const auto bar = [](const std::string& name, const Spread& value, bool is_ours) {
-    return PlotBar{.name = name,
-                   .value = value.median,
-                   .least = value.least,
-                   .most = value.most,
-                   .text = ShortNumber(value.median),
-                   .is_ours = is_ours};
-  };
-  std::vector<PlotBar> rates = {bar("millrace", ours.samples_per_second, true)};
-  std::vector<PlotBar> costs = {bar("millrace", ours.cpu_per_1000, true)};
-  for (const RivalPoint& rival : report.rivals) {
-    if (!rival.left_out.empty()) continue;
-    rates.push_back(bar(rival.name, rival.samples_per_second, false));
-    costs.push_back(bar(rival.name, rival.cpu_per_1000, false));
-  }
-  if (rates.size() == 1) return "";
-  std::stable_sort(rates.begin(), rates.end(), [](const PlotBar& a, const PlotBar& b) { return a.value > b.value; });
-  std::stable_sort(costs.begin(), costs.end(), [](const PlotBar& a, const PlotBar& b) { return a.value < b.value; });
-  return "<p class=\"note\">Samples a second: more is better.</p>\n" +
-         DrawBars("Samples per second of Millrace and of other loaders", rates) +
-         "<p class=\"note\">CPU-seconds for 1,000 samples: less is better.</p>\n" +
-         DrawBars("CPU-seconds of Millrace and of other loaders", costs);
-}
-
-std::string RivalSection(const BenchReport& report) {
-  if (report.rivals.empty()) return "";
-  const BenchSummary ours = Summarize(*report.best());
-  std::string rates;
-  std::string versions;
-  const auto add = [&](const std::string& name, const Spread& rate, const Spread& cpu, double first_batch) {
-    const double share = ours.samples_per_second.median > 0 ? rate.median / ours.samples_per_second.median : 0;
-    rates += Row({name, WithSpread(rate), fmt::format("{:.2f}", share), WithSpread(cpu), ShortNumber(first_batch)});
-  };
-  const auto tell = [&](const std::string& name, const std::string& what) {
-    versions += fmt::format("<tr>{}<td class=\"note\">{}</td></tr>\n", Cell(name), EscapeMarkup(what));
-  };
-  add("millrace", ours.samples_per_second, ours.cpu_per_1000, report.beside_rivals->seconds.median);
-  std::set<std::string> told;
-  for (const RivalPoint& rival : report.rivals) {
-    if (!rival.left_out.empty()) {
-      tell(NameOf(rival), "left out: " + rival.left_out);
-      continue;
-    }
-    add(NameOf(rival), rival.samples_per_second, rival.cpu_per_1000, rival.first_batch_seconds);
-    if (!told.insert(rival.name).second) continue;
-    std::string packages;
-    for (const auto& [package, version] : rival.versions) {
-      packages += fmt::format("{}{} {}", packages.empty() ? "" : ", ", package, version);
-    }
-    tell(rival.name, packages);
-  }
-  const std::string by_workers = WorkerPlots(report);
-  return "<h2>Other loaders over the same data</h2>\n" + (by_workers.empty() ? RivalBars(report) : by_workers) +
-         "<div class=\"wide\"><table>" + Row({"", "samples/s", "of ours", "CPU-s per 1,000", "first batch, s"}, "th") +
-         rates +
-         "</table></div>\n<p class=\"note\">Each decodes, crops, flips and resizes the same images in processes of its "
-         "own, one loader after the other. The number of its images and the mean of their pixels were compared with "
-         "Millrace's. " +
-         fmt::format(
-             "What a loader takes to begin an epoch, of {} here, is in its rate: with few samples it counts "
-             "much.</p>\n<table>",
-             Counted(report.best()->samples, "sample")) +
-         versions + "</table>\n";
 }
 
 std::string RequestSection(const BenchReport& report) {

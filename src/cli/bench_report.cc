@@ -78,6 +78,17 @@ std::string EpochsText(const BenchReport& report) {
   return text;
 }
 
+std::string ObjectEpochsText(const BenchReport& report) {
+  if (report.object_epochs.empty()) return "";
+  std::string text = "\nSeconds of each epoch over raw objects at random (b), without and with a cache\n";
+  for (const RivalEpochs& one : report.object_epochs) {
+    text += fmt::format("  {:<36}", NameOf(one));
+    for (const EpochCost& epoch : one.epochs) text += fmt::format(" {:>8}", ShortNumber(epoch.seconds));
+    text += one.left_out.empty() ? "\n" : fmt::format(" left out: {}\n", one.left_out);
+  }
+  return text;
+}
+
 std::string ResumeText(const ResumePoint& resume) {
   std::string text =
       fmt::format("\nResuming in the middle of an epoch (f)\n  {:<16} {:>24}  requests\n", "", "s (least-most)");
@@ -128,7 +139,60 @@ std::string RivalsText(const BenchReport& report) {
   return text;
 }
 
+/// Those of a scenario, each with the rate of Millrace that it stands beside.
+struct RivalOfCurve {
+  std::string name;
+  const RivalPoint* rival = nullptr;
+  double ours = 0;
+};
+std::string RivalCurveText(const char* title, const std::vector<RivalOfCurve>& curve) {
+  if (curve.empty()) return "";
+  std::string text =
+      fmt::format("\n{}\n  {:<36} {:>24} {:>9} {:>11}\n", title, "", "samples/s (least-most)", "of ours", "CPU-s/1000");
+  for (const RivalOfCurve& one : curve) {
+    if (!one.rival->left_out.empty()) {
+      text += fmt::format("  {:<36} left out: {}\n", one.name, one.rival->left_out);
+      continue;
+    }
+    const Spread& rate = one.rival->samples_per_second;
+    text += fmt::format("  {:<36} {:>24} {:>9.2f} {:>11}\n", one.name, RangeText(rate),
+                        one.ours > 0 ? rate.median / one.ours : 0, ShortNumber(one.rival->cpu_per_1000.median));
+  }
+  return text;
+}
+
+std::string ObjectRivalsText(const BenchReport& report) {
+  std::vector<RivalOfCurve> curve;
+  for (const RivalPoint& rival : report.object_rivals) {
+    curve.push_back({NameOf(rival), &rival, Summarize(*report.best_of_objects()).samples_per_second.median});
+  }
+  return RivalCurveText("Other loaders over the same raw objects at random (a), by their workers", curve);
+}
+
+std::string ShardRivalsText(const BenchReport& report) {
+  std::vector<RivalOfCurve> curve;
+  for (const auto& rival : report.shard_rivals) {
+    for (const auto& [bytes, point] : report.shards) {
+      if (bytes != rival.first) continue;
+      curve.push_back({NameOf(rival), &rival.second, Summarize(point).samples_per_second.median});
+    }
+  }
+  return RivalCurveText("Other loaders over the same shards (c), by the size of a shard", curve);
+}
+
 }  // namespace
+
+const BenchPoint* BenchReport::best_of_objects() const {
+  const BenchPoint* best = nullptr;
+  double most = -1;
+  for (const OrderPoint& order : orders) {
+    const double rate = order.raw ? Summarize(order.point).samples_per_second.median : -1;
+    if (rate <= most) continue;
+    most = rate;
+    best = &order.point;
+  }
+  return best;
+}
 
 const BenchPoint* BenchReport::best() const {
   const BenchPoint* best = nullptr;
@@ -222,6 +286,12 @@ std::string TextOf(const BenchReport::OrderRatio& ratio) {
 std::string NameOf(const RivalPoint& point) {
   return fmt::format("{}, {}", point.name, Counted(static_cast<uint64_t>(point.workers), "worker"));
 }
+std::string NameOf(const RivalEpochs& epochs) {
+  return epochs.kept ? epochs.name + ", with a cache" : epochs.name;
+}
+std::string NameOf(const std::pair<uint64_t, RivalPoint>& shards) {
+  return fmt::format("{}, {} shards", shards.second.name, FormatSize(shards.first));
+}
 std::string NameOf(const FirstBatchPoint& point) {
   return Counted(point.samples, "sample");
 }
@@ -286,11 +356,13 @@ std::string BenchText(const BenchReport& report) {
     for (const BenchReport::OrderPoint& order : report.orders) text += RateRow(NameOf(order), order.point, cpus);
     for (const BenchReport::OrderRatio& ratio : report.order_ratios()) text += fmt::format("  {}\n", TextOf(ratio));
     if (const std::string note = report.orders_note(); !note.empty()) text += fmt::format("  {}\n", note);
+    text += ObjectRivalsText(report);
   }
-  if (!report.epochs.empty()) text += EpochsText(report);
+  if (!report.epochs.empty()) text += EpochsText(report) + ObjectEpochsText(report);
   if (!report.shards.empty()) {
     text += "\nSequential reading (c), by the size of a shard\n" + RateHead("");
     for (const auto& point : report.shards) text += RateRow(NameOf(point), point.second, cpus);
+    text += ShardRivalsText(report);
   }
   if (!report.first_batch.empty()) {
     text += "\nTime to the first batch (e), by the samples of the data set\n";
@@ -298,6 +370,10 @@ std::string BenchText(const BenchReport& report) {
     for (const FirstBatchPoint& point : report.first_batch) {
       text += fmt::format("  {:<16} {:>24} {:>24}  {} GET, {} LIST, {} HEAD\n", NameOf(point), RangeText(point.seconds),
                           RangeText(point.open_seconds), point.requests.get, point.requests.list, point.requests.head);
+    }
+    for (const auto& [samples, seconds] : report.downloads) {
+      text += fmt::format("  {:<16} {:>24}  to copy all of it to files first, as File mode does\n",
+                          Counted(samples, "sample"), RangeText(seconds));
     }
   }
   if (report.resume) text += ResumeText(*report.resume);

@@ -36,8 +36,10 @@ struct BenchReport {
   std::vector<OrderPoint> orders;                       // scenario a, by order, then by threads
   std::vector<EpochCost> epochs;                        // scenario b
   std::vector<EpochCost> cached_epochs;                 // the same with a cache
+  std::vector<RivalEpochs> object_epochs;               // likewise over raw objects: Millrace's two, then others'
   std::vector<std::pair<uint64_t, BenchPoint>> shards;  // scenario c, by the bytes of a shard
   std::vector<FirstBatchPoint> first_batch;             // scenario e, by samples
+  std::vector<std::pair<uint64_t, Spread>> downloads;   // beside it: seconds to copy the data to files, by samples
   std::optional<ResumePoint> resume;                    // scenario f
 
   /// An epoch of the same data, twice.
@@ -52,6 +54,8 @@ struct BenchReport {
 
   std::optional<FirstBatchPoint> beside_rivals;  // of Millrace, measured with them
   std::vector<RivalPoint> rivals;                // --rival
+  std::vector<RivalPoint> object_rivals;         // over the raw objects of scenario a, by name, then by workers
+  std::vector<std::pair<uint64_t, RivalPoint>> shard_rivals;  // over those of scenario c, by the bytes of a shard
 
   /// Of scenario a: the rate of a random order as a share of that of the sequential one, with as many threads. Of each
   /// round of repeats there is a share, so that a machine that becomes faster or slower meanwhile matters little.
@@ -69,6 +73,8 @@ struct BenchReport {
 
   /// The fastest of all rates; null if none was measured.
   const BenchPoint* best() const;
+  /// The fastest of those over raw objects; null if there is none.
+  const BenchPoint* best_of_objects() const;
   PipelineLimit limit() const;  // of the fastest
 };
 
@@ -88,6 +94,8 @@ std::string NameOf(const BenchReport::OrderPoint& order);           // "global, 
 std::string_view OrderName(Shuffle order, bool raw);                // "global"; "raw"
 std::string NameOf(const FirstBatchPoint& point);                   // "1000 samples"
 std::string NameOf(const RivalPoint& point);                        // "dataloader, 8 workers"
+std::string NameOf(const RivalEpochs& epochs);                      // "dataloader, with a cache"
+std::string NameOf(const std::pair<uint64_t, RivalPoint>& shards);  // "dataloader, 64 MiB shards"
 /// "window, 1 thread: 0.980 of the sequential rate, at which 1.09 CPUs were busy; 100 % of ...".
 std::string TextOf(const BenchReport::OrderRatio& ratio);
 

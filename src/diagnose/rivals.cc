@@ -109,6 +109,35 @@ absl::Status TakePixels(const RivalJson& json, RivalPoint* point) {
   return absl::OkStatus();
 }
 
+/// InvalidArgument also if an epoch has not all images.
+absl::StatusOr<std::vector<EpochCost>> ParseEpochs(std::string_view line, const PixelMeans& ours) {
+  const RivalJson json = RivalJson::parse(line, nullptr, /*allow_exceptions=*/false);
+  const auto epochs = json.is_object() ? json.find("epochs") : json.end();
+  if (!json.is_object() || epochs == json.end() || !epochs->is_array() || epochs->empty()) {
+    return absl::InvalidArgumentError("its answer has no 'epochs'");
+  }
+  std::vector<EpochCost> costs;
+  for (const RivalJson& epoch : *epochs) {
+    EpochCost& cost = costs.emplace_back();
+    ASSIGN_OR_RETURN(cost.seconds, NumberIn(epoch, "seconds"));
+    ASSIGN_OR_RETURN(cost.cpu_seconds, NumberIn(epoch, "cpu_seconds"));
+    ASSIGN_OR_RETURN(const double samples, NumberIn(epoch, "samples"));
+    const double expected = ours.whole_epoch ? static_cast<double>(ours.samples) : samples;
+    if (samples != expected || samples < 1 || samples > 1e15) {
+      return absl::InvalidArgumentError(
+          fmt::format("an epoch of it has {:.0f} images, and the data set has {:.0f}", samples, expected));
+    }
+    cost.samples = static_cast<uint64_t>(samples);
+  }
+  return costs;
+}
+
+absl::Status WritePrograms(const std::string& folder) {
+  for (size_t i = 0; kRivalNames[i] != nullptr; ++i)
+    RETURN_IF_ERROR(WriteFileAtomically(fmt::format("{}/{}", folder, kRivalNames[i]), kRivalTexts[i]));
+  return absl::OkStatus();
+}
+
 RivalPoint LeftOut(const RivalRequest& request, int workers, std::string why) {
   return {.name = request.name, .uri = request.uri, .workers = workers, .left_out = std::move(why)};
 }
@@ -331,8 +360,7 @@ absl::StatusOr<RivalPoint> ParseRivalAnswer(std::string_view line) {
 absl::StatusOr<RivalPoint> MeasureRival(const RivalRequest& request, const RivalRun& run,
                                         const BenchSettings& settings) {
   RivalRequest own = request;  // of a copy, if it gets one
-  for (size_t i = 0; kRivalNames[i] != nullptr; ++i)
-    RETURN_IF_ERROR(WriteFileAtomically(fmt::format("{}/{}", run.scratch, kRivalNames[i]), kRivalTexts[i]));
+  RETURN_IF_ERROR(WritePrograms(run.scratch));
   if (own.uri.empty() && !run.copies.empty()) {
     ASSIGN_OR_RETURN(std::string why, MakeCopy(run, settings, &own));
     if (!why.empty()) return LeftOut(own, run.workers, std::move(why));
@@ -349,6 +377,25 @@ absl::StatusOr<RivalPoint> MeasureRival(const RivalRequest& request, const Rival
   if (std::string why = PixelsDiffer(run.ours.pixels, point->pixels); !why.empty())
     return LeftOut(own, run.workers, std::move(why));
   return point;
+}
+
+absl::StatusOr<RivalEpochs> MeasureRivalEpochs(const RivalRequest& request, const RivalRun& run,
+                                               const BenchSettings& settings, uint64_t epochs, bool keep) {
+  RETURN_IF_ERROR(WritePrograms(run.scratch));
+  ChildCommand command = CommandFor(request, run, settings);
+  command.words.insert(command.words.end(), {"--epochs", fmt::format("{}", epochs)});
+  if (keep) command.words.emplace_back("--keep");
+  absl::StatusOr<RivalEnd> end = RunRival(command, settings.stop);
+  RemoveMount(request, run);
+  RETURN_IF_ERROR(end.status());
+  RivalEpochs found{.name = request.name, .kept = keep, .workers = run.workers};
+  if (end->left_out.empty()) {
+    absl::StatusOr<std::vector<EpochCost>> costs = ParseEpochs(LastLineOf(end->output), run.ours.pixels);
+    if (costs.ok()) found.epochs = *std::move(costs);
+    end->left_out = ToStd(costs.status().message());
+  }
+  found.left_out = std::move(end->left_out);
+  return found;
 }
 
 }  // namespace millrace

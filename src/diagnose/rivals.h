@@ -72,6 +72,19 @@ struct RivalRun {
 absl::StatusOr<RivalPoint> MeasureRival(const RivalRequest& request, const RivalRun& run,
                                         const BenchSettings& settings);
 
+/// Epochs one after the other, each from its beginning.
+struct RivalEpochs {
+  std::string name;
+  bool kept = false;  // what was read stayed on the local disk
+  int workers = 0;
+  std::string left_out;           // why there are no figures; "" if there are
+  std::vector<EpochCost> epochs;  // of others without requests and digests
+};
+/// Of a rival, over data that it reads as they are. `keep`: it keeps what it has read in `scratch` for later epochs,
+/// which only some can. Else as MeasureRival; that all images came is checked, but not what they are.
+absl::StatusOr<RivalEpochs> MeasureRivalEpochs(const RivalRequest& request, const RivalRun& run,
+                                               const BenchSettings& settings, uint64_t epochs, bool keep);
+
 /// The last line that a rival has printed, as figures; InvalidArgument if it makes no sense.
 absl::StatusOr<RivalPoint> ParseRivalAnswer(std::string_view line);
 

@@ -108,15 +108,21 @@ class RivalProcessTest : public ::testing::Test {
   }
   absl::StatusOr<RivalPoint> Run(const std::string& script) { return RunOver("s3://b/data", "", script); }
   absl::StatusOr<RivalPoint> RunOver(const std::string& uri, const std::string& copies, const std::string& script) {
+    Install(script);
+    BenchSettings settings;
+    settings.loader.batch = 64;
+    return MeasureRival({.name = "spdl"}, RunOf(uri, copies), settings);
+  }
+  void Install(const std::string& script) {
     const std::string python = folder_ + "/spdl/bin/python";
     std::filesystem::create_directories(folder_ + "/spdl/bin");
     std::ofstream(python) << "#!/bin/sh\n" << script << "\n";
     ::chmod(python.c_str(), 0755);
+  }
+  RivalRun RunOf(const std::string& uri, const std::string& copies) const {
     RivalRun run{.uri = uri, .environments = folder_, .scratch = folder_, .copies = copies, .workers = 3};
     run.ours = {.pixels = {.samples = 100, .mean = 120, .deviation = 20, .whole_epoch = true}, .kind = "tar"};
-    BenchSettings settings;
-    settings.loader.batch = 64;
-    return MeasureRival({.name = "spdl"}, run, settings);
+    return run;
   }
   std::string folder_;
 };
@@ -186,6 +192,27 @@ TEST_F(RivalProcessTest, ACopyThatFailsLeavesItOut) {
   ASSERT_TRUE(gone.ok()) << gone.status();
   EXPECT_THAT(gone->left_out, HasSubstr("copying the data for it failed"));
   EXPECT_FALSE(std::filesystem::exists(folder_ + "/data"));
+}
+
+TEST_F(RivalProcessTest, EpochsAreToldOneByOne) {
+  const auto epochs = [&](const std::string& samples, bool keep) {
+    const std::string epoch = fmt::format(R"({{"seconds": 2, "samples": {}, "cpu_seconds": 1}})", samples);
+    Install(fmt::format(R"(echo "$*" >{}/said; echo '{{"epochs": [{}, {}]}}')", folder_, epoch, epoch));
+    return *MeasureRivalEpochs({.name = "spdl"}, RunOf("s3://b/data", ""), {}, 2, keep);
+  };
+  const RivalEpochs kept = epochs("100", true);
+  EXPECT_EQ(kept.left_out, "");
+  EXPECT_TRUE(kept.kept);
+  ASSERT_EQ(kept.epochs.size(), 2u);
+  EXPECT_EQ(kept.epochs[1].seconds, 2);
+  EXPECT_EQ(kept.epochs[1].samples, 100u);
+  std::ifstream file(folder_ + "/said");
+  const std::string said{std::istreambuf_iterator<char>(file), {}};
+  EXPECT_THAT(said, HasSubstr("--epochs 2 --keep"));
+  EXPECT_THAT(epochs("99", false).left_out, HasSubstr("99 images, and the data set has 100"));
+  Install("echo '{}'");
+  EXPECT_THAT(MeasureRivalEpochs({.name = "spdl"}, RunOf("s3://b/data", ""), {}, 2, false)->left_out,
+              HasSubstr("no 'epochs'"));
 }
 
 TEST_F(RivalProcessTest, WhatIsWrongWithItIsItsOwn) {

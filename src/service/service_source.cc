@@ -96,16 +96,18 @@ class ServiceSource final : public BatchSource {
                  .frame_limit = shares.frame_limit,
                  .worker_memory = shares.worker_memory,
                  .local_memory = shares.local} {
-    for (uint64_t stream = 0; stream < streams; ++stream) {
-      streams_.push_back(std::make_unique<TrainerStream>(context_, stream, runtime.memory().TryReserve(shares.local)));
+    try {
+      for (uint64_t stream = 0; stream < streams; ++stream) {
+        streams_.push_back(
+            std::make_unique<TrainerStream>(context_, stream, runtime.memory().TryReserve(shares.local)));
+      }
+      if (found.finder->changes()) membership_.emplace(std::move(found.finder), placement_);
+    } catch (...) {  // no thread; those that run may wait for the board
+      EndStreams();
+      throw;
     }
-    if (found.finder->changes()) membership_.emplace(std::move(found.finder), placement_);
   }
-  ~ServiceSource() override {
-    board_.Stop();
-    for (const std::unique_ptr<TrainerStream>& stream : streams_) stream->Stop();
-    streams_.clear();
-  }
+  ~ServiceSource() override { EndStreams(); }
 
   absl::StatusOr<std::optional<Batch>> Next() override { return board_.Next(); }
   bool WaitReady(std::chrono::nanoseconds limit) override { return board_.WaitReady(limit); }
@@ -125,6 +127,12 @@ class ServiceSource final : public BatchSource {
   uint64_t samples_per_epoch() const override { return samples_per_epoch_; }
 
  private:
+  void EndStreams() {
+    board_.Stop();
+    for (const std::unique_ptr<TrainerStream>& stream : streams_) stream->Stop();
+    streams_.clear();
+  }
+
   const Source source_;
   const LoaderOptions options_;
   const std::vector<BatchShape> shapes_;

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <exception>
-#include <new>
 #include <utility>
 
 #include "absl/strings/escaping.h"
@@ -17,35 +16,10 @@ namespace millrace {
 
 namespace {
 
-constexpr std::chrono::milliseconds kStreamSlice{50};
-// Other loaders of this process may take the memory for a moment, between two of this stream.
-constexpr int kMemoryTries = 200;
 // A session that is gone is opened again at the same worker; not again and again.
 constexpr int kMaxGone = 3;
 // How often a stream that waits for a worker looks whether the program waits for it, too long.
 constexpr std::chrono::milliseconds kLook{100};
-
-// The batch of a local loader as one that has come.
-WireBatch FrameOf(Batch batch) {
-  WireBatch frame;
-  FrameFacts& facts = frame.facts;
-  facts.size = batch.size;
-  facts.valid = batch.valid;
-  facts.epoch = batch.epoch;
-  facts.last_of_epoch = batch.last_of_epoch;
-  facts.position = batch.position;
-  facts.digest = batch.digest;
-  facts.token_count = batch.token_count;
-  facts.value_bytes = batch.value_bytes;
-  facts.keys = std::move(batch.keys);
-  facts.values = std::move(batch.values);
-  facts.quarantined = std::move(batch.quarantined);
-  for (const BatchArray& array : batch.arrays) {
-    facts.array_bytes.push_back(array.bytes.size());
-    frame.arrays.emplace_back(array.bytes);
-  }
-  return frame;
-}
 
 // Errors that another try at this worker would not change.
 bool IsRefusal(int code) {
@@ -71,8 +45,14 @@ bool IsSessionName(std::string_view text) {
 TrainerStream::TrainerStream(const StreamContext& context, uint64_t number, Reservation memory)
     : context_(context),
       number_(number),
-      memory_(std::move(memory)),
-      protocol_(context.window, context.widest, context.steps.end()) {
+      protocol_(context.window, context.widest, context.steps.end()),
+      local_({.runtime = context.runtime,
+              .source = context.source,
+              .options = context.options,
+              .steps = context.steps,
+              .memory = context.local_memory,
+              .with_function = context.spec.function.has_value()},
+             number, std::move(memory)) {
   thread_ = std::thread([this] { Run(); });
   pthread_setname_np(thread_.native_handle(), "stream");
 }
@@ -103,7 +83,7 @@ void TrainerStream::Run() {
   protocol_.Release();
   SettleHedge(HedgeEnd::kOver);
   for (ServiceRequest& request : protocol_.TakeRequests()) Send(std::move(request));
-  CloseLocal();
+  local_.Close();
   if (!status.ok()) context_.board.Fail(filled_, std::move(status));
 }
 
@@ -149,6 +129,16 @@ void TrainerStream::AwaitEvents() {
   if (mailbox_->events.empty()) idle_since_ = Clock::now();
   mailbox_->changed.wait_for(lock, kLook, [this] { return mailbox_->stopping || !mailbox_->events.empty(); });
   idle_until_ = Clock::now();
+}
+
+absl::Status TrainerStream::ReadLocal() {
+  ASSIGN_OR_RETURN(std::optional<LocalBatch> batch, local_.Next(protocol_.next()));
+  if (!batch) return absl::OkStatus();
+  context_.placement.OnBatch(kLocalSource, batch->waited, std::exchange(is_first_batch_, false), Clock::now());
+  protocol_.SkipNext();
+  if (Deliver(std::move(batch->frame), kLocalSource)) MoveIfBetter();
+  local_.OnTaken(Clock::now());  // not before the board took the rows: then the loader would have had time
+  return absl::OkStatus();
 }
 
 bool TrainerStream::Deliver(WireBatch frame, size_t source) {
@@ -211,7 +201,7 @@ void TrainerStream::Leave() {
   protocol_.Release();
   SettleHedge(HedgeEnd::kOver);
   CancelCalls();
-  CloseLocal();
+  local_.Close();
 }
 
 // ---- A worker that takes long
@@ -485,52 +475,6 @@ void TrainerStream::WidenIfDelayed(const Event& event) {
                                      .begun = answer.begun,
                                      .came = event.came});
   if (has_room) protocol_.Widen();
-}
-
-// ---- Local reading
-
-absl::Status TrainerStream::OpenLocal() {
-  const std::optional<StreamSteps::Place> place = context_.steps.PlaceOf(protocol_.next());
-  LoaderOptions options = context_.steps.OptionsOf(context_.options, number_, place.value_or(context_.steps.start()));
-  options.memory_bytes = context_.local_memory;
-  memory_ = Reservation();  // the loader reserves it
-  for (int tries = 0;; ++tries) {
-    absl::StatusOr<std::unique_ptr<Loader>> made = Loader::Create(context_.runtime, context_.source, options);
-    if (made.ok()) {
-      loader_ = *std::move(made);
-      last_came_ = Clock::now();
-      return absl::OkStatus();
-    }
-    if (!absl::IsResourceExhausted(made.status()) || tries == kMemoryTries || Stopping()) return made.status();
-    std::this_thread::sleep_for(kStreamSlice);
-  }
-}
-
-void TrainerStream::CloseLocal() {
-  if (loader_ == nullptr) return;
-  loader_.reset();
-  memory_ = context_.runtime.memory().TryReserve(context_.local_memory);
-}
-
-absl::Status TrainerStream::ReadLocal() {
-  if (loader_ == nullptr) RETURN_IF_ERROR(OpenLocal());
-  is_dry_ = is_dry_ || !loader_->WaitReady(std::chrono::nanoseconds(0));
-  if (!loader_->WaitReady(kStreamSlice)) return absl::OkStatus();
-  ASSIGN_OR_RETURN(std::optional<Batch> batch, loader_->Next());
-  if (!batch) return absl::InternalError("a stream ended before its epochs");
-  const std::shared_ptr<void> memory = batch->memory;
-  std::optional<Clock::duration> waited;
-  if (std::exchange(is_dry_, false)) waited = Clock::now() - last_came_;
-  context_.placement.OnBatch(kLocalSource, waited, std::exchange(is_first_batch_, false), Clock::now());
-  protocol_.SkipNext();
-  WireBatch frame = FrameOf(*std::move(batch));
-  if (context_.spec.function) {  // the program applies it
-    frame.facts.values.push_back(
-        {std::string(kFunctionEntry), BatchField::Kind::kBytes, std::vector<std::string>(frame.facts.size)});
-  }
-  if (Deliver(std::move(frame), kLocalSource)) MoveIfBetter();
-  last_came_ = Clock::now();  // not before the board took the rows: then the loader would have had time
-  return absl::OkStatus();
 }
 
 }  // namespace millrace

@@ -14,6 +14,7 @@
 
 #include "net/runtime.h"
 #include "pipeline/loader.h"
+#include "service/local_stream.h"
 #include "service/placement.h"
 #include "service/silence.h"
 #include "service/step_board.h"
@@ -99,16 +100,13 @@ class TrainerStream {
   bool Stopping();
   void AwaitEvents();
   HttpEndpoint EndpointOf(size_t worker) const;
-  bool Deliver(WireBatch frame, size_t source);
-  absl::Status OpenLocal();
   absl::Status ReadLocal();
-  void CloseLocal();
+  bool Deliver(WireBatch frame, size_t source);
 
   const StreamContext& context_;
   const uint64_t number_;
-  Reservation memory_;
   StreamProtocol protocol_;
-  std::unique_ptr<Loader> loader_;  // kLocal
+  LocalStream local_;
   struct Call {
     uint64_t attempt = 0;
     std::weak_ptr<WorkerCall> call;  // gone when it has ended
@@ -127,7 +125,6 @@ class TrainerStream {
   WayDelay delay_;                                    // between here and the source
   Clock::time_point idle_since_{};                    // there was nothing to do but to wait for answers,
   Clock::time_point idle_until_{};                    // the last time
-  bool is_dry_ = false;                               // the loader of this process has no batch yet
   bool holds_hedge_ = false;
   Clock::time_point hedged_at_{};
   const std::shared_ptr<Mailbox> mailbox_ = std::make_shared<Mailbox>();

@@ -190,10 +190,12 @@ void WorkerSession::Tick(Time now) {
   for (HttpResponder& responder : late) responder.Send(WorkerReply(204, ""));
 }
 
-// While requests wait.
+// While requests wait, and not for the way.
 void WorkerSession::CountAwaited(Time now) {
   if (waiting_.empty() || now < awaited_counted_) return;
-  uncounted_ += now - std::exchange(awaited_counted_, now);
+  const Time::duration passed = now - std::exchange(awaited_counted_, now);
+  if (awaits_turn_) return;
+  uncounted_ += passed;
   const auto whole = std::chrono::duration_cast<std::chrono::milliseconds>(uncounted_);
   uncounted_ -= whole;
   counts_.awaited_ms += static_cast<uint64_t>(whole.count());
@@ -469,8 +471,23 @@ absl::StatusOr<std::optional<Batch>> WorkerSession::NextBatch(Loader& loader) {
   }
 }
 
+// For a batch of so many bytes. Requests wait for the way meanwhile, and not for this worker's CPUs or store.
+std::shared_ptr<void> WorkerSession::AwaitTurn(uint64_t bytes) {
+  const auto await = [this](bool begins) {
+    const Lock lock(mutex_);
+    CountAwaited(std::chrono::steady_clock::now());
+    awaits_turn_ = begins;
+  };
+  await(true);
+  std::shared_ptr<void> turn = turns_.Begin(bytes);
+  await(false);
+  return turn;
+}
+
 // The next batch, of so many rows. Its request may have been told "not yet" meanwhile, and comes again.
 void WorkerSession::Answer(HttpReply reply, uint64_t rows) {
+  const uint64_t bytes = BodySize(reply.body);
+  reply.body.emplace_back(SendBytes{{}, AwaitTurn(bytes)});
   Lock lock(mutex_);
   asked_.wait(lock, [this] { return stop_.stop_requested() || waiting_.contains(next_); });
   if (stop_.stop_requested()) return;
@@ -484,7 +501,7 @@ void WorkerSession::Answer(HttpReply reply, uint64_t rows) {
   // Before the trainer has it, so that it never knows more than the counts.
   ++counts_.batches;
   counts_.rows += rows;
-  counts_.bytes += BodySize(reply.body);
+  counts_.bytes += bytes;
   asked.mapped().responder.Send(std::move(reply));
 }
 

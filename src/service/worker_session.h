@@ -15,6 +15,7 @@
 #include "pipeline/loader.h"
 #include "service/allowed_places.h"
 #include "service/kept_batches.h"
+#include "service/sending_turns.h"
 #include "service/stream_spec.h"
 #include "service/worker.h"
 #include "service/worker_counts.h"
@@ -78,8 +79,8 @@ class OpenDatasets {
 };
 
 /// A stream that a worker delivers: a loader, and the requests that wait for its batches. A batch is taken from the
-/// loader when its request is there, so that memory is bounded by what the loader reserves. Thread-safe; the server
-/// outlives it.
+/// loader when its request is there, so that memory is bounded by what the loader reserves. Batches leave in order, one
+/// after the other as far as that carries all that the way does (SendingTurns). Thread-safe; the server outlives it.
 class WorkerSession {
  public:
   using Time = std::chrono::steady_clock::time_point;
@@ -138,6 +139,7 @@ class WorkerSession {
   HttpReply ReplyOf(Supplied supplied, bool compress) const;
   bool Compress(HttpReply* reply) const;
   bool AwaitRequest();
+  std::shared_ptr<void> AwaitTurn(uint64_t bytes);
   void Answer(HttpReply reply, uint64_t rows);
   void AnswerAll(const absl::Status& status);
   void CountAwaited(Time now);
@@ -150,10 +152,12 @@ class WorkerSession {
   std::vector<std::shared_ptr<const Dataset>> opened_;
   std::vector<std::weak_ptr<void>> sent_;     // memory of batches that were sent
   std::vector<std::weak_ptr<void>> results_;  // that functions have made, likewise
+  SendingTurns turns_;
 
   mutable std::mutex mutex_;
   std::condition_variable asked_;
   std::map<uint64_t, Waiting> waiting_;
+  bool awaits_turn_ = false;              // the next batch is there
   Time awaited_counted_{};                // until then; while requests wait
   std::chrono::nanoseconds uncounted_{};  // less than a millisecond
   uint64_t next_ = 0;

@@ -271,10 +271,11 @@ class WorkerSessionTest : public ::testing::Test {
           return std::make_unique<Gate::Store>(std::move(below), gate_);
         }) {}
 
-  void Start(int samples, const WorkerOptions& options) {
+  // Every second text is a long one.
+  void Start(int samples, const WorkerOptions& options, size_t long_text = 5000) {
     const Location data = *stores_.Open("mem://data");
     for (int i = 0; i < samples; ++i) {
-      const std::string text = std::string(5000 * (i % 2), 'x') + std::to_string(i);
+      const std::string text = std::string(i % 2 == 0 ? 0 : long_text, 'x') + std::to_string(i);
       ASSERT_TRUE(PutBlocking(*data.store, fmt::format("a/{:03}.txt", i), AsBytes(text)).ok());
     }
     loader_.fields = {{.name = "text", .field = "txt", .kind = BatchField::Kind::kText}};
@@ -307,7 +308,7 @@ class WorkerSessionTest : public ::testing::Test {
   WorkerAnswer Ask(const std::string& session, int sequence) {
     for (int looks = 0;; ++looks) {
       WorkerAnswer answer =
-          Call("GET", fmt::format("/millrace/next?session={}&sequence={}", session, sequence), "", 1 << 20);
+          Call("GET", fmt::format("/millrace/next?session={}&sequence={}", session, sequence), "", 16 << 20);
       if (answer.status != 204 || looks == kMostLooks) return answer;
     }
   }
@@ -392,6 +393,30 @@ TEST_F(WorkerSessionTest, TwoTrainersOfAStreamKeepTheirLoaders) {
     EXPECT_EQ(batch, sequence < kTogether ? got[0][sequence] : Next(sessions[0], sequence));
   }
   EXPECT_EQ(begun(), 4u);
+}
+
+// Neither the batches behind it nor other sessions. It is larger than what the system takes of it, here at least.
+TEST_F(WorkerSessionTest, ABatchThatNobodyReadsHoldsUpNoOther) {
+  Start(8, {.port = 0}, size_t{6} << 20);
+  const std::string session = Open(0);
+  RawClient idle(worker_->port());
+  std::string head;
+  do {  // until the batch is there, of which it reads no more than comes with the head
+    idle.Send(
+        fmt::format("GET /millrace/next?session={}&sequence=0 HTTP/1.1\r\nHost: x\r\nMillrace-Service: {}\r\n\r\n",
+                    session, kServiceVersion));
+    head = idle.ReadUntil("\r\n\r\n");
+  } while (head.find(" 204 ") != head.npos);
+  ASSERT_THAT(head, HasSubstr(" 200 "));
+  for (int sequence = 1; sequence < 6; ++sequence) {
+    EXPECT_TRUE(Next(session, sequence).ends_with("x" + std::to_string((2 * sequence + 1) % 8))) << sequence;
+  }
+  const std::string other = Open(0);
+  EXPECT_TRUE(Next(other, 0).ends_with("x1"));
+  for (const std::string& each : {session, other}) {
+    EXPECT_EQ(calls_->Ask(Endpoint(), "POST", "/millrace/close?session=" + each).status, 200);
+  }
+  EXPECT_EQ(worker_->sessions(), 0u);
 }
 
 // Doubles each text, and says what the budget has then.

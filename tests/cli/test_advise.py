@@ -161,9 +161,11 @@ def test_requests_and_bytes_are_as_predicted(millrace: Millrace, devstore: Calla
     advice = json.loads(millrace("advise", uri, "--json", "--epochs", "1", env=env).stdout)
     fed = json.loads(millrace("feed", uri, "--json", env=env).stdout)
     streaming = {one["mode"]: one for one in advice["predictions"]}["streaming"]
-    requests = sum(fed["requests"][method] for method in ("GET", "LIST")) - fed["retries"] - fed["hedges"]
+    again = fed["retries"] + fed["hedges"]  # on a busy machine some are asked for twice, and some of these come twice
+    requests = sum(fed["requests"][method] for method in ("GET", "LIST")) - again
     assert requests == pytest.approx(streaming["requests"], rel=0.15, abs=2)
-    assert fed["bytes_read"] == pytest.approx(advice["plan"]["bytes"] + advice["data"]["index_bytes"], rel=0.15)
+    planned = advice["plan"]["bytes"] + advice["data"]["index_bytes"]
+    assert 0.85 * planned <= fed["bytes_read"] <= 1.15 * planned + again * (8 << 20)
 
 
 def test_usage_and_errors(millrace: Millrace, tmp_path: Path) -> None:

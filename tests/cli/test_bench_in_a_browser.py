@@ -14,7 +14,7 @@ import pytest
 from cli_support import Millrace
 
 CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
-SHORT = ["--quick", "--seconds", "0.1", "--repeats", "2", "--batch", "16", "--size", "64", "--memory", "64MiB", "--threads", "1,2", "--samples", "80"]
+SHORT = ["--seconds", "0.1", "--repeats", "2", "--batch", "16", "--size", "64", "--memory", "64MiB", "--threads", "1,2", "--samples", "80"]
 
 # In the place of Python: what any other loader might say of the images, whose means may be any.
 RIVAL = """#!/bin/sh
@@ -70,7 +70,7 @@ def test_a_browser_shows_all_of_it(millrace: Millrace, tmp_path: Path, width: in
     assert found["window"][0] == width and found["width"] <= width  # nothing is cut off, nor to be scrolled to the side
     assert 0 <= found["limit"][1] < found["limit"][3] < found["window"][1]  # what limits is seen at once
     assert all(right > left and bottom > top for left, top, right, bottom in found["tiles"])
-    assert len(found["plots"]) == 9
+    assert len(found["plots"]) == 11
     for plot in found["plots"]:
         left, top, right, bottom = plot["frame"]
         assert right - left > width / 2 and bottom - top > 20

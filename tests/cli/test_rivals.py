@@ -6,6 +6,7 @@ import importlib
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -145,6 +146,17 @@ def test_each_format_of_a_rival_has_a_writer() -> None:
         assert "tar" in rival.reads or rival.reads[0] in module("rival_copies").WRITERS, name
 
 
+def test_what_is_kept_is_not_read_again(photos: Path, tmp_path: Path) -> None:
+    raw = images().Task(str(photos / "raw"), "raw", 16, 0, 32, tmp_path, load=lambda data: data, cache=tmp_path / "kept")
+    epochs = module("rival_torch").dataloader(raw)
+    first = sorted(data for batch in epochs() for data in batch)
+    stored = sorted(path.read_bytes() for path in (photos / "raw").rglob("*.jpg"))
+    assert first == stored and len(list((tmp_path / "kept").iterdir())) == 90
+    shutil.rmtree(photos / "raw")
+    took = loaders().measure_epochs(epochs, 2)["epochs"]
+    assert [epoch["samples"] for epoch in took] == [90, 90] and all(epoch["seconds"] > 0 for epoch in took)
+
+
 def test_what_cannot_be_read_is_said(photos: Path) -> None:
     for name in ("s3fs", "rclone"):
         with pytest.raises(images().Refused, match="mounts buckets of S3"):
@@ -225,6 +237,70 @@ def test_a_curve_ends_where_a_rival_is_left_out(millrace: Millrace, photos: Path
     plots = {plot.get("aria-label"): "".join(plot.itertext()) for plot in ET.parse(page).getroot().iter("{http://www.w3.org/1999/xhtml}svg")}
     curves = plots["Samples per second of other loaders against their workers"]
     assert "dataloader" in curves and "spdl" in curves and "4: 400" in curves
+
+
+# In the place of Python: the same, and notes what it was asked for.
+NOTES_WHAT_IT_READS = """#!/bin/sh
+for word in "$@"; do
+  case "$last" in --workers) workers=$word ;; --kind) kind=$word ;; --batch) batch=$word ;; --check) check=$word ;; --epochs) epochs=$word ;; esac
+  last=$word
+done
+if [ -n "$epochs" ]; then
+  [ "$last" = --keep ] && later=1 || later=9
+  echo '{"epochs": [{"seconds": 9, "samples": 80, "cpu_seconds": 1},' \
+    '{"seconds": '$later', "samples": 80, "cpu_seconds": 1}, {"seconds": '$later', "samples": 80, "cpu_seconds": 1}]}'
+  exit
+fi
+[ "$last" = --needs-copy ] || echo "$2 $kind $workers $batch $check" >>"$NOTES"
+echo '{"first_batch_seconds": 1, "pixels": {"samples": 80, "mean": 100, "deviation": 10000, "whole_epoch": true},' \
+  '"windows": [{"seconds": 1, "samples":' $((100 * workers)) ', "cpu_seconds": 1}]}'
+"""
+
+
+def test_curves_of_others_stand_beside_those_of_millrace(millrace: Millrace, tmp_path: Path) -> None:
+    """Over raw objects by workers and by epochs, and over shards by their size."""
+    names = ["dataloader", "s3torchconnector", "webdataset", "s3fs"]
+    for name in names:
+        python = tmp_path / "rivals" / name / "bin/python"
+        python.parent.mkdir(parents=True)
+        python.write_text(NOTES_WHAT_IT_READS)
+        python.chmod(0o755)
+    page, figures, notes = tmp_path / "report.html", tmp_path / "report.json", tmp_path / "notes"
+    short = ["--seconds", "0.1", "--repeats", "2", "--batch", "16", "--size", "64", "--memory", "64MiB", "--threads", "1"]
+    data = ["--synthetic", "--samples", "80", "--first-byte-ms", "0", "--scenario", "a", "--scenario", "b", "--scenario", "c"]
+    rivals = ["--rival", ",".join(names), "--rival-workers", "4,1", "--html", page, "--json", figures]
+    text = millrace("bench", *data, *short, *rivals, env={"MILLRACE_CACHE": str(tmp_path), "NOTES": str(notes)}).stdout.decode()
+    report = json.loads(figures.read_text())
+
+    objects = [(rival["name"], rival["workers"], rival["samples_per_second"]["median"]) for rival in report["scenarios"]["a"]["rivals"]]
+    assert objects == [(name, workers, 100 * workers) for name in ("dataloader", "s3torchconnector", "s3fs") for workers in (1, 4)]
+    shards = [(rival["shard_bytes"], rival["name"], rival["workers"]) for rival in report["scenarios"]["c"]["rivals"]]
+    sizes = [point["shard_bytes"] for point in report["scenarios"]["c"]["points"]]
+    assert len(sizes) == 4 and shards == [(size, name, 4) for size in sizes for name in names[:3]]
+    assert [(rival["name"], rival["workers"]) for rival in report["rivals"]] == [(name, workers) for name in names for workers in (1, 4)]
+    # Few images of a batch, so that each of four workers has several batches of an epoch of 80; and their pixels are compared.
+    raw = [line for line in notes.read_text().splitlines() if " raw " in line]
+    assert raw == [f"{name} raw {workers} 5 80" for name in ("dataloader", "s3torchconnector", "s3fs") for workers in (1, 4)]
+
+    epochs = report["scenarios"]["b"]["raw_objects"]
+    assert [(one["name"], one["with_cache"]) for one in epochs] == [(name, kept) for name in ("millrace", "dataloader", "s3fs") for kept in (False, True)]
+    assert [epoch["samples"] for one in epochs for epoch in one["epochs"]] == [80] * 18
+    for one in epochs[2:]:
+        assert [epoch["seconds"] for epoch in one["epochs"]] == ([9, 1, 1] if one["with_cache"] else [9, 9, 9]) and one["workers"] == 4
+    assert all(sum(epoch["GET"] for epoch in one["epochs"]) > 0 for one in epochs[:2])
+
+    body = "".join(ET.parse(page).getroot().itertext())
+    for said in ("dataloader, 4 workers", "webdataset, 16.0 MiB shards", "s3fs, with a cache"):
+        assert said in text and said in body
+    assert re.search(r"^Other loaders over the same raw objects at random \(a\)", text, re.MULTILINE)
+    assert re.search(r"^Other loaders over the same shards \(c\)", text, re.MULTILINE)
+    plots = {plot.get("aria-label"): "".join(plot.itertext()) for plot in ET.parse(page).getroot().iter("{http://www.w3.org/1999/xhtml}svg")}
+    curves = plots["Samples per second of other loaders over raw objects against their workers"]
+    assert all(name in curves for name in ("dataloader", "s3torchconnector", "s3fs", "millrace, one process"))
+    curves = plots["Seconds of each epoch over raw objects, without and with a cache"]
+    assert all(name in curves for name in ("millrace, with a cache", "dataloader, with a cache"))
+    curves = plots["Samples per second against the size of a shard"]
+    assert all(name in curves for name in ("dataloader", "s3torchconnector", "webdataset", "millrace"))
 
 
 # In the place of Python: mounts a folder where a rival mounts its bucket, and is killed, as is the program below the mount, which then is dead.

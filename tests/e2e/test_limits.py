@@ -125,15 +125,17 @@ class TestBytes:
         reports = [
             sandbox.feed("s3://b/tar", shuffle=policy, rank=rank, world=2, env=server.env()) for rank in range(2)
         ]
-        assert sum(r["bytes_read"] for r in reports) <= 2 * data
-        assert sum(r["requests"]["GET"] for r in reports) <= 150
+        again = sum(r["hedges"] + r["retries"] for r in reports)  # on a busy machine; each is of some MiB
+        assert sum(r["bytes_read"] for r in reports) <= 2 * data + again * (8 << 20)
+        assert sum(r["requests"]["GET"] for r in reports) - again <= 150
 
     @pytest.mark.parametrize("policy", ["none", "global", "window"])
     def test_raw_objects_are_read_once(self, photos: Photos, sandbox: Sandbox, server: Server, policy: str) -> None:
         report = sandbox.feed("s3://b/raw", shuffle=policy, env=server.env())
         images = sum(len(s.fields["jpg"]) for s in photos.samples)
-        assert images <= report["bytes_read"] <= 1.05 * images
-        again = report["hedges"] + report["retries"]  # on a busy machine some are asked for twice, and come once
+        again = report["hedges"] + report["retries"]  # on a busy machine some are asked for twice
+        largest = max(len(s.fields["jpg"]) for s in photos.samples)
+        assert images <= report["bytes_read"] <= 1.05 * images + again * largest
         assert report["requests"]["GET"] - again <= 1.05 * 1005
 
     def test_neighbours_are_fetched_together(self, photos: Photos, sandbox: Sandbox, server: Server) -> None:

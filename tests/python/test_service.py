@@ -124,10 +124,13 @@ def test_compressed_rows_of_tokens(workers: Any, tmp_path: pathlib.Path, layout:
     local, one = received(corpus.uri, tokens=millrace.Tokens(512, layout), batch_size=32)
     sent = []
     for compression in (None, "zstd"):
-        before = relay.bytes_from_worker
-        remote, other = received(corpus.uri, tokens=millrace.Tokens(512, layout), batch_size=32, workers=[relay.address], worker_compression=compression)
-        assert remote == local and outcome(other) == outcome(one)
-        assert is_sound(other.report()["workers"][0])
+        for _ in range(10):
+            before = relay.bytes_from_worker
+            remote, other = received(corpus.uri, tokens=millrace.Tokens(512, layout), batch_size=32, workers=[relay.address], worker_compression=compression)
+            assert remote == local and outcome(other) == outcome(one)
+            assert is_sound(other.report()["workers"][0])
+            if not other.report()["workers"][0]["last_failure"]:  # else not all came from there, or some twice: the machine is busy
+                break
         sent.append(relay.bytes_from_worker - before)
     relay.close()
     assert sent[1] < sent[0] / 2

@@ -33,6 +33,7 @@ class Task:
     scratch: Path  # empty, on a disk
     load: Callable[[bytes], Any]
     finish: Callable[[Any], Any] = field(default=lambda batch: batch)
+    cache: Path | None = None  # a folder that does not exist, on a disk, for what later epochs need not ask for
     began: float = 0.0
     to_end: list[Callable[[], None]] = field(default_factory=list)  # what has to end by itself, before all of its processes are killed
     at_end: list[Callable[[], None]] = field(default_factory=list)  # then what the loader leaves behind is removed so

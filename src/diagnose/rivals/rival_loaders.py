@@ -9,6 +9,10 @@ were decoded. Exits 3 if a package is missing, 4 if the loader cannot read such 
     python rival_loaders.py NAME URI --kind tar --copy-from FOLDER --copy-to FOLDER
 
 makes a copy of the images of FOLDER in the format of a loader that does not read data of that kind, and nothing for one that does.
+
+    python rival_loaders.py NAME URI --kind raw --epochs 3 --keep --scratch FOLDER
+
+tells what each of so many epochs took, if the loader keeps what it has read on the disk.
 """
 
 from __future__ import annotations
@@ -175,6 +179,16 @@ def measure(stream: Stream, task: Task, options: argparse.Namespace) -> dict[str
     return result
 
 
+def measure_epochs(epochs: Epochs, count: int) -> dict[str, Any]:
+    """Each from its beginning: nothing is warmed up, since the first one is what it is about."""
+    costs = []
+    for _ in range(count):
+        began, burnt = time.perf_counter(), cpu_seconds()
+        samples = sum(len(batch) for batch in epochs())
+        costs.append({"seconds": time.perf_counter() - began, "samples": samples, "cpu_seconds": cpu_seconds() - burnt})
+    return {"epochs": costs}
+
+
 def versions(name: str) -> dict[str, str]:
     found = {}
     for package in RIVALS[name].packages.split():
@@ -216,6 +230,8 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=2.0, help="of a repeat, at the least")
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--check", type=int, default=2000, help="images whose pixels are added up, at the most an epoch's")
+    parser.add_argument("--epochs", type=int, help="tell what each of so many epochs took, instead")
+    parser.add_argument("--keep", action="store_true", help="keep what was read below the scratch folder, for later epochs")
     parser.add_argument("--environment", default="ENVIRONMENT", help="the folder of an environment that has its packages, for what is said if they are missing")
     parser.add_argument("--needs-copy", action="store_true", help="say yes if it does not read data of that kind, else no, and end")
     parser.add_argument("--copy-from", type=Path, help="a folder of images, raw or in tar shards")
@@ -226,6 +242,7 @@ def main() -> int:
     random.seed(1)
     load = functools.partial(load_u8, size=options.size)
     task = Task(options.uri, options.kind, options.batch, options.workers, options.size, options.scratch, load)
+    task.cache = options.scratch / "kept" if options.keep else None
     rival = RIVALS[options.name]
     status, why = 0, ""
     try:
@@ -239,7 +256,9 @@ def main() -> int:
                 import torch
 
                 torch.set_num_threads(1)
-            print(json.dumps({**measure(Stream(rival.begin(task)), task, options), "versions": versions(options.name)}), flush=True)
+            epochs = rival.begin(task)
+            took = measure_epochs(epochs, options.epochs) if options.epochs else measure(Stream(epochs), task, options)
+            print(json.dumps({**took, "versions": versions(options.name)}), flush=True)
     except ImportError as error:
         install = install_command(rival.packages, options.environment)
         status, why = MISSING, f"Python's package '{error.name}' is missing in {sys.executable}; this installs it: {install}"

@@ -18,7 +18,8 @@ MOUNT_SECONDS = 20
 
 def s3fs(task: Task) -> Epochs:
     options = f"url={task.endpoint or f'https://s3.{task.region}.amazonaws.com'},endpoint={task.region},ro,stat_cache_expire=3600"
-    return mounted(task, lambda folder: ["s3fs", task.bucket, folder, "-f", "-o", options + (",use_path_request_style" if task.endpoint else "")])
+    more = (",use_path_request_style" if task.endpoint else "") + (f",use_cache={task.cache}" if task.cache else "")
+    return mounted(task, lambda folder: ["s3fs", task.bucket, folder, "-f", "-o", options + more])
 
 
 def rclone(task: Task) -> Epochs:
@@ -26,7 +27,10 @@ def rclone(task: Task) -> Epochs:
     if "AWS_CA_BUNDLE" in os.environ:
         where.append(f"--ca-cert={os.environ['AWS_CA_BUNDLE']}")
     s3 = [f"--s3-provider={'Other' if task.endpoint else 'AWS'}", "--s3-env-auth", *where]
-    return mounted(task, lambda folder: ["rclone", "mount", f":s3:{task.bucket}", folder, *s3, "--read-only", "--dir-cache-time=1h", "--config=/dev/null"])
+    options = ["--read-only", "--dir-cache-time=1h", "--config=/dev/null"]
+    if task.cache:
+        options += ["--vfs-cache-mode=full", f"--cache-dir={task.cache}"]
+    return mounted(task, lambda folder: ["rclone", "mount", f":s3:{task.bucket}", folder, *s3, *options])
 
 
 def mounted(task: Task, command: Callable[[str], list[str]]) -> Epochs:
@@ -41,6 +45,9 @@ def mounted(task: Task, command: Callable[[str], list[str]]) -> Epochs:
     import torch.utils.data  # noqa: F401
 
     folder.mkdir(parents=True)
+    if task.cache:
+        task.cache.mkdir()
+    task.cache = None  # of the mount, and not of what reads its files
     environment = dict(os.environ)
     if bundle := environment.pop("AWS_CA_BUNDLE", ""):  # which rclone refuses, and s3fs does not know
         environment["CURL_CA_BUNDLE"] = bundle

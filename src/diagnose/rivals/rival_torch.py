@@ -49,6 +49,8 @@ def dataloader(task: Task) -> Epochs:
         protocol, options = "s3", {"endpoint_url": task.endpoint}
     place = task.bucket + "/" + task.prefix if task.on_s3 else task.folder
     open_system = functools.cache(lambda pid: fsspec.filesystem(protocol, skip_instance_cache=True, **options))
+    keep = {"cache_storage": str(task.cache), "skip_instance_cache": True}
+    open_cached = functools.cache(lambda pid: fsspec.filesystem("simplecache", fs=open_system(pid), **keep))
     task.begin()
     system = lambda: open_system(os.getpid())  # noqa: E731  (its event loop does not outlive a fork)
     keys = [key for key in system().find(place) if key.endswith(IMAGES if task.kind == "raw" else ".tar")]
@@ -58,7 +60,10 @@ def dataloader(task: Task) -> Epochs:
             return len(keys)
 
         def __getitem__(self, number: int) -> Any:
-            return task.load(system().cat_file(keys[number]))
+            if task.cache is None:
+                return task.load(system().cat_file(keys[number]))
+            with open_cached(os.getpid()).open(keys[number], "rb") as file:
+                return task.load(file.read())
 
     def shards() -> Iterator[Any]:
         for key in random.sample(mine := of_this_worker(keys), len(mine)):
@@ -79,7 +84,9 @@ def s3torchconnector(task: Task) -> Epochs:
     place = f"s3://{task.bucket}/{task.prefix}"
     task.begin()
     if task.kind == "raw":
-        dataset = S3MapDataset.from_prefix(place, transform=functools.partial(load_object, load=task.load), **where)
+        # Not from_prefix: there may be other objects, such as an index of Millrace's.
+        images = [f"s3://{each.bucket}/{each.key}" for each in S3IterableDataset.from_prefix(place, **where) if each.key.endswith(IMAGES)]
+        dataset = S3MapDataset.from_objects(images, transform=functools.partial(load_object, load=task.load), **where)
         return data_loader(dataset, task, shuffle=True)
     objects = S3IterableDataset.from_prefix(place, enable_sharding=True, **where)
 

@@ -1,0 +1,186 @@
+#include "cli/bench_request.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <filesystem>
+#include <string_view>
+#include <utility>
+
+#include "base/size.h"
+#include "cli/console.h"
+#include "cli/usage.h"
+#include "net/runtime.h"
+
+namespace millrace::cli {
+
+namespace {
+
+constexpr int kMaxTried = 1024;  // of threads, and of workers
+
+absl::Status Usage(const std::string& message) {
+  return AsUsage(absl::InvalidArgumentError(message));
+}
+
+/// "1,2,4", in ascending order, each once.
+absl::StatusOr<std::set<int>> ParseCounts(std::string_view option, const std::string& text) {
+  std::set<int> counts;
+  for (size_t at = 0; at < text.size();) {
+    const size_t end = std::min(text.find(',', at), text.size());
+    int n = 0;
+    const auto [stop, error] = std::from_chars(text.data() + at, text.data() + end, n);
+    if (error != std::errc() || stop != text.data() + end || n < 1 || n > kMaxTried) {
+      return Usage(fmt::format("{} takes whole numbers from 1 to {} with commas between them, not '{}'", option,
+                               kMaxTried, text));
+    }
+    counts.insert(n);
+    at = end + 1;
+  }
+  return counts;
+}
+
+std::set<int> UsualThreads(bool quick) {
+  const int cpus = UsableCpus();
+  std::set<int> threads = {1, cpus};
+  for (int n = 2; n < cpus && !quick; n *= 2) threads.insert(n);
+  return threads;
+}
+
+// One that waits for each object, two for each CPU, and as many as AWS's comparison of S3 clients needs to hide first
+// bytes of tens of milliseconds: 64 on 8 CPUs.
+std::set<int> UsualCurveWorkers() {
+  const int cpus = UsableCpus();
+  return {1, std::min(2 * cpus, kMaxTried), std::min(8 * cpus, kMaxTried)};
+}
+
+// A folder that does not exist is more likely a slip than a wish, and the run is long.
+absl::Status CheckOutput(std::string_view option, const std::string& path) {
+  const std::filesystem::path folder = std::filesystem::path(path).parent_path();
+  std::error_code error;
+  if (path.empty() || folder.empty() || std::filesystem::is_directory(folder, error)) return absl::OkStatus();
+  return absl::NotFoundError(fmt::format("{} {}: there is no folder {}; make it first", option, path, folder.string()));
+}
+
+absl::Status CheckBenchFlags(const BenchFlags& flags) {
+  if (flags.synthetic == !flags.uri.empty()) {
+    return Usage(flags.synthetic ? "--synthetic makes its own data: leave out the URI"
+                                 : "name the URI of a data set, or --synthetic");
+  }
+  if (!flags.synthetic) RETURN_IF_ERROR(CheckUri(flags.uri));
+  RETURN_IF_ERROR(CheckOutput("--html", flags.html));
+  return CheckOutput("--json", flags.json == "-" ? "" : flags.json);
+}
+
+}  // namespace
+
+absl::StatusOr<BenchRequest> ToBenchRequest(const BenchFlags& flags) {
+  RETURN_IF_ERROR(CheckBenchFlags(flags));
+  BenchRequest request;
+  for (const std::string& scenario : flags.scenarios) {
+    if (scenario == "all") {
+      request.scenarios.insert({"a", "d", "e", "f"});
+      if (flags.synthetic || !flags.cache.empty()) request.scenarios.insert("b");
+      if (flags.synthetic) request.scenarios.insert("c");
+      if (flags.synthetic && flags.store == "devstore") request.scenarios.insert("g");
+    } else {
+      request.scenarios.insert(scenario);
+    }
+  }
+  if (request.scenarios.contains("c") && !flags.synthetic) {
+    return Usage("--scenario c compares data sets that differ in the size of their shards: it needs --synthetic");
+  }
+  if (request.scenarios.contains("b") && !flags.synthetic && flags.cache.empty()) {
+    return Usage("--scenario b keeps what it reads on the local disk: say where by --cache, or use --synthetic");
+  }
+  if (request.scenarios.contains("g") && (!flags.synthetic || flags.store != "devstore")) {
+    return Usage("--scenario g needs a store that fails on purpose: --synthetic with --store devstore");
+  }
+  ASSIGN_OR_RETURN(request.threads, ParseCounts("--threads", flags.threads));
+  if (request.threads.empty()) request.threads = UsualThreads(flags.quick);
+  ASSIGN_OR_RETURN(request.rival_workers, ParseCounts("--rival-workers", flags.rival_workers));
+  ASSIGN_OR_RETURN(request.rivals, AsUsage(ParseRivals(flags.rivals)));
+  if (!request.rivals.empty()) request.scenarios.insert("d");  // which they stand beside
+  if (!request.rivals.empty() && flags.synthetic && !flags.quick) {
+    request.curve_workers = request.rival_workers.empty() ? UsualCurveWorkers() : request.rival_workers;
+  }
+  if (request.rival_workers.empty()) request.rival_workers = {UsableCpus()};
+  ASSIGN_OR_RETURN(request.prices, AsUsage(ReadPrices(flags.prices)));
+  BenchSettings& settings = request.settings;
+  settings.io_threads = flags.io_threads;
+  settings.warm_up_seconds = flags.quick ? 1 : 3;
+  settings.window_seconds = flags.seconds > 0 ? flags.seconds : (flags.quick ? 2 : 6);
+  settings.windows = static_cast<int>(flags.repeats.value_or(flags.quick ? 3 : 5));
+  if (!(flags.seconds >= 0 && flags.seconds <= 86'400)) {
+    return Usage("--seconds takes the time of a repeat in seconds, up to 86,400");
+  }
+  if (flags.seconds > 0) settings.warm_up_seconds = std::min(settings.warm_up_seconds, flags.seconds);
+  if (!(flags.step_ms >= 0 && flags.step_ms <= 600'000)) {
+    return Usage("--step-ms takes a time in milliseconds, 0 to 600,000");
+  }
+  settings.step_seconds = flags.step_ms / 1000;
+  settings.loader.batch = flags.batch;
+  settings.loader.image.height = settings.loader.image.width = flags.size;
+  settings.loader.image.augment = true;
+  settings.loader.allow_arrays = true;
+  ASSIGN_OR_RETURN(settings.loader.shuffle, ParseShuffle(flags.shuffle));
+  const absl::StatusOr<uint64_t> memory = ParseSize(flags.memory);
+  if (!memory.ok()) return AsUsage(Annotate(memory.status(), "--memory"));
+  settings.loader.memory_bytes = *memory;
+  request.samples = flags.samples > 0 ? flags.samples : (flags.quick ? 1000 : 2000);
+  return request;
+}
+
+void AddBenchOptions(Command bench, BenchFlags* flags) {
+  const auto add = [bench](const char* name, auto* value, const char* what) {
+    return bench.Add(name, value, what).ShowDefault();
+  };
+  bench.Add("uri", &flags->uri, "A data set: a bucket with a prefix, or a folder");
+  bench.AddFlag("--synthetic", &flags->synthetic, "Make a data set, use it, and leave nothing behind");
+  add("--scenario", &flags->scenarios,
+      "d: maximum rate; a: sequential and random order; e: time to the first batch; f: resuming within an epoch; with "
+      "--synthetic or --cache b: epochs with and without a cache; with --synthetic c: sequential reading against the "
+      "size of shards, g: an epoch while the store fails; repeatable")
+      .Words({"a", "b", "c", "d", "e", "f", "g", "all"})
+      .OneValueEach();
+  bench.AddFlag("--quick", &flags->quick, "Shorter repeats, and fewer of them");
+  bench.Add("--html", &flags->html, "Write the report as a page that needs nothing else").Called("FILE");
+  bench.Add("--json", &flags->json, "Write all figures as JSON; -: to stdout, instead of the text").Called("FILE");
+  bench.Add("--repeats", &flags->repeats, "How often each setting is measured [5; 3 if --quick]").Number(1, 1000);
+  bench.Add("--seconds", &flags->seconds, "Time of each repeat, at the least [6; 2 if --quick]");
+  bench.Add("--threads", &flags->threads, "Numbers of decoding threads to try, for example 1,2,4 [up to all CPUs]");
+  add("--io-threads", &flags->io_threads, "Network threads").Number(1, 64);
+  add("--batch", &flags->batch, "Samples of a batch").Number(1);
+  add("--size", &flags->size, "Height and width of the images").Number(1, 16384);
+  add("--shuffle", &flags->shuffle, "Order of the samples in scenarios d and e").Words({"window", "global", "none"});
+  add("--memory", &flags->memory, "Budget for fetched bytes and batches");
+  bench.Add("--step-ms", &flags->step_ms, "A model in scenarios a, c and d: a pause so long after each batch [none]");
+  bench.Add("--cache", &flags->cache, "Folder of the cache of scenario b; what is kept there stays [a temporary one]")
+      .Called("DIR");
+  bench.Add("--prices", &flags->prices, "A price list to use instead of the built-in one (docs/advise.md)")
+      .Called("FILE");
+  bench.Add("--samples", &flags->samples, "Images of a synthetic data set [2000; 1000 if --quick]")
+      .Number(1, 10'000'000);
+  add("--store", &flags->store, "Where a synthetic data set is: a local S3 server, or a temporary folder")
+      .Words({"devstore", "folder"});
+  bench
+      .Add("--rival", &flags->rivals,
+           "Loaders of others to measure beside Millrace, NAME or NAME=URI of the same data in their format, with "
+           "commas "
+           "between several: dataloader, s3torchconnector, webdataset, mosaicml, litdata, spdl, huggingface, tfdata, "
+           "dali, "
+           "ray, s3fs, rclone; all: each of them")
+      .Called("NAME[=URI]")
+      .OneValueEach();
+  bench.Add("--rival-workers", &flags->rival_workers,
+            "Numbers of worker processes, or threads that decode, to try of each of them, for example 2,8,32 [all "
+            "CPUs; over raw objects 1, and 2 and 8 for each CPU]");
+  bench
+      .Add("--rival-environments", &flags->rival_environments,
+           "Folder with an environment of Python for each of them, DIR/NAME [rivals in the cache folder]")
+      .Called("DIR");
+  add("--first-byte-ms", &flags->first_byte_ms, "Median time to the first byte of the server of --store devstore")
+      .Number(0, 10'000);
+}
+
+}  // namespace millrace::cli

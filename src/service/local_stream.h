@@ -1,0 +1,66 @@
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <optional>
+
+#include "base/status.h"
+#include "net/runtime.h"
+#include "pipeline/loader.h"
+#include "service/frame.h"
+#include "service/stream_steps.h"
+
+namespace millrace {
+
+/// What local streams of a trainer share. Everything outlives them.
+struct LocalReading {
+  Runtime& runtime;
+  const Source& source;
+  const LoaderOptions& options;  // of the trainer's loader
+  const StreamSteps& steps;
+  uint64_t memory = 0;         // of the loader of a stream
+  bool with_function = false;  // workers apply one to samples; rows of this process come without a result
+};
+
+/// A batch that this process has decoded, as one that has come.
+struct LocalBatch {
+  std::shared_ptr<void> memory;  // in which the frame lies
+  WireBatch frame;
+  std::optional<std::chrono::steady_clock::duration> waited;  // how long the stream had nothing to do but to wait
+};
+
+/// One stream of a trainer as this process decodes it: a loader while it is open, and the memory that is kept for one
+/// while it is not. For one thread.
+class LocalStream {
+ public:
+  using Clock = std::chrono::steady_clock;
+
+  /// `memory`: that of the loader, reserved.
+  LocalStream(const LocalReading& reading, uint64_t number, Reservation memory);
+  ~LocalStream();
+  LocalStream(const LocalStream&) = delete;
+  LocalStream& operator=(const LocalStream&) = delete;
+
+  /// The batch of `step`: while it is open, of the one that comes next. Opens it if need be. nullopt: there is none
+  /// yet, after a short wait; other loaders may have the memory for a moment. Errors of Loader::Create and
+  /// Loader::Next.
+  absl::StatusOr<std::optional<LocalBatch>> Next(uint64_t step);
+  /// The rows of the last batch were taken at `now`: since then the stream waits for the next one.
+  void OnTaken(Clock::time_point now) { since_ = now; }
+  /// Another step comes next. Memory is reserved again, if nobody else has taken it.
+  void Close();
+
+ private:
+  absl::StatusOr<bool> Open(uint64_t step);
+
+  const LocalReading reading_;
+  const uint64_t number_;
+  Reservation memory_;  // while there is no loader
+  std::unique_ptr<Loader> loader_;
+  int tries_ = 0;        // to open it, without memory
+  bool is_dry_ = false;  // it had no batch when it was asked for one
+  Clock::time_point since_{};
+};
+
+}  // namespace millrace
