@@ -51,7 +51,7 @@ absl::Status CacheFile::LearnAll() {
 
 absl::Status CacheFile::LearnRecord(uint32_t record) {
   std::string bytes(kRecordBytes, '\0');
-  const absl::Status status = ReadAt(fd_.get(), PlaceOf(record), AsWritableBytes(bytes), path_);
+  absl::Status status = ReadAt(fd_.get(), PlaceOf(record), AsWritableBytes(bytes), path_);
   if (!status.ok() && !absl::IsDataLoss(status)) return status;
   // What is announced and not there yet is read again, or was lost.
   if (status.ok()) spans_.Set(record, DecodeRecord(AsBytes(bytes), object_bytes()));
