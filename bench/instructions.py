@@ -109,6 +109,8 @@ def obstacle(build: Path, wanted: str) -> str:
     cache = build / "CMakeCache.txt"
     if not cache.exists() or "CMAKE_BUILD_TYPE:STRING=Release\n" not in cache.read_text():
         return f"{build} is not a release build: cmake --preset release && cmake --build --preset release, or name another one by --build"
+    if "CMAKE_CXX_FLAGS:STRING=\n" not in cache.read_text():
+        return f"{build} was made with flags of its own (CMAKE_CXX_FLAGS), and the figures are not"
     if compiler(build) != wanted:
         return f"the figures are those of {wanted}, and {build} was made by {compiler(build)}: with --update they become those of this compiler"
     return ""

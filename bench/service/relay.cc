@@ -133,7 +133,7 @@ class Wire {
     free_ = std::max(free_, now) + std::chrono::duration_cast<Clock::duration>(takes);
     return free_ + speed_.delay;
   }
-  /// When it takes more bytes; not after `now`: it does. What lies before it is some hundred KiB, as in a switch.
+  /// When it takes more bytes; not after `now`: it does. Some hundred KiB of each connection lie before it.
   Clock::time_point opens() const {
     if (speed_.bytes_per_second == 0) return {};
     const std::lock_guard lock(mutex_);

@@ -6,7 +6,7 @@ namespace millrace {
 
 namespace {
 
-// As whoever started this process has set it. One for the process, as the limit is.
+// The limit that this process was started with. One for the process, as the limit is.
 rlimit inherited_limit{};
 bool raised_limit = false;
 

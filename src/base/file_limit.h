@@ -7,7 +7,8 @@ namespace millrace {
 void AllowManyFiles();
 
 /// Takes that back, between fork and exec or before exec: the program that follows may use select(), or go through all
-/// numbers up to the limit. Does nothing if AllowManyFiles was not called. Safe after fork.
+/// numbers up to the limit. Does nothing if AllowManyFiles was not called. Safe after fork. Programs that
+/// are started with posix_spawn (child_process.h) keep the raised limit.
 void RestoreFileLimit();
 
 }  // namespace millrace

@@ -184,7 +184,7 @@ class BenchRun {
     return absl::OkStatus();
   }
 
-  /// What the size of a shard is to others.
+  /// How the rates of others depend on the size of a shard.
   absl::Status RunRivalsOfShards(const std::string& uri, uint64_t bytes) {
     if (request_.curve_workers.empty()) return absl::OkStatus();
     RivalRun run = CurveRun(uri, "tar");
@@ -291,7 +291,7 @@ class BenchRun {
     return absl::OkStatus();
   }
 
-  /// Data that nothing else reads: a server has them in memory.
+  /// Removes data that nothing else reads, since a server has them in memory.
   absl::Status Remove(const std::string& uri) {
     Runtime runtime;
     Stores stores(runtime);

@@ -157,8 +157,8 @@ void CollectWorker(const WorkerCounts& counts, MetricsText* text) {
   text->Counter("millrace_worker_stream_seconds_total", "Time that streams were open, summed over them.", {},
                 ToNumber(counts.open_ms) / kMillisecondsOfOne);
   text->Counter("millrace_worker_awaited_seconds_total",
-                "Of the time that streams were open, that in which a trainer waited for a batch of the stream.", {},
-                ToNumber(counts.awaited_ms) / kMillisecondsOfOne);
+                "Of the time that streams were open, that in which a trainer waited for a batch that was not ready.",
+                {}, ToNumber(counts.awaited_ms) / kMillisecondsOfOne);
   CollectLoaders(counts.loaders, text);
 }
 

@@ -36,6 +36,7 @@ ReadAdvice ReadPattern::OnRead(uint64_t offset, uint64_t end) {
   Stream* found = Near(offset);
   Stream& stream = found != nullptr ? *found : Begin(end, advice);
   stream.used = reads_;
+  stream.began = found != nullptr ? std::min(stream.began, offset) : offset;
   stream.read += end - offset;
   if (offset == 0) stream.streak = std::max({stream.streak, kStreak, end});
   if (end > stream.farthest) {
@@ -57,7 +58,9 @@ ReadAdvice ReadPattern::OnRead(uint64_t offset, uint64_t end) {
   DropBehind(stream, offset, advice);
   // The kernel may have sent the last of its reads before others.
   const uint64_t rest = file_bytes_ - stream.held_from;
-  if (stream.farthest == file_bytes_ && stream.read >= rest) advice.finished = {stream.held_from, rest};
+  if (stream.farthest == file_bytes_ && stream.read >= std::max(rest, file_bytes_ - stream.began)) {
+    advice.finished = {stream.held_from, rest};
+  }
   return advice;
 }
 

@@ -14,8 +14,8 @@ struct ReadAdvice {
   uint64_t until = 0;             // if in blocks: all of them that begin before this offset are fetched
   uint64_t piece_bytes = 0;       // likewise: in requests of so much, a power of two, which end at its multiples
   std::vector<ByteRange> behind;  // what was fetched ahead, and is not needed any more
-  // The program has come to the end of the file, and has read all of this on its way, as far as it is not behind;
-  // empty if it has not.
+  // The program has come to the end of the file, and has read this range on its way. What is behind is no part
+  // of it. Empty if the program has not come to the end.
   ByteRange finished;
 };
 
@@ -43,6 +43,7 @@ class ReadPattern {
     uint64_t farthest = 0;  // the end of its reads so far
     uint64_t streak = 0;    // bytes that were read one after the other up to there
     uint64_t read = 0;      // bytes of all its reads, in whatever order
+    uint64_t began = 0;     // the least offset of them
     uint64_t held_from = 0;
     uint64_t held_until = 0;  // what was fetched and is not behind: empty if nothing was
     uint64_t used = 0;        // the number of the read

@@ -43,7 +43,7 @@ LocalStream::LocalStream(const LocalReading& reading, uint64_t number, Reservati
     : reading_(reading), number_(number), memory_(std::move(memory)) {}
 LocalStream::~LocalStream() = default;
 
-// False: there is no memory for it yet.
+// Returns false if there is no memory for it yet.
 absl::StatusOr<bool> LocalStream::Open(uint64_t step) {
   const StreamSteps& steps = reading_.steps;
   LoaderOptions options = steps.OptionsOf(reading_.options, number_, steps.PlaceOf(step).value_or(steps.start()));

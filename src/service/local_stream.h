@@ -42,14 +42,19 @@ class LocalStream {
   LocalStream(const LocalStream&) = delete;
   LocalStream& operator=(const LocalStream&) = delete;
 
-  /// The batch of `step`: while it is open, of the one that comes next. Opens it if need be. nullopt: there is none
-  /// yet, after a short wait; other loaders may have the memory for a moment. Errors of Loader::Create and
-  /// Loader::Next.
+  /// The batch of `step`. If the stream is open, `step` must be the one that comes next; if not, it is opened. Returns
+  /// nullopt if there is none yet, after a short wait: other loaders may have the memory for a moment. Errors of
+  /// Loader::Create and Loader::Next.
   absl::StatusOr<std::optional<LocalBatch>> Next(uint64_t step);
   /// The rows of the last batch were taken at `now`: since then the stream waits for the next one.
   void OnTaken(Clock::time_point now) { since_ = now; }
   /// Another step comes next. Memory is reserved again, if nobody else has taken it.
   void Close();
+  /// No step comes any more.
+  void End() {
+    loader_.reset();
+    memory_ = Reservation();
+  }
 
  private:
   absl::StatusOr<bool> Open(uint64_t step);

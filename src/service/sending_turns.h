@@ -16,7 +16,7 @@ class SendingTurns {
  public:
   /// So many bytes are sent together: about what the system buffers of a connection anyway.
   static constexpr uint64_t kTogether = uint64_t{4} << 20;
-  /// 19 MB at 2 GB/s. Batches that take longer share the way: where each of them takes long, a round trip matters less.
+  /// 19 MB at 2 GB/s. Batches that take longer share the way: if each of them takes long, a round trip matters less.
   static constexpr std::chrono::milliseconds kPatience{10};
 
   explicit SendingTurns(std::chrono::nanoseconds patience = kPatience);

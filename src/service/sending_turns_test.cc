@@ -46,7 +46,7 @@ TEST(SendingTurnsTest, ALargeBatchWaitsForThoseBeforeIt) {
       was_gone = is_gone;
     });
     while (!waits) std::this_thread::yield();
-    std::this_thread::sleep_for(std::chrono::milliseconds(5));  // one that did not wait would be told
+    for (int i = 0; i < 1000; ++i) std::this_thread::yield();  // one that did not wait would be told
     is_gone = true;
     first.reset();
     other.join();
@@ -54,7 +54,7 @@ TEST(SendingTurnsTest, ALargeBatchWaitsForThoseBeforeIt) {
   }
 }
 
-// Whose peer has stopped reading, say. Nor does it count any more when its time is over.
+// A peer may have stopped reading: its batch is waited for no longer than `patience`, and does not count after that.
 TEST(SendingTurnsTest, NoBatchWaitsForLong) {
   SendingTurns turns(std::chrono::milliseconds(1));
   std::vector<std::shared_ptr<void>> stuck;

@@ -83,7 +83,7 @@ void TrainerStream::Run() {
   protocol_.Release();
   SettleHedge(HedgeEnd::kOver);
   for (ServiceRequest& request : protocol_.TakeRequests()) Send(std::move(request));
-  local_.Close();
+  local_.End();
   if (!status.ok()) context_.board.Fail(filled_, std::move(status));
 }
 
@@ -136,7 +136,9 @@ absl::Status TrainerStream::ReadLocal() {
   if (!batch) return absl::OkStatus();
   context_.placement.OnBatch(kLocalSource, batch->waited, std::exchange(is_first_batch_, false), Clock::now());
   protocol_.SkipNext();
-  if (Deliver(std::move(batch->frame), kLocalSource)) MoveIfBetter();
+  const bool taken = Deliver(std::move(batch->frame), kLocalSource);
+  batch.reset();  // its memory is the loader's, which may be closed now
+  if (taken) MoveIfBetter();
   local_.OnTaken(Clock::now());  // not before the board took the rows: then the loader would have had time
   return absl::OkStatus();
 }

@@ -16,7 +16,8 @@ struct WorkerCounts {
   std::atomic<uint64_t> rows{0};     // of them
   std::atomic<uint64_t> bytes{0};    // of them
   // In milliseconds, summed over the streams: how long they were open, and of it with a trainer that waited for a
-  // batch. If trainers wait nearly all the time, more workers would help; if hardly ever, fewer would do.
+  // batch that was not ready; waiting for earlier batches to leave (SendingTurns) does not count. If trainers wait
+  // nearly all the time, more workers would help; if hardly ever, fewer would do.
   std::atomic<uint64_t> open_ms{0};
   std::atomic<uint64_t> awaited_ms{0};
   LoaderTotals loaders;  // of the streams

@@ -483,7 +483,8 @@ std::shared_ptr<void> WorkerSession::AwaitTurn(uint64_t bytes) {
   return turn;
 }
 
-// The next batch, of so many rows. Its request may have been told "not yet" meanwhile, and comes again.
+// The next batch, of so many rows. Its request may have been told "not yet" meanwhile, and comes again; then the batch
+// behind may not wait for this one.
 void WorkerSession::Answer(HttpReply reply, uint64_t rows) {
   const uint64_t bytes = BodySize(reply.body);
   reply.body.emplace_back(SendBytes{{}, AwaitTurn(bytes)});

@@ -80,7 +80,8 @@ class OpenDatasets {
 
 /// A stream that a worker delivers: a loader, and the requests that wait for its batches. A batch is taken from the
 /// loader when its request is there, so that memory is bounded by what the loader reserves. Batches leave in order, one
-/// after the other as far as that carries all that the way does (SendingTurns). Thread-safe; the server outlives it.
+/// after the other, unless one takes so long that the next one begins beside it (SendingTurns). Thread-safe; the server
+/// outlives it.
 class WorkerSession {
  public:
   using Time = std::chrono::steady_clock::time_point;
@@ -157,7 +158,7 @@ class WorkerSession {
   mutable std::mutex mutex_;
   std::condition_variable asked_;
   std::map<uint64_t, Waiting> waiting_;
-  bool awaits_turn_ = false;              // the next batch is there
+  bool awaits_turn_ = false;              // the next batch is ready, and waits to be sent
   Time awaited_counted_{};                // until then; while requests wait
   std::chrono::nanoseconds uncounted_{};  // less than a millisecond
   uint64_t next_ = 0;

@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/socket.h>
+#include <sys/time.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -400,6 +402,8 @@ TEST_F(WorkerSessionTest, ABatchThatNobodyReadsHoldsUpNoOther) {
   Start(8, {.port = 0}, size_t{6} << 20);
   const std::string session = Open(0);
   RawClient idle(worker_->port());
+  const timeval patience{300, 0};
+  setsockopt(idle.fd(), SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
   std::string head;
   do {  // until the batch is there, of which it reads no more than comes with the head
     idle.Send(

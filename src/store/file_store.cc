@@ -24,7 +24,7 @@ namespace {
 constexpr int kThreads = 8;
 constexpr size_t kParkedWalks = 4;
 // Bytes between two looks at the stop token. Their checksum is made next, while they are in the second cache of a core:
-// of 256 KiB it costs a tenth of what reading them does, of 1 MiB a third (ISA-L's, a Xeon with 2 MiB of that cache).
+// with 256 KiB it costs a tenth of the read, with 1 MiB a third (ISA-L's, a Xeon with 2 MiB of that cache).
 constexpr size_t kPiece = 256 << 10;
 
 absl::Status Closed() {
