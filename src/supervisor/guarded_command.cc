@@ -12,6 +12,8 @@
 #include <cstring>
 #include <utility>
 
+#include "supervisor/job_process.h"
+
 namespace millrace {
 
 namespace {
@@ -32,7 +34,7 @@ sigset_t GuardSignals() {
 // them on, once.
 [[noreturn]] void Guard(const std::function<int()>& supervise, pid_t parent, int begin) {
   setpgid(0, 0);
-  prctl(PR_SET_PDEATHSIG, SIGTERM);
+  prctl(PR_SET_PDEATHSIG, SupervisorProcess::ParentDeathSignal());
   char word = 0;
   ssize_t got = 0;
   do {

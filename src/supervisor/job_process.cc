@@ -63,6 +63,7 @@ sigset_t SupervisorSignals() {
   sigemptyset(&signals);
   sigaddset(&signals, SIGCHLD);
   sigaddset(&signals, WakeSignal());
+  sigaddset(&signals, SupervisorProcess::ParentDeathSignal());
   for (const int signal : {SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2}) {
     struct sigaction now {};
     // What is blocked would be taken though it is ignored, as `nohup` has it with SIGHUP.
@@ -152,7 +153,11 @@ void SupervisorProcess::Wake() {
   kill(getpid(), WakeSignal());
 }
 
-SupervisorEvent SupervisorProcess::Wait(std::optional<std::chrono::milliseconds> limit, int* signal) const {
+int SupervisorProcess::ParentDeathSignal() {
+  return SIGRTMIN + 1;
+}
+
+SupervisorEvent SupervisorProcess::Wait(std::optional<std::chrono::milliseconds> limit, int* signal) {
   using Clock = std::chrono::steady_clock;
   const sigset_t signals = SupervisorSignals();
   const Clock::time_point end = Clock::now() + limit.value_or(std::chrono::milliseconds(0));
@@ -170,6 +175,10 @@ SupervisorEvent SupervisorProcess::Wait(std::optional<std::chrono::milliseconds>
     }
     if (got == SIGCHLD) return SupervisorEvent::kChild;
     if (got == WakeSignal()) return SupervisorEvent::kWake;
+    if (got == ParentDeathSignal()) {
+      if (std::exchange(parent_died_, true)) continue;
+      got = SIGTERM;
+    }
     if (got > 0) {
       *signal = got;
       return got == SIGUSR1 || got == SIGUSR2 ? SupervisorEvent::kNotice : SupervisorEvent::kStop;

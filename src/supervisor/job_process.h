@@ -28,14 +28,18 @@ class SupervisorProcess {
   SupervisorProcess();
 
   /// Returns when an event comes; `limit` nullopt: waits for as long as it takes. A signal that came goes to `signal`.
-  SupervisorEvent Wait(std::optional<std::chrono::milliseconds> limit, int* signal) const;
+  SupervisorEvent Wait(std::optional<std::chrono::milliseconds> limit, int* signal);
   /// Makes Wait return kWake soon. Thread-safe.
   static void Wake();
+  /// For PR_SET_PDEATHSIG, in this process: Wait returns it as SIGTERM, once. The kernel sends such a signal again for
+  /// each thread of the parent, and a second SIGTERM would mean that somebody has lost patience.
+  static int ParentDeathSignal();
   /// The descriptors beyond standard error that this program was given for its commands.
   const std::vector<int>& given_fds() const { return given_fds_; }
 
  private:
   const std::vector<int> given_fds_;
+  bool parent_died_ = false;
 };
 
 /// What JobProcess executes.

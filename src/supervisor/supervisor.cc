@@ -75,7 +75,7 @@ class JobSupervisor {
   }
 
   const SupervisorOptions& options_;
-  const SupervisorProcess process_;
+  SupervisorProcess process_;
   RestartPolicy policy_;
   NoticeQueue queue_;
   std::unique_ptr<NoticeWatcher> watcher_;

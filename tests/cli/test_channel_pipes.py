@@ -207,6 +207,25 @@ def test_signals_and_what_a_killed_job_leaves(millrace: Millrace, millrace_bin: 
     assert b"is in the place of a pipe" in refused.stderr and refused.stdout == b""
 
 
+def test_if_millrace_is_killed_the_program_may_save(millrace_bin: Path, bucket: Bucket, tmp_path: Path) -> None:
+    """It dies thread by thread, and the kernel tells of each: that is one SIGTERM to the program, which has its time."""
+    bucket.put(**{"p/a": b"1" * 3_000_000})
+    body = script(
+        "import signal\n"
+        "def save(*_):\n"
+        "  tell(saving=1); time.sleep(1); tell(saved=1); os._exit(0)\n"
+        "signal.signal(signal.SIGTERM, save)\n"
+        "tell(ready=1); time.sleep(600)"
+    )
+    for _ in range(3):
+        command = [millrace_bin, *job(tmp_path / "ml", "train=s3://bkt/p,mode=Pipe"), *body]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=os.environ | bucket.env) as process:
+            assert process.stdout is not None
+            assert json.loads(process.stdout.readline()) == {"ready": 1}
+            process.kill()
+            assert [json.loads(line) for line in process.stdout] == [{"saving": 1}, {"saved": 1}]
+
+
 def test_memory_is_bounded(millrace: Millrace, devstore: Any, tmp_path: Path) -> None:
     (tmp_path / "store").mkdir()
     server = devstore(tmp_path / "store")
