@@ -24,7 +24,6 @@ using OrderedJson = nlohmann::ordered_json;
 constexpr size_t kMaxAsked = 256;  // objects at a time
 constexpr uint64_t kMaxManifestBytes = uint64_t{1} << 30;
 constexpr std::string_view kReference = "-ref";
-constexpr std::string_view kOwnFolder = ".millrace/";
 
 absl::Status OfChannel(const Channel& channel, const absl::Status& status) {
   return Annotate(status, fmt::format("channel {}", channel.name));

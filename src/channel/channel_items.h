@@ -4,12 +4,16 @@
 #include <span>
 #include <stop_token>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "channel/channel.h"
 #include "store/stores.h"
 
 namespace millrace {
+
+/// Below a place of data: the index that Millrace keeps there, which is no data.
+inline constexpr std::string_view kOwnFolder = ".millrace/";
 
 /// One thing that an item of a channel consists of: an object, pinned to the version that was found, or a text.
 struct ChannelPart {

@@ -112,7 +112,9 @@ absl::Status CompareItems(const ChannelItems& items, const Location& to,
 absl::Status Compare(const ChannelSource& source, const Location& to, std::stop_token stop,
                      absl::FunctionRef<absl::Status(const SyncStep&)> each) {
   // An empty source is an error of ours, with a message that fits.
-  return source.items ? CompareItems(*source.items, to, each) : CompareFolders(source.from, to, {.stop = stop}, each);
+  if (source.items) return CompareItems(*source.items, to, each);
+  const auto is_data = [](std::string_view name) { return !name.starts_with(kOwnFolder); };
+  return CompareFolders(source.from, to, {.wanted = is_data, .stop = stop}, each);
 }
 
 absl::Status CheckFreeSpace(const Channel& channel, const std::string& folder, uint64_t bytes) {

@@ -53,6 +53,8 @@ def mounts() -> list[str]:
 @pytest.mark.parametrize("mode", MODES)
 def test_what_the_uri_names(millrace: Millrace, bucket: Bucket, tmp_path: Path, mode: str) -> None:
     put(bucket, OBJECTS)
+    if mode == "File":
+        put(bucket, {"p/.millrace/index": "that of Millrace, which is no data"})
     put(bucket, {"m.json": json.dumps([{"prefix": "s3://bkt/p/"}, "07", "deep/er/x", "07", "03"])})
     shared = tmp_path / "mnt" / "efs" / "x"  # as EFS or FSx are mounted
     shared.mkdir(parents=True)
