@@ -30,7 +30,7 @@ demo: build ## train a model from S3, kill it, resume it, and prove that no samp
 demo-spot: build ## train on spot instances of a fake EC2: interrupted twice, in three zones, and prove the same
 	examples/demo-spot/run
 
-test: ## run the tests: C++ and Python, sanitizers, fuzzers (under 50 minutes on 2 cores)
+test: ## run the tests: C++ and Python, sanitizers, fuzzers (about an hour on 2 cores)
 	@scripts/test
 
 test-all: ## run what `make test` runs and what is slow: the full counts of kills and faults, longer fuzzing

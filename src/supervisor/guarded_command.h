@@ -13,7 +13,7 @@
 namespace millrace {
 
 /// A command under a supervisor (RunSupervised) that is a process of its own, so that this program may have threads and
-/// other children meanwhile. If this program dies, the supervisor gets SIGTERM.
+/// other children meanwhile. If this program dies, the command gets SIGTERM, once, and its time to end.
 class GuardedCommand {
  public:
   /// Makes the process of the supervisor, in which `supervise` runs after Begin; its result is the exit status. Blocks

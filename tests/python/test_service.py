@@ -131,8 +131,6 @@ def test_compressed_rows_of_tokens(workers: Any, tmp_path: pathlib.Path, layout:
             assert is_sound(other.report()["workers"][0])
             if not other.report()["workers"][0]["last_failure"]:  # else not all came from there, or some twice: the machine is busy
                 break
-        else:
-            pytest.skip("this machine is too busy to tell")
         sent.append(relay.bytes_from_worker - before)
     relay.close()
     assert sent[1] < sent[0] / 2
@@ -151,8 +149,6 @@ def test_what_zstd_does_not_shrink(many: Samples, workers: Any) -> None:
             assert remote == local and outcome(other) == outcome(one)
             if not other.report()["workers"][0]["last_failure"]:  # else not all came from there, or some twice: the machine is busy
                 break
-        else:
-            pytest.skip("this machine is too busy to tell")
         sent.append(relay.bytes_from_worker - before)
     relay.close()
     assert abs(sent[1] - sent[0]) < sent[0] / 20
