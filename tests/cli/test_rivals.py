@@ -90,6 +90,26 @@ def test_epochs_follow_one_another() -> None:
         loaders().Stream(lambda: iter([])).next()
 
 
+# As PyTorch does with the workers of a DataLoader.
+RAISES_IF_A_WORKER_IS_KILLED = """
+import signal, subprocess, sys
+import rival_loaders
+
+def fail(*_):
+    raise RuntimeError("a worker was killed")
+
+signal.signal(signal.SIGCHLD, fail)
+worker = subprocess.Popen(["sleep", "1000"])
+rival_loaders.end_workers()
+sys.exit(0 if worker.wait() == -signal.SIGKILL else 1)
+"""
+
+
+def test_workers_that_are_killed_at_the_end_are_no_failure() -> None:
+    folder = str(Path(loaders().__file__).parent)
+    subprocess.run([sys.executable, "-c", RAISES_IF_A_WORKER_IS_KILLED], env={**os.environ, "PYTHONPATH": folder}, check=True, timeout=60)
+
+
 @pytest.fixture
 def photos(millrace: Millrace, tmp_path: Path) -> Path:
     """90 photographs as raw objects and in shards."""

@@ -95,6 +95,7 @@ def cpu_seconds() -> float:
 
 def end_workers() -> None:
     """Some wait at the interpreter's end for workers that wait for them."""
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # PyTorch raises an error for a worker that is killed
     for pid in processes():
         if pid != "self":
             with contextlib.suppress(ProcessLookupError):
@@ -238,7 +239,9 @@ def main() -> int:
     parser.add_argument("--copy-to", type=Path, help="a folder that does not exist")
     parser.add_argument("--scratch", type=Path, required=True, help="an empty folder for what is downloaded")
     options = parser.parse_args()
-    options.scratch.mkdir(parents=True, exist_ok=True)
+    temporary = options.scratch / "tmp"
+    temporary.mkdir(parents=True, exist_ok=True)
+    os.environ["TMPDIR"] = str(temporary)  # some leave files behind
     random.seed(1)
     load = functools.partial(load_u8, size=options.size)
     task = Task(options.uri, options.kind, options.batch, options.workers, options.size, options.scratch, load)
