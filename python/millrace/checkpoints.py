@@ -119,7 +119,12 @@ class Checkpoints:
         return self._core.uri
 
     def latest(self) -> int | None:
-        """The step of the newest checkpoint; None if there is none. With ``all_ranks`` that which rank 0 sees, on all ranks."""
+        """The step of the newest checkpoint, which is the one that was committed last, whether or not another one has a larger step; None if
+        there is none. With ``all_ranks`` that which rank 0 sees, on all ranks.
+
+        Raises:
+            NotFoundError: The bucket does not exist.
+        """
 
         def newest() -> int | None:
             steps = self._core.steps()
@@ -129,7 +134,7 @@ class Checkpoints:
         return step
 
     def steps(self) -> list[int]:
-        """The steps of all checkpoints, in the order in which they were saved."""
+        """The steps of all checkpoints, in the order in which they were committed; the last one is the newest."""
         self._begin()
         return self._core.steps()
 

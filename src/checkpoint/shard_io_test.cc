@@ -467,6 +467,34 @@ TEST(ShardIo, DamageIsFound) {
   EXPECT_TRUE(absl::IsNotFound(ReadShards(store, memory, "", *written, {}, {})));
 }
 
+// The store's own words are about data sets, and their index.
+TEST(ShardIo, ErrorsNameTheDamagedFile) {
+  MemoryStore store("shards");
+  MemoryStore to("to");
+  MemoryBudget memory(64 << 20);
+  const std::string text = Noise(20 << 20, 7);
+  const auto written = WriteNew(store, "", {Cut("x", text, 1), Cut("y", text, 1), Cut("z", text, 1)}, {});
+  ASSERT_TRUE(written.ok()) << written.status();
+  std::vector<std::string> into(3, std::string(text.size(), '\0'));
+  const auto check = [&](const std::string& message) {
+    const std::vector<absl::Status> errors = {
+        ReadShards(store, memory, "", *written, {}, {}),
+        ReadShards(store, memory, "", *written,
+                   {AsWritableBytes(into[0]), AsWritableBytes(into[1]), AsWritableBytes(into[2])}, {}),
+        CopyNew(store, "", *written, to, "", memory, {}).status()};
+    for (const absl::Status& error : errors) {
+      EXPECT_EQ(std::string(error.message()),
+                "mem://shards/y: " + message + "; load another step, or restore this file from a copy");
+    }
+  };
+  std::string bad = text;
+  bad[12 << 20] = static_cast<char>(bad[12 << 20] ^ 1);
+  ASSERT_TRUE(PutBlocking(store, "y", AsBytes(bad)).ok());
+  check("its bytes are not those that were saved: they have another CRC32C");
+  ASSERT_TRUE(PutBlocking(store, "y", AsBytes(text).first(text.size() - 1)).ok());
+  check("it is shorter than what was saved");
+}
+
 /// A store whose n-th Put fails, and that asks for a stop with it.
 class FailingPuts final : public ForwardingStore {
  public:

@@ -122,6 +122,13 @@ class RangeDealer {
   size_t first_ = 0;
 };
 
+/// The same of the read that comes next, after `done` of them.
+absl::Status ErrorOfRead(const absl::Status& error, const ObjectStore& store, const std::string& folder,
+                         const std::vector<CheckpointShard>& shards, const std::vector<ShardRead>& reads, size_t done) {
+  if (done == reads.size()) return error;
+  return ErrorOfShard(error, store.Uri(folder + shards[reads[done].shard].name));
+}
+
 }  // namespace
 
 ObjectReader::Request RequestOf(const std::string& folder, const CheckpointShard& shard, uint64_t begin, uint64_t end) {
@@ -135,6 +142,17 @@ ObjectReader::Request RequestOf(const std::string& folder, const CheckpointShard
         {{at, std::min(shard.piece_bytes, end - at)}, shard.piece_crc32c[at / shard.piece_bytes]});
   }
   return request;
+}
+
+absl::Status ErrorOfShard(const absl::Status& error, std::string_view uri) {
+  constexpr const char* kRemedy = "load another step, or restore this file from a copy";
+  if (absl::IsDataLoss(error)) {
+    return absl::DataLossError(
+        fmt::format("{}: its bytes are not those that were saved: they have another CRC32C; {}", uri, kRemedy));
+  }
+  if (absl::IsOutOfRange(error))
+    return absl::OutOfRangeError(fmt::format("{}: it is shorter than what was saved; {}", uri, kRemedy));
+  return error;
 }
 
 absl::StatusOr<uint64_t> ReadRanges(ObjectStore& store, MemoryBudget& memory, const std::string& folder,
@@ -171,10 +189,11 @@ absl::StatusOr<uint64_t> ReadRanges(ObjectStore& store, MemoryBudget& memory, co
   RangeDealer dealer(ranges);
   uint64_t bytes = 0;
   for (size_t done = 0;; ++done) {
-    ASSIGN_OR_RETURN(const std::optional<ObjectReader::Piece> piece, reader.Next());
-    if (!piece) return bytes;
-    dealer.Deal(reads[done], piece->bytes);
-    bytes += piece->bytes.size();
+    const absl::StatusOr<std::optional<ObjectReader::Piece>> piece = reader.Next();
+    if (!piece.ok()) return ErrorOfRead(piece.status(), store, folder, shards, reads, done);
+    if (!*piece) return bytes;
+    dealer.Deal(reads[done], (*piece)->bytes);
+    bytes += (*piece)->bytes.size();
   }
 }
 
@@ -187,23 +206,23 @@ absl::Status ReadShards(ObjectStore& store, MemoryBudget& memory, const std::str
     return ReadRanges(store, memory, folder, shards, std::move(ranges), stop).status();
   }
   const uint64_t request_bytes = ObjectReader::PieceBytes(store, memory);
-  size_t shard = 0;
-  uint64_t at = 0;
-  const auto next = [&]() -> absl::StatusOr<std::optional<ObjectReader::Request>> {
-    while (shard < shards.size() && at == shards[shard].bytes) {
-      ++shard;
-      at = 0;
-    }
-    if (shard == shards.size()) return std::nullopt;
-    const CheckpointShard& from = shards[shard];
+  std::vector<ShardRead> reads;
+  for (size_t i = 0; i < shards.size(); ++i) {
+    const CheckpointShard& from = shards[i];
     const uint64_t step = std::max(from.piece_bytes, request_bytes / from.piece_bytes * from.piece_bytes);
-    const uint64_t begin = std::exchange(at, std::min(from.bytes, at + step));
-    return RequestOf(folder, from, begin, at);
+    for (uint64_t at = 0; at < from.bytes; at += step) reads.push_back({i, at, std::min(from.bytes, at + step)});
+  }
+  size_t asked = 0;
+  const auto next = [&]() -> absl::StatusOr<std::optional<ObjectReader::Request>> {
+    if (asked == reads.size()) return std::nullopt;
+    const ShardRead& read = reads[asked++];
+    return RequestOf(folder, shards[read.shard], read.begin, read.end);
   };
   ObjectReader reader(store, memory, next, stop);
-  for (;;) {
-    ASSIGN_OR_RETURN(const std::optional<ObjectReader::Piece> read, reader.Next());
-    if (!read) return absl::OkStatus();
+  for (size_t done = 0;; ++done) {
+    const absl::StatusOr<std::optional<ObjectReader::Piece>> read = reader.Next();
+    if (!read.ok()) return ErrorOfRead(read.status(), store, folder, shards, reads, done);
+    if (!*read) return absl::OkStatus();
   }
 }
 

@@ -330,9 +330,10 @@ class StoredShardSource final : public ShardSource {
 
   absl::StatusOr<size_t> Copy(MutableByteSpan into, uint64_t block) override {
     if (rest_.empty()) {
-      ASSIGN_OR_RETURN(const std::optional<ObjectReader::Piece> piece, reader_.Next());
-      if (!piece) return absl::DataLossError(fmt::format("{}: it ends too early", name_));
-      rest_ = piece->bytes;
+      const absl::StatusOr<std::optional<ObjectReader::Piece>> piece = reader_.Next();
+      if (!piece.ok()) return ErrorOfShard(piece.status(), name_);
+      if (!*piece) return absl::DataLossError(fmt::format("{}: it ends too early", name_));
+      rest_ = (*piece)->bytes;
     }
     const size_t take = std::min<uint64_t>({rest_.size(), into.size(), block});
     std::memcpy(into.data(), rest_.data(), take);

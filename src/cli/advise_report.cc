@@ -176,8 +176,9 @@ std::string AdviceText(const Advice& advice, const AdviseSettings& settings) {
                       settings.prices.region, settings.prices.from,
                       settings.machine ? fmt::format("; machine {}", settings.machine->name)
                                        : "; the price of this machine is not known: --machine names one");
-  text += fmt::format("Storing the data costs ${:.2f} a month.\n",
-                      StorageDollarsPerMonth(static_cast<double>(advice.data.object_bytes), settings.prices));
+  const double storage = StorageDollarsPerMonth(static_cast<double>(advice.data.object_bytes), settings.prices);
+  text += fmt::format("Storing the data costs {} a month.\n",
+                      storage < 0.01 ? "less than a cent" : fmt::format("${:.2f}", storage));
   return text;
 }
 

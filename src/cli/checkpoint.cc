@@ -95,7 +95,9 @@ absl::Status TellVerified(const CheckpointFlags& flags, const Checkpoints::Verif
   }
   if (verified.status.ok())
     return WriteStdout(fmt::format("step {} is whole: {}\n", entry.step, FormatSize(entry.bytes)));
-  Fail("checkpoint", Annotate(verified.status, fmt::format("step {} is damaged", entry.step)));
+  const std::string_view hint = flags.all ? "" : "; --all says which steps are whole";
+  Fail("checkpoint", absl::Status(verified.status.code(), fmt::format("step {} is damaged: {}{}", entry.step,
+                                                                      ToStd(verified.status.message()), hint)));
   return absl::OkStatus();
 }
 

@@ -208,22 +208,22 @@ absl::StatusOr<bool> CollectGarbage(const CheckpointGcFlags& flags, Checkpoints&
   ASSIGN_OR_RETURN(std::optional<CheckpointCatalog> catalog, checkpoints.ReadCatalog(stop));
   if (!catalog) return absl::NotFoundError(fmt::format("{}: there is no checkpoint", checkpoints.Uri()));
   const Retention retention{.keep = flags.keep, .keep_every = flags.keep_every};
+  std::vector<CheckpointAttempt> superseded;
   if (flags.dry_run) {
-    RETURN_IF_ERROR(TellRemoved(flags, Supersede(*catalog, retention), "superseded"));
-    ASSIGN_OR_RETURN(const std::vector<CheckpointAttempt> left, checkpoints.FindLeft(stop));
-    RETURN_IF_ERROR(TellRemoved(flags, left, "left by a killed writer"));
-    return true;
+    superseded = Supersede(*catalog, retention);
+  } else if (flags.keep != 0) {
+    ASSIGN_OR_RETURN(superseded, checkpoints.Retain(retention, stop));
   }
-  if (flags.keep != 0) {
-    ASSIGN_OR_RETURN(const std::vector<CheckpointAttempt> superseded, checkpoints.Retain(retention, stop));
-    RETURN_IF_ERROR(TellRemoved(flags, superseded, "superseded"));
-  }
+  RETURN_IF_ERROR(TellRemoved(flags, superseded, "superseded"));
   if (flags.claim) {
     ASSIGN_OR_RETURN(const uint64_t epoch, checkpoints.ClaimWithoutRemoving(stop));
     if (!flags.json) RETURN_IF_ERROR(WriteStdout(fmt::format("claimed (epoch {})\n", epoch)));
   }
-  ASSIGN_OR_RETURN(const std::vector<CheckpointAttempt> left, checkpoints.RemoveLeft(stop));
+  ASSIGN_OR_RETURN(const std::vector<CheckpointAttempt> left,
+                   flags.dry_run ? checkpoints.FindLeft(stop) : checkpoints.RemoveLeft(stop));
   RETURN_IF_ERROR(TellRemoved(flags, left, "left by a killed writer"));
+  if (superseded.empty() && left.empty() && !flags.json)
+    RETURN_IF_ERROR(WriteStdout(flags.dry_run ? "nothing would be removed\n" : "there was nothing to remove\n"));
   return true;
 }
 

@@ -48,11 +48,22 @@ std::string DidYouMean(std::string_view word, const std::vector<std::string>& na
   return fmt::format("; did you mean {}?", *nearest);
 }
 
+// "there is no command 'fed'; did you mean feed?", of a word in the place of a command below this one.
+std::string ExplainUnknown(const CLI::App& command, std::string_view word) {
+  std::vector<std::string> names;
+  for (const CLI::App* known : command.get_subcommands({})) names.push_back(known->get_name());
+  std::string hint = DidYouMean(word, names);
+  if (hint.empty()) hint = fmt::format("; the commands are {}", fmt::join(names, ", "));
+  return fmt::format("there is no command '{}'{}", word, hint);
+}
+
 // What no option or positional of the command takes; "" when there is nothing.
 std::string ExplainExtra(const CLI::App& command) {
   std::vector<std::string> extra = command.remaining();  // in the order given
   // What stands behind "--" is the command of `run`: if something before it is wrong, it was not looked at.
   extra.erase(std::find(extra.begin(), extra.end(), "--"), extra.end());
+  const bool lacks_command = command.get_require_subcommand_min() > 0 && command.get_subcommands().empty();
+  if (lacks_command && !extra.empty() && !extra.front().starts_with('-')) return ExplainUnknown(command, extra.front());
   const auto option =
       std::find_if(extra.begin(), extra.end(), [](const auto& word) { return word.size() > 1 && word[0] == '-'; });
   if (option != extra.end()) {
@@ -142,7 +153,7 @@ class HelpLayout final : public CLI::Formatter {
 };
 
 // "millrace feed: there is no option --shufle; did you mean --shuffle?", for an error of app.parse().
-std::string ExplainUsage(const CLI::App& app, const CLI::ParseError& error, std::string_view first_argument) {
+std::string ExplainUsage(const CLI::App& app, const CLI::ParseError& error) {
   std::string names = "millrace";
   const CLI::App* command = &app;
   std::string extra = ExplainExtra(app);
@@ -151,15 +162,8 @@ std::string ExplainUsage(const CLI::App& app, const CLI::ParseError& error, std:
     names += " " + command->get_name();
     extra = ExplainExtra(*command);
   }
-  std::string message = error.what();
-  if (app.get_subcommands().empty() && !first_argument.empty() && !first_argument.starts_with('-')) {
-    std::vector<std::string> commands;
-    for (const CLI::App* known : app.get_subcommands({})) commands.push_back(known->get_name());
-    message = fmt::format("there is no command '{}'{}", first_argument, DidYouMean(first_argument, commands));
-  } else if (!extra.empty()) {  // also where something is missing besides: it is probably the same slip
-    message = extra;
-  }
-  return fmt::format("{}: {}\nTry '{} --help'.\n", names, message, names);
+  // What is too much counts, also where something is missing besides: it is probably the same slip.
+  return fmt::format("{}: {}\nTry '{} --help'.\n", names, extra.empty() ? error.what() : extra, names);
 }
 
 }  // namespace
@@ -328,7 +332,7 @@ int CommandLine::Run(int argc, char** argv) {
       const absl::Status status = WriteStdout(text.str());
       return status.ok() ? 0 : Fail("help", status);
     }
-    PrintError("{}", ExplainUsage(*app_, error, argc > 1 ? argv[1] : ""));
+    PrintError("{}", ExplainUsage(*app_, error));
     return 2;
   }
   if (before_) {

@@ -27,6 +27,7 @@ constexpr double kInFlightSeconds = 4;
 constexpr uint64_t kAdviseMemory = uint64_t{1} << 30;
 constexpr uint64_t kRangesMemory = uint64_t{512} << 20;
 constexpr uint64_t kMaxFetchedIndex = uint64_t{256} << 20;
+constexpr double kCent = 0.01;  // prices below it are not compared
 
 /// Objects from all over the data set, each with a range of at most `bytes` at its beginning.
 absl::StatusOr<std::vector<ReadPlace>> SpreadPlaces(const Dataset& dataset, uint64_t bytes) {
@@ -285,7 +286,9 @@ std::vector<std::string> RecommendFrom(const std::vector<CostPrediction>& all, c
     sentences.push_back(fmt::format("The first batch comes earliest by {}: after {:.2f} s.", earliest->title,
                                     earliest->startup_seconds));
   }
-  if (cheapest != fastest) {
+  if (fastest->dollars() < kCent) {
+    sentences.push_back(fmt::format("The price of {} is less than a cent.", fastest->title));
+  } else if (cheapest != fastest) {
     sentences.push_back(fmt::format("The cheapest is {}: ${:.4f} against ${:.4f}.", cheapest->title,
                                     cheapest->dollars(), fastest->dollars()));
   }
@@ -303,11 +306,14 @@ std::vector<std::string> RecommendFrom(const std::vector<CostPrediction>& all, c
   const auto packed = of_mode("streaming-packed");
   const auto plain = of_mode("streaming");
   if (packed != all.end() && plain != all.end() && packed->requests < plain->requests) {
-    sentences.push_back(fmt::format(
-        "Packed into shards of {} MB, the same training makes {} requests in place of {}, for ${:.4f} in place of "
-        "${:.4f}; `millrace pack` does it once.",
-        kPackedShardBytes / 1'000'000, packed->requests, plain->requests, packed->request_dollars,
-        plain->request_dollars));
+    const std::string price =
+        plain->request_dollars < kCent
+            ? ""
+            : fmt::format(", for ${:.4f} in place of ${:.4f}", packed->request_dollars, plain->request_dollars);
+    sentences.push_back(
+        fmt::format("Packed into shards of {} MB, the same training makes {} requests in place of {}{}; `millrace "
+                    "pack` does it once.",
+                    kPackedShardBytes / 1'000'000, packed->requests, plain->requests, price));
   }
   return sentences;
 }

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/counted.h"
+
 namespace millrace {
 
 namespace {
@@ -50,8 +52,8 @@ class Worksheet {
 
   double AddListing() {
     const uint64_t pages = ListPages(in_.objects);
-    return Add("listing", "pages of 1000 objects x seconds for a page",
-               fmt::format("{} x {:.4g}", pages, in_.list_seconds_per_page),
+    return Add("listing", "pages of up to 1000 objects x seconds for a page",
+               fmt::format("{} (of {}) x {:.4g}", pages, Counted(in_.objects, "object"), in_.list_seconds_per_page),
                AsDouble(pages) * in_.list_seconds_per_page);
   }
 

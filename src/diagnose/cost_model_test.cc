@@ -6,6 +6,7 @@
 #include <cmath>
 #include <string>
 
+#include "diagnose/advise.h"
 #include "diagnose/data_source.h"
 
 // The numbers are those of AWS's guide to data sources of training jobs, and of its report on heterogeneous clusters,
@@ -222,6 +223,24 @@ TEST(CostModel, Steps) {
   EXPECT_NEAR(DollarsOfSteps(5.661, 0.184, 100), 0.029, 0.0005);
   EXPECT_NEAR(1 - DollarsOfSteps(45.032, 0.086, 1) / DollarsOfSteps(37.688, 0.192, 1), 0.465, 0.001);
   EXPECT_NEAR(1 - DollarsOfSteps(5.661, 0.184, 1) / DollarsOfSteps(3.825, 1.193, 1), 0.772, 0.001);
+}
+
+TEST(CostModel, TinyDataAreToldAsTheyAre) {
+  const auto advice = [](const CostInputs& in) {
+    std::string text;
+    const SourceChoice choice = ChooseSource({.bytes = static_cast<double>(in.object_bytes), .files = in.objects});
+    for (const std::string& one : RecommendFrom(PredictAll(in, BuiltInPrices()), in, choice)) text += one + '\n';
+    return text;
+  };
+  const CostInputs tiny = Published(60e3, 6);
+  EXPECT_NE(advice(tiny).find(" is less than a cent.\n"), std::string::npos) << advice(tiny);
+  EXPECT_EQ(advice(tiny).find('$'), std::string::npos) << advice(tiny);
+  const std::string large = advice(Published(54e9, 1'500'000));
+  EXPECT_EQ(large.find("less than a cent"), std::string::npos) << large;
+  EXPECT_NE(large.find("in place of $"), std::string::npos) << large;
+  const std::vector<Derivation> lines = PredictFile(tiny, BuiltInPrices()).lines;
+  ASSERT_EQ(lines.front().name, "listing");
+  EXPECT_EQ(lines.front().numbers.find("1 (of 6 objects) x "), 0U) << lines.front().numbers;
 }
 
 }  // namespace

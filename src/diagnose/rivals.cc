@@ -242,15 +242,19 @@ absl::StatusOr<std::string> MakeCopy(const RivalRun& run, const BenchSettings& s
   return std::move(end.left_out);
 }
 
-/// rival_mounts.py unmounts at its end; if it was killed, its mount stays and is dead.
-void RemoveMount(const RivalRequest& request, const RivalRun& run) {
-  if (request.name != "s3fs" && request.name != "rclone") return;
-  const std::string folder = run.scratch + "/rival/mount";
-  for (const char* const program : {"fusermount3", "fusermount"}) {
-    const absl::StatusOr<ChildEnd> end =
-        RunChild({.words = {program, "-u", "-q", "-z", folder}, .limit = kUnmountLimit}, {});
-    if (end.ok() && end->exit_status == 0) return;
+/// A rival unmounts and empties its scratch folder at its end. If it was killed, its mount stays and is dead, and what
+/// it has kept would be taken by the next one, whose first epoch must find nothing.
+void CleanUpAfter(const RivalRequest& request, const RivalRun& run) {
+  const std::string scratch = run.scratch + "/rival";
+  if (request.name == "s3fs" || request.name == "rclone") {
+    for (const char* const program : {"fusermount3", "fusermount"}) {
+      const absl::StatusOr<ChildEnd> end =
+          RunChild({.words = {program, "-u", "-q", "-z", scratch + "/mount"}, .limit = kUnmountLimit}, {});
+      if (end.ok() && end->exit_status == 0) break;
+    }
   }
+  std::error_code ignored;
+  std::filesystem::remove_all(scratch, ignored);
 }
 
 }  // namespace
@@ -366,7 +370,7 @@ absl::StatusOr<RivalPoint> MeasureRival(const RivalRequest& request, const Rival
     if (!why.empty()) return LeftOut(own, run.workers, std::move(why));
   }
   absl::StatusOr<RivalEnd> end = RunRival(CommandFor(own, run, settings), settings.stop);
-  RemoveMount(own, run);
+  CleanUpAfter(own, run);
   RETURN_IF_ERROR(end.status());
   if (!end->left_out.empty()) return LeftOut(own, run.workers, std::move(end->left_out));
   absl::StatusOr<RivalPoint> point = ParseRivalAnswer(LastLineOf(end->output));
@@ -386,7 +390,7 @@ absl::StatusOr<RivalEpochs> MeasureRivalEpochs(const RivalRequest& request, cons
   command.words.insert(command.words.end(), {"--epochs", fmt::format("{}", epochs)});
   if (keep) command.words.emplace_back("--keep");
   absl::StatusOr<RivalEnd> end = RunRival(command, settings.stop);
-  RemoveMount(request, run);
+  CleanUpAfter(request, run);
   RETURN_IF_ERROR(end.status());
   RivalEpochs found{.name = request.name, .kept = keep, .workers = run.workers};
   if (end->left_out.empty()) {

@@ -215,6 +215,18 @@ TEST_F(RivalProcessTest, EpochsAreToldOneByOne) {
               HasSubstr("no 'epochs'"));
 }
 
+TEST_F(RivalProcessTest, WhatAKilledOneHasKeptIsGone) {
+  // Keeps something in its scratch folder, whose name is behind --scratch, and says what it found there.
+  Install(R"(for word in "$@"; do [ "$last" = --scratch ] && scratch=$word; last=$word; done
+[ -e "$scratch/kept" ] && { echo found >&2; exit 1; }
+mkdir -p "$scratch/kept"; kill -9 $$)");
+  for (int i = 0; i < 2; ++i) {
+    EXPECT_THAT(MeasureRivalEpochs({.name = "spdl"}, RunOf("s3://b/data", ""), {}, 2, true)->left_out,
+                HasSubstr("killed"));
+    EXPECT_THAT(MeasureRival({.name = "spdl"}, RunOf("s3://b/data", ""), {})->left_out, HasSubstr("killed"));
+  }
+}
+
 TEST_F(RivalProcessTest, WhatIsWrongWithItIsItsOwn) {
   EXPECT_EQ(Run("echo first >&2; echo 'pip install spdl-core' >&2; exit 3")->left_out, "pip install spdl-core");
   EXPECT_THAT(Run("exit 7")->left_out, HasSubstr("ended with 7"));

@@ -361,16 +361,17 @@ bool Placement::OnFailure(size_t worker, size_t stream, StreamFailure failure, c
   const bool is_news = std::exchange(state.report.last_failure, reason) != reason;
   switch (failure) {
     case StreamFailure::kLost:
-      if (state.present) Pause(state, now);
-      break;
+      if (!state.present) return false;
+      Pause(state, now);
+      return state.heard == Time{};
     case StreamFailure::kRefused:
       state.refused_until = now + kRefusalPause;
-      break;
+      return is_news;
     case StreamFailure::kStream:
       blocked_[stream][worker] = now + kStreamPause;
       break;
   }
-  return is_news;
+  return false;
 }
 
 void Placement::OnBatch(size_t source, std::optional<WorkerPaces::Duration> waited, bool opens, Time came) {

@@ -70,6 +70,18 @@ TEST(PlacementTest, MovesEndWithEqualShares) {
   }
 }
 
+TEST(PlacementTest, FailuresThatTheUserShouldHearOf) {
+  Placement placement(kThree, 6, {}, 1);
+  TakeAll(placement, 6);
+  EXPECT_TRUE(placement.OnFailure(0, 0, StreamFailure::kLost, "no connection", kNow));
+  EXPECT_FALSE(placement.OnFailure(0, 1, StreamFailure::kLost, "no connection", kNow)) << "another stream of it";
+  placement.OnBatch(SourceOfWorker(1), std::nullopt, false, kNow);
+  EXPECT_FALSE(placement.OnFailure(1, 0, StreamFailure::kLost, "killed", kNow)) << "its address is right";
+  EXPECT_FALSE(placement.OnFailure(2, 0, StreamFailure::kStream, "full", kNow));
+  EXPECT_TRUE(placement.OnFailure(2, 0, StreamFailure::kRefused, "another version", kNow));
+  EXPECT_FALSE(placement.OnFailure(2, 1, StreamFailure::kRefused, "another version", kNow));
+}
+
 TEST(PlacementTest, ALostWorkerGetsNothingUntilItIsBack) {
   Placement placement(kThree, 6, {}, 1);
   TakeAll(placement, 6);

@@ -281,9 +281,12 @@ bool TrainerStream::EndSession(uint64_t attempt) {
 void TrainerStream::Fail(const ServiceRequest& request, StreamFailure failure, const std::string& reason) {
   if (!EndSession(request.attempt)) return;
   const std::string worker = context_.placement.NameOf(request.worker);
-  const bool is_news = context_.placement.OnFailure(request.worker, number_, failure, reason, Clock::now());
-  const LogLevel level = failure == StreamFailure::kRefused && is_news ? LogLevel::kWarning : LogLevel::kInfo;
-  if (LogEnabled(level)) Log(level, "service", fmt::format("worker {}: {}", worker, reason));
+  const bool should_tell = context_.placement.OnFailure(request.worker, number_, failure, reason, Clock::now());
+  const LogLevel level = should_tell ? LogLevel::kWarning : LogLevel::kInfo;
+  if (!LogEnabled(level)) return;
+  Log(level, "service",
+      fmt::format("worker {}: {}; until that changes, other workers or this process decode in its place", worker,
+                  reason));
 }
 
 // ---- Requests and answers

@@ -32,7 +32,7 @@ class WholeCheck {
 
   /// Finish for a caller that can take back damaged bytes. `again` reads and adds every piece a second time, once.
   ///
-  /// This is the one rule by which anything above s3 reads again. A request cannot know it there: the checksum is of
+  /// Only this, and the copy of an artifact, read again above s3. A request cannot know it there: the checksum is of
   /// all pieces together, and which of them is damaged shows only in that it comes differently the second time.
   absl::Status Settle(absl::FunctionRef<absl::Status()> again);
 

@@ -48,6 +48,17 @@ absl::StatusOr<std::vector<VersionedDocument::Numbered>> VersionedDocument::List
   return found;
 }
 
+// The answer to a HEAD has no body that could tell a missing bucket from a missing object; that to a LIST has. A name
+// that was mistyped must not look like a place where nothing was written yet.
+absl::Status VersionedDocument::CheckBucket(const std::stop_token& stop) const {
+  ListOptions options;
+  options.prefix = key_;
+  options.max_keys = 1;
+  const absl::Status listed = ListBlocking(store_, std::move(options), stop).status();
+  // Credentials need not be allowed to list.
+  return absl::IsPermissionDenied(listed) ? absl::OkStatus() : listed;
+}
+
 absl::StatusOr<VersionedDocument::Version> VersionedDocument::ReadOnce(const std::stop_token& stop) const {
   ObjectInfo object;
   Version read;
@@ -58,7 +69,10 @@ absl::StatusOr<VersionedDocument::Version> VersionedDocument::ReadOnce(const std
     read.version = std::to_string(all.back().number);
   } else {
     absl::StatusOr<ObjectInfo> head = HeadBlocking(store_, key_, stop);
-    if (absl::IsNotFound(head.status())) return Version();
+    if (absl::IsNotFound(head.status())) {
+      RETURN_IF_ERROR(CheckBucket(stop));
+      return Version();
+    }
     if (!head.ok()) return head.status();
     object = *std::move(head);
     read.version = object.etag;

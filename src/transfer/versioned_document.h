@@ -28,6 +28,7 @@ class VersionedDocument {
 
   VersionedDocument(ObjectStore& store, std::string key, uint64_t max_bytes);
 
+  /// NotFound only if the bucket does not exist. (A folder that does not exist yet has no document.)
   absl::StatusOr<Version> Read(const std::stop_token& stop) const;
 
   /// FailedPrecondition for certain if the version was another one. After any other error it may have been replaced, or
@@ -45,6 +46,7 @@ class VersionedDocument {
     ObjectInfo object;
   };
   absl::StatusOr<std::vector<Numbered>> ListNumbered(const std::stop_token& stop) const;
+  absl::Status CheckBucket(const std::stop_token& stop) const;
   absl::StatusOr<Version> ReadOnce(const std::stop_token& stop) const;
   absl::Status ReplaceNumbered(const std::string& text, const std::string& version) const;
   absl::Status Lost() const;

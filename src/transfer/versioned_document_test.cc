@@ -1,5 +1,6 @@
 #include "transfer/versioned_document.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <memory>
@@ -8,6 +9,8 @@
 
 #include "store/blocking.h"
 #include "store/file_store.h"
+#include "store/s3_store.h"
+#include "store/testing/devstore_bucket.h"
 #include "store/testing/forwarding_store.h"
 #include "store/testing/temp_folder.h"
 
@@ -45,6 +48,28 @@ TEST(VersionedDocument, AListingThatShowsNothingIsNoProof) {
     EXPECT_EQ(read->text, "one") << empty;
     EXPECT_EQ(store.empty, 0);
   }
+}
+
+TEST(VersionedDocument, ABucketThatDoesNotExistIsNotOneWithoutTheDocument) {
+  const DevstoreBucket bucket({});
+  const auto client = bucket.NewClient();
+  EXPECT_TRUE(VersionedDocument(client->store, "run-7/LATEST", 1000).Read({})->version.empty());
+  S3Store missing(client->runtime, client->s3, "nobucket", "");
+  const absl::Status status = VersionedDocument(missing, "run-7/LATEST", 1000).Read({}).status();
+  EXPECT_TRUE(absl::IsNotFound(status)) << status;
+  EXPECT_THAT(std::string(status.message()), ::testing::HasSubstr("s3://nobucket: LIST failed: the bucket does not"));
+}
+
+TEST(VersionedDocument, CredentialsNeedNotBeAllowedToList) {
+  DevstoreOptions options;
+  options.faults = {"GET bkt/run-7/LATEST error=403:AccessDenied count=2"};  // the listings of the first two reads
+  const DevstoreBucket bucket(std::move(options));
+  const auto client = bucket.NewClient();
+  const VersionedDocument document(client->store, "run-7/LATEST", 1000);
+  ASSERT_TRUE(document.Read({}).ok());
+  EXPECT_TRUE(document.Read({})->version.empty());
+  ASSERT_TRUE(document.Replace("one", "").ok());
+  EXPECT_EQ(document.Read({})->text, "one");
 }
 
 }  // namespace

@@ -47,7 +47,14 @@ LARGEST = 2**64 - 1
         ("ls x y", "'y' is one argument too many"),
         ("run --retries x -- true", "millrace run: --retries: must be a whole number from 0 to 1000000, not x"),
         ("fed x", "there is no command 'fed'; did you mean feed?"),
-        ("frobnicate x", "there is no command 'frobnicate'\n"),
+        ("fed x --shuffle none", "there is no command 'fed'; did you mean feed?"),
+        ("--region x fed", "there is no command 'fed'; did you mean feed?"),
+        ("frobnicate x", "there is no command 'frobnicate'; the commands are devstore, synth, ls, "),
+        ("checkpoint foo", "millrace checkpoint: there is no command 'foo'; the commands are ls, show, verify, diff, cp, gc\n"),
+        ("checkpoint verfy s3://b/run --all", "millrace checkpoint: there is no command 'verfy'; did you mean verify?"),
+        ("cache foo", "millrace cache: there is no command 'foo'; the commands are "),
+        ("volume foo", "millrace volume: there is no command 'foo'; the commands are "),
+        ("uploads foo", "millrace uploads: there is no command 'foo'; the commands are "),
     ],
 )
 def test_wrong_usage_is_said_in_plain_words(millrace: Millrace, arguments: str, message: str) -> None:

@@ -35,6 +35,23 @@ def test_the_command_lists_and_shows(folder: str) -> None:
     run("show", folder, "--step", "7", code=1)
 
 
+def test_verify_names_the_damaged_file(folder: str) -> None:
+    ckpt = millrace.Checkpoints(folder)
+    for step in (100, 200):
+        ckpt.save(step, {"model": {"w": np.arange(1000, dtype=np.int64)}, "more": {"w": np.arange(10)}})
+    (damaged,) = pathlib.Path(folder).glob("000000000200/*/model.safetensors")
+    damaged.write_bytes(damaged.read_bytes()[:-1] + b"?")
+    why = f"{damaged}: its bytes are not those that were saved: they have another CRC32C; load another step, or restore this file from a copy"
+    verify = [str(binary()), "checkpoint", "verify", folder]
+    one = subprocess.run(verify, capture_output=True, text=True)
+    assert one.returncode == 1 and one.stderr == f"millrace checkpoint: step 200 is damaged: {why}; --all says which steps are whole\n"
+    all_of_them = subprocess.run([*verify, "--all"], capture_output=True, text=True)
+    assert all_of_them.returncode == 1 and all_of_them.stderr == f"millrace checkpoint: step 200 is damaged: {why}\n"
+    assert all_of_them.stdout.startswith("step 100 is whole: ")
+    with pytest.raises(millrace.DamagedDataError, match="its bytes are not those that were saved"):
+        ckpt.load()
+
+
 def run_json(*arguments: str, code: int = 0) -> list[Any]:
     result = subprocess.run([str(binary()), "checkpoint", *arguments, "--json"], capture_output=True, text=True)
     assert result.returncode == code, (result.stderr, result.stdout)
@@ -147,6 +164,12 @@ def test_the_command_removes(folder: str) -> None:
     ckpt = millrace.Checkpoints(folder)
     for step in (5, 10, 15, 20):
         ckpt.save(step, {"step": step})
+
+    def say(*arguments: str) -> str:
+        return subprocess.run([str(binary()), "checkpoint", "gc", folder, *arguments], capture_output=True, text=True, check=True).stdout
+
+    assert say("--dry-run") == "nothing would be removed\n" and say() == "there was nothing to remove\n"
+    assert run_json("gc", folder, "--dry-run") == []
     assert [entry["step"] for entry in run_json("gc", folder, "--keep", "1", "--keep-every", "10", "--dry-run")] == [5, 15]
     assert ckpt.steps() == [5, 10, 15, 20]
     removed = run_json("gc", folder, "--keep", "1", "--keep-every", "10")

@@ -58,6 +58,18 @@ def test_a_training_goes_on(uri: str) -> None:
     assert same(again.load(10)["optimizer"], state["optimizer"])
 
 
+def test_a_bucket_that_does_not_exist_is_an_error(bucket: str) -> None:
+    """Not a place where nothing was saved yet, from which a training would begin."""
+    assert millrace.Checkpoints(f"{bucket}/nothing-is-there").latest() is None
+    ckpt = millrace.Checkpoints("s3://nobucket/run-7")
+    for ask in (ckpt.latest, ckpt.steps, ckpt.load, ckpt.claim, lambda: ckpt.save(1, {})):
+        with pytest.raises(millrace.NotFoundError, match="s3://nobucket: LIST failed: the bucket does not exist .*create it first"):
+            ask()
+    for command in ("ls", "show", "verify", "gc"):
+        said = subprocess.run([str(binary()), "checkpoint", command, "s3://nobucket/run-7"], capture_output=True, text=True)
+        assert said.returncode == 1 and "s3://nobucket: LIST failed: the bucket does not exist" in said.stderr, said
+
+
 class Staged:
     """Stands for a device: a tensor whose bytes come only when they are asked for."""
 

@@ -194,7 +194,20 @@ def test_a_worker_that_ends_is_not_noticed(many: Samples, workers: Any, capfd: A
     assert report["workers"][victim]["last_failure"]
     assert is_sound(report["workers"][1 - victim]), report["workers"]
     assert none_here([report["workers"][1 - victim], report["workers"][2]])
-    assert capfd.readouterr().err == "" or is_late(report["workers"][1 - victim]), "without any worker there is a warning"
+    assert "no worker serves" not in capfd.readouterr().err or is_late(report["workers"][1 - victim]), "without any worker there is a warning"
+
+
+def test_an_address_that_cannot_be_reached(many: Samples, workers: Any, capfd: Any) -> None:
+    """It is named, with the reason and what happens, also if other workers serve all streams."""
+    nobody = f"127.0.0.1:{free_port()}"
+    local, one = received(many.uri)
+    for addresses in ([nobody], [workers().address, nobody]):
+        capfd.readouterr()
+        remote, other = received(many.uri, workers=addresses)
+        assert remote == local and outcome(other) == outcome(one)
+        said = capfd.readouterr().err
+        assert said.count(f"worker {nobody}: there is no connection to it (") == 1, said
+        assert "; until that changes, other workers or this process decode in its place\n" in said
 
 
 def test_without_any_worker(many: Samples, workers: Any, capfd: Any) -> None:
