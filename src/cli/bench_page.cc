@@ -26,7 +26,7 @@ h1 { font-size: 1.1rem; color: var(--soft); font-weight: 600; margin-bottom: .3r
 h2 { font-size: 1.15rem; margin: 2.2rem 0 .4rem; } h3 { font-size: 1rem; margin: 1.4rem 0 .3rem; }
 .limit { font-size: 1.35rem; line-height: 1.4; margin: 0 0 1.2rem; }
 .beside { margin: 0 0 1.2rem; }
-.tiles { display: grid; grid-template-columns: repeat(auto-fit, minmax(9rem, 1fr)); gap: .6rem; }
+.tiles { display: grid; grid-template-columns: repeat(auto-fit, minmax(11rem, 1fr)); gap: .6rem; }
 .tile { background: var(--band); border-radius: .4rem; padding: .6rem .8rem; }
 .tile b { display: block; font-size: 1.5rem; font-weight: 600; }
 .tile span, p.note, td.note { color: var(--soft); font-size: .875rem; }
@@ -42,7 +42,7 @@ svg g.line-0 { stroke: var(--main); stroke-width: 2; } svg g.line-1 { stroke: va
 svg g.line-2 { stroke: var(--third); stroke-width: 2; } svg g.line-3 { stroke: var(--fourth); stroke-width: 2; }
 svg .line-0 circle, svg text.line-0 { fill: var(--main); } svg .line-1 circle, svg text.line-1 { fill: var(--other); }
 svg .line-2 circle, svg text.line-2 { fill: var(--third); } svg .line-3 circle, svg text.line-3 { fill: var(--fourth); }
-svg line.reference { stroke: var(--other); stroke-dasharray: 6 4; } svg text.reference { fill: var(--other); }
+svg line.reference { stroke: var(--ink); stroke-dasharray: 6 4; } svg text.reference { fill: var(--ink); }
 svg text.reference, svg text.line-0, svg text.line-1, svg text.line-2, svg text.line-3 { paint-order: stroke;
   stroke: var(--paper); stroke-width: 4px; }
 svg .bar { fill: var(--bar); } svg .ours { fill: var(--main); } svg .spread { stroke: var(--ink); stroke-width: 1.5; }
@@ -67,7 +67,7 @@ std::string RateRows(const std::string& name, const BenchPoint& point, int cpus)
 
 std::string RateTable(const std::string& rows) {
   return R"(<div class="wide"><table>)" +
-         Row({"", "samples/s", "per vCPU", "MB/s", "CPU-s per 1,000", "busy CPUs (others)", "GETs per 1,000",
+         Row({"", "samples/s", "per vCPU", "MB/s", "CPU seconds per 1,000", "busy CPUs (others)", "GETs per 1,000",
               "batch p50, ms", "batch p99, ms", "peak RSS"},
              "th") +
          rows + "</table></div>\n";
@@ -79,7 +79,7 @@ PlotPoint RatePoint(double x, std::string text, const BenchPoint& point) {
 }
 
 std::string Head(const BenchReport& report) {
-  std::string page = "<h1>millrace bench</h1>\n";
+  std::string page = "<h1>millrace bench: how fast this machine makes batches for a training</h1>\n";
   page += fmt::format("<p class=\"limit\">{}</p>\n", EscapeMarkup(report.limit().sentence));
   if (const std::string beside = BesideText(report); !beside.empty()) {
     page += fmt::format("<p class=\"beside\">{}</p>\n", EscapeMarkup(beside));
@@ -88,7 +88,7 @@ std::string Head(const BenchReport& report) {
   if (best == nullptr) return page;
   const BenchSummary sum = Summarize(*best);
   page += R"(<div class="tiles">)";
-  page += Tile(ShortNumber(sum.samples_per_second.median), "samples/s");
+  page += Tile(ShortNumber(sum.samples_per_second.median), "samples/s, decoded by " + NameOf(*best));
   page += Tile(ShortNumber(sum.samples_per_second.median / report.machine.cpus), "samples/s for each vCPU");
   page += Tile(ShortNumber(sum.bytes_per_second.median / 1e6), "MB/s from the store");
   page += Tile(ShortNumber(sum.cpu_per_1000.median), "CPU-seconds for 1,000 samples");

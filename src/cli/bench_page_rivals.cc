@@ -99,7 +99,7 @@ std::string CurveRow(const std::string& name, const RivalPoint& rival, const Ben
 }
 
 std::string CurveTable(const std::string& rows) {
-  return R"(<div class="wide"><table>)" + Row({"", "samples/s", "of ours", "CPU-s per 1,000"}, "th") + rows +
+  return R"(<div class="wide"><table>)" + Row({"", "samples/s", "of Millrace's", "CPU-s per 1,000"}, "th") + rows +
          "</table></div>\n";
 }
 
@@ -135,8 +135,8 @@ std::string RivalSection(const BenchReport& report) {
   const std::string by_workers =
       WorkerPlots("Samples per second of other loaders against their workers", report.rivals, *report.best());
   return "<h2>Other loaders over the same data</h2>\n" + (by_workers.empty() ? RivalBars(report) : by_workers) +
-         "<div class=\"wide\"><table>" + Row({"", "samples/s", "of ours", "CPU-s per 1,000", "first batch, s"}, "th") +
-         rates +
+         "<div class=\"wide\"><table>" +
+         Row({"", "samples/s", "of Millrace's", "CPU-s per 1,000", "first batch, s"}, "th") + rates +
          "</table></div>\n<p class=\"note\">Each decodes, crops, flips and resizes the same images in processes of its "
          "own, one loader after the other. The number of its images and the mean of their pixels were compared with "
          "Millrace's. " +

@@ -17,6 +17,7 @@ constexpr double kLeft = 72;
 constexpr double kRight = 20;
 constexpr double kTop = 16;
 constexpr double kBottom = 48;
+constexpr double kNameRow = 18;  // of the names of lines, two in a row
 constexpr double kShareWidth = 640;
 
 /// A round step of which four to ten make up `range`.
@@ -113,6 +114,15 @@ std::string DrawLine(const PlotLine& line, const PlotScale& scale, size_t number
   return svg + "</g>";
 }
 
+/// Above the frame, where no line is.
+std::string DrawName(const PlotLine& line, size_t number, double names_height) {
+  const double x = number % 2 == 0 ? kLeft : (kLeft + kWidth - kRight) / 2;
+  const double y = kNameRow * (static_cast<double>(number / 2) + 0.5) - names_height;
+  return fmt::format(R"(<g class="line-{0}"><line x1="{1}" x2="{2}" y1="{3}" y2="{3}"/></g>)"
+                     R"(<text class="line-{0}" x="{4}" y="{5}">{6}</text>)",
+                     number, x, x + 22, y, x + 30, y + 4, EscapeMarkup(line.name));
+}
+
 }  // namespace
 
 std::string EscapeMarkup(std::string_view text) {
@@ -148,8 +158,10 @@ std::string EscapeMarkup(std::string_view text) {
 
 std::string DrawLines(const LinePlot& plot) {
   const PlotScale scale(plot);
-  std::string svg =
-      fmt::format(R"(<svg viewBox="0 0 {} {}" role="img" aria-label="{}">)", kWidth, kHeight, EscapeMarkup(plot.title));
+  const size_t named = plot.lines.size() < 2 ? 0 : plot.lines.size();
+  const double names_height = kNameRow * static_cast<double>((named + 1) / 2);
+  std::string svg = fmt::format(R"(<svg viewBox="0 {} {} {}" role="img" aria-label="{}">)", 0 - names_height, kWidth,
+                                kHeight + names_height, EscapeMarkup(plot.title));
   svg += Frame(plot, scale);
   for (const PlotReference& line : plot.references) {
     svg += fmt::format(R"(<line class="reference" x1="{}" x2="{}" y1="{:.1f}" y2="{:.1f}"/>)", kLeft, kWidth - kRight,
@@ -157,13 +169,8 @@ std::string DrawLines(const LinePlot& plot) {
     svg += fmt::format(R"(<text class="reference" x="{}" y="{:.1f}">{}</text>)", kLeft + 6, scale.Y(line.y) - 5,
                        EscapeMarkup(line.text));
   }
-  for (size_t i = 0; i < plot.lines.size(); ++i) {
-    svg += DrawLine(plot.lines[i], scale, i);
-    if (plot.lines.size() < 2) continue;
-    svg += fmt::format(R"(<text class="line-{}" x="{}" y="{}" text-anchor="end">{}</text>)", i, kWidth - kRight - 4,
-                       kHeight - kBottom - 10 - 16 * static_cast<double>(plot.lines.size() - 1 - i),
-                       EscapeMarkup(plot.lines[i].name));
-  }
+  for (size_t i = 0; i < plot.lines.size(); ++i) svg += DrawLine(plot.lines[i], scale, i);
+  for (size_t i = 0; i < named; ++i) svg += DrawName(plot.lines[i], i, names_height);
   return svg + "</svg>\n";
 }
 

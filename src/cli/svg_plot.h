@@ -29,7 +29,7 @@ struct PlotReference {
 };
 
 struct PlotLine {
-  std::string name;               // shown if there are several lines
+  std::string name;               // of some thirty characters; shown if there are several lines
   std::vector<PlotPoint> points;  // ascending in x; at least one
 };
 

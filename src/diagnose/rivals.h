@@ -67,8 +67,9 @@ struct RivalRun {
   OwnImages ours;
 };
 /// Runs the rival with the batch, images, repeats and times of `settings`. If it does not read the data as they are,
-/// and there may be copies, it makes one first (`copies`/NAME), which is not measured and stays. Errors that are its
-/// own, and those of its copy, become `left_out`; Cancelled soon after a stop is requested; else errors of `scratch`.
+/// or reads another format faster, and there may be copies, it makes one first (`copies`/NAME), which is not measured
+/// and stays. Errors that are its own, and those of its copy, become `left_out`; Cancelled soon after a stop is
+/// requested; else errors of `scratch`.
 absl::StatusOr<RivalPoint> MeasureRival(const RivalRequest& request, const RivalRun& run,
                                         const BenchSettings& settings);
 

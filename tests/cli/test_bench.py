@@ -48,6 +48,12 @@ def test_synthetic_data_on_a_local_server(millrace: Millrace, temporary: Path, t
 
     # The page has its plots inside, and fetches nothing.
     assert len(list(root.iter(SVG))) == 7  # rate, waiting, batch times, orders, epochs, shards, first batch
+    for plot in root.iter(SVG):  # whose names stand above its lines, and not on them
+        lines = [group for group in plot.iter(SVG[:-3] + "g") if str(group.get("class")).startswith("line-") and len(group) > 1]
+        names = [text for text in plot.iter(SVG[:-3] + "text") if str(text.get("class")).startswith("line-")]
+        assert len(names) == (len(lines) if len(lines) > 1 else 0)
+        marks = [float(str(mark.get("cy"))) for mark in plot.iter(SVG[:-3] + "circle")]
+        assert all(float(str(name.get("y"))) < min(marks) for name in names), plot.get("aria-label")
     source = page.read_text()
     assert "<script" not in source and "src=" not in source and "url(" not in source and "href" not in source
 

@@ -14,6 +14,7 @@ import types
 import xml.etree.ElementTree as ET
 from pathlib import Path
 from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
 from cli_support import Millrace, needs_fuse
@@ -152,7 +153,7 @@ def test_copies_have_the_same_images(photos: Path, tmp_path: Path, monkeypatch: 
 
 def test_a_copy_is_made_only_for_those_that_need_one(photos: Path, tmp_path: Path) -> None:
     program = [sys.executable, ROOT / "src/diagnose/rivals/rival_loaders.py"]
-    for name, needs in (("webdataset", "no"), ("huggingface", "yes")):
+    for name, needs in (("webdataset", "no"), ("huggingface", "yes"), ("dali", "yes")):
         question = [*program, name, photos / "tar", "--kind", "tar", "--needs-copy", "--scratch", tmp_path / "scratch"]
         assert subprocess.run(question, capture_output=True, text=True, check=True).stdout == f"{needs}\n"
     done = copied("webdataset", photos, tmp_path / "none")
@@ -163,7 +164,30 @@ def test_a_copy_is_made_only_for_those_that_need_one(photos: Path, tmp_path: Pat
 
 def test_each_format_of_a_rival_has_a_writer() -> None:
     for name, rival in loaders().RIVALS.items():
+        assert rival.copy in {"", *module("rival_copies").WRITERS}, name
         assert "tar" in rival.reads or rival.reads[0] in module("rival_copies").WRITERS, name
+
+
+def readers_of_dali(task: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Those of its pipeline, with what they were given."""
+    library = MagicMock()
+    library.pipeline_def.return_value = lambda images: lambda: (images(), MagicMock())[1]
+    monkeypatch.setitem(sys.modules, "nvidia", library)
+    monkeypatch.setitem(sys.modules, "nvidia.dali", library)
+    module("rival_frameworks").dali(task)
+    return library.fn.readers
+
+
+def test_dali_gets_files_since_it_reads_shards_one_sample_at_a_time(photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    copy = copied("dali", photos, tmp_path / "files")
+    assert copy.returncode == 0, copy.stderr
+    assert [path.name for path in (tmp_path / "files").iterdir()] == ["images"]  # a class, of which its reader takes all files
+    stored = sorted(path.read_bytes() for path in (photos / "raw").rglob("*.jpg"))
+    assert sorted(path.read_bytes() for path in (tmp_path / "files/images").iterdir()) == stored
+    readers = readers_of_dali(task(tmp_path / "files"), monkeypatch)
+    assert readers.file.call_args.kwargs["file_root"] == str(tmp_path / "files") and not readers.webdataset.called
+    readers = readers_of_dali(task(photos / "tar"), monkeypatch)  # data of the user
+    assert sorted(readers.webdataset.call_args.kwargs["paths"]) == sorted(map(str, (photos / "tar").glob("*.tar"))) and not readers.file.called
 
 
 def test_what_is_kept_is_not_read_again(photos: Path, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The same JPEGs in the formats of loaders that read neither tar shards nor raw objects, each by the writer of its own library: for rival_loaders.py and bench/torch/data.py."""
+"""The same JPEGs in formats that loaders of others want, each by the writer of its own library: for rival_loaders.py and bench/torch/data.py."""
 
 from __future__ import annotations
 
@@ -101,5 +101,12 @@ def write_tfrecord(images: list[Stored], into: Path, shard_bytes: int) -> None:
         writer.close()
 
 
+def write_files(images: list[Stored], into: Path, shard_bytes: int) -> None:
+    """In a folder of a class."""
+    (into / "images").mkdir(parents=True)
+    for number, image in enumerate(images):
+        (into / "images" / f"{number:08}.jpg").write_bytes(image.read())
+
+
 Writer = Callable[[list[Stored], Path, int], None]  # images, a folder that it makes, bytes of a shard, about
-WRITERS: dict[str, Writer] = {"mds": write_mds, "litdata": write_litdata, "parquet": write_parquet, "tfrecord": write_tfrecord}
+WRITERS: dict[str, Writer] = {"mds": write_mds, "litdata": write_litdata, "parquet": write_parquet, "tfrecord": write_tfrecord, "files": write_files}

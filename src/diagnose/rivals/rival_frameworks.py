@@ -89,30 +89,25 @@ def tfdata(task: Task) -> Epochs:
 
 
 def dali(task: Task) -> Epochs:
-    """On the CPU. Its reader finds the samples of a shard by reading all of it once, before the first batch."""
+    """On the CPU. From S3 its reader of files reads in all of its threads, that of shards in one: a request for each sample after the other, and before the
+    first batch one for each head, if there is no index."""
     from nvidia.dali import fn, pipeline_def, types
 
     if task.on_s3:
         import boto3  # noqa: F401  (it lists the shards, which DALI does not)
     task.begin()
     keys = keys_below(task, (".tar",))
-    if not keys:
-        raise Refused("there are no tar shards")
     paths = [f"s3://{task.bucket}/{key}" for key in keys] if task.on_s3 else keys
+    options = {"random_shuffle": True, "initial_fill": SHUFFLED, "pad_last_batch": True, "dont_use_mmap": task.on_s3, "name": "reader"}
+
+    def stored() -> Any:
+        if paths:
+            return fn.readers.webdataset(paths=paths, ext=["jpg;jpeg;png"], missing_component_behavior="skip", **options)
+        return fn.readers.file(file_root=task.uri if task.on_s3 else task.folder, **options)[0]
 
     @pipeline_def(batch_size=task.batch, num_threads=max(1, task.workers), device_id=None, seed=1)  # type: ignore[misc]
     def images() -> Any:
-        stored = fn.readers.webdataset(
-            paths=paths,
-            ext=["jpg;jpeg;png"],
-            missing_component_behavior="skip",
-            random_shuffle=True,
-            initial_fill=SHUFFLED,
-            pad_last_batch=True,
-            dont_use_mmap=task.on_s3,
-            name="reader",
-        )
-        pixels = fn.decoders.image_random_crop(stored, output_type=types.RGB, random_area=list(AREA), random_aspect_ratio=list(RATIO), num_attempts=10)
+        pixels = fn.decoders.image_random_crop(stored(), output_type=types.RGB, random_area=list(AREA), random_aspect_ratio=list(RATIO), num_attempts=10)
         small = fn.resize(pixels, resize_x=task.size, resize_y=task.size, interp_type=types.INTERP_LINEAR, antialias=False)
         return fn.flip(small, horizontal=fn.random.coin_flip())
 

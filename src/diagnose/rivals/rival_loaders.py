@@ -8,7 +8,8 @@ were decoded. Exits 3 if a package is missing, 4 if the loader cannot read such 
 
     python rival_loaders.py NAME URI --kind tar --copy-from FOLDER --copy-to FOLDER
 
-makes a copy of the images of FOLDER in the format of a loader that does not read data of that kind, and nothing for one that does.
+makes a copy of the images of FOLDER in the format of a loader that does not read data of that kind, or reads another one faster, and nothing for
+others.
 
     python rival_loaders.py NAME URI --kind raw --epochs 3 --keep --scratch FOLDER
 
@@ -51,6 +52,7 @@ class Rival:
     begin: Callable[[Task], Epochs]
     packages: str
     reads: tuple[str, ...]  # the first is what it reads if nothing is said
+    copy: str = ""  # the format of its copy, if it reads that faster than any of these
 
 
 RIVALS = {
@@ -62,7 +64,7 @@ RIVALS = {
     "spdl": Rival(rival_torch.spdl, "torch numpy spdl-core spdl-io obstore", ("tar",)),
     "huggingface": Rival(rival_torch.huggingface, "torch numpy pillow datasets s3fs", ("parquet",)),
     "tfdata": Rival(rival_frameworks.tfdata, "tensorflow-cpu numpy boto3", ("tfrecord",)),
-    "dali": Rival(rival_frameworks.dali, "nvidia-dali-cuda120 numpy boto3", ("tar",)),
+    "dali": Rival(rival_frameworks.dali, "nvidia-dali-cuda120 numpy boto3", ("tar",), copy="files"),
     "ray": Rival(rival_frameworks.ray_data, "ray[data] numpy pillow", ("raw", "tar")),
     "s3fs": Rival(rival_mounts.s3fs, "torch numpy pillow fsspec", ("raw", "tar")),
     "rclone": Rival(rival_mounts.rclone, "torch numpy pillow fsspec", ("raw", "tar")),
@@ -211,12 +213,12 @@ def install_command(packages: str, environment: str) -> str:
 
 
 def needs_copy(rival: Rival, kind: str) -> bool:
-    return kind not in rival.reads
+    return bool(rival.copy) or kind not in rival.reads
 
 
 def copy(rival: Rival, kind: str, into: Path, images: Path) -> None:
     if needs_copy(rival, kind):
-        rival_copies.WRITERS[rival.reads[0]](rival_copies.images_below(images), into, rival_copies.SHARD_BYTES)
+        rival_copies.WRITERS[rival.copy or rival.reads[0]](rival_copies.images_below(images), into, rival_copies.SHARD_BYTES)
 
 
 def main() -> int:
@@ -234,7 +236,7 @@ def main() -> int:
     parser.add_argument("--epochs", type=int, help="tell what each of so many epochs took, instead")
     parser.add_argument("--keep", action="store_true", help="keep what was read below the scratch folder, for later epochs")
     parser.add_argument("--environment", default="ENVIRONMENT", help="the folder of an environment that has its packages, for what is said if they are missing")
-    parser.add_argument("--needs-copy", action="store_true", help="say yes if it does not read data of that kind, else no, and end")
+    parser.add_argument("--needs-copy", action="store_true", help="say yes if it gets a copy of data of that kind, else no, and end")
     parser.add_argument("--copy-from", type=Path, help="a folder of images, raw or in tar shards")
     parser.add_argument("--copy-to", type=Path, help="a folder that does not exist")
     parser.add_argument("--scratch", type=Path, required=True, help="an empty folder for what is downloaded")
