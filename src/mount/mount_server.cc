@@ -28,7 +28,7 @@ constexpr uint64_t kShareOfTier = 4;
 // For blocks around reads at random, which the kernel has not seen, and for files that are read past its cache: three
 // eighths. With the tier above and the quarter that is never taken for reading ahead, seven eighths are named: what
 // programs read forward at the moment, and look-ahead across files, share the last eighth with what the tier keeps.
-// Files that are written get what is left, and no block goes for them.
+// Files that are written get what is left, and blocks go for them if that is too little.
 uint64_t BytesAround(const MemoryBudget& memory) {
   return memory.limit() / 8 * 3;
 }
