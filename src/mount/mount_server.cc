@@ -33,6 +33,11 @@ uint64_t BytesAround(const MemoryBudget& memory) {
   return memory.limit() / 8 * 3;
 }
 
+// Where programs remove and rename, they see all that is there, so that a folder that looks empty can be removed.
+RemoteTree::OwnFiles OwnFilesIn(const MountOptions& options) {
+  return options.writable ? RemoteTree::OwnFiles::kShown : RemoteTree::OwnFiles::kHidden;
+}
+
 AheadLimits LimitsOf(const MountOptions& options, const MemoryBudget& memory) {
   AheadLimits limits;
   limits.bytes = std::min(limits.bytes, memory.limit() / kShareOfTier / 2);
@@ -53,7 +58,7 @@ Mount::Server::Server(ObjectStore& store, MemoryBudget& memory, std::string pref
       memory_(memory),
       prefix_(std::move(prefix)),
       options_(std::move(options)),
-      tree_(store, options_.metadata_ttl),
+      tree_(store, options_.metadata_ttl, OwnFilesIn(options_)),
       tier_(store, memory, std::min(memory.limit() / kShareOfTier, kMaxTierBytes)),
       around_(store, memory, BytesAround(memory)),
       around_room_(around_.keep_bytes()),

@@ -61,7 +61,7 @@ def epochs_of(done: subprocess.CompletedProcess[bytes]) -> list[bytes]:
 def objects(bucket: Bucket) -> dict[str, bytes]:
     found = {f"p/{i:02}": bytes([i]) * (i * i) for i in range(30)} | {"p/sub/x": b"deep", "pq": b"not of it"}
     found |= {f"z/{i:02}": gzip.compress(bytes([i]) * i, mtime=0) for i in range(10)}
-    bucket.put(**found, **{"p/": b"", "p/.millrace/index": b"ours"})
+    bucket.put(**found, **{"p/": b"", "p/.millrace/index": b"ours", "p/sub/.millrace/index": b"ours"})
     return found
 
 
