@@ -133,6 +133,7 @@ absl::StatusOr<std::unique_ptr<ChannelMounts>> ChannelMounts::Make(const Trainin
   // Each is a process, and together they take what one of them would.
   const uint64_t memory_bytes = UsableMemory() / 2 / std::max<size_t>(inputs.size(), 1);
   for (const MountInput& input : inputs) {
+    RETURN_IF_ERROR(CheckFolderIsOurs(job, input.channel));
     if (const absl::Status status = mounts->Mount(job, input, memory_bytes); !status.ok())
       return Annotate(status, fmt::format("channel {}", input.channel.name));
     say(fmt::format("channel {}: {} is mounted on {}", input.channel.name, input.channel.uri,
@@ -144,7 +145,6 @@ absl::StatusOr<std::unique_ptr<ChannelMounts>> ChannelMounts::Make(const Trainin
 absl::Status ChannelMounts::Mount(const TrainingJob& job, const MountInput& input, uint64_t memory_bytes) {
   const std::string folder = job.ChannelFolder(input.channel);
   RETURN_IF_ERROR(MakeFolder(folder, folder, Durability::kUnsynced));
-  RETURN_IF_ERROR(CheckFolderIsOurs(job, input.channel));
   std::array<int, 2> ends{};
   if (pipe2(ends.data(), O_CLOEXEC) != 0) return ErrnoStatus(errno, "a pipe", "making it");
   const UniqueFd told(ends[0]);

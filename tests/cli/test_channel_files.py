@@ -195,6 +195,7 @@ def test_what_cannot_be_mounted(millrace: Millrace, bucket: Bucket, tmp_path: Pa
     (folder / "mine").write_text("precious")
     done = millrace(*job(tmp_path / "ml", "s3://bkt/p,mode=FastFile"), "--", "echo", "no", code=1, env=bucket.env)
     assert b"files that Millrace did not copy there" in done.stderr and done.stdout == b""
+    assert done.stderr.count(b"channel train") == 1
     assert contents(folder) == {"mine": b"precious"}
     for options in ("compression=Gzip", "type=AugmentedManifestFile,attributes=a"):
         millrace(*job(tmp_path / "ml2", f"s3://bkt/p,mode=FastFile,{options}"), "--", "true", code=2)
