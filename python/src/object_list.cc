@@ -13,18 +13,16 @@
 #include "interruptible.h"
 #include "process.h"
 #include "store/blocking.h"
+#include "transfer/key_pattern.h"
 #include "transfer/read_objects.h"
 
 namespace millrace::python {
 
 namespace {
 
-constexpr std::string_view kArtifactFolder = ".millrace/";
-
 // Folders' own markers, and what Millrace keeps beside data, are nobody's data.
 bool IsData(std::string_view key) {
-  return !key.ends_with('/') && !key.starts_with(kArtifactFolder) &&
-         key.find("/" + std::string(kArtifactFolder)) == std::string_view::npos;
+  return !key.ends_with('/') && !IsOwnFile(key);
 }
 
 absl::StatusOr<std::vector<std::pair<std::string, ObjectInfo>>> ListData(Stores& stores, const std::string& uri,

@@ -99,8 +99,7 @@ absl::StatusOr<ChannelItems> FindObjects(Stores& stores, const Channel& channel,
       *from.store, items.prefix, "",
       [&](const ListPage& page) {
         for (const ObjectInfo& listed : page.objects) {
-          if (IsFolderMarker(listed) || listed.key.compare(items.prefix.size(), kOwnFolder.size(), kOwnFolder) == 0)
-            continue;
+          if (IsFolderMarker(listed) || IsOwnFile(std::string_view(listed.key).substr(items.prefix.size()))) continue;
           items.parts.push_back(ObjectPart(listed));
         }
         return absl::OkStatus();

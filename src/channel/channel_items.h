@@ -12,9 +12,6 @@
 
 namespace millrace {
 
-/// Below a place of data: the index that Millrace keeps there, which is no data.
-inline constexpr std::string_view kOwnFolder = ".millrace/";
-
 /// One thing that an item of a channel consists of: an object, pinned to the version that was found, or a text.
 struct ChannelPart {
   bool is_object = false;
@@ -41,8 +38,8 @@ struct ChannelItems {
   }
 };
 
-/// Looks for the items of a channel that has been checked. Folder markers and what Millrace keeps beside data sets
-/// (`.millrace/`) are no items. All objects are asked for, so that one that is missing is told of here.
+/// Looks for the items of a channel that has been checked. Folder markers and Millrace's own files (IsOwnFile) are no
+/// items. All objects are asked for, so that one that is missing is told of here.
 ///
 /// Blocking; Cancelled soon after a stop. NotFound if there is no item, or an object of a manifest is not there;
 /// InvalidArgument for a manifest that is none, or lacks an attribute, or names objects of several buckets.

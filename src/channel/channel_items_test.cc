@@ -38,7 +38,7 @@ class ChannelItemsTest : public ::testing::Test {
 };
 
 TEST_F(ChannelItemsTest, APrefixIsItsObjectsInOrder) {
-  for (const char* key : {"p/b", "p/a/x", "p/", "p/.millrace/index", "p/d/", "pq", "p/c"})
+  for (const char* key : {"p/b", "p/a/x", "p/", "p/.millrace/index", "p/a/.millrace/index", "p/d/", "pq", "p/c"})
     Put(key, key[1] == 0 ? "" : "12");
   Put("p/", "");
   Put("p/d/", "");

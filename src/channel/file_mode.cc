@@ -113,7 +113,7 @@ absl::Status Compare(const ChannelSource& source, const Location& to, std::stop_
                      absl::FunctionRef<absl::Status(const SyncStep&)> each) {
   // An empty source is an error of ours, with a message that fits.
   if (source.items) return CompareItems(*source.items, to, each);
-  const auto is_data = [](std::string_view name) { return !name.starts_with(kOwnFolder); };
+  const auto is_data = [](std::string_view name) { return !IsOwnFile(name); };
   return CompareFolders(source.from, to, {.wanted = is_data, .stop = stop}, each);
 }
 

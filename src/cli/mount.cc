@@ -24,7 +24,6 @@
 #include "cli/console.h"
 #include "cli/metrics_option.h"
 #include "cli/usage.h"
-#include "store/blocking.h"
 #include "store/stores.h"
 #include "transfer/key_pattern.h"
 
@@ -225,11 +224,12 @@ absl::Status ServeMount(const MountFlags& flags, const MountOptions& options, co
                      if (through != nullptr) CollectCache(through->report(), flags.uri, text);
                    }));
   // What is wrong with the address or the credentials is said now, and not to the first program that looks.
-  RETURN_IF_ERROR(
-      ListBlocking(
-          *from.store,
-          {.prefix = AsFolder(from.prefix), .delimiter = "/", .start_after = {}, .continuation = {}, .max_keys = 1})
-          .status());
+  ASSIGN_OR_RETURN(const bool shows_anything, ShowsAnything(*from.store, AsFolder(from.prefix)));
+  if (!shows_anything && !options.writable) {
+    PrintError(
+        "millrace mount: warning: nothing lies below {}, so {} shows no files; check the URI with `millrace ls`\n",
+        Printable(flags.uri), Printable(options.folder));
+  }
   ASSIGN_OR_RETURN(const std::unique_ptr<Mount> mount,
                    Mount::Open(*from.store, runtime.memory(), AsFolder(from.prefix), options));
   elsewhere.reset();

@@ -18,6 +18,7 @@
 #include "base/size.h"
 #include "channel/checkpoint_mirror.h"
 #include "channel/file_mode.h"
+#include "channel/pipe_feeder.h"
 #include "cli/console.h"
 #include "cli/usage.h"
 #include "net/runtime.h"
@@ -225,7 +226,11 @@ absl::StatusOr<DescribedJob> TakeJob(const JobFlags& flags) {
 
 absl::StatusOr<ServedChannels> PrepareJob(const TrainingJob& job, const JobPlaces& places,
                                           const std::function<void(const std::string&)>& say) {
-  for (const Channel& channel : job.channels) RETURN_IF_ERROR(RemoveDeadMount(job.ChannelFolder(channel)));
+  // What a job that was killed has left, in whatever mode it had the channel.
+  for (const Channel& channel : job.channels) {
+    RETURN_IF_ERROR(RemoveDeadMount(job.ChannelFolder(channel)));
+    RemoveStalePipes(job.ChannelFolder(channel));
+  }
   RETURN_IF_ERROR(MakeJobTree(job));
   ServedChannels served;
   if (job.channels.empty() && places.checkpoints.empty()) return served;

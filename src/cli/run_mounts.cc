@@ -14,11 +14,6 @@
 #include <cerrno>
 #include <chrono>
 #include <climits>
-#include <filesystem>
-#include <fstream>
-#include <sstream>
-#include <string_view>
-#include <system_error>
 #include <thread>
 #include <utility>
 
@@ -31,15 +26,12 @@
 #include "cli/console.h"
 #include "mount/mount.h"
 #include "net/runtime.h"
-#include "store/blocking.h"
 #include "store/stores.h"
 #include "transfer/key_pattern.h"
 
 namespace millrace::cli {
 
 namespace {
-
-namespace fs = std::filesystem;
 
 constexpr std::chrono::seconds kEndLimit{10};
 
@@ -68,12 +60,8 @@ absl::Status ServeInput(const MountInput& input, const std::string& folder, uint
     ASSIGN_OR_RETURN(from, stores.Open(input.channel.uri));
     from.prefix = AsFolder(from.prefix);
     // Said now, and not to the first program that looks.
-    ASSIGN_OR_RETURN(
-        const ListPage first,
-        ListBlocking(*from.store,
-                     {.prefix = from.prefix, .delimiter = {}, .start_after = {}, .continuation = {}, .max_keys = 1}));
-    if (first.objects.empty())
-      return absl::NotFoundError(fmt::format("{} has no objects; check the URI", input.channel.uri));
+    ASSIGN_OR_RETURN(const bool shows_anything, ShowsAnything(*from.store, from.prefix));
+    if (!shows_anything) return absl::NotFoundError(fmt::format("{} has no objects; check the URI", input.channel.uri));
   }
   MountOptions options{.folder = folder, .source = input.channel.uri};
   options.uid = getuid();
@@ -113,29 +101,6 @@ bool WaitFor(pid_t pid, std::chrono::milliseconds limit) {
   }
 }
 
-/// Whether a file system of Millrace is mounted there, be its process dead or alive.
-bool IsMounted(const std::string& folder) {
-  std::ifstream table("/proc/self/mounts");
-  bool found = false;
-  for (std::string line; std::getline(table, line);) {
-    std::istringstream words(line);
-    std::string source, place, type;
-    words >> source >> place >> type;
-    std::string plain;
-    for (size_t i = 0; i < place.size(); ++i) {
-      // A blank is written \040, likewise a tab, a line feed and a backslash.
-      if (place[i] == '\\' && i + 3 < place.size()) {
-        plain += static_cast<char>(std::stoi(place.substr(i + 1, 3), nullptr, 8));
-        i += 3;
-      } else {
-        plain += place[i];
-      }
-    }
-    if (plain == folder) found = type == "fuse.millrace";
-  }
-  return found;
-}
-
 bool Detach(const std::string& folder) {
   if (umount2(folder.c_str(), MNT_DETACH | UMOUNT_NOFOLLOW) == 0) return true;
   const absl::StatusOr<ChildEnd> end =
@@ -146,15 +111,11 @@ bool Detach(const std::string& folder) {
 }  // namespace
 
 absl::Status RemoveDeadMount(const std::string& folder) {
-  // The table names the real path; a dead mount can be named, but not looked at.
-  std::error_code error;
-  const fs::path parent = fs::weakly_canonical(fs::path(folder).parent_path(), error);
-  const std::string real = error ? folder : (parent / fs::path(folder).filename()).string();
   const auto end = std::chrono::steady_clock::now() + kEndLimit;
-  while (IsMounted(real)) {
+  while (IsMounted(folder)) {
     struct stat info {};
-    const bool dead = stat(real.c_str(), &info) != 0 && errno == ENOTCONN;
-    if (dead && Detach(real)) continue;
+    const bool dead = stat(folder.c_str(), &info) != 0 && errno == ENOTCONN;
+    if (dead && Detach(folder)) continue;
     if (std::chrono::steady_clock::now() >= end) {
       return absl::FailedPreconditionError(
           fmt::format("{}: another file system of Millrace is mounted there; `umount {}`", folder, folder));
@@ -172,6 +133,7 @@ absl::StatusOr<std::unique_ptr<ChannelMounts>> ChannelMounts::Make(const Trainin
   // Each is a process, and together they take what one of them would.
   const uint64_t memory_bytes = UsableMemory() / 2 / std::max<size_t>(inputs.size(), 1);
   for (const MountInput& input : inputs) {
+    RETURN_IF_ERROR(CheckFolderIsOurs(job, input.channel));
     if (const absl::Status status = mounts->Mount(job, input, memory_bytes); !status.ok())
       return Annotate(status, fmt::format("channel {}", input.channel.name));
     say(fmt::format("channel {}: {} is mounted on {}", input.channel.name, input.channel.uri,
@@ -183,7 +145,6 @@ absl::StatusOr<std::unique_ptr<ChannelMounts>> ChannelMounts::Make(const Trainin
 absl::Status ChannelMounts::Mount(const TrainingJob& job, const MountInput& input, uint64_t memory_bytes) {
   const std::string folder = job.ChannelFolder(input.channel);
   RETURN_IF_ERROR(MakeFolder(folder, folder, Durability::kUnsynced));
-  RETURN_IF_ERROR(CheckFolderIsOurs(job, input.channel));
   std::array<int, 2> ends{};
   if (pipe2(ends.data(), O_CLOEXEC) != 0) return ErrnoStatus(errno, "a pipe", "making it");
   const UniqueFd told(ends[0]);

@@ -12,11 +12,10 @@
 #include "dataset/object_selection.h"
 #include "store/lister.h"
 #include "store/stores.h"
+#include "transfer/key_pattern.h"
 
 namespace millrace {
 
-/// The folder for Millrace's own files of a data set; objects below it are not samples.
-inline constexpr std::string_view kDatasetFolder = ".millrace/";
 inline constexpr std::string_view kIndexName = ".millrace/index";
 
 /// What the URI of a data set names. The keys of its index are below the Location. A Location by itself stands for all

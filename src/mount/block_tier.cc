@@ -245,6 +245,13 @@ std::optional<BlockTier::Room> BlockTier::TakeRoom(uint64_t length, Need need) {
   return room;
 }
 
+uint64_t BlockTier::GiveBack(uint64_t bytes) {
+  std::lock_guard lock(mutex_);
+  const uint64_t before = bytes_;
+  Evict(bytes, 0);
+  return before - bytes_;
+}
+
 uint64_t BlockTier::bytes() const {
   std::lock_guard lock(mutex_);
   return bytes_;

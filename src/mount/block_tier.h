@@ -113,6 +113,10 @@ class BlockTier {
   std::shared_ptr<Hold> Fetch(const Node& node, uint64_t number, uint64_t most_blocks = 1, Need need = Need::kNow);
   bool Has(const Node& node, uint64_t number);
 
+  /// Gives memory back to the budget, for somebody who needs it more: lets go of pieces that nobody holds, in the same
+  /// turn as for other pieces, until they had `bytes` or none is left. Returns how many bytes they had.
+  uint64_t GiveBack(uint64_t bytes);
+
   uint64_t bytes() const;
   uint64_t keep_bytes() const { return keep_bytes_; }
   TimePoint now() const { return now_(); }

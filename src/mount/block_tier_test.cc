@@ -181,6 +181,23 @@ TEST_F(BlockTierTest, TheBudgetIsTheBound) {
   EXPECT_NE(tier.Fetch(more, 0), nullptr);
 }
 
+TEST_F(BlockTierTest, MemoryIsGivenBackOfWhatNobodyHolds) {
+  store_.on_get = [](const GetOptions&, int, const absl::AnyInvocable<void()>&, GetCallback& done) {
+    std::move(done)(GetResult{});
+  };
+  BlockTier tier(store_, memory_, 8 << 20);
+  const Node node{.key = "k", .size = 8 << 20, .etag = "e"};
+  const auto held = tier.Fetch(node, 0);
+  for (uint64_t i = 1; i < 4; ++i) ASSERT_NE(tier.Fetch(node, i), nullptr);
+  EXPECT_EQ(tier.GiveBack(1), 1u << 20) << "a block, as it came";
+  EXPECT_FALSE(tier.Has(node, 1)) << "the one that was used longest ago";
+  EXPECT_EQ(memory_.used(), 3u << 20);
+  EXPECT_EQ(tier.GiveBack(100 << 20), 2u << 20);
+  EXPECT_EQ(tier.GiveBack(1), 0u);
+  EXPECT_TRUE(tier.Has(node, 0));
+  EXPECT_EQ(memory_.used(), 1u << 20);
+}
+
 TEST_F(BlockTierTest, AfterAnErrorItIsAskedAgain) {
   BlockTier tier(store_, memory_, 4 << 20);
   const Node node = Put("k", "text");

@@ -24,8 +24,14 @@ struct FileUpload::Part {
   uint64_t most = 0;  // bytes of a full one
 };
 
-FileUpload::FileUpload(ObjectStore& store, MemoryBudget& memory, std::string key, PutOptions options)
-    : store_(store), memory_(memory), key_(std::move(key)), uri_(store.Uri(key_)), options_(std::move(options)) {
+FileUpload::FileUpload(ObjectStore& store, MemoryBudget& memory, std::string key, PutOptions options,
+                       MakeRoom make_room)
+    : store_(store),
+      memory_(memory),
+      key_(std::move(key)),
+      uri_(store.Uri(key_)),
+      make_room_(std::move(make_room)),
+      options_(std::move(options)) {
   options_.stop = stop_.get_token();
 }
 
@@ -116,8 +122,7 @@ absl::Status FileUpload::TakeRoom(Lock& lock, const Patience& patience) {
   const absl::Status waited = patience.Wait(lock, changed_, uri_, [&] {
     if (!status_.ok() || phase_ != Phase::kOpen) return true;
     if (in_flight_ >= PartsHeld(most)) return false;
-    part->memory = memory_.TryReserve(room);
-    return static_cast<bool>(part->memory) || in_flight_ == 0;
+    return Reserve(*part, room) || in_flight_ == 0;
   });
   if (!waited.ok()) return Fail(waited);
   RETURN_IF_ERROR(CheckOpen());
@@ -127,9 +132,17 @@ absl::Status FileUpload::TakeRoom(Lock& lock, const Patience& patience) {
   return absl::OkStatus();
 }
 
+// So many more bytes for the part. What is read again costs a request; what a program has written is nowhere else.
+bool FileUpload::Reserve(Part& part, uint64_t bytes) {
+  while (!memory_.TryExtend(&part.memory, bytes)) {
+    if (!make_room_ || make_room_(bytes) == 0) return false;
+  }
+  return true;
+}
+
 absl::Status FileUpload::Grow() {
   const uint64_t room = std::min<uint64_t>(part_->most, part_->bytes.size() * 4);
-  if (!memory_.TryExtend(&part_->memory, room - part_->bytes.size())) {
+  if (!Reserve(*part_, room - part_->bytes.size())) {
     return RefusedWith(ENOMEM, uri_ + ": there is no memory to write it; raise --memory");
   }
   Buffer larger(room);

@@ -2,6 +2,7 @@
 
 #include <condition_variable>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -22,8 +23,14 @@ namespace millrace {
 /// interrupted (Cancelled) has no consequence. Thread-safe.
 class FileUpload {
  public:
-  /// The store and the budget, which holds the parts, must outlive it. PutOptions::stop is its own.
-  FileUpload(ObjectStore& store, MemoryBudget& memory, std::string key, PutOptions options);
+  /// Gives about so many bytes back to the budget, of what can be had again. Returns how many, 0 if there is nothing.
+  /// It must not wait for anything.
+  using MakeRoom = std::function<uint64_t(uint64_t bytes)>;
+
+  /// The store and the budget, which holds the parts, must outlive it. `make_room` is asked if the budget has no room
+  /// for a part. PutOptions::stop is its own.
+  FileUpload(ObjectStore& store, MemoryBudget& memory, std::string key, PutOptions options,
+             MakeRoom make_room = nullptr);
   /// Cancels what is in flight, and waits for that.
   ~FileUpload();
   FileUpload(const FileUpload&) = delete;
@@ -51,6 +58,7 @@ class FileUpload {
 
   absl::Status CheckOpen() const;
   absl::Status TakeRoom(Lock& lock, const Patience& patience);
+  bool Reserve(Part& part, uint64_t bytes);
   absl::Status Grow();
   void SendPart(Lock& lock);
   void BeginFinish(Lock& lock);
@@ -60,6 +68,7 @@ class FileUpload {
   MemoryBudget& memory_;
   const std::string key_;
   const std::string uri_;
+  const MakeRoom make_room_;
   std::stop_source stop_;
 
   mutable std::mutex mutex_;

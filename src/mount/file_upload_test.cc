@@ -8,6 +8,7 @@
 #include <memory>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "base/rng.h"
 #include "mount/mount_errno.h"
@@ -158,6 +159,29 @@ TEST_F(FileUploadTest, WithoutMemoryThereIsAnError) {
   FileUpload refused(store_, none, "k2", {});
   EXPECT_EQ(ErrnoOf(refused.Write(0, AsBytes(std::string("x")), Long()).status()), ENOMEM);
   EXPECT_EQ(ErrnoOf(refused.Finish(Long()).status()), ENOMEM);
+}
+
+TEST_F(FileUploadTest, WithoutMemoryOthersAreAskedForSome) {
+  constexpr uint64_t kBytes = 200'000;
+  MemoryBudget memory(kBytes);
+  std::vector<Reservation> blocks;
+  for (int i = 0; i < 4; ++i) blocks.push_back(memory.TryReserve(kBytes / 4));
+  const auto make_room = [&](uint64_t /*bytes*/) {
+    if (blocks.empty()) return uint64_t{0};
+    blocks.pop_back();
+    return kBytes / 4;
+  };
+  const std::string text = RandomText(1'000'000);
+  FileUpload upload(store_, memory, "k", {}, make_room);
+  ASSERT_TRUE(WriteAll(upload, text).ok());
+  ASSERT_TRUE(upload.Finish(Long()).ok());
+  EXPECT_EQ(Stored(), text);
+  // What nobody gives is an error as before.
+  blocks.clear();
+  const Reservation rest = memory.TryReserve(kBytes);
+  ASSERT_TRUE(rest);
+  FileUpload refused(store_, memory, "k2", {}, make_room);
+  EXPECT_EQ(ErrnoOf(refused.Write(0, AsBytes(std::string("x")), Long()).status()), ENOMEM);
 }
 
 TEST_F(FileUploadTest, AStoreThatIsAwayIsAnErrorAfterTheDeadline) {

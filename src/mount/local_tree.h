@@ -18,8 +18,9 @@ namespace millrace {
 
 /// A file that a program of this mount writes.
 struct WrittenFile {
-  WrittenFile(ObjectStore& store, MemoryBudget& memory, std::string its_key, PutOptions options)
-      : key(std::move(its_key)), upload(store, memory, key, std::move(options)) {}
+  WrittenFile(ObjectStore& store, MemoryBudget& memory, std::string its_key, PutOptions options,
+              FileUpload::MakeRoom make_room = nullptr)
+      : key(std::move(its_key)), upload(store, memory, key, std::move(options), std::move(make_room)) {}
 
   const std::string key;
   bool replaces = false;  // until it is finished, the object that it replaces is what others see

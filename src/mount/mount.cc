@@ -5,14 +5,22 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+#include <system_error>
 #include <utility>
 
 #include "base/errno_status.h"
 #include "mount/mount_server.h"
+#include "store/blocking.h"
+#include "transfer/key_pattern.h"
 
 namespace millrace {
 
 namespace {
+
+namespace fs = std::filesystem;
 
 // What the kernel asks for by itself, as it reads ahead. There are more threads than that: if a store is away and all
 // of them wait, some are left to hear that a program was killed.
@@ -20,7 +28,53 @@ constexpr unsigned kMaxBackground = 128;
 // Requests come in bursts: threads that end after each and are made for the next cost more than to keep them.
 constexpr unsigned kIdleThreads = 64;
 
+// As the table of mounts names it. A dead mount can be named; to look at it may fail.
+std::string RealPath(const std::string& folder) {
+  fs::path path(folder);
+  if (!path.has_filename()) path = path.parent_path();  // a slash at the end
+  std::error_code error;
+  const fs::path real = fs::canonical(path, error);
+  if (!error) return real;
+  const fs::path parent = fs::weakly_canonical(path.parent_path(), error);
+  return error ? folder : (parent / path.filename()).string();
+}
+
 }  // namespace
+
+// ---- What is there before
+
+bool IsMounted(const std::string& folder) {
+  const std::string real = RealPath(folder);
+  std::ifstream table("/proc/self/mounts");
+  bool found = false;
+  for (std::string line; std::getline(table, line);) {
+    std::istringstream words(line);
+    std::string source, place, type;
+    words >> source >> place >> type;
+    std::string plain;
+    for (size_t i = 0; i < place.size(); ++i) {
+      // A blank is written \040, likewise a tab, a line feed and a backslash.
+      if (place[i] == '\\' && i + 3 < place.size()) {
+        plain += static_cast<char>(std::stoi(place.substr(i + 1, 3), nullptr, 8));
+        i += 3;
+      } else {
+        plain += place[i];
+      }
+    }
+    if (plain == real) found = type == "fuse.millrace";
+  }
+  return found;
+}
+
+absl::StatusOr<bool> ShowsAnything(ObjectStore& store, const std::string& prefix) {
+  // The marker of the folder, what is hidden, and something else.
+  ASSIGN_OR_RETURN(
+      const ListPage first,
+      ListBlocking(store, {.prefix = prefix, .delimiter = "/", .start_after = {}, .continuation = {}, .max_keys = 3}));
+  const auto is_seen = [&](std::string_view key) { return key != prefix && !IsOwnFile(key.substr(prefix.size())); };
+  return std::any_of(first.common_prefixes.begin(), first.common_prefixes.end(), is_seen) ||
+         std::any_of(first.objects.begin(), first.objects.end(), [&](const auto& info) { return is_seen(info.key); });
+}
 
 // ---- libfuse
 
@@ -94,8 +148,17 @@ fuse_lowlevel_ops Mount::Server::Operations() {
 }
 
 absl::Status Mount::Server::Begin() {
+  if (IsMounted(options_.folder)) {
+    return absl::FailedPreconditionError(
+        fmt::format("{}: a file system of Millrace is mounted there already; unmount it first: fusermount3 -u {}",
+                    options_.folder, options_.folder));
+  }
   struct stat info {};
-  if (stat(options_.folder.c_str(), &info) != 0) return ErrnoStatus(errno, options_.folder, "mounting there");
+  if (stat(options_.folder.c_str(), &info) != 0) {
+    if (errno != ENOENT) return ErrnoStatus(errno, options_.folder, "mounting there");
+    return absl::NotFoundError(
+        fmt::format("{}: there is no such folder; make it first: mkdir -p {}", options_.folder, options_.folder));
+  }
   if (!S_ISDIR(info.st_mode)) {
     return absl::InvalidArgumentError(fmt::format("{}: is not a folder; make one to mount on", options_.folder));
   }

@@ -27,12 +27,19 @@ struct MountOptions {
   int threads = 192;             // calls that are served at a time; more than the kernel makes by itself, 128
 };
 
+/// Whether a file system of Millrace is mounted on the folder, be its process dead or alive.
+bool IsMounted(const std::string& folder);
+
+/// Whether a mount of the prefix that is not writable shows anything. Blocking; errors are those of the store.
+absl::StatusOr<bool> ShowsAnything(ObjectStore& store, const std::string& prefix);
+
 /// A part of a store as a file system in a folder. The store must outlive it; the budget bounds what is read
 /// ahead and what is written.
 class Mount {
  public:
   /// Mounts it. Programs that use it wait until Serve is called. `prefix` is "" or ends with '/'.
-  /// NotFound, PermissionDenied and so on if the folder, /dev/fuse or fusermount3 cannot be used.
+  /// NotFound, PermissionDenied and so on if the folder, /dev/fuse or fusermount3 cannot be used; FailedPrecondition if
+  /// there is a mount of Millrace on the folder already.
   static absl::StatusOr<std::unique_ptr<Mount>> Open(ObjectStore& store, MemoryBudget& memory, std::string prefix,
                                                      MountOptions options);
   /// Unmounts, if it is still mounted; programs that have files open there get errors from then on.

@@ -28,9 +28,14 @@ constexpr uint64_t kShareOfTier = 4;
 // For blocks around reads at random, which the kernel has not seen, and for files that are read past its cache: three
 // eighths. With the tier above and the quarter that is never taken for reading ahead, seven eighths are named: what
 // programs read forward at the moment, and look-ahead across files, share the last eighth with what the tier keeps.
-// Files that are written get what is left, and no block goes for them.
+// Files that are written get what is left, and blocks go for them if that is too little.
 uint64_t BytesAround(const MemoryBudget& memory) {
   return memory.limit() / 8 * 3;
+}
+
+// Where programs remove and rename, they see all that is there, so that a folder that looks empty can be removed.
+RemoteTree::OwnFiles OwnFilesIn(const MountOptions& options) {
+  return options.writable ? RemoteTree::OwnFiles::kShown : RemoteTree::OwnFiles::kHidden;
 }
 
 AheadLimits LimitsOf(const MountOptions& options, const MemoryBudget& memory) {
@@ -53,7 +58,7 @@ Mount::Server::Server(ObjectStore& store, MemoryBudget& memory, std::string pref
       memory_(memory),
       prefix_(std::move(prefix)),
       options_(std::move(options)),
-      tree_(store, options_.metadata_ttl),
+      tree_(store, options_.metadata_ttl, OwnFilesIn(options_)),
       tier_(store, memory, std::min(memory.limit() / kShareOfTier, kMaxTierBytes)),
       around_(store, memory, BytesAround(memory)),
       around_room_(around_.keep_bytes()),

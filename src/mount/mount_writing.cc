@@ -76,7 +76,12 @@ absl::Status Mount::Server::AwaitReplacement(const std::string& key, const Patie
 
 absl::StatusOr<std::shared_ptr<WrittenFile>> Mount::Server::BeginWriting(Request request, std::string key,
                                                                          bool replaces) {
-  auto file = std::make_shared<WrittenFile>(store_, memory_, std::move(key), PutOf(replaces));
+  // What a program has read the kernel may well have, so that goes before blocks around reads at random.
+  const auto make_room = [this](uint64_t bytes) {
+    const uint64_t made = tier_.GiveBack(bytes);
+    return made < bytes ? made + around_.GiveBack(bytes - made) : made;
+  };
+  auto file = std::make_shared<WrittenFile>(store_, memory_, std::move(key), PutOf(replaces), make_room);
   file->replaces = replaces;
   file->writer = ProcessOfThread(fuse_req_ctx(request)->pid);
   file->modified_ms = NowMs();

@@ -22,7 +22,12 @@ bool IsFileName(std::string_view name);
 /// Thread-safe; what it tells is fresh for `ttl`.
 class RemoteTree {
  public:
-  RemoteTree(ObjectStore& store, std::chrono::nanoseconds ttl) : store_(store), ttl_(ttl) {}
+  /// Whether folders for Millrace's own files (kDatasetFolder) are seen. Programs take each folder for a class of
+  /// images.
+  enum class OwnFiles { kShown, kHidden };
+
+  RemoteTree(ObjectStore& store, std::chrono::nanoseconds ttl, OwnFiles own_files = OwnFiles::kShown)
+      : store_(store), ttl_(ttl), own_files_(own_files) {}
 
   /// What `name` is in the folder. NotFound if it is nothing.
   absl::StatusOr<Node> Lookup(const std::string& folder, std::string_view name, const Patience& patience) const;
@@ -45,14 +50,16 @@ class RemoteTree {
     std::vector<Entry> entries;  // in the order of names
     std::string continuation;    // "": this was the last page
   };
-  /// Some entries of the folder, each once over all pages. What no file can be called is left out.
+  /// Some entries of the folder, each once over all pages. What no file can be called is left out, and what is hidden.
   absl::StatusOr<Page> List(const std::string& folder, std::string continuation, const Patience& patience) const;
 
  private:
   absl::StatusOr<bool> Exists(const std::string& folder, const Patience& patience) const;
+  bool Shows(std::string_view name) const;
 
   ObjectStore& store_;
   const std::chrono::nanoseconds ttl_;
+  const OwnFiles own_files_;
 };
 
 }  // namespace millrace

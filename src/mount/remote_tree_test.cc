@@ -27,11 +27,12 @@ class RemoteTreeTest : public ::testing::Test {
     ASSERT_TRUE(PutBlocking(store_, key, AsBytes(text)).ok());
   }
   // "name" of a file, "name/" of a folder.
-  std::vector<std::string> List(const std::string& folder) {
+  std::vector<std::string> List(const std::string& folder) { return List(tree_, folder); }
+  static std::vector<std::string> List(const RemoteTree& tree, const std::string& folder) {
     std::vector<std::string> names;
     std::string continuation;
     do {
-      const absl::StatusOr<RemoteTree::Page> page = tree_.List(folder, continuation, NoHurry());
+      const absl::StatusOr<RemoteTree::Page> page = tree.List(folder, continuation, NoHurry());
       EXPECT_TRUE(page.ok()) << page.status();
       for (const RemoteTree::Entry& entry : page->entries) {
         names.push_back(entry.name + (entry.node.is_folder() ? "/" : ""));
@@ -91,6 +92,20 @@ TEST_F(RemoteTreeTest, WhatNoFileCanBeCalledIsLeftOut) {
   EXPECT_THAT(List("d/"), ElementsAre("ok"));
   EXPECT_TRUE(absl::IsNotFound(tree_.Lookup("d/", "..", NoHurry()).status()));
   EXPECT_TRUE(tree_.Lookup("", "d", NoHurry())->is_folder());
+}
+
+TEST_F(RemoteTreeTest, MillracesOwnFilesAreHiddenIfThatIsWanted) {
+  for (const char* key : {".millrace/index", "cats/.millrace/index", "cats/1.jpg", "x.millrace/1.jpg", ".millrace-1"})
+    Put(key);
+  const RemoteTree hiding(store_, std::chrono::seconds(1), RemoteTree::OwnFiles::kHidden);
+  EXPECT_THAT(List(hiding, ""), ElementsAre(".millrace-1", "cats/", "x.millrace/"));
+  EXPECT_THAT(List(hiding, "cats/"), ElementsAre("1.jpg"));
+  for (const char* folder : {"", "cats/"})
+    EXPECT_TRUE(absl::IsNotFound(hiding.Lookup(folder, ".millrace", NoHurry()).status())) << folder;
+  EXPECT_THAT(List(""), ElementsAre(".millrace/", ".millrace-1", "cats/", "x.millrace/"));
+  EXPECT_TRUE(tree_.Lookup("cats/", ".millrace", NoHurry())->is_folder());
+  // Somebody who names the folder itself wants to see it.
+  EXPECT_THAT(List(hiding, ".millrace/"), ElementsAre("index"));
 }
 
 // Random keys against what a tree of files would hold.

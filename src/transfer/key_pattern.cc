@@ -142,6 +142,12 @@ bool IsFolderMarker(const ObjectInfo& object) {
   return object.size == 0 && object.key.ends_with('/');
 }
 
+bool IsOwnFile(std::string_view name) {
+  size_t at = name.find(kDatasetFolder);
+  while (at != name.npos && at > 0 && name[at - 1] != '/') at = name.find(kDatasetFolder, at + 1);
+  return at != name.npos;
+}
+
 absl::StatusOr<std::optional<Pattern>> OpenPattern(Stores& stores, const std::string& uri, Named named,
                                                    const std::stop_token& stop) {
   ASSIGN_OR_RETURN(const ParsedUri parsed, ParseUri(uri));

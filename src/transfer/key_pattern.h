@@ -3,6 +3,7 @@
 #include <optional>
 #include <stop_token>
 #include <string>
+#include <string_view>
 
 #include "absl/functional/function_ref.h"
 #include "store/blocking.h"
@@ -16,6 +17,13 @@ std::string AsFolder(std::string prefix);
 /// Whether it is what tools write to show an empty folder: a name that ends with '/', and no bytes. One with bytes is
 /// an object like others.
 bool IsFolderMarker(const ObjectInfo& object);
+
+/// The folder for Millrace's own files of a data set; objects below it are not samples.
+inline constexpr std::string_view kDatasetFolder = ".millrace/";
+
+/// Whether an object, named by its key below a place of data, is one of Millrace's own files: of a data set at this
+/// place or in a folder below it.
+bool IsOwnFile(std::string_view name);
 
 /// A URI with wildcards (store/glob.h), opened.
 struct Pattern {

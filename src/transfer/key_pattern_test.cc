@@ -13,6 +13,13 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 
+TEST(OwnFileTest, LiesBesideTheDataOrBelow) {
+  for (const char* name : {".millrace/index", "a/.millrace/index", "a/b.millrace/.millrace/x", ".millrace/"})
+    EXPECT_TRUE(IsOwnFile(name)) << name;
+  for (const char* name : {"", ".millrace", "a/.millrace", "a.millrace/b", ".millrace-tmp-1", "millrace/index"})
+    EXPECT_FALSE(IsOwnFile(name)) << name;
+}
+
 class KeyPatternTest : public ::testing::Test {
  protected:
   KeyPatternTest() : runtime_({.io_threads = 1, .cpu_threads = 1}), stores_(runtime_) {}

@@ -52,9 +52,7 @@ def mounts() -> list[str]:
 
 @pytest.mark.parametrize("mode", MODES)
 def test_what_the_uri_names(millrace: Millrace, bucket: Bucket, tmp_path: Path, mode: str) -> None:
-    put(bucket, OBJECTS)
-    if mode == "File":
-        put(bucket, {"p/.millrace/index": "that of Millrace, which is no data"})
+    put(bucket, OBJECTS | {f"p/{folder}.millrace/index": "that of Millrace, which is no data" for folder in ("", "deep/")})
     put(bucket, {"m.json": json.dumps([{"prefix": "s3://bkt/p/"}, "07", "deep/er/x", "07", "03"])})
     shared = tmp_path / "mnt" / "efs" / "x"  # as EFS or FSx are mounted
     shared.mkdir(parents=True)
@@ -68,7 +66,8 @@ def test_what_the_uri_names(millrace: Millrace, bucket: Bucket, tmp_path: Path, 
     }
     for i, (channel, expected) in enumerate(cases.items()):
         root = tmp_path / str(i)
-        done = millrace(*job(root, f"{channel},mode={mode}"), *TELL, env=bucket.env)
+        tell = READER + "assert not (folder / '.millrace').exists(); print(json.dumps(read()))"
+        done = millrace(*job(root, f"{channel},mode={mode}"), "--", sys.executable, "-c", tell, env=bucket.env)
         assert json.loads(done.stdout) == expected, channel
         config = json.loads((root / "input/config/inputdataconfig.json").read_text())["train"]
         assert config["TrainingInputMode"] == mode
@@ -196,6 +195,7 @@ def test_what_cannot_be_mounted(millrace: Millrace, bucket: Bucket, tmp_path: Pa
     (folder / "mine").write_text("precious")
     done = millrace(*job(tmp_path / "ml", "s3://bkt/p,mode=FastFile"), "--", "echo", "no", code=1, env=bucket.env)
     assert b"files that Millrace did not copy there" in done.stderr and done.stdout == b""
+    assert done.stderr.count(b"channel train") == 1
     assert contents(folder) == {"mine": b"precious"}
     for options in ("compression=Gzip", "type=AugmentedManifestFile,attributes=a"):
         millrace(*job(tmp_path / "ml2", f"s3://bkt/p,mode=FastFile,{options}"), "--", "true", code=2)

@@ -180,7 +180,7 @@ def test_in_the_background(sandbox: Sandbox, server: Server, tmp_path: Path) -> 
 
 def test_what_cannot_be_mounted_is_said(sandbox: Sandbox, server: Server, tmp_path: Path) -> None:
     folder = tmp_path / "mnt"
-    sandbox.run("mount", "s3://b/tar", folder, env=server.env()).failed(1, str(folder), "No such file")
+    sandbox.run("mount", "s3://b/tar", folder, env=server.env()).failed(1, "no such folder", f"mkdir -p {folder}$")
     folder.mkdir()
     sandbox.run("mount", "s3://no-such-bucket/x", folder, env=server.env()).failed(1, "no-such-bucket")
     sandbox.run("mount", "s3://b", folder, "--allow-overwrite", env=server.env()).failed(2, "--writable")
@@ -188,6 +188,52 @@ def test_what_cannot_be_mounted_is_said(sandbox: Sandbox, server: Server, tmp_pa
     sandbox.run("mount", "s3://b", folder, "-o", "uid=x", env=server.env()).failed(2, "uid")
     sandbox.run("mount", "s3://b", folder, "--timeout", "soon", env=server.env()).failed(2, "--timeout", "30s")
     assert not is_mounted(folder)
+
+
+def test_a_second_mount_on_a_folder_is_refused(sandbox: Sandbox, server: Server, tmp_path: Path) -> None:
+    folder, link = tmp_path / "mnt", tmp_path / "link"
+    with mounted(sandbox, "s3://b/tar", folder, env=server.env()):
+        link.symlink_to(folder)
+        seen = os.listdir(folder)
+        for path in (str(folder), f"{folder}/", link):
+            sandbox.run("mount", "s3://b/raw", path, env=server.env()).failed(1, f"{path}: .* already", f"fusermount3 -u {path}$")
+        assert os.listdir(folder) == seen
+    folder = tmp_path / "dead"
+    folder.mkdir()
+    process = sandbox.start("mount", "s3://b/tar", folder, "--foreground", env=server.env())
+    wait_until(lambda: is_mounted(folder), "mounting")
+    process.kill()
+    process.wait()
+    try:
+        for path in (str(folder), f"{folder}/"):
+            sandbox.run("mount", "s3://b/tar", path, env=server.env()).failed(1, "already", f"fusermount3 -u {path}$")
+    finally:
+        subprocess.run(["fusermount3", "-u", folder], check=True)
+    assert not is_mounted(folder)
+
+
+def test_nothing_below_the_uri_is_said(sandbox: Sandbox, files: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "mnt"
+    folder.mkdir()
+    (tmp_path / "empty").mkdir()
+    (files / "b" / "indexed" / ".millrace").mkdir(parents=True)
+    (files / "b" / "indexed" / ".millrace" / "index").write_bytes(b"of what was removed")
+    with devstore(sandbox, files) as store:
+        for uri, *options in (
+            ("s3://b/no-such",),
+            ("s3://b/indexed",),
+            ("s3://b/large",),  # a file
+            (tmp_path / "empty",),
+            ("s3://b",),
+            ("s3://b/a",),
+            ("s3://b/new", "--writable"),
+        ):
+            said = sandbox.ok("mount", uri, folder, *options, env=store.env()).err
+            subprocess.run(["umount", folder], check=True)
+            if options or uri in ("s3://b", "s3://b/a"):
+                assert said == ""
+            else:
+                assert f"warning: nothing lies below {uri}, so {folder} shows no files; check the URI" in said
 
 
 def test_a_replaced_object_is_stale(sandbox: Sandbox, files: Path, tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ import mmap
 import os
 import random
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -126,6 +127,21 @@ def test_names_that_no_file_has(place: Place) -> None:
     for name in ("a//b", "a/./b", "a/../b", f"a/{'n' * 256}", f"a/{'n' * 255}"):
         place.put(name)
     assert os.listdir(place.at("read") / "a") == ["n" * 255]
+
+
+@says("Without `--writable`, the folder `.millrace`, in which Millrace keeps its index beside data, is not seen; with it, it is a folder like others.")
+def test_own_files(place: Place) -> None:
+    place.put("cats/1.jpg")
+    place.put("cats/.millrace/index")
+    place.put("old/.millrace/index")
+    assert os.listdir(place.at("read") / "cats") == ["1.jpg"] and not (place.at("read") / "cats" / ".millrace").exists()
+    assert os.listdir(place.at("read") / "old") == []
+    # What is in the way of rmdir is seen, and can be removed.
+    refused((place.at("write") / "old").rmdir, errno.ENOTEMPTY)
+    refused(lambda: os.rename(place.at("write") / "old", place.at("write") / "new"), errno.EXDEV)
+    assert os.listdir(place.at("write") / "old") == [".millrace"]
+    shutil.rmtree(place.at("write") / "old")
+    assert set(place.objects()) == {"there", "cats/1.jpg", "cats/.millrace/index"}
 
 
 @says("Names are bytes: they are neither normalised nor folded, and upper and lower case differ.")

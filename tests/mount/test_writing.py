@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import mmap
 import os
 import random
 import shutil
@@ -239,6 +240,26 @@ def test_a_local_folder_can_be_written_to(sandbox: Sandbox, tmp_path: Path) -> N
         refused(lambda: os.rename(tmp_path / "mnt" / "there", tmp_path / "mnt" / "x"), errno.EXDEV)
         subprocess.run(["mv", tmp_path / "mnt" / "there", tmp_path / "mnt" / "x"], check=True)
         assert (tmp_path / "below" / "x").read_bytes() == b"1" and not (tmp_path / "below" / "there").exists()
+
+
+def test_what_was_read_makes_room_for_what_is_written(sandbox: Sandbox, store: Server, bucket: Path, tmp_path: Path) -> None:
+    """Past the kernel's cache a file is kept in three eighths of the memory; the parts of those that are written take three quarters."""
+    folder, page = tmp_path / "mnt", mmap.mmap(-1, 1 << 20)
+    with open(bucket / "read", "wb") as file:
+        file.truncate(22 << 20)
+    with mounted(sandbox, "s3://b", folder, "--writable", "--memory", "64MiB", env=store.env()):
+        fd = os.open(folder / "read", os.O_RDONLY | os.O_DIRECT)
+        for offset in range(0, 22 << 20, 1 << 20):
+            assert os.preadv(fd, [page], offset) == 1 << 20
+        os.close(fd)
+        with contextlib.ExitStack() as open_files:
+            for i in range(6):
+                file = open_files.enter_context(open(folder / f"new-{i}", "wb", buffering=0))
+                for _ in range(7):
+                    assert file.write(bytes([i]) * (1 << 20)) == 1 << 20
+    written = objects(store)
+    for i in range(6):
+        assert written[f"new-{i}"] == bytes([i]) * (7 << 20)
 
 
 def test_many_files_at_once(store: Server, writable: Path) -> None:
