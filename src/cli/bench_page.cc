@@ -67,7 +67,7 @@ std::string RateRows(const std::string& name, const BenchPoint& point, int cpus)
 
 std::string RateTable(const std::string& rows) {
   return R"(<div class="wide"><table>)" +
-         Row({"", "samples/s", "per vCPU", "MB/s", "CPU seconds per 1,000", "busy CPUs (others)", "GETs per 1,000",
+         Row({"", "samples/s", "per vCPU", "MB/s", "CPU-s per 1,000", "busy CPUs (others)", "GETs per 1,000",
               "batch p50, ms", "batch p99, ms", "peak RSS"},
              "th") +
          rows + "</table></div>\n";
