@@ -82,6 +82,8 @@ def mosaicml(task: Task) -> Epochs:
         batch_size=BATCH,
         cache_limit=task.capacity,
     )
+    for stream in dataset.streams:
+        stream._downloader.clean_up()  # as in src/diagnose/rivals/rival_torch.py
     loader = torch.utils.data.DataLoader(dataset, BATCH, num_workers=task.workers, collate_fn=images_of, persistent_workers=True)
     for _ in range(task.epochs):
         yield iter(loader)
