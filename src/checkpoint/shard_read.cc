@@ -122,7 +122,7 @@ class RangeDealer {
   size_t first_ = 0;
 };
 
-/// The same of the read that comes next, after `done` of them.
+/// ErrorOfShard for the read whose answer comes next, after `done` of them; the error itself if there is none.
 absl::Status ErrorOfRead(const absl::Status& error, const ObjectStore& store, const std::string& folder,
                          const std::vector<CheckpointShard>& shards, const std::vector<ShardRead>& reads, size_t done) {
   if (done == reads.size()) return error;

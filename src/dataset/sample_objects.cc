@@ -9,6 +9,7 @@
 #include "shard/data_kind.h"
 #include "shard/sample_name.h"
 #include "shard/token_format.h"
+#include "store/blocking.h"
 
 namespace millrace {
 
@@ -43,6 +44,13 @@ absl::Status Changed(const DatasetPlace& data, const std::string& tokens, std::s
                   data.store->Uri(data.Key(key)), how, tokens, data.UriInShell()));
 }
 
+absl::Status Incomplete(const DatasetPlace& data) {
+  return absl::FailedPreconditionError(fmt::format(
+      "{}: this data set is being written, or writing it was interrupted; run the same `millrace pack`, or the program "
+      "with the ShardWriter, again to complete it",
+      data.uri));
+}
+
 }  // namespace
 
 bool IsHiddenKey(std::string_view key) {
@@ -61,13 +69,15 @@ absl::Status SampleObjects::CheckListed(const ObjectInfo& object, std::string_vi
                     "(e.g. a directory bucket) cannot be indexed",
                     data_.store->Uri(object.key), last_key_));
   }
-  if (key == kIncompleteName) {
-    return absl::FailedPreconditionError(fmt::format(
-        "{}: this data set is being written, or writing it was interrupted; run the same `millrace pack`, or "
-        "the program with the ShardWriter, again to complete it",
-        data_.uri));
-  }
-  return absl::OkStatus();
+  return key == kIncompleteName ? Incomplete(data_) : absl::OkStatus();
+}
+
+// A read-only mount does not list the mark, but has it.
+absl::Status SampleObjects::CheckComplete() const {
+  if (data_.store->traits().medium != StoreTraits::Medium::kFolder) return absl::OkStatus();
+  const absl::Status mark = HeadBlocking(*data_.store, data_.Key(kIncompleteName), stop_).status();
+  if (mark.ok()) return Incomplete(data_);
+  return absl::IsNotFound(mark) ? absl::OkStatus() : mark;
 }
 
 absl::Status SampleObjects::Take(ObjectInfo object) {
@@ -204,6 +214,7 @@ absl::Status SampleObjects::Add(std::string key, ObjectInfo object, DataKind kin
 }
 
 absl::Status SampleObjects::ListAhead() {
+  if (!std::exchange(begun_, true)) RETURN_IF_ERROR(CheckComplete());
   while (!listed_all_ && ahead_.size() < kObjectsAhead) {
     ASSIGN_OR_RETURN(std::vector<ObjectInfo> objects, lister_.Next());
     for (ObjectInfo& object : objects) RETURN_IF_ERROR(Take(std::move(object)));

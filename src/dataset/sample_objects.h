@@ -76,6 +76,7 @@ class SampleObjects final : public ObjectSource {
 
  private:
   absl::Status ListAhead();
+  absl::Status CheckComplete() const;
   absl::Status Take(ObjectInfo object);
   absl::Status CheckListed(const ObjectInfo& object, std::string_view key);
   absl::Status Add(std::string key, ObjectInfo object, DataKind kind);
@@ -102,6 +103,7 @@ class SampleObjects final : public ObjectSource {
   std::string first_sample_;           // key of the one that decided kind_
   std::string raw_sample_;             // key of the first raw object
   DataKind kind_ = DataKind::kRawObjects;
+  bool begun_ = false;
   bool listed_all_ = false;
   uint64_t listed_bytes_ = 0;
 };

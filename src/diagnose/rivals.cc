@@ -195,7 +195,7 @@ absl::Status CopyObjects(const std::string& from_uri, const std::string& to_uri,
       *from.store, below,
       [&](const ObjectInfo& object) -> absl::Status {
         const std::string name = object.key.substr(below.size());
-        if (name.ends_with('/') || name.starts_with(kDatasetFolder)) return absl::OkStatus();
+        if (name.ends_with('/') || IsOwnFile(name)) return absl::OkStatus();
         return job.Copy(*from.store, object, *to.store, to.Key(name));
       },
       stop);
@@ -367,7 +367,10 @@ absl::StatusOr<RivalPoint> MeasureRival(const RivalRequest& request, const Rival
   RETURN_IF_ERROR(WritePrograms(run.scratch));
   if (own.uri.empty() && !run.copies.empty()) {
     ASSIGN_OR_RETURN(std::string why, MakeCopy(run, settings, &own));
-    if (!why.empty()) return LeftOut(own, run.workers, std::move(why));
+    if (!why.empty()) {
+      CleanUpAfter(own, run);
+      return LeftOut(own, run.workers, std::move(why));
+    }
   }
   absl::StatusOr<RivalEnd> end = RunRival(CommandFor(own, run, settings), settings.stop);
   CleanUpAfter(own, run);

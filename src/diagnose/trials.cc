@@ -140,9 +140,8 @@ class Copying {
   }
 
   absl::Status Begin(const ObjectInfo& object, const std::string& below, double seconds, BulkJob& job) {
-    if (object.key.ends_with('/') || object.key.starts_with(below + std::string(kDatasetFolder))) {
+    if (object.key.ends_with('/') || IsOwnFile(std::string_view(object.key).substr(below.size())))
       return absl::OkStatus();
-    }
     enough_ = (number_ > 0 && seconds >= kCopySeconds) || object.size > most_bytes_ - taken_;
     if (enough_) return absl::CancelledError("enough was copied");
     taken_ += object.size;

@@ -113,8 +113,9 @@ class BlockTier {
   std::shared_ptr<Hold> Fetch(const Node& node, uint64_t number, uint64_t most_blocks = 1, Need need = Need::kNow);
   bool Has(const Node& node, uint64_t number);
 
-  /// Gives memory back to the budget, for somebody who needs it more: lets go of pieces that nobody holds, in the same
-  /// turn as for other pieces, until they had `bytes` or none is left. Returns how many bytes they had.
+  /// Gives memory back to the budget, for somebody who needs it more: lets go of pieces that nobody holds, the one that
+  /// was used longest ago first, until `bytes` are free or no such piece is left. Returns how many bytes were freed.
+  /// Waits for nothing. Takes the tier's mutex: the caller must hold no lock that a callback of this tier takes.
   uint64_t GiveBack(uint64_t bytes);
 
   uint64_t bytes() const;

@@ -122,7 +122,10 @@ absl::Status FileUpload::TakeRoom(Lock& lock, const Patience& patience) {
   const absl::Status waited = patience.Wait(lock, changed_, uri_, [&] {
     if (!status_.ok() || phase_ != Phase::kOpen) return true;
     if (in_flight_ >= PartsHeld(most)) return false;
-    return Reserve(*part, room) || in_flight_ == 0;
+    // The memory of parts in flight comes back by itself; blocks go only if nothing else will.
+    if (in_flight_ > 0) return memory_.TryExtend(&part->memory, room);
+    (void)Reserve(*part, room);
+    return true;
   });
   if (!waited.ok()) return Fail(waited);
   RETURN_IF_ERROR(CheckOpen());

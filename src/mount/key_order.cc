@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "transfer/key_pattern.h"
+
 namespace millrace {
 
 namespace {
@@ -129,6 +131,7 @@ std::vector<Node> KeyOrder::TakeWanted() {
   uint64_t bytes = 0;
   size_t count = 0;
   for (auto at = files_.upper_bound(front_); at != files_.end() && count < depth; ++at, ++count) {
+    if (IsOwnFile(at->first)) continue;  // which programs do not open
     bytes += std::min(at->second.size, limits_.file_bytes);
     if (bytes > limits_.bytes) break;
     if (at->first <= sent_) continue;

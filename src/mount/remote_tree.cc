@@ -50,14 +50,14 @@ Node RemoteTree::FolderNode(std::string key) const {
   return {.key = std::move(key), .etag = {}, .fresh_until = std::chrono::steady_clock::now() + ttl_};
 }
 
-bool RemoteTree::Shows(std::string_view name) const {
+bool RemoteTree::ListsFolder(std::string_view name) const {
   constexpr std::string_view kOwn = kDatasetFolder.substr(0, kDatasetFolder.size() - 1);
   return IsFileName(name) && (own_files_ == OwnFiles::kShown || name != kOwn);
 }
 
 absl::StatusOr<Node> RemoteTree::Lookup(const std::string& folder, std::string_view name,
                                         const Patience& patience) const {
-  if (!Shows(name)) return absl::NotFoundError("there is no file of such a name");
+  if (!IsFileName(name)) return absl::NotFoundError("there is no file of such a name");
   const std::string key = folder + std::string(name);
   const std::string as_folder = key + "/";
   // Both at once, since one of them fails.
@@ -103,7 +103,7 @@ absl::StatusOr<RemoteTree::Page> RemoteTree::List(const std::string& folder, std
   if (!listed.common_prefixes.empty()) last = std::max(last, listed.common_prefixes.back());
   for (std::string& prefix : listed.common_prefixes) {
     std::string name = prefix.substr(folder.size(), prefix.size() - folder.size() - 1);
-    if (Shows(name)) page.entries.push_back({std::move(name), FolderNode(std::move(prefix))});
+    if (ListsFolder(name)) page.entries.push_back({std::move(name), FolderNode(std::move(prefix))});
   }
   const size_t folders = page.entries.size();
   const auto less = [](const Entry& entry, std::string_view name) { return entry.name < name; };
@@ -111,7 +111,7 @@ absl::StatusOr<RemoteTree::Page> RemoteTree::List(const std::string& folder, std
   std::vector<Entry> files;
   for (const ObjectInfo& object : listed.objects) {
     std::string name = object.key.substr(folder.size());
-    if (!Shows(name)) continue;
+    if (!IsFileName(name)) continue;
     const auto end = page.entries.begin() + static_cast<std::ptrdiff_t>(folders);
     const auto same = std::lower_bound(page.entries.begin(), end, name, less);
     if (same != end && same->name == name) continue;

@@ -22,8 +22,8 @@ bool IsFileName(std::string_view name);
 /// Thread-safe; what it tells is fresh for `ttl`.
 class RemoteTree {
  public:
-  /// Whether folders for Millrace's own files (kDatasetFolder) are seen. Programs take each folder for a class of
-  /// images.
+  /// Whether folders for Millrace's own files (kDatasetFolder) are listed. They are hidden from programs that take each
+  /// folder for a class of images, and found by name, so that Millrace can tell that data are not complete.
   enum class OwnFiles { kShown, kHidden };
 
   RemoteTree(ObjectStore& store, std::chrono::nanoseconds ttl, OwnFiles own_files = OwnFiles::kShown)
@@ -55,7 +55,7 @@ class RemoteTree {
 
  private:
   absl::StatusOr<bool> Exists(const std::string& folder, const Patience& patience) const;
-  bool Shows(std::string_view name) const;
+  bool ListsFolder(std::string_view name) const;
 
   ObjectStore& store_;
   const std::chrono::nanoseconds ttl_;

@@ -95,14 +95,16 @@ TEST_F(RemoteTreeTest, WhatNoFileCanBeCalledIsLeftOut) {
 }
 
 TEST_F(RemoteTreeTest, MillracesOwnFilesAreHiddenIfThatIsWanted) {
-  for (const char* key : {".millrace/index", "cats/.millrace/index", "cats/1.jpg", "x.millrace/1.jpg", ".millrace-1"})
+  for (const char* key :
+       {".millrace/index", "cats/.millrace/index", "cats/1.jpg", "x.millrace/1.jpg", ".millrace-1", "dogs/.millrace"})
     Put(key);
   const RemoteTree hiding(store_, std::chrono::seconds(1), RemoteTree::OwnFiles::kHidden);
-  EXPECT_THAT(List(hiding, ""), ElementsAre(".millrace-1", "cats/", "x.millrace/"));
+  EXPECT_THAT(List(hiding, ""), ElementsAre(".millrace-1", "cats/", "dogs/", "x.millrace/"));
+  EXPECT_THAT(List(hiding, "dogs/"), ElementsAre(".millrace"));  // a file that only has this name
   EXPECT_THAT(List(hiding, "cats/"), ElementsAre("1.jpg"));
   for (const char* folder : {"", "cats/"})
-    EXPECT_TRUE(absl::IsNotFound(hiding.Lookup(folder, ".millrace", NoHurry()).status())) << folder;
-  EXPECT_THAT(List(""), ElementsAre(".millrace/", ".millrace-1", "cats/", "x.millrace/"));
+    EXPECT_TRUE(hiding.Lookup(folder, ".millrace", NoHurry())->is_folder()) << folder;
+  EXPECT_THAT(List(""), ElementsAre(".millrace/", ".millrace-1", "cats/", "dogs/", "x.millrace/"));
   EXPECT_TRUE(tree_.Lookup("cats/", ".millrace", NoHurry())->is_folder());
   // Somebody who names the folder itself wants to see it.
   EXPECT_THAT(List(hiding, ".millrace/"), ElementsAre("index"));

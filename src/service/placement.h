@@ -85,7 +85,8 @@ class Placement {
   void OnNoAnswer(size_t worker, const std::string& reason, Time asked, Time now);
 
   /// True: the user should hear of it, since something may have to be changed: the worker refuses this loader, for
-  /// another reason than the last time; or it is lost and has never answered, so that its address may be wrong.
+  /// another reason than the last time; or it is lost and no batch of it has come yet, so that its address
+  /// may be wrong.
   bool OnFailure(size_t worker, size_t stream, StreamFailure failure, const std::string& reason, Time now);
   /// A good batch has come from the source at `came`, for which the stream waited so long (WorkerPaces::OnBatch).
   void OnBatch(size_t source, std::optional<WorkerPaces::Duration> waited, bool opens, Time came);

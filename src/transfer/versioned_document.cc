@@ -52,7 +52,7 @@ absl::StatusOr<std::vector<VersionedDocument::Numbered>> VersionedDocument::List
 // that was mistyped must not look like a place where nothing was written yet.
 absl::Status VersionedDocument::CheckBucket(const std::stop_token& stop) const {
   ListOptions options;
-  options.prefix = key_;
+  options.prefix = key_.substr(0, key_.rfind('/') + 1);  // directory buckets take no other prefixes
   options.max_keys = 1;
   const absl::Status listed = ListBlocking(store_, std::move(options), stop).status();
   // Credentials need not be allowed to list.

@@ -62,7 +62,7 @@ TEST(VersionedDocument, ABucketThatDoesNotExistIsNotOneWithoutTheDocument) {
 
 TEST(VersionedDocument, CredentialsNeedNotBeAllowedToList) {
   DevstoreOptions options;
-  options.faults = {"GET bkt/run-7/LATEST error=403:AccessDenied count=2"};  // the listings of the first two reads
+  options.faults = {"GET bkt/run-7/ error=403:AccessDenied count=2"};  // the listings of the first two reads
   const DevstoreBucket bucket(std::move(options));
   const auto client = bucket.NewClient();
   const VersionedDocument document(client->store, "run-7/LATEST", 1000);

@@ -101,14 +101,17 @@ def fail(*_):
 
 signal.signal(signal.SIGCHLD, fail)
 worker = subprocess.Popen(["sleep", "1000"])
-rival_loaders.end_workers()
-sys.exit(0 if worker.wait() == -signal.SIGKILL else 1)
+try:
+    rival_loaders.end_workers()
+    sys.exit(0 if worker.wait() == -signal.SIGKILL else 1)
+finally:
+    worker.kill()
 """
 
 
 def test_workers_that_are_killed_at_the_end_are_no_failure() -> None:
     folder = str(Path(loaders().__file__).parent)
-    subprocess.run([sys.executable, "-c", RAISES_IF_A_WORKER_IS_KILLED], env={**os.environ, "PYTHONPATH": folder}, check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", RAISES_IF_A_WORKER_IS_KILLED], env={**os.environ, "PYTHONPATH": folder}, check=True, timeout=600)
 
 
 @pytest.fixture
@@ -188,6 +191,33 @@ def test_dali_gets_files_since_it_reads_shards_one_sample_at_a_time(photos: Path
     assert readers.file.call_args.kwargs["file_root"] == str(tmp_path / "files") and not readers.webdataset.called
     readers = readers_of_dali(task(photos / "tar"), monkeypatch)  # data of the user
     assert sorted(readers.webdataset.call_args.kwargs["paths"]) == sorted(map(str, (photos / "tar").glob("*.tar"))) and not readers.file.called
+
+
+def test_dali_reads_from_s3(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "boto3", MagicMock())
+    keys: list[str] = []
+    monkeypatch.setattr(module("rival_frameworks"), "keys_below", lambda task, names: keys)
+    on_s3 = images().Task("s3://b/copies/dali", "own", 16, 1, 32, tmp_path, load=lambda data: data)
+    given = readers_of_dali(on_s3, monkeypatch).file.call_args.kwargs
+    assert given["file_root"] == "s3://b/copies/dali" and given["dont_use_mmap"]
+    keys.append("copies/dali/1.tar")
+    given = readers_of_dali(on_s3, monkeypatch).webdataset.call_args.kwargs
+    assert given["paths"] == ["s3://b/copies/dali/1.tar"] and given["dont_use_mmap"]
+
+
+def test_workers_of_mosaicml_have_connections_of_their_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stream = MagicMock()
+
+    class Streaming:
+        def __init__(self, **options: Any) -> None:
+            self.streams, self._shm_prefix_int = [stream], 0
+
+    monkeypatch.setattr(module("rival_torch"), "import_streaming", lambda: types.SimpleNamespace(StreamingDataset=Streaming))
+    for name in ("streaming", "streaming.base", "streaming.base.util"):
+        monkeypatch.setitem(sys.modules, name, MagicMock())
+    monkeypatch.setattr(module("rival_torch"), "data_loader", lambda dataset, task: dataset)
+    module("rival_torch").mosaicml(task(tmp_path))
+    assert stream._downloader.clean_up.called
 
 
 def test_what_is_kept_is_not_read_again(photos: Path, tmp_path: Path) -> None:

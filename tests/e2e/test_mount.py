@@ -95,6 +95,17 @@ def test_a_local_folder_and_a_cache(sandbox: Sandbox, files: Path, tmp_path: Pat
     assert sum(path.stat().st_size for path in cache_folder.rglob("*") if path.is_file()) >= 40_000_000
 
 
+def test_an_interrupted_pack_is_refused_through_a_mount(sandbox: Sandbox, files: Path, tmp_path: Path) -> None:
+    """Its mark is not listed there, and found all the same."""
+    half = files / "b/half"
+    (half / ".millrace").mkdir(parents=True)
+    (half / "1.jpg").write_bytes(b"x")
+    (half / ".millrace/incomplete").write_text("{}")
+    with mounted(sandbox, files / "b", tmp_path / "local"):
+        assert ".millrace" not in os.listdir(tmp_path / "local/half")
+        sandbox.run("index", tmp_path / "local/half").failed(1, "writing it was interrupted")
+
+
 def test_a_dataset_of_pytorch(photos: Photos, mount: Path) -> None:
     script = """
 import os, sys

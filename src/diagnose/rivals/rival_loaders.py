@@ -241,9 +241,7 @@ def main() -> int:
     parser.add_argument("--copy-to", type=Path, help="a folder that does not exist")
     parser.add_argument("--scratch", type=Path, required=True, help="an empty folder for what is downloaded")
     options = parser.parse_args()
-    temporary = options.scratch / "tmp"
-    temporary.mkdir(parents=True, exist_ok=True)
-    os.environ["TMPDIR"] = str(temporary)  # some leave files behind
+    options.scratch.mkdir(parents=True, exist_ok=True)
     random.seed(1)
     load = functools.partial(load_u8, size=options.size)
     task = Task(options.uri, options.kind, options.batch, options.workers, options.size, options.scratch, load)
