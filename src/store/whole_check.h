@@ -32,8 +32,9 @@ class WholeCheck {
 
   /// Finish for a caller that can take back damaged bytes. `again` reads and adds every piece a second time, once.
   ///
-  /// Only this, and the copy of an artifact, read again above s3. A request cannot know it there: the checksum is of
-  /// all pieces together, and which of them is damaged shows only in that it comes differently the second time.
+  /// Above s3 only this, and the copy of an artifact, read damaged bytes again. A request cannot know it there: the
+  /// checksum is of all pieces together, and which of them is damaged shows only in that it comes differently the
+  /// second time.
   absl::Status Settle(absl::FunctionRef<absl::Status()> again);
 
   /// The two halves of Settle: whether the pieces must all be read and added a second time, and Finish after that.
