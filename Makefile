@@ -48,8 +48,10 @@ bench: setup ## measure, each figure beside its ceiling and its rival
 	.venv/bin/python bench/pack_bench.py
 	.venv/bin/python bench/rows_bench.py
 
-format: ## format all C++ sources
+format: setup ## format all C++ and Python sources
 	git ls-files -z --cached --others --exclude-standard -- '*.h' '*.cc' | xargs -0 -r clang-format-14 -i
+	.venv/bin/ruff format --quiet .
+	.venv/bin/ruff check --quiet --fix .
 
 clean: ## remove what was built (not .venv)
 	rm -rf build dist

@@ -56,7 +56,10 @@ class Row:
         verdict = "met" if self.met else "MISSED"
         if self.said is not None:
             verdict += f"   (said: {self.said[0]:.2f} to {self.said[1]:.2f} s)"
-        print(f"{self.place:18}{self.what:22}{self.predicted:8.2f} s{statistics.median(self.measured):8.2f} s {spread:18}{self.ratio:6.2f}   {verdict}", flush=True)
+        print(
+            f"{self.place:18}{self.what:22}{self.predicted:8.2f} s{statistics.median(self.measured):8.2f} s {spread:18}{self.ratio:6.2f}   {verdict}",
+            flush=True,
+        )
 
 
 class Bench:
@@ -68,7 +71,9 @@ class Bench:
         self.rows: list[Row] = []
 
     def run(self, env: dict[str, str], *arguments: object) -> str:
-        done = subprocess.run([self.millrace, *map(str, arguments)], env=env, stdout=subprocess.PIPE, text=True, check=True, timeout=600)
+        done = subprocess.run(
+            [self.millrace, *map(str, arguments)], env=env, stdout=subprocess.PIPE, text=True, check=True, timeout=600
+        )
         return done.stdout
 
     def fresh(self, env: dict[str, str]) -> dict[str, str]:
@@ -77,7 +82,9 @@ class Bench:
         shutil.rmtree(cache, ignore_errors=True)
         return {**env, "MILLRACE_CACHE": str(cache)}
 
-    def add(self, place: str, what: str, prediction: dict[str, Any], of: str, measured: list[float], bound: float) -> None:
+    def add(
+        self, place: str, what: str, prediction: dict[str, Any], of: str, measured: list[float], bound: float
+    ) -> None:
         self.rows.append(Row(place, what, prediction[f"{of}_seconds"], measured, bound, prediction[f"{of}_range"]))
         self.rows[-1].print()
 
@@ -106,15 +113,21 @@ class Bench:
     def file_mode(self, env: dict[str, str], uri: str) -> float:
         copy = self.folder / "copy"
         shutil.rmtree(copy, ignore_errors=True)
-        copied = json.loads(self.run(self.fresh(env), "cp", "--recursive", uri, copy, "--exclude", ".millrace/*", "--json"))
-        first = json.loads(self.run(self.fresh(env), "feed", copy, "--stop-after", 1, "--augment", "--batch", BATCH, "--json"))
+        copied = json.loads(
+            self.run(self.fresh(env), "cp", "--recursive", uri, copy, "--exclude", ".millrace/*", "--json")
+        )
+        first = json.loads(
+            self.run(self.fresh(env), "feed", copy, "--stop-after", 1, "--augment", "--batch", BATCH, "--json")
+        )
         seconds: float = copied["seconds"] + first["first_batch_seconds"]
         return seconds
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--build", type=Path, default=REPOSITORY / "build/release/bin", help="the binaries (default: build/release/bin)")
+    parser.add_argument(
+        "--build", type=Path, default=REPOSITORY / "build/release/bin", help="the binaries (default: build/release/bin)"
+    )
     parser.add_argument("--quick", action="store_true", help="less of everything")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all rows there")
     options = parser.parse_args()
@@ -127,7 +140,9 @@ def main() -> int:
         for first_byte_ms in (30, 150):
             bench.measure(first_byte_ms)
     if options.json:
-        options.json.write_text(json.dumps([{**vars(row), "ratio": row.ratio, "met": row.met} for row in bench.rows], indent=1) + "\n")
+        options.json.write_text(
+            json.dumps([{**vars(row), "ratio": row.ratio, "met": row.met} for row in bench.rows], indent=1) + "\n"
+        )
     if options.quick:
         print("(a quick run: the figures show that everything works, no more)")
     return 0 if options.quick or all(row.met for row in bench.rows) else 1

@@ -76,7 +76,9 @@ def make_parser(description: str | None) -> argparse.ArgumentParser:
     parser.add_argument("--count", type=int, help="images (default 20000)")
     parser.add_argument("--runs", type=int, help="interleaved runs of which the median counts (default 5)")
     parser.add_argument("--kb", type=int, default=115, help="size of an image (default 115)")
-    parser.add_argument("--cache", type=Path, default=REPOSITORY / "build/bench-data", help="where the images are kept (5 GB)")
+    parser.add_argument(
+        "--cache", type=Path, default=REPOSITORY / "build/bench-data", help="where the images are kept (5 GB)"
+    )
     parser.add_argument("--millrace", type=Path, help="the binary (default: build/release, else the newest build)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all runs and ratios there")
     return parser
@@ -102,9 +104,15 @@ def parse_arguments() -> argparse.Namespace:
         help="order of the samples (default window)",
     )
     parser.add_argument("--memory", default="512MiB", help="budget of a feed (default 512MiB)")
-    parser.add_argument("--server-cores", type=core_list, metavar="LIST", help="for devstore, as 0 or 0,1 (default: the first core)")
-    parser.add_argument("--client-cores", type=core_list, metavar="LIST", help="for feeds, rivals and the ceiling (default: all others)")
-    parser.add_argument("--threads", type=int, help="CPU pool of a feed, and workers of a rival (default: one for each client core)")
+    parser.add_argument(
+        "--server-cores", type=core_list, metavar="LIST", help="for devstore, as 0 or 0,1 (default: the first core)"
+    )
+    parser.add_argument(
+        "--client-cores", type=core_list, metavar="LIST", help="for feeds, rivals and the ceiling (default: all others)"
+    )
+    parser.add_argument(
+        "--threads", type=int, help="CPU pool of a feed, and workers of a rival (default: one for each client core)"
+    )
     parser.add_argument("--no-rivals", action="store_true", help="leave PyTorch's DataLoader and webdataset out")
     options = parse(parser)
     cores = sorted(os.sched_getaffinity(0))
@@ -261,8 +269,12 @@ def measure(options: argparse.Namespace, folder: Path) -> tuple[dict[str, list[R
         devstore(options, folder / "root", SLOW_MS) as (slow, slow_env),
     ):
         for layout in LAYOUTS:
-            subprocess.run([options.millrace, "index", folder / "files" / layout], check=True, stdout=subprocess.DEVNULL)
-            subprocess.run([options.millrace, "index", f"s3://b/{layout}"], check=True, stdout=subprocess.DEVNULL, env=fast_env)
+            subprocess.run(
+                [options.millrace, "index", folder / "files" / layout], check=True, stdout=subprocess.DEVNULL
+            )
+            subprocess.run(
+                [options.millrace, "index", f"s3://b/{layout}"], check=True, stdout=subprocess.DEVNULL, env=fast_env
+            )
         for path in (folder / "files").rglob("*"):  # into the page cache: no run is to wait for the disk
             if path.is_file():
                 path.read_bytes()
@@ -315,7 +327,10 @@ def print_ratios(rates: dict[str, float], runs: dict[str, list[Run]]) -> dict[st
         for other, target in (("0 ms", AGAINST_0_MS), ("file", AGAINST_FILES)):
             pairs = zip(runs[f"{layout} {SLOW_MS} ms"], runs[f"{layout} {other}"], strict=True)
             each = [slow.samples_per_second / fast.samples_per_second for slow, fast in pairs]
-            name, ratio = f"{layout}: {SLOW_MS} ms / {other}", rates[f"{layout} {SLOW_MS} ms"] / rates[f"{layout} {other}"]
+            name, ratio = (
+                f"{layout}: {SLOW_MS} ms / {other}",
+                rates[f"{layout} {SLOW_MS} ms"] / rates[f"{layout} {other}"],
+            )
             ratios[name] = {"ratio": ratio, "paired": each, "target": target, "met": ratio >= target}
             say(
                 f"{name:22}{ratio:7.3f}   target {target:.2f}   "
@@ -325,16 +340,22 @@ def print_ratios(rates: dict[str, float], runs: dict[str, list[Run]]) -> dict[st
     return ratios
 
 
-def print_context(rates: dict[str, float], rivals: dict[str, list[dict]], decoded: dict[str, float] | None, cores: int) -> None:
+def print_context(
+    rates: dict[str, float], rivals: dict[str, list[dict]], decoded: dict[str, float] | None, cores: int
+) -> None:
     say("")
     ours = rates["tar file"]
     if decoded:
         for name, what in (("turbo_full", "whole images"), ("turbo_half", "at half size, as a feed may do")):
             limit = decoded[name] * cores
-            say(f"ceiling  {'libjpeg-turbo, ' + what:56}{limit:8.0f} samples/s on {cores} cores: feed: {ours / limit:.2f} of it")
+            say(
+                f"ceiling  {'libjpeg-turbo, ' + what:56}{limit:8.0f} samples/s on {cores} cores: feed: {ours / limit:.2f} of it"
+            )
     for results in rivals.values():
         rate, cpu = (statistics.median(r[field] for r in results) for field in ("samples_per_second", "cpu_per_1000"))
-        say(f"rival    {results[0]['what']:56}{rate:8.0f} samples/s, {cpu:.2f} CPU-s/1000: feed is {ours / rate:.2f} x as fast")
+        say(
+            f"rival    {results[0]['what']:56}{rate:8.0f} samples/s, {cpu:.2f} CPU-s/1000: feed is {ours / rate:.2f} x as fast"
+        )
     say("(feed here: packed shards from local files)")
 
 
@@ -351,7 +372,9 @@ def main() -> int:
         f"devstore on CPU {cpu_list(options.server_cores)}. Files are in the page cache. Loopback uses {congestion}."
     )
     if set(options.client_cores) & set(options.server_cores):
-        say("Server and client share cores: what the server burns is missing to the client, and ratios contain that handicap.")
+        say(
+            "Server and client share cores: what the server burns is missing to the client, and ratios contain that handicap."
+        )
     ceiling_rates = ceiling(folder)
     runs, rivals = measure(options, folder)
     rates = print_feeds(runs, min(cores, options.threads))

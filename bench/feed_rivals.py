@@ -67,7 +67,9 @@ def shards(folder: Path, workers: int) -> Iterator[torch.Tensor]:
 
     urls = [str(path) for path in sorted(folder.glob("*.tar"))]
     data = webdataset.WebDataset(urls, shardshuffle=False).repeat().shuffle(1000).map(prepare_whole)
-    return iter(torch.utils.data.DataLoader(data, BATCH, num_workers=min(workers, len(urls)), worker_init_fn=one_thread))
+    return iter(
+        torch.utils.data.DataLoader(data, BATCH, num_workers=min(workers, len(urls)), worker_init_fn=one_thread)
+    )
 
 
 def main() -> None:
@@ -84,7 +86,9 @@ def main() -> None:
         what = "webdataset over the shards, PIL"
     else:
         files = Files(options.folder / "raw", options.count, options.name == "dataloader-draft")
-        batches = iter(torch.utils.data.DataLoader(files, BATCH, num_workers=options.workers, worker_init_fn=one_thread))
+        batches = iter(
+            torch.utils.data.DataLoader(files, BATCH, num_workers=options.workers, worker_init_fn=one_thread)
+        )
         what = "PyTorch DataLoader over the files, PIL" + (" with draft mode" if files.draft else "")
 
     next(batches)

@@ -25,7 +25,9 @@ import numpy as np
 SHARD_SAMPLES = 2000
 MOST_LOOKUPS = 200_000
 
-Row = tuple[int, str, int, int, int, int, int, int, int]  # number, key, shard, jpg: offset, bytes; cls: offset, bytes; class, CRC
+Row = tuple[
+    int, str, int, int, int, int, int, int, int
+]  # number, key, shard, jpg: offset, bytes; cls: offset, bytes; class, CRC
 
 
 def rows(samples: int) -> Iterator[Row]:
@@ -36,7 +38,17 @@ def rows(samples: int) -> Iterator[Row]:
             offset = 0
         label, jpeg = rng.randrange(1000), rng.randrange(60_000, 170_000)
         cls = offset + 1024 + -(-jpeg // 512) * 512
-        yield number, f"{number:09}", number // SHARD_SAMPLES, offset + 512, jpeg, cls, len(str(label)), label, rng.getrandbits(32)
+        yield (
+            number,
+            f"{number:09}",
+            number // SHARD_SAMPLES,
+            offset + 512,
+            jpeg,
+            cls,
+            len(str(label)),
+            label,
+            rng.getrandbits(32),
+        )
         offset = cls + 512
 
 
@@ -53,7 +65,17 @@ def open_sqlite(path: Path) -> Callable[[int], object]:
     return lambda number: db.execute("SELECT * FROM samples WHERE number=?", (number,)).fetchone()
 
 
-TYPES = np.dtype([("shard", "u4"), ("jpg", "u8"), ("jpg_bytes", "u4"), ("cls", "u8"), ("cls_bytes", "u4"), ("class", "u4"), ("crc", "u4")])
+TYPES = np.dtype(
+    [
+        ("shard", "u4"),
+        ("jpg", "u8"),
+        ("jpg_bytes", "u4"),
+        ("cls", "u8"),
+        ("cls_bytes", "u4"),
+        ("class", "u4"),
+        ("crc", "u4"),
+    ]
+)
 
 
 def write_arrays(samples: int, path: Path) -> None:
@@ -86,7 +108,11 @@ def open_json(path: Path) -> Callable[[int], object]:
 
 def main() -> None:
     samples = int(sys.argv[1]) if len(sys.argv) > 1 else 1_000_000
-    forms = {"arrays": (write_arrays, open_arrays), "sqlite": (write_sqlite, open_sqlite), "json lines": (write_json, open_json)}
+    forms = {
+        "arrays": (write_arrays, open_arrays),
+        "sqlite": (write_sqlite, open_sqlite),
+        "json lines": (write_json, open_json),
+    }
     with tempfile.TemporaryDirectory() as folder:
         for name, (write, open_it) in forms.items():
             path = Path(folder) / name.replace(" ", "-")

@@ -37,7 +37,9 @@ FEWER = 0.85
 TRIES = 3  # of a path that seems to take more
 PHOTOS = 32
 # glibc copies by one instruction that is counted for each byte, which would hide all that is not copied.
-COPIES_IN_WORDS = {"GLIBC_TUNABLES": "glibc.cpu.x86_rep_movsb_threshold=1073741824:glibc.cpu.x86_rep_stosb_threshold=1073741824"}
+COPIES_IN_WORDS = {
+    "GLIBC_TUNABLES": "glibc.cpu.x86_rep_movsb_threshold=1073741824:glibc.cpu.x86_rep_stosb_threshold=1073741824"
+}
 CANNOT = 77  # the exit status by which test runners know what was left out
 # What the processor that valgrind makes up is said to have if the real one has AVX2; else some of it depends on the real one.
 FEATURES = {"avx2", "fma", "f16c", "bmi1", "bmi2", "abm", "movbe"}
@@ -59,7 +61,13 @@ def hot(name: str, item: str, few: int, many: int) -> HotPath:
 
 
 def decode(case: str, images: str) -> HotPath:
-    return HotPath("image of 640 x 480 pixels and 115 KB", "decode_bench", f"--files {{data}}/{images} --cases {case} --json --rounds {{n}}", 1, 5)
+    return HotPath(
+        "image of 640 x 480 pixels and 115 KB",
+        "decode_bench",
+        f"--files {{data}}/{images} --cases {case} --json --rounds {{n}}",
+        1,
+        5,
+    )
 
 
 FEED = "feed {data}/photos --shuffle none --size 64 --batch 16 --threads 1 --memory 64MiB --json --epochs {n}"
@@ -74,11 +82,18 @@ PATHS = {
     "tar-scan": hot("tar-scan", "sample of 4 KB of a tar shard that is indexed", 640, 3200),
     "s3-get": hot("s3-get", "GET of 64 KiB that is verified, without the network", 100, 300),
     "s3-list": hot("s3-list", "object of a listing", 1000, 5000),
-    "service-batch": hot("service-batch", "batch of 64 images of 64 x 64, sent and taken by the data service, without the network", 10, 50),
+    "service-batch": hot(
+        "service-batch",
+        "batch of 64 images of 64 x 64, sent and taken by the data service, without the network",
+        10,
+        50,
+    ),
     "decode": decode("center_u8", "plain"),
     "decode-augmented": decode("augment_f32", "plain"),
     "decode-tiles": decode("augment_f32", "tiles"),
-    "feed": HotPath("small image, from a folder to a batch, by `millrace feed`", "millrace", FEED, 2, 8, PHOTOS, threads=True),
+    "feed": HotPath(
+        "small image, from a folder to a batch, by `millrace feed`", "millrace", FEED, 2, 8, PHOTOS, threads=True
+    ),
 }
 
 
@@ -88,7 +103,7 @@ def fail(why: str, status: int) -> NoReturn:
 
 
 def compiler(build: Path) -> str:
-    """"GNU 12", as CMake calls it."""
+    """ "GNU 12", as CMake calls it."""
     found = [*build.glob("CMakeFiles/*/CMakeCXXCompiler.cmake")]
     text = found[-1].read_text() if found else ""
     name = re.search(r'set\(CMAKE_CXX_COMPILER_ID "([^"]+)"\)', text)
@@ -103,7 +118,12 @@ def obstacle(build: Path, wanted: str) -> str:
     flags = re.search(r"^flags\s*:(.*)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
     if platform.machine() != "x86_64" or not flags or not FEATURES <= set(flags[1].split()):
         return f"the figures are those of an x86-64 processor with {', '.join(sorted(FEATURES))}, which this one is not"
-    tried = subprocess.run(["valgrind", "--tool=callgrind", "--callgrind-out-file=/dev/null", "true"], capture_output=True, text=True, check=False)
+    tried = subprocess.run(
+        ["valgrind", "--tool=callgrind", "--callgrind-out-file=/dev/null", "true"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     if tried.returncode != 0 or "Collected : " not in tried.stderr:
         return f"valgrind does not work here: {' '.join(tried.stderr.split())[-300:]}"
     cache = build / "CMakeCache.txt"
@@ -118,7 +138,9 @@ def obstacle(build: Path, wanted: str) -> str:
 
 def prepare(programs: Path, data: Path, environment: dict[str, str]) -> None:
     def run(program: str, *arguments: Any) -> None:
-        done = subprocess.run([programs / program, *map(str, arguments)], env=environment, capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            [programs / program, *map(str, arguments)], env=environment, capture_output=True, text=True, check=False
+        )
         if done.returncode != 0:
             fail(f"{program} failed: {done.stderr.strip()}", 1)
 
@@ -140,10 +162,17 @@ def instructions(command: list[str], threads: bool, environment: dict[str, str],
     collected = re.search(r"Collected : (\d+)", said)
     found = int(collected[1]) if done.returncode == 0 and collected else 0
     if found and threads:  # a file for each of them; the first is that of main()
-        totals = [re.search(r"^totals: (\d+)", path.read_text(), re.MULTILINE) for path in folder.glob("figures-*") if path.name != "figures-01"]
+        totals = [
+            re.search(r"^totals: (\d+)", path.read_text(), re.MULTILINE)
+            for path in folder.glob("figures-*")
+            if path.name != "figures-01"
+        ]
         found = sum(int(total[1]) for total in totals if total)
     if not found:
-        fail(f"{' '.join(command)} failed under valgrind: {done.stderr.strip() or said.strip()[-500:] or done.returncode}", 1)
+        fail(
+            f"{' '.join(command)} failed under valgrind: {done.stderr.strip() or said.strip()[-500:] or done.returncode}",
+            1,
+        )
     shutil.rmtree(folder)
     return found
 
@@ -157,22 +186,38 @@ class Counter:
     def __init__(self, programs: Path, data: Path) -> None:
         self.programs = programs
         self.data = data
-        self.environment = {"PATH": os.environ["PATH"], "LC_ALL": "C", "MILLRACE_CACHE": f"{data}/cache", **COPIES_IN_WORDS}
+        self.environment = {
+            "PATH": os.environ["PATH"],
+            "LC_ALL": "C",
+            "MILLRACE_CACHE": f"{data}/cache",
+            **COPIES_IN_WORDS,
+        }
         prepare(programs, data, self.environment)
 
     def count(self, names: Iterable[str]) -> Runs:
         with ThreadPoolExecutor(2) as pool:
-            runs = {name: (pool.submit(self._run, name, PATHS[name].few), pool.submit(self._run, name, PATHS[name].many)) for name in names}
+            runs = {
+                name: (pool.submit(self._run, name, PATHS[name].few), pool.submit(self._run, name, PATHS[name].many))
+                for name in names
+            }
             return {name: (few.result(), many.result()) for name, (few, many) in runs.items()}
 
     def _run(self, name: str, often: int) -> int:
         path = PATHS[name]
         arguments = path.arguments.format(n=often, data=self.data).split()
-        return instructions([str(self.programs / path.program), *arguments], path.threads, self.environment, self.data / f"{name}-{often}")
+        return instructions(
+            [str(self.programs / path.program), *arguments],
+            path.threads,
+            self.environment,
+            self.data / f"{name}-{often}",
+        )
 
 
 def of_an_item(runs: Runs) -> dict[str, float]:
-    return {name: (many - few) / (PATHS[name].each * (PATHS[name].many - PATHS[name].few)) for name, (few, many) in runs.items()}
+    return {
+        name: (many - few) / (PATHS[name].each * (PATHS[name].many - PATHS[name].few))
+        for name, (few, many) in runs.items()
+    }
 
 
 def count(programs: Path, known: dict[str, float]) -> dict[str, float]:
@@ -210,11 +255,23 @@ def compare(counted: dict[str, float], known: dict[str, float]) -> list[str]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--build", type=Path, default=REPOSITORY / "build/release", help="the build whose programs are run (default: build/release)")
-    parser.add_argument("--table", type=Path, default=REPOSITORY / "bench/instructions.json", help="the file to compare with (default: bench/instructions.json)")
+    parser.add_argument(
+        "--build",
+        type=Path,
+        default=REPOSITORY / "build/release",
+        help="the build whose programs are run (default: build/release)",
+    )
+    parser.add_argument(
+        "--table",
+        type=Path,
+        default=REPOSITORY / "bench/instructions.json",
+        help="the file to compare with (default: bench/instructions.json)",
+    )
     parser.add_argument("--update", action="store_true", help="write the table")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write what was counted there")
-    parser.add_argument("--figures", type=Path, metavar="FILE", help="count nothing, and compare these, which --json has written")
+    parser.add_argument(
+        "--figures", type=Path, metavar="FILE", help="count nothing, and compare these, which --json has written"
+    )
     options = parser.parse_args()
     table: dict[str, Any] = json.loads(options.table.read_text()) if options.table.exists() else {"instructions": {}}
     made_by = compiler(options.build)
@@ -233,7 +290,11 @@ def main() -> None:
         options.table.write_text(json.dumps({"compiler": made_by, "instructions": rounded}, indent=1) + "\n")
         print(f"written to {options.table}")
     elif wrong:
-        fail("; ".join(wrong) + ". If that is meant, run bench/instructions.py --update and commit bench/instructions.json", 1)
+        fail(
+            "; ".join(wrong)
+            + ". If that is meant, run bench/instructions.py --update and commit bench/instructions.json",
+            1,
+        )
 
 
 if __name__ == "__main__":

@@ -26,7 +26,20 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from feed_bench import REPOSITORY, SLOW_MS, core_list, cpu_list, cpu_seconds, devstore, enter_namespace, make_data, make_parser, newest, parse, say
+from feed_bench import (
+    REPOSITORY,
+    SLOW_MS,
+    core_list,
+    cpu_list,
+    cpu_seconds,
+    devstore,
+    enter_namespace,
+    make_data,
+    make_parser,
+    newest,
+    parse,
+    say,
+)
 
 SHARD_SIZE = 256 << 20
 AGAINST_TAR = 1.3  # at most so many times its time
@@ -57,9 +70,21 @@ class Run:
 def parse_arguments() -> argparse.Namespace:
     parser = make_parser(__doc__)
     parser.add_argument("--only", help="contestants, separated by commas (default: all)")
-    parser.add_argument("--work", type=Path, default=REPOSITORY / "build/bench-pack", help="where shards are written, and removed")
-    parser.add_argument("--server-cores", type=core_list, metavar="LIST", help="for devstore (default: the upper half of four or more, else all)")
-    parser.add_argument("--client-cores", type=core_list, metavar="LIST", help="for all others (default: the lower half of four or more, else all)")
+    parser.add_argument(
+        "--work", type=Path, default=REPOSITORY / "build/bench-pack", help="where shards are written, and removed"
+    )
+    parser.add_argument(
+        "--server-cores",
+        type=core_list,
+        metavar="LIST",
+        help="for devstore (default: the upper half of four or more, else all)",
+    )
+    parser.add_argument(
+        "--client-cores",
+        type=core_list,
+        metavar="LIST",
+        help="for all others (default: the lower half of four or more, else all)",
+    )
     options = parse(parser)
     cores = sorted(os.sched_getaffinity(0))
     half = len(cores) // 2 if len(cores) >= 4 else 0
@@ -102,7 +127,13 @@ class Bench:
 
     def clear(self) -> None:
         """No run pays for what another has left: neither files nor pages that are not on disk yet."""
-        for path in (self.out, self.root / "out", self.root / ".devstore", self.raw / ".millrace", self.root / "in/raw/.millrace"):
+        for path in (
+            self.out,
+            self.root / "out",
+            self.root / ".devstore",
+            self.raw / ".millrace",
+            self.root / "in/raw/.millrace",
+        ):
             shutil.rmtree(path, ignore_errors=True)
         shutil.rmtree(self.env["XDG_CACHE_HOME"], ignore_errors=True)
         self.out.mkdir()
@@ -116,7 +147,9 @@ class Bench:
         return timed([REPOSITORY / ".venv/bin/python", "-c", WEBDATASET, self.raw, self.out, SHARD_SIZE], ["sync"])
 
     def pack(self, source: Path | None = None) -> Run:
-        return timed([self.millrace, "pack", source or self.raw, self.out / "tar", "--shard-size", SHARD_SIZE], env=self.env)
+        return timed(
+            [self.millrace, "pack", source or self.raw, self.out / "tar", "--shard-size", SHARD_SIZE], env=self.env
+        )
 
     def pack_indexed(self) -> Run:
         return self.pack(self.indexed)
@@ -224,7 +257,9 @@ def main() -> int:
         "Packs start without an index of the source, but for the indexed ones."
     )
     if set(options.client_cores) & set(options.server_cores):
-        say("Server and client share cores: what the server burns is missing to the client, and the ratio to a folder contains that handicap.")
+        say(
+            "Server and client share cores: what the server burns is missing to the client, and the ratio to a folder contains that handicap."
+        )
     runs = measure(options, folder)
     medians = print_runs(runs, gigabytes)
     ratios = print_ratios(medians)
@@ -232,7 +267,9 @@ def main() -> int:
         with contextlib.suppress(FileExistsError):
             options.json.parent.mkdir(parents=True)
         record = {
-            "settings": {name: str(value) if isinstance(value, Path) else value for name, value in vars(options).items()},
+            "settings": {
+                name: str(value) if isinstance(value, Path) else value for name, value in vars(options).items()
+            },
             "cores": len(options.client_cores),
             "runs": {name: [asdict(run) for run in results] for name, results in runs.items()},
             "ratios": ratios,

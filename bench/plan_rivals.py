@@ -71,7 +71,10 @@ def grain(samples: int) -> Found:
     package = importlib.util.find_spec("grain")
     if package is None or not package.submodule_search_locations:
         raise ModuleNotFoundError("grain is not installed: run scripts/setup")
-    path = Path(package.submodule_search_locations[0]) / "_src/python/experimental/index_shuffle/python/index_shuffle_module.so"
+    path = (
+        Path(package.submodule_search_locations[0])
+        / "_src/python/experimental/index_shuffle/python/index_shuffle_module.so"
+    )
     loader = importlib.machinery.ExtensionFileLoader("index_shuffle_module", str(path))
     spec = importlib.util.spec_from_loader("index_shuffle_module", loader)
     assert spec is not None
@@ -95,7 +98,12 @@ def mosaic(samples: int) -> Found:
     if package is None or not package.submodule_search_locations:
         raise ModuleNotFoundError("mosaicml-streaming is not installed: run scripts/setup")
     root = package.submodule_search_locations[0]
-    for name in ("streaming", "streaming.base", "streaming.base.shuffle", "streaming.base.partition"):  # whose __init__ would load the clients of five clouds
+    for name in (
+        "streaming",
+        "streaming.base",
+        "streaming.base.shuffle",
+        "streaming.base.partition",
+    ):  # whose __init__ would load the clients of five clouds
         module = types.ModuleType(name)
         module.__path__ = [root + name.removeprefix("streaming").replace(".", "/")]
         sys.modules[name] = module
@@ -110,7 +118,12 @@ def mosaic(samples: int) -> Found:
     first = time.perf_counter() - start
     flat = order.ravel()
     random = np.random.default_rng(1).integers(0, len(flat), CALLS)
-    return {"first_ms": first * 1e3, "streaming_ns": first * 1e9 / samples, "at_ns": nanoseconds(CALLS, lambda: flat[random]), "where_ns": None}
+    return {
+        "first_ms": first * 1e3,
+        "streaming_ns": first * 1e9 / samples,
+        "at_ns": nanoseconds(CALLS, lambda: flat[random]),
+        "where_ns": None,
+    }
 
 
 def nothing(samples: int) -> Found:
@@ -142,7 +155,9 @@ def main() -> int:
     if options.one:
         print(json.dumps(CONTESTANTS[options.one](options.samples) | {"rss_mb": rss_mb()}))
         return 0
-    print("| order | samples | first item | streaming, an item | at random | sample to position | memory of the process |\n|---|---|---|---|---|---|---|")
+    print(
+        "| order | samples | first item | streaming, an item | at random | sample to position | memory of the process |\n|---|---|---|---|---|---|---|"
+    )
     missing = 0
     for name in CONTESTANTS:
         command = [sys.executable, __file__, "--samples", str(options.samples), "--one", name]
@@ -154,7 +169,9 @@ def main() -> int:
         found: Found = json.loads(ran.stdout)
         samples = min(options.samples, MOSAIC_SAMPLES) if "MosaicML" in name else options.samples
         cells = [f"{samples:,}", "-" if found["first_ms"] is None else f"{found['first_ms']:,.2f} ms"]
-        cells += ["-" if found[key] is None else f"{found[key]:,.0f} ns" for key in ("streaming_ns", "at_ns", "where_ns")]
+        cells += [
+            "-" if found[key] is None else f"{found[key]:,.0f} ns" for key in ("streaming_ns", "at_ns", "where_ns")
+        ]
         print(f"| {name} | {' | '.join(cells)} | {found['rss_mb']:,.0f} MB |", flush=True)
         if "call_ns" in found:
             print(f"{name}: a call from Python is {found['call_ns']:,.0f} ns of that.", file=sys.stderr)

@@ -37,7 +37,9 @@ READ_AT_ONCE = 4_000_000_000  # more than that is not fetched, but foretold by -
 
 def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--cache", type=Path, default=REPOSITORY / "build/bench-data", help="where the data are kept (1.6 GB)")
+    parser.add_argument(
+        "--cache", type=Path, default=REPOSITORY / "build/bench-data", help="where the data are kept (1.6 GB)"
+    )
     parser.add_argument("--millrace", type=Path, help="the binary (default: build/release, else the newest build)")
     parser.add_argument("--memory", default="512MiB", help="budget of a feed (default 512MiB)")
     parser.add_argument("--batch", default=128, type=int, help="samples of a batch (default 128)")
@@ -84,7 +86,9 @@ def feed(options: argparse.Namespace, uri: str, env: dict[str, str] | None, *mor
     return json.loads(subprocess.run(command, env=env, stdout=subprocess.PIPE, text=True, check=True).stdout)
 
 
-def measure(options: argparse.Namespace, place: str, name: str, uri: str, env: dict[str, str] | None) -> list[dict[str, Any]]:
+def measure(
+    options: argparse.Namespace, place: str, name: str, uri: str, env: dict[str, str] | None
+) -> list[dict[str, Any]]:
     subprocess.run([options.millrace, "index", uri], check=True, stdout=subprocess.DEVNULL, env=env)
     size = SIZES[name][0]
     order = feed(options, uri, env, "--explain")["order"]
@@ -110,7 +114,8 @@ def measure(options: argparse.Namespace, place: str, name: str, uri: str, env: d
                 "bound": bound,
                 "requests": rest["requests"]["GET"] if read_it else rest["expected"]["requests"],
                 "samples_per_second": rest["samples_per_second"] if read_it else None,
-                "met": first["first_batch_seconds"] + first["open_seconds"] <= FIRST_BATCH_SECONDS and bytes_read <= bound,
+                "met": first["first_batch_seconds"] + first["open_seconds"] <= FIRST_BATCH_SECONDS
+                and bytes_read <= bound,
             }
         )
         result = results[-1]
@@ -125,9 +130,16 @@ def measure(options: argparse.Namespace, place: str, name: str, uri: str, env: d
 def worlds(options: argparse.Namespace, name: str, uri: str, env: dict[str, str]) -> list[dict[str, Any]]:
     results = []
     for world in WORLDS:
-        ranks = [feed(options, uri, env, "--explain", "--world", world, "--rank", rank)["expected"] for rank in sorted({0, world - 1})]
-        requests, fetched, wanted = (sum(rank[key] for rank in ranks) / len(ranks) * world for key in ("requests", "bytes", "sample_bytes"))
-        results.append({"samples": name, "world": world, "requests": requests, "bytes": fetched, "amplification": fetched / wanted})
+        ranks = [
+            feed(options, uri, env, "--explain", "--world", world, "--rank", rank)["expected"]
+            for rank in sorted({0, world - 1})
+        ]
+        requests, fetched, wanted = (
+            sum(rank[key] for rank in ranks) / len(ranks) * world for key in ("requests", "bytes", "sample_bytes")
+        )
+        results.append(
+            {"samples": name, "world": world, "requests": requests, "bytes": fetched, "amplification": fetched / wanted}
+        )
         say(f"{name:>8}{world:>7}{requests:12,.0f}{fetched / 1e6:14,.0f}{fetched / wanted:12.2f}")
     return results
 
@@ -146,7 +158,9 @@ def main() -> int:
             resumed += measure(options, f"{SLOW_MS} ms", name, "s3://b/data", env)
     shared: list[dict[str, Any]] = []
     if not options.no_worlds:
-        say(f"\nAll ranks together, an epoch from S3 (by --explain)\n\n{'samples':>8}{'world':>7}{'requests':>12}{'MB read':>14}{'times':>12}")
+        say(
+            f"\nAll ranks together, an epoch from S3 (by --explain)\n\n{'samples':>8}{'world':>7}{'requests':>12}{'MB read':>14}{'times':>12}"
+        )
         for name, (size, shards) in SIZES.items():
             with devstore(options, make_data(options.cache, size, shards) / "root", 0) as (_, env):
                 shared += worlds(options, name, "s3://b/data", env)

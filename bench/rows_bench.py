@@ -51,7 +51,9 @@ def best_fit(lengths: np.ndarray) -> tuple[float, float]:
     """The rival: best fit, longest first, of a group's worth of documents at a time, with numpy's sort and a bisected list
     of what is left in rows, as data-preparation scripts do. Seconds, and the part of the places that is filled."""
     begin = time.monotonic()
-    pieces = [length for whole in lengths.tolist() for length in [LENGTH] * (whole // LENGTH) + [whole % LENGTH] if length]
+    pieces = [
+        length for whole in lengths.tolist() for length in [LENGTH] * (whole // LENGTH) + [whole % LENGTH] if length
+    ]
     ends = np.searchsorted(np.cumsum(pieces), np.arange(GROUP * LENGTH, sum(pieces) + GROUP * LENGTH, GROUP * LENGTH))
     rows = at = 0
     for end in ends.tolist():
@@ -69,7 +71,9 @@ def best_fit(lengths: np.ndarray) -> tuple[float, float]:
 
 def feed(options: argparse.Namespace, folder: Path, memory: str, *more: str) -> dict:
     command = [options.millrace, "feed", folder, "--memory", memory, "--threads", str(options.threads), "--json", *more]
-    return json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True).stdout)
+    return json.loads(
+        subprocess.run(command, check=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True).stdout
+    )
 
 
 def measure(options: argparse.Namespace, folder: Path) -> tuple[list[float], dict[str, list[dict]]]:
@@ -79,9 +83,15 @@ def measure(options: argparse.Namespace, folder: Path) -> tuple[list[float], dic
         say(f"Run {number + 1} of {options.runs} ...")
         for packs in folder.glob(".millrace/packs-*"):
             packs.unlink()
-        packing.append(feed(options, folder, "512MiB", "--tokens", str(LENGTH), "--batch", "8", "--stop-after", "8")["open_seconds"])
+        packing.append(
+            feed(options, folder, "512MiB", "--tokens", str(LENGTH), "--batch", "8", "--stop-after", "8")[
+                "open_seconds"
+            ]
+        )
         for memory in MEMORIES[: 1 if options.quick else 2]:
-            runs.setdefault(f"rows {memory}", []).append(feed(options, folder, memory, "--tokens", str(LENGTH), "--batch", "8"))
+            runs.setdefault(f"rows {memory}", []).append(
+                feed(options, folder, memory, "--tokens", str(LENGTH), "--batch", "8")
+            )
             runs.setdefault(f"samples {memory}", []).append(feed(options, folder, memory, "--batch", "64"))
     return packing, runs
 
@@ -103,8 +113,12 @@ def main() -> int:
     rival_seconds, rival_fill = best_fit(lengths)
     ours = statistics.median(packing)
     fill = runs[f"rows {MEMORIES[0]}"][0]["rows"]["tables"][0]["fill"]
-    say(f"\n{len(lengths):,} documents of {lengths.mean():.0f} tokens to rows of {LENGTH}, {options.threads} threads; median of {options.runs} runs")
-    say(f"packing          {ours:7.2f} s, {fill:.2%} full; in Python {rival_seconds:.2f} s, {rival_fill:.2%} full: {rival_seconds / ours:.1f} x as fast")
+    say(
+        f"\n{len(lengths):,} documents of {lengths.mean():.0f} tokens to rows of {LENGTH}, {options.threads} threads; median of {options.runs} runs"
+    )
+    say(
+        f"packing          {ours:7.2f} s, {fill:.2%} full; in Python {rival_seconds:.2f} s, {rival_fill:.2%} full: {rival_seconds / ours:.1f} x as fast"
+    )
     say(f"{'':17}{'seconds':>8}{'CPU-s':>8}{'requests':>10}{'MB read':>9}{'peak MiB':>10}")
     seconds = {}
     for name, results in runs.items():
@@ -118,7 +132,9 @@ def main() -> int:
     for memory in MEMORIES[: 1 if options.quick else 2]:
         ratio = seconds[f"rows {memory}"] / seconds[f"samples {memory}"]
         met = met and ratio <= AGAINST_SAMPLES
-        say(f"rows / samples, {memory}: {ratio:.2f}   target {AGAINST_SAMPLES}   {'met' if ratio <= AGAINST_SAMPLES else 'MISSED'}")
+        say(
+            f"rows / samples, {memory}: {ratio:.2f}   target {AGAINST_SAMPLES}   {'met' if ratio <= AGAINST_SAMPLES else 'MISSED'}"
+        )
     if options.json:
         record = {"packing": packing, "rival": {"seconds": rival_seconds, "fill": rival_fill}, "runs": runs}
         options.json.write_text(json.dumps(record, indent=1) + "\n")

@@ -51,7 +51,9 @@ def rivals(samples: int, cache: float) -> list[tuple[str, int, float, Maker]]:
         for algorithm in (orders.py1e, orders.py1br):
             make = functools.partial(algorithm, samples, unit)
             block = calibrated(make, unit, cache)
-            found.append((f"MosaicML {algorithm.__name__}, shards of {name}", unit, cache, functools.partial(make, block)))
+            found.append(
+                (f"MosaicML {algorithm.__name__}, shards of {name}", unit, cache, functools.partial(make, block))
+            )
         at_once = max(RANKS, round(cache / unit / RANKS) * RANKS)
         lit = functools.partial(orders.litdata, samples, unit, at_once, RANKS, BATCH // RANKS)
         found.append((f"LitData, chunks of {name}, {at_once} workers", unit, at_once * unit, lit))
@@ -80,7 +82,9 @@ def compare(samples: int) -> None:
     mean, peak = measures.held(window(SEED), UNIT)
     cache = mean * UNIT
     print(f"\n## Equal cache bytes\n\nMillrace holds {mean:.0f} extents on average, {peak} at most.\n")
-    print("| order | MiB held | requests | entropy, bits | clustering | classes in a batch, mean / worst 1 % | clustering, shuffled data | displacement | adjacency |")
+    print(
+        "| order | MiB held | requests | entropy, bits | clustering | classes in a batch, mean / worst 1 % | clustering, shuffled data | displacement | adjacency |"
+    )
     print("|---|---|---|---|---|---|---|---|---|")
     print(row("chance (numpy)", functools.partial(orders.permutation, samples), samples, 1, None))
     print(row("Millrace global", functools.partial(orders.everything, samples), samples, 1, None))
@@ -101,18 +105,26 @@ def of_lanes(wanted: float, lanes: int = LANES) -> int:
 
 def defaults(samples: int) -> None:
     """What b, K and L do, one at a time."""
-    print("\n## b, with windows of about 256 MiB\n\n| extent | b | K | window | requests | clustering |\n|---|---|---|---|---|---|")
+    print(
+        "\n## b, with windows of about 256 MiB\n\n| extent | b | K | window | requests | clustering |\n|---|---|---|---|---|---|"
+    )
     for mib in (0.125, 0.25, 0.5, 1, 1.5, 3, 6):
         unit = max(1, round(mib * MIB / MEAN))
         window = of_lanes(256 * MIB / MEAN / unit)
         found = clustering_of(samples, unit, window, LANES)
-        print(f"| {mib} MiB | {unit} | {window} | {window * unit * MEAN / MIB:.0f} MiB | {-(-samples // unit):,} | {found:.2f} |")
+        print(
+            f"| {mib} MiB | {unit} | {window} | {window * unit * MEAN / MIB:.0f} MiB | {-(-samples // unit):,} | {found:.2f} |"
+        )
     print("\n## K, with extents of 1.5 MiB\n\n| window | K | clustering |\n|---|---|---|")
     for window in (64, 128, 192, 384, 768, 1536, 3072):
-        print(f"| {window * UNIT * MEAN / MIB:.0f} MiB | {window} | {clustering_of(samples, UNIT, window, LANES):.2f} |")
+        print(
+            f"| {window * UNIT * MEAN / MIB:.0f} MiB | {window} | {clustering_of(samples, UNIT, window, LANES):.2f} |"
+        )
     print("\n## L: requests of all ranks, as a multiple of those of one\n")
     worlds = (2, 8, 64, 3, 6, 100)
-    print("| L | " + " | ".join(f"W = {world}" for world in worlds) + " | clustering | of a rank of 8 | of a rank of 64 |")
+    print(
+        "| L | " + " | ".join(f"W = {world}" for world in worlds) + " | clustering | of a rank of 8 | of a rank of 64 |"
+    )
     print("|---|" + "---|" * (len(worlds) + 3))
     labels = measures.sorted_labels(samples, CLASSES)
     for lanes in (1, 8, 16, 64):
@@ -158,7 +170,9 @@ def tail(trials: int) -> dict[str, npt.NDArray[np.float64]]:
 
 
 def avalanche(samples: int) -> None:
-    print(f"\n## Avalanche: samples at the same place in the orders of two seeds that differ in one bit ({samples:,} samples; chance: 1)\n")
+    print(
+        f"\n## Avalanche: samples at the same place in the orders of two seeds that differ in one bit ({samples:,} samples; chance: 1)\n"
+    )
     makers: dict[str, Callable[[int, int], Order]] = {
         "global": lambda seed, epoch: orders.everything(samples, seed, epoch),
         "window": lambda seed, epoch: orders.windowed(samples, UNIT, WINDOW, LANES, seed, epoch),
@@ -192,7 +206,12 @@ def draw(folder: Path, samples: int, last: dict[str, npt.NDArray[np.float64]]) -
     figures.chart(
         folder / "tail.svg",
         "Classes in each of the last global batches of 256, data sorted by class",
-        figures.Axis("global batches before the end of the epoch", [(at, str(-at) if at else "last") for at in (-23, -18, -12, -6, 0)], -23, 0),
+        figures.Axis(
+            "global batches before the end of the epoch",
+            [(at, str(-at) if at else "last") for at in (-23, -18, -12, -6, 0)],
+            -23,
+            0,
+        ),
         figures.Axis("classes in a batch", [(at, str(at)) for at in range(0, 251, 50)], 0, 250),
         [figures.Line(name, list(zip(range(-23, 1), found))) for name, found in last.items()],
     )
@@ -217,14 +236,18 @@ def draw_cache(folder: Path, labels: npt.NDArray[np.int64]) -> None:
         folder / "clustering.svg",
         "Pairs of one class in a global batch of 256, data sorted by class",
         figures.Axis("cache, MiB", [(at, str(at)) for at in (100, 200, 400, 800, 1600)], 90, 2600, log=True),
-        figures.Axis("multiple of chance", [(at, str(at)) for at in (1, 2, 5, 10, 20, 50, 100, 200, 500)], 1, 700, log=True),
+        figures.Axis(
+            "multiple of chance", [(at, str(at)) for at in (1, 2, 5, 10, 20, 50, 100, 200, 500)], 1, 700, log=True
+        ),
         [figures.Line(name, points) for name, points in curves.items()],
     )
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="a tenth of the samples and few trials: shows that everything works")
+    parser.add_argument(
+        "--quick", action="store_true", help="a tenth of the samples and few trials: shows that everything works"
+    )
     parser.add_argument("--figures", type=Path, metavar="FOLDER", help="write the pictures there, too")
     options = parser.parse_args()
     samples = 128_117 if options.quick else 1_281_167

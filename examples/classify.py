@@ -86,7 +86,11 @@ def main() -> None:
                 history.append((step, time.monotonic() - began, loss.item()))
                 print(f"epoch {epoch} step {step} loss {loss.item():.3f}", flush=True)
             if step % options.every == 0 or loader.epoch >= options.epochs:
-                state = {"model": model.module.state_dict(), "optimizer": optimizer.state_dict(), "loader": loader.state_dict()}
+                state = {
+                    "model": model.module.state_dict(),
+                    "optimizer": optimizer.state_dict(),
+                    "loader": loader.state_dict(),
+                }
                 checkpoints.save(step, {**state, "step": step, "history": history})  # does something on rank 0 only
     if rank == 0:
         print(f"done after {step} steps; waited most for: {loader.report()['bottleneck']}", flush=True)

@@ -24,7 +24,14 @@ def share_of_right(state: dict[str, Any], options: argparse.Namespace) -> float:
     model.load_state_dict(state)
     model.eval()
     loader = millrace.Loader(
-        options.data, batch_size=options.batch, size=options.size, dtype="f32", layout="nchw", shuffle=False, epochs=1, output="torch"
+        options.data,
+        batch_size=options.batch,
+        size=options.size,
+        dtype="f32",
+        layout="nchw",
+        shuffle=False,
+        epochs=1,
+        output="torch",
     )
     right = seen = 0
     with torch.inference_mode():
@@ -54,7 +61,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("runs", nargs=2, help="where the two runs have saved; their newest checkpoints are compared")
     parser.add_argument("--data", required=True, help="images in class folders, or shards, that no run has seen")
-    parser.add_argument("--prices", type=float, nargs=2, default=(1.0, 1.0), help="of an hour of all machines of each run")
+    parser.add_argument(
+        "--prices", type=float, nargs=2, default=(1.0, 1.0), help="of an hour of all machines of each run"
+    )
     parser.add_argument("--target-loss", type=float, help="that of a run that has converged")
     parser.add_argument("--window", type=int, default=5, help="losses that are averaged; classify.py keeps one of ten")
     parser.add_argument("--tolerance", type=float, default=0.1, help="percent points by which the quality may differ")
@@ -74,11 +83,17 @@ def main() -> int:
         shares.append(100 * share_of_right(state["model"], options))
         reached = converged(state["history"], options.window, target)
         costs.append(None if reached is None else reached[1] / 3600 * price)
-        when = "not reached" if reached is None else f"step {reached[0]}, {reached[1]:.1f} s of training, cost {costs[-1]:.4g}"
+        when = (
+            "not reached"
+            if reached is None
+            else f"step {reached[0]}, {reached[1]:.1f} s of training, cost {costs[-1]:.4g}"
+        )
         print(f"{run}: step {state['step']}, right {shares[-1]:.3f} %, loss {target:.4f}: {when}")
     difference = abs(shares[0] - shares[1])
     parity = difference <= options.tolerance
-    print(f"quality differs by {difference:.3f} percent points: {'parity' if parity else 'no parity'} (at most {options.tolerance:g})")
+    print(
+        f"quality differs by {difference:.3f} percent points: {'parity' if parity else 'no parity'} (at most {options.tolerance:g})"
+    )
     if costs[0] and costs[1]:
         print(f"the second run costs {costs[1] / costs[0]:.3f} of the first until it has converged")
     return 0 if parity else 1

@@ -42,7 +42,9 @@ def millrace(*arguments: str | os.PathLike[str]) -> str:
     print(f"          $ millrace {shlex.join(command[1:])}", flush=True)
     result = subprocess.run(command, stdout=subprocess.PIPE, text=True)
     for line in result.stdout.splitlines():
-        for part in textwrap.wrap(line, 120, break_on_hyphens=False, replace_whitespace=False, drop_whitespace=False) or [""]:
+        for part in textwrap.wrap(
+            line, 120, break_on_hyphens=False, replace_whitespace=False, drop_whitespace=False
+        ) or [""]:
             print(f"          | {part}", flush=True)
     if result.returncode != 0:
         raise DemoFailed(f"`{shlex.join(command)}` failed with status {result.returncode}; see its message above")

@@ -1,7 +1,7 @@
 """Batch inference: a vector for each image, as shards that Millrace and others read. After a kill, the same command goes on.
 
-    python examples/embed.py s3://bucket/images s3://bucket/vectors
-    torchrun --nproc-per-node 4 examples/embed.py s3://bucket/images s3://bucket/logits --checkpoint s3://bucket/run-1 --step 1200
+python examples/embed.py s3://bucket/images s3://bucket/vectors
+torchrun --nproc-per-node 4 examples/embed.py s3://bucket/images s3://bucket/logits --checkpoint s3://bucket/run-1 --step 1200
 """
 
 from __future__ import annotations
@@ -31,8 +31,14 @@ def main() -> None:
     parser.add_argument("data", help="images")
     parser.add_argument("results", help="an empty place for the shards, or one where the same command has begun")
     parser.add_argument("--model", help="a file of torch.jit.save(); without it, the vectors are means of colours")
-    parser.add_argument("--checkpoint", help="where classify.py has saved: the vectors are what its model says of the classes")
-    parser.add_argument("--step", type=int, help="which checkpoint; give it while the training goes on, so that all ranks and restarts take the same")
+    parser.add_argument(
+        "--checkpoint", help="where classify.py has saved: the vectors are what its model says of the classes"
+    )
+    parser.add_argument(
+        "--step",
+        type=int,
+        help="which checkpoint; give it while the training goes on, so that all ranks and restarts take the same",
+    )
     parser.add_argument("--batch", type=int, default=64)
     parser.add_argument("--size", type=int, default=224)
     parser.add_argument("--shard-size", default="256MiB")

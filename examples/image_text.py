@@ -1,6 +1,6 @@
 """Images and their captions, as CLIP learns them.
 
-    python examples/image_text.py s3://bucket/pairs            # shards with jpg and txt, or files 7.jpg and 7.txt
+python examples/image_text.py s3://bucket/pairs            # shards with jpg and txt, or files 7.jpg and 7.txt
 """
 
 from __future__ import annotations
@@ -19,7 +19,9 @@ WORDS = 4096  # buckets that words are hashed into; take a tokenizer in earnest
 class Model(nn.Module):
     def __init__(self, width: int = 64) -> None:
         super().__init__()
-        self.image = nn.Sequential(nn.Conv2d(3, 32, 8, stride=8), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(32, width))
+        self.image = nn.Sequential(
+            nn.Conv2d(3, 32, 8, stride=8), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(32, width)
+        )
         self.text = nn.EmbeddingBag(WORDS, width)
         self.scale = nn.Parameter(torch.tensor(2.0))
 

@@ -1,6 +1,6 @@
 """A language model over packed rows: whole documents side by side, hardly any padding, attention within each document.
 
-    python examples/language_model.py s3://bucket/corpus --length 2048     # .bin and .idx of Megatron
+python examples/language_model.py s3://bucket/corpus --length 2048     # .bin and .idx of Megatron
 """
 
 from __future__ import annotations
@@ -25,7 +25,9 @@ class Model(nn.Module):
     def forward(self, tokens: torch.Tensor, positions: torch.Tensor, segments: torch.Tensor) -> torch.Tensor:
         hidden = self.tokens(tokens) + self.positions(positions)
         batch, length, width = hidden.shape
-        query, key, value = (part.view(batch, length, self.heads, -1).transpose(1, 2) for part in self.qkv(hidden).chunk(3, -1))
+        query, key, value = (
+            part.view(batch, length, self.heads, -1).transpose(1, 2) for part in self.qkv(hidden).chunk(3, -1)
+        )
         # Each token sees those before it in its own document.
         sees = (segments[:, :, None] == segments[:, None, :]) & torch.ones(length, length, dtype=torch.bool).tril()
         attended = functional.scaled_dot_product_attention(query, key, value, attn_mask=sees[:, None])
@@ -42,7 +44,13 @@ def main() -> None:
     options = parser.parse_args()
 
     # One token more, since inputs and targets are shifted by one.
-    loader = millrace.Loader(options.data, tokens=millrace.Tokens(options.length + 1, "pack"), batch_size=options.batch, epochs=options.epochs, output="torch")
+    loader = millrace.Loader(
+        options.data,
+        tokens=millrace.Tokens(options.length + 1, "pack"),
+        batch_size=options.batch,
+        epochs=options.epochs,
+        output="torch",
+    )
     model = Model(options.vocabulary, options.length + 1)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
     for epoch in range(options.epochs):

@@ -47,7 +47,9 @@ def train(options: dict[str, Any]) -> None:
             saved = torch.load(pathlib.Path(folder) / "model.pt", weights_only=True)
             model.load_state_dict(saved["model"])
             step = saved["step"]
-            loader.load_state_dict(json.loads((pathlib.Path(folder) / "loader-0.json").read_text()))  # positions of all ranks are equal
+            loader.load_state_dict(
+                json.loads((pathlib.Path(folder) / "loader-0.json").read_text())
+            )  # positions of all ranks are equal
         if rank == 0:
             print(f"resumed after step {step}", flush=True)
 
@@ -83,7 +85,11 @@ def save(model: nn.Module, loader: millrace.Loader, rank: int, step: int, loss: 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data", help="images in class folders, or shards")
-    parser.add_argument("--save", required=True, help="a folder that all machines share, or a URI that Ray knows: where checkpoints are kept")
+    parser.add_argument(
+        "--save",
+        required=True,
+        help="a folder that all machines share, or a URI that Ray knows: where checkpoints are kept",
+    )
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--epochs", type=int, default=2)
     parser.add_argument("--batch", type=int, default=64, help="samples of all workers together")
@@ -97,7 +103,9 @@ def main() -> None:
         train_loop_config=vars(options),
         scaling_config=ray.train.ScalingConfig(num_workers=options.workers, use_gpu=torch.cuda.is_available()),
         run_config=ray.train.RunConfig(
-            name="classify", storage_path=options.save, failure_config=ray.train.FailureConfig(max_failures=options.failures)
+            name="classify",
+            storage_path=options.save,
+            failure_config=ray.train.FailureConfig(max_failures=options.failures),
         ),
     )
     result = trainer.fit()

@@ -1,6 +1,6 @@
 """Semantic segmentation: masks follow the random crop and flip of their images, and keep their class numbers.
 
-    python examples/segment.py s3://bucket/scenes --classes 21     # 7.jpg and 7.mask.png, in a folder or in shards
+python examples/segment.py s3://bucket/scenes --classes 21     # 7.jpg and 7.mask.png, in a folder or in shards
 """
 
 from __future__ import annotations
@@ -30,10 +30,21 @@ def main() -> None:
         "image": millrace.Image(options.image),
         "mask": millrace.Image(options.mask, like="image", interpolation="nearest"),  # uint8 [B, H, W]
     }
-    usual = {"fields": fields, "batch_size": options.batch, "size": options.size, "dtype": "f32", "layout": "nchw", "output": "torch"}
+    usual = {
+        "fields": fields,
+        "batch_size": options.batch,
+        "size": options.size,
+        "dtype": "f32",
+        "layout": "nchw",
+        "output": "torch",
+    }
     loader = millrace.Loader(train, augment=True, epochs=options.epochs, **usual)
     model = nn.Sequential(
-        nn.Conv2d(3, 32, 5, padding=2), nn.ReLU(), nn.Conv2d(32, 32, 5, padding=2), nn.ReLU(), nn.Conv2d(32, options.classes, 1)
+        nn.Conv2d(3, 32, 5, padding=2),
+        nn.ReLU(),
+        nn.Conv2d(32, 32, 5, padding=2),
+        nn.ReLU(),
+        nn.Conv2d(32, options.classes, 1),
     )
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
     criterion = nn.CrossEntropyLoss(ignore_index=BORDER)

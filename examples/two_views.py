@@ -1,6 +1,6 @@
 """Contrastive learning (SimCLR): two random crops of each image, drawn from (seed, epoch, sample), whatever the number of ranks.
 
-    python examples/two_views.py s3://bucket/images
+python examples/two_views.py s3://bucket/images
 """
 
 from __future__ import annotations
@@ -45,7 +45,9 @@ def main() -> None:
         last="drop",
         output="torch",
     )
-    model = nn.Sequential(nn.Conv2d(3, 32, 8, stride=8), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(32, 64))
+    model = nn.Sequential(
+        nn.Conv2d(3, 32, 8, stride=8), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(32, 64)
+    )
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
     for epoch in range(options.epochs):
         for step, batch in enumerate(loader):

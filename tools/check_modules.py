@@ -92,8 +92,31 @@ SYSTEM_FOLDERS = ("sys/", "linux/", "netinet/", "arpa/", "net/if", "asm/", "bits
 # No I/O, no threads, no clock: what is in here cannot be pure.
 PURE = {"shard", "plan", "decode"}
 IMPURE = {
-    *("thread", "mutex", "shared_mutex", "condition_variable", "future", "atomic", "semaphore", "latch", "barrier", "stop_token"),
-    *("chrono", "ctime", "time.h", "random", "fstream", "iostream", "filesystem", "unistd.h", "fcntl.h", "pthread.h", "dirent.h"),
+    *(
+        "thread",
+        "mutex",
+        "shared_mutex",
+        "condition_variable",
+        "future",
+        "atomic",
+        "semaphore",
+        "latch",
+        "barrier",
+        "stop_token",
+    ),
+    *(
+        "chrono",
+        "ctime",
+        "time.h",
+        "random",
+        "fstream",
+        "iostream",
+        "filesystem",
+        "unistd.h",
+        "fcntl.h",
+        "pthread.h",
+        "dirent.h",
+    ),
     *("absl/time/clock.h", "base/log.h", "base/memory_budget.h", "base/thread_pool.h"),
 }
 IMPURE_FOLDERS = ("sys/", "absl/synchronization/")

@@ -42,7 +42,10 @@ def man_page(words: tuple[str, ...], text: str, version: str) -> str:
     name = "-".join(("millrace", *words))
     summary, rest = text.split("\n", 1)
     usage, rest = rest.split("\n", 1) if rest.startswith("Usage:") else ("", rest)
-    parts = [f'.TH "{name.upper()}" 1 "" "millrace {version}" "Millrace"\n', f".SH NAME\n{roff(name)[:-1]} \\- {roff(summary)}"]
+    parts = [
+        f'.TH "{name.upper()}" 1 "" "millrace {version}" "Millrace"\n',
+        f".SH NAME\n{roff(name)[:-1]} \\- {roff(summary)}",
+    ]
     parts.append(f".SH SYNOPSIS\n.nf\n{roff(usage.removeprefix('Usage: '))}.fi\n")
     parts.append(f".SH DESCRIPTION\n.nf\n{roff(rest.strip())}.fi\n")
     return "".join(parts)

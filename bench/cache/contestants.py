@@ -29,7 +29,11 @@ from rival_task import cpu_seconds, processes  # noqa: E402
 MISSING = 3
 BUCKET = "b"
 BATCH = 8
-WINDOW = {"extent": 2, "window": 8, "lanes": 8}  # of less than 2 MB, which fits into a small memory; run.py simulates the same
+WINDOW = {
+    "extent": 2,
+    "window": 8,
+    "lanes": 8,
+}  # of less than 2 MB, which fits into a small memory; run.py simulates the same
 Epochs = Iterator[Iterator[list[bytes]]]  # the stored bytes of the samples of each batch
 
 
@@ -50,11 +54,19 @@ def millrace_loader(task: Task, shuffle: str) -> Epochs:
     import millrace
 
     millrace.configure(cpu_threads=task.workers)
-    options: dict[str, Any] = {"batch_size": BATCH, "seed": 1, "shuffle": shuffle, "memory": task.memory, "epochs": task.epochs}
+    options: dict[str, Any] = {
+        "batch_size": BATCH,
+        "seed": 1,
+        "shuffle": shuffle,
+        "memory": task.memory,
+        "epochs": task.epochs,
+    }
     if shuffle == "window":
         options |= WINDOW
     fields = {"image": millrace.Bytes("jpg")}
-    with millrace.Loader(f"s3://{BUCKET}/tar", cache=task.scratch, cache_size=task.capacity, fields=fields, **options) as loader:
+    with millrace.Loader(
+        f"s3://{BUCKET}/tar", cache=task.scratch, cache_size=task.capacity, fields=fields, **options
+    ) as loader:
         for _ in range(task.epochs):
             yield ([image for image, valid in zip(batch["image"], batch["valid"]) if valid] for batch in loader)
 
@@ -84,7 +96,9 @@ def mosaicml(task: Task) -> Epochs:
     )
     for stream in dataset.streams:
         stream._downloader.clean_up()  # as in src/diagnose/rivals/rival_torch.py
-    loader = torch.utils.data.DataLoader(dataset, BATCH, num_workers=task.workers, collate_fn=images_of, persistent_workers=True)
+    loader = torch.utils.data.DataLoader(
+        dataset, BATCH, num_workers=task.workers, collate_fn=images_of, persistent_workers=True
+    )
     for _ in range(task.epochs):
         yield iter(loader)
 
@@ -111,8 +125,14 @@ def filecache(task: Task) -> Epochs:
     """fsspec's cache of whole files before s3fs, one file a sample, a batch at a time: it is not safe for threads. It has no bound: it keeps all."""
     import fsspec
 
-    target = {"endpoint_url": task.endpoint, "key": os.environ["AWS_ACCESS_KEY_ID"], "secret": os.environ["AWS_SECRET_ACCESS_KEY"]}
-    files = fsspec.filesystem("filecache", target_protocol="s3", target_options=target, cache_storage=str(task.scratch / "files"))
+    target = {
+        "endpoint_url": task.endpoint,
+        "key": os.environ["AWS_ACCESS_KEY_ID"],
+        "secret": os.environ["AWS_SECRET_ACCESS_KEY"],
+    }
+    files = fsspec.filesystem(
+        "filecache", target_protocol="s3", target_options=target, cache_storage=str(task.scratch / "files")
+    )
     keys = sorted(key for key in files.find(f"{BUCKET}/objects") if key.endswith(".jpg"))
 
     def read(some: list[str]) -> list[bytes]:
@@ -162,7 +182,10 @@ def main() -> int:
                 samples += len(batch)
                 size += sum(map(len, batch))
             now, cpu = time.perf_counter(), cpu_seconds()
-            print(json.dumps({"samples": samples, "bytes": size, "seconds": now - began, "cpu_seconds": cpu - burnt}), flush=True)
+            print(
+                json.dumps({"samples": samples, "bytes": size, "seconds": now - began, "cpu_seconds": cpu - burnt}),
+                flush=True,
+            )
             sys.stdin.readline()
             began, burnt = time.perf_counter(), cpu_seconds()
     except ImportError as error:

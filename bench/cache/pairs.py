@@ -45,8 +45,12 @@ def feed(millrace: Path, data: Path, *more: object) -> dict[str, Any]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--millrace", type=Path, default=newest("millrace"), help="the binary (default: the newest build)")
-    parser.add_argument("--folder", type=Path, default=REPOSITORY / "build", help="where the data and the cache lie meanwhile")
+    parser.add_argument(
+        "--millrace", type=Path, default=newest("millrace"), help="the binary (default: the newest build)"
+    )
+    parser.add_argument(
+        "--folder", type=Path, default=REPOSITORY / "build", help="where the data and the cache lie meanwhile"
+    )
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--most", type=float, default=1.1, help="times the CPU of local files (default 1.1)")
     parser.add_argument("--json", type=Path, metavar="FILE")

@@ -49,10 +49,16 @@ def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=text, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="300 images, at 5 ms")
     parser.add_argument("--only", metavar="NAME,...", help="only these contestants")
-    parser.add_argument("--capacity", type=float, default=0.25, help="of the caches, as a share of the data (default 0.25)")
+    parser.add_argument(
+        "--capacity", type=float, default=0.25, help="of the caches, as a share of the data (default 0.25)"
+    )
     parser.add_argument("--limit", type=float, help="seconds for a contestant (default 600; 45 with --quick)")
-    parser.add_argument("--data", type=Path, default=REPOSITORY / "build/bench-data/cache", help="where the data are kept (2 GB)")
-    parser.add_argument("--python", type=Path, default=REPOSITORY / "build/bench-venv-cache/bin/python", help="with the rivals")
+    parser.add_argument(
+        "--data", type=Path, default=REPOSITORY / "build/bench-data/cache", help="where the data are kept (2 GB)"
+    )
+    parser.add_argument(
+        "--python", type=Path, default=REPOSITORY / "build/bench-venv-cache/bin/python", help="with the rivals"
+    )
     parser.add_argument("--python-path", type=Path, help="with the package millrace (default: build/release/python)")
     add_arguments(parser)
     options = parser.parse_args()
@@ -77,7 +83,10 @@ def make_data(options: argparse.Namespace) -> Path:
     root = options.data / f"{options.count}-{options.shard_bytes >> 20}"
     served = root / "b"
     served.mkdir(parents=True, exist_ok=True)
-    run = lambda *words: subprocess.run([options.build / "millrace", *map(str, words)], check=True, stdout=subprocess.DEVNULL)  # noqa: E731
+
+    def run(*words):
+        return subprocess.run([options.build / "millrace", *map(str, words)], check=True, stdout=subprocess.DEVNULL)  # noqa: E731
+
     if not (served / "raw").exists():
         say(f"Making {options.count:,} JPEGs of {KB} KB in {served}, once ...")
         making = root / f".raw.{os.getpid()}"
@@ -118,15 +127,32 @@ class Server:
         text = text[: text.rfind("\n") + 1]
         self._read += len(text.encode())
         lines = [line.split() for line in text.splitlines()]
-        sizes = [int(line[5]) for line in lines if len(line) > 5 and line[1] == "GET" and line[4] in ("200", "206") and line[2].count("/") > 1]
+        sizes = [
+            int(line[5])
+            for line in lines
+            if len(line) > 5 and line[1] == "GET" and line[4] in ("200", "206") and line[2].count("/") > 1
+        ]
         return sum(sizes), len(lines)
 
 
 @contextlib.contextmanager
 def serve(options: argparse.Namespace, root: Path, log: Path) -> Iterator[Server]:
-    command = ["taskset", "-c", options.server_cores, options.build / "millrace", "devstore", root, "--port", "0", "--anonymous", "--access-log"]
+    command = [
+        "taskset",
+        "-c",
+        options.server_cores,
+        options.build / "millrace",
+        "devstore",
+        root,
+        "--port",
+        "0",
+        "--anonymous",
+        "--access-log",
+    ]
     with log.open("wb") as file:
-        process = subprocess.Popen([str(word) for word in [*command, "--first-byte-ms", options.first_byte_ms]], stdout=file)
+        process = subprocess.Popen(
+            [str(word) for word in [*command, "--first-byte-ms", options.first_byte_ms]], stdout=file
+        )
     try:
         deadline = time.monotonic() + 30
         while not (found := re.search(r"^listening on (\S+)\n", log.read_text(), re.MULTILINE)):
@@ -149,24 +175,44 @@ def measure(options: argparse.Namespace, server: Server, name: str, capacity: in
     environment = {**server.environment, "PYTHONPATH": str(options.python_path)}
     epochs: list[dict[str, Any]] = []
     # A fresh home: LitData keeps what it knows of a data set there.
-    with tempfile.TemporaryDirectory(dir=options.data, prefix=".scratch-") as scratch, tempfile.TemporaryFile() as errors:
+    with (
+        tempfile.TemporaryDirectory(dir=options.data, prefix=".scratch-") as scratch,
+        tempfile.TemporaryFile() as errors,
+    ):
         cache = Path(scratch) / "cache"
         cache.mkdir()
         environment |= {"HOME": scratch, "MILLRACE_CACHE": f"{scratch}/indexes"}
-        command = ["timeout", "--kill-after=5", options.limit, "taskset", "-c", options.client_cores, options.python, script, name]
+        command = [
+            "timeout",
+            "--kill-after=5",
+            options.limit,
+            "taskset",
+            "-c",
+            options.client_cores,
+            options.python,
+            script,
+            name,
+        ]
         # A tenth of the data at most, as what lies in memory is not downloaded either.
         memory = max(10 << 20, int(0.1 * capacity / options.capacity))
         command += ["--epochs", EPOCHS, "--capacity", capacity, "--memory", memory, "--scratch", cache]
         server.sent()
         process = subprocess.Popen(
-            [str(word) for word in command], env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True
+            [str(word) for word in command],
+            env=environment,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            text=True,
         )
         assert process.stdin is not None and process.stdout is not None
         for line in process.stdout:
             if not line.startswith("{"):
                 continue
             downloaded, requests = server.sent()
-            epochs.append({**json.loads(line), "downloaded": downloaded, "requests": requests, "disk_bytes": disk_bytes(cache)})
+            epochs.append(
+                {**json.loads(line), "downloaded": downloaded, "requests": requests, "disk_bytes": disk_bytes(cache)}
+            )
             with contextlib.suppress(BrokenPipeError):
                 process.stdin.write("\n")
                 process.stdin.flush()
@@ -192,7 +238,12 @@ def optimum(options: argparse.Namespace, server: Server, capacity: int) -> int:
     """Bytes that epochs 2 to 5 must download at least."""
     words = ["cache", "simulate", "s3://b/tar", "--seed", 1, "--epochs", EPOCHS, "--capacity", capacity, "--json"]
     words += ["--extent", 2, "--window", 8, "--lanes", 8]  # as contestants.py
-    done = subprocess.run([str(word) for word in (options.build / "millrace", *words)], env=server.environment, capture_output=True, check=True)
+    done = subprocess.run(
+        [str(word) for word in (options.build / "millrace", *words)],
+        env=server.environment,
+        capture_output=True,
+        check=True,
+    )
     return int(sum(epoch["store_bytes"]["optimum"] for epoch in json.loads(done.stdout)["epochs"][1:]))
 
 
@@ -207,8 +258,16 @@ def main() -> int:
         f"{options.server_cores}, clients on CPU {options.client_cores}, load {os.getloadavg()[0]:.1f}."
     )
     found: dict[str, Any] = {}
-    with tempfile.TemporaryDirectory(prefix="millrace-cache-bench-") as folder, serve(options, root, Path(folder) / "log") as server:
-        subprocess.run([str(options.build / "millrace"), "index", "s3://b/tar"], check=True, stdout=subprocess.DEVNULL, env=server.environment)
+    with (
+        tempfile.TemporaryDirectory(prefix="millrace-cache-bench-") as folder,
+        serve(options, root, Path(folder) / "log") as server,
+    ):
+        subprocess.run(
+            [str(options.build / "millrace"), "index", "s3://b/tar"],
+            check=True,
+            stdout=subprocess.DEVNULL,
+            env=server.environment,
+        )
         least = optimum(options, server, capacity)
         say(f"{'':17}{'downloaded':>13}{'of the data':>13}{'requests':>10}{'seconds':>9}{'CPU-s':>8}{'disk':>10}")
         say(f"{'optimum':17}{least / 1e6:10,.0f} MB{least / data / (EPOCHS - 1):13.1%}")
@@ -226,7 +285,12 @@ def main() -> int:
     if options.quick:
         say("(a quick run: the figures show that everything works, no more)")
     if options.json:
-        options.json.write_text(json.dumps({"data_bytes": data, "capacity_bytes": capacity, "optimum_bytes": least, "contestants": found}, indent=1) + "\n")
+        options.json.write_text(
+            json.dumps(
+                {"data_bytes": data, "capacity_bytes": capacity, "optimum_bytes": least, "contestants": found}, indent=1
+            )
+            + "\n"
+        )
     return 0
 
 

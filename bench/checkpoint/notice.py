@@ -103,8 +103,19 @@ class Job:
 
     def __init__(self, options: argparse.Namespace, environment: dict[str, str]) -> None:
         training = [sys.executable, __file__, "--train", "--bytes", str(options.bytes), "--step", str(options.step)]
-        command = [str(options.build / "millrace"), "run", "--retries", "100000", "--checkpoint", "s3://bucket/run", "--", *training]
-        self.process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        command = [
+            str(options.build / "millrace"),
+            "run",
+            "--retries",
+            "100000",
+            "--checkpoint",
+            "s3://bucket/run",
+            "--",
+            *training,
+        ]
+        self.process = subprocess.Popen(
+            command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
         self._errors: list[str] = []
         self._reader = threading.Thread(target=lambda: self._errors.extend(self.process.stderr or ()))
         self._reader.start()
@@ -118,7 +129,9 @@ class Job:
                 return said
         self.process.wait()
         self._reader.join()
-        raise SystemExit(f"the training ended ({self.process.returncode}) before it said {what!r}:\n{''.join(self._errors)}")
+        raise SystemExit(
+            f"the training ended ({self.process.returncode}) before it said {what!r}:\n{''.join(self._errors)}"
+        )
 
     def end(self) -> int:
         self.process.communicate(timeout=300)
@@ -141,7 +154,9 @@ def notices(options: argparse.Namespace, environment: dict[str, str], draw: rand
         for _ in range(draw.randint(1, 2 * EVERY)):
             job.hear("step")
         begins = time.time()
-        Metadata.notice = datetime.datetime.fromtimestamp(begins + AHEAD, datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
+        Metadata.notice = datetime.datetime.fromtimestamp(begins + AHEAD, datetime.timezone.utc).strftime(
+            "%Y-%m-%dT%H:%M:%SZ"
+        )
         told = job.hear("told")
         saved = job.hear("saved")
         if job.end() != 75:
@@ -206,13 +221,19 @@ def main() -> int:
         (Path(folder) / "bucket").mkdir()
         with devstore(options, folder, []) as environment:
             endpoint = f"http://127.0.0.1:{metadata.server_address[1]}"
-            environment = {**environment, "AWS_EC2_METADATA_SERVICE_ENDPOINT": endpoint, "PYTHONPATH": str(options.build.parent / "python")}
+            environment = {
+                **environment,
+                "AWS_EC2_METADATA_SERVICE_ENDPOINT": endpoint,
+                "PYTHONPATH": str(options.build.parent / "python"),
+            }
             told = notices(options, environment, draw)
             killed = kills(options, environment, draw)
     metadata.shutdown()
     for title, found in (("notice", told), ("kill", killed)):
         for name, values in found.items():
-            print(f"{title}: {name:12} median {quantile(values, 0.5):8.3f}   p95 {quantile(values, 0.95):8.3f}   most {max(values):8.3f}")
+            print(
+                f"{title}: {name:12} median {quantile(values, 0.5):8.3f}   p95 {quantile(values, 0.95):8.3f}   most {max(values):8.3f}"
+            )
     if options.json:
         options.json.write_text(json.dumps({"notice": told, "kill": killed}, indent=1))
     met = max(told["durable"]) <= AHEAD and max(told["lost"]) <= 1 and max(told["wrong"]) == 0

@@ -22,6 +22,7 @@ import time
 import warnings
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -51,8 +52,16 @@ def systems() -> dict[str, tuple[Save, Load]]:
             lambda path, state: millrace.Checkpoints(path, keep=1).save(1, state),
             lambda path, state: millrace.Checkpoints(path).load(),
         ),
-        "torch.save": (lambda path, state: torch.save(state, path), lambda path, state: torch.load(path, weights_only=True)),
-        "dcp": (lambda path, state: dcp.save(state, storage_writer=dcp.FileSystemWriter(path, overwrite=True), no_dist=True), dcp_load),
+        "torch.save": (
+            lambda path, state: torch.save(state, path),
+            lambda path, state: torch.load(path, weights_only=True),
+        ),
+        "dcp": (
+            lambda path, state: dcp.save(
+                state, storage_writer=dcp.FileSystemWriter(path, overwrite=True), no_dist=True
+            ),
+            dcp_load,
+        ),
     }
 
 
@@ -128,11 +137,15 @@ def main() -> int:
             for _ in range(kills):
                 if path.is_dir():
                     shutil.rmtree(path)
-                if in_child(lambda: saved_once(save, path, options.bytes)):
+                if in_child(partial(saved_once, save, path, options.bytes)):
                     raise SystemExit(f"{name} cannot save")
                 killed(save, path, options.bytes, 0.3 * draw.random())
-                counts[{0: "whole", 1: "mixed"}.get(in_child(lambda: judge(load, path, options.bytes)), "lost")] += 1
-            print(f"{name:12} {kills} kills: " + ", ".join(f"{counts[kind]} {kind}" for kind in ("whole", "mixed", "lost")), flush=True)
+                counts[{0: "whole", 1: "mixed"}.get(in_child(partial(judge, load, path, options.bytes)), "lost")] += 1
+            print(
+                f"{name:12} {kills} kills: "
+                + ", ".join(f"{counts[kind]} {kind}" for kind in ("whole", "mixed", "lost")),
+                flush=True,
+            )
             lost += (counts["mixed"] + counts["lost"]) if name == "millrace" else 0
     return 1 if lost else 0
 

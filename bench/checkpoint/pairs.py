@@ -80,7 +80,9 @@ def report(result: dict[str, Any]) -> bool:
     """Whether the targets are met, by elapsed time."""
     size = result["bytes"] / 1e9
     print(f"{result['bytes'] / MIB:,.0f} MiB of tensors; medians of pairs", flush=True)
-    print(f"  {'':18}{'ceiling GB/s':>13}{'Millrace GB/s':>15}{'ratio':>7}{'CPU-s/GB: ceiling':>19}{'Millrace':>10}{'ratio':>7}")
+    print(
+        f"  {'':18}{'ceiling GB/s':>13}{'Millrace GB/s':>15}{'ratio':>7}{'CPU-s/GB: ceiling':>19}{'Millrace':>10}{'ratio':>7}"
+    )
     met = True
     for kind, found in result["kinds"].items():
         seconds, cpu = ([[one[which] for one in found[name]] for name in ("ceiling", "ours")] for which in (0, 1))
@@ -101,7 +103,13 @@ def main() -> int:
     parser.add_argument("--quick", action="store_true", help="96 MiB of tensors, 3 pairs")
     parser.add_argument("--bytes", type=int, help="of tensors (default 512 MiB)")
     parser.add_argument("--pairs", type=int, help="of each kind (default 9)")
-    parser.add_argument("--hold", type=int, default=0, metavar="GIB", help="memory that is in use meanwhile: all but some GiB of the machine's, if its host takes back what is free")
+    parser.add_argument(
+        "--hold",
+        type=int,
+        default=0,
+        metavar="GIB",
+        help="memory that is in use meanwhile: all but some GiB of the machine's, if its host takes back what is free",
+    )
     parser.add_argument("--folder", type=Path, help="save there, not to devstore")
     parser.add_argument("--python", type=Path, default=Path(sys.executable), help="the interpreter that has torch")
     parser.add_argument("--client", metavar="URI", help=argparse.SUPPRESS)
@@ -116,7 +124,17 @@ def main() -> int:
     with devstore(options, "mem:", ["--bucket", "bucket"]) as environment:
         environment = {**environment, "PYTHONPATH": str(options.build.parent / "python")}
         uri = str(options.folder) if options.folder else "s3://bucket"
-        arguments = [__file__, "--client", uri, "--bytes", str(options.bytes), "--pairs", str(options.pairs), "--hold", str(options.hold)]
+        arguments = [
+            __file__,
+            "--client",
+            uri,
+            "--bytes",
+            str(options.bytes),
+            "--pairs",
+            str(options.pairs),
+            "--hold",
+            str(options.hold),
+        ]
         command = ["taskset", "-c", options.client_cores, options.python, *arguments]
         done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=True)
     result = json.loads(done.stdout)

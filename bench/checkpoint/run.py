@@ -46,7 +46,17 @@ from harness import (  # noqa: E402
     say,
 )
 
-SYSTEMS = ("ceiling", "ceiling new", "millrace", "millrace into", "millrace dcp", "torch.save", "dcp", "safetensors", "runai")
+SYSTEMS = (
+    "ceiling",
+    "ceiling new",
+    "millrace",
+    "millrace into",
+    "millrace dcp",
+    "torch.save",
+    "dcp",
+    "safetensors",
+    "runai",
+)
 PLACES = ("s3", "folder")
 CEILING_OF_LOADS = {"ceiling": "ceiling", "millrace into": "ceiling"}  # all others fill new memory
 MIB = 1 << 20
@@ -82,7 +92,9 @@ class Kept:
             return
         found = json.loads(path.read_text())
         if found["bytes"] != size:
-            raise SystemExit(f"{path} has runs of {found['bytes'] / MIB:,.0f} MiB, not of {size / MIB:,.0f}; give another --keep, or --full or --quick as then")
+            raise SystemExit(
+                f"{path} has runs of {found['bytes'] / MIB:,.0f} MiB, not of {size / MIB:,.0f}; give another --keep, or --full or --quick as then"
+            )
         for place, results in found["places"].items():
             self.places[place].results.update(results)
 
@@ -90,7 +102,11 @@ class Kept:
         if self._path is None:
             return
         partial = self._path.with_name(self._path.name + ".partial")
-        partial.write_text(json.dumps({"bytes": self._size, "places": {place: runs.results for place, runs in self.places.items()}}, indent=1))
+        partial.write_text(
+            json.dumps(
+                {"bytes": self._size, "places": {place: runs.results for place, runs in self.places.items()}}, indent=1
+            )
+        )
         os.replace(partial, self._path)
 
 
@@ -104,7 +120,9 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, help="interleaved rounds (default 3)")
     parser.add_argument("--keep", type=Path, metavar="FILE", help="keep each run there, and do not run what is there")
     parser.add_argument("--report", action="store_true", help="run nothing: only print what --keep has")
-    parser.add_argument("--folder", type=Path, help="where the folder and the objects of devstore are (default: a temporary folder)")
+    parser.add_argument(
+        "--folder", type=Path, help="where the folder and the objects of devstore are (default: a temporary folder)"
+    )
     parser.add_argument("--python", type=Path, default=RIVALS_PYTHON, help="the interpreter that has the rivals")
     add_arguments(parser)
     options = parser.parse_args()
@@ -118,7 +136,9 @@ def parse_arguments() -> argparse.Namespace:
     if options.report:
         return options
     if not options.python.exists():
-        parser.error(f"{options.python} is missing: run bench/setup_rivals s3, or name a Python that has torch and numpy by --python")
+        parser.error(
+            f"{options.python} is missing: run bench/setup_rivals s3, or name a Python that has torch and numpy by --python"
+        )
     complete_arguments(parser, options, ["millrace"])
     return options
 
@@ -135,7 +155,16 @@ def run_place(options: argparse.Namespace, place: str, folder: Path, kept: Kept)
             with devstore(options, root, []) as environment:
                 uri = "s3://bucket/run" if place == "s3" else str(folder / "run")
                 environment = {**environment, **KEYS, "PYTHONPATH": str(options.build.parent / "python")}
-                command = [str(options.python), str(Path(__file__).with_name("task.py")), name, uri, "--bytes", str(options.bytes), "--runs", "3"]
+                command = [
+                    str(options.python),
+                    str(Path(__file__).with_name("task.py")),
+                    name,
+                    uri,
+                    "--bytes",
+                    str(options.bytes),
+                    "--runs",
+                    "3",
+                ]
                 result = run_client(options, command, environment, LIMIT)
             shutil.rmtree(root / "bucket/run", ignore_errors=True)
             shutil.rmtree(folder / "run", ignore_errors=True)
@@ -145,7 +174,11 @@ def run_place(options: argparse.Namespace, place: str, folder: Path, kept: Kept)
             else:
                 runs.results[name].append(result)
                 kept.write()
-                times = ", ".join(f"{what} {min(result[what]):.2f} s ({min(result[what + '_cpu']):.2f} CPU-s)" for what in ("save", "load") if result[what])
+                times = ", ".join(
+                    f"{what} {min(result[what]):.2f} s ({min(result[what + '_cpu']):.2f} CPU-s)"
+                    for what in ("save", "load")
+                    if result[what]
+                )
                 say(f"  round {round_ + 1}, {name}: {times}")
 
 
@@ -154,8 +187,12 @@ def shown(value: float, width: int, digits: int) -> str:
 
 
 def print_runs(place: str, runs: Runs, bytes_: int) -> None:
-    say(f"\n{place}: {bytes_ / MIB:,.0f} MiB of tensors; medians, and each beside its ceiling by time and by CPU-seconds")
-    say(f"  {'':14}{'save MB/s':>10}{'time':>7}{'CPU':>6}{'load MB/s':>11}{'time':>7}{'CPU':>6}{'extra memory of a save, MiB':>29}{'stall s':>9}")
+    say(
+        f"\n{place}: {bytes_ / MIB:,.0f} MiB of tensors; medians, and each beside its ceiling by time and by CPU-seconds"
+    )
+    say(
+        f"  {'':14}{'save MB/s':>10}{'time':>7}{'CPU':>6}{'load MB/s':>11}{'time':>7}{'CPU':>6}{'extra memory of a save, MiB':>29}{'stall s':>9}"
+    )
     for name, results in runs.results.items():
         if not results:
             continue
@@ -168,15 +205,28 @@ def print_runs(place: str, runs: Runs, bytes_: int) -> None:
 
 
 def targets_of(place: str, runs: Runs) -> list[Target]:
-    made = [Target(place, f"{what} of the ceiling's speed", runs.ratio("millrace", what), 0.9, True) for what in ("save", "load")]
-    made.append(Target(place, "load into tensors of the ceiling's speed", runs.ratio("millrace into", "load"), 0.9, True))
+    made = [
+        Target(place, f"{what} of the ceiling's speed", runs.ratio("millrace", what), 0.9, True)
+        for what in ("save", "load")
+    ]
+    made.append(
+        Target(place, "load into tensors of the ceiling's speed", runs.ratio("millrace into", "load"), 0.9, True)
+    )
     stall = runs.median("millrace", "stall") / runs.median("ceiling", "stall")
     made.append(Target(place, "stall of an asynchronous save to memcpy", stall, 1.3, False))
     for rival in ("torch.save", "dcp", "safetensors", "runai"):
         for what in ("save", "load"):
             if rival == "runai" and what == "save":
                 continue
-            made.append(Target(place, f"{what} as fast as {rival}", runs.median(rival, what) / runs.median("millrace", what), 1.0, True))
+            made.append(
+                Target(
+                    place,
+                    f"{what} as fast as {rival}",
+                    runs.median(rival, what) / runs.median("millrace", what),
+                    1.0,
+                    True,
+                )
+            )
     return made
 
 
@@ -197,8 +247,14 @@ def main() -> int:
     say("\nTargets:")
     print_targets(targets)
     if options.json:
-        report = {place: {"results": kept.places[place].results, "missing": kept.places[place].missing} for place in places}
-        options.json.write_text(json.dumps({"bytes": options.bytes, "places": report, "targets": [vars(target) for target in targets]}, indent=1))
+        report = {
+            place: {"results": kept.places[place].results, "missing": kept.places[place].missing} for place in places
+        }
+        options.json.write_text(
+            json.dumps(
+                {"bytes": options.bytes, "places": report, "targets": [vars(target) for target in targets]}, indent=1
+            )
+        )
     measured = [target for target in targets if target.value == target.value]
     return 0 if options.quick or all(target.met for target in measured) else 1
 

@@ -101,7 +101,10 @@ class Millrace(System):
 class MillraceInto(Millrace):
     def __init__(self, uri: str, state: State) -> None:
         super().__init__(uri, state)
-        self.into = {group: {name: torch.zeros_like(tensor) for name, tensor in tensors.items()} for group, tensors in state.items()}
+        self.into = {
+            group: {name: torch.zeros_like(tensor) for name, tensor in tensors.items()}
+            for group, tensors in state.items()
+        }
         self.stall = None
 
     def load(self, step: int) -> Any:
@@ -113,7 +116,9 @@ class MillraceDcp(System):
         import millrace.torch
         import torch.distributed.checkpoint as dcp
 
-        dcp.save(flat(self.state), storage_writer=millrace.torch.StorageWriter(self.uri, step=step, keep=2), no_dist=True)
+        dcp.save(
+            flat(self.state), storage_writer=millrace.torch.StorageWriter(self.uri, step=step, keep=2), no_dist=True
+        )
 
     def load(self, step: int) -> Any:
         import millrace.torch
@@ -133,7 +138,9 @@ class TorchSave(System):
             from s3torchconnector import S3Checkpoint, S3ClientConfig
 
             config = S3ClientConfig(force_path_style=True, part_size=PIECE)
-            self.checkpoint = S3Checkpoint(region=os.environ["AWS_REGION"], endpoint=os.environ["AWS_ENDPOINT_URL"], s3client_config=config)
+            self.checkpoint = S3Checkpoint(
+                region=os.environ["AWS_REGION"], endpoint=os.environ["AWS_ENDPOINT_URL"], s3client_config=config
+            )
 
     def save(self, step: int) -> None:
         if self.is_s3:
@@ -165,7 +172,10 @@ class Dcp(System):
 
             config = S3ClientConfig(force_path_style=True, part_size=PIECE)
             region = os.environ["AWS_REGION"]
-            return tuple(kind(region, f"{self.uri}/{step}/", s3client_config=config) for kind in (S3StorageWriter, S3StorageReader))  # type: ignore[return-value]
+            return tuple(
+                kind(region, f"{self.uri}/{step}/", s3client_config=config)
+                for kind in (S3StorageWriter, S3StorageReader)
+            )  # type: ignore[return-value]
         return dcp.FileSystemWriter(f"{self.uri}/{step}"), dcp.FileSystemReader(f"{self.uri}/{step}")
 
     def save(self, step: int) -> None:
@@ -219,7 +229,10 @@ class Safetensors(System):
             self.client.download_fileobj(self.bucket, f"{self.prefix}/{step}.safetensors", data, Config=self.transfer)
             return safetensors.torch.load(data.getvalue())
         # Its tensors are views of the mapped file, which are read when they are used.
-        return {name: tensor.clone() for name, tensor in safetensors.torch.load_file(f"{self.uri}/{step}.safetensors").items()}
+        return {
+            name: tensor.clone()
+            for name, tensor in safetensors.torch.load_file(f"{self.uri}/{step}.safetensors").items()
+        }
 
 
 class RunAi(Safetensors):
@@ -349,7 +362,9 @@ SYSTEMS: dict[str, type[System]] = {
 
 def equal(found: Any, state: State) -> bool:
     if isinstance(found, np.ndarray):
-        return bool(np.array_equal(found[:1000], flat(state)["model.layer0.weight"].reshape(-1)[:250].view(torch.uint8).numpy()))
+        return bool(
+            np.array_equal(found[:1000], flat(state)["model.layer0.weight"].reshape(-1)[:250].view(torch.uint8).numpy())
+        )
     loaded = flat(found) if "model" in found else found
     return all(torch.equal(tensor, loaded[name]) for name, tensor in flat(state).items())
 
@@ -381,7 +396,14 @@ def main() -> int:
         print(f"task.py: {options.name} is not installed: {error}", file=sys.stderr)
         return MISSING
     at_rest = peak_bytes()
-    result: dict[str, Any] = {"bytes": bytes_of(state), "save": [], "save_cpu": [], "load": [], "load_cpu": [], "stall": []}
+    result: dict[str, Any] = {
+        "bytes": bytes_of(state),
+        "save": [],
+        "save_cpu": [],
+        "load": [],
+        "load_cpu": [],
+        "stall": [],
+    }
     newest = 0
     for run in range(1, 1 if system.only_loads else options.runs + 1):
         cpu = time.process_time()

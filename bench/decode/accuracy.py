@@ -107,9 +107,16 @@ def batches(uri: str, way: str, seed: int, epochs: int) -> Iterator[list[Batch]]
     """Epochs."""
     usual: dict[str, Any] = {"batch_size": 128, "seed": seed, "epochs": epochs, "last": "drop", "output": "torch"}
     if way == "pillow":
-        loader = millrace.Loader(uri, fields={"png": millrace.Bytes("png"), "label": millrace.Label()}, transform=in_pillow, **usual)
+        loader = millrace.Loader(
+            uri, fields={"png": millrace.Bytes("png"), "label": millrace.Label()}, transform=in_pillow, **usual
+        )
     else:
-        chain: list[Any] = [T.RandomResizedCrop(SIDE, scale=(0.5, 1.0)), T.RandomHorizontalFlip(), T.ColorJitter(0.3, 0.3), T.Normalize(MEAN, STD)]
+        chain: list[Any] = [
+            T.RandomResizedCrop(SIDE, scale=(0.5, 1.0)),
+            T.RandomHorizontalFlip(),
+            T.ColorJitter(0.3, 0.3),
+            T.Normalize(MEAN, STD),
+        ]
         chain.append(T.RandomErasing(0.25, scale=(0.02, 0.2)))
         if way == "evaluation":
             chain = [T.Resize(SIDE), T.CenterCrop(SIDE), T.Normalize(MEAN, STD)]
@@ -192,7 +199,10 @@ def main() -> None:
             runs = {pool.submit(accuracy, train, test, way, seed, options.epochs): way for way in found}
             for run in as_completed(runs):
                 found[runs[run]].append(100 * run.result())
-                print(f"seed {seed} {runs[run]:>10} {found[runs[run]][-1]:6.2f} %  after {time.monotonic() - began:4.0f} s", flush=True)
+                print(
+                    f"seed {seed} {runs[run]:>10} {found[runs[run]][-1]:6.2f} %  after {time.monotonic() - began:4.0f} s",
+                    flush=True,
+                )
     differences = [ours - theirs for ours, theirs in zip(found["millrace"], found["pillow"], strict=True)]
     error = statistics.stdev(differences) / math.sqrt(len(differences)) if len(differences) > 1 else math.nan
     means = {way: statistics.mean(accuracies) for way, accuracies in found.items()}

@@ -40,7 +40,9 @@ def normalised(pixels: Any, flip: bool) -> Any:
     if flip:
         pixels = pixels[:, ::-1]
     scale = 1 / (255 * np.array(STD, np.float32))
-    return np.ascontiguousarray((pixels * scale - np.array(MEAN, np.float32) / np.array(STD, np.float32)).transpose(2, 0, 1))
+    return np.ascontiguousarray(
+        (pixels * scale - np.array(MEAN, np.float32) / np.array(STD, np.float32)).transpose(2, 0, 1)
+    )
 
 
 def pillow(files: list[bytes], mode: str) -> Work:
@@ -71,7 +73,10 @@ def with_opencv(decode: Callable[[bytes], Any], files: list[bytes], mode: str) -
         if mode == "train":
             left, top, w, h = crop_box(width, height)
             how = cv2.INTER_AREA if w > SIDE else cv2.INTER_LINEAR
-            return normalised(cv2.resize(image[top : top + h, left : left + w], (SIDE, SIDE), interpolation=how), random.random() < 0.5)
+            return normalised(
+                cv2.resize(image[top : top + h, left : left + w], (SIDE, SIDE), interpolation=how),
+                random.random() < 0.5,
+            )
         image = cv2.resize(image, covered(width, height), interpolation=cv2.INTER_AREA)
         top, left = (image.shape[0] - SIDE) // 2, (image.shape[1] - SIDE) // 2
         return normalised(image[top : top + SIDE, left : left + SIDE], False)
@@ -83,7 +88,11 @@ def opencv(files: list[bytes], mode: str) -> Work:
     import cv2
     import numpy as np
 
-    return with_opencv(lambda data: cv2.cvtColor(cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_COLOR), cv2.COLOR_BGR2RGB), files, mode)
+    return with_opencv(
+        lambda data: cv2.cvtColor(cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_COLOR), cv2.COLOR_BGR2RGB),
+        files,
+        mode,
+    )
 
 
 def simplejpeg(files: list[bytes], mode: str) -> Work:
@@ -101,16 +110,26 @@ def dali(files: list[bytes], mode: str) -> Work:
 
     @pipeline_def(batch_size=batch, num_threads=1, device_id=None)  # type: ignore[misc, unused-ignore]
     def made() -> Any:
-        encoded = fn.external_source(source=lambda info: arrays[info.idx_in_epoch % len(arrays)], batch=False, dtype=types.UINT8)
+        encoded = fn.external_source(
+            source=lambda info: arrays[info.idx_in_epoch % len(arrays)], batch=False, dtype=types.UINT8
+        )
         if mode == "train":
-            images = fn.decoders.image_random_crop(encoded, device="cpu", random_area=[0.08, 1.0], random_aspect_ratio=[3 / 4, 4 / 3])
+            images = fn.decoders.image_random_crop(
+                encoded, device="cpu", random_area=[0.08, 1.0], random_aspect_ratio=[3 / 4, 4 / 3]
+            )
             images = fn.resize(images, size=[SIDE, SIDE])
             mirror = fn.random.coin_flip(probability=0.5)
         else:
             images = fn.resize(fn.decoders.image(encoded, device="cpu"), size=SHORTER, mode="not_smaller")
             mirror = 0
         return fn.crop_mirror_normalize(
-            images, dtype=types.FLOAT, output_layout="CHW", crop=(SIDE, SIDE), mirror=mirror, mean=[255 * m for m in MEAN], std=[255 * s for s in STD]
+            images,
+            dtype=types.FLOAT,
+            output_layout="CHW",
+            crop=(SIDE, SIDE),
+            mirror=mirror,
+            mean=[255 * m for m in MEAN],
+            std=[255 * s for s in STD],
         )
 
     pipeline = made()
@@ -120,9 +139,8 @@ def dali(files: list[bytes], mode: str) -> Work:
 
 def spdl(files: list[bytes], mode: str) -> Work:
     import numpy as np
-    import spdl.io
-
     import simplejpeg
+    import spdl.io
 
     def graph(data: bytes) -> str:
         if mode == "eval":
@@ -139,7 +157,13 @@ def spdl(files: list[bytes], mode: str) -> Work:
     return lambda count: [one(files[i % len(files)]) for i in range(count)]
 
 
-RIVALS: dict[str, Callable[[list[bytes], str], Work]] = {"pillow": pillow, "opencv": opencv, "simplejpeg": simplejpeg, "dali": dali, "spdl": spdl}
+RIVALS: dict[str, Callable[[list[bytes], str], Work]] = {
+    "pillow": pillow,
+    "opencv": opencv,
+    "simplejpeg": simplejpeg,
+    "dali": dali,
+    "spdl": spdl,
+}
 
 
 def main() -> int:

@@ -72,7 +72,10 @@ def wallpapers(scratch: Path) -> Path | None:
     for package in WALLPAPERS:
         fetched = subprocess.run(["apt-get", "download", "-qq", package], cwd=scratch, capture_output=True, text=True)
         if fetched.returncode != 0:
-            print(f"the photographs of {package} cannot be had: {fetched.stderr.strip().splitlines()[-1:]}", file=sys.stderr)
+            print(
+                f"the photographs of {package} cannot be had: {fetched.stderr.strip().splitlines()[-1:]}",
+                file=sys.stderr,
+            )
     for archive in scratch.glob("*.deb"):
         subprocess.run(["dpkg-deb", "-x", archive, scratch / "wallpapers"], check=True)
     return scratch / "wallpapers" if (scratch / "wallpapers").exists() else None
@@ -93,19 +96,37 @@ def prepare(program: Path, sets: list[str]) -> None:
             width, kb = SETS[kind]
             made = Path(name) / kind
             command = [VENV / "bin/python", "-c", CUT, source, made, width, kb, COUNT]
-            print(f"{kind}: {subprocess.run(list(map(str, command)), check=True, capture_output=True, text=True).stdout.strip()}", flush=True)
+            print(
+                f"{kind}: {subprocess.run(list(map(str, command)), check=True, capture_output=True, text=True).stdout.strip()}",
+                flush=True,
+            )
             shutil.move(made, DATA / kind)
 
 
 def on_one_core(command: list[str | Path]) -> subprocess.CompletedProcess[str]:
     core = min(os.sched_getaffinity(0))
-    return subprocess.run(list(map(str, command)), capture_output=True, text=True, preexec_fn=lambda: os.sched_setaffinity(0, {core}))
+    return subprocess.run(
+        list(map(str, command)), capture_output=True, text=True, preexec_fn=lambda: os.sched_setaffinity(0, {core})
+    )
 
 
 def ours(program: Path, contestant: str, folder: Path) -> dict[str, float]:
     """Rates by mode."""
-    cases = {"train": "entropy", "eval": "entropy"} if contestant == "entropy" else {"train": "augment_f32", "eval": "eval_f32"}
-    command: list[str | Path] = [program, "--files", folder, "--rounds", "1", "--json", "--cases", ",".join(sorted(set(cases.values())))]
+    cases = (
+        {"train": "entropy", "eval": "entropy"}
+        if contestant == "entropy"
+        else {"train": "augment_f32", "eval": "eval_f32"}
+    )
+    command: list[str | Path] = [
+        program,
+        "--files",
+        folder,
+        "--rounds",
+        "1",
+        "--json",
+        "--cases",
+        ",".join(sorted(set(cases.values()))),
+    ]
     result = on_one_core([*command, *(["--tiles"] if contestant == "tiles" else [])])
     if result.returncode != 0:
         raise RuntimeError(result.stderr)
@@ -117,7 +138,9 @@ def rival(name: str, folder: Path, seconds: float) -> dict[str, float]:
     """Rates by mode, of those that it has."""
     rates = {}
     for mode in MODES:
-        result = on_one_core([VENV / "bin/python", ROOT / "bench/decode/rivals.py", name, mode, folder, "--seconds", str(seconds)])
+        result = on_one_core(
+            [VENV / "bin/python", ROOT / "bench/decode/rivals.py", name, mode, folder, "--seconds", str(seconds)]
+        )
         if result.returncode == 0:
             rates[mode] = float(json.loads(result.stdout)["rate"])
         elif result.returncode == MISSING:
@@ -167,7 +190,9 @@ def main() -> None:
     parser.add_argument("--contestants", type=names(OURS + RIVALS), default=[*OURS, *RIVALS])
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--quick", action="store_true", help="one round, one second each")
-    parser.add_argument("--prepare", action="store_true", help="installs the rivals and makes the images, and measures nothing")
+    parser.add_argument(
+        "--prepare", action="store_true", help="installs the rivals and makes the images, and measures nothing"
+    )
     options = parser.parse_args()
     prepare(options.program, options.sets)
     if options.prepare:
@@ -176,7 +201,13 @@ def main() -> None:
         if not (DATA / name).exists():
             print(f"{name} is left out: its images are missing", file=sys.stderr)
             continue
-        measure(options.program, name, options.contestants, 1 if options.quick else options.rounds, 1 if options.quick else 5)
+        measure(
+            options.program,
+            name,
+            options.contestants,
+            1 if options.quick else options.rounds,
+            1 if options.quick else 5,
+        )
 
 
 if __name__ == "__main__":

@@ -21,7 +21,15 @@ import torch  # noqa: E402  isort: skip
 
 import millrace  # noqa: E402  isort: skip
 
-OPTIONS: dict[str, Any] = {"batch_size": 64, "size": 224, "seed": 3, "epochs": 1, "output": "torch", "memory": "1GiB", "digest": "raw"}
+OPTIONS: dict[str, Any] = {
+    "batch_size": 64,
+    "size": 224,
+    "seed": 3,
+    "epochs": 1,
+    "output": "torch",
+    "memory": "1GiB",
+    "digest": "raw",
+}
 
 
 def busy(side: torch.Tensor) -> None:
@@ -37,11 +45,18 @@ def compare(name: str, url: str, most: float, on_average: float, **options: Any)
     device_only = {key: options.pop(key) for key in ("decode",) if key in options}
     worst = total = count = 0.0
     options = {"augment": True, **OPTIONS, **options}
-    with millrace.Loader(url, **options) as host, millrace.Loader(url, device="cuda", **options, **device_only) as device:
+    with (
+        millrace.Loader(url, **options) as host,
+        millrace.Loader(url, device="cuda", **options, **device_only) as device,
+    ):
         kept: list[tuple[torch.Tensor, torch.Tensor]] = []
         for wanted, got in zip(host, device, strict=True):
             busy(side)
-            assert got["image"].device.type == "cuda" and got["image"].dtype == wanted["image"].dtype and got["image"].shape == wanted["image"].shape
+            assert (
+                got["image"].device.type == "cuda"
+                and got["image"].dtype == wanted["image"].dtype
+                and got["image"].shape == wanted["image"].shape
+            )
             assert got["key"] == wanted["key"]
             for other in ("label", "valid", "sample"):
                 assert torch.equal(got[other].cpu(), wanted[other]), other

@@ -142,7 +142,9 @@ def check(ckpt: millrace.Checkpoints, state: dict[str, Tensors], device: torch.d
 
 def measure(ckpt: millrace.Checkpoints, state: dict[str, Tensors], device: torch.device, runs: int) -> bool:
     size = sum(tensor.nbytes for _, tensor in each(state))
-    pinned = [torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=device.type == "cuda") for _, tensor in each(state)]
+    pinned = [
+        torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=device.type == "cuda") for _, tensor in each(state)
+    ]
 
     def copy() -> None:
         for into, (_, tensor) in zip(pinned, each(state)):
@@ -168,7 +170,9 @@ def measure(ckpt: millrace.Checkpoints, state: dict[str, Tensors], device: torch
     ratio = statistics.median(times["stall"]) / statistics.median(times["copy"])
     memory = host_bytes(lambda: ckpt.load(map_location=device))
     met = ratio <= STALL and memory <= HOST_BYTES
-    print(f"stall: {ratio:.2f} copies (at most {STALL}); load(map_location=) took {memory / MIB:,.0f} MiB of the host (at most {HOST_BYTES / MIB:,.0f})")
+    print(
+        f"stall: {ratio:.2f} copies (at most {STALL}); load(map_location=) took {memory / MIB:,.0f} MiB of the host (at most {HOST_BYTES / MIB:,.0f})"
+    )
     return met
 
 
@@ -187,7 +191,11 @@ def main() -> int:
         ckpt = millrace.Checkpoints(options.uri or folder, keep=1)
         check(ckpt, state, options.device)
         met = measure(ckpt, state, options.device, options.runs or (1 if options.quick else 5))
-    print(f"on {torch.cuda.get_device_name(options.device)}: targets {'met' if met else 'MISSED'}" if options.device.type == "cuda" else "it runs")
+    print(
+        f"on {torch.cuda.get_device_name(options.device)}: targets {'met' if met else 'MISSED'}"
+        if options.device.type == "cuda"
+        else "it runs"
+    )
     return 0 if met or options.device.type != "cuda" else 1
 
 

@@ -42,7 +42,9 @@ def one_thread(_: int) -> None:
     torch.set_num_threads(1)
 
 
-def batches(folder: Path, device: torch.device, batch: int, size: int, workers: int) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+def batches(
+    folder: Path, device: torch.device, batch: int, size: int, workers: int
+) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
     """Without end: images f32 [B, C, H, W] with channels last in memory, and labels."""
     loader = torch.utils.data.DataLoader(
         Files(folder, size),

@@ -51,7 +51,16 @@ def still(device: torch.device, batch: int, size: int, classes: int) -> Batches:
 def millrace_batches(url: str, device: torch.device, batch: int, size: int, decode: str = "host") -> Batches:
     import millrace
 
-    options = {"augment": True, "dtype": "f32", "layout": "nhwc", "mean": MEAN, "std": STD, "last": "drop", "memory": "2GiB", "output": "torch"}
+    options = {
+        "augment": True,
+        "dtype": "f32",
+        "layout": "nhwc",
+        "mean": MEAN,
+        "std": STD,
+        "last": "drop",
+        "memory": "2GiB",
+        "output": "torch",
+    }
     with millrace.Loader(url, batch_size=batch, size=size, device=device, decode=decode, **options) as loader:
         while True:
             for each in loader:
@@ -167,7 +176,9 @@ def make_images(count: int, kilobytes: int) -> Path:
         binary = os.environ.get("MILLRACE_BIN", str(REPOSITORY / "build/release/bin/millrace"))
         making = folder.with_name(folder.name + ".making")
         making.parent.mkdir(parents=True, exist_ok=True)
-        subprocess.run([binary, "synth", making, "--count", str(count), "--kb", str(kilobytes), "--seed", "1"], check=True)
+        subprocess.run(
+            [binary, "synth", making, "--count", str(count), "--kb", str(kilobytes), "--seed", "1"], check=True
+        )
         making.rename(folder)
     return folder
 
@@ -181,13 +192,21 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--size", type=int, default=224)
     parser.add_argument("--steps", type=int, default=200)
     parser.add_argument("--warm-up", type=int, default=20)
-    parser.add_argument("--workers", type=int, default=len(os.sched_getaffinity(0)), help="of the DataLoader [one for each CPU]")
+    parser.add_argument(
+        "--workers", type=int, default=len(os.sched_getaffinity(0)), help="of the DataLoader [one for each CPU]"
+    )
     parser.add_argument("--classes", type=int, default=1000)
     parser.add_argument("--quick", action="store_true", help="few steps, small images")
     parser.add_argument("--json", type=Path, help="write the results there")
     options = parser.parse_args()
     if options.quick:
-        options.batch, options.size, options.steps, options.warm_up, options.workers = 4, 64, 3, 1, min(2, options.workers)
+        options.batch, options.size, options.steps, options.warm_up, options.workers = (
+            4,
+            64,
+            3,
+            1,
+            min(2, options.workers),
+        )
     return options
 
 
@@ -203,25 +222,43 @@ def main() -> int:
     sources: dict[str, Callable[[], Batches]] = {
         "ceiling": lambda: still(device, options.batch, options.size, options.classes),
         "millrace": lambda: millrace_batches(url, device, options.batch, options.size),
-        **({"nvJPEG": lambda: millrace_batches(url, device, batch=options.batch, size=options.size, decode="device")} if decodes else {}),
+        **(
+            {"nvJPEG": lambda: millrace_batches(url, device, batch=options.batch, size=options.size, decode="device")}
+            if decodes
+            else {}
+        ),
         "DataLoader": lambda: rival_batches(folder, device, options.batch, options.size, options.workers),
     }
     results = []
     shown = torch.cuda.get_device_name(device) if device.type == "cuda" else "CPU"
-    print(f"{shown}, {len(os.sched_getaffinity(0))} CPUs, batch {options.batch}, {options.size}x{options.size}, {options.workers} workers")
+    print(
+        f"{shown}, {len(os.sched_getaffinity(0))} CPUs, batch {options.batch}, {options.size}x{options.size}, {options.workers} workers"
+    )
     print(f"{'':12}{'samples/s':>10}{'of ceiling':>11}{'ms/step':>9}{'idle':>8}{'overlap':>9}{'CPU-s/1000':>12}")
     for name, make in sources.items():
         with contextlib.closing(make()) as batches:
             result = measure(name, batches, options)
         results.append(result)
         result["of_ceiling"] = result["samples_per_second"] / results[0]["samples_per_second"]
-        cells = [f"{result['samples_per_second']:,.0f}", f"{result['of_ceiling']:.3f}", f"{result['ms_per_step']:.1f}", f"{result['idle']:.1%}"]
-        cells += ["-" if result["copies_overlapped"] is None else f"{result['copies_overlapped']:.2f}", f"{result['cpu_seconds_per_1000']:.2f}"]
+        cells = [
+            f"{result['samples_per_second']:,.0f}",
+            f"{result['of_ceiling']:.3f}",
+            f"{result['ms_per_step']:.1f}",
+            f"{result['idle']:.1%}",
+        ]
+        cells += [
+            "-" if result["copies_overlapped"] is None else f"{result['copies_overlapped']:.2f}",
+            f"{result['cpu_seconds_per_1000']:.2f}",
+        ]
         print(f"{name:12}" + "".join(cell.rjust(width) for cell, width in zip(cells, (10, 11, 9, 8, 9, 12))))
     if options.json:
         options.json.write_text(json.dumps({"device": shown, "results": results}, indent=2))
     ours = results[1]
-    if device.type == "cuda" and not options.quick and (ours["idle"] > IDLE_AT_MOST or (ours["copies_overlapped"] or 0) < 0.9):
+    if (
+        device.type == "cuda"
+        and not options.quick
+        and (ours["idle"] > IDLE_AT_MOST or (ours["copies_overlapped"] or 0) < 0.9)
+    ):
         print(f"missed: idle at most {IDLE_AT_MOST:.0%}, copies overlapped at least 0.9 of their time")
         return 1
     return 0

@@ -116,7 +116,7 @@ class Workload:
     order: str = ""  # the files are opened in the order of this file, which Millrace is told
     direct: bool = False
     seconds: int = 0  # at most, of fio
-    bytes: int = 0    # of a read of fio
+    bytes: int = 0  # of a read of fio
 
 
 @dataclass
@@ -169,7 +169,9 @@ def no_room(root: Path, corpus: int) -> str:
     return f"the disk has {disk.free / 1e9:.1f} GB free, and the cache needs {needed / 1e9:.1f} GB, with the 5 % that it leaves free: set TMPDIR"
 
 
-def contestants(options: argparse.Namespace, root: Path, workload: Workload, cache: Path, corpus: int) -> list[Contestant]:
+def contestants(
+    options: argparse.Namespace, root: Path, workload: Workload, cache: Path, corpus: int
+) -> list[Contestant]:
     def millrace(*more: str) -> Callable[[Path, dict[str, str]], list[str]]:
         common = [str(options.build / "millrace"), "mount", "s3://b"]
         return lambda folder, _: [*common, str(folder), "--foreground", "--metadata-ttl", "indefinite", *more]
@@ -179,8 +181,22 @@ def contestants(options: argparse.Namespace, root: Path, workload: Workload, cac
         return ["s3fs", "b", str(folder), "-f", "-o", more]
 
     def rclone(folder: Path, settings: dict[str, str]) -> list[str]:
-        s3 = ["--s3-provider=Other", f"--s3-endpoint={settings['AWS_ENDPOINT_URL']}", "--s3-env-auth", "--s3-force-path-style"]
-        return ["rclone", "mount", ":s3:b", str(folder), *s3, "--read-only", "--dir-cache-time=1h", "--config=/dev/null"]
+        s3 = [
+            "--s3-provider=Other",
+            f"--s3-endpoint={settings['AWS_ENDPOINT_URL']}",
+            "--s3-env-auth",
+            "--s3-force-path-style",
+        ]
+        return [
+            "rclone",
+            "mount",
+            ":s3:b",
+            str(folder),
+            *s3,
+            "--read-only",
+            "--dir-cache-time=1h",
+            "--config=/dev/null",
+        ]
 
     def local(folder: Path, _: dict[str, str]) -> list[str]:
         return ["sh", "-c", 'mount --bind "$1" "$2" && exec sleep 86400', "sh", str(root / "b"), str(folder)]
@@ -207,16 +223,25 @@ def is_mounted(folder: Path) -> bool:
 def mounted(contestant: Contestant, folder: Path, settings: dict[str, str]) -> Iterator[int]:
     """The pid of the file system."""
     # s3fs takes no session-wide AWS variables but these.
-    env = {**os.environ, **settings, "AWSACCESSKEYID": settings["AWS_ACCESS_KEY_ID"], "AWSSECRETACCESSKEY": settings["AWS_SECRET_ACCESS_KEY"]}
+    env = {
+        **os.environ,
+        **settings,
+        "AWSACCESSKEYID": settings["AWS_ACCESS_KEY_ID"],
+        "AWSSECRETACCESSKEY": settings["AWS_SECRET_ACCESS_KEY"],
+    }
     env.pop("AWS_CA_BUNDLE", None)  # rclone refuses to start with one; the store speaks http
     with tempfile.TemporaryFile() as errors:  # not a pipe, which would be full some day
-        process = subprocess.Popen(contestant.command(folder, settings), env=env, stderr=errors, stdout=subprocess.DEVNULL)
+        process = subprocess.Popen(
+            contestant.command(folder, settings), env=env, stderr=errors, stdout=subprocess.DEVNULL
+        )
         try:
             deadline = time.monotonic() + 60
             while not is_mounted(folder):
                 if process.poll() is not None or time.monotonic() > deadline:
                     errors.seek(0)
-                    raise RuntimeError(f"{contestant.name} does not mount: {errors.read().decode(errors='replace')[-500:]}")
+                    raise RuntimeError(
+                        f"{contestant.name} does not mount: {errors.read().decode(errors='replace')[-500:]}"
+                    )
                 time.sleep(0.02)
             yield process.pid
         finally:
@@ -241,7 +266,11 @@ group_reporting
         file.write(jobs)
         file.flush()
         done = subprocess.run(
-            ["fio", "--readonly", "--output-format=json", file.name], capture_output=True, text=True, check=False, timeout=workload.seconds + 300
+            ["fio", "--readonly", "--output-format=json", file.name],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=workload.seconds + 300,
         )
     if done.returncode:
         raise RuntimeError(f"fio: {done.stderr.strip() or done.stdout[-300:]}")
@@ -255,7 +284,14 @@ def measure(workload: Workload, folder: Path, pid: int, root: Path) -> dict[str,
         cpu, began = cpu_seconds(pid), time.monotonic()
         amount, seconds = run_fio(workload, folder)
         unit = "MB" if workload.kind == "fio read" else "reads"
-        return {"work": amount, "unit": unit, "seconds": seconds, "rate": amount / seconds, "cpu": cpu_seconds(pid) - cpu, "all": time.monotonic() - began}
+        return {
+            "work": amount,
+            "unit": unit,
+            "seconds": seconds,
+            "rate": amount / seconds,
+            "cpu": cpu_seconds(pid) - cpu,
+            "all": time.monotonic() - began,
+        }
     order = [str(root / workload.order)] if workload.order else []
     command = [python(), "-W", "ignore", "-c", READER, workload.kind, str(folder)]
     cpu, began = cpu_seconds(str(pid)), time.monotonic()
@@ -270,20 +306,40 @@ def measure(workload: Workload, folder: Path, pid: int, root: Path) -> dict[str,
     seconds = max(float(answer[1]) for answer in answers)
     if unit == "MB":
         work //= 1_000_000
-    return {"work": work, "unit": unit, "seconds": seconds, "rate": work / seconds, "cpu": cpu_seconds(str(pid)) - cpu, "all": time.monotonic() - began}
+    return {
+        "work": work,
+        "unit": unit,
+        "seconds": seconds,
+        "rate": work / seconds,
+        "cpu": cpu_seconds(str(pid)) - cpu,
+        "all": time.monotonic() - began,
+    }
 
 
 def workloads(quick: bool) -> list[Workload]:
     few = 200 if quick else 1
     seconds = 1 if quick else 15
     fio = [
-        Workload(f"fio {name}{', direct' if direct else ''}, {jobs} job{'s' if jobs > 1 else ''}", f"fio {rw}", jobs, direct=direct, seconds=seconds, bytes=size)
-        for name, rw, size in (("sequential", "read", 262144), ("random", "randread", 262144), ("random 4 KiB", "randread", 4096))
+        Workload(
+            f"fio {name}{', direct' if direct else ''}, {jobs} job{'s' if jobs > 1 else ''}",
+            f"fio {rw}",
+            jobs,
+            direct=direct,
+            seconds=seconds,
+            bytes=size,
+        )
+        for name, rw, size in (
+            ("sequential", "read", 262144),
+            ("random", "randread", 262144),
+            ("random 4 KiB", "randread", 4096),
+        )
         for direct in (False, True)
         for jobs in (1, 4)
         if not quick or jobs == 1
     ]
-    fio.append(Workload("fio sequential, direct, warm", "fio read", direct=True, warm=True, seconds=seconds, bytes=262144))
+    fio.append(
+        Workload("fio sequential, direct, warm", "fio read", direct=True, warm=True, seconds=seconds, bytes=262144)
+    )
     return [
         Workload("sequential, 1 reader", "sequential"),
         Workload("sequential, 4 readers", "sequential", readers=4),
@@ -300,7 +356,11 @@ def workloads(quick: bool) -> list[Workload]:
 
 
 def chosen(options: argparse.Namespace) -> list[Workload]:
-    return [workload for workload in workloads(options.quick) if not options.scenario or any(word in workload.name for word in options.scenario)]
+    return [
+        workload
+        for workload in workloads(options.quick)
+        if not options.scenario or any(word in workload.name for word in options.scenario)
+    ]
 
 
 def run(options: argparse.Namespace) -> list[dict[str, Any]]:
@@ -311,13 +371,19 @@ def run(options: argparse.Namespace) -> list[dict[str, Any]]:
         corpus = sum(path.stat().st_size for path in (root / "b").rglob("*") if path.is_file())
         (root / "mnt").mkdir()
         for latency in options.latencies:
-            with harness.devstore(options, root, ["--first-byte-ms", str(latency), "--first-byte-sigma", "0"]) as settings:
+            with harness.devstore(
+                options, root, ["--first-byte-ms", str(latency), "--first-byte-sigma", "0"]
+            ) as settings:
                 for workload in chosen(options):
                     cache = root / f"cache{len(rows)}"
                     for contestant in contestants(options, root, workload, cache, corpus):
                         if options.only and not any(contestant.name.startswith(name) for name in options.only):
                             continue
-                        row: dict[str, Any] = {"latency_ms": latency, "workload": workload.name, "contestant": contestant.name}
+                        row: dict[str, Any] = {
+                            "latency_ms": latency,
+                            "workload": workload.name,
+                            "contestant": contestant.name,
+                        }
                         needed = "fio" if workload.kind.startswith("fio ") else ""
                         if contestant.missing:
                             row["missing"] = contestant.missing
@@ -344,7 +410,10 @@ def show(row: dict[str, Any]) -> None:
     if "missing" in row:
         print(f"{head} - {row['missing'].strip().splitlines()[-1]}", flush=True)
     else:
-        print(f"{head} {row['rate']:>10.1f} {row['unit']:<6}/s  {row['seconds']:>8.2f} s  {row['cpu']:>7.2f} CPU-s", flush=True)
+        print(
+            f"{head} {row['rate']:>10.1f} {row['unit']:<6}/s  {row['seconds']:>8.2f} s  {row['cpu']:>7.2f} CPU-s",
+            flush=True,
+        )
 
 
 def show_ratios(rows: list[dict[str, Any]]) -> None:
@@ -364,11 +433,21 @@ def show_ratios(rows: list[dict[str, Any]]) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="little data: shows that everything works, measures nothing")
-    parser.add_argument("--latencies", type=int, nargs="+", metavar="MS", help="of the store's first byte (default: 0 30; with --quick 30)")
+    parser.add_argument(
+        "--quick", action="store_true", help="little data: shows that everything works, measures nothing"
+    )
+    parser.add_argument(
+        "--latencies",
+        type=int,
+        nargs="+",
+        metavar="MS",
+        help="of the store's first byte (default: 0 30; with --quick 30)",
+    )
     parser.add_argument("--scenario", nargs="+", metavar="WORD", help="only scenarios with one of these in their name")
     parser.add_argument("--list", action="store_true", help="name the scenarios, and measure nothing")
-    parser.add_argument("--only", nargs="+", metavar="NAME", help="only contestants whose names begin so: millrace s3fs rclone ceiling")
+    parser.add_argument(
+        "--only", nargs="+", metavar="NAME", help="only contestants whose names begin so: millrace s3fs rclone ceiling"
+    )
     harness.add_arguments(parser)
     options = parser.parse_args()
     options.latencies = options.latencies or ([30] if options.quick else [0, 30])

@@ -30,7 +30,9 @@ def say(text: str) -> None:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--build", type=Path, default=REPOSITORY / "build/release/bin", help="the binaries (default: build/release/bin)")
+    parser.add_argument(
+        "--build", type=Path, default=REPOSITORY / "build/release/bin", help="the binaries (default: build/release/bin)"
+    )
     parser.add_argument("--server-cores", metavar="LIST", help="for taskset -c (default: the first core)")
     parser.add_argument("--client-cores", metavar="LIST", help="for taskset -c (default: the second core)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all runs and targets there")
@@ -59,7 +61,18 @@ def enter_namespace() -> None:
 @contextlib.contextmanager
 def devstore(options: argparse.Namespace, root: Path | str, arguments: list[str]) -> Iterator[dict[str, str]]:
     """The environment of its clients. Unsigned requests are served too, for recv and curl; signatures are not checked."""
-    command = ["taskset", "-c", options.server_cores, options.build / "millrace", "devstore", root, "--port", "0", "--threads", "1"]
+    command = [
+        "taskset",
+        "-c",
+        options.server_cores,
+        options.build / "millrace",
+        "devstore",
+        root,
+        "--port",
+        "0",
+        "--threads",
+        "1",
+    ]
     process = subprocess.Popen([*command, "--anonymous", *arguments], stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     try:
@@ -91,7 +104,10 @@ def trusted(ca_file: str | None) -> Iterator[None]:
         merged.write(SYSTEM_CAS.read_bytes() + b"\n" + Path(ca_file).read_bytes())
         merged.flush()
         os.chmod(merged.name, 0o644)
-        mounted = subprocess.run(["mount", "--bind", merged.name, SYSTEM_CAS], capture_output=True, check=False).returncode == 0
+        mounted = (
+            subprocess.run(["mount", "--bind", merged.name, SYSTEM_CAS], capture_output=True, check=False).returncode
+            == 0
+        )
         try:
             yield
         finally:
@@ -148,7 +164,9 @@ class Watch:
         self._thread.join()
 
 
-def run_client(options: argparse.Namespace, command: list[str], environment: dict[str, str], limit: float, memory: bool = False) -> Result | str:
+def run_client(
+    options: argparse.Namespace, command: list[str], environment: dict[str, str], limit: float, memory: bool = False
+) -> Result | str:
     """What it measured, or why there is nothing; with `memory` also its `pss_bytes`, at most, watched from outside. Connections are those to the
     devstore of the environment, if it names one."""
     port = int(environment.get("AWS_ENDPOINT_URL", "http://none:0").rpartition(":")[2])

@@ -21,8 +21,18 @@ import subprocess
 import sys
 from pathlib import Path
 
-from harness import RIVALS_PYTHON, Result, Target, add_arguments, complete_arguments, devstore, enter_namespace
-from harness import print_targets, run_client, say
+from harness import (
+    RIVALS_PYTHON,
+    Result,
+    Target,
+    add_arguments,
+    complete_arguments,
+    devstore,
+    enter_namespace,
+    print_targets,
+    run_client,
+    say,
+)
 
 SHAPES = ("flat", "hashed", "deep", "hot", "classes")
 RIVALS = ("boto3", "obstore")
@@ -80,7 +90,12 @@ def run_rival(name: str, prefix: str) -> None:
     keys = {"boto3": list_boto3, "obstore": list_obstore}[name](prefix)
     seconds = time.perf_counter() - begin
     usage = resource.getrusage(resource.RUSAGE_SELF)
-    report = {"keys": keys, "seconds": seconds, "keys_per_second": keys / seconds, "cpu_seconds": usage.ru_utime + usage.ru_stime}
+    report = {
+        "keys": keys,
+        "seconds": seconds,
+        "keys_per_second": keys / seconds,
+        "cpu_seconds": usage.ru_utime + usage.ru_stime,
+    }
     print(json.dumps({**report, "max_rss_bytes": usage.ru_maxrss * 1024}))
 
 
@@ -100,7 +115,12 @@ def run_ls(options: argparse.Namespace, prefix: str) -> None:
         sys.exit("millrace ls failed")
     seconds = time.perf_counter() - begin
     usage = resource.getrusage(resource.RUSAGE_CHILDREN)
-    report = {"keys": keys, "seconds": seconds, "keys_per_second": keys / seconds, "cpu_seconds": usage.ru_utime + usage.ru_stime}
+    report = {
+        "keys": keys,
+        "seconds": seconds,
+        "keys_per_second": keys / seconds,
+        "cpu_seconds": usage.ru_utime + usage.ru_stime,
+    }
     print(json.dumps({**report, "max_rss_bytes": usage.ru_maxrss * 1024}))
 
 

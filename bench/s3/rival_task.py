@@ -104,7 +104,9 @@ class Record:
             "gb_per_second": gigabytes / seconds,
             "cpu_seconds_per_gb": cpu / gigabytes if gigabytes else 0.0,
             "objects_per_cpu_second": objects / cpu,
-            "ms": {name: quantile(part) for name, part in (("p50", 0.5), ("p99", 0.99), ("p99.9", 0.999), ("max", 1.0))},
+            "ms": {
+                name: quantile(part) for name, part in (("p50", 0.5), ("p99", 0.99), ("p99.9", 0.999), ("max", 1.0))
+            },
             "max_rss_bytes": peak_rss(),
             "each_second": [self.each_second.get(second, 0) for second in range(max(self.each_second, default=-1) + 1)],
             **self.extra,

@@ -94,9 +94,39 @@ SCENARIOS = (
     Scenario("8mib", "8 MiB objects", "8mib", 16, 512, 32, ceiling=(1, 2, 4, 8)),
     Scenario("large-tls", "1 GiB object over TLS", "large", 16, 4, 1, part=8 * MIB, tls=True, ceiling=(1, 2, 4, 8)),
     Scenario("8mib-tls", "8 MiB objects over TLS", "8mib", 16, 256, 32, tls=True, ceiling=(1, 2, 4, 8)),
-    Scenario("small0", "115 KB objects", "small", 256, 10_000, 1000, io_threads=2, slow_rivals=("s3fs", "boto3"), ceiling=(1, 2, 4, 8)),
-    Scenario("small0-tls", "115 KB objects over TLS", "small", 256, 10_000, 1000, io_threads=2, tls=True, slow_rivals=("s3fs", "boto3")),
-    Scenario("small30", "115 KB objects, 30 ms", "small", 256, 10_000, 1000, io_threads=2, server=LATENCY, slow_rivals=("s3fs", "boto3")),
+    Scenario(
+        "small0",
+        "115 KB objects",
+        "small",
+        256,
+        10_000,
+        1000,
+        io_threads=2,
+        slow_rivals=("s3fs", "boto3"),
+        ceiling=(1, 2, 4, 8),
+    ),
+    Scenario(
+        "small0-tls",
+        "115 KB objects over TLS",
+        "small",
+        256,
+        10_000,
+        1000,
+        io_threads=2,
+        tls=True,
+        slow_rivals=("s3fs", "boto3"),
+    ),
+    Scenario(
+        "small30",
+        "115 KB objects, 30 ms",
+        "small",
+        256,
+        10_000,
+        1000,
+        io_threads=2,
+        server=LATENCY,
+        slow_rivals=("s3fs", "boto3"),
+    ),
     Scenario(
         "limit",
         f"115 KB objects, 30 ms, at most {RATE_LIMIT}/s",
@@ -168,10 +198,14 @@ def parse_arguments() -> argparse.Namespace:
         description=(__doc__ or "").replace("@SCENARIOS@", listed), formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--quick", action="store_true", help="small data and one run, unless told otherwise")
-    parser.add_argument("--scenario", action="append", choices=[scenario.name for scenario in SCENARIOS], metavar="NAME")
+    parser.add_argument(
+        "--scenario", action="append", choices=[scenario.name for scenario in SCENARIOS], metavar="NAME"
+    )
     parser.add_argument("--only", metavar="NAME,...", help="only these of: recv, millrace, " + ", ".join(RIVALS))
     parser.add_argument("--runs", type=int, help="interleaved runs of which the median counts (default 5)")
-    parser.add_argument("--cache", type=Path, default=REPOSITORY / "build/bench-data/s3", help="where the data are kept (2 GB)")
+    parser.add_argument(
+        "--cache", type=Path, default=REPOSITORY / "build/bench-data/s3", help="where the data are kept (2 GB)"
+    )
     add_arguments(parser)
     options = parser.parse_args()
     options.runs = options.runs or (1 if options.quick else 5)
@@ -211,7 +245,9 @@ def make_data(cache: Path, quick: bool) -> tuple[Path, dict[str, Data]]:
     return root, every
 
 
-def contestants(options: argparse.Namespace, scenario: Scenario, data: Data, environment: dict[str, str]) -> dict[str, list[str]]:
+def contestants(
+    options: argparse.Namespace, scenario: Scenario, data: Data, environment: dict[str, str]
+) -> dict[str, list[str]]:
     uri = f"s3://b/{data.name}/"
     count = scenario.quick_count if options.quick else scenario.count
     seconds = scenario.quick_seconds if options.quick else scenario.seconds
@@ -230,7 +266,14 @@ def contestants(options: argparse.Namespace, scenario: Scenario, data: Data, env
             commands[f"recv x{number}"] = base
             commands[f"recv+crc x{number}"] = [*base, "--crc"]
     if "millrace" in options.only:
-        commands["millrace"] = [str(options.build / "get_bench"), uri, *amount, *calls, "--io-threads", str(scenario.io_threads)]
+        commands["millrace"] = [
+            str(options.build / "get_bench"),
+            uri,
+            *amount,
+            *calls,
+            "--io-threads",
+            str(scenario.io_threads),
+        ]
         if scenario.ceiling:
             commands["millrace+crc"] = [*commands["millrace"], "--verify"]
     for rival in scenario.rivals:
@@ -238,7 +281,15 @@ def contestants(options: argparse.Namespace, scenario: Scenario, data: Data, env
             continue
         mine = ["--count", str(max(100, count // 10))] if rival in scenario.slow_rivals and not seconds else amount
         shape = ["--objects", str(data.objects), "--size", str(data.size), "--io-threads", str(scenario.io_threads)]
-        commands[rival] = [str(RIVALS_PYTHON), str(REPOSITORY / "bench/s3/rivals.py"), rival, uri, *shape, *mine, *calls]
+        commands[rival] = [
+            str(RIVALS_PYTHON),
+            str(REPOSITORY / "bench/s3/rivals.py"),
+            rival,
+            uri,
+            *shape,
+            *mine,
+            *calls,
+        ]
     return commands
 
 
@@ -286,7 +337,9 @@ def print_outcome(outcome: Outcome) -> None:
         rates = [run["gb_per_second"] for run in runs]
         rate = statistics.median(rates)
         text = f"{name:18}{rate:7.2f}{(max(rates) - min(rates)) / rate if rate else 0:8.0%}{outcome.median(name, 'objects_per_second'):8.0f}"
-        text += f"{outcome.median(name, 'cpu_seconds_per_gb'):10.3f}{outcome.median(name, 'objects_per_cpu_second'):11.0f}"
+        text += (
+            f"{outcome.median(name, 'cpu_seconds_per_gb'):10.3f}{outcome.median(name, 'objects_per_cpu_second'):11.0f}"
+        )
         text += f"{max(run['max_rss_bytes'] for run in runs) / MIB:9.0f}"
         known = [run["connections"] for run in runs if run.get("connections")]
         text += f"{max(known):7}" if known else f"{'-':>7}"
@@ -295,7 +348,11 @@ def print_outcome(outcome: Outcome) -> None:
             text += f"{statistics.median(values):{width}.1f}" if values else f"{'-':>{width}}"
         text += f"{sum(run['errors'] for run in runs):8}"
         text += f"{rate / outcome.median(ceiling, 'gb_per_second'):8.2f}" if ceiling else f"{'-':>8}"
-        text += f"{outcome.median('millrace', 'gb_per_second') / rate:8.2f}" if rate and "millrace" in outcome.runs else f"{'-':>8}"
+        text += (
+            f"{outcome.median('millrace', 'gb_per_second') / rate:8.2f}"
+            if rate and "millrace" in outcome.runs
+            else f"{'-':>8}"
+        )
         say(text)
         first = next((run["first_error"] for run in runs if run.get("first_error")), "")
         if first:
@@ -321,7 +378,9 @@ def large_targets(outcome: Outcome) -> list[Target]:
         above = cost("millrace") - cost(best)
         targets += [
             Target(name, f"CPU-s/GB, against {best}", cost("millrace") / cost(best), 1.25, False),
-            Target(name, f"CPU-s/GB with CRC32C, against {with_crc}", cost("millrace+crc") / cost(with_crc), 1.25, False),
+            Target(
+                name, f"CPU-s/GB with CRC32C, against {with_crc}", cost("millrace+crc") / cost(with_crc), 1.25, False
+            ),
             Target(name, "CPU-s/GB above recv, against the CRT's", above / (cost("awscrt") - cost(best)), 0.3, False),
         ]
     return targets
@@ -329,7 +388,9 @@ def large_targets(outcome: Outcome) -> list[Target]:
 
 def small_targets(outcome: Outcome) -> list[Target]:
     name = outcome.scenario.name
-    ours, crt, torch = (outcome.median(who, "objects_per_cpu_second") for who in ("millrace", "awscrt", "s3torchconnector"))
+    ours, crt, torch = (
+        outcome.median(who, "objects_per_cpu_second") for who in ("millrace", "awscrt", "s3torchconnector")
+    )
     return [
         Target(name, "objects/CPU-s, against the CRT", ours / crt, 3, True),
         Target(name, "objects/CPU-s, against s3torchconnector", ours / torch, 10, True),
@@ -340,7 +401,13 @@ def limit_targets(outcome: Outcome) -> list[Target]:
     name, runs = outcome.scenario.name, outcome.runs["millrace"]
     throttled = statistics.median(run["retries"] / max(1, run["requests"]) for run in runs)
     return [
-        Target(name, f"objects/s, against {RATE_LIMIT}", outcome.median("millrace", "objects_per_second") / RATE_LIMIT, 0.9, True),
+        Target(
+            name,
+            f"objects/s, against {RATE_LIMIT}",
+            outcome.median("millrace", "objects_per_second") / RATE_LIMIT,
+            0.9,
+            True,
+        ),
         Target(name, "share of requests that were sent again", throttled, 0.01, False),
         Target(name, "errors", sum(run["errors"] for run in runs), 0, False),
     ]
@@ -369,7 +436,9 @@ def storm_targets(outcome: Outcome, storm: Storm) -> list[Target]:
     else:
         goodput = statistics.median(during / before for before, during, _ in measured)
         in_storm = [sum(run["each_second"][storm.begin : storm.end]) for run in runs]
-        requests = statistics.median(1 + (run["retries"] + run["hedges"]) / max(1, good) for run, good in zip(runs, in_storm))
+        requests = statistics.median(
+            1 + (run["retries"] + run["hedges"]) / max(1, good) for run, good in zip(runs, in_storm)
+        )
         targets.append(Target(name, "goodput, against the rate before", goodput, 0.6, True))
         targets.append(Target(name, "requests for each object", requests, 1.5, False))
     return [*targets, Target(name, "rate 10 s after, against before", again, 0.95, True)]
@@ -379,8 +448,20 @@ def tail_targets(outcome: Outcome) -> list[Target]:
     name, runs = outcome.scenario.name, outcome.runs["millrace"]
     say(f"{'millrace':18}second requests for {max(run['hedges'] / run['objects'] for run in runs):.1%} of the objects")
     return [
-        Target(name, "p99.9, against p50", statistics.median(run["ms"]["p99.9"] / run["ms"]["p50"] for run in runs), 3, False),
-        Target(name, "bytes received beyond those asked for", max(run["bytes_read"] / run["bytes"] - 1 for run in runs), 0.03, False),
+        Target(
+            name,
+            "p99.9, against p50",
+            statistics.median(run["ms"]["p99.9"] / run["ms"]["p50"] for run in runs),
+            3,
+            False,
+        ),
+        Target(
+            name,
+            "bytes received beyond those asked for",
+            max(run["bytes_read"] / run["bytes"] - 1 for run in runs),
+            0.03,
+            False,
+        ),
         Target(name, "errors", sum(run["errors"] for run in runs), 0, False),
     ]
 
@@ -434,7 +515,9 @@ def main() -> int:
         say("(a quick run: the figures show that everything works, no more)")
     if options.json:
         record = {
-            "settings": {name: str(value) if isinstance(value, Path) else value for name, value in vars(options).items()},
+            "settings": {
+                name: str(value) if isinstance(value, Path) else value for name, value in vars(options).items()
+            },
             "congestion": congestion,
             "scenarios": {o.scenario.name: {"runs": o.runs, "left_out": o.missing} for o in outcomes},
             "targets": [{**vars(target), "met": target.met} for target in targets],

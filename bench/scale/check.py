@@ -61,7 +61,11 @@ class Case:
         return arguments
 
 
-COUNTED = [Case(f"{shuffle}, {ranks} ranks", shuffle, ranks, timed=False) for shuffle in ("window", "global") for ranks in (1, 3, 4)]
+COUNTED = [
+    Case(f"{shuffle}, {ranks} ranks", shuffle, ranks, timed=False)
+    for shuffle in ("window", "global")
+    for ranks in (1, 3, 4)
+]
 COUNTED += [Case("none, 4 ranks", "none", 4, timed=False)]
 TIMED = [  # in all of them the store takes seconds, and the machine some tenths of one
     Case("first bytes after 2 s", "window", 1, first_byte_ms=2000),
@@ -87,14 +91,21 @@ def median_of(outcomes: list[Outcome]) -> Outcome:
     times = {"first batch": [each.first_batch for each in outcomes], "all": [each.seconds for each in outcomes]}
     first = outcomes[0]
     return Outcome(
-        first.requests, first.bytes_read, statistics.median(times["first batch"]), statistics.median(times["all"]), first.again, times
+        first.requests,
+        first.bytes_read,
+        statistics.median(times["first batch"]),
+        statistics.median(times["all"]),
+        first.again,
+        times,
     )
 
 
 @contextlib.contextmanager
 def devstore(millrace: Path, root: Path | str, arguments: list[str]) -> Iterator[dict[str, str]]:
     """The environment of its clients."""
-    process = subprocess.Popen([millrace, "devstore", root, "--port", "0", *arguments], stdout=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        [millrace, "devstore", root, "--port", "0", *arguments], stdout=subprocess.PIPE, text=True
+    )
     assert process.stdout is not None
     try:
         for line in process.stdout:
@@ -123,7 +134,9 @@ def feed_command(millrace: Path, case: Case, rank: int) -> list[str | Path]:
 
 def bring_index(millrace: Path, case: Case, env: dict[str, str]) -> None:
     """To the cache folder. No sample is read."""
-    subprocess.run([*feed_command(millrace, case, 0), "--explain"], env=env, stdout=subprocess.DEVNULL, check=True, timeout=300)
+    subprocess.run(
+        [*feed_command(millrace, case, 0), "--explain"], env=env, stdout=subprocess.DEVNULL, check=True, timeout=300
+    )
 
 
 def decode_ms(millrace: Path, folder: Path, env: dict[str, str]) -> float:
@@ -134,7 +147,10 @@ def decode_ms(millrace: Path, folder: Path, env: dict[str, str]) -> float:
 
 def fed(millrace: Path, case: Case, env: dict[str, str]) -> Outcome:
     """All ranks at once. The index is in the cache folder already: what is read are samples."""
-    processes = [subprocess.Popen(feed_command(millrace, case, rank), env=env, stdout=subprocess.PIPE, text=True) for rank in range(case.ranks)]
+    processes = [
+        subprocess.Popen(feed_command(millrace, case, rank), env=env, stdout=subprocess.PIPE, text=True)
+        for rank in range(case.ranks)
+    ]
     results = []
     for process in processes:
         output, _ = process.communicate(timeout=300)
@@ -151,8 +167,27 @@ def fed(millrace: Path, case: Case, env: dict[str, str]) -> Outcome:
 
 
 def simulated(scale: Path, case: Case, env: dict[str, str], decode_ms: float) -> Outcome:
-    store = ["--first-byte-ms", str(case.first_byte_ms), "--bandwidth", str(case.bandwidth), "--rate-per-prefix", str(case.rate_per_prefix)]
-    job = ["--shuffle", case.shuffle, "--ranks", str(case.ranks), "--steps", "0", "--has-index", "--threads", "1", "--decode-ms", f"{decode_ms:.6f}"]
+    store = [
+        "--first-byte-ms",
+        str(case.first_byte_ms),
+        "--bandwidth",
+        str(case.bandwidth),
+        "--rate-per-prefix",
+        str(case.rate_per_prefix),
+    ]
+    job = [
+        "--shuffle",
+        case.shuffle,
+        "--ranks",
+        str(case.ranks),
+        "--steps",
+        "0",
+        "--has-index",
+        "--threads",
+        "1",
+        "--decode-ms",
+        f"{decode_ms:.6f}",
+    ]
     found = run([scale, "--data", "s3://b/tar", "--json", *ORDER, *job, *store], env)
     first = found["first_batch_seconds"]
     return Outcome(found["requests"], found["bytes"], first, first + found["seconds"])
@@ -177,17 +212,30 @@ def compare(case: Case, outcomes: list[Outcome], paper: Outcome) -> tuple[bool, 
     others = [each for each in outcomes if not same_counts(each, paper)]
     met = not others
     real = median_of([*others, *(each for each in outcomes if each not in others)])
-    row: dict[str, Any] = {"case": case.name, "requests": [real.requests, paper.requests], "bytes": [real.bytes_read, paper.bytes_read]}
+    row: dict[str, Any] = {
+        "case": case.name,
+        "requests": [real.requests, paper.requests],
+        "bytes": [real.bytes_read, paper.bytes_read],
+    }
     row["again"] = real.again
-    print(f"{case.name:40} requests {real.requests:6} {paper.requests:6}   bytes {real.bytes_read:9} {paper.bytes_read:9}", end="")
+    print(
+        f"{case.name:40} requests {real.requests:6} {paper.requests:6}   bytes {real.bytes_read:9} {paper.bytes_read:9}",
+        end="",
+    )
     if case.timed:
-        for name, measured, foretold in (("first batch", real.first_batch, paper.first_batch), ("all", real.seconds, paper.seconds)):
+        for name, measured, foretold in (
+            ("first batch", real.first_batch, paper.first_batch),
+            ("all", real.seconds, paper.seconds),
+        ):
             if name == "first batch" and case.rate_per_prefix:
                 continue  # which of the requests that were sent at once is refused is chance
             ratio = foretold / measured
             row[name] = {"measured": real.spread[name], "simulated": foretold, "ratio": ratio}
             met = met and abs(ratio - 1) <= TOLERANCE
-            print(f"   {name} {measured:6.2f} s ({min(real.spread[name]):.2f} to {max(real.spread[name]):.2f}) {foretold:6.2f} s ({ratio:.2f})", end="")
+            print(
+                f"   {name} {measured:6.2f} s ({min(real.spread[name]):.2f} to {max(real.spread[name]):.2f}) {foretold:6.2f} s ({ratio:.2f})",
+                end="",
+            )
     print("" if met else "   MISSED", flush=True)
     row["met"] = met
     return met, row
@@ -195,7 +243,9 @@ def compare(case: Case, outcomes: list[Outcome], paper: Outcome) -> tuple[bool, 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--build", type=Path, default=REPOSITORY / "build/release/bin", help="the binaries (default: build/release/bin)")
+    parser.add_argument(
+        "--build", type=Path, default=REPOSITORY / "build/release/bin", help="the binaries (default: build/release/bin)"
+    )
     parser.add_argument("--counts-only", action="store_true", help="no times")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all rows there")
     options = parser.parse_args()

@@ -74,7 +74,11 @@ NO_RELAY = "none"
 STARTED_WITHIN = 90  # seconds, on a busy machine, too
 ROW_BYTES = 224 * 224 * 3
 READY = re.compile(r"listening on |ready|Ray runtime started")
-QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_AUTH_MODE": "disabled", "OMP_NUM_THREADS": "1"}  # whatever the user's own Ray is told
+QUIET = {
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_AUTH_MODE": "disabled",
+    "OMP_NUM_THREADS": "1",
+}  # whatever the user's own Ray is told
 
 
 @dataclass
@@ -93,17 +97,30 @@ class Outcome:
 
 def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
-        description=(__doc__ or "").replace("@CONTESTANTS@", ", ".join(CONTESTANTS)), formatter_class=argparse.RawDescriptionHelpFormatter
+        description=(__doc__ or "").replace("@CONTESTANTS@", ", ".join(CONTESTANTS)),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--quick", action="store_true", help="2 workers, short runs and one of each, unless told otherwise; ends within four minutes")
+    parser.add_argument(
+        "--quick",
+        action="store_true",
+        help="2 workers, short runs and one of each, unless told otherwise; ends within four minutes",
+    )
     parser.add_argument("--only", metavar="NAME,...", help="only these contestants")
     parser.add_argument("--scenario", metavar="NAME,...", help=f"only these of {', '.join(SCENARIOS)}")
     parser.add_argument("--workers", metavar="N,...", help="how many worker processes (default 1,2,4,8)")
-    parser.add_argument("--delays", metavar="MS,...", help="network delay in each direction; none: without the relay (default none,0,10)")
-    parser.add_argument("--gbits", type=float, help="gigabits a second that the relay carries in each direction (default: what it can)")
+    parser.add_argument(
+        "--delays",
+        metavar="MS,...",
+        help="network delay in each direction; none: without the relay (default none,0,10)",
+    )
+    parser.add_argument(
+        "--gbits", type=float, help="gigabits a second that the relay carries in each direction (default: what it can)"
+    )
     parser.add_argument("--seconds", type=float, help="time that is measured (default 5)")
     parser.add_argument("--runs", type=int, help="interleaved runs of which the median counts (default 3)")
-    parser.add_argument("--cache", type=Path, default=REPOSITORY / "build/bench-data/service", help="where the data are kept (1.2 GB)")
+    parser.add_argument(
+        "--cache", type=Path, default=REPOSITORY / "build/bench-data/service", help="where the data are kept (1.2 GB)"
+    )
     parser.add_argument("--python-path", type=Path, help="with the package millrace (default: build/release/python)")
     add_arguments(parser)
     options = parser.parse_args()
@@ -174,7 +191,12 @@ class Servers:
         """Without waiting for it to be ready."""
         words = ["taskset", "-c", cores, *map(str, command)]
         process = subprocess.Popen(
-            words, env=self._environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, start_new_session=True
+            words,
+            env=self._environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+            start_new_session=True,
         )
         self._processes.append(process)
         return process
@@ -205,7 +227,16 @@ def way_arguments(options: argparse.Namespace, delay: str) -> list[object]:
 
 def measure_ceiling(options: argparse.Namespace, workers: int, delay: str) -> float:
     """Bytes a second that bare sockets carry, one from each worker's core to the trainer's."""
-    command = ["taskset", "-c", other_cores(options, workers), options.build / "service_relay", "--measure", "1", "--connections", workers]
+    command = [
+        "taskset",
+        "-c",
+        other_cores(options, workers),
+        options.build / "service_relay",
+        "--measure",
+        "1",
+        "--connections",
+        workers,
+    ]
     command += ["--source-cpus", ",".join(worker_core(options, number) for number in range(workers))]
     command += ["--sink-cpu", cores_of(options.client_cores)[0]]
     command += ["--direct"] if delay == NO_RELAY else way_arguments(options, delay)
@@ -218,7 +249,13 @@ def relayed(options: argparse.Namespace, delay: str, ports: list[int]) -> Iterat
     if delay == NO_RELAY:
         yield {port: port for port in ports}
         return
-    command = ["taskset", "-c", other_cores(options, len(ports) - 1), options.build / "service_relay", *way_arguments(options, delay)]
+    command = [
+        "taskset",
+        "-c",
+        other_cores(options, len(ports) - 1),
+        options.build / "service_relay",
+        *way_arguments(options, delay),
+    ]
     process = subprocess.Popen([*map(str, command), *map(str, ports)], stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     try:
@@ -245,13 +282,27 @@ def pool_of(options: argparse.Namespace, name: str, count: int, delay: str) -> I
     with contextlib.ExitStack() as stack:
         servers = stack.enter_context(Servers())
         if name == "ray":
-            yield ray_pool(options, servers, count, Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="mr-ray-"))))
+            yield ray_pool(
+                options, servers, count, Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="mr-ray-")))
+            )
             return
         dispatcher, *ports = free_ports(count + 1)
         at = stack.enter_context(relayed(options, delay, [dispatcher, *ports]))
         serve = [PYTHON, HERE / "serve.py"]
         if name.startswith("millrace"):
-            command = [options.build / "millrace", "worker", "--threads", 1, "--memory", "2GiB", "--keep-decoded", "1GiB", "--allow", data, "--listen"]
+            command = [
+                options.build / "millrace",
+                "worker",
+                "--threads",
+                1,
+                "--memory",
+                "2GiB",
+                "--keep-decoded",
+                "1GiB",
+                "--allow",
+                data,
+                "--listen",
+            ]
             commands = [[*command, f"127.0.0.1:{port}"] for port in ports]
         elif name.startswith("grpc"):
             commands = [[*serve, "grpc", "--port", port, "--rows", data] for port in ports]
@@ -269,7 +320,15 @@ def pool_of(options: argparse.Namespace, name: str, count: int, delay: str) -> I
 def ray_pool(options: argparse.Namespace, servers: Servers, count: int, folder: Path) -> Pool:
     """A cluster on this machine: the trainer's node, which runs no task, and one node for each worker."""
     (port,) = free_ports(1)
-    common = [PYTHON.with_name("ray"), "start", "--block", "--node-ip-address", "127.0.0.1", "--object-store-memory", 1 << 30]
+    common = [
+        PYTHON.with_name("ray"),
+        "start",
+        "--block",
+        "--node-ip-address",
+        "127.0.0.1",
+        "--object-store-memory",
+        1 << 30,
+    ]
     first = [*common, "--head", "--port", port, "--num-cpus", 0, "--temp-dir", folder, "--include-dashboard", "false"]
     head = servers.start(options.client_cores, *first)
     for number in range(count):
@@ -284,20 +343,32 @@ def make_data(options: argparse.Namespace) -> None:
         say(f"Making {count:,} rows of 224 x 224 x 3 in {options.data}, once ...")
     subprocess.run([PYTHON, HERE / "rows.py", options.data, "--count", str(count)], check=True)
     for name in ("npy", "bmp"):
-        subprocess.run([options.build / "millrace", "index", options.data / name], check=True, stdout=subprocess.DEVNULL)
+        subprocess.run(
+            [options.build / "millrace", "index", options.data / name], check=True, stdout=subprocess.DEVNULL
+        )
     for path in options.data.rglob("*"):  # into the page cache: no run is to wait for the disk
         if path.is_file():
             path.read_bytes()
 
 
-def run_one(options: argparse.Namespace, name: str, count: int, delay: str, *arguments: str, kill: signal.Signals | None = None) -> Result | str:
+def run_one(
+    options: argparse.Namespace, name: str, count: int, delay: str, *arguments: str, kill: signal.Signals | None = None
+) -> Result | str:
     left = options.deadline - time.monotonic()
     if left < 10:
         return "no time was left"
     environment = {**os.environ, **QUIET, "PYTHONPATH": str(options.python_path)}
     try:
         with pool_of(options, name, count, delay) as pool:
-            command = [str(PYTHON), str(HERE / "trainer.py"), name, "--rows", str(options.data), "--workers", *pool.addresses]
+            command = [
+                str(PYTHON),
+                str(HERE / "trainer.py"),
+                name,
+                "--rows",
+                str(options.data),
+                "--workers",
+                *pool.addresses,
+            ]
             command += [*pool.arguments, "--seconds", str(options.seconds), *arguments]
             if kill is not None:
                 command += ["--kill", str(pool.pids[0]), "--signal", str(int(kill))]
@@ -332,13 +403,28 @@ def measure_faults(options: argparse.Namespace, outcome: Outcome) -> None:
             outcome.missing[kill.name] = result
         else:
             outcome.waits[kill.name] = result["longest_wait"]
-        say(f"  {kill.name}: {result if isinstance(result, str) else f'''the longest wait for a batch {result['longest_wait']:.2f} s'''}")
+        say(
+            f"  {kill.name}: {result if isinstance(result, str) else f'''the longest wait for a batch {result['longest_wait']:.2f} s'''}"
+        )
 
 
 def feed(options: argparse.Namespace, environment: dict[str, str], *arguments: object) -> tuple[dict[str, Any], float]:
     """What it reported, and the CPU-seconds of the whole process."""
-    command = ["taskset", "-c", options.client_cores, options.build / "millrace", "feed", "s3://b/jpeg", "--json", "--augment", "--epochs", 1]
-    process = subprocess.Popen([*map(str, command), *map(str, arguments)], env=environment, stdout=subprocess.PIPE, text=True)
+    command = [
+        "taskset",
+        "-c",
+        options.client_cores,
+        options.build / "millrace",
+        "feed",
+        "s3://b/jpeg",
+        "--json",
+        "--augment",
+        "--epochs",
+        1,
+    ]
+    process = subprocess.Popen(
+        [*map(str, command), *map(str, arguments)], env=environment, stdout=subprocess.PIPE, text=True
+    )
     assert process.stdout is not None
     with process.stdout:
         text = process.stdout.read()
@@ -378,8 +464,20 @@ def measure_offload(options: argparse.Namespace, outcome: Outcome) -> None:
         local, local_cpu = feed(options, environment)
         ports = free_ports(4)
         for number, (port, metrics) in enumerate((ports[:2], ports[2:])):
-            servers.start(worker_core(options, number), millrace, "worker", "--listen", f"127.0.0.1:{port}", "--metrics-port", metrics, "--threads", 1)
-        remote, remote_cpu = feed(options, environment, "--workers", ",".join(f"127.0.0.1:{port}" for port in ports[::2]))
+            servers.start(
+                worker_core(options, number),
+                millrace,
+                "worker",
+                "--listen",
+                f"127.0.0.1:{port}",
+                "--metrics-port",
+                metrics,
+                "--threads",
+                1,
+            )
+        remote, remote_cpu = feed(
+            options, environment, "--workers", ",".join(f"127.0.0.1:{port}" for port in ports[::2])
+        )
         read = remote["bytes_read"] + sum(read_bytes(port) for port in ports[1::2])
     if remote["digest"] != local["digest"]:
         raise RuntimeError(f"another digest: {remote['digest']}, not {local['digest']}")
@@ -418,14 +516,31 @@ def targets_of(options: argparse.Namespace, outcome: Outcome) -> list[Target]:
         targets.append(Target("rate", f"samples/s, {count} workers, against the best rival", ours / best, 2, True))
     if {"0", "10"} <= set(options.delays):
         for count in counts:
-            ratio = outcome.median("millrace", count, "10", "samples_per_second") / outcome.median("millrace", count, "0", "samples_per_second")
+            ratio = outcome.median("millrace", count, "10", "samples_per_second") / outcome.median(
+                "millrace", count, "0", "samples_per_second"
+            )
             bare = outcome.ceilings.get((count, "10"), float("nan")) / outcome.ceilings.get((count, "0"), float("nan"))
-            targets.append(Target("delay", f"samples/s, {count} workers, 10 ms against 0 ms (sockets {bare:.2f})", ratio, 0.9, True))
+            targets.append(
+                Target(
+                    "delay", f"samples/s, {count} workers, 10 ms against 0 ms (sockets {bare:.2f})", ratio, 0.9, True
+                )
+            )
     nan = float("nan")
     if "offload" in options.scenario:
-        targets.append(Target("offload", "CPU of the trainer, against decoding there", outcome.offload.get("cpu", nan), 0.25, False))
-        targets.append(Target("offload", "bytes from the store, against one local run", outcome.offload.get("bytes", nan), 1.05, False))
-    targets += [Target("faults", f"seconds without a batch after {name}", wait, 2, False) for name, wait in outcome.waits.items()]
+        targets.append(
+            Target(
+                "offload", "CPU of the trainer, against decoding there", outcome.offload.get("cpu", nan), 0.25, False
+            )
+        )
+        targets.append(
+            Target(
+                "offload", "bytes from the store, against one local run", outcome.offload.get("bytes", nan), 1.05, False
+            )
+        )
+    targets += [
+        Target("faults", f"seconds without a batch after {name}", wait, 2, False)
+        for name, wait in outcome.waits.items()
+    ]
     return targets
 
 
@@ -446,7 +561,11 @@ def main() -> int:
     )
     outcome = Outcome()
     if "rate" in options.scenario:
-        outcome.ceilings = {(count, delay): measure_ceiling(options, count, delay) for count in options.workers for delay in options.delays}
+        outcome.ceilings = {
+            (count, delay): measure_ceiling(options, count, delay)
+            for count in options.workers
+            for delay in options.delays
+        }
         measure_rates(options, outcome)
     for scenario, measure in (("faults", measure_faults), ("offload", measure_offload)):
         if scenario in options.scenario and options.deadline - time.monotonic() > 30:
@@ -463,10 +582,20 @@ def main() -> int:
         say("(a quick run: the figures show that everything works, no more)")
     if options.json:
         record = {
-            "settings": {name: str(value) if isinstance(value, Path) else value for name, value in vars(options).items() if name != "deadline"},
+            "settings": {
+                name: str(value) if isinstance(value, Path) else value
+                for name, value in vars(options).items()
+                if name != "deadline"
+            },
             "congestion": congestion,
-            "ceilings": [{"workers": count, "delay": delay, "bytes_per_second": rate} for (count, delay), rate in outcome.ceilings.items()],
-            "runs": [{"contestant": name, "workers": count, "delay": delay, "runs": runs} for (name, count, delay), runs in outcome.runs.items()],
+            "ceilings": [
+                {"workers": count, "delay": delay, "bytes_per_second": rate}
+                for (count, delay), rate in outcome.ceilings.items()
+            ],
+            "runs": [
+                {"contestant": name, "workers": count, "delay": delay, "runs": runs}
+                for (name, count, delay), runs in outcome.runs.items()
+            ],
             "faults": outcome.waits,
             "offload": outcome.offload,
             "left_out": outcome.missing,

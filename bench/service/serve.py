@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """A worker of a rival of run.py, in a process of its own until it is killed. It prints `ready` when it serves.
 
-    serve.py grpc --port 6001 --rows DIR --batch 128
-    serve.py tfdata-dispatcher --port 6000
-    serve.py tfdata --port 6001 --dispatcher 127.0.0.1:6000 --address 127.0.0.1:6101     (where trainers are told to find it)
+serve.py grpc --port 6001 --rows DIR --batch 128
+serve.py tfdata-dispatcher --port 6000
+serve.py tfdata --port 6001 --dispatcher 127.0.0.1:6000 --address 127.0.0.1:6101     (where trainers are told to find it)
 """
 
 from __future__ import annotations
@@ -28,7 +28,10 @@ def serve_grpc(options: argparse.Namespace) -> Any:
     import grpc
 
     mapped = rows.open_rows(options.rows / "rows.bin")
-    batches = [mapped[begin : begin + options.batch].tobytes() for begin in range(0, len(mapped) - options.batch + 1, options.batch)]
+    batches = [
+        mapped[begin : begin + options.batch].tobytes()
+        for begin in range(0, len(mapped) - options.batch + 1, options.batch)
+    ]
 
     def get_examples(request: bytes, context: Any) -> Iterator[bytes]:
         return itertools.cycle(batches)
@@ -50,7 +53,11 @@ def serve_tfdata(options: argparse.Namespace) -> Any:
     if options.kind == "tfdata-dispatcher":
         return service.DispatchServer(service.DispatcherConfig(port=options.port, protocol="grpc"))
     config = service.WorkerConfig(
-        dispatcher_address=options.dispatcher, worker_address=options.address, port=options.port, protocol="grpc", heartbeat_interval_ms=500
+        dispatcher_address=options.dispatcher,
+        worker_address=options.address,
+        port=options.port,
+        protocol="grpc",
+        heartbeat_interval_ms=500,
     )
     return service.WorkerServer(config)
 

@@ -28,7 +28,6 @@ HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent / "s3")]
 
 import numpy as np  # noqa: E402
-
 import rows  # noqa: E402
 from rival_task import cpu_seconds  # noqa: E402
 
@@ -46,7 +45,9 @@ class Task:
 def millrace_loader(task: Task, data: str, **options: Any) -> Batches:
     import millrace
 
-    with millrace.Loader(task.folder / data, batch_size=task.batch, seed=1, output="numpy", workers=task.workers, **options) as loader:
+    with millrace.Loader(
+        task.folder / data, batch_size=task.batch, seed=1, output="numpy", workers=task.workers, **options
+    ) as loader:
         while True:
             for batch in loader:
                 yield batch["image"]
@@ -78,7 +79,9 @@ def tf_data(task: Task) -> Batches:
     dataset = tf.data.FixedLengthRecordDataset(str(task.folder / "rows.bin"), rows.ROW_BYTES).map(row)
     dataset = dataset.batch(task.batch, drop_remainder=True).cache().repeat()
     service = tf.data.experimental.service.distribute(
-        processing_mode=tf.data.experimental.service.ShardingPolicy.OFF, service=f"grpc://{task.workers[0]}", compression=None
+        processing_mode=tf.data.experimental.service.ShardingPolicy.OFF,
+        service=f"grpc://{task.workers[0]}",
+        compression=None,
     )
     yield from dataset.apply(service).prefetch(tf.data.AUTOTUNE).as_numpy_iterator()  # without a copy
 
@@ -176,10 +179,24 @@ def main() -> int:
     parser.add_argument("--rows", type=Path, required=True, help="what rows.py has made")
     parser.add_argument("--workers", nargs="+", required=True, metavar="HOST:PORT")
     parser.add_argument("--batch", type=int, default=128, help="rows of a batch (default 128)")
-    parser.add_argument("--skip", type=int, default=20, help="batches that are checked before the clock starts, more than there are rows (default 20)")
+    parser.add_argument(
+        "--skip",
+        type=int,
+        default=20,
+        help="batches that are checked before the clock starts, more than there are rows (default 20)",
+    )
     parser.add_argument("--seconds", type=float, default=5, help="time that is measured (default 5)")
-    parser.add_argument("--with-process", type=int, nargs="*", default=[], metavar="PID", help="more processes whose CPU-seconds are the trainer's")
-    parser.add_argument("--kill", type=int, default=0, metavar="PID", help="a worker that gets a signal after a third of the time")
+    parser.add_argument(
+        "--with-process",
+        type=int,
+        nargs="*",
+        default=[],
+        metavar="PID",
+        help="more processes whose CPU-seconds are the trainer's",
+    )
+    parser.add_argument(
+        "--kill", type=int, default=0, metavar="PID", help="a worker that gets a signal after a third of the time"
+    )
     parser.add_argument("--signal", type=int, default=signal.SIGKILL, help="which one (default: 9)")
     options = parser.parse_args()
     task = Task(options.batch, options.rows, options.workers)

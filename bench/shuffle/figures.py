@@ -52,9 +52,13 @@ def chart(path: Path, title: str, x: Axis, y: Axis, lines: Sequence[Line]) -> No
         at = top + height * (1 - y.place(value))
         out.append(f'<path d="M{left} {at:.1f}H{left + width}" stroke="#e3e8ec"/>')
         out.append(f'<text x="{left - 8}" y="{at + 4:.1f}" text-anchor="end" fill="#1d2b36">{text}</text>')
-    out.append(f'<text x="{left + width / 2}" y="{top + height + 42}" text-anchor="middle" fill="#1d2b36">{x.label}</text>')
+    out.append(
+        f'<text x="{left + width / 2}" y="{top + height + 42}" text-anchor="middle" fill="#1d2b36">{x.label}</text>'
+    )
     middle = top + height / 2
-    out.append(f'<text transform="translate(16 {middle}) rotate(-90)" text-anchor="middle" fill="#1d2b36">{y.label}</text>')
+    out.append(
+        f'<text transform="translate(16 {middle}) rotate(-90)" text-anchor="middle" fill="#1d2b36">{y.label}</text>'
+    )
     for number, line in enumerate(lines):
         colour = COLOURS[number % len(COLOURS)]
         places = [(left + width * x.place(a), top + height * (1 - y.place(b))) for a, b in line.points]
@@ -87,4 +91,6 @@ def write_png(path: Path, pixels: npt.NDArray[np.uint8]) -> None:
         return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
 
     head = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
-    path.write_bytes(b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + chunk(b"IDAT", zlib.compress(rows, 9)) + chunk(b"IEND", b""))
+    path.write_bytes(
+        b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + chunk(b"IDAT", zlib.compress(rows, 9)) + chunk(b"IEND", b"")
+    )

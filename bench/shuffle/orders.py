@@ -6,10 +6,9 @@ All take sizes in samples. `unit` is what is fetched at once: an extent, a shard
 
 from __future__ import annotations
 
+import millrace
 import numpy as np
 import numpy.typing as npt
-
-import millrace
 
 Order = npt.NDArray[np.int64]
 

@@ -26,11 +26,10 @@ from typing import Any
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parents[1] / "src/diagnose/rivals")]
 
-import torch  # noqa: E402
-import torch.utils.data  # noqa: E402
-
 import images  # noqa: E402
 import rival_loaders  # noqa: E402
+import torch  # noqa: E402
+import torch.utils.data  # noqa: E402
 from rival_loaders import cpu_seconds, end_workers  # noqa: E402
 
 MISSING = 3
@@ -62,7 +61,14 @@ def millrace_loader(task: Task, data: str) -> Batches:
 
     task.begin()
     millrace.configure(cpu_threads=task.workers)
-    decoded: dict[str, Any] = {"size": images.SIZE, "augment": True, "dtype": "f32", "layout": "nchw", "mean": images.MEAN, "std": images.STD}
+    decoded: dict[str, Any] = {
+        "size": images.SIZE,
+        "augment": True,
+        "dtype": "f32",
+        "layout": "nchw",
+        "mean": images.MEAN,
+        "std": images.STD,
+    }
     with millrace.Loader(f"s3://{BUCKET}/{data}", batch_size=task.batch, seed=1, output="torch", **decoded) as loader:
         for batch in loader:
             yield batch["image"]
@@ -157,8 +163,17 @@ CONTESTANTS: dict[str, Callable[[Task], Batches]] = {
 
 def check(batch: Any, task: Task) -> None:
     wanted = (task.batch, 3, images.SIZE, images.SIZE)
-    if not isinstance(batch, torch.Tensor) or tuple(batch.shape) != wanted or batch.dtype != torch.float32 or not batch.is_contiguous():
-        found = f"{tuple(batch.shape)} {batch.dtype}, strides {batch.stride()}" if isinstance(batch, torch.Tensor) else type(batch).__name__
+    if (
+        not isinstance(batch, torch.Tensor)
+        or tuple(batch.shape) != wanted
+        or batch.dtype != torch.float32
+        or not batch.is_contiguous()
+    ):
+        found = (
+            f"{tuple(batch.shape)} {batch.dtype}, strides {batch.stride()}"
+            if isinstance(batch, torch.Tensor)
+            else type(batch).__name__
+        )
         raise RuntimeError(f"a batch is {found}; expected contiguous float32 {wanted}")
 
 

@@ -91,12 +91,15 @@ class Outcome:
 
 def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
-        description=(__doc__ or "").replace("@CONTESTANTS@", ", ".join(CONTESTANTS)), formatter_class=argparse.RawDescriptionHelpFormatter
+        description=(__doc__ or "").replace("@CONTESTANTS@", ", ".join(CONTESTANTS)),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--quick", action="store_true", help="fewer images and one run, unless told otherwise")
     parser.add_argument("--only", metavar="NAME,...", help="only these contestants")
     parser.add_argument("--runs", type=int, help="interleaved runs of which the median counts (default 3)")
-    parser.add_argument("--cache", type=Path, default=REPOSITORY / "build/bench-data/torch", help="where the data are kept (3 GB)")
+    parser.add_argument(
+        "--cache", type=Path, default=REPOSITORY / "build/bench-data/torch", help="where the data are kept (3 GB)"
+    )
     parser.add_argument("--python-path", type=Path, help="with the package millrace (default: build/release/python)")
     add_arguments(parser)
     options = parser.parse_args()
@@ -141,7 +144,11 @@ def make_data(options: argparse.Namespace, count: int) -> Path:
     # An index that was made through the file system does not describe the objects as the server shows them.
     for name in INDEXED:
         shutil.rmtree(served / name / ".millrace", ignore_errors=True)
-    subprocess.run([PYTHON, Path(__file__).with_name("data.py"), served, "--shard-size", str(SHARD_BYTES)], check=False, stdout=subprocess.DEVNULL)
+    subprocess.run(
+        [PYTHON, Path(__file__).with_name("data.py"), served, "--shard-size", str(SHARD_BYTES)],
+        check=False,
+        stdout=subprocess.DEVNULL,
+    )
     for path in served.rglob("*"):  # into the page cache: no run is to wait for the disk
         if path.is_file():
             path.read_bytes()
@@ -155,7 +162,12 @@ def measure(options: argparse.Namespace, size: Size, root: Path) -> Outcome:
     with devstore(options, root, ["--first-byte-ms", str(SLOW_MS)]) as environment:
         environment = {**environment, "PYTHONPATH": str(options.python_path), "HF_HUB_OFFLINE": "1"}
         for name in INDEXED:
-            subprocess.run([options.build / "millrace", "index", f"s3://b/{name}"], check=True, stdout=subprocess.DEVNULL, env=environment)
+            subprocess.run(
+                [options.build / "millrace", "index", f"s3://b/{name}"],
+                check=True,
+                stdout=subprocess.DEVNULL,
+                env=environment,
+            )
         for number in range(options.runs):
             say(f"Run {number + 1} of {options.runs}, load {os.getloadavg()[0]:.1f} ...")
             for name in options.only:
@@ -170,8 +182,12 @@ def measure(options: argparse.Namespace, size: Size, root: Path) -> Outcome:
                 else:
                     result["load"] = os.getloadavg()[0]
                     outcome.runs.setdefault(name, []).append(result)
-                    rate, cpu, first = (result[key] for key in ("samples_per_second", "cpu_per_1000", "first_batch_seconds"))
-                    say(f"  {name}: {rate:.0f} samples/s, {cpu:.2f} CPU-s/1000, first batch {first:.2f} s, load {result['load']:.1f}")
+                    rate, cpu, first = (
+                        result[key] for key in ("samples_per_second", "cpu_per_1000", "first_batch_seconds")
+                    )
+                    say(
+                        f"  {name}: {rate:.0f} samples/s, {cpu:.2f} CPU-s/1000, first batch {first:.2f} s, load {result['load']:.1f}"
+                    )
     check_pixels(outcome)
     return outcome
 
@@ -184,13 +200,20 @@ def check_pixels(outcome: Outcome) -> None:
     usual = [statistics.median(run["mean"][channel] for run in measured.values()) for channel in range(3)]
     deviation = statistics.median(run["std"] for run in measured.values())
     for name, run in measured.items():
-        if max(abs(mean - other) for mean, other in zip(run["mean"], usual)) > 0.08 or abs(run["std"] - deviation) > 0.08:
-            outcome.missing[name] = f"its pixels are others: mean {run['mean']}, deviation {run['std']:.3f}; usual: {usual}, {deviation:.3f}"
+        if (
+            max(abs(mean - other) for mean, other in zip(run["mean"], usual)) > 0.08
+            or abs(run["std"] - deviation) > 0.08
+        ):
+            outcome.missing[name] = (
+                f"its pixels are others: mean {run['mean']}, deviation {run['std']:.3f}; usual: {usual}, {deviation:.3f}"
+            )
             del outcome.runs[name]
 
 
 def print_outcome(outcome: Outcome) -> None:
-    say(f"\n{'':20}{'samples/s':>10}{'spread':>8}{'CPU-s/1000':>12}{'spread':>8}{'PSS MiB':>9}{'first batch':>13}{'conns':>7}  reads")
+    say(
+        f"\n{'':20}{'samples/s':>10}{'spread':>8}{'CPU-s/1000':>12}{'spread':>8}{'PSS MiB':>9}{'first batch':>13}{'conns':>7}  reads"
+    )
     for name, runs in outcome.runs.items():
         text = f"{name:20}"
         for key, width, digits in (("samples_per_second", 10, 0), ("cpu_per_1000", 12, 2)):
@@ -211,7 +234,11 @@ def targets_of(outcome: Outcome) -> list[Target]:
     targets = []
     for ours in ("millrace", "millrace-tiled"):
         for name, least in [*((name, 3) for name in PILLOW), ("spdl", 2)]:
-            targets.append(Target("CPU", f"samples/CPU-s of {ours}, against {name}", ratio("cpu_per_1000", name, ours), least, True))
+            targets.append(
+                Target(
+                    "CPU", f"samples/CPU-s of {ours}, against {name}", ratio("cpu_per_1000", name, ours), least, True
+                )
+            )
     for ours in ("mapdataset", "mapdataset-raw"):
         rate = ratio("samples_per_second", ours, "s3torchconnector")
         targets.append(Target("DataLoader", f"samples/s of {ours}, against s3torchconnector", rate, 1.5, True))
@@ -244,7 +271,9 @@ def main() -> int:
         say("(a quick run: the figures show that everything works, no more)")
     if options.json:
         record = {
-            "settings": {name: str(value) if isinstance(value, Path) else value for name, value in vars(options).items()},
+            "settings": {
+                name: str(value) if isinstance(value, Path) else value for name, value in vars(options).items()
+            },
             "congestion": congestion,
             "runs": outcome.runs,
             "left_out": outcome.missing,

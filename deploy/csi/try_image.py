@@ -60,7 +60,9 @@ def copy(root: Path, sources: list[str], target: str) -> None:
     for source in sources:
         found = sorted(REPOSITORY.glob(source.rstrip("/")))
         if not found:
-            raise SystemExit(f"try_image: there is no {source}" + ("; run `make wheel`" if source.startswith("dist/") else ""))
+            raise SystemExit(
+                f"try_image: there is no {source}" + ("; run `make wheel`" if source.startswith("dist/") else "")
+            )
         for path in found:
             if path.is_dir():
                 shutil.copytree(path, place, dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__"))
@@ -92,8 +94,14 @@ def mounts(root: Path, binds: list[Path]) -> Iterator[None]:
 
 
 def run_in(root: Path, command: list[str], environment: dict[str, str]) -> None:
-    inherited = {name: value for name, value in os.environ.items() if name.startswith("PIP_") or name.lower().endswith("_proxy")}
-    base = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "DEBIAN_FRONTEND": "noninteractive", "HOME": "/root"}
+    inherited = {
+        name: value for name, value in os.environ.items() if name.startswith("PIP_") or name.lower().endswith("_proxy")
+    }
+    base = {
+        "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+        "DEBIAN_FRONTEND": "noninteractive",
+        "HOME": "/root",
+    }
     subprocess.run(["chroot", root, *command], check=True, env=base | inherited | environment)
 
 
@@ -119,7 +127,9 @@ def do(step: Step, root: Path, environment: dict[str, str], mirror: str) -> list
         copy(root, sources, target)
     elif step.word == "ENV":
         name, _, value = step.rest.partition("=")
-        environment[name] = value.replace("$PATH", environment.get("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"))
+        environment[name] = value.replace(
+            "$PATH", environment.get("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin")
+        )
     elif step.word == "ENTRYPOINT":
         return json.loads(step.rest)
     else:
@@ -142,9 +152,18 @@ def try_mount(root: Path, environment: dict[str, str]) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("root", type=Path, help="the folder")
-    parser.add_argument("--mirror", default="http://deb.debian.org/debian", metavar="URL", help="of Debian (default: %(default)s)")
+    parser.add_argument(
+        "--mirror", default="http://deb.debian.org/debian", metavar="URL", help="of Debian (default: %(default)s)"
+    )
     parser.add_argument("--without-wheel", action="store_true", help="leave Millrace itself out")
-    parser.add_argument("--bind", type=Path, action="append", default=[], metavar="PATH", help="show this file or folder there, too, such as /etc/pip.conf")
+    parser.add_argument(
+        "--bind",
+        type=Path,
+        action="append",
+        default=[],
+        metavar="PATH",
+        help="show this file or folder there, too, such as /etc/pip.conf",
+    )
     options = parser.parse_args()
     if options.root.exists() and any(options.root.iterdir()):
         parser.error(f"{options.root} is not empty")

@@ -35,7 +35,9 @@ def signed(url: str, body: str) -> urllib.request.Request:
     """A call of EC2 by Signature Version 4."""
     host, now = url.removeprefix("http://"), time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
     scope = f"{now[:8]}/{KEYS['AWS_REGION']}/ec2/aws4_request"
-    canonical = f"POST\n/\n\nhost:{host}\nx-amz-date:{now}\n\nhost;x-amz-date\n{hashlib.sha256(body.encode()).hexdigest()}"
+    canonical = (
+        f"POST\n/\n\nhost:{host}\nx-amz-date:{now}\n\nhost;x-amz-date\n{hashlib.sha256(body.encode()).hexdigest()}"
+    )
     key = f"AWS4{KEYS['AWS_SECRET_ACCESS_KEY']}".encode()
     for part in scope.split("/"):
         key = hmac.digest(key, part.encode(), "sha256")
@@ -95,7 +97,9 @@ class Instance:
     def interrupt(self) -> None:
         """EC2 takes it back in two minutes."""
         say(f"EC2 announces that it takes {self.id} back")
-        with urllib.request.urlopen(urllib.request.Request(f"{self.url}/imds/{self.id}/interrupt?seconds=120", method="POST"), timeout=PATIENCE):
+        with urllib.request.urlopen(
+            urllib.request.Request(f"{self.url}/imds/{self.id}/interrupt?seconds=120", method="POST"), timeout=PATIENCE
+        ):
             pass
 
     def end(self, status: int) -> None:
@@ -104,7 +108,9 @@ class Instance:
         check(found == status, f"the job on {self.id} ends with status {status}")
         ec2(self.url, "TerminateInstances", **{"InstanceId.1": self.id})
         deadline = time.monotonic() + PATIENCE
-        while "<name>terminated</name>" not in ec2(self.url, "DescribeInstances", **{"InstanceId.1": self.id}):  # its volume is free then
+        while "<name>terminated</name>" not in ec2(
+            self.url, "DescribeInstances", **{"InstanceId.1": self.id}
+        ):  # its volume is free then
             if time.monotonic() > deadline:
                 raise DemoFailed(f"EC2 does not end {self.id}")
 
@@ -144,10 +150,15 @@ def demo(folder: pathlib.Path, instances: list[Instance]) -> None:
                 print(f"          | {line}")
         saved = re.findall(r"^saved (\d+) with (\d+) s left$", log, re.MULTILINE)
         begun = re.findall(r"^begin (\d+)$", log, re.MULTILINE)
-        check(len(saved) == 2 and all(int(left) > 60 for _, left in saved), "both times it saved well within two minutes")
+        check(
+            len(saved) == 2 and all(int(left) > 60 for _, left in saved), "both times it saved well within two minutes"
+        )
         check(begun == ["0", *(count for count, _ in saved)], "and went on where it had saved: no step was lost")
         counts = Counter((int(str(epoch)), str(key)) for epoch, key in read_checkpoint())
-        check(len(counts) == total and set(counts.values()) == {1}, f"{EPOCHS} epochs of {SAMPLES} samples: none was lost, and none came twice")
+        check(
+            len(counts) == total and set(counts.values()) == {1},
+            f"{EPOCHS} epochs of {SAMPLES} samples: none was lost, and none came twice",
+        )
         events = [json.loads(line) for line in (folder / "journal").read_text().splitlines()]
         notices = [event for event in events if event["event"] == "notice"]
         check([notice["kind"] for notice in notices] == ["interruption"] * 2, "the journal has both notices")

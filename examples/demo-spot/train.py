@@ -1,6 +1,6 @@
 """A job of spot instances: what it has trained on is in its checkpoints in S3, and its log is on a volume that follows it.
 
-    millrace run --checkpoint s3://bucket/run --volume run=/data -- python train.py s3://bucket/train /data/log
+millrace run --checkpoint s3://bucket/run --volume run=/data -- python train.py s3://bucket/train /data/log
 """
 
 import sys

@@ -29,7 +29,9 @@ sys.path.insert(0, str(HERE.parent))
 import demo_steps  # noqa: E402
 from demo_steps import BUILD, MILLRACE, ROOT, DemoFailed, check, millrace, running, say  # noqa: E402
 
-SHOWN_BUILD = f"$PWD/{BUILD.relative_to(ROOT)}" if BUILD.is_relative_to(ROOT) else str(BUILD)  # for a shell in the clone
+SHOWN_BUILD = (
+    f"$PWD/{BUILD.relative_to(ROOT)}" if BUILD.is_relative_to(ROOT) else str(BUILD)
+)  # for a shell in the clone
 IDX_FILES = pathlib.Path("/usr/share/datasets/fashion-mnist")
 CLASSES = ["tshirt", "trouser", "pullover", "dress", "coat", "sandal", "shirt", "sneaker", "bag", "boot"]
 
@@ -69,7 +71,17 @@ def train(checkpoint: str, kill_at_step: int) -> tuple[list[str], dict[str, obje
 
     Returns what was printed, and the state of the loader in the checkpoint that there was at that moment.
     """
-    command: list[str | os.PathLike[str]] = [MILLRACE, "run", "--retries", "3", "--checkpoint", checkpoint, "--", sys.executable, HERE / "train.py"]
+    command: list[str | os.PathLike[str]] = [
+        MILLRACE,
+        "run",
+        "--retries",
+        "3",
+        "--checkpoint",
+        checkpoint,
+        "--",
+        sys.executable,
+        HERE / "train.py",
+    ]
     command += ["--train", "s3://fashion/train", "--test", "s3://fashion/test", "--checkpoint", checkpoint]
     command += ["--every", str(CHECKPOINT_EVERY), "--epochs", str(EPOCHS), "--seed", str(SEED)]
     lines: list[str] = []
@@ -119,7 +131,9 @@ def demo(folder: pathlib.Path) -> str:
     store_folder = folder / "store"
     (store_folder / "fashion").mkdir(parents=True)
     with demo_steps.devstore(store_folder, "--first-byte-ms", str(FIRST_BYTE_MS)) as endpoint:
-        say(f"An S3-compatible store runs at {endpoint}; its first byte takes {FIRST_BYTE_MS} ms (median), like a remote one.")
+        say(
+            f"An S3-compatible store runs at {endpoint}; its first byte takes {FIRST_BYTE_MS} ms (median), like a remote one."
+        )
 
         say("Writing the images of Fashion-MNIST as PNG files, one folder a class ...")
         counts = {name: write_images(part, folder / name) for name, part in {"train": "train", "test": "t10k"}.items()}
@@ -129,7 +143,18 @@ def demo(folder: pathlib.Path) -> str:
         shards = [line for line in millrace("ls", "s3://fashion/train/").splitlines() if line.endswith(".tar")]
 
         say("What an uninterrupted run of these epochs delivers, without a model:")
-        options = ["--size", "28", "--channels", "1", "--shuffle", "global", "--epochs", str(EPOCHS), "--seed", str(SEED)]
+        options = [
+            "--size",
+            "28",
+            "--channels",
+            "1",
+            "--shuffle",
+            "global",
+            "--epochs",
+            str(EPOCHS),
+            "--seed",
+            str(SEED),
+        ]
         whole = json.loads(millrace("feed", "s3://fashion/train", *options, "--json"))
 
         say(f"Training under `millrace run`; the trainer will be killed (SIGKILL) when it reports step {KILL_AT_STEP}:")
@@ -144,17 +169,25 @@ def demo(folder: pathlib.Path) -> str:
     epoch_samples = counts["train"]
     total = add_digests(before["digest"], after["digest"])
     resumed, waited, tested = (
-        next((line for line in lines if line.startswith(start)), "") for start in ("resumed at step ", "waited ", "test accuracy ")
+        next((line for line in lines if line.startswith(start)), "")
+        for start in ("resumed at step ", "waited ", "test accuracy ")
     )
     accuracy = float(tested.split()[-1])
-    check(whole["samples"] == EPOCHS * epoch_samples, f"the uninterrupted run delivers {EPOCHS} x {epoch_samples:,} samples")
+    check(
+        whole["samples"] == EPOCHS * epoch_samples,
+        f"the uninterrupted run delivers {EPOCHS} x {epoch_samples:,} samples",
+    )
     check(before["samples"] % epoch_samples != 0, "the checkpoint lies in mid-epoch")
     check(resumed.endswith(before["position"]), "`millrace run` started the trainer again, which began there")
-    check(before["samples"] + after["samples"] == whole["samples"],
-          f"{before['samples']:,} samples before it and {after['samples']:,} after it make {whole['samples']:,}")
+    check(
+        before["samples"] + after["samples"] == whole["samples"],
+        f"{before['samples']:,} samples before it and {after['samples']:,} after it make {whole['samples']:,}",
+    )
     check(total == whole["digest"], f"their digests add up to that of the uninterrupted run, {total}")
     check(after["position"] == whole["position"], f"both end at the position {after['position']}")
-    check(accuracy >= LEAST_ACCURACY, f"the accuracy on the test images, {accuracy:.1%}, is at least {LEAST_ACCURACY:.0%}")
+    check(
+        accuracy >= LEAST_ACCURACY, f"the accuracy on the test images, {accuracy:.1%}, is at least {LEAST_ACCURACY:.0%}"
+    )
 
     return f"""
 What happened

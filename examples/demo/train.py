@@ -7,10 +7,9 @@ Kill it at any moment: it is started again and goes on from its checkpoint, and 
 
 import argparse
 
+import millrace
 import torch
 from torch import nn
-
-import millrace
 
 IMAGES = dict(size=28, channels=1, dtype="f32", layout="nchw", mean=0.2860, std=0.3530)
 

@@ -14,7 +14,7 @@ S3 settings come from the usual AWS variables and profile files; ``AWS_ENDPOINT_
 
 from __future__ import annotations
 
-from . import _core
+from . import _core, transforms
 from ._runtime import configure, metrics_url
 from .batch import Batch, State
 from .checkpoints import Checkpoints
@@ -36,7 +36,6 @@ from .errors import (
     UnsupportedError,
     UsageError,
 )
-from . import transforms
 from .fields import Array, Boxes, Bytes, Image, Json, Label, Text
 from .files import open as open  # not in __all__: `import *` leaves Python's own alone
 from .job import Notice, heartbeat, notice

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import operator
 import os
-from typing import Any, Iterable, NoReturn, Sequence, cast
+from collections.abc import Iterable, Sequence
+from typing import Any, NoReturn, cast
 
 from .errors import InvalidArgumentError
 
@@ -118,13 +119,19 @@ _DATALOADER = {
 def refuse_dataloader_options(names: Iterable[str]) -> None:
     for name in names:
         if name in _DATALOADER:
-            raise TypeError(f"a millrace.Loader has no option {name}, which is one of torch's DataLoader: {_DATALOADER[name]}")
+            raise TypeError(
+                f"a millrace.Loader has no option {name}, which is one of torch's DataLoader: {_DATALOADER[name]}"
+            )
 
 
 def image_size(value: Any) -> tuple[int, int]:
     """Height and width."""
     wanted = "an integer or (height, width)"
-    sides = (value, value) if hasattr(value, "__index__") and not hasattr(value, "__len__") else _items("size", value, wanted, 2)
+    sides = (
+        (value, value)
+        if hasattr(value, "__index__") and not hasattr(value, "__len__")
+        else _items("size", value, wanted, 2)
+    )
     height, width = (integer("size", side, least=1, most=_MAX_SIDE, wanted=wanted) for side in sides)
     return height, width
 

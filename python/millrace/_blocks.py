@@ -9,7 +9,7 @@ import pickle
 import struct
 import sys
 import weakref
-from typing import Any, Callable, List, Tuple
+from typing import Any, Callable
 
 import numpy as np
 
@@ -17,9 +17,9 @@ _ALIGN = 64
 _PROGRESS = struct.Struct("<q")
 _LEAST_BYTES = 1 << 20
 
-Place = Tuple[int, int]
+Place = tuple[int, int]
 """Offset and size within a block."""
-Written = Tuple[Place, List[Place]]
+Written = tuple[Place, list[Place]]
 """An object: the place of its pickle, and those of its arrays."""
 
 
@@ -119,7 +119,9 @@ class _OutOfBand:
 
     def __init__(self, block: Block) -> None:
         self.places: list[Place] = []
-        self.placed: Place | None = None  # of the buffer that comes next, which is an empty one in its place; not of bytes: those are read-only
+        self.placed: Place | None = (
+            None  # of the buffer that comes next, which is an empty one in its place; not of bytes: those are read-only
+        )
         self._block = block
 
     def __call__(self, buffer: pickle.PickleBuffer) -> None:
@@ -137,7 +139,11 @@ class _Pickler(pickle.Pickler):
 
     def reducer_override(self, value: Any) -> Any:
         if type(value) is np.ndarray and not value.dtype.hasobject and value.nbytes:
-            offset = self._block.offset_of(value.__array_interface__["data"][0], value.nbytes) if value.flags.c_contiguous else None
+            offset = (
+                self._block.offset_of(value.__array_interface__["data"][0], value.nbytes)
+                if value.flags.c_contiguous
+                else None
+            )
             if offset is None:
                 offset = self._block.reserve(value.nbytes)
                 np.copyto(self._block.array(offset, value.dtype, value.shape), value)
@@ -158,7 +164,9 @@ class _Pickler(pickle.Pickler):
 def is_plain(tensor: Any, torch: Any) -> bool:
     """Whether it is no more than its numbers in the memory of the CPU."""
     is_dense = tensor.layout == torch.strided and tensor.device.type == "cpu" and not tensor.is_quantized
-    return bool(is_dense and tensor.numel() and not tensor.requires_grad and not tensor.is_conj() and not tensor.is_neg())
+    return bool(
+        is_dense and tensor.numel() and not tensor.requires_grad and not tensor.is_conj() and not tensor.is_neg()
+    )
 
 
 def _to_array(buffer: Any, dtype: Any, shape: tuple[int, ...]) -> Any:

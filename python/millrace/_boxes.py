@@ -37,7 +37,8 @@ class Box:
     def fits(self, shape: Sides) -> bool:
         """Whether it lies in an array of that shape."""
         return len(self.begin) == len(shape) and all(
-            begin >= 0 and side >= 0 and begin + side <= most for begin, side, most in zip(self.begin, self.shape, shape)
+            begin >= 0 and side >= 0 and begin + side <= most
+            for begin, side, most in zip(self.begin, self.shape, shape)
         )
 
     def _end(self) -> Iterator[int]:

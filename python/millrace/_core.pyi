@@ -1,6 +1,7 @@
 """The native part of millrace (python/src). Use the package; this module has no stable interface."""
 
-from typing import Any, Callable, Sequence, final
+from collections.abc import Sequence
+from typing import Any, Callable, final
 
 import numpy as np
 import numpy.typing as npt
@@ -9,8 +10,11 @@ from typing_extensions import Buffer
 __version__: str
 STATUS_CODES: tuple[str, ...]
 
-def configure(io_threads: int, cpu_threads: int, cpu_nice: int, memory: str, outage_limit: float, metrics: str) -> None: ...
+def configure(
+    io_threads: int, cpu_threads: int, cpu_nice: int, memory: str, outage_limit: float, metrics: str
+) -> None: ...
 def metrics_url() -> str | None: ...
+
 @final
 class Dataset:
     def __init__(

@@ -67,7 +67,12 @@ class StorageWriter(DcpStorageWriter):
     """
 
     def __init__(
-        self, uri: str | os.PathLike[str], *, step: int | None = None, keep: int | None = None, keep_every: int | None = None
+        self,
+        uri: str | os.PathLike[str],
+        *,
+        step: int | None = None,
+        keep: int | None = None,
+        keep_every: int | None = None,
     ) -> None:
         self._core = _writer_of(_arguments.uri("uri", uri))
         self._step = None if step is None else _arguments.integer("step", step, least=0)
@@ -84,11 +89,15 @@ class StorageWriter(DcpStorageWriter):
 
     def set_up_storage_writer(self, is_coordinator: bool, *args: Any, **kwargs: Any) -> None:
         if not kwargs.get("use_collectives", True):
-            raise UnsupportedError("a checkpoint of all ranks is committed once: save with use_collectives=True, which is the default")
+            raise UnsupportedError(
+                "a checkpoint of all ranks is committed once: save with use_collectives=True, which is the default"
+            )
 
     def prepare_local_plan(self, plan: SavePlan) -> SavePlan:
         if self._step is None:
-            raise InvalidArgumentError("the step is not known: give StorageWriter(uri, step=...), or checkpoint_id='1200' with each save")
+            raise InvalidArgumentError(
+                "the step is not known: give StorageWriter(uri, step=...), or checkpoint_id='1200' with each save"
+            )
         return plan
 
     def prepare_global_plan(self, plans: list[SavePlan]) -> list[SavePlan]:
@@ -102,7 +111,10 @@ class StorageWriter(DcpStorageWriter):
             )
         self._save = self._core.begin(self._step, self._keep, self._keep_every)
         attempt = {"step": self._step, "attempt": self._save.attempt}
-        return [dataclasses.replace(plan, storage_data={**attempt, "shard": f"rank-{rank:05}.safetensors"}) for rank, plan in enumerate(plans)]
+        return [
+            dataclasses.replace(plan, storage_data={**attempt, "shard": f"rank-{rank:05}.safetensors"})
+            for rank, plan in enumerate(plans)
+        ]
 
     def write_data(self, plan: SavePlan, planner: SavePlanner) -> Future[list[WriteResult]]:
         results: list[WriteResult] = []
@@ -199,7 +211,9 @@ class StorageReader(DcpStorageReader):
 
     def prepare_global_plan(self, plans: list[LoadPlan]) -> list[LoadPlan]:
         if len({plan.storage_data for plan in plans}) > 1:
-            raise MismatchError(f"{self._core.uri}: a checkpoint was committed while the ranks looked for the newest one; give step=")
+            raise MismatchError(
+                f"{self._core.uri}: a checkpoint was committed while the ranks looked for the newest one; give step="
+            )
         return plans
 
     def read_data(self, plan: LoadPlan, planner: LoadPlanner) -> Future[None]:
@@ -225,7 +239,14 @@ class StorageReader(DcpStorageReader):
                 )
             self.bytes_needed += wanted.size * target.element_size()
             if wanted.size:
-                reads.add(shard, place["offset"], Box.whole(tuple(place["shape"])), wanted, Target(target.detach(), wanted), place["dtype"])
+                reads.add(
+                    shard,
+                    place["offset"],
+                    Box.whole(tuple(place["shape"])),
+                    wanted,
+                    Target(target.detach(), wanted),
+                    place["dtype"],
+                )
             tensors.append((item, target))
         reads.flush()
         for item, target in tensors:
@@ -254,7 +275,9 @@ def _writer_of(uri: str) -> _core.Checkpoints:
 def _step_of(checkpoint_id: str | os.PathLike[str]) -> int:
     text = os.fspath(checkpoint_id)
     if not text.isdecimal():
-        raise InvalidArgumentError(f"checkpoint_id is {text!r}; it must be the step, such as '1200'. The URI is given to the StorageWriter or StorageReader")
+        raise InvalidArgumentError(
+            f"checkpoint_id is {text!r}; it must be the step, such as '1200'. The URI is given to the StorageWriter or StorageReader"
+        )
     return int(text)
 
 
@@ -267,7 +290,9 @@ def _stored(item: WriteItem, planner: SavePlanner) -> _tensors.Stored:
     assert isinstance(data, torch.Tensor)
     kind = _tensors.torch_type(data)
     if kind is None or data.layout is not torch.strided:
-        raise InvalidArgumentError(f"{item.index.fqn} is a tensor of {data.dtype} ({data.layout}), which safetensors does not hold")
+        raise InvalidArgumentError(
+            f"{item.index.fqn} is a tensor of {data.dtype} ({data.layout}), which safetensors does not hold"
+        )
     offset = tuple(item.index.offset or ())
     whole = item.tensor_data is None or tuple(item.tensor_data.size) == tuple(data.shape)
     name = item.index.fqn if whole else f"{item.index.fqn}@{','.join(map(str, offset))}"
@@ -291,14 +316,22 @@ def _to_json(metadata: Metadata, places: dict[MetadataIndex, dict[str, Any]]) ->
             others[fqn] = places[MetadataIndex(fqn)]
             continue
         chunks = [
-            {"begin": [*chunk.offsets], "shape": [*chunk.sizes], **places[MetadataIndex(fqn, chunk.offsets)]} for chunk in entry.chunks
+            {"begin": [*chunk.offsets], "shape": [*chunk.sizes], **places[MetadataIndex(fqn, chunk.offsets)]}
+            for chunk in entry.chunks
         ]
         dtype = str(entry.properties.dtype).removeprefix("torch.")
-        tensors[fqn] = {"dtype": dtype, "requires_grad": entry.properties.requires_grad, "shape": [*entry.size], "chunks": chunks}
+        tensors[fqn] = {
+            "dtype": dtype,
+            "requires_grad": entry.properties.requires_grad,
+            "shape": [*entry.size],
+            "chunks": chunks,
+        }
     made: dict[str, Any] = {"format": _FORMAT, "version": _VERSION, "tensors": tensors, "bytes": others}
     if metadata.planner_data is not None:
         if not isinstance(metadata.planner_data, dict):
-            raise UnsupportedError("the SavePlanner leaves planner_data that is no dict of paths; use one that derives from DefaultSavePlanner")
+            raise UnsupportedError(
+                "the SavePlanner leaves planner_data that is no dict of paths; use one that derives from DefaultSavePlanner"
+            )
         made["paths"] = {fqn: [*path] for fqn, path in metadata.planner_data.items()}
     return made
 
@@ -308,7 +341,9 @@ def _from_json(found: Any) -> tuple[Metadata, dict[MetadataIndex, dict[str, Any]
     places: dict[MetadataIndex, dict[str, Any]] = {}
     try:
         if (found["format"], found["version"]) != (_FORMAT, _VERSION):
-            raise UnsupportedError(f"{NAME} is {found['format']} {found['version']}, which this Millrace does not know; use a newer one")
+            raise UnsupportedError(
+                f"{NAME} is {found['format']} {found['version']}, which this Millrace does not know; use a newer one"
+            )
         for fqn, entry in found["tensors"].items():
             dtype = getattr(torch, entry["dtype"])
             kind = _tensors.torch_type(torch.empty(0, dtype=dtype))

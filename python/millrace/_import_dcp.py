@@ -60,7 +60,15 @@ class _Reader(FileSystemReader):
         with open(path / ".metadata", "rb") as file:
             try:
                 found = _Unpickler(file, source, allow_pickle).load()
-            except (EOFError, IndexError, KeyError, AttributeError, TypeError, ValueError, pickle.UnpicklingError) as error:
+            except (
+                EOFError,
+                IndexError,
+                KeyError,
+                AttributeError,
+                TypeError,
+                ValueError,
+                pickle.UnpicklingError,
+            ) as error:
                 if isinstance(error, InvalidArgumentError):
                     raise
                 raise DamagedDataError(f"{source}: .metadata cannot be read: {error!r}") from error
@@ -75,7 +83,9 @@ class _Reader(FileSystemReader):
         dtype = entry.properties.dtype
         kind = _tensors.torch_type(torch.empty(0, dtype=dtype))
         if kind is None:
-            raise InvalidArgumentError(f"{self._source}: {name} is a tensor of {dtype}, which safetensors does not hold")
+            raise InvalidArgumentError(
+                f"{self._source}: {name} is a tensor of {dtype}, which safetensors does not hold"
+            )
         shape = tuple(entry.size)
         size = torch.Size(shape).numel() * dtype.itemsize
 
@@ -84,7 +94,11 @@ class _Reader(FileSystemReader):
             self._load(made)
             return made[name]
 
-        return _tensors.Later(kind, shape, _tensors.Deferred(make, size) if size else _tensors.torch_bytes(torch.empty(shape, dtype=dtype)))
+        return _tensors.Later(
+            kind,
+            shape,
+            _tensors.Deferred(make, size) if size else _tensors.torch_bytes(torch.empty(shape, dtype=dtype)),
+        )
 
     def value(self, name: str) -> Any:
         """What is no tensor."""
@@ -99,7 +113,11 @@ class _Reader(FileSystemReader):
                 load(state, storage_reader=self, planner=_Planner(self._source, self._allow_pickle), no_dist=True)
         except CheckpointException as error:
             cause = next(iter(error.failures.values()))[0]
-            raise cause if isinstance(cause, InvalidArgumentError) else DamagedDataError(f"{self._source}: {next(iter(state))}: {cause!r}") from error
+            raise (
+                cause
+                if isinstance(cause, InvalidArgumentError)
+                else DamagedDataError(f"{self._source}: {next(iter(state))}: {cause!r}")
+            ) from error
 
 
 class _Planner(DefaultLoadPlanner):
@@ -128,7 +146,11 @@ class _Unpickler(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> Any:
         if (module, name) == ("builtins", "getattr") and not self._allow_pickle:
             return _enum_member  # Python 3.11 pickles members of enums so
-        if self._allow_pickle or (module, name) in _NAMES or (module == "torch" and isinstance(getattr(torch, name, None), torch.dtype)):
+        if (
+            self._allow_pickle
+            or (module, name) in _NAMES
+            or (module == "torch" and isinstance(getattr(torch, name, None), torch.dtype))
+        ):
             return super().find_class(module, name)
         if module in _MODULES and "." not in name:
             found = super().find_class(module, name)
@@ -142,7 +164,9 @@ class _Unpickler(pickle.Unpickler):
 def _enum_member(kind: Any, name: str) -> Any:
     if isinstance(kind, type) and issubclass(kind, enum.Enum):
         return kind[name]
-    raise InvalidArgumentError(f".metadata takes {name} of what is no enum; give allow_pickle=True (--allow-pickle) if you trust it")
+    raise InvalidArgumentError(
+        f".metadata takes {name} of what is no enum; give allow_pickle=True (--allow-pickle) if you trust it"
+    )
 
 
 class _Items(dict[int, Any]):

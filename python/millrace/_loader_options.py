@@ -5,7 +5,8 @@ from __future__ import annotations
 import importlib
 import os
 import sys
-from typing import Any, Sequence
+from collections.abc import Sequence
+from typing import Any
 
 from . import _arguments
 from .device import Device
@@ -35,7 +36,9 @@ def worker_options(
             "name these with workers=['HOST:PORT']"
         )
     if tls is None and tls_name is not None:
-        raise InvalidArgumentError("worker_tls_name is the name in the workers' certificates; name your own folder with worker_tls")
+        raise InvalidArgumentError(
+            "worker_tls_name is the name in the workers' certificates; name your own folder with worker_tls"
+        )
     if workers is None:
         return None
     return (
@@ -64,7 +67,9 @@ def torch_for(output: str | None, device: Device | None) -> Any:
     if device is not None and type(device) is not Device:
         wanted = "torch" if device.uses_torch else "numpy"
         if output not in (None, wanted):
-            raise InvalidArgumentError(f"output is {output!r}, and the device takes what output={wanted!r} delivers; leave output out")
+            raise InvalidArgumentError(
+                f"output is {output!r}, and the device takes what output={wanted!r} delivers; leave output out"
+            )
         output = wanted
     if output is None:
         return sys.modules.get("torch")

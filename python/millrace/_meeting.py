@@ -184,7 +184,9 @@ class Work(Protocol):
         """Rank 0: what can be written only if the chunks of all ranks are known."""
 
 
-def save_together(core: Core, meeting_round: Round, step: int, work: Work | BaseException, keep: int, keep_every: int) -> None:
+def save_together(
+    core: Core, meeting_round: Round, step: int, work: Work | BaseException, keep: int, keep_every: int
+) -> None:
     """One save, on every rank. ``work`` may be the error for which this rank has nothing to save: then no rank saves.
 
     Rank 0 begins the save, which finds out whether it may commit, and says the attempt; all upload; rank 0 commits once the parts of
@@ -209,15 +211,17 @@ def _lead(core: Core, meeting: Round, step: int, work: Work | BaseException, kee
         uploaded = [core.upload(step, save.attempt, work.shards())]
         parts = meeting.answers()
         uploaded += [part["uploaded"] for part in parts]
-        uploaded.append(core.upload(step, save.attempt, work.last_shards([work.chunks(), *(part["chunks"] for part in parts)])))
+        uploaded.append(
+            core.upload(step, save.attempt, work.last_shards([work.chunks(), *(part["chunks"] for part in parts)]))
+        )
     except BaseException as error:
-        told = error
         try:
             core.abandon(save)
         except Error as claimed:  # which explains why
-            told = claimed
-        meeting.say_failed("result", told)
-        raise told
+            meeting.say_failed("result", claimed)
+            raise claimed from error
+        meeting.say_failed("result", error)
+        raise
     try:
         core.finish(save, uploaded)
     except BaseException as error:
@@ -232,7 +236,9 @@ def _follow(core: Core, meeting: Round, step: int, work: Work | BaseException) -
             raise work
         plan = meeting.hear("plan")
         if plan["step"] != step:
-            raise InvalidArgumentError(f"rank 0 saves step {plan['step']}, and this rank saves step {step}; all must save the same")
+            raise InvalidArgumentError(
+                f"rank 0 saves step {plan['step']}, and this rank saves step {step}; all must save the same"
+            )
         if plan["fingerprint"] != work.fingerprint:
             raise MismatchError(
                 "the tensors of this rank's state have other names, shapes or types than those of rank 0; give what differs between "

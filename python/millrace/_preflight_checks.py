@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Dict, Tuple, Union
+from typing import Union
 
-Check = Dict[str, str]
-Pair = Tuple[str, str]
+Check = dict[str, str]
+Pair = tuple[str, str]
 Measured = Union[float, str]  # GB/s, or why there are none
 
 SLOW = 3  # what has less than a third of the median is at fault
@@ -55,7 +55,9 @@ def compare_figures(figures: Mapping[str, Mapping[str, float]]) -> Iterator[Chec
         slow = {node: value for node, value in values.items() if value < median / SLOW}
         for node, value in slow.items():
             text = f"{node} has {value:.3g} {unit}; the median of {len(values)} nodes is {median:.3g} {unit}"
-            yield failed(f"slow {label}", text, f"take {node} out of the job, and examine it alone: millrace doctor host")
+            yield failed(
+                f"slow {label}", text, f"take {node} out of the job, and examine it alone: millrace doctor host"
+            )
 
 
 def usual_rate(pairs: Mapping[Pair, Measured]) -> float:
@@ -100,13 +102,21 @@ def judge_pairs(pairs: Mapping[Pair, Measured]) -> Iterator[Check]:
         yield failed("network", text, f"take {node} out of the job; examine its network card, cable and switch port")
     for (a, b), rate in bad.items():
         if a not in guilty and b not in guilty:
-            yield failed("network", f"{a} and {b}: {told(rate, usual)}", f"examine the path between {a} and {b}; keep one of them out of the job")
+            yield failed(
+                "network",
+                f"{a} and {b}: {told(rate, usual)}",
+                f"examine the path between {a} and {b}; keep one of them out of the job",
+            )
     if rates and not bad:
         yield ok("network", f"{len(pairs)} pairs of nodes, {min(rates):.2f} to {max(rates):.2f} GB/s")
 
 
 def told(rate: Measured, usual: float) -> str:
-    return rate if isinstance(rate, str) else f"{rate:.3g} GB/s; usual is {usual:.3g} GB/s, the median of the faster half of all pairs"
+    return (
+        rate
+        if isinstance(rate, str)
+        else f"{rate:.3g} GB/s; usual is {usual:.3g} GB/s, the median of the faster half of all pairs"
+    )
 
 
 def at_most(checks: Sequence[Check]) -> list[Check]:

@@ -17,7 +17,20 @@ import time
 from dataclasses import asdict, dataclass, field
 from typing import Any, Callable
 
-from ._preflight_checks import Check, Measured, Pair, at_most, compare_figures, failed, judge_pairs, local_rank, ok, pair_rounds, skipped, slow_pairs
+from ._preflight_checks import (
+    Check,
+    Measured,
+    Pair,
+    at_most,
+    compare_figures,
+    failed,
+    judge_pairs,
+    local_rank,
+    ok,
+    pair_rounds,
+    skipped,
+    slow_pairs,
+)
 
 ROLL_SECONDS = 15.0  # from the start until all ranks have come
 PAIR_SECONDS = 3.0  # of one pair of nodes: to connect, and to send
@@ -65,7 +78,7 @@ def master() -> tuple[str, int]:
 
 
 def first_of_nodes(nodes: str) -> str:
-    """"a[03-05,9],b" is the list of a03, a04, a05, a9 and b."""
+    """ "a[03-05,9],b" is the list of a03, a04, a05, a9 and b."""
     found = re.match(r"([^,\[]+)(?:\[([^,\-\]]+)[^\]]*\]([^,\[]*))?", nodes)
     return "".join(part or "" for part in found.groups()) if found else ""
 
@@ -143,7 +156,9 @@ class Meeting:
         limit = datetime.timedelta(seconds=ROLL_SECONDS if rank == 0 else ROLL_SECONDS + LATE_SECONDS)
         self._dist: Any = torch.distributed
         base = self._dist.TCPStore(host, port, None, own, limit, wait_for_workers=False, multi_tenant=True)
-        self.store: Any = self._dist.PrefixStore(f"millrace-preflight/{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}", base)
+        self.store: Any = self._dist.PrefixStore(
+            f"millrace-preflight/{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}", base
+        )
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:  # sends nothing
             probe.connect((host, port))
             self.address: str = probe.getsockname()[0]
@@ -264,7 +279,9 @@ def collectives(torch: Any, meeting: Meeting) -> dict[str, dict[str, Any]]:
     return results
 
 
-def judge_collectives(answers: dict[int, dict[str, dict[str, Any]]], members: dict[int, Member], least: float) -> tuple[list[Check], dict[str, float]]:
+def judge_collectives(
+    answers: dict[int, dict[str, dict[str, Any]]], members: dict[int, Member], least: float
+) -> tuple[list[Check], dict[str, float]]:
     """`answers`: by rank, then by backend."""
     checks: list[Check] = []
     figures: dict[str, float] = {}
@@ -285,7 +302,13 @@ def judge_collectives(answers: dict[int, dict[str, dict[str, Any]]], members: di
         if slowest >= least or (backend == "gloo" and any("nccl" in answer for answer in answers.values())):
             checks.append(ok(name, text))
         else:
-            checks.append(failed(name, f"{text}; it must be {least:g} GB/s at least", "examine the network of the job, and which card is used"))
+            checks.append(
+                failed(
+                    name,
+                    f"{text}; it must be {least:g} GB/s at least",
+                    "examine the network of the job, and which card is used",
+                )
+            )
     return checks, figures
 
 
@@ -294,13 +317,20 @@ def judge(meeting: Meeting, members: list[Member], results: dict[int, dict[str, 
     by_rank = {member.rank: member for member in members}
     nodes = leaders(members)
     found = Found()
-    found.checks.append(ok("nodes", f"{len(nodes)} with {len(members)} ranks: {', '.join(member.node for member in nodes)[:500]}"))
+    found.checks.append(
+        ok("nodes", f"{len(nodes)} with {len(members)} ranks: {', '.join(member.node for member in nodes)[:500]}")
+    )
     for member in members:
         if member.rank != 0:  # which has told them already
-            found.checks += [failed(f"{member.node}, rank {member.rank}", text, f"take {member.node} out of the job") for text in member.broken]
+            found.checks += [
+                failed(f"{member.node}, rank {member.rank}", text, f"take {member.node} out of the job")
+                for text in member.broken
+            ]
     for rank in sorted(set(by_rank) - set(results)):
         node = by_rank[rank].node
-        found.checks.append(failed("nodes", f"rank {rank} on {node} has stopped answering", f"look into the log of {node}"))
+        found.checks.append(
+            failed("nodes", f"rank {rank} on {node} has stopped answering", f"look into the log of {node}")
+        )
     # A device of a node counts by its slowest rank.
     figures: dict[str, dict[str, float]] = {}
     for member in members:
@@ -317,7 +347,9 @@ def judge(meeting: Meeting, members: list[Member], results: dict[int, dict[str, 
     for result in results.values():
         pairs.update({(a, b): rate for a, b, rate in result["pairs"]})
     found.checks += judge_pairs(pairs)
-    checks, found.figures = judge_collectives({rank: result["collectives"] for rank, result in results.items()}, by_rank, least)
+    checks, found.figures = judge_collectives(
+        {rank: result["collectives"] for rank, result in results.items()}, by_rank, least
+    )
     found.checks += checks
     return found
 
@@ -327,7 +359,10 @@ def call_roll(meeting: Meeting, member: Member) -> tuple[list[Member], list[int]
     meeting.tell(f"member/{meeting.rank}", asdict(member))
     if meeting.rank == 0:
         heard = [meeting.hear(f"member/{rank}", ROLL_SECONDS) for rank in range(meeting.world)]
-        roll: Any = {"members": [one for one in heard if one], "missing": [rank for rank, one in enumerate(heard) if not one]}
+        roll: Any = {
+            "members": [one for one in heard if one],
+            "missing": [rank for rank, one in enumerate(heard) if not one],
+        }
         meeting.tell("roll", roll)
     else:
         roll = meeting.hear("roll", ROLL_SECONDS + LATE_SECONDS)
@@ -346,7 +381,16 @@ def examine_nodes(torch: Any, rank: int, world: int, member: Member, least_gbps:
         members, missing = call_roll(meeting, member)
     except Exception as error:
         remedy = "check MASTER_ADDR and MASTER_PORT, that rank 0 has started, and the firewall"
-        return Found([failed("nodes", f"rank {rank} on {member.node} cannot reach rank 0: {str(error).strip().splitlines()[0][:300]}", remedy)], healthy=False)
+        return Found(
+            [
+                failed(
+                    "nodes",
+                    f"rank {rank} on {member.node} cannot reach rank 0: {str(error).strip().splitlines()[0][:300]}",
+                    remedy,
+                )
+            ],
+            healthy=False,
+        )
     measured = measure_pairs(meeting, leaders(members))
     result: dict[str, Any] = {"pairs": [(*pair, rate) for pair, rate in measured.items()], "collectives": {}}
     if not missing:  # they would be waited for
@@ -363,7 +407,13 @@ def examine_nodes(torch: Any, rank: int, world: int, member: Member, least_gbps:
     if missing:
         ranks = ", ".join(map(str, missing[:20])) + (" and more" if len(missing) > 20 else "")
         remedy = "look into the logs of the nodes that were to run them"
-        found.checks.append(failed("nodes", f"{len(missing)} of {world} ranks have not come: {ranks}; there are no collectives without them", remedy))
+        found.checks.append(
+            failed(
+                "nodes",
+                f"{len(missing)} of {world} ranks have not come: {ranks}; there are no collectives without them",
+                remedy,
+            )
+        )
     found.checks = at_most(found.checks)
     found.healthy = not member.broken and all(check["result"] != "failed" for check in found.checks)
     meeting.tell("verdict", {"healthy": found.healthy})

@@ -82,12 +82,20 @@ def _described(value: Any, buffers: _Buffers, name: str) -> Any:
     if kind is np.ndarray or isinstance(value, np.generic):
         array = np.asarray(value)
         if array.dtype.kind in _PLAIN_KINDS:
-            return ["array" if kind is np.ndarray else "number", array.dtype.str, list(array.shape), buffers.add(array.tobytes()), array.nbytes]
+            return [
+                "array" if kind is np.ndarray else "number",
+                array.dtype.str,
+                list(array.shape),
+                buffers.add(array.tobytes()),
+                array.nbytes,
+            ]
     torch = sys.modules.get("torch")
     if torch is not None and kind is torch.Tensor and _is_plain(value, torch):
         raw = value.contiguous().reshape(-1).view(torch.uint8).numpy().tobytes() if value.numel() else b""
         return ["tensor", str(value.dtype).partition(".")[2], list(value.shape), buffers.add(raw), len(raw)]
-    raise TypeError(f"{name} is a {kind.__module__}.{kind.__qualname__}, which workers cannot send; return numbers, texts, bytes, arrays, tensors, and lists of these")
+    raise TypeError(
+        f"{name} is a {kind.__module__}.{kind.__qualname__}, which workers cannot send; return numbers, texts, bytes, arrays, tensors, and lists of these"
+    )
 
 
 def _is_plain(tensor: Any, torch: Any) -> bool:
@@ -115,6 +123,12 @@ def _made(described: list[Any], memory: bytearray) -> Any:
 
         if not size:
             return torch.empty(shape, dtype=getattr(torch, dtype))
-        return torch.frombuffer(memory, dtype=torch.uint8, count=size, offset=offset).view(getattr(torch, dtype)).reshape(shape)
-    array: Any = np.frombuffer(memory, np.uint8, size, offset).view(dtype).reshape(shape) if size else np.empty(shape, dtype)
+        return (
+            torch.frombuffer(memory, dtype=torch.uint8, count=size, offset=offset)
+            .view(getattr(torch, dtype))
+            .reshape(shape)
+        )
+    array: Any = (
+        np.frombuffer(memory, np.uint8, size, offset).view(dtype).reshape(shape) if size else np.empty(shape, dtype)
+    )
     return array if kind == "array" else array[()]

@@ -17,7 +17,7 @@ from typing import Any, Callable, Protocol
 import numpy as np
 
 from . import _tensors
-from ._boxes import Box, first_element, strip_size, strips, widened
+from ._boxes import Box, strip_size, strips, widened
 from ._memory import NewMemory
 from ._state import STATE_NAME, TAG, boxes_of, is_spread
 from .errors import DamagedDataError, Error, InvalidArgumentError
@@ -121,7 +121,9 @@ class Restore:
         if tag in ("dict", "OrderedDict"):
             keys = [self._value(key, None, path) for key, _ in value["of"]]
             _check_keys(keys, into, path)
-            pairs = [(key, self._value(item, _item(into, key), (*path, key))) for key, (_, item) in zip(keys, value["of"])]
+            pairs = [
+                (key, self._value(item, _item(into, key), (*path, key))) for key, (_, item) in zip(keys, value["of"])
+            ]
             if tag == "dict":
                 return dict(pairs)
             ordered = collections.OrderedDict(pairs)
@@ -195,7 +197,9 @@ class Restore:
         number, size = self.shard(str(chunk["shard"]))
         offset = int(chunk["offset"])
         if not box.fits(shape) or not 0 <= offset <= size - box.size * _tensors.item_bytes(kind):
-            raise DamagedDataError(f"{STATE_NAME}: a chunk of {chunk['name']} does not lie in its tensor, or not in {chunk['shard']}")
+            raise DamagedDataError(
+                f"{STATE_NAME}: a chunk of {chunk['name']} does not lie in its tensor, or not in {chunk['shard']}"
+            )
         return number, offset, box
 
 
@@ -209,7 +213,11 @@ class Target:
     def part(self, box: Box) -> Any:
         """A view of some of it."""
         inner = box.within(self.box)
-        return self.value[tuple(slice(begin, begin + side) for begin, side in zip(inner.begin, inner.shape))] if inner.shape else self.value
+        return (
+            self.value[tuple(slice(begin, begin + side) for begin, side in zip(inner.begin, inner.shape))]
+            if inner.shape
+            else self.value
+        )
 
 
 def target_of(into: Any, where: str, kind: str, shape: tuple[int, ...]) -> Target | None:
@@ -231,7 +239,9 @@ def target_of(into: Any, where: str, kind: str, shape: tuple[int, ...]) -> Targe
         return None
     if found == (kind, shape):
         return target
-    raise InvalidArgumentError(f"{where} of the checkpoint is {kind} of the shape {shape}; that of `into` is {found[0]} of the shape {found[1]}")
+    raise InvalidArgumentError(
+        f"{where} of the checkpoint is {kind} of the shape {shape}; that of `into` is {found[0]} of the shape {found[1]}"
+    )
 
 
 class Reads:
@@ -268,7 +278,9 @@ class Reads:
             self._ranges.append((shard, offset + begin * width, data[done : done + run]))
             done += run
         if direct is None:
-            within = Box(wanted.begin, wanted.shape).within(Box(tuple(a + b for a, b in zip(inner.begin, box.begin)), inner.shape))
+            within = Box(wanted.begin, wanted.shape).within(
+                Box(tuple(a + b for a, b in zip(inner.begin, box.begin)), inner.shape)
+            )
             self._copies.append(lambda: _put(place, data, kind, inner.shape, within))
 
     def _add_flat(self, shard: int, offset: int, flat: Any, kind: str) -> None:
@@ -346,7 +358,9 @@ def _only(tree: Any, only: list[str]) -> Any:
     names = [key for key, _ in pairs if isinstance(key, str)]
     lacking = [name for name in only if name not in names]
     if lacking:
-        raise InvalidArgumentError(f"only names {lacking[0]!r}, which the checkpoint has not; it has {', '.join(map(repr, names)) or 'no items'}")
+        raise InvalidArgumentError(
+            f"only names {lacking[0]!r}, which the checkpoint has not; it has {', '.join(map(repr, names)) or 'no items'}"
+        )
     chosen = [[key, item] for key, item in pairs if isinstance(key, str) and key in only]
     return {**tree, "of": chosen} if TAG in tree else dict(chosen)
 
@@ -369,7 +383,9 @@ def _check_keys(found: Iterable[Any], into: Any, path: tuple[Any, ...]) -> None:
         ([key for key in into if key not in keys], "`into`", "the checkpoint"),
     ):
         if lacking:
-            raise InvalidArgumentError(f"{_shown((*path, lacking[0]))} is in {whose} and not in {other} ({len(lacking)} such keys)")
+            raise InvalidArgumentError(
+                f"{_shown((*path, lacking[0]))} is in {whose} and not in {other} ({len(lacking)} such keys)"
+            )
 
 
 def _shown(path: Iterable[Any]) -> str:
@@ -384,7 +400,9 @@ def _torch_value(tag: str, of: Any) -> Any:
         if torch is None:
             return of
         return getattr(torch, of) if tag == "torch.dtype" else torch.device(of)
-    raise DamagedDataError(f"{STATE_NAME} has a value of the kind {tag!r}, which this Millrace does not know; use a newer one")
+    raise DamagedDataError(
+        f"{STATE_NAME} has a value of the kind {tag!r}, which this Millrace does not know; use a newer one"
+    )
 
 
 def _device_of(location: Any) -> Any:

@@ -6,7 +6,8 @@ import math
 import mmap
 import weakref
 from collections import deque
-from typing import Any, Container
+from collections.abc import Container
+from typing import Any
 
 import numpy as np
 
@@ -43,7 +44,9 @@ class Stacks:
             return [row if is_real else np.empty(0, arrays[0].dtype) for row, is_real in zip(rows, valid)]
         stacked = self._array((len(rows), *arrays[0].shape), kind)
         for place in np.flatnonzero(~np.asarray(valid, bool)):
-            np.copyto(stacked[place : place + 1], -1 if name in self._labels and kind.kind == "i" else 0, casting="unsafe")
+            np.copyto(
+                stacked[place : place + 1], -1 if name in self._labels and kind.kind == "i" else 0, casting="unsafe"
+            )
         for place, array in zip(np.flatnonzero(valid), arrays):
             stacked[place] = array
         return stacked
@@ -52,7 +55,9 @@ class Stacks:
         import torch
 
         first = real[0]
-        if any(not isinstance(row, torch.Tensor) or row.shape != first.shape or row.dtype != first.dtype for row in real):
+        if any(
+            not isinstance(row, torch.Tensor) or row.shape != first.shape or row.dtype != first.dtype for row in real
+        ):
             return rows
         zeros = torch.zeros_like(first)
         parts = [row if is_real else zeros for row, is_real in zip(rows, valid)]
@@ -64,7 +69,11 @@ class Stacks:
 
     def _array(self, shape: tuple[int, ...], kind: Any) -> Any:
         size = math.prod(shape) * kind.itemsize
-        return np.empty(shape, kind) if size < _LEAST_BYTES or kind.hasobject else np.ndarray(shape, kind, self._take(size))
+        return (
+            np.empty(shape, kind)
+            if size < _LEAST_BYTES or kind.hasobject
+            else np.ndarray(shape, kind, self._take(size))
+        )
 
     def _take(self, size: int) -> Any:
         """Bytes that were used before, whatever is in them. No lock: the finalizer may run within any line of any thread."""

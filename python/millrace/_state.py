@@ -19,7 +19,8 @@ import json
 import math
 import pickle
 import re
-from typing import Any, Iterable
+from collections.abc import Iterable
+from typing import Any
 
 import numpy as np
 
@@ -47,7 +48,9 @@ class Tensor:
     of_torch: bool
     value: Any
     node: dict[str, Any]
-    parts: list[Box] | None = None  # what this rank is to write of a tensor that is spread over ranks; None: all ranks have all of it
+    parts: list[Box] | None = (
+        None  # what this rank is to write of a tensor that is spread over ranks; None: all ranks have all of it
+    )
 
     @property
     def bytes(self) -> int:
@@ -58,8 +61,16 @@ class Tensor:
             return _tensors.Stored(self.name, self.type, self.shape, self.value.data)
         whole = box == Box.whole(self.shape)
         name = self.name if whole else f"{self.name}@{','.join(map(str, box.begin))}"
-        value = self.value.to_local() if self.parts is not None else self.value if whole else self.value[box.begin[0] : box.begin[0] + box.shape[0]]
-        return _tensors.Stored(name, self.type, box.shape, _tensors.torch_piece(value) if self.of_torch else _tensors.numpy_bytes(value))
+        value = (
+            self.value.to_local()
+            if self.parts is not None
+            else self.value
+            if whole
+            else self.value[box.begin[0] : box.begin[0] + box.shape[0]]
+        )
+        return _tensors.Stored(
+            name, self.type, box.shape, _tensors.torch_piece(value) if self.of_torch else _tensors.numpy_bytes(value)
+        )
 
 
 class Encoded:
@@ -189,7 +200,11 @@ class _Encoder:
         return self._mapping(state, (), at_top=not self._fixed)
 
     def _enter_group(self, key: Any) -> None:
-        plain = isinstance(key, str) and re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,99}", key) and not key.startswith("rank-")
+        plain = (
+            isinstance(key, str)
+            and re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,99}", key)
+            and not key.startswith("rank-")
+        )
         name = str(key) if plain else f"tensors-{len(self._names)}"
         while name.lower() in {other.lower() for other in self._names}:
             name += "-"
@@ -225,7 +240,9 @@ class _Encoder:
             return {TAG: "bytes", "of": _text(value)}
         if isinstance(value, _tensors.Later):
             return self._tensor("tensor", value, None, value.type, path)
-        made = self._array(value, path) if isinstance(value, (np.ndarray, np.generic)) else self._torch_value(value, path)
+        made = (
+            self._array(value, path) if isinstance(value, (np.ndarray, np.generic)) else self._torch_value(value, path)
+        )
         if made is not None:
             return made
         if self._allow_pickle:
@@ -261,7 +278,15 @@ class _Encoder:
         name = _tensors.torch_type(value)
         if name is None or value.is_quantized:
             return None
-        address = (str(value.device), value.data_ptr(), value.stride(), tuple(value.shape), name, value.is_conj(), value.is_neg())
+        address = (
+            str(value.device),
+            value.data_ptr(),
+            value.stride(),
+            tuple(value.shape),
+            name,
+            value.is_conj(),
+            value.is_neg(),
+        )
         return self._tensor("tensor", value, address, name, path)
 
     def _spread(self, value: Any, path: tuple[Any, ...]) -> Any:
@@ -270,7 +295,9 @@ class _Encoder:
         if name is None:
             return None
         if any(placement.is_partial() for placement in value.placements):
-            raise InvalidArgumentError(f"{_shown(path)} is a DTensor of partial sums; redistribute it before it is saved")
+            raise InvalidArgumentError(
+                f"{_shown(path)} is a DTensor of partial sums; redistribute it before it is saved"
+            )
         mesh, coordinate = value.device_mesh, value.device_mesh.get_coordinate()
         replica, replicas = 0, 1
         for dimension, placement in enumerate(value.placements):
@@ -281,7 +308,9 @@ class _Encoder:
         parts = [box for box in boxes_of(value) if box.size] if mine else []
         return self._tensor("tensor", value, None, name, path, parts)
 
-    def _tensor(self, tag: str, value: Any, address: Any, kind: str, path: tuple[Any, ...], parts: list[Box] | None = None) -> dict[str, Any]:
+    def _tensor(
+        self, tag: str, value: Any, address: Any, kind: str, path: tuple[Any, ...], parts: list[Box] | None = None
+    ) -> dict[str, Any]:
         shape = tuple(value.shape)
         node = None if address is None or 0 in shape else self._nodes.get(address)
         if node is None:

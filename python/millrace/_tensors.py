@@ -26,7 +26,12 @@ _METADATA = "__metadata__"
 
 # safetensors' names, and the names of the same types in torch and numpy. Numpy has no bfloat16 and no float8.
 _TYPES = {
-    **{"F64": ("float64", "float64"), "F32": ("float32", "float32"), "F16": ("float16", "float16"), "BF16": ("bfloat16", "")},
+    **{
+        "F64": ("float64", "float64"),
+        "F32": ("float32", "float32"),
+        "F16": ("float16", "float16"),
+        "BF16": ("bfloat16", ""),
+    },
     **{"F8_E4M3": ("float8_e4m3fn", ""), "F8_E5M2": ("float8_e5m2", ""), "C64": ("complex64", "complex64")},
     **{"I64": ("int64", "int64"), "I32": ("int32", "int32"), "I16": ("int16", "int16"), "I8": ("int8", "int8")},
     **{"U64": ("uint64", "uint64"), "U32": ("uint32", "uint32"), "U16": ("uint16", "uint16"), "U8": ("uint8", "uint8")},
@@ -34,7 +39,12 @@ _TYPES = {
 }
 _FROM_TORCH = {torch: name for name, (torch, _) in _TYPES.items()}
 _FROM_NUMPY = {numpy: name for name, (_, numpy) in _TYPES.items() if numpy}
-_ITEM_BYTES = {"BF16": 2, "F8_E4M3": 1, "F8_E5M2": 1, **{name: np.dtype(numpy).itemsize for numpy, name in _FROM_NUMPY.items()}}
+_ITEM_BYTES = {
+    "BF16": 2,
+    "F8_E4M3": 1,
+    "F8_E5M2": 1,
+    **{name: np.dtype(numpy).itemsize for numpy, name in _FROM_NUMPY.items()},
+}
 
 
 def torch_if_imported() -> Any:
@@ -55,7 +65,9 @@ class Stored:
 def item_bytes(kind: str) -> int:
     """Of one element of the type."""
     if kind not in _ITEM_BYTES:
-        raise DamagedDataError(f"there is a tensor of the type {kind!r}, which this Millrace does not know; use a newer one")
+        raise DamagedDataError(
+            f"there is a tensor of the type {kind!r}, which this Millrace does not know; use a newer one"
+        )
     return _ITEM_BYTES[kind]
 
 
@@ -150,13 +162,17 @@ def torch_piece(tensor: Any) -> Piece:
     in_place = tensor.device.type == "cpu" and tensor.is_contiguous() and not tensor.is_conj() and not tensor.is_neg()
     if in_place:
         return torch_bytes(tensor)
-    return Deferred(lambda: tensor, tensor.numel() * tensor.element_size(), None if tensor.device.type == "cpu" else tensor.device)
+    return Deferred(
+        lambda: tensor, tensor.numel() * tensor.element_size(), None if tensor.device.type == "cpu" else tensor.device
+    )
 
 
 def finish_devices(pieces: Iterable[Piece]) -> None:
     """Waits until what this thread has asked the devices for is done: another thread, with other streams, will copy the tensors."""
     for device in {piece.device for piece in pieces if isinstance(piece, Deferred) and piece.device is not None}:
-        module: Any = getattr(torch_if_imported(), device.type, None)  # none of XLA, which computes what is copied when it is copied
+        module: Any = getattr(
+            torch_if_imported(), device.type, None
+        )  # none of XLA, which computes what is copied when it is copied
         if hasattr(module, "current_stream"):
             module.current_stream(device).synchronize()
         elif hasattr(module, "synchronize"):

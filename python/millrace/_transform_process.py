@@ -130,7 +130,11 @@ def _unsendable(name: str, cause: Exception) -> TransformError:
 
 def _packed(error: BaseException) -> tuple[list[bytes | None], str, str]:
     """The error, its cause, the cause of that and so on, as far as they can be pickled; the message; and the traceback as text."""
-    text = "".join(traceback.format_exception(type(error.__cause__ or error), error.__cause__ or error, (error.__cause__ or error).__traceback__))
+    text = "".join(
+        traceback.format_exception(
+            type(error.__cause__ or error), error.__cause__ or error, (error.__cause__ or error).__traceback__
+        )
+    )
     chain: list[bytes | None] = []
     link: BaseException | None = error
     while link is not None and len(chain) < 20:

@@ -109,7 +109,9 @@ def _state_of(path: pathlib.Path, source: str, allow_pickle: bool) -> Any:
         files = sorted(path.glob("*" + _ENDING))
         if files:
             return _of_safetensors(files)
-        raise InvalidArgumentError(f"{source} is a folder with neither {_METADATA} of torch.distributed.checkpoint nor files of safetensors")
+        raise InvalidArgumentError(
+            f"{source} is a folder with neither {_METADATA} of torch.distributed.checkpoint nor files of safetensors"
+        )
     if not path.exists():
         raise NotFoundError(f"{source}: there is no such file or folder")
     return _of_safetensors([path]) if path.suffix == _ENDING else _of_torch(path, source, allow_pickle)
@@ -124,7 +126,9 @@ def _of_safetensors(files: list[pathlib.Path]) -> dict[str, _tensors.Later]:
     for file in files:
         for name, tensor in _tensors_of(file):
             if name in state:
-                raise InvalidArgumentError(f"{file.name} has a tensor {name!r}, and another file of the folder has it, too; import one file")
+                raise InvalidArgumentError(
+                    f"{file.name} has a tensor {name!r}, and another file of the folder has it, too; import one file"
+                )
             state[name] = tensor
     return state
 
@@ -147,7 +151,9 @@ def _tensors_of(file: pathlib.Path) -> list[tuple[str, _tensors.Later]]:
             tensor = _tensors.Later(str(entry["dtype"]), tuple(int(side) for side in entry["shape"]), data[first:end])
             needed = _tensors.item_bytes(tensor.type) * int(np.prod(tensor.shape, dtype=object))
             if not 0 <= first <= end <= data.size or end - first != needed:
-                raise DamagedDataError(f"{file}: the tensor {name!r} has {needed} bytes, which are not in the file; it is cut off or damaged")
+                raise DamagedDataError(
+                    f"{file}: the tensor {name!r} has {needed} bytes, which are not in the file; it is cut off or damaged"
+                )
             found.append((str(name), tensor))
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise DamagedDataError(f"{file}: the header is not that of safetensors: {error!r}") from None
@@ -195,18 +201,35 @@ def _of_dcp(path: pathlib.Path, source: str, allow_pickle: bool) -> Any:
 
 def main(arguments: list[str] | None = None) -> int:
     """Prints what ``millrace checkpoint cp`` does."""
-    parser = argparse.ArgumentParser(prog="python -m millrace.checkpoint_import", description="Saves what another program has written as a checkpoint of Millrace.")
-    parser.add_argument("source", help="a file of torch.save or safetensors, or a folder of torch.distributed.checkpoint or of files of safetensors")
+    parser = argparse.ArgumentParser(
+        prog="python -m millrace.checkpoint_import",
+        description="Saves what another program has written as a checkpoint of Millrace.",
+    )
+    parser.add_argument(
+        "source",
+        help="a file of torch.save or safetensors, or a folder of torch.distributed.checkpoint or of files of safetensors",
+    )
     parser.add_argument("uri", help="where the checkpoint is saved")
     parser.add_argument("--step", type=int, default=0, help="of which step it is (default 0)")
     parser.add_argument("--keep", type=int, default=0, help="how many checkpoints remain there; 0: all")
-    parser.add_argument("--name", default="model", help="which item of the state they become if there are only tensors (default model)")
-    parser.add_argument("--allow-pickle", action="store_true", help="unpickle what is neither plain data nor a tensor; it can run any code")
+    parser.add_argument(
+        "--name", default="model", help="which item of the state they become if there are only tensors (default model)"
+    )
+    parser.add_argument(
+        "--allow-pickle",
+        action="store_true",
+        help="unpickle what is neither plain data nor a tensor; it can run any code",
+    )
     parser.add_argument("--json", action="store_true", help='one JSON object: {"step", "bytes", "uri"}')
     options = parser.parse_args(arguments)
     try:
         import_checkpoint(
-            options.source, options.uri, step=options.step, keep=options.keep or None, name=options.name, allow_pickle=options.allow_pickle
+            options.source,
+            options.uri,
+            step=options.step,
+            keep=options.keep or None,
+            name=options.name,
+            allow_pickle=options.allow_pickle,
         )
         ckpt = _core.Checkpoints(options.uri)
         found = ckpt.find(options.step)

@@ -91,7 +91,9 @@ class Checkpoints:
     ) -> None:
         job_uri = os.environ.get("MILLRACE_CHECKPOINT")
         if uri is None and not job_uri:
-            raise InvalidArgumentError("uri is None and MILLRACE_CHECKPOINT is not set; give a URI, or start the program by `millrace run`")
+            raise InvalidArgumentError(
+                "uri is None and MILLRACE_CHECKPOINT is not set; give a URI, or start the program by `millrace run`"
+            )
         given = _arguments.uri("uri", job_uri if uri is None else uri)
         self._keep = 0 if keep is None else _arguments.integer("keep", keep, least=1)
         self._keep_every = 0 if keep_every is None else _arguments.integer("keep_every", keep_every, least=1)
@@ -102,10 +104,18 @@ class Checkpoints:
             self._rank = _arguments.integer("rank", rank, least=0)
         self._core = _core.Checkpoints(given)
         patience = _arguments.number("patience", patience)
-        self._meeting = _meeting(self._core.uri, self._rank, world, patience) if _arguments.flag("all_ranks", all_ranks) and world > 1 else None
+        self._meeting = (
+            _meeting(self._core.uri, self._rank, world, patience)
+            if _arguments.flag("all_ranks", all_ranks) and world > 1
+            else None
+        )
         self._code = _code_version.code_version() if _arguments.flag("code", code) and self._rank == 0 else None
-        self._claims_at_once = bool(job_uri) and self._rank == 0 and _core.Checkpoints(str(job_uri)).uri == self._core.uri
-        self._snapshot_memory = None if snapshot_memory is None else _arguments.integer("snapshot_memory", snapshot_memory, least=1)
+        self._claims_at_once = (
+            bool(job_uri) and self._rank == 0 and _core.Checkpoints(str(job_uri)).uri == self._core.uri
+        )
+        self._snapshot_memory = (
+            None if snapshot_memory is None else _arguments.integer("snapshot_memory", snapshot_memory, least=1)
+        )
         self._snapshot = Snapshot(self._snapshot_memory)
         # Held by a save until it returns: there is one copy, which the one before must have written. The handler of a signal may save, too.
         self._saving = threading.RLock()
@@ -208,7 +218,9 @@ class Checkpoints:
 
         return self._read(step, read)
 
-    def save(self, step: int, state: Any, *, per_rank: Any = None, asynchronous: bool = False, allow_pickle: bool = False) -> None:
+    def save(
+        self, step: int, state: Any, *, per_rank: Any = None, asynchronous: bool = False, allow_pickle: bool = False
+    ) -> None:
         """Saves a state, which is then the newest checkpoint, in place of an earlier one of the same step.
 
         Tensors that lie in the memory of the host are written from there, without a copy. Those on devices, and small ones, are copied a piece of 8 MiB at
@@ -275,7 +287,9 @@ class Checkpoints:
             self._core.abandon(begun)
             raise
 
-    def _save_together(self, meeting: Meeting, step: int, state: Any, per_rank: Any, snapshot: Snapshot | None, allow_pickle: bool) -> None:
+    def _save_together(
+        self, meeting: Meeting, step: int, state: Any, per_rank: Any, snapshot: Snapshot | None, allow_pickle: bool
+    ) -> None:
         saving = meeting.begin()
         work: _Work | BaseException
         try:
@@ -392,7 +406,9 @@ class Checkpoints:
 class _Work:
     """The files of one rank, of the state of all and of its own."""
 
-    def __init__(self, state: Any, per_rank: Any, rank: int, world: int, code: bytes | None, allow_pickle: bool) -> None:
+    def __init__(
+        self, state: Any, per_rank: Any, rank: int, world: int, code: bytes | None, allow_pickle: bool
+    ) -> None:
         self._state = _state.Encoded(state, allow_pickle=allow_pickle)
         self._shards, self._chunks = self._state.files(rank, world)
         if per_rank is not None:
@@ -416,7 +432,9 @@ class _Work:
         return self._chunks
 
     def last_shards(self, chunks: list[_state.Chunks]) -> _state.Shards:
-        code: _state.Shards = [] if self._code is None else [(_code_version.NAME, [np.frombuffer(self._code, np.uint8)])]
+        code: _state.Shards = (
+            [] if self._code is None else [(_code_version.NAME, [np.frombuffer(self._code, np.uint8)])]
+        )
         return [*code, self._state.state_file(chunks)]
 
     def all_shards(self) -> _state.Shards:
@@ -447,7 +465,10 @@ _untold: dict[object, str] = {}  # errors of saves in the background that no cal
 
 def _tell_untold() -> None:
     for text in _untold.values():
-        print(f"millrace: a save in the background failed, and the program ended without a call that would have raised it (wait()): {text}", file=sys.stderr)
+        print(
+            f"millrace: a save in the background failed, and the program ended without a call that would have raised it (wait()): {text}",
+            file=sys.stderr,
+        )
 
 
 atexit.register(_tell_untold)  # which the interpreter calls when all such saves have ended

@@ -6,7 +6,8 @@ import base64
 import html
 import struct
 import zlib
-from typing import Any, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -40,7 +41,10 @@ def _page(title: str, table: str, pictures: str) -> str:
 
 
 def _table(lines: Sequence[tuple[str, str]]) -> str:
-    rows = "".join(f"<tr><td>{html.escape(name)}</td><td style='text-align:left'>{html.escape(value)}</td></tr>" for name, value in lines)
+    rows = "".join(
+        f"<tr><td>{html.escape(name)}</td><td style='text-align:left'>{html.escape(value)}</td></tr>"
+        for name, value in lines
+    )
     return f"<table>{rows}</table>"
 
 
@@ -52,19 +56,36 @@ def _shapes(batch: Mapping[str, Any]) -> list[tuple[str, str]]:
         if hasattr(values, "shape"):
             lines.append((name, f"{str(values.dtype).replace('torch.', '')} {list(values.shape)}"))
         else:
-            lines.append((name, f"{len(values)} values, such as {_short(values[0])}" if isinstance(values, list) and values else _short(values)))
+            lines.append(
+                (
+                    name,
+                    f"{len(values)} values, such as {_short(values[0])}"
+                    if isinstance(values, list) and values
+                    else _short(values),
+                )
+            )
     return lines
 
 
 def _pictures(batch: Mapping[str, Any]) -> str:
-    images = {name: array for name, array in ((name, _as_images(values)) for name, values in batch.items()) if array is not None}
+    images = {
+        name: array
+        for name, array in ((name, _as_images(values)) for name, values in batch.items())
+        if array is not None
+    }
     valid = np.asarray(_on_host(batch.get("valid", ())), dtype=np.bool_)
     figures = []
     for row in range(min([_PICTURES, *(len(array) for array in images.values())]) if images else 0):
         if row < len(valid) and not valid[row]:
             continue
-        pictures = "".join(f'<img title="{html.escape(name)}" src="{_data_uri(array[row])}">' for name, array in images.items())
-        said = [_short(values[row]) for name, values in batch.items() if name in ("key", "label", "caption") and row < len(values)]
+        pictures = "".join(
+            f'<img title="{html.escape(name)}" src="{_data_uri(array[row])}">' for name, array in images.items()
+        )
+        said = [
+            _short(values[row])
+            for name, values in batch.items()
+            if name in ("key", "label", "caption") and row < len(values)
+        ]
         caption = "<br>".join(html.escape(text) for text in said)
         style = "display:inline-block;margin:4px;vertical-align:top;font-size:10px"
         figures.append(f'<figure style="{style}">{pictures}<figcaption>{caption}</figcaption></figure>')
@@ -118,4 +139,9 @@ def _png(image: npt.NDArray[np.uint8]) -> bytes:
     rows = np.zeros((height, 1 + width * channels), np.uint8)  # each begins with 0: not filtered
     rows[:, 1:] = image.reshape(height, -1)
     head = struct.pack(">IIBBBBB", width, height, 8, 2 if channels == 3 else 0, 0, 0, 0)
-    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + chunk(b"IDAT", zlib.compress(rows.tobytes())) + chunk(b"IEND", b"")
+    return (
+        b"\x89PNG\r\n\x1a\n"
+        + chunk(b"IHDR", head)
+        + chunk(b"IDAT", zlib.compress(rows.tobytes()))
+        + chunk(b"IEND", b"")
+    )

@@ -6,19 +6,20 @@ import io
 import json
 import os
 import sys
-from typing import TYPE_CHECKING, Any, Callable, Iterable, Iterator, Mapping, Sequence, SupportsIndex, Tuple, overload
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Callable, SupportsIndex, overload
 
 import numpy as np
 import numpy.typing as npt
 
 from . import _arguments, _core
 from .errors import DamagedDataError, Error, InvalidArgumentError, MismatchError
-from .labels import Labels, LabelsLike, Native, to_labels
+from .labels import LabelsLike, Native, to_labels
 
 if TYPE_CHECKING:
     from .mix import Mix
 
-Columns = Tuple[str, str]
+Columns = tuple[str, str]
 """Of a manifest: those of paths and of labels, or "": those that are called as usual."""
 
 _MOST_BYTES = 2**64 - 1
@@ -103,8 +104,12 @@ class Dataset:
             return self.read(_arguments.integer("index", index, wanted="a number or a slice"))
         chosen = range(len(self))[index]
         if chosen.step < 0:
-            raise InvalidArgumentError("a data set keeps the order of its index; take the slice forwards, and choose the order in the Loader")
-        samples = chosen if len(self) == self._native.indexed else self.samples[chosen.start : chosen.stop : chosen.step]
+            raise InvalidArgumentError(
+                "a data set keeps the order of its index; take the slice forwards, and choose the order in the Loader"
+            )
+        samples = (
+            chosen if len(self) == self._native.indexed else self.samples[chosen.start : chosen.stop : chosen.step]
+        )
         return self.where(samples=samples)
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
@@ -124,8 +129,15 @@ class Dataset:
         from .contact_sheet import page_of_text
 
         counts = self.class_counts
-        classes = ", ".join(f"{name}: {count:,}" for name, count in list(counts.items())[:10]) + (", ..." if len(counts) > 10 else "")
-        lines = [("kind", self.kind), ("fields", ", ".join(self.fields)), ("bytes", f"{self.total_bytes:,}"), ("classes", classes or "none")]
+        classes = ", ".join(f"{name}: {count:,}" for name, count in list(counts.items())[:10]) + (
+            ", ..." if len(counts) > 10 else ""
+        )
+        lines = [
+            ("kind", self.kind),
+            ("fields", ", ".join(self.fields)),
+            ("bytes", f"{self.total_bytes:,}"),
+            ("classes", classes or "none"),
+        ]
         try:
             return page_of_text(repr(self), lines, self._first_images())
         except Error as error:
@@ -138,8 +150,16 @@ class Dataset:
         if not images or not len(self):
             return None
         first = self[: min(len(self), _SHOWN)]
-        options: dict[str, Any] = {"image_field": images[0], "bad_samples": "mask", "memory": "64MiB", "rank": 0, "world": 1}
-        with Loader(first, batch_size=len(first), size=80, shuffle="none", epochs=1, output="numpy", **options) as loader:
+        options: dict[str, Any] = {
+            "image_field": images[0],
+            "bad_samples": "mask",
+            "memory": "64MiB",
+            "rank": 0,
+            "world": 1,
+        }
+        with Loader(
+            first, batch_size=len(first), size=80, shuffle="none", epochs=1, output="numpy", **options
+        ) as loader:
             return next(iter(loader))
 
     def __reduce__(self) -> tuple[Callable[..., Dataset], tuple[Any, ...]]:
@@ -330,7 +350,13 @@ class Dataset:
         return names
 
     def _narrow(self, **conditions: Any) -> Dataset:
-        usual: dict[str, Any] = {"keys": None, "key_groups": False, "classes": None, "min_bytes": 0, "max_bytes": _MOST_BYTES}
+        usual: dict[str, Any] = {
+            "keys": None,
+            "key_groups": False,
+            "classes": None,
+            "min_bytes": 0,
+            "max_bytes": _MOST_BYTES,
+        }
         usual |= {"has": [], "has_any": [], "samples": None}
         return self._subset(self._native.where(**{**usual, **conditions}))
 
@@ -421,7 +447,9 @@ def _open(uri: str, progress: bool | None, columns: Columns, labels: Native | No
     return dataset
 
 
-def _native_of(uri: str, columns: Columns, labels: Native | None, progress: Callable[[int, int], object] | None = None) -> _core.Dataset:
+def _native_of(
+    uri: str, columns: Columns, labels: Native | None, progress: Callable[[int, int], object] | None = None
+) -> _core.Dataset:
     return _core.Dataset(uri, progress, path_column=columns[0], label_column=columns[1], labels=labels)
 
 
@@ -453,7 +481,9 @@ def _sample_numbers(samples: Any, indexed: int) -> npt.NDArray[np.int64]:
     array = np.asarray(samples)
     if array.dtype == np.bool_:
         if array.shape != (indexed,):
-            raise InvalidArgumentError(f"a mask of shape {array.shape} for {indexed} samples of the index; give one value for each")
+            raise InvalidArgumentError(
+                f"a mask of shape {array.shape} for {indexed} samples of the index; give one value for each"
+            )
         return np.flatnonzero(array).astype(np.int64)
     if array.ndim != 1 or (array.size and array.dtype.kind not in "iu"):
         _arguments.refuse("samples", "integers (a range, list or array) or a boolean mask", samples)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 import threading
 import warnings
-from typing import Any, Callable, ContextManager, Dict, Iterator, Mapping, NamedTuple, Protocol, Sequence, Tuple
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Callable, NamedTuple, Protocol
 
 import numpy as np
 
@@ -16,7 +17,7 @@ from .errors import InvalidArgumentError, UnsupportedError
 Copy = Callable[[Any], Any]
 """Of a tensor on the host one on the device."""
 
-Slot = Tuple[int, int]
+Slot = tuple[int, int]
 """Address and size of the memory in which the arrays of a batch lie."""
 
 
@@ -33,7 +34,7 @@ class Affine(NamedTuple):
         return cls([1 / (255 * s) for s in std], [-m / s for m, s in zip(mean, std)], channels_first)
 
 
-Constants = Dict[str, Tuple[Any, Any]]  # of the images that are normalised: scale, and the shift of each row
+Constants = dict[str, tuple[Any, Any]]  # of the images that are normalised: scale, and the shift of each row
 
 
 class Payload:
@@ -44,7 +45,9 @@ class Payload:
     Those of ``decoder`` are files until :meth:`decode`.
     """
 
-    def __init__(self, normalised: Mapping[str, Affine] | None = None, deep: bool = False, decoder: DeviceDecoder | None = None) -> None:
+    def __init__(
+        self, normalised: Mapping[str, Affine] | None = None, deep: bool = False, decoder: DeviceDecoder | None = None
+    ) -> None:
         self._normalised = dict(normalised or {})
         self._deep = deep
         self.decoder = decoder
@@ -54,7 +57,9 @@ class Payload:
         """Names of the images that arrive as float32 and are sent as bytes."""
         return list(self._normalised)
 
-    def move(self, batch: Any, copy: Copy, is_array: Callable[[Any], bool], constant: Copy | None = None) -> tuple[Any, Constants]:
+    def move(
+        self, batch: Any, copy: Copy, is_array: Callable[[Any], bool], constant: Copy | None = None
+    ) -> tuple[Any, Constants]:
         """The batch on the device, with what :meth:`finish` needs there. ``constant``: of an array that is no column of a batch; as ``copy``."""
         moved: dict[Any, Any] = {}  # by their memory: `mask` is `valid` there, too
 
@@ -135,7 +140,7 @@ class Sent(NamedTuple):
 class Ring:
     """The slots of a loader as a device sees them. It is closed before the first of them is freed."""
 
-    def sending(self, slot: Slot | None) -> ContextManager[None]:
+    def sending(self, slot: Slot | None) -> contextlib.AbstractContextManager[None]:
         """For as long as the device reads the slot."""
         return contextlib.nullcontext()
 
@@ -225,7 +230,7 @@ class CudaApi(Protocol):
     def current_stream(self) -> Any:
         """Of the calling thread; has ``wait_event``."""
 
-    def use(self, stream: Any) -> ContextManager[Any]:
+    def use(self, stream: Any) -> contextlib.AbstractContextManager[Any]:
         """In which operations go to that stream."""
 
     def event(self, stream: Any) -> Any:
@@ -259,8 +264,8 @@ class TorchCuda:
     def current_stream(self) -> Any:
         return self._cuda.current_stream(self._device)
 
-    def use(self, stream: Any) -> ContextManager[Any]:
-        context: ContextManager[Any] = self._cuda.stream(stream)
+    def use(self, stream: Any) -> contextlib.AbstractContextManager[Any]:
+        context: contextlib.AbstractContextManager[Any] = self._cuda.stream(stream)
         return context
 
     def event(self, stream: Any) -> Any:
@@ -280,7 +285,9 @@ class TorchCuda:
             status = runtime.cudaHostRegister(address, size, 1)  # portable: for all contexts of the process
             if int(status) == 0:
                 return ""
-            with contextlib.suppress(RuntimeError):  # takes the error off this thread, which the next kernel would be blamed for
+            with contextlib.suppress(
+                RuntimeError
+            ):  # takes the error off this thread, which the next kernel would be blamed for
                 self._torch.zeros(1, device=self._device)
             return f"{runtime.cudaGetErrorString(status)} (cudaError {int(status)})"
 
@@ -309,7 +316,7 @@ class PinnedRing(Ring):
                     self._refused(trouble)
             yield
 
-    def sending(self, slot: Slot | None) -> ContextManager[None]:
+    def sending(self, slot: Slot | None) -> contextlib.AbstractContextManager[None]:
         return self._sending(slot)
 
     def close(self) -> None:
@@ -418,7 +425,9 @@ def device_of(value: Any) -> Device:
         return XlaDevice(value)
     if isinstance(value, int) and not isinstance(value, bool):  # as in `model.to(local_rank)`
         value = f"cuda:{value}"
-    wanted = "'cuda', 'cuda:1', the number of a GPU, 'cpu', 'xla', 'jax', a torch.device, or a device or sharding of JAX"
+    wanted = (
+        "'cuda', 'cuda:1', the number of a GPU, 'cpu', 'xla', 'jax', a torch.device, or a device or sharding of JAX"
+    )
     if not isinstance(value, str) and type(value).__name__ != "device":
         _arguments.refuse("device", wanted, value)
     return _of_torch(value, wanted)
@@ -432,7 +441,9 @@ def _of_torch(value: Any, wanted: str) -> Device:
     try:
         device = torch.device(value)
     except RuntimeError as error:
-        raise InvalidArgumentError(f"device is {value!r}; it must be {wanted}. torch says: {str(error).splitlines()[0]}") from None
+        raise InvalidArgumentError(
+            f"device is {value!r}; it must be {wanted}. torch says: {str(error).splitlines()[0]}"
+        ) from None
     if device.type == "cpu":
         return Device()
     if device.type == "xla":
@@ -441,6 +452,8 @@ def _of_torch(value: Any, wanted: str) -> Device:
         return TorchDevice(device)
     count = torch.cuda.device_count() if torch.cuda.is_available() else 0
     if (device.index or 0) >= count:
-        raise InvalidArgumentError(f"device is {str(value)!r}, and torch finds {count} CUDA devices here; choose one of them, or device='cpu'")
+        raise InvalidArgumentError(
+            f"device is {str(value)!r}, and torch finds {count} CUDA devices here; choose one of them, or device='cpu'"
+        )
     # The one that is current now, whichever thread asks later.
     return CudaDevice(torch.device("cuda", torch.cuda.current_device() if device.index is None else device.index))

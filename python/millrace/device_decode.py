@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, Callable, Mapping, Optional, Sequence, Tuple
+from collections.abc import Mapping, Sequence
+from typing import Any, Callable, Optional
 
 from . import _arguments
 from .errors import DamagedDataError, InvalidArgumentError, UnsupportedError
 
-Encoded = Optional[Tuple[bytes, Tuple[int, int], Tuple[float, float, float, float], Tuple[int, int, int, int], bool]]
+Encoded = Optional[tuple[bytes, tuple[int, int], tuple[float, float, float, float], tuple[int, int, int, int], bool]]
 """A row as the native loader gives it: the file, (width, height), the rectangle that is shown (x, y, width, height), the pixels that may
 contribute to it (left, top, right, bottom), and whether it is mirrored. None: padding."""
 
@@ -47,9 +48,13 @@ def left_encoded(
         if is_map or interpolation != "bilinear":
             return image
         if transforms:
-            raise InvalidArgumentError("decode='device' crops, resizes and flips; decode on the host for other transforms")
+            raise InvalidArgumentError(
+                "decode='device' crops, resizes and flips; decode on the host for other transforms"
+            )
         if exif_orientation:
-            raise InvalidArgumentError("decode='device' takes images as they are stored; leave exif_orientation out, or decode on the host")
+            raise InvalidArgumentError(
+                "decode='device' takes images as they are stored; leave exif_orientation out, or decode on the host"
+            )
         shapes[name] = ImageShape(height, width, channels, layout == "nchw")
         return (*image[:-1], True)
 
@@ -78,7 +83,11 @@ class DeviceDecoder:
         Raises:
             DamagedDataError: A file cannot be decoded.
         """
-        decoded = {name: self._images(name, shape, batch, device) for name, shape in self.shapes.items() if isinstance(batch[name], list)}
+        decoded = {
+            name: self._images(name, shape, batch, device)
+            for name, shape in self.shapes.items()
+            if isinstance(batch[name], list)
+        }
         return {**batch, **decoded}
 
     def _images(self, name: str, shape: ImageShape, batch: Mapping[str, Any], device: Any) -> Any:
@@ -92,7 +101,9 @@ class DeviceDecoder:
             made[place] = _shown(image, rows[place], shape)
         return made if shape.channels_first else made.permute(0, 2, 3, 1).contiguous()
 
-    def _pixels(self, name: str, shape: ImageShape, batch: Mapping[str, Any], places: Sequence[int], device: Any) -> Sequence[Any]:
+    def _pixels(
+        self, name: str, shape: ImageShape, batch: Mapping[str, Any], places: Sequence[int], device: Any
+    ) -> Sequence[Any]:
         """Of whole images, ``[C, H, W]``."""
         import torch
 
@@ -115,7 +126,9 @@ class DeviceDecoder:
         return images
 
 
-def decoder_of(decode: Any, can_decode: bool, options: dict[str, Any], has_functions: bool, has_tokens: bool) -> DeviceDecoder | None:
+def decoder_of(
+    decode: Any, can_decode: bool, options: dict[str, Any], has_functions: bool, has_tokens: bool
+) -> DeviceDecoder | None:
     """What a Loader's option ``decode`` means: None, on the host; else ``options`` are told to leave images as they are stored.
 
     Raises:
@@ -129,7 +142,10 @@ def decoder_of(decode: Any, can_decode: bool, options: dict[str, Any], has_funct
         "goes with no transform, collate or batch_transform, which get pixels of the host": has_functions,
         "is for images, not for tokens": has_tokens,
         "goes without workers, which decode by themselves": bool(options["workers"]),
-        "finds damage when it is too late for another sample to take the place; give bad_samples='fail'": options["bad_samples"] != "fail",
+        "finds damage when it is too late for another sample to take the place; give bad_samples='fail'": options[
+            "bad_samples"
+        ]
+        != "fail",
         "has no digest of pixels; give digest='raw'": options["digest"] == "decoded",
     }
     for reason, holds in refused.items():
@@ -143,13 +159,22 @@ def _torchvision() -> Decode:
     try:
         import torchvision.io as io  # type: ignore[import-not-found,import-untyped,unused-ignore]
     except (ImportError, RuntimeError) as error:
-        raise UnsupportedError(f"decode='device' needs torchvision, which cannot be imported: {error}; leave decode out, or install it") from error
+        raise UnsupportedError(
+            f"decode='device' needs torchvision, which cannot be imported: {error}; leave decode out, or install it"
+        ) from error
 
     def decode(files: Sequence[Any], colour: bool, device: Any) -> Sequence[Any]:
         mode = io.ImageReadMode.RGB if colour else io.ImageReadMode.GRAY
         is_jpeg = [bytes(file[:3].tolist()) == _JPEG for file in files]
-        decoded = iter(io.decode_jpeg([file for file, is_one in zip(files, is_jpeg) if is_one], mode=mode, device=device) if any(is_jpeg) else [])
-        return [next(decoded) if is_one else io.decode_image(file, mode=mode).to(device) for file, is_one in zip(files, is_jpeg)]
+        decoded = iter(
+            io.decode_jpeg([file for file, is_one in zip(files, is_jpeg) if is_one], mode=mode, device=device)
+            if any(is_jpeg)
+            else []
+        )
+        return [
+            next(decoded) if is_one else io.decode_image(file, mode=mode).to(device)
+            for file, is_one in zip(files, is_jpeg)
+        ]
 
     return decode
 
@@ -160,8 +185,15 @@ def _shown(image: Any, row: Any, shape: ImageShape) -> Any:
 
     _, (width, height), (x, y, shown_width, shown_height), (left, top, right, bottom), flip = row
     size = (shape.height, shape.width)
-    if (left, top, right, bottom) == (x, y, x + shown_width, y + shown_height):  # whole pixels, which see nothing beyond
-        pixels = functional.interpolate(image[None, :, top:bottom, left:right].float(), size, mode="bilinear", antialias=True)[0]
+    if (left, top, right, bottom) == (
+        x,
+        y,
+        x + shown_width,
+        y + shown_height,
+    ):  # whole pixels, which see nothing beyond
+        pixels = functional.interpolate(
+            image[None, :, top:bottom, left:right].float(), size, mode="bilinear", antialias=True
+        )[0]
     else:  # a part of the whole image after it was resized
         columns, lines = round(width * shape.width / shown_width), round(height * shape.height / shown_height)
         resized = functional.interpolate(image[None].float(), (lines, columns), mode="bilinear", antialias=True)[0]

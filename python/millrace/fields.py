@@ -83,12 +83,16 @@ class Image:
     def _transformed(self) -> _Transformed:
         """With what the transforms say in the other arguments."""
         if self.like is not None:
-            raise InvalidArgumentError(f"transforms say how to crop, and so does like={self.like!r}, which gives an image those of the other one; leave one out")
+            raise InvalidArgumentError(
+                f"transforms say how to crop, and so does like={self.like!r}, which gives an image those of the other one; leave one out"
+            )
         for name in ("size", *_CROPS, "mean", "std"):
             if getattr(self, name) is not None:
                 raise InvalidArgumentError(f"{name} is said by transforms; leave it out")
         if self.interpolation != "bilinear":
-            raise InvalidArgumentError("interpolation is that of RandomResizedCrop or Resize in transforms; give it there")
+            raise InvalidArgumentError(
+                "interpolation is that of RandomResizedCrop or Resize in transforms; give it there"
+            )
         made = compiled(self.transforms or ())
         dtype, mean, std = self.dtype, None, None
         if made.normalize is not None:
@@ -96,7 +100,15 @@ class Image:
                 raise InvalidArgumentError("Normalize makes f32 pixels; leave dtype out")
             dtype, mean, std = "f32", made.normalize.mean, made.normalize.std
         values = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
-        values.update(transforms=None, size=made.size, augment=False, interpolation=made.interpolation, dtype=dtype, mean=mean, std=std)
+        values.update(
+            transforms=None,
+            size=made.size,
+            augment=False,
+            interpolation=made.interpolation,
+            dtype=dtype,
+            mean=mean,
+            std=std,
+        )
         return _Transformed(**values, entries=tuple(made.entries))
 
     def _entries(self) -> tuple[Entry, ...]:
@@ -104,14 +116,18 @@ class Image:
 
     def _native(self) -> tuple[Any, ...]:
         """Of one that leaves nothing open; its values are checked here."""
-        interpolation = _arguments.choice("interpolation", self.interpolation, ("bilinear", "nearest", "bicubic", "box"))
+        interpolation = _arguments.choice(
+            "interpolation", self.interpolation, ("bilinear", "nearest", "bicubic", "box")
+        )
         is_map = self.channels is None
         dtype = _arguments.dtype(self.dtype)
         channels = 1 if is_map else _arguments.integer("channels", self.channels)
         if channels not in (1, 3):
             raise InvalidArgumentError(f"channels is {channels}; choose 3 (RGB) or 1 (grey)")
         if is_map and dtype != "u8":
-            raise InvalidArgumentError("a map of numbers (interpolation='nearest' without channels) has dtype='u8'; give channels=1 for pixels")
+            raise InvalidArgumentError(
+                "a map of numbers (interpolation='nearest' without channels) has dtype='u8'; give channels=1 for pixels"
+            )
         if dtype == "u8" and (self.mean is not None or self.std is not None):
             raise InvalidArgumentError("mean and std apply to dtype='f32'; u8 pixels are never normalised")
         crop = (
@@ -223,7 +239,11 @@ class Boxes:
     def _form(self) -> str:
         form = _arguments.choice("format", self.format, ("xyxy", "xywh", "cxcywh"))
         path = _arguments.text("path", self.path)
-        return form + (",normalized" if _arguments.flag("normalized", self.normalized) else "") + (f":{path}" if path else "")
+        return (
+            form
+            + (",normalized" if _arguments.flag("normalized", self.normalized) else "")
+            + (f":{path}" if path else "")
+        )
 
 
 Field = Union[Image, Label, Text, Json, Array, Bytes, Boxes]
@@ -261,8 +281,18 @@ def to_native(fields: Mapping[str, Field], usual: Image) -> list[tuple[Any, ...]
 
 def padding_of_values(native: Sequence[tuple[Any, ...]]) -> dict[str, Any]:
     """What rows without a sample have in the entries that are lists, by name."""
-    usual: dict[str, Any] = {"text": "", "json": None, "array": None, "bytes": b"", "boxes": np.zeros((0, 4), np.float32)}
-    texts = {name: "" for name, _, kind, *_, label in native if kind == "label" and (label == "text" or label.startswith("json-text:"))}
+    usual: dict[str, Any] = {
+        "text": "",
+        "json": None,
+        "array": None,
+        "bytes": b"",
+        "boxes": np.zeros((0, 4), np.float32),
+    }
+    texts = {
+        name: ""
+        for name, _, kind, *_, label in native
+        if kind == "label" and (label == "text" or label.startswith("json-text:"))
+    }
     return {name: usual[kind] for name, _, kind, *_ in native if kind in usual} | texts
 
 

@@ -18,6 +18,7 @@ _MODES = ("rb", "wb", "xb", "r", "w", "x", "rt", "wt", "xt")
 _BUFFER_BYTES = 256 << 10
 _WRITE_BUFFER_BYTES = 1 << 20
 
+
 @overload
 def open(uri: str | os.PathLike[str], mode: Literal["rb", "wb", "xb"] = "rb", *, buffering: int = -1) -> BinaryIO: ...
 
@@ -191,7 +192,9 @@ class RawWriter(io.RawIOBase):
             self._discarded = True
             self._native.commit()
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         if kind is not None:
             self.discard()
         self.close()
@@ -210,7 +213,9 @@ class _Writer(io.BufferedWriter):
         """Nothing that was written will appear. The file is still to be closed."""
         cast(RawWriter, self.raw).discard()
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         if kind is not None:
             self.discard()
         self.close()
@@ -224,7 +229,9 @@ class _TextWriter(io.TextIOWrapper):
         """Nothing that was written will appear. The file is still to be closed."""
         cast(_Writer, self.buffer).discard()
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         if kind is not None:
             self.discard()
         self.close()
@@ -237,6 +244,10 @@ def _drop(file: Any) -> None:
     """The end of a file that was never closed, perhaps since an exception came before: half an object must not appear."""
     if getattr(file, "closed", True):
         return
-    warnings.warn(f"{file.name} was written to and never closed: nothing was stored; close it, or use `with`", ResourceWarning, stacklevel=2)
+    warnings.warn(
+        f"{file.name} was written to and never closed: nothing was stored; close it, or use `with`",
+        ResourceWarning,
+        stacklevel=2,
+    )
     file.discard()
     file.close()

@@ -24,7 +24,16 @@ from .files import open as open_file
 _readers = DaemonThreads(16)  # of cat_ranges
 _callers = DaemonThreads(64)  # of coroutines
 # What fsspec itself takes, or passes on.
-_OF_FSSPEC = {"asynchronous", "batch_size", "dircache", "listings_expiry_time", "loop", "max_paths", "skip_instance_cache", "use_listings_cache"}
+_OF_FSSPEC = {
+    "asynchronous",
+    "batch_size",
+    "dircache",
+    "listings_expiry_time",
+    "loop",
+    "max_paths",
+    "skip_instance_cache",
+    "use_listings_cache",
+}
 
 
 def register(protocols: Iterable[str] = ("s3", "s3a")) -> None:
@@ -83,7 +92,9 @@ class FileSystem(AsyncFileSystem):  # type: ignore[misc]
     def _list(self, path: str, flat: bool, limit: int = 0) -> tuple[list[tuple[str, int, str, int]], list[str]]:
         """What lies below a path: objects, and folders unless ``flat``, by what comes behind the path and a slash."""
         if not path and self._root.endswith("://"):
-            raise NotImplementedError(f"the buckets of {self._root} are not listed here; give a bucket, such as {self._root}bucket")
+            raise NotImplementedError(
+                f"the buckets of {self._root} are not listed here; give a bucket, such as {self._root}bucket"
+            )
         return _core.list_place(self._uri(path).rstrip("/") + "/", flat, limit)
 
     def _entry(self, path: str, found: tuple[str, int, str, int]) -> dict[str, Any]:
@@ -121,7 +132,9 @@ class FileSystem(AsyncFileSystem):  # type: ignore[misc]
         entries.sort(key=lambda entry: cast(str, entry["name"]))
         return entries if detail else [entry["name"] for entry in entries]
 
-    def find(self, path: str, maxdepth: int | None = None, withdirs: bool = False, detail: bool = False, **kwargs: Any) -> Any:
+    def find(
+        self, path: str, maxdepth: int | None = None, withdirs: bool = False, detail: bool = False, **kwargs: Any
+    ) -> Any:
         path = self._strip_protocol(path)
         if maxdepth is not None or withdirs or not path:
             return super().find(path, maxdepth=maxdepth, withdirs=withdirs, detail=detail, **kwargs)
@@ -162,7 +175,9 @@ class FileSystem(AsyncFileSystem):  # type: ignore[misc]
         if mode not in ("rb", "wb", "xb"):
             raise NotImplementedError(f"mode {mode!r}: objects are read, or written whole; use 'rb', 'wb' or 'xb'")
         if not autocommit:
-            raise NotImplementedError("an object appears when its file is closed; there are no transactions over several")
+            raise NotImplementedError(
+                "an object appears when its file is closed; there are no transactions over several"
+            )
         if mode == "xb" and self.exists(path):  # which closing makes sure of
             raise FileExistsError(path)
         return open_file(self._uri(path), cast(Any, mode), buffering=-1 if block_size is None else block_size)
@@ -232,7 +247,9 @@ class FileSystem(AsyncFileSystem):  # type: ignore[misc]
         if not self.isdir(path1):
             _core.copy_object(self._uri(path1), self._uri(path2))
 
-    def get_file(self, rpath: str, lpath: Any, callback: Any = DEFAULT_CALLBACK, outfile: Any = None, **kwargs: Any) -> None:
+    def get_file(
+        self, rpath: str, lpath: Any, callback: Any = DEFAULT_CALLBACK, outfile: Any = None, **kwargs: Any
+    ) -> None:
         if outfile is not None or hasattr(lpath, "write"):
             (outfile or lpath).write(self.cat_file(rpath))
         elif self.isdir(rpath):
@@ -241,10 +258,14 @@ class FileSystem(AsyncFileSystem):  # type: ignore[misc]
             os.makedirs(os.path.dirname(os.path.abspath(lpath)), exist_ok=True)
             callback.relative_update(_core.copy_object(self._uri(rpath), os.path.abspath(lpath)))
 
-    def put_file(self, lpath: str, rpath: str, callback: Any = DEFAULT_CALLBACK, mode: str = "overwrite", **kwargs: Any) -> None:
+    def put_file(
+        self, lpath: str, rpath: str, callback: Any = DEFAULT_CALLBACK, mode: str = "overwrite", **kwargs: Any
+    ) -> None:
         if os.path.isdir(lpath):
             return
-        callback.relative_update(_core.copy_object(os.path.abspath(lpath), self._uri(rpath), only_if_absent=mode == "create"))
+        callback.relative_update(
+            _core.copy_object(os.path.abspath(lpath), self._uri(rpath), only_if_absent=mode == "create")
+        )
 
     def rm_file(self, path: str) -> None:
         self._remove([self._strip_protocol(path)])
@@ -295,7 +316,9 @@ class FileSystem(AsyncFileSystem):  # type: ignore[misc]
     async def _cat_file(self, path: str, start: int | None = None, end: int | None = None, **kwargs: Any) -> Any:
         return await _callers.call(self.cat_file, path, start, end, **kwargs)
 
-    async def _cat(self, path: Any, recursive: bool = False, on_error: str = "raise", batch_size: int | None = None, **kwargs: Any) -> Any:
+    async def _cat(
+        self, path: Any, recursive: bool = False, on_error: str = "raise", batch_size: int | None = None, **kwargs: Any
+    ) -> Any:
         return await _callers.call(self.cat, path, recursive, on_error, **kwargs)
 
     async def _pipe_file(self, path: str, value: Any, mode: str = "overwrite", **kwargs: Any) -> None:
@@ -313,7 +336,14 @@ class FileSystem(AsyncFileSystem):  # type: ignore[misc]
     async def _rm_file(self, path: str, **kwargs: Any) -> None:
         await _callers.call(self.rm_file, path)
 
-    async def _rm(self, path: Any, recursive: bool = False, batch_size: int | None = None, maxdepth: int | None = None, **kwargs: Any) -> None:
+    async def _rm(
+        self,
+        path: Any,
+        recursive: bool = False,
+        batch_size: int | None = None,
+        maxdepth: int | None = None,
+        **kwargs: Any,
+    ) -> None:
         await _callers.call(self.rm, path, recursive, maxdepth)
 
     async def open_async(self, path: str, mode: str = "rb", **kwargs: Any) -> Any:

@@ -15,7 +15,8 @@ from __future__ import annotations
 
 import importlib
 import os
-from typing import TYPE_CHECKING, Any, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
 
 from . import _arguments
 from .dataset import Dataset
@@ -67,8 +68,15 @@ def to_datasets(
         num_shards = min(_MOST_SHARDS, -(-count // _CHUNK))
     num_shards = _arguments.integer("num_shards", num_shards, least=1, most=max(1, count))
     ends = [count * number // num_shards for number in range(num_shards + 1)]
-    examples = _Examples(dataset, _arguments.shuffle(shuffle), _arguments.integer("seed", seed), _arguments.integer("epoch", epoch, least=0))
-    return datasets.IterableDataset.from_generator(examples, features=features, gen_kwargs={"pieces": list(zip(ends, ends[1:]))})
+    examples = _Examples(
+        dataset,
+        _arguments.shuffle(shuffle),
+        _arguments.integer("seed", seed),
+        _arguments.integer("epoch", epoch, least=0),
+    )
+    return datasets.IterableDataset.from_generator(
+        examples, features=features, gen_kwargs={"pieces": list(zip(ends, ends[1:]))}
+    )
 
 
 class _Examples:

@@ -45,14 +45,18 @@ class CheckpointCallback(_Base):
         uri, keep, keep_every: As of :class:`millrace.Checkpoints`.
     """
 
-    def __init__(self, uri: str | os.PathLike[str] | None = None, *, keep: int | None = None, keep_every: int | None = None) -> None:
+    def __init__(
+        self, uri: str | os.PathLike[str] | None = None, *, keep: int | None = None, keep_every: int | None = None
+    ) -> None:
         self._checkpoints = Checkpoints(uri, keep=keep, keep_every=keep_every, rank=0)
 
     def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """The Trainer calls it on all ranks, when it has written a checkpoint."""
         _barrier()
         if rank_and_world(None, None)[0] == 0:
-            self._checkpoints.save(state.global_step, {"files": _mapped(pathlib.Path(args.output_dir) / f"checkpoint-{state.global_step}")})
+            self._checkpoints.save(
+                state.global_step, {"files": _mapped(pathlib.Path(args.output_dir) / f"checkpoint-{state.global_step}")}
+            )
 
     def restore(self, output_dir: str | os.PathLike[str], step: int | None = None) -> str | None:
         """Brings a checkpoint into ``output_dir``, whole or not at all. With several ranks, rank 0 of those that share the folder restores, all
@@ -116,7 +120,9 @@ def _put_in_place(partial: pathlib.Path, target: pathlib.Path) -> None:
 def _same_files(one: pathlib.Path, other: pathlib.Path) -> bool:
     try:
         names = [name for name, _ in _files(one)]
-        return names == [name for name, _ in _files(other)] and all(filecmp.cmp(one / name, other / name, shallow=False) for name in names)
+        return names == [name for name, _ in _files(other)] and all(
+            filecmp.cmp(one / name, other / name, shallow=False) for name in names
+        )
     except OSError:  # it is being replaced
         return False
 
@@ -136,8 +142,13 @@ def _files(folder: pathlib.Path) -> Iterator[tuple[str, pathlib.Path]]:
 def _mapped(folder: pathlib.Path) -> dict[str, Any]:
     """The contents of its files, which are not read before they are sent."""
     if not folder.is_dir():
-        raise InvalidArgumentError(f"{folder} is not there, although the Trainer has saved it; give all ranks one output_dir")
-    return {name: np.asarray(np.memmap(path, np.uint8, "r")) if path.stat().st_size else np.empty(0, np.uint8) for name, path in _files(folder)}
+        raise InvalidArgumentError(
+            f"{folder} is not there, although the Trainer has saved it; give all ranks one output_dir"
+        )
+    return {
+        name: np.asarray(np.memmap(path, np.uint8, "r")) if path.stat().st_size else np.empty(0, np.uint8)
+        for name, path in _files(folder)
+    }
 
 
 def _sizes(checkpoints: Checkpoints, step: int) -> dict[str, int]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from typing import TYPE_CHECKING, Any, Iterator, Mapping
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
 
 import torch.utils.data
 
@@ -75,10 +76,18 @@ class TrainerMixin(_MixinBase):
     def get_eval_dataloader(self, eval_dataset: Any = None) -> Any:
         chosen = self.eval_dataset[eval_dataset] if isinstance(eval_dataset, str) else eval_dataset
         chosen = self.eval_dataset if chosen is None else chosen
-        return _Batches(_Whole(chosen, self._columns())) if isinstance(chosen, Loader) else super().get_eval_dataloader(eval_dataset)
+        return (
+            _Batches(_Whole(chosen, self._columns()))
+            if isinstance(chosen, Loader)
+            else super().get_eval_dataloader(eval_dataset)
+        )
 
     def get_test_dataloader(self, test_dataset: Any) -> Any:
-        return _Batches(_Whole(test_dataset, self._columns())) if isinstance(test_dataset, Loader) else super().get_test_dataloader(test_dataset)
+        return (
+            _Batches(_Whole(test_dataset, self._columns()))
+            if isinstance(test_dataset, Loader)
+            else super().get_test_dataloader(test_dataset)
+        )
 
     def _columns(self) -> set[str] | None:
         """Those that the model takes; None for all."""
@@ -180,7 +189,11 @@ def _fitted(batch: Any, columns: set[str] | None) -> Any:
     """A batch for the model: without what it does not take, and with Hugging Face's label of padding."""
     if not isinstance(batch, Mapping):
         return batch
-    chosen = {name: value for name, value in batch.items() if (name in columns if columns is not None else name not in _OF_MILLRACE)}
+    chosen = {
+        name: value
+        for name, value in batch.items()
+        if (name in columns if columns is not None else name not in _OF_MILLRACE)
+    }
     if not chosen:
         raise InvalidArgumentError(
             f"the model takes {', '.join(sorted(columns or ()))}, and batches of the Loader have none of these but {', '.join(batch)}; "

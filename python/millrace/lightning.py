@@ -15,7 +15,8 @@ import importlib
 import importlib.util
 import os
 import sys
-from typing import TYPE_CHECKING, Any, Iterator, Mapping, Sequence, Union
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Union
 
 from . import _arguments
 from .batch import Batch
@@ -36,7 +37,10 @@ else:
         for name in [name for name in names if name in sys.modules] or names:
             if importlib.util.find_spec(name) is not None:
                 return importlib.import_module(names[name]).LightningDataModule
-        raise ModuleNotFoundError("millrace.lightning needs one of the packages 'lightning' and 'pytorch_lightning'; install one", name="lightning")
+        raise ModuleNotFoundError(
+            "millrace.lightning needs one of the packages 'lightning' and 'pytorch_lightning'; install one",
+            name="lightning",
+        )
 
     _Base = _base()
 

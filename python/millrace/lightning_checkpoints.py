@@ -53,7 +53,9 @@ class CheckpointIO(_Base):
     def __init__(self, *, allow_pickle: bool = False) -> None:
         self._allow_pickle = _arguments.flag("allow_pickle", allow_pickle)
 
-    def save_checkpoint(self, checkpoint: dict[str, Any], path: str | os.PathLike[str], storage_options: Any = None) -> None:
+    def save_checkpoint(
+        self, checkpoint: dict[str, Any], path: str | os.PathLike[str], storage_options: Any = None
+    ) -> None:
         if storage_options is not None:
             raise InvalidArgumentError("storage_options are of other plugins; Millrace takes the usual AWS variables")
         ckpt = Checkpoints(path, rank=0, keep=1)  # Lightning calls it on one rank
@@ -63,7 +65,9 @@ class CheckpointIO(_Base):
         self, path: str | os.PathLike[str], map_location: Any = None, weights_only: bool | None = None
     ) -> dict[str, Any]:
         location = None if callable(map_location) or isinstance(map_location, dict) else map_location
-        found = Checkpoints(path, rank=0).load(map_location=location, allow_pickle=self._allow_pickle and not weights_only)
+        found = Checkpoints(path, rank=0).load(
+            map_location=location, allow_pickle=self._allow_pickle and not weights_only
+        )
         if not isinstance(found, dict):
             raise InvalidArgumentError(f"{os.fspath(path)} holds no checkpoint of Lightning")
         return found
@@ -87,5 +91,10 @@ def _plain(value: Any) -> Any:
     """Lightning's own kinds of dicts, such as AttributeDict of hyperparameters, as dicts. Others are left alone."""
     if isinstance(value, dict):
         made = {key: _plain(item) for key, item in value.items()}
-        return made if type(value).__module__.split(".")[0] in ("lightning", "lightning_fabric", "pytorch_lightning") or type(value) is dict else value
+        return (
+            made
+            if type(value).__module__.split(".")[0] in ("lightning", "lightning_fabric", "pytorch_lightning")
+            or type(value) is dict
+            else value
+        )
     return value

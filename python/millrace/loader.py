@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import weakref
+from collections.abc import Iterator, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Callable, Iterator, Literal, Mapping, NoReturn, Sequence, cast
+from typing import Any, Callable, Literal, NoReturn, cast
 
 import numpy as np
 
@@ -219,14 +220,27 @@ class Loader:
             transform = imported(transform)
         crops = {"augment": augment, "crop_scale": crop_scale, "crop_ratio": crop_ratio, "flip": flip}
         kind = _arguments.dtype(dtype)
-        usual = Image(None, size, channels, dtype=kind, layout=layout, mean=mean, std=std, exif_orientation=exif_orientation, exact=exact, **crops)  # type: ignore[arg-type]
+        usual = Image(
+            None,
+            size,
+            channels,
+            dtype=kind,
+            layout=layout,
+            mean=mean,
+            std=std,
+            exif_orientation=exif_orientation,
+            exact=exact,
+            **crops,
+        )  # type: ignore[arg-type]
         if fields is not None and (image_field, label_field, label_kind) != (None, None, None):
             raise InvalidArgumentError(
                 "fields says what batches hold; name the fields of image and label there: fields={'image': millrace.Image('jpg'), "
                 "'label': millrace.Label('cls')}"
             )
         caching = cache_options(cache, cache_size, pin)
-        remote = worker_options(workers, local_streams, streams, worker_token_file, worker_tls, worker_tls_name, worker_compression)
+        remote = worker_options(
+            workers, local_streams, streams, worker_token_file, worker_tls, worker_tls_name, worker_compression
+        )
         if label_kind is not None and label_field is None:
             raise InvalidArgumentError("label_kind says how a field is written; name the field with label_field")
         self._device = None if device is None else device_of(device)
@@ -259,7 +273,9 @@ class Loader:
         if tokens is not None and not isinstance(tokens, Tokens):
             _arguments.refuse("tokens", "a millrace.Tokens, such as Tokens(2048, 'pack')", tokens)
         functions = checked_functions(transform, collate, batch_transform)
-        decoder = decoder_of(decode, self._device is not None and self._device.decodes, checked, functions, tokens is not None)
+        decoder = decoder_of(
+            decode, self._device is not None and self._device.decodes, checked, functions, tokens is not None
+        )
         normalised: dict[str, Affine] = {}
         if self._device and self._device.normalises and not functions:
             checked["image"], checked["fields"], normalised = sent_as_bytes(checked["image"], checked["fields"])
@@ -268,10 +284,14 @@ class Loader:
         checked["token_type"] = tokens.dtype if tokens else "int64"
         checked["pad_token"] = tokens.pad if tokens else 0
         wanted = "a Dataset, a Mix or a URI"
-        self._dataset = data if isinstance(data, (Dataset, Mix)) else Dataset(_arguments.uri_of_data("data", data, wanted))
+        self._dataset = (
+            data if isinstance(data, (Dataset, Mix)) else Dataset(_arguments.uri_of_data("data", data, wanted))
+        )
         if labels is not None:
             if isinstance(self._dataset, Mix):
-                raise InvalidArgumentError("labels are those of one data set; give each of the mix its own: dataset.with_labels(uri)")
+                raise InvalidArgumentError(
+                    "labels are those of one data set; give each of the mix its own: dataset.with_labels(uri)"
+                )
             self._dataset = self._dataset.with_labels(labels)
         mix = self._dataset if isinstance(self._dataset, Mix) else None
         natives = [self._dataset._native] if isinstance(self._dataset, Dataset) else self._dataset._natives
@@ -289,18 +309,28 @@ class Loader:
         self._has_functions = functions
         work = None
         if functions or self._device:
-            work = Work(transform, collate, batch_transform, to_torch, self._dataset.uri, seeds, {"label", *self._labels})
+            work = Work(
+                transform, collate, batch_transform, to_torch, self._dataset.uri, seeds, {"label", *self._labels}
+            )
         destination = self._destination(work, on_batch, prefetch_batches)
-        self._stream = self._make_stream(work, transform_threads, transform_processes, multiprocessing_context, destination)
+        self._stream = self._make_stream(
+            work, transform_threads, transform_processes, multiprocessing_context, destination
+        )
         self._options = f"{tokens or f'{batch_size=}'}, {shuffle=}, seed={checked['seed']}, rank {rank} of {world}"
 
     def _destination(self, work: Work | None, on_batch: Any, prefetch_batches: Any) -> Destination:
         if on_batch is not None and not callable(on_batch):
             _arguments.refuse("on_batch", "a function without arguments", on_batch)
-        ahead = None if prefetch_batches is None else _arguments.integer("prefetch_batches", prefetch_batches, least=1, most=1024)
+        ahead = (
+            None
+            if prefetch_batches is None
+            else _arguments.integer("prefetch_batches", prefetch_batches, least=1, most=1024)
+        )
         for name, value in (("on_batch", on_batch), ("prefetch_batches", prefetch_batches)):
             if work is None and value is not None:
-                raise InvalidArgumentError(f"{name} goes with a device or a transform; give device=, be it 'cpu', or leave {name} out")
+                raise InvalidArgumentError(
+                    f"{name} goes with a device or a transform; give device=, be it 'cpu', or leave {name} out"
+                )
         device = self._device or Device()
         return Destination(device, self._payload, on_batch or device.after_batch(), ahead)
 
@@ -311,15 +341,23 @@ class Loader:
         workers = usual if threads is None else _arguments.integer("transform_threads", threads, least=1, most=1024)
         started: list[Any] = []
         if processes is None and context is not None:
-            raise InvalidArgumentError("multiprocessing_context says how processes are started; say how many with transform_processes")
+            raise InvalidArgumentError(
+                "multiprocessing_context says how processes are started; say how many with transform_processes"
+            )
         if processes is not None:
             workers = _arguments.integer("transform_processes", processes, least=1, most=1024)
             if threads is not None:
-                raise InvalidArgumentError("transform_threads and transform_processes: the transform runs in the ones or the others; leave one out")
+                raise InvalidArgumentError(
+                    "transform_threads and transform_processes: the transform runs in the ones or the others; leave one out"
+                )
             if self._remote:
-                raise InvalidArgumentError("transform_processes: workers run the transform; leave these processes out, or give the function itself as transform=")
+                raise InvalidArgumentError(
+                    "transform_processes: workers run the transform; leave these processes out, or give the function itself as transform="
+                )
             if work is None or work.transform is None:
-                raise InvalidArgumentError("transform_processes are for a transform; give transform=, or leave them out")
+                raise InvalidArgumentError(
+                    "transform_processes are for a transform; give transform=, or leave them out"
+                )
             from .processes import Launcher, TransformProcess
 
             launcher = Launcher(work.transform, context)
@@ -357,7 +395,13 @@ class Loader:
         return self._peek()
 
     def _peek(self, **changes: Any) -> Batch | None:
-        given: dict[str, Any] = {"digest": None, "labels": None, "output": "torch" if self._torch else "numpy", "rank": self._rank, "world": self._world}
+        given: dict[str, Any] = {
+            "digest": None,
+            "labels": None,
+            "output": "torch" if self._torch else "numpy",
+            "rank": self._rank,
+            "world": self._world,
+        }
         with Loader(self._dataset, **{**self._given, **given, **changes}) as other:
             other.load_state_dict(self.state_dict())
             for _ in range(2):  # nothing may be left of this epoch
@@ -384,7 +428,10 @@ class Loader:
         self._check_shapes_are_known()
         normalised = self._payload.normalised
         shapes = [
-            {name: Shape(dims, "float32" if name in normalised else dtype) for name, dtype, dims in self._with_decoded(arrays)}
+            {
+                name: Shape(dims, "float32" if name in normalised else dtype)
+                for name, dtype, dims in self._with_decoded(arrays)
+            }
             for arrays in self._native.shapes()
         ]
         return [{**arrays, "mask": arrays.get("mask", arrays["valid"])} for arrays in shapes]
@@ -404,7 +451,9 @@ class Loader:
             batch.setdefault("mask", batch["valid"])
             rows = len(batch["valid"])
             convert = self._torch.from_numpy if self._torch else np.asarray
-            values = {name: convert(empty) if isinstance(empty, np.ndarray) else empty for name, empty in self._values.items()}
+            values = {
+                name: convert(empty) if isinstance(empty, np.ndarray) else empty for name, empty in self._values.items()
+            }
             batch.update({name: [empty] * rows for name, empty in values.items()})
             batch["key"] = [""] * rows
             if self._device is not None:
@@ -418,7 +467,9 @@ class Loader:
 
     def _check_shapes_are_known(self) -> None:
         if self._has_functions:
-            raise UnsupportedError("what a transform makes of batches is not known ahead; take the shapes of a Loader without it")
+            raise UnsupportedError(
+                "what a transform makes of batches is not known ahead; take the shapes of a Loader without it"
+            )
 
     @property
     def rows(self) -> list[Rows]:

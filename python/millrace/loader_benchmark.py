@@ -10,7 +10,8 @@ import itertools
 import os
 import pickle
 import time
-from typing import Any, Callable, Iterable, Iterator, Union
+from collections.abc import Iterable, Iterator
+from typing import Any, Callable, Union
 
 import torch
 import torch.utils.data
@@ -87,13 +88,26 @@ class Diagnosis:
     def __str__(self) -> str:
         costs = self.costs
         inside = costs.in_worker + costs.receive
-        parts = [("waits for storage", costs.storage), ("computes samples", costs.transform), ("collates", costs.collate)]
+        parts = [
+            ("waits for storage", costs.storage),
+            ("computes samples", costs.transform),
+            ("collates", costs.collate),
+        ]
         if costs.workers:
             parts += [("sends it to the program", costs.send), ("the program receives it", costs.receive)]
-        lines = [("first batch", _seconds(costs.first)), ("wait for each batch", _seconds(costs.wait)), ("step", _seconds(costs.step))]
-        lines += [("workers", f"{costs.workers}, of {costs.cores} cores"), ("bytes of a batch", f"{costs.batch_bytes:,}")]
+        lines = [
+            ("first batch", _seconds(costs.first)),
+            ("wait for each batch", _seconds(costs.wait)),
+            ("step", _seconds(costs.step)),
+        ]
+        lines += [
+            ("workers", f"{costs.workers}, of {costs.cores} cores"),
+            ("bytes of a batch", f"{costs.batch_bytes:,}"),
+        ]
         lines.append(("making one batch", _seconds(inside)))
-        lines += [(f"  {name}", f"{_seconds(spent)}  {100 * spent / inside if inside else 0:3.0f} %") for name, spent in parts]
+        lines += [
+            (f"  {name}", f"{_seconds(spent)}  {100 * spent / inside if inside else 0:3.0f} %") for name, spent in parts
+        ]
         width = max(len(name) for name, _ in lines)
         table = [f"{name.ljust(width)}  {value}" for name, value in lines]
         return "\n".join([*table, "", f"bottleneck: {self.bottleneck}. {self.verdict}", *self.advice])
@@ -126,7 +140,9 @@ def benchmark(loader: torch.utils.data.DataLoader[Any], *, batches: int | None =
         epoch_batches = len(loader)
     except TypeError:
         epoch_batches = None
-    costs = Costs(first, wait, stepped, **inside, workers=workers, cores=len(os.sched_getaffinity(0)), epoch_batches=epoch_batches)
+    costs = Costs(
+        first, wait, stepped, **inside, workers=workers, cores=len(os.sched_getaffinity(0)), epoch_batches=epoch_batches
+    )
     return Diagnosis(costs, _options_of(loader))
 
 
@@ -193,7 +209,14 @@ def _probe(clock: _Clock, samples: Any, collate: Callable[[Any], Any]) -> dict[s
     pickle.loads(pickled)
     receiving = sum(clock.lap())
     size = len(pickled) + sum(tensor.nbytes for tensor in tensors)
-    return {"storage": storage, "transform": transform, "collate": collating, "send": sending, "receive": receiving, "batch_bytes": size}
+    return {
+        "storage": storage,
+        "transform": transform,
+        "collate": collating,
+        "send": sending,
+        "receive": receiving,
+        "batch_bytes": size,
+    }
 
 
 def _without_tensors(value: Any, tensors: list[torch.Tensor]) -> Any:
@@ -238,7 +261,9 @@ def _look_inside(loader: torch.utils.data.DataLoader[Any], past: int) -> dict[st
     """Of a batch, on average: what its parts cost, in a worker that is alone."""
     options: dict[str, Any] = {"batch_size": None, "collate_fn": _as_it_is}
     if loader.num_workers:
-        options.update(num_workers=1, multiprocessing_context=loader.multiprocessing_context, worker_init_fn=loader.worker_init_fn)
+        options.update(
+            num_workers=1, multiprocessing_context=loader.multiprocessing_context, worker_init_fn=loader.worker_init_fn
+        )
     if isinstance(loader.dataset, torch.utils.data.IterableDataset):
         probe: Any = _IterableProbe(loader.dataset, loader.collate_fn, loader.batch_size)
     else:
@@ -255,7 +280,9 @@ def _look_inside(loader: torch.utils.data.DataLoader[Any], past: int) -> dict[st
                 break
     finally:
         torch.set_num_threads(threads)
-    counted = seen[1:] or seen or [dict.fromkeys(("storage", "transform", "collate", "send", "receive", "batch_bytes"), 0)]
+    counted = (
+        seen[1:] or seen or [dict.fromkeys(("storage", "transform", "collate", "send", "receive", "batch_bytes"), 0)]
+    )
     mean = {name: sum(each[name] for each in counted) / len(counted) for name in counted[0]}
     if not loader.num_workers:
         mean["send"] = mean["receive"] = 0.0
@@ -282,7 +309,9 @@ def _seconds(seconds: float) -> str:
 
 def _words(costs: Costs) -> dict[str, str]:
     period = costs.wait + costs.step
-    spent = {name: _seconds(getattr(costs, name)) for name in ("first", "wait", "step", "storage", "transform", "collate")}
+    spent = {
+        name: _seconds(getattr(costs, name)) for name in ("first", "wait", "step", "storage", "transform", "collate")
+    }
     of_all = 100 / costs.in_worker if costs.in_worker else 0.0
     shares = {f"{name}_share": f"{of_all * getattr(costs, name):.0f} %" for name in ("storage", "transform", "collate")}
     return {
@@ -291,7 +320,11 @@ def _words(costs: Costs) -> dict[str, str]:
         "transfer": _seconds(costs.send + costs.receive),
         "size": f"{costs.batch_bytes / 2**20:,.1f} MiB",
         "share": f"{100 * costs.wait / period if period else 0:.0f} %",
-        "workers": "the program itself" if not costs.workers else "1 worker" if costs.workers == 1 else f"{costs.workers} workers",
+        "workers": "the program itself"
+        if not costs.workers
+        else "1 worker"
+        if costs.workers == 1
+        else f"{costs.workers} workers",
         "cores": str(costs.cores),
     }
 
@@ -330,5 +363,8 @@ _ADVICE = {
         "Send less (uint8 in place of float32, normalised on the device). Millrace makes batches in threads of the program, which send nothing:",
         _LOADER,
     ],
-    "workers": ["Set num_workers={cores}. Millrace uses all cores without worker processes, and needs less of them:", _LOADER],
+    "workers": [
+        "Set num_workers={cores}. Millrace uses all cores without worker processes, and needs less of them:",
+        _LOADER,
+    ],
 }

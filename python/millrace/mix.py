@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -66,13 +67,18 @@ class Mix:
         names = list(named)
         first: Sequence[float] = [float(len(part)) for part in named.values()]
         if counts is not None:
-            first = [_arguments.integer("counts", count, least=0, most=_MOST_SAMPLES) for count in _listed("counts", counts, names)]
+            first = [
+                _arguments.integer("counts", count, least=0, most=_MOST_SAMPLES)
+                for count in _listed("counts", counts, names)
+            ]
             epoch_samples = int(sum(first))
         elif weights is not None:
             first = _numbers("weights", weights, names)
         stages = {0: list(first)}
         for start, listed in (schedule or {}).items():
-            stages[_arguments.integer("schedule", start, least=0, most=_MOST_COUNT)] = list(_numbers("schedule", listed, names))
+            stages[_arguments.integer("schedule", start, least=0, most=_MOST_COUNT)] = list(
+                _numbers("schedule", listed, names)
+            )
         self._settle(list(named.values()), names, stages, epoch_samples, draws, fresh=False)
 
     def _settle(
@@ -89,9 +95,18 @@ class Mix:
         self._parts = parts
         self._names = names
         usual = sum(len(part) for part in parts)
-        length = usual if epoch_samples is None else _arguments.integer("epoch_samples", epoch_samples, least=1, most=_MOST_SAMPLES)
+        length = (
+            usual
+            if epoch_samples is None
+            else _arguments.integer("epoch_samples", epoch_samples, least=1, most=_MOST_SAMPLES)
+        )
         draws = _arguments.choice("draws", draws, _DRAWS)
-        self._mix: _core._Mix = (length, [(start, [float(w) for w in stages[start]]) for start in sorted(stages)], draws, fresh)
+        self._mix: _core._Mix = (
+            length,
+            [(start, [float(w) for w in stages[start]]) for start in sorted(stages)],
+            draws,
+            fresh,
+        )
         # Whatever else is wrong is said now, not by the first loader.
         _core.Plan(0, self._natives, mix=self._mix, shuffle="none", seed=0, epoch=0, policies=[(1, 1, 1)] * len(parts))
 
@@ -127,7 +142,9 @@ def _listed(name: str, values: Any, names: list[str]) -> list[Any]:
     """In the order of the parts."""
     if isinstance(values, Mapping):
         if set(values) != set(names):
-            raise InvalidArgumentError(f"{name} are for {', '.join(map(str, values))}; the data sets are {', '.join(names)}")
+            raise InvalidArgumentError(
+                f"{name} are for {', '.join(map(str, values))}; the data sets are {', '.join(names)}"
+            )
         return [values[part] for part in names]
     listed = list(values)
     if len(listed) != len(names):
@@ -140,19 +157,24 @@ def _numbers(name: str, values: Any, names: list[str]) -> list[float]:
 
 
 def _groups(dataset: Dataset, numbers: npt.NDArray[np.int64], count: int) -> list[Dataset]:
-    return [dataset._subset(native) for native in dataset._native.group_by(np.ascontiguousarray(numbers, dtype=np.int64), count)]
+    return [
+        dataset._subset(native)
+        for native in dataset._native.group_by(np.ascontiguousarray(numbers, dtype=np.int64), count)
+    ]
 
 
-def _from_groups(
-    parts: list[Dataset], names: list[str], weights: list[float], samples: int | None, draws: str
-) -> Mix:
+def _from_groups(parts: list[Dataset], names: list[str], weights: list[float], samples: int | None, draws: str) -> Mix:
     mix = Mix.__new__(Mix)
     mix._settle(parts, names, {0: weights}, samples, draws, fresh=True)
     return mix
 
 
 def balanced(
-    dataset: Dataset, groups: npt.ArrayLike | None, weights: Mapping[Any, float] | None, epoch_samples: int | None, draws: str
+    dataset: Dataset,
+    groups: npt.ArrayLike | None,
+    weights: Mapping[Any, float] | None,
+    epoch_samples: int | None,
+    draws: str,
 ) -> Mix:
     """:meth:`Dataset.balanced`."""
     if groups is None:
@@ -187,7 +209,9 @@ def weighted(dataset: Dataset, weights: npt.ArrayLike, epoch_samples: int | None
         raise InvalidArgumentError("weights are numbers from 0 on")
     values, numbers, counts = np.unique(array, return_inverse=True, return_counts=True)
     if len(values) > _MOST_PARTS:
-        raise InvalidArgumentError(f"{len(values)} different weights; round them to at most {_MOST_PARTS}, or use groups")
+        raise InvalidArgumentError(
+            f"{len(values)} different weights; round them to at most {_MOST_PARTS}, or use groups"
+        )
     parts = _groups(dataset, numbers, len(values))
     samples = len(dataset) if epoch_samples is None else epoch_samples
     return _from_groups(parts, [f"{value:g}" for value in values], (values * counts).tolist(), samples, draws)

@@ -57,11 +57,19 @@ class Plan:
         shuffle = _arguments.shuffle(shuffle)
         self._data = data
         self._epoch = _arguments.integer("epoch", epoch)
-        self._options: dict[str, Any] = {"shuffle": shuffle, "seed": seed, "extent": extent, "window": window, "lanes": lanes}
+        self._options: dict[str, Any] = {
+            "shuffle": shuffle,
+            "seed": seed,
+            "extent": extent,
+            "window": window,
+            "lanes": lanes,
+        }
         natives = data._natives if isinstance(data, Mix) else [data._native] if isinstance(data, Dataset) else []
         usual = [native.policy(shuffle) for native in natives] or [(16, 192, 64)]
         if isinstance(data, (str, os.PathLike)):
-            raise TypeError(f"data must be a Dataset or a number of samples; write millrace.Plan(millrace.Dataset({data!r}))")
+            raise TypeError(
+                f"data must be a Dataset or a number of samples; write millrace.Plan(millrace.Dataset({data!r}))"
+            )
         wanted = "a Dataset, a Mix or a number of samples"
         given = _arguments.order(extent, window, lanes)
         self._native = _core.Plan(
@@ -194,7 +202,9 @@ def _replaced(policy: tuple[int, int, int], given: tuple[int | None, int | None,
 
 def _as_int64(numbers: int | _Integers) -> npt.NDArray[np.int64]:
     if isinstance(numbers, slice):
-        raise TypeError(f"positions are an integer or an array of integers, not {numbers}; write plan[range(0, 3)] for the first 3")
+        raise TypeError(
+            f"positions are an integer or an array of integers, not {numbers}; write plan[range(0, 3)] for the first 3"
+        )
     array = np.asarray(numbers)
     if array.size and array.dtype.kind not in "iu":
         raise TypeError(f"positions and samples are integers, not {array.dtype}")
@@ -204,7 +214,9 @@ def _as_int64(numbers: int | _Integers) -> npt.NDArray[np.int64]:
 
 
 def _answer(
-    question: int | _Integers, numbers: npt.NDArray[np.int64], fill: Callable[[npt.NDArray[np.int64], npt.NDArray[np.int64]], None]
+    question: int | _Integers,
+    numbers: npt.NDArray[np.int64],
+    fill: Callable[[npt.NDArray[np.int64], npt.NDArray[np.int64]], None],
 ) -> int | npt.NDArray[np.int64]:
     """What ``fill`` makes of the numbers: an integer for an integer, else an array of the same shape."""
     into = np.empty_like(numbers)

@@ -26,7 +26,11 @@ COPY_BYTES = 256 << 20
 def devices(torch: Any) -> list[Any]:
     """Those that this process is going to use: that of its local rank, or all; and the CPU."""
     found = [torch.device("cpu")]
-    accelerator = torch.accelerator.current_accelerator() if hasattr(torch, "accelerator") and torch.accelerator.is_available() else None
+    accelerator = (
+        torch.accelerator.current_accelerator()
+        if hasattr(torch, "accelerator") and torch.accelerator.is_available()
+        else None
+    )
     if accelerator is None and torch.cuda.is_available():
         accelerator = torch.device("cuda")
     if accelerator is None:
@@ -63,9 +67,17 @@ def check_device(torch: Any, device: Any) -> tuple[Check, dict[str, float]]:
             wrong = int((product != expected).sum())
             products += 1
     except Exception as error:
-        return failed(name, f"multiplying matrices failed: {error}", "look into the log of the driver; restart or replace the machine"), {}
+        return failed(
+            name,
+            f"multiplying matrices failed: {error}",
+            "look into the log of the driver; restart or replace the machine",
+        ), {}
     if wrong:
-        return failed(name, f"{wrong} elements of a product of matrices are wrong", "take this device out of service; replace the machine"), {}
+        return failed(
+            name,
+            f"{wrong} elements of a product of matrices are wrong",
+            "take this device out of service; replace the machine",
+        ), {}
     figures = {f"{device.type}_tflops": 2 * SIZE**3 / best / 1e12}
     text = f"{products} products of matrices are right"
     if device.type == "cuda":
@@ -90,7 +102,12 @@ def examine(question: dict[str, Any]) -> dict[str, Any]:
     except ImportError:
         if world > 1:
             remedy = "install torch into the Python that --python names"
-            return {"checks": [failed("nodes", f"{sys.executable} has no torch, by which the nodes find each other", remedy)], "healthy": False}
+            return {
+                "checks": [
+                    failed("nodes", f"{sys.executable} has no torch, by which the nodes find each other", remedy)
+                ],
+                "healthy": False,
+            }
         return {"checks": [skipped("devices", f"{sys.executable} has no torch")]}
     checks: list[Check] = []
     figures: dict[str, float] = {}
@@ -102,10 +119,19 @@ def examine(question: dict[str, Any]) -> dict[str, Any]:
         return {"checks": checks, "figures": figures}
     from ._preflight_nodes import Member, examine_nodes
 
-    broken = [str(check["name"]) + ": " + str(check["text"]) for check in [*question["failed"], *checks] if check.get("result", "failed") == "failed"]
+    broken = [
+        str(check["name"]) + ": " + str(check["text"])
+        for check in [*question["failed"], *checks]
+        if check.get("result", "failed") == "failed"
+    ]
     member = Member(str(question["node"]), {**question["figures"], **figures}, broken)
     found = examine_nodes(torch, rank, world, member, float(question["min_bus_gbps"]))
-    return {"checks": checks + found.checks, "figures": {**figures, **found.figures}, "healthy": found.healthy, "silent": found.silent}
+    return {
+        "checks": checks + found.checks,
+        "figures": {**figures, **found.figures},
+        "healthy": found.healthy,
+        "silent": found.silent,
+    }
 
 
 def main() -> None:

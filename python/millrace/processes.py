@@ -14,7 +14,8 @@ import signal
 import socket
 import threading
 from collections import deque
-from typing import Any, Dict, List, Sequence, Tuple, cast
+from collections.abc import Sequence
+from typing import Any, cast
 
 from . import _arguments, stream
 from ._blocks import Block, Written, read
@@ -25,7 +26,7 @@ from .transform import SampleTransform
 _GRACE = 0.3  # seconds for a process to end by itself
 _MOST_FREE = 8  # blocks that a process keeps for later tasks
 
-Row = Tuple[Dict[str, Any], List[int], str]
+Row = tuple[dict[str, Any], list[int], str]
 """What a SampleTransform is called with."""
 
 _starting = threading.Lock()  # so that a process that is forked inherits nothing of one that is just being started
@@ -212,7 +213,9 @@ class TransformProcess:
         except (BrokenPipeError, ConnectionResetError):
             pass  # receive() finds out what became of the process
         except Exception as error:  # of this task alone
-            task.unsent = TransformError(f"{task.rows[0][2]}: it cannot be sent to a transform process: {type(error).__name__}: {error}")
+            task.unsent = TransformError(
+                f"{task.rows[0][2]}: it cannot be sent to a transform process: {type(error).__name__}: {error}"
+            )
             task.unsent.__cause__ = error
             if task.block is not None:
                 self._free.append(task.block)
@@ -269,7 +272,9 @@ class TransformProcess:
             results.extend(read(memory, each) for each in written)
         except Exception as error:
             name = task.rows[len(results)][2]
-            unread = TransformError(f"{name}: what the transform returned cannot be unpickled here: {type(error).__name__}: {error}")
+            unread = TransformError(
+                f"{name}: what the transform returned cannot be unpickled here: {type(error).__name__}: {error}"
+            )
             unread.__cause__ = error
             return Outcome(results, unread)
         return Outcome(results, None if failure is None else _unpacked(*failure))
@@ -287,8 +292,14 @@ class TransformProcess:
             )
             return Outcome([], TransformError(f"{task.rows[0][2]}: {self._failed}"))
         at = 0 if task.block is None else min(max(task.block.progress, 0), len(task.rows) - 1)
-        remedy = ". If memory was short, use fewer transform_processes or smaller batches" if status == -signal.SIGKILL else ""
-        error = TransformError(f"{task.rows[at][2]}: the process {pid} that transformed it ended with {_ending(status)}{remedy}")
+        remedy = (
+            ". If memory was short, use fewer transform_processes or smaller batches"
+            if status == -signal.SIGKILL
+            else ""
+        )
+        error = TransformError(
+            f"{task.rows[at][2]}: the process {pid} that transformed it ended with {_ending(status)}{remedy}"
+        )
         for waiting in self._tasks:  # which it had not begun
             self._post(waiting)
         return Outcome([None] * at, error)
@@ -309,7 +320,11 @@ def _context(value: Any) -> Any:
     if value is not None and not isinstance(value, str):
         _arguments.refuse("multiprocessing_context", wanted, value)
     # Not the default of multiprocessing, which may be fork: the trainer has threads.
-    method = "spawn" if value is None else _arguments.choice("multiprocessing_context", value, ("spawn", "forkserver", "fork"))
+    method = (
+        "spawn"
+        if value is None
+        else _arguments.choice("multiprocessing_context", value, ("spawn", "forkserver", "fork"))
+    )
     return multiprocessing.get_context(method)
 
 

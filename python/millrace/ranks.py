@@ -9,7 +9,6 @@ from typing import Any
 from . import _arguments
 from .errors import InvalidArgumentError
 
-
 # The first pair that is set counts: torchrun under srun knows better than Slurm.
 _VARIABLES = (
     ("RANK", "WORLD_SIZE"),  # torchrun, Kubernetes' PyTorchJob
@@ -31,7 +30,13 @@ def local_ranks(rank: int, world: int) -> int:
     """How many ranks this machine has, if all have as many and theirs follow each other; 0 if that is not known."""
     for names in _LOCAL_VARIABLES:
         local, size = (os.environ.get(name, "") for name in names)
-        if local.isdecimal() and size.isdecimal() and 0 < int(size) <= world and world % int(size) == 0 and rank % int(size) == int(local):
+        if (
+            local.isdecimal()
+            and size.isdecimal()
+            and 0 < int(size) <= world
+            and world % int(size) == 0
+            and rank % int(size) == int(local)
+        ):
             return int(size)
     return 0
 
@@ -59,4 +64,6 @@ def _numbers(variables: tuple[str, str], found: list[str | None]) -> tuple[int, 
         return int(found[0] or ""), int(found[1] or "")
     except ValueError:
         said = " and ".join(f"{name}={value!r}" for name, value in zip(variables, found))
-        raise InvalidArgumentError(f"the environment says {said}; set both to numbers, or give rank and world") from None
+        raise InvalidArgumentError(
+            f"the environment says {said}; set both to numbers, or give rank and world"
+        ) from None

@@ -26,7 +26,8 @@ import signal
 import subprocess
 import sys
 import threading
-from typing import Any, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import ray  # type: ignore[import-not-found,unused-ignore]
 from ray.util.placement_group import placement_group, remove_placement_group  # type: ignore[import-not-found,unused-ignore]
@@ -99,7 +100,9 @@ class Workers:
         words += ["--cache-size", size] if size else []
         if keep_decoded is not None:
             if functions:
-                raise InvalidArgumentError("keep_decoded keeps batches as they are decoded, and functions make others of them; leave one of the two out")
+                raise InvalidArgumentError(
+                    "keep_decoded keeps batches as they are decoded, and functions make others of them; leave one of the two out"
+                )
             words += ["--keep-decoded", _arguments.memory(keep_decoded, "keep_decoded")]
         for module in functions or ():
             words += ["--allow-functions", module]
@@ -108,11 +111,19 @@ class Workers:
         self._group = placement_group([{"CPU": cpus}] * count, strategy=strategy)
         try:
             if not self._group.wait(timeout):
-                raise UnavailableError(f"Ray has had no room for {count} workers of {cpus} CPUs within {timeout:g} seconds")
+                raise UnavailableError(
+                    f"Ray has had no room for {count} workers of {cpus} CPUs within {timeout:g} seconds"
+                )
             actor = ray.remote(_Worker)
             for bundle in range(count):
-                place = PlacementGroupSchedulingStrategy(placement_group=self._group, placement_group_bundle_index=bundle)
-                self._actors.append(actor.options(num_cpus=cpus, scheduling_strategy=place).remote(words, self._token, dict(environment or {})))
+                place = PlacementGroupSchedulingStrategy(
+                    placement_group=self._group, placement_group_bundle_index=bundle
+                )
+                self._actors.append(
+                    actor.options(num_cpus=cpus, scheduling_strategy=place).remote(
+                        words, self._token, dict(environment or {})
+                    )
+                )
             self._addresses = tuple(ray.get([actor.address.remote() for actor in self._actors], timeout=timeout))
         except BaseException:
             self.close()
@@ -167,10 +178,19 @@ class _Worker:
         self._process.wait()
 
     def _start(self, listen: str) -> tuple[subprocess.Popen[str], str]:
-        program = [sys.executable, "-m", "millrace.worker"] if "--allow-functions" in self._words else [_program(), "worker"]
+        program = (
+            [sys.executable, "-m", "millrace.worker"] if "--allow-functions" in self._words else [_program(), "worker"]
+        )
         command = [*program, "--listen", listen, *self._words]
         # With the actor's process it ends, too, however that ends.
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True, env=self._environment, preexec_fn=_end_with_parent)
+        process = subprocess.Popen(
+            command,
+            stdout=subprocess.PIPE,
+            stdin=subprocess.DEVNULL,
+            text=True,
+            env=self._environment,
+            preexec_fn=_end_with_parent,
+        )
         assert process.stdout is not None
         said = process.stdout.readline().split()
         if said[:2] != ["listening", "on"]:

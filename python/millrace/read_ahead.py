@@ -9,8 +9,9 @@ from __future__ import annotations
 import dataclasses
 import os
 import threading
+from collections.abc import Iterator, Sequence
 from queue import SimpleQueue
-from typing import Any, Callable, Iterator, Sequence
+from typing import Any, Callable
 
 from .dataset import Dataset
 from .errors import ExhaustedError
@@ -190,7 +191,9 @@ class ReadAhead:
         items.update(zip(again, self._fetch([numbers[n] for n in again]) if again else []))
         return [items[n] for n in range(len(numbers))]
 
-    def _claim(self, course: Course, first: int, numbers: Sequence[int]) -> tuple[dict[int, tuple[Read, int]], Read | None]:
+    def _claim(
+        self, course: Course, first: int, numbers: Sequence[int]
+    ) -> tuple[dict[int, tuple[Read, int]], Read | None]:
         """What was read ahead of these, by where they stand in ``numbers``, and a read of the others, which begins now."""
         if course != self._course:
             self._course, self._plan = course, course.plan(self._data)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, TypedDict
+from typing import Any, TypedDict
 
 
 class QuarantinedSample(TypedDict):
@@ -87,7 +87,7 @@ class Report(TypedDict):
     workers: list[WorkerReport]
 
 
-class Table(Dict[str, Any]):
+class Table(dict[str, Any]):
     """A report, which prints as a table."""
 
     def __str__(self) -> str:
@@ -107,10 +107,18 @@ class Table(Dict[str, Any]):
             cached, read = self["cache"]["hit_bytes"], self["cache"]["miss_bytes"]
             lines.append(("cache", f"{cached / 2**20:,.1f} MiB came from it, {read / 2**20:,.1f} MiB from the store"))
             if dropped := self["cache"]["dropped_bytes"]:
-                lines.append(("", f"{dropped / 2**20:,.1f} MiB were not kept, since the disk did not keep up or failed"))
+                lines.append(
+                    ("", f"{dropped / 2**20:,.1f} MiB were not kept, since the disk did not keep up or failed")
+                )
         for worker in self["workers"]:
             last = worker["last_failure"]
-            failures = f", {worker['failures']} failures, the last: {last}" if worker["failures"] else f", but {last}" if last else ""
+            failures = (
+                f", {worker['failures']} failures, the last: {last}"
+                if worker["failures"]
+                else f", but {last}"
+                if last
+                else ""
+            )
             lines.append((f"worker {worker['worker']}", f"{worker['rows']:,} rows{failures}"))
         if self["quarantined"]:
             shown = self["quarantine"][:3]

@@ -5,8 +5,9 @@ from __future__ import annotations
 import io
 import json
 import os
+from collections.abc import Mapping
 from types import TracebackType
-from typing import Any, Dict, Mapping
+from typing import Any
 
 import numpy as np
 
@@ -20,7 +21,7 @@ _JOURNAL = ".millrace/writer-"
 _LAST = "last"  # a rank that has ended has it beside its journal
 _KIND = "millrace.ShardWriter 1"
 
-_Json = Dict[str, Any]
+_Json = dict[str, Any]
 
 
 class ShardWriter:
@@ -118,12 +119,18 @@ class ShardWriter:
         self._check_open()
         if not isinstance(sample, Mapping) or not isinstance(sample.get("__key__"), str):
             _arguments.refuse("sample", "a dict with '__key__' (a string) and fields", sample)
-        fields = [(name, _stored(str(sample["__key__"]), name, value)) for name, value in sample.items() if name != "__key__"]
+        fields = [
+            (name, _stored(str(sample["__key__"]), name, value)) for name, value in sample.items() if name != "__key__"
+        ]
         if not fields:
-            raise InvalidArgumentError(f"sample '{sample['__key__']}' has no fields; give at least one beside '__key__'")
+            raise InvalidArgumentError(
+                f"sample '{sample['__key__']}' has no fields; give at least one beside '__key__'"
+            )
         key, data = _core.tar_sample(sample["__key__"], fields)
         if self._samples and key == self._last_key:
-            raise InvalidArgumentError(f"two samples in a row have the key '{key}', which in a shard would make them one; give each its own")
+            raise InvalidArgumentError(
+                f"two samples in a row have the key '{key}', which in a shard would make them one; give each its own"
+            )
         if self._shard is None:
             self._name = f"shard-{self.rank:05d}-{len(self._journal):06d}.tar"
             self._shard = _core.WriteFile(self.uri + self._name, True)
@@ -143,7 +150,9 @@ class ShardWriter:
         try:
             json.dumps(state)
         except (TypeError, ValueError) as error:
-            raise InvalidArgumentError(f"the state cannot be kept as JSON: {error}; give plain values, such as loader.state_dict()") from None
+            raise InvalidArgumentError(
+                f"the state cannot be kept as JSON: {error}; give plain values, such as loader.state_dict()"
+            ) from None
         self._advances = True
         self._state = state
         if self._bytes >= self._shard_bytes:
@@ -171,7 +180,9 @@ class ShardWriter:
     def __enter__(self) -> ShardWriter:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
         if kind is None:
             self.close()
         else:
@@ -225,7 +236,9 @@ class ShardWriter:
         """Removes what does not count: shards of this rank that a killed run has not entered into the journal, and entries, with all that
         follow, whose shard another process that works as this rank has replaced."""
         start = f"{_JOURNAL}{self.rank:05d}-"
-        counted = {entry["shard"] for entry in self._journal} | {f"{start}{number:06d}" for number in range(len(self._journal))}
+        counted = {entry["shard"] for entry in self._journal} | {
+            f"{start}{number:06d}" for number in range(len(self._journal))
+        }
         own = (f"shard-{self.rank:05d}-", start)
         self._remove([name for name in there if name.startswith(own) and name not in counted])
 
@@ -238,7 +251,9 @@ class ShardWriter:
             others = [name for name in self._list("") if not name.startswith(_JOURNAL)]
             found = self._read(_MARK) if others else None  # another rank may just have begun
             if others and found is None:
-                raise AlreadyExistsError(f"{self.uri} holds {others[0]!r} already; results need an empty place: choose another, or remove what is there")
+                raise AlreadyExistsError(
+                    f"{self.uri} holds {others[0]!r} already; results need an empty place: choose another, or remove what is there"
+                )
         if found is None:
             self._write_once(_MARK, mark)
             found = self._read(_MARK) or mark
@@ -246,7 +261,9 @@ class ShardWriter:
 
     def _check(self, found: _Json, name: str) -> None:
         if found.get("kind") != _KIND:
-            raise MismatchError(f"{self.uri}{name} is not of a ShardWriter of this version; end what was begun there, or choose an empty place")
+            raise MismatchError(
+                f"{self.uri}{name} is not of a ShardWriter of this version; end what was begun there, or choose an empty place"
+            )
         if found["world"] != self.world:
             raise MismatchError(
                 f"{self.uri} was begun by {found['world']} ranks, and this is one of {self.world}; go on with as many, or choose an empty place"
@@ -274,7 +291,13 @@ class ShardWriter:
         self._remove([name for name in there if name.startswith("shard-") and name not in counted])
         of_ranks = [sum(entry["samples"] for entry in entries) for entries in journals]
         states = [entries[-1]["state"] for entries in journals]
-        done = {"kind": _KIND, "world": self.world, "samples": sum(of_ranks), "samples_of_ranks": of_ranks, "states": states}
+        done = {
+            "kind": _KIND,
+            "world": self.world,
+            "samples": sum(of_ranks),
+            "samples_of_ranks": of_ranks,
+            "states": states,
+        }
         self._write_once(_DONE, done)
 
     # ---- The store
@@ -283,7 +306,9 @@ class ShardWriter:
         if self._closed:
             raise UsageError(f"{self.uri}: this writer was closed")
         if self._ended:
-            raise UsageError(f"{self.uri}: rank {self.rank} has written all of its samples already; remove the place to write it again")
+            raise UsageError(
+                f"{self.uri}: rank {self.rank} has written all of its samples already; remove the place to write it again"
+            )
 
     def _list(self, folder: str) -> dict[str, tuple[int, str]]:
         try:
@@ -299,7 +324,9 @@ class ShardWriter:
                 text = file.read(0, file.size)
             finally:
                 file.close()
-        except NotFoundError:  # also while it is read: another rank, which has made the place complete, removes journals
+        except (
+            NotFoundError
+        ):  # also while it is read: another rank, which has made the place complete, removes journals
             return None
         try:
             value = json.loads(text)
@@ -342,7 +369,9 @@ def _stored(key: str, name: Any, value: Any) -> bytes | bytearray | memoryview:
         value = value.detach().cpu().numpy()
     if isinstance(value, (np.ndarray, np.generic)) and (kind == "npy" or value.ndim > 0):
         if kind != "npy":
-            raise InvalidArgumentError(f"sample '{key}': the field '{name}' is an array; give it a name that ends in 'npy', such as '{name}.npy'")
+            raise InvalidArgumentError(
+                f"sample '{key}': the field '{name}' is an array; give it a name that ends in 'npy', such as '{name}.npy'"
+            )
         file = io.BytesIO()
         np.save(file, value, allow_pickle=False)
         return file.getvalue()

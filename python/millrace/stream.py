@@ -8,8 +8,9 @@ import threading
 import time
 import weakref
 from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
 from queue import Empty, SimpleQueue
-from typing import TYPE_CHECKING, Any, Callable, Iterator, Mapping, NamedTuple, Sequence
+from typing import TYPE_CHECKING, Any, Callable, NamedTuple
 
 from . import _core
 from .device import Device, Payload, Ring, Sent, Slot
@@ -26,7 +27,21 @@ _TASKS_OF_PROCESS = 2  # one that it is at, and one that it finds when it is don
 class _Entry:
     """A batch on its way. The program has received all entries up to one of them, which is all that there is to a position."""
 
-    __slots__ = ("batch", "done", "epoch", "error", "failed_row", "left", "next", "raw", "report", "ring", "rows", "slot", "start")
+    __slots__ = (
+        "batch",
+        "done",
+        "epoch",
+        "error",
+        "failed_row",
+        "left",
+        "next",
+        "raw",
+        "report",
+        "ring",
+        "rows",
+        "slot",
+        "start",
+    )
 
     def __init__(self, raw: dict[str, Any] | None, report: Mapping[str, Any], epoch: int, ring: Ring) -> None:
         self.raw = raw
@@ -49,7 +64,9 @@ class Destination(NamedTuple):
 
     device: Device
     payload: Payload
-    on_batch: Callable[[], object] | None  # after each batch that the program has received, when it asks for the next one
+    on_batch: (
+        Callable[[], object] | None
+    )  # after each batch that the program has received, when it asks for the next one
     ahead: int | None  # batches that are made and sent before the program asks; None: as many as keep the threads busy
 
 
@@ -97,7 +114,9 @@ class Stream:
         self._begin()
         _streams.add(self)
         works: list[Callable[[], None]] = [lambda process=process: self._work_with(process) for process in processes]  # type: ignore[misc]
-        runs = [("pull", self._pull)] + [(f"transform-{n}", work) for n, work in enumerate(works or [self._work_on] * threads)]
+        runs = [("pull", self._pull)] + [
+            (f"transform-{n}", work) for n, work in enumerate(works or [self._work_on] * threads)
+        ]
         self._threads = [threading.Thread(target=run, name=f"millrace-{name}", daemon=True) for name, run in runs]
         try:
             for thread in self._threads:
@@ -128,7 +147,9 @@ class Stream:
         self._check_process()
         report = dict(self._received.report)
         data = sum(report["stalls"].values())
-        stalls = {cause: self._waited_data * seconds / data if data else 0.0 for cause, seconds in report["stalls"].items()}
+        stalls = {
+            cause: self._waited_data * seconds / data if data else 0.0 for cause, seconds in report["stalls"].items()
+        }
         if not data:
             stalls["decode"] = self._waited_data
         stalls["transform" if self._work.has_functions else "device"] = self._waited_work
@@ -207,7 +228,9 @@ class Stream:
             while True:
                 _drain(self._news)
                 if self._stopping:
-                    raise UsageError("the Loader is closed; make a new one, and give it the state_dict() of this one to go on")
+                    raise UsageError(
+                        "the Loader is closed; make a new one, and give it the state_dict() of this one to go on"
+                    )
                 received = self._received
                 epoch = received.epoch if epoch is None else epoch
                 if received.epoch != epoch:

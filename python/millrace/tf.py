@@ -1,12 +1,12 @@
 """For TensorFlow and Keras: a Loader as a ``tf.data.Dataset``, and a Keras callback that keeps its position.
 
-    import keras, millrace.tf
+import keras, millrace.tf
 
-    loader = millrace.Loader("s3://bucket/train", batch_size=256, size=224, augment=True, seed=1, output="numpy")
-    dataset = millrace.tf.dataset(loader).map(lambda batch: (batch["image"], batch["label"], batch["valid"]))
-    positions = millrace.tf.PositionCallback(loader, "s3://bucket/run-7/positions.json", save_freq=500)
-    backup = keras.callbacks.BackupAndRestore("/nvme/run-7", save_freq=500)
-    model.fit(dataset, epochs=90, callbacks=[positions, backup])        # start it again after a kill: it goes on with the next sample
+loader = millrace.Loader("s3://bucket/train", batch_size=256, size=224, augment=True, seed=1, output="numpy")
+dataset = millrace.tf.dataset(loader).map(lambda batch: (batch["image"], batch["label"], batch["valid"]))
+positions = millrace.tf.PositionCallback(loader, "s3://bucket/run-7/positions.json", save_freq=500)
+backup = keras.callbacks.BackupAndRestore("/nvme/run-7", save_freq=500)
+model.fit(dataset, epochs=90, callbacks=[positions, backup])        # start it again after a kill: it goes on with the next sample
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ import json
 import os
 import weakref
 from collections import deque
-from typing import TYPE_CHECKING, Any, Iterator, Mapping
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
 
 from . import _arguments
 from .batch import State
@@ -69,7 +70,9 @@ def dataset(loader: Loader, *, signature: Mapping[str, Any] | None = None, resta
     if signature is not None and not isinstance(signature, Mapping):
         _arguments.refuse("signature", "a dict of tf.TensorSpec", signature)
     if loader._device is not None and type(loader._device) is not Device:
-        raise UnsupportedError("the Loader sends its batches to a device, and tf.data takes them from the host; make it without device=")
+        raise UnsupportedError(
+            "the Loader sends its batches to a device, and tf.data takes them from the host; make it without device="
+        )
     specs = _signature(loader) if signature is None else dict(signature)
     feed = _Feed() if restart else _feeds.setdefault(loader, _Feed())
     found = weakref.ref(loader)  # TensorFlow never lets go of the function that it gets
@@ -77,13 +80,17 @@ def dataset(loader: Loader, *, signature: Mapping[str, Any] | None = None, resta
     def batches() -> Iterator[dict[str, Any]]:
         alive = found()
         if alive is None:
-            raise UsageError("the tf.data.Dataset of this iterator is gone, and with it the Loader; keep the one or the other")
+            raise UsageError(
+                "the tf.data.Dataset of this iterator is gone, and with it the Loader; keep the one or the other"
+            )
         return feed.batches(alive, specs, restart)
 
     options = tf.data.Options()
     options.experimental_optimization.inject_prefetch = False
     # take() gives the cardinality; an epoch that is shorter, since it was resumed, ends as _Feed.batches says.
-    made = tf.data.Dataset.from_generator(batches, output_signature=specs).repeat().take(len(loader)).with_options(options)
+    made = (
+        tf.data.Dataset.from_generator(batches, output_signature=specs).repeat().take(len(loader)).with_options(options)
+    )
     made._millrace_loader = loader  # which thus lives as long as it, and as data sets and iterators that are made of it
     return made
 
@@ -94,7 +101,9 @@ class _Feed:
     def __init__(self) -> None:
         self.delivered = 0
         self.received = 0  # of these, as far as a callback has said
-        self._states: deque[State] = deque(maxlen=_STATES_KEPT)  # the last is that after the last batch that was delivered
+        self._states: deque[State] = deque(
+            maxlen=_STATES_KEPT
+        )  # the last is that after the last batch that was delivered
         self.is_over = False  # the epoch: what is asked for next is empty
 
     def batches(self, loader: Loader, specs: Mapping[str, Any], restart: bool) -> Iterator[dict[str, Any]]:
@@ -127,7 +136,9 @@ class _Feed:
         if ahead == 0:
             return loader.state_dict()
         if ahead >= len(self._states):
-            raise UsageError(f"tf.data has prefetched {ahead} batches, and positions are kept of {_STATES_KEPT}; let prefetch() hold fewer")
+            raise UsageError(
+                f"tf.data has prefetched {ahead} batches, and positions are kept of {_STATES_KEPT}; let prefetch() hold fewer"
+            )
         return self._states[-1 - ahead]
 
     def rewind(self, loader: Loader) -> None:
@@ -159,7 +170,11 @@ def _signature(loader: Loader) -> dict[str, Any]:
             else:
                 shape, kind = tuple(column.shape), tf.as_dtype(str(column.dtype).removeprefix("torch."))
             known = specs.get(name)
-            specs[name] = tf.TensorSpec(shape, kind) if known is None else known.most_specific_common_supertype([tf.TensorSpec(shape, kind)])
+            specs[name] = (
+                tf.TensorSpec(shape, kind)
+                if known is None
+                else known.most_specific_common_supertype([tf.TensorSpec(shape, kind)])
+            )
     return specs
 
 
@@ -267,7 +282,9 @@ class PositionCallback(_Callback):
         except NotFoundError:
             return []
         except (ValueError, TypeError) as error:
-            raise InvalidArgumentError(f"{self._path} is no file of positions: {error}; name another, or remove it") from None
+            raise InvalidArgumentError(
+                f"{self._path} is no file of positions: {error}; name another, or remove it"
+            ) from None
         return entries
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, Sequence, TypedDict
+from collections.abc import Sequence
+from typing import Any, NamedTuple, TypedDict
 
 from . import _arguments
 from .errors import InvalidArgumentError
@@ -87,10 +88,14 @@ class Tokens:
         self.buckets: list[tuple[int, int]] = []
         if self.layout == "bucket":
             if length is not None or lengths is None or batch_sizes is None:
-                raise InvalidArgumentError("buckets have lengths=[256, 512, ...] and batch_sizes=[64, 32, ...], and no length")
+                raise InvalidArgumentError(
+                    "buckets have lengths=[256, 512, ...] and batch_sizes=[64, 32, ...], and no length"
+                )
             rows, sizes = _numbers("lengths", lengths, _MAX_LENGTH), _numbers("batch_sizes", batch_sizes, 2**24)
             if len(rows) != len(sizes) or not rows:
-                raise InvalidArgumentError(f"{len(rows)} lengths and {len(sizes)} batch_sizes; give one for each bucket")
+                raise InvalidArgumentError(
+                    f"{len(rows)} lengths and {len(sizes)} batch_sizes; give one for each bucket"
+                )
             self.buckets = list(zip(rows, sizes))
         else:
             if length is None or lengths is not None or batch_sizes is not None:
@@ -99,12 +104,17 @@ class Tokens:
                 )
             self.length = _arguments.integer("length", length, least=1, most=_MAX_LENGTH)
         if self.documents and self.layout != "stream":
-            raise InvalidArgumentError("documents is for layout='stream'; 'pack' has position_ids and segment_ids anyway, 'pad' one document a row")
+            raise InvalidArgumentError(
+                "documents is for layout='stream'; 'pack' has position_ids and segment_ids anyway, 'pad' one document a row"
+            )
 
     def __repr__(self) -> str:
         shown = [repr(self.layout)]
         if self.buckets:
-            shown += [f"lengths={[row for row, _ in self.buckets]}", f"batch_sizes={[batch for _, batch in self.buckets]}"]
+            shown += [
+                f"lengths={[row for row, _ in self.buckets]}",
+                f"batch_sizes={[batch for _, batch in self.buckets]}",
+            ]
         else:
             shown.insert(0, str(self.length))
         usual = {"documents": False, "long": "split", "field": "tokens", "dtype": "int64", "pad": 0}

@@ -11,8 +11,9 @@ import io
 import itertools
 import os
 import threading
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from multiprocessing import parent_process
-from typing import TYPE_CHECKING, Any, Callable, Iterable, Iterator, Mapping, Sequence, Union
+from typing import TYPE_CHECKING, Any, Callable, Union
 
 import torch.utils.data
 
@@ -40,7 +41,16 @@ else:
     _IterableBase = torch.utils.data.IterableDataset
     _SamplerBase = torch.utils.data.Sampler
 
-__all__ = ["Diagnosis", "IterableDataset", "MapDataset", "Object", "Sampler", "StorageReader", "StorageWriter", "benchmark"]
+__all__ = [
+    "Diagnosis",
+    "IterableDataset",
+    "MapDataset",
+    "Object",
+    "Sampler",
+    "StorageReader",
+    "StorageWriter",
+    "benchmark",
+]
 
 _LARGE_BYTES = 8 << 20  # objects above this are read when somebody reads them
 _HELD_BYTES = 256 << 20  # of the others, how many bytes are fetched together
@@ -168,9 +178,15 @@ class MapDataset(_MapBase):
     """
 
     def __init__(
-        self, data: Dataset | str | os.PathLike[str] | Sequence[str | os.PathLike[str]], *, fields: Fields = None, transform: Transform = None
+        self,
+        data: Dataset | str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+        *,
+        fields: Fields = None,
+        transform: Transform = None,
     ) -> None:
-        dataset = data if isinstance(data, Dataset) else Dataset(_arguments.uri_of_data("data", data, "a Dataset or a URI"))
+        dataset = (
+            data if isinstance(data, Dataset) else Dataset(_arguments.uri_of_data("data", data, "a Dataset or a URI"))
+        )
         self._source: _Samples | _Objects = _Samples(dataset, fields)
         self._transform = transform
         self._ahead: ReadAhead | None = None
@@ -190,7 +206,9 @@ class MapDataset(_MapBase):
     def from_objects(cls, uris: Iterable[str | os.PathLike[str]], *, transform: Transform = None) -> MapDataset:
         """Whole objects, each given by its URI or path, in this order. Nothing is asked of the store until they are read."""
         if isinstance(uris, (str, bytes, os.PathLike)):
-            raise TypeError("uris must be several URIs of objects, such as a list; of a prefix or folder use from_prefix")
+            raise TypeError(
+                "uris must be several URIs of objects, such as a list; of a prefix or folder use from_prefix"
+            )
         return cls._of(_Objects([(_arguments.uri("uris", uri), -1, "") for uri in uris]), transform)
 
     @classmethod
@@ -256,7 +274,9 @@ class IterableDataset(_IterableBase):
         rank: int | None = None,
         world: int | None = None,
     ) -> None:
-        self._dataset = data if isinstance(data, Dataset) else Dataset(_arguments.uri_of_data("data", data, "a Dataset or a URI"))
+        self._dataset = (
+            data if isinstance(data, Dataset) else Dataset(_arguments.uri_of_data("data", data, "a Dataset or a URI"))
+        )
         self._source = _Samples(self._dataset, fields)
         self._transform = transform
         self._shuffle = _arguments.shuffle(shuffle)
@@ -323,13 +343,20 @@ class _Iteration:
         return item if transform is None else transform(item)
 
     def state_dict(self) -> dict[str, Any]:
-        return {"epoch": self._epoch, "taken": self._taken, "data": self._dataset._dataset.fingerprint, "parts": (self._first, self._step)}
+        return {
+            "epoch": self._epoch,
+            "taken": self._taken,
+            "data": self._dataset._dataset.fingerprint,
+            "parts": (self._first, self._step),
+        }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         now = self.state_dict()
         for what, meaning in (("data", "another data set"), ("parts", "another rank or number of ranks or workers")):
             if tuple(state[what]) != tuple(now[what]):
-                raise MismatchError(f"{self._dataset._dataset.uri}: the state is one of {meaning}; go on with those, or begin a new epoch")
+                raise MismatchError(
+                    f"{self._dataset._dataset.uri}: the state is one of {meaning}; go on with those, or begin a new epoch"
+                )
         self._begin(int(state["epoch"]), int(state["taken"]))
 
 
@@ -361,14 +388,18 @@ class Sampler(_SamplerBase):
     ) -> None:
         if isinstance(plan, Plan):
             if (shuffle, seed, epoch) != ("window", 0, 0):
-                raise InvalidArgumentError("the plan says shuffle, seed and epoch: give these to the Plan, or its data to the Sampler")
+                raise InvalidArgumentError(
+                    "the plan says shuffle, seed and epoch: give these to the Plan, or its data to the Sampler"
+                )
         elif isinstance(plan, (Dataset, str, os.PathLike)):
             data = plan if isinstance(plan, Dataset) else Dataset(_arguments.uri("plan", plan))
             plan = Plan(data, shuffle=shuffle, seed=seed, epoch=epoch)
         else:
             _arguments.refuse("plan", "a millrace.Plan, a Dataset or a URI", plan)
         if isinstance(plan.data, Mix):
-            raise UnsupportedError("a Sampler needs the plan of a Dataset; what a Mix draws is delivered by millrace.Loader(mix)")
+            raise UnsupportedError(
+                "a Sampler needs the plan of a Dataset; what a Mix draws is delivered by millrace.Loader(mix)"
+            )
         self._plan = plan
         self._data: Dataset | int = plan.data
         self._rank, self._world = rank_and_world(rank, world)
@@ -421,7 +452,9 @@ class _Samples:
         chosen = {"__key__": sample["__key__"]}
         for name, (field, decode) in fields.items():
             if field not in sample:
-                raise KeyError(f"{self.uri}: sample '{sample['__key__']}' has no field '{field}'; it has {', '.join(list(sample)[1:])}")
+                raise KeyError(
+                    f"{self.uri}: sample '{sample['__key__']}' has no field '{field}'; it has {', '.join(list(sample)[1:])}"
+                )
             chosen[name] = sample[field] if decode is None else decode(sample[field])
         return chosen
 
@@ -474,14 +507,20 @@ def _key_of(uri: str) -> str:
 
 
 def _chosen(fields: Any, dataset: Dataset) -> dict[str, tuple[str, Transform]]:
-    listed = dict(fields) if isinstance(fields, Mapping) else {name: name for name in _arguments._items("fields", fields, "names of fields")}
+    listed = (
+        dict(fields)
+        if isinstance(fields, Mapping)
+        else {name: name for name in _arguments._items("fields", fields, "names of fields")}
+    )
     chosen: dict[str, tuple[str, Transform]] = {}
     for name, wanted in listed.items():
         field, decode = (wanted, None) if isinstance(wanted, str) else wanted
         if not isinstance(field, str) or not (decode is None or callable(decode)):
             _arguments.refuse(f"fields[{name!r}]", "the name of a field, or a pair of it and a function", wanted)
         if field not in dataset.fields:
-            raise InvalidArgumentError(f"the data set has no field '{field}'; its fields are: {', '.join(dataset.fields)}")
+            raise InvalidArgumentError(
+                f"the data set has no field '{field}'; its fields are: {', '.join(dataset.fields)}"
+            )
         if name == "__key__":
             raise InvalidArgumentError("'__key__' is the sample's key; choose another name")
         chosen[name] = field, decode

@@ -5,7 +5,8 @@ from __future__ import annotations
 import dataclasses
 import importlib
 import inspect
-from typing import Any, Callable, Container, Mapping
+from collections.abc import Container, Mapping
+from typing import Any, Callable
 
 import numpy as np
 
@@ -49,7 +50,13 @@ class Seeds:
     def of(self, batch: Mapping[str, Any], row: int, epoch: int, consumed: int) -> list[int]:
         number = int(batch["row" if "row" in batch else "sample"][row])
         if self.is_mix:  # in which a sample may come several times
-            return [self.seed, epoch, number, int(batch["part"][row]), consumed + self._row_of_trainer(row, consumed) * self.world + self.rank]
+            return [
+                self.seed,
+                epoch,
+                number,
+                int(batch["part"][row]),
+                consumed + self._row_of_trainer(row, consumed) * self.world + self.rank,
+            ]
         return [self.seed, epoch, number, int(batch["part"][row])] if "part" in batch else [self.seed, epoch, number]
 
     def _row_of_trainer(self, row: int, consumed: int) -> int:
@@ -79,7 +86,9 @@ class SampleTransform:
         if self._to_torch:
             sample = {key: to_tensor(value) for key, value in sample.items()}
         try:
-            result = self._function(sample, rng=np.random.default_rng(seeds)) if self._takes_rng else self._function(sample)
+            result = (
+                self._function(sample, rng=np.random.default_rng(seeds)) if self._takes_rng else self._function(sample)
+            )
         except Exception as error:
             raise TransformError(f"{name}: the transform raised {type(error).__name__}: {error}") from error
         if not isinstance(result, dict):
@@ -125,7 +134,9 @@ class Work:
         self._labels = labels
         self._stacks = Stacks(labels)
         self._batch_rng = batch_transform is not None and _takes_rng(batch_transform)
-        self._padding: dict[str, Callable[[int], Any]] = {}  # columns of a batch without samples, as the others have them
+        self._padding: dict[
+            str, Callable[[int], Any]
+        ] = {}  # columns of a batch without samples, as the others have them
 
     @property
     def has_functions(self) -> bool:
@@ -146,7 +157,9 @@ class Work:
             return self.transform(sample, seeds, name)
         return {key: self._to_output(value) for key, value in sample.items()}
 
-    def arguments(self, batch: Mapping[str, Any], row: int, epoch: int, consumed: int) -> tuple[dict[str, Any], list[int], str]:
+    def arguments(
+        self, batch: Mapping[str, Any], row: int, epoch: int, consumed: int
+    ) -> tuple[dict[str, Any], list[int], str]:
         """With which the transform is called for one sample."""
         sample: dict[str, Any] = {"__key__": batch["key"][row]}
         for name, column in batch.items():
@@ -162,11 +175,17 @@ class Work:
             return self._transform_batch(self._joined(self._join, batch, rows), batch, epoch, consumed)
         made = batch
         if self.transform is not None:
-            made = self._collate(batch, rows) if rows else {name: padding(len(batch["valid"])) for name, padding in self._padding.items()}
+            made = (
+                self._collate(batch, rows)
+                if rows
+                else {name: padding(len(batch["valid"])) for name, padding in self._padding.items()}
+            )
             made.setdefault("mask", batch["valid"])
             # Copies, so that the memory of the untransformed batch is free at once.
             own = {name: batch[name] for name in _OF_BATCH if name in batch and name != "mask"}
-            made.update((name, column.copy() if isinstance(column, np.ndarray) else column) for name, column in own.items())
+            made.update(
+                (name, column.copy() if isinstance(column, np.ndarray) else column) for name, column in own.items()
+            )
             if made.get("mask") is batch["valid"]:
                 made["mask"] = made["valid"]
         result = {name: self._to_output(column) for name, column in made.items()}
@@ -183,7 +202,9 @@ class Work:
         try:
             return collate([{"__key__": batch["key"][at], **row} for at, row in zip(places, rows)])
         except Exception as error:
-            raise TransformError(f"{self.name_of(batch, 0)} and those after it: collate raised {type(error).__name__}: {error}") from error
+            raise TransformError(
+                f"{self.name_of(batch, 0)} and those after it: collate raised {type(error).__name__}: {error}"
+            ) from error
 
     def _transform_batch(self, result: Any, batch: Mapping[str, Any], epoch: int, consumed: int) -> Any:
         function = self._batch_transform
@@ -215,7 +236,9 @@ class Work:
             at_places[place] = row
         columns = {name: self._stacks.stacked(name, [row and row[name] for row in at_places], valid) for name in names}
         if not self._padding:
-            self._padding = {name: _padding_like(column, -1 if name in self._labels else 0) for name, column in columns.items()}
+            self._padding = {
+                name: _padding_like(column, -1 if name in self._labels else 0) for name, column in columns.items()
+            }
         return columns
 
     def _to_output(self, column: Any) -> Any:

@@ -84,7 +84,11 @@ class RandomResizedCrop(Transform):
 
     def _entry(self) -> Entry:
         sides = [float(side) for side in _arguments.image_size(self.size)]
-        return "RandomResizedCrop", 1, [*sides, *_arguments.pair("scale", self.scale), *_arguments.pair("ratio", self.ratio)]
+        return (
+            "RandomResizedCrop",
+            1,
+            [*sides, *_arguments.pair("scale", self.scale), *_arguments.pair("ratio", self.ratio)],
+        )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -183,7 +187,9 @@ class RandAugment(Transform):
     fill: float | Sequence[float] | None = None
 
     def _entry(self) -> Entry:
-        numbers = [_arguments.number(name, getattr(self, name)) for name in ("num_ops", "magnitude", "num_magnitude_bins")]
+        numbers = [
+            _arguments.number(name, getattr(self, name)) for name in ("num_ops", "magnitude", "num_magnitude_bins")
+        ]
         return "RandAugment", 1, [*numbers, _bilinear(self.interpolation), *_fill(self.fill)]
 
 
@@ -228,7 +234,9 @@ class RandomErasing(Transform):
     def _entry(self) -> Entry:
         random = self.value == "random"
         if isinstance(self.value, str) and not random:
-            raise InvalidArgumentError(f"RandomErasing: value is {self.value!r}; give a number, three of them, or 'random'")
+            raise InvalidArgumentError(
+                f"RandomErasing: value is {self.value!r}; give a number, three of them, or 'random'"
+            )
         values = (0.0, 0.0, 0.0) if random else _arguments.per_channel("value", self.value, 3, 0.0)
         sizes = [*_arguments.pair("scale", self.scale), *_arguments.pair("ratio", self.ratio)]
         return "RandomErasing", _arguments.number("p", self.p), [*sizes, float(random), 0.0, *values]
@@ -242,8 +250,12 @@ class RandomApply(Transform):
     p: float = 0.5
 
     def _entry(self) -> Entry:
-        if len(self.transforms) != 1 or not isinstance(self.transforms[0], (ColorJitter, GaussianBlur, RandAugment, TrivialAugmentWide)):
-            raise InvalidArgumentError("RandomApply takes a list of one transform: ColorJitter, GaussianBlur, RandAugment or TrivialAugmentWide")
+        if len(self.transforms) != 1 or not isinstance(
+            self.transforms[0], (ColorJitter, GaussianBlur, RandAugment, TrivialAugmentWide)
+        ):
+            raise InvalidArgumentError(
+                "RandomApply takes a list of one transform: ColorJitter, GaussianBlur, RandAugment or TrivialAugmentWide"
+            )
         name, _, numbers = self.transforms[0]._entry()
         return name, _arguments.number("p", self.p), numbers
 
@@ -268,7 +280,9 @@ def compiled(transforms: Sequence[Transform]) -> Compiled:
     normalize: Normalize | None = None
     for transform in transforms:
         if not isinstance(transform, Transform):
-            _arguments.refuse("a member of transforms", "one of millrace.transforms, such as RandomHorizontalFlip()", transform)
+            _arguments.refuse(
+                "a member of transforms", "one of millrace.transforms, such as RandomHorizontalFlip()", transform
+            )
         if normalize is not None and not isinstance(transform, RandomErasing):
             raise InvalidArgumentError(f"{type(transform).__name__} comes after Normalize; only RandomErasing may")
         if isinstance(transform, Normalize):
@@ -277,13 +291,17 @@ def compiled(transforms: Sequence[Transform]) -> Compiled:
         if isinstance(transform, (Resize, CenterCrop, RandomResizedCrop)):
             size = _arguments.image_size(transform.size)
         if isinstance(transform, (Resize, RandomResizedCrop)):
-            interpolation = _arguments.choice("interpolation", transform.interpolation, ("bilinear", "nearest", "bicubic", "box"))
+            interpolation = _arguments.choice(
+                "interpolation", transform.interpolation, ("bilinear", "nearest", "bicubic", "box")
+            )
         name, probability, numbers = transform._entry()
         if isinstance(transform, RandomErasing) and normalize is not None:
             numbers[5] = 1.0
         entries.append((name, probability, numbers))
     if size is None:
-        raise InvalidArgumentError("transforms say nothing of the size of the output; add RandomResizedCrop(size), CenterCrop(size) or Resize((height, width))")
+        raise InvalidArgumentError(
+            "transforms say nothing of the size of the output; add RandomResizedCrop(size), CenterCrop(size) or Resize((height, width))"
+        )
     return Compiled(size, interpolation, entries, normalize)
 
 
@@ -360,7 +378,9 @@ class CutMix:
             return _arguments.layout(self.layout) == "nchw"
         last, second = shape[3] in (1, 3), shape[1] in (1, 3)
         if last == second:
-            raise InvalidArgumentError(f"CutMix: images of shape {shape} may have either layout; say which with layout=")
+            raise InvalidArgumentError(
+                f"CutMix: images of shape {shape} may have either layout; say which with layout="
+            )
         return second
 
 

@@ -16,8 +16,9 @@ import signal
 import sys
 import threading
 import traceback
+from collections.abc import Sequence
 from types import ModuleType, TracebackType
-from typing import Any, Sequence
+from typing import Any
 
 from . import _arguments, _core
 from ._remote_rows import PADDING, encode, encode_error
@@ -80,7 +81,9 @@ class Worker:
     def __enter__(self) -> Worker:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.close()
 
 
@@ -99,7 +102,9 @@ class _Functions:
     def check(self, function: _Function) -> None:
         name = function[0]
         if not self._is_allowed(name):
-            raise InvalidArgumentError(f"the trainer wants '{name}', and this worker runs functions of {', '.join(self._modules)} only (--allow-functions)")
+            raise InvalidArgumentError(
+                f"the trainer wants '{name}', and this worker runs functions of {', '.join(self._modules)} only (--allow-functions)"
+            )
         imported(name)
         self._check_origin(name)
         if self.has_process and "torch" in sys.modules:
@@ -112,7 +117,9 @@ class _Functions:
         for part in path.split("."):
             found = getattr(found, part)
             if isinstance(found, ModuleType):
-                raise InvalidArgumentError(f"'{name}' leads through the module {found.__name__}; name functions by their own module (--allow-functions)")
+                raise InvalidArgumentError(
+                    f"'{name}' leads through the module {found.__name__}; name functions by their own module (--allow-functions)"
+                )
         origin = getattr(found, "__module__", None)
         if not isinstance(origin, str) or not self._is_allowed(origin):
             raise InvalidArgumentError(
@@ -153,16 +160,36 @@ def _trace_of(error: TransformError) -> str:
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m millrace.worker", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--listen", default="127.0.0.1:7070", metavar="HOST:PORT", help="port 0: any free one (default: 127.0.0.1:7070)")
-    parser.add_argument("--allow-functions", action="append", required=True, metavar="MODULE", help="run functions of this module; may be repeated")
-    parser.add_argument("--allow", action="append", default=[], metavar="URI", help="read only below this URI; may be repeated")
+    parser = argparse.ArgumentParser(
+        prog="python -m millrace.worker", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--listen", default="127.0.0.1:7070", metavar="HOST:PORT", help="port 0: any free one (default: 127.0.0.1:7070)"
+    )
+    parser.add_argument(
+        "--allow-functions",
+        action="append",
+        required=True,
+        metavar="MODULE",
+        help="run functions of this module; may be repeated",
+    )
+    parser.add_argument(
+        "--allow", action="append", default=[], metavar="URI", help="read only below this URI; may be repeated"
+    )
     parser.add_argument("--token-file", metavar="FILE", help="a file with the secret that trainers must have")
     parser.add_argument("--tls", metavar="DIR", help="a folder with ca.crt, tls.crt and tls.key")
-    parser.add_argument("--cache", metavar="DIR|memory", help="keep what is read in this folder, or in memory (part of --memory)")
-    parser.add_argument("--cache-size", metavar="SIZE", help="what the cache may take of the disk (default: all but 5 %%), or of the memory")
+    parser.add_argument(
+        "--cache", metavar="DIR|memory", help="keep what is read in this folder, or in memory (part of --memory)"
+    )
+    parser.add_argument(
+        "--cache-size",
+        metavar="SIZE",
+        help="what the cache may take of the disk (default: all but 5 %%), or of the memory",
+    )
     parser.add_argument("--threads", type=int, default=1, metavar="N", help="CPU threads that decode (default: 1)")
-    parser.add_argument("--memory", metavar="SIZE", help="budget of all streams together (default: half of the machine's)")
+    parser.add_argument(
+        "--memory", metavar="SIZE", help="budget of all streams together (default: half of the machine's)"
+    )
     options = parser.parse_args(words)
     told, tell = os.pipe()
     os.set_blocking(tell, False)

@@ -66,7 +66,10 @@ def as_json(name, values, first_row):
         found = json_values(values)
     except (ValueError, pa.ArrowException) as error:
         refuse(f"column '{name}', between row {first_row} and {first_row + len(values) - 1}: {error}")
-    return [json.dumps(value, default=str, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode() for value in found]
+    return [
+        json.dumps(value, default=str, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
+        for value in found
+    ]
 
 
 def json_values(values):
@@ -82,14 +85,18 @@ def json_values(values):
             raise ValueError("two fields of a struct have one name")
         fields = [json_values(pc.struct_field(values, [i])) for i in range(len(names))]
         valid = values.is_valid().to_pylist()
-        return [{n: field[row] for n, field in zip(names, fields)} if valid[row] else None for row in range(len(values))]
+        return [
+            {n: field[row] for n, field in zip(names, fields)} if valid[row] else None for row in range(len(values))
+        ]
     if types.is_map(kind):
         ends = values.offsets.to_pylist()
         begin = ends[0] if ends else 0
         pairs = [values.keys.slice(begin, ends[-1] - begin), values.items.slice(begin, ends[-1] - begin)]
         entries = [list(pair) for pair in zip(*map(json_values, pairs))]
         valid = values.is_valid().to_pylist()
-        return [entries[ends[row] - begin : ends[row + 1] - begin] if valid[row] else None for row in range(len(values))]
+        return [
+            entries[ends[row] - begin : ends[row + 1] - begin] if valid[row] else None for row in range(len(values))
+        ]
     if is_list(kind):
         inner, result, at = json_values(values.flatten()), [], 0
         for length in pc.list_value_length(values).to_pylist():
@@ -194,7 +201,9 @@ def file_bytes(name, values, first_row):
     result = []
     for row, value in enumerate(values.to_pylist()):
         if value is None or value["bytes"] is None:
-            refuse(f"row {first_row + row}: column '{name}' has only the path of a file, not its bytes; embed the files")
+            refuse(
+                f"row {first_row + row}: column '{name}' has only the path of a file, not its bytes; embed the files"
+            )
         result.append(value["bytes"])
     return result
 
@@ -307,7 +316,9 @@ class Writer:
         for sample in self.samples:
             offsets.append(offsets[-1] + len(sample))
         head = struct.pack(f"<I{len(offsets)}I", len(self.samples), *offsets)
-        self.sizes.append(put(self.folder, f"{self.name}.{len(self.sizes):05d}.mds", [head, description, *self.samples]))
+        self.sizes.append(
+            put(self.folder, f"{self.name}.{len(self.sizes):05d}.mds", [head, description, *self.samples])
+        )
         self.rows += len(self.samples)
         self.samples, self.bytes = [], 0
 

@@ -70,7 +70,9 @@ class Channel:
         return cls([[objects[(head["prefix"] + name).removeprefix("s3://bkt/")]] for name in names], **settings)  # type: ignore[arg-type]
 
     @classmethod
-    def of_augmented(cls, objects: dict[str, bytes], manifest: str, attributes: list[str], **settings: object) -> Channel:
+    def of_augmented(
+        cls, objects: dict[str, bytes], manifest: str, attributes: list[str], **settings: object
+    ) -> Channel:
         def value(line: dict[str, object], name: str) -> bytes:
             found = line[name]
             if name.endswith("-ref"):

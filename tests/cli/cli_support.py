@@ -55,4 +55,6 @@ def can_mount() -> bool:
     return may_mount and shutil.which("fusermount3") is not None
 
 
-needs_fuse = pytest.mark.skipif(not can_mount(), reason="file systems in user space need /dev/fuse, fusermount3 and CAP_SYS_ADMIN")
+needs_fuse = pytest.mark.skipif(
+    not can_mount(), reason="file systems in user space need /dev/fuse, fusermount3 and CAP_SYS_ADMIN"
+)

@@ -16,9 +16,15 @@ from cli_support import Bucket, Millrace
 def millrace(millrace_bin: Path) -> Millrace:
     """Runs the command and holds it to its exit status; a failure must say why."""
 
-    def run(*arguments: str | Path, code: int = 0, cwd: Path | None = None, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[bytes]:
+    def run(
+        *arguments: str | Path, code: int = 0, cwd: Path | None = None, env: dict[str, str] | None = None
+    ) -> subprocess.CompletedProcess[bytes]:
         done = subprocess.run(
-            [str(millrace_bin), *map(str, arguments)], capture_output=True, cwd=cwd, env=os.environ | (env or {}), timeout=300
+            [str(millrace_bin), *map(str, arguments)],
+            capture_output=True,
+            cwd=cwd,
+            env=os.environ | (env or {}),
+            timeout=300,
         )
         assert done.returncode == code, (arguments, done.returncode, done.stdout[-2000:], done.stderr[-2000:])
         if code and "doctor" not in arguments:  # whose findings are its output
@@ -33,7 +39,13 @@ def millrace(millrace_bin: Path) -> Millrace:
 @pytest.fixture
 def tree(tmp_path: Path) -> Path:
     root = tmp_path / "tree"
-    for name, data in {"a-": b"1", "a/x": b"22", "a/y/z": b"333", "a0": b"4444", "big": bytes(range(256)) * 100_000}.items():
+    for name, data in {
+        "a-": b"1",
+        "a/x": b"22",
+        "a/y/z": b"333",
+        "a0": b"4444",
+        "big": bytes(range(256)) * 100_000,
+    }.items():
         path = root / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(data)

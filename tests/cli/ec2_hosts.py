@@ -67,7 +67,9 @@ class Host:
         return done
 
     def move(self, name: str, *options: str, code: int | None = 0, kill: str = "") -> subprocess.CompletedProcess[str]:
-        return self.run("move", name, str(self.data), "--dev", self.env["MILLRACE_TEST_DEV"], *options, code=code, kill=kill)
+        return self.run(
+            "move", name, str(self.data), "--dev", self.env["MILLRACE_TEST_DEV"], *options, code=code, kill=kill
+        )
 
 
 class Cloud:
@@ -83,7 +85,9 @@ class Cloud:
 
     def launch(self, zone: str) -> Host:
         placement = {"AvailabilityZone": zone}
-        instance = self.ec2.run_instances(ImageId="ami-1", MinCount=1, MaxCount=1, Placement=placement)["Instances"][0]["InstanceId"]
+        instance = self.ec2.run_instances(ImageId="ami-1", MinCount=1, MaxCount=1, Placement=placement)["Instances"][0][
+            "InstanceId"
+        ]
         folder = self.folder / "hosts" / instance
         folder.mkdir(parents=True)
         (folder / "mounts").touch()
@@ -109,7 +113,9 @@ class Cloud:
         tags = [{"Key": "millrace:volume", "Value": name}, {"Key": "team", "Value": "speech"}]
         specification = [{"ResourceType": "volume", "Tags": tags}]
         settings = {"Size": 8, "VolumeType": "gp3"} | more
-        volume: str = self.ec2.create_volume(AvailabilityZone=zone, TagSpecifications=specification, **settings)["VolumeId"]
+        volume: str = self.ec2.create_volume(AvailabilityZone=zone, TagSpecifications=specification, **settings)[
+            "VolumeId"
+        ]
         while self.ec2.describe_volumes(VolumeIds=[volume])["Volumes"][0]["State"] == "creating":
             pass
         for file, text in ({".filesystem": ""} | files).items():
@@ -121,7 +127,9 @@ class Cloud:
         return [volume for volume in found if volume["State"] != "deleting"]
 
     def snapshots(self, name: str) -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = self.ec2.describe_snapshots(Filters=[{"Name": "tag:millrace:volume", "Values": [name]}])["Snapshots"]
+        found: list[dict[str, Any]] = self.ec2.describe_snapshots(
+            Filters=[{"Name": "tag:millrace:volume", "Values": [name]}]
+        )["Snapshots"]
         return found
 
     def check_served(self, name: str, host: Host, zone: str, files: dict[str, str]) -> None:
@@ -134,7 +142,9 @@ class Cloud:
 
 
 @contextlib.contextmanager
-def killing_proxy(target: str) -> Iterator[tuple[str, Callable[[int, bool], None], Callable[[subprocess.Popen[str]], None], list[str]]]:
+def killing_proxy(
+    target: str,
+) -> Iterator[tuple[str, Callable[[int, bool], None], Callable[[subprocess.Popen[str]], None], list[str]]]:
     """Passes calls of EC2 on to a server, and kills the caller at one of them.
 
     Gives its URL; `at(number, after)`, which says at which call, and whether before or after its effect; `watch(process)`; and the

@@ -81,7 +81,9 @@ def fake_imds() -> Iterator[tuple[FakeImds, str]]:
 
     class Handler(BaseHTTPRequestHandler):
         def _answer(self) -> None:
-            status, body, ttl = fake.answer(self.command, self.path, self.headers.get(TOKEN_HEADER), self.headers.get(TTL_HEADER))
+            status, body, ttl = fake.answer(
+                self.command, self.path, self.headers.get(TOKEN_HEADER), self.headers.get(TTL_HEADER)
+            )
             self.send_response(status)
             self.send_header("Content-Length", str(len(body)))
             if ttl is not None:

@@ -34,7 +34,16 @@ def test_data_store_and_arithmetic(millrace: Millrace, devstore: Callable[..., A
     [machine] = [each for each in prices["machines"] if each["name"] == "ml.p3.2xlarge"]
     machine["vcpus"] = vcpus = len(os.sched_getaffinity(0)) + 3
     (tmp_path / "prices.json").write_text(json.dumps(prices))
-    arguments = ["--machine", "ml.p3.2xlarge", "--prices", tmp_path / "prices.json", "--epochs", "3", "--step-ms", "0.1"]
+    arguments = [
+        "--machine",
+        "ml.p3.2xlarge",
+        "--prices",
+        tmp_path / "prices.json",
+        "--epochs",
+        "3",
+        "--step-ms",
+        "0.1",
+    ]
     advice = json.loads(millrace("advise", "s3://bkt/raw", "--json", *arguments, env=env).stdout)
 
     sizes = [item["Size"] for item in server.client().list_objects_v2(Bucket="bkt", Prefix="raw/class")["Contents"]]
@@ -73,8 +82,13 @@ def test_data_store_and_arithmetic(millrace: Millrace, devstore: Callable[..., A
     assert any("need" in sentence and "vCPUs" in sentence for sentence in advice["advice"])
 
 
-def test_what_was_tried_counts_on_this_machine(millrace: Millrace, devstore: Callable[..., Any], tmp_path: Path) -> None:
-    env = devstore("mem:", "--bucket", "bkt").env() | {"MILLRACE_CACHE": str(tmp_path / "cache"), "TMPDIR": str(tmp_path / "temporary")}
+def test_what_was_tried_counts_on_this_machine(
+    millrace: Millrace, devstore: Callable[..., Any], tmp_path: Path
+) -> None:
+    env = devstore("mem:", "--bucket", "bkt").env() | {
+        "MILLRACE_CACHE": str(tmp_path / "cache"),
+        "TMPDIR": str(tmp_path / "temporary"),
+    }
     (tmp_path / "temporary").mkdir()
     millrace("synth", "s3://bkt/raw", "--count", "60", "--kb", "20", env=env)
     advice = json.loads(millrace("advise", "s3://bkt/raw", "--json", "--epochs", "2", "--batch", "16", env=env).stdout)
@@ -94,7 +108,11 @@ def test_what_was_tried_counts_on_this_machine(millrace: Millrace, devstore: Cal
     assert predictions["fastfile"]["startup_range"] is None
     text = millrace("advise", "s3://bkt/raw", "--batch", "16", env=env).stdout.decode()
     assert "By the best and the worst of the trials on this machine:" in text
-    assert re.search(r"^Tried: the loader \d+ times?, for (an epoch|\d+ samples): the first batch after .* samples/s$", text, re.MULTILINE)
+    assert re.search(
+        r"^Tried: the loader \d+ times?, for (an epoch|\d+ samples): the first batch after .* samples/s$",
+        text,
+        re.MULTILINE,
+    )
     assert re.search(r"^Tried: a copy of (everything|\d+ objects?) to files ", text, re.MULTILINE)
     assert not os.listdir(tmp_path / "temporary")
 
@@ -103,7 +121,15 @@ def test_text_shows_the_same(millrace: Millrace, tmp_path: Path) -> None:
     millrace("synth", tmp_path / "photos", "--count", "30", "--kb", "10")
     text = millrace("advise", tmp_path / "photos", "--rates", "published").stdout.decode()
     assert "30 samples in 30 objects (raw)" in text
-    for title in ("File mode", "FastFile mode", "a mount, with a cache", "EFS", "FSx for Lustre", "streaming with Millrace", "streaming, with a cache"):
+    for title in (
+        "File mode",
+        "FastFile mode",
+        "a mount, with a cache",
+        "EFS",
+        "FSx for Lustre",
+        "streaming with Millrace",
+        "streaming, with a cache",
+    ):
         assert f"Arithmetic of {title}\n" in text
     # The numbers of a line give its result: 30 files at 150 a second.
     found = re.search(r"max\(\S+ KB / 200 MB/s, 30 / 150\) = (\S+) s", text)
@@ -142,7 +168,11 @@ def test_recommendation_and_compressibility(millrace: Millrace, tmp_path: Path) 
         if mode not in ("efs", "fsx", "streaming-packed")
     }
     assert what["mode"] == min(compared, key=lambda mode: compared[mode])
-    assert (what["format"], what["shard_bytes"], what["source_without_millrace"]) == ("tar", 150_000_000, "pack, then file")
+    assert (what["format"], what["shard_bytes"], what["source_without_millrace"]) == (
+        "tar",
+        150_000_000,
+        "pack, then file",
+    )
     assert what["data_workers"] >= 1
     assert predictions["streaming-packed"]["requests"] < predictions["streaming"]["requests"]
     in_efs = json.loads(millrace("advise", folder, "--json", "--in-efs").stdout)
@@ -150,7 +180,9 @@ def test_recommendation_and_compressibility(millrace: Millrace, tmp_path: Path) 
 
 
 @pytest.mark.parametrize("packed", [True, False])
-def test_requests_and_bytes_are_as_predicted(millrace: Millrace, devstore: Callable[..., Any], tmp_path: Path, packed: bool) -> None:
+def test_requests_and_bytes_are_as_predicted(
+    millrace: Millrace, devstore: Callable[..., Any], tmp_path: Path, packed: bool
+) -> None:
     """What an epoch takes, within 15 %: counted, not timed."""
     env = devstore("mem:", "--bucket", "bkt").env() | {"MILLRACE_CACHE": str(tmp_path / "cache")}
     uri = "s3://bkt/raw"
@@ -247,7 +279,12 @@ def gate() -> Iterator[Callable[..., Gate]]:
 
 @pytest.mark.parametrize("trial", ["loader", "copy"])
 def test_an_interrupt_ends_a_trial(
-    millrace: Millrace, millrace_bin: Path, devstore: Callable[..., Any], gate: Callable[..., Gate], tmp_path: Path, trial: str
+    millrace: Millrace,
+    millrace_bin: Path,
+    devstore: Callable[..., Any],
+    gate: Callable[..., Gate],
+    tmp_path: Path,
+    trial: str,
 ) -> None:
     """From the moment when a trial has made its temporary folder, no object is answered: the trial waits for the first of them when it is interrupted."""
     server = devstore("mem:", "--bucket", "bkt")
@@ -267,7 +304,12 @@ def test_an_interrupt_ends_a_trial(
 
     through = gate(server.port, is_shut)
     command = [millrace_bin, "advise", "s3://bkt/data", "--batch", "4"]
-    run = subprocess.Popen(command, env={**os.environ, **env, "AWS_ENDPOINT_URL": through.url}, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    run = subprocess.Popen(
+        command,
+        env={**os.environ, **env, "AWS_ENDPOINT_URL": through.url},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
     try:
         assert through.met.wait(300) and run.poll() is None
         run.send_signal(signal.SIGINT)
@@ -289,7 +331,12 @@ def test_service_of_the_report_on_heterogeneous_clusters(millrace: Millrace) -> 
     """Its tables (004a to 004d) from its numbers, without a data set."""
     p4d, c5 = ["--machine", "ml.p4d.24xlarge"], ["--worker-machine", "ml.c5.18xlarge", "--worker-count", "2"]
     need = service(millrace, *p4d, *c5, "--vcpus-per-accelerator", "20", "--step-ms", "86")
-    assert (need["bound"], need["vcpus_needed"], need["vcpus_missing"], need["vcpus_per_accelerator"]) == ("cpu", 160, 64, 12)
+    assert (need["bound"], need["vcpus_needed"], need["vcpus_missing"], need["vcpus_per_accelerator"]) == (
+        "cpu",
+        160,
+        64,
+        12,
+    )
     assert need["accelerators_busy_most"] == pytest.approx(0.6)
     assert need["plans"][0]["vcpus_per_accelerator"] == 30 and need["plans"][0]["bound"] == "accelerator"
     for words, before, after, speedup, saving in (
@@ -302,7 +349,9 @@ def test_service_of_the_report_on_heterogeneous_clusters(millrace: Millrace) -> 
         (plan,) = service(millrace, *words)["plans"]
         assert plan["dollars_per_100_steps_before"] == pytest.approx(before, abs=0.0005)
         assert plan["dollars_per_100_steps"] == pytest.approx(after, abs=0.0005)
-        assert plan["speedup"] == pytest.approx(speedup, abs=0.005) and plan["saving"] == pytest.approx(saving, abs=0.0005)
+        assert plan["speedup"] == pytest.approx(speedup, abs=0.005) and plan["saving"] == pytest.approx(
+            saving, abs=0.0005
+        )
 
 
 def test_service_says_how_many_workers_of_which_kind(millrace: Millrace) -> None:
@@ -318,7 +367,9 @@ def test_service_says_how_many_workers_of_which_kind(millrace: Millrace) -> None
     cost = (3.825 + 1.836) / 3600 * 0.1 * 100
     assert plans["ml.c5.9xlarge"]["dollars_per_100_steps"] == pytest.approx(cost)
     lines = lines_of(plans["ml.c5.9xlarge"])
-    assert lines["100 steps after"] == pytest.approx(cost) and lines["saving"] == pytest.approx(1 - cost / lines["100 steps before"])
+    assert lines["100 steps after"] == pytest.approx(cost) and lines["saving"] == pytest.approx(
+        1 - cost / lines["100 steps before"]
+    )
     # A store or a network that is slower than the CPUs is named in their place.
     store = service(millrace, *given, "--sample-size", "100kB", "--store-rate", "20MB")
     assert store["bound"] == "store" and store["step_seconds"] == pytest.approx(256 * 1e5 / 20e6)

@@ -32,7 +32,19 @@ def temporary(tmp_path: Path) -> Path:
 
 def test_synthetic_data_on_a_local_server(millrace: Millrace, temporary: Path, tmp_path: Path) -> None:
     page, figures = tmp_path / "report.html", tmp_path / "report.json"
-    arguments = ["--synthetic", "--samples", "80", "--first-byte-ms", "5", "--threads", "1,2", "--scenario", "all", "--shuffle", "global"]
+    arguments = [
+        "--synthetic",
+        "--samples",
+        "80",
+        "--first-byte-ms",
+        "5",
+        "--threads",
+        "1,2",
+        "--scenario",
+        "all",
+        "--shuffle",
+        "global",
+    ]
     env = {"TMPDIR": str(temporary), "XDG_CACHE_HOME": str(temporary)}
     text = millrace("bench", *arguments, *SHORT, "--html", page, "--json", figures, env=env).stdout.decode()
     assert not contents(temporary) and not list(temporary.iterdir())
@@ -49,7 +61,11 @@ def test_synthetic_data_on_a_local_server(millrace: Millrace, temporary: Path, t
     # The page has its plots inside, and fetches nothing.
     assert len(list(root.iter(SVG))) == 7  # rate, waiting, batch times, orders, epochs, shards, first batch
     for plot in root.iter(SVG):  # whose names stand above its lines, and not on them
-        lines = [group for group in plot.iter(SVG[:-3] + "g") if str(group.get("class")).startswith("line-") and len(group) > 1]
+        lines = [
+            group
+            for group in plot.iter(SVG[:-3] + "g")
+            if str(group.get("class")).startswith("line-") and len(group) > 1
+        ]
         names = [text for text in plot.iter(SVG[:-3] + "text") if str(text.get("class")).startswith("line-")]
         assert len(names) == (len(lines) if len(lines) > 1 else 0)
         marks = [float(str(mark.get("cy"))) for mark in plot.iter(SVG[:-3] + "circle")]
@@ -61,10 +77,14 @@ def test_synthetic_data_on_a_local_server(millrace: Millrace, temporary: Path, t
     assert [point["shard_bytes"] for point in report["scenarios"]["c"]["points"]] == [2**20, 2**22, 2**24, 2**26]
     assert [point["data_samples"] for point in report["scenarios"]["e"]["points"]] == [20, 40, 80]
     orders = ["none", "window", "global", "raw"]
-    assert [point["name"] for point in report["scenarios"]["a"]["points"]] == [f"{order}, {n}" for order in orders for n in ("1 thread", "2 threads")]
+    assert [point["name"] for point in report["scenarios"]["a"]["points"]] == [
+        f"{order}, {n}" for order in orders for n in ("1 thread", "2 threads")
+    ]
     for name in ("with_cache", "without_cache"):
         assert [epoch["samples"] for epoch in report["scenarios"]["b"][name]] == [80, 80, 80]
-    for point in report["scenarios"]["d"]["points"] + report["scenarios"]["a"]["points"] + report["scenarios"]["c"]["points"]:
+    for point in (
+        report["scenarios"]["d"]["points"] + report["scenarios"]["a"]["points"] + report["scenarios"]["c"]["points"]
+    ):
         check_point(point, report)
     check_orders(report, text, body)
     resume, storm = report["scenarios"]["f"], report["scenarios"]["g"]
@@ -74,7 +94,10 @@ def test_synthetic_data_on_a_local_server(millrace: Millrace, temporary: Path, t
     assert storm["same_bytes"] and storm["storm"]["samples"] == storm["calm"]["samples"] == 80
     assert storm["storm"]["digest"] == storm["calm"]["digest"] != "0" * 32
     assert storm["storm"]["requests"]["retries"] > 0  # in the calm, a busy machine may make some, too
-    for said in ("What came behind the interruption was what would have come", "All 80 samples came, and every byte was right"):
+    for said in (
+        "What came behind the interruption was what would have come",
+        "All 80 samples came, and every byte was right",
+    ):
         assert said in text and said in body
     assert report["scenarios"]["e"]["downloads"] == []  # --quick
     for point in report["scenarios"]["e"]["points"]:
@@ -91,15 +114,22 @@ def check_orders(report: dict[str, Any], text: str, body: str) -> None:
     note = "fit into the memory budget, 64.0 MiB: neighbours in shards are read together in any order"
     assert note in text and note in body
     scenario = report["scenarios"]["a"]
-    rates = {point["name"]: [window["samples"] / window["seconds"] for window in point["windows"]] for point in scenario["points"]}
+    rates = {
+        point["name"]: [window["samples"] / window["seconds"] for window in point["windows"]]
+        for point in scenario["points"]
+    }
     order = {id(ratio): "raw" if ratio["raw"] else ratio["shuffle"] for ratio in scenario["order_ratios"]}
-    assert [(order[id(ratio)], ratio["threads"]) for ratio in scenario["order_ratios"]] == [(name, n) for name in ("window", "global", "raw") for n in (1, 2)]
+    assert [(order[id(ratio)], ratio["threads"]) for ratio in scenario["order_ratios"]] == [
+        (name, n) for name in ("window", "global", "raw") for n in (1, 2)
+    ]
     for point in scenario["points"]:
         assert point["data_objects"] == (80 if point["raw"] else 1)
     for ratio in scenario["order_ratios"]:
         name = order[id(ratio)]
         threads = f"{ratio['threads']} thread{'s' if ratio['threads'] > 1 else ''}"
-        shares = [random / sequential for random, sequential in zip(rates[f"{name}, {threads}"], rates[f"none, {threads}"])]
+        shares = [
+            random / sequential for random, sequential in zip(rates[f"{name}, {threads}"], rates[f"none, {threads}"])
+        ]
         share = {"median": sum(shares) / 2, "least": min(shares), "most": max(shares)}  # of two repeats
         assert ratio["of_sequential"] == pytest.approx(share)
         point = next(point for point in scenario["points"] if point["name"] == f"{name}, {threads}")
@@ -129,11 +159,32 @@ def check_point(point: dict[str, Any], report: dict[str, Any]) -> None:
 
 def test_a_download_stands_beside_the_first_batch(millrace: Millrace, tmp_path: Path) -> None:
     page, figures = tmp_path / "page.html", tmp_path / "figures.json"
-    arguments = ["--synthetic", "--store", "folder", "--samples", "40", "--scenario", "e", "--threads", "1", "--html", page, "--json", figures]
+    arguments = [
+        "--synthetic",
+        "--store",
+        "folder",
+        "--samples",
+        "40",
+        "--scenario",
+        "e",
+        "--threads",
+        "1",
+        "--html",
+        page,
+        "--json",
+        figures,
+    ]
     text = millrace("bench", *arguments, *SHORT[1:]).stdout.decode()  # longer than --quick, which leaves it out
     scenario = json.loads(figures.read_text())["scenarios"]["e"]
-    assert [one["data_samples"] for one in scenario["downloads"]] == [point["data_samples"] for point in scenario["points"]] == [10, 20, 40]
-    assert all(0 < one["seconds"]["least"] <= one["seconds"]["median"] <= one["seconds"]["most"] for one in scenario["downloads"])
+    assert (
+        [one["data_samples"] for one in scenario["downloads"]]
+        == [point["data_samples"] for point in scenario["points"]]
+        == [10, 20, 40]
+    )
+    assert all(
+        0 < one["seconds"]["least"] <= one["seconds"]["median"] <= one["seconds"]["most"]
+        for one in scenario["downloads"]
+    )
     assert "to copy all of it to files first, as File mode does" in text and "File mode" in page.read_text()
 
 
@@ -148,7 +199,18 @@ def test_folder_of_the_user(millrace: Millrace, tmp_path: Path) -> None:
 
 def test_model_and_cache_of_the_user(millrace: Millrace, tmp_path: Path) -> None:
     millrace("synth", tmp_path / "photos", "--count", "40", "--kb", "10")
-    arguments = ["--threads", "1", "--step-ms", "20", "--scenario", "d", "--scenario", "b", "--cache", tmp_path / "cache"]
+    arguments = [
+        "--threads",
+        "1",
+        "--step-ms",
+        "20",
+        "--scenario",
+        "d",
+        "--scenario",
+        "b",
+        "--cache",
+        tmp_path / "cache",
+    ]
     page = tmp_path / "page.html"
     report = bench(millrace, tmp_path / "photos", *arguments, "--html", page)
     (point,) = report["scenarios"]["d"]["points"]
@@ -200,7 +262,9 @@ def test_prices_can_be_replaced(millrace: Millrace, tmp_path: Path) -> None:
     prices["date"] = "2030-01-01"
     prices["s3"]["get_per_million"] = 1e6
     (tmp_path / "ours.json").write_text(json.dumps(prices))
-    report = bench(millrace, "--synthetic", "--samples", "40", "--first-byte-ms", "0", "--prices", tmp_path / "ours.json")
+    report = bench(
+        millrace, "--synthetic", "--samples", "40", "--first-byte-ms", "0", "--prices", tmp_path / "ours.json"
+    )
     (*_, point) = report["scenarios"]["d"]["points"]
     assert report["prices"]["date"] == "2030-01-01"
     assert point["epoch_request_dollars"] == pytest.approx(point["epoch_requests"]["GET"], rel=0.001)

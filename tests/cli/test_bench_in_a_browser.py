@@ -14,7 +14,22 @@ import pytest
 from cli_support import Millrace
 
 CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
-SHORT = ["--seconds", "0.1", "--repeats", "2", "--batch", "16", "--size", "64", "--memory", "64MiB", "--threads", "1,2", "--samples", "80"]
+SHORT = [
+    "--seconds",
+    "0.1",
+    "--repeats",
+    "2",
+    "--batch",
+    "16",
+    "--size",
+    "64",
+    "--memory",
+    "64MiB",
+    "--threads",
+    "1,2",
+    "--samples",
+    "80",
+]
 
 # In the place of Python: what any other loader might say of the images, whose means may be any.
 RIVAL = """#!/bin/sh
@@ -41,8 +56,21 @@ def look(page: Path, folder: Path, width: int) -> dict[str, Any]:
     shown = folder / f"shown-{width}.html"
     shown.write_text(page.read_text().replace("</body>", LOOK))
     assert CHROMIUM is not None
-    command = [CHROMIUM, "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", f"--user-data-dir={folder / f'profile-{width}'}"]
-    done = subprocess.run([*command, f"--window-size={width},900", "--dump-dom", shown.as_uri()], capture_output=True, text=True, check=False, timeout=600)
+    command = [
+        CHROMIUM,
+        "--headless",
+        "--no-sandbox",
+        "--disable-gpu",
+        "--disable-dev-shm-usage",
+        f"--user-data-dir={folder / f'profile-{width}'}",
+    ]
+    done = subprocess.run(
+        [*command, f"--window-size={width},900", "--dump-dom", shown.as_uri()],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=600,
+    )
     said = re.search(r'data-found="([^"]*)"', done.stdout)
     assert said, (done.stdout[-500:], done.stderr[-500:])
     found: dict[str, Any] = json.loads(html.unescape(said[1]))
@@ -59,13 +87,34 @@ def overlap(one: list[float], other: list[float]) -> bool:
 @pytest.mark.parametrize("width", [1000, 500])
 def test_a_browser_shows_all_of_it(millrace: Millrace, tmp_path: Path, width: int) -> None:
     page, rivals = tmp_path / "report.html", tmp_path / "rivals"
-    for name in ("dataloader", "s3torchconnector", "webdataset", "mosaicml", "litdata", "spdl", "huggingface", "tfdata"):
+    for name in (
+        "dataloader",
+        "s3torchconnector",
+        "webdataset",
+        "mosaicml",
+        "litdata",
+        "spdl",
+        "huggingface",
+        "tfdata",
+    ):
         python = rivals / name / "bin/python"
         python.parent.mkdir(parents=True)
         python.write_text(RIVAL)
         python.chmod(0o755)
     beside = ["--rival", "all", "--rival-environments", rivals]  # the other ones are left out
-    millrace("bench", "--synthetic", "--first-byte-ms", "5", "--scenario", "all", *SHORT, *beside, "--html", page, env={"MILLRACE_CACHE": str(tmp_path / "cache"), "MILLRACE_PYTHON": "/bin/false"})
+    millrace(
+        "bench",
+        "--synthetic",
+        "--first-byte-ms",
+        "5",
+        "--scenario",
+        "all",
+        *SHORT,
+        *beside,
+        "--html",
+        page,
+        env={"MILLRACE_CACHE": str(tmp_path / "cache"), "MILLRACE_PYTHON": "/bin/false"},
+    )
     found = look(page, tmp_path, width)
     assert found["window"][0] == width and found["width"] <= width  # nothing is cut off, nor to be scrolled to the side
     assert 0 <= found["limit"][1] < found["limit"][3] < found["window"][1]  # what limits is seen at once

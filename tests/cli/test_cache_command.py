@@ -50,7 +50,10 @@ def test_warm(said: Any, photos: str, tmp_path: Path) -> None:
     """A feed finds all of it; what is there is not read again; of too much, what comes first is kept."""
     cache = tmp_path / "cache"
     warmed = said("cache", "warm", photos, "--cache", cache, *ORDER)
-    assert warmed["there_bytes"] == 0 and warmed["read_bytes"] >= warmed["written_bytes"] == warmed["sample_bytes"] > 40 * 10_000
+    assert (
+        warmed["there_bytes"] == 0
+        and warmed["read_bytes"] >= warmed["written_bytes"] == warmed["sample_bytes"] > 40 * 10_000
+    )
     assert warmed["requests"] > 0 and (warmed["no_room_bytes"], warmed["dropped_bytes"]) == (0, 0)
     again = said("cache", "warm", photos, "--cache", cache, *ORDER)
     assert (again["read_bytes"], again["requests"], again["written_bytes"]) == (0, 0, 0) and again["there_bytes"] > 0
@@ -108,7 +111,9 @@ def test_clear(said: Any, photos: str, bucket: Bucket, tmp_path: Path) -> None:
     objects = said("cache", "stat", cache)["objects"]
     one = next(f"s3://bkt/{key}" for key in bucket.keys() if key.endswith(".tar"))
     cleared = said("cache", "clear", cache, "--uri", one)
-    assert cleared["objects"] == 1 and cleared["disk_bytes"] > 0 and said("cache", "stat", cache)["objects"] == objects - 1
+    assert (
+        cleared["objects"] == 1 and cleared["disk_bytes"] > 0 and said("cache", "stat", cache)["objects"] == objects - 1
+    )
     assert said("cache", "clear", cache)["objects"] == objects - 1
     assert said("cache", "stat", cache)["objects"] == 0 and not own & set(contents(folder))
     assert foreign.items() <= contents(cache).items()
@@ -121,7 +126,22 @@ def test_pin(said: Any, photos: str, tmp_path: Path) -> None:
     pinned = said("cache", "warm", photos, "--cache", cache, "--cache-size", "300KiB", "--pin", *ORDER)["written_bytes"]
     assert said("cache", "stat", cache)["pinned_bytes"] == pinned > 0
     for seed in (4, 5):
-        said("feed", photos, "--cache", cache, "--cache-size", "300KiB", "--batch", 8, "--size", 32, "--shuffle", "global", "--seed", seed)
+        said(
+            "feed",
+            photos,
+            "--cache",
+            cache,
+            "--cache-size",
+            "300KiB",
+            "--batch",
+            8,
+            "--size",
+            32,
+            "--shuffle",
+            "global",
+            "--seed",
+            seed,
+        )
     assert said("cache", "stat", cache)["pinned_bytes"] == pinned
     said("cache", "clear", cache)
     assert said("cache", "stat", cache)["pinned_bytes"] == 0

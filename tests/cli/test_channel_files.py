@@ -47,12 +47,19 @@ def job(root: Path, channel: str, *more: str) -> list[str | Path]:
 
 
 def mounts() -> list[str]:
-    return [line.split()[1] for line in Path("/proc/self/mounts").read_text().splitlines() if line.split()[2] == "fuse.millrace"]
+    return [
+        line.split()[1]
+        for line in Path("/proc/self/mounts").read_text().splitlines()
+        if line.split()[2] == "fuse.millrace"
+    ]
 
 
 @pytest.mark.parametrize("mode", MODES)
 def test_what_the_uri_names(millrace: Millrace, bucket: Bucket, tmp_path: Path, mode: str) -> None:
-    put(bucket, OBJECTS | {f"p/{folder}.millrace/index": "that of Millrace, which is no data" for folder in ("", "deep/")})
+    put(
+        bucket,
+        OBJECTS | {f"p/{folder}.millrace/index": "that of Millrace, which is no data" for folder in ("", "deep/")},
+    )
     put(bucket, {"m.json": json.dumps([{"prefix": "s3://bkt/p/"}, "07", "deep/er/x", "07", "03"])})
     shared = tmp_path / "mnt" / "efs" / "x"  # as EFS or FSx are mounted
     shared.mkdir(parents=True)
@@ -93,17 +100,37 @@ def test_hosts_have_parts(millrace: Millrace, bucket: Bucket, tmp_path: Path, mo
 def test_groups_have_channels_of_their_own(millrace: Millrace, bucket: Bucket, tmp_path: Path) -> None:
     put(bucket, OBJECTS)
     groups = ["--instance-group", "data=algo-1", "--instance-group", "dnn=algo-3+algo-2"]
-    body = READER.replace("folder =", "folder = 'SM_CHANNEL_TRAIN' in os.environ and").replace("return {", "return folder and {")
+    body = READER.replace("folder =", "folder = 'SM_CHANNEL_TRAIN' in os.environ and").replace(
+        "return {", "return folder and {"
+    )
     whole = below("p/")
     expected = {"algo-1": False, "algo-2": dict(list(whole.items())[0::2]), "algo-3": dict(list(whole.items())[1::2])}
     for host, part in expected.items():
-        command = job(tmp_path / host, "s3://bkt/p,distribution=ShardedByS3Key,groups=dnn", *groups, "--current-host", host)
-        done = millrace(*command, "--channel", "eval=s3://bkt/p/deep", "--", sys.executable, "-c", body + "print(json.dumps(read()))", env=bucket.env)
+        command = job(
+            tmp_path / host, "s3://bkt/p,distribution=ShardedByS3Key,groups=dnn", *groups, "--current-host", host
+        )
+        done = millrace(
+            *command,
+            "--channel",
+            "eval=s3://bkt/p/deep",
+            "--",
+            sys.executable,
+            "-c",
+            body + "print(json.dumps(read()))",
+            env=bucket.env,
+        )
         assert json.loads(done.stdout) == part
         assert contents(tmp_path / host / "input/data/eval") == {"er/x": b"deep"}
-    for wrong in (["--current-host", "algo-4"], ["--hosts", "algo-1,algo-2", "--current-host", "algo-1"], ["--instance-group", "data=algo-4", "--current-host", "algo-4"]):
+    for wrong in (
+        ["--current-host", "algo-4"],
+        ["--hosts", "algo-1,algo-2", "--current-host", "algo-1"],
+        ["--instance-group", "data=algo-4", "--current-host", "algo-4"],
+    ):
         millrace(*job(tmp_path / "no", "s3://bkt/p"), *groups, *wrong, "--", "true", code=2)
-    assert b"no instance group 'gpu'" in millrace(*job(tmp_path / "no", "s3://bkt/p,groups=gpu"), "--", "true", code=2).stderr
+    assert (
+        b"no instance group 'gpu'"
+        in millrace(*job(tmp_path / "no", "s3://bkt/p,groups=gpu"), "--", "true", code=2).stderr
+    )
 
 
 def test_a_manifest_that_changes(millrace: Millrace, bucket: Bucket, tmp_path: Path) -> None:
@@ -125,9 +152,25 @@ def test_a_manifest_that_changes(millrace: Millrace, bucket: Bucket, tmp_path: P
 @needs_fuse
 def test_a_mount_of_every_channel_and_attempt(millrace: Millrace, bucket: Bucket, tmp_path: Path) -> None:
     put(bucket, {f"c{i}/x": str(i) for i in range(5)})
-    channels = [word for i in range(5) for word in ("--channel", f"c{i}=s3://bkt/c{i},mode={'FastFile' if i else 'Pipe'}")]
+    channels = [
+        word for i in range(5) for word in ("--channel", f"c{i}=s3://bkt/c{i},mode={'FastFile' if i else 'Pipe'}")
+    ]
     body = 'cat "$SM_INPUT_DIR"/data/c[1-4]/x "$SM_CHANNEL_C0"_0; [ $MILLRACE_ATTEMPT = 3 ]'
-    done = millrace("run", "--root", tmp_path / "ml", *channels, "--retries", "2", "--delay", "0", "--", "sh", "-c", body, env=bucket.env)
+    done = millrace(
+        "run",
+        "--root",
+        tmp_path / "ml",
+        *channels,
+        "--retries",
+        "2",
+        "--delay",
+        "0",
+        "--",
+        "sh",
+        "-c",
+        body,
+        env=bucket.env,
+    )
     assert done.stdout == b"12340" * 3
     failed = millrace("run", "--root", tmp_path / "ml", *channels, "--", "sh", "-c", "exit 9", code=9, env=bucket.env)
     assert b"c4 is mounted on" in failed.stderr.replace(b"s3://bkt/", b"")
@@ -135,12 +178,19 @@ def test_a_mount_of_every_channel_and_attempt(millrace: Millrace, bucket: Bucket
 
 @needs_fuse
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
-def test_a_job_that_is_killed_leaves_no_mount(millrace: Millrace, millrace_bin: Path, bucket: Bucket, tmp_path: Path, number: signal.Signals) -> None:
+def test_a_job_that_is_killed_leaves_no_mount(
+    millrace: Millrace, millrace_bin: Path, bucket: Bucket, tmp_path: Path, number: signal.Signals
+) -> None:
     put(bucket, OBJECTS)
     folder = tmp_path / "ml/input/data/train"
     command = job(tmp_path / "ml", "s3://bkt/p,mode=FastFile")
     program = ["--", sys.executable, "-c", READER + "print(len(read()), flush=True); time.sleep(600)"]
-    with subprocess.Popen([millrace_bin, *command, *program], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=os.environ | bucket.env) as process:
+    with subprocess.Popen(
+        [millrace_bin, *command, *program],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        env=os.environ | bucket.env,
+    ) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == b"12\n"
         assert str(folder) in mounts()
@@ -199,5 +249,7 @@ def test_what_cannot_be_mounted(millrace: Millrace, bucket: Bucket, tmp_path: Pa
     assert contents(folder) == {"mine": b"precious"}
     for options in ("compression=Gzip", "type=AugmentedManifestFile,attributes=a"):
         millrace(*job(tmp_path / "ml2", f"s3://bkt/p,mode=FastFile,{options}"), "--", "true", code=2)
-    nowhere = millrace(*job(tmp_path / "ml2", "s3://nobucket/p,mode=FastFile"), "--", "echo", "no", code=1, env=bucket.env)
+    nowhere = millrace(
+        *job(tmp_path / "ml2", "s3://nobucket/p,mode=FastFile"), "--", "echo", "no", code=1, env=bucket.env
+    )
     assert b"channel train" in nowhere.stderr and nowhere.stdout == b"" and lines(nowhere) == []

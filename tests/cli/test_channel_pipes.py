@@ -67,7 +67,9 @@ def objects(bucket: Bucket) -> dict[str, bytes]:
 
 @pytest.mark.parametrize("wrapped", [False, True])
 @pytest.mark.parametrize("seed", [None, 0, 7])
-def test_a_prefix(millrace: Millrace, bucket: Bucket, tmp_path: Path, objects: dict[str, bytes], wrapped: bool, seed: int | None) -> None:
+def test_a_prefix(
+    millrace: Millrace, bucket: Bucket, tmp_path: Path, objects: dict[str, bytes], wrapped: bool, seed: int | None
+) -> None:
     options = (",wrapper=RecordIO" if wrapped else "") + (f",shuffle-seed={seed}" if seed is not None else "")
     model = Channel.of_prefix(objects, "p/", wrapped=wrapped, seed=seed)
     done = millrace(*job(tmp_path / "ml", f"train=s3://bkt/p,mode=Pipe{options}"), *EPOCHS, env=bucket.env)
@@ -84,7 +86,10 @@ def test_a_prefix(millrace: Millrace, bucket: Bucket, tmp_path: Path, objects: d
 
 def test_gzip_and_manifests(millrace: Millrace, bucket: Bucket, tmp_path: Path, objects: dict[str, bytes]) -> None:
     manifest = json.dumps([{"prefix": "s3://bkt/p/"}, "07", "sub/x", "03", "07"])
-    labels = [{"source-ref": f"s3://bkt/p/{i:02}", "label": i, "box": {"b": [i, 0.5], "a": None}, "name": f"n{i}"} for i in (9, 2, 5)]
+    labels = [
+        {"source-ref": f"s3://bkt/p/{i:02}", "label": i, "box": {"b": [i, 0.5], "a": None}, "name": f"n{i}"}
+        for i in (9, 2, 5)
+    ]
     augmented = "\n".join(map(json.dumps, labels)) + "\n\n"
     bucket.put(**{"m.json": manifest.encode(), "a.manifest": augmented.encode()})
     names = ["label", "source-ref", "box", "name"]
@@ -93,13 +98,17 @@ def test_gzip_and_manifests(millrace: Millrace, bucket: Bucket, tmp_path: Path, 
         "zr=s3://bkt/z,compression=Gzip,wrapper=RecordIO": Channel.of_prefix(objects, "z/", unzip=True, wrapped=True),
         "m=s3://bkt/m.json,type=ManifestFile": Channel.of_manifest(objects, manifest),
         "ms=s3://bkt/m.json,type=ManifestFile,shuffle-seed=3": Channel.of_manifest(objects, manifest, seed=3),
-        "a=s3://bkt/a.manifest,type=AugmentedManifestFile,attributes=label+source-ref+box+name": Channel.of_augmented(objects, augmented, names),
+        "a=s3://bkt/a.manifest,type=AugmentedManifestFile,attributes=label+source-ref+box+name": Channel.of_augmented(
+            objects, augmented, names
+        ),
         "ar=s3://bkt/a.manifest,type=AugmentedManifestFile,wrapper=RecordIO,shuffle-seed=1,attributes=source-ref+label": Channel.of_augmented(
             objects, augmented, ["source-ref", "label"], wrapped=True, seed=1
         ),
         "one=s3://bkt/p/05": Channel([[objects["p/05"]]]),
     }
-    body = script("for name in json.loads(os.environ['SM_CHANNELS']): tell(**{name: [read(name, e).hex() for e in range(2)]})")
+    body = script(
+        "for name in json.loads(os.environ['SM_CHANNELS']): tell(**{name: [read(name, e).hex() for e in range(2)]})"
+    )
     done = millrace(*job(tmp_path / "ml", *(f"{channel},mode=Pipe" for channel in cases)), *body, env=bucket.env)
     got = {name: epochs for facts in told(done) for name, epochs in facts.items()}
     for channel, model in cases.items():
@@ -109,7 +118,9 @@ def test_gzip_and_manifests(millrace: Millrace, bucket: Bucket, tmp_path: Path, 
 
 
 @pytest.mark.parametrize("hosts", [2, 4])
-def test_hosts_have_parts_that_change(millrace: Millrace, bucket: Bucket, tmp_path: Path, objects: dict[str, bytes], hosts: int) -> None:
+def test_hosts_have_parts_that_change(
+    millrace: Millrace, bucket: Bucket, tmp_path: Path, objects: dict[str, bytes], hosts: int
+) -> None:
     names = [f"algo-{i + 1}" for i in range(hosts)]
     for seed in (None, 11):
         model = Channel.of_prefix(objects, "p/", seed=seed, hosts=names, wrapped=True)
@@ -117,7 +128,9 @@ def test_hosts_have_parts_that_change(millrace: Millrace, bucket: Bucket, tmp_pa
         seen: list[list[bytes]] = [[] for _ in range(4)]
         for host in names:
             command = job(tmp_path / host, f"train=s3://bkt/p,{options}")
-            done = millrace(*command, "--hosts", ",".join(reversed(names)), "--current-host", host, *EPOCHS, env=bucket.env)
+            done = millrace(
+                *command, "--hosts", ",".join(reversed(names)), "--current-host", host, *EPOCHS, env=bucket.env
+            )
             epochs = epochs_of(done)
             assert epochs == [model.epoch(e, host) for e in range(4)]
             for e, epoch in enumerate(epochs):
@@ -128,7 +141,9 @@ def test_hosts_have_parts_that_change(millrace: Millrace, bucket: Bucket, tmp_pa
 def test_programs_that_do_not_read_to_the_end(millrace: Millrace, bucket: Bucket, tmp_path: Path) -> None:
     bucket.put(**{f"p/{i}": bytes([i]) * 3_000_000 for i in range(4)})
     channels = ["train=s3://bkt/p,mode=Pipe", "never=s3://bkt/p,mode=Pipe"]
-    nothing = millrace(*job(tmp_path / "ml", *channels), "--", "sh", "-c", 'ls "$SM_INPUT_DIR/data"; exit 3', code=3, env=bucket.env)
+    nothing = millrace(
+        *job(tmp_path / "ml", *channels), "--", "sh", "-c", 'ls "$SM_INPUT_DIR/data"; exit 3', code=3, env=bucket.env
+    )
     assert lines(nothing) == ["never_0", "train_0"]
     body = script("tell(sizes=[len(read('train', e, limit)) for e, limit in enumerate([10, 4_000_000, None, 1])])")
     done = millrace(*job(tmp_path / "ml", *channels), *body, env=bucket.env)
@@ -151,11 +166,15 @@ def test_twenty_channels_in_turns(millrace: Millrace, bucket: Bucket, tmp_path: 
         "  while any([sums[n].update(chunk) or chunk for n in names for chunk in [pipes[n].read(100_000)]]): pass\n"
         "  tell(**{n: sums[n].hexdigest() for n in names})\n"
     )
-    done = millrace(*job(tmp_path / "ml", *(f"{name}=s3://bkt/{name},mode=Pipe" for name in bodies)), *body, env=bucket.env)
+    done = millrace(
+        *job(tmp_path / "ml", *(f"{name}=s3://bkt/{name},mode=Pipe" for name in bodies)), *body, env=bucket.env
+    )
     assert told(done) == [{name: hashlib.sha256(data).hexdigest() for name, data in bodies.items()}] * 2
 
 
-def test_a_restart_finds_the_epoch_at_which_it_stopped(millrace: Millrace, bucket: Bucket, tmp_path: Path, objects: dict[str, bytes]) -> None:
+def test_a_restart_finds_the_epoch_at_which_it_stopped(
+    millrace: Millrace, bucket: Bucket, tmp_path: Path, objects: dict[str, bytes]
+) -> None:
     model = Channel.of_prefix(objects, "p/", seed=5)
     body = script(
         "attempt = int(os.environ['MILLRACE_ATTEMPT'])\n"
@@ -166,7 +185,12 @@ def test_a_restart_finds_the_epoch_at_which_it_stopped(millrace: Millrace, bucke
     )
     command = job(tmp_path / "ml", "train=s3://bkt/p,mode=Pipe,shuffle-seed=5")
     done = millrace(*command, "--retries", "1", "--delay", "0", *body, env=bucket.env)
-    assert epochs_of(done) == [*(model.epoch(e) for e in range(3)), model.epoch(3)[:100], model.epoch(3), model.epoch(4)]
+    assert epochs_of(done) == [
+        *(model.epoch(e) for e in range(3)),
+        model.epoch(3)[:100],
+        model.epoch(3),
+        model.epoch(4),
+    ]
     # The same in another job on this disk, and on one that knows nothing.
     resumed = script("for e in (4, 5): tell(data=read('train', e).hex())")
     assert epochs_of(millrace(*command, *resumed, env=bucket.env)) == [model.epoch(4), model.epoch(5)]
@@ -183,16 +207,26 @@ def test_a_channel_that_cannot_be_read_ends_the_job(millrace: Millrace, bucket: 
     assert done.stdout == b"" and b"s3://bkt/z/b" in done.stderr and done.stderr.count(b"attempt 1") >= 1
     assert b"attempt 2" not in done.stderr
     assert "s3://bkt/z/b" in (tmp_path / "ml/output/failure").read_text()
-    nothing = millrace(*job(tmp_path / "ml", "train=s3://bkt/nothing,mode=Pipe"), "--", "echo", "must not run", code=1, env=bucket.env)
+    nothing = millrace(
+        *job(tmp_path / "ml", "train=s3://bkt/nothing,mode=Pipe"), "--", "echo", "must not run", code=1, env=bucket.env
+    )
     assert b"has no objects" in nothing.stderr and nothing.stdout == b""
 
 
-def test_signals_and_what_a_killed_job_leaves(millrace: Millrace, millrace_bin: Path, bucket: Bucket, tmp_path: Path) -> None:
+def test_signals_and_what_a_killed_job_leaves(
+    millrace: Millrace, millrace_bin: Path, bucket: Bucket, tmp_path: Path
+) -> None:
     bucket.put(**{"p/a": b"1" * 3_000_000})
     data = tmp_path / "ml/input/data"
     for number, status in ((signal.SIGTERM, 128 + signal.SIGTERM), (signal.SIGKILL, -signal.SIGKILL)):
-        command = [millrace_bin, *job(tmp_path / "ml", "train=s3://bkt/p,mode=Pipe"), *script("tell(ready=1); time.sleep(600)")]
-        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=os.environ | bucket.env) as process:
+        command = [
+            millrace_bin,
+            *job(tmp_path / "ml", "train=s3://bkt/p,mode=Pipe"),
+            *script("tell(ready=1); time.sleep(600)"),
+        ]
+        with subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=os.environ | bucket.env
+        ) as process:
             assert process.stdout is not None
             assert json.loads(process.stdout.readline()) == {"ready": 1}
             process.send_signal(number)
@@ -200,7 +234,9 @@ def test_signals_and_what_a_killed_job_leaves(millrace: Millrace, millrace_bin: 
             assert process.stdout.read() == b""  # the program is gone, too: its end of the pipe is closed
         assert [path.name for path in data.iterdir()] == ([] if number == signal.SIGTERM else ["train_0"])
     (data / ".train-pipe_mode-state").write_text("3")
-    done = millrace(*job(tmp_path / "ml", "train=s3://bkt/p,mode=Pipe"), *script("tell(size=len(read('train', 0)))"), env=bucket.env)
+    done = millrace(
+        *job(tmp_path / "ml", "train=s3://bkt/p,mode=Pipe"), *script("tell(size=len(read('train', 0)))"), env=bucket.env
+    )
     assert told(done) == [{"size": 3_000_000}] and not list(data.iterdir())
     os.mkfifo(data / "train_0")  # the next job may have the channel in another mode
     millrace(*job(tmp_path / "ml", "train=s3://bkt/p"), "--", "true", env=bucket.env)
@@ -222,7 +258,9 @@ def test_if_millrace_is_killed_the_program_may_save(millrace_bin: Path, bucket: 
     )
     for _ in range(3):
         command = [millrace_bin, *job(tmp_path / "ml", "train=s3://bkt/p,mode=Pipe"), *body]
-        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=os.environ | bucket.env) as process:
+        with subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=os.environ | bucket.env
+        ) as process:
             assert process.stdout is not None
             assert json.loads(process.stdout.readline()) == {"ready": 1}
             process.kill()
@@ -247,6 +285,8 @@ def test_memory_is_bounded(millrace: Millrace, devstore: Any, tmp_path: Path) ->
         "peak = [line.split()[1] for line in open(f'/proc/{stat[1]}/status') if line.startswith('VmHWM')]\n"
         "tell(size=size + 1, peak=int(peak[0]) << 10)\n"
     )
-    [facts] = told(millrace(*job(tmp_path / "ml", "train=s3://bkt/large,mode=Pipe,wrapper=RecordIO"), *body, env=server.env()))
+    [facts] = told(
+        millrace(*job(tmp_path / "ml", "train=s3://bkt/large,mode=Pipe,wrapper=RecordIO"), *body, env=server.env())
+    )
     assert facts["size"] == (600 << 20) + 16  # in two parts, since a part has less than 512 MiB
     assert facts["peak"] < 200 << 20, facts

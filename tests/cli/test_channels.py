@@ -45,7 +45,15 @@ def test_a_script_for_sagemaker_runs_unchanged(millrace: Millrace, bucket: Bucke
     bucket.put(**{"data/a": b"1", "data/deep/b": b"22", "data/": b"", "database": b"no"})
     (tmp_path / "eval").mkdir()
     (tmp_path / "eval" / "c").write_text("333")
-    command = ["run", "--root", root(tmp_path), "--channel", "train=s3://bkt/data", "--channel", f"test={tmp_path / 'eval'}"]
+    command = [
+        "run",
+        "--root",
+        root(tmp_path),
+        "--channel",
+        "train=s3://bkt/data",
+        "--channel",
+        f"test={tmp_path / 'eval'}",
+    ]
     done = millrace(*command, "--hyperparameter", "lr=0.5", "--", sys.executable, "-c", SCRIPT, env=bucket.env)
     model = {"lr": 0.5, "train": {"a": "1", "deep/b": "22"}, "test": {"c": "333"}, "hosts": ["algo-1"]}
     assert json.loads(done.stdout) == model
@@ -58,7 +66,14 @@ def test_a_script_for_sagemaker_runs_unchanged(millrace: Millrace, bucket: Bucke
     assert b"2 objects" in again.stderr and b"1 copied now" in again.stderr
 
 
-GROUPS = ["--instance-group", "data_group=algo-1", "--instance-group", "dnn_group=algo-3+algo-2", "--current-host", "algo-3"]
+GROUPS = [
+    "--instance-group",
+    "data_group=algo-1",
+    "--instance-group",
+    "dnn_group=algo-3+algo-2",
+    "--current-host",
+    "algo-3",
+]
 
 
 @pytest.mark.parametrize("hosts", [[], ["--hosts", "algo-2,algo-1", "--current-host", "algo-2"], GROUPS])
@@ -83,7 +98,12 @@ def test_the_variables_are_those_of_the_toolkit(millrace: Millrace, tmp_path: Pa
         "sagemaker_program": "main.py",
     }
     parameters = [word for name, value in values.items() for word in ("--hyperparameter", f"{name}={value}")]
-    channels = ["--channel", f"train={tmp_path / 'data'},content-type=text/csv", "--channel", f"Eval.x-1={tmp_path / 'data'}"]
+    channels = [
+        "--channel",
+        f"train={tmp_path / 'data'},content-type=text/csv",
+        "--channel",
+        f"Eval.x-1={tmp_path / 'data'}",
+    ]
     folder = root(tmp_path)
     done = millrace("run", "--root", folder, *hosts, *channels, *parameters, "--", sys.executable, "-c", ORACLE)
     ours, theirs = map(json.loads, lines(done))
@@ -103,13 +123,24 @@ def test_the_variables_are_those_of_the_toolkit(millrace: Millrace, tmp_path: Pa
 def test_one_object_is_a_channel(millrace: Millrace, bucket: Bucket, tmp_path: Path) -> None:
     bucket.put(**{"data/train.csv": b"1,2\n", "data/train.csv.bak": b""})
     show = ["--", "sh", "-c", 'cd "$SM_CHANNEL_TRAIN" && ls -a && cat *']
-    done = millrace("run", "--root", root(tmp_path), "--channel", "train=s3://bkt/data/train.csv", *show, env=bucket.env)
+    done = millrace(
+        "run", "--root", root(tmp_path), "--channel", "train=s3://bkt/data/train.csv", *show, env=bucket.env
+    )
     assert lines(done) == [".", "..", "train.csv", "1,2"]
 
 
 def test_a_restart_copies_nothing_again(millrace: Millrace, bucket: Bucket, tmp_path: Path) -> None:
     bucket.put(**{f"data/{i}": os.urandom(1000) for i in range(20)})
-    fail_once = ["--retries", "1", "--delay", "0", "--", "sh", "-c", 'ls "$SM_CHANNEL_TRAIN" | wc -l; [ $MILLRACE_ATTEMPT = 2 ]']
+    fail_once = [
+        "--retries",
+        "1",
+        "--delay",
+        "0",
+        "--",
+        "sh",
+        "-c",
+        'ls "$SM_CHANNEL_TRAIN" | wc -l; [ $MILLRACE_ATTEMPT = 2 ]',
+    ]
     command = ["run", "--root", root(tmp_path), "--channel", "train=s3://bkt/data"]
     done = millrace(*command, *fail_once, env=bucket.env)
     assert lines(done) == ["20", "20"] and done.stderr.count(b"channel train:") == 1
@@ -119,7 +150,9 @@ def test_a_restart_copies_nothing_again(millrace: Millrace, bucket: Bucket, tmp_
     assert contents(root(tmp_path) / "input/data/train") == {str(i): bucket.objects()[f"data/{i}"] for i in range(20)}
 
 
-def test_what_does_not_fit_is_refused_before_anything_is_copied(millrace: Millrace, bucket: Bucket, tmp_path: Path) -> None:
+def test_what_does_not_fit_is_refused_before_anything_is_copied(
+    millrace: Millrace, bucket: Bucket, tmp_path: Path
+) -> None:
     bucket.put(**{f"data/{i}": os.urandom(200_000) for i in range(20)})
     with small_disk(tmp_path / "disk", "2m") as disk:
         command = ["run", "--root", disk / "ml", "--channel", "train=s3://bkt/data"]
@@ -129,7 +162,9 @@ def test_what_does_not_fit_is_refused_before_anything_is_copied(millrace: Millra
         for i in range(15):
             bucket.s3.delete_object(Bucket="bkt", Key=f"data/{i}")
         millrace(*command, "--", "true", env=bucket.env)
-        assert contents(disk / "ml" / "input" / "data" / "train") == {str(i): bucket.objects()[f"data/{i}"] for i in range(15, 20)}
+        assert contents(disk / "ml" / "input" / "data" / "train") == {
+            str(i): bucket.objects()[f"data/{i}"] for i in range(15, 20)
+        }
 
 
 def test_what_cannot_be_a_channel(millrace: Millrace, bucket: Bucket, tmp_path: Path) -> None:
@@ -151,6 +186,8 @@ def test_files_of_others_stay(millrace: Millrace, bucket: Bucket, tmp_path: Path
     folder = root(tmp_path) / "input/data/train"
     folder.mkdir(parents=True)
     (folder / "mine").write_text("precious")
-    done = millrace("run", "--root", root(tmp_path), "--channel", "train=s3://bkt/data", "--", "true", code=1, env=bucket.env)
+    done = millrace(
+        "run", "--root", root(tmp_path), "--channel", "train=s3://bkt/data", "--", "true", code=1, env=bucket.env
+    )
     assert b"files that Millrace did not copy there" in done.stderr
     assert contents(folder) == {"mine": b"precious"}

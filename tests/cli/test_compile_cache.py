@@ -34,7 +34,9 @@ def compiler(variable: str = "TORCHINDUCTOR_CACHE_DIR", then: str = "") -> list[
 @contextlib.contextmanager
 def running(binary: Path, env: dict[str, str], *arguments: str | Path) -> Iterator[subprocess.Popen[str]]:
     command = [str(binary), "compile-cache", *map(str, arguments)]
-    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=os.environ | env)
+    process = subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=os.environ | env
+    )
     try:
         yield process
     finally:
@@ -50,7 +52,9 @@ def test_another_host_finds_it(millrace: Millrace, bucket: Bucket, tmp_path: Pat
     assert lines(first) == ["miss"] and b"this host compiles" in first.stderr and b"1 new file stored" in first.stderr
     second = millrace("compile-cache", CACHE, "--dir", tmp_path / "b", *compiler(variable), env=bucket.env)
     assert lines(second) == ["hit"] and b"1 of 1 missing file fetched" in second.stderr
-    other = millrace("compile-cache", CACHE, "--key", "other", "--dir", tmp_path / "c", *compiler(variable), env=bucket.env)
+    other = millrace(
+        "compile-cache", CACHE, "--key", "other", "--dir", tmp_path / "c", *compiler(variable), env=bucket.env
+    )
     assert lines(other) == ["miss"]
 
 
@@ -81,8 +85,21 @@ def test_what_the_user_has_set_stays(millrace: Millrace, bucket: Bucket, tmp_pat
 
 
 @pytest.mark.parametrize(("failure", "status"), [("exit 3", 3), ("kill -9 $$", 137), ("exit 0", 0)])
-def test_the_status_is_that_of_the_command(millrace: Millrace, bucket: Bucket, tmp_path: Path, failure: str, status: int) -> None:
-    done = millrace("compile-cache", CACHE, "--dir", tmp_path, "--", "sh", "-c", f"echo once; {failure}", code=status, env=bucket.env)
+def test_the_status_is_that_of_the_command(
+    millrace: Millrace, bucket: Bucket, tmp_path: Path, failure: str, status: int
+) -> None:
+    done = millrace(
+        "compile-cache",
+        CACHE,
+        "--dir",
+        tmp_path,
+        "--",
+        "sh",
+        "-c",
+        f"echo once; {failure}",
+        code=status,
+        env=bucket.env,
+    )
     assert lines(done) == ["once"]
     # A failure tells nothing, so that the next host is to compile; it does not have to wait for that.
     done = millrace("compile-cache", CACHE, "--dir", tmp_path, "--", "sh", "-c", "exit 0", env=bucket.env)
@@ -101,7 +118,11 @@ def test_a_command_runs_without_its_store(millrace: Millrace, bucket: Bucket, tm
 
 def test_a_command_runs_without_credentials(millrace: Millrace, tmp_path: Path) -> None:
     """If not even the settings of the store are right."""
-    env = {"AWS_PROFILE": "missing", "AWS_CONFIG_FILE": str(tmp_path / "none"), "AWS_SHARED_CREDENTIALS_FILE": str(tmp_path / "none")}
+    env = {
+        "AWS_PROFILE": "missing",
+        "AWS_CONFIG_FILE": str(tmp_path / "none"),
+        "AWS_SHARED_CREDENTIALS_FILE": str(tmp_path / "none"),
+    }
     done = millrace("compile-cache", CACHE, "--dir", tmp_path, *compiler(then="sys.exit(3)\n"), code=3, env=env)
     assert lines(done) == ["miss"] and b"the command runs without it" in done.stderr
 
@@ -126,7 +147,9 @@ def test_the_key_is_told(millrace: Millrace, tmp_path: Path) -> None:
     assert not (tmp_path / "store").exists()
 
 
-def test_news_are_stored_while_the_command_runs(millrace: Millrace, millrace_bin: Path, bucket: Bucket, tmp_path: Path) -> None:
+def test_news_are_stored_while_the_command_runs(
+    millrace: Millrace, millrace_bin: Path, bucket: Bucket, tmp_path: Path
+) -> None:
     """So that others need not wait for the end of a training, and nothing is lost if it is killed."""
     trains = compiler(then="import signal\nsignal.pause()\n")
     with running(millrace_bin, bucket.env, CACHE, "--settle", "0.3", "--dir", tmp_path / "a", *trains) as first:
@@ -138,9 +161,25 @@ def test_news_are_stored_while_the_command_runs(millrace: Millrace, millrace_bin
 
 
 def test_a_host_that_dies_is_replaced(millrace_bin: Path, bucket: Bucket, tmp_path: Path) -> None:
-    with running(millrace_bin, bucket.env, CACHE, "--key", "k", "--lease", "6", "--dir", tmp_path / "a", "--", "sh", "-c", "echo compiles; sleep 600") as first:
+    with running(
+        millrace_bin,
+        bucket.env,
+        CACHE,
+        "--key",
+        "k",
+        "--lease",
+        "6",
+        "--dir",
+        tmp_path / "a",
+        "--",
+        "sh",
+        "-c",
+        "echo compiles; sleep 600",
+    ) as first:
         assert first.stdout is not None and first.stdout.readline() == "compiles\n"
-        with running(millrace_bin, bucket.env, CACHE, "--key", "k", "--lease", "6", "--dir", tmp_path / "b", *compiler()) as second:
+        with running(
+            millrace_bin, bucket.env, CACHE, "--key", "k", "--lease", "6", "--dir", tmp_path / "b", *compiler()
+        ) as second:
             assert second.stderr is not None
             while "waiting for it" not in (line := second.stderr.readline()):
                 assert line
@@ -150,20 +189,38 @@ def test_a_host_that_dies_is_replaced(millrace_bin: Path, bucket: Bucket, tmp_pa
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_signals_are_passed_on(millrace: Millrace, millrace_bin: Path, bucket: Bucket, tmp_path: Path, number: signal.Signals) -> None:
+def test_signals_are_passed_on(
+    millrace: Millrace, millrace_bin: Path, bucket: Bucket, tmp_path: Path, number: signal.Signals
+) -> None:
     """The command ends as it likes; then what it has compiled is stored, if it ended well."""
     waits = "import signal\nsignal.signal(int(sys.argv[2]), lambda *_: sys.exit(0))\nprint('ready', flush=True)\nsignal.pause()\n"
-    with running(millrace_bin, bucket.env, CACHE, "--dir", tmp_path / "a", *compiler(then=waits), str(int(number))) as process:
+    with running(
+        millrace_bin, bucket.env, CACHE, "--dir", tmp_path / "a", *compiler(then=waits), str(int(number))
+    ) as process:
         assert process.stdout is not None
         assert [process.stdout.readline(), process.stdout.readline()] == ["miss\n", "ready\n"]
         process.send_signal(number)
         _, err = process.communicate(timeout=300)
-    assert process.returncode == 0 and f"{number.name} is passed on to the command\n" in err and "1 new file stored" in err
+    assert (
+        process.returncode == 0 and f"{number.name} is passed on to the command\n" in err and "1 new file stored" in err
+    )
     assert lines(millrace("compile-cache", CACHE, "--dir", tmp_path / "b", *compiler(), env=bucket.env)) == ["hit"]
 
 
 def test_a_limit_that_was_asked_for_ends_it(millrace_bin: Path, bucket: Bucket, tmp_path: Path) -> None:
-    with running(millrace_bin, bucket.env, CACHE, "--grace", "0.1", "--dir", tmp_path, "--", "sh", "-c", "trap '' TERM; echo ready; while :; do sleep 0.05; done") as process:
+    with running(
+        millrace_bin,
+        bucket.env,
+        CACHE,
+        "--grace",
+        "0.1",
+        "--dir",
+        tmp_path,
+        "--",
+        "sh",
+        "-c",
+        "trap '' TERM; echo ready; while :; do sleep 0.05; done",
+    ) as process:
         assert process.stdout is not None and process.stdout.readline() == "ready\n"
         process.send_signal(signal.SIGTERM)
         _, err = process.communicate(timeout=300)
@@ -171,7 +228,19 @@ def test_a_limit_that_was_asked_for_ends_it(millrace_bin: Path, bucket: Bucket, 
 
 
 def test_a_signal_while_it_waits_ends_it(millrace_bin: Path, bucket: Bucket, tmp_path: Path) -> None:
-    with running(millrace_bin, bucket.env, CACHE, "--key", "k", "--dir", tmp_path / "a", "--", "sh", "-c", "echo compiles; sleep 600") as first:
+    with running(
+        millrace_bin,
+        bucket.env,
+        CACHE,
+        "--key",
+        "k",
+        "--dir",
+        tmp_path / "a",
+        "--",
+        "sh",
+        "-c",
+        "echo compiles; sleep 600",
+    ) as first:
         assert first.stdout is not None and first.stdout.readline() == "compiles\n"
         with running(millrace_bin, bucket.env, CACHE, "--key", "k", "--dir", tmp_path / "b", *compiler()) as second:
             assert second.stderr is not None
@@ -184,9 +253,13 @@ def test_a_signal_while_it_waits_ends_it(millrace_bin: Path, bucket: Bucket, tmp
 
 def test_a_notice_while_it_waits_reaches_the_command(millrace_bin: Path, bucket: Bucket, tmp_path: Path) -> None:
     """It is not the end of the command, which may be `millrace run`, before it has begun."""
-    with running(millrace_bin, bucket.env, CACHE, "--key", "k", "--dir", tmp_path / "a", *compiler(then="input()\n")) as first:
+    with running(
+        millrace_bin, bucket.env, CACHE, "--key", "k", "--dir", tmp_path / "a", *compiler(then="input()\n")
+    ) as first:
         assert first.stdout is not None and first.stdout.readline() == "miss\n"
-        with running(millrace_bin, bucket.env, CACHE, "--key", "k", "--dir", tmp_path / "b", "--", "sleep", "600") as second:
+        with running(
+            millrace_bin, bucket.env, CACHE, "--key", "k", "--dir", tmp_path / "b", "--", "sleep", "600"
+        ) as second:
             assert second.stderr is not None
             while "waiting for it" not in (line := second.stderr.readline()):
                 assert line
@@ -197,7 +270,9 @@ def test_a_notice_while_it_waits_reaches_the_command(millrace_bin: Path, bucket:
 
 
 def test_a_killed_program_takes_the_command_with_it(millrace_bin: Path, bucket: Bucket, tmp_path: Path) -> None:
-    with running(millrace_bin, bucket.env, CACHE, "--dir", tmp_path, "--", "sh", "-c", "echo $$; while :; do sleep 0.05; done") as process:
+    with running(
+        millrace_bin, bucket.env, CACHE, "--dir", tmp_path, "--", "sh", "-c", "echo $$; while :; do sleep 0.05; done"
+    ) as process:
         assert process.stdout is not None
         pid = int(process.stdout.readline())
         process.kill()

@@ -97,4 +97,6 @@ def test_devstore_copies_no_more_than_5_gib_at_once(devstore: Callable[..., Any]
         s3.copy_object(Bucket="bkt", Key="copy", CopySource={"Bucket": "bkt", "Key": "huge"})
     upload = s3.create_multipart_upload(Bucket="bkt", Key="copy")["UploadId"]
     with pytest.raises(s3.exceptions.ClientError, match="InvalidRequest"):
-        s3.upload_part_copy(Bucket="bkt", Key="copy", UploadId=upload, PartNumber=1, CopySource={"Bucket": "bkt", "Key": "huge"})
+        s3.upload_part_copy(
+            Bucket="bkt", Key="copy", UploadId=upload, PartNumber=1, CopySource={"Bucket": "bkt", "Key": "huge"}
+        )

@@ -30,9 +30,14 @@ def requests(log: bytes) -> list[dict[str, str]]:
 
 def test_debug_tells_each_request(millrace: Millrace, bucket: Bucket) -> None:
     bucket.put(**{"p/a b": b"x" * 1000})
-    found = requests(millrace("cat", "s3://bkt/p/a b", "--range", "0-99", env=bucket.env | {"MILLRACE_LOG": "debug"}).stderr)
+    found = requests(
+        millrace("cat", "s3://bkt/p/a b", "--range", "0-99", env=bucket.env | {"MILLRACE_LOG": "debug"}).stderr
+    )
     url = f"{bucket.env['AWS_ENDPOINT_URL']}/bkt/p/a%20b"
-    assert [(one["method"], one["url"], one["status"], one["attempt"]) for one in found] == [("HEAD", url, "200", "1"), ("GET", url, "206", "1")]
+    assert [(one["method"], one["url"], one["status"], one["attempt"]) for one in found] == [
+        ("HEAD", url, "200", "1"),
+        ("GET", url, "206", "1"),
+    ]
     assert (found[1]["range"], found[1]["bytes"]) == ("bytes=0-99", "100")
     assert all(one["id"] for one in found) and found[0]["id"] != found[1]["id"]
 
@@ -46,7 +51,12 @@ def test_debug_tells_attempts(millrace: Millrace, faulty_bucket: Callable[..., B
 
 
 def test_debug_tells_that_nobody_answers(millrace: Millrace) -> None:
-    env = {"AWS_ENDPOINT_URL": "http://127.0.0.1:1", "AWS_ACCESS_KEY_ID": "A", "AWS_SECRET_ACCESS_KEY": "B", "MILLRACE_LOG": "debug"}
+    env = {
+        "AWS_ENDPOINT_URL": "http://127.0.0.1:1",
+        "AWS_ACCESS_KEY_ID": "A",
+        "AWS_SECRET_ACCESS_KEY": "B",
+        "MILLRACE_LOG": "debug",
+    }
     found = requests(millrace("ls", "s3://bkt", code=1, env=env | {"AWS_MAX_ATTEMPTS": "2"}).stderr)
     assert [(one["status"], one["error"]) for one in found] == [("-", "connect")] * 2
 
@@ -60,7 +70,9 @@ def test_other_levels_tell_no_requests(millrace: Millrace, bucket: Bucket, level
 def test_unknown_levels_are_refused(millrace: Millrace, tree: Path, level: str) -> None:
     done = millrace("ls", tree, code=2, env={"MILLRACE_LOG": level})
     shown = level.replace("\x1b", r"\x1b")
-    assert done.stderr.decode() == f"millrace: MILLRACE_LOG is '{shown}'; it must be debug, info, warning, error or off\n"
+    assert (
+        done.stderr.decode() == f"millrace: MILLRACE_LOG is '{shown}'; it must be debug, info, warning, error or off\n"
+    )
     assert done.stdout == b""
     assert b"MILLRACE_LOG=debug" in millrace("--help", env={"MILLRACE_LOG": level}).stdout
 
@@ -98,15 +110,34 @@ def credential_service(answer: dict[str, str]) -> Iterator[str]:
 
 def assert_no_secret(log: bytes) -> None:
     assert b"CANARY" not in log
-    assert not re.search(rb"authorization|signature=|credential=|security-token|AWS4-HMAC", log, re.IGNORECASE), log[-2000:]
+    assert not re.search(rb"authorization|signature=|credential=|security-token|AWS4-HMAC", log, re.IGNORECASE), log[
+        -2000:
+    ]
     assert not re.search(rb"[0-9a-f]{64}", log), log[-2000:]  # a signature, or a hash that is signed
 
 
 @pytest.mark.parametrize("token", [None, TOKEN], ids=["keys", "session"])
 @pytest.mark.parametrize("secret", [SECRET, SECRET + "wrong"], ids=["right", "wrong"])
-def test_no_secret_is_logged(millrace_bin: Path, devstore: Callable[..., Any], tree: Path, token: str | None, secret: str) -> None:
-    server = devstore("mem:", "--bucket", "bkt", "--access-key", "AKID", "--secret-key", SECRET, "--fault", "PUT bkt/t/a0 status=503 count=1")
-    env = server.env() | {"AWS_ACCESS_KEY_ID": "AKID", "AWS_SECRET_ACCESS_KEY": secret, "MILLRACE_LOG": "debug", "AWS_MAX_ATTEMPTS": "3"}
+def test_no_secret_is_logged(
+    millrace_bin: Path, devstore: Callable[..., Any], tree: Path, token: str | None, secret: str
+) -> None:
+    server = devstore(
+        "mem:",
+        "--bucket",
+        "bkt",
+        "--access-key",
+        "AKID",
+        "--secret-key",
+        SECRET,
+        "--fault",
+        "PUT bkt/t/a0 status=503 count=1",
+    )
+    env = server.env() | {
+        "AWS_ACCESS_KEY_ID": "AKID",
+        "AWS_SECRET_ACCESS_KEY": secret,
+        "MILLRACE_LOG": "debug",
+        "AWS_MAX_ATTEMPTS": "3",
+    }
     if token is not None:
         env["AWS_SESSION_TOKEN"] = token
     good = token is None and secret == SECRET
@@ -115,7 +146,9 @@ def test_no_secret_is_logged(millrace_bin: Path, devstore: Callable[..., Any], t
         ["cp", "-r", tree, "s3://bkt/t"], ["ls"], ["ls", "-r", "s3://bkt"], ["cat", "s3://bkt/t/big"], ["cp", "s3://bkt/t/a0", "s3://bkt/copy"],
         ["sync", "s3://bkt/t", "s3://bkt/u"], ["uploads", "ls", "s3://bkt"], ["rm", "-r", "s3://bkt"], ["doctor", "s3://bkt"],
     ):  # fmt: skip
-        done = subprocess.run([str(millrace_bin), *map(str, command)], capture_output=True, env=os.environ | env, timeout=300)
+        done = subprocess.run(
+            [str(millrace_bin), *map(str, command)], capture_output=True, env=os.environ | env, timeout=300
+        )
         assert (done.returncode == 0) == good, (command, done.stderr[-2000:])
         found = requests(done.stderr)
         assert found, command
@@ -138,7 +171,17 @@ def test_no_secret_of_a_credential_service_is_logged(millrace: Millrace, devstor
     assert_no_secret(log)
 
 
-@pytest.mark.parametrize("line", [SECRET.encode(), TOKEN.encode(), b"Authorization: AWS4", b"x-amz-security-token: a", b"Signature=ab", b"0123456789abcdef" * 4])
+@pytest.mark.parametrize(
+    "line",
+    [
+        SECRET.encode(),
+        TOKEN.encode(),
+        b"Authorization: AWS4",
+        b"x-amz-security-token: a",
+        b"Signature=ab",
+        b"0123456789abcdef" * 4,
+    ],
+)
 def test_the_search_for_secrets_finds_them(line: bytes) -> None:
     with pytest.raises(AssertionError):
         assert_no_secret(b"2026-01-01T00:00:00.000 debug s3: GET http://host/b/k status=200\n" + line)

@@ -52,7 +52,20 @@ def failed(checks: dict[str, dict[str, str]]) -> list[str]:
 def test_all_is_well(doctor: Doctor, bucket: Bucket) -> None:
     bucket.put(**{"train/a": b"x" * 3_000_000, "train/b": b"y" * 100})
     checks = doctor("s3://bkt/train/", bucket.env)
-    assert list(checks) == ["credentials", "region", "endpoint", "dns", "connect", "http", "clock", "list", "head", "get", "first byte", "speed"]
+    assert list(checks) == [
+        "credentials",
+        "region",
+        "endpoint",
+        "dns",
+        "connect",
+        "http",
+        "clock",
+        "list",
+        "head",
+        "get",
+        "first byte",
+        "speed",
+    ]
     assert not failed(checks)
     assert checks["credentials"]["text"] == "access key mill... from AWS_ACCESS_KEY_ID"
     assert checks["region"]["text"] == "us-east-1 from AWS_REGION"
@@ -62,7 +75,9 @@ def test_all_is_well(doctor: Doctor, bucket: Bucket) -> None:
 
 def test_it_measures(millrace: Millrace, devstore: Callable[..., Any]) -> None:
     # So little a connection that the machine is no limit, however busy it is. (A server may be late, but not early.)
-    server = devstore("mem:", "--bucket", "bkt", "--first-byte-ms", "20", "--first-byte-sigma", "0", "--bandwidth", "1MiB")
+    server = devstore(
+        "mem:", "--bucket", "bkt", "--first-byte-ms", "20", "--first-byte-sigma", "0", "--bandwidth", "1MiB"
+    )
     server.client().put_object(Bucket="bkt", Key="big", Body=b"x" * 2_000_000)
     report = json.loads(millrace("doctor", "s3", "s3://bkt", "--json", env=server.env()).stdout)
     assert 20 <= report["first_byte_ms"]["median"] < 20_000
@@ -79,11 +94,15 @@ def test_small_objects_show_no_throughput(doctor: Doctor, millrace: Millrace, bu
     assert checks["speed"]["result"] == "skipped" and "1.0 MiB" in checks["speed"]["text"]
     assert checks["first byte"]["result"] == "ok"
     report = json.loads(millrace("doctor", "s3", "s3://bkt", "--json", env=bucket.env).stdout)
-    assert "bytes_per_second" not in report and not any("/s" in line or "connection" in line for line in report["advice"])
+    assert "bytes_per_second" not in report and not any(
+        "/s" in line or "connection" in line for line in report["advice"]
+    )
 
 
 def test_settings_of_a_profile_are_named(doctor: Doctor, bucket: Bucket, tmp_path: Path) -> None:
-    (tmp_path / "config").write_text(f"[profile lab]\nendpoint_url = {bucket.env['AWS_ENDPOINT_URL']}\nregion = us-east-1\n")
+    (tmp_path / "config").write_text(
+        f"[profile lab]\nendpoint_url = {bucket.env['AWS_ENDPOINT_URL']}\nregion = us-east-1\n"
+    )
     (tmp_path / "credentials").write_text(f"[lab]\naws_access_key_id = millrace\naws_secret_access_key = {SECRET}\n")
     files = {"AWS_CONFIG_FILE": str(tmp_path / "config"), "AWS_SHARED_CREDENTIALS_FILE": str(tmp_path / "credentials")}
     checks = doctor("s3://bkt", files | {"AWS_PROFILE": "lab"})
@@ -152,10 +171,15 @@ def test_tls(doctor: Doctor, devstore: Callable[..., Any]) -> None:
     server = devstore("mem:", "--bucket", "bkt", "--tls")
     checks = doctor("s3://bkt", server.env())
     assert checks["tls"]["result"] == "ok"
-    checks = doctor("s3://bkt", {name: value for name, value in server.env().items() if name != "AWS_CA_BUNDLE"}, code=1)
+    checks = doctor(
+        "s3://bkt", {name: value for name, value in server.env().items() if name != "AWS_CA_BUNDLE"}, code=1
+    )
     assert failed(checks) == ["tls"] and "AWS_CA_BUNDLE" in checks["tls"]["remedy"]
     plain = server.env() | {"AWS_ENDPOINT_URL": server.url.replace("https", "http")}
-    assert doctor("s3://bkt", plain, code=1)["http"]["remedy"] == f"the server speaks https: set AWS_ENDPOINT_URL={server.url}"
+    assert (
+        doctor("s3://bkt", plain, code=1)["http"]["remedy"]
+        == f"the server speaks https: set AWS_ENDPOINT_URL={server.url}"
+    )
 
 
 @pytest.fixture
@@ -192,7 +216,10 @@ def test_wrong_clock(doctor: Doctor, bucket: Bucket, late_server: str) -> None:
     checks = doctor("s3://bkt", bucket.env | {"AWS_ENDPOINT_URL": late_server}, code=1)
     assert failed(checks) == ["clock", "list"]
     # As far as the time allows that the answer took.
-    assert re.match(r"is (1h|5[5-9]m(\d+s)?) behind the server's$", checks["clock"]["text"]) and "NTP" in checks["clock"]["remedy"]
+    assert (
+        re.match(r"is (1h|5[5-9]m(\d+s)?) behind the server's$", checks["clock"]["text"])
+        and "NTP" in checks["clock"]["remedy"]
+    )
     assert "clock" in checks["list"]["remedy"]
 
 

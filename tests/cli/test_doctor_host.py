@@ -16,7 +16,9 @@ FIGURES = {"memory_gbps", "disk_write_mbps", "disk_read_mbps", "disk_sync_ms"}
 
 
 @pytest.fixture
-def host(millrace: Millrace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., dict[str, dict[str, str]]]:
+def host(
+    millrace: Millrace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Callable[..., dict[str, dict[str, str]]]:
     """The checks by name. No Python is asked unless `--python` says so."""
     for name in ("LOCAL_RANK", "RANK", "WORLD_SIZE", "SLURM_LOCALID", "SLURM_PROCID"):
         monkeypatch.delenv(name, raising=False)
@@ -70,7 +72,9 @@ def test_a_missing_disk_is_a_fault(millrace: Millrace, tmp_path: Path) -> None:
 def test_the_store_and_the_clock_are_asked(host: Host, bucket: Bucket) -> None:
     bucket.put(**{"train/a": b"x" * 3_000_000})
     found = host("s3://bkt/train/", env=bucket.env)
-    assert found["clock"]["result"] == found["get"]["result"] == found["speed"]["result"] == "ok" and "store" not in found
+    assert (
+        found["clock"]["result"] == found["get"]["result"] == found["speed"]["result"] == "ok" and "store" not in found
+    )
     assert host("s3://bkt/train/", "--min-store-mbps", "1e9", env=bucket.env, code=1)["store"]["result"] == "failed"
     assert host("s3://nowhere/", env=bucket.env, code=1)["list"]["result"] == "failed"
 
@@ -83,7 +87,17 @@ assert [failed["name"] for failed in asked["failed"]] == ["disk"]
 checks = [{"name": "device cuda:0", "result": "failed", "text": "9 elements wrong on " + asked["node"], "remedy": "replace it"}]
 print(json.dumps({"checks": checks, "figures": {"cuda_tflops": 3.5}}))
 """
-    found = host("--python", fake_python(tmp_path, script), "--node", "n7", "--min-bus-gbps", "7", "--min-disk-mbps", "1e9", code=1)
+    found = host(
+        "--python",
+        fake_python(tmp_path, script),
+        "--node",
+        "n7",
+        "--min-bus-gbps",
+        "7",
+        "--min-disk-mbps",
+        "1e9",
+        code=1,
+    )
     assert found["device cuda:0"]["text"] == "9 elements wrong on n7"
 
 
@@ -92,10 +106,14 @@ def test_other_ranks_leave_the_talking_to_rank_0(millrace: Millrace, tmp_path: P
     done = millrace("doctor", "host", "--disk", tmp_path, *ROOM, "--python", python, code=1, env={"LOCAL_RANK": "1"})
     assert done.stdout == b""
     sound = fake_python(tmp_path, 'print(json.dumps({"checks": [], "healthy": True, "silent": True}))')
-    assert millrace("doctor", "host", "--disk", tmp_path, *ROOM, "--python", sound, env={"LOCAL_RANK": "0"}).stdout == b""
+    assert (
+        millrace("doctor", "host", "--disk", tmp_path, *ROOM, "--python", sound, env={"LOCAL_RANK": "0"}).stdout == b""
+    )
 
 
-@pytest.mark.parametrize("script", ["sys.exit('no module named millrace')", "print('hello')", "print('[1]')", "print('{}')"])
+@pytest.mark.parametrize(
+    "script", ["sys.exit('no module named millrace')", "print('hello')", "print('[1]')", "print('{}')"]
+)
 def test_a_python_that_does_not_answer_is_a_fault(host: Host, tmp_path: Path, script: str) -> None:
     found = host("--python", fake_python(tmp_path, script), code=1)
     assert found["devices"]["result"] == "failed"

@@ -31,7 +31,9 @@ while :; do sleep 0.05; done
 """
 
 
-def test_an_interrupted_job_goes_on_and_ends_its_fleet(millrace: Millrace, millrace_bin: Path, bucket: Bucket, tmp_path: Path) -> None:
+def test_an_interrupted_job_goes_on_and_ends_its_fleet(
+    millrace: Millrace, millrace_bin: Path, bucket: Bucket, tmp_path: Path
+) -> None:
     bucket.s3.create_bucket(Bucket="my-bucket")
     tools = tmp_path / "tools"
     tools.mkdir()
@@ -41,10 +43,27 @@ def test_an_interrupted_job_goes_on_and_ends_its_fleet(millrace: Millrace, millr
     program, state, ready = tmp_path / "program", tmp_path / "state", tmp_path / "ready"
     program.write_text(PROGRAM.format(state=state, ready=ready))
     script = tmp_path / "user-data.sh"
-    script.write_bytes(millrace("run", "--print", "user-data", "--retries", "20", "--checkpoint", "s3://my-bucket/run-7", "--", "sh", program).stdout)
+    script.write_bytes(
+        millrace(
+            "run",
+            "--print",
+            "user-data",
+            "--retries",
+            "20",
+            "--checkpoint",
+            "s3://my-bucket/run-7",
+            "--",
+            "sh",
+            program,
+        ).stdout
+    )
 
     def start(instance: str, url: str) -> subprocess.Popen[bytes]:
-        settings = {"PATH": f"{tools}:{os.environ['PATH']}", "WORK": str(tmp_path / instance), "AWS_EC2_METADATA_SERVICE_ENDPOINT": url}
+        settings = {
+            "PATH": f"{tools}:{os.environ['PATH']}",
+            "WORK": str(tmp_path / instance),
+            "AWS_EC2_METADATA_SERVICE_ENDPOINT": url,
+        }
         settings["AWS_EC2_METADATA_DISABLED"] = "false"
         return subprocess.Popen(["bash", str(script)], env=os.environ | bucket.env | settings)
 
@@ -68,7 +87,10 @@ def test_an_interrupted_job_goes_on_and_ends_its_fleet(millrace: Millrace, millr
     logs = [key for key in kept if "/attempt-" in key]
     texts = [bucket.s3.get_object(Bucket="my-bucket", Key=key)["Body"].read() for key in logs]
     # The shell may add that its `sleep` was terminated.
-    assert sorted(word for text in texts for word in text.split() if word in (b"saved", b"resumed")) == [b"resumed", b"saved"]
+    assert sorted(word for text in texts for word in text.split() if word in (b"saved", b"resumed")) == [
+        b"resumed",
+        b"saved",
+    ]
 
 
 @pytest.fixture
@@ -85,7 +107,9 @@ def example(millrace_bin: Path, tmp_path: Path) -> Path:
 def test_the_user_data_are_the_run(example: Path) -> None:
     script = (example / "user-data.sh").read_text()
     assert subprocess.run(["bash", "-n"], input=script, text=True).returncode == 0
-    assert subprocess.run(["bash", "-n"], input=script.replace("fi\n", ""), text=True).returncode == 0  # the hook is text to it
+    assert (
+        subprocess.run(["bash", "-n"], input=script.replace("fi\n", ""), text=True).returncode == 0
+    )  # the hook is text to it
     assert "CHECKPOINT=s3://my-bucket/run-7\n" in script and "--retries 20 --hang-after 30m" in script
     hook = script.split("<<'END_OF_HOOK'\n")[1].split("END_OF_HOOK\n")[0]
     assert subprocess.run(["sh", "-n"], input=hook, text=True).returncode == 0
@@ -94,25 +118,70 @@ def test_the_user_data_are_the_run(example: Path) -> None:
 
 def test_all_options_of_the_run_are_in_the_user_data(millrace: Millrace, tmp_path: Path) -> None:
     """Each comes back as it was given, through the shell."""
-    values = {"--retries": "7", "--delay": "2s", "--grace": "90s", "--fast-failures": "0", "--on-exit": "code=2:exit", "--rules": "a b.json"}
-    values |= {"--hang-after": "10m", "--on-notice": "SIGUSR1", "--requeue-exit": "76", "--log-size": "1MiB", "--failure-file": "it's"}
-    values |= {"--on-success": 'echo "$HOME"', "--hook-limit": "5s", "--code": "https://host/x@y", "--code-dir": "c", "--volume": "run-7=/data,create=5GiB"}
-    values |= {"--channel": "train=s3://bucket/train", "--hyperparameter": "lr=0.1", "--root": "/r", "--hosts": "a,b", "--current-host": "b"}
-    values |= {"--instance-group": "cpu=a", "--file-system": "fs-1=/efs", "--max-runtime": "2h", "--metrics-port": "9400"}
+    values = {
+        "--retries": "7",
+        "--delay": "2s",
+        "--grace": "90s",
+        "--fast-failures": "0",
+        "--on-exit": "code=2:exit",
+        "--rules": "a b.json",
+    }
+    values |= {
+        "--hang-after": "10m",
+        "--on-notice": "SIGUSR1",
+        "--requeue-exit": "76",
+        "--log-size": "1MiB",
+        "--failure-file": "it's",
+    }
+    values |= {
+        "--on-success": 'echo "$HOME"',
+        "--hook-limit": "5s",
+        "--code": "https://host/x@y",
+        "--code-dir": "c",
+        "--volume": "run-7=/data,create=5GiB",
+    }
+    values |= {
+        "--channel": "train=s3://bucket/train",
+        "--hyperparameter": "lr=0.1",
+        "--root": "/r",
+        "--hosts": "a,b",
+        "--current-host": "b",
+    }
+    values |= {
+        "--instance-group": "cpu=a",
+        "--file-system": "fs-1=/efs",
+        "--max-runtime": "2h",
+        "--metrics-port": "9400",
+    }
     values |= {"--output": "s3://bucket/out", "--sync-checkpoints": "s3://bucket/state"}
     command = ["python", "train it.py", "$x", "'", "--flag=`y`"]
     words = [word for pair in values.items() for word in pair]
-    script = millrace("run", "--print", "user-data", *words, "--on-end", "echo bye", "--checkpoint", "s3://b/run 7/", "--", *command).stdout.decode()
+    script = millrace(
+        "run", "--print", "user-data", *words, "--on-end", "echo bye", "--checkpoint", "s3://b/run 7/", "--", *command
+    ).stdout.decode()
     assert "\necho bye\n" in script
     # The last line, with a program in place of `millrace` that tells its arguments.
     last = script[script.index("exec millrace run") :].replace("exec millrace", "tell")
     head = script[script.index("CHECKPOINT=") : script.index("\nmkdir")]
     shown = subprocess.run(
-        ["bash", "-c", f"tell() {{ printf '%s\\0' \"$@\"; }}\n{head}\n{last}"], env={"WORK": "/w"}, capture_output=True, text=True, check=True
+        ["bash", "-c", f"tell() {{ printf '%s\\0' \"$@\"; }}\n{head}\n{last}"],
+        env={"WORK": "/w"},
+        capture_output=True,
+        text=True,
+        check=True,
     ).stdout.split("\0")[:-1]
     given = shown[: shown.index("--journal")]
     assert given[:3] == ["run", "--checkpoint", "s3://b/run 7"] and dict(zip(given[3::2], given[4::2])) == values
-    assert shown[shown.index("--journal") :] == ["--journal", "/w/logs/run.jsonl", "--log-dir", "/w/logs", "--on-end", "sh '/w/on-end.sh'", "--", *command]
+    assert shown[shown.index("--journal") :] == [
+        "--journal",
+        "/w/logs/run.jsonl",
+        "--log-dir",
+        "/w/logs",
+        "--on-end",
+        "sh '/w/on-end.sh'",
+        "--",
+        *command,
+    ]
 
 
 def test_the_fleet_is_what_ec2_takes(example: Path) -> None:
@@ -145,16 +214,36 @@ def test_the_policy_allows_what_the_script_does(example: Path) -> None:
         assert f"ec2:{action}" in allowed and f"aws ec2 {call} " in script
     assert {"s3:ListBucket", "s3:GetObject", "s3:PutObject", "s3:DeleteObject"} <= allowed
     resources = {statement["Sid"]: statement["Resource"] for statement in policy["Statement"]}
-    assert resources["ReadData"] == ["arn:aws:s3:::my-bucket/train*"] and resources["KeepCheckpointsAndLogs"] == "arn:aws:s3:::my-bucket/run-7/*"
+    assert (
+        resources["ReadData"] == ["arn:aws:s3:::my-bucket/train*"]
+        and resources["KeepCheckpointsAndLogs"] == "arn:aws:s3:::my-bucket/run-7/*"
+    )
     assert not {action for action in allowed if "Volume" in action}
 
 
 def test_the_policy_of_volumes_and_channels(millrace: Millrace) -> None:
-    words = ("--checkpoint", "s3://b/run-7", "--volume", "run-7=/data", "--channel", "train=s3://other/train,mode=File", "--", "true")
+    words = (
+        "--checkpoint",
+        "s3://b/run-7",
+        "--volume",
+        "run-7=/data",
+        "--channel",
+        "train=s3://other/train,mode=File",
+        "--",
+        "true",
+    )
     policy = json.loads(millrace("run", "--print", "iam-policy", *words).stdout)
-    assert {"ec2:CreateVolume", "ec2:CreateSnapshot", "ec2:AttachVolume", "ec2:DeleteVolume", "ec2:DescribeInstances"} <= actions_of(policy)
+    assert {
+        "ec2:CreateVolume",
+        "ec2:CreateSnapshot",
+        "ec2:AttachVolume",
+        "ec2:DeleteVolume",
+        "ec2:DescribeInstances",
+    } <= actions_of(policy)
     statements = {statement["Sid"]: statement for statement in policy["Statement"]}
-    assert statements["DeleteWhatWasMoved"]["Condition"] == {"StringEquals": {"aws:ResourceTag/millrace:volume": ["run-7"]}}
+    assert statements["DeleteWhatWasMoved"]["Condition"] == {
+        "StringEquals": {"aws:ResourceTag/millrace:volume": ["run-7"]}
+    }
     assert statements["List"]["Resource"] == ["arn:aws:s3:::b", "arn:aws:s3:::other"]
 
 

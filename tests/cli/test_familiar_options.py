@@ -23,8 +23,30 @@ def aws_takes(filters: list[tuple[str, str]], name: str) -> bool:
     return taken
 
 
-NAMES = ["a", "b.log", "logs/x.log", "logs/deep/y.log", "logs/deep/y.txt", "data/1.tar", "data/logs/z.log", ".git/objects/ab"]
-PATTERNS = ["*", "*.log", "logs/*", "*/y.*", "?", "data/?.tar", "[a-c]*", "[!a-d]*", "a", "y.log", ".git/*", "logs?deep*"]
+NAMES = [
+    "a",
+    "b.log",
+    "logs/x.log",
+    "logs/deep/y.log",
+    "logs/deep/y.txt",
+    "data/1.tar",
+    "data/logs/z.log",
+    ".git/objects/ab",
+]
+PATTERNS = [
+    "*",
+    "*.log",
+    "logs/*",
+    "*/y.*",
+    "?",
+    "data/?.tar",
+    "[a-c]*",
+    "[!a-d]*",
+    "a",
+    "y.log",
+    ".git/*",
+    "logs?deep*",
+]
 
 
 @pytest.mark.parametrize("command", ["cp -r", "sync", "rm -r"])
@@ -50,12 +72,16 @@ def test_filters_are_those_of_aws(millrace: Millrace, bucket: Bucket, tmp_path: 
 
 
 def test_cp_filters(millrace: Millrace, bucket: Bucket, tree: Path, tmp_path: Path) -> None:
-    millrace("cp", "-r", tree, "s3://bkt/t", "--exclude", "a/*", "--exclude", "big", "--include", "a/y/*", env=bucket.env)
+    millrace(
+        "cp", "-r", tree, "s3://bkt/t", "--exclude", "a/*", "--exclude", "big", "--include", "a/y/*", env=bucket.env
+    )
     assert bucket.keys() == ["t/a-", "t/a/y/z", "t/a0"]
     # Of a pattern: below its last folder without a wildcard.
     millrace("cp", "s3://bkt/t/**", tmp_path / "out", "--exclude", "a/*", env=bucket.env)
     assert sorted(contents(tmp_path / "out")) == ["a-", "a0"]
-    assert lines(millrace("cp", "-r", tree, "s3://bkt/none", "--exclude", "*", env=bucket.env))[0].startswith("copied 0 objects")
+    assert lines(millrace("cp", "-r", tree, "s3://bkt/none", "--exclude", "*", env=bucket.env))[0].startswith(
+        "copied 0 objects"
+    )
 
 
 @pytest.mark.parametrize("command", ["cp SRC DST", "rm SRC", "cp SRC -"])
@@ -80,7 +106,10 @@ def test_dry_runs(millrace: Millrace, bucket: Bucket, tree: Path, option: str) -
     said = lines(millrace("cp", "-r", tree, "s3://bkt/t", option, env=bucket.env))
     assert said[0] == f"would copy {tree}/a- to s3://bkt/t/a-"
     assert len(said) == 6 and said[-1].startswith("would copy 5 objects")
-    assert lines(millrace("cp", "s3://bkt/x", "s3://bkt/y", option, env=bucket.env))[0] == "would copy s3://bkt/x to s3://bkt/y"
+    assert (
+        lines(millrace("cp", "s3://bkt/x", "s3://bkt/y", option, env=bucket.env))[0]
+        == "would copy s3://bkt/x to s3://bkt/y"
+    )
     assert lines(millrace("sync", tree, "s3://bkt/t", option, env=bucket.env))[-1].startswith("would have copied 5")
     assert lines(millrace("rm", "s3://bkt/x", option, env=bucket.env))[0] == "would remove s3://bkt/x"
     assert bucket.keys() == ["x"]
@@ -97,8 +126,14 @@ def test_cp_dry_run_says_what_would_fail(millrace: Millrace, tree: Path, bucket:
 def test_ls_summarize(millrace: Millrace, tree: Path) -> None:
     shown = lines(millrace("ls", "-r", tree, "--summarize"))
     assert shown[-3:] == ["", "Total Objects: 5", f"   Total Size: {25_600_000 + 10}"]
-    assert lines(millrace("ls", tree, "--summarize", "--human-readable"))[-2:] == ["Total Objects: 3", "   Total Size: 24.4 MiB"]
-    assert json.loads(lines(millrace("ls", tree / "a" / "**", "--summarize", "--json"))[-1]) == {"objects": 2, "bytes": 5}
+    assert lines(millrace("ls", tree, "--summarize", "--human-readable"))[-2:] == [
+        "Total Objects: 3",
+        "   Total Size: 24.4 MiB",
+    ]
+    assert json.loads(lines(millrace("ls", tree / "a" / "**", "--summarize", "--json"))[-1]) == {
+        "objects": 2,
+        "bytes": 5,
+    }
 
 
 def test_cat_of_several(millrace: Millrace, bucket: Bucket, tree: Path) -> None:
@@ -125,7 +160,9 @@ def test_settings_on_the_command_line(millrace: Millrace, bucket: Bucket, tmp_pa
     given = tmp_path / "home" / ".aws" / "credentials"
     given.parent.mkdir(parents=True)
     keys = f"aws_access_key_id = {bucket.env['AWS_ACCESS_KEY_ID']}\naws_secret_access_key = {bucket.env['AWS_SECRET_ACCESS_KEY']}\n"
-    given.write_text(f"[default]\naws_access_key_id = NOBODY\naws_secret_access_key = wrong\n[lab]\n{keys}[full]\n{keys}endpoint_url = {endpoint}\n")
+    given.write_text(
+        f"[default]\naws_access_key_id = NOBODY\naws_secret_access_key = wrong\n[lab]\n{keys}[full]\n{keys}endpoint_url = {endpoint}\n"
+    )
     clean = without_settings(bucket, tmp_path / "home")
 
     def ls(*options: str, code: int = 0, env: dict[str, str] | None = None) -> bytes:
@@ -147,7 +184,10 @@ def test_settings_on_the_command_line(millrace: Millrace, bucket: Bucket, tmp_pa
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--endpoint-url", "localhost:9000"], b"millrace: --endpoint-url: the S3 endpoint 'localhost:9000' has no scheme"),
+        (
+            ["--endpoint-url", "localhost:9000"],
+            b"millrace: --endpoint-url: the S3 endpoint 'localhost:9000' has no scheme",
+        ),
         (["--endpoint-url", "http://me:geheim@host"], b"not shown"),
         (["--region", "eu west"], b"--region: 'eu west' is not a region's name"),
         (["--profile", ""], b"--profile: the name is empty"),
@@ -172,11 +212,15 @@ def test_every_command_takes_the_settings(millrace: Millrace, command: str) -> N
 def test_what_run_starts_has_the_settings(millrace: Millrace) -> None:
     words = ["--endpoint-url", "http://127.0.0.1:1", "--profile", "lab", "--region", "eu-west-1"]
     shell = 'echo "$AWS_ENDPOINT_URL_S3 $AWS_PROFILE $AWS_REGION ${AWS_ACCESS_KEY_ID-none}"'
-    done = millrace("run", *words, "--", "sh", "-c", shell, env={"AWS_ACCESS_KEY_ID": "A", "AWS_SECRET_ACCESS_KEY": "B"})
+    done = millrace(
+        "run", *words, "--", "sh", "-c", shell, env={"AWS_ACCESS_KEY_ID": "A", "AWS_SECRET_ACCESS_KEY": "B"}
+    )
     assert done.stdout == b"http://127.0.0.1:1 lab eu-west-1 none\n"
 
 
-def test_requests_without_a_signature(millrace: Millrace, bucket: Bucket, devstore: Callable[..., Any], tmp_path: Path) -> None:
+def test_requests_without_a_signature(
+    millrace: Millrace, bucket: Bucket, devstore: Callable[..., Any], tmp_path: Path
+) -> None:
     public = devstore("mem:", "--bucket", "bkt", "--anonymous")
     nobody = without_settings(bucket, tmp_path / "home")
     place = ["s3://bkt", "--endpoint-url", public.env()["AWS_ENDPOINT_URL"]]
@@ -189,7 +233,9 @@ def test_doctor_without_s3(millrace: Millrace, bucket: Bucket, tmp_path: Path) -
     bucket.put(**{"p/x": b"1" * 1000})
     env = {name: value for name, value in bucket.env.items() if name != "AWS_ENDPOINT_URL"}
     for words in (["doctor"], ["doctor", "s3"]):
-        found = json.loads(millrace(*words, "s3://bkt/p", "--endpoint-url", bucket.env["AWS_ENDPOINT_URL"], "--json", env=env).stdout)
+        found = json.loads(
+            millrace(*words, "s3://bkt/p", "--endpoint-url", bucket.env["AWS_ENDPOINT_URL"], "--json", env=env).stdout
+        )
         assert found["ok"]
         assert b"a URI is missing" in millrace(*words, code=2).stderr
     assert b"is not on S3" in millrace("doctor", tmp_path, code=2).stderr

@@ -13,7 +13,10 @@ from cli_support import Bucket, Millrace
 
 def test_an_object_with_bytes_is_no_folder_marker(millrace: Millrace, bucket: Bucket, tmp_path: Path) -> None:
     bucket.put(**{"ts/a/": b"payload", "ts/empty/": b"", "ts/b": b"x"})
-    assert json.loads(millrace("cp", "-r", "s3://bkt/ts", "s3://bkt/copy", "--json", env=bucket.env).stdout)["objects"] == 2
+    assert (
+        json.loads(millrace("cp", "-r", "s3://bkt/ts", "s3://bkt/copy", "--json", env=bucket.env).stdout)["objects"]
+        == 2
+    )
     assert bucket.objects()["copy/a/"] == b"payload" and "copy/empty/" not in bucket.objects()
     millrace("sync", "s3://bkt/ts", "s3://bkt/synced", env=bucket.env)
     assert bucket.objects()["synced/a/"] == b"payload"
@@ -21,7 +24,12 @@ def test_an_object_with_bytes_is_no_folder_marker(millrace: Millrace, bucket: Bu
     failed = millrace("cp", "-r", "s3://bkt/ts", tmp_path / "here", code=1, env=bucket.env)
     assert b"/a/: a folder cannot hold" in failed.stderr and (tmp_path / "here" / "b").read_bytes() == b"x"
     bucket.put(**{"synced/stale/": b"old"})
-    assert json.loads(millrace("sync", "--delete", "s3://bkt/ts", "s3://bkt/synced", "--json", env=bucket.env).stdout)["removed"] == 1
+    assert (
+        json.loads(millrace("sync", "--delete", "s3://bkt/ts", "s3://bkt/synced", "--json", env=bucket.env).stdout)[
+            "removed"
+        ]
+        == 1
+    )
     assert "synced/stale/" not in bucket.objects()
 
 
@@ -30,10 +38,14 @@ def test_a_round_trip_copies_nothing_twice(millrace: Millrace, bucket: Bucket, t
         return int(json.loads(millrace("sync", *arguments, "--json", env=bucket.env).stdout)["copied"])
 
     assert copied(tree, "s3://bkt/tree") == 5
-    there = {item["Key"]: item["LastModified"].timestamp() for item in bucket.s3.list_objects_v2(Bucket="bkt")["Contents"]}
+    there = {
+        item["Key"]: item["LastModified"].timestamp() for item in bucket.s3.list_objects_v2(Bucket="bkt")["Contents"]
+    }
     assert copied("s3://bkt/tree", tmp_path / "back") == 5
     for key, modified in there.items():
-        assert (tmp_path / "back" / key.removeprefix("tree/")).stat().st_mtime == pytest.approx(modified, abs=0.001), key
+        assert (tmp_path / "back" / key.removeprefix("tree/")).stat().st_mtime == pytest.approx(modified, abs=0.001), (
+            key
+        )
     assert copied(tmp_path / "back", "s3://bkt/tree") == 0
     assert copied("s3://bkt/tree", tmp_path / "back") == 0
     assert copied(tmp_path / "back", tmp_path / "third") == 5
@@ -45,7 +57,10 @@ def test_types_of_uploads(millrace: Millrace, bucket: Bucket, tmp_path: Path) ->
         (tmp_path / name).write_bytes(b"x" * (20_000_000 if name == "big.tar" else 1))
         millrace("cp", tmp_path / name, "s3://bkt/", env=bucket.env)
     millrace("cp", tmp_path / "plain", "s3://bkt/typed", "--content-type", "text/x-mine", env=bucket.env)
-    types = {name: bucket.s3.head_object(Bucket="bkt", Key=name)["ContentType"] for name in ("t.json", "p.JPG", "plain", "big.tar", "typed")}
+    types = {
+        name: bucket.s3.head_object(Bucket="bkt", Key=name)["ContentType"]
+        for name in ("t.json", "p.JPG", "plain", "big.tar", "typed")
+    }
     assert types == {
         "t.json": "application/json",
         "p.JPG": "image/jpeg",
@@ -76,7 +91,11 @@ def test_without_standard_streams(millrace_bin: Path, tmp_path: Path) -> None:
     (tmp_path / "a").write_bytes(b"data")
 
     def run(redirection: str, *arguments: str) -> subprocess.CompletedProcess[bytes]:
-        return subprocess.run(["sh", "-c", f'exec "$@" {redirection}', "sh", str(millrace_bin), *arguments], capture_output=True, timeout=300)
+        return subprocess.run(
+            ["sh", "-c", f'exec "$@" {redirection}', "sh", str(millrace_bin), *arguments],
+            capture_output=True,
+            timeout=300,
+        )
 
     done = run("<&-", "cp", "-", str(tmp_path / "x"))
     assert done.returncode == 1 and b"Bad file descriptor" in done.stderr and not (tmp_path / "x").exists()

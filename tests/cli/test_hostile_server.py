@@ -140,7 +140,11 @@ def test_keys_that_would_leave_the_target(millrace: Millrace, liar: Liar, tmp_pa
         options = ("--recursive",) if command == "cp" else ()
         done = millrace(command, *options, "s3://b/k/", out, code=1, env=liar.env)
         for key in bad:
-            assert f"{out}/{key.removeprefix('k/')}: a folder cannot hold this key".encode() in done.stderr, (command, key, done.stderr)
+            assert f"{out}/{key.removeprefix('k/')}: a folder cannot hold this key".encode() in done.stderr, (
+                command,
+                key,
+                done.stderr,
+            )
         assert written(tmp_path / command) == {"in/good"}, command
     done = millrace("sync", "--dry-run", "s3://b/k/", tmp_path / "new", code=1, env=liar.env)
     assert b"would copy s3://b/k/good" in done.stdout and done.stdout.count(b"would copy s3") == 1

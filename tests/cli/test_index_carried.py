@@ -40,7 +40,9 @@ def shards(tmp_path: Path) -> Path:
     folder.mkdir()
     for number in range(4):
         (folder / f"{number}.tar").write_bytes(tar(*(f"{number}-{i}" for i in range(20))))
-    (folder / "large.tar").write_bytes(tar("large", size=20 << 20))  # an upload of several parts, with an ETag of its own
+    (folder / "large.tar").write_bytes(
+        tar("large", size=20 << 20)
+    )  # an upload of several parts, with an ETag of its own
     return folder
 
 
@@ -77,7 +79,10 @@ def test_the_index_fits_the_copy(
     millrace("index", b, "--full", env=bucket.env)
     assert index_bytes(bucket, b) == carried
     # Opened and read, it is the same data set.
-    epochs = [json.loads(millrace("feed", uri, "--size", "8", "--json", env=bucket.env).stdout.splitlines()[-1]) for uri in (a, b)]
+    epochs = [
+        json.loads(millrace("feed", uri, "--size", "8", "--json", env=bucket.env).stdout.splitlines()[-1])
+        for uri in (a, b)
+    ]
     assert epochs[0]["digest"] == epochs[1]["digest"] and epochs[0]["samples"] == made["samples"]
 
 
@@ -111,7 +116,9 @@ def test_sync_goes_on_with_the_index(millrace: Millrace, bucket: Bucket, shards:
     assert "b/.millrace/index" in bucket.objects()
 
 
-def test_data_sets_in_folders_and_of_single_objects(millrace: Millrace, bucket: Bucket, shards: Path, tmp_path: Path) -> None:
+def test_data_sets_in_folders_and_of_single_objects(
+    millrace: Millrace, bucket: Bucket, shards: Path, tmp_path: Path
+) -> None:
     top = tmp_path / "top"
     for name in ("train", "val"):
         millrace("cp", "--recursive", shards, top / name)
@@ -119,14 +126,20 @@ def test_data_sets_in_folders_and_of_single_objects(millrace: Millrace, bucket: 
     index(millrace, bucket, str(top / "val/3.tar"))
     (top / "val/4.tar").write_bytes(b"x")
     report = told(millrace, bucket, "cp", "--recursive", top, "s3://bkt/top")
-    assert (report["objects"], report["indexes"], report["failed"]) == (11, 2, 0)  # val has a shard that its index lacks
+    assert (report["objects"], report["indexes"], report["failed"]) == (
+        11,
+        2,
+        0,
+    )  # val has a shard that its index lacks
     millrace("rm", "s3://bkt/top/val/4.tar", env=bucket.env)
     for name, objects in (("train", 5), ("val/3.tar", 1)):
         assert index(millrace, bucket, f"s3://bkt/top/{name}")["reused_objects"] == objects
     assert index(millrace, bucket, "s3://bkt/top/val")["reused_objects"] == 0
 
 
-def test_what_the_index_does_not_know_is_said_and_not_read(millrace: Millrace, bucket: Bucket, shards: Path, tmp_path: Path) -> None:
+def test_what_the_index_does_not_know_is_said_and_not_read(
+    millrace: Millrace, bucket: Bucket, shards: Path, tmp_path: Path
+) -> None:
     index(millrace, bucket, str(shards))
     (shards / "1.tar").write_bytes(tar("changed"))
     done = millrace("cp", "--recursive", shards, "s3://bkt/b", "--json", env=bucket.env)
@@ -165,7 +178,9 @@ def test_an_index_that_knows_better_stays(millrace: Millrace, bucket: Bucket, sh
 
 
 @pytest.mark.parametrize("kind", ["path", "s3"])
-def test_delete_removes_an_index_that_the_source_does_not_have(millrace: Millrace, bucket: Bucket, shards: Path, tmp_path: Path, kind: str) -> None:
+def test_delete_removes_an_index_that_the_source_does_not_have(
+    millrace: Millrace, bucket: Bucket, shards: Path, tmp_path: Path, kind: str
+) -> None:
     target = place(kind, tmp_path, "target")
     millrace("sync", shards, target, env=bucket.env)
     index(millrace, bucket, target)
@@ -174,7 +189,9 @@ def test_delete_removes_an_index_that_the_source_does_not_have(millrace: Millrac
         index_bytes(bucket, target)
 
 
-def test_nothing_is_said_of_an_index_whose_data_are_gone(millrace: Millrace, bucket: Bucket, shards: Path, tmp_path: Path) -> None:
+def test_nothing_is_said_of_an_index_whose_data_are_gone(
+    millrace: Millrace, bucket: Bucket, shards: Path, tmp_path: Path
+) -> None:
     target = tmp_path / "target"
     millrace("sync", shards, target, env=bucket.env)
     index(millrace, bucket, str(target / "1.tar"))

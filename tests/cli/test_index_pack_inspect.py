@@ -28,10 +28,14 @@ def binary() -> Path:
 
 @pytest.fixture
 def run(tmp_path: Path):
-    env = {k: v for k, v in os.environ.items() if not k.startswith(("AWS_", "MILLRACE_", "XDG_"))} | {"HOME": str(tmp_path / "home")}
+    env = {k: v for k, v in os.environ.items() if not k.startswith(("AWS_", "MILLRACE_", "XDG_"))} | {
+        "HOME": str(tmp_path / "home")
+    }
 
     def call(*args: object, code: int = 0, **more: str) -> tuple[str, str]:
-        done = subprocess.run([binary(), *map(str, args)], capture_output=True, env=env | more, cwd=tmp_path, timeout=300, check=False)
+        done = subprocess.run(
+            [binary(), *map(str, args)], capture_output=True, env=env | more, cwd=tmp_path, timeout=300, check=False
+        )
         assert done.returncode == code, done.stderr.decode() + done.stdout.decode()
         assert code == 0 or done.stderr.startswith(b"millrace"), "a failure says which command failed"
         return done.stdout.decode(), done.stderr.decode()
@@ -62,7 +66,12 @@ def test_index_prints_what_it_found(run, tmp_path: Path) -> None:
     found = json.loads(out)
     assert err == "", "progress is for terminals"
     assert found["seconds"] >= 0
-    assert {k: found[k] for k in ("samples", "objects", "bytes", "fields")} == {"samples": 12, "objects": 12, "bytes": 31000, "fields": ["cls", "jpg"]}
+    assert {k: found[k] for k in ("samples", "objects", "bytes", "fields")} == {
+        "samples": 12,
+        "objects": 12,
+        "bytes": 31000,
+        "fields": ["cls", "jpg"],
+    }
     assert Path(found["index"]).stat().st_size == found["index_bytes"]
     assert Path(found["index"]) == tmp_path / "raw/.millrace/index"
     out, _ = run("index", tmp_path / "raw")
@@ -86,7 +95,11 @@ def test_relative_paths_and_file_uris(run, tmp_path: Path) -> None:
 def test_inspect_raw(run, tmp_path: Path) -> None:
     found = json.loads(run("inspect", raw(tmp_path / "raw"), "--json")[0])
     assert found["kind"] == "raw"
-    assert found["classes"] == [{"name": "ant", "samples": 3}, {"name": "cat", "samples": 4}, {"name": "dog", "samples": 5}]
+    assert found["classes"] == [
+        {"name": "ant", "samples": 3},
+        {"name": "cat", "samples": 4},
+        {"name": "dog", "samples": 5},
+    ]
     assert found["class_sorted"] is True
     assert found["sizes"]["min"] == 1000 and found["sizes"]["max"] == 5000
     assert found["sizes"]["mean"] == pytest.approx(31000 / 12)
@@ -151,7 +164,10 @@ def test_one_is_not_said_as_many_are(run, tmp_path: Path) -> None:
     assert ": 1 sample in 1 tar shard, " in run("inspect", tmp_path / "one")[0]
     assert "packed 1 sample into 1 shard, " in run("pack", tmp_path / "one", tmp_path / "out")[0]
     text, _ = run("feed", tmp_path / "one", "--explain", "--batch", "1")
-    assert ": 1 sample in 1 tar shard, " in text and "Batches: 1 step, of 1 sample for each rank; rank 0 of 1 gets 1 sample; " in text
+    assert (
+        ": 1 sample in 1 tar shard, " in text
+        and "Batches: 1 step, of 1 sample for each rank; rank 0 of 1 gets 1 sample; " in text
+    )
     assert "Expected: 1 request, " in text
 
 
@@ -175,7 +191,10 @@ def test_help_has_examples(run, command: str) -> None:
     assert "Examples:" in out and f"millrace {command} " in out
 
 
-@pytest.mark.parametrize("args", [["index"], ["inspect"], ["pack", "a"], ["index", "a", "--nonsense"], ["pack", "a", "b", "--shard-size", "big"]])
+@pytest.mark.parametrize(
+    "args",
+    [["index"], ["inspect"], ["pack", "a"], ["index", "a", "--nonsense"], ["pack", "a", "b", "--shard-size", "big"]],
+)
 def test_usage_errors(run, args: list[str]) -> None:
     run(*args, code=2)
 
@@ -240,7 +259,11 @@ def test_links_of_a_tar_are_not_dropped_silently(run, tmp_path: Path) -> None:
             tar.add(folder / name, f"d/{name}")
     out, err = run("index", tmp_path / "tar")
     assert "1 sample " in out
-    assert "2 links of tar shards were passed over" in err and "'d/4.jpg' in 'a.tar'" in err and "--hard-dereference" in err
+    assert (
+        "2 links of tar shards were passed over" in err
+        and "'d/4.jpg' in 'a.tar'" in err
+        and "--hard-dereference" in err
+    )
     _, err = run("index", tmp_path / "tar")
     assert "link" not in err, "the shard was not read again"
     _, err = run("index", "--full", tmp_path / "tar")

@@ -56,7 +56,11 @@ def test_skip_bad_leaves_out_what_is_damaged_and_says_so(millrace: Millrace, tmp
     assert report["damaged"][0]["samples"] == 3 and report["damaged"][0]["offset"] == 12_000
     assert "truncated" in report["damaged"][0]["why"] and report["damaged"][1]["samples"] == 0
     warning = done.stderr.decode()
-    assert "2 shards are damaged" in warning and "1.tar: offset 12000: " in warning and "(3 samples before that)" in warning
+    assert (
+        "2 shards are damaged" in warning
+        and "1.tar: offset 12000: " in warning
+        and "(3 samples before that)" in warning
+    )
     # It is opened as any other, and says what it is.
     found = json.loads(millrace("inspect", data, "--json").stdout)
     assert found["samples"] == 23 and found["incomplete_objects"] == ["1.tar", "3.tar"]

@@ -44,8 +44,14 @@ class Waster:
                     pages[0] += 1
                     if pages[0] == 10:
                         asked.set()
-                    begin = max(re.findall(r"\d{9}", query.get("continuation-token", query.get("start-after", [""]))[0]), default="0")
-                    keys = "".join(f"<Contents><Key>k/{int(begin) + i:09}</Key><Size>3</Size><ETag>&quot;e&quot;</ETag></Contents>" for i in range(1, 500))
+                    begin = max(
+                        re.findall(r"\d{9}", query.get("continuation-token", query.get("start-after", [""]))[0]),
+                        default="0",
+                    )
+                    keys = "".join(
+                        f"<Contents><Key>k/{int(begin) + i:09}</Key><Size>3</Size><ETag>&quot;e&quot;</ETag></Contents>"
+                        for i in range(1, 500)
+                    )
                     more = f"<IsTruncated>true</IsTruncated><NextContinuationToken>{int(begin) + 499:09}</NextContinuationToken>"
                     body = f"<ListBucketResult>{more}{keys}</ListBucketResult>".encode()
                 self.send_response(404 if kind == "HEAD" and "%2A" in self.path else 200)
@@ -121,7 +127,12 @@ def waster() -> Iterator[Callable[..., Waster]]:
     ],
 )
 def test_an_interrupt_ends_it(
-    millrace_bin: Path, waster: Callable[..., Waster], tmp_path: Path, number: signal.Signals, answered: str, command: str
+    millrace_bin: Path,
+    waster: Callable[..., Waster],
+    tmp_path: Path,
+    number: signal.Signals,
+    answered: str,
+    command: str,
 ) -> None:
     store = waster(*answered.split())
     (tmp_path / "file").write_bytes(b"x")

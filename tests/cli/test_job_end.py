@@ -61,32 +61,67 @@ def test_a_request_says_where(millrace: Millrace, bucket: Bucket, tmp_path: Path
         job = ["run", "--job", tmp_path / "job.json", "--root", tmp_path / host, "--current-host", host]
         assert millrace(*job, "--", "sh", "-c", body, env=bucket.env).stdout == (b"1" if host == "algo-1" else b"12\n")
     folder = "out/job-7/output"
-    names = [f"{folder}/{name}" for name in ("model", "model-algo-2") for name in (f"{name}/code/a b", f"{name}/model.bin")]
-    assert bucket.keys() == ["old/step-1", "old/step-2", *sorted(names), f"{folder}/output-algo-2/-log", f"{folder}/output/-log"]
+    names = [
+        f"{folder}/{name}" for name in ("model", "model-algo-2") for name in (f"{name}/code/a b", f"{name}/model.bin")
+    ]
+    assert bucket.keys() == [
+        "old/step-1",
+        "old/step-2",
+        *sorted(names),
+        f"{folder}/output-algo-2/-log",
+        f"{folder}/output/-log",
+    ]
     assert bucket.objects()["old/step-2"] == b"2\n"
 
 
 def test_nothing_to_save_and_nowhere_to_save_it(millrace: Millrace, bucket: Bucket, tmp_path: Path) -> None:
     millrace("run", "--root", tmp_path / "a", "--output", "s3://bkt/out", "--", "true", env=bucket.env)
     assert bucket.keys() == []
-    done = millrace("run", "--root", tmp_path / "b", "--output", "s3://nobucket/out", "--", "sh", "-c", WRITE, code=1, env=bucket.env)
+    done = millrace(
+        "run",
+        "--root",
+        tmp_path / "b",
+        "--output",
+        "s3://nobucket/out",
+        "--",
+        "sh",
+        "-c",
+        WRITE,
+        code=1,
+        env=bucket.env,
+    )
     assert b"ml/model" not in done.stderr and b"b/model is not saved" in done.stderr and b"nobucket" in done.stderr
     assert "is not saved" in (tmp_path / "b/output/failure").read_text()
     millrace("run", "--root", tmp_path / "c", "--output", "ftp://x", "--", "true", code=2)
 
 
-def test_checkpoints_survive_the_machine(millrace: Millrace, millrace_bin: Path, bucket: Bucket, tmp_path: Path) -> None:
+def test_checkpoints_survive_the_machine(
+    millrace: Millrace, millrace_bin: Path, bucket: Bucket, tmp_path: Path
+) -> None:
     job = ["--sync-checkpoints", "s3://bkt/ckpt", "--", "sh", "-c"]
     program = 'cd "$ROOT/checkpoints"; trap "echo 2 > step-2; exit 0" TERM; echo 1 > step-1; echo ready; while :; do sleep 0.05; done'
     env = os.environ | bucket.env | {"ROOT": str(tmp_path / "a")}
-    with subprocess.Popen([millrace_bin, "run", "--root", tmp_path / "a", *job, program], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=env) as process:
+    with subprocess.Popen(
+        [millrace_bin, "run", "--root", tmp_path / "a", *job, program],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        env=env,
+    ) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == b"ready\n"
         process.send_signal(signal.SIGTERM)
         assert process.wait(300) == 0
     assert bucket.objects() == {"ckpt/step-1": b"1\n", "ckpt/step-2": b"2\n"}
     # On another machine; a failed job keeps its checkpoints, too.
-    done = millrace("run", "--root", tmp_path / "b", *job, 'cd "$ROOT/checkpoints"; cat *; echo 3 > step-3; exit 4', code=4, env=bucket.env | {"ROOT": str(tmp_path / "b")})
+    done = millrace(
+        "run",
+        "--root",
+        tmp_path / "b",
+        *job,
+        'cd "$ROOT/checkpoints"; cat *; echo 3 > step-3; exit 4',
+        code=4,
+        env=bucket.env | {"ROOT": str(tmp_path / "b")},
+    )
     assert done.stdout == b"1\n2\n" and b"checkpoints: 2 files from s3://bkt/ckpt" in done.stderr
     assert bucket.keys() == ["ckpt/step-1", "ckpt/step-2", "ckpt/step-3"]
     assert contents(tmp_path / "b/checkpoints") == {"step-1": b"1\n", "step-2": b"2\n", "step-3": b"3\n"}

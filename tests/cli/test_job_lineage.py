@@ -22,9 +22,14 @@ def lineage(path: Path) -> dict[str, list[dict[str, Any]]]:
 
 
 def test_what_was_read(millrace: Millrace, bucket: Bucket, tmp_path: Path) -> None:
-    bucket.put(**{f"p/{i}": b"x" * i for i in range(7)}, **{"m.json": json.dumps([{"prefix": "s3://bkt/p/"}, "5", "2"]).encode()})
+    bucket.put(
+        **{f"p/{i}": b"x" * i for i in range(7)},
+        **{"m.json": json.dumps([{"prefix": "s3://bkt/p/"}, "5", "2"]).encode()},
+    )
     pages = bucket.s3.list_objects_v2(Bucket="bkt", Prefix="p/")["Contents"]
-    objects = [{"uri": f"s3://bkt/{item['Key']}", "etag": item["ETag"].strip('"'), "size": item["Size"]} for item in pages]
+    objects = [
+        {"uri": f"s3://bkt/{item['Key']}", "etag": item["ETag"].strip('"'), "size": item["Size"]} for item in pages
+    ]
     channels = {
         "file": ("s3://bkt/p", objects),
         "some": ("s3://bkt/m.json,type=ManifestFile", [objects[2], objects[5]]),
@@ -32,13 +37,28 @@ def test_what_was_read(millrace: Millrace, bucket: Bucket, tmp_path: Path) -> No
         "pipe": ("s3://bkt/p,mode=Pipe,shuffle-seed=4,distribution=ShardedByS3Key", objects),
     }
     options = [word for name, (uri, _) in channels.items() for word in ("--channel", f"{name}={uri}")]
-    job = ["run", "--root", tmp_path / "ml", "--lineage", tmp_path / "lineage", *options, "--hosts", "a,b", "--current-host", "b"]
+    job = [
+        "run",
+        "--root",
+        tmp_path / "ml",
+        "--lineage",
+        tmp_path / "lineage",
+        *options,
+        "--hosts",
+        "a,b",
+        "--current-host",
+        "b",
+    ]
     body = 'cat "$SM_CHANNEL_PIPE"_0 "$SM_CHANNEL_PIPE"_1 | wc -c'
     done = millrace(*job, "--", "sh", "-c", body, env=bucket.env)
     events = lineage(tmp_path / "lineage")
     for name, (uri, found) in channels.items():
-        assert [{k: v for k, v in each.items() if k != "channel"} for each in events["object"] if each["channel"] == name] == found, name
-        digest = hashlib.sha256("".join(f"{each['uri']}\t{each['etag']}\t{each['size']}\n" for each in found).encode()).hexdigest()
+        assert [
+            {k: v for k, v in each.items() if k != "channel"} for each in events["object"] if each["channel"] == name
+        ] == found, name
+        digest = hashlib.sha256(
+            "".join(f"{each['uri']}\t{each['etag']}\t{each['size']}\n" for each in found).encode()
+        ).hexdigest()
         [channel] = [each for each in events["channel"] if each["channel"] == name]
         assert (channel["digest"], channel["objects"]) == (digest, len(found))
         assert channel["uri"] == uri.partition(",")[0] and channel["hosts"] == ["a", "b"] and channel["job_host"] == "b"

@@ -37,7 +37,12 @@ def a_request() -> dict[str, Any]:
         "HyperParameters": {"lr": "0.1", "epochs": "3"},
         "Environment": {"MY_OWN": "value"},
         "InputDataConfig": [
-            {"ChannelName": "train", "DataSource": s3_source("s3://bkt/p/", S3DataDistributionType="ShardedByS3Key", InstanceGroupNames=["dnn"])},
+            {
+                "ChannelName": "train",
+                "DataSource": s3_source(
+                    "s3://bkt/p/", S3DataDistributionType="ShardedByS3Key", InstanceGroupNames=["dnn"]
+                ),
+            },
             {"ChannelName": "eval", "DataSource": s3_source("s3://bkt/e"), "ContentType": "text/csv"},
             {"ChannelName": "other", "DataSource": s3_source("s3://bkt/none", InstanceGroupNames=["data"])},
         ],
@@ -78,10 +83,18 @@ def test_a_request_describes_a_job(millrace: Millrace, bucket: Bucket, tmp_path:
             "MILLRACE_ATTEMPTS": "3",
         },
     }
-    assert b"without effect here: RoleArn, AlgorithmSpecification.TrainingImage, ResourceConfig.VolumeSizeInGB" in done.stderr
+    assert (
+        b"without effect here: RoleArn, AlgorithmSpecification.TrainingImage, ResourceConfig.VolumeSizeInGB"
+        in done.stderr
+    )
     # A flag replaces a channel of the request.
-    other = millrace(*job, "--channel", "eval=s3://bkt/p/4", "--retries", "0", "--", sys.executable, "-c", SHOW, env=bucket.env)
-    assert json.loads(other.stdout)["data"]["eval"] == {"4": "4"} and json.loads(other.stdout)["env"]["MILLRACE_ATTEMPTS"] == "1"
+    other = millrace(
+        *job, "--channel", "eval=s3://bkt/p/4", "--retries", "0", "--", sys.executable, "-c", SHOW, env=bucket.env
+    )
+    assert (
+        json.loads(other.stdout)["data"]["eval"] == {"4": "4"}
+        and json.loads(other.stdout)["env"]["MILLRACE_ATTEMPTS"] == "1"
+    )
     assert contents(tmp_path / "ml/input/data/eval") == {"4": b"4"}
 
 
@@ -92,7 +105,17 @@ def test_every_member_of_the_model_is_known(millrace: Millrace, tmp_path: Path) 
     source = channel.members["DataSource"]
     paths = {
         "": shape,
-        **{name: shape.members[name] for name in ("AlgorithmSpecification", "OutputDataConfig", "ResourceConfig", "StoppingCondition", "CheckpointConfig", "RetryStrategy")},
+        **{
+            name: shape.members[name]
+            for name in (
+                "AlgorithmSpecification",
+                "OutputDataConfig",
+                "ResourceConfig",
+                "StoppingCondition",
+                "CheckpointConfig",
+                "RetryStrategy",
+            )
+        },
     }
     for path, structure in paths.items():
         members: dict[str, object] = dict.fromkeys(structure.members)
@@ -101,8 +124,11 @@ def test_every_member_of_the_model_is_known(millrace: Millrace, tmp_path: Path) 
         assert b"no such members" not in refused.stderr, refused.stderr
         members["Surprise"] = 1
         refused = millrace("run", "--job", write(tmp_path, known), "--", "true", code=2)
-        assert f"\"{path + '.' if path else ''}Surprise\"".encode() in refused.stderr
-    nested = {"S3DataSource": source.members["S3DataSource"], "FileSystemDataSource": source.members["FileSystemDataSource"]}
+        assert f'"{path + "." if path else ""}Surprise"'.encode() in refused.stderr
+    nested = {
+        "S3DataSource": source.members["S3DataSource"],
+        "FileSystemDataSource": source.members["FileSystemDataSource"],
+    }
     for name, structure in nested.items():
         members = dict.fromkeys(structure.members)
         for entry in (dict.fromkeys(channel.members), {"ChannelName": "a", "DataSource": {name: members}}):
@@ -130,8 +156,17 @@ def test_the_longest_time(millrace: Millrace, bucket: Bucket, tmp_path: Path, fl
 def test_a_file_system_of_aws(millrace: Millrace, tmp_path: Path) -> None:
     (tmp_path / "efs/sets/train").mkdir(parents=True)
     (tmp_path / "efs/sets/train/a").write_text("1")
-    source = {"FileSystemId": "fs-01234567", "FileSystemAccessMode": "ro", "FileSystemType": "EFS", "DirectoryPath": "/sets/train"}
-    request = {"InputDataConfig": [{"ChannelName": "train", "InputMode": "Pipe", "DataSource": {"FileSystemDataSource": source}}]}
+    source = {
+        "FileSystemId": "fs-01234567",
+        "FileSystemAccessMode": "ro",
+        "FileSystemType": "EFS",
+        "DirectoryPath": "/sets/train",
+    }
+    request = {
+        "InputDataConfig": [
+            {"ChannelName": "train", "InputMode": "Pipe", "DataSource": {"FileSystemDataSource": source}}
+        ]
+    }
     job = ["run", "--job", write(tmp_path, request), "--root", tmp_path / "ml"]
     assert b"--file-system fs-01234567=DIR" in millrace(*job, "--", "true", code=2).stderr
     mapped = ["--file-system", f"fs-01234567={tmp_path / 'efs'}"]

@@ -22,13 +22,18 @@ def upload(bucket: Bucket, key: str, body: bytes, part_bytes: int, **arguments: 
     sum_of_part = {"ChecksumAlgorithm": arguments["ChecksumAlgorithm"]} if "ChecksumAlgorithm" in arguments else {}
     for number, at in enumerate(range(0, len(body), part_bytes), 1):
         answer = bucket.s3.upload_part(**where, PartNumber=number, Body=body[at : at + part_bytes], **sum_of_part)
-        parts.append({"PartNumber": number} | {name: answer[name] for name in answer if name == "ETag" or name.startswith("ChecksumCRC")})
+        parts.append(
+            {"PartNumber": number}
+            | {name: answer[name] for name in answer if name == "ETag" or name.startswith("ChecksumCRC")}
+        )
     bucket.s3.complete_multipart_upload(**where, MultipartUpload={"Parts": parts})
 
 
 @pytest.mark.parametrize("part_mib", [5, 9, 20])
 @pytest.mark.parametrize("checksum", ["COMPOSITE", "FULL_OBJECT", ""])
-def test_objects_uploaded_in_any_parts_are_copied(millrace: Millrace, bucket: Bucket, tmp_path: Path, part_mib: int, checksum: str) -> None:
+def test_objects_uploaded_in_any_parts_are_copied(
+    millrace: Millrace, bucket: Bucket, tmp_path: Path, part_mib: int, checksum: str
+) -> None:
     body = os.urandom(43 * MIB + 11)
     arguments = {"ChecksumAlgorithm": "CRC32", "ChecksumType": checksum} if checksum else {}
     upload(bucket, "big", body, part_mib * MIB, **arguments)
@@ -36,10 +41,15 @@ def test_objects_uploaded_in_any_parts_are_copied(millrace: Millrace, bucket: Bu
     assert (tmp_path / "big").read_bytes() == body
     millrace("cp", tmp_path / "big", "s3://bkt/back", env=bucket.env)
     assert millrace("cat", "s3://bkt/back", env=bucket.env).stdout == body
-    assert millrace("cat", "s3://bkt/big", "--range", f"{part_mib * MIB - 3}-{30 * MIB}", env=bucket.env).stdout == body[part_mib * MIB - 3 : 30 * MIB + 1]
+    assert (
+        millrace("cat", "s3://bkt/big", "--range", f"{part_mib * MIB - 3}-{30 * MIB}", env=bucket.env).stdout
+        == body[part_mib * MIB - 3 : 30 * MIB + 1]
+    )
 
 
-def test_a_damaged_part_is_fetched_again_alone(millrace: Millrace, faulty_bucket: Callable[..., Bucket], tmp_path: Path) -> None:
+def test_a_damaged_part_is_fetched_again_alone(
+    millrace: Millrace, faulty_bucket: Callable[..., Bucket], tmp_path: Path
+) -> None:
     """Its checksum comes with it: not even cat, which cannot take anything back, sees the damage."""
     body = os.urandom(36 * MIB)
     for command, key in (("cp", "a"), ("cat", "b")):
@@ -69,7 +79,9 @@ def test_a_damaged_piece_is_found_by_the_checksum_of_the_whole(
         assert hashlib.sha256(bucket.objects()["copy"]).digest() == hashlib.sha256(body).digest()
 
 
-def test_cp_reports_what_stays_damaged_once(millrace: Millrace, faulty_bucket: Callable[..., Bucket], tmp_path: Path) -> None:
+def test_cp_reports_what_stays_damaged_once(
+    millrace: Millrace, faulty_bucket: Callable[..., Bucket], tmp_path: Path
+) -> None:
     bucket = faulty_bucket("GET bkt/big flip=1000")
     upload(bucket, "big", os.urandom(20 * MIB), 16 * MIB, ChecksumAlgorithm="CRC32", ChecksumType="FULL_OBJECT")
     failed = millrace("cp", "s3://bkt/big", tmp_path / "big", env=bucket.env, code=1)
@@ -77,7 +89,9 @@ def test_cp_reports_what_stays_damaged_once(millrace: Millrace, faulty_bucket: C
     assert not list(tmp_path.glob("big*"))
 
 
-def test_sync_reads_a_damaged_object_again(millrace: Millrace, faulty_bucket: Callable[..., Bucket], tmp_path: Path) -> None:
+def test_sync_reads_a_damaged_object_again(
+    millrace: Millrace, faulty_bucket: Callable[..., Bucket], tmp_path: Path
+) -> None:
     bucket = faulty_bucket("GET bkt/set/big flip=1000 count=1")
     body = os.urandom(20 * MIB)
     upload(bucket, "set/big", body, 16 * MIB, ChecksumAlgorithm="CRC32", ChecksumType="FULL_OBJECT")

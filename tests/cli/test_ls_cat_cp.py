@@ -62,7 +62,9 @@ def test_cp_of_a_prefix_tells_what_is_missing(millrace: Millrace, bucket: Bucket
     assert b"there is no such object; add --recursive to copy what is below it" in failed.stderr
 
 
-@pytest.mark.parametrize("command", ["ls X", "cat X", "cp X out", "rm X", "rm --recursive X", "index X", "inspect X", "pack X out", "feed X"])
+@pytest.mark.parametrize(
+    "command", ["ls X", "cat X", "cp X out", "rm X", "rm --recursive X", "index X", "inspect X", "pack X out", "feed X"]
+)
 def test_a_forgotten_scheme_is_guessed(millrace: Millrace, tree: Path, command: str) -> None:
     """Where nothing of that path is there; what can only be a path, or a file's name, is left alone."""
 
@@ -94,7 +96,14 @@ def test_cat(millrace: Millrace, tree: Path) -> None:
 
 @pytest.mark.parametrize(
     ("text", "start", "end"),
-    [("0-0", 0, 1), ("5-9", 5, 10), ("100-", 100, None), ("-7", -7, None), ("25599990-99999999999", 25599990, None), ("-99999999999", 0, None)],
+    [
+        ("0-0", 0, 1),
+        ("5-9", 5, 10),
+        ("100-", 100, None),
+        ("-7", -7, None),
+        ("25599990-99999999999", 25599990, None),
+        ("-99999999999", 0, None),
+    ],
 )
 def test_cat_range(millrace: Millrace, tree: Path, text: str, start: int, end: int | None) -> None:
     assert millrace("cat", tree / "big", f"--range={text}").stdout == (tree / "big").read_bytes()[start:end]
@@ -110,7 +119,9 @@ def test_cat_range_beyond_the_end(millrace: Millrace, tree: Path) -> None:
 
 
 def test_cat_into_a_pipe_that_closes_is_quiet(millrace_bin: Path, tree: Path) -> None:
-    with subprocess.Popen([millrace_bin, "cat", tree / "big"], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+    with subprocess.Popen(
+        [millrace_bin, "cat", tree / "big"], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:
         assert process.stdout and process.stderr
         assert process.stdout.read(10) == bytes(range(10))
         process.stdout.close()
@@ -203,7 +214,17 @@ def test_cp_to_a_full_disk_fails_whole(millrace_bin: Path, tree: Path, tmp_path:
     (tmp_path / "disk").mkdir()
     rights = [] if os.geteuid() == 0 else ["--user", "--map-root-user"]
     done = subprocess.run(
-        [shutil.which("unshare") or "unshare", *rights, "--mount", "bash", "-c", script, millrace_bin, tmp_path / "disk", tree],
+        [
+            shutil.which("unshare") or "unshare",
+            *rights,
+            "--mount",
+            "bash",
+            "-c",
+            script,
+            millrace_bin,
+            tmp_path / "disk",
+            tree,
+        ],
         capture_output=True,
         text=True,
         timeout=300,
@@ -221,7 +242,9 @@ def test_cp_interrupted_leaves_nothing_half_done(millrace_bin: Path, tree: Path,
     for i in range(3000):
         (source / f"{i:04}").write_bytes(b"x" * 1000)
     target = tmp_path / "target"
-    with subprocess.Popen([millrace_bin, "cp", "--recursive", source, target], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+    with subprocess.Popen(
+        [millrace_bin, "cp", "--recursive", source, target], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:
         while process.poll() is None and not any(target.glob("[0-9]*")):
             pass
         process.send_signal(signal.SIGINT)
@@ -244,7 +267,17 @@ def test_cp_that_copies_nothing_says_nothing_on_stdout(millrace: Millrace, tree:
     done = millrace("cp", "--recursive", tmp_path / "source", tmp_path / "target", code=1)
     assert done.stdout == b"" and b"/a0" in done.stderr
     done = millrace("cp", "--recursive", tmp_path / "source", tmp_path / "target", "--json", code=1)
-    assert json.loads(done.stdout) | {"seconds": 0} == {"objects": 0, "bytes": 0, "unverified": 0, "read_twice": 0, "failed": 1, "skipped": 0, "indexes": 0, "seconds": 0, "dry_run": False}
+    assert json.loads(done.stdout) | {"seconds": 0} == {
+        "objects": 0,
+        "bytes": 0,
+        "unverified": 0,
+        "read_twice": 0,
+        "failed": 1,
+        "skipped": 0,
+        "indexes": 0,
+        "seconds": 0,
+        "dry_run": False,
+    }
 
 
 def test_cp_through_a_pipe(millrace: Millrace, millrace_bin: Path, tree: Path, tmp_path: Path, bucket: Bucket) -> None:
@@ -253,7 +286,11 @@ def test_cp_through_a_pipe(millrace: Millrace, millrace_bin: Path, tree: Path, t
     for target in ("s3://bkt/in/big", str(tmp_path / "copy")):
         with open(tree / "big", "rb") as file:
             done = subprocess.run(
-                [millrace_bin, "cp", "-", target], stdin=file, capture_output=True, env=os.environ | bucket.env, timeout=300
+                [millrace_bin, "cp", "-", target],
+                stdin=file,
+                capture_output=True,
+                env=os.environ | bucket.env,
+                timeout=300,
             )
         assert done.returncode == 0, done.stderr
         assert done.stdout.startswith(b"copied 1 object, 24.4 MiB")
@@ -265,7 +302,9 @@ def test_cp_through_a_pipe(millrace: Millrace, millrace_bin: Path, tree: Path, t
 
 def test_cp_of_a_pipe_interrupted_leaves_nothing(millrace_bin: Path, bucket: Bucket) -> None:
     command = [millrace_bin, "cp", "-", "s3://bkt/half"]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE, env=os.environ | bucket.env) as process:
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stderr=subprocess.PIPE, env=os.environ | bucket.env
+    ) as process:
         assert process.stdin is not None and process.stderr is not None
         process.stdin.write(b"x" * (17 << 20))  # two pieces are taken, the rest waits for more
         process.stdin.flush()
@@ -301,7 +340,10 @@ def test_s3_cat(millrace: Millrace, bucket: Bucket) -> None:
     body = bytes(range(256)) * 80_000
     bucket.put(**{"odd key +%&?.bin": body})
     assert millrace("cat", "s3://bkt/odd key +%&?.bin", env=bucket.env).stdout == body
-    assert millrace("cat", "s3://bkt/odd key +%&?.bin", "--range=9000000-9000009", env=bucket.env).stdout == body[9000000:9000010]
+    assert (
+        millrace("cat", "s3://bkt/odd key +%&?.bin", "--range=9000000-9000009", env=bucket.env).stdout
+        == body[9000000:9000010]
+    )
     assert b"s3://bkt/none" in millrace("cat", "s3://bkt/none", code=1, env=bucket.env).stderr
     assert b"names no object" in millrace("cat", "s3://bkt", code=2, env=bucket.env).stderr
 
@@ -352,15 +394,22 @@ def test_s3_cp_there_across_and_back(millrace: Millrace, bucket: Bucket, tree: P
     millrace("cp", "--recursive", "s3://bkt/one", "s3://bkt/two/", env=bucket.env)
     millrace("cp", "--recursive", "s3://bkt/two", tmp_path / "back", env=bucket.env)
     assert contents(tmp_path / "back") == contents(tree)
-    assert b"into itself" in millrace("cp", "--recursive", "s3://bkt/one", "s3://bkt/one/more", code=2, env=bucket.env).stderr
+    assert (
+        b"into itself"
+        in millrace("cp", "--recursive", "s3://bkt/one", "s3://bkt/one/more", code=2, env=bucket.env).stderr
+    )
 
 
-def test_s3_keys_that_no_folder_holds_fail_alone_and_never_escape(millrace: Millrace, bucket: Bucket, tmp_path: Path) -> None:
+def test_s3_keys_that_no_folder_holds_fail_alone_and_never_escape(
+    millrace: Millrace, bucket: Bucket, tmp_path: Path
+) -> None:
     bad = ["in/../../escaped", "in//double", "in/./dot", "in//absolute"]
     bucket.put(**{"in/good": b"1", "in/folder/": b""}, **{key: b"bad" for key in bad})
     target = tmp_path / "deep" / "target"
     done = millrace("cp", "--recursive", "s3://bkt/in", target, "--json", code=1, env=bucket.env)
-    assert contents(tmp_path) == {"deep/target/good": b"1"} | {name: data for name, data in contents(tmp_path).items() if name.endswith(".err")}
+    assert contents(tmp_path) == {"deep/target/good": b"1"} | {
+        name: data for name, data in contents(tmp_path).items() if name.endswith(".err")
+    }
     report = json.loads(done.stdout)
     assert (report["objects"], report["failed"]) == (1, len(set(bad)))
     for word in (b"escaped", b"double", b"dot"):

@@ -18,13 +18,23 @@ def test_csv_in_a_folder(millrace: Millrace, tmp_path: Path) -> None:
     assert report["samples"] == 12 and Path(report["index"]) == tmp_path / "raw/.millrace/train.csv.index"
     found = json.loads(millrace("inspect", tmp_path / "raw" / "train.csv", "--json").stdout)
     assert found["classes"] == [{"name": str(n), "samples": 4} for n in range(3)]
-    assert {field["name"]: field["type"] for field in found["fields"]} == {"caption": "text", "cls": "int", "jpg": "bytes"}
-    fed = json.loads(millrace("feed", tmp_path / "raw" / "train.csv", "--balance", "--size", "16", "--batch", "4", "--json").stdout)
+    assert {field["name"]: field["type"] for field in found["fields"]} == {
+        "caption": "text",
+        "cls": "int",
+        "jpg": "bytes",
+    }
+    fed = json.loads(
+        millrace("feed", tmp_path / "raw" / "train.csv", "--balance", "--size", "16", "--batch", "4", "--json").stdout
+    )
     assert fed["samples"] == 12
     packed = json.loads(millrace("pack", tmp_path / "raw" / "train.csv", tmp_path / "packed", "--json").stdout)
     assert packed["samples"] == 12
     again = json.loads(millrace("inspect", tmp_path / "packed", "--json").stdout)
-    assert again["classes"] == found["classes"] and {field["name"] for field in again["fields"]} == {"caption", "cls", "jpg"}
+    assert again["classes"] == found["classes"] and {field["name"] for field in again["fields"]} == {
+        "caption",
+        "cls",
+        "jpg",
+    }
     (tmp_path / "raw" / "train.csv").write_text("file\nnowhere.jpg\n")
     assert b"has changed" in millrace("inspect", tmp_path / "raw" / "train.csv", code=1).stderr
     assert b"train.csv: line 2: " in millrace("index", tmp_path / "raw" / "train.csv", code=1).stderr
@@ -44,13 +54,18 @@ def test_a_class_map_is_of_the_labels(millrace: Millrace, tmp_path: Path) -> Non
 def test_json_lines_in_a_bucket(millrace: Millrace, bucket: Bucket, tmp_path: Path) -> None:
     env = bucket.env | {"MILLRACE_CACHE": str(tmp_path / "cache")}
     bucket.put(**{f"photos/{n:03}.jpg": bytes(100 + n) for n in range(100)})
-    lines = [json.dumps({"source-ref": f"s3://bkt/photos/{n:03}.jpg", "label": f"class {n % 2}", "n": n}) for n in range(0, 100, 2)]
+    lines = [
+        json.dumps({"source-ref": f"s3://bkt/photos/{n:03}.jpg", "label": f"class {n % 2}", "n": n})
+        for n in range(0, 100, 2)
+    ]
     bucket.put(**{"lists/train.jsonl": "\n".join(lines).encode()})
     found = json.loads(millrace("inspect", "s3://bkt/lists/train.jsonl", "--json", env=env).stdout)
     assert found["samples"] == 50 and found["bytes"] == sum(100 + n for n in range(0, 100, 2))
     assert found["classes"] == [{"name": "class 0", "samples": 50}]
     assert "lists/.millrace/train.jsonl.index" in bucket.keys()
-    other = json.loads(millrace("index", "s3://bkt/lists/train.jsonl", "--json", "--output", tmp_path / "x", env=env).stdout)
+    other = json.loads(
+        millrace("index", "s3://bkt/lists/train.jsonl", "--json", "--output", tmp_path / "x", env=env).stdout
+    )
     assert other["samples"] == other["objects"] == found["objects"] == 50, "the manifest is not counted"
     assert json.loads(millrace("index", "s3://bkt/lists/train.jsonl", "--json", env=env).stdout)["objects"] == 50
     assert (tmp_path / "x").read_bytes() == bucket.objects()["lists/.millrace/train.jsonl.index"]

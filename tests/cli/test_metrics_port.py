@@ -139,7 +139,9 @@ def test_run_tells_its_attempts(started: Callable[..., Started], tmp_path: Path)
     wait_for("notice", lambda: sum(values(run.page(), "millrace_run_notices_total", "kind").values()) == 1)
 
 
-def test_devstore_tells_its_answers(millrace: Millrace, started: Callable[..., Started], shards: Path, tmp_path: Path) -> None:
+def test_devstore_tells_its_answers(
+    millrace: Millrace, started: Callable[..., Started], shards: Path, tmp_path: Path
+) -> None:
     server = started("devstore", tmp_path, "--port", "0", "--fault", "GET bkt/*.tar status=503 count=2")
     assert server.process.stdout is not None
     env = {
@@ -150,7 +152,11 @@ def test_devstore_tells_its_answers(millrace: Millrace, started: Callable[..., S
     }
     fed = json.loads(millrace("feed", "s3://bkt/shards", "--json", env=env).stdout)
     page = server.page()
-    answers = {dict(labels)["method"]: 0.0 for (name, labels), _ in parse(page).items() if name == "millrace_devstore_answers_total"}
+    answers = {
+        dict(labels)["method"]: 0.0
+        for (name, labels), _ in parse(page).items()
+        if name == "millrace_devstore_answers_total"
+    }
     for (name, labels), value in parse(page).items():
         if name == "millrace_devstore_answers_total":
             answers[dict(labels)["method"]] += value

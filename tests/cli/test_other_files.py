@@ -44,7 +44,14 @@ def begin(millrace_bin: Path, slow: Bucket) -> Any:
     running: list[subprocess.Popen[bytes]] = []
 
     def start(folder: Path, *arguments: str | Path) -> subprocess.Popen[bytes]:
-        running.append(subprocess.Popen([millrace_bin, *arguments], env=os.environ | slow.env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL))
+        running.append(
+            subprocess.Popen(
+                [millrace_bin, *arguments],
+                env=os.environ | slow.env,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+            )
+        )
         end = time.monotonic() + DEADLINE_S
         while not temporary(folder):
             assert time.monotonic() < end and running[-1].poll() is None
@@ -78,7 +85,9 @@ def test_standard_input_does_so_too(millrace: Millrace, millrace_bin: Path, begi
     killed.send_signal(signal.SIGKILL)
     killed.wait()
     assert len(temporary(tmp_path)) == 1
-    subprocess.run([millrace_bin, "cp", "-", tmp_path / "y"], input=b"y", check=True, timeout=300, stdout=subprocess.DEVNULL)
+    subprocess.run(
+        [millrace_bin, "cp", "-", tmp_path / "y"], input=b"y", check=True, timeout=300, stdout=subprocess.DEVNULL
+    )
     assert not temporary(tmp_path)
 
 
@@ -107,7 +116,10 @@ def test_ls_all(millrace: Millrace, tree: Path) -> None:
     shown = lines(millrace("ls", "--all", tree))
     assert [line[31:] for line in shown] == ["a-", "a/", "a0", "big", ".millrace-tmp-1"]
     assert shown[-1][20:30] == "4".rjust(10)
-    assert [line[31:] for line in lines(millrace("ls", "--all", "--recursive", tree))][-2:] == [".millrace-tmp-1", "a/.millrace-tmp-2"]
+    assert [line[31:] for line in lines(millrace("ls", "--all", "--recursive", tree))][-2:] == [
+        ".millrace-tmp-1",
+        "a/.millrace-tmp-2",
+    ]
     last = json.loads(lines(millrace("ls", "--all", "--json", f"{tree}/a/"))[-1])
     assert (last["key"], last["size"], last["temporary"]) == (".millrace-tmp-2", 6, True)
 
@@ -116,9 +128,9 @@ def test_rm_sees_them(millrace: Millrace, tree: Path) -> None:
     """Also where there is nothing else."""
     one, two = leave(tree / "a" / ".millrace-tmp-1"), leave(tree / "a" / "empty" / ".millrace-tmp-2")
     dry = lines(millrace("rm", "--recursive", "--dry-run", tree / "a"))
-    assert dry == [f"would remove {tree}/a/{name}" for name in ("x", "y/z", ".millrace-tmp-1", "empty/.millrace-tmp-2")] + [
-        "would remove 4 objects, 13 B"
-    ]
+    assert dry == [
+        f"would remove {tree}/a/{name}" for name in ("x", "y/z", ".millrace-tmp-1", "empty/.millrace-tmp-2")
+    ] + ["would remove 4 objects, 13 B"]
     assert one.exists() and two.exists()
     assert millrace("rm", one).stdout == b"removed 1 object, 4 B\n"
     assert millrace("rm", "--recursive", tree / "a" / "empty").stdout == b"removed 1 object, 4 B\n"
@@ -163,7 +175,9 @@ ODD = {
 @pytest.mark.parametrize("command", [["cp", "--recursive"], ["sync"], ["sync", "--dry-run"]])
 def test_what_is_not_copied_is_named(millrace: Millrace, odd: Path, tmp_path: Path, command: list[str]) -> None:
     done = millrace(*command, "--json", odd, tmp_path / "out")
-    said = "".join(f"millrace {command[0]}: {odd}/{name} is {what}, which is not copied\n" for name, what in ODD.items())
+    said = "".join(
+        f"millrace {command[0]}: {odd}/{name} is {what}, which is not copied\n" for name, what in ODD.items()
+    )
     assert done.stderr.decode() == said
     report = json.loads(lines(done)[-1])
     assert (report["skipped"], report["failed"]) == (4, 0)
@@ -232,12 +246,17 @@ def test_names_are_escaped_in_text(millrace: Millrace, bucket: Bucket, tmp_path:
     os.mkfifo(root / "pipe\t")
     bucket.put(**{EVIL: b"x"})
     assert f"{SHOWN}.jpg" in lines(millrace("ls", root))[0]
-    assert rf"dir\x07/.millrace-tmp-\r" in lines(millrace("ls", "--recursive", "--all", root))[-1]
+    assert r"dir\x07/.millrace-tmp-\r" in lines(millrace("ls", "--recursive", "--all", root))[-1]
     assert rf"{SHOWN}" in lines(millrace("ls", "s3://bkt", env=bucket.env))[0]
-    assert lines(millrace("rm", "--dry-run", "--recursive", "s3://bkt", env=bucket.env))[0] == f"would remove s3://bkt/{SHOWN}"
+    assert (
+        lines(millrace("rm", "--dry-run", "--recursive", "s3://bkt", env=bucket.env))[0]
+        == f"would remove s3://bkt/{SHOWN}"
+    )
     assert SHOWN in lines(millrace("sync", "--dry-run", root, "s3://bkt", env=bucket.env))[0]
     done = millrace("cp", "--recursive", root, tmp_path / "out")
     assert rb"root/pipe\t is a pipe" in done.stderr and b"\t" not in done.stderr
     missing = millrace("cat", f"s3://bkt/no{EVIL}", code=1, env=bucket.env).stderr
     assert f"s3://bkt/no{SHOWN}".encode() in missing and missing.count(b"\n") == 1
-    assert json.loads(millrace("ls", "--json", "s3://bkt", env=bucket.env).stdout)["key"] == EVIL, "JSON has its own escapes"
+    assert json.loads(millrace("ls", "--json", "s3://bkt", env=bucket.env).stdout)["key"] == EVIL, (
+        "JSON has its own escapes"
+    )

@@ -63,7 +63,9 @@ def members(folder: Path) -> dict[str, bytes]:
 
 
 def digest(millrace: Millrace, folder: Path, *options: str) -> str:
-    done = millrace("feed", folder, "--batch", "2", "--last", "pad", "--size", "96", "--digest-of", "decoded", "--json", *options)
+    done = millrace(
+        "feed", folder, "--batch", "2", "--last", "pad", "--size", "96", "--digest-of", "decoded", "--json", *options
+    )
     return str(json.loads(done.stdout)["digest"])
 
 
@@ -117,7 +119,9 @@ def test_resized_images_are_those_of_pillow(millrace: Millrace, raw: Path, tmp_p
         assert error < 4, (name, error)
 
 
-def test_the_same_options_give_the_same_bytes_and_others_are_refused(millrace: Millrace, raw: Path, tmp_path: Path) -> None:
+def test_the_same_options_give_the_same_bytes_and_others_are_refused(
+    millrace: Millrace, raw: Path, tmp_path: Path
+) -> None:
     options = ["--shard-size", "100KiB", "--resize", "128", "--jpeg-tiles"]
     out, other = tmp_path / "out", tmp_path / "other"
     for part in ("1/2", "2/2"):
@@ -140,7 +144,9 @@ def test_damaged_images_are_named(millrace: Millrace, raw: Path, tmp_path: Path)
     for options in (["--resize", "64"], ["--jpeg-tiles"]):
         failed = millrace("pack", raw, tmp_path / f"out{options[0]}", *options, code=1)
         assert b"'c0/bad'" in failed.stderr and b"JPEG is damaged" in failed.stderr, failed.stderr
-        done = json.loads(millrace("pack", raw, tmp_path / f"out{options[0]}", *options, "--skip-bad", "--force", "--json").stdout)
+        done = json.loads(
+            millrace("pack", raw, tmp_path / f"out{options[0]}", *options, "--skip-bad", "--force", "--json").stdout
+        )
         assert done["samples"] == 9 and [skipped["key"] for skipped in done["skipped"]] == ["c0/bad"]
 
 
@@ -158,7 +164,9 @@ def test_masks_and_other_fields_stay(millrace: Millrace, tmp_path: Path) -> None
         millrace("pack", tmp_path / "in", tmp_path / form, "--resize", "100", "--jpeg-tiles", "--format", form)
         millrace("pack", tmp_path / form, tmp_path / f"{form}-tar")
         found = members(tmp_path / f"{form}-tar")
-        assert {name: found[name] for name in data if name != "s.jpg"} == {name: data[name] for name in data if name != "s.jpg"}
+        assert {name: found[name] for name in data if name != "s.jpg"} == {
+            name: data[name] for name in data if name != "s.jpg"
+        }
         assert Image.open(io.BytesIO(found["s.jpg"])).size == (150, 100)
 
 

@@ -33,7 +33,13 @@ def damaged(tmp_path: Path) -> Path:
 
 def test_keys_with_dots_and_slashes_are_samples_too(millrace: Millrace, bucket: Bucket, tmp_path: Path) -> None:
     """To a bucket they are names as any others."""
-    bodies = {"raw/../../evil.jpg": b"1", "raw//abs/1.jpg": b"2", "raw/x/ok.jpg": b"3", "raw/.hidden/4.jpg": b"4", "raw/..five/5.jpg": b"5"}
+    bodies = {
+        "raw/../../evil.jpg": b"1",
+        "raw//abs/1.jpg": b"2",
+        "raw/x/ok.jpg": b"3",
+        "raw/.hidden/4.jpg": b"4",
+        "raw/..five/5.jpg": b"5",
+    }
     bucket.put(**bodies)
     packed = json.loads(millrace("pack", "s3://bkt/raw", tmp_path / "out", "--json", env=bucket.env).stdout)
     assert packed["samples"] == 3
@@ -53,7 +59,10 @@ def test_a_manifest_beside_the_destination(millrace: Millrace, bucket: Bucket, t
     env: dict[str, str] = {}
     if place == "bucket":
         env, root = bucket.env, "s3://bkt"
-        bucket.put(**bodies, **{"train.csv": b"file\nimgs/a/1.jpg\nimgs/b/2.jpg\n", "all.csv": "\n".join(["file", *bodies]).encode()})
+        bucket.put(
+            **bodies,
+            **{"train.csv": b"file\nimgs/a/1.jpg\nimgs/b/2.jpg\n", "all.csv": "\n".join(["file", *bodies]).encode()},
+        )
     else:
         root = str(tmp_path / "data")
         for name, body in bodies.items():
@@ -65,7 +74,9 @@ def test_a_manifest_beside_the_destination(millrace: Millrace, bucket: Bucket, t
     assert packed["samples"] == 2
     # What it lists, or the manifest itself, is not written over.
     for manifest, destination in (("all.csv", "shards"), ("train.csv", "imgs"), ("train.csv", "")):
-        said = millrace("pack", f"{root}/{manifest}", f"{root}/{destination}", code=2 if not destination else 1, env=env).stderr.decode()
+        said = millrace(
+            "pack", f"{root}/{manifest}", f"{root}/{destination}", code=2 if not destination else 1, env=env
+        ).stderr.decode()
         assert "lies within" in said
 
 
@@ -84,7 +95,11 @@ def test_a_damaged_shard_of_a_source_without_an_index(millrace: Millrace, damage
 def test_an_index_that_lacks_samples(millrace: Millrace, damaged: Path, tmp_path: Path) -> None:
     millrace("index", damaged, "--skip-bad")
     said = millrace("pack", damaged, tmp_path / "out", code=1).stderr.decode()
-    assert f"{damaged}/b.tar: 1 shard of the source was damaged" in said and "--skip-bad" in said and "millrace index" in said
+    assert (
+        f"{damaged}/b.tar: 1 shard of the source was damaged" in said
+        and "--skip-bad" in said
+        and "millrace index" in said
+    )
     assert not (tmp_path / "out").exists()
     millrace("pack", damaged, tmp_path / "out", "--skip-bad")
     again = json.loads(millrace("pack", damaged, tmp_path / "out", "--skip-bad", "--json").stdout)

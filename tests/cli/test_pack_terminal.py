@@ -14,7 +14,9 @@ def on_a_terminal(binary: Path, *arguments: str | Path, out: bool = False) -> tu
     """Exit status, and what came on a terminal that is stderr, and with `out` stdout, too."""
     ours, theirs = pty.openpty()
     stdout = theirs if out else subprocess.DEVNULL
-    process = subprocess.Popen([str(binary), *map(str, arguments)], stdin=subprocess.DEVNULL, stdout=stdout, stderr=theirs)
+    process = subprocess.Popen(
+        [str(binary), *map(str, arguments)], stdin=subprocess.DEVNULL, stdout=stdout, stderr=theirs
+    )
     os.close(theirs)
     shown = b""
     try:
@@ -36,9 +38,15 @@ def test_progress_with_the_time_left(millrace_bin: Path, tmp_path: Path) -> None
     assert code == 0, shown
     lines = shown.split(b"\r\x1b[K")
     amount = rb"[0-9.]+ ([KMGT]iB|B|bytes?)"
-    told = [line for line in lines if re.fullmatch(rb"packing %b of %b, %b/s, [0-9.]+ (s|min|h) left" % (amount, amount, amount), line)]
+    told = [
+        line
+        for line in lines
+        if re.fullmatch(rb"packing %b of %b, %b/s, [0-9.]+ (s|min|h) left" % (amount, amount, amount), line)
+    ]
     assert told, lines
-    assert {re.search(rb" of (.*?),", line)[1] for line in told} == {re.search(rb" of (.*?),", told[0])[1]}, "of one total"  # type: ignore[index]
+    assert {re.search(rb" of (.*?),", line)[1] for line in told} == {re.search(rb" of (.*?),", told[0])[1]}, (
+        "of one total"
+    )  # type: ignore[index]
     assert lines[-1] == b"", "the line is cleared at the end"
 
 

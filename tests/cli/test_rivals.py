@@ -24,7 +24,23 @@ sys.path.append(str(ROOT / "tests/shard"))
 
 import mosaic  # noqa: E402
 
-SHORT = ["--scenario", "d", "--quick", "--seconds", "0.1", "--repeats", "2", "--batch", "16", "--size", "64", "--memory", "64MiB", "--threads", "1"]
+SHORT = [
+    "--scenario",
+    "d",
+    "--quick",
+    "--seconds",
+    "0.1",
+    "--repeats",
+    "2",
+    "--batch",
+    "16",
+    "--size",
+    "64",
+    "--memory",
+    "64MiB",
+    "--threads",
+    "1",
+]
 
 
 def module(name: str) -> Any:
@@ -55,12 +71,21 @@ def test_the_names_of_the_program_and_of_the_command_are_the_same(millrace: Mill
 
 def test_all_can_be_installed_at_once() -> None:
     """By bench/setup_rivals: an environment for each name, with the packages that it needs."""
-    (line,) = [line for line in (ROOT / "bench/setup_rivals").read_text().splitlines() if line.strip().startswith("for from in ")]
+    (line,) = [
+        line
+        for line in (ROOT / "bench/setup_rivals").read_text().splitlines()
+        if line.strip().startswith("for from in ")
+    ]
     environments = dict(pair.split(":") for pair in line.split(" in ")[1].removesuffix("; do").split())
     assert sorted(",".join(environments.values()).split(",")) == sorted(loaders().RIVALS)
     for environment, names in environments.items():
         files = sorted((ROOT / "bench" / environment).glob("requirements*.txt"))
-        there = {re.split(r"[=\[]", line)[0] for file in files for line in file.read_text().splitlines() if not line.startswith("#")}
+        there = {
+            re.split(r"[=\[]", line)[0]
+            for file in files
+            for line in file.read_text().splitlines()
+            if not line.startswith("#")
+        }
         for name in names.split(","):
             assert {re.split(r"\[", package)[0] for package in loaders().RIVALS[name].packages.split()} <= there, name
 
@@ -73,7 +98,9 @@ def test_a_buffer_keeps_all_samples() -> None:
 
 
 def test_errors_say_why_and_show_no_signature() -> None:
-    assert loaders().said(OSError("curl 'http://h/k?X-Amz-Signature=abc&x=1'\n failed")) == "curl 'http://h/k?...' failed"
+    assert (
+        loaders().said(OSError("curl 'http://h/k?X-Amz-Signature=abc&x=1'\n failed")) == "curl 'http://h/k?...' failed"
+    )
     long = loaders().said(OSError("x" * 1000 + " and why"))
     assert len(long) == 303 and long.endswith("and why")
 
@@ -111,7 +138,12 @@ finally:
 
 def test_workers_that_are_killed_at_the_end_are_no_failure() -> None:
     folder = str(Path(loaders().__file__).parent)
-    subprocess.run([sys.executable, "-c", RAISES_IF_A_WORKER_IS_KILLED], env={**os.environ, "PYTHONPATH": folder}, check=True, timeout=600)
+    subprocess.run(
+        [sys.executable, "-c", RAISES_IF_A_WORKER_IS_KILLED],
+        env={**os.environ, "PYTHONPATH": folder},
+        check=True,
+        timeout=600,
+    )
 
 
 @pytest.fixture
@@ -138,8 +170,22 @@ def test_records_of_tfrecord_shards_are_found(millrace: Millrace, photos: Path) 
 
 
 def copied(name: str, photos: Path, into: Path) -> subprocess.CompletedProcess[str]:
-    program = [sys.executable, ROOT / "src/diagnose/rivals/rival_loaders.py", name, photos / "tar", "--kind", "tar", "--environment", "an env"]
-    return subprocess.run([*program, "--copy-from", photos / "tar", "--copy-to", into, "--scratch", into.with_suffix(".scratch")], capture_output=True, text=True, check=False)
+    program = [
+        sys.executable,
+        ROOT / "src/diagnose/rivals/rival_loaders.py",
+        name,
+        photos / "tar",
+        "--kind",
+        "tar",
+        "--environment",
+        "an env",
+    ]
+    return subprocess.run(
+        [*program, "--copy-from", photos / "tar", "--copy-to", into, "--scratch", into.with_suffix(".scratch")],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
 
 
 def test_copies_have_the_same_images(photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -150,7 +196,10 @@ def test_copies_have_the_same_images(photos: Path, tmp_path: Path, monkeypatch: 
     writer, reader = mosaic.load()
     monkeypatch.setattr(module("rival_torch"), "import_streaming", lambda: types.SimpleNamespace(MDSWriter=writer))
     module("rival_copies").WRITERS["mds"](found["tar"], tmp_path / "mds", 200_000)
-    shards = [reader.from_json(str(tmp_path / "mds"), None, shard) for shard in json.loads((tmp_path / "mds/index.json").read_text())["shards"]]
+    shards = [
+        reader.from_json(str(tmp_path / "mds"), None, shard)
+        for shard in json.loads((tmp_path / "mds/index.json").read_text())["shards"]
+    ]
     assert len(shards) > 1 and sorted(shard[n]["image"] for shard in shards for n in range(len(shard))) == stored
 
 
@@ -161,8 +210,12 @@ def test_a_copy_is_made_only_for_those_that_need_one(photos: Path, tmp_path: Pat
         assert subprocess.run(question, capture_output=True, text=True, check=True).stdout == f"{needs}\n"
     done = copied("webdataset", photos, tmp_path / "none")
     assert done.returncode == 0 and not (tmp_path / "none").exists()
-    done = copied("huggingface", photos, tmp_path / "parquet")  # whose writer the environment of the tests does not have
-    assert done.returncode == loaders().MISSING and "python3 -m venv 'an env' && 'an env'/bin/pip install " in done.stderr
+    done = copied(
+        "huggingface", photos, tmp_path / "parquet"
+    )  # whose writer the environment of the tests does not have
+    assert (
+        done.returncode == loaders().MISSING and "python3 -m venv 'an env' && 'an env'/bin/pip install " in done.stderr
+    )
 
 
 def test_each_format_of_a_rival_has_a_writer() -> None:
@@ -181,16 +234,23 @@ def readers_of_dali(task: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
     return library.fn.readers
 
 
-def test_dali_gets_files_since_it_reads_shards_one_sample_at_a_time(photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_dali_gets_files_since_it_reads_shards_one_sample_at_a_time(
+    photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     copy = copied("dali", photos, tmp_path / "files")
     assert copy.returncode == 0, copy.stderr
-    assert [path.name for path in (tmp_path / "files").iterdir()] == ["images"]  # a class, of which its reader takes all files
+    assert [path.name for path in (tmp_path / "files").iterdir()] == [
+        "images"
+    ]  # a class, of which its reader takes all files
     stored = sorted(path.read_bytes() for path in (photos / "raw").rglob("*.jpg"))
     assert sorted(path.read_bytes() for path in (tmp_path / "files/images").iterdir()) == stored
     readers = readers_of_dali(task(tmp_path / "files"), monkeypatch)
     assert readers.file.call_args.kwargs["file_root"] == str(tmp_path / "files") and not readers.webdataset.called
     readers = readers_of_dali(task(photos / "tar"), monkeypatch)  # data of the user
-    assert sorted(readers.webdataset.call_args.kwargs["paths"]) == sorted(map(str, (photos / "tar").glob("*.tar"))) and not readers.file.called
+    assert (
+        sorted(readers.webdataset.call_args.kwargs["paths"]) == sorted(map(str, (photos / "tar").glob("*.tar")))
+        and not readers.file.called
+    )
 
 
 def test_dali_reads_from_s3(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -212,7 +272,9 @@ def test_workers_of_mosaicml_have_connections_of_their_own(tmp_path: Path, monke
         def __init__(self, **options: Any) -> None:
             self.streams, self._shm_prefix_int = [stream], 0
 
-    monkeypatch.setattr(module("rival_torch"), "import_streaming", lambda: types.SimpleNamespace(StreamingDataset=Streaming))
+    monkeypatch.setattr(
+        module("rival_torch"), "import_streaming", lambda: types.SimpleNamespace(StreamingDataset=Streaming)
+    )
     for name in ("streaming", "streaming.base", "streaming.base.util"):
         monkeypatch.setitem(sys.modules, name, MagicMock())
     monkeypatch.setattr(module("rival_torch"), "data_loader", lambda dataset, task: dataset)
@@ -221,7 +283,9 @@ def test_workers_of_mosaicml_have_connections_of_their_own(tmp_path: Path, monke
 
 
 def test_what_is_kept_is_not_read_again(photos: Path, tmp_path: Path) -> None:
-    raw = images().Task(str(photos / "raw"), "raw", 16, 0, 32, tmp_path, load=lambda data: data, cache=tmp_path / "kept")
+    raw = images().Task(
+        str(photos / "raw"), "raw", 16, 0, 32, tmp_path, load=lambda data: data, cache=tmp_path / "kept"
+    )
     epochs = module("rival_torch").dataloader(raw)
     first = sorted(data for batch in epochs() for data in batch)
     stored = sorted(path.read_bytes() for path in (photos / "raw").rglob("*.jpg"))
@@ -236,7 +300,10 @@ def test_what_cannot_be_read_is_said(photos: Path) -> None:
         with pytest.raises(images().Refused, match="mounts buckets of S3"):
             getattr(module("rival_mounts"), name)(task(photos / "raw"))
     tar = images().Task("s3://b/tar", "tar", 16, 1, 32, photos, load=lambda data: data)
-    with pytest.raises(images().Refused, match="it reads tfrecord, and these data are tar: give it a copy of its own by --rival tfdata=URI"):
+    with pytest.raises(
+        images().Refused,
+        match="it reads tfrecord, and these data are tar: give it a copy of its own by --rival tfdata=URI",
+    ):
         tar.check("tfdata", loaders().RIVALS["tfdata"].reads)
 
 
@@ -246,7 +313,9 @@ def test_they_stand_beside_millrace(millrace: Millrace, photos: Path, tmp_path: 
     # The workers of a DataLoader hand over tensors by sockets there, whose paths have at most 108 characters; else they lose them in silence.
     with tempfile.TemporaryDirectory(prefix="rivals-") as temporary:
         env = {"MILLRACE_PYTHON": sys.executable, "TMPDIR": temporary, "MILLRACE_CACHE": str(tmp_path / "cache")}
-        text = millrace("bench", photos / "tar", *SHORT, *rivals, "--html", page, "--json", figures, env=env).stdout.decode()
+        text = millrace(
+            "bench", photos / "tar", *SHORT, *rivals, "--html", page, "--json", figures, env=env
+        ).stdout.decode()
         assert not os.listdir(temporary)
     report = json.loads(figures.read_text())
     assert [rival["name"] for rival in report["rivals"]] == ["dataloader", "webdataset", "mosaicml"]
@@ -268,7 +337,10 @@ def test_they_stand_beside_millrace(millrace: Millrace, photos: Path, tmp_path: 
     for told in (text, body):
         assert f"Of 2 other loaders over the same data, {fastest['name']} was the fastest" in told
     plots = [plot.get("aria-label") for plot in ET.parse(page).getroot().iter("{http://www.w3.org/1999/xhtml}svg")]
-    assert {"Samples per second of Millrace and of other loaders", "CPU-seconds of Millrace and of other loaders"} <= set(plots)
+    assert {
+        "Samples per second of Millrace and of other loaders",
+        "CPU-seconds of Millrace and of other loaders",
+    } <= set(plots)
 
 
 # In the place of Python: a hundred samples a second of each worker. Means that may be any are those of the images.
@@ -288,7 +360,10 @@ def test_numbers_of_workers_make_a_curve(millrace: Millrace, photos: Path, tmp_p
     arguments = ["--rival", "spdl", "--rival-workers", "4,1", "--html", page, "--json", figures]
     text = millrace("bench", photos / "tar", *SHORT, *arguments, env={"MILLRACE_CACHE": str(tmp_path)}).stdout.decode()
     rivals = json.loads(figures.read_text())["rivals"]
-    assert [(rival["name"], rival["workers"], rival["samples_per_second"]["median"]) for rival in rivals] == [("spdl", 1, 100), ("spdl", 4, 400)]
+    assert [(rival["name"], rival["workers"], rival["samples_per_second"]["median"]) for rival in rivals] == [
+        ("spdl", 1, 100),
+        ("spdl", 4, 400),
+    ]
     assert "  spdl, 1 worker " in text and "  spdl, 4 workers " in text
     plots = [plot.get("aria-label") for plot in ET.parse(page).getroot().iter("{http://www.w3.org/1999/xhtml}svg")]
     assert "Samples per second of other loaders against their workers" in plots
@@ -308,7 +383,10 @@ def test_a_curve_ends_where_a_rival_is_left_out(millrace: Millrace, photos: Path
     text = millrace("bench", photos / "tar", *SHORT, *arguments, env={"MILLRACE_CACHE": str(tmp_path)}).stdout.decode()
     assert re.search("^  dataloader, 1 worker +100", text, re.MULTILINE)
     assert re.search("^  dataloader, 4 workers +left out: too many", text, re.MULTILINE)
-    plots = {plot.get("aria-label"): "".join(plot.itertext()) for plot in ET.parse(page).getroot().iter("{http://www.w3.org/1999/xhtml}svg")}
+    plots = {
+        plot.get("aria-label"): "".join(plot.itertext())
+        for plot in ET.parse(page).getroot().iter("{http://www.w3.org/1999/xhtml}svg")
+    }
     curves = plots["Samples per second of other loaders against their workers"]
     assert "dataloader" in curves and "spdl" in curves and "4: 400" in curves
 
@@ -340,27 +418,67 @@ def test_curves_of_others_stand_beside_those_of_millrace(millrace: Millrace, tmp
         python.write_text(NOTES_WHAT_IT_READS)
         python.chmod(0o755)
     page, figures, notes = tmp_path / "report.html", tmp_path / "report.json", tmp_path / "notes"
-    short = ["--seconds", "0.1", "--repeats", "2", "--batch", "16", "--size", "64", "--memory", "64MiB", "--threads", "1"]
-    data = ["--synthetic", "--samples", "80", "--first-byte-ms", "0", "--scenario", "a", "--scenario", "b", "--scenario", "c"]
+    short = [
+        "--seconds",
+        "0.1",
+        "--repeats",
+        "2",
+        "--batch",
+        "16",
+        "--size",
+        "64",
+        "--memory",
+        "64MiB",
+        "--threads",
+        "1",
+    ]
+    data = [
+        "--synthetic",
+        "--samples",
+        "80",
+        "--first-byte-ms",
+        "0",
+        "--scenario",
+        "a",
+        "--scenario",
+        "b",
+        "--scenario",
+        "c",
+    ]
     rivals = ["--rival", ",".join(names), "--rival-workers", "4,1", "--html", page, "--json", figures]
-    text = millrace("bench", *data, *short, *rivals, env={"MILLRACE_CACHE": str(tmp_path), "NOTES": str(notes)}).stdout.decode()
+    text = millrace(
+        "bench", *data, *short, *rivals, env={"MILLRACE_CACHE": str(tmp_path), "NOTES": str(notes)}
+    ).stdout.decode()
     report = json.loads(figures.read_text())
 
-    objects = [(rival["name"], rival["workers"], rival["samples_per_second"]["median"]) for rival in report["scenarios"]["a"]["rivals"]]
-    assert objects == [(name, workers, 100 * workers) for name in ("dataloader", "s3torchconnector", "s3fs") for workers in (1, 4)]
+    objects = [
+        (rival["name"], rival["workers"], rival["samples_per_second"]["median"])
+        for rival in report["scenarios"]["a"]["rivals"]
+    ]
+    assert objects == [
+        (name, workers, 100 * workers) for name in ("dataloader", "s3torchconnector", "s3fs") for workers in (1, 4)
+    ]
     shards = [(rival["shard_bytes"], rival["name"], rival["workers"]) for rival in report["scenarios"]["c"]["rivals"]]
     sizes = [point["shard_bytes"] for point in report["scenarios"]["c"]["points"]]
     assert len(sizes) == 4 and shards == [(size, name, 4) for size in sizes for name in names[:3]]
-    assert [(rival["name"], rival["workers"]) for rival in report["rivals"]] == [(name, workers) for name in names for workers in (1, 4)]
+    assert [(rival["name"], rival["workers"]) for rival in report["rivals"]] == [
+        (name, workers) for name in names for workers in (1, 4)
+    ]
     # Few images of a batch, so that each of four workers has several batches of an epoch of 80; and their pixels are compared.
     raw = [line for line in notes.read_text().splitlines() if " raw " in line]
-    assert raw == [f"{name} raw {workers} 5 80" for name in ("dataloader", "s3torchconnector", "s3fs") for workers in (1, 4)]
+    assert raw == [
+        f"{name} raw {workers} 5 80" for name in ("dataloader", "s3torchconnector", "s3fs") for workers in (1, 4)
+    ]
 
     epochs = report["scenarios"]["b"]["raw_objects"]
-    assert [(one["name"], one["with_cache"]) for one in epochs] == [(name, kept) for name in ("millrace", "dataloader", "s3fs") for kept in (False, True)]
+    assert [(one["name"], one["with_cache"]) for one in epochs] == [
+        (name, kept) for name in ("millrace", "dataloader", "s3fs") for kept in (False, True)
+    ]
     assert [epoch["samples"] for one in epochs for epoch in one["epochs"]] == [80] * 18
     for one in epochs[2:]:
-        assert [epoch["seconds"] for epoch in one["epochs"]] == ([9, 1, 1] if one["with_cache"] else [9, 9, 9]) and one["workers"] == 4
+        assert [epoch["seconds"] for epoch in one["epochs"]] == ([9, 1, 1] if one["with_cache"] else [9, 9, 9]) and one[
+            "workers"
+        ] == 4
     assert all(sum(epoch["GET"] for epoch in one["epochs"]) > 0 for one in epochs[:2])
 
     body = "".join(ET.parse(page).getroot().itertext())
@@ -368,7 +486,10 @@ def test_curves_of_others_stand_beside_those_of_millrace(millrace: Millrace, tmp
         assert said in text and said in body
     assert re.search(r"^Other loaders over the same raw objects at random \(a\)", text, re.MULTILINE)
     assert re.search(r"^Other loaders over the same shards \(c\)", text, re.MULTILINE)
-    plots = {plot.get("aria-label"): "".join(plot.itertext()) for plot in ET.parse(page).getroot().iter("{http://www.w3.org/1999/xhtml}svg")}
+    plots = {
+        plot.get("aria-label"): "".join(plot.itertext())
+        for plot in ET.parse(page).getroot().iter("{http://www.w3.org/1999/xhtml}svg")
+    }
     curves = plots["Samples per second of other loaders over raw objects against their workers"]
     assert all(name in curves for name in ("dataloader", "s3torchconnector", "s3fs", "millrace, one process"))
     curves = plots["Seconds of each epoch over raw objects, without and with a cache"]
@@ -398,9 +519,16 @@ def test_a_dead_mount_is_taken_away(millrace: Millrace, millrace_bin: Path, phot
     python.chmod(0o755)
     temporary = tmp_path / "temporary"
     temporary.mkdir()
-    env = {"MILLRACE_CACHE": str(tmp_path), "TMPDIR": str(temporary), "MILLRACE_TO_MOUNT": str(millrace_bin), "DATA_TO_MOUNT": str(photos / "raw")}
+    env = {
+        "MILLRACE_CACHE": str(tmp_path),
+        "TMPDIR": str(temporary),
+        "MILLRACE_TO_MOUNT": str(millrace_bin),
+        "DATA_TO_MOUNT": str(photos / "raw"),
+    }
     report = json.loads(millrace("bench", photos / "tar", *SHORT, "--rival", "s3fs", "--json", "-", env=env).stdout)
-    left = [line.split(" ")[4] for line in Path("/proc/self/mountinfo").read_text().splitlines() if f" {tmp_path}" in line]
+    left = [
+        line.split(" ")[4] for line in Path("/proc/self/mountinfo").read_text().splitlines() if f" {tmp_path}" in line
+    ]
     for folder in left:
         subprocess.run(["umount", "-l", folder], check=False)
     assert "killed" in report["rivals"][0]["left_out"]

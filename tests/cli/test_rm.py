@@ -172,8 +172,15 @@ def test_patterns(millrace: Millrace, named: Named, bucket: Bucket, tmp_path: Pa
     base, left = named(kind)
     for number, (pattern, matches) in enumerate(PATTERNS.items()):
         assert millrace("cat", f"{base}/{pattern}", env=bucket.env).stdout.decode() == "".join(matches)
-        shown = [line[31:].removeprefix("base/") for line in lines(millrace("ls", f"{base}/{pattern}", env=bucket.env)) if "PRE" not in line]
-        assert shown == [name.removeprefix(pattern.split("*")[0].rpartition("/")[0] + "/") if kind != "s3" else name for name in matches]
+        shown = [
+            line[31:].removeprefix("base/")
+            for line in lines(millrace("ls", f"{base}/{pattern}", env=bucket.env))
+            if "PRE" not in line
+        ]
+        assert shown == [
+            name.removeprefix(pattern.split("*")[0].rpartition("/")[0] + "/") if kind != "s3" else name
+            for name in matches
+        ]
         millrace("cp", f"{base}/{pattern}", tmp_path / str(number), env=bucket.env)
         # Below the last folder without a wildcard.
         cut = len("d/") if pattern.startswith("d/") else 0
@@ -197,7 +204,9 @@ def test_patterns_of_folders(millrace: Millrace, named: Named, bucket: Bucket, t
 
 
 @pytest.mark.parametrize("kind", ["s3", "path"])
-def test_a_pattern_without_a_match_is_an_error(millrace: Millrace, named: Named, bucket: Bucket, tmp_path: Path, kind: str) -> None:
+def test_a_pattern_without_a_match_is_an_error(
+    millrace: Millrace, named: Named, bucket: Bucket, tmp_path: Path, kind: str
+) -> None:
     base, left = named(kind)
     for command in (["cat"], ["ls"], ["rm"], ["rm", "--recursive"], ["cp"], ["cp", "--recursive"]):
         target = [tmp_path / "x"] if command[0] == "cp" else []

@@ -16,7 +16,9 @@ import pytest
 from cli_support import Millrace, lines
 
 # Fails as often as it is told; then prints the attempt.
-FAIL_UNTIL = 'if [ $MILLRACE_ATTEMPT -lt {last} ]; then {failure}; else echo $MILLRACE_ATTEMPT of $MILLRACE_ATTEMPTS; fi'
+FAIL_UNTIL = (
+    "if [ $MILLRACE_ATTEMPT -lt {last} ]; then {failure}; else echo $MILLRACE_ATTEMPT of $MILLRACE_ATTEMPTS; fi"
+)
 
 
 def shell(script: str) -> list[str]:
@@ -69,20 +71,32 @@ def test_what_cannot_be_executed_is_not_retried(millrace: Millrace, tmp_path: Pa
     assert done.stderr.count(b"\n") == 1 and b"No such file" in done.stderr
     (tmp_path / "data").write_text("no program")
     assert b"cannot be executed" in millrace("run", "--retries", "5", "--", tmp_path / "data", code=126).stderr
-    assert millrace("run", "--retries", "5", *shell("exec 2> /dev/null; no-such-program"), code=127).stderr.count(b"attempt 1") == 2
+    assert (
+        millrace("run", "--retries", "5", *shell("exec 2> /dev/null; no-such-program"), code=127).stderr.count(
+            b"attempt 1"
+        )
+        == 2
+    )
 
 
 def test_usage(millrace: Millrace) -> None:
-    for arguments in ([], ["--retries", "-1", "--", "true"], ["--delay", "-1", "--", "true"], ["--checkpoint", "ftp://x", "--", "true"]):
+    for arguments in (
+        [],
+        ["--retries", "-1", "--", "true"],
+        ["--delay", "-1", "--", "true"],
+        ["--checkpoint", "ftp://x", "--", "true"],
+    ):
         millrace("run", *arguments, code=2)
 
 
 def test_the_command_is_told(millrace: Millrace) -> None:
     script = "echo $MILLRACE_ATTEMPT $MILLRACE_ATTEMPTS $MILLRACE_CHECKPOINT"
-    assert lines(millrace("run", "--retries", "4", "--checkpoint", "s3://bucket/run-7", *shell(script))) == ["1 5 s3://bucket/run-7"]
-    assert lines(millrace("run", "--", sys.executable, "-c", "import sys; print(sys.argv[1:])", "--retries", "7", "--")) == [
-        "['--retries', '7', '--']"
+    assert lines(millrace("run", "--retries", "4", "--checkpoint", "s3://bucket/run-7", *shell(script))) == [
+        "1 5 s3://bucket/run-7"
     ]
+    assert lines(
+        millrace("run", "--", sys.executable, "-c", "import sys; print(sys.argv[1:])", "--retries", "7", "--")
+    ) == ["['--retries', '7', '--']"]
 
 
 def test_words_reach_the_command_as_they_are(millrace: Millrace) -> None:
@@ -111,7 +125,9 @@ def test_signals_are_passed_on_and_end_it(millrace_bin: Path, number: signal.Sig
     # The shell ends before its child, which has to be given the time. (What a shell starts by & ignores SIGINT.)
     child = "(trap 'sleep 0.2; echo child too; exit 0' TERM HUP; echo ready; while :; do sleep 0.05; done) &"
     script = f"trap 'echo got it; exit 5' TERM INT HUP; {child} echo ready; while :; do wait; done"
-    with running(millrace_bin, "--retries", "9", "--grace", "5" if number == signal.SIGINT else "600", *shell(script)) as process:
+    with running(
+        millrace_bin, "--retries", "9", "--grace", "5" if number == signal.SIGINT else "600", *shell(script)
+    ) as process:
         assert process.stdout is not None
         assert [process.stdout.readline(), process.stdout.readline()] == ["ready\n", "ready\n"]
         process.send_signal(number)
@@ -122,7 +138,9 @@ def test_signals_are_passed_on_and_end_it(millrace_bin: Path, number: signal.Sig
 
 def test_what_nohup_ignores_stays_ignored(millrace_bin: Path) -> None:
     command = ["nohup", str(millrace_bin), "run", *shell("echo ready; read line; echo done")]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
         assert process.stdout is not None and process.stdout.readline() == "ready\n"
         process.send_signal(signal.SIGHUP)
         out, err = process.communicate("go on\n", timeout=300)

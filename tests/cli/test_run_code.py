@@ -23,7 +23,9 @@ class Repository:
 
     def git(self, *words: str) -> str:
         identity = ["-c", "user.name=me", "-c", "user.email=me@example.com", "-c", "commit.gpgsign=false"]
-        return subprocess.run(["git", *identity, *words], cwd=self.folder, check=True, capture_output=True, text=True, timeout=300).stdout.strip()
+        return subprocess.run(
+            ["git", *identity, *words], cwd=self.folder, check=True, capture_output=True, text=True, timeout=300
+        ).stdout.strip()
 
     def commit(self, name: str) -> str:
         (self.folder / "train.sh").write_text(f"echo {name} $MILLRACE_CODE_COMMIT in $(basename $PWD)\n")
@@ -112,8 +114,14 @@ def test_what_is_refused(millrace: Millrace, repository: Repository, tmp_path: P
     assert b"name another one by --code-dir" in done.stderr
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "mine").write_text("mine")
-    assert b"has other files" in millrace("run", "--code", other.folder, "--code-dir", "full", *TRAIN, cwd=tmp_path, code=1).stderr
-    assert b"no branch, tag or commit 'v9'" in millrace("run", "--code", f"{other.folder}@v9", "--code-dir", "c", *TRAIN, cwd=tmp_path, code=1).stderr
+    assert (
+        b"has other files"
+        in millrace("run", "--code", other.folder, "--code-dir", "full", *TRAIN, cwd=tmp_path, code=1).stderr
+    )
+    assert (
+        b"no branch, tag or commit 'v9'"
+        in millrace("run", "--code", f"{other.folder}@v9", "--code-dir", "c", *TRAIN, cwd=tmp_path, code=1).stderr
+    )
     # Changes of the user are not overwritten.
     (tmp_path / "code" / "train.sh").write_text("mine")
     repository.commit("two")

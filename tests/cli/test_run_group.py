@@ -37,7 +37,11 @@ def host(millrace_bin: Path, tmp_path: Path) -> Iterator[StartHost]:
     with contextlib.ExitStack() as stack:
 
         def start(
-            role: str | None, *options: object, env: dict[str, str] | None = None, through: Callable[[int], int] = lambda port: port, **groups: str
+            role: str | None,
+            *options: object,
+            env: dict[str, str] | None = None,
+            through: Callable[[int], int] = lambda port: port,
+            **groups: str,
         ) -> subprocess.Popen[str]:
             words = [str(millrace_bin), "run", "--group-port", str(port)]
             if "--group-lost" not in options:
@@ -47,7 +51,9 @@ def host(millrace_bin: Path, tmp_path: Path) -> Iterator[StartHost]:
             for name, command in groups.items():
                 words += ["--group", f"{name}={command}"]
             errors = (tmp_path / f"errors-{time.monotonic_ns()}").open("w+")
-            process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=errors, text=True, env=os.environ | (env or {}))
+            process = subprocess.Popen(
+                words, stdout=subprocess.PIPE, stderr=errors, text=True, env=os.environ | (env or {})
+            )
             process.errors = errors.name  # type: ignore[attr-defined]
             errors.close()
             stack.callback(end, process)
@@ -109,7 +115,9 @@ def test_a_command_that_fails_for_good_ends_all(host: StartHost, victim: str, tm
     joins(data)
     go.touch()
     assert ends(train, data) == [9, 9]
-    assert f"of group {victim} has failed with status 9" in said(data) and "attempt 2 of 2" in said({"train": train, "data": data}[victim])
+    assert f"of group {victim} has failed with status 9" in said(data) and "attempt 2 of 2" in said(
+        {"train": train, "data": data}[victim]
+    )
 
 
 def test_a_command_that_does_not_end_is_killed(host: StartHost, tmp_path: Path) -> None:
@@ -126,7 +134,10 @@ def test_a_command_that_does_not_end_is_killed(host: StartHost, tmp_path: Path) 
 def test_a_trainer_host_that_is_lost_ends_all(host: StartHost) -> None:
     groups = {"data": WAITS, "train": WAITS}
     hosts = ["--main-hosts", 2, "--group-lost", "6s"]
-    first, second = host("train", *hosts, "--host-index", 0, **groups), host("train", *hosts, "--host-index", 1, **groups)
+    first, second = (
+        host("train", *hosts, "--host-index", 0, **groups),
+        host("train", *hosts, "--host-index", 1, **groups),
+    )
     data = host("data", *hosts, **groups)
     for each in (first, second, data):
         joins(each)
@@ -173,7 +184,10 @@ def test_a_host_that_stands_still_ends_all(host: StartHost) -> None:
     """It is there, and says nothing any more: a machine that hangs."""
     groups = {"data": WAITS, "train": WAITS}
     hosts = ["--main-hosts", 2, "--group-lost", "6s"]
-    first, second = host("train", *hosts, "--host-index", 0, **groups), host("train", *hosts, "--host-index", 1, **groups)
+    first, second = (
+        host("train", *hosts, "--host-index", 0, **groups),
+        host("train", *hosts, "--host-index", 1, **groups),
+    )
     data = host("data", *hosts, **groups)
     for each in (first, second, data):
         joins(each)
@@ -182,7 +196,9 @@ def test_a_host_that_stands_still_ends_all(host: StartHost) -> None:
 
 
 @pytest.mark.parametrize(("last", "status"), [("kill -9 $$", 137), ("exec /nowhere/program", 127)])
-def test_a_command_that_is_killed_or_cannot_start_ends_all(host: StartHost, tmp_path: Path, last: str, status: int) -> None:
+def test_a_command_that_is_killed_or_cannot_start_ends_all(
+    host: StartHost, tmp_path: Path, last: str, status: int
+) -> None:
     go = tmp_path / "go"
     groups = {"data": WAITS, "train": until(go, last)}
     train, data = host("train", **groups), host("data", **groups)
@@ -261,7 +277,10 @@ def test_a_host_without_the_secret_is_not_heard(host: StartHost, tmp_path: Path)
     wrong.write_text("staple-staple-staple")
     groups = {"data": WAITS, "train": f"until [ -e {go} ]; do sleep 0.05; done"}
     train = host("train", "--group-token-file", right, **groups)
-    stranger, data = host("data", "--group-token-file", wrong, **groups), host("data", "--group-token-file", right, **groups)
+    stranger, data = (
+        host("data", "--group-token-file", wrong, **groups),
+        host("data", "--group-token-file", right, **groups),
+    )
     assert ends(stranger) == [1] and "another token" in said(stranger)
     joins(data)
     go.touch()
@@ -269,13 +288,23 @@ def test_a_host_without_the_secret_is_not_heard(host: StartHost, tmp_path: Path)
 
 
 def test_roles_of_sagemaker(host: StartHost, tmp_path: Path) -> None:
-    groups = [{"instance_group_name": "data_group", "hosts": ["algo-1"]}, {"instance_group_name": "dnn_group", "hosts": ["localhost"]}]
+    groups = [
+        {"instance_group_name": "data_group", "hosts": ["algo-1"]},
+        {"instance_group_name": "dnn_group", "hosts": ["localhost"]},
+    ]
     processes = []
     for own in ("localhost", "algo-1"):
         folder = tmp_path / own
         folder.mkdir()
         (folder / "resourceconfig.json").write_text(json.dumps({"current_host": own, "instance_groups": groups}))
-        processes.append(host(None, env={"SM_INPUT_CONFIG_DIR": str(folder)}, data_group=WAITS, dnn_group=until(tmp_path / "go", "exit 5")))
+        processes.append(
+            host(
+                None,
+                env={"SM_INPUT_CONFIG_DIR": str(folder)},
+                data_group=WAITS,
+                dnn_group=until(tmp_path / "go", "exit 5"),
+            )
+        )
     joins(processes[1])
     (tmp_path / "go").touch()
     assert ends(*processes) == [5, 5]
@@ -285,7 +314,11 @@ def test_roles_of_sagemaker(host: StartHost, tmp_path: Path) -> None:
 
 def test_roles_of_slurm(host: StartHost, tmp_path: Path) -> None:
     """As a heterogeneous job has them: its components are the groups, in their order."""
-    lists = {"SLURM_HET_SIZE": "2", "SLURM_JOB_NODELIST_HET_GROUP_0": "cpu[1-2]", "SLURM_JOB_NODELIST_HET_GROUP_1": "localhost"}
+    lists = {
+        "SLURM_HET_SIZE": "2",
+        "SLURM_JOB_NODELIST_HET_GROUP_0": "cpu[1-2]",
+        "SLURM_JOB_NODELIST_HET_GROUP_1": "localhost",
+    }
     start = {"data": WAITS, "train": until(tmp_path / "go", "exit 6")}
     processes = [host(None, env={**lists, "SLURMD_NODENAME": node}, **start) for node in ("localhost", "cpu1", "cpu2")]
     joins(processes[1])
@@ -317,7 +350,14 @@ def test_what_makes_no_sense(millrace: Millrace, words: str, why: str) -> None:
     assert why in millrace("run", *shlex.split(words), code=2).stderr.decode()
 
 
-GROUPS = ["--group", "data=millrace worker --listen 0.0.0.0:7070", "--group", "train=echo \"it's $HOME\"", "--group-size", "data=3"]
+GROUPS = [
+    "--group",
+    "data=millrace worker --listen 0.0.0.0:7070",
+    "--group",
+    'train=echo "it\'s $HOME"',
+    "--group-size",
+    "data=3",
+]
 
 
 def test_a_script_for_slurm(millrace: Millrace, tmp_path: Path) -> None:
@@ -326,13 +366,18 @@ def test_a_script_for_slurm(millrace: Millrace, tmp_path: Path) -> None:
     subprocess.run(["bash", "-n", str(tmp_path / "script")], check=True)
     assert "--job-name=run-7" in text and "--nodes=3" in text and text.count("#SBATCH hetjob") == 1
     # Run with stand-ins: each component of the job gets the same words, and no shell has looked into them.
-    for name, body in {"srun": 'while [ $# -gt 0 ]; do [ "$1" != bash ] || bash -c run; shift; done', "millrace": 'printf "%s\\n" "$@"'}.items():
+    for name, body in {
+        "srun": 'while [ $# -gt 0 ]; do [ "$1" != bash ] || bash -c run; shift; done',
+        "millrace": 'printf "%s\\n" "$@"',
+    }.items():
         (tmp_path / name).write_text(f"#!/bin/bash\n{body}\n")
         (tmp_path / name).chmod(0o755)
     env = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}", "SLURM_JOB_ID": "7"}
-    done = subprocess.run(["bash", str(tmp_path / "script")], env=env, cwd=tmp_path, capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        ["bash", str(tmp_path / "script")], env=env, cwd=tmp_path, capture_output=True, text=True, check=True
+    )
     assert done.stdout.count("data=millrace worker --listen 0.0.0.0:7070\n") == 2
-    assert done.stdout.count("train=echo \"it's $HOME\"\n") == 2
+    assert done.stdout.count('train=echo "it\'s $HOME"\n') == 2
     assert not list(tmp_path.glob(".millrace-token*"))
 
 
@@ -346,4 +391,4 @@ def test_a_jobset_for_kubernetes(millrace: Millrace) -> None:
     pod = train["template"]["spec"]["template"]["spec"]
     command = pod["containers"][0]["command"]
     assert command[:6] == ["millrace", "run", "--role", "train", "--coordinator", "run-7-train-0-0.run-7:7079"]
-    assert "train=echo \"it's $HOME\"" in command and pod["volumes"][0]["secret"]["secretName"] == "run-7-token"
+    assert 'train=echo "it\'s $HOME"' in command and pod["volumes"][0]["secret"]["secretName"] == "run-7-token"

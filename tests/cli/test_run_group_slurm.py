@@ -36,12 +36,25 @@ def slurm() -> Iterator[dict[str, str]]:
 class Job:
     """The printed script as a batch job: one node decodes, and two train."""
 
-    def __init__(self, millrace: Millrace, binary: Path, slurm: dict[str, str], folder: Path, data: str, train: str) -> None:
+    def __init__(
+        self, millrace: Millrace, binary: Path, slurm: dict[str, str], folder: Path, data: str, train: str
+    ) -> None:
         self._env = {**slurm, "PATH": f"{binary.parent}:{slurm['PATH']}"}
-        groups = ["--group", f"data={data}", "--group", f"train={train}", "--group-size", "train=2", "--print", "slurm-script"]
+        groups = [
+            "--group",
+            f"data={data}",
+            "--group",
+            f"train={train}",
+            "--group-size",
+            "train=2",
+            "--print",
+            "slurm-script",
+        ]
         text = millrace("run", *groups).stdout.decode()
         # What a user adds: where the groups run. The nodes' names are no names of hosts here.
-        text = text.replace("#SBATCH --nodes=1", "#SBATCH --partition=cpu --nodes=1").replace("#SBATCH --nodes=2", "#SBATCH --partition=gpu --nodes=2")
+        text = text.replace("#SBATCH --nodes=1", "#SBATCH --partition=cpu --nodes=1").replace(
+            "#SBATCH --nodes=2", "#SBATCH --partition=gpu --nodes=2"
+        )
         text = text.replace("millrace run ", f"millrace run --coordinator 127.0.0.1:{free_port()} ", 1)
         (folder / "script").write_text(text)
         self._output = folder / "output"
@@ -62,7 +75,9 @@ class Job:
     def end(self) -> str:
         """What it has printed, when all its parts have ended."""
         deadline = time.monotonic() + 180
-        while subprocess.run(["squeue", "-h", "-j", self.number], env=self._env, capture_output=True, text=True).stdout.strip():
+        while subprocess.run(
+            ["squeue", "-h", "-j", self.number], env=self._env, capture_output=True, text=True
+        ).stdout.strip():
             assert time.monotonic() < deadline, self.output()
             time.sleep(0.2)
         return self.output()
@@ -92,12 +107,16 @@ def test_data_and_train(millrace: Millrace, millrace_bin: Path, slurm: dict[str,
 
 
 @pytest.mark.parametrize("victim", [0, 1])
-def test_all_end_when_a_trainer_is_lost(millrace: Millrace, millrace_bin: Path, slurm: dict[str, str], tmp_path: Path, victim: int) -> None:
+def test_all_end_when_a_trainer_is_lost(
+    millrace: Millrace, millrace_bin: Path, slurm: dict[str, str], tmp_path: Path, victim: int
+) -> None:
     """`millrace run` of a node of the last group is killed, the coordinator or the other one."""
     job = Job(millrace, millrace_bin, slurm, tmp_path, data="sleep 300", train="sleep 300")
     job.wait_for("attempt 1 of 1", 3)
     time.sleep(3)
-    pids = subprocess.run(["pgrep", "-f", "--", f"run --coordinator .*{tmp_path}"], capture_output=True, text=True).stdout.split()
+    pids = subprocess.run(
+        ["pgrep", "-f", "--", f"run --coordinator .*{tmp_path}"], capture_output=True, text=True
+    ).stdout.split()
     groups: dict[str, list[int]] = {"gpu1": [], "gpu2": []}
     for pid in pids:
         environment = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")

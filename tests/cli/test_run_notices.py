@@ -36,7 +36,9 @@ def python(script: str) -> list[str]:
 SAVES = "trap 'echo saved; exit 0' TERM; echo ready; while :; do sleep 0.05; done"
 
 
-def test_an_interruption_lets_the_program_save_and_ends_the_job_here(millrace_bin: Path, imds: FakeImds, tmp_path: Path) -> None:
+def test_an_interruption_lets_the_program_save_and_ends_the_job_here(
+    millrace_bin: Path, imds: FakeImds, tmp_path: Path
+) -> None:
     journal = tmp_path / "journal"
     with running(millrace_bin, "--retries", "9", "--journal", journal, *shell(SAVES)) as process:
         assert first_line(process) == "ready"
@@ -47,7 +49,11 @@ def test_an_interruption_lets_the_program_save_and_ends_the_job_here(millrace_bi
     assert "EC2 will terminate this spot instance" in err and "to save and to end" in err and "another machine" in err
     events = [json.loads(line) for line in journal.read_text().splitlines()]
     assert [event["event"] for event in events] == ["start", "attempt-start", "notice", "signal", "attempt-end", "end"]
-    assert events[2]["kind"] == "interruption" and events[2]["detail"] == "terminate" and 1000 < events[2]["seconds_left"] <= 1200
+    assert (
+        events[2]["kind"] == "interruption"
+        and events[2]["detail"] == "terminate"
+        and 1000 < events[2]["seconds_left"] <= 1200
+    )
     assert events[3]["signal"] == "SIGTERM"
     assert events[4]["leaves"] is True and events[5]["outcome"] == "elsewhere" and events[5]["status"] == 75
     assert imds.unauthorized == 0
@@ -81,7 +87,9 @@ def test_advice_ends_nothing(millrace_bin: Path, imds: FakeImds, what: str) -> N
     for chosen in ([], ["--on-notice", "USR1"]):
         imds.documents.clear()
         command = [str(millrace_bin), "run", *chosen, *shell(script)]
-        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        with subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        ) as process:
             assert first_line(process) == "ready"
             imds.documents[what] = documents[what]
             if chosen:
@@ -119,16 +127,24 @@ def test_without_imds_v2_nothing_is_asked_and_the_job_goes_on(millrace_bin: Path
     assert imds.unauthorized == 0
 
 
-def test_elsewhere_than_on_ec2_nobody_is_asked(millrace_bin: Path, imds: FakeImds, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_elsewhere_than_on_ec2_nobody_is_asked(
+    millrace_bin: Path, imds: FakeImds, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
     imds.announce()
-    done = subprocess.run([str(millrace_bin), "run", "--on-notice", "USR1", *shell("sleep 0.3")], capture_output=True, timeout=300)
+    done = subprocess.run(
+        [str(millrace_bin), "run", "--on-notice", "USR1", *shell("sleep 0.3")], capture_output=True, timeout=300
+    )
     assert done.returncode == 0 and imds.answers == 0
 
 
-def test_a_wrong_endpoint_or_signal_is_wrong_usage(millrace_bin: Path, imds: FakeImds, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_wrong_endpoint_or_signal_is_wrong_usage(
+    millrace_bin: Path, imds: FakeImds, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for name in ("SIGKILL", "KILL", "SIGNOTHING", "9", ""):
-        done = subprocess.run([str(millrace_bin), "run", "--on-notice", name, "--", "true"], capture_output=True, timeout=300)
+        done = subprocess.run(
+            [str(millrace_bin), "run", "--on-notice", name, "--", "true"], capture_output=True, timeout=300
+        )
         assert done.returncode == 2 and b"--on-notice" in done.stderr
     monkeypatch.setenv("AWS_EC2_METADATA_SERVICE_ENDPOINT", "nonsense")
     done = subprocess.run([str(millrace_bin), "run", "--", "true"], capture_output=True, timeout=300)
@@ -159,7 +175,9 @@ raise SystemExit(75)
 """
 
 
-def test_a_program_that_looks_for_notices_gets_no_signal(millrace_bin: Path, imds: FakeImds, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_program_that_looks_for_notices_gets_no_signal(
+    millrace_bin: Path, imds: FakeImds, monkeypatch: pytest.MonkeyPatch
+) -> None:
     # The module alone: the package would take a second to import.
     monkeypatch.setenv("PACKAGE", str(Path(__file__).resolve().parents[2] / "python" / "millrace"))
     script = f'import subprocess, sys; sys.exit(subprocess.run([sys.executable, "-c", {LOOP!r}]).returncode)'
@@ -171,7 +189,9 @@ def test_a_program_that_looks_for_notices_gets_no_signal(millrace_bin: Path, imd
     assert process.returncode == 75
 
 
-def test_sigterm_is_a_notice_to_such_a_program(millrace_bin: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_sigterm_is_a_notice_to_such_a_program(
+    millrace_bin: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     """As Kubernetes sends it: nothing of the launchers between is killed. The journal has the notice, since there is no signal."""
     monkeypatch.setenv("PACKAGE", str(Path(__file__).resolve().parents[2] / "python" / "millrace"))
     journal = tmp_path / "journal"
@@ -187,7 +207,9 @@ def test_sigterm_is_a_notice_to_such_a_program(millrace_bin: Path, monkeypatch: 
     assert 1000 < events[2]["seconds_left"] <= 1190
 
 
-def test_the_folder_of_a_killed_run_is_swept_by_the_next_one(millrace_bin: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_the_folder_of_a_killed_run_is_swept_by_the_next_one(
+    millrace_bin: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     """And none that a process still holds, nor anything else."""
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     (tmp_path / "millrace-run-file").touch()
@@ -202,7 +224,9 @@ def test_the_folder_of_a_killed_run_is_swept_by_the_next_one(millrace_bin: Path,
             killed.kill()
             killed.wait()
         assert len(list(tmp_path.iterdir())) == 4  # nobody was there to remove it
-        done = subprocess.run([str(millrace_bin), "run", *shell("ls $TMPDIR")], capture_output=True, text=True, timeout=300)
+        done = subprocess.run(
+            [str(millrace_bin), "run", *shell("ls $TMPDIR")], capture_output=True, text=True, timeout=300
+        )
         assert folder in done.stdout and len(done.stdout.split()) == 4
         assert {path.name for path in tmp_path.iterdir()} == kept | {folder}
         alive.terminate()
@@ -210,11 +234,15 @@ def test_the_folder_of_a_killed_run_is_swept_by_the_next_one(millrace_bin: Path,
     assert {path.name for path in tmp_path.iterdir()} == kept
 
 
-def test_what_it_leaves_behind(millrace_bin: Path, imds: FakeImds, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_what_it_leaves_behind(
+    millrace_bin: Path, imds: FakeImds, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     """No folder, and no descriptor in the command; those that the user gave are there."""
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     read_end, write_end = os.pipe()
-    script = "import os; print(*sorted(int(name) for name in os.listdir('/proc/self/fd')), os.environ['MILLRACE_NOTICE'])"
+    script = (
+        "import os; print(*sorted(int(name) for name in os.listdir('/proc/self/fd')), os.environ['MILLRACE_NOTICE'])"
+    )
     command = [str(millrace_bin), "run", "--on-notice", "USR1", *python("import time; time.sleep(0.1)\n" + script)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, pass_fds=[write_end])
     os.close(read_end)

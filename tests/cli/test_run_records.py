@@ -24,9 +24,21 @@ def test_the_journal(millrace: Millrace, tmp_path: Path) -> None:
     millrace(*run, "--checkpoint", tmp_path / "ckpt", *shell(FAIL_UNTIL.format(last=3, failure="kill -9 $$")))
     millrace(*run, *shell("exit 3"), code=3)
     lines_ = events(journal)
-    first, second = ([line for line in lines_ if line["run"] == name] for name in dict.fromkeys(line["run"] for line in lines_))
-    assert [line["event"] for line in first] == ["start", *["attempt-start", "attempt-end", "restart"] * 2, "attempt-start", "attempt-end", "end"]
-    assert first[0]["attempts"] == 3 and first[0]["command"][:2] == ["sh", "-c"] and first[0]["checkpoint"] == str(tmp_path / "ckpt")
+    first, second = (
+        [line for line in lines_ if line["run"] == name] for name in dict.fromkeys(line["run"] for line in lines_)
+    )
+    assert [line["event"] for line in first] == [
+        "start",
+        *["attempt-start", "attempt-end", "restart"] * 2,
+        "attempt-start",
+        "attempt-end",
+        "end",
+    ]
+    assert (
+        first[0]["attempts"] == 3
+        and first[0]["command"][:2] == ["sh", "-c"]
+        and first[0]["checkpoint"] == str(tmp_path / "ckpt")
+    )
     assert (first[2]["status"], first[2]["signal"], first[2]["reason"]) == (137, "SIGKILL", "Signal: SIGKILL")
     assert [line["attempt"] for line in first if line["event"] == "attempt-start"] == [1, 2, 3]
     assert (first[-1]["outcome"], first[-1]["status"], first[-1]["attempts"]) == ("success", 0, 3)
@@ -44,7 +56,9 @@ def test_a_journal_that_cannot_be_written(millrace: Millrace, tmp_path: Path) ->
 
 def test_a_stop_is_journalled(millrace_bin: Path, tmp_path: Path) -> None:
     journal = tmp_path / "run.jsonl"
-    with running(millrace_bin, "--journal", journal, *shell("trap 'exit 0' TERM; echo ready; while :; do sleep 0.05; done")) as process:
+    with running(
+        millrace_bin, "--journal", journal, *shell("trap 'exit 0' TERM; echo ready; while :; do sleep 0.05; done")
+    ) as process:
         assert process.stdout is not None and process.stdout.readline() == "ready\n"
         process.send_signal(signal.SIGTERM)
         process.communicate(timeout=300)
@@ -94,10 +108,22 @@ def test_the_failure_file(millrace: Millrace, tmp_path: Path) -> None:
     run = ["run", "--failure-file", failure, "--log-dir", tmp_path / "logs", "--journal", journal]
     millrace(*run, *shell("seq 10000; echo this is why >&2; sleep 0.1; kill -9 $$"), code=137)
     text = failure.read_text()
-    assert text.startswith("attempt 1 was killed by signal 9 (SIGKILL) after ") and text.endswith("\nthis is why\n") and len(text) <= 1024
+    assert (
+        text.startswith("attempt 1 was killed by signal 9 (SIGKILL) after ")
+        and text.endswith("\nthis is why\n")
+        and len(text) <= 1024
+    )
     assert text.splitlines()[1].isdigit() and len(text.splitlines()[1]) == 4
     # What the program says counts, but not that of an earlier attempt.
-    millrace(*run, "--delay", "0", "--retries", "1", *shell(f"[ $MILLRACE_ATTEMPT = 2 ] || echo mine $MILLRACE_ATTEMPT > {failure}; exit 1"), code=1)
+    millrace(
+        *run,
+        "--delay",
+        "0",
+        "--retries",
+        "1",
+        *shell(f"[ $MILLRACE_ATTEMPT = 2 ] || echo mine $MILLRACE_ATTEMPT > {failure}; exit 1"),
+        code=1,
+    )
     assert failure.read_text().startswith("attempt 2 exited with status 1")
     millrace(*run, *shell(f"echo mine > {failure}; exit 1"), code=1)
     assert failure.read_text() == "mine\n"
@@ -133,7 +159,9 @@ def test_a_job_that_cannot_begin_has_an_end(millrace: Millrace, tmp_path: Path) 
     """So that nobody pays for machines without work."""
     journal = tmp_path / "journal"
     run = ["run", "--root", tmp_path / "ml", "--channel", f"train={tmp_path}/nothing", "--journal", journal]
-    done = millrace(*run, "--on-end", TELL.format(name="on-end"), "--on-success", "echo success", *shell("echo ran"), code=1)
+    done = millrace(
+        *run, "--on-end", TELL.format(name="on-end"), "--on-success", "echo success", *shell("echo ran"), code=1
+    )
     assert lines(done) == ["on-end failure 1 0"]
     assert "nothing" in (tmp_path / "ml" / "output" / "failure").read_text()
     assert [line["event"] for line in events(journal)] == ["start", "hook", "end"]
@@ -144,7 +172,9 @@ def test_a_job_that_cannot_be_supervised_has_an_end(millrace: Millrace, tmp_path
     failure.write_text("of an earlier job")
     (tmp_path / "file").write_text("")
     run = ["run", "--log-dir", tmp_path / "file" / "logs", "--journal", journal, "--failure-file", failure]
-    done = millrace(*run, "--on-end", TELL.format(name="on-end"), "--on-success", "echo success", *shell("echo ran"), code=1)
+    done = millrace(
+        *run, "--on-end", TELL.format(name="on-end"), "--on-success", "echo success", *shell("echo ran"), code=1
+    )
     assert lines(done) == ["on-end failure 1 1"]
     assert "logs" in failure.read_text()
     assert [line["event"] for line in events(journal)] == ["start", "hook", "end"]
@@ -154,7 +184,10 @@ def test_hooks_change_no_status_and_end_in_time(millrace: Millrace, tmp_path: Pa
     journal = tmp_path / "journal"
     run = ["run", "--journal", journal, "--hook-limit", "3s"]
     done = millrace(*run, "--on-success", "exit 5", "--on-end", "echo $$; sleep 600 & wait", *shell("true"))
-    assert b"--on-success exited with status 5" in done.stderr and b"--on-end was killed, since it did not end within 3.0 s" in done.stderr
+    assert (
+        b"--on-success exited with status 5" in done.stderr
+        and b"--on-end was killed, since it did not end within 3.0 s" in done.stderr
+    )
     hooks = [(line["name"], line["status"]) for line in events(journal) if line["event"] == "hook"]
     assert hooks == [("on-success", 5), ("on-end", 137)]
 

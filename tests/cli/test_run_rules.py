@@ -15,7 +15,14 @@ def test_rules_by_exit_code_and_signal(millrace: Millrace) -> None:
     run = ["run", "--retries", "2", "--delay", "0"]
     done = millrace(*run, "--on-exit", "code=3:exit", *shell("echo once; exit 3"), code=3)
     assert lines(done) == ["once"] and b"the rule code=3:exit ends the job" in done.stderr
-    done = millrace(*run, "--on-exit", "code=4:exit", "--on-exit", "code=3*:exit", *shell(FAIL_UNTIL.format(last=3, failure="exit 2")))
+    done = millrace(
+        *run,
+        "--on-exit",
+        "code=4:exit",
+        "--on-exit",
+        "code=3*:exit",
+        *shell(FAIL_UNTIL.format(last=3, failure="exit 2")),
+    )
     assert lines(done) == ["3 of 3"]
     done = millrace(*run, "--on-exit", "reason=Signal: SIGSEGV:exit", *shell("echo once; kill -SEGV $$"), code=139)
     assert lines(done) == ["once"]
@@ -27,7 +34,10 @@ def test_rules_by_exit_code_and_signal(millrace: Millrace) -> None:
 
 def test_rules_of_aws_batch(millrace: Millrace, tmp_path: Path) -> None:
     rules = tmp_path / "job.json"
-    strategy = {"attempts": 3, "evaluateOnExit": [{"onExitCode": "9*", "action": "RETRY"}, {"onReason": "*", "action": "EXIT"}]}
+    strategy = {
+        "attempts": 3,
+        "evaluateOnExit": [{"onExitCode": "9*", "action": "RETRY"}, {"onReason": "*", "action": "EXIT"}],
+    }
     rules.write_text(json.dumps({"jobDefinitionName": "x", "retryStrategy": strategy}))
     run = ["run", "--delay", "0", "--rules", rules]
     assert lines(millrace(*run, *shell("echo once; exit 91"), code=91)) == ["once"] * 3
@@ -61,7 +71,9 @@ def test_a_hang_is_ended_and_restarted(millrace: Millrace, tmp_path: Path, ends:
     hang = f"{trap}; echo $$ >> {pids}; while :; do sleep 0.05; done"
     run = ["run", "--delay", "0", "--hang-after", "2500ms", "--grace", "600" if ends else "100ms"]
     done = millrace(*run, "--retries", "2", *shell(FAIL_UNTIL.format(last=3, failure=hang)))
-    assert lines(done) == ["3 of 3"] and done.stderr.count(b"the command hangs: no output and no heartbeat for 2.5 s") == 2
+    assert (
+        lines(done) == ["3 of 3"] and done.stderr.count(b"the command hangs: no output and no heartbeat for 2.5 s") == 2
+    )
     assert all(is_gone(int(pid)) for pid in pids.read_text().split())
     done = millrace(*run, *shell(hang), code=124 if ends else 137)
     assert b"hung and" in done.stderr
@@ -89,10 +101,20 @@ def test_output_passes_through(millrace: Millrace, millrace_bin: Path) -> None:
     script = "import sys; sys.stdout.write('x' * 3_000_000); sys.stderr.write('y' * 3_000_000)"
     done = millrace("run", "--hang-after", "60", "--", sys.executable, "-c", script)
     assert done.stdout == b"x" * 3_000_000 and done.stderr.count(b"y") >= 3_000_000
-    with running(millrace_bin, "--hang-after", "600", "--", sys.executable, "-c", "print('here'); input(); import time; time.sleep(600)") as process:
+    with running(
+        millrace_bin,
+        "--hang-after",
+        "600",
+        "--",
+        sys.executable,
+        "-c",
+        "print('here'); input(); import time; time.sleep(600)",
+    ) as process:
         assert process.stdout is not None and process.stdout.readline() == "here\n"
     # A reader that goes away ends the program, as without a supervisor.
-    done = millrace("run", *shell(f"'{millrace_bin}' run --hang-after 60 -- sh -c 'yes; echo still here >&2' | head -n 1"))
+    done = millrace(
+        "run", *shell(f"'{millrace_bin}' run --hang-after 60 -- sh -c 'yes; echo still here >&2' | head -n 1")
+    )
     assert done.stdout == b"y\n"
 
 

@@ -13,7 +13,15 @@ ROOT = Path(__file__).resolve().parents[2]
 def test_counts_are_those_of_a_feed(millrace_bin: Path, tmp_path: Path) -> None:
     """For up to 4 ranks, in all orders. Only counts: nothing depends on how fast this machine is."""
     figures = tmp_path / "figures.json"
-    command = [sys.executable, ROOT / "bench/scale/check.py", "--counts-only", "--build", millrace_bin.parent, "--json", figures]
+    command = [
+        sys.executable,
+        ROOT / "bench/scale/check.py",
+        "--counts-only",
+        "--build",
+        millrace_bin.parent,
+        "--json",
+        figures,
+    ]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     rows = json.loads(figures.read_text())

@@ -84,7 +84,10 @@ class Runner:
             [str(self.binary), *map(str, arguments)],
             capture_output=True,
             cwd=self.home,
-            env=os.environ | {"MILLRACE_LOG": "debug", "HOME": str(self.home), "AWS_MAX_ATTEMPTS": "2"} | self.keys() | variables,
+            env=os.environ
+            | {"MILLRACE_LOG": "debug", "HOME": str(self.home), "AWS_MAX_ATTEMPTS": "2"}
+            | self.keys()
+            | variables,
             timeout=300,
         )
         self.said += len(done.stdout) + len(done.stderr)
@@ -101,7 +104,10 @@ class Runner:
     def look(self, text: bytes, where: str) -> None:
         for secret in {SECRET, TOKEN, *self.tap.signatures()}:
             assert secret.encode() not in text, (where, text[-2000:])
-        assert not re.search(rb"authorization:|AWS4-HMAC-SHA256 Credential=|x-amz-signature=", text, re.IGNORECASE), (where, text[-2000:])
+        assert not re.search(rb"authorization:|AWS4-HMAC-SHA256 Credential=|x-amz-signature=", text, re.IGNORECASE), (
+            where,
+            text[-2000:],
+        )
 
     def look_at_files(self) -> None:
         """State, index, cache and what was copied."""
@@ -180,7 +186,11 @@ def test_errors_of_the_store(runner: Runner) -> None:
     (runner.home / "given-credentials").write_text(
         f"[default]\naws_access_key_id = {KEY_ID}\naws_secret_access_key = {SECRET}\n"
     )
-    profile = {"AWS_ACCESS_KEY_ID": "", "AWS_SECRET_ACCESS_KEY": "", "AWS_SHARED_CREDENTIALS_FILE": str(runner.home / "given-credentials")}
+    profile = {
+        "AWS_ACCESS_KEY_ID": "",
+        "AWS_SECRET_ACCESS_KEY": "",
+        "AWS_SHARED_CREDENTIALS_FILE": str(runner.home / "given-credentials"),
+    }
     for variables in ({}, profile):
         for uri in ("s3://bkt/expired/x", "s3://bkt/broken/x"):
             for command in (["cat", uri], ["ls", uri], ["cp", uri, "copied"], ["feed", uri], ["doctor", "s3", uri]):
@@ -201,8 +211,14 @@ PROGRAMS = {
 def test_credential_process(runner: Runner, program: str) -> None:
     (runner.home / "given-process").write_text(f"{PROGRAMS[program]}\n")
     # The secret as an argument, too.
-    (runner.home / "given-config").write_text(f"[default]\ncredential_process = /bin/sh {runner.home}/given-process {SECRET}\n")
-    variables = {"AWS_ACCESS_KEY_ID": "", "AWS_SECRET_ACCESS_KEY": "", "AWS_CONFIG_FILE": str(runner.home / "given-config")}
+    (runner.home / "given-config").write_text(
+        f"[default]\ncredential_process = /bin/sh {runner.home}/given-process {SECRET}\n"
+    )
+    variables = {
+        "AWS_ACCESS_KEY_ID": "",
+        "AWS_SECRET_ACCESS_KEY": "",
+        "AWS_CONFIG_FILE": str(runner.home / "given-config"),
+    }
     for command in (["ls", "s3://bkt"], ["feed", "s3://bkt/raw"], ["doctor", "s3", "s3://bkt"]):
         assert runner.run(*command, **variables).returncode == 1
     runner.look_at_files()

@@ -19,7 +19,9 @@ OLD, NEW = 1_000_000_000, 2_000_000_000  # 2001, 2033
 @pytest.fixture
 def sync(millrace: Millrace, bucket: Bucket) -> Callable[..., dict[str, Any]]:
     def run(*arguments: str | Path, code: int = 0) -> dict[str, Any]:
-        report: dict[str, Any] = json.loads(millrace("sync", *arguments, "--json", code=code, env=bucket.env).stdout.splitlines()[-1])
+        report: dict[str, Any] = json.loads(
+            millrace("sync", *arguments, "--json", code=code, env=bucket.env).stdout.splitlines()[-1]
+        )
         return report
 
     return run
@@ -33,7 +35,9 @@ def counts(report: dict[str, Any]) -> tuple[int, int, int, int]:
 
 
 @pytest.mark.parametrize(("source", "target"), [("path", "path"), ("path", "s3"), ("s3", "path"), ("s3", "s3")])
-def test_sync_makes_one_place_like_the_other(sync: Sync, millrace: Millrace, bucket: Bucket, tree: Path, tmp_path: Path, source: str, target: str) -> None:
+def test_sync_makes_one_place_like_the_other(
+    sync: Sync, millrace: Millrace, bucket: Bucket, tree: Path, tmp_path: Path, source: str, target: str
+) -> None:
     wanted = contents(tree)
     for name in wanted:
         os.utime(tree / name, (OLD, OLD))
@@ -41,7 +45,14 @@ def test_sync_makes_one_place_like_the_other(sync: Sync, millrace: Millrace, buc
     a, b = place[source][0], place[target][1]
     if source == "s3":
         millrace("cp", "--recursive", tree, a, env=bucket.env)
-    look = lambda: contents(tmp_path / "copy") if target == "path" else {k[3:]: v for k, v in bucket.objects().items() if k.startswith("to/")}  # noqa: E731
+
+    def look():
+        return (
+            contents(tmp_path / "copy")
+            if target == "path"
+            else {k[3:]: v for k, v in bucket.objects().items() if k.startswith("to/")}
+        )  # noqa: E731
+
     assert counts(sync(a, b)) == (5, 0, 0, 0)
     assert look() == wanted
     assert counts(sync(a, b)) == (0, 0, 5, 0)  # so an interrupted one goes on with the rest
@@ -60,7 +71,9 @@ def test_sync_makes_one_place_like_the_other(sync: Sync, millrace: Millrace, buc
     assert look() == wanted
 
 
-def test_sync_copies_what_is_newer_of_the_same_size(sync: Sync, millrace: Millrace, bucket: Bucket, tmp_path: Path) -> None:
+def test_sync_copies_what_is_newer_of_the_same_size(
+    sync: Sync, millrace: Millrace, bucket: Bucket, tmp_path: Path
+) -> None:
     source = tmp_path / "source"
     source.mkdir()
     for name, time in {"older": OLD, "newer": NEW}.items():
@@ -73,7 +86,9 @@ def test_sync_copies_what_is_newer_of_the_same_size(sync: Sync, millrace: Millra
     assert bucket.objects() == {"older": b"was", "newer": b"new"}
 
 
-def test_sync_compares_whole_seconds_with_a_bucket(sync: Sync, millrace: Millrace, bucket: Bucket, tmp_path: Path) -> None:
+def test_sync_compares_whole_seconds_with_a_bucket(
+    sync: Sync, millrace: Millrace, bucket: Bucket, tmp_path: Path
+) -> None:
     """Its times are rounded down: a file made in the second of its upload looks newer than its copy."""
     source = tmp_path / "source"
     source.mkdir()
@@ -102,7 +117,12 @@ def test_sync_of_folders_compares_what_they_know(sync: Sync, tmp_path: Path) -> 
 def test_sync_agrees_with_a_model(sync: Sync, tmp_path: Path, bucket: Bucket) -> None:
     """Random places with keys that sort oddly, in several pages."""
     draw = random.Random(5)
-    names = sorted({"/".join(draw.choice(["a", "a-", "a0", "b"]) + str(draw.randrange(4)) for _ in range(draw.randint(1, 4))) for _ in range(1500)})
+    names = sorted(
+        {
+            "/".join(draw.choice(["a", "a-", "a0", "b"]) + str(draw.randrange(4)) for _ in range(draw.randint(1, 4)))
+            for _ in range(1500)
+        }
+    )
     # A file of the folder cannot be a folder, too.
     names = [name for name in names if not any(other.startswith(name + "/") for other in names)]
     source = {name: draw.choice([b"1", b"22"]) for name in names if draw.random() < 0.6}
@@ -156,14 +176,25 @@ def test_sync_does_not_remove_what_is_excluded(sync: Sync, tree: Path, tmp_path:
 
 def test_sync_does_not_empty_the_target_for_an_empty_source(millrace: Millrace, bucket: Bucket, tmp_path: Path) -> None:
     bucket.put(**{"to/a": b"1"})
-    assert b"would remove everything" in millrace("sync", "s3://bkt/typo", "s3://bkt/to", "--delete", code=1, env=bucket.env).stderr
-    assert b"missing" in millrace("sync", tmp_path / "missing", "s3://bkt/to", "--delete", code=1, env=bucket.env).stderr
+    assert (
+        b"would remove everything"
+        in millrace("sync", "s3://bkt/typo", "s3://bkt/to", "--delete", code=1, env=bucket.env).stderr
+    )
+    assert (
+        b"missing" in millrace("sync", tmp_path / "missing", "s3://bkt/to", "--delete", code=1, env=bucket.env).stderr
+    )
     assert bucket.keys() == ["to/a"]
 
 
 def test_sync_refuses_one_place_in_the_other(millrace: Millrace, bucket: Bucket, tree: Path) -> None:
     bucket.put(**{"a/b": b"1"})
-    for source, target in (("s3://bkt/a", "s3://bkt"), ("s3://bkt", "s3://bkt/a"), ("s3://bkt/a", "s3://bkt/a/"), (tree, tree / "a"), (tree / "a", tree)):
+    for source, target in (
+        ("s3://bkt/a", "s3://bkt"),
+        ("s3://bkt", "s3://bkt/a"),
+        ("s3://bkt/a", "s3://bkt/a/"),
+        (tree, tree / "a"),
+        (tree / "a", tree),
+    ):
         assert b"lies in the other" in millrace("sync", source, target, "--delete", code=2, env=bucket.env).stderr
     assert bucket.keys() == ["a/b"]
     assert len(contents(tree)) == 5

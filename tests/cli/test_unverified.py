@@ -16,7 +16,10 @@ def put_without_checksum(server: Any, key: str, *parts: bytes) -> None:
     s3 = server.client(request_checksum_calculation="when_required")
     upload = s3.create_multipart_upload(Bucket="bkt", Key=key)["UploadId"]
     done = [
-        {"PartNumber": number, "ETag": s3.upload_part(Bucket="bkt", Key=key, UploadId=upload, PartNumber=number, Body=part)["ETag"]}
+        {
+            "PartNumber": number,
+            "ETag": s3.upload_part(Bucket="bkt", Key=key, UploadId=upload, PartNumber=number, Body=part)["ETag"],
+        }
         for number, part in enumerate(parts, 1)
     ]
     s3.complete_multipart_upload(Bucket="bkt", Key=key, UploadId=upload, MultipartUpload={"Parts": done})
@@ -71,20 +74,27 @@ def test_what_was_verified_or_has_not_travelled_is_not_counted(millrace: Millrac
         ("s3://bkt/d/large", "s3://bkt/copy"),  # the store copies
         (tmp_path / "big", tmp_path / "file"),
     ):
-        assert millrace("cp", source, target, env=env).stdout.startswith(b"copied 1 object, 10.0 MiB, in "), (source, target)
+        assert millrace("cp", source, target, env=env).stdout.startswith(b"copied 1 object, 10.0 MiB, in "), (
+            source,
+            target,
+        )
 
 
 def test_verify_reads_them_twice(millrace: Millrace, server: Any, tmp_path: Path, expected: dict[str, bytes]) -> None:
     said = millrace("cp", "--recursive", "--verify", "s3://bkt/d", tmp_path / "cp", env=server.env()).stdout
     assert said.startswith(b"copied 5 objects (2 without a checksum, read twice), 10.0 MiB, in ")
-    report = json.loads(millrace("cp", "--verify", "--json", "s3://bkt/d/small", tmp_path / "one", env=server.env()).stdout)
+    report = json.loads(
+        millrace("cp", "--verify", "--json", "s3://bkt/d/small", tmp_path / "one", env=server.env()).stdout
+    )
     assert (report["unverified"], report["read_twice"]) == (0, 1)
     assert contents(tmp_path / "cp") == expected
     assert b"--verify does not go" in millrace("cp", "--verify", "s3://bkt/d/a", "-", code=2, env=server.env()).stderr
 
 
 @pytest.mark.parametrize("key", ["d/small", "d/large"])
-def test_verify_finds_what_is_damaged_on_the_way(millrace: Millrace, devstore: Callable[..., Any], tmp_path: Path, key: str) -> None:
+def test_verify_finds_what_is_damaged_on_the_way(
+    millrace: Millrace, devstore: Callable[..., Any], tmp_path: Path, key: str
+) -> None:
     server = devstore("mem:", "--fault", f"GET bkt/{key} flip=3 count=1")
     server.client().create_bucket(Bucket="bkt")
     put_without_checksum(server, key, *(LARGE if key == "d/large" else (b"small",)))

@@ -63,17 +63,28 @@ def test_uploads_ls(millrace: Millrace, bucket: Bucket) -> None:
 def test_uploads_abort(millrace: Millrace, bucket: Bucket) -> None:
     bucket.put(**{"p/kept": b"1"})
     ids = begin(bucket, "a", "p/x", "p/y", "p2")
-    assert lines(millrace("uploads", "abort", "s3://bkt", "--older-than", "1d", env=bucket.env)) == ["aborted 0 uploads"]
+    assert lines(millrace("uploads", "abort", "s3://bkt", "--older-than", "1d", env=bucket.env)) == [
+        "aborted 0 uploads"
+    ]
     dry = lines(millrace("uploads", "abort", "s3://bkt/p", "--older-than", "0s", "--dryrun", env=bucket.env))
-    assert [line.split(",")[0] for line in dry] == ["would abort the upload of s3://bkt/p/x", "would abort the upload of s3://bkt/p/y", "would abort 2 uploads"]
+    assert [line.split(",")[0] for line in dry] == [
+        "would abort the upload of s3://bkt/p/x",
+        "would abort the upload of s3://bkt/p/y",
+        "would abort 2 uploads",
+    ]
     assert left(bucket) == ["a", "p/x", "p/y", "p2"]
-    report = json.loads(millrace("uploads", "abort", "s3://bkt/p", "--older-than", "0s", "--json", env=bucket.env).stdout)
+    report = json.loads(
+        millrace("uploads", "abort", "s3://bkt/p", "--older-than", "0s", "--json", env=bucket.env).stdout
+    )
     assert report == {"aborted": 2, "failed": 0, "dry_run": False}
     assert left(bucket) == ["a", "p2"]
     assert lines(millrace("uploads", "abort", "s3://bkt/p2", "--id", ids["p2"], env=bucket.env)) == ["aborted 1 upload"]
     assert left(bucket) == ["a"] and bucket.keys() == ["p/kept"]
     # Another upload of the same key, or none, is not taken for it.
-    assert b"there is no unfinished upload 'x'" in millrace("uploads", "abort", "s3://bkt/a", "--id", "x", code=1, env=bucket.env).stderr
+    assert (
+        b"there is no unfinished upload 'x'"
+        in millrace("uploads", "abort", "s3://bkt/a", "--id", "x", code=1, env=bucket.env).stderr
+    )
     assert left(bucket) == ["a"]
 
 
@@ -85,7 +96,9 @@ def test_uploads_of_several_pages_and_of_one_key(millrace: Millrace, bucket: Buc
     assert json.loads(report)["aborted"] == 1010 and left(bucket) == []
 
 
-def test_an_abort_that_fails_is_told_and_the_others_are_done(millrace: Millrace, faulty_bucket: Callable[..., Bucket]) -> None:
+def test_an_abort_that_fails_is_told_and_the_others_are_done(
+    millrace: Millrace, faulty_bucket: Callable[..., Bucket]
+) -> None:
     bucket = faulty_bucket("DELETE bkt/bad error=403:AccessDenied")
     begin(bucket, "a", "bad", "c")
     done = millrace("uploads", "abort", "s3://bkt", "--older-than", "0s", "--json", code=1, env=bucket.env)
@@ -115,11 +128,15 @@ def test_uploads_of_a_missing_bucket(millrace: Millrace, bucket: Bucket) -> None
     assert b"NoSuchBucket" in millrace("uploads", "ls", "s3://nowhere", code=1, env=bucket.env).stderr
 
 
-def test_what_a_killed_cp_leaves_behind(millrace: Millrace, millrace_bin: Path, bucket: Bucket, tmp_path: Path, devstore: Callable[..., Any]) -> None:
+def test_what_a_killed_cp_leaves_behind(
+    millrace: Millrace, millrace_bin: Path, bucket: Bucket, tmp_path: Path, devstore: Callable[..., Any]
+) -> None:
     """What `uploads` is for."""
     source = tmp_path / "big"
     os.truncate(os.open(source, os.O_CREAT | os.O_WRONLY), 64 << 20)
-    server = devstore("mem:", "--bucket", "bkt", "--fault", "PUT bkt/big delay-ms=600000")  # so that it goes on until it is killed
+    server = devstore(
+        "mem:", "--bucket", "bkt", "--fault", "PUT bkt/big delay-ms=600000"
+    )  # so that it goes on until it is killed
     process = subprocess.Popen([millrace_bin, "cp", source, "s3://bkt/big"], env=os.environ | server.env())
     s3 = server.client()
     while not s3.list_multipart_uploads(Bucket="bkt").get("Uploads"):
@@ -128,4 +145,6 @@ def test_what_a_killed_cp_leaves_behind(millrace: Millrace, millrace_bin: Path, 
     process.wait(120)
     assert lines(millrace("ls", "s3://bkt", env=server.env())) == []
     assert lines(millrace("uploads", "ls", "s3://bkt", env=server.env()))[0].endswith(" big")
-    assert lines(millrace("uploads", "abort", "s3://bkt", "--older-than", "0s", env=server.env())) == ["aborted 1 upload"]
+    assert lines(millrace("uploads", "abort", "s3://bkt", "--older-than", "0s", env=server.env())) == [
+        "aborted 1 upload"
+    ]

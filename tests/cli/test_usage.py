@@ -50,7 +50,10 @@ LARGEST = 2**64 - 1
         ("fed x --shuffle none", "there is no command 'fed'; did you mean feed?"),
         ("--region x fed", "there is no command 'fed'; did you mean feed?"),
         ("frobnicate x", "there is no command 'frobnicate'; the commands are devstore, synth, ls, "),
-        ("checkpoint foo", "millrace checkpoint: there is no command 'foo'; the commands are ls, show, verify, diff, cp, gc\n"),
+        (
+            "checkpoint foo",
+            "millrace checkpoint: there is no command 'foo'; the commands are ls, show, verify, diff, cp, gc\n",
+        ),
         ("checkpoint verfy s3://b/run --all", "millrace checkpoint: there is no command 'verfy'; did you mean verify?"),
         ("cache foo", "millrace cache: there is no command 'foo'; the commands are "),
         ("volume foo", "millrace volume: there is no command 'foo'; the commands are "),
@@ -72,8 +75,42 @@ def test_help_shows_choices(millrace: Millrace) -> None:
         assert choices in text
 
 
-COMMANDS = ["", "devstore", "synth", "ls", "cat", "cp", "sync", "rm", "pack", "index", "inspect", "feed", "doctor", "doctor s3"]
-COMMANDS += ["bench", "bench compare", "advise", "top", "worker", "run", "uploads", "uploads ls", "uploads abort", "checkpoint", "checkpoint ls", "checkpoint show", "checkpoint verify", "volume", "volume move", "volume ls", "volume rm", "volume detach"]
+COMMANDS = [
+    "",
+    "devstore",
+    "synth",
+    "ls",
+    "cat",
+    "cp",
+    "sync",
+    "rm",
+    "pack",
+    "index",
+    "inspect",
+    "feed",
+    "doctor",
+    "doctor s3",
+]
+COMMANDS += [
+    "bench",
+    "bench compare",
+    "advise",
+    "top",
+    "worker",
+    "run",
+    "uploads",
+    "uploads ls",
+    "uploads abort",
+    "checkpoint",
+    "checkpoint ls",
+    "checkpoint show",
+    "checkpoint verify",
+    "volume",
+    "volume move",
+    "volume ls",
+    "volume rm",
+    "volume detach",
+]
 
 
 def at_terminal(arguments: list[str], columns: int) -> str:
@@ -101,23 +138,35 @@ def test_help_fits_the_terminal(millrace: Millrace, millrace_bin: Path, command:
             assert not prose or len(line) <= columns, line
 
 
-@pytest.mark.parametrize("command", ["ls", "ls --recursive --json", "cat", "cp", "cp --dry-run -r", "rm --recursive --dry-run", "sync --dry-run"])
+@pytest.mark.parametrize(
+    "command",
+    ["ls", "ls --recursive --json", "cat", "cp", "cp --dry-run -r", "rm --recursive --dry-run", "sync --dry-run"],
+)
 def test_a_closed_pipe_ends_quietly(millrace_bin: Path, tmp_path: Path, command: str) -> None:
     """As with other programs: by SIGPIPE, and no message."""
     (tmp_path / "in").mkdir()
     for i in range(100):
         (tmp_path / "in" / f"{i:03}").write_bytes(b"x" * 100)
     name, *options = command.split()
-    where = {"cat": ["in/000"], "cp": ["in", "out"] if options else ["in/000", "-"], "sync": ["in", "out"]}.get(name, ["in"])
+    where = {"cat": ["in/000"], "cp": ["in", "out"] if options else ["in/000", "-"], "sync": ["in", "out"]}.get(
+        name, ["in"]
+    )
     reader, writer = os.pipe()
     os.close(reader)
-    done = subprocess.run([millrace_bin, name, *options, *where], cwd=tmp_path, stdout=writer, stderr=subprocess.PIPE, timeout=300)
+    done = subprocess.run(
+        [millrace_bin, name, *options, *where], cwd=tmp_path, stdout=writer, stderr=subprocess.PIPE, timeout=300
+    )
     os.close(writer)
     assert (done.returncode, done.stderr) == (-signal.SIGPIPE, b"")
 
 
-@pytest.mark.parametrize("command", ["cp --recursive SRC DST", "sync SRC DST", "rm --recursive SRC", "pack SRC DST", "rm SRC/x/1.jpg SRC/none"])
-def test_the_progress_is_gone_before_the_result(millrace_bin: Path, millrace: Millrace, bucket: Bucket, tmp_path: Path, command: str) -> None:
+@pytest.mark.parametrize(
+    "command",
+    ["cp --recursive SRC DST", "sync SRC DST", "rm --recursive SRC", "pack SRC DST", "rm SRC/x/1.jpg SRC/none"],
+)
+def test_the_progress_is_gone_before_the_result(
+    millrace_bin: Path, millrace: Millrace, bucket: Bucket, tmp_path: Path, command: str
+) -> None:
     images = tmp_path / "images"
     millrace("synth", images, "--count", "20", "--kb", "20")
     (images / "x").mkdir()

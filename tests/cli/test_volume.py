@@ -15,7 +15,15 @@ from cli_support import Millrace
 from ec2_hosts import Cloud, Host, killing_proxy, make_tools
 
 FILES = {"checkpoint": "step 500", "log": "epoch 3"}
-CHANGES = {"CreateTags", "CreateSnapshot", "CreateVolume", "AttachVolume", "DeleteVolume", "DeleteSnapshot", "DetachVolume"}
+CHANGES = {
+    "CreateTags",
+    "CreateSnapshot",
+    "CreateVolume",
+    "AttachVolume",
+    "DeleteVolume",
+    "DeleteSnapshot",
+    "DetachVolume",
+}
 
 
 @pytest.fixture
@@ -42,7 +50,11 @@ def test_a_volume_follows_its_job(cloud: Callable[..., Cloud]) -> None:
         "path": str(host.data),
     }
     # It is as fast as the first one was, and counted to the same team.
-    assert volume["VolumeId"] != first and (volume["Iops"], volume["Throughput"], volume["VolumeType"]) == (4000, 250, "gp3")
+    assert volume["VolumeId"] != first and (volume["Iops"], volume["Throughput"], volume["VolumeType"]) == (
+        4000,
+        250,
+        "gp3",
+    )
     assert {"Key": "team", "Value": "speech"} in volume["Tags"]
     steps = [line.split(" ")[2] for line in done.stderr.splitlines() if "waiting" not in line]
     assert steps[:7] == ["claims", "makes", "makes", "attaches", "mounts", volume["VolumeId"], "deletes"]
@@ -159,9 +171,14 @@ def test_it_is_killed_at_each_program(cloud: Callable[..., Cloud]) -> None:
 
 
 def test_ec2_that_is_busy_or_loses_answers(cloud: Callable[..., Cloud]) -> None:
-    faults = ("POST ec2/CreateVolume error=503:RequestLimitExceeded count=2 after=1", "POST ec2/DescribeInstances status=500 count=1 after=1")
+    faults = (
+        "POST ec2/CreateVolume error=503:RequestLimitExceeded count=2 after=1",
+        "POST ec2/DescribeInstances status=500 count=1 after=1",
+    )
     # Of CreateVolume, the first call is that of this test.
-    lost = tuple(f"POST ec2/{action} cut=head count=1 after={int(action == 'CreateVolume')}" for action in sorted(CHANGES))
+    lost = tuple(
+        f"POST ec2/{action} cut=head count=1 after={int(action == 'CreateVolume')}" for action in sorted(CHANGES)
+    )
     ec2 = cloud(*(word for fault in (*faults, *lost) for word in ("--fault", fault)))
     ec2.add_volume("us-east-1a", "run-7", FILES)
     host = ec2.launch("us-east-1b")
@@ -200,7 +217,9 @@ def test_a_volume_that_another_instance_has_is_left_to_it(cloud: Callable[..., C
 
 
 def snapshot_of(ec2: Cloud, volume: str, tags: dict[str, str]) -> str:
-    specification = [{"ResourceType": "snapshot", "Tags": [{"Key": key, "Value": value} for key, value in tags.items()]}]
+    specification = [
+        {"ResourceType": "snapshot", "Tags": [{"Key": key, "Value": value} for key, value in tags.items()]}
+    ]
     snapshot: str = ec2.ec2.create_snapshot(VolumeId=volume, TagSpecifications=specification)["SnapshotId"]
     return snapshot
 
@@ -221,7 +240,9 @@ def test_a_backup_with_the_tags_of_the_volume_is_not_used(cloud: Callable[..., C
     served = ec2.volumes("run-7")[0]
     assert {"Key": "millrace:id", "Value": served["VolumeId"]} in served["Tags"]
     specification = [{"ResourceType": "volume", "Tags": served["Tags"]}]
-    restored = ec2.ec2.create_volume(AvailabilityZone="us-east-1b", SnapshotId=others[0], TagSpecifications=specification)["VolumeId"]
+    restored = ec2.ec2.create_volume(
+        AvailabilityZone="us-east-1b", SnapshotId=others[0], TagSpecifications=specification
+    )["VolumeId"]
     said = host.move("run-7", code=1).stderr
     assert f"{restored} (us-east-1b) has the tags of {served['VolumeId']}" in said
     assert len(ec2.volumes("run-7")) == 2
@@ -233,7 +254,10 @@ def test_a_volume_that_was_never_moved_is_not_deleted_beside_one_that_was(cloud:
     host = ec2.launch("us-east-1b")
     host.move("run-7")
     added = ec2.add_volume("us-east-1b", "run-7", FILES)
-    assert f"{added} (us-east-1b) has the tag millrace:volume=run-7, but was never moved" in host.move("run-7", code=1).stderr
+    assert (
+        f"{added} (us-east-1b) has the tag millrace:volume=run-7, but was never moved"
+        in host.move("run-7", code=1).stderr
+    )
     assert len(ec2.volumes("run-7")) == 2
 
 
@@ -291,7 +315,14 @@ def test_run_closes_its_files_before_it_lets_go_of_the_volume(cloud: Callable[..
     (tmp_path / "train").mkdir()
     (tmp_path / "train" / "x").write_text("1")
     volume = f"run-7={host.data},dev={host.env['MILLRACE_TEST_DEV']}"
-    records = ["--journal", str(host.data / "run.jsonl"), "--lineage", str(host.data / "lineage.jsonl"), "--log-dir", str(host.data)]
+    records = [
+        "--journal",
+        str(host.data / "run.jsonl"),
+        "--lineage",
+        str(host.data / "lineage.jsonl"),
+        "--log-dir",
+        str(host.data),
+    ]
     job = ["--root", str(tmp_path / "ml"), "--channel", f"train={tmp_path / 'train'}"]
     command = [str(host.binary), "run", "--volume", volume, *records, *job, "--", "sh", "-c", "exit 75"]
     done = subprocess.run(command, env=os.environ | host.env, capture_output=True, text=True, timeout=300)

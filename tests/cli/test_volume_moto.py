@@ -22,7 +22,9 @@ KEYS = {"AWS_ACCESS_KEY_ID": "moto-key", "AWS_SECRET_ACCESS_KEY": "moto-secret",
 def url(tmp_path: Path) -> Iterator[str]:
     log = tmp_path / "log"
     with log.open("wb") as out:
-        process = subprocess.Popen([sys.executable, "-m", "moto.server", "-p", "0"], stdout=out, stderr=out, cwd=tmp_path)
+        process = subprocess.Popen(
+            [sys.executable, "-m", "moto.server", "-p", "0"], stdout=out, stderr=out, cwd=tmp_path
+        )
     try:
         deadline = time.monotonic() + 300
         while not (found := re.search(r"Running on (http://127\.0\.0\.1:\d+)", log.read_text())):
@@ -41,7 +43,9 @@ def url(tmp_path: Path) -> Iterator[str]:
 def test_a_volume_follows_its_job(url: str, millrace_bin: Path, tmp_path: Path) -> None:
     import boto3  # type: ignore[import-untyped]
 
-    ec2: Any = boto3.client("ec2", endpoint_url=url, region_name="us-east-1", aws_access_key_id="a", aws_secret_access_key="b")
+    ec2: Any = boto3.client(
+        "ec2", endpoint_url=url, region_name="us-east-1", aws_access_key_id="a", aws_secret_access_key="b"
+    )
     image = ec2.describe_images()["Images"][0]["ImageId"]
     tools = make_tools(tmp_path / "tools")
     previous = None
@@ -61,8 +65,22 @@ def test_a_volume_follows_its_job(url: str, millrace_bin: Path, tmp_path: Path) 
             documents = {"instance-id": instance, "placement/availability-zone": zone, "placement/region": "us-east-1"}
             imds.documents |= {f"/latest/meta-data/{name}": text for name, text in documents.items()}
             env = os.environ | KEYS | {"AWS_ENDPOINT_URL_EC2": url, "AWS_EC2_METADATA_SERVICE_ENDPOINT": metadata}
-            env |= {"AWS_EC2_METADATA_DISABLED": "false", "PATH": f"{tools}:{os.environ['PATH']}", "FAKE_HOST": str(host)}
-            command = [str(millrace_bin), "volume", "move", "run-7", str(host / "data"), "--create", "5GiB", "--dev", str(host / "dev")]
+            env |= {
+                "AWS_EC2_METADATA_DISABLED": "false",
+                "PATH": f"{tools}:{os.environ['PATH']}",
+                "FAKE_HOST": str(host),
+            }
+            command = [
+                str(millrace_bin),
+                "volume",
+                "move",
+                "run-7",
+                str(host / "data"),
+                "--create",
+                "5GiB",
+                "--dev",
+                str(host / "dev"),
+            ]
             done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=300)
             assert done.returncode == 0, done.stderr
             assert imds.unauthorized == 0

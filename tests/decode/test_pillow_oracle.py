@@ -97,7 +97,9 @@ def check(decoder, path, height, width, mode="RGB", how="center", key=0, fast=Fa
     got, box, fence, part, flip = decoder.decode(path, height, width, len(mode), how, key)
     want = expected(path, mode, height, width, box, fence, part, flip)
     error = np.abs(got.astype(int) - want.astype(int))
-    assert error.mean() <= (MAX_FAST_MEAN_ERROR if fast else MAX_MEAN_ERROR), f"mean error {error.mean():.3f}, part {part}"
+    assert error.mean() <= (MAX_FAST_MEAN_ERROR if fast else MAX_MEAN_ERROR), (
+        f"mean error {error.mean():.3f}, part {part}"
+    )
     assert error.max() <= (MAX_FAST_ERROR if fast else MAX_ERROR), f"largest error {error.max()}, part {part}"
     return part
 

@@ -85,7 +85,9 @@ class Prometheus:
 @pytest.fixture
 def data(millrace_bin: Path, tmp_path: Path) -> Path:
     """30 small images."""
-    subprocess.run([millrace_bin, "synth", tmp_path / "data", "--count", "30", "--kb", "4"], check=True, capture_output=True)
+    subprocess.run(
+        [millrace_bin, "synth", tmp_path / "data", "--count", "30", "--kb", "4"], check=True, capture_output=True
+    )
     return tmp_path / "data"
 
 
@@ -94,7 +96,11 @@ def trainer(data: Path, tmp_path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     """A training that has received all its batches and still lives: where its metrics are, and its report."""
     paths = {"PYTHONPATH": str(built_package.folder()), "MILLRACE_CACHE": str(tmp_path / "cache")}
     process = subprocess.Popen(
-        [sys.executable, "-c", TRAINER, str(data)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=os.environ | paths
+        [sys.executable, "-c", TRAINER, str(data)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env=os.environ | paths,
     )
     try:
         assert process.stdout is not None
@@ -130,7 +136,9 @@ def test_prometheus_has_the_numbers_of_the_report(trainer: tuple[str, dict[str, 
         kinds = {name: one[0]["type"] for name, one in server.ask("/api/v1/metadata").items()}
         assert kinds["millrace_loader_samples_total"] == "counter" and kinds["millrace_loader_open"] == "gauge"
         groups = server.ask("/api/v1/rules")["groups"]
-        assert [rule["name"] for rule in groups[0]["rules"]] and not any(rule.get("lastError") for rule in groups[0]["rules"])
+        assert [rule["name"] for rule in groups[0]["rules"]] and not any(
+            rule.get("lastError") for rule in groups[0]["rules"]
+        )
     finally:
         server.end()
 
@@ -159,7 +167,11 @@ def lost(given: Any, kept: Any, path: str = "") -> list[str]:
     if isinstance(given, dict):
         if not isinstance(kept, dict):
             return [path]
-        return [each for key in given for each in (lost(given[key], kept[key], f"{path}/{key}") if key in kept else [f"{path}/{key}"])]
+        return [
+            each
+            for key in given
+            for each in (lost(given[key], kept[key], f"{path}/{key}") if key in kept else [f"{path}/{key}"])
+        ]
     if isinstance(given, list):
         if not isinstance(kept, list) or len(given) != len(kept):
             return [path]

@@ -97,7 +97,9 @@ def test_own_keys(devstore: Any) -> None:
     assert refusal(store.client())[0] == "InvalidAccessKeyId"
 
 
-def test_a_secret_from_a_file_or_the_environment(devstore: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_secret_from_a_file_or_the_environment(
+    devstore: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Where no other user sees it, as on a command line."""
     file = tmp_path / "secret"
     file.write_text("of the file\nnot this\n")

@@ -41,7 +41,9 @@ def refused(call: Callable[..., Any], **arguments: Any) -> str:
 
 
 def launch(ec2: Any, zone: str = "us-east-1a") -> str:
-    instance: str = ec2.run_instances(ImageId="ami-1", MinCount=1, MaxCount=1, Placement={"AvailabilityZone": zone})["Instances"][0]["InstanceId"]
+    instance: str = ec2.run_instances(ImageId="ami-1", MinCount=1, MaxCount=1, Placement={"AvailabilityZone": zone})[
+        "Instances"
+    ][0]["InstanceId"]
     return instance
 
 
@@ -64,8 +66,19 @@ def test_states_pass_one_after_the_other(ec2: Any, tmp_path: Path) -> None:
     instance = launch(ec2)
     ec2.attach_volume(VolumeId=volume, InstanceId=instance, Device="/dev/sdf")
     seen = [ec2.describe_volumes(VolumeIds=[volume])["Volumes"][0] for _ in range(2)]
-    assert [(one["State"], one["Attachments"][0]["State"]) for one in seen] == [("in-use", "attaching"), ("in-use", "attached")]
-    link = tmp_path / "ec2" / "instances" / instance / "disk" / "by-id" / f"nvme-Amazon_Elastic_Block_Store_{volume.replace('-', '')}"
+    assert [(one["State"], one["Attachments"][0]["State"]) for one in seen] == [
+        ("in-use", "attaching"),
+        ("in-use", "attached"),
+    ]
+    link = (
+        tmp_path
+        / "ec2"
+        / "instances"
+        / instance
+        / "disk"
+        / "by-id"
+        / f"nvme-Amazon_Elastic_Block_Store_{volume.replace('-', '')}"
+    )
     (link / "file").write_text("data")
     snapshot = ec2.create_snapshot(VolumeId=volume)["SnapshotId"]
     (link / "file").write_text("later")
@@ -90,7 +103,9 @@ def test_states_pass_one_after_the_other(ec2: Any, tmp_path: Path) -> None:
 def test_volumes_stay_in_their_zone_and_with_their_instance(ec2: Any) -> None:
     volume = settled(ec2, ec2.create_volume(Size=1, **ZONE)["VolumeId"])
     here, there = launch(ec2), launch(ec2, "us-east-1b")
-    assert refused(ec2.attach_volume, VolumeId=volume, InstanceId=there, Device="/dev/sdf") == "InvalidVolume.ZoneMismatch"
+    assert (
+        refused(ec2.attach_volume, VolumeId=volume, InstanceId=there, Device="/dev/sdf") == "InvalidVolume.ZoneMismatch"
+    )
     assert refused(ec2.attach_volume, VolumeId=volume, InstanceId=here, Device="sdf") == "InvalidParameterValue"
     ec2.attach_volume(VolumeId=volume, InstanceId=here, Device="/dev/sdf")
     assert refused(ec2.attach_volume, VolumeId=volume, InstanceId=here, Device="/dev/sdg") == "VolumeInUse"
@@ -124,8 +139,22 @@ def test_a_client_token_makes_one_volume(ec2: Any) -> None:
         ({**ZONE, "Size": 1, "VolumeType": "gp2", "Iops": 100}, "InvalidParameterCombination"),
         ({**ZONE, "Size": 1, "VolumeType": "gp2", "Throughput": 200}, "InvalidParameterCombination"),
         ({**ZONE, "Size": 1, "MultiAttachEnabled": True}, "UnknownParameter"),
-        ({**ZONE, "Size": 1, "TagSpecifications": [{"ResourceType": "snapshot", "Tags": [{"Key": "a", "Value": "b"}]}]}, "InvalidParameterValue"),
-        ({**ZONE, "Size": 1, "TagSpecifications": [{"ResourceType": "volume", "Tags": [{"Key": "aws:a", "Value": "b"}]}]}, "InvalidParameterValue"),
+        (
+            {
+                **ZONE,
+                "Size": 1,
+                "TagSpecifications": [{"ResourceType": "snapshot", "Tags": [{"Key": "a", "Value": "b"}]}],
+            },
+            "InvalidParameterValue",
+        ),
+        (
+            {
+                **ZONE,
+                "Size": 1,
+                "TagSpecifications": [{"ResourceType": "volume", "Tags": [{"Key": "aws:a", "Value": "b"}]}],
+            },
+            "InvalidParameterValue",
+        ),
     ],
 )
 def test_what_makes_no_volume(ec2: Any, arguments: dict[str, Any], code: str) -> None:
@@ -139,9 +168,15 @@ def test_filters_and_tags(ec2: Any) -> None:
     second = ec2.create_volume(Size=1, **ZONE)["VolumeId"]
 
     def found(name: str, *values: str) -> list[str]:
-        return [one["VolumeId"] for one in ec2.describe_volumes(Filters=[{"Name": name, "Values": list(values)}])["Volumes"]]
+        return [
+            one["VolumeId"] for one in ec2.describe_volumes(Filters=[{"Name": name, "Values": list(values)}])["Volumes"]
+        ]
 
-    assert found("tag:job", "run & 7", "x") == [first] and found("tag:job", "run*") == [first] and found("tag:job", "run") == []
+    assert (
+        found("tag:job", "run & 7", "x") == [first]
+        and found("tag:job", "run*") == [first]
+        and found("tag:job", "run") == []
+    )
     assert found("volume-id", second) == [second] and found("availability-zone", "us-east-1*") == [first, second]
     ec2.create_tags(Resources=[first, second], Tags=[{"Key": "job", "Value": "2"}])
     assert found("tag:job", "2") == [first, second] and found("tag-key", "job") == [first, second]
@@ -162,7 +197,9 @@ def test_signatures_are_checked(server: Any) -> None:
 
 
 def ask(url: str, method: str = "GET", **headers: str) -> tuple[int, str]:
-    request = urllib.request.Request(url, method=method, headers={name.replace("_", "-"): value for name, value in headers.items()})
+    request = urllib.request.Request(
+        url, method=method, headers={name.replace("_", "-"): value for name, value in headers.items()}
+    )
     try:
         with urllib.request.urlopen(request) as answer:
             return answer.status, answer.read().decode()
@@ -177,7 +214,10 @@ def test_the_metadata_service_is_version_2_alone(server: Any, ec2: Any) -> None:
     assert ask(f"{documents}/instance-id")[0] == 401
     assert ask(f"{imds}/latest/api/token", "PUT")[0] == 400
     assert ask(f"{imds}/latest/api/token", "PUT", X_aws_ec2_metadata_token_ttl_seconds="21601")[0] == 400
-    assert ask(f"{imds}/latest/api/token", "PUT", X_aws_ec2_metadata_token_ttl_seconds="60", X_Forwarded_For="::1")[0] == 403
+    assert (
+        ask(f"{imds}/latest/api/token", "PUT", X_aws_ec2_metadata_token_ttl_seconds="60", X_Forwarded_For="::1")[0]
+        == 403
+    )
     status, token = ask(f"{imds}/latest/api/token", "PUT", X_aws_ec2_metadata_token_ttl_seconds="60")
     assert status == 200 and token
 
@@ -195,7 +235,12 @@ def test_the_metadata_service_is_version_2_alone(server: Any, ec2: Any) -> None:
 
 
 def test_faults_of_calls(devstore: Callable[..., Any], tmp_path: Path) -> None:
-    rules = ("--fault", "POST ec2/CreateVolume error=503:RequestLimitExceeded count=1", "--fault", "POST ec2/CreateVolume cut=head count=1")
+    rules = (
+        "--fault",
+        "POST ec2/CreateVolume error=503:RequestLimitExceeded count=1",
+        "--fault",
+        "POST ec2/CreateVolume cut=head count=1",
+    )
     server = devstore("mem:", "--ec2", str(tmp_path / "ec2"), *rules)
     ec2 = client(server)
     assert refused(ec2.create_volume, Size=1, **ZONE) == "RequestLimitExceeded"

@@ -5,11 +5,11 @@ from __future__ import annotations
 import hashlib
 import socket
 import time
+from collections.abc import Callable
 from email.utils import parsedate_to_datetime
 from typing import Any
 
 import pytest
-from collections.abc import Callable
 from botocore.exceptions import ClientError, ConnectionClosedError
 
 BODY = bytes(range(256)) * 400  # 102,400 bytes
@@ -176,7 +176,11 @@ def test_close_and_chunks(faulty: Any, raw: Any) -> None:
 
 
 def test_an_error_by_its_code(faulty: Any, raw: Any) -> None:
-    store = faulty("GET bucket/k error=400:ExpiredToken", "GET bucket/away error=301:PermanentRedirect", "PUT bucket/new error=409:OperationAborted")
+    store = faulty(
+        "GET bucket/k error=400:ExpiredToken",
+        "GET bucket/away error=301:PermanentRedirect",
+        "PUT bucket/new error=409:OperationAborted",
+    )
     status, headers, body = raw(store).request("GET", "/bucket/k")
     assert (status, b"<Code>ExpiredToken</Code>" in body) == (400, True)
     assert "x-amz-bucket-region" not in headers
@@ -250,9 +254,7 @@ def test_globs_are_decoded(faulty: Any, raw: Any) -> None:
 
 def outcomes(store: Any, raw: Any) -> str:
     client = raw(store)
-    return "".join(
-        "F" if client.request("GET", f"/bucket/k{n % 10}")[0] == 503 else "." for n in range(60)
-    )
+    return "".join("F" if client.request("GET", f"/bucket/k{n % 10}")[0] == 503 else "." for n in range(60))
 
 
 def test_the_seed_decides(faulty: Any, raw: Any) -> None:

@@ -7,12 +7,11 @@ import hashlib
 import io
 import os
 import zlib
+from collections.abc import Callable
 from typing import Any
 
 import pytest
-from collections.abc import Callable
 from botocore.exceptions import ClientError
-
 from devstore_support import code
 
 MIB = 1 << 20

@@ -8,13 +8,12 @@ import hashlib
 import io
 import os
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from collections.abc import Callable
 from botocore.exceptions import ClientError
-
 from devstore_support import code, read
 
 KEYS = [

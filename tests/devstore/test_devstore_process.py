@@ -130,7 +130,9 @@ SLOW = {2, 4, 8, 12}  # of requests for /bucket/0 to /bucket/39, as the seed has
 def test_latency(devstore: Any) -> None:
     """The model is a function of the seed: each server has the same slow requests."""
     for _ in range(2):
-        store = devstore("mem:", "--anonymous", "--first-byte-ms", "1", "--first-byte-tail-ms", "3600000", "--tail-fraction", "0.1")
+        store = devstore(
+            "mem:", "--anonymous", "--first-byte-ms", "1", "--first-byte-tail-ms", "3600000", "--tail-fraction", "0.1"
+        )
         sockets = [socket.create_connection(("127.0.0.1", store.port), timeout=120) for _ in range(40)]
         for number, connection in enumerate(sockets):
             connection.sendall(f"GET /bucket/{number} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
@@ -175,7 +177,9 @@ def test_rate_per_prefix(devstore: Any) -> None:
         except ClientError as error:
             codes.append(error.response["Error"]["Code"])
     assert set(codes) == {"ok", "SlowDown"}
-    assert 2 <= codes.count("ok") <= 3 + 2 * (time.monotonic() - start)  # as many as that time allows, however long it was
+    assert (
+        2 <= codes.count("ok") <= 3 + 2 * (time.monotonic() - start)
+    )  # as many as that time allows, however long it was
     s3.put_object(Bucket="bucket", Key="b/1", Body=b"")  # another prefix
 
 

@@ -15,7 +15,6 @@ from typing import Any
 
 import pytest
 from botocore.exceptions import ClientError
-
 from devstore_support import code, read
 
 PART = 5 << 20

@@ -237,7 +237,9 @@ class Server:
 
 
 @contextlib.contextmanager
-def devstore(sandbox: Sandbox, root: object, *args: object, faults: tuple[str, ...] = (), port: int = 0) -> Iterator[Server]:
+def devstore(
+    sandbox: Sandbox, root: object, *args: object, faults: tuple[str, ...] = (), port: int = 0
+) -> Iterator[Server]:
     """A running devstore; stopped by SIGTERM, which it must obey."""
     given = [part for spec in faults for part in ("--fault", spec)]
     with tempfile.TemporaryFile() as err:

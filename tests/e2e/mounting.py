@@ -29,7 +29,9 @@ def can_mount() -> bool:
     return may_mount and shutil.which("fusermount3") is not None
 
 
-needs_fuse = pytest.mark.skipif(not can_mount(), reason="file systems in user space need /dev/fuse, fusermount3 and CAP_SYS_ADMIN")
+needs_fuse = pytest.mark.skipif(
+    not can_mount(), reason="file systems in user space need /dev/fuse, fusermount3 and CAP_SYS_ADMIN"
+)
 
 
 def is_mounted(folder: Path) -> bool:
@@ -50,7 +52,9 @@ def mounted(
 ) -> Iterator[subprocess.Popen]:
     """`millrace mount --foreground`, until the end of the block; the process may end earlier."""
     folder.mkdir(exist_ok=True)
-    process = sandbox.start("mount", uri, folder, "--foreground", *args, env=env, err=subprocess.PIPE, most_files=most_files)
+    process = sandbox.start(
+        "mount", uri, folder, "--foreground", *args, env=env, err=subprocess.PIPE, most_files=most_files
+    )
     try:
         wait_until(lambda: is_mounted(folder) or process.poll() is not None, "mounting")
         assert process.poll() is None, process.communicate()[1]

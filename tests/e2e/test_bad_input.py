@@ -34,7 +34,9 @@ class TestPlaces:
         ):
             sandbox.run(*command, env=server.env()).failed(1, "nowhere", "bucket", "not exist|no such|not found")
 
-    def test_missing_bucket_is_said_once_with_its_endpoint(self, photos: Photos, sandbox: Sandbox, server: Server, tmp_path: Path) -> None:
+    def test_missing_bucket_is_said_once_with_its_endpoint(
+        self, photos: Photos, sandbox: Sandbox, server: Server, tmp_path: Path
+    ) -> None:
         for command in (
             ["ls", "s3://nowhere/x"],
             ["cat", "s3://nowhere/x"],
@@ -44,7 +46,9 @@ class TestPlaces:
             feed_args("s3://nowhere/x"),
             ["pack", photos.raw, "s3://nowhere/x"],
         ):
-            said = sandbox.run(*command, env=server.env()).failed(1, "s3://nowhere: ", "check its name and AWS_ENDPOINT_URL")
+            said = sandbox.run(*command, env=server.env()).failed(
+                1, "s3://nowhere: ", "check its name and AWS_ENDPOINT_URL"
+            )
             assert said.count("the bucket does not exist at " + server.url) == said.count("not exist") == 1, said
             assert ".millrace" not in said
 
@@ -236,7 +240,9 @@ class TestImages:
             corpus.write(root / name, b"no image")
         said = sandbox.ok("pack", root, tmp_path / "tar").err
         assert "2 of 10 samples have no image" in said and "'x/notes'" in said
-        sandbox.run(*feed_args(root)).failed(1, "x/notes", "2 of 10 samples have no image", "--where has=jpg", "replace")
+        sandbox.run(*feed_args(root)).failed(
+            1, "x/notes", "2 of 10 samples have no image", "--where has=jpg", "replace"
+        )
         for name in ("x/notes.txt", "y/notes.txt"):
             (root / name).unlink()
         sandbox.ok("index", root)

@@ -56,7 +56,10 @@ def test_the_second_epoch_and_run_come_from_disk(
     epochs = sandbox.feed(f"s3://b/{place}", env=server.env(), epochs=3, seed=5, **options)
     assert epochs["cache"]["miss_bytes"] == 0 and epochs["samples"] == 3 * len(photos.samples)
     assert plain["digest"] == first["digest"] == second["digest"]
-    assert epochs["digest"] == sandbox.feed(f"s3://b/{place}", env=server.env(), epochs=3, seed=5, shuffle=shuffle)["digest"]
+    assert (
+        epochs["digest"]
+        == sandbox.feed(f"s3://b/{place}", env=server.env(), epochs=3, seed=5, shuffle=shuffle)["digest"]
+    )
 
 
 def test_kills(photos: Photos, server: Server, sandbox: Sandbox, tmp_path: Path) -> None:
@@ -65,9 +68,13 @@ def test_kills(photos: Photos, server: Server, sandbox: Sandbox, tmp_path: Path)
     cache = tmp_path / "cache"
     files = cache / "millrace-cache-1"
     for _ in range(repeats(200)):
-        args = feed_args("s3://b/tar", epochs=50, seed=rng.randrange(1000), cache=cache, cache_size="12MiB", shuffle="global")
+        args = feed_args(
+            "s3://b/tar", epochs=50, seed=rng.randrange(1000), cache=cache, cache_size="12MiB", shuffle="global"
+        )
         before, deadline = changes(files), time.monotonic() + 300
-        writers = [sandbox.start(*args, env=server.env(), out=subprocess.DEVNULL, err=subprocess.DEVNULL) for _ in range(2)]
+        writers = [
+            sandbox.start(*args, env=server.env(), out=subprocess.DEVNULL, err=subprocess.DEVNULL) for _ in range(2)
+        ]
         # The kill hits the work, however long it takes to begin.
         while changes(files) == before and time.monotonic() < deadline:
             time.sleep(0.002)
@@ -107,7 +114,9 @@ def test_all_in_the_cache(photos: Photos, sandbox: Sandbox, tmp_path: Path, plac
 
 
 @pytest.mark.parametrize("place", ["tar", "raw"])
-def test_four_processes_fetch_what_one_does(photos: Photos, server: Server, sandbox: Sandbox, tmp_path: Path, place: str) -> None:
+def test_four_processes_fetch_what_one_does(
+    photos: Photos, server: Server, sandbox: Sandbox, tmp_path: Path, place: str
+) -> None:
     """At the same time, in the same order."""
     args = feed_args(f"s3://b/{place}", shuffle="global", cache=tmp_path / "cache")
     running = [sandbox.start(*args, env=server.env(), out=subprocess.PIPE, err=subprocess.PIPE) for _ in range(4)]
@@ -163,13 +172,20 @@ def test_in_memory(photos: Photos, server: Server, sandbox: Sandbox, place: str,
     plain = sandbox.feed(f"s3://b/{place}", env=server.env(), **options)
     report = sandbox.feed(f"s3://b/{place}", env=server.env(), cache="memory", cache_size="64MiB", **options)
     assert report["digest"] == plain["digest"] and report["samples"] == 3 * len(photos.samples)
-    assert report["cache"]["hit_bytes"] > report["cache"]["written_bytes"] > 0, "what was missed is more, by the gaps between samples"
+    assert report["cache"]["hit_bytes"] > report["cache"]["written_bytes"] > 0, (
+        "what was missed is more, by the gaps between samples"
+    )
     assert report["bytes_read"] < plain["bytes_read"] / 2
     assert report["cache"]["memory_bytes"] == 128 << 20, "with what may wait to be written"
     small = sandbox.feed(f"s3://b/{place}", env=server.env(), cache="memory", cache_size="4MiB", **options)
     assert small["digest"] == plain["digest"] and small["cache"]["memory_bytes"] == 8 << 20
     assert 0 < small["cache"]["hit_bytes"] < report["cache"]["hit_bytes"]
-    assert sandbox.feed(f"s3://b/{place}", "--pin", env=server.env(), cache="memory", cache_size="4MiB", **options)["digest"] == plain["digest"]
+    assert (
+        sandbox.feed(f"s3://b/{place}", "--pin", env=server.env(), cache="memory", cache_size="4MiB", **options)[
+            "digest"
+        ]
+        == plain["digest"]
+    )
     assert not (sandbox.home / "memory").exists(), "that is no folder"
 
 
@@ -182,13 +198,17 @@ def test_each_rank_has_its_own_memory(photos: Photos, sandbox: Sandbox, tmp_path
 
     assert 0.7 < rate(tmp_path / "cache") < 0.8
     assert 0.2 < rate("memory") < 0.45, "1/4, 7/16, 37/64"
-    first = sandbox.feed(photos.tar, shuffle="global", epochs=4, world=4, rank=2, cache="memory", cache_size="64MiB", memory="8MiB")
+    first = sandbox.feed(
+        photos.tar, shuffle="global", epochs=4, world=4, rank=2, cache="memory", cache_size="64MiB", memory="8MiB"
+    )
     hits, misses = first["cache"]["hit_bytes"], first["cache"]["miss_bytes"]
     assert 0.1 < hits / (hits + misses) < 0.45, first["cache"]
 
 
 @pytest.mark.parametrize("left", range(4))
-def test_a_disk_without_room_for_the_cache_itself(photos: Photos, server: Server, sandbox: Sandbox, tmp_path: Path, left: int) -> None:
+def test_a_disk_without_room_for_the_cache_itself(
+    photos: Photos, server: Server, sandbox: Sandbox, tmp_path: Path, left: int
+) -> None:
     """Another program has left so many pages of 4 KiB: the stream is the same, and that program's file, too."""
     with small_disk(tmp_path / "disk", "1M") as disk:
         with (disk / "of another program").open("wb", buffering=0) as other:

@@ -39,5 +39,7 @@ def test_the_demo_keeps_its_promises() -> None:
     export = re.search(r'^  (export PATH=".*")$', said, re.MULTILINE)
     assert export, said
     script = f'{export[1]} && millrace --version && {sys.executable} -c "import millrace; print(millrace.__file__)"'
-    found = subprocess.run(["sh", "-c", script], cwd=REPOSITORY, env=environment, capture_output=True, text=True, check=False)
+    found = subprocess.run(
+        ["sh", "-c", script], cwd=REPOSITORY, env=environment, capture_output=True, text=True, check=False
+    )
     assert found.returncode == 0 and str(binary().parents[1]) in found.stdout, f"{found.stdout}\n{found.stderr}"

@@ -21,4 +21,6 @@ def test_the_demo_of_spot_instances_keeps_its_promises() -> None:
     assert result.returncode == 0, f"{result.stdout}\n{result.stderr}"
     assert result.stdout.count("ok  ") == 9 and "NOT" not in result.stdout
     assert "none was lost, and none came twice" in result.stdout
-    assert len(re.findall(r"mounts .* at ", result.stderr)) == 3 and result.stderr.count("is now the volume of demo") == 3
+    assert (
+        len(re.findall(r"mounts .* at ", result.stderr)) == 3 and result.stderr.count("is now the volume of demo") == 3
+    )

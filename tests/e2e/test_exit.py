@@ -51,7 +51,9 @@ class TestInterrupts:
             uploads = lambda: client.list_multipart_uploads(Bucket="out").get("Uploads", [])  # noqa: E731
             marker = tmp_path / "root" / "out" / "tar" / ".millrace" / "incomplete"
             ready = uploads if fault.startswith("PUT") else marker.exists
-            result = interrupt(sandbox, ["pack", "s3://in/raw", "s3://out/tar", "--shard-size", "100MiB"], server.env(), ready)
+            result = interrupt(
+                sandbox, ["pack", "s3://in/raw", "s3://out/tar", "--shard-size", "100MiB"], server.env(), ready
+            )
             result.failed(1, "interrupted", "run the same command again")
             assert not uploads()
             sandbox.run("inspect", "s3://out/tar", env=server.env()).failed(1, "run the same")
@@ -72,7 +74,9 @@ class TestInterrupts:
         assert all(name.startswith(kept) for name in left), left
 
     @pytest.mark.parametrize("command", [["index"], ["inspect"], ["feed"], ["index", "--output"]])
-    def test_while_an_index_is_built(self, photos: Photos, sandbox: Sandbox, tmp_path: Path, command: list[str]) -> None:
+    def test_while_an_index_is_built(
+        self, photos: Photos, sandbox: Sandbox, tmp_path: Path, command: list[str]
+    ) -> None:
         corpus.link_tree(photos.raw, tmp_path / "root" / "b" / "raw")
         slow = f"GET b/raw/{photos.samples[700].key}.jpg stall=0:3600000"
         seen = tmp_path / "log"
@@ -86,7 +90,9 @@ class TestInterrupts:
         assert not left, left
 
     @pytest.mark.parametrize("way", ["between", "waiting"])
-    def test_feed_keeps_its_state_and_prints_what_it_did(self, photos: Photos, sandbox: Sandbox, tmp_path: Path, way: str) -> None:
+    def test_feed_keeps_its_state_and_prints_what_it_did(
+        self, photos: Photos, sandbox: Sandbox, tmp_path: Path, way: str
+    ) -> None:
         """Goes on afterwards to the digest of a run that was not interrupted."""
         state = tmp_path / "state"
         fault = f"GET b/raw/{photos.samples[500].key}.jpg delay-ms=3600000"
@@ -189,12 +195,16 @@ class TestOutput:
 
     def test_a_report_of_names_that_are_no_text(self, sandbox: Sandbox, tmp_path: Path) -> None:
         for n in range(8):
-            corpus.write(tmp_path / "d" / "x" / os.fsdecode(b"\xff%d.jpg" % n), corpus.jpeg(n) if n != 3 else b"no image")
+            corpus.write(
+                tmp_path / "d" / "x" / os.fsdecode(b"\xff%d.jpg" % n), corpus.jpeg(n) if n != 3 else b"no image"
+            )
         report = sandbox.feed(tmp_path / "d", "--bad-samples", "replace", batch=4)
         assert report["quarantined"] == 1
         assert "\ufffd" in report["quarantine"][0]["replacement"]
 
-    def test_a_limit_on_file_sizes_is_an_error_with_a_remedy(self, photos: Photos, sandbox: Sandbox, tmp_path: Path) -> None:
+    def test_a_limit_on_file_sizes_is_an_error_with_a_remedy(
+        self, photos: Photos, sandbox: Sandbox, tmp_path: Path
+    ) -> None:
         source = max(photos.tar.glob("*.tar"), key=lambda path: path.stat().st_size)
         done = subprocess.run(
             ["bash", "-c", 'ulimit -f 100; exec "$0" cp "$1" "$2"', binary(), source, tmp_path / "copy.tar"],

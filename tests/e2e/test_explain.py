@@ -36,7 +36,14 @@ def test_the_last_batch_is_foretold(photos: Photos, sandbox: Sandbox, last: str)
     options = {"shuffle": "window", "last": last, "batch": 100, "world": 3, "rank": 2}
     expected = explain(sandbox, photos.tar, **options)
     got = sandbox.feed(photos.tar, **options)
-    assert expected["batches"] == {"batch": 100, "rank": 2, "world": 3, "last": last, "steps": got["batches"], "samples": got["samples"]}
+    assert expected["batches"] == {
+        "batch": 100,
+        "rank": 2,
+        "world": 3,
+        "last": last,
+        "steps": got["batches"],
+        "samples": got["samples"],
+    }
     # A repeat is fetched again unless its sample happens to be in memory still.
     assert 0 <= expected["expected"]["requests"] - got["requests"]["GET"] <= (100 if last == "wrap" else 0)
 
@@ -100,7 +107,9 @@ def test_from_a_position_on(photos: Photos, sandbox: Sandbox) -> None:
     got = sandbox.feed(photos.tar, resume=position, rank=1, **options)
     assert (expected["batches"]["samples"], expected["batches"]["steps"]) == (got["samples"], got["batches"])
     assert expected["expected"]["requests"] == got["requests"]["GET"]
-    sandbox.run(*feed_args(photos.tar, "--explain", resume=position, **options | {"seed": 2})).failed(1, "belongs to another order")
+    sandbox.run(*feed_args(photos.tar, "--explain", resume=position, **options | {"seed": 2})).failed(
+        1, "belongs to another order"
+    )
 
 
 def test_little_memory_costs_requests_and_it_says_so(photos: Photos, sandbox: Sandbox) -> None:
@@ -122,7 +131,10 @@ def test_it_reads_no_data(photos: Photos, server: Server, sandbox: Sandbox) -> N
 
 
 def test_what_all_ranks_need_is_about_this_rank_times_the_world(photos: Photos, sandbox: Sandbox) -> None:
-    ranks = [explain(sandbox, photos.tar, shuffle="window", extent=7, window=64, world=8, rank=rank)["expected"] for rank in range(8)]
+    ranks = [
+        explain(sandbox, photos.tar, shuffle="window", extent=7, window=64, world=8, rank=rank)["expected"]
+        for rank in range(8)
+    ]
     for what in ("requests", "bytes"):
         for rank in ranks:
             assert rank[f"{what}_times_world"] == pytest.approx(sum(each[what] for each in ranks), rel=0.3)
@@ -137,7 +149,9 @@ def test_raw_objects_are_a_request_each(photos: Photos, sandbox: Sandbox) -> Non
 
 def test_the_text(photos: Photos, sandbox: Sandbox) -> None:
     said = sandbox.ok("feed", photos.tar, "--explain", "--rank", 5, "--world", 8).out
-    report = sandbox.feed(photos.tar, "--explain", rank=5, world=8, batch=128, size=224, memory="512MiB", shuffle="window", seed=0)
+    report = sandbox.feed(
+        photos.tar, "--explain", rank=5, world=8, batch=128, size=224, memory="512MiB", shuffle="window", seed=0
+    )
     for words in (
         "1005 samples in 3 tar shards",
         f"Order: window, seed 0, epoch 0, from position {report['order']['position']}",

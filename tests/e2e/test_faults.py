@@ -107,7 +107,9 @@ PERMANENT = [
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("fault", "word"), [PERMANENT[0], *(pytest.param(*one, marks=pytest.mark.all) for one in PERMANENT[1:])])
+@pytest.mark.parametrize(
+    ("fault", "word"), [PERMANENT[0], *(pytest.param(*one, marks=pytest.mark.all) for one in PERMANENT[1:])]
+)
 def test_what_never_heals_is_reported(photos: Photos, sandbox: Sandbox, server: Server, fault: str, word: str) -> None:
     with devstore(sandbox, photos.root, faults=(f"GET b/tar/*1.tar {fault}",)) as faulty:
         result = sandbox.run(*feed_args("s3://b/tar"), env=faulty.env(), timeout=300)
@@ -135,7 +137,9 @@ def test_the_server_goes_away(photos: Photos, sandbox: Sandbox, server: Server) 
     port = free_port()
     with devstore(sandbox, photos.root, port=port) as gone:
         env = gone.env()
-    sandbox.run(*feed_args("s3://b/tar"), env=env, timeout=600).failed(1, "s3://b/tar", "connect|refused", r"127\.0\.0\.1|AWS_ENDPOINT_URL")
+    sandbox.run(*feed_args("s3://b/tar"), env=env, timeout=600).failed(
+        1, "s3://b/tar", "connect|refused", r"127\.0\.0\.1|AWS_ENDPOINT_URL"
+    )
 
 
 def test_resume_under_faults(photos: Photos, sandbox: Sandbox, server: Server) -> None:

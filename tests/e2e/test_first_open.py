@@ -15,7 +15,9 @@ from .harness import ACCESS_KEY, SECRET_KEY, Sandbox, devstore, logged_devstore
 
 
 @pytest.mark.parametrize("fault", ["", "PUT b/*/.millrace/* status=403"])
-def test_of_several_processes_one_builds_the_index(photos: Photos, sandbox: Sandbox, tmp_path: Path, fault: str) -> None:
+def test_of_several_processes_one_builds_the_index(
+    photos: Photos, sandbox: Sandbox, tmp_path: Path, fault: str
+) -> None:
     """Whether it can be put beside the data or stays in the cache folder."""
     corpus.link_tree(photos.tar, tmp_path / "root" / "b" / "tar")
     shards = [f"/b/tar/{path.name}" for path in photos.tar.glob("*.tar")]
@@ -50,7 +52,9 @@ def test_an_index_that_is_published_while_it_is_copied(photos: Photos, sandbox: 
         sandbox.ok("index", "s3://b/tar", env=server.env())
     shutil.rmtree(sandbox.home / "cache", ignore_errors=True)
     log = tmp_path / "log"
-    with logged_devstore(sandbox, tmp_path / "root", log, faults=("GET b/*/.millrace/index error=412:PreconditionFailed count=1",)) as server:
+    with logged_devstore(
+        sandbox, tmp_path / "root", log, faults=("GET b/*/.millrace/index error=412:PreconditionFailed count=1",)
+    ) as server:
         assert sandbox.feed("s3://b/tar", env=server.env())["digest"] == photos.digest()
     assert len(re.findall(r"HEAD /b/tar/\.millrace/index", log.read_text())) == 2
 

@@ -17,7 +17,9 @@ COUNT = 50
 
 def samples() -> list[oracle.Sample]:
     return [
-        oracle.Sample(f"dir.d/s{n:04d}", {"jpg": corpus.jpeg(n), "cls": str(n % 7).encode(), "txt": f"größe {n}".encode()})
+        oracle.Sample(
+            f"dir.d/s{n:04d}", {"jpg": corpus.jpeg(n), "cls": str(n % 7).encode(), "txt": f"größe {n}".encode()}
+        )
         for n in range(COUNT)
     ]
 
@@ -59,8 +61,12 @@ def tfrecord(found: list[oracle.Sample]) -> bytes:
     for sample in found:
         features = {"__key__": message(1, message(1, sample.key.encode()))}
         for name, data in sample.fields.items():
-            features[name] = message(3, message(1, varint(int(data)))) if name == "cls" else message(1, message(1, data))
-        record = message(1, b"".join(message(1, message(1, name.encode()) + message(2, f)) for name, f in features.items()))
+            features[name] = (
+                message(3, message(1, varint(int(data)))) if name == "cls" else message(1, message(1, data))
+            )
+        record = message(
+            1, b"".join(message(1, message(1, name.encode()) + message(2, f)) for name, f in features.items())
+        )
         head = struct.pack("<Q", len(record))
         out += head + masked_crc(head) + record + masked_crc(record)
     return out
@@ -98,7 +104,10 @@ def recordio(found: list[oracle.Sample]) -> bytes:
 
 
 def index_json(names: dict[str, int]) -> bytes:
-    shards = [{"samples": 0, "raw_data": {"basename": n, "bytes": size, "hashes": {}}, "zip_data": None} for n, size in names.items()]
+    shards = [
+        {"samples": 0, "raw_data": {"basename": n, "bytes": size, "hashes": {}}, "zip_data": None}
+        for n, size in names.items()
+    ]
     return json.dumps({"version": 2, "shards": shards}).encode()
 
 

@@ -36,7 +36,9 @@ def shards(folder: Path, count: int) -> Path:
 
 def indexed(sandbox: Sandbox, uri: object, *more: object, budget: int = BUDGET, **how: object) -> int:
     for _ in range(5):
-        result = sandbox.ok("index", uri, "--memory", budget, "--json", "--full", *more, watch_rss=True, timeout=300, **how)
+        result = sandbox.ok(
+            "index", uri, "--memory", budget, "--json", "--full", *more, watch_rss=True, timeout=300, **how
+        )
         if result.peak_rss > 0:
             return result.peak_rss
     raise AssertionError(f"too fast to be watched: {result}")
@@ -104,7 +106,11 @@ def test_rows_of_manifests_are_paid_for(tmp_path: Path, sandbox: Sandbox, kind: 
     rows = {
         "csv": "path,label,weight\n" + "".join(f"{name.format(i)},{i % 1000},{i}\n" for i in range(200_000)),
         "jsonl": "".join(f'{{"path": "{name.format(i)}", "label": {i % 1000}}}\n' for i in range(200_000)),
-        "manifest": '[{"prefix": "' + str(tmp_path) + '/"}' + "".join(f', "{name.format(i)}"' for i in range(200_000)) + "]",
+        "manifest": '[{"prefix": "'
+        + str(tmp_path)
+        + '/"}'
+        + "".join(f', "{name.format(i)}"' for i in range(200_000))
+        + "]",
     }[kind]
     manifest = tmp_path / f"list.{kind}"
     manifest.write_text(rows)

@@ -27,7 +27,8 @@ def flat_jpeg(colour: tuple[int, int, int], width: int = 120, height: int = 90) 
 
 def usual(count: int, first: int = 0) -> list[Sample]:
     return [
-        Sample(f"s{n:04d}", {"jpg": corpus.jpeg(n, 32, 32), "cls": b"%d" % (n * 7 % 5)}) for n in range(first, first + count)
+        Sample(f"s{n:04d}", {"jpg": corpus.jpeg(n, 32, 32), "cls": b"%d" % (n * 7 % 5)})
+        for n in range(first, first + count)
     ]
 
 
@@ -78,7 +79,10 @@ class TestSuspicious:
             ("s0003", "a.tar", 3, "b.tar", 22),
         ]
         said = sandbox.ok("inspect", tmp_path / "d").out
-        assert "with the key of a sample before them: 3" in said and "'s0000': a.tar (sample 0) and b.tar (sample 21)" in said
+        assert (
+            "with the key of a sample before them: 3" in said
+            and "'s0000': a.tar (sample 0) and b.tar (sample 21)" in said
+        )
 
     def test_raw_objects_whose_endings_differ_in_case_have_one_key(self, sandbox: Sandbox, tmp_path: Path) -> None:
         for name in ("a/0.jpg", "a/1.JPG", "a/1.jpg", "a/1.txt", "a/2.png"):
@@ -125,7 +129,11 @@ class TestSuspicious:
             corpus.write(tmp_path / "d" / "c" / f"{n:02d}.jpg", b"x" * 1000)
         os.truncate(tmp_path / "d" / "c" / "13.jpg", 65 << 20)
         found = inspect(sandbox, tmp_path / "d")["suspicious"]["huge"]
-        assert found["samples"] == 1 and found["examples"][0]["key"] == "c/13" and found["examples"][0]["bytes"] == 65 << 20
+        assert (
+            found["samples"] == 1
+            and found["examples"][0]["key"] == "c/13"
+            and found["examples"][0]["bytes"] == 65 << 20
+        )
 
     def test_no_more_than_five_examples(self, sandbox: Sandbox, tmp_path: Path) -> None:
         samples = usual(30)
@@ -148,7 +156,9 @@ class TestDecode:
         corpus.write_tar(tmp_path / "d" / "b.tar", samples[15:])
         return tmp_path / "d"
 
-    @pytest.mark.parametrize("how", [("--decode",), ("--decode", "all"), ("--decode=all",), ("--decode", "40"), ("--decode", 999)])
+    @pytest.mark.parametrize(
+        "how", [("--decode",), ("--decode", "all"), ("--decode=all",), ("--decode", "40"), ("--decode", 999)]
+    )
     def test_truncated_images(self, sandbox: Sandbox, spoilt: Path, how: tuple) -> None:
         found = inspect(sandbox, spoilt, *how)["decode"]
         assert (found["samples"], found["failed"], found["images"]) == (40, 10, 30)
@@ -406,8 +416,12 @@ class TestPreview:
         sandbox.run("inspect", data, "--preview", "gs://b/x.png").failed(2, "gs")
 
     @pytest.mark.parametrize("value", ["0", "1001", "x"])
-    def test_numbers_of_samples_that_make_no_sense(self, sandbox: Sandbox, data: Path, tmp_path: Path, value: str) -> None:
-        sandbox.run("inspect", data, "--preview", tmp_path / "o.png", "--samples", value).failed(2, "--samples", "1 to 1000")
+    def test_numbers_of_samples_that_make_no_sense(
+        self, sandbox: Sandbox, data: Path, tmp_path: Path, value: str
+    ) -> None:
+        sandbox.run("inspect", data, "--preview", tmp_path / "o.png", "--samples", value).failed(
+            2, "--samples", "1 to 1000"
+        )
 
     def test_samples_without_a_preview(self, sandbox: Sandbox, data: Path) -> None:
         sandbox.run("inspect", data, "--samples", 5).failed(2, "--samples", "--preview")

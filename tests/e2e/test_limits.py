@@ -37,7 +37,9 @@ class TestMemory:
         with devstore(sandbox, root, "--first-byte-ms", 30) as server:
             for budget in [64, 128, 512, 1024]:
                 how = {"batch": 128, "size": 224, "shuffle": policy, "memory": f"{budget}MiB"}
-                result = sandbox.run(*feed_args(f"s3://b/{place}", **how), env=server.env(), timeout=300, watch_rss=True)
+                result = sandbox.run(
+                    *feed_args(f"s3://b/{place}", **how), env=server.env(), timeout=300, watch_rss=True
+                )
                 assert result.code == 0, str(result)
                 limit = (budget + 64) * MIB
                 assert result.json()["samples"] == 3000
@@ -167,7 +169,9 @@ class TestStalls:
                 report = sandbox.feed("s3://b/raw", shuffle=policy, env=slow.env(), stop_after=100)
                 waited = sum(report["stalls"].values())
                 assert report["seconds"] > 4, report
-                assert 0.75 * report["seconds"] <= waited <= report["seconds"] + 0.05, report  # a busy machine keeps it from its CPU, too
+                assert 0.75 * report["seconds"] <= waited <= report["seconds"] + 0.05, (
+                    report
+                )  # a busy machine keeps it from its CPU, too
 
     def test_slow_decoding_is_named(self, large: Path, sandbox: Sandbox) -> None:
         report = sandbox.feed(large, threads=1, size=600, batch=16)
@@ -177,7 +181,9 @@ class TestStalls:
         assert max(report["stalls"], key=report["stalls"].get) == report["bottleneck"]
 
     def test_slow_first_bytes_are_named(self, photos: Photos, sandbox: Sandbox, server: Server) -> None:
-        with devstore(sandbox, photos.root, "--first-byte-ms", 1500) as slow:  # many times what decoding takes, on a busy machine, too
+        with devstore(
+            sandbox, photos.root, "--first-byte-ms", 1500
+        ) as slow:  # many times what decoding takes, on a busy machine, too
             report = sandbox.feed(
                 "s3://b/raw", shuffle="global", memory="40MiB", batch=128, size=224, env=slow.env(), stop_after=300
             )

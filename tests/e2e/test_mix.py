@@ -45,7 +45,10 @@ def test_an_interrupted_run_goes_on_with_another_world(photos: Photos, sandbox: 
     uri, arguments = mixes(photos)[name]
     whole = sandbox.feed(uri, *arguments, epochs=2)
     first = sandbox.feed(uri, *arguments, epochs=2, stop_after=130, batch=13)
-    rest = [sandbox.feed(uri, *arguments, epochs=2, resume=first["position"], rank=rank, world=2, batch=9) for rank in range(2)]
+    rest = [
+        sandbox.feed(uri, *arguments, epochs=2, resume=first["position"], rank=rank, world=2, batch=9)
+        for rank in range(2)
+    ]
     digest = first["digest"]
     for run in rest:
         digest = oracle.add(digest, run["digest"])
@@ -79,5 +82,7 @@ def test_wrong_usage(photos: Photos, sandbox: Sandbox) -> None:
     sandbox.run("feed", photos.tar, "--where", "class=nobody").failed(1, "no class 'nobody'")
     split = ("--split", "a=0.5,b=0.5", "--take", "a")
     sandbox.run("feed", photos.tar, "--where", "bytes=1GiB-").failed(1, "the conditions of --where$")
-    sandbox.run("feed", photos.tar, "--where", "bytes=1GiB-", *split).failed(1, "the conditions of --where and --split$")
+    sandbox.run("feed", photos.tar, "--where", "bytes=1GiB-", *split).failed(
+        1, "the conditions of --where and --split$"
+    )
     sandbox.run("feed", photos.tar, photos.raw, "--weights", "1").failed(2, "1 weights for 2 data sets")

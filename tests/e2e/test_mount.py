@@ -8,13 +8,11 @@ import hashlib
 import os
 import random
 import re
-import shutil
 import signal
 import subprocess
 import sys
-import time
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -48,14 +46,18 @@ def files(tmp_path: Path) -> Path:
 def tree(folder: Path) -> dict[str, str]:
     """The digest of each file, by its path."""
     return {
-        str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest() for path in folder.rglob("*") if path.is_file()
+        str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in folder.rglob("*")
+        if path.is_file()
     }
 
 
 def test_programs_see_files(photos: Photos, mount: Path, tmp_path: Path) -> None:
     listed = subprocess.run(["ls", "-lR", mount / "raw"], check=True, capture_output=True, text=True).stdout
     assert listed.count(".jpg\n") == 1005
-    found = subprocess.run(["find", mount, "-type", "f", "-name", "*.jpg", "-size", "+0"], check=True, capture_output=True, text=True).stdout
+    found = subprocess.run(
+        ["find", mount, "-type", "f", "-name", "*.jpg", "-size", "+0"], check=True, capture_output=True, text=True
+    ).stdout
     assert len(found.splitlines()) == 1005
     subprocess.run(["cp", "-r", mount / "raw", tmp_path / "copy"], check=True)
     subprocess.run(["diff", "-r", "--exclude", "*.millrace*", photos.raw, tmp_path / "copy"], check=True)
@@ -131,7 +133,9 @@ print(len(data), len(data.classes), total)
 """
 
     def run(folder: Path) -> str:
-        return subprocess.run([sys.executable, "-c", script, folder], check=True, capture_output=True, text=True, timeout=300).stdout
+        return subprocess.run(
+            [sys.executable, "-c", script, folder], check=True, capture_output=True, text=True, timeout=300
+        ).stdout
 
     assert run(mount / "raw") == run(photos.raw)
 
@@ -207,7 +211,9 @@ def test_a_second_mount_on_a_folder_is_refused(sandbox: Sandbox, server: Server,
         link.symlink_to(folder)
         seen = os.listdir(folder)
         for path in (str(folder), f"{folder}/", link):
-            sandbox.run("mount", "s3://b/raw", path, env=server.env()).failed(1, f"{path}: .* already", f"fusermount3 -u {path}$")
+            sandbox.run("mount", "s3://b/raw", path, env=server.env()).failed(
+                1, f"{path}: .* already", f"fusermount3 -u {path}$"
+            )
         assert os.listdir(folder) == seen
     folder = tmp_path / "dead"
     folder.mkdir()
@@ -269,7 +275,10 @@ def test_a_replaced_object_is_stale(sandbox: Sandbox, files: Path, tmp_path: Pat
 
 def test_new_and_removed_objects_are_seen(sandbox: Sandbox, files: Path, tmp_path: Path) -> None:
     folder = tmp_path / "mnt"
-    with devstore(sandbox, files) as store, mounted(sandbox, "s3://b", folder, "--metadata-ttl", "minimal", env=store.env()):
+    with (
+        devstore(sandbox, files) as store,
+        mounted(sandbox, "s3://b", folder, "--metadata-ttl", "minimal", env=store.env()),
+    ):
         assert not (folder / "new" / "one").exists()
         store.client().put_object(Bucket="b", Key="new/one", Body=b"1")
         assert (folder / "new" / "one").read_bytes() == b"1"
@@ -324,7 +333,18 @@ def test_a_folder_of_more_than_one_page(sandbox: Sandbox, tmp_path: Path) -> Non
 
 def test_the_example_of_the_documents_runs() -> None:
     text = (REPOSITORY / "docs" / "mount.md").read_text()
-    for option in ("--foreground", "--writable", "--allow-overwrite", "--timeout", "--metadata-ttl", "--cache", "--cache-size", "--memory", "--log", "-o"):
+    for option in (
+        "--foreground",
+        "--writable",
+        "--allow-overwrite",
+        "--timeout",
+        "--metadata-ttl",
+        "--cache",
+        "--cache-size",
+        "--memory",
+        "--log",
+        "-o",
+    ):
         assert f"`{option}" in text, option
 
 
@@ -339,7 +359,11 @@ def test_metrics(sandbox: Sandbox, server: Server, tmp_path: Path) -> None:
 
         def value(name: str) -> float:
             with urllib.request.urlopen(said[1].decode(), timeout=120) as answer:
-                return sum(float(line.rsplit(" ", 1)[1]) for line in answer.read().decode().splitlines() if re.match(rf"{name}[{{ ]", line))
+                return sum(
+                    float(line.rsplit(" ", 1)[1])
+                    for line in answer.read().decode().splitlines()
+                    if re.match(rf"{name}[{{ ]", line)
+                )
 
         path = next(path for path in sorted(place.rglob("*")) if path.is_file())
         size = len(path.read_bytes())

@@ -85,7 +85,9 @@ def test_a_pack_waits_for_its_store(photos: Photos, sandbox: Sandbox, tmp_path: 
     root = tmp_path / "root"
     corpus.link_tree(photos.raw, root / "in" / "raw")
     (root / "out").mkdir()
-    unending = ("GET in/raw/*.jpg delay-ms=600000 after=500",)  # half of it, so that it is in the middle until the store goes away
+    unending = (
+        "GET in/raw/*.jpg delay-ms=600000 after=500",
+    )  # half of it, so that it is in the middle until the store goes away
     port = free_port()
     options = ("--shard-size", "512KiB", "--shuffle", "--seed", 3)
     with devstore(sandbox, root) as undisturbed:
@@ -117,7 +119,9 @@ def test_a_shard_that_is_deleted_is_a_change(photos: Photos, sandbox: Sandbox, t
         for shard in (root / "b" / "tar").glob("*.tar"):
             shard.unlink()
         _, err = feed.communicate(timeout=300)
-    assert feed.returncode == 1 and b"s3://b/tar has changed since it was indexed; run: millrace index s3://b/tar" in err, err
+    assert (
+        feed.returncode == 1 and b"s3://b/tar has changed since it was indexed; run: millrace index s3://b/tar" in err
+    ), err
 
 
 def test_a_server_of_the_other_protocol_is_said(sandbox: Sandbox, tmp_path: Path) -> None:
@@ -140,7 +144,12 @@ def test_a_feed_does_not_wait_for_ever(sandbox: Sandbox, store: Server, tmp_path
 
 
 def test_a_store_that_never_was_there_is_not_waited_for(sandbox: Sandbox) -> None:
-    env = {"AWS_ENDPOINT_URL": "http://127.0.0.1:9", "AWS_ACCESS_KEY_ID": "a", "AWS_SECRET_ACCESS_KEY": "b", "AWS_REGION": "us-east-1"}
+    env = {
+        "AWS_ENDPOINT_URL": "http://127.0.0.1:9",
+        "AWS_ACCESS_KEY_ID": "a",
+        "AWS_SECRET_ACCESS_KEY": "b",
+        "AWS_REGION": "us-east-1",
+    }
     sandbox.run(*feed_args("s3://b/tar"), env=env).failed(1, "AWS_ENDPOINT_URL")
 
 

@@ -80,7 +80,9 @@ def test_what_was_decompressed_is_kept(photos: Photos, sandbox: Sandbox, tmp_pat
         missing.unlink()
         held = {path.name: os.link(path, tmp_path / path.name) for path in folder.glob("*.tar")}
         sandbox.ok(*args, env=server.env())
-    assert {name: (tmp_path / name).stat().st_mtime_ns for name in held} == {n: t for n, t in before.items() if n != missing.name}
+    assert {name: (tmp_path / name).stat().st_mtime_ns for name in held} == {
+        n: t for n, t in before.items() if n != missing.name
+    }
     assert oracle.read_tar(tmp_path / "root/out/x") == photos.samples
     assert list((tmp_path / "scratch").iterdir()) == []
 
@@ -104,7 +106,9 @@ def test_a_destination_is_judged_before_anything_is_unpacked(photos: Photos, san
     assert {name: again[name] for name in told} == {name: first[name] for name in told}
     assert "already packed" in sandbox.ok(*args, "--part", "1/3").out
     for other in (["--shard-size", "2MiB"], ["--format", "mds"], ["--shuffle"]):
-        sandbox.run("pack", source, out, "--scratch", scratch, *other).failed(1, "a data set is there already and is another", "--force")
+        sandbox.run("pack", source, out, "--scratch", scratch, *other).failed(
+            1, "a data set is there already and is another", "--force"
+        )
     assert not scratch.exists() and {path: path.stat().st_mtime_ns for path in out.rglob("*")} == before
     (sorted(out.glob("*.tar"))[0]).unlink()
     sandbox.run(*args).failed(1, "a data set is there already and is another: its shards were changed since")
@@ -116,7 +120,15 @@ def test_a_destination_is_judged_before_anything_is_unpacked(photos: Photos, san
     sandbox.run(*args).failed(1, "a data set is there already; --force")
     (out / ".millrace").mkdir()
     (out / ".millrace/index").write_bytes(b"")
-    job = {"version": 1, "source_uri": "/elsewhere", "source": "x", "samples": 1, "format": "tar", "shard_bytes": 1, "order": "kept"}
+    job = {
+        "version": 1,
+        "source_uri": "/elsewhere",
+        "source": "x",
+        "samples": 1,
+        "format": "tar",
+        "shard_bytes": 1,
+        "order": "kept",
+    }
     (out / ".millrace/incomplete").write_text(json.dumps(job | {"classes": "", "fields": "", "shards": 1}))
     sandbox.run(*args).failed(1, "another pack was begun there", "/elsewhere")
     assert not scratch.exists()
@@ -168,7 +180,9 @@ def test_damage(photos: Photos, sandbox: Sandbox, tmp_path: Path, ending: str, h
     data = bytearray(path.read_bytes())
     if how == "damaged":
         data[len(data) // 2] ^= 4
-    path.write_bytes({"cut": bytes(data[: len(data) // 2]), "damaged": bytes(data), "garbage": bytes(data) + b"more"}[how])
+    path.write_bytes(
+        {"cut": bytes(data[: len(data) // 2]), "damaged": bytes(data), "garbage": bytes(data) + b"more"}[how]
+    )
     sandbox.run("pack", source, tmp_path / "out").failed(1, str(path), "cut short|damaged|other bytes|offset")
     assert not (tmp_path / "out").exists()
 
@@ -200,7 +214,9 @@ def test_two_at_a_time(photos: Photos, sandbox: Sandbox, tmp_path: Path) -> None
     source = compressed(photos, tmp_path / "in", ".tar.gz")
     for attempt in range(4):
         outs = [tmp_path / f"out{attempt}-{number}" for number in range(3)]
-        started = [sandbox.start("pack", source, out, "--scratch", tmp_path / "scratch", err=subprocess.PIPE) for out in outs]
+        started = [
+            sandbox.start("pack", source, out, "--scratch", tmp_path / "scratch", err=subprocess.PIPE) for out in outs
+        ]
         for process, out in zip(started, outs):
             _, err = process.communicate(timeout=300)
             assert process.returncode == 0, err
@@ -237,7 +253,9 @@ def test_skip_bad_keeps_what_can_be_trusted(photos: Photos, sandbox: Sandbox, tm
         again = ["pack", source, "s3://none/x", "--scratch", tmp_path / "scratch"]
         said = sandbox.run(*again, "--skip-bad", env=server.env()).failed(1, "bucket")
         assert "what was unpacked stays in" in said
-        sandbox.run(*again, env=server.env()).failed(1, "the compressed bytes are", "--skip-bad")  # and not with what the other run has kept
+        sandbox.run(*again, env=server.env()).failed(
+            1, "the compressed bytes are", "--skip-bad"
+        )  # and not with what the other run has kept
 
 
 def test_whole_members_before_the_damage_are_kept(photos: Photos, sandbox: Sandbox, tmp_path: Path) -> None:
@@ -262,7 +280,9 @@ def test_messages_name_the_source(photos: Photos, sandbox: Sandbox, tmp_path: Pa
     shard = bytearray(sorted(photos.tar.glob("*.tar"))[0].read_bytes())
     shard[100] ^= 255  # of the first head, whose checksum is another one then
     (source / "x.tar.gz").write_bytes(gzip.compress(bytes(shard), 1))
-    said = sandbox.run("pack", source, tmp_path / "out", "--scratch", tmp_path / "scratch").failed(1, "x.tar.gz", "offset")
+    said = sandbox.run("pack", source, tmp_path / "out", "--scratch", tmp_path / "scratch").failed(
+        1, "x.tar.gz", "offset"
+    )
     assert f"{source}/x.tar.gz (unpacked)" in said
     assert "unpacked-" not in said.split("; what was unpacked stays in")[0]
 
@@ -284,7 +304,10 @@ def test_keys_that_no_folder_holds(photos: Photos, sandbox: Sandbox, tmp_path: P
             server.client().create_bucket(Bucket=f"gz{number}")
             server.client().put_object(Bucket=f"gz{number}", Key=f"in/{key}", Body=data)
             sandbox.run("pack", f"s3://gz{number}/in", tmp_path / "out", env=server.env()).failed(
-                1, f"s3://gz{number}/in/" + key.replace(".", "[.]"), "a folder cannot hold this key", "rename the object"
+                1,
+                f"s3://gz{number}/in/" + key.replace(".", "[.]"),
+                "a folder cannot hold this key",
+                "rename the object",
             )
     assert not scratch_of(sandbox) and not (tmp_path / "out").exists()
 
@@ -294,7 +317,9 @@ def test_parts_share_the_work(photos: Photos, sandbox: Sandbox, tmp_path: Path) 
     source = compressed(photos, tmp_path / "in", ".tar.zst")
     sandbox.ok("pack", source, tmp_path / "one", "--shard-size", "200KiB")
     started = [
-        sandbox.start("pack", source, tmp_path / "out", "--shard-size", "200KiB", "--part", f"{part}/3", err=subprocess.PIPE)
+        sandbox.start(
+            "pack", source, tmp_path / "out", "--shard-size", "200KiB", "--part", f"{part}/3", err=subprocess.PIPE
+        )
         for part in (1, 2, 3)
     ]
     for process in started:
@@ -342,7 +367,18 @@ def test_memory_does_not_grow_with_the_source(sandbox: Sandbox, tmp_path: Path) 
                 info.size = 1 << 20
                 tar.addfile(info, io.BytesIO(bytes([number % 256]) * info.size))
         subprocess.run(["zstd", "-q", "--rm", source / "a.tar"], check=True)
-        result = sandbox.ok("pack", source, tmp_path / f"out{mib}", "--memory", "64MiB", "--shard-size", "16MiB", "--json", watch_rss=True, timeout=300)
+        result = sandbox.ok(
+            "pack",
+            source,
+            tmp_path / f"out{mib}",
+            "--memory",
+            "64MiB",
+            "--shard-size",
+            "16MiB",
+            "--json",
+            watch_rss=True,
+            timeout=300,
+        )
         assert result.json()["samples"] == mib
         peaks.append(result.peak_rss)
         shutil.rmtree(tmp_path / f"out{mib}")

@@ -95,7 +95,9 @@ def test_images_of_hugging_face_and_folders(photos: Photos, sandbox: Sandbox, tm
         sandbox.ok("pack", "s3://b/data", "s3://out/tar", *fields, env=env)
         sandbox.run("index", "s3://b/data", env=env).failed(1, "train-00000.parquet", "millrace pack")
         digests = {
-            sandbox.ok("feed", place, "--json", "--shuffle", "none", "--batch", "4", "--size", "32", env=env).json()["digest"]
+            sandbox.ok("feed", place, "--json", "--shuffle", "none", "--batch", "4", "--size", "32", env=env).json()[
+                "digest"
+            ]
             for place in ("s3://out/tar", photos.tar)
         }
     assert oracle.read_tar(tmp_path / "root/out/tar") == photos.samples
@@ -114,7 +116,12 @@ def test_several_shards_and_kept_work(sandbox: Sandbox, tmp_path: Path) -> None:
         sandbox.run(*args, env=PYTHON | server.env()).failed(1, "bucket")
         (folder,) = scratch.iterdir()
         shards = {path.name: path.stat().st_mtime_ns for path in folder.glob("*.mds")}
-        assert sorted(shards) == ["a.parquet.00000.mds", "a.parquet.00001.mds", "a.parquet.00002.mds", "b.parquet.00000.mds"]
+        assert sorted(shards) == [
+            "a.parquet.00000.mds",
+            "a.parquet.00001.mds",
+            "a.parquet.00002.mds",
+            "b.parquet.00000.mds",
+        ]
         (tmp_path / "root/out").mkdir()
         (folder / ".b.parquet.done").unlink()  # as if it had been killed there
         kept = tmp_path / "kept"
@@ -168,7 +175,10 @@ def test_two_at_a_time(sandbox: Sandbox, tmp_path: Path) -> None:
     for attempt in range(3):
         outs = [tmp_path / f"out{attempt}-{number}" for number in range(3)]
         started = [
-            sandbox.start("pack", tmp_path / "in", out, "--scratch", tmp_path / "scratch", env=PYTHON, err=subprocess.PIPE) for out in outs
+            sandbox.start(
+                "pack", tmp_path / "in", out, "--scratch", tmp_path / "scratch", env=PYTHON, err=subprocess.PIPE
+            )
+            for out in outs
         ]
         for process, out in zip(started, outs):
             _, err = process.communicate(timeout=300)
@@ -199,7 +209,10 @@ def test_times_and_what_json_lacks(sandbox: Sandbox, tmp_path: Path) -> None:
         "took": pa.array([1_500_000_001, None, -1], pa.duration("ns")),
         "at": pa.array([86_399_999_999_999, 0, None], pa.time64("ns")),
         "day": pa.array([0, None, -719_163], pa.date32()),
-        "span": pa.array([{"t": 1, "d": 2}, None, {"t": None, "d": 3}], pa.struct([("t", pa.timestamp("ns")), ("d", pa.duration("us"))])),
+        "span": pa.array(
+            [{"t": 1, "d": 2}, None, {"t": None, "d": 3}],
+            pa.struct([("t", pa.timestamp("ns")), ("d", pa.duration("us"))]),
+        ),
         "map": pa.array([[("a", 1)], None, [("b", 2), ("c", None)]], pa.map_(pa.string(), pa.timestamp("s"))),
         "list": pa.array([[1, None], [], None], pa.list_(pa.duration("s"))),
         "holes": pa.array([[nan, None], [inf, -inf], [1.5]]),
@@ -244,7 +257,9 @@ def test_documents_beside(sandbox: Sandbox, tmp_path: Path) -> None:
     assert sandbox.ok("pack", tmp_path / "in", tmp_path / "out", "--json", env=PYTHON).json()["samples"] == 2
     for name in ("a.jpg", "z.jpg"):
         (tmp_path / "in" / name).write_bytes(b"x")
-        said = sandbox.run("pack", tmp_path / "in", tmp_path / "out", env=PYTHON).failed(1, name, "train-0.parquet", "only one of them")
+        said = sandbox.run("pack", tmp_path / "in", tmp_path / "out", env=PYTHON).failed(
+            1, name, "train-0.parquet", "only one of them"
+        )
         assert "millrace pack" not in said.replace("millrace pack:", "")
         (tmp_path / "in" / name).unlink()
 
@@ -265,7 +280,12 @@ def test_refused(sandbox: Sandbox, tmp_path: Path, columns: dict[str, Any], word
 
 @pytest.mark.parametrize("how", ["cut", "garbage", "damaged"])
 def test_damage(sandbox: Sandbox, tmp_path: Path, how: str) -> None:
-    path = write(tmp_path / "in/a.parquet", {"x": [os.urandom(1000) for _ in range(100)]}, compression="zstd", write_page_checksum=True)
+    path = write(
+        tmp_path / "in/a.parquet",
+        {"x": [os.urandom(1000) for _ in range(100)]},
+        compression="zstd",
+        write_page_checksum=True,
+    )
     data = bytearray(path.read_bytes())
     data[len(data) // 4] ^= 255  # of a page
     path.write_bytes({"cut": path.read_bytes()[:5000], "garbage": b"no parquet" * 10, "damaged": bytes(data)}[how])
@@ -278,9 +298,11 @@ def test_without_arrow(sandbox: Sandbox, tmp_path: Path) -> None:
     no_python = {"MILLRACE_PYTHON": "no-such-python"}
     sandbox.run("pack", path.parent, tmp_path / "out", env=no_python).failed(1, "no-such-python", "MILLRACE_PYTHON")
     bare = tmp_path / "python"
-    bare.write_text(f"#!/bin/sh\nexec {sys.executable} -S -E \"$@\"\n")
+    bare.write_text(f'#!/bin/sh\nexec {sys.executable} -S -E "$@"\n')
     bare.chmod(bare.stat().st_mode | stat.S_IXUSR)
-    sandbox.run("pack", path.parent, tmp_path / "out", env={"MILLRACE_PYTHON": str(bare)}).failed(1, "pip install pyarrow")
+    sandbox.run("pack", path.parent, tmp_path / "out", env={"MILLRACE_PYTHON": str(bare)}).failed(
+        1, "pip install pyarrow"
+    )
 
 
 def test_hdf5_says_how_to_convert(sandbox: Sandbox, tmp_path: Path) -> None:
@@ -318,7 +340,9 @@ def test_parts_and_kills(sandbox: Sandbox, tmp_path: Path) -> None:
     sandbox.ok("pack", tmp_path / "in", tmp_path / "whole", *common, env=PYTHON)
     shards = {path.name: path.read_bytes() for path in (tmp_path / "whole").glob("*.tar")}
     started = [
-        sandbox.start("pack", tmp_path / "in", tmp_path / "parts", *common, "--part", f"{part}/3", env=PYTHON, err=subprocess.PIPE)
+        sandbox.start(
+            "pack", tmp_path / "in", tmp_path / "parts", *common, "--part", f"{part}/3", env=PYTHON, err=subprocess.PIPE
+        )
         for part in (1, 2, 3)
     ]
     for process in started:

@@ -35,7 +35,12 @@ def files(root: Path) -> set[str]:
 
 
 def pack_until_done(
-    sandbox: Sandbox, args: list[object], env: dict[str, str], rng: random.Random, usual: float, check: Callable[[], None]
+    sandbox: Sandbox,
+    args: list[object],
+    env: dict[str, str],
+    rng: random.Random,
+    usual: float,
+    check: Callable[[], None],
 ) -> int:
     """Kills the command at a random moment, and again, until it ends by itself; later each time, so that it gets there on a machine that has
     become slower, too. How often it was killed."""
@@ -124,7 +129,9 @@ def test_other_formats_killed_at_random_moments(photos: Photos, sandbox: Sandbox
 
 
 @pytest.fixture(params=["folder", "s3"])
-def place(request: pytest.FixtureRequest, sandbox: Sandbox, tmp_path: Path) -> Iterator[tuple[Callable[[str], object], Path, dict[str, str]]]:
+def place(
+    request: pytest.FixtureRequest, sandbox: Sandbox, tmp_path: Path
+) -> Iterator[tuple[Callable[[str], object], Path, dict[str, str]]]:
     """Where to pack to: its URIs, its folder, and the environment."""
     root = tmp_path / "root" / "out"
     root.mkdir(parents=True)
@@ -249,7 +256,12 @@ def test_bad_samples_are_left_out_and_reported(
                 rot(path, offset + 5000)
     out = tmp_path / "out"
     sandbox.run("pack", source, out, *SIZE, *order).failed(
-        1, re.escape(str(source)), "CRC", "not those that were indexed", "restore the object from a copy", "millrace index"
+        1,
+        re.escape(str(source)),
+        "CRC",
+        "not those that were indexed",
+        "restore the object from a copy",
+        "millrace index",
     )
     result = sandbox.ok("pack", source, out, *SIZE, *order, "--skip-bad", "--json")
     assert "4 samples were left out" in result.err and bad[0] in result.err
@@ -258,7 +270,7 @@ def test_bad_samples_are_left_out_and_reported(
     assert sorted(s["key"] for s in found["skipped"]) == sorted(bad)
     assert all(str(source) in s["why"] for s in found["skipped"])
     packed = oracle.read_tar(out)
-    assert sorted((s.key for s in packed)) == sorted(s.key for s in photos.samples if s.key not in bad)
+    assert sorted(s.key for s in packed) == sorted(s.key for s in photos.samples if s.key not in bad)
     # The plan does not depend on what is bad: the other shards are those of the whole data set.
     sandbox.ok("pack", photos.raw, tmp_path / "whole", *SIZE, *order)
     whole = shards(tmp_path / "whole")
@@ -285,7 +297,9 @@ class TestClassMap:
         assert not (tmp_path / "x").exists()
         names.write_text("a\na\n")
         sandbox.run("pack", photos.raw, tmp_path / "x", "--class-map", names).failed(1, "names.txt", "line 2", "twice")
-        sandbox.run("pack", photos.raw, tmp_path / "x", "--class-map", tmp_path / "none").failed(1, str(tmp_path / "none"))
+        sandbox.run("pack", photos.raw, tmp_path / "x", "--class-map", tmp_path / "none").failed(
+            1, str(tmp_path / "none")
+        )
         names.write_text("a\n")
         sandbox.run("pack", photos.tar, tmp_path / "x", "--class-map", names).failed(1, "class folders")
 
@@ -294,7 +308,9 @@ def test_seed_without_shuffle(photos: Photos, sandbox: Sandbox, tmp_path: Path) 
     sandbox.run("pack", photos.raw, tmp_path / "x", "--seed", 1).failed(2, "--seed", "--shuffle")
 
 
-@pytest.mark.parametrize("fault", ["GET in/raw/* flip=1000 count=1", "GET in/raw/* flip=1000", "GET in/raw/* cut=1000 p=0.2"])
+@pytest.mark.parametrize(
+    "fault", ["GET in/raw/* flip=1000 count=1", "GET in/raw/* flip=1000", "GET in/raw/* cut=1000 p=0.2"]
+)
 def test_large_objects_that_no_index_knows(sandbox: Sandbox, tmp_path: Path, fault: str) -> None:
     """They are read once, in pieces, and held against the checksum that the store keeps: damage is repaired or told."""
     data = random.Random(1).randbytes(20 * MIB)
@@ -327,7 +343,9 @@ def test_memory(big: tuple[Path, int], sandbox: Sandbox, tmp_path: Path) -> None
             ("raw", "256MiB", "s3://out/c"),
             ("one-shard", "256MiB", "s3://out/d"),
         ):
-            source = corpus.link_tree(root / "b" / place, tmp_path / "in" / Path(str(to)).name)  # without the index of S3
+            source = corpus.link_tree(
+                root / "b" / place, tmp_path / "in" / Path(str(to)).name
+            )  # without the index of S3
             if place != "raw":
                 sandbox.ok("index", source)  # what that takes is not packing's
             args = ["pack", source, to, "--shard-size", size, "--memory", "64MiB"]
@@ -346,7 +364,17 @@ def test_memory_of_other_formats(big: tuple[Path, int], sandbox: Sandbox, tmp_pa
     (tmp_path / "root" / "out").mkdir(parents=True)
     with devstore(sandbox, tmp_path / "root") as server:
         for to in (tmp_path / "a", "s3://out/b"):
-            args = ["pack", source, to, "--format", kind, "--shard-size", "4MiB" if kind == "mds" else "256MiB", "--memory", "64MiB"]
+            args = [
+                "pack",
+                source,
+                to,
+                "--format",
+                kind,
+                "--shard-size",
+                "4MiB" if kind == "mds" else "256MiB",
+                "--memory",
+                "64MiB",
+            ]
             result = sandbox.run(*args, env=server.env(), watch_rss=True)
             assert result.code == 0, str(result)
             assert 0 < result.peak_rss <= (64 + 64) * MIB, f"{result.peak_rss / MIB:.0f} MiB: {result}"

@@ -110,7 +110,11 @@ def test_what_ranks_that_share_extents_read(sandbox: Sandbox, slow_server: Serve
     extents = report["order"]["extents"]
     assert expected["requests"] <= 64 + (2 * extents if times > 1 else 2 * extents / world + 20)
     said = sandbox.ok(
-        "feed", "s3://b/data", "--explain", *(part for key, value in how.items() for part in (f"--{key}", value)), env=slow_server.env()
+        "feed",
+        "s3://b/data",
+        "--explain",
+        *(part for key, value in how.items() for part in (f"--{key}", value)),
+        env=slow_server.env(),
     ).out
     assert ("warning" in report) == ("Warning" in said) == (times > 1)
     assert times == 1 or f"{world} ranks share nearly every extent" in report["warning"]

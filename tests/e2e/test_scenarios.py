@@ -29,7 +29,10 @@ SCENARIOS = {
 OFTEN = ("no fault", "flips")  # the others are left to `make test-all`
 every_scenario = pytest.mark.parametrize(
     "scenario",
-    [pytest.param(scenario, id=name, marks=[] if name in OFTEN else pytest.mark.all) for name, scenario in SCENARIOS.items()],
+    [
+        pytest.param(scenario, id=name, marks=[] if name in OFTEN else pytest.mark.all)
+        for name, scenario in SCENARIOS.items()
+    ],
 )
 
 
@@ -53,7 +56,9 @@ def feed(sandbox: Sandbox, server: Server, place: str) -> Result:
 
 
 def copy(sandbox: Sandbox, server: Server, place: str, to: Path) -> Result:
-    result = sandbox.run("cp", "--recursive", "--json", f"s3://b/{place}", to, env=server.env(), timeout=300, watch_rss=True)
+    result = sandbox.run(
+        "cp", "--recursive", "--json", f"s3://b/{place}", to, env=server.env(), timeout=300, watch_rss=True
+    )
     assert result.code == 0, str(result)
     assert result.json()["failed"] == 0
     return result
@@ -77,12 +82,16 @@ def test_feed_keeps_to_its_budget(root: Path, idle: dict[str, int], sandbox: San
     report = result.json()
     assert report["samples"] == 800
     limit = idle["feed"] + 1.05 * BUDGET
-    assert max(report["max_rss_bytes"], result.peak_rss) <= limit, f"{report['max_rss_bytes'] / MIB:.1f} of {limit / MIB:.1f} MiB"
+    assert max(report["max_rss_bytes"], result.peak_rss) <= limit, (
+        f"{report['max_rss_bytes'] / MIB:.1f} of {limit / MIB:.1f} MiB"
+    )
 
 
 @pytest.mark.slow
 @every_scenario
-def test_cp_keeps_to_its_bound(root: Path, idle: dict[str, int], sandbox: Sandbox, tmp_path: Path, scenario: Scenario) -> None:
+def test_cp_keeps_to_its_bound(
+    root: Path, idle: dict[str, int], sandbox: Sandbox, tmp_path: Path, scenario: Scenario
+) -> None:
     """64 objects and 64 MiB of small objects at a time."""
     with devstore(sandbox, root, "--seed", 1, *scenario.arguments, faults=scenario.faults) as server:
         result = copy(sandbox, server, "raw", tmp_path / "to")
@@ -126,7 +135,9 @@ class Connections:
     "name", ["30 % 503", pytest.param("no fault", marks=pytest.mark.all), pytest.param("flips", marks=pytest.mark.all)]
 )
 @pytest.mark.slow
-def test_connections_do_not_grow_with_the_objects(root: Path, sandbox: Sandbox, tmp_path: Path, command: str, name: str) -> None:
+def test_connections_do_not_grow_with_the_objects(
+    root: Path, sandbox: Sandbox, tmp_path: Path, command: str, name: str
+) -> None:
     made: dict[int, int] = {}
     again: dict[int, int] = {}  # requests for what was asked for before
     for count in (400, 1600):

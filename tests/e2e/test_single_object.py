@@ -47,7 +47,10 @@ def test_a_pair_of_token_files(sandbox: Sandbox, tmp_path: Path) -> None:
         corpus.write(root / "b" / f"{stem}.idx", megatron_idx([len(sequence) for sequence in tokens]))
     with devstore(sandbox, root) as server:
         for place in (root / "b", "s3://b"):
-            reports = [sandbox.ok("inspect", f"{place}/{name}", "--json", env=server.env()).json() for name in ("a.bin", "a.idx")]
+            reports = [
+                sandbox.ok("inspect", f"{place}/{name}", "--json", env=server.env()).json()
+                for name in ("a.bin", "a.idx")
+            ]
             assert [(report["samples"], report["kind"]) for report in reports] == [(2, "tokens")] * 2, place
     (root / "b" / "a.bin").unlink()
     sandbox.run("index", root / "b" / "a.idx").failed(1, r"a\.idx", r"no '.*a\.bin' beside it", "restore")

@@ -54,7 +54,10 @@ def test_digest_of_a_stream(sandbox: Sandbox, data: Path) -> None:
             expected += piece_hash(0, place // 64, place % 64, f"a.bin/{number:08d}", offset, piece)
             place, offset = place + taken, offset + taken
     for layout in ("stream", "stream:documents"):
-        assert feed(sandbox, data, "--tokens", f"64:{layout}", "--shuffle", "none")["digest"] == f"{expected % 2**128:032x}"
+        assert (
+            feed(sandbox, data, "--tokens", f"64:{layout}", "--shuffle", "none")["digest"]
+            == f"{expected % 2**128:032x}"
+        )
 
 
 def test_ranks_and_resuming_add_up(sandbox: Sandbox, data: Path) -> None:
@@ -73,11 +76,16 @@ def test_what_is_said_of_rows(sandbox: Sandbox, data: Path) -> None:
     (table,) = rows["tables"]
     assert rows["layout"] == "pad" and rows["long"] == "truncate"
     assert (table["length"], table["rows"], table["documents"], table["empty"]) == (64, 9, 9, 1)
-    assert table["tokens"] == sum(min(n, 64) for n in LENGTHS) and table["truncated"] == sum(max(n - 64, 0) for n in LENGTHS)
+    assert table["tokens"] == sum(min(n, 64) for n in LENGTHS) and table["truncated"] == sum(
+        max(n - 64, 0) for n in LENGTHS
+    )
     assert rows["padding"] == pytest.approx(1 - table["tokens"] / (9 * 64))
     text = sandbox.ok("feed", data, "--tokens", "64:pad:truncate").out
     assert "9 rows of 64 tokens with 239 tokens of 9 of the 10 documents" in text
-    assert "1172 tokens of documents that are longer than a row are left out" in text and "1 document without tokens" in text
+    assert (
+        "1172 tokens of documents that are longer than a row are left out" in text
+        and "1 document without tokens" in text
+    )
     assert "rows/s" in text and "% padding" in text
     explained = sandbox.ok("feed", data, "--tokens", "8x4,64x2,1000x1:bucket", "--explain").out
     assert "buckets by length" in explained and "steps of 1 row" in explained and "steps" in explained
@@ -94,12 +102,28 @@ def test_explain_comes_true(sandbox: Sandbox, tmp_path: Path) -> None:
             arguments = [tmp_path / "d", "--tokens", tokens, "--world", world, "--batch", 4]
             expected = sandbox.ok("feed", *arguments, "--explain", "--json").json()
             result = feed(sandbox, *arguments)
-            assert result["samples"] == expected["batches"]["samples"] and result["batches"] == expected["batches"]["steps"]
+            assert (
+                result["samples"] == expected["batches"]["samples"]
+                and result["batches"] == expected["batches"]["steps"]
+            )
             assert result["requests"]["GET"] == expected["expected"]["requests"]
             assert result["bytes_read"] == expected["expected"]["bytes"]
 
 
-@pytest.mark.parametrize("tokens", ["x", "0", "8:packed", "8:pad:documents", "8:stream:split", "8:bucket", "8x:bucket", "9x1,8x1:bucket", "8:pack:split:more"])
+@pytest.mark.parametrize(
+    "tokens",
+    [
+        "x",
+        "0",
+        "8:packed",
+        "8:pad:documents",
+        "8:stream:split",
+        "8:bucket",
+        "8x:bucket",
+        "9x1,8x1:bucket",
+        "8:pack:split:more",
+    ],
+)
 def test_what_makes_no_sense(sandbox: Sandbox, data: Path, tokens: str) -> None:
     sandbox.run("feed", data, "--tokens", tokens).failed(2, "--tokens")
 
@@ -108,7 +132,9 @@ def test_resuming_other_rows_is_refused(sandbox: Sandbox, data: Path) -> None:
     position = feed(sandbox, data, "--tokens", "64", "--batch", 2, "--stop-after", 2)["position"]
     sandbox.run("feed", data, "--tokens", "65", "--resume", position).failed(1, "rows of tokens")
     position = feed(sandbox, data, "--tokens", "8x4,64x2:bucket", "--stop-after", 2)["position"]
-    sandbox.run("feed", data, "--tokens", "8x4,64x2:bucket", "--world", 2, "--resume", position).failed(1, "number of ranks")
+    sandbox.run("feed", data, "--tokens", "8x4,64x2:bucket", "--world", 2, "--resume", position).failed(
+        1, "number of ranks"
+    )
 
 
 def test_long_documents_refused_by_name(sandbox: Sandbox, data: Path) -> None:
@@ -132,7 +158,12 @@ def test_explain_tells_what_rows_hold_and_where_the_memory_goes(sandbox: Sandbox
         assert sum(row["tokens"] for row in rows) == fed["tokens"]
         assert {row["pieces"] for row in rows} == {1} or tokens != "64:pad"
         memory = report["memory"]
-        parts = memory["batches"] * memory["batch_bytes"] + memory["fetch_bytes"] + memory["reserve_bytes"] + memory["account_bytes"]
+        parts = (
+            memory["batches"] * memory["batch_bytes"]
+            + memory["fetch_bytes"]
+            + memory["reserve_bytes"]
+            + memory["account_bytes"]
+        )
         assert parts == memory["bytes"]
     out = sandbox.ok("feed", data, "--tokens", "64:stream", "--explain", "--shuffle", "none").out
     assert "for rows that were fetched" in out and "for tables of rows, keys and states" in out

@@ -207,7 +207,9 @@ def test_truncated_files_are_named(sandbox: Sandbox, tmp_path: Path) -> None:
         sandbox.run("index", folder).failed(1, re.escape(str(path)), "truncated")
     corpus.write(tmp_path / "plain" / "a.bin", sequences[2].tobytes()[:-1])
     path = tmp_path / "plain" / "a.bin"
-    sandbox.run("index", path.parent, "--tokens", "100:uint16").failed(1, re.escape(str(path)), "offset 599", "truncated")
+    sandbox.run("index", path.parent, "--tokens", "100:uint16").failed(
+        1, re.escape(str(path)), "offset 599", "truncated"
+    )
     corpus.write(tmp_path / "npy" / "a.npy", npy(sequences[2])[:-1])
     sandbox.run("index", tmp_path / "npy", "--tokens", "100").failed(1, "a.npy", "offset 727", "truncated")
 
@@ -262,7 +264,9 @@ def test_arrays_are_brought_up_to_date(sandbox: Sandbox, tmp_path: Path) -> None
     assert full["reused_objects"] == 0
     built = {(tmp_path / name).read_bytes() for name in ("other", "full", "d/.millrace/index")}
     assert len(built) == 1
-    expected = [s for n, array in enumerate(tokens) for s in samples_of(f"{n}.bin", np.split(array, range(64, len(array), 64)))]
+    expected = [
+        s for n, array in enumerate(tokens) for s in samples_of(f"{n}.bin", np.split(array, range(64, len(array), 64)))
+    ]
     check_read(tmp_path / "d", expected)
 
 
@@ -297,12 +301,16 @@ def test_feed_says_that_there_are_no_images_where_there_is_nothing_else(sandbox:
     import millrace
 
     write_pair(tmp_path / "d" / "a", some_tokens(12, [3], "int32"), "int32")
-    with pytest.raises(millrace.Error, match="no field of the data set is an image.*its fields are: tokens; token files.*tokens="):
+    with pytest.raises(
+        millrace.Error, match="no field of the data set is an image.*its fields are: tokens; token files.*tokens="
+    ):
         millrace.Loader(millrace.Dataset(tmp_path / "d"))
     sandbox.run("feed", tmp_path / "d", "--image-field", "jpg").failed(1, "its fields are: tokens")
 
 
-def test_images_beside_tokens_are_refused_before_the_first_batch(photos: Photos, sandbox: Sandbox, tmp_path: Path) -> None:
+def test_images_beside_tokens_are_refused_before_the_first_batch(
+    photos: Photos, sandbox: Sandbox, tmp_path: Path
+) -> None:
     import millrace
 
     data = tmp_path / "texts"

@@ -84,7 +84,9 @@ def test_what_arrives_damaged_is_read_again(sandbox: Sandbox, tmp_path: Path) ->
     files = {"small.bin": bytes(range(256)) * 400, "large.bin": bytes(range(255, -1, -1)) * 100_000}
     for name, data in files.items():
         corpus.write(tmp_path / "src" / name, data)
-    faults = tuple(f"GET b/{name} flip=1000 count=1" for name in ("copy/small.bin", "copy/large.bin", "theirs.bin", "cat.bin"))
+    faults = tuple(
+        f"GET b/{name} flip=1000 count=1" for name in ("copy/small.bin", "copy/large.bin", "theirs.bin", "cat.bin")
+    )
     with devstore(sandbox, tmp_path / "root", faults=faults) as server:
         sandbox.ok("cp", tmp_path / "src", "s3://b/copy", "--recursive", env=server.env())
         head = server.client().head_object(Bucket="b", Key="copy/large.bin", ChecksumMode="ENABLED")
@@ -96,7 +98,13 @@ def test_what_arrives_damaged_is_read_again(sandbox: Sandbox, tmp_path: Path) ->
             server.client().put_object(Bucket="b", Key=key, Body=files["small.bin"])
         sandbox.ok("cp", "s3://b/theirs.bin", tmp_path / "theirs.bin", env=server.env())
         assert (tmp_path / "theirs.bin").read_bytes() == files["small.bin"]
-        done = subprocess.run([binary(), "cat", "s3://b/cat.bin"], env=sandbox.env(server.env()), capture_output=True, timeout=300, check=True)
+        done = subprocess.run(
+            [binary(), "cat", "s3://b/cat.bin"],
+            env=sandbox.env(server.env()),
+            capture_output=True,
+            timeout=300,
+            check=True,
+        )
         assert done.stdout == files["small.bin"]
 
 
@@ -108,7 +116,9 @@ def test_a_damaged_large_object_is_not_passed_on_in_silence(sandbox: Sandbox, tm
         failed = sandbox.run("cp", "s3://b/large.bin", tmp_path / "back.bin", env=server.env())
         failed.failed(1, "does not match the CRC32C that the store keeps")
         assert not (tmp_path / "back.bin").exists()
-        cat = subprocess.run([binary(), "cat", "s3://b/large.bin"], env=sandbox.env(server.env()), capture_output=True, timeout=300)
+        cat = subprocess.run(
+            [binary(), "cat", "s3://b/large.bin"], env=sandbox.env(server.env()), capture_output=True, timeout=300
+        )
         assert cat.returncode == 1 and b"does not match the CRC32C" in cat.stderr
 
 

@@ -45,10 +45,21 @@ class Plugin:
         self.staging, self.target = folder / "staging", folder / "pods" / "p1" / "mount"
         self.socket, self.registrations = folder / "csi.sock", folder / "registrations"
         self.registrations.mkdir()
-        command = [sys.executable, CSI / "plugin" / "server.py", "--endpoint", self.socket, "--node-id", "node-1", "--millrace", binary()]
+        command = [
+            sys.executable,
+            CSI / "plugin" / "server.py",
+            "--endpoint",
+            self.socket,
+            "--node-id",
+            "node-1",
+            "--millrace",
+            binary(),
+        ]
         with open(folder / "log", "wb") as log:
             self.process = subprocess.Popen(
-                [*command, "--registration", self.registrations, "--cache", folder / "cache", "--version", "1.2.3"], env=environment, stderr=log
+                [*command, "--registration", self.registrations, "--cache", folder / "cache", "--version", "1.2.3"],
+                env=environment,
+                stderr=log,
             )
         wait_until(lambda: "listens" in self.log() or self.process.poll() is not None, "the plugin")
         self.channel = grpc.insecure_channel(f"unix:{self.socket}")
@@ -58,7 +69,12 @@ class Plugin:
         return (self.folder / "log").read_text()
 
     def stage(self, **other: Any) -> None:
-        asked = {"volume_id": "v1", "staging_target_path": str(self.staging), "volume_capability": capability(), "volume_context": {"uri": "s3://b"}}
+        asked = {
+            "volume_id": "v1",
+            "staging_target_path": str(self.staging),
+            "volume_capability": capability(),
+            "volume_context": {"uri": "s3://b"},
+        }
         self.node.NodeStageVolume(csi.NodeStageVolumeRequest(**(asked | other)))
 
     def publish(self, **other: Any) -> None:
@@ -72,10 +88,14 @@ class Plugin:
         self.node.NodePublishVolume(csi.NodePublishVolumeRequest(**(asked | other)))
 
     def unpublish(self, **other: Any) -> None:
-        self.node.NodeUnpublishVolume(csi.NodeUnpublishVolumeRequest(**({"volume_id": "v1", "target_path": str(self.target)} | other)))
+        self.node.NodeUnpublishVolume(
+            csi.NodeUnpublishVolumeRequest(**({"volume_id": "v1", "target_path": str(self.target)} | other))
+        )
 
     def unstage(self, **other: Any) -> None:
-        self.node.NodeUnstageVolume(csi.NodeUnstageVolumeRequest(**({"volume_id": "v1", "staging_target_path": str(self.staging)} | other)))
+        self.node.NodeUnstageVolume(
+            csi.NodeUnstageVolumeRequest(**({"volume_id": "v1", "staging_target_path": str(self.staging)} | other))
+        )
 
     def close(self) -> None:
         self.channel.close()
@@ -237,7 +257,11 @@ def test_a_killed_mount_is_staged_again(plugin: Plugin) -> None:
 # ---- Manifests
 
 
-@pytest.mark.parametrize("path", sorted((CSI / "base").glob("*.yaml")) + sorted((CSI / "example").glob("*.yaml")), ids=lambda path: f"{path.parent.name}-{path.stem}")
+@pytest.mark.parametrize(
+    "path",
+    sorted((CSI / "base").glob("*.yaml")) + sorted((CSI / "example").glob("*.yaml")),
+    ids=lambda path: f"{path.parent.name}-{path.stem}",
+)
 def test_manifests_fit_the_schemas(path: pathlib.Path) -> None:
     if path.stem == "kustomization":
         return  # no object of the API; `kubectl kustomize` reads it in tests/mount/test_csi_node.py

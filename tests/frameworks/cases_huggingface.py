@@ -24,7 +24,15 @@ import torch
 import transformers
 from support import AT_SIZE, Samples, add_digests, keys_of
 
-OPTIONS: dict[str, Any] = {"batch_size": 4, "dtype": "f32", "seed": 3, "window": 128, "extent": 2, "digest": "raw", **AT_SIZE}
+OPTIONS: dict[str, Any] = {
+    "batch_size": 4,
+    "dtype": "f32",
+    "seed": 3,
+    "window": 128,
+    "extent": 2,
+    "digest": "raw",
+    **AT_SIZE,
+}
 
 
 class Killed(Exception):
@@ -59,12 +67,20 @@ class Kill(transformers.TrainerCallback):
 
 
 def arguments(folder: pathlib.Path, **options: Any) -> transformers.TrainingArguments:
-    usual: dict[str, Any] = {"use_cpu": True, "report_to": "none", "disable_tqdm": True, "num_train_epochs": 3, "per_device_train_batch_size": 4}
+    usual: dict[str, Any] = {
+        "use_cpu": True,
+        "report_to": "none",
+        "disable_tqdm": True,
+        "num_train_epochs": 3,
+        "per_device_train_batch_size": 4,
+    }
     usual.update(save_strategy="steps", save_steps=1, logging_steps=1000, label_names=["label"])
     return transformers.TrainingArguments(output_dir=str(folder), **{**usual, **options})
 
 
-def trainer(model: Model, loader: Any, options: transformers.TrainingArguments, **more: Any) -> millrace.huggingface.Trainer:
+def trainer(
+    model: Model, loader: Any, options: transformers.TrainingArguments, **more: Any
+) -> millrace.huggingface.Trainer:
     return millrace.huggingface.Trainer(model=model, args=options, train_dataset=loader, **more)
 
 
@@ -86,13 +102,17 @@ def test_a_trainer_gets_what_a_plain_loader_yields(raw: Samples, tmp_path: pathl
 
 @pytest.mark.parametrize("accumulate", [1, 5])  # 12 batches an epoch: 12 updates, or 2 of five and one of two
 @pytest.mark.parametrize("kill_at", [2, 3, 6, 7])
-def test_a_trainer_goes_on_with_the_next_sample(kill_at: int, accumulate: int, raw: Samples, tmp_path: pathlib.Path) -> None:
+def test_a_trainer_goes_on_with_the_next_sample(
+    kill_at: int, accumulate: int, raw: Samples, tmp_path: pathlib.Path
+) -> None:
     model = Model()
     options = arguments(tmp_path, gradient_accumulation_steps=accumulate)
     with pytest.raises(Killed):
         trainer(model, millrace.Loader(raw.uri, **OPTIONS), options, callbacks=[Kill(kill_at)]).train()
     newest = tmp_path / f"checkpoint-{kill_at - 1}"
-    saved = json.loads((newest / "trainer_state.json").read_text())["stateful_callbacks"]["PositionCallback"]["attributes"]["position"]
+    saved = json.loads((newest / "trainer_state.json").read_text())["stateful_callbacks"]["PositionCallback"][
+        "attributes"
+    ]["position"]
     resumed, loader = Model(), millrace.Loader(raw.uri, **OPTIONS)
     run = trainer(resumed, loader, options)
     done = run.train(resume_from_checkpoint=True)
@@ -118,7 +138,9 @@ def test_data_are_not_skipped_if_the_program_says_so(raw: Samples, tmp_path: pat
     with pytest.raises(Killed):
         trainer(Model(), millrace.Loader(raw.uri, **OPTIONS), arguments(tmp_path), callbacks=[Kill(4)]).train()
     resumed = Model()
-    trainer(resumed, millrace.Loader(raw.uri, **OPTIONS), arguments(tmp_path, ignore_data_skip=True)).train(resume_from_checkpoint=True)
+    trainer(resumed, millrace.Loader(raw.uri, **OPTIONS), arguments(tmp_path, ignore_data_skip=True)).train(
+        resume_from_checkpoint=True
+    )
     assert resumed.trained == plain(raw.uri)[0][3:]
 
 
@@ -153,10 +175,16 @@ def test_columns(raw: Samples, tmp_path: pathlib.Path) -> None:
             raise AssertionError
 
     with pytest.raises(millrace.InvalidArgumentError, match="takes label, pixels.*none of these but image"):
-        run = trainer(Other(), millrace.Loader(raw.uri, batch_size=4, label_field=None, fields={"image": millrace.Image()}), arguments(tmp_path))
+        run = trainer(
+            Other(),
+            millrace.Loader(raw.uri, batch_size=4, label_field=None, fields={"image": millrace.Image()}),
+            arguments(tmp_path),
+        )
         run.train()
     with pytest.raises(TypeError, match="unexpected keyword argument 'image'"):
-        trainer(Other(), millrace.Loader(raw.uri, batch_size=4), arguments(tmp_path, remove_unused_columns=False)).train()
+        trainer(
+            Other(), millrace.Loader(raw.uri, batch_size=4), arguments(tmp_path, remove_unused_columns=False)
+        ).train()
 
 
 def test_other_data_go_the_usual_way(tmp_path: pathlib.Path) -> None:
@@ -195,7 +223,9 @@ def test_two_ranks(raw: Samples, tmp_path: pathlib.Path) -> None:
     for resume in ("", "resume"):
         launcher = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--standalone"]
         command = [*launcher, str(script), str(tmp_path), raw.uri, resume, str(pathlib.Path(__file__).parent)]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=300, env={**os.environ, "OMP_NUM_THREADS": "1"})
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=300, env={**os.environ, "OMP_NUM_THREADS": "1"}
+        )
         assert done.returncode == 0, done.stderr
     for rank in range(2):
         killed, resumed = (json.loads((tmp_path / f"{part}-{rank}.json").read_text()) for part in ("killed", "resumed"))
@@ -225,9 +255,14 @@ def test_examples_are_the_samples(numbers: millrace.Dataset, tar: Samples) -> No
 
 
 def test_features_decode_images(numbers: millrace.Dataset, tar: Samples) -> None:
-    features = datasets.Features({"png": datasets.Image(), "cls": datasets.Value("int64"), "__key__": datasets.Value("string")})
+    features = datasets.Features(
+        {"png": datasets.Image(), "cls": datasets.Value("int64"), "__key__": datasets.Value("string")}
+    )
     for example in millrace.huggingface.to_datasets(numbers, features=features).take(3):
-        assert np.array_equal(np.asarray(example["png"]), tar.pixels[example["__key__"]]) and example["cls"] == tar.labels[example["__key__"]]
+        assert (
+            np.array_equal(np.asarray(example["png"]), tar.pixels[example["__key__"]])
+            and example["cls"] == tar.labels[example["__key__"]]
+        )
 
 
 @pytest.mark.parametrize("taken", [0, 1, 9, 10, 11, 49, 50])
@@ -247,7 +282,13 @@ def test_nodes_and_workers_share_the_shards(numbers: millrace.Dataset) -> None:
     shares = []
     for node in nodes:
         columns = node.select_columns(["__key__"])
-        shares.append([key for batch in torch.utils.data.DataLoader(columns, batch_size=5, num_workers=2) for key in batch["__key__"]])
+        shares.append(
+            [
+                key
+                for batch in torch.utils.data.DataLoader(columns, batch_size=5, num_workers=2)
+                for key in batch["__key__"]
+            ]
+        )
     assert sorted(shares[0] + shares[1]) == sorted(keys(numbers)) and [len(share) for share in shares] == [24, 26]
     assert keys(pickle.loads(pickle.dumps(made))) == keys(numbers)
 

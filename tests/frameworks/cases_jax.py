@@ -21,7 +21,12 @@ import pytest
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from support import HEIGHT, WIDTH, Samples
 
-NORMALISED: dict[str, Any] = {"dtype": "f32", "mean": (0.485, 0.456, 0.406), "std": (0.229, 0.224, 0.225), "layout": "nhwc"}
+NORMALISED: dict[str, Any] = {
+    "dtype": "f32",
+    "mean": (0.485, 0.456, 0.406),
+    "std": (0.229, 0.224, 0.225),
+    "layout": "nhwc",
+}
 
 
 def loader_of(samples: Samples, **options: Any) -> millrace.Loader:
@@ -40,10 +45,14 @@ def check_equal(got: Any, wanted: Any) -> None:
             continue
         assert isinstance(got[name], jax.Array) and got[name].shape == value.shape
         assert got[name].dtype == (np.int32 if value.dtype == np.int64 else value.dtype), name
-        assert np.allclose(np.asarray(got[name]), value, rtol=0, atol=1e-6 / 0.224 if value.dtype == np.float32 else 0), name
+        assert np.allclose(
+            np.asarray(got[name]), value, rtol=0, atol=1e-6 / 0.224 if value.dtype == np.float32 else 0
+        ), name
 
 
-@pytest.mark.parametrize("options", [{}, NORMALISED, {**NORMALISED, "layout": "nchw", "last": "drop"}], ids=["u8", "f32", "f32-nchw"])
+@pytest.mark.parametrize(
+    "options", [{}, NORMALISED, {**NORMALISED, "layout": "nchw", "last": "drop"}], ids=["u8", "f32", "f32-nchw"]
+)
 def test_arrays_of_one_device(tar: Samples, options: dict[str, Any]) -> None:
     plain = loader_of(tar, output="numpy", **options)
     for device in ("jax", jax.devices()[3]):
@@ -105,7 +114,10 @@ def test_texts_stay_and_views_go_through_dlpack(tar: Samples) -> None:
 
 
 def test_mistakes_are_named(tar: Samples) -> None:
-    with loader_of(tar, device=over_all(), batch_size=5) as loader, pytest.raises(millrace.InvalidArgumentError, match="choose another batch_size"):
+    with (
+        loader_of(tar, device=over_all(), batch_size=5) as loader,
+        pytest.raises(millrace.InvalidArgumentError, match="choose another batch_size"),
+    ):
         next(iter(loader))
     with pytest.raises(millrace.InvalidArgumentError, match="leave output out"):
         loader_of(tar, device="jax", output="torch")
@@ -137,17 +149,25 @@ def test_two_processes(tar: Samples) -> None:
         address = f"127.0.0.1:{free.getsockname()[1]}"
     environment = {**os.environ, "XLA_FLAGS": "--xla_force_host_platform_device_count=2"}
     commands = [[sys.executable, "-c", _PROCESS, address, str(rank), tar.uri] for rank in range(2)]
-    processes = [subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for command in commands]
+    processes = [
+        subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        for command in commands
+    ]
     said = []
     try:
         for process in processes:
             out, errors = process.communicate(timeout=240)
             assert process.returncode == 0, errors
-            said.append([float(word) for line in out.splitlines() if line.startswith("sums") for word in line.split()[1:]])
+            said.append(
+                [float(word) for line in out.splitlines() if line.startswith("sums") for word in line.split()[1:]]
+            )
     finally:
         for process in processes:
             process.kill()
             process.wait()
     assert said[0] == said[1], "all processes see the global arrays"
     pixels = sum(float(((image / 255 - 0.5) / 0.25).sum()) for image in tar.pixels.values())
-    assert said[0][1:] == [sum(tar.labels.values()), len(tar)] and abs(said[0][0] - pixels) < 1e-4 * 50 * HEIGHT * WIDTH * 3
+    assert (
+        said[0][1:] == [sum(tar.labels.values()), len(tar)]
+        and abs(said[0][0] - pixels) < 1e-4 * 50 * HEIGHT * WIDTH * 3
+    )

@@ -18,7 +18,15 @@ import pytest
 import torch
 from support import AT_SIZE, Samples, add_digests, check_script, keys_of
 
-OPTIONS: dict[str, Any] = {"batch_size": 4, "dtype": "f32", "seed": 3, "window": 128, "extent": 2, "digest": "raw", **AT_SIZE}
+OPTIONS: dict[str, Any] = {
+    "batch_size": 4,
+    "dtype": "f32",
+    "seed": 3,
+    "window": 128,
+    "extent": 2,
+    "digest": "raw",
+    **AT_SIZE,
+}
 
 
 class Killed(Exception):
@@ -39,7 +47,9 @@ class Model(lightning.pytorch.LightningModule):
         if self.kill_at and self.global_step + 1 >= self.kill_at:
             raise Killed
         self.trained.append(keys_of(batch))
-        return torch.nn.functional.cross_entropy(self.layer(batch["image"].mean((1, 2))), batch["label"], ignore_index=-1)
+        return torch.nn.functional.cross_entropy(
+            self.layer(batch["image"].mean((1, 2))), batch["label"], ignore_index=-1
+        )
 
     def validation_step(self, batch: Any, number: int) -> None:
         self.validated.append(keys_of(batch))
@@ -49,7 +59,13 @@ class Model(lightning.pytorch.LightningModule):
 
 
 def trainer(folder: pathlib.Path, epochs: int = 3, **options: Any) -> lightning.pytorch.Trainer:
-    quiet: dict[str, Any] = {"logger": False, "enable_progress_bar": False, "enable_model_summary": False, "accelerator": "cpu", "devices": 1}
+    quiet: dict[str, Any] = {
+        "logger": False,
+        "enable_progress_bar": False,
+        "enable_model_summary": False,
+        "accelerator": "cpu",
+        "devices": 1,
+    }
     keep = lightning.pytorch.callbacks.ModelCheckpoint(folder, filename="{step}", every_n_train_steps=1, save_top_k=-1)
     return lightning.pytorch.Trainer(max_epochs=epochs, callbacks=[keep], default_root_dir=folder, **quiet, **options)
 
@@ -159,13 +175,18 @@ def test_two_devices(raw: Samples, tmp_path: pathlib.Path) -> None:
 
     def run(resume: str) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, str(script), str(tmp_path), raw.uri, resume, str(pathlib.Path(__file__).parent)]
-        return subprocess.run(command, capture_output=True, text=True, timeout=300, env={**os.environ, "OMP_NUM_THREADS": "1"})
+        return subprocess.run(
+            command, capture_output=True, text=True, timeout=300, env={**os.environ, "OMP_NUM_THREADS": "1"}
+        )
 
     assert "Killed" in run("").stderr
     done = run(str(tmp_path / "step=3.ckpt"))
     assert done.returncode == 0, done.stderr
     assert "DistributedSampler" not in done.stderr
-    seen = [[json.loads((tmp_path / f"{part}-{rank}.json").read_text()) for part in ("killed", "resumed")] for rank in range(2)]
+    seen = [
+        [json.loads((tmp_path / f"{part}-{rank}.json").read_text()) for part in ("killed", "resumed")]
+        for rank in range(2)
+    ]
     assert [len(killed) for killed, _ in seen] == [3, 3]
     for rank in range(2):
         with millrace.Loader(raw.uri, **{**OPTIONS, "batch_size": 2}, rank=rank, world=2) as loader:
@@ -210,7 +231,9 @@ def test_the_page(tmp_path: pathlib.Path) -> None:
     class Classifier(Model):
         def training_step(self, batch: Any, number: int) -> torch.Tensor:
             self.trained.append(keys_of(batch))
-            return torch.nn.functional.cross_entropy(self.layer(batch["image"].mean((2, 3))), batch["label"], ignore_index=-1)
+            return torch.nn.functional.cross_entropy(
+                self.layer(batch["image"].mean((2, 3))), batch["label"], ignore_index=-1
+            )
 
     model = Classifier()
     (piece,) = page.pieces("lightning")

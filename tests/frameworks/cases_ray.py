@@ -21,10 +21,30 @@ STARTED_WITHIN = 240  # seconds
 
 
 def start(data: str, save: pathlib.Path, log: pathlib.Path, workers: int, epochs: int) -> subprocess.Popen[bytes]:
-    command = [sys.executable, str(EXAMPLE), data, "--save", str(save), "--workers", str(workers), "--epochs", str(epochs)]
-    settings = {"RAY_USAGE_STATS_ENABLED": "0", "OMP_NUM_THREADS": "1", "RAY_DEDUP_LOGS": "0", "MILLRACE_CACHE": str(log.with_suffix(".cache"))}
+    command = [
+        sys.executable,
+        str(EXAMPLE),
+        data,
+        "--save",
+        str(save),
+        "--workers",
+        str(workers),
+        "--epochs",
+        str(epochs),
+    ]
+    settings = {
+        "RAY_USAGE_STATS_ENABLED": "0",
+        "OMP_NUM_THREADS": "1",
+        "RAY_DEDUP_LOGS": "0",
+        "MILLRACE_CACHE": str(log.with_suffix(".cache")),
+    }
     with open(log, "wb") as out:
-        return subprocess.Popen([*command, "--batch", "8", "--size", "16", "--every", "2"], stdout=out, stderr=out, env={**os.environ, **settings})
+        return subprocess.Popen(
+            [*command, "--batch", "8", "--size", "16", "--every", "2"],
+            stdout=out,
+            stderr=out,
+            env={**os.environ, **settings},
+        )
 
 
 def workers_of(log: pathlib.Path) -> list[int]:

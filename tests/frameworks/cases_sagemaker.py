@@ -157,7 +157,11 @@ class Job:
         toolkit = "from sagemaker_training.cli.train import main; main()"
         # The toolkit puts its own Python's folder in front of PATH for the script.
         done = subprocess.run(
-            [*command, "--", sys.executable, "-c", toolkit], env=os.environ | self.server.env(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=300
+            [*command, "--", sys.executable, "-c", toolkit],
+            env=os.environ | self.server.env(),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            timeout=300,
         )
         assert done.returncode == 0, done.stdout.decode()
         return json.loads((self.root / "model" / "model.json").read_text())
@@ -168,14 +172,27 @@ def job(devstore: Any, millrace_bin: pathlib.Path, tmp_path: pathlib.Path) -> Jo
     return Job(devstore("mem:"), millrace_bin, tmp_path / "ml")
 
 
-MODES = ["File", pytest.param("FastFile", marks=pytest.mark.skipif(not can_mount(), reason="no file systems in user space"))]
+MODES = [
+    "File",
+    pytest.param("FastFile", marks=pytest.mark.skipif(not can_mount(), reason="no file systems in user space")),
+]
 
 
 @pytest.mark.parametrize("mode", MODES)
 def test_images_in_a_folder(job: Job, mode: str) -> None:
     objects = {f"img/{name}/{i:02}.jpg": bytes([i]) * (100 + i) for name in ("cat", "dog", "eel") for i in range(9)}
     job.put(objects)
-    model = job.run(IMAGES, "--channel", f"training=s3://bkt/img,mode={mode}", "--hosts", "127.0.0.1,127.0.0.2", "--current-host", "127.0.0.2", epochs=2, lr=0.5)
+    model = job.run(
+        IMAGES,
+        "--channel",
+        f"training=s3://bkt/img,mode={mode}",
+        "--hosts",
+        "127.0.0.1,127.0.0.2",
+        "--current-host",
+        "127.0.0.2",
+        epochs=2,
+        lr=0.5,
+    )
     digest = hashlib.sha256()
     for _ in range(2):
         for key in sorted(objects):
@@ -185,7 +202,10 @@ def test_images_in_a_folder(job: Job, mode: str) -> None:
 
 @pytest.mark.parametrize("mode", MODES)
 def test_tables(job: Job, mode: str) -> None:
-    job.put({f"csv/{i}.csv": f"{i},1.5\n2,{i}\n".encode() for i in range(6)} | {"m": json.dumps([{"prefix": "s3://bkt/csv/"}, "1.csv", "4.csv"]).encode()})
+    job.put(
+        {f"csv/{i}.csv": f"{i},1.5\n2,{i}\n".encode() for i in range(6)}
+        | {"m": json.dumps([{"prefix": "s3://bkt/csv/"}, "1.csv", "4.csv"]).encode()}
+    )
     model = job.run(TABLES, "--channel", f"train=s3://bkt/csv,mode={mode}", max_leaf_nodes=30)
     assert model == {"rows": 12, "sum": 6 * 3.5 + 2 * 15, "max_leaf_nodes": 30}
     model = job.run(TABLES, "--channel", f"train=s3://bkt/m,type=ManifestFile,mode={mode}")
@@ -209,10 +229,15 @@ def test_hosts_share_tables(job: Job, tmp_path: pathlib.Path, mode: str, hosts: 
 def test_pipes(job: Job) -> None:
     objects = {f"p/{i:02}": bytes([i]) * (i * 7 % 50) for i in range(40)}
     zipped = {f"z/{i}": gzip.compress(b"row %d\n" % i, mtime=0) for i in range(5)}
-    augmented = "".join(json.dumps({"source-ref": f"s3://bkt/p/{i:02}", "label": i % 3}) + "\n" for i in range(30, 10, -1))
+    augmented = "".join(
+        json.dumps({"source-ref": f"s3://bkt/p/{i:02}", "label": i % 3}) + "\n" for i in range(30, 10, -1)
+    )
     job.put(objects | zipped | {"a.manifest": augmented.encode()})
     channels = {
-        "train": ("s3://bkt/p,shuffle-seed=12,wrapper=RecordIO", Channel.of_prefix(objects, "p/", seed=12, wrapped=True)),
+        "train": (
+            "s3://bkt/p,shuffle-seed=12,wrapper=RecordIO",
+            Channel.of_prefix(objects, "p/", seed=12, wrapped=True),
+        ),
         "text": ("s3://bkt/z,compression=Gzip", Channel.of_prefix(zipped, "z/", unzip=True)),
         "labelled": (
             "s3://bkt/a.manifest,type=AugmentedManifestFile,attributes=source-ref+label,wrapper=RecordIO,shuffle-seed=1",
@@ -222,11 +247,18 @@ def test_pipes(job: Job) -> None:
     for hosts in (1, 2, 4):
         names = [f"127.0.0.{i + 1}" for i in range(hosts)]
         for host in names:
-            options = [word for name, (uri, _) in channels.items() for word in ("--channel", f"{name}={uri},mode=Pipe,distribution=ShardedByS3Key")]
+            options = [
+                word
+                for name, (uri, _) in channels.items()
+                for word in ("--channel", f"{name}={uri},mode=Pipe,distribution=ShardedByS3Key")
+            ]
             model = job.run(PIPES, *options, "--hosts", ",".join(names), "--current-host", host, epochs=3)
             for name, (_, contract) in channels.items():
                 contract.hosts = names
-                streams = [b"".join(record_of(contract, bytes.fromhex(record)) for record in records) for records in model[name]]
+                streams = [
+                    b"".join(record_of(contract, bytes.fromhex(record)) for record in records)
+                    for records in model[name]
+                ]
                 assert streams == [contract.epoch(epoch, host) for epoch in range(3)], (name, host)
 
 

@@ -25,7 +25,16 @@ import tensorflow as tf
 from support import AT_SIZE, Samples, add_digests, keys_of
 from token_corpus import write_corpus
 
-OPTIONS: dict[str, Any] = {"batch_size": 4, "dtype": "f32", "seed": 3, "window": 128, "extent": 2, "digest": "raw", "output": "numpy", **AT_SIZE}
+OPTIONS: dict[str, Any] = {
+    "batch_size": 4,
+    "dtype": "f32",
+    "seed": 3,
+    "window": 128,
+    "extent": 2,
+    "digest": "raw",
+    "output": "numpy",
+    **AT_SIZE,
+}
 
 
 BUCKETS = millrace.Tokens(layout="bucket", lengths=[16, 32], batch_sizes=[4, 4])
@@ -126,15 +135,19 @@ def test_nothing_is_copied(raw: Samples) -> None:
 
 
 def test_memory_comes_back(raw: Samples) -> None:
-    loader = millrace.Loader(raw.uri, batch_size=9, size=256, dtype="f32", output="numpy", memory="32MiB")  # 7 MiB a batch
+    loader = millrace.Loader(
+        raw.uri, batch_size=9, size=256, dtype="f32", output="numpy", memory="32MiB"
+    )  # 7 MiB a batch
     dataset = millrace.tf.dataset(loader)
-    assert sum(int(tf.reduce_sum(tf.cast(element["valid"], tf.int32))) for _ in range(8) for element in dataset) == 8 * 45
+    assert (
+        sum(int(tf.reduce_sum(tf.cast(element["valid"], tf.int32))) for _ in range(8) for element in dataset) == 8 * 45
+    )
 
 
 def test_an_epoch_that_is_resumed_is_shorter(raw: Samples) -> None:
     samples, _ = plain(raw.uri, 3)
     loader = millrace.Loader(raw.uri, **OPTIONS)
-    for _, batch in zip(range(5), loader):
+    for _, _batch in zip(range(5), loader):
         pass
     other = millrace.Loader(raw.uri, **OPTIONS, epochs=3)
     dataset = millrace.tf.dataset(other)
@@ -154,16 +167,27 @@ def test_iterations_that_restart(raw: Samples) -> None:
 
 
 def test_texts_and_signatures(tar: Samples) -> None:
-    fields = {"text": millrace.Text("txt"), "meta": millrace.Json("json"), "n": millrace.Label("json", "json:meta.label")}
+    fields = {
+        "text": millrace.Text("txt"),
+        "meta": millrace.Json("json"),
+        "n": millrace.Label("json", "json:meta.label"),
+    }
     dataset = millrace.tf.dataset(millrace.Loader(tar.uri, batch_size=4, fields=fields, shuffle=False, output="numpy"))
     assert "meta" not in dataset.element_spec
     first = next(iter(dataset))
-    assert first["text"].numpy()[3].decode() == "Nummer 3 – größer" and first["n"].numpy().tolist() == [0, 1000, 2000, 3000]
+    assert first["text"].numpy()[3].decode() == "Nummer 3 – größer" and first["n"].numpy().tolist() == [
+        0,
+        1000,
+        2000,
+        3000,
+    ]
 
     def halve(sample: dict[str, Any]) -> dict[str, Any]:
         return {"image": sample["image"][::2], "label": sample["label"]}
 
-    ahead = millrace.Loader(tar.uri, batch_size=5, epochs=1, device="cpu", prefetch_batches=3, output="numpy", **AT_SIZE)
+    ahead = millrace.Loader(
+        tar.uri, batch_size=5, epochs=1, device="cpu", prefetch_batches=3, output="numpy", **AT_SIZE
+    )
     assert sum(int(element["valid"].numpy().sum()) for element in millrace.tf.dataset(ahead)) == 50
     transformed = millrace.Loader(tar.uri, batch_size=5, transform=halve, output="numpy", **AT_SIZE)
     with pytest.raises(millrace.UnsupportedError, match="signature="):
@@ -181,7 +205,10 @@ def test_tokens(tmp_path: pathlib.Path) -> None:
         dataset = millrace.tf.dataset(loader)
         assert tuple(dataset.element_spec["tokens"].shape) == shape
         with millrace.Loader(corpus.uri, tokens=tokens, batch_size=4, output="numpy") as other:
-            assert all(np.array_equal(element["tokens"].numpy(), batch["tokens"]) for element, batch in zip(dataset, other, strict=True))
+            assert all(
+                np.array_equal(element["tokens"].numpy(), batch["tokens"])
+                for element, batch in zip(dataset, other, strict=True)
+            )
 
 
 def test_what_cannot_be_read_is_an_error_and_no_end(tmp_path: pathlib.Path, raw: Samples) -> None:
@@ -224,7 +251,9 @@ def test_keras_goes_on_with_the_next_sample(way: str, killed_at: int, raw: Sampl
 
 
 def test_a_batch_that_keras_looks_at_is_not_lost(raw: Samples, tmp_path: pathlib.Path) -> None:
-    with tf.distribute.MirroredStrategy(["CPU:0"]).scope():  # with which Keras takes a batch to build the model, and prefetches
+    with tf.distribute.MirroredStrategy(
+        ["CPU:0"]
+    ).scope():  # with which Keras takes a batch to build the model, and prefetches
         made = model(build=False)
     loader = millrace.Loader(raw.uri, **OPTIONS)
     positions = millrace.tf.PositionCallback(loader, tmp_path / "positions.json")
@@ -246,10 +275,15 @@ def test_a_batch_that_keras_looks_at_is_not_lost(raw: Samples, tmp_path: pathlib
 def test_a_saved_model_finds_its_position(raw: Samples, tmp_path: pathlib.Path) -> None:
     made, loader = model(), millrace.Loader(raw.uri, **OPTIONS)
     file = tmp_path / "positions.json"
-    save = keras.callbacks.ModelCheckpoint(str(tmp_path / "model-{batch}.weights.h5"), save_freq=5, save_weights_only=True)
+    save = keras.callbacks.ModelCheckpoint(
+        str(tmp_path / "model-{batch}.weights.h5"), save_freq=5, save_weights_only=True
+    )
     with pytest.raises(Killed):
         made.fit(
-            millrace.tf.dataset(loader), epochs=2, callbacks=[millrace.tf.PositionCallback(loader, file, 5), save, KillAt(11)], verbose=0
+            millrace.tf.dataset(loader),
+            epochs=2,
+            callbacks=[millrace.tf.PositionCallback(loader, file, 5), save, KillAt(11)],
+            verbose=0,
         )
     trained = made.trained
     made, loader = model(), millrace.Loader(raw.uri, **OPTIONS)
@@ -263,7 +297,9 @@ def test_a_saved_model_finds_its_position(raw: Samples, tmp_path: pathlib.Path) 
     assert [entry["steps"] for entry in json.loads(file.read_text())] == [5, 10]
 
     made.optimizer.iterations.assign(7)
-    with pytest.raises(millrace.MismatchError, match="no position for this model, which was trained for 7 steps.*5, 10"):
+    with pytest.raises(
+        millrace.MismatchError, match="no position for this model, which was trained for 7 steps.*5, 10"
+    ):
         millrace.tf.PositionCallback(loader, file).restore(made)
     made.optimizer.iterations.assign(0)
     assert millrace.tf.PositionCallback(loader, file).restore(made) == loader.epoch, "a new model begins"
@@ -281,7 +317,10 @@ def test_steps_per_epoch(raw: Samples, tmp_path: pathlib.Path) -> None:
 
 
 def test_validation_begins_at_the_first_sample(raw: Samples, tmp_path: pathlib.Path) -> None:
-    loader, valid = millrace.Loader(raw.uri, **OPTIONS), millrace.Loader(raw.uri, **{**OPTIONS, "batch_size": 10}, shuffle=False)
+    loader, valid = (
+        millrace.Loader(raw.uri, **OPTIONS),
+        millrace.Loader(raw.uri, **{**OPTIONS, "batch_size": 10}, shuffle=False),
+    )
     seen: list[int] = []
 
     def test_step(batch: Any) -> Any:
@@ -292,7 +331,14 @@ def test_validation_begins_at_the_first_sample(raw: Samples, tmp_path: pathlib.P
     made.test_step = test_step
     positions = millrace.tf.PositionCallback(loader, tmp_path / "positions.json")
     validation = millrace.tf.dataset(valid, restart=True)
-    made.fit(millrace.tf.dataset(loader), epochs=2, validation_data=validation, validation_steps=3, callbacks=[positions], verbose=0)
+    made.fit(
+        millrace.tf.dataset(loader),
+        epochs=2,
+        validation_data=validation,
+        validation_steps=3,
+        callbacks=[positions],
+        verbose=0,
+    )
     assert seen == 2 * [0, 10, 20] and made.trained == plain(raw.uri, 2)[0]
     made.evaluate(validation, verbose=0)
     assert seen[6:] == [0, 10, 20, 30, 40]

@@ -28,7 +28,13 @@ class Net(torch.nn.Module):
 def train(folder: pathlib.Path, uri: str, steps: int) -> tuple[Net, str | None]:
     torch.manual_seed(0)
     arguments = TrainingArguments(
-        str(folder), max_steps=steps, save_steps=2, per_device_train_batch_size=2, report_to=[], use_cpu=True, disable_tqdm=True,
+        str(folder),
+        max_steps=steps,
+        save_steps=2,
+        per_device_train_batch_size=2,
+        report_to=[],
+        use_cpu=True,
+        disable_tqdm=True,
         lr_scheduler_type="constant",
     )
     data: list[Any] = [{"x": torch.full((3,), float(number)), "labels": torch.ones(1)} for number in range(16)]
@@ -83,7 +89,9 @@ def test_restores_beside_each_other(tmp_path: pathlib.Path, monkeypatch: pytest.
     assert millrace.huggingface_checkpoints.CheckpointCallback(uri).restore(output) == str(output / "checkpoint-3")
     target = output / "checkpoint-3"
     assert (target / "model.bin").stat().st_ino == inodes[-1]
-    assert {name: (target / name).read_bytes() for name in files} == {name: data.tobytes() for name, data in files.items()}
+    assert {name: (target / name).read_bytes() for name in files} == {
+        name: data.tobytes() for name, data in files.items()
+    }
     assert [path.name for path in output.iterdir()] == ["checkpoint-3"]
 
 
@@ -101,7 +109,9 @@ def test_a_restore_replaces_what_differs(tmp_path: pathlib.Path, monkeypatch: py
     saver.restore(output)
     assert (target / "model.bin").read_bytes() == b"\7" * 9
     assert sorted(path.name for path in output.iterdir()) == [alive.name, "checkpoint-3"]
-    monkeypatch.setattr(millrace.Checkpoints, "load", lambda *_, **__: (_ for _ in ()).throw(millrace.DamagedDataError("a bit")))
+    monkeypatch.setattr(
+        millrace.Checkpoints, "load", lambda *_, **__: (_ for _ in ()).throw(millrace.DamagedDataError("a bit"))
+    )
     with pytest.raises(millrace.DamagedDataError):
         saver.restore(output)
     assert sorted(path.name for path in output.iterdir()) == [alive.name, "checkpoint-3"]

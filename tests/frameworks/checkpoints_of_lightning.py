@@ -35,10 +35,18 @@ def fit(model: Model, folder: pathlib.Path, epochs: int, resume: str | None = No
     keep = lightning.pytorch.callbacks.ModelCheckpoint(
         folder, filename="{step}", every_n_train_steps=2, save_top_k=2, save_last=True, monitor="step", mode="max"
     )
-    quiet: dict[str, Any] = {"logger": False, "enable_progress_bar": False, "enable_model_summary": False, "accelerator": "cpu", "devices": 1}
+    quiet: dict[str, Any] = {
+        "logger": False,
+        "enable_progress_bar": False,
+        "enable_model_summary": False,
+        "accelerator": "cpu",
+        "devices": 1,
+    }
     plugins = [millrace.lightning_checkpoints.CheckpointIO()]
     data = torch.utils.data.DataLoader(torch.arange(24.0).reshape(8, 3), batch_size=2)
-    trainer = lightning.pytorch.Trainer(max_epochs=epochs, callbacks=[keep], default_root_dir=folder, plugins=plugins, **quiet)
+    trainer = lightning.pytorch.Trainer(
+        max_epochs=epochs, callbacks=[keep], default_root_dir=folder, plugins=plugins, **quiet
+    )
     trainer.fit(model, data, ckpt_path=resume)
 
 

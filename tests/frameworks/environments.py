@@ -39,7 +39,9 @@ def _install(folder: pathlib.Path, requirements: pathlib.Path) -> None:
     outer = sysconfig.get_paths()["purelib"]
     inner = folder / "lib" / f"python{sys.version_info.major}.{sys.version_info.minor}" / "site-packages"
     (inner / "packages_of_the_tests.pth").write_text(f"{outer}\n")
-    constraints = folder / "constraints.txt"  # the torch that is there: another one would be a build for CUDA, of several GB
+    constraints = (
+        folder / "constraints.txt"
+    )  # the torch that is there: another one would be a build for CUDA, of several GB
     constraints.write_text(f"torch=={importlib.metadata.version('torch').partition('+')[0]}\n")
     pip = [folder / "bin" / "python", "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
     _run([*pip, "--constraint", constraints, "--requirement", requirements])

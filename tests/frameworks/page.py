@@ -8,10 +8,9 @@ import re
 import tarfile
 from typing import Any
 
+import millrace
 import numpy as np
 from PIL import Image
-
-import millrace
 
 PAGE = pathlib.Path(__file__).resolve().parents[2] / "docs" / "frameworks.md"
 

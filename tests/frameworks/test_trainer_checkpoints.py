@@ -17,7 +17,17 @@ FOLDER = pathlib.Path(__file__).resolve().parent
 @pytest.mark.parametrize("name", ["huggingface", "lightning"])
 def test_checkpoints_of(name: str, tmp_path: pathlib.Path, millrace_bin: pathlib.Path) -> None:
     cases = FOLDER / f"checkpoints_of_{name}.py"
-    command = [environments.make(name), "-m", "pytest", "-q", "-p", "no:cacheprovider", "--basetemp", tmp_path / "cases", cases]
+    command = [
+        environments.make(name),
+        "-m",
+        "pytest",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        "--basetemp",
+        tmp_path / "cases",
+        cases,
+    ]
     environment = {**os.environ, "MILLRACE_BIN": str(millrace_bin)}
     done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment)
     assert done.returncode == 0, done.stdout

@@ -118,7 +118,9 @@ def test_writers_and_readers(node: Any, folder: Path, bucket: Path) -> None:
 
 @needs_fuse
 @as_root
-@pytest.mark.parametrize("flags", [(), ("metadata-ttl=indefinite",)], ids=["default", "indefinite"])  # the kernel goes on to answer from its cache
+@pytest.mark.parametrize(
+    "flags", [(), ("metadata-ttl=indefinite",)], ids=["default", "indefinite"]
+)  # the kernel goes on to answer from its cache
 def test_a_mount_that_died_is_made_again(node: Any, folder: Path, bucket: Path, flags: tuple[str, ...]) -> None:
     staging, pod, later = folder / "staging", folder / "pod", folder / "later"
     node.stage(volume(flags=flags), str(staging), {})
@@ -165,7 +167,9 @@ def test_keys_and_places_of_a_volume(node: Any, folder: Path, store: Server, mon
     wrong = keys | {"AWS_SECRET_ACCESS_KEY": "wrong-secret-of-a-user"}
     said = refused("INTERNAL", node.stage, there, str(folder / "staging"), wrong)
     assert "s3://b" in said and "wrong-secret-of-a-user" not in said and not is_mounted(folder / "staging")
-    assert "AWS_KEY" in refused("INVALID_ARGUMENT", node.stage, there, str(folder / "staging"), {"AWS_KEY": "secret-of-a-user"})
+    assert "AWS_KEY" in refused(
+        "INVALID_ARGUMENT", node.stage, there, str(folder / "staging"), {"AWS_KEY": "secret-of-a-user"}
+    )
     node.stage(there, str(folder / "staging"), keys)
     assert (folder / "staging" / "z").stat().st_size == 1
     command = Path(f"/proc/{processes_on(folder / 'staging')[0]}/cmdline").read_bytes().decode()
@@ -217,7 +221,9 @@ def test_manifests_fit_the_plugin() -> None:
     name = base["CSIDriver"]["metadata"]["name"]
     assert f'NAME = "{name}"' in server
     paths = {volume["name"]: volume["hostPath"]["path"] for volume in pod["volumes"]}
-    assert f"--kubelet-endpoint={paths['plugin']}/csi.sock" in container["args"] and paths["plugin"].endswith(f"/{name}")
+    assert f"--kubelet-endpoint={paths['plugin']}/csi.sock" in container["args"] and paths["plugin"].endswith(
+        f"/{name}"
+    )
     example = {document["kind"]: document for document in documents("example")}
     source = example["PersistentVolume"]["spec"]["csi"]
     assert source["driver"] == name
@@ -228,7 +234,9 @@ def test_manifests_fit_the_plugin() -> None:
 @pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not installed")
 @pytest.mark.parametrize("folder", ["base", "example"])
 def test_kustomize_builds_the_manifests(folder: str) -> None:
-    built = subprocess.run(["kubectl", "kustomize", CSI / folder], check=True, capture_output=True, text=True, timeout=120).stdout
+    built = subprocess.run(
+        ["kubectl", "kustomize", CSI / folder], check=True, capture_output=True, text=True, timeout=120
+    ).stdout
     kinds = [document["kind"] for document in yaml.safe_load_all(built)]
     assert sorted(kinds) == sorted(document["kind"] for document in documents(folder))
     if folder == "base":
@@ -245,7 +253,9 @@ def test_the_image_takes_what_is_there() -> None:
             source = step.rest.split()[0]
             assert source == "dist/*.whl" or (REPOSITORY / source).exists(), source
     rest = try_image.without_wheel(steps)
-    assert not any(".whl" in step.rest for step in rest) and any("requirements.txt" in step.rest for step in rest if step.word == "RUN")
+    assert not any(".whl" in step.rest for step in rest) and any(
+        "requirements.txt" in step.rest for step in rest if step.word == "RUN"
+    )
 
 
 def test_a_folder_and_files_are_copied_as_into_an_image(tmp_path: Path) -> None:

@@ -72,7 +72,11 @@ class Numbers:
             self.pages.add(first)
         end = min(count, first + most)
         objects = "".join(OBJECT.format(number) for number in range(first, end))
-        more = f"<IsTruncated>true</IsTruncated><NextContinuationToken>{end}</NextContinuationToken>" if end < count else ""
+        more = (
+            f"<IsTruncated>true</IsTruncated><NextContinuationToken>{end}</NextContinuationToken>"
+            if end < count
+            else ""
+        )
         return objects + more
 
 
@@ -98,7 +102,10 @@ def memory(pid: int, word: str) -> int:
 
 def test_a_folder_of_millions_of_files(sandbox: Sandbox, tmp_path: Path) -> None:
     count = repeats(2_000_000)
-    with store_of(count) as store, mounted(sandbox, "s3://b", tmp_path / "mnt", "--metadata-ttl", "1h", env=store.env) as mount:
+    with (
+        store_of(count) as store,
+        mounted(sandbox, "s3://b", tmp_path / "mnt", "--metadata-ttl", "1h", env=store.env) as mount,
+    ):
         before = memory(mount.pid, "VmRSS")
         seen = 0
         with os.scandir(tmp_path / "mnt" / "many") as entries:

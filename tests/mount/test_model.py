@@ -30,7 +30,9 @@ class Model:
         if parent in self.files:
             raise OSError(errno.ENOTDIR, parent)
         if parent not in self.folders:
-            raise OSError(errno.ENOTDIR if any(parent.startswith(f"{file}/") for file in self.files) else errno.ENOENT, parent)
+            raise OSError(
+                errno.ENOTDIR if any(parent.startswith(f"{file}/") for file in self.files) else errno.ENOENT, parent
+            )
 
     def write(self, path: str, body: bytes) -> None:
         self._check_parent(path)
@@ -108,7 +110,11 @@ class Model:
             self._check_parent(path)
             raise OSError(errno.ENOENT, path)
         prefix = f"{path}/" if path else ""
-        return sorted(other[len(prefix) :] for other in [*self.files, *self.folders] if other and other.startswith(prefix) and "/" not in other[len(prefix) :])
+        return sorted(
+            other[len(prefix) :]
+            for other in [*self.files, *self.folders]
+            if other and other.startswith(prefix) and "/" not in other[len(prefix) :]
+        )
 
 
 class Real:
@@ -147,7 +153,9 @@ def random_path(rng: random.Random) -> str:
 
 def random_call(rng: random.Random) -> tuple[str, tuple[object, ...]]:
     path = random_path(rng)
-    call = rng.choice(["write", "write", "write", "mkdir", "mkdir", "rmdir", "remove", "rename", "read", "read", "listing"])
+    call = rng.choice(
+        ["write", "write", "write", "mkdir", "mkdir", "rmdir", "remove", "rename", "read", "read", "listing"]
+    )
     if call == "write":
         return call, (path, rng.randbytes(rng.choice([0, 1, 5000, 200_000]) if rng.random() < 0.98 else 9_000_000))
     if call == "rename":

@@ -68,7 +68,10 @@ def let_read(reader: subprocess.Popen) -> None:
     reader.stdin.flush()
 
     def waits() -> bool:
-        return reader.poll() is not None or Path(f"/proc/{reader.pid}/syscall").read_text().split()[0] == PREAD[platform.machine()]
+        return (
+            reader.poll() is not None
+            or Path(f"/proc/{reader.pid}/syscall").read_text().split()[0] == PREAD[platform.machine()]
+        )
 
     wait_until(waits, "the read")
 
@@ -79,7 +82,10 @@ def let_read(reader: subprocess.Popen) -> None:
 @says("If the store does not answer within `--timeout`, a program is told `EIO`, and can be killed before that.")
 def test_a_store_that_is_away(sandbox: Sandbox, bucket: Path, store: Server, tmp_path: Path) -> None:
     with mounted(sandbox, "s3://b", tmp_path / "mnt", "--timeout", "10s", env=store.env()):
-        with open(tmp_path / "mnt" / "large", "rb", buffering=0) as file, reader_of(tmp_path / "mnt" / "large") as reader:
+        with (
+            open(tmp_path / "mnt" / "large", "rb", buffering=0) as file,
+            reader_of(tmp_path / "mnt" / "large") as reader,
+        ):
             freeze(store.process)
             try:
                 let_read(reader)
@@ -106,8 +112,12 @@ print("begun", flush=True)
 """
 
 
-def test_however_many_wait_for_a_store_that_is_away_they_can_be_killed(sandbox: Sandbox, store: Server, tmp_path: Path) -> None:
-    with mounted(sandbox, "s3://b", tmp_path / "mnt", "--timeout", "300s", "--metadata-ttl", "indefinite", env=store.env()):
+def test_however_many_wait_for_a_store_that_is_away_they_can_be_killed(
+    sandbox: Sandbox, store: Server, tmp_path: Path
+) -> None:
+    with mounted(
+        sandbox, "s3://b", tmp_path / "mnt", "--timeout", "300s", "--metadata-ttl", "indefinite", env=store.env()
+    ):
         assert (tmp_path / "mnt" / "large").stat().st_size == 12_000_000
         freeze(store.process)
         try:
@@ -127,12 +137,18 @@ def test_a_store_that_was_killed(sandbox: Sandbox, bucket: Path, tmp_path: Path)
     body = (bucket / "large").read_bytes()
     with contextlib.ExitStack() as stack:
         first = stack.enter_context(logged_devstore(sandbox, bucket.parent, tmp_path / "log1", port=port))
-        stack.enter_context(mounted(sandbox, "s3://b", folder, "--timeout", "10s", "--metadata-ttl", "minimal", env=first.env()))
+        stack.enter_context(
+            mounted(sandbox, "s3://b", folder, "--timeout", "10s", "--metadata-ttl", "minimal", env=first.env())
+        )
         file = stack.enter_context(open(folder / "large", "rb", buffering=0))
         assert os.pread(file.fileno(), 10, 0) == body[:10]
         first.process.kill()
         first.process.wait()
-        attempts = (lambda: os.pread(file.fileno(), 10, 9_000_000), lambda: open(folder / "z", "rb"), lambda: os.listdir(folder / "a"))
+        attempts = (
+            lambda: os.pread(file.fileno(), 10, 9_000_000),
+            lambda: open(folder / "z", "rb"),
+            lambda: os.listdir(folder / "a"),
+        )
         with ThreadPoolExecutor(len(attempts)) as threads:
             for done in [threads.submit(refused, attempt, errno.EIO) for attempt in attempts]:
                 done.result()
@@ -159,7 +175,9 @@ def test_revoked_credentials(sandbox: Sandbox, bucket: Path, tmp_path: Path) -> 
         # The keys are revoked: the same place, but it knows other ones.
         first.process.kill()
         first.process.wait()
-        other = sandbox.start("devstore", bucket.parent, "--port", port, "--access-key", "other", "--secret-key", "other-secret")
+        other = sandbox.start(
+            "devstore", bucket.parent, "--port", port, "--access-key", "other", "--secret-key", "other-secret"
+        )
         stack.callback(other.wait, 120)
         stack.callback(other.terminate)
         for attempt in (lambda: (folder / "a" / "b.txt").read_bytes(), lambda: os.pread(file.fileno(), 10, 9_000_000)):
@@ -179,7 +197,9 @@ def test_revoked_credentials(sandbox: Sandbox, bucket: Path, tmp_path: Path) -> 
 
 
 @contextlib.contextmanager
-def killable(sandbox: Sandbox, uri: str, folder: Path, *options: object, env: dict[str, str]) -> Iterator[subprocess.Popen]:
+def killable(
+    sandbox: Sandbox, uri: str, folder: Path, *options: object, env: dict[str, str]
+) -> Iterator[subprocess.Popen]:
     folder.mkdir(exist_ok=True)
     process = sandbox.start("mount", uri, folder, "--foreground", *options, env=env)
     try:
@@ -284,7 +304,12 @@ for i, fd in enumerate(opened):
 @says("Ten thousand files can be open at a time, also if the process of the mount may have fewer open itself.")
 @pytest.mark.parametrize("with_cache", [False, True])
 def test_many_open_files(sandbox: Sandbox, tmp_path: Path, with_cache: bool) -> None:
-    if subprocess.run(["prlimit", f"--nofile={OPEN_FILES + 100}", "true"], stderr=subprocess.DEVNULL, check=False).returncode != 0:
+    if (
+        subprocess.run(
+            ["prlimit", f"--nofile={OPEN_FILES + 100}", "true"], stderr=subprocess.DEVNULL, check=False
+        ).returncode
+        != 0
+    ):
         pytest.skip("programs of this user may not have so many files open")
     files = repeats(OPEN_FILES)  # each is opened once, or each of a twentieth of them twenty times
     folder = tmp_path / "root" / "b" / "many"

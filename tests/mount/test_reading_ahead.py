@@ -73,7 +73,9 @@ def test_files_in_order_cost_few_round_trips(sandbox: Sandbox, photos: Path, tmp
         with mounted(sandbox, "s3://b/train", tmp_path / "mnt", "--metadata-ttl", "1h", env=store.env()):
             for i, path in enumerate(in_order(photos)):
                 if i >= 16:  # by now what follows is read before it is opened, however slow the machine is
-                    wait_until(lambda path=path: f"/b/train/{path}" in keys(tmp_path / "log", "GetObject"), f"{path} ahead")
+                    wait_until(
+                        lambda path=path: f"/b/train/{path}" in keys(tmp_path / "log", "GetObject"), f"{path} ahead"
+                    )
                 read_all(tmp_path / "mnt", [path])
             # Lookups of the first files and of folders; all others were known.
             assert len(keys(tmp_path / "log", "HeadObject")) < 60
@@ -99,7 +101,9 @@ def test_files_in_the_order_of_a_file(sandbox: Sandbox, photos: Path, tmp_path: 
             gets = requests(tmp_path / "log")["GetObject"]
             assert len(keys(tmp_path / "log", "GetObject")) == FILES
             assert gets <= 3 * FILES  # each once, and again if it came late
-    sandbox.run("mount", "s3://b/train", tmp_path / "mnt", "--order", tmp_path / "none", env=store.env()).failed(1, "none", "No such file")
+    sandbox.run("mount", "s3://b/train", tmp_path / "mnt", "--order", tmp_path / "none", env=store.env()).failed(
+        1, "none", "No such file"
+    )
 
 
 IMAGE_FOLDER = """
@@ -118,7 +122,11 @@ seen = []
 def test_the_order_of_a_data_loader_as_the_document_has_it(sandbox: Sandbox, photos: Path, tmp_path: Path) -> None:
     text = (REPOSITORY / "docs" / "mount.md").read_text()
     (example,) = (block for block in re.findall(r"```python\n(.*?)```", text, re.DOTALL) if "DataLoader" in block)
-    for there, here in (("/mnt/train", tmp_path / "mnt"), ("/run/order", tmp_path / "order"), ("...", "seen += batch.tolist()")):
+    for there, here in (
+        ("/mnt/train", tmp_path / "mnt"),
+        ("/run/order", tmp_path / "order"),
+        ("...", "seen += batch.tolist()"),
+    ):
         assert there in example
         example = example.replace(there, str(here))
     script = f"{IMAGE_FOLDER}{example}print(*seen)"
@@ -126,7 +134,12 @@ def test_the_order_of_a_data_loader_as_the_document_has_it(sandbox: Sandbox, pho
     with logged_devstore(sandbox, photos, tmp_path / "log") as store:
         options = ("--order", tmp_path / "order", "--metadata-ttl", "1h")
         with mounted(sandbox, "s3://b/train", tmp_path / "mnt", *options, env=store.env()):
-            done = subprocess.run([sys.executable, "-W", "ignore", "-c", script, tmp_path / "mnt"], capture_output=True, text=True, timeout=600)
+            done = subprocess.run(
+                [sys.executable, "-W", "ignore", "-c", script, tmp_path / "mnt"],
+                capture_output=True,
+                text=True,
+                timeout=600,
+            )
             assert done.returncode == 0, done.stderr
             seen = [int(number) for number in done.stdout.split()]
             assert {number // 1000 for number in seen} == {2000}
@@ -160,7 +173,10 @@ def test_what_the_kernel_still_has_is_not_read_ahead(sandbox: Sandbox, tmp_path:
 def test_what_was_warmed_is_not_read_from_the_store(sandbox: Sandbox, photos: Path, tmp_path: Path) -> None:
     order = in_order(photos)
     random.Random(3).shuffle(order)
-    cache, port = ("--cache", tmp_path / "cache"), free_port()  # the same place, so that it is the same store for the cache
+    cache, port = (
+        ("--cache", tmp_path / "cache"),
+        free_port(),
+    )  # the same place, so that it is the same store for the cache
     with logged_devstore(sandbox, photos, tmp_path / "warm", port=port) as store:
         sandbox.ok("cache", "warm", "s3://b/train", *cache, env=store.env())
     with logged_devstore(sandbox, photos, tmp_path / "log", port=port) as store:
@@ -189,7 +205,9 @@ def test_programs_that_read_one_file_share_its_requests(sandbox: Sandbox, tmp_pa
         with mounted(sandbox, "s3://b", tmp_path / "mnt", env=store.env()):
             readers = [subprocess.Popen(["cmp", tmp_path / "mnt" / "large", root / "b" / "large"]) for _ in range(4)]
             assert [reader.wait(300) for reader in readers] == [0] * 4
-            assert requests(tmp_path / "log")["GetObject"] <= 60  # alone each would take 20 and more; late ones come twice
+            assert (
+                requests(tmp_path / "log")["GetObject"] <= 60
+            )  # alone each would take 20 and more; late ones come twice
 
 
 def test_random_reads_of_a_large_file_cost_what_they_read(sandbox: Sandbox, tmp_path: Path) -> None:
@@ -203,7 +221,9 @@ def test_random_reads_of_a_large_file_cost_what_they_read(sandbox: Sandbox, tmp_
             fd = os.open(tmp_path / "mnt" / "large", os.O_RDONLY)
             try:
                 with ThreadPoolExecutor(16) as threads:
-                    for offset, read in zip(offsets, threads.map(lambda at: os.pread(fd, 4096, at), offsets), strict=True):
+                    for offset, read in zip(
+                        offsets, threads.map(lambda at: os.pread(fd, 4096, at), offsets), strict=True
+                    ):
                         assert read == body[offset : offset + 4096], offset
             finally:
                 os.close(fd)
@@ -295,7 +315,11 @@ def test_the_kernel_asks_for_more_at_a_time(sandbox: Sandbox, photos: Path, tmp_
     folder = tmp_path / "mnt"
     with logged_devstore(sandbox, photos, tmp_path / "log") as store:
         with mounted(sandbox, "s3://b/train", folder, env=store.env()):
-            line = next(line.split() for line in Path("/proc/self/mountinfo").read_text().splitlines() if line.split()[4] == str(folder))
+            line = next(
+                line.split()
+                for line in Path("/proc/self/mountinfo").read_text().splitlines()
+                if line.split()[4] == str(folder)
+            )
             setting = Path(f"/sys/class/bdi/{line[2]}/read_ahead_kb")
             read_all(folder, in_order(photos)[:1])
             # Only root may set it, where /sys can be written to; elsewhere the mount reads all the same.
@@ -307,7 +331,9 @@ def test_programs_make_buffers_as_large_as_files(sandbox: Sandbox, photos: Path,
     (photos / "b" / "train" / "middle").write_bytes(bytes(70_000))
     with logged_devstore(sandbox, photos, tmp_path / "log") as store:
         with mounted(sandbox, "s3://b/train", tmp_path / "mnt", env=store.env()):
-            found = {name: os.stat(tmp_path / "mnt" / name).st_blksize for name in ("class0/0001.jpg", "middle", "large")}
+            found = {
+                name: os.stat(tmp_path / "mnt" / name).st_blksize for name in ("class0/0001.jpg", "middle", "large")
+            }
         assert found == {"class0/0001.jpg": 4096, "middle": 128 << 10, "large": 1 << 20}
         with mounted(sandbox, "s3://b/train", tmp_path / "mnt", "--writable", env=store.env()):
             with open(tmp_path / "mnt" / "new", "wb") as file:

@@ -50,7 +50,8 @@ class Place:
         client = self.store.client()
         listed = client.list_objects_v2(Bucket="b", Prefix=f"{self.prefix}/").get("Contents", [])
         return {
-            entry["Key"].partition("/")[2]: client.get_object(Bucket="b", Key=entry["Key"])["Body"].read() for entry in listed
+            entry["Key"].partition("/")[2]: client.get_object(Bucket="b", Key=entry["Key"])["Body"].read()
+            for entry in listed
         }
 
 
@@ -129,12 +130,17 @@ def test_names_that_no_file_has(place: Place) -> None:
     assert os.listdir(place.at("read") / "a") == ["n" * 255]
 
 
-@says("Without `--writable`, the folder `.millrace`, in which Millrace keeps its index beside data, is not listed, but found by its name; with it, it is a folder like others.")
+@says(
+    "Without `--writable`, the folder `.millrace`, in which Millrace keeps its index beside data, is not listed, but found by its name; with it, it is a folder like others."
+)
 def test_own_files(place: Place) -> None:
     place.put("cats/1.jpg")
     place.put("cats/.millrace/index")
     place.put("old/.millrace/index")
-    assert os.listdir(place.at("read") / "cats") == ["1.jpg"] and (place.at("read") / "cats" / ".millrace" / "index").is_file()
+    assert (
+        os.listdir(place.at("read") / "cats") == ["1.jpg"]
+        and (place.at("read") / "cats" / ".millrace" / "index").is_file()
+    )
     assert os.listdir(place.at("read") / "old") == []
     # What is in the way of rmdir is seen, and can be removed.
     refused((place.at("write") / "old").rmdir, errno.ENOTEMPTY)
@@ -179,7 +185,9 @@ def test_size_and_time(place: Place) -> None:
 )
 def test_owner_and_mode(place: Place, sandbox: Sandbox, tmp_path: Path) -> None:
     place.put("d/a")
-    with mounted(sandbox, "s3://b", tmp_path / "mnt", "--writable", "-o", "uid=12,gid=34,umask=027", env=place.store.env()):
+    with mounted(
+        sandbox, "s3://b", tmp_path / "mnt", "--writable", "-o", "uid=12,gid=34,umask=027", env=place.store.env()
+    ):
         folder = tmp_path / "mnt" / place.prefix / "d"
         assert (folder / "a").stat().st_mode & 0o7777 == 0o640 and folder.stat().st_mode & 0o7777 == 0o750
         for path in (folder, folder / "a"):
@@ -357,14 +365,18 @@ def test_errors_are_told(sandbox: Sandbox, store: Server, tmp_path: Path) -> Non
 @says("If the process that writes a file is killed by a signal, nothing of the file appears.")
 def test_killed(place: Place) -> None:
     script = "import sys, time; f = open(sys.argv[1], 'wb', buffering=0); f.write(bytes(3000)); print('written', flush=True); time.sleep(600)"
-    with subprocess.Popen([sys.executable, "-c", script, place.at("write") / "new"], stdout=subprocess.PIPE, text=True) as writer:
+    with subprocess.Popen(
+        [sys.executable, "-c", script, place.at("write") / "new"], stdout=subprocess.PIPE, text=True
+    ) as writer:
         assert writer.stdout is not None and writer.stdout.readline() == "written\n"
         writer.kill()
     wait_until(lambda: not (place.at("write") / "new").exists(), "the end of the file")
     assert set(place.objects()) == {"there"}
 
 
-@says("Another process that shares the descriptor of a writer that was killed is told `EIO` by `write`, `fsync` and `close`.")
+@says(
+    "Another process that shares the descriptor of a writer that was killed is told `EIO` by `write`, `fsync` and `close`."
+)
 def test_killed_with_a_child(place: Place) -> None:
     script = """if True:
         import os, sys, time
@@ -478,7 +490,9 @@ def test_renaming_what_is_replaced(sandbox: Sandbox, tmp_path: Path) -> None:
         with logged_devstore(sandbox, root, log, faults=faults) as store:
             options = ("--writable", "--metadata-ttl", "minimal")
             with mounted(sandbox, "s3://b", tmp_path / f"mnt{replaced}", *options, env=store.env()) as _:
-                rename = functools.partial(os.rename, tmp_path / f"mnt{replaced}" / "from", tmp_path / f"mnt{replaced}" / "to")
+                rename = functools.partial(
+                    os.rename, tmp_path / f"mnt{replaced}" / "from", tmp_path / f"mnt{replaced}" / "to"
+                )
                 if replaced:
                     refused(rename, errno.EBUSY)
                 else:
@@ -513,7 +527,11 @@ def test_what_there_is_not(place: Place) -> None:
     refused(lambda: os.mkfifo(folder / "fifo"), errno.EPERM, errno.ENOSYS)
     refused(lambda: os.getxattr(folder / "there", "user.x"), errno.EOPNOTSUPP)
     refused(lambda: os.setxattr(folder / "there", "user.x", b"1"), errno.EOPNOTSUPP)
-    with open(folder / "there", "rb") as one, open(folder / "there", "rb") as two, open(place.at("over") / "there", "rb") as other:
+    with (
+        open(folder / "there", "rb") as one,
+        open(folder / "there", "rb") as two,
+        open(place.at("over") / "there", "rb") as other,
+    ):
         fcntl.flock(one, fcntl.LOCK_EX)
         refused(lambda: fcntl.flock(two, fcntl.LOCK_EX | fcntl.LOCK_NB), errno.EWOULDBLOCK)
         fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -12,6 +12,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -57,7 +58,15 @@ def test_a_file_is_an_object_once_it_is_closed(store: Server, writable: Path, si
 
 
 def test_programs_write_as_they_do(store: Server, writable: Path, tmp_path: Path) -> None:
-    subprocess.run(["sh", "-ec", "echo one > a/1; (echo two; echo three | cat) > a/2; touch a/3; cp a/1 a/4; mv a/4 a/5; rm a/1; cat a/3"], cwd=writable, check=True)
+    subprocess.run(
+        [
+            "sh",
+            "-ec",
+            "echo one > a/1; (echo two; echo three | cat) > a/2; touch a/3; cp a/1 a/4; mv a/4 a/5; rm a/1; cat a/3",
+        ],
+        cwd=writable,
+        check=True,
+    )
     local = tmp_path / "local"
     (local / "deep" / "er").mkdir(parents=True)
     for i in range(20):
@@ -66,7 +75,9 @@ def test_programs_write_as_they_do(store: Server, writable: Path, tmp_path: Path
     subprocess.run(["diff", "-r", local, writable / "copied"], check=True)
     subprocess.run(["tar", "cf", writable / "one.tar", "-C", tmp_path, "local"], check=True)
     script = "import sys, torch; torch.save({'w': torch.arange(10)}, sys.argv[1]); print(torch.load(sys.argv[1])['w'].sum().item())"
-    saved = subprocess.run([sys.executable, "-c", script, writable / "model.pt"], check=True, capture_output=True, text=True)
+    saved = subprocess.run(
+        [sys.executable, "-c", script, writable / "model.pt"], check=True, capture_output=True, text=True
+    )
     assert saved.stdout == "45\n"
     there = objects(store)
     assert there["a/2"] == b"two\nthree\n" and there["a/3"] == b"" and there["a/5"] == b"one\n"
@@ -188,11 +199,12 @@ def test_errors_of_the_store_come_at_close(sandbox: Sandbox, store: Server, tmp_
             file.write(b"text")
             freeze(store.process)  # takes connections, and answers nothing
             try:
-                refused(lambda: finish(file), errno.EIO)
+                refused(partial(finish, file), errno.EIO)
             finally:
                 store.process.send_signal(signal.SIGCONT)
             if not file.closed:
                 file.close()
+
             # The store may have got it all the same; the next one is whole.
             def is_written() -> bool:
                 with contextlib.suppress(OSError):
@@ -222,7 +234,9 @@ def test_fsync_makes_it_visible(store: Server, writable: Path) -> None:
 def test_a_writer_that_is_killed_leaves_nothing(store: Server, writable: Path) -> None:
     script = "import sys, time; f = open(sys.argv[1], 'wb', buffering=0); f.write(bytes(3000)); print('written', flush=True); time.sleep(600)"
     before = objects(store)
-    with subprocess.Popen([sys.executable, "-c", script, writable / "new"], stdout=subprocess.PIPE, text=True) as writer:
+    with subprocess.Popen(
+        [sys.executable, "-c", script, writable / "new"], stdout=subprocess.PIPE, text=True
+    ) as writer:
         assert writer.stdout is not None and writer.stdout.readline() == "written\n"
         writer.kill()
     wait_until(lambda: not (writable / "new").exists(), "the end of the file")
@@ -242,7 +256,9 @@ def test_a_local_folder_can_be_written_to(sandbox: Sandbox, tmp_path: Path) -> N
         assert (tmp_path / "below" / "x").read_bytes() == b"1" and not (tmp_path / "below" / "there").exists()
 
 
-def test_what_was_read_makes_room_for_what_is_written(sandbox: Sandbox, store: Server, bucket: Path, tmp_path: Path) -> None:
+def test_what_was_read_makes_room_for_what_is_written(
+    sandbox: Sandbox, store: Server, bucket: Path, tmp_path: Path
+) -> None:
     """Past the kernel's cache a file is kept in three eighths of the memory; the parts of those that are written take three quarters."""
     folder, page = tmp_path / "mnt", mmap.mmap(-1, 1 << 20)
     with open(bucket / "read", "wb") as file:

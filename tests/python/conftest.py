@@ -75,7 +75,9 @@ def folder(tmp_path: pathlib.Path) -> str:
 
 
 @pytest.fixture(params=["folder", "s3"])
-def place(request: pytest.FixtureRequest, tmp_path: pathlib.Path, bucket: str, server_folder: pathlib.Path) -> tuple[str, pathlib.Path]:
+def place(
+    request: pytest.FixtureRequest, tmp_path: pathlib.Path, bucket: str, server_folder: pathlib.Path
+) -> tuple[str, pathlib.Path]:
     """A URI for checkpoints, on a disk or in the bucket, and the folder in which their objects are files."""
     if request.param == "folder":
         return str(tmp_path / "run"), tmp_path / "run"

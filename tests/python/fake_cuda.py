@@ -7,7 +7,6 @@ import dataclasses
 import threading
 import weakref
 from collections.abc import Iterator
-from typing import Any
 
 import torch
 
@@ -91,7 +90,9 @@ class FakeCuda:
         self.copying.append(Copying(weakref.ref(tensor), address, size, copy))
         self.copies += 1
         self.copied_bytes.append(size)
-        self.pinned_copies += any(start <= address and address + size <= start + length for start, length in self.registered.items())
+        self.pinned_copies += any(
+            start <= address and address + size <= start + length for start, length in self.registered.items()
+        )
         return copy
 
     def record_stream(self, tensor: torch.Tensor, stream: Stream) -> None:

@@ -9,7 +9,8 @@ import pickle
 import sys
 import time
 import zlib
-from typing import Any, BinaryIO, Iterator
+from collections.abc import Iterator
+from typing import Any, BinaryIO
 
 import millrace
 import numpy as np
@@ -45,7 +46,10 @@ def of_loader(options: dict[str, Any]) -> Iterator[tuple[Any, Had]]:
         for batch in loader:
             batches += 1
             rows = [row for row in range(len(batch["key"])) if batch["valid"][row]]
-            yield loader.state_dict(), [(epoch, batch["key"][row], zlib.crc32(batch["image"][row].tobytes())) for row in rows]
+            yield (
+                loader.state_dict(),
+                [(epoch, batch["key"][row], zlib.crc32(batch["image"][row].tobytes())) for row in rows],
+            )
         if not batches:
             return
 
@@ -65,7 +69,9 @@ def of_data_loader(options: dict[str, Any]) -> Iterator[tuple[Any, Had]]:
     for epoch in range(state["epoch"], EPOCHS):
         dataset: Any
         if style == "map":
-            sampler = millrace.torch.Sampler(millrace.Plan(millrace.Dataset(options["uri"]), seed=SEED, epoch=epoch), **ranks)
+            sampler = millrace.torch.Sampler(
+                millrace.Plan(millrace.Dataset(options["uri"]), seed=SEED, epoch=epoch), **ranks
+            )
             dataset, order = millrace.torch.MapDataset(options["uri"]), {"sampler": sampler}
         else:
             dataset, order = millrace.torch.IterableDataset(options["uri"], seed=SEED, **ranks), {}
@@ -74,7 +80,10 @@ def of_data_loader(options: dict[str, Any]) -> Iterator[tuple[Any, Had]]:
         if epoch == state["epoch"] and state["loader"] is not None:
             loader.load_state_dict(state["loader"])
         for samples in loader:
-            yield {"epoch": epoch, "loader": loader.state_dict()}, [(epoch, each["__key__"], zlib.crc32(each["png"])) for each in samples]
+            yield (
+                {"epoch": epoch, "loader": loader.state_dict()},
+                [(epoch, each["__key__"], zlib.crc32(each["png"])) for each in samples],
+            )
 
 
 def write(out: BinaryIO, record: Any) -> None:

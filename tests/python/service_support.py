@@ -40,7 +40,15 @@ class Worker:
         self.process.stdout.close()
 
 
-OPTIONS: dict[str, Any] = {"batch_size": 8, "size": 16, "augment": True, "digest": "raw", "epochs": 1, "memory": "64MiB", "output": "numpy"}
+OPTIONS: dict[str, Any] = {
+    "batch_size": 8,
+    "size": 16,
+    "augment": True,
+    "digest": "raw",
+    "epochs": 1,
+    "memory": "64MiB",
+    "output": "numpy",
+}
 
 
 def plain(batch: Any) -> dict[str, Any]:
@@ -63,7 +71,9 @@ class Proxy:
     """A relay to a worker. It flips a byte of every n-th piece of what the worker says, says all of it later, or never comes to the end of
     what is longer than a kilobyte. Or what the trainer says takes its time, as over a long way; then it counts how many requests are on theirs."""
 
-    def __init__(self, address: str, *, flips_every: int = 0, delay: float = 0, way: float = 0, drips: bool = False) -> None:
+    def __init__(
+        self, address: str, *, flips_every: int = 0, delay: float = 0, way: float = 0, drips: bool = False
+    ) -> None:
         host, port = address.split(":")
         self._to = (host, int(port))
         self._every, self._drips = flips_every, drips
@@ -76,7 +86,7 @@ class Proxy:
         self.connections = 0
         self.bytes_from_worker = 0
         self._listener = socket.create_server(("127.0.0.1", 0))
-        self.address = "127.0.0.1:%d" % self._listener.getsockname()[1]
+        self.address = f"127.0.0.1:{self._listener.getsockname()[1]}"
         threading.Thread(target=self._accept, daemon=True).start()
 
     def close(self) -> None:
@@ -116,7 +126,6 @@ class Proxy:
             with contextlib.suppress(OSError):
                 end.shutdown(socket.SHUT_RDWR)
 
-
     def _go_a_long_way(self) -> None:
         with self._counting:
             self._on_their_way += 1
@@ -151,12 +160,35 @@ def make_certificates(folder: pathlib.Path, names: dict[str, str]) -> None:
     folder.mkdir(parents=True)
     key = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"]
     usage = ["-addext", "keyUsage=critical,keyCertSign"]
-    openssl("req", "-x509", *key, "-days", 30, "-subj", f"/CN={folder.name}", "-keyout", folder / "ca.key", "-out", folder / "ca.crt", *usage)
+    openssl(
+        "req",
+        "-x509",
+        *key,
+        "-days",
+        30,
+        "-subj",
+        f"/CN={folder.name}",
+        "-keyout",
+        folder / "ca.key",
+        "-out",
+        folder / "ca.crt",
+        *usage,
+    )
     for name, meant in names.items():
         own = folder / name
         own.mkdir()
         openssl("req", "-new", *key, "-subj", f"/CN={name}", "-keyout", own / "tls.key", "-out", own / "request")
         (own / "extensions").write_text(f"subjectAltName={meant}\n")
-        signing = ["-CA", folder / "ca.crt", "-CAkey", folder / "ca.key", "-CAcreateserial", "-days", 30, "-extfile", own / "extensions"]
+        signing = [
+            "-CA",
+            folder / "ca.crt",
+            "-CAkey",
+            folder / "ca.key",
+            "-CAcreateserial",
+            "-days",
+            30,
+            "-extfile",
+            own / "extensions",
+        ]
         openssl("x509", "-req", "-in", own / "request", "-out", own / "tls.crt", *signing)
         (own / "ca.crt").write_bytes((folder / "ca.crt").read_bytes())

@@ -125,7 +125,11 @@ def same(a: Any, b: Any) -> bool:
     if isinstance(a, (list, tuple)):
         return len(a) == len(b) and all(map(same, a, b))
     if isinstance(a, torch.Tensor):
-        return a.dtype == b.dtype and a.shape == b.shape and bool(torch.equal(a.nan_to_num(), b.nan_to_num()) if a.numel() else True)
+        return (
+            a.dtype == b.dtype
+            and a.shape == b.shape
+            and bool(torch.equal(a.nan_to_num(), b.nan_to_num()) if a.numel() else True)
+        )
     if isinstance(a, np.ndarray):
         return a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes()
     if isinstance(a, float):
@@ -133,7 +137,9 @@ def same(a: Any, b: Any) -> bool:
     return bool(a == b)
 
 
-def run_script(script: str, *arguments: str, timeout: float = 300, **environment: str) -> subprocess.CompletedProcess[str]:
+def run_script(
+    script: str, *arguments: str, timeout: float = 300, **environment: str
+) -> subprocess.CompletedProcess[str]:
     """Runs Python source in a fresh interpreter. A hang fails the test."""
     return subprocess.run(
         [sys.executable, "-c", script, *arguments],
@@ -165,7 +171,17 @@ def binary() -> pathlib.Path:
 def devstore(root: pathlib.Path, *arguments: str) -> Iterator[dict[str, str]]:
     """An S3 server over `root`; gives the environment in which it is found."""
     keys = {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test-secret", "AWS_REGION": "us-east-1"}
-    command = [str(binary()), "devstore", str(root), "--port", "0", "--access-key", "test", "--secret-key", "test-secret"]
+    command = [
+        str(binary()),
+        "devstore",
+        str(root),
+        "--port",
+        "0",
+        "--access-key",
+        "test",
+        "--secret-key",
+        "test-secret",
+    ]
     server = subprocess.Popen([*command, *arguments], stdout=subprocess.PIPE, text=True)
     try:
         assert server.stdout is not None
@@ -193,7 +209,10 @@ def rgw(*buckets: str) -> Iterator[dict[str, str]]:
             assert started.returncode == 0, started.stderr
             exports = dict(shlex.split(line)[1].split("=", 1) for line in started.stdout.splitlines())
             environment = {name: value for name, value in exports.items() if name.startswith("AWS_")}
-            keys = {"aws_access_key_id": exports["AWS_ACCESS_KEY_ID"], "aws_secret_access_key": exports["AWS_SECRET_ACCESS_KEY"]}
+            keys = {
+                "aws_access_key_id": exports["AWS_ACCESS_KEY_ID"],
+                "aws_secret_access_key": exports["AWS_SECRET_ACCESS_KEY"],
+            }
             client = boto3.client("s3", endpoint_url=exports["AWS_ENDPOINT_URL"], region_name="us-east-1", **keys)
             for bucket in buckets:
                 client.create_bucket(Bucket=bucket)

@@ -29,7 +29,11 @@ def test_exif_orientation(tmp_path: pathlib.Path, orientation: int) -> None:
         plain = np.asarray(stored.convert("RGB"))
         seen = np.asarray(ImageOps.exif_transpose(stored).convert("RGB"))
     for wanted, options in ((seen, {"exif_orientation": True}), (plain, {})):
-        batch = next(iter(millrace.Loader(str(tmp_path), batch_size=1, epochs=1, output="numpy", size=wanted.shape[:2], **options)))  # type: ignore[arg-type]
+        batch = next(
+            iter(
+                millrace.Loader(str(tmp_path), batch_size=1, epochs=1, output="numpy", size=wanted.shape[:2], **options)
+            )
+        )  # type: ignore[arg-type]
         np.testing.assert_array_equal(batch["image"][0], wanted)
 
 
@@ -140,7 +144,9 @@ def test_torch_tensors_and_numpy_arrays_are_equal(tar: Samples) -> None:
     arrays = load(tar)
     tensors = load(tar, output="torch")
     for a, t in zip(arrays, tensors, strict=True):
-        assert isinstance(t["image"], torch.Tensor) and t["mask"].dtype == torch.bool and t["sample"].dtype == torch.int64
+        assert (
+            isinstance(t["image"], torch.Tensor) and t["mask"].dtype == torch.bool and t["sample"].dtype == torch.int64
+        )
         for name in ("image", "label", "mask", "sample"):
             np.testing.assert_array_equal(a[name], t[name].numpy())  # type: ignore[literal-required]
         assert a["key"] == t["key"]

@@ -109,7 +109,9 @@ def test_what_cannot_be_a_cache(shards: str, tmp_path: pathlib.Path, capfd: pyte
 
 def test_a_cache_that_vanishes(shards: str, tmp_path: pathlib.Path) -> None:
     whole = feed(shards)["digest"]
-    with millrace.Loader(shards, batch_size=8, size=16, digest="raw", epochs=1, memory="32MiB", cache=tmp_path / "c") as loader:
+    with millrace.Loader(
+        shards, batch_size=8, size=16, digest="raw", epochs=1, memory="32MiB", cache=tmp_path / "c"
+    ) as loader:
         for number, _ in enumerate(loader):
             if number == 2:
                 (tmp_path / "c").rename(tmp_path / "gone")  # it is made again meanwhile
@@ -125,7 +127,9 @@ def test_rows_of_tokens(tmp_path: pathlib.Path, shuffle: str, layout: str) -> No
 
     def rows(**options: Any) -> tuple[str, Any]:
         tokens = millrace.Tokens(96, layout)
-        with millrace.Loader(corpus.uri, tokens=tokens, batch_size=4, shuffle=shuffle, digest="raw", epochs=1, memory="16MiB", **options) as loader:
+        with millrace.Loader(
+            corpus.uri, tokens=tokens, batch_size=4, shuffle=shuffle, digest="raw", epochs=1, memory="16MiB", **options
+        ) as loader:
             for _ in loader:
                 pass
             return str(loader.report()["digest"]), loader.report()["cache"]
@@ -191,7 +195,9 @@ def test_what_cannot_be_in_memory(tar: Samples, tmp_path: pathlib.Path, monkeypa
         ({"LOCAL_RANK": "x", "LOCAL_WORLD_SIZE": "4"}, 0, 4, 0),
     ],
 )
-def test_ranks_of_this_machine(monkeypatch: pytest.MonkeyPatch, environment: dict[str, str], rank: int, world: int, expected: int) -> None:
+def test_ranks_of_this_machine(
+    monkeypatch: pytest.MonkeyPatch, environment: dict[str, str], rank: int, world: int, expected: int
+) -> None:
     for names in ranks._LOCAL_VARIABLES:
         for name in names:
             monkeypatch.delenv(name, raising=False)
@@ -201,7 +207,12 @@ def test_ranks_of_this_machine(monkeypatch: pytest.MonkeyPatch, environment: dic
 
 
 def test_options(tar: Samples, tmp_path: pathlib.Path) -> None:
-    for options in ({"cache_size": "1GiB"}, {"cache": 3}, {"cache": tmp_path, "cache_size": "much"}, {"cache": tmp_path, "cache_size": -1}):
+    for options in (
+        {"cache_size": "1GiB"},
+        {"cache": 3},
+        {"cache": tmp_path, "cache_size": "much"},
+        {"cache": tmp_path, "cache_size": -1},
+    ):
         with pytest.raises((millrace.InvalidArgumentError, TypeError), match="cache"):
             millrace.Loader(tar.uri, **options)
     assert not os.listdir(tmp_path)

@@ -29,7 +29,10 @@ CAPACITIES = [0.10, 0.25, 0.50, 0.75] if ALL else [0.10, 0.50]
 # Of the optimum: what blocks of the disk, the heads of files, and candidates that are drawn at random may cost.
 LEAST = 0.95
 # The memory is a small part of the data, as it would be another cache; but a window fits into it, so that an extent is read as one.
-ORDERS: dict[str, dict[str, Any]] = {"global": {"shuffle": "global"}, "window": {"shuffle": "window", "extent": 2, "window": 8, "lanes": 8}}
+ORDERS: dict[str, dict[str, Any]] = {
+    "global": {"shuffle": "global"},
+    "window": {"shuffle": "window", "extent": 2, "window": 8, "lanes": 8},
+}
 MEMORY = {"global": "6MiB", "window": "12MiB"}
 
 
@@ -71,7 +74,14 @@ def feed(shards: Shards, order: str, cache: pathlib.Path, size: int) -> tuple[li
     """The samples of each epoch as they came, and the report of the cache. After each batch, the disk gets the time that it needs, as in a
     training whose steps take a while: so nothing is dropped on a machine that is busy with other things."""
     epochs: list[list[int]] = []
-    options: dict[str, Any] = {"batch_size": 8, "memory": MEMORY[order], "seed": 7, "epochs": EPOCHS, "last": "drop", **ORDERS[order]}
+    options: dict[str, Any] = {
+        "batch_size": 8,
+        "memory": MEMORY[order],
+        "seed": 7,
+        "epochs": EPOCHS,
+        "last": "drop",
+        **ORDERS[order],
+    }
     fields = {"label": millrace.Label("cls")}
     with millrace.Loader(shards.uri, cache=cache, cache_size=size, fields=fields, output="numpy", **options) as loader:
         for _ in range(EPOCHS):
@@ -143,7 +153,17 @@ def test_the_oracles() -> None:
 
 def simulated(shards: Shards, order: str, size: int) -> dict[str, float]:
     words = [f"--{name}={value}" for name, value in ORDERS[order].items()]
-    command = [binary(), "cache", "simulate", shards.uri, "--seed=7", f"--epochs={EPOCHS}", f"--capacity={size}", "--json", *words]
+    command = [
+        binary(),
+        "cache",
+        "simulate",
+        shards.uri,
+        "--seed=7",
+        f"--epochs={EPOCHS}",
+        f"--capacity={size}",
+        "--json",
+        *words,
+    ]
     return dict(json.loads(subprocess.run(command, capture_output=True, check=True).stdout)["all"]["hit_rate"])
 
 

@@ -67,13 +67,19 @@ if "wait" in sys.argv:
         pass
 """
     found = run_script(script, folder)
-    assert found.returncode == 0 and "MismatchError" in found.stderr and "saving step 2" in found.stderr and "wait()" in found.stderr, found.stderr
+    assert (
+        found.returncode == 0
+        and "MismatchError" in found.stderr
+        and "saving step 2" in found.stderr
+        and "wait()" in found.stderr
+    ), found.stderr
     found = run_script(script, folder, "wait")
     assert found.returncode == 0 and found.stderr == "", found.stderr
 
 
 def test_the_end_of_the_program_waits(folder: str) -> None:
     check_script(
-        "import sys, numpy, millrace\nmillrace.Checkpoints(sys.argv[1]).save(1, {'x': numpy.zeros(1 << 22)}, asynchronous=True)\n", folder
+        "import sys, numpy, millrace\nmillrace.Checkpoints(sys.argv[1]).save(1, {'x': numpy.zeros(1 << 22)}, asynchronous=True)\n",
+        folder,
     )
     assert millrace.Checkpoints(folder).latest() == 1

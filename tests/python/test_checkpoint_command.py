@@ -44,7 +44,10 @@ def test_verify_names_the_damaged_file(folder: str) -> None:
     why = f"{damaged}: its bytes are not those that were saved: they have another CRC32C; load another step, or restore this file from a copy"
     verify = [str(binary()), "checkpoint", "verify", folder]
     one = subprocess.run(verify, capture_output=True, text=True)
-    assert one.returncode == 1 and one.stderr == f"millrace checkpoint: step 200 is damaged: {why}; --all says which steps are whole\n"
+    assert (
+        one.returncode == 1
+        and one.stderr == f"millrace checkpoint: step 200 is damaged: {why}; --all says which steps are whole\n"
+    )
     all_of_them = subprocess.run([*verify, "--all"], capture_output=True, text=True)
     assert all_of_them.returncode == 1 and all_of_them.stderr == f"millrace checkpoint: step 200 is damaged: {why}\n"
     assert all_of_them.stdout.startswith("step 100 is whole: ")
@@ -88,7 +91,9 @@ def test_the_command_compares(place: tuple[str, pathlib.Path]) -> None:
     assert found["model.w"]["elements"] == 3 and found["model.w"]["first"] == "F32 [500, 1000]"
     assert (found["model.b"]["first"], found["model.b"]["second"]) == ("F32 [7]", "F32 [8]")
     assert (found["lr"]["first"], found["lr"]["second"]) == ("0.1", "0.2")
-    said = subprocess.run([str(binary()), "checkpoint", "diff", uri, "--step", "1"], capture_output=True, text=True).stdout
+    said = subprocess.run(
+        [str(binary()), "checkpoint", "diff", uri, "--step", "1"], capture_output=True, text=True
+    ).stdout
     assert "model.w: 3 elements differ of F32 [500, 1000]\n" in said
     assert run_json("diff", uri, code=2) == []
 
@@ -97,7 +102,9 @@ def test_what_is_empty_differs_from_nothing(folder: str) -> None:
     ckpt = millrace.Checkpoints(folder)
     ckpt.save(1, {"a": {}, "b": collections.OrderedDict(), "c": [], "d": 1})
     ckpt.save(2, {"d": 1})
-    found = {entry["name"]: (entry["kind"], entry["first"]) for entry in run_json("diff", folder, "--step", "1", code=1)}
+    found = {
+        entry["name"]: (entry["kind"], entry["first"]) for entry in run_json("diff", folder, "--step", "1", code=1)
+    }
     assert found == {"a": ("only-first", "{}"), "b": ("only-first", "{}"), "c": ("only-first", "[]")}
 
 
@@ -146,7 +153,9 @@ def test_the_command_copies(place: tuple[str, pathlib.Path], tmp_path: pathlib.P
     (told,) = run_json("cp", uri, copies)
     assert told["step"] == 2 and told["uri"].startswith(f"{copies}/000000000002/")
     run_json("cp", uri, copies, "--step", "1", "--keep", "1")
-    assert millrace.Checkpoints(copies).steps() == [1] and torch.equal(millrace.Checkpoints(copies).load()["w"], ckpt.load(1)["w"])
+    assert millrace.Checkpoints(copies).steps() == [1] and torch.equal(
+        millrace.Checkpoints(copies).load()["w"], ckpt.load(1)["w"]
+    )
     assert run_json("diff", uri, copies, "--step", "1") == []
     # The name of a file of torch does not make it one: those of Lightning are folders of such names.
     named = f"{uri}/last.ckpt"
@@ -166,14 +175,22 @@ def test_the_command_removes(folder: str) -> None:
         ckpt.save(step, {"step": step})
 
     def say(*arguments: str) -> str:
-        return subprocess.run([str(binary()), "checkpoint", "gc", folder, *arguments], capture_output=True, text=True, check=True).stdout
+        return subprocess.run(
+            [str(binary()), "checkpoint", "gc", folder, *arguments], capture_output=True, text=True, check=True
+        ).stdout
 
     assert say("--dry-run") == "nothing would be removed\n" and say() == "there was nothing to remove\n"
     assert run_json("gc", folder, "--dry-run") == []
-    assert [entry["step"] for entry in run_json("gc", folder, "--keep", "1", "--keep-every", "10", "--dry-run")] == [5, 15]
+    assert [entry["step"] for entry in run_json("gc", folder, "--keep", "1", "--keep-every", "10", "--dry-run")] == [
+        5,
+        15,
+    ]
     assert ckpt.steps() == [5, 10, 15, 20]
     removed = run_json("gc", folder, "--keep", "1", "--keep-every", "10")
-    assert [(entry["step"], entry["removed"]) for entry in removed] == [(5, True), (15, True)] and ckpt.steps() == [10, 20]
+    assert [(entry["step"], entry["removed"]) for entry in removed] == [(5, True), (15, True)] and ckpt.steps() == [
+        10,
+        20,
+    ]
     ckpt.save(25, {"step": 25})  # the training goes on
     left = pathlib.Path(folder) / "000000000030" / "e1-0123456789abcdef"
     left.mkdir(parents=True)

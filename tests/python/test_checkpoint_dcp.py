@@ -21,7 +21,14 @@ def uri(tmp_path: pathlib.Path) -> str:
 
 def state_of(value: float) -> dict[str, Any]:
     value = float(value)
-    return {"model": {"w": torch.full((300, 40), value), "half": torch.full((7,), value).half(), "scalar": torch.tensor(value)}, "step": int(value)}
+    return {
+        "model": {
+            "w": torch.full((300, 40), value),
+            "half": torch.full((7,), value).half(),
+            "scalar": torch.tensor(value),
+        },
+        "step": int(value),
+    }
 
 
 def save(uri: str, step: int, **options: Any) -> None:
@@ -39,7 +46,9 @@ def test_saves_keeps_and_loads(uri: str) -> None:
         save(uri, step, keep=1, keep_every=2)
     assert millrace.Checkpoints(uri).steps() == [2, 4]
     for found, step in ((load(uri), 4), (load(uri, step=2), 2)):
-        assert found["step"] == step and all(torch.equal(value, state_of(step)["model"][name]) for name, value in found["model"].items())
+        assert found["step"] == step and all(
+            torch.equal(value, state_of(step)["model"][name]) for name, value in found["model"].items()
+        )
     state = state_of(0)
     dcp.load(state, checkpoint_id="2", storage_reader=millrace.torch.StorageReader(uri), no_dist=True)
     assert state["step"] == 2

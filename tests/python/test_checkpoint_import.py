@@ -34,7 +34,13 @@ def train_state() -> dict[str, Any]:
     optimizer = torch.optim.Adam(model.parameters())
     model(torch.ones(1, 30, dtype=torch.bfloat16)).sum().backward()
     optimizer.step()
-    return {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "step": 3, "of": [1, 2.5, [torch.ones(2), "x"]], "none": torch.ones(0, 3)}
+    return {
+        "model": model.state_dict(),
+        "optimizer": optimizer.state_dict(),
+        "step": 3,
+        "of": [1, 2.5, [torch.ones(2), "x"]],
+        "none": torch.ones(0, 3),
+    }
 
 
 def same(found: Any, expected: Any) -> bool:
@@ -107,11 +113,17 @@ class Attack:
         return self._reduced
 
 
-@pytest.mark.parametrize("attack", [(os.mkdir, "x"), (getattr, os, "mkdir"), (eval, "1")], ids=lambda attack: attack[0].__name__)
-def test_metadata_of_others_runs_nothing(attack: tuple[Any, ...], tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "attack", [(os.mkdir, "x"), (getattr, os, "mkdir"), (eval, "1")], ids=lambda attack: attack[0].__name__
+)
+def test_metadata_of_others_runs_nothing(
+    attack: tuple[Any, ...], tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     source = write("dcp", {"w": torch.ones(2)}, tmp_path)
-    (source / ".metadata").write_bytes(pickle.dumps(Attack(*attack)) if attack[0] is not getattr else b"cbuiltins\ngetattr\n(cos\npath\nVjoin\ntR.")
+    (source / ".metadata").write_bytes(
+        pickle.dumps(Attack(*attack)) if attack[0] is not getattr else b"cbuiltins\ngetattr\n(cos\npath\nVjoin\ntR."
+    )
     with pytest.raises(millrace.InvalidArgumentError, match=r"\.metadata"):
         import_checkpoint(source, tmp_path / "run")
     assert not (tmp_path / "x").exists()
@@ -145,7 +157,9 @@ def test_damage_is_told(tmp_path: pathlib.Path) -> None:
     assert millrace.Checkpoints(tmp_path / "run").latest() is None
 
 
-def command(*arguments: Any, code: int = 0, python: Any = sys.executable, **environment: str) -> subprocess.CompletedProcess[str]:
+def command(
+    *arguments: Any, code: int = 0, python: Any = sys.executable, **environment: str
+) -> subprocess.CompletedProcess[str]:
     words = [str(binary()), "checkpoint", "cp", "--python", str(python), *map(str, arguments)]
     done = subprocess.run(words, capture_output=True, text=True, timeout=300, env={**os.environ, **environment})
     assert done.returncode == code, done.stdout + done.stderr
@@ -197,8 +211,14 @@ print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024)
 def test_memory_of_dcp_is_that_of_a_tensor(tmp_path: pathlib.Path) -> None:
     """The files of torch.save and safetensors are mapped, which counts as memory of this process and can be taken from it at any moment."""
     for name, count in (("small", 1), ("large", 24)):
-        dcp.save({"model": {str(number): torch.ones(4 << 20) for number in range(count)}}, checkpoint_id=tmp_path / name, no_dist=True)
-    grown = int(check_script(MEMORY, str(tmp_path / "small"), str(tmp_path / "run"), str(tmp_path / "large"), timeout=300))
+        dcp.save(
+            {"model": {str(number): torch.ones(4 << 20) for number in range(count)}},
+            checkpoint_id=tmp_path / name,
+            no_dist=True,
+        )
+    grown = int(
+        check_script(MEMORY, str(tmp_path / "small"), str(tmp_path / "run"), str(tmp_path / "large"), timeout=300)
+    )
     assert grown < 24 * (16 << 20) * 0.6  # of 24 tensors of 16 MiB
 
 
@@ -208,7 +228,9 @@ def test_an_import_that_is_killed_leaves_nothing_and_begins_again(tmp_path: path
     source = tmp_path / "model.safetensors"
     save_file({"w": torch.ones(20 << 20)}, source)
     words = [sys.executable, "-m", "millrace.checkpoint_import", str(source), str(run), "--step", "2"]
-    process = subprocess.Popen(words, env={**os.environ, "TMPDIR": str(tmp_path)})  # where a killed one leaves its folder
+    process = subprocess.Popen(
+        words, env={**os.environ, "TMPDIR": str(tmp_path)}
+    )  # where a killed one leaves its folder
     deadline = time.monotonic() + 300
     while not list(run.glob("000000000002/*")) and process.poll() is None:  # in the midst of it
         assert time.monotonic() < deadline

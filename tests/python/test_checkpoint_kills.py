@@ -108,10 +108,18 @@ def test_killed_at_any_moment(store: tuple[str, dict[str, str]]) -> None:
     assert subprocess.run(command, env={**os.environ, **environment}).returncode == 0
     # What killed writers left is gone, but for the checkpoints that remain: two with three objects each, and LATEST.
     listed = subprocess.run(
-        [str(binary()), "ls", "--recursive", "--json", uri + "/"], env={**os.environ, **environment}, capture_output=True, text=True
+        [str(binary()), "ls", "--recursive", "--json", uri + "/"],
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
     )
     names = [json.loads(line)["key"].rsplit("/", 1)[-1] for line in listed.stdout.splitlines()]
-    assert sorted(name.split(".0")[0] for name in names) == ["LATEST", *["MANIFEST.json"] * 2, *["model.safetensors"] * 2, *["state.json"] * 2], newest
+    assert sorted(name.split(".0")[0] for name in names) == [
+        "LATEST",
+        *["MANIFEST.json"] * 2,
+        *["model.safetensors"] * 2,
+        *["state.json"] * 2,
+    ], newest
     if not environment:
         # A kill between the removal of a file and that of its folder leaves an empty folder, which no listing shows.
         assert not list(pathlib.Path(uri).rglob(".millrace-tmp-*"))

@@ -120,7 +120,9 @@ class Clock:
         self.seconds += 0.1
 
 
-def run_ranks(store: Store, world: int, works: dict[int, Any] | None = None, steps: dict[int, int] | None = None) -> list[BaseException | None]:
+def run_ranks(
+    store: Store, world: int, works: dict[int, Any] | None = None, steps: dict[int, int] | None = None
+) -> list[BaseException | None]:
     """What save raised on each rank."""
     notes = Notes()
     raised: list[BaseException | None] = [None] * world
@@ -129,7 +131,9 @@ def run_ranks(store: Store, world: int, works: dict[int, Any] | None = None, ste
         clock = Clock()
         meeting = Meeting(notes, "x", rank, world, 60, now=clock.now, pause=clock.pause)
         try:
-            save_together(store.of(rank), meeting.begin(), (steps or {}).get(rank, 7), (works or {}).get(rank, Part(rank)), 0, 0)
+            save_together(
+                store.of(rank), meeting.begin(), (steps or {}).get(rank, 7), (works or {}).get(rank, Part(rank)), 0, 0
+            )
         except BaseException as error:
             raised[rank] = error
 
@@ -156,7 +160,9 @@ DOWN = millrace.UnavailableError("the store is down")
 def test_a_step_that_fails_on_one_rank_fails_on_all(call: str) -> None:
     store = Store({call: DOWN})
     raised = run_ranks(store, 3)
-    assert all(isinstance(error, millrace.UnavailableError) and "the store is down" in str(error) for error in raised), raised
+    assert all(
+        isinstance(error, millrace.UnavailableError) and "the store is down" in str(error) for error in raised
+    ), raised
     assert store.ended == ("" if call in ("begin-0", "finish-0") else "abandoned")
     if call == "upload1-2":
         assert "rank 2" in str(raised[0]) and "rank 2" in str(raised[1])
@@ -165,7 +171,12 @@ def test_a_step_that_fails_on_one_rank_fails_on_all(call: str) -> None:
 @pytest.mark.parametrize("call", ["upload1-1", "upload1-2"])
 def test_a_claim_explains_a_failed_upload(call: str) -> None:
     """A successor has swept what was being written: all ranks are told of it, but the one that saw a folder disappear."""
-    store = Store({call: millrace.NotFoundError("the folder is gone"), "abandon-0": millrace.MismatchError("another process has taken over")})
+    store = Store(
+        {
+            call: millrace.NotFoundError("the folder is gone"),
+            "abandon-0": millrace.MismatchError("another process has taken over"),
+        }
+    )
     raised = run_ranks(store, 3)
     assert [type(error).__name__ for error in raised].count("MismatchError") == 2
 
@@ -184,17 +195,26 @@ def test_a_rank_that_dies_is_named(rank: int, monkeypatch: pytest.MonkeyPatch) -
 def test_rank_0_that_dies_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_meeting.Round, "say_failed", lambda self, what, error: None)
     raised = run_ranks(Store({"begin-0": Died()}), 2)
-    assert isinstance(raised[1], millrace.UnavailableError) and "rank 0 has not said its plan within 60 s" in str(raised[1])
+    assert isinstance(raised[1], millrace.UnavailableError) and "rank 0 has not said its plan within 60 s" in str(
+        raised[1]
+    )
 
 
 def test_ranks_that_do_not_fit_together() -> None:
     store = Store()
     raised = run_ranks(store, 2, steps={1: 8})
-    assert all(isinstance(error, millrace.InvalidArgumentError) and "rank 0 saves step 7, and this rank saves step 8" in str(error) for error in raised)
+    assert all(
+        isinstance(error, millrace.InvalidArgumentError)
+        and "rank 0 saves step 7, and this rank saves step 8" in str(error)
+        for error in raised
+    )
     other = Part(1)
     other.fingerprint = "of others"
     raised = run_ranks(store := Store(), 2, works={1: other})
-    assert all(isinstance(error, millrace.MismatchError) and "per_rank=" in str(error) for error in raised) and store.ended == "abandoned"
+    assert (
+        all(isinstance(error, millrace.MismatchError) and "per_rank=" in str(error) for error in raised)
+        and store.ended == "abandoned"
+    )
     for rank in (0, 1):
         raised = run_ranks(Store(), 2, works={rank: millrace.InvalidArgumentError("state['x'] is a lambda")})
         assert all(isinstance(error, millrace.InvalidArgumentError) and "lambda" in str(error) for error in raised)
@@ -215,7 +235,9 @@ def test_messages_do_not_pile_up() -> None:
     assert len(notes.notes) == world + 1  # of the last round
 
 
-def on_two_ranks(uri: str, call: Callable[[millrace.Checkpoints, int], Any], *, patience: float = 120.0) -> list[BaseException | None]:
+def on_two_ranks(
+    uri: str, call: Callable[[millrace.Checkpoints, int], Any], *, patience: float = 120.0
+) -> list[BaseException | None]:
     """What it raised on each of two ranks, which are threads."""
     notes = Notes()
     raised: list[BaseException | None] = [None] * 2
@@ -250,7 +272,9 @@ def test_a_copy_that_fails_on_one_rank_fails_on_all(poor: int, tmp_path: pathlib
 
     raised = on_two_ranks(str(tmp_path / "run"), save)
     assert isinstance(raised[poor], MemoryError)
-    assert isinstance(raised[1 - poor], millrace.Error) and f"rank {poor}: MemoryError: no room" in str(raised[1 - poor]), raised
+    assert isinstance(raised[1 - poor], millrace.Error) and f"rank {poor}: MemoryError: no room" in str(
+        raised[1 - poor]
+    ), raised
     assert millrace.Checkpoints(str(tmp_path / "run")).latest() is None
 
 
@@ -259,4 +283,6 @@ def test_a_claim_that_fails_is_said_to_all(call: str, tmp_path: pathlib.Path, mo
     monkeypatch.setenv("MILLRACE_CHECKPOINT", str(tmp_path / "run"))
     monkeypatch.setattr(millrace.Checkpoints, "claim", lambda self: (_ for _ in ()).throw(DOWN))
     raised = on_two_ranks(str(tmp_path / "run"), lambda ckpt, rank: getattr(ckpt, call)())
-    assert all(isinstance(error, millrace.UnavailableError) and "the store is down" in str(error) for error in raised), raised
+    assert all(
+        isinstance(error, millrace.UnavailableError) and "the store is down" in str(error) for error in raised
+    ), raised

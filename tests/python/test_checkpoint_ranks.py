@@ -22,7 +22,12 @@ def test_each_rank_writes_its_share() -> None:
     """Of what all have: about equally many bytes, each once, large tensors split by rows."""
     torch.manual_seed(1)
     state = {
-        "model": {"large": torch.randn(4000, 700), "one": torch.randn(3, 1000), "scalar": torch.tensor(1.0), "empty": torch.empty(0, 2)},
+        "model": {
+            "large": torch.randn(4000, 700),
+            "one": torch.randn(3, 1000),
+            "scalar": torch.tensor(1.0),
+            "empty": torch.empty(0, 2),
+        },
         "optimizer": {number: np.full(300_000, number, np.float32) for number in range(20)},
     }
     whole = sum(piece.size for _, pieces in _state.encode(state, allow_pickle=False) for piece in pieces)
@@ -110,7 +115,10 @@ def run_jobs(folder: pathlib.Path, uri: str, *jobs: tuple[int, str], prelude: st
     folder.mkdir(exist_ok=True)
     given = json.dumps([[world, prelude + textwrap.dedent(script)] for world, script in jobs])
     check_script(RANKS + FORKS, uri, str(folder), given, timeout=600, OMP_NUM_THREADS="1")
-    return [[(folder / f"said-{number}-{rank}").read_text() for rank in range(world)] for number, (world, _) in enumerate(jobs)]
+    return [
+        [(folder / f"said-{number}-{rank}").read_text() for rank in range(world)]
+        for number, (world, _) in enumerate(jobs)
+    ]
 
 
 def uri_of(place: str, name: str, tmp_path: pathlib.Path, bucket: str) -> str:
@@ -118,7 +126,11 @@ def uri_of(place: str, name: str, tmp_path: pathlib.Path, bucket: str) -> str:
 
 
 # Where, the world that saves, and that which loads.
-WORLDS = [("folder", 2, 4), ("s3", 4, 1), *([("folder", 1, 2), ("folder", 4, 2), ("s3", 1, 2), ("s3", 2, 4)] if ALL else [])]
+WORLDS = [
+    ("folder", 2, 4),
+    ("s3", 4, 1),
+    *([("folder", 1, 2), ("folder", 4, 2), ("s3", 1, 2), ("s3", 2, 4)] if ALL else []),
+]
 
 
 SAVE = """
@@ -151,11 +163,15 @@ assert ckpt.load(2, only=["step"]) == {"step": 12}
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("place", "saved", "loaded"), WORLDS)
-def test_any_world_loads_what_another_has_saved(place: str, saved: int, loaded: int, tmp_path: pathlib.Path, bucket: str) -> None:
+def test_any_world_loads_what_another_has_saved(
+    place: str, saved: int, loaded: int, tmp_path: pathlib.Path, bucket: str
+) -> None:
     uri = uri_of(place, f"ranks-{saved}-{loaded}", tmp_path, bucket)
     run_jobs(tmp_path / "job", uri, (saved, SAVE), (loaded, LOAD))
     alone = millrace.Checkpoints(uri)
-    assert torch.equal(alone.load(only=["model"])["model"]["rows"], torch.arange(1001 * 700, dtype=torch.float32).reshape(1001, 700))
+    assert torch.equal(
+        alone.load(only=["model"])["model"]["rows"], torch.arange(1001 * 700, dtype=torch.float32).reshape(1001, 700)
+    )
 
 
 @pytest.mark.slow
@@ -212,7 +228,9 @@ def digest(model):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("saved", "loaded"), [(3, 2), *([(1, 2), (4, 3), (3, 4)] if ALL else [])])
-def test_fully_sharded_training_goes_on_in_another_world(bucket: str, tmp_path: pathlib.Path, saved: int, loaded: int) -> None:
+def test_fully_sharded_training_goes_on_in_another_world(
+    bucket: str, tmp_path: pathlib.Path, saved: int, loaded: int
+) -> None:
     """By both ways of saving. Each rank reads at most 1.05 times what it needs."""
     uri = f"{bucket}/sharded-{saved}-{loaded}"
     save = """
@@ -337,9 +355,14 @@ def test_ranks_killed_at_any_moment(place: str, tmp_path: pathlib.Path) -> None:
         if place == "s3":
             (tmp_path / "store" / "bkt").mkdir(parents=True)
             uri, environment = "s3://bkt/run", stack.enter_context(devstore(tmp_path / "store"))
-        check_script(KILLER, uri, str(repeats(200)), str(tmp_path / "meetings"), timeout=850, OMP_NUM_THREADS="1", **environment)
+        check_script(
+            KILLER, uri, str(repeats(200)), str(tmp_path / "meetings"), timeout=850, OMP_NUM_THREADS="1", **environment
+        )
         listed = subprocess.run(
-            [str(binary()), "ls", "--recursive", "--json", uri + "/"], env={**os.environ, **environment}, capture_output=True, text=True
+            [str(binary()), "ls", "--recursive", "--json", uri + "/"],
+            env={**os.environ, **environment},
+            capture_output=True,
+            text=True,
         )
     names = [json.loads(line)["key"].rsplit("/", 1)[-1] for line in listed.stdout.splitlines()]
     # What killed ranks have left is gone: one job's checkpoint is there, and the last one.

@@ -138,7 +138,12 @@ class SlowCore:
 
     def save(self, step: int, shards: list[tuple[str, list[Any]]], *_: Any) -> None:
         assert self.go.wait(300)
-        self.saved.append((step, b"".join(piece.tobytes() for name, pieces in shards if name == "w.safetensors" for piece in pieces[1:])))
+        self.saved.append(
+            (
+                step,
+                b"".join(piece.tobytes() for name, pieces in shards if name == "w.safetensors" for piece in pieces[1:]),
+            )
+        )
 
 
 def slow(folder: str, monkeypatch: pytest.MonkeyPatch) -> tuple[millrace.Checkpoints, SlowCore]:
@@ -211,7 +216,10 @@ def test_saves_of_two_threads_do_not_share_the_copy(folder: str) -> None:
             return copied
 
     ckpt._snapshot = Watched(None)
-    threads = [threading.Thread(target=ckpt.save, args=(step, {"w": np.full(1000, step)}), kwargs={"asynchronous": True}) for step in (1, 2)]
+    threads = [
+        threading.Thread(target=ckpt.save, args=(step, {"w": np.full(1000, step)}), kwargs={"asynchronous": True})
+        for step in (1, 2)
+    ]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -369,8 +377,18 @@ def test_a_save_whose_thread_does_not_start_is_not_made(folder: str, monkeypatch
 def test_a_device_gets_parts_of_bounded_size(folder: str, within: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Tensors of the host, which are treated as if nothing could be read straight to them."""
     state = {
-        "model": {"large": torch.randn(500, 7), "complex": torch.randn(30, dtype=torch.complex64), "bf16": torch.randn(999).bfloat16()},
-        "others": [torch.tensor(True), torch.tensor(2.5), torch.empty(0, 3), torch.randn(200, 30).t(), torch.arange(2000, dtype=torch.int8)],
+        "model": {
+            "large": torch.randn(500, 7),
+            "complex": torch.randn(30, dtype=torch.complex64),
+            "bf16": torch.randn(999).bfloat16(),
+        },
+        "others": [
+            torch.tensor(True),
+            torch.tensor(2.5),
+            torch.empty(0, 3),
+            torch.randn(200, 30).t(),
+            torch.arange(2000, dtype=torch.int8),
+        ],
     }
     ckpt = millrace.Checkpoints(folder)
     ckpt.save(1, state)
@@ -380,7 +398,9 @@ def test_a_device_gets_parts_of_bounded_size(folder: str, within: bool, monkeypa
     monkeypatch.setattr(_restore, "memory_of", lambda place: None)
     monkeypatch.setattr(_restore, "_device_of", lambda location: torch.device("cpu"))  # in place of a real one
     put_flat = _restore._put_flat
-    monkeypatch.setattr(_restore, "_put_flat", lambda part, data, kind: (made.append(data.nbytes), put_flat(part, data, kind)))
+    monkeypatch.setattr(
+        _restore, "_put_flat", lambda part, data, kind: (made.append(data.nbytes), put_flat(part, data, kind))
+    )
     into = None
     if within:
         into = {

@@ -17,7 +17,9 @@ from millrace._boxes import Box
 from millrace._restore import Restore
 from support import same
 
-repeatable = hypothesis.settings(derandomize=True, database=None, deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
+repeatable = hypothesis.settings(
+    derandomize=True, database=None, deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+)
 
 
 def written(piece: Any) -> Any:
@@ -55,10 +57,14 @@ def round_trip(state: Any) -> Any:
 
 plain = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.binary(),
-    lambda inner: st.lists(inner, max_size=4)
-    | st.lists(inner, max_size=4).map(tuple)
-    | st.dictionaries(st.text(max_size=3) | st.sampled_from(["$", "of"]), inner, max_size=4)
-    | st.dictionaries(st.integers() | st.booleans() | st.none() | st.tuples(st.integers(), st.text()), inner, max_size=4),
+    lambda inner: (
+        st.lists(inner, max_size=4)
+        | st.lists(inner, max_size=4).map(tuple)
+        | st.dictionaries(st.text(max_size=3) | st.sampled_from(["$", "of"]), inner, max_size=4)
+        | st.dictionaries(
+            st.integers() | st.booleans() | st.none() | st.tuples(st.integers(), st.text()), inner, max_size=4
+        )
+    ),
     max_leaves=20,
 )
 
@@ -88,14 +94,42 @@ def test_other_plain_kinds() -> None:
 
 def test_tensors_of_every_type_and_shape() -> None:
     torch.manual_seed(1)
-    kinds = [torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.complex64, torch.bool, torch.uint8, torch.int8]
-    kinds += [torch.int16, torch.int32, torch.int64, torch.uint16, torch.uint32, torch.uint64, torch.float8_e4m3fn, torch.float8_e5m2]
+    kinds = [
+        torch.float64,
+        torch.float32,
+        torch.float16,
+        torch.bfloat16,
+        torch.complex64,
+        torch.bool,
+        torch.uint8,
+        torch.int8,
+    ]
+    kinds += [
+        torch.int16,
+        torch.int32,
+        torch.int64,
+        torch.uint16,
+        torch.uint32,
+        torch.uint64,
+        torch.float8_e4m3fn,
+        torch.float8_e5m2,
+    ]
     base = torch.arange(24).reshape(2, 3, 4)
     state = {
         "types": {str(kind): base.to(kind) for kind in kinds},
-        "shapes": [base.float()[..., 1], base.t() if base.dim() == 2 else base.permute(2, 0, 1), torch.tensor(3.5), torch.empty(0, 3)],
+        "shapes": [
+            base.float()[..., 1],
+            base.t() if base.dim() == 2 else base.permute(2, 0, 1),
+            torch.tensor(3.5),
+            torch.empty(0, 3),
+        ],
         "views": [torch.tensor([1 + 2j]).conj(), torch.nn.Parameter(torch.ones(3)), torch.ones(4, requires_grad=True)],
-        "arrays": [np.arange(6, dtype=np.uint16).reshape(2, 3)[:, ::-1], np.array(1.5), np.empty((0, 2), np.int8), np.array([True])],
+        "arrays": [
+            np.arange(6, dtype=np.uint16).reshape(2, 3)[:, ::-1],
+            np.array(1.5),
+            np.empty((0, 2), np.int8),
+            np.array([True]),
+        ],
     }
     after = round_trip(state)
     for name, tensor in state["types"].items():  # type: ignore[attr-defined]
@@ -109,7 +143,9 @@ def test_tensors_of_every_type_and_shape() -> None:
 
 def test_what_is_there_twice_is_stored_once() -> None:
     weight = torch.randn(1000)
-    shards = _state.encode({"model": {"in": weight, "out": weight}, "other": [weight, weight[:500]]}, allow_pickle=False)
+    shards = _state.encode(
+        {"model": {"in": weight, "out": weight}, "other": [weight, weight[:500]]}, allow_pickle=False
+    )
     assert sum(piece.size for _, pieces in shards for piece in pieces) < 7000
     after = round_trip({"model": {"in": weight, "out": weight}})
     assert after["model"]["in"] is after["model"]["out"]
@@ -117,7 +153,13 @@ def test_what_is_there_twice_is_stored_once() -> None:
 
 def test_names_that_would_clash() -> None:
     state = {
-        "a": {"b": {"c": torch.ones(1)}, "b.c": torch.zeros(1), 1: torch.ones(2), "1": torch.zeros(2), "__metadata__": torch.ones(3)},
+        "a": {
+            "b": {"c": torch.ones(1)},
+            "b.c": torch.zeros(1),
+            1: torch.ones(2),
+            "1": torch.zeros(2),
+            "__metadata__": torch.ones(3),
+        },
         "A": torch.ones(4),
         "../etc/passwd": torch.ones(5),
         "tensors-2": torch.ones(6),
@@ -158,7 +200,9 @@ def test_a_state_that_contains_itself_is_refused() -> None:
 
 def test_an_empty_tensor_of_no_rank() -> None:
     """Of an empty DTensor no rank writes anything."""
-    encoded = _state.Encoded({"w": torch.empty(0, 3), "a": np.empty((2, 0), np.int16), "x": torch.ones(2)}, allow_pickle=False)
+    encoded = _state.Encoded(
+        {"w": torch.empty(0, 3), "a": np.empty((2, 0), np.int16), "x": torch.ones(2)}, allow_pickle=False
+    )
     for tensor in encoded.tensors[:2]:
         tensor.parts = []
     shards, chunks = encoded.files()

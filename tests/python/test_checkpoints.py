@@ -24,7 +24,9 @@ def test_a_training_goes_on(uri: str) -> None:
 
     def start() -> tuple[torch.nn.Module, torch.optim.Optimizer, torch.optim.lr_scheduler.LRScheduler]:
         torch.manual_seed(3)
-        model = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.BatchNorm1d(8), torch.nn.Linear(8, 1)).to(torch.float64)
+        model = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.BatchNorm1d(8), torch.nn.Linear(8, 1)).to(
+            torch.float64
+        )
         optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
         return model, optimizer, torch.optim.lr_scheduler.OneCycleLR(optimizer, 1e-1, total_steps=20)
 
@@ -63,10 +65,14 @@ def test_a_bucket_that_does_not_exist_is_an_error(bucket: str) -> None:
     assert millrace.Checkpoints(f"{bucket}/nothing-is-there").latest() is None
     ckpt = millrace.Checkpoints("s3://nobucket/run-7")
     for ask in (ckpt.latest, ckpt.steps, ckpt.load, ckpt.claim, lambda: ckpt.save(1, {})):
-        with pytest.raises(millrace.NotFoundError, match="s3://nobucket: LIST failed: the bucket does not exist .*create it first"):
+        with pytest.raises(
+            millrace.NotFoundError, match="s3://nobucket: LIST failed: the bucket does not exist .*create it first"
+        ):
             ask()
     for command in ("ls", "show", "verify", "gc"):
-        said = subprocess.run([str(binary()), "checkpoint", command, "s3://nobucket/run-7"], capture_output=True, text=True)
+        said = subprocess.run(
+            [str(binary()), "checkpoint", command, "s3://nobucket/run-7"], capture_output=True, text=True
+        )
         assert said.returncode == 1 and "s3://nobucket: LIST failed: the bucket does not exist" in said.stderr, said
 
 
@@ -96,7 +102,9 @@ def test_what_lies_elsewhere_is_copied_piece_by_piece(folder: str) -> None:
     turned = torch.arange(6.0).reshape(2, 3).t()
     ckpt.save(1, {"model": {"0": staged[0].later(), "1": staged[1].later(), "turned": turned}})
     loaded = ckpt.load()["model"]
-    assert all(torch.equal(loaded[name], value) for name, value in {"0": tensors[0], "1": tensors[1], "turned": turned}.items())
+    assert all(
+        torch.equal(loaded[name], value) for name, value in {"0": tensors[0], "1": tensors[1], "turned": turned}.items()
+    )
     for one in staged:
         assert max(size for _, size in one.asked) <= 8 << 20
         assert [offset for offset, _ in one.asked] == sorted(offset for offset, _ in one.asked)
@@ -116,7 +124,9 @@ def test_a_tensor_that_cannot_be_copied_is_told(folder: str) -> None:
 
 def test_any_tool_reads_the_tensors(folder: str) -> None:
     model = torch.nn.Linear(3, 5)
-    millrace.Checkpoints(folder).save(1, {"model": model.state_dict(), "numbers": {"a": np.arange(5)}, "bf16": torch.ones(3, dtype=torch.bfloat16)})
+    millrace.Checkpoints(folder).save(
+        1, {"model": model.state_dict(), "numbers": {"a": np.arange(5)}, "bf16": torch.ones(3, dtype=torch.bfloat16)}
+    )
     (attempt,) = pathlib.Path(folder).glob("000000000001/*")
     loaded = safetensors.torch.load_file(attempt / "model.safetensors")
     assert sorted(loaded) == ["bias", "weight"] and torch.equal(loaded["weight"], model.weight)
@@ -131,7 +141,13 @@ def test_load_into(uri: str) -> None:
     torch.manual_seed(4)
     big = torch.randn(3000, 1000)
     state: dict[str, Any] = {
-        "model": {"w": big, "half": torch.randn(5).half(), "scalar": torch.tensor(2.5), "turned": torch.randn(40, 30).t(), "none": torch.empty(0, 2)},
+        "model": {
+            "w": big,
+            "half": torch.randn(5).half(),
+            "scalar": torch.tensor(2.5),
+            "turned": torch.randn(40, 30).t(),
+            "none": torch.empty(0, 2),
+        },
         "arrays": [np.arange(1000.0).reshape(10, 100), np.float32(1)],
         "step": 7,
     }
@@ -153,7 +169,10 @@ def test_load_into_a_model_that_does_not_fit(folder: str) -> None:
     ckpt = millrace.Checkpoints(folder)
     ckpt.save(1, {"model": {"w": torch.zeros(2, 3), "b": torch.zeros(3)}})
     for into, said in (
-        ({"w": torch.zeros(3, 2), "b": torch.zeros(3)}, r"state\['model'\]\['w'\] of the checkpoint is F32 of the shape \(2, 3\); .* \(3, 2\)"),
+        (
+            {"w": torch.zeros(3, 2), "b": torch.zeros(3)},
+            r"state\['model'\]\['w'\] of the checkpoint is F32 of the shape \(2, 3\); .* \(3, 2\)",
+        ),
         ({"w": torch.zeros(2, 3).double(), "b": torch.zeros(3)}, "that of `into` is F64"),
         ({"w": torch.zeros(2, 3)}, r"\['b'\] is in the checkpoint and not in `into`"),
         ({"w": torch.zeros(2, 3), "b": torch.zeros(3), "c": 1}, r"\['c'\] is in `into` and not in the checkpoint"),
@@ -173,7 +192,10 @@ def test_load_only_what_is_wanted(place: tuple[str, pathlib.Path]) -> None:
     (large,) = folder.glob("000000000001/*/optimizer.safetensors")
     large.unlink()  # which is not even looked at
     assert same(ckpt.load(only=["step", "model"]), {"model": {"w": torch.arange(5)}, "step": 3})
-    with pytest.raises(millrace.InvalidArgumentError, match="only names 'modle', which the checkpoint has not; it has 'model', 'optimizer', 'step'"):
+    with pytest.raises(
+        millrace.InvalidArgumentError,
+        match="only names 'modle', which the checkpoint has not; it has 'model', 'optimizer', 'step'",
+    ):
         ckpt.load(only=["modle"])
     with pytest.raises(TypeError, match="only must be a list"):
         ckpt.load(only="model")  # type: ignore[arg-type]
@@ -219,7 +241,9 @@ def test_code_is_kept_beside(tmp_path: pathlib.Path) -> None:
 
     def git(*arguments: str) -> str:
         named = ["-c", "user.name=t", "-c", "user.email=t@example.com"]
-        return subprocess.run(["git", "-C", str(repository), *named, *arguments], check=True, capture_output=True, text=True).stdout.strip()
+        return subprocess.run(
+            ["git", "-C", str(repository), *named, *arguments], check=True, capture_output=True, text=True
+        ).stdout.strip()
 
     (repository / "train.py").write_text(
         "import sys, millrace\nmillrace.Checkpoints(sys.argv[1], code=True).save(int(sys.argv[2]), {'x': 1})\n"
@@ -241,7 +265,12 @@ def test_code_is_kept_beside(tmp_path: pathlib.Path) -> None:
     with (repository / "train.py").open("a") as file:
         file.write("# " + "y" * 500_000 + "\n")
     code = saved(2)
-    assert code["truncated"] and len(code["diff"]) == 256 << 10 and "+# yyy" in code["diff"] and "hidden key" not in code["diff"]
+    assert (
+        code["truncated"]
+        and len(code["diff"]) == 256 << 10
+        and "+# yyy" in code["diff"]
+        and "hidden key" not in code["diff"]
+    )
     # Where there is no repository there is no commit.
     script = "import sys, millrace\nmillrace.Checkpoints(sys.argv[1], code=True).save(1, {'x': 1})\n"
     check_script(script, str(tmp_path / "other"), GIT_DIR=str(tmp_path / "none"))
@@ -259,7 +288,9 @@ class Odd:
 
 def test_pickles_only_if_asked_for(folder: str) -> None:
     ckpt = millrace.Checkpoints(folder)
-    with pytest.raises(millrace.InvalidArgumentError, match=r"state\['a'\]\[1\] is a test_checkpoints.Odd.*allow_pickle=True"):
+    with pytest.raises(
+        millrace.InvalidArgumentError, match=r"state\['a'\]\[1\] is a test_checkpoints.Odd.*allow_pickle=True"
+    ):
         ckpt.save(1, {"a": [0, Odd()]})
     assert ckpt.latest() is None
     ckpt.save(1, {"a": [0, Odd()]}, allow_pickle=True)
@@ -272,7 +303,10 @@ def test_a_pickle_whose_class_is_gone_is_not_damaged(folder: str, monkeypatch: p
     ckpt = millrace.Checkpoints(folder)
     ckpt.save(1, {"a": [0, Odd()], "b": 1}, allow_pickle=True)
     monkeypatch.delattr(sys.modules[__name__], "Odd")
-    with pytest.raises(millrace.InvalidArgumentError, match=r"state\['a'\]\[1\] is a pickle that cannot be read here: AttributeError.*Odd"):
+    with pytest.raises(
+        millrace.InvalidArgumentError,
+        match=r"state\['a'\]\[1\] is a pickle that cannot be read here: AttributeError.*Odd",
+    ):
         ckpt.load(allow_pickle=True)
     assert ckpt.load(only=["b"]) == {"b": 1}
 
@@ -333,7 +367,9 @@ def test_a_job_claims_at_its_first_call(folder: str, monkeypatch: pytest.MonkeyP
     elsewhere.latest()
     assert not pathlib.Path(f"{folder}-of-another").exists()  # it is only read
     assert millrace.Checkpoints(rank=1).latest() == 1
-    with monkeypatch.context() as rank_1:  # which is said to be rank 0, as each is by those for whom one rank alone saves
+    with (
+        monkeypatch.context() as rank_1
+    ):  # which is said to be rank 0, as each is by those for whom one rank alone saves
         rank_1.setenv("RANK", "1")
         rank_1.setenv("WORLD_SIZE", "2")
         assert millrace.Checkpoints(rank=0).latest() == 1

@@ -9,13 +9,12 @@ import tarfile
 from pathlib import Path
 from typing import Any
 
+import millrace
+import millrace.torch
 import numpy as np
 import pytest
 import torch
 from PIL import Image
-
-import millrace
-import millrace.torch
 
 PAGE = Path(__file__).parents[2] / "docs" / "coming-from.md"
 PIECES = re.findall(r"<!-- run -->\n```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
@@ -37,7 +36,12 @@ def bucket(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (root / "train").mkdir()
     with tarfile.open(root / "train" / "shard-000000.tar", "w") as archive:
         for number in range(600):
-            fields = {"jpg": jpeg(number), "cls": str(number % 3).encode(), "txt": b"a photo", "json": json.dumps({"n": number}).encode()}
+            fields = {
+                "jpg": jpeg(number),
+                "cls": str(number % 3).encode(),
+                "txt": b"a photo",
+                "json": json.dumps({"n": number}).encode(),
+            }
             for field, data in fields.items():
                 info = tarfile.TarInfo(f"{number:04}.{field}")
                 info.size = len(data)
@@ -70,7 +74,14 @@ def test_the_code_runs(number: int, bucket: Path, tmp_path: Path) -> None:
         code = code.replace(f"s3://bucket/{name}", str(bucket / name))
     code = code.replace("s3://bucket", str(tmp_path))
     model = torch.nn.Linear(2, 2)
-    names: dict[str, Any] = {"millrace": millrace, "torch": torch, "train": train, "decode": decode, "tokenize": tokenize, "model": model}
+    names: dict[str, Any] = {
+        "millrace": millrace,
+        "torch": torch,
+        "train": train,
+        "decode": decode,
+        "tokenize": tokenize,
+        "model": model,
+    }
     if "loader =" not in code:  # it goes on from the piece before
         names["loader"] = millrace.Loader(bucket / "photos")
     exec(compile(code, f"{PAGE.name}, piece {number}", "exec"), names)  # noqa: S102

@@ -89,9 +89,20 @@ def test_arrays_of_different_shapes_are_a_list_on_the_host(tmp_path: Any) -> Non
     for number in range(4):
         np.save(tmp_path / f"{number}.npy", np.arange(number + 1))
         (tmp_path / f"{number}.cls").write_text(str(number))
-    options: dict[str, Any] = {"fields": {"x": millrace.Array("npy")}, "batch_size": 4, "shuffle": "none", "output": "torch"}
-    for wanted, batch in zip(millrace.Loader(tmp_path, epochs=1, **options), millrace.Loader(tmp_path, epochs=1, device=here(), **options)):
-        assert [x.tolist() for x in batch["x"]] == [x.tolist() for x in wanted["x"]] == [[0], [0, 1], [0, 1, 2], [0, 1, 2, 3]]
+    options: dict[str, Any] = {
+        "fields": {"x": millrace.Array("npy")},
+        "batch_size": 4,
+        "shuffle": "none",
+        "output": "torch",
+    }
+    for wanted, batch in zip(
+        millrace.Loader(tmp_path, epochs=1, **options), millrace.Loader(tmp_path, epochs=1, device=here(), **options)
+    ):
+        assert (
+            [x.tolist() for x in batch["x"]]
+            == [x.tolist() for x in wanted["x"]]
+            == [[0], [0, 1], [0, 1, 2], [0, 1, 2, 3]]
+        )
         assert all(isinstance(x, torch.Tensor) for x in batch["x"])
 
 
@@ -128,7 +139,10 @@ def test_what_a_transform_makes_moves(tar: Samples, cuda: FakeCuda) -> None:
 
 def test_what_collate_makes_is_searched(tar: Samples, cuda: FakeCuda) -> None:
     def collate(samples: list[dict[str, Any]]) -> Any:
-        return [{"x": (torch.stack([sample["image"] for sample in samples]), "text")}, [sample["label"] for sample in samples]]
+        return [
+            {"x": (torch.stack([sample["image"] for sample in samples]), "text")},
+            [sample["label"] for sample in samples],
+        ]
 
     with loader_of(tar, collate=collate, device=CudaDevice(None, cuda)) as loader:
         for batch in loader:
@@ -241,7 +255,9 @@ def test_the_hook_is_called_after_each_batch(tar: Samples) -> None:
             received += 1
             assert batch["mask"] is batch["valid"]
     assert received == len(loader) == 7
-    assert calls == [(threading.main_thread(), number) for number in range(1, 8)], "once for each, also the last, and after an error"
+    assert calls == [(threading.main_thread(), number) for number in range(1, 8)], (
+        "once for each, also the last, and after an error"
+    )
 
 
 def test_the_hook_is_called_after_a_loop_that_was_left(tar: Samples) -> None:
@@ -250,7 +266,7 @@ def test_the_hook_is_called_after_a_loop_that_was_left(tar: Samples) -> None:
         for _ in loader:
             break
         assert len(calls) == 0
-        for batch in loader:
+        for _batch in loader:
             assert len(calls) == 1, "when the next batch is asked for"
             break
 
@@ -276,7 +292,9 @@ class FakeXla:
     def __init__(self, monkeypatch: pytest.MonkeyPatch, with_sync: bool) -> None:
         self.steps: list[tuple[str, threading.Thread]] = []
         self.transfers: list[tuple[torch.Tensor, str]] = []
-        package, core, model = (types.ModuleType(name) for name in ("torch_xla", "torch_xla.core", "torch_xla.core.xla_model"))
+        package, core, model = (
+            types.ModuleType(name) for name in ("torch_xla", "torch_xla.core", "torch_xla.core.xla_model")
+        )
         package.core, core.xla_model = core, model  # type: ignore[attr-defined]
         model.xla_device = lambda: "xla:0"  # type: ignore[attr-defined]
         model.mark_step = lambda: self.steps.append(("mark_step", threading.current_thread()))  # type: ignore[attr-defined]
@@ -303,7 +321,9 @@ def test_xla(tar: Samples, monkeypatch: pytest.MonkeyPatch, with_sync: bool) -> 
             assert len(xla.steps) == received
             received += 1
             check_equal(batch, wanted, exact=False)
-            assert {name: tuple(batch[name].shape) for name in shapes[0]} == {name: shape.shape for name, shape in shapes[0].items()}
+            assert {name: tuple(batch[name].shape) for name in shapes[0]} == {
+                name: shape.shape for name, shape in shapes[0].items()
+            }
     assert xla.steps == [("sync" if with_sync else "mark_step", threading.main_thread())] * 7, "a step after each batch"
     assert {device for _, device in xla.transfers} == {"xla:0"}
     images = [tensor for tensor, _ in xla.transfers if tensor.ndim == 4 and tensor.shape[1:] == (3, HEIGHT, WIDTH)]
@@ -350,7 +370,11 @@ def test_on_a_gpu(tar: Samples) -> None:
                 kept.append((wanted, batch))
         loader.close()
         for wanted, batch in kept:
-            check_equal({name: value.cpu() if isinstance(value, torch.Tensor) else value for name, value in batch.items()}, wanted, exact=False)
+            check_equal(
+                {name: value.cpu() if isinstance(value, torch.Tensor) else value for name, value in batch.items()},
+                wanted,
+                exact=False,
+            )
         with loader_of(tar, device=0) as again:
             state = again.state_dict()
             first = next(iter(again))["key"]

@@ -75,9 +75,18 @@ def nvjpeg(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 def loaders(uri: str, **options: Any) -> tuple[millrace.Loader, millrace.Loader]:
     """One that decodes on the host, and one that does not."""
-    usual: dict[str, Any] = {"batch_size": 8, "size": (32, 40), "output": "torch", "epochs": 1, "seed": 5, "digest": "raw"}
+    usual: dict[str, Any] = {
+        "batch_size": 8,
+        "size": (32, 40),
+        "output": "torch",
+        "epochs": 1,
+        "seed": 5,
+        "digest": "raw",
+    }
     usual.update(options)
-    return millrace.Loader(uri, **usual), millrace.Loader(uri, **usual, device=TorchDevice(torch.device("cpu")), decode="device")
+    return millrace.Loader(uri, **usual), millrace.Loader(
+        uri, **usual, device=TorchDevice(torch.device("cpu")), decode="device"
+    )
 
 
 def check_alike(host: Any, device: Any, image: str, unit: float) -> None:
@@ -116,7 +125,12 @@ def test_normalised_after_decoding(photos: str, nvjpeg: list[int]) -> None:
 
 
 def test_several_images_have_crops_of_their_own(photos: str, nvjpeg: list[int]) -> None:
-    fields = {"image": millrace.Image(), "view": millrace.Image(size=24), "grey": millrace.Image(channels=1), "label": millrace.Label("cls")}
+    fields = {
+        "image": millrace.Image(),
+        "view": millrace.Image(size=24),
+        "grey": millrace.Image(channels=1),
+        "label": millrace.Label("cls"),
+    }
     host, device = loaders(photos, augment=True, fields=fields)
     for one, other in zip(host, device, strict=True):
         for name in ("image", "view", "grey"):
@@ -153,7 +167,10 @@ def test_a_damaged_file_is_named(tmp_path: pathlib.Path, nvjpeg: list[int]) -> N
     for number in range(4):
         picture(number).save(tmp_path / f"{number}.jpg", comment=b"damaged" if number == 2 else b"")
     _, device = loaders(str(tmp_path), shuffle="none")
-    with pytest.raises(millrace.DamagedDataError, match=r"sample '2', entry 'image': it cannot be decoded on cpu: nvJPEG: .*bad_samples="):
+    with pytest.raises(
+        millrace.DamagedDataError,
+        match=r"sample '2', entry 'image': it cannot be decoded on cpu: nvJPEG: .*bad_samples=",
+    ):
         list(device)
 
 
@@ -177,7 +194,9 @@ def test_without_torchvision(photos: str, monkeypatch: pytest.MonkeyPatch) -> No
         ({"decode": "gpu"}, "decode is 'gpu'"),
     ],
 )
-def test_what_does_not_go_together_is_refused(photos: str, nvjpeg: list[int], options: dict[str, Any], says: str) -> None:
+def test_what_does_not_go_together_is_refused(
+    photos: str, nvjpeg: list[int], options: dict[str, Any], says: str
+) -> None:
     given: dict[str, Any] = {"device": TorchDevice(torch.device("cpu")), "decode": "device", **options}
     with pytest.raises(millrace.InvalidArgumentError, match=says):
         millrace.Loader(photos, **given)

@@ -15,7 +15,10 @@ from support import HEIGHT, NORMALISED, WIDTH, Samples, check_equal, loader_of
 
 
 def test_copies_slots_and_streams(tar: Samples, cuda: FakeCuda) -> None:
-    plain, loader = loader_of(tar, epochs=3, **NORMALISED), loader_of(tar, epochs=3, device=CudaDevice(None, cuda), **NORMALISED)
+    plain, loader = (
+        loader_of(tar, epochs=3, **NORMALISED),
+        loader_of(tar, epochs=3, device=CudaDevice(None, cuda), **NORMALISED),
+    )
     batches = 0
     for _ in range(3):
         for wanted, batch in zip(plain, loader, strict=True):

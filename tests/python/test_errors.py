@@ -119,7 +119,12 @@ def test_damaged_sample_is_replaced_and_reported(tmp_path: pathlib.Path) -> None
     assert len(keys) == 20 and "cat/0003" not in keys
     assert report["quarantined"] == 1
     bad = report["quarantine"][0]
-    assert "cat/0003" in bad["sample"] and "cat/0003" not in bad["reason"] and bad["replacement"] in keys and bad["epoch"] == 0
+    assert (
+        "cat/0003" in bad["sample"]
+        and "cat/0003" not in bad["reason"]
+        and bad["replacement"] in keys
+        and bad["epoch"] == 0
+    )
 
 
 @pytest.mark.parametrize("way", ["plain", "transform", "collate", "torch"])
@@ -132,13 +137,24 @@ def test_damaged_sample_is_masked(tmp_path: pathlib.Path, way: str) -> None:
         options["collate"] = lambda rows: {"key": [row["__key__"] for row in rows]}
     output = "torch" if way == "torch" else "numpy"
     loader = millrace.Loader(
-        samples.uri, batch_size=4, epochs=1, shuffle="none", bad_samples="mask", output=output, **AT_SIZE, **options  # type: ignore[arg-type]
+        samples.uri,
+        batch_size=4,
+        epochs=1,
+        shuffle="none",
+        bad_samples="mask",
+        output=output,
+        **AT_SIZE,
+        **options,  # type: ignore[arg-type]
     )
     batches = list(loader)
     assert len(batches) == 5, "ranks keep in step"
     keys = [key for batch in batches for key in batch["key"]]
     report = loader.report()
-    assert report["quarantined"] == 1 and "cat/0003" in report["quarantine"][0]["sample"] and report["quarantine"][0]["replacement"] == ""
+    assert (
+        report["quarantined"] == 1
+        and "cat/0003" in report["quarantine"][0]["sample"]
+        and report["quarantine"][0]["replacement"] == ""
+    )
     if way == "collate":
         assert len(keys) == 19 and "cat/0003" not in keys
         return
@@ -267,7 +283,9 @@ def test_data_of_the_wrong_type(tar: Samples) -> None:
         millrace.Plan("s3://b/train")  # type: ignore[arg-type]
     with pytest.raises(TypeError, match=r"positions are an integer or an array of integers, not slice"):
         millrace.Plan(10)[0:3]  # type: ignore[call-overload]
-    with pytest.raises(TypeError, match="num_workers, which is one of torch's DataLoader: it needs no worker processes"):
+    with pytest.raises(
+        TypeError, match="num_workers, which is one of torch's DataLoader: it needs no worker processes"
+    ):
         millrace.Loader("/nowhere", num_workers=4)  # type: ignore[call-arg]
     with pytest.raises(TypeError, match="drop_last.*write last='drop'"):
         millrace.Loader("/nowhere", drop_last=True)  # type: ignore[call-arg]
@@ -276,7 +294,9 @@ def test_data_of_the_wrong_type(tar: Samples) -> None:
     with pytest.raises(TypeError, match="seed must be an integer, not 'x'"):
         millrace.Plan(10, seed="x")  # type: ignore[arg-type]
     assert millrace.Plan(np.int64(10), shuffle=False)[3] == 3
-    assert millrace.Plan(10, shuffle=True)[range(10)].tolist() == millrace.Plan(10, shuffle="window")[range(10)].tolist()
+    assert (
+        millrace.Plan(10, shuffle=True)[range(10)].tolist() == millrace.Plan(10, shuffle="window")[range(10)].tolist()
+    )
 
 
 def test_states_that_are_none(tar: Samples) -> None:
@@ -293,7 +313,9 @@ def test_states_that_are_none(tar: Samples) -> None:
         ({"model": 1, "loader": dict(state)}, "has the keys 'model', 'loader'. "),
         (dict.fromkeys("abcdef"), "has the keys 'a', 'b', 'c', 'd', 'e', .... "),
     ):
-        with pytest.raises(ValueError, match=r"Loader.state_dict\(\) returned, a dict with 'version' and 'position'") as error:
+        with pytest.raises(
+            ValueError, match=r"Loader.state_dict\(\) returned, a dict with 'version' and 'position'"
+        ) as error:
             loader.load_state_dict(value)  # type: ignore[arg-type]
         assert shown in str(error.value) and "load_state_dict(checkpoint['loader'])" in str(error.value)
     with pytest.raises(ValueError, match="of version 2; this Millrace .* reads version 1"):
@@ -309,7 +331,9 @@ def test_states_that_are_none(tar: Samples) -> None:
 
 @pytest.mark.parametrize("workers", [{}, {"num_workers": 2}, {"num_workers": 2, "multiprocessing_context": "spawn"}])
 @pytest.mark.parametrize("options", [{}, {"batch_size": None}, {"shuffle": True}])
-def test_a_loader_in_a_dataloader_says_what_to_write(tar: Samples, workers: dict[str, Any], options: dict[str, Any]) -> None:
+def test_a_loader_in_a_dataloader_says_what_to_write(
+    tar: Samples, workers: dict[str, Any], options: dict[str, Any]
+) -> None:
     from torch.utils.data import DataLoader
 
     loader = millrace.Loader(tar.uri, batch_size=8, epochs=1, **AT_SIZE)
@@ -323,7 +347,9 @@ def test_a_loader_in_a_dataloader_says_what_to_write(tar: Samples, workers: dict
 
 def test_a_loader_shows_what_it_is(tar: Samples) -> None:
     shown = repr(millrace.Loader(tar.uri, batch_size=8, seed=3, rank=1, world=2))
-    assert shown == f"<millrace.Loader {tar.uri}: 4 batches an epoch, batch_size=8, shuffle='window', seed=3, rank 1 of 2>"
+    assert (
+        shown == f"<millrace.Loader {tar.uri}: 4 batches an epoch, batch_size=8, shuffle='window', seed=3, rank 1 of 2>"
+    )
 
 
 def test_configure_refuses_wrong_types_and_too_little() -> None:

@@ -23,7 +23,9 @@ EXAMPLES = pathlib.Path(__file__).resolve().parents[2] / "examples"
 def run(name: str, *arguments: str | pathlib.Path, ranks: int = 0) -> str:
     launcher = ["-m", "torch.distributed.run", "--nproc-per-node", str(ranks), "--standalone"] if ranks else []
     command = [sys.executable, *launcher, str(EXAMPLES / name), *map(str, arguments)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300, env={**os.environ, "OMP_NUM_THREADS": "1"})
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=300, env={**os.environ, "OMP_NUM_THREADS": "1"}
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
@@ -59,7 +61,15 @@ def photos(tmp_path: pathlib.Path) -> pathlib.Path:
 
 def test_classify_on_two_ranks_goes_on_where_it_was(photos: pathlib.Path, tmp_path: pathlib.Path) -> None:
     arguments = [photos, "--save", tmp_path / "run", "--epochs", "40", "--batch", "8", "--size", "16", "--every", "2"]
-    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--standalone", str(EXAMPLES / "classify.py")]
+    command = [
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        "--nproc-per-node",
+        "2",
+        "--standalone",
+        str(EXAMPLES / "classify.py"),
+    ]
     with open(tmp_path / "log", "wb") as log:
         process = subprocess.Popen([*command, *map(str, arguments)], stdout=log, stderr=log)
     try:
@@ -88,7 +98,20 @@ def coloured(folder: pathlib.Path, count: int) -> pathlib.Path:
 def test_inference_from_a_checkpoint_and_two_runs_compared(tmp_path: pathlib.Path) -> None:
     data, held_out = coloured(tmp_path / "train", 64), coloured(tmp_path / "held-out", 30)
     small = ["--size", "16", "--batch", "16"]
-    run("classify.py", data, "--save", tmp_path / "a", "--epochs", "6", "--every", "8", "--log-every", "1", *small, ranks=1)
+    run(
+        "classify.py",
+        data,
+        "--save",
+        tmp_path / "a",
+        "--epochs",
+        "6",
+        "--every",
+        "8",
+        "--log-every",
+        "1",
+        *small,
+        ranks=1,
+    )
     run("embed.py", held_out, tmp_path / "logits", "--checkpoint", tmp_path / "a", "--step", "24", *small)
     named = {sample["__key__"]: int(sample["npy"].argmax()) for sample in millrace.Dataset(tmp_path / "logits")}
     right = sum(("blue", "red")[label] in key for key, label in named.items())
@@ -104,9 +127,21 @@ def test_inference_from_a_checkpoint_and_two_runs_compared(tmp_path: pathlib.Pat
     last = list(state["model"])[-2:]
     wrong = {name: value.flip(0) if name in last else value for name, value in state["model"].items()}
     millrace.Checkpoints(tmp_path / "c").save(24, {**state, "model": wrong})
-    command = [sys.executable, EXAMPLES / "compare_runs.py", tmp_path / "a", tmp_path / "c", "--data", held_out, "--target-loss", "0", *small]
+    command = [
+        sys.executable,
+        EXAMPLES / "compare_runs.py",
+        tmp_path / "a",
+        tmp_path / "c",
+        "--data",
+        held_out,
+        "--target-loss",
+        "0",
+        *small,
+    ]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300)
-    assert done.returncode == 1 and "no parity" in done.stdout and "not reached" in done.stdout, done.stdout + done.stderr
+    assert done.returncode == 1 and "no parity" in done.stdout and "not reached" in done.stdout, (
+        done.stdout + done.stderr
+    )
 
 
 def test_image_text(photos: pathlib.Path) -> None:
@@ -121,7 +156,9 @@ def test_segment(tmp_path: pathlib.Path) -> None:
     folder.mkdir()
     for number in range(40):
         (folder / f"{number}.jpg").write_bytes(photo(number))
-        Image.fromarray(np.repeat(np.arange(40, dtype=np.uint8)[:, None] // 20, 40, axis=1)).save(folder / f"{number}.mask.png")
+        Image.fromarray(np.repeat(np.arange(40, dtype=np.uint8)[:, None] // 20, 40, axis=1)).save(
+            folder / f"{number}.mask.png"
+        )
     output = run("segment.py", folder, "--classes", "2", "--batch", "4", "--size", "32", "--epochs", "2")
     assert losses(output)[-1] < losses(output)[0] and "of the pixels are right" in output
 
@@ -131,15 +168,21 @@ def test_two_views(photos: pathlib.Path) -> None:
 
 
 def test_embed_on_two_ranks_leaves_one_data_set(photos: pathlib.Path, tmp_path: pathlib.Path) -> None:
-    output = run("embed.py", photos, tmp_path / "vectors", "--batch", "8", "--size", "16", "--shard-size", "4KiB", ranks=2)
+    output = run(
+        "embed.py", photos, tmp_path / "vectors", "--batch", "8", "--size", "16", "--shard-size", "4KiB", ranks=2
+    )
     assert sum(int(count) for count in re.findall(r"(\d+) vectors", output)) == 64
     vectors = millrace.Dataset(tmp_path / "vectors")
-    assert sorted(sample["__key__"] for sample in vectors) == sorted(sample["__key__"] for sample in millrace.Dataset(photos))
+    assert sorted(sample["__key__"] for sample in vectors) == sorted(
+        sample["__key__"] for sample in millrace.Dataset(photos)
+    )
     assert all(sample["npy"].shape == (48,) for sample in vectors)
     assert "complete already" in run("embed.py", photos, tmp_path / "vectors", ranks=2)
 
 
 def test_language_model(tmp_path: pathlib.Path) -> None:
     corpus = write_corpus(tmp_path / "corpus", [5, 30, 17, 9, 28, 12] * 5)
-    output = run("language_model.py", corpus.uri, "--vocabulary", "150000", "--length", "32", "--batch", "4", "--epochs", "2")
+    output = run(
+        "language_model.py", corpus.uri, "--vocabulary", "150000", "--length", "32", "--batch", "4", "--epochs", "2"
+    )
     assert len(losses(output)) == 2 and re.search(r"tokens in", output)

@@ -64,7 +64,9 @@ def rich(number: int) -> dict[str, bytes]:
         "seg.png": palette_png(index_map(number)),
         "depth.png": png(np.repeat(index_map(number)[::2, ::2, None], 3, axis=2)),
         "txt": f"Bild {number}: größer".encode(),
-        "json": json.dumps({"id": number, "score": float("nan") if number % 5 == 0 else number / 2, "tags": ["a"] * (number % 3)}).encode(),
+        "json": json.dumps(
+            {"id": number, "score": float("nan") if number % 5 == 0 else number / 2, "tags": ["a"] * (number % 3)}
+        ).encode(),
         "npy": npy(np.arange(6, dtype=np.float32).reshape(2, 3) * number),
         "ragged.npy": npy(np.arange(number % 4, dtype=np.int64)),
         "flac": bytes([number, 0, 255]) * (number % 7),
@@ -126,8 +128,12 @@ def test_tensors(data: str) -> None:
 
 
 def test_the_short_form_is_a_form_of_fields(data: str) -> None:
-    short = load(data, {"image": millrace.Image("png"), "label": millrace.Label()}, augment=True, size=24, digest="decoded")
-    loader = millrace.Loader(data, image_field="png", batch_size=16, augment=True, size=24, output="numpy", epochs=1, digest="decoded")
+    short = load(
+        data, {"image": millrace.Image("png"), "label": millrace.Label()}, augment=True, size=24, digest="decoded"
+    )
+    loader = millrace.Loader(
+        data, image_field="png", batch_size=16, augment=True, size=24, output="numpy", epochs=1, digest="decoded"
+    )
     for one, other in zip(short, loader, strict=True):
         assert set(one) == set(other)
         for name in ("image", "label", "valid", "mask", "sample"):
@@ -161,7 +167,11 @@ def test_masks_are_never_bilinear(data: str) -> None:
 
 
 def test_images_of_a_sample_have_crops_of_their_own(data: str) -> None:
-    fields = {"image": millrace.Image("png"), "other": millrace.Image("png"), "third": millrace.Image("png", augment=False)}
+    fields = {
+        "image": millrace.Image("png"),
+        "other": millrace.Image("png"),
+        "third": millrace.Image("png", augment=False),
+    }
     alone = load(data, {"other": millrace.Image("png")}, augment=True, size=24)
     together = load(data, fields, augment=True, size=24)
     for one, other in zip(alone, together, strict=True):
@@ -191,7 +201,10 @@ def test_what_holds_no_numbers_is_refused(tmp_path: pathlib.Path) -> None:
 
 def test_a_mask_of_another_shape_is_damage(tmp_path: pathlib.Path) -> None:
     turned = palette_png(index_map(1, WIDTH, HEIGHT))
-    data = write(tmp_path, [{"png": png(picture(0)), "seg.png": palette_png(index_map(0))}, {"png": png(picture(1)), "seg.png": turned}])
+    data = write(
+        tmp_path,
+        [{"png": png(picture(0)), "seg.png": palette_png(index_map(0))}, {"png": png(picture(1)), "seg.png": turned}],
+    )
     fields = {"image": FIELDS["image"], "mask": FIELDS["mask"]}
     with pytest.raises(millrace.DamagedDataError, match="sample '0001'.*field 'seg.png'.*do not show the same"):
         load(data, fields)
@@ -216,9 +229,14 @@ def test_objects_of_one_sample(tmp_path: pathlib.Path) -> None:
         "text": millrace.Text("txt"),
     }
     rows = 0
-    for batch in millrace.Loader(data[:5], fields=fields, batch_size=2, epochs=1, size=24, augment=True, dtype="u8", output="numpy"):
+    for batch in millrace.Loader(
+        data[:5], fields=fields, batch_size=2, epochs=1, size=24, augment=True, dtype="u8", output="numpy"
+    ):
         for row in np.flatnonzero(batch["valid"]):
-            assert batch["meta"][row] == {"id": int(batch["key"][row])} and batch["text"][row] == f"picture {int(batch['key'][row])}"
+            assert (
+                batch["meta"][row] == {"id": int(batch["key"][row])}
+                and batch["text"][row] == f"picture {int(batch['key'][row])}"
+            )
             assert set(np.unique(batch["mask"][row])) <= {*range(21), 255}
             rows += 1
     assert rows == 5
@@ -260,7 +278,9 @@ def test_digest_order_and_resume_are_those_without_fields(data: str) -> None:
 def test_values_stay_within_the_budget(tmp_path: pathlib.Path) -> None:
     # 64 values of 256 KiB, 16 MiB in all, with 8 MiB: what is ahead waits until the program takes a batch.
     data = write(tmp_path, [{"bin": bytes([number]) * 2**18} for number in range(64)])
-    loader = millrace.Loader(data, fields={"raw": millrace.Bytes("bin")}, batch_size=4, epochs=1, memory="8MiB", output="numpy")
+    loader = millrace.Loader(
+        data, fields={"raw": millrace.Bytes("bin")}, batch_size=4, epochs=1, memory="8MiB", output="numpy"
+    )
     kept = list(loader)  # the program's from then on
     assert sorted(value[0] for batch in kept for value in batch["raw"]) == list(range(64))
     with pytest.raises(millrace.ExhaustedError, match="values of a batch .* take about 16.0 MiB"):
@@ -268,7 +288,13 @@ def test_values_stay_within_the_budget(tmp_path: pathlib.Path) -> None:
 
 
 def test_labels_of_other_kinds_are_no_damage(tmp_path: pathlib.Path) -> None:
-    data = write(tmp_path, [{"png": png(picture(number)), "cls": f"{number}.5".encode(), "json": b'{"box": [1, 2]}'} for number in range(3)])
+    data = write(
+        tmp_path,
+        [
+            {"png": png(picture(number)), "cls": f"{number}.5".encode(), "json": b'{"box": [1, 2]}'}
+            for number in range(3)
+        ],
+    )
     for options, message in (
         ({}, "sample '0000'.*\"0.5\" is a number with a fraction.*float"),
         ({"label_field": "json"}, "is JSON; say which member"),
@@ -277,7 +303,9 @@ def test_labels_of_other_kinds_are_no_damage(tmp_path: pathlib.Path) -> None:
         loader = millrace.Loader(data, batch_size=3, shuffle="none", output="numpy", bad_samples="replace", **options)  # type: ignore[arg-type]
         with pytest.raises(millrace.InvalidArgumentError, match=message):
             next(iter(loader))
-    batch = next(iter(millrace.Loader(data, batch_size=4, shuffle="none", output="numpy", label_kind="float", label_field="cls")))
+    batch = next(
+        iter(millrace.Loader(data, batch_size=4, shuffle="none", output="numpy", label_kind="float", label_field="cls"))
+    )
     assert batch["label"].tolist() == [0.5, 1.5, 2.5, 0] and batch["label"].dtype == np.float32
 
 
@@ -286,7 +314,9 @@ def test_labels_that_a_format_types_otherwise_are_refused_at_once(tmp_path: path
     assert spec is not None and spec.loader is not None
     mosaic = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(mosaic)
-    with mosaic.load()[0](out=str(tmp_path / "mds"), columns={"jpg": "jpeg", "cls": "float32", "emb": "ndarray"}) as writer:
+    with mosaic.load()[0](
+        out=str(tmp_path / "mds"), columns={"jpg": "jpeg", "cls": "float32", "emb": "ndarray"}
+    ) as writer:
         for number in range(3):
             writer.write({"jpg": Image.fromarray(picture(number)), "cls": np.float32(number / 2), "emb": np.zeros(3)})
     with pytest.raises(millrace.InvalidArgumentError, match="'cls'.* fraction; ask for labels of the kind float"):
@@ -342,7 +372,9 @@ def boxes_of(number: int) -> np.ndarray:
     """Left, top, right, bottom of some boxes within the picture, and of one outside of it."""
     rng = np.random.default_rng(number)
     corners = rng.uniform(0, [WIDTH - 12, HEIGHT - 12], (number % 6, 2))
-    return np.concatenate([np.hstack([corners, corners + rng.uniform(4, 12, corners.shape)]), [[WIDTH + 1, 0, WIDTH + 9, 9]]])
+    return np.concatenate(
+        [np.hstack([corners, corners + rng.uniform(4, 12, corners.shape)]), [[WIDTH + 1, 0, WIDTH + 9, 9]]]
+    )
 
 
 def painted(boxes: np.ndarray) -> np.ndarray:
@@ -363,7 +395,9 @@ def boxed(tmp_path_factory: pytest.TempPathFactory) -> str:
         coco = {"annotations": [{"bbox": [*box[:2], *(box[2:] - box[:2])], "id": i} for i, box in enumerate(boxes)]}
         fields = {"png": png(picture(number)), "npy": npy(boxes), "coco.json": json.dumps(coco, default=float).encode()}
         fields["yolo.npy"] = npy((centred / [WIDTH, HEIGHT, WIDTH, HEIGHT]).astype(np.float32))
-        samples.append({**fields, "json": json.dumps(boxes.tolist()).encode(), "map.png": png_of_map(painted(boxes[:1]))})
+        samples.append(
+            {**fields, "json": json.dumps(boxes.tolist()).encode(), "map.png": png_of_map(painted(boxes[:1]))}
+        )
     return write(tmp_path_factory.mktemp("boxed"), samples)
 
 
@@ -407,7 +441,9 @@ def test_boxes_follow_crop_flip_and_size(boxed: str, seed: int) -> None:
             left, top, right, bottom = boxes[0]
             rows, columns = np.mgrid[0:64, 0:48] + 0.5
             inside = (columns > left) & (columns < right) & (rows > top) & (rows < bottom)
-            near = (np.minimum(abs(columns - left), abs(columns - right)) < 0.7) | (np.minimum(abs(rows - top), abs(rows - bottom)) < 0.7)
+            near = (np.minimum(abs(columns - left), abs(columns - right)) < 0.7) | (
+                np.minimum(abs(rows - top), abs(rows - bottom)) < 0.7
+            )
             assert np.array_equal(inside[~near], batch["first"][row][~near] == 1)
             seen += int(inside.sum() > 20)
     assert seen > 5
@@ -415,11 +451,22 @@ def test_boxes_follow_crop_flip_and_size(boxed: str, seed: int) -> None:
 
 def test_boxes_that_are_none(boxed: str, tmp_path: pathlib.Path) -> None:
     with pytest.raises(millrace.DamagedDataError, match=r"field 'txt': no boxes.*it is neither"):
-        load(write(tmp_path, [{"png": png(picture(1)), "txt": b"x"}]), {"image": millrace.Image("png"), "b": millrace.Boxes("txt")})
+        load(
+            write(tmp_path, [{"png": png(picture(1)), "txt": b"x"}]),
+            {"image": millrace.Image("png"), "b": millrace.Boxes("txt")},
+        )
     for fields, error, message in [
         ({"b": millrace.Boxes("npy")}, millrace.InvalidArgumentError, "no image with a crop of its own"),
-        ({"image": millrace.Image("png"), "b": millrace.Boxes("npy", format="yxyx")}, millrace.InvalidArgumentError, "format"),
-        ({"image": millrace.Image("png"), "b": millrace.Boxes("npy", like="")}, millrace.InvalidArgumentError, "name no image"),
+        (
+            {"image": millrace.Image("png"), "b": millrace.Boxes("npy", format="yxyx")},
+            millrace.InvalidArgumentError,
+            "format",
+        ),
+        (
+            {"image": millrace.Image("png"), "b": millrace.Boxes("npy", like="")},
+            millrace.InvalidArgumentError,
+            "name no image",
+        ),
     ]:
         with pytest.raises(error, match=message):
             load(boxed, fields)

@@ -39,7 +39,12 @@ def ragged(number: int) -> np.ndarray:
 
 
 def meta(number: int) -> dict[str, Any]:
-    return {"id": number, "tags": ["größe", None, number / 3], "box": {"x": -number}, "long": "é" * (300 if number % 7 == 0 else 1)}
+    return {
+        "id": number,
+        "tags": ["größe", None, number / 3],
+        "box": {"x": -number},
+        "long": "é" * (300 if number % 7 == 0 else 1),
+    }
 
 
 def same(mine: Any, theirs: Any) -> None:
@@ -74,12 +79,27 @@ def pax(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, dict[str, dict[s
     folder = tmp_path_factory.mktemp("pax")
     with webdataset.ShardWriter(str(folder / "train-%03d.tar"), maxcount=25, verbose=0) as writer:
         for number in range(SAMPLES):
-            sample = {"__key__": f"dir/{number:05}", "jpg": jpeg(number), "json": meta(number), "txt": f"Bild {number}: größer\n" * (number % 3)}
-            writer.write({**sample, "npy": ragged(number), "cls": number % 10, "left.png": picture(number), "emb.npy": np.full(4, number, np.float32)})
+            sample = {
+                "__key__": f"dir/{number:05}",
+                "jpg": jpeg(number),
+                "json": meta(number),
+                "txt": f"Bild {number}: größer\n" * (number % 3),
+            }
+            writer.write(
+                {
+                    **sample,
+                    "npy": ragged(number),
+                    "cls": number % 10,
+                    "left.png": picture(number),
+                    "emb.npy": np.full(4, number, np.float32),
+                }
+            )
     shards = sorted(map(str, folder.glob("*.tar")))
     assert len(shards) == 3 and b"mtime=" in pathlib.Path(shards[0]).read_bytes()[:1024], "PAX headers"
     read = webdataset.WebDataset(shards, shardshuffle=False).decode("rgb8")
-    return str(folder), {sample["__key__"]: {name: value for name, value in sample.items() if name[0] != "_"} for sample in read}
+    return str(folder), {
+        sample["__key__"]: {name: value for name, value in sample.items() if name[0] != "_"} for sample in read
+    }
 
 
 def test_read_of_webdatasets_pax(pax: tuple[str, dict[str, dict[str, Any]]]) -> None:
@@ -125,7 +145,16 @@ def test_loader_of_webdatasets_pax(pax: tuple[str, dict[str, dict[str, Any]]]) -
 
 COLUMNS = {
     **{"any": "ndarray", "typed": "ndarray:float32", "fixed": "ndarray:int16:3,2", "half": "ndarray:float16:5"},
-    **{"text": "str", "meta": "json", "raw": "bytes", "image": "jpeg", "map": "png", "cls": "int", "score": "float64", "small": "uint8"},
+    **{
+        "text": "str",
+        "meta": "json",
+        "raw": "bytes",
+        "image": "jpeg",
+        "map": "png",
+        "cls": "int",
+        "score": "float64",
+        "small": "uint8",
+    },
 }
 
 
@@ -139,7 +168,9 @@ def mds(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, list[dict[str, A
             random = np.random.default_rng(number)
             writer.write(
                 {
-                    "any": ragged(number) if ragged(number).size and ragged(number).ndim else np.arange(number + 1, dtype=np.int32),  # no others are taken
+                    "any": ragged(number)
+                    if ragged(number).size and ragged(number).ndim
+                    else np.arange(number + 1, dtype=np.int32),  # no others are taken
                     "typed": random.random((number % 6 + 1, 2), np.float32),
                     "fixed": random.integers(-9, 9, (3, 2), np.int16),
                     "half": random.random(5).astype(np.float16),
@@ -180,8 +211,17 @@ def test_read_of_mosaics_mds(mds: tuple[str, list[dict[str, Any]]]) -> None:
 def test_loader_of_mosaics_mds(mds: tuple[str, list[dict[str, Any]]]) -> None:
     uri, theirs = mds
     fields: dict[str, Any] = {name: millrace.Array(name) for name in ("any", "typed", "fixed", "half")}
-    fields |= {"text": millrace.Text("text"), "meta": millrace.Json("meta"), "raw": millrace.Bytes("raw"), "small": millrace.Label("small")}
-    fields |= {"cls": millrace.Label("cls"), "score": millrace.Label("score", "float"), "image": millrace.Image("image")}
+    fields |= {
+        "text": millrace.Text("text"),
+        "meta": millrace.Json("meta"),
+        "raw": millrace.Bytes("raw"),
+        "small": millrace.Label("small"),
+    }
+    fields |= {
+        "cls": millrace.Label("cls"),
+        "score": millrace.Label("score", "float"),
+        "image": millrace.Image("image"),
+    }
     fields |= {"map": millrace.Image("map", channels=1)}
     rows = rows_of(uri, fields)
     assert len(rows) == SAMPLES
@@ -192,6 +232,10 @@ def test_loader_of_mosaics_mds(mds: tuple[str, list[dict[str, Any]]]) -> None:
             same(stacked(mine[name], expected[name]), expected[name])
         for name in ("text", "meta", "raw"):
             same(mine[name], expected[name])
-        assert mine["cls"] == expected["cls"] and mine["small"] == expected["small"] and mine["score"] == np.float32(expected["score"])
+        assert (
+            mine["cls"] == expected["cls"]
+            and mine["small"] == expected["small"]
+            and mine["score"] == np.float32(expected["score"])
+        )
         assert np.abs(mine["image"].astype(int) - np.asarray(expected["image"])).max() <= 2
         assert np.array_equal(mine["map"][..., 0], np.asarray(expected["map"]))

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import boto3
 import fsspec
+import millrace
 import numpy as np
 import pytest
 import torch
@@ -18,8 +19,6 @@ from fsspec.tests.abstract import (
     AbstractPipeTests,
     AbstractPutTests,
 )
-
-import millrace
 from millrace import filesystem
 from millrace.filesystem import FileSystem
 
@@ -71,7 +70,9 @@ def test_what_is_there(files: FileSystem) -> None:
     assert files.glob("bucket/look/**/*.txt") == [f"bucket/look/{name}" for name in ("a.txt", "b.txt", "b/c.txt")]
     assert files.du("bucket/look") == sum(len(name) for name in ("a.txt", "b/c.txt", "b/d/e.bin", "b.txt"))
     info = files.info("bucket/look/a.txt")
-    assert (info["size"], info["type"]) == (5, "file") and info["ETag"] and files.modified("bucket/look/a.txt") is not None
+    assert (
+        (info["size"], info["type"]) == (5, "file") and info["ETag"] and files.modified("bucket/look/a.txt") is not None
+    )
     assert files.isdir("bucket/look/b") and files.isdir("bucket") and not files.isdir("bucket/look/a.txt")
     assert not files.exists("bucket/look/nothing") and not files.exists("bucket/loo")
     with pytest.raises(FileNotFoundError):
@@ -160,7 +161,10 @@ def test_folders_by_any_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ki
     }[kind]
     files = FileSystem(root)
     (real / "inner").symlink_to(real / "run-old")
-    assert files.find("run-old") == ["run-old/LATEST", "run-old/a/b"] and files.ls("run-old", detail=False) == ["run-old/LATEST", "run-old/a"]
+    assert files.find("run-old") == ["run-old/LATEST", "run-old/a/b"] and files.ls("run-old", detail=False) == [
+        "run-old/LATEST",
+        "run-old/a",
+    ]
     assert files.find("inner") == ["inner/LATEST", "inner/a/b"] and files.info("inner/LATEST")["name"] == "inner/LATEST"
     assert files.cat("run-old/a/b") == b"run-old/a/b"
     files.rm("run-old", recursive=True)
@@ -177,7 +181,11 @@ def test_many_folders_take_few_threads(tmp_path: Path) -> None:
     before = threads()
     for number in range(50):
         files.pipe(f"{number}/x", b"x")
-        assert files.cat(f"{number}/x") == b"x" and files.exists(f"{number}/x") and files.ls(f"{number}", detail=False) == [f"{number}/x"]
+        assert (
+            files.cat(f"{number}/x") == b"x"
+            and files.exists(f"{number}/x")
+            and files.ls(f"{number}", detail=False) == [f"{number}/x"]
+        )
         files.copy(f"{number}/x", f"copy/{number}/x")
     assert threads() <= before + 16
 
@@ -198,7 +206,10 @@ def test_marks_of_folders_go_with_them(files: FileSystem) -> None:
     s3 = boto3.client("s3", endpoint_url=os.environ["AWS_ENDPOINT_URL"])
     for key in ("marked/", "marked/a", "marked/deep/"):
         s3.put_object(Bucket="bucket", Key=key, Body=b"")
-    assert files.find("bucket/marked") == ["bucket/marked/a"] and files.ls("bucket/marked", detail=False) == ["bucket/marked/a", "bucket/marked/deep"]
+    assert files.find("bucket/marked") == ["bucket/marked/a"] and files.ls("bucket/marked", detail=False) == [
+        "bucket/marked/a",
+        "bucket/marked/deep",
+    ]
     files.rm("bucket/marked", recursive=True)
     assert not files.exists("bucket/marked")
 

@@ -32,10 +32,16 @@ def test_coroutines() -> None:
         assert await files._cat_file("bucket/async/data", 10, 20) == data[10:20]
         ranges = await files._cat_ranges(["bucket/async/data"] * 200, list(range(200)), list(range(1, 201)))
         assert b"".join(ranges) == data[:200]
-        assert await files._cat("bucket/async/many", recursive=True) == {f"bucket/async/many/{n}": bytes([n]) for n in range(100)}
-        assert (await files._info("bucket/async/data"))["size"] == len(data) and await files._exists("bucket/async/many")
+        assert await files._cat("bucket/async/many", recursive=True) == {
+            f"bucket/async/many/{n}": bytes([n]) for n in range(100)
+        }
+        assert (await files._info("bucket/async/data"))["size"] == len(data) and await files._exists(
+            "bucket/async/many"
+        )
         assert not await files._exists("bucket/async/none") and await files._isdir("bucket/async/many")
-        assert sorted(await files._glob("bucket/async/many/9*")) == ["bucket/async/many/9"] + [f"bucket/async/many/{n}" for n in range(90, 100)]
+        assert sorted(await files._glob("bucket/async/many/9*")) == ["bucket/async/many/9"] + [
+            f"bucket/async/many/{n}" for n in range(90, 100)
+        ]
         assert len(await files._find("bucket/async")) == 101 and len(await files._ls("bucket/async", detail=False)) == 2
         await files._copy("bucket/async/data", "bucket/async/copy")
         async with await files.open_async("bucket/async/copy") as file:
@@ -116,22 +122,31 @@ threading.Thread(target=interrupt, daemon=True).start()
 
 
 def test_pandas_and_pyarrow() -> None:
-    pyarrow = pytest.importorskip("pyarrow")
+    pytest.importorskip("pyarrow")
+    import pyarrow
     import pyarrow.dataset
     import pyarrow.parquet
 
     table = pyarrow.table({"a": np.arange(1000), "b": [str(n) for n in range(1000)]})
     files = FileSystem()
     pyarrow.parquet.write_table(table, "bucket/tables/one.parquet", filesystem=files, row_group_size=100)
-    assert pyarrow.parquet.read_table("bucket/tables/one.parquet", filesystem=files, columns=["a"])["a"].to_pylist() == list(range(1000))
-    pyarrow.dataset.write_dataset(table, "bucket/tables/parts", format="parquet", filesystem=files, existing_data_behavior="overwrite_or_ignore")
+    assert pyarrow.parquet.read_table("bucket/tables/one.parquet", filesystem=files, columns=["a"])[
+        "a"
+    ].to_pylist() == list(range(1000))
+    pyarrow.dataset.write_dataset(
+        table, "bucket/tables/parts", format="parquet", filesystem=files, existing_data_behavior="overwrite_or_ignore"
+    )
     assert pyarrow.dataset.dataset("bucket/tables/parts", filesystem=files).to_table().num_rows == 1000
     pandas = pytest.importorskip("pandas")
     frame = table.to_pandas()
     frame.to_parquet("millrace://bucket/tables/frame.parquet")
     assert pandas.read_parquet("millrace://bucket/tables/frame.parquet").equals(frame)
     frame.to_csv("millrace://bucket/tables/frame.csv.gz", index=False)
-    assert pandas.read_csv("millrace://bucket/tables/frame.csv.gz", dtype={"b": str}).astype({"b": frame["b"].dtype}).equals(frame)
+    assert (
+        pandas.read_csv("millrace://bucket/tables/frame.csv.gz", dtype={"b": str})
+        .astype({"b": frame["b"].dtype})
+        .equals(frame)
+    )
 
 
 def test_zarr() -> None:
@@ -159,7 +174,9 @@ def test_h5py() -> None:
         out.write(memory.getvalue())
     for opened in (millrace.open("s3://bucket/h5/file.h5"), fsspec.open("millrace://bucket/h5/file.h5").open()):
         with opened, h5py.File(opened, "r") as file:
-            assert np.array_equal(file["numbers"][60:70, 100:290], data[60:70, 100:290]) and file.attrs["name"] == "größer"
+            assert (
+                np.array_equal(file["numbers"][60:70, 100:290], data[60:70, 100:290]) and file.attrs["name"] == "größer"
+            )
 
 
 def test_safetensors_and_torch() -> None:
@@ -172,7 +189,10 @@ def test_safetensors_and_torch() -> None:
     assert all(torch.equal(loaded[name], tensor) for name, tensor in tensors.items())
     with fsspec.open("millrace://bucket/tensors/model.pt", "wb") as file:
         torch.save(tensors, file)
-    for opened in (millrace.open("s3://bucket/tensors/model.pt"), fsspec.open("millrace://bucket/tensors/model.pt").open()):
+    for opened in (
+        millrace.open("s3://bucket/tensors/model.pt"),
+        fsspec.open("millrace://bucket/tensors/model.pt").open(),
+    ):
         with opened as file:
             assert torch.equal(torch.load(file, weights_only=True)["weight"], tensors["weight"])
     np.save(files := fsspec.open("millrace://bucket/tensors/array.npy", "wb").open(), np.arange(9))

@@ -85,10 +85,14 @@ def check_html(page: str) -> list[np.ndarray]:
     return [np.array(PIL.Image.open(io.BytesIO(base64.b64decode(source)))) for source in sources]
 
 
-@pytest.mark.parametrize("options", [{}, {"transform": lambda sample: sample}, {"dtype": "f32", "layout": "nchw", "output": "torch"}])
+@pytest.mark.parametrize(
+    "options", [{}, {"transform": lambda sample: sample}, {"dtype": "f32", "layout": "nchw", "output": "torch"}]
+)
 def test_peek_moves_nothing(tar: Samples, options: dict[str, Any]) -> None:
     def make() -> millrace.Loader:
-        return millrace.Loader(tar.uri, batch_size=8, size=(HEIGHT, WIDTH), epochs=2, digest="raw", seed=7, augment=True, **options)
+        return millrace.Loader(
+            tar.uri, batch_size=8, size=(HEIGHT, WIDTH), epochs=2, digest="raw", seed=7, augment=True, **options
+        )
 
     expected = [batch["key"] for loader in [make()] for _ in range(2) for batch in loader]
     loader, seen = make(), []
@@ -120,10 +124,19 @@ def test_notebooks_show_contact_sheets(raw: Samples, tar: Samples, tmp_path: pat
     assert len(check_html(page)) == 3 and "3 of 50 samples, fields cls, json, png, txt" in page and len(page) < 300_000
     # Whatever a batch holds: names and texts are text, and what is no image is told by its shape.
     strange = {
-        "key": ["<b>&\"'"], "caption": ["<script>alert(1)</script>" * 9], "label": np.array([3]), "emb": np.zeros((1, 4)), "meta": [{"<i>": 1}],
-        "image": np.full((1, 3, 900, 300), np.nan, np.float32), "mask": np.ones((1, 9, 7), np.uint8), "valid": np.ones(1, np.bool_),
+        "key": ["<b>&\"'"],
+        "caption": ["<script>alert(1)</script>" * 9],
+        "label": np.array([3]),
+        "emb": np.zeros((1, 4)),
+        "meta": [{"<i>": 1}],
+        "image": np.full((1, 3, 900, 300), np.nan, np.float32),
+        "mask": np.ones((1, 9, 7), np.uint8),
+        "valid": np.ones(1, np.bool_),
     }
-    assert [picture.shape for picture in check_html(millrace.ContactSheet(strange, "<title>").html)] == [(75, 25, 3), (9, 7)]
+    assert [picture.shape for picture in check_html(millrace.ContactSheet(strange, "<title>").html)] == [
+        (75, 25, 3),
+        (9, 7),
+    ]
     for number in range(3):
         (tmp_path / f"{number}.txt").write_text("<text>")
     assert check_html(millrace.Dataset(tmp_path)._repr_html_()) == []

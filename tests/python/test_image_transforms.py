@@ -37,7 +37,13 @@ def picture(number: int, height: int = HEIGHT, width: int = WIDTH) -> np.ndarray
     """Smooth, with edges, in all colours."""
     rng = np.random.default_rng(number)
     y, x = np.mgrid[0:height, 0:width]
-    pixels = np.stack([127 + 90 * np.sin(x * rng.uniform(0.02, 0.3) + y * rng.uniform(0.02, 0.3) + rng.uniform(0, 6)) for _ in range(3)], axis=2)
+    pixels = np.stack(
+        [
+            127 + 90 * np.sin(x * rng.uniform(0.02, 0.3) + y * rng.uniform(0.02, 0.3) + rng.uniform(0, 6))
+            for _ in range(3)
+        ],
+        axis=2,
+    )
     top, left = rng.integers(0, height // 2), rng.integers(0, width // 2)
     pixels[top : top + 15, left : left + 20] = rng.integers(0, 256, 3)
     return np.clip(pixels + rng.normal(0, 6, pixels.shape), 0, 255).astype(np.uint8)
@@ -59,7 +65,13 @@ def constant(tmp_path_factory: pytest.TempPathFactory) -> str:
     return write(tmp_path_factory.mktemp("constant"), [{"png": one} for _ in range(3000)])
 
 
-def rows(data: str, transforms: list[Any], image: dict[str, Any] | None = None, more: dict[str, Any] | None = None, **options: Any) -> dict[int, Any]:
+def rows(
+    data: str,
+    transforms: list[Any],
+    image: dict[str, Any] | None = None,
+    more: dict[str, Any] | None = None,
+    **options: Any,
+) -> dict[int, Any]:
     """The images of an epoch, or rows of several entries, by number."""
     fields = {"image": millrace.Image("png", transforms=transforms, **(image or {})), **(more or {})}
     usual = {"batch_size": 50, "output": "numpy", "epochs": 1}
@@ -80,13 +92,19 @@ def same(got: dict[int, np.ndarray], wanted: Callable[[Image.Image], Any], most:
 
 def test_the_usual_pair_is_augment(data: str) -> None:
     got = rows(data, [T.RandomResizedCrop((20, 24)), T.RandomHorizontalFlip()], seed=5)
-    batches = list(millrace.Loader(data, image_field="png", size=(20, 24), augment=True, seed=5, batch_size=50, output="numpy", epochs=1))
+    batches = list(
+        millrace.Loader(
+            data, image_field="png", size=(20, 24), augment=True, seed=5, batch_size=50, output="numpy", epochs=1
+        )
+    )
     for batch in batches:
         for row in np.flatnonzero(batch["valid"]):
             np.testing.assert_array_equal(got[int(batch["key"][row])], batch["image"][row])
 
 
-@pytest.mark.parametrize(("name", "mode"), [("bilinear", Image.BILINEAR), ("bicubic", Image.BICUBIC), ("box", Image.BOX)])
+@pytest.mark.parametrize(
+    ("name", "mode"), [("bilinear", Image.BILINEAR), ("bicubic", Image.BICUBIC), ("box", Image.BOX)]
+)
 @pytest.mark.parametrize("size", [30, 70])
 def test_evaluation_pipelines(data: str, name: str, mode: Any, size: int) -> None:
     def expected(image: Image.Image) -> Image.Image:
@@ -117,8 +135,14 @@ def test_crops_and_mirrors_alone(data: str) -> None:
     same(rows(data, [T.CenterCrop((20, 33))]), lambda image: image.crop((16, 14, 49, 34)))  # round(15.5) is 16
     same(rows(data, [WHOLE, T.RandomVerticalFlip(1.0)]), ImageOps.flip)
     same(rows(data, [WHOLE, T.RandomHorizontalFlip(1.0)]), ImageOps.mirror)
-    same(rows(data, [WHOLE, T.RandomVerticalFlip(1.0), T.RandomGrayscale(0), T.RandomHorizontalFlip(1.0)]), lambda image: ImageOps.mirror(ImageOps.flip(image)))
-    same(rows(data, [T.RandomVerticalFlip(1.0), T.CenterCrop((15, 20))]), lambda image: ImageOps.flip(image).crop((22, 16, 42, 31)))
+    same(
+        rows(data, [WHOLE, T.RandomVerticalFlip(1.0), T.RandomGrayscale(0), T.RandomHorizontalFlip(1.0)]),
+        lambda image: ImageOps.mirror(ImageOps.flip(image)),
+    )
+    same(
+        rows(data, [T.RandomVerticalFlip(1.0), T.CenterCrop((15, 20))]),
+        lambda image: ImageOps.flip(image).crop((22, 16, 42, 31)),
+    )
 
 
 def shifted_hue(image: Image.Image, turn: float) -> Image.Image:
@@ -129,7 +153,8 @@ def shifted_hue(image: Image.Image, turn: float) -> Image.Image:
 
 @pytest.mark.parametrize("factor", [0.0, 0.35, 1.0, 1.8])
 @pytest.mark.parametrize(
-    ("name", "change"), [("brightness", ImageEnhance.Brightness), ("contrast", ImageEnhance.Contrast), ("saturation", ImageEnhance.Color)]
+    ("name", "change"),
+    [("brightness", ImageEnhance.Brightness), ("contrast", ImageEnhance.Contrast), ("saturation", ImageEnhance.Color)],
 )
 def test_colours_are_pillows_to_the_bit(data: str, name: str, change: Any, factor: float) -> None:
     same(rows(data, [WHOLE, T.ColorJitter(**{name: (factor, factor)})]), lambda image: change(image).enhance(factor))
@@ -142,8 +167,13 @@ def test_hue_is_pillows_to_the_bit(data: str, turn: float) -> None:
 
 def test_grey(data: str) -> None:
     same(rows(data, [WHOLE, T.RandomGrayscale(1.0)]), lambda image: image.convert("L").convert("RGB"))
-    got = rows(data, [WHOLE, T.ColorJitter(brightness=(1.4, 1.4), saturation=(0.1, 0.1), hue=(0.3, 0.3))], {"channels": 1})
-    same({number: pixels[..., 0] for number, pixels in got.items()}, lambda image: ImageEnhance.Brightness(image.convert("L")).enhance(1.4))
+    got = rows(
+        data, [WHOLE, T.ColorJitter(brightness=(1.4, 1.4), saturation=(0.1, 0.1), hue=(0.3, 0.3))], {"channels": 1}
+    )
+    same(
+        {number: pixels[..., 0] for number, pixels in got.items()},
+        lambda image: ImageEnhance.Brightness(image.convert("L")).enhance(1.4),
+    )
 
 
 def blurred(pixels: np.ndarray, width: int, height: int, sigma: float) -> np.ndarray:
@@ -163,7 +193,11 @@ def blurred(pixels: np.ndarray, width: int, height: int, sigma: float) -> np.nda
 @pytest.mark.parametrize(("kernel", "sigma"), [(3, 0.4), (9, 1.7), ((5, 11), 3.0)])
 def test_blur_is_the_formula(data: str, kernel: Any, sigma: float) -> None:
     width, height = kernel if isinstance(kernel, tuple) else (kernel, kernel)
-    same(rows(data, [WHOLE, T.GaussianBlur(kernel, sigma)]), lambda image: blurred(np.asarray(image), width, height, sigma), 1)
+    same(
+        rows(data, [WHOLE, T.GaussianBlur(kernel, sigma)]),
+        lambda image: blurred(np.asarray(image), width, height, sigma),
+        1,
+    )
 
 
 def test_normalise(data: str) -> None:
@@ -171,14 +205,25 @@ def test_normalise(data: str) -> None:
     got = rows(data, [WHOLE, T.Normalize(mean, std)], {"layout": "nchw"})
     for number, pixels in got.items():
         assert pixels.dtype == np.float32
-        np.testing.assert_allclose(pixels, ((picture(number) / 255 - mean) / std).transpose(2, 0, 1), rtol=1e-6, atol=1e-6)
+        np.testing.assert_allclose(
+            pixels, ((picture(number) / 255 - mean) / std).transpose(2, 0, 1), rtol=1e-6, atol=1e-6
+        )
 
 
 def affine(image: Image.Image, inverse: tuple[float, ...], mode: Any, fill: Any) -> Image.Image:
     return image.transform(image.size, Image.AFFINE, inverse, mode, fillcolor=fill)
 
 
-def operations(magnitude: float, bits: int, threshold: float, rotation: float, shift: tuple[float, float], enhance: float, mode: Any, fill: Any) -> dict[str, Any]:
+def operations(
+    magnitude: float,
+    bits: int,
+    threshold: float,
+    rotation: float,
+    shift: tuple[float, float],
+    enhance: float,
+    mode: Any,
+    fill: Any,
+) -> dict[str, Any]:
     """The 14 of RandAugment and TrivialAugment as torchvision applies them to PIL images, by names with signs."""
     made: dict[str, Any] = {
         "Identity": lambda image: image,
@@ -221,7 +266,11 @@ def test_rand_augment_is_one_of_fourteen(tmp_path: pathlib.Path, name: str, mode
     got = rows(many, [WHOLE, T.RandAugment(1, 20, 31, name, fill)])
     shift = (150 / 331 * WIDTH * 20 / 30, 150 / 331 * HEIGHT * 20 / 30)
     bits = 8 - round(20 / (30 / 4))
-    found = collections.Counter(matching(got, operations(0.3 * 20 / 30, bits, 255 - 255 * 20 / 30, 20, shift, 0.9 * 20 / 30, mode, fill)).values())
+    found = collections.Counter(
+        matching(
+            got, operations(0.3 * 20 / 30, bits, 255 - 255 * 20 / 30, 20, shift, 0.9 * 20 / 30, mode, fill)
+        ).values()
+    )
     by_name = collections.Counter()
     for operation, count in found.items():
         by_name[operation.rstrip("+-")] += count
@@ -244,7 +293,9 @@ def test_trivial_augment_draws_its_magnitude(constant: str) -> None:
     whole = T.Resize((16, 16))
     got = rows(constant, [whole, T.TrivialAugmentWide()])
     centres = [int(pixels[8, 8, 0]) for pixels in got.values()]
-    brightness = {int(np.float32(1 + sign * 0.99 * bin / 30) * np.float32(100)) for bin in range(1, 31) for sign in (1, -1)}
+    brightness = {
+        int(np.float32(1 + sign * 0.99 * bin / 30) * np.float32(100)) for bin in range(1, 31) for sign in (1, -1)
+    }
     seen = set(centres) & brightness
     assert len(seen) > 45  # of 60
     unchanged = sum(np.array_equal(pixels, np.full((16, 16, 3), 100)) for pixels in got.values())
@@ -268,13 +319,21 @@ def test_masks_and_boxes_are_sheared_and_turned_alike(tmp_path: pathlib.Path) ->
         mask.putpalette([0] * 768)
         out = io.BytesIO()
         mask.save(out, "png")
-        samples.append({"png": png(pixels), "seg.png": out.getvalue(), "json": json.dumps([[left, top, right, bottom]]).encode()})
+        samples.append(
+            {"png": png(pixels), "seg.png": out.getvalue(), "json": json.dumps([[left, top, right, bottom]]).encode()}
+        )
     data = write(tmp_path, samples)
     more = {
         "mask": millrace.Image("seg.png", like="image", interpolation="nearest"),
         "boxes": millrace.Boxes("json"),
     }
-    chain = [WHOLE, T.RandomHorizontalFlip(), T.RandomVerticalFlip(), T.RandAugment(1, 12, fill=60), T.RandomHorizontalFlip()]
+    chain = [
+        WHOLE,
+        T.RandomHorizontalFlip(),
+        T.RandomVerticalFlip(),
+        T.RandAugment(1, 12, fill=60),
+        T.RandomHorizontalFlip(),
+    ]
     moved = 0
     for number, row in rows(data, chain, None, more).items():
         shown = np.argwhere(row["mask"] == 7)
@@ -298,7 +357,9 @@ def test_parameters_follow_the_formulas(constant: str) -> None:
     whole = T.Resize((16, 16))
 
     def values(*transforms: Any, **options: Any) -> np.ndarray:
-        return np.array([pixels[8, 8] for pixels in rows(constant, [whole, *transforms], **options).values()]).astype(float)
+        return np.array([pixels[8, 8] for pixels in rows(constant, [whole, *transforms], **options).values()]).astype(
+            float
+        )
 
     drawn = values(T.ColorJitter(brightness=0.5))[:, 0] / 100
     assert 0.49 <= drawn.min() < 0.52 and 1.48 < drawn.max() <= 1.5
@@ -358,11 +419,20 @@ def test_erasing(data: str) -> None:
     base = rows(data, [WHOLE, T.Normalize(mean, std)])
     before = rows(data, [WHOLE, T.RandomErasing(1.0, value=0.25), T.Normalize(mean, std)])
     after = rows(data, [WHOLE, T.Normalize(mean, std), T.RandomErasing(1.0, value=0.25)])
-    random = rows(data, [WHOLE, T.Normalize(mean, std), T.RandomErasing(1.0, scale=(0.2, 0.3), value="random")], {"layout": "nchw"})
+    random = rows(
+        data,
+        [WHOLE, T.Normalize(mean, std), T.RandomErasing(1.0, scale=(0.2, 0.3), value="random")],
+        {"layout": "nchw"},
+    )
     noise = []
     for number, pixels in base.items():
         erased = (before[number] != pixels).any(axis=2)
-        np.testing.assert_allclose(before[number][erased], np.broadcast_to((0.25 - np.array(mean)) / std, (erased.sum(), 3)), rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(
+            before[number][erased],
+            np.broadcast_to((0.25 - np.array(mean)) / std, (erased.sum(), 3)),
+            rtol=1e-5,
+            atol=1e-6,
+        )
         erased = (after[number] != pixels).any(axis=2)
         assert erased.any() and (after[number][erased] == np.float32(0.25)).all()
         noise.append(random[number].transpose(1, 2, 0)[random[number].transpose(1, 2, 0) != pixels])
@@ -388,7 +458,14 @@ def test_exact_is_the_whole_image(tmp_path: pathlib.Path) -> None:
 
 
 def test_ranks_and_batches_change_nothing(data: str) -> None:
-    chain = [T.RandomResizedCrop(24), T.RandomHorizontalFlip(), T.RandAugment(), T.GaussianBlur(5), T.Normalize(0.5, 0.5), T.RandomErasing()]
+    chain = [
+        T.RandomResizedCrop(24),
+        T.RandomHorizontalFlip(),
+        T.RandAugment(),
+        T.GaussianBlur(5),
+        T.Normalize(0.5, 0.5),
+        T.RandomErasing(),
+    ]
     whole = rows(data, chain, seed=9)
     parts = [rows(data, chain, seed=9, rank=rank, world=3, batch_size=7) for rank in range(3)]
     assert sum(map(len, parts)) >= len(whole)
@@ -439,7 +516,11 @@ def test_mixup_and_cutmix(data: str, output: str, layout: str) -> None:
     fields = {"image": millrace.Image("png", transforms=[WHOLE], dtype="f32", layout=layout), "label": millrace.Label()}
 
     def batches(transform: Any, seed: int = 0) -> list[Any]:
-        return list(millrace.Loader(data, fields=fields, batch_size=25, epochs=1, output=output, seed=seed, batch_transform=transform))
+        return list(
+            millrace.Loader(
+                data, fields=fields, batch_size=25, epochs=1, output=output, seed=seed, batch_transform=transform
+            )
+        )
 
     plain = batches(None)
     parts = []
@@ -466,7 +547,9 @@ def test_mixup_and_cutmix(data: str, output: str, layout: str) -> None:
             pasted = ~kept.all(axis=(0, axis))  # one rectangle for all
             assert abs((1 - pasted.mean()) - part) < 0.03
         if output == "torch":
-            assert all(isinstance(batch["label"], torch.Tensor) and isinstance(batch["image"], torch.Tensor) for batch in made)
+            assert all(
+                isinstance(batch["label"], torch.Tensor) and isinstance(batch["image"], torch.Tensor) for batch in made
+            )
     assert len(set(parts)) > 4
     again = batches(T.MixUp(10, 0.4))
     np.testing.assert_array_equal(np.asarray(again[0]["image"]), np.asarray(batches(T.MixUp(10, 0.4))[0]["image"]))
@@ -478,7 +561,11 @@ def test_beta_of_mixup() -> None:
     rng = np.random.default_rng(1)
     parts = []
     for _ in range(4000):
-        batch = {"image": np.array([0.0, 1.0], np.float32).reshape(2, 1, 1, 1), "label": np.array([0, 1]), "valid": np.array([True, True])}
+        batch = {
+            "image": np.array([0.0, 1.0], np.float32).reshape(2, 1, 1, 1),
+            "label": np.array([0, 1]),
+            "valid": np.array([True, True]),
+        }
         parts.append(float(T.MixUp(2, 0.5)(batch, rng)["label"][0, 0]))
     assert abs(np.mean(parts) - 0.5) < 0.027
     assert abs(np.var(parts) - 0.25 / 2) < 0.006  # of Beta(a, a): 1 / (4 (2 a + 1))

@@ -46,10 +46,20 @@ class Job:
         self.home.mkdir()
         self._started = 0
 
-    def start(self, rank: int = 0, world: int = 1, batch: int = 16, state: Any = None, step: float = 0.002, **popen: Any) -> tuple[Any, pathlib.Path]:
+    def start(
+        self, rank: int = 0, world: int = 1, batch: int = 16, state: Any = None, step: float = 0.002, **popen: Any
+    ) -> tuple[Any, pathlib.Path]:
         self._started += 1
         options, log = self.folder / f"{self._started}.in", self.folder / f"{self._started}.out"
-        given = {"interface": self.interface, "uri": self.uri, "rank": rank, "world": world, "batch": batch, "state": state, "step": step}
+        given = {
+            "interface": self.interface,
+            "uri": self.uri,
+            "rank": rank,
+            "world": world,
+            "batch": batch,
+            "state": state,
+            "step": step,
+        }
         options.write_bytes(pickle.dumps(given))
         environment = {**os.environ, MARK: self.mark, "TMPDIR": str(self.home), "OMP_NUM_THREADS": "1"}
         return subprocess.Popen([sys.executable, str(PROGRAM), str(options), str(log)], env=environment, **popen), log
@@ -145,7 +155,9 @@ def test_a_data_loader_goes_on(tmp_path: pathlib.Path, samples: Samples, interfa
         came: Counter[tuple[int, str, int]] = Counter()
         kills, killed = 2 if thoroughness.ALL else 1, 0
         for part in range(20 * kills):
-            started = [job.start(rank, world, 7, state, step=0.02 if part < kills else 0) for rank, state in enumerate(states)]
+            started = [
+                job.start(rank, world, 7, state, step=0.02 if part < kills else 0) for rank, state in enumerate(states)
+            ]
             if part < kills:
                 kill_somewhen(started, chance)
             codes = [rank.wait(300) for rank, _ in started]
@@ -181,7 +193,7 @@ def test_a_thousand_starts_and_kills_leave_nothing(tmp_path: pathlib.Path, sampl
     for number in range(cycles // together):
         started = [job.start(chance.randrange(8), 8, 4) for _ in range(together)]
         if number % 2:  # on a busy machine, too, some have had a batch
-            until(lambda: any(log.exists() and log.stat().st_size for _, log in started))
+            until(lambda jobs=started: any(log.exists() and log.stat().st_size for _, log in jobs))
             time.sleep(chance.uniform(0, 0.3))
         else:
             time.sleep(chance.uniform(0, 1.0))
@@ -205,7 +217,7 @@ def test_ctrl_c_ends_it(tmp_path: pathlib.Path, samples: Samples, interface: str
     for _ in range(3 if thoroughness.ALL else 1):
         trainer, log = job.start(step=0.05, stderr=subprocess.PIPE, text=True, start_new_session=True)
         with trainer:
-            until(lambda: log.exists() and log.stat().st_size > 0)
+            until(lambda log=log: log.exists() and log.stat().st_size > 0)
             begin = time.monotonic()
             os.killpg(trainer.pid, signal.SIGINT)  # as a terminal does
             errors = trainer.communicate(timeout=300)[1]

@@ -23,7 +23,7 @@ TRAINER = """
 import json, sys, time, millrace
 uri, rank, world, batch, shuffle, state, log, most = sys.argv[1:]
 loader = millrace.Loader(uri, tokens=millrace.Tokens(16, layout="pad"), batch_size=int(batch), rank=int(rank), world=int(world),
-                         epochs=%d, seed=5, shuffle=shuffle, output="numpy", memory="8MiB")
+                         epochs=EPOCHS, seed=5, shuffle=shuffle, output="numpy", memory="8MiB")
 if state != "null": loader.load_state_dict(json.loads(state))
 batches = 0
 with open(log, "w", buffering=1) as out:
@@ -36,7 +36,7 @@ with open(log, "w", buffering=1) as out:
             time.sleep(0.002)
             out.write(json.dumps([loader.state_dict(), batch["row"][batch["mask"]].tolist()]) + "\\n")
         if not taken: break
-""" % EPOCHS
+""".replace("EPOCHS", str(EPOCHS))
 
 
 def written(log: pathlib.Path) -> list[tuple[dict[str, Any], list[int]]]:
@@ -59,12 +59,26 @@ def test_each_row_once_an_epoch_whatever_happens(tmp_path: pathlib.Path, shuffle
         world, batch = random_state.randint(1, 4), random_state.choice([1, 7, 16])
         logs = [tmp_path / f"{part}-{rank}" for rank in range(world)]
         ranks = [
-            subprocess.Popen([sys.executable, "-c", TRAINER, corpus.uri, *map(str, (rank, world, batch)), shuffle, json.dumps(state), log, str(most)])
+            subprocess.Popen(
+                [
+                    sys.executable,
+                    "-c",
+                    TRAINER,
+                    corpus.uri,
+                    *map(str, (rank, world, batch)),
+                    shuffle,
+                    json.dumps(state),
+                    log,
+                    str(most),
+                ]
+            )
             for rank, log in enumerate(logs)
         ]
         # From when all of them are in flight; the last part is left alone.
         deadline = time.monotonic() + 300
-        while not all(log.exists() and log.stat().st_size for log in logs) and any(rank.poll() is None for rank in ranks):
+        while not all(log.exists() and log.stat().st_size for log in logs) and any(
+            rank.poll() is None for rank in ranks
+        ):
             assert time.monotonic() < deadline
             time.sleep(0.01)
         if part < often:

@@ -55,14 +55,19 @@ def test_labels_are_those_of_the_file(tmp_path: pathlib.Path, shards: Samples) -
     drawn = collections.Counter(labels_of(millrace.Loader(dataset.balanced(epoch_samples=130), **OPTIONS)).values())
     assert set(drawn) == set(range(13))
     copy = pickle.loads(pickle.dumps(dataset.where(label=[5, 6])))
-    assert {each["cls"] for each in copy} == {5, 6} and {name: n for name, n in copy.class_counts.items() if n} == {"5": 4, "6": 3}
+    assert {each["cls"] for each in copy} == {5, 6} and {name: n for name, n in copy.class_counts.items() if n} == {
+        "5": 4,
+        "6": 3,
+    }
 
 
 def test_texts_are_classes_and_floats_are_floats(tmp_path: pathlib.Path, shards: Samples) -> None:
     names = {key: ["zebra", "ant", "größer"][int(key) % 3] for key in shards.pixels}
     dataset = millrace.Dataset(shards.uri, labels=csv_of(tmp_path, names))
     assert dataset.classes == ["ant", "größer", "zebra"]
-    assert {key: dataset.classes[label] for key, label in labels_of(millrace.Loader(dataset, **OPTIONS)).items()} == names
+    assert {
+        key: dataset.classes[label] for key, label in labels_of(millrace.Loader(dataset, **OPTIONS)).items()
+    } == names
     scores = {key: int(key) / 8 for key in shards.pixels}
     loader = millrace.Loader(shards.uri, labels=csv_of(tmp_path, scores, "scores.csv"), **OPTIONS)
     assert loader.peek()["label"].dtype == np.float32  # type: ignore[index]
@@ -71,7 +76,10 @@ def test_texts_are_classes_and_floats_are_floats(tmp_path: pathlib.Path, shards:
 
 def test_further_columns_are_fields(tmp_path: pathlib.Path, shards: Samples) -> None:
     path = tmp_path / "more.jsonl"
-    rows = {key: {"caption": f"no. {key}", "txt": "new", "box": [[1, 2, int(key), 4]], "weight": int(key) / 4} for key in shards.pixels}
+    rows = {
+        key: {"caption": f"no. {key}", "txt": "new", "box": [[1, 2, int(key), 4]], "weight": int(key) / 4}
+        for key in shards.pixels
+    }
     path.write_text("".join(json.dumps({"key": key, **row}) + "\n" for key, row in rows.items()))
     fields = {"text": millrace.Text("caption"), "txt": millrace.Text("txt"), "box": millrace.Json("box")}
     fields |= {"w": millrace.Label("weight", "float"), "label": millrace.Label("cls")}  # type: ignore[dict-item]
@@ -86,7 +94,10 @@ def test_order_and_positions_stay_and_digests_do_not(tmp_path: pathlib.Path, sha
     """A training goes on after its labels were corrected: the order is that of the data."""
     first = csv_of(tmp_path, {key: 1 for key in shards.pixels}, "a.csv")
     second = csv_of(tmp_path, {key: 2 for key in shards.pixels}, "b.csv")
-    plain, one, two = (millrace.Loader(shards.uri, digest="raw", **OPTIONS, **more) for more in ({}, {"labels": first}, {"labels": second}))
+    plain, one, two = (
+        millrace.Loader(shards.uri, digest="raw", **OPTIONS, **more)
+        for more in ({}, {"labels": first}, {"labels": second})
+    )
     batches = iter(one)
     taken = [keys_of(next(batches)) for _ in range(3)]
     two.load_state_dict(one.state_dict())
@@ -98,7 +109,10 @@ def test_order_and_positions_stay_and_digests_do_not(tmp_path: pathlib.Path, sha
             pass
         digests.append(loader.report()["digest"])
     assert len({*digests, plain.report()["digest"]}) == 3
-    ranks = [millrace.Loader(shards.uri, digest="raw", labels=first, **{**OPTIONS, "rank": rank, "world": 3}) for rank in range(3)]
+    ranks = [
+        millrace.Loader(shards.uri, digest="raw", labels=first, **{**OPTIONS, "rank": rank, "world": 3})
+        for rank in range(3)
+    ]
     for loader in ranks:
         for _ in loader:
             pass
@@ -107,7 +121,10 @@ def test_order_and_positions_stay_and_digests_do_not(tmp_path: pathlib.Path, sha
 
 def test_missing_labels(tmp_path: pathlib.Path, shards: Samples) -> None:
     some = csv_of(tmp_path, {key: 1 for key in sorted(shards.pixels) if int(key) not in (3, 4, 30, 31, 32, 33)})
-    with pytest.raises(millrace.InvalidArgumentError, match=r"has no label for 6 of the 50 samples of .*: '0003', '0004', '0030', '0031', '0032', \.\.\."):
+    with pytest.raises(
+        millrace.InvalidArgumentError,
+        match=r"has no label for 6 of the 50 samples of .*: '0003', '0004', '0030', '0031', '0032', \.\.\.",
+    ):
         millrace.Dataset(shards.uri, labels=some)
     dropped = millrace.Dataset(shards.uri, labels=millrace.Labels(some, missing="drop"))
     assert len(dropped) == 44 and len(labels_of(millrace.Loader(dropped, **OPTIONS))) == 44
@@ -140,7 +157,9 @@ def test_names_of_files_are_keys(tmp_path: pathlib.Path) -> None:
     samples = write_raw(tmp_path / "raw", 12)
     file = csv_of(tmp_path, {f"{key}.png": n for n, key in enumerate(samples.pixels)}, header="filename,target")
     labels = millrace.Labels(file, label_column="target")
-    assert labels_of(millrace.Loader(samples.uri, labels=labels, **OPTIONS)) == {key: n for n, key in enumerate(samples.pixels)}
+    assert labels_of(millrace.Loader(samples.uri, labels=labels, **OPTIONS)) == {
+        key: n for n, key in enumerate(samples.pixels)
+    }
 
 
 def test_a_file_that_is_replaced(tmp_path: pathlib.Path, shards: Samples) -> None:
@@ -153,7 +172,9 @@ def test_feed_and_pack(tmp_path: pathlib.Path, shards: Samples) -> None:
     wanted = {key: int(key) + 100 for key in shards.pixels}
     file = csv_of(tmp_path, wanted, header="id,target")
     flags = ["--labels", file, "--label-column", "target"]
-    loader = millrace.Loader(shards.uri, labels=millrace.Labels(file, label_column="target"), digest="raw", **{**OPTIONS, "seed": 0})
+    loader = millrace.Loader(
+        shards.uri, labels=millrace.Labels(file, label_column="target"), digest="raw", **{**OPTIONS, "seed": 0}
+    )
     for _ in loader:
         pass
     fed = run("feed", shards.uri, *flags, "--json")
@@ -176,7 +197,9 @@ def test_feed_and_pack(tmp_path: pathlib.Path, shards: Samples) -> None:
 def test_workers_read_the_same_labels(tmp_path: pathlib.Path, shards: Samples) -> None:
     wanted = {key: int(key) * 3 for key in shards.pixels}
     file = csv_of(tmp_path, wanted)
-    with subprocess.Popen([str(binary()), "worker", "--listen", "127.0.0.1:0"], stdout=subprocess.PIPE, text=True) as worker:
+    with subprocess.Popen(
+        [str(binary()), "worker", "--listen", "127.0.0.1:0"], stdout=subprocess.PIPE, text=True
+    ) as worker:
         try:
             assert worker.stdout is not None
             address = worker.stdout.readline().removeprefix("listening on ").strip()
@@ -199,7 +222,11 @@ def test_columns_of_a_manifest_stay_with_its_data_set(tmp_path: pathlib.Path) ->
     keys = [each["__key__"] for each in dataset]
     subset = dataset.where(samples=[1, 2])
     file = csv_of(tmp_path, {key: 40 for key in keys})
-    for made in (lambda: pickle.loads(pickle.dumps(dataset)), lambda: pickle.loads(pickle.dumps(subset)), lambda: subset.with_labels(file)):
+    for made in (
+        lambda: pickle.loads(pickle.dumps(dataset)),
+        lambda: pickle.loads(pickle.dumps(subset)),
+        lambda: subset.with_labels(file),
+    ):
         for index in tmp_path.glob("raw/**/.millrace*"):  # as on another machine: it is made again
             shutil.rmtree(index)
         copy = made()

@@ -16,8 +16,18 @@ from millrace.loader_benchmark import Costs, Diagnosis  # noqa: E402
 from torch.utils.data import DataLoader, Dataset, IterableDataset  # noqa: E402
 
 BALANCED = Costs(
-    first=0.1, wait=0.1, step=0.1, storage=0.0, transform=0.0, collate=0.001, send=0.001, receive=0.001, batch_bytes=1 << 20,
-    workers=4, cores=8, epoch_batches=1000,
+    first=0.1,
+    wait=0.1,
+    step=0.1,
+    storage=0.0,
+    transform=0.0,
+    collate=0.001,
+    send=0.001,
+    receive=0.001,
+    batch_bytes=1 << 20,
+    workers=4,
+    cores=8,
+    epoch_batches=1000,
 )
 
 
@@ -59,11 +69,15 @@ def busy(seconds: float) -> None:
 class Slow(Dataset):  # type: ignore[type-arg]
     """Its costs are all of one kind, and ten times what a busy machine adds."""
 
-    def __init__(self, asleep: float = 0.0, computing: float = 0.0, at_first: float = 0.0, length: int = 100_000) -> None:
+    def __init__(
+        self, asleep: float = 0.0, computing: float = 0.0, at_first: float = 0.0, length: int = 100_000
+    ) -> None:
         self._asleep, self._computing, self._at_first, self._length = asleep, computing, at_first, length
 
     def __len__(self) -> int:
-        return self._length  # so long that starting workers, even on a busy machine, is no matter, unless it is said otherwise
+        return (
+            self._length
+        )  # so long that starting workers, even on a busy machine, is no matter, unless it is said otherwise
 
     def __getitem__(self, number: int) -> Any:
         if self._at_first:
@@ -107,18 +121,28 @@ def test_sleep_is_storage_and_loops_are_computing(workers: int, monkeypatch: pyt
         diagnosis = millrace.torch.benchmark(loader, batches=6)
         found[name] = diagnosis.bottleneck
     computing = "transform" if workers else "workers"
-    expected = {"asleep": "storage", "stream": "storage", "computing": computing, "collating": "collate", "items": "storage"}
+    expected = {
+        "asleep": "storage",
+        "stream": "storage",
+        "computing": computing,
+        "collating": "collate",
+        "items": "storage",
+    }
     assert found == {**expected, **({"sending": "transfer"} if workers else {})}
 
 
 def test_a_long_step_needs_no_faster_loader() -> None:
-    diagnosis = millrace.torch.benchmark(DataLoader(Slow(), batch_size=2), batches=6, step=lambda batch: time.sleep(0.5))
+    diagnosis = millrace.torch.benchmark(
+        DataLoader(Slow(), batch_size=2), batches=6, step=lambda batch: time.sleep(0.5)
+    )
     assert diagnosis.bottleneck == "step" and diagnosis.costs.step >= 0.5
     assert "next to nothing" in repr(diagnosis)
 
 
 def test_a_long_start_is_told_apart() -> None:
-    diagnosis = millrace.torch.benchmark(DataLoader(Slow(computing=0.001, at_first=1.0, length=40), batch_size=4), batches=6)
+    diagnosis = millrace.torch.benchmark(
+        DataLoader(Slow(computing=0.001, at_first=1.0, length=40), batch_size=4), batches=6
+    )
     assert diagnosis.bottleneck == "startup" and diagnosis.costs.first >= 1.0
 
 

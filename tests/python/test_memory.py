@@ -104,7 +104,7 @@ def test_list_over_the_budget_fails_and_then_goes_on(tar: Samples) -> None:
     count = len(kept)
     del batch, image
     kept.clear()
-    for batch in loader:
+    for _batch in loader:
         count += 1
     assert count == 50
     assert loader.report()["digest"] == whole.report()["digest"]

@@ -37,7 +37,9 @@ def assert_told(*reports):
 
 
 def test_numbers_equal_the_report(tar: Samples) -> None:
-    check_script(PRELUDE + """
+    check_script(
+        PRELUDE
+        + """
 loader = loader_of(shuffle="none")
 batches = iter(loader)
 for _ in range(3):
@@ -67,11 +69,15 @@ assert told[named("millrace_store_requests_total", method="GET")] > 0
 assert 0 <= told["millrace_memory_reserved_bytes"] <= told["millrace_memory_budget_bytes"]
 assert abs(told["process_start_time_seconds"] - __import__("time").time()) < 600
 assert told[named("millrace_build_info", version=millrace.__version__)] == 1
-""", tar.uri)
+""",
+        tar.uri,
+    )
 
 
 def test_cache(tar: Samples, cache_folder: pathlib.Path) -> None:
-    check_script(PRELUDE + """
+    check_script(
+        PRELUDE
+        + """
 reports = []
 for _ in range(2):
     with loader_of(cache=sys.argv[2]) as loader:
@@ -82,11 +88,16 @@ told = metrics()
 for name, key in (("hit_bytes", "hit_bytes"), ("miss_bytes", "miss_bytes"), ("store_requests", "requests")):
     assert told[named(f"millrace_cache_{name}_total", data=uri)] == sum(report[key] for report in reports), name
 assert reports[1]["hit_bytes"] > 0
-""", tar.uri, str(cache_folder))
+""",
+        tar.uri,
+        str(cache_folder),
+    )
 
 
 def test_forks_serve_nothing_and_leave_the_parent_alone(tar: Samples) -> None:
-    check_script(PRELUDE + """
+    check_script(
+        PRELUDE
+        + """
 loader = loader_of()
 next(iter(loader))
 pid = os.fork()
@@ -97,7 +108,9 @@ if pid == 0:
     os._exit(0 if ok else 1)
 assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
 assert_told(loader.report())
-""", tar.uri)
+""",
+        tar.uri,
+    )
 
 
 def test_wrong_places() -> None:
@@ -122,5 +135,3 @@ assert millrace.metrics_url() is None
 millrace.configure(metrics_port="127.0.0.1:0")  # nothing was left behind
 assert millrace.metrics_url().startswith("http://127.0.0.1:")
 """)
-
-

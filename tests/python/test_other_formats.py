@@ -43,7 +43,13 @@ def saved(image: Image.Image, kind: str, **options: Any) -> bytes:
     return out.getvalue()
 
 
-def tiff_by_hand(pixels: np.ndarray, order: str = "<", tile: tuple[int, int] | None = None, compression: int = 1, **tags: int | list[int]) -> bytes:
+def tiff_by_hand(
+    pixels: np.ndarray,
+    order: str = "<",
+    tile: tuple[int, int] | None = None,
+    compression: int = 1,
+    **tags: int | list[int],
+) -> bytes:
     """Grey or RGB, 8 or 16 bits, in one strip or in tiles, either byte order."""
     height, width = pixels.shape[:2]
     samples = 1 if pixels.ndim == 2 else pixels.shape[2]
@@ -52,7 +58,11 @@ def tiff_by_hand(pixels: np.ndarray, order: str = "<", tile: tuple[int, int] | N
         rows, columns = tile
         pad = [(0, -height % rows), (0, -width % columns), *[(0, 0)] * (pixels.ndim - 2)]
         full = np.pad(stored, pad)
-        pieces = [full[y : y + rows, x : x + columns].tobytes() for y in range(0, full.shape[0], rows) for x in range(0, full.shape[1], columns)]
+        pieces = [
+            full[y : y + rows, x : x + columns].tobytes()
+            for y in range(0, full.shape[0], rows)
+            for x in range(0, full.shape[1], columns)
+        ]
     else:
         pieces = [stored.tobytes()]
     if compression == 8:
@@ -70,7 +80,12 @@ def tiff_by_hand(pixels: np.ndarray, order: str = "<", tile: tuple[int, int] | N
         277: (3, [samples]),
     }
     if tile:
-        entries |= {322: (4, [tile[1]]), 323: (4, [tile[0]]), 324: (4, offsets), 325: (4, [len(piece) for piece in pieces])}
+        entries |= {
+            322: (4, [tile[1]]),
+            323: (4, [tile[0]]),
+            324: (4, offsets),
+            325: (4, [len(piece) for piece in pieces]),
+        }
     else:
         entries |= {273: (4, offsets), 278: (4, [height]), 279: (4, [len(pieces[0])])}
     for tag, value in tags.items():
@@ -98,7 +113,9 @@ def bmp_by_hand(bits: int, masks: tuple[int, int, int] | None, top_down: bool, c
     if core:
         head = struct.pack("<IHHHH", 12, WIDTH, HEIGHT, 1, bits)
     else:
-        head = struct.pack("<IiiHHIIiiII", 40, WIDTH, -HEIGHT if top_down else HEIGHT, 1, bits, 3 if masks else 0, 0, 0, 0, 0, 0)
+        head = struct.pack(
+            "<IiiHHIIiiII", 40, WIDTH, -HEIGHT if top_down else HEIGHT, 1, bits, 3 if masks else 0, 0, 0, 0, 0, 0
+        )
     fields = struct.pack("<III", *masks) if masks else b""
     offset = 14 + len(head) + len(fields) + len(palette)
     return b"BM" + struct.pack("<IHHI", offset + len(pixels), 0, 0, offset) + head + fields + palette + pixels
@@ -108,7 +125,15 @@ def interlaced_png(numbers: np.ndarray, depth: int) -> bytes:
     """With a palette, by Adam7, with packed pixels, which libspng and Pillow do not write."""
     height, width = numbers.shape
     raw = b""
-    for top, left, down, right in ((0, 0, 8, 8), (0, 4, 8, 8), (4, 0, 8, 4), (0, 2, 4, 4), (2, 0, 4, 2), (0, 1, 2, 2), (1, 0, 2, 1)):
+    for top, left, down, right in (
+        (0, 0, 8, 8),
+        (0, 4, 8, 8),
+        (4, 0, 8, 4),
+        (0, 2, 4, 4),
+        (2, 0, 4, 2),
+        (0, 1, 2, 2),
+        (1, 0, 2, 1),
+    ):
         part = numbers[top::down, left::right]
         if part.size:
             bits = np.unpackbits(part[..., None], axis=2)[..., 8 - depth :].reshape(part.shape[0], -1)
@@ -119,7 +144,13 @@ def interlaced_png(numbers: np.ndarray, depth: int) -> bytes:
 
     head = struct.pack(">IIBBBBB", width, height, depth, 3, 0, 0, 1)
     palette = bytes(PALETTE[: 3 * 2**depth])
-    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + chunk(b"PLTE", palette) + chunk(b"IDAT", zlib.compress(raw)) + chunk(b"IEND", b"")
+    return (
+        b"\x89PNG\r\n\x1a\n"
+        + chunk(b"IHDR", head)
+        + chunk(b"PLTE", palette)
+        + chunk(b"IDAT", zlib.compress(raw))
+        + chunk(b"IEND", b"")
+    )
 
 
 def transparent(image: Image.Image) -> Image.Image:
@@ -164,7 +195,10 @@ def all_kinds() -> dict[str, tuple[bytes, int]]:
         "interlaced.gif": (saved(rgb.convert("P"), "gif", interlace=1), 0),
         "shades.gif": (saved(rgb.convert("L"), "gif"), 0),
         "small.gif": (saved(mapped(indices(2), 2), "gif", transparency=1), 0),
-        "animated.gif": (saved(rgb.convert("P"), "gif", save_all=True, append_images=[picture(i).convert("P") for i in range(3)]), 0),
+        "animated.gif": (
+            saved(rgb.convert("P"), "gif", save_all=True, append_images=[picture(i).convert("P") for i in range(3)]),
+            0,
+        ),
         "offset.gif": (offset_gif(), 0),
         "tiled.tif": (tiff_by_hand(array, "<", (16, 32)), 0),
         "tiled-deflate.tif": (tiff_by_hand(array, ">", (32, 16), compression=8), 0),
@@ -224,7 +258,9 @@ def test_crops_of_all_kinds(tmp_path: pathlib.Path) -> None:
     for batch in millrace.Loader(data, fields=fields, batch_size=16, epochs=1, output="numpy"):
         for row in np.flatnonzero(batch["valid"]):
             top, left = 12, 19  # round(12.5), 19
-            np.testing.assert_array_equal(batch["image"][row], whole[batch["key"][row]][top : top + 12, left : left + 15], batch["key"][row])
+            np.testing.assert_array_equal(
+                batch["image"][row], whole[batch["key"][row]][top : top + 12, left : left + 15], batch["key"][row]
+            )
 
 
 @pytest.mark.parametrize("depth", [1, 2, 4, 8])
@@ -249,7 +285,12 @@ def test_maps_of_numbers(tmp_path: pathlib.Path, depth: int) -> None:
 
 def test_names_do_not_matter(tmp_path: pathlib.Path) -> None:
     rgb = picture()
-    files = {"a.jpg": saved(rgb, "webp", lossless=True), "b.png": saved(rgb, "bmp"), "c.webp": saved(rgb, "png"), "d.gif": saved(rgb, "tiff")}
+    files = {
+        "a.jpg": saved(rgb, "webp", lossless=True),
+        "b.png": saved(rgb, "bmp"),
+        "c.webp": saved(rgb, "png"),
+        "d.gif": saved(rgb, "tiff"),
+    }
     found = decoded(write(tmp_path / "named", files))
     assert len(found) == 4
     for pixels in found.values():
@@ -261,7 +302,15 @@ def test_orientation(tmp_path: pathlib.Path, orientation: int) -> None:
     rgb = picture(height=WIDTH, width=HEIGHT) if orientation >= 5 else picture()
     exif = Image.Exif()
     exif[0x0112] = orientation
-    upright = {2: "FLIP_LEFT_RIGHT", 3: "ROTATE_180", 4: "FLIP_TOP_BOTTOM", 5: "TRANSPOSE", 6: "ROTATE_270", 7: "TRANSVERSE", 8: "ROTATE_90"}
+    upright = {
+        2: "FLIP_LEFT_RIGHT",
+        3: "ROTATE_180",
+        4: "FLIP_TOP_BOTTOM",
+        5: "TRANSPOSE",
+        6: "ROTATE_270",
+        7: "TRANSVERSE",
+        8: "ROTATE_90",
+    }
     expected = rgb.transpose(getattr(Image.Transpose, upright[orientation])) if orientation > 1 else rgb
     files = {
         "a.webp": saved(rgb, "webp", lossless=True, exif=exif),
@@ -281,7 +330,7 @@ class Dump:
         self._process = subprocess.Popen([program], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
 
     def decode(self, path: pathlib.Path) -> str:
-        """"" or the error."""
+        """ "" or the error."""
         stdin, stdout = self._process.stdin, self._process.stdout
         assert stdin is not None and stdout is not None
         stdin.write(f"{path} 8 8 3 center 0\n".encode())
@@ -346,7 +395,14 @@ def test_flipped_bytes_never_crash(tmp_path: pathlib.Path, dump: Dump) -> None:
 @pytest.mark.parametrize("bits", [9, 12, 16])
 def test_palettes_of_more_than_256_colours_are_refused(tmp_path: pathlib.Path, dump: Dump, bits: int) -> None:
     path = tmp_path / "image"
-    path.write_bytes(tiff_by_hand(np.zeros((8, 8), np.uint16), t258=bits, t262=3, t320=list(range(1 << bits)) * 3 if bits < 16 else [7] * (3 << bits)))
+    path.write_bytes(
+        tiff_by_hand(
+            np.zeros((8, 8), np.uint16),
+            t258=bits,
+            t262=3,
+            t320=list(range(1 << bits)) * 3 if bits < 16 else [7] * (3 << bits),
+        )
+    )
     error = dump.decode(path)
     assert error and ("INVALID_ARGUMENT" in error or "DATA_LOSS" in error), error
 
@@ -371,8 +427,14 @@ def test_bombs_are_refused(tmp_path: pathlib.Path, dump: Dump) -> None:
         (bytes(bmp), "60000 x 60000 pixels is refused"),
         (bytes(rle), "INVALID_ARGUMENT cannot decode a compressed BMP"),
         (bytes(gif), "65535 x 65535 pixels is refused"),
-        (saved(Image.new("RGB", (6_000, 6_000)), "webp", lossless=True, quality=0, method=0), "MiB to decode and the limit is 256 MiB"),
-        (saved(rgb, "webp", save_all=True, append_images=[picture(1)]), "INVALID_ARGUMENT cannot decode an animated WebP"),
+        (
+            saved(Image.new("RGB", (6_000, 6_000)), "webp", lossless=True, quality=0, method=0),
+            "MiB to decode and the limit is 256 MiB",
+        ),
+        (
+            saved(rgb, "webp", save_all=True, append_images=[picture(1)]),
+            "INVALID_ARGUMENT cannot decode an animated WebP",
+        ),
     ]:
         path.write_bytes(file)
         error = dump.decode(path)

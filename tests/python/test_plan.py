@@ -50,7 +50,9 @@ def test_millions_cost_nothing() -> None:
     assert plan.position_of(plan[positions]).tolist() == positions.tolist()
 
 
-@pytest.mark.parametrize("order", [{}, {"extent": 7, "window": 4, "lanes": 2}, {"lanes": 32, "window": 96}, {"extent": 1}])
+@pytest.mark.parametrize(
+    "order", [{}, {"extent": 7, "window": 4, "lanes": 2}, {"lanes": 32, "window": 96}, {"extent": 1}]
+)
 def test_a_loader_runs_the_order_of_a_plan_with_the_same_options(tar: Samples, order: dict[str, int]) -> None:
     dataset = millrace.Dataset(tar.uri)
     with millrace.Loader(dataset, batch_size=10, seed=6, epochs=1, output="numpy", **order, **AT_SIZE) as loader:
@@ -94,7 +96,16 @@ def test_not_integers() -> None:
 
 @pytest.mark.parametrize(
     "options",
-    [{"lanes": 3}, {"window": 100}, {"extent": 0}, {"shuffle": "some"}, {"data": -1}, {"data": 2**61}, {"seed": -1}, {"seed": 2**64}],
+    [
+        {"lanes": 3},
+        {"window": 100},
+        {"extent": 0},
+        {"shuffle": "some"},
+        {"data": -1},
+        {"data": 2**61},
+        {"seed": -1},
+        {"seed": 2**64},
+    ],
 )
 def test_bad_options(options: dict[str, object]) -> None:
     with pytest.raises(millrace.InvalidArgumentError):

@@ -70,9 +70,13 @@ def test_position_and_sample_are_inverse(samples: int, policy: dict[str, Any], p
 @example(16 * 63 + 15, 1, 0, 16, 6, 1)
 @example(16 * 64 * 3 + 1, 1, 0, 16, 6, 1)  # windows of one row, and one of one sample
 @example(7 * 8 * 5 + 55, 1, 0, 7, 3, 2)
-def test_windows_and_lanes_are_those_of_the_oracle(samples: int, seed: int, epoch: int, extent: int, log2_lanes: int, rows: int) -> None:
+def test_windows_and_lanes_are_those_of_the_oracle(
+    samples: int, seed: int, epoch: int, extent: int, log2_lanes: int, rows: int
+) -> None:
     lanes = 1 << log2_lanes
-    plan = millrace.Plan(samples, shuffle="window", seed=seed, epoch=epoch, extent=extent, window=rows * lanes, lanes=lanes)
+    plan = millrace.Plan(
+        samples, shuffle="window", seed=seed, epoch=epoch, extent=extent, window=rows * lanes, lanes=lanes
+    )
     order = plan[np.arange(samples)]
     told = shares(samples, extent, rows * lanes, lanes, seed=1)
     # The epoch begins with any of the windows.
@@ -115,7 +119,9 @@ def mixes(draw: st.DrawFn, raw: Samples) -> millrace.Mix:
 
 @settings(repeatable, max_examples=repeats(150, least=20))
 @given(st.data(), policies())
-def test_position_of_and_positions_of_a_mix_are_those_of_the_walk(raw: Samples, data: st.DataObject, policy: dict[str, Any]) -> None:
+def test_position_of_and_positions_of_a_mix_are_those_of_the_walk(
+    raw: Samples, data: st.DataObject, policy: dict[str, Any]
+) -> None:
     mix = data.draw(mixes(raw))
     plan = millrace.Plan(mix, **policy)
     walk = list(zip(plan.part(np.arange(len(mix))).tolist(), plan[np.arange(len(mix))].tolist()))
@@ -135,7 +141,9 @@ def test_position_of_and_positions_of_a_mix_are_those_of_the_walk(raw: Samples, 
 
 @settings(repeatable, max_examples=repeats(60, least=20))
 @given(st.lists(st.integers(0, 44), min_size=1), st.floats(0.01, 0.99), st.integers(0, 2**64 - 1), policies())
-def test_a_plan_of_a_subset_is_a_bijection(raw: Samples, chosen: list[int], fraction: float, seed: int, policy: dict[str, Any]) -> None:
+def test_a_plan_of_a_subset_is_a_bijection(
+    raw: Samples, chosen: list[int], fraction: float, seed: int, policy: dict[str, Any]
+) -> None:
     dataset = millrace.Dataset(raw.uri)
     parts = [dataset.where(samples=chosen), *dataset.split(a=fraction, b=1 - fraction, seed=seed).values()]
     assert sorted(np.concatenate([part.samples for part in parts[1:]]).tolist()) == list(range(len(raw)))
@@ -208,7 +216,15 @@ class Job:
 
     def _loader(self, stack: contextlib.ExitStack, leg: Leg, rank: int) -> millrace.Loader:
         loader = millrace.Loader(
-            self._dataset, batch_size=leg.batch, rank=rank, world=leg.world, epochs=EPOCHS, size=8, memory="3MiB", output="numpy", **self._options
+            self._dataset,
+            batch_size=leg.batch,
+            rank=rank,
+            world=leg.world,
+            epochs=EPOCHS,
+            size=8,
+            memory="3MiB",
+            output="numpy",
+            **self._options,
         )
         stack.enter_context(loader)
         if self.state is not None:
@@ -258,7 +274,9 @@ def delivered_before_the_drop(samples: int, legs: list[Leg]) -> list[int]:
 @given(st.lists(legs(), max_size=5), legs(), st.sampled_from(["none", "global", "window"]), SEEDS)
 @example([Leg(8, 1, 3, 1), Leg(6, 1, 2, 0)], Leg(8, 1, 0, 0), "window", 1)
 @example([Leg(1, 9, 6, 0), Leg(1, 9, 3, 1)], Leg(4, 4, 0, 0), "none", 1)  # leaves less than a step of the last epoch
-@example([Leg(3, 4, 5, 0), Leg(4, 6, 1, 0)], Leg(1, 1, 0, 0), "none", 0)  # a leg that finds no step, and leaves no trace
+@example(
+    [Leg(3, 4, 5, 0), Leg(4, 6, 1, 0)], Leg(1, 1, 0, 0), "none", 0
+)  # a leg that finds no step, and leaves no trace
 def test_any_kills_and_worlds_deliver_as_the_policy_says(
     last: str, raw: Samples, parts: list[Leg], end: Leg, shuffle: str, seed: int
 ) -> None:
@@ -279,11 +297,20 @@ def test_any_kills_and_worlds_deliver_as_the_policy_says(
         if last != "drop":
             assert delivered == collections.Counter(range(len(raw))), "each sample once"
             continue
-        assert delivered == collections.Counter(plan[epoch][position] for position in range(kept[epoch])), "only the end is dropped"
+        assert delivered == collections.Counter(plan[epoch][position] for position in range(kept[epoch])), (
+            "only the end is dropped"
+        )
 
 
 @settings(repeatable, max_examples=repeats(60, least=20))
-@given(st.data(), st.lists(legs(), max_size=5), legs(), st.sampled_from(["none", "global", "window"]), SEEDS, st.sampled_from(["pad", "wrap"]))
+@given(
+    st.data(),
+    st.lists(legs(), max_size=5),
+    legs(),
+    st.sampled_from(["none", "global", "window"]),
+    SEEDS,
+    st.sampled_from(["pad", "wrap"]),
+)
 def test_any_kills_and_worlds_deliver_the_mix(
     raw: Samples, data: st.DataObject, parts: list[Leg], end: Leg, shuffle: str, seed: int, last: str
 ) -> None:

@@ -94,7 +94,16 @@ def test_pairs_are_measured_and_do_not_hang() -> None:
 
 
 @pytest.mark.parametrize(
-    ("nodelist", "first"), [("a", "a"), ("a,b", "a"), ("n[03-05,9],b", "n03"), ("n[7]", "n7"), ("r1-n[1,3]", "r1-n1"), ("n[1-2]-ib", "n1-ib"), ("", "")]
+    ("nodelist", "first"),
+    [
+        ("a", "a"),
+        ("a,b", "a"),
+        ("n[03-05,9],b", "n03"),
+        ("n[7]", "n7"),
+        ("r1-n[1,3]", "r1-n1"),
+        ("n[1-2]-ib", "n1-ib"),
+        ("", ""),
+    ],
 )
 def test_the_first_node_of_slurm(nodelist: str, first: str) -> None:
     assert nodes.first_of_nodes(nodelist) == first
@@ -133,7 +142,13 @@ def answers(world: int, present: list[int], memory: list[float]) -> dict[int, di
     port = free_port()
     processes = {}
     for rank in present:
-        env = os.environ | {"RANK": str(rank), "WORLD_SIZE": str(world), "LOCAL_RANK": "0", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+        env = os.environ | {
+            "RANK": str(rank),
+            "WORLD_SIZE": str(world),
+            "LOCAL_RANK": "0",
+            "MASTER_ADDR": "127.0.0.1",
+            "MASTER_PORT": str(port),
+        }
         question = {"node": f"node-{rank}", "figures": {"memory_gbps": memory[rank]}, "failed": [], "min_bus_gbps": 0}
         command = [sys.executable, *(["-c", PATIENT] if len(present) == world else ["-m", "millrace.preflight"])]
         pipes: Any = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}

@@ -35,7 +35,9 @@ def in_child(work):
 
 
 def test_objects_of_the_parent_are_refused_in_a_fork(tar: Samples) -> None:
-    script = PRELUDE + """
+    script = (
+        PRELUDE
+        + """
 loader = loader_of()
 iterator = iter(loader)
 next(iterator)
@@ -58,11 +60,14 @@ def work():
 in_child(work)
 print(sum(1 for _ in loader))  # the parent's goes on
 """
+    )
     assert check_script(script, tar.uri).splitlines() == ["refused 7", "6"]
 
 
 def test_a_fork_makes_its_own(tar: Samples) -> None:
-    script = PRELUDE + """
+    script = (
+        PRELUDE
+        + """
 expected = digest()
 held = loader_of()
 next(iter(held))
@@ -77,11 +82,14 @@ in_child(work)
 in_child(work)
 assert digest() == expected
 """
+    )
     assert check_script(script, tar.uri).splitlines() == ["grandchild", "child"] * 2
 
 
 def test_objects_of_the_parent_die_quietly_in_a_fork(tar: Samples) -> None:
-    script = PRELUDE + """
+    script = (
+        PRELUDE
+        + """
 dataset, loader = millrace.Dataset(uri), loader_of()
 batch = next(iter(loader))
 copy = batch["image"].copy()
@@ -95,12 +103,15 @@ def work():
 in_child(work)
 assert (batch["image"] == copy).all()
 """
+    )
     assert check_script(script, tar.uri) == "collected\n"
 
 
 @pytest.mark.parametrize("use", ["pass", "digest()"])
 def test_a_fork_may_end_like_any_program(tar: Samples, use: str) -> None:
-    script = PRELUDE + f"""
+    script = (
+        PRELUDE
+        + f"""
 loader = loader_of()
 batch = next(iter(loader))
 if os.fork() == 0:
@@ -109,11 +120,14 @@ if os.fork() == 0:
 assert os.waitstatus_to_exitcode(os.wait()[1]) == 0
 print("ended")
 """
+    )
     assert check_script(script, tar.uri) == "ended\n"
 
 
 def test_fork_while_another_thread_waits_for_a_batch(tar: Samples) -> None:
-    script = PRELUDE + """
+    script = (
+        PRELUDE
+        + """
 import threading
 loader = loader_of(epochs=None)
 stop = False
@@ -133,6 +147,7 @@ for _ in range(5):
 stop = True
 thread.join()
 """
+    )
     assert check_script(script, tar.uri) == "child\n" * 5
 
 

@@ -171,7 +171,11 @@ def test_a_wrapper_that_asks_one_by_one_gets_the_same(tar: Samples) -> None:
         sampler = millrace.torch.Sampler(tar.uri, seed=2)
         for epoch in range(2):
             sampler.set_epoch(epoch)
-            got = [key for keys in DataLoader(Wrapper(), sampler=sampler, batch_size=4, num_workers=workers) for key in keys]
+            got = [
+                key
+                for keys in DataLoader(Wrapper(), sampler=sampler, batch_size=4, num_workers=workers)
+                for key in keys
+            ]
             assert got == [f"{number:04}" for number in sampler]
 
 
@@ -180,11 +184,15 @@ def test_persistent_workers_follow_set_epoch(tar: Samples, method: str) -> None:
     dataset = millrace.Dataset(tar.uri).where(samples=range(3, 50))
     sampler = millrace.torch.Sampler(dataset, seed=2, rank=1, world=2)
     options: dict[str, Any] = {"num_workers": 2, "multiprocessing_context": method, "persistent_workers": True}
-    loader = DataLoader(millrace.torch.MapDataset(dataset, fields=["cls"]), sampler=sampler, batch_size=4, drop_last=True, **options)
+    loader = DataLoader(
+        millrace.torch.MapDataset(dataset, fields=["cls"]), sampler=sampler, batch_size=4, drop_last=True, **options
+    )
     for epoch in (0, 1, 7, 1):
         sampler.set_epoch(epoch)
         plan = millrace.Plan(dataset, seed=2, epoch=epoch)
-        assert [key for batch in loader for key in batch["__key__"]] == [f"{number:04}" for number in plan[range(1, 40, 2)]]
+        assert [key for batch in loader for key in batch["__key__"]] == [
+            f"{number:04}" for number in plan[range(1, 40, 2)]
+        ]
 
 
 PROGRAM = """

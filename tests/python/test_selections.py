@@ -49,11 +49,17 @@ def test_a_list_of_uris(folder: pathlib.Path) -> None:
 
 
 def test_pack_of_a_selection(folder: pathlib.Path, tmp_path: pathlib.Path) -> None:
-    done = subprocess.run([binary(), "pack", f"{folder}/c*", tmp_path / "packed"], capture_output=True, text=True, timeout=300)
+    done = subprocess.run(
+        [binary(), "pack", f"{folder}/c*", tmp_path / "packed"], capture_output=True, text=True, timeout=300
+    )
     assert done.returncode == 0, done.stderr
     assert texts(millrace.Dataset(tmp_path / "packed")) == ["cat/1", "cat/2", "cow/1"]
     # Beside what is selected, also in the same folder, but not among it.
-    done = subprocess.run([binary(), "pack", f"{folder}/c*", folder / "cat/packed"], capture_output=True, text=True, timeout=300)
+    done = subprocess.run(
+        [binary(), "pack", f"{folder}/c*", folder / "cat/packed"], capture_output=True, text=True, timeout=300
+    )
     assert done.returncode != 0 and "one lies within the other" in done.stderr
-    done = subprocess.run([binary(), "pack", f"{folder}/c*", folder / "packed"], capture_output=True, text=True, timeout=300)
+    done = subprocess.run(
+        [binary(), "pack", f"{folder}/c*", folder / "packed"], capture_output=True, text=True, timeout=300
+    )
     assert done.returncode == 0, done.stderr

@@ -39,7 +39,12 @@ def test_equal_to_a_local_loader(tar: Samples, workers: Any, last: str, world: i
 
 def test_fields_subsets_and_mixes(tar: Samples, raw: Samples, workers: Any) -> None:
     addresses = [workers().address, workers().address]
-    fields = {"image": millrace.Image("png"), "text": millrace.Text("txt"), "more": millrace.Json("json"), "cls": millrace.Label("cls")}
+    fields = {
+        "image": millrace.Image("png"),
+        "text": millrace.Text("txt"),
+        "more": millrace.Json("json"),
+        "cls": millrace.Label("cls"),
+    }
     assert received(tar.uri, fields=fields, workers=addresses)[0] == received(tar.uri, fields=fields)[0]
     part = millrace.Dataset(tar.uri).where(samples=range(7, 40, 3))
     assert received(part, workers=addresses)[0] == received(part)[0]
@@ -126,10 +131,18 @@ def test_compressed_rows_of_tokens(workers: Any, tmp_path: pathlib.Path, layout:
     for compression in (None, "zstd"):
         for _ in range(10):
             before = relay.bytes_from_worker
-            remote, other = received(corpus.uri, tokens=millrace.Tokens(512, layout), batch_size=32, workers=[relay.address], worker_compression=compression)
+            remote, other = received(
+                corpus.uri,
+                tokens=millrace.Tokens(512, layout),
+                batch_size=32,
+                workers=[relay.address],
+                worker_compression=compression,
+            )
             assert remote == local and outcome(other) == outcome(one)
             assert is_sound(other.report()["workers"][0])
-            if not other.report()["workers"][0]["last_failure"]:  # else not all came from there, or some twice: the machine is busy
+            if not other.report()["workers"][0][
+                "last_failure"
+            ]:  # else not all came from there, or some twice: the machine is busy
                 break
         sent.append(relay.bytes_from_worker - before)
     relay.close()
@@ -147,7 +160,9 @@ def test_what_zstd_does_not_shrink(many: Samples, workers: Any) -> None:
             before = relay.bytes_from_worker
             remote, other = received(many.uri, fields=fields, workers=[relay.address], worker_compression=compression)
             assert remote == local and outcome(other) == outcome(one)
-            if not other.report()["workers"][0]["last_failure"]:  # else not all came from there, or some twice: the machine is busy
+            if not other.report()["workers"][0][
+                "last_failure"
+            ]:  # else not all came from there, or some twice: the machine is busy
                 break
         sent.append(relay.bytes_from_worker - before)
     relay.close()
@@ -166,8 +181,17 @@ def test_local_streams_that_follow(many: Samples, workers: Any) -> None:
 
 def test_workers_take_streams_that_the_program_waits_for(many: Samples, workers: Any) -> None:
     """This process decodes all rows at first. The program does nothing but wait for them, so that workers get some."""
-    options = {**OPTIONS, "batch_size": 16, "size": 224, "epochs": None, "digest": None, "memory": "512MiB"}  # decoding takes far longer than this loop
-    with millrace.Loader(many.uri, workers=[workers().address, workers().address], local_streams="auto", **options) as loader:
+    options = {
+        **OPTIONS,
+        "batch_size": 16,
+        "size": 224,
+        "epochs": None,
+        "digest": None,
+        "memory": "512MiB",
+    }  # decoding takes far longer than this loop
+    with millrace.Loader(
+        many.uri, workers=[workers().address, workers().address], local_streams="auto", **options
+    ) as loader:
         batches = (batch for _ in range(10**9) for batch in loader)
         next(batches)
         assert loader.report()["workers"][-1]["rows"] > 0
@@ -194,7 +218,9 @@ def test_a_worker_that_ends_is_not_noticed(many: Samples, workers: Any, capfd: A
     assert report["workers"][victim]["last_failure"]
     assert is_sound(report["workers"][1 - victim]), report["workers"]
     assert none_here([report["workers"][1 - victim], report["workers"][2]])
-    assert "no worker serves" not in capfd.readouterr().err or is_late(report["workers"][1 - victim]), "without any worker there is a warning"
+    assert "no worker serves" not in capfd.readouterr().err or is_late(report["workers"][1 - victim]), (
+        "without any worker there is a warning"
+    )
 
 
 def test_an_address_that_cannot_be_reached(many: Samples, workers: Any, capfd: Any) -> None:
@@ -289,7 +315,13 @@ def test_tokens_of_workers(tar: Samples, workers: Any, tmp_path: pathlib.Path) -
 
 @pytest.mark.parametrize("place", ["disk", "memory"])
 def test_one_cache_for_all_trainers(
-    tar: Samples, bucket: str, server: dict[str, str], server_folder: pathlib.Path, workers: Any, cache_folder: pathlib.Path, place: str
+    tar: Samples,
+    bucket: str,
+    server: dict[str, str],
+    server_folder: pathlib.Path,
+    workers: Any,
+    cache_folder: pathlib.Path,
+    place: str,
 ) -> None:
     """What one loader has read, another one of other options does not fetch: the objects may even be gone."""
     uri = f"{bucket}/cached-{place}"
@@ -301,14 +333,18 @@ def test_one_cache_for_all_trainers(
     worker = workers(*words, **server)
     for _ in range(10):
         first, loader = received(uri, workers=[worker.address])
-        if not loader.report()["workers"][0]["last_failure"]:  # else some rows were made here, and the worker has not read them: the machine is busy
+        if not loader.report()["workers"][0][
+            "last_failure"
+        ]:  # else some rows were made here, and the worker has not read them: the machine is busy
             break
     assert any(cache_folder.rglob("*")) == (place == "disk")
     data = millrace.Dataset(uri)
     for name in names:
         (server_folder / uri.removeprefix("s3://") / name).unlink()
     for _ in range(10):
-        with contextlib.suppress(millrace.Error):  # a worker that is late, on a busy machine: this process has nothing to read
+        with contextlib.suppress(
+            millrace.Error
+        ):  # a worker that is late, on a busy machine: this process has nothing to read
             again, loader = received(data, workers=[worker.address], batch_size=4)
             break
     assert none_here(loader.report()["workers"])
@@ -343,5 +379,7 @@ def test_buckets_are_refused(tmp_path: pathlib.Path) -> None:
 
 
 def test_addresses_that_others_reach() -> None:
-    made = subprocess.run([str(binary()), "worker", "--listen", "0.0.0.0:0"], capture_output=True, text=True, timeout=120)
+    made = subprocess.run(
+        [str(binary()), "worker", "--listen", "0.0.0.0:0"], capture_output=True, text=True, timeout=120
+    )
     assert made.returncode == 2 and "--token-file" in made.stderr

@@ -53,7 +53,12 @@ def test_a_long_way(many: Samples, workers: Any) -> None:
 def test_bytes_in_flight_over_a_long_way(many: Samples, workers: Any) -> None:
     """A quarter of the memory may be on its way: what a way holds is its rate times its delay."""
     far = Proxy(workers().address, way=0.2)
-    options = {**OPTIONS, "size": 224, "epochs": None, "digest": None}  # 8 rows of 147 KiB: 13 batches are a quarter of 64 MiB
+    options = {
+        **OPTIONS,
+        "size": 224,
+        "epochs": None,
+        "digest": None,
+    }  # 8 rows of 147 KiB: 13 batches are a quarter of 64 MiB
     with millrace.Loader(many.uri, workers=[far.address], streams=1, **options) as loader:
         batches = (batch for _ in range(10**9) for batch in loader)
         deadline = time.monotonic() + 300
@@ -111,11 +116,18 @@ def digest_sum(loaders: list[millrace.Loader]) -> int:
     return sum(int(loader.report()["digest"], 16) for loader in loaders)
 
 
-def part_of_epoch(pool: Pool, chance: random.Random, uri: str, state: dict[str, Any] | None, steps: int | None) -> tuple[int, dict[str, Any]]:
+def part_of_epoch(
+    pool: Pool, chance: random.Random, uri: str, state: dict[str, Any] | None, steps: int | None
+) -> tuple[int, dict[str, Any]]:
     """Reads on from `state`, so many steps or to the end, with a world, streams and local streams of its own. The sum of the ranks'
     digests, and where they are."""
     world = chance.choice([1, 2])
-    options = {**OPTIONS, "world": world, "streams": chance.choice([1, 2, 4]), "local_streams": chance.choice([0, 0, 1])}
+    options = {
+        **OPTIONS,
+        "world": world,
+        "streams": chance.choice([1, 2, 4]),
+        "local_streams": chance.choice([0, 0, 1]),
+    }
     named = chance.sample(pool.addresses, chance.randint(1, 3))
     loaders = [millrace.Loader(uri, **{**options, "rank": rank}, workers=named) for rank in range(world)]
     try:
@@ -159,7 +171,9 @@ def test_a_trainer_that_is_killed(many: Samples, workers: Any, tmp_path: pathlib
     chance = random.Random(3)
     for kill in range(8):
         service = ["--workers", ",".join(chance.sample(both, 1 + kill % 2)), "--streams", str(chance.choice([1, 2, 4]))]
-        process = subprocess.Popen([*common, *service, "--state", str(state)], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        process = subprocess.Popen(
+            [*common, *service, "--state", str(state)], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        )
         before = state.read_bytes() if state.exists() else b""
         while process.poll() is None and (not state.exists() or state.read_bytes() == before) and kill < 7:
             time.sleep(0.01)
@@ -186,7 +200,9 @@ def test_more_requests_than_a_worker_has_memory_for(many: Samples, workers: Any)
     assert peak < 200 << 10  # KiB
 
 
-@pytest.mark.parametrize("answer", [b"", b"\0" * 100, b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello", b"SSH-2.0-OpenSSH_9\r\n"])
+@pytest.mark.parametrize(
+    "answer", [b"", b"\0" * 100, b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello", b"SSH-2.0-OpenSSH_9\r\n"]
+)
 def test_something_else_at_the_address(tar: Samples, answer: bytes) -> None:
     listener = socket.create_server(("127.0.0.1", 0))
 
@@ -200,7 +216,7 @@ def test_something_else_at_the_address(tar: Samples, answer: bytes) -> None:
 
     threading.Thread(target=serve, daemon=True).start()
     local, one = received(tar.uri)
-    remote, other = received(tar.uri, workers=["127.0.0.1:%d" % listener.getsockname()[1]])
+    remote, other = received(tar.uri, workers=[f"127.0.0.1:{listener.getsockname()[1]}"])
     with contextlib.suppress(OSError):
         listener.shutdown(socket.SHUT_RDWR)  # what blocks in accept() does not wake when the socket is closed
     listener.close()

@@ -32,8 +32,21 @@ class FunctionWorker:
     """`python -m millrace.worker` in a process of its own."""
 
     def __init__(self, *options: object, functions: str = MODULE) -> None:
-        command = [sys.executable, "-m", "millrace.worker", "--listen", "127.0.0.1:0", "--memory", "1GiB", "--allow-functions", functions, *map(str, options)]
-        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env={**os.environ, worker_functions.APART: "yes"})
+        command = [
+            sys.executable,
+            "-m",
+            "millrace.worker",
+            "--listen",
+            "127.0.0.1:0",
+            "--memory",
+            "1GiB",
+            "--allow-functions",
+            functions,
+            *map(str, options),
+        ]
+        self.process = subprocess.Popen(
+            command, stdout=subprocess.PIPE, text=True, env={**os.environ, worker_functions.APART: "yes"}
+        )
         assert self.process.stdout is not None
         said = re.fullmatch(r"listening on (\S+:\d+)\n", self.process.stdout.readline())
         assert said
@@ -99,7 +112,9 @@ def check_equal(uri: Any, function: str, workers: list[str], **options: Any) -> 
         return remote, other
 
     report = punctual(run)[1].report()["workers"]
-    assert report[-1]["rows"] == 0 and all(entry["rows"] > 0 and not entry["last_failure"] for entry in report[:-1]), report
+    assert report[-1]["rows"] == 0 and all(entry["rows"] > 0 and not entry["last_failure"] for entry in report[:-1]), (
+        report
+    )
 
 
 @pytest.mark.parametrize("last", ["pad", "drop", "wrap"])
@@ -111,7 +126,12 @@ def test_equal_to_a_local_loader(tar: Samples, addresses: list[str], last: str) 
 
 def test_values_of_all_kinds(tar: Samples, addresses: list[str]) -> None:
     check_equal(tar.uri, "of_all_kinds", addresses, augment=False)
-    fields = {"image": millrace.Image("png"), "text": millrace.Text("txt"), "label": millrace.Label("cls"), "json": millrace.Json("json")}
+    fields = {
+        "image": millrace.Image("png"),
+        "text": millrace.Text("txt"),
+        "label": millrace.Label("cls"),
+        "json": millrace.Json("json"),
+    }
     check_equal(tar.uri, "noisy", addresses, fields=fields)
 
 
@@ -122,7 +142,14 @@ def test_tensors(tar: Samples, addresses: list[str]) -> None:
 
 def test_mixes_and_tokens(tar: Samples, raw: Samples, addresses: list[str], tmp_path: pathlib.Path) -> None:
     mix = millrace.Mix([millrace.Dataset(raw.uri), millrace.Dataset(tar.uri)], weights=[1, 2], epoch_samples=60)
-    check_equal(mix, "noisy", addresses, epochs=2, streams=4, fields={"image": millrace.Image("png"), "label": millrace.Bytes("png")})
+    check_equal(
+        mix,
+        "noisy",
+        addresses,
+        epochs=2,
+        streams=4,
+        fields={"image": millrace.Image("png"), "label": millrace.Bytes("png")},
+    )
     corpus = write_corpus(tmp_path / "corpus", [int(n) for n in np.random.default_rng(1).integers(1, 90, 300)])
     check_equal(corpus.uri, "of_tokens", addresses, tokens=millrace.Tokens(64, "pack"))
 
@@ -130,13 +157,20 @@ def test_mixes_and_tokens(tar: Samples, raw: Samples, addresses: list[str], tmp_
 def test_another_world_after_a_resume(tar: Samples, raw: Samples, addresses: list[str]) -> None:
     """A mix draws random numbers by position, also where a batch begins within one of the streams before."""
     mix = millrace.Mix([millrace.Dataset(raw.uri), millrace.Dataset(tar.uri)], weights=[1, 2], epoch_samples=60)
-    options = {**OPTIONS, "fields": {"image": millrace.Image("png"), "label": millrace.Bytes("png")}, "transform": f"{MODULE}:noisy", "memory": "128MiB"}
+    options = {
+        **OPTIONS,
+        "fields": {"image": millrace.Image("png"), "label": millrace.Bytes("png")},
+        "transform": f"{MODULE}:noisy",
+        "memory": "128MiB",
+    }
     with millrace.Loader(mix, **{**options, "batch_size": 7}) as loader:
         next(iter(loader))
         state = loader.state_dict()
     got = []
     for workers in (None, addresses):
-        with millrace.Loader(mix, **options, workers=workers, world=3, rank=1, **({} if workers is None else {"streams": 4})) as loader:
+        with millrace.Loader(
+            mix, **options, workers=workers, world=3, rank=1, **({} if workers is None else {"streams": 4})
+        ) as loader:
             loader.load_state_dict(state)
             got.append([shown(batch) for batch in loader])
     assert got[0] == got[1] and got[0]
@@ -166,7 +200,9 @@ def test_workers_that_are_killed(many: Samples) -> None:
     try:
         local, one = received(many.uri, "noisy", epochs=6)
         options = {**OPTIONS, "memory": "128MiB", "epochs": 6}  # many more batches than can be on their way
-        with millrace.Loader(many.uri, transform=f"{MODULE}:noisy", workers=[worker.address for worker in both], **options) as loader:
+        with millrace.Loader(
+            many.uri, transform=f"{MODULE}:noisy", workers=[worker.address for worker in both], **options
+        ) as loader:
             got = []
             for _ in range(6):
                 for batch in loader:
@@ -180,8 +216,12 @@ def test_workers_that_are_killed(many: Samples) -> None:
             worker.end()
 
 
-def raised_by(uri: str, function: str, workers: list[str] | None) -> tuple[millrace.TransformError | None, millrace.Loader]:
-    with millrace.Loader(uri, transform=f"{MODULE}:{function}", workers=workers, **{**OPTIONS, "memory": "128MiB"}) as loader:
+def raised_by(
+    uri: str, function: str, workers: list[str] | None
+) -> tuple[millrace.TransformError | None, millrace.Loader]:
+    with millrace.Loader(
+        uri, transform=f"{MODULE}:{function}", workers=workers, **{**OPTIONS, "memory": "128MiB"}
+    ) as loader:
         try:
             for _ in loader:
                 pass
@@ -193,7 +233,9 @@ def raised_by(uri: str, function: str, workers: list[str] | None) -> tuple[millr
 def test_exceptions_name_the_sample(tar: Samples, addresses: list[str]) -> None:
     here, _ = raised_by(tar.uri, "raises_at_17", None)
     there, _ = punctual(lambda: raised_by(tar.uri, "raises_at_17", addresses))
-    assert str(here) == str(there) and "sample '0017'" in str(there) and "LookupError: no such thing as 17" in str(there)
+    assert (
+        str(here) == str(there) and "sample '0017'" in str(there) and "LookupError: no such thing as 17" in str(there)
+    )
     assert there is not None and "raises_at_17" in str(there.__cause__), "the traceback of the worker"
 
 
@@ -202,7 +244,13 @@ def test_what_cannot_be_sent(tar: Samples, addresses: list[str]) -> None:
     assert re.search(r"sample '\d+'.*\['what'\] is a builtins.object, which workers cannot send", str(error)), error
 
 
-def test_refusals_say_why(tar: Samples, workers: Any, tmp_path: pathlib.Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_refusals_say_why(
+    tar: Samples,
+    workers: Any,
+    tmp_path: pathlib.Path,
+    capfd: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Then the program goes on by itself."""
     native = workers()
     module = f"only_{tmp_path.name.replace('-', '_')}"
@@ -217,7 +265,9 @@ def test_refusals_say_why(tar: Samples, workers: Any, tmp_path: pathlib.Path, ca
         ):
             for _ in range(10):
                 capfd.readouterr()
-                with millrace.Loader(tar.uri, transform=function, workers=[worker.address], **{**OPTIONS, "memory": "128MiB"}) as loader:
+                with millrace.Loader(
+                    tar.uri, transform=function, workers=[worker.address], **{**OPTIONS, "memory": "128MiB"}
+                ) as loader:
                     assert len(list(loader)) == 7
                     report = loader.report()["workers"]
                 if not is_late(report[0]):
@@ -230,7 +280,9 @@ def test_refusals_say_why(tar: Samples, workers: Any, tmp_path: pathlib.Path, ca
 
 def test_results_that_are_too_large(tar: Samples, addresses: list[str]) -> None:
     def run() -> tuple[Any, millrace.Loader]:
-        with millrace.Loader(tar.uri, transform=f"{MODULE}:large", workers=addresses, **{**OPTIONS, "memory": "128MiB"}) as loader:
+        with millrace.Loader(
+            tar.uri, transform=f"{MODULE}:large", workers=addresses, **{**OPTIONS, "memory": "128MiB"}
+        ) as loader:
             return next(iter(loader))["zeros"].shape, loader
 
     shape, loader = punctual(run)
@@ -241,7 +293,12 @@ def test_results_that_are_too_large(tar: Samples, addresses: list[str]) -> None:
 
 
 def test_what_makes_no_sense(tar: Samples) -> None:
-    for transform, why in (("noisy", "'module:function'"), ("no_such_module:f", "ModuleNotFoundError"), (f"{MODULE}:nothing", "AttributeError"), ("os:sep", "no function")):
+    for transform, why in (
+        ("noisy", "'module:function'"),
+        ("no_such_module:f", "ModuleNotFoundError"),
+        (f"{MODULE}:nothing", "AttributeError"),
+        ("os:sep", "no function"),
+    ):
         with pytest.raises(millrace.InvalidArgumentError, match=why):
             millrace.Loader(tar.uri, transform=transform)
     with pytest.raises(millrace.InvalidArgumentError, match="workers run the transform"):
@@ -295,6 +352,8 @@ def test_ends_by_a_signal() -> None:
     assert worker.process.wait() == 0
     worker.end()
     refused = subprocess.run(
-        [sys.executable, "-m", "millrace.worker", "--listen", "0.0.0.0:0", "--allow-functions", "json"], capture_output=True, text=True
+        [sys.executable, "-m", "millrace.worker", "--listen", "0.0.0.0:0", "--allow-functions", "json"],
+        capture_output=True,
+        text=True,
     )
     assert refused.returncode == 2 and "--token-file" in refused.stderr

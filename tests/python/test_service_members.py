@@ -32,7 +32,9 @@ class Etcd:
         self.exports: dict[str, str] = {}
 
     def start(self) -> None:
-        started = subprocess.run([SCRIPT, "start", self._folder, *self._options], capture_output=True, text=True, timeout=280)
+        started = subprocess.run(
+            [SCRIPT, "start", self._folder, *self._options], capture_output=True, text=True, timeout=280
+        )
         assert started.returncode == 0, started.stderr
         words = (shlex.split(line)[1] for line in started.stdout.splitlines())
         self.exports = dict(word.split("=", 1) for word in words)
@@ -88,7 +90,9 @@ def test_workers_that_register_are_found(tar: Samples, workers: Any, etcd: Etcd)
     remote, other = received(tar.uri, workers=[place])
     assert remote == local and outcome(other) == outcome(one)
     report = {entry["worker"]: entry for entry in other.report()["workers"]}
-    assert set(report) == {*addresses, "local"} and none_here([*(report[address] for address in addresses), report["local"]])
+    assert set(report) == {*addresses, "local"} and none_here(
+        [*(report[address] for address in addresses), report["local"]]
+    )
     # On a busy machine a worker that begins late may be overtaken.
     assert all(report[address]["rows"] > 0 or report[address]["last_failure"] for address in addresses)
 
@@ -131,7 +135,7 @@ def test_members_that_come_and_go_at_random(many: Samples, workers: Any, etcd: E
         chance = random.Random(f"members {number}")
         place = etcd.place(f"random-{number}")
         there = [workers("--register", place)]
-        wait_for(lambda: len(etcd.registered(f"random-{number}")) == 1)
+        wait_for(lambda name=f"random-{number}": len(etcd.registered(name)) == 1)
         with millrace.Loader(many.uri, workers=[place], streams=4, **OPTIONS) as loader:
             for _ in loader:
                 if chance.random() > 0.1:
@@ -189,7 +193,10 @@ def test_no_etcd(tar: Samples, capfd: Any) -> None:
 def test_names_and_lists(tar: Samples, workers: Any, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     worker = workers()
     port = worker.address.split(":")[1]
-    groups = [{"instance_group_name": "data", "hosts": ["127.0.0.1"]}, {"instance_group_name": "train", "hosts": ["algo-2"]}]
+    groups = [
+        {"instance_group_name": "data", "hosts": ["127.0.0.1"]},
+        {"instance_group_name": "train", "hosts": ["algo-2"]},
+    ]
     (tmp_path / "resourceconfig.json").write_text(json.dumps({"current_host": "algo-2", "instance_groups": groups}))
     monkeypatch.setenv("SM_INPUT_CONFIG_DIR", str(tmp_path))
     local, _ = received(tar.uri)
@@ -206,6 +213,16 @@ def test_registering_elsewhere_than_listening(workers: Any, etcd: Etcd, tmp_path
     token.write_text("0123456789abcdef")
     wide = {"listen": "0.0.0.0:0"}
     guessed = workers("--register", etcd.place("wide"), "--token-file", token, "--allow", tmp_path, **wide)
-    workers("--register", etcd.place("told"), "--advertise", "worker-7.example:7070", "--token-file", token, "--allow", tmp_path, **wide)
+    workers(
+        "--register",
+        etcd.place("told"),
+        "--advertise",
+        "worker-7.example:7070",
+        "--token-file",
+        token,
+        "--allow",
+        tmp_path,
+        **wide,
+    )
     wait_for(lambda: etcd.registered("wide") == ["127.0.0.1:" + guessed.address.split(":")[1]])
     wait_for(lambda: etcd.registered("told") == ["worker-7.example:7070"])

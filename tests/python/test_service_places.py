@@ -16,7 +16,10 @@ LARGE: dict[str, Any] = {**OPTIONS, "size": 64, "memory": "128MiB"}  # rows of 1
 
 
 def shown(batch: Any) -> dict[str, Any]:
-    return {name: hashlib.sha256(value.tobytes()).hexdigest() if isinstance(value, np.ndarray) else value for name, value in batch.items()}
+    return {
+        name: hashlib.sha256(value.tobytes()).hexdigest() if isinstance(value, np.ndarray) else value
+        for name, value in batch.items()
+    }
 
 
 def received(uri: str, **options: Any) -> tuple[list[dict[str, Any]], millrace.Loader]:
@@ -28,7 +31,11 @@ def received(uri: str, **options: Any) -> tuple[list[dict[str, Any]], millrace.L
 @pytest.mark.parametrize("streams", [1, 2, 4])
 def test_equal_to_a_local_loader(tar: Samples, workers: Any, last: str, streams: int) -> None:
     addresses = [workers().address, workers().address]
-    fields = {"image": millrace.Image("png", dtype="f32"), "small": millrace.Image("png", size=8), "text": millrace.Text("txt")}
+    fields = {
+        "image": millrace.Image("png", dtype="f32"),
+        "small": millrace.Image("png", size=8),
+        "text": millrace.Text("txt"),
+    }
     for options in ({}, {"fields": fields}, {"local_streams": 1}, {"worker_compression": "zstd"}):
         mine = {name: value for name, value in options.items() if name == "fields"}
         local, one = received(tar.uri, last=last, epochs=2, **mine)
@@ -39,7 +46,12 @@ def test_equal_to_a_local_loader(tar: Samples, workers: Any, last: str, streams:
 
 def test_values_that_are_large(tar: Samples, workers: Any) -> None:
     """They are sent from where they lie, between those that are small."""
-    fields = {"file": millrace.Bytes("png"), "image": millrace.Image("png"), "text": millrace.Text("txt"), "again": millrace.Bytes("png")}
+    fields = {
+        "file": millrace.Bytes("png"),
+        "image": millrace.Image("png"),
+        "text": millrace.Text("txt"),
+        "again": millrace.Bytes("png"),
+    }
     local, one = received(tar.uri, fields=fields)
     remote, other = received(tar.uri, fields=fields, workers=[workers().address, workers().address])
     assert remote == local and outcome(other) == outcome(one)
@@ -70,7 +82,9 @@ def test_flipped_bytes(many: Samples, workers: Any, every: int) -> None:
 def test_a_worker_that_ends(many: Samples, workers: Any, end: int) -> None:
     both = [workers(), workers()]
     local, one = received(many.uri, epochs=4)
-    with millrace.Loader(many.uri, workers=[worker.address for worker in both], **{**LARGE, "epochs": 4}, streams=4) as loader:
+    with millrace.Loader(
+        many.uri, workers=[worker.address for worker in both], **{**LARGE, "epochs": 4}, streams=4
+    ) as loader:
         got = []
         for _ in range(4):
             for batch in loader:
@@ -113,7 +127,13 @@ def test_batches_that_a_worker_keeps(many: Samples, workers: Any) -> None:
     """Those of each epoch are the same, and so are those of the next trainer."""
     worker = workers("--keep-decoded", "64MiB")
     for batch_size in (8, 16):
-        plain: dict[str, Any] = {"shuffle": "none", "augment": False, "digest": None, "epochs": 3, "batch_size": batch_size}
+        plain: dict[str, Any] = {
+            "shuffle": "none",
+            "augment": False,
+            "digest": None,
+            "epochs": 3,
+            "batch_size": batch_size,
+        }
         local, _ = received(many.uri, **plain)
         for _ in range(2):
             remote, other = received(many.uri, workers=[worker.address], streams=2, **plain)

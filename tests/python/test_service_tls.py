@@ -58,7 +58,9 @@ def test_refusals_say_why(tar: Samples, workers: Any, tls: pathlib.Path, capfd: 
     assert remote == local and is_sound(other.report()["workers"][0])
 
 
-def test_a_trainer_of_another_authority_is_refused_by_the_worker(tar: Samples, workers: Any, tls: pathlib.Path, tmp_path: pathlib.Path) -> None:
+def test_a_trainer_of_another_authority_is_refused_by_the_worker(
+    tar: Samples, workers: Any, tls: pathlib.Path, tmp_path: pathlib.Path
+) -> None:
     """One that trusts the worker, with a certificate that the worker does not trust."""
     worker = workers("--tls", tls / "ours" / "worker")
     for name in ("tls.crt", "tls.key"):
@@ -74,13 +76,20 @@ def test_nobody_without_a_certificate_gets_an_answer(workers: Any, tls: pathlib.
     host, port = worker.address.split(":")
     context = ssl.create_default_context(cafile=str(tls / "ours" / "ca.crt"))
     request = b"GET /millrace/hello HTTP/1.1\r\nHost: x\r\nMillrace-Service: 4\r\n\r\n"
-    with pytest.raises(OSError), socket.create_connection((host, int(port))) as plain, context.wrap_socket(plain, server_hostname=host) as wrapped:
+    with (
+        pytest.raises(OSError),
+        socket.create_connection((host, int(port))) as plain,
+        context.wrap_socket(plain, server_hostname=host) as wrapped,
+    ):
         wrapped.sendall(request)
         if not wrapped.recv(100):
             raise ConnectionResetError
     own = tls / "ours" / "trainer"
     context.load_cert_chain(own / "tls.crt", own / "tls.key")
-    with socket.create_connection((host, int(port))) as plain, context.wrap_socket(plain, server_hostname=host) as wrapped:
+    with (
+        socket.create_connection((host, int(port))) as plain,
+        context.wrap_socket(plain, server_hostname=host) as wrapped,
+    ):
         wrapped.sendall(request)
         assert wrapped.recv(100).startswith((b"HTTP/1.1 200", b"HTTP/1.1 426"))  # a worker, of whichever version
 
@@ -88,7 +97,10 @@ def test_nobody_without_a_certificate_gets_an_answer(workers: Any, tls: pathlib.
 def test_certificates_in_place_of_a_token(tls: pathlib.Path) -> None:
     """An address that others reach: TLS will do, and --allow is asked for all the same."""
     made = subprocess.run(
-        [str(binary()), "worker", "--listen", "0.0.0.0:0", "--tls", str(tls / "ours" / "worker")], capture_output=True, text=True, timeout=120
+        [str(binary()), "worker", "--listen", "0.0.0.0:0", "--tls", str(tls / "ours" / "worker")],
+        capture_output=True,
+        text=True,
+        timeout=120,
     )
     assert made.returncode == 2 and "--allow" in made.stderr
 
@@ -101,5 +113,10 @@ def test_folders_that_are_none(tar: Samples, tls: pathlib.Path, tmp_path: pathli
         millrace.Loader(tar.uri, workers=["h:1"], worker_tls=tmp_path, **OPTIONS)
     with pytest.raises(millrace.InvalidArgumentError, match="worker_tls"):
         millrace.Loader(tar.uri, workers=["h:1"], worker_tls_name="x", **OPTIONS)
-    made = subprocess.run([str(binary()), "worker", "--listen", "127.0.0.1:0", "--tls", str(tmp_path)], capture_output=True, text=True, timeout=120)
+    made = subprocess.run(
+        [str(binary()), "worker", "--listen", "127.0.0.1:0", "--tls", str(tmp_path)],
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
     assert made.returncode != 0 and "no PEM file" in made.stderr

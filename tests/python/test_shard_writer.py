@@ -13,12 +13,11 @@ import tarfile
 import time
 from typing import Any
 
+import millrace
 import numpy as np
 import pytest
 from support import Samples, run_script
 from thoroughness import repeats
-
-import millrace
 
 
 @pytest.fixture(params=["folder", "s3"])
@@ -41,12 +40,26 @@ def keys(uri: str) -> list[str]:
 def test_samples_come_back_as_they_were_written(place: str) -> None:
     vector = np.arange(6, dtype=np.float32).reshape(2, 3)
     with millrace.ShardWriter(place) as writer:
-        writer.write({"__key__": "a/1", "jpg": b"\xff\xd8", "cls": 7, "txt": "größe", "embedding.npy": vector, "json": {"x": [1, None]}})
+        writer.write(
+            {
+                "__key__": "a/1",
+                "jpg": b"\xff\xd8",
+                "cls": 7,
+                "txt": "größe",
+                "embedding.npy": vector,
+                "json": {"x": [1, None]},
+            }
+        )
         writer.write({"__key__": "a/2.5", "jpg": bytearray(b"2"), "score": 0.25, "cls": np.int64(8)})
         assert (writer.samples, writer.complete) == (2, False)
     assert writer.complete
     one, two = millrace.Dataset(place)
-    assert one["__key__"] == "a/1" and one["jpg"] == b"\xff\xd8" and one["txt"] == "größe" and one["json"] == {"x": [1, None]}
+    assert (
+        one["__key__"] == "a/1"
+        and one["jpg"] == b"\xff\xd8"
+        and one["txt"] == "größe"
+        and one["json"] == {"x": [1, None]}
+    )
     assert one["cls"] == 7 and two["cls"] == 8 and two["score"] in (b"0.25", "0.25", 0.25)
     np.testing.assert_array_equal(one["embedding.npy"], vector)
     assert two["__key__"] == "a/2%2E5"
@@ -244,7 +257,9 @@ def test_each_sample_once_whatever_is_killed(tmp_path: pathlib.Path, bucket: str
     attempts = 0
     while len(finished) < 2:
         rank = generator.choice([rank for rank in range(2) if rank not in finished])
-        process = subprocess.Popen([sys.executable, "-c", _INFERENCE, *arguments, str(rank), "2"], stdout=subprocess.PIPE, text=True)
+        process = subprocess.Popen(
+            [sys.executable, "-c", _INFERENCE, *arguments, str(rank), "2"], stdout=subprocess.PIPE, text=True
+        )
         assert process.stdout is not None
         process.stdout.readline()
         attempts += 1

@@ -40,7 +40,9 @@ def interrupt():
 
 
 def test_ctrl_c_while_waiting(stalled: dict[str, str]) -> None:
-    script = PRELUDE + """
+    script = (
+        PRELUDE
+        + """
 once_it_waits(interrupt)
 try:
     for batch in loader:
@@ -56,6 +58,7 @@ except KeyboardInterrupt:
 report = loader.report()
 print(report["bottleneck"] != "consumer", report["waited"] > 0)
 """
+    )
     out = check_script(script, timeout=300, **stalled)
     assert out.splitlines() == ["interrupted", "again 0", "True True"]
 
@@ -125,7 +128,9 @@ print("interrupted" if interrupts > {repeats(200) // 4} else interrupts)
     assert check_script(script, timeout=600) == "interrupted\n"
 
 
-@pytest.mark.parametrize("fault", [STALL, "GET b/tar/*.tar retry-after=60", "HEAD b/* delay-ms=3600000", "GET b/tar/ delay-ms=3600000"])
+@pytest.mark.parametrize(
+    "fault", [STALL, "GET b/tar/*.tar retry-after=60", "HEAD b/* delay-ms=3600000", "GET b/tar/ delay-ms=3600000"]
+)
 def test_ctrl_c_while_an_index_is_built(tar: Samples, tmp_path: pathlib.Path, fault: str) -> None:
     """Whatever the store lets it wait for: a shard, another attempt, the index beside the data, the listing."""
     shutil.copytree(tar.uri, tmp_path / "b" / "tar", ignore=shutil.ignore_patterns(".millrace"))
@@ -158,7 +163,9 @@ except KeyboardInterrupt:
 
 
 def test_handlers_run_while_waiting_and_may_close_the_loader(stalled: dict[str, str]) -> None:
-    script = PRELUDE + """
+    script = (
+        PRELUDE
+        + """
 signal.signal(signal.SIGALRM, lambda *_: loader.close())
 once_it_waits(lambda: os.kill(os.getpid(), signal.SIGALRM))
 try:
@@ -166,23 +173,29 @@ try:
 except millrace.UsageError as error:
     print(error)
 """
+    )
     assert "the Loader is closed" in check_script(script, timeout=300, **stalled)
 
 
 def test_close_from_another_thread_ends_the_wait(stalled: dict[str, str]) -> None:
-    script = PRELUDE + """
+    script = (
+        PRELUDE
+        + """
 once_it_waits(loader.close)
 try:
     next(iter(loader))
 except millrace.UsageError as error:
     print(error)
 """
+    )
     assert "the Loader is closed" in check_script(script, timeout=300, **stalled)
 
 
 def test_report_and_close_wait_for_nobody_who_waits(stalled: dict[str, str]) -> None:
     """20,000 turns of the 50 ms after which a waiting thread looks for signals would take far longer than the script may."""
-    script = PRELUDE + """
+    script = (
+        PRELUDE
+        + """
 def consume():
     started.set()
     try:
@@ -199,11 +212,14 @@ for _ in range(20_000):
 loader.close()
 consumer.join()
 """
+    )
     assert "the Loader is closed" in check_script(script, timeout=300, **stalled)
 
 
 def test_other_threads_run_while_one_waits(stalled: dict[str, str]) -> None:
-    script = PRELUDE + """
+    script = (
+        PRELUDE
+        + """
 def consume():
     try:
         next(iter(loader))
@@ -218,11 +234,14 @@ print("reported")
 loader.close()
 consumer.join()
 """
+    )
     assert check_script(script, timeout=300, **stalled).splitlines() == ["reported", "consumer ended"]
 
 
 def test_the_interpreter_ends_while_a_daemon_thread_waits(stalled: dict[str, str]) -> None:
-    script = PRELUDE + """
+    script = (
+        PRELUDE
+        + """
 started = threading.Event()
 def consume():
     started.set()
@@ -235,6 +254,7 @@ started.wait()
 sys.setswitchinterval(5)  # so that the thread asks for the interpreter in vain until it is gone
 print("end")
 """
+    )
     assert check_script(script, timeout=300, **stalled) == "end\n"
 
 

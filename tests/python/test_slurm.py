@@ -32,7 +32,9 @@ class Slurm:
     env: dict[str, str]
 
     def run(self, *words: str) -> str:
-        return subprocess.run(words, env=os.environ | self.env, capture_output=True, text=True, check=True, timeout=60).stdout
+        return subprocess.run(
+            words, env=os.environ | self.env, capture_output=True, text=True, check=True, timeout=60
+        ).stdout
 
     def submit(self, script: pathlib.Path, *options: str) -> str:
         return self.run("sbatch", "--parsable", "--chdir", str(self.folder), *options, str(script)).strip()
@@ -154,5 +156,7 @@ def test_a_notice_of_slurm_queues_the_job_again(slurm: Slurm, millrace_bin: path
     wait_for("the job does not begin", lambda: seen.exists() and "begins" in seen.read_text())
     slurm.run("scancel", "--batch", "--signal=USR1", job)
     # RequeueExit=75 of slurm.conf.
-    wait_for("the job is not started again", lambda: seen.read_text().splitlines() == ["begins", "signal SIGUSR1", "begins"])
+    wait_for(
+        "the job is not started again", lambda: seen.read_text().splitlines() == ["begins", "signal SIGUSR1", "begins"]
+    )
     wait_for("the job does not end", lambda: "COMPLETED" in slurm.run("scontrol", "show", "job", job))

@@ -75,7 +75,9 @@ def test_a_loop_that_was_left_at_the_last_batch_is_over(tar: Samples) -> None:
 
 
 def test_order_is_chosen_by_the_seed(tar: Samples) -> None:
-    assert drain(loader_of(tar, epochs=1, seed=1)) == drain(loader_of(tar, epochs=1, seed=1, batch_size=3, memory="2MiB"))
+    assert drain(loader_of(tar, epochs=1, seed=1)) == drain(
+        loader_of(tar, epochs=1, seed=1, batch_size=3, memory="2MiB")
+    )
     assert drain(loader_of(tar, epochs=1, seed=1)) != drain(loader_of(tar, epochs=1, seed=2))
     assert drain(loader_of(tar, epochs=1, shuffle="none")) == sorted(tar.pixels)
     assert drain(loader_of(tar, epochs=1, seed=2**64 - 1))
@@ -177,7 +179,9 @@ def test_position_of_another_order_is_refused(tar: Samples, raw: Samples, other:
     loader = loader_of(data, **{"seed": 3, **other})
     next(iter(loader))
     before = loader.state_dict()
-    with pytest.raises(millrace.MismatchError, match="belongs to another order: the data set, its index, the seed or the shuffle"):
+    with pytest.raises(
+        millrace.MismatchError, match="belongs to another order: the data set, its index, the seed or the shuffle"
+    ):
         loader.load_state_dict(writer.state_dict())
     assert loader.state_dict() == before
     assert loader.report()["samples"] == 8
@@ -245,7 +249,12 @@ def test_ranks_share_the_epoch(tar: Samples, world: int) -> None:
 @pytest.mark.parametrize(
     "environment",
     [
-        {"RANK": "1", "WORLD_SIZE": "3", "SLURM_PROCID": "0", "SLURM_STEP_NUM_TASKS": "2"},  # torchrun, which srun started
+        {
+            "RANK": "1",
+            "WORLD_SIZE": "3",
+            "SLURM_PROCID": "0",
+            "SLURM_STEP_NUM_TASKS": "2",
+        },  # torchrun, which srun started
         {"OMPI_COMM_WORLD_RANK": "1", "OMPI_COMM_WORLD_SIZE": "3"},
         {"PMI_RANK": "1", "PMI_SIZE": "3"},
         {"SLURM_PROCID": "1", "SLURM_STEP_NUM_TASKS": "3"},
@@ -312,14 +321,33 @@ def test_report(tar: Samples) -> None:
     drain(loader)
     report = loader.report()
     assert set(report) == set(millrace.Report.__annotations__)
-    assert report["samples"] == 50 and report["digest"] is None and report["quarantined"] == 0 and report["quarantine"] == []
-    causes = {"queue", "credentials", "connect", "first_byte", "body", "throttling", "outage", "budget", "decode", "consumer", "worker"}
+    assert (
+        report["samples"] == 50
+        and report["digest"] is None
+        and report["quarantined"] == 0
+        and report["quarantine"] == []
+    )
+    causes = {
+        "queue",
+        "credentials",
+        "connect",
+        "first_byte",
+        "body",
+        "throttling",
+        "outage",
+        "budget",
+        "decode",
+        "consumer",
+        "worker",
+    }
     assert set(report["stalls"]) == causes and report["bottleneck"] in causes
     assert 0 <= report["waited"] <= report["seconds"]
     assert np.isclose(sum(report["stalls"].values()), report["waited"])
 
 
-def test_waited_is_the_time_that_next_takes(tar: Samples, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_waited_is_the_time_that_next_takes(
+    tar: Samples, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """It grows while next() waits, and not otherwise: measured from outside, more time never passes in there than it says."""
     shutil.copytree(tar.uri, tmp_path / "b" / "tar", ignore=shutil.ignore_patterns(".millrace"))
     monkeypatch.setenv("MILLRACE_CACHE", str(tmp_path / "cache"))
@@ -359,4 +387,3 @@ print(0 < report["waited"] <= measured, abs(report["waited"] - sum(report["stall
     for server, delay in (("answers", 100), ("is silent", 3600000)):
         with devstore(tmp_path, "--fault", f"GET b/tar/*.tar delay-ms={delay}") as environment:
             assert check_script(script, server, **environment) == "True True\n"
-

@@ -23,7 +23,9 @@ def fed(data: Any, **options: Any) -> list[tuple[int, int, str]]:
     with millrace.Loader(data, **{"batch_size": 7, "output": "numpy", "epochs": 1, **AT_SIZE, **options}) as loader:
         for batch in loader:
             parts = batch["part"] if "part" in batch else np.zeros(7, dtype=np.int64)
-            rows += [row for *row, real in zip(parts.tolist(), batch["sample"].tolist(), batch["key"], batch["mask"]) if real]
+            rows += [
+                row for *row, real in zip(parts.tolist(), batch["sample"].tolist(), batch["key"], batch["mask"]) if real
+            ]
     return [(part, sample, key) for part, sample, key in rows]
 
 
@@ -160,7 +162,9 @@ def test_balanced_by_the_numbers_in_shards(tar: Samples) -> None:
     assert list(mix.datasets) == [str(n) for n in range(10)]
     assert collections.Counter(labels[millrace.Plan(mix)[np.arange(40)]].tolist()) == {3: 10, 7: 30}
     part = dataset.where(samples=range(13)).balanced(epoch_samples=20)
-    assert collections.Counter(labels[millrace.Plan(part, seed=2)[np.arange(20)]].tolist()) == dict.fromkeys(range(10), 2)
+    assert collections.Counter(labels[millrace.Plan(part, seed=2)[np.arange(20)]].tolist()) == dict.fromkeys(
+        range(10), 2
+    )
     with pytest.raises(millrace.InvalidArgumentError, match="no such classes"):
         dataset.balanced(weights={11: 1})
 
@@ -234,7 +238,10 @@ def test_weights_counts_and_schedules_of_a_mix(raw: Samples, tar: Samples) -> No
     assert parts(millrace.Mix([one, two], counts=[7, 200])) == [7, 200]
     scheduled = millrace.Mix([one, two], weights=[1, 0], epoch_samples=100, schedule={150: [1, 1], 250: [0, 1]})
     assert [parts(scheduled, epoch) for epoch in range(4)] == [[100, 0], [75, 25], [25, 75], [0, 100]]
-    assert millrace.Mix([one, two]).datasets == {"0": one, "1": two} and millrace.Mix([one, two]).uri == f"{one.uri} + {two.uri}"
+    assert (
+        millrace.Mix([one, two]).datasets == {"0": one, "1": two}
+        and millrace.Mix([one, two]).uri == f"{one.uri} + {two.uri}"
+    )
     for wrong in (
         {"weights": [1]},
         {"weights": [0, 0]},
@@ -279,14 +286,22 @@ def test_labels_of_a_mix_are_numbered_by_all_names(raw: Samples, tar: Samples, t
 @pytest.mark.parametrize("draws", ["exact", "independent"])
 def test_a_sample_is_found_in_all_parts_that_have_it(raw: Samples, tar: Samples, draws: str) -> None:
     dataset = millrace.Dataset(raw.uri)
-    mix = millrace.Mix([dataset.where(samples=range(30)), dataset.where(samples=range(20, 45))], weights=[1, 3], epoch_samples=40, draws=draws)
+    mix = millrace.Mix(
+        [dataset.where(samples=range(30)), dataset.where(samples=range(20, 45))],
+        weights=[1, 3],
+        epoch_samples=40,
+        draws=draws,
+    )
     plan = millrace.Plan(mix, seed=3)
     order, parts = plan[np.arange(40)], plan.part(np.arange(40))
     for sample in range(45):
         assert plan.positions(sample).tolist() == np.flatnonzero(order == sample).tolist()
         for part in (0, 1):
             if sample in list(mix.datasets.values())[part].samples:
-                assert plan.positions(sample, part=part).tolist() == np.flatnonzero((order == sample) & (parts == part)).tolist()
+                assert (
+                    plan.positions(sample, part=part).tolist()
+                    == np.flatnonzero((order == sample) & (parts == part)).tolist()
+                )
         if draws == "exact":
             assert plan.position_of(sample) == (plan.positions(sample).tolist() or [-1])[0]
     for find in (plan.positions,) if draws == "independent" else (plan.positions, plan.position_of):
@@ -294,7 +309,9 @@ def test_a_sample_is_found_in_all_parts_that_have_it(raw: Samples, tar: Samples,
             with pytest.raises(IndexError, match="is not one of"):
                 find(sample, part=part)
     both = millrace.Plan(millrace.Mix([dataset, millrace.Dataset(tar.uri)], draws=draws))
-    with pytest.raises(millrace.InvalidArgumentError, match="several data sets of the mix have a sample 7; say by part="):
+    with pytest.raises(
+        millrace.InvalidArgumentError, match="several data sets of the mix have a sample 7; say by part="
+    ):
         both.positions(7)
     assert len(both.positions(7, part=1)) <= 95
 
@@ -310,7 +327,12 @@ def test_many_positions_at_once_are_those_one_by_one(tmp_path: Any, shuffle: str
         plan = millrace.Plan(data, shuffle=shuffle, seed=3, extent=7, window=16, lanes=8)
         one_by_one = [plan[position] for position in range(len(data))]
         assert sorted(one_by_one) == data.samples.tolist()
-        for positions in (np.arange(len(data)), np.arange(50, len(data)), np.arange(len(data))[::-1], np.repeat(np.arange(150), 3)):
+        for positions in (
+            np.arange(len(data)),
+            np.arange(50, len(data)),
+            np.arange(len(data))[::-1],
+            np.repeat(np.arange(150), 3),
+        ):
             assert plan[positions].tolist() == [one_by_one[position] for position in positions.tolist()]
 
 
@@ -340,10 +362,17 @@ def test_what_lies_beside_the_images_is_said_before_the_first_batch(tmp_path: pa
     shutil.copytree(tmp_path, other, ignore=shutil.ignore_patterns(".millrace"))
     (other / "a" / "notes.txt").write_bytes(b"a text")
     data = millrace.Dataset(other)
-    with pytest.raises(millrace.InvalidArgumentError, match=r"1 of 4 samples have no image \(png\), the first of them 'a/notes' \(cls, txt\).*has="):
+    with pytest.raises(
+        millrace.InvalidArgumentError,
+        match=r"1 of 4 samples have no image \(png\), the first of them 'a/notes' \(cls, txt\).*has=",
+    ):
         millrace.Loader(data, batch_size=2, **AT_SIZE)
     for left in (data.where(has="png"), data.where(has_any=["png"])):
-        keys = [key for batch in millrace.Loader(left, batch_size=3, epochs=1, shuffle="none", **AT_SIZE) for key in batch["key"]]
+        keys = [
+            key
+            for batch in millrace.Loader(left, batch_size=3, epochs=1, shuffle="none", **AT_SIZE)
+            for key in batch["key"]
+        ]
         assert keys == ["a/1", "a/2", "b/3"]
     masked = next(iter(millrace.Loader(data, batch_size=4, epochs=1, shuffle="none", bad_samples="mask", **AT_SIZE)))
     assert masked["valid"].tolist() == [True, True, False, True]

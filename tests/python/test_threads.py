@@ -43,7 +43,12 @@ def ends_without_the_interpreter(call: Callable[[Numbers], object], expected: Nu
     again before that does not get on. It may come too late, when all is done; then the call is made again.
     """
     into = np.full_like(expected, -1)
-    asked, answered, last, deadline = threading.Semaphore(0), threading.Semaphore(0), expected.item(-1), time.monotonic() + patience
+    asked, answered, last, deadline = (
+        threading.Semaphore(0),
+        threading.Semaphore(0),
+        expected.item(-1),
+        time.monotonic() + patience,
+    )
     outcome = ""
 
     def keep_the_interpreter() -> None:

@@ -106,7 +106,10 @@ class Arrivals:
     def __init__(self, folder: pathlib.Path) -> None:
         self.libc = ctypes.CDLL(None, use_errno=True)
         self.queue = self.libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
-        assert self.queue >= 0 and self.libc.inotify_add_watch(self.queue, os.fsencode(folder), self.CREATE | self.MOVED_TO) >= 0
+        assert (
+            self.queue >= 0
+            and self.libc.inotify_add_watch(self.queue, os.fsencode(folder), self.CREATE | self.MOVED_TO) >= 0
+        )
 
     def names(self) -> list[str]:
         found = []

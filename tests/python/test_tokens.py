@@ -93,7 +93,9 @@ LAYOUTS = [millrace.Tokens(LENGTH), millrace.Tokens(LENGTH, "pad"), millrace.Tok
 def test_any_kills_and_worlds(corpus: Corpus, tokens: millrace.Tokens, shuffle: str) -> None:
     """A run is cut at random places and goes on with other worlds and batches: each row comes once, with the same content."""
     whole = loader(corpus, tokens, shuffle=shuffle, seed=3, epochs=1, digest="raw")
-    wanted = {int(row): batch["tokens"][i].copy() for batch in whole for i, row in enumerate(batch["row"]) if batch["mask"][i]}
+    wanted = {
+        int(row): batch["tokens"][i].copy() for batch in whole for i, row in enumerate(batch["row"]) if batch["mask"][i]
+    }
     for seed in range(4):
         rng = np.random.default_rng(seed)
         position, seen, digests = None, [], []
@@ -103,7 +105,16 @@ def test_any_kills_and_worlds(corpus: Corpus, tokens: millrace.Tokens, shuffle: 
             after = set()
             for rank in range(world):
                 one = loader(
-                    corpus, tokens, shuffle=shuffle, seed=3, epochs=1, digest="raw", batch_size=batch_size, rank=rank, world=world, memory="4MiB"
+                    corpus,
+                    tokens,
+                    shuffle=shuffle,
+                    seed=3,
+                    epochs=1,
+                    digest="raw",
+                    batch_size=batch_size,
+                    rank=rank,
+                    world=world,
+                    memory="4MiB",
                 )
                 if position is not None:
                     one.load_state_dict(position)
@@ -132,7 +143,11 @@ def test_last_batches(corpus: Corpus) -> None:
 
 def test_other_rows_are_another_order(corpus: Corpus) -> None:
     position = loader(corpus, millrace.Tokens(LENGTH)).state_dict()
-    for other in (millrace.Tokens(LENGTH + 1), millrace.Tokens(LENGTH, "pad"), millrace.Tokens(LENGTH, long="truncate")):
+    for other in (
+        millrace.Tokens(LENGTH + 1),
+        millrace.Tokens(LENGTH, "pad"),
+        millrace.Tokens(LENGTH, long="truncate"),
+    ):
         with pytest.raises(millrace.MismatchError, match="rows of tokens"):
             loader(corpus, other).load_state_dict(position)
 
@@ -149,7 +164,9 @@ BUCKETS = millrace.Tokens(layout="bucket", lengths=LENGTHS, batch_sizes=SIZES)
 def test_buckets(corpus: Corpus, long: str, world: int, last: str) -> None:
     tokens = millrace.Tokens(layout="bucket", lengths=LENGTHS, batch_sizes=SIZES, long=long)
     expected = bucketed(corpus, LENGTHS, long)
-    ranks = [loader(corpus, tokens, shuffle="window", rank=rank, world=world, last=last, epochs=1) for rank in range(world)]
+    ranks = [
+        loader(corpus, tokens, shuffle="window", rank=rank, world=world, last=last, epochs=1) for rank in range(world)
+    ]
     seen: list[list[int]] = [[], [], []]
     steps = [0, 0, 0]
     for batches in zip(*ranks, strict=True):  # so all have equally many steps
@@ -228,7 +245,10 @@ def test_what_decides_about_the_order_of_buckets_is_refused_on_resume(corpus: Co
 def test_the_digest_of_buckets_does_not_depend_on_the_world(corpus: Corpus) -> None:
     digests = []
     for world in (1, 2, 5):
-        ranks = [loader(corpus, BUCKETS, rank=rank, world=world, epochs=1, digest="raw", shuffle="window") for rank in range(world)]
+        ranks = [
+            loader(corpus, BUCKETS, rank=rank, world=world, epochs=1, digest="raw", shuffle="window")
+            for rank in range(world)
+        ]
         for rank in ranks:
             for _ in rank:
                 pass
@@ -251,7 +271,9 @@ def check_shapes(made: millrace.Loader) -> None:
         assert list(batch) == [*next(shape for shape in declared if shape["mask"].shape == batch["mask"].shape), "key"]
 
 
-@pytest.mark.parametrize("tokens", [*LAYOUTS, BUCKETS, millrace.Tokens(LENGTH, "stream", documents=True, dtype="int32")], ids=str)
+@pytest.mark.parametrize(
+    "tokens", [*LAYOUTS, BUCKETS, millrace.Tokens(LENGTH, "stream", documents=True, dtype="int32")], ids=str
+)
 def test_every_batch_has_a_declared_shape(corpus: Corpus, tokens: millrace.Tokens) -> None:
     made = loader(corpus, tokens)
     assert len(made.shapes()) == (3 if tokens is BUCKETS else 1)
@@ -280,8 +302,14 @@ def test_a_rehearsal_as_tensors(corpus: Corpus) -> None:
 
 
 def test_long_documents_can_be_refused(corpus: Corpus) -> None:
-    for tokens in (millrace.Tokens(LENGTH, long="refuse"), millrace.Tokens(layout="bucket", lengths=[4, LENGTH], batch_sizes=[1, 1], long="refuse")):
-        with pytest.raises(millrace.MismatchError, match=r"part-0.bin/\d+': it has \d+ tokens, and the longest row that was declared has 32"):
+    for tokens in (
+        millrace.Tokens(LENGTH, long="refuse"),
+        millrace.Tokens(layout="bucket", lengths=[4, LENGTH], batch_sizes=[1, 1], long="refuse"),
+    ):
+        with pytest.raises(
+            millrace.MismatchError,
+            match=r"part-0.bin/\d+': it has \d+ tokens, and the longest row that was declared has 32",
+        ):
             loader(corpus, tokens)
 
 
@@ -340,7 +368,12 @@ def test_tokens_that_do_not_fit(tmp_path: pathlib.Path) -> None:
         next(iter(loader(data, millrace.Tokens(4, "stream", dtype="int32"))))
     made = loader(data, millrace.Tokens(4, "stream", dtype="int32", pad=9, documents=True), bad_samples="replace")
     batch = next(iter(made))
-    assert batch["tokens"][0].tolist() == [9, 9, 3, 9] and batch["token_mask"][0].tolist() == [False, False, True, False]
+    assert batch["tokens"][0].tolist() == [9, 9, 3, 9] and batch["token_mask"][0].tolist() == [
+        False,
+        False,
+        True,
+        False,
+    ]
     assert batch["segment_ids"][0].tolist() == [0, 0, 2, 0]
     (bad,) = made.report()["quarantine"]
     assert bad["sample"].endswith("sample 'a.npy/00000000'") and bad["replacement"] == ""
@@ -381,12 +414,20 @@ def test_long_documents_are_read_in_part(tmp_path: pathlib.Path) -> None:
     index_arrays(folder, "100000:uint16")
     for layout in ("stream", "pack", "pad"):
         made = loader(Corpus(str(folder), []), millrace.Tokens(1000, layout), shuffle="global", batch_size=3, epochs=1)
-        seen = {int(row): batch["tokens"][i].copy() for batch in made for i, row in enumerate(batch["row"]) if batch["mask"][i]}
+        seen = {
+            int(row): batch["tokens"][i].copy()
+            for batch in made
+            for i, row in enumerate(batch["row"])
+            if batch["mask"][i]
+        }
         np.testing.assert_array_equal(np.concatenate([seen[row] for row in sorted(seen)]), tokens)
 
 
 def test_repr_tells_what_was_given() -> None:
     assert repr(millrace.Tokens(128)) == "<millrace.Tokens 128, 'pack'>"
-    assert repr(millrace.Tokens(128, "pad", long="refuse", pad=-1)) == "<millrace.Tokens 128, 'pad', long='refuse', pad=-1>"
+    assert (
+        repr(millrace.Tokens(128, "pad", long="refuse", pad=-1))
+        == "<millrace.Tokens 128, 'pad', long='refuse', pad=-1>"
+    )
     shown = repr(millrace.Tokens(layout="bucket", lengths=[8, 64], batch_sizes=[4, 2], dtype="int32"))
     assert shown == "<millrace.Tokens 'bucket', lengths=[8, 64], batch_sizes=[4, 2], dtype='int32'>"

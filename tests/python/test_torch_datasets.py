@@ -121,9 +121,13 @@ def test_the_iterable_gives_each_sample_once_in_the_plans_order(tar: Samples, wo
     subset = millrace.Dataset(tar.uri).where(samples=range(2, 49))
     keys = []
     for rank in range(2):
-        dataset = millrace.torch.IterableDataset(subset, shuffle="global", seed=5, rank=rank, world=2, fields={"label": "cls"})
+        dataset = millrace.torch.IterableDataset(
+            subset, shuffle="global", seed=5, rank=rank, world=2, fields={"label": "cls"}
+        )
         dataset.set_epoch(3)
-        keys.append([key for batch in DataLoader(dataset, batch_size=4, num_workers=workers) for key in batch["__key__"]])
+        keys.append(
+            [key for batch in DataLoader(dataset, batch_size=4, num_workers=workers) for key in batch["__key__"]]
+        )
     assert sorted(keys[0] + keys[1]) == sorted(tar.pixels)[2:49]
     if workers < 2:
         plan = millrace.Plan(subset, shuffle="global", seed=5, epoch=3)
@@ -183,7 +187,9 @@ def test_a_sampler_deals_the_plan_to_ranks(tar: Samples) -> None:
     plan = millrace.Plan(dataset, seed=4, epoch=2)
     samplers = [millrace.torch.Sampler(plan, rank=rank, world=4) for rank in range(4)]
     numbers = [list(sampler) for sampler in samplers]
-    assert [len(each) for each in numbers] == [len(sampler) for sampler in samplers] == [11] * 4, "47 samples: three are left out"
+    assert [len(each) for each in numbers] == [len(sampler) for sampler in samplers] == [11] * 4, (
+        "47 samples: three are left out"
+    )
     dealt = [number for at in range(11) for number in (numbers[rank][at] for rank in range(4))]
     assert [int(dataset.samples[number]) for number in dealt] == plan[range(44)].tolist()
     samplers[0].set_epoch(0)

@@ -26,7 +26,14 @@ from support import HEIGHT, WIDTH, Samples, add_digests, check_script, keys_of, 
 
 
 def loader_of(samples: Samples, **options: Any) -> millrace.Loader:
-    usual = {"batch_size": 8, "output": "numpy", "epochs": 1, "seed": 2, "size": (HEIGHT, WIDTH), "multiprocessing_context": "fork"}
+    usual = {
+        "batch_size": 8,
+        "output": "numpy",
+        "epochs": 1,
+        "seed": 2,
+        "size": (HEIGHT, WIDTH),
+        "multiprocessing_context": "fork",
+    }
     usual = {**usual, "transform_processes": 2, **options}
     return millrace.Loader(samples.uri, **{name: value for name, value in usual.items() if value is not None})
 
@@ -45,7 +52,12 @@ def assert_equal(one: Any, other: Any) -> None:
         for each, that in zip(one, other):
             assert_equal(each, that)
     elif isinstance(one, np.ndarray):
-        assert one.dtype == other.dtype and one.shape == other.shape and one.tobytes() == other.tobytes() or one.dtype == object
+        assert (
+            one.dtype == other.dtype
+            and one.shape == other.shape
+            and one.tobytes() == other.tobytes()
+            or one.dtype == object
+        )
     else:
         assert type(one) is type(other) and (one == other or one is None)
 
@@ -77,7 +89,13 @@ def children(pid: int) -> set[int]:
 @pytest.mark.parametrize("context", ["fork", "spawn", "forkserver"])
 def test_processes_give_what_threads_give(tar: Samples, context: str) -> None:
     plain = in_threads(tar, transform=functions.shifted, epochs=2, digest="raw")
-    loader = loader_of(tar, transform=functions.shifted, epochs=2, digest="raw", multiprocessing_context=None if context == "spawn" else context)
+    loader = loader_of(
+        tar,
+        transform=functions.shifted,
+        epochs=2,
+        digest="raw",
+        multiprocessing_context=None if context == "spawn" else context,
+    )
     for _ in range(2):
         for before, batch in zip(plain, loader, strict=True):
             assert_equal(dict(before), dict(batch))
@@ -88,7 +106,11 @@ def test_processes_give_what_threads_give(tar: Samples, context: str) -> None:
 @pytest.mark.parametrize("processes", [1, 3])
 def test_random_numbers_do_not_depend_on_processes(tar: Samples, processes: int) -> None:
     def draws(loader: millrace.Loader) -> list[Any]:
-        return [(key, draw, *wait) for batch in loader for key, draw, wait in zip(batch["key"], batch["draw"], batch["wait"])]
+        return [
+            (key, draw, *wait)
+            for batch in loader
+            for key, draw, wait in zip(batch["key"], batch["draw"], batch["wait"])
+        ]
 
     loader = loader_of(tar, transform=functions.drawing, transform_processes=processes)
     assert draws(loader) == draws(in_threads(tar, transform=functions.drawing))
@@ -127,11 +149,16 @@ def test_results_that_are_kept_are_not_written_over(tar: Samples) -> None:
     assert len(kept) == 200 and all(np.array_equal(view, copy) for view, copy in kept)
     loader = loader_of(tar, transform=functions.Keeping(), transform_processes=1)
     batches = [batch for batch in loader]
-    assert all(batch["intact"][batch["valid"]].all() for batch in batches) and max(batch["kept"].max() for batch in batches) == 50
+    assert (
+        all(batch["intact"][batch["valid"]].all() for batch in batches)
+        and max(batch["kept"].max() for batch in batches) == 50
+    )
 
 
 def test_memory_of_which_something_is_kept_is_let_go_of(tar: Samples) -> None:
-    loader = loader_of(tar, transform=functions.KeepingTheLast(), transform_processes=1, epochs=3, multiprocessing_context="forkserver")
+    loader = loader_of(
+        tar, transform=functions.KeepingTheLast(), transform_processes=1, epochs=3, multiprocessing_context="forkserver"
+    )
     assert sum(1 for _ in range(3) for batch in loader) == 21
     process = loader._stream._transform_processes[0]  # type: ignore[union-attr]
     files = [os.readlink(file) for file in pathlib.Path(f"/proc/{process._process.pid}/fd").iterdir()]
@@ -186,7 +213,9 @@ def test_an_exception_names_the_sample_and_keeps_its_causes(tar: Samples) -> Non
         cause = caught.value.__cause__
         assert isinstance(cause, OSError) and cause.errno == 5 and isinstance(cause.__cause__, KeyError)
         text = cause.__cause__.__cause__
-        assert isinstance(text, RemoteTraceback) and "in raises" in str(text) and "KeyError: 'no such thing'" in str(text)
+        assert (
+            isinstance(text, RemoteTraceback) and "in raises" in str(text) and "KeyError: 'no such thing'" in str(text)
+        )
     with pytest.raises(millrace.TransformError, match=f"sample '{order[3]}' .*Odd: 1 and 2") as caught:
         next(iter(loader_of(tar, transform=functions.Failing([order[3]], "raises_odd"))))
     with pytest.raises(SystemExit) as ended:
@@ -204,7 +233,10 @@ def test_a_process_that_dies_names_the_sample(tar: Samples, how: str, ending: st
     loader = loader_of(tar, transform=functions.Failing([order[19]], how))
     batches = iter(loader)
     assert [next(batches)["key"], next(batches)["key"]] == [order[:8], order[8:16]]
-    with pytest.raises(millrace.TransformError, match=f"sample '{order[19]}' .*the process \\d+ that transformed it ended with {ending}"):
+    with pytest.raises(
+        millrace.TransformError,
+        match=f"sample '{order[19]}' .*the process \\d+ that transformed it ended with {ending}",
+    ):
         next(batches)
     loader.load_state_dict(in_threads(tar).state_dict())  # a new process takes its place
     assert next(iter(loader))["key"] == order[:8]
@@ -216,19 +248,27 @@ def test_a_process_that_is_killed_from_outside(tar: Samples) -> None:
     process = loader._stream._transform_processes[0]  # type: ignore[union-attr]
     until(lambda: process._is_ready)
     os.kill(process._process.pid, signal.SIGTERM)
-    with pytest.raises(millrace.TransformError, match=f"sample '{first}' .*the process \\d+ that transformed it ended with signal SIGTERM"):
+    with pytest.raises(
+        millrace.TransformError,
+        match=f"sample '{first}' .*the process \\d+ that transformed it ended with signal SIGTERM",
+    ):
         next(iter(loader))
 
 
 def test_what_cannot_be_sent_says_what_to_write(tar: Samples) -> None:
     for context in ("spawn", None):
-        with pytest.raises(millrace.InvalidArgumentError, match="at the top level of a module, not as a lambda .*multiprocessing_context='fork'"):
+        with pytest.raises(
+            millrace.InvalidArgumentError,
+            match="at the top level of a module, not as a lambda .*multiprocessing_context='fork'",
+        ):
             loader_of(tar, transform=lambda sample: sample, multiprocessing_context=context)
     loader = loader_of(tar, transform=lambda sample: {"one": 1})
     assert next(iter(loader))["one"].tolist() == [1] * 8
     bound = functools.partial(functions.shifted)
     assert next(iter(loader_of(tar, transform=bound)))["image"].dtype == np.int16
-    with pytest.raises(millrace.TransformError, match="cannot be loaded in a process: ValueError: .*Write it in a module"):
+    with pytest.raises(
+        millrace.TransformError, match="cannot be loaded in a process: ValueError: .*Write it in a module"
+    ):
         next(iter(loader_of(tar, transform=functions.Unloadable(), multiprocessing_context="spawn")))
     for wrong, message in [
         ({"transform": functions.slow, "transform_threads": 2}, "leave one out"),
@@ -300,7 +340,12 @@ if __name__ == "__main__":
 
 @pytest.mark.parametrize(
     "context, transform, number",
-    [("spawn", "endless", signal.SIGINT), ("fork", "slow", signal.SIGINT), ("spawn", "endless", signal.SIGKILL), ("forkserver", "slow", signal.SIGKILL)],
+    [
+        ("spawn", "endless", signal.SIGINT),
+        ("fork", "slow", signal.SIGINT),
+        ("spawn", "endless", signal.SIGKILL),
+        ("forkserver", "slow", signal.SIGKILL),
+    ],
 )
 def test_the_end_of_the_trainer_is_that_of_its_processes(
     tar: Samples, tmp_path: pathlib.Path, context: str, transform: str, number: signal.Signals
@@ -308,14 +353,18 @@ def test_the_end_of_the_trainer_is_that_of_its_processes(
     program = tmp_path / "train.py"
     program.write_text(TRAINER)
     command = [sys.executable, str(program), tar.uri, context, transform]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True) as trainer:
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    ) as trainer:
         assert trainer.stdout is not None and trainer.stderr is not None
         line = trainer.stdout.readline()
         pids = [int(pid) for pid in line.split()]
         assert len(pids) == 2, trainer.stderr.read()
         everything = {*pids, *children(trainer.pid)}
         maps = "".join(pathlib.Path(f"/proc/{pid}/maps").read_text() for pid in (trainer.pid, *pids))
-        assert "memfd:millrace-transform" in maps and "/dev/shm/" not in maps, "what is shared has no name that could stay"
+        assert "memfd:millrace-transform" in maps and "/dev/shm/" not in maps, (
+            "what is shared has no name that could stay"
+        )
         if number == signal.SIGINT:
             os.killpg(trainer.pid, number)  # as a terminal does
         else:
@@ -335,7 +384,11 @@ for batch in loader:
     raise ArithmeticError("diverged")
 """
     result = run_script(script, tar.uri, timeout=300)
-    assert result.returncode == 1 and result.stderr.rstrip().endswith("ArithmeticError: diverged") and result.stderr.count("Traceback") == 1
+    assert (
+        result.returncode == 1
+        and result.stderr.rstrip().endswith("ArithmeticError: diverged")
+        and result.stderr.count("Traceback") == 1
+    )
 
 
 def first_batch(loader: millrace.Loader) -> Any:
@@ -358,7 +411,16 @@ def first_batch(loader: millrace.Loader) -> Any:
 
 def test_a_batch_of_padding_needs_no_process(tar: Samples) -> None:
     one = millrace.Dataset(tar.uri)[:1]
-    loader = millrace.Loader(one, batch_size=4, epochs=1, output="numpy", rank=1, world=2, transform=functions.Unloadable(), transform_processes=1)
+    loader = millrace.Loader(
+        one,
+        batch_size=4,
+        epochs=1,
+        output="numpy",
+        rank=1,
+        world=2,
+        transform=functions.Unloadable(),
+        transform_processes=1,
+    )
     assert first_batch(loader)["valid"].tolist() == [False] * 4
     assert loader._stream._transform_processes[0]._process is None  # type: ignore[union-attr]
 
@@ -379,7 +441,9 @@ def test_a_task_that_cannot_be_sent_is_no_end_of_the_process(tar: Samples, monke
     assert next(iter(loader))["n"].tolist() == [1] * 8
     with monkeypatch.context() as patch:
         patch.setattr(pickle, "dumps", lambda rows: 1 / 0)
-        with pytest.raises(millrace.TransformError, match="sample '.*it cannot be sent to a transform process: ZeroDivisionError"):
+        with pytest.raises(
+            millrace.TransformError, match="sample '.*it cannot be sent to a transform process: ZeroDivisionError"
+        ):
             list(loader)
     loader.load_state_dict(start)
     assert [batch["n"].sum() for batch in loader] == [8] * 6 + [2]

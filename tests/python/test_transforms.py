@@ -17,7 +17,9 @@ from support import HEIGHT, WIDTH, Samples, add_digests, check_script, keys_of
 
 def loader_of(samples: Samples, **options: Any) -> millrace.Loader:
     size = {"size": (HEIGHT, WIDTH)}
-    return millrace.Loader(samples.uri, **{"batch_size": 8, "output": "numpy", "epochs": 1, "seed": 2, **size, **options})
+    return millrace.Loader(
+        samples.uri, **{"batch_size": 8, "output": "numpy", "epochs": 1, "seed": 2, **size, **options}
+    )
 
 
 def shifted(sample: dict[str, Any]) -> dict[str, Any]:
@@ -36,8 +38,12 @@ def test_a_function_of_each_sample(tar: Samples) -> None:
             valid = batch["valid"]
             assert batch["key"] == before["key"] and np.array_equal(batch["sample"], before["sample"])
             assert np.array_equal(valid, before["valid"]) and batch["mask"] is valid
-            assert batch["image"].dtype == np.int16 and np.array_equal(batch["image"][valid], before["image"][valid].astype(int) + 1)
-            assert batch["label"].dtype == np.int64 and np.array_equal(batch["label"], before["label"]), "-1 for padding"
+            assert batch["image"].dtype == np.int16 and np.array_equal(
+                batch["image"][valid], before["image"][valid].astype(int) + 1
+            )
+            assert batch["label"].dtype == np.int64 and np.array_equal(batch["label"], before["label"]), (
+                "-1 for padding"
+            )
             assert np.array_equal(batch["double"][valid], 2 * before["label"][valid])
             assert batch["name"] == before["key"]
             assert plain.state_dict() == loader.state_dict() and plain.epoch == loader.epoch
@@ -66,7 +72,9 @@ def test_random_numbers_and_order_do_not_depend_on_threads(tar: Samples, threads
                 assert order == expected[epoch]
         return found
 
-    expected = [[key for batch in plain for key in keys_of(batch)] for plain in [loader_of(tar, epochs=2)] for _ in range(2)]
+    expected = [
+        [key for batch in plain for key in keys_of(batch)] for plain in [loader_of(tar, epochs=2)] for _ in range(2)
+    ]
     found = draws(transform_threads=threads)
     assert len(found) == 2 * len(tar) and len(set(found.values())) == len(found), "each epoch and sample has its own"
     ranks = [draws(transform_threads=threads, batch_size=3, world=2, rank=rank) for rank in range(2)]
@@ -82,7 +90,9 @@ def test_a_function_of_each_batch(tar: Samples) -> None:
     first = list(loader_of(tar, batch_transform=flat))
     assert [keys for _, keys, _ in first] == [batch["key"] for batch in loader_of(tar)]
     assert len({draw for _, _, draw in first}) == len(first)
-    assert [draw for _, _, draw in loader_of(tar, batch_transform=flat, transform_threads=3)] == [draw for _, _, draw in first]
+    assert [draw for _, _, draw in loader_of(tar, batch_transform=flat, transform_threads=3)] == [
+        draw for _, _, draw in first
+    ]
 
 
 def test_fields_reach_the_transform(tar: Samples) -> None:
@@ -110,7 +120,9 @@ def test_an_exception_names_the_sample_and_comes_in_its_turn(tar: Samples) -> No
     batches = iter(loader)
     assert [next(batches)["key"], next(batches)["key"]] == [order[:8], order[8:16]]
     for _ in range(2):
-        with pytest.raises(millrace.TransformError, match=f"sample '{order[19]}' .*KeyError: 'no such thing'") as caught:
+        with pytest.raises(
+            millrace.TransformError, match=f"sample '{order[19]}' .*KeyError: 'no such thing'"
+        ) as caught:
             next(batches)
         assert isinstance(caught.value.__cause__, KeyError)
         assert loader.report()["samples"] == 16
@@ -222,13 +234,19 @@ def test_tensors(tar: Samples) -> None:
 
 
 def test_memory_for_two_batches_is_enough(tar: Samples) -> None:
-    loader = millrace.Loader(tar.uri, batch_size=16, size=128, memory="5MiB", epochs=3, output="numpy", transform=shifted)
+    loader = millrace.Loader(
+        tar.uri, batch_size=16, size=128, memory="5MiB", epochs=3, output="numpy", transform=shifted
+    )
     assert sum(int(batch["valid"].sum()) for _ in range(3) for batch in loader) == 3 * len(tar)
-    same = millrace.Loader(tar.uri, batch_size=16, size=128, memory="5MiB", epochs=20, output="numpy", batch_transform=lambda batch: batch)
+    same = millrace.Loader(
+        tar.uri, batch_size=16, size=128, memory="5MiB", epochs=20, output="numpy", batch_transform=lambda batch: batch
+    )
     for _ in range(20):  # each batch is let go of just when the next one is asked for
         assert sum(int(batch["valid"].sum()) for batch in same) == len(tar)
     kept: list[Any] = []
-    plain = millrace.Loader(tar.uri, batch_size=16, size=128, memory="5MiB", output="numpy", batch_transform=lambda batch: batch)
+    plain = millrace.Loader(
+        tar.uri, batch_size=16, size=128, memory="5MiB", output="numpy", batch_transform=lambda batch: batch
+    )
     with pytest.raises(millrace.ExhaustedError, match="holds all"):
         for _ in range(100):
             kept.extend(plain)
@@ -284,7 +302,11 @@ def test_the_draws_of_a_mix_have_numbers_of_their_own(raw: Samples) -> None:
 
     mix = millrace.Dataset(raw.uri).balanced(epoch_samples=120)
     options: dict[str, Any] = {"size": 8, "output": "numpy", "epochs": 1, "transform": draw}
-    whole = [(key, float(one)) for batch in millrace.Loader(mix, batch_size=10, **options) for key, one in zip(batch["key"], batch["draw"])]
+    whole = [
+        (key, float(one))
+        for batch in millrace.Loader(mix, batch_size=10, **options)
+        for key, one in zip(batch["key"], batch["draw"])
+    ]
     assert len(whole) == len(set(whole)) == 120 and len({key for key, _ in whole}) == 45
     first = millrace.Loader(mix, batch_size=15, **options)
     next(iter(first))
@@ -318,7 +340,9 @@ def test_collate_takes_the_place_of_stacking(tar: Samples) -> None:
     def fails(samples: list[dict[str, Any]]) -> None:
         raise ValueError("uneven")
 
-    with pytest.raises(millrace.TransformError, match="sample '.*' .* and those after it: collate raised ValueError: uneven"):
+    with pytest.raises(
+        millrace.TransformError, match="sample '.*' .* and those after it: collate raised ValueError: uneven"
+    ):
         next(iter(loader_of(tar, collate=fails)))
     with pytest.raises(TypeError, match="collate must be a function"):
         loader_of(tar, collate=3)
@@ -346,15 +370,35 @@ def test_lists_of_arrays_are_tensors_for_a_function_of_batches_too(tmp_path: pat
             writer.write({"__key__": f"{number}", "vector.npy": np.arange(number + 1)})
     seen: list[Any] = []
     fields = {"vector": millrace.Array("vector.npy")}
-    options: dict[str, Any] = {"batch_size": 4, "epochs": 1, "fields": fields, "output": "torch", "shuffle": False, "rank": 0, "world": 1}
-    batch = next(iter(millrace.Loader(str(tmp_path / "data"), batch_transform=lambda batch: seen.append(batch) or batch, **options)))
+    options: dict[str, Any] = {
+        "batch_size": 4,
+        "epochs": 1,
+        "fields": fields,
+        "output": "torch",
+        "shuffle": False,
+        "rank": 0,
+        "world": 1,
+    }
+    batch = next(
+        iter(
+            millrace.Loader(
+                str(tmp_path / "data"), batch_transform=lambda batch: seen.append(batch) or batch, **options
+            )
+        )
+    )
     assert all(isinstance(vector, torch.Tensor) for vector in seen[0]["vector"]), "as without it"
     assert [vector.tolist() for vector in batch["vector"]] == [list(range(n + 1)) for n in range(4)]  # type: ignore[index]
 
 
 def test_padding_of_a_label_of_any_name_is_no_class(tar: Samples) -> None:
     fields = {"kind": millrace.Label("cls"), "text": millrace.Text("txt")}
-    options: dict[str, Any] = {"batch_size": 4, "epochs": 1, "output": "numpy", "fields": fields, "transform": lambda sample: {**sample, "n": 1}}
+    options: dict[str, Any] = {
+        "batch_size": 4,
+        "epochs": 1,
+        "output": "numpy",
+        "fields": fields,
+        "transform": lambda sample: {**sample, "n": 1},
+    }
     one = millrace.Dataset(tar.uri)[:1]
     batch = next(iter(millrace.Loader(one, rank=0, world=1, **options)))
     assert batch["kind"].tolist() == [0, -1, -1, -1] and batch["n"].tolist() == [1, 0, 0, 0]  # type: ignore[index]

@@ -19,12 +19,22 @@ HERE = pathlib.Path(__file__).parent
 pytestmark = [pytest.mark.slow, pytest.mark.all, pytest.mark.timeout(2400)]
 
 # What every Linux on which CPython runs has.
-BASE = {"libc.so.6", "libm.so.6", "ld-linux-x86-64.so.2", "ld-linux-aarch64.so.1", "libgcc_s.so.1", "libstdc++.so.6", "libz.so.1"}
+BASE = {
+    "libc.so.6",
+    "libm.so.6",
+    "ld-linux-x86-64.so.2",
+    "ld-linux-aarch64.so.1",
+    "libgcc_s.so.1",
+    "libstdc++.so.6",
+    "libz.so.1",
+}
 
 
 def run(*command: str | pathlib.Path, timeout: float = 1200, **environment: str) -> str:
     own = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    result = subprocess.run(list(map(str, command)), capture_output=True, text=True, env=own | environment, timeout=timeout)
+    result = subprocess.run(
+        list(map(str, command)), capture_output=True, text=True, env=own | environment, timeout=timeout
+    )
     assert result.returncode == 0, f"{command}\n{result.stdout}\n{result.stderr}"
     return result.stdout
 
@@ -52,7 +62,13 @@ def test_all_libraries_are_inside(wheel: pathlib.Path, tmp_path: pathlib.Path) -
         assert needed(program) <= BASE | bundled, program
     licences = {file.name for file in tmp_path.glob("*.dist-info/licenses/*")}
     # Of a library in the wheel, of one that is linked from an archive, of headers, of data, and of Millrace; and a text that such files refer to.
-    assert {"libssl3.copyright", "libcairo2-dev.copyright", "pybind11.copyright", "fonts-dejavu-core.copyright", "LICENSE"} < licences
+    assert {
+        "libssl3.copyright",
+        "libcairo2-dev.copyright",
+        "pybind11.copyright",
+        "fonts-dejavu-core.copyright",
+        "LICENSE",
+    } < licences
     assert "LGPL-2.1" in licences
 
 
@@ -68,8 +84,20 @@ def test_a_clean_environment(wheel: pathlib.Path, tmp_path: pathlib.Path) -> Non
     # The types come along.
     users = tmp_path / "users.py"
     users.write_text("import millrace\nreveal_type(millrace.Plan(10)[3])\nmillrace.Loader('p', batch=3)\n")
-    mypy = [sys.executable, "-m", "mypy", "--strict", "--python-executable", str(python), "--cache-dir", str(tmp_path / "c"), str(users)]
-    said = subprocess.run(mypy, cwd=tmp_path, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": ""}).stdout
+    mypy = [
+        sys.executable,
+        "-m",
+        "mypy",
+        "--strict",
+        "--python-executable",
+        str(python),
+        "--cache-dir",
+        str(tmp_path / "c"),
+        str(users),
+    ]
+    said = subprocess.run(
+        mypy, cwd=tmp_path, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": ""}
+    ).stdout
     assert 'Revealed type is "int"' in said.replace("builtins.int", "int")
     assert 'Unexpected keyword argument "batch"' in said and "Found 1 error" in said, said
 
@@ -86,7 +114,9 @@ def mirror() -> tuple[str, str] | None:
             if release[1] in fields.get("Suites", "").split() and fields.get("URIs"):
                 return release[1], fields["URIs"].split()[0]
     for file in [folder / "sources.list", *sorted(folder.glob("sources.list.d/*.list"))]:
-        if file.exists() and (found := re.search(rf"^deb (?:\[.*\] )?(\S+) {release[1]} ", file.read_text(), re.MULTILINE)):
+        if file.exists() and (
+            found := re.search(rf"^deb (?:\[.*\] )?(\S+) {release[1]} ", file.read_text(), re.MULTILINE)
+        ):
             return release[1], found[1]
     return None
 
@@ -125,7 +155,9 @@ def bare(tmp_path: pathlib.Path) -> Iterator[BareSystem]:
     shutil.rmtree(tmp_path / "root")  # pytest keeps folders of earlier runs; this one is large
 
 
-def test_a_bare_system(wheel: pathlib.Path, bare: BareSystem, millrace_bin: pathlib.Path, tmp_path: pathlib.Path) -> None:
+def test_a_bare_system(
+    wheel: pathlib.Path, bare: BareSystem, millrace_bin: pathlib.Path, tmp_path: pathlib.Path
+) -> None:
     wheels = bare.root / "wheels"
     run(sys.executable, "-m", "pip", "download", "--only-binary=:all:", "--dest", wheels, "numpy")
     shutil.copy(wheel, wheels)
@@ -144,6 +176,8 @@ def test_a_bare_system(wheel: pathlib.Path, bare: BareSystem, millrace_bin: path
     inside = json.loads(bare.run("python", "/user.py", "/tmp/user", "/etc/pki/tls/certs/ca-bundle.crt"))
     assert inside.pop("trusted") == [False, True]
     path = f"{millrace_bin.parent}{os.pathsep}{os.environ['PATH']}"
-    outside = json.loads(run(sys.executable, HERE / "wheel_user.py", tmp_path / "user", PATH=path, PYTHONPATH=os.environ["PYTHONPATH"]))
+    outside = json.loads(
+        run(sys.executable, HERE / "wheel_user.py", tmp_path / "user", PATH=path, PYTHONPATH=os.environ["PYTHONPATH"])
+    )
     assert inside == outside
     assert outside["feed"] == outside["loader"]

@@ -158,11 +158,21 @@ def arrays(corpus: Corpus, row: list[Piece], length: int, pad: int = 0) -> Array
 
 
 def loader(corpus: Corpus, tokens: millrace.Tokens, **options: Any) -> millrace.Loader:
-    options = {"batch_size": 4, "shuffle": "none", "output": "numpy", "memory": "8MiB", "rank": 0, "world": 1, **options}
+    options = {
+        "batch_size": 4,
+        "shuffle": "none",
+        "output": "numpy",
+        "memory": "8MiB",
+        "rank": 0,
+        "world": 1,
+        **options,
+    }
     return millrace.Loader(corpus.uri, tokens=tokens, **options)
 
 
-def check_rows(corpus: Corpus, made: millrace.Loader, expected: list[list[Piece]], length: int, segments: bool, pad: int = 0) -> None:
+def check_rows(
+    corpus: Corpus, made: millrace.Loader, expected: list[list[Piece]], length: int, segments: bool, pad: int = 0
+) -> None:
     """One epoch without shuffle."""
     at = 0
     for batch in made:
@@ -180,7 +190,9 @@ def check_rows(corpus: Corpus, made: millrace.Loader, expected: list[list[Piece]
             assert batch["key"][row] == f"part-{file}.bin/{expected[at][0].document - file * len(files[0]):08d}"
             at += 1
         for row in np.flatnonzero(~batch["mask"]):
-            assert (batch["tokens"][row] == pad).all() and not batch["token_mask"][row].any() and batch["key"][row] == ""
+            assert (
+                (batch["tokens"][row] == pad).all() and not batch["token_mask"][row].any() and batch["key"][row] == ""
+            )
     assert at == len(expected)
     used = sum(piece.length for row in expected for piece in row)
     assert made.rows[0]["rows"] == len(expected) and made.rows[0]["tokens"] == used

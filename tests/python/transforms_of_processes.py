@@ -52,7 +52,12 @@ def of_tensors(sample: dict[str, Any]) -> dict[str, Any]:
 
     assert isinstance(sample["image"], torch.Tensor) and isinstance(sample["label"], int)
     image = sample["image"].permute(2, 0, 1)
-    return {"half": (image / 255).to(torch.bfloat16), "image": sample["image"].add_(1), "turned": image, "label": sample["label"]}
+    return {
+        "half": (image / 255).to(torch.bfloat16),
+        "image": sample["image"].add_(1),
+        "turned": image,
+        "label": sample["label"],
+    }
 
 
 def of_pillow(sample: dict[str, Any]) -> dict[str, Any]:

@@ -18,7 +18,6 @@ from collections.abc import Iterator
 
 import millrace
 
-
 # Of 8 x 8 pixels.
 FILES = {
     "webp": "UklGRkoAAABXRUJQVlA4ID4AAACwAQCdASoIAAgAAoBCJbACdAEOuwSAAP75UytfJZhWMcqegCl+Qbqa00R5A+dHepf/5xPf4nHdb9O5VwAAAA==",
@@ -45,7 +44,9 @@ def run(*command: str, **environment: str) -> str:
 @contextlib.contextmanager
 def devstore(root: pathlib.Path, *arguments: str) -> Iterator[dict[str, str]]:
     """Gives the lines that it prints at the start, as names and values."""
-    server = subprocess.Popen(["millrace", "devstore", str(root), "--port", "0", *arguments], stdout=subprocess.PIPE, text=True)
+    server = subprocess.Popen(
+        ["millrace", "devstore", str(root), "--port", "0", *arguments], stdout=subprocess.PIPE, text=True
+    )
     assert server.stdout is not None
     said: dict[str, str] = {}
     try:
@@ -87,14 +88,29 @@ def trusted(root: pathlib.Path, ca_file: pathlib.Path) -> list[bool]:
 def main() -> None:
     folder = pathlib.Path(sys.argv[1])
     (folder / "s3" / "bucket").mkdir(parents=True)
-    keys = {"AWS_ACCESS_KEY_ID": "millrace", "AWS_SECRET_ACCESS_KEY": "millrace-secret", "MILLRACE_CACHE": str(folder / "cache")}
+    keys = {
+        "AWS_ACCESS_KEY_ID": "millrace",
+        "AWS_SECRET_ACCESS_KEY": "millrace-secret",
+        "MILLRACE_CACHE": str(folder / "cache"),
+    }
     os.environ.update(keys)
     found: dict[str, object] = {"version": millrace.__version__, "command": run("--version").strip()}
     with devstore(folder / "s3") as said:
         os.environ["AWS_ENDPOINT_URL"] = said["listening on"]
         run("synth", "s3://bucket/raw", "--count", "60", "--kb", "20")
         run("pack", "s3://bucket/raw", "s3://bucket/train", "--shard-size", "256KiB")
-        feed = ["feed", "s3://bucket/train", "--json", "--augment", "--size", "64", "--seed", "3", "--digest-of", "decoded"]
+        feed = [
+            "feed",
+            "s3://bucket/train",
+            "--json",
+            "--augment",
+            "--size",
+            "64",
+            "--seed",
+            "3",
+            "--digest-of",
+            "decoded",
+        ]
         found["feed"] = json.loads(run(*feed))["digest"]
         found["loader"] = loaded("s3://bucket/train")
         run("inspect", "s3://bucket/train", "--preview", str(folder / "sheet.png"))

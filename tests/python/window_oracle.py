@@ -4,6 +4,7 @@ permutations. `structure` is what the two have in common."""
 from __future__ import annotations
 
 import collections
+import math
 from collections.abc import Hashable
 
 import numpy as np
@@ -21,7 +22,7 @@ def shares(samples: int, unit: int, window: int, lanes: int, seed: int) -> list[
     """
     rng = np.random.default_rng(seed)
     extents = rng.permutation(samples // unit)
-    windows = -(-(-(-samples // unit)) // window)
+    windows = math.ceil(math.ceil(samples / unit) / window)
     rows, more = divmod(len(extents) // lanes, windows)
     ends = np.cumsum([(rows + (w < more)) * lanes for w in range(windows)])
     parts = np.split(extents, ends[:-1])

@@ -49,7 +49,9 @@ def load() -> tuple[type, type]:
     for name in ("streaming", "streaming.base", "streaming.base.format"):  # whose __init__ would load all of it
         package = types.ModuleType(name)
         package.__path__ = [root + name.removeprefix("streaming").replace(".", "/")]
-        package.__spec__ = importlib.machinery.ModuleSpec(name, None, is_package=True)  # for another copy of this module
+        package.__spec__ = importlib.machinery.ModuleSpec(
+            name, None, is_package=True
+        )  # for another copy of this module
         package.__spec__.submodule_search_locations = package.__path__
         sys.modules[name] = package
     for name, members in STANDING_IN.items():

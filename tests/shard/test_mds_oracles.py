@@ -35,7 +35,15 @@ def png(array: np.ndarray[Any, Any]) -> bytes:
 @pytest.mark.parametrize("chunk", [1, 7, 65536])
 def test_reads_texts_and_bytes(tmp_path: Path, chunk: int) -> None:
     rng = random.Random(8)
-    columns = {"b": "bytes", "s": "str", "j": "json", "img": "png", "n": "str_int", "f": "str_float", "d": "str_decimal"}
+    columns = {
+        "b": "bytes",
+        "s": "str",
+        "j": "json",
+        "img": "png",
+        "n": "str_int",
+        "f": "str_float",
+        "d": "str_decimal",
+    }
     samples = []
     for n in range(30):
         samples.append(
@@ -80,7 +88,17 @@ def test_reads_numbers(tmp_path: Path) -> None:
             limits = np.iinfo(name)
             sample[name] = rng.choice([limits.min, limits.max, rng.randrange(int(limits.min), int(limits.max))])
         for name in FLOATS:
-            values = [0.0, -0.0, float("nan"), float("inf"), float("-inf"), rng.uniform(-1, 1), rng.uniform(-6e4, 6e4), 2.0**-24, 1 / 3]
+            values = [
+                0.0,
+                -0.0,
+                float("nan"),
+                float("inf"),
+                float("-inf"),
+                rng.uniform(-1, 1),
+                rng.uniform(-6e4, 6e4),
+                2.0**-24,
+                1 / 3,
+            ]
             sample[name] = values[n % len(values)]
         samples.append(sample)
     (path,) = write(tmp_path / "d", columns, samples)
@@ -121,9 +139,15 @@ def test_lists_of_images_are_bytes(tmp_path: Path) -> None:
 
 
 def test_keys_and_classes(tmp_path: Path) -> None:
-    (path,) = write(tmp_path / "d", {"__key__": "str", "cls": "int", "x": "bytes"}, [{"__key__": f"a/{n}", "cls": n, "x": b"x"} for n in range(3)])
+    (path,) = write(
+        tmp_path / "d",
+        {"__key__": "str", "cls": "int", "x": "bytes"},
+        [{"__key__": f"a/{n}", "cls": n, "x": b"x"} for n in range(3)],
+    )
     found = shards.dump(path)
-    assert [(s["key"], s["label"], [f["name"] for f in s["fields"]]) for s in found] == [(f"a/{n}", str(n), ["cls", "x"]) for n in range(3)]
+    assert [(s["key"], s["label"], [f["name"] for f in s["fields"]]) for s in found] == [
+        (f"a/{n}", str(n), ["cls", "x"]) for n in range(3)
+    ]
 
 
 def test_pickles_are_refused(tmp_path: Path) -> None:

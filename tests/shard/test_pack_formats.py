@@ -24,7 +24,9 @@ Sample = tuple[str, int, bytes]  # key, class, image
 
 
 def millrace(*args: object) -> dict[str, Any]:
-    done = subprocess.run([shards.program("millrace"), *map(str, args)], capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(
+        [shards.program("millrace"), *map(str, args)], capture_output=True, text=True, timeout=60, check=False
+    )
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout) if "--json" in args else {}
 
@@ -143,19 +145,25 @@ def test_from_recordio(raw: Path, samples: list[Sample], tmp_path: Path, back: s
     counts = [len(recordio.records(path.read_bytes())) for path in found]
     places = [f"{path.name}/{n:08}" for path, count in zip(found, counts, strict=True) for n in range(count)]
     made = pack(tmp_path / "rec", tmp_path / "two", back)
-    assert READERS[back](made) == [(place, label, image) for place, (_, label, image) in zip(places, samples, strict=True)]
+    assert READERS[back](made) == [
+        (place, label, image) for place, (_, label, image) in zip(places, samples, strict=True)
+    ]
 
 
 def test_records_of_others_survive_recordio_to_recordio(tmp_path: Path) -> None:
     """With a magic number in the data, so that records have parts."""
     rng = random.Random(2)
-    payloads = [b"\xff\xd8\xff" + rng.randbytes(rng.randrange(2000)) + (b"x" * 3 + recordio.MAGIC) * (n % 3) for n in range(60)]
+    payloads = [
+        b"\xff\xd8\xff" + rng.randbytes(rng.randrange(2000)) + (b"x" * 3 + recordio.MAGIC) * (n % 3) for n in range(60)
+    ]
     written = [struct.pack("<IfQQ", 0, n % 7, n, 0) + data for n, data in enumerate(payloads)]
     (tmp_path / "in").mkdir()
     (tmp_path / "in" / "a.rec").write_bytes(b"".join(map(recordio.framed, written)))
     made = pack(tmp_path / "in", tmp_path / "out", "recordio")
     again = [record for path in made for record in recordio.records(path.read_bytes())]
-    assert [(struct.unpack_from("<If", record), record[24:]) for record in again] == [((0, n % 7), data) for n, data in enumerate(payloads)]
+    assert [(struct.unpack_from("<If", record), record[24:]) for record in again] == [
+        ((0, n % 7), data) for n, data in enumerate(payloads)
+    ]
 
 
 def test_shuffled_alike_in_all_formats(raw: Path, samples: list[Sample], tmp_path: Path) -> None:

@@ -70,7 +70,11 @@ def test_reads_records_of_mxnet(tmp_path: Path, chunk: int) -> None:
     samples: list[tuple[float | list[float], bytes]] = []
     for n in range(60):
         label: float | list[float] = rng.choice([float(n), -0.5, [3.0], [1.0, 2.5, -7.0]])
-        words = [rng.choice([MAGIC, rng.randbytes(4)]) for _ in range(rng.randrange(8))] if n % 2 else [rng.randbytes(rng.randrange(5000))]
+        words = (
+            [rng.choice([MAGIC, rng.randbytes(4)]) for _ in range(rng.randrange(8))]
+            if n % 2
+            else [rng.randbytes(rng.randrange(5000))]
+        )
         data = rng.choice([b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n", b"", MAGIC]) + b"".join(words) + b"x" * (n % 4)
         samples.append((label, data))
     shard = b"".join(framed(packed(label, data, n)) for n, (label, data) in enumerate(samples))
@@ -98,7 +102,9 @@ def test_labels_are_classes_where_they_are_whole_numbers(tmp_path: Path) -> None
     assert [s["label"] for s in shards.dump(tmp_path / "t.rec")] == ["3", "", "", "12"]
 
 
-@pytest.mark.parametrize("record", [b"", b"abc", b"some text that is long enough for a header", b"\n\x05hello" * 5], ids=repr)
+@pytest.mark.parametrize(
+    "record", [b"", b"abc", b"some text that is long enough for a header", b"\n\x05hello" * 5], ids=repr
+)
 def test_records_without_a_header(tmp_path: Path, record: bytes) -> None:
     (tmp_path / "t.rec").write_bytes(framed(record))
     assert shards.values(tmp_path / "t.rec") == [{"bin": shards.value("bytes", record)}]

@@ -53,7 +53,9 @@ def members(count: int = 40, long_names: bool = True) -> list[tuple[str, bytes]]
     return found
 
 
-def write_tarfile(path: Path, found: list[tuple[str, bytes]], tar_format: int, mtime: float = 0, **more: object) -> None:
+def write_tarfile(
+    path: Path, found: list[tuple[str, bytes]], tar_format: int, mtime: float = 0, **more: object
+) -> None:
     with tarfile.open(path, "w", format=tar_format, **more) as tar:
         for name, data in found:
             info = tarfile.TarInfo(name)
@@ -63,11 +65,15 @@ def write_tarfile(path: Path, found: list[tuple[str, bytes]], tar_format: int, m
 
 @pytest.mark.parametrize("chunk", [1, 511, 65536])
 @pytest.mark.parametrize("mtime", [0, 1700000000.25], ids=["plain", "pax-header-for-each-member"])
-@pytest.mark.parametrize("tar_format", [tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT, tarfile.PAX_FORMAT], ids=["ustar", "gnu", "pax"])
+@pytest.mark.parametrize(
+    "tar_format", [tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT, tarfile.PAX_FORMAT], ids=["ustar", "gnu", "pax"]
+)
 def test_reads_tarfile(tmp_path: Path, tar_format: int, mtime: float, chunk: int) -> None:
     found = members(long_names=tar_format != tarfile.USTAR_FORMAT)
     write_tarfile(tmp_path / "t.tar", found, tar_format, mtime)
-    assert [(s["key"], {f["name"]: f["sha256"] for f in s["fields"]}) for s in dump(tmp_path / "t.tar", chunk)] == grouped(found)
+    assert [
+        (s["key"], {f["name"]: f["sha256"] for f in s["fields"]}) for s in dump(tmp_path / "t.tar", chunk)
+    ] == grouped(found)
 
 
 def test_offsets_are_those_of_tarfile(tmp_path: Path) -> None:
@@ -79,7 +85,9 @@ def test_offsets_are_those_of_tarfile(tmp_path: Path) -> None:
 
 def test_global_pax_header(tmp_path: Path) -> None:
     found = members(5)
-    write_tarfile(tmp_path / "t.tar", found, tarfile.PAX_FORMAT, 0.5, pax_headers={"comment": "of all", "uname": "größe"})
+    write_tarfile(
+        tmp_path / "t.tar", found, tarfile.PAX_FORMAT, 0.5, pax_headers={"comment": "of all", "uname": "größe"}
+    )
     assert samples_of(tmp_path / "t.tar") == grouped(found)
 
 
@@ -97,7 +105,17 @@ def test_reads_gnu_tar(tmp_path: Path, dialect: str) -> None:
     names = "\n".join(["link.jpg", "00000.jpg", "hard.jpg", *(name for name, _ in found if name != "00000.jpg")])
     (tmp_path / "names").write_text(names)
     subprocess.run(
-        ["tar", "--create", f"--format={dialect}", "--file", tmp_path / "t.tar", "--directory", tmp_path / "data", "--files-from", tmp_path / "names"],
+        [
+            "tar",
+            "--create",
+            f"--format={dialect}",
+            "--file",
+            tmp_path / "t.tar",
+            "--directory",
+            tmp_path / "data",
+            "--files-from",
+            tmp_path / "names",
+        ],
         check=True,
         timeout=60,
     )
@@ -108,7 +126,9 @@ def test_gnu_tar_with_leading_dot_and_folders(tmp_path: Path) -> None:
     for n in range(3):
         (tmp_path / "data/a.b").mkdir(parents=True, exist_ok=True)
         (tmp_path / f"data/a.b/{n}.txt").write_text(str(n))
-    subprocess.run(["tar", "--sort=name", "-C", tmp_path / "data", "-cf", tmp_path / "t.tar", "."], check=True, timeout=60)
+    subprocess.run(
+        ["tar", "--sort=name", "-C", tmp_path / "data", "-cf", tmp_path / "t.tar", "."], check=True, timeout=60
+    )
     assert [s["key"] for s in dump(tmp_path / "t.tar")] == ["a.b/0", "a.b/1", "a.b/2"]
 
 
@@ -117,7 +137,11 @@ def test_gnu_sparse_is_refused(tmp_path: Path) -> None:
         file.truncate(10_000_000)
         file.write(b"x")
     for dialect in ("gnu", "posix"):
-        subprocess.run(["tar", "-S", f"--format={dialect}", "-C", tmp_path, "-cf", tmp_path / "t.tar", "hole.bin"], check=True, timeout=60)
+        subprocess.run(
+            ["tar", "-S", f"--format={dialect}", "-C", tmp_path, "-cf", tmp_path / "t.tar", "hole.bin"],
+            check=True,
+            timeout=60,
+        )
         done = run_dump(tmp_path / "t.tar")
         assert done.returncode == 1 and b"sparse" in done.stderr
 
@@ -138,9 +162,19 @@ def test_reads_webdataset_writer(tmp_path: Path) -> None:
     expected = []
     with webdataset.TarWriter(str(tmp_path / "t.tar")) as writer:
         for n in range(30):
-            sample = {"__key__": f"dir/{n:05d}", "jpg": bytes([n]) * n, "cls": str(n % 7).encode(), "Seg.PNG": b"x" * 600}
+            sample = {
+                "__key__": f"dir/{n:05d}",
+                "jpg": bytes([n]) * n,
+                "cls": str(n % 7).encode(),
+                "Seg.PNG": b"x" * 600,
+            }
             writer.write(sample)
-            expected.append((sample["__key__"], {k.lower(): hashlib.sha256(v).hexdigest() for k, v in sample.items() if k != "__key__"}))
+            expected.append(
+                (
+                    sample["__key__"],
+                    {k.lower(): hashlib.sha256(v).hexdigest() for k, v in sample.items() if k != "__key__"},
+                )
+            )
     assert samples_of(tmp_path / "t.tar") == expected
 
 
@@ -148,7 +182,19 @@ def test_agrees_with_webdataset_on_what_is_a_sample(tmp_path: Path) -> None:
     """But for `d/.hidden`, of which webdataset makes the key `d/`: a hidden file is no sample here, in a folder or not."""
     import webdataset
 
-    names = ["__meta__", "__meta__/x.jpg", "a.jpg", "README", "a.cls", ".hidden.jpg", "b.tar.gz", "d.e/f.g.H", "d.e/f.i", "a.jpg", "x."]
+    names = [
+        "__meta__",
+        "__meta__/x.jpg",
+        "a.jpg",
+        "README",
+        "a.cls",
+        ".hidden.jpg",
+        "b.tar.gz",
+        "d.e/f.g.H",
+        "d.e/f.i",
+        "a.jpg",
+        "x.",
+    ]
     write_tarfile(tmp_path / "t.tar", [(n, n.encode()) for n in names], tarfile.PAX_FORMAT)
     theirs = [
         (s["__key__"], {k: hashlib.sha256(v).hexdigest() for k, v in s.items() if not k.startswith("__")})
@@ -166,9 +212,13 @@ def test_random_archives_agree_with_tarfile(tmp_path: Path) -> None:
         path = tmp_path / f"{round_number}.tar"
         with tarfile.open(path, "w", format=rng.choice([tarfile.GNU_FORMAT, tarfile.PAX_FORMAT])) as tar:
             for n in range(rng.randrange(12)):
-                name = "".join(rng.choice("ab./é") for _ in range(rng.choice([3, 8, 20, 120, 300]))).strip("/") + rng.choice(["", f"{n}.x", f"{n}.Y.z"])
+                name = "".join(rng.choice("ab./é") for _ in range(rng.choice([3, 8, 20, 120, 300]))).strip(
+                    "/"
+                ) + rng.choice(["", f"{n}.x", f"{n}.Y.z"])
                 info = tarfile.TarInfo(name or "z.z")
-                info.type = rng.choice([tarfile.REGTYPE] * 6 + [tarfile.DIRTYPE, tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.CONTTYPE])
+                info.type = rng.choice(
+                    [tarfile.REGTYPE] * 6 + [tarfile.DIRTYPE, tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.CONTTYPE]
+                )
                 info.linkname = rng.choice(["", "t" * 150]) if info.type in (tarfile.SYMTYPE, tarfile.LNKTYPE) else ""
                 info.mtime = rng.choice([0, 1.5, -1])
                 data = rng.randbytes(rng.randrange(2000)) if info.isreg() else b""
@@ -189,12 +239,19 @@ def test_random_archives_agree_with_tarfile(tmp_path: Path) -> None:
 
 
 def test_our_shards_are_plain_ustar_for_everybody(tmp_path: Path) -> None:
-    names = ["cat/0001.jpg", "größe/日本.jpg", "d" * 90 + "/" + "e" * 150 + ".jpg", "f" * 60 + "/" + "g" * 60 + "/x.JPG"]
+    names = [
+        "cat/0001.jpg",
+        "größe/日本.jpg",
+        "d" * 90 + "/" + "e" * 150 + ".jpg",
+        "f" * 60 + "/" + "g" * 60 + "/x.JPG",
+    ]
     for n, name in enumerate(names):
         path = tmp_path / "raw" / name
         path.parent.mkdir(parents=True)
         path.write_bytes(bytes([n]) * (n * 700))
-    subprocess.run([program("millrace"), "pack", tmp_path / "raw", tmp_path / "tar"], check=True, capture_output=True, timeout=60)
+    subprocess.run(
+        [program("millrace"), "pack", tmp_path / "raw", tmp_path / "tar"], check=True, capture_output=True, timeout=60
+    )
     shard = tmp_path / "tar" / "shard-000000.tar"
     with tarfile.open(shard) as tar:
         found = {m.name: tar.extractfile(m).read() for m in tar}
@@ -202,7 +259,11 @@ def test_our_shards_are_plain_ustar_for_everybody(tmp_path: Path) -> None:
     for n, name in enumerate(names):
         assert found[name.replace("JPG", "jpg")] == bytes([n]) * (n * 700)
     listed = subprocess.run(
-        ["tar", "--quoting-style=literal", "-tf", shard], check=True, capture_output=True, timeout=60, env={**os.environ, "LC_ALL": "C.UTF-8"}
+        ["tar", "--quoting-style=literal", "-tf", shard],
+        check=True,
+        capture_output=True,
+        timeout=60,
+        env={**os.environ, "LC_ALL": "C.UTF-8"},
     )
     assert not listed.stderr, listed.stderr
     assert sorted(listed.stdout.decode().split()) == sorted(found)
@@ -216,7 +277,24 @@ def test_our_shards_are_plain_ustar_for_everybody(tmp_path: Path) -> None:
 def adversarial_names(count: int) -> list[bytes]:
     """Paths of any bytes, with lengths around the limits of ustar's fields (100 and 155), whose keys and fields tar can tell apart."""
     rng = random.Random(11)
-    odd = [b" ", b"\n", b"\t", b"\\", b"'", b'"', b"*", b"-", b"\x01", b"\x1b[2J", b"\x7f", b"\xff", b"\xc3(", "\u65e5".encode(), b"=", b"%00"]
+    odd = [
+        b" ",
+        b"\n",
+        b"\t",
+        b"\\",
+        b"'",
+        b'"',
+        b"*",
+        b"-",
+        b"\x01",
+        b"\x1b[2J",
+        b"\x7f",
+        b"\xff",
+        b"\xc3(",
+        "\u65e5".encode(),
+        b"=",
+        b"%00",
+    ]
 
     def word(length: int) -> bytes:
         out = b""
@@ -249,13 +327,17 @@ def test_any_names_that_we_write_are_read_by_others(tmp_path: Path) -> None:
     assert len(wanted) == 150
     for size in ("1GiB", "16KiB"):
         out = tmp_path / size
-        subprocess.run([program("millrace"), "pack", root, out, "--shard-size", size], check=True, capture_output=True, timeout=60)
+        subprocess.run(
+            [program("millrace"), "pack", root, out, "--shard-size", size], check=True, capture_output=True, timeout=60
+        )
         theirs: dict[bytes, bytes] = {}
         for shard in sorted(out.glob("*.tar")):
             with tarfile.open(shard, encoding="utf-8", errors="surrogateescape") as tar:
                 theirs |= {os.fsencode(m.name): tar.extractfile(m).read() for m in tar}
             (tmp_path / f"gnu{size}").mkdir(exist_ok=True)
-            done = subprocess.run(["tar", "-xf", shard, "-C", tmp_path / f"gnu{size}"], check=True, capture_output=True, timeout=60)
+            done = subprocess.run(
+                ["tar", "-xf", shard, "-C", tmp_path / f"gnu{size}"], check=True, capture_output=True, timeout=60
+            )
             assert not done.stderr, done.stderr
         assert {name: data for name, data in theirs.items() if not name.endswith(b".cls")} == wanted
         assert len(theirs) == 2 * len(wanted)

@@ -46,10 +46,14 @@ def expected(record: bytes) -> dict[str, tuple[str, str]]:
             fields[name] = shards.value("bytes", texts[0]) if len(texts) == 1 else shards.value("json", as_json)
         elif kind == "int64_list":
             ints = list(feature.int64_list.value)
-            fields[name] = shards.value("int", b"%d" % ints[0]) if len(ints) == 1 else shards.array(np.array(ints, np.int64))
+            fields[name] = (
+                shards.value("int", b"%d" % ints[0]) if len(ints) == 1 else shards.array(np.array(ints, np.int64))
+            )
         elif kind == "float_list":
             floats = np.array(feature.float_list.value, np.float32)
-            fields[name] = shards.value("float", shards.shortest(floats[0])) if len(floats) == 1 else shards.array(floats)
+            fields[name] = (
+                shards.value("float", shards.shortest(floats[0])) if len(floats) == 1 else shards.array(floats)
+            )
     return fields
 
 
@@ -117,22 +121,40 @@ def example(*entries: bytes) -> bytes:
 
 
 ODD = {
-    "unpacked numbers": example(entry("i", message(3, ints(1, -2, 3, packed=False))), entry("f", message(2, floats(1, 2, packed=False)))),
+    "unpacked numbers": example(
+        entry("i", message(3, ints(1, -2, 3, packed=False))), entry("f", message(2, floats(1, 2, packed=False)))
+    ),
     "both in one list": example(entry("i", message(3, ints(1, 2, packed=True) + ints(3, packed=False)))),
-    "one packed number": example(entry("i", message(3, ints(-1, packed=True))), entry("f", message(2, floats(0.1, packed=True)))),
+    "one packed number": example(
+        entry("i", message(3, ints(-1, packed=True))), entry("f", message(2, floats(0.1, packed=True)))
+    ),
     "a list in two messages": example(entry("i", message(3, ints(1, packed=True)) + message(3, ints(2, packed=False)))),
     "a value in two messages": example(entry("b", message(1, message(1, b"x")), message(1, message(1, b"y")))),
     "another kind last": example(entry("b", message(1, message(1, b"x")), message(3, ints(5, packed=True)))),
     "bytes last": example(entry("b", message(3, ints(5, packed=True)) + message(1, message(1, b"bytes")))),
-    "duplicate keys": example(entry("a", message(1, message(1, b"1"))), entry("b", message(1, message(1, b"2"))), entry("a", message(1, message(1, b"3")))),
-    "duplicate keys, the last of another kind": example(entry("a", message(1, message(1, b"1"))), entry("a", message(3, ints(9, packed=True)))),
-    "the map in two messages": example(entry("a", message(1, message(1, b"1")))) + example(entry("b", message(3, ints(2, packed=False)))),
+    "duplicate keys": example(
+        entry("a", message(1, message(1, b"1"))),
+        entry("b", message(1, message(1, b"2"))),
+        entry("a", message(1, message(1, b"3"))),
+    ),
+    "duplicate keys, the last of another kind": example(
+        entry("a", message(1, message(1, b"1"))), entry("a", message(3, ints(9, packed=True)))
+    ),
+    "the map in two messages": example(entry("a", message(1, message(1, b"1"))))
+    + example(entry("b", message(3, ints(2, packed=False)))),
     "no name": example(message(1, message(2, message(1, message(1, b"x"))))),
     "value before name": example(message(1, message(2, message(1, message(1, b"x"))) + message(1, b"late"))),
     "empty bytes": example(entry("a", message(1, message(1, b"")))),
     "empty lists": example(entry("a", message(1, b"")), entry("b", message(2, b"")), entry("c", message(3, b""))),
-    "odd names": example(*(entry(n, message(1, message(1, b"x"))) for n in ("../../etc/passwd", "/abs", "a\0b", ".", "日本"))),
-    "nan and infinity": example(*(entry(str(n), message(2, floats(v, packed=True))) for n, v in enumerate((float("nan"), float("inf"), -float("inf"), -0.0, 3.0, 1e-40)))),
+    "odd names": example(
+        *(entry(n, message(1, message(1, b"x"))) for n in ("../../etc/passwd", "/abs", "a\0b", ".", "日本"))
+    ),
+    "nan and infinity": example(
+        *(
+            entry(str(n), message(2, floats(v, packed=True)))
+            for n, v in enumerate((float("nan"), float("inf"), -float("inf"), -0.0, 3.0, 1e-40))
+        )
+    ),
 }
 
 
@@ -146,7 +168,14 @@ def test_odd_examples(tmp_path: Path, name: str) -> None:
 
 @pytest.mark.parametrize(
     "record",
-    [b"", b"hello", b"\xff" * 30, message(2, b"x"), example(message(1, message(1, b"only a name"))), example(entry("a", message(4, b"x")))],
+    [
+        b"",
+        b"hello",
+        b"\xff" * 30,
+        message(2, b"x"),
+        example(message(1, message(1, b"only a name"))),
+        example(entry("a", message(4, b"x"))),
+    ],
     ids=["empty", "text", "bytes", "unknown field", "no value", "unknown kind"],
 )
 def test_records_that_are_no_examples(tmp_path: Path, record: bytes) -> None:
@@ -213,7 +242,11 @@ def test_whole_files_that_are_compressed(tmp_path: Path) -> None:
     import gzip
     import zlib
 
-    for data in (gzip.compress(framed(b"x" * 100)), zlib.compress(framed(b"x" * 100), 1), zlib.compress(framed(b"x" * 100), 9)):
+    for data in (
+        gzip.compress(framed(b"x" * 100)),
+        zlib.compress(framed(b"x" * 100), 1),
+        zlib.compress(framed(b"x" * 100), 9),
+    ):
         (tmp_path / "t.tfrecord").write_bytes(data)
         done = shards.run_dump(tmp_path / "t.tfrecord")
         assert done.returncode == 1 and b"compressed as a whole" in done.stderr

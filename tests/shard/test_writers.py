@@ -12,7 +12,6 @@ from typing import Any
 
 import mosaic
 import numpy as np
-import pytest
 import shards
 import test_recordio_oracles as recordio
 
@@ -26,7 +25,9 @@ def npy(array: np.ndarray[Any, Any]) -> bytes:
 
 
 def write(kind: str, path: Path, samples: list[tuple[str, list[Field]]], index: Path | None = None) -> None:
-    lines = "".join(json.dumps({"key": key, "fields": [[n, t, v.hex()] for n, t, v in fields]}) + "\n" for key, fields in samples)
+    lines = "".join(
+        json.dumps({"key": key, "fields": [[n, t, v.hex()] for n, t, v in fields]}) + "\n" for key, fields in samples
+    )
     command = [shards.program("shard_write"), kind, path, *([index] if index else [])]
     subprocess.run(command, input=lines.encode(), check=True, timeout=60)
     first = path.read_bytes()
@@ -74,7 +75,11 @@ def test_recordio(tmp_path: Path) -> None:
     samples: list[tuple[str, list[Field]]] = []
     records = []
     for n in range(40):
-        data = b"\xff\xd8\xff\x00" + b"".join(rng.choice([recordio.MAGIC, rng.randbytes(4)]) for _ in range(rng.randrange(9))) + b"x" * (n % 4)
+        data = (
+            b"\xff\xd8\xff\x00"
+            + b"".join(rng.choice([recordio.MAGIC, rng.randbytes(4)]) for _ in range(rng.randrange(9)))
+            + b"x" * (n % 4)
+        )
         labels = [float(n), 0.5]
         if n % 2:
             samples.append((str(n), [("jpg", "bytes", data), ("cls", "int", b"%d" % n)]))
@@ -99,7 +104,9 @@ def test_mds(tmp_path: Path) -> None:
     (shard,) = index["shards"]
     theirs = reader.from_json(str(tmp_path), "", shard)
     theirs.validate(allow_unsafe_types=False)
-    assert shard["samples"] == len(samples) and shard["raw_data"]["bytes"] == (tmp_path / "shard.00000.mds").stat().st_size
+    assert (
+        shard["samples"] == len(samples) and shard["raw_data"]["bytes"] == (tmp_path / "shard.00000.mds").stat().st_size
+    )
     for n, (key, fields) in enumerate(samples):
         found = theirs.decode_sample(theirs.get_sample_data(n))
         wanted = {name: value for name, _, value in fields}

@@ -26,7 +26,9 @@ class S3Server:
             aws_secret_access_key=exports["AWS_SECRET_ACCESS_KEY"],
             region_name="us-east-1",
             # RGW 16 answers 400 to the checksum trailers that boto3 sends by default.
-            config=botocore.config.Config(request_checksum_calculation="when_required", s3={"addressing_style": "path"}),
+            config=botocore.config.Config(
+                request_checksum_calculation="when_required", s3={"addressing_style": "path"}
+            ),
         )
 
     def environment(self) -> dict[str, str]:

@@ -107,7 +107,9 @@ def test_index_and_feed(moto: S3Server, tmp_path: Path) -> None:
     digests = set()
     for place in (tmp_path / "raw", f"s3://{bucket}/raw", f"s3://{bucket}/tar"):
         moto.ok("index", place)
-        report = json.loads(moto.ok("feed", place, "--json", "--shuffle", "none", "--batch", "16", "--size", "32", "--memory", "64MiB"))
+        report = json.loads(
+            moto.ok("feed", place, "--json", "--shuffle", "none", "--batch", "16", "--size", "32", "--memory", "64MiB")
+        )
         assert report["samples"] == 60
         digests.add(report["digest"])
     assert len(digests) == 1

@@ -120,11 +120,16 @@ def test_buckets_and_unfinished_uploads(gateway: Gateway) -> None:
     assert shown.returncode == 0, shown.stderr
     assert bucket in [line[20:] for line in shown.stdout.splitlines()]
 
-    ids = [gateway.s3.create_multipart_upload(Bucket=bucket, Key=key)["UploadId"] for key in ("p/a +b", "p/a +b", "p/c", "p2")]
+    ids = [
+        gateway.s3.create_multipart_upload(Bucket=bucket, Key=key)["UploadId"]
+        for key in ("p/a +b", "p/a +b", "p/c", "p2")
+    ]
     gateway.s3.upload_part(Bucket=bucket, Key="p/c", UploadId=ids[2], PartNumber=1, Body=b"part")
     listed = gateway.run(gateway.millrace, "uploads", "ls", f"s3://{bucket}/p")
     assert listed.returncode == 0, listed.stderr
-    assert sorted(line[20:] for line in listed.stdout.splitlines()) == sorted([f"{ids[0]} p/a +b", f"{ids[1]} p/a +b", f"{ids[2]} p/c"])
+    assert sorted(line[20:] for line in listed.stdout.splitlines()) == sorted(
+        [f"{ids[0]} p/a +b", f"{ids[1]} p/a +b", f"{ids[2]} p/c"]
+    )
     one = gateway.run(gateway.millrace, "uploads", "abort", f"s3://{bucket}/p/a +b", "--id", ids[1])
     assert one.stdout == "aborted 1 upload\n", one.stderr
     rest = gateway.run(gateway.millrace, "uploads", "abort", f"s3://{bucket}/p", "--older-than", "0s")

@@ -97,10 +97,20 @@ def test_what_is_no_include_is_no_matter(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "definition", ["struct Page {", "class Page final : public Base {", "class Page final", "enum class Page : uint8_t {", "class [[nodiscard]] Page {"]
+    "definition",
+    [
+        "struct Page {",
+        "class Page final : public Base {",
+        "class Page final",
+        "enum class Page : uint8_t {",
+        "class [[nodiscard]] Page {",
+    ],
 )
 def test_two_types_of_one_name(tmp_path: Path, definition: str) -> None:
-    files = {"devstore/a.h": f"namespace millrace {{\nstruct Page {{\n}};\nstruct Page;\n}}\n", "s3/b.cc": f"namespace {{\n{definition}\n}};\n}}\n"}
+    files = {
+        "devstore/a.h": "namespace millrace {\nstruct Page {\n};\nstruct Page;\n}\n",
+        "s3/b.cc": f"namespace {{\n{definition}\n}};\n}}\n",
+    }
     code, lines = run(tmp_path, files)
     assert (code, lines) == (1, ["src/s3/b.cc:2: there is a type Page already (src/devstore/a.h:2)"])
 

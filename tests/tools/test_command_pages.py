@@ -16,7 +16,9 @@ TOOL = [sys.executable, str(ROOT / "tools/command_pages.py")]
 def test_man_pages(millrace_bin: Path, tmp_path: Path) -> None:
     subprocess.run([*TOOL, millrace_bin, "man", tmp_path], check=True)
     pages = {path.stem: path.read_text() for path in tmp_path.iterdir()}
-    assert {"millrace", "millrace-feed", "millrace-bench-compare", "millrace-checkpoint-gc", "millrace-top"} <= set(pages)
+    assert {"millrace", "millrace-feed", "millrace-bench-compare", "millrace-checkpoint-gc", "millrace-top"} <= set(
+        pages
+    )
     for name, page in pages.items():
         assert page.startswith(f'.TH "{name.upper()}" 1 ') and ".SH NAME\n" in page
         for line in page.splitlines():  # nothing of the text is taken for a command of the typesetter
@@ -39,7 +41,9 @@ def test_page_of_commands(millrace_bin: Path) -> None:
 @pytest.mark.all
 def test_site(millrace_bin: Path) -> None:
     """All pages are in the navigation, and links between them lead somewhere: mkdocs is strict."""
-    subprocess.run([ROOT / "scripts/docs"], check=True, env={"PATH": "/usr/bin:/bin", "MILLRACE_BIN": str(millrace_bin)})
+    subprocess.run(
+        [ROOT / "scripts/docs"], check=True, env={"PATH": "/usr/bin:/bin", "MILLRACE_BIN": str(millrace_bin)}
+    )
     pages = {path.name for path in (ROOT / "build/site").glob("*.html")}
     assert {path.with_suffix(".html").name for path in (ROOT / "docs").glob("*.md")} <= pages
     reference = (ROOT / "build/site/reference/python.html").read_text()

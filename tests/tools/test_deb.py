@@ -19,7 +19,9 @@ def test_it_is_built_with_what_setup_installs() -> None:
     libraries = re.search(r"# libraries\n((?:  .*\n)+?)  #", setup)
     assert libraries
     control = (ROOT / "debian/control").read_text()
-    named = set(re.findall(r"[\w.+-]+", control[control.index("Build-Depends:") : control.index("Rules-Requires-Root")]))
+    named = set(
+        re.findall(r"[\w.+-]+", control[control.index("Build-Depends:") : control.index("Rules-Requires-Root")])
+    )
     wanted = {name for name in libraries[1].split() if name.endswith("-dev")}
     assert len(wanted) > 10 and wanted <= named, wanted - named
 
@@ -28,7 +30,12 @@ def test_it_is_built_with_what_setup_installs() -> None:
 def test_the_package(tmp_path: Path, millrace_bin: Path) -> None:
     """Needs the release build, which it packs."""
     assert millrace_bin == ROOT / "build/release/bin/millrace"
-    subprocess.run([ROOT / "scripts/deb"], check=True, capture_output=True, env={"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "HOME": str(tmp_path)})
+    subprocess.run(
+        [ROOT / "scripts/deb"],
+        check=True,
+        capture_output=True,
+        env={"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "HOME": str(tmp_path)},
+    )
     version = re.search(r"project\(millrace VERSION ([0-9.]+)", (ROOT / "CMakeLists.txt").read_text())
     assert version
     (package,) = (ROOT / "dist").glob(f"millrace_{version[1]}_*.deb")
@@ -37,12 +44,19 @@ def test_the_package(tmp_path: Path, millrace_bin: Path) -> None:
     for needed in ("libssl3", "libjpeg62-turbo", "libfuse3-3", "python3 (>= 3.", "python3-numpy"):
         assert needed in facts
     subprocess.run(["dpkg-deb", "--extract", package, tmp_path / "root"], check=True)
-    said = subprocess.run([tmp_path / "root/usr/bin/millrace", "--version"], check=True, capture_output=True, text=True).stdout
+    said = subprocess.run(
+        [tmp_path / "root/usr/bin/millrace", "--version"], check=True, capture_output=True, text=True
+    ).stdout
     assert said.split()[-1] == version[1]
     packages = tmp_path / "root/usr/lib/python3/dist-packages"
     code = "import millrace, sys; print(millrace.__version__, millrace.__file__)"
     said = subprocess.run(
-        [sys.executable, "-c", code], check=True, capture_output=True, text=True, cwd=tmp_path, env=os.environ | {"PYTHONPATH": str(packages)}
+        [sys.executable, "-c", code],
+        check=True,
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": str(packages)},
     ).stdout
     assert said.split() == [version[1], str(packages / "millrace/__init__.py")]
     pages = {path.name for path in (tmp_path / "root/usr/share/man/man1").iterdir()}

@@ -39,7 +39,9 @@ def test_a_path_that_takes_more_is_found(tmp_path: Path) -> None:
         return instructions("--figures", figures)
 
     assert compared(known).returncode == 0
-    assert compared(known | {"plan-window": 1.1 * known["plan-window"], "s3-get": 0.9 * known["s3-get"]}).returncode == 0
+    assert (
+        compared(known | {"plan-window": 1.1 * known["plan-window"], "s3-get": 0.9 * known["s3-get"]}).returncode == 0
+    )
     more = compared(known | {"plan-window": 1.2 * known["plan-window"]})
     assert more.returncode == 1 and "plan-window takes 1.20 times" in more.stderr and "--update" in more.stderr
     fewer = compared(known | {"plan-window": 0.5 * known["plan-window"]})
@@ -83,7 +85,9 @@ def test_what_seems_to_take_more_is_counted_again(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(module, "instructions", counted)
     found = module.count(Path("programs"), {name: 1000 / path.each for name, path in module.PATHS.items()})
     exact = {name: pytest.approx(1000 / path.each) for name, path in module.PATHS.items()}
-    assert {name: number for name, number in found.items() if name != "feed"} == {name: number for name, number in exact.items() if name != "feed"}
+    assert {name: number for name, number in found.items() if name != "feed"} == {
+        name: number for name, number in exact.items() if name != "feed"
+    }
     assert (found["feed"] == exact["feed"]) == (noisy_runs < module.TRIES)
     tries = min(noisy_runs + 1, module.TRIES)
     assert all(number == (tries if " feed " in name else 1) for name, number in runs.items())

@@ -11,7 +11,9 @@ ROOT = Path(__file__).resolve().parents[2]
 
 def figures(page: str) -> list[list[str]]:
     """The cells of the rows below `| What | Figure | Beside | Command |`."""
-    found = re.search(r"^\| What \| Figure \| Beside \| Command \|\n\|[-|]+\|\n((?:\|.*\n)+)", (ROOT / page).read_text(), re.MULTILINE)
+    found = re.search(
+        r"^\| What \| Figure \| Beside \| Command \|\n\|[-|]+\|\n((?:\|.*\n)+)", (ROOT / page).read_text(), re.MULTILINE
+    )
     assert found, page
     return [[cell.strip() for cell in row.strip("|").split(" | ")] for row in found[1].splitlines()]
 

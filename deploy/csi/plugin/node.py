@@ -21,7 +21,13 @@ FILE_SYSTEM = "fuse.millrace"
 READY_SECONDS = 90.0
 KEYS = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")
 # Other ways to credentials, which a volume with keys of its own must not fall back to.
-OTHER_WAYS = ("AWS_PROFILE", "AWS_ROLE_ARN", "AWS_WEB_IDENTITY_TOKEN_FILE", "AWS_CONTAINER_CREDENTIALS_FULL_URI", "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI")
+OTHER_WAYS = (
+    "AWS_PROFILE",
+    "AWS_ROLE_ARN",
+    "AWS_WEB_IDENTITY_TOKEN_FILE",
+    "AWS_CONTAINER_CREDENTIALS_FULL_URI",
+    "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI",
+)
 ATTRIBUTES = {"uri", "region", "endpoint"}
 # Options of `millrace mount` that the author of a volume may give; others name folders and files of the node.
 OPTIONS = {"uid", "gid", "umask", "metadata-ttl", "timeout", "memory"}
@@ -64,13 +70,22 @@ class Volume:
 
 def volume_of(volume_id: str, attributes: Mapping[str, str], flags: list[str], writable: bool) -> Volume:
     """INVALID_ARGUMENT for attributes and mount options that are not known."""
-    given = {name: value for name, value in attributes.items() if not re.match(r"(csi\.storage\.k8s\.io|storage\.kubernetes\.io)/", name)}
+    given = {
+        name: value
+        for name, value in attributes.items()
+        if not re.match(r"(csi\.storage\.k8s\.io|storage\.kubernetes\.io)/", name)
+    }
     for name in given:
         if name not in ATTRIBUTES:
-            raise Refused("INVALID_ARGUMENT", f"volume {volume_id}: there is no attribute '{name}'; known are {', '.join(sorted(ATTRIBUTES))}")
+            raise Refused(
+                "INVALID_ARGUMENT",
+                f"volume {volume_id}: there is no attribute '{name}'; known are {', '.join(sorted(ATTRIBUTES))}",
+            )
     uri = given.get("uri", "")
     if not uri or uri.startswith("-"):
-        raise Refused("INVALID_ARGUMENT", f"volume {volume_id}: volumeAttributes need a uri, such as s3://bucket/prefix")
+        raise Refused(
+            "INVALID_ARGUMENT", f"volume {volume_id}: volumeAttributes need a uri, such as s3://bucket/prefix"
+        )
     options = []
     for flag in flags:
         name, equals, value = flag.partition("=")
@@ -80,7 +95,9 @@ def volume_of(volume_id: str, attributes: Mapping[str, str], flags: list[str], w
             options.append(flag)
         else:
             known = ", ".join([*(f"{option}=VALUE" for option in sorted(OPTIONS)), "allow-overwrite", "ro"])
-            raise Refused("INVALID_ARGUMENT", f"volume {volume_id}: there is no mount option '{flag}'; known are {known}")
+            raise Refused(
+                "INVALID_ARGUMENT", f"volume {volume_id}: there is no mount option '{flag}'; known are {known}"
+            )
     if not writable and "allow-overwrite" in options:
         raise Refused("INVALID_ARGUMENT", f"volume {volume_id}: allow-overwrite needs an access mode that writes")
     return Volume(volume_id, uri, writable, tuple(options), given.get("region", ""), given.get("endpoint", ""))
@@ -132,7 +149,9 @@ def real(path: str) -> str:
 
 def run(*command: str) -> None:
     try:
-        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", timeout=60, check=False)
+        done = subprocess.run(
+            command, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", timeout=60, check=False
+        )
     except subprocess.TimeoutExpired as late:
         raise Refused("DEADLINE_EXCEEDED", f"{' '.join(command)}: did not end within 60 s") from late
     if done.returncode != 0:
@@ -165,7 +184,9 @@ class Node:
     def stage(self, volume: Volume, staging: str, secrets: Mapping[str, str]) -> None:
         for name in secrets:
             if name not in KEYS:
-                raise Refused("INVALID_ARGUMENT", f"volume {volume.id}: its secret has '{name}'; known are {', '.join(KEYS)}")
+                raise Refused(
+                    "INVALID_ARGUMENT", f"volume {volume.id}: its secret has '{name}'; known are {', '.join(KEYS)}"
+                )
         folder = real(staging)
         with self._alone(volume.id):
             there = unmount_dead(folder)
@@ -173,7 +194,9 @@ class Node:
                 os.makedirs(folder, exist_ok=True)
                 self._mount(volume, folder, secrets)
             elif (there.type, there.source, there.writable) != (FILE_SYSTEM, volume.source, volume.writable):
-                raise Refused("ALREADY_EXISTS", f"volume {volume.id}: {staging} has {there.source} mounted, in another way")
+                raise Refused(
+                    "ALREADY_EXISTS", f"volume {volume.id}: {staging} has {there.source} mounted, in another way"
+                )
             self._staged[folder] = (volume, dict(secrets))
 
     def unstage(self, volume_id: str, staging: str) -> None:
@@ -190,13 +213,18 @@ class Node:
                 self._mount(*self._with_folder(folder))
                 staged = mounted_on(folder)
             if staged is None or staged.type != FILE_SYSTEM:
-                raise Refused("FAILED_PRECONDITION", f"volume {volume.id}: {staging} is not staged, or its process has died; end the pods that use it")
+                raise Refused(
+                    "FAILED_PRECONDITION",
+                    f"volume {volume.id}: {staging} is not staged, or its process has died; end the pods that use it",
+                )
             writable = staged.writable and volume.writable and not readonly
             there = unmount_dead(place)
             if there is not None:
                 if (there.device, there.writable) == (staged.device, writable):
                     return
-                raise Refused("ALREADY_EXISTS", f"volume {volume.id}: {target} has {there.source} mounted, in another way")
+                raise Refused(
+                    "ALREADY_EXISTS", f"volume {volume.id}: {target} has {there.source} mounted, in another way"
+                )
             os.makedirs(place, exist_ok=True)
             run("mount", "--bind", folder, place)
             if not writable and staged.writable:
@@ -216,7 +244,9 @@ class Node:
                 except OSError as error:
                     if error.errno == errno.ENOENT:
                         raise
-                    raise Refused("INTERNAL", f"volume {volume_id}: {target} cannot be removed: {error.strerror}") from error
+                    raise Refused(
+                        "INTERNAL", f"volume {volume_id}: {target} cannot be removed: {error.strerror}"
+                    ) from error
 
     @contextlib.contextmanager
     def _alone(self, volume_id: str) -> Iterator[None]:
@@ -239,12 +269,23 @@ class Node:
     def _unmount_all(self, volume_id: str, folder: str) -> None:
         while (there := mounted_on(folder)) is not None:
             if there.type != FILE_SYSTEM:
-                raise Refused("INTERNAL", f"volume {volume_id}: {folder} has {there.source} mounted, which is no file system of Millrace")
+                raise Refused(
+                    "INTERNAL",
+                    f"volume {volume_id}: {folder} has {there.source} mounted, which is no file system of Millrace",
+                )
             unmount(folder)
 
     def _command(self, volume: Volume, folder: str) -> list[str]:
         settings = self._settings
-        command = [settings.millrace, "mount", volume.uri, folder, "--foreground", "-o", ",".join(["allow_other", *volume.options])]
+        command = [
+            settings.millrace,
+            "mount",
+            volume.uri,
+            folder,
+            "--foreground",
+            "-o",
+            ",".join(["allow_other", *volume.options]),
+        ]
         if volume.writable:
             command.append("--writable")
         if settings.memory:
@@ -266,7 +307,14 @@ class Node:
         if volume.endpoint:
             environment["AWS_ENDPOINT_URL"] = volume.endpoint
         process = subprocess.Popen(
-            self._command(volume, folder), env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, errors="replace", start_new_session=True
+            self._command(volume, folder),
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+            errors="replace",
+            start_new_session=True,
         )
         said: deque[str] = deque(maxlen=5)
         relay = threading.Thread(target=_relay, args=(process, volume.id, said), daemon=True)
@@ -280,7 +328,10 @@ class Node:
             if time.monotonic() > deadline:
                 process.kill()
                 relay.join()
-                raise Refused("DEADLINE_EXCEEDED", f"volume {volume.id}: {volume.uri} was not mounted within {READY_SECONDS:.0f} s")
+                raise Refused(
+                    "DEADLINE_EXCEEDED",
+                    f"volume {volume.id}: {volume.uri} was not mounted within {READY_SECONDS:.0f} s",
+                )
             time.sleep(0.02)
 
 

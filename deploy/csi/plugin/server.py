@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """A CSI node plugin that mounts volumes by `millrace mount`: its gRPC services, and the registration at the kubelet.
 
-    server.py --endpoint /csi/csi.sock --node-id NAME --registration /registration --kubelet-endpoint /var/lib/kubelet/plugins/mount.millrace.csi/csi.sock
+server.py --endpoint /csi/csi.sock --node-id NAME --registration /registration --kubelet-endpoint /var/lib/kubelet/plugins/mount.millrace.csi/csi.sock
 """
 
 from __future__ import annotations
@@ -57,7 +57,9 @@ def volume_of_request(request: Any) -> Volume:
         raise Refused("INVALID_ARGUMENT", "volume_capability is missing")
     capability = request.volume_capability
     if capability.WhichOneof("access_type") != "mount":
-        raise Refused("INVALID_ARGUMENT", f"volume {request.volume_id}: it is a file system, volumeMode must be Filesystem")
+        raise Refused(
+            "INVALID_ARGUMENT", f"volume {request.volume_id}: it is a file system, volumeMode must be Filesystem"
+        )
     if capability.access_mode.mode == Mode.UNKNOWN:
         raise Refused("INVALID_ARGUMENT", f"volume {request.volume_id}: the access mode is not known")
     writable = capability.access_mode.mode not in READERS
@@ -82,7 +84,10 @@ class IdentityService(csi_services.IdentityServicer):  # type: ignore[misc,name-
         if shutil.which(self._settings.millrace) is None:
             raise Refused("FAILED_PRECONDITION", f"{self._settings.millrace} is not there")
         if not os.path.exists("/dev/fuse"):
-            raise Refused("FAILED_PRECONDITION", "/dev/fuse is not there: the kernel needs its module fuse, and the container must be privileged")
+            raise Refused(
+                "FAILED_PRECONDITION",
+                "/dev/fuse is not there: the kernel needs its module fuse, and the container must be privileged",
+            )
         return csi.ProbeResponse(ready=csi.Truth(value=True))
 
 
@@ -123,7 +128,9 @@ class NodeService(csi_services.NodeServicer):  # type: ignore[misc,name-defined]
 
     @answers
     def NodeGetCapabilities(self, request: Any) -> Any:
-        capability = csi.NodeServiceCapability(rpc=csi.NodeServiceCapability.RPC(type=csi.NodeServiceCapability.RPC.STAGE_UNSTAGE_VOLUME))
+        capability = csi.NodeServiceCapability(
+            rpc=csi.NodeServiceCapability.RPC(type=csi.NodeServiceCapability.RPC.STAGE_UNSTAGE_VOLUME)
+        )
         return csi.NodeGetCapabilitiesResponse(capabilities=[capability])
 
     @answers
@@ -139,11 +146,17 @@ class RegistrationService(registration_services.RegistrationServicer):  # type: 
 
     @answers
     def GetInfo(self, request: Any) -> Any:
-        return registration.PluginInfo(type="CSIPlugin", name=NAME, endpoint=self._endpoint, supported_versions=["1.0.0"])
+        return registration.PluginInfo(
+            type="CSIPlugin", name=NAME, endpoint=self._endpoint, supported_versions=["1.0.0"]
+        )
 
     @answers
     def NotifyRegistrationStatus(self, request: Any) -> Any:
-        say("registered at the kubelet" if request.plugin_registered else f"the kubelet refuses the registration: {request.error}")
+        say(
+            "registered at the kubelet"
+            if request.plugin_registered
+            else f"the kubelet refuses the registration: {request.error}"
+        )
         return registration.RegistrationStatusResponse()
 
 
@@ -157,14 +170,27 @@ def listening(socket: Path) -> grpc.Server:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--endpoint", type=Path, required=True, metavar="SOCKET", help="where the services of CSI listen")
+    parser.add_argument(
+        "--endpoint", type=Path, required=True, metavar="SOCKET", help="where the services of CSI listen"
+    )
     parser.add_argument("--node-id", required=True, metavar="NAME", help="of this node, as Kubernetes calls it")
     parser.add_argument("--registration", type=Path, metavar="DIR", help="the kubelet's folder of registrations")
-    parser.add_argument("--kubelet-endpoint", metavar="SOCKET", help="the path of --endpoint on the node itself (default: the same)")
+    parser.add_argument(
+        "--kubelet-endpoint", metavar="SOCKET", help="the path of --endpoint on the node itself (default: the same)"
+    )
     parser.add_argument("--millrace", default="millrace", metavar="PROGRAM", help="(default: millrace)")
-    parser.add_argument("--cache", default="", metavar="DIR", help="keep what is read in this folder, for all volumes of the node")
-    parser.add_argument("--cache-size", default="", metavar="SIZE", help="what the cache may take of the disk (default: all but 5 %%)")
-    parser.add_argument("--memory", default="1GiB", metavar="SIZE", help="budget of each volume for what is read ahead and written (default: 1GiB)")
+    parser.add_argument(
+        "--cache", default="", metavar="DIR", help="keep what is read in this folder, for all volumes of the node"
+    )
+    parser.add_argument(
+        "--cache-size", default="", metavar="SIZE", help="what the cache may take of the disk (default: all but 5 %%)"
+    )
+    parser.add_argument(
+        "--memory",
+        default="1GiB",
+        metavar="SIZE",
+        help="budget of each volume for what is read ahead and written (default: 1GiB)",
+    )
     parser.add_argument("--version", default="0", help="that the plugin tells (default: 0)")
     options = parser.parse_args()
 
@@ -176,7 +202,9 @@ def main() -> None:
     services.start()
     if options.registration:
         register = listening(options.registration / f"{NAME}-reg.sock")
-        registration_services.add_RegistrationServicer_to_server(RegistrationService(options.kubelet_endpoint or str(options.endpoint)), register)
+        registration_services.add_RegistrationServicer_to_server(
+            RegistrationService(options.kubelet_endpoint or str(options.endpoint)), register
+        )
         servers.append(register)
         register.start()
     say(f"{NAME} listens on {options.endpoint}")

@@ -56,7 +56,9 @@ def columns_of(image: Stored) -> dict[str, bytes]:
 def write_litdata(images: list[Stored], into: Path, shard_bytes: int) -> None:
     import litdata
 
-    litdata.optimize(fn=columns_of, inputs=images, output_dir=str(into), chunk_bytes=shard_bytes, num_workers=1, verbose=False)
+    litdata.optimize(
+        fn=columns_of, inputs=images, output_dir=str(into), chunk_bytes=shard_bytes, num_workers=1, verbose=False
+    )
 
 
 def write_parquet(images: list[Stored], into: Path, shard_bytes: int) -> None:
@@ -109,4 +111,10 @@ def write_files(images: list[Stored], into: Path, shard_bytes: int) -> None:
 
 
 Writer = Callable[[list[Stored], Path, int], None]  # images, a folder that it makes, bytes of a shard, about
-WRITERS: dict[str, Writer] = {"mds": write_mds, "litdata": write_litdata, "parquet": write_parquet, "tfrecord": write_tfrecord, "files": write_files}
+WRITERS: dict[str, Writer] = {
+    "mds": write_mds,
+    "litdata": write_litdata,
+    "parquet": write_parquet,
+    "tfrecord": write_tfrecord,
+    "files": write_files,
+}

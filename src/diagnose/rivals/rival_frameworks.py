@@ -98,17 +98,29 @@ def dali(task: Task) -> Epochs:
     task.begin()
     keys = keys_below(task, (".tar",))
     paths = [f"s3://{task.bucket}/{key}" for key in keys] if task.on_s3 else keys
-    options = {"random_shuffle": True, "initial_fill": SHUFFLED, "pad_last_batch": True, "dont_use_mmap": task.on_s3, "name": "reader"}
+    options = {
+        "random_shuffle": True,
+        "initial_fill": SHUFFLED,
+        "pad_last_batch": True,
+        "dont_use_mmap": task.on_s3,
+        "name": "reader",
+    }
 
     def stored() -> Any:
         if paths:
-            return fn.readers.webdataset(paths=paths, ext=["jpg;jpeg;png"], missing_component_behavior="skip", **options)
+            return fn.readers.webdataset(
+                paths=paths, ext=["jpg;jpeg;png"], missing_component_behavior="skip", **options
+            )
         return fn.readers.file(file_root=task.uri if task.on_s3 else task.folder, **options)[0]
 
     @pipeline_def(batch_size=task.batch, num_threads=max(1, task.workers), device_id=None, seed=1)  # type: ignore[misc]
     def images() -> Any:
-        pixels = fn.decoders.image_random_crop(stored(), output_type=types.RGB, random_area=list(AREA), random_aspect_ratio=list(RATIO), num_attempts=10)
-        small = fn.resize(pixels, resize_x=task.size, resize_y=task.size, interp_type=types.INTERP_LINEAR, antialias=False)
+        pixels = fn.decoders.image_random_crop(
+            stored(), output_type=types.RGB, random_area=list(AREA), random_aspect_ratio=list(RATIO), num_attempts=10
+        )
+        small = fn.resize(
+            pixels, resize_x=task.size, resize_y=task.size, interp_type=types.INTERP_LINEAR, antialias=False
+        )
         return fn.flip(small, horizontal=fn.random.coin_flip())
 
     pipeline = images()
@@ -143,14 +155,22 @@ def ray_data(task: Task) -> Epochs:
     def image(row: dict[str, Any]) -> dict[str, Any]:
         import numpy
 
-        found = row["bytes"] if "bytes" in row else next(value for name, value in row.items() if f".{name}".endswith(IMAGES))
+        found = (
+            row["bytes"]
+            if "bytes" in row
+            else next(value for name, value in row.items() if f".{name}".endswith(IMAGES))
+        )
         return {"image": numpy.array(cropped(found, size))}
 
     def epoch() -> Epoch:
         if task.kind == "raw":
-            stored = ray.data.read_binary_files(place, filesystem=system, file_extensions=[name[1:] for name in IMAGES], shuffle="files")
+            stored = ray.data.read_binary_files(
+                place, filesystem=system, file_extensions=[name[1:] for name in IMAGES], shuffle="files"
+            )
         else:
-            stored = ray.data.read_webdataset(place, filesystem=system, decoder=None, file_extensions=["tar"], shuffle="files")
+            stored = ray.data.read_webdataset(
+                place, filesystem=system, decoder=None, file_extensions=["tar"], shuffle="files"
+            )
         shuffling = {"local_shuffle_buffer_size": SHUFFLED, "local_shuffle_seed": random.getrandbits(31)}
         for batch in stored.map(image).iter_batches(batch_size=task.batch, batch_format="numpy", **shuffling):
             yield batch["image"]

@@ -35,7 +35,9 @@ class Task:
     finish: Callable[[Any], Any] = field(default=lambda batch: batch)
     cache: Path | None = None  # a folder that does not exist, on a disk, for what later epochs need not ask for
     began: float = 0.0
-    to_end: list[Callable[[], None]] = field(default_factory=list)  # what has to end by itself, before all of its processes are killed
+    to_end: list[Callable[[], None]] = field(
+        default_factory=list
+    )  # what has to end by itself, before all of its processes are killed
     at_end: list[Callable[[], None]] = field(default_factory=list)  # then what the loader leaves behind is removed so
 
     def begin(self) -> None:
@@ -72,7 +74,9 @@ class Task:
         """Settles the kind, which must be one that the loader of that name reads: the first if nothing is said."""
         self.kind = kinds[0] if self.kind == "own" else self.kind
         if self.kind not in kinds:
-            raise Refused(f"it reads {' or '.join(kinds)}, and these data are {self.kind}: give it a copy of its own by --rival {name}=URI")
+            raise Refused(
+                f"it reads {' or '.join(kinds)}, and these data are {self.kind}: give it a copy of its own by --rival {name}=URI"
+            )
 
 
 Epoch = Iterator[Any]  # of batches
@@ -144,4 +148,6 @@ def s3_client(task: Task) -> Any:
     import boto3
     from botocore.config import Config
 
-    return boto3.client("s3", endpoint_url=task.endpoint, region_name=task.region, config=Config(signature_version="s3v4"))
+    return boto3.client(
+        "s3", endpoint_url=task.endpoint, region_name=task.region, config=Config(signature_version="s3v4")
+    )

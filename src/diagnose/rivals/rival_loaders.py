@@ -41,7 +41,7 @@ import rival_copies
 import rival_frameworks
 import rival_mounts
 import rival_torch
-from rival_images import Epoch, Epochs, Refused, Task, load_u8
+from rival_images import Epochs, Refused, Task, load_u8
 
 MISSING = 3
 REFUSED = 4
@@ -218,25 +218,39 @@ def needs_copy(rival: Rival, kind: str) -> bool:
 
 def copy(rival: Rival, kind: str, into: Path, images: Path) -> None:
     if needs_copy(rival, kind):
-        rival_copies.WRITERS[rival.copy or rival.reads[0]](rival_copies.images_below(images), into, rival_copies.SHARD_BYTES)
+        rival_copies.WRITERS[rival.copy or rival.reads[0]](
+            rival_copies.images_below(images), into, rival_copies.SHARD_BYTES
+        )
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("name", choices=RIVALS)
     parser.add_argument("uri")
-    parser.add_argument("--kind", default="own", help="what the data are: tar, raw, mds ...; own: what the loader reads (default)")
+    parser.add_argument(
+        "--kind", default="own", help="what the data are: tar, raw, mds ...; own: what the loader reads (default)"
+    )
     parser.add_argument("--batch", type=int, default=128)
     parser.add_argument("--workers", type=int, default=2, help="worker processes, or decoding threads")
     parser.add_argument("--size", type=int, default=224)
     parser.add_argument("--warm-up", type=float, default=1.0, help="seconds that are not counted")
     parser.add_argument("--seconds", type=float, default=2.0, help="of a repeat, at the least")
     parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--check", type=int, default=2000, help="images whose pixels are added up, at the most an epoch's")
+    parser.add_argument(
+        "--check", type=int, default=2000, help="images whose pixels are added up, at the most an epoch's"
+    )
     parser.add_argument("--epochs", type=int, help="tell what each of so many epochs took, instead")
-    parser.add_argument("--keep", action="store_true", help="keep what was read below the scratch folder, for later epochs")
-    parser.add_argument("--environment", default="ENVIRONMENT", help="the folder of an environment that has its packages, for what is said if they are missing")
-    parser.add_argument("--needs-copy", action="store_true", help="say yes if it gets a copy of data of that kind, else no, and end")
+    parser.add_argument(
+        "--keep", action="store_true", help="keep what was read below the scratch folder, for later epochs"
+    )
+    parser.add_argument(
+        "--environment",
+        default="ENVIRONMENT",
+        help="the folder of an environment that has its packages, for what is said if they are missing",
+    )
+    parser.add_argument(
+        "--needs-copy", action="store_true", help="say yes if it gets a copy of data of that kind, else no, and end"
+    )
     parser.add_argument("--copy-from", type=Path, help="a folder of images, raw or in tar shards")
     parser.add_argument("--copy-to", type=Path, help="a folder that does not exist")
     parser.add_argument("--scratch", type=Path, required=True, help="an empty folder for what is downloaded")
@@ -264,7 +278,10 @@ def main() -> int:
             print(json.dumps({**took, "versions": versions(options.name)}), flush=True)
     except ImportError as error:
         install = install_command(rival.packages, options.environment)
-        status, why = MISSING, f"Python's package '{error.name}' is missing in {sys.executable}; this installs it: {install}"
+        status, why = (
+            MISSING,
+            f"Python's package '{error.name}' is missing in {sys.executable}; this installs it: {install}",
+        )
     except Refused as error:
         status, why = REFUSED, str(error)
     except Exception as error:

@@ -23,7 +23,9 @@ def s3fs(task: Task) -> Epochs:
 
 
 def rclone(task: Task) -> Epochs:
-    where = [f"--s3-endpoint={task.endpoint}", "--s3-force-path-style"] if task.endpoint else [f"--s3-region={task.region}"]
+    where = (
+        [f"--s3-endpoint={task.endpoint}", "--s3-force-path-style"] if task.endpoint else [f"--s3-region={task.region}"]
+    )
     if "AWS_CA_BUNDLE" in os.environ:
         where.append(f"--ca-cert={os.environ['AWS_CA_BUNDLE']}")
     s3 = [f"--s3-provider={'Other' if task.endpoint else 'AWS'}", "--s3-env-auth", *where]
@@ -70,5 +72,8 @@ def mounted(task: Task, command: Callable[[str], list[str]]) -> Epochs:
 
 def unmount(folder: Path) -> None:
     for program in ("fusermount3", "fusermount"):
-        if shutil.which(program) and subprocess.run([program, "-u", "-z", folder], stderr=subprocess.DEVNULL, check=False).returncode == 0:
+        if (
+            shutil.which(program)
+            and subprocess.run([program, "-u", "-z", folder], stderr=subprocess.DEVNULL, check=False).returncode == 0
+        ):
             return

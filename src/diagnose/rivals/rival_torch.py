@@ -10,7 +10,19 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from rival_images import IMAGES, SHUFFLED, Epoch, Epochs, Refused, Task, crop_box, images_in_tar, keys_below, s3_client, shuffled
+from rival_images import (
+    IMAGES,
+    SHUFFLED,
+    Epoch,
+    Epochs,
+    Refused,
+    Task,
+    crop_box,
+    images_in_tar,
+    keys_below,
+    s3_client,
+    shuffled,
+)
 
 
 def data_loader(dataset: Any, task: Task, **options: Any) -> Epochs:
@@ -80,12 +92,20 @@ def s3torchconnector(task: Task) -> Epochs:
 
     if not task.on_s3:
         raise Refused("it reads from S3 only")
-    where = {"region": task.region, "endpoint": task.endpoint, "s3client_config": S3ClientConfig(force_path_style=task.endpoint is not None)}
+    where = {
+        "region": task.region,
+        "endpoint": task.endpoint,
+        "s3client_config": S3ClientConfig(force_path_style=task.endpoint is not None),
+    }
     place = f"s3://{task.bucket}/{task.prefix}"
     task.begin()
     if task.kind == "raw":
         # Not from_prefix: there may be other objects, such as an index of Millrace's.
-        images = [f"s3://{each.bucket}/{each.key}" for each in S3IterableDataset.from_prefix(place, **where) if each.key.endswith(IMAGES)]
+        images = [
+            f"s3://{each.bucket}/{each.key}"
+            for each in S3IterableDataset.from_prefix(place, **where)
+            if each.key.endswith(IMAGES)
+        ]
         dataset = S3MapDataset.from_objects(images, transform=functools.partial(load_object, load=task.load), **where)
         return data_loader(dataset, task, shuffle=True)
     objects = S3IterableDataset.from_prefix(place, enable_sharding=True, **where)
@@ -112,12 +132,18 @@ def webdataset(task: Task) -> Epochs:
         task.begin()
         client = s3_client(task)
         keys = keys_below(task, (".tar",))
-        signed = [client.generate_presigned_url("get_object", {"Bucket": task.bucket, "Key": key}, 12 * 3600) for key in keys]
+        signed = [
+            client.generate_presigned_url("get_object", {"Bucket": task.bucket, "Key": key}, 12 * 3600) for key in keys
+        ]
         urls = [f"pipe:curl --silent --fail '{url}'" for url in signed]
     else:
         task.begin()
         urls = keys_below(task, (".tar",))
-    dataset = wds.WebDataset(urls, shardshuffle=len(urls), empty_check=False).shuffle(SHUFFLED).map(functools.partial(load_of_names, load=task.load))
+    dataset = (
+        wds.WebDataset(urls, shardshuffle=len(urls), empty_check=False)
+        .shuffle(SHUFFLED)
+        .map(functools.partial(load_of_names, load=task.load))
+    )
     return data_loader(dataset, task)
 
 
@@ -220,8 +246,12 @@ def spdl(task: Task) -> Epochs:
     if task.on_s3:
         plain = {"allow_http": True} if (task.endpoint or "").startswith("http:") else {}
         path_style = {"virtual_hosted_style_request": False} if task.endpoint else {}
-        store: Any = obstore.store.S3Store(task.bucket, endpoint=task.endpoint, region=task.region, client_options=plain, **path_style)
-        keys = [each["path"] for page in obstore.list(store, task.prefix) for each in page if each["path"].endswith(".tar")]
+        store: Any = obstore.store.S3Store(
+            task.bucket, endpoint=task.endpoint, region=task.region, client_options=plain, **path_style
+        )
+        keys = [
+            each["path"] for page in obstore.list(store, task.prefix) for each in page if each["path"].endswith(".tar")
+        ]
     else:
         store = obstore.store.LocalStore(task.folder)
         keys = [each["path"] for page in obstore.list(store) for each in page if each["path"].endswith(".tar")]
@@ -254,7 +284,9 @@ def huggingface(task: Task) -> Epochs:
         cache_dir=str(task.scratch),
     )
     stored = dataset.cast_column("image", datasets.Image(decode=False)).select_columns(["image"])
-    loaded = stored.shuffle(seed=1, buffer_size=SHUFFLED).map(functools.partial(load_stored, load=task.load), remove_columns=["image"])
+    loaded = stored.shuffle(seed=1, buffer_size=SHUFFLED).map(
+        functools.partial(load_stored, load=task.load), remove_columns=["image"]
+    )
     begin = data_loader(loaded, task)
     return lambda: (batch["loaded"] for batch in begin())
 

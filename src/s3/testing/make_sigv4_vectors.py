@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Prints sigv4_vectors.h: requests signed by botocore, an implementation of SigV4 that is not ours.
 
-    .venv/bin/python src/s3/testing/make_sigv4_vectors.py > src/s3/testing/sigv4_vectors.h
+.venv/bin/python src/s3/testing/make_sigv4_vectors.py > src/s3/testing/sigv4_vectors.h
 """
 
 import datetime
@@ -24,11 +24,35 @@ CASES = [
     ("GET", "Grüße/日本/🌊", [], {}, b"", None, "us-east-1"),
     ("GET", "~tilde-._!*'()@:,;$", [], {}, b"", None, "us-east-1"),
     ("HEAD", "token", [], {"If-Match": '"abc"'}, b"", "a/session+token==", "us-east-1"),
-    ("GET", "", [("list-type", "2"), ("prefix", "a b/+~"), ("delimiter", "/"), ("max-keys", "2")], {}, b"", None, "us-east-1"),
-    ("GET", "", [("continuation-token", "1/x+y=="), ("list-type", "2"), ("encoding-type", "url")], {}, b"", None, "us-east-1"),
+    (
+        "GET",
+        "",
+        [("list-type", "2"), ("prefix", "a b/+~"), ("delimiter", "/"), ("max-keys", "2")],
+        {},
+        b"",
+        None,
+        "us-east-1",
+    ),
+    (
+        "GET",
+        "",
+        [("continuation-token", "1/x+y=="), ("list-type", "2"), ("encoding-type", "url")],
+        {},
+        b"",
+        None,
+        "us-east-1",
+    ),
     ("POST", "up", [("uploads", "")], {"Content-Type": "image/jpeg"}, b"", None, "us-east-1"),
     ("PUT", "up", [("partNumber", "10"), ("uploadId", "VX~p.x-_/+")], {}, b"part", None, "us-east-1"),
-    ("PUT", "space", [], {"x-amz-meta-note": "  two  spaces   within  ", "Content-Type": "text/plain"}, b"body", None, "us-west-2"),
+    (
+        "PUT",
+        "space",
+        [],
+        {"x-amz-meta-note": "  two  spaces   within  ", "Content-Type": "text/plain"},
+        b"body",
+        None,
+        "us-west-2",
+    ),
     ("DELETE", "gone", [], {}, b"", None, "cn-north-1"),
 ]
 
@@ -37,7 +61,9 @@ def sign(method, key, query, headers, body, token, region):
     path = "/bucket" + ("/" + urllib.parse.quote(key, safe="/~") if key else "")
     text = "&".join(f"{urllib.parse.quote(n, safe='~')}={urllib.parse.quote(v, safe='~')}" for n, v in query)
     target = path + ("?" + text if text else "")
-    request = awsrequest.AWSRequest(method=method, url="http://127.0.0.1:9000" + target, headers=dict(headers), data=body)
+    request = awsrequest.AWSRequest(
+        method=method, url="http://127.0.0.1:9000" + target, headers=dict(headers), data=body
+    )
     signer = auth.S3SigV4Auth(credentials.Credentials(ACCESS_KEY, SECRET_KEY, token), "s3", region)
     signer.add_auth(request)
     return target, request.headers["Authorization"]
