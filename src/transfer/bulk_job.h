@@ -42,9 +42,9 @@ struct BulkReport {
 /// Copies and removes objects, many at a time. An object that fails does not keep the others from being done. Calls
 /// come from one thread; the stores must outlive it. The destructor waits for what has begun.
 ///
-/// Copies (transfer/copy_object.h): 64 objects at a time; of those whose bytes come through this machine up to 64 MiB
-/// of objects of at most 8 MiB, and two larger ones. Removals: requests for up to 1,000 objects, four at a time; of
-/// folders never what lies behind a link to another folder, which is not the user's to name here.
+/// Copies (transfer/copy_object.h): 64 objects at a time, or 72 small ones; of those whose bytes come through this
+/// machine up to 64 MiB of objects of at most 8 MiB, and two larger ones. Removals: requests for up to 1,000 objects,
+/// four at a time; of folders never what lies behind a link to another folder, which is not the user's to name here.
 ///
 /// Before the first object is copied into a folder, what killed writers have left there is removed.
 class BulkJob {
@@ -111,7 +111,8 @@ class BulkJob {
 
   std::mutex mutex_;
   std::condition_variable changed_;
-  Room copies_{64};
+  Room copies_{64};  // by threads
+  Room small_{72};   // of the others, which are told of room in eights
   Room small_bytes_{64 << 20};
   Room large_{2};
   Room removals_{4};
