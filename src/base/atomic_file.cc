@@ -247,13 +247,14 @@ absl::StatusOr<struct stat> AtomicFile::Commit(bool only_if_absent, int64_t modi
   }
   const bool synced = durability_ == Durability::kSynced;
   if (synced && fsync(fd_.get()) != 0) return ErrnoStatus(errno, name_, "syncing");
-  if (fstat(fd_.get(), &info) != 0) return ErrnoStatus(errno, name_, "reading its state");
   if (only_if_absent) {
     RETURN_IF_ERROR(PlaceIfAbsent());
   } else if (rename(temporary_.c_str(), path_.c_str()) != 0) {
     return ErrnoStatus(errno, name_, "renaming");
   }
   exists_ = false;
+  // Only now: a rename changes the file's ctime.
+  if (fstat(fd_.get(), &info) != 0) return ErrnoStatus(errno, name_, "reading its state");
   if (synced) RETURN_IF_ERROR(SyncFolder(ParentOf(path_), name_));
   return info;
 }

@@ -18,7 +18,7 @@ namespace millrace {
 /// The files of a folder, local or mounted. A key is a path below it; links are followed. The folder need not exist
 /// until something is listed; writing makes it. Files appear whole and durable (temporary file, fsync, rename, fsync of
 /// the folder) under mode 0666 less the umask, or that of the file which they replace; folders that become empty stay.
-/// ETags are size, modification time and inode.
+/// ETags are those of FileEtag (store/file_system.h).
 ///
 /// Reads and writes block threads of the store's own, eight of them: enough to keep a disk or a network mount busy.
 class FileStore final : public ObjectStore {
