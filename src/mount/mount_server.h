@@ -138,6 +138,7 @@ class Mount::Server {
   absl::Status DeleteSource(const Node& copied, const Patience& patience);
   absl::Status RenameFile(const Node& from, const std::string& to, bool no_replace, const Patience& patience);
   absl::Status Delete(const std::string& key, const Patience& patience);
+  absl::Status DeleteVersion(const Node& file, const Patience& patience);
   void KeepFolderOf(const std::string& key);
 
   static fuse_lowlevel_ops Operations();

@@ -274,6 +274,23 @@ absl::Status Mount::Server::SetAttributes(Request request, uint64_t inode, const
 
 // ---- Folders, removing, renaming
 
+// Only the version that is known. In a folder the name counts, as for any program: the ETag of a file changes, too,
+// when another name of it is removed.
+absl::Status Mount::Server::DeleteVersion(const Node& file, const Patience& patience) {
+  if (file.etag.empty() || store_.traits().medium == StoreTraits::Medium::kFolder) return Delete(file.key, patience);
+  auto expected = std::make_shared<Expected<bool>>();
+  store_.DeleteVersion(file.key, file.etag, [done = Expected<bool>::Callback(expected)](absl::Status status) mutable {
+    if (status.ok()) {
+      done(true);
+    } else {
+      done(std::move(status));
+    }
+  });
+  const absl::Status deleted = expected->Wait(patience, store_.Uri(file.key)).status();
+  if (!absl::IsFailedPrecondition(deleted)) return deleted;
+  return RefusedWith(EBUSY, store_.Uri(file.key) + ": another program has replaced it meanwhile; it is not removed");
+}
+
 absl::Status Mount::Server::Delete(const std::string& key, const Patience& patience) {
   auto expected = std::make_shared<Expected<bool>>();
   store_.Delete({key}, [done = Expected<bool>::Callback(expected)](std::vector<absl::Status> statuses) mutable {
@@ -337,10 +354,10 @@ absl::Status Mount::Server::RemoveFile(Request request, uint64_t parent, const c
   RETURN_IF_ERROR(Settle(key, patience));
   ASSIGN_OR_RETURN(const Node node, Find(parent, name, patience));
   if (node.is_folder()) return RefusedWith(EISDIR, store_.Uri(key) + ": is a folder");
-  const absl::Status deleted = Delete(key, patience);
+  const absl::Status deleted = DeleteVersion(node, patience);
   ahead_.Forget(key);
-  RETURN_IF_ERROR(deleted);
   inodes_.Outdate(key);
+  RETURN_IF_ERROR(deleted);
   KeepFolderOf(key);
   fuse_reply_err(request, 0);
   return absl::OkStatus();
@@ -369,7 +386,7 @@ absl::Status Mount::Server::CheckTarget(const std::string& to, bool no_replace, 
   return no_replace ? absl::AlreadyExistsError(store_.Uri(to) + ": exists") : NeedsOverwrite(store_.Uri(to));
 }
 
-// Removes what was copied, unless it is another one now.
+// Removes what was copied, unless it is another one now. The look is for stores that do not know the condition.
 absl::Status Mount::Server::DeleteSource(const Node& copied, const Patience& patience) {
   const absl::StatusOr<Node> now = tree_.Look(copied.key, patience);
   if (absl::IsNotFound(now.status())) return absl::OkStatus();
@@ -379,7 +396,7 @@ absl::Status Mount::Server::DeleteSource(const Node& copied, const Patience& pat
                                   ": another program replaced it while it was renamed; both files are there, rename "
                                   "it again");
   }
-  return Delete(copied.key, patience);
+  return DeleteVersion(copied, patience);
 }
 
 absl::Status Mount::Server::RenameFile(const Node& from, const std::string& to, bool no_replace,
@@ -392,6 +409,7 @@ absl::Status Mount::Server::RenameFile(const Node& from, const std::string& to, 
   std::stop_source stop;
   CopyOptions options;
   options.stop = stop.get_token();
+  options.only_if_absent = no_replace || !options_.allow_overwrite;
   auto expected = std::make_shared<Expected<ObjectInfo>>();
   store_.Copy(store_, {.key = now.key, .size = now.size, .etag = now.etag}, to, std::move(options),
               Expected<ObjectInfo>::Callback(expected));
@@ -403,7 +421,9 @@ absl::Status Mount::Server::RenameFile(const Node& from, const std::string& to, 
     if (absl::IsUnimplemented(copy.status())) {
       return RefusedWith(EXDEV, store_.Uri(from.key) + ": this store does not copy; mv copies it");
     }
-    return copy.status();
+    if (!absl::IsAlreadyExists(copy.status())) return copy.status();
+    inodes_.Outdate(to);  // made since CheckTarget has looked
+    return no_replace ? copy.status() : NeedsOverwrite(store_.Uri(to));
   }
   const absl::Status deleted = DeleteSource(now, patience);
   ahead_.Forget(from.key);

@@ -177,6 +177,23 @@ void FileStore::Delete(std::vector<std::string> keys, DeleteCallback done) {
   }
 }
 
+absl::Status FileStore::RemoveVersion(const std::string& key, const std::string& etag) const {
+  RETURN_IF_ERROR(Check(key));
+  RETURN_IF_ERROR(CheckVersion(Uri(key), etag));
+  const absl::StatusOr<ObjectInfo> now = Stat(key);
+  if (absl::IsNotFound(now.status())) return absl::OkStatus();
+  RETURN_IF_ERROR(now.status());
+  RETURN_IF_ERROR(CheckMatch(Uri(key), etag, now->etag));
+  return Remove(key);
+}
+
+void FileStore::DeleteVersion(std::string key, std::string etag, DoneCallback done) {
+  threads_.Submit([this, key = std::move(key), etag = std::move(etag), done = std::move(done)]() mutable {
+    ++counters_.del;
+    std::move(done)(stopping_ ? Closed() : RemoveVersion(key, etag));
+  });
+}
+
 // A continuation is 'k' and the last key of the page before, or 'p' and its last common prefix.
 absl::StatusOr<std::unique_ptr<FileWalk>> FileStore::ResumeWalk(const ListOptions& options) {
   FileWalk::Start start{options.start_after, false};

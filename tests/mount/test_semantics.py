@@ -503,6 +503,39 @@ def test_renaming_what_is_replaced(sandbox: Sandbox, tmp_path: Path) -> None:
             assert names == ({"from", "to"} if replaced else {"to"})
 
 
+@says(
+    "If another program makes the target while a file is renamed, and the store knows the condition, that object stays, and the rename is refused.",
+    "If another program has replaced a file since this mount looked, and the store knows the condition, `unlink` is refused with `EBUSY` once, and the new object stays.",
+)
+def test_what_others_make_meanwhile(sandbox: Sandbox, tmp_path: Path) -> None:
+    # The same rename twice: the first tells how often it looks at the target before it copies.
+    looks = 0
+    for made in (False, True):
+        root, log, folder = tmp_path / f"root{made}", tmp_path / f"log{made}", tmp_path / f"mnt{made}"
+        (root / "b").mkdir(parents=True)
+        for name in ("from", "kept", "replaced", *(("to",) if made else ())):
+            (root / "b" / name).write_bytes(name.encode())
+        faults = (
+            "DELETE b/kept new-etag count=1",  # as if it was replaced after the look
+            "DELETE b/replaced new-etag count=1",
+            *((f"HEAD b/to status=404 count={looks}",) if made else ()),  # as if it came right after the look
+        )
+        with logged_devstore(sandbox, root, log, faults=faults) as store:
+            with mounted(sandbox, "s3://b", folder, "--writable", "--metadata-ttl", "minimal", env=store.env()) as _:
+                rename = functools.partial(os.rename, folder / "from", folder / "to")
+                if not made:
+                    rename()
+                    looks = sum("HeadObject" in line and "b/to" in line for line in log.read_text().splitlines())
+                    continue
+                refused(rename, errno.EPERM, errno.EEXIST)
+                refused(functools.partial(os.rename, folder / "kept", folder / "copy"), errno.EBUSY)
+                refused(functools.partial(os.remove, folder / "replaced"), errno.EBUSY)
+                there = {path.name: path.read_bytes() for path in (root / "b").iterdir()}
+                assert there == {name: name.encode() for name in ("from", "to", "kept", "replaced")} | {"copy": b"kept"}
+                os.remove(folder / "replaced")
+                assert not (root / "b" / "replaced").exists()
+
+
 @says("A file of a store that does not copy by itself is not renamed: the program is told `EXDEV`.")
 def test_renaming_in_a_folder(sandbox: Sandbox, tmp_path: Path) -> None:
     (tmp_path / "below").mkdir()
