@@ -31,7 +31,7 @@ Engine::Engine(Runtime& runtime, LoaderPlan plan, Reservation fetch_memory, Rese
       shapes_(ShapesOf(plan_)),
       reads_(plan_.source, plan_.options.cache),
       fetch_memory_(std::move(fetch_memory)),
-      decode_memory_(runtime.memory(), plan_.options.memory_bytes / 8) {
+      decode_memory_(runtime.decode_memory()) {
   report_.part_samples.resize(plan_.source.parts().size());
   report_.position = plan_.options.start.value_or(Position{0, 0, plan_.fingerprint});
   ring_.emplace(plan_.slot_bytes, plan_.slots, std::move(slot_memory), [this] {

@@ -234,6 +234,8 @@ absl::Status TarReader::ReadPaxRecord(std::string_view key, std::string_view val
     if (value.empty()) return absl::OkStatus();
     into->size = ParseDecimal(value);
     if (!into->size) return DamagedTar(header_offset_, "corrupt PAX header (its size is not a number)");
+  } else if (key == kTarCommentKeyword) {
+    into->escaped_keys = value == kTarEscapedKeys;
   } else if (key.starts_with("GNU.sparse.")) {
     return Unsupported(header_offset_, "sparse file (PAX GNU.sparse); pack it without --sparse");
   }

@@ -27,9 +27,9 @@ struct TarMember {
 ///   at the end of the object: reader.Finish(size)
 ///
 /// Understands v7, ustar with prefix, GNU (long names, base-256 sizes) and PAX (x and g headers with path and
-/// size). Header checksums are verified. Sparse files are refused. As in tar, the first block of zeros ends the
-/// archive and what follows is ignored; an archive without that block counts as truncated, because nothing else
-/// would tell.
+/// size, and Millrace's comment on keys). Header checksums are verified. Sparse files are refused. As in tar, the first
+/// block of zeros ends the archive and what follows is ignored; an archive without that block counts as truncated,
+/// because nothing else would tell.
 ///
 /// Errors start with the offset: DataLoss for corrupt or truncated archives, InvalidArgument for what is well
 /// formed but not supported. After an error the reader must not be used. Memory: one header, and extended headers
@@ -46,6 +46,9 @@ class TarReader {
   /// The latest member, until Advance is called again.
   const TarMember& member() const { return member_; }
 
+  /// Whether a global PAX header before it says that its key was escaped (tar_key.h).
+  bool key_is_escaped() const { return global_.escaped_keys; }
+
   /// Checks that the archive was complete, given the size of the object that holds it.
   absl::Status Finish(uint64_t object_size) const;
 
@@ -53,6 +56,7 @@ class TarReader {
   struct Overrides {
     std::optional<std::string> path;
     std::optional<uint64_t> size;
+    bool escaped_keys = false;
   };
 
   absl::StatusOr<Event> ReadHeader();

@@ -7,6 +7,7 @@
 
 #include "base/crypto.h"
 #include "shard/sample_name.h"
+#include "shard/tar_key.h"
 
 namespace millrace {
 
@@ -55,6 +56,11 @@ absl::Status TarSampleScanner::AddMember(ByteSpan chunk, ShardSink sink) {
   if (member.link) {
     if (skipped_links_.count++ == 0) skipped_links_.first = member.name;
     return absl::OkStatus();
+  }
+  std::string unescaped;
+  if (reader_.key_is_escaped() && name->key.find('%') != std::string_view::npos) {
+    unescaped = UnescapeTarKey(name->key);
+    name->key = unescaped;
   }
   if (sample_.fields.empty() || sample_.key != name->key) {
     RETURN_IF_ERROR(Emit(sink));

@@ -6,6 +6,7 @@
 
 #include "base/crypto.h"
 #include "base/rng.h"
+#include "shard/tar_format.h"
 #include "shard/tar_writer.h"
 #include "shard/testing/tar_builder.h"
 
@@ -52,6 +53,20 @@ TEST(TarSamples, ConsecutiveMembersWithOneKey) {
   const std::string archive =
       Member("a.jpg", "A") + Member("a.cls", "3") + Member("b.cls", "12\n") + Member("a.txt", "again") + End();
   EXPECT_THAT(DescribeTar(archive), ElementsAre("a[3]: jpg=A cls=3", "b[12]: cls=12\n", "a[]: txt=again"));
+}
+
+// A global PAX header says from where on.
+TEST(TarSamples, OnlyEscapedKeysAreUnescaped) {
+  const std::string records = fmt::format("{}={}", kTarCommentKeyword, kTarEscapedKeys);
+  const std::string marked = Pax({records}, 'g');
+  const std::string first = Member("a%2Eb.jpg", "A") + Member("a%2Eb.cls", "1"), second = Member("c%2Ed.jpg", "B");
+  EXPECT_THAT(DescribeTar(first + second + End()), ElementsAre("a%2Eb[1]: jpg=A cls=1", "c%2Ed[]: jpg=B"));
+  EXPECT_THAT(DescribeTar(marked + first + second + End()), ElementsAre("a.b[1]: jpg=A cls=1", "c.d[]: jpg=B"));
+  EXPECT_THAT(DescribeTar(first + marked + second + End()), ElementsAre("a%2Eb[1]: jpg=A cls=1", "c.d[]: jpg=B"));
+  EXPECT_THAT(DescribeTar(marked + first + Pax({"comment="}, 'g') + second + End()),
+              ElementsAre("a.b[1]: jpg=A cls=1", "c%2Ed[]: jpg=B"));
+  EXPECT_THAT(DescribeTar(Pax({records}) + first + End()), ElementsAre("a%2Eb[1]: jpg=A cls=1")) << "of one member";
+  EXPECT_THAT(DescribeTar(Pax({"comment=by hand"}, 'g') + first + End()), ElementsAre("a%2Eb[1]: jpg=A cls=1"));
 }
 
 TEST(TarSamples, SkippedMembersDoNotSeparate) {
