@@ -10,8 +10,11 @@ compiler or no release build made the programs.
 
 valgrind counts, on a processor that it makes up: the same one, with AVX2 and without AVX-512, on all that have what it needs for that, so that libraries choose the
 same code for it. Each program runs twice with different numbers of items; the difference is what items cost, without starting and preparing. Of a program with
-threads, the main one does not count: it waits, and looks at the clock meanwhile, more often on a slow machine. What such threads do for each other still differs from
-run to run, upwards: a path that seems to take too many instructions is counted again, and the least counts.
+threads, the main one does not count if it only waits: it looks at the clock meanwhile, more often on a slow machine. What such threads do for each other still differs
+from run to run, upwards: a path that seems to take too many instructions is counted again, and the least counts.
+
+Instructions do not show what the kernel does for a program. So system calls are counted where threads could wait for each other too often (valgrind runs one thread at a
+time, which makes their number nearly the same each time), and, without valgrind, the pages that are touched for the first time where memory could be used once.
 """
 
 from __future__ import annotations
@@ -25,8 +28,9 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
@@ -45,15 +49,23 @@ CANNOT = 77  # the exit status by which test runners know what was left out
 FEATURES = {"avx2", "fma", "f16c", "bmi1", "bmi2", "abm", "movbe"}
 
 
+# What is counted.
+MAIN = "instructions of main()"
+THREADS = "instructions of all threads but that of main(), which waits for them"
+ALL = "instructions of all threads"
+CALLS = "system calls of all threads"
+FAULTS = "page faults"
+
+
 @dataclass(frozen=True)
 class HotPath:
     item: str
     program: str
-    arguments: str  # {n}: how often; {data}: the folder that prepare() fills
+    arguments: str  # {n}: how often; {data}: the folder that prepare() fills; {out}: a new one for this run
     few: int
     many: int
     each: int = 1  # items that one time has
-    threads: bool = False  # what they do counts, and not main(), which waits for them; else main() is all
+    counts: str = MAIN
 
 
 def hot(name: str, item: str, few: int, many: int) -> HotPath:
@@ -71,6 +83,12 @@ def decode(case: str, images: str) -> HotPath:
 
 
 FEED = "feed {data}/photos --shuffle none --size 64 --batch 16 --threads 1 --memory 64MiB --json --epochs {n}"
+# Of devstore, which serves objects of so many MiB, and folders of so many objects. Of the largest more than twice as much is read as is in flight (128 MiB).
+CAT = "cat s3://hot/mib/{n}"
+READ_MIB = (8, 72)
+TOUCHED_MIB = (1, 320)
+CP = "cp --recursive s3://hot/objects/{n} {out}"
+COPIED = (20, 140)
 PATHS = {
     # A window has 3,072 samples.
     "plan-global": hot("plan-global", "sample of a shuffled order", 3072, 30720),
@@ -92,8 +110,12 @@ PATHS = {
     "decode-augmented": decode("augment_f32", "plain"),
     "decode-tiles": decode("augment_f32", "tiles"),
     "feed": HotPath(
-        "small image, from a folder to a batch, by `millrace feed`", "millrace", FEED, 2, 8, PHOTOS, threads=True
+        "small image, from a folder to a batch, by `millrace feed`", "millrace", FEED, 2, 8, PHOTOS, THREADS
     ),
+    "cat": HotPath("MiB that `millrace cat` reads from S3", "millrace", CAT, *READ_MIB, counts=ALL),
+    "cat-faults": HotPath("the same: page faults", "millrace", CAT, *TOUCHED_MIB, counts=FAULTS),
+    "cp": HotPath("object of 115 KB that `millrace cp` copies from S3", "millrace", CP, *COPIED, counts=ALL),
+    "cp-calls": HotPath("the same: system calls", "millrace", CP, *COPIED, counts=CALLS),
 }
 
 
@@ -136,32 +158,69 @@ def obstacle(build: Path, wanted: str) -> str:
     return ""
 
 
+def run(program: Path, *arguments: Any, environment: dict[str, str]) -> None:
+    done = subprocess.run([program, *map(str, arguments)], env=environment, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        fail(f"{program.name} failed: {done.stderr.strip()}", 1)
+
+
 def prepare(programs: Path, data: Path, environment: dict[str, str]) -> None:
-    def run(program: str, *arguments: Any) -> None:
-        done = subprocess.run(
-            [programs / program, *map(str, arguments)], env=environment, capture_output=True, text=True, check=False
-        )
-        if done.returncode != 0:
-            fail(f"{program} failed: {done.stderr.strip()}", 1)
-
-    run("decode_bench", "--count", 1, "--save", data / "plain")
-    run("decode_bench", "--count", 1, "--tiles", "--save", data / "tiles")
-    run("millrace", "synth", data / "photos", "--count", PHOTOS, "--kb", 3)
-    run("millrace", "index", data / "photos")
+    run(programs / "decode_bench", "--count", 1, "--save", data / "plain", environment=environment)
+    run(programs / "decode_bench", "--count", 1, "--tiles", "--save", data / "tiles", environment=environment)
+    run(programs / "millrace", "synth", data / "photos", "--count", PHOTOS, "--kb", 3, environment=environment)
+    run(programs / "millrace", "index", data / "photos", environment=environment)
 
 
-def instructions(command: list[str], threads: bool, environment: dict[str, str], folder: Path) -> int:
-    """Of main() alone, since libraries that look how fast the clock is when they are loaded take some half a million more or less; or of all threads but that of main()."""
+@contextmanager
+def served(programs: Path, data: Path, environment: dict[str, str]) -> Iterator[dict[str, str]]:
+    """Runs devstore with the objects that `cat` and `cp` read; gives the environment to reach it by."""
+    large = data / "served/hot/mib"
+    large.mkdir(parents=True)
+    for mib in {*READ_MIB, *TOUCHED_MIB}:
+        with (large / str(mib)).open("wb") as file:
+            file.truncate(mib << 20)  # takes no place
+    command = [str(programs / "millrace"), "devstore", str(data / "served")]
+    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as server:
+        try:
+            assert server.stdout
+            address = server.stdout.readline().strip().rpartition(" ")[2]
+            keys = {"AWS_ACCESS_KEY_ID": "millrace", "AWS_SECRET_ACCESS_KEY": "millrace-secret"}
+            reached = {**environment, **keys, "AWS_REGION": "us-east-1", "AWS_ENDPOINT_URL": address}
+            for count in COPIED:  # so that devstore knows their checksums
+                folder = data / f"objects-{count}"
+                folder.mkdir()
+                for i in range(count):
+                    (folder / f"{i}.bin").write_bytes(i.to_bytes(4, "little") * 28_750)
+                copy = ("cp", "--recursive", folder, f"s3://hot/objects/{count}")
+                run(programs / "millrace", *copy, environment=reached)
+            yield reached
+        finally:
+            server.terminate()
+
+
+def counted(command: list[str], counts: str, environment: dict[str, str], folder: Path) -> int:
+    """Of main() alone, since libraries that look how fast the clock is when they are loaded take some half a million more or less; or what else of HotPath counts."""
     folder.mkdir(parents=True)
     log = folder / "log"
     tool = ["valgrind", "--tool=callgrind", "--fair-sched=try", f"--log-file={log}"]
-    alone = ["--callgrind-out-file=/dev/null", "--toggle-collect=main"]
-    where = [f"--callgrind-out-file={folder}/figures", "--separate-threads=yes"] if threads else alone
-    done = subprocess.run([*tool, *where, *command], env=environment, capture_output=True, text=True, check=False)
+    options = {
+        MAIN: ["--callgrind-out-file=/dev/null", "--toggle-collect=main"],
+        THREADS: [f"--callgrind-out-file={folder}/figures", "--separate-threads=yes"],
+        ALL: ["--callgrind-out-file=/dev/null"],
+        CALLS: ["--callgrind-out-file=/dev/null", "--collect-systime=usec"],
+    }
+    done = subprocess.run(
+        [*tool, *options[counts], *command],
+        env=environment,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        check=False,
+    )
     said = log.read_text() if log.exists() else ""
-    collected = re.search(r"Collected : (\d+)", said)
-    found = int(collected[1]) if done.returncode == 0 and collected else 0
-    if found and threads:  # a file for each of them; the first is that of main()
+    collected = re.search(r"Collected : (\d+)(?: (\d+))?", said)
+    found = int(collected[2 if counts == CALLS else 1] or 0) if done.returncode == 0 and collected else 0
+    if found and counts == THREADS:  # a file for each of them; the first is that of main()
         totals = [
             re.search(r"^totals: (\d+)", path.read_text(), re.MULTILINE)
             for path in folder.glob("figures-*")
@@ -177,22 +236,25 @@ def instructions(command: list[str], threads: bool, environment: dict[str, str],
     return found
 
 
-Runs = dict[str, tuple[int, int]]  # the instructions of few and of many times, by path
+def page_faults(command: list[str], environment: dict[str, str]) -> int:
+    with subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL) as program:
+        _, status, used = os.wait4(program.pid, 0)
+        program.returncode = os.waitstatus_to_exitcode(status)
+    if program.returncode != 0:
+        fail(f"{' '.join(command)} failed: {program.returncode}", 1)
+    return used.ru_minflt
+
+
+Runs = dict[str, tuple[int, int]]  # what few and many times take, by path
 
 
 class Counter:
-    """Runs paths under valgrind, two at a time."""
+    """Runs paths, two at a time."""
 
-    def __init__(self, programs: Path, data: Path) -> None:
+    def __init__(self, programs: Path, data: Path, environment: dict[str, str]) -> None:
         self.programs = programs
         self.data = data
-        self.environment = {
-            "PATH": os.environ["PATH"],
-            "LC_ALL": "C",
-            "MILLRACE_CACHE": f"{data}/cache",
-            **COPIES_IN_WORDS,
-        }
-        prepare(programs, data, self.environment)
+        self.environment = environment
 
     def count(self, names: Iterable[str]) -> Runs:
         with ThreadPoolExecutor(2) as pool:
@@ -204,13 +266,16 @@ class Counter:
 
     def _run(self, name: str, often: int) -> int:
         path = PATHS[name]
-        arguments = path.arguments.format(n=often, data=self.data).split()
-        return instructions(
-            [str(self.programs / path.program), *arguments],
-            path.threads,
-            self.environment,
-            self.data / f"{name}-{often}",
-        )
+        folder = self.data / f"{name}-{often}"
+        out = self.data / f"{name}-{often}-out"
+        arguments = path.arguments.format(n=often, data=self.data, out=out).split()
+        command = [str(self.programs / path.program), *arguments]
+        try:
+            if path.counts == FAULTS:
+                return page_faults(command, self.environment)
+            return counted(command, path.counts, self.environment, folder)
+        finally:
+            shutil.rmtree(out, ignore_errors=True)
 
 
 def of_an_item(runs: Runs) -> dict[str, float]:
@@ -223,12 +288,21 @@ def of_an_item(runs: Runs) -> dict[str, float]:
 def count(programs: Path, known: dict[str, float]) -> dict[str, float]:
     """The instructions of an item of each path."""
     with tempfile.TemporaryDirectory(prefix="instructions-") as folder:
-        counter = Counter(programs, Path(folder))
-        runs = counter.count(PATHS)
-        for _ in range(TRIES - 1):
-            again = [name for name, number in of_an_item(runs).items() if number > MORE * known.get(name, number)]
-            for name, (few, many) in counter.count(again).items():
-                runs[name] = (min(runs[name][0], few), min(runs[name][1], many))
+        data = Path(folder)
+        environment = {
+            "PATH": os.environ["PATH"],
+            "LC_ALL": "C",
+            "MILLRACE_CACHE": f"{data}/cache",
+            **COPIES_IN_WORDS,
+        }
+        prepare(programs, data, environment)
+        with served(programs, data, environment) as reached:
+            counter = Counter(programs, data, reached)
+            runs = counter.count(PATHS)
+            for _ in range(TRIES - 1):
+                again = [name for name, number in of_an_item(runs).items() if number > MORE * known.get(name, number)]
+                for name, (few, many) in counter.count(again).items():
+                    runs[name] = (min(runs[name][0], few), min(runs[name][1], many))
     return of_an_item(runs)
 
 

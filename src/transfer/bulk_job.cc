@@ -95,22 +95,61 @@ void BulkJob::RemoveLeftovers(ObjectStore& to, std::string_view key) {
   to.RemoveTemporary(folder).IgnoreError();
 }
 
+// Small objects are copied by the stores' threads alone: to hand each to a thread, and back after each of its requests,
+// costs a third of the copy.
+bool BulkJob::NeedsThread(const ObjectStore& from, uint64_t size, const ObjectStore& to) const {
+  const auto is_s3 = [](const ObjectStore& store) { return store.traits().medium == StoreTraits::Medium::kS3; };
+  return size > kPieceBytes || (is_s3(from) && is_s3(to)) || (to.CopiesFrom(from) && !refused_);
+}
+
 absl::Status BulkJob::Copy(ObjectStore& from, ObjectInfo source, ObjectStore& to, std::string key) {
   RETURN_IF_ERROR(CheckGoesOn());
   total_bytes_ += source.size;
   RemoveLeftovers(to, key);
+  if (!NeedsThread(from, source.size, to)) return CopySmall(from, std::move(source), to, std::move(key));
   Start(copies_, [this, &from, source = std::move(source), &to, key = std::move(key)] {
     const absl::StatusOr<CopiedObject> copied = CopyOne(from, source, to, key);
     std::lock_guard lock(mutex_);
-    hopeless_ = hopeless_ || IsHopeless(copied.status());
-    BulkReport& report = reports_.copied;
-    report.Add(from.Uri(source.key), source.size, copied.status());
-    if (!copied.ok()) return;
-    report.unverified += copied->check == CopyCheck::kNone ? 1 : 0;
-    report.read_twice += copied->check == CopyCheck::kReadTwice ? 1 : 0;
-    if (options_.copied) options_.copied(source, key, copied->info);
+    Note(from, source, key, copied);
   });
   return absl::OkStatus();
+}
+
+absl::Status BulkJob::CopySmall(ObjectStore& from, ObjectInfo source, ObjectStore& to, std::string key) {
+  Enter(copies_, 1);
+  Enter(small_bytes_, source.size);
+  const absl::Status goes_on = CheckGoesOn();
+  if (!goes_on.ok()) {
+    Leave(small_bytes_, source.size);
+    Leave(copies_, 1);
+    return goes_on;
+  }
+  ObjectInfo object = source;
+  std::string name = key;
+  CopySmallObject(
+      from, std::move(object), to, std::move(name), OptionsOfCopy(),
+      [this, &from, source = std::move(source), key = std::move(key)](const absl::StatusOr<CopiedObject>& copied) {
+        std::lock_guard lock(mutex_);
+        Note(from, source, key, copied);
+        small_bytes_.used -= source.size;
+        copies_.used -= 1;
+        changed_.notify_all();  // under the lock: the owner may be gone right after
+      });
+  return absl::OkStatus();
+}
+
+CopyObjectOptions BulkJob::OptionsOfCopy() {
+  CopyObjectOptions options;
+  options.moved = [this](uint64_t bytes) {
+    std::lock_guard lock(mutex_);
+    progress_.copied_bytes += bytes;
+    Tell();
+  };
+  options.through = refused_;
+  options.read_twice = options_.read_twice;
+  options.content_type = options_.content_type;
+  options.stop = options_.stop;
+  return options;
 }
 
 absl::StatusOr<CopiedObject> BulkJob::CopyOne(ObjectStore& from, const ObjectInfo& source, ObjectStore& to,
@@ -118,25 +157,28 @@ absl::StatusOr<CopiedObject> BulkJob::CopyOne(ObjectStore& from, const ObjectInf
   Room& room = source.size > kPieceBytes ? large_ : small_bytes_;
   const uint64_t amount = source.size > kPieceBytes ? 1 : source.size;
   bool entered = false;
-  CopyObjectOptions options;
-  options.moved = [this](uint64_t bytes) {
-    std::lock_guard lock(mutex_);
-    progress_.copied_bytes += bytes;
-    Tell();
-  };
+  CopyObjectOptions options = OptionsOfCopy();
   options.before_moving = [&] {
     if (to.CopiesFrom(from)) refused_ = true;
     Enter(room, amount);
     entered = true;
     return CheckGoesOn();
   };
-  options.through = refused_;
-  options.read_twice = options_.read_twice;
-  options.content_type = options_.content_type;
-  options.stop = options_.stop;
   absl::StatusOr<CopiedObject> copied = CopyObject(from, source, to, key, options);
   if (entered) Leave(room, amount);
   return copied;
+}
+
+// Under the lock.
+void BulkJob::Note(const ObjectStore& from, const ObjectInfo& source, const std::string& key,
+                   const absl::StatusOr<CopiedObject>& copied) {
+  hopeless_ = hopeless_ || IsHopeless(copied.status());
+  BulkReport& report = reports_.copied;
+  report.Add(from.Uri(source.key), source.size, copied.status());
+  if (!copied.ok()) return;
+  report.unverified += copied->check == CopyCheck::kNone ? 1 : 0;
+  report.read_twice += copied->check == CopyCheck::kReadTwice ? 1 : 0;
+  if (options_.copied) options_.copied(source, key, copied->info);
 }
 
 absl::Status BulkJob::CheckRemoval(const ObjectStore& store, std::string_view key) {
@@ -194,8 +236,18 @@ BulkJob::Reports BulkJob::Finish() {
     std::lock_guard lock(mutex_);
     progress_.total_bytes = total_bytes_;
   }
-  threads_.reset();
+  WaitForAll();
   return std::move(reports_);
+}
+
+BulkJob::~BulkJob() {
+  WaitForAll();
+}
+
+void BulkJob::WaitForAll() {
+  threads_.reset();
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [this] { return copies_.used == 0; });
 }
 
 }  // namespace millrace

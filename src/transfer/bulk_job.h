@@ -58,6 +58,7 @@ class BulkJob {
     std::stop_token stop;
   };
   explicit BulkJob(Options options) : options_(std::move(options)) {}
+  ~BulkJob();
 
   /// Takes one object to be copied, or removed; blocks while too many are in flight. Cancelled if nothing more should
   /// be added: after a stop, or an error that would meet every object (no space, no credentials).
@@ -91,8 +92,14 @@ class BulkJob {
   void Enter(Room& room, uint64_t amount);
   void Leave(Room& room, uint64_t amount);
   void Start(Room& room, absl::AnyInvocable<void()> work);
+  bool NeedsThread(const ObjectStore& from, uint64_t size, const ObjectStore& to) const;
+  absl::Status CopySmall(ObjectStore& from, ObjectInfo source, ObjectStore& to, std::string key);
   absl::StatusOr<CopiedObject> CopyOne(ObjectStore& from, const ObjectInfo& source, ObjectStore& to,
                                        const std::string& key);
+  CopyObjectOptions OptionsOfCopy();
+  void Note(const ObjectStore& from, const ObjectInfo& source, const std::string& key,
+            const absl::StatusOr<CopiedObject>& copied);
+  void WaitForAll();
   void StartRemoval();
   void RemoveBatch(const Batch& batch);
   void Tell();  // under the mutex

@@ -3,13 +3,17 @@
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <pthread.h>
 #include <unistd.h>
 
+#include <array>
 #include <atomic>
 #include <filesystem>
+#include <set>
 
 #include "store/blocking.h"
 #include "store/file_store.h"
+#include "store/pieces.h"
 #include "store/testing/scripted_store.h"
 
 namespace millrace {
@@ -55,6 +59,63 @@ TEST_F(BulkJobTest, CopiesSmallAndLargeObjectsAndTellsOfEachByte) {
   for (int i = 0; i < 200; ++i) {
     ASSERT_EQ(*ReadAll(to_, fmt::format("to/{:03}", i), 10 << 20), *ReadAll(from_, fmt::format("{:03}", i), 10 << 20));
   }
+}
+
+// To hand each object to a thread, and back after each of its requests, costs more than what is done with it.
+TEST_F(BulkJobTest, SmallObjectsTakeNoThreadsOfTheirOwn) {
+  const auto threads_of_a_copy = [&](uint64_t bytes) {
+    std::set<std::string> names;
+    BulkJob job({.copied = [&](const ObjectInfo&, const std::string&, const ObjectInfo&) {
+      std::array<char, 16> name{};
+      pthread_getname_np(pthread_self(), name.data(), name.size());
+      names.insert(name.data());
+    }});
+    const ObjectInfo object = Put(from_, "k", std::string(bytes, 'x'));
+    for (int i = 0; i < 20; ++i) EXPECT_TRUE(job.Copy(from_, object, to_, fmt::format("{}", i)).ok());
+    EXPECT_EQ(job.Finish().copied.objects, 20u);
+    return names;
+  };
+  EXPECT_FALSE(threads_of_a_copy(100'000).contains("bulk-job"));
+  EXPECT_FALSE(threads_of_a_copy(0).contains("bulk-job"));
+  EXPECT_THAT(threads_of_a_copy(kPieceBytes + 1), ElementsAre("bulk-job"));
+  from_.set_medium(StoreTraits::Medium::kS3);
+  EXPECT_FALSE(threads_of_a_copy(100'000).contains("bulk-job"));
+  // Else the threads of the first would make the checksums of what the second is sent.
+  to_.set_medium(StoreTraits::Medium::kS3);
+  EXPECT_THAT(threads_of_a_copy(100'000), ElementsAre("bulk-job"));
+}
+
+TEST_F(BulkJobTest, SmallObjectsAreReadTwiceIfTheyAreToBe) {
+  from_.set_medium(StoreTraits::Medium::kS3);  // and has no checksums
+  from_.damage = [](MutableByteSpan bytes, const GetOptions&, int times) {
+    if (times == 0 && bytes.size() == 7) bytes[3] ^= std::byte{1};
+  };
+  const ObjectInfo sound = Put(from_, "sound", "text");
+  const ObjectInfo damaged = Put(from_, "damaged", "damaged");
+  BulkJob once({});
+  ASSERT_TRUE(once.Copy(from_, sound, to_, "once").ok());
+  EXPECT_EQ(once.Finish().copied.unverified, 1u);
+  BulkJob twice({.read_twice = true});
+  for (const ObjectInfo& object : {sound, damaged}) ASSERT_TRUE(twice.Copy(from_, object, to_, object.key).ok());
+  const BulkReport report = twice.Finish().copied;
+  EXPECT_EQ(report.read_twice, 1u);
+  EXPECT_EQ(report.unverified, 0u);
+  ASSERT_EQ(report.failures.size(), 1u);
+  EXPECT_THAT(report.failures.begin()->second.ToString(), HasSubstr("two reads brought different bytes"));
+  EXPECT_THAT(Keys(to_), ElementsAre("once", "sound"));
+}
+
+TEST_F(BulkJobTest, ItsEndWaitsForSmallObjects) {
+  absl::AnyInvocable<void()> read_on;
+  from_.on_get = [&](const GetOptions&, int, absl::AnyInvocable<void()> read, GetCallback&) {
+    read_on = std::move(read);
+  };
+  {
+    BulkJob job({});
+    ASSERT_TRUE(job.Copy(from_, Put(from_, "a", "text"), to_, "a").ok());
+    std::move(read_on)();
+  }
+  EXPECT_THAT(Keys(to_), ElementsAre("a"));
 }
 
 TEST_F(BulkJobTest, OneThatFailsLeavesTheOthers) {

@@ -8,6 +8,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -57,28 +58,93 @@ absl::Status CameDifferently(const ObjectStore& from, const ObjectInfo& source) 
                   from.Uri(source.key)));
 }
 
-absl::StatusOr<CopiedObject> CopyAtOnce(ObjectStore& from, const ObjectInfo& source, ObjectStore& to,
-                                        const std::string& key, const CopyObjectOptions& options) {
-  Buffer buffer(source.size);
-  GetOptions get;
-  get.range = {0, source.size};
-  get.if_match = source.etag;
-  get.whole = true;
-  get.stop = options.stop;
-  ASSIGN_OR_RETURN(const GetResult got, GetBlocking(from, source.key, buffer.span(), get));
-  CopiedObject copied;
-  if (Travels(from) && !got.verified && source.size > 0) copied.check = CopyCheck::kNone;
-  if (copied.check == CopyCheck::kNone && options.read_twice) {
-    const uint64_t first = Xxh3(buffer.span());
-    RETURN_IF_ERROR(GetBlocking(from, source.key, buffer.span(), std::move(get)).status());
-    if (Xxh3(buffer.span()) != first) return CameDifferently(from, source);
-    copied.check = CopyCheck::kReadTwice;
+absl::StatusOr<CopiedObject> CheckSize(absl::StatusOr<CopiedObject> copied, const ObjectStore& from,
+                                       const ObjectInfo& source, const ObjectStore& to, const std::string& key) {
+  if (!copied.ok() || copied->info.size == source.size) return copied;
+  return absl::DataLossError(fmt::format("{}: has {} bytes after copying {}, which has {}; copy it again", to.Uri(key),
+                                         copied->info.size, from.Uri(source.key), source.size));
+}
+
+// An object of one piece: what is to be read and written, and what is made of the answers.
+class CopyAtOnce {
+ public:
+  CopyAtOnce(ObjectStore& from, ObjectInfo source, ObjectStore& to, std::string key, CopyObjectOptions options)
+      : from_(from),
+        source_(std::move(source)),
+        to_(to),
+        key_(std::move(key)),
+        options_(std::move(options)),
+        buffer_(source_.size) {}
+
+  void Read(GetCallback done) {
+    GetOptions get;
+    get.range = {0, source_.size};
+    get.if_match = source_.etag;
+    get.whole = true;
+    get.stop = options_.stop;
+    from_.Get(source_.key, buffer_.span(), std::move(get), std::move(done));
   }
-  PutOptions put = PutOptionsFor(source, key, options);
-  put.stop = options.stop;
-  ASSIGN_OR_RETURN(copied.info, PutBlocking(to, key, buffer.span(), std::move(put)));
-  Tell(options, source.size);
-  return copied;
+
+  // True: it is to be read once more.
+  absl::StatusOr<bool> OnRead(const absl::StatusOr<GetResult>& got) {
+    RETURN_IF_ERROR(got.status());
+    if (first_hash_) {
+      if (Xxh3(buffer_.span()) != *first_hash_) return CameDifferently(from_, source_);
+      copied_.check = CopyCheck::kReadTwice;
+      return false;
+    }
+    if (Travels(from_) && !got->verified && source_.size > 0) copied_.check = CopyCheck::kNone;
+    if (copied_.check != CopyCheck::kNone || !options_.read_twice) return false;
+    first_hash_ = Xxh3(buffer_.span());
+    return true;
+  }
+
+  void Write(PutCallback done) {
+    PutOptions put = PutOptionsFor(source_, key_, options_);
+    put.stop = options_.stop;
+    to_.Put(key_, buffer_.span(), std::move(put), std::move(done));
+  }
+
+  absl::StatusOr<CopiedObject> OnWritten(absl::StatusOr<ObjectInfo> written) {
+    RETURN_IF_ERROR(written.status());
+    copied_.info = *std::move(written);
+    Tell(options_, source_.size);
+    return CheckSize(std::move(copied_), from_, source_, to_, key_);
+  }
+
+ private:
+  ObjectStore& from_;
+  const ObjectInfo source_;
+  ObjectStore& to_;
+  const std::string key_;
+  const CopyObjectOptions options_;
+  Buffer buffer_;
+  std::optional<uint64_t> first_hash_;  // of what came first, if it is read twice
+  CopiedObject copied_;
+};
+
+absl::StatusOr<CopiedObject> CopyAtOnceBlocking(ObjectStore& from, const ObjectInfo& source, ObjectStore& to,
+                                                const std::string& key, const CopyObjectOptions& options) {
+  CopyAtOnce copy(from, source, to, key, options);
+  for (bool again = true; again;) {
+    Completion<absl::StatusOr<GetResult>> read;
+    copy.Read(read.Callback());
+    ASSIGN_OR_RETURN(again, copy.OnRead(read.Wait()));
+  }
+  Completion<absl::StatusOr<ObjectInfo>> written;
+  copy.Write(written.Callback());
+  return copy.OnWritten(written.Wait());
+}
+
+void ReadThenWrite(const std::shared_ptr<CopyAtOnce>& copy, CopyCallback done) {
+  copy->Read([copy, done = std::move(done)](const absl::StatusOr<GetResult>& got) mutable {
+    const absl::StatusOr<bool> again = copy->OnRead(got);
+    if (!again.ok()) return std::move(done)(again.status());
+    if (*again) return ReadThenWrite(copy, std::move(done));
+    copy->Write([copy, done = std::move(done)](absl::StatusOr<ObjectInfo> written) mutable {
+      std::move(done)(copy->OnWritten(std::move(written)));
+    });
+  });
 }
 
 class CopyInPieces {
@@ -269,7 +335,7 @@ absl::Status CheckMemory(const ObjectStore& from, const ObjectInfo& object, cons
 absl::StatusOr<CopiedObject> CopyThrough(ObjectStore& from, const ObjectInfo& source, ObjectStore& to,
                                          const std::string& key, const CopyObjectOptions& options) {
   if (options.before_moving) RETURN_IF_ERROR(options.before_moving());
-  if (source.size <= kPieceBytes) return CopyAtOnce(from, source, to, key, options);
+  if (source.size <= kPieceBytes) return CopyAtOnceBlocking(from, source, to, key, options);
   ASSIGN_OR_RETURN(const ObjectInfo object, LearnBlocking(from, source, options.stop));
   const Pieces pieces(object.size, object.part_bytes, kPieceBytes, to.traits().pieces);
   RETURN_IF_ERROR(CheckMemory(from, object, pieces, to.traits().pieces));
@@ -285,10 +351,13 @@ absl::StatusOr<CopiedObject> CopyObject(ObjectStore& from, const ObjectInfo& sou
     if (copied.ok()) return CopiedObject{.info = *std::move(copied)};
     if (!absl::IsUnimplemented(copied.status())) return copied.status();
   }
-  ASSIGN_OR_RETURN(CopiedObject copied, CopyThrough(from, source, to, key, options));
-  if (copied.info.size == source.size) return copied;
-  return absl::DataLossError(fmt::format("{}: has {} bytes after copying {}, which has {}; copy it again", to.Uri(key),
-                                         copied.info.size, from.Uri(source.key), source.size));
+  return CheckSize(CopyThrough(from, source, to, key, options), from, source, to, key);
+}
+
+void CopySmallObject(ObjectStore& from, ObjectInfo source, ObjectStore& to, std::string key, CopyObjectOptions options,
+                     CopyCallback done) {
+  ReadThenWrite(std::make_shared<CopyAtOnce>(from, std::move(source), to, std::move(key), std::move(options)),
+                std::move(done));
 }
 
 }  // namespace millrace

@@ -5,6 +5,7 @@
 #include <stop_token>
 #include <string>
 
+#include "absl/functional/any_invocable.h"
 #include "store/object_store.h"
 
 namespace millrace {
@@ -52,5 +53,13 @@ struct CopyObjectOptions {
 /// Blocking; Cancelled soon after a stop is requested. DataLoss if what was written has another size.
 absl::StatusOr<CopiedObject> CopyObject(ObjectStore& from, const ObjectInfo& source, ObjectStore& to,
                                         const std::string& key, const CopyObjectOptions& options = {});
+
+/// The same of an object of at most kPieceBytes whose bytes come through this machine, without waiting for it, so that
+/// many small objects need no thread each: `before_moving` is not called. `done` is called on a thread of one of the
+/// stores, which must live until then; and there `to` gets the bytes, so that not both may be S3, whose threads must
+/// not make the checksums of what is written.
+using CopyCallback = absl::AnyInvocable<void(absl::StatusOr<CopiedObject>)>;
+void CopySmallObject(ObjectStore& from, ObjectInfo source, ObjectStore& to, std::string key, CopyObjectOptions options,
+                     CopyCallback done);
 
 }  // namespace millrace

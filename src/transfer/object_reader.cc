@@ -6,7 +6,6 @@
 #include <chrono>
 #include <utility>
 
-#include "base/buffer.h"
 #include "base/crypto.h"
 #include "base/size.h"
 #include "store/checks.h"
@@ -72,9 +71,8 @@ struct ObjectReader::Asked {
 struct ObjectReader::Unit {
   std::shared_ptr<Asked> asked;
   ByteRange range;
-  Reservation memory;
-  Buffer buffer;
-  MutableByteSpan bytes;  // of the buffer, or memory of the caller
+  Space space;
+  MutableByteSpan bytes;  // of the space, or memory of the caller
   bool all_asked = false;
   size_t in_flight = 0;
   absl::Status status;
@@ -179,7 +177,7 @@ absl::StatusOr<bool> ObjectReader::StartNext(const std::shared_ptr<Asked>& asked
     const bool in_one = asked->request.in_one || !asked->request.into.empty();
     ASSIGN_OR_RETURN(std::unique_ptr<Unit> unit, MakeUnit(asked, in_one ? asked->request.range : range));
     if (unit == nullptr) return false;
-    bytes_ahead_ += unit->buffer.size();
+    bytes_ahead_ += unit->space.buffer.size();
     units_.push_back(std::move(unit));
   }
   Unit& unit = *units_.back();
@@ -204,16 +202,38 @@ absl::StatusOr<std::unique_ptr<ObjectReader::Unit>> ObjectReader::MakeUnit(const
   if (units_.size() == kMaxRequests) return nullptr;
   if (!unit->bytes.empty()) return unit;
   if (!units_.empty() && bytes_ahead_ + range.length > window_bytes_) return nullptr;
-  unit->memory = memory_.TryReserve(range.length);
-  if (!unit->memory) {
+  if (!TakeSpace(range.length, unit->space)) {
     if (!units_.empty()) return nullptr;
     return absl::ResourceExhaustedError(fmt::format(
         "{}: reading needs {} of memory; {} of {} are in use: raise the limit", store_.Uri(asked->request.object.key),
         FormatSize(range.length), FormatSize(memory_.used()), FormatSize(memory_.limit())));
   }
-  unit->buffer = Buffer(range.length);
-  unit->bytes = unit->buffer.span();
+  unit->bytes = unit->space.buffer.span();
   return unit;
+}
+
+// The spare one, if it has this size: to touch new memory costs a third of what receiving its bytes costs.
+bool ObjectReader::TakeSpace(uint64_t bytes, Space& space) {
+  if (spare_.buffer.size() == bytes) {
+    space = std::exchange(spare_, {});
+    return true;
+  }
+  space.memory = memory_.TryReserve(bytes);
+  if (!space.memory && spare_.memory) {
+    spare_ = {};
+    space.memory = memory_.TryReserve(bytes);
+  }
+  if (!space.memory) return false;
+  space.buffer = Buffer(bytes);
+  return true;
+}
+
+// Keeps its space for a piece to come. Pieces of an object have one size, but for the last: the larger space is kept.
+void ObjectReader::EndCurrent() {
+  const uint64_t bytes = current_ == nullptr ? 0 : current_->space.buffer.size();
+  if (bytes > spare_.buffer.size() && bytes <= piece_bytes_) spare_ = std::move(current_->space);
+  current_.reset();
+  if (exhausted_ && coming_.empty()) spare_ = {};
 }
 
 void ObjectReader::Get(Unit& unit, ByteRange range) {
@@ -255,15 +275,15 @@ absl::StatusOr<std::optional<ObjectReader::Piece>> ObjectReader::Next() {
     if (piece) return piece;
     again_.reset();
   }
-  current_.reset();
   do {
+    EndCurrent();
     // Also where reads end too soon to be cancelled, as those of files.
     if (owners_stop_.stop_requested()) return absl::CancelledError("reading was interrupted");
     RETURN_IF_ERROR(WaitForFront());
     if (units_.empty()) return std::nullopt;
     current_ = std::move(units_.front());
     units_.pop_front();
-    bytes_ahead_ -= current_->buffer.size();
+    bytes_ahead_ -= current_->space.buffer.size();
   } while (current_->asked->skip);
   if (owners_stop_.stop_requested()) return absl::CancelledError("reading was interrupted");
   const Unit& unit = *current_;

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "absl/functional/function_ref.h"
+#include "base/buffer.h"
 #include "base/memory_budget.h"
 #include "base/status.h"
 #include "store/object_store.h"
@@ -26,8 +27,9 @@ namespace millrace {
 /// whole object that comes without any against the one that the store keeps (whole_check.h).
 ///
 /// Bounds: 256 requests, and the smaller of 16 pieces (128 MiB of S3, 32 MiB of files) and half the budget in bytes; a
-/// larger single piece is read alone. All bytes are reserved in the budget, except those in memory of the caller. Not
-/// thread-safe; blocking; the store and the budget must outlive it. The destructor cancels what is in flight.
+/// larger single piece is read alone. All bytes are reserved in the budget, except those in memory of the caller. The
+/// memory of a piece is kept for one to come, until another needs the budget. Not thread-safe; blocking; the store and
+/// the budget must outlive it. The destructor cancels what is in flight.
 class ObjectReader {
  public:
   struct Request {
@@ -74,6 +76,10 @@ class ObjectReader {
  private:
   struct Asked;
   struct Unit;
+  struct Space {
+    Reservation memory;
+    Buffer buffer;
+  };
 
   ObjectReader(ObjectStore& store, MemoryBudget& memory, std::shared_ptr<Asked> again, std::stop_token stop);
   absl::Status Fill();
@@ -82,6 +88,8 @@ class ObjectReader {
   absl::StatusOr<bool> StartNext(const std::shared_ptr<Asked>& asked);
   absl::StatusOr<bool> IsKnown(Asked& asked);
   absl::StatusOr<std::unique_ptr<Unit>> MakeUnit(const std::shared_ptr<Asked>& asked, ByteRange range);
+  bool TakeSpace(uint64_t bytes, Space& space);
+  void EndCurrent();
   void Get(Unit& unit, ByteRange range);
   absl::Status WaitForFront();
   absl::Status CheckSpans(Asked& asked, const Unit& unit) const;
@@ -97,6 +105,7 @@ class ObjectReader {
   bool exhausted_ = false;
   uint64_t bytes_ahead_ = 0;
   std::unique_ptr<Unit> current_;        // handed out
+  Space spare_;                          // of a piece that was handed out, for one to come
   std::unique_ptr<ObjectReader> again_;  // of a request whose pieces come once more
   std::stop_source stop_;                // of the reads: requested by the owner's token, and at the end
   const std::stop_token owners_stop_;

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <mutex>
+#include <set>
 #include <string>
 #include <thread>
 #include <utility>
@@ -174,6 +175,46 @@ TEST(ObjectReader, ABudgetThatIsTooSmallIsNamed) {
   EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
   EXPECT_THAT(status.ToString(),
               HasSubstr("test://k: reading needs 585.9 KiB of memory; 512.0 KiB of 1.0 MiB are in use"));
+}
+
+// Answers at once, and notes where the bytes were to go.
+class PlacesStore final : public ForwardingStore {
+ public:
+  void Get(std::string, MutableByteSpan into, GetOptions, GetCallback done) override {
+    places.insert(into.data());
+    done(GetResult{});
+  }
+  std::set<const std::byte*> places;
+};
+
+// New memory costs a third of what it costs to receive the bytes.
+TEST(ObjectReader, PiecesTakeThePlacesOfThoseBefore) {
+  PlacesStore store;
+  MemoryBudget memory(32 << 20);
+  const uint64_t piece = ObjectReader::PieceBytes(store, memory);
+  ASSERT_GE(piece, 256u << 10) << "malloc() gives smaller ones the same place anyway";
+  const ObjectInfo object{.key = "k", .size = 100 * piece + 1};
+  ObjectReader reads(store, memory, [&, left = 2]() mutable -> absl::StatusOr<std::optional<ObjectReader::Request>> {
+    if (left-- == 0) return std::nullopt;
+    return ObjectReader::All(object);
+  });
+  absl::StatusOr<std::optional<ObjectReader::Piece>> next = reads.Next();
+  while (next.ok() && next->has_value()) next = reads.Next();
+  ASSERT_TRUE(next.ok()) << next.status();
+  EXPECT_LE(store.places.size(), 2 + memory.limit() / 2 / piece);  // two for the ends, which are smaller
+}
+
+TEST(ObjectReader, KeepsNoPlaceThatAnotherPieceNeeds) {
+  PlacesStore store;
+  MemoryBudget memory(100'000);
+  ObjectReader reads(store, memory, Ranges({{0, 60'000}, {0, 50'000}, {0, 65'000}, {0, 10}}));
+  for (const uint64_t bytes : {60'000, 50'000, 65'000, 10}) {
+    const auto next = reads.Next();
+    ASSERT_TRUE(next.ok() && next->has_value()) << next.status();
+    EXPECT_EQ((*next)->bytes.size(), bytes);
+  }
+  ASSERT_FALSE(reads.Next()->has_value());
+  EXPECT_EQ(memory.used(), 0u) << "and none at the end";
 }
 
 TEST(ObjectReader, ErrorsOfTheStoreAndOfTheSource) {
