@@ -36,11 +36,10 @@ absl::Status TarSampleScanner::Feed(ByteSpan chunk, ShardSink sink) {
       HashUntil(chunk, field.offset + field.length);
       EndField();
     }
-    if (ended_ || reader_.position() >= chunk_end) break;
+    if (reader_.position() >= chunk_end) break;
     ASSIGN_OR_RETURN(const TarReader::Event event, reader_.Advance(chunk.subspan(reader_.position() - chunk_offset_)));
-    ended_ = event == TarReader::Event::kEnd;
-    if (event != TarReader::Event::kMember) break;
-    RETURN_IF_ERROR(AddMember(chunk, sink));
+    if (event == TarReader::Event::kNeedBytes) break;
+    RETURN_IF_ERROR(event == TarReader::Event::kEnd ? Emit(sink) : AddMember(chunk, sink));
   }
   HashUntil(chunk, chunk_end);
   chunk_offset_ = chunk_end;

@@ -3,12 +3,16 @@ that do not fit. What is wrong is said, and nothing is lost without a word."""
 
 from __future__ import annotations
 
+import gzip
 import io
 import json
+import subprocess
 import tarfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
 from cli_support import Millrace
 
 
@@ -34,6 +38,41 @@ def write(path: Path, data: bytes) -> Path:
 def indexed(millrace: Millrace, uri: Path, *options: str) -> dict[str, Any]:
     found: dict[str, Any] = json.loads(millrace("index", uri, *options, "--json").stdout)
     return found
+
+
+def zstd(data: bytes) -> bytes:
+    return subprocess.run(["zstd", "-q", "-c"], input=data, capture_output=True, check=True).stdout
+
+
+def test_shards_that_cat_has_joined(millrace: Millrace, tmp_path: Path) -> None:
+    joined = tar(0, 10) + tar(10, 20) + tar(0, 0) + tar(20, 25)
+    write(tmp_path / "set/c.tar", joined)
+    assert indexed(millrace, tmp_path / "set")["samples"] == 25
+    millrace("pack", tmp_path / "set", tmp_path / "out")
+    packed = b"".join(path.read_bytes() for path in sorted((tmp_path / "out").glob("*.tar")))
+    with tarfile.open(fileobj=io.BytesIO(packed), ignore_zeros=True) as archive:
+        assert [name for name in archive.getnames() if name.endswith(".txt")] == [f"{n:06}.txt" for n in range(25)]
+
+
+@pytest.mark.parametrize("ending", ["tar.gz", "tar.zst"])
+def test_compressed_shards_that_cat_has_joined(millrace: Millrace, tmp_path: Path, ending: str) -> None:
+    compress: Callable[[bytes], bytes] = gzip.compress if ending == "tar.gz" else zstd
+    write(tmp_path / f"apart/c.{ending}", compress(tar(0, 3)) + compress(tar(3, 5)))
+    write(tmp_path / f"together/c.{ending}", compress(tar(0, 3) + tar(3, 5)))
+    for folder in ("apart", "together"):
+        done = millrace("pack", tmp_path / folder, tmp_path / f"out-{folder}", "--json")
+        assert json.loads(done.stdout)["samples"] == 5, folder
+
+
+def test_bytes_behind_the_end_of_a_tar(millrace: Millrace, tmp_path: Path) -> None:
+    write(tmp_path / "zeros/c.tar", tar(0, 3) + bytes(100_001))
+    assert indexed(millrace, tmp_path / "zeros")["samples"] == 3
+    for number, tail in enumerate((b"garbage", tar(3, 6)[7:], bytes(512) + b"x", gzip.compress(tar(3, 6)))):
+        shard = write(tmp_path / str(number) / "c.tar", tar(0, 3) + tail)
+        failed = millrace("index", shard.parent, code=1)
+        assert b"bytes that are not zero follow the end of the tar archive" in failed.stderr, tail[:10]
+        kept = indexed(millrace, shard.parent, "--skip-bad")
+        assert kept["samples"] == 3 and kept["damaged"][0]["object"] == "c.tar"
 
 
 def test_a_name_among_numbers_is_no_label(millrace: Millrace, tmp_path: Path) -> None:
