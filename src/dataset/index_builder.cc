@@ -59,6 +59,7 @@ class IndexBuilder {
         listing_(MakeListing(data, options)),
         objects_(*listing_, MakeReuse(options)),
         token_files_(data, memory_, options.tokens, options.stop),
+        mds_scanners_(data, options.stop),
         scan_(memory_, [this](const ShardSample& sample, std::string_view key) { return AddShardSample(sample, key); }),
         reads_(
             *data.store, memory_, [this] { return NextObject(); }, options.stop) {}
@@ -102,7 +103,8 @@ class IndexBuilder {
   std::optional<IndexReuse> reuse_;
   const std::unique_ptr<ObjectSource> listing_;
   ObjectsAhead objects_;
-  TokenFiles token_files_;  // of token files only
+  TokenFiles token_files_;    // of token files only
+  MdsScanners mds_scanners_;  // of MDS only
 
   std::deque<Scanned> scanning_;                               // asked for, in order; the first is being scanned
   uint64_t done_bytes_ = 0;                                    // of those before it
@@ -207,6 +209,12 @@ absl::Status IndexBuilder::BeginScan(bool checked) {
   if (objects_.kind() == DataKind::kRawObjects && manifest_ == nullptr) {
     ASSIGN_OR_RETURN(raw_, RawSampleOf(scanned.object));
     class_text_.clear();
+  }
+  if (objects_.kind() == DataKind::kMds) {
+    bool hashed = false;
+    ASSIGN_OR_RETURN(std::unique_ptr<ShardScanner> scanner, mds_scanners_.Make(scanned.object.key, &hashed));
+    scan_.Begin(scanned.object.key, std::move(scanner), checked || hashed);
+    return absl::OkStatus();
   }
   if (objects_.kind() != DataKind::kTokens) {
     scan_.Begin(scanned.object.key, MakeShardScanner(objects_.kind()), checked);

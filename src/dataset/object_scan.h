@@ -34,6 +34,7 @@ class ObjectScan {
 
   /// The next bytes. After a failure they are ignored.
   void Feed(ByteSpan bytes);
+  /// If it turns out that all samples are doubtful, those that were kept back are dropped.
   void Finish();
 
   /// Hands on the samples that were kept back, whatever status() is.

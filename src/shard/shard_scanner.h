@@ -31,6 +31,9 @@ class ShardScanner {
   /// Call it after the last byte: hands out the remaining samples. DataLoss if the shard is truncated.
   virtual absl::Status Finish(ShardSink sink) = 0;
 
+  /// After an error of Finish: whether any of the samples may be damaged, also those that were handed out.
+  virtual bool all_doubtful() const { return false; }
+
   /// Memory for an incomplete record and for lists of records: everything that may be more than a few
   /// MiB.
   virtual uint64_t held_bytes() const = 0;

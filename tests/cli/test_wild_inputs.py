@@ -4,8 +4,10 @@ that do not fit. What is wrong is said, and nothing is lost without a word."""
 from __future__ import annotations
 
 import gzip
+import hashlib
 import io
 import json
+import struct
 import subprocess
 import tarfile
 from collections.abc import Callable
@@ -13,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import xxhash
 from cli_support import Millrace
 
 
@@ -87,3 +90,69 @@ def test_a_name_among_numbers_is_no_label(millrace: Millrace, tmp_path: Path) ->
         assert f"line {line}: the label '{wrong[3:]}' is no number".encode() in failed.stderr
     labels.write_text("key,label\n" + rows + "11,11\n")
     millrace(*command)
+
+
+def mds(samples: list[bytes], hashes: list[str]) -> tuple[bytes, dict[str, Any]]:
+    """A shard of one column of bytes and its entry of index.json."""
+    described: dict[str, Any] = {
+        "version": 2,
+        "format": "mds",
+        "compression": None,
+        "hashes": hashes,
+        "size_limit": 1 << 26,
+    }
+    described |= {"column_names": ["x"], "column_encodings": ["bytes"], "column_sizes": [None]}
+    config = json.dumps(described, sort_keys=True).encode()
+    records = [struct.pack("<I", len(sample)) + sample for sample in samples]
+    offsets = [4 + 4 * (len(records) + 1) + len(config)]
+    for record in records:
+        offsets.append(offsets[-1] + len(record))
+    data = struct.pack(f"<{2 + len(records)}I", len(records), *offsets) + config + b"".join(records)
+    digests = {
+        name: (
+            hashlib.new(name, data) if name in hashlib.algorithms_available else getattr(xxhash, name)(data)
+        ).hexdigest()
+        for name in hashes
+    }
+    raw = {"basename": "", "bytes": len(data), "hashes": digests}
+    return data, described | {"raw_data": raw, "samples": len(records), "zip_data": None}
+
+
+def write_mds(folder: Path, hashes: list[str]) -> list[Path]:
+    entries, paths = [], []
+    for shard in range(3):
+        data, entry = mds([bytes([shard, n]) * 500 for n in range(4)], hashes)
+        entry["raw_data"]["basename"] = f"shard.{shard:05}.mds"
+        paths.append(write(folder / f"shard.{shard:05}.mds", data))
+        entries.append(entry)
+    write(folder / "index.json", json.dumps({"version": 2, "shards": entries}).encode())
+    return paths
+
+
+@pytest.mark.parametrize(
+    "algorithm", ["sha1", "md5", "sha256", "blake2s", "xxh32", "xxh64", "xxh3_64", "xxh128", "xxh3_128"]
+)
+def test_the_hashes_of_an_mds_index_are_verified(millrace: Millrace, tmp_path: Path, algorithm: str) -> None:
+    shards = write_mds(tmp_path / "set", [algorithm])
+    assert indexed(millrace, tmp_path / "set")["samples"] == 12
+    damaged = bytearray(shards[1].read_bytes())
+    damaged[-100] ^= 1
+    shards[1].write_bytes(damaged)
+    failed = millrace("index", tmp_path / "set", code=1)
+    assert b"shard.00001.mds" in failed.stderr and f"its {algorithm} is ".encode() in failed.stderr
+    kept = indexed(millrace, tmp_path / "set", "--skip-bad")
+    assert kept["samples"] == 8 and kept["damaged"][0]["object"] == "shard.00001.mds"
+    assert kept["damaged"][0]["samples"] == 0, "nobody knows which of them are sound"
+
+
+def test_all_hashes_count_and_unknown_ones_are_named(millrace: Millrace, tmp_path: Path) -> None:
+    write_mds(tmp_path / "set", ["sha1", "xxh64"])
+    text = (tmp_path / "set/index.json").read_text()
+    index = json.loads(text)
+    wrong = index["shards"][2]["raw_data"]["hashes"]
+    wrong["xxh64"] = "0" * 16
+    (tmp_path / "set/index.json").write_text(json.dumps(index))
+    failed = millrace("index", tmp_path / "set", code=1)
+    assert b"shard.00002.mds" in failed.stderr and b"its xxh64 is " in failed.stderr
+    (tmp_path / "set/index.json").write_text(text.replace('"sha1": "', '"of_tomorrow": "'))
+    assert b"'of_tomorrow' in index.json is not known here" in millrace("index", tmp_path / "set").stderr
