@@ -13,6 +13,7 @@
 #include "cli/commands.h"
 #include "cli/console.h"
 #include "cli/json_text.h"
+#include "cli/skipped_text.h"
 #include "cli/usage.h"
 #include "dataset/dataset.h"
 #include "dataset/index_file.h"
@@ -96,6 +97,7 @@ std::string ToJson(const IndexResult& result, double seconds) {
     const Json offset = shard.offset ? Json(*shard.offset) : Json(nullptr);
     damaged.Add(JsonObject{{"object", shard.key}, {"offset", offset}, {"why", shard.why}, {"samples", shard.samples}});
   }
+  const SkippedMembers& members = result.report.skipped_members;
   const JsonObject line{{"samples", summary.samples},
                         {"objects", summary.objects},
                         {"reused_objects", result.report.reused_objects},
@@ -116,6 +118,12 @@ std::string ToText(const IndexResult& result, double seconds) {
   if (result.report.reused_objects > 0) {
     text += fmt::format("{} of {} were unchanged and not read again\n", result.report.reused_objects,
                         Counted(summary.objects, "object"));
+  }
+  text += SkippedText(result.report.skipped);
+  if (const SkippedMembers& members = result.report.skipped_members; members.unnamed > 0) {
+    text += fmt::format("{} of tar shards {} passed over, since their names make no sample; the first: {}\n",
+                        Counted(members.unnamed, "file"), members.unnamed == 1 ? "was" : "were",
+                        Printable(members.first_unnamed));
   }
   return text + fmt::format("{}: {}, {:.1f} bytes a sample, built in {:.1f} s\n", result.place,
                             FormatSize(summary.index_bytes),

@@ -6,6 +6,8 @@
 #include <vector>
 
 #include "base/status.h"
+#include "dataset/skipped_objects.h"
+#include "shard/shard_scanner.h"
 
 namespace millrace {
 

@@ -11,10 +11,12 @@
 
 namespace millrace {
 
-/// Members of a shard that could be fields but have no data of their own: tar's hard and symbolic links.
-struct SkippedLinks {
-  uint64_t count = 0;
-  std::string first;  // its name
+/// Members of a tar that are no fields.
+struct SkippedMembers {
+  uint64_t links = 0;  // hard and symbolic ones whose names would be fields: they have no data of their own
+  std::string first_link;
+  uint64_t unnamed = 0;  // files whose names make no sample (SplitSampleName)
+  std::string first_unnamed;
 };
 
 /// Finds the samples of one shard and their checksums, in one pass over its bytes, which the caller brings. A sample
@@ -39,7 +41,7 @@ class ShardScanner {
   virtual uint64_t held_bytes() const = 0;
 
   /// Members that were passed over so far; only of tar.
-  virtual SkippedLinks skipped_links() const { return {}; }
+  virtual SkippedMembers skipped_members() const { return {}; }
 };
 
 /// A scanner of shards of that kind; null for raw objects, and for token files, which need more parameters

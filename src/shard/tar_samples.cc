@@ -50,9 +50,12 @@ absl::Status TarSampleScanner::AddMember(ByteSpan chunk, ShardSink sink) {
   const TarMember& member = reader_.member();
   if (!member.regular && !member.link) return absl::OkStatus();
   std::optional<SampleName> name = SplitSampleName(member.name);
-  if (!name) return absl::OkStatus();
+  if (!name) {
+    if (member.regular && skipped_.unnamed++ == 0) skipped_.first_unnamed = member.name;
+    return absl::OkStatus();
+  }
   if (member.link) {
-    if (skipped_links_.count++ == 0) skipped_links_.first = member.name;
+    if (skipped_.links++ == 0) skipped_.first_link = member.name;
     return absl::OkStatus();
   }
   if (sample_.fields.empty() || sample_.key != name->key) {

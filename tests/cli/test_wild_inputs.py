@@ -78,6 +78,53 @@ def test_bytes_behind_the_end_of_a_tar(millrace: Millrace, tmp_path: Path) -> No
         assert kept["samples"] == 3 and kept["damaged"][0]["object"] == "c.tar"
 
 
+def test_a_class_folder_with_underscores(millrace: Millrace, tmp_path: Path) -> None:
+    for kind in ("__background__", "_noise_", "cat", "dog"):
+        for n in range(3):
+            write(tmp_path / "raw" / kind / f"{n}.jpg", b"x")
+    classes = json.loads(millrace("inspect", tmp_path / "raw", "--json").stdout)["classes"]
+    assert [(entry["name"], entry["samples"]) for entry in classes] == [
+        ("__background__", 3),
+        ("_noise_", 3),
+        ("cat", 3),
+        ("dog", 3),
+    ]
+
+
+def test_what_is_passed_over_is_counted_and_named(millrace: Millrace, tmp_path: Path) -> None:
+    root = tmp_path / "set"
+    for name in ("part-00000-x-c000.tar", "part-00001-x-c000.tar", "_temporary/0/attempt_1/part-00001-x-c000.tar"):
+        write(root / name, tar(0, 2) if name.startswith("part-00000") else tar(2, 4))
+    for name in ("_SUCCESS", "._SUCCESS.crc", ".part-00000-x-c000.tar.crc", "README.md", "part-00000-x-c000.tar.idx"):
+        write(root / name, b"x")
+    skipped = {
+        "_SUCCESS",
+        "._SUCCESS.crc",
+        ".part-00000-x-c000.tar.crc",
+        "README.md",
+        "part-00000-x-c000.tar.idx",
+        "_temporary/0/attempt_1/part-00001-x-c000.tar",
+    }
+    found = indexed(millrace, root)
+    assert found["samples"] == 4 and found["warnings"] == []
+    for report in (found, json.loads(millrace("inspect", root, "--json").stdout)):
+        assert report["skipped"]["objects"] == 6
+        assert {entry["object"] for entry in report["skipped"]["named"]} == skipped
+        assert all(entry["why"] for entry in report["skipped"]["named"])
+    for command in ("index", "inspect"):
+        text = millrace(command, root).stdout.decode()
+        assert "6 objects were passed over" in text and all(name in text for name in skipped)
+
+
+def test_members_that_are_passed_over_are_counted(millrace: Millrace, tmp_path: Path) -> None:
+    members = {"README": b"x", "0.txt": b"x", "__meta__/0.txt": b"x", ".hidden.txt": b"x", "1.txt": b"x"}
+    write(tmp_path / "set/a.tar", tar(0, 0, members))
+    found = indexed(millrace, tmp_path / "set")
+    assert found["samples"] == 2 and found["skipped_members"] == {"links": 0, "unnamed": 3}
+    text = millrace("index", "--full", tmp_path / "set").stdout.decode()
+    assert "3 files of tar shards were passed over" in text and "'README' in 'a.tar'" in text
+
+
 def test_a_name_among_numbers_is_no_label(millrace: Millrace, tmp_path: Path) -> None:
     for n in range(12):
         write(tmp_path / f"raw/{n}.txt", b"x")
