@@ -106,7 +106,10 @@ std::string ToJson(const IndexResult& result, double seconds) {
                         {"index", result.place},
                         {"index_bytes", summary.index_bytes},
                         {"seconds", seconds},
-                        {"damaged", damaged}};
+                        {"damaged", damaged},
+                        {"warnings", result.report.warnings},
+                        {"skipped", SkippedJson(result.report.skipped)},
+                        {"skipped_members", JsonObject{{"links", members.links}, {"unnamed", members.unnamed}}}};
   return line.Line();
 }
 
@@ -198,7 +201,7 @@ void AddIndex(Command app) {
   index.Add("--outage-limit", &flags->outage_limit, kOutageLimitHelp).ShowDefault().Called("SECONDS");
   index.AddFlag("--json", &flags->json,
                 R"(One JSON object: {"samples", "objects", "reused_objects", "bytes", "fields", "index", )"
-                R"("index_bytes", "seconds", "damaged"})");
+                R"("index_bytes", "seconds", "damaged", "warnings", "skipped", "skipped_members"})");
   index.Footer(
       "The index lists all samples and their places, with a checksum of each. Reading a data set for the first time "
       "builds it. Run this after the data have changed: only new and changed objects are read, and the result is the "

@@ -169,6 +169,9 @@ absl::StatusOr<BuiltIndex> IndexBuilder::Run() {
   ASSIGN_OR_RETURN(IndexSummary summary, writer_->Finish());
   if (manifest_ != nullptr) --summary.objects;
   WarnOfLinks();
+  report_.keys_ascend = summary.keys_ascend;
+  report_.skipped = listing_->skipped();
+  if (manifest_ == nullptr) RETURN_IF_ERROR(AddOtherFiles(data_, stop_, &report_.skipped));
   return BuiltIndex{.summary = std::move(summary), .report = std::move(report_)};
 }
 

@@ -10,7 +10,6 @@
 #include "dataset/duplicate_keys.h"
 #include "dataset/skipped_objects.h"
 #include "inspect/decode_check.h"
-#include "inspect/duplicate_keys.h"
 #include "inspect/preview.h"
 #include "inspect/survey.h"
 

@@ -125,6 +125,27 @@ def test_members_that_are_passed_over_are_counted(millrace: Millrace, tmp_path: 
     assert "3 files of tar shards were passed over" in text and "'README' in 'a.tar'" in text
 
 
+def test_missing_and_mixed_shards_are_named(millrace: Millrace, tmp_path: Path) -> None:
+    for n in (0, 1, 2, 4):
+        write(tmp_path / f"gap/x-0000{n}-of-00005.tar", tar(2 * n, 2 * n + 2))
+    done = millrace("index", tmp_path / "gap", "--json")
+    assert b"x-00003-of-00005.tar" in done.stderr
+    assert "x-00003-of-00005.tar" in json.loads(done.stdout)["warnings"][0]
+    assert "x-00003-of-00005.tar" in json.loads(millrace("inspect", tmp_path / "gap", "--json").stdout)["advice"][-1]
+
+    for n in range(3):
+        write(tmp_path / f"mixed/train-{n:03}.tar", tar(n, n + 1))
+    write(tmp_path / "mixed/test-000.tar", tar(7, 8))
+    assert b"test-*.tar (1), train-*.tar (3)" in millrace("index", tmp_path / "mixed").stderr
+    assert not millrace("index", tmp_path / "mixed" / "train-*.tar").stderr
+
+    for name in ("0.tar", "1.tar", "old/0.tar"):
+        write(tmp_path / "twice" / name, tar(3, 6) if name == "1.tar" else tar(0, 3))
+    said = millrace("index", tmp_path / "twice").stderr
+    assert b"3 samples have the key of a sample before: '000000' in 0.tar and old/0.tar" in said
+    assert b"shards lie in 'old/'" in said
+
+
 def test_a_name_among_numbers_is_no_label(millrace: Millrace, tmp_path: Path) -> None:
     for n in range(12):
         write(tmp_path / f"raw/{n}.txt", b"x")
