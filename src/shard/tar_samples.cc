@@ -37,11 +37,10 @@ absl::Status TarSampleScanner::Feed(ByteSpan chunk, ShardSink sink) {
       HashUntil(chunk, field.offset + field.length);
       EndField();
     }
-    if (ended_ || reader_.position() >= chunk_end) break;
+    if (reader_.position() >= chunk_end) break;
     ASSIGN_OR_RETURN(const TarReader::Event event, reader_.Advance(chunk.subspan(reader_.position() - chunk_offset_)));
-    ended_ = event == TarReader::Event::kEnd;
-    if (event != TarReader::Event::kMember) break;
-    RETURN_IF_ERROR(AddMember(chunk, sink));
+    if (event == TarReader::Event::kNeedBytes) break;
+    RETURN_IF_ERROR(event == TarReader::Event::kEnd ? Emit(sink) : AddMember(chunk, sink));
   }
   HashUntil(chunk, chunk_end);
   chunk_offset_ = chunk_end;
@@ -52,9 +51,12 @@ absl::Status TarSampleScanner::AddMember(ByteSpan chunk, ShardSink sink) {
   const TarMember& member = reader_.member();
   if (!member.regular && !member.link) return absl::OkStatus();
   std::optional<SampleName> name = SplitSampleName(member.name);
-  if (!name) return absl::OkStatus();
+  if (!name) {
+    if (member.regular && skipped_.unnamed++ == 0) skipped_.first_unnamed = member.name;
+    return absl::OkStatus();
+  }
   if (member.link) {
-    if (skipped_links_.count++ == 0) skipped_links_.first = member.name;
+    if (skipped_.links++ == 0) skipped_.first_link = member.name;
     return absl::OkStatus();
   }
   std::string unescaped;

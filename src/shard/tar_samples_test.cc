@@ -83,9 +83,25 @@ TEST(TarSamples, EmptyFields) {
   EXPECT_THAT(DescribeTar(End()), ElementsAre());
 }
 
-TEST(TarSamples, WhatFollowsTheEndIsIgnored) {
-  const std::string archive = Member("a.jpg", "A") + End() + Member("b.jpg", "B") + std::string(9000, 'x');
-  for (const size_t chunk : {0, 1, 512, 700}) EXPECT_THAT(DescribeTar(archive, chunk), ElementsAre("a[]: jpg=A"));
+TEST(TarSamples, ArchivesOneBehindTheOther) {
+  const std::string archive = Member("a.jpg", "A") + Member("a.cls", "1") + End();
+  const std::string other = Member("a.jpg", "again") + Member("b.jpg", "B") + End();
+  for (const size_t chunk : {0, 1, 512, 700}) {
+    EXPECT_THAT(DescribeTar(archive + std::string(9000 / 512 * 512, '\0') + other, chunk),
+                ElementsAre("a[1]: jpg=A cls=1", "a[]: jpg=again", "b[]: jpg=B"));
+  }
+}
+
+TEST(TarSamples, SamplesBeforeWhatFollowsTheEndAreWhole) {
+  std::vector<std::string> keys;
+  const auto keep = [&](const ShardSample& sample) {
+    keys.push_back(sample.key);
+    return absl::OkStatus();
+  };
+  TarSampleScanner scanner;
+  const std::string archive = Member("a.jpg", "A") + Member("b.jpg", "B") + End() + std::string(600, 'x');
+  EXPECT_EQ(scanner.Feed(AsBytes(archive), keep).code(), absl::StatusCode::kDataLoss);
+  EXPECT_THAT(keys, ElementsAre("a", "b"));
 }
 
 TEST(TarSamples, LabelsAreShortDecimalNumbers) {
