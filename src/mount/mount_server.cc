@@ -73,12 +73,13 @@ Mount::Server::~Server() {
   fuse_session_destroy(session_);
 }
 
-bool Mount::Server::IsNews(int error) {
-  switch (error) {
+bool Mount::Server::IsNews(const absl::Status& status) {
+  switch (ErrnoOf(status)) {
+    case EEXIST:
+      return !absl::IsAlreadyExists(status);  // that --allow-overwrite is missing is
     case ENOENT:
     case ESTALE:
     case EINTR:
-    case EEXIST:
     case ENOTEMPTY:
     case EXDEV:
     case EROFS:
