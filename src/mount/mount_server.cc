@@ -12,6 +12,7 @@
 
 #include "base/log.h"
 #include "mount/kernel_read_ahead.h"
+#include "mount/writer_process.h"
 #include "store/checks.h"
 
 namespace millrace {
@@ -90,8 +91,11 @@ bool Mount::Server::IsNews(const absl::Status& status) {
 }
 
 Patience Mount::Server::PatienceOf(Request request) const {
-  return {std::chrono::steady_clock::now() + options_.timeout,
-          [request, this] { return fuse_req_interrupted(request) != 0 || fuse_session_exited(session_) != 0; }};
+  // The kernel tells of the first signal only, whatever it is: others, which may be fatal, are looked for from then on.
+  const pid_t thread = fuse_req_ctx(request)->pid;
+  return {std::chrono::steady_clock::now() + options_.timeout, [request, thread, this] {
+            return (fuse_req_interrupted(request) != 0 && IsBeingKilled(thread)) || fuse_session_exited(session_) != 0;
+          }};
 }
 
 void Mount::Server::Warn(const absl::Status& status) {
