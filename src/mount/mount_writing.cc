@@ -6,6 +6,7 @@
 #include <optional>
 #include <utility>
 
+#include "base/life_sign.h"
 #include "mount/mount_server.h"
 #include "mount/writer_process.h"
 
@@ -168,6 +169,7 @@ absl::Status Mount::Server::WriteFile(Request request, ByteSpan bytes, off_t off
                    open.written->upload.Write(static_cast<uint64_t>(offset), bytes, PatienceOf(request)));
   open.written->modified_ms = NowMs();
   open.written->closed = false;
+  ShowLifeOf(fuse_req_ctx(request)->pid);
   fuse_reply_write(request, count);
   return absl::OkStatus();
 }
