@@ -127,6 +127,15 @@ void CheckpointMirror::Run() {
   }
 }
 
+std::string CheckpointMirror::KeyOfLink(const std::string& name) const {
+  return place_.Key(name + std::string(kLinkSuffix));
+}
+
+bool CheckpointMirror::IsSent(const std::string& name, const CheckpointLink& link) const {
+  const auto known = sent_.find(KeyOfLink(name));
+  return known != sent_.end() && known->second == link.target;
+}
+
 bool CheckpointMirror::IsBesideFolders(const std::string& key) const {
   return key.find('/', place_.prefix.size()) == std::string::npos;
 }
@@ -213,7 +222,10 @@ void CheckpointMirror::HoldBack(Found& found, Urgency urgency) {
   found.holds_back = settles && std::ranges::any_of(found.changed, [&](const Changed& file) {
                        return waits(file) && !IsBesideFolders(file.key);
                      });
-  const bool any = std::erase_if(found.changed, waits) > 0;
+  const size_t links = std::erase_if(found.links, [&](const auto& link) {
+    return settles && !IsSent(link.first, link.second) && MayBeUnfinished(link.second.modified_ms);
+  });
+  const bool any = links + std::erase_if(found.changed, waits) > 0;
   sizes_ = std::move(sizes);
   if (!any || !settles) {
     held_since_.reset();
@@ -286,25 +298,20 @@ absl::Status CheckpointMirror::SendTurn(std::span<const Changed> files, Urgency 
   return failed;
 }
 
-// Whether the place has all that is there of this name.
-bool CheckpointMirror::IsThere(const std::string& name) const {
-  const std::string key = place_.Key(name);
-  const auto below = unsent_.lower_bound(key + "/");
-  return !unsent_.contains(key) && (below == unsent_.end() || !below->starts_with(key + "/"));
+// Whether the place has all that is there of this name, which ends with '/'.
+bool CheckpointMirror::IsThere(const std::string& folder) const {
+  const std::string key = place_.Key(folder);
+  const auto below = unsent_.lower_bound(key);
+  return !unsent_.contains(key.substr(0, key.size() - 1)) && (below == unsent_.end() || !below->starts_with(key));
 }
 
-absl::Status CheckpointMirror::SendLinks(const Found& found, Urgency urgency, const std::stop_token& stop) {
+absl::Status CheckpointMirror::SendLinks(const Found& found, const std::stop_token& stop) {
   PutOptions options;
   options.stop = stop;
   for (const auto& [name, link] : found.links) {
-    const std::string key = place_.Key(name + std::string(kLinkSuffix));
-    const auto known = sent_.find(key);
-    if (known != sent_.end() && known->second == link.target) continue;
-    const bool unsettled = urgency == Urgency::kWhatHasSettled && MayBeUnfinished(link.modified_ms);
-    if (unsettled || !IsThere((std::filesystem::path(name).parent_path() / link.target).lexically_normal())) {
-      if (!held_since_) held_since_ = std::chrono::steady_clock::now();
-      continue;
-    }
+    if (IsSent(name, link)) continue;
+    if (!IsThere((std::filesystem::path(name).parent_path() / link.target / "").lexically_normal())) continue;
+    const std::string key = KeyOfLink(name);
     RETURN_IF_ERROR(PutBlocking(*place_.store, key, AsBytes(link.target), options).status());
     sent_[key] = link.target;
   }
@@ -336,7 +343,7 @@ absl::Status CheckpointMirror::Send(const Found& found, Urgency urgency, const s
   }
   if (failed.ok() && !found.holds_back) failed = SendTurn({last, files.end()}, urgency, found, stop);
   if (!failed.ok() && !IsOfOneFile(failed)) return failed;
-  failed.Update(SendLinks(found, urgency, stop));
+  failed.Update(SendLinks(found, stop));
   return failed;
 }
 

@@ -87,8 +87,10 @@ class CheckpointMirror {
                         const std::stop_token& stop);
   absl::Status SendAsItIs(const Changed& file, const Found& found, const std::stop_token& stop);
   void OnSent(const std::string& key, std::string version);
-  absl::Status SendLinks(const Found& found, Urgency urgency, const std::stop_token& stop);
-  bool IsThere(const std::string& name) const;
+  absl::Status SendLinks(const Found& found, const std::stop_token& stop);
+  std::string KeyOfLink(const std::string& name) const;
+  bool IsSent(const std::string& name, const CheckpointLink& link) const;
+  bool IsThere(const std::string& folder) const;
   bool IsBesideFolders(const std::string& key) const;
   bool MayBeUnfinished(int64_t modified_ms) const;
 

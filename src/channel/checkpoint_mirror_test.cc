@@ -253,10 +253,12 @@ TEST_F(CheckpointMirrorTest, WhatIsWrittenAllTheTimeIsSentAllTheSame) {
   };
   uint64_t last = 0;
   int newer = 0;
-  for (int i = 0; i < 60'000 && (newer < 3 || sent("last.ckpt") == 0 || sent("step/metrics") == 0); ++i) {
+  for (int i = 0; i < 60'000 && (newer < 3 || sent("last.ckpt") == 0 || sent("latest.millrace-link") == 0); ++i) {
     log << "another line\n" << std::flush;
     Write("step/metrics", std::to_string(i));
     if (i % 50 == 0) Write("last.ckpt", large);
+    std::filesystem::create_symlink(i % 2 == 0 ? "step" : "step/.", temp_ / "new");
+    std::filesystem::rename(temp_ / "new", temp_ / "latest");
     if (const uint64_t now = sent("train.log"); now > last) {
       last = now;
       ++newer;

@@ -39,8 +39,8 @@ def slow(tmp_path: Path) -> Iterator[Server]:
     faults = (
         f"GET b/large rate={RATE}",
         f"GET b/saved/* rate={RATE}",
-        "GET b/later status=503 until=7",
-        "HEAD b/later status=503 until=7",
+        "GET b/later status=503 until=5",
+        "HEAD b/later status=503 until=5",
     )
     with devstore(Sandbox(tmp_path / "home"), tmp_path / "root", faults=faults) as store:
         yield store
