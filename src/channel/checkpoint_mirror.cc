@@ -156,7 +156,7 @@ void CheckpointMirror::ReadEarly(Found& found) const {
     if (found.early.size() == kMaxEarlyFiles) return;
     if (lstat(at->path().c_str(), &info) != 0 || !S_ISREG(info.st_mode)) continue;
     if (static_cast<uint64_t>(info.st_size) > kMaxEarlyBytes) continue;
-    absl::StatusOr<FileContent> content = ReadUnchanged(at->path(), kMaxEarlyBytes);
+    absl::StatusOr<SeenContent> content = ReadUnchanged(at->path(), kMaxEarlyBytes);
     if (content.ok()) found.early[place_.Key(at->path().filename().string())] = *std::move(content);
   }
 }
@@ -252,7 +252,7 @@ absl::Status CheckpointMirror::SendAsItIs(const Changed& file, const Found& foun
   }
   const std::string path = folder_.store->Uri(file.file.key);
   if (file.file.size <= kMaxWholeBytes) {
-    ASSIGN_OR_RETURN(const FileContent content, ReadUnchanged(path, kMaxWholeBytes));
+    ASSIGN_OR_RETURN(const SeenContent content, ReadUnchanged(path, kMaxWholeBytes));
     RETURN_IF_ERROR(PutBlocking(*place_.store, file.key, AsBytes(content.bytes), options).status());
     OnSent(file.key, content.version);
     return absl::OkStatus();

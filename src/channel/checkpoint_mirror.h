@@ -70,7 +70,7 @@ class CheckpointMirror {
   /// All that a round has found.
   struct Found {
     CheckpointLinks links;                     // looked at first
-    std::map<std::string, FileContent> early;  // and of files that may name others what they had in them, by key
+    std::map<std::string, SeenContent> early;  // and of files that may name others what they had in them, by key
     std::vector<Changed> changed;
     std::vector<std::string> stale;  // markers of links that are none any more
     bool holds_back = false;         // something in a folder waits for the next round

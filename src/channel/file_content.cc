@@ -47,8 +47,8 @@ absl::StatusOr<size_t> ReadSome(int fd, const std::string& path, MutableByteSpan
 
 }  // namespace
 
-absl::StatusOr<FileContent> ReadUnchanged(const std::string& path, uint64_t max_bytes) {
-  FileContent content;
+absl::StatusOr<SeenContent> ReadUnchanged(const std::string& path, uint64_t max_bytes) {
+  SeenContent content;
   for (int look = 0; look < kMaxLooks; ++look) {
     ASSIGN_OR_RETURN(const OpenedFile file, OpenRegular(path));
     if (static_cast<uint64_t>(file.info.st_size) > max_bytes) {

@@ -17,7 +17,7 @@ from e2e.mounting import mounted
 # Longer than a test machine stands still, and far less than the transfers take.
 HANG_AFTER = "3s"
 RATE = 60_000
-LARGE = 7 * RATE
+LARGE = 5 * RATE
 
 SAVES_AND_LOADS = """if True:
     import os, sys
