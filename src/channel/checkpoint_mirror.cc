@@ -181,7 +181,7 @@ absl::Status CheckpointMirror::Look(Found& found, const std::stop_token& stop) {
           return absl::OkStatus();
         }
         const auto known = sent_.find(step.key);
-        // Times do not tell all: a file may be written anew, with its old size, while it is uploaded.
+        // Times do not tell all: a file may be written again, with its old size, while it is uploaded.
         const bool same =
             known == sent_.end() ? step.kind == SyncStep::Kind::kKeep : known->second == step.object->etag;
         if (same) {

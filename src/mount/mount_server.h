@@ -80,7 +80,7 @@ class Mount::Server {
     if (IsNews(status)) Of(request).Warn(status);
     fuse_reply_err(request, errno_of(status));
   }
-  /// Likewise a call that changes something.
+  /// Runs a call that changes something.
   template <typename Work>
   static void AnswerChange(Request request, Work work) {
     Answer(request, std::move(work), ErrnoOfChange);

@@ -16,7 +16,7 @@ from semantics import says
 
 pytestmark = needs_fuse
 
-# By the system's own calls: Python itself goes on after an EINTR of some of them.
+# By the system's own calls: Python itself repeats some of them after an EINTR.
 CALLS = """
 import ctypes, os, signal, sys
 libc = ctypes.CDLL(None, use_errno=True)
@@ -117,7 +117,7 @@ def test_signals_that_end_a_program(sandbox: Sandbox, store: Server, tmp_path: P
             print(file=program.stdin, flush=True)
             wait_until(lambda program=program: waits(program), "the call")
             program.send_signal(signal.SIGUSR1)
-            # The call goes on, so the signal waits.
+            # The call still waits, and so does the signal.
             wait_until(lambda program=program: has_pending(program, signal.SIGUSR1), "the signal")
         for program, ending in zip(programs, endings, strict=True):
             program.send_signal(ending)
