@@ -16,6 +16,7 @@
 
 #include "base/crypto.h"
 #include "base/errno_status.h"
+#include "base/life_sign.h"
 
 namespace millrace {
 
@@ -184,6 +185,7 @@ absl::Status AtomicFile::Append(ByteSpan bytes) {
     const ssize_t n = write(fd_.get(), bytes.data(), bytes.size());
     if (n < 0 && errno == EINTR) continue;
     if (n < 0) return failed_ = ErrnoStatus(errno, name_, "writing");
+    MovedBytes(static_cast<uint64_t>(n));
     bytes = bytes.subspan(static_cast<size_t>(n));
   }
   return absl::OkStatus();
@@ -194,6 +196,7 @@ absl::Status AtomicFile::WriteAt(uint64_t offset, ByteSpan bytes) const {
     const ssize_t n = pwrite(fd_.get(), bytes.data(), bytes.size(), static_cast<off_t>(offset));
     if (n < 0 && errno == EINTR) continue;
     if (n < 0) return ErrnoStatus(errno, name_, "writing");
+    MovedBytes(static_cast<uint64_t>(n));
     offset += static_cast<uint64_t>(n);
     bytes = bytes.subspan(static_cast<size_t>(n));
   }

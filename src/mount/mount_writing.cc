@@ -6,6 +6,7 @@
 #include <optional>
 #include <utility>
 
+#include "base/life_sign.h"
 #include "mount/mount_server.h"
 #include "mount/writer_process.h"
 
@@ -20,10 +21,17 @@ PutOptions PutOf(bool replaces) {
   return options;
 }
 
+// Not EPERM: libraries take that for "modes cannot be set", and report success.
 absl::Status NeedsOverwrite(const std::string& uri) {
-  return RefusedWith(EPERM, uri +
-                                ": there is an object already; it can only be replaced as a whole, by a mount with "
-                                "--allow-overwrite");
+  return RefusedWith(EEXIST, uri +
+                                 ": there is an object already; it can only be replaced as a whole, by a mount with "
+                                 "--allow-overwrite");
+}
+
+// Of a program that does not write it as a whole.
+absl::Status CannotChange(const std::string& uri, bool allow_overwrite) {
+  if (!allow_overwrite) return NeedsOverwrite(uri);
+  return RefusedWith(EROFS, uri + ": an object is not changed in part; open it with O_TRUNC, and write it as a whole");
 }
 
 absl::Status IsBeingWritten(const std::string& uri) {
@@ -102,7 +110,9 @@ absl::Status Mount::Server::CreateFile(Request request, uint64_t parent, const c
     if ((file.flags & O_EXCL) != 0) return absl::AlreadyExistsError(store_.Uri(key) + ": there is such a file");
     if (there->is_folder()) return RefusedWith(EISDIR, store_.Uri(key) + ": is a folder");
     // The kernel did not know of it yet.
-    if (!options_.allow_overwrite || (file.flags & O_TRUNC) == 0) return NeedsOverwrite(store_.Uri(key));
+    if (!options_.allow_overwrite || (file.flags & O_TRUNC) == 0) {
+      return CannotChange(store_.Uri(key), options_.allow_overwrite);
+    }
     replaces = true;
   }
   ASSIGN_OR_RETURN(const std::shared_ptr<WrittenFile> written, BeginWriting(request, std::move(key), replaces));
@@ -133,7 +143,9 @@ absl::Status Mount::Server::OpenToWrite(Request request, uint64_t inode, fuse_fi
   RETURN_IF_ERROR(CheckWritable());
   ASSIGN_OR_RETURN(const Node node, Known(inode));
   RETURN_IF_ERROR(Settle(node.key, PatienceOf(request)));
-  if ((file.flags & O_TRUNC) == 0 || !options_.allow_overwrite) return NeedsOverwrite(store_.Uri(node.key));
+  if ((file.flags & O_TRUNC) == 0 || !options_.allow_overwrite) {
+    return CannotChange(store_.Uri(node.key), options_.allow_overwrite);
+  }
   ASSIGN_OR_RETURN(const std::shared_ptr<WrittenFile> written, BeginWriting(request, node.key, /*replaces=*/true));
   written->inode = inode;
   if (!local_.Begin(written)) return IsBeingWritten(store_.Uri(node.key));
@@ -157,6 +169,7 @@ absl::Status Mount::Server::WriteFile(Request request, ByteSpan bytes, off_t off
                    open.written->upload.Write(static_cast<uint64_t>(offset), bytes, PatienceOf(request)));
   open.written->modified_ms = NowMs();
   open.written->closed = false;
+  ShowLifeOf(fuse_req_ctx(request)->pid);
   fuse_reply_write(request, count);
   return absl::OkStatus();
 }
@@ -482,35 +495,36 @@ absl::Status Mount::Server::Rename(Request request, uint64_t parent, const char*
 
 void Mount::Server::AddWriting(fuse_lowlevel_ops& operations) {
   operations.create = [](Request request, fuse_ino_t parent, const char* name, mode_t, fuse_file_info* file) {
-    Answer(request, [&](Server& self) { return self.CreateFile(request, parent, name, *file); });
+    AnswerChange(request, [&](Server& self) { return self.CreateFile(request, parent, name, *file); });
   };
   operations.write = [](Request request, fuse_ino_t, const char* bytes, size_t size, off_t offset,
                         fuse_file_info* file) {
     const ByteSpan span(reinterpret_cast<const std::byte*>(bytes), size);
-    Answer(request, [&](Server& self) { return self.WriteFile(request, span, offset, *file); });
+    AnswerChange(request, [&](Server& self) { return self.WriteFile(request, span, offset, *file); });
   };
   operations.flush = [](Request request, fuse_ino_t, fuse_file_info* file) {
-    Answer(request, [&](Server& self) { return self.FlushFile(request, *file); });
+    AnswerChange(request, [&](Server& self) { return self.FlushFile(request, *file); });
   };
   operations.fsync = [](Request request, fuse_ino_t, int, fuse_file_info* file) {
-    Answer(request, [&](Server& self) { return self.SyncFile(request, *file); });
+    AnswerChange(request, [&](Server& self) { return self.SyncFile(request, *file); });
   };
   operations.fsyncdir = [](Request request, fuse_ino_t, int, fuse_file_info*) { fuse_reply_err(request, 0); };
   operations.setattr = [](Request request, fuse_ino_t inode, struct stat* wanted, int which, fuse_file_info* file) {
     Answer(request, [&](Server& self) { return self.SetAttributes(request, inode, *wanted, which, file); });
   };
   operations.mkdir = [](Request request, fuse_ino_t parent, const char* name, mode_t) {
-    Answer(request, [&](Server& self) { return self.MakeFolder(request, parent, name); });
+    AnswerChange(request, [&](Server& self) { return self.MakeFolder(request, parent, name); });
   };
   operations.rmdir = [](Request request, fuse_ino_t parent, const char* name) {
-    Answer(request, [&](Server& self) { return self.RemoveFolder(request, parent, name); });
+    AnswerChange(request, [&](Server& self) { return self.RemoveFolder(request, parent, name); });
   };
   operations.unlink = [](Request request, fuse_ino_t parent, const char* name) {
-    Answer(request, [&](Server& self) { return self.RemoveFile(request, parent, name); });
+    AnswerChange(request, [&](Server& self) { return self.RemoveFile(request, parent, name); });
   };
   operations.rename = [](Request request, fuse_ino_t parent, const char* name, fuse_ino_t new_parent,
                          const char* new_name, unsigned flags) {
-    Answer(request, [&](Server& self) { return self.Rename(request, parent, name, new_parent, new_name, flags); });
+    AnswerChange(request,
+                 [&](Server& self) { return self.Rename(request, parent, name, new_parent, new_name, flags); });
   };
 }
 

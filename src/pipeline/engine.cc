@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <new>
 
+#include "base/life_sign.h"
 #include "base/size.h"
 
 namespace millrace {
@@ -206,6 +207,7 @@ absl::StatusOr<std::optional<Batch>> Engine::Next() {
     std::optional<Batch> batch = std::move(batches_.front());
     batches_.pop_front();
     ++held_;
+    ShowLife();
     report_.Add(*batch);
     news_.value_bytes += batch->value_bytes;
     Tell(lock);

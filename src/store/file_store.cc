@@ -12,6 +12,7 @@
 
 #include "base/atomic_file.h"
 #include "base/errno_status.h"
+#include "base/life_sign.h"
 #include "store/checks.h"
 #include "store/file_system.h"
 #include "store/piece_ledger.h"
@@ -88,6 +89,7 @@ absl::Status FileStore::ReadPieces(int fd, const std::string& uri, MutableByteSp
     const ssize_t n = pread(fd, into.data(), std::min(into.size(), kPiece), static_cast<off_t>(offset));
     if (n < 0 && errno == EINTR) continue;
     if (n < 0) return ErrnoStatus(errno, uri, "reading");
+    MovedBytes(static_cast<uint64_t>(n));
     if (n == 0)
       return absl::FailedPreconditionError(fmt::format("{}: was truncated to {} bytes while it was read", uri, offset));
     counters_.bytes_read += static_cast<uint64_t>(n);
