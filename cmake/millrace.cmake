@@ -18,9 +18,22 @@ if(MILLRACE_SANITIZE)
     target_compile_options(millrace_flags INTERFACE -fno-sanitize-recover=undefined)
   endif()
 endif()
-if(MILLRACE_FUZZ)
-  target_compile_options(millrace_flags INTERFACE -fsanitize=fuzzer-no-link)
+# Headers that most units include, parsed once. The presets that compile file by file do without, and so show missing includes.
+if(MILLRACE_PRECOMPILE)
+  add_library(millrace_precompiled STATIC ${CMAKE_SOURCE_DIR}/cmake/precompiled.cc)
+  target_link_libraries(millrace_precompiled PRIVATE millrace_flags absl::status absl::statusor absl::strings absl::time
+    absl::any_invocable absl::flat_hash_map Threads::Threads fmt::fmt nlohmann_json::nlohmann_json)
+  target_precompile_headers(millrace_precompiled PRIVATE ${CMAKE_SOURCE_DIR}/cmake/precompiled.h)
 endif()
+
+# GCC takes them only for code of the same kind: programs are compiled as libraries are.
+function(millrace_precompile target)
+  if(MILLRACE_PRECOMPILE)
+    target_compile_options(${target} PRIVATE -fPIC)
+    target_link_libraries(${target} PRIVATE fmt::fmt)
+    target_precompile_headers(${target} REUSE_FROM millrace_precompiled)
+  endif()
+endfunction()
 
 add_custom_target(fast_tests)  # all that `ctest -L fast` runs
 
@@ -33,19 +46,25 @@ function(millrace_library name)
   if(ARG_OFF_DATA_PATH)
     target_compile_options(millrace_${name} PRIVATE ${optimise_for_compile_time})
   endif()
+  if(MILLRACE_FUZZ)
+    target_compile_options(millrace_${name} PRIVATE -fsanitize=fuzzer-no-link)  # the tests do without it, and run faster
+  endif()
   target_link_libraries(millrace_${name} PUBLIC millrace_flags absl::status absl::statusor absl::strings absl::time
     absl::any_invocable absl::flat_hash_map Threads::Threads PRIVATE fmt::fmt ${ARG_PRIVATE})
   foreach(dep ${ARG_DEPS})
     target_link_libraries(millrace_${name} PUBLIC millrace_${dep})
   endforeach()
+  millrace_precompile(millrace_${name})
 endfunction()
+
+set(test_shards 4)  # of each test program of a sanitizer preset: processes that share its cases
 
 function(millrace_test name)
   if(NOT MILLRACE_TESTS)
     return()
   endif()
   # Modules without threads have nothing to show to the thread sanitizer.
-  if(MILLRACE_SANITIZE MATCHES "thread" AND name MATCHES "^(shard|plan|decode)$")
+  if(MILLRACE_SANITIZE MATCHES "thread" AND name MATCHES "^(shard|plan|decode|supervisor|volume|cli)$")
     return()
   endif()
   cmake_parse_arguments(ARG "SLOW" "" "SOURCES;DEPS;PRIVATE" ${ARGN})
@@ -61,15 +80,27 @@ function(millrace_test name)
   foreach(dep ${ARG_DEPS})
     target_link_libraries(${target} PRIVATE millrace_${dep})
   endforeach()
+  millrace_precompile(${target})
   if(NOT ARG_SLOW)
     add_dependencies(fast_tests ${target})
   endif()
   if(MILLRACE_SANITIZE MATCHES "thread")
     target_sources(${target} PRIVATE ${CMAKE_SOURCE_DIR}/tests/toolchain/tsan_suppressions.cc)
   endif()
+  set(environment "MILLRACE_SOURCE_DIR=${CMAKE_SOURCE_DIR};MILLRACE_BINARY_DIR=${CMAKE_BINARY_DIR}")
+  if(MILLRACE_SANITIZE)
+    # A sanitized program takes longer to start than most cases take to run, so a process runs many of them.
+    foreach(index RANGE 1 ${test_shards})
+      math(EXPR zero_based "${index} - 1")
+      set(shard ${target}.${index}_of_${test_shards})
+      add_test(NAME ${shard} COMMAND ${target})
+      set_tests_properties(${shard} PROPERTIES LABELS ${label} TIMEOUT 1800
+        ENVIRONMENT "${environment};GTEST_TOTAL_SHARDS=${test_shards};GTEST_SHARD_INDEX=${zero_based}")
+    endforeach()
+    return()
+  endif()
   gtest_discover_tests(${target} TEST_PREFIX ${name}. DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 300
-    PROPERTIES LABELS ${label} TIMEOUT 900
-    ENVIRONMENT "MILLRACE_SOURCE_DIR=${CMAKE_SOURCE_DIR};MILLRACE_BINARY_DIR=${CMAKE_BINARY_DIR}")
+    PROPERTIES LABELS ${label} TIMEOUT 900 ENVIRONMENT "${environment}")
 endfunction()
 
 function(millrace_fuzz module)

@@ -25,7 +25,8 @@ def configure(
             in the time that the training leaves, and while it waits for a batch they have all of it. With 0 they take as large a share of
             busy cores as the training's threads do.
         memory: Bound on the buffers of all loaders together, in bytes or as ``"4GiB"``. ``None``: half of the memory that
-            the process may use (its cgroup's or the machine's).
+            the process may use (its cgroup's or the machine's). Decoders hold large progressive JPEGs, WebPs and the like beside it, in an
+            eighth as much, but at least 256 MiB.
         outage_limit: Seconds to wait for S3 if it has answered before and stops, with a warning when the wait begins. Beyond it, and with 0
             after some attempts, what needs S3 raises :class:`UnavailableError`.
         metrics_port: Serve metrics for Prometheus and ``millrace top`` on this port of this machine, or on ``"HOST:PORT"``; 0: on any

@@ -397,6 +397,14 @@ class Dataset:
         return self._native.objects
 
     @property
+    def skipped(self) -> dict[str, str]:
+        """The objects below the URI that hold no samples, each with the reason: ``{"_SUCCESS": "a program has left it there for itself"}``.
+
+        Looking lists the whole data set. At most 100,000 objects are named. A manifest lists its samples, so that nothing is passed over.
+        """
+        return dict(self._native.skipped())
+
+    @property
     def total_bytes(self) -> int:
         """Bytes that one epoch reads."""
         return self._native.total_bytes

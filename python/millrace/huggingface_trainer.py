@@ -6,10 +6,12 @@ import inspect
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch.utils.data
 
 from .errors import InvalidArgumentError
 from .loader import Loader
+from .padding import Rows, rows_of
 
 if TYPE_CHECKING:
     # What is used of transformers' classes: the package need not be there to check this one.
@@ -24,13 +26,24 @@ if TYPE_CHECKING:
         eval_dataset: Any
         callback_handler: Any
         label_names: Any
+        accelerator: Any
+        gather_function: Any
 
         def __init__(self, *arguments: Any, **options: Any) -> None: ...
         def add_callback(self, callback: Any) -> None: ...
         def get_train_dataloader(self) -> Any: ...
         def get_eval_dataloader(self, eval_dataset: Any = None) -> Any: ...
         def get_test_dataloader(self, test_dataset: Any) -> Any: ...
+        def evaluation_loop(self, dataloader: Any, *arguments: Any, **options: Any) -> Any: ...
 
+    class _LoopState:
+        end_of_dataloader: bool
+
+        def begin(self) -> None: ...
+        def end(self) -> None: ...
+
+    _recursively_apply: Any
+    _GradientState: Any
     _MixinBase = _Trainer
     _Iterable = torch.utils.data.IterableDataset[Any]
     _DataLoader = torch.utils.data.DataLoader[Any]
@@ -42,6 +55,11 @@ else:
     _MixinBase = object
     _Iterable = torch.utils.data.IterableDataset
     _DataLoader = torch.utils.data.DataLoader
+
+    # These come last, so that transformers is named if both are missing.
+    from accelerate.data_loader import DataLoaderStateMixin as _LoopState
+    from accelerate.state import GradientState as _GradientState
+    from accelerate.utils import recursively_apply as _recursively_apply
 
 _IGNORED = -100  # the label of what has no label, in Hugging Face's losses and metrics
 _OF_MILLRACE = ("valid", "mask", "sample", "part", "row", "key")
@@ -56,6 +74,9 @@ class TrainerMixin(_MixinBase):
     equal. Name the fields as the model does (``pixel_values``, ``labels``), or return what the model takes from the Loader's ``batch_transform``.
     With ``remove_unused_columns``, which is usual, the columns that the model does not take are left out; without it, those that every batch of
     Millrace has beside its fields. Labels of padding (:attr:`millrace.Batch.valid` is false) become -100.
+
+    **Evaluation and prediction** leave padding out: the model, metrics and predictions get each sample once, in the order of the Loader, for every number of
+    ranks, and the loss weighs batches by their samples.
 
     **Ranks** are those of the Loader. accelerate neither splits batches nor sends them from one rank to the others.
 
@@ -77,17 +98,22 @@ class TrainerMixin(_MixinBase):
         chosen = self.eval_dataset[eval_dataset] if isinstance(eval_dataset, str) else eval_dataset
         chosen = self.eval_dataset if chosen is None else chosen
         return (
-            _Batches(_Whole(chosen, self._columns()))
+            _Evaluated(_Whole(chosen, self._columns()))
             if isinstance(chosen, Loader)
             else super().get_eval_dataloader(eval_dataset)
         )
 
     def get_test_dataloader(self, test_dataset: Any) -> Any:
         return (
-            _Batches(_Whole(test_dataset, self._columns()))
+            _Evaluated(_Whole(test_dataset, self._columns()))
             if isinstance(test_dataset, Loader)
             else super().get_test_dataloader(test_dataset)
         )
+
+    def evaluation_loop(self, dataloader: Any, *arguments: Any, **options: Any) -> Any:
+        if isinstance(dataloader, _Evaluated) and not getattr(self.args, "eval_use_gather_object", False):
+            self.gather_function = _Gather(self.accelerator, dataloader.stream, self.args.eval_batch_size)
+        return super().evaluation_loop(dataloader, *arguments, **options)
 
     def _columns(self) -> set[str] | None:
         """Those that the model takes; None for all."""
@@ -163,11 +189,18 @@ class _Stream(_Iterable):
 
 
 class _Whole(_Stream):
-    """All batches of an epoch in each iteration."""
+    """All batches of an epoch in each iteration, without padding. A model gets one row at least: ``rows`` says which ones are samples."""
+
+    def __init__(self, loader: Loader, columns: set[str] | None) -> None:
+        super().__init__(loader, columns)
+        self.rows = Rows(np.arange(0), 0)
 
     def __iter__(self) -> Iterator[Any]:
         self.loader.reset()
-        return super().__iter__()
+        for batch, rows in rows_of(self.loader):
+            self.rows = rows
+            fed = rows if rows else Rows(np.arange(1), rows.total)
+            yield _fitted(fed.of(batch), self._columns)
 
 
 class _Batches(_DataLoader):
@@ -179,6 +212,61 @@ class _Batches(_DataLoader):
 
     def __len__(self) -> int:
         return self._batches
+
+
+class _Evaluated(_Batches, _LoopState):
+    """Likewise; accelerate knows when the last batch has come, as metrics that are computed batch by batch must."""
+
+    def __init__(self, stream: _Whole) -> None:
+        super().__init__(stream)
+        self.stream = stream
+        self.gradient_state = _GradientState()
+
+    def __iter__(self) -> Any:
+        self.begin()
+        try:
+            for number, batch in enumerate(super().__iter__(), start=1):
+                self.end_of_dataloader = number == len(self)
+                yield batch
+        finally:
+            self.end()
+
+
+class _Gather:
+    """Brings together what all ranks have made of their rows of a batch: of samples only, in the order of the Loader, which deals them out in turn."""
+
+    def __init__(self, accelerator: Any, stream: _Whole, repeats: int) -> None:
+        self._accelerator = accelerator
+        self._stream = stream
+        self._repeats = repeats  # of a loss, as the Trainer weighs it
+        self._rows: Rows | None = None
+        self._valid: Any = None  # of this batch, on all ranks
+
+    def __call__(self, data: Any) -> Any:
+        rows = self._stream.rows
+        if self._rows is not rows:
+            self._rows, self._valid = rows, None
+            if isinstance(data, torch.Tensor) and data.shape == (self._repeats,):
+                data = data[:1].expand(max(1, len(rows)))  # the loss comes first
+        return _recursively_apply(lambda one: self._gathered(one, rows), data)
+
+    def _gathered(self, one: Any, rows: Rows) -> Any:
+        world = self._accelerator.num_processes
+        if one.ndim == 0 or len(one) != max(1, len(rows)):  # it has no rows
+            return self._accelerator.gather(one)
+        if world == 1:
+            return one[: len(rows)]
+        places = torch.from_numpy(rows.places).to(one.device)
+        if self._valid is None:
+            valid = torch.zeros(rows.total, dtype=torch.bool, device=one.device)
+            valid[places] = True
+            self._valid = self._in_turn(valid, world)
+        padded = one.new_zeros((rows.total, *one.shape[1:]))
+        padded[places] = one[: len(rows)]
+        return self._in_turn(padded, world)[self._valid.to(one.device)]
+
+    def _in_turn(self, one: Any, world: int) -> Any:
+        return self._accelerator.gather(one).unflatten(0, (world, -1)).transpose(0, 1).flatten(0, 1)
 
 
 def _unchanged(batch: Any) -> Any:

@@ -19,11 +19,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Union
 
 from . import _arguments
-from .batch import Batch
 from .dataset import Dataset
 from .errors import InvalidArgumentError
 from .loader import Loader
 from .mix import Mix
+from .padding import rows_of, share_with_repeats
 
 if TYPE_CHECKING:
 
@@ -48,7 +48,7 @@ __all__ = ["DataModule", "Evaluation"]
 
 Data = Union[Dataset, Mix, str, "os.PathLike[str]", Sequence[Union[str, "os.PathLike[str]"]]]
 
-_OF_EVALUATION = {"augment": False, "shuffle": "none", "epochs": 1}
+_OF_EVALUATION = {"augment": False, "shuffle": "none", "epochs": 1, "last": "pad"}
 _OF_SHUFFLE = ("extent", "window", "lanes")
 
 
@@ -61,7 +61,9 @@ class DataModule(_Base):
     **Ranks** are those of the Trainer's strategy. Lightning adds no ``DistributedSampler``, since it knows these of torch's ``DataLoader`` only.
 
     **Epochs.** An epoch of the Trainer is one of the Loader. If ``limit_train_batches`` ends it early, the next one goes on with what is left.
-    Validation, test and prediction begin at the first sample each time.
+    Validation, test and prediction begin at the first sample each time, and leave padding out: a batch has as many rows as samples, by which ``self.log``
+    weighs it. As with torch's ``DistributedSampler``, all ranks validate and test equally many samples: if their number does not divide the samples,
+    some of the first samples come twice. Prediction repeats none.
 
     Args:
         train, val, test, predict: A :class:`millrace.Dataset`, a URI, several, or a :class:`millrace.Mix` each.
@@ -149,7 +151,14 @@ class DataModule(_Base):
     def _evaluate(self, name: str) -> Evaluation | list[Any]:
         if self._data[name] is None:
             return []
-        made = Evaluation(Loader(self._of(name), **self._ranks(), **self._evaluation))
+        options = {**self._ranks(), **self._evaluation}
+        loader, share = Loader(self._of(name), **options), None
+        if name != "predict" and options["last"] == "pad":
+            share = share_with_repeats(loader)
+            if share is not None:
+                loader.close()
+                loader = Loader(self._of(name), **{**options, "last": "wrap"})
+        made = Evaluation(loader, share)
         self._evaluations.append(made)
         return made
 
@@ -168,14 +177,27 @@ class DataModule(_Base):
 
 
 class Evaluation:
-    """The batches of a Loader from the first one on, as often as they are asked for: also after an iteration that was left early."""
+    """The batches of a Loader from the first one on, as often as they are asked for: also after an iteration that was left early.
 
-    def __init__(self, loader: Loader) -> None:
+    They have no rows of padding. ``share``: the rows that this rank gets of an epoch, if not all that are no padding.
+    """
+
+    def __init__(self, loader: Loader, share: int | None = None) -> None:
         self.loader = loader
+        self._share = share
 
-    def __iter__(self) -> Iterator[Batch]:
+    def __iter__(self) -> Iterator[Any]:
         self.loader.reset()
-        return iter(self.loader)
+        return self._batches()
+
+    def _batches(self) -> Iterator[Any]:
+        before = 0
+        for batch, rows in rows_of(self.loader):
+            if self._share is not None:
+                rows = rows.until(self._share - before)
+            before += rows.total
+            if rows:
+                yield rows.of(batch)
 
     def __len__(self) -> int:
         return len(self.loader)

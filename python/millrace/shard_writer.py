@@ -110,7 +110,7 @@ class ShardWriter:
         """Adds a sample: ``"__key__"``, and its fields by their names, which are extensions, such as ``jpg``, ``cls`` or ``embedding.npy``.
 
         Bytes are stored as they are, text as UTF-8, numbers as text, arrays and tensors of names that end in ``npy`` as such files, and
-        anything that JSON has, where the name ends in ``json``. The key may have folders; dots in its last part are written as ``%2E``.
+        anything that JSON has, where the name ends in ``json``. The key may have folders and dots; Millrace reads it back as it is.
 
         Raises:
             InvalidArgumentError: A name or a value that a shard cannot hold; the shard is as it was.
@@ -126,7 +126,7 @@ class ShardWriter:
             raise InvalidArgumentError(
                 f"sample '{sample['__key__']}' has no fields; give at least one beside '__key__'"
             )
-        key, data = _core.tar_sample(sample["__key__"], fields)
+        key, data = sample["__key__"], _core.tar_sample(sample["__key__"], fields)
         if self._samples and key == self._last_key:
             raise InvalidArgumentError(
                 f"two samples in a row have the key '{key}', which in a shard would make them one; give each its own"
@@ -134,6 +134,7 @@ class ShardWriter:
         if self._shard is None:
             self._name = f"shard-{self.rank:05d}-{len(self._journal):06d}.tar"
             self._shard = _core.WriteFile(self.uri + self._name, True)
+            self._shard.write(_core.tar_begin())
         self._shard.write(data)
         self._bytes += len(data)
         self._samples += 1
@@ -205,7 +206,7 @@ class ShardWriter:
             etag = _core.stat_object(self.uri + self._name)[2]
         entry = {
             "shard": self._name if shard is not None else None,
-            "bytes": self._bytes + len(end) if shard is not None else 0,
+            "bytes": len(_core.tar_begin()) + self._bytes + len(end) if shard is not None else 0,
             "etag": etag,
             "samples": self._samples,
             "state": self._state,

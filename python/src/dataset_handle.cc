@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "arguments.h"
+#include "dataset/skipped_objects.h"
 #include "gil_release.h"
 #include "interruptible.h"
 #include "pipeline/sample_read.h"
@@ -115,6 +116,20 @@ py::list ObjectLines(const DatasetHandle& self, const Numbers& samples) {
   ThrowIfError(status);
   py::list list;
   for (const std::string& line : lines) list.append(py::bytes(line));
+  return list;
+}
+
+// (object, why) of each.
+py::list SkippedTuples(const DatasetHandle& self) {
+  self.CheckOwnProcess();
+  absl::StatusOr<SkippedObjects> skipped;
+  RunInterruptibly(py::none(), [&](const std::stop_token& stop, const ProgressFn&) {
+    skipped = ListSkipped(*self.subset().dataset, stop);
+  });
+  const SkippedObjects found = ValueOrThrow(std::move(skipped));
+  py::list list;
+  for (const SkippedObject& object : found.named())
+    list.append(py::make_tuple(ToPyText(object.key), std::string(object.why)));
   return list;
 }
 
@@ -294,6 +309,7 @@ void BindDataset(py::module_& module) {
       .def_property_readonly("fingerprint", [](const Handle& self) { return self.subset().fingerprint(); })
       .def_property_readonly("indexed", [](const Handle& self) { return self.subset().index().size(); })
       .def("samples", &SampleNumbers, py::arg("into").noconvert())
+      .def("skipped", &SkippedTuples)
       .def("read", &ReadRanks, py::arg("ranks"))
       .def("object_lines", &ObjectLines, py::arg("samples"))
       .def("where", &WhereHandle, py::kw_only(), py::arg("keys"), py::arg("key_groups"), py::arg("classes"),

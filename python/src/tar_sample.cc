@@ -14,8 +14,8 @@ namespace millrace::python {
 
 namespace {
 
-// The key under which readers find the sample, and its members.
-py::tuple TarSample(const std::string& key, const std::vector<std::pair<std::string, py::buffer>>& fields) {
+// The members of a sample.
+py::bytes TarSample(const std::string& key, const std::vector<std::pair<std::string, py::buffer>>& fields) {
   TarEncoder encoder;
   SampleShape shape;
   shape.key = key;
@@ -36,16 +36,25 @@ py::tuple TarSample(const std::string& key, const std::vector<std::pair<std::str
     next = std::copy(piece.begin(), piece.end(), next);
     return absl::OkStatus();
   };
-  ThrowIfError(encoder.Begin());
+  ThrowIfError(encoder.Begin([](ByteSpan) { return absl::OkStatus(); }));  // TarBegin gives what it writes
   ThrowIfError(encoder.BeginSample(shape, append));
   for (const BufferView& value : values) ThrowIfError(encoder.Add(value.span(), append));
-  return py::make_tuple(ToPyText(encoder.KeyAsRead(key)), std::move(result));
+  return result;
+}
+
+py::bytes TarBegin() {
+  std::string begin;
+  ThrowIfError(TarEncoder().Begin([&begin](ByteSpan piece) {
+    begin.append(AsText(piece));
+    return absl::OkStatus();
+  }));
+  return begin;
 }
 
 py::bytes TarEnd() {
   std::string end;
   TarEncoder encoder;
-  ThrowIfError(encoder.Begin());
+  ThrowIfError(encoder.Begin([](ByteSpan) { return absl::OkStatus(); }));
   ThrowIfError(encoder.End([&end](ByteSpan piece) {
     end.append(AsText(piece));
     return absl::OkStatus();
@@ -57,6 +66,7 @@ py::bytes TarEnd() {
 
 void BindTarSample(py::module_& module) {
   module.def("tar_sample", &TarSample, py::arg("key"), py::arg("fields"));
+  module.def("tar_begin", &TarBegin);
   module.def("tar_end", &TarEnd);
 }
 

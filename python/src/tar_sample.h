@@ -4,7 +4,7 @@
 
 namespace millrace::python {
 
-/// _core.tar_sample and tar_end: the bytes of WebDataset shards.
+/// _core.tar_begin, tar_sample and tar_end: the bytes of WebDataset shards.
 void BindTarSample(pybind11::module_& module);
 
 }  // namespace millrace::python

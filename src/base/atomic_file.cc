@@ -16,6 +16,7 @@
 
 #include "base/crypto.h"
 #include "base/errno_status.h"
+#include "base/life_sign.h"
 
 namespace millrace {
 
@@ -184,6 +185,7 @@ absl::Status AtomicFile::Append(ByteSpan bytes) {
     const ssize_t n = write(fd_.get(), bytes.data(), bytes.size());
     if (n < 0 && errno == EINTR) continue;
     if (n < 0) return failed_ = ErrnoStatus(errno, name_, "writing");
+    MovedBytes(static_cast<uint64_t>(n));
     bytes = bytes.subspan(static_cast<size_t>(n));
   }
   return absl::OkStatus();
@@ -194,6 +196,7 @@ absl::Status AtomicFile::WriteAt(uint64_t offset, ByteSpan bytes) const {
     const ssize_t n = pwrite(fd_.get(), bytes.data(), bytes.size(), static_cast<off_t>(offset));
     if (n < 0 && errno == EINTR) continue;
     if (n < 0) return ErrnoStatus(errno, name_, "writing");
+    MovedBytes(static_cast<uint64_t>(n));
     offset += static_cast<uint64_t>(n);
     bytes = bytes.subspan(static_cast<size_t>(n));
   }
@@ -201,14 +204,18 @@ absl::Status AtomicFile::WriteAt(uint64_t offset, ByteSpan bytes) const {
 }
 
 absl::Status AtomicFile::KeepMode() const {
-  constexpr mode_t kPermissions = 0777;
   struct stat there {};
-  struct stat ours {};
   if (stat(path_.c_str(), &there) != 0 || !S_ISREG(there.st_mode)) return absl::OkStatus();
+  return SetMode(there.st_mode);
+}
+
+absl::Status AtomicFile::SetMode(mode_t mode) const {
+  constexpr mode_t kPermissions = 0777;
+  struct stat ours {};
   if (fstat(fd_.get(), &ours) != 0) return ErrnoStatus(errno, name_, "reading its state");
   // File systems without permissions would refuse even this.
-  if ((there.st_mode & kPermissions) == (ours.st_mode & kPermissions)) return absl::OkStatus();
-  if (fchmod(fd_.get(), there.st_mode & kPermissions) != 0) return ErrnoStatus(errno, name_, "keeping its permissions");
+  if ((mode & kPermissions) == (ours.st_mode & kPermissions)) return absl::OkStatus();
+  if (fchmod(fd_.get(), mode & kPermissions) != 0) return ErrnoStatus(errno, name_, "setting its permissions");
   return absl::OkStatus();
 }
 
@@ -247,13 +254,14 @@ absl::StatusOr<struct stat> AtomicFile::Commit(bool only_if_absent, int64_t modi
   }
   const bool synced = durability_ == Durability::kSynced;
   if (synced && fsync(fd_.get()) != 0) return ErrnoStatus(errno, name_, "syncing");
-  if (fstat(fd_.get(), &info) != 0) return ErrnoStatus(errno, name_, "reading its state");
   if (only_if_absent) {
     RETURN_IF_ERROR(PlaceIfAbsent());
   } else if (rename(temporary_.c_str(), path_.c_str()) != 0) {
     return ErrnoStatus(errno, name_, "renaming");
   }
   exists_ = false;
+  // Only now: a rename changes the file's ctime.
+  if (fstat(fd_.get(), &info) != 0) return ErrnoStatus(errno, name_, "reading its state");
   if (synced) RETURN_IF_ERROR(SyncFolder(ParentOf(path_), name_));
   return info;
 }

@@ -58,6 +58,9 @@ class AtomicFile {
   /// Gives the file the permissions of the file that it is going to replace, if there is one.
   absl::Status KeepMode() const;
 
+  /// Gives the file these permissions, whatever the umask is.
+  absl::Status SetMode(mode_t mode) const;
+
   /// Moves the file to its place and returns what it is now. AlreadyExists if `only_if_absent` and something
   /// exists there. `modified_ms`, since 1970, becomes the time of its last
   /// change, unless it is 0. Call it once; do not call Append after it.

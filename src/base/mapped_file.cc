@@ -4,16 +4,36 @@
 #include <fmt/format.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
 
+#include "base/bus_error.h"
 #include "base/unique_fd.h"
 
 namespace millrace {
+namespace {
 
-absl::StatusOr<MappedFile> MappedFile::Open(const std::string& path) {
+// 0, or the error; ENODATA if the file has become shorter.
+int ReadWhole(int fd, std::byte* to, size_t size) {
+  for (size_t at = 0; at < size;) {
+    const ssize_t n = pread(fd, to + at, size - at, static_cast<off_t>(at));
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) return n == 0 ? ENODATA : errno;
+    at += static_cast<size_t>(n);
+  }
+  return 0;
+}
+
+}  // namespace
+
+absl::StatusOr<MappedFile> MappedFile::Open(const std::string& path, uint64_t most_read) {
   const auto failed = [&](int error) {
+    if (error == ENODATA) {
+      return absl::UnavailableError(
+          fmt::format("{}: was cut short while it was read; replace such a file by renaming, then try again", path));
+    }
     const std::string message = fmt::format("{}: {}", path, std::strerror(error));
     if (error == ENOENT || error == ENOTDIR) return absl::NotFoundError(message);
     return error == EACCES ? absl::PermissionDeniedError(message) : absl::UnavailableError(message);
@@ -24,13 +44,23 @@ absl::StatusOr<MappedFile> MappedFile::Open(const std::string& path) {
   if (fstat(file.get(), &info) != 0) return failed(errno);
   if (info.st_size == 0) return MappedFile(ByteSpan());
   const auto size = static_cast<size_t>(info.st_size);
+  if (size <= most_read) {
+    auto memory = std::make_unique_for_overwrite<std::byte[]>(size);
+    if (const int error = ReadWhole(file.get(), memory.get(), size); error != 0) return failed(error);
+    const ByteSpan bytes(memory.get(), size);
+    return MappedFile(bytes, std::move(memory));
+  }
   const void* const mapping = mmap(nullptr, size, PROT_READ, MAP_SHARED, file.get(), 0);
   if (mapping == MAP_FAILED) return failed(errno);
-  return MappedFile(ByteSpan(static_cast<const std::byte*>(mapping), size));
+  const ByteSpan bytes(static_cast<const std::byte*>(mapping), size);
+  ExplainBusErrorsIn(bytes, path);
+  return MappedFile(bytes);
 }
 
 MappedFile::~MappedFile() {
-  if (!bytes_.empty()) munmap(const_cast<std::byte*>(bytes_.data()), bytes_.size());
+  if (bytes_.empty() || memory_ != nullptr) return;
+  ForgetBusErrorsIn(bytes_);
+  munmap(const_cast<std::byte*>(bytes_.data()), bytes_.size());
 }
 
 }  // namespace millrace

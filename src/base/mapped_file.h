@@ -1,5 +1,7 @@
 #pragma once
 
+#include <cstdint>
+#include <memory>
 #include <string>
 #include <utility>
 
@@ -8,24 +10,33 @@
 
 namespace millrace {
 
-/// A file mapped for reading. Its bytes are read when they are accessed. If the file is cut short meanwhile, the
-/// process is killed, so this is for files that are replaced and never changed. Move-only.
+/// The bytes of a file, for reading. A small file is read into memory: it may be cut short or changed afterwards. A
+/// larger one is mapped, and its bytes are read when they are accessed. If such a file is cut short meanwhile, or its
+/// disk fails, the kernel kills the process, and a handler of SIGBUS says before which file it was. So this is for
+/// files that are replaced by renaming, and never changed. Move-only.
 class MappedFile {
  public:
-  /// NotFound, PermissionDenied, or Unavailable with the system's reason.
-  static absl::StatusOr<MappedFile> Open(const std::string& path);
+  static constexpr uint64_t kMaxReadBytes = uint64_t{16} << 20;
+
+  /// NotFound, PermissionDenied, or Unavailable with the system's reason. Of up to `most_read` bytes it is read.
+  static absl::StatusOr<MappedFile> Open(const std::string& path, uint64_t most_read = kMaxReadBytes);
   ~MappedFile();
-  MappedFile(MappedFile&& other) noexcept : bytes_(std::exchange(other.bytes_, {})) {}
+  MappedFile(MappedFile&& other) noexcept
+      : bytes_(std::exchange(other.bytes_, {})), memory_(std::move(other.memory_)) {}
   MappedFile& operator=(MappedFile&& other) noexcept {
     std::swap(bytes_, other.bytes_);
+    std::swap(memory_, other.memory_);
     return *this;
   }
 
   ByteSpan bytes() const { return bytes_; }
 
  private:
-  explicit MappedFile(ByteSpan bytes) : bytes_(bytes) {}
+  explicit MappedFile(ByteSpan bytes, std::unique_ptr<std::byte[]> memory = nullptr)
+      : bytes_(bytes), memory_(std::move(memory)) {}
+
   ByteSpan bytes_;
+  std::unique_ptr<std::byte[]> memory_;  // of one that was read
 };
 
 }  // namespace millrace

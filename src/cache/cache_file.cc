@@ -29,9 +29,9 @@ constexpr uint64_t kRecordsOfBlock = kDiskBlock / kRecordBytes;
 constexpr uint64_t kRecordsOfBlockInMemory = 32;
 // While another process makes the file, or is about to unlink it: both take moments, but for a process that waits for
 // its turn of a busy CPU. Who reads can go to the store, who writes has time.
-constexpr int kBriefAttempts = 20;
-constexpr int kPatientAttempts = 4000;
 constexpr std::chrono::microseconds kOpenPause{500};
+constexpr int kBriefAttempts = 20;
+constexpr int kPatientAttempts = kLockPatience / kOpenPause;
 // A range that is longer is written as several, each checked and removed by itself: small reads then cost little.
 constexpr uint64_t kWrittenBytes = uint64_t{1} << 20;
 static_assert(kWrittenBytes <= kMaxSpanBytes);
@@ -50,7 +50,9 @@ std::string FirstRecord(const CacheFile::First& first) {
 // Another process may be faster. The file is locked until this ends.
 absl::Status Make(const std::string& path, const std::string& head, uint64_t object_bytes,
                   const CacheFile::First* first, bool* made) {
-  ASSIGN_OR_RETURN(const auto file, AtomicFile::Create(path, path, Durability::kUnsynced));
+  ASSIGN_OR_RETURN(const mode_t mode, MakeFolderInCache(path.substr(0, path.rfind('/'))));
+  ASSIGN_OR_RETURN(const auto file, AtomicFile::Create(path, path, Durability::kUnsynced, mode));
+  if (mode != 0600) RETURN_IF_ERROR(file->SetMode(mode));  // the umask may have taken something
   RETURN_IF_ERROR(file->Append(AsBytes(head)));
   if (first != nullptr) {
     RETURN_IF_ERROR(file->WriteAt(kDataAt + first->offset, first->bytes));
@@ -75,14 +77,15 @@ bool AreChecked(ByteRange one, ByteRange other, std::span<const SpanChecksum> ch
 // memory (-1) has no other process to lock out.
 class RecordsLock {
  public:
-  static absl::StatusOr<RecordsLock> Take(int fd, const std::string& path) {
+  /// DeadlineExceeded after `patience`; it is zero then, so that nobody waits for this file again.
+  static absl::StatusOr<RecordsLock> Take(int fd, const std::string& path, std::chrono::milliseconds& patience) {
     if (fd < 0) return RecordsLock(-1);
     struct flock lock {};
     lock.l_type = F_WRLCK;
     lock.l_whence = SEEK_SET;
-    while (fcntl(fd, F_OFD_SETLKW, &lock) != 0) {
-      if (errno != EINTR) return ErrnoStatus(errno, path, "locking");
-    }
+    absl::Status locked = LockInTime(path, patience, [&] { return fcntl(fd, F_OFD_SETLK, &lock); });
+    if (absl::IsDeadlineExceeded(locked)) patience = {};
+    RETURN_IF_ERROR(locked);
     return RecordsLock(fd);
   }
   RecordsLock(RecordsLock&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
@@ -102,14 +105,19 @@ class RecordsLock {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<CacheFile>> CacheFile::Open(const std::string& path) {
-  return OpenWithin(path, kBriefAttempts);
+  absl::StatusOr<std::unique_ptr<CacheFile>> file = OpenWithin(path, kBriefAttempts);
+  if (absl::IsDeadlineExceeded(file.status())) return absl::NotFoundError(file.status().message());
+  return file;
 }
 
 absl::StatusOr<std::unique_ptr<CacheFile>> CacheFile::OpenWithin(const std::string& path, int attempts) {
+  bool locked = false;
   for (int attempt = 0; attempt < attempts; ++attempt) {
     UniqueFd fd(open(path.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW));
     if (!fd) return ErrnoStatus(errno, path, "opening");
-    if (flock(fd.get(), LOCK_SH | LOCK_NB) != 0) {
+    RETURN_IF_ERROR(CheckShared(fd.get(), path));
+    locked = flock(fd.get(), LOCK_SH | LOCK_NB) != 0;
+    if (locked) {
       if (errno == EWOULDBLOCK) std::this_thread::sleep_for(kOpenPause);
       continue;
     }
@@ -125,6 +133,7 @@ absl::StatusOr<std::unique_ptr<CacheFile>> CacheFile::OpenWithin(const std::stri
     RETURN_IF_ERROR(file->LearnRecords(/*locked=*/false));
     return file;
   }
+  if (locked) return absl::DeadlineExceededError(fmt::format("{}: another process has locked it", path));
   return absl::NotFoundError(fmt::format("{}: was removed to make room", path));
 }
 
@@ -254,7 +263,7 @@ uint64_t CacheFile::DiskBytes(uint64_t length) {
 
 absl::Status CacheFile::Write(uint64_t offset, ByteSpan bytes, const UseHints& hints, const Room& room) {
   const std::lock_guard writing(write_mutex_);
-  ASSIGN_OR_RETURN(const RecordsLock lock, RecordsLock::Take(fd_.get(), path_));
+  ASSIGN_OR_RETURN(const RecordsLock lock, RecordsLock::Take(fd_.get(), path_, patience_));
   unlinked_ = unlinked_ || IsRemoved();
   if (unlinked_) return absl::NotFoundError(fmt::format("{}: was removed", path_));
   std::vector<ByteRange> missing;
@@ -306,7 +315,7 @@ absl::Status CacheFile::Punch(uint64_t first_block, uint64_t end_block) const {
 
 absl::StatusOr<uint64_t> CacheFile::Remove(ByteRange range) {
   const std::lock_guard writing(write_mutex_);
-  ASSIGN_OR_RETURN(const RecordsLock lock, RecordsLock::Take(fd_.get(), path_));
+  ASSIGN_OR_RETURN(const RecordsLock lock, RecordsLock::Take(fd_.get(), path_, patience_));
   return RemoveLocked(range);
 }
 
@@ -337,7 +346,8 @@ uint64_t CacheFile::DiskBytesNow() const {
 uint64_t CacheFile::Reclaim() {
   const std::lock_guard writing(write_mutex_);
   if (memory_ != nullptr || reclaimed_ || unlinked_ || IsRemoved()) return 0;
-  const absl::StatusOr<RecordsLock> lock = RecordsLock::Take(fd_.get(), path_);
+  std::chrono::milliseconds none{};  // if another process changes it, there is time later
+  const absl::StatusOr<RecordsLock> lock = RecordsLock::Take(fd_.get(), path_, none);
   const std::lock_guard held(mutex_);
   if (!lock.ok() || !LearnRecords(/*locked=*/true).ok()) return 0;
   reclaimed_ = true;
@@ -364,7 +374,7 @@ uint64_t CacheFile::Reclaim() {
 
 uint64_t CacheFile::UnlinkIfEmpty() {
   const std::lock_guard writing(write_mutex_);
-  const absl::StatusOr<RecordsLock> lock = RecordsLock::Take(fd_.get(), path_);
+  const absl::StatusOr<RecordsLock> lock = RecordsLock::Take(fd_.get(), path_, patience_);
   if (!lock.ok() || unlinked_) return 0;
   uint64_t records = 0;
   {
@@ -385,9 +395,8 @@ uint64_t CacheFile::UnlinkIfEmpty() {
       return std::min(taken, static_cast<uint64_t>(info.st_blocks) * kStatBlockBytes + kFileMarginBytes);
     }
   }
-  while (flock(fd_.get(), LOCK_SH) != 0 && errno == EINTR) {
-  }
-  unlinked_ = !IsAt(fd_.get(), path_);  // another process was faster, while there was no lock
+  const absl::Status shared = LockInTime(path_, patience_, [&] { return flock(fd_.get(), LOCK_SH | LOCK_NB); });
+  unlinked_ = !shared.ok() || !IsAt(fd_.get(), path_);  // another process was faster, while there was no lock
   return 0;
 }
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -13,6 +14,7 @@
 #include "cache/cache_format.h"
 #include "cache/cache_memory.h"
 #include "cache/disk_usage.h"
+#include "cache/shared_file.h"
 #include "s3/object.h"
 
 namespace millrace {
@@ -22,14 +24,16 @@ enum class ReadBytes { kAll, kChecked };
 
 /// One file of the cache: what is kept of one version of an object. Several processes may read, write and remove
 /// ranges at once. Each holder of an open file has a shared lock, so that nobody unlinks the file. Thread-safe;
-/// blocking.
+/// blocking: what changes ranges waits kLockPatience for another process that does, once, and fails with
+/// DeadlineExceeded then.
 ///
 /// Or the same in memory, for one process: the bytes are in a stretch of a CacheMemory, and their records are those
 /// that each file holds in memory anyway.
 class CacheFile {
  public:
   /// NotFound if there is none, or another process is about to make or to remove it; DataLoss if it is no sound file of
-  /// that name; ResourceExhausted if the program has too many files open; else what the system says.
+  /// that name; ResourceExhausted if the program has too many files open; PermissionDenied if it is another user's;
+  /// else what the system says.
   static absl::StatusOr<std::unique_ptr<CacheFile>> Open(const std::string& path);
 
   /// The first range of a new file.
@@ -46,6 +50,7 @@ class CacheFile {
   /// Makes it if there is none, and opens it. Waits longer than Open for a process that makes or removes it. `made`: it
   /// was made by this call, with `first` in it unless that is null: in one go, which costs a part of what it costs to
   /// make a file and write to it. NotFound also if the program has too many files open: the disk may be fine.
+  /// DeadlineExceeded if another process has locked it all the time.
   static absl::StatusOr<std::unique_ptr<CacheFile>> OpenOrMake(const std::string& path, const CacheIdentity& identity,
                                                                uint64_t object_bytes, const First* first, bool* made);
 
@@ -94,6 +99,8 @@ class CacheFile {
   uint64_t Reclaim();
   /// Unlinks the file if it has no range and nobody else has it open; returns the bytes of the disk that it took.
   uint64_t UnlinkIfEmpty();
+  /// For tests.
+  void set_patience(std::chrono::milliseconds patience) { patience_ = patience; }
 
   /// Changes the hints of the ranges that touch this one, to what `change` makes of them.
   void ChangeHints(ByteRange range, absl::FunctionRef<UseHints(const UseHints&, ByteRange there)> change);
@@ -133,7 +140,8 @@ class CacheFile {
   const std::string path_;
   const CacheHead head_;
 
-  std::mutex write_mutex_;  // before mutex_: the lock of records is the process's
+  std::mutex write_mutex_;                              // before mutex_: the lock of records is the process's
+  std::chrono::milliseconds patience_ = kLockPatience;  // with other processes that change records
   bool unlinked_ = false;
   bool reclaimed_ = false;
   mutable std::mutex mutex_;

@@ -18,6 +18,7 @@
 #include "cache/disk_usage.h"
 #include "cache/job_table.h"
 #include "cache/room_maker.h"
+#include "cache/shared_file.h"
 
 namespace millrace {
 
@@ -26,7 +27,10 @@ namespace {
 absl::StatusOr<std::string> ExistingCache(const std::string& folder) {
   std::string inside = DiskCache::FolderIn(folder);
   std::error_code error;
-  if (std::filesystem::is_directory(inside, error)) return inside;
+  if (std::filesystem::is_directory(inside, error)) {
+    RETURN_IF_ERROR(MakeCacheFolder(inside));  // checks whose it is
+    return inside;
+  }
   return absl::NotFoundError(fmt::format("{} has no cache: there is no folder {}", folder, inside));
 }
 
@@ -80,7 +84,7 @@ absl::Status ForEachCachedObject(const std::string& folder, const std::stop_toke
 absl::StatusOr<CacheSummary> SummarizeCache(const std::string& folder, const std::stop_token& stop) {
   ASSIGN_OR_RETURN(const std::string inside, ExistingCache(folder));
   CacheSummary summary;
-  const UniqueFd jobs(open(JobTablePath(inside).c_str(), O_RDWR | O_CLOEXEC));
+  const UniqueFd jobs(open(JobTablePath(inside).c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW));
   if (jobs) {
     for (const JobClock& job : LiveJobs(jobs.get())) summary.jobs.push_back({job.job, true, job, 0, 0});
   }

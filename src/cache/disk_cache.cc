@@ -12,7 +12,6 @@
 #include <utility>
 #include <vector>
 
-#include "base/atomic_file.h"
 #include "base/buffer.h"
 #include "base/log.h"
 #include "base/size.h"
@@ -68,7 +67,8 @@ DiskCache::DiskCache(DiskCacheOptions options, Parts parts)
                  },
              .forget = [this](const std::string& name, const std::shared_ptr<CacheFile>& file) { Forget(name, file); },
              // If this fails, the count stays too large, and is made again.
-             .give_back = [this](uint64_t bytes) { usage_.GiveBack(bytes).IgnoreError(); }}),
+             .give_back = [this](uint64_t bytes) { usage_.GiveBack(bytes).IgnoreError(); },
+             .failed = [this](const absl::Status& status) { OnDiskError(status, /*reading=*/false); }}),
       readers_(std::make_unique<ThreadPool>(kReaders, "cache-read")),
       writer_(std::make_unique<ThreadPool>(1, "cache-write")) {}
 
@@ -80,8 +80,8 @@ DiskCache::~DiskCache() {
 absl::StatusOr<std::unique_ptr<DiskCache>> DiskCache::Open(DiskCacheOptions options) {
   if (options.folder.empty()) return absl::InvalidArgumentError("the cache needs a folder");
   std::string folder = FolderIn(options.folder);
-  RETURN_IF_ERROR(MakeFolder(folder, folder, Durability::kUnsynced));
-  ASSIGN_OR_RETURN(DiskUsage usage, DiskUsage::Open(folder));
+  RETURN_IF_ERROR(MakeCacheFolder(folder));
+  ASSIGN_OR_RETURN(DiskUsage usage, DiskUsage::Open(folder, options.lock_patience));
   const std::string jobs_path = JobTablePath(folder);
   ASSIGN_OR_RETURN(UniqueFd jobs, OpenShared(jobs_path));
   ASSIGN_OR_RETURN(std::unique_ptr<FetchClaims> claims, FetchClaims::Open(folder));
@@ -491,7 +491,10 @@ bool DiskCache::EnsureRoom(uint64_t bytes, RoomMaker::Incoming& incoming) {
     if ((excess = Excess(bytes)) == 0) return true;
   }
   const absl::StatusOr<uint64_t> used = usage_.bytes();
-  if (!used.ok()) return false;
+  if (!used.ok()) {
+    OnDiskError(used.status(), /*reading=*/false);
+    return false;
+  }
   const uint64_t more = std::min(kRoomAtOnce, *used / kRoomOfSize);
   room_.MakeRoom(excess + more, incoming, *used, Jobs(incoming.hints.job));
   return Excess(bytes) == 0;

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <list>
 #include <map>
@@ -21,6 +22,7 @@
 #include "cache/job_table.h"
 #include "cache/planned_read.h"
 #include "cache/room_maker.h"
+#include "cache/shared_file.h"
 
 namespace millrace {
 
@@ -32,6 +34,8 @@ struct DiskCacheOptions {
   std::string folder;        // made if it does not exist
   uint64_t size_bytes = 0;   // that the cache takes of the disk at most; 0: as much as leaves the share below free
   double free_share = 0.05;  // of the file system, which the cache leaves free whatever its size
+  /// How long it waits for a lock that another process has on the cache: then it is not used, or takes nothing new.
+  std::chrono::milliseconds lock_patience = kLockPatience;
 };
 
 /// What became of ranges that were read from the store.
@@ -47,7 +51,8 @@ struct KeepCounts {
 ///
 /// If there is no room, EvictionPolicy decides what goes: of a plan, what is needed latest.
 ///
-/// A disk that is full, read-only or failing ends writing, or reading and writing, with one warning. Thread-safe.
+/// A disk that is full, read-only or failing ends writing, or reading and writing, with one warning. So do files of
+/// another user, and a process that keeps others waiting for a lock. Thread-safe.
 ///
 /// Or the same in memory, for the readers of this process: bounded and emptied alike, and gone with the DiskCache.
 class DiskCache {

@@ -15,13 +15,17 @@
 #include "base/bytes.h"
 #include "base/errno_status.h"
 #include "cache/cache_format.h"
+#include "cache/shared_file.h"
 
 namespace millrace {
 
 namespace {
 
-// What killed writers have left goes first.
-uint64_t CountBytes(const std::string& folder) {
+constexpr uint64_t kFilesOfStep = 1024;
+
+// What killed writers have left goes first. `tell`, called again and again, shows others that it gets on.
+uint64_t CountBytes(const std::string& folder, absl::FunctionRef<void(uint64_t bytes)> tell) {
+  uint64_t files = 0;
   uint64_t bytes = 0;
   std::error_code ignored;  // what cannot be looked at cannot be counted
   for (std::filesystem::directory_iterator sub(folder, ignored), end; !ignored && sub != end; sub.increment(ignored)) {
@@ -32,6 +36,7 @@ uint64_t CountBytes(const std::string& folder) {
     for (std::filesystem::directory_iterator file(sub->path(), of_files); !of_files && file != end;
          file.increment(of_files)) {
       struct stat info {};
+      if (++files % kFilesOfStep == 0) tell(bytes);
       if (!cache_format::IsFileName(name, file->path().filename().native())) continue;
       if (lstat(file->path().c_str(), &info) == 0) {
         bytes += static_cast<uint64_t>(info.st_blocks) * kStatBlockBytes + kFileMarginBytes;
@@ -41,6 +46,12 @@ uint64_t CountBytes(const std::string& folder) {
   return bytes;
 }
 
+// 0 if it cannot be read: a new file.
+uint64_t Load(int fd) {
+  uint64_t value = 0;
+  return pread(fd, &value, sizeof value, 0) == sizeof value ? value : 0;
+}
+
 absl::Status Store(int fd, uint64_t value) {
   if (pwrite(fd, &value, sizeof value, 0) == sizeof value) return absl::OkStatus();
   return ErrnoStatus(errno, "the cache's count of bytes", "writing");
@@ -48,32 +59,35 @@ absl::Status Store(int fd, uint64_t value) {
 
 }  // namespace
 
-absl::StatusOr<DiskUsage> DiskUsage::Open(const std::string& folder) {
+absl::StatusOr<DiskUsage> DiskUsage::Open(const std::string& folder, std::chrono::milliseconds patience) {
   const std::string lock_path = folder + "/lock";
   const std::string number_path = folder + "/usage";
-  UniqueFd lock(open(lock_path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666));
-  if (!lock) return ErrnoStatus(errno, lock_path, "opening");
-  UniqueFd number(open(number_path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666));
-  if (!number) return ErrnoStatus(errno, number_path, "opening");
-  if (flock(lock.get(), LOCK_EX | LOCK_NB) == 0) RETURN_IF_ERROR(Store(number.get(), CountBytes(folder)));
-  // Waits for one that counts.
-  while (flock(lock.get(), LOCK_SH) != 0) {
-    if (errno != EINTR) return ErrnoStatus(errno, lock_path, "locking");
+  ASSIGN_OR_RETURN(UniqueFd lock, OpenShared(lock_path));
+  ASSIGN_OR_RETURN(UniqueFd number, OpenShared(number_path));
+  if (flock(lock.get(), LOCK_EX | LOCK_NB) == 0) {
+    const auto tell = [&](uint64_t bytes) { Store(number.get(), bytes).IgnoreError(); };
+    RETURN_IF_ERROR(Store(number.get(), CountBytes(folder, tell)));
   }
-  return DiskUsage(folder, std::move(lock), std::move(number));
+  // Waits for one that counts, as long as the number changes.
+  uint64_t seen = Load(number.get());
+  RETURN_IF_ERROR(LockInTime(
+      lock_path, patience, [&] { return flock(lock.get(), LOCK_SH | LOCK_NB); },
+      [&] {
+        const uint64_t before = std::exchange(seen, Load(number.get()));
+        return before != seen;
+      }));
+  return DiskUsage(folder, std::move(lock), std::move(number), patience);
 }
 
 absl::StatusOr<DiskUsage> DiskUsage::MakeAgain() const {
-  RETURN_IF_ERROR(MakeFolder(folder_, folder_, Durability::kUnsynced));
-  return Open(folder_);
+  RETURN_IF_ERROR(MakeCacheFolder(folder_));
+  return Open(folder_, patience_);
 }
 
 // What was counted in a folder that is gone says nothing of the new one.
 absl::Status DiskUsage::LockNumber() {
   for (;;) {
-    while (flock(number_.get(), LOCK_EX) != 0) {
-      if (errno != EINTR) return ErrnoStatus(errno, "the cache's count of bytes", "locking");
-    }
+    RETURN_IF_ERROR(LockInTime(folder_ + "/usage", patience_, [&] { return flock(number_.get(), LOCK_EX | LOCK_NB); }));
     struct stat info {};
     if (fstat(number_.get(), &info) != 0 || info.st_nlink > 0) return absl::OkStatus();
     absl::StatusOr<DiskUsage> again = MakeAgain();
@@ -94,7 +108,11 @@ absl::StatusOr<uint64_t> DiskUsage::Change(uint64_t add, uint64_t remove, uint64
     return *done ? bytes + add - std::min(bytes, remove) : bytes;
   };
   if (!number_) return bytes_ = changed(bytes_);
-  RETURN_IF_ERROR(LockNumber());
+  RETURN_IF_ERROR(failed_);
+  if (absl::Status locked = LockNumber(); !locked.ok()) {
+    if (absl::IsDeadlineExceeded(locked)) failed_ = locked;
+    return locked;
+  }
   uint64_t bytes = 0;
   absl::Status status;
   if (pread(number_.get(), &bytes, sizeof bytes, 0) < 0)

@@ -1,11 +1,13 @@
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <mutex>
 #include <string>
 
 #include "base/status.h"
 #include "base/unique_fd.h"
+#include "cache/shared_file.h"
 
 namespace millrace {
 
@@ -17,16 +19,18 @@ inline constexpr uint64_t kFileMarginBytes = 4096;
 /// How many bytes of the disk the files of a cache take, known to all processes that use it: a number in a file. It is
 /// never too small but for what a user does by hand, and too large only until a process is alone with the cache and
 /// counts again. If the folder is removed meanwhile, it is made and counted again. Of a cache in memory it is a number
-/// of this process. Thread-safe; blocking.
+/// of this process. Thread-safe; blocking: up to `patience` for another process that holds a lock. If that has been in
+/// vain, all calls fail from then on.
 class DiskUsage {
  public:
   /// Holds the folder's lock, shared with other users of the cache. A process that finds itself alone counts.
-  static absl::StatusOr<DiskUsage> Open(const std::string& folder);
-  static DiskUsage OfMemory() { return {"", UniqueFd(-1), UniqueFd(-1)}; }
+  static absl::StatusOr<DiskUsage> Open(const std::string& folder, std::chrono::milliseconds patience = kLockPatience);
+  static DiskUsage OfMemory() { return {"", UniqueFd(-1), UniqueFd(-1), kLockPatience}; }
   DiskUsage(DiskUsage&& other) noexcept
       : folder_(std::move(other.folder_)),
         lock_(std::move(other.lock_)),
         number_(std::move(other.number_)),
+        patience_(other.patience_),
         bytes_(other.bytes_) {}
 
   /// Takes bytes, unless there would be more than `limit`: then false, and nothing is taken.
@@ -35,8 +39,8 @@ class DiskUsage {
   absl::StatusOr<uint64_t> bytes();
 
  private:
-  DiskUsage(std::string folder, UniqueFd lock, UniqueFd number)
-      : folder_(std::move(folder)), lock_(std::move(lock)), number_(std::move(number)) {}
+  DiskUsage(std::string folder, UniqueFd lock, UniqueFd number, std::chrono::milliseconds patience)
+      : folder_(std::move(folder)), lock_(std::move(lock)), number_(std::move(number)), patience_(patience) {}
   absl::Status LockNumber();  // mutex_ held
   absl::StatusOr<DiskUsage> MakeAgain() const;
   absl::StatusOr<uint64_t> Change(uint64_t add, uint64_t remove, uint64_t limit, bool* done);
@@ -44,6 +48,8 @@ class DiskUsage {
   std::string folder_;
   UniqueFd lock_;    // of the folder: who uses it
   UniqueFd number_;  // locked for each change; -1: bytes_ is the number
+  std::chrono::milliseconds patience_;
+  absl::Status failed_;  // another process held the number for too long
   uint64_t bytes_ = 0;
   std::mutex mutex_;
 };

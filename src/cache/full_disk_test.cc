@@ -31,7 +31,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr uint64_t kPageBytes = 4096;
-constexpr uint64_t kPieceBytes = 5000;
+constexpr uint64_t kPieceSize = 5000;
 constexpr uint64_t kManyPages = 256;
 
 // What a child process has found; else the number of the check that failed.
@@ -83,8 +83,8 @@ class FullDiskTest : public ::testing::Test {
 
   void KeepAll(DiskCache& cache) const {
     for (int number = 0; number < 2; ++number) {
-      for (uint64_t at = 0; at < object_.size(); at += kPieceBytes) {
-        cache.Keep(Of(number), object_.size(), at, AsBytes(object_).subspan(at, kPieceBytes));
+      for (uint64_t at = 0; at < object_.size(); at += kPieceSize) {
+        cache.Keep(Of(number), object_.size(), at, AsBytes(object_).subspan(at, kPieceSize));
         cache.Flush();
       }
     }
@@ -93,16 +93,16 @@ class FullDiskTest : public ::testing::Test {
   int CountPieces(DiskCache& cache) const {
     int there = 0;
     for (int number = 0; number < 2; ++number) {
-      for (uint64_t at = 0; at < object_.size(); at += kPieceBytes) {
-        std::string into(kPieceBytes, '?');
-        if (!cache.Read(Of(number), {at, kPieceBytes}, {}, AsWritableBytes(into))) continue;
-        if (into != object_.substr(at, kPieceBytes)) return -1;
+      for (uint64_t at = 0; at < object_.size(); at += kPieceSize) {
+        std::string into(kPieceSize, '?');
+        if (!cache.Read(Of(number), {at, kPieceSize}, {}, AsWritableBytes(into))) continue;
+        if (into != object_.substr(at, kPieceSize)) return -1;
         ++there;
       }
     }
     return there;
   }
-  int pieces() const { return static_cast<int>(2 * object_.size() / kPieceBytes); }
+  int pieces() const { return static_cast<int>(2 * object_.size() / kPieceSize); }
 
   /// Of the files of the cache, and whether a file lies there that is being written.
   struct OnDisk {

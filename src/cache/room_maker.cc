@@ -172,10 +172,9 @@ bool RoomMaker::Admits(Incoming& incoming, uint64_t cached_bytes) {
   return incoming.proven || rng_.Below(kLottery) == 0;
 }
 
-// nullopt: it is not there any more, or has other hints now.
-std::optional<uint64_t> RoomMaker::Evict(const Candidate& candidate) {
+absl::StatusOr<uint64_t> RoomMaker::Evict(const Candidate& candidate) {
   const absl::StatusOr<uint64_t> removed = candidate.file->Remove(candidate.range);
-  if (!removed.ok()) return std::nullopt;
+  RETURN_IF_ERROR(removed.status());
   uint64_t freed = *removed;
   if (freed > 0) Remember(candidate.name, candidate.range.offset, candidate.of.hints);
   if (candidate.file->spans() == 0) {
@@ -222,7 +221,12 @@ bool RoomMaker::MakeRoom(uint64_t bytes, Incoming& incoming, uint64_t cached_byt
                                [&](const UseHints& of, ByteRange) { return EvictionPolicy::Spared(of, stamp); });
       break;
     }
-    if (now) freed += Evict(chosen).value_or(0);
+    const absl::StatusOr<uint64_t> evicted = now ? Evict(chosen) : 0;
+    if (absl::IsDeadlineExceeded(evicted.status())) {
+      hooks_.failed(evicted.status());
+      break;
+    }
+    freed += evicted.value_or(0);
     if (pool_.size() < kPool / 4) Draw();
   }
   ++rejected_;

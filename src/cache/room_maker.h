@@ -33,6 +33,8 @@ class RoomMaker {
     std::function<void(const std::string& name, const std::shared_ptr<CacheFile>& file)> forget;
     /// So many bytes of the disk are free again.
     std::function<void(uint64_t bytes)> give_back;
+    /// Another process holds the lock of a file for too long: the cache takes nothing new any more.
+    std::function<void(const absl::Status& status)> failed;
   };
   explicit RoomMaker(Hooks hooks);
 
@@ -65,7 +67,7 @@ class RoomMaker {
   void ListFiles();
   void Draw();
   void DrawFrom(const std::string& name, bool* vanished);
-  std::optional<uint64_t> Evict(const Candidate& candidate);
+  absl::StatusOr<uint64_t> Evict(const Candidate& candidate);
   bool Admits(Incoming& incoming, uint64_t cached_bytes);
   void Remember(const std::string& name, uint64_t offset, const UseHints& hints);
   void Trim();

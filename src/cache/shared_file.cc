@@ -1,25 +1,174 @@
 #include "cache/shared_file.h"
 
 #include <fcntl.h>
+#include <fmt/format.h>
+#include <grp.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <charconv>
+#include <cstdlib>
+#include <optional>
+#include <string_view>
+#include <thread>
 #include <utility>
+#include <vector>
 
 #include "base/atomic_file.h"
 #include "base/errno_status.h"
 
 namespace millrace {
 
+namespace {
+
+constexpr const char* kGroupVariable = "MILLRACE_CACHE_GROUP";
+constexpr mode_t kPermissions = 07777;
+constexpr mode_t kPrivateFolder = 0700;
+constexpr mode_t kGroupFolder = 02770;  // what is made in it is the group's, too
+constexpr mode_t kPrivateFile = 0600;
+constexpr mode_t kGroupFile = 0660;
+constexpr std::string_view kOfMemory = "/proc/self/fd/";  // links, which only the process itself can make
+constexpr std::chrono::microseconds kFirstPause{50};
+constexpr std::chrono::microseconds kLongestPause{20'000};
+
+std::string FolderOf(const std::string& path) {
+  const size_t slash = path.rfind('/');
+  if (slash == std::string::npos) return ".";
+  return path.substr(0, std::max<size_t>(slash, 1));
+}
+
+bool IsOfGroup(const struct stat& folder) {
+  return (folder.st_mode & kPermissions) == kGroupFolder;
+}
+
+// nullopt: none is wanted.
+absl::StatusOr<std::optional<gid_t>> WantedGroup() {
+  const char* const name = std::getenv(kGroupVariable);
+  if (name == nullptr || *name == '\0') return std::nullopt;
+  std::vector<char> text(size_t{1} << 16);
+  group entry{};
+  group* found = nullptr;
+  if (getgrnam_r(name, &entry, text.data(), text.size(), &found) == 0 && found != nullptr) return entry.gr_gid;
+  const std::string_view digits(name);
+  gid_t number = 0;
+  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), number);
+  if (error == std::errc() && end == digits.data() + digits.size()) return number;
+  return absl::InvalidArgumentError(fmt::format("{}: this machine has no group '{}'", kGroupVariable, name));
+}
+
+absl::Status IsOfAnother(const std::string& path, uid_t owner) {
+  return absl::PermissionDeniedError(fmt::format(
+      "{}: belongs to another user (number {}), who could change or block what is read from it; name another folder, "
+      "or share one with a group ({})",
+      path, owner, kGroupVariable));
+}
+
+// File systems without modes keep those that they have.
+void SetMode(const std::string& path, mode_t mode) {
+  (void)chmod(path.c_str(), mode);
+}
+
+// For this user alone, or for the group. One that is there stays as it is.
+absl::Status MakeOneFolder(const std::string& folder, std::optional<gid_t> group) {
+  if (mkdir(folder.c_str(), kPrivateFolder) != 0) {
+    return errno == EEXIST ? absl::OkStatus() : ErrnoStatus(errno, folder, "making");
+  }
+  if (!group) return absl::OkStatus();
+  if (chown(folder.c_str(), static_cast<uid_t>(-1), *group) != 0) {
+    return ErrnoStatus(errno, folder, fmt::format("giving it to the group of {}", kGroupVariable));
+  }
+  SetMode(folder, kGroupFolder);
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status MakeCacheFolder(const std::string& folder) {
+  ASSIGN_OR_RETURN(const std::optional<gid_t> group, WantedGroup());
+  const std::string above = FolderOf(folder);  // that users name
+  RETURN_IF_ERROR(MakeFolder(FolderOf(above), folder, Durability::kUnsynced));
+  RETURN_IF_ERROR(MakeOneFolder(above, group));
+  RETURN_IF_ERROR(MakeOneFolder(folder, group));
+  struct stat named {};
+  struct stat info {};
+  if (lstat(folder.c_str(), &named) != 0 || stat(folder.c_str(), &info) != 0) {
+    return ErrnoStatus(errno, folder, "looking it up");
+  }
+  if (!S_ISDIR(info.st_mode)) return ErrnoStatus(ENOTDIR, folder, "opening");
+  const bool is_groups = group && IsOfGroup(info) && info.st_gid == *group;
+  if (named.st_uid != geteuid() && named.st_uid != 0 && !is_groups) return IsOfAnother(folder, named.st_uid);
+  if (info.st_uid != geteuid() && !is_groups) return IsOfAnother(folder, info.st_uid);
+  if (group && !is_groups) {
+    return absl::FailedPreconditionError(
+        fmt::format("{}: is not a folder of the group of {} (mode 2770); remove it, so that it is made again", folder,
+                    kGroupVariable));
+  }
+  if (!IsOfGroup(info) && (info.st_mode & kPermissions) != kPrivateFolder) SetMode(folder, kPrivateFolder);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<mode_t> MakeFolderInCache(const std::string& folder) {
+  struct stat info {};
+  if (stat(folder.c_str(), &info) == 0) return IsOfGroup(info) ? kGroupFile : kPrivateFile;
+  const std::string above = FolderOf(folder);
+  if (stat(above.c_str(), &info) != 0) {
+    RETURN_IF_ERROR(MakeCacheFolder(above));
+    if (stat(above.c_str(), &info) != 0) return ErrnoStatus(errno, above, "looking it up");
+  }
+  if (mkdir(folder.c_str(), kPrivateFolder) == 0) {
+    if (IsOfGroup(info)) SetMode(folder, kGroupFolder);
+  } else if (errno != EEXIST) {
+    return ErrnoStatus(errno, folder, "making");
+  }
+  return IsOfGroup(info) ? kGroupFile : kPrivateFile;
+}
+
 absl::StatusOr<UniqueFd> OpenShared(const std::string& path) {
-  const auto open_it = [&] { return UniqueFd(open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666)); };
+  const int flags = O_RDWR | O_CREAT | O_CLOEXEC | (path.starts_with(kOfMemory) ? 0 : O_NOFOLLOW);
+  const auto open_it = [&] { return UniqueFd(open(path.c_str(), flags, kPrivateFile)); };
   UniqueFd fd = open_it();
   if (!fd && errno == ENOENT) {
-    RETURN_IF_ERROR(MakeFolder(path.substr(0, path.rfind('/')), path, Durability::kUnsynced));
+    RETURN_IF_ERROR(MakeCacheFolder(FolderOf(path)));
     fd = open_it();
   }
   if (!fd) return ErrnoStatus(errno, path, "opening");
+  RETURN_IF_ERROR(CheckShared(fd.get(), path));
   return fd;
+}
+
+absl::Status CheckShared(int fd, const std::string& path) {
+  struct stat file {};
+  struct stat folder {};
+  if (fstat(fd, &file) != 0 || stat(FolderOf(path).c_str(), &folder) != 0) {
+    return ErrnoStatus(errno, path, "looking it up");
+  }
+  const bool own = file.st_uid == geteuid();
+  const bool of_group = IsOfGroup(folder);
+  if (!own && !(of_group && file.st_gid == folder.st_gid)) return IsOfAnother(path, file.st_uid);
+  const mode_t mode = of_group ? kGroupFile : kPrivateFile;
+  if (own && (file.st_mode & kPermissions) != mode) (void)fchmod(fd, mode);
+  return absl::OkStatus();
+}
+
+absl::Status LockInTime(const std::string& path, std::chrono::milliseconds patience, absl::FunctionRef<int()> lock,
+                        absl::FunctionRef<bool()> gets_on) {
+  auto deadline = std::chrono::steady_clock::now() + patience;
+  for (std::chrono::microseconds pause = kFirstPause;; pause = std::min(2 * pause, kLongestPause)) {
+    if (lock() == 0) return absl::OkStatus();
+    if (errno == EINTR) continue;
+    if (errno != EWOULDBLOCK && errno != EACCES) return ErrnoStatus(errno, path, "locking");
+    const auto now = std::chrono::steady_clock::now();
+    if (gets_on()) deadline = now + patience;
+    if (now >= deadline) {
+      return absl::DeadlineExceededError(
+          fmt::format("{}: another process has locked it for {:.3g} s and does not get on; end that process (lslocks "
+                      "shows it), or name another folder",
+                      path, std::chrono::duration<double>(patience).count()));
+    }
+    std::this_thread::sleep_for(pause);
+  }
 }
 
 bool IsAt(int fd, const std::string& path) {

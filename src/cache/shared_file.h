@@ -1,17 +1,50 @@
 #pragma once
 
+#include <sys/types.h>
+
+#include <chrono>
 #include <string>
 
+#include "absl/functional/function_ref.h"
 #include "base/status.h"
 #include "base/unique_fd.h"
 
 /// Files of a cache's folder by which its users know of each other: they lock them, and write small numbers there.
 /// Users may remove the folder at any time.
+///
+/// A user who may read a file may lock it, and one who may write to it may choose what is read. So the folder and its
+/// files are one user's alone (0700, 0600). If the environment variable MILLRACE_CACHE_GROUP names a group, a folder
+/// that is made is this group's (2770, 0660), and one that is there must be. A folder or file of another user is not
+/// used.
 
 namespace millrace {
 
-/// Opens the file, which is made if it does not exist, and its folder too.
+/// How long a process waits for a lock of another one, which holds it for moments.
+inline constexpr std::chrono::milliseconds kLockPatience{10'000};
+
+/// Makes the folder of a cache if it does not exist, and those above it. PermissionDenied if it is of another user,
+/// FailedPrecondition if it is not the group's that is wanted.
+absl::Status MakeCacheFolder(const std::string& folder);
+
+/// Makes a folder within that of a cache if it does not exist; returns the mode of files in it.
+absl::StatusOr<mode_t> MakeFolderInCache(const std::string& folder);
+
+/// Opens the file, which is made if it does not exist, and its folder too. PermissionDenied if it is another user's.
 absl::StatusOr<UniqueFd> OpenShared(const std::string& path);
+
+/// PermissionDenied unless the open file belongs to this user, or, in a folder of a group, to the group. One of this
+/// user gets the mode that it should have.
+absl::Status CheckShared(int fd, const std::string& path);
+
+inline bool NeverGetsOn() {
+  return false;
+}
+
+/// Calls `lock`, which returns 0 or sets errno as a lock does that does not wait, until it succeeds. DeadlineExceeded
+/// if another process holds the lock for `patience`, counted again whenever `gets_on` says that it gets on; else what
+/// the system says.
+absl::Status LockInTime(const std::string& path, std::chrono::milliseconds patience, absl::FunctionRef<int()> lock,
+                        absl::FunctionRef<bool()> gets_on = NeverGetsOn);
 
 /// Whether the open file is the one at the path.
 bool IsAt(int fd, const std::string& path);

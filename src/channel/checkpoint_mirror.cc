@@ -1,9 +1,13 @@
 #include "channel/checkpoint_mirror.h"
 
 #include <fmt/format.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <cstddef>
+#include <filesystem>
+#include <memory>
+#include <system_error>
 #include <utility>
 
 #include "absl/time/clock.h"
@@ -15,6 +19,18 @@ namespace millrace {
 
 namespace {
 
+// Files that may name others are read whole before all else.
+constexpr uint64_t kMaxEarlyBytes = 1 << 20;
+constexpr size_t kMaxEarlyFiles = 100;
+// Up to this size a file that is being changed is looked at again, until it stays the same while it is read.
+constexpr uint64_t kMaxWholeBytes = 8 << 20;
+// A new file of this size that grows is a large one that is being written, of which a part is of no use.
+constexpr uint64_t kLargeBytes = 64 << 20;
+
+bool WasChanged(const absl::Status& status) {
+  return absl::IsFailedPrecondition(status) || absl::IsOutOfRange(status);
+}
+
 absl::Status FirstOf(const BulkReport& report) {
   if (report.failed == 0) return absl::OkStatus();
   const auto& [uri, status] = *report.failures.begin();
@@ -22,11 +38,16 @@ absl::Status FirstOf(const BulkReport& report) {
                                                  Counted(report.failed, "checkpoint file"), ToStd(status.message())));
 }
 
-/// Whether another try would meet the same errors: such a file is never there, however long others wait for it.
-bool AreLasting(const BulkReport& report) {
-  return report.failed == report.failures.size() && std::ranges::all_of(report.failures, [](const auto& failure) {
-           return absl::IsPermissionDenied(failure.second) || absl::IsInvalidArgument(failure.second);
-         });
+// Of a file alone, not of the place: others are sent all the same. It may not be read, its key cannot be, or it was
+// changed or removed since it was looked at.
+bool IsOfOneFile(const absl::Status& status) {
+  return absl::IsPermissionDenied(status) || absl::IsInvalidArgument(status) || absl::IsNotFound(status) ||
+         WasChanged(status);
+}
+
+bool AreOfSingleFiles(const BulkReport& report) {
+  return report.failed == report.failures.size() &&
+         std::ranges::all_of(report.failures, [](const auto& failure) { return IsOfOneFile(failure.second); });
 }
 
 bool CameLater(const ObjectInfo& object, ObjectStore& store, const std::string& key) {
@@ -37,19 +58,42 @@ bool CameLater(const ObjectInfo& object, ObjectStore& store, const std::string& 
 }  // namespace
 
 absl::StatusOr<BulkReport> RestoreCheckpoints(const Location& from, const Location& to, const std::stop_token& stop) {
-  BulkJob copies({.stop = stop});
+  const bool links_too = to.store->traits().medium == StoreTraits::Medium::kFolder;
+  CheckpointLinks links;
+  std::vector<std::pair<ObjectInfo, std::string>> wanted;  // and where it goes
   const absl::Status compared = CompareFolders(from, to, {.stop = stop}, [&](const SyncStep& step) {
-    if (step.kind != SyncStep::Kind::kCopy) return absl::OkStatus();
+    if (step.kind == SyncStep::Kind::kRemove) return absl::OkStatus();
+    const std::string_view name = std::string_view(step.object->key).substr(from.prefix.size());
+    if (links_too && name.ends_with(kLinkSuffix)) {
+      ASSIGN_OR_RETURN(std::string target, ReadAll(*from.store, *step.object, kMaxLinkBytes));
+      links[std::string(name.substr(0, name.size() - kLinkSuffix.size()))] = {std::move(target),
+                                                                              step.object->modified_ms};
+      return absl::OkStatus();
+    }
     // What is there may be of a job that did not get so far as to send it. Uploads are always later than their files.
-    if (step.why == "newer") return absl::OkStatus();
+    if (step.kind != SyncStep::Kind::kCopy || step.why == "newer") return absl::OkStatus();
     if (step.why == "size differs" && !CameLater(*step.object, *to.store, step.key)) return absl::OkStatus();
-    return copies.Copy(*from.store, *step.object, *to.store, step.key);
+    wanted.emplace_back(*step.object, step.key);
+    return absl::OkStatus();
   });
-  const BulkJob::Reports reports = copies.Finish();
-  RETURN_IF_ERROR(FirstOf(reports.copied));
-  RETURN_IF_ERROR(compared);
+  BulkJob copies({.stop = stop});
+  absl::Status given = compared;
+  for (const auto& [object, key] : wanted) {
+    // What lies behind a link is at the place that it leads to, too.
+    if (!given.ok() || IsBehindLink(links, std::string_view(key).substr(to.prefix.size()))) continue;
+    given = copies.Copy(*from.store, object, *to.store, key);
+  }
+  BulkReport copied = copies.Finish().copied;
+  RETURN_IF_ERROR(FirstOf(copied));
   if (stop.stop_requested()) return absl::CancelledError("interrupted");
-  return reports.copied;
+  RETURN_IF_ERROR(given);
+  for (const auto& [name, link] : links) {
+    const size_t slash = name.rfind('/');
+    if (slash != name.npos && IsBehindLink(links, std::string_view(name).substr(0, slash))) continue;
+    ASSIGN_OR_RETURN(const bool made, RestoreLink(to.store->Uri(to.prefix), name, link));
+    if (made) ++copied.objects;
+  }
+  return copied;
 }
 
 CheckpointMirror::CheckpointMirror(Location folder, Location place, CheckpointMirrorOptions options)
@@ -73,74 +117,248 @@ void CheckpointMirror::Run() {
   std::unique_lock lock(mutex_);
   while (!ended_.wait_for(lock, options_.interval, [this] { return over_; })) {
     lock.unlock();
-    const absl::Status status = Round(options_.settled, stop_.get_token());
+    const bool overdue = held_since_ && std::chrono::steady_clock::now() - *held_since_ >= options_.most_held;
+    const absl::Status status = Round(overdue ? Urgency::kAllAsItIs : Urgency::kWhatHasSettled, stop_.get_token());
     const std::string why(ToStd(status.message()));
-    // A file that is written to while it is copied is an error of that round only.
-    if (!status.ok() && !absl::IsCancelled(status) && !absl::IsFailedPrecondition(status) && said_.insert(why).second)
+    // A file that is written to while it is copied is an error of that round only: the next but one sends it as it is.
+    if (!status.ok() && !absl::IsCancelled(status) && !WasChanged(status) && said_.insert(why).second)
       options_.say(fmt::format("checkpoints are not sent, and tried again: {}", why));
     lock.lock();
   }
 }
 
-// In three turns, each when all of the one before is there: what lies in folders, what lies beside them, and of that
-// the file that was changed last. Programs write the one that names the others ("latest") last and beside them; it must
-// never name what is not there yet. A file that cannot be copied at all holds back only that last one.
-absl::Status CheckpointMirror::Send(std::vector<Changed> files, const std::stop_token& stop) {
-  const auto turn_of = [this](const Changed& file) {
-    return file.key.find('/', place_.prefix.size()) == std::string::npos ? 1 : 0;
+std::string CheckpointMirror::KeyOfLink(const std::string& name) const {
+  return place_.Key(name + std::string(kLinkSuffix));
+}
+
+bool CheckpointMirror::IsSent(const std::string& name, const CheckpointLink& link) const {
+  const auto known = sent_.find(KeyOfLink(name));
+  return known != sent_.end() && known->second == link.target;
+}
+
+bool CheckpointMirror::IsBesideFolders(const std::string& key) const {
+  return key.find('/', place_.prefix.size()) == std::string::npos;
+}
+
+bool CheckpointMirror::MayBeUnfinished(int64_t modified_ms) const {
+  return options_.settled.count() > 0 && modified_ms > absl::ToUnixMillis(absl::Now()) - options_.settled.count();
+}
+
+// ---- What there is
+
+// What may name others is looked at before the others: what it names then was complete already.
+void CheckpointMirror::ReadEarly(Found& found) const {
+  namespace fs = std::filesystem;
+  std::error_code error;
+  fs::directory_iterator at(folder_.store->Uri(folder_.prefix), error);
+  for (const fs::directory_iterator end; !error && at != end; at.increment(error)) {
+    struct stat info {};
+    if (found.early.size() == kMaxEarlyFiles) return;
+    if (lstat(at->path().c_str(), &info) != 0 || !S_ISREG(info.st_mode)) continue;
+    if (static_cast<uint64_t>(info.st_size) > kMaxEarlyBytes) continue;
+    absl::StatusOr<SeenContent> content = ReadUnchanged(at->path(), kMaxEarlyBytes);
+    if (content.ok()) found.early[place_.Key(at->path().filename().string())] = *std::move(content);
+  }
+}
+
+absl::Status CheckpointMirror::Look(Found& found, const std::stop_token& stop) {
+  const std::string folder = folder_.store->Uri(folder_.prefix);
+  std::set<std::string> gone;
+  unsent_.clear();
+  const auto wanted = [&](std::string_view name) { return !IsBehindLink(found.links, name); };
+  const absl::Status compared =
+      CompareFolders(folder_, place_, {.wanted = wanted, .stop = stop}, [&](const SyncStep& step) {
+        if (step.kind == SyncStep::Kind::kRemove) {
+          if (!step.key.ends_with(kLinkSuffix)) return absl::OkStatus();
+          std::string name = step.key.substr(place_.prefix.size());
+          name.resize(name.size() - kLinkSuffix.size());
+          if (found.links.contains(name)) return absl::OkStatus();
+          struct stat info {};
+          // Programs replace a link by removing it and making another one. Those of other hosts are their business.
+          const bool is_there = lstat((folder + name).c_str(), &info) == 0;
+          if (is_there || gone_.contains(step.key)) found.stale.push_back(step.key);
+          if (!is_there && sent_.contains(step.key)) gone.insert(step.key);
+          return absl::OkStatus();
+        }
+        const auto known = sent_.find(step.key);
+        // Times do not tell all: a file may be written again, with its old size, while it is uploaded.
+        const bool same =
+            known == sent_.end() ? step.kind == SyncStep::Kind::kKeep : known->second == step.object->etag;
+        if (same) {
+          sent_[step.key] = step.object->etag;
+        } else {
+          unsent_.insert(step.key);
+          found.changed.push_back({.file = *step.object,
+                                   .key = step.key,
+                                   .unsettled = MayBeUnfinished(step.object->modified_ms),
+                                   .is_new = step.why == "missing"});
+        }
+        return absl::OkStatus();
+      });
+  gone_ = std::move(gone);
+  return compared;
+}
+
+// Leaves what is sent in this round.
+void CheckpointMirror::HoldBack(Found& found, Urgency urgency) {
+  std::map<std::string, uint64_t> sizes;
+  std::set<std::string> held;  // folders that a file of theirs holds back
+  const auto folder_of = [this](const Changed& file) {
+    return file.key.substr(0, file.key.find('/', place_.prefix.size()));
   };
-  std::ranges::stable_sort(files, {}, [&](const Changed& file) {
-    return std::pair(turn_of(file), turn_of(file) == 0 ? 0 : file.file.modified_ms);
+  for (const Changed& file : found.changed) {
+    if (!file.unsettled) continue;
+    sizes[file.key] = file.file.size;
+    held.insert(folder_of(file));
+  }
+  const auto waits = [&](const Changed& file) {
+    if (urgency == Urgency::kLast) return false;
+    if (urgency == Urgency::kWhatHasSettled) return held.contains(folder_of(file));
+    const auto before = sizes_.find(file.key);
+    return file.unsettled && file.is_new && file.file.size >= kLargeBytes && before != sizes_.end() &&
+           before->second < file.file.size;
+  };
+  const bool settles = urgency == Urgency::kWhatHasSettled;
+  found.holds_back = settles && std::ranges::any_of(found.changed, [&](const Changed& file) {
+                       return waits(file) && !IsBesideFolders(file.key);
+                     });
+  const size_t links = std::erase_if(found.links, [&](const auto& link) {
+    return settles && !IsSent(link.first, link.second) && MayBeUnfinished(link.second.modified_ms);
   });
-  absl::Status failed;
-  for (size_t begin = 0; begin < files.size();) {
-    size_t end = begin + 1;
-    while (end < files.size() && turn_of(files[end]) == turn_of(files[begin]) &&
-           (end + 1 < files.size() || turn_of(files[end]) == 0)) {
-      ++end;
+  const bool any = links + std::erase_if(found.changed, waits) > 0;
+  sizes_ = std::move(sizes);
+  if (!any || !settles) {
+    held_since_.reset();
+  } else if (!held_since_) {
+    held_since_ = std::chrono::steady_clock::now();
+  }
+}
+
+// ---- Sending
+
+void CheckpointMirror::OnSent(const std::string& key, std::string version) {
+  sent_[key] = std::move(version);
+  unsent_.erase(key);
+}
+
+absl::Status CheckpointMirror::SendAsItIs(const Changed& file, const Found& found, const std::stop_token& stop) {
+  PutOptions options;
+  options.stop = stop;
+  const auto early = found.early.find(file.key);
+  if (early != found.early.end()) {
+    RETURN_IF_ERROR(PutBlocking(*place_.store, file.key, AsBytes(early->second.bytes), options).status());
+    OnSent(file.key, early->second.version);
+    return absl::OkStatus();
+  }
+  const std::string path = folder_.store->Uri(file.file.key);
+  if (file.file.size <= kMaxWholeBytes) {
+    ASSIGN_OR_RETURN(const SeenContent content, ReadUnchanged(path, kMaxWholeBytes));
+    RETURN_IF_ERROR(PutBlocking(*place_.store, file.key, AsBytes(content.bytes), options).status());
+    OnSent(file.key, content.version);
+    return absl::OkStatus();
+  }
+  ASSIGN_OR_RETURN(const std::unique_ptr<ObjectWriter> writer, place_.store->Write(file.key, std::move(options)));
+  ASSIGN_OR_RETURN(const std::string version, AppendFile(path, *writer));
+  RETURN_IF_ERROR(writer->Commit().status());
+  OnSent(file.key, version);
+  return absl::OkStatus();
+}
+
+absl::Status CheckpointMirror::SendTurn(std::span<const Changed> files, Urgency urgency, const Found& found,
+                                        const std::stop_token& stop) {
+  BulkJob copies(
+      {.copied = [this](const ObjectInfo& file, const std::string& key, const ObjectInfo&) { OnSent(key, file.etag); },
+       .stop = stop});
+  absl::Status given;
+  std::vector<const Changed*> as_they_are;
+  for (const Changed& file : files) {
+    if (urgency == Urgency::kAllAsItIs && file.unsettled) {
+      as_they_are.push_back(&file);
+    } else if (given.ok()) {
+      given = copies.Copy(*folder_.store, file.file, *place_.store, file.key);
     }
-    if (!failed.ok() && end == files.size()) break;
-    BulkJob copies({.copied = [this](const ObjectInfo& file, const std::string& key,
-                                     const ObjectInfo&) { sent_[key] = file.etag; },
-                    .stop = stop});
-    absl::Status given;
-    for (size_t i = begin; i < end && given.ok(); ++i) {
-      given = copies.Copy(*folder_.store, files[i].file, *place_.store, files[i].key);
+  }
+  const BulkReport report = copies.Finish().copied;
+  absl::Status failed = FirstOf(report);
+  if (!AreOfSingleFiles(report)) return failed;
+  RETURN_IF_ERROR(given);
+  const auto was_changed = [](const auto& failure) { return WasChanged(failure.second); };
+  if (urgency == Urgency::kLast && std::ranges::any_of(report.failures, was_changed)) {
+    failed = absl::OkStatus();
+    for (const Changed& file : files) {  // a process that was left behind still writes
+      if (unsent_.contains(file.key)) as_they_are.push_back(&file);
     }
-    const BulkReport report = copies.Finish().copied;
-    failed.Update(FirstOf(report));
-    if (!AreLasting(report)) return failed;
-    RETURN_IF_ERROR(given);
-    if (stop.stop_requested()) return absl::CancelledError("interrupted");
-    begin = end;
+  }
+  for (const Changed* file : as_they_are) {
+    if (stop.stop_requested()) break;
+    const absl::Status status = SendAsItIs(*file, found, stop);
+    if (!status.ok() && !IsOfOneFile(status)) return status;
+    failed.Update(status);
   }
   return failed;
 }
 
-absl::Status CheckpointMirror::Round(std::chrono::milliseconds settled, const std::stop_token& stop) {
-  const int64_t before_ms = absl::ToUnixMillis(absl::Now()) - settled.count();
-  std::vector<Changed> changed;
-  const absl::Status compared = CompareFolders(folder_, place_, {.stop = stop}, [&](const SyncStep& step) {
-    if (step.kind == SyncStep::Kind::kRemove) return absl::OkStatus();
-    const auto known = sent_.find(step.key);
-    // Times do not tell all: a file may be written anew, with its old size, while it is uploaded.
-    const bool same = known == sent_.end() ? step.kind == SyncStep::Kind::kKeep : known->second == step.object->etag;
-    if (!same && settled.count() > 0 && step.object->modified_ms > before_ms) return absl::OkStatus();
-    if (same) {
-      sent_[step.key] = step.object->etag;
-    } else {
-      changed.push_back({*step.object, step.key});
-    }
-    return absl::OkStatus();
+// Whether the place has all that is there of this name, which ends with '/'.
+bool CheckpointMirror::IsThere(const std::string& folder) const {
+  const std::string key = place_.Key(folder);
+  const auto below = unsent_.lower_bound(key);
+  return !unsent_.contains(key.substr(0, key.size() - 1)) && (below == unsent_.end() || !below->starts_with(key));
+}
+
+absl::Status CheckpointMirror::SendLinks(const Found& found, const std::stop_token& stop) {
+  PutOptions options;
+  options.stop = stop;
+  for (const auto& [name, link] : found.links) {
+    if (IsSent(name, link)) continue;
+    if (!IsThere((std::filesystem::path(name).parent_path() / link.target / "").lexically_normal())) continue;
+    const std::string key = KeyOfLink(name);
+    RETURN_IF_ERROR(PutBlocking(*place_.store, key, AsBytes(link.target), options).status());
+    sent_[key] = link.target;
+  }
+  for (const std::string& key : found.stale) {
+    RETURN_IF_ERROR(DeleteBlocking(*place_.store, key));
+    sent_.erase(key);
+  }
+  return absl::OkStatus();
+}
+
+// In turns, each when all of the one before is there: what lies in folders, what lies beside them, and of that the file
+// that was changed last, which may name the others. It must never name what is not there yet, nor must a link, which
+// waits only for what it leads to. A file that cannot be copied at all holds back only these.
+absl::Status CheckpointMirror::Send(const Found& found, Urgency urgency, const std::stop_token& stop) {
+  std::vector<Changed> files = found.changed;
+  std::ranges::stable_sort(files, {}, [this](const Changed& file) {
+    const bool beside = IsBesideFolders(file.key);
+    return std::pair(beside, beside ? file.file.modified_ms : 0);
   });
-  RETURN_IF_ERROR(compared);
-  RETURN_IF_ERROR(Send(std::move(changed), stop));
+  const auto beside = std::ranges::find_if(files, [this](const Changed& file) { return IsBesideFolders(file.key); });
+  const auto last = beside == files.end() ? files.end() : files.end() - 1;
+  absl::Status failed;
+  for (const std::span<const Changed> turn :
+       {std::span<const Changed>(files.begin(), beside), std::span<const Changed>(beside, last)}) {
+    const absl::Status status = SendTurn(turn, urgency, found, stop);
+    if (stop.stop_requested()) return absl::CancelledError("interrupted");
+    if (!status.ok() && !IsOfOneFile(status)) return status;
+    failed.Update(status);
+  }
+  if (failed.ok() && !found.holds_back) failed = SendTurn({last, files.end()}, urgency, found, stop);
+  if (!failed.ok() && !IsOfOneFile(failed)) return failed;
+  failed.Update(SendLinks(found, stop));
+  return failed;
+}
+
+absl::Status CheckpointMirror::Round(Urgency urgency, const std::stop_token& stop) {
+  Found found{.links = FindLinks(folder_.store->Uri(folder_.prefix))};
+  if (urgency == Urgency::kAllAsItIs) ReadEarly(found);
+  RETURN_IF_ERROR(Look(found, stop));
+  HoldBack(found, urgency);
+  RETURN_IF_ERROR(Send(found, urgency, stop));
   return stop.stop_requested() ? absl::CancelledError("interrupted") : absl::OkStatus();
 }
 
 absl::Status CheckpointMirror::Finish(const std::stop_token& stop) {
   End();
-  return Round(std::chrono::milliseconds(0), stop);
+  return Round(Urgency::kLast, stop);
 }
 
 }  // namespace millrace

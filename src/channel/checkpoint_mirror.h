@@ -5,35 +5,50 @@
 #include <functional>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <set>
+#include <span>
 #include <stop_token>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "channel/checkpoint_links.h"
+#include "channel/file_content.h"
 #include "store/stores.h"
 #include "transfer/bulk_job.h"
 
 namespace millrace {
 
 /// Copies what is in `from` and is not in `to`, or has another size there and is newer: the checkpoints of an earlier
-/// job to this machine. Both are folders. Removes nothing. Blocking; Cancelled soon after a stop.
+/// job to this machine. Both are folders. Links come last (checkpoint_links.h). Removes nothing. Blocking; Cancelled
+/// soon after a stop.
 absl::StatusOr<BulkReport> RestoreCheckpoints(const Location& from, const Location& to, const std::stop_token& stop);
 
 struct CheckpointMirrorOptions {
-  std::chrono::milliseconds interval{10'000};
+  std::chrono::milliseconds interval{5'000};
   /// A file that was changed within this time may still be written to: it waits for the next round.
   std::chrono::milliseconds settled{5'000};
+  /// But so long at most: then all is sent as it is.
+  std::chrono::milliseconds most_held{10'000};
   std::function<void(const std::string&)> say;  // on the mirror's thread, and on that of Finish
 };
 
 /// Keeps a folder of checkpoints on a store, while a program writes them: what is new or has changed is copied in every
-/// round, on a thread of its own: first what lies in folders, then what lies beside them, and of that at last the file
-/// that was changed last, which may name the others. Nothing is removed there. A round that fails is said once, and the
-/// next one tries again; a file that may not be read, or whose key the place cannot hold, keeps only that last file
-/// from being sent. The stores must outlive it.
+/// round, on a thread of its own. First comes what lies in folders, then what lies beside them, and at last what may
+/// name the others: links, and the file beside folders that was changed last.
+///
+/// - A file in a folder that may still be written to holds back all of that folder (the first one of its path), so that
+///   a step arrives whole, and what may name it. After `most_held` they are sent all the same, of a file the bytes that
+///   it has at that time.
+/// - A link stays a link (checkpoint_links.h).
+/// - Nothing is removed there, but for links that are gone or have become something else.
+///
+/// A round that fails is said once, and the next one tries again. A file that may not be read, or whose key the place
+/// cannot hold, keeps only what may name it from being sent. The stores must outlive it.
 class CheckpointMirror {
  public:
+  /// `folder` is a folder of files.
   CheckpointMirror(Location folder, Location place, CheckpointMirrorOptions options);
   /// Ends without a last round.
   ~CheckpointMirror();
@@ -44,22 +59,50 @@ class CheckpointMirror {
   absl::Status Finish(const std::stop_token& stop);
 
  private:
+  enum class Urgency { kWhatHasSettled, kAllAsItIs, kLast };
   /// A file that the place has not, or not as it is now.
   struct Changed {
     ObjectInfo file;
-    std::string key;  // at the place
+    std::string key;         // at the place
+    bool unsettled = false;  // it may still be written to
+    bool is_new = false;     // there is none at the place
+  };
+  /// All that a round has found.
+  struct Found {
+    CheckpointLinks links;                     // looked at first
+    std::map<std::string, SeenContent> early;  // and of files that may name others what they had in them, by key
+    std::vector<Changed> changed;
+    std::vector<std::string> stale;  // markers of links that are none any more
+    bool holds_back = false;         // something in a folder waits for the next round
   };
 
   void Run();
   void End();
-  absl::Status Send(std::vector<Changed> files, const std::stop_token& stop);
-  absl::Status Round(std::chrono::milliseconds settled, const std::stop_token& stop);
+  absl::Status Round(Urgency urgency, const std::stop_token& stop);
+  void ReadEarly(Found& found) const;
+  absl::Status Look(Found& found, const std::stop_token& stop);
+  void HoldBack(Found& found, Urgency urgency);
+  absl::Status Send(const Found& found, Urgency urgency, const std::stop_token& stop);
+  absl::Status SendTurn(std::span<const Changed> files, Urgency urgency, const Found& found,
+                        const std::stop_token& stop);
+  absl::Status SendAsItIs(const Changed& file, const Found& found, const std::stop_token& stop);
+  void OnSent(const std::string& key, std::string version);
+  absl::Status SendLinks(const Found& found, const std::stop_token& stop);
+  std::string KeyOfLink(const std::string& name) const;
+  bool IsSent(const std::string& name, const CheckpointLink& link) const;
+  bool IsThere(const std::string& folder) const;
+  bool IsBesideFolders(const std::string& key) const;
+  bool MayBeUnfinished(int64_t modified_ms) const;
 
   const Location folder_;
   const Location place_;
   const CheckpointMirrorOptions options_;
   std::set<std::string> said_;               // what went wrong
   std::map<std::string, std::string> sent_;  // the versions of files that are at the place, by key there
+  std::set<std::string> unsent_;             // keys that the place has not, or not as they are
+  std::map<std::string, uint64_t> sizes_;    // of those that waited in the last round
+  std::set<std::string> gone_;               // markers whose links were not there in the last round
+  std::optional<std::chrono::steady_clock::time_point> held_since_;
   std::stop_source stop_;
   std::mutex mutex_;
   std::condition_variable ended_;

@@ -153,6 +153,124 @@ TEST_F(CheckpointMirrorTest, AFileThatCannotBeCopiedHoldsBackOnlyTheLast) {
                                    Pair("step-1/shard-0", "step-1/shard-0")));
 }
 
+using Milliseconds = std::chrono::milliseconds;
+const CheckpointMirrorOptions kQuick{.interval = Milliseconds(5), .settled = {}, .say = {}};
+
+TEST_F(CheckpointMirrorTest, ALinkStaysALinkToTheNewestStep) {
+  namespace fs = std::filesystem;
+  Write("step-1/a", "1");
+  fs::create_symlink("step-1", temp_ / "latest");
+  CheckpointMirror mirror(folder_, place_, kQuick);
+  EXPECT_THAT(WaitForCount(2), ElementsAre(Pair("latest.millrace-link", "step-1"), Pair("step-1/a", "1")));
+  Write("step-2/b", "2");
+  fs::create_symlink("step-2", temp_ / "latest.tmp");
+  fs::rename(temp_ / "latest.tmp", temp_ / "latest");
+  EXPECT_TRUE(mirror.Finish({}).ok());
+  EXPECT_THAT(There(),
+              ElementsAre(Pair("latest.millrace-link", "step-2"), Pair("step-1/a", "1"), Pair("step-2/b", "2")));
+  // What an older version has sent in its place, and the next job.
+  ASSERT_TRUE(PutBlocking(*place_.store, place_.Key("latest/a"), AsBytes("1")).ok());
+  TempFolder other;
+  const Location next = *stores_.Open(other.path());
+  EXPECT_EQ(RestoreCheckpoints(place_, next, {})->objects, 3u);
+  EXPECT_EQ(fs::read_symlink(other / "latest"), "step-2");
+  EXPECT_EQ(*ReadAll(*next.store, next.Key("latest/b"), 10), "2");
+  EXPECT_FALSE(fs::exists(other / "latest/a"));
+  EXPECT_EQ(RestoreCheckpoints(place_, next, {})->objects, 0u);
+}
+
+TEST_F(CheckpointMirrorTest, ALinkThatIsNoneAnyMoreIsNoneThere) {
+  namespace fs = std::filesystem;
+  Write("step-1/a", "1");
+  fs::create_symlink("step-1", temp_ / "latest");
+  fs::create_symlink("step-1", temp_ / "best");
+  CheckpointMirror mirror(folder_, place_, kQuick);
+  EXPECT_EQ(WaitForCount(3).size(), 3u);
+  fs::remove(temp_ / "best");
+  fs::remove(temp_ / "latest");
+  Write("latest/a", "2");
+  for (int i = 0; i < 6000 && There().contains("best.millrace-link"); ++i)
+    std::this_thread::sleep_for(Milliseconds(10));
+  EXPECT_TRUE(mirror.Finish({}).ok());
+  EXPECT_THAT(There(), ElementsAre(Pair("latest/a", "2"), Pair("step-1/a", "1")));
+}
+
+TEST_F(CheckpointMirrorTest, ALinkIsNotThereBeforeWhatItNames) {
+  ChoosyStore store;
+  place_ = {&store, "ckpt/"};
+  store.refused = "step-1/shard-1";
+  store.code = absl::StatusCode::kPermissionDenied;
+  for (const char* name : {"step-0/shard-0", "step-1/shard-0", "step-1/shard-1"}) Write(name, name);
+  std::filesystem::create_symlink("step-0", temp_ / "best");
+  std::filesystem::create_symlink("step-1", temp_ / "latest");
+  const CheckpointMirrorOptions never{.interval = std::chrono::hours(1), .settled = {}, .say = {}};
+  EXPECT_FALSE(CheckpointMirror(folder_, place_, never).Finish({}).ok());
+  EXPECT_TRUE(There().contains("best.millrace-link"));
+  EXPECT_FALSE(There().contains("latest.millrace-link"));
+  store.refused = "";
+  EXPECT_TRUE(CheckpointMirror(folder_, place_, never).Finish({}).ok());
+  EXPECT_TRUE(There().contains("latest.millrace-link"));
+}
+
+TEST_F(CheckpointMirrorTest, AStepArrivesWhole) {
+  const auto age = [&](const std::string& name) {
+    std::filesystem::last_write_time(temp_ / name,
+                                     std::filesystem::file_time_type::clock::now() - std::chrono::hours(2));
+  };
+  Write("step-1/a", "1");
+  Write("step-1/deep/b", "half");
+  Write("step-0/a", "0");
+  Write("tracker", "step-1");
+  for (const char* name : {"step-0/a", "step-1/a", "tracker"}) age(name);
+  std::filesystem::create_symlink("step-1", temp_ / "latest");
+  CheckpointMirror mirror(
+      folder_, place_,
+      {.interval = Milliseconds(1), .settled = std::chrono::hours(1), .most_held = std::chrono::hours(1), .say = {}});
+  EXPECT_THAT(WaitForCount(1), ElementsAre(Pair("step-0/a", "0")));
+  Write("step-2/a", "2");
+  age("step-2/a");
+  EXPECT_THAT(WaitForCount(2), ElementsAre(Pair("step-0/a", "0"), Pair("step-2/a", "2")));
+  Write("step-1/deep/b", "whole");
+  age("step-1/deep/b");
+  EXPECT_THAT(WaitForCount(5), ElementsAre(Pair("step-0/a", "0"), Pair("step-1/a", "1"), Pair("step-1/deep/b", "whole"),
+                                           Pair("step-2/a", "2"), Pair("tracker", "step-1")));
+  EXPECT_TRUE(mirror.Finish({}).ok());
+  EXPECT_EQ(There()["latest.millrace-link"], "step-1");
+}
+
+TEST_F(CheckpointMirrorTest, WhatIsWrittenAllTheTimeIsSentAllTheSame) {
+  // Each was changed within `settled` whenever the mirror looks.
+  CheckpointMirror mirror(folder_, place_,
+                          {.interval = Milliseconds(1),
+                           .settled = std::chrono::hours(1),
+                           .most_held = Milliseconds(20),
+                           .say = [](const std::string& text) { ADD_FAILURE() << text; }});
+  std::ofstream log(temp_ / "train.log");
+  const std::string large(9 << 20, 'x');  // more than is read at once
+  const auto sent = [&](const std::string& name) {
+    const absl::StatusOr<ObjectInfo> info = HeadBlocking(*place_.store, place_.Key(name));
+    return info.ok() ? info->size : 0;
+  };
+  uint64_t last = 0;
+  int newer = 0;
+  for (int i = 0; i < 60'000 && (newer < 3 || sent("last.ckpt") == 0 || sent("latest.millrace-link") == 0); ++i) {
+    log << "another line\n" << std::flush;
+    Write("step/metrics", std::to_string(i));
+    if (i % 50 == 0) Write("last.ckpt", large);
+    std::filesystem::create_symlink(i % 2 == 0 ? "step" : "step/.", temp_ / "new");
+    std::filesystem::rename(temp_ / "new", temp_ / "latest");
+    if (const uint64_t now = sent("train.log"); now > last) {
+      last = now;
+      ++newer;
+    }
+    std::this_thread::sleep_for(Milliseconds(1));
+  }
+  EXPECT_EQ(newer, 3);
+  EXPECT_EQ(sent("last.ckpt"), large.size());
+  EXPECT_GT(sent("step/metrics"), 0u);
+  EXPECT_TRUE(mirror.Finish({}).ok());
+}
+
 TEST_F(CheckpointMirrorTest, BringsWhatIsMissingAndKeepsWhatIsNewer) {
   for (const char* name : {"a", "b/c"})
     ASSERT_TRUE(PutBlocking(*place_.store, place_.Key(name), AsBytes("there")).ok());

@@ -38,6 +38,7 @@ space is %20.
   rate=N          bytes a second                   short-range      the first half of what was asked for
   stall=BYTES:MS  a pause within the body          whole            status 200 and the whole object
   new-etag        the object's ETag changes for good
+  skip-key        a listing that starts after what is no key continues behind the next one
 Draws and delays are hashes of (seed, method, key, range, attempt): the same run has the same faults. p is the
 probability of each draw; after and count are numbers of matches and of firings of the rule; from and until are seconds
 since its first match.

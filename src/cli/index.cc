@@ -13,6 +13,7 @@
 #include "cli/commands.h"
 #include "cli/console.h"
 #include "cli/json_text.h"
+#include "cli/skipped_text.h"
 #include "cli/usage.h"
 #include "dataset/dataset.h"
 #include "dataset/index_file.h"
@@ -96,6 +97,7 @@ std::string ToJson(const IndexResult& result, double seconds) {
     const Json offset = shard.offset ? Json(*shard.offset) : Json(nullptr);
     damaged.Add(JsonObject{{"object", shard.key}, {"offset", offset}, {"why", shard.why}, {"samples", shard.samples}});
   }
+  const SkippedMembers& members = result.report.skipped_members;
   const JsonObject line{{"samples", summary.samples},
                         {"objects", summary.objects},
                         {"reused_objects", result.report.reused_objects},
@@ -104,7 +106,10 @@ std::string ToJson(const IndexResult& result, double seconds) {
                         {"index", result.place},
                         {"index_bytes", summary.index_bytes},
                         {"seconds", seconds},
-                        {"damaged", damaged}};
+                        {"damaged", damaged},
+                        {"warnings", result.report.warnings},
+                        {"skipped", SkippedJson(result.report.skipped)},
+                        {"skipped_members", JsonObject{{"links", members.links}, {"unnamed", members.unnamed}}}};
   return line.Line();
 }
 
@@ -116,6 +121,12 @@ std::string ToText(const IndexResult& result, double seconds) {
   if (result.report.reused_objects > 0) {
     text += fmt::format("{} of {} were unchanged and not read again\n", result.report.reused_objects,
                         Counted(summary.objects, "object"));
+  }
+  text += SkippedText(result.report.skipped);
+  if (const SkippedMembers& members = result.report.skipped_members; members.unnamed > 0) {
+    text += fmt::format("{} of tar shards {} passed over, since their names make no sample; the first: {}\n",
+                        Counted(members.unnamed, "file"), members.unnamed == 1 ? "was" : "were",
+                        Printable(members.first_unnamed));
   }
   return text + fmt::format("{}: {}, {:.1f} bytes a sample, built in {:.1f} s\n", result.place,
                             FormatSize(summary.index_bytes),
@@ -190,7 +201,7 @@ void AddIndex(Command app) {
   index.Add("--outage-limit", &flags->outage_limit, kOutageLimitHelp).ShowDefault().Called("SECONDS");
   index.AddFlag("--json", &flags->json,
                 R"(One JSON object: {"samples", "objects", "reused_objects", "bytes", "fields", "index", )"
-                R"("index_bytes", "seconds", "damaged"})");
+                R"("index_bytes", "seconds", "damaged", "warnings", "skipped", "skipped_members"})");
   index.Footer(
       "The index lists all samples and their places, with a checksum of each. Reading a data set for the first time "
       "builds it. Run this after the data have changed: only new and changed objects are read, and the result is the "

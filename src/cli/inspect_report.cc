@@ -12,6 +12,7 @@
 #include "base/size.h"
 #include "cli/console.h"
 #include "cli/json_text.h"
+#include "cli/skipped_text.h"
 #include "store/joined_objects.h"
 
 namespace millrace::cli {
@@ -238,6 +239,7 @@ absl::StatusOr<std::string> InspectJson(const InspectReport& report) {
                         {"classes", classes},
                         {"class_sorted", IsClassSorted(index)},
                         {"incomplete_objects", report.survey.incomplete},
+                        {"skipped", SkippedJson(report.skipped)},
                         {"suspicious", SuspiciousJson(report, names)},
                         {"decode", DecodeJson(report.decode, names)},
                         {"preview", PreviewJson(report, names)},
@@ -261,6 +263,7 @@ absl::StatusOr<std::string> InspectText(const InspectReport& report) {
   for (const auto& [name, counts] : report.survey.fields)
     text += fmt::format("  {:<24} {:<12} {:>12} samples {:>12}\n", Printable(name), TypeNames(counts), counts.samples,
                         FormatSize(counts.bytes));
+  if (const std::string skipped = SkippedText(report.skipped); !skipped.empty()) text += '\n' + skipped;
   text += SizesText(report.survey.sizes) + ClassText(index) + IncompleteText(report.survey.incomplete) +
           SuspiciousText(report, names);
   if (report.decode) text += DecodeText(*report.decode, index.size(), names);

@@ -9,9 +9,11 @@
 #include <span>
 #include <utility>
 
+#include "absl/strings/str_replace.h"
 #include "base/crypto.h"
 #include "cli/console.h"
 #include "cli/volume_commands.h"
+#include "volume/volume_plan.h"
 
 namespace millrace::cli {
 
@@ -20,6 +22,8 @@ namespace {
 using OrderedJson = nlohmann::ordered_json;
 
 constexpr std::string_view kS3 = "s3://";
+constexpr std::string_view kJobTag = "millrace:job";
+constexpr std::string_view kResourceJob = "aws:ResourceTag/millrace:job";
 
 absl::Status PrintUsage(std::string text) {
   return AsUsage(absl::InvalidArgumentError(std::move(text)));
@@ -166,6 +170,19 @@ std::string JobName(const std::string& checkpoint) {
   return checkpoint.substr(begin, end - begin);
 }
 
+// The value of the tag millrace:job. A tag has up to 256 characters.
+std::string JobTag(const std::string& checkpoint) {
+  constexpr size_t kMaxTagChars = 256;
+  return checkpoint.size() <= kMaxTagChars ? checkpoint : HexEncode(Sha256(AsBytes(checkpoint)));
+}
+
+// Of what the fleet is made of: the policy of the role names the job's own by them.
+OrderedJson TagsOfJob(const std::string& type, const std::string& checkpoint) {
+  const OrderedJson name = {{"Key", "Name"}, {"Value", JobName(checkpoint)}};
+  const OrderedJson job = {{"Key", kJobTag}, {"Value", JobTag(checkpoint)}};
+  return OrderedJson::array({{{"ResourceType", type}, {"Tags", OrderedJson::array({name, job})}}});
+}
+
 absl::StatusOr<std::string> SpotFleet(const RunFlags& flags) {
   using Values = std::map<std::string, std::string>;
   ASSIGN_OR_RETURN(Values values, TakeEc2(flags));
@@ -190,9 +207,7 @@ absl::StatusOr<std::string> SpotFleet(const RunFlags& flags) {
     const OrderedJson disk = {
         {"VolumeSize", std::stoi(values["disk"])}, {"VolumeType", "gp3"}, {"DeleteOnTermination", true}};
     launch["BlockDeviceMappings"] = OrderedJson::array({{{"DeviceName", "/dev/xvda"}, {"Ebs", disk}}});
-    const OrderedJson tag = {{"Key", "Name"}, {"Value", JobName(flags.checkpoint)}};
-    launch["TagSpecifications"] =
-        OrderedJson::array({{{"ResourceType", "instance"}, {"Tags", OrderedJson::array({tag})}}});
+    launch["TagSpecifications"] = TagsOfJob("instance", flags.checkpoint);
     launch["UserData"] = Base64Encode(bytes);
     launches.push_back(std::move(launch));
   }
@@ -202,6 +217,7 @@ absl::StatusOr<std::string> SpotFleet(const RunFlags& flags) {
                              {"AllocationStrategy", "capacityOptimized"},
                              {"InstanceInterruptionBehavior", "terminate"},
                              {"TerminateInstancesWithExpiration", true},
+                             {"TagSpecifications", TagsOfJob("spot-fleet-request", flags.checkpoint)},
                              {"LaunchSpecifications", launches}};
   return fleet.dump(2) + "\n";
 }
@@ -247,16 +263,46 @@ OrderedJson Allow(const std::string& id, const std::vector<std::string>& actions
   return {{"Sid", id}, {"Effect", "Allow"}, {"Action", actions}, {"Resource", resources}};
 }
 
-void AllowVolumes(const std::vector<std::string>& names, OrderedJson& statements) {
+OrderedJson AllowIf(const std::string& id, const std::vector<std::string>& actions, const OrderedJson& resources,
+                    const OrderedJson& equal) {
+  OrderedJson statement = Allow(id, actions, resources);
+  statement["Condition"] = {{"StringEquals", equal}};
+  return statement;
+}
+
+std::string Ec2Arn(std::string_view kind) {
+  return fmt::format("arn:aws:ec2:*:*:{}/*", kind);
+}
+
+// A text that is compared with a tag: "${" would begin a variable.
+std::string InPolicy(const std::string& text) {
+  return absl::StrReplaceAll(text, {{"$", "${$}"}});
+}
+
+// What has the tag of a volume may be used, and what is made gets it when it is made. Nothing else can be given the
+// tag: the role could then read or delete any volume of the account.
+void AllowVolumes(const std::vector<std::string>& names, const std::string& job, OrderedJson& statements) {
   if (names.empty()) return;
+  const std::string volumes = Ec2Arn("volume");
+  const std::string snapshots = Ec2Arn("snapshot");
+  const OrderedJson has_tag = {{"aws:ResourceTag/millrace:volume", names}};
+  const OrderedJson gets_tag = {{"aws:RequestTag/millrace:volume", names}};
   statements.push_back(
       Allow("LookAtVolumes", {"ec2:DescribeVolumes", "ec2:DescribeSnapshots", "ec2:DescribeInstances"}, "*"));
   statements.push_back(
-      Allow("MoveVolumes",
-            {"ec2:CreateSnapshot", "ec2:CreateVolume", "ec2:CreateTags", "ec2:AttachVolume", "ec2:DetachVolume"}, "*"));
-  OrderedJson remove = Allow("DeleteWhatWasMoved", {"ec2:DeleteVolume", "ec2:DeleteSnapshot"}, "*");
-  remove["Condition"] = {{"StringEquals", {{"aws:ResourceTag/millrace:volume", names}}}};
-  statements.push_back(std::move(remove));
+      AllowIf("MoveVolumes", {"ec2:CreateSnapshot", "ec2:AttachVolume", "ec2:DetachVolume"}, volumes, has_tag));
+  statements.push_back(AllowIf("AttachToInstancesOfTheJob", {"ec2:AttachVolume", "ec2:DetachVolume"},
+                               Ec2Arn("instance"), {{kResourceJob, job}}));
+  statements.push_back(AllowIf("MakeSnapshots", {"ec2:CreateSnapshot"}, snapshots, gets_tag));
+  statements.push_back(AllowIf("MakeVolumes", {"ec2:CreateVolume"}, volumes, gets_tag));
+  statements.push_back(AllowIf("MakeVolumesOfSnapshots", {"ec2:CreateVolume"}, snapshots, has_tag));
+  OrderedJson tag_made = AllowIf("TagWhatIsMade", {"ec2:CreateTags"}, {volumes, snapshots}, gets_tag);
+  tag_made["Condition"]["StringEquals"]["ec2:CreateAction"] = {"CreateSnapshot", "CreateVolume"};
+  statements.push_back(std::move(tag_made));
+  OrderedJson claim = AllowIf("ClaimVolumes", {"ec2:CreateTags"}, volumes, has_tag);
+  claim["Condition"]["ForAllValues:StringEquals"] = {{"aws:TagKeys", {kVolumeClaimTag, kVolumeIdTag, kVolumeStateTag}}};
+  statements.push_back(std::move(claim));
+  statements.push_back(AllowIf("DeleteWhatWasMoved", {"ec2:DeleteVolume", "ec2:DeleteSnapshot"}, "*", has_tag));
 }
 
 absl::StatusOr<std::string> IamPolicy(const RunFlags& flags) {
@@ -270,7 +316,7 @@ absl::StatusOr<std::string> IamPolicy(const RunFlags& flags) {
   std::vector<std::string> names;
   for (const std::string& text : flags.volumes) {
     ASSIGN_OR_RETURN(const VolumeFlags volume, ParseVolumeOption(text));
-    names.push_back(volume.name);
+    names.push_back(InPolicy(volume.name));
   }
   OrderedJson statements = OrderedJson::array();
   statements.push_back(Allow("List", {"s3:ListBucket", "s3:ListBucketMultipartUploads"}, buckets));
@@ -291,8 +337,11 @@ absl::StatusOr<std::string> IamPolicy(const RunFlags& flags) {
         Allow("KeepOutput", {"s3:GetObject", "s3:PutObject", "s3:AbortMultipartUpload", "s3:ListMultipartUploadParts"},
               written));
   }
-  AllowVolumes(names, statements);
-  statements.push_back(Allow("EndTheFleet", {"ec2:DescribeSpotInstanceRequests", "ec2:CancelSpotFleetRequests"}, "*"));
+  const std::string job = InPolicy(JobTag(flags.checkpoint));
+  AllowVolumes(names, job, statements);
+  statements.push_back(Allow("FindTheFleet", {"ec2:DescribeSpotInstanceRequests"}, "*"));
+  statements.push_back(
+      AllowIf("EndTheFleet", {"ec2:CancelSpotFleetRequests"}, Ec2Arn("spot-fleet-request"), {{kResourceJob, job}}));
   const OrderedJson policy = {{"Version", "2012-10-17"}, {"Statement", statements}};
   return policy.dump(2) + "\n";
 }

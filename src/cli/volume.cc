@@ -92,6 +92,7 @@ absl::Status RemoveAll(const VolumeCommandFlags& flags) {
   const auto decide = [&](const VolumeSight& sight) { return DecideRemove(session.goal(), sight); };
   if (!flags.dry_run) return RunVolumeJob(session.world(), decide, SayVolume).status();
   ASSIGN_OR_RETURN(const VolumeSight sight, session.world().Look());
+  if (const VolumeAction first = decide(sight); first.kind == VolumeAction::Kind::kFail) return first.status;
   for (const Ec2Volume& volume : sight.volumes)
     RETURN_IF_ERROR(WriteStdout(fmt::format("would delete {}\n", Printable(volume.id))));
   for (const Ec2Snapshot& snapshot : sight.snapshots) {
@@ -142,7 +143,7 @@ absl::Status List(const VolumeCommandFlags& flags) {
   VolumeSession session;
   RETURN_IF_ERROR(session.Open(flags.volume, /*here=*/false));
   session.goal().name = flags.pattern;
-  ASSIGN_OR_RETURN(const VolumeSight sight, session.world().Look());
+  ASSIGN_OR_RETURN(const VolumeSight sight, session.world().LookAtVolumes());
   for (const Ec2Volume& volume : sight.volumes) RETURN_IF_ERROR(PrintVolume(volume, flags.json));
   for (const Ec2Snapshot& snapshot : sight.snapshots) RETURN_IF_ERROR(PrintSnapshot(snapshot, flags.json));
   return absl::OkStatus();

@@ -6,6 +6,8 @@
 #include <vector>
 
 #include "base/status.h"
+#include "dataset/skipped_objects.h"
+#include "shard/shard_scanner.h"
 
 namespace millrace {
 
@@ -24,6 +26,10 @@ DamagedShard DamagedShardOf(std::string key, const absl::Status& error, uint64_t
 struct BuildReport {
   uint64_t reused_objects = 0;        // that were unchanged: their samples were taken from the index that was there
   std::vector<DamagedShard> damaged;  // in order of keys
+  bool keys_ascend = true;            // so that no two are equal
+  std::vector<std::string> warnings;  // sentences about what the data set may not be meant to be; from Dataset::Open
+  SkippedObjects skipped;
+  SkippedMembers skipped_members;  // of the tar shards that were read, as "'NAME' in 'SHARD'"
 };
 
 }  // namespace millrace

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/log.h"
+#include "dataset/dataset_warnings.h"
 #include "dataset/index_file.h"
 #include "dataset/index_places.h"
 #include "dataset/listed_index.h"
@@ -101,6 +102,20 @@ absl::StatusOr<Sources> ReadSources(Runtime& runtime, IndexPlaces& places, const
   return sources;
 }
 
+// Says what is odd about a data set once, when its index is built.
+absl::Status WarnOfNew(Runtime& runtime, const DatasetPlace& data, const OpenOptions& options, PlacedIndex* placed) {
+  std::vector<std::string>& warnings = placed->report.warnings;
+  ASSIGN_OR_RETURN(warnings, WarningsOfNames(data, *placed->index));
+  if (!placed->report.keys_ascend) {
+    ASSIGN_OR_RETURN(const std::vector<std::string> of_keys,
+                     WarningsOfKeys(*placed->index, runtime.memory(), options.stop));
+    warnings.insert(warnings.end(), of_keys.begin(), of_keys.end());
+  }
+  for (const std::string& warning : warnings)
+    Log(LogLevel::kWarning, "dataset", fmt::format("{}: {}", data.uri, warning));
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::StatusOr<BuiltIndex> BuildIndexFile(Runtime& runtime, Stores& stores, std::string_view uri,
@@ -140,6 +155,7 @@ absl::StatusOr<std::unique_ptr<Dataset>> Dataset::Open(Runtime& runtime, Stores&
       ASSIGN_OR_RETURN(const Sources sources, ReadSources(runtime, places, opened, options));
       placed = places.Build(sources.OptionsFor(options, tokens));
       built = true;
+      if (placed.ok()) RETURN_IF_ERROR(WarnOfNew(runtime, opened.data, options, &*placed));
     }
   }
   if (!placed.ok()) return placed.status();

@@ -104,7 +104,7 @@ absl::StatusOr<std::optional<DatasetPlace>> FindSingleObject(Stores& stores, std
   const std::string& key = named->prefix;
   const size_t name_at = key.rfind('/') + 1;  // 0 without a slash
   const std::string name = key.substr(name_at);
-  if (name.starts_with('.') || (!SplitSampleName(name) && !ShardKind(name))) return std::nullopt;
+  if (name.starts_with('.') || (!SplitObjectName(name) && !ShardKind(name))) return std::nullopt;
   ASSIGN_OR_RETURN(const std::optional<ObjectInfo> object, FindObject(*named->store, key, stop));
   if (!object) return std::nullopt;
   return PlaceOfObject({.store = named->store, .prefix = key.substr(0, name_at)}, name, *object, stop);

@@ -35,7 +35,7 @@ struct DatasetPlace : Location {
 
 /// The place of a data set that is a single object, which may be of any kind; or a pair of Megatron's token files, if
 /// the URI names one of them. Its index lies beside it as `.millrace/NAME.index`. None if no object is there whose name
-/// is that of a shard or makes a sample (ShardKind, SplitSampleName). InvalidArgument for an .idx of Megatron without
+/// is that of a shard or makes a sample (ShardKind, SplitObjectName). InvalidArgument for an .idx of Megatron without
 /// its .bin. Blocking; Cancelled soon after a stop is requested.
 absl::StatusOr<std::optional<DatasetPlace>> FindSingleObject(Stores& stores, std::string_view uri,
                                                              const std::stop_token& stop = {});

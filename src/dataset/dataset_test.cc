@@ -133,10 +133,10 @@ TEST_P(DatasetTest, WhatIsNoSampleIsPassedOver) {
   Put("LICENSE", "text");
   Put(".hidden/x.jpg", "h");
   Put("a/.x.jpg", "h");
-  Put("__meta__/x.jpg", "m");
+  Put("__class__/x.jpg", "m");
   Put("a/x.jpg", "1");
   if (GetParam() == "mem") Put("a/", "");
-  EXPECT_THAT(OpenAndRead(), ElementsAre("a/x: cls=0 jpg=1"));
+  EXPECT_THAT(OpenAndRead(), ElementsAre("__class__/x: cls=0 jpg=m", "a/x: cls=1 jpg=1"));
 }
 
 TEST_P(DatasetTest, TheIndexIsStoredBesideTheDataAndUsed) {

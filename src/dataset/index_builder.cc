@@ -54,11 +54,13 @@ class IndexBuilder {
         manifest_(options.manifest),
         skip_bad_(options.skip_bad),
         may_read_(options.reads),
+        stop_(options.stop),
         open_index_(open_index),
         progress_(options.progress),
         listing_(MakeListing(data, options)),
         objects_(*listing_, MakeReuse(options)),
         token_files_(data, memory_, options.tokens, options.stop),
+        mds_scanners_(data, options.stop),
         scan_(memory_, [this](const ShardSample& sample, std::string_view key) { return AddShardSample(sample, key); }),
         reads_(
             *data.store, memory_, [this] { return NextObject(); }, options.stop) {}
@@ -76,7 +78,7 @@ class IndexBuilder {
   absl::Status EndObject();
   absl::Status EndReusedObject();
   absl::Status EndReadObject();
-  void NoteLinks();
+  void NoteSkippedMembers();
   void WarnOfLinks() const;
   // What came of it before is to be kept.
   bool KeepsWhatCame() const { return skip_bad_ && scan_.damaged(); }
@@ -97,12 +99,14 @@ class IndexBuilder {
   const ManifestSamples* const manifest_;  // null: none
   const bool skip_bad_;
   const bool may_read_;
+  const std::stop_token stop_;
   const OpenIndexFn open_index_;
   ProgressMeter progress_;
   std::optional<IndexReuse> reuse_;
   const std::unique_ptr<ObjectSource> listing_;
   ObjectsAhead objects_;
-  TokenFiles token_files_;  // of token files only
+  TokenFiles token_files_;    // of token files only
+  MdsScanners mds_scanners_;  // of MDS only
 
   std::deque<Scanned> scanning_;                               // asked for, in order; the first is being scanned
   uint64_t done_bytes_ = 0;                                    // of those before it
@@ -110,8 +114,6 @@ class IndexBuilder {
 
   std::unique_ptr<IndexWriter> writer_;
   BuildReport report_;
-  uint64_t links_ = 0;      // that tar shards have where fields are expected
-  std::string first_link_;  // for people
   ObjectScan scan_;
   RawSample raw_;                       // that is being read; of raw objects, unless a manifest lists them
   std::string class_text_;              // of it
@@ -167,6 +169,9 @@ absl::StatusOr<BuiltIndex> IndexBuilder::Run() {
   ASSIGN_OR_RETURN(IndexSummary summary, writer_->Finish());
   if (manifest_ != nullptr) --summary.objects;
   WarnOfLinks();
+  report_.keys_ascend = summary.keys_ascend;
+  report_.skipped = listing_->skipped();
+  if (manifest_ == nullptr) RETURN_IF_ERROR(AddOtherFiles(data_, stop_, &report_.skipped));
   return BuiltIndex{.summary = std::move(summary), .report = std::move(report_)};
 }
 
@@ -207,6 +212,12 @@ absl::Status IndexBuilder::BeginScan(bool checked) {
   if (objects_.kind() == DataKind::kRawObjects && manifest_ == nullptr) {
     ASSIGN_OR_RETURN(raw_, RawSampleOf(scanned.object));
     class_text_.clear();
+  }
+  if (objects_.kind() == DataKind::kMds) {
+    bool hashed = false;
+    ASSIGN_OR_RETURN(std::unique_ptr<ShardScanner> scanner, mds_scanners_.Make(scanned.object.key, &hashed));
+    scan_.Begin(scanned.object.key, std::move(scanner), checked || hashed);
+    return absl::OkStatus();
   }
   if (objects_.kind() != DataKind::kTokens) {
     scan_.Begin(scanned.object.key, MakeShardScanner(objects_.kind()), checked);
@@ -266,25 +277,31 @@ absl::Status IndexBuilder::EndReadObject() {
   } else {
     RETURN_IF_ERROR(Annotate(ScanError(), FrontUri()));
   }
-  NoteLinks();
+  NoteSkippedMembers();
   const bool raw = objects_.kind() == DataKind::kRawObjects;
   return Annotate(raw ? AddRawSample() : scan_.Release(), FrontUri());
 }
 
-void IndexBuilder::NoteLinks() {
-  const SkippedLinks links = scan_.skipped_links();
-  if (links.count == 0) return;
-  if (links_ == 0) first_link_ = fmt::format("'{}' in '{}'", links.first, scanning_.front().object.key);
-  links_ += links.count;
+void IndexBuilder::NoteSkippedMembers() {
+  const SkippedMembers of_shard = scan_.skipped_members();
+  const auto named = [this](const std::string& member) {
+    return fmt::format("'{}' in '{}'", member, scanning_.front().object.key);
+  };
+  SkippedMembers& all = report_.skipped_members;
+  if (all.links == 0 && of_shard.links > 0) all.first_link = named(of_shard.first_link);
+  if (all.unnamed == 0 && of_shard.unnamed > 0) all.first_unnamed = named(of_shard.first_unnamed);
+  all.links += of_shard.links;
+  all.unnamed += of_shard.unnamed;
 }
 
 // The maker of the shard will miss them.
 void IndexBuilder::WarnOfLinks() const {
-  if (links_ == 0) return;
+  const uint64_t links = report_.skipped_members.links;
+  if (links == 0) return;
   Log(LogLevel::kWarning, "dataset",
       fmt::format("{} of tar shards {} passed over, the first of them {}: a link has no data of its own; write the "
                   "file in its place (tar --hard-dereference --dereference)",
-                  Counted(links_, "link"), links_ == 1 ? "was" : "were", first_link_));
+                  Counted(links, "link"), links == 1 ? "was" : "were", report_.skipped_members.first_link));
 }
 
 void IndexBuilder::ReportDamage() {

@@ -72,7 +72,7 @@ class IndexReuseTest : public ::testing::TestWithParam<std::tuple<std::string, D
     std::string out;
     const auto sink = [&out](ByteSpan bytes) { return out.append(AsText(bytes)), absl::OkStatus(); };
     const auto encoder = *MakeShardEncoder(kind_, ShapeOf("k", "1", "x"));
-    EXPECT_TRUE(encoder->Begin().ok());
+    EXPECT_TRUE(encoder->Begin(sink).ok());
     samples_[number] = 12 + rng_.Below(48);
     for (uint64_t i = 0; i < samples_[number]; ++i) {
       const std::string label = fmt::format("{}", rng_.Below(3) + (rng_.Below(9) == 0 ? 100 * rng_.Below(30) : 0));

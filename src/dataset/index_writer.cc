@@ -327,6 +327,10 @@ absl::Status IndexWriter::AddSample(const NewSample& sample) {
   open_end_ = end;
   open_object_ = true;
   AddToFingerprint(sample);
+  if (keys_ascend_) {
+    keys_ascend_ = samples_ == 0 || std::string_view(last_sample_key_) < sample.key;
+    last_sample_key_ = sample.key;
+  }
   ++samples_;
   return ++block.items == kBlockItems ? EndBlock(&block, BlockKind::kSamples) : absl::OkStatus();
 }
@@ -439,7 +443,8 @@ absl::StatusOr<IndexSummary> IndexWriter::Finish() {
                       .objects = objects_,
                       .span_bytes = span_bytes_,
                       .index_bytes = written_,
-                      .field_names = std::move(field_names_)};
+                      .field_names = std::move(field_names_),
+                      .keys_ascend = keys_ascend_};
 }
 
 }  // namespace millrace

@@ -25,6 +25,7 @@ struct IndexSummary {
   uint64_t span_bytes = 0;
   uint64_t index_bytes = 0;
   std::vector<std::string> field_names;  // in bytewise order
+  bool keys_ascend = true;               // of samples, so that no two are equal
 };
 
 /// Writes an index front to back while samples come, into any store. Memory: half a byte for each
@@ -113,6 +114,8 @@ class IndexWriter {
   uint64_t label_runs_ = 0;
   std::string last_label_;
 
+  std::string last_sample_key_;
+  bool keys_ascend_ = true;
   uint64_t span_bytes_ = 0;
   uint64_t max_span_ = 0;
   Xxh3Stream fingerprint_;

@@ -37,16 +37,17 @@ absl::Status CheckStop(const std::stop_token& stop) {
 // How the rows write the keys of samples.
 class KeyForm {
  public:
-  KeyForm(const DatasetPlace& data, DataKind kind) : root_(data.store->Uri(data.Key(""))), kind_(kind) {}
+  explicit KeyForm(const DatasetPlace& data) : root_(data.store->Uri(data.Key(""))) {}
 
-  bool of_files = false;  // as names of files
+  bool of_files = false;     // as names of files
+  bool at_last_dot = false;  // these names have their keys before it, and not before the first one
 
   // The key that is meant.
   std::string_view KeyOf(std::string_view written) {
     if (!of_files) return written;
     if (written.starts_with(root_)) written.remove_prefix(root_.size());
     while (written.starts_with('/')) written.remove_prefix(1);
-    std::optional<SampleName> name = kind_ == DataKind::kTar ? SplitSampleName(written) : SplitObjectName(written);
+    std::optional<SampleName> name = at_last_dot ? SplitObjectName(written) : SplitSampleName(written);
     if (!name) return written;
     key_ = std::move(name->key);
     return key_;
@@ -54,7 +55,6 @@ class KeyForm {
 
  private:
   const std::string root_;
-  const DataKind kind_;
   std::string key_;
 };
 
@@ -262,13 +262,16 @@ class LabelJoin {
     options.stop = stop_;
     if (!text.empty())
       RETURN_IF_ERROR(GetBlocking(*place.store, place.prefix, AsWritableBytes(text), std::move(options)).status());
-    KeyForm form(data_, base_.kind());
+    KeyForm form(data_);
     std::string first_key;
     uint64_t rows = 0;
     // Some samples tell as a rule; all are looked for if few of them have a row.
     for (const bool of_all : {false, true}) {
       for (const bool of_files : {false, true}) {
         form.of_files = of_files;
+        if (of_files) {
+          ASSIGN_OR_RETURN(form.at_last_dot, KeysEndAtLastDot());
+        }
         absl::StatusOr<Labels> labels = ParseLabels(file_, text, &form, memory_, stop_);
         // Names of files may say less than they seem to: what is wrong then is that none is a key.
         if (!labels.ok() && !of_files) return labels.status();
@@ -285,6 +288,17 @@ class LabelJoin {
         "none of its {} has the key of a sample of {}: the first key is '{}', and the first sample is called '{}'; say "
         "which column holds the keys: --key-column X, in Python Labels(uri, key_column=\"X\")",
         Counted(rows, "row"), data_.uri, first_key, first.key));
+  }
+
+  // Members of tar shards are split at the first dot, unless the keys themselves have dots: then Millrace wrote the
+  // shards, of samples whose names were split at the last one.
+  absl::StatusOr<bool> KeysEndAtLastDot() const {
+    if (base_.kind() != DataKind::kTar) return true;
+    bool has_dots = false;
+    RETURN_IF_ERROR(base_.Scan(0, base_.size(), [&has_dots](uint64_t, const IndexedSample& entry) {
+      has_dots = has_dots || entry.key.find('.', entry.key.rfind('/') + 1) != std::string_view::npos;
+    }));
+    return has_dots;
   }
 
   absl::StatusOr<bool> AnyFits(const Labels& labels) const {

@@ -10,6 +10,7 @@
 #include "dataset/dataset.h"
 #include "dataset/label_rows.h"
 #include "dataset/testing/data_place.h"
+#include "shard/tar_format.h"
 #include "shard/testing/tar_builder.h"
 
 namespace millrace {
@@ -95,6 +96,15 @@ TEST_P(LabelsFileTest, NamesOfFilesAreKeysIfNoKeyFits) {
   EXPECT_THAT(ReadLabelled("raw", "path,label\n" + uri + ",5\n").back(), HasSubstr(" of 5"));
   EXPECT_THAT(ReadLabelled("tar", "filename,label\na/1.jpg,7\n2,8\n").front(), HasSubstr("(missing)"))
       << "some keys fit as they are written";
+}
+
+// Keys have dots in shards that Millrace wrote; the names of the files that were packed then end at their last dot.
+TEST_P(LabelsFileTest, KeysWithDotsInTarShards) {
+  const std::string escaped = testing::Pax({fmt::format("{}={}", kTarCommentKeyword, kTarEscapedKeys)}, 'g');
+  PutAt("dots/shard.tar",
+        escaped + testing::Member("a/1%2E5.jpg", "x") + testing::Member("2.jpg", "y") + testing::End());
+  for (const char* text : {"key,label\na/1.5,7\n2,8\n", "filename,label\na/1.5.jpg,7\n2.jpg,8\n"})
+    EXPECT_THAT(ReadLabelled("dots", text), ElementsAre("a/1.5: cls=7 jpg=x of 7", "2: cls=8 jpg=y of 8")) << text;
 }
 
 TEST_P(LabelsFileTest, FewRowsOfManySamplesAreFoundInEitherForm) {

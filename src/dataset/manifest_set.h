@@ -96,6 +96,7 @@ class ManifestObjects final : public ObjectSource {
   absl::StatusOr<std::optional<IndexedObject>> Next() override;
   DataKind kind() const override { return DataKind::kRawObjects; }
   const std::vector<std::string>& companions() const override { return none_; }
+  const SkippedObjects& skipped() const override { return none_skipped_; }
   uint64_t total_bytes() const override { return 0; }
 
  private:
@@ -103,6 +104,7 @@ class ManifestObjects final : public ObjectSource {
   const ManifestSamples& samples_;
   const std::stop_token stop_;
   const std::vector<std::string> none_;
+  const SkippedObjects none_skipped_;
   size_t next_ = 0;   // sample to hand out
   size_t asked_ = 0;  // samples
   bool manifest_done_ = false;

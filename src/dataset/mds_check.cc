@@ -5,9 +5,13 @@
 #include <set>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "base/buffer.h"
+#include "base/log.h"
+#include "base/named_hash.h"
 #include "shard/mds_format.h"
+#include "shard/mds_scanner.h"
 #include "store/blocking.h"
 
 namespace millrace {
@@ -20,8 +24,9 @@ std::string_view FolderOf(std::string_view key) {
   return key.substr(0, key.rfind('/') + 1);
 }
 
-absl::StatusOr<std::vector<MdsShardEntry>> ReadIndex(const Location& data, const std::string& key) {
-  ASSIGN_OR_RETURN(const ObjectInfo info, HeadBlocking(*data.store, data.Key(key)));
+absl::StatusOr<std::vector<MdsShardEntry>> ReadIndex(const Location& data, const std::string& key,
+                                                     const std::stop_token& stop = {}) {
+  ASSIGN_OR_RETURN(const ObjectInfo info, HeadBlocking(*data.store, data.Key(key), stop));
   if (info.size > kMaxIndexBytes) {
     return absl::InvalidArgumentError(fmt::format("{}: an index.json of {} bytes (at most {} are read)",
                                                   data.store->Uri(info.key), info.size, kMaxIndexBytes));
@@ -31,6 +36,7 @@ absl::StatusOr<std::vector<MdsShardEntry>> ReadIndex(const Location& data, const
   options.range = {0, info.size};
   options.if_match = info.etag;
   options.whole = true;
+  options.stop = stop;
   if (info.size > 0) {
     RETURN_IF_ERROR(GetBlocking(*data.store, info.key, buffer.span(), std::move(options)).status());
   }
@@ -39,7 +45,87 @@ absl::StatusOr<std::vector<MdsShardEntry>> ReadIndex(const Location& data, const
   return entries;
 }
 
+// A scanner that also hashes what it is fed.
+class HashedMdsScanner final : public ShardScanner {
+ public:
+  struct Hash {
+    std::string name;
+    std::string expected;
+    std::unique_ptr<NamedHash> stream;
+  };
+  explicit HashedMdsScanner(std::vector<Hash> hashes) : hashes_(std::move(hashes)) {}
+
+  absl::Status Feed(ByteSpan chunk, ShardSink sink) override {
+    for (Hash& hash : hashes_) hash.stream->Update(chunk);
+    return scanner_.Feed(chunk, sink);
+  }
+
+  absl::Status Finish(ShardSink sink) override {
+    RETURN_IF_ERROR(scanner_.Finish(sink));
+    for (Hash& hash : hashes_) {
+      const std::string found = hash.stream->Finish();
+      if (found == hash.expected) continue;
+      all_doubtful_ = true;
+      return absl::DataLossError(
+          fmt::format("its {} is {}, and the index.json beside it says {}: the shard is damaged, "
+                      "or not the one that was listed",
+                      hash.name, found, hash.expected.substr(0, kMaxShownDigits)));
+    }
+    return absl::OkStatus();
+  }
+
+  uint64_t held_bytes() const override { return scanner_.held_bytes(); }
+  bool all_doubtful() const override { return all_doubtful_; }
+
+ private:
+  static constexpr size_t kMaxShownDigits = 128;
+  MdsScanner scanner_;
+  std::vector<Hash> hashes_;
+  bool all_doubtful_ = false;
+};
+
+std::string LowerHex(std::string_view digits) {
+  std::string lower(digits);
+  for (char& c : lower) c = c >= 'A' && c <= 'F' ? static_cast<char>(c - 'A' + 'a') : c;
+  return lower;
+}
+
 }  // namespace
+
+// An index.json that this reader may not see, or a single shard without one, tells nothing.
+absl::Status MdsScanners::ReadFolder(std::string_view folder) {
+  if (folder_ == folder) return absl::OkStatus();
+  folder_ = std::string(folder);
+  entries_.clear();
+  absl::StatusOr<std::vector<MdsShardEntry>> entries = ReadIndex(data_, *folder_ + std::string(kMdsIndexName), stop_);
+  if (absl::IsNotFound(entries.status()) || absl::IsPermissionDenied(entries.status())) return absl::OkStatus();
+  RETURN_IF_ERROR(entries.status());
+  for (MdsShardEntry& entry : *entries) {
+    std::string key = *folder_ + entry.name;
+    entries_.insert_or_assign(std::move(key), std::move(entry));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::unique_ptr<ShardScanner>> MdsScanners::Make(const std::string& key, bool* hashed) {
+  RETURN_IF_ERROR(ReadFolder(FolderOf(key)));
+  std::vector<HashedMdsScanner::Hash> hashes;
+  if (const auto entry = entries_.find(key); entry != entries_.end()) {
+    for (const auto& [name, digits] : entry->second.hashes) {
+      std::unique_ptr<NamedHash> stream = NamedHash::Make(name);
+      if (stream != nullptr) {
+        hashes.push_back({.name = name, .expected = LowerHex(digits), .stream = std::move(stream)});
+      } else if (!std::exchange(warned_, true)) {
+        Log(LogLevel::kWarning, "dataset",
+            fmt::format("{}: the hash '{}' in index.json is not known here, and is not verified",
+                        data_.store->Uri(data_.Key(key)), name.substr(0, 40)));
+      }
+    }
+  }
+  *hashed = !hashes.empty();
+  if (!*hashed) return std::make_unique<MdsScanner>();
+  return std::make_unique<HashedMdsScanner>(std::move(hashes));
+}
 
 absl::Status CheckMdsShards(const Location& data, const std::vector<std::string>& indexes,
                             const std::map<std::string, std::optional<uint64_t>>& shards) {

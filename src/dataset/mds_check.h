@@ -2,11 +2,15 @@
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <optional>
+#include <stop_token>
 #include <string>
 #include <vector>
 
 #include "base/status.h"
+#include "shard/mds_format.h"
+#include "shard/shard_scanner.h"
 #include "store/stores.h"
 
 namespace millrace {
@@ -18,5 +22,26 @@ namespace millrace {
 /// looked at. Blocking.
 absl::Status CheckMdsShards(const Location& data, const std::vector<std::string>& indexes,
                             const std::map<std::string, std::optional<uint64_t>>& shards);
+
+/// Makes scanners of MDS shards that also hold them against the hashes in the index.json beside them. Blocking; not
+/// thread-safe.
+class MdsScanners {
+ public:
+  explicit MdsScanners(const Location& data, std::stop_token stop = {}) : data_(data), stop_(std::move(stop)) {}
+
+  /// Reads the index.json once for the shards of a folder that come one after the other. Its Finish gives DataLoss if a
+  /// hash is not that of the bytes; all samples are doubtful then. `*hashed` is set if there are hashes that this host
+  /// can make; a warning names others. Errors are those of reading an index.json that is there.
+  absl::StatusOr<std::unique_ptr<ShardScanner>> Make(const std::string& key, bool* hashed);
+
+ private:
+  absl::Status ReadFolder(std::string_view folder);
+
+  const Location& data_;
+  const std::stop_token stop_;
+  std::optional<std::string> folder_;             // the latest
+  std::map<std::string, MdsShardEntry> entries_;  // of its index.json, by keys
+  bool warned_ = false;
+};
 
 }  // namespace millrace

@@ -46,6 +46,11 @@ void ObjectScan::Feed(ByteSpan bytes) {
 void ObjectScan::Finish() {
   if (scanner_ == nullptr || !status_.ok()) return;
   status_ = scanner_->Finish([this](const ShardSample& sample) { return Take(sample); });
+  if (status_.ok() || !scanner_->all_doubtful()) return;
+  // What was handed on cannot be taken back: with that, it is an error in any case.
+  refused_ = !holds_ && samples_ > 0;
+  held_ = {};
+  if (!refused_) samples_ = 0;
 }
 
 bool ObjectScan::damaged() const {

@@ -34,6 +34,7 @@ class ObjectScan {
 
   /// The next bytes. After a failure they are ignored.
   void Feed(ByteSpan bytes);
+  /// If it turns out that all samples are doubtful, those that were kept back are dropped.
   void Finish();
 
   /// Hands on the samples that were kept back, whatever status() is.
@@ -44,7 +45,9 @@ class ObjectScan {
   /// Whether status() says that the object itself is bad: not a sample of it that the sink refused, nor want of memory.
   bool damaged() const;
   uint64_t samples() const { return samples_; }
-  SkippedLinks skipped_links() const { return scanner_ == nullptr ? SkippedLinks() : scanner_->skipped_links(); }
+  SkippedMembers skipped_members() const {
+    return scanner_ == nullptr ? SkippedMembers() : scanner_->skipped_members();
+  }
   uint32_t crc() const { return crc_; }  // of all bytes of a raw object
 
  private:

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "base/crypto.h"
+#include "base/size.h"
 #include "store/glob.h"
 #include "store/uri.h"
 
@@ -18,16 +19,18 @@ namespace millrace {
 namespace {
 
 constexpr size_t kMostTexts = 100'000;
-constexpr int kMostNested = 100;
+constexpr uint64_t kMostTextBytes = uint64_t{64} << 20;  // of all texts that one expansion writes
+constexpr size_t kMostNested = 100;
 // So many names of one folder are listed by themselves; of more, the folder is listed.
 constexpr size_t kMostPrefixesOfFolder = 16;
 
-// The parts of a text between commas that no inner braces hold.
+// The parts of a text between commas that no inner braces hold. If there are more than an expansion may have, it stops
+// at the first one too many.
 std::vector<std::string_view> SplitAtCommas(std::string_view text) {
   std::vector<std::string_view> parts;
   size_t begin = 0;
   int depth = 0;
-  for (size_t i = 0; i <= text.size(); ++i) {
+  for (size_t i = 0; i <= text.size() && parts.size() <= kMostTexts; ++i) {
     if (i == text.size() || (text[i] == ',' && depth == 0)) {
       parts.push_back(text.substr(begin, i - begin));
       begin = i + 1;
@@ -42,14 +45,18 @@ std::vector<std::string_view> SplitAtCommas(std::string_view text) {
   return parts;
 }
 
+absl::Status TooDeep() {
+  return absl::InvalidArgumentError(fmt::format("braces are nested more than {} deep; write fewer", kMostNested));
+}
+
 // Of the '{' at the beginning, that of its '}'; npos if there is none.
-size_t EndOfBrace(std::string_view text) {
-  int depth = 0;
+absl::StatusOr<size_t> EndOfBrace(std::string_view text) {
+  size_t depth = 0;
   for (size_t i = 0; i < text.size(); ++i) {
     if (text[i] == '\\') {
       ++i;
     } else if (text[i] == '{') {
-      ++depth;
+      if (++depth > kMostNested) return TooDeep();  // also of those that nothing ends: each costs a look at the rest
     } else if (text[i] == '}' && --depth == 0) {
       return i;
     }
@@ -64,14 +71,42 @@ std::optional<uint64_t> NumberIn(std::string_view text) {
   return value;
 }
 
-absl::Status TooMany(std::string_view text) {
-  return absl::InvalidArgumentError(fmt::format(
-      "{}: the braces stand for more than {} names; give their folder, or a pattern with '*'", text, kMostTexts));
+// The expansion of one text. What it holds is bounded before it is made.
+class BraceExpansion {
+ public:
+  using Texts = std::vector<std::string>;
+
+  explicit BraceExpansion(std::string_view whole) : whole_(whole) {}
+  absl::StatusOr<Texts> Expand(std::string_view text, size_t nested);
+
+ private:
+  absl::StatusOr<Texts> ExpandInside(std::string_view inside, size_t nested);
+  absl::StatusOr<Texts> ExpandRange(std::string_view text);
+  absl::Status Append(std::string_view piece, Texts* texts);
+  absl::StatusOr<Texts> Combine(const Texts& beginnings, const Texts& ends);
+  // Of `texts` texts that are about to be written.
+  absl::Status Charge(uint64_t texts, uint64_t bytes);
+
+  std::string_view whole_;
+  uint64_t charged_bytes_ = 0;
+};
+
+absl::Status BraceExpansion::Charge(uint64_t texts, uint64_t bytes) {
+  constexpr size_t kShownBytes = 200;
+  const auto too_much = [this](const std::string& what) {
+    return absl::InvalidArgumentError(
+        fmt::format("{}{}: the braces stand for more than {}; give their folder, or a pattern with '*'",
+                    whole_.substr(0, kShownBytes), whole_.size() > kShownBytes ? "..." : "", what));
+  };
+  if (texts > kMostTexts) return too_much(fmt::format("{} names", kMostTexts));
+  charged_bytes_ += bytes;
+  return charged_bytes_ <= kMostTextBytes ? absl::OkStatus()
+                                          : too_much(fmt::format("{} of names", FormatSize(kMostTextBytes)));
 }
 
 // "000..123" in full; none if it is no such range.
-absl::StatusOr<std::vector<std::string>> ExpandRange(std::string_view text) {
-  std::vector<std::string> numbers;
+absl::StatusOr<BraceExpansion::Texts> BraceExpansion::ExpandRange(std::string_view text) {
+  Texts numbers;
   const size_t dots = text.find("..");
   if (dots == std::string_view::npos) return numbers;
   const std::string_view low = text.substr(0, dots);
@@ -80,60 +115,73 @@ absl::StatusOr<std::vector<std::string>> ExpandRange(std::string_view text) {
   const std::optional<uint64_t> to = NumberIn(high);
   if (!from || !to) return numbers;
   const bool padded = (low.size() > 1 && low.front() == '0') || (high.size() > 1 && high.front() == '0');
-  const size_t width = padded ? std::max(low.size(), high.size()) : 1;
+  const size_t longest = std::max(low.size(), high.size());
   const uint64_t steps = std::max(*from, *to) - std::min(*from, *to);
-  if (steps >= kMostTexts) return TooMany(fmt::format("{{{}}}", text));
+  if (steps >= kMostTexts) return Charge(kMostTexts + 1, 0);
+  RETURN_IF_ERROR(Charge(steps + 1, (steps + 1) * (sizeof(std::string) + longest)));
   for (uint64_t i = 0; i <= steps; ++i)
-    numbers.push_back(fmt::format("{:0{}}", *from <= *to ? *from + i : *from - i, width));
+    numbers.push_back(fmt::format("{:0{}}", *from <= *to ? *from + i : *from - i, padded ? longest : 1));
   return numbers;
 }
 
-absl::StatusOr<std::vector<std::string>> Expand(std::string_view text, int nested);
-
 // What the inside of braces stands for; nothing if they are no alternatives.
-absl::StatusOr<std::vector<std::string>> ExpandInside(std::string_view inside, int nested) {
+absl::StatusOr<BraceExpansion::Texts> BraceExpansion::ExpandInside(std::string_view inside, size_t nested) {
   const std::vector<std::string_view> parts = SplitAtCommas(inside);
   if (parts.size() == 1) return ExpandRange(inside);
-  std::vector<std::string> alternatives;
+  RETURN_IF_ERROR(Charge(parts.size(), 0));
+  Texts alternatives;
   for (const std::string_view part : parts) {
-    ASSIGN_OR_RETURN(std::vector<std::string> texts, Expand(part, nested + 1));
+    ASSIGN_OR_RETURN(Texts texts, Expand(part, nested + 1));
+    RETURN_IF_ERROR(Charge(alternatives.size() + texts.size(), 0));
     std::move(texts.begin(), texts.end(), std::back_inserter(alternatives));
-    if (alternatives.size() > kMostTexts) return TooMany(inside);
   }
   return alternatives;
 }
 
-absl::StatusOr<std::vector<std::string>> Expand(std::string_view text, int nested) {
-  if (nested > kMostNested)
-    return absl::InvalidArgumentError(fmt::format("braces are nested more than {} deep; write fewer", kMostNested));
-  std::vector<std::string> texts = {""};
-  const auto append = [&texts](std::string_view piece) {
-    for (std::string& done : texts) done += piece;
+absl::Status BraceExpansion::Append(std::string_view piece, Texts* texts) {
+  RETURN_IF_ERROR(Charge(texts->size(), texts->size() * piece.size()));
+  for (std::string& text : *texts) text += piece;
+  return absl::OkStatus();
+}
+
+absl::StatusOr<BraceExpansion::Texts> BraceExpansion::Combine(const Texts& beginnings, const Texts& ends) {
+  const auto bytes_of = [](const Texts& texts) {
+    uint64_t bytes = 0;
+    for (const std::string& text : texts) bytes += text.size();
+    return bytes;
   };
+  const uint64_t count = beginnings.size() * ends.size();
+  RETURN_IF_ERROR(Charge(
+      count, count * sizeof(std::string) + bytes_of(beginnings) * ends.size() + bytes_of(ends) * beginnings.size()));
+  Texts texts;
+  texts.reserve(count);
+  for (const std::string& beginning : beginnings) {
+    for (const std::string& end : ends) texts.push_back(beginning + end);
+  }
+  return texts;
+}
+
+absl::StatusOr<BraceExpansion::Texts> BraceExpansion::Expand(std::string_view text, size_t nested) {
+  if (nested > kMostNested) return TooDeep();
+  Texts texts = {""};
   while (!text.empty()) {
     size_t plain = 0;
     while (plain < text.size() && text[plain] != '{') plain += text[plain] == '\\' ? 2 : 1;
     plain = std::min(plain, text.size());
-    append(text.substr(0, plain));
+    RETURN_IF_ERROR(Append(text.substr(0, plain), &texts));
     text.remove_prefix(plain);
     if (text.empty()) break;
-    const size_t end = EndOfBrace(text);
-    std::vector<std::string> alternatives;
+    ASSIGN_OR_RETURN(const size_t end, EndOfBrace(text));
+    Texts alternatives;
     if (end != std::string_view::npos) {
       ASSIGN_OR_RETURN(alternatives, ExpandInside(text.substr(1, end - 1), nested));
     }
     if (alternatives.empty()) {
-      append("{");
+      RETURN_IF_ERROR(Append("{", &texts));
       text.remove_prefix(1);
       continue;
     }
-    if (texts.size() * alternatives.size() > kMostTexts) return TooMany(text);
-    std::vector<std::string> longer;
-    longer.reserve(texts.size() * alternatives.size());
-    for (const std::string& done : texts) {
-      for (const std::string& alternative : alternatives) longer.push_back(done + alternative);
-    }
-    texts = std::move(longer);
+    ASSIGN_OR_RETURN(texts, Combine(texts, alternatives));
     text.remove_prefix(end + 1);
   }
   return texts;
@@ -174,7 +222,7 @@ absl::StatusOr<Rooted> SplitAtRoot(const std::string& uri) {
 }  // namespace
 
 absl::StatusOr<std::vector<std::string>> ExpandBraces(std::string_view text) {
-  return Expand(text, 0);
+  return BraceExpansion(text).Expand(text, 0);
 }
 
 absl::StatusOr<std::optional<ObjectSelection>> ObjectSelection::Parse(std::string_view uri) {
@@ -203,7 +251,9 @@ absl::StatusOr<std::optional<ObjectSelection>> ObjectSelection::Parse(std::strin
   selection.folder_ = root + common;
   // What `common` takes of a pattern has no wildcards; backslashes there are rare enough to be passed over one by one.
   for (std::string& pattern : patterns) {
-    for (size_t left = common.size(); left > 0; --left) pattern.erase(0, pattern.front() == '\\' ? 2 : 1);
+    size_t taken = 0;
+    for (size_t left = common.size(); left > 0; --left) taken += pattern[taken] == '\\' ? 2 : 1;
+    pattern.erase(0, taken);
     selection.Add(pattern);
   }
   selection.first_folder_ = PatternFolder(patterns.front());

@@ -13,8 +13,8 @@
 namespace millrace {
 
 /// `{a,b}` and `{000..123}` written out, as a shell does it, nested ones too: "x{1,2}" gives "x1" and "x2". Numbers are
-/// padded with zeros if an end is. Other braces, and those after a backslash, stay. InvalidArgument for more than
-/// 100,000 texts.
+/// padded with zeros if an end is. Other braces, and those after a backslash, stay. InvalidArgument, before the memory
+/// is taken, for more than 100,000 texts or 64 MiB of them, or braces more than 100 deep.
 absl::StatusOr<std::vector<std::string>> ExpandBraces(std::string_view text);
 
 /// The objects that a URI with wildcards (store/glob.h) or braces names, such as s3://bucket/train-{000..123}.tar or
@@ -35,6 +35,8 @@ class ObjectSelection {
   bool Contains(std::string_view key) const;
   /// Those that are named without wildcards, of objects or folders: each is to be there.
   std::vector<std::string> Names() const;
+  /// Whether each object is named by itself: no wildcards and no folders.
+  bool NamesAll() const { return !all_ && folders_.empty() && globs_.empty(); }
   /// The same for the same names, and for no others: 16 hexadecimal digits.
   std::string Id() const;
 

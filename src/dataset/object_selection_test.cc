@@ -47,6 +47,33 @@ TEST(ExpandBraces, AreBounded) {
   EXPECT_THAT(Expanded(deep), ElementsAre(HasSubstr("nested")));
 }
 
+// Each of these would take gigabytes.
+TEST(ExpandBraces, AreBoundedInBytes) {
+  const std::string megabyte(1'000'000, 'a');
+  const std::string zeros(1'000'000, '0');
+  std::string long_names = "{" + megabyte + ",b}";
+  for (int i = 0; i < 12; ++i) long_names += "{c,d}";
+  std::string held = "x";  // what each depth holds while the next one is expanded
+  for (int i = 0; i < 90; ++i) held = "{" + std::string(30'000, 'a') + "{1..1000}," + held + "}";
+  std::string pieces = "{1..100000}";
+  for (int i = 0; i < 1000; ++i) pieces += "{" + std::string(30, 'b') + "}";
+  for (const std::string& text : {megabyte + "{00000..99999}", "{00000..99999}" + megabyte, "{" + zeros + "..99999}",
+                                  megabyte + "{0..9}{0..9}{0..9}", long_names, held, pieces}) {
+    const std::vector<std::string> refusal = Expanded(text);
+    EXPECT_THAT(refusal, ElementsAre(HasSubstr("more than 64.0 MiB of names")));
+    EXPECT_LT(refusal.front().size(), 400);  // what is refused is not repeated in full
+  }
+  EXPECT_THAT(Expanded("{" + std::string(50'000'000, ',') + "}"), ElementsAre(HasSubstr("more than 100000 names")));
+  EXPECT_EQ(Expanded(std::string(500, 'a') + "{1..100000}").size(), 100'000);
+  EXPECT_EQ(Expanded(megabyte + "{1,2}").size(), 2);
+}
+
+// Each of them is searched for its end.
+TEST(ExpandBraces, WithoutAnEndAreFew) {
+  EXPECT_THAT(Expanded(std::string(1'000'000, '{')), ElementsAre(HasSubstr("nested")));
+  EXPECT_THAT(Expanded(std::string(100, '{')), ElementsAre(std::string(100, '{')));
+}
+
 ObjectSelection Selected(std::string_view uri) {
   auto selection = ObjectSelection::Parse(uri);
   EXPECT_TRUE(selection.ok()) << selection.status();

@@ -18,6 +18,8 @@ namespace {
 constexpr size_t kObjectsAhead = 16'000;  // so that most data sets have a total for their progress
 constexpr uint64_t kMaxCheckedObjects = 10'000;
 
+constexpr std::string_view kDocument = "a document";
+
 absl::Status Mixed(const DatasetPlace& data, std::string_view one, std::string_view other, bool tokens) {
   const auto of_shards = [&](std::string_view key) { return ShardKind(key).has_value(); };
   const bool tar = ShardKind(one) == DataKind::kTar || ShardKind(other) == DataKind::kTar;
@@ -84,11 +86,14 @@ absl::Status SampleObjects::Take(ObjectInfo object) {
   std::string key = object.key.substr(data_.Key("").size());
   RETURN_IF_ERROR(CheckListed(object, key));
   const std::string before = std::exchange(last_key_, object.key);
-  if (key.empty() || key.ends_with('/') || IsHiddenKey(key)) return absl::OkStatus();
+  if (PassesOver(object, key)) return absl::OkStatus();
   if (listing_ == Listing::kTokenArrays) return TakeTokenArray(std::move(key), std::move(object));
   if (const std::string_view plain = CompressedShard(key); !plain.empty()) {
     // Beside the shard itself, which lies right before, it says nothing more.
-    if (ShardKind(plain) && before == data_.Key(plain)) return absl::OkStatus();
+    if (ShardKind(plain) && before == data_.Key(plain)) {
+      skipped_.Add(key, "a compressed copy of the shard beside it");
+      return absl::OkStatus();
+    }
     if (!raw_sample_.empty()) return Mixed(data_, raw_sample_, object.key, false);  // that is nothing for `pack`
     return absl::InvalidArgumentError(fmt::format(
         "{}: a compressed shard, of which samples cannot be read singly; decompress it, or make plain shards of all "
@@ -99,9 +104,16 @@ absl::Status SampleObjects::Take(ObjectInfo object) {
   if (const std::string_view advice = ForeignFileAdvice(key); !advice.empty())
     return absl::InvalidArgumentError(fmt::format("{}: {}", data_.store->Uri(object.key), advice));
   if (const std::optional<DataKind> kind = ShardKind(key)) return Add(std::move(key), std::move(object), *kind);
-  if (!SplitObjectName(key) || IsDesktopFile(key)) return absl::OkStatus();
+  if (!SplitObjectName(key)) {
+    skipped_.Add(key, "its name has no extension");
+    return absl::OkStatus();
+  }
   if (IsDocument(key)) {
-    if (first_sample_.empty() && documents_.size() < kObjectsAhead) documents_.push_back(std::move(object));
+    if (first_sample_.empty() && documents_.size() < kObjectsAhead) {
+      documents_.push_back(std::move(object));
+    } else {
+      skipped_.Add(key, kDocument);
+    }
     return absl::OkStatus();
   }
   const bool decided = !first_sample_.empty();
@@ -109,7 +121,7 @@ absl::Status SampleObjects::Take(ObjectInfo object) {
   if (of_pair && (listing_ == Listing::kTokenPairs || (decided && kind_ == DataKind::kTokens)))
     return Add(std::move(key), std::move(object), DataKind::kTokens);
   if (decided && IsCompanion(kind_, key)) {
-    PassOver(key);
+    PassOverCompanion(key);
     return absl::OkStatus();
   }
   ASSIGN_OR_RETURN(const bool ends_pair, EndsPair(object, key));
@@ -127,6 +139,26 @@ absl::Status SampleObjects::Take(ObjectInfo object) {
   return Add(std::move(key), std::move(object), DataKind::kRawObjects);
 }
 
+// Whatever else is there. What Millrace keeps beside the data is not worth a word.
+bool SampleObjects::PassesOver(const ObjectInfo& object, std::string_view key) {
+  if (key.empty()) return true;
+  std::string_view why;
+  if (key.ends_with('/')) {
+    why = object.size > 0 ? "the marker of a folder, with bytes in it" : "";
+  } else if (IsHiddenKey(key)) {
+    const bool own = key.starts_with(kDatasetFolder) || key.find(fmt::format("/{}", kDatasetFolder)) != key.npos;
+    why = own ? "" : "hidden: a part of its name begins with a dot";
+  } else if (IsToolFile(key)) {
+    why = "a program has left it there for itself";
+  } else if (IsDesktopFile(key)) {
+    why = "a desktop has left it there";
+  } else {
+    return false;
+  }
+  if (!why.empty()) skipped_.Add(key, why);
+  return true;
+}
+
 // Whatever else lies there, the user has said what the arrays are.
 absl::Status SampleObjects::TakeTokenArray(std::string key, ObjectInfo object) {
   if (IsTokenArray(key)) {
@@ -134,7 +166,10 @@ absl::Status SampleObjects::TakeTokenArray(std::string key, ObjectInfo object) {
     return Add(std::move(key), std::move(object), DataKind::kTokens);
   }
   ASSIGN_OR_RETURN(const bool ends_pair, EndsPair(object, key));
-  if (!ends_pair) return absl::OkStatus();
+  if (!ends_pair) {
+    skipped_.Add(key, "no array of tokens");
+    return absl::OkStatus();
+  }
   return absl::InvalidArgumentError(
       fmt::format("{}: says where the sequences of the .bin beside it end, as Megatron has it: index them without "
                   "--tokens, or move it away",
@@ -165,7 +200,8 @@ absl::Status SampleObjects::AddUndecidedPairs() {
   return absl::OkStatus();
 }
 
-void SampleObjects::PassOver(std::string_view key) {
+void SampleObjects::PassOverCompanion(std::string_view key) {
+  skipped_.Add(key, "it belongs to the shards, and holds no samples");
   if (kind_ == DataKind::kMds) companions_.emplace_back(key);
 }
 
@@ -197,7 +233,9 @@ absl::Status SampleObjects::Add(std::string key, ObjectInfo object, DataKind kin
     }
     kind_ = kind;
     first_sample_ = object.key;
-    for (const ObjectInfo& companion : companions) PassOver(companion.key.substr(data_.Key("").size()));
+    for (const ObjectInfo& companion : companions) PassOverCompanion(companion.key.substr(data_.Key("").size()));
+    for (const ObjectInfo& document : std::exchange(documents_, {}))
+      skipped_.Add(document.key.substr(data_.Key("").size()), kDocument);
   } else if (kind != kind_) {
     return Mixed(data_, first_sample_, object.key, kind == DataKind::kTokens || kind_ == DataKind::kTokens);
   }
@@ -238,12 +276,18 @@ absl::StatusOr<std::optional<IndexedObject>> SampleObjects::Next() {
   return object;
 }
 
+absl::StatusOr<Listing> ListingOf(const Index& index) {
+  if (index.kind() != DataKind::kTokens) return Listing::kByName;
+  ASSIGN_OR_RETURN(const std::optional<TokenArrays> arrays, TokenArraysOf(index));
+  return arrays ? Listing::kTokenArrays : Listing::kTokenPairs;
+}
+
 absl::Status CheckObjects(const DatasetPlace& data, const Index& index, const std::stop_token& stop) {
   if (index.objects() > kMaxCheckedObjects) return absl::OkStatus();
   ASSIGN_OR_RETURN(const std::optional<TokenArrays> arrays, TokenArraysOf(index));
   const std::string tokens = TokensOption(index, arrays);
-  const bool pairs = index.kind() == DataKind::kTokens && !arrays;
-  SampleObjects stored(data, stop, arrays ? Listing::kTokenArrays : pairs ? Listing::kTokenPairs : Listing::kByName);
+  ASSIGN_OR_RETURN(const Listing listing, ListingOf(index));
+  SampleObjects stored(data, stop, listing);
   IndexedObject expected;
   uint64_t replaced = 0;
   absl::Status first_replaced;

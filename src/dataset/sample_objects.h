@@ -13,6 +13,7 @@
 #include "dataset/dataset_place.h"
 #include "dataset/index.h"
 #include "dataset/sample_groups.h"
+#include "dataset/skipped_objects.h"
 
 namespace millrace {
 
@@ -36,6 +37,9 @@ class ObjectSource {
   /// Objects that hold no samples but say which shards there are; of MDS only.
   virtual const std::vector<std::string>& companions() const = 0;
 
+  /// Those that were passed over so far.
+  virtual const SkippedObjects& skipped() const = 0;
+
   /// Bytes of all objects of the data set; 0 as long as that is not known.
   virtual uint64_t total_bytes() const = 0;
 };
@@ -47,14 +51,18 @@ enum class Listing : uint8_t {
   kTokenArrays,  // *.bin and *.npy; whatever else is there is passed over
 };
 
+/// That of the data set of an index.
+absl::StatusOr<Listing> ListingOf(const Index& index);
+
 /// Lists the objects of a data set that hold samples, in index order. Of Megatron's pairs the .idx are among them.
 ///
 /// Passed over are folder markers (keys ending in '/'), whatever is hidden (IsHiddenKey),
 /// objects whose name makes no sample (sample_name.h), e.g. LICENSE, documents (IsDocument) unless there is nothing
-/// else, files of desktops (IsDesktopFile), and what tools put beside shards (IsCompanion). Raw objects that are one
-/// sample come as one, joined (sample_groups.h). What remains must be shards of one kind only (ShardKind), pairs of
-/// Megatron or raw objects only: InvalidArgument names one of each otherwise, and a compressed shard. Blocking; not
-/// thread-safe.
+/// else, files of desktops and other programs (IsDesktopFile, IsToolFile), and what tools put beside shards
+/// (IsCompanion). All but empty folder markers and what Millrace keeps itself is counted (skipped()). Raw objects that
+/// are one sample come as one, joined (sample_groups.h). What remains must be shards of one kind only (ShardKind),
+/// pairs of Megatron or raw objects only: InvalidArgument names one of each otherwise, and a compressed shard.
+/// Blocking; not thread-safe.
 class SampleObjects final : public ObjectSource {
  public:
   /// Gives Cancelled soon after a stop is requested.
@@ -71,6 +79,8 @@ class SampleObjects final : public ObjectSource {
   /// where they say which shards there are.
   const std::vector<std::string>& companions() const override { return companions_; }
 
+  const SkippedObjects& skipped() const override { return skipped_; }
+
   /// Bytes of all objects of the data set (without the .idx of pairs); 0 as long as the listing goes on.
   uint64_t total_bytes() const override { return listed_all_ ? listed_bytes_ : 0; }
 
@@ -85,7 +95,8 @@ class SampleObjects final : public ObjectSource {
   absl::Status AddUndecidedPairs();
   absl::Status TakeTokenArray(std::string key, ObjectInfo object);
   absl::StatusOr<bool> EndsPair(const ObjectInfo& object, std::string_view key);
-  void PassOver(std::string_view key);
+  void PassOverCompanion(std::string_view key);
+  bool PassesOver(const ObjectInfo& object, std::string_view key);
 
   const DatasetPlace data_;
   const Listing listing_;
@@ -99,6 +110,7 @@ class SampleObjects final : public ObjectSource {
   std::string last_bin_;      // the last raw object that may be one of a pair
   bool looked_into_ = false;  // an .idx beside a .bin: it is not one of Megatron's, and others are not read
   std::vector<std::string> companions_;
+  SkippedObjects skipped_;
   std::vector<ObjectInfo> documents_;  // some of them, as long as there is nothing else
   std::string first_sample_;           // key of the one that decided kind_
   std::string raw_sample_;             // key of the first raw object

@@ -2,9 +2,8 @@
 
 #include <fmt/format.h>
 
-#include <cstdlib>
-
 #include "decode/jpeg_guard.h"
+#include "decode/jpeg_target.h"
 #include "decode/row_reader.h"
 
 namespace millrace {
@@ -18,57 +17,42 @@ int TableScale(double quality) {
 
 }  // namespace
 
-// The compressor and its output, freed whatever happens.
 struct JpegWriter::Compressor {
-  Compressor() = default;
-  Compressor(const Compressor&) = delete;
-  Compressor& operator=(const Compressor&) = delete;
-  ~Compressor() {
-    if (created) jpeg_destroy_compress(&jpeg);
-    std::free(buffer);
-  }
-
   JpegGuard guard;
-  jpeg_compress_struct jpeg{};
-  bool created = false;
-  unsigned char* buffer = nullptr;
-  unsigned long size = 0;
+  JpegTarget to{&guard};
 };
 
 JpegWriter::JpegWriter() : c_(std::make_unique<Compressor>()) {}
 JpegWriter::~JpegWriter() = default;
 
 absl::Status JpegWriter::Start(int width, int height, int channels, int quality, std::span<const JpegSegment> kept) {
-  Compressor& c = *c_;
-  c.guard.Attach(reinterpret_cast<j_common_ptr>(&c.jpeg));
-  const bool ok = c.guard.Run([&] {
-    jpeg_create_compress(&c.jpeg);
-    c.created = true;
-    jpeg_mem_dest(&c.jpeg, &c.buffer, &c.size);
-    c.jpeg.image_width = static_cast<JDIMENSION>(width);
-    c.jpeg.image_height = static_cast<JDIMENSION>(height);
-    c.jpeg.input_components = channels;
-    c.jpeg.in_color_space = channels == 4 ? JCS_EXT_RGBX : JCS_GRAYSCALE;
-    jpeg_set_defaults(&c.jpeg);
-    jpeg_set_quality(&c.jpeg, quality, TRUE);
-    jpeg_start_compress(&c.jpeg, TRUE);
+  jpeg_compress_struct* const jpeg = c_->to.jpeg();
+  const bool ok = c_->guard.Run([&] {
+    c_->to.Create();
+    jpeg->image_width = static_cast<JDIMENSION>(width);
+    jpeg->image_height = static_cast<JDIMENSION>(height);
+    jpeg->input_components = channels;
+    jpeg->in_color_space = channels == 4 ? JCS_EXT_RGBX : JCS_GRAYSCALE;
+    jpeg_set_defaults(jpeg);
+    jpeg_set_quality(jpeg, quality, TRUE);
+    jpeg_start_compress(jpeg, TRUE);
     for (const JpegSegment& segment : kept) {
-      jpeg_write_marker(&c.jpeg, segment.marker, reinterpret_cast<const JOCTET*>(segment.payload.data()),
+      jpeg_write_marker(jpeg, segment.marker, reinterpret_cast<const JOCTET*>(segment.payload.data()),
                         static_cast<unsigned>(segment.payload.size()));
     }
   });
-  return ok ? absl::OkStatus() : c.guard.status();
+  return ok ? absl::OkStatus() : c_->guard.status();
 }
 
 absl::Status JpegWriter::Put(const uint8_t* row) {
   auto* rows = const_cast<JSAMPROW>(row);
-  const bool ok = c_->guard.Run([&] { jpeg_write_scanlines(&c_->jpeg, &rows, 1); });
+  const bool ok = c_->guard.Run([&] { jpeg_write_scanlines(c_->to.jpeg(), &rows, 1); });
   return ok ? absl::OkStatus() : c_->guard.status();
 }
 
 absl::StatusOr<std::string> JpegWriter::Finish() {
-  if (!c_->guard.Run([&] { jpeg_finish_compress(&c_->jpeg); })) return c_->guard.status();
-  return std::string(reinterpret_cast<const char*>(c_->buffer), c_->size);
+  if (!c_->guard.Run([&] { jpeg_finish_compress(c_->to.jpeg()); })) return c_->guard.status();
+  return c_->to.TakeBytes();
 }
 
 absl::StatusOr<std::string> EncodeJpeg(std::span<const uint8_t> rgb, int width, int height, double quality) {
@@ -77,27 +61,26 @@ absl::StatusOr<std::string> EncodeJpeg(std::span<const uint8_t> rgb, int width, 
     return absl::InvalidArgumentError(fmt::format("cannot encode a JPEG of {} x {} pixels from {} bytes at quality {}",
                                                   width, height, rgb.size(), quality));
   }
-  JpegWriter::Compressor c;
-  c.guard.Attach(reinterpret_cast<j_common_ptr>(&c.jpeg));
-  const bool ok = c.guard.Run([&] {
-    jpeg_create_compress(&c.jpeg);
-    c.created = true;
-    jpeg_mem_dest(&c.jpeg, &c.buffer, &c.size);
-    c.jpeg.image_width = static_cast<JDIMENSION>(width);
-    c.jpeg.image_height = static_cast<JDIMENSION>(height);
-    c.jpeg.input_components = 3;
-    c.jpeg.in_color_space = JCS_RGB;
-    jpeg_set_defaults(&c.jpeg);
-    jpeg_set_linear_quality(&c.jpeg, TableScale(quality), TRUE);
-    jpeg_start_compress(&c.jpeg, TRUE);
-    while (c.jpeg.next_scanline < c.jpeg.image_height) {
-      auto* row = const_cast<JSAMPROW>(rgb.data() + size_t{3} * width * c.jpeg.next_scanline);
-      jpeg_write_scanlines(&c.jpeg, &row, 1);
+  JpegGuard guard;
+  JpegTarget to(&guard);
+  jpeg_compress_struct* const jpeg = to.jpeg();
+  const bool ok = guard.Run([&] {
+    to.Create();
+    jpeg->image_width = static_cast<JDIMENSION>(width);
+    jpeg->image_height = static_cast<JDIMENSION>(height);
+    jpeg->input_components = 3;
+    jpeg->in_color_space = JCS_RGB;
+    jpeg_set_defaults(jpeg);
+    jpeg_set_linear_quality(jpeg, TableScale(quality), TRUE);
+    jpeg_start_compress(jpeg, TRUE);
+    while (jpeg->next_scanline < jpeg->image_height) {
+      auto* row = const_cast<JSAMPROW>(rgb.data() + size_t{3} * width * jpeg->next_scanline);
+      jpeg_write_scanlines(jpeg, &row, 1);
     }
-    jpeg_finish_compress(&c.jpeg);
+    jpeg_finish_compress(jpeg);
   });
-  if (!ok) return c.guard.status();
-  return std::string(reinterpret_cast<const char*>(c.buffer), c.size);
+  if (!ok) return guard.status();
+  return to.TakeBytes();
 }
 
 }  // namespace millrace

@@ -60,7 +60,7 @@ absl::Status JpegGuard::status() const {
           "cannot decode this JPEG: its scans must be held in memory and exceed the limit; store it as a baseline "
           "JPEG");
     case JERR_OUT_OF_MEMORY:
-      return absl::ResourceExhaustedError("out of memory while decoding a JPEG");
+      return absl::ResourceExhaustedError("out of memory while decoding or encoding a JPEG");
     default:
       return absl::DataLossError(fmt::format("the JPEG is damaged: {}", message_));
   }

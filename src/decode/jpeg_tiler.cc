@@ -1,10 +1,10 @@
 #include "decode/jpeg_tiler.h"
 
 #include <algorithm>
-#include <cstdlib>
 #include <vector>
 
 #include "decode/jpeg_guard.h"
+#include "decode/jpeg_target.h"
 #include "decode/row_reader.h"
 
 namespace millrace {
@@ -38,22 +38,6 @@ class Coefficients {
   jpeg_progress_mgr progress_{};
   bool created_ = false;
   jvirt_barray_ptr* blocks_ = nullptr;  // the decompressor's
-};
-
-/// The compressor and its output, freed whatever happens.
-struct Target {
-  Target() = default;
-  Target(const Target&) = delete;
-  Target& operator=(const Target&) = delete;
-  ~Target() {
-    if (created) jpeg_destroy_compress(&jpeg);
-    std::free(buffer);
-  }
-
-  jpeg_compress_struct jpeg{};
-  bool created = false;
-  unsigned char* buffer = nullptr;
-  unsigned long size = 0;
 };
 
 absl::Status Coefficients::Read(ByteSpan encoded, uint64_t memory_bytes) {
@@ -105,23 +89,21 @@ void Coefficients::CopyMarkers(jpeg_compress_struct* to) const {
 }
 
 absl::StatusOr<std::string> Coefficients::Write(unsigned interval) {
-  Target to;
-  guard_.Attach(reinterpret_cast<j_common_ptr>(&to.jpeg));
+  JpegTarget to(&guard_);
+  jpeg_compress_struct* const jpeg = to.jpeg();
   const bool ok = guard_.Run([&] {
-    jpeg_create_compress(&to.jpeg);
-    to.created = true;
-    jpeg_mem_dest(&to.jpeg, &to.buffer, &to.size);
-    jpeg_copy_critical_parameters(&jpeg_, &to.jpeg);
+    to.Create();
+    jpeg_copy_critical_parameters(&jpeg_, jpeg);
     // Not where there was none: what describes a photograph by EXIF begins with that.
-    to.jpeg.write_JFIF_header = to.jpeg.write_JFIF_header && jpeg_.saw_JFIF_marker;
-    to.jpeg.optimize_coding = TRUE;
-    to.jpeg.restart_interval = interval;
-    jpeg_write_coefficients(&to.jpeg, blocks_);
-    CopyMarkers(&to.jpeg);
-    jpeg_finish_compress(&to.jpeg);
+    jpeg->write_JFIF_header = jpeg->write_JFIF_header && jpeg_.saw_JFIF_marker;
+    jpeg->optimize_coding = TRUE;
+    jpeg->restart_interval = interval;
+    jpeg_write_coefficients(jpeg, blocks_);
+    CopyMarkers(jpeg);
+    jpeg_finish_compress(jpeg);
   });
   if (!ok) return guard_.status();
-  return std::string(reinterpret_cast<const char*>(to.buffer), to.size);
+  return to.TakeBytes();
 }
 
 /// The divisors of a row from kLeastInterval on, rising; at least the row itself.

@@ -57,6 +57,18 @@ TEST(ReencodeTest, ShorterSideIsAsGiven) {
   }
 }
 
+TEST(ReencodeTest, ACutImageIsAnErrorAtEveryLength) {
+  const std::string jpeg = MakeJpeg(300, 200, {.noise = true});
+  for (size_t size = 1000; size + 2 < jpeg.size(); size += 499) {
+    const std::string cut = jpeg.substr(0, size);
+    for (const ImageChange& change : {ImageChange{.shorter_side = 150}, ImageChange{.jpeg_tiles = true},
+                                      ImageChange{.shorter_side = 150, .jpeg_tiles = true}}) {
+      const absl::Status status = ReencodeImage(AsBytes(cut), change).status();
+      EXPECT_TRUE(absl::IsDataLoss(status)) << size << ": " << status;
+    }
+  }
+}
+
 TEST(ReencodeTest, NeverEnlarges) {
   for (const std::string& image : {MakeJpeg(100, 200), MakeJpeg(99, 98), MakePng(100, 130, {}).bytes}) {
     const auto changed = ReencodeImage(AsBytes(image), {.shorter_side = 100});

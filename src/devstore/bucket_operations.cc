@@ -52,6 +52,17 @@ absl::StatusOr<size_t> WriteEntries(OperationContext& context, const std::string
   return count;
 }
 
+/// The fault skip-key: a page that began behind `start-after` continues behind the next key, unless that was one
+/// itself.
+absl::StatusOr<std::string> SkipKey(KeyWalk& walk, const S3Request& request, std::string next) {
+  const std::string after = request.ParameterOr("start-after");
+  if (after.empty() || request.Has("continuation-token")) return next;
+  ASSIGN_OR_RETURN(const std::optional<std::string> first, walk.FirstFrom(after));
+  if (first == after) return next;
+  ASSIGN_OR_RETURN(const std::optional<std::string> skipped, walk.FirstFrom(next));
+  return skipped ? *skipped + '\0' : next;
+}
+
 /// A page of a listing of either version; `write` adds the elements of its own.
 Reply ListObjectsPage(OperationContext& context, const S3Request& request, std::string from, bool with_owner,
                       absl::FunctionRef<void(const ListingPage&, const NameEncoder&, size_t, XmlWriter*)> write) {
@@ -60,7 +71,10 @@ Reply ListObjectsPage(OperationContext& context, const S3Request& request, std::
                               static_cast<size_t>(std::min(max_keys, kMaxKeys))};
   ASSIGN_OR_RETURN(const NameEncoder encode, NameEncoder::Create(request));
   ASSIGN_OR_RETURN(const std::unique_ptr<KeyWalk> walk, context.storage.Walk(request.bucket));
-  ASSIGN_OR_RETURN(const ListingPage page, ListKeys(*walk, query));
+  ASSIGN_OR_RETURN(ListingPage page, ListKeys(*walk, query));
+  if (request.skips_key && page.truncated) {
+    ASSIGN_OR_RETURN(page.next, SkipKey(*walk, request, std::move(page.next)));
+  }
   XmlWriter writer("ListBucketResult");
   writer.Element("Name", request.bucket);
   writer.Element("Prefix", encode(query.prefix));

@@ -320,7 +320,8 @@ absl::StatusOr<std::shared_ptr<const ObjectRecord>> DirStorage::Put(const std::s
   auto& file = static_cast<FileContent&>(*content);
   struct stat stat;
   if (fstat(file.file().get(), &stat) != 0) return FileError(errno, "looking at", key);
-  const FileIdentity identity = IdentityOf(stat);
+  FileIdentity identity = IdentityOf(stat);
+  identity.changed_ns = 0;  // is not known before it has its place
   auto record = std::make_shared<const ObjectRecord>(
       ObjectRecord{std::move(attributes), std::move(etag), identity.size, identity.modified_ns});
 
@@ -332,6 +333,9 @@ absl::StatusOr<std::shared_ptr<const ObjectRecord>> DirStorage::Put(const std::s
   RETURN_IF_ERROR(WriteTextFile(RecordPath(bucket, key), EncodeObject(key, *record, identity)));
   ASSIGN_OR_RETURN(const std::string path, Place(file.path(), bucket, key));
   file.Keep();
+  if (fstat(file.file().get(), &stat) != 0) return FileError(errno, "looking at", key);
+  identity = IdentityOf(stat);
+  WriteTextFile(RecordPath(bucket, key), EncodeObject(key, *record, identity)).IgnoreError();  // the first one is true
   records_.Insert(path, identity, record);
   return record;
 }

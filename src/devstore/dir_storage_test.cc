@@ -2,8 +2,10 @@
 
 #include "devstore/dir_storage.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <filesystem>
@@ -73,6 +75,31 @@ TEST_F(DirStorageTest, NoticesFilesThatOthersReplace) {
   EXPECT_EQ((*storage_->Describe("bucket", "k"))->attributes.content_type, "");
   fs::remove(folder_.path() + "/bucket/k");
   EXPECT_EQ(CodeOf(storage_->Describe("bucket", "k").status()), "NoSuchKey");
+}
+
+// As cp -p, tar -x and rsync --inplace change a file: its size, modification time and inode stay.
+TEST_F(DirStorageTest, NoticesFilesThatOthersChangeUnderTheOldTime) {
+  fs::create_directory(folder_.path() + "/bucket");
+  WriteFile("bucket/found", "mine");
+  Open();
+  ASSERT_TRUE(Put(*storage_, "bucket", "put", "mine").ok());
+  for (const std::string key : {"found", "put"}) {
+    const std::string path = folder_.path() + "/bucket/" + key;
+    const std::string etag = ETag(key);
+    struct stat there {};
+    struct stat now {};
+    ASSERT_EQ(stat(path.c_str(), &there), 0);
+    do {  // until the clock of the file system has ticked
+      WriteFile("bucket/" + key, "else");
+      const timespec times[] = {there.st_atim, there.st_mtim};
+      ASSERT_EQ(utimensat(AT_FDCWD, path.c_str(), times, 0), 0);
+      ASSERT_EQ(stat(path.c_str(), &now), 0);
+    } while (now.st_ctim.tv_sec == there.st_ctim.tv_sec && now.st_ctim.tv_nsec == there.st_ctim.tv_nsec);
+    ASSERT_TRUE(now.st_ino == there.st_ino && now.st_mtim.tv_nsec == there.st_mtim.tv_nsec);
+    EXPECT_NE(ETag(key), etag) << key;
+    Open();
+    EXPECT_NE(ETag(key), etag) << key;
+  }
 }
 
 TEST_F(DirStorageTest, ListingsSeeChangesOfOthers) {

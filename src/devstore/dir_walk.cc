@@ -26,8 +26,9 @@ constexpr size_t kMaxKey = 1024;
 /// A folder that changed this recently may change again without a new time: clocks of file systems tick slowly.
 constexpr int64_t kRacyNs = 100'000'000;
 
-int64_t ModifiedNs(const struct stat& stat) {
-  return stat.st_mtim.tv_sec * 1'000'000'000 + stat.st_mtim.tv_nsec;
+// The ctime: it changes with the names in the folder, and no program can set it back.
+int64_t ChangedNs(const struct stat& stat) {
+  return stat.st_ctim.tv_sec * 1'000'000'000 + stat.st_ctim.tv_nsec;
 }
 
 struct CloseDir {
@@ -112,11 +113,11 @@ absl::StatusOr<DirCache::Names> DirCache::Read(const std::string& path) {
   // The time is taken first: what changes while the folder is read shows as a newer time later.
   struct stat stat;
   if (::stat(path.c_str(), &stat) != 0) return std::make_shared<const std::vector<std::string>>();
-  const int64_t modified_ns = ModifiedNs(stat);
+  const int64_t changed_ns = ChangedNs(stat);
   {
     std::lock_guard lock(mutex_);
     const auto found = entries_.find(path);
-    if (found != entries_.end() && found->second.inode == stat.st_ino && found->second.modified_ns == modified_ns) {
+    if (found != entries_.end() && found->second.inode == stat.st_ino && found->second.changed_ns == changed_ns) {
       return found->second.names;
     }
   }
@@ -126,7 +127,7 @@ absl::StatusOr<DirCache::Names> DirCache::Read(const std::string& path) {
                        path, [&](int dir_fd, const char* name) { return Serves(dir_fd, name, path); },
                        [&] { return CheckRunning(); }));
   auto names = std::make_shared<const std::vector<std::string>>(std::move(read));
-  if (read_ns - modified_ns <= kRacyNs || names->size() > kMaxNames) return names;
+  if (read_ns - changed_ns <= kRacyNs || names->size() > kMaxNames) return names;
   std::lock_guard lock(mutex_);
   if (names_ + names->size() > kMaxNames) {
     entries_.clear();
@@ -134,7 +135,7 @@ absl::StatusOr<DirCache::Names> DirCache::Read(const std::string& path) {
   }
   Entry& entry = entries_[path];
   names_ += names->size() - (entry.names ? entry.names->size() : 0);
-  entry = {stat.st_ino, modified_ns, names};
+  entry = {stat.st_ino, changed_ns, names};
   return names;
 }
 

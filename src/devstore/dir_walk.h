@@ -37,7 +37,7 @@ class DirCache {
  private:
   struct Entry {
     uint64_t inode = 0;
-    int64_t modified_ns = 0;
+    int64_t changed_ns = 0;
     Names names;
   };
   bool Serves(int dir_fd, const char* name, const std::string& folder);

@@ -486,6 +486,7 @@ Ec2Fake::Result Ec2Fake::CreateSnapshot(const Ec2Query& query) {
   FakeSnapshot snapshot{.id = NewId("snap"),
                         .volume = volume->id,
                         .state = looks_ > 0 ? "pending" : "completed",
+                        .started = absl::FormatTime("%Y-%m-%dT%H:%M:%E3SZ", absl::Now(), absl::UTCTimeZone()),
                         .size = volume->size,
                         .looks = looks_,
                         .tags = {}};
@@ -520,9 +521,10 @@ Ec2Fake::Result Ec2Fake::DescribeSnapshots(const Ec2Query& query) {
     FilterValues values{{"snapshot-id", id}, {"status", snapshot.state}, {"volume-id", snapshot.volume}};
     AddTagValues(snapshot.tags, values);
     if (!PassesFilters(filters, values)) continue;
-    items += fmt::format("<item>{}{}{}{}{}{}</item>", Leaf("snapshotId", id), Leaf("volumeId", snapshot.volume),
-                         Leaf("status", snapshot.state), Leaf("progress", pending ? "40%" : "100%"),
-                         Leaf("volumeSize", snapshot.size), TagSet(snapshot.tags));
+    items += fmt::format("<item>{}{}{}{}{}{}{}</item>", Leaf("snapshotId", id), Leaf("volumeId", snapshot.volume),
+                         Leaf("status", snapshot.state), Leaf("startTime", snapshot.started),
+                         Leaf("progress", pending ? "40%" : "100%"), Leaf("volumeSize", snapshot.size),
+                         TagSet(snapshot.tags));
   }
   return Answer("DescribeSnapshots", fmt::format("<snapshotSet>{}</snapshotSet>", items));
 }

@@ -47,7 +47,7 @@ class Ec2Fake {
     std::map<std::string, std::string> tags;
   };
   struct FakeSnapshot {
-    std::string id, volume, state;
+    std::string id, volume, state, started;
     uint64_t size = 0;
     int looks = 0;
     std::map<std::string, std::string> tags;

@@ -70,6 +70,7 @@ constexpr NamedKind kKinds[] = {
     {"whole", FaultKind::kWholeBody, ""},
     {"new-etag", FaultKind::kNewETag, ""},
     {"error-in-200", FaultKind::kErrorIn200, ""},
+    {"skip-key", FaultKind::kSkipKey, ""},
 };
 
 /// The value of an action; false if it is not what the action wants.

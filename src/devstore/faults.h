@@ -35,6 +35,7 @@ enum class FaultKind {
   kWholeBody,   // whole: status 200 and the whole object
   kNewETag,     // the object's ETag changes for good
   kErrorIn200,  // an <Error> under status 200, nothing is done
+  kSkipKey,     // a listing from a start-after that is no key: its continuation leaves out a key
 };
 
 struct FaultAction {

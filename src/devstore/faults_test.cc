@@ -54,6 +54,7 @@ TEST(FaultRule, ParsesEveryAction) {
   EXPECT_EQ(Rule("* * wrong-range").action.kind, FaultKind::kWrongRange);
   EXPECT_EQ(Rule("* * new-etag").action.kind, FaultKind::kNewETag);
   EXPECT_EQ(Rule("  *   *  error-in-200 ").action.kind, FaultKind::kErrorIn200);
+  EXPECT_EQ(Rule("GET * skip-key").action.kind, FaultKind::kSkipKey);
 }
 
 TEST(FaultRule, ExplainsWhatIsWrong) {

@@ -134,6 +134,7 @@ void ApplyFault(const FaultAction& fault, HttpReply* reply) {
     case FaultKind::kWholeBody:
     case FaultKind::kNewETag:
     case FaultKind::kErrorIn200:
+    case FaultKind::kSkipKey:
       break;
   }
 }

@@ -22,6 +22,7 @@ struct S3Request {
   std::vector<std::pair<std::string, std::string>> query;  // decoded
   std::string document;                                    // the body of an operation that takes a document
   RangeFault range_fault = RangeFault::kNone;
+  bool skips_key = false;  // an injected fault of a listing
 
   std::optional<std::string_view> Header(std::string_view name) const { return head.headers.Find(name); }
   std::optional<std::string_view> Parameter(std::string_view name) const;

@@ -168,6 +168,7 @@ absl::Status S3Service::InjectBefore(S3Call& call) {
   if (latency_.enabled()) call.first_byte_delay = FirstByteDelay(latency_, seed_, identity);
   call.fault = faults_.Draw(identity, call.arrived);
   call.request.range_fault = RangeFaultOf(call.fault);
+  call.request.skips_key = call.fault && call.fault->kind == FaultKind::kSkipKey;
   if (!call.fault) return absl::OkStatus();
   switch (call.fault->kind) {
     case FaultKind::kStatus:

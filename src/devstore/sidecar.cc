@@ -100,12 +100,15 @@ ObjectAttributes ReadAttributes(const Fields& fields) {
 }
 
 FileIdentity IdentityOf(const struct stat& stat) {
-  return {stat.st_ino, static_cast<uint64_t>(stat.st_size), stat.st_mtim.tv_sec * 1'000'000'000 + stat.st_mtim.tv_nsec};
+  const auto nanoseconds = [](const timespec& time) { return time.tv_sec * 1'000'000'000 + time.tv_nsec; };
+  return {stat.st_ino, static_cast<uint64_t>(stat.st_size), nanoseconds(stat.st_mtim), nanoseconds(stat.st_ctim)};
 }
 
 std::string DerivedETag(const FileIdentity& identity) {
   // "-1": as of an upload in one part, so that no client takes it for the MD5 of the contents.
-  return HexEncode(Md5(AsBytes(fmt::format("{} {} {}", identity.inode, identity.size, identity.modified_ns)))) + "-1";
+  const std::string facts =
+      fmt::format("{} {} {} {}", identity.inode, identity.size, identity.modified_ns, identity.changed_ns);
+  return HexEncode(Md5(AsBytes(facts))) + "-1";
 }
 
 std::string EncodeObject(std::string_view key, const ObjectRecord& record, const FileIdentity& identity) {
@@ -114,6 +117,7 @@ std::string EncodeObject(std::string_view key, const ObjectRecord& record, const
   fields.emplace_back("inode", std::to_string(identity.inode));
   fields.emplace_back("size", std::to_string(identity.size));
   fields.emplace_back("modified-ns", std::to_string(identity.modified_ns));
+  if (identity.changed_ns != 0) fields.emplace_back("changed-ns", std::to_string(identity.changed_ns));
   fields.emplace_back("etag", record.etag);
   AppendAttributes(record.attributes, &fields);
   return EncodeFields(fields);
@@ -122,7 +126,8 @@ std::string EncodeObject(std::string_view key, const ObjectRecord& record, const
 std::optional<ObjectRecord> DecodeObject(std::string_view text, const FileIdentity& identity) {
   const Fields fields = DecodeFields(text);
   const FileIdentity recorded = {NumberOr<uint64_t>(fields, "inode", 0), NumberOr<uint64_t>(fields, "size", UINT64_MAX),
-                                 NumberOr<int64_t>(fields, "modified-ns", 0)};
+                                 NumberOr<int64_t>(fields, "modified-ns", 0),
+                                 NumberOr<int64_t>(fields, "changed-ns", identity.changed_ns)};
   std::string etag = FieldOr(fields, "etag");
   if (recorded != identity || etag.empty()) return std::nullopt;
   return ObjectRecord{ReadAttributes(fields), std::move(etag), identity.size, identity.modified_ns};

@@ -32,6 +32,7 @@ struct FileIdentity {
   uint64_t inode = 0;
   uint64_t size = 0;
   int64_t modified_ns = 0;
+  int64_t changed_ns = 0;  // ctime: no program can set it back
   friend bool operator==(const FileIdentity&, const FileIdentity&) = default;
 };
 FileIdentity IdentityOf(const struct stat& stat);
@@ -39,6 +40,7 @@ FileIdentity IdentityOf(const struct stat& stat);
 /// The ETag of a file that devstore did not write: of the form of an MD5, and stable as long as the file is.
 std::string DerivedETag(const FileIdentity& identity);
 
+/// With a `changed_ns` of 0 it is a record of the file whatever its ctime is: a rename changes that.
 std::string EncodeObject(std::string_view key, const ObjectRecord& record, const FileIdentity& identity);
 /// nullopt if the record is broken or belongs to another state of the file.
 std::optional<ObjectRecord> DecodeObject(std::string_view text, const FileIdentity& identity);

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "inspect/index_walk.h"
+#include "dataset/index_walk.h"
 #include "net/runtime.h"
 
 namespace millrace {

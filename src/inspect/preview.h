@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "dataset/index_walk.h"
 #include "inspect/contact_sheet.h"
-#include "inspect/index_walk.h"
 
 namespace millrace {
 

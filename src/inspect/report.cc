@@ -4,6 +4,7 @@
 
 #include <utility>
 
+#include "dataset/dataset_warnings.h"
 #include "inspect/shard_advice.h"
 #include "plan/order_policy.h"
 
@@ -44,6 +45,10 @@ absl::StatusOr<std::vector<std::string>> AdviseOnDataset(const Dataset& dataset)
   std::optional<std::string> shards =
       AdviseShards({.kind = index.kind(), .objects = CountObjects(index), .bytes = bytes}, dataset.uri());
   if (shards) advice.push_back(*std::move(shards));
+  if (!dataset.is_manifest()) {
+    ASSIGN_OR_RETURN(const std::vector<std::string> names, WarningsOfNames(dataset.place(), index));
+    for (const std::string& name : names) advice.push_back(fmt::format("Warning: {}.", name));
+  }
   return advice;
 }
 

@@ -7,8 +7,9 @@
 
 #include "base/status.h"
 #include "dataset/dataset.h"
+#include "dataset/duplicate_keys.h"
+#include "dataset/skipped_objects.h"
 #include "inspect/decode_check.h"
-#include "inspect/duplicate_keys.h"
 #include "inspect/preview.h"
 #include "inspect/survey.h"
 
@@ -19,6 +20,7 @@ struct InspectReport {
   const Dataset& dataset;
   Survey survey;
   DuplicateKeys duplicates;
+  SkippedObjects skipped;
   std::optional<DecodeReport> decode;  // if it was asked for
   std::optional<Preview> preview;      // likewise
   std::string preview_uri;             // where the sheet was written

@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "inspect/index_walk.h"
+#include "dataset/index_walk.h"
 #include "inspect/size_counts.h"
 #include "shard/field_value.h"
 

@@ -142,7 +142,6 @@ TEST_F(KeyOrderTest, APageThatFailsIsAskedForAgainAndHoldsUpNothing) {
   for (int i = 1; i < 5; ++i) EXPECT_TRUE(order.OnOpen(Key(i)));
   EXPECT_THAT(Keys(order.TakeWanted()), ElementsAre(Key(5), Key(6), Key(7), Key(8), Key(9), Key(10)));
   EXPECT_EQ(order.NextPage(now_), std::nullopt);
-  milliseconds waited{0};
   for (const int step : {100, 200, 400, 800}) {
     now_ += milliseconds(step - 1);
     EXPECT_EQ(order.NextPage(now_).has_value(), false) << step;

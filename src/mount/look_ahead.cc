@@ -11,6 +11,7 @@
 
 #include "base/errno_status.h"
 #include "base/log.h"
+#include "store/file_system.h"
 
 namespace millrace {
 
@@ -232,8 +233,7 @@ std::optional<std::string> LookAhead::ReadOrder() {
   order_looked_ = now;
   struct stat info {};
   if (stat(order_path_.c_str(), &info) != 0) return std::nullopt;  // it was there: the one that was read goes on
-  std::string version =
-      fmt::format("{} {} {}.{}", info.st_ino, info.st_size, info.st_mtim.tv_sec, info.st_mtim.tv_nsec);
+  std::string version = FileEtag(info);
   if (version == order_version_) return std::nullopt;
   order_version_ = std::move(version);
   if (static_cast<uint64_t>(info.st_size) > kMaxOrderBytes) {

@@ -110,10 +110,11 @@ fuse_lowlevel_ops Mount::Server::Operations() {
     Answer(request, [&](Server& self) { return self.GetAttributes(request, inode); });
   };
   operations.open = [](Request request, fuse_ino_t inode, fuse_file_info* file) {
-    Answer(request, [&](Server& self) {
-      const bool reads = (file->flags & O_ACCMODE) == O_RDONLY;
-      return reads ? self.OpenToRead(request, inode, *file) : self.OpenToWrite(request, inode, *file);
-    });
+    if ((file->flags & O_ACCMODE) == O_RDONLY) {
+      Answer(request, [&](Server& self) { return self.OpenToRead(request, inode, *file); });
+    } else {
+      AnswerChange(request, [&](Server& self) { return self.OpenToWrite(request, inode, *file); });
+    }
   };
   operations.read = [](Request request, fuse_ino_t /*inode*/, size_t size, off_t offset, fuse_file_info* file) {
     Answer(request, [&](Server& self) { return self.ReadFile(request, size, offset, *file); });

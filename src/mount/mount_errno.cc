@@ -48,4 +48,9 @@ int ErrnoOf(const absl::Status& status) {
   }
 }
 
+int ErrnoOfChange(const absl::Status& status) {
+  const int error = ErrnoOf(status);
+  return error == EACCES ? EROFS : error;
+}
+
 }  // namespace millrace

@@ -36,6 +36,13 @@ TEST(ErrnoOf, WhatTheMountRefusesHasItsErrno) {
   EXPECT_EQ(ErrnoOf(RefusedWith(ENOTEMPTY, "x")), ENOTEMPTY);
 }
 
+TEST(ErrnoOf, AChangeThatTheStoreRefusesIsNoQuestionOfModes) {
+  EXPECT_EQ(ErrnoOfChange(absl::PermissionDeniedError("x")), EROFS);
+  EXPECT_EQ(ErrnoOfChange(absl::UnauthenticatedError("x")), EROFS);
+  EXPECT_EQ(ErrnoOfChange(RefusedWith(EEXIST, "x")), EEXIST);
+  EXPECT_EQ(ErrnoOfChange(absl::UnavailableError("x")), EIO);
+}
+
 TEST(ErrnoOf, WhatIsArchivedHasNotChanged) {
   absl::Status status = absl::FailedPreconditionError("x");
   SetS3Code(&status, "InvalidObjectState");

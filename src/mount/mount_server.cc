@@ -10,8 +10,10 @@
 #include <optional>
 #include <utility>
 
+#include "base/life_sign.h"
 #include "base/log.h"
 #include "mount/kernel_read_ahead.h"
+#include "mount/writer_process.h"
 #include "store/checks.h"
 
 namespace millrace {
@@ -46,6 +48,8 @@ AheadLimits LimitsOf(const MountOptions& options, const MemoryBudget& memory) {
   return limits;
 }
 
+constexpr std::chrono::seconds kLifeWithin{1};
+
 constexpr uint64_t kLeastBlockSize = 4096;
 
 // What an entry has that the kernel looks up before it uses it. (Programs pass over 0.)
@@ -73,12 +77,13 @@ Mount::Server::~Server() {
   fuse_session_destroy(session_);
 }
 
-bool Mount::Server::IsNews(int error) {
-  switch (error) {
+bool Mount::Server::IsNews(const absl::Status& status) {
+  switch (ErrnoOf(status)) {
+    case EEXIST:
+      return !absl::IsAlreadyExists(status);  // that --allow-overwrite is missing is
     case ENOENT:
     case ESTALE:
     case EINTR:
-    case EEXIST:
     case ENOTEMPTY:
     case EXDEV:
     case EROFS:
@@ -89,8 +94,13 @@ bool Mount::Server::IsNews(int error) {
 }
 
 Patience Mount::Server::PatienceOf(Request request) const {
-  return {std::chrono::steady_clock::now() + options_.timeout,
-          [request, this] { return fuse_req_interrupted(request) != 0 || fuse_session_exited(session_) != 0; }};
+  // The kernel tells of the first signal only, whatever it is: others, which may be fatal, are looked for from then on.
+  const pid_t thread = fuse_req_ctx(request)->pid;
+  return {std::chrono::steady_clock::now() + options_.timeout, [request, thread, this] {
+            // The program waits for bytes that come, or for a store that is known to be away.
+            if (LastLife() > std::chrono::steady_clock::now() - kLifeWithin) ShowLifeOf(thread);
+            return (fuse_req_interrupted(request) != 0 && IsBeingKilled(thread)) || fuse_session_exited(session_) != 0;
+          }};
 }
 
 void Mount::Server::Warn(const absl::Status& status) {
@@ -250,6 +260,7 @@ absl::Status Mount::Server::ReadFile(Request request, size_t size, off_t offset,
   const absl::StatusOr<FileBytes> bytes = open.read->Read(static_cast<uint64_t>(offset), size, PatienceOf(request));
   if (absl::IsNotFound(bytes.status())) return RefusedWith(ESTALE, std::string(bytes.status().message()));
   RETURN_IF_ERROR(bytes.status());
+  ShowLifeOf(fuse_req_ctx(request)->pid);
   // Straight from where they are to the kernel.
   if (bytes->parts.size() == 1) {
     const ByteSpan part = bytes->parts.front();

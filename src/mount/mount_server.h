@@ -15,6 +15,7 @@
 #include <new>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "mount/block_tier.h"
@@ -68,7 +69,7 @@ class Mount::Server {
 
   /// Runs a call of the kernel: nothing that it throws may reach libfuse. `work` replies, or returns an error.
   template <typename Work>
-  static void Answer(Request request, Work work) {
+  static void Answer(Request request, Work work, int (*errno_of)(const absl::Status&) = ErrnoOf) {
     absl::Status status;
     try {
       status = work(Of(request));
@@ -76,12 +77,16 @@ class Mount::Server {
       status = absl::ResourceExhaustedError("there is no memory");
     }
     if (status.ok()) return;
-    const int error = ErrnoOf(status);
-    if (IsNews(error)) Of(request).Warn(status);
-    fuse_reply_err(request, error);
+    if (IsNews(status)) Of(request).Warn(status);
+    fuse_reply_err(request, errno_of(status));
+  }
+  /// Runs a call that changes something.
+  template <typename Work>
+  static void AnswerChange(Request request, Work work) {
+    Answer(request, std::move(work), ErrnoOfChange);
   }
   /// What is not there, or was replaced, or is in the way is no news.
-  static bool IsNews(int error);
+  static bool IsNews(const absl::Status& status);
 
   Patience PatienceOf(Request request) const;
   void Warn(const absl::Status& status);
@@ -138,6 +143,7 @@ class Mount::Server {
   absl::Status DeleteSource(const Node& copied, const Patience& patience);
   absl::Status RenameFile(const Node& from, const std::string& to, bool no_replace, const Patience& patience);
   absl::Status Delete(const std::string& key, const Patience& patience);
+  absl::Status DeleteVersion(const Node& file, const Patience& patience);
   void KeepFolderOf(const std::string& key);
 
   static fuse_lowlevel_ops Operations();

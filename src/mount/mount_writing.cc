@@ -6,6 +6,7 @@
 #include <optional>
 #include <utility>
 
+#include "base/life_sign.h"
 #include "mount/mount_server.h"
 #include "mount/writer_process.h"
 
@@ -20,10 +21,17 @@ PutOptions PutOf(bool replaces) {
   return options;
 }
 
+// Not EPERM: libraries take that for "modes cannot be set", and report success.
 absl::Status NeedsOverwrite(const std::string& uri) {
-  return RefusedWith(EPERM, uri +
-                                ": there is an object already; it can only be replaced as a whole, by a mount with "
-                                "--allow-overwrite");
+  return RefusedWith(EEXIST, uri +
+                                 ": there is an object already; it can only be replaced as a whole, by a mount with "
+                                 "--allow-overwrite");
+}
+
+// Of a program that does not write it as a whole.
+absl::Status CannotChange(const std::string& uri, bool allow_overwrite) {
+  if (!allow_overwrite) return NeedsOverwrite(uri);
+  return RefusedWith(EROFS, uri + ": an object is not changed in part; open it with O_TRUNC, and write it as a whole");
 }
 
 absl::Status IsBeingWritten(const std::string& uri) {
@@ -102,7 +110,9 @@ absl::Status Mount::Server::CreateFile(Request request, uint64_t parent, const c
     if ((file.flags & O_EXCL) != 0) return absl::AlreadyExistsError(store_.Uri(key) + ": there is such a file");
     if (there->is_folder()) return RefusedWith(EISDIR, store_.Uri(key) + ": is a folder");
     // The kernel did not know of it yet.
-    if (!options_.allow_overwrite || (file.flags & O_TRUNC) == 0) return NeedsOverwrite(store_.Uri(key));
+    if (!options_.allow_overwrite || (file.flags & O_TRUNC) == 0) {
+      return CannotChange(store_.Uri(key), options_.allow_overwrite);
+    }
     replaces = true;
   }
   ASSIGN_OR_RETURN(const std::shared_ptr<WrittenFile> written, BeginWriting(request, std::move(key), replaces));
@@ -133,7 +143,9 @@ absl::Status Mount::Server::OpenToWrite(Request request, uint64_t inode, fuse_fi
   RETURN_IF_ERROR(CheckWritable());
   ASSIGN_OR_RETURN(const Node node, Known(inode));
   RETURN_IF_ERROR(Settle(node.key, PatienceOf(request)));
-  if ((file.flags & O_TRUNC) == 0 || !options_.allow_overwrite) return NeedsOverwrite(store_.Uri(node.key));
+  if ((file.flags & O_TRUNC) == 0 || !options_.allow_overwrite) {
+    return CannotChange(store_.Uri(node.key), options_.allow_overwrite);
+  }
   ASSIGN_OR_RETURN(const std::shared_ptr<WrittenFile> written, BeginWriting(request, node.key, /*replaces=*/true));
   written->inode = inode;
   if (!local_.Begin(written)) return IsBeingWritten(store_.Uri(node.key));
@@ -157,6 +169,7 @@ absl::Status Mount::Server::WriteFile(Request request, ByteSpan bytes, off_t off
                    open.written->upload.Write(static_cast<uint64_t>(offset), bytes, PatienceOf(request)));
   open.written->modified_ms = NowMs();
   open.written->closed = false;
+  ShowLifeOf(fuse_req_ctx(request)->pid);
   fuse_reply_write(request, count);
   return absl::OkStatus();
 }
@@ -274,6 +287,23 @@ absl::Status Mount::Server::SetAttributes(Request request, uint64_t inode, const
 
 // ---- Folders, removing, renaming
 
+// Only the version that is known. In a folder the name counts, as for any program: the ETag of a file changes, too,
+// when another name of it is removed.
+absl::Status Mount::Server::DeleteVersion(const Node& file, const Patience& patience) {
+  if (file.etag.empty() || store_.traits().medium == StoreTraits::Medium::kFolder) return Delete(file.key, patience);
+  auto expected = std::make_shared<Expected<bool>>();
+  store_.DeleteVersion(file.key, file.etag, [done = Expected<bool>::Callback(expected)](absl::Status status) mutable {
+    if (status.ok()) {
+      done(true);
+    } else {
+      done(std::move(status));
+    }
+  });
+  const absl::Status deleted = expected->Wait(patience, store_.Uri(file.key)).status();
+  if (!absl::IsFailedPrecondition(deleted)) return deleted;
+  return RefusedWith(EBUSY, store_.Uri(file.key) + ": another program has replaced it meanwhile; it is not removed");
+}
+
 absl::Status Mount::Server::Delete(const std::string& key, const Patience& patience) {
   auto expected = std::make_shared<Expected<bool>>();
   store_.Delete({key}, [done = Expected<bool>::Callback(expected)](std::vector<absl::Status> statuses) mutable {
@@ -337,10 +367,10 @@ absl::Status Mount::Server::RemoveFile(Request request, uint64_t parent, const c
   RETURN_IF_ERROR(Settle(key, patience));
   ASSIGN_OR_RETURN(const Node node, Find(parent, name, patience));
   if (node.is_folder()) return RefusedWith(EISDIR, store_.Uri(key) + ": is a folder");
-  const absl::Status deleted = Delete(key, patience);
+  const absl::Status deleted = DeleteVersion(node, patience);
   ahead_.Forget(key);
-  RETURN_IF_ERROR(deleted);
   inodes_.Outdate(key);
+  RETURN_IF_ERROR(deleted);
   KeepFolderOf(key);
   fuse_reply_err(request, 0);
   return absl::OkStatus();
@@ -369,7 +399,7 @@ absl::Status Mount::Server::CheckTarget(const std::string& to, bool no_replace, 
   return no_replace ? absl::AlreadyExistsError(store_.Uri(to) + ": exists") : NeedsOverwrite(store_.Uri(to));
 }
 
-// Removes what was copied, unless it is another one now.
+// Removes what was copied, unless it is another one now. The look is for stores that do not know the condition.
 absl::Status Mount::Server::DeleteSource(const Node& copied, const Patience& patience) {
   const absl::StatusOr<Node> now = tree_.Look(copied.key, patience);
   if (absl::IsNotFound(now.status())) return absl::OkStatus();
@@ -379,7 +409,7 @@ absl::Status Mount::Server::DeleteSource(const Node& copied, const Patience& pat
                                   ": another program replaced it while it was renamed; both files are there, rename "
                                   "it again");
   }
-  return Delete(copied.key, patience);
+  return DeleteVersion(copied, patience);
 }
 
 absl::Status Mount::Server::RenameFile(const Node& from, const std::string& to, bool no_replace,
@@ -392,6 +422,7 @@ absl::Status Mount::Server::RenameFile(const Node& from, const std::string& to, 
   std::stop_source stop;
   CopyOptions options;
   options.stop = stop.get_token();
+  options.only_if_absent = no_replace || !options_.allow_overwrite;
   auto expected = std::make_shared<Expected<ObjectInfo>>();
   store_.Copy(store_, {.key = now.key, .size = now.size, .etag = now.etag}, to, std::move(options),
               Expected<ObjectInfo>::Callback(expected));
@@ -403,7 +434,9 @@ absl::Status Mount::Server::RenameFile(const Node& from, const std::string& to, 
     if (absl::IsUnimplemented(copy.status())) {
       return RefusedWith(EXDEV, store_.Uri(from.key) + ": this store does not copy; mv copies it");
     }
-    return copy.status();
+    if (!absl::IsAlreadyExists(copy.status())) return copy.status();
+    inodes_.Outdate(to);  // made since CheckTarget has looked
+    return no_replace ? copy.status() : NeedsOverwrite(store_.Uri(to));
   }
   const absl::Status deleted = DeleteSource(now, patience);
   ahead_.Forget(from.key);
@@ -462,35 +495,36 @@ absl::Status Mount::Server::Rename(Request request, uint64_t parent, const char*
 
 void Mount::Server::AddWriting(fuse_lowlevel_ops& operations) {
   operations.create = [](Request request, fuse_ino_t parent, const char* name, mode_t, fuse_file_info* file) {
-    Answer(request, [&](Server& self) { return self.CreateFile(request, parent, name, *file); });
+    AnswerChange(request, [&](Server& self) { return self.CreateFile(request, parent, name, *file); });
   };
   operations.write = [](Request request, fuse_ino_t, const char* bytes, size_t size, off_t offset,
                         fuse_file_info* file) {
     const ByteSpan span(reinterpret_cast<const std::byte*>(bytes), size);
-    Answer(request, [&](Server& self) { return self.WriteFile(request, span, offset, *file); });
+    AnswerChange(request, [&](Server& self) { return self.WriteFile(request, span, offset, *file); });
   };
   operations.flush = [](Request request, fuse_ino_t, fuse_file_info* file) {
-    Answer(request, [&](Server& self) { return self.FlushFile(request, *file); });
+    AnswerChange(request, [&](Server& self) { return self.FlushFile(request, *file); });
   };
   operations.fsync = [](Request request, fuse_ino_t, int, fuse_file_info* file) {
-    Answer(request, [&](Server& self) { return self.SyncFile(request, *file); });
+    AnswerChange(request, [&](Server& self) { return self.SyncFile(request, *file); });
   };
   operations.fsyncdir = [](Request request, fuse_ino_t, int, fuse_file_info*) { fuse_reply_err(request, 0); };
   operations.setattr = [](Request request, fuse_ino_t inode, struct stat* wanted, int which, fuse_file_info* file) {
     Answer(request, [&](Server& self) { return self.SetAttributes(request, inode, *wanted, which, file); });
   };
   operations.mkdir = [](Request request, fuse_ino_t parent, const char* name, mode_t) {
-    Answer(request, [&](Server& self) { return self.MakeFolder(request, parent, name); });
+    AnswerChange(request, [&](Server& self) { return self.MakeFolder(request, parent, name); });
   };
   operations.rmdir = [](Request request, fuse_ino_t parent, const char* name) {
-    Answer(request, [&](Server& self) { return self.RemoveFolder(request, parent, name); });
+    AnswerChange(request, [&](Server& self) { return self.RemoveFolder(request, parent, name); });
   };
   operations.unlink = [](Request request, fuse_ino_t parent, const char* name) {
-    Answer(request, [&](Server& self) { return self.RemoveFile(request, parent, name); });
+    AnswerChange(request, [&](Server& self) { return self.RemoveFile(request, parent, name); });
   };
   operations.rename = [](Request request, fuse_ino_t parent, const char* name, fuse_ino_t new_parent,
                          const char* new_name, unsigned flags) {
-    Answer(request, [&](Server& self) { return self.Rename(request, parent, name, new_parent, new_name, flags); });
+    AnswerChange(request,
+                 [&](Server& self) { return self.Rename(request, parent, name, new_parent, new_name, flags); });
   };
 }
 

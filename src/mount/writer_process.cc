@@ -1,10 +1,13 @@
 #include "mount/writer_process.h"
 
 #include <fmt/format.h>
+#include <signal.h>
 
+#include <cstdint>
 #include <fstream>
 #include <sstream>
 #include <string>
+#include <string_view>
 
 namespace millrace {
 
@@ -33,6 +36,23 @@ bool WasKilled(pid_t thread) {
   if (!(fields >> status)) return false;
   constexpr unsigned long kExiting = 0x4;
   return (flags & kExiting) != 0 && (status & 0x7f) != 0;
+}
+
+bool IsBeingKilled(pid_t thread) {
+  constexpr auto bit = [](int number) { return uint64_t{1} << (number - 1); };
+  // What these do by default ends no process.
+  constexpr uint64_t kHarmless = bit(SIGCHLD) | bit(SIGCONT) | bit(SIGURG) | bit(SIGWINCH) | bit(SIGSTOP) |
+                                 bit(SIGTSTP) | bit(SIGTTIN) | bit(SIGTTOU);
+  uint64_t pending = 0;
+  uint64_t harmless = kHarmless;  // here: also those that are blocked, ignored or handled
+  std::ifstream status(fmt::format("/proc/{}/status", thread));
+  for (std::string line; std::getline(status, line);) {
+    const std::string_view name = std::string_view(line).substr(0, line.find(':'));
+    const bool is_pending = name == "SigPnd" || name == "ShdPnd";
+    if (!is_pending && name != "SigBlk" && name != "SigIgn" && name != "SigCgt") continue;
+    (is_pending ? pending : harmless) |= std::stoull(line.substr(name.size() + 1), nullptr, 16);
+  }
+  return (pending & (~harmless | bit(SIGKILL))) != 0;
 }
 
 }  // namespace millrace

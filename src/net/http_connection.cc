@@ -9,6 +9,8 @@
 #include <boost/asio/ssl/error.hpp>
 #include <utility>
 
+#include "base/life_sign.h"
+
 namespace millrace {
 
 namespace asio = boost::asio;
@@ -182,6 +184,7 @@ void HttpConnection::OnWritten(const Error& error, size_t bytes) {
   const size_t of_head = std::min(bytes, head_text_.size() - head_sent_);
   head_sent_ += of_head;
   body_sent_ += bytes - of_head;
+  if (job_->request.moves_objects) MovedBytes(bytes - of_head);
   if (head_sent_ < head_text_.size() || body_sent_ < job_->request.body.size()) return WriteSome();
   if (!head_done_) SetDeadline(Stage::kFirstByte, owner_.options().first_byte_timeout + job_->request.patience);
 }

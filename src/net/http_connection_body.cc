@@ -5,6 +5,7 @@
 #include <cstring>
 #include <string>
 
+#include "base/life_sign.h"
 #include "net/http_connection.h"
 
 // The body of a response: its bytes go to their sink out of the connection's buffer, or straight from the socket.
@@ -109,6 +110,7 @@ bool HttpConnection::Deliver(std::string_view data) {
     data.remove_prefix(take);
     FillSink(take);
   }
+  if (job_->request.moves_objects) MovedBytes(result_.body_bytes - before);
   if (result_.body_bytes > before && sink_.came) sink_.came(result_.body_bytes);
   if (data.empty()) return true;
   result_.more = true;
@@ -140,6 +142,7 @@ void HttpConnection::OnSinkRead(const Error& error, size_t bytes) {
 
 void HttpConnection::OnSinkBytes(size_t bytes) {
   FillSink(bytes);
+  if (job_->request.moves_objects) MovedBytes(bytes);
   job_->received = result_.wire_bytes += bytes;
   if (sink_.came) sink_.came(result_.body_bytes);
   if (framing_ == HttpBodyFraming::kLength) body_left_ -= bytes;

@@ -48,6 +48,7 @@ uint64_t ReadLimit(const std::string& path) {
 
 Runtime::Runtime(const RuntimeOptions& options)
     : memory_(options.memory_bytes > 0 ? options.memory_bytes : UsableMemory() / 2),
+      decode_memory_(std::max(kLeastDecodeBytes, memory_.limit() / 8)),
       loops_(std::max(1, options.io_threads)),
       cpu_(options.cpu_threads > 0 ? options.cpu_threads : UsableCpus(), "cpu") {}
 

@@ -4,6 +4,7 @@
 
 #include "base/memory_budget.h"
 #include "base/thread_pool.h"
+#include "base/waiting_budget.h"
 #include "net/event_loop.h"
 
 namespace millrace {
@@ -21,11 +22,17 @@ class Runtime {
   explicit Runtime(const RuntimeOptions& options = {});
 
   MemoryBudget& memory() { return memory_; }
+  /// What decoders take for a moment beside memory(), whatever loaders have reserved of that: an eighth as much, but no
+  /// less than the largest image may take.
+  WaitingBudget& decode_memory() { return decode_memory_; }
   ThreadPool& cpu() { return cpu_; }
   EventLoops& loops() { return loops_; }
 
  private:
+  static constexpr uint64_t kLeastDecodeBytes = uint64_t{256} << 20;
+
   MemoryBudget memory_;
+  WaitingBudget decode_memory_;
   EventLoops loops_;
   ThreadPool cpu_;
 };

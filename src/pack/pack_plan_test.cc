@@ -68,14 +68,14 @@ TEST(PackPlan, ShardsAreFilledInOrder) {
       uint64_t open = 0;
       for (uint64_t p = 0; p < 300; ++p) {
         const uint64_t one = BytesOf(*index, order.At(p));
-        if (p == 0 || open + one + 1024 > limit) {
-          if (p > 0) bytes.push_back(open + 1024);
+        if (p == 0 || open + one + 2048 > limit) {
+          if (p > 0) bytes.push_back(open + 2048);
           starts.push_back(p);
           open = 0;
         }
         open += one;
       }
-      bytes.push_back(open + 1024);
+      bytes.push_back(open + 2048);
       starts.push_back(300);
       EXPECT_EQ(plan->starts, starts) << limit;
       EXPECT_EQ(plan->bytes, bytes) << limit;

@@ -86,12 +86,12 @@ TEST_F(PackTest, ShardsKeepTheSizeAndTheSameBytesComeTwice) {
 }
 
 TEST_F(PackTest, ExactlyTheShardSize) {
-  // Each sample takes 512 + 512 bytes without a class.
+  // Each sample takes 512 + 512 bytes without a class, and the shard 2,048 at its begin and end.
   for (int i = 0; i < 4; ++i) Put("mem://s/in", fmt::format("{}.txt", i), "x");
-  ASSERT_TRUE(Run("mem://s/in", "mem://s/a", 2 * 1024 + 1024).ok());
+  ASSERT_TRUE(Run("mem://s/in", "mem://s/a", 2 * 1024 + 2048).ok());
   EXPECT_THAT(Keys("mem://s/a"),
               ElementsAre("a/.millrace/index", "a/.millrace/packed", "a/shard-000000.tar", "a/shard-000001.tar"));
-  ASSERT_TRUE(Run("mem://s/in", "mem://s/b", 2 * 1024 + 1023).ok());
+  ASSERT_TRUE(Run("mem://s/in", "mem://s/b", 2 * 1024 + 2047).ok());
   EXPECT_EQ(Keys("mem://s/b").size(), 6u);
 }
 

@@ -131,9 +131,10 @@ absl::Status ShardPacker::WriteBytes(Positions positions, const std::set<uint64_
   scanner_ = MakeShardScanner(work_.destination.format());
   expected_.clear();
   samples_ = 0;
-  RETURN_IF_ERROR(encoder_->Begin());
+  const auto emit = [this](ByteSpan piece) { return Emit(piece); };
+  RETURN_IF_ERROR(encoder_->Begin(emit));
   RETURN_IF_ERROR(Encode(positions, left_out));
-  RETURN_IF_ERROR(encoder_->End([this](ByteSpan piece) { return Emit(piece); }));
+  RETURN_IF_ERROR(encoder_->End(emit));
   RETURN_IF_ERROR(scanner_->Finish([this](const ShardSample& sample) { return Index(sample); }));
   return expected_.empty() ? absl::OkStatus() : NotFoundBack(packed_.shape.key);
 }
@@ -198,7 +199,7 @@ absl::Status ShardPacker::AddPart(const SampleReader::Part& part, ShardEncoder::
 
 // What the scanner has to find, from here on.
 absl::Status ShardPacker::Expect(ShardEncoder::Sink out) {
-  expected_.push_back(HashNames(encoder_->KeyAsRead(packed_.shape.key), packed_.shape.fields, encoder_->KeepsNames()));
+  expected_.push_back(HashNames(packed_.shape.key, packed_.shape.fields, encoder_->KeepsNames()));
   return encoder_->BeginSample(packed_.shape, out);
 }
 
@@ -269,11 +270,12 @@ absl::Status ShardPacker::AddConverted(const SampleReader::Part& part, ShardEnco
 // As AddPart, but writes nothing; what cannot be converted, or what the format cannot hold, is bad.
 absl::Status ShardPacker::CheckPart(const SampleReader::Part& part, Bad* bad) {
   if (bad->contains(part.position)) return absl::OkStatus();  // a later part of it
+  const auto nowhere = [](ByteSpan) { return absl::OkStatus(); };
   if (part.offset == 0) {
-    RETURN_IF_ERROR(encoder_->Begin());
+    RETURN_IF_ERROR(encoder_->Begin(nowhere));
     expected_.clear();
   }
-  absl::Status status = AddPart(part, [](ByteSpan) { return absl::OkStatus(); });
+  absl::Status status = AddPart(part, nowhere);
   if (!absl::IsDataLoss(status) && !absl::IsInvalidArgument(status)) return status;
   bad->emplace(part.position, SkippedSample{.key = part.sample->key, .why = std::string(ToStd(status.message()))});
   return absl::OkStatus();

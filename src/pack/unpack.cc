@@ -83,7 +83,7 @@ class Finder {
   /// False: the data set is no compressed one.
   absl::StatusOr<bool> Take(const ObjectInfo& object) {
     const std::string key = object.key.substr(data_.Key("").size());
-    if (key.empty() || key.ends_with('/') || IsHiddenKey(key)) return true;
+    if (key.empty() || key.ends_with('/') || IsHiddenKey(key) || IsToolFile(key)) return true;
     const std::string plain = PlainName(key);
     if (plain.empty()) return TakeOther(object, key);
     if (last_key_ == plain) return true;  // beside the shard itself it says nothing more
@@ -108,7 +108,7 @@ class Finder {
     if (!is_shard && IsCompanion(key)) {
       return key.ends_with(kMdsIndexName) ? Add(object, key, key) : true;  // that says which shards there are
     }
-    if (!is_shard && (!SplitSampleName(key) || IsDocument(key))) return true;
+    if (!is_shard && (!SplitObjectName(key) || IsDocument(key) || IsDesktopFile(key))) return true;
     if (!is_shard && !any_) return false;
     if (!is_shard) {
       return absl::InvalidArgumentError(

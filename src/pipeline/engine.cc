@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <new>
 
+#include "base/life_sign.h"
 #include "base/size.h"
 
 namespace millrace {
@@ -31,7 +32,7 @@ Engine::Engine(Runtime& runtime, LoaderPlan plan, Reservation fetch_memory, Rese
       shapes_(ShapesOf(plan_)),
       reads_(plan_.source, plan_.options.cache),
       fetch_memory_(std::move(fetch_memory)),
-      decode_memory_(runtime.memory(), plan_.options.memory_bytes / 8) {
+      decode_memory_(runtime.decode_memory()) {
   report_.part_samples.resize(plan_.source.parts().size());
   report_.position = plan_.options.start.value_or(Position{0, 0, plan_.fingerprint});
   ring_.emplace(plan_.slot_bytes, plan_.slots, std::move(slot_memory), [this] {
@@ -206,6 +207,7 @@ absl::StatusOr<std::optional<Batch>> Engine::Next() {
     std::optional<Batch> batch = std::move(batches_.front());
     batches_.pop_front();
     ++held_;
+    ShowLife();
     report_.Add(*batch);
     news_.value_bytes += batch->value_bytes;
     Tell(lock);

@@ -42,8 +42,7 @@ class WalkerRun {
  public:
   // Without a seed everything ends in the order in which it began.
   WalkerRun(const LoaderPlan& plan, std::optional<uint64_t> seed, Answer answer = {})
-      : plan_(plan),
-        rng_(seed.value_or(0)),
+      : rng_(seed.value_or(0)),
         shuffled_(seed.has_value()),
         answer_(std::move(answer)),
         ring_(plan.slot_bytes, plan.slots, Reservation(), [] {}),
@@ -120,7 +119,6 @@ class WalkerRun {
     held_.push_back(std::move(batch));
   }
 
-  const LoaderPlan& plan_;
   Rng rng_;
   const bool shuffled_;
   Answer answer_;

@@ -172,8 +172,9 @@ void S3Client::Put(std::string bucket, std::string key, ByteSpan body, PutOption
                nullptr, std::move(stop));
 }
 
-void S3Client::Delete(std::string bucket, std::string key, DoneCallback done) {
-  impl_->Start(std::make_unique<DeleteExchange>(impl_->context(), std::move(bucket), std::move(key), std::move(done)));
+void S3Client::Delete(std::string bucket, std::string key, DoneCallback done, std::string if_match) {
+  impl_->Start(std::make_unique<DeleteExchange>(impl_->context(), std::move(bucket), std::move(key),
+                                                std::move(if_match), std::move(done)));
 }
 
 void S3Client::DeleteMany(std::string bucket, std::vector<std::string> keys, DeleteCallback done) {
@@ -195,9 +196,10 @@ void S3Client::ListUploads(std::string bucket, std::string prefix, UploadMarker 
                                                      std::move(after), std::move(done)));
 }
 
-void S3Client::Copy(std::string bucket, std::string key, S3CopySource from, PutCallback done, std::stop_token stop) {
+void S3Client::Copy(std::string bucket, std::string key, S3CopySource from, PutCallback done, std::stop_token stop,
+                    bool only_if_absent) {
   impl_->Start(std::make_unique<CopyExchange>(impl_->context(), std::move(bucket), std::move(key), std::move(from),
-                                              std::nullopt, std::move(done)),
+                                              std::nullopt, only_if_absent, std::move(done)),
                nullptr, std::move(stop));
 }
 
@@ -220,7 +222,8 @@ void S3Client::UploadPart(std::string bucket, std::string key, std::string uploa
 void S3Client::UploadPartCopy(std::string bucket, std::string key, std::string upload_id, int number, S3CopySource from,
                               ByteRange range, PutCallback done, std::stop_token stop) {
   impl_->Start(std::make_unique<CopyExchange>(impl_->context(), std::move(bucket), std::move(key), std::move(from),
-                                              CopyExchange::Part{std::move(upload_id), number, range}, std::move(done)),
+                                              CopyExchange::Part{std::move(upload_id), number, range},
+                                              /*only_if_absent=*/false, std::move(done)),
                nullptr, std::move(stop));
 }
 

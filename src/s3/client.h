@@ -76,7 +76,8 @@ class S3Client {
   /// None where the store knows no tags.
   void Tags(std::string bucket, std::string key, TagsCallback done);
   void Put(std::string bucket, std::string key, ByteSpan body, PutOptions options, PutCallback done);
-  void Delete(std::string bucket, std::string key, DoneCallback done);
+  /// With `if_match` only the object with that ETag, if the store knows the condition; else FailedPrecondition.
+  void Delete(std::string bucket, std::string key, DoneCallback done, std::string if_match = {});
   /// 1 to 1,000 keys by one DeleteObjects. Each must be one that XmlCanCarry (s3/xml.h).
   void DeleteMany(std::string bucket, std::vector<std::string> keys, DeleteCallback done);
   void List(std::string bucket, ListOptions options, ListCallback done);
@@ -85,9 +86,10 @@ class S3Client {
   /// Unfinished uploads of keys that begin with `prefix`, up to 1,000.
   void ListUploads(std::string bucket, std::string prefix, UploadMarker after, UploadsCallback done);
 
-  /// The store copies an object of up to 5 GiB with its metadata, in place of an older one (s3/copy_exchange.h). The
-  /// result carries the new ETag, and the size given.
-  void Copy(std::string bucket, std::string key, S3CopySource from, PutCallback done, std::stop_token stop = {});
+  /// The store copies an object of up to 5 GiB with its metadata, in place of an older one, or with `only_if_absent` of
+  /// none (s3/copy_exchange.h). The result carries the new ETag, and the size given.
+  void Copy(std::string bucket, std::string key, S3CopySource from, PutCallback done, std::stop_token stop = {},
+            bool only_if_absent = false);
 
   void CreateMultipart(std::string bucket, std::string key, UploadOptions options,
                        absl::AnyInvocable<void(absl::StatusOr<std::string>)> done);  // the upload id

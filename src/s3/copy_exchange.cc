@@ -18,10 +18,11 @@ constexpr absl::Duration kLeastPatience = absl::Seconds(45);
 }  // namespace
 
 CopyExchange::CopyExchange(S3Context& context, std::string bucket, std::string key, S3CopySource from,
-                           std::optional<Part> part, PutCallback done)
+                           std::optional<Part> part, bool only_if_absent, PutCallback done)
     : S3Exchange(context, part ? "UploadPartCopy" : "CopyObject", std::move(bucket), std::move(key)),
       from_(std::move(from)),
       part_(std::move(part)),
+      only_if_absent_(only_if_absent),
       done_(std::move(done)) {}
 
 absl::Status CopyExchange::CheckArguments() {
@@ -36,11 +37,17 @@ absl::Status CopyExchange::CheckArguments() {
 
 S3Exchange::Draft CopyExchange::MakeDraft() {
   Draft draft;
+  if (refused_) {
+    draft.method = "HEAD";
+    draft.counter = &context().counters.head;
+    return draft;
+  }
   draft.method = "PUT";
   draft.counter = &context().counters.put;
   draft.patience = kLeastPatience + absl::Seconds(static_cast<int64_t>(bytes()) / kSlowestBytesPerSecond);
   draft.headers.Add("x-amz-copy-source", fmt::format("{}/{}", from_.bucket, UriEncode(from_.key, /*keep_slash=*/true)));
   if (!from_.etag.empty()) draft.headers.Add("x-amz-copy-source-if-match", IfMatchValue(from_.etag));
+  if (only_if_absent_) draft.headers.Add("If-None-Match", "*");
   if (part_) {
     draft.query = {{"partNumber", std::to_string(part_->number)}, {"uploadId", part_->upload_id}};
     draft.headers.Add("x-amz-copy-source-range",
@@ -49,7 +56,22 @@ S3Exchange::Draft CopyExchange::MakeDraft() {
   return draft;
 }
 
+S3Step CopyExchange::ConditionFailed(const Failure& failure, bool target_exists) {
+  Failure explained = failure;
+  const std::string changed =
+      fmt::format("s3://{}/{} has changed since it was listed; copy it again", from_.bucket, from_.key);
+  explained.verdict = {absl::StatusCode::kFailedPrecondition, S3Action::kFail, changed};
+  if (target_exists) {
+    explained.verdict = {absl::StatusCode::kAlreadyExists, S3Action::kFail, "there is an object of that key already"};
+  }
+  return FailWith(explained);
+}
+
 S3Step CopyExchange::OnSuccess(HttpResult result, absl::Time now) {
+  if (refused_) {
+    etag_ = StripETagQuotes(head()->headers.Find("etag").value_or(""));
+    return may_be_own_ && !etag_.empty() && etag_ == from_.etag ? Succeed() : ConditionFailed(*refused_, true);
+  }
   absl::StatusOr<std::string> etag = ParseCopyResultXml(result.text);
   if (!etag.ok()) return RetryGarbled(etag.status(), now);
   etag_ = *std::move(etag);
@@ -58,17 +80,27 @@ S3Step CopyExchange::OnSuccess(HttpResult result, absl::Time now) {
 
 // The table speaks of the target; here it is mostly the source that is the trouble.
 std::optional<S3Step> CopyExchange::OnFailure(const Failure& failure, absl::Time) {
+  if (refused_) {
+    if (failure.http_status == 404) return ConditionFailed(*refused_, false);
+    return std::nullopt;
+  }
   const std::string source = fmt::format("s3://{}/{}", from_.bucket, from_.key);
   const auto fail = [&](absl::StatusCode code, const std::string& remedy) {
     Failure explained = failure;
     explained.verdict = {code, S3Action::kFail, remedy};
     return FailWith(explained);
   };
-  if (failure.body.code == "NotImplemented" || failure.http_status == 501)
+  if (IsNotImplemented(failure) && only_if_absent_) {
+    only_if_absent_ = false;
+    return Again();
+  }
+  if (IsNotImplemented(failure))
     return fail(absl::StatusCode::kUnimplemented, "the store does not copy objects by itself");
   if (failure.body.code == "PreconditionFailed" || failure.http_status == 412) {
-    return fail(absl::StatusCode::kFailedPrecondition,
-                fmt::format("{} has changed since it was listed; copy it again", source));
+    if (!only_if_absent_) return ConditionFailed(failure, false);
+    refused_ = failure;
+    may_be_own_ = ambiguous();
+    return Again();
   }
   if (failure.body.code == "NoSuchKey")
     return fail(absl::StatusCode::kNotFound, fmt::format("the source {} does not exist", source));

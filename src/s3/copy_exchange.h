@@ -11,7 +11,9 @@ namespace millrace {
 /// pinned by its ETag. Both answer 200 before they are done, send spaces meanwhile, and may end with an error all the
 /// same.
 ///
-/// FailedPrecondition when the source has another ETag; Unimplemented when the store does not copy.
+/// FailedPrecondition when the source has another ETag; Unimplemented when the store does not copy. AlreadyExists when
+/// there is an object in place of the target, and `only_if_absent` is set, unless the store does not know that
+/// condition.
 class CopyExchange final : public S3Exchange {
  public:
   struct Part {
@@ -20,7 +22,7 @@ class CopyExchange final : public S3Exchange {
     ByteRange range;  // of the source; not empty
   };
   CopyExchange(S3Context& context, std::string bucket, std::string key, S3CopySource from, std::optional<Part> part,
-               PutCallback done);
+               bool only_if_absent, PutCallback done);
 
  private:
   absl::Status CheckArguments() override;
@@ -30,11 +32,15 @@ class CopyExchange final : public S3Exchange {
   void Deliver(absl::Status status) override;
 
   uint64_t bytes() const { return part_ ? part_->range.length : from_.size; }
+  S3Step ConditionFailed(const Failure& failure, bool target_exists);
 
   const S3CopySource from_;
   const std::optional<Part> part_;
+  bool only_if_absent_;
   PutCallback done_;
   std::string etag_;
+  std::optional<Failure> refused_;  // by a condition, of the source or of the target: a HEAD of the target tells
+  bool may_be_own_ = false;         // an attempt before that may have made the target
 };
 
 }  // namespace millrace

@@ -14,9 +14,10 @@ using ::testing::HasSubstr;
 
 class CopyExchangeTest : public ExchangeTest {
  protected:
-  absl::StatusOr<ObjectInfo> Copy(ExchangeDriver::Store store, std::optional<CopyExchange::Part> part = std::nullopt) {
+  absl::StatusOr<ObjectInfo> Copy(ExchangeDriver::Store store, std::optional<CopyExchange::Part> part = std::nullopt,
+                                  bool only_if_absent = false) {
     return Run<absl::StatusOr<ObjectInfo>>(std::move(store), [&](S3Context& context, auto done) {
-      return std::make_unique<CopyExchange>(context, "bucket", "key", from_, part, std::move(done));
+      return std::make_unique<CopyExchange>(context, "bucket", "key", from_, part, only_if_absent, std::move(done));
     });
   }
   std::string Header(size_t request, std::string_view name) {
@@ -135,6 +136,40 @@ TEST_F(CopyExchangeTest, ASourceWithoutANameIsRefused) {
   from_ = {.bucket = "a/b", .key = "c"};
   EXPECT_EQ(Copy(InTurn({kCopied})).status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_TRUE(requests_.empty());
+}
+
+TEST_F(CopyExchangeTest, NothingIsReplacedByACopyThatMustNot) {
+  const auto copy = [&](ExchangeDriver::Store store) {
+    return Copy(std::move(store), std::nullopt, /*only_if_absent=*/true).status().code();
+  };
+  EXPECT_EQ(copy(InTurn({kCopied})), absl::StatusCode::kOk);
+  EXPECT_EQ(Header(0, "If-None-Match"), "*");
+  // The store does not tell which of the two conditions failed.
+  ScriptedAnswer same = kFound;
+  same.headers.Set("ETag", "\"tag\"");
+  EXPECT_EQ(copy(InTurn({Error(412), same})), absl::StatusCode::kAlreadyExists) << "of the same bytes, and not ours";
+  EXPECT_EQ(requests_[1].head.method, "HEAD");
+  EXPECT_EQ(requests_[1].head.target, "/bucket/key");
+  EXPECT_EQ(copy(InTurn({Error(412), Error(404)})), absl::StatusCode::kFailedPrecondition) << "of the source";
+  // An attempt whose answer was lost may have made it.
+  EXPECT_EQ(copy(InTurn({Broken(HttpErrorKind::kReset), Error(412), same})), absl::StatusCode::kOk);
+  EXPECT_EQ(copy(InTurn({Broken(HttpErrorKind::kReset), Error(412), kFound})), absl::StatusCode::kAlreadyExists);
+  // A store that does not know the condition of a copy, and one that does not copy.
+  EXPECT_EQ(copy(InTurn({Error(501, "NotImplemented"), kCopied})), absl::StatusCode::kOk);
+  EXPECT_EQ(Header(1, "If-None-Match"), "(none)");
+  EXPECT_EQ(copy(InTurn({Error(501), Error(501)})), absl::StatusCode::kUnimplemented);
+}
+
+TEST_F(CopyExchangeTest, OneVersionIsDeleted) {
+  const ScriptedAnswer deleted = {.status = 204, .headers = {}, .body = ""};
+  EXPECT_TRUE(Delete(InTurn({deleted})).ok());
+  EXPECT_EQ(Header(0, "If-Match"), "(none)");
+  EXPECT_TRUE(Delete(InTurn({deleted}), "seen").ok());
+  EXPECT_EQ(Header(0, "If-Match"), "seen");
+  EXPECT_EQ(Delete(InTurn({Error(412)}), "seen").code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_TRUE(Delete(InTurn({Error(404, "NoSuchKey")}), "seen").ok());
+  EXPECT_TRUE(Delete(InTurn({Error(501, "NotImplemented"), deleted}), "seen").ok());
+  EXPECT_EQ(Header(1, "If-Match"), "(none)");
 }
 
 TEST_F(CopyExchangeTest, ALargeOneMayTakeLong) {

@@ -103,6 +103,7 @@ HttpRequest S3Exchange::Request(absl::Time now, bool hedge) {
   Draft draft = first_draft_ ? *std::move(first_draft_) : MakeDraft();
   first_draft_.reset();
   draft.counter->fetch_add(1, std::memory_order_relaxed);
+  const RequestCounters& counters = context_.counters;
   if (hedge) {
     context_.counters.hedges.fetch_add(1, std::memory_order_relaxed);
   } else {
@@ -128,6 +129,7 @@ HttpRequest S3Exchange::Request(absl::Time now, bool hedge) {
   request.head.headers.Add("Host", std::move(address.host));
   if (context_.config.requester_pays) request.head.headers.Add("x-amz-request-payer", "requester");
   request.body = draft.body;
+  request.moves_objects = draft.counter == &counters.get || draft.counter == &counters.put;
   request.fresh_connection = std::exchange(fresh_, false);
   request.patience = absl::ToChronoMilliseconds(draft.patience);
   if (!context_.config.anonymous) {

@@ -73,6 +73,9 @@ class S3Exchange {
     S3ErrorBody body;
     S3Verdict verdict;
   };
+  static bool IsNotImplemented(const Failure& failure) {
+    return failure.http_status == 501 || failure.body.code == "NotImplemented";
+  }
 
   // What the verbs say.
   virtual bool NeedsBucket() const { return true; }

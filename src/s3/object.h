@@ -93,8 +93,11 @@ struct PutOptions {
   std::stop_token stop;         // when requested, the callback, or a call of a writer that waits, gets Cancelled soon
 };
 
-/// Of a copy that the store makes. There is no condition on what is in its place: few stores would hold it.
+/// Of a copy that the store makes.
 struct CopyOptions {
+  /// AlreadyExists when there is an object of that key. Some stores do not know this condition of a copy, and ignore or
+  /// refuse it; then the copy is made without it, so the caller looks first.
+  bool only_if_absent = false;
   std::function<void(uint64_t bytes)> moved;  // adds up to the object's size; on any thread, and must not block
   std::stop_token stop;                       // when requested, the callback gets Cancelled soon
 };

@@ -187,19 +187,32 @@ void HeadExchange::Deliver(absl::Status status) {
 
 // ---- DELETE
 
-DeleteExchange::DeleteExchange(S3Context& context, std::string bucket, std::string key, DoneCallback done)
-    : S3Exchange(context, "DELETE", std::move(bucket), std::move(key)), done_(std::move(done)) {}
+DeleteExchange::DeleteExchange(S3Context& context, std::string bucket, std::string key, std::string if_match,
+                               DoneCallback done)
+    : S3Exchange(context, "DELETE", std::move(bucket), std::move(key)),
+      if_match_(std::move(if_match)),
+      done_(std::move(done)) {}
 
 S3Exchange::Draft DeleteExchange::MakeDraft() {
   Draft draft;
   draft.method = "DELETE";
   draft.counter = &context().counters.del;
+  AddCondition(draft.headers, /*only_if_absent=*/false, if_match_);
   return draft;
 }
 
 std::optional<S3Step> DeleteExchange::OnFailure(const Failure& failure, absl::Time) {
   if (failure.http_status == 404 && failure.body.code != "NoSuchBucket") return Succeed();
-  return std::nullopt;
+  if (if_match_.empty()) return std::nullopt;
+  if (failure.http_status == 412) {
+    Failure explained = failure;
+    explained.verdict = {absl::StatusCode::kFailedPrecondition, S3Action::kFail,
+                         "the object has changed and was not deleted; look at it again"};
+    return FailWith(explained);
+  }
+  if (!IsNotImplemented(failure)) return std::nullopt;
+  if_match_.clear();
+  return Again();
 }
 
 // ---- LIST

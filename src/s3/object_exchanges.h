@@ -31,10 +31,11 @@ class HeadExchange final : public S3Exchange {
   ObjectDescription object_;
 };
 
-/// Deletes an object. One that is gone already counts as success.
+/// Deletes an object. One that is gone already counts as success. With `if_match`, FailedPrecondition if it has another
+/// ETag; if the store does not know the condition, it is deleted without it.
 class DeleteExchange final : public S3Exchange {
  public:
-  DeleteExchange(S3Context& context, std::string bucket, std::string key, DoneCallback done);
+  DeleteExchange(S3Context& context, std::string bucket, std::string key, std::string if_match, DoneCallback done);
 
  private:
   Draft MakeDraft() override;
@@ -42,6 +43,7 @@ class DeleteExchange final : public S3Exchange {
   std::optional<S3Step> OnFailure(const Failure& failure, absl::Time now) override;
   void Deliver(absl::Status status) override { done_(std::move(status)); }
 
+  std::string if_match_;  // empty: none
   DoneCallback done_;
 };
 

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/time/clock.h"
+#include "base/life_sign.h"
 #include "base/log.h"
 #include "s3/request_log.h"
 
@@ -168,6 +169,7 @@ void S3Operation::WaitForCredentials(absl::Time now) {
 
 void S3Operation::WaitThenSend(absl::Duration wait, RequestPhase phase) {
   Report(phase);
+  if (phase != RequestPhase::kQueued) ShowLife();  // it waits for a store that has failed
   timer_.emplace(home_.loop);
   timer_->Start(absl::ToChronoNanoseconds(wait), [this] {
     const std::shared_ptr<S3Operation> self = shared_from_this();

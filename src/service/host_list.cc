@@ -11,6 +11,7 @@ namespace millrace {
 namespace {
 
 constexpr size_t kMostHosts = 65'536;
+constexpr size_t kMostNameBytes = 255;  // of DNS
 
 absl::Status NoHostList(std::string_view text) {
   return absl::InvalidArgumentError(
@@ -30,6 +31,7 @@ bool ExpandRange(std::string_view range, std::vector<std::string>* numbers) {
   uint64_t first = 0;
   uint64_t last = 0;
   if (!ToNumber(low, &first) || !ToNumber(high, &last) || last < first || last - first >= kMostHosts) return false;
+  if (low.size() > kMostNameBytes) return false;
   for (uint64_t i = 0; i <= last - first; ++i) numbers->push_back(fmt::format("{:0{}}", first + i, low.size()));
   return numbers->size() <= kMostHosts;
 }
@@ -51,7 +53,10 @@ bool ExpandEntry(std::string_view entry, std::vector<std::string>* hosts) {
     const size_t open = entry.find('[');
     const std::string_view plain = entry.substr(0, open);
     if (!IsPartOfName(plain)) return false;
-    for (std::string& name : names) name += plain;
+    for (std::string& name : names) {
+      if (name.size() + plain.size() > kMostNameBytes) return false;
+      name += plain;
+    }
     if (open == entry.npos) break;
     const size_t close = entry.find(']', open);
     if (close == entry.npos) return false;
@@ -62,7 +67,10 @@ bool ExpandEntry(std::string_view entry, std::vector<std::string>* hosts) {
     if (names.size() * numbers.size() > kMostHosts) return false;
     std::vector<std::string> longer;
     for (const std::string& name : names) {
-      for (const std::string& number : numbers) longer.push_back(name + number);
+      for (const std::string& number : numbers) {
+        if (name.size() + number.size() > kMostNameBytes) return false;
+        longer.push_back(name + number);
+      }
     }
     names = std::move(longer);
     entry.remove_prefix(close + 1);

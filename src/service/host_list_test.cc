@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <string>
+
 namespace millrace {
 namespace {
 
@@ -21,6 +23,16 @@ TEST(HostListTest, WhatIsNone) {
   for (const char* text : {"", ",", "a,", "n[1-", "n[1-2", "n1]", "n[]", "n[2-1]", "n[a-b]", "n[1-2-3]", "n[0-65536]",
                            "a b", "n[1-1000]m[1-1000]", "n[1-[2]]", "http://x"}) {
     EXPECT_EQ(ExpandHostList(text).status().code(), absl::StatusCode::kInvalidArgument) << text;
+  }
+}
+
+TEST(HostListTest, NamesAreBounded) {
+  const std::string longest(250, 'n');
+  const std::string zeros(255, '0');
+  EXPECT_EQ(ExpandHostList(longest + "[0-9]")->size(), 10);
+  for (const std::string& text : {longest + "n[0-65535]nnnnnn", std::string(1'000'000, 'n') + "[0-65535]",
+                                  "[0" + zeros + "-65535]", "[" + zeros + "-65535][" + zeros + "-0]n"}) {
+    EXPECT_TRUE(absl::IsInvalidArgument(ExpandHostList(text).status()));
   }
 }
 

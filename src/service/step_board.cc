@@ -6,6 +6,7 @@
 #include <cstring>
 #include <utility>
 
+#include "base/life_sign.h"
 #include "base/size.h"
 
 namespace millrace {
@@ -319,6 +320,7 @@ absl::StatusOr<std::optional<Batch>> StepBoard::Next() {
     open_.pop_front();
     ++first_;
     ++held_;
+    ShowLife();
     early_bytes_ -= step->early_bytes;
     report_.Add(step->batch);
     for (const std::optional<size_t>& source : step->sources) {

@@ -30,6 +30,24 @@ std::string_view WithoutShardNumber(std::string_view name) {
   return front.substr(0, dash);
 }
 
+bool IsToolFolder(std::string_view folder) {
+  constexpr std::string_view kFolders[] = {"_temporary",
+                                           "_delta_log",
+                                           "_spark_metadata",
+                                           "_symlink_format_manifest",
+                                           "__magic",
+                                           "__pycache__",
+                                           "__MACOSX",
+                                           "@eaDir",
+                                           "#recycle",
+                                           "$RECYCLE.BIN",
+                                           "System Volume Information",
+                                           "lost+found"};
+  return folder.starts_with("__magic_job-") || folder.starts_with("beam-temp-") ||
+         folder.find(".incomplete") != std::string_view::npos ||
+         std::find(std::begin(kFolders), std::end(kFolders), folder) != std::end(kFolders);
+}
+
 bool EndsAsTfRecord(std::string_view name) {
   return name.ends_with(".tfrecord") || name.ends_with(".tfrecords");
 }
@@ -130,6 +148,22 @@ bool IsDesktopFile(std::string_view key) {
   std::string name(Basename(key));
   for (char& c : name) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
   return name == "thumbs.db" || name == "ehthumbs.db" || name == "desktop.ini";
+}
+
+bool IsToolFile(std::string_view key) {
+  const std::string_view name = Basename(key);
+  if (name == "_SUCCESS" || name == "_FAILURE" || name == "_metadata" || name == "_common_metadata" ||
+      name.starts_with("_committed_") || name.starts_with("_started_") || name.ends_with("_$folder$") ||
+      name.ends_with("._COPYING_")) {
+    return true;
+  }
+  if (name.ends_with(".crc") && ShardKind(name.substr(0, name.size() - 4))) return true;
+  while (key.size() > name.size()) {
+    const std::string_view folder = key.substr(0, key.find('/'));
+    if (IsToolFolder(folder)) return true;
+    key.remove_prefix(folder.size() + 1);
+  }
+  return false;
 }
 
 std::string_view ForeignFileAdvice(std::string_view key) {

@@ -42,6 +42,11 @@ bool IsDocument(std::string_view key);
 /// Whether a desktop has put it there: Thumbs.db, desktop.ini and the like. It is no sample anywhere.
 bool IsDesktopFile(std::string_view key);
 
+/// Whether a program that writes or keeps data has put it there for itself, by its name or that of a folder that it
+/// lies in: _temporary/, _SUCCESS and part-00000.tfrecord.crc of Hadoop and Spark, beam-temp-*/, 1.0.0.incomplete*/ of
+/// TFDS, __pycache__/, __MACOSX/, @eaDir/ and the like. It is no sample anywhere.
+bool IsToolFile(std::string_view key);
+
 /// The advice for a file of many samples that cannot be read singly, by its name: Parquet and HDF5; "" for
 /// others. Completes "FILE: ...".
 std::string_view ForeignFileAdvice(std::string_view key);

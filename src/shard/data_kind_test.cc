@@ -47,6 +47,20 @@ TEST(DataKind, Companions) {
   EXPECT_TRUE(IsCompanion("index.json"));
 }
 
+TEST(DataKind, FilesOfOtherPrograms) {
+  for (const char* key : {"_SUCCESS", "a/_SUCCESS", "_temporary/0/_temporary/attempt_1/part-00001.tfrecord",
+                          "a/_temporary/x.jpg", "_delta_log/00000.json", "_committed_123", "_started_123", "_metadata",
+                          "part-00000.tfrecord.crc", "a/x.tar.crc", "v1.0_$folder$", "x.tar._COPYING_",
+                          "beam-temp-out-12/x.tfrecord", "1.0.0.incompleteAB/x.tfrecord", "__magic_job-1/x.tar",
+                          "__pycache__/x.pyc", "__MACOSX/a.jpg", "a/@eaDir/1.jpg/SYNO_L.jpg"}) {
+    EXPECT_TRUE(IsToolFile(key)) << key;
+  }
+  for (const char* key : {"", "a.jpg", "_background_noise_/1.wav", "__background__/1.jpg", "_temporary.jpg", "1.crc",
+                          "1.jpg.crc", "temporary/x.tar", "_unknown_/metadata.jpg"}) {
+    EXPECT_FALSE(IsToolFile(key)) << key;
+  }
+}
+
 TEST(DataKind, Names) {
   EXPECT_EQ(KindName(DataKind::kRawObjects), "raw");
   EXPECT_EQ(KindName(DataKind::kMds), "mds");

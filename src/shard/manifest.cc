@@ -4,7 +4,6 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <cmath>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <utility>
@@ -13,6 +12,7 @@
 #include "shard/csv_reader.h"
 #include "shard/field_value.h"
 #include "shard/json_array_manifest.h"
+#include "shard/label_kinds.h"
 #include "shard/number_type.h"
 #include "shard/sample_name.h"
 
@@ -30,10 +30,6 @@ constexpr std::string_view kLabelNames[] = {"cls", "label", "class"};
 constexpr size_t kMaxLineBytes = 1 << 20;
 constexpr size_t kMaxColumns = 1 << 16;
 constexpr int kMaxLineDepth = 100;  // of JSON
-
-absl::Status WrongLine(uint64_t line, std::string_view what) {
-  return absl::InvalidArgumentError(fmt::format("line {}: {}", line, what));
-}
 
 std::string Lower(std::string_view text) {
   std::string lower(text);
@@ -87,28 +83,6 @@ std::string NoName(const ManifestColumns& columns, std::string_view of, const st
       of, fmt::join(names, ", "));
 }
 
-// A whole number as it is printed: "007" is a text.
-bool IsInt(std::string_view text) {
-  constexpr size_t kDigits = 18;  // fit into 64 bits
-  if (text.starts_with('-')) text.remove_prefix(1);
-  if (text.empty() || text.size() > kDigits || (text.front() == '0' && text.size() > 1)) return false;
-  return std::all_of(text.begin(), text.end(), [](char c) { return c >= '0' && c <= '9'; });
-}
-
-// Not what means more than a float holds: "007", or a whole number that it rounds.
-bool IsFloat(std::string_view text) {
-  constexpr size_t kExactDigits = 15;  // any whole number of so many is below 2^53
-  constexpr int64_t kMaxExact = int64_t{1} << 53;
-  if (IsInt(text)) {
-    if (text.size() <= kExactDigits) return true;
-    const int64_t value = ParseNumber<int64_t>(text).value_or(INT64_MAX);
-    return value >= -kMaxExact && value <= kMaxExact;
-  }
-  if (text.find_first_not_of("-0123456789") == std::string_view::npos) return false;
-  const std::optional<double> value = ParseNumber<double>(text);
-  return value && std::isfinite(*value);
-}
-
 std::string_view Trim(std::string_view text) {
   constexpr std::string_view kBlanks = " \t\r\n";
   text.remove_prefix(std::min(text.find_first_not_of(kBlanks), text.size()));
@@ -125,41 +99,6 @@ absl::Status CheckLabelName(const std::vector<std::string>& names, size_t label,
   }
   return absl::OkStatus();
 }
-
-// What the labels are, all together.
-class LabelKinds {
- public:
-  void Add(std::string_view label, uint64_t line) {
-    if (label.empty()) return;
-    any_ = true;
-    if (any_text_ || IsWholeNumber(label)) return;
-    any_text_ = !ParseNumber<double>(label.starts_with('+') ? label.substr(1) : label);
-    all_float_ = all_float_ && IsFloat(label);
-    if (any_text_ || line_ != 0) return;
-    line_ = line;
-    odd_ = label.substr(0, kMaxShown);
-  }
-
-  // Numbers as texts would be numbered by their digits: 10 before 9.
-  absl::Status Check() const {
-    if (any_text_ || line_ == 0) return absl::OkStatus();
-    return WrongLine(line_,
-                     fmt::format("the label '{}' is a number, but none of a class, such as 0 or 12; write it so, or "
-                                 "rename the label's column if it is no class: it is a field then",
-                                 odd_));
-  }
-  bool AllWhole() const { return any_ && !any_text_ && line_ == 0; }
-  // Numbers, of which one is not whole.
-  bool AreFloats() const { return !any_text_ && line_ != 0 && all_float_; }
-
- private:
-  static constexpr size_t kMaxShown = 40;
-  bool any_ = false;
-  bool any_text_ = false;
-  bool all_float_ = true;  // those that are not whole
-  uint64_t line_ = 0;      // of the first that is a number but not a whole one; 0: none
-  std::string odd_;
-};
 
 absl::Status FinishLabels(const LabelKinds& labels, const ManifestColumns& columns, Manifest* manifest) {
   manifest->float_labels = columns.rows == RowsName::kKeys && labels.AreFloats();
@@ -262,8 +201,8 @@ absl::Status CsvManifest::TakeRow(const std::vector<std::string>& cells) {
     const std::string_view trimmed = Trim(cell);
     if (trimmed.empty()) continue;
     CellTypes& types = types_[column];
-    types.all_int = types.all_int && IsInt(trimmed);
-    types.all_float = types.all_float && IsFloat(trimmed);
+    types.all_int = types.all_int && IsIntText(trimmed);
+    types.all_float = types.all_float && IsFloatText(trimmed);
     if (!types.all_int && !types.all_float) RETURN_IF_ERROR(CheckText(places_[column], cell));
     row_.push_back({.column = static_cast<uint32_t>(column), .text = cell});
   }
@@ -470,7 +409,7 @@ absl::StatusOr<Manifest> JsonLinesManifest::Read(std::string_view text) {
 }  // namespace
 
 bool IsWholeNumber(std::string_view label) {
-  return IsInt(label) && label != "-0";
+  return IsIntText(label) && label != "-0";
 }
 
 std::string ManifestValueText(const ManifestColumn& column, std::string_view text) {

@@ -83,8 +83,9 @@ using ManifestSink = absl::FunctionRef<absl::Status(const Manifest&, const Manif
 /// those above; and labels may be floats.
 ///
 /// InvalidArgument, with line and column: what is malformed or no UTF-8 (but paths), and what has no path; labels that
-/// are neither whole numbers nor texts (1.5, 007), and columns that differ from the label's in the case of letters
-/// only, rows whose label attributes are not the same ones, and `columns` that there are not.
+/// are neither whole numbers nor texts (1.5, 007), labels of which some are numbers and others texts, and columns that
+/// differ from the label's in the case of letters only, rows whose label attributes are not the same ones, and
+/// `columns` that there are not.
 absl::StatusOr<Manifest> ParseManifest(ManifestFormat format, std::string_view text, const ManifestColumns& columns,
                                        ManifestSink each);
 

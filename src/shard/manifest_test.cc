@@ -192,10 +192,40 @@ TEST(Manifest, LabelsAreNumbersWhenAllAre) {
   EXPECT_TRUE(numeric({"0", "1", "2"}));
   EXPECT_TRUE(numeric({"0", "", "1"}));
   EXPECT_TRUE(numeric({"-1", " 10", "2 ", "\t3"}));
-  EXPECT_FALSE(numeric({"0", "1", "a"}));
-  EXPECT_FALSE(numeric({"00", "1.5", "cat"}));
+  EXPECT_FALSE(numeric({"a", "b", ""}));
+  EXPECT_FALSE(numeric({"007", "cat"})) << "a code with zeros in front is a name among names";
   EXPECT_FALSE(numeric({"", " "}));
   EXPECT_THAT(Csv("path,label\na.jpg, 7 \nb.jpg,  \n"), ElementsAre("2 a.jpg is 7", "3 b.jpg"));
+}
+
+TEST(Manifest, NamesAmongNumbersAreRefused) {
+  const auto wrong = [](std::vector<std::string> labels) {
+    std::string text = "key,label\n";
+    std::string json;
+    for (const std::string& label : labels) {
+      text += fmt::format("x,{}\n", label);
+      json += fmt::format("{{\"key\": \"x\", \"label\": {}}}\n",
+                          label.find_first_not_of("0123456789") == std::string::npos && !label.empty()
+                              ? label
+                              : fmt::format("\"{}\"", label));
+    }
+    for (const RowsName rows : {RowsName::kObjects, RowsName::kKeys}) {
+      const ManifestColumns columns{.path = "key", .label = "", .rows = rows};
+      EXPECT_EQ(Parse(ManifestFormat::kJson, json, columns).manifest.ok(), false) << json;
+      const auto parsed = Parse(ManifestFormat::kCsv, text, columns);
+      if (parsed.manifest.ok()) return std::string("ok");
+      if (rows == RowsName::kKeys) return parsed.manifest.status().ToString();
+    }
+    return std::string("not reached");
+  };
+  EXPECT_THAT(wrong({"0", "1", "2", "unknown"}),
+              HasSubstr("line 5: the label 'unknown' is no number, and that of line 2 is ('0')"));
+  EXPECT_THAT(wrong({"N/A", "1", "2", "?"}), HasSubstr("line 2: the label 'N/A' is no number"));
+  EXPECT_THAT(wrong({"", "1", "None", ""}), HasSubstr("line 4: the label 'None' is no number"));
+  EXPECT_THAT(wrong({"cat", "dog", "7", "cow"}),
+              HasSubstr("line 4: the label '7' is a number, and that of line 2 is a name ('cat')"));
+  EXPECT_THAT(wrong({"0.5", "0.25", "unknown"}), HasSubstr("line 4: the label 'unknown' is no number"));
+  EXPECT_THAT(wrong({"cat", "nan", "dog"}), HasSubstr("line 3: the label 'nan' is a number"));
 }
 
 TEST(Manifest, NumbersThatAreNoClassesAreRefused) {

@@ -18,6 +18,7 @@ namespace {
 using Json = nlohmann::json;
 
 constexpr uint64_t kVersion = 2;
+constexpr size_t kMaxMdsHashes = 64;  // of a shard
 
 // The member of an object, or null.
 const Json& Member(const Json& object, const char* name) {
@@ -49,6 +50,19 @@ absl::StatusOr<MdsColumn> ParseColumn(const Json& name, const Json& mds_encoding
         fmt::format("the column {} has values of {} bytes", BriefName(column.name), column.fixed_size));
   }
   return column;
+}
+
+// An entry's "hashes": {"sha1": "...", ...}
+absl::Status ParseMdsHashes(const Json& hashes, MdsShardEntry* entry) {
+  if (hashes.is_null()) return absl::OkStatus();
+  if (!hashes.is_object() || hashes.size() > kMaxMdsHashes)
+    return absl::DataLossError(fmt::format("the hashes of its shard {} are no such list", BriefName(entry->name)));
+  for (const auto& [name, digits] : hashes.items()) {
+    if (!digits.is_string())
+      return absl::DataLossError(fmt::format("a hash of its shard {} is no text", BriefName(entry->name)));
+    entry->hashes.emplace_back(name, digits.get_ref<const std::string&>());
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace
@@ -136,6 +150,7 @@ absl::StatusOr<std::vector<MdsShardEntry>> ParseMdsIndex(std::string_view json) 
       return absl::DataLossError(fmt::format("its shard {} lacks name, size or number of samples", entries.size()));
     }
     entries.push_back({.name = name, .bytes = bytes, .samples = samples});
+    RETURN_IF_ERROR(ParseMdsHashes(Member(file, "hashes"), &entries.back()));
   }
   return entries;
 }

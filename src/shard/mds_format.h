@@ -4,6 +4,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/bytes.h"
@@ -53,6 +54,7 @@ struct MdsShardEntry {
   std::string name;    // of the object beside it, when it is not compressed
   uint64_t bytes = 0;  // likewise
   uint64_t samples = 0;
+  std::vector<std::pair<std::string, std::string>> hashes = {};  // names and hexadecimal digits, likewise
 };
 
 /// The shards in an index.json. DataLoss or InvalidArgument as above.

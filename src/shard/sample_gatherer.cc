@@ -6,7 +6,7 @@
 
 namespace millrace {
 
-absl::Status SampleGatherer::Begin() {
+absl::Status SampleGatherer::Begin(Sink /*out*/) {
   whole_ = true;
   return BeginShard();
 }

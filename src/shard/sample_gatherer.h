@@ -10,7 +10,7 @@ namespace millrace {
 /// Brings the values of a sample together, for formats that need all of them at once.
 class SampleGatherer : public ShardEncoder {
  public:
-  absl::Status Begin() final;
+  absl::Status Begin(Sink out) final;
   absl::Status BeginSample(const SampleShape& sample, Sink out) final;
   absl::Status Add(ByteSpan bytes, Sink out) final;
   absl::Status End(Sink out) final;

@@ -9,6 +9,11 @@ namespace millrace {
 
 namespace {
 
+std::string_view WithoutDotFolders(std::string_view name) {
+  while (name.starts_with("./")) name.remove_prefix(2);
+  return name;
+}
+
 bool IsMetaName(std::string_view name) {
   const std::string_view first = name.substr(0, name.find('/'));
   return first.size() >= 4 && first.starts_with("__") && first.ends_with("__");
@@ -20,8 +25,6 @@ size_t BaseOf(std::string_view name) {
 }
 
 std::optional<SampleName> Split(std::string_view name, bool at_last) {
-  while (name.starts_with("./")) name.remove_prefix(2);
-  if (IsMetaName(name)) return std::nullopt;
   const size_t base = BaseOf(name);
   const size_t first = name.find('.', base);
   if (first == std::string_view::npos || first == base) return std::nullopt;
@@ -36,11 +39,12 @@ std::optional<SampleName> Split(std::string_view name, bool at_last) {
 }  // namespace
 
 std::optional<SampleName> SplitSampleName(std::string_view name) {
-  return Split(name, /*at_last=*/false);
+  name = WithoutDotFolders(name);
+  return IsMetaName(name) ? std::nullopt : Split(name, /*at_last=*/false);
 }
 
 std::optional<SampleName> SplitObjectName(std::string_view name) {
-  return Split(name, /*at_last=*/true);
+  return Split(WithoutDotFolders(name), /*at_last=*/true);
 }
 
 std::string_view OwnerOfKey(std::string_view key) {

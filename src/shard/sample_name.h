@@ -29,7 +29,8 @@ struct SampleName {
 std::optional<SampleName> SplitSampleName(std::string_view name);
 
 /// Splits the name of a raw object, whose key ends at the *last* dot: "dir/scan.2024.1.JPG" into "dir/scan.2024.1" and
-/// "jpg". Nothing for the same names as above.
+/// "jpg". Nothing for a basename without a dot or starting with one: folders called __like_this__ are classes as any
+/// other.
 std::optional<SampleName> SplitObjectName(std::string_view name);
 
 /// The key whose sample a raw object of that key belongs to, if there is an object of that key itself: "dir/7" for

@@ -34,6 +34,8 @@ TEST(SampleName, KeysOfRawObjectsEndAtTheLastDot) {
   EXPECT_EQ(split("./a/x.y.png"), "a/x.y|png");
   EXPECT_EQ(split("x."), "x|");
   for (const char* name : {"", "README", "a.b/README", ".hidden.jpg", "__meta__", "a/"}) EXPECT_EQ(split(name), "none");
+  EXPECT_EQ(split("__background__/0.jpg"), "__background__/0|jpg") << "a class; __x__ is a rule of tar members";
+  EXPECT_EQ(split("./____/0.jpg"), "____/0|jpg");
 }
 
 TEST(SampleName, OwnersHaveAWordLess) {

@@ -56,8 +56,6 @@ class ShardEncoder {
   virtual bool IsExact() const = 0;
   /// Whether readers find samples and fields under the names that they had.
   virtual bool KeepsNames() const = 0;
-  /// The key under which they find a sample, if so.
-  virtual std::string KeyAsRead(std::string_view key) const { return std::string(key); }
   /// Whether readers would take two samples with one key, one behind the other, for one.
   virtual bool KeysTellSamplesApart() const = 0;
   /// No shard can be larger, or hold more samples.
@@ -70,7 +68,7 @@ class ShardEncoder {
   /// Bytes beside the samples, of a shard that holds that many.
   virtual uint64_t OverheadBytes(uint64_t samples) const = 0;
 
-  virtual absl::Status Begin() = 0;
+  virtual absl::Status Begin(Sink out) = 0;
   virtual absl::Status BeginSample(const SampleShape& sample, Sink out) = 0;
   /// The next bytes of the sample's values, one field right behind the other. Internal if there are too many.
   virtual absl::Status Add(ByteSpan bytes, Sink out) = 0;

@@ -11,10 +11,12 @@
 
 namespace millrace {
 
-/// Members of a shard that could be fields but have no data of their own: tar's hard and symbolic links.
-struct SkippedLinks {
-  uint64_t count = 0;
-  std::string first;  // its name
+/// Members of a tar that are no fields.
+struct SkippedMembers {
+  uint64_t links = 0;  // hard and symbolic ones whose names would be fields: they have no data of their own
+  std::string first_link;
+  uint64_t unnamed = 0;  // files whose names make no sample (SplitSampleName)
+  std::string first_unnamed;
 };
 
 /// Finds the samples of one shard and their checksums, in one pass over its bytes, which the caller brings. A sample
@@ -31,12 +33,15 @@ class ShardScanner {
   /// Call it after the last byte: hands out the remaining samples. DataLoss if the shard is truncated.
   virtual absl::Status Finish(ShardSink sink) = 0;
 
+  /// After an error of Finish: whether any of the samples may be damaged, also those that were handed out.
+  virtual bool all_doubtful() const { return false; }
+
   /// Memory for an incomplete record and for lists of records: everything that may be more than a few
   /// MiB.
   virtual uint64_t held_bytes() const = 0;
 
   /// Members that were passed over so far; only of tar.
-  virtual SkippedLinks skipped_links() const { return {}; }
+  virtual SkippedMembers skipped_members() const { return {}; }
 };
 
 /// A scanner of shards of that kind; null for raw objects, and for token files, which need more parameters

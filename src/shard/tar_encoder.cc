@@ -6,37 +6,20 @@
 #include <optional>
 
 #include "shard/sample_name.h"
+#include "shard/tar_key.h"
 #include "shard/tar_writer.h"
 
 namespace millrace {
 
 namespace {
 
-// What is %2E, %252E ... already gets a 25 more, so that two keys never become one.
-std::string TarKey(std::string_view key) {
-  const size_t base = key.rfind('/') + 1;
-  std::string escaped(key.substr(0, base));
-  for (size_t i = base; i < key.size(); ++i) {
-    if (key[i] == '.') {
-      escaped += "%2E";
-      continue;
-    }
-    escaped += key[i];
-    if (key[i] != '%') continue;
-    std::string_view rest = key.substr(i + 1);
-    while (rest.starts_with("25")) rest.remove_prefix(2);
-    if (rest.starts_with("2E")) escaped += "25";
-  }
-  return escaped;
-}
-
 std::string MemberName(const SampleShape& sample, const FieldShape& field) {
-  return fmt::format("{}.{}", TarKey(sample.key), field.name);
+  return fmt::format("{}.{}", EscapeTarKey(sample.key), field.name);
 }
 
 // Readers split the member's name again: they must find the same sample and field.
 absl::Status CheckName(const SampleShape& sample, const FieldShape& field, std::string_view member) {
-  const std::string key = TarKey(sample.key);
+  const std::string key = EscapeTarKey(sample.key);
   const std::optional<SampleName> read = SplitSampleName(member);
   if (read && read->key == key && read->field == field.name) return absl::OkStatus();
   const std::string plain = key + ".x";
@@ -56,10 +39,6 @@ absl::Status CheckName(const SampleShape& sample, const FieldShape& field, std::
 
 }  // namespace
 
-std::string TarEncoder::KeyAsRead(std::string_view key) const {
-  return TarKey(key);
-}
-
 absl::StatusOr<uint64_t> TarEncoder::SampleBytes(const SampleShape& sample) const {
   uint64_t bytes = 0;
   for (const FieldShape& field : sample.fields) {
@@ -72,18 +51,20 @@ absl::StatusOr<uint64_t> TarEncoder::SampleBytes(const SampleShape& sample) cons
 }
 
 uint64_t TarEncoder::OverheadBytes(uint64_t /*samples*/) const {
-  return kTarEndBytes;
+  return kTarEscapedKeysBytes + kTarEndBytes;
 }
 
 uint64_t TarEncoder::MaxShardBytes() const {
   return kTarMaxOffset;
 }
 
-absl::Status TarEncoder::Begin() {
+absl::Status TarEncoder::Begin(Sink out) {
   sample_.fields.clear();
   field_ = 0;
   left_ = 0;
-  return absl::OkStatus();
+  std::string head;
+  AppendTarEscapedKeys(head);
+  return out(AsBytes(head));
 }
 
 absl::Status TarEncoder::BeginSample(const SampleShape& sample, Sink out) {

@@ -4,21 +4,20 @@
 
 namespace millrace {
 
-/// WebDataset shards: a member KEY.FIELD for each field, by tar_writer.h. Readers end the key at the first dot, so dots
-/// in the last component of a key are written as %2E.
+/// WebDataset shards: a global PAX header which says that keys are escaped (tar_key.h), then a member KEY.FIELD for
+/// each field, by tar_writer.h.
 class TarEncoder final : public ShardEncoder {
  public:
   DataKind kind() const override { return DataKind::kTar; }
   Holds holds() const override { return Holds::kNothing; }
   bool IsExact() const override { return true; }
   bool KeepsNames() const override { return true; }
-  std::string KeyAsRead(std::string_view key) const override;
   bool KeysTellSamplesApart() const override { return true; }
   uint64_t MaxShardBytes() const override;
   absl::StatusOr<uint64_t> SampleBytes(const SampleShape& sample) const override;
   uint64_t OverheadBytes(uint64_t samples) const override;
 
-  absl::Status Begin() override;
+  absl::Status Begin(Sink out) override;
   absl::Status BeginSample(const SampleShape& sample, Sink out) override;
   absl::Status Add(ByteSpan bytes, Sink out) override;
   absl::Status End(Sink out) override;

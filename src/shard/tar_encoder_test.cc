@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "base/rng.h"
+#include "shard/tar_samples.h"
 #include "shard/tar_writer.h"
 
 namespace millrace {
@@ -32,6 +33,7 @@ std::vector<PaddedSample> SomeSamples(uint64_t seed) {
 
 std::string Expected(const std::vector<PaddedSample>& samples) {
   std::string out;
+  AppendTarEscapedKeys(out);
   for (const PaddedSample& sample : samples) {
     size_t at = 0;
     for (const FieldShape& field : sample.shape.fields) {
@@ -56,10 +58,10 @@ TEST(TarEncoder, BytesAndSizes) {
       return absl::OkStatus();
     };
     std::vector<uint64_t> sizes;
-    uint64_t total = 0;
+    uint64_t total = kTarEscapedKeysBytes;
     for (const PaddedSample& sample : samples) sizes.push_back(*encoder.SampleBytes(sample.shape));
     Rng rng(seed);
-    ASSERT_TRUE(encoder.Begin().ok());
+    ASSERT_TRUE(encoder.Begin(sink).ok());
     for (size_t i = 0; i < samples.size(); ++i) {
       ASSERT_TRUE(encoder.BeginSample(samples[i].shape, sink).ok());
       for (size_t at = 0; at < samples[i].bytes.size();) {
@@ -71,7 +73,8 @@ TEST(TarEncoder, BytesAndSizes) {
       EXPECT_EQ(out.size(), total);
     }
     ASSERT_TRUE(encoder.End(sink).ok());
-    EXPECT_EQ(out.size(), total + encoder.OverheadBytes(samples.size()));
+    EXPECT_EQ(out.size(), total + kTarEndBytes);
+    EXPECT_EQ(encoder.OverheadBytes(samples.size()), kTarEscapedKeysBytes + kTarEndBytes);
     EXPECT_EQ(out, Expected(samples));
   }
 }
@@ -80,10 +83,10 @@ TEST(TarEncoder, TooFewAndTooManyBytes) {
   TarEncoder encoder;
   const auto sink = [](ByteSpan) { return absl::OkStatus(); };
   const SampleShape shape{.key = "k", .fields = {{.name = "x", .length = 2}}};
-  ASSERT_TRUE(encoder.Begin().ok());
+  ASSERT_TRUE(encoder.Begin(sink).ok());
   ASSERT_TRUE(encoder.BeginSample(shape, sink).ok());
   EXPECT_EQ(encoder.Add(AsBytes("abc"), sink).code(), absl::StatusCode::kInternal);
-  ASSERT_TRUE(encoder.Begin().ok());
+  ASSERT_TRUE(encoder.Begin(sink).ok());
   ASSERT_TRUE(encoder.BeginSample(shape, sink).ok());
   ASSERT_TRUE(encoder.Add(AsBytes("a"), sink).ok());
   EXPECT_EQ(encoder.BeginSample(shape, sink).code(), absl::StatusCode::kInternal);
@@ -111,22 +114,39 @@ TEST(TarEncoder, OnlyNamesThatAreReadBack) {
     EXPECT_TRUE(TarEncoder().SampleBytes({.key = key, .fields = {{.name = "left.png"}}}).ok()) << key;
 }
 
-TEST(TarEncoder, DotsOfKeysAreEscaped) {
-  const TarEncoder encoder;
-  EXPECT_EQ(encoder.KeyAsRead("a.b/scan.2024.1"), "a.b/scan%2E2024%2E1");
-  EXPECT_EQ(encoder.KeyAsRead("50%"), "50%");
-  EXPECT_EQ(encoder.KeyAsRead("%20"), "%20");
-  // Another key stays another one.
-  EXPECT_EQ(encoder.KeyAsRead("a%2Eb"), "a%252Eb");
-  EXPECT_EQ(encoder.KeyAsRead("a%252Eb"), "a%25252Eb");
-  EXPECT_TRUE(encoder.SampleBytes({.key = "a/.b.c", .fields = {{.name = "jpg"}}}).ok());
+// However a key looks, readers find it again.
+TEST(TarEncoder, KeysAreReadBack) {
+  TarEncoder encoder;
+  std::string out;
+  const auto sink = [&out](ByteSpan bytes) {
+    out += AsText(bytes);
+    return absl::OkStatus();
+  };
+  const std::vector<std::string> keys = {"a", "a.b/scan.2024.1", "50%", "a%2Eb", "a%252Eb", "a/.b.c", "a.", "%.%2",
+                                         "."};
+  ASSERT_TRUE(encoder.Begin(sink).ok());
+  for (const std::string& key : keys) {
+    ASSERT_TRUE(encoder.BeginSample({.key = key, .fields = {{.name = "seg.png", .length = 1}}}, sink).ok());
+    ASSERT_TRUE(encoder.Add(AsBytes("x"), sink).ok());
+  }
+  ASSERT_TRUE(encoder.End(sink).ok());
+  std::vector<std::string> found;
+  TarSampleScanner scanner;
+  const auto note = [&found](const ShardSample& sample) {
+    found.push_back(sample.key);
+    EXPECT_EQ(sample.fields.at(0).name, "seg.png");
+    return absl::OkStatus();
+  };
+  ASSERT_TRUE(scanner.Feed(AsBytes(out), note).ok());
+  ASSERT_TRUE(scanner.Finish(note).ok());
+  EXPECT_EQ(found, keys);
 }
 
 TEST(TarEncoder, ErrorsOfTheSinkEndIt) {
   TarEncoder encoder;
   const auto sink = [](ByteSpan) { return absl::ResourceExhaustedError("full"); };
   const SampleShape shape{.key = "k", .fields = {{.name = "x", .length = 2}}};
-  ASSERT_TRUE(encoder.Begin().ok());
+  EXPECT_EQ(encoder.Begin(sink).code(), absl::StatusCode::kResourceExhausted);
   EXPECT_EQ(encoder.BeginSample(shape, sink).code(), absl::StatusCode::kResourceExhausted);
 }
 

@@ -99,6 +99,15 @@ bool IsRegularType(char type) {
   return type == '0' || type == '\0' || type == '7';
 }
 
+bool AllZero(std::string_view bytes) {
+  return bytes.find_first_not_of('\0') == std::string_view::npos;
+}
+
+absl::Status DamagedBehindEnd(uint64_t offset) {
+  return DamagedTar(offset,
+                    "bytes that are not zero follow the end of the tar archive, and no other archive begins with them");
+}
+
 std::string HeaderName(std::string_view header) {
   const std::string_view name = UntilNul(TarField(header, kTarName));
   // GNU's own magic has other things in the place of the prefix.
@@ -110,7 +119,7 @@ std::string HeaderName(std::string_view header) {
 }  // namespace
 
 absl::StatusOr<TarReader::Event> TarReader::Advance(ByteSpan bytes) {
-  while (!ended_) {
+  while (true) {
     const uint64_t whole = extension_type_ != 0 ? TarPadded(extension_size_) : kTarBlock;
     if (buffer_.empty()) header_offset_ = position_;
     const size_t taken = std::min<uint64_t>(whole - buffer_.size(), bytes.size());
@@ -127,23 +136,20 @@ absl::StatusOr<TarReader::Event> TarReader::Advance(ByteSpan bytes) {
     const uint64_t after_header = position_;
     ASSIGN_OR_RETURN(const Event event, ReadHeader());
     buffer_.clear();
-    if (event == Event::kMember) return event;
+    if (event != Event::kNeedBytes) return event;
     // A skipped extension has moved the position on.
     const uint64_t skip = position_ - after_header;
     if (skip > bytes.size()) return Event::kNeedBytes;
     bytes = bytes.subspan(skip);
   }
-  return Event::kEnd;
 }
 
 // kNeedBytes here means: no member yet, go on.
 absl::StatusOr<TarReader::Event> TarReader::ReadHeader() {
   const std::string_view header = buffer_;
-  if (header.find_first_not_of('\0') == std::string_view::npos) {
-    ended_ = true;
-    return Event::kEnd;
-  }
+  if (AllZero(header)) return EndArchive();
   if (!ChecksumMatches(header)) {
+    if (between_) return DamagedBehindEnd(header_offset_);
     if (header_offset_ > 0) return DamagedTar(header_offset_, "corrupt tar header (its checksum does not match)");
     const std::string_view compression = CompressionOf(header);
     if (compression.empty()) return DamagedTar(0, "not a tar archive (no header with a valid checksum)");
@@ -153,6 +159,7 @@ absl::StatusOr<TarReader::Event> TarReader::ReadHeader() {
   }
   const std::optional<uint64_t> size = ParseOctal(TarField(header, kTarSize));
   if (!size) return DamagedTar(header_offset_, "corrupt tar header (its size is not a number)");
+  between_ = false;
   const char type = header[kTarType.offset];
   switch (type) {
     case 'x':
@@ -169,6 +176,15 @@ absl::StatusOr<TarReader::Event> TarReader::ReadHeader() {
       RETURN_IF_ERROR(FinishMember(type, *size));
       return Event::kMember;
   }
+}
+
+TarReader::Event TarReader::EndArchive() {
+  if (between_) return Event::kNeedBytes;
+  between_ = true;
+  local_ = {};
+  global_ = {};
+  long_name_.reset();
+  return Event::kEnd;
 }
 
 absl::Status TarReader::BeginExtension(char type, uint64_t size) {
@@ -234,6 +250,8 @@ absl::Status TarReader::ReadPaxRecord(std::string_view key, std::string_view val
     if (value.empty()) return absl::OkStatus();
     into->size = ParseDecimal(value);
     if (!into->size) return DamagedTar(header_offset_, "corrupt PAX header (its size is not a number)");
+  } else if (key == kTarCommentKeyword) {
+    into->escaped_keys = value == kTarEscapedKeys;
   } else if (key.starts_with("GNU.sparse.")) {
     return Unsupported(header_offset_, "sparse file (PAX GNU.sparse); pack it without --sparse");
   }
@@ -266,7 +284,7 @@ absl::Status TarReader::FinishMember(char type, uint64_t header_size) {
 }
 
 absl::Status TarReader::Finish(uint64_t object_size) const {
-  if (ended_) return absl::OkStatus();
+  if (between_) return AllZero(buffer_) ? absl::OkStatus() : DamagedBehindEnd(header_offset_);
   if (!buffer_.empty() || extension_type_ != 0)
     return DamagedTar(object_size, "truncated tar archive (it ends inside a header)");
   if (position_ > object_size) {

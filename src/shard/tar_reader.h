@@ -23,13 +23,14 @@ struct TarMember {
 ///   while more: bytes = the archive from reader.position() on (any amount, also none)
 ///     reader.Advance(bytes) -> kMember: see member(); position() is now that of the next header
 ///                              kNeedBytes: come back with those from position() on
-///                              kEnd: done
+///                              kEnd: the archive has ended; another one may follow
 ///   at the end of the object: reader.Finish(size)
 ///
 /// Understands v7, ustar with prefix, GNU (long names, base-256 sizes) and PAX (x and g headers with path and
-/// size). Header checksums are verified. Sparse files are refused. As in tar, the first block of zeros ends the
-/// archive and what follows is ignored; an archive without that block counts as truncated, because nothing else
-/// would tell.
+/// size, and Millrace's comment on keys). Header checksums are verified. Sparse files are refused. The first block of
+/// zeros ends the archive. Archives that lie one behind the other (`cat a.tar b.tar`) are read as one, as by
+/// `tar --ignore-zeros`; global PAX headers are those of one archive. Other bytes that are not zero after an end are
+/// DataLoss. An object without an end behind its last member counts as truncated, because nothing else would show it.
 ///
 /// Errors start with the offset: DataLoss for corrupt or truncated archives, InvalidArgument for what is well
 /// formed but not supported. After an error the reader must not be used. Memory: one header, and extended headers
@@ -46,6 +47,9 @@ class TarReader {
   /// The latest member, until Advance is called again.
   const TarMember& member() const { return member_; }
 
+  /// Whether a global PAX header before it says that its key was escaped (tar_key.h).
+  bool key_is_escaped() const { return global_.escaped_keys; }
+
   /// Checks that the archive was complete, given the size of the object that holds it.
   absl::Status Finish(uint64_t object_size) const;
 
@@ -53,6 +57,7 @@ class TarReader {
   struct Overrides {
     std::optional<std::string> path;
     std::optional<uint64_t> size;
+    bool escaped_keys = false;
   };
 
   absl::StatusOr<Event> ReadHeader();
@@ -60,6 +65,7 @@ class TarReader {
   absl::Status ReadPaxRecords(std::string_view records, Overrides* into) const;
   absl::Status ReadPaxRecord(std::string_view key, std::string_view value, Overrides* into) const;
   absl::Status BeginExtension(char type, uint64_t size);
+  Event EndArchive();
   absl::Status FinishMember(char type, uint64_t header_size);
 
   uint64_t position_ = 0;
@@ -67,9 +73,9 @@ class TarReader {
   std::string buffer_;          // a header, or the data of an extension, as far as they have come
   char extension_type_ = 0;     // 0: a header is being read
   uint64_t extension_size_ = 0;
-  bool ended_ = false;
-  Overrides local_;   // of the next member
-  Overrides global_;  // of all that follow
+  bool between_ = false;  // the end of an archive has come, and nothing but zeros since
+  Overrides local_;       // of the next member
+  Overrides global_;      // of all that follow in the archive
   std::optional<std::string> long_name_;
   TarMember member_;
 };

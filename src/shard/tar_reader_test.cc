@@ -117,9 +117,35 @@ TEST(TarReader, OtherTypesAreNotRegularAndLinksHaveNoData) {
                                               "!volume.x@2560+3", "a.jpg@3584+3"));
 }
 
-TEST(TarReader, WhatFollowsTheEndIsIgnored) {
-  EXPECT_THAT(ReadNames(Member("a.jpg", "") + std::string(512, '\0') + "garbage"), ElementsAre("a.jpg@512+0"));
+TEST(TarReader, ArchivesOneBehindTheOtherAreReadOn) {
+  const std::string first = Member("a.jpg", "abc") + End();
+  const std::string padded = Member("b.jpg", "") + std::string(7 * 512, '\0');  // as GNU tar pads to whole records
+  for (const size_t chunk : {0, 1, 512, 700}) {
+    EXPECT_THAT(ReadNames(first + padded + Member("c.jpg", "1") + std::string(512, '\0'), chunk),
+                ElementsAre("a.jpg@512+3", "b.jpg@2560+0", "c.jpg@6656+1"));
+    EXPECT_THAT(ReadNames(End() + first, chunk), ElementsAre("a.jpg@1536+3")) << "behind an empty one";
+  }
   EXPECT_THAT(ReadNames(End()), ElementsAre());
+}
+
+TEST(TarReader, OnlyZerosOrAnArchiveMayFollowTheEnd) {
+  const std::string first = Member("a.jpg", "") + std::string(512, '\0');
+  for (const size_t zeros : {0, 1, 511, 512, 700, 5000})
+    EXPECT_THAT(ReadNames(first + std::string(zeros, '\0')), ElementsAre("a.jpg@512+0")) << zeros;
+  ExpectError(first + "garbage", absl::StatusCode::kDataLoss, "offset 1024: bytes that are not zero follow the end");
+  ExpectError(first + std::string(1000, '\0') + "x", absl::StatusCode::kDataLoss,
+              "offset 1536: bytes that are not zero follow the end");
+  ExpectError(first + std::string(512, 'x') + End(), absl::StatusCode::kDataLoss, "offset 1024: bytes that are not");
+  ExpectError(first + '\0' + Member("b.jpg", "") + End(), absl::StatusCode::kDataLoss, "offset 1024: bytes that are");
+  ExpectError(first + Member("b.jpg", ""), absl::StatusCode::kDataLoss, "truncated");
+  ExpectError(first + Member("b.jpg", "").substr(0, 100), absl::StatusCode::kDataLoss, "bytes that are not zero");
+}
+
+TEST(TarReader, WhatIsPendingEndsWithItsArchive) {
+  const std::string global = Pax({"path=global.jpg"}, 'g') + Member("a.jpg", "") + End();
+  EXPECT_THAT(ReadNames(global + Member("b.jpg", "") + End()), ElementsAre("global.jpg@1536+0", "b.jpg@3072+0"));
+  const std::string dangling = Member("a.jpg", "") + Pax({"path=x.jpg"}) + Member("L", "y.jpg", 'L') + End();
+  EXPECT_THAT(ReadNames(dangling + Member("b.jpg", "") + End()), ElementsAre("a.jpg@512+0", "b.jpg@4096+0"));
 }
 
 TEST(TarReader, SparseIsRefused) {

@@ -7,6 +7,7 @@
 
 #include "base/crypto.h"
 #include "shard/sample_name.h"
+#include "shard/tar_key.h"
 
 namespace millrace {
 
@@ -36,11 +37,10 @@ absl::Status TarSampleScanner::Feed(ByteSpan chunk, ShardSink sink) {
       HashUntil(chunk, field.offset + field.length);
       EndField();
     }
-    if (ended_ || reader_.position() >= chunk_end) break;
+    if (reader_.position() >= chunk_end) break;
     ASSIGN_OR_RETURN(const TarReader::Event event, reader_.Advance(chunk.subspan(reader_.position() - chunk_offset_)));
-    ended_ = event == TarReader::Event::kEnd;
-    if (event != TarReader::Event::kMember) break;
-    RETURN_IF_ERROR(AddMember(chunk, sink));
+    if (event == TarReader::Event::kNeedBytes) break;
+    RETURN_IF_ERROR(event == TarReader::Event::kEnd ? Emit(sink) : AddMember(chunk, sink));
   }
   HashUntil(chunk, chunk_end);
   chunk_offset_ = chunk_end;
@@ -51,10 +51,18 @@ absl::Status TarSampleScanner::AddMember(ByteSpan chunk, ShardSink sink) {
   const TarMember& member = reader_.member();
   if (!member.regular && !member.link) return absl::OkStatus();
   std::optional<SampleName> name = SplitSampleName(member.name);
-  if (!name) return absl::OkStatus();
-  if (member.link) {
-    if (skipped_links_.count++ == 0) skipped_links_.first = member.name;
+  if (!name) {
+    if (member.regular && skipped_.unnamed++ == 0) skipped_.first_unnamed = member.name;
     return absl::OkStatus();
+  }
+  if (member.link) {
+    if (skipped_.links++ == 0) skipped_.first_link = member.name;
+    return absl::OkStatus();
+  }
+  std::string unescaped;
+  if (reader_.key_is_escaped() && name->key.find('%') != std::string_view::npos) {
+    unescaped = UnescapeTarKey(name->key);
+    name->key = unescaped;
   }
   if (sample_.fields.empty() || sample_.key != name->key) {
     RETURN_IF_ERROR(Emit(sink));

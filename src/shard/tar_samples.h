@@ -10,15 +10,16 @@
 
 namespace millrace {
 
-/// Finds the samples of a tar shard by WebDataset's rules (sample_name.h; members that are not regular files are
-/// skipped; links among them are counted). A field that comes twice in a sample is DataLoss; other errors are those of
+/// Finds the samples of a tar shard by WebDataset's rules (sample_name.h; keys that Millrace escaped are unescaped;
+/// members that are not regular files are skipped; links among them and files with other names are counted). A sample
+/// ends with its archive at the latest. A field that comes twice in a sample is DataLoss; other errors are those of
 /// TarReader. Memory is that of one sample's names.
 class TarSampleScanner final : public ShardScanner {
  public:
   absl::Status Feed(ByteSpan chunk, ShardSink sink) override;
   absl::Status Finish(ShardSink sink) override;
   uint64_t held_bytes() const override { return 0; }
-  SkippedLinks skipped_links() const override { return skipped_links_; }
+  SkippedMembers skipped_members() const override { return skipped_; }
 
  private:
   absl::Status AddMember(ByteSpan chunk, ShardSink sink);
@@ -28,8 +29,7 @@ class TarSampleScanner final : public ShardScanner {
 
   TarReader reader_;
   uint64_t chunk_offset_ = 0;  // of the chunk that is being fed
-  SkippedLinks skipped_links_;
-  bool ended_ = false;  // what follows is ignored
+  SkippedMembers skipped_;
   ShardSample sample_;  // no fields: none begun
   std::string label_;
   bool in_field_ = false;      // the end of the latest field has not been reached yet

@@ -6,6 +6,7 @@
 
 #include "base/crypto.h"
 #include "base/rng.h"
+#include "shard/tar_format.h"
 #include "shard/tar_writer.h"
 #include "shard/testing/tar_builder.h"
 
@@ -54,6 +55,20 @@ TEST(TarSamples, ConsecutiveMembersWithOneKey) {
   EXPECT_THAT(DescribeTar(archive), ElementsAre("a[3]: jpg=A cls=3", "b[12]: cls=12\n", "a[]: txt=again"));
 }
 
+// A global PAX header says from where on.
+TEST(TarSamples, OnlyEscapedKeysAreUnescaped) {
+  const std::string records = fmt::format("{}={}", kTarCommentKeyword, kTarEscapedKeys);
+  const std::string marked = Pax({records}, 'g');
+  const std::string first = Member("a%2Eb.jpg", "A") + Member("a%2Eb.cls", "1"), second = Member("c%2Ed.jpg", "B");
+  EXPECT_THAT(DescribeTar(first + second + End()), ElementsAre("a%2Eb[1]: jpg=A cls=1", "c%2Ed[]: jpg=B"));
+  EXPECT_THAT(DescribeTar(marked + first + second + End()), ElementsAre("a.b[1]: jpg=A cls=1", "c.d[]: jpg=B"));
+  EXPECT_THAT(DescribeTar(first + marked + second + End()), ElementsAre("a%2Eb[1]: jpg=A cls=1", "c.d[]: jpg=B"));
+  EXPECT_THAT(DescribeTar(marked + first + Pax({"comment="}, 'g') + second + End()),
+              ElementsAre("a.b[1]: jpg=A cls=1", "c%2Ed[]: jpg=B"));
+  EXPECT_THAT(DescribeTar(Pax({records}) + first + End()), ElementsAre("a%2Eb[1]: jpg=A cls=1")) << "of one member";
+  EXPECT_THAT(DescribeTar(Pax({"comment=by hand"}, 'g') + first + End()), ElementsAre("a%2Eb[1]: jpg=A cls=1"));
+}
+
 TEST(TarSamples, SkippedMembersDoNotSeparate) {
   const std::string archive = Header({.name = "d.d/", .type = '5'}) + Member("README", "x") + Member("./d/a.jpg", "A") +
                               Member("__meta__/x.y", "m") + Header({.name = "d/b.jpg", .type = '1'}) +
@@ -68,9 +83,25 @@ TEST(TarSamples, EmptyFields) {
   EXPECT_THAT(DescribeTar(End()), ElementsAre());
 }
 
-TEST(TarSamples, WhatFollowsTheEndIsIgnored) {
-  const std::string archive = Member("a.jpg", "A") + End() + Member("b.jpg", "B") + std::string(9000, 'x');
-  for (const size_t chunk : {0, 1, 512, 700}) EXPECT_THAT(DescribeTar(archive, chunk), ElementsAre("a[]: jpg=A"));
+TEST(TarSamples, ArchivesOneBehindTheOther) {
+  const std::string archive = Member("a.jpg", "A") + Member("a.cls", "1") + End();
+  const std::string other = Member("a.jpg", "again") + Member("b.jpg", "B") + End();
+  for (const size_t chunk : {0, 1, 512, 700}) {
+    EXPECT_THAT(DescribeTar(archive + std::string(9000 / 512 * 512, '\0') + other, chunk),
+                ElementsAre("a[1]: jpg=A cls=1", "a[]: jpg=again", "b[]: jpg=B"));
+  }
+}
+
+TEST(TarSamples, SamplesBeforeWhatFollowsTheEndAreWhole) {
+  std::vector<std::string> keys;
+  const auto keep = [&](const ShardSample& sample) {
+    keys.push_back(sample.key);
+    return absl::OkStatus();
+  };
+  TarSampleScanner scanner;
+  const std::string archive = Member("a.jpg", "A") + Member("b.jpg", "B") + End() + std::string(600, 'x');
+  EXPECT_EQ(scanner.Feed(AsBytes(archive), keep).code(), absl::StatusCode::kDataLoss);
+  EXPECT_THAT(keys, ElementsAre("a", "b"));
 }
 
 TEST(TarSamples, LabelsAreShortDecimalNumbers) {

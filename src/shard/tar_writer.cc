@@ -105,6 +105,14 @@ absl::Status AppendTarHeader(std::string& out, std::string_view name, uint64_t s
   return absl::OkStatus();
 }
 
+void AppendTarEscapedKeys(std::string& out) {
+  const std::string record = PaxRecord(kTarCommentKeyword, kTarEscapedKeys);
+  static_assert(kTarCommentKeyword.size() + kTarEscapedKeys.size() + 5 <= kTarBlock, "one block holds the record");
+  AppendBlock(out, {.prefix = {}, .name = "PaxHeaders/keys"}, record.size(), 'g');
+  out.append(record);
+  AppendTarPadding(out, record.size());
+}
+
 void AppendTarPadding(std::string& out, uint64_t size) {
   out.append(TarPadded(size) - size, '\0');
 }

@@ -20,6 +20,10 @@ absl::StatusOr<uint64_t> TarHeaderBytes(std::string_view name, uint64_t size);
 /// have more than kMaxNameBytes, and for sizes above kTarMaxOffset.
 absl::Status AppendTarHeader(std::string& out, std::string_view name, uint64_t size);
 
+/// Appends the global PAX header which says that the keys of all members that follow are escaped (tar_key.h).
+inline constexpr uint64_t kTarEscapedKeysBytes = 2 * kTarBlock;
+void AppendTarEscapedKeys(std::string& out);
+
 /// Appends the zeros that follow `size` bytes of data.
 void AppendTarPadding(std::string& out, uint64_t size);
 

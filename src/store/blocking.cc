@@ -74,6 +74,12 @@ absl::Status DeleteBlocking(ObjectStore& store, std::string key) {
   return completion.Wait().front();
 }
 
+absl::Status DeleteVersionBlocking(ObjectStore& store, std::string key, std::string etag) {
+  Completion<absl::Status> completion;
+  store.DeleteVersion(std::move(key), std::move(etag), completion.Callback());
+  return completion.Wait();
+}
+
 absl::StatusOr<ObjectInfo> CommitBlocking(PieceWriter& writer, uint64_t object_bytes) {
   Completion<absl::StatusOr<ObjectInfo>> completion;
   writer.Commit(object_bytes, completion.Callback());

@@ -17,6 +17,7 @@ absl::StatusOr<ObjectInfo> HeadBlocking(ObjectStore& store, std::string key, std
 absl::StatusOr<ObjectInfo> LearnBlocking(ObjectStore& store, ObjectInfo object, std::stop_token stop = {});
 absl::StatusOr<ObjectInfo> PutBlocking(ObjectStore& store, std::string key, ByteSpan body, PutOptions options = {});
 absl::Status DeleteBlocking(ObjectStore& store, std::string key);
+absl::Status DeleteVersionBlocking(ObjectStore& store, std::string key, std::string etag);
 absl::StatusOr<ObjectInfo> CommitBlocking(PieceWriter& writer, uint64_t object_bytes);
 absl::StatusOr<ListPage> ListBlocking(ObjectStore& store, ListOptions options, std::stop_token stop = {});
 

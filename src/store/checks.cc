@@ -34,6 +34,11 @@ absl::Status CheckPut(std::string_view uri, const PutOptions& options) {
       fmt::format("{}: only_if_absent and if_match contradict each other; set one of them", uri));
 }
 
+absl::Status CheckVersion(std::string_view uri, std::string_view etag) {
+  if (!etag.empty()) return absl::OkStatus();
+  return absl::InvalidArgumentError(fmt::format("{}: the version to delete needs an ETag", uri));
+}
+
 absl::Status CheckGet(std::string_view uri, const GetOptions& options, size_t into_size) {
   const ByteRange& range = options.range;
   if (into_size != range.length) {

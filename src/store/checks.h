@@ -24,6 +24,9 @@ absl::Status CheckCanHold(const ObjectStore& store, std::string_view key);
 /// InvalidArgument for conditions that contradict each other.
 absl::Status CheckPut(std::string_view uri, const PutOptions& options);
 
+/// InvalidArgument without the ETag of the version to delete.
+absl::Status CheckVersion(std::string_view uri, std::string_view etag);
+
 /// InvalidArgument when `into_size` is not the range's length, the range exceeds 64 bits or a checksum lies outside of
 /// it.
 absl::Status CheckGet(std::string_view uri, const GetOptions& options, size_t into_size);

@@ -12,6 +12,7 @@
 
 #include "base/atomic_file.h"
 #include "base/errno_status.h"
+#include "base/life_sign.h"
 #include "store/checks.h"
 #include "store/file_system.h"
 #include "store/piece_ledger.h"
@@ -88,6 +89,7 @@ absl::Status FileStore::ReadPieces(int fd, const std::string& uri, MutableByteSp
     const ssize_t n = pread(fd, into.data(), std::min(into.size(), kPiece), static_cast<off_t>(offset));
     if (n < 0 && errno == EINTR) continue;
     if (n < 0) return ErrnoStatus(errno, uri, "reading");
+    MovedBytes(static_cast<uint64_t>(n));
     if (n == 0)
       return absl::FailedPreconditionError(fmt::format("{}: was truncated to {} bytes while it was read", uri, offset));
     counters_.bytes_read += static_cast<uint64_t>(n);
@@ -175,6 +177,23 @@ void FileStore::Delete(std::vector<std::string> keys, DeleteCallback done) {
       gather->Set(i, stopping_ ? Closed() : Remove(key));
     });
   }
+}
+
+absl::Status FileStore::RemoveVersion(const std::string& key, const std::string& etag) const {
+  RETURN_IF_ERROR(Check(key));
+  RETURN_IF_ERROR(CheckVersion(Uri(key), etag));
+  const absl::StatusOr<ObjectInfo> now = Stat(key);
+  if (absl::IsNotFound(now.status())) return absl::OkStatus();
+  RETURN_IF_ERROR(now.status());
+  RETURN_IF_ERROR(CheckMatch(Uri(key), etag, now->etag));
+  return Remove(key);
+}
+
+void FileStore::DeleteVersion(std::string key, std::string etag, DoneCallback done) {
+  threads_.Submit([this, key = std::move(key), etag = std::move(etag), done = std::move(done)]() mutable {
+    ++counters_.del;
+    std::move(done)(stopping_ ? Closed() : RemoveVersion(key, etag));
+  });
 }
 
 // A continuation is 'k' and the last key of the page before, or 'p' and its last common prefix.

@@ -18,7 +18,7 @@ namespace millrace {
 /// The files of a folder, local or mounted. A key is a path below it; links are followed. The folder need not exist
 /// until something is listed; writing makes it. Files appear whole and durable (temporary file, fsync, rename, fsync of
 /// the folder) under mode 0666 less the umask, or that of the file which they replace; folders that become empty stay.
-/// ETags are size, modification time and inode.
+/// ETags are those of FileEtag (store/file_system.h).
 ///
 /// Reads and writes block threads of the store's own, eight of them: enough to keep a disk or a network mount busy.
 class FileStore final : public ObjectStore {
@@ -31,6 +31,7 @@ class FileStore final : public ObjectStore {
   void Head(std::string key, HeadOptions options, HeadCallback done) override;
   void Put(std::string key, ByteSpan body, PutOptions options, PutCallback done) override;
   void Delete(std::vector<std::string> keys, DeleteCallback done) override;
+  void DeleteVersion(std::string key, std::string etag, DoneCallback done) override;
   void List(ListOptions options, ListCallback done) override;
   absl::StatusOr<std::unique_ptr<PieceWriter>> WritePieces(std::string key, PutOptions options) override;
   absl::Status RemoveTemporary(const std::string& prefix) override;
@@ -47,6 +48,7 @@ class FileStore final : public ObjectStore {
   absl::StatusOr<ObjectInfo> Stat(const std::string& key) const;
   absl::StatusOr<ObjectInfo> Store(const std::string& key, ByteSpan body, const PutOptions& options);
   absl::Status Remove(const std::string& key) const;
+  absl::Status RemoveVersion(const std::string& key, const std::string& etag) const;
   absl::StatusOr<ListPage> Page(const ListOptions& options);
   absl::StatusOr<std::unique_ptr<FileWalk>> ResumeWalk(const ListOptions& options);
   void ParkWalk(const ListOptions& options, const std::string& continuation, std::unique_ptr<FileWalk> walk);

@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <array>
 #include <cerrno>
 #include <csignal>
 #include <filesystem>
@@ -277,6 +278,51 @@ TEST_F(FileStoreTest, TheEtagChangesWithEveryKindOfChange) {
   const std::string before = HeadBlocking(store_, "k")->etag;
   ASSERT_TRUE(PutBlocking(store_, "k", AsBytes("longer")).ok());
   EXPECT_NE(HeadBlocking(store_, "k")->etag, before);
+}
+
+// Writes other bytes of the same number into the file and sets its time back, as cp -p, tar -x and rsync --inplace do.
+void WriteWithSameTime(const std::string& path, std::string_view text) {
+  struct stat there {};
+  ASSERT_EQ(stat(path.c_str(), &there), 0);
+  const std::string now = fmt::format("{}.{}", there.st_ctim.tv_sec, there.st_ctim.tv_nsec);
+  for (;;) {  // until the clock of the file system has ticked
+    const UniqueFd fd(open(path.c_str(), O_WRONLY | O_CLOEXEC));
+    ASSERT_EQ(pwrite(fd.get(), text.data(), text.size(), 0), static_cast<ssize_t>(text.size()));
+    const std::array<timespec, 2> times = {there.st_atim, there.st_mtim};
+    ASSERT_EQ(futimens(fd.get(), times.data()), 0);
+    struct stat written {};
+    ASSERT_EQ(fstat(fd.get(), &written), 0);
+    ASSERT_TRUE(written.st_size == there.st_size && written.st_ino == there.st_ino);
+    if (fmt::format("{}.{}", written.st_ctim.tv_sec, written.st_ctim.tv_nsec) != now) return;
+  }
+}
+
+TEST_F(FileStoreTest, OtherBytesUnderTheOldTimeAreAnotherVersion) {
+  Touch("k", "old");
+  const ObjectInfo old = *HeadBlocking(store_, "k");
+  WriteWithSameTime(folder_ / "k", "new");
+  EXPECT_NE(HeadBlocking(store_, "k")->etag, old.etag);
+  EXPECT_NE(ListBlocking(store_, {})->objects.front().etag, old.etag);
+  std::string bytes(3, '?');
+  GetOptions options;
+  options.range = {0, 3};
+  options.if_match = old.etag;
+  const auto got = GetBlocking(store_, "k", {reinterpret_cast<std::byte*>(bytes.data()), 3}, options);
+  EXPECT_EQ(got.status().code(), absl::StatusCode::kFailedPrecondition) << got.status();
+}
+
+TEST_F(FileStoreTest, AWriterTellsTheEtagThatReadersFind) {
+  for (const bool only_if_absent : {true, false}) {
+    const std::string key = only_if_absent ? "new" : "replaced";
+    if (!only_if_absent) Touch(key, "old");
+    const auto put =
+        PutBlocking(store_, key, AsBytes("bytes"), {.only_if_absent = only_if_absent, .modified_ms = 1000});
+    ASSERT_TRUE(put.ok()) << put.status();
+    EXPECT_EQ(HeadBlocking(store_, key)->etag, put->etag);
+    const auto writer = store_.Write(key + "-in-pieces", {.only_if_absent = only_if_absent});
+    ASSERT_TRUE(writer.ok() && (*writer)->Append(AsBytes("bytes")).ok());
+    EXPECT_EQ((*writer)->Commit()->etag, HeadBlocking(store_, key + "-in-pieces")->etag);
+  }
 }
 
 TEST_F(FileStoreTest, NoRightsIsPermissionDenied) {

@@ -28,8 +28,11 @@ absl::Status CheckFileKey(std::string_view uri, std::string_view key) {
 }
 
 std::string FileEtag(const struct stat& info) {
-  const uint64_t nanoseconds = static_cast<uint64_t>(info.st_mtim.tv_sec) * 1'000'000'000 + info.st_mtim.tv_nsec;
-  return fmt::format("{:x}-{:x}-{:x}", info.st_size, nanoseconds, info.st_ino);
+  const auto nanoseconds = [](const timespec& time) {
+    return static_cast<uint64_t>(time.tv_sec) * 1'000'000'000 + static_cast<uint64_t>(time.tv_nsec);
+  };
+  return fmt::format("{:x}-{:x}-{:x}-{:x}", info.st_size, nanoseconds(info.st_mtim), info.st_ino,
+                     nanoseconds(info.st_ctim));
 }
 
 ObjectInfo FileInfo(std::string key, const struct stat& info) {

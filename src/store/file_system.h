@@ -15,7 +15,9 @@ namespace millrace {
 /// than 255 bytes, or a name reserved for temporary files.
 absl::Status CheckFileKey(std::string_view uri, std::string_view key);
 
-/// Size, modification time and inode: changes whenever a file is replaced or written.
+/// Size, modification time, inode and the time of the last change of any of these (ctime): changes whenever a file is
+/// replaced or written, also by a program that sets the modification time back (cp -p, tar -x, rsync --inplace). It
+/// changes, too, if the file is renamed, or gets another mode, owner or hard link.
 std::string FileEtag(const struct stat& info);
 ObjectInfo FileInfo(std::string key, const struct stat& info);
 

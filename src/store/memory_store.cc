@@ -126,6 +126,24 @@ void MemoryStore::Delete(std::vector<std::string> keys, DeleteCallback done) {
   });
 }
 
+absl::Status MemoryStore::RemoveVersion(const std::string& key, const std::string& etag) {
+  RETURN_IF_ERROR(CheckKey(Uri(""), key));
+  RETURN_IF_ERROR(CheckVersion(Uri(key), etag));
+  std::lock_guard lock(mutex_);
+  const auto there = objects_.find(key);
+  if (there == objects_.end()) return absl::OkStatus();
+  RETURN_IF_ERROR(CheckMatch(Uri(key), etag, there->second->info.etag));
+  objects_.erase(there);
+  return absl::OkStatus();
+}
+
+void MemoryStore::DeleteVersion(std::string key, std::string etag, DoneCallback done) {
+  thread_.Submit([this, key = std::move(key), etag = std::move(etag), done = std::move(done)]() mutable {
+    ++counters_.del;
+    std::move(done)(stopping_ ? ClosedMemory() : RemoveVersion(key, etag));
+  });
+}
+
 ListPage MemoryStore::Page(const ListOptions& options) const {
   const size_t limit = static_cast<size_t>(std::min(options.max_keys, kMaxPage));
   ListPage page;

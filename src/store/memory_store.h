@@ -24,6 +24,7 @@ class MemoryStore final : public ObjectStore {
   void Head(std::string key, HeadOptions options, HeadCallback done) override;
   void Put(std::string key, ByteSpan body, PutOptions options, PutCallback done) override;
   void Delete(std::vector<std::string> keys, DeleteCallback done) override;
+  void DeleteVersion(std::string key, std::string etag, DoneCallback done) override;
   void List(ListOptions options, ListCallback done) override;
   absl::StatusOr<std::unique_ptr<PieceWriter>> WritePieces(std::string key, PutOptions options) override;
   const RequestCounters& counters() const override { return counters_; }
@@ -39,6 +40,7 @@ class MemoryStore final : public ObjectStore {
   absl::StatusOr<GetResult> Read(const std::string& key, MutableByteSpan into, const GetOptions& options);
   absl::StatusOr<ObjectInfo> Store(const std::string& key, std::string bytes, const PutOptions& options);
   absl::Status Remove(const std::string& key);
+  absl::Status RemoveVersion(const std::string& key, const std::string& etag);
   ListPage Page(const ListOptions& options) const;
 
   RequestCounters counters_;

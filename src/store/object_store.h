@@ -104,6 +104,11 @@ class ObjectStore {
   /// not exist succeeds.
   virtual void Delete(std::vector<std::string> keys, DeleteCallback done) = 0;
 
+  /// Deletes an object if it has that ETag, which is not empty; FailedPrecondition if it has another. Some stores do
+  /// not know the condition and delete it all the same, so the caller looks first. A folder looks right before it
+  /// removes the file.
+  virtual void DeleteVersion(std::string key, std::string etag, DoneCallback done) = 0;
+
   /// One page of keys in bytewise order. A prefix that matches nothing gives an empty page; a missing bucket or folder
   /// NotFound.
   virtual void List(ListOptions options, ListCallback done) = 0;

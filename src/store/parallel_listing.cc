@@ -233,7 +233,8 @@ absl::Status ParallelListing::OnPage(uint64_t id, ListPage page) {
   range->cut = CutAt(range->last, &page) || range->cut;
   Learn(page.objects);
   range->done = page.continuation.empty();
-  range->continuation = std::move(page.continuation);
+  const bool follows_key = range->id != first_id_ && !page.objects.empty();
+  range->continuation = follows_key ? "" : std::move(page.continuation);
   ++range->pages;
   if (!page.objects.empty()) range->after = page.objects.back().key;
   buffered_ += page.objects.size();

@@ -21,6 +21,10 @@ namespace millrace {
 /// from those that occurred so far. A split into nothing costs one request. Memory is bounded by `max_buffered`: the
 /// further a range is from the front, the sooner it has to wait.
 ///
+/// A split may begin at a key that does not exist. Some stores (MinIO) then answer with a continuation that skips a
+/// key, so the next page of such a range begins behind the last key that was returned. Only the first range follows
+/// continuations.
+///
 /// A store that lists its keys in another order than that of their bytes shows it in its first pages, and is not split:
 /// what it lists is passed on. When disorder shows later, or the store ignores `start_after`, the first range, which
 /// follows the store's own order from the beginning, goes on alone to the end; when it was cut off already, the listing
@@ -35,9 +39,9 @@ class ParallelListing {
   ParallelListing(std::string prefix, const Options& options);
 
   struct Request {
-    uint64_t range = 0;        // for OnPage
-    std::string start_after;   // of the first page of a range
-    std::string continuation;  // of the others
+    uint64_t range = 0;       // for OnPage
+    std::string start_after;  // one of both, or none
+    std::string continuation;
   };
   /// The next request to make, or nullopt when none may be made before the next OnPage or Take.
   std::optional<Request> Next();
@@ -59,7 +63,7 @@ class ParallelListing {
     uint64_t id = 0;
     std::string after;
     std::string last;          // empty: without end
-    std::string continuation;  // empty: nothing was asked yet
+    std::string continuation;  // empty: the next page is asked for by `after`
     std::vector<ObjectInfo> objects;
     int pages = 0;  // since it was made
     bool asked = false;

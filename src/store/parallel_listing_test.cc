@@ -22,8 +22,10 @@ struct Outcome {
   uint64_t most_buffered = 0;
 };
 
-/// What a store of `keys` (sorted) answers. Its continuation is the last key of the page, marked.
-ListPage Page(const Keys& keys, const std::string& prefix, const ParallelListing::Request& request, uint64_t size) {
+/// What a store of `keys` (sorted) answers. Its continuation is the last key of the page, marked. If it `skips`, one
+/// that follows a start_after which is no key is of the key behind that one.
+ListPage Page(const Keys& keys, const std::string& prefix, const ParallelListing::Request& request, uint64_t size,
+              bool skips = false) {
   const std::string after = request.continuation.empty() ? request.start_after : request.continuation.substr(1);
   auto from = after < prefix ? std::lower_bound(keys.begin(), keys.end(), prefix)
                              : std::upper_bound(keys.begin(), keys.end(), after);
@@ -31,12 +33,15 @@ ListPage Page(const Keys& keys, const std::string& prefix, const ParallelListing
   for (; from != keys.end() && from->starts_with(prefix) && page.objects.size() < size; ++from) {
     page.objects.emplace_back().key = *from;
   }
-  if (from != keys.end() && from->starts_with(prefix)) page.continuation = '>' + page.objects.back().key;
+  if (from == keys.end() || !from->starts_with(prefix)) return page;
+  const bool made_up = !request.start_after.empty() && !std::binary_search(keys.begin(), keys.end(), after);
+  page.continuation = '>' + (skips && made_up ? *from : page.objects.back().key);
   return page;
 }
 
 /// Lists `keys` (sorted) below `prefix` from a simulated store of pages of 1,000.
-Outcome List(const Keys& keys, const std::string& prefix = "", ParallelListing::Options options = {}) {
+Outcome List(const Keys& keys, const std::string& prefix = "", ParallelListing::Options options = {},
+             bool skips = false) {
   struct Answer {
     double at;
     ParallelListing::Request request;
@@ -58,7 +63,7 @@ Outcome List(const Keys& keys, const std::string& prefix = "", ParallelListing::
     const Answer answer = answers.top();
     answers.pop();
     outcome.seconds = answer.at;
-    EXPECT_TRUE(listing.OnPage(answer.request.range, Page(keys, prefix, answer.request, options.page)).ok());
+    EXPECT_TRUE(listing.OnPage(answer.request.range, Page(keys, prefix, answer.request, options.page, skips)).ok());
     outcome.most_buffered = std::max(outcome.most_buffered, listing.buffered());
     for (ObjectInfo& object : listing.Take()) outcome.keys.push_back(std::move(object.key));
   }
@@ -147,6 +152,20 @@ TEST(ParallelListing, EveryKeyOnceWhateverTheirShape) {
                                            .max_buffered = 1 + rng.Below(100),
                                            .page = 1 + rng.Below(7)};
     ASSERT_TRUE(List(keys, seed % 3 == 0 ? "p/" : "", options).keys == keys) << seed;
+  }
+}
+
+TEST(ParallelListing, EveryKeyOfAStoreThatSkipsOneAfterAStartThatIsNoKey) {
+  Keys keys;
+  for (int i = 0; i < 20'000; ++i)
+    keys.push_back(fmt::format("train/{:08x}.jpg", Mix64(static_cast<uint64_t>(i)) >> 32));
+  keys = Sorted(std::move(keys));
+  for (const uint64_t page : {10, 100, 1000}) {
+    const ParallelListing::Options options{.max_requests = 8, .page = page};
+    const Outcome outcome = List(keys, "train/", options, /*skips=*/true);
+    EXPECT_GT(std::count_if(outcome.asked.begin(), outcome.asked.end(), [](const auto& key) { return !key.empty(); }),
+              5);
+    EXPECT_TRUE(outcome.keys == keys) << outcome.keys.size() << " of " << keys.size();
   }
 }
 

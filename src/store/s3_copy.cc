@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/log.h"
+#include "s3/error.h"
 #include "s3/sigv4.h"
 #include "store/checks.h"
 #include "store/s3_upload.h"
@@ -41,6 +42,7 @@ class PartsCopy : public std::enable_shared_from_this<PartsCopy> {
         bucket_(std::move(bucket)),
         key_(std::move(key)),
         options_(std::move(options)),
+        only_if_absent_(options_.only_if_absent),
         part_(CopyPartSize(from_.size, parts)),
         at_once_(parts.at_once),
         etags_((from_.size + part_ - 1) / part_),
@@ -140,15 +142,19 @@ class PartsCopy : public std::enable_shared_from_this<PartsCopy> {
   }
 
   void Complete() {
-    client_.CompleteMultipart(bucket_, key_, upload_id_, etags_,
-                              [self = shared_from_this()](absl::StatusOr<ObjectInfo> info) {
-                                if (!info.ok()) {
-                                  self->status_ = std::move(info).status();
-                                  return self->Abort();
-                                }
-                                info->size = self->from_.size;
-                                self->done_(std::move(info));
-                              });
+    client_.CompleteMultipart(
+        bucket_, key_, upload_id_, etags_,
+        [self = shared_from_this()](absl::StatusOr<ObjectInfo> info) {
+          if (std::exchange(self->only_if_absent_, false) && S3CodeOf(info.status()) == "NotImplemented")
+            return self->Complete();
+          if (!info.ok()) {
+            self->status_ = std::move(info).status();
+            return self->Abort();
+          }
+          info->size = self->from_.size;
+          self->done_(std::move(info));
+        },
+        CompleteOptions{.only_if_absent = only_if_absent_});
   }
 
   void Abort() {
@@ -169,6 +175,7 @@ class PartsCopy : public std::enable_shared_from_this<PartsCopy> {
   const std::string bucket_;
   const std::string key_;
   const CopyOptions options_;
+  bool only_if_absent_;
   const uint64_t part_;
   const int at_once_;
   std::string upload_id_;
@@ -212,7 +219,7 @@ void CopyOnS3(S3Client& client, S3CopySource from, std::string bucket, std::stri
                       finish(same.ok() ? absl::StatusOr<ObjectInfo>(std::move(copied)) : same);
                     });
       },
-      std::move(stop));
+      std::move(stop), options.only_if_absent);
 }
 
 }  // namespace millrace

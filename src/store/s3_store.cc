@@ -122,6 +122,14 @@ void S3Store::Delete(std::vector<std::string> keys, DeleteCallback done) {
                      });
 }
 
+void S3Store::DeleteVersion(std::string key, std::string etag, DoneCallback done) {
+  auto tracked = Tracked(std::move(done));
+  absl::Status bad = CheckKey(Uri(""), key);
+  if (bad.ok()) bad = CheckVersion(Uri(key), etag);
+  if (!bad.ok()) return Fail(std::move(bad), std::move(tracked));
+  client_.Delete(bucket_, std::move(key), std::move(tracked), std::move(etag));
+}
+
 void S3Store::List(ListOptions options, ListCallback done) {
   auto tracked = Tracked(std::move(done));
   absl::Status bad = CheckList(Uri(""), options);

@@ -29,6 +29,7 @@ class S3Store final : public ObjectStore {
   void Copy(const ObjectStore& from, ObjectInfo source, std::string key, CopyOptions options,
             PutCallback done) override;
   void Delete(std::vector<std::string> keys, DeleteCallback done) override;
+  void DeleteVersion(std::string key, std::string etag, DoneCallback done) override;
   void List(ListOptions options, ListCallback done) override;
   absl::StatusOr<std::unique_ptr<PieceWriter>> WritePieces(std::string key, PutOptions options) override;
   const RequestCounters& counters() const override;

@@ -29,6 +29,9 @@ class StoreAround : public ObjectStore {
   void Delete(std::vector<std::string> keys, DeleteCallback done) override {
     below_.Delete(std::move(keys), std::move(done));
   }
+  void DeleteVersion(std::string key, std::string etag, DoneCallback done) override {
+    below_.DeleteVersion(std::move(key), std::move(etag), std::move(done));
+  }
   void List(ListOptions options, ListCallback done) override { below_.List(std::move(options), std::move(done)); }
   absl::StatusOr<std::unique_ptr<PieceWriter>> WritePieces(std::string key, PutOptions options) override {
     return below_.WritePieces(std::move(key), std::move(options));

@@ -40,7 +40,7 @@ class AttemptWatch {
   Action OnStop(int signal, bool program_watches, Time now);
   /// `left`: until the announced time.
   Action OnNotice(const Notice& notice, std::optional<Milliseconds> left, bool program_watches, Time now);
-  /// A sign of life: output or a heartbeat.
+  /// A sign of life: output, a heartbeat, or one of base/life_sign.h.
   void OnAlive(Time when) { alive_ = std::max(alive_, when); }
   Action OnTime(Time now);
   /// When something is due; nullopt: nothing is.

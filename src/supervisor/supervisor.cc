@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "absl/time/clock.h"
+#include "base/life_sign.h"
 #include "supervisor/attempt_output.h"
 #include "supervisor/failure_file.h"
 #include "supervisor/job_process.h"
@@ -253,6 +254,7 @@ AttemptEnd JobSupervisor::WaitFor(JobProcess& job, AttemptOutput* output) {
     int signal = 0;
     const SupervisorEvent event = process_.Wait(limit, &signal);
     if (folder_ && folder_->TakeHeartbeat()) watch.OnAlive(Clock::now());
+    if (const auto life = LastLife()) watch.OnAlive(*life);  // of those that serve channels
     if (output != nullptr) watch.OnAlive(output->last());
     OnEvent(event, signal, watch, job);
     if (const AttemptWatch::Action due = watch.OnTime(Clock::now()); due.signal != 0) Carry(due, job);

@@ -122,11 +122,14 @@ class Ec2Client::Impl {
         return absl::UnavailableError(fmt::format("EC2 ({}) does not answer {}: {}", HostHeader(url_.server), action,
                                                   ToStd(answer.status().message())));
       }
+      if (answer->date) clock_offset_ = *answer->date - absl::Now();
       if (answer->status == 200) return std::move(answer->text);
       if (!again && IsExpiredSignature(answer->text) && credentials_.Reject(keys, absl::Now())) continue;
       return Ec2Error(action, answer->status, answer->text);
     }
   }
+
+  absl::Time Now() const { return absl::Now() + clock_offset_; }
 
   const std::string& region() const { return region_; }
 
@@ -144,6 +147,7 @@ class Ec2Client::Impl {
   }
 
   EventLoop& loop_;
+  absl::Duration clock_offset_;  // EC2's clock minus ours
   const EndpointUrl url_;
   const std::string region_;
   const std::shared_ptr<const S3Environment> environment_;
@@ -174,6 +178,10 @@ Ec2Client::~Ec2Client() = default;
 
 absl::StatusOr<std::string> Ec2Client::Call(const std::string& action, const Parameters& parameters) {
   return impl_->Call(action, parameters);
+}
+
+absl::Time Ec2Client::Now() const {
+  return impl_->Now();
 }
 
 const std::string& Ec2Client::region() const {

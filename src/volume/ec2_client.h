@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/time/time.h"
 #include "net/runtime.h"
 #include "s3/aws_settings.h"
 #include "volume/ec2_documents.h"
@@ -38,6 +39,9 @@ class Ec2Client {
 
   /// The answer's body, or the error of Ec2Error (volume/ec2_documents.h); Unavailable also if no answer came.
   absl::StatusOr<std::string> Call(const std::string& action, const Parameters& parameters);
+
+  /// The time of EC2's clock, or up to a second before it; this machine's until EC2 has told.
+  absl::Time Now() const;
 
   const std::string& region() const;
 

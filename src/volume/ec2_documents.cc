@@ -130,6 +130,9 @@ absl::StatusOr<Ec2Page<Ec2Snapshot>> ParseSnapshots(std::string_view xml) {
   for (const XmlElement* item : answer.Items("snapshotSet")) {
     page.entries.push_back({item->Text("snapshotId"), item->Text("volumeId"), item->Text("status"),
                             item->Text("progress"), TagsOf(*item)});
+    absl::Time started;
+    if (absl::ParseTime(absl::RFC3339_full, item->Text("startTime"), &started, nullptr))
+      page.entries.back().started = started;
   }
   return page;
 }

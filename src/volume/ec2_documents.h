@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/time/time.h"
 #include "base/status.h"
 
 /// What EC2 tells of volumes, snapshots and instances, and its errors. Pure. Source: "Amazon EC2 API Reference",
@@ -41,6 +42,7 @@ struct Ec2Snapshot {
   std::string state;     // pending, completed, error
   std::string progress;  // "40%"
   Ec2Tags tags;
+  absl::Time started = absl::InfiniteFuture();  // as long as EC2 does not tell
 };
 
 struct Ec2Instance {

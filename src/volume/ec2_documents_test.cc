@@ -41,6 +41,19 @@ TEST(Ec2Documents, ReadsVolumes) {
   EXPECT_EQ(volume.attachments[0].device, "/dev/sdh");
 }
 
+TEST(Ec2Documents, ReadsSnapshots) {
+  const auto page = ParseSnapshots(
+      "<DescribeSnapshotsResponse><snapshotSet><item><snapshotId>snap-1</snapshotId><volumeId>vol-1</volumeId>"
+      "<status>pending</status><startTime>2026-11-28T21:40:07.250Z</startTime><progress>40%</progress></item>"
+      "<item><snapshotId>snap-2</snapshotId><startTime>soon</startTime></item></snapshotSet>"
+      "</DescribeSnapshotsResponse>");
+  ASSERT_TRUE(page.ok()) << page.status();
+  ASSERT_EQ(page->entries.size(), 2U);
+  EXPECT_EQ(page->entries[0].volume, "vol-1");
+  EXPECT_EQ(page->entries[0].started, absl::FromUnixMillis(1795902007250));
+  EXPECT_EQ(page->entries[1].started, absl::InfiniteFuture());  // it does not say
+}
+
 TEST(Ec2Documents, RefusesOtherAnswers) {
   EXPECT_FALSE(ParseVolumes("").ok());
   EXPECT_FALSE(ParseVolumes("<html>not EC2</html>").ok());

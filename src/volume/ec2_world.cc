@@ -64,7 +64,7 @@ absl::StatusOr<std::string> IdIn(const std::string& answer, std::string_view nam
 
 }  // namespace
 
-absl::StatusOr<VolumeSight> Ec2World::Look() {
+absl::StatusOr<VolumeSight> Ec2World::LookAtVolumes() {
   VolumeSight sight;
   const std::string by_name = fmt::format("tag:{}", kVolumeNameTag);
   ASSIGN_OR_RETURN(sight.volumes,
@@ -75,20 +75,26 @@ absl::StatusOr<VolumeSight> Ec2World::Look() {
   mine.emplace_back("Owner.1", "self");
   ASSIGN_OR_RETURN(sight.snapshots,
                    DescribeAll<Ec2Snapshot>(client_, "DescribeSnapshots", std::move(mine), ParseSnapshots));
-  if (!goal_.instance.empty()) {
-    RETURN_IF_ERROR(LookAtInstances(sight));
-    RETURN_IF_ERROR(LookHere(sight));
-  }
+  sight.now = client_.Now();
+  return sight;
+}
+
+absl::StatusOr<VolumeSight> Ec2World::Look() {
+  ASSIGN_OR_RETURN(VolumeSight sight, LookAtVolumes());
+  RETURN_IF_ERROR(LookAtInstances(sight));
+  if (!goal_.instance.empty()) RETURN_IF_ERROR(LookHere(sight));
   last_ = sight;
   return sight;
 }
 
 absl::Status Ec2World::LookAtInstances(VolumeSight& sight) {
-  std::set<std::string> ids{goal_.instance};
+  std::set<std::string> ids;
+  if (!goal_.instance.empty()) ids.insert(goal_.instance);
   for (const Ec2Volume& volume : sight.volumes) {
     for (const Ec2Attachment& at : volume.attachments) ids.insert(at.instance);
     if (const std::string claimed = ClaimInstance(volume); !claimed.empty()) ids.insert(claimed);
   }
+  if (ids.empty()) return absl::OkStatus();
   ASSIGN_OR_RETURN(const std::vector<Ec2Instance> found,
                    DescribeAll<Ec2Instance>(client_, "DescribeInstances",
                                             FilterBy("instance-id", {ids.begin(), ids.end()}), ParseInstances));
@@ -168,9 +174,14 @@ absl::StatusOr<std::string> Ec2World::CreateSnapshot(const VolumeAction& action)
 
 absl::Status Ec2World::Detach(const VolumeAction& action) {
   const auto found = last_.here.find(action.volume);
-  if (found != last_.here.end() && !found->second.device.empty()) {
-    ASSIGN_OR_RETURN(const std::string path, disks_.MountOf(found->second.device));
-    if (!path.empty()) RETURN_IF_ERROR(disks_.Unmount(path));
+  if (found != last_.here.end()) {
+    if (found->second.device.empty()) {
+      return absl::InternalError(fmt::format(
+          "{} is attached, and may be mounted: its device has not appeared; if this is a container, name the folder of "
+          "the host's devices by --dev",
+          action.volume));
+    }
+    RETURN_IF_ERROR(disks_.UnmountAll(found->second.device));
   }
   return Call("DetachVolume", {{"VolumeId", action.volume}, {"InstanceId", goal_.instance}});
 }

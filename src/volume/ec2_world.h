@@ -1,7 +1,10 @@
 #pragma once
 
+#include <sys/types.h>
+
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "volume/ec2_client.h"
 #include "volume/volume_job.h"
@@ -20,15 +23,20 @@ class HostDisks {
   absl::StatusOr<DeviceContent> ContentOf(const std::string& device) const;
   /// The device that is mounted at a path; "" if there is none.
   absl::StatusOr<std::string> MountedAt(const std::string& path) const;
-  /// Where a device is mounted; "" if it is not.
-  absl::StatusOr<std::string> MountOf(const std::string& device) const;
+  /// Where a device is mounted, also by bind mounts, the oldest first.
+  absl::StatusOr<std::vector<std::string>> MountsOf(const std::string& device) const;
+  /// Unmounts a device wherever it is mounted. An error if that fails, or if another mount namespace still has it.
+  absl::Status UnmountAll(const std::string& device) const;
   absl::Status MakeFileSystem(const std::string& device) const;
   absl::Status Mount(const std::string& device, const std::string& path) const;
-  absl::Status Unmount(const std::string& path) const;
 
  private:
   const std::string dev_;
 };
+
+/// A process of another mount namespace, such as that of a container, which has file systems of a device mounted: "PID
+/// at PATH"; "" if there is none. `proc` is "/proc".
+std::string MountedByOthers(const std::string& proc, dev_t device);
 
 /// A name's volumes in EC2 and on this machine.
 class Ec2World final : public VolumeWorld {
@@ -38,6 +46,8 @@ class Ec2World final : public VolumeWorld {
       : client_(client), disks_(disks), goal_(goal) {}
 
   absl::StatusOr<VolumeSight> Look() override;
+  /// Only volumes and snapshots. The name of the goal may be a pattern.
+  absl::StatusOr<VolumeSight> LookAtVolumes();
   absl::StatusOr<std::string> Do(const VolumeAction& action) override;
   absl::Time Now() override;
   void Sleep(absl::Duration time) override;

@@ -1,10 +1,15 @@
 #include <fmt/format.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
 
 #include <filesystem>
+#include <fstream>
 #include <optional>
+#include <set>
 #include <string_view>
 #include <system_error>
 
+#include "absl/strings/str_split.h"
 #include "base/child_process.h"
 #include "volume/ec2_world.h"
 
@@ -52,6 +57,17 @@ std::string RealPath(const std::string& path) {
   return error ? std::string() : real.string();
 }
 
+// A column of the mounts that findmnt finds, in the order of the kernel's table.
+absl::StatusOr<std::vector<std::string>> FindMounts(const std::string& column, const std::string& by,
+                                                    const std::string& name) {
+  ASSIGN_OR_RETURN(const ToolEnd end, RunTool({"findmnt", "--noheadings", "--output", column, by, name, "--list"}));
+  if (end.status == 0) return std::vector<std::string>(absl::StrSplit(end.output, '\n', absl::SkipEmpty()));
+  if (end.status == 1 && end.said.empty()) return std::vector<std::string>();  // as it says that there are none
+  return absl::InternalError(
+      fmt::format("`findmnt {} {}` failed with status {}: {}; it must work before a disk is taken", by, name,
+                  end.status, end.said));
+}
+
 // The X of /dev/sdX or /dev/xvdX; nullopt for any other name, as of a partition or of /dev/xvdba.
 std::optional<char> LetterOf(std::string_view name) {
   for (const std::string_view prefix : {"/dev/sd", "/dev/xvd"}) {
@@ -88,17 +104,26 @@ absl::StatusOr<DeviceContent> HostDisks::ContentOf(const std::string& device) co
 }
 
 absl::StatusOr<std::string> HostDisks::MountedAt(const std::string& path) const {
-  ASSIGN_OR_RETURN(const ToolEnd end, RunTool({"findmnt", "--noheadings", "--output", "SOURCE", "--mountpoint", path}));
-  if (end.status != 0) return std::string();  // as it says that nothing is
-  const std::string source = end.output.substr(end.output.rfind('\n') + 1);
-  const std::string real = RealPath(source);
-  return real.empty() ? source : real;
+  ASSIGN_OR_RETURN(const std::vector<std::string> sources, FindMounts("SOURCE", "--mountpoint", path));
+  if (sources.empty()) return std::string();
+  const std::string real = RealPath(sources.back());
+  return real.empty() ? sources.back() : real;
 }
 
-absl::StatusOr<std::string> HostDisks::MountOf(const std::string& device) const {
-  ASSIGN_OR_RETURN(const ToolEnd end, RunTool({"findmnt", "--noheadings", "--output", "TARGET", "--source", device}));
-  if (end.status != 0) return std::string();
-  return end.output.substr(0, end.output.find('\n'));
+absl::StatusOr<std::vector<std::string>> HostDisks::MountsOf(const std::string& device) const {
+  return FindMounts("TARGET", "--source", device);
+}
+
+absl::Status HostDisks::UnmountAll(const std::string& device) const {
+  ASSIGN_OR_RETURN(const std::vector<std::string> paths, MountsOf(device));
+  for (auto path = paths.rbegin(); path != paths.rend(); ++path) RETURN_IF_ERROR(RunOrFail({"umount", *path}));
+  struct stat info {};
+  if (stat(device.c_str(), &info) != 0 || !S_ISBLK(info.st_mode)) return absl::OkStatus();
+  const std::string holder = MountedByOthers("/proc", info.st_rdev);
+  if (holder.empty()) return absl::OkStatus();
+  return absl::InternalError(fmt::format(
+      "{} is still mounted by process {}, in another mount namespace; end it, or its container, and try again", device,
+      holder));
 }
 
 absl::Status HostDisks::MakeFileSystem(const std::string& device) const {
@@ -112,8 +137,26 @@ absl::Status HostDisks::Mount(const std::string& device, const std::string& path
   return RunOrFail({"mount", device, path});
 }
 
-absl::Status HostDisks::Unmount(const std::string& path) const {
-  return RunOrFail({"umount", path});
+std::string MountedByOthers(const std::string& proc, dev_t device) {
+  const auto space_of = [&proc](const std::string& process) {
+    std::error_code error;
+    return std::filesystem::read_symlink(fmt::format("{}/{}/ns/mnt", proc, process), error).string();
+  };
+  const std::string number = fmt::format("{}:{}", major(device), minor(device));
+  std::set<std::string> seen{space_of("self")};
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator(proc, error)) {
+    const std::string process = entry.path().filename();
+    if (process.find_first_not_of("0123456789") != std::string::npos || !seen.insert(space_of(process)).second)
+      continue;
+    std::ifstream table(entry.path() / "mountinfo");
+    for (std::string line; std::getline(table, line);) {
+      // ID, parent, MAJOR:MINOR, root, mount point, ...
+      const std::vector<std::string> fields = absl::StrSplit(line, absl::MaxSplits(' ', 5));
+      if (fields.size() > 4 && fields[2] == number) return fmt::format("{} at {}", process, fields[4]);
+    }
+  }
+  return std::string();
 }
 
 }  // namespace millrace

@@ -7,6 +7,8 @@
 #include <optional>
 #include <utility>
 
+#include "net/http_date.h"
+
 namespace millrace {
 
 namespace {
@@ -31,7 +33,8 @@ class TextFetch final : public HttpResponseHandler {
   void OnPhase(HttpPhase) override {}
 
   HttpBodySink OnHead(const HttpResponseHead& head) override {
-    status_ = head.status;
+    answer_.status = head.status;
+    answer_.date = ParseHttpDate(head.headers.Find("date").value_or(""));
     return HttpBodySink::Text(kMaxAnswerText);
   }
 
@@ -43,14 +46,15 @@ class TextFetch final : public HttpResponseHandler {
       return promise_.set_value(
           absl::UnavailableError(result.detail.empty() ? "the connection failed" : result.detail));
     }
-    promise_.set_value(FetchAnswer{status_, std::move(result.text)});
+    answer_.text = std::move(result.text);
+    promise_.set_value(std::move(answer_));
   }
 
  private:
   std::promise<absl::StatusOr<FetchAnswer>> promise_;
   std::optional<Timer> timer_;
   std::shared_ptr<HttpCall> call_;
-  int status_ = 0;
+  FetchAnswer answer_;
   bool late_ = false;
 };
 

@@ -1,8 +1,10 @@
 #pragma once
 
 #include <chrono>
+#include <optional>
 #include <string>
 
+#include "absl/time/time.h"
 #include "base/status.h"
 #include "net/http_client.h"
 
@@ -11,6 +13,7 @@ namespace millrace {
 struct FetchAnswer {
   int status = 0;
   std::string text;
+  std::optional<absl::Time> date;  // by the clock of the server, if it tells
 };
 
 /// Makes a call and waits for its answer, which is text of up to 16 MiB. Unavailable if none came in time. Blocks; not

@@ -18,6 +18,7 @@ constexpr std::string_view kCopyOf = "copy-of ";
 constexpr std::string_view kBlank = "blank";
 // What EC2 itself does in seconds; more means that something is wrong.
 constexpr absl::Duration kSoon = absl::Minutes(10);
+constexpr char kTimeOfClaim[] = "%Y-%m-%dT%H:%M:%SZ";
 
 std::string TagOf(const Ec2Tags& tags, std::string_view name) {
   const auto found = tags.find(std::string(name));
@@ -36,6 +37,54 @@ std::string Named(const Ec2Volume& volume) {
   return fmt::format("{} ({})", volume.id, volume.zone);
 }
 
+std::string StateOf(const VolumeSight& sight, const std::string& instance) {
+  const auto found = sight.instances.find(instance);
+  return found == sight.instances.end() ? std::string() : found->second;
+}
+
+bool Lives(const VolumeSight& sight, const std::string& instance) {
+  const std::string state = StateOf(sight, instance);
+  return !instance.empty() && !state.empty() && state != "terminated" && state != "stopped";
+}
+
+// When the claim was made; InfinitePast if it does not say so.
+absl::Time TimeOfClaim(const std::string& claim) {
+  absl::Time time;
+  const std::string text = claim.substr(claim.rfind(' ') + 1);
+  return absl::ParseTime(kTimeOfClaim, text, &time, nullptr) ? time : absl::InfinitePast();
+}
+
+// The key of the claim stays when the claim is given up.
+bool WasEverMoved(const Ec2Volume& volume) {
+  return volume.tags.contains(std::string(kVolumeStateTag)) || volume.tags.contains(std::string(kVolumeClaimTag));
+}
+
+// The volume whose tags it has, if that is another one.
+std::string RestoredFrom(const Ec2Volume& volume) {
+  std::string id = TagOf(volume.tags, kVolumeIdTag);
+  return id == volume.id ? std::string() : id;
+}
+
+// "" if it may be deleted.
+std::string WhyNotRemoved(const VolumeGoal& goal, const VolumeSight& sight, const Ec2Volume& volume) {
+  if (!volume.attachments.empty()) {
+    return fmt::format("{} is attached to {}; run `millrace volume detach {}` there, or end that instance",
+                       Named(volume), volume.attachments.front().instance, goal.name);
+  }
+  if (const std::string claimed = ClaimInstance(volume); Lives(sight, claimed)) {
+    return fmt::format(
+        "{} is being moved by {}, which is {}; run `millrace volume detach {}` there, or end that instance",
+        Named(volume), claimed, StateOf(sight, claimed), goal.name);
+  }
+  const std::string remedy = fmt::format("take the tag {} from it, or delete it yourself", kVolumeNameTag);
+  if (const std::string id = RestoredFrom(volume); !id.empty()) {
+    return fmt::format("{} has the tags of {}, as if it was restored from a backup of that; {}", Named(volume), id,
+                       remedy);
+  }
+  if (WasEverMoved(volume)) return std::string();
+  return fmt::format("{} has the tag {}={}, but was never moved; {}", Named(volume), kVolumeNameTag, goal.name, remedy);
+}
+
 VolumeAction DeleteSnapshot(const Ec2Snapshot& snapshot) {
   return {.kind = Kind::kDeleteSnapshot,
           .text = fmt::format("deletes {} of {}", snapshot.id, snapshot.volume),
@@ -49,8 +98,7 @@ class MovePlan {
   VolumeAction Next() const {
     const Ec2Volume* truth = nullptr;
     for (const Ec2Volume& volume : sight_.volumes) {
-      const std::string id = TagOf(volume.tags, kVolumeIdTag);
-      if (!id.empty() && id != volume.id) return Restored(volume, id);
+      if (const std::string id = RestoredFrom(volume); !id.empty()) return Restored(volume, id);
       const auto generation = VolumeGeneration(volume);
       if (!generation) continue;
       if (truth != nullptr && VolumeGeneration(*truth) == generation) return Ambiguous(*truth, volume);
@@ -62,13 +110,16 @@ class MovePlan {
           fmt::format("EC2 says that {} is in error; make a volume of its last snapshot, and tag it {}={}",
                       Named(*truth), kVolumeNameTag, goal_.name)));
     }
-    if (const auto held = HeldElsewhere(*truth)) return *held;
-    const bool here = AttachedHere(*truth);
     const std::string claimed = ClaimInstance(*truth);
+    if (const auto held = HeldElsewhere(*truth)) {
+      // The other instance may write: what was made for this claim is worth nothing when that one ends.
+      return claimed == goal_.instance ? Release(*truth) : *held;
+    }
+    const bool here = AttachedHere(*truth);
     if (claimed != goal_.instance) {
-      if (!here && Lives(claimed)) {
+      if (!here && Lives(sight_, claimed)) {
         return WaitFor(fmt::format("{} is being moved by {}, which is {}; end that instance, or let it finish",
-                                   Named(*truth), claimed, StateOf(claimed)),
+                                   Named(*truth), claimed, StateOf(sight_, claimed)),
                        goal_.patience);
       }
       return Claim(*truth);
@@ -77,16 +128,6 @@ class MovePlan {
   }
 
  private:
-  bool Lives(const std::string& instance) const {
-    const std::string state = StateOf(instance);
-    return !instance.empty() && !state.empty() && state != "terminated" && state != "stopped";
-  }
-
-  std::string StateOf(const std::string& instance) const {
-    const auto found = sight_.instances.find(instance);
-    return found == sight_.instances.end() ? std::string() : found->second;
-  }
-
   bool AttachedHere(const Ec2Volume& volume) const {
     return std::any_of(volume.attachments.begin(), volume.attachments.end(),
                        [this](const Ec2Attachment& at) { return at.instance == goal_.instance; });
@@ -109,7 +150,7 @@ class MovePlan {
   std::optional<VolumeAction> HeldElsewhere(const Ec2Volume& volume) const {
     for (const Ec2Attachment& at : volume.attachments) {
       if (at.instance == goal_.instance) continue;
-      const std::string state = StateOf(at.instance);
+      const std::string state = StateOf(sight_, at.instance);
       if (state == "terminated")
         return WaitFor(fmt::format("EC2 detaches {} from {}", Named(volume), at.instance), kSoon);
       const std::string text =
@@ -122,11 +163,21 @@ class MovePlan {
     return std::nullopt;
   }
 
+  // What was made for another claim may be older than the volume, so no two are the same.
+  std::string NewClaim() const {
+    return fmt::format("{} {} {}", goal_.instance, RandomHex(8),
+                       absl::FormatTime(kTimeOfClaim, sight_.now, absl::UTCTimeZone()));
+  }
+
   VolumeAction Claim(const Ec2Volume& volume) const {
     return {.kind = Kind::kClaim,
             .text = fmt::format("claims {}", Named(volume)),
             .volume = volume.id,
-            .claim = fmt::format("{} {}", goal_.instance, goal_.claim_id)};
+            .claim = NewClaim()};
+  }
+
+  static VolumeAction Release(const Ec2Volume& volume) {
+    return {.kind = Kind::kRelease, .text = fmt::format("gives {} free", Named(volume)), .volume = volume.id};
   }
 
   VolumeAction DeleteVolume(const Ec2Volume& volume) const {
@@ -199,8 +250,7 @@ class MovePlan {
 
   // A volume that is not needed: its way to deletion.
   VolumeAction Discard(const Ec2Volume& volume) const {
-    // The key of the claim stays when the claim is given up.
-    if (!volume.tags.contains(std::string(kVolumeStateTag)) && !volume.tags.contains(std::string(kVolumeClaimTag))) {
+    if (!WasEverMoved(volume)) {
       return FailWith(absl::FailedPreconditionError(
           fmt::format("{} has the tag {}={}, but was never moved, and another volume with that tag was; take that tag "
                       "from it, or, to go on with it, from the other one",
@@ -231,9 +281,11 @@ class MovePlan {
             .device = sight_.here.at(truth.id).device};
   }
 
+  // Made for this claim: the volume may have been written to since another one.
   bool IsCopyHere(const Ec2Volume& volume, const Ec2Volume& truth) const {
     return volume.zone == goal_.zone && volume.state != "error" &&
-           TagOf(volume.tags, kVolumeStateTag) == fmt::format("{}{}", kCopyOf, truth.id);
+           TagOf(volume.tags, kVolumeStateTag) == fmt::format("{}{}", kCopyOf, truth.id) &&
+           TagOf(volume.tags, kVolumeClaimTag) == TagOf(truth.tags, kVolumeClaimTag);
   }
 
   VolumeAction OtherZone(const Ec2Volume& truth) const {
@@ -259,8 +311,9 @@ class MovePlan {
     const Ec2Snapshot* pending = nullptr;
     for (const Ec2Snapshot& snapshot : sight_.snapshots) {
       if (snapshot.volume != truth.id || !IsSnapshotOfMove(snapshot)) continue;
-      // The volume may have been written to since another claim.
-      if (TagOf(snapshot.tags, kSnapshotTag) != claim) return DeleteSnapshot(snapshot);
+      // The volume may have been written to since another claim, and before this one.
+      if (TagOf(snapshot.tags, kSnapshotTag) != claim || snapshot.started < TimeOfClaim(claim))
+        return DeleteSnapshot(snapshot);
       if (snapshot.state == "completed") return Copy(truth, snapshot, claim);
       if (snapshot.state == "pending") {
         pending = &snapshot;
@@ -312,18 +365,26 @@ class MovePlan {
                       kVolumeNameTag, goal_.name)));
     }
     const Ec2Volume* blank = nullptr;
+    const Ec2Volume* broken = nullptr;
+    std::string made_for = fmt::format("{} {}", goal_.name, goal_.claim_id);
     for (const Ec2Volume& volume : sight_.volumes) {
-      if (volume.zone != goal_.zone || volume.state == "error") return Discard(volume);
-      if (blank == nullptr || AttachedHere(volume)) blank = &volume;
+      if (volume.zone != goal_.zone) return Discard(volume);
+      if (volume.state == "error") {
+        broken = &volume;
+        made_for += " " + volume.id;  // its ClientToken must not be used again
+      } else if (blank == nullptr || AttachedHere(volume)) {
+        blank = &volume;
+      }
     }
     if (blank == nullptr) {
       return {.kind = Kind::kCreateBlank,
               .text = fmt::format("makes a volume of {} GiB in {}", *goal_.create_gib, goal_.zone),
               .state = std::string(kBlank),
-              .token = HexEncode(Sha256(AsBytes(fmt::format("{} {}", goal_.name, goal_.claim_id))))};
+              .token = HexEncode(Sha256(AsBytes(made_for)))};
     }
+    if (broken != nullptr) return Discard(*broken);
     if (const auto step = Serve(*blank, /*may_format=*/true)) return *step;
-    return Commit(*blank, 1, fmt::format("{} {}", goal_.instance, goal_.claim_id));
+    return Commit(*blank, 1, NewClaim());
   }
 
   const VolumeGoal& goal_;
@@ -374,10 +435,8 @@ VolumeAction DecideDetach(const VolumeGoal& goal, const VolumeSight& sight) {
 
 VolumeAction DecideRemove(const VolumeGoal& goal, const VolumeSight& sight) {
   for (const Ec2Volume& volume : sight.volumes) {
-    if (volume.attachments.empty()) continue;
-    return FailWith(absl::FailedPreconditionError(
-        fmt::format("{} is attached to {}; run `millrace volume detach {}` there, or end that instance", Named(volume),
-                    volume.attachments.front().instance, goal.name)));
+    if (const std::string reason = WhyNotRemoved(goal, sight, volume); !reason.empty())
+      return FailWith(absl::FailedPreconditionError(reason));
   }
   for (const Ec2Volume& volume : sight.volumes) {
     if (volume.state != "available" && volume.state != "error")

@@ -13,7 +13,7 @@
 
 /// How a volume follows its job from zone to zone. All that is known is in EC2 and on this machine: the next step is a
 /// function of what is seen there, so a job that is killed at any step goes on at that step, on this machine or on
-/// another one. Pure.
+/// another one. Pure, but for the random id of each new claim.
 ///
 /// The tag millrace:volume is the name of a volume, of its copies and of its snapshots. millrace:state says what a
 /// volume is worth:
@@ -23,10 +23,12 @@
 ///   "blank"           a new volume that nobody has written to yet
 /// One call of CreateTags makes a copy that is mounted the volume. Until then the older one is whole and nothing is
 /// written to the copy; afterwards the older one and the snapshots are deleted. millrace:claim, on the volume, is
-/// "INSTANCE ID": which instance moves it. A claim of an instance that lives is respected. millrace:id, written with
-/// the claim, is the volume's own id: a restore of a backup, which may have all tags of its volume, has another one.
-/// millrace:snapshot, on the snapshots that a move makes, is the claim that they were made for. Snapshots without it
-/// are backups that others made: they are neither used nor deleted.
+/// "INSTANCE ID TIME": which instance moves it, and since when. A claim of an instance that lives is respected. Each
+/// claim has a new ID: a process that loses its claim and claims again does not take what it made for the first one.
+/// millrace:id, written with the claim, is the volume's own id: a restore of a backup, which may have all tags of its
+/// volume, has another one. millrace:snapshot, on the snapshots that a move makes, and millrace:claim, on copies, is
+/// the claim that they were made for. Snapshots without it are backups that others made: they are neither used nor
+/// deleted.
 
 namespace millrace {
 
@@ -43,7 +45,7 @@ struct VolumeGoal {
   std::string path;                    // of the mount
   std::optional<uint64_t> create_gib;  // make a blank volume if there is none
   std::string create_type = "gp3";
-  std::string claim_id;                         // of a new claim; differs between processes
+  std::string claim_id;                         // of this process: a blank volume that it makes is made once
   absl::Duration patience = absl::Minutes(10);  // for what other instances do
 };
 
@@ -59,7 +61,8 @@ struct LocalVolume {
 
 /// What is seen of a name.
 struct VolumeSight {
-  std::vector<Ec2Volume> volumes;  // without those that are being deleted
+  absl::Time now = absl::InfinitePast();  // by EC2's clock, not later than it is there
+  std::vector<Ec2Volume> volumes;         // without those that are being deleted
   std::vector<Ec2Snapshot> snapshots;
   std::map<std::string, std::string> instances;  // the states of those that the volumes name, as far as they are known
   std::vector<std::string> taken_devices;        // of this instance
@@ -106,7 +109,7 @@ VolumeAction DecideMove(const VolumeGoal& goal, const VolumeSight& sight);
 VolumeAction DecideDetach(const VolumeGoal& goal, const VolumeSight& sight);
 
 /// To the volume, its copies and the snapshots of moves being deleted. Fails before anything is deleted if an instance
-/// has one.
+/// has one or moves it, and if one was never moved or was restored from a backup.
 VolumeAction DecideRemove(const VolumeGoal& goal, const VolumeSight& sight);
 
 /// The number of moves in millrace:state; 0 for a volume that was never moved; nullopt for copies and blanks.

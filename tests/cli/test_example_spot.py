@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import fnmatch
 import json
 import os
 import subprocess
@@ -201,6 +202,32 @@ def test_the_fleet_is_what_ec2_takes(example: Path) -> None:
         assert base64.b64decode(launch["UserData"]).decode() == (example / "user-data.sh").read_text()
 
 
+def allows(policy: dict[str, Any], action: str, kind: str, request: dict[str, str], has: dict[str, str]) -> bool:
+    """Whether IAM allows an action on a resource with the tags `has`. Of `request`, what is no key of a condition is a tag."""
+    context = {f"aws:ResourceTag/{key}": value for key, value in has.items()}
+    context |= {key if ":Create" in key else f"aws:RequestTag/{key}": value for key, value in request.items()}
+    tag_keys = [key for key in request if ":Create" not in key]
+
+    def holds(operator: str, key: str, wanted: Any) -> bool:
+        values = wanted if isinstance(wanted, list) else [wanted]
+        if operator == "ForAllValues:StringEquals":
+            assert key == "aws:TagKeys"
+            return all(each in values for each in tag_keys)
+        assert operator == "StringEquals"
+        return context.get(key) in values
+
+    def applies(statement: dict[str, Any]) -> bool:
+        resources = statement["Resource"] if isinstance(statement["Resource"], list) else [statement["Resource"]]
+        arn = f"arn:aws:ec2:us-east-1:{'' if kind == 'snapshot' else '123456789012'}:{kind}/x-1"
+        return action in statement["Action"] and any(fnmatch.fnmatchcase(arn, pattern) for pattern in resources)
+
+    return any(
+        all(holds(op, key, want) for op, keys in one.get("Condition", {}).items() for key, want in keys.items())
+        for one in policy["Statement"]
+        if applies(one)
+    )
+
+
 def actions_of(policy: dict[str, Any]) -> set[str]:
     return {action for statement in policy["Statement"] for action in statement["Action"]}
 
@@ -245,6 +272,70 @@ def test_the_policy_of_volumes_and_channels(millrace: Millrace) -> None:
         "StringEquals": {"aws:ResourceTag/millrace:volume": ["run-7"]}
     }
     assert statements["List"]["Resource"] == ["arn:aws:s3:::b", "arn:aws:s3:::other"]
+
+
+def test_the_policy_reaches_what_is_tagged_and_nothing_else(millrace: Millrace) -> None:
+    words = ("--checkpoint", "s3://b/a$b/", "--volume", "run-7=/data", "--volume", "run-8=/more")
+    policy = json.loads(millrace("run", "--print", "iam-policy", *words, "--", "true").stdout)
+    ec2 = words + tuple(
+        f"--ec2={one}" for one in ("image=ami-1", "type=t", "subnet=s", "profile=arn:p", "fleet-role=arn:r")
+    )
+    fleet = json.loads(millrace("run", "--print", "spot-fleet", *ec2, "--", "true").stdout)
+    made = {
+        one["ResourceType"]: {tag["Key"]: tag["Value"] for tag in one["Tags"]}
+        for one in (*fleet["TagSpecifications"], *fleet["LaunchSpecifications"][0]["TagSpecifications"])
+    }
+    # In a policy, "$" alone begins a variable.
+    text = json.dumps(policy)
+    assert "s3://b/a${$}b" in text
+    policy = json.loads(text.replace("${$}", "$"))
+
+    ours, others = {"millrace:volume": "run-8"}, ({}, {"millrace:volume": "run-9"}, {"millrace:job": "s3://b/a$b"})
+    tags = {"millrace:claim": "c", "millrace:state": "s", "millrace:id": "v"}
+    creating = {"ec2:CreateAction": "CreateVolume"}
+    uses = [
+        ("ec2:AttachVolume", "volume", {}),
+        ("ec2:DetachVolume", "volume", {}),
+        ("ec2:CreateSnapshot", "volume", ours),  # of which it is made
+        ("ec2:CreateVolume", "snapshot", ours),
+        ("ec2:CreateTags", "volume", tags),
+        ("ec2:DeleteVolume", "volume", {}),
+        ("ec2:DeleteSnapshot", "snapshot", {}),
+    ]
+    for action, kind, request in uses:
+        assert allows(policy, action, kind, request, ours), action
+        for has in others:
+            assert not allows(policy, action, kind, request, has), (action, has)
+    # What is made has the tag from the beginning; nothing else gets it, and it is not taken from anything.
+    for action, kind in (("CreateVolume", "volume"), ("CreateSnapshot", "snapshot")):
+        for request, expected in ((ours | {"team": "a"}, True), (others[1], False), ({}, False)):
+            assert allows(policy, f"ec2:{action}", kind, request, {}) is expected
+            creation = {"ec2:CreateAction": action} | request
+            assert allows(policy, "ec2:CreateTags", kind, creation, {}) is expected
+    for kind in ("volume", "snapshot", "instance", "spot-fleet-request"):
+        for has in ({}, made["instance"]):
+            for request in (
+                ours,
+                ours | tags,
+                tags,
+                {"millrace:job": "s3://b/a$b"},
+                {"ec2:CreateAction": "RunInstances"} | ours,
+            ):
+                assert not allows(policy, "ec2:CreateTags", kind, request, has), (kind, request)
+    assert not allows(policy, "ec2:CreateTags", "volume", ours, ours)
+    assert not allows(policy, "ec2:CreateTags", "instance", creating | ours, {})
+    # Only to instances of this job, and only its own fleet.
+    for action, kind in (
+        ("ec2:AttachVolume", "instance"),
+        ("ec2:DetachVolume", "instance"),
+        ("ec2:CancelSpotFleetRequests", "spot-fleet-request"),
+    ):
+        assert allows(policy, action, kind, {}, made[kind]), action
+        for has in ({}, ours, {"millrace:job": "s3://b/a"}):
+            assert not allows(policy, action, kind, {}, has), (action, has)
+    for statement in policy["Statement"]:
+        for action in statement["Action"]:
+            assert "Condition" in statement or action.startswith(("s3:", "ec2:Describe")), action
 
 
 @pytest.mark.parametrize(

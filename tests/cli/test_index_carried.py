@@ -137,6 +137,33 @@ def test_data_sets_in_folders_and_of_single_objects(
     assert index(millrace, bucket, "s3://bkt/top/val")["reused_objects"] == 0
 
 
+def test_an_index_is_replaced_by_renaming(millrace: Millrace, bucket: Bucket, shards: Path, tmp_path: Path) -> None:
+    """A process that has the old one mapped keeps its bytes. A file written in place would end it by SIGBUS."""
+    source, target = tmp_path / "source", tmp_path / "target"
+    millrace("cp", "-r", shards, source, env=bucket.env)
+    index(millrace, bucket, str(source))
+    (shards / "large.tar").unlink()
+    millrace("cp", "-r", shards, target, env=bucket.env)
+    for replace in (
+        ["index", target, "--full"],
+        ["cp", source / ".millrace/index", target / ".millrace/index"],
+        ["cp", source / ".millrace/index", str(target / ".millrace") + "/"],
+        ["cp", "--recursive", source, target],
+        ["sync", source, target],
+    ):
+        index(millrace, bucket, str(target))
+        if replace[0] == "sync":
+            (source / "0.tar").write_bytes(tar("changed", "since"))
+            index(millrace, bucket, str(source))
+        held = tmp_path / "held"
+        os.link(target / ".millrace/index", held)
+        before = held.read_bytes()
+        millrace(*replace, env=bucket.env)
+        assert not os.path.samefile(held, target / ".millrace/index"), replace
+        assert held.read_bytes() == before, replace
+        held.unlink()
+
+
 def test_what_the_index_does_not_know_is_said_and_not_read(
     millrace: Millrace, bucket: Bucket, shards: Path, tmp_path: Path
 ) -> None:

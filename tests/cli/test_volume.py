@@ -208,6 +208,10 @@ def test_a_volume_that_another_instance_has_is_left_to_it(cloud: Callable[..., C
     assert f"is attached to {holder.instance}, which is running" in said and "nothing has changed" in said
     ec2.check_served("run-7", holder, "us-east-1a", FILES)
     assert "is attached to" in holder.run("rm", "run-7", code=1).stderr
+    # A bind mount of it is in the kernel's table before the mount that was made first.
+    device, _ = (holder.folder / "mounts").read_text().split()
+    (holder.folder / "mounts").write_text(f"{device} {holder.folder / 'bind'}\n{device} {holder.data}\n")
+    (holder.folder / "bind").symlink_to(device)
     # If it lets go of it, the other one need not wait for its end.
     holder.run("detach", "run-7", "--dev", holder.env["MILLRACE_TEST_DEV"])
     assert list(holder.data.iterdir()) == [] and (holder.folder / "mounts").read_text() == ""
@@ -273,6 +277,15 @@ def test_ls_and_rm(cloud: Callable[..., Cloud]) -> None:
     assert [one["snapshot"] for one in found[2:]] == [backup, snapshot]
     shown = host.run("ls", "run-7").stdout.splitlines()
     assert len(shown) == 3 and shown[0] == f"run-7  {volume}  us-east-1a  8 GiB  available"
+    # A volume of the user that was never moved, and one that an instance is about to move, stay as they are.
+    for claim, reason in ((None, "was never moved"), (f"{host.instance} 1", f"is being moved by {host.instance}")):
+        if claim is not None:
+            ec2.ec2.create_tags(Resources=[volume], Tags=[{"Key": "millrace:claim", "Value": claim}])
+        for options in ([], ["--dry-run"]):
+            refused = host.run("rm", "run-7", *options, code=1)
+            assert reason in refused.stderr and not refused.stdout
+        assert ec2.volumes("run-7") and len(ec2.snapshots("run-7")) == 2
+    host.run("detach", "run-7")
     assert host.run("rm", "run-7", "--dry-run").stdout == f"would delete {volume}\nwould delete {snapshot}\n"
     assert ec2.volumes("run-7")
     for _ in range(2):

@@ -239,6 +239,24 @@ def test_error_in_200(faulty: Any) -> None:
     s3.complete_multipart_upload(**where, **finish)  # nothing was done: the second try succeeds
 
 
+def test_skip_key(faulty: Any) -> None:
+    """As a store does that takes a start which is no key for one."""
+    s3 = faulty("GET bucket/s skip-key").client()
+    for name in "bdfhj":
+        s3.put_object(Bucket="bucket", Key=f"s{name}")
+
+    def listed(start_after: str) -> str:
+        keys, more = "", {"StartAfter": start_after}
+        while more:
+            page = s3.list_objects_v2(Bucket="bucket", Prefix="s", MaxKeys=2, **more)
+            keys += "".join(item["Key"][1:] for item in page["Contents"])
+            more = {"ContinuationToken": page["NextContinuationToken"]} if page["IsTruncated"] else {}
+        return keys
+
+    assert listed("sb") == "dfhj"
+    assert listed("sa") == "bdhj"
+
+
 def test_rules_match_listings_by_prefix(faulty: Any) -> None:
     s3 = faulty("GET bucket/dir/* status=503").client()
     s3.list_objects_v2(Bucket="bucket")

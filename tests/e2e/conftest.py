@@ -46,8 +46,8 @@ def photos(tmp_path_factory: pytest.TempPathFactory, session_sandbox: Sandbox) -
     tar = folder / "tar"
     session_sandbox.ok("pack", raw, tar, "--shard-size", "6MiB")
     root = folder / "root"
-    corpus.link_tree(raw, root / "b" / "raw")
-    corpus.link_tree(tar, root / "b" / "tar")
+    corpus.copy_tree(raw, root / "b" / "raw")
+    corpus.copy_tree(tar, root / "b" / "tar")
     return Photos(raw, tar, root, oracle.read_raw(raw))
 
 

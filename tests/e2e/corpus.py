@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import os
+import re
+import shutil
 import tarfile
 from pathlib import Path
 
@@ -45,16 +47,29 @@ def raw_tree(root: Path, folders: list[str], each: int, **image: int) -> Path:
     return root
 
 
-def link_tree(source: Path, target: Path) -> Path:
-    """The same objects under another root, without the index: an index belongs to one place."""
+def copy_tree(source: Path, target: Path) -> Path:
+    """The same objects under another root, without the index: an index belongs to one place. No links, which would change the ETags of both."""
     for folder, folders, names in os.walk(source):
         folders[:] = [f for f in folders if f != ".millrace"]
         for name in names:
             path = Path(folder) / name
             copy = target / path.relative_to(source)
             copy.parent.mkdir(parents=True, exist_ok=True)
-            os.link(path, copy)
+            shutil.copyfile(path, copy)
     return target
+
+
+def rot(root: Path, key: str, offset: int, data: bytes) -> None:
+    """Changes bytes of an object of a devstore as a bad disk does: nothing tells but a checksum. The object was put there through devstore."""
+    path = root / key
+    state = path.stat()
+    with path.open("r+b") as file:
+        file.seek(offset)
+        file.write(data)
+    os.utime(path, ns=(state.st_atime_ns, state.st_mtime_ns))
+    for record in (root / ".devstore" / "meta").rglob("*"):
+        if record.is_file():
+            record.write_text(re.sub("changed-ns .*\n", "", record.read_text()))  # of any ctime
 
 
 def tar_samples(count: int, first: int = 0) -> list[Sample]:

@@ -216,13 +216,13 @@ class TestImages:
 
     def test_an_error_of_the_store_is_no_bad_sample(self, sandbox: Sandbox, spoilt: Path, tmp_path: Path) -> None:
         """Replacing would hide that, say, a key for decryption is disabled."""
-        corpus.link_tree(spoilt, tmp_path / "root" / "b" / "d")
+        corpus.copy_tree(spoilt, tmp_path / "root" / "b" / "d")
         with devstore(sandbox, tmp_path / "root", faults=("GET b/d/x/00003.jpg status=400",)) as server:
             result = sandbox.run(*feed_args("s3://b/d", "--bad-samples", "replace"), env=server.env())
         assert "damaged" not in result.failed(1, "b/d/x/00003.jpg", "400")
 
     def test_the_report_names_a_sample_once(self, sandbox: Sandbox, spoilt: Path, tmp_path: Path) -> None:
-        corpus.link_tree(spoilt, tmp_path / "root" / "b" / "d")
+        corpus.copy_tree(spoilt, tmp_path / "root" / "b" / "d")
         with devstore(sandbox, tmp_path / "root") as server:
             sandbox.ok("index", "s3://b/d", env=server.env())
         with devstore(sandbox, tmp_path / "root", faults=("GET b/d/x/00003.jpg flip=500",)) as server:
@@ -297,7 +297,7 @@ class TestIndex:
         assert (index.stat().st_ino, index.stat().st_size) == (before.st_ino, before.st_size)
 
     def test_not_readable_in_s3(self, sandbox: Sandbox, packed: Path, tmp_path: Path) -> None:
-        corpus.link_tree(packed, tmp_path / "root" / "b" / "d")
+        corpus.copy_tree(packed, tmp_path / "root" / "b" / "d")
         with devstore(sandbox, tmp_path / "root") as server:
             sandbox.ok("index", "s3://b/d", env=server.env())
         (index,) = [path for path in (tmp_path / "root").rglob(".millrace/*") if path.is_file()]
@@ -308,7 +308,7 @@ class TestIndex:
         assert (index.stat().st_ino, index.stat().st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
 
     def test_damaged_on_its_way_from_s3(self, sandbox: Sandbox, packed: Path, tmp_path: Path) -> None:
-        corpus.link_tree(packed, tmp_path / "root" / "b" / "d")
+        corpus.copy_tree(packed, tmp_path / "root" / "b" / "d")
         with devstore(sandbox, tmp_path / "root") as server:
             right = sandbox.feed("s3://b/d", env=server.env())["digest"]
         with devstore(sandbox, tmp_path / "root", faults=("GET b/d/.millrace/* flip=100 count=1",)) as server:
@@ -337,7 +337,7 @@ class TestIndex:
         sandbox.run(*feed_args(packed)).failed(1, r"1\.tar", "millrace index")
 
     def test_changed_in_s3(self, sandbox: Sandbox, packed: Path, tmp_path: Path) -> None:
-        corpus.link_tree(packed, tmp_path / "root" / "b" / "d")
+        corpus.copy_tree(packed, tmp_path / "root" / "b" / "d")
         with devstore(sandbox, tmp_path / "root") as server:
             sandbox.ok("index", "s3://b/d", env=server.env())
             sandbox.feed("s3://b/d", env=server.env())

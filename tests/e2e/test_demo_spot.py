@@ -13,6 +13,7 @@ from .harness import REPOSITORY, binary
 
 
 @pytest.mark.slow
+@pytest.mark.all
 def test_the_demo_of_spot_instances_keeps_its_promises() -> None:
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("AWS_", "MILLRACE_"))}
     environment["MILLRACE_BINARY_DIR"] = str(binary().parents[1])

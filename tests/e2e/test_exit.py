@@ -43,7 +43,7 @@ class TestInterrupts:
     def test_pack_leaves_no_upload(self, photos: Photos, sandbox: Sandbox, tmp_path: Path, fault: str) -> None:
         """Interrupted while the store lets it wait for a part or for a sample."""
         (tmp_path / "root" / "out").mkdir(parents=True)
-        corpus.link_tree(photos.raw, tmp_path / "root" / "in" / "raw")
+        corpus.copy_tree(photos.raw, tmp_path / "root" / "in" / "raw")
         with devstore(sandbox, tmp_path / "root") as server:
             sandbox.ok("index", "s3://in/raw", env=server.env())
         with devstore(sandbox, tmp_path / "root", faults=(fault,)) as server:
@@ -61,7 +61,7 @@ class TestInterrupts:
             sandbox.ok("pack", "s3://in/raw", "s3://out/tar", "--shard-size", "100MiB", env=server.env())
 
     def test_pack_to_a_folder_leaves_no_temporary_file(self, photos: Photos, sandbox: Sandbox, tmp_path: Path) -> None:
-        corpus.link_tree(photos.raw, tmp_path / "root" / "in" / "raw")
+        corpus.copy_tree(photos.raw, tmp_path / "root" / "in" / "raw")
         with devstore(sandbox, tmp_path / "root") as server:
             sandbox.ok("index", "s3://in/raw", env=server.env())
         last = f"in/raw/{photos.samples[-1].key}.jpg"
@@ -77,7 +77,7 @@ class TestInterrupts:
     def test_while_an_index_is_built(
         self, photos: Photos, sandbox: Sandbox, tmp_path: Path, command: list[str]
     ) -> None:
-        corpus.link_tree(photos.raw, tmp_path / "root" / "b" / "raw")
+        corpus.copy_tree(photos.raw, tmp_path / "root" / "b" / "raw")
         slow = f"GET b/raw/{photos.samples[700].key}.jpg stall=0:3600000"
         seen = tmp_path / "log"
         with logged_devstore(sandbox, tmp_path / "root", seen, faults=(slow,)) as server:
@@ -96,7 +96,7 @@ class TestInterrupts:
         """Goes on afterwards to the digest of a run that was not interrupted."""
         state = tmp_path / "state"
         fault = f"GET b/raw/{photos.samples[500].key}.jpg delay-ms=3600000"
-        corpus.link_tree(photos.raw, tmp_path / "root" / "b" / "raw")
+        corpus.copy_tree(photos.raw, tmp_path / "root" / "b" / "raw")
         with devstore(sandbox, tmp_path / "root") as server:
             sandbox.ok("index", "s3://b/raw", env=server.env())
         epochs = 400 if way == "between" else 1

@@ -19,7 +19,7 @@ def test_of_several_processes_one_builds_the_index(
     photos: Photos, sandbox: Sandbox, tmp_path: Path, fault: str
 ) -> None:
     """Whether it can be put beside the data or stays in the cache folder."""
-    corpus.link_tree(photos.tar, tmp_path / "root" / "b" / "tar")
+    corpus.copy_tree(photos.tar, tmp_path / "root" / "b" / "tar")
     shards = [f"/b/tar/{path.name}" for path in photos.tar.glob("*.tar")]
     log = tmp_path / "log"
     with logged_devstore(sandbox, tmp_path / "root", log, faults=(fault,) if fault else ()) as server:
@@ -36,7 +36,7 @@ def test_of_several_processes_one_builds_the_index(
 
 
 def test_an_outage_is_no_reason_to_read_everything_again(photos: Photos, sandbox: Sandbox, tmp_path: Path) -> None:
-    corpus.link_tree(photos.tar, tmp_path / "root" / "b" / "tar")
+    corpus.copy_tree(photos.tar, tmp_path / "root" / "b" / "tar")
     log = tmp_path / "log"
     with devstore(sandbox, tmp_path / "root") as server:
         sandbox.ok("index", "s3://b/tar", env=server.env())
@@ -47,7 +47,7 @@ def test_an_outage_is_no_reason_to_read_everything_again(photos: Photos, sandbox
 
 def test_an_index_that_is_published_while_it_is_copied(photos: Photos, sandbox: Sandbox, tmp_path: Path) -> None:
     """The index is another one by the time it is read: the new one is copied."""
-    corpus.link_tree(photos.tar, tmp_path / "root" / "b" / "tar")
+    corpus.copy_tree(photos.tar, tmp_path / "root" / "b" / "tar")
     with devstore(sandbox, tmp_path / "root") as server:
         sandbox.ok("index", "s3://b/tar", env=server.env())
     shutil.rmtree(sandbox.home / "cache", ignore_errors=True)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import os
 import tarfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy
@@ -13,7 +15,7 @@ from PIL import Image
 
 from . import corpus
 from .conftest import Photos
-from .harness import Sandbox, Server
+from .harness import Sandbox, Server, devstore
 from .oracle import Sample
 
 COLOURS = {"red": (200, 30, 30), "green": (20, 160, 40), "blue": (30, 40, 190)}
@@ -36,15 +38,21 @@ def inspect(sandbox: Sandbox, *args: object, **how) -> dict:
     return sandbox.ok("inspect", *args, "--json", **how).json()
 
 
-def overwrite(shard: Path, member: str, data: bytes) -> None:
-    """The beginning of a member of a tar file, whose size and time stay."""
-    state = shard.stat()
-    with tarfile.open(shard) as tar:
+@contextlib.contextmanager
+def spoilt_after_indexing(
+    sandbox: Sandbox, folder: Path, samples: list[Sample], member: str, data: bytes
+) -> Iterator[Server]:
+    """A devstore with s3://b/d, a shard of these samples, in which the beginning of a member is not what was indexed."""
+    root = folder / "root"
+    (root / "b").mkdir(parents=True)
+    path = corpus.write_tar(folder / "d" / "a.tar", samples)
+    with tarfile.open(path) as tar:
         at = tar.getmember(member).offset_data
-    with shard.open("r+b") as file:
-        file.seek(at)
-        file.write(data)
-    os.utime(shard, ns=(state.st_atime_ns, state.st_mtime_ns))
+    with devstore(sandbox, root) as server:
+        sandbox.ok("cp", "--recursive", folder / "d", "s3://b/d", env=server.env())
+        sandbox.ok("index", "s3://b/d", env=server.env())
+        corpus.rot(root, "b/d/a.tar", at, data)
+        yield server
 
 
 def places(examples: list[dict]) -> list[tuple[str, str]]:
@@ -185,12 +193,11 @@ class TestDecode:
 
     def test_bytes_that_are_not_those_of_the_index(self, sandbox: Sandbox, tmp_path: Path) -> None:
         """A flipped bit where no decoder would notice: in the class, of one sample of many that are read at once."""
-        path = corpus.write_tar(tmp_path / "d" / "a.tar", usual(40))
-        sandbox.ok("index", tmp_path / "d")
-        overwrite(path, "s0017.cls", b"9")
-        found = inspect(sandbox, tmp_path / "d", "--decode", "all")["decode"]
+        with spoilt_after_indexing(sandbox, tmp_path, usual(40), "s0017.cls", b"9") as server:
+            found = inspect(sandbox, "s3://b/d", "--decode", "all", env=server.env())["decode"]
         assert (found["samples"], found["failed"]) == (40, 1)
-        assert places(found["examples"]) == [("a.tar", "s0017")] and "CRC32C" in found["examples"][0]["why"]
+        assert places(found["examples"]) == [("a.tar", "s0017")]
+        assert "not those that were indexed" in found["examples"][0]["why"]
 
     def test_data_without_images(self, sandbox: Sandbox, tmp_path: Path) -> None:
         corpus.write_tar(tmp_path / "d" / "a.tar", [Sample(f"s{n}", {"txt": b"hello"}) for n in range(5)])
@@ -385,10 +392,8 @@ class TestPreview:
     def test_labels_of_shards_are_those_of_the_index(self, sandbox: Sandbox, tmp_path: Path) -> None:
         """Of damaged samples, too, whose bytes cannot be believed."""
         samples = [Sample(f"s{n}", {"jpg": flat_jpeg((9, 9, 9)), "cls": b"%d\n" % n}) for n in range(4)]
-        path = corpus.write_tar(tmp_path / "d" / "a.tar", samples)
-        sandbox.ok("index", tmp_path / "d")
-        overwrite(path, "s2.cls", b"7")
-        found, _ = self.sheet(sandbox, tmp_path / "d", tmp_path / "out.png")
+        with spoilt_after_indexing(sandbox, tmp_path, samples, "s2.cls", b"7") as server:
+            found, _ = self.sheet(sandbox, "s3://b/d", tmp_path / "out.png", env=server.env())
         assert [s["label"] for s in found["samples"]] == ["0", "1", "2", "3"]
         assert [s["key"] for s in found["samples"] if "why" in s] == ["s2"]
 

@@ -76,7 +76,7 @@ def test_long_and_unicode_names(sandbox: Sandbox, tmp_path: Path) -> None:
 
 def test_pack_from_and_to_s3(photos: Photos, sandbox: Sandbox, tmp_path: Path) -> None:
     (tmp_path / "root" / "out").mkdir(parents=True)
-    corpus.link_tree(photos.raw, tmp_path / "root" / "in" / "raw")
+    corpus.copy_tree(photos.raw, tmp_path / "root" / "in" / "raw")
     with devstore(sandbox, tmp_path / "root", "--first-byte-ms", 2) as server:
         sandbox.ok("pack", "s3://in/raw", "s3://out/tar", "--shard-size", "9MiB", env=server.env())
         assert sandbox.feed("s3://out/tar", env=server.env())["digest"] == photos.digest()
@@ -106,7 +106,7 @@ def test_pack_in_memory_store(photos: Photos, sandbox: Sandbox) -> None:
 def test_pack_survives_faults(photos: Photos, sandbox: Sandbox, tmp_path: Path, fault: str) -> None:
     """A flipped bit is not in this list's promise for objects that no index knows yet, so `in` is indexed before."""
     (tmp_path / "root" / "out").mkdir(parents=True)
-    corpus.link_tree(photos.raw, tmp_path / "root" / "in" / "raw")
+    corpus.copy_tree(photos.raw, tmp_path / "root" / "in" / "raw")
     with devstore(sandbox, tmp_path / "root") as server:
         sandbox.ok("index", "s3://in/raw", env=server.env())
     with devstore(sandbox, tmp_path / "root", "--seed", 5, faults=(fault,)) as server:

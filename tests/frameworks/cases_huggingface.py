@@ -6,6 +6,7 @@ import json
 import os
 import pathlib
 import pickle
+import shutil
 import subprocess
 import sys
 from typing import Any
@@ -165,8 +166,127 @@ def test_evaluation_begins_at_the_first_sample(raw: Samples, tmp_path: pathlib.P
     assert sum(model.evaluated, []) == 6 * sorted(raw.pixels)
     assert model.trained == plain(raw.uri)[0]
     predictions = run.predict(evaluated)
-    assert predictions.predictions.shape == (50, 10), "with the rows of padding, whose label is -100"
-    assert predictions.label_ids.tolist()[45:] == [-100] * 5 and min(predictions.label_ids[:45]) >= 0
+    assert predictions.predictions.shape == (45, 10), "without the rows of padding"
+
+
+class Judge(torch.nn.Module):
+    """Always the same one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = torch.nn.Linear(3, 3)
+        with torch.no_grad():
+            self.layer.weight.copy_(torch.tensor([[9.0, -5, 1], [-7, 8, 2], [1, 2, -3]]))
+            self.layer.bias.zero_()
+
+    def forward(self, image: Any, labels: Any = None) -> dict[str, torch.Tensor]:
+        logits = self.layer(image.mean((1, 2)))
+        return {"loss": torch.nn.functional.cross_entropy(logits, labels), "logits": logits}
+
+
+class Scores:
+    """Metrics of all rows at once, and batch by batch."""
+
+    def __init__(self) -> None:
+        self.count = self.right = 0
+
+    def __call__(self, judged: Any, compute_result: bool = True) -> dict[str, float]:
+        self.count += len(judged.label_ids)
+        self.right += int((np.asarray(judged.predictions).argmax(-1) == np.asarray(judged.label_ids)).sum())
+        return {"count": self.count, "accuracy": self.right / self.count} if compute_result else {}
+
+
+def evaluate(folder: pathlib.Path, data: Any, batch_size: int, by: Any, **options: Any) -> dict[str, Any]:
+    """What evaluate() and predict() say of the data."""
+    chosen = arguments(folder, per_device_eval_batch_size=batch_size, label_names=None, **options)
+    made = [by(model=Judge(), args=chosen, eval_dataset=data, compute_metrics=Scores()) for _ in range(2)]
+    predicted = made[1].predict(data)
+    metrics = {**made[0].evaluate(), **predicted.metrics}
+    found = {
+        f"{part}_{name}": metrics[f"{part}_{name}"]
+        for part in ("eval", "test")
+        for name in ("loss", "count", "accuracy")
+    }
+    if not options.get("batch_eval_metrics"):
+        found |= {"predictions": predicted.predictions.tolist(), "labels": predicted.label_ids.tolist()}
+    return found
+
+
+def check_same(found: dict[str, Any], wanted: dict[str, Any]) -> None:
+    assert found.keys() == wanted.keys() and wanted["eval_count"] == 45 and 0.2 < wanted["eval_accuracy"] < 0.8
+    for name, value in wanted.items():
+        np.testing.assert_allclose(found[name], value, rtol=1e-5, err_msg=name)
+
+
+def rows(raw: Samples) -> list[dict[str, Any]]:
+    return [{"image": raw.pixels[key].astype(np.float32) / 255, "label": raw.labels[key]} for key in sorted(raw.pixels)]
+
+
+EVALUATED: dict[str, Any] = {"dtype": "f32", "shuffle": False, **AT_SIZE}
+EVALUATED["fields"] = {"image": millrace.Image(), "labels": millrace.Label()}
+
+
+def columns(batch: Any) -> Any:
+    return {"image": batch["image"], "labels": batch["labels"]}
+
+
+@pytest.mark.parametrize("batch_size", [8, 45, 64])  # the last batch: 5 of 8, full, 45 of 64
+@pytest.mark.parametrize(
+    "options", [{}, {"batch_transform": columns}, {"collate": torch.utils.data.default_collate}], ids=str
+)
+def test_evaluation_is_that_of_a_plain_trainer(
+    options: dict[str, Any], batch_size: int, raw: Samples, tmp_path: pathlib.Path
+) -> None:
+    wanted = evaluate(tmp_path, rows(raw), batch_size, transformers.Trainer)
+    loader = millrace.Loader(raw.uri, batch_size=batch_size, **EVALUATED, **options)
+    check_same(evaluate(tmp_path, loader, batch_size, millrace.huggingface.Trainer), wanted)
+    check_same(evaluate(tmp_path, loader, 16, millrace.huggingface.Trainer), wanted)
+
+
+def test_metrics_that_are_computed_batch_by_batch(raw: Samples, tmp_path: pathlib.Path) -> None:
+    loader = millrace.Loader(raw.uri, batch_size=8, **EVALUATED)
+    wanted = evaluate(tmp_path, rows(raw), 8, transformers.Trainer, batch_eval_metrics=True)
+    check_same(evaluate(tmp_path, loader, 8, millrace.huggingface.Trainer, batch_eval_metrics=True), wanted)
+
+
+def test_masked_samples_are_not_evaluated(raw: Samples, tmp_path: pathlib.Path) -> None:
+    data = tmp_path / "data"
+    shutil.copytree(raw.uri, data, ignore=shutil.ignore_patterns(".millrace"))
+    for bad in ("cat/0000.png", "cat/0003.png", "dog/0010.png"):
+        (data / bad).write_bytes(b"\x89PNG\r\n\x1a\n" + b"damaged" * 9)
+    loader = millrace.Loader(data, batch_size=2, bad_samples="mask", **EVALUATED)
+    found = evaluate(tmp_path, loader, 2, millrace.huggingface.Trainer)
+    good = [row for key, row in zip(sorted(raw.pixels), rows(raw)) if key not in ("cat/0000", "cat/0003", "dog/0010")]
+    wanted = evaluate(tmp_path, good, 2, transformers.Trainer)
+    for name, value in wanted.items():
+        np.testing.assert_allclose(found[name], value, rtol=1e-5, err_msg=name)
+
+
+EVALUATION_ON_TWO_RANKS = """
+import json, pathlib, sys
+sys.path.insert(0, sys.argv[3])
+from cases_huggingface import *
+
+folder = pathlib.Path(sys.argv[1])
+for batch_size in 4, 22:  # the last batches of the ranks have 3 and 2 samples; 1 and 0
+    loader = millrace.Loader(sys.argv[2], batch_size=batch_size, **EVALUATED)
+    found = evaluate(folder, loader, batch_size, millrace.huggingface.Trainer)
+    (folder / f"{batch_size}-{torch.distributed.get_rank()}.json").write_text(json.dumps(found))
+"""
+
+
+def test_evaluation_on_two_ranks_is_that_of_one(raw: Samples, tmp_path: pathlib.Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(EVALUATION_ON_TWO_RANKS)
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--standalone"]
+    command = [*launcher, str(script), str(tmp_path), raw.uri, str(pathlib.Path(__file__).parent)]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, env=environment)
+    assert done.returncode == 0, done.stderr
+    wanted = evaluate(tmp_path, rows(raw), 8, transformers.Trainer)
+    for batch_size in (4, 22):
+        for rank in range(2):
+            check_same(json.loads((tmp_path / f"{batch_size}-{rank}.json").read_text()), wanted)
 
 
 def test_columns(raw: Samples, tmp_path: pathlib.Path) -> None:

@@ -13,10 +13,12 @@ import lightning
 import lightning.pytorch
 import millrace
 import millrace.lightning
+import numpy as np
 import page
 import pytest
 import torch
-from support import AT_SIZE, Samples, add_digests, check_script, keys_of
+from PIL import Image
+from support import AT_SIZE, CLASSES, Samples, add_digests, check_script, keys_of, write_raw
 
 OPTIONS: dict[str, Any] = {
     "batch_size": 4,
@@ -140,6 +142,106 @@ def test_training_validation_test_and_prediction(raw: Samples, tmp_path: pathlib
     assert data.state_dict() == state, "the position of training stays"
     once.validate(model, datamodule=data, verbose=False)
     assert sum(once.predict(model, datamodule=data) or [], []) == sorted(raw.pixels)
+
+
+class Judge(lightning.pytorch.LightningModule):
+    """Always the same one, which logs as most programs do."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = torch.nn.Linear(3, 3)
+        with torch.no_grad():
+            self.layer.weight.copy_(torch.tensor([[9.0, -5, 1], [-7, 8, 2], [1, 2, -3]]))
+            self.layer.bias.zero_()
+        self.rows = 0
+
+    def validation_step(self, batch: Any, number: int) -> None:
+        image, label = (batch["image"], batch["label"]) if isinstance(batch, dict) else batch
+        logits = self.layer(image.mean((1, 2)))
+        self.rows += len(label)
+        right = (logits.argmax(1) == label).float().mean()
+        self.log("loss", torch.nn.functional.cross_entropy(logits, label), sync_dist=True)
+        self.log("accuracy", right, sync_dist=True, on_step=True, on_epoch=True)
+
+    def predict_step(self, batch: Any, number: int) -> Any:
+        return self.layer(batch["image"].mean((1, 2)))
+
+
+def check_same(found: Any, wanted: Any) -> None:
+    assert 0.2 < wanted["accuracy_epoch"] < 0.8
+    assert {name: found[name] for name in wanted} == pytest.approx(wanted, rel=1e-5)
+
+
+def rows_of_plain(folder: str) -> list[tuple[torch.Tensor, int]]:
+    paths = sorted(pathlib.Path(folder).glob("*/*.png"))
+    return [(torch.from_numpy(np.array(Image.open(path))) / 255, CLASSES.index(path.parent.name)) for path in paths]
+
+
+@pytest.mark.parametrize("batch_size", [8, 45, 64])  # the last batch: 5 of 8, full, 45 of 64
+def test_evaluation_is_that_of_plain_lightning(batch_size: int, raw: Samples, tmp_path: pathlib.Path) -> None:
+    plain = torch.utils.data.DataLoader(rows_of_plain(raw.uri), batch_size)
+    (wanted,) = trainer(tmp_path).validate(Judge(), plain, verbose=False)
+    for options in ({}, {"batch_transform": lambda batch: (batch["image"], batch["label"])}):
+        data = data_module(raw, batch_size=batch_size, **options)
+        model = Judge()
+        (found,) = trainer(tmp_path).validate(model, datamodule=data, verbose=False)
+        check_same(found, wanted)
+        assert model.rows == 45
+    data = millrace.lightning.DataModule(predict=raw.uri, **{**OPTIONS, "batch_size": batch_size})
+    predicted = trainer(tmp_path).predict(Judge(), datamodule=data)
+    assert sum(len(rows) for rows in predicted or []) == 45
+
+
+EVALUATION_ON_TWO_DEVICES = """
+import json, pathlib, sys
+sys.path.insert(0, sys.argv[3])
+from cases_lightning import *
+
+folder, plain_rows = pathlib.Path(sys.argv[1]), rows_of_plain(sys.argv[2])
+options = dict(logger=False, enable_progress_bar=False, enable_model_summary=False, accelerator="cpu", devices=2, strategy="ddp")
+found = []
+for batch_size in 4, 22:  # the last batches of the ranks have 3 samples each, of which one was repeated; 1 and the repeated one
+    run = lightning.pytorch.Trainer(default_root_dir=folder, **options)
+    plain, model = Judge(), Judge()
+    (wanted,) = run.validate(plain, torch.utils.data.DataLoader(plain_rows, batch_size), verbose=False)
+    module = millrace.lightning.DataModule(
+        val=sys.argv[2], predict=sys.argv[2], last="drop", **{**OPTIONS, "batch_size": batch_size}
+    )
+    (ours,) = run.validate(model, datamodule=module, verbose=False)
+    predicted = sum(len(rows) for rows in run.predict(model, datamodule=module))
+    found.append((wanted, ours, plain.rows, model.rows, predicted))
+(folder / f"{run.global_rank}.json").write_text(json.dumps(found))
+"""
+
+
+def test_evaluation_on_two_devices_is_that_of_plain_lightning(raw: Samples, tmp_path: pathlib.Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(EVALUATION_ON_TWO_DEVICES)
+    command = [sys.executable, str(script), str(tmp_path), raw.uri, str(pathlib.Path(__file__).parent)]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, env=environment)
+    assert done.returncode == 0, done.stderr
+    for rank, own in enumerate((23, 22)):
+        for wanted, found, plain_rows, rows, predicted in json.loads((tmp_path / f"{rank}.json").read_text()):
+            check_same(found, wanted)
+            assert (plain_rows, rows, predicted) == (23, 23, own)
+
+
+def test_few_samples_of_many_ranks(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "data").mkdir()
+    few = write_raw(tmp_path / "data", count=3)
+    first, second, third = sorted(few.pixels)
+    for world, batch_size, wanted in ((2, 1, [third, first]), (5, 4, [first, second, third, first, second])):
+        seen = []
+        for rank in range(world):
+            options = {"batch_size": batch_size, "rank": rank, "world": world, **AT_SIZE}
+            data = millrace.lightning.DataModule(val=few.uri, predict=few.uri, **options)
+            seen.append([batch["key"] for batch in data.val_dataloader()])
+            assert sum((batch["key"] for batch in data.predict_dataloader()), []) == [first, second, third][rank::world]
+            data.teardown("validate")
+        assert [key for batches in seen for key in batches[-1]] == wanted and len(
+            {len(batches) for batches in seen}
+        ) == 1
 
 
 def test_what_is_missing_is_said(raw: Samples, tmp_path: pathlib.Path) -> None:

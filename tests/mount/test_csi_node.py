@@ -202,6 +202,59 @@ def test_attributes_and_mount_options() -> None:
     refused("INVALID_ARGUMENT", plugin.volume_of, "v", ATTRIBUTES, ["allow-overwrite"], False)
 
 
+FOLDERS = ("/var/lib/kubelet", "file:///var/lib/kubelet", "/cache", "//s3://b", "/s3://b", "S3://b/../..")
+
+
+def test_a_volume_is_no_folder_of_the_node_unless_the_plugin_allows_it() -> None:
+    for uri in (*FOLDERS, "var/lib", "./s3://b", "mem://x", "{s3://b,/etc}", " s3://b", "-s3://b"):
+        said = refused("INVALID_ARGUMENT", plugin.volume_of, "v", {"uri": uri}, [], False)
+        assert f"'{uri}'" in said and "--allow-folders" in said
+    assert plugin.volume_of("v", {"uri": "/data"}, [], False, folders=True).uri == "/data"
+    for uri in ("", "data", "mem://x", "-/x"):
+        with pytest.raises(plugin.Refused):
+            plugin.volume_of("v", {"uri": uri}, [], False, folders=True)
+
+
+def mount_that_tells(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, environment: dict[str, str]) -> Any:
+    """A node whose `millrace` writes down its environment, and ends; and what it wrote."""
+    program = tmp_path / "millrace"
+    program.write_text(f"#!/bin/sh\nenv -0 >'{tmp_path}/environment'\necho told >&2\nexit 1\n")
+    program.chmod(0o755)
+    for name in [*os.environ]:
+        if name.startswith("AWS_"):
+            monkeypatch.delenv(name)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+
+    def environment_of(volume: Any, secrets: dict[str, str]) -> dict[str, str]:
+        node = plugin.Node(plugin.Settings(millrace=str(program)))
+        assert "told" in refused("INTERNAL", node.stage, volume, str(tmp_path / "staging"), secrets)
+        told = (tmp_path / "environment").read_text().split("\0")
+        return dict(line.split("=", 1) for line in told if line.startswith("AWS_"))
+
+    return environment_of
+
+
+KEYS_OF_VOLUME = {"AWS_ACCESS_KEY_ID": "own", "AWS_SECRET_ACCESS_KEY": "own-secret"}
+
+
+def test_the_endpoint_of_a_volume_wins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    node = {"AWS_ENDPOINT_URL": "http://a", "AWS_ENDPOINT_URL_S3": "http://b", "AWS_USE_FIPS_ENDPOINT": "true"}
+    environment_of = mount_that_tells(tmp_path, monkeypatch, node | {"AWS_SESSION_TOKEN": "node's", "AWS_REGION": "r"})
+    with_own = KEYS_OF_VOLUME | {"AWS_REGION": "r"}
+    assert environment_of(volume(), KEYS_OF_VOLUME) == node | with_own
+    assert environment_of(volume(endpoint="http://c"), KEYS_OF_VOLUME) == with_own | {"AWS_ENDPOINT_URL_S3": "http://c"}
+
+
+def test_keys_of_the_node_go_to_no_endpoint_of_a_volume(tmp_path: Path) -> None:
+    node = plugin.Node(plugin.Settings(millrace=str(tmp_path / "none")))
+    halves = [{name: value} for name, value in KEYS_OF_VOLUME.items()]
+    for secrets in ({}, {"AWS_SESSION_TOKEN": "t"}, KEYS_OF_VOLUME | {"AWS_ACCESS_KEY_ID": ""}, *halves):
+        for there in (volume(endpoint="http://c"), volume()) if secrets else (volume(endpoint="http://c"),):
+            said = refused("INVALID_ARGUMENT", node.stage, there, str(tmp_path / "staging"), secrets)
+            assert "own-secret" not in said and "AWS_" in said
+
+
 def documents(folder: str) -> list[dict[str, Any]]:
     listed = yaml.safe_load((CSI / folder / "kustomization.yaml").read_text())["resources"]
     assert {*listed, "kustomization.yaml"} == {path.name for path in (CSI / folder).iterdir()}

@@ -39,7 +39,7 @@ class Model:
         if path in self.folders:
             raise OSError(errno.EISDIR, path)
         if path in self.files and not self.overwrite:
-            raise OSError(errno.EPERM, path)
+            raise OSError(errno.EEXIST, path)
         self.files[path] = body
 
     def mkdir(self, path: str) -> None:
@@ -92,7 +92,7 @@ class Model:
         if source == target:
             return
         if target in self.files and not self.overwrite:
-            raise OSError(errno.EPERM, target)
+            raise OSError(errno.EEXIST, target)
         self.files[target] = self.files.pop(source)
 
     def read(self, path: str) -> bytes:

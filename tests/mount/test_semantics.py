@@ -85,7 +85,8 @@ def place(mounts: tuple[Server, Path], request: pytest.FixtureRequest) -> Place:
 
 
 def test_every_sentence_is_tested() -> None:
-    importlib.import_module("test_mount_failures")  # which quotes some of them
+    for name in ("test_errnos", "test_mount_failures", "test_signals"):  # which quote some of them
+        importlib.import_module(name)
     text = (REPOSITORY / "docs" / "semantics.md").read_text()
     sentences = [" ".join(item.split()) for item in re.findall(r"^- (.*(?:\n  .*)*)", text, re.MULTILINE)]
     assert len(sentences) > 40
@@ -415,19 +416,20 @@ def test_first_come(place: Place) -> None:
 
 
 @says(
-    "Without `--allow-overwrite`, opening an object to be written is refused with `EPERM`.",
+    "Without `--allow-overwrite`, opening an object to be written is refused with `EEXIST`.",
     "With `--allow-overwrite`, a file that is opened with `O_TRUNC` replaces the object when it is closed, and others see the old one until then.",
-    "Objects are not changed in part: opening one without `O_TRUNC` to be written, or to append to it, is refused with `EPERM`.",
+    "Objects are not changed in part: with `--allow-overwrite`, opening one without `O_TRUNC` to be written, or to append to it, is refused with `EROFS`.",
     "Cutting or extending a file is refused with `EOPNOTSUPP`.",
 )
 def test_overwriting(place: Place) -> None:
-    refused(lambda: open(place.at("write") / "there", "wb"), errno.EPERM)
+    for mode in ("wb", "ab", "r+b"):
+        refused(lambda mode=mode: open(place.at("write") / "there", mode), errno.EEXIST)
     with open(place.at("over") / "there", "wb", buffering=0) as file:
         file.write(b"new")
         assert place.objects()["there"] == b"text" and (place.at("read") / "there").read_bytes() == b"text"
     assert place.objects()["there"] == b"new" and (place.at("over") / "there").read_bytes() == b"new"
     for mode in ("ab", "r+b"):
-        refused(lambda mode=mode: open(place.at("over") / "there", mode), errno.EPERM)
+        refused(lambda mode=mode: open(place.at("over") / "there", mode), errno.EROFS)
     for size in (0, 100):
         refused(lambda size=size: os.truncate(place.at("over") / "there", size), errno.EOPNOTSUPP)
 
@@ -460,14 +462,14 @@ def test_folders(place: Place) -> None:
 
 @says(
     "A file is renamed by a copy that the store makes and the removal of the source, so another program may see both for a moment.",
-    "Renaming over an object needs `--allow-overwrite`; else it is refused with `EPERM`.",
+    "Renaming over an object needs `--allow-overwrite`; else it is refused with `EEXIST`.",
     "A folder that is not empty is not renamed: the program is told `EXDEV`, and `mv` copies it then.",
 )
 def test_renaming(place: Place) -> None:
     place.put("d/a", b"1")
     os.rename(place.at("write") / "d" / "a", place.at("write") / "d" / "b")
     assert place.objects() == {"d/b": b"1", "there": b"text"}
-    refused(lambda: os.rename(place.at("write") / "d" / "b", place.at("write") / "there"), errno.EPERM)
+    refused(lambda: os.rename(place.at("write") / "d" / "b", place.at("write") / "there"), errno.EEXIST)
     os.rename(place.at("over") / "d" / "b", place.at("over") / "there")
     assert place.objects() == {"there": b"1"}
     place.put("e/a", b"2")
@@ -501,6 +503,39 @@ def test_renaming_what_is_replaced(sandbox: Sandbox, tmp_path: Path) -> None:
                     assert looks >= 2
             names = {path.name for path in (root / "b").iterdir()}
             assert names == ({"from", "to"} if replaced else {"to"})
+
+
+@says(
+    "If another program makes the target while a file is renamed, and the store knows the condition, that object stays, and the rename is refused.",
+    "If another program has replaced a file since this mount looked, and the store knows the condition, `unlink` is refused with `EBUSY` once, and the new object stays.",
+)
+def test_what_others_make_meanwhile(sandbox: Sandbox, tmp_path: Path) -> None:
+    # The same rename twice: the first tells how often it looks at the target before it copies.
+    looks = 0
+    for made in (False, True):
+        root, log, folder = tmp_path / f"root{made}", tmp_path / f"log{made}", tmp_path / f"mnt{made}"
+        (root / "b").mkdir(parents=True)
+        for name in ("from", "kept", "replaced", *(("to",) if made else ())):
+            (root / "b" / name).write_bytes(name.encode())
+        faults = (
+            "DELETE b/kept new-etag count=1",  # as if it was replaced after the look
+            "DELETE b/replaced new-etag count=1",
+            *((f"HEAD b/to status=404 count={looks}",) if made else ()),  # as if it came right after the look
+        )
+        with logged_devstore(sandbox, root, log, faults=faults) as store:
+            with mounted(sandbox, "s3://b", folder, "--writable", "--metadata-ttl", "minimal", env=store.env()) as _:
+                rename = functools.partial(os.rename, folder / "from", folder / "to")
+                if not made:
+                    rename()
+                    looks = sum("HeadObject" in line and "b/to" in line for line in log.read_text().splitlines())
+                    continue
+                refused(rename, errno.EEXIST)
+                refused(functools.partial(os.rename, folder / "kept", folder / "copy"), errno.EBUSY)
+                refused(functools.partial(os.remove, folder / "replaced"), errno.EBUSY)
+                there = {path.name: path.read_bytes() for path in (root / "b").iterdir()}
+                assert there == {name: name.encode() for name in ("from", "to", "kept", "replaced")} | {"copy": b"kept"}
+                os.remove(folder / "replaced")
+                assert not (root / "b" / "replaced").exists()
 
 
 @says("A file of a store that does not copy by itself is not renamed: the program is told `EXDEV`.")

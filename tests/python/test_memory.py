@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import gc
+import json
+import pathlib
+import subprocess
 
 import millrace
 import numpy as np
 import pytest
 import torch
-from support import AT_SIZE, Samples, add_digests, check_script
+from PIL import Image
+from support import AT_SIZE, Samples, add_digests, binary, check_script
 
 
 def loader_of(samples: Samples, **options: object) -> millrace.Loader:
@@ -166,3 +170,53 @@ def test_close_gives_the_memory_back_and_keeps_the_report(tar: Samples) -> None:
         for _ in whole:
             pass
     assert add_digests(state["digest"], rest.report()["digest"]) == whole.report()["digest"]
+
+
+@pytest.fixture(scope="module")
+def held(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+    """Images of 5 megapixels that are not decoded row by row."""
+    folder = tmp_path_factory.mktemp("held") / "x"
+    folder.mkdir()
+    rows, columns = np.mgrid[:2000, :2500]
+    image = Image.fromarray(np.stack([rows % 256, columns % 256, (rows + columns) // 18], axis=2).astype(np.uint8))
+    for number in range(3):
+        image.save(folder / f"progressive-{number}.jpg", progressive=True, subsampling=0)
+        image.resize((2500 - number, 2000)).save(folder / f"lossy-{number}.webp", method=0)
+    image.save(folder / "lossless.webp", lossless=True, method=0, quality=0)
+    image.save(folder / "palette.gif")
+    return folder.parent
+
+
+def test_images_that_are_held_have_room_beside_the_budgets_of_loaders(held: pathlib.Path) -> None:
+    check_script(
+        """
+import sys, millrace
+millrace.configure(memory="64MiB", cpu_threads=4)
+data = millrace.Dataset(sys.argv[1])
+options = {"batch_size": 1, "size": 64, "memory": "32MiB", "epochs": 1}
+loaders = [millrace.Loader(data.where(has=name), image_field=name, **options) for name in ("jpg", "webp")]
+for _ in zip(*loaders):
+    pass
+assert [loader.report()["samples"] for loader in loaders] == [3, 3]
+""",
+        str(held),
+    )
+
+
+@pytest.mark.parametrize("options", [[], ["--memory", "8MiB"]], ids=str)
+def test_feed_has_room_for_images_that_are_held(options: list[str], held: pathlib.Path) -> None:
+    for field, samples in (("jpg", 3), ("webp", 4), ("gif", 1)):
+        command = [
+            str(binary()),
+            "feed",
+            str(held),
+            "--where",
+            f"has={field}",
+            "--image-field",
+            field,
+            "--json",
+            *options,
+        ]
+        done = subprocess.run([*command, "--batch", "4", "--size", "64"], capture_output=True, text=True, timeout=300)
+        assert done.returncode == 0, done.stderr
+        assert json.loads(done.stdout)["samples"] == samples

@@ -63,3 +63,18 @@ def test_pack_of_a_selection(folder: pathlib.Path, tmp_path: pathlib.Path) -> No
         [binary(), "pack", f"{folder}/c*", folder / "packed"], capture_output=True, text=True, timeout=300
     )
     assert done.returncode == 0, done.stderr
+
+
+def test_what_is_passed_over(folder: pathlib.Path) -> None:
+    for name in ("_SUCCESS", "README.md", "cat/.hidden.txt", "_temporary/0/1.txt", "__background__/1.txt"):
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("x")
+    (folder / "cow/2.txt").symlink_to("nowhere")
+    dataset = millrace.Dataset(folder)
+    assert dataset.classes == ["__background__", "cat", "cow", "dog,1"]
+    skipped = dataset.skipped
+    assert set(skipped) == {"_SUCCESS", "README.md", "cat/.hidden.txt", "_temporary/0/1.txt", "cow/2.txt"}
+    assert "dot" in skipped["cat/.hidden.txt"] and "nowhere" in skipped["cow/2.txt"]
+    assert dataset[:1].skipped == skipped, "of a subset, what its data set passes over"
+    assert pickle.loads(pickle.dumps(dataset)).skipped == skipped

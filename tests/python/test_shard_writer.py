@@ -62,7 +62,7 @@ def test_samples_come_back_as_they_were_written(place: str) -> None:
     )
     assert one["cls"] == 7 and two["cls"] == 8 and two["score"] in (b"0.25", "0.25", 0.25)
     np.testing.assert_array_equal(one["embedding.npy"], vector)
-    assert two["__key__"] == "a/2%2E5"
+    assert two["__key__"] == "a/2.5"
 
 
 def test_tensors(tmp_path: pathlib.Path) -> None:

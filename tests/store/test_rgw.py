@@ -39,7 +39,7 @@ def gateway(millrace_bin: Path) -> Iterator[Gateway]:
             subprocess.run([SCRIPT, "stop", folder], check=True, timeout=120)
 
 
-@pytest.mark.parametrize("tls", [False, True], ids=["http", "https"])
+@pytest.mark.parametrize("tls", [True, pytest.param(False, marks=pytest.mark.all)], ids=["https", "http"])
 def test_store_contract(gateway: Gateway, tls: bool) -> None:
     bucket = gateway.bucket(f"contract-{tls}".lower())
     gateway.check_contract(bucket, at_least=30, without=NOT_LIKE_S3, **(gateway.tls if tls else {}))

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 FILE_SYSTEM = "fuse.millrace"
 READY_SECONDS = 90.0
 KEYS = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")
+NEEDED_KEYS = KEYS[:2]
 # Other ways to credentials, which a volume with keys of its own must not fall back to.
 OTHER_WAYS = (
     "AWS_PROFILE",
@@ -28,6 +29,8 @@ OTHER_WAYS = (
     "AWS_CONTAINER_CREDENTIALS_FULL_URI",
     "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI",
 )
+# Settings of the plugin that may contradict the endpoint of a volume, or win over it.
+OTHER_ENDPOINTS = ("AWS_ENDPOINT_URL", "AWS_USE_FIPS_ENDPOINT", "AWS_USE_DUALSTACK_ENDPOINT")
 ATTRIBUTES = {"uri", "region", "endpoint"}
 # Options of `millrace mount` that the author of a volume may give; others name folders and files of the node.
 OPTIONS = {"uid", "gid", "umask", "metadata-ttl", "timeout", "memory"}
@@ -49,6 +52,7 @@ class Settings:
     cache: str = ""  # a folder that they share; "": none
     cache_size: str = ""
     memory: str = ""  # of each mount, unless its volume says another
+    folders: bool = False  # whether a volume may be a folder of the node
 
 
 @dataclass(frozen=True)
@@ -68,8 +72,38 @@ class Volume:
         return self.uri.replace(",", "_")
 
 
-def volume_of(volume_id: str, attributes: Mapping[str, str], flags: list[str], writable: bool) -> Volume:
-    """INVALID_ARGUMENT for attributes and mount options that are not known."""
+def check_uri(volume_id: str, uri: str, folders: bool) -> None:
+    """INVALID_ARGUMENT for a path of the node, unless folders are allowed: the plugin is root, and sees the secrets of all pods."""
+    if uri.startswith("s3://") or (folders and uri.startswith(("/", "file:///"))):
+        return
+    remedy = "it must be s3://BUCKET/PREFIX, or the absolute path of a folder"
+    if not folders:
+        remedy = "it must be s3://BUCKET/PREFIX; a folder of the node needs --allow-folders of the plugin"
+    raise Refused("INVALID_ARGUMENT", f"volume {volume_id}: uri is '{uri}' in volumeAttributes; {remedy}")
+
+
+def check_secrets(volume: Volume, secrets: Mapping[str, str]) -> None:
+    """INVALID_ARGUMENT for keys that are not known or not whole, and for an endpoint that would get the plugin's own."""
+    for name in secrets:
+        if name not in KEYS:
+            raise Refused(
+                "INVALID_ARGUMENT", f"volume {volume.id}: its secret has '{name}'; known are {', '.join(KEYS)}"
+            )
+    missing = [name for name in NEEDED_KEYS if not secrets.get(name)]
+    if secrets and missing:
+        raise Refused("INVALID_ARGUMENT", f"volume {volume.id}: its secret lacks {' and '.join(missing)}")
+    if volume.endpoint and missing:
+        raise Refused(
+            "INVALID_ARGUMENT",
+            f"volume {volume.id}: the plugin does not send its own keys to the endpoint of a volume; "
+            f"give the volume a secret with {' and '.join(missing)} (nodeStageSecretRef)",
+        )
+
+
+def volume_of(
+    volume_id: str, attributes: Mapping[str, str], flags: list[str], writable: bool, folders: bool = False
+) -> Volume:
+    """INVALID_ARGUMENT for attributes and mount options that are not known. `folders` is that of Settings."""
     given = {
         name: value
         for name, value in attributes.items()
@@ -82,10 +116,7 @@ def volume_of(volume_id: str, attributes: Mapping[str, str], flags: list[str], w
                 f"volume {volume_id}: there is no attribute '{name}'; known are {', '.join(sorted(ATTRIBUTES))}",
             )
     uri = given.get("uri", "")
-    if not uri or uri.startswith("-"):
-        raise Refused(
-            "INVALID_ARGUMENT", f"volume {volume_id}: volumeAttributes need a uri, such as s3://bucket/prefix"
-        )
+    check_uri(volume_id, uri, folders)
     options = []
     for flag in flags:
         name, equals, value = flag.partition("=")
@@ -182,11 +213,7 @@ class Node:
         self._staged: dict[str, tuple[Volume, dict[str, str]]] = {}  # by folder, for one whose process has died
 
     def stage(self, volume: Volume, staging: str, secrets: Mapping[str, str]) -> None:
-        for name in secrets:
-            if name not in KEYS:
-                raise Refused(
-                    "INVALID_ARGUMENT", f"volume {volume.id}: its secret has '{name}'; known are {', '.join(KEYS)}"
-                )
+        check_secrets(volume, secrets)
         folder = real(staging)
         with self._alone(volume.id):
             there = unmount_dead(folder)
@@ -305,7 +332,9 @@ class Node:
         if volume.region:
             environment["AWS_REGION"] = volume.region
         if volume.endpoint:
-            environment["AWS_ENDPOINT_URL"] = volume.endpoint
+            for name in OTHER_ENDPOINTS:
+                environment.pop(name, None)
+            environment["AWS_ENDPOINT_URL_S3"] = volume.endpoint
         process = subprocess.Popen(
             self._command(volume, folder),
             env=environment,

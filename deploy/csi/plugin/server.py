@@ -52,7 +52,7 @@ def need(request: Any, *names: str) -> None:
             raise Refused("INVALID_ARGUMENT", f"{name} is missing")
 
 
-def volume_of_request(request: Any) -> Volume:
+def volume_of_request(request: Any, folders: bool) -> Volume:
     if not request.HasField("volume_capability"):
         raise Refused("INVALID_ARGUMENT", "volume_capability is missing")
     capability = request.volume_capability
@@ -63,7 +63,7 @@ def volume_of_request(request: Any) -> Volume:
     if capability.access_mode.mode == Mode.UNKNOWN:
         raise Refused("INVALID_ARGUMENT", f"volume {request.volume_id}: the access mode is not known")
     writable = capability.access_mode.mode not in READERS
-    return volume_of(request.volume_id, request.volume_context, list(capability.mount.mount_flags), writable)
+    return volume_of(request.volume_id, request.volume_context, list(capability.mount.mount_flags), writable, folders)
 
 
 class IdentityService(csi_services.IdentityServicer):  # type: ignore[misc,name-defined]
@@ -92,14 +92,15 @@ class IdentityService(csi_services.IdentityServicer):  # type: ignore[misc,name-
 
 
 class NodeService(csi_services.NodeServicer):  # type: ignore[misc,name-defined]
-    def __init__(self, node: Node, node_id: str) -> None:
+    def __init__(self, node: Node, node_id: str, folders: bool) -> None:
         self._node = node
+        self._folders = folders
         self._node_id = node_id
 
     @answers
     def NodeStageVolume(self, request: Any) -> Any:
         need(request, "volume_id", "staging_target_path")
-        volume = volume_of_request(request)
+        volume = volume_of_request(request, self._folders)
         self._node.stage(volume, request.staging_target_path, dict(request.secrets))
         say(f"{volume.id}: {volume.uri} is on {request.staging_target_path}")
         return csi.NodeStageVolumeResponse()
@@ -114,7 +115,7 @@ class NodeService(csi_services.NodeServicer):  # type: ignore[misc,name-defined]
     @answers
     def NodePublishVolume(self, request: Any) -> Any:
         need(request, "volume_id", "target_path", "staging_target_path")
-        volume = volume_of_request(request)
+        volume = volume_of_request(request, self._folders)
         self._node.publish(volume, request.staging_target_path, request.target_path, request.readonly)
         say(f"{volume.id}: is on {request.target_path}")
         return csi.NodePublishVolumeResponse()
@@ -191,13 +192,19 @@ def main() -> None:
         metavar="SIZE",
         help="budget of each volume for what is read ahead and written (default: 1GiB)",
     )
+    parser.add_argument(
+        "--allow-folders",
+        action="store_true",
+        help="let volumes be folders of the node: who may make a PersistentVolume then reads all files that the plugin sees",
+    )
     parser.add_argument("--version", default="0", help="that the plugin tells (default: 0)")
     options = parser.parse_args()
 
-    settings = Settings(options.millrace, options.cache, options.cache_size, options.memory)
+    settings = Settings(options.millrace, options.cache, options.cache_size, options.memory, options.allow_folders)
     services = listening(options.endpoint)
     csi_services.add_IdentityServicer_to_server(IdentityService(settings, options.version), services)
-    csi_services.add_NodeServicer_to_server(NodeService(Node(settings), options.node_id), services)
+    node = NodeService(Node(settings), options.node_id, settings.folders)
+    csi_services.add_NodeServicer_to_server(node, services)
     servers = [services]
     services.start()
     if options.registration:

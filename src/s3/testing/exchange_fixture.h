@@ -86,9 +86,9 @@ class ExchangeTest : public ::testing::Test {
                                            std::move(done));
     });
   }
-  absl::Status Delete(ExchangeDriver::Store store) {
+  absl::Status Delete(ExchangeDriver::Store store, const std::string& if_match = "") {
     return Run<absl::Status>(std::move(store), [&](S3Context& context, auto done) {
-      return std::make_unique<DeleteExchange>(context, "bucket", "key", std::move(done));
+      return std::make_unique<DeleteExchange>(context, "bucket", "key", if_match, std::move(done));
     });
   }
   absl::StatusOr<ListPage> List(ExchangeDriver::Store store, ListOptions options = {}) {

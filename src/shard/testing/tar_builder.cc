@@ -54,7 +54,6 @@ absl::StatusOr<std::vector<TarMember>> ReadMembers(std::string_view archive, siz
   std::vector<TarMember> members;
   while (reader.position() < archive.size()) {
     ASSIGN_OR_RETURN(const TarReader::Event event, reader.Advance(AsBytes(archive.substr(reader.position(), chunk))));
-    if (event == TarReader::Event::kEnd) break;
     if (event == TarReader::Event::kMember) members.push_back(reader.member());
   }
   RETURN_IF_ERROR(reader.Finish(archive.size()));

@@ -64,4 +64,19 @@ TEST_P(StoreContract, AWriterWithIfMatchReplacesThatVersionOnly) {
   }
 }
 
+TEST_P(StoreContract, AVersionIsDeletedAndNoOther) {
+  PutText("k", "first");
+  const std::string first = HeadBlocking(store(), "k")->etag;
+  PutText("k", "second one");
+  const absl::Status changed = DeleteVersionBlocking(store(), "k", first);
+  EXPECT_EQ(changed.code(), absl::StatusCode::kFailedPrecondition) << changed;
+  EXPECT_THAT(ToStd(changed.message()), ::testing::StartsWith(store().Uri("k")));
+  EXPECT_EQ(Contents("k"), "second one");
+  EXPECT_EQ(DeleteVersionBlocking(store(), "k", "").code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(DeleteVersionBlocking(store(), "", first).code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_TRUE(DeleteVersionBlocking(store(), "k", HeadBlocking(store(), "k")->etag).ok());
+  EXPECT_EQ(Contents("k").substr(0, 5), "error");
+  EXPECT_TRUE(DeleteVersionBlocking(store(), "k", first).ok()) << "it does not exist";
+}
+
 }  // namespace millrace

@@ -75,4 +75,22 @@ TEST_P(StoreCopyContract, CopiesOfKeysThatCannotBeAreRefused) {
   }
 }
 
+TEST_P(StoreCopyContract, ACopyReplacesNothingIfItMustNot) {
+  PutText("a", "one");
+  const auto copy = [&](const std::string& to) {
+    return CopyBlocking(store(), store(), *HeadBlocking(store(), "a"), to, {.only_if_absent = true}).status();
+  };
+  EXPECT_TRUE(copy("b").ok());
+  PutText("b", "theirs");
+  const absl::Status exists = copy("b");
+  EXPECT_EQ(exists.code(), absl::StatusCode::kAlreadyExists) << exists;
+  EXPECT_EQ(Contents("b"), "theirs");
+  PutText("b", "one");
+  EXPECT_EQ(copy("b").code(), absl::StatusCode::kAlreadyExists) << "also of the same bytes";
+  auto seen = *HeadBlocking(store(), "a");
+  PutText("a", "changed");
+  const absl::Status changed = CopyBlocking(store(), store(), seen, "c", {.only_if_absent = true}).status();
+  EXPECT_EQ(changed.code(), absl::StatusCode::kFailedPrecondition) << changed;
+}
+
 }  // namespace millrace

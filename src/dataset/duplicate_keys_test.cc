@@ -1,4 +1,4 @@
-#include "inspect/duplicate_keys.h"
+#include "dataset/duplicate_keys.h"
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>

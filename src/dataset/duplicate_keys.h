@@ -7,7 +7,7 @@
 #include "absl/functional/function_ref.h"
 #include "base/crypto.h"
 #include "base/memory_budget.h"
-#include "inspect/index_walk.h"
+#include "dataset/index_walk.h"
 
 namespace millrace {
 

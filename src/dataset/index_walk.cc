@@ -1,4 +1,4 @@
-#include "inspect/index_walk.h"
+#include "dataset/index_walk.h"
 
 #include <algorithm>
 

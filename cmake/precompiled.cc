@@ -1,0 +1,1 @@
+// A program without it could not precompile precompiled.h.

@@ -1,0 +1,83 @@
+"""Batches without the rows of padding, for evaluations: numbers that count rows, or weigh batches by them, are those of the samples then."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+if TYPE_CHECKING:
+    from .loader import Loader
+
+__all__ = ["Rows", "rows_of", "share_with_repeats"]
+
+
+class Rows:
+    """Which rows of a batch to keep; ``total``: how many it has."""
+
+    def __init__(self, places: npt.NDArray[np.int64], total: int) -> None:
+        self.places = places
+        self.total = total
+
+    def __len__(self) -> int:
+        return len(self.places)
+
+    def until(self, end: int) -> Rows:
+        """Those in front of row ``end``."""
+        return Rows(self.places[self.places < end], self.total)
+
+    def of(self, batch: Any) -> Any:
+        """These rows of all that has one entry for each row of the batch, views if they lie side by side; all else stays."""
+        if len(self) == self.total:
+            return batch
+        first = int(self.places[0]) if len(self) else 0
+        side_by_side = bool((np.diff(self.places) == 1).all())
+        return self._of(batch, slice(first, first + len(self)) if side_by_side else self.places)
+
+    def _of(self, value: Any, chosen: Any) -> Any:
+        if isinstance(value, Mapping):
+            return {name: self._of(one, chosen) for name, one in value.items()}
+        if _is_array(value):
+            return value[chosen] if _length(value) == self.total else value
+        if not isinstance(value, (list, tuple)):
+            return value
+        if len(value) == self.total and not any(_is_array(one) and _length(one) == self.total for one in value):
+            return type(value)([value[place] for place in self.places])
+        kept = [self._of(one, chosen) for one in value]
+        return type(value)(*kept) if hasattr(value, "_fields") else type(value)(kept)
+
+
+def rows_of(loader: Loader) -> Iterator[tuple[Any, Rows]]:
+    """The batches of an iteration, as they come, and their rows that are no padding."""
+    before = loader.report()["samples"]
+    for batch in loader:
+        valid = batch.get("valid") if isinstance(batch, Mapping) else None
+        if _is_array(valid):
+            yield batch, Rows(np.flatnonzero(_on_host(valid)), len(valid))
+            continue
+        # A function has made the batch, and the rows that the loader counts come before padding.
+        samples = loader.report()["samples"]
+        yield batch, Rows(np.arange(min(samples - before, loader.batch_size)), loader.batch_size)
+        before = samples
+
+
+def share_with_repeats(loader: Loader) -> int | None:
+    """The samples of each rank if all shall have equally many, and some samples come twice for that; None if no sample needs to."""
+    samples = sum(rows["rows"] for rows in loader.rows) or len(loader.dataset)
+    world = loader._world
+    counted = len(loader) == -(-samples // (world * loader.batch_size))  # buckets of tokens have sizes of their own
+    return -(-samples // world) if counted and samples % world else None
+
+
+def _is_array(value: Any) -> bool:
+    return hasattr(value, "shape") and hasattr(value, "__getitem__")
+
+
+def _length(array: Any) -> int:
+    return int(array.shape[0]) if len(array.shape) else -1
+
+
+def _on_host(array: Any) -> Any:
+    return array.cpu().numpy() if hasattr(array, "cpu") else np.asarray(array)

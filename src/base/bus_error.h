@@ -1,0 +1,19 @@
+#pragma once
+
+#include <string_view>
+
+#include "base/bytes.h"
+
+/// An access to a mapped file that has become shorter, or whose disk fails, ends the process by SIGBUS. These make it
+/// end with a message that names the file. Thread-safe.
+
+namespace millrace {
+
+/// `mapping` shows the file `path` from now on. The first call installs a handler of SIGBUS for the process. After its
+/// message the handler in force before has its turn. It names at most 64 files at a time; others get no message.
+void ExplainBusErrorsIn(ByteSpan mapping, std::string_view path);
+
+/// Before the mapping ends.
+void ForgetBusErrorsIn(ByteSpan mapping);
+
+}  // namespace millrace

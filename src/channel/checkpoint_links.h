@@ -1,0 +1,41 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <string>
+#include <string_view>
+
+#include "base/status.h"
+#include "s3/object.h"
+
+/// Links in a folder of checkpoints, which stay links: on a store `latest -> step-20` is a small object,
+/// "latest.millrace-link", whose bytes are "step-20". If links were followed, `latest` would become a folder with the
+/// files of all steps that it has ever named.
+
+namespace millrace {
+
+inline constexpr std::string_view kLinkSuffix = ".millrace-link";
+inline constexpr size_t kMaxLinkBytes = 4096;
+
+struct CheckpointLink {
+  std::string target;       // relative to the folder of the link
+  int64_t modified_ms = 0;  // of the link itself
+};
+
+/// By name below the folder.
+using CheckpointLinks = std::map<std::string, CheckpointLink, std::less<>>;
+
+/// The links below `folder` that lead to a place in it, also if nothing is there. Those that lead elsewhere are no
+/// links here: what they lead to would not be there on another machine, so its bytes are sent. Blocking. A folder that
+/// is not there has none.
+CheckpointLinks FindLinks(const std::string& folder);
+
+/// Whether it is one of these links, or lies behind one.
+bool IsBehindLink(const CheckpointLinks& links, std::string_view name);
+
+/// Makes the link `name` below `folder`, and the folders above it. A link that is there is replaced unless it is newer;
+/// a file or folder stays. Returns whether it was made. InvalidArgument if it would lead out of the folder.
+absl::StatusOr<bool> RestoreLink(const std::string& folder, const std::string& name, const CheckpointLink& link);
+
+}  // namespace millrace

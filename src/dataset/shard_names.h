@@ -1,0 +1,62 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace millrace {
+
+/// The part of a data set that a name speaks of: "train", "val", "test", "eval"; "" for other words. One for the usual
+/// spellings: "validation" and "Dev" are "val".
+std::string_view SplitWord(std::string_view word);
+
+/// Looks for signs in the names of shards that the data set is not what it should be: numbers that are missing, shards
+/// with different stems (train-000.tar, test-000.tar) or in folders called train and test, shards in a folder and below
+/// it (old/000.tar). Memory: a number for each shard. Pure; not thread-safe.
+class ShardNames {
+ public:
+  /// `whole`: all shards below a URI are told. Else the user has selected some, and only gaps are missed.
+  explicit ShardNames(bool whole) : whole_(whole) {}
+
+  /// The key of a shard below the data set.
+  void Add(std::string_view key);
+
+  /// Sentences that name the shards; none if all is well.
+  std::vector<std::string> Warnings() const;
+
+ private:
+  // Names that differ in their number only.
+  struct Series {
+    std::string front;    // with the folder
+    std::string between;  // "-of-00008", or ""
+    std::string back;
+    size_t width = 0;               // digits of a number
+    std::optional<uint64_t> total;  // of "-of-00008"
+    std::vector<uint64_t> numbers;
+
+    std::string NameOf(uint64_t number) const;
+  };
+  // Shards of a folder whose names differ in numbers only.
+  struct Stem {
+    uint64_t shards = 0;
+    bool numbered = false;
+  };
+  struct Parsed;
+
+  static Parsed Parse(std::string_view key);
+  void AddMissing(std::vector<std::string>* warnings) const;
+  void AddTotals(std::vector<std::string>* warnings) const;
+  void AddStems(std::vector<std::string>* warnings) const;
+  void AddFolders(std::vector<std::string>* warnings) const;
+
+  const bool whole_;
+  std::map<std::string, Series, std::less<>> series_;
+  std::map<std::string, std::map<std::string, Stem>, std::less<>> folders_;  // their stems
+  uint64_t shards_ = 0;
+};
+
+}  // namespace millrace

@@ -1,0 +1,53 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "base/status.h"
+
+/// What the texts in a manifest are: numbers, labels.
+
+namespace millrace {
+
+/// "line 7: WHAT", as InvalidArgument.
+absl::Status WrongLine(uint64_t line, std::string_view what);
+
+/// A whole number as it is printed, of at most 18 digits: "007" is a text.
+bool IsIntText(std::string_view text);
+
+/// A finite number that a float of 64 bits holds: not "007", nor a whole number that it rounds.
+bool IsFloatText(std::string_view text);
+
+/// What the labels are, all together.
+class LabelKinds {
+ public:
+  /// The label of a row, without blanks around it; "": it has none.
+  void Add(std::string_view label, uint64_t line);
+
+  /// InvalidArgument, with the line: a number that is none of a class (1.5), or numbers and names in one column. Such
+  /// numbers would be names, and names are numbered by their order: 10 before 9.
+  absl::Status Check() const;
+  bool AllWhole() const { return whole_.count > 0 && texts_.count + odd_.count + padded_.count == 0; }
+  /// Numbers, of which one is not whole.
+  bool AreFloats() const { return texts_.count == 0 && odd_.count + padded_.count > 0 && all_float_; }
+
+ private:
+  struct Kind {
+    uint64_t count = 0;
+    uint64_t line = 0;  // of the first; 0: none
+    std::string first;
+
+    void Add(std::string_view label, uint64_t at);
+  };
+
+  absl::Status CheckTexts() const;
+
+  Kind whole_;
+  Kind odd_;     // other numbers
+  Kind padded_;  // "007": among names it is one, a number is not written so
+  Kind texts_;
+  bool all_float_ = true;  // those that are not whole
+};
+
+}  // namespace millrace

@@ -1,0 +1,110 @@
+"""The table of docs/semantics.md: it has each errno of the mount, and libraries do with them what it says."""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import shutil
+import tempfile
+from pathlib import Path
+
+import pytest
+from e2e.harness import REPOSITORY, Sandbox, devstore
+from e2e.mounting import mounted, needs_fuse
+from semantics import refused, says
+
+pytestmark = needs_fuse
+
+
+def test_the_table_has_each_errno_of_the_mount() -> None:
+    sources = [path.read_text() for path in (REPOSITORY / "src" / "mount").glob("*.cc") if "test" not in path.name]
+    told = {name for text in sources for name in re.findall(r"(?:RefusedWith\(|return |\? |: )(E[A-Z]{2,})\b", text)}
+    told |= {"ENOSYS", "ENOTCONN"}  # by libfuse, and by the kernel
+    table = (REPOSITORY / "docs" / "semantics.md").read_text().partition("## Each `errno`")[2]
+    rows = re.findall(r"^\| (`E[^|]*) \|", table, re.MULTILINE)
+    assert {name for row in rows for name in re.findall(r"E[A-Z]+", row)} == told
+    assert all(hasattr(errno, name) for name in told)
+
+
+def save_by_fsspec(path: Path) -> None:
+    """As Lightning writes last.ckpt: elsewhere, then by one move."""
+    fsspec = pytest.importorskip("fsspec")
+    file = fsspec.filesystem("file").open(str(path), "wb", autocommit=False)
+    file.write(b"new")
+    file.close()
+    file.commit()
+
+
+def save_by_safetensors(path: Path) -> None:
+    numpy, safetensors = pytest.importorskip("numpy"), pytest.importorskip("safetensors.numpy")
+    try:
+        safetensors.save_file({"w": numpy.arange(3)}, str(path))
+    except OSError:
+        raise
+    except Exception as error:  # SafetensorError, which is of no kind
+        raise OSError(errno.EEXIST if "os error 17" in str(error) else 0, str(error)) from error
+
+
+def save_by_rename(path: Path) -> None:
+    (path.parent / "aside").write_bytes(b"new")
+    os.replace(path.parent / "aside", path)
+
+
+def save_by_shutil(path: Path) -> None:
+    with tempfile.NamedTemporaryFile() as source:
+        source.write(b"new")
+        source.flush()
+        shutil.copy2(source.name, path)
+
+
+SAVES = [save_by_fsspec, save_by_safetensors, save_by_rename, save_by_shutil, lambda path: path.write_bytes(b"new")]
+
+
+def test_no_library_takes_an_object_in_the_way_for_a_success(writable: Path, bucket: Path) -> None:
+    before = (bucket / "z").read_bytes()
+    for save in SAVES:
+        refused(lambda save=save: save(writable / "z"), errno.EEXIST)
+    assert (bucket / "z").read_bytes() == before == (writable / "z").read_bytes()
+
+
+@says("If the store refuses to write, to rename or to remove something, a program is told `EROFS`.")
+def test_no_library_takes_a_store_that_refuses_for_a_success(sandbox: Sandbox, bucket: Path, tmp_path: Path) -> None:
+    """Credentials without s3:PutObject and s3:DeleteObject."""
+    before = (bucket / "z").read_bytes()
+    faults = ("PUT b/* error=403:AccessDenied", "DELETE b/* error=403:AccessDenied", "POST b/* error=403:AccessDenied")
+    options = ("--writable", "--allow-overwrite")
+    with (
+        devstore(sandbox, bucket.parent, faults=faults) as store,
+        mounted(sandbox, "s3://b", tmp_path / "mnt", *options, env=store.env()),
+    ):
+        path = tmp_path / "mnt" / "z"
+        for attempt in (
+            lambda: save_by_fsspec(path),
+            lambda: path.write_bytes(b"new"),
+            lambda: (path.parent / "new").write_bytes(b"new"),
+            lambda: os.rename(path, path.parent / "large"),
+            lambda: os.remove(path),
+        ):
+            refused(attempt, errno.EROFS)
+        assert path.read_bytes() == before
+
+
+def test_what_cannot_be_set_is_passed_over_after_the_bytes(writable: Path, bucket: Path) -> None:
+    save_by_fsspec(writable / "saved")
+    assert (bucket / "saved").read_bytes() == b"new"
+    refused(lambda: save_by_shutil(writable / "copied"), errno.EPERM)
+    assert (bucket / "copied").read_bytes() == b"new"
+    local = bucket.parent.parent / "local"
+    (local / "d").mkdir(parents=True)
+    (local / "d" / "f").write_bytes(b"new")
+    shutil.copytree(local, writable / "tree", copy_function=shutil.copyfile)
+    assert (bucket / "tree" / "d" / "f").read_bytes() == b"new"
+
+
+def test_locks_as_files(writable: Path) -> None:
+    filelock = pytest.importorskip("filelock")
+    with filelock.SoftFileLock(writable / "soft.lock", timeout=60):
+        with pytest.raises(filelock.Timeout):
+            filelock.SoftFileLock(writable / "soft.lock", timeout=0).acquire()
+    assert not (writable / "soft.lock").exists()

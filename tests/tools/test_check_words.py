@@ -1,0 +1,79 @@
+"""The lint of texts finds what it says it finds, and lets counts only fall."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import check_words
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def problems(path: str, text: str) -> list[str]:
+    return [finding.problem for finding in check_words.findings(path, text)]
+
+
+@pytest.mark.parametrize(
+    ("path", "text", "problem"),
+    [
+        ("a.md", "Of all files, the first.", "begins with 'Of'"),
+        ("a.md", "Files are read.\n\n- What is kept stays.", "begins with 'What'"),
+        ("a.md", "| a | It is read anew. |", "'anew': again"),
+        ("a.h", "int a;  // What is left.\n", "begins with 'What'"),
+        ("a.cc", "  // The loop\n  // goes on here.\n", "'goes on': continues"),
+        ("src/a.cc", 'auto m = "the request "\n  "is mended by hand";\n', "'mended': fix"),
+        ("a.py", '"""Of the images."""\n', "begins with 'Of'"),
+        ("a.py", "x = 1  # Likewise for y.\n", "'Likewise': say what it does"),
+        ("a.cmake", "# What whoever needs.\n", "'whoever': name the actor"),
+        ("a.md", " ".join(["word"] * 31) + ".", "31 words in a sentence"),
+    ],
+)
+def test_findings(path: str, text: str, problem: str) -> None:
+    assert problem in problems(path, text)
+
+
+@pytest.mark.parametrize(
+    ("path", "text"),
+    [
+        ("a.md", "```\nOf what is mended anew.\n```\nThe file is read again."),
+        ("a.md", "What is a shard?"),
+        ("a.md", " ".join(["word"] * 30) + "."),
+        ("a.md", "Run `whoever --anew`."),
+        ("a.cc", 'auto m = "anew";  // one word is not a message\n'),
+        ("a.py", 'x = "Of all"\n'),
+    ],
+)
+def test_nothing_to_find(path: str, text: str) -> None:
+    assert problems(path, text) == []
+
+
+def repository(folder: Path, text: str, allowed: dict[str, int]) -> Path:
+    (folder / "tools").mkdir()
+    script = folder / "tools" / "check_words.py"
+    script.write_text((ROOT / "tools" / "check_words.py").read_text())
+    (folder / "tools" / "words.json").write_text(json.dumps(allowed))
+    (folder / "a.md").write_text(text)
+    subprocess.run(["git", "init", "-q", folder], check=True)
+    return script
+
+
+def test_counts_may_only_fall(tmp_path: Path) -> None:
+    script = repository(tmp_path, "It is read anew. Of all.", {"a.md": 2})
+    command = [sys.executable, script]
+    assert subprocess.run(command).returncode == 0
+    (tmp_path / "a.md").write_text("It is read anew. Of all. Likewise.")
+    failed = subprocess.run(command, capture_output=True, text=True)
+    assert failed.returncode == 1 and "a.md:1: 'Likewise'" in failed.stdout
+    assert subprocess.run([*command, "--update"], capture_output=True).returncode == 1
+    (tmp_path / "a.md").write_text("It is read anew.")
+    assert subprocess.run([*command, "--update"]).returncode == 0
+    assert json.loads((tmp_path / "tools" / "words.json").read_text()) == {"a.md": 1}
+
+
+def test_the_repository() -> None:
+    result = subprocess.run([sys.executable, ROOT / "tools" / "check_words.py"], capture_output=True, text=True)
+    assert result.returncode == 0, result.stdout
