@@ -134,8 +134,8 @@ absl::Status BulkJob::CopySmall(ObjectStore& from, ObjectInfo source, ObjectStor
         Note(from, source, key, copied);
         small_bytes_.used -= source.size;
         small_.used -= 1;
-        // Under the lock: the owner may be gone right after. For eight at a time: to wake it costs more than to note
-        // one.
+        // Under the lock, since the owner may be gone right after. It is woken for eight copies at a time: to wake it
+        // costs more than to note one.
         if (small_.used + kRoomAgain <= small_.limit) changed_.notify_all();
       });
   return absl::OkStatus();
