@@ -20,7 +20,6 @@ namespace {
 constexpr size_t kMaxRequests = 256;
 constexpr size_t kMaxComing = 32;         // requests that are known before their turn
 constexpr uint64_t kPieceRequests = 128;  // a request more costs less than a hundredth then
-constexpr uint64_t kWindowPieces = 16;
 constexpr uint64_t kMinPieceBytes = 64 << 10;
 
 bool IsWhole(const ObjectReader::Request& request) {
@@ -90,12 +89,13 @@ uint64_t ObjectReader::PieceBytes(const ObjectStore& store, const MemoryBudget& 
   return std::clamp(memory.limit() / 16, kMinPieceBytes, most);
 }
 
-ObjectReader::ObjectReader(ObjectStore& store, MemoryBudget& memory, Source source, std::stop_token stop)
+ObjectReader::ObjectReader(ObjectStore& store, MemoryBudget& memory, Source source, std::stop_token stop,
+                           uint64_t max_pieces)
     : store_(store),
       memory_(memory),
       source_(std::move(source)),
       piece_bytes_(PieceBytes(store, memory)),
-      window_bytes_(std::min(kWindowPieces * piece_bytes_, memory.limit() / 2)),
+      window_bytes_(std::min(max_pieces * piece_bytes_, memory.limit() / 2)),
       owners_stop_(std::move(stop)),
       on_stop_(owners_stop_, [this] { stop_.request_stop(); }) {}
 
@@ -347,12 +347,13 @@ void ObjectReader::SkipRest() {
 }
 
 absl::Status ReadPieces(ObjectStore& store, MemoryBudget& memory, ObjectReader::Request request,
-                        const std::stop_token& stop, absl::FunctionRef<absl::Status(const ObjectReader::Piece&)> each) {
+                        const std::stop_token& stop, absl::FunctionRef<absl::Status(const ObjectReader::Piece&)> each,
+                        uint64_t max_pieces) {
   std::optional<ObjectReader::Request> only = std::move(request);
   ObjectReader reader(
       store, memory,
       [&only]() -> absl::StatusOr<std::optional<ObjectReader::Request>> { return std::exchange(only, std::nullopt); },
-      stop);
+      stop, max_pieces);
   while (true) {
     ASSIGN_OR_RETURN(const std::optional<ObjectReader::Piece> piece, reader.Next());
     if (!piece) return absl::OkStatus();

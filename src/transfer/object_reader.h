@@ -48,7 +48,11 @@ class ObjectReader {
   /// The next range to read, nullopt at the end. Called on the thread that calls Next().
   using Source = std::function<absl::StatusOr<std::optional<Request>>()>;
 
-  ObjectReader(ObjectStore& store, MemoryBudget& memory, Source source, std::stop_token stop = {});
+  static constexpr uint64_t kMaxPieces = 16;
+
+  /// `max_pieces` is the bound above, or less: each piece in flight takes memory that is touched for the first time.
+  ObjectReader(ObjectStore& store, MemoryBudget& memory, Source source, std::stop_token stop = {},
+               uint64_t max_pieces = kMaxPieces);
   ~ObjectReader();
   ObjectReader(const ObjectReader&) = delete;
   ObjectReader& operator=(const ObjectReader&) = delete;
@@ -120,6 +124,7 @@ class ObjectReader {
 /// Calls `each` with the pieces of one request, one after the other. Ends with the first error, its own or that of
 /// `each`.
 absl::Status ReadPieces(ObjectStore& store, MemoryBudget& memory, ObjectReader::Request request,
-                        const std::stop_token& stop, absl::FunctionRef<absl::Status(const ObjectReader::Piece&)> each);
+                        const std::stop_token& stop, absl::FunctionRef<absl::Status(const ObjectReader::Piece&)> each,
+                        uint64_t max_pieces = ObjectReader::kMaxPieces);
 
 }  // namespace millrace
