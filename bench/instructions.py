@@ -83,7 +83,7 @@ def decode(case: str, images: str) -> HotPath:
 
 
 FEED = "feed {data}/photos --shuffle none --size 64 --batch 16 --threads 1 --memory 64MiB --json --epochs {n}"
-# Of devstore, which serves objects of so many MiB, and folders of so many objects. Of the largest more than twice as much is read as is in flight (128 MiB).
+# Of devstore, which serves objects of so many MiB, and folders of so many objects. Of the largest five times as much is read as is in flight (64 MiB).
 CAT = "cat s3://hot/mib/{n}"
 READ_MIB = (8, 72)
 TOUCHED_MIB = (1, 320)
