@@ -9,16 +9,18 @@
 #include <cstring>
 
 #include "base/unique_fd.h"
+#include "base/within.h"
 
 namespace millrace {
 
-absl::StatusOr<MappedFile> MappedFile::Open(const std::string& path) {
+absl::StatusOr<MappedFile> MappedFile::Open(const std::string& path, const std::vector<std::string>& within) {
   const auto failed = [&](int error) {
     const std::string message = fmt::format("{}: {}", path, std::strerror(error));
-    if (error == ENOENT || error == ENOTDIR) return absl::NotFoundError(message);
+    if (error == ENOENT || error == ENOTDIR || error == EXDEV) return absl::NotFoundError(message);
     return error == EACCES ? absl::PermissionDeniedError(message) : absl::UnavailableError(message);
   };
-  const UniqueFd file(open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  constexpr int kFlags = O_RDONLY | O_CLOEXEC;
+  const UniqueFd file = within.empty() ? UniqueFd(open(path.c_str(), kFlags)) : OpenWithin(within, path, kFlags);
   if (!file) return failed(errno);
   struct stat info {};
   if (fstat(file.get(), &info) != 0) return failed(errno);

@@ -2,6 +2,7 @@
 
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "base/bytes.h"
 #include "base/status.h"
@@ -12,8 +13,9 @@ namespace millrace {
 /// process is killed, so this is for files that are replaced and never changed. Move-only.
 class MappedFile {
  public:
-  /// NotFound, PermissionDenied, or Unavailable with the system's reason.
-  static absl::StatusOr<MappedFile> Open(const std::string& path);
+  /// NotFound, PermissionDenied, or Unavailable with the system's reason. With `within`, what lies in none of these
+  /// folders is not found (base/within.h).
+  static absl::StatusOr<MappedFile> Open(const std::string& path, const std::vector<std::string>& within = {});
   ~MappedFile();
   MappedFile(MappedFile&& other) noexcept : bytes_(std::exchange(other.bytes_, {})) {}
   MappedFile& operator=(MappedFile&& other) noexcept {
