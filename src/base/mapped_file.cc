@@ -11,6 +11,7 @@
 
 #include "base/bus_error.h"
 #include "base/unique_fd.h"
+#include "base/within.h"
 
 namespace millrace {
 namespace {
@@ -28,17 +29,19 @@ int ReadWhole(int fd, std::byte* to, size_t size) {
 
 }  // namespace
 
-absl::StatusOr<MappedFile> MappedFile::Open(const std::string& path, uint64_t most_read) {
+absl::StatusOr<MappedFile> MappedFile::Open(const std::string& path, const std::vector<std::string>& within,
+                                            uint64_t most_read) {
   const auto failed = [&](int error) {
     if (error == ENODATA) {
       return absl::UnavailableError(
           fmt::format("{}: was cut short while it was read; replace such a file by renaming, then try again", path));
     }
     const std::string message = fmt::format("{}: {}", path, std::strerror(error));
-    if (error == ENOENT || error == ENOTDIR) return absl::NotFoundError(message);
+    if (error == ENOENT || error == ENOTDIR || error == EXDEV) return absl::NotFoundError(message);
     return error == EACCES ? absl::PermissionDeniedError(message) : absl::UnavailableError(message);
   };
-  const UniqueFd file(open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  constexpr int kFlags = O_RDONLY | O_CLOEXEC;
+  const UniqueFd file = within.empty() ? UniqueFd(open(path.c_str(), kFlags)) : OpenWithin(within, path, kFlags);
   if (!file) return failed(errno);
   struct stat info {};
   if (fstat(file.get(), &info) != 0) return failed(errno);

@@ -4,6 +4,7 @@
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "base/bytes.h"
 #include "base/status.h"
@@ -18,8 +19,10 @@ class MappedFile {
  public:
   static constexpr uint64_t kMaxReadBytes = uint64_t{16} << 20;
 
-  /// NotFound, PermissionDenied, or Unavailable with the system's reason. Of up to `most_read` bytes it is read.
-  static absl::StatusOr<MappedFile> Open(const std::string& path, uint64_t most_read = kMaxReadBytes);
+  /// NotFound, PermissionDenied, or Unavailable with the system's reason. With `within`, a file that lies in none of
+  /// these folders is not found (base/within.h). A file of up to `most_read` bytes is read.
+  static absl::StatusOr<MappedFile> Open(const std::string& path, const std::vector<std::string>& within = {},
+                                         uint64_t most_read = kMaxReadBytes);
   ~MappedFile();
   MappedFile(MappedFile&& other) noexcept
       : bytes_(std::exchange(other.bytes_, {})), memory_(std::move(other.memory_)) {}

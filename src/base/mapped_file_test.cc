@@ -33,10 +33,10 @@ TEST_F(MappedFileTest, ASmallFileStaysWhenItIsCutShort) {
 }
 
 TEST_F(MappedFileTest, ALargeFileIsMapped) {
-  absl::StatusOr<MappedFile> file = MappedFile::Open(path_, text_.size() - 1);
+  absl::StatusOr<MappedFile> file = MappedFile::Open(path_, {}, text_.size() - 1);
   ASSERT_TRUE(file.ok()) << file.status();
   EXPECT_EQ(AsText(file->bytes()), text_);
-  MappedFile other = *MappedFile::Open(path_, text_.size());
+  MappedFile other = *MappedFile::Open(path_, {}, text_.size());
   std::swap(other, *file);
   EXPECT_EQ(AsText(other.bytes()), text_);
   std::ofstream(path_ + "-new") << "another";
@@ -52,7 +52,7 @@ TEST_F(MappedFileTest, SaysWhatIsNotThere) {
 using MappedFileDeathTest = MappedFileTest;
 
 char LastByteAfterCut(const std::string& path, uint64_t size) {
-  const absl::StatusOr<MappedFile> file = MappedFile::Open(path, 0);
+  const absl::StatusOr<MappedFile> file = MappedFile::Open(path, {}, 0);
   std::filesystem::resize_file(path, 1);
   return static_cast<char>(file->bytes()[size - 1]);
 }
@@ -73,7 +73,7 @@ TEST_F(MappedFileDeathTest, ItHandsOnToTheHandlerBefore) {
 TEST_F(MappedFileDeathTest, OneThatIsSentHasNoMessage) {
   const auto run = [&] {
     signal(SIGBUS, [](int) { _exit(77); });
-    const absl::StatusOr<MappedFile> file = MappedFile::Open(path_, 0);
+    const absl::StatusOr<MappedFile> file = MappedFile::Open(path_, {}, 0);
     raise(SIGBUS);
   };
   EXPECT_EXIT(run(), ::testing::ExitedWithCode(77), "^$");
@@ -84,7 +84,7 @@ TEST_F(MappedFileDeathTest, TheNamesOfMappingsThatHaveEndedAreForgotten) {
   const auto run = [&] {
     {
       std::vector<MappedFile> files;
-      for (int i = 0; i < 100; ++i) files.push_back(*MappedFile::Open(path_, 0));
+      for (int i = 0; i < 100; ++i) files.push_back(*MappedFile::Open(path_, {}, 0));
     }
     LastByteAfterCut(path_, text_.size());
   };

@@ -1,10 +1,7 @@
 #include "devstore/within_root.h"
 
 #include <fcntl.h>
-#include <fmt/format.h>
-#include <limits.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -18,18 +15,6 @@ namespace {
 constexpr int kPlace = O_PATH | O_DIRECTORY | O_CLOEXEC;
 
 }  // namespace
-
-std::string RealPathOf(const UniqueFd& file) {
-  std::string path(PATH_MAX, '\0');
-  const ssize_t size = readlink(fmt::format("/proc/self/fd/{}", file.get()).c_str(), path.data(), path.size());
-  path.resize(size > 0 ? static_cast<size_t>(size) : 0);
-  return path;
-}
-
-bool LiesWithin(const UniqueFd& file, const std::string& root) {
-  const std::string path = RealPathOf(file);
-  return path == root || (path.starts_with(root) && (root == "/" || path[root.size()] == '/'));
-}
 
 UniqueFd MakeFolderWithin(const std::string& root, const std::string& path) {
   UniqueFd folder(open(root.c_str(), kPlace));

@@ -41,9 +41,6 @@ struct CanonicalPlace {
 absl::StatusOr<CanonicalPlace> Canonical(std::string_view text) {
   ASSIGN_OR_RETURN(const ParsedUri uri, ParseUri(text));
   if (uri.scheme != ParsedUri::Scheme::kFile) {
-    // Such a key is one like others for S3, and another place for some servers that speak its language.
-    if (LeadsUpwards(text))
-      return absl::PermissionDeniedError(fmt::format("{}: the name leads out of its folder", text));
     const std::string_view scheme = uri.scheme == ParsedUri::Scheme::kS3 ? "s3" : "mem";
     const std::string root = fmt::format("{}://{}/", scheme, uri.store);
     return CanonicalPlace{root, WithSlash(root + uri.path)};
@@ -70,18 +67,31 @@ absl::StatusOr<AllowedPlaces> AllowedPlaces::Below(const std::vector<std::string
 
 // A list of URIs, and braces, name several places.
 absl::Status AllowedPlaces::Check(std::string_view uri) const {
-  if (everywhere_) return absl::OkStatus();
   ASSIGN_OR_RETURN(const std::vector<std::string> names, ExpandBraces(uri));
-  for (const std::string& name : names) RETURN_IF_ERROR(CheckName(name));
+  for (const std::string& name : names) {
+    // For S3 such a key is one like others, for some servers that speak its language another place. Of a path, the
+    // kernel goes up from what a link leads to, and lexically_normal from the link.
+    if (LeadsUpwards(name)) {
+      return absl::PermissionDeniedError(
+          fmt::format("{}: the name leads out of its folder; name the data set without '..'", name));
+    }
+    if (!everywhere_) RETURN_IF_ERROR(CheckName(name));
+  }
   return absl::OkStatus();
+}
+
+std::optional<std::vector<std::string>> AllowedPlaces::folders() const {
+  if (everywhere_) return std::nullopt;
+  std::vector<std::string> folders;
+  for (const std::string& place : places_) {
+    if (place.starts_with('/')) folders.push_back(place == "/" ? place : place.substr(0, place.size() - 1));
+  }
+  return folders;
 }
 
 absl::Status AllowedPlaces::CheckName(const std::string& name) const {
   std::string place = name;
   if (HasWildcard(name) || name.find('\\') != name.npos) {
-    if (LeadsUpwards(name)) {
-      return absl::PermissionDeniedError(fmt::format("{}: the pattern leads out of its folder", name));
-    }
     place = GlobLiteralPrefix(name);  // what matches lies in the folder in which this does
     place.resize(place.rfind('/') == place.npos ? 0 : place.rfind('/') + 1);
     if (place.empty()) place = ".";

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -18,8 +19,12 @@ class AllowedPlaces {
 
   /// PermissionDenied unless `uri` is one of the places or lies below one; and all that its braces name, and the folder
   /// of its wildcards. Links in paths of files are followed. A manifest names objects anywhere in its store, so that
-  /// the whole store must be allowed.
+  /// the whole store must be allowed. A name with "..", which stores and links may resolve differently, is denied
+  /// always: trainers send none.
   absl::Status Check(std::string_view uri) const;
+
+  /// Of the places, those that are folders or files, without links, for Stores; nullopt: everywhere.
+  std::optional<std::vector<std::string>> folders() const;
 
  private:
   absl::Status CheckName(const std::string& name) const;

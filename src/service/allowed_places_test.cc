@@ -28,6 +28,26 @@ TEST(AllowedPlacesTest, EverywhereUnlessItIsSaid) {
   EXPECT_FALSE(Allows(Below({}), "s3://any/where"));
 }
 
+// Links and stores resolve them differently.
+TEST(AllowedPlacesTest, NoNameGoesUp) {
+  for (const AllowedPlaces& allowed : {AllowedPlaces(), Below({"/"}), Below({"/data", "s3://b"})}) {
+    for (const char* uri :
+         {"/data/..", "/data/x/../y", "../data", "file:///data/../data/x", "/data/{x,../y}", "s3://b/../b",
+          "/data/[.][.]/data", "/data/\\.\\./data", "{/data/a,/data/../data/b}", "/data/*/../x"}) {
+      const absl::Status denied = allowed.Check(uri);
+      EXPECT_TRUE(absl::IsPermissionDenied(denied)) << uri << denied;
+      EXPECT_THAT(denied.message(), HasSubstr("without '..'"));
+    }
+    EXPECT_TRUE(Allows(allowed, "/data/a..b/..c/{000..001}.tar"));
+  }
+}
+
+TEST(AllowedPlacesTest, TellsItsFolders) {
+  EXPECT_EQ(AllowedPlaces().folders(), std::nullopt);
+  EXPECT_EQ(Below({"s3://b"}).folders(), std::vector<std::string>());
+  EXPECT_EQ(Below({"/", "mem://b", "file:///dev/"}).folders(), (std::vector<std::string>{"/", "/dev"}));
+}
+
 TEST(AllowedPlacesTest, WholeNamesCount) {
   const AllowedPlaces allowed = Below({"s3://bucket/train", "s3://other"});
   EXPECT_TRUE(Allows(allowed, "s3://bucket/train"));

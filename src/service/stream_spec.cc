@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/byte_reader.h"
+#include "dataset/object_selection.h"
 #include "store/uri.h"
 
 namespace millrace {
@@ -330,8 +331,18 @@ absl::Status ReadOptions(SpecReader& reader, LoaderOptions* options) {
 
 namespace {
 
-// A worker has another working folder.
+// A worker has another working folder, and takes no name with "..".
 absl::StatusOr<std::string> AbsoluteUri(const std::string& uri) {
+  if (uri.starts_with('{') || uri.find("../") != uri.npos) {
+    ASSIGN_OR_RETURN(const std::vector<std::string> names, ExpandBraces(uri));
+    std::string list;
+    for (const std::string& name : names) {
+      if (names.size() == 1) break;
+      ASSIGN_OR_RETURN(const std::string absolute, AbsoluteUri(name));
+      list += (list.empty() ? "{" : ",") + absolute;
+    }
+    if (!list.empty()) return list + "}";
+  }
   ASSIGN_OR_RETURN(const ParsedUri parsed, ParseUri(uri));
   if (parsed.scheme != ParsedUri::Scheme::kFile) return uri;
   std::error_code error;

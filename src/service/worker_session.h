@@ -33,8 +33,8 @@ class OpenDatasets {
  public:
   OpenDatasets(Runtime& runtime, Stores& stores, AllowedPlaces allowed, const WorkerOptions& options)
       : runtime_(runtime),
-        stores_(stores),
         allowed_(std::move(allowed)),
+        stores_(stores, allowed_.folders()),
         cache_(options.cache),
         functions_(options.functions),
         kept_(options.kept_bytes) {}
@@ -50,7 +50,7 @@ class OpenDatasets {
   std::stop_token stop_token() const { return stop_.get_token(); }
 
   Runtime& runtime() const { return runtime_; }
-  Stores& stores() const { return stores_; }
+  Stores& stores() { return stores_; }
   /// That streams read through; null: there is none.
   const std::shared_ptr<DiskCache>& cache() const { return cache_; }
   KeptBatches& kept() { return kept_; }
@@ -68,8 +68,8 @@ class OpenDatasets {
   absl::StatusOr<std::shared_ptr<const Dataset>> OpenNow(const StreamSpec::Part& part);
 
   Runtime& runtime_;
-  Stores& stores_;
   const AllowedPlaces allowed_;
+  Stores stores_;  // a view, by which nothing is written beside data
   const std::shared_ptr<DiskCache> cache_;
   const std::shared_ptr<RowFunctions> functions_;
   KeptBatches kept_;

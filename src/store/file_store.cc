@@ -10,9 +10,11 @@
 #include <filesystem>
 #include <system_error>
 
+#include "absl/strings/str_join.h"
 #include "base/atomic_file.h"
 #include "base/errno_status.h"
 #include "base/life_sign.h"
+#include "base/within.h"
 #include "store/checks.h"
 #include "store/file_system.h"
 #include "store/piece_ledger.h"
@@ -42,11 +44,12 @@ std::string WalkName(const ListOptions& options, const std::string& continuation
 
 }  // namespace
 
-FileStore::FileStore(std::string root)
+FileStore::FileStore(std::string root, std::vector<std::string> within)
     : ObjectStore({.medium = StoreTraits::Medium::kFolder,
                    .root = root == "/" ? root : root + "/",
                    .bucket = {},
-                   .identity = {},
+                   .identity = absl::StrJoin(within, ":"),
+                   .within = std::move(within),
                    .holds_if_match = false}),
       root_(std::move(root)),
       threads_(kThreads, "file-store") {}
@@ -66,9 +69,11 @@ absl::StatusOr<GetResult> FileStore::Read(const std::string& key, MutableByteSpa
   RETURN_IF_ERROR(CheckGet(uri, options, into.size()));
   SetPhase(options, RequestPhase::kFirstByte);
   // Not blocking, for the case that it is a pipe: opening one for reading would wait for a writer.
-  const UniqueFd fd(open(uri.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  constexpr int kFlags = O_RDONLY | O_CLOEXEC | O_NONBLOCK;
+  const std::vector<std::string>& within = traits().within;
+  const UniqueFd fd = within.empty() ? UniqueFd(open(uri.c_str(), kFlags)) : OpenWithin(within, uri, kFlags);
   struct stat info {};
-  if (!fd || fstat(fd.get(), &info) != 0) return ErrnoStatus(errno, uri, "opening");
+  if (!fd || fstat(fd.get(), &info) != 0) return ReadErrno(errno, uri, "opening");
   if (!S_ISREG(info.st_mode)) return absl::NotFoundError(fmt::format("{}: is not a regular file", uri));
   const std::string etag = FileEtag(info);
   RETURN_IF_ERROR(CheckMatch(uri, options.if_match, etag));
@@ -119,7 +124,7 @@ absl::StatusOr<ObjectInfo> FileStore::Stat(const std::string& key) const {
   RETURN_IF_ERROR(Check(key));
   const std::string uri = Uri(key);
   struct stat info {};
-  if (stat(uri.c_str(), &info) != 0) return ErrnoStatus(errno, uri, "looking it up");
+  if (StatWithin(traits().within, uri, &info) != 0) return ReadErrno(errno, uri, "looking it up");
   if (!S_ISREG(info.st_mode)) return absl::NotFoundError(fmt::format("{}: is not a regular file", uri));
   return FileInfo(key, info);
 }
@@ -132,9 +137,15 @@ void FileStore::Head(std::string key, HeadOptions, HeadCallback done) {
   });
 }
 
+absl::Status FileStore::CheckChange(const std::string& key) const {
+  RETURN_IF_ERROR(Check(key));
+  if (traits().within.empty()) return absl::OkStatus();
+  return absl::PermissionDeniedError(fmt::format("{}: this program only reads there", Uri(key)));
+}
+
 // Nothing replaces a file only as long as it is the one that was read.
 absl::Status FileStore::CheckWrite(const std::string& key, const PutOptions& options) const {
-  RETURN_IF_ERROR(Check(key));
+  RETURN_IF_ERROR(CheckChange(key));
   if (options.if_match.empty()) return absl::OkStatus();
   return absl::InvalidArgumentError(fmt::format(
       "{}: a folder cannot hold the condition if_match; keep it in a store that can, such as S3", Uri(key)));
@@ -161,7 +172,7 @@ void FileStore::Put(std::string key, ByteSpan body, PutOptions options, PutCallb
 }
 
 absl::Status FileStore::Remove(const std::string& key) const {
-  RETURN_IF_ERROR(Check(key));
+  RETURN_IF_ERROR(CheckChange(key));
   if (unlink(Uri(key).c_str()) == 0) return absl::OkStatus();
   // There is no such object: nothing has the name, or a folder has it.
   if (errno == ENOENT || errno == ENOTDIR || errno == EISDIR) return absl::OkStatus();
@@ -211,7 +222,7 @@ absl::StatusOr<std::unique_ptr<FileWalk>> FileStore::ResumeWalk(const ListOption
     }
     start = {options.continuation.substr(1), options.continuation.front() == 'p'};
   }
-  return FileWalk::Open(root_, options.prefix, !options.delimiter.empty(), std::move(start));
+  return FileWalk::Open(root_, options.prefix, !options.delimiter.empty(), std::move(start), traits().within);
 }
 
 void FileStore::ParkWalk(const ListOptions& options, const std::string& continuation, std::unique_ptr<FileWalk> walk) {

@@ -23,8 +23,9 @@ namespace millrace {
 /// Reads and writes block threads of the store's own, eight of them: enough to keep a disk or a network mount busy.
 class FileStore final : public ObjectStore {
  public:
-  /// `root` is an absolute path without a '/' at its end, or "/".
-  explicit FileStore(std::string root);
+  /// `root` is an absolute path without a '/' at its end, or "/". With `within`, it only reads, and only what lies in
+  /// these folders after all links are followed: anything else gets PermissionDenied, and is in no listing.
+  explicit FileStore(std::string root, std::vector<std::string> within = {});
   ~FileStore() override;
 
   void Get(std::string key, MutableByteSpan into, GetOptions options, GetCallback done) override;
@@ -41,6 +42,7 @@ class FileStore final : public ObjectStore {
   class Writer;
 
   absl::Status Check(const std::string& key) const;
+  absl::Status CheckChange(const std::string& key) const;
   absl::Status CheckWrite(const std::string& key, const PutOptions& options) const;
   absl::StatusOr<GetResult> Read(const std::string& key, MutableByteSpan into, const GetOptions& options);
   absl::Status ReadPieces(int fd, const std::string& uri, MutableByteSpan into, const GetOptions& options,

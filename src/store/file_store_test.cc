@@ -74,6 +74,35 @@ class AsNobody {
   }
 };
 
+// What it may read is less than what links reach.
+TEST_F(FileStoreTest, ReadsWithinFoldersOnly) {
+  for (const char* name : {"in/a", "in/deep/b", "out/c", "also/d"}) Touch(name, name);
+  fs::create_symlink("../out/c", folder_ / "in/link");
+  fs::create_symlink("deep/b", folder_ / "in/inside");
+  fs::create_directory_symlink(folder_ / "out", folder_ / "in/folder");
+  fs::create_symlink("../also/d", folder_ / "in/other");
+  const std::string root = fs::canonical(folder_.path());
+  FileStore within(root, {root + "/in", root + "/also"});
+  std::vector<std::string> keys;
+  for (const ObjectInfo& object : *ListAll(within, "in/")) keys.push_back(object.key);
+  EXPECT_THAT(keys, ElementsAre("in/a", "in/deep/b", "in/inside", "in/other"));
+  EXPECT_EQ(*ReadAll(within, "in/inside", 100), "in/deep/b");
+  EXPECT_EQ(*ReadAll(within, "in/other", 100), "also/d");
+  for (const char* key : {"in/link", "in/folder/c", "out/c"}) {
+    EXPECT_TRUE(absl::IsPermissionDenied(HeadBlocking(within, key).status())) << key;
+    const absl::Status denied = ReadAll(within, key, 100).status();
+    EXPECT_TRUE(absl::IsPermissionDenied(denied)) << denied;
+    EXPECT_THAT(denied.message(), HasSubstr("allow the folder"));
+  }
+  EXPECT_TRUE(absl::IsPermissionDenied(ListAll(within, "out/").status()));
+  EXPECT_TRUE(absl::IsPermissionDenied(PutBlocking(within, "in/new", AsBytes("x")).status()));
+  EXPECT_TRUE(absl::IsPermissionDenied(within.WritePieces("in/new", {}).status()));
+  EXPECT_TRUE(absl::IsPermissionDenied(DeleteBlocking(within, "in/a")));
+  EXPECT_TRUE(fs::exists(folder_ / "in/a"));
+  // What others have read through links, and keep in a cache, is not what it reads.
+  EXPECT_NE(within.traits().identity, store_.traits().identity);
+}
+
 TEST_F(FileStoreTest, SpansOfSeveralPiecesAreVerified) {
   std::string text(size_t{5} << 19, 'a');  // two and a half pieces
   for (size_t i = 0; i < text.size(); ++i) text[i] = static_cast<char>(i % 251);

@@ -1,11 +1,15 @@
 #include "store/file_system.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <climits>
 
 #include "base/atomic_file.h"
+#include "base/errno_status.h"
+#include "base/within.h"
 
 namespace millrace {
 
@@ -25,6 +29,20 @@ absl::Status CheckFileKey(std::string_view uri, std::string_view key) {
     begin = end + 1;
   }
   return absl::OkStatus();
+}
+
+int StatWithin(const std::vector<std::string>& within, const std::string& path, struct stat* info) {
+  if (within.empty()) return stat(path.c_str(), info);
+  const UniqueFd place = OpenWithin(within, path, O_PATH | O_CLOEXEC);
+  return place ? fstat(place.get(), info) : -1;
+}
+
+absl::Status ReadErrno(int error, std::string_view uri, std::string_view operation) {
+  if (error != EXDEV) return ErrnoStatus(error, uri, operation);
+  return absl::PermissionDeniedError(
+      fmt::format("{}: {} failed: it lies in no folder that may be read here, or a link leads out of them; allow the "
+                  "folder that holds the file, or copy the file",
+                  uri, operation));
 }
 
 std::string FileEtag(const struct stat& info) {

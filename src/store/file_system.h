@@ -4,6 +4,7 @@
 
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "s3/object.h"
 
@@ -14,6 +15,12 @@ namespace millrace {
 /// InvalidArgument when a folder cannot hold the key: absolute, an empty component, "." or "..", a component of more
 /// than 255 bytes, or a name reserved for temporary files.
 absl::Status CheckFileKey(std::string_view uri, std::string_view key);
+
+/// As stat(), and if there are folders `within`, EXDEV for what lies in none of them (base/within.h).
+int StatWithin(const std::vector<std::string>& within, const std::string& path, struct stat* info);
+
+/// ErrnoStatus; PermissionDenied with its remedy for EXDEV of OpenWithin and StatWithin.
+absl::Status ReadErrno(int error, std::string_view uri, std::string_view operation);
 
 /// Size, modification time, inode and the time of the last change of any of these (ctime): changes whenever a file is
 /// replaced or written, also by a program that sets the modification time back (cp -p, tar -x, rsync --inplace). It

@@ -9,9 +9,12 @@
 #include <cerrno>
 #include <memory>
 #include <string_view>
+#include <utility>
 
 #include "base/atomic_file.h"
 #include "base/errno_status.h"
+#include "base/log.h"
+#include "base/within.h"
 #include "store/checks.h"
 #include "store/file_system.h"
 
@@ -25,24 +28,12 @@ bool Gone(int error) {
   return error == ENOENT || error == ENOTDIR || error == ELOOP;
 }
 
-enum class Kind { kFile, kFolder, kOther };
-
-Kind EntryKind(DIR* folder, const dirent& entry) {
-  if (entry.d_type == DT_DIR) return Kind::kFolder;
-  if (entry.d_type == DT_REG) return Kind::kFile;
-  if (entry.d_type != DT_LNK && entry.d_type != DT_UNKNOWN) return Kind::kOther;
-  struct stat info {};
-  if (fstatat(dirfd(folder), entry.d_name, &info, 0) != 0) return Kind::kOther;  // a link to nowhere
-  if (S_ISDIR(info.st_mode)) return Kind::kFolder;
-  return S_ISREG(info.st_mode) ? Kind::kFile : Kind::kOther;
-}
-
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<FileWalk>> FileWalk::Open(std::string root, std::string prefix, bool folders_as_prefixes,
-                                                         Start start) {
+                                                         Start start, std::vector<std::string> within) {
   std::unique_ptr<FileWalk> walk(
-      new FileWalk(std::move(root), std::move(prefix), folders_as_prefixes, std::move(start)));
+      new FileWalk(std::move(root), std::move(prefix), folders_as_prefixes, std::move(start), std::move(within)));
   RETURN_IF_ERROR(walk->Begin());
   return walk;
 }
@@ -79,10 +70,31 @@ bool FileWalk::Wanted(std::string_view key) const {
   return key > start_.key || (key.ends_with('/') && std::string_view(start_.key).starts_with(key));
 }
 
+FileWalk::EntryKind FileWalk::KindOf(DIR* folder, const dirent& entry, std::string_view key) {
+  if (entry.d_type == DT_DIR) return EntryKind::kFolder;
+  if (entry.d_type == DT_REG) return EntryKind::kFile;
+  if (entry.d_type != DT_LNK && entry.d_type != DT_UNKNOWN) return EntryKind::kOther;
+  struct stat info {};
+  const bool found = within_.empty() ? fstatat(dirfd(folder), entry.d_name, &info, 0) == 0
+                                     : StatWithin(within_, Path(key), &info) == 0;
+  if (!found && errno == EXDEV && !std::exchange(warned_, true)) {
+    Log(LogLevel::kWarning, "store",
+        fmt::format("{}; it is passed over, and so are other such links",
+                    ToStd(ReadErrno(EXDEV, Path(key), "listing").message())));
+  }
+  if (!found) return EntryKind::kOther;  // a link to nowhere
+  if (S_ISDIR(info.st_mode)) return EntryKind::kFolder;
+  return S_ISREG(info.st_mode) ? EntryKind::kFile : EntryKind::kOther;
+}
+
 absl::Status FileWalk::ReadNames(Folder& folder, Identity* identity) {
   const std::string path = Path(folder.key);
-  const FolderHandle handle(opendir(path.c_str()), closedir);
+  constexpr int kFlags = O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NONBLOCK;
+  UniqueFd fd = within_.empty() ? UniqueFd(open(path.c_str(), kFlags)) : OpenWithin(within_, path, kFlags);
+  if (!fd) return ReadErrno(errno, path, "listing");
+  const FolderHandle handle(fdopendir(fd.get()), closedir);
   if (handle == nullptr) return ErrnoStatus(errno, path, "listing");
+  fd.Release();  // is the handle's
   struct stat info {};
   if (fstat(dirfd(handle.get()), &info) != 0) return ErrnoStatus(errno, path, "listing");
   *identity = {info.st_dev, info.st_ino};
@@ -95,9 +107,9 @@ absl::Status FileWalk::ReadNames(Folder& folder, Identity* identity) {
     if (entry == nullptr) break;
     std::string name = entry->d_name;
     if (name == "." || name == ".." || IsTemporaryName(name)) continue;
-    const Kind kind = EntryKind(handle.get(), *entry);
-    if (kind == Kind::kOther) continue;
-    if (kind == Kind::kFolder) name += '/';
+    const EntryKind kind = KindOf(handle.get(), *entry, folder.key + name);
+    if (kind == EntryKind::kOther) continue;
+    if (kind == EntryKind::kFolder) name += '/';
     if (Wanted(folder.key + name)) folder.names.push_back(std::move(name));
   }
   // With the '/' at the end of folders this is the order of all keys below them.
@@ -118,7 +130,7 @@ absl::Status FileWalk::Enter(std::string key) {
 }
 
 absl::StatusOr<bool> FileWalk::HoldsFiles(const std::string& key) const {
-  ASSIGN_OR_RETURN(const auto below, Open(root_, key, false, start_));
+  ASSIGN_OR_RETURN(const auto below, Open(root_, key, false, start_, within_));
   ASSIGN_OR_RETURN(const Item* first, below->Peek());
   return first != nullptr;
 }
@@ -131,9 +143,9 @@ absl::StatusOr<bool> FileWalk::MakeItem(std::string key) {
   }
   const std::string path = Path(key);
   struct stat info {};
-  if (stat(path.c_str(), &info) != 0) {
+  if (StatWithin(within_, path, &info) != 0) {
     if (Gone(errno)) return false;
-    return ErrnoStatus(errno, path, "listing");
+    return ReadErrno(errno, path, "listing");
   }
   item_ = {false, FileInfo(std::move(key), info)};
   return S_ISREG(info.st_mode);

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <dirent.h>
 #include <sys/types.h>
 
 #include <memory>
@@ -27,9 +28,10 @@ class FileWalk {
   };
 
   /// With `folders_as_prefixes` folders below the prefix are not entered but given as common prefixes.
+  /// With `within`, what lies in none of these folders is passed over (base/within.h).
   /// NotFound when `root` is not a folder.
   static absl::StatusOr<std::unique_ptr<FileWalk>> Open(std::string root, std::string prefix, bool folders_as_prefixes,
-                                                        Start start);
+                                                        Start start, std::vector<std::string> within = {});
 
   /// The next item, owned by the walk until Take(); null at the end.
   absl::StatusOr<const Item*> Peek();
@@ -43,16 +45,19 @@ class FileWalk {
     size_t next = 0;
   };
   using Identity = std::pair<dev_t, ino_t>;
+  enum class EntryKind { kFile, kFolder, kOther };
 
-  FileWalk(std::string root, std::string prefix, bool folders_as_prefixes, Start start)
+  FileWalk(std::string root, std::string prefix, bool folders_as_prefixes, Start start, std::vector<std::string> within)
       : root_(std::move(root)),
         prefix_(std::move(prefix)),
         folders_as_prefixes_(folders_as_prefixes),
-        start_(std::move(start)) {}
+        start_(std::move(start)),
+        within_(std::move(within)) {}
 
   absl::Status Begin();
   absl::Status Enter(std::string key);
   absl::Status ReadNames(Folder& folder, Identity* identity);
+  EntryKind KindOf(DIR* folder, const dirent& entry, std::string_view key);
   bool Wanted(std::string_view key) const;
   absl::StatusOr<bool> HoldsFiles(const std::string& key) const;
   absl::StatusOr<bool> MakeItem(std::string key);
@@ -62,8 +67,10 @@ class FileWalk {
   const std::string prefix_;
   const bool folders_as_prefixes_;
   const Start start_;
+  const std::vector<std::string> within_;
   std::vector<Folder> folders_;     // from the prefix's folder to the one being walked
   std::vector<Identity> ancestry_;  // from the root to the folder being walked
+  bool warned_ = false;             // of a link that leads out
   bool have_item_ = false;
   Item item_;
 };

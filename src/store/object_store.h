@@ -45,7 +45,8 @@ struct StoreTraits {
   Medium medium = Medium::kMemory;
   std::string root;      // what all URIs of its objects begin with: "s3://bucket/", "/folder/", "mem://name/"
   std::string bucket;    // of kS3
-  std::string identity;  // what tells it from other stores with that root: of a bucket the endpoint, else ""
+  std::string identity;  // what tells it from other stores with that root: the endpoint, or `within`; else ""
+  std::vector<std::string> within;  // of kFolder: only what lies in these folders is read; empty: whatever links reach
   /// How many bytes it delivers in the time that one more request costs while many are in flight: if two ranges lie
   /// closer together than that, the bytes between them are better read too.
   uint64_t gap_bytes = uint64_t{16} << 10;

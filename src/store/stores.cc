@@ -36,6 +36,9 @@ std::string Location::Key(std::string_view name) const {
 
 Stores::Stores(Runtime& runtime, Wrap wrap) : runtime_(runtime), wrap_(std::move(wrap)) {}
 
+Stores::Stores(Stores& below, std::optional<std::vector<std::string>> folders)
+    : runtime_(below.runtime_), wrap_(below.wrap_), below_(&below), folders_(std::move(folders)) {}
+
 Stores::~Stores() {
   client_.reset();  // cancels its requests, so that the stores need not wait long for theirs
 }
@@ -57,8 +60,12 @@ absl::StatusOr<ObjectStore*> Stores::Find(const std::string& name,
 }
 
 absl::StatusOr<ObjectStore*> Stores::FindFolder(const std::string& path) {
+  if (below_ != nullptr && !folders_) return below_->FindFolder(path);
+  if (folders_ && folders_->empty())
+    return absl::PermissionDeniedError(fmt::format("{}: no files are read here", path));
   ASSIGN_OR_RETURN(const std::string folder, CanonicalFolder(path));
-  return Find("file://" + folder, [&]() { return std::make_unique<FileStore>(folder); });
+  std::vector<std::string> within = folders_.value_or(std::vector<std::string>());
+  return Find("file://" + folder, [&]() { return std::make_unique<FileStore>(folder, std::move(within)); });
 }
 
 absl::StatusOr<ObjectStore*> Stores::FindBucket(const std::string& bucket) {
@@ -81,6 +88,7 @@ void Stores::SetOutageLimit(std::chrono::nanoseconds limit) {
 
 absl::StatusOr<Location> Stores::Open(std::string_view uri) {
   ASSIGN_OR_RETURN(ParsedUri parsed, ParseUri(uri));
+  if (below_ != nullptr && parsed.scheme != ParsedUri::Scheme::kFile) return below_->Open(uri);
   Location location;
   switch (parsed.scheme) {
     case ParsedUri::Scheme::kFile: {

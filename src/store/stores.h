@@ -5,8 +5,10 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "absl/functional/function_ref.h"
 #include "net/runtime.h"
@@ -38,6 +40,11 @@ class Stores {
 
   /// With `wrap`, every store that is opened is what `wrap` makes of it. It must not open stores here.
   explicit Stores(Runtime& runtime, Wrap wrap = {});
+
+  /// A view of another one, which outlives it, for a program that reads for others: nothing is written beside data
+  /// (reads_only), and if there are `folders`, files are read only if they lie in these when all links are followed.
+  /// The folders are paths without links. Other stores are those of `below`.
+  Stores(Stores& below, std::optional<std::vector<std::string>> folders);
   ~Stores();
 
   /// How long requests to S3 wait for a store that has served some and is away; zero, as it is at first: they fail
@@ -49,6 +56,11 @@ class Stores {
 
   /// One object: Location.prefix is its key. A plain path is split into its folder and name.
   absl::StatusOr<Location> OpenObject(std::string_view uri);
+
+  /// A folder of the program's own, such as its cache: as Open, also through a view, which does not bound it.
+  absl::StatusOr<Location> OpenOwn(std::string_view uri) { return below_ != nullptr ? below_->Open(uri) : Open(uri); }
+  /// Whether it is a view. Who makes something of data keeps it in a folder of its own.
+  bool reads_only() const { return below_ != nullptr; }
 
   /// The same two, but all files and folders are of one store, that of "/", for callers that name things in any number
   /// of folders: a store keeps threads for as long as this lives. A folder's prefix ends with '/'.
@@ -63,6 +75,8 @@ class Stores {
 
   Runtime& runtime_;
   const Wrap wrap_;
+  Stores* const below_ = nullptr;  // of a view
+  const std::optional<std::vector<std::string>> folders_;
   std::mutex mutex_;
   std::unique_ptr<S3Client> client_;  // of all buckets; made when the first is opened
   std::string endpoint_;              // of it

@@ -47,6 +47,31 @@ TEST_F(StoresTest, OneStoreAFolderHoweverItIsSpelled) {
   EXPECT_EQ(plain->store->Uri("x"), std::filesystem::canonical(folder_ / "sub").string() + "/x");
 }
 
+TEST_F(StoresTest, AViewReadsFilesOfItsFoldersOnly) {
+  std::filesystem::create_directories(folder_ / "in");
+  std::filesystem::create_directories(folder_ / "out");
+  std::ofstream(folder_ / "in/a") << "a";
+  std::ofstream(folder_ / "out/b") << "b";
+  const std::string in = std::filesystem::canonical(folder_ / "in");
+  Stores bounded(stores_, std::vector<std::string>{in});
+  Stores none(stores_, std::vector<std::string>());
+  Stores all(stores_, std::nullopt);
+  const auto code = [](Stores& stores, const std::string& uri) {
+    const auto object = stores.OpenObject(uri);
+    return object.ok() ? HeadBlocking(*object->store, object->prefix).status().code() : object.status().code();
+  };
+  EXPECT_EQ(code(bounded, folder_ / "in/a"), absl::StatusCode::kOk);
+  EXPECT_EQ(code(bounded, folder_ / "out/b"), absl::StatusCode::kPermissionDenied);
+  EXPECT_EQ(code(none, folder_ / "in/a"), absl::StatusCode::kPermissionDenied);
+  EXPECT_EQ(code(all, folder_ / "out/b"), absl::StatusCode::kOk);
+  EXPECT_FALSE(stores_.reads_only());
+  for (Stores* const view : {&bounded, &none, &all}) {
+    EXPECT_TRUE(view->reads_only());
+    EXPECT_EQ(view->Open("mem://x")->store, stores_.Open("mem://x")->store);
+    EXPECT_EQ(view->OpenOwn(folder_ / "out")->store, stores_.Open(folder_ / "out")->store);
+  }
+}
+
 TEST_F(StoresTest, AnObjectIsItsFolderAndName) {
   const auto file = stores_.OpenObject(folder_ / "a/b.tar");
   ASSERT_TRUE(file.ok()) << file.status();

@@ -59,7 +59,7 @@ absl::StatusOr<Location> ArtifactPlaces::Cache() {
   if (options_.cache_folder.empty()) {
     return absl::NotFoundError("there is no cache folder: set MILLRACE_CACHE to a folder that can be written to");
   }
-  return stores_.Open(options_.cache_folder + "/index");
+  return stores_.OpenOwn(options_.cache_folder + "/index");
 }
 
 // For one that is built now.
@@ -117,7 +117,7 @@ absl::StatusOr<SharedArtifact> ArtifactPlaces::OpenBeside(CheckArtifact check, C
     ASSIGN_OR_RETURN(std::string bytes, ReadAll(*options_.beside.store, options_.beside.prefix, kMaxArtifactInMemory));
     return Checked(std::make_shared<Artifact>(BesideUri(), std::move(bytes)), check);
   }
-  ASSIGN_OR_RETURN(MappedFile file, MappedFile::Open(BesideUri()));
+  ASSIGN_OR_RETURN(MappedFile file, MappedFile::Open(BesideUri(), options_.beside.store->traits().within));
   return Checked(std::make_shared<Artifact>(BesideUri(), std::move(file)), check);
 }
 
@@ -229,7 +229,10 @@ absl::StatusOr<SharedArtifact> ArtifactPlaces::Build(BuildArtifact build) {
   absl::Status refused;  // beside the data
   const auto open = [&]() -> absl::StatusOr<std::unique_ptr<ObjectWriter>> {
     in_cache = UnpublishedName();
-    if (medium_ != Medium::kS3) {
+    if (!MayWriteBeside()) {
+      refused = absl::PermissionDeniedError("this program only reads the data");
+      ASSIGN_OR_RETURN(in_cache, BuiltName());
+    } else if (medium_ != Medium::kS3) {
       absl::StatusOr<std::unique_ptr<ObjectWriter>> beside = options_.beside.store->Write(options_.beside.prefix, {});
       in_cache.clear();
       if (beside.ok()) return beside;
@@ -245,7 +248,7 @@ absl::StatusOr<SharedArtifact> ArtifactPlaces::Build(BuildArtifact build) {
                                 options_.title));
   };
   RETURN_IF_ERROR(build(open));
-  if (medium_ == Medium::kS3) return Publish();
+  if (medium_ == Medium::kS3 && MayWriteBeside()) return Publish();
   const auto no_check = [](const SharedArtifact&) { return absl::OkStatus(); };
   if (!in_cache.empty()) {
     LogKeptInCache(refused);

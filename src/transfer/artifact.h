@@ -62,6 +62,8 @@ struct ArtifactOptions {
 /// process that builds it, and `STEM-E S` a copy of the one beside data on S3, where E hashes its ETag. A new copy
 /// replaces the older ones. `STEM@E S` was built while the one beside the data had the ETag E and could not be
 /// replaced: it is the newer of the two until that one is another. Of one version, all these are `STEM S`.
+///
+/// If the Stores only read (Stores::reads_only), nothing is put beside data, except in memory.
 class ArtifactPlaces {
  public:
   /// Touches nothing yet.
@@ -92,6 +94,7 @@ class ArtifactPlaces {
  private:
   using Medium = StoreTraits::Medium;
 
+  bool MayWriteBeside() const { return medium_ == Medium::kMemory || !stores_.reads_only(); }
   absl::StatusOr<Location> Cache();
   absl::StatusOr<std::string> BuiltName();
   std::string UnpublishedName() const;

@@ -27,8 +27,9 @@ class ArtifactTest : public ::testing::Test {
   ~ArtifactTest() override { fs::remove_all(root_); }
 
   ArtifactPlaces Places() {
-    return {stores_,
-            {.beside = {.store = stores_.Open(uri_)->store, .prefix = ".millrace/table-1"},
+    Stores& stores = only_reads_ ? reader_ : stores_;
+    return {stores,
+            {.beside = {.store = stores.Open(uri_)->store, .prefix = ".millrace/table-1"},
              .cache_folder = (root_ / "cache").string(),
              .stem = "table-1",
              .suffix = ".table",
@@ -60,6 +61,8 @@ class ArtifactTest : public ::testing::Test {
 
   Runtime runtime_;
   Stores stores_;
+  Stores reader_{stores_, std::nullopt};  // a view of it
+  bool only_reads_ = false;
   fs::path root_;
   std::string uri_;
   std::string contents_ = "contents";
@@ -86,7 +89,44 @@ TEST_F(ArtifactTest, GoesToTheCacheFolderIfTheDataCannotBeWrittenTo) {
   EXPECT_EQ(built_, 1);
 }
 
+TEST_F(ArtifactTest, GoesToTheCacheFolderIfTheDataAreOnlyRead) {
+  for (const bool one_version : {true, false}) {
+    one_version_ = one_version;
+    only_reads_ = true;
+    fs::remove_all(root_ / "cache");
+    built_ = 0;
+    for (int i = 0; i < 2; ++i) ExpectAt(Get(), "cache/index/table-1.table");
+    EXPECT_EQ(built_, 1);
+    EXPECT_TRUE(fs::is_empty(root_ / "data"));
+  }
+  // One that is there is taken.
+  only_reads_ = false;
+  fs::remove_all(root_ / "cache");
+  ExpectAt(Get(), "data/.millrace/table-1");
+  only_reads_ = true;
+  ExpectAt(Get(), "data/.millrace/table-1");
+}
+
+// Of a link that leads out of the folders that may be read, nothing is mapped.
+TEST_F(ArtifactTest, IsNotReadFromOutsideTheFoldersOfAReader) {
+  std::ofstream(root_ / "outside") << contents_;
+  fs::create_directories(root_ / "data/.millrace");
+  fs::create_symlink(root_ / "outside", root_ / "data/.millrace/table-1");
+  Stores bounded(stores_, std::vector<std::string>{fs::canonical(root_ / "data")});
+  const auto check = [this](const SharedArtifact& artifact) { return Check(*artifact); };
+  for (Stores* const stores : {&reader_, &bounded}) {
+    ArtifactPlaces places(*stores, {.beside = {.store = stores->Open(uri_)->store, .prefix = ".millrace/table-1"},
+                                    .cache_folder = {},
+                                    .stem = "table-1",
+                                    .suffix = {},
+                                    .title = {}});
+    const auto found = places.Open(ArtifactPlaces::Place::kBeside, check, check);
+    EXPECT_EQ(found.status().code(), stores == &reader_ ? absl::StatusCode::kOk : absl::StatusCode::kNotFound);
+  }
+}
+
 TEST_F(ArtifactTest, OfDataInMemory) {
+  only_reads_ = true;  // which is no place that others see
   uri_ = "mem://kept";
   for (int i = 0; i < 2; ++i) ExpectAt(Get(), "mem://kept/.millrace/table-1");
   EXPECT_EQ(built_, 1);
@@ -136,6 +176,19 @@ TEST_F(ArtifactOnS3Test, IsPublishedAndFetchedByOthers) {
   fs::remove_all(root_ / "cache");  // as on another machine
   for (int i = 0; i < 2; ++i) ExpectAt(Get(), "cache/index/table-1.table");
   EXPECT_EQ(built_, 1);
+}
+
+TEST_F(ArtifactOnS3Test, IsNotPublishedIfTheDataAreOnlyRead) {
+  Start();
+  only_reads_ = true;
+  for (const bool one_version : {true, false}) {
+    one_version_ = one_version;
+    fs::remove_all(root_ / "cache");
+    built_ = 0;
+    for (int i = 0; i < 2; ++i) ExpectAt(Get(), "cache/index/table-1.table");
+    EXPECT_EQ(built_, 1);
+    EXPECT_TRUE(ListAll(*stores_.Open(uri_)->store, "")->empty());
+  }
 }
 
 TEST_F(ArtifactOnS3Test, IsKeptInTheCacheFolderIfItCannotBePublished) {

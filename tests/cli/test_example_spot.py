@@ -290,7 +290,8 @@ def test_the_policy_reaches_what_is_tagged_and_nothing_else(millrace: Millrace) 
     assert "s3://b/a${$}b" in text
     policy = json.loads(text.replace("${$}", "$"))
 
-    ours, others = {"millrace:volume": "run-8"}, ({}, {"millrace:volume": "run-9"}, {"millrace:job": "s3://b/a$b"})
+    ours = {"millrace:volume": "run-8"}
+    others: tuple[dict[str, str], ...] = ({}, {"millrace:volume": "run-9"}, {"millrace:job": "s3://b/a$b"})
     tags = {"millrace:claim": "c", "millrace:state": "s", "millrace:id": "v"}
     creating = {"ec2:CreateAction": "CreateVolume"}
     uses = [
