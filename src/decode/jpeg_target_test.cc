@@ -43,7 +43,7 @@ TEST(JpegTarget, OwnsItsBytesAtEverySizeAtWhichAnEncodingStops) {
 
 TEST(JpegWriter, MayEndAfterEveryRow) {
   constexpr int kWidth = 64;
-  constexpr int kHeight = 200;
+  constexpr int kHeight = 300;
   const std::vector<uint8_t> noise = NoiseBytes(size_t{4} * kWidth * kHeight);
   for (int rows = 0; rows <= kHeight; ++rows) {
     JpegWriter writer;
