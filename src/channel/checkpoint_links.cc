@@ -75,6 +75,14 @@ bool IsBehindLink(const CheckpointLinks& links, std::string_view name) {
   return links.contains(name);
 }
 
+bool IsFileOfItsOwn(const std::string& folder, const std::string& name) {
+  std::error_code error;
+  const fs::path root = fs::canonical(folder, error);
+  if (error) return false;
+  const fs::path there = fs::canonical(root / name, error);
+  return !error && (there == root / name || LeadsOut(there.lexically_relative(root)));
+}
+
 absl::StatusOr<bool> RestoreLink(const std::string& folder, const std::string& name, const CheckpointLink& link) {
   RETURN_IF_ERROR(CheckFileKey(folder, name));
   const fs::path target(link.target);

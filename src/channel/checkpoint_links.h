@@ -34,6 +34,10 @@ CheckpointLinks FindLinks(const std::string& folder);
 /// Whether it is one of these links, or lies behind one.
 bool IsBehindLink(const CheckpointLinks& links, std::string_view name);
 
+/// Whether there is a file `name` below `folder`, and not by way of a link that leads to a place in it. (A program may
+/// have made one since FindLinks, and removed it.)
+bool IsFileOfItsOwn(const std::string& folder, const std::string& name);
+
 /// Makes the link `name` below `folder`, and the folders above it. A link that is there is replaced unless it is newer;
 /// a file or folder stays. Returns whether it was made. InvalidArgument if it would lead out of the folder.
 absl::StatusOr<bool> RestoreLink(const std::string& folder, const std::string& name, const CheckpointLink& link);

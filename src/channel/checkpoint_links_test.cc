@@ -53,6 +53,18 @@ TEST_F(CheckpointLinksTest, WhatLiesBehindALink) {
   for (const char* name : {"ab", "b", "b/cd", "b/d", "x/a"}) EXPECT_FALSE(IsBehindLink(links, name)) << name;
 }
 
+TEST_F(CheckpointLinksTest, AFileBehindALinkIsNotItsOwn) {
+  fs::create_directories(temp_ / "step");
+  std::ofstream(temp_ / "step/a") << "text";
+  TempFolder other;
+  std::ofstream(other / "b") << "text";
+  fs::create_symlink("step", temp_ / "latest");
+  fs::create_symlink("step/a", temp_ / "a");
+  fs::create_symlink(other.path(), temp_ / "out");
+  for (const char* name : {"step/a", "out/b"}) EXPECT_TRUE(IsFileOfItsOwn(temp_.path(), name)) << name;
+  for (const char* name : {"latest/a", "a", "step/b"}) EXPECT_FALSE(IsFileOfItsOwn(temp_.path(), name)) << name;
+}
+
 TEST_F(CheckpointLinksTest, AreMadeAndReplacedAndLeaveFilesAlone) {
   EXPECT_TRUE(*Restore("run/latest", "step-1"));
   EXPECT_EQ(fs::read_symlink(temp_ / "run/latest"), "step-1");

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstddef>
@@ -33,6 +34,7 @@ bool WasChanged(const absl::Status& status) {
 
 absl::Status FirstOf(const BulkReport& report) {
   if (report.failed == 0) return absl::OkStatus();
+  if (report.failures.empty()) return absl::FailedPreconditionError("files were removed while they were copied");
   const auto& [uri, status] = *report.failures.begin();
   return absl::Status(status.code(), fmt::format("{} could not be copied; the first: {}",
                                                  Counted(report.failed, "checkpoint file"), ToStd(status.message())));
@@ -43,6 +45,11 @@ absl::Status FirstOf(const BulkReport& report) {
 bool IsOfOneFile(const absl::Status& status) {
   return absl::IsPermissionDenied(status) || absl::IsInvalidArgument(status) || absl::IsNotFound(status) ||
          WasChanged(status);
+}
+
+// A failure to send a file that a program has removed since it was looked at is none.
+bool WasRemoved(const std::pair<const std::string, absl::Status>& failure) {
+  return absl::IsNotFound(failure.second) && access(failure.first.c_str(), F_OK) != 0;
 }
 
 bool AreOfSingleFiles(const BulkReport& report) {
@@ -196,6 +203,11 @@ absl::Status CheckpointMirror::Look(Found& found, const std::stop_token& stop) {
         return absl::OkStatus();
       });
   gone_ = std::move(gone);
+  std::erase_if(found.changed, [&](const Changed& file) {
+    const bool is_none = !IsFileOfItsOwn(folder, file.file.key.substr(folder_.prefix.size()));
+    if (is_none) unsent_.erase(file.key);
+    return is_none;
+  });
   return compared;
 }
 
@@ -278,7 +290,8 @@ absl::Status CheckpointMirror::SendTurn(std::span<const Changed> files, Urgency 
       given = copies.Copy(*folder_.store, file.file, *place_.store, file.key);
     }
   }
-  const BulkReport report = copies.Finish().copied;
+  BulkReport report = copies.Finish().copied;
+  report.failed -= std::erase_if(report.failures, WasRemoved);
   absl::Status failed = FirstOf(report);
   if (!AreOfSingleFiles(report)) return failed;
   RETURN_IF_ERROR(given);
@@ -292,6 +305,7 @@ absl::Status CheckpointMirror::SendTurn(std::span<const Changed> files, Urgency 
   for (const Changed* file : as_they_are) {
     if (stop.stop_requested()) break;
     const absl::Status status = SendAsItIs(*file, found, stop);
+    if (WasRemoved({folder_.store->Uri(file->file.key), status})) continue;
     if (!status.ok() && !IsOfOneFile(status)) return status;
     failed.Update(status);
   }

@@ -95,6 +95,25 @@ def test_nothing_to_save_and_nowhere_to_save_it(millrace: Millrace, bucket: Buck
     millrace("run", "--root", tmp_path / "c", "--output", "ftp://x", "--", "true", code=2)
 
 
+def test_links_of_checkpoints_survive_the_machine(millrace: Millrace, bucket: Bucket, tmp_path: Path) -> None:
+    """Each job replaces the link, as training programs do."""
+    program = (
+        'cd "$ROOT/checkpoints"; mkdir step-{0}; echo {0} > step-{0}/model; ln -s step-{0} new; mv -T new latest; '
+        "cat latest/model; readlink latest"
+    )
+    for number in (1, 2):
+        root = tmp_path / f"machine-{number}"
+        job = ["run", "--root", root, "--sync-checkpoints", "s3://bkt/ckpt", "--", "sh", "-ec", program.format(number)]
+        done = millrace(*job, env=bucket.env | {"ROOT": str(root)})
+        assert done.stdout == f"{number}\nstep-{number}\n".encode()
+    assert bucket.objects() == {
+        "ckpt/latest.millrace-link": b"step-2",
+        "ckpt/step-1/model": b"1\n",
+        "ckpt/step-2/model": b"2\n",
+    }
+    assert os.readlink(root / "checkpoints" / "latest") == "step-2" and (root / "checkpoints/step-1/model").exists()
+
+
 def test_checkpoints_survive_the_machine(
     millrace: Millrace, millrace_bin: Path, bucket: Bucket, tmp_path: Path
 ) -> None:
