@@ -59,7 +59,7 @@ class Stores {
 
   /// A folder of the program's own, such as its cache: as Open, also through a view, which does not bound it.
   absl::StatusOr<Location> OpenOwn(std::string_view uri) { return below_ != nullptr ? below_->Open(uri) : Open(uri); }
-  /// Whether it is a view. Who makes something of data keeps it in a folder of its own.
+  /// Whether it is a view. A caller that makes something of data keeps it in a folder of its own.
   bool reads_only() const { return below_ != nullptr; }
 
   /// The same two, but all files and folders are of one store, that of "/", for callers that name things in any number

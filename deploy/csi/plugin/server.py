@@ -195,7 +195,7 @@ def main() -> None:
     parser.add_argument(
         "--allow-folders",
         action="store_true",
-        help="let volumes be folders of the node: who may make a PersistentVolume then reads all files that the plugin sees",
+        help="let volumes be folders of the node; anyone who may make a PersistentVolume can then read all files that the plugin sees",
     )
     parser.add_argument("--version", default="0", help="that the plugin tells (default: 0)")
     options = parser.parse_args()
