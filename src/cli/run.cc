@@ -14,7 +14,10 @@
 #include <utility>
 #include <vector>
 
+#include "base/bytes.h"
+#include "base/crypto.h"
 #include "base/errno_status.h"
+#include "channel/job_root.h"
 #include "cli/commands.h"
 #include "cli/console.h"
 #include "cli/metrics_option.h"
@@ -133,12 +136,28 @@ absl::Status TakeCode(const RunFlags& flags, SupervisorOptions& options) {
 
 // The job that the flags describe, and those of its channels that are served while it runs.
 struct PreparedJob {
+  std::optional<JobRoot> root;  // held to the end
   TrainingJob job;
   ServedChannels channels;
   std::unique_ptr<ChannelMounts> mounts;
   std::unique_ptr<JobLineage> lineage;  // nullptr: not wanted
   JobPlaces places;
 };
+
+// What makes two runs runs of one job, which may go on with what the first one has left. Limits and records do not
+// count, so that they can be changed.
+std::string JobIdentity(const RunFlags& flags, const TrainingJob& job, const JobPlaces& places) {
+  std::vector<std::string> words{places.checkpoints, flags.checkpoint, places.output, job.current_host};
+  if (places.checkpoints.empty() && flags.checkpoint.empty()) {
+    words.insert(words.end(), flags.command.begin(), flags.command.end());
+    words.push_back(flags.code);
+    for (const auto& [name, value] : job.hyperparameters) words.push_back(fmt::format("{}={}", name, value));
+    for (const Channel& channel : job.channels) words.push_back(fmt::format("{}={}", channel.name, channel.uri));
+  }
+  std::string text;
+  for (const std::string& word : words) text += fmt::format("{}:{}", word.size(), word);
+  return HexEncode(Sha256(AsBytes(text)));
+}
 
 // What has to be there before the first attempt.
 absl::Status Prepare(const RunFlags& flags, SupervisorOptions& options, PreparedJob& prepared) {
@@ -151,6 +170,9 @@ absl::Status Prepare(const RunFlags& flags, SupervisorOptions& options, Prepared
     ASSIGN_OR_RETURN(DescribedJob described, AsUsage(TakeJob(flags.job)));
     prepared.job = std::move(described.job);
     prepared.places = std::move(described.places);
+    // Before the failure file is known: that of another job is not this one's to remove.
+    ASSIGN_OR_RETURN(prepared.root, JobRoot::Take(prepared.job.root, JobIdentity(flags, prepared.job, prepared.places),
+                                                  prepared.places.checkpoint_folder, SayLine));
     if (!flags.job.lineage.empty()) {
       ASSIGN_OR_RETURN(prepared.lineage, JobLineage::Open(flags.job.lineage));
       prepared.places.lineage = prepared.lineage.get();

@@ -14,6 +14,7 @@
 #include <sstream>
 #include <utility>
 
+#include "channel/job_root.h"
 #include "cli/console.h"
 #include "cli/group_link.h"
 #include "cli/run_manifest.h"
@@ -34,10 +35,10 @@ constexpr std::chrono::seconds kHearWithin{5};
 constexpr std::chrono::seconds kSupervisorEnds{2};
 
 absl::StatusOr<std::optional<std::string>> ReadResources() {
-  const char* folder = std::getenv("SM_INPUT_CONFIG_DIR");
-  const std::string path =
-      fmt::format("{}/resourceconfig.json", folder == nullptr || *folder == '\0' ? "/opt/ml/input/config" : folder);
-  std::ifstream file(path, std::ios::binary);
+  const char* named = std::getenv("SM_INPUT_CONFIG_DIR");
+  const std::string folder = named == nullptr || *named == '\0' ? "/opt/ml/input/config" : named;
+  if (JobRoot::IsLeftBehind(folder)) return std::nullopt;
+  std::ifstream file(folder + "/resourceconfig.json", std::ios::binary);
   if (!file) return std::nullopt;
   std::ostringstream text;
   text << file.rdbuf();
