@@ -18,6 +18,7 @@
 #include "base/crypto.h"
 #include "base/errno_status.h"
 #include "channel/job_root.h"
+#include "channel/user_arguments.h"
 #include "cli/commands.h"
 #include "cli/console.h"
 #include "cli/metrics_option.h"
@@ -159,6 +160,18 @@ std::string JobIdentity(const RunFlags& flags, const TrainingJob& job, const Job
   return HexEncode(Sha256(AsBytes(text)));
 }
 
+// The hyperparameters become words of the command, as SageMaker's toolkit has it.
+void GiveArguments(const RunFlags& flags, const TrainingJob& job, SupervisorOptions& options) {
+  const std::vector<std::string> arguments = UserArguments(job);
+  if (flags.job.no_arguments || arguments.empty()) return;
+  options.command = WithArguments(std::move(options.command), arguments, job.EntryPoint());
+  if (options.command != flags.command) return;
+  SayLine(
+      "the hyperparameters are told in variables only (SM_HPS, SM_HP_*), since the command is not one Python script; "
+      "name the program in the hyperparameter sagemaker_program to give it arguments, or say "
+      "--no-hyperparameter-args");
+}
+
 // What has to be there before the first attempt.
 absl::Status Prepare(const RunFlags& flags, SupervisorOptions& options, PreparedJob& prepared) {
   for (const std::string& text : flags.volumes) {
@@ -179,6 +192,7 @@ absl::Status Prepare(const RunFlags& flags, SupervisorOptions& options, Prepared
     }
     options.variables = JobVariables(prepared.job);
     options.variables.merge(described.request.environment);
+    GiveArguments(flags, prepared.job, options);
     if (!described.request.name.empty()) options.variables.emplace("TRAINING_JOB_NAME", described.request.name);
     if (!flags.retries && described.request.retries) options.restart.retries = *described.request.retries;
     if (!described.request.no_effect.empty())
@@ -416,9 +430,12 @@ void AddRun(Command app) {
           "SageMaker's channels have: mode=FastFile, mode=Pipe, shuffle-seed=N, content-type=TYPE and so on")
       .OneValueEach()
       .Called("NAME=URI[,KEY=VALUE]");
-  run.Add("--hyperparameter", &flags->job.hyperparameters, "Told in SM_HPS and SM_HP_NAME; repeatable")
+  run.Add("--hyperparameter", &flags->job.hyperparameters,
+          "Given to a Python script as --NAME VALUE, and told in SM_HPS and SM_HP_NAME; repeatable")
       .OneValueEach()
       .Called("NAME=VALUE");
+  run.AddFlag("--no-hyperparameter-args", &flags->job.no_arguments,
+              "Tell hyperparameters in variables only, and not also as arguments of a Python script (--lr 0.1)");
   run.Add(
          "--job", &flags->job.request,
          "A CreateTrainingJob request of SageMaker in JSON: channels, hyperparameters, hosts, limits; other flags come "
