@@ -293,7 +293,7 @@ absl::StatusOr<int> RunCommandOrGroup(const RunFlags& flags) {
     return status.ok() ? *status : Fail("run", status.status());
   };
   if (prints_groups) {
-    ASSIGN_OR_RETURN(const std::string text, AsUsage(Manifest(flags.group, flags.print == "jobset")));
+    ASSIGN_OR_RETURN(const std::string text, AsUsage(Manifest(flags)));
     RETURN_IF_ERROR(WriteStdout(text));
     return 0;
   }
@@ -471,7 +471,8 @@ void AddRun(Command app) {
       .Called("NAME=PATH[,create=SIZE]");
   AddPrintOptions(run, flags.get());
   run.Footer(kRunFooter);
-  run.Run([flags] {
+  run.Run([flags, run] {
+    flags->given = run.Given();
     const absl::StatusOr<int> status = RunCommandOrGroup(*flags);
     return status.ok() ? *status : Fail("run", status.status());
   });
