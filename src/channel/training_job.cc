@@ -9,6 +9,7 @@
 #include <string_view>
 
 #include "base/utf8.h"
+#include "channel/user_arguments.h"
 
 namespace millrace {
 
@@ -19,8 +20,6 @@ using Json = nlohmann::json;
 constexpr std::string_view kGroup = "homogeneousCluster";
 constexpr std::string_view kInstanceType = "local";
 constexpr std::string_view kNetworkInterface = "eth0";
-// Hyperparameters that are told to the toolkit, and not to the program.
-constexpr std::string_view kToolkitPrefix = "sagemaker_";
 
 /// As Python's json.dumps writes it with separators (",", ":").
 std::string Compact(const Json& value) {
@@ -68,67 +67,15 @@ Json ResourceConfig(const TrainingJob& job) {
           {"network_interface_name", kNetworkInterface}};
 }
 
-/// As Python prints it.
-std::string PythonText(const Json& value, bool quoted) {
-  std::string text;
-  const auto list = [&](char open, char close, const auto& each) {
-    text += open;
-    bool first = true;
-    for (const auto& item : value.items()) {
-      if (!first) text += ", ";
-      first = false;
-      each(item);
-    }
-    return text + close;
-  };
-  switch (value.type()) {
-    case Json::value_t::null:
-      return "None";
-    case Json::value_t::boolean:
-      return value.get<bool>() ? "True" : "False";
-    case Json::value_t::string:
-      return quoted ? fmt::format("'{}'", value.get_ref<const std::string&>()) : value.get<std::string>();
-    case Json::value_t::array:
-      return list('[', ']', [&](const auto& item) { text += PythonText(item.value(), true); });
-    case Json::value_t::object:
-      return list('{', '}', [&](const auto& item) {
-        text += fmt::format("'{}': {}", item.key(), PythonText(item.value(), true));
-      });
-    default:
-      return value.dump();
-  }
-}
-
-/// The toolkit's own forms for the values of a command line.
-std::string ArgumentText(const Json& value) {
-  if (value.is_null()) return "";
-  if (!value.is_object()) return PythonText(value, false);
-  std::string text;
-  for (const auto& [key, item] : value.items()) {
-    text += fmt::format("{}{}={}", text.empty() ? "" : ",", key, PythonText(item, false));
-  }
-  return text;
-}
-
-Json UserArguments(const Json& hyperparameters) {
-  Json arguments = Json::array();
-  for (const auto& [key, value] : hyperparameters.items()) {
-    arguments.push_back((key.size() == 1 ? "-" : "--") + key);
-    arguments.push_back(ArgumentText(value));
-  }
-  return arguments;
-}
-
 /// What the toolkit knows of a job, by its names, which become SM_NAME.
 Json Environment(const TrainingJob& job) {
   Json channels = Json::object();
   for (const Channel& channel : job.channels) channels[channel.name] = job.ChannelFolder(channel);
   Json hyperparameters = Json::object();
-  std::string entry_point;
   for (const auto& [key, value] : job.hyperparameters) {
-    if (!key.starts_with(kToolkitPrefix)) hyperparameters[key] = Meaning(value);
-    if (const Json program = Meaning(value); key == "sagemaker_program" && program.is_string()) entry_point = program;
+    if (!IsForToolkit(key)) hyperparameters[key] = Meaning(value);
   }
+  const std::string entry_point = job.EntryPoint();
   const InstanceGroup current = CurrentGroup(job);
   Json groups = Json::array();
   Json groups_by_name = Json::object();
@@ -252,6 +199,12 @@ uint64_t TrainingJob::RankIn(const Channel& channel) const {
   return static_cast<uint64_t>(std::ranges::find(some, current_host) - some.begin());
 }
 
+std::string TrainingJob::EntryPoint() const {
+  const auto named = hyperparameters.find("sagemaker_program");
+  const Json program = named == hyperparameters.end() ? Json() : Meaning(named->second);
+  return program.is_string() ? program.get<std::string>() : "";
+}
+
 absl::Status CheckTrainingJob(const TrainingJob& job) {
   if (job.channels.size() > kMaxChannels) {
     return absl::InvalidArgumentError(
@@ -323,7 +276,7 @@ std::map<std::string, std::string> JobVariables(const TrainingJob& job) {
   const Json& hyperparameters = environment["hyperparameters"];
   variables["SM_HPS"] = Compact(hyperparameters);
   variables["SM_FRAMEWORK_PARAMS"] = Compact(environment["additional_framework_parameters"]);
-  variables["SM_USER_ARGS"] = Compact(UserArguments(hyperparameters));
+  variables["SM_USER_ARGS"] = Compact(UserArguments(job));
   for (const auto& [key, value] : hyperparameters.items()) variables[VariableName("hp_" + key)] = VariableText(value);
   Json names = Json::array();
   for (const auto& [name, folder] : environment["channel_input_dirs"].items()) {

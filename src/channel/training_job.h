@@ -36,6 +36,8 @@ struct TrainingJob {
   /// gets none.
   std::vector<std::string> HostsOf(const Channel& channel) const;
   uint64_t RankIn(const Channel& channel) const;
+  /// The program that `sagemaker_program` names; "": none.
+  std::string EntryPoint() const;
   /// In Pipe mode the pipes are beside it, and there is no such folder.
   std::string ChannelFolder(const Channel& channel) const { return root + "/input/data/" + channel.name; }
 };

@@ -288,6 +288,20 @@ std::function<Command::NamedValues()> Command::AddInOrder(
   };
 }
 
+std::vector<GivenOption> Command::Given() const {
+  std::vector<GivenOption> given;
+  for (const CLI::Option* option : app_->get_options()) {
+    if (option->get_lnames().empty() || option->count() == 0) continue;
+    const std::string name = "--" + option->get_lnames().front();
+    const bool is_flag = option->get_expected_max() == 0;
+    if (is_flag) given.push_back({name, std::nullopt});
+    for (const std::string& value : option->results()) {
+      if (!is_flag) given.push_back({name, value});
+    }
+  }
+  return given;
+}
+
 const std::string& Command::name() const {
   return app_->get_name();
 }

@@ -4,6 +4,7 @@
 #include <functional>
 #include <initializer_list>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -45,6 +46,12 @@ class Option {
   CLI::Option* option_;
 };
 
+/// An option as it was given: "--name", and its value unless it takes none.
+struct GivenOption {
+  std::string name;
+  std::optional<std::string> value;
+};
+
 /// `millrace` itself, or a command below it. A handle: copy it at will. Variables that it is given must live until the
 /// command has run.
 class Command {
@@ -69,6 +76,10 @@ class Command {
   using NamedValues = std::vector<std::pair<std::string, std::string>>;
   std::function<NamedValues()> AddInOrder(std::initializer_list<std::pair<const char*, const char*>> options,
                                           const std::string& called) const;
+
+  /// For the action of the command: all options that were given, one entry each value, in the order in which the
+  /// command has them.
+  std::vector<GivenOption> Given() const;
 
   const std::string& name() const;
   /// The commands below it, and those below them.

@@ -21,6 +21,9 @@ constexpr std::chrono::milliseconds kReportEvery{1'000};
 constexpr std::chrono::milliseconds kWakeEvery{200};
 constexpr std::chrono::milliseconds kAnswerWithin{1'500};
 constexpr std::chrono::minutes kCoordinatorAppears{15};
+// Hosts do not start at one moment; after that it is said that the coordinator does not answer, and how often again.
+constexpr std::chrono::seconds kSayAfter{2};
+constexpr std::chrono::minutes kSayAgain{1};
 
 HttpReply GroupReply(int status, std::string text) {
   HttpReply reply;
@@ -163,6 +166,12 @@ void GroupMember::Report(HostState state, int status) {
   changed_.notify_all();
 }
 
+void GroupMember::Leave(HostState state, int status) {
+  Report(state, status);
+  const std::lock_guard lock(mutex_);
+  leaving_ = true;
+}
+
 std::optional<JobVerdict> GroupMember::verdict() const {
   const std::lock_guard lock(mutex_);
   return verdict_;
@@ -199,10 +208,23 @@ void GroupMember::Ask(HostState state, int status) {
     End({1, fmt::format("the coordinator {} refuses this host: {}", options_.coordinator.host, result.text)});
   } else if (answered_ && now - *answered_ > options_.lost_after) {
     End({options_.lost_status, fmt::format("the coordinator {} does not answer any more", options_.coordinator.host)});
-  } else if (!answered_ && now - begin_ > kCoordinatorAppears) {
-    End({1, fmt::format("the coordinator {} has not appeared within {} minutes", options_.coordinator.host,
-                        kCoordinatorAppears.count())});
+  } else if (!answered_) {
+    OnNoAnswer(state, status,
+               result.error == HttpErrorKind::kNone ? fmt::format("HTTP status {}", status_code) : result.detail);
   }
+}
+
+// It may start late. A host that serves ends at last; a trainer does not need it, and ends as its command does.
+void GroupMember::OnNoAnswer(HostState state, int status, const std::string& why) {
+  const Clock::time_point now = Clock::now();
+  if (now - begin_ > (said_ ? *said_ - begin_ + kSayAgain : kSayAfter)) {
+    said_ = now;
+    options_.say(fmt::format("the coordinator {}:{} does not answer ({}); it is asked every second",
+                             options_.coordinator.host, options_.coordinator.port, why));
+  }
+  if (now - begin_ <= kCoordinatorAppears || (state == HostState::kRuns && options_.is_main)) return;
+  End({state == HostState::kRuns ? 1 : status, fmt::format("the coordinator {} has not appeared within {} minutes",
+                                                           options_.coordinator.host, kCoordinatorAppears.count())});
 }
 
 void GroupMember::Run() {
@@ -217,12 +239,13 @@ void GroupMember::Run() {
       Ask(state, status);
       lock.lock();
     }
-    if (verdict_) {
+    const bool wakes = verdict_ || leaving_;
+    if (wakes) {
       lock.unlock();
       options_.wake();
       lock.lock();
     }
-    changed_.wait_for(lock, verdict_ ? kWakeEvery : kReportEvery, [this] { return stopping_ || news_; });
+    changed_.wait_for(lock, wakes ? kWakeEvery : kReportEvery, [this] { return stopping_ || news_; });
   }
 }
 

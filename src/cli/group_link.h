@@ -45,9 +45,10 @@ class GroupMember {
     std::string token;
     std::string host;  // a name that no other one has
     std::string group;
+    bool is_main = false;                         // that group is the main one
     int lost_status = 75;                         // if the coordinator does not answer any more,
     std::chrono::milliseconds lost_after{6'000};  // for so long
-    std::function<void(const std::string&)> say;  // told when the coordinator has answered for the first time
+    std::function<void(const std::string&)> say;  // told of the coordinator's first answer, or why it does not come
     std::function<void()> wake;                   // a verdict has come; again and again then
   };
   GroupMember(EventLoops& loops, Options options);
@@ -57,6 +58,8 @@ class GroupMember {
 
   /// How it is from now on.
   void Report(HostState state, int status);
+  /// The same, for a host that ends soon, whatever the coordinator says: `wake` is called again and again from now on.
+  void Leave(HostState state, int status);
   std::optional<JobVerdict> verdict() const;
 
  private:
@@ -64,6 +67,7 @@ class GroupMember {
   void Run();
   void Ask(HostState state, int status);
   void End(JobVerdict verdict);
+  void OnNoAnswer(HostState state, int status, const std::string& why);
 
   EventLoops& loops_;
   const Options options_;
@@ -73,10 +77,12 @@ class GroupMember {
   HostState state_ = HostState::kRuns;
   int status_ = 0;
   bool news_ = true;
+  bool leaving_ = false;
   bool stopping_ = false;
   std::optional<JobVerdict> verdict_;
   const Clock::time_point begin_ = Clock::now();
   std::optional<Clock::time_point> answered_;  // last
+  std::optional<Clock::time_point> said_;      // why there is no answer; last
   std::thread thread_;
 };
 

@@ -14,7 +14,11 @@
 #include <utility>
 #include <vector>
 
+#include "base/bytes.h"
+#include "base/crypto.h"
 #include "base/errno_status.h"
+#include "channel/job_root.h"
+#include "channel/user_arguments.h"
 #include "cli/commands.h"
 #include "cli/console.h"
 #include "cli/metrics_option.h"
@@ -133,12 +137,40 @@ absl::Status TakeCode(const RunFlags& flags, SupervisorOptions& options) {
 
 // The job that the flags describe, and those of its channels that are served while it runs.
 struct PreparedJob {
+  std::optional<JobRoot> root;  // held to the end
   TrainingJob job;
   ServedChannels channels;
   std::unique_ptr<ChannelMounts> mounts;
   std::unique_ptr<JobLineage> lineage;  // nullptr: not wanted
   JobPlaces places;
 };
+
+// What makes two runs runs of one job, which may go on with what the first one has left. Limits and records do not
+// count, so that they can be changed.
+std::string JobIdentity(const RunFlags& flags, const TrainingJob& job, const JobPlaces& places) {
+  std::vector<std::string> words{places.checkpoints, flags.checkpoint, places.output, job.current_host};
+  if (places.checkpoints.empty() && flags.checkpoint.empty()) {
+    words.insert(words.end(), flags.command.begin(), flags.command.end());
+    words.push_back(flags.code);
+    for (const auto& [name, value] : job.hyperparameters) words.push_back(fmt::format("{}={}", name, value));
+    for (const Channel& channel : job.channels) words.push_back(fmt::format("{}={}", channel.name, channel.uri));
+  }
+  std::string text;
+  for (const std::string& word : words) text += fmt::format("{}:{}", word.size(), word);
+  return HexEncode(Sha256(AsBytes(text)));
+}
+
+// The hyperparameters become words of the command, as SageMaker's toolkit has it.
+void GiveArguments(const RunFlags& flags, const TrainingJob& job, SupervisorOptions& options) {
+  const std::vector<std::string> arguments = UserArguments(job);
+  if (flags.job.no_arguments || arguments.empty()) return;
+  options.command = WithArguments(std::move(options.command), arguments, job.EntryPoint());
+  if (options.command != flags.command) return;
+  SayLine(
+      "the hyperparameters are told in variables only (SM_HPS, SM_HP_*), since the command is not one Python script; "
+      "name the program in the hyperparameter sagemaker_program to give it arguments, or say "
+      "--no-hyperparameter-args");
+}
 
 // What has to be there before the first attempt.
 absl::Status Prepare(const RunFlags& flags, SupervisorOptions& options, PreparedJob& prepared) {
@@ -151,12 +183,16 @@ absl::Status Prepare(const RunFlags& flags, SupervisorOptions& options, Prepared
     ASSIGN_OR_RETURN(DescribedJob described, AsUsage(TakeJob(flags.job)));
     prepared.job = std::move(described.job);
     prepared.places = std::move(described.places);
+    // Before the failure file is known: that of another job is not this one's to remove.
+    ASSIGN_OR_RETURN(prepared.root, JobRoot::Take(prepared.job.root, JobIdentity(flags, prepared.job, prepared.places),
+                                                  prepared.places.checkpoint_folder, SayLine));
     if (!flags.job.lineage.empty()) {
       ASSIGN_OR_RETURN(prepared.lineage, JobLineage::Open(flags.job.lineage));
       prepared.places.lineage = prepared.lineage.get();
     }
     options.variables = JobVariables(prepared.job);
     options.variables.merge(described.request.environment);
+    GiveArguments(flags, prepared.job, options);
     if (!described.request.name.empty()) options.variables.emplace("TRAINING_JOB_NAME", described.request.name);
     if (!flags.retries && described.request.retries) options.restart.retries = *described.request.retries;
     if (!described.request.no_effect.empty())
@@ -257,7 +293,7 @@ absl::StatusOr<int> RunCommandOrGroup(const RunFlags& flags) {
     return status.ok() ? *status : Fail("run", status.status());
   };
   if (prints_groups) {
-    ASSIGN_OR_RETURN(const std::string text, AsUsage(Manifest(flags.group, flags.print == "jobset")));
+    ASSIGN_OR_RETURN(const std::string text, AsUsage(Manifest(flags)));
     RETURN_IF_ERROR(WriteStdout(text));
     return 0;
   }
@@ -394,9 +430,12 @@ void AddRun(Command app) {
           "SageMaker's channels have: mode=FastFile, mode=Pipe, shuffle-seed=N, content-type=TYPE and so on")
       .OneValueEach()
       .Called("NAME=URI[,KEY=VALUE]");
-  run.Add("--hyperparameter", &flags->job.hyperparameters, "Told in SM_HPS and SM_HP_NAME; repeatable")
+  run.Add("--hyperparameter", &flags->job.hyperparameters,
+          "Given to a Python script as --NAME VALUE, and told in SM_HPS and SM_HP_NAME; repeatable")
       .OneValueEach()
       .Called("NAME=VALUE");
+  run.AddFlag("--no-hyperparameter-args", &flags->job.no_arguments,
+              "Tell hyperparameters in variables only, and not also as arguments of a Python script (--lr 0.1)");
   run.Add(
          "--job", &flags->job.request,
          "A CreateTrainingJob request of SageMaker in JSON: channels, hyperparameters, hosts, limits; other flags come "
@@ -432,7 +471,8 @@ void AddRun(Command app) {
       .Called("NAME=PATH[,create=SIZE]");
   AddPrintOptions(run, flags.get());
   run.Footer(kRunFooter);
-  run.Run([flags] {
+  run.Run([flags, run] {
+    flags->given = run.Given();
     const absl::StatusOr<int> status = RunCommandOrGroup(*flags);
     return status.ok() ? *status : Fail("run", status.status());
   });

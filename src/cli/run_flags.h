@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "cli/command_line.h"
 #include "cli/run_group.h"
 #include "cli/run_job.h"
 
@@ -33,8 +34,9 @@ struct RunFlags {
   std::string code_dir = "code";
   std::string metrics_port;
   std::vector<std::string> volumes;
-  std::string print;             // what is printed in place of a run; "": nothing
-  std::vector<std::string> ec2;  // what the printed files need besides
+  std::string print;               // what is printed in place of a run; "": nothing
+  std::vector<GivenOption> given;  // all of them, as they were given
+  std::vector<std::string> ec2;    // what the printed files need besides
   JobFlags job;
   GroupFlags group;
 };

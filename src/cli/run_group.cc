@@ -14,12 +14,14 @@
 #include <sstream>
 #include <utility>
 
+#include "channel/job_root.h"
 #include "cli/console.h"
 #include "cli/group_link.h"
 #include "cli/run_manifest.h"
 #include "cli/usage.h"
 #include "service/worker_token.h"
 #include "supervisor/guarded_command.h"
+#include "supervisor/restart_policy.h"
 #include "supervisor/run_journal.h"
 
 namespace millrace::cli {
@@ -32,12 +34,14 @@ using GroupClock = std::chrono::steady_clock;
 constexpr std::chrono::seconds kHearWithin{5};
 // After the command was killed: until its supervisor is killed, too.
 constexpr std::chrono::seconds kSupervisorEnds{2};
+// The exit status of a process that signal N has ended is this and N.
+constexpr int kSignalled = 128;
 
 absl::StatusOr<std::optional<std::string>> ReadResources() {
-  const char* folder = std::getenv("SM_INPUT_CONFIG_DIR");
-  const std::string path =
-      fmt::format("{}/resourceconfig.json", folder == nullptr || *folder == '\0' ? "/opt/ml/input/config" : folder);
-  std::ifstream file(path, std::ios::binary);
+  const char* named = std::getenv("SM_INPUT_CONFIG_DIR");
+  const std::string folder = named == nullptr || *named == '\0' ? "/opt/ml/input/config" : named;
+  if (JobRoot::IsLeftBehind(folder)) return std::nullopt;
+  std::ifstream file(folder + "/resourceconfig.json", std::ios::binary);
   if (!file) return std::nullopt;
   std::ostringstream text;
   text << file.rdbuf();
@@ -53,25 +57,27 @@ std::optional<std::string> EnvironmentVariable(const std::string& name) {
 /// What happens on this host, from the start of its command until the job has ended.
 class GroupRun {
  public:
-  GroupRun(GuardedCommand& command, GroupMember& member, const GroupCoordinator* coordinator,
-           std::chrono::milliseconds grace, std::optional<int> may_leave_with,
-           const std::function<void(const std::string&)>& say)
-      : command_(command),
-        member_(member),
-        coordinator_(coordinator),
-        grace_(grace),
-        may_leave_with_(may_leave_with),
-        say_(say) {}
+  struct Options {
+    std::chrono::milliseconds grace{0};
+    std::optional<int> may_leave_with;
+    bool is_job = false;  // the success of this host is that of the job
+    std::function<void(const std::string&)> say;
+  };
+  GroupRun(GuardedCommand& command, GroupMember& member, const GroupCoordinator* coordinator, Options options)
+      : command_(command), member_(member), coordinator_(coordinator), options_(std::move(options)) {}
 
   int Wait() {
     command_.Begin();
     for (;;) {
-      if (const std::optional<int> signal = GuardedCommand::WaitForSignal()) command_.Signal(*signal);
+      const std::optional<int> signal = GuardedCommand::WaitForSignal();
       if (!status_) OnCommand();
+      if (signal && OnSignal(*signal)) return EndStatus();
       // A host that serves, and goes away: the others go on.
-      if (status_ && !heard_ && status_ == may_leave_with_) return *status_;
+      if (status_ && !heard_ && status_ == options_.may_leave_with) return *status_;
       if (const std::optional<JobVerdict> verdict = member_.verdict()) {
         if (OnVerdict(*verdict)) return verdict->status;
+      } else if (leaves_ && GroupClock::now() - *leaves_ >= kHearWithin) {
+        return EndStatus();
       }
     }
   }
@@ -80,11 +86,43 @@ class GroupRun {
   void OnCommand() {
     status_ = command_.Ended();
     if (!status_) return;
-    if (*status_ != may_leave_with_)
+    // Asked to end, it may have saved, and ended with 0: the job is not done.
+    const bool done = *status_ == 0 && options_.is_job;
+    if (stop_ != 0 && !heard_ && !done && *status_ != options_.may_leave_with)
+      return Leave(*status_ == 0 ? kSignalled + stop_ : *status_);
+    if (*status_ != options_.may_leave_with)
       member_.Report(*status_ == 0 ? HostState::kSucceeded : HostState::kFailed, *status_);
     if (!member_.verdict()) {
-      say_(fmt::format("the command of this host has ended with status {}; the job has not ended yet", *status_));
+      options_.say(
+          fmt::format("the command of this host has ended with status {}; the job has not ended yet", *status_));
     }
+  }
+
+  // True: there is nothing left to do.
+  bool OnSignal(int signal) {
+    const bool notice = signal == SIGUSR1 || signal == SIGUSR2;
+    const bool again = leaves_ || heard_;
+    if (!notice) stop_ = signal;
+    if (!status_) {
+      command_.Signal(signal);
+      return false;
+    }
+    if (notice) return false;  // there is nothing to save
+    if (!again) Leave(kSignalled + signal);
+    return again;
+  }
+
+  // The others hear that this host ends before the job has.
+  void Leave(int status) {
+    leaves_ = GroupClock::now();
+    leaves_with_ = status;
+    options_.say(fmt::format("{} came; this host leaves the job, which ends", SignalName(stop_)));
+    member_.Leave(HostState::kFailed, status);
+  }
+
+  int EndStatus() const {
+    const std::optional<JobVerdict> verdict = member_.verdict();
+    return verdict ? verdict->status : leaves_with_;
   }
 
   // True: there is nothing left to do.
@@ -92,10 +130,10 @@ class GroupRun {
     const GroupClock::time_point now = GroupClock::now();
     if (!heard_) {
       heard_ = now;
-      say_(fmt::format("the job ends with status {}: {}", verdict.status, verdict.why));
+      options_.say(fmt::format("the job ends with status {}: {}", verdict.status, verdict.why));
       if (!status_) command_.Signal(SIGTERM);
     }
-    if (!status_ && !killed_ && now - *heard_ >= grace_) {
+    if (!status_ && !killed_ && now - *heard_ >= options_.grace) {
       killed_ = now;
       command_.Signal(SIGTERM);  // the second one kills
     }
@@ -106,13 +144,22 @@ class GroupRun {
   GuardedCommand& command_;
   GroupMember& member_;
   const GroupCoordinator* const coordinator_;
-  const std::chrono::milliseconds grace_;
-  const std::optional<int> may_leave_with_;
-  const std::function<void(const std::string&)>& say_;
-  std::optional<int> status_;                    // of the command
+  const Options options_;
+  std::optional<int> status_;                     // of the command
+  int stop_ = 0;                                  // the signal that asks this host to end; 0: none
+  std::optional<GroupClock::time_point> leaves_;  // since then, before the job has ended
+  int leaves_with_ = 0;
   std::optional<GroupClock::time_point> heard_;  // how the job ends
   std::optional<GroupClock::time_point> killed_;
 };
+
+// In the process of the command, which was made when they were held: preparing it may take long, and ends by them.
+void TakeStopSignals() {
+  sigset_t stops;
+  sigemptyset(&stops);
+  for (const int signal : {SIGTERM, SIGINT, SIGHUP}) sigaddset(&stops, signal);
+  pthread_sigmask(SIG_UNBLOCK, &stops, nullptr);
+}
 
 bool IsLoopbackHost(const std::string& host) {
   return host == "localhost" || host == "::1" || host.starts_with("127.");
@@ -174,8 +221,10 @@ absl::StatusOr<int> RunInGroup(const GroupFlags& flags, int requeue_exit,
   const auto own =
       std::find_if(groups.begin(), groups.end(), [&](const JobGroup& each) { return each.name == role.group; });
   const std::vector<std::string> command = {"sh", "-c", own->command};
-  ASSIGN_OR_RETURN(const std::unique_ptr<GuardedCommand> guarded,
-                   GuardedCommand::Prepare([&] { return supervise(command); }));
+  ASSIGN_OR_RETURN(const std::unique_ptr<GuardedCommand> guarded, GuardedCommand::Prepare([&] {
+                     TakeStopSignals();
+                     return supervise(command);
+                   }));
   EventLoops loops(1);
   std::unique_ptr<GroupCoordinator> coordinator;
   if (role.coordinates) {
@@ -193,13 +242,16 @@ absl::StatusOr<int> RunInGroup(const GroupFlags& flags, int requeue_exit,
                              .token = token,
                              .host = fmt::format("{}:{}", HostName(), getpid()),
                              .group = role.group,
+                             .is_main = is_main,
                              .lost_status = requeue_exit,
                              .lost_after = lost_after,
                              .say = say,
                              .wake = GuardedCommand::Wake});
-  const std::optional<int> may_leave_with = is_main ? std::nullopt : std::optional(requeue_exit);
-  return GroupRun(*guarded, member, coordinator.get(), std::chrono::ceil<std::chrono::milliseconds>(grace),
-                  may_leave_with, say)
+  return GroupRun(*guarded, member, coordinator.get(),
+                  {.grace = std::chrono::ceil<std::chrono::milliseconds>(grace),
+                   .may_leave_with = is_main ? std::nullopt : std::optional(requeue_exit),
+                   .is_job = is_main && role.main_hosts == 1,
+                   .say = say})
       .Wait();
 }
 

@@ -17,6 +17,7 @@ namespace millrace::cli {
 struct JobFlags {
   std::vector<std::string> channels;
   std::vector<std::string> hyperparameters;
+  bool no_arguments = false;  // hyperparameters do not become words of the command
   std::string root = "/opt/ml";
   std::optional<std::string> hosts;
   std::vector<std::string> groups;

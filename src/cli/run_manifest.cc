@@ -6,22 +6,12 @@
 #include <charconv>
 #include <nlohmann/json.hpp>
 
+#include "base/shell_word.h"
+#include "cli/run_words.h"
+
 namespace millrace::cli {
 
 namespace {
-
-// A word of a POSIX shell.
-std::string ShellWord(const std::string& text) {
-  std::string quoted = "'";
-  for (const char c : text) {
-    if (c == '\'') {
-      quoted += "'\\''";
-    } else {
-      quoted += c;
-    }
-  }
-  return quoted + "'";
-}
 
 // What DNS and Kubernetes take as the part of a name.
 bool IsLabel(const std::string& text) {
@@ -39,7 +29,7 @@ bool IsGroupName(const std::string& text) {
   });
 }
 
-std::string SlurmScript(const GroupFlags& flags, const std::vector<JobGroup>& groups) {
+std::string SlurmScript(const GroupFlags& flags, const std::vector<JobGroup>& groups, const std::string& kept) {
   std::string text = fmt::format("#!/usr/bin/env bash\n#SBATCH --job-name={}\n", flags.name);
   for (size_t i = 0; i < groups.size(); ++i) {
     if (i > 0) text += "#SBATCH hetjob\n";
@@ -54,7 +44,7 @@ std::string SlurmScript(const GroupFlags& flags, const std::vector<JobGroup>& gr
       "token=$PWD/.millrace-token-$SLURM_JOB_ID\n"
       "(umask 077 && openssl rand -hex 32 >\"$token\")\n"
       "trap 'rm -f \"$token\"' EXIT\n";
-  std::string run = fmt::format("millrace run --group-token-file \"$token\" --group-port {}", flags.port);
+  std::string run = fmt::format("millrace run{} --group-token-file \"$token\" --group-port {}", kept, flags.port);
   for (const JobGroup& group : groups) run += fmt::format(" \\\n  --group {}={}", group.name, ShellWord(group.command));
   text += fmt::format("run() {{\n  {} \"$@\"\n}}\nexport -f run\nexport token\n", run);
   // The end of a part must not end the others: they hear by themselves how the job ends.
@@ -65,7 +55,7 @@ std::string SlurmScript(const GroupFlags& flags, const std::vector<JobGroup>& gr
   return text + "\n";
 }
 
-std::string Jobset(const GroupFlags& flags, const std::vector<JobGroup>& groups) {
+std::string Jobset(const GroupFlags& flags, const std::vector<JobGroup>& groups, const std::vector<std::string>& kept) {
   using Json = nlohmann::ordered_json;
   const JobGroup& last = groups.back();
   const std::string coordinator = fmt::format("{0}-{1}-0-0.{0}:{2}", flags.name, last.name, flags.port);
@@ -81,6 +71,7 @@ std::string Jobset(const GroupFlags& flags, const std::vector<JobGroup>& groups)
                     std::to_string(last.hosts),
                     "--group-token-file",
                     "/etc/millrace/token/token"};
+    for (const std::string& word : kept) command.push_back(word);
     for (const JobGroup& each : groups) {
       command.push_back("--group");
       command.push_back(each.name + "=" + each.command);
@@ -149,13 +140,17 @@ absl::StatusOr<std::vector<JobGroup>> TakeGroups(const std::vector<std::string>&
   return taken;
 }
 
-absl::StatusOr<std::string> Manifest(const GroupFlags& flags, bool for_kubernetes) {
+absl::StatusOr<std::string> Manifest(const RunFlags& run) {
+  const GroupFlags& flags = run.group;
   ASSIGN_OR_RETURN(const std::vector<JobGroup> groups, TakeGroups(flags.groups, flags.sizes));
   if (!IsLabel(flags.name)) {
     return absl::InvalidArgumentError(
         fmt::format("--job-name {}: write small letters, digits and '-', 40 at most", flags.name));
   }
-  if (!for_kubernetes) return SlurmScript(flags, groups);
+  if (run.print == "slurm-script") {
+    ASSIGN_OR_RETURN(const std::string kept, KeptText(run));
+    return SlurmScript(flags, groups, kept);
+  }
   for (const JobGroup& group : groups) {
     if (!IsLabel(group.name)) {
       return absl::InvalidArgumentError(
@@ -163,7 +158,8 @@ absl::StatusOr<std::string> Manifest(const GroupFlags& flags, bool for_kubernete
     }
   }
   if (flags.image.empty()) return absl::InvalidArgumentError("--print jobset needs --image, the container image");
-  return Jobset(flags, groups);
+  ASSIGN_OR_RETURN(const std::vector<std::string> kept, KeptWords(run));
+  return Jobset(flags, groups, kept);
 }
 
 }  // namespace millrace::cli

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "base/status.h"
-#include "cli/run_group.h"
+#include "cli/run_flags.h"
 
 namespace millrace::cli {
 
@@ -20,7 +20,8 @@ struct JobGroup {
 absl::StatusOr<std::vector<JobGroup>> TakeGroups(const std::vector<std::string>& groups,
                                                  const std::vector<std::string>& sizes);
 
-/// What starts the groups: a batch script of Slurm, or a JobSet of Kubernetes.
-absl::StatusOr<std::string> Manifest(const GroupFlags& flags, bool for_kubernetes);
+/// What starts the groups, by --print: a batch script of Slurm, or a JobSet of Kubernetes, with the options of `run`
+/// (run_words.h).
+absl::StatusOr<std::string> Manifest(const RunFlags& run);
 
 }  // namespace millrace::cli

@@ -11,7 +11,9 @@
 
 #include "absl/strings/str_replace.h"
 #include "base/crypto.h"
+#include "base/shell_word.h"
 #include "cli/console.h"
+#include "cli/run_words.h"
 #include "cli/volume_commands.h"
 #include "volume/volume_plan.h"
 
@@ -27,60 +29,6 @@ constexpr std::string_view kResourceJob = "aws:ResourceTag/millrace:job";
 
 absl::Status PrintUsage(std::string text) {
   return AsUsage(absl::InvalidArgumentError(std::move(text)));
-}
-
-// As one word of a shell.
-std::string Quoted(const std::string& word) {
-  constexpr std::string_view kPlain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_./:=@%+,";
-  if (!word.empty() && word.find_first_not_of(kPlain) == std::string::npos) return word;
-  std::string out = "'";
-  for (const char c : word) out += c == '\'' ? std::string("'\\''") : std::string(1, c);
-  return out + "'";
-}
-
-// The words of `millrace run` that say what is not the default, without those that the script says itself.
-std::string RunWords(const RunFlags& flags) {
-  const RunFlags defaults;
-  std::string out;
-  const auto add = [&out](const char* name, const std::string& value) {
-    out += fmt::format(" {} {}", name, Quoted(value));
-  };
-  const auto add_if = [&add](const char* name, const std::string& value, const std::string& usual) {
-    if (value != usual) add(name, value);
-  };
-  const auto add_number = [&add](const char* name, uint64_t value, uint64_t usual) {
-    if (value != usual) add(name, std::to_string(value));
-  };
-  if (flags.retries) add("--retries", std::to_string(*flags.retries));
-  add_if("--delay", flags.delay, defaults.delay);
-  add_if("--grace", flags.grace, defaults.grace);
-  add_number("--fast-failures", flags.fast_failures, defaults.fast_failures);
-  for (const std::string& rule : flags.on_exit) add("--on-exit", rule);
-  add_if("--rules", flags.rules, "");
-  if (flags.hang_after) add("--hang-after", *flags.hang_after);
-  if (flags.on_notice) add("--on-notice", *flags.on_notice);
-  add_number("--requeue-exit", flags.requeue_exit, defaults.requeue_exit);
-  add_if("--log-size", flags.log_size, defaults.log_size);
-  add_if("--failure-file", flags.failure_file, "");
-  add_if("--on-success", flags.on_success, "");
-  add_if("--hook-limit", flags.hook_limit, defaults.hook_limit);
-  add_if("--code", flags.code, "");
-  add_if("--code-dir", flags.code_dir, defaults.code_dir);
-  for (const std::string& volume : flags.volumes) add("--volume", volume);
-  for (const std::string& channel : flags.job.channels) add("--channel", channel);
-  for (const std::string& parameter : flags.job.hyperparameters) add("--hyperparameter", parameter);
-  add_if("--root", flags.job.root, defaults.job.root);
-  if (flags.job.hosts) add("--hosts", *flags.job.hosts);
-  for (const std::string& group : flags.job.groups) add("--instance-group", group);
-  add_if("--job", flags.job.request, "");
-  for (const std::string& system : flags.job.file_systems) add("--file-system", system);
-  add_if("--output", flags.job.output, "");
-  add_if("--sync-checkpoints", flags.job.checkpoints, "");
-  add_if("--lineage", flags.job.lineage, "");
-  if (flags.job.max_runtime) add("--max-runtime", *flags.job.max_runtime);
-  add_if("--metrics-port", flags.metrics_port, "");
-  add_if("--current-host", flags.job.current_host, "");
-  return out;
 }
 
 constexpr std::string_view kUserDataHead = R"(#!/bin/bash
@@ -114,22 +62,23 @@ END_OF_HOOK
 
 )";
 
-std::string UserData(const RunFlags& flags) {
+absl::StatusOr<std::string> UserData(const RunFlags& flags) {
+  ASSIGN_OR_RETURN(const std::string kept, KeptText(flags));
   std::string out(kUserDataHead);
-  out += fmt::format("CHECKPOINT={}\nWORK=${{WORK:-/var/lib/millrace-run}}\n", Quoted(flags.checkpoint));
+  out += fmt::format("CHECKPOINT={}\nWORK=${{WORK:-/var/lib/millrace-run}}\n", ShellWord(flags.checkpoint));
   out += "COMMAND=(";
-  for (size_t i = 0; i < flags.command.size(); ++i) out += (i == 0 ? "" : " ") + Quoted(flags.command[i]);
+  for (size_t i = 0; i < flags.command.size(); ++i) out += (i == 0 ? "" : " ") + ShellWord(flags.command[i]);
   out += ")\n";
   out += kUserDataBody;
   if (!flags.on_end.empty()) out += flags.on_end + "\n";
   out += kUserDataHook;
-  const std::string journal = flags.journal.empty() ? "\"$WORK/logs/run.jsonl\"" : Quoted(flags.journal);
-  const std::string logs = flags.log_dir.empty() ? "\"$WORK/logs\"" : Quoted(flags.log_dir);
+  const std::string journal = flags.journal.empty() ? "\"$WORK/logs/run.jsonl\"" : ShellWord(flags.journal);
+  const std::string logs = flags.log_dir.empty() ? "\"$WORK/logs\"" : ShellWord(flags.log_dir);
   out += fmt::format(
       "exec millrace run --checkpoint \"$CHECKPOINT\"{} \\\n  --journal {} --log-dir {} --on-end \"sh "
       "'$WORK/on-end.sh'\" "
       "-- \"${{COMMAND[@]}}\"\n",
-      RunWords(flags), journal, logs);
+      kept, journal, logs);
   return out;
 }
 
@@ -190,7 +139,7 @@ absl::StatusOr<std::string> SpotFleet(const RunFlags& flags) {
     if (!values.contains(name))
       return PrintUsage(fmt::format("--print spot-fleet also needs --ec2 {}=...; see `millrace run --help`", name));
   }
-  const std::string user_data = UserData(flags);
+  ASSIGN_OR_RETURN(const std::string user_data, UserData(flags));
   const std::span<const uint8_t> bytes(reinterpret_cast<const uint8_t*>(user_data.data()), user_data.size());
   OrderedJson launches = OrderedJson::array();
   for (const std::string& type : AtCommas(values["type"])) {

@@ -105,10 +105,11 @@ absl::StatusOr<GroupRole> FindRole(const RoleFlags& flags, const std::vector<std
   absl::StatusOr<GroupRole> role = absl::InvalidArgumentError(
       "nothing says which group this host belongs to (SageMaker's resourceconfig.json with instance groups, or a "
       "heterogeneous job of Slurm); say it with --role and --coordinator");
-  if (resource_config && resource_config->find("\"instance_groups\"") != std::string::npos) {
-    role = RoleOfSageMaker(groups, *resource_config);
-  } else if (const std::optional<uint64_t> components = NumberOf(variable("SLURM_HET_SIZE"))) {
+  // The variables are of this job; the file may be of an earlier one.
+  if (const std::optional<uint64_t> components = NumberOf(variable("SLURM_HET_SIZE"))) {
     role = RoleOfSlurm(groups, *components, variable);
+  } else if (resource_config && resource_config->find("\"instance_groups\"") != std::string::npos) {
+    role = RoleOfSageMaker(groups, *resource_config);
   }
   if (!role.ok() || flags.coordinator.empty()) return role;
   ASSIGN_OR_RETURN(const HttpEndpoint address, CoordinatorAt(flags));

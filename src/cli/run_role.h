@@ -29,8 +29,8 @@ struct RoleFlags {
 
 using ReadVariable = std::function<std::optional<std::string>(const std::string& name)>;
 
-/// The role of this host: by flags; by the instance groups of SageMaker, if `resource_config`, the text of its file,
-/// has them; by the heterogeneous job of Slurm, whose components are the groups in their order. The last one of
+/// The role of this host: by flags; by the heterogeneous job of Slurm, whose components are the groups in their order;
+/// by the instance groups of SageMaker, if `resource_config`, the text of its file, has them. The last one of
 /// `groups` is the main one. InvalidArgument if none of them says it, or if what they say does not fit the groups.
 absl::StatusOr<GroupRole> FindRole(const RoleFlags& flags, const std::vector<std::string>& groups,
                                    const std::optional<std::string>& resource_config, const ReadVariable& variable);

@@ -184,19 +184,27 @@ class PipeJob {
     // Two hosts must not write one object.
     const std::string own = job_.current_host == job_.hosts.front() ? name : name + "-" + job_.current_host;
     ASSIGN_OR_RETURN(Location to, stores_.Open(places_.output));
-    if (!places_.archives) {
-      ASSIGN_OR_RETURN(Location from, stores_.Open(folder));
-      from.prefix = AsFolder(from.prefix);
-      to.prefix = to.Key(own) + "/";
-      ASSIGN_OR_RETURN(const BulkReport sent, RestoreCheckpoints(from, to, stop_.get_token()));
-      if (sent.objects > 0)
-        options_.say(fmt::format("{} to {}", Counted(sent.objects, "file"), to.store->Uri(to.prefix)));
-      return absl::OkStatus();
-    }
+    const std::string files = to.Key(own) + "/";
+    if (!places_.archives) return SaveEachFile(folder, *to.store, files);
     const std::string key = to.Key(own + ".tar.gz");
-    const absl::StatusOr<std::optional<uint64_t>> bytes = SaveArchive(folder, *to.store, key, stop_.get_token());
-    if (!bytes.ok()) return Annotate(bytes.status(), fmt::format("{} is not saved", folder));
-    if (*bytes) options_.say(fmt::format("{} is in {} ({})", folder, to.store->Uri(key), FormatSize(**bytes)));
+    const absl::StatusOr<SavedArchive> saved = SaveArchive(stores_, folder, *to.store, key, stop_.get_token());
+    if (!saved.ok()) return Annotate(saved.status(), fmt::format("{} is not saved", folder));
+    for (const std::string& link : saved->broken_links)
+      options_.say(fmt::format("{}/{} is a link to nothing and is not saved", folder, link));
+    if (saved->bytes > 0) {
+      options_.say(fmt::format("{} is in {} ({}){}", folder, to.store->Uri(key), FormatSize(saved->bytes),
+                               saved->changed ? "; files changed meanwhile, as tar says on stderr" : ""));
+    } else if (!saved->lacks.ok()) {
+      if (absl::Status sent = SaveEachFile(folder, *to.store, files); !sent.ok()) return sent;
+    }
+    return saved->lacks.ok() ? absl::OkStatus()
+                             : Annotate(saved->lacks, fmt::format("{} is not saved as it should be", folder));
+  }
+
+  absl::Status SaveEachFile(const std::string& folder, ObjectStore& to, const std::string& prefix) {
+    const absl::StatusOr<uint64_t> sent = SaveFiles(stores_, folder, to, prefix, stop_.get_token());
+    if (!sent.ok()) return Annotate(sent.status(), fmt::format("{} is not saved", folder));
+    if (*sent > 0) options_.say(fmt::format("{} to {}", Counted(*sent, "file"), to.Uri(prefix)));
     return absl::OkStatus();
   }
 

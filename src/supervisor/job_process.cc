@@ -241,8 +241,27 @@ bool JobProcess::HasGroup() const {
   return kill(-pid_, 0) == 0 || errno == EPERM;
 }
 
-void JobProcess::Signal(int signal) const {
-  kill(-pid_, signal);
+void JobProcess::Signal(int signal) {
+  if (signal == SIGKILL) {
+    kill(-pid_, SIGKILL);
+    return;
+  }
+  signal_ = signal;
+  signalled_.clear();
+  if (!status_) kill(pid_, signal);
+  PassOn();
+}
+
+void JobProcess::PassOn() {
+  if (!status_ || signal_ == 0 || alone_) return;
+  const std::vector<pid_t> children = Children();
+  if (children.empty()) {  // the kernel does not list them
+    if (signalled_.insert(-pid_).second) kill(-pid_, signal_);
+    return;
+  }
+  for (const pid_t child : children) {
+    if (getpgid(child) == pid_ && signalled_.insert(child).second) kill(child, signal_);
+  }
 }
 
 // Each round kills the children, and those whose parents have died fall to this process and are children in the next.

@@ -6,6 +6,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -70,8 +71,12 @@ class JobProcess {
   std::optional<int> Ended();
   /// Whether a process of its group is there.
   bool HasGroup() const;
-  /// To all of its process group.
-  void Signal(int signal) const;
+  /// To the command itself; SIGKILL to all of its process group. The workers of a trainer, to which only SIGKILL goes,
+  /// must live until it has saved. The parent tells its children, or leaves them to PassOn.
+  void Signal(int signal);
+  /// After the command itself has ended: sends its last signal to those of the group whose parent has ended, such as
+  /// the program that a shell has started; each gets it once. Call it after Ended.
+  void PassOn();
   /// Kills it and all its descendants, also those that have left the group, and waits until they are gone. False if
   /// some are still there after ten seconds: they hang within the kernel.
   bool KillAll();
@@ -83,7 +88,9 @@ class JobProcess {
 
   const pid_t pid_;
   std::optional<int> status_;
-  bool alone_ = false;  // there are no descendants any more
+  int signal_ = 0;             // the last one; 0: none
+  std::set<pid_t> signalled_;  // that got it
+  bool alone_ = false;         // there are no descendants any more
 };
 
 }  // namespace millrace

@@ -238,6 +238,7 @@ AttemptEnd JobSupervisor::WaitFor(JobProcess& job, AttemptOutput* output) {
   for (;;) {
     const std::optional<int> status = job.Ended();
     // Others of the group may be saving still: a shell, for one, ends before what it has started.
+    if (status && watch.ending()) job.PassOn();
     if (status && !(watch.ending() && job.HasGroup())) {
       AttemptEnd end{.signal = WIFSIGNALED(*status) ? WTERMSIG(*status) : 0};
       end.status = end.signal != 0 ? 128 + end.signal : WEXITSTATUS(*status);

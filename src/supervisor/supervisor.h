@@ -55,9 +55,10 @@ struct SupervisorOptions {
 /// executed, 124 if it hung and then exited with 0; or `requeue_exit` if this machine goes away. An error if this
 /// process cannot supervise it; the failure file and the journal say so, and `on_end` runs, as after any failure.
 ///
-/// SIGTERM, SIGINT and SIGHUP, if they are not ignored (nohup), are passed on to the process group of the command,
-/// which is then not restarted. SIGUSR1 and SIGUSR2 are final notices (attempt_watch.h). What a failed attempt leaves
-/// running is killed before the next one starts.
+/// SIGTERM, SIGINT and SIGHUP, if they are not ignored (nohup), are passed on to the command, which is then not
+/// restarted; its process group is killed after the grace. If a shell ends first, what it has started gets the signal.
+/// SIGUSR1 and SIGUSR2 are final notices (attempt_watch.h). What a failed attempt leaves running is killed before the
+/// next one starts.
 ///
 /// The command finds in its environment: MILLRACE_ATTEMPT, 1 for the first; MILLRACE_ATTEMPTS, how many there may be;
 /// MILLRACE_CHECKPOINT, the URI of its checkpoints, if there is one; MILLRACE_HEARTBEAT and MILLRACE_NOTICE

@@ -5,9 +5,11 @@ from __future__ import annotations
 import io
 import json
 import os
+import shutil
 import signal
 import subprocess
 import tarfile
+import threading
 from pathlib import Path
 
 import pytest
@@ -144,3 +146,93 @@ def test_checkpoints_survive_the_machine(
     assert done.stdout == b"1\n2\n" and b"checkpoints: 2 files from s3://bkt/ckpt" in done.stderr
     assert bucket.keys() == ["ckpt/step-1", "ckpt/step-2", "ckpt/step-3"]
     assert contents(tmp_path / "b/checkpoints") == {"step-1": b"1\n", "step-2": b"2\n", "step-3": b"3\n"}
+
+
+def test_links_are_saved_as_the_files_behind_them(millrace: Millrace, bucket: Bucket, tmp_path: Path) -> None:
+    """Of any kind; what is a link to nothing is said."""
+    (tmp_path / "base/deep").mkdir(parents=True)
+    (tmp_path / "base/deep/tokens").write_text("tokens")
+    body = f"""cd "$SM_MODEL_DIR"; echo weights > step-7; ln -s step-7 latest; ln step-7 hard; ln -s {tmp_path}/base/deep/tokens tokens
+ln -s {tmp_path}/base base; mkdir sub; ln -s ../step-7 sub/up; ln -s nowhere sub/gone; ln -s ../sub sub/loop; ln -s a b; ln -s b a"""
+    done = millrace(
+        "run", "--root", tmp_path / "ml", "--output", "s3://bkt/out", "--", "sh", "-c", body, env=bucket.env
+    )
+    weights = b"weights\n"
+    files = {"step-7": weights, "latest": weights, "hard": weights, "sub/up": weights}
+    assert archive(bucket, "out/model.tar.gz") == files | {"tokens": b"tokens", "base/deep/tokens": b"tokens"}
+    with tarfile.open(fileobj=io.BytesIO(bucket.objects()["out/model.tar.gz"])) as tar:
+        assert all(member.isfile() or member.isdir() for member in tar)
+    for name in ("sub/gone", "a", "b"):
+        assert f"model/{name} is a link to nothing".encode() in done.stderr
+
+
+GROWS = {"OutputDataConfig": {"S3OutputPath": "s3://bkt/out", "CompressionType": "NONE"}}
+
+
+@pytest.mark.parametrize("compressed", [True, False])
+def test_a_file_that_grows_meanwhile_costs_nothing_else(
+    millrace: Millrace, bucket: Bucket, tmp_path: Path, compressed: bool
+) -> None:
+    (tmp_path / "job.json").write_text(json.dumps(GROWS))
+    where = ["--output", "s3://bkt/out"] if compressed else ["--job", tmp_path / "job.json"]
+    weights = os.urandom(1 << 20)
+    (tmp_path / "weights").write_bytes(weights)
+    over = threading.Event()
+    log = tmp_path / "ml/model/log"
+
+    def write() -> None:
+        while not log.exists() and not over.is_set():
+            pass
+        with log.open("ab") as file:
+            file.write(bytes(40 << 20))
+            while not over.is_set():
+                file.write(bytes(1000))
+                file.flush()
+
+    thread = threading.Thread(target=write)
+    thread.start()
+    try:
+        body = f'cp {tmp_path}/weights "$SM_MODEL_DIR"/weights; : > "$SM_MODEL_DIR"/log; until [ -s {log} ]; do :; done'
+        done = millrace("run", "--root", tmp_path / "ml", *where, "--", "sh", "-c", body, env=bucket.env)
+    finally:
+        over.set()
+        thread.join()
+    saved = archive(bucket, "out/model.tar.gz") if compressed else bucket.objects()
+    folder = "" if compressed else "out/output/model/"
+    assert saved.keys() == {folder + "weights", folder + "log"} and saved[folder + "weights"] == weights
+    assert len(saved[folder + "log"]) > 0
+    if compressed:
+        assert b"files changed meanwhile" in done.stderr
+
+
+def test_the_model_of_a_second_run_replaces_that_of_the_first(
+    millrace: Millrace, bucket: Bucket, tmp_path: Path
+) -> None:
+    """File by file, too, where it has the size of the older one."""
+    (tmp_path / "job.json").write_text(json.dumps(GROWS))
+    for text in ("older", "newer"):
+        job = ["run", "--root", tmp_path / text, "--job", tmp_path / "job.json", "--", "sh", "-c"]
+        millrace(*job, f'printf {text} > "$SM_MODEL_DIR/x"; ln -s x "$SM_MODEL_DIR/y"', env=bucket.env)
+        assert bucket.objects() == {f"out/output/model/{name}": text.encode() for name in "xy"}
+
+
+@pytest.mark.parametrize("tar", [None, "head -c 9000 /dev/zero; kill -9 $$", "exit 3", '{tar} "$@"; exit 2'])
+def test_without_a_tar_that_works_the_files_are_saved(
+    millrace: Millrace, bucket: Bucket, tmp_path: Path, tar: str | None
+) -> None:
+    """A tar that passes over a file has the others; without one they are saved file by file."""
+    tools = tmp_path / "tools"
+    tools.mkdir()
+    for name in ("sh", "head", "gzip", "mkdir"):
+        (tools / name).symlink_to(shutil.which(name) or name)
+    if tar is not None:
+        (tools / "tar").write_text("#!/bin/sh\n" + tar.format(tar=shutil.which("tar")))
+        (tools / "tar").chmod(0o755)
+    job = ["run", "--root", tmp_path / "ml", "--output", "s3://bkt/out", "--", "sh", "-c", WRITE]
+    done = millrace(*job, code=1, env=bucket.env | {"PATH": str(tools)})
+    if tar is not None and tar.startswith("{"):
+        assert archive(bucket, "out/model.tar.gz") == MODEL
+    else:
+        files = {f"out/model/{name}": body for name, body in MODEL.items()} | {"out/output/-log": b"log\n"}
+        assert bucket.objects() == files
+    assert b"is not saved as it should be" in done.stderr

@@ -1,0 +1,147 @@
+#include "channel/job_root.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <filesystem>
+#include <string_view>
+#include <system_error>
+#include <vector>
+
+#include "base/atomic_file.h"
+#include "base/errno_status.h"
+
+namespace millrace {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::string_view kRecordName = "millrace-run";
+
+std::string RecordIn(const std::string& config_folder) {
+  return fmt::format("{}/{}", config_folder, kRecordName);
+}
+
+/// What the last run has written: a line with the job, and one with the process.
+std::string ReadRecord(int fd) {
+  std::array<char, 512> text{};
+  const ssize_t got = pread(fd, text.data(), text.size(), 0);
+  return {text.data(), got > 0 ? static_cast<size_t>(got) : 0};
+}
+
+std::string LineOf(const std::string& record, size_t number) {
+  size_t begin = 0;
+  for (; number > 0; --number) {
+    const size_t end = record.find('\n', begin);
+    if (end == std::string::npos) return {};
+    begin = end + 1;
+  }
+  return record.substr(begin, record.find('\n', begin) - begin);
+}
+
+std::string ProcessText() {
+  std::array<char, 256> host{};
+  gethostname(host.data(), host.size() - 1);
+  return fmt::format("process {} on {}", getpid(), host.data());
+}
+
+/// Whether it is there and has something that a program may take for its own.
+bool HasFiles(const std::string& folder) {
+  std::error_code error;
+  for (fs::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error)) {
+    if (entry->path().filename() != "lost+found") return true;
+  }
+  return false;
+}
+
+bool IsMountPoint(const std::string& folder) {
+  struct stat own {};
+  struct stat above {};
+  const std::string parent = fs::path(folder).parent_path();
+  if (stat(folder.c_str(), &own) != 0 || stat(parent.c_str(), &above) != 0) return false;
+  return own.st_dev != above.st_dev;
+}
+
+absl::Status Rename(const std::string& from, const std::string& to) {
+  if (rename(from.c_str(), to.c_str()) == 0) return absl::OkStatus();
+  const absl::Status why = ErrnoStatus(errno, from, "moving it aside");
+  return absl::FailedPreconditionError(fmt::format(
+      "{} has files of another job ({}); move them away, or choose another --root", from, ToStd(why.message())));
+}
+
+/// A name beside this one that is free.
+std::string Aside(const std::string& path) {
+  std::error_code error;
+  for (int number = 1;; ++number) {
+    std::string name = fmt::format("{}-of-earlier-job-{}", path, number);
+    if (!fs::exists(fs::symlink_status(name, error))) return name;
+  }
+}
+
+/// Where the files of a channel come from, and how many of its pipes were read: true of any job.
+bool BelongsToChannels(std::string_view name) {
+  return name.starts_with("channel-");
+}
+
+absl::Status MoveConfigAside(const std::string& config) {
+  std::vector<std::string> names;
+  std::error_code error;
+  for (fs::directory_iterator entry(config, error), end; !error && entry != end; entry.increment(error)) {
+    const std::string name = entry->path().filename();
+    if (name != kRecordName && !BelongsToChannels(name)) names.push_back(name);
+  }
+  if (error) return ErrnoStatus(error.value(), config, "listing");
+  if (names.empty()) return absl::OkStatus();
+  const std::string aside = Aside(config);
+  RETURN_IF_ERROR(MakeFolder(aside, aside, Durability::kUnsynced));
+  for (const std::string& name : names)
+    RETURN_IF_ERROR(Rename(fmt::format("{}/{}", config, name), fmt::format("{}/{}", aside, name)));
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<JobRoot> JobRoot::Take(const std::string& root, const std::string& identity,
+                                      const std::string& checkpoint_folder,
+                                      const std::function<void(const std::string&)>& say) {
+  const std::string config = root + "/input/config";
+  RETURN_IF_ERROR(MakeFolder(config, config, Durability::kUnsynced));
+  const std::string path = RecordIn(config);
+  UniqueFd fd(open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666));
+  if (!fd) return ErrnoStatus(errno, path, "opening");
+  // Some network file systems have no locks.
+  const bool taken = flock(fd.get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+  const std::string record = ReadRecord(fd.get());
+  if (taken) {
+    return absl::FailedPreconditionError(fmt::format(
+        "{} is in use by another job ({}); give this one a folder of its own (--root)", root, LineOf(record, 1)));
+  }
+  if (const std::string owner = LineOf(record, 0); owner != identity) {
+    const bool inside = checkpoint_folder.starts_with(root + "/");
+    for (const std::string& folder : {root + "/model", root + "/output/data", checkpoint_folder}) {
+      if (!HasFiles(folder)) continue;
+      if (owner.empty() && (IsMountPoint(folder) || (folder == checkpoint_folder && !inside))) continue;
+      const std::string aside = Aside(folder);
+      RETURN_IF_ERROR(Rename(folder, aside));
+      say(fmt::format("{} had files of another job, which are in {} now", folder, aside));
+    }
+    RETURN_IF_ERROR(MoveConfigAside(config));
+  }
+  const std::string text = fmt::format("{}\n{}\n", identity, ProcessText());
+  if (ftruncate(fd.get(), 0) != 0 || pwrite(fd.get(), text.data(), text.size(), 0) != static_cast<ssize_t>(text.size()))
+    return ErrnoStatus(errno, path, "writing");
+  return JobRoot(std::move(fd));
+}
+
+bool JobRoot::IsLeftBehind(const std::string& config_folder) {
+  const UniqueFd fd(open(RecordIn(config_folder).c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
+  return fd && flock(fd.get(), LOCK_SH | LOCK_NB) == 0;
+}
+
+}  // namespace millrace

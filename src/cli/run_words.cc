@@ -1,0 +1,83 @@
+#include "cli/run_words.h"
+
+#include <fmt/format.h>
+
+#include <map>
+#include <set>
+#include <string_view>
+
+#include "base/shell_word.h"
+#include "cli/console.h"
+
+namespace millrace::cli {
+
+namespace {
+
+/// What one kind of --print does with options, unless it keeps them.
+struct PrintRules {
+  std::set<std::string_view> said;                       // in its own way
+  std::map<std::string_view, std::string_view> refused;  // and why
+};
+
+constexpr std::string_view kOfEachHost = "it differs from host to host, and all hosts run the same line";
+constexpr std::string_view kForSpotInstances = "it is for --print spot-fleet";
+
+const PrintRules& RulesOf(const std::string& print) {
+  static const std::map<std::string_view, std::string_view> kOfGroups = {
+      {"--ec2", kForSpotInstances},
+      {"--role", kOfEachHost},
+      {"--host-index", kOfEachHost},
+      {"--current-host", kOfEachHost},
+      {"--hosts", "there are no names of hosts yet"},
+      {"--instance-group", "there are no names of hosts yet"},
+      {"--main-hosts", "say it as --group-size NAME=HOSTS"},
+      {"--group-token-file", "what is printed brings a secret of its own"},
+      {"--volume", "a volume can be at one host only"}};
+  static const PrintRules kSpot{.said = {"--print", "--ec2", "--checkpoint", "--journal", "--log-dir", "--on-end"},
+                                .refused = {}};
+  static const PrintRules kSlurm = [] {
+    PrintRules rules{.said = {"--print", "--group", "--group-size", "--group-port", "--job-name"},
+                     .refused = kOfGroups};
+    rules.refused["--image"] = "it is for --print jobset";
+    return rules;
+  }();
+  static const PrintRules kJobset = [] {
+    PrintRules rules{.said = {"--print", "--group", "--group-size", "--group-port", "--job-name", "--image"},
+                     .refused = kOfGroups};
+    rules.refused["--coordinator"] = "what is printed says it, by the name of the job";
+    return rules;
+  }();
+  return print == "slurm-script" ? kSlurm : print == "jobset" ? kJobset : kSpot;
+}
+
+}  // namespace
+
+absl::StatusOr<std::vector<std::string>> KeptWords(const RunFlags& flags) {
+  const PrintRules& rules = RulesOf(flags.print);
+  std::vector<std::string> words;
+  for (const GivenOption& option : flags.given) {
+    if (rules.said.contains(option.name)) continue;
+    if (const auto refused = rules.refused.find(option.name); refused != rules.refused.end()) {
+      return AsUsage(absl::InvalidArgumentError(
+          fmt::format("--print {} does not take {}: {}", flags.print, option.name, refused->second)));
+    }
+    if (!option.value) {
+      words.push_back(option.name);
+    } else if (option.value->starts_with('-')) {
+      words.push_back(fmt::format("{}={}", option.name, *option.value));
+    } else {
+      words.push_back(option.name);
+      words.push_back(*option.value);
+    }
+  }
+  return words;
+}
+
+absl::StatusOr<std::string> KeptText(const RunFlags& flags) {
+  ASSIGN_OR_RETURN(const std::vector<std::string> words, KeptWords(flags));
+  std::string text;
+  for (const std::string& word : words) text += " " + ShellWord(word);
+  return text;
+}
+
+}  // namespace millrace::cli
