@@ -350,7 +350,9 @@ TEST_F(FileStoreTest, AWriterTellsTheEtagThatReadersFind) {
     EXPECT_EQ(HeadBlocking(store_, key)->etag, put->etag);
     const auto writer = store_.Write(key + "-in-pieces", {.only_if_absent = only_if_absent});
     ASSERT_TRUE(writer.ok() && (*writer)->Append(AsBytes("bytes")).ok());
-    EXPECT_EQ((*writer)->Commit()->etag, HeadBlocking(store_, key + "-in-pieces")->etag);
+    const auto written = (*writer)->Commit();
+    ASSERT_TRUE(written.ok()) << written.status();
+    EXPECT_EQ(HeadBlocking(store_, key + "-in-pieces")->etag, written->etag);
   }
 }
 

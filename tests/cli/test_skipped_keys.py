@@ -26,7 +26,7 @@ def test_a_store_that_skips_keys(
         assert len(listed) == len(names)
     elif command == "rm":
         millrace("rm", "--recursive", "s3://bkt/train/", env=store.env())
-        assert not any(folder.iterdir())
+        assert not list(folder.parent.rglob("*.jpg"))
     else:
         report = lines(millrace("sync", "--dry-run", "s3://bkt/train/", tmp_path / "copy", env=store.env()))
         assert len(report) == len(names) + 1
