@@ -15,7 +15,7 @@ namespace {
 constexpr uintptr_t kFree = 0;
 constexpr uintptr_t kBeingFilled = 1;
 
-// What a handler of signals may read: it is neither locked nor freed.
+// A handler of signals may read this: it is neither locked nor freed.
 struct Mapped {
   std::atomic<uintptr_t> begin{kFree};
   std::atomic<size_t> bytes{0};
