@@ -45,7 +45,7 @@ absl::StatusOr<std::vector<MdsShardEntry>> ReadIndex(const Location& data, const
   return entries;
 }
 
-// A scanner that also hashes what it is fed.
+// A scanner that also hashes the bytes that it is fed.
 class HashedMdsScanner final : public ShardScanner {
  public:
   struct Hash {
