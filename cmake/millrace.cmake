@@ -64,7 +64,7 @@ function(millrace_test name)
     return()
   endif()
   # Modules without threads have nothing to show to the thread sanitizer.
-  if(MILLRACE_SANITIZE MATCHES "thread" AND name MATCHES "^(shard|plan|decode|supervisor|volume|cli)$")
+  if(MILLRACE_SANITIZE MATCHES "thread" AND name MATCHES "^(shard|plan|decode|volume)$")
     return()
   endif()
   cmake_parse_arguments(ARG "SLOW" "" "SOURCES;DEPS;PRIVATE" ${ARGN})

@@ -36,9 +36,16 @@ def compile_flags(folder: Path) -> dict[Path, list[str]]:
 
 
 def digest(file: Path, flags: list[str]) -> str:
-    command = ["clang++-14", "-E", "-P", *flags, str(file)]
+    # With comments: NOLINT and names of arguments are among them.
+    command = ["clang++-14", "-E", "-P", "-CC", *flags, str(file)]
     text = subprocess.run(command, capture_output=True, check=True).stdout
-    return hashlib.sha256(text + b"\0" + (ROOT / ".clang-tidy").read_bytes()).hexdigest()
+    parts = [
+        " ".join(flag for flag in flags if flag.startswith(("-D", "-std"))).encode(),
+        file.read_bytes(),
+        text,
+        (ROOT / ".clang-tidy").read_bytes(),
+    ]
+    return hashlib.sha256(b"\0".join(parts)).hexdigest()
 
 
 def check(folder: Path, file: Path, flags: list[str]) -> bool:

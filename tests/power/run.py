@@ -16,8 +16,10 @@ usage: run.py [PATCH...]             all of them without names; exits 1 if a fau
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -26,7 +28,8 @@ from typing import NamedTuple
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 TREE = ROOT / "build" / "power"  # a work tree of its own, so that nobody's sources change
-LONGEST_S = 1800  # of one run of tests: a fault may make them hang
+LONGEST_S = 1800  # of one run of tests
+LONGEST_CASE_S = 300  # a fault may make a test hang, which then counts as a failure
 
 
 class Fault(NamedTuple):
@@ -76,14 +79,16 @@ def head() -> str:
 
 
 def run(log: Path, *command: str | Path, **environment: str) -> bool:
+    """False if the command fails. TimeoutExpired if it hangs; then all that it has started is killed."""
     with log.open("ab") as out:
+        process = subprocess.Popen(
+            command, cwd=TREE, stdout=out, stderr=out, env=os.environ | environment, start_new_session=True
+        )
         try:
-            done = subprocess.run(
-                command, cwd=TREE, stdout=out, stderr=out, timeout=LONGEST_S, env=os.environ | environment, check=False
-            )
-        except subprocess.TimeoutExpired:
-            return False
-    return done.returncode == 0
+            return process.wait(LONGEST_S) == 0
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
 
 
 def build(fault: Fault, log: Path) -> bool:
@@ -102,16 +107,25 @@ def passes(fault: Fault, log: Path) -> bool:
         names = "|".join(rf"^{module}(_test)?\." for module in fault.modules)
         jobs = str(os.cpu_count() or 1)
         no_random = ["setarch", "--addr-no-randomize"] if fault.preset == "tsan" else []
-        good = run(
-            log, *no_random, "ctest", "--test-dir", binaries, "-L", "fast", "-R", names, "-j", jobs, "--no-tests=error"
-        )
+        ctest = ["ctest", "--test-dir", binaries, "-L", "fast", "-R", names, "-j", jobs, "--no-tests=error"]
+        good = run(log, *no_random, *ctest, "--stop-on-failure", "--timeout", str(LONGEST_CASE_S))
     if good and fault.scripts:
         places = {
             "MILLRACE_BIN": str(binaries / "bin" / "millrace"),
             "MILLRACE_BINARY_DIR": str(binaries),
             "PYTHONPATH": str(binaries / "python"),
         }
-        pytest = [".venv/bin/python", "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *fault.scripts]
+        pytest = [
+            ".venv/bin/python",
+            "-m",
+            "pytest",
+            "-q",
+            "-x",
+            "-p",
+            "no:cacheprovider",
+            f"--timeout={LONGEST_CASE_S}",
+            *fault.scripts,
+        ]
         good = run(log, *pytest, **places)
     return good
 
@@ -124,8 +138,11 @@ def verdict(fault: Fault) -> str:
     git("apply", "--recount", "--index", fault.patch)
     if not build(fault, log):
         return f"DOES NOT COMPILE (see {log})"
-    if not passes(fault, log):
-        return "found"
+    try:
+        if not passes(fault, log):
+            return "found"
+    except subprocess.TimeoutExpired:
+        return f"TIMED OUT (see {log})"
     return f"NOT FOUND (see {log})"
 
 
