@@ -9,12 +9,12 @@ become slow again unnoticed. Exits 77, and says why, where figures cannot be com
 compiler or no release build made the programs.
 
 valgrind counts, on a processor that it makes up: the same one, with AVX2 and without AVX-512, on all that have what it needs for that, so that libraries choose the
-same code for it. Each program runs twice with different numbers of items; the difference is what items cost, without starting and preparing. Of a program with
-threads, the main one does not count if it only waits: it looks at the clock meanwhile, more often on a slow machine. What such threads do for each other still differs
-from run to run, upwards: a path that seems to take too many instructions is counted again, and the least counts.
+same code for it. Each program runs twice with different numbers of items; the difference is what items cost, without starting and preparing. The main thread
+of a program with threads does not count if it only waits: it looks at the clock meanwhile, more often on a slow machine. The work that such threads do for each other
+still differs from run to run, upwards. A path that seems to take too many instructions is counted again, and the lowest number counts.
 
-Instructions do not show what the kernel does for a program. So system calls are counted where threads could wait for each other too often (valgrind runs one thread at a
-time, which makes their number nearly the same each time), and, without valgrind, the pages that are touched for the first time where memory could be used once.
+Instructions do not show the kernel's work for a program. So system calls are counted for paths whose threads could wait for each other too often. valgrind runs one
+thread at a time, so their number is nearly the same each time. For paths that could use memory only once, first touches of pages are counted, without valgrind.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ CANNOT = 77  # the exit status by which test runners know what was left out
 FEATURES = {"avx2", "fma", "f16c", "bmi1", "bmi2", "abm", "movbe"}
 
 
-# What is counted.
+# The numbers that are counted.
 MAIN = "instructions of main()"
 THREADS = "instructions of all threads but that of main(), which waits for them"
 ALL = "instructions of all threads"
@@ -83,7 +83,7 @@ def decode(case: str, images: str) -> HotPath:
 
 
 FEED = "feed {data}/photos --shuffle none --size 64 --batch 16 --threads 1 --memory 64MiB --json --epochs {n}"
-# Of devstore, which serves objects of so many MiB, and folders of so many objects. Of the largest five times as much is read as is in flight (64 MiB).
+# devstore serves objects of so many MiB, and folders of so many objects. The largest object is five times the 64 MiB that are in flight.
 CAT = "cat s3://hot/mib/{n}"
 READ_MIB = (8, 72)
 TOUCHED_MIB = (1, 320)
@@ -199,7 +199,7 @@ def served(programs: Path, data: Path, environment: dict[str, str]) -> Iterator[
 
 
 def counted(command: list[str], counts: str, environment: dict[str, str], folder: Path) -> int:
-    """Of main() alone, since libraries that look how fast the clock is when they are loaded take some half a million more or less; or what else of HotPath counts."""
+    """Counts main() alone, or another number of HotPath. Libraries that measure the clock while they are loaded take half a million instructions more or less."""
     folder.mkdir(parents=True)
     log = folder / "log"
     tool = ["valgrind", "--tool=callgrind", "--fair-sched=try", f"--log-file={log}"]

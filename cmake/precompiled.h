@@ -1,6 +1,18 @@
 #pragma once
 
-// What most units of compilation include (cmake/millrace.cmake). No source relies on it: preset `dev` compiles without.
+// The headers that most units of compilation include (cmake/millrace.cmake). No source relies on it: preset `dev`
+// compiles without.
+
+#include <absl/container/flat_hash_map.h>
+#include <absl/functional/any_invocable.h>
+#include <absl/status/status.h>
+#include <absl/status/statusor.h>
+#include <absl/strings/str_cat.h>
+#include <absl/strings/str_join.h>
+#include <absl/strings/str_split.h>
+#include <absl/time/clock.h>
+#include <absl/time/time.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <array>
@@ -14,6 +26,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <span>
 #include <string>
@@ -23,15 +36,3 @@
 #include <utility>
 #include <variant>
 #include <vector>
-
-#include <absl/container/flat_hash_map.h>
-#include <absl/functional/any_invocable.h>
-#include <absl/status/status.h>
-#include <absl/status/statusor.h>
-#include <absl/strings/str_cat.h>
-#include <absl/strings/str_join.h>
-#include <absl/strings/str_split.h>
-#include <absl/time/clock.h>
-#include <absl/time/time.h>
-#include <fmt/format.h>
-#include <nlohmann/json.hpp>

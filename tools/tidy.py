@@ -23,13 +23,15 @@ CACHE = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "millra
 
 
 def compile_flags(folder: Path) -> dict[Path, list[str]]:
-    """Of each source: the arguments that decide how it is parsed."""
+    """Returns the arguments that decide how each source is parsed."""
     flags = {}
     for entry in json.loads((folder / "compile_commands.json").read_text()):
         words = shlex.split(entry["command"])
         kept = [word for word in words if word.startswith(("-I", "-D", "-std", "-isystem"))]
         paths = [words[at + 1] for at, word in enumerate(words) if word == "-isystem"]
-        flags[Path(entry["file"])] = [word for word in kept if word != "-isystem"] + [f"-isystem{path}" for path in paths]
+        flags[Path(entry["file"])] = [word for word in kept if word != "-isystem"] + [
+            f"-isystem{path}" for path in paths
+        ]
     return flags
 
 

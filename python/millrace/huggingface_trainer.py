@@ -75,8 +75,8 @@ class TrainerMixin(_MixinBase):
     With ``remove_unused_columns``, which is usual, the columns that the model does not take are left out; without it, those that every batch of
     Millrace has beside its fields. Labels of padding (:attr:`millrace.Batch.valid` is false) become -100.
 
-    **Evaluation and prediction** leave padding out: the model, metrics and predictions get each sample once, in the order of the Loader, for every number of
-    ranks, and the loss weighs batches by their samples.
+    **Evaluation and prediction** leave padding out. The model, metrics and predictions get each sample once, in the order of the Loader, for every number of
+    ranks. The loss weighs batches by their samples.
 
     **Ranks** are those of the Loader. accelerate neither splits batches nor sends them from one rank to the others.
 
@@ -215,7 +215,7 @@ class _Batches(_DataLoader):
 
 
 class _Evaluated(_Batches, _LoopState):
-    """Likewise; accelerate knows when the last batch has come, as metrics that are computed batch by batch must."""
+    """The same for evaluation. accelerate knows when the last batch has come, which metrics that are computed batch by batch need."""
 
     def __init__(self, stream: _Whole) -> None:
         super().__init__(stream)
@@ -233,7 +233,7 @@ class _Evaluated(_Batches, _LoopState):
 
 
 class _Gather:
-    """Brings together what all ranks have made of their rows of a batch: of samples only, in the order of the Loader, which deals them out in turn."""
+    """Gathers the results of all ranks for their rows of a batch: those of samples only, in the order of the Loader, which deals them out in turn."""
 
     def __init__(self, accelerator: Any, stream: _Whole, repeats: int) -> None:
         self._accelerator = accelerator

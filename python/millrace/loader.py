@@ -218,7 +218,7 @@ class Loader:
         named = transform if isinstance(transform, str) else None
         if isinstance(transform, str):
             transform = imported(transform)
-        crops = {"augment": augment, "crop_scale": crop_scale, "crop_ratio": crop_ratio, "flip": flip}
+        crops: dict[str, Any] = {"augment": augment, "crop_scale": crop_scale, "crop_ratio": crop_ratio, "flip": flip}
         kind = _arguments.dtype(dtype)
         usual = Image(
             None,
@@ -231,7 +231,7 @@ class Loader:
             exif_orientation=exif_orientation,
             exact=exact,
             **crops,
-        )  # type: ignore[arg-type]
+        )
         if fields is not None and (image_field, label_field, label_kind) != (None, None, None):
             raise InvalidArgumentError(
                 "fields says what batches hold; name the fields of image and label there: fields={'image': millrace.Image('jpg'), "

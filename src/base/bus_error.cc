@@ -15,7 +15,7 @@ namespace {
 constexpr uintptr_t kFree = 0;
 constexpr uintptr_t kBeingFilled = 1;
 
-// A handler of signals may read this: it is neither locked nor freed.
+// A mapped file. A handler of signals may read it, since it is neither locked nor freed.
 struct Mapped {
   std::atomic<uintptr_t> begin{kFree};
   std::atomic<size_t> bytes{0};
@@ -37,7 +37,7 @@ const char* PathOf(uintptr_t address) {
   return nullptr;
 }
 
-// The access is made again on return, and ends as it would have without this handler.
+// The access is made again when this returns, and ends as it would without this handler.
 void OnBusError(int signal, siginfo_t* info, void*) {
   const bool by_access = info->si_code > 0;  // else a process has sent it
   if (const char* path = by_access ? PathOf(reinterpret_cast<uintptr_t>(info->si_addr)) : nullptr; path != nullptr) {

@@ -19,8 +19,8 @@ class MappedFile {
  public:
   static constexpr uint64_t kMaxReadBytes = uint64_t{16} << 20;
 
-  /// NotFound, PermissionDenied, or Unavailable with the system's reason. With `within`, a file that lies in none of
-  /// these folders is not found (base/within.h). A file of up to `most_read` bytes is read.
+  /// NotFound, PermissionDenied, or Unavailable with the system's reason. With `within`, a file outside these
+  /// folders is not found (base/within.h). A file of up to `most_read` bytes is read.
   static absl::StatusOr<MappedFile> Open(const std::string& path, const std::vector<std::string>& within = {},
                                          uint64_t most_read = kMaxReadBytes);
   ~MappedFile();

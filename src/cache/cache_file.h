@@ -33,7 +33,7 @@ class CacheFile {
  public:
   /// NotFound if there is none, or another process is about to make or to remove it; DataLoss if it is no sound file of
   /// that name; ResourceExhausted if the program has too many files open; PermissionDenied if it is another user's;
-  /// else what the system says.
+  /// otherwise the system's error.
   static absl::StatusOr<std::unique_ptr<CacheFile>> Open(const std::string& path);
 
   /// The first range of a new file.

@@ -23,7 +23,8 @@ namespace {
 
 constexpr uint64_t kFilesOfStep = 1024;
 
-// What killed writers have left goes first. `tell`, called again and again, shows others that it gets on.
+// The leftovers of killed writers are removed first. `tell`, called again and again, shows others that it makes
+// progress.
 uint64_t CountBytes(const std::string& folder, absl::FunctionRef<void(uint64_t bytes)> tell) {
   uint64_t files = 0;
   uint64_t bytes = 0;

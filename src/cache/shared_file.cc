@@ -43,7 +43,7 @@ bool IsOfGroup(const struct stat& folder) {
   return (folder.st_mode & kPermissions) == kGroupFolder;
 }
 
-// nullopt: none is wanted.
+// Returns nullopt if no group is wanted.
 absl::StatusOr<std::optional<gid_t>> WantedGroup() {
   const char* const name = std::getenv(kGroupVariable);
   if (name == nullptr || *name == '\0') return std::nullopt;

@@ -12,10 +12,10 @@
 /// Files of a cache's folder by which its users know of each other: they lock them, and write small numbers there.
 /// Users may remove the folder at any time.
 ///
-/// A user who may read a file may lock it, and one who may write to it may choose what is read. So the folder and its
-/// files are one user's alone (0700, 0600). If the environment variable MILLRACE_CACHE_GROUP names a group, a folder
-/// that is made is this group's (2770, 0660), and one that is there must be. A folder or file of another user is not
-/// used.
+/// A user who may read a file may lock it, and a user who may write to it may choose the bytes that are read. So the
+/// folder and its files are one user's alone (0700, 0600). If the environment variable MILLRACE_CACHE_GROUP names a
+/// group, a folder that is made is this group's (2770, 0660), and one that is there must be. A folder or file of
+/// another user is not used.
 
 namespace millrace {
 
@@ -41,8 +41,8 @@ inline bool NeverGetsOn() {
 }
 
 /// Calls `lock`, which returns 0 or sets errno as a lock does that does not wait, until it succeeds. DeadlineExceeded
-/// if another process holds the lock for `patience`, counted again whenever `gets_on` says that it gets on; else what
-/// the system says.
+/// if another process holds the lock for `patience`, counted again whenever `gets_on` says that it makes progress;
+/// otherwise the system's error.
 absl::Status LockInTime(const std::string& path, std::chrono::milliseconds patience, absl::FunctionRef<int()> lock,
                         absl::FunctionRef<bool()> gets_on = NeverGetsOn);
 

@@ -26,16 +26,16 @@ struct CheckpointLink {
 /// By name below the folder.
 using CheckpointLinks = std::map<std::string, CheckpointLink, std::less<>>;
 
-/// The links below `folder` that lead to a place in it, also if nothing is there. Those that lead elsewhere are no
-/// links here: what they lead to would not be there on another machine, so its bytes are sent. Blocking. A folder that
-/// is not there has none.
+/// The links below `folder` that lead to a place in it, also if nothing is there. Links that lead elsewhere do not
+/// count: their targets do not exist on another machine, so the bytes are sent. Blocking. If the folder does not exist,
+/// the map is empty.
 CheckpointLinks FindLinks(const std::string& folder);
 
-/// Whether it is one of these links, or lies behind one.
+/// True if `name` is one of these links, or lies behind one.
 bool IsBehindLink(const CheckpointLinks& links, std::string_view name);
 
-/// Whether there is a file `name` below `folder`, and not by way of a link that leads to a place in it. (A program may
-/// have made one since FindLinks, and removed it.)
+/// True if there is a file `name` below `folder` that is not reached by a link to a place in it. (A program may have
+/// made such a link since FindLinks, and removed it.)
 bool IsFileOfItsOwn(const std::string& folder, const std::string& name);
 
 /// Makes the link `name` below `folder`, and the folders above it. A link that is there is replaced unless it is newer;

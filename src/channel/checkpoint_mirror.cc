@@ -25,7 +25,7 @@ constexpr uint64_t kMaxEarlyBytes = 1 << 20;
 constexpr size_t kMaxEarlyFiles = 100;
 // Up to this size a file that is being changed is looked at again, until it stays the same while it is read.
 constexpr uint64_t kMaxWholeBytes = 8 << 20;
-// A new file of this size that grows is a large one that is being written, of which a part is of no use.
+// A new file of this size that grows is a large one that is being written. A part of it is of no use.
 constexpr uint64_t kLargeBytes = 64 << 20;
 
 bool WasChanged(const absl::Status& status) {
@@ -40,14 +40,14 @@ absl::Status FirstOf(const BulkReport& report) {
                                                  Counted(report.failed, "checkpoint file"), ToStd(status.message())));
 }
 
-// Of a file alone, not of the place: others are sent all the same. It may not be read, its key cannot be, or it was
-// changed or removed since it was looked at.
+// True if the error concerns one file and not the place: other files are sent all the same. The file may not be read,
+// its key is not possible, or it was changed or removed since it was looked at.
 bool IsOfOneFile(const absl::Status& status) {
   return absl::IsPermissionDenied(status) || absl::IsInvalidArgument(status) || absl::IsNotFound(status) ||
          WasChanged(status);
 }
 
-// A failure to send a file that a program has removed since it was looked at is none.
+// True if a program has removed the file since it was looked at. That is no failure.
 bool WasRemoved(const std::pair<const std::string, absl::Status>& failure) {
   return absl::IsNotFound(failure.second) && access(failure.first.c_str(), F_OK) != 0;
 }
@@ -86,7 +86,7 @@ absl::StatusOr<BulkReport> RestoreCheckpoints(const Location& from, const Locati
   BulkJob copies({.stop = stop});
   absl::Status given = compared;
   for (const auto& [object, key] : wanted) {
-    // What lies behind a link is at the place that it leads to, too.
+    // Files behind a link are also at the place that the link leads to.
     if (!given.ok() || IsBehindLink(links, std::string_view(key).substr(to.prefix.size()))) continue;
     given = copies.Copy(*from.store, object, *to.store, key);
   }
@@ -153,7 +153,7 @@ bool CheckpointMirror::MayBeUnfinished(int64_t modified_ms) const {
 
 // ---- What there is
 
-// What may name others is looked at before the others: what it names then was complete already.
+// Files that may name others are read before the others: the files that they name then were complete already.
 void CheckpointMirror::ReadEarly(Found& found) const {
   namespace fs = std::filesystem;
   std::error_code error;
@@ -211,7 +211,7 @@ absl::Status CheckpointMirror::Look(Found& found, const std::stop_token& stop) {
   return compared;
 }
 
-// Leaves what is sent in this round.
+// Leaves the files that are sent in this round.
 void CheckpointMirror::HoldBack(Found& found, Urgency urgency) {
   std::map<std::string, uint64_t> sizes;
   std::set<std::string> held;  // folders that a file of theirs holds back
@@ -312,7 +312,7 @@ absl::Status CheckpointMirror::SendTurn(std::span<const Changed> files, Urgency 
   return failed;
 }
 
-// Whether the place has all that is there of this name, which ends with '/'.
+// True if the place has the file or folder of this name, with all that lies below it. The name ends with '/'.
 bool CheckpointMirror::IsThere(const std::string& folder) const {
   const std::string key = place_.Key(folder);
   const auto below = unsent_.lower_bound(key);
@@ -336,9 +336,10 @@ absl::Status CheckpointMirror::SendLinks(const Found& found, const std::stop_tok
   return absl::OkStatus();
 }
 
-// In turns, each when all of the one before is there: what lies in folders, what lies beside them, and of that the file
-// that was changed last, which may name the others. It must never name what is not there yet, nor must a link, which
-// waits only for what it leads to. A file that cannot be copied at all holds back only these.
+// Sends in turns, each when all files of the one before are there. Files in folders come first, then those beside them.
+// The file beside them that was changed last comes at the end, since it may name the others. Neither it nor a link must
+// ever name a file that is not there yet. A link waits only for its target. A file that cannot be copied at all holds
+// back only these.
 absl::Status CheckpointMirror::Send(const Found& found, Urgency urgency, const std::stop_token& stop) {
   std::vector<Changed> files = found.changed;
   std::ranges::stable_sort(files, {}, [this](const Changed& file) {

@@ -34,18 +34,18 @@ struct CheckpointMirrorOptions {
   std::function<void(const std::string&)> say;  // on the mirror's thread, and on that of Finish
 };
 
-/// Keeps a folder of checkpoints on a store, while a program writes them: what is new or has changed is copied in every
-/// round, on a thread of its own. First comes what lies in folders, then what lies beside them, and at last what may
-/// name the others: links, and the file beside folders that was changed last.
+/// Keeps a folder of checkpoints on a store, while a program writes them: new and changed files are copied in every
+/// round, on a thread of its own. Files in folders come first, and then files beside them. Those that may name others
+/// come last: links, and the file beside folders that was changed last.
 ///
 /// - A file in a folder that may still be written to holds back all of that folder (the first one of its path), so that
-///   a step arrives whole, and what may name it. After `most_held` they are sent all the same, of a file the bytes that
-///   it has at that time.
+///   a step arrives whole. It also holds back files that may name the step. After `most_held` all are sent all the
+///   same, with the bytes that they have at that time.
 /// - A link stays a link (checkpoint_links.h).
 /// - Nothing is removed there, but for links that are gone or have become something else.
 ///
-/// A round that fails is said once, and the next one tries again. A file that may not be read, or whose key the place
-/// cannot hold, keeps only what may name it from being sent. The stores must outlive it.
+/// A round that fails is reported once, and the next one tries again. A file that may not be read, or whose key the
+/// place cannot hold, holds back only the files that may name it. The stores must outlive it.
 class CheckpointMirror {
  public:
   /// `folder` is a folder of files.

@@ -168,7 +168,7 @@ TEST_F(CheckpointMirrorTest, ALinkStaysALinkToTheNewestStep) {
   EXPECT_TRUE(mirror.Finish({}).ok());
   EXPECT_THAT(There(),
               ElementsAre(Pair("latest.millrace-link", "step-2"), Pair("step-1/a", "1"), Pair("step-2/b", "2")));
-  // What an older version has sent in its place, and the next job.
+  // An older version has sent this in its place; the next job starts.
   ASSERT_TRUE(PutBlocking(*place_.store, place_.Key("latest/a"), AsBytes("1")).ok());
   TempFolder other;
   const Location next = *stores_.Open(other.path());

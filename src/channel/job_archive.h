@@ -9,7 +9,7 @@
 
 namespace millrace {
 
-/// What became of an archive.
+/// Describes how the saving of an archive ended.
 struct SavedArchive {
   uint64_t bytes = 0;                     // of the object; 0: there is none
   bool changed = false;                   // files were written to meanwhile: of them it has the older bytes

@@ -28,7 +28,7 @@ std::string RecordIn(const std::string& config_folder) {
   return fmt::format("{}/{}", config_folder, kRecordName);
 }
 
-/// What the last run has written: a line with the job, and one with the process.
+/// Returns the record of the last run: a line with the job, and one with the process.
 std::string ReadRecord(int fd) {
   std::array<char, 512> text{};
   const ssize_t got = pread(fd, text.data(), text.size(), 0);
@@ -51,7 +51,7 @@ std::string ProcessText() {
   return fmt::format("process {} on {}", getpid(), host.data());
 }
 
-/// Whether it is there and has something that a program may take for its own.
+/// Returns true if the folder exists and has an entry that a program may take for its own.
 bool HasFiles(const std::string& folder) {
   std::error_code error;
   for (fs::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error)) {

@@ -9,21 +9,23 @@
 
 namespace millrace {
 
-/// The root of a job (TrainingJob::root), which one run at a time may use, and of which it is known whose it is: the
-/// file input/config/millrace-run is locked while a run has the root, and says which job that was.
+/// The root of a job (TrainingJob::root), which one run at a time may use. The file input/config/millrace-run is locked
+/// while a run has the root, and it names the job of the last run.
 class JobRoot {
  public:
-  /// Takes it for a job, of which `identity` is what distinguishes it from other jobs. What another job has left is
-  /// moved aside, beside where it is, and `say` is told: what is in the folders model, output/data and
-  /// `checkpoint_folder`, and in input/config all but what is kept there about channels. Files of which
-  /// no job of Millrace is known stay only in a folder that is a mount of its own, as containers have them.
+  /// Takes the root for a job, which `identity` distinguishes from other jobs. If another job has left files, they are
+  /// moved to a new folder beside theirs. This affects the folders model, output/data and `checkpoint_folder`, and
+  /// input/config without the records of channels. `say` gets a message for each of the first three.
+  ///
+  /// If no earlier job is recorded, two kinds of folders keep their files: mount points, which containers have, and a
+  /// `checkpoint_folder` outside of the root.
   ///
   /// FailedPrecondition if another run has the root, or if something cannot be moved.
   static absl::StatusOr<JobRoot> Take(const std::string& root, const std::string& identity,
                                       const std::string& checkpoint_folder,
                                       const std::function<void(const std::string&)>& say);
 
-  /// Whether the files in a folder input/config are what a run of Millrace has left that has ended.
+  /// Returns true if a run of Millrace that has ended left the files in a folder input/config.
   static bool IsLeftBehind(const std::string& config_folder);
 
  private:

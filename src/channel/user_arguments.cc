@@ -127,7 +127,8 @@ std::string PythonText(const OrderedJson& value, bool quoted) {
   }
 }
 
-/// What Python reads as numbers, and JSON does not have.
+/// Returns Python's text of a number that a JSON parser refuses or may round: NaN, infinities, and long integers.
+/// Returns nullopt for all other texts.
 std::optional<std::string> SpecialNumber(const std::string& text) {
   constexpr std::string_view kSpace = " \t\n\r";
   const size_t begin = std::min(text.find_first_not_of(kSpace), text.size());
@@ -180,7 +181,7 @@ bool IsModuleLauncher(std::string_view word) {
   return std::ranges::find(kLaunchers, BaseName(word)) != kLaunchers.end();
 }
 
-/// Whether Python, with these words behind it, runs a script or a module: not text (-c) or its input.
+/// Returns true if Python, with these words behind it, runs a script or a module, and not text (-c) or its input.
 bool PythonRunsScript(const std::vector<std::string>& words, size_t first) {
   for (size_t i = first; i < words.size(); ++i) {
     const std::string& word = words[i];

@@ -8,16 +8,17 @@
 
 namespace millrace {
 
-/// Whether a hyperparameter is for SageMaker's training toolkit, and is not told to the program.
+/// Returns true if a hyperparameter is for SageMaker's training toolkit, and not for the program.
 bool IsForToolkit(std::string_view hyperparameter);
 
 /// The hyperparameters of a job as the words of a command line, as SageMaker's training toolkit makes them: "--name" or
 /// "-n", in the order of their names, each with its value in Python's spelling. The job must have been checked.
 std::vector<std::string> UserArguments(const TrainingJob& job);
 
-/// The command with these words at its end, if it is one to which the toolkit would give them: a Python script or
-/// module, also below a launcher (torchrun, env, mpirun) and as the only command of `sh -c`, or one that runs the file
-/// `program`. Else the command as it is.
+/// Returns the command with these words at its end, if the toolkit would give them to it. It does so if the command
+/// runs a Python script or module, also below a launcher (torchrun, env, mpirun), or the file `program`. In the text of
+/// `sh -c`, the last command gets the words if no other one there could take them. All other commands, and texts with
+/// several lines, a comment or a here-document, are returned unchanged.
 std::vector<std::string> WithArguments(std::vector<std::string> command, const std::vector<std::string>& arguments,
                                        const std::string& program);
 

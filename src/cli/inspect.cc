@@ -185,8 +185,8 @@ void AddInspect(Command app) {
   inspect.Add("--samples", &flags->samples, "Samples of the preview [24]").Number(1, kMaxTiles);
   inspect.AddFlag("--json", &flags->json, "One JSON object instead of text");
   inspect.Footer(
-      "Without --decode and --preview it reads only the index (and builds it if it does not exist), and lists the "
-      "objects, so that it can say which of them are passed over. Quantiles of sizes "
+      "Without --decode and --preview it reads only the index (and builds it if it does not exist). It also lists the "
+      "objects, to say which of them are passed over. Quantiles of sizes "
       "are within 1 %. Classes are the folders of raw objects, the numbers in the field 'cls' of shards, or the labels "
       "of a manifest.\n\n"
       "Suspicious samples, with the first five of each kind: empty ones, and those with an empty field; those that "

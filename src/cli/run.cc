@@ -145,8 +145,8 @@ struct PreparedJob {
   JobPlaces places;
 };
 
-// What makes two runs runs of one job, which may go on with what the first one has left. Limits and records do not
-// count, so that they can be changed.
+// Two runs with the same identity are runs of one job, so the second one may continue with the files of the first.
+// Limits and records do not count, so that they can be changed.
 std::string JobIdentity(const RunFlags& flags, const TrainingJob& job, const JobPlaces& places) {
   std::vector<std::string> words{places.checkpoints, flags.checkpoint, places.output, job.current_host};
   if (places.checkpoints.empty() && flags.checkpoint.empty()) {
@@ -167,8 +167,8 @@ void GiveArguments(const RunFlags& flags, const TrainingJob& job, SupervisorOpti
   options.command = WithArguments(std::move(options.command), arguments, job.EntryPoint());
   if (options.command != flags.command) return;
   SayLine(
-      "the hyperparameters are told in variables only (SM_HPS, SM_HP_*), since the command is not one Python script; "
-      "name the program in the hyperparameter sagemaker_program to give it arguments, or say "
+      "the command gets the hyperparameters in variables only (SM_HPS, SM_HP_*), since it is not one Python script. "
+      "To give it arguments, name the program in the hyperparameter sagemaker_program. To silence this message, say "
       "--no-hyperparameter-args");
 }
 

@@ -125,7 +125,7 @@ std::string JobTag(const std::string& checkpoint) {
   return checkpoint.size() <= kMaxTagChars ? checkpoint : HexEncode(Sha256(AsBytes(checkpoint)));
 }
 
-// Of what the fleet is made of: the policy of the role names the job's own by them.
+// The tags of the fleet and its instances. The policy of the role names the resources of the job by them.
 OrderedJson TagsOfJob(const std::string& type, const std::string& checkpoint) {
   const OrderedJson name = {{"Key", "Name"}, {"Value", JobName(checkpoint)}};
   const OrderedJson job = {{"Key", kJobTag}, {"Value", JobTag(checkpoint)}};
@@ -228,8 +228,8 @@ std::string InPolicy(const std::string& text) {
   return absl::StrReplaceAll(text, {{"$", "${$}"}});
 }
 
-// What has the tag of a volume may be used, and what is made gets it when it is made. Nothing else can be given the
-// tag: the role could then read or delete any volume of the account.
+// The role may use volumes and snapshots with the tag of a volume, and tags new ones when it makes them. It cannot tag
+// others: it could then read or delete any volume of the account.
 void AllowVolumes(const std::vector<std::string>& names, const std::string& job, OrderedJson& statements) {
   if (names.empty()) return;
   const std::string volumes = Ec2Arn("volume");

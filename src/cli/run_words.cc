@@ -13,7 +13,7 @@ namespace millrace::cli {
 
 namespace {
 
-/// What one kind of --print does with options, unless it keeps them.
+/// Lists the options that one kind of --print does not keep as they are.
 struct PrintRules {
   std::set<std::string_view> said;                       // in its own way
   std::map<std::string_view, std::string_view> refused;  // and why

@@ -102,7 +102,7 @@ absl::StatusOr<Sources> ReadSources(Runtime& runtime, IndexPlaces& places, const
   return sources;
 }
 
-// Says what is odd about a data set once, when its index is built.
+// Reports oddities of a data set once, when its index is built.
 absl::Status WarnOfNew(Runtime& runtime, const DatasetPlace& data, const OpenOptions& options, PlacedIndex* placed) {
   std::vector<std::string>& warnings = placed->report.warnings;
   ASSIGN_OR_RETURN(warnings, WarningsOfNames(data, *placed->index));

@@ -11,8 +11,9 @@
 
 namespace millrace {
 
-/// Signs in the names of shards and classes that the data set is not what its user means (shard_names.h; raw objects in
-/// the folders train and val, which become classes): sentences. Looks up every object.
+/// Sentences on signs in the names of shards and classes that the data set is not the one that its user means. Signs
+/// are those of shard_names.h, and raw objects in the folders train and val, which become classes. Looks up every
+/// object.
 absl::StatusOr<std::vector<std::string>> WarningsOfNames(const DatasetPlace& place, const Index& index);
 
 /// A sentence for keys that come again, if there are some. Memory and errors: FindDuplicateKeys.

@@ -60,7 +60,7 @@ class IndexBuilder {
         listing_(MakeListing(data, options)),
         objects_(*listing_, MakeReuse(options)),
         token_files_(data, memory_, options.tokens, options.stop),
-        mds_scanners_(data, options.stop),
+        mds_indexes_(data, options.stop),
         scan_(memory_, [this](const ShardSample& sample, std::string_view key) { return AddShardSample(sample, key); }),
         reads_(
             *data.store, memory_, [this] { return NextObject(); }, options.stop) {}
@@ -105,12 +105,12 @@ class IndexBuilder {
   std::optional<IndexReuse> reuse_;
   const std::unique_ptr<ObjectSource> listing_;
   ObjectsAhead objects_;
-  TokenFiles token_files_;    // of token files only
-  MdsScanners mds_scanners_;  // of MDS only
+  TokenFiles token_files_;  // of token files only
+  MdsIndexes mds_indexes_;  // of MDS only
 
   std::deque<Scanned> scanning_;                               // asked for, in order; the first is being scanned
   uint64_t done_bytes_ = 0;                                    // of those before it
-  std::map<std::string, std::optional<uint64_t>> mds_shards_;  // as CheckMdsShards takes them; of MDS only
+  std::map<std::string, std::optional<uint64_t>> mds_shards_;  // as MdsIndexes::Check takes them; of MDS only
 
   std::unique_ptr<IndexWriter> writer_;
   BuildReport report_;
@@ -165,7 +165,7 @@ absl::StatusOr<BuiltIndex> IndexBuilder::Run() {
     scanning_.pop_front();
   }
   if (writer_ == nullptr || writer_->samples() == 0) return NoSamples();
-  RETURN_IF_ERROR(CheckMdsShards(data_, objects_.companions(), mds_shards_));
+  RETURN_IF_ERROR(mds_indexes_.Check(objects_.companions(), mds_shards_));
   ASSIGN_OR_RETURN(IndexSummary summary, writer_->Finish());
   if (manifest_ != nullptr) --summary.objects;
   WarnOfLinks();
@@ -215,7 +215,7 @@ absl::Status IndexBuilder::BeginScan(bool checked) {
   }
   if (objects_.kind() == DataKind::kMds) {
     bool hashed = false;
-    ASSIGN_OR_RETURN(std::unique_ptr<ShardScanner> scanner, mds_scanners_.Make(scanned.object.key, &hashed));
+    ASSIGN_OR_RETURN(std::unique_ptr<ShardScanner> scanner, mds_indexes_.ScannerFor(scanned.object.key, &hashed));
     scan_.Begin(scanned.object.key, std::move(scanner), checked || hashed);
     return absl::OkStatus();
   }

@@ -290,8 +290,8 @@ class LabelJoin {
         Counted(rows, "row"), data_.uri, first_key, first.key));
   }
 
-  // Members of tar shards are split at the first dot, unless the keys themselves have dots: then Millrace wrote the
-  // shards, of samples whose names were split at the last one.
+  // Members of tar shards are split at the first dot. If the keys themselves have dots, Millrace wrote the shards, and
+  // the names of their samples were split at the last dot.
   absl::StatusOr<bool> KeysEndAtLastDot() const {
     if (base_.kind() != DataKind::kTar) return true;
     bool has_dots = false;

@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <set>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -45,7 +44,7 @@ absl::StatusOr<std::vector<MdsShardEntry>> ReadIndex(const Location& data, const
   return entries;
 }
 
-// A scanner that also hashes what it is fed.
+// A scanner that also hashes the bytes that it is fed.
 class HashedMdsScanner final : public ShardScanner {
  public:
   struct Hash {
@@ -93,7 +92,7 @@ std::string LowerHex(std::string_view digits) {
 }  // namespace
 
 // An index.json that this reader may not see, or a single shard without one, tells nothing.
-absl::Status MdsScanners::ReadFolder(std::string_view folder) {
+absl::Status MdsIndexes::ReadFolder(std::string_view folder) {
   if (folder_ == folder) return absl::OkStatus();
   folder_ = std::string(folder);
   entries_.clear();
@@ -107,7 +106,7 @@ absl::Status MdsScanners::ReadFolder(std::string_view folder) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::unique_ptr<ShardScanner>> MdsScanners::Make(const std::string& key, bool* hashed) {
+absl::StatusOr<std::unique_ptr<ShardScanner>> MdsIndexes::ScannerFor(const std::string& key, bool* hashed) {
   RETURN_IF_ERROR(ReadFolder(FolderOf(key)));
   std::vector<HashedMdsScanner::Hash> hashes;
   if (const auto entry = entries_.find(key); entry != entries_.end()) {
@@ -127,15 +126,13 @@ absl::StatusOr<std::unique_ptr<ShardScanner>> MdsScanners::Make(const std::strin
   return std::make_unique<HashedMdsScanner>(std::move(hashes));
 }
 
-absl::Status CheckMdsShards(const Location& data, const std::vector<std::string>& indexes,
-                            const std::map<std::string, std::optional<uint64_t>>& shards) {
+absl::Status MdsIndexes::Check(const std::vector<std::string>& indexes,
+                               const std::map<std::string, std::optional<uint64_t>>& shards) {
   for (const std::string& index : indexes) {
     const std::string_view folder = FolderOf(index);
-    const std::string uri = data.store->Uri(data.Key(index));
-    ASSIGN_OR_RETURN(const std::vector<MdsShardEntry> entries, ReadIndex(data, index));
-    std::set<std::string> listed;
-    for (const MdsShardEntry& entry : entries) {
-      const std::string key = std::string(folder) + entry.name;
+    const std::string uri = data_.store->Uri(data_.Key(index));
+    RETURN_IF_ERROR(ReadFolder(folder));
+    for (const auto& [key, entry] : entries_) {
       const auto found = shards.find(key);
       if (found == shards.end()) {
         return absl::DataLossError(fmt::format("{}: lists the shard '{}', which is not there", uri, entry.name));
@@ -144,13 +141,12 @@ absl::Status CheckMdsShards(const Location& data, const std::vector<std::string>
         return absl::DataLossError(fmt::format("{}: says that the shard '{}' has {} bytes; it has {}", uri, entry.name,
                                                entry.bytes, *found->second));
       }
-      listed.insert(key);
     }
     for (auto shard = shards.lower_bound(std::string(folder)); shard != shards.end(); ++shard) {
       if (!shard->first.starts_with(folder)) break;
-      if (FolderOf(shard->first) != folder || listed.contains(shard->first)) continue;
+      if (FolderOf(shard->first) != folder || entries_.contains(shard->first)) continue;
       return absl::InvalidArgumentError(fmt::format("{}: is not listed in the index.json beside it; remove one of them",
-                                                    data.store->Uri(data.Key(shard->first))));
+                                                    data_.store->Uri(data_.Key(shard->first))));
     }
   }
   return absl::OkStatus();

@@ -15,24 +15,23 @@
 
 namespace millrace {
 
-/// Holds the shards of an MDS data set against the index.json beside them, so that none is missed or left over:
-/// `indexes` are the keys of these, `shards` those of the shards with their sizes, all below the data set's URI; a
-/// shard without a size is known to be damaged, and may have any. DataLoss names the first shard that is not as it is
-/// listed, or an index.json that is damaged; InvalidArgument one that is not listed. Folders without index.json are not
-/// looked at. Blocking.
-absl::Status CheckMdsShards(const Location& data, const std::vector<std::string>& indexes,
-                            const std::map<std::string, std::optional<uint64_t>>& shards);
-
-/// Makes scanners of MDS shards that also hold them against the hashes in the index.json beside them. Blocking; not
-/// thread-safe.
-class MdsScanners {
+/// The index.json beside the shards of an MDS data set, against which these are held. Each is read once for the shards
+/// of a folder that come one after the other. Blocking; not thread-safe.
+class MdsIndexes {
  public:
-  explicit MdsScanners(const Location& data, std::stop_token stop = {}) : data_(data), stop_(std::move(stop)) {}
+  explicit MdsIndexes(const Location& data, std::stop_token stop = {}) : data_(data), stop_(std::move(stop)) {}
 
-  /// Reads the index.json once for the shards of a folder that come one after the other. Its Finish gives DataLoss if a
-  /// hash is not that of the bytes; all samples are doubtful then. `*hashed` is set if there are hashes that this host
+  /// A scanner of a shard that also makes the hashes which the index.json beside it has. Its Finish gives DataLoss if
+  /// one is not that of the bytes; all samples are doubtful then. `*hashed` is set if there are hashes that this host
   /// can make; a warning names others. Errors are those of reading an index.json that is there.
-  absl::StatusOr<std::unique_ptr<ShardScanner>> Make(const std::string& key, bool* hashed);
+  absl::StatusOr<std::unique_ptr<ShardScanner>> ScannerFor(const std::string& key, bool* hashed);
+
+  /// Holds the shards against the index.json beside them, so that none is missed or left over: `indexes` are the keys
+  /// of these, `shards` those of the shards with their sizes, all below the data set's URI; a shard without a size is
+  /// known to be damaged, and may have any. DataLoss names the first shard that is not as it is listed, or an
+  /// index.json that is damaged; InvalidArgument one that is not listed. Folders without index.json are not looked at.
+  absl::Status Check(const std::vector<std::string>& indexes,
+                     const std::map<std::string, std::optional<uint64_t>>& shards);
 
  private:
   absl::Status ReadFolder(std::string_view folder);

@@ -47,7 +47,7 @@ void ObjectScan::Finish() {
   if (scanner_ == nullptr || !status_.ok()) return;
   status_ = scanner_->Finish([this](const ShardSample& sample) { return Take(sample); });
   if (status_.ok() || !scanner_->all_doubtful()) return;
-  // What was handed on cannot be taken back: with that, it is an error in any case.
+  // Samples that were handed on cannot be taken back. If there are some, it is an error in any case.
   refused_ = !holds_ && samples_ > 0;
   held_ = {};
   if (!refused_) samples_ = 0;

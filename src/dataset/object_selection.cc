@@ -71,7 +71,7 @@ std::optional<uint64_t> NumberIn(std::string_view text) {
   return value;
 }
 
-// The expansion of one text. Its size is bounded before it is made.
+// The expansion of one text. The limits are checked before memory is taken.
 class BraceExpansion {
  public:
   using Texts = std::vector<std::string>;
@@ -84,7 +84,7 @@ class BraceExpansion {
   absl::StatusOr<Texts> ExpandRange(std::string_view text);
   absl::Status Append(std::string_view piece, Texts* texts);
   absl::StatusOr<Texts> Combine(const Texts& beginnings, const Texts& ends);
-  // Takes the size of texts that are about to be written from the bounds.
+  // Counts `texts` texts that are about to be written, or refuses them.
   absl::Status Charge(uint64_t texts, uint64_t bytes);
 
   std::string_view whole_;

@@ -35,7 +35,7 @@ class ObjectSelection {
   bool Contains(std::string_view key) const;
   /// Those that are named without wildcards, of objects or folders: each is to be there.
   std::vector<std::string> Names() const;
-  /// Whether each object is named by itself: no wildcards and no folders.
+  /// True if each object is named by itself: there are no wildcards and no folders.
   bool NamesAll() const { return !all_ && folders_.empty() && globs_.empty(); }
   /// The same for the same names, and for no others: 16 hexadecimal digits.
   std::string Id() const;

@@ -139,7 +139,7 @@ absl::Status SampleObjects::Take(ObjectInfo object) {
   return Add(std::move(key), std::move(object), DataKind::kRawObjects);
 }
 
-// Whatever else is there. What Millrace keeps beside the data is not worth a word.
+// All other objects. The files that Millrace keeps beside the data are not reported.
 bool SampleObjects::PassesOver(const ObjectInfo& object, std::string_view key) {
   if (key.empty()) return true;
   std::string_view why;

@@ -58,11 +58,11 @@ absl::StatusOr<Listing> ListingOf(const Index& index);
 ///
 /// Passed over are folder markers (keys ending in '/'), whatever is hidden (IsHiddenKey),
 /// objects whose name makes no sample (sample_name.h), e.g. LICENSE, documents (IsDocument) unless there is nothing
-/// else, files of desktops and other programs (IsDesktopFile, IsToolFile), and what tools put beside shards
-/// (IsCompanion). All but empty folder markers and what Millrace keeps itself is counted (skipped()). Raw objects that
-/// are one sample come as one, joined (sample_groups.h). What remains must be shards of one kind only (ShardKind),
-/// pairs of Megatron or raw objects only: InvalidArgument names one of each otherwise, and a compressed shard.
-/// Blocking; not thread-safe.
+/// else, files of desktops and other programs (IsDesktopFile, IsToolFile), and files that tools put beside
+/// shards (IsCompanion). skipped() counts all of them, except empty folder markers and Millrace's own files. Raw
+/// objects that are one sample come as one, joined (sample_groups.h). The others must be shards of one kind only
+/// (ShardKind), pairs of Megatron or raw objects only: InvalidArgument names one of each otherwise, and a compressed
+/// shard. Blocking; not thread-safe.
 class SampleObjects final : public ObjectSource {
  public:
   /// Gives Cancelled soon after a stop is requested.

@@ -118,7 +118,7 @@ std::string_view SplitWord(std::string_view word) {
   return {};
 }
 
-// The parts of a key, of which all but the number make a series.
+// The parts of a key. All but the number make a series.
 struct ShardNames::Parsed {
   std::string front;
   std::string_view digits;
@@ -146,7 +146,7 @@ ShardNames::Parsed ShardNames::Parse(std::string_view key) {
   parsed.front = key.substr(0, folder.size() + number.begin);
   parsed.digits = name.substr(number.begin, number.size());
   parsed.back = name.substr(number.end);
-  // What Spark writes behind the number is another text for each job.
+  // The text that Spark writes behind the number differs for each job.
   const bool of_spark = IsOfSpark(name);
   if (of_spark) parsed.back = parsed.back.substr(std::min(parsed.back.find('.'), parsed.back.size()));
   parsed.stem = of_spark ? "part-*" + parsed.back : Masked(name);

@@ -14,18 +14,18 @@ namespace millrace {
 /// spellings: "validation" and "Dev" are "val".
 std::string_view SplitWord(std::string_view word);
 
-/// Looks for signs in the names of shards that the data set is not what it should be: numbers that are missing, shards
-/// with different stems (train-000.tar, test-000.tar) or in folders called train and test, shards in a folder and below
+/// Looks for signs in the names of shards that the data set is not what it should be. The signs are missing numbers,
+/// different stems (train-000.tar, test-000.tar), folders called train and test, and shards both in a folder and below
 /// it (old/000.tar). Memory: a number for each shard. Pure; not thread-safe.
 class ShardNames {
  public:
-  /// `whole`: all shards below a URI are told. Else the user has selected some, and only gaps are missed.
+  /// `whole`: the caller adds all shards below a URI. Otherwise the user has selected some, and only gaps are reported.
   explicit ShardNames(bool whole) : whole_(whole) {}
 
   /// The key of a shard below the data set.
   void Add(std::string_view key);
 
-  /// Sentences that name the shards; none if all is well.
+  /// Sentences that name the shards; empty if all is well.
   std::vector<std::string> Warnings() const;
 
  private:

@@ -43,11 +43,13 @@ class SkippedObjects {
   std::vector<SkippedObject> named_;
 };
 
-/// Adds what a folder has besides objects (pipes, links that lead nowhere), unless it lies in a bucket or memory.
+/// Adds the entries of a folder that are no objects (pipes, links that lead nowhere). Buckets and memory have no such
+/// entries.
 /// Blocking; Cancelled soon after a stop is requested.
 absl::Status AddOtherFiles(const DatasetPlace& data, const std::stop_token& stop, SkippedObjects* skipped);
 
-/// What an index of the data set that is built now passes over; nothing if it is a manifest, which lists its samples.
+/// The objects that an index of the data set passes over if it is built now. A manifest lists its samples, so it has no
+/// such objects.
 /// Lists the whole data set. Blocking; errors are those of listing, and Cancelled soon after a stop is requested.
 absl::StatusOr<SkippedObjects> ListSkipped(const Dataset& dataset, const std::stop_token& stop = {});
 

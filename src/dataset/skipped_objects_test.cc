@@ -29,7 +29,7 @@ class SkippedObjectsTest : public ::testing::TestWithParam<std::string>, protect
     return names;
   }
 
-  // What is said while the index is built, and later.
+  // The names that are reported while the index is built, and later.
   std::vector<std::string> SkippedOf(const std::string& name) {
     const auto dataset = OpenAt(name);
     if (!dataset.ok()) return {dataset.status().ToString()};

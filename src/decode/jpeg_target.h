@@ -7,8 +7,8 @@
 
 namespace millrace {
 
-/// A compressor of libjpeg and the bytes that it makes. It owns both at every moment of an encoding, also of one that
-/// ends early. (libjpeg's own jpeg_mem_dest says only at the end of a whole one where its buffer lies.) Not movable,
+/// A compressor of libjpeg and the bytes that it makes. It owns both at every moment of an encoding, also if that ends
+/// early. (libjpeg's own jpeg_mem_dest says where its buffer lies only at the end of a whole encoding.) Not movable,
 /// since libjpeg points at it. Not thread-safe.
 class JpegTarget {
  public:
@@ -22,7 +22,7 @@ class JpegTarget {
   void Create();
   jpeg_compress_struct* jpeg() { return &jpeg_; }
 
-  /// The file that jpeg_finish_compress has completed. Call it once.
+  /// Returns the bytes that jpeg_finish_compress has completed. Call it once.
   std::string TakeBytes() { return std::move(to_.bytes); }
 
  private:

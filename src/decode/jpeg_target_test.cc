@@ -12,7 +12,7 @@
 namespace millrace {
 namespace {
 
-// The buffer of an encoding is replaced at 4 KiB, 8 KiB, and so on; what is freed twice or late is found there.
+// The buffer of an encoding is replaced at 4 KiB, 8 KiB, and so on; memory that is freed twice or late is found there.
 constexpr size_t kMostMarkerBytes = 65'533;
 
 std::vector<uint8_t> NoiseBytes(size_t count) {

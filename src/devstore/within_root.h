@@ -4,7 +4,7 @@
 
 #include "base/within.h"
 
-/// What a link below a served folder leads to, out of it, does not exist for clients.
+/// If a link below a served folder leads out of it, its target does not exist for clients.
 
 namespace millrace {
 

@@ -10,7 +10,7 @@ namespace millrace {
 /// the object is no longer the one that was opened. What RefusedWith made has the errno that it was made with.
 int ErrnoOf(const absl::Status& status);
 
-/// The same for a call that changes something: if a store refuses that, a program is told EROFS, not EACCES. Libraries
+/// The same for a call that changes something: if a store refuses that, the result is EROFS, not EACCES. Libraries
 /// take EACCES and EPERM for "modes cannot be set", and report success if the name exists (docs/semantics.md).
 int ErrnoOfChange(const absl::Status& status);
 

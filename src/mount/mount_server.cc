@@ -94,7 +94,8 @@ bool Mount::Server::IsNews(const absl::Status& status) {
 }
 
 Patience Mount::Server::PatienceOf(Request request) const {
-  // The kernel tells of the first signal only, whatever it is: others, which may be fatal, are looked for from then on.
+  // The kernel reports only the first signal, whatever it is. From then on, the mount looks for others, which may be
+  // fatal.
   const pid_t thread = fuse_req_ctx(request)->pid;
   return {std::chrono::steady_clock::now() + options_.timeout, [request, thread, this] {
             // The program waits for bytes that come, or for a store that is known to be away.

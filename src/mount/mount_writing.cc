@@ -28,7 +28,7 @@ absl::Status NeedsOverwrite(const std::string& uri) {
                                  "--allow-overwrite");
 }
 
-// Of a program that does not write it as a whole.
+// The error for a program that would change a part of an object.
 absl::Status CannotChange(const std::string& uri, bool allow_overwrite) {
   if (!allow_overwrite) return NeedsOverwrite(uri);
   return RefusedWith(EROFS, uri + ": an object is not changed in part; open it with O_TRUNC, and write it as a whole");
@@ -399,7 +399,8 @@ absl::Status Mount::Server::CheckTarget(const std::string& to, bool no_replace, 
   return no_replace ? absl::AlreadyExistsError(store_.Uri(to) + ": exists") : NeedsOverwrite(store_.Uri(to));
 }
 
-// Removes what was copied, unless it is another one now. The look is for stores that do not know the condition.
+// Removes the object that was copied, unless it was replaced by another one. The look is for stores that do not know
+// the condition.
 absl::Status Mount::Server::DeleteSource(const Node& copied, const Patience& patience) {
   const absl::StatusOr<Node> now = tree_.Look(copied.key, patience);
   if (absl::IsNotFound(now.status())) return absl::OkStatus();

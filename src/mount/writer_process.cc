@@ -40,7 +40,7 @@ bool WasKilled(pid_t thread) {
 
 bool IsBeingKilled(pid_t thread) {
   constexpr auto bit = [](int number) { return uint64_t{1} << (number - 1); };
-  // What these do by default ends no process.
+  // By default, these signals end no process.
   constexpr uint64_t kHarmless = bit(SIGCHLD) | bit(SIGCONT) | bit(SIGURG) | bit(SIGWINCH) | bit(SIGSTOP) |
                                  bit(SIGTSTP) | bit(SIGTTIN) | bit(SIGTTOU);
   uint64_t pending = 0;

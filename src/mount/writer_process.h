@@ -10,8 +10,8 @@ pid_t ProcessOfThread(pid_t thread);
 /// Whether the thread's process is ending because a signal has killed it. False if /proc does not tell.
 bool WasKilled(pid_t thread);
 
-/// Whether a signal that the process does not handle, and that ends it, has reached the thread, which waits within the
-/// kernel. False if /proc does not tell.
+/// True if a signal that the process does not handle, and that ends it, has reached the thread, which waits within the
+/// kernel. False if /proc does not show it.
 bool IsBeingKilled(pid_t thread);
 
 }  // namespace millrace

@@ -22,8 +22,8 @@ class Runtime {
   explicit Runtime(const RuntimeOptions& options = {});
 
   MemoryBudget& memory() { return memory_; }
-  /// What decoders take for a moment beside memory(), whatever loaders have reserved of that: an eighth as much, but no
-  /// less than the largest image may take.
+  /// The budget from which decoders take memory for a moment, beside memory(), whatever loaders have reserved of that.
+  /// It is an eighth of that of memory(), but no less than the largest image may take.
   WaitingBudget& decode_memory() { return decode_memory_; }
   ThreadPool& cpu() { return cpu_; }
   EventLoops& loops() { return loops_; }

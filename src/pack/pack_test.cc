@@ -30,6 +30,7 @@ TEST_F(PackTest, SmallExample) {
   EXPECT_EQ(report->samples, 2u);
   EXPECT_EQ(report->shards, 1u);
   std::string expected;
+  AppendTarEscapedKeys(expected);
   for (const auto& [name, data] : {std::pair<std::string, std::string>{"bird/2.cls", "0"},
                                    {"bird/2.jpg", "peep"},
                                    {"cat/1.cls", "1"},

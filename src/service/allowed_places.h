@@ -23,7 +23,7 @@ class AllowedPlaces {
   /// always: trainers send none.
   absl::Status Check(std::string_view uri) const;
 
-  /// Of the places, those that are folders or files, without links, for Stores; nullopt: everywhere.
+  /// The places that are folders or files, as paths without links, for Stores. Returns nullopt if all may be read.
   std::optional<std::vector<std::string>> folders() const;
 
  private:

@@ -62,7 +62,7 @@ class WorkerAccessTest : public ::testing::Test {
     options.start = Position{0, 0, plan->fingerprint};
     return *SpecOf(**dataset, options);
   }
-  // What a new worker answers who asks it for the batches of a stream.
+  // Starts a new worker and returns its answer to a request for the batches of a stream.
   std::string Read(const StreamSpec& spec, const std::vector<std::string>& allow) {
     worker_.reset();
     absl::StatusOr<std::unique_ptr<Worker>> worker = Worker::Start(runtime_, stores_, {.port = 0, .allow = allow});

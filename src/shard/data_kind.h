@@ -42,9 +42,9 @@ bool IsDocument(std::string_view key);
 /// Whether a desktop has put it there: Thumbs.db, desktop.ini and the like. It is no sample anywhere.
 bool IsDesktopFile(std::string_view key);
 
-/// Whether a program that writes or keeps data has put it there for itself, by its name or that of a folder that it
-/// lies in: _temporary/, _SUCCESS and part-00000.tfrecord.crc of Hadoop and Spark, beam-temp-*/, 1.0.0.incomplete*/ of
-/// TFDS, __pycache__/, __MACOSX/, @eaDir/ and the like. It is no sample anywhere.
+/// True if a program that writes or keeps data has put it there for itself, by its name or that of a folder above it.
+/// Such names are _temporary/, _SUCCESS and part-00000.tfrecord.crc of Hadoop and Spark, beam-temp-*/ and
+/// 1.0.0.incomplete*/ of TFDS. Others are __pycache__/, __MACOSX/ and @eaDir/. Such a file is never a sample.
 bool IsToolFile(std::string_view key);
 
 /// The advice for a file of many samples that cannot be read singly, by its name: Parquet and HDF5; "" for

@@ -63,13 +63,14 @@ absl::Status LabelKinds::Check() const {
   if (texts_.count > 0) return CheckTexts();
   const Kind& wrong = odd_.line == 0 || (padded_.line != 0 && padded_.line < odd_.line) ? padded_ : odd_;
   if (wrong.count == 0) return absl::OkStatus();
-  return WrongLine(wrong.line,
-                   fmt::format("the label '{}' is a number, but none of a class, such as 0 or 12; write it so, or "
-                               "rename the label's column if it is no class: it is a field then",
-                               wrong.first));
+  return WrongLine(
+      wrong.line,
+      fmt::format("the label '{}' is a number, but not that of a class (such as 0 or 12); write such a number, or "
+                  "rename the column to make it a plain field",
+                  wrong.first));
 }
 
-// Names and numbers in one column: the rarer ones are what went wrong.
+// Names and numbers in one column: the rarer ones are taken for the mistake.
 absl::Status LabelKinds::CheckTexts() const {
   const Kind& numbers = odd_.line == 0 || (whole_.line != 0 && whole_.line < odd_.line) ? whole_ : odd_;
   if (numbers.count == 0) return absl::OkStatus();

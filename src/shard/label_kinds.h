@@ -6,7 +6,7 @@
 
 #include "base/status.h"
 
-/// What the texts in a manifest are: numbers, labels.
+/// Kinds of the texts in a manifest: numbers and labels.
 
 namespace millrace {
 
@@ -19,17 +19,17 @@ bool IsIntText(std::string_view text);
 /// A finite number that a float of 64 bits holds: not "007", nor a whole number that it rounds.
 bool IsFloatText(std::string_view text);
 
-/// What the labels are, all together.
+/// The kinds of all labels together.
 class LabelKinds {
  public:
-  /// The label of a row, without blanks around it; "": it has none.
+  /// The label of a row, without blanks around it; "" if the row has no label.
   void Add(std::string_view label, uint64_t line);
 
-  /// InvalidArgument, with the line: a number that is none of a class (1.5), or numbers and names in one column. Such
-  /// numbers would be names, and names are numbered by their order: 10 before 9.
+  /// InvalidArgument, with the line, for a number that is not that of a class (1.5), and for numbers and names in one
+  /// column. Such numbers would be names, and names are numbered by their order: 10 before 9.
   absl::Status Check() const;
   bool AllWhole() const { return whole_.count > 0 && texts_.count + odd_.count + padded_.count == 0; }
-  /// Numbers, of which one is not whole.
+  /// True if all labels are numbers, and at least one is not whole.
   bool AreFloats() const { return texts_.count == 0 && odd_.count + padded_.count > 0 && all_float_; }
 
  private:

@@ -107,11 +107,12 @@ TEST(Manifest, CsvErrorsNameTheLine) {
 }
 
 TEST(Manifest, JsonLines) {
-  EXPECT_THAT(JsonOf(R"({"source-ref": "s3://b/1.jpg", "class": 3, "meta": {"b": [1, 2.5]}, "none": null, "ok": true})"
-                     "\n\n"
-                     R"({"path": "2.jpg", "label": "dog", "n": -7, "f": 0.5, "t": "\u00e9"})"),
-              ElementsAre("1 s3://b/1.jpg is 3 meta={\"b\":[1,2.5]}:json ok=true:json",
-                          "3 2.jpg is dog f=0.5:float n=-7:int t=é:text"));
+  EXPECT_THAT(
+      JsonOf(R"({"source-ref": "s3://b/1.jpg", "class": "cat", "meta": {"b": [1, 2.5]}, "none": null, "ok": true})"
+             "\n\n"
+             R"({"path": "2.jpg", "label": "dog", "n": -7, "f": 0.5, "t": "\u00e9"})"),
+      ElementsAre("1 s3://b/1.jpg is cat meta={\"b\":[1,2.5]}:json ok=true:json",
+                  "3 2.jpg is dog f=0.5:float n=-7:int t=é:text"));
   EXPECT_THAT(JsonOf(R"({"path": "1.jpg", "labels": [1, 0]})"), ElementsAre("1 1.jpg labels=[1,0]:json"));
 }
 

@@ -6,7 +6,7 @@ namespace {
 
 constexpr std::string_view kEscapedDot = "%2E";
 
-// How many times "25" stands before "2E" at the beginning of what follows a "%"; npos if there is no "2E".
+// How many times "25" stands before "2E" at the beginning of the text behind a "%"; npos if there is no "2E".
 size_t EscapesOf(std::string_view rest) {
   size_t times = 0;
   for (; rest.starts_with("25"); rest.remove_prefix(2)) ++times;

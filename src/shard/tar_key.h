@@ -4,16 +4,16 @@
 #include <string_view>
 
 /// Keys in the names of tar members. Readers end a key at the first dot of its last component, so Millrace's writers
-/// escape the dots there, and say so in the archive (kTarEscapedKeys), because the names of other writers may hold
-/// "%2E" as they are.
+/// escape the dots there. They mark the archive by kTarEscapedKeys, because names of other writers may hold "%2E" as it
+/// is.
 
 namespace millrace {
 
-/// Each dot of the last component becomes "%2E". What looks like an escaped dot already ("%2E", "%252E", ...) gets
-/// another "25" behind its "%", so that two keys never become one.
+/// Each dot of the last component becomes "%2E". A text that looks like an escaped dot already ("%2E", "%252E", ...)
+/// gets another "25" behind its "%", so that two keys never become one.
 std::string EscapeTarKey(std::string_view key);
 
-/// The key of which EscapeTarKey made this one.
+/// The key from which EscapeTarKey made this one.
 std::string UnescapeTarKey(std::string_view escaped);
 
 }  // namespace millrace

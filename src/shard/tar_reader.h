@@ -47,7 +47,7 @@ class TarReader {
   /// The latest member, until Advance is called again.
   const TarMember& member() const { return member_; }
 
-  /// Whether a global PAX header before it says that its key was escaped (tar_key.h).
+  /// True if a global PAX header before the member says that its key was escaped (tar_key.h).
   bool key_is_escaped() const { return global_.escaped_keys; }
 
   /// Checks that the archive was complete, given the size of the object that holds it.

@@ -10,9 +10,9 @@
 
 namespace millrace {
 
-/// Finds the samples of a tar shard by WebDataset's rules (sample_name.h; keys that Millrace escaped are unescaped;
-/// members that are not regular files are skipped; links among them and files with other names are counted). A sample
-/// ends with its archive at the latest. A field that comes twice in a sample is DataLoss; other errors are those of
+/// Finds the samples of a tar shard by WebDataset's rules (sample_name.h). Keys that Millrace escaped are unescaped.
+/// Members that are not regular files are skipped; links and files with other names are counted. A sample ends with its
+/// archive at the latest. A field that comes twice in a sample is DataLoss; other errors are those of
 /// TarReader. Memory is that of one sample's names.
 class TarSampleScanner final : public ShardScanner {
  public:

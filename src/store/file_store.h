@@ -23,8 +23,8 @@ namespace millrace {
 /// Reads and writes block threads of the store's own, eight of them: enough to keep a disk or a network mount busy.
 class FileStore final : public ObjectStore {
  public:
-  /// `root` is an absolute path without a '/' at its end, or "/". With `within`, it only reads, and only what lies in
-  /// these folders after all links are followed: anything else gets PermissionDenied, and is in no listing.
+  /// `root` is an absolute path without a '/' at its end, or "/". With `within`, it only reads, and only files that lie
+  /// in these folders after all links are followed. Other files get PermissionDenied, and are in no listing.
   explicit FileStore(std::string root, std::vector<std::string> within = {});
   ~FileStore() override;
 

@@ -74,7 +74,7 @@ class AsNobody {
   }
 };
 
-// What it may read is less than what links reach.
+// The store may read less than links reach.
 TEST_F(FileStoreTest, ReadsWithinFoldersOnly) {
   for (const char* name : {"in/a", "in/deep/b", "out/c", "also/d"}) Touch(name, name);
   fs::create_symlink("../out/c", folder_ / "in/link");
@@ -99,7 +99,7 @@ TEST_F(FileStoreTest, ReadsWithinFoldersOnly) {
   EXPECT_TRUE(absl::IsPermissionDenied(within.WritePieces("in/new", {}).status()));
   EXPECT_TRUE(absl::IsPermissionDenied(DeleteBlocking(within, "in/a")));
   EXPECT_TRUE(fs::exists(folder_ / "in/a"));
-  // What others have read through links, and keep in a cache, is not what it reads.
+  // It does not read from a cache the bytes that other stores have read through links.
   EXPECT_NE(within.traits().identity, store_.traits().identity);
 }
 
@@ -350,7 +350,9 @@ TEST_F(FileStoreTest, AWriterTellsTheEtagThatReadersFind) {
     EXPECT_EQ(HeadBlocking(store_, key)->etag, put->etag);
     const auto writer = store_.Write(key + "-in-pieces", {.only_if_absent = only_if_absent});
     ASSERT_TRUE(writer.ok() && (*writer)->Append(AsBytes("bytes")).ok());
-    EXPECT_EQ((*writer)->Commit()->etag, HeadBlocking(store_, key + "-in-pieces")->etag);
+    const auto written = (*writer)->Commit();
+    ASSERT_TRUE(written.ok()) << written.status();
+    EXPECT_EQ(HeadBlocking(store_, key + "-in-pieces")->etag, written->etag);
   }
 }
 

@@ -16,15 +16,15 @@ namespace millrace {
 /// than 255 bytes, or a name reserved for temporary files.
 absl::Status CheckFileKey(std::string_view uri, std::string_view key);
 
-/// As stat(), and if there are folders `within`, EXDEV for what lies in none of them (base/within.h).
+/// As stat(). If there are folders `within`, the error is EXDEV for files outside them (base/within.h).
 int StatWithin(const std::vector<std::string>& within, const std::string& path, struct stat* info);
 
 /// ErrnoStatus; PermissionDenied with its remedy for EXDEV of OpenWithin and StatWithin.
 absl::Status ReadErrno(int error, std::string_view uri, std::string_view operation);
 
-/// Size, modification time, inode and the time of the last change of any of these (ctime): changes whenever a file is
-/// replaced or written, also by a program that sets the modification time back (cp -p, tar -x, rsync --inplace). It
-/// changes, too, if the file is renamed, or gets another mode, owner or hard link.
+/// Made of size, modification time, inode and the time of the last change of any of these (ctime). It changes whenever
+/// a file is replaced or written, also by a program that sets the modification time back (cp -p, tar -x, rsync
+/// --inplace). It changes, too, if the file is renamed, or gets another mode, owner or hard link.
 std::string FileEtag(const struct stat& info);
 ObjectInfo FileInfo(std::string key, const struct stat& info);
 

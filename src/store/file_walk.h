@@ -28,7 +28,7 @@ class FileWalk {
   };
 
   /// With `folders_as_prefixes` folders below the prefix are not entered but given as common prefixes.
-  /// With `within`, what lies in none of these folders is passed over (base/within.h).
+  /// With `within`, files outside these folders are passed over (base/within.h).
   /// NotFound when `root` is not a folder.
   static absl::StatusOr<std::unique_ptr<FileWalk>> Open(std::string root, std::string prefix, bool folders_as_prefixes,
                                                         Start start, std::vector<std::string> within = {});

@@ -22,8 +22,8 @@ struct Outcome {
   uint64_t most_buffered = 0;
 };
 
-/// What a store of `keys` (sorted) answers. Its continuation is the last key of the page, marked. If it `skips`, one
-/// that follows a start_after which is no key is of the key behind that one.
+/// The answer of a store of `keys` (sorted). Its continuation is the last key of the page, marked. If it `skips`, and
+/// start_after is no key, the continuation is the key behind that one.
 ListPage Page(const Keys& keys, const std::string& prefix, const ParallelListing::Request& request, uint64_t size,
               bool skips = false) {
   const std::string after = request.continuation.empty() ? request.start_after : request.continuation.substr(1);

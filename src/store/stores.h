@@ -41,8 +41,8 @@ class Stores {
   /// With `wrap`, every store that is opened is what `wrap` makes of it. It must not open stores here.
   explicit Stores(Runtime& runtime, Wrap wrap = {});
 
-  /// A view of another one, which outlives it, for a program that reads for others: nothing is written beside data
-  /// (reads_only), and if there are `folders`, files are read only if they lie in these when all links are followed.
+  /// A view of another one, which outlives it, for a program that reads for others. The program writes nothing beside
+  /// data (reads_only). If there are `folders`, files are read only if they lie in these after all links are followed.
   /// The folders are paths without links. Other stores are those of `below`.
   Stores(Stores& below, std::optional<std::vector<std::string>> folders);
   ~Stores();
@@ -59,7 +59,7 @@ class Stores {
 
   /// A folder of the program's own, such as its cache: as Open, also through a view, which does not bound it.
   absl::StatusOr<Location> OpenOwn(std::string_view uri) { return below_ != nullptr ? below_->Open(uri) : Open(uri); }
-  /// Whether it is a view. A caller that makes something of data keeps it in a folder of its own.
+  /// True for a view. A caller that makes something of data then keeps it in a folder of its own.
   bool reads_only() const { return below_ != nullptr; }
 
   /// The same two, but all files and folders are of one store, that of "/", for callers that name things in any number

@@ -74,8 +74,8 @@ class JobProcess {
   /// To the command itself; SIGKILL to all of its process group. The workers of a trainer, to which only SIGKILL goes,
   /// must live until it has saved. The parent tells its children, or leaves them to PassOn.
   void Signal(int signal);
-  /// After the command itself has ended: sends its last signal to those of the group whose parent has ended, such as
-  /// the program that a shell has started; each gets it once. Call it after Ended.
+  /// Sends the last signal of the command, which has ended, to those of the group whose parent has ended. The program
+  /// that a shell has started is one. Each process gets the signal once. Call it after Ended.
   void PassOn();
   /// Kills it and all its descendants, also those that have left the group, and waits until they are gone. False if
   /// some are still there after ten seconds: they hang within the kernel.

@@ -107,7 +107,7 @@ TEST_F(ArtifactTest, GoesToTheCacheFolderIfTheDataAreOnlyRead) {
   ExpectAt(Get(), "data/.millrace/table-1");
 }
 
-// Of a link that leads out of the folders that may be read, nothing is mapped.
+// A file behind a link that leads out of the folders that may be read is not mapped.
 TEST_F(ArtifactTest, IsNotReadFromOutsideTheFoldersOfAReader) {
   std::ofstream(root_ / "outside") << contents_;
   fs::create_directories(root_ / "data/.millrace");

@@ -42,9 +42,9 @@ struct BulkReport {
 /// Copies and removes objects, many at a time. An object that fails does not keep the others from being done. Calls
 /// come from one thread; the stores must outlive it. The destructor waits for what has begun.
 ///
-/// Copies (transfer/copy_object.h): 64 objects at a time, or 72 small ones; of those whose bytes come through this
-/// machine up to 64 MiB of objects of at most 8 MiB, and two larger ones. Removals: requests for up to 1,000 objects,
-/// four at a time; of folders never what lies behind a link to another folder, which is not the user's to name here.
+/// Copies (transfer/copy_object.h): 64 objects at a time, or 72 small ones. If their bytes come through this machine,
+/// it is up to 64 MiB of objects of at most 8 MiB, and two larger ones. Removals: requests for up to 1,000 objects,
+/// four at a time. Files behind a link to another folder are never removed: they are not the user's to name here.
 ///
 /// Before the first object is copied into a folder, what killed writers have left there is removed.
 class BulkJob {

@@ -61,7 +61,7 @@ TEST_F(BulkJobTest, CopiesSmallAndLargeObjectsAndTellsOfEachByte) {
   }
 }
 
-// To hand each object to a thread, and back after each of its requests, costs more than what is done with it.
+// To hand each object to a thread, and back after each of its requests, costs more than the work on it.
 TEST_F(BulkJobTest, SmallObjectsTakeNoThreadsOfTheirOwn) {
   const auto threads_of_a_copy = [&](uint64_t bytes) {
     std::set<std::string> names;
@@ -80,7 +80,7 @@ TEST_F(BulkJobTest, SmallObjectsTakeNoThreadsOfTheirOwn) {
   EXPECT_THAT(threads_of_a_copy(kPieceBytes + 1), ElementsAre("bulk-job"));
   from_.set_medium(StoreTraits::Medium::kS3);
   EXPECT_FALSE(threads_of_a_copy(100'000).contains("bulk-job"));
-  // Else the threads of the first would make the checksums of what the second is sent.
+  // Otherwise the threads of the first would make the checksums of the bytes that the second gets.
   to_.set_medium(StoreTraits::Medium::kS3);
   EXPECT_THAT(threads_of_a_copy(100'000), ElementsAre("bulk-job"));
 }

@@ -65,7 +65,7 @@ absl::StatusOr<CopiedObject> CheckSize(absl::StatusOr<CopiedObject> copied, cons
                                          copied->info.size, from.Uri(source.key), source.size));
 }
 
-// An object of one piece: what is to be read and written, and what is made of the answers.
+// The copy of an object of one piece: the requests that read and write it, and the result of their answers.
 class CopyAtOnce {
  public:
   CopyAtOnce(ObjectStore& from, ObjectInfo source, ObjectStore& to, std::string key, CopyObjectOptions options)

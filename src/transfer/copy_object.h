@@ -54,10 +54,10 @@ struct CopyObjectOptions {
 absl::StatusOr<CopiedObject> CopyObject(ObjectStore& from, const ObjectInfo& source, ObjectStore& to,
                                         const std::string& key, const CopyObjectOptions& options = {});
 
-/// The same of an object of at most kPieceBytes whose bytes come through this machine, without waiting for it, so that
-/// many small objects need no thread each: `before_moving` is not called. `done` is called on a thread of one of the
-/// stores, which must live until then; and there `to` gets the bytes, so that not both may be S3, whose threads must
-/// not make the checksums of what is written.
+/// The same for an object of at most kPieceBytes whose bytes come through this machine, without waiting for it. So many
+/// small objects need no thread each. `before_moving` is not called. `done` is called on a thread of one of the stores,
+/// which must live until then. `to` gets the bytes on that thread, and S3's threads must not make checksums of bytes
+/// that are written. So one of the two stores must not be S3.
 using CopyCallback = absl::AnyInvocable<void(absl::StatusOr<CopiedObject>)>;
 void CopySmallObject(ObjectStore& from, ObjectInfo source, ObjectStore& to, std::string key, CopyObjectOptions options,
                      CopyCallback done);

@@ -18,7 +18,7 @@ namespace {
 
 // flock cannot be told to stop waiting, so it is asked again and again.
 constexpr std::chrono::milliseconds kAskAgain{50};
-// After so many times the user learns what is waited for: the other process may be stopped, or of a stranger.
+// After so many times the user is informed: the other process may be stopped, or belong to another user.
 constexpr int kAskedInSilence = 200;
 
 }  // namespace

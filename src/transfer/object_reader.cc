@@ -212,7 +212,7 @@ absl::StatusOr<std::unique_ptr<ObjectReader::Unit>> ObjectReader::MakeUnit(const
   return unit;
 }
 
-// The spare one, if it has this size: to touch new memory costs a third of what receiving its bytes costs.
+// The spare one, if it has this size: to touch new memory costs a third of the time of receiving its bytes.
 bool ObjectReader::TakeSpace(uint64_t bytes, Space& space) {
   if (spare_.buffer.size() == bytes) {
     space = std::exchange(spare_, {});

@@ -29,7 +29,7 @@ namespace millrace {
 /// Bounds: 256 requests, and the smaller of 16 pieces (128 MiB of S3, 32 MiB of files) and half the budget in bytes; a
 /// larger single piece is read alone. All bytes are reserved in the budget, except those in memory of the caller. The
 /// memory of a piece is kept for one to come, until another needs the budget. Not thread-safe; blocking; the store and
-/// the budget must outlive it. The destructor cancels what is in flight.
+/// the budget must outlive it. The destructor cancels requests in flight.
 class ObjectReader {
  public:
   struct Request {

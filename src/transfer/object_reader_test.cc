@@ -187,7 +187,7 @@ class PlacesStore final : public ForwardingStore {
   std::set<const std::byte*> places;
 };
 
-// New memory costs a third of what it costs to receive the bytes.
+// New memory costs a third of the time of receiving the bytes.
 TEST(ObjectReader, PiecesTakeThePlacesOfThoseBefore) {
   PlacesStore store;
   MemoryBudget memory(32 << 20);

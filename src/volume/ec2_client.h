@@ -40,7 +40,7 @@ class Ec2Client {
   /// The answer's body, or the error of Ec2Error (volume/ec2_documents.h); Unavailable also if no answer came.
   absl::StatusOr<std::string> Call(const std::string& action, const Parameters& parameters);
 
-  /// The time of EC2's clock, or up to a second before it; this machine's until EC2 has told.
+  /// The time of EC2's clock, or up to a second before it. Until EC2 has answered, it is this machine's time.
   absl::Time Now() const;
 
   const std::string& region() const;

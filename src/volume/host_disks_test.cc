@@ -60,7 +60,8 @@ class HostPrograms {
   const std::string path_;
 };
 
-// A bind mount is the usual second one: a disk that is taken away while it is mounted loses what is not written yet.
+// A bind mount is the usual second one: a disk that is detached while it is mounted loses bytes that are not written
+// yet.
 TEST(HostDisks, UnmountsADeviceWhereverItIs) {
   const HostPrograms programs;
   const HostDisks disks("/dev");

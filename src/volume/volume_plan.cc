@@ -112,7 +112,7 @@ class MovePlan {
     }
     const std::string claimed = ClaimInstance(*truth);
     if (const auto held = HeldElsewhere(*truth)) {
-      // The other instance may write: what was made for this claim is worth nothing when that one ends.
+      // The other instance may write, so a snapshot or copy for this claim is worthless when that instance ends.
       return claimed == goal_.instance ? Release(*truth) : *held;
     }
     const bool here = AttachedHere(*truth);
@@ -163,7 +163,7 @@ class MovePlan {
     return std::nullopt;
   }
 
-  // What was made for another claim may be older than the volume, so no two are the same.
+  // A snapshot or copy for another claim may be older than the volume, so no two claims are the same.
   std::string NewClaim() const {
     return fmt::format("{} {} {}", goal_.instance, RandomHex(8),
                        absl::FormatTime(kTimeOfClaim, sight_.now, absl::UTCTimeZone()));

@@ -133,7 +133,7 @@ TEST(VolumePlan, UsesNoTokenOfABlankInError) {
   EXPECT_EQ(next.volume, "vol-2");
 }
 
-// None is deleted, not even a copy that comes first.
+// No volume is deleted, not even a copy that comes first.
 TEST(VolumePlan, RemovesNothingIfOneMustStay) {
   const VolumeGoal nowhere{.name = "job"};  // `rm` need not run on an instance
   const Ec2Volume copy = VolumeIn("b", {{"millrace:state", "copy-of vol-1"}}, "vol-0");

@@ -203,7 +203,7 @@ def test_the_fleet_is_what_ec2_takes(example: Path) -> None:
 
 
 def allows(policy: dict[str, Any], action: str, kind: str, request: dict[str, str], has: dict[str, str]) -> bool:
-    """Whether IAM allows an action on a resource with the tags `has`. Of `request`, what is no key of a condition is a tag."""
+    """True if IAM allows an action on a resource with the tags `has`. Keys of `request` that are no keys of a condition are tags."""
     context = {f"aws:ResourceTag/{key}": value for key, value in has.items()}
     context |= {key if ":Create" in key else f"aws:RequestTag/{key}": value for key, value in request.items()}
     tag_keys = [key for key in request if ":Create" not in key]
@@ -307,7 +307,7 @@ def test_the_policy_reaches_what_is_tagged_and_nothing_else(millrace: Millrace) 
         assert allows(policy, action, kind, request, ours), action
         for has in others:
             assert not allows(policy, action, kind, request, has), (action, has)
-    # What is made has the tag from the beginning; nothing else gets it, and it is not taken from anything.
+    # A volume or snapshot gets the tag when it is made. Nothing else gets the tag, and nothing loses it.
     for action, kind in (("CreateVolume", "volume"), ("CreateSnapshot", "snapshot")):
         for request, expected in ((ours | {"team": "a"}, True), (others[1], False), ({}, False)):
             assert allows(policy, f"ec2:{action}", kind, request, {}) is expected

@@ -92,7 +92,7 @@ def test_what_sagemaker_program_names(millrace: Millrace, tmp_path: Path) -> Non
     assert lines(millrace(*start, *program, "--", "sh", shell)) == ["--lr|0.5|--text|a b $HOME|"]
     assert lines(millrace(*start, *program, "--", "sh", "-c", f"sh {shell}")) == ["--lr|0.5|--text|a b $HOME|"]
     done = millrace(*start, "--", "sh", shell)
-    assert lines(done) == ["|"] and b"told in variables only" in done.stderr
+    assert lines(done) == ["|"] and b"gets the hyperparameters in variables only" in done.stderr
     quiet = millrace(*start, "--no-hyperparameter-args", "--", "sh", shell)
     assert lines(quiet) == ["|"] and b"variables only" not in quiet.stderr
 

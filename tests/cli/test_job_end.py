@@ -149,7 +149,7 @@ def test_checkpoints_survive_the_machine(
 
 
 def test_links_are_saved_as_the_files_behind_them(millrace: Millrace, bucket: Bucket, tmp_path: Path) -> None:
-    """Of any kind; what is a link to nothing is said."""
+    """Links of any kind are followed; a link to nothing is reported."""
     (tmp_path / "base/deep").mkdir(parents=True)
     (tmp_path / "base/deep/tokens").write_text("tokens")
     body = f"""cd "$SM_MODEL_DIR"; echo weights > step-7; ln -s step-7 latest; ln step-7 hard; ln -s {tmp_path}/base/deep/tokens tokens

@@ -1,4 +1,4 @@
-"""What counts as a sign of life for `millrace run --hang-after`, besides output and heartbeats: what Millrace does for the job."""
+"""Signs of life for `millrace run --hang-after`, besides output and heartbeats: the work that Millrace does for the job."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `millrace run --print` prints keeps each option of the command, or refuses it by name: all that --help lists, also those that come later."""
+"""`millrace run --print` keeps each option of the command, or refuses it by name: all that --help lists, also those that come later."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ KINDS = {
     "jobset": ["--group", "data=serve", "--group", "train=train"],
     "user-data": [],
 }
-# What each of them says in its own way: the words that show that it does.
+# Options that a kind says in its own way, with the words that show that it does.
 SAID = {
     "slurm-script": {"--group-size": "--nodes=3", "--group-port": "7777", "--job-name": "--job-name=other"},
     "jobset": {"--group-size": '"parallelism": 3', "--group-port": ":7777", "--job-name": "other-train-0-0", "--image": "me/train:2"},

@@ -1,5 +1,5 @@
 """Inputs as people have them: shards that `cat` has joined, leftovers of engines, missing shards, labels that are not all numbers, hashes
-that do not fit. What is wrong is said, and nothing is lost without a word."""
+that do not fit. Millrace reports each fault, and loses nothing silently."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ def inspect(sandbox: Sandbox, *args: object, **how) -> dict:
 def spoilt_after_indexing(
     sandbox: Sandbox, folder: Path, samples: list[Sample], member: str, data: bytes
 ) -> Iterator[Server]:
-    """A devstore with s3://b/d, a shard of these samples, in which the beginning of a member is not what was indexed."""
+    """A devstore with s3://b/d, a shard of these samples, in which the beginning of a member differs from the indexed one."""
     root = folder / "root"
     (root / "b").mkdir(parents=True)
     path = corpus.write_tar(folder / "d" / "a.tar", samples)

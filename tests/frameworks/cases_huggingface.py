@@ -197,7 +197,7 @@ class Scores:
 
 
 def evaluate(folder: pathlib.Path, data: Any, batch_size: int, by: Any, **options: Any) -> dict[str, Any]:
-    """What evaluate() and predict() say of the data."""
+    """Returns the results of evaluate() and predict() on the data."""
     chosen = arguments(folder, per_device_eval_batch_size=batch_size, label_names=None, **options)
     made = [by(model=Judge(), args=chosen, eval_dataset=data, compute_metrics=Scores()) for _ in range(2)]
     predicted = made[1].predict(data)

@@ -216,7 +216,7 @@ def test_a_volume_is_no_folder_of_the_node_unless_the_plugin_allows_it() -> None
 
 
 def mount_that_tells(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, environment: dict[str, str]) -> Any:
-    """A node whose `millrace` writes down its environment, and ends; and what it wrote."""
+    """A node whose `millrace` writes its environment to a file and ends, and that file."""
     program = tmp_path / "millrace"
     program.write_text(f"#!/bin/sh\nenv -0 >'{tmp_path}/environment'\necho told >&2\nexit 1\n")
     program.chmod(0o755)

@@ -1,4 +1,4 @@
-"""The table of docs/semantics.md: it has each errno of the mount, and libraries do with them what it says."""
+"""The table of docs/semantics.md: it has each errno of the mount, and libraries handle them as it says."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_no_library_takes_an_object_in_the_way_for_a_success(writable: Path, buc
     assert (bucket / "z").read_bytes() == before == (writable / "z").read_bytes()
 
 
-@says("If the store refuses to write, to rename or to remove something, a program is told `EROFS`.")
+@says("If the store refuses to write, to rename or to remove something, the call fails with `EROFS`.")
 def test_no_library_takes_a_store_that_refuses_for_a_success(sandbox: Sandbox, bucket: Path, tmp_path: Path) -> None:
     """Credentials without s3:PutObject and s3:DeleteObject."""
     before = (bucket / "z").read_bytes()

@@ -1,4 +1,4 @@
-"""Signals that a program handles interrupt none of its calls on a mount; those that end it do."""
+"""Signals that a program handles do not interrupt its calls on a mount; signals that end it do."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ signal.signal(signal.SIGUSR1, lambda number, frame: None)
 sys.stdin.readline()
 os.stat(sys.argv[1])
 """
-# Of the first number of the line: what the system calls of os.stat are.
+# The numbers of the system calls of os.stat. The line begins with such a number.
 STAT = {"x86_64": {"4", "262"}, "aarch64": {"79"}}
 
 

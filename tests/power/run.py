@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 """Do the tests find faults? Applies each patch of this folder by itself, and runs the tests that must fail then.
 
-A patch begins with lines that say what it is and who must find it:
+A patch begins with lines that describe it and name the tests that must find it:
 
     Fault: the window of an extent is one sample too short
     Tests: plan                      modules whose C++ tests run (their ctest programs), or paths of Python tests
     Preset: tsan                     default: release
 
-A fault counts as found if the tests pass without it and fail with it. What does not compile is an error of the patch.
+A fault counts as found if the tests pass without it and fail with it. If a fault does not compile, that is an error of the patch.
 
 usage: run.py [PATCH...]             all of them without names; exits 1 if a fault is not found
        run.py --list                 what there is
@@ -56,7 +56,7 @@ def git(*arguments: str | Path) -> None:
 
 
 def lay_tree() -> None:
-    """The commit that is checked out, and what is not committed yet."""
+    """The commit that is checked out, and the changes that are not committed yet."""
     if TREE.exists():
         git("checkout", "--force", "--detach", "--quiet", head())
         git("clean", "-fdq", "-e", "build", "-e", ".venv")
@@ -70,7 +70,9 @@ def lay_tree() -> None:
 
 
 def head() -> str:
-    return subprocess.run(["git", "-C", ROOT, "rev-parse", "HEAD"], check=True, capture_output=True, text=True).stdout.strip()
+    return subprocess.run(
+        ["git", "-C", ROOT, "rev-parse", "HEAD"], check=True, capture_output=True, text=True
+    ).stdout.strip()
 
 
 def run(log: Path, *command: str | Path, **environment: str) -> bool:
@@ -100,7 +102,9 @@ def passes(fault: Fault, log: Path) -> bool:
         names = "|".join(rf"^{module}(_test)?\." for module in fault.modules)
         jobs = str(os.cpu_count() or 1)
         no_random = ["setarch", "--addr-no-randomize"] if fault.preset == "tsan" else []
-        good = run(log, *no_random, "ctest", "--test-dir", binaries, "-L", "fast", "-R", names, "-j", jobs, "--no-tests=error")
+        good = run(
+            log, *no_random, "ctest", "--test-dir", binaries, "-L", "fast", "-R", names, "-j", jobs, "--no-tests=error"
+        )
     if good and fault.scripts:
         places = {
             "MILLRACE_BIN": str(binaries / "bin" / "millrace"),
@@ -142,7 +146,9 @@ def sound(faults: list[Fault]) -> bool:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description="Applies each fault of this folder and says whether the tests find it.")
+    parser = argparse.ArgumentParser(
+        description="Applies each fault of this folder and says whether the tests find it."
+    )
     parser.add_argument("patches", nargs="*", type=Path, help="default: all")
     parser.add_argument("--list", action="store_true", help="print the faults and run nothing")
     options = parser.parse_args()

@@ -1,4 +1,4 @@
-"""Keys, and what follows from them, are the same before and after packing, whatever the format."""
+"""Keys, and results that depend on them, are the same before and after packing, in every format."""
 
 from __future__ import annotations
 
