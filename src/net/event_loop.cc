@@ -7,10 +7,29 @@
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/post.hpp>
 #include <boost/asio/steady_timer.hpp>
+#include <exception>
 #include <future>
 #include <utility>
 
+#include "base/log_exception.h"
+
 namespace millrace {
+
+namespace {
+
+// When an exception arrives here, all that its handler owned is destroyed: calls have ended, callbacks have answered.
+void RunWhateverIsThrown(boost::asio::io_context& context) {
+  for (;;) {
+    try {
+      context.run();
+      return;
+    } catch (const std::exception& error) {
+      LogException("net", error);
+    }
+  }
+}
+
+}  // namespace
 
 struct EventLoop::Impl {
   // The hint 1 says that one thread runs the loop; posting from other threads stays safe.
@@ -27,7 +46,7 @@ EventLoop::EventLoop(std::string name) : impl_(std::make_unique<Impl>()) {
     sigemptyset(&pipe);
     sigaddset(&pipe, SIGPIPE);
     pthread_sigmask(SIG_BLOCK, &pipe, nullptr);
-    impl->context.run();
+    RunWhateverIsThrown(impl->context);
   });
   pthread_setname_np(impl_->thread.native_handle(), name.c_str());
 }
@@ -52,10 +71,14 @@ boost::asio::io_context& EventLoop::context() {
 void RunAndWait(EventLoop& loop, absl::FunctionRef<void()> task) {
   const auto done = std::make_shared<std::promise<void>>();  // shared: set_value may still run when the wait is over
   loop.Post([task, done] {
-    task();
-    done->set_value();
+    try {
+      task();
+      done->set_value();
+    } catch (const std::exception&) {
+      done->set_exception(std::current_exception());
+    }
   });
-  done->get_future().wait();
+  done->get_future().get();
 }
 
 struct Timer::Impl {

@@ -17,9 +17,9 @@ class io_context;
 namespace millrace {
 
 /// One thread that runs network events. Everything that belongs to a loop (sockets, timers, connection pools) is
-/// touched by its thread only, so nothing there is locked. While a
-/// task runs, everything else on its loop waits: no blocking call, and no more CPU work than the network needs anyway
-/// (ARCHITECTURE.md, Threads).
+/// touched by its thread only, so nothing there is locked. While a task runs, everything else on its loop waits: no
+/// blocking call, and no more CPU work than the network needs anyway (ARCHITECTURE.md, Threads). An exception that
+/// leaves a task is logged, and the loop runs on: what the task owned must answer its callers when it is destroyed.
 ///
 /// The destructor stops the loop at once and joins: owners of work on the loop cancel it and wait for its callbacks
 /// first.
@@ -43,8 +43,8 @@ class EventLoop {
   std::unique_ptr<Impl> impl_;
 };
 
-/// Runs `task` on the loop's thread and returns when it is done. Never on a loop's own thread, which would wait for
-/// itself.
+/// Runs `task` on the loop's thread and returns when it is done; throws what it throws. Never on a loop's own thread,
+/// which would wait for itself.
 void RunAndWait(EventLoop& loop, absl::FunctionRef<void()> task);
 
 /// A timer of one loop; used on that loop's thread only. Its destructor cancels.

@@ -6,7 +6,9 @@
 #include <boost/asio/ip/address.hpp>
 #include <condition_variable>
 #include <deque>
+#include <exception>
 #include <mutex>
+#include <new>
 #include <utility>
 
 #include "net/http_connection.h"
@@ -72,8 +74,9 @@ class Pool final : public HttpConnectionOwner, public std::enable_shared_from_th
   const HttpEndpoint& endpoint() const override { return endpoint_; }
   const HttpClientOptions& options() const override { return shared_.options; }
   void Resolve(OnAddresses done) override;
+  void OnResolved(boost::system::error_code error, const asio::ip::tcp::resolver::results_type& results);
   void ForgetAddresses() override { addresses_.clear(); }
-  void OnFree(HttpConnection& connection, bool reusable) override;
+  void OnFree(HttpConnection& connection, bool reusable) noexcept override;
   void OnEnded(const std::shared_ptr<HttpJob>&) override { shared_.CallEnds(); }
 
  private:
@@ -88,6 +91,9 @@ class Pool final : public HttpConnectionOwner, public std::enable_shared_from_th
   };
 
   bool Full() const { return busy_.size() + idle_.size() >= static_cast<size_t>(shared_.options.max_connections); }
+  void Place(std::shared_ptr<HttpJob> job);
+  std::shared_ptr<HttpConnection> TakeBusy(const HttpConnection& connection);
+  void KeepIdle(std::shared_ptr<HttpConnection> connection);
   void OpenFor(std::shared_ptr<HttpJob> job);
   void RunOn(std::shared_ptr<HttpConnection> connection, std::shared_ptr<HttpJob> job);
   void EndUnsent(std::shared_ptr<HttpJob> job, HttpErrorKind kind, std::string detail);
@@ -113,6 +119,15 @@ class Pool final : public HttpConnectionOwner, public std::enable_shared_from_th
 
 void Pool::Begin(std::shared_ptr<HttpJob> job) {
   shared_.CallBegins();
+  try {
+    Place(std::move(job));
+  } catch (const std::exception&) {
+    shared_.CallEnds();
+    throw;
+  }
+}
+
+void Pool::Place(std::shared_ptr<HttpJob> job) {
   if (shut_down_) {
     return loop_.Post(
         [self = shared_from_this(), job] { self->EndUnsent(job, HttpErrorKind::kCancelled, "the client is closing"); });
@@ -149,39 +164,68 @@ void Pool::OpenFor(std::shared_ptr<HttpJob> job) {
   }
   auto connection = std::make_shared<HttpConnection>(loop_.context(), *this, std::move(tls), opened_++);
   busy_.push_back({connection, job});
-  connection->Open(std::move(job));
+  try {
+    connection->Open(std::move(job));
+  } catch (const std::exception&) {
+    TakeBusy(*connection);
+    throw;
+  }
 }
 
 void Pool::RunOn(std::shared_ptr<HttpConnection> connection, std::shared_ptr<HttpJob> job) {
   busy_.push_back({connection, job});
-  connection->Run(std::move(job));
+  try {
+    connection->Run(std::move(job));
+  } catch (const std::exception&) {
+    TakeBusy(*connection);
+    throw;
+  }
 }
 
 void Pool::EndUnsent(std::shared_ptr<HttpJob> job, HttpErrorKind kind, std::string detail) {
   HttpResult result;
   result.error = kind;
   result.detail = std::move(detail);
-  job->handler->OnDone(std::move(result));
+  TellEnd(*job->handler, std::move(result));
   shared_.CallEnds();
 }
 
-void Pool::OnFree(HttpConnection& connection, bool reusable) {
+std::shared_ptr<HttpConnection> Pool::TakeBusy(const HttpConnection& connection) {
   const auto at =
       std::find_if(busy_.begin(), busy_.end(), [&](const Busy& busy) { return busy.connection.get() == &connection; });
-  const std::shared_ptr<HttpConnection> self = std::move(at->connection);
+  std::shared_ptr<HttpConnection> taken = std::move(at->connection);
   *at = std::move(busy_.back());
   busy_.pop_back();
-  if (waiting_.empty()) {
-    if (!reusable) return;
-    idle_.push_back({self, std::chrono::steady_clock::now()});
+  return taken;
+}
+
+// One that cannot be kept is closed.
+void Pool::KeepIdle(std::shared_ptr<HttpConnection> connection) {
+  try {
+    idle_.push_back({std::move(connection), std::chrono::steady_clock::now()});
     if (!sweeping_) Sweep();
-    return;
+  } catch (const std::exception& error) {
+    LogException("net", error);
   }
-  std::shared_ptr<HttpJob> next = std::move(waiting_.front());
-  waiting_.pop_front();
-  if (reusable && !next->request.fresh_connection) return RunOn(self, std::move(next));
-  self->Close();
-  OpenFor(std::move(next));
+}
+
+void Pool::OnFree(HttpConnection& connection, bool reusable) noexcept {
+  const std::shared_ptr<HttpConnection> self = TakeBusy(connection);
+  while (!waiting_.empty()) {
+    const std::shared_ptr<HttpJob> next = std::move(waiting_.front());
+    waiting_.pop_front();
+    try {
+      if (reusable && !next->request.fresh_connection) return RunOn(self, next);
+      self->Close();
+      return OpenFor(next);
+    } catch (const std::exception& error) {  // those behind it must not wait for what it did not get
+      LogException("net", error);
+      TellEnd(*next->handler, BrokenByException());
+      shared_.CallEnds();
+      reusable = false;
+    }
+  }
+  if (reusable) KeepIdle(self);
 }
 
 void Pool::Cancel(const std::shared_ptr<HttpJob>& job) {
@@ -216,8 +260,10 @@ void Pool::Sweep() {
     idle.connection->Close();
     return true;
   });
-  sweeping_ = !idle_.empty();
-  if (sweeping_) sweep_.Start(shared_.options.keep_idle / 2, [this] { Sweep(); });
+  sweeping_ = false;
+  if (idle_.empty()) return;
+  sweep_.Start(shared_.options.keep_idle / 2, [this] { Sweep(); });
+  sweeping_ = true;
 }
 
 void Pool::Resolve(OnAddresses done) {
@@ -227,17 +273,28 @@ void Pool::Resolve(OnAddresses done) {
   if (!addresses_.empty() && std::chrono::steady_clock::now() < addresses_expire_) return done({}, addresses_);
   resolving_for_.push_back(std::move(done));
   if (resolving_for_.size() > 1) return;
-  resolver_.async_resolve(endpoint_.host, std::to_string(endpoint_.port), asio::ip::resolver_base::numeric_service,
-                          [weak = weak_from_this()](const boost::system::error_code& error,
-                                                    const asio::ip::tcp::resolver::results_type& results) {
-                            const std::shared_ptr<Pool> self = weak.lock();
-                            if (!self) return;
-                            self->addresses_.assign(results.begin(), results.end());
-                            self->addresses_expire_ = std::chrono::steady_clock::now() + kAddressLifetime;
-                            const Addresses addresses = self->addresses_;
-                            for (OnAddresses& waiter : std::exchange(self->resolving_for_, {}))
-                              waiter(error, addresses);
-                          });
+  try {
+    resolver_.async_resolve(endpoint_.host, std::to_string(endpoint_.port), asio::ip::resolver_base::numeric_service,
+                            [weak = weak_from_this()](const boost::system::error_code& error,
+                                                      const asio::ip::tcp::resolver::results_type& results) {
+                              if (const std::shared_ptr<Pool> self = weak.lock()) self->OnResolved(error, results);
+                            });
+  } catch (const std::exception&) {
+    resolving_for_.clear();  // it was the only one
+    throw;
+  }
+}
+
+void Pool::OnResolved(boost::system::error_code error, const asio::ip::tcp::resolver::results_type& results) {
+  Addresses addresses;
+  try {
+    addresses_.assign(results.begin(), results.end());
+    addresses_expire_ = std::chrono::steady_clock::now() + kAddressLifetime;
+    addresses = addresses_;
+  } catch (const std::bad_alloc&) {
+    error = asio::error::no_memory;
+  }
+  for (OnAddresses& waiter : std::exchange(resolving_for_, {})) waiter(error, addresses);
 }
 
 class Call final : public HttpCall {
@@ -251,6 +308,13 @@ class Call final : public HttpCall {
  private:
   const std::weak_ptr<Pool> pool_;
   const std::shared_ptr<HttpJob> job_;
+};
+
+/// Start returns this for a call that has failed before it began.
+class EndedCall final : public HttpCall {
+ public:
+  void Cancel() override {}
+  uint64_t body_bytes() const override { return 0; }
 };
 
 /// The pools of one loop.
@@ -269,8 +333,12 @@ struct HttpClient::Impl {
     for (LoopPools& pools : loops) RunAndWait(*pools.loop, [&] { task(pools); });
   }
 
+  std::shared_ptr<HttpCall> Begin(EventLoop& loop, HttpRequest request, HttpResponseHandler& handler);
+  void EndLater(EventLoop& loop, HttpResponseHandler& handler);
+
   Shared shared;
   std::vector<LoopPools> loops;
+  const std::shared_ptr<HttpCall> ended = std::make_shared<EndedCall>();
 };
 
 HttpClient::HttpClient(EventLoops& loops, HttpClientOptions options)
@@ -289,21 +357,44 @@ HttpClient::~HttpClient() {
   impl_->OnEveryLoop([](LoopPools& pools) { pools.pools.clear(); });
 }
 
-std::shared_ptr<HttpCall> HttpClient::Start(EventLoop& loop, HttpRequest request, HttpResponseHandler& handler) {
-  LoopPools& pools = *std::find_if(impl_->loops.begin(), impl_->loops.end(),
-                                   [&](const LoopPools& entry) { return entry.loop == &loop; });
-  auto at = std::find_if(pools.pools.begin(), pools.pools.end(),
+std::shared_ptr<HttpCall> HttpClient::Impl::Begin(EventLoop& loop, HttpRequest request, HttpResponseHandler& handler) {
+  LoopPools& mine =
+      *std::find_if(loops.begin(), loops.end(), [&](const LoopPools& entry) { return entry.loop == &loop; });
+  auto at = std::find_if(mine.pools.begin(), mine.pools.end(),
                          [&](const std::shared_ptr<Pool>& pool) { return pool->endpoint() == request.endpoint; });
-  if (at == pools.pools.end()) {
-    auto pool = std::make_shared<Pool>(loop, impl_->shared, request.endpoint);
-    if (pools.shut_down) pool->Shutdown();
-    at = pools.pools.insert(pools.pools.end(), std::move(pool));
+  if (at == mine.pools.end()) {
+    auto pool = std::make_shared<Pool>(loop, shared, request.endpoint);
+    if (mine.shut_down) pool->Shutdown();
+    at = mine.pools.insert(mine.pools.end(), std::move(pool));
   }
   const std::shared_ptr<Pool> pool = *at;
   auto job = std::make_shared<HttpJob>(HttpJob{std::move(request), &handler});
   auto call = std::make_shared<Call>(pool, job);
   pool->Begin(std::move(job));
   return call;
+}
+
+void HttpClient::Impl::EndLater(EventLoop& loop, HttpResponseHandler& handler) {
+  shared.CallBegins();
+  try {
+    loop.Post([this, &handler] {
+      TellEnd(handler, BrokenByException());
+      shared.CallEnds();
+    });
+  } catch (const std::exception&) {
+    shared.CallEnds();
+    throw;
+  }
+}
+
+std::shared_ptr<HttpCall> HttpClient::Start(EventLoop& loop, HttpRequest request, HttpResponseHandler& handler) {
+  try {
+    return impl_->Begin(loop, std::move(request), handler);
+  } catch (const std::exception& error) {
+    LogException("net", error);
+    impl_->EndLater(loop, handler);
+    return impl_->ended;
+  }
 }
 
 }  // namespace millrace

@@ -93,7 +93,7 @@ class HttpResponseHandler {
   /// The final response's head; says where the body goes. Not called when the call fails before.
   virtual HttpBodySink OnHead(const HttpResponseHead& head) = 0;
   /// The last event, exactly once, never inside HttpClient::Start. Neither the request's body nor the buffer is touched
-  /// afterwards.
+  /// afterwards. An exception that it throws is only logged.
   virtual void OnDone(HttpResult result) = 0;
 };
 
@@ -128,7 +128,7 @@ class HttpClient {
   HttpClient(const HttpClient&) = delete;
   HttpClient& operator=(const HttpClient&) = delete;
 
-  /// Begins a call; on the thread of `loop`. `handler` must live until OnDone.
+  /// Begins a call; on the thread of `loop`. `handler` must live until OnDone. If it throws, nothing has begun.
   std::shared_ptr<HttpCall> Start(EventLoop& loop, HttpRequest request, HttpResponseHandler& handler);
 
  private:

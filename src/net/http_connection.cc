@@ -58,21 +58,47 @@ void HttpConnection::WithStream(Use use) {
   }
 }
 
+template <typename Step>
+void HttpConnection::Start(Step step) {
+  const bool outer = std::exchange(guarded_, true);
+  try {
+    step();
+    guarded_ = outer;
+  } catch (const std::exception& error) {
+    guarded_ = outer;
+    CloseSocket();
+    // Pending operations end the job later; OnDone must not come from here.
+    if (operations_ > 0) {
+      LogException("net", error);
+      return Break();
+    }
+    job_ = nullptr;
+    deadline_ = SteadyTime::max();
+    throw;
+  }
+}
+
 // ---- Connecting
 
 void HttpConnection::Open(std::shared_ptr<HttpJob> job) {
   BeginJob(std::move(job));
-  job_->handler->OnPhase(HttpPhase::kConnect);
-  SetDeadline(Stage::kResolve, owner_.options().connect_timeout);
-  // Weak: a connection that was cancelled meanwhile is gone.
-  owner_.Resolve([weak = weak_from_this()](const Error& error, const HttpConnectionOwner::Addresses& addresses) {
-    const std::shared_ptr<HttpConnection> self = weak.lock();
-    if (!self || !self->job_ || self->ending_) return;
-    if (error)
-      return self->Fail(HttpErrorKind::kConnect, fmt::format("cannot resolve the host name: {}", error.message()));
-    self->addresses_ = addresses;
-    self->ConnectNext({});
+  Start([&] {
+    job_->handler->OnPhase(HttpPhase::kConnect);
+    SetDeadline(Stage::kResolve, owner_.options().connect_timeout);
+    // Weak: a connection that was cancelled meanwhile is gone.
+    owner_.Resolve([weak = weak_from_this()](const Error& error, const HttpConnectionOwner::Addresses& addresses) {
+      if (const std::shared_ptr<HttpConnection> self = weak.lock()) {
+        self->Guard([&] { self->OnResolved(error, addresses); });
+      }
+    });
   });
+}
+
+void HttpConnection::OnResolved(const Error& error, const HttpConnectionOwner::Addresses& addresses) {
+  if (!job_ || ending_) return;
+  if (error) return Fail(HttpErrorKind::kConnect, fmt::format("cannot resolve the host name: {}", error.message()));
+  addresses_ = addresses;
+  ConnectNext({});
 }
 
 void HttpConnection::ConnectNext(const Error& last_error) {
@@ -87,18 +113,14 @@ void HttpConnection::ConnectNext(const Error& last_error) {
   Error error;
   socket_.close(error);
   socket_.open(address.protocol(), error);
-  ++operations_;
-  const auto done = [self = shared_from_this()](const Error& result) {
-    --self->operations_;
-    if (self->ending_) return self->EndIfDrained();
-    if (result) return self->ConnectNext(result);
-    self->OnConnected();
+  auto done = [pending = Pending(shared_from_this())](const Error& result) mutable {
+    pending.End([&](HttpConnection& self) { result ? self.ConnectNext(result) : self.OnConnected(); });
   };
   if (error) {
     // Out of descriptors, say. Told later, so that a queue of such calls does not become a recursion.
-    asio::post(context_, [done, error] { done(error); });
+    asio::post(context_, [done = std::move(done), error]() mutable { done(error); });
   } else {
-    socket_.async_connect(address, done);
+    socket_.async_connect(address, std::move(done));
   }
 }
 
@@ -118,13 +140,12 @@ void HttpConnection::OnConnected() {
   }
   tls_stream_.emplace(std::move(socket_), tls_->native_handle(), tls_name());
   SetDeadline(Stage::kHandshake, owner_.options().connect_timeout);
-  ++operations_;
-  tls_stream_->async_handshake([self = shared_from_this()](const Error& error, size_t) { self->OnHandshake(error); });
+  tls_stream_->async_handshake([pending = Pending(shared_from_this())](const Error& error, size_t) mutable {
+    pending.End([&](HttpConnection& self) { self.OnHandshake(error); });
+  });
 }
 
 void HttpConnection::OnHandshake(const Error& error) {
-  --operations_;
-  if (ending_) return EndIfDrained();
   if (!error) return SendRequest();
   if (error.category() != asio::error::get_ssl_category()) {
     return Fail(HttpErrorKind::kConnect, fmt::format("the TLS handshake was cut off: {}", error.message()));
@@ -152,7 +173,7 @@ void HttpConnection::BeginJob(std::shared_ptr<HttpJob> job) {
 void HttpConnection::Run(std::shared_ptr<HttpJob> job) {
   BeginJob(std::move(job));
   reused_ = true;
-  SendRequest();
+  Start([this] { SendRequest(); });
 }
 
 void HttpConnection::SendRequest() {
@@ -169,16 +190,14 @@ void HttpConnection::WriteSome() {
   const std::array<asio::const_buffer, 2> rest = {
       asio::const_buffer(head_text_.data() + head_sent_, head_text_.size() - head_sent_),
       asio::const_buffer(body.data() + body_sent_, body.size() - body_sent_)};
-  ++operations_;
   WithStream([&](auto& stream) {
-    stream.async_write_some(
-        rest, [self = shared_from_this()](const Error& error, size_t bytes) { self->OnWritten(error, bytes); });
+    stream.async_write_some(rest, [pending = Pending(shared_from_this())](const Error& error, size_t bytes) mutable {
+      pending.End([&](HttpConnection& self) { self.OnWritten(error, bytes); });
+    });
   });
 }
 
 void HttpConnection::OnWritten(const Error& error, size_t bytes) {
-  --operations_;
-  if (ending_) return EndIfDrained();
   // The server may have said why before it closed: what the read finds decides. It fails soon, too.
   if (error) return;
   const size_t of_head = std::min(bytes, head_text_.size() - head_sent_);
@@ -202,20 +221,15 @@ void HttpConnection::ReadIntoBuffer() {
   } else if (framing_ == HttpBodyFraming::kLength) {
     space = std::min<uint64_t>(space, body_left_);
   }
-  ++operations_;
   WithStream([&](auto& stream) {
-    stream.async_read_some(
-        asio::buffer(buffer_.data() + end_, space),
-        [self = shared_from_this()](const Error& error, size_t bytes) { self->OnBufferRead(error, bytes); });
+    stream.async_read_some(asio::buffer(buffer_.data() + end_, space),
+                           [pending = Pending(shared_from_this())](const Error& error, size_t bytes) mutable {
+                             pending.End([&](HttpConnection& self) { self.OnBufferRead(error, bytes); });
+                           });
   });
 }
 
 bool HttpConnection::OnReadDone(const Error& error) {
-  --operations_;
-  if (ending_) {
-    EndIfDrained();
-    return false;
-  }
   if (error) {
     OnStreamEnd(error);
     return false;
@@ -324,8 +338,16 @@ void HttpConnection::EndIfDrained() {
   deadline_ = SteadyTime::max();
   HttpConnectionOwner& owner = owner_;
   owner.OnFree(*this, keep_alive_);
-  job->handler->OnDone(std::move(result));
+  TellEnd(*job->handler, std::move(result));
   owner.OnEnded(job);
+}
+
+// After an exception. It allocates nothing.
+void HttpConnection::Break() noexcept {
+  if (!job_) return;
+  if (ending_) return EndIfDrained();
+  HttpResult broken = BrokenByException();
+  Fail(broken.error, std::move(broken.detail));
 }
 
 void HttpConnection::Cancel() {
@@ -358,17 +380,22 @@ void HttpConnection::SetDeadline(Stage stage, std::chrono::milliseconds allowanc
 }
 
 void HttpConnection::ArmTimer() {
-  timer_due_ = deadline_;
   timer_.expires_at(deadline_);
+  timer_due_ = SteadyTime::max();
   timer_.async_wait([weak = weak_from_this()](const Error& error) {
     if (error) return;  // armed again
     const std::shared_ptr<HttpConnection> self = weak.lock();
     if (!self) return;
-    self->timer_due_ = SteadyTime::max();
-    if (self->deadline_ == SteadyTime::max()) return;
-    if (std::chrono::steady_clock::now() < self->deadline_) return self->ArmTimer();
-    self->OnDeadline();
+    self->Guard([&] { self->OnTimer(); });
   });
+  timer_due_ = deadline_;
+}
+
+void HttpConnection::OnTimer() {
+  timer_due_ = SteadyTime::max();
+  if (deadline_ == SteadyTime::max()) return;
+  if (std::chrono::steady_clock::now() < deadline_) return ArmTimer();
+  OnDeadline();
 }
 
 void HttpConnection::OnDeadline() {

@@ -6,13 +6,16 @@
 #include <boost/asio/steady_timer.hpp>
 #include <chrono>
 #include <cstdint>
+#include <exception>
 #include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "absl/container/inlined_vector.h"
+#include "base/log_exception.h"
 #include "net/http_client.h"
 #include "net/http_parser.h"
 #include "net/tls.h"
@@ -31,6 +34,22 @@ struct HttpJob {
   uint64_t received = 0;  // bytes of the response's body so far
 };
 
+inline void TellEnd(HttpResponseHandler& handler, HttpResult result) noexcept {
+  try {
+    handler.OnDone(std::move(result));
+  } catch (const std::exception& error) {
+    LogException("net", error);
+  }
+}
+
+/// The result of a call that ends because a step has thrown. It allocates nothing.
+inline HttpResult BrokenByException() {
+  HttpResult result;
+  result.error = HttpErrorKind::kReset;
+  result.detail = "out of memory";
+  return result;
+}
+
 /// What a connection needs from its pool. All on the loop's thread.
 class HttpConnectionOwner {
  public:
@@ -46,22 +65,23 @@ class HttpConnectionOwner {
   virtual void ForgetAddresses() = 0;
   /// The connection has ended its job and may serve another (`reusable`), or is closed. The job's OnDone comes
   /// afterwards.
-  virtual void OnFree(HttpConnection& connection, bool reusable) = 0;
+  virtual void OnFree(HttpConnection& connection, bool reusable) noexcept = 0;
   /// The job's handler has been told.
   virtual void OnEnded(const std::shared_ptr<HttpJob>& job) = 0;
 };
 
 /// A client's connection: connects, then carries one exchange after the other. On its loop's thread only. Whatever
-/// happens, each job ends once, and not before every pending operation on its memory has returned.
+/// happens, each job ends once, and not before every pending operation on its memory has returned. A step that throws
+/// (too little memory) ends the job with kReset, as a break of the connection does.
 class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
  public:
   /// `tls` is null for plain HTTP. `owner` outlives every job.
   HttpConnection(boost::asio::io_context& context, HttpConnectionOwner& owner,
                  std::shared_ptr<boost::asio::ssl::context> tls, size_t first_address);
 
-  /// Connects, then carries out the job.
+  /// Connects, then carries out the job. Throws if nothing has begun: then OnFree and OnDone do not come.
   void Open(std::shared_ptr<HttpJob> job);
-  /// Carries out the job on this open, idle connection.
+  /// Carries out the job on this open, idle connection. Throws as Open does; the connection is closed then.
   void Run(std::shared_ptr<HttpJob> job);
   void Cancel();
   /// Closes an idle connection.
@@ -81,6 +101,17 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   enum class Goes { kNowhere, kToBuffer, kToSink };  // the next of the body, if anything is missing
   enum class Stage { kResolve, kConnect, kHandshake, kSend, kFirstByte, kBody, kIdle };
 
+  /// A pending operation with this connection's or the job's memory. It lives in the operation's handler, and counts
+  /// until that runs or is destroyed without having run.
+  class Pending;
+
+  // Runs a step of the job.
+  template <typename Step>
+  void Guard(Step step);
+  template <typename Step>
+  void Start(Step step);
+  void Break() noexcept;
+
   Socket& socket() { return tls_stream_ ? tls_stream_->next_layer() : socket_; }
   // What the server's certificate must name.
   const std::string& tls_name() const;
@@ -88,6 +119,7 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   void WithStream(Use use);
 
   void BeginJob(std::shared_ptr<HttpJob> job);
+  void OnResolved(const Error& error, const HttpConnectionOwner::Addresses& addresses);
   void ConnectNext(const Error& last_error);
   void OnConnected();
   void OnHandshake(const Error& error);
@@ -124,6 +156,7 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
 
   void SetDeadline(Stage stage, std::chrono::milliseconds allowance);
   void ArmTimer();
+  void OnTimer();
   void OnDeadline();
 
   Context& context_;
@@ -145,7 +178,8 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   // The job.
   std::shared_ptr<HttpJob> job_;
   bool reused_ = false;  // the connection has served a job before
-  int operations_ = 0;   // pending, with this connection's or the job's memory
+  int operations_ = 0;   // pending
+  bool guarded_ = false;
   bool ending_ = false;  // the result is settled; waiting for pending operations
   bool keep_alive_ = false;
   HttpResult result_;
@@ -169,5 +203,42 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   size_t place_ = 0;  // of the sink: the one that is being filled
   size_t place_used_ = 0;
 };
+
+class HttpConnection::Pending {
+ public:
+  explicit Pending(std::shared_ptr<HttpConnection> self) : self_(std::move(self)) { ++self_->operations_; }
+  Pending(Pending&& other) noexcept = default;
+  Pending& operator=(Pending&&) = delete;
+  ~Pending() {
+    if (!self_) return;
+    --self_->operations_;
+    if (!self_->guarded_) self_->Break();
+  }
+
+  /// The operation has ended: runs `step` with the connection, unless the job has ended meanwhile.
+  template <typename Step>
+  void End(Step step) {
+    const std::shared_ptr<HttpConnection> self = std::move(self_);
+    --self->operations_;
+    self->Guard([&] { self->ending_ ? self->EndIfDrained() : step(*self); });
+  }
+
+ private:
+  std::shared_ptr<HttpConnection> self_;
+};
+
+template <typename Step>
+void HttpConnection::Guard(Step step) {
+  if (guarded_) return step();  // what runs it catches
+  guarded_ = true;
+  try {
+    step();
+    guarded_ = false;
+  } catch (const std::exception& error) {
+    guarded_ = false;
+    LogException("net", error);
+    Break();
+  }
+}
 
 }  // namespace millrace

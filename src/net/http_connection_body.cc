@@ -122,15 +122,16 @@ bool HttpConnection::Deliver(std::string_view data) {
 
 void HttpConnection::ReadIntoSink(uint64_t most) {
   const SinkParts parts = PartsOfSink(most);
-  const auto done = [self = shared_from_this()](const Error& error, size_t bytes) { self->OnSinkRead(error, bytes); };
-  ++operations_;
+  auto done = [pending = Pending(shared_from_this())](const Error& error, size_t bytes) mutable {
+    pending.End([&](HttpConnection& self) { self.OnSinkRead(error, bytes); });
+  };
   // TLS decrypts record by record anyway.
   if (tls_stream_) {
-    tls_stream_->async_read_some(parts.front(), done);
+    tls_stream_->async_read_some(parts.front(), std::move(done));
   } else if (parts.size() == 1) {
-    socket_.async_read_some(parts.front(), done);
+    socket_.async_read_some(parts.front(), std::move(done));
   } else {
-    socket_.async_read_some(parts, done);
+    socket_.async_read_some(parts, std::move(done));
   }
 }
 
@@ -183,11 +184,8 @@ void HttpConnection::ContinueBody() {
 }
 
 void HttpConnection::YieldTurn() {
-  ++operations_;
-  asio::post(context_, [self = shared_from_this()] {
-    --self->operations_;
-    if (self->ending_) return self->EndIfDrained();
-    self->ContinueBody();
+  asio::post(context_, [pending = Pending(shared_from_this())]() mutable {
+    pending.End([](HttpConnection& self) { self.ContinueBody(); });
   });
 }
 

@@ -14,11 +14,13 @@
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/posix/stream_descriptor.hpp>
 #include <condition_variable>
+#include <exception>
 #include <mutex>
 #include <utility>
 
 #include "base/errno_status.h"
 #include "base/log.h"
+#include "base/log_exception.h"
 #include "net/server_connection.h"
 #include "net/tls.h"
 
@@ -107,26 +109,30 @@ uint16_t PortOf(int fd) {
 
 void Sweep(ServerLoop& home) {
   const auto now = std::chrono::steady_clock::now();
-  const std::vector<std::shared_ptr<ServerConnection>> all(home.connections.begin(), home.connections.end());
-  for (const auto& connection : all) connection->CloseIfIdle(now);
-  home.sweep.Start(std::min(home.idle_timeout, std::chrono::milliseconds(1000)), [&home] { Sweep(home); });
+  for (auto at = home.connections.begin(); at != home.connections.end();) {
+    const std::shared_ptr<ServerConnection> connection = *at++;  // closing takes it out
+    connection->CloseIfIdle(now);
+  }
+  const auto again = [&home] {
+    home.sweep.Start(std::min(home.idle_timeout, std::chrono::milliseconds(1000)), [&home] { Sweep(home); });
+  };
+  try {
+    again();
+  } catch (const std::exception& error) {
+    LogException("net", error);
+    again();
+  }
 }
 
-void Adopt(ServerLoop& home, int fd) {
-  if (home.connections.size() >= home.max_connections) {
-    close(fd);
-    return;
-  }
-  std::shared_ptr<ServerConnection> connection;
+void Adopt(ServerLoop& home, UniqueFd fd) {
+  if (home.connections.size() >= home.max_connections) return;
   try {
-    connection = std::make_shared<ServerConnection>(home, fd);
-  } catch (const std::exception& error) {  // Asio could not watch the descriptor
+    const auto connection = std::make_shared<ServerConnection>(home, std::move(fd));
+    home.connections.insert(connection);
+    connection->Run();
+  } catch (const std::exception& error) {  // Asio could not watch the descriptor, say
     Log(LogLevel::kWarning, "net", fmt::format("cannot serve a connection: {}", error.what()));
-    close(fd);
-    return;
   }
-  home.connections.insert(connection);
-  connection->Run();
 }
 
 /// Takes connections in, on one loop, and deals them to all in turn.
@@ -138,7 +144,7 @@ class Acceptor : public std::enable_shared_from_this<Acceptor> {
   void Wait() {
     descriptor_.async_wait(asio::posix::stream_descriptor::wait_read,
                            [self = shared_from_this()](const boost::system::error_code& error) {
-                             if (!error) self->AcceptAll();
+                             if (!error) self->AcceptAllGuarded();
                            });
   }
   void Close() {
@@ -148,17 +154,26 @@ class Acceptor : public std::enable_shared_from_this<Acceptor> {
   }
 
  private:
+  void AcceptAllGuarded() {
+    try {
+      AcceptAll();
+    } catch (const std::exception& error) {  // of the connection at hand; those behind it are still to be accepted
+      LogException("net", error);
+      retry_.Start(kRetryDelay, [self = shared_from_this()] { self->AcceptAllGuarded(); });
+    }
+  }
+
   void AcceptAll() {
     for (;;) {
-      const int fd = accept4(descriptor_.native_handle(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC);
-      if (fd >= 0) {
-        TuneSocket(fd);
+      UniqueFd fd(accept4(descriptor_.native_handle(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+      if (fd) {
+        TuneSocket(fd.get());
         ServerLoop& home = *homes_[next_++ % homes_.size()];
-        home.loop.Post([&home, fd] { Adopt(home, fd); });
+        home.loop.Post([&home, fd = std::move(fd)]() mutable { Adopt(home, std::move(fd)); });
       } else if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
         const absl::Status status = ErrnoStatus(errno, "the HTTP server", "accepting a connection");
         Log(LogLevel::kWarning, "net", fmt::format("{}; trying again", ToStd(status.message())));
-        retry_.Start(std::chrono::milliseconds(100), [self = shared_from_this()] { self->AcceptAll(); });
+        retry_.Start(kRetryDelay, [self = shared_from_this()] { self->AcceptAllGuarded(); });
         return;
       } else if (errno != EINTR && errno != ECONNABORTED) {
         break;
@@ -166,6 +181,8 @@ class Acceptor : public std::enable_shared_from_this<Acceptor> {
     }
     Wait();
   }
+
+  static constexpr std::chrono::milliseconds kRetryDelay{100};
 
   asio::posix::stream_descriptor descriptor_;
   Timer retry_;
@@ -207,8 +224,13 @@ HttpResponder::~HttpResponder() {
   EventLoop& loop = connection_->loop();
   if (loop.InLoop()) {
     connection_->OnAbandoned();
-  } else {
+    return;
+  }
+  const std::weak_ptr<ServerConnection> weak = connection_;
+  try {
     loop.Post([connection = std::move(connection_)] { connection->OnAbandoned(); });
+  } catch (const std::exception&) {
+    if (const auto lost = weak.lock()) lost->Abandon();
   }
 }
 
@@ -216,12 +238,15 @@ void HttpResponder::Send(HttpReply reply) {
   // Moved out first, and always ended on the loop: the connection may be destroyed with it.
   std::shared_ptr<ServerConnection> connection = std::move(connection_);
   EventLoop& loop = connection->loop();
-  if (loop.InLoop()) {
-    connection->OnReply(std::move(reply));
-  } else {
+  if (loop.InLoop()) return connection->OnReply(std::move(reply));
+  const std::weak_ptr<ServerConnection> weak = connection;
+  try {
     loop.Post([connection = std::move(connection), reply = std::move(reply)]() mutable {
       connection->OnReply(std::move(reply));
     });
+  } catch (const std::exception& error) {
+    LogException("net", error);
+    if (const auto lost = weak.lock()) lost->Abandon();
   }
 }
 

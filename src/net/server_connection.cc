@@ -10,7 +10,10 @@
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/posix/stream_descriptor.hpp>
 #include <boost/beast/http/basic_parser.hpp>
+#include <exception>
 #include <utility>
+
+#include "base/log_exception.h"
 
 namespace millrace {
 
@@ -34,7 +37,7 @@ std::string Copy(boost::beast::string_view text) {
 }  // namespace
 
 struct ServerConnection::Socket {
-  Socket(asio::io_context& context, int fd) : descriptor(context, fd) {}
+  Socket(asio::io_context& context, UniqueFd fd) : descriptor(context, fd.get()) { (void)fd.Release(); }
   asio::posix::stream_descriptor descriptor;
 };
 
@@ -92,17 +95,17 @@ class ServerConnection::Parser final : public http::basic_parser<true> {
   ServerConnection& connection_;
 };
 
-ServerConnection::ServerConnection(ServerLoop& home, int fd)
+ServerConnection::ServerConnection(ServerLoop& home, UniqueFd fd)
     : home_(home),
-      fd_(fd),
-      socket_(std::make_unique<Socket>(home.loop.context(), fd)),
+      fd_(fd.get()),
+      socket_(std::make_unique<Socket>(home.loop.context(), std::move(fd))),
       timer_(home.loop),
       state_(home.tls == nullptr ? State::kReceive : State::kHandshake),
       last_move_(Clock::now()) {
   home_.live->Add();
   if (home.tls != nullptr) {
     ssl_ = SSL_new(home.tls);
-    if (ssl_ == nullptr || SSL_set_fd(ssl_, fd) != 1) state_ = State::kDrain;  // out of memory: hang up
+    if (ssl_ == nullptr || SSL_set_fd(ssl_, fd_) != 1) state_ = State::kDrain;  // out of memory: hang up
   }
 }
 
@@ -125,6 +128,7 @@ void ServerConnection::Close() {
 }
 
 void ServerConnection::CloseIfIdle(Clock::time_point now) {
+  if (lost_) return Close();
   if (state_ == State::kDrain ? now > reset_deadline_ : blocked_ && now - last_move_ > home_.idle_timeout) Close();
 }
 
@@ -141,10 +145,20 @@ void ServerConnection::OnAbandoned() {
   Run();
 }
 
-void ServerConnection::Run() {
+void ServerConnection::Run() noexcept {
   if (running_) return;  // it looks again before it waits
   if (state_ == State::kClosed) return;
   const std::shared_ptr<ServerConnection> self = shared_from_this();
+  try {
+    RunSteps();
+  } catch (const std::exception& error) {
+    running_ = false;
+    LogException("net", error);
+    Close();
+  }
+}
+
+void ServerConnection::RunSteps() {
   running_ = true;
   turn_bytes_ = 0;
   Next next = Next::kAgain;
@@ -165,7 +179,7 @@ void ServerConnection::Run() {
       Await(false);
       break;
     case Next::kYield:
-      home_.loop.Post([self] { self->Run(); });
+      home_.loop.Post([self = shared_from_this()] { self->Run(); });
       break;
     case Next::kAgain:
     case Next::kWaitTimer:
@@ -177,13 +191,13 @@ void ServerConnection::Run() {
 void ServerConnection::Await(bool readable) {
   bool& armed = readable ? reading_armed_ : writing_armed_;
   if (armed) return;
-  armed = true;
   socket_->descriptor.async_wait(
       readable ? asio::posix::stream_descriptor::wait_read : asio::posix::stream_descriptor::wait_write,
       [self = shared_from_this(), readable](const error_code&) {
         (readable ? self->reading_armed_ : self->writing_armed_) = false;
         self->Run();  // a socket in error shows it at the next call
       });
+  armed = true;
 }
 
 ServerConnection::Next ServerConnection::Step() {

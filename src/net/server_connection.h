@@ -2,6 +2,7 @@
 
 #include <sys/types.h>
 
+#include <atomic>
 #include <chrono>
 #include <memory>
 #include <optional>
@@ -10,6 +11,7 @@
 #include <unordered_set>
 
 #include "base/buffer.h"
+#include "base/unique_fd.h"
 #include "net/http_server.h"
 
 // Private to src/net: what HttpServer is made of.
@@ -36,20 +38,23 @@ struct ServerLoop {
   std::chrono::seconds date_second{};
 };
 
-/// One accepted connection: a state machine over a non-blocking socket. On its loop's thread only.
+/// One accepted connection: a state machine over a non-blocking socket. On its loop's thread only. An exception of a
+/// step, or of the handler, closes the connection: that is the answer to the request.
 class ServerConnection : public std::enable_shared_from_this<ServerConnection> {
  public:
-  ServerConnection(ServerLoop& home, int fd);
+  ServerConnection(ServerLoop& home, UniqueFd fd);
   ~ServerConnection();
 
   EventLoop& loop() { return home_.loop; }
-  void Run();
+  void Run() noexcept;
   void Close();
-  /// Closes when no byte has moved for too long.
+  /// Closes when no byte has moved for too long, or there will be no answer.
   void CloseIfIdle(std::chrono::steady_clock::time_point now);
   void OnReply(HttpReply reply);
   /// The handler gave its responder up.
   void OnAbandoned();
+  /// The same from any thread, if there is no memory to say so on the loop: it is seen within a second.
+  void Abandon() { lost_ = true; }
 
  private:
   class Parser;
@@ -67,6 +72,7 @@ class ServerConnection : public std::enable_shared_from_this<ServerConnection> {
     std::optional<Next> wait;
   };
 
+  void RunSteps();
   Next Step();
   Next Handshake();
   Next Receive();
@@ -109,6 +115,7 @@ class ServerConnection : public std::enable_shared_from_this<ServerConnection> {
   State state_;
   bool running_ = false;    // inside Run: what handlers call only leaves a note
   bool abandoned_ = false;  // there will be no answer
+  std::atomic<bool> lost_{false};
   bool reading_armed_ = false;
   bool writing_armed_ = false;
   bool blocked_ = false;   // on the peer

@@ -1,6 +1,7 @@
 #include "net/timer_queue.h"
 
 #include <algorithm>
+#include <exception>
 #include <utility>
 
 namespace millrace {
@@ -29,17 +30,23 @@ absl::AnyInvocable<void()> TimerQueue::Take(Id id) {
 
 TimerQueue::Id TimerQueue::Start(std::chrono::nanoseconds delay, absl::AnyInvocable<void()> task) {
   if (free_.empty()) {
-    free_.push_back(static_cast<uint32_t>(slots_.size()));
     slots_.emplace_back();
+    free_.reserve(slots_.capacity());  // so that Take needs no memory
+    free_.push_back(static_cast<uint32_t>(slots_.size() - 1));
   }
   const uint32_t index = free_.back();
-  free_.pop_back();
-  slots_[index].task = std::move(task);
   const Id id = Id{index} << 32 | slots_[index].generation;
   const Clock::time_point due = Clock::now() + std::chrono::duration_cast<Clock::duration>(delay);
   waiting_.push_back({due, id});
   std::push_heap(waiting_.begin(), waiting_.end(), kLater);
-  if (due < armed_) Arm(due);
+  free_.pop_back();
+  slots_[index].task = std::move(task);
+  try {
+    if (due < armed_) Arm(due);
+  } catch (const std::exception&) {
+    Cancel(id);  // the caller knows of none
+    throw;
+  }
   return id;
 }
 
@@ -56,8 +63,8 @@ void TimerQueue::DropCancelled() {
 }
 
 void TimerQueue::Arm(Clock::time_point due) {
-  armed_ = due;
   timer_.Start(due - Clock::now(), [this] { RunDue(); });
+  armed_ = due;
 }
 
 void TimerQueue::RunDue() {

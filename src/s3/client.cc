@@ -2,6 +2,7 @@
 
 #include <atomic>
 #include <condition_variable>
+#include <exception>
 #include <mutex>
 #include <optional>
 #include <unordered_set>
@@ -10,6 +11,7 @@
 
 #include "absl/time/clock.h"
 #include "base/crypto.h"
+#include "base/log_exception.h"
 #include "base/rng.h"
 #include "net/http_client.h"
 #include "s3/abort_exchange.h"
@@ -21,6 +23,7 @@
 #include "s3/list_exchanges.h"
 #include "s3/object_exchanges.h"
 #include "s3/operation.h"
+#include "s3/sure_answer.h"
 #include "s3/tags_exchange.h"
 
 namespace millrace {
@@ -39,7 +42,7 @@ HttpClientOptions HttpOptions(const S3Config& config, size_t loops) {
   return options;
 }
 
-DescribeCallback JustInfo(HeadCallback done) {
+auto JustInfo(SureAnswer<absl::StatusOr<ObjectInfo>> done) {
   return [done = std::move(done)](absl::StatusOr<ObjectDescription> object) mutable {
     if (!object.ok()) return done(std::move(object).status());
     done(std::move(object->info));
@@ -56,7 +59,8 @@ uint64_t RandomSeed() {
 class S3Client::Impl {
  public:
   Impl(Runtime& runtime, S3Config settings)
-      : context_(std::move(settings), RandomSeed(),
+      : runtime_(runtime),
+        context_(std::move(settings), RandomSeed(),
                  [this](CredentialsProvider::Fetched done) { loader_->Fetch(std::move(done)); }),
         environment_{http_, context_, [this](const std::shared_ptr<S3Operation>& operation) { OnEnded(operation); }},
         http_(runtime.loops(), HttpOptions(context_.config, runtime.loops().size())) {
@@ -70,9 +74,29 @@ class S3Client::Impl {
   ~Impl();
 
   S3Context& context() { return context_; }
-  void Start(std::unique_ptr<S3Exchange> exchange, RequestProgress* progress = nullptr, std::stop_token stop = {});
+
+  struct How {
+    RequestProgress* progress = nullptr;
+    std::stop_token stop;
+  };
+  /// Makes an exchange and starts it. If that throws, the callback that it was given answers.
+  template <typename Exchange, typename... Arguments>
+  void Start(How how, Arguments&&... arguments) noexcept {
+    try {
+      Start(std::move(how), std::make_unique<Exchange>(context_, std::forward<Arguments>(arguments)...));
+    } catch (const std::exception& error) {
+      LogException("s3", error);
+    }
+  }
+
+  template <typename Result>
+  SureAnswer<Result> Sure(absl::AnyInvocable<void(Result)> done, size_t results = 1) {
+    return {runtime_.loops().Next(), std::move(done), results};
+  }
 
  private:
+  void Start(How how, std::unique_ptr<S3Exchange> exchange);
+
   void OnEnded(const std::shared_ptr<S3Operation>& operation) {
     std::lock_guard lock(mutex_);
     operations_.erase(operation);
@@ -81,6 +105,7 @@ class S3Client::Impl {
 
   S3Loop& ChooseHome();
 
+  Runtime& runtime_;
   S3Context context_;
   std::mutex mutex_;
   std::condition_variable idle_;
@@ -108,21 +133,27 @@ S3Loop& S3Client::Impl::ChooseHome() {
   return own != nullptr && load(*own) <= load(*idlest) + load(*idlest) / 8 + 1 ? *own : *idlest;
 }
 
-void S3Client::Impl::Start(std::unique_ptr<S3Exchange> exchange, RequestProgress* progress, std::stop_token stop) {
+void S3Client::Impl::Start(How how, std::unique_ptr<S3Exchange> exchange) {
   S3Loop& home = ChooseHome();
-  home.operations.fetch_add(1, std::memory_order_relaxed);
-  auto operation = std::make_shared<S3Operation>(environment_, home, std::move(exchange), progress);
-  if (progress != nullptr) progress->store(RequestPhase::kQueued, std::memory_order_relaxed);
+  const auto operation = std::make_shared<S3Operation>(environment_, home, std::move(exchange), how.progress);
+  if (how.progress != nullptr) how.progress->store(RequestPhase::kQueued, std::memory_order_relaxed);
   bool closing;
   {
     std::lock_guard lock(mutex_);
     operations_.insert(operation);
     closing = closing_;
   }
-  home.loop.Post([operation = std::move(operation), stop = std::move(stop), closing]() mutable {
-    if (closing) operation->Cancel();
-    operation->Begin(std::move(stop));
-  });
+  home.operations.fetch_add(1, std::memory_order_relaxed);
+  try {
+    home.loop.Post([operation, stop = std::move(how.stop), closing]() mutable {
+      if (closing) operation->Cancel();
+      operation->Begin(std::move(stop));
+    });
+  } catch (const std::exception&) {
+    home.operations.fetch_sub(1, std::memory_order_relaxed);
+    OnEnded(operation);
+    throw;
+  }
 }
 
 S3Client::Impl::~Impl() {
@@ -143,100 +174,92 @@ S3Client::~S3Client() = default;
 void S3Client::Get(std::string bucket, std::string key, MutableByteSpan into, GetOptions options, GetCallback done) {
   RequestProgress* const progress = options.progress;
   std::stop_token stop = options.stop;
-  impl_->Start(std::make_unique<GetExchange>(impl_->context(), std::move(bucket), std::move(key), into,
-                                             std::move(options), std::move(done)),
-               progress, std::move(stop));
+  impl_->Start<GetExchange>({progress, std::move(stop)}, std::move(bucket), std::move(key), into, std::move(options),
+                            impl_->Sure(std::move(done)));
 }
 
 void S3Client::Head(std::string bucket, std::string key, HeadCallback done) {
-  Describe(std::move(bucket), std::move(key), JustInfo(std::move(done)));
+  impl_->Start<HeadExchange>({}, std::move(bucket), std::move(key), JustInfo(impl_->Sure(std::move(done))));
 }
 
 void S3Client::Describe(std::string bucket, std::string key, DescribeCallback done) {
-  impl_->Start(std::make_unique<HeadExchange>(impl_->context(), std::move(bucket), std::move(key), std::move(done)));
+  impl_->Start<HeadExchange>({}, std::move(bucket), std::move(key), impl_->Sure(std::move(done)));
 }
 
 void S3Client::HeadParts(std::string bucket, std::string key, HeadCallback done) {
-  impl_->Start(std::make_unique<HeadExchange>(impl_->context(), std::move(bucket), std::move(key),
-                                              JustInfo(std::move(done)), HeadExchange::Ask::kParts));
+  impl_->Start<HeadExchange>({}, std::move(bucket), std::move(key), JustInfo(impl_->Sure(std::move(done))),
+                             HeadExchange::Ask::kParts);
 }
 
 void S3Client::Tags(std::string bucket, std::string key, TagsCallback done) {
-  impl_->Start(std::make_unique<TagsExchange>(impl_->context(), std::move(bucket), std::move(key), std::move(done)));
+  impl_->Start<TagsExchange>({}, std::move(bucket), std::move(key), impl_->Sure(std::move(done)));
 }
 
 void S3Client::Put(std::string bucket, std::string key, ByteSpan body, PutOptions options, PutCallback done) {
   std::stop_token stop = options.stop;
-  impl_->Start(std::make_unique<PutExchange>(impl_->context(), std::move(bucket), std::move(key), std::nullopt, body,
-                                             std::move(options), std::move(done)),
-               nullptr, std::move(stop));
+  impl_->Start<PutExchange>({.stop = std::move(stop)}, std::move(bucket), std::move(key), std::nullopt, body,
+                            std::move(options), impl_->Sure(std::move(done)));
 }
 
 void S3Client::Delete(std::string bucket, std::string key, DoneCallback done, std::string if_match) {
-  impl_->Start(std::make_unique<DeleteExchange>(impl_->context(), std::move(bucket), std::move(key),
-                                                std::move(if_match), std::move(done)));
+  impl_->Start<DeleteExchange>({}, std::move(bucket), std::move(key), std::move(if_match),
+                               impl_->Sure(std::move(done)));
 }
 
 void S3Client::DeleteMany(std::string bucket, std::vector<std::string> keys, DeleteCallback done) {
-  impl_->Start(
-      std::make_unique<DeleteObjectsExchange>(impl_->context(), std::move(bucket), std::move(keys), std::move(done)));
+  impl_->Start<DeleteObjectsExchange>({}, std::move(bucket), std::move(keys),
+                                      impl_->Sure(std::move(done), keys.size()));
 }
 
 void S3Client::List(std::string bucket, ListOptions options, ListCallback done) {
-  impl_->Start(
-      std::make_unique<ListExchange>(impl_->context(), std::move(bucket), std::move(options), std::move(done)));
+  impl_->Start<ListExchange>({}, std::move(bucket), std::move(options), impl_->Sure(std::move(done)));
 }
 
 void S3Client::ListBuckets(std::string continuation, BucketsCallback done) {
-  impl_->Start(std::make_unique<ListBucketsExchange>(impl_->context(), std::move(continuation), std::move(done)));
+  impl_->Start<ListBucketsExchange>({}, std::move(continuation), impl_->Sure(std::move(done)));
 }
 
 void S3Client::ListUploads(std::string bucket, std::string prefix, UploadMarker after, UploadsCallback done) {
-  impl_->Start(std::make_unique<ListUploadsExchange>(impl_->context(), std::move(bucket), std::move(prefix),
-                                                     std::move(after), std::move(done)));
+  impl_->Start<ListUploadsExchange>({}, std::move(bucket), std::move(prefix), std::move(after),
+                                    impl_->Sure(std::move(done)));
 }
 
 void S3Client::Copy(std::string bucket, std::string key, S3CopySource from, PutCallback done, std::stop_token stop,
                     bool only_if_absent) {
-  impl_->Start(std::make_unique<CopyExchange>(impl_->context(), std::move(bucket), std::move(key), std::move(from),
-                                              std::nullopt, only_if_absent, std::move(done)),
-               nullptr, std::move(stop));
+  impl_->Start<CopyExchange>({.stop = std::move(stop)}, std::move(bucket), std::move(key), std::move(from),
+                             std::nullopt, only_if_absent, impl_->Sure(std::move(done)));
 }
 
 void S3Client::CreateMultipart(std::string bucket, std::string key, UploadOptions options,
                                absl::AnyInvocable<void(absl::StatusOr<std::string>)> done) {
   std::stop_token stop = options.stop;
-  impl_->Start(std::make_unique<CreateMultipartExchange>(impl_->context(), std::move(bucket), std::move(key),
-                                                         std::move(options), std::move(done)),
-               nullptr, std::move(stop));
+  impl_->Start<CreateMultipartExchange>({.stop = std::move(stop)}, std::move(bucket), std::move(key),
+                                        std::move(options), impl_->Sure(std::move(done)));
 }
 
 void S3Client::UploadPart(std::string bucket, std::string key, std::string upload_id, int number, ByteSpan body,
                           PutCallback done, std::stop_token stop, std::optional<uint32_t> crc32c) {
-  impl_->Start(std::make_unique<PutExchange>(impl_->context(), std::move(bucket), std::move(key),
-                                             PutExchange::Part{std::move(upload_id), number, crc32c}, body,
-                                             PutOptions{}, std::move(done)),
-               nullptr, std::move(stop));
+  impl_->Start<PutExchange>({.stop = std::move(stop)}, std::move(bucket), std::move(key),
+                            PutExchange::Part{std::move(upload_id), number, crc32c}, body, PutOptions{},
+                            impl_->Sure(std::move(done)));
 }
 
 void S3Client::UploadPartCopy(std::string bucket, std::string key, std::string upload_id, int number, S3CopySource from,
                               ByteRange range, PutCallback done, std::stop_token stop) {
-  impl_->Start(std::make_unique<CopyExchange>(impl_->context(), std::move(bucket), std::move(key), std::move(from),
-                                              CopyExchange::Part{std::move(upload_id), number, range},
-                                              /*only_if_absent=*/false, std::move(done)),
-               nullptr, std::move(stop));
+  impl_->Start<CopyExchange>({.stop = std::move(stop)}, std::move(bucket), std::move(key), std::move(from),
+                             CopyExchange::Part{std::move(upload_id), number, range}, /*only_if_absent=*/false,
+                             impl_->Sure(std::move(done)));
 }
 
 void S3Client::CompleteMultipart(std::string bucket, std::string key, std::string upload_id,
                                  std::vector<std::string> part_etags, PutCallback done, CompleteOptions options) {
-  impl_->Start(std::make_unique<CompleteMultipartExchange>(impl_->context(), std::move(bucket), std::move(key),
-                                                           std::move(upload_id), std::move(part_etags),
-                                                           std::move(options), std::move(done)));
+  impl_->Start<CompleteMultipartExchange>({}, std::move(bucket), std::move(key), std::move(upload_id),
+                                          std::move(part_etags), std::move(options), impl_->Sure(std::move(done)));
 }
 
 void S3Client::AbortMultipart(std::string bucket, std::string key, std::string upload_id, DoneCallback done) {
-  impl_->Start(std::make_unique<AbortExchange>(impl_->context(), std::move(bucket), std::move(key),
-                                               std::move(upload_id), std::move(done)));
+  impl_->Start<AbortExchange>({}, std::move(bucket), std::move(key), std::move(upload_id),
+                              impl_->Sure(std::move(done)));
 }
 
 void S3Client::SetOutageLimit(absl::Duration limit) {

@@ -2,18 +2,21 @@
 
 #include <fmt/format.h>
 
+#include <exception>
 #include <optional>
 #include <stop_token>
 #include <utility>
 
 #include "absl/time/clock.h"
 #include "base/log.h"
+#include "base/log_exception.h"
 #include "base/rng.h"
 #include "net/http_date.h"
 #include "s3/credential_chain.h"
 #include "s3/credential_flow.h"
 #include "s3/credential_process.h"
 #include "s3/request_log.h"
+#include "s3/sure_answer.h"
 
 namespace millrace {
 
@@ -54,7 +57,8 @@ class CredentialLoader::Run final : public HttpResponseHandler, public std::enab
       absl::StatusOr<AwsSettings> settings = AwsSettings::Load(*self->loader_.environment_);
       absl::StatusOr<std::unique_ptr<CredentialSource>> source =
           settings.ok() ? FindCredentialSource(*settings) : std::move(settings).status();
-      self->loop_.Post([self, source = std::move(source)]() mutable { self->OnSource(std::move(source)); });
+      self->loop_.Post(
+          [self, source = std::move(source)]() mutable { self->Guard([&] { self->OnSource(std::move(source)); }); });
     });
   }
 
@@ -65,7 +69,7 @@ class CredentialLoader::Run final : public HttpResponseHandler, public std::enab
       self->cancelled_ = true;
       if (self->call_) return self->call_->Cancel();
       // What the CPU pool does ends by itself.
-      if (self->waiting_) self->Finish(absl::CancelledError("the client is closing"));
+      if (self->waiting_) self->Guard([&] { self->Finish(absl::CancelledError("the client is closing")); });
     });
   }
 
@@ -82,6 +86,23 @@ class CredentialLoader::Run final : public HttpResponseHandler, public std::enab
     const std::shared_ptr<Run> self = std::move(calling_);
     timer_.reset();
     call_.reset();
+    if (!finished_) Guard([&] { Take(std::move(result)); });
+  }
+
+ private:
+  // Runs a step. One that throws ends the fetch: others wait for what it says.
+  template <typename Step>
+  void Guard(Step step) {
+    const std::shared_ptr<Run> self = shared_from_this();
+    try {
+      step();
+    } catch (const std::exception& error) {
+      LogException("s3", error);
+      Finish(OutOfMemory());
+    }
+  }
+
+  void Take(HttpResult result) {
     if (log_) Log(LogLevel::kDebug, "s3", fmt::format("for credentials: {}", log_->Line(result, absl::Now())));
     if (timed_out_) {
       input_.status = absl::UnavailableError("no answer in time");
@@ -92,10 +113,16 @@ class CredentialLoader::Run final : public HttpResponseHandler, public std::enab
     OnInput(std::exchange(input_, {}));
   }
 
- private:
   template <typename Task>
   void OnCpu(Task task) {
-    loader_.runtime_.cpu().Submit(std::move(task));
+    loader_.runtime_.cpu().Submit([self = shared_from_this(), task = std::move(task)]() mutable {
+      try {
+        task();
+      } catch (const std::exception& error) {
+        LogException("s3", error);
+        self->loop_.Post([self] { self->Finish(OutOfMemory()); });
+      }
+    });
   }
 
   void OnSource(absl::StatusOr<std::unique_ptr<CredentialSource>> source) {
@@ -112,7 +139,8 @@ class CredentialLoader::Run final : public HttpResponseHandler, public std::enab
     OnCpu([self = shared_from_this(), function = std::move(function)] {
       absl::StatusOr<std::string> text = function();
       CredentialInput input{text.status(), 0, text.ok() ? *std::move(text) : std::string(), std::nullopt};
-      self->loop_.Post([self, input = std::move(input)]() mutable { self->OnInput(std::move(input)); });
+      self->loop_.Post(
+          [self, input = std::move(input)]() mutable { self->Guard([&] { self->OnInput(std::move(input)); }); });
     });
   }
 
@@ -167,15 +195,17 @@ class CredentialLoader::Run final : public HttpResponseHandler, public std::enab
     waiting_ = true;
     timer_.emplace(loop_);
     timer_->Start(absl::ToChronoNanoseconds(wait), [this] {
-      const std::shared_ptr<Run> self = shared_from_this();
-      waiting_ = false;
-      timer_.reset();
-      Do(flow_->AfterWait());
+      Guard([this] {
+        waiting_ = false;
+        timer_.reset();
+        Do(flow_->AfterWait());
+      });
     });
   }
 
   void Finish(CredentialFlow::Result result) {
     const std::shared_ptr<Run> self = shared_from_this();
+    if (std::exchange(finished_, true)) return;
     waiting_ = false;
     timer_.reset();
     if (result.ok() && LogEnabled(LogLevel::kInfo))
@@ -192,6 +222,7 @@ class CredentialLoader::Run final : public HttpResponseHandler, public std::enab
   std::optional<CredentialFlow> flow_;
   bool cancelled_ = false;
   bool waiting_ = false;
+  bool finished_ = false;
   // Of the call in flight.
   std::shared_ptr<Run> calling_;
   std::shared_ptr<HttpCall> call_;

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <exception>
 
 #include "base/crypto.h"
 #include "base/log.h"
@@ -81,6 +82,15 @@ absl::Status S3Exchange::CheckPart(std::string_view upload_id, int number) {
   if (number >= 1 && number <= kMaxPartNumber && !upload_id.empty()) return absl::OkStatus();
   return absl::InvalidArgumentError(fmt::format("part {} of upload '{}': parts of an upload are numbered from 1 to {}",
                                                 number, upload_id, kMaxPartNumber));
+}
+
+void S3Exchange::Finish() {
+  absl::Status status = std::exchange(status_, absl::OkStatus());
+  try {
+    if (!status.ok()) status = Annotate(status, Subject());
+  } catch (const std::exception&) {  // NOLINT(bugprone-empty-catch): the caller gets it without the name
+  }
+  Deliver(std::move(status));
 }
 
 bool S3Exchange::TakeCredentials(absl::Time now) {

@@ -49,7 +49,7 @@ class S3Exchange {
   HttpBodySink OnHead(const HttpResponseHead& head);
   S3Step OnResult(HttpResult result, absl::Time now);
   /// Tells the caller how it ended.
-  void Finish() { Deliver(status_.ok() ? status_ : Annotate(std::exchange(status_, absl::OkStatus()), Subject())); }
+  void Finish();
   void Abandon(absl::Status why) { status_ = std::move(why); }
 
  protected:

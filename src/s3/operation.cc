@@ -3,12 +3,16 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
+#include <exception>
 #include <utility>
 
 #include "absl/time/clock.h"
 #include "base/life_sign.h"
 #include "base/log.h"
+#include "base/log_exception.h"
 #include "s3/request_log.h"
+#include "s3/sure_answer.h"
 
 namespace millrace {
 
@@ -81,30 +85,60 @@ S3Operation::S3Operation(const Environment& environment, S3Loop& home, std::uniq
 S3Operation::~S3Operation() = default;
 
 void S3Operation::OnStop::operator()() const {
-  loop->Post([operation = operation] {
-    if (const std::shared_ptr<S3Operation> self = operation.lock()) self->Cancel();
-  });
+  try {
+    loop->Post([operation = operation] {
+      if (const std::shared_ptr<S3Operation> self = operation.lock()) self->Cancel();
+    });
+  } catch (const std::exception& error) {  // then the request ends by itself
+    LogException("s3", error);
+  }
+}
+
+template <typename Step>
+void S3Operation::Guard(Step step) noexcept {
+  const std::shared_ptr<S3Operation> self = shared_from_this();
+  try {
+    step();
+  } catch (const std::exception& error) {
+    LogException("s3", error);
+    GiveUp();
+  }
+}
+
+// Allocates nothing that it needs.
+void S3Operation::GiveUp() noexcept {
+  if (ended_) return;
+  cancelled_ = exhausted_ = true;
+  if (!CancelAttempts()) EndCancelled();
+}
+
+// False if none is in flight. Otherwise the last OnDone ends the operation.
+bool S3Operation::CancelAttempts() {
+  if (attempts_.empty()) return false;
+  StopWatching();
+  std::array<std::shared_ptr<HttpCall>, 2> calls;
+  for (size_t i = 0; i < attempts_.size(); ++i) calls[i] = attempts_[i]->call;
+  for (const std::shared_ptr<HttpCall>& call : calls) {
+    if (call != nullptr) call->Cancel();
+  }
+  return true;
 }
 
 void S3Operation::Begin(std::stop_token stop) {
-  if (cancelled_) return EndCancelled();
-  if (stop.stop_possible()) stop_.emplace(std::move(stop), OnStop{weak_from_this(), &home_.loop});
-  Do(exchange_->Begin());
+  Guard([&] {
+    if (ended_) return;
+    if (cancelled_) return EndCancelled();
+    if (stop.stop_possible()) stop_.emplace(std::move(stop), OnStop{weak_from_this(), &home_.loop});
+    Do(exchange_->Begin());
+  });
 }
 
 void S3Operation::Cancel() {
   if (cancelled_ || ended_) return;
   cancelled_ = true;
-  if (!attempts_.empty()) {
-    // The last OnDone ends the operation.
-    std::vector<std::shared_ptr<HttpCall>> calls;
-    for (const std::unique_ptr<Attempt>& attempt : attempts_) calls.push_back(attempt->call);
-    StopWatching();
-    for (const std::shared_ptr<HttpCall>& call : calls) call->Cancel();
-  } else if (timer_ || waits_for_permit_ || waits_for_credentials_) {
-    EndCancelled();
-  }
+  if (CancelAttempts()) return;
   // Otherwise it has not begun yet, and Begin ends it.
+  if (timer_ || waits_for_permit_ || waits_for_credentials_) Guard([this] { EndCancelled(); });
 }
 
 void S3Operation::Do(const S3Step& step) {
@@ -119,14 +153,22 @@ void S3Operation::Do(const S3Step& step) {
   }
 }
 
-bool S3Operation::OnPermit() {
+bool S3Operation::OnPermit() noexcept {
   waits_for_permit_ = false;
   if (ended_) return false;
-  has_permit_ = true;
   // Not from here: the caller that returns a permit is in the middle of something.
-  home_.loop.Post([self = shared_from_this()] {
-    if (!self->ended_) self->Send();
-  });
+  try {
+    home_.loop.Post([self = shared_from_this()] {
+      self->Guard([&] {
+        if (!self->ended_) self->Send();
+      });
+    });
+  } catch (const std::exception& error) {
+    LogException("s3", error);
+    GiveUp();
+    return false;
+  }
+  has_permit_ = true;
   return true;
 }
 
@@ -155,15 +197,22 @@ void S3Operation::WaitForCredentials(absl::Time now) {
   ReturnPermit();
   Report(RequestPhase::kCredentials);
   waits_for_credentials_ = true;
-  environment_.context.credentials.Wait(now, [weak = weak_from_this(), &loop = home_.loop](absl::Status status) {
-    loop.Post([weak, status = std::move(status)] {
-      const std::shared_ptr<S3Operation> self = weak.lock();
-      if (self == nullptr || self->ended_) return;
-      self->waits_for_credentials_ = false;
-      if (status.ok()) return self->Send();
-      self->exchange_->Abandon(status);
-      self->End();
-    });
+  SureAnswer<absl::Status> go_on(home_.loop, [weak = weak_from_this()](const absl::Status& status) {
+    if (const std::shared_ptr<S3Operation> self = weak.lock()) self->OnCredentials(status);
+  });
+  environment_.context.credentials.Wait(
+      now, [go_on = std::move(go_on), &loop = home_.loop](absl::Status status) mutable {
+        loop.Post([go_on = std::move(go_on), status = std::move(status)]() mutable { go_on(std::move(status)); });
+      });
+}
+
+void S3Operation::OnCredentials(const absl::Status& status) {
+  if (ended_) return;
+  waits_for_credentials_ = false;
+  Guard([&] {
+    if (status.ok()) return Send();
+    exchange_->Abandon(status);
+    End();
   });
 }
 
@@ -172,9 +221,10 @@ void S3Operation::WaitThenSend(absl::Duration wait, RequestPhase phase) {
   if (phase != RequestPhase::kQueued) ShowLife();  // it waits for a store that has failed
   timer_.emplace(home_.loop);
   timer_->Start(absl::ToChronoNanoseconds(wait), [this] {
-    const std::shared_ptr<S3Operation> self = shared_from_this();
-    timer_.reset();
-    Send();
+    Guard([this] {
+      timer_.reset();
+      Send();
+    });
   });
 }
 
@@ -182,10 +232,16 @@ void S3Operation::StartAttempt(bool hedge) {
   attempts_.push_back(std::make_unique<Attempt>(shared_from_this()));
   Attempt& attempt = *attempts_.back();
   const absl::Time now = absl::Now();
-  HttpRequest request = exchange_->Request(now, hedge);
-  if (!hedge) ++requests_;
-  if (LogEnabled(LogLevel::kDebug)) attempt.log.emplace(request, RequestLog::Shows::kTarget, requests_, hedge, now);
-  attempt.call = environment_.http.Start(home_.loop, std::move(request), attempt);
+  try {
+    if (hedge) losers_.reserve(losers_.size() + 2);  // so that Lose needs no memory
+    HttpRequest request = exchange_->Request(now, hedge);
+    if (!hedge) ++requests_;
+    if (LogEnabled(LogLevel::kDebug)) attempt.log.emplace(request, RequestLog::Shows::kTarget, requests_, hedge, now);
+    attempt.call = environment_.http.Start(home_.loop, std::move(request), attempt);
+  } catch (const std::exception&) {
+    attempts_.pop_back();
+    throw;
+  }
 }
 
 // ---- While a request is in flight
@@ -207,6 +263,7 @@ void S3Operation::HedgeLater(Attempt& first, absl::Duration at_least) {
     if (first.answered || attempts_.size() != 1 || cancelled_) return;
     if (!known) return HedgeLater(first);
     const bool may = exchange_->MayHedge(absl::Now()) && environment_.context.hedging.Take();
+    // If it throws, there is no second request, and the first one is as good as before.
     may ? StartAttempt(/*hedge=*/true) : HedgeLater(first, kAskAgain);
   });
 }
@@ -269,6 +326,18 @@ void S3Operation::OnDone(Attempt& done, HttpResult result) {
   const auto at = std::find_if(list.begin(), list.end(), is_it);
   const std::unique_ptr<Attempt> attempt = std::move(*at);  // and with it the operation, until the end of this call
   list.erase(at);
+  const bool was_last = !attempt->lost && attempts_.empty();
+  const std::shared_ptr<S3Operation> self = shared_from_this();
+  try {
+    Conclude(*attempt, std::move(result));
+  } catch (const std::exception& error) {
+    LogException("s3", error);
+    if (was_last) GiveUp();
+  }
+}
+
+void S3Operation::Conclude(Attempt& done, HttpResult result) {
+  Attempt* const attempt = &done;
   if (attempt->log) Log(LogLevel::kDebug, "s3", attempt->log->Line(result, absl::Now()));
   Hedging& hedging = environment_.context.hedging;
   // Lost, or failed before the other one answered, which then goes on alone.
@@ -277,6 +346,7 @@ void S3Operation::OnDone(Attempt& done, HttpResult result) {
     return hedging.OnWasted(result.wire_bytes);
   }
   StopWatching();
+  if (exhausted_) return EndCancelled();
   if (exchange_->hedged() && attempt->answered) hedging.OnBody(result.wire_bytes, absl::Now() - *attempt->answered);
   if (attempt->too_slow && result.error == HttpErrorKind::kCancelled && !cancelled_) {
     result.error = HttpErrorKind::kTimeout;
@@ -288,7 +358,7 @@ void S3Operation::OnDone(Attempt& done, HttpResult result) {
 }
 
 void S3Operation::EndCancelled() {
-  exchange_->Abandon(absl::CancelledError("the request was cancelled"));
+  exchange_->Abandon(exhausted_ ? OutOfMemory() : absl::CancelledError("the request was cancelled"));
   End();
 }
 
@@ -301,7 +371,11 @@ void S3Operation::End() {
   stop_.reset();
   Report(RequestPhase::kDone);
   home_.operations.fetch_sub(1, std::memory_order_relaxed);  // first: the caller's next one may take its place
-  exchange_->Finish();
+  try {
+    exchange_->Finish();
+  } catch (const std::exception& error) {  // of the caller, or before its callback was called, which then answers
+    LogException("s3", error);
+  }
   environment_.ended(self);
 }
 

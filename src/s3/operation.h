@@ -43,8 +43,8 @@ struct S3Loop {
 };
 
 /// Drives one exchange on one event loop: waits for credentials, takes turns at the pace of the store, sends, waits,
-/// and for reads sends a second request where the first byte is late and gives up bodies that trickle. All on the
-/// loop's thread, but for the constructor.
+/// and for reads sends a second request where the first byte is late and gives up bodies that trickle. An exception of
+/// a step (too little memory) ends it with ResourceExhausted. All on the loop's thread, but for the constructor.
 class S3Operation final : public std::enable_shared_from_this<S3Operation> {
  public:
   /// What it works with; all outlive it.
@@ -62,7 +62,7 @@ class S3Operation final : public std::enable_shared_from_this<S3Operation> {
   void Begin(std::stop_token stop);
   void Cancel();
   /// False: it does not need one any more.
-  bool OnPermit();
+  bool OnPermit() noexcept;
 
  private:
   struct Attempt;
@@ -72,10 +72,16 @@ class S3Operation final : public std::enable_shared_from_this<S3Operation> {
     void operator()() const;
   };
 
+  // Runs a step.
+  template <typename Step>
+  void Guard(Step step) noexcept;
+  void GiveUp() noexcept;
+  bool CancelAttempts();
   void Do(const S3Step& step);
   void Send();
   void ReturnPermit();
   void WaitForCredentials(absl::Time now);
+  void OnCredentials(const absl::Status& status);
   void WaitThenSend(absl::Duration wait, RequestPhase phase);
   void StartAttempt(bool hedge);
   void HedgeLater(Attempt& first, absl::Duration at_least = absl::ZeroDuration());
@@ -85,6 +91,7 @@ class S3Operation final : public std::enable_shared_from_this<S3Operation> {
   void OnPhase(Attempt& attempt, HttpPhase phase);
   HttpBodySink OnHead(Attempt& attempt, const HttpResponseHead& head);
   void OnDone(Attempt& attempt, HttpResult result);
+  void Conclude(Attempt& done, HttpResult result);
   void Lose(Attempt& attempt);
 
   void Report(RequestPhase phase) {
@@ -108,6 +115,7 @@ class S3Operation final : public std::enable_shared_from_this<S3Operation> {
   bool waits_for_permit_ = false;
   bool waits_for_credentials_ = false;
   bool cancelled_ = false;
+  bool exhausted_ = false;  // cancelled because a step has thrown
   bool ended_ = false;
 };
 

@@ -2,9 +2,11 @@
 
 #include <fmt/format.h>
 
+#include <exception>
 #include <memory>
 #include <utility>
 
+#include "base/log_exception.h"
 #include "s3/xml.h"
 #include "store/checks.h"
 #include "store/s3_copy.h"
@@ -41,17 +43,30 @@ S3Store::~S3Store() {
 }
 
 // Counts the call until its callback has run.
-template <typename Callback>
-auto S3Store::Tracked(Callback done) {
+template <typename Result>
+SureAnswer<Result> S3Store::Tracked(absl::AnyInvocable<void(Result)> done, size_t results) {
+  EventLoop& loop = runtime_.loops().Next();
+  SureAnswer<Result> sure(loop, std::move(done), results);
+  absl::AnyInvocable<void(Result)> counted = [this, sure = std::move(sure)](Result result) mutable {
+    sure(std::move(result));
+    std::lock_guard lock(mutex_);
+    if (--in_flight_ == 0) idle_.notify_all();  // under the lock: the waiting destructor may free it right after
+  };
   {
     std::lock_guard lock(mutex_);
     ++in_flight_;
   }
-  return [this, done = std::move(done)](auto result) mutable {
-    std::move(done)(std::move(result));
-    std::lock_guard lock(mutex_);
-    if (--in_flight_ == 0) idle_.notify_all();  // under the lock: the waiting destructor may free it right after
-  };
+  return {loop, std::move(counted), results};
+}
+
+// Makes a call of the store. If it throws, the callback answers.
+template <typename Result, typename Call>
+void S3Store::Begin(absl::AnyInvocable<void(Result)> done, size_t results, Call call) noexcept {
+  try {
+    call(Tracked(std::move(done), results));
+  } catch (const std::exception& error) {
+    LogException("store", error);
+  }
 }
 
 // Callbacks never run inside the call, not even for what is refused at once.
@@ -62,45 +77,53 @@ void S3Store::Fail(absl::Status status, Callback done) {
 }
 
 void S3Store::Get(std::string key, MutableByteSpan into, GetOptions options, GetCallback done) {
-  auto tracked = Tracked(std::move(done));
-  absl::Status bad = CheckKey(Uri(""), key);
-  if (bad.ok()) bad = CheckGet(Uri(key), options, into.size());
-  if (!bad.ok()) return Fail(std::move(bad), std::move(tracked));
-  client_.Get(bucket_, std::move(key), into, std::move(options), std::move(tracked));
+  Begin(std::move(done), 1, [&](auto tracked) {
+    absl::Status bad = CheckKey(Uri(""), key);
+    if (bad.ok()) bad = CheckGet(Uri(key), options, into.size());
+    if (!bad.ok()) return Fail(std::move(bad), std::move(tracked));
+    client_.Get(bucket_, std::move(key), into, std::move(options), std::move(tracked));
+  });
 }
 
 void S3Store::Head(std::string key, HeadOptions options, HeadCallback done) {
-  auto tracked = Tracked(std::move(done));
-  absl::Status bad = CheckKey(Uri(""), key);
-  if (!bad.ok()) return Fail(std::move(bad), std::move(tracked));
-  if (options.parts) return client_.HeadParts(bucket_, std::move(key), std::move(tracked));
-  client_.Head(bucket_, std::move(key), std::move(tracked));
+  Begin(std::move(done), 1, [&](auto tracked) {
+    absl::Status bad = CheckKey(Uri(""), key);
+    if (!bad.ok()) return Fail(std::move(bad), std::move(tracked));
+    if (options.parts) return client_.HeadParts(bucket_, std::move(key), std::move(tracked));
+    client_.Head(bucket_, std::move(key), std::move(tracked));
+  });
 }
 
 void S3Store::Put(std::string key, ByteSpan body, PutOptions options, PutCallback done) {
-  auto tracked = Tracked(std::move(done));
-  absl::Status bad = CheckKey(Uri(""), key);
-  if (bad.ok()) bad = CheckPut(Uri(key), options);
-  if (!bad.ok()) return Fail(std::move(bad), std::move(tracked));
-  client_.Put(bucket_, std::move(key), body, std::move(options), std::move(tracked));
+  Begin(std::move(done), 1, [&](auto tracked) {
+    absl::Status bad = CheckKey(Uri(""), key);
+    if (bad.ok()) bad = CheckPut(Uri(key), options);
+    if (!bad.ok()) return Fail(std::move(bad), std::move(tracked));
+    client_.Put(bucket_, std::move(key), body, std::move(options), std::move(tracked));
+  });
 }
 
 void S3Store::Copy(const ObjectStore& from, ObjectInfo source, std::string key, CopyOptions options, PutCallback done) {
-  auto tracked = Tracked(std::move(done));
-  absl::Status bad = CheckKey(Uri(""), key);
-  if (bad.ok()) bad = CheckKey(from.Uri(""), source.key);
-  if (bad.ok() && !CopiesFrom(from))
-    bad = absl::UnimplementedError(fmt::format("{}: cannot be copied from {}", Uri(key), from.Uri(source.key)));
-  if (!bad.ok()) return Fail(std::move(bad), std::move(tracked));
-  S3CopySource object{.bucket = from.traits().bucket,
-                      .key = std::move(source.key),
-                      .size = source.size,
-                      .etag = std::move(source.etag)};
-  CopyOnS3(client_, std::move(object), bucket_, std::move(key), std::move(options), {}, std::move(tracked));
+  Begin(std::move(done), 1, [&](auto tracked) {
+    absl::Status bad = CheckKey(Uri(""), key);
+    if (bad.ok()) bad = CheckKey(from.Uri(""), source.key);
+    if (bad.ok() && !CopiesFrom(from))
+      bad = absl::UnimplementedError(fmt::format("{}: cannot be copied from {}", Uri(key), from.Uri(source.key)));
+    if (!bad.ok()) return Fail(std::move(bad), std::move(tracked));
+    S3CopySource object{.bucket = from.traits().bucket,
+                        .key = std::move(source.key),
+                        .size = source.size,
+                        .etag = std::move(source.etag)};
+    CopyOnS3(client_, std::move(object), bucket_, std::move(key), std::move(options), {}, std::move(tracked));
+  });
 }
 
 void S3Store::Delete(std::vector<std::string> keys, DeleteCallback done) {
-  auto gather = std::make_shared<StatusGatherer>(keys.size(), Tracked(std::move(done)));
+  Begin(std::move(done), keys.size(), [&](auto tracked) { DeleteAll(keys, std::move(tracked)); });
+}
+
+void S3Store::DeleteAll(std::vector<std::string>& keys, DeleteCallback done) {
+  auto gather = std::make_shared<StatusGatherer>(keys.size(), std::move(done));
   std::vector<std::string> together;
   std::vector<size_t> places;
   for (size_t i = 0; i < keys.size(); ++i) {
@@ -123,18 +146,20 @@ void S3Store::Delete(std::vector<std::string> keys, DeleteCallback done) {
 }
 
 void S3Store::DeleteVersion(std::string key, std::string etag, DoneCallback done) {
-  auto tracked = Tracked(std::move(done));
-  absl::Status bad = CheckKey(Uri(""), key);
-  if (bad.ok()) bad = CheckVersion(Uri(key), etag);
-  if (!bad.ok()) return Fail(std::move(bad), std::move(tracked));
-  client_.Delete(bucket_, std::move(key), std::move(tracked), std::move(etag));
+  Begin(std::move(done), 1, [&](auto tracked) {
+    absl::Status bad = CheckKey(Uri(""), key);
+    if (bad.ok()) bad = CheckVersion(Uri(key), etag);
+    if (!bad.ok()) return Fail(std::move(bad), std::move(tracked));
+    client_.Delete(bucket_, std::move(key), std::move(tracked), std::move(etag));
+  });
 }
 
 void S3Store::List(ListOptions options, ListCallback done) {
-  auto tracked = Tracked(std::move(done));
-  absl::Status bad = CheckList(Uri(""), options);
-  if (!bad.ok()) return Fail(std::move(bad), std::move(tracked));
-  client_.List(bucket_, std::move(options), std::move(tracked));
+  Begin(std::move(done), 1, [&](auto tracked) {
+    absl::Status bad = CheckList(Uri(""), options);
+    if (!bad.ok()) return Fail(std::move(bad), std::move(tracked));
+    client_.List(bucket_, std::move(options), std::move(tracked));
+  });
 }
 
 absl::StatusOr<std::unique_ptr<PieceWriter>> S3Store::WritePieces(std::string key, PutOptions options) {

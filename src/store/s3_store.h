@@ -8,6 +8,7 @@
 
 #include "net/runtime.h"
 #include "s3/client.h"
+#include "s3/sure_answer.h"
 #include "store/object_store.h"
 
 namespace millrace {
@@ -35,8 +36,11 @@ class S3Store final : public ObjectStore {
   const RequestCounters& counters() const override;
 
  private:
-  template <typename Callback>
-  auto Tracked(Callback done);
+  template <typename Result, typename Call>
+  void Begin(absl::AnyInvocable<void(Result)> done, size_t results, Call call) noexcept;
+  template <typename Result>
+  SureAnswer<Result> Tracked(absl::AnyInvocable<void(Result)> done, size_t results);
+  void DeleteAll(std::vector<std::string>& keys, DeleteCallback done);
   template <typename Callback>
   void Fail(absl::Status status, Callback done);
 

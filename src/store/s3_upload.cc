@@ -3,9 +3,12 @@
 #include <fmt/format.h>
 
 #include <chrono>
+#include <exception>
 #include <utility>
 
+#include "absl/cleanup/cleanup.h"
 #include "base/log.h"
+#include "base/log_exception.h"
 #include "s3/checksum.h"
 #include "store/checks.h"
 #include "store/completion.h"
@@ -74,19 +77,41 @@ absl::Status S3Upload::Stopped() const {
   return absl::CancelledError(fmt::format("{}: writing was cancelled", ledger_.uri()));
 }
 
+// Counts as in flight until it has been called.
+template <typename Result>
+SureAnswer<Result> S3Upload::Tracked(absl::AnyInvocable<void(Result)> done) {
+  EventLoop& loop = runtime_.loops().Next();
+  SureAnswer<Result> sure(loop, std::move(done));
+  absl::AnyInvocable<void(Result)> counted = [this, sure = std::move(sure)](Result result) mutable {
+    sure(std::move(result));
+    Leave();
+  };
+  Enter();
+  return {loop, std::move(counted)};
+}
+
 void S3Upload::Write(size_t index, uint64_t offset, ByteSpan bytes, DoneCallback done) {
-  Add(offset, {index, bytes, std::nullopt, std::move(done)});
+  Start(index, offset, bytes, std::nullopt, std::move(done));
 }
 
 void S3Upload::WriteChecked(size_t index, uint64_t offset, ByteSpan bytes, uint32_t crc32c, DoneCallback done) {
-  Add(offset, {index, bytes, crc32c, std::move(done)});
+  Start(index, offset, bytes, crc32c, std::move(done));
+}
+
+// If it throws, the callback answers.
+void S3Upload::Start(size_t index, uint64_t offset, ByteSpan bytes, std::optional<uint32_t> crc32c,
+                     DoneCallback done) noexcept {
+  try {
+    Add(offset, {index, bytes, crc32c, Tracked(std::move(done))});
+  } catch (const std::exception& error) {
+    LogException("store", error);
+  }
 }
 
 void S3Upload::Add(uint64_t offset, Piece piece) {
   absl::Status bad = ledger_.Admit(piece.index, {offset, piece.bytes.size()});
-  if (!bad.ok()) return std::move(piece.done)(std::move(bad));
+  if (!bad.ok()) return piece.done(std::move(bad));
   std::unique_lock lock(mutex_);
-  ++in_flight_;
   if (state_ == State::kBegun) {
     lock.unlock();
     return Send(std::move(piece));
@@ -95,7 +120,7 @@ void S3Upload::Add(uint64_t offset, Piece piece) {
     absl::Status status = state_ == State::kFailed ? failure_ : Stopped();
     lock.unlock();
     return runtime_.loops().Next().Post(
-        [this, piece = std::move(piece), status = std::move(status)]() mutable { End(piece, std::move(status)); });
+        [piece = std::move(piece), status = std::move(status)]() mutable { piece.done(std::move(status)); });
   }
   waiting_.push_back(std::move(piece));
   if (std::exchange(state_, State::kBeginning) == State::kBeginning) return;
@@ -110,6 +135,7 @@ void S3Upload::Begin() {
 }
 
 void S3Upload::OnBegun(absl::StatusOr<std::string> id) {
+  const absl::Cleanup leave = [this] { Leave(); };
   std::vector<Piece> pieces;
   {
     std::lock_guard lock(mutex_);
@@ -124,7 +150,6 @@ void S3Upload::OnBegun(absl::StatusOr<std::string> id) {
   } else {
     EndAll(std::move(pieces), failure_);
   }
-  Leave();
 }
 
 // Pieces under way have the stop themselves; those that wait for the upload to begin need not wait for that.
@@ -134,24 +159,26 @@ void S3Upload::OnStop() {
   if (waiting_.empty()) return;
   ++in_flight_;
   lock.unlock();
-  runtime_.loops().Next().Post([this] {
-    std::vector<Piece> pieces;
-    {
-      std::lock_guard lock(mutex_);
-      pieces.swap(waiting_);
-    }
-    EndAll(std::move(pieces), Stopped());
+  try {
+    runtime_.loops().Next().Post([this] { EndWaiting(); });
+  } catch (const std::exception& error) {  // then they wait for the upload to begin
+    LogException("store", error);
     Leave();
-  });
+  }
+}
+
+void S3Upload::EndWaiting() {
+  const absl::Cleanup leave = [this] { Leave(); };
+  std::vector<Piece> pieces;
+  {
+    std::lock_guard lock(mutex_);
+    pieces.swap(waiting_);
+  }
+  EndAll(std::move(pieces), Stopped());
 }
 
 void S3Upload::EndAll(std::vector<Piece> pieces, const absl::Status& status) {
-  for (Piece& piece : pieces) End(piece, status);
-}
-
-void S3Upload::End(Piece& piece, absl::Status status) {
-  std::move(piece.done)(std::move(status));
-  Leave();
+  for (Piece& piece : pieces) piece.done(status);
 }
 
 // Making the checksum, and where the bytes are signed their hash, takes milliseconds: neither the caller nor an event
@@ -161,10 +188,14 @@ void S3Upload::Send(Piece piece) {
     const int number = static_cast<int>(piece.index) + 1;
     const ByteSpan bytes = piece.bytes;
     const std::optional<uint32_t> crc32c = piece.crc32c;
-    client_.UploadPart(
-        bucket_, key_, upload_id_, number, bytes,
-        [this, piece = std::move(piece)](absl::StatusOr<ObjectInfo> sent) mutable { OnSent(piece, std::move(sent)); },
-        stop_.get_token(), crc32c);
+    try {
+      client_.UploadPart(
+          bucket_, key_, upload_id_, number, bytes,
+          [this, piece = std::move(piece)](absl::StatusOr<ObjectInfo> sent) mutable { OnSent(piece, std::move(sent)); },
+          stop_.get_token(), crc32c);
+    } catch (const std::exception& error) {  // no thread of the pool may end by it
+      LogException("store", error);
+    }
   });
 }
 
@@ -175,7 +206,7 @@ void S3Upload::OnSent(Piece& piece, absl::StatusOr<ObjectInfo> sent) {
     parts_[piece.index] = {std::move(sent->etag), std::move(sent->checksum), piece.bytes.size()};
     ledger_.Enter(piece.index);
   }
-  End(piece, sent.status());
+  piece.done(sent.status());
 }
 
 // Some stores (Ceph 16) ignore the condition when an upload is completed, and would overwrite. Asking first leaves a
@@ -196,22 +227,26 @@ void S3Upload::CheckCondition(DoneCallback done) {
 }
 
 void S3Upload::Commit(uint64_t object_bytes, PutCallback done) {
-  Enter();
+  try {
+    CommitChecked(object_bytes, Tracked(std::move(done)));
+  } catch (const std::exception& error) {  // the callback answers
+    LogException("store", error);
+  }
+}
+
+void S3Upload::CommitChecked(uint64_t object_bytes, SureAnswer<absl::StatusOr<ObjectInfo>> done) {
   absl::Status whole = ledger_.CheckAll(object_bytes);
   if (!whole.ok()) {
-    return runtime_.loops().Next().Post([this, status = std::move(whole), done = std::move(done)]() mutable {
-      std::move(done)(std::move(status));
-      Leave();
-    });
+    return runtime_.loops().Next().Post(
+        [status = std::move(whole), done = std::move(done)]() mutable { done(std::move(status)); });
   }
   CheckCondition([this, size = object_bytes, done = std::move(done)](absl::Status status) mutable {
     if (status.ok()) return Complete(size, std::move(done));
-    std::move(done)(std::move(status));
-    Leave();
+    done(std::move(status));
   });
 }
 
-void S3Upload::Complete(uint64_t size, PutCallback done) {
+void S3Upload::Complete(uint64_t size, SureAnswer<absl::StatusOr<ObjectInfo>> done) {
   std::vector<std::string> etags;
   CompleteOptions options{.only_if_absent = options_.only_if_absent, .if_match = options_.if_match};
   const auto kind = client_.upload_checksum();
@@ -232,8 +267,7 @@ void S3Upload::Complete(uint64_t size, PutCallback done) {
           info->key = key_;
           info->size = size;
         }
-        std::move(done)(std::move(info));
-        Leave();
+        done(std::move(info));
       },
       std::move(options));
 }

@@ -11,6 +11,7 @@
 
 #include "net/runtime.h"
 #include "s3/client.h"
+#include "s3/sure_answer.h"
 #include "store/checked_writer.h"
 #include "store/piece_ledger.h"
 
@@ -40,7 +41,7 @@ class S3Upload final : public CheckedPieceWriter {
     size_t index = 0;
     ByteSpan bytes;
     std::optional<uint32_t> crc32c;  // if it is known
-    DoneCallback done;
+    SureAnswer<absl::Status> done;
   };
   struct Part {
     std::string etag;
@@ -49,16 +50,20 @@ class S3Upload final : public CheckedPieceWriter {
   };
   enum class State { kNew, kBeginning, kBegun, kFailed, kCommitted };
 
+  template <typename Result>
+  SureAnswer<Result> Tracked(absl::AnyInvocable<void(Result)> done);
+  void Start(size_t index, uint64_t offset, ByteSpan bytes, std::optional<uint32_t> crc32c, DoneCallback done) noexcept;
   void Add(uint64_t offset, Piece piece);
   void Begin();
   void OnBegun(absl::StatusOr<std::string> id);
   void OnStop();
   void Send(Piece piece);
   void OnSent(Piece& piece, absl::StatusOr<ObjectInfo> sent);
-  void End(Piece& piece, absl::Status status);
+  void EndWaiting();
   void EndAll(std::vector<Piece> pieces, const absl::Status& status);
   void CheckCondition(DoneCallback done);
-  void Complete(uint64_t size, PutCallback done);
+  void CommitChecked(uint64_t object_bytes, SureAnswer<absl::StatusOr<ObjectInfo>> done);
+  void Complete(uint64_t size, SureAnswer<absl::StatusOr<ObjectInfo>> done);
   void Abort();
   absl::Status Stopped() const;
 
