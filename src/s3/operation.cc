@@ -35,6 +35,7 @@ constexpr absl::Duration kAskAgain = absl::Milliseconds(50);
 constexpr absl::Duration kLook = absl::Milliseconds(900);
 // What is left would come in this time at the rate at which it has come: not worth another request.
 constexpr double kWorthCuttingSeconds = 1;
+constexpr absl::Duration kMostWithoutSign = absl::Seconds(1);
 
 }  // namespace
 
@@ -170,10 +171,13 @@ void S3Operation::WaitForCredentials(absl::Time now) {
 void S3Operation::WaitThenSend(absl::Duration wait, RequestPhase phase) {
   Report(phase);
   if (phase != RequestPhase::kQueued) ShowLife();  // it waits for a store that has failed
+  // A long wait in pieces, each with a sign of life.
+  const absl::Duration piece = phase == RequestPhase::kQueued ? wait : std::min(wait, kMostWithoutSign);
   timer_.emplace(home_.loop);
-  timer_->Start(absl::ToChronoNanoseconds(wait), [this] {
+  timer_->Start(absl::ToChronoNanoseconds(piece), [this, left = wait - piece, phase] {
     const std::shared_ptr<S3Operation> self = shared_from_this();
     timer_.reset();
+    if (left > absl::ZeroDuration()) return WaitThenSend(left, phase);
     Send();
   });
 }
