@@ -83,6 +83,7 @@ TEST_F(LifeSignTest, OfAnotherProcess) {
   const pid_t child = fork();
   if (child == 0) {
     dup2(ends[0], STDIN_FILENO);
+    close(ends[1]);  // else it never ends
     execlp("cat", "cat", nullptr);
     _exit(1);
   }

@@ -39,6 +39,7 @@ constexpr absl::Duration kAskAgain = absl::Milliseconds(50);
 constexpr absl::Duration kLook = absl::Milliseconds(900);
 // What is left would come in this time at the rate at which it has come: not worth another request.
 constexpr double kWorthCuttingSeconds = 1;
+constexpr absl::Duration kMostWithoutSign = absl::Seconds(1);
 
 }  // namespace
 
@@ -219,10 +220,13 @@ void S3Operation::OnCredentials(const absl::Status& status) {
 void S3Operation::WaitThenSend(absl::Duration wait, RequestPhase phase) {
   Report(phase);
   if (phase != RequestPhase::kQueued) ShowLife();  // it waits for a store that has failed
+  // A long wait in pieces, each with a sign of life.
+  const absl::Duration piece = phase == RequestPhase::kQueued ? wait : std::min(wait, kMostWithoutSign);
   timer_.emplace(home_.loop);
-  timer_->Start(absl::ToChronoNanoseconds(wait), [this] {
-    Guard([this] {
+  timer_->Start(absl::ToChronoNanoseconds(piece), [this, left = wait - piece, phase] {
+    Guard([this, left, phase] {
       timer_.reset();
+      if (left > absl::ZeroDuration()) return WaitThenSend(left, phase);
       Send();
     });
   });

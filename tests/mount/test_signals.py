@@ -57,7 +57,7 @@ call("close", other)
 call("rename", b"made/new", b"made/renamed")
 call("unlink", b"made/renamed")
 signal.setitimer(signal.ITIMER_REAL, 0)
-print(failed, came[0] > 20)
+print(failed, came[0] > 5)
 """
 
 
