@@ -20,7 +20,7 @@ TEST(WithinTest, OpensWhatLiesInTheFoldersAndNothingElse) {
   std::string made = ::testing::TempDir() + "within-XXXXXX";
   ASSERT_NE(mkdtemp(made.data()), nullptr);
   const fs::path root = fs::canonical(made);
-  for (const char* folder : {"open/sub", "more", "secret", "opened"}) {
+  for (const char* folder : {"open", "open/sub", "more", "secret", "opened"}) {
     fs::create_directories(root / folder);
     std::ofstream(root / folder / "x") << folder;
   }

@@ -83,8 +83,9 @@ TEST_F(FileStoreTest, ReadsWithinFoldersOnly) {
   fs::create_symlink("../also/d", folder_ / "in/other");
   const std::string root = fs::canonical(folder_.path());
   FileStore within(root, {root + "/in", root + "/also"});
+  const std::vector<ObjectInfo> listed = *ListAll(within, "in/");
   std::vector<std::string> keys;
-  for (const ObjectInfo& object : *ListAll(within, "in/")) keys.push_back(object.key);
+  for (const ObjectInfo& object : listed) keys.push_back(object.key);
   EXPECT_THAT(keys, ElementsAre("in/a", "in/deep/b", "in/inside", "in/other"));
   EXPECT_EQ(*ReadAll(within, "in/inside", 100), "in/deep/b");
   EXPECT_EQ(*ReadAll(within, "in/other", 100), "also/d");
