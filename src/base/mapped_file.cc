@@ -40,11 +40,13 @@ absl::StatusOr<MappedFile> MappedFile::Open(const std::string& path, const std::
     if (error == ENOENT || error == ENOTDIR || error == EXDEV) return absl::NotFoundError(message);
     return error == EACCES ? absl::PermissionDeniedError(message) : absl::UnavailableError(message);
   };
-  constexpr int kFlags = O_RDONLY | O_CLOEXEC;
+  // Not blocking, for the case that it is a pipe: opening one for reading would wait for a writer.
+  constexpr int kFlags = O_RDONLY | O_CLOEXEC | O_NONBLOCK;
   const UniqueFd file = within.empty() ? UniqueFd(open(path.c_str(), kFlags)) : OpenWithin(within, path, kFlags);
   if (!file) return failed(errno);
   struct stat info {};
   if (fstat(file.get(), &info) != 0) return failed(errno);
+  if (!S_ISREG(info.st_mode)) return absl::NotFoundError(fmt::format("{}: is not a regular file", path));
   if (info.st_size == 0) return MappedFile(ByteSpan());
   const auto size = static_cast<size_t>(info.st_size);
   if (size <= most_read) {

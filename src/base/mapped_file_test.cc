@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cstdlib>
@@ -47,6 +48,12 @@ TEST_F(MappedFileTest, ALargeFileIsMapped) {
 
 TEST_F(MappedFileTest, SaysWhatIsNotThere) {
   EXPECT_TRUE(absl::IsNotFound(MappedFile::Open(path_ + "-none").status()));
+  // A pipe would wait for a writer.
+  std::filesystem::remove(path_);
+  ASSERT_EQ(mkfifo(path_.c_str(), 0600), 0);
+  EXPECT_TRUE(absl::IsNotFound(MappedFile::Open(path_).status()));
+  EXPECT_TRUE(absl::IsNotFound(MappedFile::Open(path_, {"/"}).status()));
+  EXPECT_TRUE(absl::IsNotFound(MappedFile::Open(::testing::TempDir()).status()));
 }
 
 using MappedFileDeathTest = MappedFileTest;

@@ -19,6 +19,7 @@ std::string RealPathOf(const UniqueFd& file) {
 
 bool LiesWithin(const UniqueFd& file, const std::string& root) {
   const std::string path = RealPathOf(file);
+  if (path.empty() || root.empty()) return false;
   return path == root || (path.starts_with(root) && (root == "/" || path[root.size()] == '/'));
 }
 

@@ -13,7 +13,7 @@ namespace millrace {
 /// The path of an open file or folder without links; empty if the system does not tell (/proc is not mounted).
 std::string RealPathOf(const UniqueFd& file);
 
-/// True if an open file or folder lies in `root`, a path by RealPathOf, or is `root`.
+/// True if an open file or folder lies in `root`, a path by RealPathOf, or is `root`. False if either path is unknown.
 bool LiesWithin(const UniqueFd& file, const std::string& root);
 
 /// Opens an existing file or folder, as open(path, flags). It must lie in one of the folders `within`, or be one of

@@ -145,6 +145,23 @@ TEST_F(CacheAccessTest, ACacheWhoseLockIsHeldIsNotUsed) {
   EXPECT_THAT(DiskCache::OpenOrWarn({.folder = named_, .lock_patience = kBrief}), IsNull());
 }
 
+TEST_F(CacheAccessTest, ACountThatWasBrokenOffIsNotTakenForTheSum) {
+  Keep(**Open());
+  const uint64_t bytes = *(*Open())->disk_bytes();
+  EXPECT_GT(bytes, 1u);
+  // A process that is killed while it counts leaves this. Another one has got the lock.
+  const uint64_t broken_off[] = {1, 1024};
+  const UniqueFd usage(open((inside_ + "/usage").c_str(), O_RDWR | O_CLOEXEC));
+  ASSERT_EQ(pwrite(usage.get(), broken_off, sizeof broken_off, 0), static_cast<ssize_t>(sizeof broken_off));
+  const UniqueFd lock(open((inside_ + "/lock").c_str(), O_RDWR | O_CLOEXEC));
+  ASSERT_EQ(flock(lock.get(), LOCK_SH), 0);
+  EXPECT_EQ(Open(kBrief).status().code(), absl::StatusCode::kDeadlineExceeded);
+  ASSERT_EQ(flock(lock.get(), LOCK_UN), 0);
+  const auto first = *Open(kBrief);
+  const auto second = *Open(kBrief);
+  EXPECT_EQ(*second->disk_bytes(), bytes);
+}
+
 TEST_F(CacheAccessTest, ACacheWhoseCountIsHeldTakesNothingNew) {
   const auto cache = *Open(kBrief);
   Keep(*cache);

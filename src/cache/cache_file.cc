@@ -118,7 +118,9 @@ absl::StatusOr<std::unique_ptr<CacheFile>> CacheFile::OpenWithin(const std::stri
     RETURN_IF_ERROR(CheckShared(fd.get(), path));
     locked = flock(fd.get(), LOCK_SH | LOCK_NB) != 0;
     if (locked) {
-      if (errno == EWOULDBLOCK) std::this_thread::sleep_for(kOpenPause);
+      if (errno == EINTR) continue;
+      if (errno != EWOULDBLOCK) return ErrnoStatus(errno, path, "locking");
+      std::this_thread::sleep_for(kOpenPause);
       continue;
     }
     if (!IsAt(fd.get(), path)) continue;

@@ -23,9 +23,13 @@ namespace {
 
 constexpr uint64_t kFilesOfStep = 1024;
 
+// Where in the file the number is, and how far a process is that counts: 0 if the number is that of a whole count.
+constexpr off_t kNumberAt = 0;
+constexpr off_t kProgressAt = 8;
+
 // The leftovers of killed writers are removed first. `tell`, called again and again, shows others that it makes
 // progress.
-uint64_t CountBytes(const std::string& folder, absl::FunctionRef<void(uint64_t bytes)> tell) {
+uint64_t CountBytes(const std::string& folder, absl::FunctionRef<void(uint64_t files)> tell) {
   uint64_t files = 0;
   uint64_t bytes = 0;
   std::error_code ignored;  // what cannot be looked at cannot be counted
@@ -37,7 +41,7 @@ uint64_t CountBytes(const std::string& folder, absl::FunctionRef<void(uint64_t b
     for (std::filesystem::directory_iterator file(sub->path(), of_files); !of_files && file != end;
          file.increment(of_files)) {
       struct stat info {};
-      if (++files % kFilesOfStep == 0) tell(bytes);
+      if (++files % kFilesOfStep == 0) tell(files);
       if (!cache_format::IsFileName(name, file->path().filename().native())) continue;
       if (lstat(file->path().c_str(), &info) == 0) {
         bytes += static_cast<uint64_t>(info.st_blocks) * kStatBlockBytes + kFileMarginBytes;
@@ -48,14 +52,22 @@ uint64_t CountBytes(const std::string& folder, absl::FunctionRef<void(uint64_t b
 }
 
 // 0 if it cannot be read: a new file.
-uint64_t Load(int fd) {
+uint64_t LoadProgress(int fd) {
   uint64_t value = 0;
-  return pread(fd, &value, sizeof value, 0) == sizeof value ? value : 0;
+  return pread(fd, &value, sizeof value, kProgressAt) == sizeof value ? value : 0;
 }
 
-absl::Status Store(int fd, uint64_t value) {
-  if (pwrite(fd, &value, sizeof value, 0) == sizeof value) return absl::OkStatus();
+absl::Status Store(int fd, uint64_t value, off_t at = kNumberAt) {
+  if (pwrite(fd, &value, sizeof value, at) == sizeof value) return absl::OkStatus();
   return ErrnoStatus(errno, "the cache's count of bytes", "writing");
+}
+
+// A process that is killed meanwhile leaves a progress, so that the number is not taken for the count.
+absl::Status CountAgain(const std::string& folder, int fd) {
+  RETURN_IF_ERROR(Store(fd, 1, kProgressAt));
+  const auto tell = [&](uint64_t files) { Store(fd, files, kProgressAt).IgnoreError(); };
+  RETURN_IF_ERROR(Store(fd, CountBytes(folder, tell)));
+  return Store(fd, 0, kProgressAt);
 }
 
 }  // namespace
@@ -65,18 +77,23 @@ absl::StatusOr<DiskUsage> DiskUsage::Open(const std::string& folder, std::chrono
   const std::string number_path = folder + "/usage";
   ASSIGN_OR_RETURN(UniqueFd lock, OpenShared(lock_path));
   ASSIGN_OR_RETURN(UniqueFd number, OpenShared(number_path));
-  if (flock(lock.get(), LOCK_EX | LOCK_NB) == 0) {
-    const auto tell = [&](uint64_t bytes) { Store(number.get(), bytes).IgnoreError(); };
-    RETURN_IF_ERROR(Store(number.get(), CountBytes(folder, tell)));
-  }
-  // Waits for one that counts, as long as the number changes.
-  uint64_t seen = Load(number.get());
-  RETURN_IF_ERROR(LockInTime(
-      lock_path, patience, [&] { return flock(lock.get(), LOCK_SH | LOCK_NB); },
-      [&] {
-        const uint64_t before = std::exchange(seen, Load(number.get()));
-        return before != seen;
-      }));
+  absl::Status counted;
+  const auto count_or_share = [&] {
+    if (flock(lock.get(), LOCK_EX | LOCK_NB) == 0) counted = CountAgain(folder, number.get());
+    if (!counted.ok()) return 0;
+    if (flock(lock.get(), LOCK_SH | LOCK_NB) != 0) return -1;
+    if (LoadProgress(number.get()) == 0) return 0;
+    flock(lock.get(), LOCK_UN);  // the one that counted was killed
+    errno = EWOULDBLOCK;
+    return -1;
+  };
+  // Waits for one that counts, as long as its progress changes.
+  uint64_t seen = LoadProgress(number.get());
+  RETURN_IF_ERROR(LockInTime(lock_path, patience, count_or_share, [&] {
+    const uint64_t before = std::exchange(seen, LoadProgress(number.get()));
+    return before != seen;
+  }));
+  RETURN_IF_ERROR(counted);
   return DiskUsage(folder, std::move(lock), std::move(number), patience);
 }
 

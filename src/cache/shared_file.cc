@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <charconv>
 #include <cstdlib>
@@ -29,6 +30,7 @@ constexpr mode_t kPrivateFolder = 0700;
 constexpr mode_t kGroupFolder = 02770;  // what is made in it is the group's, too
 constexpr mode_t kPrivateFile = 0600;
 constexpr mode_t kGroupFile = 0660;
+constexpr size_t kLargestGroup = size_t{16} << 20;        // its names, in bytes
 constexpr std::string_view kOfMemory = "/proc/self/fd/";  // links, which only the process itself can make
 constexpr std::chrono::microseconds kFirstPause{50};
 constexpr std::chrono::microseconds kLongestPause{20'000};
@@ -50,7 +52,18 @@ absl::StatusOr<std::optional<gid_t>> WantedGroup() {
   std::vector<char> text(size_t{1} << 16);
   group entry{};
   group* found = nullptr;
-  if (getgrnam_r(name, &entry, text.data(), text.size(), &found) == 0 && found != nullptr) return entry.gr_gid;
+  int failed = 0;
+  for (;;) {
+    failed = getgrnam_r(name, &entry, text.data(), text.size(), &found);
+    if (failed == EINTR) continue;
+    if (failed != ERANGE || text.size() >= kLargestGroup) break;
+    text.resize(2 * text.size());
+  }
+  if (failed == 0 && found != nullptr) return entry.gr_gid;
+  constexpr std::array<int, 5> kNoSuchGroup = {0, ENOENT, ESRCH, EBADF, EPERM};
+  if (std::find(kNoSuchGroup.begin(), kNoSuchGroup.end(), failed) == kNoSuchGroup.end()) {
+    return ErrnoStatus(failed, fmt::format("{}={}", kGroupVariable, name), "looking up the group");
+  }
   const std::string_view digits(name);
   gid_t number = 0;
   const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), number);

@@ -168,8 +168,14 @@ TEST_F(CopyExchangeTest, OneVersionIsDeleted) {
   EXPECT_EQ(Header(0, "If-Match"), "seen");
   EXPECT_EQ(Delete(InTurn({Error(412)}), "seen").code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_TRUE(Delete(InTurn({Error(404, "NoSuchKey")}), "seen").ok());
-  EXPECT_TRUE(Delete(InTurn({Error(501, "NotImplemented"), deleted}), "seen").ok());
-  EXPECT_EQ(Header(1, "If-Match"), "(none)");
+  for (const ScriptedAnswer& unknown :
+       {Error(501, "NotImplemented"), Error(400, "InvalidArgument"), Error(400, "InvalidRequest")}) {
+    EXPECT_TRUE(Delete(InTurn({unknown, deleted}), "seen").ok());
+    EXPECT_EQ(Header(0, "If-Match"), "seen");
+    EXPECT_EQ(Header(1, "If-Match"), "(none)");
+  }
+  EXPECT_EQ(Delete(InTurn({Error(400, "InvalidArgument")}), "seen").code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_FALSE(Delete(InTurn({Error(400, "InvalidBucketName"), deleted}), "seen").ok());
 }
 
 TEST_F(CopyExchangeTest, ALargeOneMayTakeLong) {

@@ -210,7 +210,10 @@ std::optional<S3Step> DeleteExchange::OnFailure(const Failure& failure, absl::Ti
                          "the object has changed and was not deleted; look at it again"};
     return FailWith(explained);
   }
-  if (!IsNotImplemented(failure)) return std::nullopt;
+  // Stores that do not know the condition of a DELETE say so in several ways.
+  const std::string& code = failure.body.code;
+  const bool is_refused = failure.http_status == 400 && (code == "InvalidArgument" || code == "InvalidRequest");
+  if (!is_refused && !IsNotImplemented(failure)) return std::nullopt;
   if_match_.clear();
   return Again();
 }

@@ -139,6 +139,10 @@ void FileStore::Head(std::string key, HeadOptions, HeadCallback done) {
 
 absl::Status FileStore::CheckChange(const std::string& key) const {
   RETURN_IF_ERROR(Check(key));
+  return CheckMayWrite(key);
+}
+
+absl::Status FileStore::CheckMayWrite(const std::string& key) const {
   if (traits().within.empty()) return absl::OkStatus();
   return absl::PermissionDeniedError(fmt::format("{}: this program only reads there", Uri(key)));
 }
@@ -264,6 +268,7 @@ void FileStore::List(ListOptions options, ListCallback done) {
 
 absl::Status FileStore::RemoveTemporary(const std::string& prefix) {
   if (!prefix.empty()) RETURN_IF_ERROR(CheckFileKey(Uri(prefix), prefix.substr(0, prefix.size() - 1)));
+  RETURN_IF_ERROR(CheckMayWrite(prefix));
   return RemoveAbandoned(Uri(prefix));
 }
 

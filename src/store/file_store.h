@@ -43,6 +43,7 @@ class FileStore final : public ObjectStore {
 
   absl::Status Check(const std::string& key) const;
   absl::Status CheckChange(const std::string& key) const;
+  absl::Status CheckMayWrite(const std::string& key) const;
   absl::Status CheckWrite(const std::string& key, const PutOptions& options) const;
   absl::StatusOr<GetResult> Read(const std::string& key, MutableByteSpan into, const GetOptions& options);
   absl::Status ReadPieces(int fd, const std::string& uri, MutableByteSpan into, const GetOptions& options,

@@ -100,6 +100,7 @@ TEST_F(FileStoreTest, ReadsWithinFoldersOnly) {
   EXPECT_TRUE(absl::IsPermissionDenied(PutBlocking(within, "in/new", AsBytes("x")).status()));
   EXPECT_TRUE(absl::IsPermissionDenied(within.WritePieces("in/new", {}).status()));
   EXPECT_TRUE(absl::IsPermissionDenied(DeleteBlocking(within, "in/a")));
+  EXPECT_TRUE(absl::IsPermissionDenied(within.RemoveTemporary("in/")));
   EXPECT_TRUE(fs::exists(folder_ / "in/a"));
   // It does not read from a cache the bytes that other stores have read through links.
   EXPECT_NE(within.traits().identity, store_.traits().identity);

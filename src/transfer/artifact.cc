@@ -214,9 +214,16 @@ absl::StatusOr<SharedArtifact> ArtifactPlaces::Publish() {
 }
 
 absl::StatusOr<FileLock> ArtifactPlaces::Lock() {
-  // A folder can be locked itself, which leaves no trace; what belongs to a bucket is built in the cache folder.
-  if (medium_ == Medium::kFolder) return FileLock::OfFolder(options_.beside.store->traits().root, options_.stop);
   if (medium_ == Medium::kMemory) return FileLock();
+  // A folder can be locked itself, which leaves no trace. The rest is built in the cache folder.
+  if (medium_ == Medium::kFolder && MayWriteBeside()) {
+    absl::StatusOr<FileLock> lock =
+        FileLock::OfFolder(options_.beside.store->traits().root, options_.stop, options_.lock_patience);
+    if (!absl::IsDeadlineExceeded(lock.status())) return lock;
+    // An artifact appears by a rename, so several may build one. The processes of this user still wait for each other.
+    Log(LogLevel::kWarning, "transfer",
+        fmt::format("{}; {} is built without that lock", ToStd(lock.status().message()), options_.title));
+  }
   const absl::StatusOr<Location> cache = Cache();
   if (!cache.ok()) return FileLock();
   std::error_code ignored;  // what is wrong with the folder is said when something is written there

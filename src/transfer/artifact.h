@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <memory>
 #include <optional>
 #include <stop_token>
@@ -53,6 +54,7 @@ struct ArtifactOptions {
   bool one_version = false;
   std::string title;  // "the index"; for messages
   std::stop_token stop;
+  std::chrono::milliseconds lock_patience = kFolderPatience;  // for the lock of the folder with the data
 };
 
 /// The places where one artifact of some data may lie: beside the data and in the cache folder. It is written whole or
@@ -81,7 +83,8 @@ class ArtifactPlaces {
   absl::StatusOr<SharedArtifact> Open(Place place, CheckArtifact check, CheckArtifact verify);
 
   /// Waits until no other process of this machine builds the artifact, and keeps them from it. If nothing can be
-  /// locked, several may build: that costs time, and all of them make the same.
+  /// locked, or another process holds the folder's lock for too long, several may build: that costs time, and all of
+  /// them make the same.
   absl::StatusOr<FileLock> Lock();
 
   /// Builds it and puts it where it will be found again: beside the data, or in the cache folder if that cannot be.

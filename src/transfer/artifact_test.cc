@@ -1,13 +1,18 @@
 #include "transfer/artifact.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/file.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <filesystem>
 #include <fstream>
+#include <utility>
 
+#include "base/unique_fd.h"
 #include "devstore/devstore.h"
 #include "store/blocking.h"
 
@@ -34,7 +39,15 @@ class ArtifactTest : public ::testing::Test {
              .stem = "table-1",
              .suffix = ".table",
              .one_version = one_version_,
-             .title = "the table"}};
+             .title = "the table",
+             .lock_patience = lock_patience_}};
+  }
+
+  // Opened, and locked if no one else has locked it.
+  static std::pair<UniqueFd, bool> TryLock(const fs::path& path) {
+    UniqueFd fd(open(path.c_str(), O_RDONLY | O_CLOEXEC));
+    const bool locked = flock(fd.get(), LOCK_EX | LOCK_NB) == 0;
+    return {std::move(fd), locked};
   }
 
   absl::Status Check(const Artifact& artifact) const {
@@ -67,6 +80,7 @@ class ArtifactTest : public ::testing::Test {
   std::string uri_;
   std::string contents_ = "contents";
   bool one_version_ = true;
+  std::chrono::milliseconds lock_patience_ = kFolderPatience;
   int built_ = 0;
 };
 
@@ -105,6 +119,44 @@ TEST_F(ArtifactTest, GoesToTheCacheFolderIfTheDataAreOnlyRead) {
   ExpectAt(Get(), "data/.millrace/table-1");
   only_reads_ = true;
   ExpectAt(Get(), "data/.millrace/table-1");
+}
+
+// Any user who may read the folder can hold its lock.
+TEST_F(ArtifactTest, IsBuiltIfAnotherProcessHoldsTheFolder) {
+  const auto [folder, held] = TryLock(root_ / "data");
+  ASSERT_TRUE(held);
+  lock_patience_ = std::chrono::milliseconds(1);
+  ExpectAt(Get(), "data/.millrace/table-1");
+  // The processes of this user still wait for each other.
+  const auto lock = Places().Lock();
+  ASSERT_TRUE(lock.ok()) << lock.status();
+  EXPECT_FALSE(TryLock(root_ / "cache/index/table-1.lock").second);
+}
+
+TEST_F(ArtifactTest, LocksTheFolderOnlyIfItIsBuiltThere) {
+  for (const bool only_reads : {false, true}) {
+    only_reads_ = only_reads;
+    const auto lock = Places().Lock();
+    ASSERT_TRUE(lock.ok()) << lock.status();
+    EXPECT_EQ(TryLock(root_ / "data").second, only_reads);
+  }
+}
+
+TEST_F(ArtifactTest, TheLockInTheCacheFolderIsOneUsersAlone) {
+  only_reads_ = true;
+  const fs::path path = root_ / "cache/index/table-1.lock";
+  ASSERT_TRUE(Places().Lock().ok());
+  fs::permissions(path, fs::perms(0666));  // as older versions have left it
+  {
+    const auto lock = Places().Lock();
+    EXPECT_EQ(fs::status(path).permissions(), fs::perms(0600));
+    EXPECT_FALSE(TryLock(path).second);
+  }
+  if (geteuid() != 0) GTEST_SKIP() << "only root gives files away";
+  ASSERT_EQ(chown(path.c_str(), 12345, static_cast<gid_t>(-1)), 0);
+  const auto [other, held] = TryLock(path);  // as its owner can
+  ASSERT_TRUE(held);
+  EXPECT_TRUE(Places().Lock().ok()) << "which is not waited for";
 }
 
 // A file behind a link that leads out of the folders that may be read is not mapped.

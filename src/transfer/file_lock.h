@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <stop_token>
 #include <string>
 #include <utility>
@@ -7,6 +8,9 @@
 #include "base/status.h"
 
 namespace millrace {
+
+/// How long a process waits for the lock of a folder: longer than it takes to build most indexes.
+inline constexpr std::chrono::minutes kFolderPatience{10};
 
 /// The exclusive lock of a file or folder (flock), held until destruction; the system frees it when the process ends,
 /// however it ends. Movable. Without a lock it does nothing.
@@ -23,12 +27,16 @@ class FileLock {
   /// Waits for the lock of a folder, or of a file, which is made if it does not exist. Where that cannot be (a folder
   /// that is missing or read-only, a file system without locks) it returns one that does nothing. Cancelled soon after
   /// `stop` is requested.
-  static absl::StatusOr<FileLock> OfFolder(const std::string& path, std::stop_token stop);
+  ///
+  /// Any user who may read a folder can hold its lock: DeadlineExceeded after `patience`. A file is this user's alone
+  /// (0600); one of another user is not locked.
+  static absl::StatusOr<FileLock> OfFolder(const std::string& path, std::stop_token stop,
+                                           std::chrono::milliseconds patience = kFolderPatience);
   static absl::StatusOr<FileLock> OfFile(const std::string& path, std::stop_token stop);
 
  private:
   explicit FileLock(int file) : file_(file) {}
-  static absl::StatusOr<FileLock> Take(int file, const std::string& path, const std::stop_token& stop);
+  absl::Status Take(const std::string& path, const std::stop_token& stop, std::chrono::milliseconds patience);
   int file_ = -1;
 };
 
