@@ -35,6 +35,7 @@ if TYPE_CHECKING:
         def get_eval_dataloader(self, eval_dataset: Any = None) -> Any: ...
         def get_test_dataloader(self, test_dataset: Any) -> Any: ...
         def evaluation_loop(self, dataloader: Any, *arguments: Any, **options: Any) -> Any: ...
+        def prediction_step(self, *arguments: Any, **options: Any) -> Any: ...
 
     class _LoopState:
         end_of_dataloader: bool
@@ -114,6 +115,12 @@ class TrainerMixin(_MixinBase):
         if isinstance(dataloader, _Evaluated) and not getattr(self.args, "eval_use_gather_object", False):
             self.gather_function = _Gather(self.accelerator, dataloader.stream, self.args.eval_batch_size)
         return super().evaluation_loop(dataloader, *arguments, **options)
+
+    def prediction_step(self, *arguments: Any, **options: Any) -> Any:
+        step = super().prediction_step(*arguments, **options)
+        if isinstance(self.gather_function, _Gather):
+            self.gather_function.has_loss = step[0] is not None
+        return step
 
     def _columns(self) -> set[str] | None:
         """Those that the model takes; None for all."""
@@ -239,6 +246,9 @@ class _Gather:
         self._accelerator = accelerator
         self._stream = stream
         self._repeats = repeats  # of a loss, as the Trainer weighs it
+        self.has_loss = (
+            True  # of the latest batch: the Trainer gathers a loss first, and predictions of one axis look like it
+        )
         self._rows: Rows | None = None
         self._valid: Any = None  # of this batch, on all ranks
 
@@ -246,8 +256,8 @@ class _Gather:
         rows = self._stream.rows
         if self._rows is not rows:
             self._rows, self._valid = rows, None
-            if isinstance(data, torch.Tensor) and data.shape == (self._repeats,):
-                data = data[:1].expand(max(1, len(rows)))  # the loss comes first
+            if self.has_loss and isinstance(data, torch.Tensor) and data.shape == (self._repeats,):
+                data = data[:1].expand(max(1, len(rows)))
         return _recursively_apply(lambda one: self._gathered(one, rows), data)
 
     def _gathered(self, one: Any, rows: Rows) -> Any:

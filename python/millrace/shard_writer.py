@@ -19,7 +19,8 @@ _MARK = ".millrace/incomplete"
 _DONE = ".millrace/written"
 _JOURNAL = ".millrace/writer-"
 _LAST = "last"  # a rank that has ended has it beside its journal
-_KIND = "millrace.ShardWriter 1"
+_KIND = "millrace.ShardWriter 2"
+_KINDS_READ = (_KIND, "millrace.ShardWriter 1")  # of complete places; the first version wrote other keys
 
 _Json = dict[str, Any]
 
@@ -261,7 +262,7 @@ class ShardWriter:
         self._check(found, _MARK)
 
     def _check(self, found: _Json, name: str) -> None:
-        if found.get("kind") != _KIND:
+        if found.get("kind") not in (_KINDS_READ if name == _DONE else (_KIND,)):
             raise MismatchError(
                 f"{self.uri}{name} is not of a ShardWriter of this version; end what was begun there, or choose an empty place"
             )

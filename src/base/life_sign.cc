@@ -1,20 +1,13 @@
 #include "base/life_sign.h"
 
 #include <fcntl.h>
-#include <fmt/format.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 
 #include <atomic>
-#include <fstream>
-#include <iterator>
-#include <map>
-#include <mutex>
+#include <forward_list>
 #include <new>
-#include <string>
-
-#include "base/unique_fd.h"
 
 namespace millrace {
 
@@ -22,12 +15,9 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr const char* kVariable = "MILLRACE_HEARTBEAT";
 constexpr int64_t kSignEvery = 250'000'000;  // ns
 constexpr uint64_t kBytesOfSign = 16 << 10;
 constexpr int64_t kBytesWithin = 10'000'000'000;  // ns
-constexpr std::chrono::milliseconds kOthersEvery{500};
-constexpr size_t kMaxProcesses = 1000;
 
 /// In memory that processes share which are forked from one another.
 struct Board {
@@ -46,6 +36,14 @@ Board& TheBoard() {
 // Made before any process is forked.
 [[maybe_unused]] const Board& made_first = TheBoard();
 
+std::atomic<const char*> heartbeat_file{nullptr};
+
+// Read before there are threads of Millrace: getenv is unsafe while another thread sets a variable.
+[[maybe_unused]] const bool is_read = [] {
+  if (const char* const path = getenv(kHeartbeatVariable)) SetHeartbeatFile(path);
+  return true;
+}();
+
 std::atomic<uint64_t> moved{0};
 std::atomic<int64_t> moved_since{0};
 
@@ -55,6 +53,12 @@ int64_t Now() {
 
 }  // namespace
 
+void SetHeartbeatFile(const std::string& path) {
+  // Other threads may still use the names before.
+  static auto& names = *new std::forward_list<std::string>;
+  heartbeat_file.store(names.emplace_front(path).c_str(), std::memory_order_release);
+}
+
 void ShowLife() {
   const int64_t now = Now();
   Board& board = TheBoard();
@@ -62,7 +66,7 @@ void ShowLife() {
   int64_t last = shown.load(std::memory_order_relaxed);
   if (now - last < kSignEvery || !shown.compare_exchange_strong(last, now, std::memory_order_relaxed)) return;
   board.last.store(now, std::memory_order_relaxed);
-  if (const char* const path = getenv(kVariable); path != nullptr && *path != '\0')
+  if (const char* const path = heartbeat_file.load(std::memory_order_acquire); path != nullptr && *path != '\0')
     (void)utimensat(AT_FDCWD, path, nullptr, 0);
 }
 
@@ -77,33 +81,6 @@ std::optional<Clock::time_point> LastLife() {
   const int64_t last = TheBoard().last.load(std::memory_order_relaxed);
   if (last == 0) return std::nullopt;
   return Clock::time_point(std::chrono::nanoseconds(last));
-}
-
-void ShowLifeOf(int process) {
-  static std::mutex mutex;
-  static std::map<int, Clock::time_point> shown;
-  {
-    const std::lock_guard lock(mutex);
-    const auto now = Clock::now();
-    const auto [at, is_new] = shown.try_emplace(process, now);
-    if (!is_new && now - at->second < kOthersEvery) return;
-    at->second = now;
-    if (shown.size() > kMaxProcesses) shown.clear();
-  }
-  std::ifstream environment(fmt::format("/proc/{}/environ", process), std::ios::binary);
-  std::string text(1, '\0');
-  text.append(std::istreambuf_iterator<char>(environment), {});
-  const std::string name = fmt::format("{}{}=", '\0', kVariable);
-  const size_t begin = text.find(name);
-  if (begin == text.npos) return;
-  const std::string path(text.c_str() + begin + name.size());
-  struct stat user {
-  }, info{};
-  if (stat(fmt::format("/proc/{}", process).c_str(), &user) != 0) return;
-  // Opening it has no effect, whatever it is.
-  const UniqueFd fd(open(path.c_str(), O_PATH | O_NOFOLLOW | O_CLOEXEC));
-  if (!fd || fstat(fd.get(), &info) != 0 || !S_ISREG(info.st_mode) || info.st_uid != user.st_uid) return;
-  (void)utimensat(AT_FDCWD, fmt::format("/proc/self/fd/{}", fd.get()).c_str(), nullptr, 0);
 }
 
 }  // namespace millrace

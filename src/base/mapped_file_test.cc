@@ -61,6 +61,7 @@ using MappedFileDeathTest = MappedFileTest;
 char LastByteAfterCut(const std::string& path, uint64_t size) {
   const absl::StatusOr<MappedFile> file = MappedFile::Open(path, {}, 0);
   std::filesystem::resize_file(path, 1);
+  std::filesystem::remove(path);  // nothing after this may run
   return static_cast<char>(file->bytes()[size - 1]);
 }
 
@@ -70,6 +71,7 @@ TEST_F(MappedFileDeathTest, AMappedFileThatIsCutShortIsNamed) {
 
 // The handler in force before is the one that decides how the process ends.
 TEST_F(MappedFileDeathTest, ItHandsOnToTheHandlerBefore) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");  // in a process that has mapped nothing yet
   const auto run = [&] {
     signal(SIGBUS, [](int) { _exit(77); });
     LastByteAfterCut(path_, text_.size());
@@ -78,9 +80,11 @@ TEST_F(MappedFileDeathTest, ItHandsOnToTheHandlerBefore) {
 }
 
 TEST_F(MappedFileDeathTest, OneThatIsSentHasNoMessage) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");  // in a process that has mapped nothing yet
   const auto run = [&] {
     signal(SIGBUS, [](int) { _exit(77); });
     const absl::StatusOr<MappedFile> file = MappedFile::Open(path_, {}, 0);
+    std::filesystem::remove(path_);
     raise(SIGBUS);
   };
   EXPECT_EXIT(run(), ::testing::ExitedWithCode(77), "^$");

@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <optional>
 #include <system_error>
+#include <vector>
 
 #include "base/atomic_file.h"
 #include "base/errno_status.h"
@@ -49,6 +50,23 @@ std::optional<std::string> TargetWithin(const fs::path& root, const fs::path& na
   return StaysWithin(name, text) ? text.string() : there.lexically_relative(parent).string();
 }
 
+void AddLinks(const fs::path& root, const fs::path& folder, CheckpointLinks& links) {
+  std::vector<fs::path> folders;
+  std::error_code error;
+  fs::directory_iterator at(folder, error);
+  for (const fs::directory_iterator end; !error && at != end; at.increment(error)) {
+    struct stat info {};
+    if (lstat(at->path().c_str(), &info) != 0) continue;
+    if (S_ISDIR(info.st_mode)) folders.push_back(at->path());
+    if (!S_ISLNK(info.st_mode)) continue;
+    const fs::path name = at->path().lexically_relative(root);
+    std::optional<std::string> target = TargetWithin(root, name);
+    if (target && target->size() <= kMaxLinkBytes)
+      links[name.string()] = {.target = *std::move(target), .modified_ms = LinkTimeMs(info)};
+  }
+  for (const fs::path& below : folders) AddLinks(root, below, links);
+}
+
 }  // namespace
 
 CheckpointLinks FindLinks(const std::string& folder) {
@@ -56,16 +74,14 @@ CheckpointLinks FindLinks(const std::string& folder) {
   std::error_code error;
   const fs::path root = fs::canonical(folder, error);
   if (error) return links;
-  fs::recursive_directory_iterator at(root, fs::directory_options::skip_permission_denied, error);
-  for (const fs::recursive_directory_iterator end; !error && at != end; at.increment(error)) {
-    struct stat info {};
-    if (lstat(at->path().c_str(), &info) != 0 || !S_ISLNK(info.st_mode)) continue;
-    const fs::path name = at->path().lexically_relative(root);
-    std::optional<std::string> target = TargetWithin(root, name);
-    if (target && target->size() <= kMaxLinkBytes)
-      links[name.string()] = {.target = *std::move(target), .modified_ms = LinkTimeMs(info)};
-  }
+  AddLinks(root, root, links);
   return links;
+}
+
+bool IsLinkWithin(const std::string& folder, const std::string& name) {
+  std::error_code error;
+  const fs::path root = fs::canonical(folder, error);
+  return !error && TargetWithin(root, name);
 }
 
 bool IsBehindLink(const CheckpointLinks& links, std::string_view name) {

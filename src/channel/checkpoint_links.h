@@ -28,8 +28,11 @@ using CheckpointLinks = std::map<std::string, CheckpointLink, std::less<>>;
 
 /// The links below `folder` that lead to a place in it, also if nothing is there. Links that lead elsewhere do not
 /// count: their targets do not exist on another machine, so the bytes are sent. Blocking. If the folder does not exist,
-/// the map is empty.
+/// the map is empty. Folders that cannot be read, such as those that a program removes meanwhile, are passed over.
 CheckpointLinks FindLinks(const std::string& folder);
+
+/// True if `name` below `folder` is such a link. FindLinks may miss one that a program replaces meanwhile.
+bool IsLinkWithin(const std::string& folder, const std::string& name);
 
 /// True if `name` is one of these links, or lies behind one.
 bool IsBehindLink(const CheckpointLinks& links, std::string_view name);

@@ -1,11 +1,14 @@
 #include "channel/checkpoint_links.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <filesystem>
 #include <fstream>
 #include <limits>
+#include <thread>
 
 #include "store/testing/temp_folder.h"
 
@@ -45,6 +48,29 @@ TEST_F(CheckpointLinksTest, ThoseThatStayInTheFolderAreLinks) {
                                             std::pair("to-nothing", "run/step-3"), std::pair("run/absolute", "step-2"),
                                             std::pair("run/around", "../run/step-2")));
   EXPECT_TRUE(FindLinks(temp_ / "nothing").empty());
+}
+
+TEST_F(CheckpointLinksTest, AreFoundWhileFoldersVanish) {
+  for (const char* name : {"a", "z"}) fs::create_symlink("kept", temp_ / name);
+  std::atomic<bool> over = false;
+  std::thread rotates([&] {
+    while (!over) {
+      for (int i = 0; i < 20; ++i) fs::create_directories(temp_ / fmt::format("step-{}/deep", i));
+      for (int i = 0; i < 20; ++i) fs::remove_all(temp_ / fmt::format("step-{}", i));
+    }
+  });
+  for (int i = 0; i < 2000; ++i) {
+    const CheckpointLinks links = FindLinks(temp_.path());
+    if (links.size() == 2) continue;
+    ADD_FAILURE() << links.size() << " links after " << i << " times";
+    break;
+  }
+  over = true;
+  rotates.join();
+  EXPECT_TRUE(IsLinkWithin(temp_.path(), "a"));
+  fs::create_symlink("..", temp_ / "up");
+  fs::create_directories(temp_ / "folder");
+  for (const char* name : {"up", "folder", "nothing"}) EXPECT_FALSE(IsLinkWithin(temp_.path(), name)) << name;
 }
 
 TEST_F(CheckpointLinksTest, WhatLiesBehindALink) {

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstddef>
 #include <filesystem>
 #include <memory>
@@ -25,7 +26,7 @@ constexpr uint64_t kMaxEarlyBytes = 1 << 20;
 constexpr size_t kMaxEarlyFiles = 100;
 // Up to this size a file that is being changed is looked at again, until it stays the same while it is read.
 constexpr uint64_t kMaxWholeBytes = 8 << 20;
-// A new file of this size that grows is a large one that is being written. A part of it is of no use.
+// A file of this size that is new, or written again, is a large one that is being written. A part of it is of no use.
 constexpr uint64_t kLargeBytes = 64 << 20;
 
 bool WasChanged(const absl::Status& status) {
@@ -179,10 +180,11 @@ absl::Status CheckpointMirror::Look(Found& found, const std::stop_token& stop) {
           if (!step.key.ends_with(kLinkSuffix)) return absl::OkStatus();
           std::string name = step.key.substr(place_.prefix.size());
           name.resize(name.size() - kLinkSuffix.size());
-          if (found.links.contains(name)) return absl::OkStatus();
+          if (found.links.contains(name) || IsLinkWithin(folder, name)) return absl::OkStatus();
           struct stat info {};
           // Programs replace a link by removing it and making another one. Those of other hosts are their business.
           const bool is_there = lstat((folder + name).c_str(), &info) == 0;
+          if (!is_there && errno != ENOENT && errno != ENOTDIR) return absl::OkStatus();
           if (is_there || gone_.contains(step.key)) found.stale.push_back(step.key);
           if (!is_there && sent_.contains(step.key)) gone.insert(step.key);
           return absl::OkStatus();
@@ -198,7 +200,7 @@ absl::Status CheckpointMirror::Look(Found& found, const std::stop_token& stop) {
           found.changed.push_back({.file = *step.object,
                                    .key = step.key,
                                    .unsettled = MayBeUnfinished(step.object->modified_ms),
-                                   .is_new = step.why == "missing"});
+                                   .there = step.kept == nullptr ? std::nullopt : std::optional(step.kept->size)});
         }
         return absl::OkStatus();
       });
@@ -209,6 +211,20 @@ absl::Status CheckpointMirror::Look(Found& found, const std::stop_token& stop) {
     return is_none;
   });
   return compared;
+}
+
+// True if the file is being written, and a copy of it would be a part of it, perhaps in place of a whole one. A file
+// that is smaller than at the place is written again in place. Small files, such as lists, may become smaller: they
+// count only while they grow.
+bool CheckpointMirror::IsHalfWritten(const Changed& file) {
+  if (!file.unsettled) return false;
+  const uint64_t size = file.file.size;
+  const auto before = sizes_.find(file.key);
+  const bool grows = before != sizes_.end() && before->second < size;
+  if (!file.there) return size >= kLargeBytes && grows;
+  if (size >= *file.there) return size >= kLargeBytes && rewritten_.contains(file.key);
+  rewritten_.insert(file.key);
+  return *file.there >= kMaxEarlyBytes || grows || before == sizes_.end() || before->second >= *file.there;
 }
 
 // Leaves the files that are sent in this round.
@@ -223,12 +239,13 @@ void CheckpointMirror::HoldBack(Found& found, Urgency urgency) {
     sizes[file.key] = file.file.size;
     held.insert(folder_of(file));
   }
+  std::set<std::string> half_written;
+  for (const Changed& file : found.changed) {
+    if (IsHalfWritten(file)) half_written.insert(file.key);
+  }
   const auto waits = [&](const Changed& file) {
     if (urgency == Urgency::kLast) return false;
-    if (urgency == Urgency::kWhatHasSettled) return held.contains(folder_of(file));
-    const auto before = sizes_.find(file.key);
-    return file.unsettled && file.is_new && file.file.size >= kLargeBytes && before != sizes_.end() &&
-           before->second < file.file.size;
+    return urgency == Urgency::kWhatHasSettled ? held.contains(folder_of(file)) : half_written.contains(file.key);
   };
   const bool settles = urgency == Urgency::kWhatHasSettled;
   found.holds_back = settles && std::ranges::any_of(found.changed, [&](const Changed& file) {
@@ -251,26 +268,30 @@ void CheckpointMirror::HoldBack(Found& found, Urgency urgency) {
 void CheckpointMirror::OnSent(const std::string& key, std::string version) {
   sent_[key] = std::move(version);
   unsent_.erase(key);
+  rewritten_.erase(key);
 }
 
-absl::Status CheckpointMirror::SendAsItIs(const Changed& file, const Found& found, const std::stop_token& stop) {
-  PutOptions options;
-  options.stop = stop;
-  const auto early = found.early.find(file.key);
-  if (early != found.early.end()) {
-    RETURN_IF_ERROR(PutBlocking(*place_.store, file.key, AsBytes(early->second.bytes), options).status());
-    OnSent(file.key, early->second.version);
-    return absl::OkStatus();
-  }
-  const std::string path = folder_.store->Uri(file.file.key);
-  if (file.file.size <= kMaxWholeBytes) {
-    ASSIGN_OR_RETURN(const SeenContent content, ReadUnchanged(path, kMaxWholeBytes));
+// FailedPrecondition if it has fewer bytes than `min_bytes`: it is being written again.
+absl::Status CheckpointMirror::SendAsItIs(const Changed& file, uint64_t min_bytes, const Found& found,
+                                          const std::stop_token& stop) {
+  const auto send = [&](const SeenContent& content) {
+    if (content.bytes.size() < min_bytes)
+      return absl::FailedPreconditionError(fmt::format("{}: became shorter before it was copied", file.file.key));
+    PutOptions options;
+    options.stop = stop;
     RETURN_IF_ERROR(PutBlocking(*place_.store, file.key, AsBytes(content.bytes), options).status());
     OnSent(file.key, content.version);
     return absl::OkStatus();
+  };
+  const auto early = found.early.find(file.key);
+  if (early != found.early.end()) return send(early->second);
+  const std::string path = folder_.store->Uri(file.file.key);
+  if (file.file.size <= kMaxWholeBytes) {
+    ASSIGN_OR_RETURN(const SeenContent content, ReadUnchanged(path, kMaxWholeBytes));
+    return send(content);
   }
-  ASSIGN_OR_RETURN(const std::unique_ptr<ObjectWriter> writer, place_.store->Write(file.key, std::move(options)));
-  ASSIGN_OR_RETURN(const std::string version, AppendFile(path, *writer));
+  ASSIGN_OR_RETURN(const std::unique_ptr<ObjectWriter> writer, place_.store->Write(file.key, {.stop = stop}));
+  ASSIGN_OR_RETURN(const std::string version, AppendFile(path, min_bytes, *writer));
   RETURN_IF_ERROR(writer->Commit().status());
   OnSent(file.key, version);
   return absl::OkStatus();
@@ -304,7 +325,9 @@ absl::Status CheckpointMirror::SendTurn(std::span<const Changed> files, Urgency 
   }
   for (const Changed* file : as_they_are) {
     if (stop.stop_requested()) break;
-    const absl::Status status = SendAsItIs(*file, found, stop);
+    // A file that was whole may be written again by now.
+    const uint64_t min_bytes = urgency == Urgency::kLast ? 0 : std::min(file->file.size, file->there.value_or(0));
+    const absl::Status status = SendAsItIs(*file, min_bytes, found, stop);
     if (WasRemoved({folder_.store->Uri(file->file.key), status})) continue;
     if (!status.ok() && !IsOfOneFile(status)) return status;
     failed.Update(status);

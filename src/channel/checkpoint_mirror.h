@@ -40,7 +40,7 @@ struct CheckpointMirrorOptions {
 ///
 /// - A file in a folder that may still be written to holds back all of that folder (the first one of its path), so that
 ///   a step arrives whole. It also holds back files that may name the step. After `most_held` all are sent all the
-///   same, with the bytes that they have at that time.
+///   same, with the bytes that they have at that time. Files that are known to lack bytes wait for their end.
 /// - A link stays a link (checkpoint_links.h).
 /// - Nothing is removed there, but for links that are gone or have become something else.
 ///
@@ -63,9 +63,9 @@ class CheckpointMirror {
   /// A file that the place has not, or not as it is now.
   struct Changed {
     ObjectInfo file;
-    std::string key;         // at the place
-    bool unsettled = false;  // it may still be written to
-    bool is_new = false;     // there is none at the place
+    std::string key;                // at the place
+    bool unsettled = false;         // it may still be written to
+    std::optional<uint64_t> there;  // the size that it has at the place; nullopt: there is none
   };
   /// All that a round has found.
   struct Found {
@@ -85,7 +85,8 @@ class CheckpointMirror {
   absl::Status Send(const Found& found, Urgency urgency, const std::stop_token& stop);
   absl::Status SendTurn(std::span<const Changed> files, Urgency urgency, const Found& found,
                         const std::stop_token& stop);
-  absl::Status SendAsItIs(const Changed& file, const Found& found, const std::stop_token& stop);
+  bool IsHalfWritten(const Changed& file);
+  absl::Status SendAsItIs(const Changed& file, uint64_t min_bytes, const Found& found, const std::stop_token& stop);
   void OnSent(const std::string& key, std::string version);
   absl::Status SendLinks(const Found& found, const std::stop_token& stop);
   std::string KeyOfLink(const std::string& name) const;
@@ -101,6 +102,7 @@ class CheckpointMirror {
   std::map<std::string, std::string> sent_;  // the versions of files that are at the place, by key there
   std::set<std::string> unsent_;             // keys that the place has not, or not as they are
   std::map<std::string, uint64_t> sizes_;    // of those that waited in the last round
+  std::set<std::string> rewritten_;          // keys of those that were smaller than at the place since they were sent
   std::set<std::string> gone_;               // markers whose links were not there in the last round
   std::optional<std::chrono::steady_clock::time_point> held_since_;
   std::stop_source stop_;

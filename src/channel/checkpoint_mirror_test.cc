@@ -271,6 +271,50 @@ TEST_F(CheckpointMirrorTest, WhatIsWrittenAllTheTimeIsSentAllTheSame) {
   EXPECT_TRUE(mirror.Finish({}).ok());
 }
 
+TEST_F(CheckpointMirrorTest, AHalfWrittenFileDoesNotReplaceAWholeOne) {
+  const std::map<std::string, std::string> whole = {{"last.ckpt", std::string(2 << 20, 'x')},
+                                                    {"step/last.ckpt", std::string(9 << 20, 'x')}};
+  for (const auto& [name, bytes] : whole)
+    ASSERT_TRUE(PutBlocking(*place_.store, place_.Key(name), AsBytes(bytes)).ok());
+  for (const auto& [name, bytes] : whole) Write(name, "the first bytes of the next one");
+  // Each was changed within `settled` whenever the mirror looks.
+  CheckpointMirror mirror(folder_, place_,
+                          {.interval = Milliseconds(1),
+                           .settled = std::chrono::hours(1),
+                           .most_held = Milliseconds(5),
+                           .say = [](const std::string& text) { ADD_FAILURE() << text; }});
+  const auto size = [&](const std::string& name) {
+    const absl::StatusOr<ObjectInfo> info = HeadBlocking(*place_.store, place_.Key(name));
+    return info.ok() ? info->size : 0;
+  };
+  const auto wait_for_rounds = [&] {  // in which all is sent as it is
+    for (const std::string text : {"a", "ab", "abc", "abcd"}) {
+      Write("metrics", text);
+      Write("step/metrics", text);
+      for (int i = 0; i < 60'000 && (size("metrics") != text.size() || size("step/metrics") != text.size()); ++i)
+        std::this_thread::sleep_for(Milliseconds(1));
+    }
+  };
+  wait_for_rounds();
+  for (const auto& [name, bytes] : whole) EXPECT_EQ(size(name), bytes.size()) << name;
+  // The next one is larger.
+  for (const auto& [name, bytes] : whole) std::filesystem::resize_file(temp_ / name, 65 << 20);
+  wait_for_rounds();
+  for (const auto& [name, bytes] : whole) EXPECT_EQ(size(name), bytes.size()) << name;
+  EXPECT_TRUE(mirror.Finish({}).ok());
+  for (const auto& [name, bytes] : whole) EXPECT_EQ(size(name), 65u << 20) << name;
+}
+
+TEST_F(CheckpointMirrorTest, SmallFilesThatBecomeSmallerAreSent) {
+  ASSERT_TRUE(PutBlocking(*place_.store, place_.Key("list"), AsBytes("a, b, c")).ok());
+  Write("list", "a");
+  CheckpointMirror mirror(
+      folder_, place_,
+      {.interval = Milliseconds(1), .settled = std::chrono::hours(1), .most_held = Milliseconds(5), .say = {}});
+  for (int i = 0; i < 60'000 && There()["list"] != "a"; ++i) std::this_thread::sleep_for(Milliseconds(1));
+  EXPECT_EQ(There()["list"], "a");
+}
+
 TEST_F(CheckpointMirrorTest, BringsWhatIsMissingAndKeepsWhatIsNewer) {
   for (const char* name : {"a", "b/c"})
     ASSERT_TRUE(PutBlocking(*place_.store, place_.Key(name), AsBytes("there")).ok());

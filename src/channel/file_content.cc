@@ -66,16 +66,20 @@ absl::StatusOr<SeenContent> ReadUnchanged(const std::string& path, uint64_t max_
   return content;
 }
 
-absl::StatusOr<std::string> AppendFile(const std::string& path, ObjectWriter& writer) {
+absl::StatusOr<std::string> AppendFile(const std::string& path, uint64_t min_bytes, ObjectWriter& writer) {
   ASSIGN_OR_RETURN(const OpenedFile file, OpenRegular(path));
   const auto size = static_cast<uint64_t>(file.info.st_size);
   Buffer piece(std::min(size, kReadBytes));
-  for (uint64_t offset = 0; offset < size;) {
+  uint64_t offset = 0;
+  while (offset < size) {
     const MutableByteSpan into = piece.span().first(std::min(size - offset, kReadBytes));
     ASSIGN_OR_RETURN(const size_t count, ReadSome(file.fd.get(), path, into, offset));
     RETURN_IF_ERROR(writer.Append(into.first(count)));
-    if (count < into.size()) break;
     offset += count;
+    if (count < into.size()) break;
+  }
+  if (offset < min_bytes) {
+    return absl::FailedPreconditionError(fmt::format("{}: became shorter while it was copied", path));
   }
   return FileEtag(file.info);
 }

@@ -20,7 +20,7 @@ struct SeenContent {
 absl::StatusOr<SeenContent> ReadUnchanged(const std::string& path, uint64_t max_bytes);
 
 /// Appends the bytes of the file, up to the size that it has at the beginning, also if it grows or is replaced
-/// meanwhile. Returns the version.
-absl::StatusOr<std::string> AppendFile(const std::string& path, ObjectWriter& writer);
+/// meanwhile. Returns the version. FailedPrecondition if there are fewer bytes than `min_bytes`.
+absl::StatusOr<std::string> AppendFile(const std::string& path, uint64_t min_bytes, ObjectWriter& writer);
 
 }  // namespace millrace

@@ -61,6 +61,17 @@ std::vector<std::string> BrokenLinks(const std::string& folder) {
   return broken;
 }
 
+/// Returns true if files are gone, and all others can be read: to tar that is a failure.
+bool OnlyLacksRemoved(const std::string& folder, const std::vector<std::string>& names) {
+  bool any = false;
+  for (const std::string& name : names) {
+    if (access(fmt::format("{}/{}", folder, name).c_str(), R_OK) == 0) continue;
+    if (errno != ENOENT && errno != ENOTDIR) return false;
+    any = true;
+  }
+  return any;
+}
+
 /// Leaves the file at its beginning, for a reader.
 bool WriteWhole(int fd, std::string_view text) {
   while (!text.empty()) {
@@ -196,8 +207,9 @@ absl::StatusOr<SavedArchive> SaveArchive(Stores& stores, const std::string& fold
     RETURN_IF_ERROR(writer->Append(ByteSpan(buffer).first(got)));
   }
   const int status = (*tar)->Wait();
-  saved.changed = status == kTarSawChanges;
-  if (status > kTarSawChanges) {
+  saved.changed =
+      status == kTarSawChanges || (status == kTarPassedOver && files.ok() && OnlyLacksRemoved(folder, names));
+  if (status > kTarSawChanges && !saved.changed) {
     saved.lacks = absl::FailedPreconditionError(
         fmt::format("{}: tar could not read all of it (status {}); it says why on stderr", folder, status));
   }

@@ -23,12 +23,27 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::string_view kRecordName = "millrace-run";
+constexpr std::string_view kResourcesName = "resourceconfig.json";
 
 std::string RecordIn(const std::string& config_folder) {
   return fmt::format("{}/{}", config_folder, kRecordName);
 }
 
-/// Returns the record of the last run: a line with the job, and one with the process.
+/// Tells the file with the hosts from one that another program writes in its place. Empty if there is none.
+std::string ResourcesMark(const std::string& config_folder) {
+  struct stat info {};
+  if (stat(fmt::format("{}/{}", config_folder, kResourcesName).c_str(), &info) != 0) return {};
+  return fmt::format("{} {}.{:09}", info.st_ino, info.st_mtim.tv_sec, info.st_mtim.tv_nsec);
+}
+
+absl::Status WriteRecord(int fd, const std::string& path, const std::string& text) {
+  if (ftruncate(fd, 0) != 0 || pwrite(fd, text.data(), text.size(), 0) != static_cast<ssize_t>(text.size()))
+    return ErrnoStatus(errno, path, "writing");
+  return absl::OkStatus();
+}
+
+/// Returns the record of the last run: a line with the job, one with the process, and one with the ResourcesMark of
+/// the file that it wrote.
 std::string ReadRecord(int fd) {
   std::array<char, 512> text{};
   const ssize_t got = pread(fd, text.data(), text.size(), 0);
@@ -68,9 +83,26 @@ bool IsMountPoint(const std::string& folder) {
   return own.st_dev != above.st_dev;
 }
 
+/// Copies what is there and removes it. A copy that is not whole is removed.
+std::error_code MoveByCopying(const std::string& from, const std::string& to) {
+  std::error_code error;
+  fs::copy(from, to, fs::copy_options::recursive | fs::copy_options::copy_symlinks, error);
+  if (error) {
+    std::error_code ignored;
+    fs::remove_all(to, ignored);
+  } else {
+    fs::remove_all(from, error);
+  }
+  return error;
+}
+
 absl::Status Rename(const std::string& from, const std::string& to) {
   if (rename(from.c_str(), to.c_str()) == 0) return absl::OkStatus();
-  const absl::Status why = ErrnoStatus(errno, from, "moving it aside");
+  int error = errno;
+  // It is on another file system, or a folder of the image that a container has been made of.
+  if (error == EXDEV) error = MoveByCopying(from, to).value();
+  if (error == 0) return absl::OkStatus();
+  const absl::Status why = ErrnoStatus(error, from, "moving it aside");
   return absl::FailedPreconditionError(fmt::format(
       "{} has files of another job ({}); move them away, or choose another --root", from, ToStd(why.message())));
 }
@@ -133,15 +165,20 @@ absl::StatusOr<JobRoot> JobRoot::Take(const std::string& root, const std::string
     }
     RETURN_IF_ERROR(MoveConfigAside(config));
   }
-  const std::string text = fmt::format("{}\n{}\n", identity, ProcessText());
-  if (ftruncate(fd.get(), 0) != 0 || pwrite(fd.get(), text.data(), text.size(), 0) != static_cast<ssize_t>(text.size()))
-    return ErrnoStatus(errno, path, "writing");
-  return JobRoot(std::move(fd));
+  std::string text = fmt::format("{}\n{}\n", identity, ProcessText());
+  RETURN_IF_ERROR(WriteRecord(fd.get(), path, text));
+  return JobRoot(std::move(fd), config, std::move(text));
+}
+
+absl::Status JobRoot::RecordResources() const {
+  return WriteRecord(lock_.get(), RecordIn(config_), fmt::format("{}{}\n", record_, ResourcesMark(config_)));
 }
 
 bool JobRoot::IsLeftBehind(const std::string& config_folder) {
   const UniqueFd fd(open(RecordIn(config_folder).c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
-  return fd && flock(fd.get(), LOCK_SH | LOCK_NB) == 0;
+  if (!fd || flock(fd.get(), LOCK_SH | LOCK_NB) != 0) return false;
+  const std::string mark = LineOf(ReadRecord(fd.get()), 2);
+  return !mark.empty() && mark == ResourcesMark(config_folder);
 }
 
 }  // namespace millrace

@@ -25,13 +25,20 @@ class JobRoot {
                                       const std::string& checkpoint_folder,
                                       const std::function<void(const std::string&)>& say);
 
-  /// Returns true if a run of Millrace that has ended left the files in a folder input/config.
+  /// Records that input/config/resourceconfig.json, as it is now, was written by this run. Blocking.
+  absl::Status RecordResources() const;
+
+  /// Returns true if resourceconfig.json in a folder input/config was written by a run of Millrace that has ended, and
+  /// not by the platform.
   static bool IsLeftBehind(const std::string& config_folder);
 
  private:
-  explicit JobRoot(UniqueFd lock) : lock_(std::move(lock)) {}
+  JobRoot(UniqueFd lock, std::string config, std::string record)
+      : lock_(std::move(lock)), config_(std::move(config)), record_(std::move(record)) {}
 
   UniqueFd lock_;
+  std::string config_;  // the folder
+  std::string record_;  // its first lines
 };
 
 }  // namespace millrace

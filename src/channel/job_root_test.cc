@@ -44,9 +44,15 @@ TEST_F(JobRootTest, OneRunAtATime) {
       EXPECT_THAT(std::string(second.message()), HasSubstr("process " + std::to_string(getpid())));
       EXPECT_THAT(std::string(second.message()), HasSubstr("--root"));
     }
+    Write("input/config/resourceconfig.json");
+    EXPECT_TRUE(first->RecordResources().ok());
     EXPECT_FALSE(JobRoot::IsLeftBehind(root_ + "/input/config"));
   }
   EXPECT_TRUE(JobRoot::IsLeftBehind(root_ + "/input/config"));
+  std::filesystem::rename(root_ + "/input/config/resourceconfig.json", root_ + "/kept");
+  EXPECT_FALSE(JobRoot::IsLeftBehind(root_ + "/input/config"));
+  Write("input/config/resourceconfig.json");  // the platform's
+  EXPECT_FALSE(JobRoot::IsLeftBehind(root_ + "/input/config"));
   EXPECT_TRUE(Take("b").ok());
   EXPECT_FALSE(JobRoot::IsLeftBehind(root_ + "/nothing"));
 }

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cctype>
 #include <charconv>
 #include <cmath>
 #include <cstdint>
@@ -181,6 +182,58 @@ bool IsModuleLauncher(std::string_view word) {
   return std::ranges::find(kLaunchers, BaseName(word)) != kLaunchers.end();
 }
 
+/// Programs that run the words behind their options, of which the first may be a script.
+bool RunsOthers(std::string_view word) {
+  constexpr std::array<std::string_view, 30> kNames = {
+      "accelerate", "colossalai", "command",  "composer", "deepspeed", "env",    "exec", "horovodrun",
+      "ionice",     "mpiexec",    "mpirun",   "ncu",      "nice",      "nohup",  "nsys", "numactl",
+      "poetry",     "prun",       "setsid",   "srun",     "stdbuf",    "strace", "sudo", "taskset",
+      "time",       "timeout",    "torchrun", "uv",       "xvfb-run",  "tini"};
+  return std::ranges::find(kNames, BaseName(word)) != kNames.end();
+}
+
+bool IsScript(std::string_view word) {
+  return !word.starts_with('-') && word.ends_with(".py");
+}
+
+bool IsProgram(std::string_view word, const std::string& program) {
+  return !program.empty() && (word == program || word.ends_with("/" + program));
+}
+
+/// `A=b`, as shells have it before a command.
+bool IsAssignment(std::string_view word) {
+  const size_t end = word.find('=');
+  return end != 0 && end != std::string_view::npos &&
+         std::ranges::all_of(word.substr(0, end), [](unsigned char c) { return std::isalnum(c) || c == '_'; });
+}
+
+/// Returns the number of the shell that a command runs, perhaps below others (env, srun); that of its words if it runs
+/// none. What stands behind a script is for that.
+size_t FindShell(const std::vector<std::string>& words, const std::string& program) {
+  for (size_t i = 0; i < words.size(); ++i) {
+    if (IsShell(words[i])) return i;
+    if (IsPython(words[i]) || IsScript(words[i]) || IsProgram(words[i], program)) break;
+  }
+  return words.size();
+}
+
+/// Returns the number of the word that is the text (-c) of the shell `words[shell]`; nullopt if it has none.
+std::optional<size_t> FindText(const std::vector<std::string>& words, size_t shell) {
+  bool has_text = false;
+  for (size_t i = shell + 1; i < words.size(); ++i) {
+    const std::string& word = words[i];
+    const bool is_option = word.size() > 1 && (word.front() == '-' || word.front() == '+');
+    if (!is_option) return has_text ? std::optional(i) : std::nullopt;
+    if (word.starts_with("--")) {
+      if (word == "--rcfile" || word == "--init-file") ++i;
+      continue;
+    }
+    has_text = has_text || (word.front() == '-' && word.find('c') != std::string::npos);
+    if (word.back() == 'o' || word.back() == 'O') ++i;  // -o pipefail
+  }
+  return std::nullopt;
+}
+
 /// Returns true if Python, with these words behind it, runs a script or a module, and not text (-c) or its input.
 bool PythonRunsScript(const std::vector<std::string>& words, size_t first) {
   for (size_t i = first; i < words.size(); ++i) {
@@ -203,17 +256,22 @@ bool PythonRunsScript(const std::vector<std::string>& words, size_t first) {
 
 bool TakesArguments(const std::vector<std::string>& words, const std::string& program) {
   if (words.empty()) return false;
-  const auto is_program = [&](const std::string& word) {
-    return !program.empty() && (word == program || word.ends_with("/" + program));
-  };
-  if (std::ranges::any_of(words, is_program)) return true;
-  if (IsShell(words.front())) return false;
+  if (std::ranges::any_of(words, [&](const std::string& word) { return IsProgram(word, program); })) return true;
+  if (FindShell(words, program) < words.size()) return false;
   bool launcher = false;
+  bool first = true;       // but for assignments
+  bool may_be_run = true;  // a script that comes next is not a word for another program
   for (size_t i = 0; i < words.size(); ++i) {
     if (IsPython(words[i])) return PythonRunsScript(words, i + 1);
-    if (!words[i].starts_with('-') && words[i].ends_with(".py")) return true;
+    if (may_be_run && IsScript(words[i])) return true;
     if (launcher && (words[i] == "-m" || words[i] == "--module")) return true;
     launcher = launcher || IsModuleLauncher(words[i]);
+    if (RunsOthers(words[i])) {
+      may_be_run = true;
+    } else if (first ? !IsAssignment(words[i]) : words[i].ends_with(".sh") || words[i].starts_with("./")) {
+      may_be_run = false;
+    }
+    first = first && IsAssignment(words[i]);
   }
   return false;
 }
@@ -262,14 +320,14 @@ std::vector<std::string> UserArguments(const TrainingJob& job) {
 
 std::vector<std::string> WithArguments(std::vector<std::string> command, const std::vector<std::string>& arguments,
                                        const std::string& program) {
-  const bool shell_text =
-      command.size() == 3 && IsShell(command[0]) && command[1].starts_with('-') && command[1].ends_with('c');
+  const std::optional<size_t> shell_text = FindText(command, FindShell(command, program));
   if (!shell_text) {
     if (TakesArguments(command, program)) command.insert(command.end(), arguments.begin(), arguments.end());
     return command;
   }
+  if (*shell_text + 1 < command.size()) return command;  // the text has arguments of its own
   // The words go to the last command of the text, and only if no other one might be meant.
-  std::string& text = command[2];
+  std::string& text = command.back();
   if (text.find_first_of("#\n") != std::string::npos || text.find("<<") != std::string::npos) return command;
   const std::vector<std::string> parts = Commands(text);
   const auto takes = [&](const std::string& part) { return TakesArguments(AtSpaces(part), program); };

@@ -17,8 +17,8 @@ std::vector<std::string> UserArguments(const TrainingJob& job);
 
 /// Returns the command with these words at its end, if the toolkit would give them to it. It does so if the command
 /// runs a Python script or module, also below a launcher (torchrun, env, mpirun), or the file `program`. In the text of
-/// `sh -c`, the last command gets the words if no other one there could take them. All other commands, and texts with
-/// several lines, a comment or a here-document, are returned unchanged.
+/// `sh -c`, also below a launcher, the last command gets the words if no other one there could take them. All other
+/// commands, and texts with several lines, a comment or a here-document, are returned unchanged.
 std::vector<std::string> WithArguments(std::vector<std::string> command, const std::vector<std::string>& arguments,
                                        const std::string& program);
 

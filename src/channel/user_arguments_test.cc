@@ -48,6 +48,17 @@ TEST(WithArguments, PythonScriptsAndModulesGetThem) {
                                {"mpirun", "-n", "2", "python3", "-u", "train.py"},
                                {"sh", "-c", "python train.py"},
                                {"sh", "-c", "exec torchrun --nproc-per-node $N train.py"},
+                               {"A=b", "./train.py"},
+                               {"srun", "-n", "2", "train.py", "bash"},
+                               {"nohup", "train.py"},
+                               {"timeout", "5h", "env", "-u", "X", "code/train.py"},
+                               {"./entrypoint.sh", "python", "train.py"},
+                               {"./entrypoint.sh", "torchrun", "train.py"},
+                               {"env", "A=b", "bash", "-c", "python train.py"},
+                               {"srun", "-n", "2", "/bin/bash", "-c", "python train.py"},
+                               {"nohup", "sh", "-c", "A=b ./train.py"},
+                               {"bash", "-l", "-c", "python train.py"},
+                               {"bash", "-euo", "pipefail", "--login", "-c", "python train.py"},
                                {"bash", "-lc", "cd x && python train.py >log 2>&1"}})
     EXPECT_TRUE(Gets(command)) << ::testing::PrintToString(command);
 }
@@ -61,6 +72,16 @@ TEST(WithArguments, OthersDoNot) {
                                {"python", "-uc", "print(1)", "x.py"},
                                {"bash", "train.sh", "config.py"},
                                {"./train", "--config=x.py"},
+                               {"./tools/dist_train.sh", "configs/a.py", "8"},
+                               {"train", "configs/a.py"},
+                               {"sh", "-c", "A=b C=d train configs/a.py"},
+                               {"env", "A=b", "./tools/dist_train.sh", "configs/a.py", "8"},
+                               {"sh", "-c", "./tools/dist_train.sh configs/a.py 8"},
+                               {"env", "A=b", "bash", "-c", "python train.py; echo done"},
+                               {"srun", "bash", "train.sh", "config.py"},
+                               {"bash", "-o", "pipefail", "train.sh", "config.py"},
+                               {"nohup", "sh", "-c", "python train.py \"$@\"", "sh", "--epochs", "2"},
+                               {"sh", "-c", "exec bash -c 'python train.py'"},
                                {"sh", "-c", "python train.py; echo done"},
                                {"sh", "-c", "python train.py | tee log"},
                                {"sh", "-c", "python prepare.py && python train.py"},
@@ -73,6 +94,7 @@ TEST(WithArguments, SoDoesTheProgramOfTheJob) {
   EXPECT_TRUE(Gets({"bash", "train.sh"}, "train.sh"));
   EXPECT_TRUE(Gets({"./code/train.sh"}, "train.sh"));
   EXPECT_TRUE(Gets({"sh", "-c", "./train.sh"}, "train.sh"));
+  EXPECT_TRUE(Gets({"env", "A=b", "sh", "-c", "bash code/train.sh"}, "train.sh"));
   EXPECT_FALSE(Gets({"./other.sh"}, "train.sh"));
 }
 

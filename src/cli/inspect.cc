@@ -130,6 +130,19 @@ absl::Status ReadSome(Runtime& runtime, const InspectFlags& flags, const std::op
   return WritePreview(*preview, report->preview->sheet, stop);
 }
 
+// The index tells all but these. So the report does without them if the objects cannot be listed, or have changed
+// since.
+absl::Status TakeSkipped(const Dataset& dataset, const std::stop_token& stop, InspectReport* report) {
+  absl::StatusOr<SkippedObjects> skipped = ListSkipped(dataset, stop);
+  if (absl::IsCancelled(skipped.status())) return skipped.status();
+  if (skipped.ok()) {
+    report->skipped = *std::move(skipped);
+  } else {
+    report->not_listed = ToStd(skipped.status().message());
+  }
+  return absl::OkStatus();
+}
+
 absl::Status RunInspect(const InspectFlags& flags) {
   RETURN_IF_ERROR(CheckFlags(flags));
   InterruptStop interrupt;
@@ -154,7 +167,7 @@ absl::Status RunInspect(const InspectFlags& flags) {
                                                 {.progress = std::move(progress), .stop = stop});
                      }));
   }
-  ASSIGN_OR_RETURN(report.skipped, ListSkipped(*dataset, stop));
+  RETURN_IF_ERROR(TakeSkipped(*dataset, stop, &report));
   ASSIGN_OR_RETURN(report.advice, AdviseOnDataset(*dataset));
   RETURN_IF_ERROR(ReadSome(runtime, flags, preview, stop, &report));
   ASSIGN_OR_RETURN(const std::string said, flags.json ? InspectJson(report) : InspectText(report));

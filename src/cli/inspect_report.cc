@@ -239,7 +239,8 @@ absl::StatusOr<std::string> InspectJson(const InspectReport& report) {
                         {"classes", classes},
                         {"class_sorted", IsClassSorted(index)},
                         {"incomplete_objects", report.survey.incomplete},
-                        {"skipped", SkippedJson(report.skipped)},
+                        {"skipped", report.not_listed.empty() ? SkippedJson(report.skipped)
+                                                              : JsonObject{{"not_listed", report.not_listed}}},
                         {"suspicious", SuspiciousJson(report, names)},
                         {"decode", DecodeJson(report.decode, names)},
                         {"preview", PreviewJson(report, names)},
@@ -264,6 +265,8 @@ absl::StatusOr<std::string> InspectText(const InspectReport& report) {
     text += fmt::format("  {:<24} {:<12} {:>12} samples {:>12}\n", Printable(name), TypeNames(counts), counts.samples,
                         FormatSize(counts.bytes));
   if (const std::string skipped = SkippedText(report.skipped); !skipped.empty()) text += '\n' + skipped;
+  if (!report.not_listed.empty())
+    text += fmt::format("\nobjects that are passed over: not listed: {}\n", Printable(report.not_listed));
   text += SizesText(report.survey.sizes) + ClassText(index) + IncompleteText(report.survey.incomplete) +
           SuspiciousText(report, names);
   if (report.decode) text += DecodeText(*report.decode, index.size(), names);

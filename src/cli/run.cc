@@ -199,7 +199,9 @@ absl::Status Prepare(const RunFlags& flags, SupervisorOptions& options, Prepared
       SayLine(
           fmt::format("{}: without effect here: {}", flags.job.request, fmt::join(described.request.no_effect, ", ")));
     if (options.failure_file.empty()) options.failure_file = prepared.job.root + "/output/failure";
-    ASSIGN_OR_RETURN(prepared.channels, PrepareJob(prepared.job, prepared.places, SayLine));
+    absl::StatusOr<ServedChannels> channels = PrepareJob(prepared.job, prepared.places, SayLine);
+    RETURN_IF_ERROR(prepared.root->RecordResources());
+    ASSIGN_OR_RETURN(prepared.channels, std::move(channels));
   }
   if (!flags.code.empty()) RETURN_IF_ERROR(TakeCode(flags, options));
   ASSIGN_OR_RETURN(prepared.mounts, ChannelMounts::Make(prepared.job, prepared.channels.mounts, SayLine));
@@ -306,8 +308,8 @@ absl::StatusOr<int> RunCommandOrGroup(const RunFlags& flags) {
 
 constexpr const char* kRunFooter =
     R"(The command finds MILLRACE_ATTEMPT (1 for the first), MILLRACE_ATTEMPTS and MILLRACE_CHECKPOINT in its environment;
-millrace.Checkpoints() in a Python program uses the last one. SIGTERM, SIGINT and SIGHUP are passed on to the process group
-of the command, which is then not started again. What a failed attempt leaves running is killed.
+millrace.Checkpoints() in a Python program uses the last one. SIGTERM, SIGINT and SIGHUP are passed on to the command,
+which is then not started again; its process group is killed after --grace. What a failed attempt leaves running is killed.
 
 On EC2 the metadata service (IMDSv2) is asked every two seconds whether the instance will be interrupted, stopped for
 maintenance, or ended by its Auto Scaling group; SIGUSR1 or SIGUSR2 to `millrace run` says the same. The command then gets

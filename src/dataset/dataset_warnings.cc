@@ -35,7 +35,7 @@ absl::StatusOr<std::vector<std::string>> WarningsOfNames(const DatasetPlace& pla
   if (index.kind() == DataKind::kRawObjects) return WarningsOfClasses(index);
   if (!place.names.empty() || (place.selection != nullptr && place.selection->NamesAll()))
     return std::vector<std::string>();
-  ShardNames names(/*whole=*/place.selection == nullptr);
+  ShardNames names(place.selection.get());
   IndexedObject object;
   for (uint64_t i = 0; i < index.objects(); ++i) {
     RETURN_IF_ERROR(index.LookupObject(static_cast<uint32_t>(i), &object));

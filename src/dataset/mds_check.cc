@@ -91,14 +91,13 @@ std::string LowerHex(std::string_view digits) {
 
 }  // namespace
 
-// An index.json that this reader may not see, or a single shard without one, tells nothing.
 absl::Status MdsIndexes::ReadFolder(std::string_view folder) {
-  if (folder_ == folder) return absl::OkStatus();
+  if (folder_ == folder) return read_;
   folder_ = std::string(folder);
   entries_.clear();
   absl::StatusOr<std::vector<MdsShardEntry>> entries = ReadIndex(data_, *folder_ + std::string(kMdsIndexName), stop_);
-  if (absl::IsNotFound(entries.status()) || absl::IsPermissionDenied(entries.status())) return absl::OkStatus();
-  RETURN_IF_ERROR(entries.status());
+  read_ = entries.status();
+  RETURN_IF_ERROR(read_);
   for (MdsShardEntry& entry : *entries) {
     std::string key = *folder_ + entry.name;
     entries_.insert_or_assign(std::move(key), std::move(entry));
@@ -107,7 +106,9 @@ absl::Status MdsIndexes::ReadFolder(std::string_view folder) {
 }
 
 absl::StatusOr<std::unique_ptr<ShardScanner>> MdsIndexes::ScannerFor(const std::string& key, bool* hashed) {
-  RETURN_IF_ERROR(ReadFolder(FolderOf(key)));
+  // An index.json that this reader may not see, or a single shard without one, tells nothing.
+  const absl::Status read = ReadFolder(FolderOf(key));
+  if (!absl::IsNotFound(read) && !absl::IsPermissionDenied(read)) RETURN_IF_ERROR(read);
   std::vector<HashedMdsScanner::Hash> hashes;
   if (const auto entry = entries_.find(key); entry != entries_.end()) {
     for (const auto& [name, digits] : entry->second.hashes) {

@@ -34,11 +34,13 @@ class MdsIndexes {
                      const std::map<std::string, std::optional<uint64_t>>& shards);
 
  private:
+  // Asks once for a folder: errors come again.
   absl::Status ReadFolder(std::string_view folder);
 
   const Location& data_;
   const std::stop_token stop_;
   std::optional<std::string> folder_;             // the latest
+  absl::Status read_;                             // of its index.json
   std::map<std::string, MdsShardEntry> entries_;  // of its index.json, by keys
   bool warned_ = false;
 };

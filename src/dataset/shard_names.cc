@@ -187,7 +187,7 @@ void ShardNames::AddMissing(std::vector<std::string>* warnings) const {
     numbers.erase(std::unique(numbers.begin(), numbers.end()), numbers.end());
     uint64_t from = numbers.front();
     uint64_t to = numbers.back() + 1;
-    if (series.total && whole_) {  // most count from 0, some from 1
+    if (series.total) {  // most count from 0, some from 1
       const bool from_one = from > 0 && numbers.back() == *series.total;
       from = from_one ? 1 : 0;
       to = *series.total + from;
@@ -197,7 +197,9 @@ void ShardNames::AddMissing(std::vector<std::string>* warnings) const {
     uint64_t missing = 0;
     for (uint64_t number = from; number < to; ++number) {
       if (std::binary_search(numbers.begin(), numbers.end(), number)) continue;
-      if (missing++ < kShownMissing) first.push_back(series.NameOf(number));
+      std::string name = series.NameOf(number);
+      if (selection_ != nullptr && !selection_->Contains(name)) continue;
+      if (missing++ < kShownMissing) first.push_back(std::move(name));
     }
     // Without a total, wide gaps say that the numbers count something else.
     if (missing == 0 || (!series.total && missing >= numbers.size())) continue;

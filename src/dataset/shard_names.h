@@ -8,6 +8,8 @@
 #include <string_view>
 #include <vector>
 
+#include "dataset/object_selection.h"
+
 namespace millrace {
 
 /// The part of a data set that a name speaks of: "train", "val", "test", "eval"; "" for other words. One for the usual
@@ -19,8 +21,8 @@ std::string_view SplitWord(std::string_view word);
 /// it (old/000.tar). Memory: a number for each shard. Pure; not thread-safe.
 class ShardNames {
  public:
-  /// `whole`: the caller adds all shards below a URI. Otherwise the user has selected some, and only gaps are reported.
-  explicit ShardNames(bool whole) : whole_(whole) {}
+  /// `selection`: of shards by the user; nullptr for all below a URI. A shard that it does not contain is not missing.
+  explicit ShardNames(const ObjectSelection* selection) : selection_(selection) {}
 
   /// The key of a shard below the data set.
   void Add(std::string_view key);
@@ -53,7 +55,7 @@ class ShardNames {
   void AddStems(std::vector<std::string>* warnings) const;
   void AddFolders(std::vector<std::string>* warnings) const;
 
-  const bool whole_;
+  const ObjectSelection* const selection_;
   std::map<std::string, Series, std::less<>> series_;
   std::map<std::string, std::map<std::string, Stem>, std::less<>> folders_;  // their stems
   uint64_t shards_ = 0;

@@ -11,8 +11,11 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-std::vector<std::string> Warned(const std::vector<std::string>& keys, bool whole = true) {
-  ShardNames names(whole);
+// `pattern`: what the user has selected; "": all.
+std::vector<std::string> Warned(const std::vector<std::string>& keys, const std::string& pattern = "") {
+  std::optional<ObjectSelection> selection;
+  if (!pattern.empty()) selection = *ObjectSelection::Parse("mem://s/" + pattern);
+  ShardNames names(selection ? &*selection : nullptr);
   for (const std::string& key : keys) names.Add(key);
   return names.Warnings();
 }
@@ -69,8 +72,13 @@ TEST(ShardNames, MissingNumbers) {
 }
 
 TEST(ShardNames, OfASelectionOnlyGapsAreMissed) {
-  EXPECT_THAT(Warned(Series("x-{:05}-of-00008.tar", {2, 3, 4}), false), IsEmpty());
-  EXPECT_THAT(Warned(Series("x-{:05}-of-00008.tar", {2, 4, 5}), false), ElementsAre(HasSubstr("x-00003-of-00008.tar")));
+  EXPECT_THAT(Warned(Series("x-{:05}-of-00008.tar", {2, 3, 4}), "x-0000{2..4}-of-00008.tar"), IsEmpty());
+  EXPECT_THAT(Warned(Series("x-{:05}-of-00008.tar", {2, 4, 5}), "x-0000[2-5]-of-00008.tar"),
+              ElementsAre(HasSubstr("is missing: x-00003-of-00008.tar")));
+  // The first and the last one, too, if the pattern leaves the number open.
+  EXPECT_THAT(Warned(Series("x-{:05}-of-00004.tar", {1, 2}), "x-*-of-00004.tar"),
+              ElementsAre(HasSubstr("missing: x-00000-of-00004.tar, x-00003-of-00004.tar")));
+  EXPECT_THAT(Warned(Series("x-{:05}-of-00004.tar", {1, 2, 3}), "x-0000{1..3}-of-00004.tar"), IsEmpty());
 }
 
 TEST(ShardNames, SeveralWritings) {

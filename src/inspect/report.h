@@ -21,6 +21,7 @@ struct InspectReport {
   Survey survey;
   DuplicateKeys duplicates;
   SkippedObjects skipped;
+  std::string not_listed;              // why these are not known; "" if they are
   std::optional<DecodeReport> decode;  // if it was asked for
   std::optional<Preview> preview;      // likewise
   std::string preview_uri;             // where the sheet was written

@@ -15,15 +15,20 @@ constexpr unsigned kReadAheadKb = 512;
 
 }  // namespace
 
-void RaiseKernelReadAhead(const std::string& folder, dev_t below) {
+dev_t DeviceOfMount(const std::string& folder, dev_t below) {
   struct statx info {};
   // Without asking the file system, which is this process.
-  if (statx(AT_FDCWD, folder.c_str(), AT_STATX_DONT_SYNC, STATX_INO, &info) != 0) return;
+  if (statx(AT_FDCWD, folder.c_str(), AT_STATX_DONT_SYNC, STATX_INO, &info) != 0) return 0;
   // If it is unmounted by now, this is another one.
   constexpr uint64_t kRoot = 1;
   const dev_t device = makedev(info.stx_dev_major, info.stx_dev_minor);
-  if (device == below || info.stx_dev_major != 0 || info.stx_ino != kRoot) return;
-  const std::string path = fmt::format("/sys/class/bdi/{}:{}/read_ahead_kb", info.stx_dev_major, info.stx_dev_minor);
+  return device == below || info.stx_dev_major != 0 || info.stx_ino != kRoot ? 0 : device;
+}
+
+void RaiseKernelReadAhead(const std::string& folder, dev_t below) {
+  const dev_t device = DeviceOfMount(folder, below);
+  if (device == 0) return;
+  const std::string path = fmt::format("/sys/class/bdi/{}:{}/read_ahead_kb", major(device), minor(device));
   unsigned now = 0;
   if (!(std::ifstream(path) >> now) || now >= kReadAheadKb) return;
   std::ofstream(path) << kReadAheadKb;

@@ -69,7 +69,8 @@ Mount::Server::Server(ObjectStore& store, MemoryBudget& memory, std::string pref
       inodes_(prefix_),
       ahead_(store, tier_, tree_, prefix_, LimitsOf(options_, memory), options_.order_file,
              [this](const std::string& key) { return inodes_.FindFresh(key); }),
-      mounted_at_(std::chrono::system_clock::now()) {}
+      mounted_at_(std::chrono::system_clock::now()),
+      life_([this](dev_t device) { return device == DeviceOfMount(options_.folder, below_); }) {}
 
 Mount::Server::~Server() {
   if (session_ == nullptr) return;
@@ -99,7 +100,7 @@ Patience Mount::Server::PatienceOf(Request request) const {
   const pid_t thread = fuse_req_ctx(request)->pid;
   return {std::chrono::steady_clock::now() + options_.timeout, [request, thread, this] {
             // The program waits for bytes that come, or for a store that is known to be away.
-            if (LastLife() > std::chrono::steady_clock::now() - kLifeWithin) ShowLifeOf(thread);
+            if (LastLife() > std::chrono::steady_clock::now() - kLifeWithin) life_.Show(thread);
             return (fuse_req_interrupted(request) != 0 && IsBeingKilled(thread)) || fuse_session_exited(session_) != 0;
           }};
 }
@@ -261,7 +262,7 @@ absl::Status Mount::Server::ReadFile(Request request, size_t size, off_t offset,
   const absl::StatusOr<FileBytes> bytes = open.read->Read(static_cast<uint64_t>(offset), size, PatienceOf(request));
   if (absl::IsNotFound(bytes.status())) return RefusedWith(ESTALE, std::string(bytes.status().message()));
   RETURN_IF_ERROR(bytes.status());
-  ShowLifeOf(fuse_req_ctx(request)->pid);
+  life_.Show(fuse_req_ctx(request)->pid);
   // Straight from where they are to the kernel.
   if (bytes->parts.size() == 1) {
     const ByteSpan part = bytes->parts.front();

@@ -18,6 +18,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/life_of_others.h"
 #include "mount/block_tier.h"
 #include "mount/inode_table.h"
 #include "mount/local_tree.h"
@@ -167,6 +168,7 @@ class Mount::Server {
   dev_t below_ = 0;  // the device of the folder that is mounted on
   std::once_flag opened_;
   fuse_session* session_ = nullptr;
+  mutable LifeOfOthers life_;  // may call this mount: ends after the session, which fails such calls
 };
 
 }  // namespace millrace

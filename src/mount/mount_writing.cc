@@ -6,7 +6,6 @@
 #include <optional>
 #include <utility>
 
-#include "base/life_sign.h"
 #include "mount/mount_server.h"
 #include "mount/writer_process.h"
 
@@ -169,7 +168,7 @@ absl::Status Mount::Server::WriteFile(Request request, ByteSpan bytes, off_t off
                    open.written->upload.Write(static_cast<uint64_t>(offset), bytes, PatienceOf(request)));
   open.written->modified_ms = NowMs();
   open.written->closed = false;
-  ShowLifeOf(fuse_req_ctx(request)->pid);
+  life_.Show(fuse_req_ctx(request)->pid);
   fuse_reply_write(request, count);
   return absl::OkStatus();
 }
@@ -511,7 +510,7 @@ void Mount::Server::AddWriting(fuse_lowlevel_ops& operations) {
   };
   operations.fsyncdir = [](Request request, fuse_ino_t, int, fuse_file_info*) { fuse_reply_err(request, 0); };
   operations.setattr = [](Request request, fuse_ino_t inode, struct stat* wanted, int which, fuse_file_info* file) {
-    Answer(request, [&](Server& self) { return self.SetAttributes(request, inode, *wanted, which, file); });
+    AnswerChange(request, [&](Server& self) { return self.SetAttributes(request, inode, *wanted, which, file); });
   };
   operations.mkdir = [](Request request, fuse_ino_t parent, const char* name, mode_t) {
     AnswerChange(request, [&](Server& self) { return self.MakeFolder(request, parent, name); });

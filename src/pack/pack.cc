@@ -139,6 +139,7 @@ absl::StatusOr<PackJob> JobOf(const Dataset& source, const PackPlan& plan, const
   job.classes = HashClasses(options.classes);
   job.fields = HashFields(options.fields);
   job.images = ImagesOf(options.images);
+  job.keys = KeysOf(options.format);
   job.shards = plan.shards();
   return job;
 }

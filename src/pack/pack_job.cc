@@ -47,7 +47,9 @@ Json ToValue(const PackJob& job) {
                 {"samples", job.samples}, {"format", job.format},         {"shard_bytes", job.shard_bytes},
                 {"order", job.order},     {"classes", job.classes},       {"fields", job.fields},
                 {"shards", job.shards}};
-  if (!job.images.empty()) value["images"] = job.images;  // versions that could not do this have no such member
+  // Versions that could not do these have no such members.
+  if (!job.images.empty()) value["images"] = job.images;
+  if (!job.keys.empty()) value["keys"] = job.keys;
   return value;
 }
 
@@ -65,6 +67,7 @@ bool FromValue(const Json& json, PackJob* job) {
       .Take("fields", &job->fields)
       .Take("shards", &job->shards);
   if (members.whole() && json.contains("images")) members.Take("images", &job->images);
+  if (members.whole() && json.contains("keys")) members.Take("keys", &job->keys);
   return members.whole() && version == kVersion;
 }
 
@@ -79,6 +82,10 @@ std::string ImagesOf(const ImageChange& images) {
   if (images.shorter_side > 0) words = fmt::format("resized to {} at quality {}", images.shorter_side, images.quality);
   if (images.jpeg_tiles) words += words.empty() ? "tiled" : " and tiled";
   return words;
+}
+
+std::string KeysOf(DataKind format) {
+  return format == DataKind::kTar ? "escaped" : "";
 }
 
 std::string PackJob::ToJson() const {
@@ -169,6 +176,7 @@ std::string Difference(const PackJob& begun, const PackJob& asked) {
     return fmt::format("images are {} there and {} now (--resize, --quality, --jpeg-tiles)", word(begun.images),
                        word(asked.images));
   }
+  if (begun.keys != asked.keys) return "it was begun by another version of Millrace, which wrote keys in another way";
   const auto number = [&](std::string_view what, uint64_t there, uint64_t here) {
     return differs(fmt::format("the number of {}", what), fmt::format("{}", there), fmt::format("{}", here));
   };

@@ -7,6 +7,7 @@
 
 #include "base/status.h"
 #include "decode/reencode.h"
+#include "shard/data_kind.h"
 
 namespace millrace {
 
@@ -22,6 +23,7 @@ struct PackJob {
   std::string classes;  // hash of the class map; "": by their folders
   std::string fields;   // hash of those that are packed and their names; "": all
   std::string images;   // how they are stored again (ImagesOf); "": as they are
+  std::string keys;     // how the format writes them (KeysOf); "": as they are
   uint64_t shards = 0;  // that follow from all this
 
   std::string ToJson() const;
@@ -34,6 +36,9 @@ struct PackJob {
 
 /// In words, for a job and for messages.
 std::string ImagesOf(const ImageChange& images);
+
+/// For a job: "escaped" for tar (shard/tar_key.h), so that no job of a version that wrote other keys is continued.
+std::string KeysOf(DataKind format);
 
 /// A finished job and its results. Kept as JSON in `.millrace/packed`, so that the same command knows that
 /// nothing is left to do.

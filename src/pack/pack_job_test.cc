@@ -46,6 +46,19 @@ TEST(PackJob, ImagesAreAPartOfTheJobIfTheyAreChanged) {
   EXPECT_THAT(Difference(SomeJob(), job), HasSubstr("images are kept as they are there and resized to 256"));
 }
 
+TEST(PackJob, JobsThatWroteKeysInAnotherWayAreNotContinued) {
+  EXPECT_EQ(KeysOf(DataKind::kMds), "");
+  EXPECT_EQ(SomeJob().ToJson().find("keys"), std::string::npos) << "jobs of other formats are continued";
+  PackJob job = SomeJob();
+  job.keys = KeysOf(DataKind::kTar);
+  const auto read = PackJob::FromJson(job.ToJson());
+  ASSERT_TRUE(read.ok()) << read.status();
+  EXPECT_EQ(read->Id(), job.Id());
+  EXPECT_EQ(Difference(*read, job), "");
+  EXPECT_NE(SomeJob().Id(), job.Id());
+  EXPECT_THAT(Difference(SomeJob(), job), HasSubstr("another version of Millrace, which wrote keys in another way"));
+}
+
 TEST(PackJob, Records) {
   const PackRecord record{.job = SomeJob(), .shards = "abc", .samples = 6, .skipped = 1, .index_bytes = 500};
   const auto read = PackRecord::FromJson(record.ToJson());

@@ -70,6 +70,7 @@ PackJob JobLike(const PackJob& there, const PackOptions& options) {
   job.shard_bytes = options.shard_bytes;
   job.order = options.shuffle_seed ? fmt::format("shuffled by seed {}", *options.shuffle_seed) : "kept";
   job.images = ImagesOf(options.images);
+  job.keys = KeysOf(options.format);
   if (!options.classes) job.classes = "";
   if (options.fields.empty()) job.fields = "";
   return job;

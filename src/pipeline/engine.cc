@@ -207,10 +207,11 @@ absl::StatusOr<std::optional<Batch>> Engine::Next() {
     std::optional<Batch> batch = std::move(batches_.front());
     batches_.pop_front();
     ++held_;
-    ShowLife();
     report_.Add(*batch);
     news_.value_bytes += batch->value_bytes;
     Tell(lock);
+    lock.unlock();
+    ShowLife();
     return batch;
   }
   if (!end_) {

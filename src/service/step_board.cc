@@ -320,7 +320,6 @@ absl::StatusOr<std::optional<Batch>> StepBoard::Next() {
     open_.pop_front();
     ++first_;
     ++held_;
-    ShowLife();
     early_bytes_ -= step->early_bytes;
     report_.Add(step->batch);
     for (const std::optional<size_t>& source : step->sources) {
@@ -329,6 +328,8 @@ absl::StatusOr<std::optional<Batch>> StepBoard::Next() {
     }
     UpdateAwaited();
     room_.notify_all();
+    lock.unlock();
+    ShowLife();
     return std::optional<Batch>(std::move(step->batch));
   }
   UpdateAwaited();

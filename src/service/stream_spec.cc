@@ -331,6 +331,20 @@ absl::Status ReadOptions(SpecReader& reader, LoaderOptions* options) {
 
 namespace {
 
+// A name as it stands between braces; backslashes that are there already stay.
+std::string Alternative(std::string_view name) {
+  std::string text;
+  for (size_t i = 0; i < name.size(); ++i) {
+    if (name[i] == '\\' && i + 1 < name.size()) {
+      text += name[i++];
+    } else if (name[i] == ',' || name[i] == '{' || name[i] == '}') {
+      text += '\\';
+    }
+    text += name[i];
+  }
+  return text;
+}
+
 // A worker has another working folder, and takes no name with "..".
 absl::StatusOr<std::string> AbsoluteUri(const std::string& uri) {
   if (uri.starts_with('{') || uri.find("../") != uri.npos) {
@@ -339,7 +353,7 @@ absl::StatusOr<std::string> AbsoluteUri(const std::string& uri) {
     for (const std::string& name : names) {
       if (names.size() == 1) break;
       ASSIGN_OR_RETURN(const std::string absolute, AbsoluteUri(name));
-      list += (list.empty() ? "{" : ",") + absolute;
+      list += (list.empty() ? "{" : ",") + Alternative(absolute);
     }
     if (!list.empty()) return list + "}";
   }

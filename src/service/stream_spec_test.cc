@@ -3,6 +3,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
+#include <fstream>
+
+#include "base/crypto.h"
+#include "dataset/dataset.h"
+
 namespace millrace {
 namespace {
 
@@ -126,6 +132,24 @@ TEST(StreamSpecTest, RefusesWhatIsCutOrFollowedByMore) {
     EXPECT_TRUE(absl::IsInvalidArgument(ParseStreamSpec(AsBytes(bytes.substr(0, length))).status())) << length;
   }
   EXPECT_TRUE(absl::IsInvalidArgument(ParseStreamSpec(AsBytes(bytes + '\0')).status()));
+}
+
+// Names with commas come back from the list that a worker gets.
+TEST(StreamSpecTest, ListsHoldNamesWithCommas) {
+  const std::filesystem::path root = std::filesystem::path(::testing::TempDir()) / ("spec-" + RandomHex(12));
+  std::filesystem::create_directories(root / "x,y{z}");
+  for (const char* name : {"a.jpg", "b.jpg", "c.jpg"}) std::ofstream(root / "x,y{z}" / name) << name;
+  Runtime runtime;
+  Stores stores(runtime);
+  const std::unique_ptr<Dataset> dataset =
+      *Dataset::Open(runtime, stores, (root / "gone/../x,y{z}/{a,b}.jpg").string());
+  ASSERT_EQ(dataset->index().size(), 2u);
+  const absl::StatusOr<StreamSpec> spec = SpecOf(*dataset, {});
+  ASSERT_TRUE(spec.ok()) << spec.status();
+  const std::string& uri = spec->parts[0].uri;
+  EXPECT_THAT(uri, HasSubstr("x\\,y\\{z\\}/a.jpg,"));
+  EXPECT_EQ((*Dataset::Open(runtime, stores, uri))->index().size(), 2u) << uri;
+  std::filesystem::remove_all(root);
 }
 
 TEST(StreamSpecTest, NamesTheVersions) {

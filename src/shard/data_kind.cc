@@ -43,7 +43,8 @@ bool IsToolFolder(std::string_view folder) {
                                            "$RECYCLE.BIN",
                                            "System Volume Information",
                                            "lost+found"};
-  return folder.starts_with("__magic_job-") || folder.starts_with("beam-temp-") ||
+  return folder.starts_with("__magic_job-") || folder.starts_with("_distcp_logs") ||
+         folder.starts_with("_temporary-") || folder.starts_with("beam-temp-") ||
          folder.find(".incomplete") != std::string_view::npos ||
          std::find(std::begin(kFolders), std::end(kFolders), folder) != std::end(kFolders);
 }
@@ -158,9 +159,12 @@ bool IsToolFile(std::string_view key) {
     return true;
   }
   if (name.ends_with(".crc") && ShardKind(name.substr(0, name.size() - 4))) return true;
+  // By Hadoop's rule, engines keep files below "_NAME/" that are not ready, or none of the data. Raw objects may lie
+  // there: the folder is a class.
+  const bool shard = ShardKind(key) || !CompressedShard(key).empty() || key.ends_with(kParquetSuffix);
   while (key.size() > name.size()) {
     const std::string_view folder = key.substr(0, key.find('/'));
-    if (IsToolFolder(folder)) return true;
+    if (IsToolFolder(folder) || (shard && folder.starts_with('_'))) return true;
     key.remove_prefix(folder.size() + 1);
   }
   return false;

@@ -61,6 +61,14 @@ TEST(DataKind, FilesOfOtherPrograms) {
   }
 }
 
+TEST(DataKind, ShardsBelowUnderscores) {
+  for (const char* key : {"_tmp1/a.tar", "a/_logs/x/a.tfrecord", "_x/a.tar.gz", "_a/b.parquet", "__x__/a.tar",
+                          "_distcp_logs_1/a.txt", "_temporary-1/a.txt"})
+    EXPECT_TRUE(IsToolFile(key)) << key;
+  for (const char* key : {"_a.tar", "a/_b.tar", "_tmp1/a.jpg", "a_/b.tar", "_/", "_x"})
+    EXPECT_FALSE(IsToolFile(key)) << key;
+}
+
 TEST(DataKind, Names) {
   EXPECT_EQ(KindName(DataKind::kRawObjects), "raw");
   EXPECT_EQ(KindName(DataKind::kMds), "mds");

@@ -51,8 +51,9 @@ void LabelKinds::Kind::Add(std::string_view label, uint64_t at) {
   first = label.substr(0, kMaxShownLabel);
 }
 
-void LabelKinds::Add(std::string_view label, uint64_t line) {
+void LabelKinds::Add(std::string_view label, uint64_t line, bool quoted) {
   if (label.empty()) return;
+  all_quoted_ = all_quoted_ && quoted;
   if (IsWholeNumber(label)) return whole_.Add(label, line);
   if (!ParseNumber<double>(label.starts_with('+') ? label.substr(1) : label)) return texts_.Add(label, line);
   all_float_ = all_float_ && IsFloatText(label);
@@ -60,7 +61,7 @@ void LabelKinds::Add(std::string_view label, uint64_t line) {
 }
 
 absl::Status LabelKinds::Check() const {
-  if (texts_.count > 0) return CheckTexts();
+  if (texts_.count > 0) return all_quoted_ && odd_.count == 0 ? absl::OkStatus() : CheckTexts();
   const Kind& wrong = odd_.line == 0 || (padded_.line != 0 && padded_.line < odd_.line) ? padded_ : odd_;
   if (wrong.count == 0) return absl::OkStatus();
   return WrongLine(
@@ -72,11 +73,14 @@ absl::Status LabelKinds::Check() const {
 
 // Names and numbers in one column: the rarer ones are taken for the mistake.
 absl::Status LabelKinds::CheckTexts() const {
-  const Kind& numbers = odd_.line == 0 || (whole_.line != 0 && whole_.line < odd_.line) ? whole_ : odd_;
+  const bool padded_is_rare = padded_.count <= texts_.count;
+  const Kind& plain = odd_.line == 0 || (whole_.line != 0 && whole_.line < odd_.line) ? whole_ : odd_;
+  const Kind& numbers = plain.count == 0 && !padded_is_rare ? padded_ : plain;
   if (numbers.count == 0) return absl::OkStatus();
   constexpr std::string_view kRemedy =
-      "write numbers in all lines or names in all lines, and leave the cell of a sample without a class empty";
-  if (texts_.count <= whole_.count + odd_.count) {
+      "write numbers in all lines or names in all lines, and leave the cell of a sample without a class empty; if the "
+      "numbers are names, write the file as JSON lines with each label in quotes";
+  if (texts_.count <= whole_.count + odd_.count + (padded_is_rare ? 0 : padded_.count)) {
     return WrongLine(texts_.line, fmt::format("the label '{}' is no number, and that of line {} is ('{}'); {}",
                                               texts_.first, numbers.line, numbers.first, kRemedy));
   }

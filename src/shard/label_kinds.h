@@ -23,10 +23,12 @@ bool IsFloatText(std::string_view text);
 class LabelKinds {
  public:
   /// The label of a row, without blanks around it; "" if the row has no label.
-  void Add(std::string_view label, uint64_t line);
+  /// `quoted`: the file says that it is a text.
+  void Add(std::string_view label, uint64_t line, bool quoted = false);
 
   /// InvalidArgument, with the line, for a number that is not that of a class (1.5), and for numbers and names in one
-  /// column. Such numbers would be names, and names are numbered by their order: 10 before 9.
+  /// column. Such numbers would be names, and names are numbered by their order: 10 before 9. Quoted
+  /// labels may be names and whole numbers: the characters 0 to 9 and A to Z.
   absl::Status Check() const;
   bool AllWhole() const { return whole_.count > 0 && texts_.count + odd_.count + padded_.count == 0; }
   /// True if all labels are numbers, and at least one is not whole.
@@ -47,6 +49,7 @@ class LabelKinds {
   Kind odd_;     // other numbers
   Kind padded_;  // "007": among names it is one, a number is not written so
   Kind texts_;
+  bool all_quoted_ = true;
   bool all_float_ = true;  // those that are not whole
 };
 

@@ -332,7 +332,7 @@ absl::Status JsonLinesManifest::TakeLabel(const std::string& name, const Json& v
                                  name));
   }
   label_ = value.is_string() ? std::string(Trim(value.get_ref<const std::string&>())) : value.dump();
-  labels_.Add(label_, line);
+  labels_.Add(label_, line, value.is_string());
   return absl::OkStatus();
 }
 

@@ -229,6 +229,21 @@ TEST(Manifest, NamesAmongNumbersAreRefused) {
   EXPECT_THAT(wrong({"cat", "nan", "dog"}), HasSubstr("line 3: the label 'nan' is a number"));
 }
 
+TEST(Manifest, PaddedNumbersAreNumbersIfTheyAreMany) {
+  EXPECT_THAT(Csv("path,label\na,001\nb,002\nc,unknown\n"),
+              ElementsAre(HasSubstr("line 4: the label 'unknown' is no number, and that of line 2 is ('001')")));
+  EXPECT_THAT(Csv("path,label\na,001\nb,cat\n"), ElementsAre("2 a is 001", "3 b is cat"));
+}
+
+// The classes of EMNIST are characters.
+TEST(Manifest, QuotedLabelsAreNamesIfOneIsNoNumber) {
+  EXPECT_THAT(JsonOf("{\"path\": \"a\", \"label\": \"0\"}\n{\"path\": \"b\", \"label\": \"A\"}"),
+              ElementsAre("1 a is 0", "2 b is A"));
+  EXPECT_THAT(JsonOf("{\"path\": \"a\", \"label\": 0}\n{\"path\": \"b\", \"label\": \"A\"}"),
+              ElementsAre(HasSubstr("line 2: the label 'A' is no number")));
+  EXPECT_THAT(Csv("path,label\na,0\nb,A\n"), ElementsAre(HasSubstr("as JSON lines with each label in quotes")));
+}
+
 TEST(Manifest, NumbersThatAreNoClassesAreRefused) {
   for (const char* odd : {"00", "007", "1.5", "-0", "+1", "1e3", "nan", "12345678901234567890"}) {
     EXPECT_THAT(Csv(fmt::format("path,label\na.jpg,1\nb.jpg,{}\nc.jpg,2.5\n", odd)),

@@ -27,7 +27,7 @@ absl::Status CheckName(const SampleShape& sample, const FieldShape& field, std::
   if ((!read || read->key != key) && (!with_plain_field || with_plain_field->key != key)) {
     return absl::InvalidArgumentError(
         fmt::format("sample '{}': a tar shard cannot hold that key (it must not end with '/', and not begin with "
-                    "'./' or '__name__'); rename it at the source",
+                    "'./'); rename it at the source",
                     sample.key));
   }
   return absl::InvalidArgumentError(

@@ -105,12 +105,12 @@ TEST(TarEncoder, OnlyNamesThatAreReadBack) {
     EXPECT_EQ(refused.code(), absl::StatusCode::kInvalidArgument) << name;
     EXPECT_NE(refused.message().find(std::string("--field ") + name), std::string::npos) << refused;
   }
-  for (const char* key : {"", "a/", "./a", "__x__/a"}) {
+  for (const char* key : {"", "a/", "./a"}) {
     const absl::Status refused = TarEncoder().SampleBytes({.key = key, .fields = {{.name = "jpg"}}}).status();
     EXPECT_EQ(refused.code(), absl::StatusCode::kInvalidArgument) << key;
     EXPECT_NE(refused.message().find("that key"), std::string::npos) << refused;
   }
-  for (const char* key : {"a", "a.b/c", "../a", "/a", "a/./b", "__x"})
+  for (const char* key : {"a", "a.b/c", "../a", "/a", "a/./b", "__x", "__x__/a", "__x__"})
     EXPECT_TRUE(TarEncoder().SampleBytes({.key = key, .fields = {{.name = "left.png"}}}).ok()) << key;
 }
 
@@ -122,8 +122,8 @@ TEST(TarEncoder, KeysAreReadBack) {
     out += AsText(bytes);
     return absl::OkStatus();
   };
-  const std::vector<std::string> keys = {"a", "a.b/scan.2024.1", "50%", "a%2Eb", "a%252Eb", "a/.b.c", "a.", "%.%2",
-                                         "."};
+  const std::vector<std::string> keys = {"a", "a.b/scan.2024.1", "50%",      "a%2Eb", "a%252Eb", "a/.b.c", "a.", "%.%2",
+                                         ".", "__x__/a",         "%5F_x__/a"};
   ASSERT_TRUE(encoder.Begin(sink).ok());
   for (const std::string& key : keys) {
     ASSERT_TRUE(encoder.BeginSample({.key = key, .fields = {{.name = "seg.png", .length = 1}}}, sink).ok());

@@ -3,14 +3,14 @@
 #include <string>
 #include <string_view>
 
-/// Keys in the names of tar members. Readers end a key at the first dot of its last component, so Millrace's writers
-/// escape the dots there. They mark the archive by kTarEscapedKeys, because names of other writers may hold "%2E" as it
-/// is.
+/// Keys in the names of tar members. Readers end a key at the first dot of its last component, and pass over a
+/// folder called __like_this__ at the top, so Millrace's writers escape the dots and the underscore there. They mark
+/// the archive by kTarEscapedKeys, because names of other writers may hold "%2E" as it is.
 
 namespace millrace {
 
-/// Each dot of the last component becomes "%2E". A text that looks like an escaped dot already ("%2E", "%252E", ...)
-/// gets another "25" behind its "%", so that two keys never become one.
+/// Each dot of the last component becomes "%2E", and "__" at the beginning "%5F_". A text that looks escaped already
+/// ("%2E", "%252E", ...) gets another "25" behind its "%", so that two keys never become one.
 std::string EscapeTarKey(std::string_view key);
 
 /// The key from which EscapeTarKey made this one.

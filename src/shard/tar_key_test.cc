@@ -18,15 +18,26 @@ TEST(TarKey, DotsOfTheLastComponentAreEscaped) {
   EXPECT_EQ(UnescapeTarKey("a%2Eb/c%2Ed%252Ee%2ef%2"), "a%2Eb/c.d%2Ee%2ef%2");
 }
 
+TEST(TarKey, UnderscoresAtTheBeginningAreEscaped) {
+  EXPECT_EQ(EscapeTarKey("__background__/7"), "%5F_background__/7");
+  EXPECT_EQ(EscapeTarKey("a/__b__/__c__"), "a/__b__/__c__");
+  EXPECT_EQ(EscapeTarKey("_a"), "_a");
+  EXPECT_EQ(EscapeTarKey("%5F_a/%5F_b"), "%255F_a/%5F_b");
+  EXPECT_EQ(UnescapeTarKey("%255F_a/%5F_b"), "%5F_a/%5F_b");
+  EXPECT_EQ(UnescapeTarKey("%5F_"), "__");
+}
+
 TEST(TarKey, UnescapeUndoesEscape) {
   Rng rng(HashKey(7, {1}));
-  constexpr std::string_view kPieces[] = {"%", "2", "5", "E", "e", ".", "/", "25", "2E", "%2E", "a"};
+  constexpr std::string_view kPieces[] = {"%",  "2",  "5",   "E", "e", ".",   "/",
+                                          "25", "2E", "%2E", "a", "_", "5F_", "%5F_"};
   std::set<std::string> keys, escaped;
   for (int i = 0; i < 20'000; ++i) {
     std::string key;
     for (uint64_t n = rng.Below(8); n > 0; --n) key += kPieces[rng.Below(std::size(kPieces))];
     const std::string there = EscapeTarKey(key);
     EXPECT_EQ(there.find('.', there.rfind('/') + 1), std::string::npos) << key;
+    EXPECT_FALSE(there.starts_with("__")) << key;
     EXPECT_EQ(UnescapeTarKey(there), key);
     keys.insert(key);
     escaped.insert(there);

@@ -126,7 +126,7 @@ absl::Status CompareFolders(const Location& from, const Location& to, const Sync
         step.why = "newer";
       }
       step.kind = step.why.empty() ? SyncStep::Kind::kKeep : SyncStep::Kind::kCopy;
-      if (step.kind == SyncStep::Kind::kKeep) step.kept = target;
+      if (order == 0) step.kept = target;
       RETURN_IF_ERROR(each(step));
     }
     if (order <= 0) sources.Skip();

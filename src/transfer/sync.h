@@ -19,7 +19,7 @@ struct SyncStep {
   };
   Kind kind = Kind::kKeep;
   const ObjectInfo* object = nullptr;  // valid during the call
-  const ObjectInfo* kept = nullptr;    // likewise, of kKeep: the target's
+  const ObjectInfo* kept = nullptr;    // likewise: the target's, if it is in both
   std::string key;                     // in the target
   std::string_view why;                // of a copy: "missing", "size differs" or "newer"
 };

@@ -179,20 +179,25 @@ def test_a_file_that_grows_meanwhile_costs_nothing_else(
     (tmp_path / "weights").write_bytes(weights)
     over = threading.Event()
     log = tmp_path / "ml/model/log"
+    pause = 0.001
 
     def write() -> None:
-        while not log.exists() and not over.is_set():
+        while not log.exists() and not over.wait(pause):
             pass
         with log.open("ab") as file:
             file.write(bytes(40 << 20))
-            while not over.is_set():
-                file.write(bytes(1000))
-                file.flush()
+            file.flush()
+            while not over.wait(pause):
+                if file.tell() < 60 << 20:
+                    file.write(bytes(1000))
+                    file.flush()
+                else:
+                    os.utime(log)  # for tar it changes all the same
 
     thread = threading.Thread(target=write)
     thread.start()
     try:
-        body = f'cp {tmp_path}/weights "$SM_MODEL_DIR"/weights; : > "$SM_MODEL_DIR"/log; until [ -s {log} ]; do :; done'
+        body = f'cp {tmp_path}/weights "$SM_MODEL_DIR"/weights; : > "$SM_MODEL_DIR"/log; until [ -s {log} ]; do sleep 0.05; done'
         done = millrace("run", "--root", tmp_path / "ml", *where, "--", "sh", "-c", body, env=bucket.env)
     finally:
         over.set()
@@ -203,6 +208,19 @@ def test_a_file_that_grows_meanwhile_costs_nothing_else(
     assert len(saved[folder + "log"]) > 0
     if compressed:
         assert b"files changed meanwhile" in done.stderr
+
+
+def test_a_file_that_is_removed_meanwhile_is_no_failure(millrace: Millrace, bucket: Bucket, tmp_path: Path) -> None:
+    """It was listed, and is gone when tar comes to it."""
+    tools = tmp_path / "tools"
+    tools.mkdir()
+    (tools / "tar").write_text(f'#!/bin/sh\nrm -f "{tmp_path}/ml/model/gone"\nexec {shutil.which("tar")} "$@"\n')
+    (tools / "tar").chmod(0o755)
+    job = ["run", "--root", tmp_path / "ml", "--output", "s3://bkt/out", "--", "sh", "-c"]
+    env = bucket.env | {"PATH": f"{tools}:{os.environ['PATH']}"}
+    done = millrace(*job, WRITE + 'echo x > "$SM_MODEL_DIR/gone"', env=env)
+    assert archive(bucket, "out/model.tar.gz") == MODEL
+    assert b"files changed meanwhile" in done.stderr
 
 
 def test_the_model_of_a_second_run_replaces_that_of_the_first(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from pathlib import Path
 
@@ -103,6 +104,25 @@ def test_the_hosts_of_an_earlier_job_are_not_those_of_a_group(
     alone = host(None, env=env, train="true")
     assert ends(alone) == [2]
     assert ("nothing says which group" if record else "has no instance group") in said(alone)
+
+
+def test_the_files_of_an_image_are_moved_aside(millrace_bin: Path, tmp_path: Path) -> None:
+    """The first run in a container: a folder of a lower layer cannot be renamed."""
+    script = """
+        cd "$1" && mount -t tmpfs tmpfs . && cd "$1" && mkdir -p image/model/deep upper work root || exit 77
+        echo 1 > image/model/deep/x && ln -s deep/x image/model/link
+        mount -t overlay overlay -o lowerdir=image,upperdir=upper,workdir=work root || exit 77
+        "$0" run --root root --hyperparameter a=1 -- sh -c 'ls "$SM_MODEL_DIR"' || exit 1
+        cat root/model-of-earlier-job-1/deep/x
+        readlink root/model-of-earlier-job-1/link
+    """
+    rights = [] if os.geteuid() == 0 else ["--user", "--map-root-user"]
+    command = ["unshare", *rights, "--mount", "sh", "-c", script, str(millrace_bin), str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    if done.returncode == 77:
+        pytest.skip(f"there is no overlay here: {done.stderr}")
+    assert (done.returncode, done.stdout) == (0, "1\ndeep/x\n"), done.stderr
+    assert "had files of another job" in done.stderr
 
 
 def test_a_run_within_a_job_has_the_groups_of_that_job(millrace_bin: Path, host: StartHost, tmp_path: Path) -> None:

@@ -32,6 +32,13 @@ def running(binary: Path, *arguments: str | Path) -> Iterator[subprocess.Popen[s
     try:
         yield process
     finally:
+        # The second signal kills the process group of the command; SIGKILL reaches only the command itself.
+        for _ in range(100):
+            if process.poll() is not None:
+                break
+            process.terminate()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(0.2)
         process.kill()
         process.communicate()
 

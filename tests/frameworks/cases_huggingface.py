@@ -243,6 +243,24 @@ def test_evaluation_is_that_of_a_plain_trainer(
     check_same(evaluate(tmp_path, loader, 16, millrace.huggingface.Trainer), wanted)
 
 
+class Mean(torch.nn.Module):
+    """Has no loss, and predictions of one axis."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.ones(1))
+
+    def forward(self, image: Any) -> dict[str, torch.Tensor]:
+        return {"logits": self.weight * image.mean((1, 2, 3))}
+
+
+def test_predictions_of_one_axis_are_no_loss(raw: Samples, tmp_path: pathlib.Path) -> None:
+    chosen = arguments(tmp_path, per_device_eval_batch_size=9, label_names=None)
+    loader = millrace.Loader(raw.uri, batch_size=9, **EVALUATED)
+    found = millrace.huggingface.Trainer(model=Mean(), args=chosen).predict(loader).predictions
+    np.testing.assert_allclose(found, [row["image"].mean() for row in rows(raw)], rtol=1e-4)
+
+
 def test_metrics_that_are_computed_batch_by_batch(raw: Samples, tmp_path: pathlib.Path) -> None:
     loader = millrace.Loader(raw.uri, batch_size=8, **EVALUATED)
     wanted = evaluate(tmp_path, rows(raw), 8, transformers.Trainer, batch_eval_metrics=True)

@@ -13,7 +13,16 @@ import pytest
 from support import CLASSES, binary, make_pixels, png
 
 KEYS = [f"{CLASSES[n % 3]}/photo.v0.{n:04}" for n in range(60)]
-KEYS += ["cat/plain", "dog.d/a%2Eb", "dog.d/a%252E.b", "eel/50%.", "eel/%2e.x", "eel/größe.1"]
+KEYS += [
+    "cat/plain",
+    "dog.d/a%2Eb",
+    "dog.d/a%252E.b",
+    "eel/50%.",
+    "eel/%2e.x",
+    "eel/größe.1",
+    "__background__/1.a",
+    "__background__/2",
+]
 
 
 def pack(source: object, target: object, *options: str) -> str:
@@ -50,6 +59,8 @@ def test_keys_and_splits_stay(ways: tuple[str, ...], raw: str, tmp_path: pathlib
     for number, way in enumerate(ways):
         place = pack(place, tmp_path / str(number), "--format", way, "--shard-size", "16KiB")
     check_same(place, raw)
+    ours, theirs = ({s["__key__"]: s["cls"] for s in millrace.Dataset(data)} for data in (place, raw))
+    assert ours == theirs
 
 
 def test_a_writer_keeps_keys(raw: str, tmp_path: pathlib.Path) -> None:

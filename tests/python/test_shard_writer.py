@@ -278,7 +278,7 @@ def test_each_sample_once_whatever_is_killed(tmp_path: pathlib.Path, bucket: str
 def test_a_kill_before_the_mark_is_removed(tmp_path: pathlib.Path) -> None:
     with millrace.ShardWriter(tmp_path) as writer:
         writer.write({"__key__": "a", "txt": "x"})
-    (tmp_path / ".millrace/incomplete").write_text('{"kind": "millrace.ShardWriter 1", "world": 1}')
+    (tmp_path / ".millrace/incomplete").write_text('{"kind": "millrace.ShardWriter 2", "world": 1}')
     (tmp_path / ".millrace/writer-00000-last").write_text("{}")
     assert millrace.ShardWriter(tmp_path).complete
     assert keys(str(tmp_path)) == ["a"] and os.listdir(tmp_path / ".millrace") != []

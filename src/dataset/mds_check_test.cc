@@ -1,0 +1,22 @@
+#include "dataset/mds_check.h"
+
+#include <gtest/gtest.h>
+
+namespace millrace {
+namespace {
+
+// An index.json that was listed, and is gone when it is read, is no empty one.
+TEST(MdsIndexes, AnIndexThatCannotBeReadListsNotNothing) {
+  Runtime runtime;
+  Stores stores(runtime);
+  const Location data = *stores.Open("mem://data/set");
+  MdsIndexes indexes(data);
+  bool hashed = true;
+  EXPECT_TRUE(indexes.ScannerFor("a.mds", &hashed).ok());
+  EXPECT_FALSE(hashed);
+  EXPECT_TRUE(indexes.ScannerFor("b.mds", &hashed).ok()) << "also if it is not read again";
+  EXPECT_TRUE(absl::IsNotFound(indexes.Check({"index.json"}, {{"a.mds", 5}})));
+}
+
+}  // namespace
+}  // namespace millrace
