@@ -40,8 +40,10 @@ class LookAheadTest : public ::testing::Test {
     return {.key = Key(i), .size = info.size, .etag = info.etag};
   }
 
-  ScriptedStore store_;
+  // Before the store, which waits for its requests: what they hold of the budgets is given back until then.
   MemoryBudget memory_{64 << 20};
+  MemoryBudget little_{20};
+  ScriptedStore store_;
   BlockTier tier_{store_, memory_, 16 << 20};
   RemoteTree tree_{store_, std::chrono::hours(1)};
   AheadLimits limits_{.files = 16, .ttl = std::chrono::hours(1)};
@@ -130,11 +132,10 @@ TEST_F(LookAheadTest, WhatIsForgottenIsAskedAgain) {
 }
 
 TEST_F(LookAheadTest, AFullBudgetHoldsUpNothing) {
-  MemoryBudget little(20);
-  BlockTier tier(store_, little, 20);
+  BlockTier tier(store_, little_, 20);
   LookAhead ahead(store_, tier, tree_, "p/", limits_, "");
   for (int i = 0; i < 300; ++i) ahead.OnOpen(Key(i));
-  EXPECT_LE(little.used(), 20u);
+  EXPECT_LE(little_.used(), 20u);
 }
 
 TEST_F(LookAheadTest, WhatIsKnownOfFilesOfTheOrderIsNotAskedFor) {

@@ -47,8 +47,10 @@ class ReadWindowTest : public ::testing::Test {
   }
 
   std::string text_;
-  MemoryStore below_{"data"};
+  // Before the store, which waits for its requests: what they hold of the budgets is given back until then.
   MemoryBudget memory_{256 << 20};
+  MemoryBudget little_{300 << 10};
+  MemoryStore below_{"data"};
   BlockTier tier_{below_, memory_, 32 << 20};
   BlockTier around_{below_, memory_, 0};
   MemoryBudget room_{0};
@@ -113,9 +115,8 @@ TEST_F(ReadWindowTest, WhatWasReplacedIsNotRead) {
 }
 
 TEST_F(ReadWindowTest, WithoutMemoryNothingIsReadAhead) {
-  MemoryBudget little(300 << 10);
-  BlockTier tier(below_, little, 0);
-  ReadWindow window({below_, little, tier, around_, room_}, node_);
+  BlockTier tier(below_, little_, 0);
+  ReadWindow window({below_, little_, tier, around_, room_}, node_);
   for (uint64_t offset = 0; offset < (2 << 20); offset += 128 << 10) ASSERT_TRUE(Same(window, offset, 128 << 10));
   EXPECT_TRUE(absl::IsResourceExhausted(window.Read(5 << 20, 1 << 20, NoHurry()).status()));
 }

@@ -28,8 +28,9 @@ class LargeFileTest : public ::testing::Test {
     return bytes;
   }
 
-  ScriptedStore store_;
+  // Before the store, which waits for its requests: what they hold of the budgets is given back until then.
   MemoryBudget memory_;
+  ScriptedStore store_;
   BlockTier tier_{store_, memory_, 256 << 20};
   BlockTier around_{store_, memory_, 0};
   MemoryBudget room_{0};
