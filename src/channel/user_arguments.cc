@@ -208,7 +208,7 @@ bool IsAssignment(std::string_view word) {
 }
 
 /// Returns the number of the shell that a command runs, perhaps below others (env, srun); that of its words if it runs
-/// none. What stands behind a script is for that.
+/// none. Words behind a script belong to that.
 size_t FindShell(const std::vector<std::string>& words, const std::string& program) {
   for (size_t i = 0; i < words.size(); ++i) {
     if (IsShell(words[i])) return i;
@@ -217,7 +217,7 @@ size_t FindShell(const std::vector<std::string>& words, const std::string& progr
   return words.size();
 }
 
-/// Returns the number of the word that is the text (-c) of the shell `words[shell]`; nullopt if it has none.
+/// Returns the number of the word that is the text (-c) of the shell `words[shell]`; nullopt if there is no text.
 std::optional<size_t> FindText(const std::vector<std::string>& words, size_t shell) {
   bool has_text = false;
   for (size_t i = shell + 1; i < words.size(); ++i) {
