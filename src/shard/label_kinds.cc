@@ -78,13 +78,13 @@ absl::Status LabelKinds::CheckTexts() const {
   const Kind& numbers = plain.count == 0 && !padded_is_rare ? padded_ : plain;
   if (numbers.count == 0) return absl::OkStatus();
   constexpr std::string_view kRemedy =
-      "write numbers in all lines or names in all lines, and leave the cell of a sample without a class empty; if the "
+      "Write numbers in all lines or names in all lines. Leave the cell of a sample without a class empty. If the "
       "numbers are names, write the file as JSON lines with each label in quotes";
   if (texts_.count <= whole_.count + odd_.count + (padded_is_rare ? 0 : padded_.count)) {
-    return WrongLine(texts_.line, fmt::format("the label '{}' is no number, and that of line {} is ('{}'); {}",
+    return WrongLine(texts_.line, fmt::format("the label '{}' is no number, and that of line {} is ('{}'). {}",
                                               texts_.first, numbers.line, numbers.first, kRemedy));
   }
-  return WrongLine(numbers.line, fmt::format("the label '{}' is a number, and that of line {} is a name ('{}'); {}",
+  return WrongLine(numbers.line, fmt::format("the label '{}' is a number, and that of line {} is a name ('{}'). {}",
                                              numbers.first, texts_.line, texts_.first, kRemedy));
 }
 
