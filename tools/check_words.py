@@ -86,6 +86,9 @@ def of_comments(text: str, mark: str) -> Iterator[tuple[int, str]]:
     for number, line in enumerate([*text.splitlines(), ""], 1):
         found = re.match(rf"\s*{mark}+!?\s?(.*)", line)
         if found and found[1].strip():
+            if block and found[1].startswith("  "):  # a line of usage
+                yield start, " ".join(block)
+                block = []
             if not block:
                 start = number
             block.append(found[1].strip())

@@ -45,6 +45,7 @@ def test_findings(path: str, text: str, problem: str) -> None:
         ("a.md", "Run `whoever --anew`."),
         ("a.cc", 'auto m = "anew";  // one word is not a message\n'),
         ("a.py", 'x = "Of all"\n'),
+        ("a.cmake", "#   " + " ".join(["one"] * 20) + "\n#   " + " ".join(["two"] * 20) + "\n"),
     ],
 )
 def test_nothing_to_find(path: str, text: str) -> None:
