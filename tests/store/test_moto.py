@@ -17,6 +17,7 @@ from s3_server import S3Server
 # Where moto is not like S3, and our client cannot help it.
 NOT_LIKE_S3 = {
     "TakesControlCharacters": "the paths that its web server knows end at a line feed: keys with one are 404",
+    "ACopyReplacesNothingIfItMustNot": "If-None-Match of a copy is ignored",
     "HeadOfThePartsIsAHead": "a HEAD of part 1 is answered with 200 and the part's size, not with 206 and a Content-Range",
 }
 
