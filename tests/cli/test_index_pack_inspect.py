@@ -185,15 +185,6 @@ def test_pack_refuses_a_destination_with_files(run, tmp_path: Path) -> None:
     assert "notes.txt" in err and (tmp_path / "tar/notes.txt").exists()
 
 
-def test_inspect_of_an_index_beside_which_other_data_have_come(run, tmp_path: Path) -> None:
-    place = raw(tmp_path / "raw")
-    run("index", place)
-    (place / "new.tar.gz").write_bytes(b"x")
-    found = json.loads(run("inspect", place, "--json")[0])
-    assert found["samples"] == 12 and "new.tar.gz" in found["skipped"]["not_listed"]
-    assert "objects that are passed over: not listed: " in run("inspect", place)[0]
-
-
 @pytest.mark.parametrize("command", ["index", "inspect", "pack"])
 def test_help_has_examples(run, command: str) -> None:
     out, _ = run(command, "--help")

@@ -89,24 +89,6 @@ def test_no_library_takes_a_store_that_refuses_for_a_success(sandbox: Sandbox, b
         assert path.read_bytes() == before
 
 
-def test_a_store_that_refuses_is_not_taken_for_modes_that_cannot_be_set(
-    sandbox: Sandbox, bucket: Path, tmp_path: Path
-) -> None:
-    """Libraries pass over EACCES of chmod."""
-    options = ("--writable", "--metadata-ttl", "minimal")
-    with (
-        devstore(sandbox, bucket.parent, faults=("HEAD b/z error=403:AccessDenied after=10",)) as store,
-        mounted(sandbox, "s3://b", tmp_path / "mnt", *options, env=store.env()),
-        open(tmp_path / "mnt" / "z", "rb") as file,
-    ):
-        codes = []
-        while len(codes) < 20:
-            with pytest.raises(OSError) as raised:
-                os.fchmod(file.fileno(), 0o600)
-            codes.append(raised.value.errno)
-    assert set(codes) == {errno.EPERM, errno.EROFS} and codes[-1] == errno.EROFS
-
-
 def test_what_cannot_be_set_is_passed_over_after_the_bytes(writable: Path, bucket: Path) -> None:
     save_by_fsspec(writable / "saved")
     assert (bucket / "saved").read_bytes() == b"new"
