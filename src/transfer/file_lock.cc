@@ -66,7 +66,8 @@ absl::Status FileLock::Take(const std::string& path, const std::stop_token& stop
   for (int asked = 0; flock(file_, LOCK_EX | LOCK_NB) != 0; ++asked) {
     if (errno == EINTR) continue;
     if (errno != EWOULDBLOCK) return absl::OkStatus();
-    if (std::chrono::steady_clock::now() - begin >= patience) {
+    // In the coarser unit: kForever in nanoseconds would overflow.
+    if (std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::steady_clock::now() - begin) >= patience) {
       return absl::DeadlineExceededError(
           fmt::format("{}: another process has locked it for {:.3g} s (lslocks shows it)", path,
                       std::chrono::duration<double>(patience).count()));
