@@ -35,7 +35,7 @@ SAVES_AND_LOADS = """if True:
 
 @pytest.fixture
 def slow(tmp_path: Path) -> Iterator[Server]:
-    """Its GETs of `large` come slowly, and it refuses `later` for as long, after it has served others."""
+    """Serves `large` slowly and refuses `later` for SLOW seconds."""
     (tmp_path / "home").mkdir()
     (tmp_path / "root" / "b").mkdir(parents=True)
     for name, size in {"large": LARGE, "later": 10, "small": 10}.items():
@@ -56,7 +56,7 @@ def run(store: Server, root: Path, *words: object, hang_after: int = HANG_AFTER)
     return subprocess.run(
         [binary, "run", *options, *map(str, words)],
         capture_output=True,
-        env=os.environ | store.env() | {"MILLRACE": binary, "LARGE": str(LARGE)},
+        env=os.environ | store.env() | {"MILLRACE": binary, "LARGE": str(LARGE), "AWS_MAX_ATTEMPTS": "100"},
         timeout=300,
         check=False,
     )
