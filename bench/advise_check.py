@@ -27,7 +27,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent / "scale"))
 
-from check import devstore  # noqa: E402
+from check import devstore
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 BATCH = 128

@@ -26,8 +26,8 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent / "s3"))
 
-from harness import KEYS, REPOSITORY, enter_namespace, say  # noqa: E402
-from rival_task import cpu_seconds  # noqa: E402
+from harness import KEYS, REPOSITORY, enter_namespace, say
+from rival_task import cpu_seconds
 
 SLOW_MS = 30
 AGAINST_0_MS = 0.97

@@ -22,7 +22,7 @@ from PIL import Image
 
 sys.path.insert(0, str(Path(__file__).resolve().parent / "s3"))
 
-from rival_task import cpu_seconds  # noqa: E402
+from rival_task import cpu_seconds
 
 SIZE = 224
 BATCH = 128

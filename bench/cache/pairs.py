@@ -23,8 +23,8 @@ from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-from feed_bench import REPOSITORY, newest, say  # noqa: E402
-from token_files import TOKEN_BYTES, write_idx  # noqa: E402
+from feed_bench import REPOSITORY, newest, say
+from token_files import TOKEN_BYTES, write_idx
 
 DOCUMENT = 64 << 10  # bytes
 

@@ -31,7 +31,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "s3"))
 
-from harness import KEYS, REPOSITORY, add_arguments, complete_arguments, enter_namespace, say  # noqa: E402
+from harness import KEYS, REPOSITORY, add_arguments, complete_arguments, enter_namespace, say
 
 EPOCHS = 5
 KB = 115
@@ -85,7 +85,7 @@ def make_data(options: argparse.Namespace) -> Path:
     served.mkdir(parents=True, exist_ok=True)
 
     def run(*words):
-        return subprocess.run([options.build / "millrace", *map(str, words)], check=True, stdout=subprocess.DEVNULL)  # noqa: E731
+        return subprocess.run([options.build / "millrace", *map(str, words)], check=True, stdout=subprocess.DEVNULL)
 
     if not (served / "raw").exists():
         say(f"Making {options.count:,} JPEGs of {KB} KB in {served}, once ...")

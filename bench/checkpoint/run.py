@@ -32,7 +32,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "s3"))
 
-from harness import (  # noqa: E402
+from harness import (
     KEYS,
     RIVALS_PYTHON,
     Result,

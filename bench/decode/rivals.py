@@ -21,7 +21,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "src/diagnose/rivals"))
 
-from rival_images import crop_box  # noqa: E402
+from rival_images import crop_box
 
 MISSING = 3
 SIDE, SHORTER = 224, 256

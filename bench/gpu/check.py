@@ -15,11 +15,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import millrace
+import torch
 from run import MEAN, STD, make_images  # which finds the package of the build
-
-import torch  # noqa: E402  isort: skip
-
-import millrace  # noqa: E402  isort: skip
 
 OPTIONS: dict[str, Any] = {
     "batch_size": 64,

@@ -31,8 +31,8 @@ from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "s3"))
-import harness  # noqa: E402
-from rival_task import cpu_seconds  # noqa: E402
+import harness
+from rival_task import cpu_seconds
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 PYTHON = REPOSITORY / ".venv/bin/python"  # it has PyTorch

@@ -20,7 +20,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-import rows  # noqa: E402
+import rows
 
 
 def serve_grpc(options: argparse.Namespace) -> Any:

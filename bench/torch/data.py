@@ -16,7 +16,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "src/diagnose/rivals"))
 
-from rival_copies import WRITERS, images_below  # noqa: E402
+from rival_copies import WRITERS, images_below
 
 FORMATS = ("mds", "litdata", "parquet")
 

@@ -16,7 +16,7 @@ from PIL import Image, ImageFilter
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "src/diagnose/rivals"))
 
-import rival_images  # noqa: E402
+import rival_images
 
 SIZE = 224
 MEAN = (0.485, 0.456, 0.406)

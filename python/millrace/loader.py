@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,7 +17,7 @@ from .batch import Batch, State
 from .dataset import Dataset
 from .device import Affine, Device, Payload, device_of
 from .device_decode import decoder_of
-from .errors import Error, InvalidArgumentError, UnsupportedError
+from .errors import Error, ExhaustedError, InvalidArgumentError, UnsupportedError
 from .fields import Field, Image, padding_of_values, sent_as_bytes, to_native
 from .labels import LabelsLike
 from .mix import Mix
@@ -298,7 +299,7 @@ class Loader:
         self._remote = named is not None and workers is not None
         if self._remote:
             checked["workers"] = (*checked["workers"][:-1], (named, self._dataset.uri, self._torch is not None))
-        self._native = _core.Loader(natives, mix=mix._mix if mix else None, **checked)
+        self._native = _new_native(natives, mix._mix if mix else None, checked)
         entries = checked["fields"] or [("label", "", "label", None, "", checked["label_kind"])]
         self._labels = {entry[0] for entry in entries if entry[2] == "label"}
         self._values = {} if tokens else padding_of_values(entries)
@@ -586,6 +587,15 @@ class Loader:
             "a Loader cannot be sent to another process, such as a worker of a torch DataLoader, which it does not need; to use one elsewhere, "
             "send its Dataset (or URI) and state_dict(), and make the Loader there"
         )
+
+
+def _new_native(natives: list[_core.Dataset], mix: _core._Mix | None, options: Mapping[str, Any]) -> _core.Loader:
+    try:
+        return _core.Loader(natives, mix=mix, **options)
+    except ExhaustedError:
+        # A loader that only a reference cycle keeps, as a traceback makes it, holds its memory until the next collection.
+        gc.collect()
+        return _core.Loader(natives, mix=mix, **options)
 
 
 def _shown_keys(state: Mapping[str, Any]) -> str:

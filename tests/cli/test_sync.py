@@ -51,7 +51,7 @@ def test_sync_makes_one_place_like_the_other(
             contents(tmp_path / "copy")
             if target == "path"
             else {k[3:]: v for k, v in bucket.objects().items() if k.startswith("to/")}
-        )  # noqa: E731
+        )
 
     assert counts(sync(a, b)) == (5, 0, 0, 0)
     assert look() == wanted

@@ -17,7 +17,7 @@ import pytest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "cli"))
 
-from channel_model import Channel  # noqa: E402
+from channel_model import Channel
 
 # Of the PyTorch examples: arguments from SM_*, a data set over the files of a folder, a model in SM_MODEL_DIR.
 IMAGES = """

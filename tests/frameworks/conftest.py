@@ -9,13 +9,13 @@ import sys
 # The developer's own run of `build/frameworks/NAME/bin/python -m pytest tests/frameworks/cases_NAME.py` finds what test_environments.py gives.
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "python"))
 
-import built_package  # noqa: E402
+import built_package
 
 sys.path.insert(0, str(built_package.folder()))
 os.environ["PYTHONPATH"] = os.pathsep.join(sys.path[:2])
 
-import pytest  # noqa: E402
-from support import Samples, write_raw, write_tar  # noqa: E402
+import pytest
+from support import Samples, write_raw, write_tar
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -17,9 +17,9 @@ import pytest
 sys.path.insert(0, str(built_package.folder()))
 os.environ["PYTHONPATH"] = os.pathsep.join([str(built_package.folder()), str(pathlib.Path(__file__).parent)])
 
-from millrace import ranks  # noqa: E402
-from service_support import Worker  # noqa: E402
-from support import Samples, devstore, write_raw, write_tar  # noqa: E402
+from millrace import ranks
+from service_support import Worker
+from support import Samples, devstore, write_raw, write_tar
 
 
 @pytest.fixture(scope="session", autouse=True)

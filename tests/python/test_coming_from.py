@@ -84,7 +84,7 @@ def test_the_code_runs(number: int, bucket: Path, tmp_path: Path) -> None:
     }
     if "loader =" not in code:  # it goes on from the piece before
         names["loader"] = millrace.Loader(bucket / "photos")
-    exec(compile(code, f"{PAGE.name}, piece {number}", "exec"), names)  # noqa: S102
+    exec(compile(code, f"{PAGE.name}, piece {number}", "exec"), names)
     if "train(" in code:
         epochs = 2 if "range(2)" in code else 1
         assert sum(rows) >= epochs * (512 if 'last="drop"' in code else 500)

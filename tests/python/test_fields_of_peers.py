@@ -14,7 +14,7 @@ import pytest
 from PIL import Image
 
 sys.path.append(str(pathlib.Path(__file__).parents[1] / "shard"))
-import mosaic  # noqa: E402
+import mosaic
 
 HEIGHT, WIDTH, SAMPLES = 24, 40, 60
 _TYPES = [np.uint8, np.int16, np.float16, np.float32, np.float64, np.int64]

@@ -13,6 +13,7 @@ from support import Samples
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 
+@pytest.mark.all
 @pytest.mark.slow
 @pytest.mark.timeout(2400)  # compiles everything, optimised, beside the other tests
 def test_pip_install(tar: Samples, tmp_path: pathlib.Path) -> None:

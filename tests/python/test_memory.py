@@ -150,6 +150,29 @@ except millrace.UsageError as error:
     assert "too late" in lines[3]
 
 
+def test_a_loader_in_a_reference_cycle_gives_its_memory_to_the_next(tar: Samples) -> None:
+    """An exception that is kept refers to its traceback, whose frames refer to the loader and to the exception."""
+    script = f"""
+import gc
+import millrace
+gc.disable()
+millrace.configure(io_threads=1, cpu_threads=2, memory="6MiB")
+
+def fails():
+    loader = millrace.Loader({tar.uri!r}, batch_size=4, size=16, memory="4MiB", output="numpy")
+    next(iter(loader))
+    try:
+        raise ValueError
+    except ValueError as error:
+        kept = error
+
+fails()
+loader = millrace.Loader({tar.uri!r}, batch_size=4, size=16, memory="4MiB", output="numpy")
+print(sum(int(batch["mask"].sum()) for batch in loader))
+"""
+    assert check_script(script).split() == ["50"]
+
+
 def test_close_gives_the_memory_back_and_keeps_the_report(tar: Samples) -> None:
     with loader_of(tar, digest="raw") as loader:
         first = next(iter(loader))
