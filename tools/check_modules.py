@@ -18,7 +18,8 @@ from pathlib import Path
 TABLE: dict[str, set[str]] = {
     "base": set(),
     "net": {"base"},
-    "s3": {"net"},
+    "aws": {"net"},
+    "s3": {"aws"},
     "store": {"s3"},
     "transfer": {"store"},
     "shard": {"base"},
@@ -34,10 +35,10 @@ TABLE: dict[str, set[str]] = {
     "mount": {"cache", "transfer"},
     "service": {"pipeline"},
     "metrics": {"service"},
-    "supervisor": {"s3"},
+    "supervisor": {"aws"},
     "inspect": {"pack"},
     "diagnose": {"inspect", "pipeline"},
-    "volume": {"s3"},
+    "volume": {"aws"},
     "devstore": {"s3"},
 }
 TABLE["cli"] = TABLE["python"] = set(TABLE)
@@ -65,7 +66,7 @@ OWNERS: dict[str, set[str]] = {
     "isa-l": {"base"},
     "zstd": {"base"},
     "spdlog/": {"base"},
-    "pugi": {"s3"},
+    "pugi": {"aws"},
     "jpeglib.h": {"decode"},
     "jpegint.h": {"decode"},
     "jerror.h": {"decode"},

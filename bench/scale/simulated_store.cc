@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <utility>
 
+#include "base/backoff.h"
 #include "base/rng.h"
 
 namespace millrace {

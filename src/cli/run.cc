@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "aws/credential_chain.h"
 #include "base/bytes.h"
 #include "base/crypto.h"
 #include "base/errno_status.h"
@@ -31,7 +32,6 @@
 #include "cli/run_print.h"
 #include "cli/usage.h"
 #include "cli/volume_commands.h"
-#include "s3/credential_chain.h"
 #include "supervisor/job_process.h"
 #include "supervisor/notice_watcher.h"
 #include "supervisor/supervisor.h"
@@ -106,13 +106,13 @@ absl::StatusOr<AttemptLimits> TakeLimits(const RunFlags& flags) {
 
 // nullopt: there is nobody to ask. Elsewhere than on EC2 it is asked only if the user expects it to be there.
 absl::StatusOr<std::optional<EndpointUrl>> FindMetadataService(bool expected) {
-  const S3Environment environment = ProcessEnvironment();
+  const AwsEnvironment environment = ProcessEnvironment();
   const bool named = !environment.variable("AWS_EC2_METADATA_SERVICE_ENDPOINT").value_or("").empty();
   if (!expected && !named && !IsEc2Instance()) return std::nullopt;
   absl::StatusOr<AwsSettings> settings = AwsSettings::Load(environment);
   if (!settings.ok()) {
     // Whether the profile of the command is right is its own business: only variables are looked at.
-    const S3Environment variables{
+    const AwsEnvironment variables{
         [&environment](const std::string& name) {
           return name == "AWS_PROFILE" || name == "AWS_DEFAULT_PROFILE" ? std::nullopt : environment.variable(name);
         },

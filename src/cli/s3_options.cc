@@ -4,8 +4,8 @@
 
 #include <cstdlib>
 
+#include "aws/endpoint.h"
 #include "cli/console.h"
-#include "s3/endpoint.h"
 
 namespace millrace::cli {
 

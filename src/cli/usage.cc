@@ -10,7 +10,7 @@
 #include "absl/time/time.h"
 #include "base/size.h"
 #include "cli/console.h"
-#include "s3/endpoint.h"
+#include "s3/address.h"
 #include "store/uri.h"
 
 namespace millrace::cli {

@@ -5,6 +5,7 @@
 #include <string>
 #include <utility>
 
+#include "aws/settings.h"
 #include "base/crypto.h"
 #include "cli/commands.h"
 #include "cli/console.h"
@@ -12,7 +13,6 @@
 #include "cli/usage.h"
 #include "cli/volume_commands.h"
 #include "net/runtime.h"
-#include "s3/aws_settings.h"
 #include "volume/ec2_world.h"
 
 namespace millrace::cli {

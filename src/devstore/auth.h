@@ -4,9 +4,9 @@
 #include <string>
 
 #include "absl/time/time.h"
+#include "aws/sigv4.h"
 #include "base/status.h"
 #include "devstore/s3_request.h"
-#include "s3/sigv4.h"
 
 namespace millrace {
 

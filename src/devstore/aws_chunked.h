@@ -9,10 +9,10 @@
 
 #include "absl/functional/function_ref.h"
 #include "absl/time/time.h"
+#include "aws/sigv4.h"
 #include "base/bytes.h"
 #include "base/crypto.h"
 #include "base/status.h"
-#include "s3/sigv4.h"
 
 namespace millrace {
 

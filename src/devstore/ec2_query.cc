@@ -5,8 +5,8 @@
 #include <algorithm>
 
 #include "absl/strings/str_replace.h"
+#include "aws/sigv4.h"
 #include "devstore/s3_error.h"
-#include "s3/sigv4.h"
 
 namespace millrace {
 

@@ -8,9 +8,9 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_split.h"
+#include "aws/sigv4.h"
 #include "base/crypto.h"
 #include "base/rng.h"
-#include "s3/sigv4.h"
 
 namespace millrace {
 

@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "absl/strings/escaping.h"
+#include "aws/sigv4.h"
 #include "s3/key_order.h"
-#include "s3/sigv4.h"
 
 namespace millrace {
 

@@ -9,10 +9,10 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "aws/sigv4.h"
 #include "devstore/conditions.h"
 #include "devstore/listing.h"
 #include "devstore/s3_error.h"
-#include "s3/sigv4.h"
 
 namespace millrace {
 

@@ -4,8 +4,8 @@
 #include <charconv>
 
 #include "absl/strings/ascii.h"
+#include "aws/sigv4.h"
 #include "devstore/s3_error.h"
-#include "s3/sigv4.h"
 
 namespace millrace {
 

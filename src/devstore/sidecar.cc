@@ -7,11 +7,11 @@
 #include <cerrno>
 #include <charconv>
 
+#include "aws/sigv4.h"
 #include "base/atomic_file.h"
 #include "base/crypto.h"
 #include "base/errno_status.h"
 #include "devstore/s3_error.h"
-#include "s3/sigv4.h"
 
 namespace millrace {
 

@@ -5,9 +5,10 @@
 #include <algorithm>
 #include <utility>
 
+#include "aws/endpoint.h"
 #include "base/counted.h"
 #include "base/size.h"
-#include "s3/endpoint.h"
+#include "s3/address.h"
 #include "s3/error.h"
 #include "store/completion.h"
 

@@ -11,8 +11,8 @@
 #include "diagnose/s3_settings.h"
 #include "diagnose/store_speed.h"
 #include "net/runtime.h"
+#include "s3/address.h"
 #include "s3/client.h"
-#include "s3/endpoint.h"
 
 namespace millrace {
 

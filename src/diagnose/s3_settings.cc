@@ -7,8 +7,8 @@
 #include <initializer_list>
 #include <iterator>
 
+#include "aws/credential_chain.h"
 #include "s3/config.h"
-#include "s3/credential_chain.h"
 
 namespace millrace {
 

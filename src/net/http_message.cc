@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
 #include "base/status.h"
 
 namespace millrace {
@@ -49,6 +50,13 @@ void HttpHeaders::Remove(std::string_view name) {
 void HttpHeaders::Reserve(size_t fields, size_t bytes) {
   places_.reserve(fields);
   text_.reserve(bytes);
+}
+
+std::string HostHeader(const HttpEndpoint& server) {
+  const bool ipv6 = server.host.find(':') != std::string::npos;
+  const std::string host = ipv6 ? absl::StrCat("[", server.host, "]") : server.host;
+  const uint16_t standard = server.tls ? 443 : 80;
+  return server.port == standard ? host : absl::StrCat(host, ":", server.port);
 }
 
 }  // namespace millrace

@@ -80,4 +80,7 @@ struct HttpEndpoint {
   friend bool operator==(const HttpEndpoint&, const HttpEndpoint&) = default;
 };
 
+/// The value of the Host header: the port only when it is not the scheme's own, IPv6 in brackets.
+std::string HostHeader(const HttpEndpoint& server);
+
 }  // namespace millrace

@@ -59,5 +59,13 @@ TEST(HttpHeaders, CopiesAreTheirOwn) {
   EXPECT_EQ(moved.Find("a"), "2");
 }
 
+TEST(HostHeader, HasThePortOnlyWhenItIsUnusual) {
+  EXPECT_EQ(HostHeader({"h", 80, false}), "h");
+  EXPECT_EQ(HostHeader({"h", 443, true}), "h");
+  EXPECT_EQ(HostHeader({"h", 443, false}), "h:443");
+  EXPECT_EQ(HostHeader({"h", 9000, true}), "h:9000");
+  EXPECT_EQ(HostHeader({"::1", 9000, false}), "[::1]:9000");
+}
+
 }  // namespace
 }  // namespace millrace

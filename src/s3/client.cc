@@ -10,20 +10,20 @@
 #include <vector>
 
 #include "absl/time/clock.h"
+#include "aws/credential_loader.h"
 #include "base/crypto.h"
 #include "base/log_exception.h"
 #include "base/rng.h"
 #include "net/http_client.h"
+#include "net/sure_answer.h"
 #include "s3/abort_exchange.h"
 #include "s3/context.h"
 #include "s3/copy_exchange.h"
-#include "s3/credential_loader.h"
 #include "s3/delete_objects_exchange.h"
 #include "s3/get_exchange.h"
 #include "s3/list_exchanges.h"
 #include "s3/object_exchanges.h"
 #include "s3/operation.h"
-#include "s3/sure_answer.h"
 #include "s3/tags_exchange.h"
 
 namespace millrace {

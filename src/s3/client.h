@@ -6,15 +6,15 @@
 #include <string>
 
 #include "absl/time/time.h"
+#include "aws/sigv4.h"
 #include "net/runtime.h"
-#include "s3/endpoint.h"
+#include "s3/address.h"
 #include "s3/listings.h"
 #include "s3/object.h"
-#include "s3/sigv4.h"
 
 namespace millrace {
 
-struct S3Environment;  // s3/aws_settings.h
+struct AwsEnvironment;  // aws/settings.h
 
 /// Where and how to reach S3. Filled from the environment and profile files by LoadS3Config (s3/config.h).
 struct S3Config {
@@ -23,7 +23,7 @@ struct S3Config {
   Credentials credentials;  // used as they are, unless `credential_environment` gives newer ones
   // Where credentials are looked for when `credentials` is empty or the store does not take them any more; null:
   // nowhere. With neither, and not `anonymous`, every request fails with Unauthenticated and the remedy.
-  std::shared_ptr<const S3Environment> credential_environment;
+  std::shared_ptr<const AwsEnvironment> credential_environment;
   bool anonymous = false;  // send unsigned requests
   std::string ca_file;     // PEM of extra trusted authorities (AWS_CA_BUNDLE)
   S3Addressing addressing = S3Addressing::kAuto;

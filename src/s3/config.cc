@@ -10,9 +10,10 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/time/clock.h"
+#include "aws/credential_chain.h"
+#include "aws/endpoint.h"
+#include "s3/address.h"
 #include "s3/checksum.h"
-#include "s3/credential_chain.h"
-#include "s3/endpoint.h"
 
 namespace millrace {
 
@@ -80,7 +81,7 @@ bool IsSet(const AwsSettings& settings, const std::string& variable) {
 }
 
 /// Finds out where credentials come from. Keys that need no request are taken at once, so that no request waits.
-absl::Status FindCredentials(const S3Environment& environment, const AwsSettings& settings, S3Config& config) {
+absl::Status FindCredentials(const AwsEnvironment& environment, const AwsSettings& settings, S3Config& config) {
   ASSIGN_OR_RETURN(std::optional<Credentials> keys, EnvironmentKeys(settings));
   if (keys) {
     // They never change: a process sees its environment as it was at its start.
@@ -93,13 +94,13 @@ absl::Status FindCredentials(const S3Environment& environment, const AwsSettings
   if (!source.ok()) return source.status();
   CredentialAction first = (*source)->Begin(absl::Now());
   if (auto* known = std::get_if<ExpiringCredentials>(&first)) config.credentials = std::move(known->keys);
-  config.credential_environment = std::make_shared<const S3Environment>(environment);
+  config.credential_environment = std::make_shared<const AwsEnvironment>(environment);
   return absl::OkStatus();
 }
 
 }  // namespace
 
-absl::StatusOr<S3Config> LoadS3Config(const S3Environment& environment) {
+absl::StatusOr<S3Config> LoadS3Config(const AwsEnvironment& environment) {
   ASSIGN_OR_RETURN(const AwsSettings settings, AwsSettings::Load(environment));
   S3Config config;
   config.endpoint_url = settings.First({"AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"}, "endpoint_url");

@@ -1,7 +1,7 @@
 #pragma once
 
+#include "aws/settings.h"
 #include "base/status.h"
-#include "s3/aws_settings.h"
 #include "s3/client.h"
 
 namespace millrace {
@@ -27,7 +27,7 @@ namespace millrace {
 ///   AWS_SHARED_CREDENTIALS_FILE, AWS_CONFIG_FILE    else ~/.aws/credentials and ~/.aws/config
 ///   MILLRACE_S3_ANONYMOUS=1                    no credentials: unsigned requests
 ///
-/// Credentials come from the first of these that is configured (s3/credential_chain.h):
+/// Credentials come from the first of these that is configured (aws/credential_chain.h):
 ///
 ///   AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN
 ///   AWS_WEB_IDENTITY_TOKEN_FILE, AWS_ROLE_ARN, AWS_ROLE_SESSION_NAME
@@ -47,6 +47,6 @@ namespace millrace {
 absl::StatusOr<S3Config> LoadS3Config();
 
 /// The same from `environment`, for tests.
-absl::StatusOr<S3Config> LoadS3Config(const S3Environment& environment);
+absl::StatusOr<S3Config> LoadS3Config(const AwsEnvironment& environment);
 
 }  // namespace millrace

@@ -117,18 +117,6 @@ TEST(S3Config, OtherPlacesForTheFiles) {
   EXPECT_EQ(config->credentials.access_key, "AK");
 }
 
-TEST(ProcessEnvironment, WritesSecretsForThisUserOnly) {
-  const std::string path = ::testing::TempDir() + "millrace-sso-" + RandomHex(8) + "/cache/token.json";
-  for (const char* text : {"first", "second"}) {
-    const absl::Status written = ProcessEnvironment().write_file(path, text);
-    ASSERT_TRUE(written.ok()) << written;
-    EXPECT_EQ(*ProcessEnvironment().read_file(path), text);
-    EXPECT_EQ(std::filesystem::status(path).permissions(),
-              std::filesystem::perms::owner_read | std::filesystem::perms::owner_write);
-    std::filesystem::permissions(path, std::filesystem::perms::all);  // as a careless hand may have left it
-  }
-}
-
 TEST(S3Config, Attempts) {
   World world;
   EXPECT_EQ(world.Load()->max_attempts, S3Config().max_attempts);
@@ -246,37 +234,6 @@ TEST(S3Config, MistakesAreNamed) {
   EXPECT_THAT(message({}, {{kCredentials, "unreadable"}}), HasSubstr(kCredentials));
   const std::string broken_key = message({{"AWS_ACCESS_KEY_ID", "key"}, {"AWS_SECRET_ACCESS_KEY", "sec\nret"}});
   EXPECT_THAT(broken_key, ::testing::Not(HasSubstr("ret")));
-}
-
-TEST(Profiles, SectionsSettingsAndComments) {
-  const auto profiles = ParseProfiles(
-      "# comment\r\n; comment\n\n[default]\nregion = us-east-1 # why\nOUTPUT=json;not a comment\n  [ profile \"my "
-      "team\" ]\n"
-      "s3 =\n  addressing_style = path # why\n\tindented = 1\n  no setting\ntext = a\n  b = c\nempty =\n[sso-session "
-      "x]\nregion = nowhere\n[plain]\na = b = "
-      "c\n[default]\nlate = 1");
-  ASSERT_TRUE(profiles.ok()) << profiles.status();
-  EXPECT_EQ(profiles->profiles.size(), 3u);
-  EXPECT_THAT(profiles->sso_sessions.at("x"), ElementsAre(Pair("region", "nowhere")));
-  EXPECT_THAT(profiles->profiles.at("default"),
-              ElementsAre(Pair("late", "1"), Pair("output", "json;not a comment"), Pair("region", "us-east-1")));
-  EXPECT_THAT(profiles->profiles.at("my team"),
-              ElementsAre(Pair("empty", ""), Pair("s3", ""), Pair("s3.addressing_style", "path"),
-                          Pair("s3.indented", "1"), Pair("text", "a")));
-  EXPECT_THAT(profiles->profiles.at("plain"), ElementsAre(Pair("a", "b = c")));
-  EXPECT_TRUE(ParseProfiles("")->profiles.empty());
-  EXPECT_TRUE(ParseProfiles("[services x]\na = b\n  more of it\nc =\n  d = 1\n  more\n")->profiles.empty());
-  // Only what is indented further than the setting above belongs to it.
-  EXPECT_THAT(ParseProfiles("[a]\n  s3 =\n    x = 1\n  y = 2\nz = 3\n")->profiles.at("a"),
-              ElementsAre(Pair("s3", ""), Pair("s3.x", "1"), Pair("y", "2"), Pair("z", "3")));
-}
-
-TEST(Profiles, BrokenLinesAreNamed) {
-  const auto message = [](const char* text) { return std::string(ParseProfiles(text).status().message()); };
-  EXPECT_THAT(message("[a]\n\nnonsense\n"), HasSubstr("line 3"));
-  EXPECT_THAT(message("[a]\n= value\n"), HasSubstr("line 2"));
-  EXPECT_THAT(message("a = b\n"), HasSubstr("line 1"));
-  EXPECT_THAT(message("[a"), HasSubstr("line 1"));
 }
 
 TEST(S3Config, TheRealEnvironmentCanBeRead) {

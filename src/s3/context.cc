@@ -2,8 +2,8 @@
 
 #include <utility>
 
+#include "aws/credential_chain.h"
 #include "base/rng.h"
-#include "s3/credential_chain.h"
 
 namespace millrace {
 

@@ -7,9 +7,10 @@
 #include <string>
 #include <string_view>
 
+#include "aws/credentials.h"
+#include "aws/endpoint.h"
+#include "s3/address.h"
 #include "s3/client.h"
-#include "s3/credentials.h"
-#include "s3/endpoint.h"
 #include "s3/latency.h"
 #include "s3/outage.h"
 #include "s3/pace.h"

@@ -4,8 +4,8 @@
 
 #include <utility>
 
+#include "aws/sigv4.h"
 #include "s3/etag.h"
-#include "s3/sigv4.h"
 
 namespace millrace {
 

@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "s3/sigv4.h"
+#include "aws/sigv4.h"
 #include "s3/testing/exchange_fixture.h"
 
 namespace millrace {

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <exception>
 
+#include "base/backoff.h"
 #include "base/crypto.h"
 #include "base/log.h"
 #include "base/rng.h"

@@ -6,8 +6,8 @@
 #include <numeric>
 #include <optional>
 
+#include "aws/settings.h"
 #include "base/crypto.h"
-#include "s3/aws_settings.h"
 #include "s3/testing/exchange_fixture.h"
 
 namespace millrace {
@@ -228,7 +228,7 @@ TEST_F(ExchangeTest, RejectedCredentialsAreRefreshedOnceForARequest) {
     int fetches = 0;
     S3Config config = TestS3Config();
     config.credentials = {"old", "secret", "token"};
-    config.credential_environment = std::make_shared<const S3Environment>();
+    config.credential_environment = std::make_shared<const AwsEnvironment>();
     context_.emplace(std::move(config), 1, [&](CredentialsProvider::Fetched done) {
       const absl::Time now = ExchangeDriver(nullptr).now;
       done(ExpiringCredentials{{"new" + std::to_string(++fetches), "secret", "token"}, now + absl::Hours(1)}, now);

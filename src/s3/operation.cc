@@ -8,11 +8,11 @@
 #include <utility>
 
 #include "absl/time/clock.h"
+#include "aws/request_log.h"
 #include "base/life_sign.h"
 #include "base/log.h"
 #include "base/log_exception.h"
-#include "s3/request_log.h"
-#include "s3/sure_answer.h"
+#include "net/sure_answer.h"
 
 namespace millrace {
 

@@ -6,8 +6,8 @@
 #include <queue>
 #include <vector>
 
+#include "base/backoff.h"
 #include "base/rng.h"
-#include "s3/retry.h"
 
 namespace millrace {
 namespace {

@@ -2,18 +2,10 @@
 
 #include <algorithm>
 #include <charconv>
-#include <string>
 
-#include "base/rng.h"
 #include "net/http_date.h"
 
 namespace millrace {
-
-absl::Duration Backoff(int failures, uint64_t key) {
-  const int doublings = std::clamp(failures - 1, 0, 20);
-  const absl::Duration limit = std::min(kBackoffCap, kBackoffBase * (int64_t{1} << doublings));
-  return limit * Rng(key).Unit();
-}
 
 std::optional<absl::Duration> ParseRetryAfter(std::string_view value, absl::Time now) {
   uint32_t seconds = 0;

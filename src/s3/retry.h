@@ -11,13 +11,7 @@
 
 namespace millrace {
 
-inline constexpr absl::Duration kBackoffBase = absl::Milliseconds(100);
-inline constexpr absl::Duration kBackoffCap = absl::Seconds(20);
 inline constexpr absl::Duration kMaxRetryAfter = absl::Seconds(60);
-
-/// Exponential back-off with full jitter: uniform in [0, min(cap, base x 2^(failures - 1))), drawn by `key`. failures
-/// >= 1.
-absl::Duration Backoff(int failures, uint64_t key);
 
 /// The wait that a Retry-After header asks for (seconds or an HTTP date), at most kMaxRetryAfter; nullopt when it
 /// cannot be read.

@@ -4,11 +4,11 @@
 
 #include <algorithm>
 #include <charconv>
-#include <pugixml.hpp>
 
 #include "absl/time/time.h"
+#include "aws/sigv4.h"
+#include "aws/xml_document.h"
 #include "s3/etag.h"
-#include "s3/sigv4.h"
 
 namespace millrace {
 
@@ -16,26 +16,17 @@ namespace {
 
 constexpr std::string_view kNamespace = "http://s3.amazonaws.com/doc/2006-03-01/";
 
-/// Loads a document whose root element is `root`. A key may consist of spaces, so text of spaces is kept.
-absl::Status Load(std::string_view xml, const char* root, pugi::xml_document& document) {
-  const pugi::xml_parse_result result = document.load_buffer(
-      xml.data(), xml.size(), pugi::parse_default | pugi::parse_ws_pcdata_single, pugi::encoding_utf8);
-  if (!result) {
-    return absl::InvalidArgumentError(fmt::format("malformed XML at byte {}: {}", result.offset, result.description()));
-  }
-  const std::string_view name = document.document_element().name();
-  if (name != root)
-    return absl::InvalidArgumentError(fmt::format("expected XML <{}>, got <{}>", root, name.substr(0, 64)));
-  return absl::OkStatus();
-}
-
-std::string_view Text(const pugi::xml_node& parent, const char* name) {
-  return parent.child(name).text().get();
+/// The document, if its root element is `root`.
+absl::StatusOr<XmlDocument> Load(std::string_view xml, std::string_view root) {
+  ASSIGN_OR_RETURN(XmlDocument document, XmlDocument::Parse(xml));
+  const std::string_view name = document.root().name();
+  if (name == root) return document;
+  return absl::InvalidArgumentError(fmt::format("expected XML <{}>, got <{}>", root, name.substr(0, 64)));
 }
 
 template <typename T>
-absl::StatusOr<T> Number(const pugi::xml_node& parent, const char* name) {
-  const std::string_view text = Text(parent, name);
+absl::StatusOr<T> Number(const XmlElement& parent, const char* name) {
+  const std::string_view text = parent.Text(name);
   T value{};
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (error != std::errc() || end != text.data() + text.size()) {
@@ -55,9 +46,8 @@ absl::StatusOr<std::string> DecodeName(std::string_view text, bool encoded) {
 }
 
 absl::StatusOr<std::string> Required(std::string_view xml, const char* root, const char* name) {
-  pugi::xml_document document;
-  RETURN_IF_ERROR(Load(xml, root, document));
-  const std::string_view text = Text(document.document_element(), name);
+  ASSIGN_OR_RETURN(const XmlDocument document, Load(xml, root));
+  const std::string_view text = document.root().Text(name);
   if (text.empty()) return absl::InvalidArgumentError(fmt::format("XML <{}> has no <{}>", root, name));
   return std::string(text);
 }
@@ -126,38 +116,37 @@ std::string XmlWriter::Finish() && {
 }
 
 std::optional<S3ErrorBody> ParseErrorXml(std::string_view xml) {
-  pugi::xml_document document;
-  if (!Load(xml, "Error", document).ok()) return std::nullopt;
-  const pugi::xml_node error = document.document_element();
-  return S3ErrorBody{std::string(Text(error, "Code")), std::string(Text(error, "Message")),
-                     std::string(Text(error, "Region")), std::string(Text(error, "RequestId"))};
+  const absl::StatusOr<XmlDocument> document = Load(xml, "Error");
+  if (!document.ok()) return std::nullopt;
+  const XmlElement error = document->root();
+  return S3ErrorBody{std::string(error.Text("Code")), std::string(error.Text("Message")),
+                     std::string(error.Text("Region")), std::string(error.Text("RequestId"))};
 }
 
 absl::StatusOr<ListPage> ParseListXml(std::string_view xml) {
-  pugi::xml_document document;
-  RETURN_IF_ERROR(Load(xml, "ListBucketResult", document));
-  const pugi::xml_node root = document.document_element();
-  const bool encoded = Text(root, "EncodingType") == "url";
+  ASSIGN_OR_RETURN(const XmlDocument document, Load(xml, "ListBucketResult"));
+  const XmlElement root = document.root();
+  const bool encoded = root.Text("EncodingType") == "url";
   ListPage page;
-  for (const pugi::xml_node& entry : root.children("Contents")) {
+  for (const XmlElement& entry : root.Children("Contents")) {
     ObjectInfo object;
-    ASSIGN_OR_RETURN(object.key, DecodeName(Text(entry, "Key"), encoded));
+    ASSIGN_OR_RETURN(object.key, DecodeName(entry.Text("Key"), encoded));
     if (object.key.empty()) return absl::InvalidArgumentError("a listed object has no <Key>");
     ASSIGN_OR_RETURN(object.size, Number<uint64_t>(entry, "Size"));
-    object.etag = StripETagQuotes(Text(entry, "ETag"));
-    object.modified_ms = ParseXmlTime(Text(entry, "LastModified"));
+    object.etag = StripETagQuotes(entry.Text("ETag"));
+    object.modified_ms = ParseXmlTime(entry.Text("LastModified"));
     page.objects.push_back(std::move(object));
   }
-  for (const pugi::xml_node& entry : root.children("CommonPrefixes")) {
-    ASSIGN_OR_RETURN(std::string prefix, DecodeName(Text(entry, "Prefix"), encoded));
+  for (const XmlElement& entry : root.Children("CommonPrefixes")) {
+    ASSIGN_OR_RETURN(std::string prefix, DecodeName(entry.Text("Prefix"), encoded));
     page.common_prefixes.push_back(std::move(prefix));
   }
   // AWS sorts; its directory buckets and some other stores do not.
   std::sort(page.objects.begin(), page.objects.end(),
             [](const ObjectInfo& a, const ObjectInfo& b) { return a.key < b.key; });
   std::sort(page.common_prefixes.begin(), page.common_prefixes.end());
-  if (Text(root, "IsTruncated") == "true") {
-    page.continuation = Text(root, "NextContinuationToken");
+  if (root.Text("IsTruncated") == "true") {
+    page.continuation = root.Text("NextContinuationToken");
     if (page.continuation.empty())
       return absl::InvalidArgumentError("a truncated listing has no <NextContinuationToken>");
   }
@@ -165,39 +154,36 @@ absl::StatusOr<ListPage> ParseListXml(std::string_view xml) {
 }
 
 absl::StatusOr<BucketPage> ParseBucketsXml(std::string_view xml) {
-  pugi::xml_document document;
-  RETURN_IF_ERROR(Load(xml, "ListAllMyBucketsResult", document));
-  const pugi::xml_node root = document.document_element();
+  ASSIGN_OR_RETURN(const XmlDocument document, Load(xml, "ListAllMyBucketsResult"));
+  const XmlElement root = document.root();
   BucketPage page;
-  for (const pugi::xml_node& entry : root.child("Buckets").children("Bucket")) {
-    BucketEntry bucket{.name = std::string(Text(entry, "Name")),
-                       .created_ms = ParseXmlTime(Text(entry, "CreationDate"))};
+  for (const XmlElement& entry : root.Child("Buckets").Children("Bucket")) {
+    BucketEntry bucket{.name = std::string(entry.Text("Name")), .created_ms = ParseXmlTime(entry.Text("CreationDate"))};
     if (bucket.name.empty()) return absl::InvalidArgumentError("a listed bucket has no <Name>");
     page.buckets.push_back(std::move(bucket));
   }
-  page.continuation = Text(root, "ContinuationToken");
+  page.continuation = root.Text("ContinuationToken");
   return page;
 }
 
 absl::StatusOr<UploadPage> ParseUploadsXml(std::string_view xml) {
-  pugi::xml_document document;
-  RETURN_IF_ERROR(Load(xml, "ListMultipartUploadsResult", document));
-  const pugi::xml_node root = document.document_element();
-  const bool encoded = Text(root, "EncodingType") == "url";
+  ASSIGN_OR_RETURN(const XmlDocument document, Load(xml, "ListMultipartUploadsResult"));
+  const XmlElement root = document.root();
+  const bool encoded = root.Text("EncodingType") == "url";
   UploadPage page;
-  for (const pugi::xml_node& entry : root.children("Upload")) {
+  for (const XmlElement& entry : root.Children("Upload")) {
     UnfinishedUpload upload;
-    ASSIGN_OR_RETURN(upload.key, DecodeName(Text(entry, "Key"), encoded));
-    upload.upload_id = Text(entry, "UploadId");
+    ASSIGN_OR_RETURN(upload.key, DecodeName(entry.Text("Key"), encoded));
+    upload.upload_id = entry.Text("UploadId");
     if (upload.key.empty() || upload.upload_id.empty())
       return absl::InvalidArgumentError("a listed upload has no <Key> or no <UploadId>");
-    upload.begun_ms = ParseXmlTime(Text(entry, "Initiated"));
+    upload.begun_ms = ParseXmlTime(entry.Text("Initiated"));
     page.uploads.push_back(std::move(upload));
   }
-  page.more = Text(root, "IsTruncated") == "true";
+  page.more = root.Text("IsTruncated") == "true";
   if (!page.more) return page;
-  ASSIGN_OR_RETURN(page.next.key, DecodeName(Text(root, "NextKeyMarker"), encoded));
-  page.next.upload_id = Text(root, "NextUploadIdMarker");
+  ASSIGN_OR_RETURN(page.next.key, DecodeName(root.Text("NextKeyMarker"), encoded));
+  page.next.upload_id = root.Text("NextUploadIdMarker");
   if (page.next.key.empty()) return absl::InvalidArgumentError("a truncated listing has no <NextKeyMarker>");
   return page;
 }
@@ -212,9 +198,8 @@ absl::StatusOr<std::string> ParseCompleteMultipartResultXml(std::string_view xml
 }
 
 absl::StatusOr<bool> ParseHasPartsXml(std::string_view xml) {
-  pugi::xml_document document;
-  RETURN_IF_ERROR(Load(xml, "ListPartsResult", document));
-  return !document.document_element().child("Part").empty();
+  ASSIGN_OR_RETURN(const XmlDocument document, Load(xml, "ListPartsResult"));
+  return static_cast<bool>(document.root().Child("Part"));
 }
 
 absl::StatusOr<std::string> ParseCopyResultXml(std::string_view xml) {
@@ -226,11 +211,10 @@ absl::StatusOr<std::string> ParseCopyResultXml(std::string_view xml) {
 }
 
 absl::StatusOr<ObjectTags> ParseTaggingXml(std::string_view xml) {
-  pugi::xml_document document;
-  RETURN_IF_ERROR(Load(xml, "Tagging", document));
+  ASSIGN_OR_RETURN(const XmlDocument document, Load(xml, "Tagging"));
   ObjectTags tags;
-  for (const pugi::xml_node& tag : document.document_element().child("TagSet").children("Tag")) {
-    tags.emplace_back(Text(tag, "Key"), Text(tag, "Value"));
+  for (const XmlElement& tag : document.root().Child("TagSet").Children("Tag")) {
+    tags.emplace_back(tag.Text("Key"), tag.Text("Value"));
     if (tags.back().first.empty()) return absl::InvalidArgumentError("a tag has no <Key>");
   }
   return tags;
@@ -249,15 +233,14 @@ std::string WriteCompleteMultipartXml(const std::vector<CompletedPart>& parts) {
 }
 
 absl::StatusOr<std::vector<CompletedPart>> ParseCompleteMultipartXml(std::string_view xml) {
-  pugi::xml_document document;
-  RETURN_IF_ERROR(Load(xml, "CompleteMultipartUpload", document));
+  ASSIGN_OR_RETURN(const XmlDocument document, Load(xml, "CompleteMultipartUpload"));
   std::vector<CompletedPart> parts;
-  for (const pugi::xml_node& node : document.document_element().children("Part")) {
+  for (const XmlElement& node : document.root().Children("Part")) {
     CompletedPart part;
     ASSIGN_OR_RETURN(part.number, Number<int>(node, "PartNumber"));
-    part.etag = StripETagQuotes(Text(node, "ETag"));
+    part.etag = StripETagQuotes(node.Text("ETag"));
     for (const char* name : {"CRC32C", "CRC64NVME"}) {
-      const std::string_view checksum = Text(node, fmt::format("Checksum{}", name).c_str());
+      const std::string_view checksum = node.Text(fmt::format("Checksum{}", name).c_str());
       if (checksum.empty()) continue;
       part.checksum_name = name;
       part.checksum = checksum;
@@ -280,12 +263,11 @@ std::string WriteDeleteObjectsXml(const DeleteObjectsRequest& request) {
 }
 
 absl::StatusOr<std::vector<DeleteObjectsError>> ParseDeleteResultXml(std::string_view xml) {
-  pugi::xml_document document;
-  RETURN_IF_ERROR(Load(xml, "DeleteResult", document));
+  ASSIGN_OR_RETURN(const XmlDocument document, Load(xml, "DeleteResult"));
   std::vector<DeleteObjectsError> errors;
-  for (const pugi::xml_node& node : document.document_element().children("Error")) {
+  for (const XmlElement& node : document.root().Children("Error")) {
     errors.push_back(
-        {std::string(Text(node, "Key")), std::string(Text(node, "Code")), std::string(Text(node, "Message"))});
+        {std::string(node.Text("Key")), std::string(node.Text("Code")), std::string(node.Text("Message"))});
   }
   return errors;
 }
@@ -315,12 +297,11 @@ bool XmlCanCarry(std::string_view text) {
 }
 
 absl::StatusOr<DeleteObjectsRequest> ParseDeleteObjectsXml(std::string_view xml) {
-  pugi::xml_document document;
-  RETURN_IF_ERROR(Load(xml, "Delete", document));
+  ASSIGN_OR_RETURN(const XmlDocument document, Load(xml, "Delete"));
   DeleteObjectsRequest request;
-  request.quiet = Text(document.document_element(), "Quiet") == "true";
-  for (const pugi::xml_node& node : document.document_element().children("Object")) {
-    const std::string_view key = Text(node, "Key");
+  request.quiet = document.root().Text("Quiet") == "true";
+  for (const XmlElement& node : document.root().Children("Object")) {
+    const std::string_view key = node.Text("Key");
     if (key.empty()) return absl::InvalidArgumentError("an <Object> to be deleted has no <Key>");
     request.keys.emplace_back(key);
   }
@@ -328,9 +309,8 @@ absl::StatusOr<DeleteObjectsRequest> ParseDeleteObjectsXml(std::string_view xml)
 }
 
 absl::StatusOr<std::string> ParseLocationConstraint(std::string_view xml) {
-  pugi::xml_document document;
-  RETURN_IF_ERROR(Load(xml, "CreateBucketConfiguration", document));
-  return std::string(Text(document.document_element(), "LocationConstraint"));
+  ASSIGN_OR_RETURN(const XmlDocument document, Load(xml, "CreateBucketConfiguration"));
+  return std::string(document.root().Text("LocationConstraint"));
 }
 
 int64_t ParseXmlTime(std::string_view text) {

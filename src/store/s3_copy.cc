@@ -8,9 +8,9 @@
 #include <utility>
 #include <vector>
 
+#include "aws/sigv4.h"
 #include "base/log.h"
 #include "s3/error.h"
-#include "s3/sigv4.h"
 #include "store/checks.h"
 #include "store/s3_upload.h"
 

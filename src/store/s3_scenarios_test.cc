@@ -13,8 +13,8 @@
 #include <vector>
 
 #include "absl/strings/ascii.h"
+#include "aws/settings.h"
 #include "base/crypto.h"
-#include "s3/aws_settings.h"
 #include "store/blocking.h"
 #include "store/testing/devstore_bucket.h"
 
@@ -161,15 +161,15 @@ void OneConnection(S3Config& config) {
 void WithProfile(S3Config& config) {
   const std::string text = fmt::format("[default]\naws_access_key_id = {}\naws_secret_access_key = {}\n",
                                        config.credentials.access_key, config.credentials.secret_key);
-  config.credential_environment = std::make_shared<S3Environment>(
-      S3Environment{.variable =
-                        [](const std::string& name) {
-                          return name == "HOME" ? std::optional<std::string>("/home/me") : std::nullopt;
-                        },
-                    .read_file = [text](const std::string& path) -> absl::StatusOr<std::string> {
-                      if (path.ends_with("credentials")) return text;
-                      return absl::NotFoundError(path);
-                    }});
+  config.credential_environment = std::make_shared<AwsEnvironment>(
+      AwsEnvironment{.variable =
+                         [](const std::string& name) {
+                           return name == "HOME" ? std::optional<std::string>("/home/me") : std::nullopt;
+                         },
+                     .read_file = [text](const std::string& path) -> absl::StatusOr<std::string> {
+                       if (path.ends_with("credentials")) return text;
+                       return absl::NotFoundError(path);
+                     }});
 }
 
 void FromUsEast(S3Config& config) {

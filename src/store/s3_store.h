@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "net/runtime.h"
+#include "net/sure_answer.h"
 #include "s3/client.h"
-#include "s3/sure_answer.h"
 #include "store/object_store.h"
 
 namespace millrace {

@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "net/runtime.h"
+#include "net/sure_answer.h"
 #include "s3/client.h"
-#include "s3/sure_answer.h"
 #include "store/checked_writer.h"
 #include "store/piece_ledger.h"
 

@@ -4,7 +4,7 @@
 #include <memory>
 #include <string>
 
-#include "s3/endpoint.h"
+#include "aws/endpoint.h"
 #include "supervisor/notice.h"
 
 namespace millrace {

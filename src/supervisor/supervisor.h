@@ -9,8 +9,8 @@
 #include <string_view>
 #include <vector>
 
+#include "aws/endpoint.h"
 #include "base/status.h"
-#include "s3/endpoint.h"
 #include "supervisor/attempt_watch.h"
 #include "supervisor/restart_policy.h"
 #include "supervisor/run_journal.h"

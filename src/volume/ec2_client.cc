@@ -7,10 +7,10 @@
 #include <utility>
 
 #include "absl/time/clock.h"
+#include "aws/credential_chain.h"
+#include "aws/credential_loader.h"
+#include "aws/endpoint.h"
 #include "base/crypto.h"
-#include "s3/credential_chain.h"
-#include "s3/credential_loader.h"
-#include "s3/endpoint.h"
 #include "volume/http_fetch.h"
 
 namespace millrace {
@@ -28,10 +28,7 @@ uint64_t Ec2JitterKey() {
 
 absl::StatusOr<EndpointUrl> Ec2Endpoint(const AwsSettings& settings, const std::string& region) {
   const std::string custom = settings.First({"AWS_ENDPOINT_URL_EC2", "AWS_ENDPOINT_URL"}, "endpoint_url");
-  const std::string_view suffix = region.starts_with("cn-") ? "amazonaws.com.cn" : "amazonaws.com";
-  absl::StatusOr<EndpointUrl> url =
-      ParseEndpointUrl(custom.empty() ? fmt::format("https://ec2.{}.{}", region, suffix) : custom);
-  return url.ok() ? std::move(url) : Annotate(url.status(), "AWS_ENDPOINT_URL_EC2");
+  return ServiceEndpoint("ec2", region, custom, "AWS_ENDPOINT_URL_EC2");
 }
 
 /// Version 2 of the metadata service: a token first, then documents.
@@ -77,7 +74,7 @@ class MetadataService {
 
 }  // namespace
 
-absl::StatusOr<Ec2Identity> AskEc2Identity(Runtime& runtime, const S3Environment& environment) {
+absl::StatusOr<Ec2Identity> AskEc2Identity(Runtime& runtime, const AwsEnvironment& environment) {
   ASSIGN_OR_RETURN(const AwsSettings settings, AwsSettings::Load(environment));
   ASSIGN_OR_RETURN(const std::optional<EndpointUrl> url, InstanceMetadataService(settings));
   if (!url) {
@@ -98,7 +95,7 @@ absl::StatusOr<Ec2Identity> AskEc2Identity(Runtime& runtime, const S3Environment
 
 class Ec2Client::Impl {
  public:
-  Impl(Runtime& runtime, std::shared_ptr<const S3Environment> environment, EndpointUrl url, std::string region,
+  Impl(Runtime& runtime, std::shared_ptr<const AwsEnvironment> environment, EndpointUrl url, std::string region,
        HttpClientOptions options)
       : loop_(runtime.loops().Next()),
         url_(std::move(url)),
@@ -150,13 +147,13 @@ class Ec2Client::Impl {
   absl::Duration clock_offset_;  // EC2's clock minus ours
   const EndpointUrl url_;
   const std::string region_;
-  const std::shared_ptr<const S3Environment> environment_;
+  const std::shared_ptr<const AwsEnvironment> environment_;
   CredentialsProvider credentials_;
   HttpClient http_;
   CredentialLoader loader_;  // last, so that it dies first: it makes calls
 };
 
-absl::StatusOr<std::unique_ptr<Ec2Client>> Ec2Client::Open(Runtime& runtime, S3Environment environment,
+absl::StatusOr<std::unique_ptr<Ec2Client>> Ec2Client::Open(Runtime& runtime, AwsEnvironment environment,
                                                            const std::string& region) {
   ASSIGN_OR_RETURN(const AwsSettings settings, AwsSettings::Load(environment));
   std::string chosen = region.empty() ? settings.First({"AWS_REGION", "AWS_DEFAULT_REGION"}, "region") : region;
@@ -169,7 +166,7 @@ absl::StatusOr<std::unique_ptr<Ec2Client>> Ec2Client::Open(Runtime& runtime, S3E
   HttpClientOptions options;
   options.ca_file = settings.First({"AWS_CA_BUNDLE"}, "ca_bundle");
   return std::unique_ptr<Ec2Client>(
-      new Ec2Client(std::make_unique<Impl>(runtime, std::make_shared<const S3Environment>(std::move(environment)),
+      new Ec2Client(std::make_unique<Impl>(runtime, std::make_shared<const AwsEnvironment>(std::move(environment)),
                                            std::move(url), std::move(chosen), std::move(options))));
 }
 

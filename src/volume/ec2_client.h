@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "absl/time/time.h"
+#include "aws/settings.h"
 #include "net/runtime.h"
-#include "s3/aws_settings.h"
 #include "volume/ec2_documents.h"
 
 namespace millrace {
@@ -21,9 +21,9 @@ struct Ec2Identity {
 
 /// Asks the metadata service, by IMDSv2. Unavailable if it does not answer, FailedPrecondition if it is switched off.
 /// Blocks; not on an event loop.
-absl::StatusOr<Ec2Identity> AskEc2Identity(Runtime& runtime, const S3Environment& environment);
+absl::StatusOr<Ec2Identity> AskEc2Identity(Runtime& runtime, const AwsEnvironment& environment);
 
-/// The EC2 Query API, signed with the credentials that S3 has, too (s3/credential_chain.h). One attempt a call; what
+/// The EC2 Query API, signed with the credentials that S3 has, too (aws/credential_chain.h). One attempt a call; what
 /// may be called again, and when, is for the caller to say. Blocks; not on an event loop. Not thread-safe.
 class Ec2Client {
  public:
@@ -31,7 +31,7 @@ class Ec2Client {
 
   /// `region`: "" is that of the settings (AWS_REGION). The endpoint is AWS_ENDPOINT_URL_EC2, AWS_ENDPOINT_URL, or that
   /// of AWS. InvalidArgument for settings that make no sense. `runtime` outlives it.
-  static absl::StatusOr<std::unique_ptr<Ec2Client>> Open(Runtime& runtime, S3Environment environment,
+  static absl::StatusOr<std::unique_ptr<Ec2Client>> Open(Runtime& runtime, AwsEnvironment environment,
                                                          const std::string& region);
   ~Ec2Client();
   Ec2Client(const Ec2Client&) = delete;

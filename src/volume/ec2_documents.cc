@@ -6,8 +6,8 @@
 #include <array>
 #include <charconv>
 
-#include "s3/sigv4.h"
-#include "s3/xml_tree.h"
+#include "aws/sigv4.h"
+#include "aws/xml_document.h"
 
 namespace millrace {
 
@@ -15,48 +15,58 @@ namespace {
 
 constexpr std::string_view kApiVersion = "2016-11-15";
 
-uint64_t Ec2Number(const std::string& text) {
+uint64_t Ec2Number(std::string_view text) {
   uint64_t value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   return error == std::errc() && end == text.data() + text.size() ? value : 0;
 }
 
+std::string TextOf(const XmlElement& element, const char* name) {
+  return std::string(element.Text(name));
+}
+
+// Lists of EC2.
+std::vector<XmlElement> ItemsOf(const XmlElement& element, const char* list) {
+  return element.Child(list).Children("item");
+}
+
 Ec2Tags TagsOf(const XmlElement& element) {
   Ec2Tags tags;
-  for (const XmlElement* tag : element.Items("tagSet")) tags[tag->Text("key")] = tag->Text("value");
+  for (const XmlElement& tag : ItemsOf(element, "tagSet")) tags[TextOf(tag, "key")] = tag.Text("value");
   return tags;
 }
 
-absl::StatusOr<XmlElement> LoadAnswer(std::string_view xml, std::string_view root) {
-  ASSIGN_OR_RETURN(XmlElement answer, ParseXmlTree(xml));
-  if (answer.name == root) return answer;
+absl::StatusOr<XmlDocument> LoadAnswer(std::string_view xml, std::string_view root) {
+  ASSIGN_OR_RETURN(XmlDocument answer, XmlDocument::Parse(xml));
+  const std::string_view name = answer.root().name();
+  if (name == root) return answer;
   return absl::InvalidArgumentError(
-      fmt::format("EC2 answered <{}> in place of <{}>; check AWS_ENDPOINT_URL_EC2", answer.name.substr(0, 64), root));
+      fmt::format("EC2 answered <{}> in place of <{}>; check AWS_ENDPOINT_URL_EC2", name.substr(0, 64), root));
 }
 
 Ec2Volume VolumeOf(const XmlElement& item) {
-  Ec2Volume volume{.id = item.Text("volumeId"),
-                   .zone = item.Text("availabilityZone"),
-                   .state = item.Text("status"),
-                   .snapshot = item.Text("snapshotId"),
+  Ec2Volume volume{.id = TextOf(item, "volumeId"),
+                   .zone = TextOf(item, "availabilityZone"),
+                   .state = TextOf(item, "status"),
+                   .snapshot = TextOf(item, "snapshotId"),
                    .size_gib = Ec2Number(item.Text("size")),
-                   .type = item.Text("volumeType"),
+                   .type = TextOf(item, "volumeType"),
                    .iops = Ec2Number(item.Text("iops")),
                    .throughput = Ec2Number(item.Text("throughput")),
                    .attachments = {},
                    .tags = TagsOf(item)};
-  for (const XmlElement* one : item.Items("attachmentSet")) {
-    if (one->Text("status") == "detached") continue;
-    volume.attachments.push_back({one->Text("instanceId"), one->Text("device"), one->Text("status")});
+  for (const XmlElement& one : ItemsOf(item, "attachmentSet")) {
+    if (one.Text("status") == "detached") continue;
+    volume.attachments.push_back({TextOf(one, "instanceId"), TextOf(one, "device"), TextOf(one, "status")});
   }
   return volume;
 }
 
 Ec2Instance InstanceOf(const XmlElement& item) {
-  Ec2Instance instance{.id = item.Text("instanceId"), .state = {}, .devices = {}};
-  if (const XmlElement* const state = item.Find("instanceState")) instance.state = state->Text("name");
-  for (const XmlElement* device : item.Items("blockDeviceMapping"))
-    instance.devices.push_back(device->Text("deviceName"));
+  Ec2Instance instance{
+      .id = TextOf(item, "instanceId"), .state = TextOf(item.Child("instanceState"), "name"), .devices = {}};
+  for (const XmlElement& device : ItemsOf(item, "blockDeviceMapping"))
+    instance.devices.push_back(TextOf(device, "deviceName"));
   return instance;
 }
 
@@ -66,11 +76,10 @@ struct Ec2ErrorText {
 };
 
 Ec2ErrorText ErrorOf(std::string_view xml) {
-  const absl::StatusOr<XmlElement> root = ParseXmlTree(xml);
-  if (!root.ok()) return {};
-  const XmlElement* const errors = root->Find("Errors");
-  const XmlElement* const error = errors == nullptr ? nullptr : errors->Find("Error");
-  return error == nullptr ? Ec2ErrorText{} : Ec2ErrorText{error->Text("Code"), error->Text("Message")};
+  const absl::StatusOr<XmlDocument> document = XmlDocument::Parse(xml);
+  if (!document.ok()) return {};
+  const XmlElement error = document->root().Child("Errors").Child("Error");
+  return {TextOf(error, "Code"), TextOf(error, "Message")};
 }
 
 struct Ec2ErrorRule {
@@ -118,30 +127,30 @@ bool RuleMatches(const Ec2ErrorRule& rule, std::string_view code) {
 }  // namespace
 
 absl::StatusOr<Ec2Page<Ec2Volume>> ParseVolumes(std::string_view xml) {
-  ASSIGN_OR_RETURN(const XmlElement answer, LoadAnswer(xml, "DescribeVolumesResponse"));
-  Ec2Page<Ec2Volume> page{{}, answer.Text("nextToken")};
-  for (const XmlElement* item : answer.Items("volumeSet")) page.entries.push_back(VolumeOf(*item));
+  ASSIGN_OR_RETURN(const XmlDocument answer, LoadAnswer(xml, "DescribeVolumesResponse"));
+  Ec2Page<Ec2Volume> page{{}, TextOf(answer.root(), "nextToken")};
+  for (const XmlElement& item : ItemsOf(answer.root(), "volumeSet")) page.entries.push_back(VolumeOf(item));
   return page;
 }
 
 absl::StatusOr<Ec2Page<Ec2Snapshot>> ParseSnapshots(std::string_view xml) {
-  ASSIGN_OR_RETURN(const XmlElement answer, LoadAnswer(xml, "DescribeSnapshotsResponse"));
-  Ec2Page<Ec2Snapshot> page{{}, answer.Text("nextToken")};
-  for (const XmlElement* item : answer.Items("snapshotSet")) {
-    page.entries.push_back({item->Text("snapshotId"), item->Text("volumeId"), item->Text("status"),
-                            item->Text("progress"), TagsOf(*item)});
+  ASSIGN_OR_RETURN(const XmlDocument answer, LoadAnswer(xml, "DescribeSnapshotsResponse"));
+  Ec2Page<Ec2Snapshot> page{{}, TextOf(answer.root(), "nextToken")};
+  for (const XmlElement& item : ItemsOf(answer.root(), "snapshotSet")) {
+    page.entries.push_back({TextOf(item, "snapshotId"), TextOf(item, "volumeId"), TextOf(item, "status"),
+                            TextOf(item, "progress"), TagsOf(item)});
     absl::Time started;
-    if (absl::ParseTime(absl::RFC3339_full, item->Text("startTime"), &started, nullptr))
+    if (absl::ParseTime(absl::RFC3339_full, TextOf(item, "startTime"), &started, nullptr))
       page.entries.back().started = started;
   }
   return page;
 }
 
 absl::StatusOr<Ec2Page<Ec2Instance>> ParseInstances(std::string_view xml) {
-  ASSIGN_OR_RETURN(const XmlElement answer, LoadAnswer(xml, "DescribeInstancesResponse"));
-  Ec2Page<Ec2Instance> page{{}, answer.Text("nextToken")};
-  for (const XmlElement* reservation : answer.Items("reservationSet")) {
-    for (const XmlElement* item : reservation->Items("instancesSet")) page.entries.push_back(InstanceOf(*item));
+  ASSIGN_OR_RETURN(const XmlDocument answer, LoadAnswer(xml, "DescribeInstancesResponse"));
+  Ec2Page<Ec2Instance> page{{}, TextOf(answer.root(), "nextToken")};
+  for (const XmlElement& reservation : ItemsOf(answer.root(), "reservationSet")) {
+    for (const XmlElement& item : ItemsOf(reservation, "instancesSet")) page.entries.push_back(InstanceOf(item));
   }
   return page;
 }

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "absl/time/clock.h"
-#include "s3/xml_tree.h"
+#include "aws/xml_document.h"
 
 namespace millrace {
 
@@ -55,9 +55,9 @@ Ec2Tags UserTags(const Ec2Tags& tags) {
   return kept;
 }
 
-absl::StatusOr<std::string> IdIn(const std::string& answer, std::string_view name) {
-  ASSIGN_OR_RETURN(const XmlElement root, ParseXmlTree(answer));
-  std::string id = root.Text(name);
+absl::StatusOr<std::string> IdIn(const std::string& answer, const char* name) {
+  ASSIGN_OR_RETURN(const XmlDocument document, XmlDocument::Parse(answer));
+  std::string id(document.root().Text(name));
   if (id.empty()) return absl::InvalidArgumentError(fmt::format("EC2's answer has no {}", name));
   return id;
 }

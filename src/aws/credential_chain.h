@@ -1,0 +1,34 @@
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string_view>
+
+#include "aws/credential_source.h"
+#include "aws/endpoint.h"
+#include "aws/settings.h"
+
+namespace millrace {
+
+inline constexpr std::string_view kNoCredentials =
+    "no AWS credentials were found; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE for a profile of "
+    "~/.aws/config or ~/.aws/credentials; for public data set MILLRACE_S3_ANONYMOUS=1";
+
+/// AWS_ACCESS_KEY_ID and its companions; nullopt when they are not set, InvalidArgument when only one is.
+absl::StatusOr<std::optional<Credentials>> EnvironmentKeys(const AwsSettings& settings);
+
+/// Where the metadata service of an EC2 instance would be; nullopt if AWS_EC2_METADATA_DISABLED says not to ask it.
+/// InvalidArgument if AWS_EC2_METADATA_SERVICE_ENDPOINT is no URL. Pure.
+absl::StatusOr<std::optional<EndpointUrl>> InstanceMetadataService(const AwsSettings& settings);
+
+/// Where credentials come from, in the order of the AWS SDKs: the first of these that is configured.
+///   1. AWS_ACCESS_KEY_ID
+///   2. AWS_WEB_IDENTITY_TOKEN_FILE
+///   3. the profile: role_arn, static keys, credential_process, SSO
+///   4. AWS_CONTAINER_CREDENTIALS_RELATIVE_URI, _FULL_URI
+///   5. the instance metadata service
+/// If it then fails, the others are not tried, so that no program runs with the wrong identity by accident.
+/// InvalidArgument for settings that contradict each other; Unauthenticated when nothing is left to try. Pure.
+absl::StatusOr<std::unique_ptr<CredentialSource>> FindCredentialSource(const AwsSettings& settings);
+
+}  // namespace millrace

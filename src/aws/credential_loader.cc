@@ -1,0 +1,264 @@
+#include "aws/credential_loader.h"
+
+#include <fmt/format.h>
+
+#include <exception>
+#include <optional>
+#include <stop_token>
+#include <utility>
+
+#include "absl/time/clock.h"
+#include "aws/credential_chain.h"
+#include "aws/credential_flow.h"
+#include "aws/credential_process.h"
+#include "aws/request_log.h"
+#include "base/log.h"
+#include "base/log_exception.h"
+#include "base/rng.h"
+#include "net/http_date.h"
+#include "net/sure_answer.h"
+
+namespace millrace {
+
+namespace {
+
+constexpr std::chrono::seconds kProcessLimit{60};
+constexpr size_t kMaxAnswerBytes = 64 << 10;
+
+// A token that is not kept works all the same, until it is needed again.
+absl::StatusOr<std::string> KeepFile(const AwsEnvironment& environment, const WriteFileAction& file) {
+  if (!environment.write_file) return std::string();
+  const absl::Status written = environment.write_file(file.path, file.contents);
+  if (written.ok()) return std::string();
+  Log(LogLevel::kWarning, "s3",
+      fmt::format("the renewed SSO token cannot be kept, so that the next program may have to log in again: {}",
+                  ToStd(written.message())));
+  return written;
+}
+
+template <class... Ts>
+struct Overloaded : Ts... {
+  using Ts::operator()...;
+};
+template <class... Ts>
+Overloaded(Ts...) -> Overloaded<Ts...>;
+
+}  // namespace
+
+/// One fetch. All on its loop's thread, but for what the CPU pool does and says so.
+class CredentialLoader::Run final : public HttpResponseHandler, public std::enable_shared_from_this<Run> {
+ public:
+  Run(CredentialLoader& loader, EventLoop& loop, uint64_t jitter_key, CredentialsProvider::Fetched done)
+      : loader_(loader), loop_(loop), jitter_key_(jitter_key), done_(std::move(done)) {}
+
+  /// On any thread.
+  void Begin() {
+    OnCpu([self = shared_from_this()] {
+      absl::StatusOr<AwsSettings> settings = AwsSettings::Load(*self->loader_.environment_);
+      absl::StatusOr<std::unique_ptr<CredentialSource>> source =
+          settings.ok() ? FindCredentialSource(*settings) : std::move(settings).status();
+      self->loop_.Post(
+          [self, source = std::move(source)]() mutable { self->Guard([&] { self->OnSource(std::move(source)); }); });
+    });
+  }
+
+  /// On any thread.
+  void Cancel() {
+    stop_.request_stop();
+    loop_.Post([self = shared_from_this()] {
+      self->cancelled_ = true;
+      if (self->call_) return self->call_->Cancel();
+      // Work on the CPU pool ends by itself.
+      if (self->waiting_) self->Guard([&] { self->Finish(absl::CancelledError("the client is closing")); });
+    });
+  }
+
+  void OnPhase(HttpPhase) override {}
+
+  HttpBodySink OnHead(const HttpResponseHead& head) override {
+    if (log_) log_->OnHead(head, absl::Now());
+    input_.http_status = head.status;
+    input_.date = ParseHttpDate(head.headers.Find("date").value_or(""));
+    return HttpBodySink::Text(kMaxAnswerBytes);
+  }
+
+  void OnDone(HttpResult result) override {
+    const std::shared_ptr<Run> self = std::move(calling_);
+    timer_.reset();
+    call_.reset();
+    if (!finished_) Guard([&] { Take(std::move(result)); });
+  }
+
+ private:
+  // Runs a step. One that throws ends the fetch: others wait for what it says.
+  template <typename Step>
+  void Guard(Step step) {
+    const std::shared_ptr<Run> self = shared_from_this();
+    try {
+      step();
+    } catch (const std::exception& error) {
+      LogException("s3", error);
+      Finish(OutOfMemory());
+    }
+  }
+
+  void Take(HttpResult result) {
+    if (log_) Log(LogLevel::kDebug, "s3", fmt::format("for credentials: {}", log_->Line(result, absl::Now())));
+    if (timed_out_) {
+      input_.status = absl::UnavailableError("no answer in time");
+    } else if (result.error != HttpErrorKind::kNone) {
+      input_.status = absl::UnavailableError(result.detail.empty() ? "the connection failed" : result.detail);
+    }
+    input_.text = std::move(result.text);
+    OnInput(std::exchange(input_, {}));
+  }
+
+  template <typename Task>
+  void OnCpu(Task task) {
+    loader_.runtime_.cpu().Submit([self = shared_from_this(), task = std::move(task)]() mutable {
+      try {
+        task();
+      } catch (const std::exception& error) {
+        LogException("s3", error);
+        self->loop_.Post([self] { self->Finish(OutOfMemory()); });
+      }
+    });
+  }
+
+  void OnSource(absl::StatusOr<std::unique_ptr<CredentialSource>> source) {
+    if (!source.ok()) return Finish(std::move(source).status());
+    flow_.emplace(*std::move(source), jitter_key_);
+    Do(flow_->Begin(absl::Now()));
+  }
+
+  void OnInput(CredentialInput input) { Do(flow_->OnInput(std::move(input), absl::Now())); }
+
+  /// The result of a blocking function as the next input.
+  template <typename Function>
+  void AskCpu(Function function) {
+    OnCpu([self = shared_from_this(), function = std::move(function)] {
+      absl::StatusOr<std::string> text = function();
+      CredentialInput input{text.status(), 0, text.ok() ? *std::move(text) : std::string(), std::nullopt};
+      self->loop_.Post(
+          [self, input = std::move(input)]() mutable { self->Guard([&] { self->OnInput(std::move(input)); }); });
+    });
+  }
+
+  void Do(CredentialFlow::Step step) {
+    if (cancelled_) return Finish(absl::CancelledError("the client is closing"));
+    std::visit(Overloaded{
+                   [this](ReadFileAction& file) {
+                     AskCpu([environment = loader_.environment_, path = std::move(file.path)] {
+                       return environment->read_file(path);
+                     });
+                   },
+                   [this](WriteFileAction& file) {
+                     AskCpu([environment = loader_.environment_, file = std::move(file)] {
+                       return KeepFile(*environment, file);
+                     });
+                   },
+                   [this](RunProcessAction& process) {
+                     AskCpu([command = std::move(process.command), stop = stop_.get_token()] {
+                       return RunCredentialProcess(command, kProcessLimit, stop);
+                     });
+                   },
+                   [this](CallAction& call) { Call(std::move(call)); },
+                   [this](WaitAction& wait) { Wait(wait.wait); },
+                   [this](CredentialFlow::Result& result) { Finish(std::move(result)); },
+               },
+               step);
+  }
+
+  void Call(CallAction call) {
+    body_ = std::move(call.body);
+    HttpRequest request;
+    request.endpoint = std::move(call.endpoint);
+    request.head = std::move(call.head);
+    request.head.headers.Add("User-Agent", "millrace");
+    request.body = AsBytes(body_);
+    // A kept connection may have ended; a new one costs nothing at this rate.
+    request.fresh_connection = true;
+    timed_out_ = false;
+    log_.reset();
+    if (LogEnabled(LogLevel::kDebug)) log_.emplace(request, RequestLog::Shows::kServer, 1, false, absl::Now());
+    calling_ = shared_from_this();
+    call_ = loader_.http_.Start(loop_, std::move(request), *this);
+    timer_.emplace(loop_);
+    timer_->Start(absl::ToChronoNanoseconds(call.timeout), [this] {
+      timed_out_ = true;
+      const std::shared_ptr<HttpCall> late = call_;
+      late->Cancel();
+    });
+  }
+
+  void Wait(absl::Duration wait) {
+    waiting_ = true;
+    timer_.emplace(loop_);
+    timer_->Start(absl::ToChronoNanoseconds(wait), [this] {
+      Guard([this] {
+        waiting_ = false;
+        timer_.reset();
+        Do(flow_->AfterWait());
+      });
+    });
+  }
+
+  void Finish(CredentialFlow::Result result) {
+    const std::shared_ptr<Run> self = shared_from_this();
+    if (std::exchange(finished_, true)) return;
+    waiting_ = false;
+    timer_.reset();
+    if (result.ok() && LogEnabled(LogLevel::kInfo))
+      Log(LogLevel::kInfo, "s3", fmt::format("AWS credentials come from {}", flow_->Name()));
+    done_(std::move(result), absl::Now());
+    loader_.OnEnded(self);
+  }
+
+  CredentialLoader& loader_;
+  EventLoop& loop_;
+  const uint64_t jitter_key_;
+  CredentialsProvider::Fetched done_;
+  std::stop_source stop_;
+  std::optional<CredentialFlow> flow_;
+  bool cancelled_ = false;
+  bool waiting_ = false;
+  bool finished_ = false;
+  // The call in flight:
+  std::shared_ptr<Run> calling_;
+  std::shared_ptr<HttpCall> call_;
+  std::optional<Timer> timer_;
+  std::string body_;
+  std::optional<RequestLog> log_;
+  CredentialInput input_;
+  bool timed_out_ = false;
+};
+
+CredentialLoader::CredentialLoader(Runtime& runtime, HttpClient& http,
+                                   std::shared_ptr<const AwsEnvironment> environment, uint64_t jitter_key)
+    : runtime_(runtime), http_(http), environment_(std::move(environment)), jitter_key_(jitter_key) {}
+
+CredentialLoader::~CredentialLoader() {
+  std::unique_lock lock(mutex_);
+  closing_ = true;
+  for (const std::shared_ptr<Run>& run : runs_) run->Cancel();
+  idle_.wait(lock, [this] { return runs_.empty(); });
+}
+
+void CredentialLoader::Fetch(CredentialsProvider::Fetched done) {
+  std::shared_ptr<Run> run;
+  {
+    std::lock_guard lock(mutex_);
+    run = std::make_shared<Run>(*this, runtime_.loops().Next(), HashKey(jitter_key_, {++fetches_}), std::move(done));
+    runs_.insert(run);
+    if (closing_) run->Cancel();
+  }
+  run->Begin();
+}
+
+void CredentialLoader::OnEnded(const std::shared_ptr<Run>& run) {
+  std::lock_guard lock(mutex_);
+  runs_.erase(run);
+  if (runs_.empty()) idle_.notify_all();
+}
+
+}  // namespace millrace

@@ -1,0 +1,196 @@
+#include "aws/settings.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <fstream>
+#include <memory>
+#include <utility>
+
+#include "absl/strings/ascii.h"
+#include "base/atomic_file.h"
+
+namespace millrace {
+
+namespace {
+
+constexpr size_t kMaxFileBytes = 1 << 20;
+
+absl::StatusOr<std::string> ReadSmallFile(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  if (!file) return absl::NotFoundError(path);
+  std::string text(kMaxFileBytes + 1, '\0');
+  file.read(text.data(), static_cast<std::streamsize>(text.size()));
+  text.resize(static_cast<size_t>(file.gcount()));
+  if (file.bad()) return absl::InvalidArgumentError("cannot be read");
+  if (text.size() > kMaxFileBytes)
+    return absl::InvalidArgumentError(fmt::format("is longer than {} bytes", kMaxFileBytes));
+  return text;
+}
+
+std::string_view Trim(std::string_view text) {
+  return ToStd(absl::StripAsciiWhitespace(ToAbsl(text)));
+}
+
+/// A comment within a line begins with a space before its mark.
+std::string_view WithoutComment(std::string_view value) {
+  for (size_t i = 1; i < value.size(); ++i) {
+    if ((value[i] == '#' || value[i] == ';') && (value[i - 1] == ' ' || value[i - 1] == '\t'))
+      return Trim(value.substr(0, i));
+  }
+  return value;
+}
+
+/// The section that settings below "[profile name]", "[name]" or "[sso-session name]" belong to; nullptr for other
+/// kinds.
+AwsSection* SectionOf(std::string_view section, Profiles& profiles) {
+  section = Trim(section);
+  const size_t space = section.find_first_of(" \t");
+  if (space == std::string_view::npos) return &profiles.profiles[std::string(section)];
+  const std::string_view kind = section.substr(0, space);
+  if (kind != "profile" && kind != "sso-session") return nullptr;
+  std::string_view name = Trim(section.substr(space));
+  if (name.size() >= 2 && name.front() == name.back() && (name.front() == '"' || name.front() == '\'')) {
+    name = name.substr(1, name.size() - 2);
+  }
+  return &(kind == "profile" ? profiles.profiles : profiles.sso_sessions)[std::string(name)];
+}
+
+void Merge(std::map<std::string, AwsSection> from, std::map<std::string, AwsSection>& into) {
+  for (auto& [name, section] : from) {
+    AwsSection& target = into[name];
+    for (auto& [key, value] : section) target[key] = std::move(value);
+  }
+}
+
+const AwsSection* Find(const std::map<std::string, AwsSection>& sections, const std::string& name) {
+  const auto at = sections.find(name);
+  return at == sections.end() ? nullptr : &at->second;
+}
+
+}  // namespace
+
+absl::StatusOr<Profiles> ParseProfiles(std::string_view text) {
+  Profiles profiles;
+  AwsSection* section = nullptr;
+  bool in_section = false;
+  // The last setting, which lines that are indented further belong to.
+  std::string parent;  // empty: it has a value
+  constexpr size_t kNone = std::string_view::npos;
+  size_t parent_indent = kNone;
+  for (int number = 1; !text.empty(); ++number) {
+    const size_t length = std::min(text.find('\n'), text.size());
+    const std::string_view line = text.substr(0, length);
+    text.remove_prefix(std::min(text.size(), length + 1));
+    const std::string_view content = Trim(line);
+    if (content.empty() || content.front() == '#' || content.front() == ';') continue;
+    const auto refuse = [number](std::string_view why) {
+      return absl::InvalidArgumentError(fmt::format("line {} {}", number, why));
+    };
+    if (content.front() == '[') {
+      const size_t end = content.find(']');
+      if (end == std::string_view::npos) return refuse("has no ']'");
+      section = SectionOf(content.substr(1, end - 1), profiles);
+      in_section = true;
+      parent_indent = kNone;
+      continue;
+    }
+    const size_t equals = content.find('=');
+    const bool is_setting = equals != std::string_view::npos && !Trim(content.substr(0, equals)).empty();
+    const size_t indent = line.find_first_not_of(" \t");
+    const bool belongs_to_parent = parent_indent != kNone && indent > parent_indent;
+    if (belongs_to_parent && (parent.empty() || !is_setting)) continue;  // more of a value that we do not read
+    if (!is_setting) return refuse("is no setting (name = value)");
+    if (!in_section) return refuse("stands before the first [section]");
+    std::string name(Trim(content.substr(0, equals)));
+    absl::AsciiStrToLower(&name);
+    std::string value(WithoutComment(Trim(content.substr(equals + 1))));
+    if (belongs_to_parent) {
+      name = fmt::format("{}.{}", parent, name);
+    } else {
+      parent = value.empty() ? name : "";
+      parent_indent = indent;
+    }
+    if (section != nullptr) (*section)[name] = std::move(value);
+  }
+  return profiles;
+}
+
+AwsEnvironment ProcessEnvironment() {
+  auto variables = std::make_shared<std::map<std::string, std::string>>();
+  for (char** entry = environ; entry != nullptr && *entry != nullptr; ++entry) {
+    const std::string_view text = *entry;
+    const size_t equals = text.find('=');
+    if (equals == std::string_view::npos) continue;
+    variables->emplace(text.substr(0, equals), text.substr(equals + 1));
+  }
+  return {.variable = [variables](const std::string& name) -> std::optional<std::string> {
+            const auto at = variables->find(name);
+            return at == variables->end() ? std::nullopt : std::optional(at->second);
+          },
+          .read_file = ReadSmallFile,
+          .write_file = [](const std::string& path,
+                           const std::string& contents) { return WriteFileAtomically(path, contents, 0600); }};
+}
+
+absl::StatusOr<AwsSettings> AwsSettings::Load(const AwsEnvironment& environment) {
+  AwsSettings settings;
+  settings.variable_ = environment.variable;
+  const std::string wanted = settings.Variable("AWS_PROFILE");
+  settings.profile_name_ = wanted.empty() ? "default" : wanted;
+  // The credentials file wins where both name a key.
+  for (const auto& [variable, file] :
+       {std::pair("AWS_CONFIG_FILE", "config"), std::pair("AWS_SHARED_CREDENTIALS_FILE", "credentials")}) {
+    std::string path = settings.Variable(variable);
+    if (path.empty()) {
+      const std::string home = settings.Variable("HOME");
+      if (home.empty()) continue;
+      path = fmt::format("{}/.aws/{}", home, file);
+    }
+    absl::StatusOr<std::string> text = environment.read_file(path);
+    if (absl::IsNotFound(text.status())) continue;
+    if (!text.ok()) return Annotate(text.status(), path);
+    absl::StatusOr<Profiles> profiles = ParseProfiles(*text);
+    if (!profiles.ok()) return Annotate(profiles.status(), path);
+    Merge(std::move(profiles->profiles), settings.files_.profiles);
+    Merge(std::move(profiles->sso_sessions), settings.files_.sso_sessions);
+  }
+  if (!wanted.empty() && settings.FindProfile(wanted) == nullptr) {
+    return absl::InvalidArgumentError(fmt::format(
+        "there is no profile '{}' (AWS_PROFILE or --profile) in ~/.aws/config or ~/.aws/credentials", wanted));
+  }
+  return settings;
+}
+
+std::string AwsSettings::Profile(const std::string& key) const {
+  const AwsSection* const section = FindProfile(profile_name_);
+  if (section == nullptr) return "";
+  const auto at = section->find(key);
+  return at == section->end() ? std::string() : at->second;
+}
+
+std::string AwsSettings::First(std::initializer_list<std::string> variables, const std::string& key) const {
+  for (const std::string& name : variables) {
+    if (std::string value = Variable(name); !value.empty()) return value;
+  }
+  return Profile(key);
+}
+
+absl::StatusOr<bool> AwsSettings::Flag(const std::string& variable, const std::string& key) const {
+  const std::string value = absl::AsciiStrToLower(variable.empty() ? Profile(key) : First({variable}, key));
+  if (value.empty() || value == "false") return false;
+  if (value == "true") return true;
+  return absl::InvalidArgumentError(fmt::format("{}the profile's {} is '{}'; it must be true or false",
+                                                variable.empty() ? "" : variable + " or ", key, value));
+}
+
+const AwsSection* AwsSettings::FindProfile(const std::string& name) const {
+  return Find(files_.profiles, name);
+}
+
+const AwsSection* AwsSettings::FindSsoSession(const std::string& name) const {
+  return Find(files_.sso_sessions, name);
+}
+
+}  // namespace millrace

@@ -1,0 +1,68 @@
+#pragma once
+
+#include <functional>
+#include <initializer_list>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "base/status.h"
+
+/// The settings of the AWS tools: environment variables and profile files.
+
+namespace millrace {
+
+/// Where settings are read from; a test gives its own. The functions may be called from any thread, while settings
+/// are loaded and whenever credentials are fetched again.
+struct AwsEnvironment {
+  std::function<std::optional<std::string>(const std::string& name)> variable;
+  std::function<absl::StatusOr<std::string>(const std::string& path)> read_file;  // NotFound if it does not exist
+  // Replaces a file by one that only this user may read, whole. Null: nothing is written.
+  std::function<absl::Status(const std::string& path, const std::string& contents)> write_file = {};
+};
+
+/// The variables of the process as they are now, and its files. A copy, since it is not safe to read the environment of
+/// a process while another thread changes it.
+AwsEnvironment ProcessEnvironment();
+
+/// The sections of a profile file by name: "[name]", or "[profile name]" as in ~/.aws/config, and "[sso-session name]";
+/// other kinds of section are skipped. Settings that are indented further than one without a value above them
+/// ("s3 =") get its name in front: "s3.addressing_style"; other such lines are skipped. Names of settings are in lower
+/// case.
+using AwsSection = std::map<std::string, std::string>;
+struct Profiles {
+  std::map<std::string, AwsSection> profiles;
+  std::map<std::string, AwsSection> sso_sessions;
+};
+/// InvalidArgument, with the line's number, for what is neither a section, a setting nor a comment. Pure; fuzzed.
+absl::StatusOr<Profiles> ParseProfiles(std::string_view text);
+
+/// The environment and both profile files, merged. An empty variable is an unset one. Plain data.
+class AwsSettings {
+ public:
+  /// InvalidArgument when a file cannot be read or AWS_PROFILE names a profile that is not there.
+  static absl::StatusOr<AwsSettings> Load(const AwsEnvironment& environment);
+
+  std::string Variable(const std::string& name) const { return variable_(name).value_or(""); }
+  /// A setting of the profile in use; "" without one.
+  std::string Profile(const std::string& key) const;
+  /// The first of the variables that is set, else the profile's setting.
+  std::string First(std::initializer_list<std::string> variables, const std::string& key) const;
+
+  /// A setting that is true or false, in upper or lower case; false when it is not set. InvalidArgument for others. No
+  /// variable stands for some settings: "".
+  absl::StatusOr<bool> Flag(const std::string& variable, const std::string& key) const;
+
+  const std::string& profile_name() const { return profile_name_; }
+  /// nullptr when there is no such section.
+  const AwsSection* FindProfile(const std::string& name) const;
+  const AwsSection* FindSsoSession(const std::string& name) const;
+
+ private:
+  std::function<std::optional<std::string>(const std::string& name)> variable_;
+  std::string profile_name_;
+  Profiles files_;
+};
+
+}  // namespace millrace

@@ -1,0 +1,272 @@
+#include "aws/sigv4.h"
+
+#include <fmt/compile.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <span>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "base/crypto.h"
+#include "base/hex.h"
+
+namespace millrace {
+
+namespace {
+
+constexpr std::string_view kAlgorithm = "AWS4-HMAC-SHA256";
+
+bool Unreserved(char c) {
+  return (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '-' || c == '.' ||
+         c == '_' || c == '~';
+}
+
+/// Leading and trailing spaces go, runs of spaces become one.
+void AppendTrimmed(std::string& out, std::string_view value) {
+  if (value.find_first_of(" \t") == value.npos) {
+    out.append(value);
+    return;
+  }
+  bool pending_space = false;
+  bool started = false;
+  for (const char c : value) {
+    if (c == ' ' || c == '\t') {
+      pending_space = started;
+      continue;
+    }
+    if (pending_space) out.push_back(' ');
+    pending_space = false;
+    started = true;
+    out.push_back(c);
+  }
+}
+
+/// Normalises the escapes of one component of a query: what is decodable is decoded and encoded as SigV4 wants.
+std::string CanonicalComponent(std::string_view component) {
+  const std::optional<std::string> decoded = UriDecode(component);
+  return decoded ? UriEncode(*decoded, /*keep_slash=*/false) : std::string(component);
+}
+
+std::string CanonicalQuery(std::string_view query) {
+  std::vector<std::pair<std::string, std::string>> parameters;
+  while (!query.empty()) {
+    const std::string_view item = query.substr(0, query.find('&'));
+    query.remove_prefix(std::min(query.size(), item.size() + 1));
+    if (item.empty()) continue;
+    const size_t equals = item.find('=');
+    const std::string_view value = equals == std::string_view::npos ? std::string_view() : item.substr(equals + 1);
+    parameters.emplace_back(CanonicalComponent(item.substr(0, equals)), CanonicalComponent(value));
+  }
+  std::sort(parameters.begin(), parameters.end());
+  std::string out;
+  for (const auto& [name, value] : parameters) {
+    if (!out.empty()) out.push_back('&');
+    out.append(name).append("=").append(value);
+  }
+  return out;
+}
+
+constexpr size_t kDateLength = 8;  // of what AmzDate gives
+
+std::string ScopeText(std::string_view amz_date, const SigV4Scope& scope) {
+  return absl::StrCat(ToAbsl(amz_date.substr(0, kDateLength)), "/", scope.region, "/", scope.service, "/aws4_request");
+}
+
+ByteSpan Bytes(const Sha256Digest& digest) {
+  return std::as_bytes(std::span(digest));
+}
+
+/// Fields that user agents and proxies add or change on the way.
+bool LeftUnsigned(std::string_view name) {
+  constexpr std::array<std::string_view, 6> kUnsigned = {"authorization", "user-agent",        "connection",
+                                                         "expect",        "transfer-encoding", "x-amzn-trace-id"};
+  return std::find(kUnsigned.begin(), kUnsigned.end(), name) != kUnsigned.end();
+}
+
+// "host;range;x-amz-date", each once.
+void AppendNames(std::string& out, std::span<const HttpHeaders::Field> fields) {
+  for (size_t i = 0; i < fields.size(); ++i) {
+    if (i > 0 && fields[i].first == fields[i - 1].first) continue;
+    if (i > 0) out.push_back(';');
+    out.append(fields[i].first);
+  }
+}
+
+// The fields are in order of their names, which are in lower case. The values of one name are joined.
+std::string CanonicalText(std::string_view method, std::string_view target, std::span<const HttpHeaders::Field> fields,
+                          std::string_view payload_hash) {
+  const size_t question = target.find('?');
+  const std::string_view path = target.substr(0, question);
+  const std::string_view query = question == std::string_view::npos ? std::string_view() : target.substr(question + 1);
+  std::string out;
+  out.reserve(1024);
+  out.append(method).append("\n").append(path.empty() ? "/" : path).append("\n");
+  if (!query.empty()) out.append(CanonicalQuery(query));
+  out.append("\n");
+  const auto repeats = [&](size_t i) { return i > 0 && fields[i].first == fields[i - 1].first; };
+  for (size_t i = 0; i < fields.size(); ++i) {
+    if (repeats(i)) {
+      out.back() = ',';  // of the line before
+    } else {
+      out.append(fields[i].first).append(":");
+    }
+    AppendTrimmed(out, fields[i].second);
+    out.append("\n");
+  }
+  out.append("\n");
+  AppendNames(out, fields);
+  out.append("\n").append(payload_hash);
+  return out;
+}
+
+}  // namespace
+
+std::string UriEncode(std::string_view raw, bool keep_slash) {
+  constexpr std::string_view kDigits = "0123456789ABCDEF";
+  std::string out;
+  out.reserve(raw.size() + raw.size() / 4);
+  for (const char c : raw) {
+    if (Unreserved(c) || (c == '/' && keep_slash)) {
+      out.push_back(c);
+    } else {
+      const auto byte = static_cast<unsigned char>(c);
+      out.push_back('%');
+      out.push_back(kDigits[byte >> 4]);
+      out.push_back(kDigits[byte & 15]);
+    }
+  }
+  return out;
+}
+
+std::optional<std::string> UriDecode(std::string_view encoded) {
+  std::string out;
+  out.reserve(encoded.size());
+  for (size_t i = 0; i < encoded.size(); ++i) {
+    if (encoded[i] != '%') {
+      out.push_back(encoded[i]);
+      continue;
+    }
+    if (i + 2 >= encoded.size()) return std::nullopt;
+    const int high = HexValue(encoded[i + 1]);
+    const int low = HexValue(encoded[i + 2]);
+    if (high < 0 || low < 0) return std::nullopt;
+    out.push_back(static_cast<char>(high * 16 + low));
+    i += 2;
+  }
+  return out;
+}
+
+std::optional<std::vector<std::pair<std::string, std::string>>> ParseQuery(std::string_view query) {
+  std::vector<std::pair<std::string, std::string>> parameters;
+  while (!query.empty()) {
+    const std::string_view item = query.substr(0, query.find('&'));
+    query.remove_prefix(std::min(query.size(), item.size() + 1));
+    if (item.empty()) continue;
+    const size_t equals = item.find('=');
+    std::optional<std::string> name = UriDecode(item.substr(0, equals));
+    std::optional<std::string> value =
+        UriDecode(equals == std::string_view::npos ? std::string_view() : item.substr(equals + 1));
+    if (!name || !value) return std::nullopt;
+    parameters.emplace_back(*std::move(name), *std::move(value));
+  }
+  return parameters;
+}
+
+std::string CanonicalRequest(std::string_view method, std::string_view target, const HttpHeaders& headers,
+                             const std::vector<std::string>& signed_headers, std::string_view payload_hash) {
+  std::vector<HttpHeaders::Field> fields;
+  for (const std::string& name : signed_headers) {
+    const size_t before = fields.size();
+    for (const auto& [field, value] : headers) {
+      if (absl::EqualsIgnoreCase(ToAbsl(field), name)) fields.emplace_back(name, value);
+    }
+    if (fields.size() == before) fields.emplace_back(name, "");
+  }
+  return CanonicalText(method, target, fields, payload_hash);
+}
+
+namespace {
+
+Sha256Digest SigningKey(const std::string& secret, std::string_view date, const SigV4Scope& scope) {
+  const Sha256Digest date_key = HmacSha256(AsBytes(secret), AsBytes(date));
+  const Sha256Digest region_key = HmacSha256(Bytes(date_key), AsBytes(scope.region));
+  const Sha256Digest service_key = HmacSha256(Bytes(region_key), AsBytes(scope.service));
+  return HmacSha256(Bytes(service_key), AsBytes("aws4_request"));
+}
+
+// The key of a secret, day and place signs all their requests: each thread keeps the last.
+Sha256Digest CachedSigningKey(std::string_view secret_key, std::string_view date, const SigV4Scope& scope) {
+  struct Last {
+    std::string secret, date;
+    SigV4Scope scope;
+    Sha256Digest key{};
+  };
+  thread_local Last last;
+  const std::string secret = absl::StrCat("AWS4", ToAbsl(secret_key));
+  if (last.secret != secret || last.date != date || last.scope != scope) {
+    last = {secret, std::string(date), scope, SigningKey(secret, date, scope)};
+  }
+  return last.key;
+}
+
+std::string TextToSign(std::string_view canonical_request, std::string_view amz_date, std::string_view scope_text) {
+  return absl::StrCat(ToAbsl(kAlgorithm), "\n", ToAbsl(amz_date), "\n", ToAbsl(scope_text), "\n",
+                      HexEncode(Sha256(AsBytes(canonical_request))));
+}
+
+std::string SignText(std::string_view string_to_sign, std::string_view secret_key, std::string_view amz_date,
+                     const SigV4Scope& scope) {
+  const Sha256Digest key = CachedSigningKey(secret_key, amz_date.substr(0, kDateLength), scope);
+  return HexEncode(HmacSha256(Bytes(key), AsBytes(string_to_sign)));
+}
+
+}  // namespace
+
+std::string StringToSign(std::string_view canonical_request, absl::Time time, const SigV4Scope& scope) {
+  const std::string amz_date = AmzDate(time);
+  return TextToSign(canonical_request, amz_date, ScopeText(amz_date, scope));
+}
+
+std::string Signature(std::string_view string_to_sign, std::string_view secret_key, absl::Time time,
+                      const SigV4Scope& scope) {
+  return SignText(string_to_sign, secret_key, AmzDate(time), scope);
+}
+
+void SignRequest(HttpRequestHead& request, std::string_view payload_hash, const Credentials& credentials,
+                 const SigV4Scope& scope, absl::Time time) {
+  const std::string amz_date = AmzDate(time);
+  const std::string scope_text = ScopeText(amz_date, scope);
+  request.headers.Set("x-amz-date", amz_date);
+  request.headers.Set("x-amz-content-sha256", payload_hash);
+  if (!credentials.session_token.empty()) request.headers.Set("x-amz-security-token", credentials.session_token);
+  std::string lowered;  // names, to which `fields` refers
+  for (const auto& [name, value] : request.headers) lowered.append(name);
+  absl::AsciiStrToLower(&lowered);
+  std::vector<HttpHeaders::Field> fields;
+  fields.reserve(request.headers.size());
+  std::string_view names = lowered;
+  for (const auto& [field, value] : request.headers) {
+    const std::string_view name = names.substr(0, field.size());
+    names.remove_prefix(field.size());
+    if (!LeftUnsigned(name)) fields.emplace_back(name, value);
+  }
+  std::stable_sort(fields.begin(), fields.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
+  const std::string canonical = CanonicalText(request.method, request.target, fields, payload_hash);
+  std::string authorization =
+      absl::StrCat(ToAbsl(kAlgorithm), " Credential=", credentials.access_key, "/", scope_text, ", SignedHeaders=");
+  AppendNames(authorization, fields);
+  absl::StrAppend(&authorization, ", Signature=",
+                  SignText(TextToSign(canonical, amz_date, scope_text), credentials.secret_key, amz_date, scope));
+  request.headers.Set("Authorization", authorization);
+}
+
+std::string AmzDate(absl::Time time) {
+  const absl::CivilSecond t = absl::ToCivilSecond(time, absl::UTCTimeZone());
+  return fmt::format(FMT_COMPILE("{:04}{:02}{:02}T{:02}{:02}{:02}Z"), t.year(), t.month(), t.day(), t.hour(),
+                     t.minute(), t.second());
+}
+
+}  // namespace millrace

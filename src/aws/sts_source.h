@@ -1,0 +1,35 @@
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "aws/credential_source.h"
+#include "aws/endpoint.h"
+
+/// Roles: temporary credentials from AWS STS. Sources: AWS STS API Reference, "AssumeRole",
+/// "AssumeRoleWithWebIdentity".
+
+namespace millrace {
+
+struct StsService {
+  EndpointUrl url;
+  std::string region;
+};
+/// The region's own STS, with `fips` its FIPS endpoint, or `custom_url` (AWS_ENDPOINT_URL_STS).
+absl::StatusOr<StsService> StsServiceOf(const std::string& region, const std::string& custom_url, bool fips);
+
+struct AwsRole {
+  std::string arn;
+  std::string session_name = "millrace";
+  std::string external_id;       // of AssumeRole only
+  std::string duration_seconds;  // "": STS's default, an hour
+};
+
+/// The token of an OpenID provider (Kubernetes, CI) in a file, read each time, for a role. Unsigned.
+std::unique_ptr<CredentialSource> WebIdentitySource(StsService sts, AwsRole role, std::string token_file);
+
+/// A role, by the credentials that `base` brings.
+std::unique_ptr<CredentialSource> AssumeRoleSource(StsService sts, AwsRole role,
+                                                   std::unique_ptr<CredentialSource> base);
+
+}  // namespace millrace
