@@ -16,7 +16,6 @@
 #include "base/crypto.h"
 #include "base/rng.h"
 #include "store/blocking.h"
-#include "store/checked_writer.h"
 #include "store/file_store.h"
 #include "store/memory_store.h"
 #include "store/testing/forwarding_store.h"
@@ -247,17 +246,15 @@ class WritesStore final : public ForwardingStore {
 
  private:
   // As that of S3: no piece comes without its checksum, so that none is made again.
-  class Writer final : public CheckedPieceWriter {
+  class Writer final : public PieceWriter {
    public:
     Writer(std::unique_ptr<PieceWriter> writer, std::vector<ByteSpan>& writes)
         : writer_(std::move(writer)), writes_(writes) {}
-    void Write(size_t, uint64_t, ByteSpan, DoneCallback done) override {
-      std::move(done)(absl::InternalError("a piece without its checksum"));
-    }
-    void WriteChecked(size_t index, uint64_t offset, ByteSpan bytes, uint32_t crc32c, DoneCallback done) override {
+    void Write(size_t index, uint64_t offset, ByteSpan bytes, std::optional<uint32_t> crc32c,
+               DoneCallback done) override {
       EXPECT_EQ(crc32c, Crc32c(bytes));
       writes_.push_back(bytes);
-      writer_->Write(index, offset, bytes, std::move(done));
+      writer_->Write(index, offset, bytes, crc32c, std::move(done));
     }
     void Commit(uint64_t object_bytes, PutCallback done) override { writer_->Commit(object_bytes, std::move(done)); }
 

@@ -17,7 +17,6 @@
 #include "checkpoint/shard_io.h"
 #include "checkpoint/shard_requests.h"
 #include "checkpoint/staging_memory.h"
-#include "store/checked_writer.h"
 
 namespace millrace {
 
@@ -236,10 +235,10 @@ absl::Status ShardWrites::Add(const std::string& name, uint64_t bytes, ShardSour
     }
     ++in_flight_;
     ++shard.in_flight;
-    WriteChecked(*shard.writer, i, begin, piece.bytes, piece.crc32c,
-                 [this, &shard, staging = std::move(staging)](absl::Status status) mutable {
-                   Post({&shard, true, std::move(status), std::move(staging)});
-                 });
+    shard.writer->Write(i, begin, piece.bytes, piece.crc32c,
+                        [this, &shard, staging = std::move(staging)](absl::Status status) mutable {
+                          Post({&shard, true, std::move(status), std::move(staging)});
+                        });
   }
   return absl::OkStatus();
 }

@@ -161,14 +161,15 @@ void FileUpload::SendPart(Lock& lock) {
   const uint64_t offset = written_ - part->filled;
   PieceWriter& writer = *writer_;
   lock.unlock();  // a part that is refused is answered within the call
-  writer.Write(index, offset, ByteSpan(part->bytes.span()).first(part->filled), [this, part](absl::Status status) {
-    std::lock_guard callback_lock(mutex_);
-    if (!status.ok()) (void)Fail(std::move(status));
-    part->bytes = Buffer();
-    part->memory = Reservation();  // before a writer that waits for room looks
-    --in_flight_;
-    changed_.notify_all();  // under the lock: the owner may be gone right after
-  });
+  writer.Write(index, offset, ByteSpan(part->bytes.span()).first(part->filled), std::nullopt,
+               [this, part](absl::Status status) {
+                 std::lock_guard callback_lock(mutex_);
+                 if (!status.ok()) (void)Fail(std::move(status));
+                 part->bytes = Buffer();
+                 part->memory = Reservation();  // before a writer that waits for room looks
+                 --in_flight_;
+                 changed_.notify_all();  // under the lock: the owner may be gone right after
+               });
   lock.lock();
 }
 

@@ -290,29 +290,17 @@ absl::Status Mount::Server::SetAttributes(Request request, uint64_t inode, const
 // when another name of it is removed.
 absl::Status Mount::Server::DeleteVersion(const Node& file, const Patience& patience) {
   if (file.etag.empty() || store_.traits().medium == StoreTraits::Medium::kFolder) return Delete(file.key, patience);
-  auto expected = std::make_shared<Expected<bool>>();
-  store_.DeleteVersion(file.key, file.etag, [done = Expected<bool>::Callback(expected)](absl::Status status) mutable {
-    if (status.ok()) {
-      done(true);
-    } else {
-      done(std::move(status));
-    }
-  });
-  const absl::Status deleted = expected->Wait(patience, store_.Uri(file.key)).status();
+  Completion<absl::Status> call;
+  store_.DeleteVersion(file.key, file.etag, call.Callback());
+  const absl::Status deleted = patience.Wait(call, store_.Uri(file.key));
   if (!absl::IsFailedPrecondition(deleted)) return deleted;
   return RefusedWith(EBUSY, store_.Uri(file.key) + ": another program has replaced it meanwhile; it is not removed");
 }
 
 absl::Status Mount::Server::Delete(const std::string& key, const Patience& patience) {
-  auto expected = std::make_shared<Expected<bool>>();
-  store_.Delete({key}, [done = Expected<bool>::Callback(expected)](std::vector<absl::Status> statuses) mutable {
-    if (statuses.front().ok()) {
-      done(true);
-    } else {
-      done(std::move(statuses.front()));
-    }
-  });
-  return expected->Wait(patience, store_.Uri(key)).status();
+  Completion<absl::Status> call;
+  store_.Delete({key}, [done = call.Callback()](std::vector<absl::Status> statuses) { done(std::move(statuses[0])); });
+  return patience.Wait(call, store_.Uri(key));
 }
 
 // A folder that was there for the program stays there when the last thing in it goes. (If there are too many folders to
@@ -423,12 +411,11 @@ absl::Status Mount::Server::RenameFile(const Node& from, const std::string& to, 
   CopyOptions options;
   options.stop = stop.get_token();
   options.only_if_absent = no_replace || !options_.allow_overwrite;
-  auto expected = std::make_shared<Expected<ObjectInfo>>();
-  store_.Copy(store_, {.key = now.key, .size = now.size, .etag = now.etag}, to, std::move(options),
-              Expected<ObjectInfo>::Callback(expected));
+  Completion<absl::StatusOr<ObjectInfo>> call;
+  store_.Copy(store_, {.key = now.key, .size = now.size, .etag = now.etag}, to, std::move(options), call.Callback());
   Patience longer = patience;
   longer.deadline += std::chrono::seconds(now.size / kCopiedPerSecond);
-  const absl::StatusOr<ObjectInfo> copy = expected->Wait(longer, store_.Uri(to));
+  const absl::StatusOr<ObjectInfo> copy = longer.Wait(call, store_.Uri(to));
   if (!copy.ok()) {
     stop.request_stop();
     if (absl::IsUnimplemented(copy.status())) {

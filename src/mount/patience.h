@@ -6,13 +6,11 @@
 #include <chrono>
 #include <condition_variable>
 #include <functional>
-#include <memory>
 #include <mutex>
-#include <optional>
 #include <string>
-#include <utility>
 
 #include "base/status.h"
+#include "store/completion.h"
 
 namespace millrace {
 
@@ -26,42 +24,32 @@ struct Patience {
   template <typename Done>
   absl::Status Wait(std::unique_lock<std::mutex>& lock, std::condition_variable& changed, const std::string& what,
                     Done done) const {
+    return WaitFor(what, [&](std::chrono::milliseconds slice) { return changed.wait_for(lock, slice, done); });
+  }
+
+  /// The result of a call of a store, an absl::Status or absl::StatusOr; the errors above if it does not come in time.
+  /// The call still runs then, so its buffers must stay.
+  template <typename Result>
+  Result Wait(Completion<Result>& call, const std::string& what) const {
+    RETURN_IF_ERROR(WaitFor(what, [&](std::chrono::milliseconds slice) { return call.WaitFor(slice); }));
+    return call.Wait();
+  }
+
+ private:
+  // `wait` waits for so long at most, and returns whether it is done.
+  template <typename WaitSlice>
+  absl::Status WaitFor(const std::string& what, WaitSlice wait) const {
     constexpr std::chrono::milliseconds kSlice{100};  // an interrupt notifies nobody
-    while (!done()) {
+    for (auto slice = std::chrono::milliseconds(0); !wait(slice);) {
       const auto now = std::chrono::steady_clock::now();
       if (interrupted && interrupted()) return absl::CancelledError(fmt::format("{}: interrupted", what));
       if (now >= deadline) {
         return absl::DeadlineExceededError(fmt::format("{}: the store did not answer within --timeout", what));
       }
-      changed.wait_until(lock, std::min(deadline, now + kSlice));
+      slice = std::min(kSlice, std::chrono::ceil<std::chrono::milliseconds>(deadline - now));
     }
     return absl::OkStatus();
   }
-};
-
-/// The result of a call of a store, for somebody who may stop waiting before it comes. Shared with the callback.
-template <typename T>
-class Expected {
- public:
-  static auto Callback(std::shared_ptr<Expected> self) {
-    return [self = std::move(self)](absl::StatusOr<T> result) {
-      std::lock_guard lock(self->mutex_);
-      self->result_ = std::move(result);
-      self->came_.notify_all();
-    };
-  }
-
-  /// Call it once.
-  absl::StatusOr<T> Wait(const Patience& patience, const std::string& what) {
-    std::unique_lock lock(mutex_);
-    RETURN_IF_ERROR(patience.Wait(lock, came_, what, [this] { return result_.has_value(); }));
-    return *std::move(result_);
-  }
-
- private:
-  std::mutex mutex_;
-  std::condition_variable came_;
-  std::optional<absl::StatusOr<T>> result_;
 };
 
 }  // namespace millrace

@@ -257,12 +257,10 @@ absl::StatusOr<FileBytes> ReadWindow::ReadAlone(uint64_t offset, uint64_t size, 
   get.range = {offset, size};
   get.if_match = node_.etag;
   get.stop = stop.get_token();
-  auto expected = std::make_shared<Expected<GetResult>>();
+  Completion<absl::StatusOr<GetResult>> call;
   store_.Get(node_.key, alone->bytes.span(), std::move(get),
-             [alone, done = Expected<GetResult>::Callback(expected)](absl::StatusOr<GetResult> result) mutable {
-               done(std::move(result));
-             });
-  const absl::Status waited = expected->Wait(patience, uri_).status();
+             [alone, done = call.Callback()](absl::StatusOr<GetResult> result) { done(std::move(result)); });
+  const absl::Status waited = patience.Wait(call, uri_).status();
   if (!waited.ok()) {
     stop.request_stop();
     return waited;

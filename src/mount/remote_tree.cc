@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <iterator>
-#include <memory>
 #include <utility>
 
 #include "transfer/key_pattern.h"
@@ -12,15 +11,15 @@ namespace millrace {
 namespace {
 
 auto SendList(ObjectStore& store, ListOptions options) {
-  auto expected = std::make_shared<Expected<ListPage>>();
-  store.List(std::move(options), Expected<ListPage>::Callback(expected));
-  return expected;
+  Completion<absl::StatusOr<ListPage>> call;
+  store.List(std::move(options), call.Callback());
+  return call;
 }
 
 auto SendHead(ObjectStore& store, const std::string& key) {
-  auto expected = std::make_shared<Expected<ObjectInfo>>();
-  store.Head(key, {}, Expected<ObjectInfo>::Callback(expected));
-  return expected;
+  Completion<absl::StatusOr<ObjectInfo>> call;
+  store.Head(key, {}, call.Callback());
+  return call;
 }
 
 ListOptions AnyBelow(const std::string& folder) {
@@ -61,30 +60,33 @@ absl::StatusOr<Node> RemoteTree::Lookup(const std::string& folder, std::string_v
   const std::string key = folder + std::string(name);
   const std::string as_folder = key + "/";
   // Both at once, since one of them fails.
-  const auto below = SendList(store_, AnyBelow(as_folder));
-  const auto head = SendHead(store_, key);
-  const absl::StatusOr<ListPage> page = below->Wait(patience, store_.Uri(as_folder));
+  auto below = SendList(store_, AnyBelow(as_folder));
+  auto head = SendHead(store_, key);
+  const absl::StatusOr<ListPage> page = patience.Wait(below, store_.Uri(as_folder));
   if (page.ok() && !IsEmptyPage(*page)) return FolderNode(as_folder);
   // In a folder of files a listing below a file finds nothing, or says that it is none.
   if (!page.ok() && !absl::IsNotFound(page.status())) return page.status();
-  ASSIGN_OR_RETURN(const ObjectInfo info, head->Wait(patience, store_.Uri(key)));
+  ASSIGN_OR_RETURN(const ObjectInfo info, patience.Wait(head, store_.Uri(key)));
   return FileNode(info, key);
 }
 
 absl::StatusOr<Node> RemoteTree::Look(const std::string& key, const Patience& patience) const {
-  ASSIGN_OR_RETURN(const ObjectInfo info, SendHead(store_, key)->Wait(patience, store_.Uri(key)));
+  auto head = SendHead(store_, key);
+  ASSIGN_OR_RETURN(const ObjectInfo info, patience.Wait(head, store_.Uri(key)));
   return FileNode(info, key);
 }
 
 absl::StatusOr<bool> RemoteTree::Exists(const std::string& folder, const Patience& patience) const {
-  ASSIGN_OR_RETURN(const ListPage page, SendList(store_, AnyBelow(folder))->Wait(patience, store_.Uri(folder)));
+  auto below = SendList(store_, AnyBelow(folder));
+  ASSIGN_OR_RETURN(const ListPage page, patience.Wait(below, store_.Uri(folder)));
   return !IsEmptyPage(page);
 }
 
 absl::StatusOr<bool> RemoteTree::HasBelow(const std::string& folder, const Patience& patience) const {
   ListOptions options = AnyBelow(folder);
   options.max_keys = 2;
-  const absl::StatusOr<ListPage> page = SendList(store_, std::move(options))->Wait(patience, store_.Uri(folder));
+  auto below = SendList(store_, std::move(options));
+  const absl::StatusOr<ListPage> page = patience.Wait(below, store_.Uri(folder));
   if (absl::IsNotFound(page.status())) return false;  // a folder of files without that folder
   RETURN_IF_ERROR(page.status());
   return !page->common_prefixes.empty() ||
@@ -93,9 +95,9 @@ absl::StatusOr<bool> RemoteTree::HasBelow(const std::string& folder, const Patie
 
 absl::StatusOr<RemoteTree::Page> RemoteTree::List(const std::string& folder, std::string continuation,
                                                   const Patience& patience) const {
-  const auto answer = SendList(
+  auto answer = SendList(
       store_, {.prefix = folder, .delimiter = "/", .start_after = {}, .continuation = std::move(continuation)});
-  ASSIGN_OR_RETURN(ListPage listed, answer->Wait(patience, store_.Uri(folder)));
+  ASSIGN_OR_RETURN(ListPage listed, patience.Wait(answer, store_.Uri(folder)));
   Page page;
   page.continuation = std::move(listed.continuation);
   std::string last;  // of all keys of this page

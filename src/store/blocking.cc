@@ -2,10 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <condition_variable>
-#include <memory>
-#include <mutex>
-#include <optional>
 #include <utility>
 
 #include "store/completion.h"
@@ -16,29 +12,12 @@ namespace millrace {
 
 namespace {
 
-// The result of a call, for a caller that may stop waiting for it. Shared by both.
 template <typename T>
-class Awaited {
- public:
-  static auto Callback(std::shared_ptr<Awaited> self) {
-    return [self = std::move(self)](absl::StatusOr<T> result) {
-      std::lock_guard lock(self->mutex_);
-      self->result_ = std::move(result);
-      self->came_.notify_all();
-    };
-  }
-
-  absl::StatusOr<T> Wait(std::stop_token stop, std::string_view uri) {
-    std::unique_lock lock(mutex_);
-    if (came_.wait(lock, std::move(stop), [this] { return result_.has_value(); })) return *std::move(result_);
-    return absl::CancelledError(fmt::format("{}: interrupted", uri));
-  }
-
- private:
-  std::mutex mutex_;
-  std::condition_variable_any came_;
-  std::optional<absl::StatusOr<T>> result_;
-};
+absl::StatusOr<T> WaitUnlessStopped(Completion<absl::StatusOr<T>>& call, const std::stop_token& stop,
+                                    std::string_view uri) {
+  if (!call.WaitOrStop(stop)) return absl::CancelledError(fmt::format("{}: interrupted", uri));
+  return call.Wait();
+}
 
 }  // namespace
 
@@ -48,18 +27,18 @@ absl::StatusOr<GetResult> GetBlocking(ObjectStore& store, std::string key, Mutab
   return completion.Wait();
 }
 
-absl::StatusOr<ObjectInfo> HeadBlocking(ObjectStore& store, std::string key, std::stop_token stop) {
-  const auto awaited = std::make_shared<Awaited<ObjectInfo>>();
+absl::StatusOr<ObjectInfo> HeadBlocking(ObjectStore& store, std::string key, const std::stop_token& stop) {
+  Completion<absl::StatusOr<ObjectInfo>> call;
   const std::string uri = store.Uri(key);
-  store.Head(std::move(key), {}, Awaited<ObjectInfo>::Callback(awaited));
-  return awaited->Wait(std::move(stop), uri);
+  store.Head(std::move(key), {}, call.Callback());
+  return WaitUnlessStopped(call, stop, uri);
 }
 
-absl::StatusOr<ObjectInfo> LearnBlocking(ObjectStore& store, ObjectInfo object, std::stop_token stop) {
-  const auto awaited = std::make_shared<Awaited<ObjectInfo>>();
+absl::StatusOr<ObjectInfo> LearnBlocking(ObjectStore& store, ObjectInfo object, const std::stop_token& stop) {
+  Completion<absl::StatusOr<ObjectInfo>> call;
   const std::string uri = store.Uri(object.key);
-  LearnObject(store, std::move(object), Awaited<ObjectInfo>::Callback(awaited));
-  return awaited->Wait(std::move(stop), uri);
+  LearnObject(store, std::move(object), call.Callback());
+  return WaitUnlessStopped(call, stop, uri);
 }
 
 absl::StatusOr<ObjectInfo> PutBlocking(ObjectStore& store, std::string key, ByteSpan body, PutOptions options) {
@@ -86,11 +65,11 @@ absl::StatusOr<ObjectInfo> CommitBlocking(PieceWriter& writer, uint64_t object_b
   return completion.Wait();
 }
 
-absl::StatusOr<ListPage> ListBlocking(ObjectStore& store, ListOptions options, std::stop_token stop) {
-  const auto awaited = std::make_shared<Awaited<ListPage>>();
+absl::StatusOr<ListPage> ListBlocking(ObjectStore& store, ListOptions options, const std::stop_token& stop) {
+  Completion<absl::StatusOr<ListPage>> call;
   const std::string uri = store.Uri(options.prefix);
-  store.List(std::move(options), Awaited<ListPage>::Callback(awaited));
-  return awaited->Wait(std::move(stop), uri);
+  store.List(std::move(options), call.Callback());
+  return WaitUnlessStopped(call, stop, uri);
 }
 
 absl::StatusOr<std::string> ReadAll(ObjectStore& store, std::string key, uint64_t max_bytes) {

@@ -13,13 +13,13 @@
 namespace millrace {
 
 absl::StatusOr<GetResult> GetBlocking(ObjectStore& store, std::string key, MutableByteSpan into, GetOptions options);
-absl::StatusOr<ObjectInfo> HeadBlocking(ObjectStore& store, std::string key, std::stop_token stop = {});
-absl::StatusOr<ObjectInfo> LearnBlocking(ObjectStore& store, ObjectInfo object, std::stop_token stop = {});
+absl::StatusOr<ObjectInfo> HeadBlocking(ObjectStore& store, std::string key, const std::stop_token& stop = {});
+absl::StatusOr<ObjectInfo> LearnBlocking(ObjectStore& store, ObjectInfo object, const std::stop_token& stop = {});
 absl::StatusOr<ObjectInfo> PutBlocking(ObjectStore& store, std::string key, ByteSpan body, PutOptions options = {});
 absl::Status DeleteBlocking(ObjectStore& store, std::string key);
 absl::Status DeleteVersionBlocking(ObjectStore& store, std::string key, std::string etag);
 absl::StatusOr<ObjectInfo> CommitBlocking(PieceWriter& writer, uint64_t object_bytes);
-absl::StatusOr<ListPage> ListBlocking(ObjectStore& store, ListOptions options, std::stop_token stop = {});
+absl::StatusOr<ListPage> ListBlocking(ObjectStore& store, ListOptions options, const std::stop_token& stop = {});
 
 /// The whole object, pinned to one version. ResourceExhausted above `max_bytes`.
 absl::StatusOr<std::string> ReadAll(ObjectStore& store, std::string key, uint64_t max_bytes);

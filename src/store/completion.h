@@ -1,39 +1,60 @@
 #pragma once
 
 #include <chrono>
-#include <future>
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <optional>
 #include <stop_token>
 #include <utility>
 
 namespace millrace {
 
-/// Waits for the callback of one asynchronous call. The callback may outlive this object.
+/// Waits for the callback of one asynchronous call (those of many: store/calls_in_flight.h). The callback may outlive
+/// this object.
+///
+///   Completion<absl::StatusOr<ObjectInfo>> head;
+///   store.Head(key, {}, head.Callback());
+///   const absl::StatusOr<ObjectInfo> info = head.Wait();
 template <typename Result>
 class Completion {
  public:
   /// To be passed to the call; runs once.
   auto Callback() {
-    return [promise = std::move(promise_)](Result result) mutable { promise.set_value(std::move(result)); };
+    return [state = state_](Result result) {
+      std::lock_guard lock(state->mutex);
+      state->result.emplace(std::move(result));
+      state->came.notify_all();
+    };
   }
 
   /// Whether the callback has run, or does so within `limit`.
-  bool WaitFor(std::chrono::milliseconds limit) { return future_.wait_for(limit) == std::future_status::ready; }
+  bool WaitFor(std::chrono::milliseconds limit) {
+    std::unique_lock lock(state_->mutex);
+    return state_->came.wait_for(lock, limit, [this] { return state_->result.has_value(); });
+  }
 
-  /// Blocks until the callback has run, or until soon after a stop is requested: false then.
+  /// Blocks until the callback has run, or until a stop is requested: false then.
   bool WaitOrStop(const std::stop_token& stop) {
-    constexpr std::chrono::milliseconds kSlice{50};
-    while (!WaitFor(kSlice)) {
-      if (stop.stop_requested()) return false;
-    }
-    return true;
+    std::unique_lock lock(state_->mutex);
+    return state_->came.wait(lock, stop, [this] { return state_->result.has_value(); });
   }
 
   /// Blocks until the callback has run. Call it once, after Callback().
-  Result Wait() { return future_.get(); }
+  Result Wait() {
+    std::unique_lock lock(state_->mutex);
+    state_->came.wait(lock, [this] { return state_->result.has_value(); });
+    return *std::move(state_->result);
+  }
 
  private:
-  std::promise<Result> promise_;
-  std::future<Result> future_ = promise_.get_future();
+  struct State {
+    std::mutex mutex;
+    std::condition_variable_any came;
+    std::optional<Result> result;
+  };
+
+  std::shared_ptr<State> state_ = std::make_shared<State>();
 };
 
 }  // namespace millrace

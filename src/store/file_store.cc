@@ -281,7 +281,8 @@ class FileStore::Writer final : public PieceWriter {
         file_(std::move(file)),
         ledger_(store.Uri(key_), store.traits().pieces) {}
 
-  void Write(size_t index, uint64_t offset, ByteSpan bytes, DoneCallback done) override {
+  void Write(size_t index, uint64_t offset, ByteSpan bytes, std::optional<uint32_t> /*crc32c*/,
+             DoneCallback done) override {
     absl::Status bad = ledger_.Admit(index, {offset, bytes.size()});
     if (!bad.ok()) return std::move(done)(std::move(bad));
     store_.threads_.Submit(

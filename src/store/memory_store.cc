@@ -191,7 +191,8 @@ class MemoryStore::Writer final : public PieceWriter {
         options_(std::move(options)),
         ledger_(store.Uri(key_), store.traits().pieces) {}
 
-  void Write(size_t index, uint64_t offset, ByteSpan bytes, DoneCallback done) override {
+  void Write(size_t index, uint64_t offset, ByteSpan bytes, std::optional<uint32_t> /*crc32c*/,
+             DoneCallback done) override {
     absl::Status bad = ledger_.Admit(index, {offset, bytes.size()});
     if (!bad.ok()) return std::move(done)(std::move(bad));
     store_.thread_.Submit([this, index, offset, bytes, done = std::move(done)]() mutable {

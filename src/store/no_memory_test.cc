@@ -196,7 +196,8 @@ TEST_F(NoMemoryTest, AnUploadInPartsEnds) {
     std::promise<absl::Status> part;
     std::future<absl::Status> written = part.get_future();
     bool begun = Ask([&] {
-      (*writer)->Write(0, 0, AsBytes(object_), [&part](absl::Status put) { part.set_value(std::move(put)); });
+      (*writer)->Write(0, 0, AsBytes(object_), std::nullopt,
+                       [&part](absl::Status put) { part.set_value(std::move(put)); });
     });
     if (!begun) return OutOfMemory();
     if (absl::Status status = Await(std::move(written)); !status.ok()) return status;

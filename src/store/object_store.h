@@ -1,6 +1,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -31,7 +32,11 @@ class PieceWriter {
   /// until the callback, which runs on a thread of the store (within the call if the piece is refused) and must not
   /// block. A piece may be written again after that: the later one counts. InvalidArgument for a piece that is empty,
   /// that StoreTraits::pieces does not allow, or that was written with another place or length before.
-  virtual void Write(size_t index, uint64_t offset, ByteSpan bytes, DoneCallback done) = 0;
+  ///
+  /// `crc32c` is that of `bytes`, if the caller has made it already. A store that sends a CRC32C with each piece sends
+  /// this one, and makes none again; DataLoss if it is not that of what has arrived. The other stores ignore it.
+  virtual void Write(size_t index, uint64_t offset, ByteSpan bytes, std::optional<uint32_t> crc32c,
+                     DoneCallback done) = 0;
   /// Makes the object visible, whole, in place of an older one. Call it once, when no callback is due. The object is
   /// durable when the callback runs. FailedPrecondition unless the pieces are `object_bytes` without a gap,
   /// InvalidArgument if one of them is too short for StoreTraits::pieces. (CommitBlocking: store/blocking.h.)

@@ -90,16 +90,8 @@ SureAnswer<Result> S3Upload::Tracked(absl::AnyInvocable<void(Result)> done) {
   return {loop, std::move(counted)};
 }
 
-void S3Upload::Write(size_t index, uint64_t offset, ByteSpan bytes, DoneCallback done) {
-  Start(index, offset, bytes, std::nullopt, std::move(done));
-}
-
-void S3Upload::WriteChecked(size_t index, uint64_t offset, ByteSpan bytes, uint32_t crc32c, DoneCallback done) {
-  Start(index, offset, bytes, crc32c, std::move(done));
-}
-
 // If it throws, the callback answers.
-void S3Upload::Start(size_t index, uint64_t offset, ByteSpan bytes, std::optional<uint32_t> crc32c,
+void S3Upload::Write(size_t index, uint64_t offset, ByteSpan bytes, std::optional<uint32_t> crc32c,
                      DoneCallback done) noexcept {
   try {
     Add(offset, {index, bytes, crc32c, Tracked(std::move(done))});

@@ -12,7 +12,7 @@
 #include "net/runtime.h"
 #include "net/sure_answer.h"
 #include "s3/client.h"
-#include "store/checked_writer.h"
+#include "store/object_store.h"
 #include "store/piece_ledger.h"
 
 namespace millrace {
@@ -24,7 +24,7 @@ inline constexpr uint64_t kMinPartBytes = 5 << 20;
 /// A multipart upload, whose parts are sent straight from the caller's buffers. The first piece begins it; pieces that
 /// come before the store has answered wait for that. Checksums and hashes are made on the CPU pool. Its end aborts the
 /// upload unless it was committed, for which it waits a few seconds.
-class S3Upload final : public CheckedPieceWriter {
+class S3Upload final : public PieceWriter {
  public:
   static constexpr PieceLimits kLimits{.least_bytes = kMinPartBytes, .most_pieces = kMaxParts};
 
@@ -32,8 +32,8 @@ class S3Upload final : public CheckedPieceWriter {
   S3Upload(Runtime& runtime, S3Client& client, std::string bucket, std::string key, PutOptions options);
   ~S3Upload() override;
 
-  void Write(size_t index, uint64_t offset, ByteSpan bytes, DoneCallback done) override;
-  void WriteChecked(size_t index, uint64_t offset, ByteSpan bytes, uint32_t crc32c, DoneCallback done) override;
+  void Write(size_t index, uint64_t offset, ByteSpan bytes, std::optional<uint32_t> crc32c,
+             DoneCallback done) noexcept override;
   void Commit(uint64_t object_bytes, PutCallback done) override;
 
  private:
@@ -52,7 +52,6 @@ class S3Upload final : public CheckedPieceWriter {
 
   template <typename Result>
   SureAnswer<Result> Tracked(absl::AnyInvocable<void(Result)> done);
-  void Start(size_t index, uint64_t offset, ByteSpan bytes, std::optional<uint32_t> crc32c, DoneCallback done) noexcept;
   void Add(uint64_t offset, Piece piece);
   void Begin();
   void OnBegun(absl::StatusOr<std::string> id);

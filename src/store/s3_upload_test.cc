@@ -7,7 +7,6 @@
 
 #include "base/crypto.h"
 #include "store/blocking.h"
-#include "store/checked_writer.h"
 #include "store/completion.h"
 #include "store/testing/devstore_bucket.h"
 
@@ -16,7 +15,7 @@ namespace {
 
 absl::Status WriteCheckedBlocking(PieceWriter& writer, size_t index, uint64_t offset, ByteSpan bytes, uint32_t crc32c) {
   Completion<absl::Status> written;
-  WriteChecked(writer, index, offset, bytes, crc32c, written.Callback());
+  writer.Write(index, offset, bytes, crc32c, written.Callback());
   return written.Wait();
 }
 

@@ -138,7 +138,7 @@ void StreamWriter::SendPart() {
     ++in_flight_;
   }
   const uint64_t offset = std::exchange(sent_, sent_ + filled_);
-  writer_->Write(parts_++, offset, body, [this, part = std::move(part_)](absl::Status status) mutable {
+  writer_->Write(parts_++, offset, body, std::nullopt, [this, part = std::move(part_)](absl::Status status) mutable {
     std::lock_guard lock(mutex_);
     spare_.push_back(std::move(part));
     status_.Update(status);

@@ -298,9 +298,10 @@ void CopyInPieces::ReadNext(Slot& slot) {
 
 void CopyInPieces::Write(Slot& slot) {
   ++in_flight_;
-  writer_->Write(slot.piece, pieces_.At(slot.piece).offset, slot.bytes(), [this, &slot](absl::Status status) {
-    Post({&slot, false, std::move(status), false});
-  });
+  writer_->Write(slot.piece, pieces_.At(slot.piece).offset, slot.bytes(), std::nullopt,
+                 [this, &slot](absl::Status status) {
+                   Post({&slot, false, std::move(status), false});
+                 });
 }
 
 void CopyInPieces::Post(Event event) {

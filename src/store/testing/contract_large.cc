@@ -21,7 +21,7 @@ constexpr size_t kMiB = 1 << 20;
 
 absl::Status WritePiece(PieceWriter& writer, size_t index, uint64_t offset, std::string_view bytes) {
   Completion<absl::Status> done;
-  writer.Write(index, offset, AsBytes(bytes), done.Callback());
+  writer.Write(index, offset, AsBytes(bytes), std::nullopt, done.Callback());
   return done.Wait();
 }
 
@@ -41,7 +41,7 @@ TEST_P(StoreContract, PiecesLandInAnyOrderAndSeveralAtOnce) {
   EXPECT_TRUE(WritePiece(**writer, 2, 20 * kMiB, std::string(10 * kMiB, 'x')).ok()) << "the later one counts";
   std::vector<Completion<absl::Status>> done(4);
   for (const size_t i : {3, 1, 2, 0})
-    (*writer)->Write(i, pieces.At(i).offset, AsBytes(PieceOf(text, pieces, i)), done[i].Callback());
+    (*writer)->Write(i, pieces.At(i).offset, AsBytes(PieceOf(text, pieces, i)), std::nullopt, done[i].Callback());
   for (auto& one : done) {
     const absl::Status status = one.Wait();
     EXPECT_TRUE(status.ok()) << status;

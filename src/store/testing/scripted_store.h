@@ -82,14 +82,15 @@ class ScriptedStore final : public ForwardingStore {
   class Watched final : public PieceWriter {
    public:
     Watched(ScriptedStore& store, std::unique_ptr<PieceWriter> below) : store_(store), below_(std::move(below)) {}
-    void Write(size_t index, uint64_t offset, ByteSpan bytes, DoneCallback done) override {
+    void Write(size_t index, uint64_t offset, ByteSpan bytes, std::optional<uint32_t> crc32c,
+               DoneCallback done) override {
       {
         std::lock_guard lock(store_.mutex_);
         store_.written_.push_back(index);
       }
       absl::Status status = store_.on_write ? store_.on_write(index) : absl::OkStatus();
       if (!status.ok()) return std::move(done)(std::move(status));
-      below_->Write(index, offset, bytes, std::move(done));
+      below_->Write(index, offset, bytes, crc32c, std::move(done));
     }
     void Commit(uint64_t object_bytes, PutCallback done) override { below_->Commit(object_bytes, std::move(done)); }
 
