@@ -77,8 +77,7 @@ OWNERS: dict[str, set[str]] = {
     "gif_lib.h": {"decode"},
     "hwy/": {"decode"},
     "CLI/": {"cli"},
-    "cairo": {"inspect"},
-    "ft2build.h": {"inspect"},
+    "stb/": {"inspect"},
     "fuse3/": {"mount"},
     "sanitizer/": {"cli"},  # a fuzzer
     "pybind11/": {"python"},

@@ -7,8 +7,7 @@
 
 #include "base/status.h"
 
-/// Draws samples side by side, as photographers lay out their negatives. Pure. With sheet_font.h the only user of
-/// cairo.
+/// Draws samples side by side, as photographers lay out their negatives. Pure.
 
 namespace millrace {
 
@@ -48,8 +47,8 @@ struct ContactSheet {
 /// An upper bound of the memory for this many tiles and their sheet, without long texts.
 uint64_t ContactSheetBytes(uint64_t tiles);
 
-/// 1 to kMaxTiles tiles. The same tiles make the same sheet. ResourceExhausted without memory, Internal
-/// if cairo fails otherwise.
+/// 1 to kMaxTiles tiles. The same tiles make the same sheet. ResourceExhausted if the PNG needs more memory than there
+/// is.
 absl::StatusOr<ContactSheet> DrawContactSheet(std::span<const SheetTile> tiles);
 
 }  // namespace millrace

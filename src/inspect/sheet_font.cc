@@ -1,26 +1,13 @@
 #include "inspect/sheet_font.h"
 
-#include <cairo-ft.h>
-#include <ft2build.h>
-#include FT_FREETYPE_H
-#ifdef MILLRACE_WHEEL
-#include <sys/random.h>
+#define STBTT_STATIC
+#define STB_TRUETYPE_IMPLEMENTATION
+#include <stb/stb_truetype.h>
 
-#include <algorithm>
-#include <cstdlib>
+#include <cmath>
+#include <vector>
 
-// With cairo's archive come fontconfig and its parser of XML, expat. They never run, but expat calls this function of
-// glibc 2.36. With this one in its place, the wheel runs with glibc 2.35 (Ubuntu 22.04).
-extern "C" void arc4random_buf(void* out, size_t length) noexcept {
-  constexpr size_t kMost = 256;  // of getentropy
-  for (auto* at = static_cast<unsigned char*>(out); length > 0;) {
-    const size_t part = std::min(length, kMost);
-    if (getentropy(at, part) != 0) std::abort();
-    at += part;
-    length -= part;
-  }
-}
-#endif
+#include "base/utf8.h"
 
 // The file as it is, between two symbols.
 asm(".section .rodata\n"
@@ -38,29 +25,51 @@ namespace millrace {
 
 namespace {
 
-struct Font {
-  FT_Library library = nullptr;
-  FT_Face face = nullptr;
-  ~Font() {
-    if (library != nullptr) FT_Done_FreeType(library);  // with its faces
-  }
-};
-
-const cairo_user_data_key_t kFontKey{};
+// Takes the first character off UTF-8 text, and returns its code point.
+int TakeCharacter(std::string_view* text) {
+  const size_t length = Utf8SequenceLength(*text);
+  int point = static_cast<uint8_t>(text->front()) & (length == 1 ? 0x7f : 0x7f >> length);
+  for (const char c : text->substr(1, length - 1)) point = point << 6 | (static_cast<uint8_t>(c) & 0x3f);
+  text->remove_prefix(length);
+  return point;
+}
 
 }  // namespace
 
-FontFace MakeSheetFont() {
-  auto font = std::make_unique<Font>();
-  if (FT_Init_FreeType(&font->library) != 0) return nullptr;
-  const auto bytes = static_cast<FT_Long>(millrace_sheet_font_end - millrace_sheet_font);
-  if (FT_New_Memory_Face(font->library, millrace_sheet_font, bytes, 0, &font->face) != 0) return nullptr;
-  FontFace face(cairo_ft_font_face_create_for_ft_face(font->face, 0));
-  // cairo keeps fonts in a cache of its own, beyond the life of what was drawn with them: it destroys the font.
-  const auto destroy = [](void* kept) { delete static_cast<Font*>(kept); };
-  if (cairo_font_face_set_user_data(face.get(), &kFontKey, font.get(), destroy) != CAIRO_STATUS_SUCCESS) return nullptr;
-  (void)font.release();
-  return face;
+SheetFont::SheetFont(int size) : font_(std::make_unique<stbtt_fontinfo>()) {
+  stbtt_InitFont(font_.get(), millrace_sheet_font, 0);
+  scale_ = stbtt_ScaleForMappingEmToPixels(font_.get(), static_cast<float>(size));
+}
+
+SheetFont::~SheetFont() = default;
+
+int SheetFont::AdvanceOf(int glyph) const {
+  int advance = 0;
+  stbtt_GetGlyphHMetrics(font_.get(), glyph, &advance, nullptr);
+  return static_cast<int>(std::lround(static_cast<float>(advance) * scale_));
+}
+
+int SheetFont::WidthOf(std::string_view text) const {
+  int width = 0;
+  while (!text.empty()) width += AdvanceOf(stbtt_FindGlyphIndex(font_.get(), TakeCharacter(&text)));
+  return width;
+}
+
+void SheetFont::Draw(std::string_view text, absl::FunctionRef<void(int x, int y, uint8_t coverage)> ink) const {
+  std::vector<uint8_t> coverage;
+  for (int pen = 0; !text.empty();) {
+    const int glyph = stbtt_FindGlyphIndex(font_.get(), TakeCharacter(&text));
+    int left = 0, top = 0, right = 0, bottom = 0;
+    stbtt_GetGlyphBitmapBox(font_.get(), glyph, scale_, scale_, &left, &top, &right, &bottom);
+    const int width = right - left;
+    coverage.assign(static_cast<size_t>(width) * static_cast<size_t>(bottom - top), 0);
+    stbtt_MakeGlyphBitmap(font_.get(), coverage.data(), width, bottom - top, width, scale_, scale_, glyph);
+    const uint8_t* at = coverage.data();
+    for (int y = top; y < bottom; ++y) {
+      for (int x = left; x < right; ++x) ink(pen + x, y, *at++);
+    }
+    pen += AdvanceOf(glyph);
+  }
 }
 
 }  // namespace millrace

@@ -1,7 +1,6 @@
 #include "inspect/shown_text.h"
 
 #include <algorithm>
-#include <cstdint>
 
 #include "base/utf8.h"
 
@@ -15,15 +14,6 @@ constexpr size_t kMaxSequence = 4;                         // bytes of a UTF-8 s
 
 bool IsControl(char c) {
   return static_cast<unsigned char>(c) < 0x20 || c == 0x7f;
-}
-
-// Code points that are no characters, which drawing refuses: U+FDD0 to U+FDEF, and the last two of each plane. Of one
-// UTF-8 sequence.
-bool IsNoncharacter(std::string_view sequence) {
-  if (sequence.size() < 3) return false;
-  uint32_t point = static_cast<uint8_t>(sequence[0]) & (sequence.size() == 3 ? 0x0fu : 0x07u);
-  for (const char c : sequence.substr(1)) point = point << 6 | (static_cast<uint8_t>(c) & 0x3fu);
-  return (point >= 0xfdd0 && point <= 0xfdef) || (point & 0xfffe) == 0xfffe;
 }
 
 // Where the characters of UTF-8 text begin, and its end.
@@ -68,7 +58,7 @@ std::string ShownText(std::string_view bytes, size_t most_bytes) {
   size_t at = 0;
   while (at < bytes.size() && at < most_bytes) {
     const size_t length = Utf8SequenceLength(bytes.substr(at));
-    if (length == 0 || IsNoncharacter(bytes.substr(at, length))) {
+    if (length == 0) {
       shown += kReplacement;
     } else if (length == 1 && IsControl(bytes[at]) && bytes[at] != '\n') {
       shown += ' ';

@@ -48,7 +48,7 @@ def run(root: Path, files: dict[str, str]) -> tuple[int, list[str]]:
         ("shard/a.cc", "<zstd.h>", "belongs to base"),
         ("net/a.cc", "<spdlog/spdlog.h>", "belongs to base"),
         ("dataset/a.cc", "<CLI/CLI.hpp>", "belongs to cli"),
-        ("decode/a.cc", "<cairo.h>", "belongs to inspect"),
+        ("decode/a.cc", "<stb/stb_truetype.h>", "belongs to inspect"),
         ("store/a.cc", "<nobody/knows.h>", "has no owner"),
         ("shard/a.cc", "<thread>", "shard is pure"),
         ("plan/a.h", "<mutex>", "plan is pure"),
