@@ -6,17 +6,12 @@
 #include <algorithm>
 #include <new>
 
-#include "base/life_sign.h"
 #include "base/size.h"
 
 namespace millrace {
 
 namespace {
 
-using SteadyClock = std::chrono::steady_clock;
-
-// How often a waiting consumer looks at what it waits for: finer than any cause that matters, and cheap.
-constexpr std::chrono::milliseconds kLedgerTick{2};
 // What the walker hears of at once while the CPUs have enough to do: to wake it for each costs more than it does.
 constexpr size_t kNewsAtOnce = 8;
 
@@ -32,16 +27,24 @@ Engine::Engine(Runtime& runtime, LoaderPlan plan, Reservation fetch_memory, Rese
       shapes_(ShapesOf(plan_)),
       reads_(plan_.source, plan_.options.cache),
       fetch_memory_(std::move(fetch_memory)),
-      decode_memory_(runtime.decode_memory()) {
-  report_.part_samples.resize(plan_.source.parts().size());
-  report_.position = plan_.options.start.value_or(Position{0, 0, plan_.fingerprint});
-  ring_.emplace(plan_.slot_bytes, plan_.slots, std::move(slot_memory), [this] {
-    const Lock lock(mutex_);
-    --held_;
-    Tell(lock);
-  });
-  walker_.emplace(
-      plan_, runtime.cpu().threads(), &*ring_, [this](auto request) { Send(std::move(request)); }, stop_.get_token());
+      decode_memory_(runtime.decode_memory()),
+      outlet_(mutex_,
+              {.slot_bytes = plan_.slot_bytes,
+               .slots = plan_.slots,
+               .budget = fmt::format("memory budget of {}", FormatSize(plan_.options.memory_bytes)),
+               .parts = plan_.source.parts().size(),
+               .start = plan_.options.start.value_or(Position{0, 0, plan_.fingerprint})},
+              std::move(slot_memory),
+              {.cause = [this] { return wait_.Now(); },
+               .taken =
+                   [this](const Batch& batch) {
+                     news_.value_bytes += batch.value_bytes;
+                     Tell();
+                   },
+               .returned = [this] { Tell(); }}),
+      walker_(
+          plan_, runtime.cpu().threads(), &outlet_.ring(), [this](auto request) { Send(std::move(request)); },
+          stop_.get_token()) {
   thread_ = std::thread([this] { Walk(); });
   pthread_setname_np(thread_.native_handle(), "walker");
 }
@@ -51,12 +54,9 @@ Engine::~Engine() {
   {
     const Lock lock(mutex_);
     news_.stopping = true;
-    Tell(lock);
+    Tell();
   }
   thread_.join();
-  batches_.clear();  // slots return to the ring, which takes the lock
-  walker_.reset();
-  ring_.reset();
 }
 
 // ---- The walker's thread
@@ -66,7 +66,7 @@ void Engine::Walk() {
     News news = AwaitNews(!more);
     const bool stopping = news.stopping;
     more = Round(std::move(news));
-    if (stopping && walker_->idle()) return;
+    if (stopping && walker_.idle()) return;
   }
 }
 
@@ -78,7 +78,7 @@ Engine::News Engine::AwaitNews(bool wait) {
   std::swap(news.fetched, news_.fetched);
   std::swap(news.decoded, news_.decoded);
   std::swap(news.value_bytes, news_.value_bytes);
-  news.untaken = batches_.size();
+  news.untaken = outlet_.untaken();
   news.stopping = news_.stopping;
   return news;
 }
@@ -90,17 +90,17 @@ bool Engine::Round(News news) {
     try {
       work();
     } catch (const std::bad_alloc&) {
-      walker_->Fail(NoMemory());
+      walker_.Fail(NoMemory());
     }
   };
   for (auto& [request, status] : news.fetched) {
-    guarded([&, &request = request, &status = status] { walker_->OnFetched(std::move(request), status); });
+    guarded([&, &request = request, &status = status] { walker_.OnFetched(std::move(request), status); });
   }
-  for (std::unique_ptr<Walker::Task>& task : news.decoded) guarded([&] { walker_->OnDecoded(std::move(task)); });
-  walker_->OnTaken(news.value_bytes);
+  for (std::unique_ptr<Walker::Task>& task : news.decoded) guarded([&] { walker_.OnDecoded(std::move(task)); });
+  walker_.OnTaken(news.value_bytes);
   if (news.stopping) return false;
-  guarded([&] { more = walker_->Advance(news.untaken, has_news_); });
-  HandOut(walker_->Take());
+  guarded([&] { more = walker_.Advance(news.untaken, has_news_); });
+  HandOut(walker_.Take());
   return more;
 }
 
@@ -117,17 +117,16 @@ void Engine::HandOut(Walker::Output output) {
       tasks_.push_back(std::move(task));
       std::push_heap(tasks_.begin(), tasks_.end(), Later);
     }
-    for (Batch& batch : output.batches) batches_.push_back(std::move(batch));
-    if (output.end) end_ = *std::move(output.end);
+    for (Batch& batch : output.batches) outlet_.Put(std::move(batch));
+    if (output.end) outlet_.End(*std::move(output.end));
     wait_ = std::move(output.wait);
-    if (ready()) changed_.notify_all();
   }
   for (size_t i = 0; i < output.tasks.size(); ++i) runtime_.cpu().Submit([this] { RunTask(); });
 }
 
 // ---- What others say
 
-void Engine::Tell(const Lock& /*held*/) {
+void Engine::Tell() {
   if (has_news_.exchange(true, std::memory_order_relaxed)) return;
   told_.notify_one();
 }
@@ -139,7 +138,7 @@ void Engine::Send(std::unique_ptr<Fetcher::Request> request) {
                request->DealOut(result.status());
                const Lock lock(mutex_);
                news_.fetched.emplace_back(std::move(request), result.status());
-               if (is_urgent()) Tell(lock);
+               if (is_urgent()) Tell();
              });
 }
 
@@ -164,7 +163,7 @@ void Engine::RunTask() {
   if (decoder != nullptr) idle_decoders_.push_back(std::move(decoder));
   const bool completes = task->CompletesStep();
   news_.decoded.push_back(std::move(task));
-  if (completes || is_urgent()) Tell(lock);
+  if (completes || is_urgent()) Tell();
 }
 
 // Otherwise there are tasks left, and the last of them will tell.
@@ -175,59 +174,8 @@ bool Engine::is_urgent() const {
 
 // ---- The consumer
 
-bool Engine::ready() const {
-  return !batches_.empty() || end_ || program_holds_all();
-}
-
-bool Engine::Await(Lock* lock, std::chrono::nanoseconds limit) {
-  const SteadyClock::time_point begin = SteadyClock::now();
-  if (!waiting_) ledger_.Begin(begin);
-  waiting_ = true;
-  while (!ready()) {
-    const std::chrono::nanoseconds left = limit - (SteadyClock::now() - begin);
-    if (left <= std::chrono::nanoseconds::zero()) return false;
-    const StallCause cause = wait_.Now();
-    changed_.wait_for(*lock, std::min<std::chrono::nanoseconds>(left, kLedgerTick));
-    ledger_.Charge(cause, SteadyClock::now());
-  }
-  return true;
-}
-
-bool Engine::WaitReady(std::chrono::nanoseconds limit) {
-  Lock lock(mutex_);
-  return Await(&lock, limit);
-}
-
-absl::StatusOr<std::optional<Batch>> Engine::Next() {
-  Lock lock(mutex_);
-  Await(&lock, std::chrono::hours(24 * 365));
-  ledger_.End(SteadyClock::now());
-  waiting_ = false;
-  if (!batches_.empty()) {
-    std::optional<Batch> batch = std::move(batches_.front());
-    batches_.pop_front();
-    ++held_;
-    report_.Add(*batch);
-    news_.value_bytes += batch->value_bytes;
-    Tell(lock);
-    lock.unlock();
-    ShowLife();
-    return batch;
-  }
-  if (!end_) {
-    return absl::ResourceExhaustedError(
-        fmt::format("the program holds all {} batches that fit into the memory budget of {}; let go of some (copy what "
-                    "you keep, or keep only what you need of each), or raise the budget",
-                    plan_.slots, FormatSize(plan_.options.memory_bytes)));
-  }
-  if (!end_->ok()) return *end_;
-  return std::optional<Batch>();
-}
-
 LoaderReport Engine::report() const {
-  const Lock lock(mutex_);
-  LoaderReport report = report_;
-  report.stalls = ledger_.report();
+  LoaderReport report = outlet_.report();
   report.cache = reads_.report();
   return report;
 }

@@ -3,16 +3,14 @@
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
-#include <deque>
 #include <memory>
 #include <mutex>
-#include <optional>
 #include <stop_token>
 #include <thread>
 #include <utility>
 #include <vector>
 
-#include "pipeline/batch_ring.h"
+#include "pipeline/batch_outlet.h"
 #include "pipeline/decode_memory.h"
 #include "pipeline/read_cache.h"
 #include "pipeline/walker.h"
@@ -29,8 +27,8 @@ class Engine final : public Loader {
   Engine(Runtime& runtime, LoaderPlan plan, Reservation fetch_memory, Reservation slot_memory);
   ~Engine() override;
 
-  absl::StatusOr<std::optional<Batch>> Next() override;
-  bool WaitReady(std::chrono::nanoseconds limit) override;
+  absl::StatusOr<std::optional<Batch>> Next() override { return outlet_.Next(); }
+  bool WaitReady(std::chrono::nanoseconds limit) override { return outlet_.WaitReady(limit); }
   LoaderReport report() const override;
   const std::vector<BatchShape>& shapes() const override { return shapes_; }
   uint64_t steps_per_epoch() const override { return plan_.steps(); }
@@ -57,12 +55,9 @@ class Engine final : public Loader {
   // Others.
   void Send(std::unique_ptr<Fetcher::Request> request);
   void RunTask();
-  void Tell(const Lock& held);  // that there are news
-  bool is_urgent() const;       // with mutex_ held, as ready()
-  bool ready() const;
-  bool Await(Lock* lock, std::chrono::nanoseconds limit);
+  void Tell();             // that there are news; with mutex_ held
+  bool is_urgent() const;  // likewise
   absl::Status NoMemory() const;
-  bool program_holds_all() const { return held_ == plan_.slots; }
 
   Runtime& runtime_;
   const LoaderPlan plan_;
@@ -73,22 +68,14 @@ class Engine final : public Loader {
   std::stop_source stop_;
 
   mutable std::mutex mutex_;
-  std::condition_variable told_;     // the walker
-  std::condition_variable changed_;  // the consumer: what ready() says
+  std::condition_variable told_;  // the walker
   News news_;
   std::atomic<bool> has_news_{true};                  // written with mutex_ held
   std::vector<std::unique_ptr<Walker::Task>> tasks_;  // a heap, the first ones of the first batch on top
   std::vector<std::unique_ptr<RowDecoder>> idle_decoders_;
-  std::deque<Batch> batches_;
-  std::optional<absl::Status> end_;  // after them
   Walker::Wait wait_;
-  uint64_t held_ = 0;  // slots of batches that the consumer has taken and not let go of
-  LoaderReport report_;
-  StallLedger ledger_;
-  bool waiting_ = false;
-
-  std::optional<BatchRing> ring_;
-  std::optional<Walker> walker_;
+  BatchOutlet outlet_;
+  Walker walker_;
   std::thread thread_;
 };
 

@@ -109,10 +109,10 @@ class ServiceSource final : public BatchSource {
   }
   ~ServiceSource() override { EndStreams(); }
 
-  absl::StatusOr<std::optional<Batch>> Next() override { return board_.Next(); }
-  bool WaitReady(std::chrono::nanoseconds limit) override { return board_.WaitReady(limit); }
+  absl::StatusOr<std::optional<Batch>> Next() override { return board_.outlet().Next(); }
+  bool WaitReady(std::chrono::nanoseconds limit) override { return board_.outlet().WaitReady(limit); }
   LoaderReport report() const override {
-    LoaderReport report = board_.report();
+    LoaderReport report = board_.outlet().report();
     std::vector<uint64_t> rows = board_.rows();
     report.workers = placement_.report();  // later: nobody has rows who is not in it
     rows.resize(report.workers.size() + 1);

@@ -6,17 +6,12 @@
 #include <cstring>
 #include <utility>
 
-#include "base/life_sign.h"
 #include "base/size.h"
 
 namespace millrace {
 
 namespace {
 
-using BoardClock = std::chrono::steady_clock;
-
-// How often a waiting consumer looks at what it waits for.
-constexpr std::chrono::milliseconds kBoardTick{5};
 // Of rows below this a call of the system receives only some, which costs more than a copy.
 constexpr uint64_t kLeastRowInPlace = uint64_t{8} << 10;
 
@@ -26,29 +21,28 @@ StepBoard::StepBoard(const StreamSteps& steps, const BatchLayout& layout, uint64
                      const BoardValues& values, size_t parts, OnAwaited on_awaited)
     : steps_(steps),
       layout_(layout),
-      slots_(slots),
       values_(values),
       next_sources_(steps.streams()),
-      on_awaited_(std::move(on_awaited)) {
-  report_.part_samples.resize(parts);
-  report_.position = steps.PositionOf(steps.start());
-  ring_.emplace(layout.bytes(), slots, std::move(slot_memory), [this] {
-    const Lock lock(mutex_);
-    --held_;
-    room_.notify_all();
-  });
-}
-
-StepBoard::~StepBoard() {
-  open_.clear();
-  ring_.reset();
+      on_awaited_(std::move(on_awaited)),
+      outlet_(mutex_,
+              {.slot_bytes = layout.bytes(),
+               .slots = slots,
+               .budget = "memory budget",
+               .parts = parts,
+               .start = steps.PositionOf(steps.start())},
+              std::move(slot_memory),
+              {.cause = [this] { return CauseNow(); },
+               .taken = [this](const Batch&) { OnTaken(); },
+               .returned = [this] { room_.notify_all(); },
+               .waits = [this] { UpdateAwaited(); }}) {
+  OfferFirst();
 }
 
 // ---- Streams
 
 StepBoard::Step* StepBoard::Open(uint64_t number) {
   if (number < first_ + open_.size()) return open_[number - first_].get();
-  std::shared_ptr<MutableByteSpan> slot = ring_->TryAcquire();
+  std::shared_ptr<MutableByteSpan> slot = outlet_.ring().TryAcquire();
   if (slot == nullptr) return nullptr;
   auto step = std::make_unique<Step>();
   step->place = steps_.PlaceOf(number).value_or(StreamSteps::Place{});
@@ -199,7 +193,7 @@ bool StepBoard::Fill(uint64_t number, uint64_t stream, WireBatch frame, size_t s
   step->sources[stream] = source;
   if (--step->missing == 0) {
     Finish(*step);
-    if (number == first_) changed_.notify_all();
+    if (number == first_) OfferFirst();
   }
   if (number == first_) UpdateAwaited();
   room_.notify_all();
@@ -224,13 +218,14 @@ void StepBoard::SetSource(uint64_t stream, size_t source) {
 
 std::optional<StepBoard::Wait> StepBoard::WaitFor(uint64_t step, uint64_t stream) const {
   const Lock lock(mutex_);
-  if (!waiting_ || step != first_ || ready() || !IsMissing(stream)) return std::nullopt;
-  return Wait{waiting_since_, awaited_ ? std::optional<Time>(awaited_since_) : std::nullopt};
+  const std::optional<Time> since = outlet_.waiting_since();
+  if (!since || step != first_ || !IsMissing(stream)) return std::nullopt;
+  return Wait{*since, awaited_ ? std::optional<Time>(awaited_since_) : std::nullopt};
 }
 
 void StepBoard::UpdateAwaited() {
   std::optional<size_t> source;
-  if (waiting_ && !ready()) {
+  if (outlet_.waiting_since()) {
     bool several = false;
     for (uint64_t stream = 0; stream < next_sources_.size(); ++stream) {
       if (!IsMissing(stream)) continue;
@@ -241,7 +236,7 @@ void StepBoard::UpdateAwaited() {
   }
   const bool is_same_step = std::exchange(awaited_step_, first_) == first_;
   if (source == awaited_ && is_same_step) return;
-  const Time now = BoardClock::now();
+  const Time now = std::chrono::steady_clock::now();
   awaited_since_ = now;
   if (std::exchange(awaited_, source) != source) on_awaited_(source, now);
 }
@@ -263,8 +258,8 @@ void StepBoard::FailLocked(uint64_t step, absl::Status status) {
   if (failed_ && *failed_ <= step) return;
   failed_ = step;
   failure_ = std::move(status);
+  if (step == first_) outlet_.End(failure_);
   UpdateAwaited();
-  changed_.notify_all();
 }
 
 void StepBoard::Stop() {
@@ -275,10 +270,28 @@ void StepBoard::Stop() {
 
 // ---- The consumer
 
-bool StepBoard::ready() const {
-  if (!open_.empty() && open_.front()->missing == 0) return true;
-  if (failed_ && *failed_ == first_) return true;
-  return held_ == slots_ || !steps_.PlaceOf(first_);
+// Gives the consumer the first step, or the end, once it is known which.
+void StepBoard::OfferFirst() {
+  if (!open_.empty() && open_.front()->missing == 0) {
+    outlet_.Put(std::move(open_.front()->batch));
+  } else if (failed_ && *failed_ == first_) {
+    outlet_.End(failure_);
+  } else if (!steps_.PlaceOf(first_)) {
+    outlet_.End(absl::OkStatus());
+  }
+}
+
+void StepBoard::OnTaken() {
+  const Step& step = *open_.front();
+  early_bytes_ -= step.early_bytes;
+  for (const std::optional<size_t>& source : step.sources) {
+    if (rows_.size() <= source.value_or(0)) rows_.resize(source.value_or(0) + 1);
+    rows_[source.value_or(0)] += steps_.stream_rows();
+  }
+  open_.pop_front();
+  ++first_;
+  OfferFirst();
+  room_.notify_all();
 }
 
 StallCause StepBoard::CauseNow() const {
@@ -286,66 +299,6 @@ StallCause StepBoard::CauseNow() const {
     if (IsMissing(stream) && next_sources_[stream] != kLocalSource) return StallCause::kWorker;
   }
   return StallCause::kDecode;
-}
-
-bool StepBoard::Await(Lock& lock, std::chrono::nanoseconds limit) {
-  const BoardClock::time_point begin = BoardClock::now();
-  if (!std::exchange(waiting_, true)) {
-    ledger_.Begin(begin);
-    waiting_since_ = begin;
-    UpdateAwaited();
-  }
-  while (!ready()) {
-    const std::chrono::nanoseconds left = limit - (BoardClock::now() - begin);
-    if (left <= std::chrono::nanoseconds::zero()) return false;
-    const StallCause cause = CauseNow();
-    changed_.wait_for(lock, std::min<std::chrono::nanoseconds>(left, kBoardTick));
-    ledger_.Charge(cause, BoardClock::now());
-  }
-  return true;
-}
-
-bool StepBoard::WaitReady(std::chrono::nanoseconds limit) {
-  Lock lock(mutex_);
-  return Await(lock, limit);
-}
-
-absl::StatusOr<std::optional<Batch>> StepBoard::Next() {
-  Lock lock(mutex_);
-  Await(lock, std::chrono::hours(24 * 365));
-  ledger_.End(BoardClock::now());
-  waiting_ = false;
-  if (!open_.empty() && open_.front()->missing == 0) {
-    const std::unique_ptr<Step> step = std::move(open_.front());
-    open_.pop_front();
-    ++first_;
-    ++held_;
-    early_bytes_ -= step->early_bytes;
-    report_.Add(step->batch);
-    for (const std::optional<size_t>& source : step->sources) {
-      if (rows_.size() <= source.value_or(0)) rows_.resize(source.value_or(0) + 1);
-      rows_[source.value_or(0)] += steps_.stream_rows();
-    }
-    UpdateAwaited();
-    room_.notify_all();
-    lock.unlock();
-    ShowLife();
-    return std::optional<Batch>(std::move(step->batch));
-  }
-  UpdateAwaited();
-  if (failed_ && *failed_ == first_) return failure_;
-  if (!steps_.PlaceOf(first_)) return std::optional<Batch>();
-  return absl::ResourceExhaustedError(
-      fmt::format("the program holds all {} batches that fit into the memory budget; let go of some (copy what you "
-                  "keep, or keep only what you need of each), or raise the budget",
-                  slots_));
-}
-
-LoaderReport StepBoard::report() const {
-  const Lock lock(mutex_);
-  LoaderReport report = report_;
-  report.stalls = ledger_.report();
-  return report;
 }
 
 std::vector<uint64_t> StepBoard::rows() const {

@@ -11,8 +11,7 @@
 #include <vector>
 
 #include "pipeline/batch_layout.h"
-#include "pipeline/batch_ring.h"
-#include "pipeline/stall_ledger.h"
+#include "pipeline/batch_outlet.h"
 #include "service/placement.h"
 #include "service/rows_place.h"
 #include "service/stream_steps.h"
@@ -30,7 +29,7 @@ struct BoardValues {
 
 /// Where the streams of a trainer put their rows: straight into the batches, which leave in order when the last row is
 /// there. Streams run ahead of each other by as many batches as there are slots that the program does not hold, and as
-/// far as their values fit. Thread-safe; Next and WaitReady for one thread at a time.
+/// far as their values fit. Thread-safe.
 class StepBoard {
  public:
   using Time = std::chrono::steady_clock::time_point;
@@ -41,7 +40,6 @@ class StepBoard {
   /// The caller has reserved memory for `values`.
   StepBoard(const StreamSteps& steps, const BatchLayout& layout, uint64_t slots, Reservation slot_memory,
             const BoardValues& values, size_t parts, OnAwaited on_awaited);
-  ~StepBoard();
 
   /// Where the rows of a stream for a step belong, for a call that is about to receive them: its own until the last
   /// pointer to it goes. Null if there is no slot for the step yet, if the rows are there already, or if another call
@@ -70,10 +68,10 @@ class StepBoard {
   /// Streams do not wait any more.
   void Stop();
 
-  absl::StatusOr<std::optional<Batch>> Next();
-  bool WaitReady(std::chrono::nanoseconds limit);
-  /// Without `workers`; their rows are rows(), by source. Sources that have none may be missing at its end.
-  LoaderReport report() const;
+  /// For the consumer. The report is without `workers`.
+  BatchOutlet& outlet() { return outlet_; }
+  const BatchOutlet& outlet() const { return outlet_; }
+  /// Rows of the batches that the consumer has taken, by source. Sources that have none may be missing at its end.
   std::vector<uint64_t> rows() const;
 
  private:
@@ -105,40 +103,33 @@ class StepBoard {
   absl::Status TooManyValues(const Step& step, uint64_t value_bytes) const;
   void FailLocked(uint64_t step, absl::Status status);
   void Finish(Step& step) const;
-  bool ready() const;
-  uint64_t RoomLocked() const { return first_ + slots_ - held_; }
+  void OfferFirst();
+  void OnTaken();
+  uint64_t RoomLocked() const { return first_ + outlet_.unheld(); }
   bool IsMissing(uint64_t stream) const { return open_.empty() || !open_.front()->sources[stream]; }
   void UpdateAwaited();
-  bool Await(Lock& lock, std::chrono::nanoseconds limit);
   StallCause CauseNow() const;
 
   const StreamSteps& steps_;
   const BatchLayout layout_;
-  const uint64_t slots_;
   const BoardValues values_;
 
   mutable std::mutex mutex_;
-  std::condition_variable changed_;  // the consumer
-  std::condition_variable room_;     // streams
+  std::condition_variable room_;  // streams
   std::deque<std::unique_ptr<Step>> open_;
   uint64_t first_ = 0;        // step of the first one
   uint64_t early_bytes_ = 0;  // of all of them
   std::optional<uint64_t> failed_;
   absl::Status failure_;
   bool stopping_ = false;
-  uint64_t held_ = 0;                                // slots of batches that the consumer has and did not let go of
   std::vector<std::optional<size_t>> next_sources_;  // of streams; absent: not known yet
   std::vector<uint64_t> rows_;
-  LoaderReport report_;
-  StallLedger ledger_;
-  bool waiting_ = false;
-  Time waiting_since_{};
   // The source for which alone the program waits, since when, and for which step.
   std::optional<size_t> awaited_;
   Time awaited_since_{};
   uint64_t awaited_step_ = 0;
   const OnAwaited on_awaited_;
-  std::optional<BatchRing> ring_;
+  BatchOutlet outlet_;  // has the batch of the first step as soon as all its rows are there
 };
 
 }  // namespace millrace

@@ -79,7 +79,7 @@ class StepBoardTest : public ::testing::Test {
     return frame;
   }
   void ExpectNextIsTheLoaders() {
-    const absl::StatusOr<std::optional<Batch>> got = board_->Next();
+    const absl::StatusOr<std::optional<Batch>> got = board_->outlet().Next();
     const absl::StatusOr<std::optional<Batch>> wanted = whole_->Next();
     ASSERT_TRUE(got.ok() && *got && wanted.ok() && *wanted);
     EXPECT_EQ((*got)->keys, (*wanted)->keys);
@@ -123,7 +123,7 @@ TEST_F(StepBoardTest, SaysForWhichStepsThereAreSlots) {
   EXPECT_EQ(board_->Room(), kSlots);
   for (uint64_t stream = 0; stream < 2; ++stream) ASSERT_TRUE(board_->Fill(0, stream, NextFrame(stream), 1));
   EXPECT_EQ(board_->Room(), kSlots);
-  std::optional<Batch> batch = *board_->Next();
+  std::optional<Batch> batch = *board_->outlet().Next();
   EXPECT_EQ(board_->Room(), kSlots) << "the program has it";
   EXPECT_NE(board_->Claim(kSlots - 1, 0), nullptr);
   EXPECT_EQ(board_->Claim(kSlots, 0), nullptr);
@@ -178,7 +178,7 @@ TEST_F(StepBoardTest, ValuesHaveABound) {
   const auto take = [&](uint64_t step) {
     if (!board_->Fill(step, 1, std::move(frames[step]), 2)) return false;
     if (step % 2 == 1) leaving = step / 2 + 1;
-    const absl::StatusOr<std::optional<Batch>> batch = board_->Next();
+    const absl::StatusOr<std::optional<Batch>> batch = board_->outlet().Next();
     if (!batch.ok() || !*batch || (*batch)->values.size() != 1) return false;
     uint64_t bytes = 0;
     for (const std::string& row : (*batch)->values[0].rows) bytes += row.size();
@@ -207,7 +207,7 @@ TEST_F(StepBoardTest, ValuesHaveABound) {
 TEST_F(StepBoardTest, AStepWithTooManyValuesIsToldOf) {
   ASSERT_TRUE(board_->Fill(0, 0, WithValues(NextFrame(0), 200), 1));
   EXPECT_FALSE(board_->Fill(0, 1, WithValues(NextFrame(1), 60), 2));
-  const absl::StatusOr<std::optional<Batch>> none = board_->Next();
+  const absl::StatusOr<std::optional<Batch>> none = board_->outlet().Next();
   EXPECT_TRUE(absl::IsResourceExhausted(none.status())) << none.status();
   // Two streams bring 260 bytes, of which the first step may have 250; a budget that is larger by a third has more.
   EXPECT_NE(none.status().message().find("take about 260 B, and 250 B of the memory budget of 3.0 MiB"),
