@@ -172,8 +172,8 @@ class ProfileChain {
     const std::string home = settings_.Variable("HOME");
     if (home.empty()) return absl::InvalidArgumentError("SSO needs HOME, below which the AWS CLI keeps its token");
     login.cache_folder = home + "/.aws/sso/cache";
-    const auto service = [&](std::string_view name, const std::string& variable) {
-      return ServiceEndpoint(name, region, settings_.Variable(variable), variable);
+    const auto service = [&](std::string_view service_name, const std::string& variable) {
+      return ServiceEndpoint(service_name, region, settings_.Variable(variable), variable);
     };
     ASSIGN_OR_RETURN(login.portal, service("portal.sso", "AWS_ENDPOINT_URL_SSO"));
     ASSIGN_OR_RETURN(login.oidc, service("oidc", "AWS_ENDPOINT_URL_SSO_OIDC"));

@@ -15,15 +15,14 @@
 #include "base/log.h"
 #include "base/log_exception.h"
 #include "base/rng.h"
-#include "net/http_date.h"
 #include "net/sure_answer.h"
+#include "net/text_answer.h"
 
 namespace millrace {
 
 namespace {
 
 constexpr std::chrono::seconds kProcessLimit{60};
-constexpr size_t kMaxAnswerBytes = 64 << 10;
 
 // A token that is not kept works all the same, until it is needed again.
 absl::StatusOr<std::string> KeepFile(const AwsEnvironment& environment, const WriteFileAction& file) {
@@ -46,7 +45,7 @@ Overloaded(Ts...) -> Overloaded<Ts...>;
 }  // namespace
 
 /// One fetch. All on its loop's thread, but for what the CPU pool does and says so.
-class CredentialLoader::Run final : public HttpResponseHandler, public std::enable_shared_from_this<Run> {
+class CredentialLoader::Run final : public std::enable_shared_from_this<Run> {
  public:
   Run(CredentialLoader& loader, EventLoop& loop, uint64_t jitter_key, CredentialsProvider::Fetched done)
       : loader_(loader), loop_(loop), jitter_key_(jitter_key), done_(std::move(done)) {}
@@ -73,22 +72,6 @@ class CredentialLoader::Run final : public HttpResponseHandler, public std::enab
     });
   }
 
-  void OnPhase(HttpPhase) override {}
-
-  HttpBodySink OnHead(const HttpResponseHead& head) override {
-    if (log_) log_->OnHead(head, absl::Now());
-    input_.http_status = head.status;
-    input_.date = ParseHttpDate(head.headers.Find("date").value_or(""));
-    return HttpBodySink::Text(kMaxAnswerBytes);
-  }
-
-  void OnDone(HttpResult result) override {
-    const std::shared_ptr<Run> self = std::move(calling_);
-    timer_.reset();
-    call_.reset();
-    if (!finished_) Guard([&] { Take(std::move(result)); });
-  }
-
  private:
   // Runs a step. One that throws ends the fetch: others wait for what it says.
   template <typename Step>
@@ -102,15 +85,14 @@ class CredentialLoader::Run final : public HttpResponseHandler, public std::enab
     }
   }
 
-  void Take(HttpResult result) {
-    if (log_) Log(LogLevel::kDebug, "s3", fmt::format("for credentials: {}", log_->Line(result, absl::Now())));
-    if (timed_out_) {
-      input_.status = absl::UnavailableError("no answer in time");
-    } else if (result.error != HttpErrorKind::kNone) {
-      input_.status = absl::UnavailableError(result.detail.empty() ? "the connection failed" : result.detail);
+  void Take(std::optional<RequestLog> log, TextAnswer answer) {
+    if (log) {
+      if (answer.head.status != 0) log->OnHead(answer.head, answer.begun);
+      Log(LogLevel::kDebug, "s3", fmt::format("for credentials: {}", log->Line(answer.result, absl::Now())));
     }
-    input_.text = std::move(result.text);
-    OnInput(std::exchange(input_, {}));
+    const std::string problem = answer.problem();
+    OnInput({problem.empty() ? absl::OkStatus() : absl::UnavailableError(problem), answer.head.status,
+             std::move(answer.result.text), answer.date()});
   }
 
   template <typename Task>
@@ -170,25 +152,20 @@ class CredentialLoader::Run final : public HttpResponseHandler, public std::enab
   }
 
   void Call(CallAction call) {
-    body_ = std::move(call.body);
-    HttpRequest request;
-    request.endpoint = std::move(call.endpoint);
-    request.head = std::move(call.head);
-    request.head.headers.Add("User-Agent", "millrace");
-    request.body = AsBytes(body_);
-    // A kept connection may have ended; a new one costs nothing at this rate.
-    request.fresh_connection = true;
-    timed_out_ = false;
-    log_.reset();
-    if (LogEnabled(LogLevel::kDebug)) log_.emplace(request, RequestLog::Shows::kServer, 1, false, absl::Now());
-    calling_ = shared_from_this();
-    call_ = loader_.http_.Start(loop_, std::move(request), *this);
-    timer_.emplace(loop_);
-    timer_->Start(absl::ToChronoNanoseconds(call.timeout), [this] {
-      timed_out_ = true;
-      const std::shared_ptr<HttpCall> late = call_;
-      late->Cancel();
-    });
+    std::optional<RequestLog> log;
+    if (LogEnabled(LogLevel::kDebug)) {
+      log.emplace(HttpRequest{.endpoint = call.endpoint, .head = call.head}, RequestLog::Shows::kServer, 1, false,
+                  absl::Now());
+    }
+    TextRequest request{
+        .endpoint = std::move(call.endpoint), .head = std::move(call.head), .body = std::move(call.body)};
+    request.limit = absl::ToChronoMilliseconds(call.timeout);
+    call_ = BeginText(loader_.http_, loop_, std::move(request),
+                      [self = shared_from_this(), log = std::move(log)](TextAnswer answer) mutable {
+                        self->call_.reset();
+                        if (self->finished_) return;
+                        self->Guard([&] { self->Take(std::move(log), std::move(answer)); });
+                      });
   }
 
   void Wait(absl::Duration wait) {
@@ -223,14 +200,8 @@ class CredentialLoader::Run final : public HttpResponseHandler, public std::enab
   bool cancelled_ = false;
   bool waiting_ = false;
   bool finished_ = false;
-  // The call in flight:
-  std::shared_ptr<Run> calling_;
-  std::shared_ptr<HttpCall> call_;
-  std::optional<Timer> timer_;
-  std::string body_;
-  std::optional<RequestLog> log_;
-  CredentialInput input_;
-  bool timed_out_ = false;
+  std::shared_ptr<HttpCall> call_;  // in flight
+  std::optional<Timer> timer_;      // of a wait
 };
 
 CredentialLoader::CredentialLoader(Runtime& runtime, HttpClient& http,

@@ -50,9 +50,9 @@ absl::StatusOr<EndpointUrl> ParseEndpointUrl(std::string_view url) {
   if (rest.starts_with("https://")) {
     result.server.tls = true;
     result.server.port = 443;
-    rest.remove_prefix(8);
+    rest = url.substr(8);
   } else if (rest.starts_with("http://")) {
-    rest.remove_prefix(7);
+    rest = url.substr(7);
   } else {
     return refuse("has no scheme");
   }

@@ -6,6 +6,8 @@
 #include <array>
 #include <utility>
 
+#include "aws/imds.h"
+
 namespace millrace {
 
 namespace {
@@ -94,30 +96,25 @@ class Container final : public CredentialSource {
 
 class Instance final : public CredentialSource {
  public:
-  explicit Instance(EndpointUrl service) : service_(std::move(service)) {}
+  explicit Instance(EndpointUrl service) : session_(std::move(service)) {}
   std::string Name() const override {
-    return fmt::format("the instance metadata service ({})", HostHeader(service_.server));
+    return fmt::format("the instance metadata service ({})", HostHeader(session_.service().server));
   }
 
   CredentialAction Begin(absl::Time) override {
     stage_ = Stage::kToken;
     // If there is no such service, nothing answers: little patience.
-    CallAction call = Call("PUT", "/latest/api/token", absl::Seconds(1), 2);
-    call.head.headers.Add("X-aws-ec2-metadata-token-ttl-seconds", "21600");
-    return call;
+    return Call(session_.TokenRequest(), absl::Seconds(1), 2);
   }
 
-  CredentialAction OnInput(CredentialInput input, absl::Time) override {
+  CredentialAction OnInput(CredentialInput input, absl::Time now) override {
     if (stage_ == Stage::kToken && !input.status.ok()) return absl::NotFoundError("it does not answer");
     if (!input.status.ok() || input.http_status != 200) return Refused(input);
     switch (stage_) {
-      case Stage::kToken: {
-        absl::StatusOr<std::string> token = TokenOf(input, "its token");
-        if (!token.ok()) return std::move(token).status();
-        token_ = *std::move(token);
+      case Stage::kToken:
+        if (absl::Status taken = session_.TakeToken(input.text, {}, now); !taken.ok()) return taken;
         stage_ = Stage::kRole;
         return Read(kRoles);
-      }
       case Stage::kRole: {
         // The first line; an instance has one role.
         const std::string role = input.text.substr(0, input.text.find_first_of("\r\n"));
@@ -138,18 +135,11 @@ class Instance final : public CredentialSource {
   enum class Stage { kToken, kRole, kKeys };
   static constexpr std::string_view kRoles = "/latest/meta-data/iam/security-credentials/";
 
-  CallAction Call(std::string_view method, std::string_view path, absl::Duration timeout, int attempts) const {
-    CallAction call{service_.server, {std::string(method), service_.base_path, {}}, "", timeout, attempts};
-    call.head.target.append(path);
-    call.head.headers.Add("Host", HostHeader(service_.server));
-    return call;
+  static CallAction Call(TextRequest request, absl::Duration timeout, int attempts) {
+    return {std::move(request.endpoint), std::move(request.head), "", timeout, attempts};
   }
 
-  CallAction Read(std::string_view path) const {
-    CallAction call = Call("GET", path, kNearTimeout, kImdsAttempts);
-    call.head.headers.Add("X-aws-ec2-metadata-token", token_);
-    return call;
-  }
+  CallAction Read(std::string_view path) const { return Call(session_.ReadRequest(path), kNearTimeout, kImdsAttempts); }
 
   absl::Status Refused(const CredentialInput& input) const {
     const bool no_role = stage_ == Stage::kRole && input.http_status == 404;
@@ -160,9 +150,8 @@ class Instance final : public CredentialSource {
                      "with a hop limit of 2 for containers");
   }
 
-  const EndpointUrl service_;
+  ImdsSession session_;
   Stage stage_ = Stage::kToken;
-  std::string token_;
 };
 
 /// This machine, and the addresses at which ECS and EKS give credentials.

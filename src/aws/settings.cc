@@ -153,6 +153,9 @@ absl::StatusOr<AwsSettings> AwsSettings::Load(const AwsEnvironment& environment)
     if (!text.ok()) return Annotate(text.status(), path);
     absl::StatusOr<Profiles> profiles = ParseProfiles(*text);
     if (!profiles.ok()) return Annotate(profiles.status(), path);
+    if (const AwsSection* const section = Find(profiles->profiles, settings.profile_name_)) {
+      for (const auto& [key, value] : *section) settings.file_of_[key] = path;
+    }
     Merge(std::move(profiles->profiles), settings.files_.profiles);
     Merge(std::move(profiles->sso_sessions), settings.files_.sso_sessions);
   }
@@ -175,6 +178,13 @@ std::string AwsSettings::First(std::initializer_list<std::string> variables, con
     if (std::string value = Variable(name); !value.empty()) return value;
   }
   return Profile(key);
+}
+
+std::string AwsSettings::Origin(std::initializer_list<std::string> variables, const std::string& key) const {
+  for (const std::string& name : variables) {
+    if (!Variable(name).empty()) return name;
+  }
+  return Profile(key).empty() ? "" : fmt::format("the profile '{}' in {}", profile_name_, file_of_.at(key));
 }
 
 absl::StatusOr<bool> AwsSettings::Flag(const std::string& variable, const std::string& key) const {

@@ -49,6 +49,9 @@ class AwsSettings {
   std::string Profile(const std::string& key) const;
   /// The first of the variables that is set, else the profile's setting.
   std::string First(std::initializer_list<std::string> variables, const std::string& key) const;
+  /// The origin of that value, for messages: "AWS_REGION", or "the profile 'x' in /root/.aws/config"; "" if it is not
+  /// set.
+  std::string Origin(std::initializer_list<std::string> variables, const std::string& key) const;
 
   /// A setting that is true or false, in upper or lower case; false when it is not set. InvalidArgument for others. No
   /// variable stands for some settings: "".
@@ -63,6 +66,7 @@ class AwsSettings {
   std::function<std::optional<std::string>(const std::string& name)> variable_;
   std::string profile_name_;
   Profiles files_;
+  std::map<std::string, std::string> file_of_;  // of each setting of the profile in use
 };
 
 }  // namespace millrace

@@ -26,6 +26,25 @@ TEST(ProcessEnvironment, WritesSecretsForThisUserOnly) {
   }
 }
 
+TEST(AwsSettings, KnowWhereTheyComeFrom) {
+  const auto settings = AwsSettings::Load({.variable = [](const std::string& name) -> std::optional<std::string> {
+                                             if (name == "HOME") return "/me";
+                                             if (name == "AWS_REGION") return "eu-west-1";
+                                             return std::nullopt;
+                                           },
+                                           .read_file = [](const std::string& path) -> absl::StatusOr<std::string> {
+                                             return path == "/me/.aws/config"
+                                                        ? "[default]\na = 1\nregion = x\n[other]\nc = 3\n"
+                                                        : "[default]\na = 2\n";
+                                           }});
+  ASSERT_TRUE(settings.ok()) << settings.status();
+  EXPECT_EQ(settings->Origin({"AWS_DEFAULT_REGION", "AWS_REGION"}, "region"), "AWS_REGION");
+  EXPECT_EQ(settings->Origin({}, "region"), "the profile 'default' in /me/.aws/config");
+  EXPECT_EQ(settings->Origin({}, "a"), "the profile 'default' in /me/.aws/credentials");
+  EXPECT_EQ(settings->Profile("a"), "2");
+  EXPECT_EQ(settings->Origin({"UNSET"}, "c"), "");
+}
+
 TEST(Profiles, SectionsSettingsAndComments) {
   const auto profiles = ParseProfiles(
       "# comment\r\n; comment\n\n[default]\nregion = us-east-1 # why\nOUTPUT=json;not a comment\n  [ profile \"my "

@@ -186,13 +186,14 @@ void GroupMember::Ask(HostState state, int status) {
   const char* word = state == HostState::kRuns ? "runs" : state == HostState::kSucceeded ? "succeeded" : "failed";
   const nlohmann::json report = {
       {"host", options_.host}, {"group", options_.group}, {"state", word}, {"status", status}};
-  const std::string body = report.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
-  HttpRequest request{
-      .endpoint = options_.coordinator, .head = {"POST", std::string(kGroupPath), {}}, .body = AsBytes(body)};
+  TextRequest request{.endpoint = options_.coordinator,
+                      .head = {"POST", std::string(kGroupPath), {}},
+                      .body = report.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace)};
   request.head.headers.Add("Host", "coordinator");
   if (!options_.token.empty()) request.head.headers.Add(kGroupTokenHeader, options_.token);
-  request.fresh_connection = true;
-  const auto [status_code, result] = AskForText(client_, loops_.Next(), std::move(request), kMaxGroupText).get();
+  request.max_text = kMaxGroupText;
+  const auto [head, begun, result] = AskForText(client_, loops_.Next(), std::move(request)).get();
+  const int status_code = head.status;
   const Clock::time_point now = Clock::now();
   if (result.error == HttpErrorKind::kNone && status_code == 200) {
     if (!answered_) options_.say("the coordinator has answered");

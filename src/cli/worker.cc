@@ -55,11 +55,6 @@ struct WorkerFlags {
   std::string metrics_port;
 };
 
-std::string AddressText(const std::string& host, uint16_t port) {
-  const bool is_v6 = host.find(':') != std::string::npos;
-  return fmt::format("{}{}{}:{}", is_v6 ? "[" : "", host, is_v6 ? "]" : "", port);
-}
-
 absl::StatusOr<std::optional<WorkerPlace>> ParsePlace(const WorkerFlags& flags) {
   if (flags.place.empty()) return std::nullopt;
   absl::StatusOr<WorkerPlace> place = ParseWorkerPlace(flags.place);
@@ -132,7 +127,7 @@ absl::Status Serve(const WorkerFlags& flags) {
                      requests.Collect(text);
                      CollectWorker((*worker)->counts(), text);
                    }));
-  const std::string listening = AddressText(address->host, (*worker)->port());
+  const std::string listening = HostAndPort(address->host, (*worker)->port());
   std::unique_ptr<Registration> registration;
   if (place) {
     ASSIGN_OR_RETURN(const std::string told, AdvertisedAddress(flags, *place, listening, (*worker)->port()));

@@ -143,9 +143,8 @@ absl::StatusOr<std::unique_ptr<Devstore>> Devstore::Start(DevstoreOptions option
 }
 
 std::string Devstore::url() const {
-  const bool ipv6 = impl_->host.find(':') != std::string::npos;
-  return fmt::format("{}://{}{}{}:{}", impl_->ca_file.empty() ? "http" : "https", ipv6 ? "[" : "", impl_->host,
-                     ipv6 ? "]" : "", impl_->server->port());
+  return fmt::format("{}://{}", impl_->ca_file.empty() ? "http" : "https",
+                     HostAndPort(impl_->host, impl_->server->port()));
 }
 
 uint16_t Devstore::port() const {

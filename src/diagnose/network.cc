@@ -9,20 +9,17 @@
 #include <cerrno>
 #include <chrono>
 #include <cstring>
-#include <future>
 #include <memory>
 #include <utility>
 
-#include "absl/time/clock.h"
 #include "base/unique_fd.h"
-#include "net/http_date.h"
+#include "net/text_answer.h"
 
 namespace millrace {
 
 namespace {
 
 constexpr int kConnectMs = 3000;
-constexpr size_t kMaxBody = 64 << 10;
 
 // "" when it is connected.
 std::string ConnectProblem(const SocketAddress& address) {
@@ -39,33 +36,6 @@ std::string ConnectProblem(const SocketAddress& address) {
   getsockopt(socket_fd.get(), SOL_SOCKET, SO_ERROR, &error, &length);
   return error == 0 ? "" : std::strerror(error);
 }
-
-class ProbeHandler final : public HttpResponseHandler {
- public:
-  void OnPhase(HttpPhase) override {}
-  HttpBodySink OnHead(const HttpResponseHead& head) override {
-    answer_.status = head.status;
-    answer_.server = head.headers.Find("server").value_or("");
-    answer_.region = head.headers.Find("x-amz-bucket-region").value_or("");
-    if (const std::optional<absl::Time> date = ParseHttpDate(head.headers.Find("date").value_or(""))) {
-      answer_.clock_offset = *date - absl::Now();
-    }
-    return HttpBodySink::Text(kMaxBody);
-  }
-  void OnDone(HttpResult result) override {
-    // A head says all that is asked for.
-    if (answer_.status == 0) {
-      answer_.error = result.error;
-      answer_.detail = result.detail;
-    }
-    done_.set_value(std::move(answer_));
-  }
-  std::future<ProbeAnswer> Result() { return done_.get_future(); }
-
- private:
-  ProbeAnswer answer_;
-  std::promise<ProbeAnswer> done_;
-};
 
 }  // namespace
 
@@ -104,18 +74,22 @@ ProbeAnswer Probe(Runtime& runtime, const HttpEndpoint& server, const std::strin
                   const std::string& ca_file) {
   HttpClientOptions options;
   options.ca_file = ca_file;
-  ProbeHandler handler;
-  std::future<ProbeAnswer> result = handler.Result();
   HttpClient client(runtime.loops(), std::move(options));
-  HttpRequest request;
-  request.endpoint = server;
-  request.head.method = "HEAD";
-  request.head.target = path;
+  TextRequest request{.endpoint = server, .head = {"HEAD", path, {}}};
   request.head.headers.Add("Host", host);
-  request.head.headers.Add("User-Agent", "millrace");
-  EventLoop& loop = runtime.loops().at(0);
-  RunAndWait(loop, [&] { client.Start(loop, std::move(request), handler); });
-  return result.get();
+  const TextAnswer answer = AskForText(client, runtime.loops().at(0), std::move(request)).get();
+  ProbeAnswer probe;
+  probe.status = answer.head.status;
+  if (probe.status == 0) {
+    probe.error = answer.result.error;
+    probe.detail = answer.result.detail;
+    return probe;
+  }
+  // A head says all that is asked for.
+  probe.server = answer.head.headers.Find("server").value_or("");
+  probe.region = answer.head.headers.Find("x-amz-bucket-region").value_or("");
+  if (const std::optional<absl::Time> date = answer.date()) probe.clock_offset = *date - answer.begun;
+  return probe;
 }
 
 }  // namespace millrace

@@ -104,9 +104,7 @@ absl::StatusOr<std::unique_ptr<MetricsServer>> MetricsServer::Start(const Metric
       HttpServer::Start(impl->loops, std::move(options), impl->handler);
   if (!server.ok()) return Annotate(server.status(), "metrics");
   impl->server = *std::move(server);
-  const bool is_v6 = address.host.find(':') != std::string::npos;
-  impl->url =
-      fmt::format("http://{}{}{}:{}/metrics", is_v6 ? "[" : "", address.host, is_v6 ? "]" : "", impl->server->port());
+  impl->url = fmt::format("http://{}/metrics", HostAndPort(address.host, impl->server->port()));
   return std::unique_ptr<MetricsServer>(new MetricsServer(std::move(impl)));
 }
 

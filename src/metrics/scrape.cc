@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <future>
+#include <utility>
 
 #include "net/text_answer.h"
 
@@ -22,18 +23,6 @@ HttpClientOptions ScrapeOptions() {
   return options;
 }
 
-std::string NameOf(const MetricsAddress& address) {
-  const bool is_v6 = address.host.find(':') != std::string::npos;
-  return fmt::format("{}{}{}:{}", is_v6 ? "[" : "", address.host, is_v6 ? "]" : "", address.port);
-}
-
-HttpRequest PageRequest(const MetricsAddress& address) {
-  HttpRequest request{.endpoint = {.host = address.host, .port = address.port}, .head = {"GET", "/metrics", {}}};
-  request.head.headers.Add("Host", NameOf(address));
-  request.fresh_connection = true;  // a process that has ended and was started again answers on a new one
-  return request;
-}
-
 absl::StatusOr<std::vector<MetricSample>> PageOf(const TextAnswer& answer, const std::string& name) {
   if (answer.result.error == HttpErrorKind::kTooLarge) {
     return absl::InvalidArgumentError(fmt::format("{}: the answer is larger than 8 MiB", name));
@@ -41,9 +30,9 @@ absl::StatusOr<std::vector<MetricSample>> PageOf(const TextAnswer& answer, const
   if (answer.result.error != HttpErrorKind::kNone) {
     return absl::UnavailableError(fmt::format("{} does not answer: {}", name, answer.result.detail));
   }
-  if (answer.status != 200) {
+  if (answer.head.status != 200) {
     return absl::InvalidArgumentError(
-        fmt::format("{} answers with HTTP status {}, not with metrics", name, answer.status));
+        fmt::format("{} answers with HTTP status {}, not with metrics", name, answer.head.status));
   }
   absl::StatusOr<std::vector<MetricSample>> samples = ParseMetrics(answer.result.text);
   if (!samples.ok()) return Annotate(samples.status(), name);
@@ -58,11 +47,14 @@ std::vector<absl::StatusOr<std::vector<MetricSample>>> Scraper::Read(const std::
   std::vector<std::future<TextAnswer>> answers;
   answers.reserve(addresses.size());
   for (const MetricsAddress& address : addresses) {
-    answers.push_back(AskForText(client_, loops_.Next(), PageRequest(address), kMaxPageBytes));
+    TextRequest request{.endpoint = {.host = address.host, .port = address.port}, .head = {"GET", "/metrics", {}}};
+    request.max_text = kMaxPageBytes;
+    answers.push_back(AskForText(client_, loops_.Next(), std::move(request)));
   }
   std::vector<absl::StatusOr<std::vector<MetricSample>>> pages;
   pages.reserve(addresses.size());
-  for (size_t i = 0; i < addresses.size(); ++i) pages.push_back(PageOf(answers[i].get(), NameOf(addresses[i])));
+  for (size_t i = 0; i < addresses.size(); ++i)
+    pages.push_back(PageOf(answers[i].get(), HostAndPort(addresses[i].host, addresses[i].port)));
   return pages;
 }
 

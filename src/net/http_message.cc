@@ -52,11 +52,15 @@ void HttpHeaders::Reserve(size_t fields, size_t bytes) {
   text_.reserve(bytes);
 }
 
+std::string HostAndPort(std::string_view host, uint16_t port) {
+  const bool ipv6 = host.find(':') != std::string_view::npos;
+  return absl::StrCat(ipv6 ? "[" : "", ToAbsl(host), ipv6 ? "]" : "", ":", port);
+}
+
 std::string HostHeader(const HttpEndpoint& server) {
-  const bool ipv6 = server.host.find(':') != std::string::npos;
-  const std::string host = ipv6 ? absl::StrCat("[", server.host, "]") : server.host;
-  const uint16_t standard = server.tls ? 443 : 80;
-  return server.port == standard ? host : absl::StrCat(host, ":", server.port);
+  std::string host = HostAndPort(server.host, server.port);
+  if (server.port == (server.tls ? 443 : 80)) host.erase(host.rfind(':'));
+  return host;
 }
 
 }  // namespace millrace

@@ -80,6 +80,9 @@ struct HttpEndpoint {
   friend bool operator==(const HttpEndpoint&, const HttpEndpoint&) = default;
 };
 
+/// "host:80", or "[::1]:80".
+std::string HostAndPort(std::string_view host, uint16_t port);
+
 /// The value of the Host header: the port only when it is not the scheme's own, IPv6 in brackets.
 std::string HostHeader(const HttpEndpoint& server);
 

@@ -59,7 +59,13 @@ TEST(HttpHeaders, CopiesAreTheirOwn) {
   EXPECT_EQ(moved.Find("a"), "2");
 }
 
+TEST(HostAndPort, PutsBracketsAroundIpv6) {
+  EXPECT_EQ(HostAndPort("host", 80), "host:80");
+  EXPECT_EQ(HostAndPort("fd00::2", 9000), "[fd00::2]:9000");
+}
+
 TEST(HostHeader, HasThePortOnlyWhenItIsUnusual) {
+  EXPECT_EQ(HostHeader({"::1", 443, true}), "[::1]");
   EXPECT_EQ(HostHeader({"h", 80, false}), "h");
   EXPECT_EQ(HostHeader({"h", 443, true}), "h");
   EXPECT_EQ(HostHeader({"h", 443, false}), "h:443");

@@ -1,21 +1,53 @@
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <future>
+#include <memory>
+#include <optional>
+#include <string>
 
+#include "absl/functional/any_invocable.h"
+#include "absl/time/time.h"
 #include "net/event_loop.h"
 #include "net/http_client.h"
 
+/// Requests whose answers are texts: documents, tokens, numbers. Objects go by http_client.h itself.
+///
+///   const TextAnswer answer = AskForText(client, loop, {.endpoint = server, .head = {"GET", "/metrics", {}}}).get();
+///   if (answer.head.status == 200) Read(answer.result.text);
+
 namespace millrace {
 
-/// What came of a request whose answer is a text.
-struct TextAnswer {
-  int status = 0;  // 0 if no answer began
-  HttpResult result;
+struct TextRequest {
+  HttpEndpoint endpoint;
+  HttpRequestHead head;  // Host is added if it is absent, and a User-Agent
+  std::string body;
+  /// A kept connection may have ended; a new one costs nothing for requests that are rare. Without it, a request whose
+  /// connection had ended is sent again, once.
+  bool fresh_connection = true;
+  size_t max_text = 64 << 10;          // bytes of the answer
+  std::chrono::milliseconds limit{0};  // until the whole answer is there; 0: the limits of the client apply alone
 };
 
-/// Begins one request on `loop`, for callers that wait for its answer: on threads of their own, never on a loop. The
-/// answer has at most `max_text` bytes. `client`, `loop` and the request's body live until the future is ready.
-std::future<TextAnswer> AskForText(HttpClient& client, EventLoop& loop, HttpRequest request, size_t max_text);
+/// How a TextRequest ended.
+struct TextAnswer {
+  HttpResponseHead head;  // status 0 if no answer began
+  absl::Time begun;       // when the head came
+  HttpResult result;
+
+  /// Why there is no whole answer, for messages; "" if there is one.
+  std::string problem() const;
+  /// The clock of the server, if it tells.
+  std::optional<absl::Time> date() const;
+};
+
+/// Begins a request; on the thread of `loop`. `done` is called once, on that loop, after this has returned; if this
+/// throws, it is never called. The call can be cancelled. `client` and `loop` live until `done` is called.
+std::shared_ptr<HttpCall> BeginText(HttpClient& client, EventLoop& loop, TextRequest request,
+                                    absl::AnyInvocable<void(TextAnswer)> done);
+
+/// The same for callers that wait for the answer: on threads of their own, never on a loop.
+std::future<TextAnswer> AskForText(HttpClient& client, EventLoop& loop, TextRequest request);
 
 }  // namespace millrace

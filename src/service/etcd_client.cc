@@ -5,11 +5,11 @@
 #include <charconv>
 #include <cstdlib>
 #include <fstream>
-#include <future>
 #include <iterator>
 #include <nlohmann/json.hpp>
 
 #include "absl/strings/escaping.h"
+#include "net/text_answer.h"
 
 namespace millrace {
 
@@ -29,27 +29,6 @@ HttpClientOptions EtcdOptions(const EtcdAccess& access) {
   options.identity = access.identity;
   return options;
 }
-
-/// One request; Wait on another thread than the loop's.
-class EtcdCall final : public HttpResponseHandler {
- public:
-  void OnPhase(HttpPhase) override {}
-  HttpBodySink OnHead(const HttpResponseHead& head) override {
-    status_ = head.status;
-    return HttpBodySink::Text(kMaxEtcdAnswer);
-  }
-  void OnDone(HttpResult result) override {
-    const std::shared_ptr<std::promise<HttpResult>> done = done_;  // this may be gone before set_value returns
-    done->set_value(std::move(result));
-  }
-
-  HttpResult Wait() { return done_->get_future().get(); }
-  int status() const { return status_; }
-
- private:
-  int status_ = 0;
-  std::shared_ptr<std::promise<HttpResult>> done_ = std::make_shared<std::promise<HttpResult>>();
-};
 
 std::string InBase64(std::string_view text) {
   std::string encoded;
@@ -135,26 +114,18 @@ EtcdClient::EtcdClient(Runtime& runtime, HttpEndpoint endpoint, EtcdAccess acces
       client_(runtime.loops(), EtcdOptions(access_)) {}
 
 absl::StatusOr<std::string> EtcdClient::PostOnce(std::string_view path, const std::string& body) {
-  HttpRequest request{.endpoint = endpoint_, .head = {"POST", std::string(path), {}}, .body = AsBytes(body)};
-  const bool is_v6 = endpoint_.host.find(':') != std::string::npos;
-  request.head.headers.Add(
-      "Host", fmt::format("{}{}{}:{}", is_v6 ? "[" : "", endpoint_.host, is_v6 ? "]" : "", endpoint_.port));
+  TextRequest request{.endpoint = endpoint_, .head = {"POST", std::string(path), {}}, .body = body};
+  request.fresh_connection = false;
+  request.max_text = kMaxEtcdAnswer;
   request.head.headers.Add("Content-Type", "application/json");
   if (!token_.empty()) request.head.headers.Add("Authorization", token_);
-  for (bool again = false;; again = true) {
-    EtcdCall call;
-    request.fresh_connection = again;
-    EventLoop& loop = runtime_.loops().Next();
-    loop.Post([this, &loop, &call, &request] { client_.Start(loop, request, call); });
-    HttpResult result = call.Wait();
-    if (result.error == HttpErrorKind::kStale && !again) continue;
-    if (result.error != HttpErrorKind::kNone) {
-      return absl::UnavailableError(
-          fmt::format("etcd at {}:{} does not answer ({})", endpoint_.host, endpoint_.port, result.detail));
-    }
-    if (call.status() != 200) return ErrorOf(call.status(), result.text);
-    return std::move(result.text);
+  TextAnswer answer = AskForText(client_, runtime_.loops().Next(), std::move(request)).get();
+  if (answer.result.error != HttpErrorKind::kNone) {
+    return absl::UnavailableError(
+        fmt::format("etcd at {}:{} does not answer ({})", endpoint_.host, endpoint_.port, answer.result.detail));
   }
+  if (answer.head.status != 200) return ErrorOf(answer.head.status, answer.result.text);
+  return std::move(answer.result.text);
 }
 
 absl::Status EtcdClient::Authenticate() {

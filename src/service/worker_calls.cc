@@ -277,8 +277,7 @@ std::shared_ptr<WorkerCall> WorkerCalls::Start(const HttpEndpoint& worker, std::
   HttpRequest request{.endpoint = worker, .head = {std::move(method), std::move(target), {}}};
   request.endpoint.tls = trainer_.tls.has_value();
   HttpHeaders& headers = request.head.headers;
-  const bool is_v6 = worker.host.find(':') != std::string::npos;
-  headers.Add("Host", fmt::format("{}{}{}:{}", is_v6 ? "[" : "", worker.host, is_v6 ? "]" : "", worker.port));
+  headers.Add("Host", HostAndPort(worker.host, worker.port));
   headers.Add(kVersionHeader, std::to_string(kServiceVersion));
   if (!trainer_.token.empty()) headers.Add(kTokenHeader, trainer_.token);
   headers.Add(kJobHeader, trainer_.job);

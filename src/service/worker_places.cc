@@ -32,11 +32,6 @@ absl::Status NoPlace(std::string_view text, std::string_view form) {
   return absl::InvalidArgumentError(fmt::format("\"{}\" does not say where workers are; write {}", text, form));
 }
 
-std::string AddressOf(const std::string& host, uint16_t port) {
-  const bool is_v6 = host.find(':') != host.npos;
-  return fmt::format("{}{}{}:{}", is_v6 ? "[" : "", host, is_v6 ? "]" : "", port);
-}
-
 absl::StatusOr<WorkerPlace> ParseEtcdPlace(std::string_view text, std::string_view rest, bool tls) {
   constexpr std::string_view kForm = "etcd://HOST:PORT/NAME, with a name of letters, digits, '.', '_' and '-'";
   const size_t slash = rest.find('/');
@@ -109,7 +104,7 @@ absl::StatusOr<std::vector<std::string>> WorkersAt(const WorkerPlace& place, Etc
     }
   }
   if (!hosts.ok()) return hosts;
-  for (std::string& host : *hosts) host = AddressOf(host, place.port);
+  for (std::string& host : *hosts) host = HostAndPort(host, place.port);
   return hosts;
 }
 

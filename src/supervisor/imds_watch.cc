@@ -12,15 +12,12 @@ namespace {
 
 constexpr absl::Duration kPeriod = absl::Seconds(2);
 constexpr absl::Duration kMaxPeriod = absl::Minutes(1);
-constexpr absl::Duration kTokenTtl = absl::Hours(6);
 constexpr absl::Duration kRenewAhead = absl::Minutes(1);
 // Less is the granularity of the Date header, and the time that the answer took.
 constexpr absl::Duration kMinSkew = absl::Seconds(3);
 constexpr int kSayAfterRounds = 3;
 constexpr size_t kMaxKnown = 1000;
-constexpr size_t kMaxTokenBytes = 1024;
 
-constexpr const char* kTokenPath = "/latest/api/token";
 constexpr std::array<const char*, 4> kPaths = {
     "/latest/meta-data/spot/instance-action",
     "/latest/meta-data/events/recommendations/rebalance",
@@ -28,45 +25,45 @@ constexpr std::array<const char*, 4> kPaths = {
     "/latest/meta-data/autoscaling/target-lifecycle-state",
 };
 
-bool IsToken(std::string_view text) {
-  return !text.empty() && text.size() <= kMaxTokenBytes &&
-         std::all_of(text.begin(), text.end(), [](char c) { return c > ' ' && c <= '~'; });
+// 0 if no whole answer came.
+int StatusOf(const TextAnswer& answer) {
+  return answer.result.error == HttpErrorKind::kNone ? answer.head.status : 0;
 }
 
-std::string FailureText(const ImdsAnswer& answer) {
-  return answer.status == 0 ? "does not answer" : fmt::format("answers HTTP {}", answer.status);
+std::string FailureText(int status) {
+  return status == 0 ? "does not answer" : fmt::format("answers HTTP {}", status);
 }
 
 }  // namespace
 
 ImdsWatch::Step ImdsWatch::Next(absl::Time now, Step step) {
   // A token of a few seconds is renewed in each round, not before each call.
-  asked_token_ = token_.empty() || (now >= renew_ && path_ == 0) || now >= expires_;
+  asked_token_ = !session_.has_token() || (now >= renew_ && path_ == 0) || now >= session_.token_expires();
   if (asked_token_) {
-    step.call = ImdsRequest{"PUT", kTokenPath, "X-aws-ec2-metadata-token-ttl-seconds",
-                            std::to_string(absl::ToInt64Seconds(kTokenTtl))};
+    step.call = session_.TokenRequest();
   } else if (path_ < kPaths.size()) {
-    step.call = ImdsRequest{"GET", kPaths[path_], "X-aws-ec2-metadata-token", token_};
+    step.call = session_.ReadRequest(kPaths[path_]);
   } else {
     return EndRound(std::move(step));
   }
   return step;
 }
 
-ImdsWatch::Step ImdsWatch::OnAnswer(const ImdsAnswer& answer, absl::Time now) {
-  if (answer.date) {
-    const absl::Duration skew = *answer.date - now;
+ImdsWatch::Step ImdsWatch::OnAnswer(const TextAnswer& answer, absl::Time now) {
+  if (const std::optional<absl::Time> date = answer.date()) {
+    const absl::Duration skew = *date - now;
     skew_ = absl::AbsDuration(skew) >= kMinSkew ? skew : absl::ZeroDuration();
   }
   if (asked_token_) return OnToken(answer, now);
   Step step;
-  if (answer.status == 401 && !renewed_) {  // it has expired by the clock of the service
+  const int status = StatusOf(answer);
+  if (status == 401 && !renewed_) {  // it has expired by the clock of the service
     renewed_ = true;
-    token_.clear();
+    session_.DropToken();
     return Next(now, std::move(step));
   }
-  if (answer.status == 0) {  // no use in waiting three more times
-    failed_ = FailureText(answer);
+  if (status == 0) {  // no use in waiting three more times
+    failed_ = FailureText(status);
     return EndRound(std::move(step));
   }
   Read(answer, now, step);
@@ -74,45 +71,46 @@ ImdsWatch::Step ImdsWatch::OnAnswer(const ImdsAnswer& answer, absl::Time now) {
   return Next(now, std::move(step));
 }
 
-ImdsWatch::Step ImdsWatch::OnToken(const ImdsAnswer& answer, absl::Time now) {
-  if (answer.status != 200 || !IsToken(answer.body)) {
-    failed_ = answer.status == 200 ? "gives no token" : FailureText(answer);
+ImdsWatch::Step ImdsWatch::OnToken(const TextAnswer& answer, absl::Time now) {
+  const int status = StatusOf(answer);
+  if (status != 200 || !session_.TakeToken(answer.result.text, answer.head.headers, now).ok()) {
+    failed_ = status == 200 ? "gives no token" : FailureText(status);
     // An old token may serve until it ends.
-    if (now >= expires_) token_.clear();
-    if (token_.empty()) return EndRound({});
+    if (now >= session_.token_expires()) session_.DropToken();
+    if (!session_.has_token()) return EndRound({});
     renew_ = now + kPeriod;
     return Next(now, {});
   }
-  token_ = answer.body;
-  const absl::Duration ttl = std::clamp(answer.token_ttl.value_or(kTokenTtl), absl::Seconds(1), kTokenTtl);
-  expires_ = now + ttl;
-  renew_ = expires_ - std::min(kRenewAhead, ttl / 2);
+  const absl::Time expires = session_.token_expires();
+  renew_ = expires - std::min(kRenewAhead, (expires - now) / 2);
   return Next(now, {});
 }
 
-void ImdsWatch::Read(const ImdsAnswer& answer, absl::Time now, Step& step) {
-  if (answer.status == 404) return;  // as nearly always
-  if (answer.status != 200) {
-    failed_ = FailureText(answer);
+void ImdsWatch::Read(const TextAnswer& answer, absl::Time now, Step& step) {
+  const int http_status = StatusOf(answer);
+  if (http_status == 404) return;  // as nearly always
+  if (http_status != 200) {
+    failed_ = FailureText(http_status);
     return;
   }
+  const std::string& document = answer.result.text;
   absl::Status status;
   const auto take = [&](auto parsed) {
     status = parsed.status();
-    if (parsed.ok()) Add(*std::move(parsed), answer.body, step);
+    if (parsed.ok()) Add(*std::move(parsed), document, step);
   };
   switch (path_) {
     case 0:
-      take(ParseInstanceAction(answer.body));
+      take(ParseInstanceAction(document));
       break;
     case 1:
-      take(ParseRebalance(answer.body));
+      take(ParseRebalance(document));
       break;
     case 2:
-      take(ParseMaintenance(answer.body, now + skew_));
+      take(ParseMaintenance(document, now + skew_));
       break;
     default:
-      Add(ParseTargetState(answer.body), answer.body, step);
+      Add(ParseTargetState(document), document, step);
   }
   if (!status.ok()) failed_ = fmt::format("gives a {} that makes no sense: {}", kPaths[path_], ToStd(status.message()));
 }
@@ -141,7 +139,7 @@ ImdsWatch::Step ImdsWatch::EndRound(Step step) {
         failed_);
   }
   failed_.clear();
-  if (token_.empty()) {
+  if (!session_.has_token()) {
     for (int i = 1; i < failed_rounds_ && step.wait < kMaxPeriod; ++i) step.wait *= 2;
     step.wait = std::min(step.wait, kMaxPeriod);
   }

@@ -3,32 +3,17 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/time/time.h"
+#include "aws/imds.h"
 #include "supervisor/notice.h"
 
 namespace millrace {
 
-/// A request to the instance metadata service, with one header.
-struct ImdsRequest {
-  std::string method;
-  std::string path;
-  std::string header;
-  std::string value;
-};
-
-/// How it ended.
-struct ImdsAnswer {
-  int status = 0;  // of HTTP; 0: no answer came in time
-  std::string body;
-  std::optional<absl::Duration> token_ttl;  // X-aws-ec2-metadata-token-ttl-seconds
-  std::optional<absl::Time> date;           // the clock of the service
-};
-
-/// Watches the instance metadata service of EC2 for notices, by version 2 of its protocol alone: nothing is asked
-/// without a token. A state machine without I/O, clock or threads. The caller makes the call of each step and gives the
-/// answer to OnAnswer, or waits and calls AfterWait; it never ends.
+/// Watches the instance metadata service of EC2 for notices. A state machine without I/O, clock or threads. The caller
+/// makes the call of each step and gives the answer to OnAnswer, or waits and calls AfterWait; it never ends.
 ///
 /// All four documents are read every two seconds. The token is renewed before it expires, and once more if the service
 /// does not know it. No answer, a refusal and a document that cannot be understood all mean that there is no notice;
@@ -36,25 +21,26 @@ struct ImdsAnswer {
 class ImdsWatch {
  public:
   struct Step {
-    std::optional<ImdsRequest> call;
+    std::optional<TextRequest> call;
     absl::Duration wait;          // if there is no call
     std::vector<Notice> notices;  // each once
     std::string problem;          // a sentence, once; "" if there is nothing to say
   };
 
+  explicit ImdsWatch(EndpointUrl service) : session_(std::move(service)) {}
+
   Step Begin(absl::Time now) { return Next(now, {}); }
-  Step OnAnswer(const ImdsAnswer& answer, absl::Time now);
+  Step OnAnswer(const TextAnswer& answer, absl::Time now);
   Step AfterWait(absl::Time now) { return Next(now, {}); }
 
  private:
   Step Next(absl::Time now, Step step);
-  Step OnToken(const ImdsAnswer& answer, absl::Time now);
-  void Read(const ImdsAnswer& answer, absl::Time now, Step& step);
+  Step OnToken(const TextAnswer& answer, absl::Time now);
+  void Read(const TextAnswer& answer, absl::Time now, Step& step);
   void Add(std::optional<Notice> notice, std::string_view document, Step& step);
   Step EndRound(Step step);
 
-  std::string token_;
-  absl::Time expires_ = absl::InfinitePast();
+  ImdsSession session_;
   absl::Time renew_ = absl::InfinitePast();
   bool asked_token_ = false;  // the call in flight
   bool renewed_ = false;      // in this round, after a 401

@@ -4,8 +4,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <functional>
-#include <map>
+#include <utility>
+
+#include "aws/testing/fake_imds.h"
 
 namespace millrace {
 namespace {
@@ -21,51 +22,10 @@ constexpr char kRebalance[] = "/latest/meta-data/events/recommendations/rebalanc
 constexpr char kMaintenance[] = "/latest/meta-data/events/maintenance/scheduled";
 constexpr char kTarget[] = "/latest/meta-data/autoscaling/target-lifecycle-state";
 
-/// Knows the documents of an instance, demands a token that has not expired, and counts.
-class FakeImds {
- public:
-  ImdsAnswer Answer(const ImdsRequest& request) {
-    ++requests;
-    if (request.path == "/latest/api/token") {
-      EXPECT_EQ(request.method, "PUT");
-      EXPECT_EQ(request.header, "X-aws-ec2-metadata-token-ttl-seconds");
-      const int asked = std::stoi(request.value);
-      EXPECT_TRUE(asked >= 1 && asked <= 21600) << request.value;
-      ++tokens;
-      if (token_fault) return *token_fault;
-      token = "token-" + std::to_string(tokens);
-      expires = now + ttl;
-      return {.status = 200, .body = token, .token_ttl = ttl, .date = now + skew};
-    }
-    EXPECT_EQ(request.method, "GET");
-    EXPECT_EQ(request.header, "X-aws-ec2-metadata-token");
-    if (fault) return *fault;
-    if (request.value != token || now >= expires) {
-      ++refused;
-      return {.status = 401};
-    }
-    ++reads[request.path];
-    const auto at = documents.find(request.path);
-    if (at == documents.end()) return {.status = 404, .date = now + skew};
-    return {.status = 200, .body = at->second, .date = now + skew};
-  }
-
-  absl::Time now = kBoot;
-  absl::Duration skew;
-  absl::Duration ttl = absl::Hours(6);
-  std::map<std::string, std::string> documents;
-  std::optional<ImdsAnswer> token_fault;
-  std::optional<ImdsAnswer> fault;
-  std::string token;
-  absl::Time expires = absl::InfinitePast();
-  int requests = 0;
-  int tokens = 0;
-  int refused = 0;
-  std::map<std::string, int> reads;
-};
-
 class ImdsWatchTest : public ::testing::Test {
  protected:
+  static ImdsWatch NewWatch() { return ImdsWatch({.server = {"169.254.169.254", 80, false}, .base_path = ""}); }
+
   /// Lets time pass, and returns how long the last wait was.
   void Run(absl::Duration time) {
     const absl::Time end = imds_.now + time;
@@ -76,8 +36,8 @@ class ImdsWatchTest : public ::testing::Test {
       for (const Notice& notice : step_.notices) notices_.push_back(notice);
       if (!step_.problem.empty()) problems_.push_back(step_.problem);
       if (step_.call) {
-        const ImdsAnswer answer = imds_.Answer(*step_.call);
-        if (answer.status == 0) imds_.now += absl::Seconds(2);
+        const TextAnswer answer = imds_.Answer(*step_.call);
+        if (answer.head.status == 0) imds_.now += absl::Seconds(2);
         step_ = watch_.OnAnswer(answer, imds_.now);
       } else {
         ASSERT_GT(step_.wait, absl::ZeroDuration());
@@ -89,7 +49,7 @@ class ImdsWatchTest : public ::testing::Test {
   }
 
   FakeImds imds_;
-  ImdsWatch watch_;
+  ImdsWatch watch_ = NewWatch();
   ImdsWatch::Step step_;
   bool begun_ = false;
   std::vector<Notice> notices_;
@@ -112,7 +72,7 @@ TEST_F(ImdsWatchTest, TheTokenIsRenewedBeforeItExpires) {
   imds_ = FakeImds();
   imds_.ttl = absl::Seconds(5);
   begun_ = false;
-  watch_ = ImdsWatch();
+  watch_ = NewWatch();
   Run(absl::Minutes(1));
   EXPECT_EQ(imds_.refused, 0);
   EXPECT_THAT(problems_, IsEmpty());
@@ -177,10 +137,10 @@ TEST_F(ImdsWatchTest, OtherNotices) {
 
 TEST_F(ImdsWatchTest, NoTokenNeverMeansAskingWithoutOne) {
   // A hop limit that is too small, a service that is switched off, version 1 alone, a captive portal.
-  for (const ImdsAnswer& answer : {ImdsAnswer{}, ImdsAnswer{.status = 403}, ImdsAnswer{.status = 404},
-                                   ImdsAnswer{.status = 200, .body = "<html>\nlog in</html>"}}) {
+  for (const TextAnswer& answer :
+       {NoImdsReply(), ImdsReply(403), ImdsReply(404), ImdsReply(200, "<html>\nlog in</html>")}) {
     imds_ = FakeImds();
-    watch_ = ImdsWatch();
+    watch_ = NewWatch();
     begun_ = false;
     waits_.clear();
     problems_.clear();
@@ -204,7 +164,7 @@ TEST_F(ImdsWatchTest, NoTokenNeverMeansAskingWithoutOne) {
 TEST_F(ImdsWatchTest, ATokenThatCannotBeRenewedServesUntilItsEnd) {
   imds_.ttl = absl::Minutes(10);
   Run(absl::Minutes(1));
-  imds_.token_fault = ImdsAnswer{.status = 500};
+  imds_.token_fault = ImdsReply(500);
   Run(absl::Minutes(8) + absl::Seconds(50));
   imds_.documents[kSpot] = R"({"action":"terminate","time":"2026-01-01T00:12:05Z"})";
   Run(absl::Seconds(8));
@@ -212,17 +172,16 @@ TEST_F(ImdsWatchTest, ATokenThatCannotBeRenewedServesUntilItsEnd) {
 }
 
 TEST_F(ImdsWatchTest, FailuresAreNoNotices) {
-  for (const ImdsAnswer& answer :
-       {ImdsAnswer{}, ImdsAnswer{.status = 500}, ImdsAnswer{.status = 401}, ImdsAnswer{.status = 200, .body = "<html>"},
-        ImdsAnswer{.status = 200, .body = "{}"}, ImdsAnswer{.status = 200, .body = R"({"action":"a b","time":""})"}}) {
+  for (const TextAnswer& answer : {NoImdsReply(), ImdsReply(500), ImdsReply(401), ImdsReply(200, "<html>"),
+                                   ImdsReply(200, "{}"), ImdsReply(200, R"({"action":"a b","time":""})")}) {
     imds_ = FakeImds();
-    watch_ = ImdsWatch();
+    watch_ = NewWatch();
     begun_ = false;
     problems_.clear();
     imds_.fault = answer;
     Run(absl::Minutes(5));
-    EXPECT_THAT(notices_, IsEmpty()) << answer.status << answer.body;
-    EXPECT_THAT(problems_, SizeIs(1)) << answer.status << answer.body;
+    EXPECT_THAT(notices_, IsEmpty()) << answer.head.status << answer.result.text;
+    EXPECT_THAT(problems_, SizeIs(1)) << answer.head.status << answer.result.text;
     EXPECT_LT(imds_.requests, 1200);
   }
 }

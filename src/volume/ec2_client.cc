@@ -10,8 +10,9 @@
 #include "aws/credential_chain.h"
 #include "aws/credential_loader.h"
 #include "aws/endpoint.h"
+#include "aws/imds.h"
 #include "base/crypto.h"
-#include "volume/http_fetch.h"
+#include "net/text_answer.h"
 
 namespace millrace {
 
@@ -19,7 +20,7 @@ namespace {
 
 constexpr std::chrono::seconds kCallLimit{60};
 constexpr std::chrono::seconds kMetadataLimit{5};
-constexpr std::string_view kTokenSeconds = "300";
+constexpr size_t kMaxAnswerText = 16 << 20;
 
 uint64_t Ec2JitterKey() {
   const std::string random = RandomHex(16);
@@ -31,46 +32,24 @@ absl::StatusOr<EndpointUrl> Ec2Endpoint(const AwsSettings& settings, const std::
   return ServiceEndpoint("ec2", region, custom, "AWS_ENDPOINT_URL_EC2");
 }
 
-/// Version 2 of the metadata service: a token first, then documents.
-class MetadataService {
- public:
-  MetadataService(Runtime& runtime, EndpointUrl url)
-      : loop_(runtime.loops().Next()), http_(runtime.loops(), {}), url_(std::move(url)) {}
-
-  absl::Status Begin() {
-    ASSIGN_OR_RETURN(token_, Ask("PUT", "/latest/api/token", "X-aws-ec2-metadata-token-ttl-seconds", kTokenSeconds));
-    return absl::OkStatus();
+/// The text that the metadata service answers.
+absl::StatusOr<std::string> AskMetadata(Runtime& runtime, HttpClient& http, TextRequest request,
+                                        std::string_view base_path) {
+  const std::string call = fmt::format("{} {}", request.head.method, request.head.target.substr(base_path.size()));
+  request.limit = kMetadataLimit;
+  TextAnswer answer = AskForText(http, runtime.loops().Next(), std::move(request)).get();
+  constexpr std::string_view kRemedy =
+      "run this on an EC2 instance whose metadata service is on, with a hop limit of 2 for containers";
+  if (const std::string problem = answer.problem(); !problem.empty()) {
+    return absl::UnavailableError(
+        fmt::format("the instance metadata service does not answer ({}); {}", problem, kRemedy));
   }
-
-  absl::StatusOr<std::string> Read(std::string_view name) {
-    return Ask("GET", fmt::format("/latest/meta-data/{}", name), "X-aws-ec2-metadata-token", token_);
+  if (answer.head.status != 200 || answer.result.text.empty()) {
+    return absl::FailedPreconditionError(
+        fmt::format("the instance metadata service answered {} with HTTP {}; {}", call, answer.head.status, kRemedy));
   }
-
- private:
-  absl::StatusOr<std::string> Ask(const char* method, const std::string& path, const char* header,
-                                  std::string_view value) {
-    HttpRequestHead head{method, url_.base_path + path, {}};
-    head.headers.Add("Host", HostHeader(url_.server));
-    head.headers.Add(header, value);
-    absl::StatusOr<FetchAnswer> answer = FetchText(loop_, http_, url_.server, std::move(head), "", kMetadataLimit);
-    constexpr std::string_view kRemedy =
-        "run this on an EC2 instance whose metadata service is on, with a hop limit of 2 for containers";
-    if (!answer.ok()) {
-      return absl::UnavailableError(fmt::format("the instance metadata service does not answer ({}); {}",
-                                                ToStd(answer.status().message()), kRemedy));
-    }
-    if (answer->status != 200 || answer->text.empty()) {
-      return absl::FailedPreconditionError(fmt::format("the instance metadata service answered {} {} with HTTP {}; {}",
-                                                       method, path, answer->status, kRemedy));
-    }
-    return answer->text;
-  }
-
-  EventLoop& loop_;
-  HttpClient http_;
-  const EndpointUrl url_;
-  std::string token_;
-};
+  return std::move(answer.result.text);
+}
 
 }  // namespace
 
@@ -81,12 +60,19 @@ absl::StatusOr<Ec2Identity> AskEc2Identity(Runtime& runtime, const AwsEnvironmen
     return absl::FailedPreconditionError(
         "AWS_EC2_METADATA_DISABLED is set, so this instance and its zone are not known; unset it");
   }
-  MetadataService service(runtime, *url);
-  RETURN_IF_ERROR(service.Begin());
+  HttpClient http(runtime.loops(), {});
+  ImdsSession session(*url);
+  ASSIGN_OR_RETURN(const std::string token, AskMetadata(runtime, http, session.TokenRequest(), url->base_path));
+  if (const absl::Status taken = session.TakeToken(token, {}, absl::Now()); !taken.ok())
+    return Annotate(taken, "the instance metadata service");
+  const auto read = [&](std::string_view name) {
+    const std::string path = fmt::format("/latest/meta-data/{}", name);
+    return AskMetadata(runtime, http, session.ReadRequest(path), url->base_path);
+  };
   Ec2Identity identity;
-  ASSIGN_OR_RETURN(identity.instance, service.Read("instance-id"));
-  ASSIGN_OR_RETURN(identity.zone, service.Read("placement/availability-zone"));
-  ASSIGN_OR_RETURN(identity.region, service.Read("placement/region"));
+  ASSIGN_OR_RETURN(identity.instance, read("instance-id"));
+  ASSIGN_OR_RETURN(identity.zone, read("placement/availability-zone"));
+  ASSIGN_OR_RETURN(identity.region, read("placement/region"));
   if (!PlausibleRegion(identity.region)) {
     return absl::FailedPreconditionError("the instance metadata service names no region; set AWS_REGION");
   }
@@ -114,15 +100,19 @@ class Ec2Client::Impl {
       head.headers.Add("Host", HostHeader(url_.server));
       head.headers.Add("Content-Type", "application/x-www-form-urlencoded; charset=utf-8");
       SignRequest(head, HexEncode(Sha256(AsBytes(body))), *keys, {.region = region_, .service = "ec2"}, absl::Now());
-      absl::StatusOr<FetchAnswer> answer = FetchText(loop_, http_, url_.server, std::move(head), body, kCallLimit);
-      if (!answer.ok()) {
-        return absl::UnavailableError(fmt::format("EC2 ({}) does not answer {}: {}", HostHeader(url_.server), action,
-                                                  ToStd(answer.status().message())));
+      TextRequest request{.endpoint = url_.server, .head = std::move(head), .body = body};
+      request.max_text = kMaxAnswerText;
+      request.limit = kCallLimit;
+      TextAnswer answer = AskForText(http_, loop_, std::move(request)).get();
+      if (const std::string problem = answer.problem(); !problem.empty()) {
+        return absl::UnavailableError(
+            fmt::format("EC2 ({}) does not answer {}: {}", HostHeader(url_.server), action, problem));
       }
-      if (answer->date) clock_offset_ = *answer->date - absl::Now();
-      if (answer->status == 200) return std::move(answer->text);
-      if (!again && IsExpiredSignature(answer->text) && credentials_.Reject(keys, absl::Now())) continue;
-      return Ec2Error(action, answer->status, answer->text);
+      const std::string& text = answer.result.text;
+      if (const std::optional<absl::Time> date = answer.date()) clock_offset_ = *date - absl::Now();
+      if (answer.head.status == 200) return text;
+      if (!again && IsExpiredSignature(text) && credentials_.Reject(keys, absl::Now())) continue;
+      return Ec2Error(action, answer.head.status, text);
     }
   }
 
