@@ -2,12 +2,8 @@
 
 #include <algorithm>
 #include <bit>
-#include <condition_variable>
 #include <cstring>
-#include <deque>
-#include <functional>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <utility>
 
@@ -17,6 +13,7 @@
 #include "checkpoint/shard_io.h"
 #include "checkpoint/shard_requests.h"
 #include "checkpoint/staging_memory.h"
+#include "store/calls_in_flight.h"
 
 namespace millrace {
 
@@ -140,21 +137,18 @@ class SpanSource final : public ShardSource {
 class ShardWrites {
  public:
   ShardWrites(ObjectStore& store, std::string folder, StagingMemory& staging, const std::stop_token& stop)
-      : store_(store),
-        folder_(std::move(folder)),
-        staging_(staging),
-        on_stop_(stop, [this] { stop_.request_stop(); }) {}
+      : store_(store), folder_(std::move(folder)), staging_(staging), calls_(stop) {}
 
   /// Begins to write a shard; returns when all of its pieces are in flight. After an error only End may be called.
   absl::Status Add(const std::string& name, uint64_t bytes, ShardSource& source);
 
   /// Waits for all pieces. `status` is that of adding.
   absl::StatusOr<std::vector<CheckpointShard>> End(absl::Status status) {
-    while (in_flight_ > 0) {
-      if (!status.ok()) stop_.request_stop();
-      status.Update(Handle(Wait()));
+    if (!status.ok()) (void)calls_.Fail(std::move(status));
+    RETURN_IF_ERROR(calls_.WaitForAll());
+    if (calls_.stop().stop_requested()) {
+      return absl::CancelledError(fmt::format("{}: interrupted", store_.Uri(folder_)));
     }
-    RETURN_IF_ERROR(status);
     std::vector<CheckpointShard> written;
     for (const std::unique_ptr<Shard>& shard : shards_) written.push_back(std::move(shard->written));
     return written;
@@ -171,35 +165,22 @@ class ShardWrites {
     ByteSpan bytes;
     uint32_t crc32c = 0;
   };
-  struct Event {
-    Shard* shard = nullptr;
-    bool piece = false;  // else the whole object
-    absl::Status status;
-    Buffer staging;
-  };
 
   absl::Status MakeRoom();
   absl::StatusOr<Piece> NextPiece(CheckpointShard& shard, uint64_t offset, uint64_t length, ShardSource& source,
                                   Buffer& staging);
   absl::StatusOr<Buffer> MakeStaging(uint64_t bytes);
-  absl::Status Handle(Event event);
+  void GiveBack(Buffer staging);
   void Put(Shard& shard, ByteSpan bytes, Buffer staging);
-  void Post(Event event);
-  Event Wait();
+  absl::Status OnPiece(Shard& shard, const absl::Status& written);
   std::string Key(const Shard& shard) const { return folder_ + shard.written.name; }
 
   ObjectStore& store_;
   const std::string folder_;
   StagingMemory& staging_;
   uint64_t staged_ = 0;  // of pieces in flight
-  std::stop_source stop_;
-  std::stop_callback<std::function<void()>> on_stop_;
   std::vector<std::unique_ptr<Shard>> shards_;
-  size_t in_flight_ = 0;
-
-  std::mutex mutex_;
-  std::condition_variable told_;
-  std::deque<Event> events_;
+  CallsInFlight calls_;
 };
 
 absl::Status ShardWrites::Add(const std::string& name, uint64_t bytes, ShardSource& source) {
@@ -218,7 +199,7 @@ absl::Status ShardWrites::Add(const std::string& name, uint64_t bytes, ShardSour
   const bool any_length = limits.least_bytes <= 1 && limits.most_pieces == UINT64_MAX;
   const bool one = bytes <= piece_bytes;
   if (!one) {
-    ASSIGN_OR_RETURN(shard.writer, store_.WritePieces(Key(shard), {.stop = stop_.get_token()}));
+    ASSIGN_OR_RETURN(shard.writer, store_.WritePieces(Key(shard), {.stop = calls_.stop()}));
   }
   uint64_t offset = 0;
   for (size_t i = 0; offset < bytes; ++i) {
@@ -233,12 +214,12 @@ absl::Status ShardWrites::Add(const std::string& name, uint64_t bytes, ShardSour
       Put(shard, piece.bytes, std::move(staging));
       continue;
     }
-    ++in_flight_;
     ++shard.in_flight;
-    shard.writer->Write(i, begin, piece.bytes, piece.crc32c,
-                        [this, &shard, staging = std::move(staging)](absl::Status status) mutable {
-                          Post({&shard, true, std::move(status), std::move(staging)});
-                        });
+    auto done = [this, &shard, staging = std::move(staging)](const absl::Status& status) mutable {
+      GiveBack(std::move(staging));
+      return OnPiece(shard, status);
+    };
+    shard.writer->Write(i, begin, piece.bytes, piece.crc32c, calls_.Add<absl::Status>(std::move(done)));
   }
   return absl::OkStatus();
 }
@@ -262,57 +243,39 @@ absl::StatusOr<ShardWrites::Piece> ShardWrites::NextPiece(CheckpointShard& shard
 }
 
 absl::StatusOr<Buffer> ShardWrites::MakeStaging(uint64_t bytes) {
-  while (staged_ > 0 && staged_ + bytes > kMaxStagedBytes) RETURN_IF_ERROR(Handle(Wait()));
+  while (staged_ > 0 && staged_ + bytes > kMaxStagedBytes) RETURN_IF_ERROR(calls_.WaitForRoom(calls_.count()));
   Buffer staging = staging_.Take(bytes, staged_);
   staged_ += staging.size();
   return staging;
 }
 
+void ShardWrites::GiveBack(Buffer staging) {
+  staged_ -= staging.size();
+  staging_.GiveBack(std::move(staging));
+}
+
 void ShardWrites::Put(Shard& shard, ByteSpan bytes, Buffer staging) {
-  ++in_flight_;
-  store_.Put(Key(shard), bytes, {.stop = stop_.get_token()},
-             [this, &shard, staging = std::move(staging)](const absl::StatusOr<ObjectInfo>& put) mutable {
-               Post({&shard, false, put.status(), std::move(staging)});
-             });
+  auto done = [this, staging = std::move(staging)](const absl::StatusOr<ObjectInfo>& put) mutable {
+    GiveBack(std::move(staging));
+    return put.status();
+  };
+  store_.Put(Key(shard), bytes, {.stop = calls_.stop()}, calls_.Add<absl::StatusOr<ObjectInfo>>(std::move(done)));
 }
 
 absl::Status ShardWrites::MakeRoom() {
-  absl::Status status;
-  while (status.ok() && in_flight_ >= kPiecesAtOnce) status = Handle(Wait());
-  if (status.ok() && stop_.stop_requested()) return absl::CancelledError(fmt::format("{}: interrupted", folder_));
-  return status;
+  RETURN_IF_ERROR(calls_.WaitForRoom(kPiecesAtOnce));
+  if (!calls_.stop().stop_requested()) return absl::OkStatus();
+  return absl::CancelledError(fmt::format("{}: interrupted", folder_));
 }
 
-absl::Status ShardWrites::Handle(Event event) {
-  --in_flight_;
-  if (event.staging.size() > 0) {
-    staged_ -= event.staging.size();
-    staging_.GiveBack(std::move(event.staging));
-  }
-  RETURN_IF_ERROR(event.status);
-  if (!event.piece) return absl::OkStatus();
-  Shard& shard = *event.shard;
+// Makes the shard visible after its last piece.
+absl::Status ShardWrites::OnPiece(Shard& shard, const absl::Status& written) {
+  RETURN_IF_ERROR(written);
   --shard.in_flight;
-  if (shard.in_flight > 0 || !shard.all_sent || stop_.stop_requested()) return absl::OkStatus();
-  ++in_flight_;
-  shard.writer->Commit(shard.written.bytes, [this, &shard](const absl::StatusOr<ObjectInfo>& committed) {
-    Post({&shard, false, committed.status(), {}});
-  });
+  if (shard.in_flight > 0 || !shard.all_sent || calls_.stop().stop_requested()) return absl::OkStatus();
+  shard.writer->Commit(shard.written.bytes, calls_.Add<absl::StatusOr<ObjectInfo>>(
+                                                [](const auto& committed) { return committed.status(); }));
   return absl::OkStatus();
-}
-
-void ShardWrites::Post(Event event) {
-  std::lock_guard lock(mutex_);
-  events_.push_back(std::move(event));
-  told_.notify_all();  // under the lock: the waiting thread may destroy this right after
-}
-
-ShardWrites::Event ShardWrites::Wait() {
-  std::unique_lock lock(mutex_);
-  told_.wait(lock, [this] { return !events_.empty(); });
-  Event event = std::move(events_.front());
-  events_.pop_front();
-  return event;
 }
 
 /// The bytes of a shard that lies in a store.
@@ -374,11 +337,7 @@ absl::StatusOr<std::vector<CheckpointShard>> WriteShards(ObjectStore& store, con
     SpanSource source(shard->spans);
     status = writes.Add(shard->name, shard->Size(), source);
   }
-  absl::StatusOr<std::vector<CheckpointShard>> written = writes.End(std::move(status));
-  if (written.ok() && stop.stop_requested()) {
-    return absl::CancelledError(fmt::format("{}: interrupted", store.Uri(folder)));
-  }
-  return written;
+  return writes.End(std::move(status));
 }
 
 absl::StatusOr<std::vector<CheckpointShard>> CopyShards(ObjectStore& from, const std::string& from_folder,
@@ -391,11 +350,7 @@ absl::StatusOr<std::vector<CheckpointShard>> CopyShards(ObjectStore& from, const
     StoredShardSource source(from, memory, from_folder, *shard, stop);
     status = writes.Add(shard->name, shard->bytes, source);
   }
-  absl::StatusOr<std::vector<CheckpointShard>> written = writes.End(std::move(status));
-  if (written.ok() && stop.stop_requested()) {
-    return absl::CancelledError(fmt::format("{}: interrupted", to.Uri(to_folder)));
-  }
-  return written;
+  return writes.End(std::move(status));
 }
 
 }  // namespace millrace

@@ -57,20 +57,12 @@ absl::StatusOr<std::unique_ptr<ObjectWriter>> StreamWriter::Open(ObjectStore& st
 }
 
 StreamWriter::StreamWriter(ObjectStore& store, std::string key, PutOptions options, std::optional<Known> known)
-    : store_(store), key_(std::move(key)), known_(std::move(known)), options_(std::move(options)) {
-  if (options_.stop.stop_possible()) on_stop_.emplace(options_.stop, [this] { stop_.request_stop(); });
-  options_.stop = stop_.get_token();
-}
-
-StreamWriter::~StreamWriter() {
-  stop_.request_stop();
-  (void)WaitForAll();
-}
-
-absl::Status StreamWriter::WaitForAll() {
-  std::unique_lock lock(mutex_);
-  landed_.wait(lock, [&] { return in_flight_ == 0; });
-  return status_;
+    : store_(store),
+      key_(std::move(key)),
+      known_(std::move(known)),
+      options_(std::move(options)),
+      calls_(options_.stop) {
+  options_.stop = calls_.stop();
 }
 
 absl::Status StreamWriter::BeginPart() {
@@ -79,25 +71,22 @@ absl::Status StreamWriter::BeginPart() {
       return absl::InternalError(fmt::format("{}: more bytes than were announced", store_.Uri(key_)));
     }
     const uint64_t held = known_->memory.limit() / 2 / known_->pieces.largest();
-    return TakePart(known_->pieces.At(parts_).length, static_cast<int>(std::clamp<uint64_t>(held, 1, kMaxHeld)));
+    return TakePart(known_->pieces.At(parts_).length, std::clamp<uint64_t>(held, 1, kMaxHeld));
   }
   if (parts_ >= store_.traits().pieces.most_pieces) {
-    std::lock_guard lock(mutex_);
-    return status_ = absl::ResourceExhaustedError(
-               fmt::format("{}: is too large for the store: {} are written and {} parts used up", store_.Uri(key_),
-                           FormatSize(written_), parts_));
+    return calls_.Fail(
+        absl::ResourceExhaustedError(fmt::format("{}: is too large for the store: {} are written and {} parts used up",
+                                                 store_.Uri(key_), FormatSize(written_), parts_)));
   }
   const uint64_t size = PartSize(static_cast<int>(parts_) + 1, store_.traits().pieces);
-  return TakePart(size, PartsHeld(size));
+  return TakePart(size, static_cast<size_t>(PartsHeld(size)));
 }
 
 // Waits until fewer than `held` are in flight, and there is memory for one more.
-absl::Status StreamWriter::TakePart(uint64_t size, int held) {
+absl::Status StreamWriter::TakePart(uint64_t size, size_t held) {
   filled_ = 0;
-  std::unique_lock lock(mutex_);
-  for (;; landed_.wait(lock)) {
-    RETURN_IF_ERROR(status_);
-    if (in_flight_ >= held) continue;
+  for (;; held = calls_.count()) {
+    RETURN_IF_ERROR(calls_.WaitForRoom(held));
     std::erase_if(spare_, [size](const Part& part) { return part.bytes.size() != size; });
     if (!spare_.empty()) {
       part_ = std::move(spare_.back());
@@ -109,7 +98,7 @@ absl::Status StreamWriter::TakePart(uint64_t size, int held) {
       part_.bytes = Buffer(size);
       return absl::OkStatus();
     }
-    if (in_flight_ == 0) {
+    if (calls_.count() == 0) {
       return absl::ResourceExhaustedError(
           fmt::format("{}: writing needs {} of memory, and {} of {} are in use: raise --memory", store_.Uri(key_),
                       FormatSize(size), FormatSize(known_->memory.used()), FormatSize(known_->memory.limit())));
@@ -132,21 +121,13 @@ absl::Status StreamWriter::Append(ByteSpan bytes) {
 }
 
 void StreamWriter::SendPart() {
-  const ByteSpan body = part_.bytes.span().first(filled_);
-  {
-    std::lock_guard lock(mutex_);
-    ++in_flight_;
-  }
-  const uint64_t offset = std::exchange(sent_, sent_ + filled_);
-  writer_->Write(parts_++, offset, body, std::nullopt, [this, part = std::move(part_)](absl::Status status) mutable {
-    std::lock_guard lock(mutex_);
+  const ByteSpan body = part_.bytes.span().first(std::exchange(filled_, 0));
+  const uint64_t offset = std::exchange(sent_, sent_ + body.size());
+  auto written = [this, part = std::exchange(part_, Part())](absl::Status status) mutable {
     spare_.push_back(std::move(part));
-    status_.Update(status);
-    --in_flight_;
-    landed_.notify_all();  // under the lock: the owner may be gone right after
-  });
-  part_ = Part();
-  filled_ = 0;
+    return status;
+  };
+  writer_->Write(parts_++, offset, body, std::nullopt, calls_.Add<absl::Status>(std::move(written)));
 }
 
 absl::StatusOr<ObjectInfo> StreamWriter::Commit() {
@@ -158,7 +139,7 @@ absl::StatusOr<ObjectInfo> StreamWriter::Commit() {
     return PutBlocking(store_, key_, part_.bytes.span().first(filled_), options_);
   }
   if (filled_ > 0) SendPart();
-  RETURN_IF_ERROR(WaitForAll());
+  RETURN_IF_ERROR(calls_.WaitForAll());
   return CommitBlocking(*writer_, written_);
 }
 

@@ -1,16 +1,13 @@
 #pragma once
 
-#include <condition_variable>
-#include <functional>
 #include <memory>
-#include <mutex>
 #include <optional>
-#include <stop_token>
 #include <string>
 #include <vector>
 
 #include "base/buffer.h"
 #include "base/memory_budget.h"
+#include "store/calls_in_flight.h"
 #include "store/object_store.h"
 
 namespace millrace {
@@ -34,7 +31,6 @@ class StreamWriter final : public ObjectWriter {
   /// budget, which outlives it, in at most eight parts; Append returns ResourceExhausted if there is no room for one.
   static absl::StatusOr<std::unique_ptr<ObjectWriter>> Open(ObjectStore& store, std::string key, PutOptions options,
                                                             uint64_t bytes, MemoryBudget& memory);
-  ~StreamWriter() override;
 
   absl::Status Append(ByteSpan bytes) override;
   absl::StatusOr<ObjectInfo> Commit() override;
@@ -53,16 +49,13 @@ class StreamWriter final : public ObjectWriter {
   StreamWriter(ObjectStore& store, std::string key, PutOptions options, std::optional<Known> known);
 
   absl::Status BeginPart();
-  absl::Status TakePart(uint64_t size, int held);
+  absl::Status TakePart(uint64_t size, size_t held);
   void SendPart();
-  absl::Status WaitForAll();
 
   ObjectStore& store_;
   const std::string key_;
   const std::optional<Known> known_;
   PutOptions options_;
-  std::stop_source stop_;  // of the parts
-  std::optional<std::stop_callback<std::function<void()>>> on_stop_;
 
   Part part_;  // being filled
   size_t filled_ = 0;
@@ -70,12 +63,9 @@ class StreamWriter final : public ObjectWriter {
   uint64_t sent_ = 0;
   size_t parts_ = 0;  // sent
 
-  std::mutex mutex_;
-  std::condition_variable landed_;
-  int in_flight_ = 0;
-  absl::Status status_;  // the first error; kept
   std::vector<Part> spare_;
   std::unique_ptr<PieceWriter> writer_;
+  CallsInFlight calls_;  // of the parts
 };
 
 }  // namespace millrace

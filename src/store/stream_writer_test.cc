@@ -220,6 +220,17 @@ TEST(StreamWriter, AFailedPutIsTheErrorOfTheCommit) {
   EXPECT_EQ((*writer)->Commit().status().code(), absl::StatusCode::kPermissionDenied);
 }
 
+TEST(StreamWriter, AnObjectThatIsTooLargeForTheStoreIsNotCommitted) {
+  ScriptedStore store;
+  store.set_limits({.most_pieces = 2});
+  const std::string text(200'000, 'x');  // the two parts have 64 KiB
+  auto writer = store.Write("k", {});
+  ASSERT_TRUE(writer.ok());
+  EXPECT_EQ((*writer)->Append(AsBytes(text)).code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ((*writer)->Commit().status().code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_FALSE(HeadBlocking(store, "k").ok());
+}
+
 // ---- Of an object whose length is known
 
 class KnownLength : public ::testing::Test {

@@ -6,6 +6,7 @@
 #include <array>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
 
 namespace millrace {
 
@@ -28,7 +29,7 @@ std::string SchemeOf(std::string_view uri) {
 bool IsPresigned(std::string_view uri) {
   const size_t question = uri.find('?');
   if (question == uri.npos) return false;
-  const std::string query = "&" + absl::AsciiStrToLower(ToAbsl(uri.substr(question + 1)));
+  const std::string query = absl::AsciiStrToLower(absl::StrCat("&", ToAbsl(uri.substr(question + 1))));
   for (const char* secret : {"&x-amz-signature=", "&x-amz-security-token=", "&signature="}) {
     if (query.find(secret) != query.npos) return true;
   }

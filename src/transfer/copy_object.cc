@@ -3,11 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <condition_variable>
-#include <deque>
-#include <functional>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -17,6 +13,7 @@
 #include "base/size.h"
 #include "net/runtime.h"
 #include "store/blocking.h"
+#include "store/calls_in_flight.h"
 #include "store/completion.h"
 #include "store/whole_check.h"
 #include "transfer/content_type.h"
@@ -155,11 +152,11 @@ class CopyInPieces {
         pieces_(pieces),
         options_(options),
         check_(from.Uri(source.key), source, pieces),
-        on_stop_(options.stop, [this] { stop_.request_stop(); }) {}
+        calls_(options.stop) {}
 
   absl::StatusOr<CopiedObject> Run(ObjectStore& to, const std::string& key) {
     PutOptions put = PutOptionsFor(source_, key, options_);
-    put.stop = stop_.get_token();
+    put.stop = calls_.stop();
     ASSIGN_OR_RETURN(const std::unique_ptr<PieceWriter> writer, to.WritePieces(key, std::move(put)));
     writer_ = writer.get();
     slots_.resize(std::min(PiecesInFlight(pieces_), pieces_.count()));
@@ -185,22 +182,15 @@ class CopyInPieces {
     uint64_t length = 0;
     ByteSpan bytes() const { return buffer.span().first(length); }
   };
-  struct Event {
-    Slot* slot = nullptr;
-    bool was_read = false;  // else it was written
-    absl::Status status;
-    bool verified = false;  // by a checksum of its own
-  };
 
   CopyCheck Check() const;
   absl::Status ReadAgain();
   absl::Status MoveAll();
-  absl::Status Handle(const Event& event);
-  absl::Status Note(const Event& event);
   void ReadNext(Slot& slot);
+  absl::Status OnRead(Slot& slot, const absl::StatusOr<GetResult>& got);
+  absl::Status Note(const Slot& slot, bool verified);
   void Write(Slot& slot);
-  void Post(Event event);
-  Event Wait();
+  absl::Status OnWritten(Slot& slot, const absl::Status& written);
 
   ObjectStore& from_;
   const ObjectInfo& source_;
@@ -209,19 +199,12 @@ class CopyInPieces {
   WholeCheck check_;
   PieceWriter* writer_ = nullptr;
   std::vector<Slot> slots_;
-  size_t next_ = 0;       // piece
-  size_t in_flight_ = 0;  // reads and writes
+  size_t next_ = 0;  // piece
   bool again_ = false;
   size_t unverified_ = 0;         // pieces that came without a checksum of their own
   bool comparing_ = false;        // the pieces come once more, only to be held against `hashes_`
   std::vector<uint64_t> hashes_;  // of the pieces, if they may be read twice
-
-  std::stop_source stop_;  // of the reads and writes
-  std::stop_callback<std::function<void()>> on_stop_;
-
-  std::mutex mutex_;
-  std::condition_variable told_;
-  std::deque<Event> events_;
+  CallsInFlight calls_;           // reads and writes
 };
 
 CopyCheck CopyInPieces::Check() const {
@@ -236,49 +219,16 @@ absl::Status CopyInPieces::ReadAgain() {
 
 // Every read and write has ended when it returns, as the buffers must outlive them.
 absl::Status CopyInPieces::MoveAll() {
-  absl::Status status;
   next_ = 0;
   unverified_ = 0;
   for (Slot& slot : slots_) ReadNext(slot);
-  while (in_flight_ > 0) {
-    absl::Status handled = Handle(Wait());
-    if (handled.ok() || !status.ok()) continue;
-    status = std::move(handled);
-    stop_.request_stop();
-  }
-  if (status.ok() && stop_.stop_requested())
-    return absl::CancelledError(fmt::format("{}: interrupted", from_.Uri(source_.key)));
-  return status;
-}
-
-absl::Status CopyInPieces::Handle(const Event& event) {
-  --in_flight_;
-  RETURN_IF_ERROR(event.status);
-  Slot& slot = *event.slot;
-  if (stop_.stop_requested()) return absl::OkStatus();
-  if (event.was_read) RETURN_IF_ERROR(Note(event));
-  if (event.was_read && !comparing_ && check_.Add(slot.piece, slot.bytes())) {
-    Write(slot);
-    return absl::OkStatus();
-  }
-  // The second time only what came differently is written.
-  if (!event.was_read && !again_) Tell(options_, slot.length);
-  ReadNext(slot);
-  return absl::OkStatus();
-}
-
-absl::Status CopyInPieces::Note(const Event& event) {
-  unverified_ += event.verified ? 0 : 1;
-  if (!options_.read_twice || check_.checks()) return absl::OkStatus();
-  const uint64_t hash = Xxh3(event.slot->bytes());
-  if (comparing_) return hashes_[event.slot->piece] == hash ? absl::OkStatus() : CameDifferently(from_, source_);
-  if (hashes_.size() <= event.slot->piece) hashes_.resize(event.slot->piece + 1);
-  hashes_[event.slot->piece] = hash;
-  return absl::OkStatus();
+  RETURN_IF_ERROR(calls_.WaitForAll());
+  if (!calls_.stop().stop_requested()) return absl::OkStatus();
+  return absl::CancelledError(fmt::format("{}: interrupted", from_.Uri(source_.key)));
 }
 
 void CopyInPieces::ReadNext(Slot& slot) {
-  if (next_ == pieces_.count() || stop_.stop_requested()) return;
+  if (next_ == pieces_.count() || calls_.stop().stop_requested()) return;
   if (slot.buffer.size() == 0) slot.buffer = Buffer(pieces_.largest());
   slot.piece = next_++;
   const ByteRange range = pieces_.At(slot.piece);
@@ -288,34 +238,45 @@ void CopyInPieces::ReadNext(Slot& slot) {
   options.if_match = source_.etag;
   options.whole = range.length == source_.size;
   options.part = pieces_.IsPart(slot.piece);
-  options.stop = stop_.get_token();
-  ++in_flight_;
+  options.stop = calls_.stop();
   from_.Get(source_.key, slot.buffer.span().first(slot.length), std::move(options),
-            [this, &slot](const absl::StatusOr<GetResult>& got) {
-              Post({&slot, true, got.status(), got.ok() && got->verified});
-            });
+            calls_.Add<absl::StatusOr<GetResult>>([this, &slot](const auto& got) { return OnRead(slot, got); }));
+}
+
+absl::Status CopyInPieces::OnRead(Slot& slot, const absl::StatusOr<GetResult>& got) {
+  RETURN_IF_ERROR(got.status());
+  if (calls_.stop().stop_requested()) return absl::OkStatus();
+  RETURN_IF_ERROR(Note(slot, got->verified));
+  if (!comparing_ && check_.Add(slot.piece, slot.bytes())) {
+    Write(slot);
+  } else {
+    ReadNext(slot);
+  }
+  return absl::OkStatus();
+}
+
+// `verified`: by a checksum of its own.
+absl::Status CopyInPieces::Note(const Slot& slot, bool verified) {
+  unverified_ += verified ? 0 : 1;
+  if (!options_.read_twice || check_.checks()) return absl::OkStatus();
+  const uint64_t hash = Xxh3(slot.bytes());
+  if (comparing_) return hashes_[slot.piece] == hash ? absl::OkStatus() : CameDifferently(from_, source_);
+  if (hashes_.size() <= slot.piece) hashes_.resize(slot.piece + 1);
+  hashes_[slot.piece] = hash;
+  return absl::OkStatus();
 }
 
 void CopyInPieces::Write(Slot& slot) {
-  ++in_flight_;
   writer_->Write(slot.piece, pieces_.At(slot.piece).offset, slot.bytes(), std::nullopt,
-                 [this, &slot](absl::Status status) {
-                   Post({&slot, false, std::move(status), false});
-                 });
+                 calls_.Add<absl::Status>([this, &slot](const auto& written) { return OnWritten(slot, written); }));
 }
 
-void CopyInPieces::Post(Event event) {
-  std::lock_guard lock(mutex_);
-  events_.push_back(std::move(event));
-  told_.notify_all();  // under the lock: the waiting thread may destroy this right after
-}
-
-CopyInPieces::Event CopyInPieces::Wait() {
-  std::unique_lock lock(mutex_);
-  told_.wait(lock, [this] { return !events_.empty(); });
-  Event event = std::move(events_.front());
-  events_.pop_front();
-  return event;
+absl::Status CopyInPieces::OnWritten(Slot& slot, const absl::Status& written) {
+  RETURN_IF_ERROR(written);
+  if (calls_.stop().stop_requested()) return absl::OkStatus();
+  if (!again_) Tell(options_, slot.length);  // the second time only what came differently is written
+  ReadNext(slot);
+  return absl::OkStatus();
 }
 
 // The size may be a lie, and then is found out only when the bytes do not come.

@@ -97,7 +97,7 @@ ObjectReader::ObjectReader(ObjectStore& store, MemoryBudget& memory, Source sour
       piece_bytes_(PieceBytes(store, memory)),
       window_bytes_(std::min(max_pieces * piece_bytes_, memory.limit() / 2)),
       owners_stop_(std::move(stop)),
-      on_stop_(owners_stop_, [this] { stop_.request_stop(); }) {}
+      calls_(owners_stop_) {}
 
 ObjectReader::ObjectReader(ObjectStore& store, MemoryBudget& memory, std::shared_ptr<Asked> again, std::stop_token stop)
     : ObjectReader(
@@ -105,11 +105,7 @@ ObjectReader::ObjectReader(ObjectStore& store, MemoryBudget& memory, std::shared
   coming_.push_back(std::move(again));
 }
 
-ObjectReader::~ObjectReader() {
-  stop_.request_stop();
-  std::unique_lock lock(mutex_);
-  changed_.wait(lock, [this] { return in_flight_ == 0; });
-}
+ObjectReader::~ObjectReader() = default;
 
 absl::Status ObjectReader::Fill() {
   while (true) {
@@ -161,18 +157,13 @@ absl::StatusOr<bool> ObjectReader::IsKnown(Asked& asked) {
 }
 
 // Asks for the next piece, if there is room for it.
-bool ObjectReader::all_in_flight() {
-  std::lock_guard lock(mutex_);
-  return in_flight_ == kMaxRequests;
-}
-
 absl::StatusOr<bool> ObjectReader::StartNext(const std::shared_ptr<Asked>& asked) {
   if (asked->skip) return true;
   ASSIGN_OR_RETURN(const bool known, IsKnown(*asked));
   if (!known) return false;
   const ByteRange range = asked->NextRange(piece_bytes_);
   // Before a unit is made: one of which nothing was asked would stand in the way of SkipRest.
-  if (range.length > 0 && all_in_flight()) return false;
+  if (range.length > 0 && calls_.count() == kMaxRequests) return false;
   if (units_.empty() || units_.back()->all_asked) {
     const bool in_one = asked->request.in_one || !asked->request.into.empty();
     ASSIGN_OR_RETURN(std::unique_ptr<Unit> unit, MakeUnit(asked, in_one ? asked->request.range : range));
@@ -181,11 +172,6 @@ absl::StatusOr<bool> ObjectReader::StartNext(const std::shared_ptr<Asked>& asked
     units_.push_back(std::move(unit));
   }
   Unit& unit = *units_.back();
-  {
-    std::lock_guard lock(mutex_);
-    in_flight_ += range.length > 0 ? 1 : 0;
-    unit.in_flight += range.length > 0 ? 1 : 0;
-  }
   asked->next = range.end();
   unit.all_asked = range.end() == unit.range.end();
   if (range.length > 0) Get(unit, range);
@@ -246,27 +232,26 @@ void ObjectReader::Get(Unit& unit, ByteRange range) {
   options.whole = IsWhole(asked.request) && range == asked.request.range;
   const size_t index = asked.pieces->IndexOf(range.offset - asked.base);
   options.part = asked.base == 0 && range == asked.pieces->At(index) && asked.pieces->IsPart(index);
-  options.stop = stop_.get_token();
+  options.stop = calls_.stop();
+  ++unit.in_flight;
   store_.Get(object.key, unit.bytes.subspan(range.offset - unit.range.offset, range.length), std::move(options),
-             [this, &unit](const absl::StatusOr<GetResult>& result) {
-               std::lock_guard lock(mutex_);
+             calls_.Add<absl::StatusOr<GetResult>>([&unit](const absl::StatusOr<GetResult>& result) {
                unit.status.Update(result.status());
                --unit.in_flight;
-               --in_flight_;
-               changed_.notify_all();  // under the lock: the owner may be gone right after
-             });
+               return absl::OkStatus();  // an error is that of its unit, and told in its turn
+             }));
 }
 
 // Until the first unit is complete. Meanwhile one that takes many requests gets them.
 absl::Status ObjectReader::WaitForFront() {
-  while (true) {
+  size_t room = SIZE_MAX;
+  do {
+    RETURN_IF_ERROR(calls_.WaitForRoom(room));
     RETURN_IF_ERROR(Fill());
     if (units_.empty()) return absl::OkStatus();
-    const bool asks_more = !units_.back()->all_asked;
-    std::unique_lock lock(mutex_);
-    changed_.wait(lock, [&] { return units_.front()->Done() || (asks_more && in_flight_ < kMaxRequests); });
-    if (units_.front()->Done()) return absl::OkStatus();
-  }
+    room = units_.back()->all_asked ? calls_.count() : kMaxRequests;
+  } while (!units_.front()->Done());
+  return absl::OkStatus();
 }
 
 absl::StatusOr<std::optional<ObjectReader::Piece>> ObjectReader::Next() {

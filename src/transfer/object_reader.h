@@ -1,11 +1,9 @@
 #pragma once
 
-#include <condition_variable>
 #include <cstdint>
 #include <deque>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <stop_token>
 #include <string>
@@ -15,6 +13,7 @@
 #include "base/buffer.h"
 #include "base/memory_budget.h"
 #include "base/status.h"
+#include "store/calls_in_flight.h"
 #include "store/object_store.h"
 
 namespace millrace {
@@ -88,7 +87,6 @@ class ObjectReader {
   ObjectReader(ObjectStore& store, MemoryBudget& memory, std::shared_ptr<Asked> again, std::stop_token stop);
   absl::Status Fill();
   absl::Status AskSource();
-  bool all_in_flight();
   absl::StatusOr<bool> StartNext(const std::shared_ptr<Asked>& asked);
   absl::StatusOr<bool> IsKnown(Asked& asked);
   absl::StatusOr<std::unique_ptr<Unit>> MakeUnit(const std::shared_ptr<Asked>& asked, ByteRange range);
@@ -111,14 +109,9 @@ class ObjectReader {
   std::unique_ptr<Unit> current_;        // handed out
   Space spare_;                          // of a piece that was handed out, for one to come
   std::unique_ptr<ObjectReader> again_;  // of a request whose pieces come once more
-  std::stop_source stop_;                // of the reads: requested by the owner's token, and at the end
   const std::stop_token owners_stop_;
-  std::stop_callback<std::function<void()>> on_stop_;
-
-  std::mutex mutex_;  // guards what callbacks touch: in_flight_, and status and in_flight of the units
-  std::condition_variable changed_;
-  size_t in_flight_ = 0;
   std::deque<std::unique_ptr<Unit>> units_;
+  CallsInFlight calls_;  // the reads
 };
 
 /// Calls `each` with the pieces of one request, one after the other. Ends with the first error, its own or that of
