@@ -149,6 +149,7 @@ class Batches {
 
 void BindLoader(py::module_& module) {
   const py::array_t<uint8_t> first(0);  // imports what arrays need, which later would be a place for signals
+  module.def("consumer_limits", &ConsumerLimits, py::arg("waited"), py::arg("seconds"));
   py::class_<Batches>(module, "Batches")
       .def("__iter__", [](py::object self) { return self; })
       .def("__next__", &Batches::Next)
