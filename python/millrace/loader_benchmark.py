@@ -16,12 +16,11 @@ from typing import Any, Callable, Union
 import torch
 import torch.utils.data
 
-from . import _arguments
+from . import _arguments, _core
 from .errors import InvalidArgumentError
 
 _LEAST_BATCHES = 20
 _INSIDE = 6  # batches of the second run, of which the first one is not counted
-_IDLE_SHARE = 0.05  # of the time; a program that waits less has no use for a faster loader
 
 Step = Union[Callable[[Any], Any], None]
 
@@ -55,7 +54,7 @@ class Costs:
     @property
     def bottleneck(self) -> str:
         """``"step"``, ``"startup"``, ``"storage"``, ``"transform"``, ``"collate"``, ``"transfer"`` or ``"workers"`` (too few of them)."""
-        if self.wait < _IDLE_SHARE * (self.wait + self.step):
+        if _core.consumer_limits(self.wait, self.wait + self.step):
             return "startup" if self._waits_mostly_for_the_first else "step"
         if self._waits_mostly_for_the_first:
             return "startup"

@@ -155,7 +155,7 @@ class Stream:
         stalls["transform" if self._work.has_functions else "device"] = self._waited_work
         waited = self._waited_data + self._waited_work
         report.update(seconds=self._last_asked - self._first_asked, waited=waited, stalls=stalls)
-        is_busy = waited < 0.05 * report["seconds"] or not waited
+        is_busy = _core.consumer_limits(waited, report["seconds"])
         report["bottleneck"] = "consumer" if is_busy else max(stalls, key=lambda cause: stalls[cause])
         return report
 

@@ -3,12 +3,12 @@
 #include <fmt/format.h>
 #include <pybind11/stl.h>
 
-#include <functional>
 #include <iterator>
 #include <stop_token>
 #include <string>
 
 #include "arguments.h"
+#include "bindings.h"
 #include "buffer_view.h"
 #include "checkpoint/copy_past_caches.h"
 #include "errors.h"
@@ -17,13 +17,6 @@
 namespace millrace::python {
 
 namespace {
-
-// Runs `work` on another thread while this one looks after Python's signals.
-absl::Status RunWithStop(const std::function<absl::Status(const std::stop_token&)>& work) {
-  absl::Status status;
-  RunInterruptibly(py::none(), [&](const std::stop_token& stop, const ProgressFn&) { status = work(stop); });
-  return status;
-}
 
 Retention ToRetention(const py::int_& keep, const py::int_& keep_every) {
   return {.keep = ToNatural("keep", keep), .keep_every = ToNatural("keep_every", keep_every)};
@@ -85,10 +78,10 @@ CheckpointsHandle::CheckpointsHandle(const std::string& uri)
 
 uint64_t CheckpointsHandle::Claim() {
   CheckOwnProcess();
-  ThrowIfError(RunWithStop([&](const std::stop_token& stop) {
+  RunInterruptibly([&](const std::stop_token& stop) {
     const std::lock_guard lock(writing_);
     return checkpoints_->Claim(stop);
-  }));
+  });
   return checkpoints_->epoch();
 }
 
@@ -98,11 +91,11 @@ void CheckpointsHandle::Save(const py::int_& step, const Shards& shards, const p
   const uint64_t step_number = ToNatural("step", step);
   Checkpoints::SaveOptions options{.retention = ToRetention(keep, keep_every), .stop = {}};
   const ShardViews views(shards);
-  ThrowIfError(RunWithStop([&](const std::stop_token& stop) {
+  RunInterruptibly([&](const std::stop_token& stop) {
     const std::lock_guard lock(writing_);
     options.stop = stop;
     return checkpoints_->Save(step_number, views.sources, options).status();
-  }));
+  });
 }
 
 std::shared_ptr<CheckpointSaveHandle> CheckpointsHandle::Begin(const py::int_& step, const py::int_& keep,
@@ -110,15 +103,11 @@ std::shared_ptr<CheckpointSaveHandle> CheckpointsHandle::Begin(const py::int_& s
   CheckOwnProcess();
   const uint64_t step_number = ToNatural("step", step);
   Checkpoints::SaveOptions options{.retention = ToRetention(keep, keep_every), .stop = {}};
-  std::shared_ptr<CheckpointSaveHandle> begun;
-  ThrowIfError(RunWithStop([&](const std::stop_token& stop) -> absl::Status {
+  return std::make_shared<CheckpointSaveHandle>(RunInterruptibly([&](const std::stop_token& stop) {
     const std::lock_guard lock(writing_);
     options.stop = stop;
-    ASSIGN_OR_RETURN(SaveProtocol save, checkpoints_->Begin(step_number, options));
-    begun = std::make_shared<CheckpointSaveHandle>(std::move(save));
-    return absl::OkStatus();
+    return checkpoints_->Begin(step_number, options);
   }));
-  return begun;
 }
 
 std::string CheckpointsHandle::Upload(const py::int_& step, const std::string& attempt, const Shards& shards) const {
@@ -126,20 +115,17 @@ std::string CheckpointsHandle::Upload(const py::int_& step, const std::string& a
   const uint64_t step_number = ToNatural("step", step);
   if (EpochOfAttempt(attempt) == 0) throw py::value_error("no name of an attempt");
   const ShardViews views(shards);
-  std::string uploaded;
-  ThrowIfError(RunWithStop([&](const std::stop_token& stop) -> absl::Status {
+  return RunInterruptibly([&](const std::stop_token& stop) -> absl::StatusOr<std::string> {
     ASSIGN_OR_RETURN(const auto written, checkpoints_->Upload(step_number, attempt, views.sources, stop));
-    uploaded = ShardsToJson(written);
-    return absl::OkStatus();
-  }));
-  return uploaded;
+    return ShardsToJson(written);
+  });
 }
 
 void CheckpointsHandle::Finish(const std::shared_ptr<CheckpointSaveHandle>& save,
                                const std::vector<std::string>& uploaded) {
   CheckOwnProcess();
   SaveProtocol protocol = save->Take();
-  ThrowIfError(RunWithStop([&](const std::stop_token& stop) -> absl::Status {
+  RunInterruptibly([&](const std::stop_token& stop) -> absl::Status {
     const std::lock_guard lock(writing_);
     absl::StatusOr<std::vector<CheckpointShard>> all = std::vector<CheckpointShard>();
     for (const std::string& text : uploaded) {
@@ -151,18 +137,18 @@ void CheckpointsHandle::Finish(const std::shared_ptr<CheckpointSaveHandle>& save
       all->insert(all->end(), std::make_move_iterator(some->begin()), std::make_move_iterator(some->end()));
     }
     return checkpoints_->Finish(std::move(protocol), std::move(all), stop).status();
-  }));
+  });
 }
 
 void CheckpointsHandle::Abandon(const std::shared_ptr<CheckpointSaveHandle>& save) {
   CheckOwnProcess();
   SaveProtocol protocol = save->Take();
-  ThrowIfError(RunWithStop([&](const std::stop_token& stop) -> absl::Status {
+  RunInterruptibly([&](const std::stop_token& stop) -> absl::Status {
     const std::lock_guard lock(writing_);
     const absl::Status ended =
         checkpoints_->Finish(std::move(protocol), absl::AbortedError("abandoned"), stop).status();
     return absl::IsFailedPrecondition(ended) ? ended : absl::OkStatus();
-  }));
+  });
 }
 
 SaveProtocol CheckpointSaveHandle::Take() {
@@ -174,24 +160,18 @@ SaveProtocol CheckpointSaveHandle::Take() {
 
 std::vector<uint64_t> CheckpointsHandle::Steps() const {
   CheckOwnProcess();
+  const auto catalog = RunInterruptibly([&](const std::stop_token& stop) { return checkpoints_->ReadCatalog(stop); });
   std::vector<uint64_t> steps;
-  ThrowIfError(RunWithStop([&](const std::stop_token& stop) -> absl::Status {
-    ASSIGN_OR_RETURN(const auto catalog, checkpoints_->ReadCatalog(stop));
-    if (!catalog) return absl::OkStatus();
-    for (const CheckpointEntry& entry : catalog->entries) steps.push_back(entry.step);
-    return absl::OkStatus();
-  }));
+  if (!catalog) return steps;
+  for (const CheckpointEntry& entry : catalog->entries) steps.push_back(entry.step);
   return steps;
 }
 
 std::shared_ptr<CheckpointHandle> CheckpointsHandle::Find(const std::optional<py::int_>& step) const {
   CheckOwnProcess();
   const std::optional<uint64_t> wanted = step ? std::optional(ToNatural("step", *step)) : std::nullopt;
-  CheckpointManifest manifest;
-  ThrowIfError(RunWithStop([&](const std::stop_token& stop) -> absl::Status {
-    ASSIGN_OR_RETURN(manifest, checkpoints_->FindManifest(wanted, stop));
-    return absl::OkStatus();
-  }));
+  CheckpointManifest manifest =
+      RunInterruptibly([&](const std::stop_token& stop) { return checkpoints_->FindManifest(wanted, stop); });
   return std::make_shared<CheckpointHandle>(maker_, process_, checkpoints_, std::move(manifest));
 }
 
@@ -210,7 +190,7 @@ void CheckpointHandle::Read(const std::vector<py::buffer>& into) const {
     spans.push_back(views.emplace_back(into[i], PyBUF_WRITABLE).span());
     if (spans.back().size() != manifest_.shards[i].bytes) throw py::value_error("a buffer has not the shard's size");
   }
-  ThrowIfError(RunWithStop([&](const std::stop_token& stop) { return checkpoints_->Read(manifest_, spans, stop); }));
+  RunInterruptibly([&](const std::stop_token& stop) { return checkpoints_->Read(manifest_, spans, stop); });
 }
 
 uint64_t CheckpointHandle::ReadRanges(const std::vector<std::tuple<size_t, uint64_t, py::buffer>>& ranges) const {
@@ -221,12 +201,8 @@ uint64_t CheckpointHandle::ReadRanges(const std::vector<std::tuple<size_t, uint6
     if (shard >= manifest_.shards.size()) throw py::value_error("there is no such shard");
     wanted.push_back({shard, offset, views.emplace_back(object, PyBUF_WRITABLE).span()});
   }
-  uint64_t bytes = 0;
-  ThrowIfError(RunWithStop([&](const std::stop_token& stop) -> absl::Status {
-    ASSIGN_OR_RETURN(bytes, checkpoints_->ReadRangesOf(manifest_, std::move(wanted), stop));
-    return absl::OkStatus();
-  }));
-  return bytes;
+  return RunInterruptibly(
+      [&](const std::stop_token& stop) { return checkpoints_->ReadRangesOf(manifest_, std::move(wanted), stop); });
 }
 
 void BindCheckpoints(py::module_& module) {

@@ -96,6 +96,4 @@ class CheckpointHandle {
   const CheckpointManifest manifest_;
 };
 
-void BindCheckpoints(py::module_& module);
-
 }  // namespace millrace::python

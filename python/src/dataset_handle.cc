@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "arguments.h"
+#include "bindings.h"
 #include "dataset/skipped_objects.h"
 #include "gil_release.h"
 #include "interruptible.h"
@@ -60,12 +61,8 @@ py::dict ClassCounts(const DatasetHandle& self) {
   if (!self.subset().selection) {
     for (const ClassCount& entry : index.class_counts()) counts[ToPyText(entry.name)] = entry.samples;
   } else if (index.has_labels()) {
-    absl::StatusOr<std::vector<Subset>> found = std::vector<Subset>();
-    {
-      GilRelease release;
-      found = ByClass(self.runtime(), self.subset());
-    }
-    const std::vector<Subset> classes = ValueOrThrow(std::move(found));
+    const std::vector<Subset> classes =
+        ValueOrThrow(WithoutGil([&] { return ByClass(self.runtime(), self.subset()); }));
     for (size_t i = 0; i < classes.size(); ++i) counts[ToPyText(index.class_counts()[i].name)] = classes[i].size();
   }
   return counts;
@@ -122,11 +119,8 @@ py::list ObjectLines(const DatasetHandle& self, const Numbers& samples) {
 // (object, why) of each.
 py::list SkippedTuples(const DatasetHandle& self) {
   self.CheckOwnProcess();
-  absl::StatusOr<SkippedObjects> skipped;
-  RunInterruptibly(py::none(), [&](const std::stop_token& stop, const ProgressFn&) {
-    skipped = ListSkipped(*self.subset().dataset, stop);
-  });
-  const SkippedObjects found = ValueOrThrow(std::move(skipped));
+  const SkippedObjects found =
+      RunInterruptibly([&](const std::stop_token& stop) { return ListSkipped(*self.subset().dataset, stop); });
   py::list list;
   for (const SkippedObject& object : found.named())
     list.append(py::make_tuple(ToPyText(object.key), std::string(object.why)));
@@ -150,12 +144,8 @@ std::shared_ptr<DatasetHandle> WhereHandle(const std::shared_ptr<DatasetHandle>&
   filter.has_any = std::move(has_any);
   if (samples) filter.samples = ToSelection(self->index(), *samples);
   self->CheckOwnProcess();
-  absl::StatusOr<Subset> found = self->subset();
-  {
-    GilRelease release;
-    found = Where(self->runtime(), self->subset(), filter);
-  }
-  return std::make_shared<DatasetHandle>(self, ValueOrThrow(std::move(found)));
+  Subset found = ValueOrThrow(WithoutGil([&] { return Where(self->runtime(), self->subset(), filter); }));
+  return std::make_shared<DatasetHandle>(self, std::move(found));
 }
 
 using LabelsTuple = std::tuple<std::string, std::string, std::string>;
@@ -174,38 +164,25 @@ std::optional<LabelsTuple> LabelsOf(const DatasetHandle& self) {
 
 std::shared_ptr<DatasetHandle> InLabelsFileHandle(const std::shared_ptr<DatasetHandle>& self, bool drop) {
   self->CheckOwnProcess();
-  absl::StatusOr<Subset> found = self->subset();
-  {
-    GilRelease release;
-    found = InLabelsFile(self->runtime(), self->subset(), drop ? MissingLabels::kDrop : MissingLabels::kRefuse);
-  }
-  return std::make_shared<DatasetHandle>(self, ValueOrThrow(std::move(found)));
+  const MissingLabels missing = drop ? MissingLabels::kDrop : MissingLabels::kRefuse;
+  Subset found = ValueOrThrow(WithoutGil([&] { return InLabelsFile(self->runtime(), self->subset(), missing); }));
+  return std::make_shared<DatasetHandle>(self, std::move(found));
 }
 
 Handles ClassHandles(const std::shared_ptr<DatasetHandle>& self) {
   self->CheckOwnProcess();
-  absl::StatusOr<std::vector<Subset>> found = std::vector<Subset>();
-  {
-    GilRelease release;
-    found = ByClass(self->runtime(), self->subset());
-  }
-  return ToHandles(self, std::move(found));
+  return ToHandles(self, WithoutGil([&] { return ByClass(self->runtime(), self->subset()); }));
 }
 
 // `groups` has a number below `count` for each sample of the subset; less than 0: of no group.
 Handles GroupHandles(const std::shared_ptr<DatasetHandle>& self, const Numbers& groups, uint32_t count) {
   self->CheckOwnProcess();
   const int64_t* const group_of = groups.data();
-  absl::StatusOr<std::vector<Subset>> found = std::vector<Subset>();
-  {
-    GilRelease release;
-    found = GroupBy(self->runtime(), self->subset(), count,
-                    [&](uint64_t rank, const IndexedSample&) -> std::optional<uint32_t> {
-                      const int64_t group = group_of[rank];
-                      return group >= 0 && group < count ? std::optional(static_cast<uint32_t>(group)) : std::nullopt;
-                    });
-  }
-  return ToHandles(self, std::move(found));
+  const auto find = [&](uint64_t rank, const IndexedSample&) -> std::optional<uint32_t> {
+    const int64_t group = group_of[rank];
+    return group >= 0 && group < count ? std::optional(static_cast<uint32_t>(group)) : std::nullopt;
+  };
+  return ToHandles(self, WithoutGil([&] { return GroupBy(self->runtime(), self->subset(), count, find); }));
 }
 
 // ---- Samples
@@ -220,22 +197,15 @@ py::list ReadRanks(const DatasetHandle& self, const std::vector<uint64_t>& ranks
     }
     samples.push_back(self.subset().SampleAt(rank));
   }
-  absl::StatusOr<std::vector<SampleValues>> read = std::vector<SampleValues>();
-  RunInterruptibly(py::none(), [&](const std::stop_token& stop, const ProgressFn&) {
-    const Dataset& dataset = *self.subset().dataset;
-    if (samples.size() != 1) {
-      read = ReadSamples(dataset, samples, self.runtime().memory(), stop);
-      return;
-    }
-    absl::StatusOr<SampleValues> one = ReadSample(dataset, samples.front(), self.runtime().memory(), stop);
-    if (!one.ok()) {
-      read = one.status();
-    } else {
-      read->push_back(*std::move(one));
-    }
-  });
+  const std::vector<SampleValues> read =
+      RunInterruptibly([&](const std::stop_token& stop) -> absl::StatusOr<std::vector<SampleValues>> {
+        const Dataset& dataset = *self.subset().dataset;
+        if (samples.size() != 1) return ReadSamples(dataset, samples, self.runtime().memory(), stop);
+        ASSIGN_OR_RETURN(SampleValues one, ReadSample(dataset, samples.front(), self.runtime().memory(), stop));
+        return std::vector<SampleValues>{std::move(one)};
+      });
   py::list list;
-  for (const SampleValues& sample : ValueOrThrow(std::move(read))) {
+  for (const SampleValues& sample : read) {
     py::list fields;
     for (const SampleValues::Field& field : sample.fields) {
       fields.append(

@@ -47,6 +47,4 @@ class DatasetHandle {
   std::optional<Subset> subset_;
 };
 
-void BindDataset(py::module_& module);
-
 }  // namespace millrace::python

@@ -3,6 +3,7 @@
 #include <optional>
 #include <utility>
 
+#include "bindings.h"
 #include "buffer_view.h"
 #include "gil_release.h"
 #include "interruptible.h"
@@ -19,12 +20,7 @@ constexpr std::string_view kEnded = "I/O operation on a closed file";
 }
 
 Location LocationOf(Process& process, const std::string& uri) {
-  absl::StatusOr<Location> found = Location{};
-  {
-    const GilRelease release;
-    found = process.stores.OpenObjectInTree(uri);
-  }
-  return ValueOrThrow(std::move(found));
+  return ValueOrThrow(WithoutGil([&] { return process.stores.OpenObjectInTree(uri); }));
 }
 
 }  // namespace
@@ -33,11 +29,10 @@ Location LocationOf(Process& process, const std::string& uri) {
 
 ReadFileHandle::ReadFileHandle(const std::string& uri) : process_(CurrentProcess()) {
   const Location at = LocationOf(*process_, uri);
-  absl::StatusOr<std::unique_ptr<ObjectFile>> file;
-  RunInterruptibly(py::none(), [&](const std::stop_token& stop, const ProgressFn&) {
-    file = ObjectFile::Open(*at.store, process_->runtime.memory(), at.prefix, stop);
-  });
-  file_.reset(ValueOrThrow(std::move(file)).release());
+  const auto open = [&](const std::stop_token& stop) {
+    return ObjectFile::Open(*at.store, process_->runtime.memory(), at.prefix, stop);
+  };
+  file_.reset(RunInterruptibly(open).release());
   info_ = file_->info();
 }
 
@@ -58,12 +53,11 @@ size_t ReadFileHandle::Fill(uint64_t offset, MutableByteSpan into) {
   }
   if (closed) ThrowEnded();
   if (*held == into.size()) return *held;
-  absl::StatusOr<size_t> count = *held;
-  RunInterruptibly(py::none(), [&](const std::stop_token& stop, const ProgressFn&) {
+  return *held + RunInterruptibly([&](const std::stop_token& stop) -> absl::StatusOr<size_t> {
     const std::lock_guard lock(mutex_);
-    if (file_ != nullptr) count = file_->Read(offset + *held, into.subspan(*held), stop);
+    if (file_ == nullptr) return size_t{0};  // closed meanwhile
+    return file_->Read(offset + *held, into.subspan(*held), stop);
   });
-  return *held + ValueOrThrow(std::move(count));
 }
 
 size_t ReadFileHandle::ReadInto(uint64_t offset, const py::buffer& into) {
@@ -95,48 +89,39 @@ WriteFileHandle::WriteFileHandle(const std::string& uri, bool only_if_absent) : 
   PutOptions options;
   options.only_if_absent = only_if_absent;
   options.stop = stop_.get_token();
-  absl::StatusOr<std::unique_ptr<ObjectWriter>> writer;
-  {
-    const GilRelease release;
-    writer = at.store->Write(at.prefix, std::move(options));
-  }
-  writer_.reset(ValueOrThrow(std::move(writer)).release());
+  writer_.reset(ValueOrThrow(WithoutGil([&] { return at.store->Write(at.prefix, std::move(options)); })).release());
 }
 
 WriteFileHandle::~WriteFileHandle() {
   if (maker_ == getpid()) Discard();
 }
 
-size_t WriteFileHandle::Write(const py::buffer& bytes) {
-  CheckOwnProcess(maker_, "file");
-  const BufferView memory(bytes, PyBUF_SIMPLE);
+void WriteFileHandle::WithWriter(absl::FunctionRef<absl::Status()> work) {
   bool ended = false;
-  absl::Status status;
-  RunInterruptibly(py::none(), [&](const std::stop_token& stop, const ProgressFn&) {
+  const auto run = [&](const std::stop_token& stop) {
     const std::stop_callback on_stop(stop, [this] { stop_.request_stop(); });
     const std::lock_guard lock(mutex_);
     ended = writer_ == nullptr;
-    if (!ended) status = writer_->Append(memory.span());
-  });
+    return ended ? absl::OkStatus() : work();
+  };
+  RunInterruptibly(run);
   if (ended) ThrowEnded();
-  ThrowIfError(status);
+}
+
+size_t WriteFileHandle::Write(const py::buffer& bytes) {
+  CheckOwnProcess(maker_, "file");
+  const BufferView memory(bytes, PyBUF_SIMPLE);
+  WithWriter([&] { return writer_->Append(memory.span()); });
   return memory.span().size();
 }
 
 void WriteFileHandle::Commit() {
   CheckOwnProcess(maker_, "file");
-  bool ended = false;
-  absl::Status status;
-  RunInterruptibly(py::none(), [&](const std::stop_token& stop, const ProgressFn&) {
-    const std::stop_callback on_stop(stop, [this] { stop_.request_stop(); });
-    const std::lock_guard lock(mutex_);
-    ended = writer_ == nullptr;
-    if (ended) return;
-    status = writer_->Commit().status();
+  WithWriter([this] {
+    const absl::Status status = writer_->Commit().status();
     writer_.reset();
+    return status;
   });
-  if (ended) ThrowEnded();
-  ThrowIfError(status);
 }
 
 void WriteFileHandle::Discard() {

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "errors.h"
 #include "process.h"
 #include "store/object_store.h"
@@ -50,13 +51,14 @@ class WriteFileHandle {
   void Discard();
 
  private:
+  // Runs `work` with the writer, which it may reset; interruptible. Throws its error, and if there is no writer.
+  void WithWriter(absl::FunctionRef<absl::Status()> work);
+
   const pid_t maker_ = getpid();
   const std::shared_ptr<Process> process_;
   std::stop_source stop_;
   std::mutex mutex_;                   // never locked with the GIL held
   ProcessLocal<ObjectWriter> writer_;  // null once committed or discarded
 };
-
-void BindFiles(py::module_& module);
 
 }  // namespace millrace::python

@@ -21,6 +21,13 @@ class GilRelease {
   PyThreadState* const state_;
 };
 
+/// Returns what `work` returns, which runs without the GIL.
+template <typename Work>
+auto WithoutGil(Work work) {
+  const GilRelease release;
+  return work();
+}
+
 /// From here on only this thread, the one that ends the interpreter, takes the GIL; returns when no other is about to.
 /// Called once, by atexit, with the GIL held.
 void KeepGilFromOtherThreads();

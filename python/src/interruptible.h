@@ -4,8 +4,11 @@
 
 #include <functional>
 #include <stop_token>
+#include <type_traits>
+#include <utility>
 
 #include "dataset/dataset.h"
+#include "errors.h"
 
 namespace millrace::python {
 
@@ -16,5 +19,18 @@ namespace py = pybind11;
 /// what their handlers raise comes out of here, after the work was asked to stop and has ended.
 void RunInterruptibly(const py::object& progress,
                       const std::function<void(const std::stop_token&, const ProgressFn&)>& work);
+
+/// The same without progress, for work that returns an absl::Status or StatusOr. Returns its value, or throws its
+/// error.
+template <typename Work>
+auto RunInterruptibly(Work work) {
+  std::invoke_result_t<Work&, const std::stop_token&> result;
+  RunInterruptibly(py::none(), [&](const std::stop_token& stop, const ProgressFn&) { result = work(stop); });
+  if constexpr (std::is_same_v<decltype(result), absl::Status>) {
+    ThrowIfError(result);
+  } else {
+    return ValueOrThrow(std::move(result));
+  }
+}
 
 }  // namespace millrace::python

@@ -1,5 +1,3 @@
-#include "loader_binding.h"
-
 #include <pybind11/numpy.h>
 #include <pybind11/stl.h>
 
@@ -12,6 +10,7 @@
 
 #include "arguments.h"
 #include "batch_dict.h"
+#include "bindings.h"
 #include "field_options.h"
 #include "loader_handle.h"
 #include "loader_options.h"
@@ -106,7 +105,7 @@ class Batches {
   Batches(std::shared_ptr<LoaderHandle> loader, py::object convert)
       : loader_(std::move(loader)), converter_(std::move(convert)) {}
 
-  // None if there is none for a while; as __next__ else.
+  // None if there is none for a while; as Next else.
   py::object Poll() {
     if (!epoch_) epoch_ = loader_->epoch();
     if (!ended_ && loader_->epoch() == *epoch_) {
@@ -125,16 +124,12 @@ class Batches {
   // Address and size of the slot of the batch that Poll has given last.
   std::pair<uintptr_t, size_t> slot() const { return {reinterpret_cast<uintptr_t>(slot_.data()), slot_.size()}; }
 
-  py::dict Next() {
-    if (!epoch_) epoch_ = loader_->epoch();
-    if (!ended_ && loader_->epoch() == *epoch_) {
-      if (std::optional<Batch> batch = loader_->Next()) {
-        const BatchShape& shape = loader_->shapes()[batch->shape];
-        return converter_.ToDict(shape, loader_->process(), *std::move(batch));
-      }
+  // The handlers of signals run while it waits. They may fork, or raise what comes out of here.
+  py::object Next() {
+    for (;;) {
+      if (py::object batch = Poll(); !batch.is_none()) return batch;
+      if (PyErr_CheckSignals() != 0) throw py::error_already_set();
     }
-    ended_ = true;
-    throw py::stop_iteration();
   }
 
  private:
@@ -149,6 +144,7 @@ class Batches {
 
 void BindLoader(py::module_& module) {
   const py::array_t<uint8_t> first(0);  // imports what arrays need, which later would be a place for signals
+  module.def("consumer_limits", &ConsumerLimits, py::arg("waited"), py::arg("seconds"));
   py::class_<Batches>(module, "Batches")
       .def("__iter__", [](py::object self) { return self; })
       .def("__next__", &Batches::Next)

@@ -32,11 +32,9 @@ std::set<LoaderHandle*>& OpenLoaders() {
 Source ItemsOf(const std::vector<std::shared_ptr<DatasetHandle>>& datasets, const std::optional<TokenOptions>& tokens) {
   Source samples = SourceOf(datasets);
   if (!tokens) return samples;
-  absl::StatusOr<Source> rows = samples;
-  RunInterruptibly(py::none(), [&](const std::stop_token& stop, const ProgressFn&) {
-    rows = Source::OfRows(datasets.front()->process()->stores, samples, *tokens, {.stop = stop});
+  return RunInterruptibly([&](const std::stop_token& stop) {
+    return Source::OfRows(datasets.front()->process()->stores, samples, *tokens, {.stop = stop});
   });
-  return ValueOrThrow(std::move(rows));
 }
 
 }  // namespace
@@ -47,12 +45,7 @@ LoaderHandle::LoaderHandle(std::vector<std::shared_ptr<DatasetHandle>> datasets,
       source_(ItemsOf(datasets_, tokens)),
       options_(std::move(options)),
       workers_(std::move(workers)) {
-  absl::StatusOr<std::unique_ptr<BatchSource>> made = nullptr;
-  {
-    GilRelease release;
-    made = MakeLoader(options_);
-  }
-  loader_.reset(ValueOrThrow(std::move(made)).release());
+  loader_.reset(ValueOrThrow(WithoutGil([this] { return MakeLoader(options_); })).release());
   Count();
   steps_per_epoch_ = loader_->steps_per_epoch();
   shapes_ = loader_->shapes();
@@ -102,27 +95,9 @@ std::unique_lock<std::mutex> LoaderHandle::LockUnused() {
   return lock;
 }
 
-std::optional<Batch> LoaderHandle::Next() {
-  for (;;) {
-    CheckOwnProcess();  // each time: a signal handler may fork
-    Look look;
-    {
-      GilRelease release;
-      look = LookForNext();
-    }
-    if (look.closed) ThrowUsage(kClosed);
-    if (look.ready) return ValueOrThrow(std::move(look.next));
-    if (PyErr_CheckSignals() != 0) throw py::error_already_set();
-  }
-}
-
 std::optional<std::optional<Batch>> LoaderHandle::Poll() {
   CheckOwnProcess();
-  Look look;
-  {
-    GilRelease release;
-    look = LookForNext();
-  }
+  Look look = WithoutGil([this] { return LookForNext(); });
   if (look.closed) ThrowUsage(kClosed);
   if (!look.ready) return std::nullopt;
   return ValueOrThrow(std::move(look.next));

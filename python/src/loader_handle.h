@@ -26,10 +26,7 @@ class LoaderHandle {
                const std::optional<TokenOptions>& tokens, std::optional<ServiceOptions> workers);
   ~LoaderHandle();
 
-  /// None after the last epoch. Python's signal handlers run while it waits; what they raise comes out of here.
-  std::optional<Batch> Next();
-
-  /// The same within 50 ms, without a look at signals; nothing if there is none by then.
+  /// The next batch, none after the last epoch; or nothing if it has not come within 50 ms. Does not look at signals.
   std::optional<std::optional<Batch>> Poll();
 
   /// Goes on at `position`, with new counts. A position that is refused changes nothing; when memory is refused, the

@@ -2,18 +2,11 @@
 
 #include "arguments.h"
 #include "base/size.h"
-#include "checkpoints_handle.h"
-#include "dataset_handle.h"
+#include "bindings.h"
 #include "errors.h"
-#include "file_handle.h"
 #include "gil_release.h"
-#include "loader_binding.h"
 #include "loader_handle.h"
-#include "object_list.h"
-#include "places.h"
-#include "plan_array.h"
 #include "process.h"
-#include "tar_sample.h"
 #include "worker_handle.h"
 
 namespace millrace::python {

@@ -1,5 +1,3 @@
-#include "object_list.h"
-
 #include <pybind11/stl.h>
 
 #include <cstdint>
@@ -9,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "bindings.h"
 #include "errors.h"
 #include "interruptible.h"
 #include "process.h"
@@ -41,13 +40,10 @@ absl::StatusOr<std::vector<std::pair<std::string, ObjectInfo>>> ListData(Stores&
 
 py::list ListObjects(const std::string& uri) {
   const std::shared_ptr<Process> process = CurrentProcess();
-  absl::StatusOr<std::vector<std::pair<std::string, ObjectInfo>>> found =
-      std::vector<std::pair<std::string, ObjectInfo>>();
-  RunInterruptibly(py::none(), [&](const std::stop_token& stop, const ProgressFn&) {
-    found = ListData(process->stores, uri, stop);
-  });
+  const auto found =
+      RunInterruptibly([&](const std::stop_token& stop) { return ListData(process->stores, uri, stop); });
   py::list list;
-  for (const auto& [name, object] : ValueOrThrow(std::move(found))) {
+  for (const auto& [name, object] : found) {
     list.append(py::make_tuple(ToPyText(name), object.size, ToPyText(object.etag)));
   }
   return list;
@@ -79,12 +75,10 @@ absl::StatusOr<std::vector<std::string>> ReadAllOf(Process& process, const std::
 
 py::list ReadObjectList(const std::vector<ObjectTuple>& objects) {
   const std::shared_ptr<Process> process = CurrentProcess();
-  absl::StatusOr<std::vector<std::string>> contents = std::vector<std::string>();
-  RunInterruptibly(py::none(), [&](const std::stop_token& stop, const ProgressFn&) {
-    contents = ReadAllOf(*process, objects, stop);
-  });
+  const std::vector<std::string> contents =
+      RunInterruptibly([&](const std::stop_token& stop) { return ReadAllOf(*process, objects, stop); });
   py::list list;
-  for (const std::string& content : ValueOrThrow(std::move(contents))) list.append(py::bytes(content));
+  for (const std::string& content : contents) list.append(py::bytes(content));
   return list;
 }
 

@@ -1,5 +1,3 @@
-#include "places.h"
-
 #include <fmt/format.h>
 #include <pybind11/stl.h>
 
@@ -9,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "bindings.h"
 #include "errors.h"
 #include "interruptible.h"
 #include "process.h"
@@ -53,11 +52,8 @@ py::tuple ToTuple(const std::string& uri, const ObjectInfo& object) {
 
 py::tuple ListPlace(const std::string& uri, bool flat, int64_t limit) {
   const std::shared_ptr<Process> process = CurrentProcess();
-  absl::StatusOr<Listed> listed = Listed();
-  RunInterruptibly(py::none(), [&](const std::stop_token& stop, const ProgressFn&) {
-    listed = List(process->stores, uri, flat, limit, stop);
-  });
-  const Listed found = ValueOrThrow(std::move(listed));
+  const Listed found =
+      RunInterruptibly([&](const std::stop_token& stop) { return List(process->stores, uri, flat, limit, stop); });
   py::list objects;
   for (const auto& [name, object] : found.objects) objects.append(ToTuple(name, object));
   py::list folders;
@@ -67,12 +63,10 @@ py::tuple ListPlace(const std::string& uri, bool flat, int64_t limit) {
 
 py::tuple StatObject(const std::string& uri) {
   const std::shared_ptr<Process> process = CurrentProcess();
-  absl::StatusOr<ObjectInfo> info = ObjectInfo();
-  RunInterruptibly(py::none(), [&](const std::stop_token& stop, const ProgressFn&) {
-    const absl::StatusOr<Location> at = process->stores.OpenObjectInTree(uri);
-    info = at.ok() ? HeadBlocking(*at->store, at->prefix, stop) : at.status();
-  });
-  return ToTuple(uri, ValueOrThrow(std::move(info)));
+  return ToTuple(uri, RunInterruptibly([&](const std::stop_token& stop) -> absl::StatusOr<ObjectInfo> {
+                   ASSIGN_OR_RETURN(const Location at, process->stores.OpenObjectInTree(uri));
+                   return HeadBlocking(*at.store, at.prefix, stop);
+                 }));
 }
 
 // The first error names its object; the others of its request are tried all the same.
@@ -98,11 +92,7 @@ absl::Status Remove(Stores& stores, const std::vector<std::string>& uris, const 
 
 void RemoveObjects(const std::vector<std::string>& uris) {
   const std::shared_ptr<Process> process = CurrentProcess();
-  absl::Status status;
-  RunInterruptibly(py::none(), [&](const std::stop_token& stop, const ProgressFn&) {
-    status = Remove(process->stores, uris, stop);
-  });
-  ThrowIfError(status);
+  RunInterruptibly([&](const std::stop_token& stop) { return Remove(process->stores, uris, stop); });
 }
 
 absl::StatusOr<uint64_t> Copy(Stores& stores, const std::string& source, const std::string& target, bool only_if_absent,
@@ -119,11 +109,8 @@ absl::StatusOr<uint64_t> Copy(Stores& stores, const std::string& source, const s
 
 uint64_t CopyOneObject(const std::string& source, const std::string& target, bool only_if_absent) {
   const std::shared_ptr<Process> process = CurrentProcess();
-  absl::StatusOr<uint64_t> size = 0;
-  RunInterruptibly(py::none(), [&](const std::stop_token& stop, const ProgressFn&) {
-    size = Copy(process->stores, source, target, only_if_absent, stop);
-  });
-  return ValueOrThrow(std::move(size));
+  return RunInterruptibly(
+      [&](const std::stop_token& stop) { return Copy(process->stores, source, target, only_if_absent, stop); });
 }
 
 }  // namespace

@@ -1,5 +1,3 @@
-#include "plan_array.h"
-
 #include <fmt/format.h>
 #include <pybind11/numpy.h>
 #include <pybind11/stl.h>
@@ -13,6 +11,7 @@
 #include <vector>
 
 #include "arguments.h"
+#include "bindings.h"
 #include "errors.h"
 #include "gil_release.h"
 #include "interruptible.h"

@@ -1,11 +1,10 @@
-#include "tar_sample.h"
-
 #include <pybind11/stl.h>
 
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "bindings.h"
 #include "buffer_view.h"
 #include "errors.h"
 #include "shard/tar_encoder.h"

@@ -9,6 +9,7 @@
 
 #include "arguments.h"
 #include "batch_dict.h"
+#include "bindings.h"
 #include "errors.h"
 #include "gil_release.h"
 #include "service/row_functions.h"
@@ -115,12 +116,8 @@ WorkerHandle::WorkerHandle(const std::string& listen, std::vector<std::string> a
     }
   }
   options.cache = ValueOrThrow(std::move(kept));
-  absl::StatusOr<std::unique_ptr<Worker>> made = nullptr;
-  {
-    const GilRelease release;
-    made = Worker::Start(process_->runtime, process_->stores, options);
-  }
-  worker_.reset(ValueOrThrow(std::move(made)).release());
+  const auto start = [&] { return Worker::Start(process_->runtime, process_->stores, options); };
+  worker_.reset(ValueOrThrow(WithoutGil(start)).release());
   const bool is_v6 = at.host.find(':') != std::string::npos;
   address_ = fmt::format("{}{}{}:{}", is_v6 ? "[" : "", at.host, is_v6 ? "]" : "", worker_->port());
   OpenWorkers().insert(this);

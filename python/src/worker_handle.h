@@ -39,6 +39,4 @@ class WorkerHandle {
   ProcessLocal<Worker> worker_;
 };
 
-void BindWorker(py::module_& module);
-
 }  // namespace millrace::python

@@ -9,8 +9,6 @@ namespace millrace {
 
 namespace {
 
-// A consumer that waited less than this share of the time got its batches as fast as it took them.
-constexpr double kHardlyWaited = 0.05;
 // If at least this share of the CPUs was busy, more threads do not help.
 constexpr double kBusy = 0.8;
 
@@ -130,7 +128,7 @@ PipelineLimit FindLimit(const BenchSummary& measured, int threads, int cpus) {
   const double waited = std::accumulate(measured.stalls.begin(), measured.stalls.end(), 0.0);
   const double busy = measured.busy_cpus.median + measured.other_busy_cpus.median;
   PipelineLimit limit;
-  if (waited > 0 && waited >= kHardlyWaited * measured.seconds) {
+  if (!ConsumerLimits(waited, measured.seconds)) {
     const auto cause = static_cast<StallCause>(largest - measured.stalls.begin());
     limit.share = *largest / waited;
     limit.by = LimitOf(cause, busy, threads, cpus);

@@ -20,7 +20,8 @@ TEST(BatchLayout, DividesASlotAndPadsItsLastRows) {
   EXPECT_EQ(layout.Row(slot.data(), "image", 1).size(), 4u);
   EXPECT_TRUE(layout.Row(slot.data(), "tokens", 1).empty());
   StoreLe(layout.Row(slot.data(), "label", 0).data(), int64_t{5});
-  const Batch batch{.arrays = layout.Deliver(slot.data(), 1)};
+  Batch batch;
+  batch.arrays = layout.Deliver(slot.data(), 1);
   EXPECT_EQ(batch.Array<int64_t>("label")[0], 5);
   EXPECT_EQ(batch.Array<int64_t>("label")[2], -1);
   EXPECT_EQ(batch.Array<uint8_t>("image")[3], 7);
@@ -34,7 +35,8 @@ TEST(BatchLayout, PadsPlacesOfARow) {
   std::vector<std::byte> slot(layout.bytes(), std::byte{0});
   layout.Pad(slot.data(), "tokens", 5, 7);
   layout.Pad(slot.data(), "segment_ids", 0, 8);  // there is none
-  const Batch batch{.arrays = layout.Deliver(slot.data(), 2)};
+  Batch batch;
+  batch.arrays = layout.Deliver(slot.data(), 2);
   const std::span<const int32_t> tokens = batch.Array<int32_t>("tokens");
   EXPECT_EQ(std::vector<int32_t>(tokens.begin(), tokens.end()), (std::vector<int32_t>{0, 0, 0, 0, 0, 9, 9, 0}));
 }

@@ -16,8 +16,8 @@
 
 namespace millrace {
 
-/// The consumer's end of a BatchSource. It has the slots of batches, the batches that are ready, the count of those that
-/// the consumer holds, the report, and the account of its waiting.
+/// The consumer's end of a BatchSource. It has the slots of batches, the batches that are ready, the count of those
+/// that the consumer holds, the report, and the account of its waiting.
 ///
 ///   { const std::lock_guard lock(mutex_); outlet_.Put(std::move(batch)); }  // the owner, in order
 ///   absl::StatusOr<std::optional<Batch>> next = outlet_.Next();             // the consumer
@@ -26,7 +26,7 @@ namespace millrace {
 /// hooks are called with it held. The consumer is one thread at a time; the others are any thread.
 ///
 /// The end comes after the batches that were put before it. A failure is an end, and is returned again. A consumer that
-/// holds all slots gets ResourceExhausted, which is no end. A wait that WaitReady gives up lasts until Next has returned.
+/// holds all slots gets ResourceExhausted, which is no end. A wait that WaitReady gives up lasts until Next returns.
 ///
 /// The destructor calls Hooks::returned for batches that nobody has taken, so members that hooks use are declared
 /// before the outlet. Slots that others hold may outlive it.

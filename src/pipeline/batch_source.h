@@ -48,24 +48,9 @@ struct BatchValues {
   std::vector<std::string> rows;  // [batch]; "" for padding
 };
 
-/// One batch of one rank, with all that its receiver needs to account for it. Move-only; its memory returns to its
-/// source when it and all copies of `memory` are gone, also after the source itself is gone. Its values are the
-/// consumer's from the start: the source counts them no more. Rows without a sample are padding: zeros, label -1,
-/// pad_token, values without bytes.
-///
-/// Arrays: images and labels that are integers, by the names of the fields ("image" and "label", if none are given); of
-/// rows of tokens "tokens" (of token_type),
-/// "token_mask" (1 = a token), "position_ids" and "segment_ids" (if they are known: a token's place in its piece, and
-/// the piece, from 1 on), "row" (its number in its table). All batches have "valid" (1 = a sample) and "sample"
-/// (ordinal in the index: of the replacement, if one was made; of a row of tokens, of the sample that it begins with,
-/// as its key), those of several parts "part".
-struct Batch {
-  size_t shape = 0;                // which of BatchSource::shapes() it has
-  uint64_t size = 0;               // rows: `batch` below
-  uint64_t length = 0;             // of a row of tokens; 0: there are none
-  std::shared_ptr<void> memory;    // keeps the arrays alive
-  MutableByteSpan slot;            // whole pages that they are parts of; later batches come in the same slots
-  std::vector<BatchArray> arrays;  // those of its shape, in its order
+/// A batch without its arrays.
+struct BatchFacts {
+  uint64_t size = 0;  // rows: `batch` below
   std::vector<BatchValues> values;
   uint64_t value_bytes = 0;       // of them
   std::vector<std::string> keys;  // [batch]; "" for padding
@@ -77,6 +62,25 @@ struct Batch {
   Uint128 digest;                              // of the valid rows, when asked for
   uint64_t token_count = 0;                    // in the valid rows
   std::vector<QuarantinedSample> quarantined;  // in order of the rows
+};
+
+/// One batch of one rank, with all that its receiver needs to account for it. Move-only; its memory returns to its
+/// source when it and all copies of `memory` are gone, also after the source itself is gone. Its values are the
+/// consumer's from the start: the source counts them no more. Rows without a sample are padding: zeros, label -1,
+/// pad_token, values without bytes.
+///
+/// Arrays: images and labels that are integers, by the names of the fields ("image" and "label", if none are given); of
+/// rows of tokens "tokens" (of token_type),
+/// "token_mask" (1 = a token), "position_ids" and "segment_ids" (if they are known: a token's place in its piece, and
+/// the piece, from 1 on), "row" (its number in its table). All batches have "valid" (1 = a sample) and "sample"
+/// (ordinal in the index: of the replacement, if one was made; of a row of tokens, of the sample that it begins with,
+/// as its key), those of several parts "part".
+struct Batch : BatchFacts {
+  size_t shape = 0;                // which of BatchSource::shapes() it has
+  uint64_t length = 0;             // of a row of tokens; 0: there are none
+  std::shared_ptr<void> memory;    // keeps the arrays alive
+  MutableByteSpan slot;            // whole pages that they are parts of; later batches come in the same slots
+  std::vector<BatchArray> arrays;  // those of its shape, in its order
 
   /// The array of that name; empty if there is none.
   MutableByteSpan Bytes(std::string_view name) const;

@@ -221,6 +221,7 @@ absl::StatusOr<bool> Fetcher::FetchPiece(const Wanted& wanted, const Horizon& ho
     refused_ = std::move(last);
     return false;
   }
+  request->cause = {horizon.epoch, wanted.draw, horizon.turn};
   RETURN_IF_ERROR(Start(std::move(request)));
   return true;
 }
@@ -244,11 +245,12 @@ absl::StatusOr<std::shared_ptr<FetchedItem>> Fetcher::Fetch(const Draw& wanted, 
   }
 }
 
-absl::StatusOr<std::shared_ptr<FetchedItem>> Fetcher::FetchAlone(uint64_t item) {
+absl::StatusOr<std::shared_ptr<FetchedItem>> Fetcher::FetchAlone(uint64_t item, const Cause& cause) {
   if (at_request_limit()) return nullptr;
   const auto [part, rank] = source_.Find(item);
   const Subset& subset = source_.parts()[part];
   auto request = std::make_unique<Request>();
+  request->cause = cause;
   ASSIGN_OR_RETURN(request->run, RunAround(subset.index(), subset.selection.get(), 1, rank, {.items = 1},
                                            [](uint64_t /*rank*/) { return false; }));
   request->run.part = part;

@@ -79,6 +79,13 @@ class Fetcher {
 
   using Items = std::vector<std::shared_ptr<FetchedItem>>;
 
+  /// The draw for which a request is made, and its turn.
+  struct Cause {
+    uint64_t epoch = 0;
+    Draw draw;
+    uint64_t turn = 0;
+  };
+
   /// One GET. What it brings for several items, or more than is wanted, lands in one buffer and is dealt out to the
   /// items, which are freed one by one: neighbours in the object are far apart in a shuffled order.
   struct Request {
@@ -93,6 +100,7 @@ class Fetcher {
     GetOptions get;
     std::vector<ByteRange> damaged;   // what the store says is
     std::optional<PlannedRead> plan;  // for a cache; left to the owner
+    Cause cause;
 
     /// When it has ended and before Finish(), once, on any thread.
     void DealOut(const absl::Status& status);
@@ -111,7 +119,7 @@ class Fetcher {
 
   /// Starts fetching a sample by itself, whatever else was asked for; null as by Fetch. May use the reserve: what has
   /// it ends without this sample.
-  absl::StatusOr<std::shared_ptr<FetchedItem>> FetchAlone(uint64_t item);
+  absl::StatusOr<std::shared_ptr<FetchedItem>> FetchAlone(uint64_t item, const Cause& cause);
 
   /// A request has ended with this status. The items that became ready by it.
   Items Finish(std::unique_ptr<Request> request, const absl::Status& status);

@@ -1,10 +1,7 @@
 #include "pipeline/loader.h"
 
-#include <fmt/format.h>
-
 #include <exception>
 
-#include "base/size.h"
 #include "pipeline/engine.h"
 #include "pipeline/loader_plan.h"
 
@@ -17,18 +14,11 @@ absl::StatusOr<std::unique_ptr<Loader>> Loader::Create(Runtime& runtime, const S
   const uint64_t slot_bytes = plan->slots * plan->slot_bytes;
   Reservation slots = runtime.memory().TryReserve(slot_bytes);
   Reservation fetch = runtime.memory().TryReserve(memory - slot_bytes);
-  if (!slots || !fetch) {
-    return absl::ResourceExhaustedError(
-        fmt::format("a loader of {} does not fit into the process's budget of {}, of which {} are taken (other "
-                    "loaders, batches that the "
-                    "program holds)",
-                    FormatSize(memory), FormatSize(runtime.memory().limit()), FormatSize(runtime.memory().used())));
-  }
+  if (!slots || !fetch) return NoRoomForLoader(memory, runtime.memory());
   try {
     return std::make_unique<Engine>(runtime, *std::move(plan), std::move(fetch), std::move(slots));
   } catch (const std::exception& error) {  // std::bad_alloc, or no thread
-    return absl::ResourceExhaustedError(fmt::format(
-        "the system refuses a memory budget of {} ({}); choose a smaller one", FormatSize(memory), error.what()));
+    return LoaderRefused(memory, error);
   }
 }
 

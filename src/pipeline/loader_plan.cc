@@ -292,6 +292,18 @@ absl::StatusOr<LoaderPlan> SettleOrder(const Source& source, LoaderOptions optio
   return SettleSome(source, std::move(options), /*order_only=*/true);
 }
 
+absl::Status NoRoomForLoader(uint64_t memory, const MemoryBudget& budget) {
+  return absl::ResourceExhaustedError(
+      fmt::format("a loader of {} does not fit into the process's budget of {}, of which {} are taken (other loaders, "
+                  "batches that the program holds)",
+                  FormatSize(memory), FormatSize(budget.limit()), FormatSize(budget.used())));
+}
+
+absl::Status LoaderRefused(uint64_t memory, const std::exception& error) {
+  return absl::ResourceExhaustedError(fmt::format("the system refuses a memory budget of {} ({}); choose a smaller one",
+                                                  FormatSize(memory), error.what()));
+}
+
 std::vector<BatchShape> ShapesOf(const LoaderPlan& plan) {
   std::vector<BatchShape> shapes;
   for (const BatchLayout& layout : plan.layouts) shapes.push_back(layout.shape());

@@ -1,10 +1,12 @@
 #pragma once
 
 #include <cstdint>
+#include <exception>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "base/memory_budget.h"
 #include "pipeline/batch_layout.h"
 #include "pipeline/loader.h"
 #include "pipeline/planned_fields.h"
@@ -42,6 +44,11 @@ struct LoaderPlan {
 absl::StatusOr<LoaderPlan> Settle(const Source& source, LoaderOptions options);
 /// What concerns the order alone, whatever the samples hold: nothing that has to do with fields and memory.
 absl::StatusOr<LoaderPlan> SettleOrder(const Source& source, LoaderOptions options);
+
+/// ResourceExhausted: the process's budget has no room for a loader of `memory` bytes; or the system refused memory, or
+/// a thread, for one: `error` says what.
+absl::Status NoRoomForLoader(uint64_t memory, const MemoryBudget& budget);
+absl::Status LoaderRefused(uint64_t memory, const std::exception& error);
 
 /// The shapes that the loader emits, in the order of `layouts`.
 std::vector<BatchShape> ShapesOf(const LoaderPlan& plan);

@@ -34,12 +34,16 @@ StallCause CauseOf(RequestPhase phase) {
   return StallCause::kQueue;
 }
 
+bool ConsumerLimits(double waited, double elapsed) {
+  return waited < 0.05 * elapsed || waited == 0;
+}
+
 double StallReport::waited() const {
   return std::accumulate(seconds.begin(), seconds.end(), 0.0);
 }
 
 std::string_view StallReport::bottleneck() const {
-  if (waited() < 0.05 * elapsed) return StallCauseName(StallCause::kConsumer);
+  if (ConsumerLimits(waited(), elapsed)) return StallCauseName(StallCause::kConsumer);
   const auto largest = std::max_element(seconds.begin(), seconds.end());
   return StallCauseName(static_cast<StallCause>(largest - seconds.begin()));
 }

@@ -28,13 +28,16 @@ inline constexpr size_t kStallCauses = 11;
 std::string_view StallCauseName(StallCause cause);
 StallCause CauseOf(RequestPhase phase);
 
+/// True if the consumer itself is the limit: it waited for less than 5 % of the time, or not at all. In any unit.
+bool ConsumerLimits(double waited, double elapsed);
+
 /// Seconds that the consumer waited, by cause, and the time between its first and last call.
 struct StallReport {
   std::array<double, kStallCauses> seconds{};
   double elapsed = 0;
 
   double waited() const;
-  /// The stage that limits: the largest cause, or "consumer" when less than 5 % of the time was spent waiting.
+  /// The stage that limits: the largest cause, or "consumer" if ConsumerLimits.
   std::string_view bottleneck() const;
 };
 

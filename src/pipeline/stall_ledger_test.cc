@@ -39,6 +39,13 @@ TEST(StallLedger, AConsumerThatHardlyWaitsIsTheBottleneck) {
   EXPECT_EQ(ledger.report().bottleneck(), "consumer");
 }
 
+TEST(StallLedger, AConsumerThatWaitsForATwentiethOfTheTimeIsNotTheLimit) {
+  EXPECT_FALSE(ConsumerLimits(5, 100));
+  EXPECT_TRUE(ConsumerLimits(4.9, 100));
+  EXPECT_TRUE(ConsumerLimits(0, 0));
+  EXPECT_FALSE(ConsumerLimits(1, 0));
+}
+
 TEST(StallLedger, EveryPhaseHasACauseAndEveryCauseAName) {
   EXPECT_EQ(CauseOf(RequestPhase::kConnect), StallCause::kConnect);
   EXPECT_EQ(CauseOf(RequestPhase::kThrottled), StallCause::kThrottling);

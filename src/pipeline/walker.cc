@@ -113,7 +113,8 @@ Walker::Walker(const LoaderPlan& plan, int threads, BatchRing* ring, Fetcher::Se
 Walker::~Walker() = default;
 
 void Walker::Send(std::unique_ptr<Fetcher::Request> request) {
-  if (next_use_) request->plan = next_use_->Of(request->run, cause_.epoch, cause_.draw, cause_.turn);
+  const Fetcher::Cause& cause = request->cause;
+  if (next_use_) request->plan = next_use_->Of(request->run, cause.epoch, cause.draw, cause.turn);
   send_(std::move(request));
 }
 
@@ -209,7 +210,6 @@ bool Walker::FetchNext() {
                                  .alone = !unit->row.counts,  // wrapped repeats take nobody along
                                  .first_step = step.number == 0,
                                  .rows = step.planned_rows};
-  cause_ = {walk_epoch_, unit->row.draw, unit->row.turn};
   absl::StatusOr<std::shared_ptr<FetchedItem>> item = fetcher_.Fetch(unit->row.draw, horizon, units_ahead_);
   if (!item.ok()) {
     walk_failed_ = item.status();
@@ -245,8 +245,8 @@ absl::StatusOr<bool> Walker::FetchReplacements() {
   while (!damaged_.empty()) {
     const UnitId id = *damaged_.begin();
     Unit& unit = StepOf(id.step).units[id.unit];
-    cause_ = {StepOf(id.step).epoch, unit.row.draw, unit.row.turn};
-    ASSIGN_OR_RETURN(unit.fetched, fetcher_.FetchAlone(unit.replacement->item));
+    const Fetcher::Cause cause{StepOf(id.step).epoch, unit.row.draw, unit.row.turn};
+    ASSIGN_OR_RETURN(unit.fetched, fetcher_.FetchAlone(unit.replacement->item, cause));
     if (unit.fetched == nullptr) return false;
     unit.fetched->waiting = id;
     damaged_.erase(damaged_.begin());

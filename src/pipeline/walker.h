@@ -106,11 +106,6 @@ class Walker {
   BatchRing* const ring_;
   const Fetcher::Send send_;
   std::optional<NextUse> next_use_;  // with a cache
-  struct Cause {
-    uint64_t epoch = 0;
-    Draw draw;
-    uint64_t turn = 0;
-  } cause_;  // of the requests that are sent now
   Fetcher fetcher_;
   Output output_;
   std::optional<absl::Status> walk_failed_;  // comes after the steps that were walked before

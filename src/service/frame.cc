@@ -124,28 +124,30 @@ absl::StatusOr<FrameHead> ParseHead(ByteSpan bytes) {
   return FrameHead{LoadLe<uint32_t>(&bytes[4]), LoadLe<uint64_t>(&bytes[8]), LoadLe<uint32_t>(&bytes[16])};
 }
 
-absl::Status DamagedFacts() {
-  return DamagedFrame("what it says of itself makes no sense");
-}
-
-// The values, from the beginning of `bytes`, which then are what follows. False: they are longer.
-bool TakeValues(const std::vector<uint64_t>& sizes, ByteSpan* bytes, FrameFacts* facts) {
+// Facts and values, from the beginning of what follows the head and has this checksum. Returns the arrays behind them.
+absl::StatusOr<ByteSpan> TakeFacts(const FrameHead& head, ByteSpan rest, uint32_t crc, FrameFacts* facts) {
+  if (head.crc != crc) return DamagedFrame("its checksum differs");
+  std::vector<uint64_t> sizes;
+  if (!ReadFacts(rest.first(head.facts_bytes), facts, &sizes)) {
+    return DamagedFrame("what it says of itself makes no sense");
+  }
+  ByteSpan left = rest.subspan(head.facts_bytes);
   auto size = sizes.begin();
   for (BatchValues& values : facts->values) {
     for (std::string& row : values.rows) {
-      if (*size > bytes->size()) return false;
-      row = AsText(bytes->first(*size));
-      *bytes = bytes->subspan(*size++);
+      if (*size > left.size()) return DamagedFrame("its values are longer than it is");
+      row = AsText(left.first(*size));
+      left = left.subspan(*size++);
     }
   }
-  return true;
+  return left;
 }
 
 }  // namespace
 
-uint64_t ValueBytesOf(const FrameFacts& facts) {
+uint64_t ValueBytesOf(const std::vector<BatchValues>& columns) {
   uint64_t bytes = 0;
-  for (const BatchValues& values : facts.values) {
+  for (const BatchValues& values : columns) {
     for (const std::string& row : values.rows) bytes += row.size();
   }
   return bytes;
@@ -162,10 +164,7 @@ uint32_t ContentsCrc(const Batch& batch) {
 
 std::string EncodeFrame(uint64_t sequence, const Batch& batch, uint32_t crc) {
   const std::string facts = EncodeFacts(sequence, batch);
-  uint64_t content_bytes = 0;
-  for (const BatchValues& values : batch.values) {
-    for (const std::string& row : values.rows) content_bytes += row.size();
-  }
+  uint64_t content_bytes = ValueBytesOf(batch.values);
   for (const BatchArray& array : batch.arrays) content_bytes += array.bytes.size();
   std::string out(kFrameMagic);
   AppendLe(out, static_cast<uint32_t>(facts.size()));
@@ -181,12 +180,8 @@ absl::StatusOr<WireBatch> ParseFrame(ByteSpan bytes, std::optional<uint32_t> crc
   if (head.facts_bytes > rest.size() || head.content_bytes != rest.size() - head.facts_bytes) {
     return DamagedFrame("its length differs");
   }
-  if (head.crc != (crc ? *crc : Crc32c(rest))) return DamagedFrame("its checksum differs");
   WireBatch frame;
-  std::vector<uint64_t> sizes;
-  if (!ReadFacts(rest.first(head.facts_bytes), &frame.facts, &sizes)) return DamagedFacts();
-  ByteSpan left = rest.subspan(head.facts_bytes);
-  if (!TakeValues(sizes, &left, &frame.facts)) return DamagedFrame("its values are longer than it is");
+  ASSIGN_OR_RETURN(ByteSpan left, TakeFacts(head, rest, crc ? *crc : Crc32c(rest), &frame.facts));
   for (const uint64_t size : frame.facts.array_bytes) {
     if (size > left.size()) return DamagedFrame("its arrays are longer than it is");
     frame.arrays.push_back(left.first(size));
@@ -200,14 +195,9 @@ absl::StatusOr<WireBatch> ParsePlacedFrame(ByteSpan bytes, std::shared_ptr<RowsP
   ASSIGN_OR_RETURN(const FrameHead head, ParseHead(bytes));
   const ByteSpan rest = bytes.subspan(kFrameHeadBytes);
   if (head.facts_bytes > rest.size()) return DamagedFrame("its length differs");
-  if (head.crc != crc) return DamagedFrame("its checksum differs");
   WireBatch frame;
-  std::vector<uint64_t> sizes;
-  if (!ReadFacts(rest.first(head.facts_bytes), &frame.facts, &sizes)) return DamagedFacts();
-  ByteSpan left = rest.subspan(head.facts_bytes);
-  const size_t before_values = left.size();
-  if (!TakeValues(sizes, &left, &frame.facts)) return DamagedFrame("its values are longer than it is");
-  uint64_t content_bytes = before_values - left.size();
+  ASSIGN_OR_RETURN(ByteSpan left, TakeFacts(head, rest, crc, &frame.facts));
+  uint64_t content_bytes = rest.size() - head.facts_bytes - left.size();
   for (const RowsPlace::Array& array : rows->arrays()) {
     content_bytes += array.bytes;
     ByteSpan& here = frame.arrays.emplace_back();
@@ -229,7 +219,7 @@ absl::StatusOr<WireBatch> ParsePlacedFrame(ByteSpan bytes, std::shared_ptr<RowsP
 void KeepArrays(WireBatch* frame, std::shared_ptr<void>* memory) {
   uint64_t bytes = 0;
   for (const ByteSpan array : frame->arrays) bytes += array.size();
-  const uint64_t values = ValueBytesOf(frame->facts);
+  const uint64_t values = ValueBytesOf(frame->facts.values);
   if (values == 0 || bytes > values) return;
   const auto kept = std::make_shared<Buffer>(bytes);
   MutableByteSpan left = kept->span();

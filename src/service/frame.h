@@ -24,23 +24,12 @@ namespace millrace {
 inline constexpr size_t kFrameHeadBytes = 24;
 
 /// A batch without its arrays.
-struct FrameFacts {
+struct FrameFacts : BatchFacts {
   uint64_t sequence = 0;  // of the stream's batches, from 0 on
-  uint64_t size = 0;      // rows
-  uint64_t valid = 0;
-  uint64_t epoch = 0;
-  bool last_of_epoch = false;
-  Position position;
-  Uint128 digest;
-  uint64_t token_count = 0;
-  uint64_t value_bytes = 0;
-  std::vector<std::string> keys;
-  std::vector<BatchValues> values;
-  std::vector<QuarantinedSample> quarantined;
   std::vector<uint64_t> array_bytes;
 };
 
-uint64_t ValueBytesOf(const FrameFacts& facts);
+uint64_t ValueBytesOf(const std::vector<BatchValues>& columns);
 
 /// The CRC32C of the values of a batch and its arrays, one behind the other.
 uint32_t ContentsCrc(const Batch& batch);

@@ -120,7 +120,7 @@ TEST(FrameTest, WhatCameGoesIfItWasMostlyValues) {
     absl::StatusOr<WireBatch> frame = ParseFrame(AsBytes(*came));
     ASSERT_TRUE(frame.ok()) << frame.status();
     came.reset();
-    EXPECT_EQ(ValueBytesOf(frame->facts), is_mostly_values ? 102u : 7u);
+    EXPECT_EQ(ValueBytesOf(frame->facts.values), is_mostly_values ? 102u : 7u);
     KeepArrays(&*frame, &memory);
     EXPECT_EQ(watched.expired(), is_mostly_values);
     EXPECT_EQ(AsText(frame->arrays[0]), "abcdefgh");

@@ -18,20 +18,9 @@ constexpr int kMemoryTries = 200;
 
 WireBatch FrameOf(Batch batch) {
   WireBatch frame;
-  FrameFacts& facts = frame.facts;
-  facts.size = batch.size;
-  facts.valid = batch.valid;
-  facts.epoch = batch.epoch;
-  facts.last_of_epoch = batch.last_of_epoch;
-  facts.position = batch.position;
-  facts.digest = batch.digest;
-  facts.token_count = batch.token_count;
-  facts.value_bytes = batch.value_bytes;
-  facts.keys = std::move(batch.keys);
-  facts.values = std::move(batch.values);
-  facts.quarantined = std::move(batch.quarantined);
+  static_cast<BatchFacts&>(frame.facts) = std::move(static_cast<BatchFacts&>(batch));
   for (const BatchArray& array : batch.arrays) {
-    facts.array_bytes.push_back(array.bytes.size());
+    frame.facts.array_bytes.push_back(array.bytes.size());
     frame.arrays.emplace_back(array.bytes);
   }
   return frame;

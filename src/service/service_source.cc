@@ -208,18 +208,12 @@ absl::StatusOr<std::unique_ptr<BatchSource>> FeedFromWorkers(Runtime& runtime, c
         "the memory budget); choose fewer, or another batch",
         service.local_streams, plan->options.batch, streams));
   }
-  if (!runtime.memory().TryReserve(memory)) {
-    return absl::ResourceExhaustedError(
-        fmt::format("a loader of {} does not fit into the process's budget of {}, of which {} are taken (other "
-                    "loaders, batches that the program holds)",
-                    FormatSize(memory), FormatSize(runtime.memory().limit()), FormatSize(runtime.memory().used())));
-  }
+  if (!runtime.memory().TryReserve(memory)) return NoRoomForLoader(memory, runtime.memory());
   try {
     return std::make_unique<ServiceSource>(runtime, source, *plan, std::move(spec), *shares, service, std::move(found),
                                            streams);
   } catch (const std::exception& error) {  // std::bad_alloc, or no thread
-    return absl::ResourceExhaustedError(fmt::format(
-        "the system refuses a memory budget of {} ({}); choose a smaller one", FormatSize(memory), error.what()));
+    return LoaderRefused(memory, error);
   }
 }
 

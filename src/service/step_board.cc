@@ -164,7 +164,7 @@ void StepBoard::CopyRows(const Step& step, uint64_t stream, WireBatch& frame, Ba
 }
 
 bool StepBoard::Fill(uint64_t number, uint64_t stream, WireBatch frame, size_t source) {
-  const uint64_t value_bytes = ValueBytesOf(frame.facts);
+  const uint64_t value_bytes = ValueBytesOf(frame.facts.values);
   Lock lock(mutex_);
   Step* const step = Acquire(number, value_bytes, lock);
   if (step == nullptr) return false;
