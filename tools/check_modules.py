@@ -38,6 +38,7 @@ TABLE: dict[str, set[str]] = {
     "inspect": {"pack"},
     "diagnose": {"inspect", "pipeline"},
     "volume": {"s3"},
+    "job": {"channel", "compile_cache", "metrics", "mount", "service", "supervisor", "volume"},
     "devstore": {"s3"},
 }
 TABLE["cli"] = TABLE["python"] = set(TABLE)
