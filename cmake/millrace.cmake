@@ -1,6 +1,7 @@
 # millrace_library(base SOURCES a.cc b.cc DEPS net PRIVATE lib) -> static library millrace_base
 #   OFF_DATA_PATH: no sample passes through it, so it is compiled by -O1, in two thirds of the time
 # millrace_test(base SOURCES a_test.cc DEPS ... [SLOW])         -> one program base_test, each case a ctest
+# millrace_embed(job JobTemplate templates a.sh b.json)         -> the texts of files as a part of a library
 # millrace_fuzz(shard NAME tar_fuzz SOURCES tar_fuzz.cc)        -> libFuzzer program (preset asan only)
 
 add_library(millrace_flags INTERFACE)
@@ -121,4 +122,19 @@ function(millrace_fuzz module)
   target_link_libraries(${ARG_NAME} PRIVATE millrace_${module})
   target_link_options(${ARG_NAME} PRIVATE -fsanitize=fuzzer)
   set_property(GLOBAL APPEND PROPERTY MILLRACE_FUZZERS ${ARG_NAME})
+endfunction()
+
+# Files become a part of a library, as kNAMENames and kNAMETexts in namespace millrace. Both lists end with nullptr.
+function(millrace_embed library name folder)
+  set(names "")
+  set(texts "")
+  foreach(file ${ARGN})
+    set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${folder}/${file})
+    file(READ ${folder}/${file} text)
+    string(APPEND names "    \"${file}\",\n")
+    string(APPEND texts "    R\"embedded(${text})embedded\",\n")
+  endforeach()
+  file(CONFIGURE OUTPUT embedded_${name}.cc @ONLY CONTENT
+    "namespace millrace {\nextern const char* const k@name@Names[];\nextern const char* const k@name@Texts[];\nconst char* const k@name@Names[] = {\n@names@    nullptr};\nconst char* const k@name@Texts[] = {\n@texts@    nullptr};\n}  // namespace millrace\n")
+  target_sources(millrace_${library} PRIVATE ${CMAKE_CURRENT_BINARY_DIR}/embedded_${name}.cc)
 endfunction()

@@ -39,6 +39,7 @@ TABLE: dict[str, set[str]] = {
     "inspect": {"pack"},
     "diagnose": {"inspect", "pipeline"},
     "volume": {"aws"},
+    "job": {"channel", "compile_cache", "metrics", "mount", "service", "supervisor", "volume"},
     "devstore": {"s3"},
 }
 TABLE["cli"] = TABLE["python"] = set(TABLE)

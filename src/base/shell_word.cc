@@ -10,4 +10,10 @@ std::string ShellWord(std::string_view text) {
   return word + "'";
 }
 
+std::string ShellWords(const std::vector<std::string>& words) {
+  std::string line;
+  for (const std::string& word : words) line += (line.empty() ? "" : " ") + ShellWord(word);
+  return line;
+}
+
 }  // namespace millrace

@@ -34,7 +34,7 @@ struct AdviseFlags {
 
 absl::StatusOr<AdviseSettings> ToAdvise(const AdviseFlags& flags) {
   if (flags.uri.empty() && !flags.service.on) {
-    return AsUsage(absl::InvalidArgumentError("name a data set; only with --service its numbers may be given instead"));
+    return UsageError("name a data set; only with --service its numbers may be given instead");
   }
   if (!flags.uri.empty()) RETURN_IF_ERROR(CheckUri(flags.uri));
   AdviseSettings settings;
@@ -43,7 +43,7 @@ absl::StatusOr<AdviseSettings> ToAdvise(const AdviseFlags& flags) {
     ASSIGN_OR_RETURN(settings.machine, AsUsage(settings.prices.FindMachine(flags.machine)));
   }
   if (!(flags.step_ms >= 0 && flags.step_ms < 1e9)) {
-    return AsUsage(absl::InvalidArgumentError("--step-ms takes a time in milliseconds, 0 or more"));
+    return UsageError("--step-ms takes a time in milliseconds, 0 or more");
   }
   settings.epochs = flags.epochs;
   settings.workers = flags.workers;
@@ -78,10 +78,10 @@ absl::Status RunService(const AdviseFlags& flags, const AdviseSettings& settings
   }
   const absl::StatusOr<ServiceAdvice> advice = AdviseService(question);
   if (!advice.ok()) {
-    return AsUsage(absl::InvalidArgumentError(
-        fmt::format("{}: give --step-ms and a URI, --cpu-ms or --vcpus-per-accelerator; or --before-ms, --after-ms and "
-                    "--worker-count",
-                    ToStd(advice.status().message()))));
+    return UsageError(
+        "{}: give --step-ms and a URI, --cpu-ms or --vcpus-per-accelerator; or --before-ms, --after-ms and "
+        "--worker-count",
+        ToStd(advice.status().message()));
   }
   return WriteStdout(flags.json ? ServiceAdviceJson(*advice, question, settings.prices)
                                 : ServiceAdviceText(*advice, question, settings.prices));
@@ -132,10 +132,7 @@ void AddAdvise(Command app) {
       "  millrace advise s3://bucket/train --prices ours.json --json | jq .predictions\n"
       "  millrace advise s3://bucket/train --service --machine ml.p4d.24xlarge --batch 256 --step-ms 86\n"
       "  millrace advise --service --machine ml.p4d.24xlarge --vcpus-per-accelerator 20 --step-ms 115");
-  advise.Run([flags] {
-    const absl::Status status = RunAdvise(*flags);
-    return status.ok() ? 0 : Fail("advise", HintAtS3(status, {flags->uri}));
-  });
+  advise.Run([flags] { return ExitStatus("advise", HintAtS3(RunAdvise(*flags), {flags->uri})); });
 }
 
 }  // namespace millrace::cli

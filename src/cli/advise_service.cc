@@ -20,7 +20,7 @@ constexpr const char* kServiceHeading = "With --service";
 
 absl::Status CheckGiven(const char* option, double value) {
   if (value >= 0 && value < 1e12) return absl::OkStatus();
-  return AsUsage(absl::InvalidArgumentError(fmt::format("{} takes a number, 0 or more", option)));
+  return UsageError("{} takes a number, 0 or more", option);
 }
 
 std::optional<double> Seconds(double milliseconds) {
@@ -112,9 +112,9 @@ absl::StatusOr<ServiceQuestion> TakeServiceQuestion(const ServiceAdviceFlags& fl
   if (flags.cpu_ms > 0) question.cpu_seconds_per_sample = flags.cpu_ms / 1000;
   if (flags.vcpus_each > 0) {
     if (flags.cpu_ms > 0 || question.step_seconds <= 0) {
-      return AsUsage(
-          absl::InvalidArgumentError("--vcpus-per-accelerator goes with --step-ms, the time in which they work for one "
-                                     "batch, and without --cpu-ms"));
+      return UsageError(
+          "--vcpus-per-accelerator goes with --step-ms, the time in which they work for one "
+          "batch, and without --cpu-ms");
     }
     question.cpu_seconds_per_sample = flags.vcpus_each * question.step_seconds / static_cast<double>(question.batch);
   }

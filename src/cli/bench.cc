@@ -63,10 +63,7 @@ void AddBench(Command app) {
       "  millrace bench s3://bucket/train --threads 1,2,4,8 --scenario d --scenario e\n"
       "  millrace bench s3://bucket/train --rival dataloader,webdataset --html report.html\n"
       "  millrace bench compare before.json after.json");
-  bench.Run([flags] {
-    const absl::Status status = Bench(*flags);
-    return status.ok() ? 0 : Fail("bench", HintAtS3(status, {flags->uri}));
-  });
+  bench.Run([flags] { return ExitStatus("bench", HintAtS3(Bench(*flags), {flags->uri})); });
 }
 
 }  // namespace millrace::cli

@@ -85,10 +85,7 @@ void AddBenchCompare(Command bench) {
       "machine, data and settings is listed.\n\n"
       "Examples:\n"
       "  millrace bench compare before.json after.json");
-  compare.Run([flags] {
-    const absl::Status status = Compare(*flags);
-    return status.ok() ? 0 : Fail("bench compare", status);
-  });
+  compare.Run([flags] { return ExitStatus("bench compare", Compare(*flags)); });
 }
 
 }  // namespace millrace::cli

@@ -30,10 +30,6 @@ std::shared_ptr<CacheFlags> AddFolder(const Command& command, const char* json_h
   return flags;
 }
 
-int Ended(const absl::Status& status) {
-  return status.ok() ? 0 : Fail("cache", status);
-}
-
 absl::Status ListCache(const CacheFlags& flags) {
   const InterruptStop interrupt;
   return ForEachCachedObject(flags.folder, interrupt.token(), [&](const CachedObject& object) {
@@ -147,7 +143,7 @@ void AddCacheLs(const Command& cache) {
       AddFolder(ls, R"(One JSON object a line: {"uri", "etag", "bytes", "cached_bytes", "ranges", "disk_bytes"})");
   ls.Add("--uri", &flags->prefix, "List only objects whose URI begins with this");
   ls.Footer("Examples:\n  millrace cache ls /nvme/millrace --uri s3://bucket/train/");
-  ls.Run([flags] { return Ended(ListCache(*flags)); });
+  ls.Run([flags] { return ExitStatus("cache", ListCache(*flags)); });
 }
 
 void AddCacheStat(const Command& cache) {
@@ -156,7 +152,7 @@ void AddCacheStat(const Command& cache) {
       stat, R"(One JSON object: {"objects", "ranges", "cached_bytes", "pinned_bytes", "disk_bytes", "unsound_files", )"
             R"("file_system_bytes", "free_bytes", "jobs": [{"alive", "ranges", "bytes", ...}]})");
   stat.Footer("Examples:\n  millrace cache stat /nvme/millrace --json");
-  stat.Run([flags] { return Ended(StatCache(*flags)); });
+  stat.Run([flags] { return ExitStatus("cache", StatCache(*flags)); });
 }
 
 void AddCacheVerify(const Command& cache) {
@@ -167,7 +163,7 @@ void AddCacheVerify(const Command& cache) {
       "What is damaged is removed, so that it is read from the store again. Exit status 1 if there was any. Loaders "
       "and "
       "mounts may use the cache meanwhile.\n\nExamples:\n  millrace cache verify /nvme/millrace");
-  verify.Run([flags] { return Ended(VerifyIt(*flags)); });
+  verify.Run([flags] { return ExitStatus("cache", VerifyIt(*flags)); });
 }
 
 void AddCacheClear(const Command& cache) {
@@ -179,7 +175,7 @@ void AddCacheClear(const Command& cache) {
       "that use the cache go on, and read from the store.\n\nExamples:\n"
       "  millrace cache clear /nvme/millrace\n"
       "  millrace cache clear /nvme/millrace --uri s3://bucket/old/");
-  clear.Run([flags] { return Ended(ClearIt(*flags)); });
+  clear.Run([flags] { return ExitStatus("cache", ClearIt(*flags)); });
 }
 
 }  // namespace

@@ -22,7 +22,7 @@ absl::StatusOr<std::optional<DiskCacheOptions>> CacheOption::Take() const {
   if (!size.empty()) {
     ASSIGN_OR_RETURN(options.size_bytes, TakeSize("--cache-size", size));
   } else if (options.in_memory()) {
-    return AsUsage(absl::InvalidArgumentError("--cache memory needs --cache-size, such as --cache-size 4GiB"));
+    return UsageError("--cache memory needs --cache-size, such as --cache-size 4GiB");
   }
   return options;
 }
@@ -41,8 +41,7 @@ absl::StatusOr<std::shared_ptr<DiskCache>> OpenCache(const std::optional<DiskCac
 
 absl::Status RefuseCacheInMemory(std::string_view place, std::string_view why) {
   if (place != DiskCacheOptions::kMemory) return absl::OkStatus();
-  return AsUsage(absl::InvalidArgumentError(
-      fmt::format("--cache memory: {}; name a folder (one that is called memory is ./memory)", why)));
+  return UsageError("--cache memory: {}; name a folder (one that is called memory is ./memory)", why);
 }
 
 }  // namespace millrace::cli

@@ -141,7 +141,7 @@ absl::StatusOr<std::vector<Capacity>> ParseCapacities(const std::string& text) {
 absl::Status Simulate(const PlanFlags& flags) {
   ASSIGN_OR_RETURN(const LoaderOptions options, AsUsage(ToOptions(flags)));
   ASSIGN_OR_RETURN(const std::vector<Capacity> capacities, AsUsage(ParseCapacities(flags.capacity)));
-  if (flags.local_ranks > flags.world) return AsUsage(absl::InvalidArgumentError("--local-ranks is more than --world"));
+  if (flags.local_ranks > flags.world) return UsageError("--local-ranks is more than --world");
   const InterruptStop interrupt;
   Runtime runtime;
   Stores stores(runtime);
@@ -180,10 +180,7 @@ void AddCacheWarm(Command cache) {
       "kept.\n\nExamples:\n"
       "  millrace cache warm s3://bucket/train --cache /nvme/millrace --cache-size 500GiB\n"
       "  millrace cache warm s3://bucket/train --cache /nvme/millrace --shuffle global --seed 7");
-  warm.Run([flags] {
-    const absl::Status status = Warm(*flags);
-    return status.ok() ? 0 : Fail("cache", HintAtS3(status, {flags->uri}));
-  });
+  warm.Run([flags] { return ExitStatus("cache", HintAtS3(Warm(*flags), {flags->uri})); });
 }
 
 void AddCacheSimulate(Command cache) {
@@ -207,10 +204,7 @@ void AddCacheSimulate(Command cache) {
       "sample is read.\n\nExamples:\n"
       "  millrace cache simulate s3://bucket/train --capacity 100GiB,200GiB --epochs 10\n"
       "  millrace cache simulate s3://bucket/train --capacity 50% --shuffle global --world 16 --local-ranks 8 --json");
-  simulate.Run([flags] {
-    const absl::Status status = Simulate(*flags);
-    return status.ok() ? 0 : Fail("cache", HintAtS3(status, {flags->uri}));
-  });
+  simulate.Run([flags] { return ExitStatus("cache", HintAtS3(Simulate(*flags), {flags->uri})); });
 }
 
 }  // namespace millrace::cli

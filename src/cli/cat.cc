@@ -12,9 +12,9 @@
 
 #include "cli/commands.h"
 #include "cli/console.h"
-#include "cli/find_object.h"
 #include "cli/usage.h"
 #include "store/stores.h"
+#include "transfer/find_object.h"
 #include "transfer/key_pattern.h"
 #include "transfer/object_reader.h"
 
@@ -48,9 +48,9 @@ absl::StatusOr<ByteRange> ParseRange(std::string_view text, const std::string& u
   const bool valid = dash != text.npos && (first || left.empty()) && (last || right.empty()) && (first || last) &&
                      (!first || !last || *first <= *last);
   if (!valid) {
-    return AsUsage(absl::InvalidArgumentError(fmt::format(
+    return UsageError(
         "--range '{}' is not a range; write 0-99 for the first 100 bytes, 100- for what follows, -100 for the end",
-        text)));
+        text);
   }
   if (!first) return ByteRange{size - std::min(size, *last), std::min(size, *last)};
   if (*first >= size)
@@ -106,10 +106,7 @@ void AddCat(Command app) {
       "  millrace cat s3://bucket/part-1.bin s3://bucket/part-2.bin > whole.bin\n"
       "  millrace cat 's3://bucket/logs/2026-*.txt'\n"
       "  millrace cat data/image.jpg --range 0-15 | xxd");
-  cat.Run([flags] {
-    const absl::Status status = WriteObjects(flags->uris, flags->range);
-    return status.ok() ? 0 : Fail("cat", HintAtS3(status, flags->uris));
-  });
+  cat.Run([flags] { return ExitStatus("cat", HintAtS3(WriteObjects(flags->uris, flags->range), flags->uris)); });
 }
 
 }  // namespace millrace::cli

@@ -179,7 +179,7 @@ void AddCheckpointVerify(const Command& checkpoint) {
       "  millrace checkpoint verify /data/run-7 --all --json");
   verify.Run([flags] {
     if (flags->all && flags->step) {
-      return Fail("checkpoint", AsUsage(absl::InvalidArgumentError("--all and --step contradict each other")));
+      return Fail("checkpoint", UsageError("--all and --step contradict each other"));
     }
     return WithOneCheckpoints(flags->uri, [&](const Checkpoints& checkpoints, const std::stop_token& stop) {
       return flags->all ? VerifyAll(*flags, checkpoints, stop) : VerifyOne(*flags, checkpoints, stop);

@@ -248,8 +248,7 @@ void AddCheckpointDiff(const Command& checkpoint) {
   diff.Run([flags] {
     if (flags->other_uri.empty()) {
       if (flags->step == flags->other_step) {
-        return Fail("checkpoint",
-                    AsUsage(absl::InvalidArgumentError("with one URI, give two steps: --step 100 --other-step 200")));
+        return Fail("checkpoint", UsageError("with one URI, give two steps: --step 100 --other-step 200"));
       }
       flags->other_uri = flags->uri;
     }
@@ -314,10 +313,10 @@ void AddCheckpointGc(const Command& checkpoint) {
       "  millrace checkpoint gc /data/run-7 --claim");
   gc.Run([flags] {
     if (flags->keep_every != 0 && flags->keep == 0) {
-      return Fail("checkpoint", AsUsage(absl::InvalidArgumentError("--keep-every needs --keep")));
+      return Fail("checkpoint", UsageError("--keep-every needs --keep"));
     }
     if (flags->claim && flags->dry_run) {
-      return Fail("checkpoint", AsUsage(absl::InvalidArgumentError("--claim and --dry-run contradict each other")));
+      return Fail("checkpoint", UsageError("--claim and --dry-run contradict each other"));
     }
     return WithOneCheckpoints(flags->uri,
                               [&](Checkpoints& checkpoints, const std::stop_token& stop) -> absl::StatusOr<bool> {

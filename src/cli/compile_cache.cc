@@ -1,15 +1,8 @@
-#include "compile_cache/compile_cache.h"
-
 #include <fmt/format.h>
-#include <signal.h>
-#include <unistd.h>
 
 #include <chrono>
-#include <cstdlib>
-#include <filesystem>
 #include <memory>
 #include <optional>
-#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -17,14 +10,9 @@
 #include "cli/commands.h"
 #include "cli/console.h"
 #include "cli/usage.h"
-#include "compile_cache/cache_folders.h"
-#include "compile_cache/cache_session.h"
 #include "compile_cache/fingerprint.h"
-#include "net/runtime.h"
-#include "store/stores.h"
-#include "supervisor/guarded_command.h"
-#include "supervisor/supervisor.h"
-#include "transfer/artifact.h"
+#include "job/cached_command.h"
+#include "supervisor/attempt_watch.h"
 
 namespace millrace::cli {
 
@@ -47,71 +35,12 @@ void Tell(const std::string& text) {
   PrintError("millrace compile-cache: {}\n", Printable(text));
 }
 
-absl::StatusOr<std::chrono::milliseconds> TakeTime(std::string_view option, const std::string& text) {
-  ASSIGN_OR_RETURN(const std::chrono::nanoseconds time, TakeDuration(option, text));
-  return std::chrono::ceil<std::chrono::milliseconds>(time);
-}
-
-std::string FromEnvironment(const std::string& name) {
-  const char* const value = std::getenv(name.c_str());
-  return value == nullptr ? "" : value;
-}
-
-/// Starts the command when the cache is there, passes signals on, publishes at the end. Returns the exit status.
-/// Without a session (nullptr) there is no cache.
-class CompileCacheRun {
- public:
-  CompileCacheRun(GuardedCommand& command, CacheSession* session) : command_(command), session_(session) {}
-
-  int Wait() {
-    if (session_ == nullptr) GuardedCommand::Wake();
-    for (;;) {
-      if (const std::optional<int> signal = GuardedCommand::WaitForSignal()) {
-        OnSignal(*signal);
-        continue;
-      }
-      if ((session_ == nullptr || session_->prepared()) && !begun_ && !stopped_) {
-        begun_ = true;
-        command_.Begin();
-        for (const int signal : notices_) command_.Signal(signal);
-      }
-      if (begun_ && !status_) {
-        status_ = command_.Ended();
-        if (status_ && session_ != nullptr) session_->Finish(*status_ == 0);
-      }
-      if (session_ == nullptr ? status_ || stopped_ : session_->done()) return status_ ? *status_ : 128 + *stopped_;
-    }
-  }
-
- private:
-  // Before the command: there will be none. While it runs: it is the one to end. After it: nothing more is published.
-  // SIGUSR1 and SIGUSR2 mean something to the command only: it gets them late, or not any more.
-  void OnSignal(int signal) {
-    if (signal == SIGUSR1 || signal == SIGUSR2) {
-      if (!begun_) notices_.insert(signal);
-      if (begun_ && !status_) command_.Signal(signal);
-      return;
-    }
-    if (begun_ && !status_) return command_.Signal(signal);
-    stopped_ = signal;
-    if (session_ != nullptr) session_->Stop();
-  }
-
-  GuardedCommand& command_;
-  CacheSession* const session_;
-  bool begun_ = false;
-  std::optional<int> status_;
-  std::optional<int> stopped_;
-  std::set<int> notices_;  // that came before the command began
-};
-
 absl::StatusOr<CompileCacheOptions> TakeCacheOptions(const CompileCacheFlags& flags) {
   CompileCacheOptions options;
   ASSIGN_OR_RETURN(options.max_bytes, TakeSize("--max-size", flags.max_size));
-  ASSIGN_OR_RETURN(options.wait, TakeTime("--wait-for-compiler", flags.wait));
-  ASSIGN_OR_RETURN(options.term, TakeTime("--lease", flags.lease));
-  if (options.term < std::chrono::seconds(1))
-    return AsUsage(absl::InvalidArgumentError("--lease must be a second at least"));
+  ASSIGN_OR_RETURN(options.wait, TakeMilliseconds("--wait-for-compiler", flags.wait));
+  ASSIGN_OR_RETURN(options.term, TakeMilliseconds("--lease", flags.lease));
+  if (options.term < std::chrono::seconds(1)) return UsageError("--lease must be a second at least");
   options.about = fmt::format("key '{}'", flags.key);
   options.key = flags.key;
   if (flags.key.empty()) {
@@ -120,56 +49,26 @@ absl::StatusOr<CompileCacheOptions> TakeCacheOptions(const CompileCacheFlags& fl
     options.key = fingerprint.Key();
   }
   RETURN_IF_ERROR(AsUsage(CheckCacheKey(options.key)));
-  options.journal = Tell;
   return options;
 }
 
-absl::StatusOr<int> RunWithCache(const CompileCacheFlags& flags) {
+absl::StatusOr<int> RunCached(const CompileCacheFlags& flags) {
   RETURN_IF_ERROR(CheckUri(flags.uri));
-  ASSIGN_OR_RETURN(const auto settle, TakeTime("--settle", flags.settle));
-  std::chrono::milliseconds grace = AttemptLimits::kNoGraceLimit;
+  CachedRunOptions options{.command = flags.command,
+                           .uri = flags.uri,
+                           .dir = flags.dir,
+                           .cache = {},
+                           .grace = AttemptLimits::kNoGraceLimit,
+                           .say = Tell};
+  ASSIGN_OR_RETURN(options.settle, TakeMilliseconds("--settle", flags.settle));
   if (flags.grace) {
-    ASSIGN_OR_RETURN(grace, TakeTime("--grace", *flags.grace));
+    ASSIGN_OR_RETURN(options.grace, TakeMilliseconds("--grace", *flags.grace));
   }
-  if (flags.command.empty() && !flags.print_key)
-    return AsUsage(absl::InvalidArgumentError("the command is missing; write it behind '--'"));
-  ASSIGN_OR_RETURN(CompileCacheOptions options, TakeCacheOptions(flags));
-  if (flags.print_key) {
-    RETURN_IF_ERROR(WriteStdout(fmt::format("{}  {}\n", options.key, Printable(options.about))));
-    return 0;
-  }
-  const std::string home = DefaultCacheFolder();
-  if (flags.dir.empty() && home.empty())
-    return absl::NotFoundError("there is no cache folder: set MILLRACE_CACHE, or give --dir");
-  const std::string root = flags.dir.empty() ? home + "/compile/" + options.key : flags.dir;
-  CacheFolders folders = ChooseCacheFolders(std::filesystem::absolute(root).string(), FromEnvironment);
-  for (const std::string& why : folders.left_alone) Tell(why);
-  options.folders = folders.folders;
-  Tell(fmt::format("key {}: {}", options.key, options.about));
-
-  const SupervisorOptions supervisor{.command = flags.command,
-                                     .checkpoint = {},
-                                     .variables = std::move(folders.variables),
-                                     .inner = true,
-                                     .limits = {.grace = grace},
-                                     .say = Tell};
-  ASSIGN_OR_RETURN(const std::unique_ptr<GuardedCommand> command, GuardedCommand::Prepare([&supervisor] {
-                     const absl::StatusOr<int> status = RunSupervised(supervisor);
-                     if (!status.ok()) Tell(std::string(status.status().message()));
-                     return status.value_or(1);
-                   }));
-  Runtime runtime;
-  Stores stores(runtime);
-  const absl::StatusOr<Location> location = stores.Open(flags.uri);
-  if (!location.ok()) {
-    Tell(fmt::format("the compile cache cannot be used, the command runs without it: {}",
-                     ToStd(location.status().message())));
-    return CompileCacheRun(*command, nullptr).Wait();
-  }
-  const std::chrono::milliseconds term = options.term;
-  CompileCache cache(*location, stores, runtime.memory(), std::move(options));
-  CacheSession session(cache, {.settle = settle, .term = term, .changed = GuardedCommand::Wake, .journal = Tell});
-  return CompileCacheRun(*command, &session).Wait();
+  if (flags.command.empty() && !flags.print_key) return UsageError("the command is missing; write it behind '--'");
+  ASSIGN_OR_RETURN(options.cache, TakeCacheOptions(flags));
+  if (!flags.print_key) return RunWithCache(std::move(options));
+  RETURN_IF_ERROR(WriteStdout(fmt::format("{}  {}\n", options.cache.key, Printable(options.cache.about))));
+  return 0;
 }
 
 constexpr const char* kCompileCacheFooter =
@@ -224,10 +123,7 @@ void AddCompileCache(Command app) {
       .Called("TIME");
   compile_cache.AddFlag("--print-key", &flags->print_key, "Print the key and what it stands for, and run nothing");
   compile_cache.Footer(kCompileCacheFooter);
-  compile_cache.Run([flags] {
-    const absl::StatusOr<int> status = RunWithCache(*flags);
-    return status.ok() ? *status : Fail("compile-cache", status.status());
-  });
+  compile_cache.Run([flags] { return ExitStatus("compile-cache", RunCached(*flags)); });
 }
 
 }  // namespace millrace::cli

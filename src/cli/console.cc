@@ -1,17 +1,13 @@
 #include "cli/console.h"
 
 #include <fmt/format.h>
-#include <sys/eventfd.h>
 #include <unistd.h>
 
-#include <atomic>
 #include <cerrno>
-#include <csignal>
 #include <cstdio>
 #include <cstring>
 #include <set>
 
-#include "absl/strings/cord.h"
 #include "base/counted.h"
 #include "base/size.h"
 #include "base/utf8.h"
@@ -22,21 +18,6 @@ namespace millrace::cli {
 namespace {
 
 constexpr std::chrono::milliseconds kRedraw{100};
-
-constexpr const char* kUsage = "millrace/usage";
-
-volatile std::sig_atomic_t interrupted = 0;
-std::atomic<int> interrupt_event{-1};  // of the InterruptStop
-static_assert(std::atomic<int>::is_always_lock_free);
-
-void OnInterrupt(int) {
-  const int error = errno;
-  interrupted = 1;
-  const uint64_t one = 1;
-  // Nothing is to be done where it fails: then the event has been told before.
-  if (const int event = interrupt_event; event >= 0) (void)!write(event, &one, sizeof one);
-  errno = error;
-}
 
 std::string Amount(double amount, bool bytes) {
   const auto whole = static_cast<uint64_t>(amount);
@@ -54,7 +35,19 @@ std::string Duration(double seconds) {
 int Fail(std::string_view command, const absl::Status& status) {
   if (absl::IsAborted(status)) return kOutputClosed;  // no reader is left
   PrintError("millrace{}{}: {}\n", command.empty() ? "" : " ", command, Printable(ToStd(status.message())));
-  return status.GetPayload(kUsage).has_value() ? 2 : 1;
+  return IsUsage(status) ? 2 : 1;
+}
+
+int ExitStatus(std::string_view command, const absl::Status& status) {
+  return status.ok() ? 0 : Fail(command, status);
+}
+
+int ExitStatus(std::string_view command, const absl::StatusOr<bool>& succeeded) {
+  return succeeded.ok() ? (*succeeded ? 0 : 1) : Fail(command, succeeded.status());
+}
+
+int ExitStatus(std::string_view command, const absl::StatusOr<int>& status) {
+  return status.ok() ? *status : Fail(command, status.status());
 }
 
 void FailEach(std::string_view command, const std::map<std::string, absl::Status>& failures, uint64_t failed) {
@@ -64,11 +57,6 @@ void FailEach(std::string_view command, const std::map<std::string, absl::Status
   }
   if (failed <= told.size()) return;
   PrintError("millrace {}: {} failed\n", command, Counted(failed - told.size(), "more object"));
-}
-
-absl::Status AsUsage(absl::Status status) {
-  if (!status.ok()) status.SetPayload(kUsage, absl::Cord());
-  return status;
 }
 
 absl::Status CheckUri(const std::string& uri) {
@@ -88,39 +76,6 @@ absl::Status WriteStdout(std::string_view text) {
     text.remove_prefix(static_cast<size_t>(n));
   }
   return absl::OkStatus();
-}
-
-void CatchInterrupts() {
-  struct sigaction action {};
-  action.sa_handler = OnInterrupt;
-  action.sa_flags = SA_RESTART | SA_RESETHAND;  // the second one ends the process at once
-  sigaction(SIGINT, &action, nullptr);
-  sigaction(SIGTERM, &action, nullptr);
-  struct sigaction hangup {};
-  if (sigaction(SIGHUP, nullptr, &hangup) == 0 && hangup.sa_handler != SIG_IGN) sigaction(SIGHUP, &action, nullptr);
-}
-
-bool Interrupted() {
-  return interrupted != 0;
-}
-
-InterruptStop::InterruptStop() {
-  // Never closed: a handler may be about to write to it.
-  static const int event = eventfd(0, EFD_CLOEXEC);
-  interrupt_event = event;
-  CatchInterrupts();
-  thread_ = std::thread([this] {
-    uint64_t told = 0;
-    while (read(event, &told, sizeof told) < 0 && errno == EINTR) {
-    }
-    if (Interrupted()) stop_.request_stop();
-  });
-}
-
-InterruptStop::~InterruptStop() {
-  const uint64_t end = 1;
-  (void)!write(interrupt_event.exchange(-1), &end, sizeof end);
-  thread_.join();
 }
 
 std::string ProgressText(std::string_view label, uint64_t done, uint64_t total, double seconds, bool bytes) {

@@ -7,13 +7,12 @@
 #include <cstdio>
 #include <map>
 #include <mutex>
-#include <stop_token>
 #include <string>
 #include <string_view>
-#include <thread>
 #include <utility>
 
-#include "base/status.h"
+#include "base/interrupt.h"
+#include "base/usage_error.h"
 
 namespace millrace::cli {
 
@@ -32,16 +31,15 @@ void PrintError(fmt::format_string<Args...> format, Args&&... args) {
 /// returns kOutputClosed.
 int Fail(std::string_view command, const absl::Status& status);
 
-/// The same for a command of which `failed` steps failed; `failures` are the first of them, by URI. Prints each message
-/// once, and how many more there were.
-void FailEach(std::string_view command, const std::map<std::string, absl::Status>& failures, uint64_t failed);
+/// The exit status of a command that has ended with this: of an error as Fail says it, else 0, or what the value says:
+/// a number is the exit status, false is 1.
+int ExitStatus(std::string_view command, const absl::Status& status);
+int ExitStatus(std::string_view command, const absl::StatusOr<bool>& succeeded);
+int ExitStatus(std::string_view command, const absl::StatusOr<int>& status);
 
-/// Marks an error as wrong usage: of the command line itself, whatever the data are. OK stays OK.
-absl::Status AsUsage(absl::Status status);
-template <typename T>
-absl::StatusOr<T> AsUsage(absl::StatusOr<T> value) {
-  return value.ok() ? std::move(value) : AsUsage(value.status());
-}
+/// The same as Fail for a command of which `failed` steps failed; `failures` are the first of them, by URI. Prints each
+/// message once, and how many more there were.
+void FailEach(std::string_view command, const std::map<std::string, absl::Status>& failures, uint64_t failed);
 
 /// Reports a malformed URI, or a malformed URI of one object, as wrong usage.
 absl::Status CheckUri(const std::string& uri);
@@ -49,25 +47,6 @@ absl::Status CheckObjectUri(const std::string& uri);
 
 /// Writes all of it to standard output. Aborted if its reader is gone (`millrace cat x | head`).
 absl::Status WriteStdout(std::string_view text);
-
-/// From now on SIGINT, SIGTERM and SIGHUP (unless it is ignored, as under nohup) are noted, for a command to stop at
-/// the next step and clean up; the second one kills.
-void CatchInterrupts();
-bool Interrupted();
-
-/// Calls CatchInterrupts, and requests a stop at the first interrupt, for work that waits. One at a time.
-class InterruptStop {
- public:
-  InterruptStop();
-  ~InterruptStop();
-  InterruptStop(const InterruptStop&) = delete;
-  InterruptStop& operator=(const InterruptStop&) = delete;
-  std::stop_token token() const { return stop_.get_token(); }
-
- private:
-  std::stop_source stop_;
-  std::thread thread_;
-};
 
 /// The text of a line of progress: how much of a total is done (0: the total is not known), and how fast. The rate
 /// appears after two seconds or a hundredth of the work, since earlier figures mean nothing.

@@ -18,7 +18,6 @@
 #include "cli/commands.h"
 #include "cli/console.h"
 #include "cli/copied_text.h"
-#include "cli/find_object.h"
 #include "cli/json_text.h"
 #include "cli/name_filter.h"
 #include "cli/passed_over.h"
@@ -31,6 +30,7 @@
 #include "store/uri.h"
 #include "transfer/bulk_job.h"
 #include "transfer/content_type.h"
+#include "transfer/find_object.h"
 #include "transfer/key_pattern.h"
 
 namespace millrace::cli {
@@ -92,21 +92,18 @@ absl::StatusOr<Location> OneTarget(Stores& stores, const std::string& uri, std::
 absl::Status CopyOne(Stores& stores, const CpFlags& flags, CopySink& sink, const std::stop_token& stop) {
   ASSIGN_OR_RETURN(const ParsedUri parsed, ParseUri(flags.source));
   if (parsed.path.empty() || parsed.path.ends_with('/') || IsFolder(parsed, Links::kFollow)) {
-    return AsUsage(absl::InvalidArgumentError(
-        fmt::format("{} is not one object; add --recursive to copy what is below it", flags.source)));
+    return UsageError("{} is not one object; add --recursive to copy what is below it", flags.source);
   }
   RETURN_IF_ERROR(CheckObjectUri(flags.source));
   if (!flags.filters.empty()) {
-    return AsUsage(absl::InvalidArgumentError(
-        fmt::format("{} is one object; --exclude and --include go with --recursive or a pattern", flags.source)));
+    return UsageError("{} is one object; --exclude and --include go with --recursive or a pattern", flags.source);
   }
   ASSIGN_OR_RETURN(const Location from, stores.OpenObject(flags.source));
   const std::string& key = from.prefix;
   ASSIGN_OR_RETURN(const Location to,
                    OneTarget(stores, flags.target, std::string_view(key).substr(key.rfind('/') + 1)));
   if (from.store == to.store && from.prefix == to.prefix) {
-    return AsUsage(
-        absl::InvalidArgumentError(fmt::format("{} and {} are the same object", flags.source, flags.target)));
+    return UsageError("{} and {} are the same object", flags.source, flags.target);
   }
   ASSIGN_OR_RETURN(ObjectInfo source, FindObject(from, "copy", stop));
   return sink.Take(*from.store, std::move(source), *to.store, to.prefix);
@@ -128,8 +125,8 @@ absl::Status CopyMany(Runtime& runtime, Stores& stores, const CpFlags& flags, co
   const std::string below = from.store->Uri(from.prefix);
   if (to.store->Uri(to.prefix).starts_with(below) &&
       (flags.recursive || pattern->pattern.find("**") != std::string::npos)) {
-    return AsUsage(absl::InvalidArgumentError(fmt::format("{} lies in {}, which {} be copied into itself", flags.target,
-                                                          pattern ? below : flags.source, pattern ? "may" : "would")));
+    return UsageError("{} lies in {}, which {} be copied into itself", flags.target, pattern ? below : flags.source,
+                      pattern ? "may" : "would");
   }
   bool found = false;
   const auto copy = [&](const ObjectInfo& object) -> absl::Status {
@@ -143,7 +140,7 @@ absl::Status CopyMany(Runtime& runtime, Stores& stores, const CpFlags& flags, co
     }
     std::string key = to.Key(name);
     if (to.store == from.store && key == object.key) {
-      return AsUsage(absl::InvalidArgumentError(fmt::format("{} would be copied onto itself", to.store->Uri(key))));
+      return UsageError("{} would be copied onto itself", to.store->Uri(key));
     }
     return sink.Take(*from.store, object, *to.store, std::move(key));
   };
@@ -179,8 +176,7 @@ absl::Status CopyStdin(Stores& stores, const CpFlags& flags, BulkReport* report)
   RETURN_IF_ERROR(CheckObjectUri(flags.target));
   ASSIGN_OR_RETURN(const ParsedUri target, ParseUri(flags.target));
   if (IsFolder(target, Links::kFollow)) {
-    return AsUsage(absl::InvalidArgumentError(
-        fmt::format("{} is a folder; append the name that standard input is to have there", flags.target)));
+    return UsageError("{} is a folder; append the name that standard input is to have there", flags.target);
   }
   ASSIGN_OR_RETURN(const Location to, stores.OpenObject(flags.target));
   // What stays harms nothing, and if the folder cannot be written to, the writer says so.
@@ -348,9 +344,7 @@ void AddCp(Command app) {
       "  millrace cp s3://bucket/photos.tar - | tar t");
   cp.Run([flags, filters] {
     flags->filters = filters();
-    const absl::StatusOr<bool> copied = Cp(*flags);
-    if (!copied.ok()) return Fail("cp", HintAtS3(copied.status(), {flags->source}));
-    return *copied ? 0 : 1;
+    return ExitStatus("cp", HintAtS3(Cp(*flags), {flags->source}));
   });
 }
 

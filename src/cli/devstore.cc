@@ -89,7 +89,7 @@ absl::StatusOr<std::string> ReadSecret(const std::string& path) {
 /// Sets the secret from where the user put it, if anywhere.
 absl::Status TakeSecret(const DevstoreFlags& flags, DevstoreOptions* options) {
   if (flags.secret_key && flags.secret_key_file) {
-    return AsUsage(absl::InvalidArgumentError("--secret-key and --secret-key-file exclude each other; leave one out"));
+    return UsageError("--secret-key and --secret-key-file exclude each other; leave one out");
   }
   if (flags.secret_key) {
     options->secret_key = *flags.secret_key;
@@ -223,10 +223,7 @@ void AddDevstore(Command app) {
       app.AddCommand("devstore", "Serve a folder or memory as S3, with latency and faults, for tests");
   auto flags = std::make_shared<DevstoreFlags>();
   AddOptions(command, flags.get());
-  command.Run([flags] {
-    const absl::Status status = Serve(*flags);
-    return status.ok() ? 0 : Fail("devstore", status);
-  });
+  command.Run([flags] { return ExitStatus("devstore", Serve(*flags)); });
 }
 
 }  // namespace millrace::cli

@@ -105,13 +105,8 @@ void RunDoctor(Command command, const std::shared_ptr<DoctorFlags>& flags) {
     if (uri.ok() && uri->scheme != ParsedUri::Scheme::kS3) {
       uri = absl::InvalidArgumentError(fmt::format("'{}' is not on S3; write s3://bucket/prefix", flags->uri));
     }
-    if (!uri.ok()) {
-      Fail("doctor", uri.status());
-      return 2;
-    }
-    const absl::StatusOr<bool> healthy = Examine(*flags, *uri);
-    if (!healthy.ok()) return Fail("doctor", healthy.status());
-    return *healthy ? 0 : 1;
+    if (!uri.ok()) return Fail("doctor", AsUsage(uri.status()));
+    return ExitStatus("doctor", Examine(*flags, *uri));
   });
 }
 

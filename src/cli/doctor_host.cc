@@ -51,8 +51,7 @@ absl::StatusOr<HostDoctorOptions> TakeHostOptions(const HostFlags& flags) {
   if (!flags.uri.empty()) {
     ASSIGN_OR_RETURN(const ParsedUri uri, AsUsage(ParseUri(flags.uri)));
     if (uri.scheme != ParsedUri::Scheme::kS3) {
-      return AsUsage(absl::InvalidArgumentError(
-          fmt::format("'{}' is not on S3; write s3://bucket/prefix, or --disk for a folder", flags.uri)));
+      return UsageError("'{}' is not on S3; write s3://bucket/prefix, or --disk for a folder", flags.uri);
     }
     options.bucket = uri.store;
     options.key = uri.path;
@@ -61,7 +60,7 @@ absl::StatusOr<HostDoctorOptions> TakeHostOptions(const HostFlags& flags) {
                                     {"--min-disk-mbps", flags.min_disk},
                                     {"--min-store-mbps", flags.min_store},
                                     {"--min-bus-gbps", flags.min_bus}}) {
-    if (!(value >= 0)) return AsUsage(absl::InvalidArgumentError(fmt::format("{} must not be negative", name)));
+    if (!(value >= 0)) return UsageError("{} must not be negative", name);
   }
   ASSIGN_OR_RETURN(options.min_free_bytes, TakeSize("--min-free", flags.min_free));
   options.folder = flags.disk;
@@ -140,11 +139,7 @@ void AddDoctorHost(Command doctor) {
   host.AddFlag("--json", &flags->json,
                R"(One JSON object: {"ok", "node", "checks": [{"name", "result", "text", "remedy"}], "figures"})");
   host.Footer(kHostFooter);
-  host.Run([flags] {
-    const absl::StatusOr<bool> fit = ExamineHost(*flags);
-    if (!fit.ok()) return Fail("doctor", fit.status());
-    return *fit ? 0 : 1;
-  });
+  host.Run([flags] { return ExitStatus("doctor", ExamineHost(*flags)); });
 }
 
 }  // namespace millrace::cli

@@ -381,10 +381,7 @@ void AddFeed(Command app) {
       "  millrace feed s3://bucket/train --workers 10.0.0.1:7070,10.0.0.2:7070 --local-streams 1\n"
       "  millrace feed s3://bucket/train --state run.json      # interrupted ...\n"
       "  millrace feed s3://bucket/train --resume \"$(jq -r .position run.json)\"");
-  feed.Run([flags] {
-    const absl::Status status = Feed(*flags);
-    return status.ok() ? 0 : Fail("feed", HintAtS3(status, flags->source.uris));
-  });
+  feed.Run([flags] { return ExitStatus("feed", HintAtS3(Feed(*flags), flags->source.uris)); });
 }
 
 }  // namespace millrace::cli

@@ -213,10 +213,7 @@ void AddIndex(Command app) {
       "  millrace index s3://bucket/train --full\n"
       "  millrace index --tokens 1024:uint16 /data/openwebtext\n"
       "  millrace index /data/train --json");
-  index.Run([flags] {
-    const absl::Status status = RunIndex(*flags);
-    return status.ok() ? 0 : Fail("index", HintAtS3(status, {flags->uri}));
-  });
+  index.Run([flags] { return ExitStatus("index", HintAtS3(RunIndex(*flags), {flags->uri})); });
 }
 
 }  // namespace millrace::cli

@@ -38,8 +38,7 @@ absl::StatusOr<uint64_t> TakeDecode(const std::string& text) {
   const char* const end = text.data() + text.size();
   const auto [stop, error] = std::from_chars(text.data(), end, count);
   if (error == std::errc() && stop == end && count > 0) return count;
-  return AsUsage(absl::InvalidArgumentError(
-      fmt::format("--decode: '{}' is neither a whole number, 1 or more, nor '{}'", text, kAll)));
+  return UsageError("--decode: '{}' is neither a whole number, 1 or more, nor '{}'", text, kAll);
 }
 
 bool EndsAsPng(std::string_view name) {
@@ -52,12 +51,10 @@ absl::Status CheckFlags(const InspectFlags& flags) {
   if (!flags.preview.empty()) {
     RETURN_IF_ERROR(CheckObjectUri(flags.preview));
     if (EndsAsPng(flags.preview)) return absl::OkStatus();
-    return AsUsage(absl::InvalidArgumentError(
-        fmt::format("--preview: {} is to be a PNG; give it a name that ends in .png", flags.preview)));
+    return UsageError("--preview: {} is to be a PNG; give it a name that ends in .png", flags.preview);
   }
   if (!flags.samples) return absl::OkStatus();
-  return AsUsage(absl::InvalidArgumentError(
-      "--samples is the number of samples of a preview: add --preview FILE, or leave it out"));
+  return UsageError("--samples is the number of samples of a preview: add --preview FILE, or leave it out");
 }
 
 // Where the sheet goes. Within a folder it would be an object of the data set; beside a single one it is not.
@@ -69,10 +66,10 @@ absl::StatusOr<Location> PreviewPlace(Stores& stores, const InspectFlags& flags)
   const bool within =
       uri.starts_with(folder) && !(data.selection && !data.selection->Contains(uri.substr(folder.size())));
   if (!data.names.empty() || !within) return place;
-  return AsUsage(absl::InvalidArgumentError(
-      fmt::format("--preview: {} lies within the data set, and would be taken for a part of it; choose a place "
-                  "outside of {}",
-                  uri, flags.uri)));
+  return UsageError(
+      "--preview: {} lies within the data set, and would be taken for a part of it; choose a place "
+      "outside of {}",
+      uri, flags.uri);
 }
 
 // Beside what a manifest lists, and a single object, the sheet may lie, but not in its place.
@@ -84,8 +81,7 @@ absl::Status CheckReplacesNothing(const Dataset& dataset, const Location& place)
     ASSIGN_OR_RETURN(object, dataset.index().FindObject(std::string_view(uri).substr(data.size())));
   }
   if (!object && uri != dataset.index_uri()) return absl::OkStatus();
-  return AsUsage(absl::InvalidArgumentError(
-      fmt::format("--preview: {} is a part of the data set, and would be lost; choose another place", uri)));
+  return UsageError("--preview: {} is a part of the data set, and would be lost; choose another place", uri);
 }
 
 absl::Status WritePreview(const Location& place, const ContactSheet& sheet, const std::stop_token& stop) {
@@ -213,10 +209,7 @@ void AddInspect(Command app) {
       "  millrace inspect /data/train --json | jq .classes\n"
       "  millrace inspect s3://bucket/train --decode                   # 1000 samples; --decode all: every one\n"
       "  millrace inspect s3://bucket/train --preview sheet.png --samples 60");
-  inspect.Run([flags] {
-    const absl::Status status = RunInspect(*flags);
-    return status.ok() ? 0 : Fail("inspect", HintAtS3(status, {flags->uri}));
-  });
+  inspect.Run([flags] { return ExitStatus("inspect", HintAtS3(RunInspect(*flags), {flags->uri})); });
 }
 
 }  // namespace millrace::cli

@@ -160,8 +160,8 @@ absl::Status LsUri(const LsFlags& flags, PagePrinter& printer) {
 
 absl::Status LsBuckets(const LsFlags& flags) {
   if (flags.recursive || flags.summarize || flags.human) {
-    return AsUsage(absl::InvalidArgumentError(
-        "--recursive, --summarize and --human want a bucket or folder; without one the buckets are listed"));
+    return UsageError(
+        "--recursive, --summarize and --human want a bucket or folder; without one the buckets are listed");
   }
   Runtime runtime;
   ASSIGN_OR_RETURN(const std::unique_ptr<S3Client> client, ConnectS3(runtime));
@@ -207,10 +207,7 @@ void AddLs(Command app) {
       "  millrace ls s3://bucket --recursive --human --summarize\n"
       "  millrace ls 's3://bucket/*/shard-00000[0-4].tar'\n"
       "  millrace ls /data/train --recursive --json | jq -r .key");
-  ls.Run([flags] {
-    const absl::Status status = Ls(*flags);
-    return status.ok() ? 0 : Fail("ls", HintAtS3(status, {flags->uri}));
-  });
+  ls.Run([flags] { return ExitStatus("ls", HintAtS3(Ls(*flags), {flags->uri})); });
 }
 
 }  // namespace millrace::cli

@@ -87,7 +87,7 @@ int Main(int argc, char** argv) {
   line.BeforeRun([&s3] {
     absl::Status usage = AsUsage(CheckLogSetting());
     usage.Update(ApplyS3Options(s3));
-    return usage.ok() ? 0 : Fail("", usage);
+    return ExitStatus("", usage);
   });
   return line.Run(argc, argv);
 }

@@ -54,7 +54,7 @@ absl::StatusOr<uint32_t> TakeNumber(std::string_view name, std::string_view text
   uint32_t value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value, base);
   if (error == std::errc() && end == text.data() + text.size()) return value;
-  return AsUsage(absl::InvalidArgumentError(fmt::format("-o {}: '{}' is not a number", name, text)));
+  return UsageError("-o {}: '{}' is not a number", name, text);
 }
 
 // Words of mount(8) that say nothing to this file system. (It writes "rw" itself where nothing was said.)
@@ -97,10 +97,10 @@ absl::Status TakeMountOption(std::string_view word, MountFlags& flags, MountOpti
   } else if (name == "umask") {
     ASSIGN_OR_RETURN(options.umask, TakeNumber(name, value, 8));
   } else if (!IsWordOfMount(word)) {
-    return AsUsage(absl::InvalidArgumentError(
-        fmt::format("-o {}: there is no such option; known are allow_other, uid=N, gid=N, umask=OCTAL, ro, writable, "
-                    "and the other options of the command, as in cache=DIR",
-                    word)));
+    return UsageError(
+        "-o {}: there is no such option; known are allow_other, uid=N, gid=N, umask=OCTAL, ro, writable, "
+        "and the other options of the command, as in cache=DIR",
+        word);
   }
   return absl::OkStatus();
 }
@@ -314,10 +314,7 @@ void AddMount(Command app) {
       .OneValueEach()
       .Called("OPTIONS");
   mount.Footer(kMountFooter);
-  mount.Run([flags] {
-    const absl::StatusOr<int> status = RunMount(*flags);
-    return status.ok() ? *status : Fail("mount", HintAtS3(status.status(), {flags->uri}));
-  });
+  mount.Run([flags] { return ExitStatus("mount", HintAtS3(RunMount(*flags), {flags->uri})); });
 }
 
 }  // namespace millrace::cli

@@ -66,8 +66,7 @@ absl::Status TakePart(const std::string& text, PackOptions* options) {
   const bool read = slash != std::string::npos && absl::SimpleAtoi(text.substr(0, slash), &part) &&
                     absl::SimpleAtoi(text.substr(slash + 1), &options->parts);
   if (!read || part < 1 || part > options->parts || options->parts > kMaxShards) {
-    return AsUsage(absl::InvalidArgumentError(
-        fmt::format("--part: '{}' is not I/N such as 2/8, with I from 1 to N and N of at most {}", text, kMaxShards)));
+    return UsageError("--part: '{}' is not I/N such as 2/8, with I from 1 to N and N of at most {}", text, kMaxShards);
   }
   options->part = part - 1;
   return absl::OkStatus();
@@ -81,11 +80,9 @@ absl::StatusOr<std::vector<FieldChoice>> TakeFields(const std::vector<std::strin
     FieldChoice& field = fields.emplace_back();
     field.name = text.substr(0, equals);
     field.as = equals == std::string::npos ? text : text.substr(equals + 1);
-    if (field.name.empty() || field.as.empty())
-      return AsUsage(absl::InvalidArgumentError(fmt::format("--field: '{}' is not NAME or NAME=NEW", text)));
+    if (field.name.empty() || field.as.empty()) return UsageError("--field: '{}' is not NAME or NAME=NEW", text);
     for (size_t i = 0; i + 1 < fields.size(); ++i) {
-      if (fields[i].name == field.name)
-        return AsUsage(absl::InvalidArgumentError(fmt::format("--field names '{}' twice", field.name)));
+      if (fields[i].name == field.name) return UsageError("--field names '{}' twice", field.name);
     }
   }
   return fields;
@@ -93,8 +90,7 @@ absl::StatusOr<std::vector<FieldChoice>> TakeFields(const std::vector<std::strin
 
 absl::Status TakeImages(const PackFlags& flags, ImageChange* images) {
   if (flags.quality && !flags.resize) {
-    return AsUsage(absl::InvalidArgumentError(
-        "--quality is that of the images that --resize makes: add --resize, or leave it out"));
+    return UsageError("--quality is that of the images that --resize makes: add --resize, or leave it out");
   }
   if (flags.resize) images->shorter_side = static_cast<int>(*flags.resize);
   if (flags.quality) images->quality = static_cast<int>(*flags.quality);
@@ -127,12 +123,11 @@ absl::StatusOr<PackOptions> TakeOptions(const PackFlags& flags) {
   RETURN_IF_ERROR(CheckUri(flags.destination));
   if (!flags.class_map.empty()) RETURN_IF_ERROR(CheckObjectUri(flags.class_map));
   if (options.parts > 1 && flags.force) {
-    return AsUsage(
-        absl::InvalidArgumentError("--force with --part would remove what other parts have written: remove the "
-                                   "destination, then start all parts"));
+    return UsageError(
+        "--force with --part would remove what other parts have written: remove the "
+        "destination, then start all parts");
   }
-  if (flags.seed && !flags.shuffle)
-    return AsUsage(absl::InvalidArgumentError("--seed is that of a shuffle: add --shuffle, or leave it out"));
+  if (flags.seed && !flags.shuffle) return UsageError("--seed is that of a shuffle: add --shuffle, or leave it out");
   if (flags.shuffle) options.shuffle_seed = flags.seed.value_or(0);
   options.format = TakeFormat(flags.format);
   ASSIGN_OR_RETURN(options.fields, TakeFields(flags.fields));
@@ -166,8 +161,8 @@ absl::Status CheckScratch(Stores& stores, const std::string& path, std::initiali
     const std::string& uri = place.uri;
     if (CheckApart(place, scratch).ok()) continue;
     if (folder.starts_with(uri) && IsHiddenKey(folder.substr(uri.size()))) continue;  // ~/.cache, where ~ is packed
-    return AsUsage(absl::InvalidArgumentError(fmt::format(
-        "cannot unpack into {}: {} lies around or within it; name another folder by --scratch", folder, uri)));
+    return UsageError("cannot unpack into {}: {} lies around or within it; name another folder by --scratch", folder,
+                      uri);
   }
   return absl::OkStatus();
 }
@@ -441,10 +436,7 @@ void AddPack(Command app) {
       "  millrace pack /data/images s3://bucket/train --resize 256 --jpeg-tiles\n"
       "  millrace pack s3://bucket/train /data/mds --format mds --shard-size 64MiB\n"
       "  millrace pack s3://bucket/raw s3://bucket/train --part 2/8      # on the second of eight machines");
-  pack.Run([flags] {
-    const absl::Status status = RunPack(*flags);
-    return status.ok() ? 0 : Fail("pack", HintAtS3(status, {flags->source}));
-  });
+  pack.Run([flags] { return ExitStatus("pack", HintAtS3(RunPack(*flags), {flags->source})); });
 }
 
 }  // namespace millrace::cli

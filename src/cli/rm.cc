@@ -11,7 +11,6 @@
 #include "base/size.h"
 #include "cli/commands.h"
 #include "cli/console.h"
-#include "cli/find_object.h"
 #include "cli/json_text.h"
 #include "cli/name_filter.h"
 #include "cli/passed_over.h"
@@ -21,6 +20,7 @@
 #include "store/stores.h"
 #include "store/uri.h"
 #include "transfer/bulk_job.h"
+#include "transfer/find_object.h"
 #include "transfer/key_pattern.h"
 #include "transfer/other_files.h"
 
@@ -243,13 +243,8 @@ void AddRm(Command app) {
       "  millrace rm --recursive s3://bucket/run-7 --exclude '*' --include 'logs/*' --dry-run");
   rm.Run([flags, filters] {
     flags->filters = filters();
-    if (const absl::Status usage = CheckUsage(*flags); !usage.ok()) {
-      Fail("rm", usage);
-      return 2;
-    }
-    const absl::StatusOr<bool> removed = Rm(*flags);
-    if (!removed.ok()) return Fail("rm", removed.status());
-    return *removed ? 0 : 1;
+    if (const absl::Status usage = CheckUsage(*flags); !usage.ok()) return Fail("rm", AsUsage(usage));
+    return ExitStatus("rm", Rm(*flags));
   });
 }
 

@@ -1,10 +1,7 @@
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 #include <signal.h>
-#include <unistd.h>
 
 #include <chrono>
-#include <filesystem>
 #include <fstream>
 #include <memory>
 #include <optional>
@@ -14,36 +11,22 @@
 #include <utility>
 #include <vector>
 
-#include "aws/credential_chain.h"
-#include "base/bytes.h"
-#include "base/crypto.h"
-#include "base/errno_status.h"
-#include "channel/job_root.h"
-#include "channel/user_arguments.h"
 #include "cli/commands.h"
 #include "cli/console.h"
 #include "cli/metrics_option.h"
-#include "cli/run_code.h"
 #include "cli/run_flags.h"
-#include "cli/run_group.h"
-#include "cli/run_job.h"
-#include "cli/run_manifest.h"
-#include "cli/run_metrics.h"
-#include "cli/run_print.h"
+#include "cli/run_words.h"
 #include "cli/usage.h"
 #include "cli/volume_commands.h"
-#include "supervisor/job_process.h"
-#include "supervisor/notice_watcher.h"
-#include "supervisor/supervisor.h"
+#include "job/group_files.h"
+#include "job/group_run.h"
+#include "job/run_job.h"
+#include "job/run_metrics.h"
+#include "job/spot_files.h"
 
 namespace millrace::cli {
 
 namespace {
-
-absl::StatusOr<std::chrono::milliseconds> TakeMilliseconds(std::string_view option, const std::string& text) {
-  ASSIGN_OR_RETURN(const std::chrono::nanoseconds time, TakeDuration(option, text));
-  return std::chrono::ceil<std::chrono::milliseconds>(time);
-}
 
 void SayLine(const std::string& text) {
   PrintError("millrace run: {}\n", Printable(text));
@@ -57,8 +40,8 @@ absl::StatusOr<int> TakeSignal(std::string_view text) {
     const char* const known = sigabbrev_np(signal);
     if (known != nullptr && name == known && signal != SIGKILL && signal != SIGSTOP) return signal;
   }
-  return AsUsage(absl::InvalidArgumentError(fmt::format(
-      "--on-notice: '{}' is no signal that a program can take; give SIGTERM, SIGUSR1 or none, for instance", text)));
+  return UsageError(
+      "--on-notice: '{}' is no signal that a program can take; give SIGTERM, SIGUSR1 or none, for instance", text);
 }
 
 absl::StatusOr<std::string> ReadFile(const std::string& path) {
@@ -70,7 +53,7 @@ absl::StatusOr<std::string> ReadFile(const std::string& path) {
 }
 
 absl::StatusOr<RestartOptions> TakeRestart(const RunFlags& flags) {
-  RestartOptions restart;
+  RestartOptions restart = flags.run.supervisor.restart;
   for (const std::string& text : flags.on_exit) {
     absl::StatusOr<ExitRule> rule = ParseExitRule(text);
     if (!rule.ok()) return AsUsage(Annotate(rule.status(), "--on-exit"));
@@ -86,7 +69,6 @@ absl::StatusOr<RestartOptions> TakeRestart(const RunFlags& flags) {
   }
   restart.retries = retries.value_or(0);
   ASSIGN_OR_RETURN(restart.delay, TakeMilliseconds("--delay", flags.delay));
-  restart.fast_failures = flags.fast_failures;
   restart.requeue_exit = static_cast<int>(flags.requeue_exit);
   return restart;
 }
@@ -96,7 +78,7 @@ absl::StatusOr<AttemptLimits> TakeLimits(const RunFlags& flags) {
   ASSIGN_OR_RETURN(limits.grace, TakeMilliseconds("--grace", flags.grace));
   if (flags.hang_after) {
     ASSIGN_OR_RETURN(limits.hang_after, TakeMilliseconds("--hang-after", *flags.hang_after));
-    if (limits.hang_after->count() == 0) return AsUsage(absl::InvalidArgumentError("--hang-after must be more than 0"));
+    if (limits.hang_after->count() == 0) return UsageError("--hang-after must be more than 0");
   }
   if (flags.on_notice) {
     ASSIGN_OR_RETURN(limits.notice_signal, TakeSignal(*flags.on_notice));
@@ -104,206 +86,97 @@ absl::StatusOr<AttemptLimits> TakeLimits(const RunFlags& flags) {
   return limits;
 }
 
-// nullopt: there is nobody to ask. Elsewhere than on EC2 it is asked only if the user expects it to be there.
-absl::StatusOr<std::optional<EndpointUrl>> FindMetadataService(bool expected) {
-  const AwsEnvironment environment = ProcessEnvironment();
-  const bool named = !environment.variable("AWS_EC2_METADATA_SERVICE_ENDPOINT").value_or("").empty();
-  if (!expected && !named && !IsEc2Instance()) return std::nullopt;
-  absl::StatusOr<AwsSettings> settings = AwsSettings::Load(environment);
-  if (!settings.ok()) {
-    // Whether the profile of the command is right is its own business: only variables are looked at.
-    const AwsEnvironment variables{
-        [&environment](const std::string& name) {
-          return name == "AWS_PROFILE" || name == "AWS_DEFAULT_PROFILE" ? std::nullopt : environment.variable(name);
-        },
-        [](const std::string& path) -> absl::StatusOr<std::string> { return absl::NotFoundError(path); }};
-    settings = AwsSettings::Load(variables);
+absl::StatusOr<RunOptions> TakeRun(const RunFlags& flags) {
+  RunOptions options = flags.run;
+  SupervisorOptions& supervisor = options.supervisor;
+  if (!supervisor.checkpoint.empty()) RETURN_IF_ERROR(CheckUri(supervisor.checkpoint));
+  ASSIGN_OR_RETURN(supervisor.restart, TakeRestart(flags));
+  ASSIGN_OR_RETURN(supervisor.limits, TakeLimits(flags));
+  ASSIGN_OR_RETURN(supervisor.log_bytes, TakeSize("--log-size", flags.log_size));
+  if (supervisor.log_bytes < 1024) return UsageError("--log-size must be 1 KiB at least");
+  ASSIGN_OR_RETURN(supervisor.hook_limit, TakeMilliseconds("--hook-limit", flags.hook_limit));
+  options.retries_given = flags.retries.has_value();
+  options.expects_notices = flags.on_notice.has_value();
+  if (flags.max_runtime) {
+    ASSIGN_OR_RETURN(const std::chrono::nanoseconds time, TakeDuration("--max-runtime", *flags.max_runtime));
+    options.job.max_seconds = static_cast<uint64_t>(std::chrono::ceil<std::chrono::seconds>(time).count());
   }
-  if (!settings.ok()) return std::move(settings).status();
-  return AsUsage(InstanceMetadataService(*settings));
+  return options;
 }
 
-// The command runs in the folder of its code.
-absl::Status TakeCode(const RunFlags& flags, SupervisorOptions& options) {
-  ASSIGN_OR_RETURN(const CodeSource code, AsUsage(ParseCodeSource(flags.code)));
-  options.folder = std::filesystem::absolute(flags.code_dir).lexically_normal();
-  if (!options.checkpoint.empty() && options.checkpoint.find("://") == std::string::npos)
-    options.checkpoint = std::filesystem::absolute(options.checkpoint).lexically_normal();
-  ASSIGN_OR_RETURN(options.code, CheckOutCode(code, options.folder, options.checkpoint));
-  options.variables["MILLRACE_CODE_COMMIT"] = options.code;
-  SayLine(fmt::format("the code is commit {} of {}", options.code, WithoutUser(code.url)));
-  return absl::OkStatus();
+ShowProgress OneLine(const std::string& label) {
+  const auto line = std::make_shared<ProgressLine>(label, ProgressLine::Unit::kBytes);
+  return [line](uint64_t done, uint64_t total) { line->Update(done, total); };
 }
 
-// The job that the flags describe, and those of its channels that are served while it runs.
-struct PreparedJob {
-  std::optional<JobRoot> root;  // held to the end
-  TrainingJob job;
-  ServedChannels channels;
-  std::unique_ptr<ChannelMounts> mounts;
-  std::unique_ptr<JobLineage> lineage;  // nullptr: not wanted
-  JobPlaces places;
-};
-
-// Two runs with the same identity are runs of one job, so the second one may continue with the files of the first.
-// Limits and records do not count, so that they can be changed.
-std::string JobIdentity(const RunFlags& flags, const TrainingJob& job, const JobPlaces& places) {
-  std::vector<std::string> words{places.checkpoints, flags.checkpoint, places.output, job.current_host};
-  if (places.checkpoints.empty() && flags.checkpoint.empty()) {
-    words.insert(words.end(), flags.command.begin(), flags.command.end());
-    words.push_back(flags.code);
-    for (const auto& [name, value] : job.hyperparameters) words.push_back(fmt::format("{}={}", name, value));
-    for (const Channel& channel : job.channels) words.push_back(fmt::format("{}={}", channel.name, channel.uri));
-  }
-  std::string text;
-  for (const std::string& word : words) text += fmt::format("{}:{}", word.size(), word);
-  return HexEncode(Sha256(AsBytes(text)));
-}
-
-// The hyperparameters become words of the command, as SageMaker's toolkit has it.
-void GiveArguments(const RunFlags& flags, const TrainingJob& job, SupervisorOptions& options) {
-  const std::vector<std::string> arguments = UserArguments(job);
-  if (flags.job.no_arguments || arguments.empty()) return;
-  options.command = WithArguments(std::move(options.command), arguments, job.EntryPoint());
-  if (options.command != flags.command) return;
-  SayLine(
-      "the command gets the hyperparameters in variables only (SM_HPS, SM_HP_*), since it is not one Python script. "
-      "To give it arguments, name the program in the hyperparameter sagemaker_program. To silence this message, say "
-      "--no-hyperparameter-args");
-}
-
-// What has to be there before the first attempt.
-absl::Status Prepare(const RunFlags& flags, SupervisorOptions& options, PreparedJob& prepared) {
+absl::StatusOr<int> RunCommand(RunFlags flags) {
   for (const std::string& text : flags.volumes) {
-    ASSIGN_OR_RETURN(const VolumeFlags volume, ParseVolumeOption(text));
-    absl::StatusOr<VolumeHere> here = BringVolume(volume, SayLine);
-    if (!here.ok()) return Annotate(here.status(), fmt::format("--volume {}", volume.name));
+    ASSIGN_OR_RETURN(flags.run.volumes.emplace_back(), ParseVolumeOption(text));
   }
-  if (flags.job.DescribeJob()) {
-    ASSIGN_OR_RETURN(DescribedJob described, AsUsage(TakeJob(flags.job)));
-    prepared.job = std::move(described.job);
-    prepared.places = std::move(described.places);
-    // Before the failure file is known: that of another job is not this one's to remove.
-    ASSIGN_OR_RETURN(prepared.root, JobRoot::Take(prepared.job.root, JobIdentity(flags, prepared.job, prepared.places),
-                                                  prepared.places.checkpoint_folder, SayLine));
-    if (!flags.job.lineage.empty()) {
-      ASSIGN_OR_RETURN(prepared.lineage, JobLineage::Open(flags.job.lineage));
-      prepared.places.lineage = prepared.lineage.get();
-    }
-    options.variables = JobVariables(prepared.job);
-    options.variables.merge(described.request.environment);
-    GiveArguments(flags, prepared.job, options);
-    if (!described.request.name.empty()) options.variables.emplace("TRAINING_JOB_NAME", described.request.name);
-    if (!flags.retries && described.request.retries) options.restart.retries = *described.request.retries;
-    if (!described.request.no_effect.empty())
-      SayLine(
-          fmt::format("{}: without effect here: {}", flags.job.request, fmt::join(described.request.no_effect, ", ")));
-    if (options.failure_file.empty()) options.failure_file = prepared.job.root + "/output/failure";
-    absl::StatusOr<ServedChannels> channels = PrepareJob(prepared.job, prepared.places, SayLine);
-    RETURN_IF_ERROR(prepared.root->RecordResources());
-    ASSIGN_OR_RETURN(prepared.channels, std::move(channels));
-  }
-  if (!flags.code.empty()) RETURN_IF_ERROR(TakeCode(flags, options));
-  ASSIGN_OR_RETURN(prepared.mounts, ChannelMounts::Make(prepared.job, prepared.channels.mounts, SayLine));
-  return absl::OkStatus();
-}
-
-// The job goes on on another machine, which need not wait for the end of this one.
-void ReleaseVolumes(const RunFlags& flags) {
-  for (const std::string& text : flags.volumes) {
-    const absl::StatusOr<VolumeFlags> volume = ParseVolumeOption(text);
-    const absl::Status released = volume.ok() ? ReleaseVolume(*volume, SayLine) : volume.status();
-    if (!released.ok()) SayLine(std::string(ToStd(released.message())));
-  }
-}
-
-// Closes its journal, its records and its mounts at the end.
-absl::StatusOr<int> RunPrepared(const RunFlags& flags) {
-  for (const std::string& text : flags.volumes) RETURN_IF_ERROR(ParseVolumeOption(text).status());
   if (!flags.print.empty()) {
-    ASSIGN_OR_RETURN(const std::string file, PrintRunFile(flags));
+    ASSIGN_OR_RETURN(std::vector<std::string> kept, KeptWords(flags));
+    ASSIGN_OR_RETURN(const std::string file,
+                     SpotFile(flags.run, {.kind = flags.print, .ec2 = flags.ec2, .kept = std::move(kept)}));
     RETURN_IF_ERROR(WriteStdout(file));
     return 0;
   }
-  HoldNotices();  // Prepare may take long
-  if (!flags.checkpoint.empty()) RETURN_IF_ERROR(CheckUri(flags.checkpoint));
-  SupervisorOptions options;
-  options.command = flags.command;
-  options.checkpoint = flags.checkpoint;
-  ASSIGN_OR_RETURN(options.restart, TakeRestart(flags));
-  ASSIGN_OR_RETURN(options.limits, TakeLimits(flags));
+  ASSIGN_OR_RETURN(RunOptions options, TakeRun(flags));
   ASSIGN_OR_RETURN(const std::optional<MetricsAddress> metrics_address, TakeMetricsPort(flags.metrics_port));
-  ASSIGN_OR_RETURN(options.metadata_service, FindMetadataService(flags.on_notice.has_value()));
-  options.log_folder = flags.log_dir;
-  ASSIGN_OR_RETURN(options.log_bytes, TakeSize("--log-size", flags.log_size));
-  if (options.log_bytes < 1024) return AsUsage(absl::InvalidArgumentError("--log-size must be 1 KiB at least"));
-  options.failure_file = flags.failure_file;
-  options.on_success = flags.on_success;
-  options.on_end = flags.on_end;
-  ASSIGN_OR_RETURN(options.hook_limit, TakeMilliseconds("--hook-limit", flags.hook_limit));
-  options.say = SayLine;
   RunMetrics counts;
   std::unique_ptr<MetricsServer> metrics;
-  options.on_event = [&counts](std::string_view event, const RunJournal::Fields& fields) {
+  options.supervisor.on_event = [&counts](std::string_view event, const RunJournal::Fields& fields) {
     counts.OnEvent(event, fields);
   };
-  options.begin = [&]() -> absl::Status {
+  options.supervisor.begin = [&]() -> absl::Status {
     ASSIGN_OR_RETURN(metrics, ServeMetrics(metrics_address, [&counts](MetricsText* text) {
                        CollectProcess(text);
                        counts.Collect(text);
                      }));
     return absl::OkStatus();
   };
-  std::unique_ptr<RunJournal> journal;
-  if (!flags.journal.empty()) {
-    ASSIGN_OR_RETURN(journal, RunJournal::Open(flags.journal));
-    options.journal = journal.get();
-  }
-  PreparedJob prepared;
-  if (absl::Status status = Prepare(flags, options, prepared); !status.ok()) {
-    EndBeforeBegin(options, std::string(ToStd(status.message())));
-    return status;
-  }
-  const bool served = prepared.channels.any() || prepared.places.any();
-  return served ? RunServed(prepared.job, prepared.channels.pipes, *prepared.mounts, prepared.places, options)
-                : RunSupervised(options);
+  return RunJob(options, {.say = SayLine, .progress = OneLine});
 }
 
-absl::StatusOr<int> RunCommand(const RunFlags& flags) {
-  const absl::StatusOr<int> status = RunPrepared(flags);
-  // A volume with an open file, or with a mount below it, cannot be unmounted: this comes after all is closed.
-  if (status.ok() && static_cast<uint64_t>(*status) == flags.requeue_exit) ReleaseVolumes(flags);
-  return status;
-}
-
-absl::StatusOr<int> RunCommandOrGroup(const RunFlags& flags) {
-  const bool prints_groups = flags.print == "slurm-script" || flags.print == "jobset";
-  if (flags.group.groups.empty()) {
-    if (prints_groups)
-      return AsUsage(
-          absl::InvalidArgumentError(fmt::format("--print {} is for groups; name them with --group", flags.print)));
-    if (flags.command.empty()) return AsUsage(absl::InvalidArgumentError("name the command, behind '--'"));
-    return RunCommand(flags);
+absl::StatusOr<int> RunGroups(const RunFlags& flags) {
+  if (!flags.run.supervisor.command.empty()) {
+    return UsageError("with --group there is no command behind '--'; each group has its own");
   }
-  if (!flags.command.empty()) {
-    return AsUsage(absl::InvalidArgumentError("with --group there is no command behind '--'; each group has its own"));
+  const GroupFlags& group = flags.group;
+  if (!flags.print.empty() && !flags.PrintsGroups()) {
+    return UsageError("--print {} is for one command, not for --group", flags.print);
   }
-  const auto supervise = [&flags](const std::vector<std::string>& command) {
-    RunFlags own = flags;
-    own.command = command;
-    const absl::StatusOr<int> status = RunCommand(own);
-    return status.ok() ? *status : Fail("run", status.status());
-  };
-  if (prints_groups) {
-    ASSIGN_OR_RETURN(const std::string text, AsUsage(Manifest(flags)));
+  ASSIGN_OR_RETURN(std::vector<JobGroup> groups, AsUsage(TakeGroups(group.groups, group.sizes)));
+  if (flags.PrintsGroups()) {
+    ASSIGN_OR_RETURN(std::vector<std::string> kept, KeptWords(flags));
+    ASSIGN_OR_RETURN(const std::string text, AsUsage(GroupFile({.kind = flags.print,
+                                                                .name = group.name,
+                                                                .image = group.image,
+                                                                .port = static_cast<uint16_t>(group.port),
+                                                                .groups = std::move(groups),
+                                                                .kept = std::move(kept)})));
     RETURN_IF_ERROR(WriteStdout(text));
     return 0;
   }
-  if (!flags.print.empty()) {
-    return AsUsage(
-        absl::InvalidArgumentError(fmt::format("--print {} is for one command, not for --group", flags.print)));
-  }
-  return RunInGroup(flags.group, static_cast<int>(flags.requeue_exit), supervise, SayLine);
+  GroupOptions options{.groups = std::move(groups),
+                       .role = group.role,
+                       .port = static_cast<uint16_t>(group.port),
+                       .token_file = group.token_file,
+                       .requeue_exit = static_cast<int>(flags.requeue_exit)};
+  ASSIGN_OR_RETURN(options.grace, TakeMilliseconds("--group-grace", group.grace));
+  ASSIGN_OR_RETURN(options.lost_after, TakeMilliseconds("--group-lost", group.lost));
+  const auto supervise = [&flags](const std::vector<std::string>& command) {
+    RunFlags own = flags;
+    own.run.supervisor.command = command;
+    return ExitStatus("run", RunCommand(own));
+  };
+  return RunInGroup(options, supervise, SayLine);
+}
+
+absl::StatusOr<int> RunCommandOrGroup(const RunFlags& flags) {
+  if (!flags.group.groups.empty()) return RunGroups(flags);
+  if (flags.PrintsGroups()) return UsageError("--print {} is for groups; name them with --group", flags.print);
+  if (flags.run.supervisor.command.empty()) return UsageError("name the command, behind '--'");
+  return RunCommand(flags);
 }
 
 constexpr const char* kRunFooter =
@@ -347,7 +220,7 @@ void AddRestartOptions(const Command& run, RunFlags* flags) {
       .Number(0, 1'000'000);
   run.Add("--delay", &flags->delay, "Time before the first restart; doubles with each failure in a row, to a minute")
       .ShowDefault();
-  run.Add("--fast-failures", &flags->fast_failures,
+  run.Add("--fast-failures", &flags->run.supervisor.restart.fast_failures,
           "This many failures in a row, each within 10 seconds, end the job; 0: no limit")
       .ShowDefault()
       .Number(0, 1'000'000);
@@ -364,7 +237,7 @@ void AddRestartOptions(const Command& run, RunFlags* flags) {
   run.Add("--hang-after", &flags->hang_after,
           "End and restart it if it prints nothing, and does not call millrace.heartbeat(), for so long (10m, 90s)")
       .Called("TIME");
-  run.Add("--max-runtime", &flags->job.max_runtime, "End it with SIGTERM after so long, all attempts together")
+  run.Add("--max-runtime", &flags->max_runtime, "End it with SIGTERM after so long, all attempts together")
       .Called("TIME");
   run.Add("--grace", &flags->grace, "Time that it has to end after SIGTERM or Ctrl-C").ShowDefault();
 }
@@ -381,19 +254,55 @@ void AddNoticeOptions(const Command& run, RunFlags* flags) {
 }
 
 void AddRecordOptions(const Command& run, RunFlags* flags) {
-  run.Add("--journal", &flags->journal, "Add what happens to FILE, as lines of JSON").Called("FILE");
-  run.Add("--log-dir", &flags->log_dir, "Keep the output of each attempt in a file of this folder, too").Called("DIR");
+  run.Add("--journal", &flags->run.journal, "Add what happens to FILE, as lines of JSON").Called("FILE");
+  run.Add("--log-dir", &flags->run.supervisor.log_folder,
+          "Keep the output of each attempt in a file of this folder, too")
+      .Called("DIR");
   run.Add("--log-size", &flags->log_size, "How much of the newest output of each attempt is kept").ShowDefault();
   run.Add(
-         "--failure-file", &flags->failure_file,
+         "--failure-file", &flags->run.supervisor.failure_file,
          "Where the command says why it failed; else `millrace run` does (default with --channel: ROOT/output/failure)")
       .Called("FILE");
-  run.Add("--on-success", &flags->on_success, "A shell command that runs once after success").Called("COMMAND");
-  run.Add("--on-end", &flags->on_end,
+  run.Add("--on-success", &flags->run.supervisor.on_success, "A shell command that runs once after success")
+      .Called("COMMAND");
+  run.Add("--on-end", &flags->run.supervisor.on_end,
           "A shell command that runs once after any end, told in MILLRACE_OUTCOME and MILLRACE_STATUS")
       .Called("COMMAND");
   AddMetricsPort(run, &flags->metrics_port);
   run.Add("--hook-limit", &flags->hook_limit, "Time that each of the two may take").ShowDefault();
+}
+
+void AddGroupOptions(const Command& run, GroupFlags* flags) {
+  run.Add(
+         "--group", &flags->groups,
+         "A group of hosts and its shell command, in place of the command behind '--'; repeatable. The last one is the "
+         "job, such as the trainers; the others serve it")
+      .OneValueEach()
+      .Called("NAME=COMMAND");
+  run.Add("--role", &flags->role.role, "The group of this host, unless SageMaker or Slurm says it").Called("NAME");
+  run.Add("--coordinator", &flags->role.coordinator,
+          "Where the first host of the last group is reached; needed with --role")
+      .Called("HOST:PORT");
+  run.Add("--main-hosts", &flags->role.main_hosts, "With --role: how many hosts the last group has [1]")
+      .Number(1, 1'000'000);
+  run.Add("--host-index", &flags->role.host_index,
+          "With --role: which host of its group this is, from 0 on [JOB_COMPLETION_INDEX, else 0]")
+      .Number(0, 1'000'000);
+  run.Add("--group-port", &flags->port, "Where the first host of the last group listens for the others")
+      .ShowDefault()
+      .Number(1, 65'535);
+  run.Add("--group-token-file", &flags->token_file, "A file with a secret that all hosts have").Called("FILE");
+  run.Add("--group-grace", &flags->grace, "Time that commands have to end after the job has ended elsewhere")
+      .ShowDefault();
+  run.Add("--group-lost", &flags->lost, "A host that is silent for so long is lost, and so is the coordinator")
+      .ShowDefault()
+      .Called("TIME");
+  run.Add("--group-size", &flags->sizes,
+          "With --print slurm-script or jobset: how many hosts a group has; repeatable [1]")
+      .OneValueEach()
+      .Called("NAME=HOSTS");
+  run.Add("--job-name", &flags->name, "With --print slurm-script or jobset: the name of the job").ShowDefault();
+  run.Add("--image", &flags->image, "With --print jobset: the container image").Called("IMAGE");
 }
 
 void AddPrintOptions(const Command& run, RunFlags* flags) {
@@ -415,56 +324,57 @@ void AddPrintOptions(const Command& run, RunFlags* flags) {
 void AddRun(Command app) {
   const Command run = app.AddCommand("run", "Run a command, and start it again when it fails or is killed");
   auto flags = std::make_shared<RunFlags>();
-  run.Add("command", &flags->command, "The program and its arguments, behind '--'");
-  run.Add("--checkpoint", &flags->checkpoint, "URI of its checkpoints, told in MILLRACE_CHECKPOINT").Called("URI");
+  run.Add("command", &flags->run.supervisor.command, "The program and its arguments, behind '--'");
+  run.Add("--checkpoint", &flags->run.supervisor.checkpoint, "URI of its checkpoints, told in MILLRACE_CHECKPOINT")
+      .Called("URI");
   AddRestartOptions(run, flags.get());
   AddNoticeOptions(run, flags.get());
   AddRecordOptions(run, flags.get());
   AddGroupOptions(run, &flags->group);
-  run.Add("--code", &flags->code,
+  run.Add("--code", &flags->run.code.source,
           "A git repository, cloned before the first attempt; the command runs in it. With --checkpoint, later runs "
           "take the "
           "same commit")
       .Called("URL[@REF]");
-  run.Add("--code-dir", &flags->code_dir, "The folder of the clone").ShowDefault().Called("DIR");
-  run.Add("--channel", &flags->job.channels,
+  run.Add("--code-dir", &flags->run.code.folder, "The folder of the clone").ShowDefault().Called("DIR");
+  run.Add("--channel", &flags->run.job.channels,
           "Data for the command, copied to ROOT/input/data/NAME; repeatable, up to 20. After the URI may follow what "
           "SageMaker's channels have: mode=FastFile, mode=Pipe, shuffle-seed=N, content-type=TYPE and so on")
       .OneValueEach()
       .Called("NAME=URI[,KEY=VALUE]");
-  run.Add("--hyperparameter", &flags->job.hyperparameters,
+  run.Add("--hyperparameter", &flags->run.job.hyperparameters,
           "Given to a Python script as --NAME VALUE, and told in SM_HPS and SM_HP_NAME; repeatable")
       .OneValueEach()
       .Called("NAME=VALUE");
-  run.AddFlag("--no-hyperparameter-args", &flags->job.no_arguments,
+  run.AddFlag("--no-hyperparameter-args", &flags->run.job.no_arguments,
               "Tell hyperparameters in variables only, and not also as arguments of a Python script (--lr 0.1)");
   run.Add(
-         "--job", &flags->job.request,
+         "--job", &flags->run.job.request,
          "A CreateTrainingJob request of SageMaker in JSON: channels, hyperparameters, hosts, limits; other flags come "
          "before it")
       .Called("FILE");
-  run.Add("--file-system", &flags->job.file_systems,
+  run.Add("--file-system", &flags->run.job.file_systems,
           "Where this machine has an EFS or FSx file system that the request of --job names; repeatable")
       .OneValueEach()
       .Called("ID=DIR");
-  run.Add("--output", &flags->job.output,
+  run.Add("--output", &flags->run.job.output,
           "At the end, save what is in ROOT/model and ROOT/output/data as model.tar.gz and output.tar.gz there")
       .Called("URI");
   run.Add(
-         "--sync-checkpoints", &flags->job.checkpoints,
+         "--sync-checkpoints", &flags->run.job.checkpoints,
          "Keep what is in ROOT/checkpoints there, too: brought before the first attempt, sent while it runs and at the "
          "end")
       .Called("URI");
-  run.Add("--lineage", &flags->job.lineage,
+  run.Add("--lineage", &flags->run.job.lineage,
           "Add to FILE, as lines of JSON, which objects the channels hold, their order, and the epochs that were read")
       .Called("FILE");
-  run.Add("--root", &flags->job.root, "The folder that programs know as /opt/ml").ShowDefault().Called("DIR");
-  run.Add("--hosts", &flags->job.hosts, "The names of all hosts of the job, with commas between them [algo-1]");
-  run.Add("--instance-group", &flags->job.groups,
+  run.Add("--root", &flags->run.job.root, "The folder that programs know as /opt/ml").ShowDefault().Called("DIR");
+  run.Add("--hosts", &flags->run.job.hosts, "The names of all hosts of the job, with commas between them [algo-1]");
+  run.Add("--instance-group", &flags->run.job.groups,
           "Hosts of one kind, which channels may name (groups=GROUP); repeatable, up to 5")
       .OneValueEach()
       .Called("GROUP=HOST[+HOST]");
-  run.Add("--current-host", &flags->job.current_host, "Which of them this is").Called("NAME");
+  run.Add("--current-host", &flags->run.job.current_host, "Which of them this is").Called("NAME");
   run.Add("--volume", &flags->volumes,
           "A volume of EBS that follows the job to this instance before the first attempt, as `millrace volume move` "
           "does it, and is detached if the job has to go on elsewhere; also ,type=, ,wait= and ,dev= as its options; "
@@ -475,8 +385,7 @@ void AddRun(Command app) {
   run.Footer(kRunFooter);
   run.Run([flags, run] {
     flags->given = run.Given();
-    const absl::StatusOr<int> status = RunCommandOrGroup(*flags);
-    return status.ok() ? *status : Fail("run", status.status());
+    return ExitStatus("run", RunCommandOrGroup(*flags));
   });
 }
 

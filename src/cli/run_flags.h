@@ -1,44 +1,51 @@
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "cli/command_line.h"
-#include "cli/run_group.h"
-#include "cli/run_job.h"
+#include "job/group_role.h"
+#include "job/run_job.h"
 
 namespace millrace::cli {
 
-/// The flags of `millrace run`, as they were given.
+/// The flags of `millrace run` for a job of several groups of hosts.
+struct GroupFlags {
+  std::vector<std::string> groups;  // NAME=COMMAND
+  RoleFlags role;
+  uint64_t port = 7079;
+  std::string token_file;
+  std::string grace = "3s";
+  std::string lost = "6s";
+  std::string name = "millrace-job";
+  std::string image;
+  std::vector<std::string> sizes;  // NAME=HOSTS
+};
+
+/// The flags of `millrace run`. Those that need no parsing are in `run` already.
 struct RunFlags {
-  std::vector<std::string> command;
-  std::string checkpoint;
+  RunOptions run;
   std::optional<uint64_t> retries;
   std::string delay = "1s";
   std::string grace = "120s";
-  uint64_t fast_failures = 4;
   std::vector<std::string> on_exit;
   std::string rules;
   std::optional<std::string> hang_after;
+  std::optional<std::string> max_runtime;
   std::optional<std::string> on_notice;
   uint64_t requeue_exit = 75;
-  std::string journal;
-  std::string log_dir;
   std::string log_size = "256MiB";
-  std::string failure_file;
-  std::string on_success;
-  std::string on_end;
   std::string hook_limit = "60s";
-  std::string code;
-  std::string code_dir = "code";
   std::string metrics_port;
   std::vector<std::string> volumes;
-  std::string print;               // what is printed in place of a run; "": nothing
+  std::string print;               // the file that is printed in place of a run; "": nothing
   std::vector<GivenOption> given;  // all of them, as they were given
-  std::vector<std::string> ec2;    // what the printed files need besides
-  JobFlags job;
+  std::vector<std::string> ec2;    // for the printed files
   GroupFlags group;
+
+  bool PrintsGroups() const { return print == "slurm-script" || print == "jobset"; }
 };
 
 }  // namespace millrace::cli

@@ -6,7 +6,6 @@
 #include <set>
 #include <string_view>
 
-#include "base/shell_word.h"
 #include "cli/console.h"
 
 namespace millrace::cli {
@@ -58,8 +57,7 @@ absl::StatusOr<std::vector<std::string>> KeptWords(const RunFlags& flags) {
   for (const GivenOption& option : flags.given) {
     if (rules.said.contains(option.name)) continue;
     if (const auto refused = rules.refused.find(option.name); refused != rules.refused.end()) {
-      return AsUsage(absl::InvalidArgumentError(
-          fmt::format("--print {} does not take {}: {}", flags.print, option.name, refused->second)));
+      return UsageError("--print {} does not take {}: {}", flags.print, option.name, refused->second);
     }
     if (!option.value) {
       words.push_back(option.name);
@@ -71,13 +69,6 @@ absl::StatusOr<std::vector<std::string>> KeptWords(const RunFlags& flags) {
     }
   }
   return words;
-}
-
-absl::StatusOr<std::string> KeptText(const RunFlags& flags) {
-  ASSIGN_OR_RETURN(const std::vector<std::string> words, KeptWords(flags));
-  std::string text;
-  for (const std::string& word : words) text += " " + ShellWord(word);
-  return text;
 }
 
 }  // namespace millrace::cli

@@ -13,7 +13,4 @@ namespace millrace::cli {
 /// others are kept, also those that `run` gets later.
 absl::StatusOr<std::vector<std::string>> KeptWords(const RunFlags& flags);
 
-/// The same as text for a shell: a space before each word.
-absl::StatusOr<std::string> KeptText(const RunFlags& flags);
-
 }  // namespace millrace::cli

@@ -38,13 +38,13 @@ absl::Status ApplyS3Options(const S3Options& options) {
     setenv("AWS_ENDPOINT_URL_S3", options.endpoint_url->c_str(), 1);
   }
   if (options.profile) {
-    if (options.profile->empty()) return AsUsage(absl::InvalidArgumentError("--profile: the name is empty"));
+    if (options.profile->empty()) return UsageError("--profile: the name is empty");
     setenv("AWS_PROFILE", options.profile->c_str(), 1);
     for (const char* name : kIdentityVariables) unsetenv(name);
   }
   if (options.region) {
     if (!PlausibleRegion(*options.region)) {
-      return AsUsage(absl::InvalidArgumentError(fmt::format("--region: '{}' is not a region's name", *options.region)));
+      return UsageError("--region: '{}' is not a region's name", *options.region);
     }
     setenv("AWS_REGION", options.region->c_str(), 1);
   }

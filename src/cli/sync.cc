@@ -131,8 +131,7 @@ absl::Status CheckApart(const SyncFlags& flags, const Location& from, const Loca
   const std::string source = from.store->Uri(from.prefix);
   const std::string target = to.store->Uri(to.prefix);
   if (!source.starts_with(target) && !target.starts_with(source)) return absl::OkStatus();
-  return AsUsage(absl::InvalidArgumentError(
-      fmt::format("{} and {} are the same place, or one lies in the other", flags.source, flags.target)));
+  return UsageError("{} and {} are the same place, or one lies in the other", flags.source, flags.target);
 }
 
 absl::StatusOr<bool> Sync(const SyncFlags& flags) {
@@ -228,14 +227,9 @@ void AddSync(Command app) {
   sync.Run([flags, filters] {
     flags->filters = filters();
     for (const std::string& uri : {flags->source, flags->target}) {
-      if (const absl::Status usage = ParseUri(uri).status(); !usage.ok()) {
-        Fail("sync", usage);
-        return 2;
-      }
+      if (const absl::Status usage = ParseUri(uri).status(); !usage.ok()) return Fail("sync", AsUsage(usage));
     }
-    const absl::StatusOr<bool> done = Sync(*flags);
-    if (!done.ok()) return Fail("sync", HintAtS3(done.status(), {flags->source}));
-    return *done ? 0 : 1;
+    return ExitStatus("sync", HintAtS3(Sync(*flags), {flags->source}));
   });
 }
 

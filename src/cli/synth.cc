@@ -2,9 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
-#include <condition_variable>
 #include <memory>
-#include <mutex>
 #include <string>
 
 #include "base/counted.h"
@@ -13,7 +11,7 @@
 #include "cli/console.h"
 #include "cli/json_text.h"
 #include "cli/usage.h"
-#include "decode/synth_image.h"
+#include "diagnose/synthetic_shards.h"
 #include "net/runtime.h"
 #include "store/stores.h"
 
@@ -24,8 +22,6 @@ namespace {
 constexpr uint64_t kBytesPerKb = 1000;
 constexpr uint64_t kMaxCount = 100'000'000;
 constexpr uint64_t kMaxClasses = 100'000;
-// Pictures that are being made or written. Enough to hide the latency of a distant store, and some 10 MB.
-constexpr uint64_t kInFlight = 96;
 
 struct SynthFlags {
   std::string uri;
@@ -36,113 +32,35 @@ struct SynthFlags {
   bool json = false;
 };
 
-/// Makes pictures on the CPU pool and writes them, many at a time, until all are written or one fails.
-class Writer {
- public:
-  Writer(const SynthFlags& flags, Location location, ThreadPool& pool)
-      : flags_(flags),
-        location_(std::move(location)),
-        pool_(pool),
-        synth_(flags.seed),
-        class_digits_(std::max<size_t>(3, fmt::formatted_size("{}", flags.classes - 1))),
-        digits_(std::max<size_t>(8, fmt::formatted_size("{}", flags.count - 1))),
-        progress_("synth", ProgressLine::Unit::kItems) {}
-
-  absl::Status Run() {
-    for (uint64_t n = 0; n < flags_.count; ++n) {
-      std::unique_lock lock(mutex_);
-      changed_.wait(lock, [this] { return in_flight_ < kInFlight; });
-      if (status_.ok() && Interrupted())
-        status_ = absl::CancelledError("interrupted; start it again to write the rest");
-      if (!status_.ok()) break;
-      ++in_flight_;
-      ++making_;
-      pool_.Submit([this, n] {
-        Make(n);
-        const std::lock_guard guard(mutex_);
-        --making_;
-        changed_.notify_all();
-      });
-    }
-    std::unique_lock lock(mutex_);
-    // Both, because a Put may complete before the call that started it returns.
-    changed_.wait(lock, [this] { return in_flight_ == 0 && making_ == 0; });
-    return status_;
-  }
-
-  uint64_t bytes() const { return bytes_; }
-
- private:
-  /// Neighbouring numbers belong to different classes, so that every prefix of the numbers is balanced.
-  std::string KeyOf(uint64_t n) const {
-    return location_.Key(fmt::format("class-{:0{}}/{:0{}}.jpg", n % flags_.classes, class_digits_, n, digits_));
-  }
-
-  void Make(uint64_t n) {
-    absl::StatusOr<std::string> jpeg = SynthJpeg(synth_, n, flags_.kb * kBytesPerKb);
-    if (!jpeg.ok()) {
-      Done(jpeg.status(), 0);
-      return;
-    }
-    auto body = std::make_unique<std::string>(*std::move(jpeg));
-    const ByteSpan bytes = AsBytes(*body);
-    location_.store->Put(KeyOf(n), bytes, {.content_type = "image/jpeg"},
-                         [this, body = std::move(body)](const absl::StatusOr<ObjectInfo>& result) {
-                           Done(result.status(), body->size());
-                         });
-  }
-
-  void Done(const absl::Status& status, uint64_t bytes) {
-    // Notified under the lock: Run may return, and this object end, as soon as the lock is free.
-    const std::lock_guard lock(mutex_);
-    if (status.ok()) {
-      bytes_ += bytes;
-      progress_.Update(++written_, flags_.count);
-    } else if (status_.ok()) {
-      status_ = status;
-    }
-    --in_flight_;
-    changed_.notify_all();
-  }
-
-  const SynthFlags& flags_;
-  const Location location_;
-  ThreadPool& pool_;
-  const ImageSynth synth_;
-  const size_t class_digits_;
-  const size_t digits_;
-  ProgressLine progress_;
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  uint64_t in_flight_ = 0;  // pictures whose end is not known
-  uint64_t making_ = 0;     // tasks of the pool that have not returned
-  uint64_t written_ = 0;
-  uint64_t bytes_ = 0;
-  absl::Status status_;
-};
-
 absl::Status Synth(const SynthFlags& flags) {
   RETURN_IF_ERROR(CheckUri(flags.uri));
-  CatchInterrupts();
+  const InterruptStop interrupt;
   Runtime runtime;
   Stores stores(runtime);
-  ASSIGN_OR_RETURN(Location location, stores.Open(flags.uri));
+  ASSIGN_OR_RETURN(const Location location, stores.Open(flags.uri));
   const auto start = std::chrono::steady_clock::now();
-  uint64_t bytes = 0;
-  {
-    Writer writer(flags, std::move(location), runtime.cpu());
-    RETURN_IF_ERROR(writer.Run());
-    bytes = writer.bytes();
-  }
+  ProgressLine progress("synth", ProgressLine::Unit::kItems);
+  const absl::StatusOr<SyntheticReport> made = WriteSyntheticShards(
+      runtime, location,
+      {.samples = flags.count,
+       .image_bytes = flags.kb * kBytesPerKb,
+       .shard_bytes = 0,
+       .seed = flags.seed,
+       .classes = flags.classes},
+      [&](uint64_t images) { progress.Update(images, flags.count); }, interrupt.token());
+  progress.Clear();
+  if (absl::IsCancelled(made.status())) return absl::CancelledError("interrupted; start it again to write the rest");
+  RETURN_IF_ERROR(made.status());
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   if (flags.json) {
     const JsonObject report{{"objects", flags.count},
-                            {"bytes", bytes},
+                            {"bytes", made->bytes},
                             {"classes", std::min(flags.classes, flags.count)},
                             {"seconds", seconds}};
     return WriteStdout(report.Line());
   }
-  return WriteStdout(fmt::format("{}, {}, in {:.1f} s\n", Counted(flags.count, "image"), FormatSize(bytes), seconds));
+  return WriteStdout(
+      fmt::format("{}, {}, in {:.1f} s\n", Counted(flags.count, "image"), FormatSize(made->bytes), seconds));
 }
 
 }  // namespace
@@ -167,10 +85,7 @@ void AddSynth(Command app) {
       "Examples:\n"
       "  millrace synth /tmp/photos --count 1000\n"
       "  millrace synth s3://bucket/raw --count 20000 --kb 115 --seed 1 --classes 100");
-  synth.Run([flags] {
-    const absl::Status status = Synth(*flags);
-    return status.ok() ? 0 : Fail("synth", status);
-  });
+  synth.Run([flags] { return ExitStatus("synth", Synth(*flags)); });
 }
 
 }  // namespace millrace::cli

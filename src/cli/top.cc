@@ -95,7 +95,7 @@ absl::Status RunTop(const TopFlags& flags) {
   }
   ASSIGN_OR_RETURN(const std::chrono::nanoseconds interval, TakeDuration("--interval", flags.interval));
   if (interval < std::chrono::milliseconds(100)) {
-    return AsUsage(absl::InvalidArgumentError("--interval must be 100ms at least"));
+    return UsageError("--interval must be 100ms at least");
   }
   CatchInterrupts();
   return Top(flags, std::move(addresses), interval).Run();
@@ -119,10 +119,7 @@ void AddTop(Command app) {
       "  millrace feed s3://bucket/train --metrics-port 9400 & millrace top 9400\n"
       "  millrace top 9400 9401 10.0.0.7:9400\n"
       "  millrace top 9400 --once --json | jq .loaders");
-  top.Run([flags] {
-    const absl::Status status = RunTop(*flags);
-    return status.ok() ? 0 : Fail("top", status);
-  });
+  top.Run([flags] { return ExitStatus("top", RunTop(*flags)); });
 }
 
 }  // namespace millrace::cli

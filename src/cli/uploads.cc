@@ -64,15 +64,13 @@ absl::StatusOr<absl::Duration> TakeAge(const std::string& text) {
   if (error == std::errc() && found != units.end() && count <= kMaxAge) {
     return static_cast<int64_t>(count) * found->second;
   }
-  return AsUsage(absl::InvalidArgumentError(
-      fmt::format("--older-than '{}' is not an age; write 12h or 7d, with s, m, h or d for its unit", text)));
+  return UsageError("--older-than '{}' is not an age; write 12h or 7d, with s, m, h or d for its unit", text);
 }
 
 absl::StatusOr<UploadChoice> Choose(const UploadsFlags& flags) {
   ASSIGN_OR_RETURN(const ParsedUri uri, AsUsage(ParseUri(flags.uri)));
   if (uri.scheme != ParsedUri::Scheme::kS3) {
-    return AsUsage(absl::InvalidArgumentError(
-        fmt::format("'{}' is not on S3, and only S3 keeps unfinished uploads; write s3://bucket/prefix", flags.uri)));
+    return UsageError("'{}' is not on S3, and only S3 keeps unfinished uploads; write s3://bucket/prefix", flags.uri);
   }
   UploadChoice choice{.bucket = uri.store, .prefix = uri.path, .id = flags.id};
   if (!flags.older_than) return choice;
@@ -155,8 +153,8 @@ absl::Status AbortChosen(S3Client& client, const UploadsFlags& flags, const Uplo
 
 absl::StatusOr<bool> AbortUploads(const UploadsFlags& flags) {
   if (flags.id.has_value() == flags.older_than.has_value()) {
-    return AsUsage(absl::InvalidArgumentError(
-        "say which uploads: --older-than AGE (7d; 0s: all, also those that programs are writing now), or --id ID"));
+    return UsageError(
+        "say which uploads: --older-than AGE (7d; 0s: all, also those that programs are writing now), or --id ID");
   }
   ASSIGN_OR_RETURN(const UploadChoice choice, Choose(flags));
   Runtime runtime;
@@ -191,10 +189,7 @@ void AddUploadsLs(Command uploads) {
       "Examples:\n"
       "  millrace uploads ls s3://bucket\n"
       "  millrace uploads ls s3://bucket/train --older-than 1d --json");
-  ls.Run([flags] {
-    const absl::Status status = LsUploads(*flags);
-    return status.ok() ? 0 : Fail("uploads", status);
-  });
+  ls.Run([flags] { return ExitStatus("uploads", LsUploads(*flags)); });
 }
 
 void AddUploadsAbort(Command uploads) {
@@ -217,11 +212,7 @@ void AddUploadsAbort(Command uploads) {
       "  millrace uploads abort s3://bucket --older-than 7d --dry-run\n"
       "  millrace uploads abort s3://bucket/train --older-than 1d\n"
       "  millrace uploads abort s3://bucket/train/big.tar --id 2~abc");
-  abort.Run([flags] {
-    const absl::StatusOr<bool> aborted = AbortUploads(*flags);
-    if (!aborted.ok()) return Fail("uploads", aborted.status());
-    return *aborted ? 0 : 1;
-  });
+  abort.Run([flags] { return ExitStatus("uploads", AbortUploads(*flags)); });
 }
 
 }  // namespace

@@ -1,26 +1,25 @@
 #include <fmt/format.h>
 
-#include <filesystem>
+#include <algorithm>
+#include <chrono>
 #include <memory>
+#include <span>
 #include <string>
 #include <utility>
+#include <vector>
 
-#include "aws/settings.h"
-#include "base/crypto.h"
+#include "absl/strings/str_split.h"
 #include "cli/commands.h"
 #include "cli/console.h"
 #include "cli/json_text.h"
 #include "cli/usage.h"
 #include "cli/volume_commands.h"
-#include "net/runtime.h"
-#include "volume/ec2_world.h"
 
 namespace millrace::cli {
 
 namespace {
 
 constexpr uint64_t kGiB = uint64_t{1} << 30;
-constexpr size_t kMaxTagValue = 256;
 
 struct VolumeCommandFlags {
   VolumeFlags volume;
@@ -33,62 +32,23 @@ void SayVolume(const std::string& text) {
   PrintError("millrace volume: {}\n", Printable(text));
 }
 
-absl::Status CheckVolumeName(const std::string& name) {
-  if (!name.empty() && name.size() <= kMaxTagValue && name.find_first_of("*?\\") == std::string::npos)
-    return absl::OkStatus();
-  return AsUsage(absl::InvalidArgumentError(
-      fmt::format("'{}' is no name of a volume; give 1 to {} characters without *, ? and \\", name, kMaxTagValue)));
-}
-
-/// What all of these commands need.
-class VolumeSession {
- public:
-  // `here`: whether it is about this instance, and not only about EC2.
-  absl::Status Open(const VolumeFlags& flags, bool here) {
-    goal_.name = flags.name;
-    goal_.claim_id = RandomHex(8);
-    disks_ = std::make_unique<HostDisks>(flags.dev);
-    std::string region;
-    if (here) {
-      ASSIGN_OR_RETURN(const Ec2Identity identity, AskEc2Identity(runtime_, ProcessEnvironment()));
-      goal_.instance = identity.instance;
-      goal_.zone = identity.zone;
-      region = identity.region;
-    }
-    absl::StatusOr<std::unique_ptr<Ec2Client>> client = Ec2Client::Open(runtime_, ProcessEnvironment(), region);
-    if (absl::IsInvalidArgument(client.status())) return AsUsage(client.status());
-    ASSIGN_OR_RETURN(client_, std::move(client));
-    world_ = std::make_unique<Ec2World>(*client_, *disks_, goal_);
-    return absl::OkStatus();
-  }
-
-  VolumeGoal& goal() { return goal_; }
-  Ec2World& world() { return *world_; }
-
- private:
-  Runtime runtime_{{.io_threads = 1, .cpu_threads = 1}};
-  VolumeGoal goal_;
-  std::unique_ptr<HostDisks> disks_;
-  std::unique_ptr<Ec2Client> client_;
-  std::unique_ptr<Ec2World> world_;
-};
-
 absl::Status Move(const VolumeCommandFlags& flags) {
-  ASSIGN_OR_RETURN(const VolumeHere here, BringVolume(flags.volume, SayVolume));
+  RETURN_IF_ERROR(CheckVolumeName(flags.volume.options.name));
+  ASSIGN_OR_RETURN(const VolumeOptions options, TakeVolume(flags.volume));
+  ASSIGN_OR_RETURN(const VolumeHere here, BringVolume(options, SayVolume));
   if (!flags.json) return absl::OkStatus();
   return WriteStdout(
-      JsonObject{{"volume", here.volume}, {"zone", here.zone}, {"device", here.device}, {"path", flags.volume.path}}
-          .Line());
+      JsonObject{{"volume", here.volume}, {"zone", here.zone}, {"device", here.device}, {"path", options.path}}.Line());
 }
 
 absl::Status DetachHere(const VolumeCommandFlags& flags) {
-  return ReleaseVolume(flags.volume, SayVolume);
+  return ReleaseVolume(flags.volume.options, SayVolume);
 }
 
 absl::Status RemoveAll(const VolumeCommandFlags& flags) {
-  RETURN_IF_ERROR(CheckVolumeName(flags.volume.name));
+  RETURN_IF_ERROR(CheckVolumeName(flags.volume.options.name));
   VolumeSession session;
-  RETURN_IF_ERROR(session.Open(flags.volume, /*here=*/false));
+  RETURN_IF_ERROR(session.Open(flags.volume.options, /*here=*/false));
   const auto decide = [&](const VolumeSight& sight) { return DecideRemove(session.goal(), sight); };
   if (!flags.dry_run) return RunVolumeJob(session.world(), decide, SayVolume).status();
   ASSIGN_OR_RETURN(const VolumeSight sight, session.world().Look());
@@ -141,7 +101,7 @@ absl::Status PrintSnapshot(const Ec2Snapshot& snapshot, bool json) {
 
 absl::Status List(const VolumeCommandFlags& flags) {
   VolumeSession session;
-  RETURN_IF_ERROR(session.Open(flags.volume, /*here=*/false));
+  RETURN_IF_ERROR(session.Open(flags.volume.options, /*here=*/false));
   session.goal().name = flags.pattern;
   ASSIGN_OR_RETURN(const VolumeSight sight, session.world().LookAtVolumes());
   for (const Ec2Volume& volume : sight.volumes) RETURN_IF_ERROR(PrintVolume(volume, flags.json));
@@ -165,78 +125,55 @@ Examples:
 
 void AddAction(const Command& command, const std::shared_ptr<VolumeCommandFlags>& flags,
                absl::Status (*action)(const VolumeCommandFlags&)) {
-  command.Run([flags, action, name = "volume " + command.name()] {
-    const absl::Status status = action(*flags);
-    return status.ok() ? 0 : Fail(name, status);
-  });
+  command.Run([flags, action, name = "volume " + command.name()] { return ExitStatus(name, action(*flags)); });
 }
 
-void AddDev(const Command& command, VolumeFlags* flags) {
-  command.Add("--dev", &flags->dev, "The folder of devices; a container may have the host's in another one")
+void AddDev(const Command& command, VolumeOptions* options) {
+  command.Add("--dev", &options->dev, "The folder of devices; a container may have the host's in another one")
       .ShowDefault()
       .Called("DIR");
 }
 
 }  // namespace
 
-absl::StatusOr<VolumeHere> BringVolume(const VolumeFlags& flags, const std::function<void(const std::string&)>& say) {
-  RETURN_IF_ERROR(CheckVolumeName(flags.name));
-  if (flags.path.empty()) return AsUsage(absl::InvalidArgumentError("the path of the mount is empty"));
-  std::optional<uint64_t> gib;
+absl::StatusOr<VolumeOptions> TakeVolume(const VolumeFlags& flags) {
+  VolumeOptions options = flags.options;
   if (!flags.create.empty()) {
     ASSIGN_OR_RETURN(const uint64_t bytes, TakeSize("--create", flags.create));
-    gib = (bytes + kGiB - 1) / kGiB;
+    options.create_gib = (bytes + kGiB - 1) / kGiB;
   }
-  ASSIGN_OR_RETURN(const std::chrono::nanoseconds patience, TakeDuration("--wait", flags.wait));
-  VolumeSession session;
-  RETURN_IF_ERROR(session.Open(flags, /*here=*/true));
-  VolumeGoal& goal = session.goal();
-  goal.path = std::filesystem::absolute(flags.path).lexically_normal();
-  goal.create_gib = gib;
-  goal.create_type = flags.type;
-  goal.patience = absl::FromChrono(patience);
-  const auto decide = [&](const VolumeSight& sight) { return DecideMove(goal, sight); };
-  ASSIGN_OR_RETURN(const VolumeAction done, RunVolumeJob(session.world(), decide, say));
-  return VolumeHere{done.volume, goal.zone, done.device};
+  ASSIGN_OR_RETURN(const std::chrono::nanoseconds wait, TakeDuration("--wait", flags.wait));
+  options.wait = absl::FromChrono(wait);
+  return options;
 }
 
-absl::Status ReleaseVolume(const VolumeFlags& flags, const std::function<void(const std::string&)>& say) {
-  RETURN_IF_ERROR(CheckVolumeName(flags.name));
-  VolumeSession session;
-  RETURN_IF_ERROR(session.Open(flags, /*here=*/true));
-  const auto decide = [&](const VolumeSight& sight) { return DecideDetach(session.goal(), sight); };
-  return RunVolumeJob(session.world(), decide, say).status();
-}
-
-absl::StatusOr<VolumeFlags> ParseVolumeOption(const std::string& text) {
+absl::StatusOr<VolumeOptions> ParseVolumeOption(const std::string& text) {
   const auto wrong = [&text] {
-    return AsUsage(absl::InvalidArgumentError(fmt::format(
+    return UsageError(
         "--volume takes NAME=PATH, and behind it create=, type=, wait= and dev= with commas between them; not '{}'",
-        text)));
+        text);
   };
   VolumeFlags flags;
   const size_t equals = text.find('=');
   if (equals == std::string::npos) return wrong();
-  flags.name = text.substr(0, equals);
-  size_t at = std::min(text.find(',', equals), text.size());
-  flags.path = text.substr(equals + 1, at - equals - 1);
-  while (at < text.size()) {
-    const size_t end = std::min(text.find(',', at + 1), text.size());
-    const std::string item = text.substr(at + 1, end - at - 1);
+  flags.options.name = text.substr(0, equals);
+  const std::vector<std::string> items = absl::StrSplit(text.substr(equals + 1), ',');
+  flags.options.path = items.front();
+  for (const std::string& item : std::span(items).subspan(1)) {
     const size_t sign = std::min(item.find('='), item.size());
     const std::string key = item.substr(0, sign);
     std::string* const value = key == "create" ? &flags.create
-                               : key == "type" ? &flags.type
+                               : key == "type" ? &flags.options.type
                                : key == "wait" ? &flags.wait
-                               : key == "dev"  ? &flags.dev
+                               : key == "dev"  ? &flags.options.dev
                                                : nullptr;
     if (value == nullptr || sign + 1 >= item.size()) return wrong();
     *value = item.substr(sign + 1);
-    at = end;
   }
-  if (flags.path.empty()) return wrong();
-  RETURN_IF_ERROR(CheckVolumeName(flags.name));
-  return flags;
+  if (flags.options.path.empty()) return wrong();
+  RETURN_IF_ERROR(CheckVolumeName(flags.options.name));
+  absl::StatusOr<VolumeOptions> options = TakeVolume(flags);
+  return options.ok() ? options : Annotate(options.status(), fmt::format("--volume {}", flags.options.name));
 }
 
 void AddVolume(Command app) {
@@ -244,19 +181,19 @@ void AddVolume(Command app) {
   auto flags = std::make_shared<VolumeCommandFlags>();
 
   const Command move = volume.AddCommand("move", "Bring the volume to this instance, and mount it");
-  move.Add("name", &flags->volume.name, "The value of its tag millrace:volume").Required();
-  move.Add("path", &flags->volume.path, "Where it is mounted").Required();
+  move.Add("name", &flags->volume.options.name, "The value of its tag millrace:volume").Required();
+  move.Add("path", &flags->volume.options.path, "Where it is mounted").Required();
   move.Add("--create", &flags->volume.create, "If there is none, make one of this size (500GiB), with ext4 on it")
       .Called("SIZE");
-  move.Add("--type", &flags->volume.type, "The type of one that is made").ShowDefault();
+  move.Add("--type", &flags->volume.options.type, "The type of one that is made").ShowDefault();
   move.Add("--wait", &flags->volume.wait, "How long to wait for another instance that has it").ShowDefault();
-  AddDev(move, &flags->volume);
+  AddDev(move, &flags->volume.options);
   move.AddFlag("--json", &flags->json, "Print what was mounted, as JSON");
   AddAction(move, flags, Move);
 
   const Command detach = volume.AddCommand("detach", "Unmount it and detach it from this instance");
-  detach.Add("name", &flags->volume.name, "The value of its tag millrace:volume").Required();
-  AddDev(detach, &flags->volume);
+  detach.Add("name", &flags->volume.options.name, "The value of its tag millrace:volume").Required();
+  AddDev(detach, &flags->volume.options);
   AddAction(detach, flags, DetachHere);
 
   const Command list = volume.AddCommand("ls", "List volumes, copies and snapshots");
@@ -265,7 +202,7 @@ void AddVolume(Command app) {
   AddAction(list, flags, List);
 
   const Command remove = volume.AddCommand("rm", "Delete the volume, its copies and its snapshots, with all data");
-  remove.Add("name", &flags->volume.name, "The value of its tag millrace:volume").Required();
+  remove.Add("name", &flags->volume.options.name, "The value of its tag millrace:volume").Required();
   remove.AddFlag("--dry-run", &flags->dry_run, "Only print what would be deleted");
   AddAction(remove, flags, RemoveAll);
   volume.Footer(kVolumeFooter);

@@ -174,10 +174,7 @@ void AddWorker(Command app) {
                      "trainers");
   AddMetricsPort(command, &flags->metrics_port);
   command.Footer(kWorkerFooter);
-  command.Run([flags] {
-    const absl::Status status = Serve(*flags);
-    return status.ok() ? 0 : Fail("worker", status);
-  });
+  command.Run([flags] { return ExitStatus("worker", Serve(*flags)); });
 }
 
 }  // namespace millrace::cli

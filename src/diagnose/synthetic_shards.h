@@ -26,9 +26,10 @@ struct SyntheticReport {
 
 /// Writes shard-000000.tar and so on below `place`: members NNNNNNNN.cls and NNNNNNNN.jpg. The same settings give the
 /// same bytes. A shard ends with the sample that makes it as large as `shard_bytes`. Images without shards are
-/// class-NNN/NNNNNNNN.jpg. Memory: some tens of images, and
-/// what the store's writer holds. `progress` gets the number of images that are written. Blocking; Cancelled soon after
-/// a stop is requested; else errors of the store, and InvalidArgument for a size that no image has.
+/// class-NNN/NNNNNNNN.jpg; more digits if there are more. Memory: some tens of images, and what the store's writer
+/// holds. `progress` gets the number of images that are written, from any thread, one call at a time. Blocking;
+/// Cancelled soon after a stop is requested; else errors of the store, and InvalidArgument for a size that no image
+/// has.
 absl::StatusOr<SyntheticReport> WriteSyntheticShards(Runtime& runtime, const Location& place,
                                                      const SyntheticShards& settings,
                                                      const std::function<void(uint64_t images)>& progress,

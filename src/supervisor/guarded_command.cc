@@ -7,6 +7,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstring>
@@ -67,12 +68,18 @@ absl::StatusOr<std::unique_ptr<GuardedCommand>> GuardedCommand::Prepare(const st
   return std::unique_ptr<GuardedCommand>(new GuardedCommand(pid, std::move(write_end)));
 }
 
-std::optional<int> GuardedCommand::WaitForSignal() {
+int GuardedCommand::Watch(const Step& step, std::optional<std::chrono::steady_clock::time_point> at) {
+  constexpr std::chrono::seconds kLongest{3600};
   const sigset_t signals = GuardSignals();
   for (;;) {
-    const int got = sigwaitinfo(&signals, nullptr);
-    if (got == SIGCHLD) return std::nullopt;
-    if (got > 0) return got;
+    const auto left = at ? *at - std::chrono::steady_clock::now() : std::chrono::steady_clock::duration(kLongest);
+    const auto wait = std::clamp<std::chrono::nanoseconds>(left, std::chrono::nanoseconds(0), kLongest);
+    const timespec limit{.tv_sec = wait / std::chrono::seconds(1), .tv_nsec = (wait % std::chrono::seconds(1)).count()};
+    const int got = sigtimedwait(&signals, nullptr, &limit);
+    if (got < 0 && errno != EAGAIN) continue;
+    if (got < 0 && at && std::chrono::steady_clock::now() >= *at) at.reset();
+    const std::optional<int> signal = got < 0 || got == SIGCHLD ? std::nullopt : std::optional(got);
+    if (const std::optional<int> result = step(signal, Ended())) return *result;
   }
 }
 

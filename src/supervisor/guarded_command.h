@@ -2,6 +2,7 @@
 
 #include <sys/types.h>
 
+#include <chrono>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -17,7 +18,7 @@ namespace millrace {
 class GuardedCommand {
  public:
   /// Makes the process of the supervisor, in which `supervise` runs after Begin; its result is the exit status. Blocks
-  /// the signals that WaitForSignal takes, for the rest of the program. Call it once, before there are threads.
+  /// the signals that Watch takes, for the rest of the program. Call it once, before there are threads.
   static absl::StatusOr<std::unique_ptr<GuardedCommand>> Prepare(const std::function<int()>& supervise);
   /// Kills the supervisor, if it has not ended, and so the command.
   ~GuardedCommand();
@@ -26,10 +27,13 @@ class GuardedCommand {
 
   /// Once.
   void Begin();
-  /// Waits for SIGTERM, SIGINT, SIGHUP, SIGUSR1 or SIGUSR2, as far as they are not ignored; nullopt if a child has
-  /// ended, or after Wake.
-  static std::optional<int> WaitForSignal();
-  /// Makes WaitForSignal return. Thread-safe.
+  /// Decides after each event. `signal` is SIGTERM, SIGINT, SIGHUP, SIGUSR1 or SIGUSR2, as far as they are not ignored;
+  /// nullopt if a child has ended, after Wake, and when the time has come. `ended` is Ended().
+  using Step = std::function<std::optional<int>(std::optional<int> signal, std::optional<int> ended)>;
+  /// Waits for signals, ends of children, Wake and the moment `at`, and calls `step` for each. Returns the first result
+  /// that `step` has.
+  int Watch(const Step& step, std::optional<std::chrono::steady_clock::time_point> at = std::nullopt);
+  /// Makes Watch call its step. Thread-safe.
   static void Wake();
   /// Sends a signal to the supervisor.
   void Signal(int signal) const;

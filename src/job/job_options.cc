@@ -1,0 +1,148 @@
+#include "job/job_options.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <set>
+#include <sstream>
+#include <string_view>
+#include <system_error>
+#include <thread>
+#include <utility>
+
+#include "absl/strings/str_split.h"
+#include "store/uri.h"
+
+namespace millrace {
+
+namespace {
+
+int CountGpus() {
+  std::error_code error;
+  int count = 0;
+  while (std::filesystem::exists(fmt::format("/dev/nvidia{}", count), error)) ++count;
+  return count;
+}
+
+// The names, sorted, each once.
+std::vector<std::string> HostNames(std::string_view text, char between) {
+  const std::set<std::string> names = absl::StrSplit(ToAbsl(text), between, absl::SkipEmpty());
+  return {names.begin(), names.end()};
+}
+
+// GROUP=HOST+HOST
+absl::StatusOr<InstanceGroup> TakeGroup(const std::string& text) {
+  const size_t equals = text.find('=');
+  InstanceGroup group{.name = text.substr(0, equals), .hosts = {}};
+  if (equals != std::string::npos) group.hosts = HostNames(std::string_view(text).substr(equals + 1), '+');
+  if (!group.name.empty() && !group.hosts.empty()) return group;
+  return absl::InvalidArgumentError(fmt::format("--instance-group takes GROUP=HOST[+HOST...], not '{}'", text));
+}
+
+absl::Status TakeHosts(const JobOptions& options, std::vector<InstanceGroup> requested, TrainingJob& job) {
+  job.groups = std::move(requested);
+  if (!options.groups.empty()) job.groups.clear();
+  for (const std::string& text : options.groups) {
+    ASSIGN_OR_RETURN(InstanceGroup group, TakeGroup(text));
+    job.groups.push_back(std::move(group));
+  }
+  if (options.hosts && options.groups.empty() && job.groups.size() == 1) {
+    job.groups.front().hosts = HostNames(*options.hosts, ',');  // a request names none
+  }
+  std::vector<std::string> grouped;
+  for (InstanceGroup& group : job.groups) {
+    std::ranges::sort(group.hosts);
+    grouped.insert(grouped.end(), group.hosts.begin(), group.hosts.end());
+  }
+  std::ranges::sort(grouped);
+  if (options.hosts) {
+    job.hosts = HostNames(*options.hosts, ',');
+  } else if (!grouped.empty()) {
+    job.hosts = grouped;
+  }
+  if (job.hosts.empty()) return absl::InvalidArgumentError("--hosts names no host");
+  if (options.current_host.empty() && job.hosts.size() > 1)
+    return absl::InvalidArgumentError("there are several hosts; --current-host says which of them this is");
+  job.current_host = options.current_host.empty() ? job.hosts.front() : options.current_host;
+  return absl::OkStatus();
+}
+
+absl::StatusOr<JobRequest> TakeRequest(const JobOptions& options) {
+  if (options.request.empty()) return JobRequest();
+  std::map<std::string, std::string> file_systems;
+  for (const std::string& text : options.file_systems) {
+    const size_t equals = text.find('=');
+    if (equals == std::string::npos || equals == 0 || equals + 1 == text.size())
+      return absl::InvalidArgumentError(fmt::format("--file-system takes ID=DIR, not '{}'", text));
+    file_systems[text.substr(0, equals)] = std::filesystem::absolute(text.substr(equals + 1));
+  }
+  std::ifstream file(options.request, std::ios::binary);
+  std::stringstream text;
+  if (!file || !(text << file.rdbuf()))
+    return absl::InvalidArgumentError(fmt::format("--job: {} cannot be read", options.request));
+  absl::StatusOr<JobRequest> request = ParseJobRequest(text.str(), file_systems);
+  if (!request.ok()) return Annotate(request.status(), options.request);
+  return request;
+}
+
+// Where the output of a request's job goes, as on SageMaker.
+std::string RequestedOutput(const JobRequest& request) {
+  if (request.output_uri.empty()) return "";
+  std::string uri = request.output_uri;
+  while (uri.ends_with('/')) uri.pop_back();
+  return request.name.empty() ? uri + "/output" : fmt::format("{}/{}/output", uri, request.name);
+}
+
+absl::StatusOr<JobPlaces> TakePlaces(const JobOptions& options, const JobRequest& request, const TrainingJob& job) {
+  JobPlaces places;
+  places.max_seconds = request.max_seconds;
+  if (options.max_seconds) places.max_seconds = options.max_seconds;
+  places.output = options.output.empty() ? RequestedOutput(request) : options.output;
+  places.archives = request.output_compressed || !options.output.empty();
+  places.checkpoints = options.checkpoints.empty() ? request.checkpoint_uri : options.checkpoints;
+  places.checkpoint_folder = request.checkpoint_folder.empty() ? job.root + "/checkpoints" : request.checkpoint_folder;
+  for (const std::string& uri : {places.output, places.checkpoints}) {
+    if (!uri.empty()) RETURN_IF_ERROR(ParseUri(uri).status());
+  }
+  return places;
+}
+
+}  // namespace
+
+absl::StatusOr<DescribedJob> TakeJob(const JobOptions& options) {
+  DescribedJob described;
+  ASSIGN_OR_RETURN(described.request, TakeRequest(options));
+  JobRequest& request = described.request;
+  TrainingJob& job = described.job;
+  job.root = std::filesystem::absolute(options.root).lexically_normal();
+  if (job.root.size() > 1 && job.root.ends_with('/')) job.root.pop_back();
+  for (const std::string& text : options.channels) {
+    ASSIGN_OR_RETURN(Channel channel, ParseChannel(text));
+    std::erase_if(request.channels, [&](const Channel& other) { return other.name == channel.name; });
+    job.channels.push_back(std::move(channel));
+  }
+  for (const std::string& text : options.hyperparameters) {
+    const size_t equals = text.find('=');
+    if (equals == std::string::npos ||
+        !job.hyperparameters.emplace(text.substr(0, equals), text.substr(equals + 1)).second) {
+      return absl::InvalidArgumentError(
+          fmt::format("--hyperparameter takes NAME=VALUE, each name once, not '{}'", text));
+    }
+  }
+  job.channels.insert(job.channels.begin(), request.channels.begin(), request.channels.end());
+  job.hyperparameters.merge(request.hyperparameters);
+  RETURN_IF_ERROR(TakeHosts(options, request.groups, job));
+  job.cpus = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
+  job.gpus = CountGpus();
+  RETURN_IF_ERROR(CheckTrainingJob(job));
+  ASSIGN_OR_RETURN(described.places, TakePlaces(options, request, job));
+  // This host does not get the channels of other groups.
+  std::erase_if(job.channels,
+                [&](const Channel& channel) { return job.RankIn(channel) == job.HostsOf(channel).size(); });
+  return described;
+}
+
+}  // namespace millrace

@@ -1,0 +1,115 @@
+#include "job/spot_files.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "base/usage_error.h"
+#include "volume/volume_plan.h"
+
+namespace millrace {
+namespace {
+
+using nlohmann::json;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+RunOptions RunOfTest() {
+  RunOptions run;
+  run.supervisor.command = {"python", "it's.py"};
+  run.supervisor.checkpoint = "s3://bucket/run-7/";
+  return run;
+}
+
+SpotFileOptions Options(const std::string& kind) {
+  return {.kind = kind, .ec2 = {}, .kept = {"--retries", "3"}};
+}
+
+TEST(SpotFile, UserDataQuoteWordsForTheShell) {
+  RunOptions run = RunOfTest();
+  SpotFileOptions options = Options("user-data");
+  const absl::StatusOr<std::string> text = SpotFile(run, options);
+  ASSERT_TRUE(text.ok()) << text.status();
+  EXPECT_THAT(*text, HasSubstr("\nCHECKPOINT=s3://bucket/run-7\n"));
+  EXPECT_THAT(*text, HasSubstr("\nCOMMAND=(python 'it'\\''s.py')\n"));
+  EXPECT_THAT(*text, HasSubstr("--checkpoint \"$CHECKPOINT\" --retries 3 \\\n  --journal \"$WORK/logs/run.jsonl\""));
+  EXPECT_THAT(*text, HasSubstr("<<'END_OF_HOOK'\nmillrace sync"));
+  EXPECT_THAT(*text, Not(HasSubstr("{{")));
+  run.supervisor.on_end = "echo {{journal}}";
+  run.journal = "a b";
+  options.kept.clear();
+  EXPECT_THAT(*SpotFile(run, options), HasSubstr("<<'END_OF_HOOK'\necho {{journal}}\nmillrace sync"));
+  EXPECT_THAT(*SpotFile(run, options), HasSubstr("\"$CHECKPOINT\" \\\n  --journal 'a b'"));
+}
+
+TEST(SpotFile, AFleetHasALaunchForEachType) {
+  RunOptions run = RunOfTest();
+  SpotFileOptions options = Options("spot-fleet");
+  options.ec2 = {"image=ami-1", "type=p4,p5", "subnet=s", "profile=arn:p", "fleet-role=arn:f"};
+  json fleet = json::parse(*SpotFile(run, options));
+  ASSERT_EQ(fleet["LaunchSpecifications"].size(), 2u);
+  EXPECT_EQ(fleet["LaunchSpecifications"][1]["InstanceType"], "p5");
+  EXPECT_FALSE(fleet["LaunchSpecifications"][0].contains("KeyName"));
+  EXPECT_FALSE(fleet["LaunchSpecifications"][0].contains("SecurityGroups"));
+  EXPECT_EQ(fleet["LaunchSpecifications"][0]["BlockDeviceMappings"][0]["Ebs"]["VolumeSize"], 100);
+  EXPECT_EQ(fleet["TagSpecifications"][0]["Tags"][0]["Value"], "run-7");
+  EXPECT_EQ(fleet["TagSpecifications"][0]["Tags"][1]["Value"], "s3://bucket/run-7");
+  options.ec2.insert(options.ec2.end(), {"key-name=k", "security-group=g,h", "disk=7"});
+  fleet = json::parse(*SpotFile(run, options));
+  const json& launch = fleet["LaunchSpecifications"][0];
+  EXPECT_EQ(launch["KeyName"], "k");
+  EXPECT_EQ(launch["SecurityGroups"].dump(), R"([{"GroupId":"g"},{"GroupId":"h"}])");
+  EXPECT_EQ(launch["BlockDeviceMappings"][0]["Ebs"]["VolumeSize"], 7);
+}
+
+std::string Sids(const json& policy) {
+  std::string sids;
+  for (const json& statement : policy["Statement"]) sids += statement["Sid"].get<std::string>() + " ";
+  return sids;
+}
+
+TEST(SpotFile, APolicyAllowsWhatTheRunNeeds) {
+  RunOptions run = RunOfTest();
+  SpotFileOptions options = Options("iam-policy");
+  json policy = json::parse(*SpotFile(run, options));
+  EXPECT_EQ(Sids(policy), "List KeepCheckpointsAndLogs FindTheFleet EndTheFleet ");
+  EXPECT_EQ(policy["Statement"][1]["Resource"], "arn:aws:s3:::bucket/run-7/*");
+  run.job.channels = {"train=s3://data/train,mode=Pipe"};
+  run.job.output = "s3://out/o";
+  policy = json::parse(*SpotFile(run, options));
+  EXPECT_EQ(Sids(policy), "List ReadData KeepCheckpointsAndLogs KeepOutput FindTheFleet EndTheFleet ");
+  EXPECT_EQ(policy["Statement"][1]["Resource"].dump(), R"(["arn:aws:s3:::data/train*","arn:aws:s3:::out/o*"])");
+}
+
+TEST(SpotFile, APolicyNamesVolumesByTheirTags) {
+  RunOptions run = RunOfTest();
+  SpotFileOptions options = Options("iam-policy");
+  run.volumes.resize(2);
+  run.volumes[0].name = "a";
+  run.volumes[1].name = "b$c";
+  const json policy = json::parse(*SpotFile(run, options));
+  const std::string text = policy.dump();
+  EXPECT_THAT(text, HasSubstr(R"("aws:ResourceTag/millrace:volume":["a","b${$}c"])"));
+  EXPECT_THAT(text, Not(HasSubstr("{{")));
+  EXPECT_EQ(policy["Statement"].size(), 13u);
+  // The template has these tags as text.
+  for (const std::string_view tag : {kVolumeClaimTag, kVolumeIdTag, kVolumeStateTag, kVolumeNameTag})
+    EXPECT_THAT(text, HasSubstr(std::string(tag)));
+}
+
+TEST(SpotFile, SaysWhatIsMissing) {
+  RunOptions run = RunOfTest();
+  SpotFileOptions options = Options("spot-fleet");
+  EXPECT_THAT(std::string(SpotFile(run, options).status().message()), HasSubstr("--ec2 image="));
+  EXPECT_TRUE(IsUsage(SpotFile(run, options).status()));
+  options.ec2 = {"disk=x"};
+  EXPECT_THAT(std::string(SpotFile(run, options).status().message()), HasSubstr("number of GiB"));
+  options.ec2 = {"disc=1"};
+  EXPECT_THAT(std::string(SpotFile(run, options).status().message()), HasSubstr("not 'disc=1'"));
+  run.supervisor.checkpoint = "/local";
+  EXPECT_THAT(std::string(SpotFile(run, options).status().message()), HasSubstr("--checkpoint s3://"));
+}
+
+}  // namespace
+}  // namespace millrace
