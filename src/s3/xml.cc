@@ -3,10 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <pugixml.hpp>
 
 #include "absl/time/time.h"
+#include "base/number.h"
 #include "s3/etag.h"
 #include "s3/sigv4.h"
 
@@ -36,12 +36,8 @@ std::string_view Text(const pugi::xml_node& parent, const char* name) {
 template <typename T>
 absl::StatusOr<T> Number(const pugi::xml_node& parent, const char* name) {
   const std::string_view text = Text(parent, name);
-  T value{};
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size()) {
-    return absl::InvalidArgumentError(fmt::format("<{}> is not a number: \"{}\"", name, text.substr(0, 64)));
-  }
-  return value;
+  if (const std::optional<T> value = ParseNumber<T>(text)) return *value;
+  return absl::InvalidArgumentError(fmt::format("<{}> is not a number: \"{}\"", name, text.substr(0, 64)));
 }
 
 absl::StatusOr<std::string> DecodeName(std::string_view text, bool encoded) {
