@@ -6,6 +6,7 @@
 
 #include "base/byte_reader.h"
 #include "base/crypto.h"
+#include "base/number.h"
 
 namespace millrace {
 
@@ -33,11 +34,8 @@ std::string FileName(const CacheIdentity& identity) {
 }
 
 bool IsFileName(std::string_view folder, std::string_view name) {
-  const auto is_hex = [](std::string_view text) {
-    return std::all_of(text.begin(), text.end(),
-                       [](char c) { return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f'); });
-  };
-  return folder.size() == kFolderDigits && name.size() == kNameDigits - kFolderDigits && is_hex(folder) && is_hex(name);
+  return folder.size() == kFolderDigits && name.size() == kNameDigits - kFolderDigits && IsLowerHex(folder) &&
+         IsLowerHex(name);
 }
 
 absl::StatusOr<std::string> EncodeHead(const CacheIdentity& identity, uint64_t object_bytes) {

@@ -9,7 +9,6 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <charconv>
 #include <cstdlib>
 #include <optional>
 #include <string_view>
@@ -19,6 +18,7 @@
 
 #include "base/atomic_file.h"
 #include "base/errno_status.h"
+#include "base/number.h"
 
 namespace millrace {
 
@@ -64,10 +64,7 @@ absl::StatusOr<std::optional<gid_t>> WantedGroup() {
   if (std::find(kNoSuchGroup.begin(), kNoSuchGroup.end(), failed) == kNoSuchGroup.end()) {
     return ErrnoStatus(failed, fmt::format("{}={}", kGroupVariable, name), "looking up the group");
   }
-  const std::string_view digits(name);
-  gid_t number = 0;
-  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), number);
-  if (error == std::errc() && end == digits.data() + digits.size()) return number;
+  if (const std::optional<gid_t> number = ParseNumber<gid_t>(name)) return *number;
   return absl::InvalidArgumentError(fmt::format("{}: this machine has no group '{}'", kGroupVariable, name));
 }
 

@@ -3,9 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <nlohmann/json.hpp>
 
+#include "base/json_members.h"
+#include "base/number.h"
 #include "base/utf8.h"
 
 namespace millrace {
@@ -18,38 +19,24 @@ constexpr const char* kCacheFormat = "millrace-compile-cache";
 constexpr uint64_t kCacheVersion = 1;
 constexpr size_t kSha256Digits = 64;
 
-bool TakeText(const CacheJson& json, const char* name, std::string* into) {
-  const auto found = json.find(name);
-  if (found == json.end() || !found->is_string()) return false;
-  *into = found->get<std::string>();
-  return true;
-}
-
-bool TakeNumber(const CacheJson& json, const char* name, uint64_t* into) {
-  const auto found = json.find(name);
-  if (found == json.end() || !found->is_number_unsigned()) return false;
-  *into = found->get<uint64_t>();
-  return true;
-}
-
-bool IsLowerHex(std::string_view text) {
-  return std::all_of(text.begin(), text.end(), [](char c) { return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f'); });
-}
-
 bool TakeFile(const CacheJson& json, CachedFile* file) {
-  std::string crc;
-  if (!json.is_object() || !TakeText(json, "path", &file->path) || !TakeNumber(json, "bytes", &file->bytes) ||
-      !TakeText(json, "sha256", &file->sha256) || !TakeText(json, "crc32c", &crc) ||
-      !TakeNumber(json, "stored_ms", &file->stored_ms))
-    return false;
-  const auto [end, error] = std::from_chars(crc.data(), crc.data() + crc.size(), file->crc32c, 16);
-  return crc.size() == 8 && error == std::errc() && end == crc.data() + crc.size() && IsCachePath(file->path) &&
-         file->sha256.size() == kSha256Digits && IsLowerHex(file->sha256);
+  return JsonMembers(json)
+             .Take("path", &file->path)
+             .Take("bytes", &file->bytes)
+             .Take("sha256", &file->sha256)
+             .TakeCrc("crc32c", &file->crc32c)
+             .Take("stored_ms", &file->stored_ms)
+             .whole() &&
+         IsCachePath(file->path) && file->sha256.size() == kSha256Digits && IsLowerHex(file->sha256);
 }
 
 bool TakeLease(const CacheJson& json, CompileLease* lease) {
-  return json.is_object() && TakeText(json, "holder", &lease->holder) && TakeText(json, "host", &lease->host) &&
-         TakeNumber(json, "renewals", &lease->renewals) && TakeNumber(json, "term_ms", &lease->term_ms);
+  return JsonMembers(json)
+      .Take("holder", &lease->holder)
+      .Take("host", &lease->host)
+      .Take("renewals", &lease->renewals)
+      .Take("term_ms", &lease->term_ms)
+      .whole();
 }
 
 }  // namespace
@@ -91,8 +78,7 @@ absl::StatusOr<CacheRecord> CacheRecord::FromJson(std::string_view text) {
   const CacheJson json = CacheJson::parse(text, nullptr, /*allow_exceptions=*/false);
   std::string format;
   uint64_t version = 0;
-  if (!json.is_object() || !TakeText(json, "format", &format) || format != kCacheFormat ||
-      !TakeNumber(json, "version", &version))
+  if (!JsonMembers(json).Take("format", &format).Take("version", &version).whole() || format != kCacheFormat)
     return absl::DataLossError("is damaged, or no list of a compile cache at all; remove it");
   if (version != kCacheVersion) {
     return absl::InvalidArgumentError(
@@ -102,7 +88,7 @@ absl::StatusOr<CacheRecord> CacheRecord::FromJson(std::string_view text) {
   const absl::Status damaged = absl::DataLossError("is damaged: a member is missing or of another type; remove it");
   const auto lease = json.find("lease");
   const auto files = json.find("files");
-  if (!TakeText(json, "about", &record.about) || !TakeNumber(json, "publications", &record.publications) ||
+  if (!JsonMembers(json).Take("about", &record.about).Take("publications", &record.publications).whole() ||
       lease == json.end() || files == json.end() || !files->is_array() || files->size() > kMaxCachedFiles)
     return damaged;
   if (!lease->is_null() && !TakeLease(*lease, &record.lease.emplace())) return damaged;

@@ -1,5 +1,3 @@
-#include "decode/bmp_reader.h"
-
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -8,6 +6,7 @@
 #include <cstring>
 #include <vector>
 
+#include "decode/image_readers.h"
 #include "decode/resample_kernels.h"
 
 namespace millrace {

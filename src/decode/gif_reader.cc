@@ -1,5 +1,3 @@
-#include "decode/gif_reader.h"
-
 #include <fmt/format.h>
 #include <gif_lib.h>
 
@@ -8,6 +6,7 @@
 #include <cstring>
 #include <vector>
 
+#include "decode/image_readers.h"
 #include "decode/resample_kernels.h"
 
 namespace millrace {

@@ -12,20 +12,15 @@
 
 #include "absl/cleanup/cleanup.h"
 #include "absl/functional/function_ref.h"
-#include "decode/bmp_reader.h"
 #include "decode/erasing.h"
 #include "decode/geometry.h"
-#include "decode/gif_reader.h"
 #include "decode/image_format.h"
-#include "decode/jpeg_reader.h"
+#include "decode/image_readers.h"
 #include "decode/orientation.h"
 #include "decode/output.h"
 #include "decode/pixel_transforms.h"
-#include "decode/png_reader.h"
 #include "decode/resample.h"
-#include "decode/tiff_reader.h"
 #include "decode/warp.h"
-#include "decode/webp_reader.h"
 
 namespace millrace {
 namespace {

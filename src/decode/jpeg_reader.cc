@@ -1,11 +1,10 @@
-#include "decode/jpeg_reader.h"
-
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <string>
 #include <vector>
 
+#include "decode/image_readers.h"
 #include "decode/jpeg_guard.h"
 #include "decode/jpeg_huffman.h"
 #include "decode/jpeg_planes.h"

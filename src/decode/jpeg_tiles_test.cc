@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "base/rng.h"
-#include "decode/jpeg_reader.h"
+#include "decode/image_readers.h"
 #include "decode/jpeg_segments.h"
 #include "decode/jpeg_tiler.h"
 #include "decode/testing/test_images.h"

@@ -3,14 +3,15 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <utility>
 
+#include "base/number.h"
 #include "base/utf8.h"
+#include "decode/value_check.h"
 
 namespace millrace {
 namespace {
@@ -21,24 +22,6 @@ constexpr std::string_view kJsonPrefix = "json:";
 constexpr std::string_view kJsonFloatPrefix = "json-float:";
 constexpr std::string_view kJsonTextPrefix = "json-text:";
 constexpr std::string_view kWhiteSpace = " \t\r\n";
-constexpr size_t kQuoteBytes = 32;
-
-/// The start of the field for a message, with what is not printable ASCII as '?'.
-std::string Quote(std::string_view text) {
-  std::string quoted(text.substr(0, kQuoteBytes));
-  for (char& c : quoted) {
-    if (c < 0x20 || c > 0x7e) c = '?';
-  }
-  return fmt::format("\"{}\"{}", quoted, text.size() > kQuoteBytes ? "..." : "");
-}
-
-template <typename T>
-std::optional<T> ParseNumber(std::string_view text) {
-  T value{};
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
-  return value;
-}
 
 std::string_view Stripped(std::string_view text) {
   text.remove_prefix(std::min(text.find_first_not_of(kWhiteSpace), text.size()));
@@ -56,9 +39,9 @@ absl::Status NoNumber(std::string_view text, std::string_view wanted) {
     return absl::InvalidArgumentError(
         fmt::format("the label {} is JSON; say which member is the label (kinds json:PATH, json-float:PATH, "
                     "json-text:PATH), or deliver the field as JSON (Python: millrace.Json in fields)",
-                    Quote(text)));
+                    QuotedValue(text)));
   }
-  return absl::DataLossError(fmt::format("the label {} is not {}", Quote(text), wanted));
+  return absl::DataLossError(fmt::format("the label {} is not {}", QuotedValue(text), wanted));
 }
 
 absl::StatusOr<LabelValue> ParseFloat(std::string_view text) {
@@ -71,14 +54,14 @@ absl::StatusOr<LabelValue> ParseInt(std::string_view text) {
   const std::optional<double> number = ParseNumber<double>(Stripped(text));
   if (number && *number != std::floor(*number)) {
     return absl::InvalidArgumentError(
-        fmt::format("the label {} is a number with a fraction; ask for labels of the kind float", Quote(text)));
+        fmt::format("the label {} is a number with a fraction; ask for labels of the kind float", QuotedValue(text)));
   }
   return NoNumber(text, "an integer of 64 bits");
 }
 
 absl::StatusOr<LabelValue> ParseText(std::string_view text) {
   if (const size_t at = FirstNotUtf8(text); at < text.size()) {
-    return absl::DataLossError(fmt::format("the label {} is not UTF-8 at byte {}", Quote(text), at));
+    return absl::DataLossError(fmt::format("the label {} is not UTF-8 at byte {}", QuotedValue(text), at));
   }
   return std::string(text);
 }
@@ -86,7 +69,7 @@ absl::StatusOr<LabelValue> ParseText(std::string_view text) {
 absl::StatusOr<LabelValue> ParseJson(std::string_view text, const LabelSpec& spec) {
   const std::string_view path = spec.json_path;
   const Json document = Json::parse(text, nullptr, /*allow_exceptions=*/false);
-  if (document.is_discarded()) return absl::DataLossError(fmt::format("the label {} is not JSON", Quote(text)));
+  if (document.is_discarded()) return absl::DataLossError(fmt::format("the label {} is not JSON", QuotedValue(text)));
   const Json* node = &document;
   for (size_t begin = 0; begin <= path.size();) {
     const size_t end = std::min(path.find('.', begin), path.size());
@@ -102,22 +85,22 @@ absl::StatusOr<LabelValue> ParseJson(std::string_view text, const LabelSpec& spe
     }
     if (next == nullptr) {
       return absl::DataLossError(
-          fmt::format("the label {} has no \"{}\" (of the path \"{}\")", Quote(text), name, path));
+          fmt::format("the label {} has no \"{}\" (of the path \"{}\")", QuotedValue(text), name, path));
     }
     node = next;
   }
   if (spec.kind == LabelSpec::Kind::kText) {
     if (node->is_string()) return *node->get_ptr<const std::string*>();
-    return absl::DataLossError(fmt::format("the label {} holds no string at \"{}\"", Quote(text), path));
+    return absl::DataLossError(fmt::format("the label {} holds no string at \"{}\"", QuotedValue(text), path));
   }
   if (spec.kind == LabelSpec::Kind::kFloat) {
     if (node->is_number()) return node->get<double>();
-    return absl::DataLossError(fmt::format("the label {} holds no number at \"{}\"", Quote(text), path));
+    return absl::DataLossError(fmt::format("the label {} holds no number at \"{}\"", QuotedValue(text), path));
   }
   if (node->is_number_float()) {
     return absl::InvalidArgumentError(
         fmt::format("the label {} holds a floating-point number at \"{}\"; ask for labels of the kind json-float:{}",
-                    Quote(text), path, path));
+                    QuotedValue(text), path, path));
   }
   if (node->is_number_unsigned()) {
     const uint64_t value = *node->get_ptr<const uint64_t*>();
@@ -125,7 +108,8 @@ absl::StatusOr<LabelValue> ParseJson(std::string_view text, const LabelSpec& spe
   } else if (node->is_number_integer()) {
     return *node->get_ptr<const int64_t*>();
   }
-  return absl::DataLossError(fmt::format("the label {} holds no integer of 64 bits at \"{}\"", Quote(text), path));
+  return absl::DataLossError(
+      fmt::format("the label {} holds no integer of 64 bits at \"{}\"", QuotedValue(text), path));
 }
 
 }  // namespace

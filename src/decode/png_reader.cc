@@ -1,5 +1,3 @@
-#include "decode/png_reader.h"
-
 #include <fmt/format.h>
 #include <spng.h>
 
@@ -7,6 +5,7 @@
 #include <cstring>
 #include <vector>
 
+#include "decode/image_readers.h"
 #include "decode/resample_kernels.h"
 
 namespace millrace {

@@ -9,11 +9,10 @@
 
 #include "decode/image.h"
 #include "decode/image_format.h"
+#include "decode/image_readers.h"
 #include "decode/jpeg_encoder.h"
-#include "decode/jpeg_reader.h"
 #include "decode/jpeg_segments.h"
 #include "decode/jpeg_tiler.h"
-#include "decode/png_reader.h"
 #include "decode/png_writer.h"
 #include "decode/resample.h"
 #include "decode/row_reader.h"

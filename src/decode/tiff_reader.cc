@@ -1,5 +1,3 @@
-#include "decode/tiff_reader.h"
-
 #include <fmt/format.h>
 #include <tiffio.h>
 
@@ -11,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "decode/image_readers.h"
 #include "decode/resample_kernels.h"
 
 namespace millrace {

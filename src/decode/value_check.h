@@ -1,11 +1,17 @@
 #pragma once
 
+#include <string>
+#include <string_view>
+
 #include "base/bytes.h"
 #include "base/status.h"
 
 /// What is known of a value before the program parses it. Pure.
 
 namespace millrace {
+
+/// The beginning of a value, in quotes, for a message: what is not printable ASCII becomes "?".
+std::string QuotedValue(std::string_view value);
 
 /// DataLoss unless it is UTF-8.
 absl::Status CheckText(ByteSpan value);

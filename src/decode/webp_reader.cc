@@ -1,10 +1,9 @@
-#include "decode/webp_reader.h"
-
 #include <fmt/format.h>
 #include <webp/decode.h>
 
 #include <vector>
 
+#include "decode/image_readers.h"
 #include "decode/resample_kernels.h"
 
 namespace millrace {

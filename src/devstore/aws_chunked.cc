@@ -3,9 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 
 #include "absl/strings/ascii.h"
+#include "base/number.h"
 #include "devstore/s3_error.h"
 
 namespace millrace {
@@ -72,10 +72,8 @@ absl::Status AwsChunkedDecoder::OnChunkHead(std::string_view line) {
   constexpr std::string_view kSignature = "chunk-signature=";
   const size_t semicolon = line.find(';');
   const std::string_view size_text = line.substr(0, semicolon);
-  const auto [end, error] = std::from_chars(size_text.data(), size_text.data() + size_text.size(), left_, 16);
-  if (error != std::errc() || end != size_text.data() + size_text.size() || left_ > kMaxChunk) {
+  if (!ParseNumber(size_text, &left_, 16) || left_ > kMaxChunk)
     return BadFraming("a chunk's size is no hexadecimal number");
-  }
   const std::string_view extension =
       semicolon == std::string_view::npos ? std::string_view() : line.substr(semicolon + 1);
   chunk_signature_ = extension.starts_with(kSignature) ? extension.substr(kSignature.size()) : std::string_view();

@@ -12,12 +12,11 @@
 #include <system_error>
 
 #include "base/errno_status.h"
-#include "devstore/dir_storage.h"
 #include "devstore/ec2_service.h"
-#include "devstore/mem_storage.h"
 #include "devstore/s3_error.h"
 #include "devstore/s3_service.h"
 #include "devstore/sidecar.h"
+#include "devstore/storage.h"
 #include "net/runtime.h"
 
 namespace millrace {

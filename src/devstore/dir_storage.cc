@@ -1,5 +1,3 @@
-#include "devstore/dir_storage.h"
-
 #include <dirent.h>
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -21,6 +19,7 @@
 #include "devstore/s3_error.h"
 #include "devstore/s3_request.h"
 #include "devstore/sidecar.h"
+#include "devstore/storage.h"
 #include "devstore/upload_files.h"
 #include "devstore/within_root.h"
 

@@ -1,7 +1,5 @@
 // What only a folder does: it is shared with others, and outlives the server.
 
-#include "devstore/dir_storage.h"
-
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -12,6 +10,7 @@
 #include <fstream>
 
 #include "devstore/sidecar.h"
+#include "devstore/storage.h"
 #include "devstore/testing/storage_helpers.h"
 
 namespace millrace {

@@ -4,10 +4,10 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <filesystem>
 #include <system_error>
 
+#include "base/number.h"
 #include "s3/xml.h"
 
 namespace millrace {
@@ -42,9 +42,6 @@ std::string True(std::string_view action) {
   return Answer(action, "<return>true</return>");
 }
 
-/// The values of what is described, by the names of filters.
-using FilterValues = std::multimap<std::string, std::string>;
-
 void AddTagValues(const StringMap& tags, FilterValues& values) {
   for (const auto& [key, value] : tags) {
     values.emplace("tag:" + key, value);
@@ -52,30 +49,9 @@ void AddTagValues(const StringMap& tags, FilterValues& values) {
   }
 }
 
-bool PassesFilters(const std::vector<Ec2Query::Filter>& filters, const FilterValues& values) {
-  return std::all_of(filters.begin(), filters.end(), [&values](const Ec2Query::Filter& filter) {
-    const auto [begin, end] = values.equal_range(filter.name);
-    return std::any_of(begin, end, [&filter](const auto& entry) {
-      return std::any_of(filter.values.begin(), filter.values.end(),
-                         [&entry](const std::string& pattern) { return MatchesFilterValue(pattern, entry.second); });
-    });
-  });
-}
-
-absl::Status CheckFilters(const std::vector<Ec2Query::Filter>& filters, const std::vector<std::string_view>& known) {
-  for (const Ec2Query::Filter& filter : filters) {
-    if (filter.name.starts_with("tag:") || filter.name == "tag-key") continue;
-    if (std::find(known.begin(), known.end(), filter.name) == known.end())
-      return Ec2Fault("InvalidParameterValue", fmt::format("The filter '{}' is invalid", filter.name));
-  }
-  return absl::OkStatus();
-}
-
-std::optional<uint64_t> NumberIn(const std::string& text) {
-  uint64_t value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
-  return value;
+/// A description without ids is of all.
+bool IsAskedFor(const std::vector<std::string>& ids, const std::string& id) {
+  return ids.empty() || std::find(ids.begin(), ids.end(), id) != ids.end();
 }
 
 absl::Status CopyContents(const std::string& from, const std::string& to) {
@@ -131,7 +107,7 @@ absl::StatusOr<std::string> Ec2Fake::Do(const Ec2Query& query) {
     std::lock_guard lock(mutex_);
     return (this->*known.run)(query);
   }
-  return Ec2Fault("InvalidAction", fmt::format("The action {} is not valid for this web service.", query.action()));
+  return Ec2Refusal("InvalidAction", "The action {} is not valid for this web service.", query.action());
 }
 
 std::optional<std::string> Ec2Fake::Metadata(const std::string& instance, std::string_view name) {
@@ -174,20 +150,19 @@ std::string Ec2Fake::LinkOf(const FakeVolume& volume) const {
 
 absl::Status Ec2Fake::CheckZone(const std::string& zone) const {
   if (zone == region_ + "a" || zone == region_ + "b" || zone == region_ + "c") return absl::OkStatus();
-  return Ec2Fault("InvalidParameterValue", fmt::format("Invalid availability zone: [{}]", zone));
+  return Ec2Refusal("InvalidParameterValue", "Invalid availability zone: [{}]", zone);
 }
 
 absl::StatusOr<Ec2Fake::FakeVolume*> Ec2Fake::FindVolume(const std::string& id) {
   const auto found = volumes_.find(id);
-  if (found == volumes_.end())
-    return Ec2Fault("InvalidVolume.NotFound", fmt::format("The volume '{}' does not exist.", id));
+  if (found == volumes_.end()) return Ec2Refusal("InvalidVolume.NotFound", "The volume '{}' does not exist.", id);
   return &found->second;
 }
 
 absl::StatusOr<Ec2Fake::FakeInstance*> Ec2Fake::FindInstance(const std::string& id) {
   const auto found = instances_.find(id);
   if (found == instances_.end())
-    return Ec2Fault("InvalidInstanceID.NotFound", fmt::format("The instance ID '{}' does not exist", id));
+    return Ec2Refusal("InvalidInstanceID.NotFound", "The instance ID '{}' does not exist", id);
   return &found->second;
 }
 
@@ -196,12 +171,11 @@ absl::StatusOr<StringMap> Ec2Fake::TagsFor(const Ec2Query& query, std::string_vi
   StringMap tags = query.Tags("TagSpecification.1.");
   if (tags.empty() && type.empty()) return tags;
   if (type != kind || tags.empty()) {
-    return Ec2Fault("InvalidParameterValue",
-                    fmt::format("'{}' is not a valid taggable resource type for this operation.", type));
+    return Ec2Refusal("InvalidParameterValue", "'{}' is not a valid taggable resource type for this operation.", type);
   }
   for (const auto& [key, value] : tags) {
     if (key.empty() || key.starts_with("aws:"))
-      return Ec2Fault("InvalidParameterValue", fmt::format("Tag keys starting with 'aws:' are reserved: {}", key));
+      return Ec2Refusal("InvalidParameterValue", "Tag keys starting with 'aws:' are reserved: {}", key);
   }
   return tags;
 }
@@ -259,8 +233,7 @@ Ec2Fake::Result Ec2Fake::DescribeInstances(const Ec2Query& query) {
     FilterValues values{
         {"instance-id", id}, {"availability-zone", instance.zone}, {"instance-state-name", instance.state}};
     AddTagValues(instance.tags, values);
-    const bool asked = ids.empty() || std::find(ids.begin(), ids.end(), id) != ids.end();
-    if (!asked || !PassesFilters(filters, values)) continue;
+    if (!IsAskedFor(ids, id) || !PassesFilters(filters, values)) continue;
     std::string devices;
     for (const auto& [volume_id, volume] : volumes_) {
       if (!volume.attachment || volume.attachment->instance != id) continue;
@@ -281,34 +254,31 @@ absl::Status Ec2Fake::CheckNewVolume(const Ec2Query& query) {
   constexpr std::array<std::string_view, 7> kTypes = {"gp2", "gp3", "io1", "io2", "st1", "sc1", "standard"};
   const std::string type = query.Has("VolumeType") ? query.Value("VolumeType") : "gp2";
   if (std::find(kTypes.begin(), kTypes.end(), type) == kTypes.end())
-    return Ec2Fault("InvalidParameterValue", fmt::format("Invalid volume type: {}", type));
+    return Ec2Refusal("InvalidParameterValue", "Invalid volume type: {}", type);
   const bool provisioned = type == "io1" || type == "io2";
   if (provisioned && !query.Has("Iops"))
-    return Ec2Fault("MissingParameter", fmt::format("The parameter iops must be specified for {} volumes.", type));
+    return Ec2Refusal("MissingParameter", "The parameter iops must be specified for {} volumes.", type);
   if (!provisioned && type != "gp3" && query.Has("Iops"))
-    return Ec2Fault("InvalidParameterCombination", fmt::format("The parameter iops is not supported for {}.", type));
+    return Ec2Refusal("InvalidParameterCombination", "The parameter iops is not supported for {}.", type);
   if (type != "gp3" && query.Has("Throughput")) {
-    return Ec2Fault("InvalidParameterCombination",
-                    fmt::format("The parameter throughput is not supported for {} volumes.", type));
+    return Ec2Refusal("InvalidParameterCombination", "The parameter throughput is not supported for {} volumes.", type);
   }
   uint64_t least = 1;
   if (query.Has("SnapshotId")) {
     const auto snapshot = snapshots_.find(query.Value("SnapshotId"));
     if (snapshot == snapshots_.end()) {
-      return Ec2Fault("InvalidSnapshot.NotFound",
-                      fmt::format("The snapshot '{}' does not exist.", query.Value("SnapshotId")));
+      return Ec2Refusal("InvalidSnapshot.NotFound", "The snapshot '{}' does not exist.", query.Value("SnapshotId"));
     }
     if (snapshot->second.state != "completed")
-      return Ec2Fault("IncorrectState", fmt::format("Snapshot is in invalid state - {}", snapshot->second.state));
+      return Ec2Refusal("IncorrectState", "Snapshot is in invalid state - {}", snapshot->second.state);
     least = snapshot->second.size;
   } else if (!query.Has("Size")) {
     return Ec2Fault("MissingParameter", "The request must contain the parameter size or snapshotId");
   }
   if (!query.Has("Size")) return absl::OkStatus();
-  const std::optional<uint64_t> size = NumberIn(query.Value("Size"));
+  const std::optional<uint64_t> size = ParseNumber<uint64_t>(query.Value("Size"));
   if (size && *size >= least && *size <= 65'536) return absl::OkStatus();
-  return Ec2Fault("InvalidParameterValue",
-                  fmt::format("Volume of {} GiB is too small or too large", query.Value("Size")));
+  return Ec2Refusal("InvalidParameterValue", "Volume of {} GiB is too small or too large", query.Value("Size"));
 }
 
 Ec2Fake::Result Ec2Fake::CreateVolume(const Ec2Query& query) {
@@ -333,9 +303,9 @@ Ec2Fake::Result Ec2Fake::CreateVolume(const Ec2Query& query) {
                     .snapshot = query.Value("SnapshotId"),
                     .type = query.Has("VolumeType") ? query.Value("VolumeType") : "gp2",
                     .token = token,
-                    .size = NumberIn(query.Value("Size")).value_or(0),
-                    .iops = NumberIn(query.Value("Iops")).value_or(0),
-                    .throughput = NumberIn(query.Value("Throughput")).value_or(0),
+                    .size = ParseNumber<uint64_t>(query.Value("Size")).value_or(0),
+                    .iops = ParseNumber<uint64_t>(query.Value("Iops")).value_or(0),
+                    .throughput = ParseNumber<uint64_t>(query.Value("Throughput")).value_or(0),
                     .looks = looks_,
                     .attachment = std::nullopt,
                     .tags = {}};
@@ -354,11 +324,10 @@ Ec2Fake::Result Ec2Fake::CreateVolume(const Ec2Query& query) {
 Ec2Fake::Result Ec2Fake::DeleteVolume(const Ec2Query& query) {
   ASSIGN_OR_RETURN(FakeVolume* const volume, FindVolume(query.Value("VolumeId")));
   if (volume->attachment) {
-    return Ec2Fault("VolumeInUse",
-                    fmt::format("Volume {} is currently attached to {}", volume->id, volume->attachment->instance));
+    return Ec2Refusal("VolumeInUse", "Volume {} is currently attached to {}", volume->id, volume->attachment->instance);
   }
   if (volume->state != "available") {
-    return Ec2Fault("IncorrectState", fmt::format("The volume '{}' is '{}'", volume->id, volume->state));
+    return Ec2Refusal("IncorrectState", "The volume '{}' is '{}'", volume->id, volume->state);
   }
   RemoveFolder(FolderOf("volumes", volume->id));
   if (looks_ == 0) {
@@ -413,8 +382,7 @@ Ec2Fake::Result Ec2Fake::DescribeVolumes(const Ec2Query& query) {
   for (auto& [id, volume] : volumes_) {
     FilterValues values{{"volume-id", id}, {"availability-zone", volume.zone}};
     AddTagValues(volume.tags, values);
-    const bool asked = ids.empty() || std::find(ids.begin(), ids.end(), id) != ids.end();
-    if (!asked) continue;
+    if (!IsAskedFor(ids, id)) continue;
     Pass(volume);
     values.emplace("status", volume.state);
     if (volume.attachment) values.emplace("attachment.instance-id", volume.attachment->instance);
@@ -427,27 +395,23 @@ Ec2Fake::Result Ec2Fake::AttachVolume(const Ec2Query& query) {
   ASSIGN_OR_RETURN(FakeVolume* const volume, FindVolume(query.Value("VolumeId")));
   ASSIGN_OR_RETURN(const FakeInstance* const instance, FindInstance(query.Value("InstanceId")));
   const std::string device = query.Value("Device");
-  if (volume->attachment)
-    return Ec2Fault("VolumeInUse", fmt::format("{} is already attached to an instance", volume->id));
-  if (volume->state != "available")
-    return Ec2Fault("IncorrectState", fmt::format("Volume {} is not 'available'", volume->id));
+  if (volume->attachment) return Ec2Refusal("VolumeInUse", "{} is already attached to an instance", volume->id);
+  if (volume->state != "available") return Ec2Refusal("IncorrectState", "Volume {} is not 'available'", volume->id);
   if (instance->state != "running")
-    return Ec2Fault("IncorrectState", fmt::format("Instance '{}' is not 'running'.", instance->id));
+    return Ec2Refusal("IncorrectState", "Instance '{}' is not 'running'.", instance->id);
   if (instance->zone != volume->zone) {
-    return Ec2Fault(
-        "InvalidVolume.ZoneMismatch",
-        fmt::format("The volume '{}' is not in the same availability zone as instance '{}'", volume->id, instance->id));
+    return Ec2Refusal("InvalidVolume.ZoneMismatch",
+                      "The volume '{}' is not in the same availability zone as instance '{}'", volume->id,
+                      instance->id);
   }
   if (!device.starts_with("/dev/sd") || device.size() != 8 || device.back() < 'f' || device.back() > 'p') {
-    return Ec2Fault(
-        "InvalidParameterValue",
-        fmt::format("Value ({}) for parameter device is invalid. {} is not a valid EBS device name.", device, device));
+    return Ec2Refusal("InvalidParameterValue",
+                      "Value ({}) for parameter device is invalid. {} is not a valid EBS device name.", device, device);
   }
   for (const auto& [id, other] : volumes_) {
     if (!other.attachment || other.attachment->instance != instance->id || other.attachment->device != device) continue;
-    return Ec2Fault(
-        "InvalidParameterValue",
-        fmt::format("Invalid value '{}' for unixDevice. Attachment point {} is already in use", device, device));
+    return Ec2Refusal("InvalidParameterValue",
+                      "Invalid value '{}' for unixDevice. Attachment point {} is already in use", device, device);
   }
   volume->state = "in-use";
   volume->attachment = FakeAttachment{instance->id, device, looks_ > 0 ? "attaching" : "attached", looks_};
@@ -462,10 +426,10 @@ Ec2Fake::Result Ec2Fake::DetachVolume(const Ec2Query& query) {
   ASSIGN_OR_RETURN(FakeVolume* const volume, FindVolume(query.Value("VolumeId")));
   const std::string instance = query.Value("InstanceId");
   if (!volume->attachment || volume->attachment->state == "detaching")
-    return Ec2Fault("IncorrectState", fmt::format("Volume '{}' is in the 'available' state.", volume->id));
+    return Ec2Refusal("IncorrectState", "Volume '{}' is in the 'available' state.", volume->id);
   if (!instance.empty() && volume->attachment->instance != instance) {
-    return Ec2Fault("InvalidAttachment.NotFound",
-                    fmt::format("The volume '{}' is not attached to instance '{}'.", volume->id, instance));
+    return Ec2Refusal("InvalidAttachment.NotFound", "The volume '{}' is not attached to instance '{}'.", volume->id,
+                      instance);
   }
   const std::string device = volume->attachment->device;
   const std::string holder = volume->attachment->instance;
@@ -482,7 +446,7 @@ Ec2Fake::Result Ec2Fake::DetachVolume(const Ec2Query& query) {
 Ec2Fake::Result Ec2Fake::CreateSnapshot(const Ec2Query& query) {
   ASSIGN_OR_RETURN(const FakeVolume* const volume, FindVolume(query.Value("VolumeId")));
   if (volume->state != "available" && volume->state != "in-use")
-    return Ec2Fault("IncorrectState", fmt::format("Volume '{}' is '{}'", volume->id, volume->state));
+    return Ec2Refusal("IncorrectState", "Volume '{}' is '{}'", volume->id, volume->state);
   FakeSnapshot snapshot{.id = NewId("snap"),
                         .volume = volume->id,
                         .state = looks_ > 0 ? "pending" : "completed",
@@ -500,8 +464,7 @@ Ec2Fake::Result Ec2Fake::CreateSnapshot(const Ec2Query& query) {
 
 Ec2Fake::Result Ec2Fake::DeleteSnapshot(const Ec2Query& query) {
   const std::string id = query.Value("SnapshotId");
-  if (snapshots_.erase(id) == 0)
-    return Ec2Fault("InvalidSnapshot.NotFound", fmt::format("The snapshot '{}' does not exist.", id));
+  if (snapshots_.erase(id) == 0) return Ec2Refusal("InvalidSnapshot.NotFound", "The snapshot '{}' does not exist.", id);
   RemoveFolder(FolderOf("snapshots", id));
   return True("DeleteSnapshot");
 }
@@ -515,7 +478,7 @@ Ec2Fake::Result Ec2Fake::DescribeSnapshots(const Ec2Query& query) {
   const std::vector<std::string> ids = query.List("SnapshotId");
   std::string items;
   for (auto& [id, snapshot] : snapshots_) {
-    if (!ids.empty() && std::find(ids.begin(), ids.end(), id) == ids.end()) continue;
+    if (!IsAskedFor(ids, id)) continue;
     const bool pending = snapshot.state == "pending" && snapshot.looks-- > 0;
     if (!pending) snapshot.state = "completed";
     FilterValues values{{"snapshot-id", id}, {"status", snapshot.state}, {"volume-id", snapshot.volume}};
@@ -540,7 +503,7 @@ Ec2Fake::Result Ec2Fake::CreateTags(const Ec2Query& query) {
     return nullptr;
   };
   for (const std::string& id : ids) {
-    if (tags_of(id) == nullptr) return Ec2Fault("InvalidID", fmt::format("The ID '{}' is not valid", id));
+    if (tags_of(id) == nullptr) return Ec2Refusal("InvalidID", "The ID '{}' is not valid", id);
   }
   for (const std::string& id : ids) {
     for (const auto& [key, value] : tags) (*tags_of(id))[key] = value;

@@ -24,6 +24,18 @@ std::string WithoutNumbers(std::string_view name) {
   return out;
 }
 
+/// True if a value of EC2 is that of a filter, where * stands for any characters.
+bool MatchesFilterValue(std::string_view pattern, std::string_view value) {
+  const size_t star = pattern.find('*');
+  if (star == std::string_view::npos) return pattern == value;
+  if (!value.starts_with(pattern.substr(0, star))) return false;
+  const std::string_view rest = pattern.substr(star + 1);
+  for (size_t at = star; at <= value.size(); ++at) {
+    if (MatchesFilterValue(rest, value.substr(at))) return true;
+  }
+  return false;
+}
+
 }  // namespace
 
 absl::Status Ec2Fault(std::string_view code, std::string_view message, int http_status) {
@@ -37,12 +49,12 @@ absl::StatusOr<Ec2Query> Ec2Query::Parse(std::string_view body) {
   Ec2Query form;
   for (const auto& [name, value] : *parameters) {
     if (!form.values_.emplace(name, value).second)
-      return Ec2Fault("InvalidParameterCombination", fmt::format("The parameter {} occurs twice.", name));
+      return Ec2Refusal("InvalidParameterCombination", "The parameter {} occurs twice.", name);
   }
   form.action_ = form.Value("Action");
   if (form.action_.empty()) return Ec2Fault("MissingAction", "The request must contain the parameter Action.");
   if (form.Value("Version") != "2016-11-15")
-    return Ec2Fault("NoSuchVersion", fmt::format("The API version {} is not known.", form.Value("Version")));
+    return Ec2Refusal("NoSuchVersion", "The API version {} is not known.", form.Value("Version"));
   return form;
 }
 
@@ -71,11 +83,11 @@ absl::Status Ec2Query::CheckNames(const std::vector<std::string_view>& required,
     const auto is = [&plain](std::string_view known) { return known == plain; };
     if (plain == "Action" || plain == "Version") continue;
     if (std::any_of(required.begin(), required.end(), is) || std::any_of(others.begin(), others.end(), is)) continue;
-    return Ec2Fault("UnknownParameter", fmt::format("The parameter {} is not recognized", name));
+    return Ec2Refusal("UnknownParameter", "The parameter {} is not recognized", name);
   }
   for (const std::string_view name : required) {
     if (!Has(std::string(name)) && !Has(fmt::format("{}.1", name)))
-      return Ec2Fault("MissingParameter", fmt::format("The request must contain the parameter {}", name));
+      return Ec2Refusal("MissingParameter", "The request must contain the parameter {}", name);
   }
   return absl::OkStatus();
 }
@@ -87,15 +99,23 @@ std::vector<Ec2Query::Filter> Ec2Query::Filters() const {
   return filters;
 }
 
-bool MatchesFilterValue(std::string_view pattern, std::string_view value) {
-  const size_t star = pattern.find('*');
-  if (star == std::string_view::npos) return pattern == value;
-  if (!value.starts_with(pattern.substr(0, star))) return false;
-  const std::string_view rest = pattern.substr(star + 1);
-  for (size_t at = star; at <= value.size(); ++at) {
-    if (MatchesFilterValue(rest, value.substr(at))) return true;
+bool PassesFilters(const std::vector<Ec2Query::Filter>& filters, const FilterValues& values) {
+  return std::all_of(filters.begin(), filters.end(), [&values](const Ec2Query::Filter& filter) {
+    const auto [begin, end] = values.equal_range(filter.name);
+    return std::any_of(begin, end, [&filter](const auto& entry) {
+      return std::any_of(filter.values.begin(), filter.values.end(),
+                         [&entry](const std::string& pattern) { return MatchesFilterValue(pattern, entry.second); });
+    });
+  });
+}
+
+absl::Status CheckFilters(const std::vector<Ec2Query::Filter>& filters, const std::vector<std::string_view>& known) {
+  for (const Ec2Query::Filter& filter : filters) {
+    if (filter.name.starts_with("tag:") || filter.name == "tag-key") continue;
+    if (std::find(known.begin(), known.end(), filter.name) == known.end())
+      return Ec2Refusal("InvalidParameterValue", "The filter '{}' is invalid", filter.name);
   }
-  return false;
+  return absl::OkStatus();
 }
 
 }  // namespace millrace

@@ -1,8 +1,11 @@
 #pragma once
 
+#include <fmt/format.h>
+
 #include <map>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/status.h"
@@ -11,6 +14,11 @@ namespace millrace {
 
 /// An error of EC2: its code and HTTP status, as an S3Error.
 absl::Status Ec2Fault(std::string_view code, std::string_view message, int http_status = 400);
+/// The same with a message that is formatted, and the HTTP status 400.
+template <typename... Args>
+absl::Status Ec2Refusal(std::string_view code, fmt::format_string<Args...> message, Args&&... args) {
+  return Ec2Fault(code, fmt::format(message, std::forward<Args>(args)...));
+}
 
 /// A call of the EC2 Query API, as its body says it.
 class Ec2Query {
@@ -41,7 +49,11 @@ class Ec2Query {
   std::map<std::string, std::string> values_;
 };
 
-/// Whether a value of EC2 is that of a filter.
-bool MatchesFilterValue(std::string_view pattern, std::string_view value);
+/// The values of what is described, by the names of filters.
+using FilterValues = std::multimap<std::string, std::string>;
+bool PassesFilters(const std::vector<Ec2Query::Filter>& filters, const FilterValues& values);
+
+/// InvalidParameterValue for a filter that is none of these, nor one of tags.
+absl::Status CheckFilters(const std::vector<Ec2Query::Filter>& filters, const std::vector<std::string_view>& known);
 
 }  // namespace millrace

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/numbers.h"
@@ -11,6 +10,7 @@
 #include "aws/sigv4.h"
 #include "base/crypto.h"
 #include "base/rng.h"
+#include "devstore/s3_request.h"
 
 namespace millrace {
 
@@ -24,10 +24,7 @@ absl::Status Bad(std::string_view spec, std::string_view what) {
 }
 
 std::optional<uint64_t> Number(std::string_view text, uint64_t min, uint64_t max = kMaxNumber) {
-  uint64_t value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size() || value < min || value > max) return std::nullopt;
-  return value;
+  return ParseDecimal(text, min, max);
 }
 
 std::optional<double> Real(std::string_view text, double min, double max) {

@@ -1,5 +1,3 @@
-#include "devstore/mem_storage.h"
-
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -12,6 +10,7 @@
 #include "base/memory_budget.h"
 #include "base/size.h"
 #include "devstore/s3_error.h"
+#include "devstore/storage.h"
 #include "devstore/upload_table.h"
 
 namespace millrace {

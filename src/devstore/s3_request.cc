@@ -1,10 +1,10 @@
 #include "devstore/s3_request.h"
 
 #include <algorithm>
-#include <charconv>
 
 #include "absl/strings/ascii.h"
 #include "aws/sigv4.h"
+#include "base/number.h"
 #include "devstore/s3_error.h"
 
 namespace millrace {
@@ -109,10 +109,8 @@ absl::Status CheckNewBucketName(std::string_view name) {
 }
 
 std::optional<uint64_t> ParseDecimal(std::string_view text, uint64_t min, uint64_t max) {
-  uint64_t value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size() || value < min || value > max) return std::nullopt;
-  return value;
+  const std::optional<uint64_t> value = ParseNumber<uint64_t>(text);
+  return value && *value >= min && *value <= max ? value : std::nullopt;
 }
 
 }  // namespace millrace

@@ -11,6 +11,7 @@
 #include "base/atomic_file.h"
 #include "base/crypto.h"
 #include "base/errno_status.h"
+#include "base/number.h"
 #include "devstore/s3_error.h"
 
 namespace millrace {
@@ -24,10 +25,7 @@ constexpr std::string_view kPart = "part";  // "bytes" or "bytes:checksum", once
 
 template <typename T>
 T NumberOr(const Fields& fields, std::string_view name, T fallback) {
-  const std::string text = FieldOr(fields, name);
-  T value{};
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  return error == std::errc() && end == text.data() + text.size() ? value : fallback;
+  return ParseNumber<T>(FieldOr(fields, name)).value_or(fallback);
 }
 
 ObjectPart ReadPart(std::string_view text) {

@@ -15,7 +15,7 @@
 #include "devstore/checksum.h"
 #include "net/http_server.h"
 
-/// Where devstore keeps buckets, objects and unfinished uploads: a folder (dir_storage.h) or memory (mem_storage.h).
+/// Where devstore keeps buckets, objects and unfinished uploads: a folder or memory.
 /// Errors are those of s3_error.h.
 
 namespace millrace {
@@ -145,6 +145,16 @@ class Storage {
   virtual std::vector<Upload> Uploads(const std::string& bucket) = 0;
   virtual absl::Status RemoveUpload(const std::string& upload_id) = 0;
 };
+
+/// Serves a folder: its sub-folders are buckets, the files below them objects, keys their paths. Files that other
+/// programs put there are served as well. Their symbolic links are followed within ROOT; a target outside of ROOT does
+/// not exist for clients. A key that would be written through such a link is kept as one that no path can hold. All
+/// else lies in ROOT/.devstore: ETags and metadata of what was written through devstore, objects whose keys no path can
+/// hold ("a//b", "..", "dir/", a key that is also a folder), unfinished uploads. NotFound if `root` is not a folder.
+absl::StatusOr<std::unique_ptr<Storage>> OpenDirStorage(const std::string& root);
+
+/// Objects in memory, up to `limit_bytes` of content; a write that exceeds it is refused with InternalError.
+std::unique_ptr<Storage> MakeMemStorage(uint64_t limit_bytes);
 
 /// Nanoseconds since 1970.
 int64_t NowNs();

@@ -11,9 +11,7 @@
 #include <thread>
 
 #include "base/rng.h"
-#include "devstore/dir_storage.h"
 #include "devstore/etag_overrides.h"
-#include "devstore/mem_storage.h"
 #include "devstore/testing/storage_helpers.h"
 
 namespace millrace {

@@ -10,7 +10,7 @@
 #include <utility>
 
 #include "base/rng.h"
-#include "devstore/mem_storage.h"
+#include "devstore/storage.h"
 #include "devstore/testing/upload_test.h"
 
 namespace millrace {

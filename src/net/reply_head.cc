@@ -9,55 +9,38 @@ namespace millrace {
 
 namespace {
 
+struct StatusText {
+  int status;
+  std::string_view text;
+};
+constexpr StatusText kReasons[] = {{200, "OK"},
+                                   {204, "No Content"},
+                                   {206, "Partial Content"},
+                                   {301, "Moved Permanently"},
+                                   {304, "Not Modified"},
+                                   {307, "Temporary Redirect"},
+                                   {400, "Bad Request"},
+                                   {403, "Forbidden"},
+                                   {404, "Not Found"},
+                                   {405, "Method Not Allowed"},
+                                   {408, "Request Timeout"},
+                                   {409, "Conflict"},
+                                   {411, "Length Required"},
+                                   {412, "Precondition Failed"},
+                                   {416, "Requested Range Not Satisfiable"},
+                                   {429, "Too Many Requests"},
+                                   {431, "Request Header Fields Too Large"},
+                                   {500, "Internal Server Error"},
+                                   {501, "Not Implemented"},
+                                   {502, "Bad Gateway"},
+                                   {503, "Service Unavailable"},
+                                   {504, "Gateway Timeout"}};
+
 std::string_view Reason(int status) {
-  switch (status) {
-    case 200:
-      return "OK";
-    case 204:
-      return "No Content";
-    case 206:
-      return "Partial Content";
-    case 301:
-      return "Moved Permanently";
-    case 304:
-      return "Not Modified";
-    case 307:
-      return "Temporary Redirect";
-    case 400:
-      return "Bad Request";
-    case 403:
-      return "Forbidden";
-    case 404:
-      return "Not Found";
-    case 405:
-      return "Method Not Allowed";
-    case 408:
-      return "Request Timeout";
-    case 409:
-      return "Conflict";
-    case 411:
-      return "Length Required";
-    case 412:
-      return "Precondition Failed";
-    case 416:
-      return "Requested Range Not Satisfiable";
-    case 429:
-      return "Too Many Requests";
-    case 431:
-      return "Request Header Fields Too Large";
-    case 500:
-      return "Internal Server Error";
-    case 501:
-      return "Not Implemented";
-    case 502:
-      return "Bad Gateway";
-    case 503:
-      return "Service Unavailable";
-    case 504:
-      return "Gateway Timeout";
-    default:
-      return "Status";
+  for (const StatusText& reason : kReasons) {
+    if (reason.status == status) return reason.text;
   }
+  return "Status";
 }
 
 }  // namespace

@@ -1,7 +1,6 @@
 #include "s3/checksum.h"
 
 #include <array>
-#include <charconv>
 #include <span>
 #include <utility>
 
@@ -12,6 +11,7 @@
 #include "base/crc_combine.h"
 #include "base/crypto.h"
 #include "base/hex.h"
+#include "base/number.h"
 #include "s3/etag.h"
 
 namespace millrace {
@@ -38,9 +38,7 @@ std::string BigEndian(uint64_t value, size_t bytes) {
 
 /// The number of parts behind a composite checksum: 3 of "-3". 0 if it is not composite.
 uint32_t PartCount(std::string_view text) {
-  uint32_t count = 0;
-  const auto [end, error] = std::from_chars(text.data() + 1, text.data() + text.size(), count);
-  return error == std::errc() && end == text.data() + text.size() ? count : 0;
+  return ParseNumber<uint32_t>(text.substr(1)).value_or(0);
 }
 
 std::optional<ObjectChecksum> FindChecksum(const HttpHeaders& headers, bool composite = false) {

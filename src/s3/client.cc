@@ -17,14 +17,13 @@
 #include "net/http_client.h"
 #include "net/sure_answer.h"
 #include "s3/abort_exchange.h"
+#include "s3/calls.h"
 #include "s3/context.h"
 #include "s3/copy_exchange.h"
 #include "s3/delete_objects_exchange.h"
 #include "s3/get_exchange.h"
-#include "s3/list_exchanges.h"
 #include "s3/object_exchanges.h"
 #include "s3/operation.h"
-#include "s3/tags_exchange.h"
 
 namespace millrace {
 
@@ -82,8 +81,16 @@ class S3Client::Impl {
   /// Makes an exchange and starts it. If that throws, the callback that it was given answers.
   template <typename Exchange, typename... Arguments>
   void Start(How how, Arguments&&... arguments) noexcept {
+    const auto make = [](S3Context& context, auto&&... rest) {
+      return std::make_unique<Exchange>(context, std::forward<decltype(rest)>(rest)...);
+    };
+    Make(std::move(how), make, std::forward<Arguments>(arguments)...);
+  }
+  /// The same, with an exchange that `make` makes.
+  template <typename MakeExchange, typename... Arguments>
+  void Make(How how, const MakeExchange& make, Arguments&&... arguments) noexcept {
     try {
-      Start(std::move(how), std::make_unique<Exchange>(context_, std::forward<Arguments>(arguments)...));
+      Start(std::move(how), make(context_, std::forward<Arguments>(arguments)...));
     } catch (const std::exception& error) {
       LogException("s3", error);
     }
@@ -192,7 +199,7 @@ void S3Client::HeadParts(std::string bucket, std::string key, HeadCallback done)
 }
 
 void S3Client::Tags(std::string bucket, std::string key, TagsCallback done) {
-  impl_->Start<TagsExchange>({}, std::move(bucket), std::move(key), impl_->Sure(std::move(done)));
+  impl_->Make({}, NewTagsExchange, std::move(bucket), std::move(key), impl_->Sure(std::move(done)));
 }
 
 void S3Client::Put(std::string bucket, std::string key, ByteSpan body, PutOptions options, PutCallback done) {
@@ -212,16 +219,16 @@ void S3Client::DeleteMany(std::string bucket, std::vector<std::string> keys, Del
 }
 
 void S3Client::List(std::string bucket, ListOptions options, ListCallback done) {
-  impl_->Start<ListExchange>({}, std::move(bucket), std::move(options), impl_->Sure(std::move(done)));
+  impl_->Make({}, NewListExchange, std::move(bucket), std::move(options), impl_->Sure(std::move(done)));
 }
 
 void S3Client::ListBuckets(std::string continuation, BucketsCallback done) {
-  impl_->Start<ListBucketsExchange>({}, std::move(continuation), impl_->Sure(std::move(done)));
+  impl_->Make({}, NewListBucketsExchange, std::move(continuation), impl_->Sure(std::move(done)));
 }
 
 void S3Client::ListUploads(std::string bucket, std::string prefix, UploadMarker after, UploadsCallback done) {
-  impl_->Start<ListUploadsExchange>({}, std::move(bucket), std::move(prefix), std::move(after),
-                                    impl_->Sure(std::move(done)));
+  impl_->Make({}, NewListUploadsExchange, std::move(bucket), std::move(prefix), std::move(after),
+              impl_->Sure(std::move(done)));
 }
 
 void S3Client::Copy(std::string bucket, std::string key, S3CopySource from, PutCallback done, std::stop_token stop,
@@ -233,8 +240,8 @@ void S3Client::Copy(std::string bucket, std::string key, S3CopySource from, PutC
 void S3Client::CreateMultipart(std::string bucket, std::string key, UploadOptions options,
                                absl::AnyInvocable<void(absl::StatusOr<std::string>)> done) {
   std::stop_token stop = options.stop;
-  impl_->Start<CreateMultipartExchange>({.stop = std::move(stop)}, std::move(bucket), std::move(key),
-                                        std::move(options), impl_->Sure(std::move(done)));
+  impl_->Make({.stop = std::move(stop)}, NewCreateMultipartExchange, std::move(bucket), std::move(key),
+              std::move(options), impl_->Sure(std::move(done)));
 }
 
 void S3Client::UploadPart(std::string bucket, std::string key, std::string upload_id, int number, ByteSpan body,

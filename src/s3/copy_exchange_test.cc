@@ -210,7 +210,7 @@ TEST_F(CopyExchangeTest, HeadTellsWhatACopyKeeps) {
       .headers = {},
       .body = "<InitiateMultipartUploadResult><UploadId>ID</UploadId></InitiateMultipartUploadResult>"};
   const auto id = Run<absl::StatusOr<std::string>>(InTurn({created}), [&](S3Context& context, auto done) {
-    return std::make_unique<CreateMultipartExchange>(
+    return NewCreateMultipartExchange(
         context, "bucket", "key",
         UploadOptions{.content_type = object->content_type, .headers = object->headers, .checksum = false},
         std::move(done));

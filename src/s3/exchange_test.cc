@@ -239,7 +239,7 @@ TEST_F(ExchangeTest, RejectedCredentialsAreRefreshedOnceForARequest) {
                                        : ScriptedAnswer{.body = "<ListBucketResult/>"};
     };
     const auto list = [](S3Context& context, auto done) {
-      return std::make_unique<ListExchange>(context, "bucket", ListOptions{}, std::move(done));
+      return NewListExchange(context, "bucket", ListOptions{}, std::move(done));
     };
     EXPECT_TRUE(Run<absl::StatusOr<ListPage>>(takes_new, list).ok());
     EXPECT_EQ(requests_.size(), 2u);

@@ -4,11 +4,11 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <utility>
 
 #include "absl/strings/match.h"
 #include "base/crypto.h"
+#include "base/number.h"
 #include "net/http_date.h"
 #include "s3/checksum.h"
 #include "s3/etag.h"
@@ -22,26 +22,15 @@ int64_t LastModified(const HttpResponseHead& head) {
   return time ? absl::ToUnixMillis(*time) : 0;
 }
 
-std::optional<uint64_t> ParseNumber(std::string_view text) {
-  uint64_t value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
-  return value;
-}
-
 /// The size of the object from "bytes 0-0/1234" or "bytes */0".
 std::optional<uint64_t> TotalOfContentRange(std::string_view text) {
   const size_t slash = text.rfind('/');
-  return slash == std::string_view::npos ? std::nullopt : ParseNumber(text.substr(slash + 1));
+  return slash == std::string_view::npos ? std::nullopt : ParseNumber<uint64_t>(text.substr(slash + 1));
 }
 
 /// Whether an object of that size can have `count` parts of which all but the last have `bytes`.
 bool AreEvenParts(uint64_t size, uint64_t count, uint64_t bytes) {
   return count > 1 && bytes > 0 && bytes < size && (size - 1) / bytes + 1 == count;
-}
-
-void AddContentType(HttpHeaders& headers, const std::string& type) {
-  if (!type.empty()) headers.Add("Content-Type", type);
 }
 
 // What a copy keeps, as the AWS CLI does.
@@ -137,7 +126,7 @@ std::optional<uint64_t> HeadExchange::SizeFrom(const HttpResponseHead& head) {
   if (head.status != 206) return head.content_length;
   const std::optional<uint64_t> size = TotalOfContentRange(head.headers.Find("content-range").value_or(""));
   if (!size || !asks_parts_) return size;
-  const uint64_t count = ParseNumber(head.headers.Find("x-amz-mp-parts-count").value_or("")).value_or(0);
+  const uint64_t count = ParseNumber<uint64_t>(head.headers.Find("x-amz-mp-parts-count").value_or("")).value_or(0);
   const uint64_t bytes = head.content_length.value_or(0);
   if (count <= kMaxPartNumber && AreEvenParts(*size, count, bytes)) object_.info.part_bytes = bytes;
   return size;
@@ -218,72 +207,6 @@ std::optional<S3Step> DeleteExchange::OnFailure(const Failure& failure, absl::Ti
   return Again();
 }
 
-// ---- LIST
-
-ListExchange::ListExchange(S3Context& context, std::string bucket, ListOptions options, ListCallback done)
-    : S3Exchange(context, "LIST", std::move(bucket), options.prefix),
-      options_(std::move(options)),
-      done_(std::move(done)) {}
-
-absl::Status ListExchange::CheckArguments() {
-  if (options_.max_keys < 1) return absl::InvalidArgumentError("max_keys must be at least 1");
-  return absl::OkStatus();
-}
-
-S3Exchange::Draft ListExchange::MakeDraft() {
-  Draft draft;
-  draft.method = "GET";
-  draft.counter = &context().counters.list;
-  draft.query = {
-      {"list-type", "2"}, {"encoding-type", "url"}, {"max-keys", std::to_string(std::min(options_.max_keys, 1000))}};
-  if (!options_.prefix.empty()) draft.query.emplace_back("prefix", options_.prefix);
-  if (!options_.delimiter.empty()) draft.query.emplace_back("delimiter", options_.delimiter);
-  if (!options_.continuation.empty()) {
-    draft.query.emplace_back("continuation-token", options_.continuation);
-  } else if (!options_.start_after.empty()) {
-    draft.query.emplace_back("start-after", options_.start_after);
-  }
-  return draft;
-}
-
-S3Step ListExchange::OnSuccess(HttpResult result, absl::Time now) {
-  absl::StatusOr<ListPage> page = ParseListXml(result.text);
-  if (!page.ok()) return RetryGarbled(page.status(), now);
-  page_ = *std::move(page);
-  const absl::Status asked_for = CheckNames();
-  return asked_for.ok() ? Succeed() : Fail(asked_for.code(), ToStd(asked_for.message()));
-}
-
-// What a store lists beyond the prefix would be read, overwritten or removed as if it lay below it.
-absl::Status ListExchange::CheckNames() const {
-  const auto foreign = [this](std::string_view what, std::string_view name) {
-    return absl::DataLossError(
-        fmt::format("the store lists the {} \"{}\", which does not begin with the prefix \"{}\" that was asked for; "
-                    "nothing of this page is used; check the store, or what stands between it and this machine",
-                    what, name.substr(0, 1024), options_.prefix));
-  };
-  for (const ObjectInfo& object : page_.objects) {
-    if (!object.key.starts_with(options_.prefix)) return foreign("key", object.key);
-    const absl::Status sane = CheckObjectBytes(object.size);
-    if (!sane.ok()) return Annotate(sane, object.key);
-  }
-  for (const std::string& prefix : page_.common_prefixes) {
-    if (!prefix.starts_with(options_.prefix)) return foreign("prefix", prefix);
-    // What goes through folders cuts off the prefix and the delimiter.
-    if (prefix.size() > options_.prefix.size() && prefix.ends_with(options_.delimiter)) continue;
-    return absl::DataLossError(
-        fmt::format("the store lists \"{}\" as a folder below the prefix \"{}\", which it is not; check the store, or "
-                    "what stands between it and this machine",
-                    prefix.substr(0, 1024), options_.prefix));
-  }
-  return absl::OkStatus();
-}
-
-void ListExchange::Deliver(absl::Status status) {
-  if (!status.ok()) return done_(std::move(status));
-  done_(std::move(page_));
-}
-
 // ---- Writing
 
 S3Exchange::Draft WriteExchange::MakeDraft() {
@@ -353,7 +276,7 @@ S3Exchange::Draft PutExchange::WriteDraft() {
   if (part_) {
     draft.query = {{"partNumber", std::to_string(part_->number)}, {"uploadId", part_->upload_id}};
   } else {
-    AddContentType(draft.headers, options_.content_type);
+    if (!options_.content_type.empty()) draft.headers.Add("Content-Type", options_.content_type);
     AddCondition(draft.headers, options_.only_if_absent, options_.if_match);
   }
   return draft;
@@ -374,38 +297,6 @@ std::optional<S3Step> PutExchange::OnWriteFailure(const Failure& failure) {
 void PutExchange::Deliver(absl::Status status) {
   if (!status.ok()) return done_(std::move(status));
   done_(ObjectInfo{.key = key(), .size = body_.size(), .etag = etag(), .checksum = checksum_});
-}
-
-CreateMultipartExchange::CreateMultipartExchange(S3Context& context, std::string bucket, std::string key,
-                                                 UploadOptions options, Callback done)
-    : S3Exchange(context, "CreateMultipartUpload", std::move(bucket), std::move(key)),
-      options_(std::move(options)),
-      done_(std::move(done)) {}
-
-S3Exchange::Draft CreateMultipartExchange::MakeDraft() {
-  Draft draft;
-  draft.method = "POST";
-  draft.counter = &context().counters.put;
-  draft.query = {{"uploads", ""}};
-  AddContentType(draft.headers, options_.content_type);
-  for (const auto& [name, value] : options_.headers) draft.headers.Add(name, value);
-  if (options_.checksum && context().config.checksum_uploads) {
-    draft.headers.Add("x-amz-checksum-algorithm", std::string(ChecksumKindName(context().config.upload_checksum)));
-    draft.headers.Add("x-amz-checksum-type", "FULL_OBJECT");
-  }
-  return draft;
-}
-
-S3Step CreateMultipartExchange::OnSuccess(HttpResult result, absl::Time now) {
-  absl::StatusOr<std::string> id = ParseInitiateMultipartXml(result.text);
-  if (!id.ok()) return RetryGarbled(id.status(), now);
-  upload_id_ = *std::move(id);
-  return Succeed();
-}
-
-void CreateMultipartExchange::Deliver(absl::Status status) {
-  if (!status.ok()) return done_(std::move(status));
-  done_(std::move(upload_id_));
 }
 
 CompleteMultipartExchange::CompleteMultipartExchange(S3Context& context, std::string bucket, std::string key,

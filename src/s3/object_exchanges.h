@@ -5,7 +5,7 @@
 
 #include "s3/exchange.h"
 
-/// The exchanges but GET: HEAD, DELETE, LIST and the writing ones.
+/// The exchanges of one object but GET: HEAD, DELETE and the writing ones.
 
 namespace millrace {
 
@@ -45,23 +45,6 @@ class DeleteExchange final : public S3Exchange {
 
   std::string if_match_;  // empty: none
   DoneCallback done_;
-};
-
-class ListExchange final : public S3Exchange {
- public:
-  ListExchange(S3Context& context, std::string bucket, ListOptions options, ListCallback done);
-
- private:
-  bool NeedsKey() const override { return false; }
-  absl::Status CheckArguments() override;
-  Draft MakeDraft() override;
-  S3Step OnSuccess(HttpResult result, absl::Time now) override;
-  void Deliver(absl::Status status) override;
-  absl::Status CheckNames() const;
-
-  const ListOptions options_;
-  ListCallback done_;
-  ListPage page_;
 };
 
 /// An exchange that writes, where the loss of an answer leaves open whether it was carried out: the store's word that
@@ -118,22 +101,6 @@ class PutExchange final : public WriteExchange {
   const std::string payload_hash_;
   const std::optional<ObjectChecksum> checksum_;
   PutCallback done_;
-};
-
-class CreateMultipartExchange final : public S3Exchange {
- public:
-  using Callback = absl::AnyInvocable<void(absl::StatusOr<std::string>)>;
-  CreateMultipartExchange(S3Context& context, std::string bucket, std::string key, UploadOptions options,
-                          Callback done);
-
- private:
-  Draft MakeDraft() override;
-  S3Step OnSuccess(HttpResult result, absl::Time now) override;
-  void Deliver(absl::Status status) override;
-
-  const UploadOptions options_;
-  Callback done_;
-  std::string upload_id_;
 };
 
 class CompleteMultipartExchange final : public WriteExchange {

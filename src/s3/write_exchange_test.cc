@@ -128,8 +128,7 @@ TEST_F(ExchangeTest, TheChecksumMayBeAnother) {
       .headers = {},
       .body = "<InitiateMultipartUploadResult><UploadId>ID</UploadId></InitiateMultipartUploadResult>"};
   ASSERT_TRUE(Run<absl::StatusOr<std::string>>(InTurn({created}), [](S3Context& context, auto done) {
-                return std::make_unique<CreateMultipartExchange>(context, "bucket", "key", UploadOptions{},
-                                                                 std::move(done));
+                return NewCreateMultipartExchange(context, "bucket", "key", UploadOptions{}, std::move(done));
               }).ok());
   EXPECT_EQ(requests_[0].head.headers.Find("x-amz-checksum-algorithm"), "CRC64NVME");
 }
@@ -202,8 +201,8 @@ TEST_F(ExchangeTest, PutOnlyIfAbsentKnowsItsOwnWrite) {
 TEST_F(ExchangeTest, CreateMultipart) {
   const auto create = [this](ExchangeDriver::Store store) {
     return Run<absl::StatusOr<std::string>>(std::move(store), [](S3Context& context, auto done) {
-      return std::make_unique<CreateMultipartExchange>(context, "bucket", "key", UploadOptions{.content_type = "a/b"},
-                                                       std::move(done));
+      return NewCreateMultipartExchange(context, "bucket", "key", UploadOptions{.content_type = "a/b"},
+                                        std::move(done));
     });
   };
   const ScriptedAnswer created = {

@@ -3,11 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 
 #include "absl/time/time.h"
 #include "aws/sigv4.h"
 #include "aws/xml_document.h"
+#include "base/number.h"
 #include "s3/etag.h"
 
 namespace millrace {
@@ -27,12 +27,8 @@ absl::StatusOr<XmlDocument> Load(std::string_view xml, std::string_view root) {
 template <typename T>
 absl::StatusOr<T> Number(const XmlElement& parent, const char* name) {
   const std::string_view text = parent.Text(name);
-  T value{};
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size()) {
-    return absl::InvalidArgumentError(fmt::format("<{}> is not a number: \"{}\"", name, text.substr(0, 64)));
-  }
-  return value;
+  if (const std::optional<T> value = ParseNumber<T>(text)) return *value;
+  return absl::InvalidArgumentError(fmt::format("<{}> is not a number: \"{}\"", name, text.substr(0, 64)));
 }
 
 absl::StatusOr<std::string> DecodeName(std::string_view text, bool encoded) {

@@ -6,6 +6,7 @@
 #include <charconv>
 #include <utility>
 
+#include "base/number.h"
 #include "store/blocking.h"
 
 namespace millrace {
@@ -37,8 +38,7 @@ absl::StatusOr<std::vector<VersionedDocument::Numbered>> VersionedDocument::List
     for (const ObjectInfo& object : page.objects) {
       const std::string_view digits = std::string_view(object.key).substr(prefix.size());
       Numbered entry{.object = object};
-      const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), entry.number);
-      if (error == std::errc() && end == digits.data() + digits.size()) found.push_back(std::move(entry));
+      if (ParseNumber(digits, &entry.number)) found.push_back(std::move(entry));
     }
     return absl::OkStatus();
   };

@@ -9,7 +9,6 @@
 #include <vector>
 
 #include "base/rng.h"
-#include "devstore/dir_storage.h"
 #include "devstore/storage.h"
 #include "devstore/testing/storage_helpers.h"
 

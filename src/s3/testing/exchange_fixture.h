@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "s3/calls.h"
 #include "s3/object_exchanges.h"
 #include "s3/testing/exchange_driver.h"
 
@@ -93,7 +94,7 @@ class ExchangeTest : public ::testing::Test {
   }
   absl::StatusOr<ListPage> List(ExchangeDriver::Store store, ListOptions options = {}) {
     return Run<absl::StatusOr<ListPage>>(std::move(store), [&](S3Context& context, auto done) {
-      return std::make_unique<ListExchange>(context, "bucket", options, std::move(done));
+      return NewListExchange(context, "bucket", options, std::move(done));
     });
   }
   absl::StatusOr<ObjectInfo> Complete(ExchangeDriver::Store store, std::vector<std::string> etags,

@@ -1,0 +1,37 @@
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "s3/exchange.h"
+#include "s3/listings.h"
+
+/// The exchanges of one request and one answer, which is read as a whole:
+///
+///     NewTagsExchange(context, "bucket", "key", [](absl::StatusOr<ObjectTags> tags) { ... });
+
+namespace millrace {
+
+/// ListObjectsV2: one page.
+std::unique_ptr<S3Exchange> NewListExchange(S3Context& context, std::string bucket, ListOptions options,
+                                            ListCallback done);
+
+/// ListBuckets: those of the account, a page of them.
+std::unique_ptr<S3Exchange> NewListBucketsExchange(S3Context& context, std::string continuation, BucketsCallback done);
+
+/// ListMultipartUploads: those whose keys begin with `prefix`. DataLoss if the store lists others, which nobody may
+/// abort, or if its pages do not come to an end.
+std::unique_ptr<S3Exchange> NewListUploadsExchange(S3Context& context, std::string bucket, std::string prefix,
+                                                   UploadMarker after, UploadsCallback done);
+
+/// GetObjectTagging. The result is empty, and no error, if the store knows no tags, or if its answer is empty: Ceph
+/// RADOS Gateway answers so if the tags came with the beginning of an upload by parts, since it cannot read those
+/// back.
+std::unique_ptr<S3Exchange> NewTagsExchange(S3Context& context, std::string bucket, std::string key, TagsCallback done);
+
+/// CreateMultipartUpload; the result is the upload's id.
+std::unique_ptr<S3Exchange> NewCreateMultipartExchange(S3Context& context, std::string bucket, std::string key,
+                                                       UploadOptions options,
+                                                       absl::AnyInvocable<void(absl::StatusOr<std::string>)> done);
+
+}  // namespace millrace
