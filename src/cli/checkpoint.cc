@@ -39,8 +39,8 @@ absl::StatusOr<CheckpointCatalog> CatalogOf(const Checkpoints& checkpoints, cons
   return absl::NotFoundError(fmt::format("{}: there is no checkpoint", checkpoints.Uri()));
 }
 
-absl::Status ListCheckpoints(const CheckpointFlags& flags, const Checkpoints& checkpoints,
-                             const std::stop_token& stop) {
+absl::StatusOr<bool> ListCheckpoints(const CheckpointFlags& flags, const Checkpoints& checkpoints,
+                                     const std::stop_token& stop) {
   ASSIGN_OR_RETURN(const CheckpointCatalog catalog, CatalogOf(checkpoints, stop));
   std::string text;
   for (const CheckpointEntry& entry : catalog.entries) {
@@ -54,10 +54,12 @@ absl::Status ListCheckpoints(const CheckpointFlags& flags, const Checkpoints& ch
                        : fmt::format("{:>12} {} {:>10}{}\n", entry.step, SavedText(entry.saved_ms, false),
                                      FormatSize(entry.bytes), newest ? "  newest" : "");
   }
-  return WriteStdout(text);
+  RETURN_IF_ERROR(WriteStdout(text));
+  return true;
 }
 
-absl::Status ShowCheckpoint(const CheckpointFlags& flags, const Checkpoints& checkpoints, const std::stop_token& stop) {
+absl::StatusOr<bool> ShowCheckpoint(const CheckpointFlags& flags, const Checkpoints& checkpoints,
+                                    const std::stop_token& stop) {
   ASSIGN_OR_RETURN(const CheckpointManifest manifest, checkpoints.FindManifest(flags.step, stop));
   const std::string folder = checkpoints.Uri() + AttemptFolder(manifest.step, manifest.attempt);
   if (flags.json) {
@@ -66,14 +68,15 @@ absl::Status ShowCheckpoint(const CheckpointFlags& flags, const Checkpoints& che
       shards.Add(
           JsonObject{{"name", shard.name}, {"bytes", shard.bytes}, {"crc32c", fmt::format("{:08x}", shard.crc32c)}});
     }
-    return WriteStdout(JsonObject{
+    RETURN_IF_ERROR(WriteStdout(JsonObject{
         {"step", manifest.step},
         {"uri", folder},
         {"epoch", manifest.epoch},
         {"saved", SavedText(manifest.saved_ms, true)},
         {"host", manifest.host},
         {"bytes", manifest.Bytes()},
-        {"shards", shards}}.Line());
+        {"shards", shards}}.Line()));
+    return true;
   }
   std::string text =
       fmt::format("step {}, saved {} by {} (epoch {})\n{}\n", manifest.step, SavedText(manifest.saved_ms, false),
@@ -81,7 +84,8 @@ absl::Status ShowCheckpoint(const CheckpointFlags& flags, const Checkpoints& che
   for (const CheckpointShard& shard : manifest.shards) {
     text += fmt::format("{:>10}  {:08x}  {}\n", FormatSize(shard.bytes), shard.crc32c, Printable(shard.name));
   }
-  return WriteStdout(text);
+  RETURN_IF_ERROR(WriteStdout(text));
+  return true;
 }
 
 absl::Status TellVerified(const CheckpointFlags& flags, const Checkpoints::Verified& verified) {
@@ -140,11 +144,9 @@ void AddCheckpointLs(const Command& checkpoint) {
              R"(One JSON object a checkpoint: {"step", "attempt", "bytes", "saved", "newest"})");
   ls.Footer("Examples:\n  millrace checkpoint ls s3://bucket/run-7");
   ls.Run([flags] {
-    return WithOneCheckpoints(flags->uri,
-                              [&](const Checkpoints& checkpoints, const std::stop_token& stop) -> absl::StatusOr<bool> {
-                                RETURN_IF_ERROR(ListCheckpoints(*flags, checkpoints, stop));
-                                return true;
-                              });
+    return WithCheckpoints({flags->uri}, [&](const OpenCheckpoints& open, const std::stop_token& stop) {
+      return ListCheckpoints(*flags, *open[0], stop);
+    });
   });
 }
 
@@ -157,11 +159,9 @@ void AddCheckpointShow(const Command& checkpoint) {
                R"("crc32c"}]})");
   show.Footer("Examples:\n  millrace checkpoint show s3://bucket/run-7 --step 1200");
   show.Run([flags] {
-    return WithOneCheckpoints(flags->uri,
-                              [&](const Checkpoints& checkpoints, const std::stop_token& stop) -> absl::StatusOr<bool> {
-                                RETURN_IF_ERROR(ShowCheckpoint(*flags, checkpoints, stop));
-                                return true;
-                              });
+    return WithCheckpoints({flags->uri}, [&](const OpenCheckpoints& open, const std::stop_token& stop) {
+      return ShowCheckpoint(*flags, *open[0], stop);
+    });
   });
 }
 
@@ -181,43 +181,28 @@ void AddCheckpointVerify(const Command& checkpoint) {
     if (flags->all && flags->step) {
       return Fail("checkpoint", UsageError("--all and --step contradict each other"));
     }
-    return WithOneCheckpoints(flags->uri, [&](const Checkpoints& checkpoints, const std::stop_token& stop) {
-      return flags->all ? VerifyAll(*flags, checkpoints, stop) : VerifyOne(*flags, checkpoints, stop);
+    return WithCheckpoints({flags->uri}, [&](const OpenCheckpoints& open, const std::stop_token& stop) {
+      return flags->all ? VerifyAll(*flags, *open[0], stop) : VerifyOne(*flags, *open[0], stop);
     });
   });
 }
 
 }  // namespace
 
-int WithOneCheckpoints(const std::string& uri, const CheckpointAction& act) {
-  if (const absl::Status usage = CheckUri(uri); !usage.ok()) return Fail("checkpoint", usage);
-  const InterruptStop interrupt;
-  Runtime runtime;
-  Stores stores(runtime);
-  const absl::StatusOr<Location> location = stores.Open(uri);
-  if (!location.ok()) return Fail("checkpoint", location.status());
-  Checkpoints checkpoints(*location, runtime.memory());
-  const absl::StatusOr<bool> done = act(checkpoints, interrupt.token());
-  if (!done.ok()) return Fail("checkpoint", HintAtS3(done.status(), {uri}));
-  return *done ? 0 : 1;
-}
-
-int WithTwoCheckpoints(const std::string& uri, const std::string& other_uri, const TwoCheckpointsAction& act) {
-  for (const std::string& each : {uri, other_uri}) {
-    if (const absl::Status usage = CheckUri(each); !usage.ok()) return Fail("checkpoint", usage);
+int WithCheckpoints(const std::vector<std::string>& uris, const CheckpointAction& act) {
+  for (const std::string& uri : uris) {
+    if (const absl::Status usage = CheckUri(uri); !usage.ok()) return Fail("checkpoint", usage);
   }
   const InterruptStop interrupt;
   Runtime runtime;
   Stores stores(runtime);
-  const absl::StatusOr<Location> location = stores.Open(uri);
-  if (!location.ok()) return Fail("checkpoint", location.status());
-  const absl::StatusOr<Location> other_location = stores.Open(other_uri);
-  if (!other_location.ok()) return Fail("checkpoint", other_location.status());
-  Checkpoints checkpoints(*location, runtime.memory());
-  Checkpoints other(*other_location, runtime.memory());
-  const absl::StatusOr<bool> done = act(checkpoints, other, interrupt.token());
-  if (!done.ok()) return Fail("checkpoint", HintAtS3(done.status(), {uri, other_uri}));
-  return *done ? 0 : 1;
+  OpenCheckpoints open;
+  for (const std::string& uri : uris) {
+    const absl::StatusOr<Location> location = stores.Open(uri);
+    if (!location.ok()) return Fail("checkpoint", location.status());
+    open.push_back(std::make_unique<Checkpoints>(*location, runtime.memory()));
+  }
+  return ExitStatus("checkpoint", HintAtS3(act(open, interrupt.token()), uris));
 }
 
 void AddCheckpoint(Command app) {

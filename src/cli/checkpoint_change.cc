@@ -252,11 +252,10 @@ void AddCheckpointDiff(const Command& checkpoint) {
       }
       flags->other_uri = flags->uri;
     }
-    return WithTwoCheckpoints(
-        flags->uri, flags->other_uri,
-        [&](Checkpoints& first, Checkpoints& second, const std::stop_token& stop) -> absl::StatusOr<bool> {
-          return DiffCheckpoints(*flags, first, second, stop);
-        });
+    return WithCheckpoints({flags->uri, flags->other_uri},
+                           [&](const OpenCheckpoints& open, const std::stop_token& stop) {
+                             return DiffCheckpoints(*flags, *open[0], *open[1], stop);
+                           });
   });
 }
 
@@ -288,11 +287,9 @@ void AddCheckpointCp(const Command& checkpoint) {
       if (const absl::Status usage = CheckUri(each); !usage.ok()) return Fail("checkpoint", usage);
     }
     if (const std::optional<int> imported = ImportIfForeign(*flags)) return *imported;
-    return WithTwoCheckpoints(
-        flags->from, flags->to,
-        [&](Checkpoints& from, Checkpoints& to, const std::stop_token& stop) -> absl::StatusOr<bool> {
-          return CopyCheckpoint(*flags, from, to, stop);
-        });
+    return WithCheckpoints({flags->from, flags->to}, [&](const OpenCheckpoints& open, const std::stop_token& stop) {
+      return CopyCheckpoint(*flags, *open[0], *open[1], stop);
+    });
   });
 }
 
@@ -318,10 +315,9 @@ void AddCheckpointGc(const Command& checkpoint) {
     if (flags->claim && flags->dry_run) {
       return Fail("checkpoint", UsageError("--claim and --dry-run contradict each other"));
     }
-    return WithOneCheckpoints(flags->uri,
-                              [&](Checkpoints& checkpoints, const std::stop_token& stop) -> absl::StatusOr<bool> {
-                                return CollectGarbage(*flags, checkpoints, stop);
-                              });
+    return WithCheckpoints({flags->uri}, [&](const OpenCheckpoints& open, const std::stop_token& stop) {
+      return CollectGarbage(*flags, *open[0], stop);
+    });
   });
 }
 

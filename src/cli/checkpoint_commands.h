@@ -1,8 +1,10 @@
 #pragma once
 
 #include <functional>
+#include <memory>
 #include <stop_token>
 #include <string>
+#include <vector>
 
 #include "checkpoint/checkpoints.h"
 #include "cli/command_line.h"
@@ -13,13 +15,12 @@ namespace millrace::cli {
 
 inline constexpr const char* kCheckpointsHelp = "Where millrace.Checkpoints saves: s3://bucket/prefix or a folder";
 
+/// The checkpoints at each URI of a command, in their order.
+using OpenCheckpoints = std::vector<std::unique_ptr<Checkpoints>>;
 /// False: the exit status is 1, and the action has said why.
-using CheckpointAction = std::function<absl::StatusOr<bool>(Checkpoints&, const std::stop_token&)>;
-/// Opens the checkpoints at a URI and does `act` with them; returns the exit status.
-int WithOneCheckpoints(const std::string& uri, const CheckpointAction& act);
-
-using TwoCheckpointsAction = std::function<absl::StatusOr<bool>(Checkpoints&, Checkpoints&, const std::stop_token&)>;
-int WithTwoCheckpoints(const std::string& uri, const std::string& other_uri, const TwoCheckpointsAction& act);
+using CheckpointAction = std::function<absl::StatusOr<bool>(const OpenCheckpoints&, const std::stop_token&)>;
+/// Opens the checkpoints at the URIs and does `act` with them; returns the exit status.
+int WithCheckpoints(const std::vector<std::string>& uris, const CheckpointAction& act);
 
 void AddCheckpointDiff(const Command& checkpoint);
 void AddCheckpointCp(const Command& checkpoint);

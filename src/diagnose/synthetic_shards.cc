@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/thread_pool.h"
 #include "decode/synth_image.h"
 #include "shard/tar_writer.h"
 
