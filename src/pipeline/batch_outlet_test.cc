@@ -120,8 +120,8 @@ TEST_F(BatchOutletTest, AWaitThatIsGivenUpGoesOnUntilABatchComes) {
   Take();
   EXPECT_EQ(waits_, (std::vector<bool>{true, false}));
   const StallReport stalls = outlet_.report().stalls;
-  EXPECT_GE(SecondsOf(StallCause::kDecode), 0.004);
-  EXPECT_GE(SecondsOf(StallCause::kBody), 0.004);
+  EXPECT_GT(SecondsOf(StallCause::kDecode), 0);
+  EXPECT_GT(SecondsOf(StallCause::kBody), 0);
   EXPECT_LE(stalls.waited(), stalls.elapsed);
 }
 
