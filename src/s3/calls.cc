@@ -69,7 +69,7 @@ using CreateMultipartCall = CallExchange<std::string>;
 
 absl::Status NotBelow(std::string_view what, std::string_view name, const std::string& prefix) {
   return absl::DataLossError(
-      fmt::format("the store lists {} \"{}\", which does not begin with the prefix \"{}\" that was asked for; nothing "
+      fmt::format("the store lists {} \"{}\", which does not begin with the requested prefix \"{}\"; nothing "
                   "of this page is used; check the store, or what stands between it and this machine",
                   what, name.substr(0, 1024), prefix));
 }
