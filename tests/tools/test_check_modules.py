@@ -40,7 +40,7 @@ def run(root: Path, files: dict[str, str]) -> tuple[int, list[str]]:
         ("net/a.cc", "<openssl/sha.h>", "belongs to base"),
         ("s3/a.cc", "<openssl/ssl.h>", "belongs to net"),
         ("s3/a.cc", "<openssl/evp.h>", "belongs to base and net"),
-        ("store/a.cc", "<pugixml.hpp>", "belongs to s3"),
+        ("store/a.cc", "<pugixml.hpp>", "belongs to aws"),
         ("pipeline/a.cc", "<jpeglib.h>", "belongs to decode"),
         ("pipeline/a.cc", '"hwy/highway.h"', "belongs to decode"),
         ("dataset/a.cc", "<xxhash.h>", "belongs to base"),
