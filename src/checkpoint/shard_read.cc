@@ -129,6 +129,39 @@ absl::Status ErrorOfRead(const absl::Status& error, const ObjectStore& store, co
   return ErrorOfShard(error, store.Uri(folder + shards[reads[done].shard].name));
 }
 
+/// Makes the reads in order, and deals their bytes out to the ranges, which are sorted. Returns how many bytes were
+/// read.
+absl::StatusOr<uint64_t> RunReads(ObjectStore& store, MemoryBudget& memory, const std::string& folder,
+                                  const std::vector<CheckpointShard>& shards, const std::vector<ShardRead>& reads,
+                                  const std::vector<ShardRange>& ranges, const std::stop_token& stop) {
+  size_t asked = 0;
+  size_t first = 0;  // no range before it reaches into the request
+  const auto next = [&]() -> absl::StatusOr<std::optional<ObjectReader::Request>> {
+    if (asked == reads.size()) return std::nullopt;
+    const ShardRead& read = reads[asked++];
+    ObjectReader::Request request = RequestOf(folder, shards[read.shard], read.begin, read.end);
+    SkipBefore(ranges, read, &first);
+    // Straight into the memory of a range that wants all of it.
+    for (size_t i = first; i < ranges.size() && ranges[i].shard == read.shard && ranges[i].offset <= read.begin; ++i) {
+      const MutableByteSpan part = PartOf(ranges[i], read.begin, read.end - read.begin);
+      if (part.size() != read.end - read.begin) continue;
+      request.into = part;
+      break;
+    }
+    return request;
+  };
+  ObjectReader reader(store, memory, next, stop);
+  RangeDealer dealer(ranges);
+  uint64_t bytes = 0;
+  for (size_t done = 0;; ++done) {
+    const absl::StatusOr<std::optional<ObjectReader::Piece>> piece = reader.Next();
+    if (!piece.ok()) return ErrorOfRead(piece.status(), store, folder, shards, reads, done);
+    if (!*piece) return bytes;
+    dealer.Deal(reads[done], (*piece)->bytes);
+    bytes += (*piece)->bytes.size();
+  }
+}
+
 }  // namespace
 
 ObjectReader::Request RequestOf(const std::string& folder, const CheckpointShard& shard, uint64_t begin, uint64_t end) {
@@ -169,32 +202,7 @@ absl::StatusOr<uint64_t> ReadRanges(ObjectStore& store, MemoryBudget& memory, co
     return a.shard != b.shard ? a.shard < b.shard : a.offset < b.offset;
   });
   const std::vector<ShardRead> reads = PlanReads(shards, ranges, ObjectReader::PieceBytes(store, memory));
-  size_t asked = 0;
-  size_t first = 0;  // no range before it reaches into the request
-  const auto next = [&]() -> absl::StatusOr<std::optional<ObjectReader::Request>> {
-    if (asked == reads.size()) return std::nullopt;
-    const ShardRead& read = reads[asked++];
-    ObjectReader::Request request = RequestOf(folder, shards[read.shard], read.begin, read.end);
-    SkipBefore(ranges, read, &first);
-    // Straight into the memory of a range that wants all of it.
-    for (size_t i = first; i < ranges.size() && ranges[i].shard == read.shard && ranges[i].offset <= read.begin; ++i) {
-      const MutableByteSpan part = PartOf(ranges[i], read.begin, read.end - read.begin);
-      if (part.size() != read.end - read.begin) continue;
-      request.into = part;
-      break;
-    }
-    return request;
-  };
-  ObjectReader reader(store, memory, next, stop);
-  RangeDealer dealer(ranges);
-  uint64_t bytes = 0;
-  for (size_t done = 0;; ++done) {
-    const absl::StatusOr<std::optional<ObjectReader::Piece>> piece = reader.Next();
-    if (!piece.ok()) return ErrorOfRead(piece.status(), store, folder, shards, reads, done);
-    if (!*piece) return bytes;
-    dealer.Deal(reads[done], (*piece)->bytes);
-    bytes += (*piece)->bytes.size();
-  }
+  return RunReads(store, memory, folder, shards, reads, ranges, stop);
 }
 
 absl::Status ReadShards(ObjectStore& store, MemoryBudget& memory, const std::string& folder,
@@ -212,18 +220,7 @@ absl::Status ReadShards(ObjectStore& store, MemoryBudget& memory, const std::str
     const uint64_t step = std::max(from.piece_bytes, request_bytes / from.piece_bytes * from.piece_bytes);
     for (uint64_t at = 0; at < from.bytes; at += step) reads.push_back({i, at, std::min(from.bytes, at + step)});
   }
-  size_t asked = 0;
-  const auto next = [&]() -> absl::StatusOr<std::optional<ObjectReader::Request>> {
-    if (asked == reads.size()) return std::nullopt;
-    const ShardRead& read = reads[asked++];
-    return RequestOf(folder, shards[read.shard], read.begin, read.end);
-  };
-  ObjectReader reader(store, memory, next, stop);
-  for (size_t done = 0;; ++done) {
-    const absl::StatusOr<std::optional<ObjectReader::Piece>> read = reader.Next();
-    if (!read.ok()) return ErrorOfRead(read.status(), store, folder, shards, reads, done);
-    if (!*read) return absl::OkStatus();
-  }
+  return RunReads(store, memory, folder, shards, reads, {}, stop).status();
 }
 
 }  // namespace millrace
