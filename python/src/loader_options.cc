@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <map>
 #include <memory>
+#include <optional>
 #include <system_error>
 #include <tuple>
 #include <utility>
@@ -72,32 +73,29 @@ ServiceOptions ToServiceOptions(const WorkersTuple& workers) {
   return service;
 }
 
-std::shared_ptr<DiskCache> OpenCache(std::shared_ptr<Process> process, const std::string& folder,
-                                     const std::string& size) {
+std::shared_ptr<RangeCache> OpenCache(std::shared_ptr<Process> process, const std::string& folder,
+                                      const std::string& size) {
   if (folder.empty()) return nullptr;
-  DiskCacheOptions options{.folder = folder};
+  RangeCacheOptions options{.folder = folder};
   if (!size.empty()) options.size_bytes = ToBytes("cache_size", size);
-  static auto& open = *new std::map<std::tuple<pid_t, std::string, uint64_t>, std::weak_ptr<DiskCache>>();
+  static auto& open = *new std::map<std::tuple<pid_t, std::string, uint64_t>, std::weak_ptr<RangeCache>>();
   std::error_code error;
   const std::string path = options.in_memory() ? folder : std::filesystem::weakly_canonical(folder, error).string();
   const std::tuple key(getpid(), error ? folder : path, options.size_bytes);
   std::erase_if(open, [](const auto& entry) { return entry.second.expired(); });
   if (const auto found = open.find(key); found != open.end()) {
-    if (std::shared_ptr<DiskCache> cache = found->second.lock()) return cache;
+    if (std::shared_ptr<RangeCache> cache = found->second.lock()) return cache;
   }
-  absl::StatusOr<std::unique_ptr<DiskCache>> opened = nullptr;
-  if (options.in_memory()) {
-    // With the GIL: of two threads that open it at once, the second one finds what the first one has made.
-    opened = DiskCache::OpenInMemory(process->runtime.memory(), options.size_bytes);
-  } else {
-    GilRelease release;
-    opened = DiskCache::OpenOrWarn(std::move(options));
-  }
-  std::unique_ptr<DiskCache> made = ValueOrThrow(std::move(opened));
+  std::optional<GilRelease> release;
+  // In memory with the GIL: of two threads that open it at once, the second one finds what the first one has made.
+  if (!options.in_memory()) release.emplace();
+  absl::StatusOr<std::unique_ptr<RangeCache>> opened = RangeCache::Open(options, process->runtime.memory());
+  release.reset();
+  std::unique_ptr<RangeCache> made = ValueOrThrow(std::move(opened));
   if (made == nullptr) return nullptr;
   // One in memory has a part of the process's budget.
-  std::shared_ptr<DiskCache> cache(
-      made.release(), [process = std::move(process), own = DeleteInOwnProcess<DiskCache>()](DiskCache* gone) mutable {
+  std::shared_ptr<RangeCache> cache(
+      made.release(), [process = std::move(process), own = DeleteInOwnProcess<RangeCache>()](RangeCache* gone) mutable {
         own(gone);
         process.reset();
       });

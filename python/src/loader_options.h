@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "cache/disk_cache.h"
+#include "cache/range_cache.h"
 #include "dataset_handle.h"
 #include "pipeline/loader.h"
 #include "service/service_source.h"
@@ -41,7 +41,7 @@ ServiceOptions ToServiceOptions(const WorkersTuple& workers);
 
 /// Null if no folder is given, and if it cannot be used. The loaders of a process that name the same folder (or memory)
 /// and size share one cache; its threads do not survive a fork.
-std::shared_ptr<DiskCache> OpenCache(std::shared_ptr<Process> process, const std::string& folder,
-                                     const std::string& size);
+std::shared_ptr<RangeCache> OpenCache(std::shared_ptr<Process> process, const std::string& folder,
+                                      const std::string& size);
 
 }  // namespace millrace::python

@@ -104,16 +104,12 @@ WorkerHandle::WorkerHandle(const std::string& listen, std::vector<std::string> a
   options.token = ValueOrThrow(ReadWorkerToken(token_file));
   if (!tls.empty()) options.tls = ValueOrThrow(ReadWorkerTls(tls));
   options.functions = std::make_shared<PythonFunctions>(process_, std::move(check), std::move(apply));
-  DiskCacheOptions place{.folder = cache};
+  RangeCacheOptions place{.folder = cache};
   if (!cache_size.empty()) place.size_bytes = ToBytes("cache_size", cache_size);
-  absl::StatusOr<std::unique_ptr<DiskCache>> kept = nullptr;
+  absl::StatusOr<std::unique_ptr<RangeCache>> kept = nullptr;
   if (!cache.empty()) {
     const GilRelease release;
-    if (place.in_memory()) {
-      kept = DiskCache::OpenInMemory(process_->runtime.memory(), place.size_bytes);
-    } else {
-      kept = DiskCache::OpenOrWarn(place);
-    }
+    kept = RangeCache::Open(place, process_->runtime.memory());
   }
   options.cache = ValueOrThrow(std::move(kept));
   const auto start = [&] { return Worker::Start(process_->runtime, process_->stores, options); };

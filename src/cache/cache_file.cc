@@ -171,14 +171,13 @@ uint64_t CacheFile::First::disk_bytes() const {
   return (blocks + 1) * kDiskBlock;  // one of records
 }
 
-absl::StatusOr<std::unique_ptr<CacheFile>> CacheFile::InMemory(std::shared_ptr<CacheMemory> memory,
-                                                               const CacheIdentity& identity, uint64_t object_bytes) {
-  ASSIGN_OR_RETURN(const uint64_t data_at, memory->NewStretch(object_bytes));
-  return std::unique_ptr<CacheFile>(new CacheFile(std::move(memory), data_at, CacheHead{identity, object_bytes}));
+std::unique_ptr<CacheFile> CacheFile::InMemory(int memory, uint64_t data_at, const CacheIdentity& identity,
+                                               uint64_t object_bytes) {
+  return std::unique_ptr<CacheFile>(new CacheFile(memory, data_at, CacheHead{identity, object_bytes}));
 }
 
 uint64_t CacheFile::records_of_block() const {
-  return memory_ != nullptr ? kRecordsOfBlockInMemory : kRecordsOfBlock;
+  return in_memory() ? kRecordsOfBlockInMemory : kRecordsOfBlock;
 }
 
 size_t CacheFile::spans() const {
@@ -223,7 +222,7 @@ absl::Status CacheFile::Read(ByteRange range, std::span<const SpanChecksum> chec
     return absl::NotFoundError(fmt::format("{}: has these bytes only as a part of large others", path_));
   }
   std::vector<ByteRange> damaged;
-  absl::Status status = ReadSpans(data_fd(), data_at_, path_, range, spans, into, &damaged);
+  absl::Status status = ReadSpans(data_fd_, data_at_, path_, range, spans, into, &damaged);
   if (status.ok()) status = Check(range, checksums, into, &damaged);
   if (!absl::IsDataLoss(status)) return status;
   // Damage, or another process has removed it meanwhile.
@@ -297,7 +296,7 @@ absl::Status CacheFile::WritePart(ByteRange range, ByteSpan bytes, const UseHint
   }
   const uint64_t disk_bytes = (own.second - own.first + of_records) * kDiskBlock;
   RETURN_IF_ERROR(room.take(disk_bytes));
-  absl::Status status = WriteAt(data_fd(), data_at_ + range.offset, bytes, path_);
+  absl::Status status = WriteAt(data_fd_, data_at_ + range.offset, bytes, path_);
   if (status.ok()) {
     const std::lock_guard held(mutex_);
     status = SetRecord(record, CachedSpan{range, Crc32c(bytes), hints});
@@ -311,7 +310,7 @@ absl::Status CacheFile::Punch(uint64_t first_block, uint64_t end_block) const {
   if (end_block <= first_block) return absl::OkStatus();
   const auto at = static_cast<off_t>(data_at_ + first_block * kDiskBlock);
   const auto length = static_cast<off_t>((end_block - first_block) * kDiskBlock);
-  if (fallocate(data_fd(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, at, length) == 0) return absl::OkStatus();
+  if (fallocate(data_fd_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, at, length) == 0) return absl::OkStatus();
   return ErrnoStatus(errno, path_, "removing bytes to make room");
 }
 
@@ -337,7 +336,7 @@ absl::StatusOr<uint64_t> CacheFile::RemoveLocked(ByteRange range) {
 // Somebody may have removed the whole folder, and the count of its bytes began again.
 bool CacheFile::IsRemoved() const {
   struct stat info {};
-  return memory_ == nullptr && fstat(fd_.get(), &info) == 0 && info.st_nlink == 0;
+  return !in_memory() && fstat(fd_.get(), &info) == 0 && info.st_nlink == 0;
 }
 
 uint64_t CacheFile::DiskBytesNow() const {
@@ -347,7 +346,7 @@ uint64_t CacheFile::DiskBytesNow() const {
 
 uint64_t CacheFile::Reclaim() {
   const std::lock_guard writing(write_mutex_);
-  if (memory_ != nullptr || reclaimed_ || unlinked_ || IsRemoved()) return 0;
+  if (in_memory() || reclaimed_ || unlinked_ || IsRemoved()) return 0;
   std::chrono::milliseconds none{};  // if another process changes it, there is time later
   const absl::StatusOr<RecordsLock> lock = RecordsLock::Take(fd_.get(), path_, none);
   const std::lock_guard held(mutex_);
@@ -385,7 +384,7 @@ uint64_t CacheFile::UnlinkIfEmpty() {
     records = spans_.records();
   }
   const uint64_t taken = kEmptyDiskBytes + (records + records_of_block() - 1) / records_of_block() * kDiskBlock;
-  if (memory_ != nullptr) {
+  if (in_memory()) {
     unlinked_ = true;
     return taken;
   }

@@ -12,7 +12,6 @@
 #include "base/rng.h"
 #include "base/unique_fd.h"
 #include "cache/cache_format.h"
-#include "cache/cache_memory.h"
 #include "cache/disk_usage.h"
 #include "cache/shared_file.h"
 #include "s3/object.h"
@@ -27,8 +26,8 @@ enum class ReadBytes { kAll, kChecked };
 /// blocking: what changes ranges waits kLockPatience for another process that does, once, and fails with
 /// DeadlineExceeded then.
 ///
-/// Or the same in memory, for one process: the bytes are in a stretch of a CacheMemory, and their records are those
-/// that each file holds in memory anyway.
+/// Or the same in memory, for one process: the bytes are in a stretch of another file, and their records are those that
+/// each file holds in memory anyway.
 class CacheFile {
  public:
   /// NotFound if there is none, or another process is about to make or to remove it; DataLoss if it is no sound file of
@@ -54,9 +53,10 @@ class CacheFile {
   static absl::StatusOr<std::unique_ptr<CacheFile>> OpenOrMake(const std::string& path, const CacheIdentity& identity,
                                                                uint64_t object_bytes, const First* first, bool* made);
 
-  /// An empty one in memory. InvalidArgument if the memory has no place for an object of that size.
-  static absl::StatusOr<std::unique_ptr<CacheFile>> InMemory(std::shared_ptr<CacheMemory> memory,
-                                                             const CacheIdentity& identity, uint64_t object_bytes);
+  /// An empty one in memory: `memory` is a file without a name (memfd), which outlives it, and has nothing at `data_at`
+  /// and for `object_bytes` behind that.
+  static std::unique_ptr<CacheFile> InMemory(int memory, uint64_t data_at, const CacheIdentity& identity,
+                                             uint64_t object_bytes);
 
   const CacheIdentity& identity() const { return head_.identity; }
   uint64_t object_bytes() const { return head_.object_bytes; }
@@ -113,10 +113,10 @@ class CacheFile {
  private:
   static absl::StatusOr<std::unique_ptr<CacheFile>> OpenWithin(const std::string& path, int attempts);
   CacheFile(UniqueFd fd, std::string path, CacheHead head)
-      : fd_(std::move(fd)), path_(std::move(path)), head_(std::move(head)) {}
-  CacheFile(std::shared_ptr<CacheMemory> memory, uint64_t data_at, CacheHead head)
-      : fd_(-1), memory_(std::move(memory)), data_at_(data_at), path_("the cache in memory"), head_(std::move(head)) {}
-  int data_fd() const { return memory_ != nullptr ? memory_->fd() : fd_.get(); }
+      : fd_(std::move(fd)), data_fd_(fd_.get()), path_(std::move(path)), head_(std::move(head)) {}
+  CacheFile(int memory, uint64_t data_at, CacheHead head)
+      : fd_(-1), data_fd_(memory), data_at_(data_at), path_("the cache in memory"), head_(std::move(head)) {}
+  bool in_memory() const { return !fd_; }
   uint64_t records_of_block() const;
   uint64_t PlaceOf(uint32_t record) const;
   uint64_t DiskBytesNow() const;
@@ -135,7 +135,7 @@ class CacheFile {
   void RemoveTouching(ByteRange range, uint64_t* freed);
 
   const UniqueFd fd_;  // -1: in memory
-  const std::shared_ptr<CacheMemory> memory_;
+  const int data_fd_;
   const uint64_t data_at_ = cache_format::kDataAt;
   const std::string path_;
   const CacheHead head_;

@@ -61,7 +61,7 @@ absl::Status CacheFile::LearnRecord(uint32_t record) {
 // Changes come one after the other, and each is announced before its record is written: without the lock, the record
 // of the last one may be still on its way, and it is read again by the next call.
 absl::Status CacheFile::LearnRecords(bool locked) {
-  if (memory_ != nullptr) return absl::OkStatus();
+  if (in_memory()) return absl::OkStatus();
   std::array<std::byte, kChangesBytes> page{};
   const auto count_of_page = [&] { return LoadLe<uint64_t>(page.data()); };
   absl::Status read =
@@ -106,7 +106,7 @@ absl::Status CacheFile::Announce(uint32_t record) {
 
 // With mutex_ held, and the lock of records.
 absl::Status CacheFile::SetRecord(uint32_t record, const std::optional<CachedSpan>& span) {
-  if (memory_ == nullptr) {
+  if (!in_memory()) {
     RETURN_IF_ERROR(Announce(record));
     const std::string bytes = span ? EncodeRecord(*span) : std::string(kRecordBytes, '\0');
     RETURN_IF_ERROR(WriteAt(fd_.get(), PlaceOf(record), AsBytes(bytes), path_));
@@ -125,7 +125,7 @@ void CacheFile::ChangeHints(ByteRange range, absl::FunctionRef<UseHints(const Us
       const UseHints hints = change(entry.span.hints, entry.span.range);
       if (hints == entry.span.hints) continue;
       spans_.SetHints(entry.record, hints);
-      if (memory_ == nullptr) changed.emplace_back(entry.record, hints);
+      if (!in_memory()) changed.emplace_back(entry.record, hints);
     }
   }
   // Without a lock: if the record is another's by now, it gets hints that are wrong, and not wrong bytes.
@@ -135,7 +135,7 @@ void CacheFile::ChangeHints(ByteRange range, absl::FunctionRef<UseHints(const Us
 
 // Other processes change hints without telling.
 std::optional<CachedSpan> CacheFile::Reread(const CachedSpans::Entry& entry) {
-  if (memory_ != nullptr) return entry.span;
+  if (in_memory()) return entry.span;
   std::string bytes(kRecordBytes, '\0');
   if (!ReadAt(fd_.get(), PlaceOf(entry.record), AsWritableBytes(bytes), path_).ok()) return std::nullopt;
   const std::optional<CachedSpan> now = DecodeRecord(AsBytes(bytes), object_bytes());

@@ -50,7 +50,7 @@ struct CachedStore::Read {
   }
 };
 
-CachedStore::CachedStore(ObjectStore& below, DiskCache& cache, Wanted wanted)
+CachedStore::CachedStore(ObjectStore& below, RangeCache& cache, Wanted wanted)
     : StoreAround(below),
       cache_(cache),
       wanted_(wanted),
@@ -88,15 +88,10 @@ void CachedStore::Leave(const Read* read) {
 }
 
 void CachedStore::Get(std::string key, MutableByteSpan into, GetOptions options, GetCallback done) {
-  auto read = std::make_shared<Read>();
-  read->identity = {store_name_, std::move(key), options.if_match};
-  read->into = into;
-  read->options = std::move(options);
-  read->done = std::move(done);
-  Start(std::move(read));
+  GetPlanned(std::move(key), into, std::move(options), std::nullopt, std::move(done));
 }
 
-void CachedStore::GetPlanned(std::string key, MutableByteSpan into, GetOptions options, PlannedRead plan,
+void CachedStore::GetPlanned(std::string key, MutableByteSpan into, GetOptions options, std::optional<PlannedRead> plan,
                              GetCallback done) {
   auto read = std::make_shared<Read>();
   read->identity = {store_name_, std::move(key), options.if_match};

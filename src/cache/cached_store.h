@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "cache/disk_cache.h"
+#include "cache/range_cache.h"
 #include "store/store_around.h"
 
 namespace millrace {
@@ -38,13 +38,15 @@ class CachedStore final : public StoreAround {
   enum class Wanted { kAll, kSpans };
 
   /// Both must outlive it.
-  CachedStore(ObjectStore& below, DiskCache& cache, Wanted wanted = Wanted::kAll);
+  CachedStore(ObjectStore& below, RangeCache& cache, Wanted wanted = Wanted::kAll);
   /// Waits for the callbacks.
   ~CachedStore() override;
 
   void Get(std::string key, MutableByteSpan into, GetOptions options, GetCallback done) override;
-  /// The same, by a plan that knows when the bytes are read again. All plans of one store are of one job and period.
-  void GetPlanned(std::string key, MutableByteSpan into, GetOptions options, PlannedRead plan, GetCallback done);
+  /// The same, by a plan, if there is one, that knows when the bytes are read again. All plans of one store are of one
+  /// job and period.
+  void GetPlanned(std::string key, MutableByteSpan into, GetOptions options, std::optional<PlannedRead> plan,
+                  GetCallback done);
 
   CacheReport report() const;
 
@@ -65,7 +67,7 @@ class CachedStore final : public StoreAround {
   void Leave(const Read* read);
   void End(Read& read, absl::StatusOr<GetResult> result);
 
-  DiskCache& cache_;
+  RangeCache& cache_;
   const Wanted wanted_;
   const std::string store_name_;
   std::atomic<uint64_t> hit_bytes_{0};

@@ -9,6 +9,7 @@
 #include <memory>
 
 #include "base/crypto.h"
+#include "cache/disk_cache.h"
 #include "store/blocking.h"
 #include "store/file_store.h"
 #include "store/memory_store.h"

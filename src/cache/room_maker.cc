@@ -72,7 +72,11 @@ RoomMaker::RoomMaker(Hooks hooks) : hooks_(std::move(hooks)), rng_(kDrawDomain) 
 
 void RoomMaker::Made(const std::string& name) {
   const std::lock_guard lock(mutex_);
-  if (!list_again_ms_ || names_.size() >= kMostNames) return;
+  if (list_again_ms_) AddName(name);
+}
+
+void RoomMaker::AddName(const std::string& name) {
+  if (names_.size() >= kMostNames) return;
   Name& added = names_.emplace_back();
   std::copy(name.begin(), name.begin() + 2, added.begin());
   std::copy(name.begin() + 3, name.end(), added.begin() + 2);
@@ -81,12 +85,7 @@ void RoomMaker::Made(const std::string& name) {
 void RoomMaker::ListFiles() {
   const int64_t begin = NowMs(std::chrono::steady_clock::now());
   names_.clear();
-  hooks_.list([&](const std::string& name) {
-    if (names_.size() >= kMostNames) return;
-    Name& added = names_.emplace_back();
-    std::copy(name.begin(), name.begin() + 2, added.begin());
-    std::copy(name.begin() + 3, name.end(), added.begin() + 2);
-  });
+  hooks_.list([this](const std::string& name) { AddName(name); });
   const int64_t end = NowMs(std::chrono::steady_clock::now());
   list_again_ms_ = end + std::max(kListAgainMs, kListShare * (end - begin));
 }

@@ -64,6 +64,7 @@ class RoomMaker {
     EvictionPolicy::Candidate of;
   };
 
+  void AddName(const std::string& name);
   void ListFiles();
   void Draw();
   void DrawFrom(const std::string& name, bool* vanished);

@@ -21,6 +21,7 @@
 #include "base/crypto.h"
 #include "base/rng.h"
 #include "cache/cached_store.h"
+#include "cache/disk_cache.h"
 #include "store/blocking.h"
 #include "store/testing/scripted_store.h"
 #include "store/testing/temp_folder.h"

@@ -4,6 +4,7 @@
 
 #include <utility>
 
+#include "cache/memory_cache.h"
 #include "cli/console.h"
 #include "cli/usage.h"
 
@@ -16,9 +17,9 @@ Option CacheOption::AddTo(const Command& command, const std::string& keeps) {
   return cache;
 }
 
-absl::StatusOr<std::optional<DiskCacheOptions>> CacheOption::Take() const {
+absl::StatusOr<std::optional<RangeCacheOptions>> CacheOption::Take() const {
   if (place.empty()) return std::nullopt;
-  DiskCacheOptions options{.folder = place};
+  RangeCacheOptions options{.folder = place};
   if (!size.empty()) {
     ASSIGN_OR_RETURN(options.size_bytes, TakeSize("--cache-size", size));
   } else if (options.in_memory()) {
@@ -27,20 +28,12 @@ absl::StatusOr<std::optional<DiskCacheOptions>> CacheOption::Take() const {
   return options;
 }
 
-uint64_t CacheMemoryOf(const std::optional<DiskCacheOptions>& cache) {
-  return cache && cache->in_memory() ? DiskCache::MemoryFor(cache->size_bytes) : 0;
-}
-
-absl::StatusOr<std::shared_ptr<DiskCache>> OpenCache(const std::optional<DiskCacheOptions>& cache,
-                                                     MemoryBudget& budget) {
-  if (!cache) return std::shared_ptr<DiskCache>();
-  if (!cache->in_memory()) return std::shared_ptr<DiskCache>(DiskCache::OpenOrWarn(*cache));
-  ASSIGN_OR_RETURN(std::unique_ptr<DiskCache> opened, DiskCache::OpenInMemory(budget, cache->size_bytes));
-  return std::shared_ptr<DiskCache>(std::move(opened));
+uint64_t CacheMemoryOf(const std::optional<RangeCacheOptions>& cache) {
+  return cache && cache->in_memory() ? MemoryCache::MemoryFor(cache->size_bytes) : 0;
 }
 
 absl::Status RefuseCacheInMemory(std::string_view place, std::string_view why) {
-  if (place != DiskCacheOptions::kMemory) return absl::OkStatus();
+  if (place != RangeCacheOptions::kMemory) return absl::OkStatus();
   return UsageError("--cache memory: {}; name a folder (one that is called memory is ./memory)", why);
 }
 

@@ -8,6 +8,7 @@
 
 #include "base/counted.h"
 #include "base/size.h"
+#include "cache/disk_cache.h"
 #include "cli/cache_commands.h"
 #include "cli/cache_option.h"
 #include "cli/console.h"
@@ -78,7 +79,7 @@ absl::StatusOr<std::unique_ptr<Dataset>> OpenIt(Runtime& runtime, Stores& stores
 absl::Status Warm(const PlanFlags& flags) {
   ASSIGN_OR_RETURN(LoaderOptions options, AsUsage(ToOptions(flags)));
   RETURN_IF_ERROR(RefuseCacheInMemory(flags.cache, "it would be gone with this command"));
-  DiskCacheOptions disk{.folder = flags.cache};
+  RangeCacheOptions disk{.folder = flags.cache};
   if (!flags.cache_size.empty()) {
     ASSIGN_OR_RETURN(disk.size_bytes, TakeSize("--cache-size", flags.cache_size));
   }

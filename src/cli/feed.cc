@@ -126,7 +126,7 @@ absl::StatusOr<LoaderOptions> ToOptions(const FeedFlags& flags) {
 }
 
 // What a cache will have of the disk, or of memory; 0 if that is not known.
-uint64_t CacheBytesOf(const DiskCacheOptions& options) {
+uint64_t CacheBytesOf(const RangeCacheOptions& options) {
   if (options.size_bytes > 0) return options.size_bytes;
   std::error_code error;
   std::filesystem::path folder = std::filesystem::absolute(options.folder, error);
@@ -237,7 +237,7 @@ absl::Status Feed(const FeedFlags& flags) {
     ASSIGN_OR_RETURN(tokens, AsUsage(ParseTokens(flags.tokens)));
   }
   ASSIGN_OR_RETURN(const SourceRequest request, AsUsage(ParseSource(flags.source)));
-  ASSIGN_OR_RETURN(const std::optional<DiskCacheOptions> cache, flags.cache.Take());
+  ASSIGN_OR_RETURN(const std::optional<RangeCacheOptions> cache, flags.cache.Take());
   ASSIGN_OR_RETURN(const std::optional<ServiceOptions> workers, AsUsage(TakeWorkers(flags.workers)));
   for (const std::string& uri : flags.source.uris) RETURN_IF_ERROR(CheckUri(uri));
   ASSIGN_OR_RETURN(const std::optional<MetricsAddress> metrics_address, TakeMetricsPort(flags.metrics_port));
@@ -271,7 +271,7 @@ absl::Status Feed(const FeedFlags& flags) {
     ASSIGN_OR_RETURN(const std::string text, ExplainFeed(source, options, cache_bytes, flags.json));
     return WriteStdout(text);
   }
-  ASSIGN_OR_RETURN(options.cache, OpenCache(cache, runtime.memory()));
+  ASSIGN_OR_RETURN(options.cache, RangeCache::Open(cache, runtime.memory()));
   options.pin = flags.pin;
   const SteadyClock::time_point begin = SteadyClock::now();
   const double cpu_before = CpuSeconds();

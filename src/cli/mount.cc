@@ -19,6 +19,7 @@
 #include "base/errno_status.h"
 #include "base/unique_fd.h"
 #include "cache/cached_store.h"
+#include "cache/disk_cache.h"
 #include "cli/cache_option.h"
 #include "cli/commands.h"
 #include "cli/console.h"
@@ -197,7 +198,7 @@ class SignalsElsewhere {
 };
 
 absl::Status ServeMount(const MountFlags& flags, const MountOptions& options, const RuntimeOptions& limits,
-                        const DiskCacheOptions& disk, const std::optional<MetricsAddress>& metrics_address,
+                        const RangeCacheOptions& disk, const std::optional<MetricsAddress>& metrics_address,
                         Background& background) {
   std::optional<SignalsElsewhere> elsewhere(std::in_place);
   Runtime runtime(limits);
@@ -242,7 +243,7 @@ absl::StatusOr<int> RunMount(MountFlags flags) {
   if (!flags.memory.empty()) {
     ASSIGN_OR_RETURN(limits.memory_bytes, TakeSize("--memory", flags.memory));
   }
-  DiskCacheOptions disk;
+  RangeCacheOptions disk;
   RETURN_IF_ERROR(RefuseCacheInMemory(flags.cache, "the kernel keeps in memory what was read of a mount"));
   if (!flags.cache.empty()) disk.folder = std::filesystem::absolute(flags.cache);
   if (!flags.cache_size.empty()) {

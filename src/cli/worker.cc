@@ -105,7 +105,7 @@ absl::Status Serve(const WorkerFlags& flags) {
     if (!memory.ok()) return AsUsage(Annotate(memory.status(), "--memory"));
     runtime_options.memory_bytes = *memory;
   }
-  ASSIGN_OR_RETURN(const std::optional<DiskCacheOptions> cache, flags.cache.Take());
+  ASSIGN_OR_RETURN(const std::optional<RangeCacheOptions> cache, flags.cache.Take());
   ASSIGN_OR_RETURN(const std::optional<MetricsAddress> metrics_address, TakeMetricsPort(flags.metrics_port));
   // Blocked before there are threads, so that only the wait below takes them.
   sigset_t signals;
@@ -117,7 +117,7 @@ absl::Status Serve(const WorkerFlags& flags) {
   StoreCounts requests;
   Stores stores(runtime, requests.Watch());
   WorkerOptions with_cache = options;  // which is gone before the runtime
-  ASSIGN_OR_RETURN(with_cache.cache, OpenCache(cache, runtime.memory()));
+  ASSIGN_OR_RETURN(with_cache.cache, RangeCache::Open(cache, runtime.memory()));
   absl::StatusOr<std::unique_ptr<Worker>> worker = Worker::Start(runtime, stores, with_cache);
   if (absl::IsInvalidArgument(worker.status())) return AsUsage(worker.status());  // there are only options
   RETURN_IF_ERROR(worker.status());

@@ -17,8 +17,7 @@ constexpr int kGap = 12;
 constexpr int kLineHeight = 14;
 constexpr int kCaptionHeight = 2 * kLineHeight + 4;
 constexpr int kFewestColumns = 6;
-constexpr int kInset = 6;  // of text from its box
-constexpr int kFontSize = 11;
+constexpr int kInset = 6;      // of text from its box
 constexpr int kBaseLine = 11;  // of text below the top of its line
 constexpr size_t kMaxCaptionBytes = 512;
 constexpr size_t kMaxTextBytes = 2048;
@@ -67,7 +66,8 @@ class Canvas {
   void TextIn(const SheetPlace& box, const std::string& text) {
     const auto lines = static_cast<size_t>((box.height - 2 * kInset) / kLineHeight);
     int y = box.y + kInset;
-    for (const std::string& line : WrapText(ShownText(text, kMaxTextBytes), box.width - 2 * kInset, lines, width_of_)) {
+    for (const std::string& line :
+         WrapText(ShownText(text, kMaxTextBytes), box.width - 2 * kInset, lines, SheetTextWidth)) {
       Show(box.x + kInset, y, line, kBlack);
       y += kLineHeight;
     }
@@ -76,7 +76,7 @@ class Canvas {
   void Line(int x, int y, const std::string& text, CutEnd cut, Colour colour) {
     std::string shown = ShownText(text, kMaxCaptionBytes);
     std::replace(shown.begin(), shown.end(), '\n', ' ');
-    Show(x, y, FitText(shown, kTileSide, cut, width_of_), colour);
+    Show(x, y, FitText(shown, kTileSide, cut, SheetTextWidth), colour);
   }
 
   absl::StatusOr<std::string> ToPng() {
@@ -87,11 +87,6 @@ class Canvas {
   }
 
  private:
-  struct WidthOf {
-    const SheetFont& font;
-    double operator()(const std::string& text) const { return font.WidthOf(text); }
-  };
-
   uint8_t* At(int x, int y) {
     return &pixels_[4 * (static_cast<size_t>(y) * static_cast<size_t>(width_) + static_cast<size_t>(x))];
   }
@@ -106,15 +101,13 @@ class Canvas {
   }
 
   void Show(int x, int y, const std::string& text, Colour colour) {
-    font_.Draw(
+    DrawSheetText(
         text, [&](int right, int down, uint8_t coverage) { Blend(x + right, y + kBaseLine + down, colour, coverage); });
   }
 
   const int width_;
   const int height_;
   std::vector<uint8_t> pixels_;
-  const SheetFont font_{kFontSize};
-  const WidthOf width_of_{font_};
 };
 
 absl::Status Check(const SheetTile& tile) {

@@ -9,21 +9,34 @@
 
 #include "base/utf8.h"
 
-// The file as it is, between two symbols.
+// The file as it is.
 asm(".section .rodata\n"
     ".balign 16\n"
     "millrace_sheet_font: .incbin \"" MILLRACE_SHEET_FONT
     "\"\n"
-    "millrace_sheet_font_end: .byte 0\n"
     ".previous\n");
-extern "C" {
-extern const unsigned char millrace_sheet_font[];      // NOLINT: an assembler's name
-extern const unsigned char millrace_sheet_font_end[];  // NOLINT
-}
+extern "C" const unsigned char millrace_sheet_font[];  // NOLINT: an assembler's name
 
 namespace millrace {
 
 namespace {
+
+constexpr float kFontSize = 11;
+
+struct Font {
+  stbtt_fontinfo info{};
+  float scale = 0;  // pixels for each unit of the font
+
+  Font() {
+    stbtt_InitFont(&info, millrace_sheet_font, 0);
+    scale = stbtt_ScaleForMappingEmToPixels(&info, kFontSize);
+  }
+};
+
+const Font& TheFont() {
+  static const Font font;
+  return font;
+}
 
 // Takes the first character off UTF-8 text, and returns its code point.
 int TakeCharacter(std::string_view* text) {
@@ -34,36 +47,30 @@ int TakeCharacter(std::string_view* text) {
   return point;
 }
 
+int AdvanceOf(int glyph) {
+  int advance = 0;
+  stbtt_GetGlyphHMetrics(&TheFont().info, glyph, &advance, nullptr);
+  return static_cast<int>(std::lround(static_cast<float>(advance) * TheFont().scale));
+}
+
 }  // namespace
 
-SheetFont::SheetFont(int size) : font_(std::make_unique<stbtt_fontinfo>()) {
-  stbtt_InitFont(font_.get(), millrace_sheet_font, 0);
-  scale_ = stbtt_ScaleForMappingEmToPixels(font_.get(), static_cast<float>(size));
-}
-
-SheetFont::~SheetFont() = default;
-
-int SheetFont::AdvanceOf(int glyph) const {
-  int advance = 0;
-  stbtt_GetGlyphHMetrics(font_.get(), glyph, &advance, nullptr);
-  return static_cast<int>(std::lround(static_cast<float>(advance) * scale_));
-}
-
-int SheetFont::WidthOf(std::string_view text) const {
+int SheetTextWidth(std::string_view text) {
   int width = 0;
-  while (!text.empty()) width += AdvanceOf(stbtt_FindGlyphIndex(font_.get(), TakeCharacter(&text)));
+  while (!text.empty()) width += AdvanceOf(stbtt_FindGlyphIndex(&TheFont().info, TakeCharacter(&text)));
   return width;
 }
 
-void SheetFont::Draw(std::string_view text, absl::FunctionRef<void(int x, int y, uint8_t coverage)> ink) const {
+void DrawSheetText(std::string_view text, absl::FunctionRef<void(int x, int y, uint8_t coverage)> ink) {
+  const auto& [font, scale] = TheFont();
   std::vector<uint8_t> coverage;
   for (int pen = 0; !text.empty();) {
-    const int glyph = stbtt_FindGlyphIndex(font_.get(), TakeCharacter(&text));
+    const int glyph = stbtt_FindGlyphIndex(&font, TakeCharacter(&text));
     int left = 0, top = 0, right = 0, bottom = 0;
-    stbtt_GetGlyphBitmapBox(font_.get(), glyph, scale_, scale_, &left, &top, &right, &bottom);
+    stbtt_GetGlyphBitmapBox(&font, glyph, scale, scale, &left, &top, &right, &bottom);
     const int width = right - left;
     coverage.assign(static_cast<size_t>(width) * static_cast<size_t>(bottom - top), 0);
-    stbtt_MakeGlyphBitmap(font_.get(), coverage.data(), width, bottom - top, width, scale_, scale_, glyph);
+    stbtt_MakeGlyphBitmap(&font, coverage.data(), width, bottom - top, width, scale, scale, glyph);
     const uint8_t* at = coverage.data();
     for (int y = top; y < bottom; ++y) {
       for (int x = left; x < right; ++x) ink(pen + x, y, *at++);

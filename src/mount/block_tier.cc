@@ -223,13 +223,13 @@ std::optional<BlockTier::Room> BlockTier::TakeRoom(uint64_t length, Need need) {
   const uint64_t room_bytes = RoomBytes(length);
   std::optional<Room> room;
   if (used_up_bytes_ > most_used_up_) {
-    room = HandOnUsedUp(room_bytes);
+    room = HandOn(room_bytes, /*only_used_up=*/true);
     if (!room) room = Evict(used_up_bytes_ - most_used_up_, room_bytes);
   }
   if (!room && unheld_bytes_ + length > keep_bytes_) {
     room = Evict(unheld_bytes_ + length - keep_bytes_, room_bytes);
   } else if (!room && bytes_ + length > keep_bytes_) {
-    room = HandOn(room_bytes);
+    room = HandOn(room_bytes, /*only_used_up=*/false);
   }
   const auto fits = [&] {
     const uint64_t left = memory_.limit() / (need == Need::kAhead ? kLeftByAhead : kLeftByNow);
@@ -331,24 +331,13 @@ void BlockTier::Erase(const std::shared_ptr<Piece>& piece) {
 }
 
 // The memory of one piece that nobody holds, which goes for it: programs that read ahead may together hold more than is
-// kept.
-std::optional<BlockTier::Room> BlockTier::HandOn(uint64_t room_bytes) {
-  for (const std::shared_ptr<Piece>& turn : turns_) {
-    // Its request has ended, so that nobody writes there.
-    if (turn->holds > 0 || turn->room.bytes.size() != room_bytes || !turn->Ended(/*well=*/true)) continue;
-    const std::shared_ptr<Piece> piece = turn;
-    Erase(piece);
-    return std::move(piece->room);
-  }
-  return std::nullopt;
-}
-
-// Likewise, of those that were used up, which are the first.
-std::optional<BlockTier::Room> BlockTier::HandOnUsedUp(uint64_t room_bytes) {
+// kept. Or only of one that was used up: those are the first.
+std::optional<BlockTier::Room> BlockTier::HandOn(uint64_t room_bytes, bool only_used_up) {
   int sought = 0;
   for (const std::shared_ptr<Piece>& turn : turns_) {
-    if (turn->holds > 0 || !turn->used_up || ++sought > kMaxUsedUpSought) break;
-    if (turn->room.bytes.size() != room_bytes) continue;
+    if (only_used_up && (turn->holds > 0 || !turn->used_up || ++sought > kMaxUsedUpSought)) break;
+    // Its request has ended, so that nobody writes there.
+    if (turn->holds > 0 || turn->room.bytes.size() != room_bytes || !turn->Ended(/*well=*/true)) continue;
     const std::shared_ptr<Piece> piece = turn;
     Erase(piece);
     return std::move(piece->room);

@@ -137,8 +137,7 @@ class BlockTier {
   std::shared_ptr<Piece> Make(Object& object, uint64_t number, uint64_t blocks, Need need);
   std::optional<Room> TakeRoom(uint64_t length, Need need);
   void Release(Piece& piece);
-  std::optional<Room> HandOn(uint64_t room_bytes);
-  std::optional<Room> HandOnUsedUp(uint64_t room_bytes);
+  std::optional<Room> HandOn(uint64_t room_bytes, bool only_used_up);
   std::optional<Room> Evict(uint64_t bytes, uint64_t room_bytes);
   void Erase(const std::shared_ptr<Piece>& piece);
 

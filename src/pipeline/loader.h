@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "cache/disk_cache.h"
+#include "cache/range_cache.h"
 #include "decode/image.h"
 #include "decode/label.h"
 #include "net/runtime.h"
@@ -79,8 +79,8 @@ struct LoaderOptions {
   uint64_t memory_bytes =
       uint64_t{512} << 20;  // of fetched bytes and batches together, also those that the program holds
   DigestOf digest = DigestOf::kNone;
-  std::shared_ptr<DiskCache> cache;  // that reads go through; null: there is none
-  bool pin = false;                  // what is read stays in the cache, whatever else is read
+  std::shared_ptr<RangeCache> cache;  // that reads go through; null: there is none
+  bool pin = false;                   // what is read stays in the cache, whatever else is read
   /// So many ranks share a cache, those of this machine: this one and its neighbours, in groups that are counted from
   /// rank 0. 0: all do. 1: it is in memory.
   uint64_t local_ranks = 0;

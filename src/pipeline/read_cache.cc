@@ -4,7 +4,7 @@
 
 namespace millrace {
 
-ReadCache::ReadCache(const Source& source, std::shared_ptr<DiskCache> cache) : cache_(std::move(cache)) {
+ReadCache::ReadCache(const Source& source, std::shared_ptr<RangeCache> cache) : cache_(std::move(cache)) {
   if (cache_ == nullptr) return;
   for (const Subset& part : source.parts()) {
     ObjectStore& store = part.dataset->store();
@@ -21,9 +21,7 @@ void ReadCache::Get(ObjectStore& store, std::string key, MutableByteSpan into, G
                     std::optional<PlannedRead> plan, GetCallback done) const {
   const auto found = stores_.find(&store);
   if (found == stores_.end()) return store.Get(std::move(key), into, std::move(options), std::move(done));
-  CachedStore& cached = *found->second;
-  if (!plan) return cached.Get(std::move(key), into, std::move(options), std::move(done));
-  cached.GetPlanned(std::move(key), into, std::move(options), *std::move(plan), std::move(done));
+  found->second->GetPlanned(std::move(key), into, std::move(options), std::move(plan), std::move(done));
 }
 
 std::optional<CacheReport> ReadCache::report() const {

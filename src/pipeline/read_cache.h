@@ -15,7 +15,7 @@ class ReadCache {
  public:
   /// Without a cache, reads go to the stores of the source, which outlive it. Stores in memory are not cached: their
   /// ETags mean nothing to another process.
-  ReadCache(const Source& source, std::shared_ptr<DiskCache> cache);
+  ReadCache(const Source& source, std::shared_ptr<RangeCache> cache);
 
   /// Whether reads want to know when they come again.
   bool used() const { return !stores_.empty(); }
@@ -28,7 +28,7 @@ class ReadCache {
   std::optional<CacheReport> report() const;
 
  private:
-  const std::shared_ptr<DiskCache> cache_;
+  const std::shared_ptr<RangeCache> cache_;
   std::map<const ObjectStore*, std::unique_ptr<CachedStore>> stores_;  // complete after construction
 };
 

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "base/status.h"
-#include "cache/disk_cache.h"
+#include "cache/range_cache.h"
 #include "net/http_server.h"
 #include "net/runtime.h"
 #include "service/row_functions.h"
@@ -23,7 +23,7 @@ struct WorkerOptions {
   std::string token;                        // that trainers must have; "" = anybody who reaches the port may ask
   std::optional<WorkerTls> tls;             // trainers must have a certificate of the same authority
   std::vector<std::string> allow;           // URIs below which it reads; empty = everywhere
-  std::shared_ptr<DiskCache> cache;         // that all streams read through, of whichever trainer; null: there is none
+  std::shared_ptr<RangeCache> cache;        // that all streams read through, of whichever trainer; null: there is none
   uint64_t kept_bytes = 0;                  // of decoded batches that it keeps, since they come again (kept_batches.h)
   std::shared_ptr<RowFunctions> functions;  // of trainers, that it runs; null: none
 };

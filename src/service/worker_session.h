@@ -52,7 +52,7 @@ class OpenDatasets {
   Runtime& runtime() const { return runtime_; }
   Stores& stores() { return stores_; }
   /// That streams read through; null: there is none.
-  const std::shared_ptr<DiskCache>& cache() const { return cache_; }
+  const std::shared_ptr<RangeCache>& cache() const { return cache_; }
   KeptBatches& kept() { return kept_; }
   /// Null: none are run.
   const std::shared_ptr<RowFunctions>& functions() const { return functions_; }
@@ -70,7 +70,7 @@ class OpenDatasets {
   Runtime& runtime_;
   const AllowedPlaces allowed_;
   Stores stores_;  // a view, by which nothing is written beside data
-  const std::shared_ptr<DiskCache> cache_;
+  const std::shared_ptr<RangeCache> cache_;
   const std::shared_ptr<RowFunctions> functions_;
   KeptBatches kept_;
   std::stop_source stop_;

@@ -1,6 +1,7 @@
-#include "cache/cache_memory.h"
+#include "cache/memory_cache.h"
 
 #include <gtest/gtest.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -38,7 +39,7 @@ class StoreCachedInMemory final : public ForwardingStore {
   struct Parts {
     MemoryBudget budget{kBudget};
     MemoryStore store{"test"};
-    std::unique_ptr<DiskCache> cache = *DiskCache::OpenInMemory(budget, 16 << 20);
+    std::unique_ptr<RangeCache> cache = *MemoryCache::Open(budget, 16 << 20);
   };
   explicit StoreCachedInMemory(std::shared_ptr<Parts> parts)
       : ForwardingStore(std::make_unique<CachedStore>(parts->store, *parts->cache)), parts_(std::move(parts)) {}
@@ -55,7 +56,7 @@ INSTANTIATE_TEST_SUITE_P(CachedInMemory, StoreContract,
                          ::testing::Values(StoreKind{"memory", [] { return std::make_unique<CachedInMemoryPlace>(); }}),
                          StoreKindName);
 
-// Of the files without a name that this process has, once each.
+// Bytes of the files without a name that this process has, once each.
 uint64_t TakenMemory() {
   uint64_t bytes = 0;
   std::set<ino_t> seen;
@@ -69,25 +70,25 @@ uint64_t TakenMemory() {
   return bytes;
 }
 
-class CacheMemoryTest : public ::testing::Test {
+class MemoryCacheTest : public ::testing::Test {
  protected:
-  CacheMemoryTest() {
+  MemoryCacheTest() {
     Rng rng(5);
     for (char& c : object_) c = static_cast<char>(rng.Next());
   }
-  std::unique_ptr<DiskCache> Open(uint64_t size_bytes = 64 << 20) {
-    auto cache = DiskCache::OpenInMemory(budget_, size_bytes);
+  std::unique_ptr<RangeCache> Open(uint64_t size_bytes = 64 << 20) {
+    auto cache = MemoryCache::Open(budget_, size_bytes);
     EXPECT_TRUE(cache.ok()) << cache.status();
     return *std::move(cache);
   }
   static CacheIdentity Of(int number) { return {"store", "key" + std::to_string(number), "etag"}; }
-  void Keep(DiskCache& cache, int number, uint64_t next_use, bool pinned = false) {
+  void Keep(RangeCache& cache, int number, uint64_t next_use, bool pinned = false) {
     PlannedRead plan{.job = 9, .use = 0, .period = 1000, .spans = {{{0, object_.size()}, next_use}}};
     plan.pinned = pinned;
     cache.Keep(Of(number), object_.size(), 0, AsBytes(object_), &plan);
     cache.Flush();
   }
-  bool IsThere(DiskCache& cache, int number) {
+  bool IsThere(RangeCache& cache, int number) {
     std::string into(object_.size(), '?');
     if (!cache.Read(Of(number), {0, object_.size()}, {}, AsWritableBytes(into))) return false;
     EXPECT_TRUE(into == object_) << number;
@@ -98,7 +99,7 @@ class CacheMemoryTest : public ::testing::Test {
   std::string object_ = std::string(100'000, '\0');
 };
 
-TEST_F(CacheMemoryTest, KeepsRangesForThisProcess) {
+TEST_F(MemoryCacheTest, KeepsRangesForThisProcess) {
   const auto cache = Open();
   const auto read = [&](ByteRange range) {
     std::string into(range.length, '?');
@@ -119,28 +120,28 @@ TEST_F(CacheMemoryTest, KeepsRangesForThisProcess) {
   EXPECT_FALSE(Open()->Has(Of(1))) << "another cache is another one";
 }
 
-TEST_F(CacheMemoryTest, HasItsPartOfTheBudget) {
+TEST_F(MemoryCacheTest, HasItsPartOfTheBudget) {
   {
     const auto cache = Open(100 << 20);
-    EXPECT_EQ(cache->memory_bytes(), DiskCache::MemoryFor(100 << 20));
+    EXPECT_EQ(cache->memory_bytes(), MemoryCache::MemoryFor(100 << 20));
     EXPECT_EQ(budget_.used(), (uint64_t{100 + 64}) << 20) << "with what may wait to be written";
-    const auto more = DiskCache::OpenInMemory(budget_, kBudget - (100 << 20));
+    const auto more = MemoryCache::Open(budget_, kBudget - (100 << 20));
     EXPECT_TRUE(absl::IsResourceExhausted(more.status())) << more.status();
-    EXPECT_TRUE(DiskCache::OpenInMemory(budget_, 1 << 20).ok());
+    EXPECT_TRUE(MemoryCache::Open(budget_, 1 << 20).ok());
   }
   EXPECT_EQ(budget_.used(), 0u);
-  EXPECT_TRUE(absl::IsInvalidArgument(DiskCache::OpenInMemory(budget_, 0).status()));
-  EXPECT_TRUE(absl::IsResourceExhausted(DiskCache::OpenInMemory(budget_, UINT64_MAX).status()));
+  EXPECT_TRUE(absl::IsInvalidArgument(MemoryCache::Open(budget_, 0).status()));
+  EXPECT_TRUE(absl::IsResourceExhausted(MemoryCache::Open(budget_, UINT64_MAX).status()));
 }
 
 // What is longer than all that may wait takes the rest of the budget, for as long as it waits, or is not kept.
-TEST_F(CacheMemoryTest, ALongRangeHasItsPartOfTheBudgetToo) {
+TEST_F(MemoryCacheTest, ALongRangeHasItsPartOfTheBudgetToo) {
   constexpr uint64_t kSize = 64 << 10;
   constexpr uint64_t kLong = 1 << 20;
   const std::string object(kLong, 'x');
   for (const uint64_t more : {uint64_t{0}, kLong - kSize - 1, kLong - kSize}) {
     MemoryBudget budget(2 * kSize + more);
-    const auto cache = DiskCache::OpenInMemory(budget, kSize);
+    const auto cache = MemoryCache::Open(budget, kSize);
     ASSERT_TRUE(cache.ok()) << cache.status();
     (*cache)->Keep(Of(1), object.size(), 0, AsBytes(object));
     (*cache)->Flush();
@@ -151,7 +152,7 @@ TEST_F(CacheMemoryTest, ALongRangeHasItsPartOfTheBudgetToo) {
 }
 
 // What is needed first stays, in no more memory than the bound, however often ranges come and go; and none is left.
-TEST_F(CacheMemoryTest, StaysWithinItsBoundAndGivesAllBack) {
+TEST_F(MemoryCacheTest, StaysWithinItsBoundAndGivesAllBack) {
   constexpr uint64_t kBound = 1 << 20;
   const uint64_t before = TakenMemory();
   {
@@ -179,7 +180,7 @@ TEST_F(CacheMemoryTest, StaysWithinItsBoundAndGivesAllBack) {
   EXPECT_EQ(TakenMemory(), before);
 }
 
-TEST_F(CacheMemoryTest, WhatIsPinnedStays) {
+TEST_F(MemoryCacheTest, WhatIsPinnedStays) {
   const auto cache = Open(1 << 20);
   const auto entry = cache->Join("store", 9, 1000);
   for (int i = 0; i < 9; ++i) Keep(*cache, i, 10);
@@ -190,10 +191,10 @@ TEST_F(CacheMemoryTest, WhatIsPinnedStays) {
 }
 
 // A bit that flips in memory that was left to it.
-TEST_F(CacheMemoryTest, DamageIsFoundAndTakesNoRoom) {
-  const auto memory = *CacheMemory::Make();
-  const auto file = *CacheFile::InMemory(memory, Of(1), object_.size());
-  const auto other = *CacheFile::InMemory(memory, Of(2), object_.size());
+TEST_F(MemoryCacheTest, DamageIsFoundAndTakesNoRoom) {
+  const UniqueFd memory(memfd_create("millrace-test", MFD_CLOEXEC));
+  const auto file = CacheFile::InMemory(memory.get(), 0, Of(1), object_.size());
+  const auto other = CacheFile::InMemory(memory.get(), 102'400, Of(2), object_.size());
   uint64_t taken = 0;
   const auto take = [&](uint64_t bytes) {
     taken += bytes;
@@ -205,7 +206,7 @@ TEST_F(CacheMemoryTest, DamageIsFoundAndTakesNoRoom) {
     ASSERT_TRUE(one->Write(40'960, AsBytes(object_).subspan(40'960, 40'960), {}, {take, give_back}).ok());
   }
   const char wrong = static_cast<char>(object_[50'000] ^ 1);
-  ASSERT_EQ(pwrite(memory->fd(), &wrong, 1, 50'000), 1) << "of the first one: it begins where the memory does";
+  ASSERT_EQ(pwrite(memory.get(), &wrong, 1, 50'000), 1) << "of the first one: it begins where the memory does";
   std::string into(40'960, '?');
   uint64_t freed = 0;
   EXPECT_TRUE(absl::IsDataLoss(file->Read({40'960, 40'960}, {}, AsWritableBytes(into), &freed)));
@@ -218,18 +219,26 @@ TEST_F(CacheMemoryTest, DamageIsFoundAndTakesNoRoom) {
   EXPECT_TRUE(absl::IsNotFound(file->Write(0, AsBytes(object_).first(10), {}, {take, give_back})));
 }
 
-TEST_F(CacheMemoryTest, StretchesDoNotOverlapAndEnd) {
-  const auto memory = *CacheMemory::Make();
-  EXPECT_EQ(*memory->NewStretch(1), 0u);
-  EXPECT_EQ(*memory->NewStretch(4097), 4096u);
-  EXPECT_EQ(*memory->NewStretch(0), 3 * 4096u);
-  EXPECT_TRUE(absl::IsInvalidArgument(memory->NewStretch(UINT64_MAX).status()));
-  EXPECT_TRUE(memory->NewStretch((uint64_t{1} << 62) - 3 * 4096).ok());
-  EXPECT_TRUE(absl::IsInvalidArgument(memory->NewStretch(1).status()));
+// Objects take of what the system can address, whatever is kept of them.
+TEST_F(MemoryCacheTest, AnObjectWithoutAPlaceIsNotKept) {
+  const auto cache = Open();
+  const auto keeps = [&](int number, uint64_t object_bytes) {
+    const uint64_t before = cache->counts().written_bytes;
+    cache->Keep(Of(number), object_bytes, 0, AsBytes(object_));
+    cache->Flush();
+    return cache->counts().written_bytes == before + object_.size();
+  };
+  EXPECT_FALSE(keeps(1, UINT64_MAX));
+  EXPECT_TRUE(keeps(2, (uint64_t{1} << 62) - 2 * 102'400));
+  EXPECT_TRUE(keeps(3, object_.size())) << "the last but one";
+  EXPECT_FALSE(keeps(4, 102'401));
+  EXPECT_TRUE(keeps(5, object_.size())) << "the last one";
+  EXPECT_FALSE(keeps(6, object_.size()));
+  for (const int number : {2, 3, 5}) EXPECT_TRUE(IsThere(*cache, number)) << "they do not overlap";
 }
 
 // Readers that share it, while ranges come and go: each byte is right, and each reader gets its bytes.
-TEST_F(CacheMemoryTest, ServesManyReadersAtOnce) {
+TEST_F(MemoryCacheTest, ServesManyReadersAtOnce) {
   ScriptedStore below("in-memory");
   const auto put = PutBlocking(below, "k", AsBytes(object_));
   ASSERT_TRUE(put.ok());

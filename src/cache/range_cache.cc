@@ -1,0 +1,392 @@
+#include "cache/range_cache.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <future>
+#include <utility>
+#include <vector>
+
+#include "base/buffer.h"
+#include "base/log.h"
+#include "cache/disk_cache.h"
+#include "cache/memory_cache.h"
+#include "cache/shared_file.h"
+
+namespace millrace {
+
+namespace {
+
+constexpr int kReaders = 8;
+constexpr size_t kMostOpenSpans = size_t{2} << 20;
+// Removed at a time, so that not each range that is written looks for room.
+constexpr uint64_t kRoomAtOnce = 4 << 20;
+constexpr uint64_t kRoomOfSize = 256;
+constexpr int kWriteAttempts = 3;
+
+uint64_t SystemMs() {
+  const auto now = std::chrono::system_clock::now().time_since_epoch();
+  return static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::milliseconds>(now).count());
+}
+
+}  // namespace
+
+RangeCache::RangeCache(Parts parts)
+    : parts_(std::move(parts)),
+      queued_(parts_.queued_bytes),
+      room_({.list = [this](absl::FunctionRef<void(const std::string&)> each) { ForEachName(each); },
+             .open = [this](const std::string& name) { return FileOf(name, /*is_wanted=*/false); },
+             .knows =
+                 [this](const std::string& store) {
+                   const std::lock_guard lock(mutex_);
+                   return stores_.contains(store);
+                 },
+             .forget = [this](const std::string& name, const std::shared_ptr<CacheFile>& file) { Forget(name, file); },
+             .give_back = [this](uint64_t bytes) { GiveBack(bytes); },
+             .failed = [this](const absl::Status& status) { OnError(status, /*reading=*/false); }}),
+      readers_(std::make_unique<ThreadPool>(kReaders, "cache-read")),
+      writer_(std::make_unique<ThreadPool>(1, "cache-write")) {}
+
+absl::StatusOr<std::unique_ptr<RangeCache>> RangeCache::Open(const std::optional<RangeCacheOptions>& options,
+                                                             MemoryBudget& budget) {
+  if (!options) return std::unique_ptr<RangeCache>();
+  if (options->in_memory()) return MemoryCache::Open(budget, options->size_bytes);
+  return std::unique_ptr<RangeCache>(DiskCache::OpenOrWarn(*options));
+}
+
+void RangeCache::Stop() {
+  readers_.reset();  // their tasks may give the writer some
+  writer_.reset();
+}
+
+void RangeCache::OnError(const absl::Status& status, bool reading) {
+  writes_ = false;
+  if (reading) reads_ = false;
+  if (warned_.exchange(true)) return;
+  Log(LogLevel::kWarning, "cache",
+      fmt::format("the cache {} {} until this process ends, and what it lacks comes from the store: {}", parts_.name,
+                  reading ? "is not used" : "takes nothing new", ToStd(status.message())));
+}
+
+KeepCounts RangeCache::counts() const {
+  return {.written_bytes = written_bytes_.load(std::memory_order_relaxed),
+          .not_admitted_bytes = not_admitted_bytes_.load(std::memory_order_relaxed),
+          .dropped_bytes = dropped_bytes_.load(std::memory_order_relaxed),
+          .waiting_bytes = queued_.used()};
+}
+
+std::unique_ptr<JobEntry> RangeCache::Join(const std::string& store, uint32_t job, uint64_t period, uint64_t clock) {
+  {
+    const std::lock_guard lock(mutex_);
+    stores_.insert(store);
+  }
+  absl::StatusOr<std::unique_ptr<JobEntry>> entry = JobEntry::Make(parts_.jobs_path, job, period, clock);
+  if (entry.ok()) return *std::move(entry);
+  Log(LogLevel::kDebug, "cache", ToStd(entry.status().message()));
+  return nullptr;
+}
+
+// ---- Files
+
+// Null if it is not there or cannot be read: if it is wanted, and not only to make room, an error that does not pass
+// ends reading.
+std::shared_ptr<CacheFile> RangeCache::FileOf(const std::string& name, bool is_wanted) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (const auto found = by_name_.find(name); found != by_name_.end()) {
+      files_.splice(files_.begin(), files_, found->second);
+      return found->second->file;
+    }
+  }
+  OpenedFile opened = OpenFile(name);
+  if (!opened.ok()) {
+    const absl::Status& status = opened.status();
+    const bool passes = absl::IsDataLoss(status) || absl::IsNotFound(status) ||
+                        absl::IsResourceExhausted(status);  // the program may have too many files open
+    if (is_wanted && !passes) OnError(status, /*reading=*/true);
+    return nullptr;
+  }
+  std::shared_ptr<CacheFile> file = *std::move(opened);
+  Remember(name, file);
+  return file;
+}
+
+std::shared_ptr<CacheFile> RangeCache::Find(const CacheIdentity& identity, const std::string& name) {
+  std::shared_ptr<CacheFile> file = FileOf(name, /*is_wanted=*/true);
+  // Two names may be hashed to the same.
+  return file != nullptr && file->identity() == identity ? file : nullptr;
+}
+
+RangeCache::OpenedFile RangeCache::OpenFile(const std::string& /*name*/) {
+  return absl::NotFoundError("all files are open");
+}
+
+// Two that open it at once have two of it, of which the first stays.
+void RangeCache::Remember(const std::string& name, std::shared_ptr<CacheFile> file) {
+  std::vector<std::shared_ptr<CacheFile>> closed;  // without the lock
+  const std::lock_guard lock(mutex_);
+  if (by_name_.contains(name)) return;
+  const size_t spans = file->spans() + 1;
+  open_spans_ += spans;
+  files_.push_front({name, std::move(file), spans});
+  by_name_.emplace(name, files_.begin());
+  if (parts_.most_files == SIZE_MAX) return;  // what is in memory is nowhere else
+  while (files_.size() > 1 && (files_.size() > parts_.most_files || open_spans_ > kMostOpenSpans)) {
+    open_spans_ -= files_.back().spans;
+    by_name_.erase(files_.back().name);
+    closed.push_back(std::move(files_.back().file));
+    files_.pop_back();
+  }
+}
+
+// Another one of that name, made since, stays.
+void RangeCache::Forget(const std::string& name, const std::shared_ptr<CacheFile>& file) {
+  const std::lock_guard lock(mutex_);
+  const auto found = by_name_.find(name);
+  if (found == by_name_.end() || found->second->file != file) return;
+  open_spans_ -= found->second->spans;
+  files_.erase(found->second);
+  by_name_.erase(found);
+}
+
+void RangeCache::ForEachName(absl::FunctionRef<void(const std::string& name)> each) {
+  const std::lock_guard lock(mutex_);
+  for (const FileInUse& file : files_) each(file.name);
+}
+
+// A file that was not there; `written`: and `first` is in it. Null if it cannot be kept, or if there is no room (any
+// more).
+std::shared_ptr<CacheFile> RangeCache::Make(const Kept& kept, const CacheFile::First& first, bool* written,
+                                            bool* no_room) {
+  if (!writes_) return nullptr;
+  const bool with_first = first.fits();
+  const uint64_t disk_bytes = CacheFile::kEmptyDiskBytes + (with_first ? first.disk_bytes() : 0);
+  const absl::StatusOr<bool> taken = parts_.usage.Take(disk_bytes, limit());
+  if (!taken.ok()) OnError(taken.status(), /*reading=*/false);
+  *no_room = taken.ok() && !*taken;
+  if (!taken.ok() || !*taken) return nullptr;
+  bool is_new = false;
+  OpenedFile made = OpenOrMakeFile(kept, with_first ? &first : nullptr, &is_new);
+  if (!is_new) GiveBack(disk_bytes);
+  // Names that are too long are not kept, nor what comes while another process has the file.
+  if (absl::IsInvalidArgument(made.status()) || absl::IsNotFound(made.status())) return nullptr;
+  if (!made.ok()) {
+    OnError(made.status(), /*reading=*/false);
+    return nullptr;
+  }
+  std::shared_ptr<CacheFile> shared = *std::move(made);
+  if (shared->identity() != kept.identity) return nullptr;
+  Remember(kept.name, shared);
+  if (is_new) room_.Made(kept.name);
+  *written = is_new && with_first;
+  return shared;
+}
+
+// ---- Reading
+
+std::optional<uint64_t> RangeCache::Read(const CacheIdentity& identity, ByteRange range,
+                                         std::span<const SpanChecksum> checksums, MutableByteSpan into,
+                                         ReadBytes bytes) {
+  if (!reads_.load(std::memory_order_relaxed)) return std::nullopt;
+  const std::shared_ptr<CacheFile> file = Find(identity, cache_format::FileName(identity));
+  if (file == nullptr) return std::nullopt;
+  uint64_t freed = 0;
+  const absl::Status status = file->Read(range, checksums, into, &freed, bytes);
+  if (status.ok()) return file->object_bytes();
+  if (freed > 0) GiveBack(freed);
+  if (absl::IsDataLoss(status)) {
+    Log(LogLevel::kDebug, "cache", ToStd(status.message()));
+  } else if (!absl::IsNotFound(status)) {
+    OnError(status, /*reading=*/true);
+  }
+  return std::nullopt;
+}
+
+void RangeCache::Touch(const CacheIdentity& identity, ByteRange range, const PlannedRead* plan) {
+  const std::shared_ptr<CacheFile> file = Find(identity, cache_format::FileName(identity));
+  if (file == nullptr) return;
+  if (plan == nullptr) {
+    return file->ChangeHints(range, [](const UseHints& of, ByteRange /*there*/) {
+      // A range that a plan knows of is its own, as long as it lives.
+      if (of.job > UseHints::kUnplanned) return of;
+      UnplannedUse use = UnplannedUse::Of(of);
+      if (of.job == UseHints::kUnplanned) ++use.reads;
+      return use.Pack();
+    });
+  }
+  for (const PlannedRead::Span& span : plan->spans) {
+    const uint64_t begin = std::max(span.range.offset, range.offset);
+    const uint64_t end = std::min(span.range.end(), range.end());
+    if (begin >= end) continue;
+    file->ChangeHints({begin, end - begin}, [&](const UseHints& of, ByteRange there) {
+      const bool within = there.offset >= span.range.offset && there.end() <= span.range.end();
+      const uint32_t job = plan->pinned || of.job == UseHints::kPinned ? UseHints::kPinned : plan->job;
+      UseHints hints{job, within ? span.next_use : std::min(span.next_use, span.around_use)};
+      if (plan->shared && of.job == plan->job && of.next_use > plan->use)
+        hints.next_use = std::min(hints.next_use, of.next_use);
+      return hints;
+    });
+  }
+}
+
+// ---- Writing
+
+void RangeCache::Keep(const CacheIdentity& identity, uint64_t object_bytes, uint64_t offset, ByteSpan bytes,
+                      const PlannedRead* plan, std::shared_ptr<void> until) {
+  if (!keeps() || bytes.empty()) return LetGo(std::move(until));
+  const uint64_t within = std::min<uint64_t>(bytes.size(), queued_.limit());
+  Reservation room = queued_.TryReserve(within);
+  // In memory, what is longer than all that may wait is not in the cache's part of the budget.
+  Reservation beyond;
+  if (room && parts_.budget != nullptr && bytes.size() > within) {
+    beyond = parts_.budget->TryReserve(bytes.size() - within);
+    if (!beyond) room = Reservation();
+  }
+  if (!room) {
+    dropped_bytes_.fetch_add(bytes.size(), std::memory_order_relaxed);
+    return LetGo(std::move(until));
+  }
+  Buffer copy(bytes.size());
+  std::memcpy(copy.span().data(), bytes.data(), bytes.size());
+  PlannedRead spans = plan == nullptr ? PlannedRead{.job = UseHints::kUnplanned} : *plan;
+  writer_->Submit([this, identity, object_bytes, offset, copy = std::move(copy), room = std::move(room),
+                   beyond = std::move(beyond), spans = std::move(spans),
+                   until = std::move(until)]() { WriteAll(identity, object_bytes, offset, copy.span(), spans); });
+}
+
+void RangeCache::LetGo(std::shared_ptr<void> until) {
+  if (until != nullptr) readers_->Submit([until = std::move(until)] {});
+}
+
+void RangeCache::WriteAll(const CacheIdentity& identity, uint64_t object_bytes, uint64_t offset, ByteSpan bytes,
+                          const PlannedRead& plan) {
+  const std::string name = cache_format::FileName(identity);
+  const uint32_t job = plan.pinned ? UseHints::kPinned : plan.job;
+  Kept kept{identity, name, object_bytes, offset, bytes, {job, UseHints::kNever}};
+  if (plan.job == UseHints::kUnplanned) kept.hints = UnplannedUse{.written_ms = SystemMs()}.Pack();
+  if (plan.spans.empty()) return Write(kept);
+  for (const PlannedRead::Span& span : plan.spans) {
+    const uint64_t begin = std::max(span.range.offset, offset);
+    const uint64_t end = std::min(span.range.end(), offset + bytes.size());
+    if (begin >= end) continue;
+    kept.offset = begin;
+    kept.bytes = bytes.subspan(begin - offset, end - begin);
+    kept.hints.next_use = span.next_use;
+    Write(kept);
+  }
+}
+
+void RangeCache::Write(const Kept& kept) {
+  std::shared_ptr<CacheFile> file = Find(kept.identity, kept.name);
+  if (file != nullptr && file->object_bytes() != kept.object_bytes) return;
+  const ByteRange whole{kept.offset, kept.bytes.size()};
+  for (const ByteRange& part : file == nullptr ? std::vector<ByteRange>{whole} : file->Missing(whole)) {
+    if (!writes_) return;
+    const absl::Status status = WritePart(kept, part, file);
+    if (!status.ok()) return OnError(status, /*reading=*/false);
+  }
+}
+
+// `file`: as Find has just found it; null if there is none. For the next part, it becomes the one that was written to.
+absl::Status RangeCache::WritePart(const Kept& kept, ByteRange part, std::shared_ptr<CacheFile>& file) {
+  const ByteSpan bytes = kept.bytes.subspan(part.offset - kept.offset, part.length);
+  RoomMaker::Incoming incoming{kept.name, part.offset, kept.hints};
+  for (int attempt = 0; attempt < kWriteAttempts; ++attempt) {
+    if (attempt > 0) file = Find(kept.identity, kept.name);
+    const uint64_t of_file = file == nullptr ? CacheFile::kEmptyDiskBytes : 0;
+    if (!EnsureRoom(CacheFile::DiskBytes(part.length) + of_file, incoming)) break;
+    bool no_room = false;  // another process was faster
+    UseHints hints = kept.hints;
+    if (incoming.proven) {
+      UnplannedUse use = UnplannedUse::Of(hints);
+      use.proven = true;
+      hints = use.Pack();
+    }
+    bool written = false;
+    if (file == nullptr) file = Make(kept, {part.offset, bytes, hints}, &written, &no_room);
+    if (file == nullptr && no_room) continue;
+    if (file == nullptr) {
+      dropped_bytes_.fetch_add(part.length, std::memory_order_relaxed);
+      return absl::OkStatus();
+    }
+    const auto take = [&](uint64_t disk_bytes) -> absl::Status {
+      ASSIGN_OR_RETURN(const bool taken, parts_.usage.Take(disk_bytes, limit()));
+      no_room = !taken;
+      return taken ? absl::OkStatus() : absl::ResourceExhaustedError("no room in the cache");
+    };
+    const auto give_back = [&](uint64_t disk_bytes) { GiveBack(disk_bytes); };
+    const absl::Status status = written ? absl::OkStatus() : file->Write(part.offset, bytes, hints, {take, give_back});
+    if (status.ok()) {
+      written_bytes_.fetch_add(part.length, std::memory_order_relaxed);
+      return status;
+    }
+    if (absl::IsNotFound(status)) {
+      Forget(kept.name, file);
+    } else if (!no_room) {
+      dropped_bytes_.fetch_add(part.length, std::memory_order_relaxed);
+      return status;
+    }
+  }
+  not_admitted_bytes_.fetch_add(part.length, std::memory_order_relaxed);
+  return absl::OkStatus();
+}
+
+void RangeCache::Flush() {
+  const auto written = std::make_shared<std::promise<void>>();  // shared: set_value may still run when the wait is over
+  writer_->Submit([written] { written->set_value(); });
+  written->get_future().wait();
+}
+
+// ---- Room
+
+// Bytes that must go before `bytes` more may come, by the limit and by the space that is to stay free.
+uint64_t RangeCache::Excess(uint64_t bytes) {
+  const uint64_t lacking = Lacking(bytes);
+  if (parts_.size_bytes == 0) return lacking;
+  const absl::StatusOr<uint64_t> used = parts_.usage.bytes();
+  return used.ok() && *used + bytes > limit() ? std::max(lacking, *used + bytes - limit()) : lacking;
+}
+
+std::vector<JobClock> RangeCache::Jobs(uint32_t own) {
+  OpenAgainIfGone(parts_.jobs_path, &parts_.jobs);
+  std::vector<JobClock> jobs = LiveJobs(parts_.jobs.get());
+  const bool there = std::any_of(jobs.begin(), jobs.end(), [&](const JobClock& job) { return job.job == own; });
+  if (!there && own != UseHints::kPinned) jobs.push_back({own, 0, UseHints::kNever});
+  return jobs;
+}
+
+bool RangeCache::EnsureRoom(uint64_t bytes, RoomMaker::Incoming& incoming) {
+  uint64_t excess = Excess(bytes);
+  if (excess == 0) return true;
+  if (excess > bytes) {  // too much is there, whatever comes
+    Shrink();
+    if ((excess = Excess(bytes)) == 0) return true;
+  }
+  const absl::StatusOr<uint64_t> used = parts_.usage.bytes();
+  if (!used.ok()) {
+    OnError(used.status(), /*reading=*/false);
+    return false;
+  }
+  const uint64_t more = std::min(kRoomAtOnce, *used / kRoomOfSize);
+  room_.MakeRoom(excess + more, incoming, *used, Jobs(incoming.hints.job));
+  return Excess(bytes) == 0;
+}
+
+void RangeCache::ShrinkSoon() {
+  writer_->Submit([this] { Shrink(); });
+}
+
+void RangeCache::Shrink() {
+  OpenAgainIfGone(parts_.jobs_path, &parts_.jobs);
+  RoomMaker::Incoming nobody;
+  nobody.forced = true;
+  uint64_t before = UINT64_MAX;
+  for (uint64_t excess = Excess(0); excess > 0 && excess < before; excess = Excess(0)) {
+    before = excess;
+    room_.MakeRoom(excess, nobody, excess, LiveJobs(parts_.jobs.get()));
+  }
+}
+
+}  // namespace millrace
