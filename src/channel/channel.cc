@@ -4,14 +4,13 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cstddef>
 #include <iterator>
 #include <span>
-#include <system_error>
 #include <utility>
 #include <vector>
 
+#include "base/number.h"
 #include "store/uri.h"
 
 namespace millrace {
@@ -49,9 +48,7 @@ absl::StatusOr<size_t> TakeWord(const Channel& channel, std::string_view key, st
 }
 
 absl::StatusOr<uint64_t> TakeNumberOf(const Channel& channel, std::string_view key, std::string_view value) {
-  uint64_t number = 0;
-  const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), number);
-  if (error == std::errc() && end == value.data() + value.size()) return number;
+  if (const std::optional<uint64_t> number = ParseNumber<uint64_t>(value)) return *number;
   return absl::InvalidArgumentError(
       fmt::format("channel {}: {} must be a whole number, not '{}'", channel.name, key, value));
 }

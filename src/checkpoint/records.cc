@@ -3,11 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <nlohmann/json.hpp>
-#include <type_traits>
 
 #include "base/crypto.h"
+#include "base/json_members.h"
+#include "base/number.h"
 
 namespace millrace {
 
@@ -30,63 +30,13 @@ std::string CrcText(uint32_t crc) {
 }
 
 bool ParseCrc(std::string_view text, uint32_t* crc) {
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), *crc, 16);
-  return text.size() == kCrcDigits && error == std::errc() && end == text.data() + text.size();
+  return text.size() == kCrcDigits && ParseNumber(text, crc, 16);
 }
-
-// Takes members of an object; not whole once one is missing or of another type.
-class RecordMembers {
- public:
-  explicit RecordMembers(const Json& json) : json_(json), whole_(json.is_object()) {}
-
-  template <typename Value>
-  RecordMembers& Take(const char* name, Value* into) {
-    const Json* const member = Find(name);
-    if (member == nullptr) return *this;
-    if constexpr (std::is_same_v<Value, std::string>) {
-      whole_ = member->is_string();
-    } else if constexpr (std::is_same_v<Value, bool>) {
-      whole_ = member->is_boolean();
-    } else {
-      whole_ = member->is_number_unsigned();
-    }
-    if (whole_) *into = member->template get<Value>();
-    return *this;
-  }
-
-  RecordMembers& TakeCrc(const char* name, uint32_t* into) {
-    std::string text;
-    Take(name, &text);
-    whole_ = whole_ && ParseCrc(text, into);
-    return *this;
-  }
-
-  /// Calls `take` with each entry of a list, until it returns false.
-  template <typename Each>
-  RecordMembers& TakeEach(const char* name, Each take) {
-    const Json* const member = Find(name);
-    if (member == nullptr) return *this;
-    whole_ = member->is_array() && std::all_of(member->begin(), member->end(), take);
-    return *this;
-  }
-
-  bool whole() const { return whole_; }
-
- private:
-  const Json* Find(const char* name) {
-    const auto found = whole_ ? json_.find(name) : json_.end();
-    whole_ = whole_ && found != json_.end();
-    return whole_ ? &*found : nullptr;
-  }
-
-  const Json& json_;
-  bool whole_;
-};
 
 absl::Status CheckFormat(const Json& json, std::string_view format, uint64_t newest) {
   std::string found;
   uint64_t version = 0;
-  if (!RecordMembers(json).Take("format", &found).Take("version", &version).whole() || found != format)
+  if (!JsonMembers(json).Take("format", &found).Take("version", &version).whole() || found != format)
     return absl::DataLossError(fmt::format("is damaged, or no {} at all", format));
   if (version >= 1 && version <= newest) return absl::OkStatus();
   return absl::InvalidArgumentError(
@@ -94,7 +44,7 @@ absl::Status CheckFormat(const Json& json, std::string_view format, uint64_t new
 }
 
 bool TakeEntry(const Json& json, CheckpointEntry* entry) {
-  return RecordMembers(json)
+  return JsonMembers(json)
              .Take("step", &entry->step)
              .Take("attempt", &entry->attempt)
              .Take("bytes", &entry->bytes)
@@ -119,7 +69,7 @@ bool TakeShard(const Json& json, CheckpointShard* shard) {
   const auto take_crcs = [shard](const Json& text) {
     return text.is_string() && ParseCrcs(text.get_ref<const std::string&>(), &shard->piece_crc32c);
   };
-  RecordMembers members(json);
+  JsonMembers members(json);
   members.Take("name", &shard->name)
       .Take("bytes", &shard->bytes)
       .TakeCrc("crc32c", &shard->crc32c)
@@ -192,7 +142,7 @@ absl::StatusOr<CheckpointCatalog> CheckpointCatalog::FromJson(std::string_view t
   RETURN_IF_ERROR(CheckFormat(json, "millrace-checkpoints", kCatalogVersion));
   CheckpointCatalog catalog;
   const auto take_entry = [&catalog](const Json& entry) { return TakeEntry(entry, &catalog.entries.emplace_back()); };
-  RecordMembers members(json);
+  JsonMembers members(json);
   members.Take("epoch", &catalog.writer.epoch)
       .Take("writer", &catalog.writer.id)
       .Take("conditional_writes", &catalog.conditional_writes)
@@ -223,7 +173,7 @@ absl::StatusOr<CheckpointManifest> CheckpointManifest::FromJson(std::string_view
   RETURN_IF_ERROR(CheckFormat(json, "millrace-checkpoint", kManifestVersion));
   CheckpointManifest manifest;
   const auto take_shard = [&manifest](const Json& shard) { return TakeShard(shard, &manifest.shards.emplace_back()); };
-  RecordMembers members(json);
+  JsonMembers members(json);
   members.Take("step", &manifest.step)
       .Take("attempt", &manifest.attempt)
       .Take("epoch", &manifest.epoch)
@@ -243,19 +193,14 @@ std::string NewAttempt(uint64_t epoch) {
 }
 
 uint64_t EpochOfAttempt(std::string_view attempt) {
-  uint64_t epoch = 0;
-  if (!attempt.starts_with('e')) return 0;
-  const char* const end = attempt.data() + attempt.size();
-  const auto [rest, error] = std::from_chars(attempt.data() + 1, end, epoch);
-  const bool named = error == std::errc() && end - rest == 17 && *rest == '-' && std::all_of(rest + 1, end, [](char c) {
-                       return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f');
-                     });
-  return named ? epoch : 0;
+  const size_t dash = attempt.find('-');
+  if (!attempt.starts_with('e') || attempt.size() - std::min(dash, attempt.size()) != 17) return 0;
+  if (!IsLowerHex(attempt.substr(dash + 1))) return 0;
+  return ParseNumber<uint64_t>(attempt.substr(1, dash - 1)).value_or(0);
 }
 
 bool ParseStepFolder(std::string_view text, uint64_t* step) {
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), *step);
-  return text.size() == kStepDigits && error == std::errc() && end == text.data() + text.size();
+  return text.size() == kStepDigits && ParseNumber(text, step);
 }
 
 absl::Status CheckShardName(std::string_view name) {

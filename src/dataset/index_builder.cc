@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <deque>
 #include <map>
 #include <optional>
@@ -14,6 +13,7 @@
 #include "absl/strings/ascii.h"
 #include "base/counted.h"
 #include "base/log.h"
+#include "base/number.h"
 #include "dataset/index_reuse.h"
 #include "dataset/mds_check.h"
 #include "dataset/object_scan.h"
@@ -343,14 +343,13 @@ absl::Status IndexBuilder::AddRawSample() {
 // Returns the label.
 absl::StatusOr<std::string_view> IndexBuilder::AddClassOfFile() {
   const std::string_view text = ToStd(absl::StripAsciiWhitespace(ToAbsl(class_text_)));
-  int64_t number = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (error != std::errc() || end != text.data() + text.size()) {
+  const std::optional<int64_t> number = ParseNumber<int64_t>(text);
+  if (!number) {
     return absl::InvalidArgumentError(fmt::format(
         "{}.cls holds no whole number; write the number of the class into it, or name the file otherwise", raw_.key));
   }
   numbered_ = raw_.key;
-  class_text_ = fmt::format("{}", number);
+  class_text_ = fmt::format("{}", *number);
   values_.push_back({.name = kClassField, .text = class_text_, .encoding = encoding::kInt});
   return number < 0 ? std::string_view() : class_text_;
 }

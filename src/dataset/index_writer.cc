@@ -6,6 +6,8 @@
 #include <utility>
 
 #include "base/byte_reader.h"
+#include "base/hex.h"
+#include "base/number.h"
 #include "dataset/index_format.h"
 #include "shard/sample_name.h"
 #include "shard/shard_sample.h"
@@ -36,13 +38,8 @@ void AppendFrontCoded(std::string& out, std::string_view key, std::string* last)
   last->assign(key);
 }
 
-int HexDigit(char c) {
-  if (c >= '0' && c <= '9') return c - '0';
-  return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
-}
-
 bool IsHexMd5(std::string_view text) {
-  return text.size() == 32 && std::all_of(text.begin(), text.end(), [](char c) { return HexDigit(c) >= 0; });
+  return text.size() == 32 && IsLowerHex(text);
 }
 
 // The number behind "<hex>-", when printing it again gives the same text.
@@ -58,7 +55,7 @@ bool ParsePartCount(std::string_view text, uint64_t* value) {
 
 void AppendHexBytes(std::string& out, std::string_view hex) {
   for (size_t i = 0; i < hex.size(); i += 2)
-    out.push_back(static_cast<char>(HexDigit(hex[i]) << 4 | HexDigit(hex[i + 1])));
+    out.push_back(static_cast<char>(HexValue(hex[i]) << 4 | HexValue(hex[i + 1])));
 }
 
 void AppendEtag(std::string& out, std::string_view etag, bool incomplete) {

@@ -3,13 +3,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <filesystem>
 #include <map>
 #include <system_error>
 #include <utility>
 
 #include "base/crypto.h"
+#include "base/number.h"
 #include "base/size.h"
 #include "store/glob.h"
 #include "store/uri.h"
@@ -64,13 +64,6 @@ absl::StatusOr<size_t> EndOfBrace(std::string_view text) {
   return std::string_view::npos;
 }
 
-std::optional<uint64_t> NumberIn(std::string_view text) {
-  uint64_t value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (text.empty() || error != std::errc() || end != text.data() + text.size()) return std::nullopt;
-  return value;
-}
-
 // The expansion of one text. The limits are checked before memory is taken.
 class BraceExpansion {
  public:
@@ -111,8 +104,8 @@ absl::StatusOr<BraceExpansion::Texts> BraceExpansion::ExpandRange(std::string_vi
   if (dots == std::string_view::npos) return numbers;
   const std::string_view low = text.substr(0, dots);
   const std::string_view high = text.substr(dots + 2);
-  const std::optional<uint64_t> from = NumberIn(low);
-  const std::optional<uint64_t> to = NumberIn(high);
+  const std::optional<uint64_t> from = ParseNumber<uint64_t>(low);
+  const std::optional<uint64_t> to = ParseNumber<uint64_t>(high);
   if (!from || !to) return numbers;
   const bool padded = (low.size() > 1 && low.front() == '0') || (high.size() > 1 && high.front() == '0');
   const size_t longest = std::max(low.size(), high.size());

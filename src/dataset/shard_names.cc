@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "base/counted.h"
-#include "shard/number_type.h"
+#include "base/number.h"
 
 namespace millrace {
 

@@ -4,6 +4,8 @@
 #include <iterator>
 #include <string>
 
+#include "absl/strings/ascii.h"
+#include "base/status.h"
 #include "shard/mds_format.h"
 
 namespace millrace {
@@ -53,59 +55,42 @@ bool EndsAsTfRecord(std::string_view name) {
   return name.ends_with(".tfrecord") || name.ends_with(".tfrecords");
 }
 
+struct KindWords {
+  std::string_view name;
+  std::string_view suffix;  // of shards
+  std::string_view title;
+};
+
+KindWords WordsOf(DataKind kind) {
+  switch (kind) {
+    case DataKind::kTar:
+      return {"tar", ".tar", "tar shards"};
+    case DataKind::kTfRecord:
+      return {"tfrecord", ".tfrecord", "TFRecord shards"};
+    case DataKind::kRecordIo:
+      return {"recordio", ".rec", "RecordIO shards"};
+    case DataKind::kMds:
+      return {"mds", ".mds", "MDS shards"};
+    case DataKind::kTokens:
+      return {"tokens", "", "token files"};
+    case DataKind::kRawObjects:
+      break;
+  }
+  return {"raw", "", "raw objects"};
+}
+
 }  // namespace
 
 std::string_view KindName(DataKind kind) {
-  switch (kind) {
-    case DataKind::kTar:
-      return "tar";
-    case DataKind::kTfRecord:
-      return "tfrecord";
-    case DataKind::kRecordIo:
-      return "recordio";
-    case DataKind::kMds:
-      return "mds";
-    case DataKind::kTokens:
-      return "tokens";
-    case DataKind::kRawObjects:
-      break;
-  }
-  return "raw";
+  return WordsOf(kind).name;
 }
 
 std::string_view ShardSuffix(DataKind kind) {
-  switch (kind) {
-    case DataKind::kTar:
-      return ".tar";
-    case DataKind::kTfRecord:
-      return ".tfrecord";
-    case DataKind::kRecordIo:
-      return ".rec";
-    case DataKind::kMds:
-      return ".mds";
-    case DataKind::kTokens:
-    case DataKind::kRawObjects:
-      break;
-  }
-  return "";
+  return WordsOf(kind).suffix;
 }
 
 std::string_view KindTitle(DataKind kind) {
-  switch (kind) {
-    case DataKind::kTar:
-      return "tar shards";
-    case DataKind::kTfRecord:
-      return "TFRecord shards";
-    case DataKind::kRecordIo:
-      return "RecordIO shards";
-    case DataKind::kMds:
-      return "MDS shards";
-    case DataKind::kTokens:
-      return "token files";
-    case DataKind::kRawObjects:
-      break;
-  }
-  return "raw objects";
+  return WordsOf(kind).title;
 }
 
 std::string_view ObjectTitle(DataKind kind) {
@@ -138,16 +123,14 @@ std::string_view CompressedShard(std::string_view key) {
 
 bool IsDocument(std::string_view key) {
   constexpr std::string_view kStems[] = {"readme", "license", "licence", "copying", "notice", "citation", "changelog"};
-  std::string name(Basename(key));
+  const std::string_view name = Basename(key);
   if (name == "dataset_infos.json") return true;  // of Hugging Face
-  name.resize(std::min(name.find('.'), name.size()));
-  for (char& c : name) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
-  return std::find(std::begin(kStems), std::end(kStems), name) != std::end(kStems);
+  const std::string stem = absl::AsciiStrToLower(ToAbsl(name.substr(0, name.find('.'))));
+  return std::find(std::begin(kStems), std::end(kStems), stem) != std::end(kStems);
 }
 
 bool IsDesktopFile(std::string_view key) {
-  std::string name(Basename(key));
-  for (char& c : name) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+  const std::string name = absl::AsciiStrToLower(ToAbsl(Basename(key)));
   return name == "thumbs.db" || name == "ehthumbs.db" || name == "desktop.ini";
 }
 

@@ -6,8 +6,8 @@
 #include <cmath>
 #include <optional>
 
+#include "base/number.h"
 #include "shard/manifest.h"
-#include "shard/number_type.h"
 
 namespace millrace {
 

@@ -8,6 +8,9 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "absl/strings/ascii.h"
+#include "base/number.h"
+#include "base/status.h"
 #include "base/utf8.h"
 #include "shard/csv_reader.h"
 #include "shard/field_value.h"
@@ -32,11 +35,7 @@ constexpr size_t kMaxColumns = 1 << 16;
 constexpr int kMaxLineDepth = 100;  // of JSON
 
 std::string Lower(std::string_view text) {
-  std::string lower(text);
-  for (char& c : lower) {
-    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
-  }
-  return lower;
+  return absl::AsciiStrToLower(ToAbsl(text));
 }
 
 // The first of `wanted` that there is among `names`.

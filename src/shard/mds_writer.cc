@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "base/number.h"
 #include "base/utf8.h"
 #include "shard/byte_gatherer.h"
 #include "shard/npy.h"

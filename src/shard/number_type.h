@@ -1,11 +1,9 @@
 #pragma once
 
-#include <charconv>
 #include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
-#include <system_error>
 
 #include "base/bytes.h"
 
@@ -30,14 +28,6 @@ std::string NumpyName(NumberType type);
 
 /// As .npy files name it: "<i4", "|u1".
 std::string NpyDescr(NumberType type);
-
-/// The number that `text` is, all of it, as std::from_chars reads it.
-template <typename T>
-std::optional<T> ParseNumber(std::string_view text) {
-  T number{};
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  return error == std::errc() && end == text.data() + text.size() ? std::optional(number) : std::nullopt;
-}
 
 /// The number at `bytes`, which has type.size bytes, in decimal, as short as it can be read back.
 std::string ToDecimal(NumberType type, const std::byte* bytes);

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <optional>
 
+#include "base/number.h"
 #include "shard/byte_gatherer.h"
 #include "shard/npy.h"
 #include "shard/number_type.h"

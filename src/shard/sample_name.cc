@@ -5,6 +5,9 @@
 #include <algorithm>
 #include <array>
 
+#include "absl/strings/ascii.h"
+#include "base/status.h"
+
 namespace millrace {
 
 namespace {
@@ -29,11 +32,7 @@ std::optional<SampleName> Split(std::string_view name, bool at_last) {
   const size_t first = name.find('.', base);
   if (first == std::string_view::npos || first == base) return std::nullopt;
   const size_t dot = at_last ? name.rfind('.') : first;
-  SampleName split{.key = name.substr(0, dot), .field = std::string(name.substr(dot + 1))};
-  for (char& c : split.field) {
-    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
-  }
-  return split;
+  return SampleName{.key = name.substr(0, dot), .field = absl::AsciiStrToLower(ToAbsl(name.substr(dot + 1)))};
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/number.h"
 #include "shard/byte_gatherer.h"
 #include "shard/npy.h"
 #include "shard/number_type.h"

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/number.h"
+
 namespace millrace {
 
 namespace {
