@@ -4,10 +4,10 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 
 #include "aws/sigv4.h"
 #include "aws/xml_document.h"
+#include "base/number.h"
 
 namespace millrace {
 
@@ -16,9 +16,7 @@ namespace {
 constexpr std::string_view kApiVersion = "2016-11-15";
 
 uint64_t Ec2Number(std::string_view text) {
-  uint64_t value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  return error == std::errc() && end == text.data() + text.size() ? value : 0;
+  return ParseNumber<uint64_t>(text).value_or(0);
 }
 
 std::string TextOf(const XmlElement& element, const char* name) {

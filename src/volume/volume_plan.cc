@@ -3,9 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 
 #include "base/crypto.h"
+#include "base/number.h"
 
 namespace millrace {
 
@@ -397,11 +397,7 @@ std::optional<uint64_t> VolumeGeneration(const Ec2Volume& volume) {
   const std::string state = TagOf(volume.tags, kVolumeStateTag);
   if (state.empty()) return 0;
   if (!state.starts_with(kServes)) return std::nullopt;
-  uint64_t generation = 0;
-  const char* const end = state.data() + state.size();
-  const auto [at, error] = std::from_chars(state.data() + kServes.size(), end, generation);
-  if (error != std::errc() || at != end) return std::nullopt;
-  return generation;
+  return ParseNumber<uint64_t>(std::string_view(state).substr(kServes.size()));
 }
 
 bool IsSnapshotOfMove(const Ec2Snapshot& snapshot) {
