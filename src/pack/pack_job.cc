@@ -4,10 +4,10 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
-#include <type_traits>
 
 #include "base/counted.h"
 #include "base/crypto.h"
+#include "base/json_members.h"
 #include "base/size.h"
 
 namespace millrace {
@@ -22,26 +22,6 @@ std::string Dump(const Json& json) {
   return json.dump(-1, ' ', false, Json::error_handler_t::replace) + '\n';  // names may be no UTF-8
 }
 
-// Takes members of an object; false once one is missing or of another type.
-class Members {
- public:
-  explicit Members(const Json& json) : json_(json), whole_(json.is_object()) {}
-
-  template <typename Value>
-  Members& Take(const char* name, Value* into) {
-    constexpr bool kText = std::is_same_v<Value, std::string>;
-    const auto found = whole_ ? json_.find(name) : json_.end();
-    whole_ = whole_ && found != json_.end() && (kText ? found->is_string() : found->is_number_unsigned());
-    if (whole_) *into = found->template get<Value>();
-    return *this;
-  }
-  bool whole() const { return whole_; }
-
- private:
-  const Json& json_;
-  bool whole_;
-};
-
 Json ToValue(const PackJob& job) {
   Json value = {{"version", kVersion},    {"source_uri", job.source_uri}, {"source", job.source},
                 {"samples", job.samples}, {"format", job.format},         {"shard_bytes", job.shard_bytes},
@@ -55,7 +35,7 @@ Json ToValue(const PackJob& job) {
 
 bool FromValue(const Json& json, PackJob* job) {
   uint64_t version = 0;
-  Members members(json);
+  JsonMembers members(json);
   members.Take("version", &version)
       .Take("source_uri", &job->source_uri)
       .Take("source", &job->source)
@@ -108,7 +88,7 @@ absl::StatusOr<PackRecord> PackRecord::FromJson(std::string_view text) {
   const Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
   PackRecord record;
   if (!FromValue(json, &record.job) || !json.contains("done")) return Refused();
-  Members done(json["done"]);
+  JsonMembers done(json["done"]);
   done.Take("shards", &record.shards)
       .Take("samples", &record.samples)
       .Take("skipped", &record.skipped)
@@ -138,8 +118,8 @@ absl::StatusOr<std::vector<SkippedSample>> SkippedFromJsonLines(std::string_view
     const Json json = Json::parse(line, nullptr, /*allow_exceptions=*/false);
     SkippedSample sample;
     std::string object;
-    if (Members(json).Take("object", &object).Take("why", &sample.why).whole()) continue;
-    if (!Members(json).Take("key", &sample.key).Take("why", &sample.why).whole())
+    if (JsonMembers(json).Take("object", &object).Take("why", &sample.why).whole()) continue;
+    if (!JsonMembers(json).Take("key", &sample.key).Take("why", &sample.why).whole())
       return absl::InvalidArgumentError(fmt::format("line {} names no sample that was left out", number));
     skipped.push_back(std::move(sample));
   }

@@ -3,7 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
+
+#include "base/number.h"
 
 namespace millrace {
 
@@ -22,8 +23,7 @@ std::vector<std::string_view> SplitAtNul(std::string_view text) {
 }
 
 bool ParseSize(std::string_view text, uint64_t* size) {
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), *size);
-  return error == std::errc() && end == text.data() + text.size() && *size <= kMaxObjectBytes;
+  return ParseNumber(text, size) && *size <= kMaxObjectBytes;
 }
 
 absl::Status NotJoined() {
