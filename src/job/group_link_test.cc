@@ -76,13 +76,14 @@ class GroupLinkTest : public ::testing::Test {
   /// The coordinator's answer to any request.
   std::pair<int, std::string> Post(const std::string& method, const std::string& token, const std::string& body) {
     HttpClient client(loops_, {});
-    HttpRequest request{.endpoint = {.host = "127.0.0.1", .port = coordinator_->port()},
+    TextRequest request{.endpoint = {.host = "127.0.0.1", .port = coordinator_->port()},
                         .head = {method, "/millrace/group", {}},
-                        .body = AsBytes(body)};
+                        .body = body,
+                        .max_text = 8192};
     request.head.headers.Add("Host", "coordinator");
     if (!token.empty()) request.head.headers.Add("Millrace-Token", token);
-    auto [status, result] = AskForText(client, loops_.Next(), std::move(request), 8192).get();
-    return {status, result.text};
+    const TextAnswer answer = AskForText(client, loops_.Next(), std::move(request)).get();
+    return {answer.head.status, answer.result.text};
   }
 
   EventLoops loops_{1};
