@@ -6,13 +6,13 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <chrono>
 #include <condition_variable>
 #include <cstring>
 #include <utility>
 #include <vector>
 
 #include "base/buffer.h"
+#include "base/clock.h"
 #include "base/log.h"
 #include "base/size.h"
 #include "cache/shared_file.h"
@@ -37,11 +37,6 @@ size_t MostFiles() {
   rlimit limit{};
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return 64;
   return std::clamp<size_t>(limit.rlim_cur / 4, 16, kMostFiles);
-}
-
-uint64_t SystemMs() {
-  const auto now = std::chrono::system_clock::now().time_since_epoch();
-  return static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::milliseconds>(now).count());
 }
 
 }  // namespace
@@ -366,7 +361,8 @@ void DiskCache::WriteAll(const CacheIdentity& identity, uint64_t object_bytes, u
   const std::string name = cache_format::FileName(identity);
   const uint32_t job = plan.pinned ? UseHints::kPinned : plan.job;
   Kept kept{identity, name, object_bytes, offset, bytes, {job, UseHints::kNever}};
-  if (plan.job == UseHints::kUnplanned) kept.hints = UnplannedUse{.written_ms = SystemMs()}.Pack();
+  if (plan.job == UseHints::kUnplanned)
+    kept.hints = UnplannedUse{.written_ms = static_cast<uint64_t>(UnixMilliseconds())}.Pack();
   if (plan.spans.empty()) return Write(kept);
   for (const PlannedRead::Span& span : plan.spans) {
     const uint64_t begin = std::max(span.range.offset, offset);

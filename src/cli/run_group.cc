@@ -14,6 +14,7 @@
 #include <sstream>
 #include <utility>
 
+#include "base/process.h"
 #include "channel/job_root.h"
 #include "cli/console.h"
 #include "cli/group_link.h"

@@ -7,6 +7,7 @@
 #include <mutex>
 #include <string>
 
+#include "base/clock.h"
 #include "base/counted.h"
 #include "base/size.h"
 #include "cli/commands.h"
@@ -134,7 +135,7 @@ absl::Status Synth(const SynthFlags& flags) {
     RETURN_IF_ERROR(writer.Run());
     bytes = writer.bytes();
   }
-  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  const double seconds = SecondsSince(start);
   if (flags.json) {
     const JsonObject report{{"objects", flags.count},
                             {"bytes", bytes},

@@ -2,11 +2,10 @@
 
 #include <fmt/format.h>
 
-#include <cstdlib>
-#include <fstream>
 #include <initializer_list>
-#include <iterator>
 
+#include "base/file_text.h"
+#include "base/process.h"
 #include "s3/config.h"
 #include "s3/credential_chain.h"
 
@@ -14,26 +13,20 @@ namespace millrace {
 
 namespace {
 
-std::string Variable(const std::string& name) {
-  const char* value = std::getenv(name.c_str());
-  return value != nullptr ? value : "";
-}
-
 std::string ProfileFile(const std::string& variable, std::string_view name) {
-  std::string path = Variable(variable);
-  if (path.empty() && !Variable("HOME").empty()) path = fmt::format("{}/.aws/{}", Variable("HOME"), name);
+  std::string path = EnvironmentValue(variable);
+  if (path.empty() && !EnvironmentValue("HOME").empty())
+    path = fmt::format("{}/.aws/{}", EnvironmentValue("HOME"), name);
   return path;
 }
 
 // Where a setting of the profile stands; "" when nowhere. What is broken is told by LoadS3Config.
 std::string FromProfile(const std::string& key) {
-  const std::string wanted = Variable("AWS_PROFILE");
+  const std::string wanted = EnvironmentValue("AWS_PROFILE");
   const std::string name = wanted.empty() ? "default" : wanted;
   for (const std::string& path :
        {ProfileFile("AWS_SHARED_CREDENTIALS_FILE", "credentials"), ProfileFile("AWS_CONFIG_FILE", "config")}) {
-    std::ifstream file(path, std::ios::binary);
-    const std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
-    const absl::StatusOr<Profiles> profiles = ParseProfiles(text);
+    const absl::StatusOr<Profiles> profiles = ParseProfiles(ReadFileText(path).value_or(""));
     if (!profiles.ok()) continue;
     const auto profile = profiles->profiles.find(name);
     if (profile == profiles->profiles.end()) continue;
@@ -47,7 +40,7 @@ std::string FromProfile(const std::string& key) {
 
 std::string From(std::initializer_list<const char*> variables, const std::string& key) {
   for (const char* name : variables) {
-    if (!Variable(name).empty()) return name;
+    if (!EnvironmentValue(name).empty()) return name;
   }
   return FromProfile(key);
 }
