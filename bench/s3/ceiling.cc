@@ -31,8 +31,8 @@
 #include <vector>
 
 #include "base/buffer.h"
-#include "base/cpu_time.h"
 #include "base/crypto.h"
+#include "base/process.h"
 #include "base/size.h"
 
 namespace millrace {

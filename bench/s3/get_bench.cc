@@ -16,8 +16,8 @@
 #include <vector>
 
 #include "base/buffer.h"
-#include "base/cpu_time.h"
 #include "base/crypto.h"
+#include "base/process.h"
 #include "base/size.h"
 #include "net/runtime.h"
 #include "store/blocking.h"

@@ -15,7 +15,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
-#include "base/cpu_time.h"
+#include "base/process.h"
 #include "base/rng.h"
 #include "net/runtime.h"
 #include "store/lister.h"

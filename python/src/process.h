@@ -9,9 +9,11 @@
 #include <string_view>
 #include <utility>
 
-#include "metrics/collectors.h"
-#include "metrics/metrics_server.h"
+#include "net/metrics_server.h"
+#include "net/process_metrics.h"
 #include "net/runtime.h"
+#include "pipeline/loader_totals.h"
+#include "store/request_counts.h"
 #include "store/stores.h"
 
 /// What all objects of this Python process share, and the rule for forks: threads do not survive a fork, so whatever

@@ -17,6 +17,7 @@
 #include "base/crypto.h"
 #include "base/errno_status.h"
 #include "base/life_sign.h"
+#include "base/process.h"
 
 namespace millrace {
 
@@ -57,11 +58,7 @@ absl::StatusOr<std::string> Replaceable(std::string path, std::string_view name)
 
 // What the names of this machine's temporary files begin with.
 const std::string& OwnPrefix() {
-  static const std::string prefix = [] {
-    std::array<char, 256> host{};
-    gethostname(host.data(), host.size() - 1);
-    return fmt::format("{}{:016x}-", kTemporaryPrefix, Xxh3(AsBytes(host.data())));
-  }();
+  static const std::string prefix = fmt::format("{}{:016x}-", kTemporaryPrefix, Xxh3(AsBytes(HostName())));
   return prefix;
 }
 

@@ -114,7 +114,7 @@ TEST_F(CacheAccessTest, WhatIsAnotherUsersIsNotUsed) {
     ASSERT_EQ(chown(path.c_str(), geteuid(), static_cast<gid_t>(-1)), 0);
   }
   ASSERT_EQ(chown(inside_.c_str(), kAnother, static_cast<gid_t>(-1)), 0);
-  EXPECT_EQ(ClearCache(named_, "", {}, {}).status().code(), absl::StatusCode::kPermissionDenied);
+  EXPECT_EQ(ClearCache(named_, "", {}).status().code(), absl::StatusCode::kPermissionDenied);
   ASSERT_EQ(chown(inside_.c_str(), geteuid(), static_cast<gid_t>(-1)), 0);
   for (const std::string& path : Paths()) {
     if (fs::path(path).filename().string().size() != 30) continue;

@@ -120,11 +120,10 @@ absl::StatusOr<CacheSummary> SummarizeCache(const std::string& folder, const std
   return summary;
 }
 
-absl::StatusOr<CacheCheck> VerifyCache(const std::string& folder, const std::stop_token& stop,
-                                       const CacheProgress& progress) {
+absl::StatusOr<CacheCheck> VerifyCache(const std::string& folder, const LongTask& task) {
   ASSIGN_OR_RETURN(const std::string inside, ExistingCache(folder));
   ASSIGN_OR_RETURN(DiskUsage usage, DiskUsage::Open(inside));
-  ASSIGN_OR_RETURN(const std::vector<std::string> names, NamesIn(inside, stop));
+  ASSIGN_OR_RETURN(const std::vector<std::string> names, NamesIn(inside, task.stop));
   uint64_t total = 0;
   for (const std::string& name : names) total += DiskBytesOf(inside + "/" + name);
   CacheCheck check;
@@ -143,7 +142,7 @@ absl::StatusOr<CacheCheck> VerifyCache(const std::string& folder, const std::sto
       usage.GiveBack(file->Reclaim()).IgnoreError();
       ASSIGN_OR_RETURN(const std::vector<CachedSpan> spans, file->All());
       for (const CachedSpan& span : spans) {
-        if (stop.stop_requested()) return absl::CancelledError("interrupted");
+        if (task.stop.stop_requested()) return absl::CancelledError("interrupted");
         bytes.resize(span.range.length);
         uint64_t freed = 0;
         const absl::Status read = file->Read(span.range, {}, AsWritableBytes(bytes), &freed);
@@ -157,22 +156,21 @@ absl::StatusOr<CacheCheck> VerifyCache(const std::string& folder, const std::sto
         } else if (!read.ok()) {
           return read;
         }
-        if (progress) progress(done, std::max(total, done));
+        if (task.progress) task.progress(done, std::max(total, done));
       }
     }
   }
   return check;
 }
 
-absl::StatusOr<CacheClearing> ClearCache(const std::string& folder, const std::string& prefix,
-                                         const std::stop_token& stop, const CacheProgress& progress) {
+absl::StatusOr<CacheClearing> ClearCache(const std::string& folder, const std::string& prefix, const LongTask& task) {
   ASSIGN_OR_RETURN(const std::string inside, ExistingCache(folder));
   ASSIGN_OR_RETURN(DiskUsage usage, DiskUsage::Open(inside));
-  ASSIGN_OR_RETURN(const std::vector<std::string> names, NamesIn(inside, stop));
+  ASSIGN_OR_RETURN(const std::vector<std::string> names, NamesIn(inside, task.stop));
   CacheClearing cleared;
   for (size_t i = 0; i < names.size(); ++i) {
-    if (stop.stop_requested()) return absl::CancelledError("interrupted");
-    if (progress) progress(i, names.size());
+    if (task.stop.stop_requested()) return absl::CancelledError("interrupted");
+    if (task.progress) task.progress(i, names.size());
     const std::string path = inside + "/" + names[i];
     bool unsound = false;
     uint64_t freed = 0;

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "base/long_task.h"
 #include "base/status.h"
 #include "cache/cache_format.h"
 #include "cache/eviction.h"
@@ -58,10 +59,8 @@ struct CacheCheck {
   uint64_t damaged_ranges = 0;  // removed
   uint64_t unsound_files = 0;   // removed, unless somebody has them open
 };
-using CacheProgress = std::function<void(uint64_t done, uint64_t total)>;
 /// Reads all ranges and compares them with their checksums.
-absl::StatusOr<CacheCheck> VerifyCache(const std::string& folder, const std::stop_token& stop,
-                                       const CacheProgress& progress);
+absl::StatusOr<CacheCheck> VerifyCache(const std::string& folder, const LongTask& task);
 
 struct CacheClearing {
   uint64_t objects = 0;  // of which something was removed
@@ -69,7 +68,6 @@ struct CacheClearing {
 };
 /// Removes what is kept of objects whose URI begins with `prefix`, or of all, and what is not sound; and nothing else.
 /// Users of the cache go on, and read from the store.
-absl::StatusOr<CacheClearing> ClearCache(const std::string& folder, const std::string& prefix,
-                                         const std::stop_token& stop, const CacheProgress& progress);
+absl::StatusOr<CacheClearing> ClearCache(const std::string& folder, const std::string& prefix, const LongTask& task);
 
 }  // namespace millrace

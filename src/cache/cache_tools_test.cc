@@ -79,7 +79,7 @@ TEST_F(CacheToolsTest, TellWhoIsAtWork) {
 }
 
 TEST_F(CacheToolsTest, VerifyFindsAndRemovesWhatIsDamaged) {
-  auto check = VerifyCache(folder_.path(), {}, {});
+  auto check = VerifyCache(folder_.path(), {});
   ASSERT_TRUE(check.ok()) << check.status();
   EXPECT_EQ(check->bytes, 90'000u);
   EXPECT_EQ(check->damaged_ranges + check->unsound_files, 0u);
@@ -89,11 +89,11 @@ TEST_F(CacheToolsTest, VerifyFindsAndRemovesWhatIsDamaged) {
     file.seekp(static_cast<std::streamoff>(at));
     file.put('!');
   }
-  check = VerifyCache(folder_.path(), {}, {});
+  check = VerifyCache(folder_.path(), {});
   EXPECT_EQ(check->damaged_ranges, 1u);
   EXPECT_EQ(check->unsound_files, 1u);
   EXPECT_FALSE(fs::exists(FileOf("train/2.tar")));
-  check = VerifyCache(folder_.path(), {}, {});
+  check = VerifyCache(folder_.path(), {});
   EXPECT_EQ(check->damaged_ranges + check->unsound_files, 0u);
   EXPECT_EQ(check->bytes, 90'000u - 10'000 - 30'000);
 }
@@ -108,11 +108,11 @@ TEST_F(CacheToolsTest, ClearRemovesWhatItIsToldAndNothingElse) {
   const CacheIdentity identity{"http://host s3://bucket/", "train/1.tar", "etag"};
   std::string into(20'000, '?');
   ASSERT_TRUE((*cache)->Read(identity, {0, 20'000}, {}, AsWritableBytes(into)).has_value());
-  auto cleared = ClearCache(folder_.path(), "s3://bucket/old/", {}, {});
+  auto cleared = ClearCache(folder_.path(), "s3://bucket/old/", {});
   ASSERT_TRUE(cleared.ok()) << cleared.status();
   EXPECT_EQ(cleared->objects, 1u);
   EXPECT_THAT(Uris(), UnorderedElementsAre("s3://bucket/train/1.tar", "s3://bucket/train/2.tar"));
-  cleared = ClearCache(folder_.path(), "", {}, {});
+  cleared = ClearCache(folder_.path(), "", {});
   EXPECT_EQ(cleared->objects, 2u);
   EXPECT_FALSE((*cache)->Read(identity, {0, 20'000}, {}, AsWritableBytes(into)).has_value()) << "it learns of it";
   (*cache)->Keep(identity, object_.size(), 0, AsBytes(object_).first(20'000));
@@ -125,8 +125,8 @@ TEST_F(CacheToolsTest, ClearRemovesWhatItIsToldAndNothingElse) {
 TEST_F(CacheToolsTest, WhereThereIsNoCacheThereIsNothingToDo) {
   const TempFolder empty;
   EXPECT_TRUE(absl::IsNotFound(SummarizeCache(empty.path(), {}).status()));
-  EXPECT_TRUE(absl::IsNotFound(VerifyCache(empty.path(), {}, {}).status()));
-  EXPECT_TRUE(absl::IsNotFound(ClearCache(empty.path(), "", {}, {}).status()));
+  EXPECT_TRUE(absl::IsNotFound(VerifyCache(empty.path(), {}).status()));
+  EXPECT_TRUE(absl::IsNotFound(ClearCache(empty.path(), "", {}).status()));
   EXPECT_TRUE(fs::is_empty(empty.path())) << "and nothing is made";
 }
 

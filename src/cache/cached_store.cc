@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "net/metrics_text.h"
 #include "store/checks.h"
 
 namespace millrace {
@@ -19,6 +20,15 @@ constexpr std::chrono::seconds kClaimPatience{20};
 constexpr size_t kMaxCopiedHere = size_t{64} << 10;
 
 }  // namespace
+
+void CollectCache(const CacheReport& cache, std::string_view data, MetricsText* text) {
+  text->Counter("millrace_cache_hit_bytes_total", "Bytes that came from the cache, on a disk or in memory.",
+                {{"data", data}}, static_cast<double>(cache.hit_bytes));
+  text->Counter("millrace_cache_miss_bytes_total", "Bytes that the cache did not have, and the store was asked for.",
+                {{"data", data}}, static_cast<double>(cache.miss_bytes));
+  text->Counter("millrace_cache_store_requests_total", "Requests for what the cache did not have.", {{"data", data}},
+                static_cast<double>(cache.requests));
+}
 
 /// A range that the store is asked for.
 struct CachedStore::Part {

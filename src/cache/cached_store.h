@@ -15,6 +15,8 @@
 
 namespace millrace {
 
+class MetricsText;
+
 /// Bytes that reads through a cache delivered.
 struct CacheReport {
   uint64_t hit_bytes = 0;     // from the cache
@@ -23,6 +25,8 @@ struct CacheReport {
   uint64_t memory_bytes = 0;  // that a cache in memory has of the process's budget; 0: it is on a disk
   KeepCounts kept;            // of all who use the cache in this process
 };
+/// Bytes that came from a cache and from the store; `data` says of what.
+void CollectCache(const CacheReport& cache, std::string_view data, MetricsText* text);
 
 /// A store whose reads come from a cache where it has them, and are kept there where not. Only reads of a certain
 /// version (GetOptions::if_match) are: for all others the store must be asked which one it has. Everything else goes to

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/buffer.h"
+#include "base/clock.h"
 #include "base/log.h"
 #include "cache/disk_cache.h"
 #include "cache/memory_cache.h"
@@ -25,11 +26,6 @@ constexpr size_t kMostOpenSpans = size_t{2} << 20;
 constexpr uint64_t kRoomAtOnce = 4 << 20;
 constexpr uint64_t kRoomOfSize = 256;
 constexpr int kWriteAttempts = 3;
-
-uint64_t SystemMs() {
-  const auto now = std::chrono::system_clock::now().time_since_epoch();
-  return static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::milliseconds>(now).count());
-}
 
 }  // namespace
 
@@ -265,7 +261,8 @@ void RangeCache::WriteAll(const CacheIdentity& identity, uint64_t object_bytes, 
   const std::string name = cache_format::FileName(identity);
   const uint32_t job = plan.pinned ? UseHints::kPinned : plan.job;
   Kept kept{identity, name, object_bytes, offset, bytes, {job, UseHints::kNever}};
-  if (plan.job == UseHints::kUnplanned) kept.hints = UnplannedUse{.written_ms = SystemMs()}.Pack();
+  if (plan.job == UseHints::kUnplanned)
+    kept.hints = UnplannedUse{.written_ms = static_cast<uint64_t>(UnixMilliseconds())}.Pack();
   if (plan.spans.empty()) return Write(kept);
   for (const PlannedRead::Span& span : plan.spans) {
     const uint64_t begin = std::max(span.range.offset, offset);

@@ -12,6 +12,7 @@
 #include <system_error>
 #include <utility>
 
+#include "base/clock.h"
 #include "base/crypto.h"
 #include "cache/disk_usage.h"
 
@@ -33,8 +34,9 @@ constexpr int kRejectsOfDraw = 8;
 constexpr uint64_t kLottery = 16;
 constexpr uint64_t kMostTurnedAway = 65536;
 
-int64_t NowMs(auto clock) {
-  return std::chrono::duration_cast<std::chrono::milliseconds>(clock.time_since_epoch()).count();
+int64_t SteadyMilliseconds() {
+  const auto now = std::chrono::steady_clock::now().time_since_epoch();
+  return std::chrono::duration_cast<std::chrono::milliseconds>(now).count();
 }
 
 uint64_t KeyOf(const std::string& name, uint64_t offset) {
@@ -83,10 +85,10 @@ void RoomMaker::AddName(const std::string& name) {
 }
 
 void RoomMaker::ListFiles() {
-  const int64_t begin = NowMs(std::chrono::steady_clock::now());
+  const int64_t begin = SteadyMilliseconds();
   names_.clear();
   hooks_.list([this](const std::string& name) { AddName(name); });
-  const int64_t end = NowMs(std::chrono::steady_clock::now());
+  const int64_t end = SteadyMilliseconds();
   list_again_ms_ = end + std::max(kListAgainMs, kListShare * (end - begin));
 }
 
@@ -118,7 +120,7 @@ void RoomMaker::DrawFrom(const std::string& name, bool* vanished) {
 }
 
 void RoomMaker::Draw() {
-  if (!list_again_ms_ || NowMs(std::chrono::steady_clock::now()) > *list_again_ms_) ListFiles();
+  if (!list_again_ms_ || SteadyMilliseconds() > *list_again_ms_) ListFiles();
   for (int i = 0; i < kDrawFiles && !names_.empty(); ++i) {
     const size_t at = rng_.Below(names_.size());
     const std::string_view digits(names_[at].data(), names_[at].size());
@@ -215,7 +217,7 @@ bool RoomMaker::MakeRoom(uint64_t bytes, Incoming& incoming, uint64_t cached_byt
       continue;
     }
     if (now && choice.what == EvictionPolicy::Choice::What::kSpare) {
-      const auto stamp = static_cast<uint64_t>(NowMs(std::chrono::system_clock::now()));
+      const auto stamp = static_cast<uint64_t>(UnixMilliseconds());
       chosen.file->ChangeHints(chosen.range,
                                [&](const UseHints& of, ByteRange) { return EvictionPolicy::Spared(of, stamp); });
       break;

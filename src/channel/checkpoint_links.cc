@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/atomic_file.h"
+#include "base/clock.h"
 #include "base/errno_status.h"
 #include "store/file_system.h"
 
@@ -32,7 +33,7 @@ bool StaysWithin(const fs::path& name, const fs::path& target) {
 }
 
 int64_t LinkTimeMs(const struct stat& info) {
-  return info.st_mtim.tv_sec * int64_t{1000} + info.st_mtim.tv_nsec / 1'000'000;
+  return MillisecondsOf(info.st_mtim);
 }
 
 // The target of the link as a store keeps it. Returns nullopt if the link leads out of the folder. `root` has no links

@@ -66,7 +66,7 @@ bool CameLater(const ObjectInfo& object, ObjectStore& store, const std::string& 
 }  // namespace
 
 absl::StatusOr<BulkReport> RestoreCheckpoints(const Location& from, const Location& to, const std::stop_token& stop) {
-  const bool links_too = to.store->traits().medium == StoreTraits::Medium::kFolder;
+  const bool links_too = to.store->traits().is_folder();
   CheckpointLinks links;
   std::vector<std::pair<ObjectInfo, std::string>> wanted;  // and where it goes
   const absl::Status compared = CompareFolders(from, to, {.stop = stop}, [&](const SyncStep& step) {

@@ -15,6 +15,7 @@
 
 #include "base/atomic_file.h"
 #include "base/errno_status.h"
+#include "base/process.h"
 
 namespace millrace {
 
@@ -61,9 +62,7 @@ std::string LineOf(const std::string& record, size_t number) {
 }
 
 std::string ProcessText() {
-  std::array<char, 256> host{};
-  gethostname(host.data(), host.size() - 1);
-  return fmt::format("process {} on {}", getpid(), host.data());
+  return fmt::format("process {} on {}", getpid(), HostName());
 }
 
 /// Returns true if the folder exists and has an entry that a program may take for its own.

@@ -4,15 +4,15 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
-#include <chrono>
 #include <filesystem>
 #include <set>
 #include <system_error>
 #include <utility>
 
+#include "base/clock.h"
 #include "base/crypto.h"
 #include "base/log.h"
+#include "base/process.h"
 #include "store/blocking.h"
 #include "store/completion.h"
 #include "transfer/key_pattern.h"
@@ -25,20 +25,6 @@ using Attempt = CheckpointAttempt;
 
 // Each time a training that goes on has removed the checkpoint before it was read.
 constexpr int kMaxFinds = 20;
-
-uint64_t NowMs() {
-  const auto now = std::chrono::system_clock::now().time_since_epoch();
-  return static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::milliseconds>(now).count());
-}
-
-std::string HostName() {
-  std::array<char, 256> name{};
-  return gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "";
-}
-
-bool IsFolderStore(const ObjectStore& store) {
-  return store.traits().medium == StoreTraits::Medium::kFolder;
-}
 
 void Warn(const std::string& message) {
   Log(LogLevel::kWarning, "checkpoint", message);
@@ -169,7 +155,7 @@ absl::Status Checkpoints::FindOutConditions(CheckpointCatalog catalog, const std
 }
 
 absl::StatusOr<std::vector<Attempt>> Checkpoints::ListAttempts(const std::stop_token& stop) const {
-  if (IsFolderStore(store_)) return AttemptFolders(store_.Uri(folder_));
+  if (store_.traits().is_folder()) return AttemptFolders(store_.Uri(folder_));
   std::vector<Attempt> found;
   const auto take = [&](const ObjectInfo& object) {
     Attempt attempt;
@@ -215,7 +201,7 @@ absl::Status Checkpoints::RemoveAttempt(const Attempt& attempt) const {
   const auto remove = [&](const ListPage& page) { return DeletePage(store_, page); };
   const absl::Status removed = ForEachPage(store_, folder, "", remove);
   if (!removed.ok() && !absl::IsNotFound(removed)) return removed;
-  if (!IsFolderStore(store_)) return absl::OkStatus();
+  if (!store_.traits().is_folder()) return absl::OkStatus();
   RETURN_IF_ERROR(store_.RemoveTemporary(folder));
   // Only if they are empty. Another attempt of the step may lie beside it.
   if (rmdir(store_.Uri(folder).c_str()) == 0) {
@@ -230,7 +216,7 @@ absl::StatusOr<CheckpointEntry> Checkpoints::WriteManifest(const CheckpointEntry
   manifest.step = entry.step;
   manifest.attempt = entry.attempt;
   manifest.epoch = writer_.epoch;
-  manifest.saved_ms = NowMs();
+  manifest.saved_ms = static_cast<uint64_t>(UnixMilliseconds());
   manifest.host = HostName();
   manifest.shards = std::move(shards);
   const std::string text = manifest.ToJson();

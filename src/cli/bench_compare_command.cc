@@ -2,10 +2,10 @@
 
 #include <fmt/format.h>
 
-#include <fstream>
 #include <memory>
 #include <string>
 
+#include "base/file_text.h"
 #include "cli/bench_report.h"
 #include "cli/console.h"
 #include "cli/json_text.h"
@@ -18,12 +18,7 @@ namespace {
 constexpr size_t kMaxReportBytes = 64 << 20;
 
 absl::StatusOr<std::string> ReadReport(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file) return absl::NotFoundError(fmt::format("{} cannot be opened", path));
-  std::string text(kMaxReportBytes + 1, '\0');
-  file.read(text.data(), static_cast<std::streamsize>(text.size()));
-  text.resize(static_cast<size_t>(file.gcount()));
-  if (file.bad()) return absl::UnknownError(fmt::format("{} cannot be read", path));
+  ASSIGN_OR_RETURN(std::string text, ReadFileText(path, kMaxReportBytes + 1));
   if (text.size() > kMaxReportBytes) return absl::InvalidArgumentError(fmt::format("{} is larger than 64 MiB", path));
   return text;
 }

@@ -12,7 +12,7 @@ JsonObject SpreadJson(const Spread& spread) {
   return {{"median", spread.median}, {"least", spread.least}, {"most", spread.most}};
 }
 
-JsonObject TallyJson(const RequestTally& tally) {
+JsonObject TallyJson(const RequestCounts& tally) {
   return {{"GET", tally.get},
           {"HEAD", tally.head},
           {"LIST", tally.list},
@@ -24,7 +24,7 @@ JsonObject TallyJson(const RequestTally& tally) {
 
 JsonObject PointJson(const BenchReport& report, const std::string& name, const BenchPoint& point) {
   const BenchSummary sum = Summarize(point);
-  const RequestTally epoch = EpochRequests(point);
+  const RequestCounts epoch = EpochRequests(point);
   JsonObject stalls;
   for (size_t i = 0; i < kStallCauses; ++i) stalls.Add(StallCauseName(static_cast<StallCause>(i)), sum.stalls[i]);
   JsonArray windows;

@@ -97,7 +97,7 @@ std::string Head(const BenchReport& report) {
     page += Tile(fmt::format("{:.1f} %", 100 * sum.model_busy.median), "of the time the model was busy");
   }
   page += Tile(FormatSize(best->peak_rss_bytes), "peak resident memory");
-  const RequestTally epoch = EpochRequests(*best);
+  const RequestCounts epoch = EpochRequests(*best);
   page += report.priced ? Tile(DollarText(report.prices.DollarsOf(epoch)), "requests of an epoch")
                         : Tile(ShortNumber(static_cast<double>(epoch.get)), "reads for an epoch");
   return page + fmt::format("</div>\n<p class=\"note\">{}; {}, {}; {}.</p>\n",
@@ -294,7 +294,7 @@ std::string FirstBatchSection(const BenchReport& report) {
 std::string ResumeSection(const BenchReport& report) {
   if (!report.resume) return "";
   const ResumePoint& resume = *report.resume;
-  const auto row = [](const char* name, const Spread& seconds, const RequestTally& requests) {
+  const auto row = [](const char* name, const Spread& seconds, const RequestCounts& requests) {
     return Row({name, WithSpread(seconds), std::to_string(requests.get), std::to_string(requests.list),
                 std::to_string(requests.head), FormatSize(requests.bytes_read)});
   };
@@ -328,9 +328,9 @@ std::string StormSection(const BenchReport& report) {
 std::string RequestSection(const BenchReport& report) {
   const BenchPoint* const best = report.best();
   if (best == nullptr) return "";
-  const RequestTally epoch = EpochRequests(*best);
-  const RequestTally& opening = best->opening.requests;
-  const auto row = [&](const char* name, const RequestTally& tally) {
+  const RequestCounts epoch = EpochRequests(*best);
+  const RequestCounts& opening = best->opening.requests;
+  const auto row = [&](const char* name, const RequestCounts& tally) {
     return Row({name, std::to_string(tally.get), std::to_string(tally.list), std::to_string(tally.head),
                 std::to_string(tally.retries), FormatSize(tally.bytes_read),
                 report.priced ? DollarText(report.prices.DollarsOf(tally)) : "-"});

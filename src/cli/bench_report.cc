@@ -51,14 +51,14 @@ std::string StallsText(const BenchSummary& sum) {
 }
 
 std::string RequestsText(const BenchReport& report, const BenchPoint& point) {
-  const RequestTally epoch = EpochRequests(point);
+  const RequestCounts epoch = EpochRequests(point);
   std::string text = fmt::format("  An epoch of {}: {}, {} from the store", Counted(point.samples, "sample"),
                                  Counted(epoch.get, "GET"), FormatSize(epoch.bytes_read));
   if (report.priced) {
     text += fmt::format(", {} (prices of {}, {})", DollarText(report.prices.DollarsOf(epoch)), report.prices.date,
                         report.prices.from);
   }
-  const RequestTally& opening = point.opening.requests;
+  const RequestCounts& opening = point.opening.requests;
   text += fmt::format("\n  Opening the data set: {:.2f} s, {} GET, {} LIST, {} HEAD\n", point.opening.seconds,
                       opening.get, opening.list, opening.head);
   return text;
@@ -92,7 +92,7 @@ std::string ObjectEpochsText(const BenchReport& report) {
 std::string ResumeText(const ResumePoint& resume) {
   std::string text =
       fmt::format("\nResuming in the middle of an epoch (f)\n  {:<16} {:>24}  requests\n", "", "s (least-most)");
-  const auto row = [&](const char* name, const Spread& seconds, const RequestTally& requests) {
+  const auto row = [&](const char* name, const Spread& seconds, const RequestCounts& requests) {
     text += fmt::format("  {:<16} {:>24}  {} GET, {} LIST, {} HEAD, {}\n", name, RangeText(seconds), requests.get,
                         requests.list, requests.head, FormatSize(requests.bytes_read));
   };

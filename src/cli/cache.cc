@@ -104,8 +104,7 @@ absl::Status VerifyIt(const CacheFlags& flags) {
   CacheCheck check;
   {
     ProgressLine progress("verifying " + flags.folder, ProgressLine::Unit::kBytes);
-    ASSIGN_OR_RETURN(check, VerifyCache(flags.folder, interrupt.token(),
-                                        [&](uint64_t done, uint64_t total) { progress.Update(done, total); }));
+    ASSIGN_OR_RETURN(check, VerifyCache(flags.folder, progress.Task(interrupt.token())));
   }
   const std::string text = flags.json ? JsonObject{{"objects", check.objects},
                                                    {"ranges", check.ranges},
@@ -128,8 +127,7 @@ absl::Status ClearIt(const CacheFlags& flags) {
   CacheClearing cleared;
   {
     ProgressLine progress("clearing " + flags.folder, ProgressLine::Unit::kItems);
-    ASSIGN_OR_RETURN(cleared, ClearCache(flags.folder, flags.prefix, interrupt.token(),
-                                         [&](uint64_t done, uint64_t total) { progress.Update(done, total); }));
+    ASSIGN_OR_RETURN(cleared, ClearCache(flags.folder, flags.prefix, progress.Task(interrupt.token())));
   }
   if (flags.json)
     return WriteStdout(JsonObject{{"objects", cleared.objects}, {"disk_bytes", cleared.disk_bytes}}.Line());

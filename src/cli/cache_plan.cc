@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_split.h"
 #include "base/counted.h"
 #include "base/size.h"
 #include "cache/disk_cache.h"
@@ -87,15 +88,13 @@ absl::Status Warm(const PlanFlags& flags) {
   Runtime runtime;
   Stores stores(runtime);
   ASSIGN_OR_RETURN(const std::unique_ptr<Dataset> dataset, OpenIt(runtime, stores, flags.uri, interrupt.token()));
-  if (dataset->store().traits().medium == StoreTraits::Medium::kMemory)
+  if (dataset->store().traits().is_memory())
     return absl::InvalidArgumentError(fmt::format("{}: what lies in memory is not cached", flags.uri));
   ASSIGN_OR_RETURN(options.cache, DiskCache::Open(disk));
   WarmReport report;
   {
     ProgressLine progress("warming " + flags.cache, ProgressLine::Unit::kBytes);
-    WarmRun run{.progress = [&](uint64_t done, uint64_t total) { progress.Update(done, total); },
-                .stop = interrupt.token()};
-    ASSIGN_OR_RETURN(report, WarmCache(*dataset, options, run));
+    ASSIGN_OR_RETURN(report, WarmCache(*dataset, options, progress.Task(interrupt.token())));
   }
   const KeepCounts& kept = report.kept;
   if (flags.json) {
@@ -123,8 +122,8 @@ struct Capacity {
 
 absl::StatusOr<std::vector<Capacity>> ParseCapacities(const std::string& text) {
   std::vector<Capacity> capacities;
-  for (std::string_view rest = text;; rest.remove_prefix(rest.find(',') + 1)) {
-    Capacity one{.text = std::string(rest.substr(0, rest.find(','))), .share = {}, .bytes = 0};
+  for (const absl::string_view item : absl::StrSplit(text, ',')) {
+    Capacity one{.text = std::string(item), .share = {}, .bytes = 0};
     if (one.text.ends_with('%')) {
       char* end = nullptr;
       one.share = std::strtod(one.text.c_str(), &end) / 100;
@@ -135,8 +134,8 @@ absl::StatusOr<std::vector<Capacity>> ParseCapacities(const std::string& text) {
       ASSIGN_OR_RETURN(one.bytes, TakeSize("--capacity", one.text));
     }
     capacities.push_back(std::move(one));
-    if (rest.find(',') == rest.npos) return capacities;
   }
+  return capacities;
 }
 
 absl::Status Simulate(const PlanFlags& flags) {

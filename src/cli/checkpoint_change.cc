@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "absl/strings/match.h"
-#include "base/file_limit.h"
+#include "base/process.h"
 #include "base/size.h"
 #include "checkpoint/difference.h"
 #include "cli/checkpoint_commands.h"

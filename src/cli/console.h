@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "base/interrupt.h"
+#include "base/long_task.h"
 #include "base/usage_error.h"
 
 namespace millrace::cli {
@@ -61,6 +62,10 @@ class ProgressLine {
   ~ProgressLine() { Clear(); }
   void Update(uint64_t done, uint64_t total);  // total 0: not known yet
   void Clear();                                // before anything else is printed
+  /// For work that ends before this line does.
+  LongTask Task(std::stop_token stop) {
+    return {.progress = [this](uint64_t done, uint64_t total) { Update(done, total); }, .stop = std::move(stop)};
+  }
 
  private:
   std::mutex mutex_;

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "base/buffer.h"
+#include "base/clock.h"
 #include "base/counted.h"
 #include "base/errno_status.h"
 #include "base/size.h"
@@ -285,7 +286,7 @@ absl::StatusOr<bool> Cp(const CpFlags& flags) {
     }
     listed = absl::IsCancelled(status) ? absl::OkStatus() : status;  // the report says why
   }
-  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  const double seconds = SecondsSince(start);
   if (listed.ok() || report.objects + report.failed > 0)
     RETURN_IF_ERROR(PrintReport(flags, report, skipped, carried, seconds));
   RETURN_IF_ERROR(listed);

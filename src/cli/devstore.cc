@@ -4,12 +4,12 @@
 #include <pthread.h>
 #include <signal.h>
 
-#include <cstdlib>
-#include <fstream>
 #include <memory>
 #include <optional>
 #include <string>
 
+#include "base/file_text.h"
+#include "base/process.h"
 #include "base/size.h"
 #include "cli/commands.h"
 #include "cli/console.h"
@@ -68,18 +68,15 @@ constexpr const char* kSecretVariable = "MILLRACE_DEVSTORE_SECRET_KEY";
 
 /// The first line of a file.
 absl::StatusOr<std::string> ReadSecret(const std::string& path) {
-  constexpr std::streamsize kMaxSecret = 1024;
-  std::ifstream file(path, std::ios::binary);
-  std::string text(kMaxSecret + 1, '\0');
-  file.read(text.data(), kMaxSecret + 1);
-  if (file.bad() || (file.fail() && !file.eof())) {
+  constexpr size_t kMaxSecret = 1024;
+  absl::StatusOr<std::string> text = ReadFileText(path, kMaxSecret + 1);
+  if (!text.ok()) {
     return absl::NotFoundError(
         fmt::format("--secret-key-file: {} cannot be read; name a file that holds the secret", path));
   }
-  text.resize(static_cast<size_t>(file.gcount()));
-  text.resize(std::min(text.size(), text.find('\n')));
-  if (text.ends_with('\r')) text.pop_back();
-  if (text.empty() || text.size() > kMaxSecret) {
+  text->resize(std::min(text->size(), text->find('\n')));
+  if (text->ends_with('\r')) text->pop_back();
+  if (text->empty() || text->size() > kMaxSecret) {
     return absl::InvalidArgumentError(fmt::format(
         "--secret-key-file: the first line of {} must be the secret, of 1 to {} characters", path, kMaxSecret));
   }
@@ -95,7 +92,7 @@ absl::Status TakeSecret(const DevstoreFlags& flags, DevstoreOptions* options) {
     options->secret_key = *flags.secret_key;
   } else if (flags.secret_key_file) {
     ASSIGN_OR_RETURN(options->secret_key, ReadSecret(*flags.secret_key_file));
-  } else if (const char* variable = getenv(kSecretVariable); variable != nullptr && *variable != '\0') {
+  } else if (const std::string variable = EnvironmentValue(kSecretVariable); !variable.empty()) {
     options->secret_key = variable;
   }
   return absl::OkStatus();

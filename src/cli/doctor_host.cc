@@ -3,13 +3,13 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <array>
 #include <cstdlib>
 #include <memory>
 #include <optional>
 #include <string>
 #include <utility>
 
+#include "base/process.h"
 #include "cli/console.h"
 #include "cli/usage.h"
 #include "diagnose/host_doctor.h"
@@ -32,16 +32,10 @@ struct HostFlags {
   bool json = false;
 };
 
-std::string HostName() {
-  std::array<char, 256> name{};
-  return gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "";
-}
-
 // Of torchrun, MPI or Slurm; nullopt if this is no rank of several.
 std::optional<int> LocalRank() {
   for (const char* name : {"LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_LOCALID"}) {
-    const char* const value = std::getenv(name);
-    if (value != nullptr && *value != '\0') return std::atoi(value);
+    if (const std::string value = EnvironmentValue(name); !value.empty()) return std::atoi(value.c_str());
   }
   return std::nullopt;
 }

@@ -6,7 +6,8 @@
 #include <vector>
 
 #include "base/atomic_file.h"
-#include "base/cpu_time.h"
+#include "base/clock.h"
+#include "base/process.h"
 #include "base/size.h"
 #include "cli/cache_option.h"
 #include "cli/commands.h"
@@ -20,7 +21,9 @@
 #include "cli/usage.h"
 #include "cli/workers_options.h"
 #include "pipeline/loader.h"
+#include "pipeline/loader_totals.h"
 #include "service/service_source.h"
+#include "store/request_counts.h"
 
 namespace millrace::cli {
 
@@ -70,10 +73,6 @@ struct FeedFlags {
   bool explain = false;
   bool json = false;
 };
-
-double Seconds(SteadyClock::time_point from, SteadyClock::time_point to) {
-  return std::chrono::duration<double>(to - from).count();
-}
 
 absl::StatusOr<LoaderOptions> ToOptions(const FeedFlags& flags) {
   LoaderOptions options;
@@ -190,7 +189,7 @@ absl::Status Drain(BatchSource& loader, const FeedFlags& flags, uint64_t expecte
     absl::StatusOr<std::optional<Batch>> batch = loader.Next();
     status = batch.status();
     if (!status.ok() || !*batch) break;
-    if (result->batches++ == 0) result->first_batch_seconds = Seconds(begin, SteadyClock::now());
+    if (result->batches++ == 0) result->first_batch_seconds = SecondsSince(begin);
     samples += (*batch)->valid;
     progress.Update(samples, expected);
     if (state.due()) RETURN_IF_ERROR(state.Write(loader.report()));
@@ -216,10 +215,7 @@ absl::StatusOr<Source> ItemsOf(Stores& stores, const Source& samples, const std:
   if (!tokens) return samples;
   InterruptStop interrupt;
   ProgressLine progress("making rows of " + samples.uri(), ProgressLine::Unit::kItems);
-  RowsRun run;
-  run.progress = [&](uint64_t done, uint64_t total) { progress.Update(done, total); };
-  run.stop = interrupt.token();
-  return Source::OfRows(stores, samples, *tokens, run);
+  return Source::OfRows(stores, samples, *tokens, progress.Task(interrupt.token()));
 }
 
 absl::StatusOr<std::unique_ptr<BatchSource>> MakeBatchSource(Runtime& runtime, const Source& source,
@@ -275,15 +271,17 @@ absl::Status Feed(const FeedFlags& flags) {
   options.pin = flags.pin;
   const SteadyClock::time_point begin = SteadyClock::now();
   const double cpu_before = CpuSeconds();
-  result.open_seconds = Seconds(opening, begin);
+  result.open_seconds = std::chrono::duration<double>(begin - opening).count();
   ASSIGN_OR_RETURN(const std::unique_ptr<BatchSource> loader, MakeBatchSource(runtime, source, options, workers));
   const std::unique_ptr<LoaderTotals::Entry> counted = totals.Count(source.uri(), *loader);
   const uint64_t expected = ExpectedSamples(options, *loader, flags.stop_after);
   RETURN_IF_ERROR(Drain(*loader, flags, expected, begin, &result));
-  result.seconds = Seconds(begin, SteadyClock::now());
+  result.seconds = SecondsSince(begin);
   result.cpu_seconds = CpuSeconds() - cpu_before;
   result.report = loader->report();
-  const RequestCounts counters = CountRequests(datasets);
+  StoreCounts of_data;  // without the cache folder, for example
+  for (const std::unique_ptr<Dataset>& dataset : datasets) of_data.Add(dataset->store());
+  const RequestCounts counters = of_data.Sum();
   RETURN_IF_ERROR(WriteStdout(flags.json ? FeedJson(source, result, counters)
                                          : FeedText(flags.memory, flags.cache.place, source, result, counters)));
   if (!Interrupted()) return absl::OkStatus();

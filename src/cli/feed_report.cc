@@ -3,12 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstdlib>
-#include <fstream>
 #include <optional>
-#include <set>
 
 #include "base/counted.h"
+#include "base/process.h"
 #include "base/size.h"
 #include "cli/feed_source.h"
 #include "cli/feed_tokens.h"
@@ -17,16 +15,6 @@
 namespace millrace::cli {
 
 namespace {
-
-// Peak resident bytes of this program. getrusage would report that of the process that started it, where that was
-// larger.
-uint64_t MaxRssBytes() {
-  std::ifstream status("/proc/self/status");
-  for (std::string line; std::getline(status, line);) {
-    if (line.starts_with("VmHWM:")) return std::strtoull(line.c_str() + 6, nullptr, 10) * 1024;
-  }
-  return 0;
-}
 
 std::string WorkersText(const LoaderReport& report) {
   std::string text;
@@ -59,24 +47,6 @@ std::string PartsText(const Source& source, const LoaderReport& report) {
 
 }  // namespace
 
-RequestCounts CountRequests(const std::vector<std::unique_ptr<Dataset>>& datasets) {
-  RequestCounts sum;
-  std::set<const RequestCounters*> seen;
-  for (const std::unique_ptr<Dataset>& dataset : datasets) {
-    const RequestCounters& counters = dataset->store().counters();
-    if (!seen.insert(&counters).second) continue;
-    sum.get += counters.get;
-    sum.head += counters.head;
-    sum.put += counters.put;
-    sum.list += counters.list;
-    sum.del += counters.del;
-    sum.retries += counters.retries;
-    sum.hedges += counters.hedges;
-    sum.bytes_read += counters.bytes_read;
-  }
-  return sum;
-}
-
 std::string FeedJson(const Source& source, const FeedResult& result, const RequestCounts& counters) {
   JsonObject stalls;
   for (size_t i = 0; i < kStallCauses; ++i) {
@@ -94,7 +64,7 @@ std::string FeedJson(const Source& source, const FeedResult& result, const Reque
       {"first_batch_seconds", result.first_batch_seconds},
       {"samples_per_second", result.seconds > 0 ? static_cast<double>(result.report.samples) / result.seconds : 0},
       {"cpu_seconds", result.cpu_seconds},
-      {"max_rss_bytes", MaxRssBytes()},
+      {"max_rss_bytes", PeakResidentBytes()},
       {"digest", result.report.digest.Hex()},
       {"position", result.report.position.ToString()},
       {"stalls", stalls},
@@ -149,7 +119,7 @@ std::string FeedText(std::string_view memory, std::string_view cache, const Sour
                   item, result.first_batch_seconds, result.open_seconds);
   text += fmt::format("CPU: {:.2f} s, {:.3f} s per 1,000 {}s; peak memory {} of a budget of {} plus the program\n",
                       result.cpu_seconds, samples > 0 ? 1000 * result.cpu_seconds / samples : 0, item,
-                      FormatSize(MaxRssBytes()), memory);
+                      FormatSize(PeakResidentBytes()), memory);
   text += fmt::format("Read: {} in {}, {} of them repeated\n", FormatSize(counters.bytes_read),
                       Counted(counters.get, "GET request"), counters.retries);
   if (report.cache) {

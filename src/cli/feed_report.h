@@ -1,13 +1,12 @@
 #pragma once
 
 #include <cstdint>
-#include <memory>
 #include <string>
 #include <string_view>
-#include <vector>
 
 #include "dataset/dataset.h"
 #include "pipeline/loader.h"
+#include "store/request_counts.h"
 
 namespace millrace::cli {
 
@@ -20,13 +19,6 @@ struct FeedResult {
   uint64_t batches = 0;
   LoaderReport report;
 };
-
-/// What a run has asked its stores for.
-struct RequestCounts {
-  uint64_t get = 0, head = 0, put = 0, list = 0, del = 0, retries = 0, hedges = 0, bytes_read = 0;
-};
-/// Of all data sets; those of one store have their counters in common, which count once.
-RequestCounts CountRequests(const std::vector<std::unique_ptr<Dataset>>& datasets);
 
 /// The result for machines: JSON in one line.
 std::string FeedJson(const Source& source, const FeedResult& result, const RequestCounts& counters);

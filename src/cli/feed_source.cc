@@ -7,6 +7,7 @@
 #include <string_view>
 #include <utility>
 
+#include "absl/strings/str_split.h"
 #include "base/size.h"
 #include "cli/console.h"
 #include "cli/usage.h"
@@ -21,14 +22,8 @@ bool ParseNumber(std::string_view text, T* value) {
   return error == std::errc() && end == text.data() + text.size();
 }
 
-std::vector<std::string_view> Split(std::string_view text) {
-  std::vector<std::string_view> parts;
-  for (size_t comma = text.find(','); comma != std::string_view::npos; comma = text.find(',')) {
-    parts.push_back(text.substr(0, comma));
-    text.remove_prefix(comma + 1);
-  }
-  parts.push_back(text);
-  return parts;
+std::vector<std::string> Split(std::string_view list) {
+  return absl::StrSplit(ToAbsl(list), ',');
 }
 
 // The text before the first `separator` and the text after it; if there is none, all of it and nothing.
@@ -41,10 +36,10 @@ std::pair<std::string_view, std::string_view> Halves(std::string_view text, char
 absl::StatusOr<KeyRange> ParseSplit(const SourceFlags& flags) {
   std::vector<std::string> names;
   std::vector<double> fractions;
-  for (const std::string_view part : Split(flags.split)) {
+  for (const std::string& part : Split(flags.split)) {
     const size_t equals = part.find('=');
     double fraction = 0;
-    if (equals == 0 || equals == std::string_view::npos || !ParseNumber(part.substr(equals + 1), &fraction)) {
+    if (equals == 0 || equals == std::string::npos || !ParseNumber(part.substr(equals + 1), &fraction)) {
       return absl::InvalidArgumentError(
           fmt::format("--split takes NAME=FRACTION,NAME=FRACTION... such as train=0.9,valid=0.1, not \"{}\"", part));
     }
@@ -78,7 +73,7 @@ absl::Status ParseBytes(std::string_view range, Filter* filter) {
 
 absl::Status ParseSamples(std::string_view list, SourceRequest* request) {
   std::vector<SourceRequest::Range> ranges;
-  for (const std::string_view item : Split(list)) {
+  for (const std::string& item : Split(list)) {
     const auto [first, last] = Halves(item, '-');
     SourceRequest::Range range;
     const bool one = item.find('-') == std::string_view::npos;
@@ -97,14 +92,12 @@ absl::Status ParseCondition(std::string_view condition, SourceRequest* request) 
   const auto [what, value] = Halves(condition, '=');
   Filter filter;
   if (what == "class" && !value.empty()) {
-    const std::vector<std::string_view> names = Split(value);
+    const std::vector<std::string> names = Split(value);
     filter.classes.emplace(names.begin(), names.end());
   } else if (what == "has" && !value.empty()) {
-    const std::vector<std::string_view> names = Split(value);
-    filter.has.assign(names.begin(), names.end());
+    filter.has = Split(value);
   } else if (what == "has-any" && !value.empty()) {
-    const std::vector<std::string_view> names = Split(value);
-    filter.has_any.assign(names.begin(), names.end());
+    filter.has_any = Split(value);
   } else if (what == "bytes") {
     RETURN_IF_ERROR(ParseBytes(value, &filter));
   } else if (what == "samples") {
@@ -130,7 +123,7 @@ absl::StatusOr<Mix::Stage> ParseStage(std::string_view text) {
     list.remove_prefix(colon + 1);
   }
   std::vector<double> weights;
-  for (const std::string_view item : Split(list)) {
+  for (const std::string& item : Split(list)) {
     if (!ParseNumber(item, &weights.emplace_back())) return wrong();
   }
   absl::StatusOr<std::vector<uint64_t>> scaled = MixWeights(weights);

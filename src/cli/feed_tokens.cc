@@ -5,21 +5,12 @@
 #include <charconv>
 #include <vector>
 
+#include "absl/strings/str_split.h"
 #include "base/counted.h"
 
 namespace millrace::cli {
 
 namespace {
-
-std::vector<std::string_view> Split(std::string_view text, char separator) {
-  std::vector<std::string_view> parts;
-  for (size_t at = text.find(separator); at != std::string_view::npos; at = text.find(separator)) {
-    parts.push_back(text.substr(0, at));
-    text.remove_prefix(at + 1);
-  }
-  parts.push_back(text);
-  return parts;
-}
 
 bool ParseNumber(std::string_view text, uint64_t* value) {
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), *value);
@@ -27,7 +18,8 @@ bool ParseNumber(std::string_view text, uint64_t* value) {
 }
 
 bool ParseBuckets(std::string_view text, std::vector<TokenOptions::Bucket>* buckets) {
-  for (const std::string_view part : Split(text, ',')) {
+  for (const absl::string_view piece : absl::StrSplit(ToAbsl(text), ',')) {
+    const std::string_view part = ToStd(piece);
     TokenOptions::Bucket& bucket = buckets->emplace_back();
     const size_t times = part.find('x');
     if (times == std::string_view::npos || !ParseNumber(part.substr(0, times), &bucket.length) ||
@@ -59,7 +51,7 @@ absl::StatusOr<TokenOptions> ParseTokens(std::string_view text) {
   };
   TokenOptions options;
   options.documents = false;
-  const std::vector<std::string_view> parts = Split(text, ':');
+  const std::vector<std::string> parts = absl::StrSplit(ToAbsl(text), ':');
   const bool bucket = parts.size() > 1 && parts[1] == "bucket";
   if (bucket) {
     options.layout = RowLayout::kPad;

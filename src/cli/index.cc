@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/clock.h"
 #include "base/counted.h"
 #include "base/size.h"
 #include "cli/commands.h"
@@ -161,7 +162,7 @@ absl::Status RunIndex(const IndexFlags& flags) {
     const auto build = flags.output.empty() ? BuildInPlace : BuildToFile;
     ASSIGN_OR_RETURN(result, build(runtime, stores, flags, options));
   }
-  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  const double seconds = SecondsSince(start);
   Warn(result.report);
   return WriteStdout(flags.json ? ToJson(result, seconds) : ToText(result, seconds));
 }

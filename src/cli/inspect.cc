@@ -95,9 +95,9 @@ absl::Status WritePreview(const Location& place, const ContactSheet& sheet, cons
 
 // `work` with a line of progress of items.
 template <typename Work>
-auto WithProgress(const std::string& label, const Work& work) {
+auto WithProgress(const std::string& label, const std::stop_token& stop, const Work& work) {
   ProgressLine line(label, ProgressLine::Unit::kItems);
-  return work([&line](uint64_t done, uint64_t total) { line.Update(done, total); });
+  return work(line.Task(stop));
 }
 
 absl::StatusOr<std::unique_ptr<Dataset>> OpenWithProgress(Runtime& runtime, Stores& stores, const std::string& uri,
@@ -115,8 +115,8 @@ absl::Status ReadSome(Runtime& runtime, const InspectFlags& flags, const std::op
   const uint64_t size = report->dataset.index().size();
   ASSIGN_OR_RETURN(const uint64_t decode, TakeDecode(flags.decode));
   if (decode > 0) {
-    ASSIGN_OR_RETURN(report->decode, WithProgress("decoding", [&](const ProgressFn& progress) {
-                       return CheckDecoding(runtime, report->dataset, std::min(decode, size), progress, stop);
+    ASSIGN_OR_RETURN(report->decode, WithProgress("decoding", stop, [&](const LongTask& task) {
+                       return CheckDecoding(runtime, report->dataset, std::min(decode, size), task);
                      }));
   }
   if (!preview) return absl::OkStatus();
@@ -153,14 +153,12 @@ absl::Status RunInspect(const InspectFlags& flags) {
   if (preview) RETURN_IF_ERROR(CheckReplacesNothing(*dataset, *preview));
   const Index& index = dataset->index();
   InspectReport report{.dataset = *dataset};
-  ASSIGN_OR_RETURN(report.survey, WithProgress("reading the index", [&](ProgressFn progress) {
-                     return MakeSurvey(index, {.progress = std::move(progress), .stop = stop});
-                   }));
+  ASSIGN_OR_RETURN(report.survey, WithProgress("reading the index", stop,
+                                               [&](const LongTask& task) { return MakeSurvey(index, task); }));
   report.duplicates.compared = index.size();
   if (!report.survey.keys_ascend) {  // else no two are equal
-    ASSIGN_OR_RETURN(report.duplicates, WithProgress("comparing keys", [&](ProgressFn progress) {
-                       return FindDuplicateKeys(index, runtime.memory(),
-                                                {.progress = std::move(progress), .stop = stop});
+    ASSIGN_OR_RETURN(report.duplicates, WithProgress("comparing keys", stop, [&](const LongTask& task) {
+                       return FindDuplicateKeys(index, runtime.memory(), task);
                      }));
   }
   RETURN_IF_ERROR(TakeSkipped(*dataset, stop, &report));

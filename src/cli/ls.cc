@@ -120,7 +120,7 @@ absl::Status LsPattern(const LsFlags& flags, const Pattern& pattern, PagePrinter
 
 absl::Status LsTemporary(const LsFlags& flags, const Location& location, size_t hidden, PagePrinter& printer) {
   const std::string& prefix = location.prefix;
-  const bool folder = location.store->traits().medium == StoreTraits::Medium::kFolder;
+  const bool folder = location.store->traits().is_folder();
   if (!folder || !(prefix.empty() || prefix.ends_with('/'))) return absl::OkStatus();
   return ForEachOtherFile(location.store->Uri(prefix), {.recursive = flags.recursive, .stop = {}},
                           [&](const OtherFile& file) {

@@ -6,8 +6,8 @@
 #include <cstdio>
 #include <exception>
 
-#include "base/file_limit.h"
 #include "base/log_setting.h"
+#include "base/process.h"
 #include "cli/command_line.h"
 #include "cli/commands.h"
 #include "cli/console.h"

@@ -6,8 +6,8 @@
 
 #include "base/status.h"
 #include "cli/command_line.h"
-#include "metrics/collectors.h"
-#include "metrics/metrics_server.h"
+#include "net/metrics_server.h"
+#include "net/process_metrics.h"
 
 /// `--metrics-port` of the commands that serve metrics (docs/metrics.md).
 

@@ -16,6 +16,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_split.h"
 #include "base/errno_status.h"
 #include "base/unique_fd.h"
 #include "cache/cached_store.h"
@@ -25,6 +26,7 @@
 #include "cli/console.h"
 #include "cli/metrics_option.h"
 #include "cli/usage.h"
+#include "store/request_counts.h"
 #include "store/stores.h"
 #include "transfer/key_pattern.h"
 
@@ -112,12 +114,9 @@ absl::StatusOr<MountOptions> TakeOptions(MountFlags& flags) {
   MountOptions options;
   options.uid = getuid();
   options.gid = getgid();
-  for (std::string_view list : flags.options) {
-    while (!list.empty()) {
-      const std::string_view word = list.substr(0, list.find(','));
-      list.remove_prefix(std::min(list.size(), word.size() + 1));
-      if (!word.empty()) RETURN_IF_ERROR(TakeMountOption(word, flags, options));
-    }
+  for (const std::string& list : flags.options) {
+    for (const absl::string_view word : absl::StrSplit(list, ',', absl::SkipEmpty()))
+      RETURN_IF_ERROR(TakeMountOption(ToStd(word), flags, options));
   }
   options.source = flags.uri;
   options.folder = std::filesystem::absolute(flags.folder);

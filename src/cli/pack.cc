@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "absl/strings/numbers.h"
+#include "base/clock.h"
 #include "base/counted.h"
 #include "base/size.h"
 #include "cli/commands.h"
@@ -361,7 +362,7 @@ absl::Status RunPack(const PackFlags& flags) {
   ASSIGN_OR_RETURN(PackOptions options, TakeOptions(flags));
   const auto start = std::chrono::steady_clock::now();
   ASSIGN_OR_RETURN(const PackReport report, PackAndClear(flags, std::move(options)));
-  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  const double seconds = SecondsSince(start);
   Warn(report);
   return WriteStdout(flags.json ? ToJson(report, seconds) : ToText(report, flags, seconds));
 }

@@ -19,7 +19,7 @@ constexpr uint64_t kNamed = 10;
 }  // namespace
 
 uint64_t TellPassedOver(const Location& location, const PassedOverOptions& options) {
-  if (location.store->traits().medium != StoreTraits::Medium::kFolder) return 0;
+  if (!location.store->traits().is_folder()) return 0;
   const std::string folder = location.store->Uri(AsFolder(location.prefix));
   uint64_t count = 0;
   const auto tell = [&](const OtherFile& file) {

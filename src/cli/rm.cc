@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/atomic_file.h"
+#include "base/clock.h"
 #include "base/counted.h"
 #include "base/size.h"
 #include "cli/commands.h"
@@ -108,7 +109,7 @@ absl::Status RemoveBelow(Stores& stores, const std::string& uri, Sink& sink, con
   };
   RETURN_IF_ERROR(ForEachObject(*location.store, below, take, stop));
   const std::string folder = location.store->Uri(below);
-  if (location.store->traits().medium == StoreTraits::Medium::kFolder) {
+  if (location.store->traits().is_folder()) {
     const auto take_temporary = [&](const OtherFile& file) {
       found = true;
       return file.kind == OtherFile::Kind::kTemporary ? sink.TakeTemporary(folder + file.name, file.size, file.name)
@@ -206,7 +207,7 @@ absl::StatusOr<bool> Rm(const RmFlags& flags) {
         folder,
         {.command = "rm", .done = "removed", .follow_links = false, .wanted = wanted, .stop = interrupt.token()});
   }
-  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  const double seconds = SecondsSince(start);
   RETURN_IF_ERROR(PrintRemoval(flags, report, failed, seconds));
   if (Interrupted()) {
     return absl::CancelledError(

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/clock.h"
 #include "base/counted.h"
 #include "base/size.h"
 #include "cli/carry_indexes.h"
@@ -176,7 +177,7 @@ absl::StatusOr<bool> Sync(const SyncFlags& flags) {
     done.indexes = CarryIndexes("sync", indexes, changed, interrupt.token());
     RemoveForeignIndexes(to, indexes, &done);
   }
-  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  const double seconds = SecondsSince(start);
   RETURN_IF_ERROR(PrintSyncReport(flags, done, seconds));
   if (!absl::IsCancelled(status)) RETURN_IF_ERROR(status);  // else the report says why
   if (Interrupted()) {

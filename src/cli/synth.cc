@@ -5,6 +5,7 @@
 #include <memory>
 #include <string>
 
+#include "base/clock.h"
 #include "base/counted.h"
 #include "base/size.h"
 #include "cli/commands.h"
@@ -51,7 +52,7 @@ absl::Status Synth(const SynthFlags& flags) {
   progress.Clear();
   if (absl::IsCancelled(made.status())) return absl::CancelledError("interrupted; start it again to write the rest");
   RETURN_IF_ERROR(made.status());
-  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  const double seconds = SecondsSince(start);
   if (flags.json) {
     const JsonObject report{{"objects", flags.count},
                             {"bytes", made->bytes},

@@ -2,17 +2,16 @@
 #include <unistd.h>
 
 #include <chrono>
-#include <condition_variable>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <vector>
 
+#include "base/long_task.h"
 #include "cli/commands.h"
 #include "cli/console.h"
 #include "cli/top_view.h"
 #include "cli/usage.h"
-#include "metrics/scrape.h"
+#include "net/metrics_scraper.h"
 
 namespace millrace::cli {
 
@@ -38,7 +37,7 @@ class Top {
     const bool redraws = !flags_.json && !flags_.once && isatty(STDOUT_FILENO) == 1;
     const bool once = flags_.once || (!redraws && !flags_.json);
     std::vector<TopPage> before = Read();
-    while (Pause(interrupt.token())) {
+    while (SleepUnlessStopped(interval_, interrupt.token())) {
       std::vector<TopPage> now = Read();
       const absl::Status shown = Show(before, now, redraws, once);
       if (!shown.ok() || once) return shown;
@@ -55,15 +54,6 @@ class Top {
       pages.push_back({.at = at.count(), .samples = std::move(samples)});
     }
     return pages;
-  }
-
-  /// False if it was interrupted.
-  bool Pause(const std::stop_token& stop) const {
-    std::mutex mutex;
-    std::unique_lock lock(mutex);
-    std::condition_variable_any until;
-    until.wait_for(lock, stop, interval_, [] { return false; });
-    return !stop.stop_requested();
   }
 
   // Unavailable if no process answers, so that a script that looks once sees it.

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "base/status.h"
-#include "metrics/metrics_text.h"
+#include "net/metrics_text.h"
 
 namespace millrace::cli {
 

@@ -19,6 +19,7 @@
 #include "service/worker_places.h"
 #include "service/worker_tls.h"
 #include "service/worker_token.h"
+#include "store/request_counts.h"
 #include "store/stores.h"
 
 namespace millrace::cli {

@@ -10,6 +10,7 @@
 #include <system_error>
 
 #include "base/atomic_file.h"
+#include "base/clock.h"
 #include "compile_cache/cache_record.h"
 
 namespace millrace {
@@ -77,11 +78,10 @@ void TakeCacheFile(const CacheFolder& folder, const fs::path& file, std::vector<
   if (lstat(file.c_str(), &facts) != 0 || !S_ISREG(facts.st_mode)) return;
   std::string path = folder.name + "/" + file.lexically_relative(folder.path).string();
   if (!IsCachePath(path)) return;
-  constexpr int64_t kNanoseconds = 1'000'000'000;
   found->push_back({.path = std::move(path),
                     .file = file.string(),
                     .bytes = static_cast<uint64_t>(facts.st_size),
-                    .modified_ns = facts.st_mtim.tv_sec * kNanoseconds + facts.st_mtim.tv_nsec});
+                    .modified_ns = NanosecondsOf(facts.st_mtim)});
 }
 
 void WalkCacheFolder(const CacheFolder& folder, FoundFiles* found) {

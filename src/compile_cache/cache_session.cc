@@ -6,6 +6,8 @@
 #include <limits>
 #include <utility>
 
+#include "base/long_task.h"
+
 namespace millrace {
 
 namespace {
@@ -78,10 +80,7 @@ void CacheSession::Run() {
     // Others should not have to wait for the lease to expire.
     std::stop_source limit;
     std::jthread watch([&limit](const std::stop_token& stop) {
-      std::mutex mutex;
-      std::condition_variable_any woken;
-      std::unique_lock lock(mutex);
-      woken.wait_for(lock, stop, kGiveBackLimit, [&stop] { return stop.stop_requested(); });
+      SleepUnlessStopped(kGiveBackLimit, stop);
       limit.request_stop();
     });
     cache_.GiveBack(limit.get_token()).IgnoreError();

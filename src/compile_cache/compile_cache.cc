@@ -4,8 +4,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
-#include <condition_variable>
 #include <cstdio>
 #include <filesystem>
 #include <memory>
@@ -16,8 +14,11 @@
 
 #include "base/atomic_file.h"
 #include "base/buffer.h"
+#include "base/clock.h"
 #include "base/counted.h"
 #include "base/crypto.h"
+#include "base/long_task.h"
+#include "base/process.h"
 #include "base/rng.h"
 #include "base/size.h"
 #include "base/thread_pool.h"
@@ -36,24 +37,6 @@ constexpr uint64_t kSmallFile = 4 << 20;  // what is fetched by one request
 constexpr int kFetchThreads = 16;         // of such: 64 MiB in memory at most
 constexpr Milliseconds kMaxPoll{2000};
 constexpr Milliseconds kOrphanAge = std::chrono::hours(24);  // longer than any upload takes
-
-uint64_t UnixMs() {
-  const auto now = std::chrono::system_clock::now().time_since_epoch();
-  return static_cast<uint64_t>(std::chrono::duration_cast<Milliseconds>(now).count());
-}
-
-std::string ThisHost() {
-  std::array<char, 256> name{};
-  return gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "";
-}
-
-/// Sleeps; false if a stop was requested.
-bool SleepFor(Milliseconds time, const std::stop_token& stop) {
-  std::mutex mutex;
-  std::condition_variable_any woken;
-  std::unique_lock lock(mutex);
-  return !woken.wait_for(lock, stop, time, [&] { return stop.stop_requested(); });
-}
 
 /// SHA-256 and CRC32C of bytes as they come.
 class CacheDigest {
@@ -129,7 +112,7 @@ absl::Status CompileCache::RunStart(const std::stop_token& stop) {
   const auto begin = std::chrono::steady_clock::now();
   const auto now = [&] { return std::chrono::duration_cast<Milliseconds>(std::chrono::steady_clock::now() - begin); };
   const uint64_t term_ms = static_cast<uint64_t>(options_.term.count());
-  StartProtocol start({.lease = {.holder = holder_, .host = ThisHost(), .renewals = 0, .term_ms = term_ms},
+  StartProtocol start({.lease = {.holder = holder_, .host = HostName(), .renewals = 0, .term_ms = term_ms},
                        .about = options_.about,
                        .limit = options_.wait,
                        .poll = std::clamp(options_.term / 30, Milliseconds(1), kMaxPoll)});
@@ -150,7 +133,8 @@ absl::Status CompileCache::RunStart(const std::stop_token& stop) {
           told = start.other_host();
           Journal(fmt::format("{} compiles; waiting for it, {} s at most", told, options_.wait.count() / 1000));
         }
-        if (!SleepFor(start.pause(), stop)) return absl::CancelledError("interrupted while another host compiles");
+        if (!SleepUnlessStopped(start.pause(), stop))
+          return absl::CancelledError("interrupted while another host compiles");
         start.OnWaited();
         break;
       case StartProtocol::Step::kDone:
@@ -304,7 +288,7 @@ absl::StatusOr<std::vector<CachedFile>> CompileCache::HashNew(const FoundFiles& 
                                                               const std::stop_token& stop) {
   std::vector<CachedFile> files;
   std::set<std::string> changing;  // groups
-  const uint64_t now_ms = UnixMs();
+  const uint64_t now_ms = static_cast<uint64_t>(UnixMilliseconds());
   for (const FoundFile& file : found.files) {
     if (stop.stop_requested()) return absl::CancelledError("interrupted");
     if (file.modified_ns > latest_ns) {
@@ -336,7 +320,7 @@ absl::Status CompileCache::Publish(const FoundFiles& found, int64_t latest_ns, b
   std::jthread renews;
   if (holds_lease_) {
     renews = std::jthread([this](const std::stop_token& published) {
-      while (SleepFor(options_.term / 3, published)) RenewIfHeld(published).IgnoreError();
+      while (SleepUnlessStopped(options_.term / 3, published)) RenewIfHeld(published).IgnoreError();
     });
   }
   ASSIGN_OR_RETURN(job.files, HashNew(found, latest_ns, stop));
@@ -359,7 +343,7 @@ absl::Status CompileCache::RunPublish(PublishProtocol::Job job, const std::stop_
       case PublishProtocol::Step::kRead:
         if (publish.tries() > 0) {
           const uint64_t most = std::min<uint64_t>(uint64_t{10} << std::min(publish.tries(), 8), 2000);
-          if (!SleepFor(Milliseconds(jitter.Next() % most), stop)) return absl::CancelledError("interrupted");
+          if (!SleepUnlessStopped(Milliseconds(jitter.Next() % most), stop)) return absl::CancelledError("interrupted");
         }
         publish.OnRead(Read(stop));
         break;
@@ -428,7 +412,7 @@ absl::Status CompileCache::Sweep(const std::stop_token& stop) {
   for (const CachedFile& file : record_.files) needed.insert(file.sha256);
   std::set<std::string> orphans;
   const std::string prefix = ObjectKey("");
-  const int64_t young_ms = static_cast<int64_t>(UnixMs()) - kOrphanAge.count();
+  const int64_t young_ms = static_cast<int64_t>(static_cast<uint64_t>(UnixMilliseconds())) - kOrphanAge.count();
   const absl::Status listed = ForEachObject(
       store_, prefix,
       [&](const ObjectInfo& object) {

@@ -1,12 +1,12 @@
 #pragma once
 
-#include <functional>
 #include <memory>
 #include <optional>
 #include <stop_token>
 #include <string>
 #include <string_view>
 
+#include "base/long_task.h"
 #include "dataset/build_report.h"
 #include "dataset/dataset_place.h"
 #include "dataset/index.h"
@@ -18,10 +18,6 @@
 #include "store/stores.h"
 
 namespace millrace {
-
-/// Progress of long work: bytes or items done of a total (0 = not known yet). Called from any thread, at most ten
-/// times a second, and at the end.
-using ProgressFn = std::function<void(uint64_t done, uint64_t total)>;
 
 struct OpenOptions {
   bool rebuild = false;   // build an index even where there is one

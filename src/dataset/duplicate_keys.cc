@@ -85,7 +85,7 @@ class Comparison {
 
 }  // namespace
 
-absl::StatusOr<DuplicateKeys> FindDuplicateKeys(const Index& index, MemoryBudget& memory, const WalkOptions& options,
+absl::StatusOr<DuplicateKeys> FindDuplicateKeys(const Index& index, MemoryBudget& memory, const LongTask& task,
                                                 absl::FunctionRef<uint64_t(std::string_view)> hash) {
   DuplicateKeys found;
   found.compared = std::min(index.size(), kMaxSamples);
@@ -96,12 +96,12 @@ absl::StatusOr<DuplicateKeys> FindDuplicateKeys(const Index& index, MemoryBudget
   }
   std::vector<uint64_t> hashes;
   hashes.reserve(found.compared);
-  RETURN_IF_ERROR(WalkIndex(index, found.compared, options,
+  RETURN_IF_ERROR(WalkIndex(index, found.compared, task,
                             [&](uint64_t, const IndexedSample& sample) { hashes.push_back(hash(sample.key)); }));
   KeepRepeated(&hashes);
   if (hashes.empty()) return found;
   Comparison comparison(index, std::move(hashes));
-  RETURN_IF_ERROR(WalkIndex(index, found.compared, options, [&](uint64_t number, const IndexedSample& sample) {
+  RETURN_IF_ERROR(WalkIndex(index, found.compared, task, [&](uint64_t number, const IndexedSample& sample) {
     comparison.Add(number, sample, hash(sample.key), &found);
   }));
   RETURN_IF_ERROR(comparison.status());

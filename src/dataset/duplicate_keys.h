@@ -28,7 +28,7 @@ struct DuplicateKeys {
 /// memory, it compares fewer samples. Goes through the index once, and once more if there are equal hashes. Errors of
 /// WalkIndex.
 absl::StatusOr<DuplicateKeys> FindDuplicateKeys(
-    const Index& index, MemoryBudget& memory, const WalkOptions& options,
+    const Index& index, MemoryBudget& memory, const LongTask& task,
     absl::FunctionRef<uint64_t(std::string_view)> hash = [](std::string_view key) { return Xxh3(AsBytes(key)); });
 
 }  // namespace millrace

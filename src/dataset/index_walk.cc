@@ -4,12 +4,12 @@
 
 namespace millrace {
 
-absl::Status WalkIndex(const Index& index, uint64_t samples, const WalkOptions& options,
+absl::Status WalkIndex(const Index& index, uint64_t samples, const LongTask& task,
                        absl::FunctionRef<void(uint64_t, const IndexedSample&)> each) {
   constexpr uint64_t kStep = 1 << 14;
   for (uint64_t first = 0; first < samples; first += kStep) {
-    if (options.stop.stop_requested()) return absl::CancelledError("interrupted");
-    if (options.progress) options.progress(first, samples);
+    if (task.stop.stop_requested()) return absl::CancelledError("interrupted");
+    if (task.progress) task.progress(first, samples);
     RETURN_IF_ERROR(index.Scan(first, std::min(samples, first + kStep), each));
   }
   return absl::OkStatus();

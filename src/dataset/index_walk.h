@@ -1,11 +1,11 @@
 #pragma once
 
 #include <cstdint>
-#include <stop_token>
 #include <string>
 #include <vector>
 
 #include "absl/functional/function_ref.h"
+#include "base/long_task.h"
 #include "base/status.h"
 #include "dataset/dataset.h"
 
@@ -13,14 +13,9 @@
 
 namespace millrace {
 
-struct WalkOptions {
-  ProgressFn progress;  // of samples; may be empty
-  std::stop_token stop;
-};
-
 /// Calls `each` with samples 0 .. samples-1, in order. Cancelled soon after a stop is requested; DataLoss if the
-/// index is damaged.
-absl::Status WalkIndex(const Index& index, uint64_t samples, const WalkOptions& options,
+/// index is damaged. `task` counts samples.
+absl::Status WalkIndex(const Index& index, uint64_t samples, const LongTask& task,
                        absl::FunctionRef<void(uint64_t, const IndexedSample&)> each);
 
 /// The place of a sample.

@@ -3,7 +3,7 @@
 #include <chrono>
 #include <cstdint>
 
-#include "dataset/dataset.h"
+#include "base/long_task.h"
 
 namespace millrace {
 

@@ -76,7 +76,7 @@ absl::Status SampleObjects::CheckListed(const ObjectInfo& object, std::string_vi
 
 // A read-only mount does not list the mark, but has it.
 absl::Status SampleObjects::CheckComplete() const {
-  if (data_.store->traits().medium != StoreTraits::Medium::kFolder) return absl::OkStatus();
+  if (!data_.store->traits().is_folder()) return absl::OkStatus();
   const absl::Status mark = HeadBlocking(*data_.store, data_.Key(kIncompleteName), stop_).status();
   if (mark.ok()) return Incomplete(data_);
   return absl::IsNotFound(mark) ? absl::OkStatus() : mark;

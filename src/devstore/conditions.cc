@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/str_split.h"
 #include "absl/time/time.h"
 #include "devstore/s3_error.h"
 #include "net/http_date.h"
@@ -33,11 +34,9 @@ std::optional<RangeText> SplitRange(std::string_view header) {
 
 /// Whether a list of entity tags, quoted or not, has `etag` or is "*".
 bool ListsETag(std::string_view list, std::string_view etag) {
-  while (!list.empty()) {
-    const size_t comma = list.find(',');
-    const std::string_view item = ToStd(absl::StripAsciiWhitespace(ToAbsl(list.substr(0, comma))));
+  for (const absl::string_view part : absl::StrSplit(ToAbsl(list), ',')) {
+    const std::string_view item = ToStd(absl::StripAsciiWhitespace(part));
     if (item == "*" || StripETagQuotes(item) == etag) return true;
-    list = comma == std::string_view::npos ? std::string_view() : list.substr(comma + 1);
   }
   return false;
 }

@@ -11,6 +11,7 @@
 
 #include "absl/functional/function_ref.h"
 #include "absl/time/clock.h"
+#include "base/clock.h"
 #include "base/log.h"
 #include "devstore/s3_error.h"
 #include "devstore/sidecar.h"
@@ -28,7 +29,7 @@ constexpr int64_t kRacyNs = 100'000'000;
 
 // The ctime: it changes with the names in the folder, and no program can set it back.
 int64_t ChangedNs(const struct stat& stat) {
-  return stat.st_ctim.tv_sec * 1'000'000'000 + stat.st_ctim.tv_nsec;
+  return NanosecondsOf(stat.st_ctim);
 }
 
 struct CloseDir {

@@ -9,6 +9,7 @@
 
 #include "aws/sigv4.h"
 #include "base/atomic_file.h"
+#include "base/clock.h"
 #include "base/crypto.h"
 #include "base/errno_status.h"
 #include "base/number.h"
@@ -98,8 +99,7 @@ ObjectAttributes ReadAttributes(const Fields& fields) {
 }
 
 FileIdentity IdentityOf(const struct stat& stat) {
-  const auto nanoseconds = [](const timespec& time) { return time.tv_sec * 1'000'000'000 + time.tv_nsec; };
-  return {stat.st_ino, static_cast<uint64_t>(stat.st_size), nanoseconds(stat.st_mtim), nanoseconds(stat.st_ctim)};
+  return {stat.st_ino, static_cast<uint64_t>(stat.st_size), NanosecondsOf(stat.st_mtim), NanosecondsOf(stat.st_ctim)};
 }
 
 std::string DerivedETag(const FileIdentity& identity) {

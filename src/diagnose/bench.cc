@@ -5,14 +5,13 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
-#include <condition_variable>
 #include <fstream>
 #include <iterator>
 #include <memory>
-#include <mutex>
 #include <utility>
 
-#include "base/cpu_time.h"
+#include "base/long_task.h"
+#include "base/process.h"
 #include "cache/disk_cache.h"
 #include "diagnose/bench_run.h"
 #include "diagnose/gpu_meter.h"
@@ -31,12 +30,8 @@ void ForgetPeak() {
 
 /// The model, which is a pause: the consumer asks for no batch meanwhile.
 absl::Status Step(double seconds, const std::stop_token& stop) {
-  if (seconds <= 0) return absl::OkStatus();
-  std::mutex mutex;
-  std::unique_lock lock(mutex);
-  std::condition_variable_any until;
-  until.wait_for(lock, stop, std::chrono::duration<double>(seconds), [] { return false; });
-  return stop.stop_requested() ? absl::CancelledError("the measurement was interrupted") : absl::OkStatus();
+  if (seconds <= 0 || SleepUnlessStopped(std::chrono::duration<double>(seconds), stop)) return absl::OkStatus();
+  return absl::CancelledError("the measurement was interrupted");
 }
 
 /// Looks at the GPUs a few times a second.
@@ -90,7 +85,7 @@ absl::StatusOr<BenchWindow> TakeWindow(const BenchSet& set, Loader& loader, cons
   BenchWindow window;
   const double cpu_before = CpuSeconds();
   const double machine_before = MachineCpuSeconds();
-  const RequestTally before = set.requests();
+  const RequestCounts before = set.requests();
   const StallReport stalls_before = loader.report().stalls;
   RETURN_IF_ERROR(Take(loader, settings.window_seconds, settings, gpus, progress, &window));
   window.cpu_seconds = CpuSeconds() - cpu_before;
@@ -158,14 +153,14 @@ void AddRepeats(BenchPoint repeats, BenchPoint* point) {
   point->peak_rss_bytes = std::max(point->peak_rss_bytes, repeats.peak_rss_bytes);
 }
 
-RequestTally EpochRequests(const BenchPoint& point) {
+RequestCounts EpochRequests(const BenchPoint& point) {
   const BenchSummary sum = Summarize(point);
   if (sum.samples == 0) return {};
   const double factor = static_cast<double>(point.samples) / static_cast<double>(sum.samples);
   const auto scaled = [factor](uint64_t count) {
     return static_cast<uint64_t>(std::llround(factor * static_cast<double>(count)));
   };
-  const RequestTally& all = sum.requests;
+  const RequestCounts& all = sum.requests;
   return {.get = scaled(all.get),
           .head = scaled(all.head),
           .list = scaled(all.list),

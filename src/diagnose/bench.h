@@ -9,11 +9,11 @@
 
 #include "base/crypto.h"
 #include "base/status.h"
-#include "diagnose/request_tally.h"
 #include "diagnose/spread.h"
 #include "pipeline/loader.h"
 #include "pipeline/stall_ledger.h"
 #include "plan/position.h"
+#include "store/request_counts.h"
 
 /// Measures the input pipeline without a model, or with a pause in its place. Each measurement has a runtime, stores
 /// and a loader of its own, so that one does not warm up another, but for what the store and the system cache.
@@ -45,7 +45,7 @@ struct BenchWindow {
   double other_cpu_seconds = 0;  // of other programs of the machine
   uint64_t samples = 0;
   uint64_t batches = 0;
-  RequestTally requests;
+  RequestCounts requests;
   std::array<double, kStallCauses> stalls{};  // seconds that the consumer waited, by cause
   std::vector<double> batch_ms;               // from asking for a batch to having it; the first ones
   double gpu_busy = 0;                        // mean share of all GPUs, by whatever program; 0 if there are none
@@ -55,7 +55,7 @@ struct BenchWindow {
 /// What a data set cost to open.
 struct BenchOpening {
   double seconds = 0;
-  RequestTally requests;
+  RequestCounts requests;
 };
 
 /// One setting on one data set.
@@ -83,7 +83,7 @@ struct BenchSummary {
   Spread batch_p99_ms;
   double seconds = 0;                         // of all repeats
   std::array<double, kStallCauses> stalls{};  // of all repeats
-  RequestTally requests;                      // of all repeats
+  RequestCounts requests;                     // of all repeats
   uint64_t samples = 0;                       // of all repeats
   uint64_t gpu_memory_bytes = 0;              // the most of all repeats
 };
@@ -93,7 +93,7 @@ BenchSummary Summarize(const BenchPoint& point);
 void AddRepeats(BenchPoint repeats, BenchPoint* point);
 
 /// The requests of one epoch of `point`, extrapolated from its repeats; without those of opening.
-RequestTally EpochRequests(const BenchPoint& point);
+RequestCounts EpochRequests(const BenchPoint& point);
 
 /// The largest rate at which batches come if the consumer does nothing with them. The epochs of the data set follow one
 /// another without end, so that filling and draining the pipeline is not measured. Blocking. Errors are those of
@@ -105,9 +105,9 @@ absl::StatusOr<BenchPoint> MeasureRate(const std::string& uri, const BenchSettin
 struct FirstBatchPoint {
   uint64_t samples = 0;  // of the data set
   uint64_t objects = 0;
-  Spread seconds;         // in all
-  Spread open_seconds;    // of it, until the data set is open
-  RequestTally requests;  // of the last repeat, until the first batch had come
+  Spread seconds;          // in all
+  Spread open_seconds;     // of it, until the data set is open
+  RequestCounts requests;  // of the last repeat, until the first batch had come
 };
 /// Opens it once more than settings.windows says, and does not count the first time. Errors as above.
 absl::StatusOr<FirstBatchPoint> MeasureFirstBatch(const std::string& uri, const BenchSettings& settings);
@@ -117,8 +117,8 @@ struct EpochCost {
   double seconds = 0;
   double cpu_seconds = 0;
   uint64_t samples = 0;
-  RequestTally requests;  // look-ahead into the next epoch may be among them
-  Uint128 digest;         // of the stored bytes of its samples, if that was asked for
+  RequestCounts requests;  // look-ahead into the next epoch may be among them
+  Uint128 digest;          // of the stored bytes of its samples, if that was asked for
 };
 /// Goes through the data set `epochs` times, and keeps what it reads in `disk_cache` (a folder), or nowhere if that is
 /// empty. Nothing is warmed up, since the first epoch is what it is about. Errors as above.
@@ -127,12 +127,12 @@ absl::StatusOr<std::vector<EpochCost>> MeasureEpochs(const std::string& uri, con
 
 /// What it takes to go on in the middle of an epoch, beside beginning it.
 struct ResumePoint {
-  uint64_t samples = 0;         // of an epoch
-  Position position;            // of the middle
-  Spread fresh_seconds;         // from nothing to the first batch, at the beginning of the epoch
-  Spread resumed_seconds;       // the same in the middle
-  RequestTally fresh_requests;  // of the last repeat, until that batch had come
-  RequestTally resumed_requests;
+  uint64_t samples = 0;          // of an epoch
+  Position position;             // of the middle
+  Spread fresh_seconds;          // from nothing to the first batch, at the beginning of the epoch
+  Spread resumed_seconds;        // the same in the middle
+  RequestCounts fresh_requests;  // of the last repeat, until that batch had come
+  RequestCounts resumed_requests;
   bool exact = false;  // what came behind an interruption was what would have come without it
 };
 /// Opens it once more than settings.windows says for each of the two, and does not count the first time. Errors as

@@ -4,7 +4,7 @@
 #include <optional>
 #include <utility>
 
-#include "base/cpu_time.h"
+#include "base/process.h"
 #include "pipeline/source.h"
 
 namespace millrace {

@@ -6,6 +6,7 @@
 #include <stop_token>
 #include <string>
 
+#include "base/clock.h"
 #include "dataset/dataset.h"
 #include "diagnose/bench.h"
 #include "net/runtime.h"
@@ -20,10 +21,6 @@ using BenchClock = std::chrono::steady_clock;
 /// How long a stop waits at most.
 inline constexpr std::chrono::milliseconds kBenchSlice{50};
 
-inline double SecondsSince(BenchClock::time_point start) {
-  return std::chrono::duration<double>(BenchClock::now() - start).count();
-}
-
 /// Those of `settings`, for a stream that has no end and whose batches are full.
 LoaderOptions EndlessOptions(const BenchSettings& settings);
 
@@ -36,7 +33,7 @@ class BenchSet {
   const Dataset& dataset() const { return *dataset_; }
   const BenchOpening& opening() const { return opening_; }
   /// Of its store, so far.
-  RequestTally requests() const { return RequestTally::Of(dataset_->store().counters()); }
+  RequestCounts requests() const { return RequestCounts::Of(dataset_->store().counters()); }
   int threads() { return runtime_.cpu().threads(); }
 
  private:
@@ -67,7 +64,7 @@ class EpochMeter {
   struct Reading {
     BenchClock::time_point time;
     double cpu_seconds;
-    RequestTally requests;
+    RequestCounts requests;
   };
   Reading Read() const;
 

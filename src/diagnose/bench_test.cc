@@ -208,7 +208,7 @@ TEST(BenchSummaries, EpochIsExtrapolated) {
   window.cpu_seconds = 1;
   window.batch_ms = {1, 2, 3, 4};
   point.windows = {window, window};
-  const RequestTally epoch = EpochRequests(point);
+  const RequestCounts epoch = EpochRequests(point);
   EXPECT_EQ(epoch.get, 25U);
   EXPECT_EQ(epoch.bytes_read, 10'000U);
   const BenchSummary sum = Summarize(point);

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "base/buffer.h"
+#include "base/clock.h"
 #include "base/errno_status.h"
 #include "base/rng.h"
 #include "base/unique_fd.h"
@@ -29,10 +30,6 @@ using SpeedClock = std::chrono::steady_clock;
 constexpr size_t kDiskPiece = 4 << 20;
 constexpr size_t kSyncBytes = 4096;
 constexpr int kSyncs = 20;
-
-double SpeedSecondsSince(SpeedClock::time_point start) {
-  return std::chrono::duration<double>(SpeedClock::now() - start).count();
-}
 
 void FillPattern(Buffer& buffer, uint64_t seed) {
   Rng rng(HashKey(0x686f7374, {seed}));
@@ -101,7 +98,7 @@ absl::StatusOr<double> MedianSyncMs(int fd, const std::string& folder, const Buf
     const SpeedClock::time_point begin = SpeedClock::now();
     RETURN_IF_ERROR(WriteAll(fd, folder, data.data(), kSyncBytes, kSyncBytes * static_cast<uint64_t>(i)));
     if (fdatasync(fd) != 0) return ErrnoStatus(errno, folder, "making a file durable");
-    took.push_back(SpeedSecondsSince(begin) * 1000);
+    took.push_back(SecondsSince(begin) * 1000);
   }
   std::nth_element(took.begin(), took.begin() + static_cast<ptrdiff_t>(took.size() / 2), took.end());
   return took[took.size() / 2];
@@ -135,7 +132,7 @@ absl::StatusOr<MemorySpeed> MeasureMemory(int threads, uint64_t bytes, std::chro
         std::memcpy(from.data(), to.data(), half);
         copied += 2 * half;
       } while (SpeedClock::now() - start < time);
-      rates[i] = 2 * static_cast<double>(copied) / SpeedSecondsSince(start);
+      rates[i] = 2 * static_cast<double>(copied) / SecondsSince(start);
       if (!HasPattern(to, i) || !HasPattern(from, i)) sound = false;
     });
   }
@@ -167,11 +164,11 @@ absl::StatusOr<DiskSpeed> MeasureDisk(const std::string& folder, uint64_t bytes,
     speed.bytes += take;
   }
   if (fsync(file.get()) != 0) return ErrnoStatus(errno, folder, "making a file durable");
-  speed.write_bytes_per_second = static_cast<double>(speed.bytes) / SpeedSecondsSince(start);
+  speed.write_bytes_per_second = static_cast<double>(speed.bytes) / SecondsSince(start);
   posix_fadvise(file.get(), 0, 0, POSIX_FADV_DONTNEED);
   start = SpeedClock::now();
   RETURN_IF_ERROR(ReadAndCompare(file.get(), folder, piece, speed.bytes));
-  speed.read_bytes_per_second = static_cast<double>(speed.bytes) / SpeedSecondsSince(start);
+  speed.read_bytes_per_second = static_cast<double>(speed.bytes) / SecondsSince(start);
   ASSIGN_OR_RETURN(speed.sync_ms, MedianSyncMs(file.get(), folder, piece, time));
   return speed;
 }

@@ -4,7 +4,6 @@
 #include <sys/utsname.h>
 #include <unistd.h>
 
-#include <cstdlib>
 #include <fstream>
 #include <memory>
 
@@ -66,14 +65,6 @@ double MachineCpuSeconds() {
     if (column != 3 && column != 4) ticks += value;
   }
   return ticks / static_cast<double>(sysconf(_SC_CLK_TCK));
-}
-
-uint64_t PeakResidentBytes() {
-  std::ifstream status("/proc/self/status");
-  for (std::string line; std::getline(status, line);) {
-    if (line.starts_with("VmHWM:")) return std::strtoull(line.c_str() + 6, nullptr, 10) * 1024;
-  }
-  return 0;
 }
 
 }  // namespace millrace

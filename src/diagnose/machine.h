@@ -23,8 +23,4 @@ MachineDescription DescribeMachine();
 /// not tell.
 double MachineCpuSeconds();
 
-/// Peak resident bytes of this program; 0 if the system does not tell. getrusage would report the peak of the process
-/// that started it, if that was larger.
-uint64_t PeakResidentBytes();
-
 }  // namespace millrace

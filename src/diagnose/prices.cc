@@ -4,9 +4,10 @@
 
 #include <algorithm>
 #include <cmath>
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <utility>
+
+#include "base/file_text.h"
 
 namespace millrace {
 
@@ -97,7 +98,7 @@ void TakeNumbers(NumberTaker& taker, PriceList* prices) {
 
 }  // namespace
 
-double PriceList::DollarsOf(const RequestTally& requests) const {
+double PriceList::DollarsOf(const RequestCounts& requests) const {
   return 1e-6 *
          (get_per_million * static_cast<double>(requests.get) + head_per_million * static_cast<double>(requests.head) +
           list_per_million * static_cast<double>(requests.list) + put_per_million * static_cast<double>(requests.put));
@@ -161,16 +162,12 @@ const PriceList& BuiltInPrices() {
 
 absl::StatusOr<PriceList> ReadPrices(const std::string& path) {
   if (path.empty()) return BuiltInPrices();
-  std::ifstream file(path, std::ios::binary);
-  if (!file) return absl::NotFoundError(fmt::format("the price list {} cannot be opened", path));
-  std::string text(kMaxPriceBytes + 1, '\0');
-  file.read(text.data(), static_cast<std::streamsize>(text.size()));
-  text.resize(static_cast<size_t>(file.gcount()));
-  if (file.bad()) return absl::UnknownError(fmt::format("the price list {} cannot be read", path));
-  if (text.size() > kMaxPriceBytes) {
+  const absl::StatusOr<std::string> text = ReadFileText(path, kMaxPriceBytes + 1);
+  if (!text.ok())
+    return absl::Status(text.status().code(), fmt::format("the price list {}", ToStd(text.status().message())));
+  if (text->size() > kMaxPriceBytes)
     return absl::InvalidArgumentError(fmt::format("the price list {} is larger than 1 MiB", path));
-  }
-  return ParsePrices(text, path);
+  return ParsePrices(*text, path);
 }
 
 }  // namespace millrace

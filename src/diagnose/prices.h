@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "base/status.h"
-#include "diagnose/request_tally.h"
+#include "store/request_counts.h"
 
 namespace millrace {
 
@@ -50,7 +50,7 @@ struct PriceList {
   std::vector<MachinePrice> machines;
 
   /// Of these requests, retries included, since they are charged too.
-  double DollarsOf(const RequestTally& requests) const;
+  double DollarsOf(const RequestCounts& requests) const;
   /// NotFound with the names that there are.
   absl::StatusOr<MachinePrice> FindMachine(std::string_view name) const;
 };

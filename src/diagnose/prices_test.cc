@@ -31,7 +31,7 @@ TEST(Prices, BuiltInListIsDatedAndPricesRequests) {
   const PriceList& prices = BuiltInPrices();
   EXPECT_EQ(prices.date.size(), 10U);
   EXPECT_EQ(prices.from, "built in");
-  RequestTally million;
+  RequestCounts million;
   million.get = 1'500'000;
   EXPECT_NEAR(prices.DollarsOf(million), 0.60, 1e-9);  // GETs of 1.5 million files
   million.list = 1'000'000;

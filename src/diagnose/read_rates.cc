@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/buffer.h"
+#include "base/clock.h"
 #include "diagnose/spread.h"
 #include "store/blocking.h"
 
@@ -18,10 +19,6 @@ using RateClock = std::chrono::steady_clock;
 
 constexpr int kFirstByteReads = 24;
 constexpr double kListSeconds = 2;
-
-double RateSeconds(RateClock::time_point start) {
-  return std::chrono::duration<double>(RateClock::now() - start).count();
-}
 
 /// Keeps a number of reads in flight: each begins the next one of its lane when it ends.
 class ReadLanes {
@@ -55,7 +52,7 @@ class ReadLanes {
     {
       const std::lock_guard lock(mutex_);
       if (status_.ok() && stop_.stop_requested()) status_ = absl::CancelledError("the measurement was interrupted");
-      if (!status_.ok() || RateSeconds(start_) >= seconds_ || (max_reads_ > 0 && begun_ >= max_reads_)) {
+      if (!status_.ok() || SecondsSince(start_) >= seconds_ || (max_reads_ > 0 && begun_ >= max_reads_)) {
         --running_;
         idle_.notify_all();  // under the lock: Run may return, and this end, as soon as the lock is free
         return;
@@ -72,7 +69,7 @@ class ReadLanes {
                    if (result.ok()) {
                      ++rate_.reads;
                      rate_.bytes += bytes;
-                     last_ = RateSeconds(start_);
+                     last_ = SecondsSince(start_);
                    } else if (status_.ok()) {
                      status_ = result.status();
                    }
@@ -126,7 +123,7 @@ absl::StatusOr<ListRate> MeasureListing(ObjectStore& store, const std::string& p
     ASSIGN_OR_RETURN(const ListPage page, ListBlocking(store, options, stop));
     rate.objects += page.objects.size();
     ++rate.pages;
-    rate.seconds = RateSeconds(start);
+    rate.seconds = SecondsSince(start);
     options.continuation = page.continuation;
     rate.complete = page.continuation.empty();
   } while (!rate.complete && rate.seconds < kListSeconds);

@@ -6,15 +6,16 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
-#include <cstdlib>
 #include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <utility>
 
+#include "absl/strings/str_split.h"
 #include "base/atomic_file.h"
 #include "base/child_process.h"
+#include "base/process.h"
 #include "diagnose/bench_run.h"
 #include "diagnose/last_line.h"
 #include "transfer/bulk_job.h"
@@ -39,8 +40,8 @@ constexpr std::string_view kImages = "image";
 std::string PythonOf(const std::string& name, const std::string& environments) {
   const std::string own = fmt::format("{}/{}/bin/python", environments, name);
   if (::access(own.c_str(), X_OK) == 0) return own;
-  const char* const named = std::getenv("MILLRACE_PYTHON");
-  return named == nullptr || *named == '\0' ? "python3" : named;
+  const std::string named = EnvironmentValue("MILLRACE_PYTHON");
+  return named.empty() ? "python3" : named;
 }
 
 /// Adds up the means of images.
@@ -271,13 +272,10 @@ absl::StatusOr<std::vector<RivalRequest>> ParseRivals(const std::vector<std::str
   std::set<std::string> seen;
   bool all = false;
   for (const std::string& text : texts) {
-    for (size_t at = 0; at <= text.size();) {
-      const size_t end = std::min(text.find(',', at), text.size());
-      const std::string one = text.substr(at, end - at);
+    for (const std::string& one : std::vector<std::string>(absl::StrSplit(text, ','))) {
       const size_t equals = one.find('=');
       RivalRequest request{.name = one.substr(0, equals)};
       if (equals != std::string::npos) request.uri = one.substr(equals + 1);
-      at = end + 1;
       if (one == "all") {
         if (all) return absl::InvalidArgumentError("--rival names all twice");
         all = true;

@@ -1,6 +1,5 @@
 #include "diagnose/temporary_folder.h"
 
-#include <fmt/format.h>
 #include <stdlib.h>
 
 #include <cerrno>
@@ -8,12 +7,13 @@
 #include <system_error>
 
 #include "base/errno_status.h"
+#include "base/process.h"
 
 namespace millrace {
 
 absl::StatusOr<std::unique_ptr<TemporaryFolder>> TemporaryFolder::Make() {
-  const char* const base = std::getenv("TMPDIR");
-  std::string path = fmt::format("{}/millrace-bench-XXXXXX", base != nullptr && *base != '\0' ? base : "/tmp");
+  const std::string base = EnvironmentValue("TMPDIR");
+  std::string path = (base.empty() ? "/tmp" : base) + "/millrace-bench-XXXXXX";
   if (mkdtemp(path.data()) == nullptr) return ErrnoStatus(errno, path, "making a temporary folder");
   return std::unique_ptr<TemporaryFolder>(new TemporaryFolder(std::move(path)));
 }

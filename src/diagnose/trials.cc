@@ -8,7 +8,7 @@
 #include <optional>
 #include <utility>
 
-#include "base/cpu_time.h"
+#include "base/process.h"
 #include "dataset/dataset.h"
 #include "diagnose/bench_run.h"
 #include "diagnose/host_speed.h"

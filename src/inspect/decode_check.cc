@@ -26,7 +26,7 @@ constexpr uint64_t kLeastThreadBytes = uint64_t{4} << 20;
 // One thread's share of the samples.
 class Checker {
  public:
-  Checker(const Dataset& dataset, const PackOrder& order, uint64_t memory_bytes)
+  Checker(const Dataset& dataset, const SampleOrder& order, uint64_t memory_bytes)
       : dataset_(dataset), order_(order), memory_(memory_bytes) {
     pixels_.resize(spec_.bytes());
   }
@@ -66,7 +66,7 @@ class Checker {
   }
 
   const Dataset& dataset_;
-  const PackOrder& order_;
+  const SampleOrder& order_;
   MemoryBudget memory_;
   const ImageSpec spec_{.height = 32, .width = 32};
   ImageDecoder decoder_{nullptr, JpegReading::kAll};
@@ -102,7 +102,7 @@ DecodeReport Merge(std::vector<std::unique_ptr<Checker>>& checkers) {
 }  // namespace
 
 absl::StatusOr<DecodeReport> CheckDecoding(Runtime& runtime, const Dataset& dataset, uint64_t samples,
-                                           const ProgressFn& progress, const std::stop_token& stop) {
+                                           const LongTask& task) {
   const uint64_t memory = runtime.memory().limit() / 2;
   // A sample takes at most half of what its thread has.
   const uint64_t thread_bytes = std::max(kLeastThreadBytes, 2 * dataset.index().max_span_bytes());
@@ -114,13 +114,13 @@ absl::StatusOr<DecodeReport> CheckDecoding(Runtime& runtime, const Dataset& data
                                                     FormatSize(memory), FormatSize(runtime.memory().used()),
                                                     FormatSize(runtime.memory().limit())));
   }
-  const PackOrder order = PackOrder::Spread(dataset.index().size(), samples);
+  const SampleOrder order = SampleOrder::Spread(dataset.index().size(), samples);
   std::stop_source stop_all;
-  const std::stop_callback on_stop(stop, [&stop_all] { stop_all.request_stop(); });
+  const std::stop_callback on_stop(task.stop, [&stop_all] { stop_all.request_stop(); });
   std::atomic<uint64_t> done{0};
   const auto count = [&] {
     const uint64_t now = ++done;
-    if (progress) progress(now, samples);
+    if (task.progress) task.progress(now, samples);
   };
   std::vector<std::unique_ptr<Checker>> checkers;
   std::vector<absl::Status> statuses(threads_wanted);

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <cstdint>
-#include <stop_token>
 #include <string>
 #include <vector>
 
@@ -28,6 +27,6 @@ struct DecodeReport {
 /// the size of the data set. A bad sample is not an error; a failure of the store or the network is. Cancelled soon
 /// after a stop is requested.
 absl::StatusOr<DecodeReport> CheckDecoding(Runtime& runtime, const Dataset& dataset, uint64_t samples,
-                                           const ProgressFn& progress, const std::stop_token& stop);
+                                           const LongTask& task);
 
 }  // namespace millrace

@@ -48,7 +48,7 @@ TEST_F(ReadingTest, EverySampleComesOnceAndInOrder) {
   for (int i = 0; i < 100; ++i) Put(fmt::format("c/{:03}.bin", i), std::string(i == 50 ? 900'000 : i * 37, 'a'));
   const auto dataset = Open();
   for (const uint64_t count : {1, 7, 100}) {
-    const PackOrder order = PackOrder::Spread(100, count);
+    const SampleOrder order = SampleOrder::Spread(100, count);
     std::vector<std::string> keys;
     MemoryBudget memory(4 << 20);
     const absl::Status status = ReadSamples(*dataset, order, {.begin = 0, .end = count}, memory, {},
@@ -70,7 +70,7 @@ TEST_F(ReadingTest, WhatDoesNotFitIsSaid) {
   MemoryBudget memory(1 << 20);
   std::vector<absl::StatusCode> codes;
   const absl::Status status = ReadSamples(
-      *dataset, PackOrder(2), {.begin = 0, .end = 2}, memory, {},
+      *dataset, SampleOrder(2), {.begin = 0, .end = 2}, memory, {},
       [&](const IndexedSample&, const absl::StatusOr<ByteSpan>& bytes) { codes.push_back(bytes.status().code()); });
   ASSERT_TRUE(status.ok()) << status;
   EXPECT_THAT(codes, ElementsAre(absl::StatusCode::kResourceExhausted, absl::StatusCode::kOk));
@@ -87,7 +87,7 @@ TEST_F(ReadingTest, CountsWhatCannotBeDecoded) {
   Put("c/101.json", "{}");  // has no image
   const auto dataset = Open();
   std::atomic<uint64_t> calls{0};
-  const auto report = CheckDecoding(runtime_, *dataset, 102, [&](uint64_t, uint64_t) { ++calls; }, {});
+  const auto report = CheckDecoding(runtime_, *dataset, 102, {.progress = [&](uint64_t, uint64_t) { ++calls; }});
   ASSERT_TRUE(report.ok()) << report.status();
   EXPECT_EQ(report->samples, 102u);
   EXPECT_EQ(report->images, 90u);
@@ -99,7 +99,7 @@ TEST_F(ReadingTest, CountsWhatCannotBeDecoded) {
   EXPECT_THAT(report->first[0].why, HasSubstr("field 'jpg'"));
   EXPECT_EQ(report->first[1].place.number, 13u);
 
-  const auto few = CheckDecoding(runtime_, *dataset, 3, {}, {});
+  const auto few = CheckDecoding(runtime_, *dataset, 3, {});
   ASSERT_TRUE(few.ok()) << few.status();
   EXPECT_EQ(few->samples, 3u);
   EXPECT_EQ(runtime_.memory().used(), 0u);
@@ -111,7 +111,7 @@ TEST_F(ReadingTest, LargeSamplesAreDecodedAllTheSame) {
   Put("c/100.bin", std::string(15 << 20, 'a'));
   Put("c/101.bin", std::string(17 << 20, 'a'));  // above a quarter of 64 MiB
   const auto dataset = Open();
-  const auto report = CheckDecoding(runtime_, *dataset, 66, {}, {});
+  const auto report = CheckDecoding(runtime_, *dataset, 66, {});
   ASSERT_TRUE(report.ok()) << report.status();
   EXPECT_EQ(report->samples, 66u);
   EXPECT_EQ(report->failed, 0u);
@@ -123,7 +123,8 @@ TEST_F(ReadingTest, StopsWhenAsked) {
   const auto dataset = Open();
   std::stop_source stop;
   stop.request_stop();
-  EXPECT_EQ(CheckDecoding(runtime_, *dataset, 1, {}, stop.get_token()).status().code(), absl::StatusCode::kCancelled);
+  EXPECT_EQ(CheckDecoding(runtime_, *dataset, 1, {.stop = stop.get_token()}).status().code(),
+            absl::StatusCode::kCancelled);
 }
 
 TEST_F(ReadingTest, AnObjectThatIsGoneEndsIt) {
@@ -131,7 +132,7 @@ TEST_F(ReadingTest, AnObjectThatIsGoneEndsIt) {
   const auto dataset = Open();
   const auto location = stores_.Open("mem://s/d");
   ASSERT_TRUE(DeleteBlocking(*location->store, location->Key("c/0.jpg")).ok());
-  EXPECT_EQ(CheckDecoding(runtime_, *dataset, 1, {}, {}).status().code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(CheckDecoding(runtime_, *dataset, 1, {}).status().code(), absl::StatusCode::kNotFound);
 }
 
 TEST_F(ReadingTest, PreviewShowsPicturesTextsAndProblems) {

@@ -76,7 +76,7 @@ absl::StatusOr<Preview> MakePreview(const Dataset& dataset, uint64_t samples, Me
                     Counted(count, "sample"), FormatSize(ContactSheetBytes(count)), FormatSize(memory.used()),
                     FormatSize(memory.limit())));
   }
-  const PackOrder order = PackOrder::Spread(dataset.index().size(), count);
+  const SampleOrder order = SampleOrder::Spread(dataset.index().size(), count);
   TileMaker maker(dataset.index());
   Preview preview;
   std::vector<SheetTile> tiles;

@@ -8,7 +8,7 @@
 
 namespace millrace {
 
-absl::Status ReadSamples(const Dataset& dataset, const PackOrder& order, Positions positions, MemoryBudget& memory,
+absl::Status ReadSamples(const Dataset& dataset, const SampleOrder& order, Positions positions, MemoryBudget& memory,
                          const std::stop_token& stop, SampleSink each) {
   std::string whole;  // the parts of a large sample
   Reservation room;   // for it

@@ -6,8 +6,7 @@
 #include "base/memory_budget.h"
 #include "base/status.h"
 #include "dataset/dataset.h"
-#include "pack/pack_plan.h"
-#include "pack/sample_reader.h"
+#include "dataset/sample_reader.h"
 
 namespace millrace {
 
@@ -17,7 +16,7 @@ using SampleSink = absl::FunctionRef<void(const IndexedSample& sample, const abs
 
 /// Reads the samples at some positions of an order, ahead and in parallel, and hands out each once, in order. A damaged
 /// sample does not end it; other errors do, Cancelled soon after a stop is requested. Blocking.
-absl::Status ReadSamples(const Dataset& dataset, const PackOrder& order, Positions positions, MemoryBudget& memory,
+absl::Status ReadSamples(const Dataset& dataset, const SampleOrder& order, Positions positions, MemoryBudget& memory,
                          const std::stop_token& stop, SampleSink each);
 
 }  // namespace millrace

@@ -27,14 +27,14 @@ std::string SlotName(std::string_view field) {
 
 class Surveyor {
  public:
-  Surveyor(const Index& index, const WalkOptions& options) : index_(index), options_(options) {}
+  Surveyor(const Index& index, const LongTask& task) : index_(index), task_(task) {}
 
   absl::StatusOr<Survey> Run() {
-    RETURN_IF_ERROR(WalkIndex(index_, index_.size(), options_,
+    RETURN_IF_ERROR(WalkIndex(index_, index_.size(), task_,
                               [this](uint64_t number, const IndexedSample& sample) { Count(number, sample); }));
     ChooseSuspects();
     if (!usual_.empty() || survey_.sizes.max() > survey_.huge_above) {
-      RETURN_IF_ERROR(WalkIndex(index_, index_.size(), options_,
+      RETURN_IF_ERROR(WalkIndex(index_, index_.size(), task_,
                                 [this](uint64_t number, const IndexedSample& sample) { Suspect(number, sample); }));
     }
     RETURN_IF_ERROR(ListIncomplete());
@@ -107,7 +107,7 @@ class Surveyor {
   }
 
   const Index& index_;
-  const WalkOptions& options_;
+  const LongTask& task_;
   Survey survey_;
   std::map<std::string_view, Field> fields_;
   std::map<std::string, Slot> slots_;
@@ -117,8 +117,8 @@ class Surveyor {
 
 }  // namespace
 
-absl::StatusOr<Survey> MakeSurvey(const Index& index, const WalkOptions& options) {
-  return Surveyor(index, options).Run();
+absl::StatusOr<Survey> MakeSurvey(const Index& index, const LongTask& task) {
+  return Surveyor(index, task).Run();
 }
 
 bool IsClassSorted(const Index& index) {

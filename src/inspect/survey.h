@@ -49,7 +49,7 @@ struct Survey {
 
 /// Goes through the index once, and once more if samples are huge or lack a field. Memory: a few samples for each
 /// name of a field, and the keys of incomplete shards. The index must outlive the result. Errors of WalkIndex.
-absl::StatusOr<Survey> MakeSurvey(const Index& index, const WalkOptions& options);
+absl::StatusOr<Survey> MakeSurvey(const Index& index, const LongTask& task);
 
 /// Whether samples of one class lie together so much that reading in index order would show a model one class at a
 /// time.

@@ -6,7 +6,7 @@
 #include <string>
 #include <string_view>
 
-#include "metrics/metrics_text.h"
+#include "net/metrics_text.h"
 #include "supervisor/run_journal.h"
 
 namespace millrace {

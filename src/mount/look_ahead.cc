@@ -5,11 +5,10 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <fstream>
-#include <iterator>
 #include <utility>
 
 #include "base/errno_status.h"
+#include "base/file_text.h"
 #include "base/log.h"
 #include "store/file_system.h"
 
@@ -240,8 +239,7 @@ std::optional<std::string> LookAhead::ReadOrder() {
     Log(LogLevel::kWarning, "mount", fmt::format("{}: is larger than 1 GiB, and not read", order_path_));
     return std::nullopt;
   }
-  std::ifstream file(order_path_, std::ios::binary);
-  return std::string(std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>());
+  return ReadFileText(order_path_).value_or("");
 }
 
 void LookAhead::TakeOrder(std::string text) {

@@ -6,6 +6,7 @@
 #include <optional>
 #include <utility>
 
+#include "base/clock.h"
 #include "mount/mount_server.h"
 #include "mount/writer_process.h"
 
@@ -47,10 +48,6 @@ constexpr std::chrono::seconds kMaxSettling{5};
 // So fast at least a store copies large objects: they are given more time.
 constexpr uint64_t kCopiedPerSecond = uint64_t{32} << 20;
 
-int64_t NowMs() {
-  return absl::ToUnixMillis(absl::Now());
-}
-
 }  // namespace
 
 absl::Status Mount::Server::CheckWritable() const {
@@ -91,7 +88,7 @@ absl::StatusOr<std::shared_ptr<WrittenFile>> Mount::Server::BeginWriting(Request
   auto file = std::make_shared<WrittenFile>(store_, memory_, std::move(key), PutOf(replaces), make_room);
   file->replaces = replaces;
   file->writer = ProcessOfThread(fuse_req_ctx(request)->pid);
-  file->modified_ms = NowMs();
+  file->modified_ms = UnixMilliseconds();
   return file;
 }
 
@@ -166,7 +163,7 @@ absl::Status Mount::Server::WriteFile(Request request, ByteSpan bytes, off_t off
   if (open.written->abandoned) return WasAbandoned(store_.Uri(open.written->key));
   ASSIGN_OR_RETURN(const size_t count,
                    open.written->upload.Write(static_cast<uint64_t>(offset), bytes, PatienceOf(request)));
-  open.written->modified_ms = NowMs();
+  open.written->modified_ms = UnixMilliseconds();
   open.written->closed = false;
   life_.Show(fuse_req_ctx(request)->pid);
   fuse_reply_write(request, count);
@@ -273,9 +270,7 @@ absl::Status Mount::Server::SetAttributes(Request request, uint64_t inode, const
   }
   if ((which & (FUSE_SET_ATTR_MTIME | FUSE_SET_ATTR_MTIME_NOW)) != 0 && !node.is_folder()) {
     if (written == nullptr) return RefusedWith(EPERM, uri + ": the store keeps the time at which it was written");
-    const int64_t ms = (which & FUSE_SET_ATTR_MTIME_NOW) != 0
-                           ? NowMs()
-                           : wanted.st_mtim.tv_sec * 1000 + wanted.st_mtim.tv_nsec / 1'000'000;
+    const int64_t ms = (which & FUSE_SET_ATTR_MTIME_NOW) != 0 ? UnixMilliseconds() : MillisecondsOf(wanted.st_mtim);
     written->modified_ms = ms;
     written->upload.set_modified_ms(ms);
     info = StatOf(NodeOf(*written), inode);
@@ -289,7 +284,7 @@ absl::Status Mount::Server::SetAttributes(Request request, uint64_t inode, const
 // Only the version that is known. In a folder the name counts, as for any program: the ETag of a file changes, too,
 // when another name of it is removed.
 absl::Status Mount::Server::DeleteVersion(const Node& file, const Patience& patience) {
-  if (file.etag.empty() || store_.traits().medium == StoreTraits::Medium::kFolder) return Delete(file.key, patience);
+  if (file.etag.empty() || store_.traits().is_folder()) return Delete(file.key, patience);
   Completion<absl::Status> call;
   store_.DeleteVersion(file.key, file.etag, call.Callback());
   const absl::Status deleted = patience.Wait(call, store_.Uri(file.key));
@@ -340,7 +335,7 @@ absl::Status Mount::Server::RemoveFolder(Request request, uint64_t parent, const
     return RefusedWith(ENOTEMPTY, store_.Uri(node.key) + ": is not empty");
   }
   // Other programs mark empty folders by an object of the folder's own key. A folder of files has none.
-  if (store_.traits().medium != StoreTraits::Medium::kFolder) RETURN_IF_ERROR(Delete(node.key, patience));
+  if (!store_.traits().is_folder()) RETURN_IF_ERROR(Delete(node.key, patience));
   local_.RemoveFolder(node.key);
   KeepFolderOf(node.key);
   fuse_reply_err(request, 0);
@@ -370,7 +365,7 @@ absl::Status Mount::Server::RenameFolder(const std::string& from, const std::str
     return RefusedWith(EXDEV, store_.Uri(from) + ": no store renames folders; mv copies what is in it");
   }
   if (!local_.AddFolder(to)) return RefusedWith(ENOSPC, store_.Uri(to) + ": too many empty folders");
-  if (store_.traits().medium != StoreTraits::Medium::kFolder) RETURN_IF_ERROR(Delete(from, patience));
+  if (!store_.traits().is_folder()) RETURN_IF_ERROR(Delete(from, patience));
   local_.RemoveFolder(from);
   KeepFolderOf(from);
   inodes_.Assign(inodes_.NumberOf(from), tree_.FolderNode(to));
@@ -436,7 +431,7 @@ absl::Status Mount::Server::RenameFile(const Node& from, const std::string& to, 
   const uint64_t inode = inodes_.NumberOf(from.key);
   Node node = tree_.FileNode(*copy, to);
   node.size = now.size;
-  if (node.modified_ms == 0) node.modified_ms = NowMs();
+  if (node.modified_ms == 0) node.modified_ms = UnixMilliseconds();
   inodes_.Assign(inode, std::move(node));
   return absl::OkStatus();
 }

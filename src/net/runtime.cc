@@ -5,25 +5,23 @@
 
 #include <algorithm>
 #include <cmath>
-#include <fstream>
 #include <limits>
 #include <sstream>
 #include <string>
+
+#include "base/file_text.h"
 
 namespace millrace {
 
 namespace {
 
-std::string ReadSmallFile(const std::string& path) {
-  std::ifstream file(path);
-  std::ostringstream text;
-  text << file.rdbuf();
-  return std::move(text).str();
+std::istringstream ContentsOf(const std::string& path) {
+  return std::istringstream(ReadFileText(path).value_or(""));
 }
 
 /// The folder of this process in cgroup v2, and of every group above it; empty where v2 is not mounted.
 std::vector<std::string> CgroupFolders() {
-  std::istringstream lines(ReadSmallFile("/proc/self/cgroup"));
+  std::istringstream lines = ContentsOf("/proc/self/cgroup");
   std::vector<std::string> folders;
   for (std::string line; std::getline(lines, line);) {
     if (!line.starts_with("0::/")) continue;
@@ -39,7 +37,7 @@ std::vector<std::string> CgroupFolders() {
 
 /// "max" and files that are missing give no limit.
 uint64_t ReadLimit(const std::string& path) {
-  std::istringstream text(ReadSmallFile(path));
+  std::istringstream text = ContentsOf(path);
   uint64_t limit = 0;
   return text >> limit ? limit : std::numeric_limits<uint64_t>::max();
 }
@@ -64,13 +62,13 @@ int UsableCpus() {
     if (quota > 0 && period > 0 && quota / period < cpus) cpus = static_cast<int>(std::ceil(quota / period));
   };
   for (const std::string& folder : CgroupFolders()) {
-    std::istringstream text(ReadSmallFile(folder + "/cpu.max"));
+    std::istringstream text = ContentsOf(folder + "/cpu.max");
     double quota = 0;
     double period = 0;
     if (text >> quota >> period) apply_quota(quota, period);
   }
-  std::istringstream v1_quota(ReadSmallFile("/sys/fs/cgroup/cpu/cpu.cfs_quota_us"));
-  std::istringstream v1_period(ReadSmallFile("/sys/fs/cgroup/cpu/cpu.cfs_period_us"));
+  std::istringstream v1_quota = ContentsOf("/sys/fs/cgroup/cpu/cpu.cfs_quota_us");
+  std::istringstream v1_period = ContentsOf("/sys/fs/cgroup/cpu/cpu.cfs_period_us");
   double quota = 0;
   double period = 0;
   if (v1_quota >> quota && v1_period >> period) apply_quota(quota, period);

@@ -278,8 +278,8 @@ absl::StatusOr<PackReport> Pack(Runtime& runtime, Stores& stores, const Dataset&
   RETURN_IF_ERROR(CheckWhole(source, report.incomplete_objects, options.skip_bad));
 
   const uint64_t samples = source.index().size();
-  const PackOrder order =
-      options.shuffle_seed ? PackOrder::Shuffled(samples, *options.shuffle_seed) : PackOrder(samples);
+  const SampleOrder order =
+      options.shuffle_seed ? SampleOrder::Shuffled(samples, *options.shuffle_seed) : SampleOrder(samples);
   ASSIGN_OR_RETURN(SampleView view, SampleView::Of(source.index(), options.fields, options.classes));
   view.images = options.images;
   IndexedSample sample;

@@ -133,7 +133,7 @@ TEST_P(PackFormats, FragmentsAreNoLargerThanPlanned) {
   ASSERT_TRUE(dataset->index().Lookup(0, &sample).ok());
   ASSERT_TRUE(ShapeOf(sample, *view, &first).ok());
   const auto encoder = MakeShardEncoder(GetParam(), first.shape);
-  const auto plan = MakePackPlan(dataset->index(), PackOrder(300), *view, **encoder, 100'000);
+  const auto plan = MakePackPlan(dataset->index(), SampleOrder(300), *view, **encoder, 100'000);
   ASSERT_TRUE(plan.ok()) << plan.status();
   PackOptions options;
   options.format = GetParam();

@@ -5,13 +5,9 @@
 #include <algorithm>
 #include <numeric>
 
-#include "base/rng.h"
-
 namespace millrace {
 
 namespace {
-
-constexpr uint64_t kShuffleDomain = 0x7061636b;  // "pack"
 
 bool HasImage(const SampleShape& sample) {
   return std::any_of(sample.fields.begin(), sample.fields.end(),
@@ -85,29 +81,11 @@ class Planner {
 
 }  // namespace
 
-PackOrder PackOrder::Shuffled(uint64_t samples, uint64_t seed) {
-  PackOrder order(samples);
-  order.permutation_.emplace(samples, HashKey(kShuffleDomain, {seed}));
-  return order;
-}
-
-PackOrder PackOrder::Spread(uint64_t samples, uint64_t count) {
-  PackOrder order(samples);
-  order.size_ = count;
-  return order;
-}
-
-// The one in the middle of each of `size_` equal parts.
-uint64_t PackOrder::SpreadAt(uint64_t position) const {
-  const auto twice = static_cast<unsigned __int128>(2 * position + 1) * samples_;
-  return static_cast<uint64_t>(twice / (2 * size_));
-}
-
 uint64_t PackPlan::total_bytes() const {
   return std::accumulate(bytes.begin(), bytes.end(), uint64_t{0});
 }
 
-absl::StatusOr<PackPlan> MakePackPlan(const Index& index, const PackOrder& order, const SampleView& view,
+absl::StatusOr<PackPlan> MakePackPlan(const Index& index, const SampleOrder& order, const SampleView& view,
                                       const ShardEncoder& encoder, uint64_t shard_bytes) {
   Planner planner(encoder, std::min(shard_bytes, encoder.MaxShardBytes()));
   IndexedSample sample;

@@ -1,13 +1,12 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
 #include <vector>
 
 #include "base/status.h"
 #include "dataset/index.h"
 #include "pack/sample_view.h"
-#include "plan/permutation.h"
+#include "plan/sample_order.h"
 #include "shard/shard_encoder.h"
 
 /// Which sample goes to which shard: a pure function of the source's index, the order, the class map, the format and
@@ -15,29 +14,6 @@
 /// written independently of each other: by threads, by machines, and after a kill only the missing ones.
 
 namespace millrace {
-
-/// The order of the samples: that of the index, or shuffled by a seed, or only some of them. Immutable.
-class PackOrder {
- public:
-  explicit PackOrder(uint64_t samples) : samples_(samples), size_(samples) {}
-  static PackOrder Shuffled(uint64_t samples, uint64_t seed);
-  /// `count` of the samples, evenly spread, in index order. For inspecting a data set. count <= samples.
-  static PackOrder Spread(uint64_t samples, uint64_t count);
-
-  uint64_t size() const { return size_; }
-  /// The sample at a position < size().
-  uint64_t At(uint64_t position) const {
-    if (size_ < samples_) return SpreadAt(position);
-    return permutation_ ? permutation_->At(position) : position;
-  }
-
- private:
-  uint64_t SpreadAt(uint64_t position) const;
-
-  uint64_t samples_;
-  uint64_t size_;
-  std::optional<Permutation> permutation_;
-};
 
 struct PackPlan {
   std::vector<uint64_t> starts;  // first position of each shard; the last entry: all samples
@@ -62,7 +38,7 @@ inline constexpr uint64_t kMaxShards = 1'000'000;
 /// Fills shards up to `shard_bytes`; only a sample that is larger makes a larger one. Walks the whole index, some
 /// microseconds a sample. InvalidArgument, before anything is written, for samples that the format cannot hold or tell
 /// apart, for classes that are not in the map, and for more than kMaxShards; DataLoss for a damaged index.
-absl::StatusOr<PackPlan> MakePackPlan(const Index& index, const PackOrder& order, const SampleView& view,
+absl::StatusOr<PackPlan> MakePackPlan(const Index& index, const SampleOrder& order, const SampleView& view,
                                       const ShardEncoder& encoder, uint64_t shard_bytes);
 
 }  // namespace millrace

@@ -5,7 +5,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <set>
 
 #include "base/rng.h"
 #include "dataset/index_writer.h"
@@ -15,7 +14,6 @@
 namespace millrace {
 namespace {
 
-using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 struct Raw {
@@ -61,7 +59,7 @@ TEST(PackPlan, ShardsAreFilledInOrder) {
   const std::unique_ptr<Index> index = Numbered(300, 1);
   for (const uint64_t limit : {1, 5'000, 20'000, 1 << 20}) {
     for (const bool shuffled : {false, true}) {
-      const PackOrder order = shuffled ? PackOrder::Shuffled(300, 7) : PackOrder(300);
+      const SampleOrder order = shuffled ? SampleOrder::Shuffled(300, 7) : SampleOrder(300);
       const auto plan = MakePackPlan(*index, order, {}, TarEncoder(), limit);
       ASSERT_TRUE(plan.ok()) << plan.status();
       std::vector<uint64_t> starts, bytes;
@@ -84,48 +82,6 @@ TEST(PackPlan, ShardsAreFilledInOrder) {
   }
 }
 
-TEST(PackPlan, ShuffledIsAPermutationOfItsSeed) {
-  for (const uint64_t count : {1, 2, 100, 1000}) {
-    const PackOrder a = PackOrder::Shuffled(count, 1), b = PackOrder::Shuffled(count, 2);
-    std::set<uint64_t> seen;
-    uint64_t same = 0;
-    for (uint64_t p = 0; p < count; ++p) {
-      EXPECT_EQ(a.At(p), PackOrder::Shuffled(count, 1).At(p));
-      seen.insert(a.At(p));
-      same += a.At(p) == b.At(p) ? 1 : 0;
-    }
-    EXPECT_EQ(seen.size(), count);
-    EXPECT_EQ(*seen.rbegin(), count - 1);
-    if (count >= 100) {
-      EXPECT_LT(same, 20u);
-    }
-  }
-}
-
-TEST(PackPlan, SpreadTakesTheMiddleOfEqualParts) {
-  std::vector<uint64_t> found;
-  for (uint64_t p = 0; p < 4; ++p) found.push_back(PackOrder::Spread(100, 4).At(p));
-  EXPECT_THAT(found, ElementsAre(12, 37, 62, 87));
-  for (const uint64_t samples : {1, 7, 1000}) {
-    for (uint64_t count = 1; count <= samples; count += 3) {
-      const PackOrder order = PackOrder::Spread(samples, count);
-      EXPECT_EQ(order.size(), count);
-      for (uint64_t p = 0; p + 1 < count; ++p) ASSERT_LT(order.At(p), order.At(p + 1));
-      ASSERT_LT(order.At(count - 1), samples);
-    }
-  }
-  EXPECT_EQ(PackOrder::Spread(50, 50).At(17), 17u);
-  EXPECT_EQ(PackOrder::Spread(uint64_t{1} << 60, uint64_t{1} << 50).At(5), 5632u) << "without overflow";
-}
-
-// Golden: the same seed gives the same shards in every version.
-TEST(PackPlan, TheShuffleNeverChanges) {
-  const PackOrder order = PackOrder::Shuffled(10, 42);
-  std::vector<uint64_t> found;
-  for (uint64_t p = 0; p < 10; ++p) found.push_back(order.At(p));
-  EXPECT_THAT(found, ElementsAre(3, 1, 7, 0, 9, 6, 8, 2, 5, 4));
-}
-
 TEST(PackPlan, ClassesByTheirPlaceOrTheirMap) {
   const auto index = IndexOf(
       {{"cat/1.jpg", "cat/1", "jpg", 5, "cat"}, {"dog/1.jpg", "dog/1", "jpg", 6, "dog"}, {"x.jpg", "x", "jpg", 7, ""}});
@@ -146,7 +102,7 @@ TEST(PackPlan, ClassesByTheirPlaceOrTheirMap) {
     }
   }
   const SampleView less{.fields = {}, .classes = ClassMap{{"cat", 281}}};
-  const auto plan = MakePackPlan(*index, PackOrder(3), less, TarEncoder(), 1 << 20);
+  const auto plan = MakePackPlan(*index, SampleOrder(3), less, TarEncoder(), 1 << 20);
   EXPECT_EQ(plan.status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(plan.status().ToString(), HasSubstr("no class 'dog'"));
 }
@@ -154,7 +110,7 @@ TEST(PackPlan, ClassesByTheirPlaceOrTheirMap) {
 TEST(PackPlan, SamplesWithoutAnImageAreCounted) {
   const auto index =
       IndexOf({{"1.jpg", "1", "jpg", 5, ""}, {"2.txt", "2", "txt", 6, ""}, {"3.txt", "3", "txt", 7, ""}});
-  const auto plan = MakePackPlan(*index, PackOrder(3), {}, TarEncoder(), 1 << 20);
+  const auto plan = MakePackPlan(*index, SampleOrder(3), {}, TarEncoder(), 1 << 20);
   ASSERT_TRUE(plan.ok());
   EXPECT_EQ(plan->without_image, 2u);
   EXPECT_EQ(plan->first_without_image, "2");
@@ -164,7 +120,7 @@ TEST(PackPlan, SamplesThatAShardWouldMakeOne) {
   const auto index = IndexOf({{"1.jpg", "1", "jpg", 5, ""}, {"1.json", "1", "json", 6, ""}});
   // Also where a shard ends between them: their place must not depend on the size of shards.
   for (const uint64_t limit : {1, 1 << 20}) {
-    const auto plan = MakePackPlan(*index, PackOrder(2), {}, TarEncoder(), limit);
+    const auto plan = MakePackPlan(*index, SampleOrder(2), {}, TarEncoder(), limit);
     EXPECT_EQ(plan.status().code(), absl::StatusCode::kInvalidArgument);
     EXPECT_THAT(plan.status().ToString(), HasSubstr("'1'"));
   }

@@ -38,7 +38,7 @@ uint64_t HeldBytes(const PackPlan& plan, const ShardEncoder& encoder, const Loca
       9;  // as stored, by values, gathered, encoded, as a record; strings double as they grow
   constexpr uint64_t kUploadBytes = 40 << 20;  // StreamWriter; elsewhere it holds little
   const bool whole_samples = plan.converts || encoder.holds() != ShardEncoder::Holds::kNothing;
-  const bool uploads = destination.store->traits().medium == StoreTraits::Medium::kS3;
+  const bool uploads = destination.store->traits().is_remote();
   const bool sizes_known = encoder.IsExact() && !plan.converts;
   return HeldOfShard(plan, encoder) + (whole_samples ? kSampleCopies * plan.largest_sample : 0) +
          (uploads && !sizes_known ? kUploadBytes : 0) + (images.empty() ? 0 : kReencodeBytes);

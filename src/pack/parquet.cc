@@ -4,7 +4,6 @@
 
 #include <array>
 #include <cstdint>
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -14,6 +13,7 @@
 
 #include "base/bytes.h"
 #include "base/child_process.h"
+#include "base/process.h"
 
 namespace millrace {
 
@@ -64,8 +64,8 @@ bool HasParquetShards(const ParquetTarget& target) {
 }
 
 absl::Status ParquetToMds(const std::string& file, const ParquetTarget& target, const std::stop_token& stop) {
-  const char* const named = std::getenv("MILLRACE_PYTHON");
-  const std::string python = named == nullptr || *named == '\0' ? "python3" : named;
+  const std::string named = EnvironmentValue("MILLRACE_PYTHON");
+  const std::string python = named.empty() ? "python3" : named;
   ChildCommand command;
   command.words = {python, "-", file, target.folder, target.name, target.key};
   command.input = kParquetToMds;

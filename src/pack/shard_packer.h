@@ -17,10 +17,10 @@
 #include "base/memory_budget.h"
 #include "base/status.h"
 #include "dataset/dataset.h"
+#include "dataset/sample_reader.h"
 #include "pack/destination.h"
 #include "pack/fragment.h"
 #include "pack/pack_plan.h"
-#include "pack/sample_reader.h"
 #include "shard/shard_encoder.h"
 #include "shard/shard_scanner.h"
 #include "store/stream_writer.h"
@@ -30,7 +30,7 @@ namespace millrace {
 /// The state that all shards of one pack share. Immutable; outlives the packers.
 struct PackWork {
   const Dataset& source;
-  const PackOrder& order;
+  const SampleOrder& order;
   const PackPlan& plan;
   const SampleView& view;
   const SampleShape& first;  // of all samples, as packed

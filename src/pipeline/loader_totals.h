@@ -11,6 +11,8 @@
 
 namespace millrace {
 
+class MetricsText;
+
 /// What the loaders of a process have done, together, by what they read. Sums never fall: what a loader did stays in
 /// them when it has ended. Thread-safe.
 class LoaderTotals {
@@ -68,5 +70,8 @@ class LoaderTotals {
   std::map<std::string, Sum> ended_;
   std::map<const Entry*, const BatchSource*> open_;
 };
+
+/// Adds the sums to the metrics of this process.
+void CollectLoaders(const LoaderTotals& totals, MetricsText* text);
 
 }  // namespace millrace

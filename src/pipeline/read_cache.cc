@@ -8,7 +8,7 @@ ReadCache::ReadCache(const Source& source, std::shared_ptr<RangeCache> cache) : 
   if (cache_ == nullptr) return;
   for (const Subset& part : source.parts()) {
     ObjectStore& store = part.dataset->store();
-    if (store.traits().medium == StoreTraits::Medium::kMemory) continue;
+    if (store.traits().is_memory()) continue;
     std::unique_ptr<CachedStore>& cached = stores_[&store];
     // Of samples, every span that is wanted has a checksum; of rows of tokens, not every one.
     const bool spans = source.tokens() == nullptr && part.dataset->has_checksums();

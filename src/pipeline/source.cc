@@ -17,7 +17,7 @@ void Source::Number() {
 }
 
 absl::StatusOr<Source> Source::OfRows(Stores& stores, const Source& samples, const TokenOptions& options,
-                                      const RowsRun& run) {
+                                      const LongTask& task) {
   if (!options.buckets.empty() && samples.parts().size() > 1) {
     return absl::InvalidArgumentError(
         "buckets are of one data set: several ones, or classes of one, cannot be mixed by length; use pad, stream or "
@@ -26,7 +26,7 @@ absl::StatusOr<Source> Source::OfRows(Stores& stores, const Source& samples, con
   Source source(std::vector<Subset>{});
   source.tokens_ = options;
   for (const Subset& part : samples.parts()) {
-    ASSIGN_OR_RETURN(const std::vector<std::shared_ptr<const TokenRows>> tables, FindRows(stores, part, options, run));
+    ASSIGN_OR_RETURN(const std::vector<std::shared_ptr<const TokenRows>> tables, FindRows(stores, part, options, task));
     for (const std::shared_ptr<const TokenRows>& table : tables) {
       source.parts_.push_back(part);
       source.rows_.push_back(table);

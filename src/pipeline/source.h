@@ -24,7 +24,7 @@ class Source {
   /// Of the rows that the samples of `samples` make; of buckets, each is a part. Blocking; errors are those of
   /// FindRows, and InvalidArgument for buckets of several parts.
   static absl::StatusOr<Source> OfRows(Stores& stores, const Source& samples, const TokenOptions& options,
-                                       const RowsRun& run = {});
+                                       const LongTask& task = {});
 
   const std::vector<Subset>& parts() const { return parts_; }
   /// The rows of each part, and how they were made; empty and null where items are samples.

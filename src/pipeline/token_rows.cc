@@ -74,15 +74,15 @@ absl::StatusOr<NumberType> TypeOf(const Subset& samples, const std::string& fiel
 // All tokens of a subset, sample by sample.
 class TokenScan {
  public:
-  TokenScan(const Subset& samples, const std::string& field, NumberType type, const RowsRun& run)
-      : samples_(samples), field_(field), type_(type), run_(run) {}
+  TokenScan(const Subset& samples, const std::string& field, NumberType type, const LongTask& task)
+      : samples_(samples), field_(field), type_(type), task_(task) {}
 
   absl::Status Run(RowBuilder& builder) {
     const uint64_t universe = samples_.index().size();
     rank_ = 0;
     Advance();
     for (uint64_t first = 0; first < universe; first += kScanSamples) {
-      if (run_.stop.stop_requested()) return absl::CancelledError("making rows of tokens was stopped");
+      if (task_.stop.stop_requested()) return absl::CancelledError("making rows of tokens was stopped");
       const uint64_t last = std::min(universe, first + kScanSamples);
       if (next_ < last) {
         RETURN_IF_ERROR(samples_.index().Scan(first, last, [&](uint64_t sample, const IndexedSample& entry) {
@@ -90,7 +90,7 @@ class TokenScan {
         }));
         RETURN_IF_ERROR(status_);
       }
-      if (run_.progress) run_.progress(last, universe);
+      if (task_.progress) task_.progress(last, universe);
     }
     return builder.Finish();
   }
@@ -128,7 +128,7 @@ class TokenScan {
   const Subset& samples_;
   const std::string& field_;
   const NumberType type_;
-  const RowsRun& run_;
+  const LongTask& task_;
   uint64_t rank_ = 0;
   uint64_t next_ = 0;     // sample of the index
   std::string encoding_;  // of the samples so far
@@ -144,7 +144,7 @@ absl::StatusOr<RowTable> OpenTable(ByteSpan bytes, const RowSpec& spec, uint64_t
 
 absl::StatusOr<std::shared_ptr<const TokenRows>> FindTable(Stores& stores, const Subset& samples,
                                                            const TokenOptions& options, const RowSpec& spec,
-                                                           NumberType type, const RowsRun& run) {
+                                                           NumberType type, const LongTask& task) {
   const uint64_t field_key = HashKey(Xxh3(AsBytes(options.field)), {samples.fingerprint(), type.size});
   const uint64_t key = spec.Key(field_key);
   const auto open = [&](const Artifact& file) { return OpenTable(file.bytes(), spec, key, samples.size()); };
@@ -157,7 +157,7 @@ absl::StatusOr<std::shared_ptr<const TokenRows>> FindTable(Stores& stores, const
     ASSIGN_OR_RETURN(const std::unique_ptr<ObjectWriter> out, create());
     RowTableWriter writer(spec, key, samples.size(), [&out](ByteSpan bytes) { return out->Append(bytes); });
     RowBuilder builder(spec, [&writer](std::span<const Segment> row) { return writer.Add(row); });
-    RETURN_IF_ERROR(TokenScan(samples, options.field, type, run).Run(builder));
+    RETURN_IF_ERROR(TokenScan(samples, options.field, type, task).Run(builder));
     RETURN_IF_ERROR(writer.Finish(builder.counts()));
     return out->Commit().status();
   };
@@ -169,7 +169,7 @@ absl::StatusOr<std::shared_ptr<const TokenRows>> FindTable(Stores& stores, const
                                  .stem = name,
                                  .one_version = true,
                                  .title = name,
-                                 .stop = run.stop});
+                                 .stop = task.stop});
   ASSIGN_OR_RETURN(SharedArtifact file, places.GetOrBuild(check, verify, build));
   ASSIGN_OR_RETURN(const RowTable table, open(*file));
   return std::make_shared<const TokenRows>(samples, options.field, type, std::move(file), table);
@@ -253,7 +253,7 @@ absl::StatusOr<std::shared_ptr<const RowGroup>> RowGroups::Get(const TokenRows& 
 
 absl::StatusOr<std::vector<std::shared_ptr<const TokenRows>>> FindRows(Stores& stores, const Subset& samples,
                                                                        const TokenOptions& options,
-                                                                       const RowsRun& run) {
+                                                                       const LongTask& task) {
   RETURN_IF_ERROR(options.Check());
   if (samples.size() == 0) {
     return absl::FailedPreconditionError(
@@ -264,7 +264,7 @@ absl::StatusOr<std::vector<std::shared_ptr<const TokenRows>>> FindRows(Stores& s
   ASSIGN_OR_RETURN(const NumberType type, TypeOf(samples, options.field, first));
   std::vector<std::shared_ptr<const TokenRows>> tables;
   for (const RowSpec& spec : SpecsOf(options, type)) {
-    ASSIGN_OR_RETURN(tables.emplace_back(), FindTable(stores, samples, options, spec, type, run));
+    ASSIGN_OR_RETURN(tables.emplace_back(), FindTable(stores, samples, options, spec, type, task));
   }
   return tables;
 }

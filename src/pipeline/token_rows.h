@@ -1,16 +1,15 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <list>
 #include <memory>
 #include <optional>
-#include <stop_token>
 #include <string>
 #include <unordered_map>
 #include <utility>
 #include <vector>
 
+#include "base/long_task.h"
 #include "base/rng.h"
 #include "pipeline/subset.h"
 #include "plan/row_spec.h"
@@ -113,18 +112,13 @@ class RowGroups {
   std::unordered_map<Key, std::list<Entry>::iterator, KeyHash> found_;
 };
 
-/// Progress and end of long work.
-struct RowsRun {
-  std::function<void(uint64_t done, uint64_t total)> progress;  // samples; on the calling thread
-  std::stop_token stop;
-};
-
 /// The rows of a subset, one table a bucket where there are any, else one: found with the index, or made from it and
 /// kept there (`.millrace/packs-LENGTH-KEY`); docs/formats/packs.md. Goes through the index once for each table that is
-/// not there. Blocking. Errors: InvalidArgument (options), FailedPrecondition (a field that holds no tokens, a sample
-/// that is too long and refused), Cancelled, those of reading the index and of keeping files.
+/// not there. Blocking; `task` counts samples, on the calling thread. Errors: InvalidArgument (options),
+/// FailedPrecondition (a field that holds no tokens, a sample that is too long and refused), Cancelled, those of
+/// reading the index and of keeping files.
 absl::StatusOr<std::vector<std::shared_ptr<const TokenRows>>> FindRows(Stores& stores, const Subset& samples,
                                                                        const TokenOptions& options,
-                                                                       const RowsRun& run = {});
+                                                                       const LongTask& task = {});
 
 }  // namespace millrace

@@ -25,8 +25,8 @@ constexpr uint64_t kMaxRunBytes = uint64_t{8} << 20;
 /// Reads runs, as many at once as fit into a bound.
 class Warmer {
  public:
-  Warmer(const LoaderPlan& plan, const WarmRun& run)
-      : plan_(plan), run_(run), reads_(plan.source, plan.options.cache), next_use_(plan) {}
+  Warmer(const LoaderPlan& plan, const LongTask& task)
+      : plan_(plan), task_(task), reads_(plan.source, plan.options.cache), next_use_(plan) {}
   ~Warmer() { Await(0); }
 
   absl::Status All() {
@@ -70,7 +70,7 @@ class Warmer {
   absl::Status Read(const FetchRun& run) {
     const ByteRange range = run.range();
     if (range.length == 0) return absl::OkStatus();
-    if (run_.stop.stop_requested()) return absl::CancelledError("interrupted");
+    if (task_.stop.stop_requested()) return absl::CancelledError("interrupted");
     Await(range.length);
     RETURN_IF_ERROR(status());
     if ((since_flush_ += range.length) >= kBytesToFlush) {
@@ -84,7 +84,7 @@ class Warmer {
     GetOptions get;
     get.range = range;
     get.if_match = object.etag;
-    get.stop = run_.stop;
+    get.stop = task_.stop;
     for (const FetchRun::Part& part : run.parts) {
       if (part.crc32c) get.checksums.push_back({part.span, *part.crc32c});
     }
@@ -100,15 +100,15 @@ class Warmer {
                  in_flight_ -= buffer->size();
                  done_ += buffer->size();
                  if (status_.ok() && !result.ok()) status_ = SayIfChanged(result.status(), uri);
-                 if (run_.progress)
-                   run_.progress(std::min(done_, plan_.source.total_bytes()), plan_.source.total_bytes());
+                 if (task_.progress)
+                   task_.progress(std::min(done_, plan_.source.total_bytes()), plan_.source.total_bytes());
                  ended_.notify_all();
                });
     return absl::OkStatus();
   }
 
   const LoaderPlan& plan_;
-  const WarmRun& run_;
+  const LongTask& task_;
   std::mutex mutex_;
   std::condition_variable ended_;
   uint64_t in_flight_ = 0;
@@ -121,11 +121,11 @@ class Warmer {
 
 }  // namespace
 
-absl::StatusOr<WarmReport> WarmCache(const Source& source, LoaderOptions options, const WarmRun& run) {
+absl::StatusOr<WarmReport> WarmCache(const Source& source, LoaderOptions options, const LongTask& task) {
   if (options.cache == nullptr) return absl::InvalidArgumentError("there is no cache to warm");
   if (source.tokens() != nullptr) return absl::InvalidArgumentError("what is warmed is samples, not rows of tokens");
   ASSIGN_OR_RETURN(const LoaderPlan plan, SettleOrder(source, std::move(options)));
-  Warmer warmer(plan, run);
+  Warmer warmer(plan, task);
   const absl::Status status = warmer.All();
   if (!status.ok()) return status;
   return warmer.report();

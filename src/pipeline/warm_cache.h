@@ -1,18 +1,12 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <memory>
-#include <stop_token>
 
+#include "base/long_task.h"
 #include "pipeline/loader.h"
 
 namespace millrace {
-
-struct WarmRun {
-  std::function<void(uint64_t done, uint64_t total)> progress;  // bytes of samples
-  std::stop_token stop;
-};
 
 struct WarmReport {
   CacheReport cache;          // hit_bytes were there already
@@ -22,7 +16,7 @@ struct WarmReport {
 
 /// Reads all samples of a source through options.cache, so that a loader with these options finds them there: of data
 /// that are larger than the cache, what it needs first. Blocking. Errors are those of the stores, and those of
-/// Loader::Create for the options; Cancelled after a stop.
-absl::StatusOr<WarmReport> WarmCache(const Source& source, LoaderOptions options, const WarmRun& run);
+/// Loader::Create for the options; Cancelled after a stop. `task` counts the bytes of samples.
+absl::StatusOr<WarmReport> WarmCache(const Source& source, LoaderOptions options, const LongTask& task);
 
 }  // namespace millrace

@@ -3,12 +3,11 @@
 #include <fmt/format.h>
 
 #include <charconv>
-#include <cstdlib>
-#include <fstream>
-#include <iterator>
 #include <nlohmann/json.hpp>
 
 #include "absl/strings/escaping.h"
+#include "base/file_text.h"
+#include "base/process.h"
 #include "net/text_answer.h"
 
 namespace millrace {
@@ -75,35 +74,28 @@ absl::Status ErrorOf(int http, const std::string& text) {
   return absl::Status(static_cast<absl::StatusCode>(code), fmt::format("etcd: {}", message));
 }
 
-absl::StatusOr<std::string> ReadWhole(const std::string& path, const char* variable) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file) return absl::NotFoundError(fmt::format("{} of {} cannot be read", path, variable));
-  return std::string(std::istreambuf_iterator<char>(file), {});
-}
-
-std::string Variable(const char* name) {
-  const char* value = std::getenv(name);
-  return value == nullptr ? "" : value;
+absl::StatusOr<std::string> ReadPemOf(const char* variable) {
+  const std::string path = EnvironmentValue(variable);
+  absl::StatusOr<std::string> pem = ReadFileText(path);
+  return pem.ok() ? pem : absl::NotFoundError(fmt::format("{} of {} cannot be read", path, variable));
 }
 
 }  // namespace
 
 absl::StatusOr<EtcdAccess> EtcdAccess::FromEnvironment() {
   EtcdAccess access;
-  const std::string user = Variable("ETCDCTL_USER");
+  const std::string user = EnvironmentValue("ETCDCTL_USER");
   const size_t colon = user.find(':');
   access.user = user.substr(0, colon);
   if (colon != user.npos) access.password = user.substr(colon + 1);
-  access.ca_file = Variable("ETCDCTL_CACERT");
-  const std::string certificate = Variable("ETCDCTL_CERT");
-  const std::string key = Variable("ETCDCTL_KEY");
-  if (certificate.empty() != key.empty()) {
+  access.ca_file = EnvironmentValue("ETCDCTL_CACERT");
+  const bool has_certificate = !EnvironmentValue("ETCDCTL_CERT").empty();
+  if (has_certificate != !EnvironmentValue("ETCDCTL_KEY").empty())
     return absl::InvalidArgumentError("ETCDCTL_CERT and ETCDCTL_KEY are for use together");
-  }
-  if (certificate.empty()) return access;
+  if (!has_certificate) return access;
   access.identity.emplace();
-  ASSIGN_OR_RETURN(access.identity->certificate_pem, ReadWhole(certificate, "ETCDCTL_CERT"));
-  ASSIGN_OR_RETURN(access.identity->key_pem, ReadWhole(key, "ETCDCTL_KEY"));
+  ASSIGN_OR_RETURN(access.identity->certificate_pem, ReadPemOf("ETCDCTL_CERT"));
+  ASSIGN_OR_RETURN(access.identity->key_pem, ReadPemOf("ETCDCTL_KEY"));
   return access;
 }
 

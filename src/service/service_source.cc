@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <bit>
 #include <chrono>
-#include <cstdlib>
 #include <exception>
 #include <optional>
 #include <set>
@@ -14,6 +13,7 @@
 
 #include "absl/strings/ascii.h"
 #include "base/crypto.h"
+#include "base/process.h"
 #include "base/size.h"
 #include "service/membership.h"
 #include "service/trainer_memory.h"
@@ -53,8 +53,7 @@ uint64_t StreamsOf(const LoaderPlan& plan, const ServiceOptions& service, const 
 std::string JobName() {
   std::string job;
   for (const char* name : {"MILLRACE_JOB", "TRAINING_JOB_NAME", "SLURM_JOB_ID", "TORCHELASTIC_RUN_ID"}) {
-    const char* value = std::getenv(name);
-    if (job.empty() && value != nullptr && std::string_view(value) != "none") job = value;
+    if (const std::string value = EnvironmentValue(name); job.empty() && value != "none") job = value;
   }
   constexpr size_t kMost = 128;
   if (job.size() > kMost) job.resize(kMost);

@@ -23,4 +23,7 @@ struct WorkerCounts {
   LoaderTotals loaders;  // of the streams
 };
 
+/// Adds the counts to the metrics of this process.
+void CollectWorker(const WorkerCounts& counts, MetricsText* text);
+
 }  // namespace millrace

@@ -5,14 +5,13 @@
 #include <netdb.h>
 
 #include <charconv>
-#include <cstdlib>
-#include <fstream>
-#include <iterator>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <utility>
 
+#include "base/file_text.h"
 #include "base/log.h"
+#include "base/process.h"
 #include "service/host_list.h"
 #include "service/worker_calls.h"
 
@@ -46,12 +45,11 @@ absl::StatusOr<WorkerPlace> ParseEtcdPlace(std::string_view text, std::string_vi
 }
 
 absl::StatusOr<std::string> ReadResourceConfig() {
-  const char* folder = std::getenv("SM_INPUT_CONFIG_DIR");
-  const std::string path =
-      fmt::format("{}/resourceconfig.json", folder == nullptr || *folder == '\0' ? "/opt/ml/input/config" : folder);
-  std::ifstream file(path, std::ios::binary);
-  if (!file) return absl::NotFoundError(fmt::format("{} cannot be read; is this a training job of SageMaker?", path));
-  return std::string(std::istreambuf_iterator<char>(file), {});
+  const std::string folder = EnvironmentValue("SM_INPUT_CONFIG_DIR");
+  const std::string path = (folder.empty() ? "/opt/ml/input/config" : folder) + "/resourceconfig.json";
+  absl::StatusOr<std::string> text = ReadFileText(path);
+  if (text.ok()) return text;
+  return absl::NotFoundError(fmt::format("{} cannot be read; is this a training job of SageMaker?", path));
 }
 
 // Every address that a name has.

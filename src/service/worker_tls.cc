@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include <fstream>
+#include "base/file_text.h"
 
 namespace millrace {
 
@@ -10,15 +10,13 @@ namespace {
 
 absl::StatusOr<std::string> ReadPem(const std::string& path) {
   constexpr size_t kMost = size_t{1} << 20;
-  std::ifstream file(path, std::ios::binary);
-  if (!file) {
+  absl::StatusOr<std::string> text = ReadFileText(path, kMost);
+  if (!text.ok()) {
     return absl::NotFoundError(
         fmt::format("{} cannot be read; the folder must hold ca.crt, tls.crt and tls.key, all of them PEM", path));
   }
-  std::string text(kMost, '\0');
-  file.read(text.data(), static_cast<std::streamsize>(text.size()));
-  text.resize(static_cast<size_t>(file.gcount()));
-  if (text.find("-----BEGIN ") == text.npos) return absl::InvalidArgumentError(fmt::format("{} is no PEM file", path));
+  if (text->find("-----BEGIN ") == text->npos)
+    return absl::InvalidArgumentError(fmt::format("{} is no PEM file", path));
   return text;
 }
 

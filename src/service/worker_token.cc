@@ -3,10 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <fstream>
 #include <iterator>
 
 #include "absl/strings/ascii.h"
+#include "base/file_text.h"
 
 namespace millrace {
 
@@ -14,12 +14,9 @@ absl::StatusOr<std::string> ReadWorkerToken(const std::string& path) {
   constexpr size_t kLeast = 16;
   constexpr size_t kMost = 1024;
   if (path.empty()) return std::string();
-  std::ifstream file(path, std::ios::binary);
-  if (!file) return absl::NotFoundError(fmt::format("the token file {} cannot be read", path));
-  std::string text(kMost + 16, '\0');
-  file.read(text.data(), static_cast<std::streamsize>(text.size()));
-  text.resize(static_cast<size_t>(file.gcount()));
-  const absl::string_view token = absl::StripAsciiWhitespace(text);
+  const absl::StatusOr<std::string> text = ReadFileText(path, kMost + 16);
+  if (!text.ok()) return absl::NotFoundError(fmt::format("the token file {} cannot be read", path));
+  const absl::string_view token = absl::StripAsciiWhitespace(*text);
   const bool is_plain = std::all_of(token.begin(), token.end(), [](unsigned char c) { return absl::ascii_isgraph(c); });
   if (token.size() < kLeast || token.size() > kMost || !is_plain) {
     return absl::InvalidArgumentError(fmt::format(

@@ -24,8 +24,7 @@ absl::Status CheckKey(std::string_view store_uri, std::string_view key) {
 
 absl::Status CheckCanHold(const ObjectStore& store, std::string_view key) {
   RETURN_IF_ERROR(CheckKey(store.traits().root, key));
-  const bool folder = store.traits().medium == StoreTraits::Medium::kFolder;
-  return folder ? CheckFileKey(store.Uri(key), key) : absl::OkStatus();
+  return store.traits().is_folder() ? CheckFileKey(store.Uri(key), key) : absl::OkStatus();
 }
 
 absl::Status CheckPut(std::string_view uri, const PutOptions& options) {

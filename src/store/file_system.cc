@@ -8,6 +8,7 @@
 #include <climits>
 
 #include "base/atomic_file.h"
+#include "base/clock.h"
 #include "base/errno_status.h"
 #include "base/within.h"
 
@@ -54,8 +55,7 @@ std::string FileEtag(const struct stat& info) {
 }
 
 ObjectInfo FileInfo(std::string key, const struct stat& info) {
-  return {std::move(key), static_cast<uint64_t>(info.st_size), FileEtag(info),
-          int64_t{info.st_mtim.tv_sec} * 1000 + info.st_mtim.tv_nsec / 1'000'000};
+  return {std::move(key), static_cast<uint64_t>(info.st_size), FileEtag(info), MillisecondsOf(info.st_mtim)};
 }
 
 }  // namespace millrace

@@ -47,7 +47,7 @@ class PieceWriter {
 /// has the same, but for what it changes.
 struct StoreTraits {
   enum class Medium { kS3, kFolder, kMemory };
-  Medium medium = Medium::kMemory;
+  Medium medium = Medium::kMemory;  // code outside this module asks for the capabilities below
   std::string root;      // what all URIs of its objects begin with: "s3://bucket/", "/folder/", "mem://name/"
   std::string bucket;    // of kS3
   std::string identity;  // what tells it from other stores with that root: the endpoint, or `within`; else ""
@@ -62,6 +62,13 @@ struct StoreTraits {
   bool keeps_versions = false;
   /// Stores for which this is the same, and not null, copy objects of each other without their bytes coming here.
   const void* copies_among = nullptr;
+
+  /// Keys are paths of files below `root`: programs can rename, map and lock them, and links and other files lie there.
+  bool is_folder() const { return medium == Medium::kFolder; }
+  /// A service holds the objects: their bytes travel, and the service knows checksums. Its bucket must exist.
+  bool is_remote() const { return medium == Medium::kS3; }
+  /// The objects end with this process: there is nothing to cache or to lock.
+  bool is_memory() const { return medium == Medium::kMemory; }
 };
 
 /// Objects under keys: one bucket of S3, a folder, or memory. Keys are any bytes without NUL, 1 to 1,024 of them, and

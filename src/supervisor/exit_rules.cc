@@ -6,6 +6,8 @@
 #include <charconv>
 #include <nlohmann/json.hpp>
 
+#include "absl/strings/str_split.h"
+
 namespace millrace {
 
 namespace {
@@ -133,12 +135,8 @@ absl::StatusOr<ExitRule> ParseExitRule(std::string_view text) {
   const absl::StatusOr<bool> restart = TakeAction(text.substr(colon + 1));
   if (!restart.ok()) return fail(restart.status());
   rule.restart = *restart;
-  const std::string_view conditions = text.substr(0, colon);
-  for (size_t begin = 0; begin <= conditions.size();) {
-    const size_t end = std::min(conditions.find(',', begin), conditions.size());
-    if (const absl::Status taken = TakeCondition(conditions.substr(begin, end - begin), rule); !taken.ok())
-      return fail(taken);
-    begin = end + 1;
+  for (const absl::string_view condition : absl::StrSplit(ToAbsl(text.substr(0, colon)), ',')) {
+    if (const absl::Status taken = TakeCondition(ToStd(condition), rule); !taken.ok()) return fail(taken);
   }
   return rule;
 }

@@ -17,7 +17,7 @@
 #include <fstream>
 #include <utility>
 
-#include "base/file_limit.h"
+#include "base/process.h"
 #include "base/unique_fd.h"
 
 namespace millrace {

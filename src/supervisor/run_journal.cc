@@ -4,21 +4,15 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <array>
 #include <cerrno>
 #include <nlohmann/json.hpp>
 
 #include "absl/time/clock.h"
 #include "base/crypto.h"
 #include "base/errno_status.h"
+#include "base/process.h"
 
 namespace millrace {
-
-std::string HostName() {
-  std::array<char, 256> name{};
-  if (gethostname(name.data(), name.size() - 1) != 0) return "localhost";
-  return name.data();
-}
 
 RunJournal::RunJournal(std::string path, UniqueFd fd)
     : path_(std::move(path)), fd_(std::move(fd)), run_(RandomHex(6)), host_(HostName()) {}

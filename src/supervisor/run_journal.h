@@ -39,7 +39,4 @@ class RunJournal {
   bool failed_ = false;
 };
 
-/// The name of this machine.
-std::string HostName();
-
 }  // namespace millrace

@@ -13,6 +13,7 @@
 
 #include "absl/time/clock.h"
 #include "base/life_sign.h"
+#include "base/process.h"
 #include "supervisor/attempt_output.h"
 #include "supervisor/failure_file.h"
 #include "supervisor/job_process.h"

@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <cstdlib>
 #include <filesystem>
 #include <system_error>
 #include <utility>
@@ -11,6 +10,7 @@
 #include "base/crypto.h"
 #include "base/errno_status.h"
 #include "base/log.h"
+#include "base/process.h"
 #include "store/blocking.h"
 #include "transfer/copy_object.h"
 
@@ -20,11 +20,6 @@ namespace {
 
 constexpr uint64_t kMaxArtifactInMemory = uint64_t{4} << 30;
 constexpr int kCopyAttempts = 3;
-
-std::string Environment(const char* name) {
-  const char* value = std::getenv(name);
-  return value == nullptr ? "" : value;
-}
 
 std::string HashOf(std::string_view text) {
   Xxh3Stream stream;
@@ -46,14 +41,14 @@ bool IsNoArtifact(const absl::Status& status) {
 }  // namespace
 
 std::string DefaultCacheFolder() {
-  if (std::string own = Environment("MILLRACE_CACHE"); !own.empty()) return own;
-  if (const std::string xdg = Environment("XDG_CACHE_HOME"); !xdg.empty()) return xdg + "/millrace";
-  const std::string home = Environment("HOME");
+  if (std::string own = EnvironmentValue("MILLRACE_CACHE"); !own.empty()) return own;
+  if (const std::string xdg = EnvironmentValue("XDG_CACHE_HOME"); !xdg.empty()) return xdg + "/millrace";
+  const std::string home = EnvironmentValue("HOME");
   return home.empty() ? "" : home + "/.cache/millrace";
 }
 
 ArtifactPlaces::ArtifactPlaces(Stores& stores, ArtifactOptions options)
-    : stores_(stores), options_(std::move(options)), medium_(options_.beside.store->traits().medium) {}
+    : stores_(stores), options_(std::move(options)), beside_(options_.beside.store->traits()) {}
 
 absl::StatusOr<Location> ArtifactPlaces::Cache() {
   if (options_.cache_folder.empty()) {
@@ -112,12 +107,12 @@ absl::StatusOr<SharedArtifact> ArtifactPlaces::OpenInPlaceOfBeside(CheckArtifact
 }
 
 absl::StatusOr<SharedArtifact> ArtifactPlaces::OpenBeside(CheckArtifact check, CheckArtifact verify) {
-  if (medium_ == Medium::kS3) return OpenCopy(check, verify);
-  if (medium_ == Medium::kMemory) {
+  if (beside_.is_remote()) return OpenCopy(check, verify);
+  if (beside_.is_memory()) {
     ASSIGN_OR_RETURN(std::string bytes, ReadAll(*options_.beside.store, options_.beside.prefix, kMaxArtifactInMemory));
     return Checked(std::make_shared<Artifact>(BesideUri(), std::move(bytes)), check);
   }
-  ASSIGN_OR_RETURN(MappedFile file, MappedFile::Open(BesideUri(), options_.beside.store->traits().within));
+  ASSIGN_OR_RETURN(MappedFile file, MappedFile::Open(BesideUri(), beside_.within));
   return Checked(std::make_shared<Artifact>(BesideUri(), std::move(file)), check);
 }
 
@@ -214,11 +209,10 @@ absl::StatusOr<SharedArtifact> ArtifactPlaces::Publish() {
 }
 
 absl::StatusOr<FileLock> ArtifactPlaces::Lock() {
-  if (medium_ == Medium::kMemory) return FileLock();
+  if (beside_.is_memory()) return FileLock();
   // A folder can be locked itself, which leaves no trace. The rest is built in the cache folder.
-  if (medium_ == Medium::kFolder && MayWriteBeside()) {
-    absl::StatusOr<FileLock> lock =
-        FileLock::OfFolder(options_.beside.store->traits().root, options_.stop, options_.lock_patience);
+  if (beside_.is_folder() && MayWriteBeside()) {
+    absl::StatusOr<FileLock> lock = FileLock::OfFolder(beside_.root, options_.stop, options_.lock_patience);
     if (!absl::IsDeadlineExceeded(lock.status())) return lock;
     // An artifact appears by a rename, so several may build one. The processes of this user still wait for each other.
     Log(LogLevel::kWarning, "transfer",
@@ -239,7 +233,7 @@ absl::StatusOr<SharedArtifact> ArtifactPlaces::Build(BuildArtifact build) {
     if (!MayWriteBeside()) {
       refused = absl::PermissionDeniedError("this program only reads the data");
       ASSIGN_OR_RETURN(in_cache, BuiltName());
-    } else if (medium_ != Medium::kS3) {
+    } else if (!beside_.is_remote()) {
       absl::StatusOr<std::unique_ptr<ObjectWriter>> beside = options_.beside.store->Write(options_.beside.prefix, {});
       in_cache.clear();
       if (beside.ok()) return beside;
@@ -255,7 +249,7 @@ absl::StatusOr<SharedArtifact> ArtifactPlaces::Build(BuildArtifact build) {
                                 options_.title));
   };
   RETURN_IF_ERROR(build(open));
-  if (medium_ == Medium::kS3 && MayWriteBeside()) return Publish();
+  if (beside_.is_remote() && MayWriteBeside()) return Publish();
   const auto no_check = [](const SharedArtifact&) { return absl::OkStatus(); };
   if (!in_cache.empty()) {
     LogKeptInCache(refused);
@@ -268,7 +262,7 @@ absl::StatusOr<SharedArtifact> ArtifactPlaces::Build(BuildArtifact build) {
 
 absl::StatusOr<SharedArtifact> ArtifactPlaces::Find(bool locked, CheckArtifact check, CheckArtifact verify) {
   for (const Place place : kPlaces) {
-    if (place == Place::kBeside && medium_ == Medium::kS3 && !locked) continue;  // one process copies it
+    if (place == Place::kBeside && beside_.is_remote() && !locked) continue;  // one process copies it
     absl::StatusOr<SharedArtifact> found = Open(place, check, verify);
     if (found.ok() || !IsNoArtifact(found.status())) return found;
   }

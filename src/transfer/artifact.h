@@ -95,9 +95,7 @@ class ArtifactPlaces {
   absl::StatusOr<SharedArtifact> GetOrBuild(CheckArtifact check, CheckArtifact verify, BuildArtifact build);
 
  private:
-  using Medium = StoreTraits::Medium;
-
-  bool MayWriteBeside() const { return medium_ == Medium::kMemory || !stores_.reads_only(); }
+  bool MayWriteBeside() const { return beside_.is_memory() || !stores_.reads_only(); }
   absl::StatusOr<Location> Cache();
   absl::StatusOr<std::string> BuiltName();
   std::string UnpublishedName() const;
@@ -115,7 +113,7 @@ class ArtifactPlaces {
 
   Stores& stores_;
   const ArtifactOptions options_;
-  const Medium medium_;
+  const StoreTraits& beside_;  // of the store that has the data
 };
 
 }  // namespace millrace

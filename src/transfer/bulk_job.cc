@@ -28,7 +28,7 @@ bool IsHopeless(const absl::Status& status) {
 
 // For files: the first folder on the way to the key that is a link; "" without one, and for other stores.
 std::string LinkOnTheWay(const ObjectStore& store, std::string_view key) {
-  if (store.traits().medium != StoreTraits::Medium::kFolder) return {};
+  if (!store.traits().is_folder()) return {};
   for (size_t slash = key.find('/'); slash != key.npos; slash = key.find('/', slash + 1)) {
     std::string folder = store.Uri(key.substr(0, slash));
     std::error_code ignored;  // what cannot be looked at fails when it is removed
@@ -88,7 +88,7 @@ void BulkJob::Start(Room& room, absl::AnyInvocable<void()> work) {
 }
 
 void BulkJob::RemoveLeftovers(ObjectStore& to, std::string_view key) {
-  if (to.traits().medium != StoreTraits::Medium::kFolder) return;
+  if (!to.traits().is_folder()) return;
   const std::string folder(key.substr(0, key.rfind('/') + 1));
   if (tidy_.size() == kTidyFolders) tidy_.clear();
   if (!tidy_.insert(to.Uri(folder)).second) return;
@@ -99,8 +99,8 @@ void BulkJob::RemoveLeftovers(ObjectStore& to, std::string_view key) {
 // Small objects are copied by the stores' threads alone: to hand each to a thread, and back after each of its requests,
 // costs a third of the copy.
 bool BulkJob::NeedsThread(const ObjectStore& from, uint64_t size, const ObjectStore& to) const {
-  const auto is_s3 = [](const ObjectStore& store) { return store.traits().medium == StoreTraits::Medium::kS3; };
-  return size > kPieceBytes || (is_s3(from) && is_s3(to)) || (to.CopiesFrom(from) && !refused_);
+  return size > kPieceBytes || (from.traits().is_remote() && to.traits().is_remote()) ||
+         (to.CopiesFrom(from) && !refused_);
 }
 
 absl::Status BulkJob::Copy(ObjectStore& from, ObjectInfo source, ObjectStore& to, std::string key) {

@@ -37,7 +37,7 @@ absl::StatusOr<ObjectInfo> CopyWithinStore(ObjectStore& from, const ObjectInfo& 
 
 // Files and memory keep no checksums, and what is read from them has not travelled.
 bool Travels(const ObjectStore& from) {
-  return from.traits().medium == StoreTraits::Medium::kS3;
+  return from.traits().is_remote();
 }
 
 PutOptions PutOptionsFor(const ObjectInfo& source, const std::string& key, const CopyObjectOptions& options) {

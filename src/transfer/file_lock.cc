@@ -8,10 +8,9 @@
 
 #include <cerrno>
 #include <chrono>
-#include <condition_variable>
-#include <mutex>
 
 #include "base/log.h"
+#include "base/long_task.h"
 
 namespace millrace {
 
@@ -59,9 +58,6 @@ absl::StatusOr<FileLock> FileLock::OfFile(const std::string& path, std::stop_tok
 
 absl::Status FileLock::Take(const std::string& path, const std::stop_token& stop, std::chrono::milliseconds patience) {
   if (file_ < 0) return absl::OkStatus();
-  std::mutex mutex;
-  std::condition_variable_any woken;  // by nothing but the stop
-  std::unique_lock sleep(mutex);
   const auto begin = std::chrono::steady_clock::now();
   for (int asked = 0; flock(file_, LOCK_EX | LOCK_NB) != 0; ++asked) {
     if (errno == EINTR) continue;
@@ -76,8 +72,7 @@ absl::Status FileLock::Take(const std::string& path, const std::stop_token& stop
       Log(LogLevel::kWarning, "transfer",
           fmt::format("{}: waiting for another process that has locked it (lslocks shows it)", path));
     }
-    woken.wait_for(sleep, stop, kAskAgain, [] { return false; });
-    if (stop.stop_requested()) {
+    if (!SleepUnlessStopped(kAskAgain, stop)) {
       return absl::CancelledError(fmt::format("{}: interrupted while another process holds its lock", path));
     }
   }

@@ -13,10 +13,6 @@ namespace millrace {
 
 namespace {
 
-bool IsBucket(const ObjectStore& store) {
-  return store.traits().medium == StoreTraits::Medium::kS3;
-}
-
 // The first key with this prefix; "" if there is none, or none is visible. NotFound if the bucket is missing, which a
 // store does not tell in the answer to a request for one object.
 absl::StatusOr<std::string> FirstKey(ObjectStore& store, std::string prefix, const std::stop_token& stop = {}) {
@@ -25,7 +21,7 @@ absl::StatusOr<std::string> FirstKey(ObjectStore& store, std::string prefix, con
   options.max_keys = 1;
   absl::StatusOr<ListPage> page = ListBlocking(store, std::move(options), stop);
   if (absl::IsCancelled(page.status())) return page.status();
-  if (IsBucket(store) && absl::IsNotFound(page.status())) return page.status();
+  if (store.traits().is_remote() && absl::IsNotFound(page.status())) return page.status();
   return page.ok() && !page->objects.empty() ? std::move(page->objects.front().key) : std::string();
 }
 
@@ -55,7 +51,7 @@ absl::StatusOr<ObjectInfo> FindOneObject(const Location& location) {
   const std::string folder = AsFolder(location.prefix);
   ASSIGN_OR_RETURN(std::string first, FirstKey(store, folder));
   const bool below = !first.empty();
-  if (!below && IsBucket(store)) {  // the beginning of a file's name is nothing that can be listed
+  if (!below && store.traits().is_remote()) {  // the beginning of a file's name is nothing that can be listed
     ASSIGN_OR_RETURN(first, FirstKey(store, location.prefix));
   }
   if (first.empty()) return object;

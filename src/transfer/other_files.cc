@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/atomic_file.h"
+#include "base/clock.h"
 
 namespace millrace {
 
@@ -82,7 +83,7 @@ class OtherFileWalk {
     return each_({.kind = kind,
                   .name = name,
                   .size = static_cast<uint64_t>(info.st_size),
-                  .modified_ms = int64_t{info.st_mtim.tv_sec} * 1000 + info.st_mtim.tv_nsec / 1'000'000});
+                  .modified_ms = MillisecondsOf(info.st_mtim)});
   }
 
   const std::string& root_;

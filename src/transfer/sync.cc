@@ -12,10 +12,6 @@ namespace millrace {
 
 namespace {
 
-bool IsS3(const ObjectStore& store) {
-  return store.traits().medium == StoreTraits::Medium::kS3;
-}
-
 /// The objects below a folder in order of keys, one by one. Markers of empty folders are passed over.
 class KeyStream {
  public:
@@ -79,7 +75,7 @@ class KeyStream {
 
 // S3 tells times in whole seconds, rounded down; some stores that speak its language tell milliseconds.
 bool InSeconds(const ObjectStore& store, const ObjectInfo& object) {
-  return IsS3(store) && object.modified_ms % 1000 == 0;
+  return store.traits().is_remote() && object.modified_ms % 1000 == 0;
 }
 
 // By the coarser of the two clocks: what was uploaded in the second of its making is not newer than its copy.
@@ -104,7 +100,8 @@ absl::Status CheckSource(KeyStream& source, KeyStream& target, const Location& f
 absl::Status CompareFolders(const Location& from, const Location& to, const SyncOptions& options,
                             absl::FunctionRef<absl::Status(const SyncStep&)> each) {
   KeyStream sources(from, options, /*may_lack=*/false);
-  KeyStream targets(to, options, /*may_lack=*/!IsS3(*to.store));  // a folder is made by copying to it, a bucket is not
+  KeyStream targets(
+      to, options, /*may_lack=*/!to.store->traits().is_remote());  // a folder is made by copying to it, a bucket is not
   if (options.removes) RETURN_IF_ERROR(CheckSource(sources, targets, from, to));
   for (;;) {
     if (options.stop.stop_requested()) return absl::CancelledError("the comparison was interrupted");

@@ -24,7 +24,7 @@ VersionedDocument::VersionedDocument(ObjectStore& store, std::string key, uint64
     : store_(store),
       key_(std::move(key)),
       max_bytes_(max_bytes),
-      numbered_(store.traits().medium == StoreTraits::Medium::kFolder || !store.traits().holds_if_match) {}
+      numbered_(store.traits().is_folder() || !store.traits().holds_if_match) {}
 
 absl::Status VersionedDocument::Lost() const {
   return absl::FailedPreconditionError(fmt::format("{}: another process has replaced it", Uri()));

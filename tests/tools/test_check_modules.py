@@ -126,6 +126,22 @@ def test_one_name_within_other_types_and_in_tests(tmp_path: Path) -> None:
     assert run(tmp_path, files) == (0, [])
 
 
+@pytest.mark.parametrize("links", ["", "DEPS base", "DEPS s3 net", "DEPS net s3\n  PRIVATE s3"])
+def test_a_library_that_links_other_modules(tmp_path: Path, links: str) -> None:
+    code, lines = run(tmp_path, {"store/CMakeLists.txt": f"millrace_library(store\n  SOURCES\n    a.cc\n  {links})\n"})
+    assert (code, len(lines)) == (1, 1)
+    assert lines[0].startswith("src/store/CMakeLists.txt: store links [")
+
+
+def test_libraries_as_the_table_has_them(tmp_path: Path) -> None:
+    files = {
+        "store/CMakeLists.txt": "millrace_library(store SOURCES net.cc DEPS s3 PRIVATE net)\nmillrace_test(store DEPS net)\n",
+        "pipeline/CMakeLists.txt": "millrace_library(pipeline OFF_DATA_PATH SOURCES a.cc DEPS decode dataset\n cache)\n",
+        "base/CMakeLists.txt": "millrace_library(base SOURCES a.cc)\nmillrace_library(base_testing SOURCES b.cc DEPS net)\n",
+    }
+    assert run(tmp_path, files) == (0, [])
+
+
 def test_a_folder_without_sources_is_an_error(tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, TOOL, tmp_path], capture_output=True, text=True, timeout=300)
     assert done.returncode == 2

@@ -1,4 +1,4 @@
-#include "metrics/metrics_text.h"
+#include "net/metrics_text.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "metrics/metrics_server.h"
+#include "net/metrics_server.h"
 
 #include <fmt/format.h>
 

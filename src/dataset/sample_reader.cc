@@ -1,4 +1,4 @@
-#include "pack/sample_reader.h"
+#include "dataset/sample_reader.h"
 
 #include <algorithm>
 #include <utility>
@@ -7,7 +7,7 @@
 
 namespace millrace {
 
-SampleReader::SampleReader(const Dataset& dataset, const PackOrder& order, Positions positions,
+SampleReader::SampleReader(const Dataset& dataset, const SampleOrder& order, Positions positions,
                            const std::set<uint64_t>& skipped, MemoryBudget& memory, std::stop_token stop)
     : dataset_(dataset),
       order_(order),
@@ -94,7 +94,7 @@ bool MayBeAboutSample(const absl::Status& status) {
          absl::IsOutOfRange(status) || absl::IsInvalidArgument(status);
 }
 
-absl::Status VisitSamples(const Dataset& dataset, const PackOrder& order, Positions positions,
+absl::Status VisitSamples(const Dataset& dataset, const SampleOrder& order, Positions positions,
                           const std::set<uint64_t>& skipped, MemoryBudget& memory, const std::stop_token& stop,
                           SamplePartSink each, BadSampleSink bad) {
   uint64_t next = positions.begin;  // all before it is done

@@ -1,4 +1,4 @@
-#include "metrics/scrape.h"
+#include "net/metrics_scraper.h"
 
 #include <fmt/format.h>
 

@@ -4,9 +4,9 @@
 #include <vector>
 
 #include "base/status.h"
-#include "metrics/metrics_server.h"
-#include "metrics/metrics_text.h"
 #include "net/http_client.h"
+#include "net/metrics_server.h"
+#include "net/metrics_text.h"
 
 namespace millrace {
 
@@ -17,8 +17,8 @@ class Scraper {
 
   Scraper();
 
-  /// What each has to tell, in their order, asked all at a time: or Unavailable if it does not answer, InvalidArgument
-  /// if what it answers are no metrics.
+  /// Asks all at a time; the results are in the order of the addresses. Unavailable if a process does not answer,
+  /// InvalidArgument if its answer is not metrics.
   std::vector<absl::StatusOr<std::vector<MetricSample>>> Read(const std::vector<MetricsAddress>& addresses);
 
  private:

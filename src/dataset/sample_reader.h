@@ -12,7 +12,7 @@
 #include "base/bytes.h"
 #include "base/status.h"
 #include "dataset/dataset.h"
-#include "pack/pack_plan.h"
+#include "plan/sample_order.h"
 #include "transfer/object_reader.h"
 
 namespace millrace {
@@ -23,14 +23,14 @@ struct Positions {
   uint64_t end = 0;
 };
 
-/// The bytes of the samples at some positions, read ahead in parallel: small samples that lie together in the source
-/// and follow one another here in one request, large ones in pieces. Every sample is verified against its checksum in
-/// the index. Blocking; not thread-safe; what it is given must outlive it.
+/// Reads the bytes of the samples at some positions, ahead and in parallel. One request brings small samples that lie
+/// together in the source and follow one another here; large ones come in pieces. Every sample is verified against its
+/// checksum in the index. Blocking; not thread-safe; what it is given must outlive it.
 class SampleReader {
  public:
   /// Passes over the positions in `skipped`. Memory: half of the budget. Gives Cancelled soon after a stop is
   /// requested.
-  SampleReader(const Dataset& dataset, const PackOrder& order, Positions positions, const std::set<uint64_t>& skipped,
+  SampleReader(const Dataset& dataset, const SampleOrder& order, Positions positions, const std::set<uint64_t>& skipped,
                MemoryBudget& memory, std::stop_token stop = {});
 
   /// A sample, or a part of a large one. Valid until the next call.
@@ -49,7 +49,7 @@ class SampleReader {
   Positions Suspects() const;
 
  private:
-  // What one request brings: the whole of some samples, or a large one in pieces.
+  // A request brings the whole of some samples, or a large one in pieces.
   struct Asked {
     uint64_t first = 0;  // position
     uint64_t count = 0;
@@ -60,7 +60,7 @@ class SampleReader {
   absl::Status Gather(Asked* asked, ObjectReader::Request* request);
 
   const Dataset& dataset_;
-  const PackOrder& order_;
+  const SampleOrder& order_;
   const Positions positions_;
   const std::set<uint64_t>& skipped_;
   const uint64_t piece_bytes_;
@@ -81,7 +81,8 @@ class SampleReader {
   ObjectReader reads_;  // last: its callbacks end before the rest goes
 };
 
-/// What may be wrong with a sample alone, and not with the store or the network, on which all others depend as well.
+/// Returns true if the error may be about a sample alone, and not with the store or the network, on which all others
+/// depend as well.
 bool MayBeAboutSample(const absl::Status& status);
 
 using SamplePartSink = absl::FunctionRef<absl::Status(const SampleReader::Part&)>;
@@ -90,7 +91,7 @@ using BadSampleSink = absl::FunctionRef<absl::Status(uint64_t position, const ab
 /// Reads samples as SampleReader does, and calls `each` with their parts; if that is cut off, the parts of a sample
 /// come from the first again. After an error that MayBeAboutSample, those that it may be about are read one by one, and
 /// `bad` gets the errors that remain. Ends with any other error, and with those that the two give.
-absl::Status VisitSamples(const Dataset& dataset, const PackOrder& order, Positions positions,
+absl::Status VisitSamples(const Dataset& dataset, const SampleOrder& order, Positions positions,
                           const std::set<uint64_t>& skipped, MemoryBudget& memory, const std::stop_token& stop,
                           SamplePartSink each, BadSampleSink bad);
 

@@ -3,9 +3,9 @@
 #include <cstdlib>
 #include <string>
 
-#include "metrics/metrics_text.h"
+#include "net/metrics_text.h"
 
-/// What an endpoint answers to `millrace top` is refused, or means the same when it is written again.
+/// The answer of an endpoint to `millrace top` is refused, or means the same when it is written again.
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace millrace;
   const auto samples = ParseMetrics({reinterpret_cast<const char*>(data), size});

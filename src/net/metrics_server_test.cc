@@ -1,4 +1,4 @@
-#include "metrics/metrics_server.h"
+#include "net/metrics_server.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -6,7 +6,7 @@
 #include <memory>
 #include <vector>
 
-#include "metrics/scrape.h"
+#include "net/metrics_scraper.h"
 #include "net/testing/http_server_fixture.h"
 
 namespace millrace {

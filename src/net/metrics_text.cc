@@ -1,4 +1,4 @@
-#include "metrics/metrics_text.h"
+#include "net/metrics_text.h"
 
 #include <fmt/format.h>
 
@@ -49,7 +49,7 @@ bool IsNameChar(char c, bool first) {
   return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_' || c == ':' || (!first && c >= '0' && c <= '9');
 }
 
-/// What is left of a line, taken from the front.
+/// The rest of a line, taken from the front.
 class LineReader {
  public:
   explicit LineReader(std::string_view line) : rest_(line) {}
