@@ -43,12 +43,12 @@ struct CopyObjectOptions {
 /// gets the time of its source's last change, so that a comparison of the two finds no news. `source` comes from Head
 /// or List and is pinned by its ETag: FailedPrecondition if the store has another version by now.
 ///
-/// If the store copies by itself (ObjectStore::CopiesFrom), it does, with type and metadata. Otherwise, or if it turns
-/// out that it does not, the bytes come through this machine and are checked against the checksum that the source's
-/// store keeps (store/whole_check.h): up to 8 MiB by one read and one write, more in pieces that land in their final
-/// places in the order in which they arrive, so that one that is late holds up no other. Two to eight pieces are in
-/// flight, 64 MiB of them if they are small enough. ResourceExhausted, before anything is read or written, if an object
-/// is so large that the pieces in flight would take more than a quarter of the memory.
+/// If the store copies by itself (ObjectStore::CopiesFrom; on S3 store/s3_copy.h), it does, with type and metadata.
+/// Otherwise, or if it turns out that it does not, the bytes come through this machine and are checked against the
+/// checksum that the source's store keeps (store/whole_check.h): up to 8 MiB by one read and one write, more in pieces
+/// that land in their final places in the order in which they arrive, so that one that is late holds up no other. Two
+/// to eight pieces are in flight, 64 MiB of them if they are small enough. ResourceExhausted, before anything is read
+/// or written, if an object is so large that the pieces in flight would take more than a quarter of the memory.
 ///
 /// Blocking; Cancelled soon after a stop is requested. DataLoss if what was written has another size.
 absl::StatusOr<CopiedObject> CopyObject(ObjectStore& from, const ObjectInfo& source, ObjectStore& to,
