@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import os
 import weakref
@@ -590,12 +591,11 @@ class Loader:
 
 
 def _new_native(natives: list[_core.Dataset], mix: _core._Mix | None, options: Mapping[str, Any]) -> _core.Loader:
-    try:
+    with contextlib.suppress(ExhaustedError):
         return _core.Loader(natives, mix=mix, **options)
-    except ExhaustedError:
-        # A loader that only a reference cycle keeps, as a traceback makes it, holds its memory until the next collection.
-        gc.collect()
-        return _core.Loader(natives, mix=mix, **options)
+    # A loader that only a reference cycle keeps, as a traceback makes it, holds its memory until the next collection.
+    gc.collect()
+    return _core.Loader(natives, mix=mix, **options)
 
 
 def _shown_keys(state: Mapping[str, Any]) -> str:

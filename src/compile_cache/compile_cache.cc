@@ -412,7 +412,7 @@ absl::Status CompileCache::Sweep(const std::stop_token& stop) {
   for (const CachedFile& file : record_.files) needed.insert(file.sha256);
   std::set<std::string> orphans;
   const std::string prefix = ObjectKey("");
-  const int64_t young_ms = static_cast<int64_t>(static_cast<uint64_t>(UnixMilliseconds())) - kOrphanAge.count();
+  const int64_t young_ms = UnixMilliseconds() - kOrphanAge.count();
   const absl::Status listed = ForEachObject(
       store_, prefix,
       [&](const ObjectInfo& object) {

@@ -28,6 +28,7 @@ bool IsGroupName(const std::string& text) {
   });
 }
 
+// The script has --kill-on-bad-exit=0: the end of one part must not end the others, which hear how the job ends.
 std::string SlurmScript(const GroupFileOptions& options) {
   TemplateValues groups = TemplateValues::array();
   for (const JobGroup& group : options.groups) {

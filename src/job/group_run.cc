@@ -13,13 +13,13 @@
 #include <sstream>
 #include <utility>
 
+#include "base/process.h"
 #include "base/usage_error.h"
 #include "channel/job_root.h"
 #include "job/group_host.h"
 #include "job/group_link.h"
 #include "service/worker_token.h"
 #include "supervisor/guarded_command.h"
-#include "supervisor/run_journal.h"
 
 namespace millrace {
 
