@@ -97,7 +97,7 @@ TEST_F(HttpServerTest, SaysContinueOnlyToThoseWhoWait) {
   RawClient client(server_->port());
   client.Send("PUT /a HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\nExpect: 100-continue\r\n\r\n");
   EXPECT_EQ(client.ReadUntil("\r\n\r\n"), "HTTP/1.1 100 Continue\r\n\r\n");
-  EXPECT_TRUE(handler_->last_facts.expects_continue);
+  EXPECT_TRUE(handler_->LastFacts().expects_continue);
   client.Send("hi");
   EXPECT_TRUE(client.ReadUntil("\r\n\r\n").starts_with("HTTP/1.1 200 OK"));
   EXPECT_EQ(client.ReadBytes(9), "PUT /a hi");

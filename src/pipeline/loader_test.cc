@@ -22,6 +22,15 @@ using ::testing::StartsWith;
 
 constexpr int kSide = 24;
 
+// GCC defines macros, and clang has features.
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr bool kSanitized = true;
+#elif defined(__has_feature)
+constexpr bool kSanitized = __has_feature(address_sanitizer) || __has_feature(thread_sanitizer);
+#else
+constexpr bool kSanitized = false;
+#endif
+
 // A JPEG of one colour gradient that depends on `seed`.
 std::string Jpeg(uint64_t seed) {
   std::vector<uint8_t> rgb(kSide * kSide * 3);
@@ -386,9 +395,7 @@ TEST_F(LoaderTest, ABudgetBeyondTheAddressSpaceIsRefusedInWords) {
 }
 
 TEST_F(LoaderTest, ABatchThatTheSystemHasNoMemoryForEndsTheLoaderInWords) {
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-  GTEST_SKIP() << "the sanitizers' allocators end the program instead of refusing";
-#endif
+  if (kSanitized) GTEST_SKIP() << "the sanitizers' allocators end the program instead of refusing";
   Runtime runtime({.io_threads = 1, .cpu_threads = 1, .memory_bytes = uint64_t{1} << 60});
   Fill(4);
   OpenDataset();

@@ -6,6 +6,9 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <absl/base/thread_annotations.h>
+#include <absl/synchronization/mutex.h>
+
 #include <algorithm>
 #include <cerrno>
 #include <functional>
@@ -107,14 +110,21 @@ class FunctionHandler final : public HttpHandler {
 
   std::unique_ptr<HttpExchange> OnRequest(HttpRequestHead head, const HttpRequestFacts& facts,
                                           HttpResponder responder) override {
-    last_facts = facts;
+    {
+      absl::MutexLock lock(&facts_mutex_);
+      last_facts_ = facts;
+    }
     if (head_) {
       if (auto early = head_(head)) responder.Send(*std::move(early));
     }
     return std::make_unique<Exchange>(*this, std::move(head), std::move(responder));
   }
 
-  HttpRequestFacts last_facts;  // read when the server rests
+  /// The facts of the request that began last. Any thread may ask.
+  HttpRequestFacts LastFacts() const {
+    absl::MutexLock lock(&facts_mutex_);
+    return last_facts_;
+  }
 
  private:
   struct Exchange final : public HttpExchange {
@@ -129,6 +139,8 @@ class FunctionHandler final : public HttpHandler {
 
   OnComplete complete_;
   OnHead head_;
+  mutable absl::Mutex facts_mutex_;
+  HttpRequestFacts last_facts_ ABSL_GUARDED_BY(facts_mutex_);
 };
 
 inline HttpReply TextReply(std::string text, int status = 200) {
