@@ -1,6 +1,5 @@
 #include "service/worker.h"
 
-#include <arpa/inet.h>
 #include <fmt/format.h>
 #include <pthread.h>
 
@@ -12,9 +11,12 @@
 #include <thread>
 #include <utility>
 
+#include "aws/endpoint.h"
 #include "base/crypto.h"
+#include "base/hex.h"
 #include "base/size.h"
 #include "service/job_shares.h"
+#include "service/token_proof.h"
 #include "service/worker_calls.h"
 #include "service/worker_session.h"
 
@@ -25,6 +27,9 @@ namespace {
 using WorkerClock = std::chrono::steady_clock;
 
 constexpr std::chrono::milliseconds kWorkerTick{100};
+// Each stream has a few requests in flight, and a host may have many streams.
+constexpr size_t kMaxConnections = 4096;
+constexpr size_t kMaxPerAddress = 1024;
 // A trainer that has asked for nothing for so long is gone, or pauses: then it opens the stream again.
 constexpr std::chrono::seconds kSessionIdle{60};
 
@@ -40,14 +45,6 @@ StreamClaim ClaimOf(const HttpRequestHead& head) {
   const std::string_view bytes = head.headers.Find(kMemoryHeader).value_or("");
   std::from_chars(bytes.data(), bytes.data() + bytes.size(), claim.bytes);
   return claim;
-}
-
-bool IsLoopback(const std::string& host) {
-  if (host == "localhost") return true;
-  in_addr v4{};
-  if (inet_pton(AF_INET, host.c_str(), &v4) == 1) return (ntohl(v4.s_addr) >> 24) == 127;
-  in6_addr v6{};
-  return inet_pton(AF_INET6, host.c_str(), &v6) == 1 && IN6_IS_ADDR_LOOPBACK(&v6) != 0;
 }
 
 absl::Status CheckOptions(const WorkerOptions& options) {
@@ -100,7 +97,7 @@ class Worker::Impl final : public HttpHandler {
  public:
   Impl(Runtime& runtime, Stores& stores, const WorkerOptions& options, AllowedPlaces allowed)
       : runtime_(runtime),
-        token_(options.token),
+        gate_(options.token, std::string(kWorkerPurpose)),
         datasets_(runtime, stores, std::move(allowed), options),
         shares_(runtime.memory().limit() - (options.cache != nullptr ? options.cache->memory_bytes() : 0)) {
     ticker_ = std::thread([this] { Tick(); });
@@ -126,6 +123,8 @@ class Worker::Impl final : public HttpHandler {
 
   absl::Status Listen(const WorkerOptions& options) {
     HttpServerOptions server{.host = options.host, .port = options.port};
+    server.max_connections = kMaxConnections;
+    server.max_per_address = kMaxPerAddress;
     if (options.tls) {
       server.tls = options.tls->identity;
       server.client_ca_pem = options.tls->ca_pem;
@@ -147,7 +146,8 @@ class Worker::Impl final : public HttpHandler {
   class Opening;
   class Ignored;
 
-  std::optional<HttpReply> Refusal(const HttpRequestHead& head) const;
+  std::optional<HttpReply> RefusalOfVersion(const HttpRequestHead& head) const;
+  std::optional<HttpReply> RefusalOfToken(const HttpRequestHead& head) const;
   void Open(const StreamClaim& claim, std::string spec, Reservation memory, HttpResponder responder);
   void EndLocked(std::map<std::string, std::shared_ptr<WorkerSession>>::iterator session);
   size_t CountLocked() const;
@@ -156,7 +156,7 @@ class Worker::Impl final : public HttpHandler {
   void Tick();
 
   Runtime& runtime_;
-  const std::string token_;
+  const TokenGate gate_;
   WorkerCounts counts_;
   OpenDatasets datasets_;
 
@@ -180,15 +180,25 @@ class Worker::Impl::Ignored final : public HttpExchange {
 /// The request to open a stream, whose body is its spec.
 class Worker::Impl::Opening final : public HttpExchange {
  public:
-  Opening(Impl& worker, StreamClaim claim, uint64_t bytes, Reservation memory, HttpResponder responder)
+  /// `digest`: the SHA-256 that the proof of the request covers; nullopt if none is asked for.
+  Opening(Impl& worker, StreamClaim claim, uint64_t bytes, std::optional<std::string> digest, Reservation memory,
+          HttpResponder responder)
       : worker_(worker),
         claim_(std::move(claim)),
         bytes_(bytes),
+        digest_(std::move(digest)),
         memory_(std::move(memory)),
         responder_(std::move(responder)) {}
-  void OnBody(ByteSpan bytes) override { spec_.append(AsText(bytes.first(std::min(bytes.size(), Room())))); }
+  void OnBody(ByteSpan bytes) override {
+    const ByteSpan taken = bytes.first(std::min(bytes.size(), Room()));
+    if (digest_) came_.Update(taken);
+    spec_.append(AsText(taken));
+  }
   void OnBodyEnd() override {
     HttpResponder responder = std::move(responder_);  // this may end with the answer
+    if (digest_ && bytes_ > 0 && HexEncode(came_.Finish()) != *digest_) {
+      return responder.Send(WorkerReply(401, "the description of the stream is not the one that the trainer has sent"));
+    }
     worker_.Open(claim_, std::move(spec_), std::move(memory_), std::move(responder));
   }
 
@@ -198,12 +208,14 @@ class Worker::Impl::Opening final : public HttpExchange {
   Impl& worker_;
   const StreamClaim claim_;
   const uint64_t bytes_;
+  const std::optional<std::string> digest_;
+  Sha256Stream came_;
   Reservation memory_;
   HttpResponder responder_;
   std::string spec_;
 };
 
-std::optional<HttpReply> Worker::Impl::Refusal(const HttpRequestHead& head) const {
+std::optional<HttpReply> Worker::Impl::RefusalOfVersion(const HttpRequestHead& head) const {
   const std::optional<std::string_view> version = head.headers.Find(kVersionHeader);
   if (!version) return WorkerReply(400, "this is a worker of Millrace's data service; only trainers talk to it");
   if (*version != std::to_string(kServiceVersion)) {
@@ -211,11 +223,18 @@ std::optional<HttpReply> Worker::Impl::Refusal(const HttpRequestHead& head) cons
                                         "install the same Millrace on both",
                                         std::string(version->substr(0, 20)), kServiceVersion));
   }
-  if (token_.empty()) return std::nullopt;
-  const std::optional<std::string_view> token = head.headers.Find(kTokenHeader);
-  if (token && EqualConstantTime(*token, token_)) return std::nullopt;
-  return WorkerReply(401, token ? "the trainer's token is not the worker's; give both the same token file"
-                                : "the worker asks for a token; give the trainer the worker's token file");
+  return std::nullopt;
+}
+
+std::optional<HttpReply> Worker::Impl::RefusalOfToken(const HttpRequestHead& head) const {
+  const TokenGate::Verdict verdict = gate_.Check(head.headers.Find(kProofHeader), ProvedText(head));
+  if (verdict == TokenGate::Verdict::kGood) return std::nullopt;
+  if (verdict == TokenGate::Verdict::kMissing) {
+    return WorkerReply(401, "the worker asks for a token; give the trainer the worker's token file");
+  }
+  HttpReply reply = WorkerReply(401, "the trainer's token is not the worker's; give both the same token file");
+  if (verdict == TokenGate::Verdict::kStale) reply.headers.Add(kStaleProofHeader, "1");
+  return reply;
 }
 
 std::unique_ptr<HttpExchange> Worker::Impl::OnRequest(HttpRequestHead head, const HttpRequestFacts& facts,
@@ -224,7 +243,11 @@ std::unique_ptr<HttpExchange> Worker::Impl::OnRequest(HttpRequestHead head, cons
     responder.Send(std::move(reply));
     return std::make_unique<Ignored>();
   };
-  if (std::optional<HttpReply> refusal = Refusal(head)) return answer(*std::move(refusal));
+  if (std::optional<HttpReply> refusal = RefusalOfVersion(head)) return answer(*std::move(refusal));
+  if (head.target == kChallengePath) {
+    return answer(WorkerReply(200, gate_.Answer(head.headers.Find(kNonceHeader).value_or(""))));
+  }
+  if (std::optional<HttpReply> refusal = RefusalOfToken(head)) return answer(*std::move(refusal));
   const absl::StatusOr<WorkerTarget> target = ParseWorkerTarget(head.target);
   if (!target.ok()) return answer(WorkerReply(400, std::string(ToStd(target.status().message()))));
   const bool is_post = head.method == "POST";
@@ -240,7 +263,9 @@ std::unique_ptr<HttpExchange> Worker::Impl::OnRequest(HttpRequestHead head, cons
       ++counts_.refused;
       return answer(WorkerReply(503, "the worker's memory is in use; give it more (--memory)"));
     }
-    return std::make_unique<Opening>(*this, ClaimOf(head), *facts.content_length, std::move(memory),
+    std::optional<std::string> digest;
+    if (!gate_.is_open()) digest = head.headers.Find(kDigestHeader).value_or("");
+    return std::make_unique<Opening>(*this, ClaimOf(head), *facts.content_length, std::move(digest), std::move(memory),
                                      std::move(responder));
   }
   if (target->path == "/millrace/close" && is_post) return answer(Close(target->session));
