@@ -43,7 +43,7 @@ class NoBody final : public HttpExchange {
   void OnBodyEnd() override {}
 };
 
-// What the proof of a report is made of.
+// The text that the proof of a report is made of.
 std::string GroupText(const HttpRequestHead& head) {
   return fmt::format("{}\n{}\n{}", head.method, head.target, head.headers.Find(kDigestHeader).value_or(""));
 }

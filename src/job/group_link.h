@@ -9,8 +9,8 @@
 #include <thread>
 
 #include "net/http_client.h"
-#include "net/text_answer.h"
 #include "net/http_server.h"
+#include "net/text_answer.h"
 #include "service/token_proof.h"
 #include "supervisor/group_board.h"
 

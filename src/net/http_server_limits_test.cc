@@ -53,8 +53,9 @@ TEST_F(HttpServerTest, C10AHeadThatTricklesIsCutOff) {
 TEST_F(HttpServerTest, C10ABodyThatNobodyWaitsForIsCutOff) {
   HttpServerOptions options;
   options.head_timeout = milliseconds(50);
-  Serve(Echo, [](const HttpRequestHead&) -> std::optional<HttpReply> { return TextReply("refused", 401); },
-        std::move(options));
+  Serve(
+      Echo, [](const HttpRequestHead&) -> std::optional<HttpReply> { return TextReply("refused", 401); },
+      std::move(options));
   RawClient client(server_->port());
   client.Send("PUT / HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\nx");
   EXPECT_EQ(client.ReadAll(), "");

@@ -143,7 +143,7 @@ bool ServerConnection::GoesBefore(const ServerConnection& other) const {
 void ServerConnection::CloseIfIdle(Clock::time_point now) {
   if (lost_) return Close();
   if (head_since_ && now - *head_since_ > home_.head_timeout) {
-    // What a process has received while it was stopped is read between two looks.
+    // A process that was stopped reads between two looks all that came meanwhile.
     if (std::exchange(overdue_, true)) return Close();
   }
   if (state_ == State::kDrain ? now > reset_deadline_ : blocked_ && now - last_move_ > home_.idle_timeout) Close();

@@ -57,7 +57,7 @@ class ServerConnection : public std::enable_shared_from_this<ServerConnection> {
   const std::string& peer() const { return peer_; }
   /// It waits for a request, or its handshake does: closing it breaks nothing off.
   bool waits_for_request() const;
-  /// Whether another connection is the better one to close, if both wait.
+  /// True if this one is to be closed before another one, if both wait.
   bool GoesBefore(const ServerConnection& other) const;
   void OnReply(HttpReply reply);
   /// The handler gave its responder up.

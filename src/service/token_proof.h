@@ -30,7 +30,7 @@ class TokenGate {
   bool is_open() const { return token_.empty(); }
   /// The server's proof for a client's random number; "" for one that is none.
   std::string Answer(std::string_view nonce) const;
-  /// Whether the value of kProofHeader, if there is one, proves `request`.
+  /// Says if the value of kProofHeader, if there is one, proves `request`.
   Verdict Check(std::optional<std::string_view> proof, std::string_view request) const;
 
  private:

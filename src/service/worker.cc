@@ -36,11 +36,13 @@ constexpr std::chrono::seconds kSessionIdle{60};
 // Which job a trainer belongs to, and what a stream of it takes.
 struct StreamClaim {
   std::string job;
+  std::string peer;
   uint64_t bytes = 0;
 };
 
-StreamClaim ClaimOf(const HttpRequestHead& head) {
+StreamClaim ClaimOf(const HttpRequestHead& head, const HttpRequestFacts& facts) {
   StreamClaim claim;
+  claim.peer = facts.peer;
   claim.job = head.headers.Find(kJobHeader).value_or("");
   const std::string_view bytes = head.headers.Find(kMemoryHeader).value_or("");
   std::from_chars(bytes.data(), bytes.data() + bytes.size(), claim.bytes);
@@ -265,8 +267,8 @@ std::unique_ptr<HttpExchange> Worker::Impl::OnRequest(HttpRequestHead head, cons
     }
     std::optional<std::string> digest;
     if (!gate_.is_open()) digest = head.headers.Find(kDigestHeader).value_or("");
-    return std::make_unique<Opening>(*this, ClaimOf(head), *facts.content_length, std::move(digest), std::move(memory),
-                                     std::move(responder));
+    return std::make_unique<Opening>(*this, ClaimOf(head, facts), *facts.content_length, std::move(digest),
+                                     std::move(memory), std::move(responder));
   }
   if (target->path == "/millrace/close" && is_post) return answer(Close(target->session));
   if (target->path == "/millrace/next" && target->sequence) {
@@ -299,13 +301,13 @@ void Worker::Impl::Open(const StreamClaim& claim, std::string spec, Reservation 
       reply = WorkerReply(503, fmt::format("a stream of this job takes {} of memory, and the worker has {}; give it at "
                                            "least --memory {}",
                                            FormatSize(claim.bytes), FormatSize(limit), claim.bytes));
-    } else if (const JobShares::Admission admission = shares_.Admit(claim.job, name, claim.bytes);
+    } else if (const JobShares::Admission admission = shares_.Admit(claim.job, claim.peer, name, claim.bytes);
                !admission.admitted) {
       reply = WorkerReply(
           503, fmt::format("the worker's memory is in use: of {} this job has {}, and its share is {}; start "
                            "more workers, or give them more (--memory)",
                            FormatSize(runtime_.memory().limit()), FormatSize(shares_.UsedBy(claim.job)),
-                           FormatSize(shares_.ShareOf(claim.job))));
+                           FormatSize(shares_.ShareOf(claim.job, claim.peer))));
     } else {
       for (const std::string& closed : admission.closed) {
         if (const auto session = sessions_.find(closed); session != sessions_.end()) EndLocked(session);

@@ -134,8 +134,8 @@ class PendingCall final : public WorkerCall,
                           public HttpResponseHandler,
                           public std::enable_shared_from_this<PendingCall> {
  public:
-  PendingCall(HttpClient& client, WorkerKeys& keys, FrameBuffers& buffers, EventLoop& loop, HttpRequest request, std::string body,
-              uint64_t limit, WorkerCalls::OnAnswer done, WorkerCalls::FindRows find_rows)
+  PendingCall(HttpClient& client, WorkerKeys& keys, FrameBuffers& buffers, EventLoop& loop, HttpRequest request,
+              std::string body, uint64_t limit, WorkerCalls::OnAnswer done, WorkerCalls::FindRows find_rows)
       : client_(client),
         keys_(keys),
         buffers_(buffers),
@@ -243,7 +243,7 @@ class PendingCall final : public WorkerCall,
     call_ = client_.Start(loop_, std::move(request), *this);
   }
 
-  // Whether the worker knows the token; else the answer says so.
+  // Returns true if the worker knows the token; else the answer says so.
   bool OnProof(std::string_view text) {
     const bool is_good = challenge_->Accept(text);
     if (is_good) {
@@ -252,7 +252,7 @@ class PendingCall final : public WorkerCall,
       begun_ = false;
     } else {
       answer_.status = 401;
-      answer_.text = text.empty() ? "the trainer has a token and the worker has none; give the worker the token file"
+      answer_.text = text.empty() ? "the trainer has a token, and the worker does not; give the worker the token file"
                                   : "the trainer's token is not the worker's; give both the same token file";
     }
     challenge_.reset();

@@ -19,8 +19,8 @@ namespace millrace {
 // What requests and answers carry beside what HTTP has.
 inline constexpr std::string_view kVersionHeader = "Millrace-Service";  // kServiceVersion, in every request and answer
 inline constexpr std::string_view kStatusHeader = "Millrace-Status";    // of an error of the worker's loader: its code
-inline constexpr std::string_view kJobHeader = "Millrace-Job";                 // whose streams share a worker's memory
-inline constexpr std::string_view kMemoryHeader = "Millrace-Memory";           // bytes that each stream takes of it
+inline constexpr std::string_view kJobHeader = "Millrace-Job";          // whose streams share a worker's memory
+inline constexpr std::string_view kMemoryHeader = "Millrace-Memory";    // bytes that each stream takes of it
 inline constexpr std::string_view kPlainBytesHeader = "Millrace-Plain-Bytes";  // of a batch that is compressed
 inline constexpr std::string_view kFactsHeader = "Millrace-Facts";    // of a batch that is not: bytes before its arrays
 inline constexpr std::string_view kWaitedHeader = "Millrace-Waited";  // of a batch: its request, at the worker, in µs

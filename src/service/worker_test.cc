@@ -83,7 +83,7 @@ TEST_F(WorkerTest, AsksForItsToken) {
   EXPECT_EQ(right.Ask(endpoint, "POST", "/millrace/close?session=" + std::string(32, 'a')).status, 404);
 }
 
-// C14: whoever answers at the address of a worker, after a change of DNS, say.
+// C14: another program answers at the address of a worker, after a change of DNS, say.
 TEST_F(WorkerTest, C14AStrangerLearnsNothing) {
   std::mutex mutex;
   std::string heard;
@@ -104,7 +104,7 @@ TEST_F(WorkerTest, C14AStrangerLearnsNothing) {
     WorkerCalls calls(runtime_, {.token = token, .job = "a-job"});
     const WorkerAnswer got = calls.Ask({.host = "127.0.0.1", .port = (*server)->port()}, "GET", "/millrace/hello");
     EXPECT_EQ(got.status, 401) << answer;
-    EXPECT_THAT(got.text, HasSubstr(answer.empty() ? "the worker has none" : "is not the worker's"));
+    EXPECT_THAT(got.text, HasSubstr(answer.empty() ? "the worker does not" : "is not the worker's"));
   }
   const std::lock_guard lock(mutex);
   EXPECT_THAT(heard, HasSubstr("GET /millrace/challenge"));
@@ -134,12 +134,13 @@ TEST_F(WorkerTest, C14AProofOpensNoOtherStream) {
   Start(token);
   TokenKey key(token, std::string(kWorkerPurpose));
   const std::string version = "Millrace-Service: " + std::to_string(kServiceVersion) + "\r\n";
-  ASSERT_TRUE(key.Accept(Body(Raw(Request("GET", "/millrace/challenge", version + "Millrace-Nonce: " + key.nonce() + "\r\n")))));
+  ASSERT_TRUE(key.Accept(
+      Body(Raw(Request("GET", "/millrace/challenge", version + "Millrace-Nonce: " + key.nonce() + "\r\n")))));
   HttpRequestHead head{"POST", "/millrace/open", {}};
   const std::string digest = HexEncode(Sha256(AsBytes(std::string_view("mine"))));
   head.headers.Add(kDigestHeader, digest);
-  const std::string headers = fmt::format("{}{}: {}\r\n{}: {}\r\nContent-Length: 4\r\n", version, kDigestHeader,
-                                          digest, kProofHeader, key.Prove(ProvedText(head)));
+  const std::string headers = fmt::format("{}{}: {}\r\n{}: {}\r\nContent-Length: 4\r\n", version, kDigestHeader, digest,
+                                          kProofHeader, key.Prove(ProvedText(head)));
   EXPECT_THAT(Raw(Request("POST", "/millrace/open", headers) + "hers"), HasSubstr(" 401 "));
   EXPECT_THAT(Raw(Request("POST", "/millrace/open", headers + "Millrace-Job: x\r\n") + "mine"), HasSubstr(" 401 "));
   EXPECT_EQ(worker_->sessions(), 0u);
