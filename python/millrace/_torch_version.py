@@ -1,4 +1,4 @@
-"""What torch reads safely depends on its version. Imports torch."""
+"""Versions of torch that load files safely. Imports torch."""
 
 from __future__ import annotations
 

@@ -5,6 +5,11 @@
 #include <utility>
 
 namespace millrace {
+namespace {
+
+constexpr double kRounding = 1.0 / 64;  // more than the rounding of doubles adds up to, and less than matters
+
+}  // namespace
 
 uint64_t JobShares::UsedBy(const std::string& job) const {
   const auto found = jobs_.find(job);
@@ -17,18 +22,22 @@ JobShares::Shares JobShares::SharesWith(const std::string& job, const std::strin
   for (const auto& [name, session] : sessions_) {
     if (session.bytes > 0) jobs_of_peer[session.peer].insert(session.job);
   }
-  std::map<std::string, double> weights;
+  std::map<std::string, size_t> divisors;  // a job's weight is one n-th
   for (const auto& [name, jobs] : jobs_of_peer) {
     for (const std::string& each : jobs) {
-      double& weight = weights[each];
-      weight = std::max(weight, 1.0 / static_cast<double>(jobs.size()));
+      size_t& divisor = divisors.try_emplace(each, jobs.size()).first->second;
+      divisor = std::min(divisor, jobs.size());
     }
   }
+  std::map<size_t, size_t> jobs_of_divisor;
+  for (const auto& [name, divisor] : divisors) ++jobs_of_divisor[divisor];
   double sum = 0;
-  for (const auto& [name, weight] : weights) sum += weight;
+  for (const auto& [divisor, jobs] : jobs_of_divisor) sum += static_cast<double>(jobs) / static_cast<double>(divisor);
   Shares shares;
-  for (const auto& [name, weight] : weights) {
-    shares[name] = static_cast<uint64_t>(static_cast<double>(total_) * weight / sum);
+  for (const auto& [name, divisor] : divisors) {
+    // Fractions are not exact: a share that lacks a small part of a byte is a whole number of bytes.
+    shares[name] =
+        static_cast<uint64_t>(static_cast<double>(total_) / (sum * static_cast<double>(divisor)) + kRounding);
   }
   return shares;
 }

@@ -24,8 +24,8 @@ class JobShares {
     std::vector<std::string> closed;  // sessions that make room; they are released already
   };
   /// A session of a job wants so much. It is admitted if it fits, after closing sessions of jobs that have more than
-  /// their share, the newest first, if this one does not exceed its own. The first stream of a
-  /// job and of a peer may exceed it.
+  /// their share, the newest first, if this one does not exceed its own. The first stream of a job and of a peer may
+  /// exceed it.
   Admission Admit(const std::string& job, const std::string& peer, const std::string& session, uint64_t bytes);
   /// A session has ended. Unknown ones are none.
   void Release(const std::string& session);

@@ -74,6 +74,20 @@ TEST(JobSharesTest, C19InventedNamesTakeNothingFromOthers) {
   EXPECT_EQ(shares.ShareOf("a", "host-b"), 50u);
 }
 
+// Fractions whose sums doubles do not hold exactly: no job loses a byte, which would be a stream.
+TEST(JobSharesTest, C19SharesAreExact) {
+  for (uint64_t jobs = 1; jobs <= 40; ++jobs) {
+    for (uint64_t others = 1; others <= 40; ++others) {
+      const uint64_t unit = uint64_t{1} << 30;
+      JobShares shares(2 * jobs * others * unit);
+      for (uint64_t i = 0; i < jobs; ++i) shares.Admit("a" + std::to_string(i), "a", "a" + std::to_string(i), 1);
+      for (uint64_t i = 0; i < others; ++i) shares.Admit("b" + std::to_string(i), "b", "b" + std::to_string(i), 1);
+      EXPECT_EQ(shares.ShareOf("a0", "a"), others * unit) << jobs << " and " << others;
+      EXPECT_EQ(shares.ShareOf("b0", "b"), jobs * unit) << jobs << " and " << others;
+    }
+  }
+}
+
 TEST(JobSharesTest, JobsOfOneHostShareEvenly) {
   JobShares shares(100);
   for (int i = 0; i < 10; ++i) shares.Admit("a", "host", "a" + std::to_string(i), 10);

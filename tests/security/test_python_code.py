@@ -13,7 +13,9 @@ from millrace import checkpoint_import
 from millrace.worker import _Functions
 
 
-@pytest.mark.parametrize("version, refused", [("2.5.1+cpu", True), ("1.13.0", True), ("2.6.0", False), ("2.10.0", False)])
+@pytest.mark.parametrize(
+    "version, refused", [("2.5.1+cpu", True), ("1.13.0", True), ("2.6.0", False), ("2.10.0", False)]
+)
 def test_c15_an_old_torch_reads_no_pickles(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, version: str, refused: bool
 ) -> None:
