@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import base64
+import functools
+import http.server
 import json
 import os
 import shutil
 import subprocess
+import threading
 from pathlib import Path
 
 import pytest
@@ -129,6 +133,46 @@ def test_what_is_refused(millrace: Millrace, repository: Repository, tmp_path: P
     assert (tmp_path / "code" / "train.sh").read_text() == "mine"
     for text in ("@v1", "-x", "u@", "u@-x"):
         millrace("run", f"--code={text}", *TRAIN, code=2)
+
+
+class Guarded(http.server.SimpleHTTPRequestHandler):
+    """Serves files to a client that has the password."""
+
+    def do_GET(self) -> None:
+        if self.headers["Authorization"] == "Basic " + base64.b64encode(b"me:CANARY").decode():
+            return super().do_GET()
+        self.send_response(401)
+        self.send_header("WWW-Authenticate", 'Basic realm="code"')
+        self.end_headers()
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+def test_passwords_are_not_kept(millrace: Millrace, repository: Repository, tmp_path: Path) -> None:
+    """Neither in the clone nor in a record; git has the password for each request all the same."""
+    first = repository.git("rev-parse", "HEAD")
+    repository.git("update-server-info")
+    handler = functools.partial(Guarded, directory=repository.folder)
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever).start()
+        host = f"127.0.0.1:{server.server_port}"
+        run = ["run", "--code", f"http://me:CANARY@{host}/.git", "--checkpoint", "ckpt", "--journal", "journal"]
+        done = millrace(*run, *TRAIN, cwd=tmp_path)
+        assert lines(done) == [f"one {first} in code"] and b"CANARY" not in done.stderr
+        kept = [
+            path
+            for folder in ("code", "ckpt", "journal")
+            for path in [tmp_path / folder, *(tmp_path / folder).rglob("*")]
+        ]
+        assert not [path for path in kept if path.is_file() and b"CANARY" in path.read_bytes()]
+        config = tmp_path / "code" / ".git" / "config"
+        assert f"url = http://{host}/.git\n" in config.read_text()
+        # A clone of an earlier version is fetched, and loses the password.
+        config.write_text(config.read_text().replace("http://", "http://me:CANARY@"))
+        assert lines(millrace(*run, *TRAIN, cwd=tmp_path)) == [f"one {first} in code"]
+        assert "CANARY" not in config.read_text()
+        server.shutdown()
 
 
 def test_passwords_are_not_shown(millrace: Millrace, tmp_path: Path) -> None:
