@@ -21,8 +21,8 @@ std::optional<std::string> LocalTritonGroup(std::string_view path, const std::st
 void AddJaxTimeOfUse(std::string_view path, const std::string& place);
 
 /// Returns true if the command or the variables show that several hosts run one job: torchrun with more than one node,
-/// MPI, Slurm, SageMaker, AWS Batch. Such hosts must all start, or the host that compiles
-/// never gets as far as compiling. `variable` returns "" if a variable is not set.
+/// MPI, Slurm, SageMaker, AWS Batch. Such hosts must all start, since the host that compiles may wait for the others
+/// first. `variable` returns "" if a variable is not set.
 bool HostsStartTogether(const std::vector<std::string>& command,
                         const std::function<std::string(const std::string& name)>& variable);
 

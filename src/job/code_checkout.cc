@@ -50,9 +50,7 @@ class Git {
     if (kept_host_ != host_) {
       // Other users see the words of a command, but not what it reads.
       command.input = fmt::format("url.{}/.insteadOf\n", host_);
-      command.words.insert(
-          command.words.end(),
-          {"GIT_CONFIG_COUNT=1", fmt::format("GIT_CONFIG_VALUE_0={}/", kept_host_), "sh", "-c", kGitWithKey, "sh"});
+      command.words.insert(command.words.end(), {"sh", "-c", kGitWithRule, "sh", kept_host_ + "/"});
     }
     command.words.emplace_back("git");
     command.words.insert(command.words.end(), words.begin(), words.end());
@@ -67,9 +65,13 @@ class Git {
   }
 
  private:
-  // The input is the name of a rule of git's configuration, for this command alone.
-  static constexpr const char* kGitWithKey =
-      "IFS= read -r GIT_CONFIG_KEY_0; export GIT_CONFIG_KEY_0; exec \"$@\" </dev/null";
+  // The input is the name of a rule of git's configuration, which holds for this command alone, and the first word is
+  // its value. It is added to the rules that the environment has already.
+  static constexpr const char* kGitWithRule = R"sh(IFS= read -r key
+n=${GIT_CONFIG_COUNT:-0}
+export "GIT_CONFIG_COUNT=$((n + 1))" "GIT_CONFIG_KEY_$n=$key" "GIT_CONFIG_VALUE_$n=$1"
+shift
+exec "$@" </dev/null)sh";
 
   std::string LastLine(std::string text) const {
     while (text.ends_with('\n')) text.pop_back();

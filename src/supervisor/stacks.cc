@@ -25,9 +25,9 @@ namespace {
 
 using StacksClock = std::chrono::steady_clock;
 
-constexpr std::chrono::seconds kAllStacks{8};     // for all processes
-constexpr std::chrono::seconds kStacksOfOne{3};   // until a process has begun to write
-constexpr std::chrono::milliseconds kQuiet{300};  // after which it has written all
+constexpr std::chrono::milliseconds kAllStacks{15'000};   // for all processes
+constexpr std::chrono::milliseconds kStacksOfOne{5'000};  // for one of them
+constexpr std::chrono::milliseconds kQuiet{300};          // after which a process has written all
 constexpr std::chrono::milliseconds kLookAgain{20};
 constexpr size_t kMostLines = 1000;
 
@@ -111,8 +111,10 @@ void TakeStacks(const std::string& file, const std::function<void(const std::str
     std::string text;
     if (WritesStacks(pid, path)) text = AskForStacks(pid, path, end);
     if (text.empty() && has_py_spy && (name.starts_with("python") || name.starts_with("pt_"))) {
-      const absl::StatusOr<ChildEnd> said =
-          RunChild({.words = {"py-spy", "dump", "--pid", std::to_string(pid)}, .limit = kStacksOfOne}, {});
+      const auto left = std::chrono::ceil<std::chrono::milliseconds>(end - StacksClock::now());
+      const absl::StatusOr<ChildEnd> said = RunChild({.words = {"py-spy", "dump", "--pid", std::to_string(pid)},
+                                                      .limit = std::clamp(left, kLookAgain, kStacksOfOne)},
+                                                     {});
       has_py_spy = !absl::IsNotFound(said.status());
       if (said.ok()) text = said->output;
     }

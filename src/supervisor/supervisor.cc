@@ -34,7 +34,7 @@ using Milliseconds = std::chrono::milliseconds;
 
 constexpr Milliseconds kLeastTick{10};
 constexpr Milliseconds kMostTick{1'000};
-constexpr Milliseconds kLeftLimit{10'000};
+constexpr Milliseconds kLeftLimit{30'000};
 constexpr const char* kUnkillable = "processes of this attempt cannot be killed; they hang within the kernel";
 
 Milliseconds Until(Clock::time_point time) {
