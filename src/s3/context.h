@@ -18,6 +18,9 @@
 
 namespace millrace {
 
+/// The headers with which a new object is encrypted as the configuration says. Parts of uploads have none.
+void AddEncryption(HttpHeaders& headers, const S3Config& config);
+
 /// What the exchanges of one S3Client share, and what they learn for one another. Thread-safe.
 class S3Context {
  public:

@@ -56,6 +56,11 @@ const std::map<std::string, Expected> kByCode = {
     {"Throttling", {Code::kUnavailable, S3Action::kThrottle}},
     {"ThrottlingException", {Code::kUnavailable, S3Action::kThrottle}},
     {"TooManyRequests", {Code::kUnavailable, S3Action::kThrottle}},
+    {"KMS.DisabledException", {Code::kFailedPrecondition, S3Action::kFail}},
+    {"KMS.NotFoundException", {Code::kFailedPrecondition, S3Action::kFail}},
+    {"KMS.KMSInvalidStateException", {Code::kFailedPrecondition, S3Action::kFail}},
+    {"KMS.InvalidStateException", {Code::kFailedPrecondition, S3Action::kFail}},
+    {"KMS.InvalidKeyUsageException", {Code::kFailedPrecondition, S3Action::kFail}},
     {"NotImplemented", {Code::kInvalidArgument, S3Action::kFail}},
 };
 

@@ -277,6 +277,7 @@ S3Exchange::Draft PutExchange::WriteDraft() {
     draft.query = {{"partNumber", std::to_string(part_->number)}, {"uploadId", part_->upload_id}};
   } else {
     if (!options_.content_type.empty()) draft.headers.Add("Content-Type", options_.content_type);
+    AddEncryption(draft.headers, context().config);
     AddCondition(draft.headers, options_.only_if_absent, options_.if_match);
   }
   return draft;
