@@ -95,13 +95,16 @@ class ProfileChain {
   absl::StatusOr<Source> WithoutRole(const std::string& name, const AwsSection& profile) {
     std::string token = Value(profile, "aws_security_token");  // its name of old
     if (token.empty()) token = Value(profile, "aws_session_token");
-    ASSIGN_OR_RETURN(std::optional<Credentials> keys, WholeKeys({Value(profile, "aws_access_key_id"),
-                                                                 Value(profile, "aws_secret_access_key"), token}));
-    const bool has_sso = !Value(profile, "sso_session").empty() || !Value(profile, "sso_start_url").empty();
-    if (has_sso) return SsoOf(name, profile);
+    ASSIGN_OR_RETURN(std::optional<Credentials> keys,
+                     WholeKeys({Value(profile, "aws_access_key_id"), Value(profile, "aws_secret_access_key"), token}));
+    const auto has = [&profile](const char* key) { return !Value(profile, key).empty(); };
+    const bool has_sso = has("sso_session") || has("sso_start_url");
+    // As in botocore, SSO comes before keys if the profile names its account or role.
+    if (has_sso && (has("sso_account_id") || has("sso_role_name"))) return SsoOf(name, profile);
     if (keys) return StaticSource(fmt::format("profile '{}'", name), *std::move(keys));
     if (std::string command = Value(profile, "credential_process"); !command.empty())
       return ProcessSource(name, std::move(command));
+    if (has_sso) return SsoOf(name, profile);
     return nullptr;
   }
 

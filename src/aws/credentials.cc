@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/strings/match.h"
+#include "aws/credential_chain.h"
 #include "base/log.h"
 #include "base/rng.h"
 
@@ -78,8 +80,10 @@ void CredentialsProvider::OnFetched(absl::StatusOr<ExpiringCredentials> result, 
       refresh_at_ = RefreshTime(now, jitter);
     } else {
       failed_at_ = now;
-      // The source is away: the store may still take what it gave last, and says so if not.
-      const bool away = absl::IsUnavailable(status) || absl::IsNotFound(status) || absl::IsDeadlineExceeded(status);
+      // The source is away: the store may still take what it gave last, and says so if not. That there is no source any
+      // more means that the metadata service, which is asked last, does not answer.
+      const bool away = absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status) ||
+                        absl::StartsWith(status.message(), ToAbsl(kNoCredentials));
       if (away && current_ != nullptr && !rejected_ && now + kShortest > expires_) {
         expires_ = now + kExtension * (1 + jitter);
         Log(LogLevel::kWarning, "s3",

@@ -9,6 +9,8 @@
 #include <string>
 #include <vector>
 
+#include "aws/credential_chain.h"
+
 namespace millrace {
 namespace {
 
@@ -122,11 +124,12 @@ TEST_F(CredentialsTest, WhenTheSourceIsAwayTheOldServeOn) {
   EXPECT_THAT(log, AllOf(HasSubstr("STS is down"), Not(HasSubstr(kCanary))));
   EXPECT_THAT(fetches_, AllOf(Ge(6), Le(40))) << "tried again, but not at every request";
   // They have ended, and may serve all the same.
-  for (int i = 0; i < 3; ++i) {
+  for (const absl::Status& outage : {absl::UnavailableError("STS is down"), absl::DeadlineExceededError("STS is slow"),
+                                     absl::UnauthenticatedError(kNoCredentials.data())}) {
     now_ += absl::Minutes(11);
     EXPECT_EQ(Key(), "");
     provider_->Wait(now_, Count());
-    Answer(absl::UnavailableError("STS is down"));
+    Answer(outage);
     EXPECT_TRUE(outcomes_.back().ok()) << outcomes_.back();
     EXPECT_EQ(Key(), "A");
   }

@@ -68,7 +68,7 @@ void Merge(std::map<std::string, AwsSection> from, std::map<std::string, AwsSect
 }
 
 /// A path of the user, as the AWS tools read it: with "~", $NAME and ${NAME}.
-std::string ExpandPath(std::string path, const std::function<std::string(const std::string&)>& variable) {
+std::string ExpandPath(const std::string& path, const std::function<std::string(const std::string&)>& variable) {
   std::string out;
   for (size_t at = 0; at < path.size();) {
     size_t begin = at + 1;
@@ -178,7 +178,7 @@ absl::StatusOr<AwsSettings> AwsSettings::Load(const AwsEnvironment& environment)
       if (home.empty()) continue;
       path = fmt::format("{}/.aws/{}", home, file);
     } else {
-      path = ExpandPath(std::move(path), [&](const std::string& name) { return settings.Variable(name); });
+      path = ExpandPath(path, [&](const std::string& name) { return settings.Variable(name); });
     }
     absl::StatusOr<std::string> text = environment.read_file(path);
     if (absl::IsNotFound(text.status())) continue;
@@ -229,8 +229,7 @@ absl::StatusOr<bool> AwsSettings::Flag(const std::string& variable, const std::s
 }
 
 absl::StatusOr<AwsSettings::Found> AwsSettings::FindServiceUrl(std::string_view service) const {
-  ASSIGN_OR_RETURN(const bool ignored,
-                   Flag("AWS_IGNORE_CONFIGURED_ENDPOINT_URLS", "ignore_configured_endpoint_urls"));
+  ASSIGN_OR_RETURN(const bool ignored, Flag("AWS_IGNORE_CONFIGURED_ENDPOINT_URLS", "ignore_configured_endpoint_urls"));
   if (ignored) return Found();
   std::string id(service);
   std::replace(id.begin(), id.end(), ' ', '_');

@@ -27,9 +27,9 @@ struct AwsEnvironment {
 AwsEnvironment ProcessEnvironment();
 
 /// The sections of a profile file by name: "[name]", or "[profile name]" as in ~/.aws/config, "[sso-session name]" and
-/// "[services name]"; other kinds of section are skipped. Settings that are indented further than one without a value above them
-/// ("s3 =") get its name in front: "s3.addressing_style"; other such lines are skipped. Names of settings are in lower
-/// case.
+/// "[services name]"; other kinds of section are skipped. Settings that are indented further than one without a value
+/// above them ("s3 =") get its name in front: "s3.addressing_style"; other such lines are skipped. Names of settings
+/// are in lower case.
 using AwsSection = std::map<std::string, std::string>;
 struct Profiles {
   std::map<std::string, AwsSection> profiles;
@@ -58,9 +58,10 @@ class AwsSettings {
   /// variable stands for some settings: "".
   absl::StatusOr<bool> Flag(const std::string& variable, const std::string& key) const;
 
-  /// The URL that stands in for a service ("s3", "sts", "sso oidc"): that of the service in the environment or, of S3
-  /// alone, the one for all services; else those of the profile: below the service in its [services] section, and, of S3
-  /// alone, `endpoint_url`. "" without one, or if they are to be ignored. InvalidArgument if the section does not exist.
+  /// The URL that stands in for a service ("s3", "sts", "sso oidc"): the first of its variable, AWS_ENDPOINT_URL, its
+  /// entry in the profile's [services] section, and the profile's `endpoint_url`. Those for all services are S3's
+  /// alone.
+  /// "" without one, or if they are to be ignored. InvalidArgument if the section does not exist.
   absl::StatusOr<std::string> ServiceUrl(std::string_view service) const;
   /// The origin of that URL.
   std::string OriginOfServiceUrl(std::string_view service) const;

@@ -39,7 +39,9 @@ absl::StatusOr<S3Addressing> FindAddressing(const AwsSettings& settings) {
   if (style == "virtual") return S3Addressing::kVirtual;
   if (style == "path") return S3Addressing::kPath;
   return absl::InvalidArgumentError(
-      fmt::format("MILLRACE_S3_ADDRESSING_STYLE or the profile's addressing_style (in 's3 =') is '{}'; it must be auto, virtual or path", style));
+      fmt::format("MILLRACE_S3_ADDRESSING_STYLE or the profile's addressing_style (in 's3 =') is '{}'; it must be "
+                  "auto, virtual or path",
+                  style));
 }
 
 // Whether checksums are used wherever they are supported; no operation of ours requires one.
@@ -81,8 +83,8 @@ absl::Status FindEncryption(const AwsSettings& settings, S3Config& config) {
   if (config.encryption.empty() && !config.encryption_key.empty()) config.encryption = "aws:kms";
   const bool by_kms = config.encryption == "aws:kms" || config.encryption == "aws:kms:dsse";
   if (!by_kms && !config.encryption.empty() && config.encryption != "AES256") {
-    return absl::InvalidArgumentError(fmt::format(
-        "MILLRACE_S3_SSE is '{}'; it must be aws:kms, aws:kms:dsse or AES256", config.encryption));
+    return absl::InvalidArgumentError(
+        fmt::format("MILLRACE_S3_SSE is '{}'; it must be aws:kms, aws:kms:dsse or AES256", config.encryption));
   }
   if (!by_kms && !config.encryption_key.empty()) {
     return absl::InvalidArgumentError(

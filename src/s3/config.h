@@ -35,9 +35,10 @@ namespace millrace {
 /// Credentials come from the first of these that is configured (aws/credential_chain.h):
 ///
 ///   AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN
+///   the profile's role_arn with source_profile or credential_source
 ///   AWS_WEB_IDENTITY_TOKEN_FILE, AWS_ROLE_ARN, AWS_ROLE_SESSION_NAME
-///   the profile: role_arn with source_profile, credential_source or web_identity_token_file; static keys;
-///     credential_process; sso_session or sso_start_url
+///   the profile: role_arn with web_identity_token_file; sso_session or sso_start_url with sso_account_id or
+///     sso_role_name; static keys; credential_process
 ///   AWS_CONTAINER_CREDENTIALS_RELATIVE_URI or _FULL_URI, AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE or _TOKEN
 ///   the metadata service of an EC2 instance, unless AWS_EC2_METADATA_DISABLED=true; its address is
 ///     AWS_EC2_METADATA_SERVICE_ENDPOINT, or by _ENDPOINT_MODE=IPv6

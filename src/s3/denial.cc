@@ -72,10 +72,12 @@ std::string Resource(const S3Denial& denial) {
 std::string PolicyRemedy(const S3Denial& denial, const std::string& action) {
   constexpr std::array<std::pair<std::string_view, std::string_view>, 6> kOwners = {{
       {"service control policy", "a service control policy (SCP) of the organization denies {}: ask its administrator"},
-      {"resource control policy", "a resource control policy (RCP) of the organization denies {}: ask its administrator"},
+      {"resource control policy",
+       "a resource control policy (RCP) of the organization denies {}: ask its administrator"},
       {"permissions boundary", "the permissions boundary of this user or role denies {}: ask its administrator"},
       {"session policy", "the session policy with which the role was assumed denies {}: assume it with a wider one"},
-      {"VPC endpoint policy", "the policy of the VPC endpoint denies {}: add it there, or take another way to the store"},
+      {"VPC endpoint policy",
+       "the policy of the VPC endpoint denies {}: add it there, or take another way to the store"},
       {"identity-based policy", "a policy of this user or role denies {}: ask the administrator of the account"},
   }};
   if (!HasText(denial.message, "explicit deny")) return {};
@@ -86,9 +88,10 @@ std::string PolicyRemedy(const S3Denial& denial, const std::string& action) {
     return fmt::format("the bucket's policy denies {}: if it demands encryption with a key of KMS, {}", action,
                        kSetEncryption);
   }
-  return fmt::format("the bucket's policy denies {}: ask the owner of the bucket, or meet its conditions (network, VPC "
-                     "endpoint, TLS, encryption)",
-                     action);
+  return fmt::format(
+      "the bucket's policy denies {}: ask the owner of the bucket, or meet its conditions (network, VPC "
+      "endpoint, TLS, encryption)",
+      action);
 }
 
 /// Refusals that have a cause of their own, whatever the permissions are.
@@ -128,30 +131,32 @@ std::string PermissionOf(const S3Denial& denial) {
 std::string RemedyOfDenial(const S3Denial& denial) {
   if (const std::string_view special = SpecialRemedy(denial); !special.empty()) return std::string(special);
   if (denial.anonymous) {
-    return fmt::format("it is not public: send signed requests (unset MILLRACE_S3_ANONYMOUS, omit --no-sign-request) "
-                       "with credentials that have {}",
-                       PermissionOf(denial));
+    return fmt::format(
+        "it is not public: send signed requests (unset MILLRACE_S3_ANONYMOUS, omit --no-sign-request) "
+        "with credentials that have {}",
+        PermissionOf(denial));
   }
   const std::string action = PermissionOf(denial);
   if (std::string remedy = PolicyRemedy(denial, action); !remedy.empty()) return remedy;
-  const bool about_key = action.starts_with("kms:") || HasText(denial.message, "ciphertext refers to") ||
-                         HasText(denial.message, "KMS");
+  const bool about_key =
+      action.starts_with("kms:") || HasText(denial.message, "ciphertext refers to") || HasText(denial.message, "KMS");
   if (about_key) {
     const std::string_view key = NamedKey(denial.message);
     return fmt::format("these credentials have no permission for the key of KMS: they need {} on {}",
-                       action.starts_with("kms:")  ? action
-                       : IsWrite(denial.verb)      ? "kms:GenerateDataKey and kms:Decrypt"
-                                                   : "kms:Decrypt",
+                       action.starts_with("kms:") ? action
+                       : IsWrite(denial.verb)     ? "kms:GenerateDataKey and kms:Decrypt"
+                                                  : "kms:Decrypt",
                        key.empty() ? "the key that encrypts the object" : key);
   }
-  std::string remedy = fmt::format("these credentials have no permission for it: they need {} on {}", action,
-                                   Resource(denial));
+  std::string remedy =
+      fmt::format("these credentials have no permission for it: they need {} on {}", action, Resource(denial));
   // Without the right to list, keys that do not exist look like this as well.
   const bool reads_object = denial.verb == "GET" || denial.verb == "HEAD";
   if (reads_object && !denial.key.empty()) {
-    remedy += fmt::format("; or the object does not exist, which the store tells only those with s3:ListBucket on "
-                          "arn:aws:s3:::{}",
-                          denial.bucket);
+    remedy += fmt::format(
+        "; or the object does not exist, which the store tells only those with s3:ListBucket on "
+        "arn:aws:s3:::{}",
+        denial.bucket);
   }
   if (denial.verb == "LIST" && !denial.bucket.empty()) {
     remedy += "; objects that are named whole, also by braces and lists of URIs, can be read without it";

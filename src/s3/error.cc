@@ -13,8 +13,8 @@ constexpr char kRemedyPayload[] = "millrace/s3-remedy";
 
 constexpr std::string_view kCheckKeys = "check AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or the profile in use";
 constexpr std::string_view kUnknownKey =
-    "the store does not know this access key: check AWS_ACCESS_KEY_ID and the profile in use, AWS_SESSION_TOKEN if the "
-    "key is a temporary one (ASIA...), and that AWS_ENDPOINT_URL is the store of this key";
+    "the store does not know this access key: check AWS_ACCESS_KEY_ID, the profile in use, AWS_SESSION_TOKEN (for keys "
+    "ASIA...), and that AWS_ENDPOINT_URL is its store";
 constexpr std::string_view kWrongSignature =
     "the secret key does not fit the access key: check AWS_SECRET_ACCESS_KEY (AWS_ACCESS_KEY_ID, the profile in use), "
     "AWS_REGION, and that no proxy on the way changes requests";

@@ -211,7 +211,7 @@ def serving(*manners: str, **objects: bytes) -> Iterator[Stub]:
 
 
 def run(binary: Path, *arguments: str | Path, env: dict[str, str], code: int | None = 0) -> str:
-    """What the command says, on both streams. Without a code, any exit status is fine."""
+    """Runs the command, and returns its text on both streams. Without a code, any exit status is fine."""
     done = subprocess.run(
         [str(binary), *map(str, arguments)], capture_output=True, env=os.environ | env, timeout=300, text=True
     )

@@ -27,11 +27,21 @@ def test_listings_are_whole(millrace_bin: Path, manner: str) -> None:
         assert {line.split()[-1] for line in said.splitlines()} == keys
 
 
-def test_braces_work_without_the_right_to_list(millrace_bin: Path) -> None:
+NAMES = ["s3://b/train-{000..002}.tar", "{s3://b/train-002.tar,s3://b/train-000.tar,s3://b/train-001.tar}"]
+
+
+@pytest.mark.parametrize("uri", NAMES)
+def test_names_need_no_right_to_list(millrace_bin: Path, uri: str) -> None:
     shards = {f"train-{n:03}.tar": tar(n) for n in range(3)}
     with serving("no-list", **shards) as stub:
-        said = run(millrace_bin, "inspect", "s3://b/train-{000..002}.tar", env=stub.env())
-    assert "3 samples" in said
+        said = run(millrace_bin, "inspect", uri, env=stub.env())
+        assert "3 samples" in said
+        # One that is not there looks to them like one that they may not read.
+        del stub.objects["b/train-001.tar"]
+        said = run(millrace_bin, "inspect", uri, env=stub.env(), code=None)
+        assert "train-001.tar" in said and "s3:GetObject" in said and "does not exist" in said
+        said = run(millrace_bin, "inspect", "s3://b/train-*.tar", env=stub.env(), code=1)
+        assert "s3:ListBucket on arn:aws:s3:::b" in said
 
 
 WRITES: list[tuple[str, list[str]]] = [
