@@ -208,6 +208,7 @@ absl::StatusOr<std::optional<EndpointUrl>> InstanceMetadataService(const AwsSett
   }
   absl::StatusOr<EndpointUrl> endpoint = ParseEndpointUrl(url);
   if (!endpoint.ok()) return Annotate(endpoint.status(), "AWS_EC2_METADATA_SERVICE_ENDPOINT");
+  endpoint->server.direct = true;
   return *std::move(endpoint);
 }
 

@@ -193,6 +193,7 @@ absl::StatusOr<ContainerEndpoint> ParseContainerUri(std::string_view relative, s
   }
   ContainerEndpoint endpoint;
   endpoint.server = parsed->server;
+  endpoint.server.direct = true;
   if (path == std::string::npos || url[path] == '?') endpoint.target.push_back('/');
   if (path != std::string::npos) endpoint.target.append(url, path);
   return endpoint;

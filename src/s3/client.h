@@ -26,6 +26,7 @@ struct S3Config {
   std::shared_ptr<const AwsEnvironment> credential_environment;
   bool anonymous = false;  // send unsigned requests
   std::string ca_file;     // PEM of extra trusted authorities (AWS_CA_BUNDLE)
+  HttpProxies proxies;     // (HTTPS_PROXY, HTTP_PROXY, NO_PROXY)
   S3Addressing addressing = S3Addressing::kAuto;
   AwsEndpointKind aws_endpoint;
   std::string encryption;       // of new objects by the store: "AES256", "aws:kms", "aws:kms:dsse"; "": the bucket's

@@ -130,6 +130,7 @@ absl::StatusOr<S3Config> LoadS3Config(const AwsEnvironment& environment) {
         fmt::format("the AWS region '{}' is not a region's name; check AWS_REGION", config.region));
   }
   config.ca_file = settings.First({"AWS_CA_BUNDLE"}, "ca_bundle");
+  ASSIGN_OR_RETURN(config.proxies, HttpProxies::Read([&](const std::string& name) { return settings.Variable(name); }));
   ASSIGN_OR_RETURN(config.max_attempts, FindAttempts(settings, config.max_attempts));
   ASSIGN_OR_RETURN(config.addressing, FindAddressing(settings));
   ASSIGN_OR_RETURN(config.aws_endpoint, FindEndpointKind(settings, config.endpoint_url));

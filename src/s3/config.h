@@ -14,6 +14,7 @@ namespace millrace {
 ///   AWS_IGNORE_CONFIGURED_ENDPOINT_URLS        else `ignore_configured_endpoint_urls`: true ignores all of these
 ///   AWS_REGION, AWS_DEFAULT_REGION             else `region`; else us-east-1
 ///   AWS_CA_BUNDLE                              else `ca_bundle`
+///   HTTPS_PROXY, HTTP_PROXY, ALL_PROXY, NO_PROXY    as net/proxy.h has it
 ///   AWS_MAX_ATTEMPTS                           else `max_attempts`: requests in all for one that fails, 1 to 1000
 ///   AWS_REQUEST_CHECKSUM_CALCULATION           else `request_checksum_calculation`: when_supported (the default) sends
 ///                                              a checksum with every upload, when_required none

@@ -120,6 +120,9 @@ S3Verdict ClassifyTransportError(HttpErrorKind kind) {
               "use http:// if the server has no TLS; for a private authority set AWS_CA_BUNDLE to its PEM file; if no "
               "server "
               "is trusted, install the package ca-certificates or set SSL_CERT_FILE"};
+    case HttpErrorKind::kProxy:
+      return {Code::kUnavailable, S3Action::kFail,
+              "check HTTPS_PROXY and HTTP_PROXY, and name the store in NO_PROXY if it is reached without a proxy"};
     case HttpErrorKind::kStale:
     case HttpErrorKind::kReset:
     case HttpErrorKind::kClosedEarly:

@@ -143,6 +143,7 @@ TEST(TransportErrors, AreRetriedButForThoseThatStay) {
   const std::map<HttpErrorKind, Expected> table = {
       {HttpErrorKind::kConnect, {Code::kUnavailable, S3Action::kRetry}},
       {HttpErrorKind::kTls, {Code::kUnavailable, S3Action::kFail}},
+      {HttpErrorKind::kProxy, {Code::kUnavailable, S3Action::kFail}},
       {HttpErrorKind::kStale, {Code::kUnavailable, S3Action::kRetry}},
       {HttpErrorKind::kReset, {Code::kUnavailable, S3Action::kRetry}},
       {HttpErrorKind::kClosedEarly, {Code::kUnavailable, S3Action::kRetry}},

@@ -280,7 +280,8 @@ S3Step S3Exchange::OnTransportError(const HttpResult& result, absl::Time now) {
     return {};
   }
   // Such requests were sent and may have been carried out.
-  if (kind != HttpErrorKind::kConnect && kind != HttpErrorKind::kTls) ambiguous_ = true;
+  const bool sent = kind != HttpErrorKind::kConnect && kind != HttpErrorKind::kTls && kind != HttpErrorKind::kProxy;
+  if (sent) ambiguous_ = true;
   if (kind == HttpErrorKind::kStale) {
     // No fault of the store: it closes connections that were idle. A fresh connection cannot be stale, so this ends.
     fresh_ = true;
