@@ -7,6 +7,7 @@
 
 #include "absl/time/time.h"
 #include "aws/sigv4.h"
+#include "net/proxy.h"
 #include "net/runtime.h"
 #include "s3/address.h"
 #include "s3/listings.h"

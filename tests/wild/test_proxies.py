@@ -58,6 +58,7 @@ def test_doctor_tells(millrace_bin: Path) -> None:
 def test_the_metadata_service_is_asked_itself(millrace_bin: Path) -> None:
     with serving(x=b"text") as store, serving() as metadata:
         env = store.env(HTTP_PROXY=NOBODY, NO_PROXY="localhost", AWS_ACCESS_KEY_ID="", AWS_SECRET_ACCESS_KEY="")
+        env["AWS_EC2_METADATA_DISABLED"] = "false"
         address = metadata.url.replace("localhost", "127.0.0.1")
         run(millrace_bin, "ls", "s3://b/", env=env | {"AWS_EC2_METADATA_SERVICE_ENDPOINT": address}, code=None)
         assert [asked.path for asked in metadata.asked][:1] == ["/latest/api/token"]
