@@ -7,6 +7,7 @@
 
 #include "aws/endpoint.h"
 #include "base/counted.h"
+#include "base/crypto.h"
 #include "base/size.h"
 #include "s3/address.h"
 #include "s3/error.h"
@@ -257,6 +258,31 @@ void Doctor::CheckRead() {
   if (!got.ok()) return Failed("get", std::string(ToStd(got.message())), Remedy(got, permission));
   Ok("get", fmt::format("the first byte of s3://{}/{}", bucket_, object.key));
   readable_ = head.ok();
+}
+
+void Doctor::CheckWrite() {
+  if (client_ == nullptr) {
+    for (const char* name : {"write", "delete"}) Skipped(name, "the steps before have failed");
+    return;
+  }
+  const size_t folder = key_.rfind('/');
+  const std::string key =
+      key_.substr(0, folder == std::string::npos ? 0 : folder + 1) + ".millrace-doctor-" + RandomHex(8);
+  const std::string uri = fmt::format("s3://{}/{}", bucket_, key);
+  Completion<absl::StatusOr<ObjectInfo>> put_done;
+  client_->Put(bucket_, key, AsBytes("doctor"), {}, put_done.Callback());
+  if (const absl::Status put = put_done.Wait().status(); !put.ok()) {
+    Failed("write", std::string(ToStd(put.message())),
+           Remedy(put, fmt::format("s3:PutObject on arn:aws:s3:::{}/*", bucket_)));
+    return Skipped("delete", "nothing was written");
+  }
+  Ok("write", uri);
+  Completion<absl::Status> delete_done;
+  client_->Delete(bucket_, key, delete_done.Callback());
+  const absl::Status deleted = delete_done.Wait();
+  if (deleted.ok()) return Ok("delete", uri);
+  Failed("delete", fmt::format("{} remains: {}", uri, ToStd(deleted.message())),
+         Remedy(deleted, fmt::format("s3:DeleteObject on arn:aws:s3:::{}/*", bucket_)));
 }
 
 void Doctor::MeasureSpeed(ReadProgress progress) {

@@ -6,6 +6,7 @@ from __future__ import annotations
 import base64
 import contextlib
 import email.utils
+import gzip
 import hashlib
 import os
 import re
@@ -84,7 +85,7 @@ class Handler(BaseHTTPRequestHandler):
         self.send_header("x-amz-request-id", "STUB")
         for name, value in headers.items():
             self.send_header(name.replace("_", "-"), value)
-        if "Content_Length" not in headers:
+        if "Content_Length" not in headers and "Transfer_Encoding" not in headers:
             self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         if self.command != "HEAD":
@@ -125,6 +126,10 @@ class Handler(BaseHTTPRequestHandler):
         etag, modified = f'"{hashlib.md5(body).hexdigest()}"', email.utils.formatdate(1e9, usegmt=True)
         if self.command == "HEAD":
             return self.answer(200, ETag=etag, Last_Modified=modified, Content_Length=str(len(body)))
+        if "gunzip" in self.stub.manners and body.startswith(b"\x1f\x8b"):
+            text = gzip.decompress(body)
+            chunks = b"%x\r\n%s\r\n0\r\n\r\n" % (len(text), text)
+            return self.answer(200, chunks, ETag=etag, Last_Modified=modified, Transfer_Encoding="chunked")
         if not (ranged := re.match(r"bytes=(\d+)-(\d*)", headers.get("range", ""))):
             return self.answer(200, body, ETag=etag, Last_Modified=modified)
         first, last = int(ranged[1]), min(int(ranged[2] or len(body) - 1), len(body) - 1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import io
 import tarfile
 from pathlib import Path
@@ -25,6 +26,13 @@ def test_listings_are_whole(millrace_bin: Path, manner: str) -> None:
     with serving(manner, **dict.fromkeys(keys, b"1")) as stub:
         said = run(millrace_bin, "ls", "-r", "s3://b/", env=stub.env())
         assert {line.split()[-1] for line in said.splitlines()} == keys
+
+
+def test_a_store_that_decompresses_what_it_sends(millrace_bin: Path) -> None:
+    with serving("gunzip", **{"x.gz": gzip.compress(b"text" * 1000)}) as stub:
+        said = run(millrace_bin, "cat", "s3://b/x.gz", env=stub.env(), code=1)
+        assert "Cache-Control: no-transform" in said
+        assert len([asked for asked in stub.asked if asked.method == "GET"]) == 1, "asking again does not help"
 
 
 NAMES = ["s3://b/train-{000..002}.tar", "{s3://b/train-002.tar,s3://b/train-000.tar,s3://b/train-001.tar}"]
@@ -92,3 +100,29 @@ def test_the_bucket_in_the_name_of_the_host(millrace_bin: Path) -> None:
         said = run(millrace_bin, "ls", "s3://bbb/", env=env, code=None)
     assert stub.asked or "cannot resolve" in said
     assert all(asked.headers["host"].startswith("bbb.localhost") for asked in stub.asked)
+
+
+# The manner, what doctor is given, and what its lines must say.
+REMEDIES = [
+    ("virtual-only", [], "MILLRACE_S3_ADDRESSING_STYLE=virtual"),
+    ("payer", [], "MILLRACE_S3_REQUESTER_PAYS=1"),
+    ("no-list", [], "s3:ListBucket on arn:aws:s3:::b"),
+    ("kms", ["--write"], "MILLRACE_S3_SSE=aws:kms"),
+]
+
+
+@pytest.mark.parametrize(("manner", "options", "remedy"), REMEDIES, ids=[case[0] for case in REMEDIES])
+def test_doctor_names_the_remedy(millrace_bin: Path, manner: str, options: list[str], remedy: str) -> None:
+    with serving(manner, x=b"text") as stub:
+        said = run(millrace_bin, "doctor", "s3://b/x", *options, env=stub.env(), code=1)
+        assert [line for line in said.splitlines() if line.startswith("FAILED") and remedy in line], said
+
+
+@pytest.mark.parametrize("manner", ["plain", "fs-order", "skip-one"])
+def test_doctor_writes_only_when_told(millrace_bin: Path, manner: str) -> None:
+    with serving(manner, **{"folder/x": b"text"}) as stub:
+        run(millrace_bin, "doctor", "s3://b/folder/x", env=stub.env())
+        assert {asked.method for asked in stub.asked} <= {"GET", "HEAD"}
+        said = run(millrace_bin, "doctor", "s3://b/folder/x", "--write", env=stub.env())
+        assert "ok     write: s3://b/folder/.millrace-doctor-" in said and "ok     delete: " in said
+        assert set(stub.objects) == {"b/folder/x"}
