@@ -101,13 +101,47 @@ py::object BatchConverter::ToBoxes(const Batch& batch, const BatchValues& values
   return list;
 }
 
+// The same of files that are not as ParseNpy reads them (other orders, types and versions): by NumPy itself.
+py::object BatchConverter::LoadArrays(const Batch& batch, const BatchValues& values) const {
+  const py::object load = py::module_::import("numpy").attr("load");
+  const py::object bytes_io = py::module_::import("io").attr("BytesIO");
+  py::list list(values.rows.size());
+  py::object first = py::none();
+  bool alike = true;
+  for (size_t row = 0; row < values.rows.size(); ++row) {
+    list[row] = py::none();
+    if (values.rows[row].empty()) continue;
+    py::object array;
+    try {
+      array = load(bytes_io(py::bytes(values.rows[row])), py::arg("allow_pickle") = false);
+    } catch (const py::error_already_set& error) {
+      ThrowDamaged(batch, row, values, error.what());
+    }
+    if (first.is_none()) first = array;
+    alike = alike && array.attr("dtype").equal(first.attr("dtype")) && array.attr("shape").equal(first.attr("shape"));
+    list[row] = array;
+  }
+  const py::module_ numpy = py::module_::import("numpy");
+  if (alike && !first.is_none()) {
+    const py::object padding = numpy.attr("zeros_like")(first);
+    for (size_t row = 0; row < values.rows.size(); ++row) {
+      if (values.rows[row].empty()) list[row] = padding;
+    }
+    return Converted(py::array(numpy.attr("stack")(list)));
+  }
+  for (size_t row = 0; row < values.rows.size(); ++row) {
+    if (!values.rows[row].empty()) list[row] = Converted(py::array(numpy.attr("ascontiguousarray")(list[row])));
+  }
+  return list;
+}
+
 // One array where all rows have one type and shape, with zeros for padding; else a list, with None for padding.
 py::object BatchConverter::ToArrays(const Batch& batch, const BatchValues& values) const {
   std::vector<std::optional<NpyArray>> rows;
   for (size_t row = 0; row < values.rows.size(); ++row) {
     const std::string& file = values.rows[row];
     rows.push_back(ParseNpy(AsBytes(file)));
-    if (!file.empty() && !rows.back()) ThrowDamaged(batch, row, values, "no array as NumPy saves it");
+    if (!file.empty() && !rows.back()) return LoadArrays(batch, values);
   }
   const auto first = std::find_if(rows.begin(), rows.end(), [](const auto& row) { return row.has_value(); });
   const bool alike = first != rows.end() && std::all_of(first, rows.end(), [&](const auto& row) {

@@ -100,7 +100,8 @@ absl::StatusOr<SampleView> SampleView::Of(const Index& index, std::vector<FieldC
 }
 
 bool IsPackedImage(const FieldShape& field) {
-  return field.type == FieldType::kBytes && !field.image.empty() && field.image != encoding::kBytes;
+  if (field.type != FieldType::kBytes || field.image.empty()) return false;
+  return field.image != encoding::kBytes || IsImageField(field.name);  // there are no encodings for other formats
 }
 
 absl::Status ShapeOf(const IndexedSample& sample, const SampleView& view, PackedSample* out) {

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "pipeline/batch_outlet.h"
-#include "pipeline/decode_memory.h"
+#include "decode/decode_memory.h"
 #include "pipeline/read_cache.h"
 #include "pipeline/walker.h"
 
