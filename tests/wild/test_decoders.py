@@ -91,7 +91,7 @@ def test_the_verdict_and_the_pixels_are_those_of_pillow(
     write(tmp_path / "raw/x/0.jpg", data)
     spec = {"image": millrace.Image(size=(48, 64), exact=True)}
     for _ in range(2):  # without an index, and with it
-        with millrace.Loader(str(tmp_path / "raw"), batch=1, shuffle="none", bad_samples="mask", fields=spec) as loader:
+        with millrace.Loader(str(tmp_path / "raw"), batch_size=1, shuffle="none", bad_samples="mask", fields=spec) as loader:
             batches = list(loader)
             quarantined = loader.report()["quarantined"]
         assert quarantined == (right is None), report
@@ -128,7 +128,7 @@ def test_pixels_with_warnings_are_those_without(command: Command, tmp_path: Path
             with_options = ("--batch", "1", "--size", "64", *options, "--json")
             uri = str(tmp_path / str(number))
             with millrace.Loader(
-                uri, batch=1, size=(64, 64), augment="--augment" in options, exact="--exact" in options
+                uri, batch_size=1, size=(64, 64), augment="--augment" in options, exact="--exact" in options
             ) as loader:
                 digests.add((options, next(iter(loader))["image"].tobytes()))
             command("feed", uri, *with_options)

@@ -42,7 +42,7 @@ ARRAYS: list[tuple[str, Any, str]] = [
 def test_arrays_are_those_of_numpy(tmp_path: Path, name: str, array: Any, source: str) -> None:
     write(tmp_path / "set/0.tar", tar((f"{n}.m.npy", npy(array)) for n in range(2)))
     fields = {"m": millrace.Array("m.npy")}
-    with millrace.Loader(str(tmp_path / "set"), batch=2, shuffle="none", fields=fields) as loader:
+    with millrace.Loader(str(tmp_path / "set"), batch_size=2, shuffle="none", fields=fields) as loader:
         batch = next(iter(loader))["m"]
     right = np.stack([np.load(io.BytesIO(npy(array)), allow_pickle=False)] * 2)
     assert np.array_equal(np.asarray(batch), right), source
@@ -54,7 +54,7 @@ def test_versions_of_npy(tmp_path: Path, version: tuple[int, int]) -> None:
     np.lib.format.write_array(out, np.arange(5), version=version)
     write(tmp_path / "set/0.tar", tar([("0.m.npy", out.getvalue())]))
     fields = {"m": millrace.Array("m.npy")}
-    with millrace.Loader(str(tmp_path / "set"), batch=1, fields=fields) as loader:
+    with millrace.Loader(str(tmp_path / "set"), batch_size=1, fields=fields) as loader:
         assert next(iter(loader))["m"][0].tolist() == [0, 1, 2, 3, 4]
 
 
@@ -69,7 +69,7 @@ def test_arrays_that_are_refused(tmp_path: Path) -> None:
         write(tmp_path / words / "0.tar", tar([("0.m.npy", data)]))
         fields = {"m": millrace.Array("m.npy")}
         with pytest.raises(Exception, match=words):
-            with millrace.Loader(str(tmp_path / words), batch=1, fields=fields) as loader:
+            with millrace.Loader(str(tmp_path / words), batch_size=1, fields=fields) as loader:
                 list(loader)
 
 
@@ -143,7 +143,7 @@ def test_a_name_among_numbers_names_its_line(command: Command, tmp_path: Path) -
 def test_json_is_what_json_loads_takes(tmp_path: Path, text: str) -> None:
     write(tmp_path / "set/0.tar", tar([("0.json", text.encode())]))
     fields = {"j": millrace.Json("json")}
-    with millrace.Loader(str(tmp_path / "set"), batch=1, fields=fields) as loader:
+    with millrace.Loader(str(tmp_path / "set"), batch_size=1, fields=fields) as loader:
         value = next(iter(loader))["j"][0]
     right = json.loads(text.removeprefix("\ufeff"))
     assert value == right or value != value or str(value) == str(right)
