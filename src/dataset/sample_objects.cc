@@ -221,7 +221,7 @@ absl::Status SampleObjects::AddUndecidedPairs() {
 
 void SampleObjects::PassOverCompanion(std::string_view key) {
   skipped_.Add(key, "it belongs to the shards, and holds no samples");
-  if (kind_ == DataKind::kMds) companions_.emplace_back(key);
+  if (kind_ == DataKind::kMds && Basename(key) == kMdsIndexName) companions_.emplace_back(key);
 }
 
 // They come before a raw object, or nothing else came: so they are raw objects, too.

@@ -188,7 +188,8 @@ TEST(JpegTest, TheVerdictDoesNotDependOnTheCrop) {
   std::string odd = sound;
   std::fill(odd.begin() + static_cast<ptrdiff_t>(tail), odd.end() - 2, '\xfe');
   std::string marked = sound;  // a marker that nobody knows
-  marked.replace(tail, 2, "\xff\x02");
+  marked[tail] = '\xff';
+  marked[tail + 1] = '\x02';
   const std::string cut = sound.substr(0, tail);
   ImageDecoder decoder;
   for (const int height : {64, 640}) {

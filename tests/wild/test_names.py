@@ -76,8 +76,6 @@ def test_what_lies_beside_shards_is_passed_over(command: Command, tmp_path: Path
     assert found["samples"] == 10, program
     assert [entry["object"] for entry in found["skipped"]["named"]] == [name], program
     assert all(entry["why"] for entry in found["skipped"]["named"])
-    if name.endswith(".parquet"):
-        return  # `pack` takes Parquet files for data: beside shards they are refused there
     packed = json.loads(command("pack", root, tmp_path / "out", "--json").stdout)
     assert packed["samples"] == 10, program
 
