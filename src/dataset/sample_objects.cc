@@ -7,6 +7,7 @@
 
 #include "dataset/token_files.h"
 #include "shard/data_kind.h"
+#include "shard/mds_format.h"
 #include "shard/sample_name.h"
 #include "shard/token_format.h"
 #include "store/blocking.h"
@@ -221,7 +222,7 @@ absl::Status SampleObjects::AddUndecidedPairs() {
 
 void SampleObjects::PassOverCompanion(std::string_view key) {
   skipped_.Add(key, "it belongs to the shards, and holds no samples");
-  if (kind_ == DataKind::kMds && Basename(key) == kMdsIndexName) companions_.emplace_back(key);
+  if (kind_ == DataKind::kMds && key.substr(key.rfind('/') + 1) == kMdsIndexName) companions_.emplace_back(key);
 }
 
 // They come before a raw object, or nothing else came: so they are raw objects, too.
