@@ -7,6 +7,7 @@
 #include "absl/strings/ascii.h"
 #include "base/status.h"
 #include "shard/mds_format.h"
+#include "shard/sample_name.h"
 
 namespace millrace {
 
@@ -125,6 +126,8 @@ bool IsDocument(std::string_view key) {
   constexpr std::string_view kStems[] = {"readme", "license", "licence", "copying", "notice", "citation", "changelog"};
   const std::string_view name = Basename(key);
   if (name == "dataset_infos.json") return true;  // of Hugging Face
+  const std::string lower = absl::AsciiStrToLower(ToAbsl(name));
+  if (IsImageField(lower)) return false;  // an image of a class of that name
   const std::string stem = absl::AsciiStrToLower(ToAbsl(name.substr(0, name.find('.'))));
   return std::find(std::begin(kStems), std::end(kStems), stem) != std::end(kStems);
 }

@@ -86,7 +86,7 @@ TEST(DataKind, Names) {
 TEST(DataKind, Documents) {
   for (const char* key : {"README.md", "a/LICENSE", "licence.txt", "CITATION.cff", "x/dataset_infos.json", "NOTICE"})
     EXPECT_TRUE(IsDocument(key)) << key;
-  for (const char* key : {"a.md", "README/a.jpg", "readme-0.txt", "labels.txt", "", "a/"})
+  for (const char* key : {"a.md", "x/licence.jpg", "README/a.jpg", "readme-0.txt", "labels.txt", "", "a/"})
     EXPECT_FALSE(IsDocument(key)) << key;
 }
 
