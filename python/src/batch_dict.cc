@@ -79,6 +79,16 @@ py::object BatchConverter::Converted(const py::array& array) const {
   return convert_.is_none() ? py::object(array) : convert_(array);
 }
 
+// Types that torch lacks, such as texts, dates and records, stay arrays of NumPy.
+py::object BatchConverter::ConvertedIfPossible(const py::array& array) const {
+  try {
+    return Converted(array);
+  } catch (const py::error_already_set& error) {
+    if (!error.matches(PyExc_TypeError)) throw;
+    return array;
+  }
+}
+
 py::object BatchConverter::ToJson(const std::string& text) const {
   constexpr std::string_view kMark = "\xef\xbb\xbf";  // which some editors write
   std::string_view plain = text;
@@ -127,10 +137,13 @@ py::object BatchConverter::LoadArrays(const Batch& batch, const BatchValues& val
     for (size_t row = 0; row < values.rows.size(); ++row) {
       if (values.rows[row].empty()) list[row] = padding;
     }
-    return Converted(py::array(numpy.attr("stack")(list)));
+    return ConvertedIfPossible(py::array(numpy.attr("stack")(list)));
   }
   for (size_t row = 0; row < values.rows.size(); ++row) {
-    if (!values.rows[row].empty()) list[row] = Converted(py::array(numpy.attr("ascontiguousarray")(list[row])));
+    if (values.rows[row].empty()) continue;
+    // In the byte order of this machine, as numpy.stack has it: torch knows no other.
+    const py::object dtype = list[row].attr("dtype").attr("newbyteorder")("=");
+    list[row] = ConvertedIfPossible(py::array(list[row].attr("astype")(dtype, py::arg("copy") = false)));
   }
   return list;
 }
@@ -154,7 +167,7 @@ py::object BatchConverter::ToArrays(const Batch& batch, const BatchValues& value
       if (!rows[row]) continue;
       py::array array(ToDtype(rows[row]->type), ToDims(rows[row]->shape));
       std::memcpy(array.mutable_data(), rows[row]->values.data(), rows[row]->values.size());
-      list[row] = Converted(array);
+      list[row] = ConvertedIfPossible(array);
     }
     return list;
   }
@@ -171,7 +184,7 @@ py::object BatchConverter::ToArrays(const Batch& batch, const BatchValues& value
     }
     to += bytes;
   }
-  return Converted(stacked);
+  return ConvertedIfPossible(stacked);
 }
 
 py::object BatchConverter::ToValues(const Batch& batch, const BatchValues& values) const {

@@ -22,6 +22,7 @@ class BatchConverter {
 
  private:
   py::object Converted(const py::array& array) const;
+  py::object ConvertedIfPossible(const py::array& array) const;
   py::object ToJson(const std::string& text) const;
   py::object LoadArrays(const Batch& batch, const BatchValues& values) const;
   py::object ToArrays(const Batch& batch, const BatchValues& values) const;

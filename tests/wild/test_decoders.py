@@ -49,8 +49,9 @@ FILES: list[tuple[str, bytes, str]] = [
     ("bytes behind the end", SOUND + b"\0" * 5000 + b"camera", "cameras append previews"),
     ("a second image behind the end", SOUND + SOUND, "multi-picture files of phones"),
     ("no end marker", SOUND[:-2], "webcams leave out the last two bytes"),
-    ("cut in the middle", SOUND[: len(SOUND) // 2], "interrupted downloads"),
-    ("cut, with an end marker", SOUND[: len(SOUND) // 2] + b"\xff\xd9", "uploaders close what they have"),
+    ("cut in its head", SOUND[: SCAN - 100], "interrupted downloads"),
+    ("cut in the middle", SOUND[: (CODES + len(SOUND)) // 2], "interrupted downloads"),
+    ("cut, with an end marker", SOUND[: (CODES + len(SOUND)) // 2] + b"\xff\xd9", "uploaders close what they have"),
     ("cut, and with a thumbnail", thumbnail_and_cut(), "interrupted downloads of photographs"),
     ("codes that are none", SOUND[:-60] + b"\xfe" * 58 + SOUND[-2:], "libjpeg: bad Huffman code"),
     ("a lost restart marker", RESTARTS.replace(b"\xff\xd1", b"", 1), "libjpeg: resync to restart"),
@@ -74,6 +75,9 @@ FILES: list[tuple[str, bytes, str]] = [
     ("a PNG cut", PNG[: len(PNG) // 2], "interrupted downloads"),
 ]
 
+# libjpeg makes up for scans that a progressive file lacks. Versions of libjpeg-turbo differ in that: Pillow's is a later one.
+SMOOTHED = {"progressive, cut, closed": 3}
+
 
 def pillow(data: bytes) -> np.ndarray | None:
     try:
@@ -96,15 +100,17 @@ def test_the_verdict_and_the_pixels_are_those_of_pillow(
             quarantined = loader.report()["quarantined"]
         assert quarantined == (right is None), report
         if right is not None:
-            assert np.array_equal(batches[0]["image"][0], right), report
+            apart = np.abs(np.asarray(batches[0]["image"][0]).astype(int) - right)
+            assert apart.max() <= SMOOTHED.get(name, 0), report
     for options in ((), ("--augment",), ("--augment", "--seed", "7", "--size", "16"), ("--exact",)):
         command("feed", tmp_path / "raw", "--batch", "1", *options, code=0 if right is not None else 1)
     found = json.loads(command("inspect", tmp_path / "raw", "--decode", "all", "--json").stdout)
     assert found["decode"]["failed"] == (right is None), report
-    packed = json.loads(
-        command("pack", tmp_path / "raw", tmp_path / "out", "--resize", "32", "--skip-bad", "--json").stdout
-    )
-    assert packed["samples"] == (right is not None), report
+    both = tmp_path / "both"
+    write(both / "x/0.jpg", data)
+    write(both / "x/1.jpg", SOUND)
+    packed = json.loads(command("pack", both, tmp_path / "out", "--resize", "32", "--skip-bad", "--json").stdout)
+    assert packed["samples"] == 1 + (right is not None), report
 
 
 def test_warnings_are_counted(command: Command, tmp_path: Path) -> None:
@@ -130,7 +136,7 @@ def test_pixels_with_warnings_are_those_without(command: Command, tmp_path: Path
             with millrace.Loader(
                 uri, batch_size=1, size=(64, 64), augment="--augment" in options, exact="--exact" in options
             ) as loader:
-                digests.add((options, next(iter(loader))["image"].tobytes()))
+                digests.add((options, np.asarray(next(iter(loader))["image"]).tobytes()))
             command("feed", uri, *with_options)
     assert len(digests) == 3
 

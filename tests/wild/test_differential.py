@@ -186,6 +186,7 @@ DECIDED: list[tuple[str, str, str, float]] = [
     ("TIFF", "cannot identify image file", "an image", 0.15),
     # Damaged PackBits data, which versions of libtiff go on after in different ways.
     ("TIFF", "an image", "other pixels", 0.04),
+    ("TIFF", "decoder error -2", "an image", 0.02),
     # Pillow has a later libwebp, which also looks into the other frames of an animation.
     ("WEBP", "failed to read next frame", "an image", 0.08),
     ("WEBP", "could not create decoder object", "an image", 0.08),

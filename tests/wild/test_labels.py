@@ -48,6 +48,16 @@ def test_arrays_are_those_of_numpy(tmp_path: Path, name: str, array: Any, source
     assert np.array_equal(np.asarray(batch), right), source
 
 
+def test_arrays_of_several_shapes(tmp_path: Path) -> None:
+    """Without padding of one shape: a list of what NumPy reads, in the byte order of this machine."""
+    arrays = [np.arange(2, dtype=">f4"), np.arange(3, dtype=">f4"), np.eye(2, dtype=bool), np.array(["a", "b"])]
+    write(tmp_path / "set/0.tar", tar((f"{n}.m.npy", npy(array)) for n, array in enumerate(arrays)))
+    fields = {"m": millrace.Array("m.npy")}
+    with millrace.Loader(str(tmp_path / "set"), batch_size=4, shuffle="none", fields=fields) as loader:
+        batch = next(iter(loader))["m"]
+    assert [np.asarray(value).tolist() for value in batch] == [array.tolist() for array in arrays]
+
+
 @pytest.mark.parametrize("version", [(1, 0), (2, 0), (3, 0)])
 def test_versions_of_npy(tmp_path: Path, version: tuple[int, int]) -> None:
     out = io.BytesIO()
