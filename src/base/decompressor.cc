@@ -29,17 +29,14 @@ std::string_view NameOfGzipError(int error) {
 
 class GzipDecompressor final : public Decompressor {
  public:
-  explicit GzipDecompressor(uint32_t framing)
-      : framing_(framing), state_(std::make_unique<inflate_state>()), out_(kOutBytes) {
-    BeginMember();
-  }
+  GzipDecompressor() : state_(std::make_unique<inflate_state>()), out_(kOutBytes) { BeginMember(); }
 
  private:
   bool AtEnd() const override { return any_ && between_; }
 
   void BeginMember() {
     isal_inflate_init(state_.get());
-    state_->crc_flag = framing_;
+    state_->crc_flag = ISAL_GZIP;  // with head and checksum
     between_ = true;
   }
 
@@ -89,7 +86,6 @@ class GzipDecompressor final : public Decompressor {
     }
   }
 
-  const uint32_t framing_;
   std::unique_ptr<inflate_state> state_;
   std::vector<uint8_t> out_;
   bool any_ = false;     // a member has come to its end
@@ -178,8 +174,7 @@ absl::Status Decompressor::Finish(Sink out) {
 }
 
 std::unique_ptr<Decompressor> Decompressor::Make(Compression compression) {
-  if (compression == Compression::kGzip) return std::make_unique<GzipDecompressor>(ISAL_GZIP);  // with head and checksum
-  if (compression == Compression::kZlib) return std::make_unique<GzipDecompressor>(ISAL_ZLIB);
+  if (compression == Compression::kGzip) return std::make_unique<GzipDecompressor>();
   return std::make_unique<ZstdDecompressor>();
 }
 

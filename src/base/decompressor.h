@@ -11,10 +11,10 @@
 
 namespace millrace {
 
-enum class Compression : uint8_t { kGzip, kZstd, kZlib };
+enum class Compression : uint8_t { kGzip, kZstd };
 
-/// Takes compressed bytes, in chunks of any size, and hands out the decompressed bytes: gzip (RFC 1952), zstd (RFC
-/// 8878) or zlib (RFC 1950). Several members or frames one behind the other are one stream, as for their command line tools; zeros may
+/// Takes compressed bytes, in chunks of any size, and hands out the decompressed bytes: gzip (RFC 1952) or zstd (RFC
+/// 8878). Several members or frames one behind the other are one stream, as for their command line tools; zeros may
 /// follow. Checksums in the stream are verified. Memory: some hundred KB, for zstd up to 128 MiB if the stream asks
 /// for such a window. Not thread-safe.
 class Decompressor {

@@ -81,12 +81,8 @@ Json DecodeJson(const std::optional<DecodeReport>& decode, ObjectNames& names) {
   if (!decode) return nullptr;
   JsonArray examples;
   for (const BadSample& bad : decode->first) examples.Add(PlaceJson(bad.place, names).Add("why", bad.why));
-  return JsonObject{{"samples", decode->samples},
-                    {"images", decode->images},
-                    {"odd", decode->odd},
-                    {"failed", decode->failed},
-                    {"too_large", decode->too_large},
-                    {"examples", examples}};
+  return JsonObject{{"samples", decode->samples}, {"images", decode->images},       {"odd", decode->odd},
+                    {"failed", decode->failed},   {"too_large", decode->too_large}, {"examples", examples}};
 }
 
 Json PreviewJson(const InspectReport& report, ObjectNames& names) {

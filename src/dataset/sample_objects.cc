@@ -34,8 +34,8 @@ absl::Status Mixed(const DatasetPlace& data, std::string_view one, std::string_v
   const std::string pattern = data.store->Uri(
       fmt::format("{}*{}", shards.substr(0, shards.rfind('/') + 1), dot == shards.npos ? "" : shards.substr(dot)));
   return absl::InvalidArgumentError(fmt::format(
-      "{}: holds {} ('{}' and '{}'); give the URI of a folder with only one of them, or a pattern such as '{}'", data.uri,
-      what, data.store->Uri(std::string(one)), data.store->Uri(std::string(other)), pattern));
+      "{}: holds {} ('{}' and '{}'); give the URI of a folder with only one of them, or a pattern such as '{}'",
+      data.uri, what, data.store->Uri(std::string(one)), data.store->Uri(std::string(other)), pattern));
 }
 
 // `arrays`: how the index was made that does not match.

@@ -148,7 +148,7 @@ TEST_P(TokenFilesTest, PairsAmongOtherFilesAreRefused) {
     Delete(other);
   }
   EXPECT_TRUE(OpenAnew().ok());
-  // What tools write of token files is no obstacle, wherever it sorts.
+  // Files that tools write beside token files are no obstacle, wherever they sort.
   for (const char* beside : {"a.txt", "b.c.txt", "c.txt", "index.json", "b_indexmap.npy"}) Put(beside, "hello");
   const auto dataset = OpenAnew();
   ASSERT_TRUE(dataset.ok()) << dataset.status();

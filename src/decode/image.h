@@ -129,7 +129,8 @@ class ImageDecoder {
   /// Writes one image of spec.bytes() bytes to `out`. `key` seeds the augmentation (unused otherwise). When `pixels` is
   /// not empty (spec.pixels() bytes), it also gets the final u8 HWC pixels, before normalisation. DataLoss if
   /// Pillow calls the image damaged or cut off (LOAD_TRUNCATED_IMAGES is off), whatever part of it is needed; what
-  /// Pillow shows in spite of faults is shown, and warnings() counts; InvalidArgument for a format that is not supported. `out` is unspecified after an error.
+  /// Pillow shows in spite of faults is shown, and warnings() counts; InvalidArgument for a format that is not
+  /// supported. `out` is unspecified after an error.
   absl::Status Decode(ByteSpan encoded, const ImageSpec& spec, uint64_t key, MutableByteSpan out,
                       MutableByteSpan pixels = {});
 

@@ -67,6 +67,10 @@ absl::Status JpegGuard::status() const {
   }
 }
 
+bool JpegGuard::ended_early() const {
+  return code_ == JWRN_JPEG_EOF;
+}
+
 void JpegGuard::OnError(j_common_ptr object) {
   static_cast<JpegGuard*>(object->client_data)->Leave(object);
 }

@@ -33,14 +33,17 @@ class JpegGuard {
   static void LimitScans(jpeg_decompress_struct* object, jpeg_progress_mgr* progress);
 
   /// Runs libjpeg calls. After an error, or if the file ends too early, the rest of `body` is skipped and status() says
-  /// why: so `body` must own nothing (no destructors run). The libjpeg object may then only be destroyed. Other warnings
-  /// are counted: libjpeg goes on after them, and so do other programs.
+  /// why: so `body` must own nothing (no destructors run). The libjpeg object may then only be destroyed. Other
+  /// warnings are counted: libjpeg continues after them, and so do other programs.
   bool Run(absl::FunctionRef<void()> body);
 
   /// Ends the body of Run as if libjpeg had found that the file ends too early.
   [[noreturn]] static void LeaveAtEnd(j_common_ptr object);
 
-  /// Of libjpeg since Attach, about what leaves an image that can be shown.
+  /// True if Run returned false because the file ends too early.
+  bool ended_early() const;
+
+  /// The number of warnings of libjpeg since Attach that leave an image to show.
   uint64_t warnings() const { return warnings_; }
 
   /// Why Run returned false: InvalidArgument for kinds of JPEG that cannot be decoded, ResourceExhausted without

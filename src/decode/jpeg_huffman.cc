@@ -264,8 +264,8 @@ struct JpegHuffman::State {
 
   const uint8_t* source = nullptr;  // bytes that were not yet taken into the buffer
   const uint8_t* source_end = nullptr;
-  bool ended = false;  // nothing of the source belongs to these codes
-  int marker = 0;      // that ends them; 0: none was found
+  bool ended = false;           // nothing of the source belongs to these codes
+  int marker = 0;               // that ends them; 0: none was found
   bool short_of_codes = false;  // they ended before their MCUs did: the others up to the next restart stay empty
   HuffmanBits bits;
   const uint8_t* end = nullptr;  // of what is in the buffer; if `ended`, zeros follow

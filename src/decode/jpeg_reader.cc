@@ -38,8 +38,8 @@ void RgbxFromCmyk(uint8_t* row, size_t pixels) {
   }
 }
 
-/// Gives a file to libjpeg piece by piece, and asks for more at its end, as Pillow does. Whether libjpeg takes a file
-/// whose end lacks its marker depends on where it asks.
+/// Gives a file to libjpeg piece by piece, and asks for more at its end, as Pillow does. Where it asks
+/// decides if libjpeg takes a file that lacks its end marker.
 struct JpegPieces {
   static constexpr size_t kPieceBytes = 65'536;
 
@@ -80,14 +80,14 @@ struct JpegPieces {
 };
 static_assert(std::is_standard_layout_v<JpegPieces>);
 
-/// Whether the end of the image is marked somewhere from `from` on.
+/// True if the end of the image is marked somewhere from `from` on.
 bool HasEndMarker(ByteSpan encoded, size_t from) {
   using std::string_view_literals::operator""sv;
   return AsText(encoded.subspan(from)).rfind("\xff\xd9"sv) != std::string_view::npos;
 }
 
-/// Whether nothing but codes and restart markers lie between `from`, where the codes of the only scan begin, and the end
-/// marker. Then libjpeg has nothing to say of these bytes that other programs take for an error.
+/// True if nothing but codes and restart markers lie between `from`, where the codes of the only scan begin, and the
+/// end marker. Then libjpeg has nothing to say of these bytes that other programs take for an error.
 bool OnlyCodesFollow(ByteSpan encoded, size_t from) {
   const auto* at = reinterpret_cast<const uint8_t*>(encoded.data()) + from;
   const auto* const end = reinterpret_cast<const uint8_t*>(encoded.data()) + encoded.size();
@@ -125,7 +125,6 @@ class JpegReader final : public RowReader {
   void ReadOn();
   JDIMENSION ReadRows(JSAMPARRAY rows, JDIMENSION count);
   bool Smooths() const;
-  absl::Status FinishRows();
   absl::Status UseTiles(Region* region, int denominator);
   void SetScale(int denominator);
   void StartDecompress();
@@ -204,8 +203,8 @@ JDIMENSION JpegReader::ReadRows(JSAMPARRAY rows, JDIMENSION count) {
   }
 }
 
-// Whether libjpeg makes up for coefficients that a progressive file lacks, by looking at the blocks around. Then all rows
-// are made from the first one on, so that the pixels do not depend on the crop.
+// True if libjpeg makes up for coefficients that a progressive file lacks, by looking at the blocks around. Then all
+// rows are made from the first one on, so that the pixels do not depend on the crop.
 bool JpegReader::Smooths() const {
   if (!jpeg_.progressive_mode || jpeg_.coef_bits == nullptr) return false;
   constexpr int kLooked = 10;  // coefficients
@@ -366,9 +365,16 @@ absl::Status JpegReader::Finish() {
   if (jpeg_has_multiple_scans(&jpeg_)) return absl::OkStatus();
   // Other bytes than codes may be an error, wherever they are.
   if (reading_ == JpegReading::kNeeded && taken_over_ && OnlyCodesFollow(encoded_, codes_at_)) return absl::OkStatus();
-  if (in_planes_) return guard_.Run([&] { planes_.Finish(&jpeg_); }) ? absl::OkStatus() : guard_.status();
-  if (unmarked_ || !taken_over_) return FinishRows();
   const bool ok = guard_.Run([&] {
+    if (in_planes_) {
+      planes_.Finish(&jpeg_);
+      return;
+    }
+    if (unmarked_ || !taken_over_) {  // row by row, since libjpeg skips no rows where it must ask for more bytes
+      JSAMPROW row = strip_.data();
+      while (jpeg_.output_scanline < jpeg_.output_height) ReadRows(&row, 1);
+      return;
+    }
     // Skipping to the very end would stop reading; so the last row is decoded.
     if (jpeg_.output_scanline + 1 < jpeg_.output_height) {
       jpeg_skip_scanlines(&jpeg_, jpeg_.output_height - 1 - jpeg_.output_scanline);
@@ -377,20 +383,13 @@ absl::Status JpegReader::Finish() {
       JSAMPROW row = strip_.data();
       jpeg_read_scanlines(&jpeg_, &row, 1);
     }
-    jpeg_finish_decompress(&jpeg_);
   });
-  return ok ? absl::OkStatus() : guard_.status();
-}
-
-// Row by row, since libjpeg skips no rows where it must ask for more bytes.
-absl::Status JpegReader::FinishRows() {
-  const bool ok = guard_.Run([&] {
-    JSAMPROW row = strip_.data();
-    while (jpeg_.output_scanline < jpeg_.output_height) ReadRows(&row, 1);
-    // All rows are there: what follows them, and does not end, is no damage.
+  if (!ok) return guard_.status();
+  const bool ended = guard_.Run([&] {
     while (jpeg_finish_decompress(&jpeg_) == FALSE && unmarked_ && pieces_.GiveMore()) continue;
   });
-  return ok ? absl::OkStatus() : guard_.status();
+  // All rows are there: what follows them, and does not end, is no damage.
+  return ended || guard_.ended_early() ? absl::OkStatus() : guard_.status();
 }
 
 }  // namespace

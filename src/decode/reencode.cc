@@ -9,6 +9,8 @@
 #include <string_view>
 #include <vector>
 
+#include "base/waiting_budget.h"
+#include "decode/decode_memory.h"
 #include "decode/image.h"
 #include "decode/image_format.h"
 #include "decode/image_readers.h"
@@ -24,7 +26,7 @@ namespace {
 
 using std::string_view_literals::operator""sv;
 
-/// Of an image that must be held: packing has no budget to ask, and sets kReencodeBytes aside.
+/// The most that an image may need that must be held: packing has no budget to ask, and sets kReencodeBytes aside.
 constexpr uint64_t kCoefficientBytes = uint64_t{256} << 20;
 
 bool IsJpeg(ByteSpan encoded) {
@@ -161,9 +163,9 @@ struct WholeImage {
 absl::StatusOr<std::string> EncodeWebp(const WholeImage& image, bool lossless, int quality) {
   uint8_t* bytes = nullptr;
   const int stride = 3 * image.width;
-  const size_t size =
-      lossless ? WebPEncodeLosslessRGB(image.rgb.data(), image.width, image.height, stride, &bytes)
-               : WebPEncodeRGB(image.rgb.data(), image.width, image.height, stride, static_cast<float>(quality), &bytes);
+  const size_t size = lossless ? WebPEncodeLosslessRGB(image.rgb.data(), image.width, image.height, stride, &bytes)
+                               : WebPEncodeRGB(image.rgb.data(), image.width, image.height, stride,
+                                               static_cast<float>(quality), &bytes);
   if (size == 0) return absl::ResourceExhaustedError("a WebP could not be encoded: too little memory, or too large");
   std::string encoded(reinterpret_cast<const char*>(bytes), size);
   WebPFree(bytes);
@@ -195,7 +197,8 @@ std::unique_ptr<RowReader> MakeOtherReader(ImageFormat format) {
 }
 
 // GIF, TIFF and BMP, which become PNGs. TIFFs that may be masks stay as they are.
-absl::StatusOr<std::optional<std::string>> ResizeToPng(ByteSpan encoded, ImageFormat format, const ImageChange& change) {
+absl::StatusOr<std::optional<std::string>> ResizeToPng(ByteSpan encoded, ImageFormat format,
+                                                       const ImageChange& change) {
   const std::unique_ptr<RowReader> reader = MakeOtherReader(format);
   ASSIGN_OR_RETURN(const ImageSize from, reader->Open(encoded));
   if (std::min(from.width, from.height) <= change.shorter_side) return std::nullopt;
@@ -212,11 +215,13 @@ absl::StatusOr<std::optional<std::string>> ResizeToPng(ByteSpan encoded, ImageFo
   return writer.Finish();
 }
 
-// Whether all of the image can be decoded.
+// OK if all of the image can be decoded.
 absl::Status CheckWhole(ByteSpan encoded) {
   const ImageSpec spec{.height = 32, .width = 32};
   std::vector<std::byte> pixels(spec.bytes());
-  return ImageDecoder(nullptr, JpegReading::kAll).Decode(encoded, spec, 0, pixels);
+  WaitingBudget own(kCoefficientBytes);
+  DecodeMemory memory(own, kCoefficientBytes);
+  return ImageDecoder(&memory, JpegReading::kAll).Decode(encoded, spec, 0, pixels);
 }
 
 }  // namespace
@@ -249,10 +254,11 @@ absl::StatusOr<std::optional<std::string>> ReencodeImage(ByteSpan encoded, const
   if (!change.jpeg_tiles || !IsJpeg(encoded)) return stored;
   absl::StatusOr<std::optional<std::string>> tiled = TileJpeg(stored ? AsBytes(*stored) : encoded, kCoefficientBytes);
   // A file without an end marker may be shown all the same: then it stays as it is.
-  if (!tiled.ok()) {
+  if (absl::IsDataLoss(tiled.status())) {
     RETURN_IF_ERROR(CheckWhole(encoded));
     return stored;
   }
+  RETURN_IF_ERROR(tiled.status());
   return *tiled ? *std::move(tiled) : std::move(stored);
 }
 

@@ -84,7 +84,7 @@ class RowReader {
   /// (JpegReading says what a JPEG with tiles leaves out.)
   virtual absl::Status Finish() = 0;
 
-  /// Of the codec, about faults of the image in hand that leave it as it is shown by other programs.
+  /// The number of warnings of the codec about faults in spite of which other programs show the image in hand.
   virtual uint64_t warnings() const { return 0; }
 
   /// Frees what belongs to the image. Allowed at any time; the next Open does it, too.

@@ -82,7 +82,9 @@ absl::Status WebpReader::FindFirstFrame() {
     if (!wanted) continue;
     if (size < kFrameHead) break;
     found = true;
-    const auto number = [&](size_t place) { return static_cast<int>(LoadLe<uint32_t>(rest.data() + place) & 0xFFFFFF); };
+    const auto number = [&](size_t place) {
+      return static_cast<int>(LoadLe<uint32_t>(rest.data() + place) & 0xFFFFFF);
+    };
     picture_ = rest.subspan(kFrameHead, size - kFrameHead);
     const int left = 2 * number(0);
     const int top = 2 * number(3);

@@ -172,11 +172,12 @@ namespace {
 // Beside shards and token files: what tools write of them, and of their own work.
 bool IsSideFile(std::string_view key) {
   constexpr std::string_view kEndings[] = {
-      ".json", ".jsonl", ".csv",    ".tsv",    ".txt",    ".log", ".md",   ".yaml", ".yml",      ".xml",  ".html",
-      ".md5",  ".sha1",  ".sha256", ".sha512", ".crc",    ".sum", ".part", ".tmp",  ".partial",  ".lock", ".pdf",
-      ".pkl",  ".bak",   ".done",   ".err",    ".aria2",  ".sh",  ".py",   ".toml", ".crdownload"};
+      ".json", ".jsonl", ".csv",    ".tsv",    ".txt",   ".log", ".md",   ".yaml", ".yml",       ".xml",  ".html",
+      ".md5",  ".sha1",  ".sha256", ".sha512", ".crc",   ".sum", ".part", ".tmp",  ".partial",   ".lock", ".pdf",
+      ".pkl",  ".bak",   ".done",   ".err",    ".aria2", ".sh",  ".py",   ".toml", ".crdownload"};
   const std::string name = absl::AsciiStrToLower(ToAbsl(Basename(key)));
-  return std::any_of(std::begin(kEndings), std::end(kEndings), [&](std::string_view end) { return name.ends_with(end); });
+  return std::any_of(std::begin(kEndings), std::end(kEndings),
+                     [&](std::string_view end) { return name.ends_with(end); });
 }
 
 }  // namespace

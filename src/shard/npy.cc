@@ -141,16 +141,18 @@ std::optional<NpyArray> ParseNpy(ByteSpan file) {
 
 namespace {
 
-// What stands behind "'name':" in the dictionary, without spaces before it. "" if it is not there.
+// The text behind "'name':" in the dictionary, whose order is descr, fortran_order, shape, without spaces before it.
+// "" if it is not there. Fields of records, which stand in descr, may have such names, too.
 std::string_view NpyMember(std::string_view dict, std::string_view name) {
-  const size_t at = dict.find(fmt::format("'{}'", name));
+  const std::string quoted = fmt::format("'{}'", name);
+  const size_t at = name == "descr" ? dict.find(quoted) : dict.rfind(quoted);
   if (at == std::string_view::npos) return {};
-  std::string_view rest = dict.substr(at + name.size() + 2);
+  std::string_view rest = dict.substr(at + quoted.size());
   rest.remove_prefix(std::min(rest.find_first_not_of(" :"), rest.size()));
   return rest;
 }
 
-// Of a type such as "<f4", "|b1", ">c16" or "<U7". Nothing if it is not understood.
+// The bytes of a value of a type such as "<f4", "|b1", ">c16" or "<U7". Nothing if it is not understood.
 std::optional<uint64_t> BytesOfDescr(std::string_view descr) {
   if (!descr.empty() && std::string_view("<>|=").find(descr.front()) != std::string_view::npos) descr.remove_prefix(1);
   if (descr.size() < 2) return std::nullopt;
@@ -190,13 +192,15 @@ absl::Status CheckNpy(ByteSpan file) {
   const bool plain = Skip(&type, "'");
   const std::string_view descr = plain ? type.substr(0, type.find('\'')) : records;
   const std::string_view named = order.starts_with("True") ? "Fortran" : "C";
-  if (plain ? descr.find('O') != descr.npos : records.find("O'") != records.npos) {
+  if (plain ? descr.find('O') != descr.npos : records.find("'|O") != records.npos) {
     return absl::DataLossError(fmt::format(
         "an array of Python objects (dtype {}, {} order), whose pickles can run any code and are never read; save "
         "numbers: numpy.save(FILE, numpy.asarray(array, dtype=\"float32\"))",
         Quoted(descr), named));
   }
-  const std::optional<std::vector<uint64_t>> shape = ParseShape(axes.substr(0, axes.find(')')));
+  std::string numbers(axes.substr(0, axes.find(')')));
+  std::erase(numbers, 'L');  // as Python 2 writes long integers
+  const std::optional<std::vector<uint64_t>> shape = ParseShape(numbers);
   const std::optional<uint64_t> count = shape ? CountOf(*shape) : std::nullopt;
   if (!count) return absl::DataLossError(fmt::format("no array: its shape is not understood: {}", Quoted(dict)));
   const std::optional<uint64_t> each = plain ? BytesOfDescr(descr) : std::nullopt;

@@ -1,5 +1,5 @@
-"""Images as cameras, browsers and broken downloads leave them: what Pillow shows is shown, with a count where the codec warns; what
-Pillow calls damaged is damage; and neither depends on the crop, on an index or on the command."""
+"""Images as cameras, browsers and broken downloads leave them. Millrace shows what Pillow shows, with a count where the codec warns, and
+calls damage what Pillow calls damage. Neither depends on the crop, on an index or on the command."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def animated(kind: str) -> bytes:
     return encoded(frames[0], kind, save_all=True, append_images=frames[1:], duration=100)
 
 
-# Name, file, kind of report. What is right, Pillow says.
+# Name, file, kind of report. Pillow says what is right.
 FILES: list[tuple[str, bytes, str]] = [
     ("zeros before the end marker", SOUND[:-2] + bytes(228) + SOUND[-2:], "libjpeg: extraneous bytes before 0xd9"),
     ("zeros before the scan", SOUND[:SCAN] + b"\0\0" + SOUND[SCAN:], "libjpeg: extraneous bytes before 0xda"),
@@ -56,6 +56,7 @@ FILES: list[tuple[str, bytes, str]] = [
     ("codes that are none", SOUND[:-60] + b"\xfe" * 58 + SOUND[-2:], "libjpeg: bad Huffman code"),
     ("a lost restart marker", RESTARTS.replace(b"\xff\xd1", b"", 1), "libjpeg: resync to restart"),
     ("an unknown marker within", SOUND[:-80] + b"\xff\x02" + SOUND[-78:], "bit rot"),
+    ("a marker behind the codes without an end", SOUND[:-2] + b"\xff\xdc\x9c\xe5" + SOUND[-2:], "bit rot"),
     ("progressive and cut", PROGRESSIVE[: len(PROGRESSIVE) // 2], "interrupted downloads"),
     ("progressive, cut, closed", PROGRESSIVE[: len(PROGRESSIVE) // 2] + b"\xff\xd9", "partial progressive images"),
     ("text", b"<html><body>404 Not Found</body></html>", "error pages saved under the name of an image"),
@@ -95,7 +96,9 @@ def test_the_verdict_and_the_pixels_are_those_of_pillow(
     write(tmp_path / "raw/x/0.jpg", data)
     spec = {"image": millrace.Image(size=(48, 64), exact=True)}
     for _ in range(2):  # without an index, and with it
-        with millrace.Loader(str(tmp_path / "raw"), batch_size=1, shuffle="none", bad_samples="mask", fields=spec) as loader:
+        with millrace.Loader(
+            str(tmp_path / "raw"), batch_size=1, shuffle="none", bad_samples="mask", fields=spec
+        ) as loader:
             batches = list(loader)
             quarantined = loader.report()["quarantined"]
         assert quarantined == (right is None), report

@@ -1,4 +1,4 @@
-"""What the tables of inputs share: the command, and small files made by other programs than Millrace."""
+"""The command, and small files made by other programs than Millrace, for all tables of inputs."""
 
 from __future__ import annotations
 

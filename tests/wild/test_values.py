@@ -35,6 +35,7 @@ ARRAYS: list[tuple[str, Any, str]] = [
     ("scalar", np.float32(7), "scores"),
     ("empty", np.zeros((0, 4), "f4"), "images without boxes"),
     ("records", np.array([(1, 2.5)], dtype=[("a", "i4"), ("b", "f4")]), "structured arrays"),
+    ("records whose fields have names of the head", np.zeros(2, dtype=[("shape", "i4"), ("FOO", "f4")]), "databases"),
 ]
 
 
@@ -66,6 +67,22 @@ def test_versions_of_npy(tmp_path: Path, version: tuple[int, int]) -> None:
     fields = {"m": millrace.Array("m.npy")}
     with millrace.Loader(str(tmp_path / "set"), batch_size=1, fields=fields) as loader:
         assert next(iter(loader))["m"][0].tolist() == [0, 1, 2, 3, 4]
+
+
+def test_heads_as_python_2_writes_them(tmp_path: Path) -> None:
+    head = b"{'descr': '>f8', 'fortran_order': False, 'shape': (2L, 3L), }"
+    head += b" " * (118 - len(head) - 1) + b"\n"
+    right = np.arange(6, dtype=">f8").reshape(2, 3)
+    data = b"\x93NUMPY\x01\x00" + len(head).to_bytes(2, "little") + head + right.tobytes()
+    with pytest.warns(UserWarning, match="Python 2"):
+        assert np.array_equal(np.load(io.BytesIO(data)), right)
+    write(tmp_path / "set/0.tar", tar([("0.m.npy", data)]))
+    fields = {"m": millrace.Array("m.npy")}
+    with (
+        pytest.warns(UserWarning, match="Python 2"),
+        millrace.Loader(str(tmp_path / "set"), batch_size=1, fields=fields) as loader,
+    ):
+        assert np.array_equal(np.asarray(next(iter(loader))["m"])[0], right)
 
 
 def test_arrays_that_are_refused(tmp_path: Path) -> None:
