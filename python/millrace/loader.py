@@ -12,7 +12,7 @@ from typing import Any, Callable, Literal, NoReturn, cast
 
 import numpy as np
 
-from . import _arguments, _core
+from . import _arguments, _core, _dataloader_names
 from ._loader_options import cache_options, checked_functions, torch_for, worker_options
 from .batch import Batch, State
 from .dataset import Dataset
@@ -85,7 +85,7 @@ class Loader:
         rank: This consumer's number. With None for both, rank and world are those of ``torch.distributed`` when it is initialised, else
             of the environment (of torchrun, MPI or ``srun``), else 0 of 1.
         world: How many consumers share the data. All get equally many batches.
-        last: The last, short batch of an epoch: ``"pad"`` (see ``valid``), ``"drop"``, or ``"wrap"`` (filled from the epoch's start).
+        last: The last, short batch of an epoch: ``"pad"`` (None; see ``valid``), ``"drop"``, or ``"wrap"`` (filled from the epoch's start).
         memory: Budget for fetched bytes and batches together, in bytes or as ``"512MiB"``.
         cache: A folder of a local disk that keeps what is read, for later epochs and runs; processes of a machine may share one. If it
             cannot be used, a warning says so, and everything is read from the store. Or ``"memory"``: the Loaders of this process keep it in
@@ -142,6 +142,12 @@ class Loader:
             function must be fit for pickle, and the program have its ``if __name__ == "__main__":``. ``collate`` and ``batch_transform``
             run in threads of this process, one for each of those.
         multiprocessing_context: How these are started: ``"spawn"`` (None), ``"forkserver"``, ``"fork"``, or a context of multiprocessing.
+        drop_last: As torch's ``DataLoader`` has it: True is ``last="drop"``.
+        collate_fn: Another name of ``collate``.
+        num_workers, persistent_workers, prefetch_factor, pin_memory, pin_memory_device, in_order: Arguments of torch's ``DataLoader`` that a Loader does not need.
+            They have no effect; a warning says so, once a process for each of them.
+        sampler, batch_sampler, generator, timeout, worker_init_fn: Arguments of torch's ``DataLoader`` that raise :class:`InvalidArgumentError`, which says what to
+            write in their place.
 
     Raises:
         InvalidArgumentError: An option makes no sense; the message says which.
@@ -155,7 +161,6 @@ class Loader:
     _given: dict[str, Any]  # options
 
     def __new__(cls, *args: Any, **options: Any) -> Loader:
-        _arguments.refuse_dataloader_options(options)
         made = super().__new__(cls)
         made._given = {name: value for name, value in options.items() if name != "data"}
         return made
@@ -189,7 +194,7 @@ class Loader:
         epochs: int | None = None,
         rank: int | None = None,
         world: int | None = None,
-        last: str = "pad",
+        last: Literal["pad", "drop", "wrap"] | None = None,
         memory: int | str = "512MiB",
         cache: str | os.PathLike[str] | None = None,
         cache_size: int | str | None = None,
@@ -216,7 +221,36 @@ class Loader:
         transform_threads: int | None = None,
         transform_processes: int | None = None,
         multiprocessing_context: Any = None,
+        drop_last: bool | None = None,
+        collate_fn: Transform | None = None,
+        num_workers: int = 0,
+        persistent_workers: bool = False,
+        prefetch_factor: int | None = None,
+        pin_memory: bool = False,
+        pin_memory_device: str = "",
+        in_order: bool = True,
+        sampler: Any = None,
+        batch_sampler: Any = None,
+        generator: Any = None,
+        timeout: float = 0,
+        worker_init_fn: Callable[[int], None] | None = None,
     ) -> None:
+        _dataloader_names.check(
+            {
+                "num_workers": num_workers,
+                "persistent_workers": persistent_workers,
+                "prefetch_factor": prefetch_factor,
+                "pin_memory": pin_memory,
+                "pin_memory_device": pin_memory_device,
+                "in_order": in_order,
+                "sampler": sampler,
+                "batch_sampler": batch_sampler,
+                "generator": generator,
+                "timeout": timeout,
+                "worker_init_fn": worker_init_fn,
+            }
+        )
+        collate = _dataloader_names.collate_of(collate, collate_fn)
         named = transform if isinstance(transform, str) else None
         if isinstance(transform, str):
             transform = imported(transform)
@@ -265,7 +299,7 @@ class Loader:
             "epochs": 0 if epochs is None else _arguments.integer("epochs", epochs, least=1),
             "rank": rank,
             "world": world,
-            "last": _arguments.choice("last", last, ("pad", "drop", "wrap")),
+            "last": _dataloader_names.last_batch(last, drop_last),
             "memory": _arguments.memory(memory),
             **caching,
             "local_ranks": 1 if caching["cache"] == _arguments.MEMORY else local_ranks(rank, world),
