@@ -61,7 +61,7 @@ class DataModule(_Base):
 
     **Ranks** are those of the Trainer's strategy. Lightning adds no ``DistributedSampler``, since it knows these of torch's ``DataLoader`` only.
 
-    **Epochs.** An epoch of the Trainer is one of the Loader. If ``limit_train_batches`` ends it early, the next one goes on with what is left.
+    **Epochs.** An epoch of the Trainer is one of the Loader. If ``limit_train_batches`` ends it early, the next one is whole again.
     Validation, test and prediction begin at the first sample each time, and leave padding out: a batch has as many rows as samples, by which ``self.log``
     weighs it. As with torch's ``DistributedSampler``, all ranks validate and test equally many samples: if their number does not divide the samples,
     some of the first samples come twice. Prediction repeats none.
