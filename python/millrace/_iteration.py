@@ -37,7 +37,9 @@ class _Run:
         self.counts = feed.counts()  # before it
         self.loaded_at = 0  # batches that it had delivered when a state was loaded
         self.is_stale = False  # a state was loaded or an epoch set since it was made
-        self.end: State | None = None  # after its last batch, once its epoch was taken to the end; it has no feed any more
+        self.end: State | None = (
+            None  # after its last batch, once its epoch was taken to the end; it has no feed any more
+        )
 
     @property
     def steps(self) -> int:
@@ -76,7 +78,6 @@ class Iteration:
     def begin(self) -> Iterator[Batch]:
         if self._failure is not None:
             raise self._failure
-        self._return_from_look()
         self._end_runs()
         if self.is_used_up:
             raise UsageError(
@@ -89,9 +90,9 @@ class Iteration:
         if not is_second and self._is_ready_at == self._place:
             epochs = self._epochs
         else:
-            counts = None if is_second else feed.counts()
+            counts = None if is_second else feed.counts() if self._looked is None else self._looked.counts
             feed.begin(self._place, epochs, counts)
-        self._is_ready_at = None
+        self._is_ready_at = self._looked = None
         run = _Run(feed, self._batches_of(feed), self._place, epochs)
         _start(feed)
         made = BatchIterator(self, run, is_second or bool(self._runs))
@@ -100,7 +101,9 @@ class Iteration:
 
     def has_ended(self, run: _Run) -> None:
         """The epoch of ``run`` was taken to its end."""
-        run.end = state_of(run.feed)
+        if run.end is not None:
+            return  # another thread has seen it first
+        run.end = _state_of(run.feed.report())
         self._move_beyond(run)
         if run in self._runs:
             self._runs.remove(run)
@@ -156,13 +159,18 @@ class Iteration:
     def epoch(self) -> int:
         """Of the next batch."""
         run = self._ahead
-        return epoch_of(self.place) if run is None else run.feed.epoch
+        now = (self._feed if run is None else run.feed).epoch  # which says so in a fork
+        return epoch_of(self.place) if run is None else now
 
     def report(self) -> dict[str, Any]:
-        return self._described.report()
+        """Of the iterator that is ahead, or of the last one that counts. Any thread may ask while another one waits for a batch."""
+        run, looked = self._ahead, self._looked
+        if run is not None:
+            return run.feed.report()
+        return self._feed.report() if looked is None else looked.feed.report(looked.counts)
 
     def state(self) -> State:
-        return state_of(self._described)
+        return _state_of(self.report())
 
     def load(self, position: str) -> None:
         """The next iterator begins there, with new counts. A position that is refused changes nothing."""
@@ -198,14 +206,8 @@ class Iteration:
     @property
     def _ahead(self) -> _Run | None:
         """The iterator that is alive and has delivered most since the last load."""
-        self._return_from_look()
         runs = [run for run in self._runs if run.steps > 0]
         return max(runs, key=lambda run: run.steps, default=None)
-
-    @property
-    def _described(self) -> Feed:
-        run = self._ahead
-        return self._feed if run is None else run.feed
 
     def _end_runs(self) -> None:
         """Of loops that count batches, and so do not ask for one beyond the last."""
@@ -218,11 +220,6 @@ class Iteration:
         for run in self._runs:
             if run.batches.delivered >= _COUNTED:
                 self._move_beyond(run)
-
-    def _return_from_look(self) -> None:
-        run, self._looked = self._looked, None
-        if run is not None and not self._is_closed:
-            run.feed.begin(run.place, run.epochs, run.counts)
 
     def _move_beyond(self, run: _Run) -> None:
         if not run.is_stale and epoch_of(self._place) <= run.epoch:
@@ -259,7 +256,7 @@ class BatchIterator:
 
     def state_dict(self) -> State:
         """The position after the last batch that this iterator has delivered, for :meth:`Loader.load_state_dict`."""
-        return state_of(self._run.feed) if self._run.end is None else self._run.end
+        return _state_of(self._run.feed.report()) if self._run.end is None else self._run.end
 
     def _warn(self) -> None:
         self._is_second = False
@@ -287,8 +284,7 @@ def start_of_epoch(position: str, epoch: int) -> str:
     return f"{version}-{epoch}-0-{fingerprint}"
 
 
-def state_of(feed: Feed) -> State:
-    report = feed.report()
+def _state_of(report: dict[str, Any]) -> State:
     return {
         "version": STATE_VERSION,
         "position": report["position"],

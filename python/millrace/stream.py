@@ -46,7 +46,9 @@ class _Entry:
         "start",
     )
 
-    def __init__(self, raw: dict[str, Any] | None, counts: Any, report: Mapping[str, Any], epoch: int, ring: Ring) -> None:
+    def __init__(
+        self, raw: dict[str, Any] | None, counts: Any, report: Mapping[str, Any], epoch: int, ring: Ring
+    ) -> None:
         self.raw = raw
         self.number = 0  # of the batches since the position of the stream was set
         self.counts = counts  # after it, as the native loader takes them back
@@ -164,9 +166,9 @@ class Stream:
         self._check_process()
         return self._received.epoch
 
-    def report(self) -> dict[str, Any]:
+    def report(self, counts: _core.Counts | None = None) -> dict[str, Any]:
         self._check_process()
-        report = dict(self._received.report)
+        report = dict(self._received.report if counts is None else self._native.report(counts))
         data = sum(report["stalls"].values())
         stalls = {
             cause: self._waited_data * seconds / data if data else 0.0 for cause, seconds in report["stalls"].items()
@@ -252,7 +254,9 @@ class Stream:
             self._tasks.put(None)
         for process in self._transform_processes:
             process.abandon()
-        if not self._device.pins or not self._threads:  # else the thread that pulls frees the slots first, which may take a while
+        if (
+            not self._device.pins or not self._threads
+        ):  # else the thread that pulls frees the slots first, which may take a while
             self._native.close()
 
     def receive(self, epoch: int | None) -> tuple[int, bool, Any]:
