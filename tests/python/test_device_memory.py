@@ -63,7 +63,7 @@ def test_slots_are_unpinned_before_they_are_freed(tar: Samples, cuda: FakeCuda) 
             self.native = native
 
         def __getattr__(self, name: str) -> Any:
-            if name in ("close", "restart"):
+            if name in ("close", "begin"):
                 cuda.log.append(name)
             return getattr(self.native, name)
 
@@ -71,12 +71,13 @@ def test_slots_are_unpinned_before_they_are_freed(tar: Samples, cuda: FakeCuda) 
     iterator = iter(loader)
     first, state = next(iterator), loader.state_dict()
     wanted = next(iterator)
+    del iterator
     loader.load_state_dict(state)
     again = next(iter(loader))
     check_equal(again, wanted)
     loader.close()
     log = [event for event, before in zip(cuda.log, [None, *cuda.log]) if event != before]
-    assert log == ["register", "unregister", "restart", "register", "unregister", "close"]
+    assert log == ["begin", "register", "unregister", "begin", "register", "unregister", "close"]
     assert first["image"].shape == (8, HEIGHT, WIDTH, 3), "and batches stay"
 
 

@@ -106,13 +106,14 @@ for attempt in range({repeats(200)}):
     loader = millrace.Loader({tar.uri!r}, batch_size=2, size=8, epochs=1, seed=attempt, output="numpy")
     seen = []
     tries = 0
+    batches = iter(loader)
     while len(seen) < len(loader):
         try:
             armed = True
             tries += 1
             # A little later each time: a machine that takes longer for a batch gets there, too.
             signal.setitimer(signal.ITIMER_REAL, 0.0002 + attempt % 50 * 1e-5 + tries * 1e-6, 0.0003)
-            for batch in loader:
+            for batch in batches:
                 seen.append(batch)
             armed = False
             break
