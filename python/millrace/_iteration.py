@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, Union
 
 from . import _core
@@ -75,7 +75,7 @@ class Iteration:
 
     # ---- Iterators
 
-    def begin(self) -> Iterator[Batch]:
+    def begin(self) -> BatchIterator:
         if self._failure is not None:
             raise self._failure
         self._end_runs()

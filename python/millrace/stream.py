@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import os
 import threading
 import time
@@ -232,7 +233,7 @@ class Stream:
     def _stop_if_due(self) -> None:
         if not self._stop_is_due or self._process != os.getpid():
             return
-        with self._native_lock:
+        with self._native_lock, contextlib.suppress(UsageError):  # another thread may close the loader
             if self._stop_is_due and not self._stopping:
                 self._go_to(self._received.report["position"], self._epochs, self._received.counts)
 
