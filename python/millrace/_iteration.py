@@ -12,7 +12,7 @@ from . import _core
 from .batch import Batch, State
 from .errors import Error, ExhaustedError, UsageError
 from .stream import Batches as StreamBatches
-from .stream import Stream, finish_stops
+from .stream import CLOSED, Stream, finish_stops
 
 STATE_VERSION = 1
 _COUNTED = 2  # batches: an iterator that has delivered fewer, and was not taken to its end, has only looked
@@ -76,6 +76,8 @@ class Iteration:
     # ---- Iterators
 
     def begin(self) -> BatchIterator:
+        if self._is_closed:
+            raise UsageError(CLOSED)
         if self._failure is not None:
             raise self._failure
         self._end_runs()

@@ -21,7 +21,7 @@ from .transform import Work
 if TYPE_CHECKING:
     from .processes import TransformProcess
 
-_CLOSED = "the Loader is closed; make a new one, and give it the state_dict() of this one to go on"
+CLOSED = "the Loader is closed; make a new one, and give it the state_dict() of this one to go on"
 _LEAST_AHEAD = 2
 _TASKS_OF_PROCESS = 2  # one that it is at, and one that it finds when it is done
 
@@ -216,7 +216,7 @@ class Stream:
     def start(self) -> None:
         self._check_process()
         if self._stopping:
-            raise UsageError(_CLOSED)
+            raise UsageError(CLOSED)
         with self._native_lock:
             self._native.start()
             self._stop_is_due = False
@@ -293,7 +293,7 @@ class Stream:
             while True:
                 _drain(self._news)
                 if self._stopping:
-                    raise UsageError(_CLOSED)
+                    raise UsageError(CLOSED)
                 received = self._received
                 epoch = received.epoch if epoch is None else epoch
                 if received.epoch != epoch:
