@@ -11,8 +11,8 @@ from typing import Any, Union
 from . import _core
 from .batch import Batch, State
 from .errors import Error, ExhaustedError, UsageError
-from .stream import Batches as StreamBatches
 from .stream import CLOSED, Stream, finish_stops
+from .stream import Batches as StreamBatches
 
 STATE_VERSION = 1
 _COUNTED = 2  # batches: an iterator that has delivered fewer, and was not taken to its end, has only looked
