@@ -151,7 +151,7 @@ absl::StatusOr<std::unique_ptr<AtomicFile>> AtomicFile::Create(std::string path,
                                                                Durability durability, mode_t mode) {
   ASSIGN_OR_RETURN(path, Replaceable(std::move(path), name));
   const std::string folder = ParentOf(path);
-  constexpr int kMaxTries = 100;
+  constexpr int kMaxTries = 1000;
   std::string temporary;
   UniqueFd fd(-1);
   int error = 0;
@@ -161,11 +161,12 @@ absl::StatusOr<std::unique_ptr<AtomicFile>> AtomicFile::Create(std::string path,
     error = fd ? 0 : errno;
     if (fd || error == EEXIST) continue;
     if (error != ENOENT) break;
+    // Somebody may remove empty folders at the same time, as FileStore does after it has removed an object. The
+    // kernel's lock of the folder can keep both in step, so that each try loses. Pauses of different lengths break
+    // that.
+    if (i > 0) std::this_thread::sleep_for(std::chrono::microseconds(i % 100));
     const absl::Status made = MakeFolder(folder, name, durability);
-    // NotFound: somebody removes empty folders at the same time, as FileStore does after it has removed an object.
     if (!made.ok() && !absl::IsNotFound(made)) return made;
-    // The kernel's lock of the folder hands both their turns, so in step that each try could lose.
-    std::this_thread::sleep_for(std::chrono::microseconds(i));
   }
   if (error == ENOTDIR) {
     return absl::InvalidArgumentError(

@@ -27,9 +27,9 @@ class KeyStore final : public ForwardingStore {
     threads_.Submit([this, options = std::move(options), done = std::move(done)]() mutable {
       most_at_once = std::max(most_at_once.load(), ++at_once_);
       std::this_thread::sleep_for(std::chrono::milliseconds(2));
-      ++pages;
+      const int number = ++pages;  // another thread may count on meanwhile
       --at_once_;
-      pages == fail_page ? done(absl::UnavailableError("keys://: the store is away")) : done(Page(options));
+      number == fail_page ? done(absl::UnavailableError("keys://: the store is away")) : done(Page(options));
       --in_flight_;
       in_flight_.notify_all();
     });
