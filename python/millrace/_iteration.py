@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import warnings
+import weakref
 from collections.abc import Callable
 from typing import Any, Union
 
@@ -37,6 +38,7 @@ class _Run:
         self.counts = feed.counts()  # before it
         self.loaded_at = 0  # batches that it had delivered when a state was loaded
         self.is_stale = False  # a state was loaded or an epoch set since it was made
+        self.iterator: weakref.ref[BatchIterator] | None = None  # the program's
         self.end: State | None = (
             None  # after its last batch, once its epoch was taken to the end; it has no feed any more
         )
@@ -78,6 +80,7 @@ class Iteration:
     def begin(self) -> BatchIterator:
         if self._is_closed:
             raise UsageError(CLOSED)
+        _ = self._feed.epoch  # says what is wrong in a fork
         if self._failure is not None:
             raise self._failure
         self._end_runs()
@@ -98,17 +101,19 @@ class Iteration:
         run = _Run(feed, self._batches_of(feed), self._place, epochs)
         _start(feed)
         made = BatchIterator(self, run, is_second or bool(self._runs))
+        run.iterator = weakref.ref(made)
         self._runs.append(run)
         return made
 
+    # A handler of a signal may raise in the middle of the two that follow: what was not reached is done by _end_runs.
+
     def has_ended(self, run: _Run) -> None:
         """The epoch of ``run`` was taken to its end."""
-        if run.end is not None:
-            return  # another thread has seen it first
-        run.end = _state_of(run.feed.report())
+        if run.end is None:
+            run.end = _state_of(run.feed.report())
         self._move_beyond(run)
-        if run in self._runs:
-            self._runs.remove(run)
+        if not self._remove(run):
+            return  # another thread has seen it first
         if run.feed is not self._feed:
             _drop(run.feed)
             return
@@ -126,16 +131,15 @@ class Iteration:
         """Nothing refers to the iterator of ``run`` any more. Called by finalizers, on any thread."""
         if run not in self._runs:
             return
-        self._runs.remove(run)
-        is_counted = run.batches.delivered >= _COUNTED
+        is_counted = run.batches.delivered >= _COUNTED or run.end is not None
         if is_counted:
             self._move_beyond(run)
         if run.feed is not self._feed:
             _drop(run.feed)
-            return
-        run.feed.stop()
-        if not is_counted:
-            self._looked = run
+        else:
+            run.feed.stop()
+            self._looked = None if is_counted else run
+        self._remove(run)
 
     def has_failed(self, run: _Run, error: Error) -> None:
         if not run.is_stale:
@@ -212,11 +216,21 @@ class Iteration:
         return max(runs, key=lambda run: run.steps, default=None)
 
     def _end_runs(self) -> None:
-        """Of loops that count batches, and so do not ask for one beyond the last."""
+        """Of loops that count batches, and so do not ask for one beyond the last; and what a signal has left undone."""
         for run in list(self._runs):
-            if run.batches.delivered >= _COUNTED and run.feed.epoch > run.epoch:
+            if run.iterator is not None and run.iterator() is None:
+                self.has_gone(run)
+            elif run.end is not None or (run.batches.delivered >= _COUNTED and run.feed.epoch > run.epoch):
                 self.has_ended(run)
         self._advance()
+
+    def _remove(self, run: _Run) -> bool:
+        """Whether it was there."""
+        try:
+            self._runs.remove(run)
+        except ValueError:
+            return False
+        return True
 
     def _advance(self) -> None:
         for run in self._runs:
@@ -248,10 +262,10 @@ class BatchIterator:
                 # Not next(): after a call, Python runs the handlers of signals, and one that raises would lose the batch.
                 for batch in self._batches:
                     return batch  # type: ignore[return-value]
-            except (ExhaustedError, UsageError):
-                raise
-            except Error as error:
-                self._iteration.has_failed(self._run, error)
+            except BaseException as error:
+                if isinstance(error, Error) and not isinstance(error, (ExhaustedError, UsageError)):
+                    self._iteration.has_failed(self._run, error)
+                del self  # a traceback that somebody keeps, as notebooks do, is no use of the iterator
                 raise
             self._iteration.has_ended(self._run)
         raise StopIteration
@@ -271,7 +285,7 @@ class BatchIterator:
 
     def __del__(self) -> None:
         run = getattr(self, "_run", None)
-        if run is not None and run.end is None:
+        if run is not None:
             with contextlib.suppress(Error):  # in a fork
                 self._iteration.has_gone(run)
 
