@@ -1,6 +1,7 @@
 #include "pack/unpack.h"
 
 #include <fmt/format.h>
+#include <sys/statvfs.h>
 
 #include <algorithm>
 #include <atomic>
@@ -35,6 +36,11 @@ constexpr uint64_t kThreadBytes = 64 << 20;
 constexpr uint64_t kLeastThreadBytes = 1 << 20;
 constexpr uint64_t kAllBytes = std::numeric_limits<uint64_t>::max();
 constexpr uint64_t kMaxReasonBytes = 1 << 16;
+// A stream of a few megabytes can decompress to terabytes. Those of real data do not grow so much.
+constexpr uint64_t kMaxGrowth = 1000;
+constexpr uint64_t kAnyGrowth = 64 << 20;   // bytes that any stream may decompress to
+constexpr uint64_t kSpaceEvery = 64 << 20;  // decompressed bytes from one look at the free space to the next
+constexpr uint64_t kFreeShare = 20;         // one twentieth of the file system stays free
 
 std::optional<Compression> CompressionOf(std::string_view key) {
   if (key.ends_with(".gz") || key.ends_with(".tgz")) return Compression::kGzip;
@@ -161,6 +167,16 @@ class Finder {
   bool parquet_ = false;
   bool tar_ = false;
 };
+
+// ResourceExhausted if less of the folder's file system is free than others need.
+absl::Status CheckFreeSpace(const std::string& folder) {
+  struct statvfs disk {};
+  if (statvfs(folder.c_str(), &disk) != 0) return absl::OkStatus();  // writing says what is wrong
+  if (disk.f_bavail >= disk.f_blocks / kFreeShare) return absl::OkStatus();
+  return absl::ResourceExhaustedError(
+      fmt::format("{}: less than {} % of the disk would be free; name a folder with more room by --scratch", folder,
+                  100 / kFreeShare));
+}
 
 class Unpacker {
  public:
@@ -289,8 +305,18 @@ class Unpacker {
     const std::unique_ptr<Decompressor> decompressor = Decompressor::Make(*CompressionOf(key));
     Stream result;
     absl::Status written;
+    bool too_large = false;
+    uint64_t looked_at = 0;
+    const uint64_t limit = std::max(kAnyGrowth, listed.size * kMaxGrowth);
     const auto write = [&](ByteSpan plain_bytes) {
       const ByteSpan some = plain_bytes.first(std::min<uint64_t>(plain_bytes.size(), most - result.written));
+      too_large = too_large || some.size() > limit - result.written;
+      if (too_large) return absl::CancelledError("too large");
+      if (result.written >= looked_at) {
+        written = CheckFreeSpace(scratch_.store->Uri(""));
+        if (!written.ok()) return written;
+        looked_at = result.written + kSpaceEvery;
+      }
       written = out.Append(some);
       result.written += some.size();
       return written.ok() && result.written == most ? absl::CancelledError("enough") : written;
@@ -300,8 +326,15 @@ class Unpacker {
       return written.ok() ? result.damage : written;
     });
     if (written.ok() && result.written == most) return result;
-    if (result.damage.ok() || !written.ok()) RETURN_IF_ERROR(read);
+    if (!too_large && (result.damage.ok() || !written.ok())) RETURN_IF_ERROR(read);
     if (result.damage.ok()) result.damage = decompressor->Finish(write);
+    if (too_large) {
+      result.damage = absl::DataLossError(
+          fmt::format("decompresses to more than {} times its size, as a file made to fill the disk would; decompress "
+                      "it by hand if it is meant to",
+                      kMaxGrowth));
+      return result;
+    }
     RETURN_IF_ERROR(written);
     result.keep = decompressor->sound_bytes();
     return result;

@@ -50,8 +50,9 @@ struct UnpackDamage {
 /// used by one process at a time (scratch_folder.h). Reads in parallel, and verifies by the checksums of the store and
 /// of the compressed streams (DataLoss). With skip_bad, of a stream that is cut short all is kept that came before, and
 /// of a damaged one the members or frames before the damaged one: which bytes these are depends on nothing else. They
-/// are returned, in the order of keys. Memory: out of the runtime's budget, and up to 128 MiB for a stream of zstd that
-/// asks for it.
+/// are returned, in the order of keys. A stream that decompresses to more than 1,000 times its size, and 64 MiB, is
+/// damage of which nothing is kept. ResourceExhausted before the disk is full: a twentieth stays free. Memory: out of
+/// the runtime's budget, and up to 128 MiB for a stream of zstd that asks for it.
 absl::StatusOr<std::vector<UnpackDamage>> Unpack(Runtime& runtime, const Location& data, const CompressedShards& shards,
                                                  const Location& scratch, const UnpackOptions& options);
 

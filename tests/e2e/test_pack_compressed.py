@@ -187,6 +187,24 @@ def test_damage(photos: Photos, sandbox: Sandbox, tmp_path: Path, ending: str, h
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.parametrize("skip", [False, True])
+def test_a_stream_that_would_fill_the_disk(photos: Photos, sandbox: Sandbox, tmp_path: Path, skip: bool) -> None:
+    source = compressed(photos, tmp_path / "in", ".tar.zst")
+    with (tmp_path / "zeros").open("wb") as zeros:
+        zeros.truncate(200 << 20)
+    bomb = source / "bomb.tar.zst"
+    subprocess.run(["zstd", "-q", "-o", bomb, tmp_path / "zeros"], check=True)
+    assert bomb.stat().st_size < 64 << 10
+    arguments = ["pack", source, tmp_path / "out", "--scratch", tmp_path / "scratch"]
+    if not skip:
+        sandbox.run(*arguments).failed(1, str(bomb), "1000 times its size", "by hand")
+        assert not (tmp_path / "out").exists()
+    else:
+        assert "bomb.tar.zst" in str(sandbox.ok(*arguments, "--skip-bad", "--json").json())
+        assert oracle.read_tar(tmp_path / "out") == photos.samples
+    assert sum(file.stat().st_size for file in (tmp_path / "scratch").rglob("*") if file.is_file()) < 64 << 20
+
+
 def test_refused(photos: Photos, sandbox: Sandbox, tmp_path: Path) -> None:
     source = tmp_path / "in"
     source.mkdir()
