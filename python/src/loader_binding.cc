@@ -113,6 +113,7 @@ class Batches {
       if (!polled) return py::none();
       if (*polled) {
         slot_ = (*polled)->slot;
+        rows_ = (*polled)->size;
         const BatchShape& shape = loader_->shapes()[(*polled)->shape];
         return converter_.ToDict(shape, loader_->process(), **std::move(polled));
       }
@@ -123,6 +124,9 @@ class Batches {
 
   // Address and size of the slot of the batch that Poll has given last.
   std::pair<uintptr_t, size_t> slot() const { return {reinterpret_cast<uintptr_t>(slot_.data()), slot_.size()}; }
+
+  // Rows of that batch: the shape's, or fewer in a short last one.
+  uint64_t rows() const { return rows_; }
 
   // The handlers of signals run while it waits. They may fork, or raise what comes out of here.
   py::object Next() {
@@ -137,6 +141,7 @@ class Batches {
   BatchConverter converter_;
   std::optional<uint64_t> epoch_;
   MutableByteSpan slot_;
+  uint64_t rows_ = 0;
   bool ended_ = false;
 };
 
@@ -149,7 +154,8 @@ void BindLoader(py::module_& module) {
       .def("__iter__", [](py::object self) { return self; })
       .def("__next__", &Batches::Next)
       .def("poll", &Batches::Poll)
-      .def_property_readonly("slot", &Batches::slot);
+      .def_property_readonly("slot", &Batches::slot)
+      .def_property_readonly("rows", &Batches::rows);
   using Handle = LoaderHandle;
   py::class_<Handle, std::shared_ptr<Handle>>(module, "Loader")
       .def(py::init(&MakeLoaderHandle), py::arg("datasets"), py::kw_only(), py::arg("mix"), py::arg("batch"),
