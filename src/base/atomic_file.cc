@@ -9,10 +9,12 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <chrono>
 #include <cstdio>
 #include <ctime>
 #include <filesystem>
 #include <system_error>
+#include <thread>
 
 #include "base/crypto.h"
 #include "base/errno_status.h"
@@ -162,6 +164,8 @@ absl::StatusOr<std::unique_ptr<AtomicFile>> AtomicFile::Create(std::string path,
     const absl::Status made = MakeFolder(folder, name, durability);
     // NotFound: somebody removes empty folders at the same time, as FileStore does after it has removed an object.
     if (!made.ok() && !absl::IsNotFound(made)) return made;
+    // The kernel's lock of the folder hands both their turns, so in step that each try could lose.
+    std::this_thread::sleep_for(std::chrono::microseconds(i));
   }
   if (error == ENOTDIR) {
     return absl::InvalidArgumentError(

@@ -6,13 +6,11 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include <absl/base/thread_annotations.h>
-#include <absl/synchronization/mutex.h>
-
 #include <algorithm>
 #include <cerrno>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -111,7 +109,7 @@ class FunctionHandler final : public HttpHandler {
   std::unique_ptr<HttpExchange> OnRequest(HttpRequestHead head, const HttpRequestFacts& facts,
                                           HttpResponder responder) override {
     {
-      absl::MutexLock lock(&facts_mutex_);
+      std::lock_guard lock(facts_mutex_);
       last_facts_ = facts;
     }
     if (head_) {
@@ -122,7 +120,7 @@ class FunctionHandler final : public HttpHandler {
 
   /// The facts of the request that began last. Any thread may ask.
   HttpRequestFacts LastFacts() const {
-    absl::MutexLock lock(&facts_mutex_);
+    std::lock_guard lock(facts_mutex_);
     return last_facts_;
   }
 
@@ -139,8 +137,8 @@ class FunctionHandler final : public HttpHandler {
 
   OnComplete complete_;
   OnHead head_;
-  mutable absl::Mutex facts_mutex_;
-  HttpRequestFacts last_facts_ ABSL_GUARDED_BY(facts_mutex_);
+  mutable std::mutex facts_mutex_;
+  HttpRequestFacts last_facts_;  // guarded by facts_mutex_
 };
 
 inline HttpReply TextReply(std::string text, int status = 200) {
