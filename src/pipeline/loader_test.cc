@@ -218,8 +218,8 @@ TEST_F(LoaderTest, AShortLastBatchHasTheRowsThatHoldItsSamples) {
       const std::span<const uint8_t> valid = batch->Array<uint8_t>("valid");
       ASSERT_EQ(samples.size(), rows);
       ASSERT_EQ(valid.size(), rows);
-      EXPECT_EQ(batch->Bytes("image").size(), rows * loader->shapes().front().front().dims[1] *
-                                                  loader->shapes().front().front().dims[2] * 3);
+      EXPECT_EQ(batch->Bytes("image").size(),
+                rows * loader->shapes().front().front().dims[1] * loader->shapes().front().front().dims[2] * 3);
       for (uint64_t row = 0; row < rows; ++row) {
         const uint64_t first = consumed + (options.rank + 3 - consumed % 3) % 3;
         const uint64_t position = first + row * 3;

@@ -16,8 +16,8 @@ absl::StatusOr<LastBatch> ParseLastBatch(std::string_view text);  // "drop", "pa
 /// A step takes `batch * world` consecutive positions; rank r gets those that are r modulo world, in order, also when a
 /// step begins at a position that is no multiple of the world (after a change of world). All ranks make equally many
 /// steps. The last, short step is dropped, padded, wrapped (slots without a sample repeat the epoch's first
-/// positions), or shortened: every rank gets as few rows as hold all samples, and the fewer than `world` rows without a
-/// sample of their own repeat as wrapped ones do.
+/// positions), or shortened. A shortened step gives every rank as few rows as hold all samples; rows without a sample
+/// of their own, which are fewer than `world`, repeat as wrapped ones do.
 struct Batching {
   static constexpr uint64_t kMaxBatch = uint64_t{1} << 32;
   static constexpr uint64_t kMaxWorld = uint64_t{1} << 20;
@@ -48,10 +48,11 @@ struct Batching {
   /// How many slots of this rank's batch in that step take a sample of their own: the first ones.
   uint64_t Taken(uint64_t consumed) const;
 
-  /// How many rows this and every rank's batch has in that step: `batch`, or with kShort perhaps fewer in the last step.
+  /// How many rows this and every rank's batch has in that step: `batch`, or with kShort perhaps fewer in the last
+  /// step.
   uint64_t Rows(uint64_t consumed) const;
 
-  /// Whether slots without a sample of their own repeat one: kWrap and kShort.
+  /// True if slots without a sample of their own repeat one: kWrap and kShort.
   bool repeats() const { return last == LastBatch::kWrap || last == LastBatch::kShort; }
 
   /// One past the last position that the epoch delivers after `consumed` samples: `samples`, but for what is dropped.

@@ -168,8 +168,8 @@ TEST(Batching, ChecksItsNumbers) {
   EXPECT_TRUE(largest.At(Plan::kMaxSamples - 1, Batching::kMaxBatch - 1).padding);
 }
 
-// A step of `rest` samples gives every rank ceil(rest / world) rows, and row i of rank r is that of position p, or of
-// p modulo the epoch: from any position on, also one that is no multiple of the world.
+// A step of `rest` samples gives every rank ceil(rest / world) rows. A row holds position p, or p modulo the epoch. The
+// step may begin at any position, also one that is no multiple of the world.
 TEST(Batching, AShortStepHasTheRowsThatHoldItsSamples) {
   for (uint64_t world = 1; world <= 5; ++world) {
     for (uint64_t samples = 1; samples <= 40; ++samples) {
@@ -203,7 +203,8 @@ TEST(Batching, StreamsHaveTheRowsOfAShortStep) {
   for (uint64_t world = 1; world <= 3; ++world) {
     for (uint64_t streams = 1; streams <= 4; streams *= 2) {
       for (uint64_t consumed = 0; consumed < 30; ++consumed) {
-        const Batching trainer = {.samples = 30, .batch = 8, .rank = world - 1, .world = world, .last = LastBatch::kShort};
+        const Batching trainer = {
+            .samples = 30, .batch = 8, .rank = world - 1, .world = world, .last = LastBatch::kShort};
         std::map<uint64_t, uint64_t> sent;  // delivered for each row's position
         for (uint64_t stream = 0; stream < streams; ++stream) {
           Batching part = trainer;
