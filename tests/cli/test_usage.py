@@ -71,7 +71,7 @@ def test_numbers_are_decimal(millrace: Millrace, tmp_path: Path) -> None:
 
 def test_help_shows_choices(millrace: Millrace) -> None:
     text = millrace("feed", "--help").stdout.decode()
-    for choices in ("window|global|none", "pad|drop|wrap", "u8|f32", "nhwc|nchw", "fail|replace", "raw|decoded"):
+    for choices in ("window|global|none", "pad|short|drop|wrap", "u8|f32", "nhwc|nchw", "fail|replace", "raw|decoded"):
         assert choices in text
 
 
