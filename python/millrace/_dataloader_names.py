@@ -55,7 +55,7 @@ def last_batch(last: str | None, drop_last: bool | None) -> str:
         return "drop"
     if drop_last is not None and last == "drop":
         raise InvalidArgumentError("drop_last=False and last='drop' say different things; leave one out")
-    return _arguments.choice("last", "pad" if last is None else last, ("pad", "drop", "wrap"))
+    return _arguments.choice("last", "pad" if last is None else last, ("pad", "short", "drop", "wrap"))
 
 
 def collate_of(collate: Any, collate_fn: Any) -> Any:

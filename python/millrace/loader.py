@@ -86,7 +86,8 @@ class Loader:
         rank: This consumer's number. With None for both, rank and world are those of ``torch.distributed`` when it is initialised, else
             of the environment (of torchrun, MPI or ``srun``), else 0 of 1.
         world: How many consumers share the data. All get equally many batches.
-        last: The last, short batch of an epoch: ``"pad"`` (None; see ``valid``), ``"drop"``, or ``"wrap"`` (filled from the epoch's start).
+        last: The last, short batch of an epoch: ``"pad"`` (None; see ``valid``), ``"drop"``, ``"wrap"`` (filled from the epoch's start), or
+            ``"short"`` (fewer rows). Short batches are equally long on all ranks. Rows that make them so repeat a sample.
         memory: Budget for fetched bytes and batches together, in bytes or as ``"512MiB"``.
         cache: A folder of a local disk that keeps what is read, for later epochs and runs; processes of a machine may share one. If it
             cannot be used, a warning says so, and everything is read from the store. Or ``"memory"``: the Loaders of this process keep it in
@@ -195,7 +196,7 @@ class Loader:
         epochs: int | None = None,
         rank: int | None = None,
         world: int | None = None,
-        last: Literal["pad", "drop", "wrap"] | None = None,
+        last: Literal["pad", "short", "drop", "wrap"] | None = None,
         memory: int | str = "512MiB",
         cache: str | os.PathLike[str] | None = None,
         cache_size: int | str | None = None,
@@ -307,6 +308,10 @@ class Loader:
             "workers": remote,
             "digest": "none" if digest is None else _arguments.choice("digest", digest, ("raw", "decoded", "none")),
         }
+        if checked["last"] == "short" and self._device is not None and self._device.fixed_shapes:
+            raise InvalidArgumentError(
+                f"last is 'short', and batches for device={device!r} keep their shapes, for which programs are compiled: use 'pad', 'drop' or 'wrap'"
+            )
         if tokens is not None and not isinstance(tokens, Tokens):
             _arguments.refuse("tokens", "a millrace.Tokens, such as Tokens(2048, 'pack')", tokens)
         functions = checked_functions(transform, collate, batch_transform)
@@ -341,6 +346,7 @@ class Loader:
         self._values = {} if tokens else padding_of_values(entries)
         seeds = Seeds(checked["seed"], rank, world, mix is not None)
         self._batch_size = batch_size
+        self._last = checked["last"]
         self._rank, self._world = rank, world
         to_torch = self._torch is not None
         self._has_functions = functions
@@ -459,7 +465,8 @@ class Loader:
     def shapes(self) -> list[dict[str, Shape]]:
         """All shapes that batches have, by the names of their arrays: one, or one for each bucket of tokens.
 
-        No batch has another shape: a document that fits into none of them is split, truncated or refused before the first one, as
+        The last batch of an epoch has fewer rows with ``last="short"``. No other batch has another shape: a document that fits into none is
+        split, truncated or refused before the first one, as
         :class:`Tokens` says, and images are resized.
         """
         self._check_shapes_are_known()
@@ -528,6 +535,11 @@ class Loader:
     def batch_size(self) -> int:
         """Rows of a batch of this rank; with buckets of tokens each bucket says how many."""
         return self._batch_size
+
+    def _rows_of_last(self) -> int:
+        """That was received, before functions made something of it."""
+        feed = self._iteration.feed_in_use
+        return feed.rows_of_last() if isinstance(feed, Stream) else self._batch_size
 
     @property
     def epoch(self) -> int:

@@ -55,7 +55,8 @@ def dataset(loader: Loader, *, signature: Mapping[str, Any] | None = None, resta
     ``loader.state_dict()`` is the position of what was received, unless the program adds ``prefetch``; :class:`PositionCallback` is exact with that, too.
 
     Elements have all that batches have whose shape and type are known: images, labels, ``valid``, ``sample``, tokens, and texts and keys as ``tf.string``. Of token
-    buckets, sides that differ are None. The last batch of an epoch is padded: weigh samples by ``valid``, or make the Loader with ``last="drop"``.
+    buckets, sides that differ are None; so is the number of rows with ``last="short"``. The last batch of an epoch is padded: weigh samples by ``valid``, or
+    make the Loader with ``last="drop"`` or ``"short"``.
 
     Args:
         loader: Made with ``output="numpy"`` or torch tensors.
@@ -160,17 +161,20 @@ def _signature(loader: Loader) -> dict[str, Any]:
             "what a transform makes of batches is not known ahead; name it: signature={'image': tf.TensorSpec((32, 224, 224, 3), tf.float32)}"
         )
     specs: dict[str, Any] = {}
+    fixed = loader._last != "short"
     for batch in loader.rehearse():
         columns: dict[str, Any] = {**batch}
         for name, column in columns.items():
             if name == "mask" and column is columns["valid"]:
                 continue
+            shape: list[int | None]
             if isinstance(column, list):
                 if not all(isinstance(value, (str, bytes)) for value in column):
                     continue  # JSON, or arrays of many shapes
-                shape, kind = (len(column),), tf.string
+                shape, kind = [len(column)], tf.string
             else:
-                shape, kind = tuple(column.shape), tf.as_dtype(str(column.dtype).removeprefix("torch."))
+                shape, kind = list(column.shape), tf.as_dtype(str(column.dtype).removeprefix("torch."))
+            shape[0] = shape[0] if fixed else None
             known = specs.get(name)
             specs[name] = (
                 tf.TensorSpec(shape, kind)

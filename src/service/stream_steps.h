@@ -22,6 +22,10 @@ class StreamSteps {
 
   uint64_t streams() const { return streams_; }
   uint64_t stream_rows() const { return batching_.batch / streams_; }
+  /// Rows of a stream's batch in a step: stream_rows(), or fewer in a short last one.
+  uint64_t RowsOfStream(const Place& place, uint64_t stream) const;
+  /// Rows of the trainer's batch. Streams may send some behind these, which nobody gets.
+  uint64_t Rows(const Place& place) const { return batching_.Rows(place.consumed); }
 
   /// Where a step begins. Steps are counted from the trainer's start, across epochs.
   struct Place {
@@ -59,7 +63,7 @@ class StreamSteps {
   const uint64_t epochs_;  // 0: without end
   Place start_;
   uint64_t first_steps_ = 0;                                      // of the epoch in which the trainer starts
-  std::vector<uint64_t> array_bytes_;                             // of a stream's batch
+  std::vector<uint64_t> row_bytes_;                               // of each array of a stream's batch
   std::vector<std::pair<std::string, BatchField::Kind>> values_;  // columns of values
 };
 
