@@ -54,7 +54,8 @@ class StorageWriter(DcpStorageWriter):
         dcp.save(state, storage_writer=millrace.torch.StorageWriter("s3://bucket/run-7", step=1200, keep=3))
 
     Each rank writes one file of safetensors below a folder of the attempt; the coordinator then commits. A save that fails or is killed,
-    on whatever rank, leaves the checkpoints that there were. ``dcp.async_save`` works alike. The coordinator claims the
+    on whatever rank, leaves the checkpoints that there were. ``dcp.async_save`` works alike, also
+    with ``AsyncCheckpointerType.PROCESS``. The coordinator claims the
     checkpoints with the first save of its process (docs/checkpoints.md); later writers of the same URI in this process keep that claim.
 
     What is no tensor is pickled by DCP itself, and unpickled by ``dcp.load``. Planners that keep plans from save to save
@@ -153,6 +154,19 @@ class StorageWriter(DcpStorageWriter):
     @classmethod
     def validate_checkpoint_id(cls, checkpoint_id: str | os.PathLike[str]) -> bool:
         return os.fspath(checkpoint_id).isdecimal()
+
+    def __getstate__(self) -> dict[str, Any]:
+        """For ``AsyncCheckpointerType.PROCESS``, which saves in a process of its own: that process claims the checkpoints."""
+        if self._save is not None:
+            raise UnsupportedError(
+                f"{self._core.uri}: a StorageWriter that saves at this moment cannot go to another process"
+            )
+        return {"uri": self._core.uri, "step": self._step, "keep": self._keep, "keep_every": self._keep_every}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self._core = _writer_of(state["uri"])
+        self._step, self._keep, self._keep_every = state["step"], state["keep"], state["keep_every"]
+        self._save = None
 
     def _abandon(self) -> None:
         """A save that failed on some rank: the coordinator is told of that only by the next call."""

@@ -152,24 +152,24 @@ class Iteration:
 
     @property
     def is_used_up(self) -> bool:
-        """Whether the next iterator would be beyond the last epoch."""
+        """True if the next iterator would be beyond the last epoch."""
         return self._epochs != 0 and epoch_of(self.place) >= self._epochs
 
     @property
     def next_position(self) -> str:
-        """Of the next batch: of the iterator that is ahead, or of the next one."""
+        """The position of the next batch: that of the iterator that is ahead, or the place of the next one."""
         run = self._ahead
         return self.place if run is None else str(run.feed.report()["position"])
 
     @property
     def epoch(self) -> int:
-        """Of the next batch."""
+        """The epoch of the next batch."""
         run = self._ahead
         now = (self._feed if run is None else run.feed).epoch  # which says so in a fork
         return epoch_of(self.place) if run is None else now
 
     def report(self) -> dict[str, Any]:
-        """Of the iterator that is ahead, or of the last one that counts. Any thread may ask while another one waits for a batch."""
+        """Describes the iterator that is ahead, or the last one that counts. Any thread may ask while another one waits for a batch."""
         run, looked = self._ahead, self._looked
         if run is not None:
             return run.feed.report()
@@ -222,7 +222,7 @@ class Iteration:
         return max(runs, key=lambda run: run.steps, default=None)
 
     def _end_runs(self) -> None:
-        """Of loops that count batches, and so do not ask for one beyond the last; and what a signal has left undone."""
+        """Ends the iterators of loops that count batches and do not ask for one beyond the last. Also does what a signal has left undone."""
         for run in list(self._runs):
             if run.iterator is not None and run.iterator() is None:
                 self.has_gone(run)
@@ -231,7 +231,7 @@ class Iteration:
         self._advance()
 
     def _remove(self, run: _Run) -> bool:
-        """Whether it was there."""
+        """Returns True if it was there."""
         try:
             self._runs.remove(run)
         except ValueError:

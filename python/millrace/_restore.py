@@ -16,7 +16,7 @@ from typing import Any, Callable, Protocol
 
 import numpy as np
 
-from . import _tensors
+from . import _containers, _tensors
 from ._boxes import Box, strip_size, strips, widened
 from ._memory import NewMemory
 from ._state import STATE_NAME, TAG, boxes_of, is_spread
@@ -41,7 +41,8 @@ class Found(Protocol):
 class Restore:
     """One restore. ``bytes_read`` counts the bytes that were read, ``bytes_needed`` those of the tensors among them."""
 
-    def __init__(self, found: Found, *, allow_pickle: bool, map_location: Any = None) -> None:
+    def __init__(self, found: Found, *, allow_pickle: bool, map_location: Any = None, plain: bool = False) -> None:
+        """``plain``: containers of Python's library come back as dicts and tuples, so that no class is needed."""
         self._found = found
         self._allow_pickle = allow_pickle
         self._device = _device_of(map_location)
@@ -50,6 +51,7 @@ class Restore:
         self._memory = NewMemory()
         self._reads = Reads(found)
         self._describes = False
+        self._plain = plain
         self.bytes_needed = 0
 
     @property
@@ -133,6 +135,14 @@ class Restore:
         if tag in ("tuple", "set", "frozenset"):
             items = [self._value(item, _item(into, number), (*path, number)) for number, item in enumerate(value["of"])]
             return {"tuple": tuple, "set": set, "frozenset": frozenset}[tag](items)
+        if tag in _containers.TAGS:
+            return _containers.decoded(
+                tag,
+                value,
+                lambda item, key: self._value(item, _item(into, key), (*path, key)),
+                plain=self._plain or self._describes,
+                where=_shown(path),
+            )
         if tag == "float":
             return float(value["of"])
         if tag == "bytes":

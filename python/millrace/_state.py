@@ -24,7 +24,7 @@ from typing import Any
 
 import numpy as np
 
-from . import _tensors
+from . import _containers, _tensors
 from ._boxes import Box
 from .errors import InvalidArgumentError, MismatchError
 
@@ -240,6 +240,9 @@ class _Encoder:
             return {TAG: "bytes", "of": _text(value)}
         if isinstance(value, _tensors.Later):
             return self._tensor("tensor", value, None, value.type, path)
+        container = _containers.encoded(value, lambda item, key: self._value(item, (*path, key)))
+        if container is not None:
+            return {TAG: container.pop(""), **container}
         made = (
             self._array(value, path) if isinstance(value, (np.ndarray, np.generic)) else self._torch_value(value, path)
         )

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import faulthandler
 import json
 import os
+import signal
 import time
 from dataclasses import dataclass
 
@@ -74,6 +76,17 @@ def heartbeat() -> None:
             pass
 
 
+def _write_stacks_on_signal() -> None:
+    """For ``millrace run --hang-after``, which keeps the stacks of a program that hangs. Processes that this one forks do the same."""
+    path = os.environ.get("MILLRACE_STACKS")
+    if path:
+        try:
+            stacks = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
+            faulthandler.register(signal.SIGRTMAX - 2, stacks)
+        except OSError:  # the supervisor is gone, or this is another machine or container
+            pass
+
+
 def _say_watched(path: str) -> None:
     """Once for each attempt, by whichever process comes first: the supervisor need not signal."""
     watched = path + ".watched"
@@ -82,3 +95,6 @@ def _say_watched(path: str) -> None:
             os.close(os.open(watched, os.O_WRONLY | os.O_CREAT, 0o600))
         except OSError:
             pass
+
+
+_write_stacks_on_signal()

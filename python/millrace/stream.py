@@ -551,7 +551,7 @@ def _drain(queue: SimpleQueue[Any]) -> None:
 
 
 class Batches:
-    """What a `for` loop goes through: the rest of one epoch."""
+    """The rest of one epoch, for a `for` loop."""
 
     def __init__(self, stream: Stream) -> None:
         self._stream = stream
@@ -580,7 +580,7 @@ _streams: weakref.WeakSet[Stream] = weakref.WeakSet()
 
 
 def finish_stops() -> None:
-    """Of all streams that :meth:`Stream.stop` was called for: they have returned their memory then."""
+    """Makes all streams that :meth:`Stream.stop` was called for return their memory now."""
     for stream in list(_streams):
         stream._stop_if_due()
 

@@ -101,7 +101,10 @@ LoaderHandle::LoaderHandle(const LoaderHandle& other)
 }
 
 void LoaderHandle::Describe() {
-  LoaderFacts facts = ValueOrThrow(WithoutGil([this] { return DescribeLoader(source_, options_); }));
+  LoaderFacts facts = ValueOrThrow(WithoutGil([this]() -> absl::StatusOr<LoaderFacts> {
+    if (workers_) RETURN_IF_ERROR(CheckFeedFromWorkers(source_, options_, *workers_));
+    return DescribeLoader(source_, options_);
+  }));
   steps_per_epoch_ = facts.steps_per_epoch;
   shapes_ = std::move(facts.shapes);
   epoch_ = facts.start.epoch;

@@ -20,8 +20,8 @@ namespace millrace::python {
 /// GIL held, from any thread, and release it while they wait.
 class LoaderHandle {
  public:
-  /// Reads nothing yet. Several data sets are mixed. With `tokens`, what is fed are rows of their tokens, which may have
-  /// to be made: Python's signal handlers run meanwhile.
+  /// Reads nothing yet. Several data sets are mixed. With `tokens`, what is fed are rows of their tokens, which may
+  /// have to be made: Python's signal handlers run meanwhile.
   LoaderHandle(std::vector<std::shared_ptr<DatasetHandle>> datasets, LoaderOptions options,
                const std::optional<TokenOptions>& tokens, std::optional<ServiceOptions> workers);
   /// Another one for the same data with the same options, at the start of the first epoch.
@@ -31,8 +31,8 @@ class LoaderHandle {
   /// The next batch, none after the last epoch; or nothing if it has not come within 50 ms. Does not look at signals.
   std::optional<std::optional<Batch>> Poll();
 
-  /// The position at which a loader begins that is sent to `position`: the same, or the start of the next epoch where the
-  /// rest of this one is dropped. Throws what Begin throws.
+  /// The position at which a loader begins that is sent to `position`: the same, or the start of the next epoch where
+  /// the rest of this one is dropped. Throws what Begin throws.
   std::string Settled(const std::string& position);
   /// Stops reading, and goes to `position`. Batches of the epochs before `epochs` are delivered from there; 0: without
   /// end. The report continues from `counts`; null: from nothing. A position that is refused changes nothing.
@@ -90,8 +90,8 @@ class LoaderHandle {
 
   std::mutex mutex_;  // never locked with the GIL held, nor while waiting for a batch
   std::condition_variable unused_;
-  bool in_use_ = false;                        // by a thread that waits for a batch: the loader stays
-  int changing_ = 0;                           // threads that are about to close or restart the loader: they go first
+  bool in_use_ = false;  // by a thread that waits for a batch: the loader stays
+  int changing_ = 0;     // threads that are about to close or restart the loader: they go first
   bool closed_ = false;
   uint64_t epochs_;                            // that are delivered, counted from the first one; 0: without end
   ProcessLocal<BatchSource> loader_;           // null while nothing is read

@@ -207,7 +207,7 @@ int WithCheckpoints(const std::vector<std::string>& uris, const CheckpointAction
 
 void AddCheckpoint(Command app) {
   const Command checkpoint =
-      app.AddCommand("checkpoint", "List, show, verify, compare, copy and remove checkpoints of millrace.Checkpoints");
+      app.AddCommand("checkpoint", "Show, verify, copy, export and remove checkpoints of millrace.Checkpoints");
   checkpoint.Footer(
       "Examples:\n  millrace checkpoint ls s3://bucket/run-7\n  millrace checkpoint verify s3://bucket/run-7");
   AddCheckpointLs(checkpoint);
@@ -215,6 +215,7 @@ void AddCheckpoint(Command app) {
   AddCheckpointVerify(checkpoint);
   AddCheckpointDiff(checkpoint);
   AddCheckpointCp(checkpoint);
+  AddCheckpointExport(checkpoint);
   AddCheckpointGc(checkpoint);
 }
 

@@ -8,6 +8,7 @@
 #include <optional>
 #include <string>
 #include <system_error>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/match.h"
@@ -40,6 +41,15 @@ struct CopyCheckpointFlags {
   std::string name;
   std::string python = "python3";
   bool allow_pickle = false;
+  bool json = false;
+};
+
+struct ExportCheckpointFlags {
+  std::string uri;
+  std::string file;
+  std::optional<uint64_t> step;
+  std::vector<std::string> only;
+  std::string python = "python3";
   bool json = false;
 };
 
@@ -147,14 +157,8 @@ absl::StatusOr<bool> IsForeignFolder(const Location& from, const std::stop_token
   return false;
 }
 
-// The package reads it, since that takes PyTorch. Returns only if it cannot be started.
-int RunImport(const CopyCheckpointFlags& flags) {
-  std::vector<std::string> words = {flags.python, "-m", "millrace.checkpoint_import", flags.from, flags.to};
-  if (flags.step) words.insert(words.end(), {"--step", std::to_string(*flags.step)});
-  if (flags.keep != 0) words.insert(words.end(), {"--keep", std::to_string(flags.keep)});
-  if (!flags.name.empty()) words.insert(words.end(), {"--name", flags.name});
-  if (flags.allow_pickle) words.emplace_back("--allow-pickle");
-  if (flags.json) words.emplace_back("--json");
+// Runs a module of the package, since that takes PyTorch. Returns only if it cannot be started.
+int ExecutePython(std::vector<std::string> words) {
   std::vector<char*> arguments;
   for (std::string& word : words) arguments.push_back(word.data());
   arguments.push_back(nullptr);
@@ -162,7 +166,17 @@ int RunImport(const CopyCheckpointFlags& flags) {
   execvp(arguments[0], arguments.data());
   return Fail("checkpoint", absl::NotFoundError(fmt::format(
                                 "{} cannot be started ({}); --python names the one that has millrace and torch",
-                                Printable(flags.python), std::generic_category().message(errno))));
+                                Printable(words[0]), std::generic_category().message(errno))));
+}
+
+int RunImport(const CopyCheckpointFlags& flags) {
+  std::vector<std::string> words = {flags.python, "-m", "millrace.checkpoint_import", flags.from, flags.to};
+  if (flags.step) words.insert(words.end(), {"--step", std::to_string(*flags.step)});
+  if (flags.keep != 0) words.insert(words.end(), {"--keep", std::to_string(flags.keep)});
+  if (!flags.name.empty()) words.insert(words.end(), {"--name", flags.name});
+  if (flags.allow_pickle) words.emplace_back("--allow-pickle");
+  if (flags.json) words.emplace_back("--json");
+  return ExecutePython(std::move(words));
 }
 
 // Nullopt: it is a checkpoint of ours, or nothing at all. The name alone does not tell: those of the plugin for
@@ -290,6 +304,32 @@ void AddCheckpointCp(const Command& checkpoint) {
     return WithCheckpoints({flags->from, flags->to}, [&](const OpenCheckpoints& open, const std::stop_token& stop) {
       return CopyCheckpoint(*flags, *open[0], *open[1], stop);
     });
+  });
+}
+
+void AddCheckpointExport(const Command& checkpoint) {
+  const Command command =
+      checkpoint.AddCommand("export", "Write a checkpoint to one file that torch.load or safetensors reads");
+  auto flags = std::make_shared<ExportCheckpointFlags>();
+  command.Add("uri", &flags->uri, kCheckpointsHelp).Required();
+  command.Add("file", &flags->file, "The file that is written: FILE.pt, FILE.pth or FILE.safetensors").Required();
+  command.Add("--step", &flags->step, "The checkpoint of this step, instead of the newest");
+  command.Add("--only", &flags->only, "An item of the state that is wanted, such as model; may be given again")
+      .Called("NAME");
+  command.Add("--python", &flags->python, "The Python that has millrace and torch").ShowDefault();
+  command.AddFlag("--json", &flags->json, R"(One JSON object: {"step", "bytes", "file"})");
+  command.Footer(
+      "All bytes are verified, and the file is whole or not there. torch.load reads FILE.pt with weights_only=True. "
+      "FILE.safetensors holds the tensors alone.\n\n"
+      "Examples:\n"
+      "  millrace checkpoint export s3://bucket/run-7 out.pt --step 1200");
+  command.Run([flags] {
+    if (const absl::Status usage = CheckUri(flags->uri); !usage.ok()) return Fail("checkpoint", usage);
+    std::vector<std::string> words = {flags->python, "-m", "millrace.checkpoint_export", flags->uri, flags->file};
+    if (flags->step) words.insert(words.end(), {"--step", std::to_string(*flags->step)});
+    for (const std::string& name : flags->only) words.push_back("--only=" + name);
+    if (flags->json) words.emplace_back("--json");
+    return ExecutePython(std::move(words));
   });
 }
 

@@ -24,6 +24,7 @@ int WithCheckpoints(const std::vector<std::string>& uris, const CheckpointAction
 
 void AddCheckpointDiff(const Command& checkpoint);
 void AddCheckpointCp(const Command& checkpoint);
+void AddCheckpointExport(const Command& checkpoint);
 void AddCheckpointGc(const Command& checkpoint);
 
 }  // namespace millrace::cli

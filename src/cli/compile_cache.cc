@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <chrono>
+#include <cstdlib>
 #include <memory>
 #include <optional>
 #include <string>
@@ -11,6 +12,7 @@
 #include "cli/console.h"
 #include "cli/usage.h"
 #include "compile_cache/fingerprint.h"
+#include "compile_cache/placed_file.h"
 #include "job/cached_command.h"
 #include "supervisor/attempt_watch.h"
 
@@ -24,7 +26,7 @@ struct CompileCacheFlags {
   std::string key;
   std::string dir;
   std::string max_size = "10GiB";
-  std::string wait = "10m";
+  std::optional<std::string> wait;
   std::string settle = "60s";
   std::string lease = "60s";
   std::optional<std::string> grace;
@@ -38,7 +40,11 @@ void Tell(const std::string& text) {
 absl::StatusOr<CompileCacheOptions> TakeCacheOptions(const CompileCacheFlags& flags) {
   CompileCacheOptions options;
   ASSIGN_OR_RETURN(options.max_bytes, TakeSize("--max-size", flags.max_size));
-  ASSIGN_OR_RETURN(options.wait, TakeMilliseconds("--wait-for-compiler", flags.wait));
+  const bool together = HostsStartTogether(flags.command, [](const std::string& name) {
+    const char* const value = std::getenv(name.c_str());
+    return std::string(value == nullptr ? "" : value);
+  });
+  ASSIGN_OR_RETURN(options.wait, TakeMilliseconds("--wait-for-compiler", flags.wait.value_or(together ? "0" : "5m")));
   ASSIGN_OR_RETURN(options.term, TakeMilliseconds("--lease", flags.lease));
   if (options.term < std::chrono::seconds(1)) return UsageError("--lease must be a second at least");
   options.about = fmt::format("key '{}'", flags.key);
@@ -75,7 +81,8 @@ constexpr const char* kCompileCacheFooter =
     R"(The command finds TORCHINDUCTOR_CACHE_DIR, TRITON_CACHE_DIR, JAX_COMPILATION_CACHE_DIR and NEURON_COMPILE_CACHE_URL in its
 environment, unless they are set already; what was compiled for this key before is in their folders. Each file is verified; a
 damaged one is left out and compiled again. What the command compiles is stored when nothing has changed for a minute
-(--settle), and at its end. If hosts start at once and nothing is cached, one of them compiles; the others wait for it.
+(--settle), and at its end. If hosts start at once and nothing is cached, one of them compiles; the others wait for it,
+unless they belong to one job of several hosts, which all start.
 
 The key stands for the versions of torch, triton, jax and the Neuron compiler, the CPU's instruction sets and the kind of device
 (--print-key shows it). Whoever may write to the URI can make these hosts run code: keep it as private as the code itself.
@@ -108,8 +115,9 @@ void AddCompileCache(Command app) {
       .ShowDefault();
   compile_cache
       .Add("--wait-for-compiler", &flags->wait,
-           "How long to wait for a host that compiles; then this one compiles, too")
-      .ShowDefault();
+           "How long to wait for a host that compiles; then this one compiles, too (default: 5m; 0 if several hosts "
+           "run one job)")
+      .Called("TIME");
   compile_cache.Add("--lease", &flags->lease, "A host that compiles and is silent for so long counts as dead")
       .ShowDefault();
   compile_cache

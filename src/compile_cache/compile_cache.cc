@@ -8,6 +8,8 @@
 #include <filesystem>
 #include <memory>
 #include <mutex>
+#include <optional>
+#include <string_view>
 #include <system_error>
 #include <thread>
 #include <utility>
@@ -22,6 +24,7 @@
 #include "base/rng.h"
 #include "base/size.h"
 #include "base/thread_pool.h"
+#include "compile_cache/placed_file.h"
 #include "store/blocking.h"
 #include "transfer/bulk_job.h"
 #include "transfer/key_pattern.h"
@@ -146,7 +149,10 @@ absl::Status CompileCache::RunStart(const std::stop_token& stop) {
   RETURN_IF_ERROR(start.status());
   record_ = start.record();
   if (holds_lease_) Journal("nothing is cached yet: this host compiles, others wait for it");
-  if (start.outcome() == StartProtocol::Outcome::kTimedOut) {
+  if (start.outcome() == StartProtocol::Outcome::kTimedOut && options_.wait.count() == 0) {
+    Journal(fmt::format("nothing is cached yet: {} compiles, and this host starts without waiting for it",
+                        start.other_host()));
+  } else if (start.outcome() == StartProtocol::Outcome::kTimedOut) {
     Journal(fmt::format("{} has compiled for {} s and told nothing: this host compiles, too", start.other_host(),
                         options_.wait.count() / 1000));
   }
@@ -159,7 +165,7 @@ absl::Status CompileCache::Start(const std::stop_token& stop) {
   RETURN_IF_ERROR(Fetch(stop));
   for (FoundFile& found : FindCacheFiles(options_.folders).files) {
     std::string path = found.path;
-    before_.emplace(std::move(path), std::move(found));
+    before_.insert_or_assign(std::move(path), std::move(found));
   }
   return absl::OkStatus();
 }
@@ -181,7 +187,9 @@ absl::Status CompileCache::FetchFile(const CachedFile& file, const std::string& 
     if (got.object_size != file.bytes)
       return absl::DataLossError(fmt::format("{}: has {} bytes, not {}", uri, got.object_size, file.bytes));
     digest.Update(into);
-    RETURN_IF_ERROR(out->Append(into));
+    const std::string_view text(reinterpret_cast<const char*>(into.data()), into.size());
+    const std::optional<std::string> local = LocalTritonGroup(file.path, place, text);
+    RETURN_IF_ERROR(out->Append(local ? AsBytes(*local) : ByteSpan(into)));
   } else {
     ObjectReader::Request request{.object = {.key = key, .size = file.bytes}, .range = range, .checksums = checksums};
     RETURN_IF_ERROR(ReadPieces(store_, memory_, std::move(request), stop, [&](const ObjectReader::Piece& piece) {
@@ -227,12 +235,20 @@ absl::Status CompileCache::Fetch(const std::stop_token& stop) {
   }
   std::map<std::string, absl::Status> failures;
   RETURN_IF_ERROR(FetchFiles(wanted, &failures, stop));
-  Journal(fmt::format("{} of {} fetched ({}), of {} that are cached", wanted.size() - failures.size(),
-                      Counted(wanted.size(), "missing file"), FormatSize(bytes), record_.files.size()));
-  if (failures.empty()) return absl::OkStatus();
   // A group that is not whole is of no use, and may do harm.
   std::set<std::string> groups;
   for (const auto& [path, status] : failures) groups.insert(CacheGroup(path));
+  size_t usable = 0;
+  for (const CachedFile& file : record_.files) {
+    const std::string place = PlaceOfCachedFile(options_.folders, file.path);
+    if (place.empty() || groups.contains(CacheGroup(file.path))) continue;
+    AddJaxTimeOfUse(file.path, place);
+    ++usable;
+  }
+  Journal(fmt::format("{} of {} can be used; {} of {} fetched ({})", usable,
+                      Counted(record_.files.size(), "cached file"), wanted.size() - failures.size(),
+                      Counted(wanted.size(), "missing file"), FormatSize(bytes)));
+  if (failures.empty()) return absl::OkStatus();
   PublishProtocol::Job refusal{.holder = holder_, .about = {}, .publishes = false};
   for (const CachedFile& file : record_.files) {
     if (!groups.contains(CacheGroup(file.path))) continue;

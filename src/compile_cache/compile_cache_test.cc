@@ -119,6 +119,7 @@ class Machine {
     }
     return files;
   }
+  std::string PlaceOf(const std::string& path) const { return folder_ / path; }
   absl::Status Publish() { return cache.Publish(cache.FindNew(), kAll, /*sweeps=*/true, {}); }
 
  private:
@@ -167,10 +168,32 @@ void Share(ObjectStore& store) {
   second.Compile({{"jax/more-cache", "more"}});
   ASSERT_TRUE(second.Publish().ok());
   ASSERT_TRUE(first.cache.Start({}).ok());  // fetches only what it lacks
-  EXPECT_NE(first.journal.find("1 of 1 missing file fetched"), std::string::npos) << first.journal;
+  EXPECT_NE(first.journal.find("7 of 7 cached files can be used; 1 of 1 missing file fetched"), std::string::npos)
+      << first.journal;
   Files all = SomeFiles();
   all["jax/more-cache"] = "more";
   EXPECT_EQ(first.Has(), all);
+}
+
+// A kernel of Triton that was compiled elsewhere is found, and JAX can store more within its bound.
+TEST(CompileCache, PlacedFilesWorkOnAnotherMachine) {
+  MemoryStore store("caches");
+  Machine first(store);
+  ASSERT_TRUE(first.cache.Start({}).ok());
+  first.Compile({{"triton/K/k.cubin", "cubin"},
+                 {"triton/K/__grp__k.json", R"({"child_paths": {"k.cubin": "/elsewhere/triton/K/k.cubin"}})"},
+                 {"jax/a-cache", "a"}});
+  ASSERT_TRUE(first.Publish().ok());
+  Machine second(store);
+  for (int start = 0; start < 2; ++start) {
+    ASSERT_TRUE(second.cache.Start({}).ok());
+    const std::string kernel = second.PlaceOf("triton/K/k.cubin");
+    EXPECT_TRUE(std::filesystem::exists(kernel));
+    EXPECT_EQ(second.Has().at("triton/K/__grp__k.json"), R"({"child_paths":{"k.cubin":")" + kernel + "\"}}");
+    EXPECT_TRUE(std::filesystem::exists(second.PlaceOf("jax/a-atime")));
+    EXPECT_TRUE(second.cache.FindNew().files.empty());
+    ASSERT_TRUE(second.Publish().ok());
+  }
 }
 
 TEST(CompileCache, SharesThroughMemory) {
@@ -218,6 +241,7 @@ TEST(CompileCache, DamagedObjectsAreRefusedAndReplaced) {
     sound.erase("inductor/ab/kernel.so");
     EXPECT_EQ(second.Has(), sound) << damage;
     EXPECT_NE(second.journal.find("2 cached files cannot be used"), std::string::npos) << second.journal;
+    EXPECT_NE(second.journal.find("5 of 8 cached files can be used"), std::string::npos) << second.journal;
     EXPECT_EQ(ObjectsOf(store).size(), 4u);  // those of the module and the kernel are gone
     second.Compile(files);
     ASSERT_TRUE(second.Publish().ok());

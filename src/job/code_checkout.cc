@@ -13,6 +13,7 @@
 #include "net/runtime.h"
 #include "store/blocking.h"
 #include "store/stores.h"
+#include "supervisor/shown_command.h"
 
 namespace millrace {
 
@@ -33,13 +34,25 @@ bool IsCommit(std::string_view text) {
   return text.size() >= 40 && text.size() <= 64 && text.find_first_not_of("0123456789abcdef") == std::string_view::npos;
 }
 
+// Without a password, as the clone keeps it. The user name of an https URL may be a token; ssh needs its own.
+std::string KeptUrl(const std::string& url) {
+  return url.starts_with("https://") || url.starts_with("http://") ? WithoutUser(url) : url;
+}
+
 class Git {
  public:
-  explicit Git(const CodeSource& code) : code_(code) {}
+  explicit Git(const CodeSource& code)
+      : code_(code), host_(code.url.substr(0, PathOf(code.url))), kept_host_(KeptUrl(host_)) {}
 
   /// Returns the output, without the end of the line.
   absl::StatusOr<std::string> operator()(const std::vector<std::string>& words) const {
-    ChildCommand command{.words = {"env", "GIT_TERMINAL_PROMPT=0", "git"}, .keep_errors = true};
+    ChildCommand command{.words = {"env", "GIT_TERMINAL_PROMPT=0"}, .keep_errors = true};
+    if (kept_host_ != host_) {
+      // Other users see the words of a command, but not what it reads.
+      command.input = fmt::format("url.{}/.insteadOf\n", host_);
+      command.words.insert(command.words.end(), {"sh", "-c", kGitWithRule, "sh", kept_host_ + "/"});
+    }
+    command.words.emplace_back("git");
     command.words.insert(command.words.end(), words.begin(), words.end());
     absl::StatusOr<ChildEnd> end = RunChild(command, interrupt_.token());
     if (!end.ok()) return Annotate(end.status(), fmt::format("--code {}: git", WithoutUser(code_.url)));
@@ -52,17 +65,27 @@ class Git {
   }
 
  private:
+  // The input is the name of a rule of git's configuration, which holds for this command alone, and the first word is
+  // its value. It is added to the rules that the environment has already.
+  static constexpr const char* kGitWithRule = R"sh(IFS= read -r key
+n=${GIT_CONFIG_COUNT:-0}
+export "GIT_CONFIG_COUNT=$((n + 1))" "GIT_CONFIG_KEY_$n=$key" "GIT_CONFIG_VALUE_$n=$1"
+shift
+exec "$@" </dev/null)sh";
+
   std::string LastLine(std::string text) const {
     while (text.ends_with('\n')) text.pop_back();
     if (const size_t begin = text.rfind('\n'); begin != std::string::npos) text.erase(0, begin + 1);
-    // It may quote the URL with its password.
-    const std::string shown = WithoutUser(code_.url);
-    for (size_t at = 0; shown != code_.url && (at = text.find(code_.url, at)) != std::string::npos; at += shown.size())
-      text.replace(at, code_.url.size(), shown);
+    // It may quote a URL with its password.
+    const std::string shown = WithoutUser(host_);
+    for (size_t at = 0; shown != host_ && (at = text.find(host_, at)) != std::string::npos; at += shown.size())
+      text.replace(at, host_.size(), shown);
     return text;
   }
 
   const CodeSource& code_;
+  const std::string host_;       // "https://me:password@host"
+  const std::string kept_host_;  // "https://host"
   const InterruptStop interrupt_;
 };
 
@@ -73,13 +96,16 @@ absl::Status Clone(const Git& git, const CodeSource& code, const std::string& fo
       return absl::FailedPreconditionError(
           fmt::format("{}: the folder for --code has other files; name another one by --code-dir", folder));
     }
-    return git({"clone", "--quiet", "--no-checkout", "--", code.url, folder}).status();
+    return git({"clone", "--quiet", "--no-checkout", "--", KeptUrl(code.url), folder}).status();
   }
   ASSIGN_OR_RETURN(const std::string origin, git({"-C", folder, "config", "--get", "remote.origin.url"}));
-  if (origin != code.url) {
+  if (KeptUrl(origin) != KeptUrl(code.url)) {
     return absl::FailedPreconditionError(fmt::format("{} is a clone of {}, not of {}; name another one by --code-dir",
                                                      folder, WithoutUser(origin), WithoutUser(code.url)));
   }
+  // A clone of an earlier version may hold a password.
+  if (origin != KeptUrl(origin))
+    RETURN_IF_ERROR(git({"-C", folder, "config", "remote.origin.url", KeptUrl(origin)}).status());
   return git({"-C", folder, "fetch", "--quiet", "--tags", "--force", "origin"}).status();
 }
 
@@ -145,14 +171,6 @@ absl::StatusOr<CodeSource> ParseCodeSource(std::string_view text) {
       code.ref.starts_with('-'))
     return absl::InvalidArgumentError("--code takes URL[@REF], such as https://github.com/me/train@v1.2");
   return code;
-}
-
-std::string WithoutUser(std::string_view url) {
-  const size_t scheme = url.find("://");
-  if (scheme == std::string_view::npos) return std::string(url);  // git@host:path has no password
-  const size_t at = url.substr(0, PathOf(url)).rfind('@');
-  if (at == std::string_view::npos) return std::string(url);
-  return fmt::format("{}{}", url.substr(0, scheme + 3), url.substr(at + 1));
 }
 
 absl::StatusOr<std::string> CheckOutCode(const CodeSource& code, const std::string& folder,

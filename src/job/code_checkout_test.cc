@@ -19,11 +19,5 @@ TEST(ParseCodeSource, TakesUrlsWithAndWithoutARef) {
   for (const char* text : {"", "@main", "-x", "https://host/x@", "https://host/x@-f"}) EXPECT_EQ(parsed(text), "error");
 }
 
-TEST(WithoutUser, LeavesOutPasswords) {
-  EXPECT_EQ(WithoutUser("https://me:secret@host/train"), "https://host/train");
-  EXPECT_EQ(WithoutUser("https://host/a@b"), "https://host/a@b");
-  EXPECT_EQ(WithoutUser("git@host:me/train"), "git@host:me/train");
-}
-
 }  // namespace
 }  // namespace millrace

@@ -19,6 +19,7 @@
 #include "job/served_job.h"
 #include "supervisor/job_process.h"
 #include "supervisor/notice_watcher.h"
+#include "supervisor/shown_command.h"
 
 namespace millrace {
 

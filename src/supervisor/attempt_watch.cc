@@ -21,13 +21,18 @@ std::string SecondsText(std::chrono::milliseconds time) {
   return fmt::format("{:.1f} s", static_cast<double>(time.count()) / 1000);
 }
 
-AttemptWatch::Action AttemptWatch::OnStop(int signal, bool program_watches, Time now) {
+AttemptWatch::Milliseconds AttemptWatch::TimeToEnd(std::optional<Milliseconds> left) const {
+  return left ? std::max(*left - kMargin, kLeastTime) : limits_.grace;
+}
+
+AttemptWatch::Action AttemptWatch::OnStop(int signal, std::optional<Milliseconds> left, bool program_watches,
+                                          Time now) {
   if (stopped_) {
     kill_at_ = now + limits_.grace;
     return {SIGKILL, "a second signal: the command is killed"};
   }
   stopped_ = true;
-  KillBy(now + limits_.grace);
+  KillBy(now + TimeToEnd(left));
   if (limits_.grace == AttemptLimits::kNoGraceLimit)
     return {signal, fmt::format("{} is passed on to the command", SignalName(signal))};
   const std::string time = SecondsText(std::chrono::duration_cast<Milliseconds>(*kill_at_ - now));
@@ -42,7 +47,7 @@ AttemptWatch::Action AttemptWatch::OnNotice(const Notice& notice, std::optional<
   const bool had_notice = leaves_;
   if (notice.final) {
     leaves_ = true;
-    KillBy(now + (left ? std::max(*left - kMargin, kLeastTime) : limits_.grace));
+    KillBy(now + TimeToEnd(left));
   } else if (limits_.notice_signal.value_or(0) == 0) {
     return action;
   }

@@ -19,7 +19,8 @@ struct AttemptLimits {
 /// tells what happens and when, carries out the actions, and calls OnTime at Next().
 ///
 /// - A signal that asks the supervisor to end is passed on; SIGTERM not if the program watches for notices itself, of
-///   which this is one then. After a second signal, or `grace`, the command is killed.
+///   which this is one then. After a second signal, or `grace`, the command is killed; if the scheduler has said when
+///   it ends the job, five seconds before that.
 /// - After `hang_after` without a sign of life it gets SIGTERM, and after `grace` SIGKILL.
 /// - If a final notice comes, it gets `notice_signal`, or SIGTERM unless the program watches for notices itself. It is
 ///   killed five seconds before the announced time, or after `grace` if none was announced. A notice that is not final
@@ -36,9 +37,9 @@ class AttemptWatch {
 
   AttemptWatch(AttemptLimits limits, Time start) : limits_(limits), alive_(start) {}
 
+  /// `left`: until the time that the scheduler or the cloud has announced; nullopt: none was.
   /// `program_watches`: the program looks for notices by itself.
-  Action OnStop(int signal, bool program_watches, Time now);
-  /// `left`: until the announced time.
+  Action OnStop(int signal, std::optional<Milliseconds> left, bool program_watches, Time now);
   Action OnNotice(const Notice& notice, std::optional<Milliseconds> left, bool program_watches, Time now);
   /// A sign of life: output, a heartbeat, or one of base/life_sign.h.
   void OnAlive(Time when) { alive_ = std::max(alive_, when); }
@@ -57,6 +58,7 @@ class AttemptWatch {
   bool advised(Time now) const { return advised_ && now - *advised_ < limits_.grace; }
 
  private:
+  Milliseconds TimeToEnd(std::optional<Milliseconds> left) const;
   void KillBy(Time time) { kill_at_ = kill_at_ ? std::min(*kill_at_, time) : time; }
 
   const AttemptLimits limits_;

@@ -25,20 +25,20 @@ TEST(AttemptWatch, AQuietCommandIsLeftAlone) {
 
 TEST(AttemptWatch, ASignalIsPassedOnThenItIsKilled) {
   AttemptWatch watch({.grace = seconds(120), .hang_after = seconds(10)}, kStart);
-  EXPECT_EQ(watch.OnStop(SIGINT, false, kStart + seconds(1)).signal, SIGINT);
+  EXPECT_EQ(watch.OnStop(SIGINT, std::nullopt, false, kStart + seconds(1)).signal, SIGINT);
   EXPECT_TRUE(watch.stopped() && watch.ending());
   EXPECT_EQ(watch.Next(), kStart + seconds(121));
   EXPECT_EQ(watch.OnTime(kStart + seconds(60)).signal, 0);  // no hang while it ends
   EXPECT_EQ(watch.OnTime(kStart + seconds(121)).signal, SIGKILL);
   EXPECT_EQ(watch.Next(), kStart + seconds(241));  // and again
   AttemptWatch twice({.grace = seconds(120)}, kStart);
-  twice.OnStop(SIGTERM, false, kStart);
-  EXPECT_EQ(twice.OnStop(SIGTERM, false, kStart + seconds(1)).signal, SIGKILL);
+  twice.OnStop(SIGTERM, std::nullopt, false, kStart);
+  EXPECT_EQ(twice.OnStop(SIGTERM, std::nullopt, false, kStart + seconds(1)).signal, SIGKILL);
 }
 
 TEST(AttemptWatch, WithoutALimitItHasAllTheTime) {
   AttemptWatch watch({.grace = AttemptLimits::kNoGraceLimit}, kStart);
-  const AttemptWatch::Action action = watch.OnStop(SIGTERM, false, kStart);
+  const AttemptWatch::Action action = watch.OnStop(SIGTERM, std::nullopt, false, kStart);
   EXPECT_EQ(action.signal, SIGTERM);
   EXPECT_EQ(action.text, "SIGTERM is passed on to the command");
   EXPECT_EQ(watch.OnTime(kStart + std::chrono::hours(24 * 365)).signal, 0);
@@ -46,11 +46,28 @@ TEST(AttemptWatch, WithoutALimitItHasAllTheTime) {
 
 TEST(AttemptWatch, AProgramThatLooksForNoticesIsNotTerminated) {
   AttemptWatch watch({.grace = seconds(120)}, kStart);
-  EXPECT_EQ(watch.OnStop(SIGTERM, true, kStart).signal, 0);
+  EXPECT_EQ(watch.OnStop(SIGTERM, std::nullopt, true, kStart).signal, 0);
   EXPECT_EQ(watch.Next(), kStart + seconds(120));
-  EXPECT_EQ(watch.OnStop(SIGTERM, true, kStart).signal, SIGKILL);
+  EXPECT_EQ(watch.OnStop(SIGTERM, std::nullopt, true, kStart).signal, SIGKILL);
   AttemptWatch interrupted({.grace = seconds(120)}, kStart);
-  EXPECT_EQ(interrupted.OnStop(SIGINT, true, kStart).signal, SIGINT);
+  EXPECT_EQ(interrupted.OnStop(SIGINT, std::nullopt, true, kStart).signal, SIGINT);
+}
+
+TEST(AttemptWatch, TheSchedulerMayGiveLessThanTheGrace) {
+  AttemptWatch watch({.grace = seconds(120)}, kStart);
+  EXPECT_THAT(watch.OnStop(SIGTERM, seconds(30), false, kStart).text, HasSubstr("25.0 s to end"));
+  EXPECT_EQ(watch.Next(), kStart + seconds(25));
+}
+
+TEST(ParseJobEndTime, IsThatOfTheKill) {
+  const absl::Time now = absl::FromUnixSeconds(1'800'000'000);
+  EXPECT_EQ(ParseJobEndTime("1800000060", now), now + absl::Seconds(60));
+  // At its end Slurm sends SIGTERM, and kills 30 s later.
+  EXPECT_EQ(ParseJobEndTime("1800000000", now), now + absl::Seconds(30));
+  EXPECT_EQ(ParseJobEndTime("1799999990", now), now + absl::Seconds(20));
+  EXPECT_EQ(ParseJobEndTime("1799999900", now), std::nullopt);  // the job was given more time
+  for (const char* text : {"", "0", "soon", "-5", "99999999999999999999"})
+    EXPECT_EQ(ParseJobEndTime(text, now), std::nullopt);
 }
 
 TEST(AttemptWatch, AHangIsEnded) {
@@ -86,7 +103,7 @@ TEST(AttemptWatch, NoticesAreSignalledOnce) {
   EXPECT_EQ(watch.OnNotice(kInterruption, seconds(600), false, kStart).signal, 0);
   EXPECT_EQ(watch.Next(), kStart + seconds(55));
   // EC2 shuts the machine down: SIGTERM comes from init, and does not give more time.
-  EXPECT_EQ(watch.OnStop(SIGTERM, false, kStart + seconds(50)).signal, SIGTERM);
+  EXPECT_EQ(watch.OnStop(SIGTERM, std::nullopt, false, kStart + seconds(50)).signal, SIGTERM);
   EXPECT_EQ(watch.Next(), kStart + seconds(55));
   AttemptWatch late({.grace = seconds(120)}, kStart);
   EXPECT_EQ(late.OnNotice(kInterruption, seconds(-10), false, kStart).signal, SIGTERM);

@@ -264,6 +264,21 @@ void JobProcess::PassOn() {
   }
 }
 
+JobProcess::Left JobProcess::EndLeft(std::chrono::milliseconds limit) {
+  const auto end = std::chrono::steady_clock::now() + limit;
+  std::set<pid_t> told;
+  for (Ended(); !alone_ && std::chrono::steady_clock::now() < end; Ended()) {
+    std::vector<pid_t> children = Children();
+    if (children.empty()) children.push_back(-pid_);  // the kernel does not list them
+    for (const pid_t child : children) {
+      if (told.insert(child).second) kill(child, SIGTERM);
+    }
+    const timespec pause{0, std::chrono::nanoseconds(kKillAgain).count()};
+    nanosleep(&pause, nullptr);
+  }
+  return {.told = told.size(), .gone = alone_ || KillAll()};
+}
+
 // Each round kills the children, and those whose parents have died fall to this process and are children in the next.
 bool JobProcess::KillAll() {
   const auto end = std::chrono::steady_clock::now() + kKillLimit;

@@ -80,6 +80,12 @@ class JobProcess {
   /// Kills it and all its descendants, also those that have left the group, and waits until they are gone. False if
   /// some are still there after ten seconds: they hang within the kernel.
   bool KillAll();
+  struct Left {
+    size_t told = 0;   // processes that got SIGTERM
+    bool gone = true;  // false: some hang within the kernel
+  };
+  /// Ends what the command, which has ended, has left: SIGTERM to each, and KillAll if some are there after `limit`.
+  Left EndLeft(std::chrono::milliseconds limit);
   /// Leaves alone what is still running.
   void Release() { alone_ = true; }
 

@@ -5,6 +5,8 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "base/number.h"
+
 namespace millrace {
 
 namespace {
@@ -14,6 +16,9 @@ using nlohmann::json;
 // How long before a scheduled event the program is asked to save and to end. EC2 announces such events days ahead.
 constexpr absl::Duration kMaintenanceLead = absl::Minutes(5);
 constexpr size_t kMaxWord = 64;
+constexpr absl::Duration kAboutNow = absl::Seconds(10);
+constexpr absl::Duration kKillWait = absl::Seconds(30);  // of Slurm, unless it is configured otherwise
+constexpr uint64_t kMaxSeconds = uint64_t{1} << 40;
 
 std::string TextOf(const json& object, const char* name) {
   const auto at = object.find(name);
@@ -102,6 +107,15 @@ std::optional<Notice> ParseTargetState(std::string_view text) {
   return Notice{.kind = NoticeKind::kScaleIn};
 }
 
+std::optional<absl::Time> ParseJobEndTime(std::string_view text, absl::Time now) {
+  const std::optional<uint64_t> seconds = ParseNumber<uint64_t>(text);
+  if (!seconds || *seconds > kMaxSeconds) return std::nullopt;
+  const absl::Time end = absl::FromUnixSeconds(static_cast<int64_t>(*seconds));
+  if (end - now > kAboutNow) return end;
+  const absl::Time kill = end + kKillWait;
+  return kill > now ? std::optional(kill) : std::nullopt;
+}
+
 std::string NoticeText(const Notice& notice) {
   switch (notice.kind) {
     case NoticeKind::kInterruption:
@@ -113,7 +127,7 @@ std::string NoticeText(const Notice& notice) {
     case NoticeKind::kRebalance:
       return "EC2 recommends to leave this spot instance (rebalance recommendation)";
     case NoticeKind::kSignal:
-      return fmt::format("{} announces that this job must leave", notice.detail);
+      return fmt::format("{} announces that this job must leave{}", notice.detail, At(notice));
   }
   return "";
 }

@@ -78,6 +78,8 @@ absl::Status RunFolder::Begin() {
   const UniqueFd made(open(heartbeat_file().c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0600));
   if (!made) return ErrnoStatus(errno, heartbeat_file(), "making");
   TakeHeartbeat();
+  const UniqueFd stacks(open(stacks_file().c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600));
+  if (!stacks) return ErrnoStatus(errno, stacks_file(), "making");
   return absl::OkStatus();
 }
 

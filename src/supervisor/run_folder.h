@@ -26,6 +26,9 @@ class RunFolder {
   /// The file that holds the newest notice as JSON, once there is one (MILLRACE_NOTICE).
   std::string notice_file() const { return folder_ + "/notice"; }
 
+  /// The file to which programs add the stacks of their threads when StackSignal() comes (MILLRACE_STACKS).
+  std::string stacks_file() const { return folder_ + "/stacks"; }
+
   /// Before an attempt: nothing is known of its program.
   absl::Status Begin();
   /// Whether there was a heartbeat since the last call.

@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "absl/time/clock.h"
+#include "base/atomic_file.h"
 #include "base/life_sign.h"
 #include "base/process.h"
 #include "supervisor/attempt_output.h"
@@ -21,6 +22,8 @@
 #include "supervisor/notice_queue.h"
 #include "supervisor/notice_watcher.h"
 #include "supervisor/run_folder.h"
+#include "supervisor/shown_command.h"
+#include "supervisor/stacks.h"
 
 namespace millrace {
 
@@ -31,6 +34,8 @@ using Milliseconds = std::chrono::milliseconds;
 
 constexpr Milliseconds kLeastTick{10};
 constexpr Milliseconds kMostTick{1'000};
+constexpr Milliseconds kLeftLimit{30'000};
+constexpr const char* kUnkillable = "processes of this attempt cannot be killed; they hang within the kernel";
 
 Milliseconds Until(Clock::time_point time) {
   return std::max(Milliseconds(0), std::chrono::ceil<Milliseconds>(time - Clock::now()));
@@ -55,7 +60,10 @@ class JobSupervisor {
   absl::StatusOr<std::unique_ptr<AttemptOutput>> MakeOutput() const;
   AttemptEnd StartAndWait(AttemptOutput* output);
   AttemptEnd WaitFor(JobProcess& job, AttemptOutput* output);
+  void EndLeft(const AttemptEnd& end, JobProcess& job);
+  void KeepStacks();
   void OnEvent(SupervisorEvent event, int signal, AttemptWatch& watch, JobProcess& job);
+  std::optional<absl::Time> EndOfJob() const;
   void Stop(int signal, AttemptWatch& watch, JobProcess& job);
   void TakeNotice(const Notice& notice, AttemptWatch& watch, JobProcess& job);
   void TakeIdleNotice(const Notice& notice);
@@ -136,7 +144,7 @@ absl::StatusOr<int> JobSupervisor::RunAttempts() {
 
 void JobSupervisor::WriteStart() {
   Write("start", {{"pid", int64_t{getpid()}},
-                  {"command", options_.command},
+                  {"command", ShownCommand(options_.command)},
                   {"attempts", static_cast<int64_t>(options_.restart.retries + 1)},
                   {"checkpoint", options_.checkpoint},
                   {"code", options_.code}});
@@ -203,6 +211,7 @@ AttemptEnd JobSupervisor::StartAndWait(AttemptOutput* output) {
     command.variables["MILLRACE_ATTEMPTS"] = std::to_string(options_.restart.retries + 1);
     command.variables["MILLRACE_HEARTBEAT"] = folder_->heartbeat_file();
     command.variables["MILLRACE_NOTICE"] = folder_->notice_file();
+    if (options_.limits.hang_after) command.variables["MILLRACE_STACKS"] = folder_->stacks_file();
   }
   if (!options_.checkpoint.empty()) command.variables["MILLRACE_CHECKPOINT"] = options_.checkpoint;
   if (output != nullptr) {
@@ -220,18 +229,28 @@ AttemptEnd JobSupervisor::StartAndWait(AttemptOutput* output) {
   }
   if (output != nullptr) output->Begin();
   Say(fmt::format("attempt {} of {}, process {}: {}", attempt_, options_.restart.retries + 1, (*job)->pid(),
-                  fmt::join(options_.command, " ")));
+                  fmt::join(ShownCommand(options_.command), " ")));
   Fields fields{{"attempt", static_cast<int64_t>(attempt_)}, {"pid", int64_t{(*job)->pid()}}};
   if (!log_path_.empty()) fields.emplace_back("log", log_path_);
   Write("attempt-start", fields);
   AttemptEnd end = WaitFor(**job, output);
-  // What a program that succeeded leaves behind on purpose is its own business.
-  if (end.status == 0 && !end.hang) {
-    (*job)->Release();
-  } else if (!(*job)->KillAll()) {
-    Say("processes of this attempt cannot be killed; they hang within the kernel");
-  }
+  EndLeft(end, **job);
   return end;
+}
+
+// Ends what the command, which has ended, leaves running.
+void JobSupervisor::EndLeft(const AttemptEnd& end, JobProcess& job) {
+  if (end.status != 0 || end.hang) {
+    if (!job.KillAll()) Say(kUnkillable);
+  } else if (options_.inner) {
+    job.Release();  // the supervisor above ends it, or nobody does
+  } else {
+    const JobProcess::Left left = job.EndLeft(std::min(kLeftLimit, options_.limits.grace));
+    if (left.told > 0)
+      Say(fmt::format("the command has ended; {} that it left running got SIGTERM",
+                      left.told == 1 ? "a process" : "processes"));
+    if (!left.gone) Say(kUnkillable);
+  }
 }
 
 AttemptEnd JobSupervisor::WaitFor(JobProcess& job, AttemptOutput* output) {
@@ -259,8 +278,25 @@ AttemptEnd JobSupervisor::WaitFor(JobProcess& job, AttemptOutput* output) {
     if (const auto life = LastLife()) watch.OnAlive(*life);  // of those that serve channels
     if (output != nullptr) watch.OnAlive(output->last());
     OnEvent(event, signal, watch, job);
+    // Before SIGTERM, which ends most programs at once, and before its grace begins.
+    if (const auto hangs = watch.Next(); !watch.ending() && hangs && *hangs <= Clock::now()) KeepStacks();
     if (const AttemptWatch::Action due = watch.OnTime(Clock::now()); due.signal != 0) Carry(due, job);
   }
+}
+
+// Of a command that hangs: in the messages, and beside its log.
+void JobSupervisor::KeepStacks() {
+  if (!folder_) return;
+  std::string text;
+  TakeStacks(folder_->stacks_file(), [&](const std::string& line) {
+    Say(line);
+    text += line + '\n';
+  });
+  if (text.empty()) return Say("no process says where it hangs; those that import millrace do, or install py-spy");
+  if (log_path_.empty()) return;
+  const std::string path = log_path_ + ".stacks";
+  const absl::Status kept = WriteFileAtomically(path, text);
+  Say(kept.ok() ? fmt::format("the stacks are in {}", path) : std::string(ToStd(kept.message())));
 }
 
 void JobSupervisor::OnEvent(SupervisorEvent event, int signal, AttemptWatch& watch, JobProcess& job) {
@@ -272,7 +308,7 @@ void JobSupervisor::OnEvent(SupervisorEvent event, int signal, AttemptWatch& wat
       return Stop(signal, watch, job);
     case SupervisorEvent::kNotice:
       if (options_.inner) return Carry({.signal = signal, .text = {}}, job);
-      return TakeNotice({.kind = NoticeKind::kSignal, .detail = SignalName(signal)}, watch, job);
+      return TakeNotice({.kind = NoticeKind::kSignal, .detail = SignalName(signal), .at = EndOfJob()}, watch, job);
     case SupervisorEvent::kWake:
       const NoticeQueue::Content content = queue_.Take();
       for (const std::string& problem : content.problems) Say(problem);
@@ -288,10 +324,25 @@ void JobSupervisor::Carry(const AttemptWatch::Action& action, JobProcess& job) {
         {{"attempt", static_cast<int64_t>(attempt_)}, {"signal", SignalName(action.signal)}, {"why", action.text}});
 }
 
+// When the scheduler ends this job, if that is sooner than the grace.
+std::optional<absl::Time> JobSupervisor::EndOfJob() const {
+  if (options_.inner) return std::nullopt;
+  const absl::Time now = absl::Now();
+  const std::optional<absl::Time> end = ParseJobEndTime(EnvironmentValue("SLURM_JOB_END_TIME"), now);
+  return end && *end - now < absl::FromChrono(options_.limits.grace) ? end : std::nullopt;
+}
+
+std::optional<Milliseconds> LeftUntil(const Notice& notice) {
+  if (!notice.at) return std::nullopt;
+  return absl::ToChronoMilliseconds(*notice.at - absl::Now());
+}
+
 void JobSupervisor::Stop(int signal, AttemptWatch& watch, JobProcess& job) {
-  const AttemptWatch::Action action = watch.OnStop(signal, folder_ && folder_->ProgramWatches(), Clock::now());
+  Notice notice{.kind = NoticeKind::kSignal, .detail = SignalName(signal)};
+  if (signal == SIGTERM) notice.at = EndOfJob();
+  const AttemptWatch::Action action =
+      watch.OnStop(signal, LeftUntil(notice), folder_ && folder_->ProgramWatches(), Clock::now());
   if (signal == SIGTERM) {
-    const Notice notice{.kind = NoticeKind::kSignal, .detail = "SIGTERM"};
     const Milliseconds left = Until(*watch.kill_at());
     TellProgram(notice, left);
     // The program gets no signal, so no other event says that it was told.
@@ -303,11 +354,6 @@ void JobSupervisor::Stop(int signal, AttemptWatch& watch, JobProcess& job) {
     }
   }
   Carry(action, job);
-}
-
-std::optional<Milliseconds> LeftUntil(const Notice& notice) {
-  if (!notice.at) return std::nullopt;
-  return absl::ToChronoMilliseconds(*notice.at - absl::Now());
 }
 
 void JobSupervisor::TakeNotice(const Notice& notice, AttemptWatch& watch, JobProcess& job) {

@@ -57,8 +57,9 @@ struct SupervisorOptions {
 ///
 /// SIGTERM, SIGINT and SIGHUP, if they are not ignored (nohup), are passed on to the command, which is then not
 /// restarted; its process group is killed after the grace. If a shell ends first, what it has started gets the signal.
-/// SIGUSR1 and SIGUSR2 are final notices (attempt_watch.h). What a failed attempt leaves running is killed before the
-/// next one starts.
+/// SIGUSR1 and SIGUSR2 are final notices (attempt_watch.h). A process that a failed attempt leaves running is killed
+/// before the next one starts. A process that a successful command leaves running gets SIGTERM, and SIGKILL 30 seconds
+/// later, or after the grace if that is shorter.
 ///
 /// The command finds in its environment: MILLRACE_ATTEMPT, 1 for the first; MILLRACE_ATTEMPTS, how many there may be;
 /// MILLRACE_CHECKPOINT, the URI of its checkpoints, if there is one; MILLRACE_HEARTBEAT and MILLRACE_NOTICE

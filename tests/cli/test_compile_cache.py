@@ -51,7 +51,7 @@ def test_another_host_finds_it(millrace: Millrace, bucket: Bucket, tmp_path: Pat
     first = millrace("compile-cache", CACHE, "--dir", tmp_path / "a", *compiler(variable), env=bucket.env)
     assert lines(first) == ["miss"] and b"this host compiles" in first.stderr and b"1 new file stored" in first.stderr
     second = millrace("compile-cache", CACHE, "--dir", tmp_path / "b", *compiler(variable), env=bucket.env)
-    assert lines(second) == ["hit"] and b"1 of 1 missing file fetched" in second.stderr
+    assert lines(second) == ["hit"] and b"1 of 1 cached file can be used; 1 of 1 missing file fetched" in second.stderr
     other = millrace(
         "compile-cache", CACHE, "--key", "other", "--dir", tmp_path / "c", *compiler(variable), env=bucket.env
     )

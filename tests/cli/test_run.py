@@ -193,6 +193,28 @@ kill -9 $$
     assert all(is_gone(int(pid)) for pid in pids.read_text().split())
 
 
+def test_what_a_successful_command_leaves_is_ended(millrace_bin: Path, tmp_path: Path) -> None:
+    """It gets SIGTERM, and time to save; also what has a session of its own. Only then is the job over."""
+    pids, saved = tmp_path / "pids", tmp_path / "saved"
+    script = f"""
+sleep 600 & echo $! >> {pids}
+setsid sh -c 'trap "sleep 0.2; echo saved > {saved}; exit" TERM; echo $$ >> {pids}; while :; do sleep 0.05; done' &
+while [ $(wc -l < {pids}) -lt 2 ]; do sleep 0.01; done
+"""
+    with running(millrace_bin, "--grace", "600", "--on-success", f"cat {saved}", *shell(script)) as process:
+        out, err = process.communicate(timeout=300)
+    assert process.returncode == 0 and out == "saved\n" and "left running got SIGTERM" in err
+    assert all(is_gone(int(pid)) for pid in pids.read_text().split())
+
+
+def test_what_does_not_end_after_success_is_killed(millrace_bin: Path, tmp_path: Path) -> None:
+    pid = tmp_path / "pid"
+    script = f"""trap "" TERM; sleep 600 & echo $! > {pid}"""
+    with running(millrace_bin, "--grace", "0.1", *shell(script)) as process:
+        process.communicate(timeout=300)
+    assert process.returncode == 0 and is_gone(int(pid.read_text()))
+
+
 def test_a_killed_supervisor_takes_the_command_with_it(millrace_bin: Path) -> None:
     with running(millrace_bin, *shell("echo $$; while :; do sleep 0.05; done")) as process:
         assert process.stdout is not None

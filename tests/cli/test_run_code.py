@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import base64
+import functools
+import http.server
 import json
 import os
 import shutil
 import subprocess
+import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -129,6 +134,54 @@ def test_what_is_refused(millrace: Millrace, repository: Repository, tmp_path: P
     assert (tmp_path / "code" / "train.sh").read_text() == "mine"
     for text in ("@v1", "-x", "u@", "u@-x"):
         millrace("run", f"--code={text}", *TRAIN, code=2)
+
+
+class Guarded(http.server.SimpleHTTPRequestHandler):
+    """Serves files to a client that has the password, and the header of git's configuration."""
+
+    def do_GET(self) -> None:
+        password = "Basic " + base64.b64encode(b"me:CANARY").decode()
+        if self.headers["Authorization"] == password and self.headers["X-Site"] == "a":
+            return super().do_GET()
+        self.send_response(401)
+        self.send_header("WWW-Authenticate", 'Basic realm="code"')
+        self.end_headers()
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.fixture
+def guarded_host(repository: Repository) -> Iterator[str]:
+    repository.git("update-server-info")
+    handler = functools.partial(Guarded, directory=repository.folder)
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield f"127.0.0.1:{server.server_port}"
+        server.shutdown()
+        thread.join()
+
+
+def test_passwords_are_not_kept(
+    millrace: Millrace, repository: Repository, guarded_host: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither in the clone nor in a record; git has the password for each request all the same."""
+    rule = {"GIT_CONFIG_COUNT": "1", "GIT_CONFIG_KEY_0": "http.extraHeader", "GIT_CONFIG_VALUE_0": "X-Site: a"}
+    for name, value in rule.items():
+        monkeypatch.setenv(name, value)
+    first = repository.git("rev-parse", "HEAD")
+    run = ["run", "--code", f"http://me:CANARY@{guarded_host}/.git", "--checkpoint", "ckpt", "--journal", "journal"]
+    done = millrace(*run, *TRAIN, cwd=tmp_path)
+    assert lines(done) == [f"one {first} in code"] and b"CANARY" not in done.stderr
+    kept = [tmp_path / "journal", *(tmp_path / "code").rglob("*"), *(tmp_path / "ckpt").rglob("*")]
+    assert not [path for path in kept if path.is_file() and b"CANARY" in path.read_bytes()]
+    config = tmp_path / "code" / ".git" / "config"
+    assert f"url = http://{guarded_host}/.git\n" in config.read_text()
+    # A clone of an earlier version is fetched, and loses the password.
+    config.write_text(config.read_text().replace("http://", "http://me:CANARY@"))
+    assert lines(millrace(*run, *TRAIN, cwd=tmp_path)) == [f"one {first} in code"]
+    assert "CANARY" not in config.read_text()
 
 
 def test_passwords_are_not_shown(millrace: Millrace, tmp_path: Path) -> None:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -159,6 +161,22 @@ def test_a_scheduler_gives_notice_by_a_signal(millrace_bin: Path, number: signal
         process.send_signal(number)
         out, err = process.communicate(timeout=300)
     assert process.returncode == 75 and out == "saved\n" and f"{number.name} announces" in err
+
+
+@pytest.mark.parametrize("number", [signal.SIGUSR1, signal.SIGTERM])
+def test_slurm_gives_less_time_than_the_grace(
+    millrace_bin: Path, number: signal.Signals, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The promised time ends before the job does, as SLURM_JOB_END_TIME says. A later end does not lengthen the grace."""
+    for left, grace, promised in [(3600, 7200, (3000, 3595)), (7200, 3600, (3000, 3600))]:
+        monkeypatch.setenv("SLURM_JOB_END_TIME", str(int(time.time()) + left))
+        with running(millrace_bin, "--grace", str(grace), *shell(SAVES)) as process:
+            assert first_line(process) == "ready"
+            process.send_signal(number)
+            out, err = process.communicate(timeout=300)
+        assert out == "saved\n"
+        (seconds,) = re.findall(r"has ([0-9.]+) s to (?:save|end)", err)
+        assert promised[0] <= float(seconds) <= promised[1]
 
 
 # A training loop that looks for notices in each step, in a process below a launcher.

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from cli_support import Millrace, lines
-from test_run import FAIL_UNTIL, running, shell
+from test_run import FAIL_UNTIL, is_gone, running, shell
 
 
 def events(journal: Path) -> list[dict[str, Any]]:
@@ -95,11 +95,19 @@ def test_a_log_without_room_is_wrong_usage(millrace: Millrace, tmp_path: Path) -
 
 
 def test_what_a_finished_program_leaves_behind_does_not_keep_it(millrace: Millrace, tmp_path: Path) -> None:
-    """It may hold its end of the output for as long as it likes."""
+    """It holds its end of the output until it is ended."""
     pid = tmp_path / "pid"
     done = millrace("run", "--log-dir", tmp_path / "logs", *shell(f"sleep 600 & echo $! > {pid}; echo done"))
-    os.kill(int(pid.read_text()), signal.SIGKILL)
-    assert done.stdout == b"done\n"
+    assert done.stdout == b"done\n" and is_gone(int(pid.read_text()))
+
+
+def test_secrets_are_not_shown(millrace: Millrace, tmp_path: Path) -> None:
+    """Though the command gets them."""
+    journal = tmp_path / "journal"
+    words = ["env", "A=CANARY", "sh", "-c", "HF_TOKEN=CANARY; echo $A $1", "sh", "--api-key=CANARY"]
+    done = millrace("run", "--journal", journal, "--", *words)
+    assert lines(done) == ["CANARY --api-key=CANARY"] and b"CANARY" not in done.stderr
+    assert "CANARY" not in journal.read_text() and events(journal)[0]["command"][:2] == ["env", "A=***"]
 
 
 def test_the_failure_file(millrace: Millrace, tmp_path: Path) -> None:

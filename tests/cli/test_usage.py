@@ -52,7 +52,7 @@ LARGEST = 2**64 - 1
         ("frobnicate x", "there is no command 'frobnicate'; the commands are devstore, synth, ls, "),
         (
             "checkpoint foo",
-            "millrace checkpoint: there is no command 'foo'; the commands are ls, show, verify, diff, cp, gc\n",
+            "millrace checkpoint: there is no command 'foo'; the commands are ls, show, verify, diff, cp, export, gc\n",
         ),
         ("checkpoint verfy s3://b/run --all", "millrace checkpoint: there is no command 'verfy'; did you mean verify?"),
         ("cache foo", "millrace cache: there is no command 'foo'; the commands are "),

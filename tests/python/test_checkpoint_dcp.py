@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import pathlib
+import pickle
+import subprocess
+import sys
 from typing import Any
 
 import millrace
@@ -125,3 +129,41 @@ def test_cached_plans_are_refused(uri: str) -> None:
     assert millrace.Checkpoints(uri).steps() == [1] and load(uri)["step"] == 1
     dcp.save(state_of(2), checkpoint_id="2", storage_writer=writer, no_dist=True)
     assert load(uri)["step"] == 2
+
+
+IN_A_PROCESS = """
+import os, sys, torch, torch.distributed as dist, torch.distributed.checkpoint as dcp, millrace.torch
+from torch.distributed.checkpoint.state_dict_saver import AsyncCheckpointerType
+
+if __name__ == "__main__":
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    for step in (1, 2):
+        writer = millrace.torch.StorageWriter(sys.argv[1], keep=1)
+        saved = dcp.async_save(
+            {"w": torch.full((3,), float(step))}, checkpoint_id=str(step), storage_writer=writer,
+            async_checkpointer_type=AsyncCheckpointerType.PROCESS,
+        )
+        saved.result()
+    dist.destroy_process_group()
+"""
+
+
+def test_a_process_of_its_own_saves(uri: str, tmp_path: pathlib.Path) -> None:
+    (tmp_path / "saves.py").write_text(IN_A_PROCESS)
+    environment = {**os.environ, "MASTER_ADDR": "127.0.0.1"}
+    words = [sys.executable, str(tmp_path / "saves.py"), uri]
+    done = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    assert millrace.Checkpoints(uri).steps() == [2]
+    state = {"w": torch.zeros(3)}
+    dcp.load(state, storage_reader=millrace.torch.StorageReader(uri), no_dist=True)
+    assert state["w"].tolist() == [2, 2, 2]
+
+
+def test_a_writer_that_saves_stays_where_it_is(uri: str) -> None:
+    writer = millrace.torch.StorageWriter(uri, step=3, keep=2)
+    copy = pickle.loads(pickle.dumps(writer))
+    assert copy.__getstate__() == writer.__getstate__()
+    writer.prepare_global_plan([])
+    with pytest.raises(millrace.UnsupportedError, match="another process"), writer:
+        pickle.dumps(writer)

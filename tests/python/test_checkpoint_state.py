@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import collections
+import dataclasses
 import math
-from typing import Any
+import sys
+from typing import Any, NamedTuple
 
 import hypothesis
 import hypothesis.strategies as st
@@ -90,6 +92,86 @@ def test_other_plain_kinds() -> None:
     assert after["torch"] == state["torch"]
     assert after["ordered"] == state["ordered"] and type(after["ordered"]) is collections.OrderedDict
     assert after["large"] == 2**200
+
+
+class Point(NamedTuple):
+    x: float
+    y: Any
+
+
+@dataclasses.dataclass
+class Progress:
+    step: int
+    best: float
+    name: str = ""
+    made: int = dataclasses.field(default=0, init=False)
+
+    def __post_init__(self) -> None:
+        Progress.calls += 1
+
+
+Progress.calls = 0  # type: ignore[attr-defined]
+
+
+@dataclasses.dataclass(frozen=True)
+class Frozen:
+    rate: float
+
+
+@dataclasses.dataclass
+class Words:
+    words: list[str]
+
+
+@dataclasses.dataclass
+class Grown:
+    number: int
+
+    def __setstate__(self, state: Any) -> None:
+        raise AssertionError
+
+
+def test_containers_of_the_library() -> None:
+    progress = Progress(3, math.inf, "a")
+    progress.made = 7
+    state = {
+        "counter": collections.Counter({"a": 2, ("b", 1): -1}),
+        "seen": collections.defaultdict(list, {1: [2.5], "x": []}),
+        "bare": collections.defaultdict(None, {1: torch.ones(2)}),
+        "points": [Point(1.5, torch.arange(3)), Point(0.0, (None, b"x"))],
+        "progress": progress,
+        "frozen": Frozen(0.1),
+    }
+    calls = Progress.calls  # type: ignore[attr-defined]
+    after = round_trip(state)
+    assert Progress.calls == calls  # type: ignore[attr-defined]
+    assert same(after, state)
+    assert after["seen"].default_factory is list and after["bare"].default_factory is None
+    assert after["seen"]["new"] == [] and after["points"][1].y == (None, b"x")
+    assert dataclasses.asdict(after["progress"]) == {"step": 3, "best": math.inf, "name": "a", "made": 7}
+
+
+def test_tensors_of_containers_are_read_into_those_that_exist() -> None:
+    shards = _state.encode({"x": {"points": [Point(1.5, torch.arange(3))]}}, allow_pickle=False)
+    mine = torch.zeros(3, dtype=torch.int64)
+    after = restored(shards, into={"x": {"points": [Point(0.0, mine)]}})
+    assert after["x"]["points"][0].y is mine and mine.tolist() == [0, 1, 2]
+
+
+def test_a_class_that_the_program_lacks_is_named_and_not_imported(monkeypatch: pytest.MonkeyPatch) -> None:
+    shards = _state.encode({"a": Point(1.0, 2), "b": Frozen(0.5), "c": 1}, allow_pickle=False)
+    module = sys.modules[__name__]
+    monkeypatch.setattr(module, "Point", Frozen)  # another class of the name
+    with pytest.raises(
+        millrace.InvalidArgumentError, match=r"state\['a'\] is a namedtuple .*Point with the fields x, y"
+    ):
+        restored(shards)
+    assert restored(shards, only=["b", "c"]) == {"b": Frozen(0.5), "c": 1}
+    restore = Restore(Files(shards), allow_pickle=False, plain=True)
+    assert restore.run(restore.json()) == {"a": (1.0, 2), "b": {"rate": 0.5}, "c": 1}
+    monkeypatch.setattr(module, "Frozen", Words)
+    with pytest.raises(millrace.InvalidArgumentError, match=r"is a dataclass .*Frozen with the fields rate"):
+        restored(shards, only=["b"])
 
 
 def test_tensors_of_every_type_and_shape() -> None:
@@ -181,7 +263,10 @@ def test_names_that_would_clash() -> None:
         np.array(["text"]),
         np.arange(3, dtype=">i4"),
         np.ma.masked_array([1, 2], [True, False]),
-        collections.defaultdict(int),
+        collections.defaultdict(lambda: 0),
+        collections.namedtuple("Local", "a")(1),
+        Words(["text"]),
+        Grown(1),
         lambda: 0,
     ],
     ids=lambda value: type(value).__name__,

@@ -30,7 +30,7 @@ def test_copies_slots_and_streams(tar: Samples, cuda: FakeCuda) -> None:
                 assert set(cuda.used_by[batch[name].data_ptr()]) == {cuda.program}, name
             cuda.used_by.clear()
     assert batches == 21 and len(cuda.streams) == 1
-    # What reads begins again once, when the first epoch was taken to its end: from then on it reads beyond epochs.
+    # Reading begins again once, when the first epoch was taken to its end: from then on it goes beyond epochs.
     slots, begun = len(cuda.registered), len(cuda.log) - cuda.log[::-1].index("unregister")
     assert 1 <= slots < batches and cuda.log[begun:].count("register") == slots, "each slot is pinned once"
     pinned = cuda.log.count("register")

@@ -1,0 +1,126 @@
+"""Containers of Python's library in a state (_state.py): Counter, defaultdict, namedtuples, dataclasses of numbers. Nothing is pickled.
+
+A class is named by its module and its name. Reading looks for it among the modules that the program has imported, and imports none; a dataclass
+is made without calling its code. So a checkpoint chooses between classes of the same fields, and runs nothing.
+"""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import sys
+from typing import Any, Callable
+
+from .errors import InvalidArgumentError
+
+__all__ = ["TAGS", "decoded", "encoded"]
+
+_FACTORIES: dict[str, Any] = {kind.__name__: kind for kind in (int, float, str, bool, list, dict, set, tuple, bytes)}
+_NUMBERS = (int, float, bool, str, type(None))
+
+TAGS = ("Counter", "defaultdict", "namedtuple", "dataclass")
+
+Encode = Callable[[Any, Any], Any]  # a value and its key or number below this one
+
+
+def encoded(value: Any, encode: Encode) -> dict[str, Any] | None:
+    """The members of the JSON object of a container, without its tag's key: {"": tag, ...}. None if it is none of these."""
+    kind = type(value)
+    if kind in (collections.Counter, collections.defaultdict):
+        factory = getattr(value, "default_factory", None)
+        if factory is not None and _FACTORIES.get(getattr(factory, "__name__", "")) is not factory:
+            return None
+        pairs = [[encode(key, "a key"), encode(item, key)] for key, item in value.items()]
+        if kind is collections.Counter:
+            return {"": "Counter", "of": pairs}
+        return {"": "defaultdict", "factory": factory and factory.__name__, "of": pairs}
+    if _class_of(kind.__module__, kind.__qualname__) is not kind:
+        return None
+    if _is_namedtuple(kind) and not getattr(value, "__dict__", None):
+        items = [encode(item, number) for number, item in enumerate(value)]
+        return {
+            "": "namedtuple",
+            "class": [kind.__module__, kind.__qualname__],
+            "fields": list(kind._fields),
+            "of": items,
+        }
+    if _is_plain_dataclass(kind):
+        values = {field.name: getattr(value, field.name, _MISSING) for field in dataclasses.fields(value)}
+        plain = all(type(item) in _NUMBERS for item in values.values())
+        if not plain or (hasattr(value, "__dict__") and vars(value).keys() - values.keys()):
+            return None
+        of = [encode(item, name) for name, item in values.items()]
+        return {"": "dataclass", "class": [kind.__module__, kind.__qualname__], "fields": list(values), "of": of}
+    return None
+
+
+def decoded(tag: str, node: dict[str, Any], decode: Encode, *, plain: bool, where: str) -> Any:
+    """The container that ``node`` describes. With ``plain`` a dict or tuple takes its place, which any program can read."""
+    if tag in ("Counter", "defaultdict"):
+        keys = [decode(key, None) for key, _ in node["of"]]
+        items = {key: decode(item, key) for key, (_, item) in zip(keys, node["of"])}
+        if plain:
+            return items
+        if tag == "Counter":
+            return collections.Counter(items)
+        name = node["factory"]
+        return collections.defaultdict(None if name is None else _FACTORIES[name], items)
+    module, name = (str(part) for part in node["class"])
+    fields = [str(field) for field in node["fields"]]
+    if len(fields) != len(node["of"]):
+        raise ValueError(f"{name} has {len(node['of'])} values for {len(fields)} fields")
+    if tag == "namedtuple":
+        items_in_order = [decode(item, number) for number, item in enumerate(node["of"])]
+        if plain:
+            return tuple(items_in_order)
+        kind = _class_of(module, name)
+        if not _is_namedtuple(kind) or list(kind._fields) != fields:
+            raise _unknown(where, tag, module, name, fields)
+        return tuple.__new__(kind, items_in_order)
+    values = {field: decode(item, field) for field, item in zip(fields, node["of"])}
+    if plain:
+        return values
+    kind = _class_of(module, name)
+    if not _is_plain_dataclass(kind) or [field.name for field in dataclasses.fields(kind)] != fields:
+        raise _unknown(where, tag, module, name, fields)
+    made = object.__new__(kind)
+    for field, item in values.items():
+        object.__setattr__(made, field, item)
+    return made
+
+
+_MISSING = object()
+
+
+def _unknown(where: str, tag: str, module: str, name: str, fields: list[str]) -> InvalidArgumentError:
+    return InvalidArgumentError(
+        f"{where} is a {tag} {module}.{name} with the fields {', '.join(fields)}, and the program has no such class; import {module} in the version "
+        "that saved it, or load the rest by only=[...]"
+    )
+
+
+def _class_of(module: str, name: str) -> Any:
+    """The class of an imported module; None if there is none."""
+    found: Any = sys.modules.get(module)
+    for part in name.split("."):
+        found = vars(found).get(part) if hasattr(found, "__dict__") else None
+    return found if isinstance(found, type) else None
+
+
+def _is_namedtuple(kind: Any) -> bool:
+    return (
+        isinstance(kind, type)
+        and issubclass(kind, tuple)
+        and isinstance(getattr(kind, "_fields", None), tuple)
+        and hasattr(kind, "_make")
+    )
+
+
+def _is_plain_dataclass(kind: Any) -> bool:
+    """Returns True for a dataclass whose objects are their fields and nothing else."""
+    if not isinstance(kind, type) or not dataclasses.is_dataclass(kind):
+        return False
+    if any(base.__module__ != "builtins" and not dataclasses.is_dataclass(base) for base in kind.__mro__):
+        return False
+    own = ("__reduce__", "__reduce_ex__", "__setstate__", "__new__", "__del__")
+    return all(getattr(kind, name, None) is getattr(object, name, None) for name in own)

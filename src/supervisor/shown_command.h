@@ -1,0 +1,19 @@
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+/// The text of a command in messages and journals, without secrets. Pure.
+
+namespace millrace {
+
+/// Without what stands before the '@' of its authority, which may be a password.
+std::string WithoutUser(std::string_view url);
+
+/// Returns the words with "***" in place of each value that may be a secret: NAME=VALUE behind `env`, and a variable or
+/// an option whose name ends like that of a secret (HF_TOKEN=x, --api-key x). URLs lose their user. The same holds for
+/// the parts of a word with white space, as `sh -c` has it.
+std::vector<std::string> ShownCommand(const std::vector<std::string>& words);
+
+}  // namespace millrace

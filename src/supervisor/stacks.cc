@@ -1,0 +1,131 @@
+#include "supervisor/stacks.h"
+
+#include <fmt/format.h>
+#include <signal.h>
+#include <sys/types.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <string_view>
+#include <system_error>
+#include <vector>
+
+#include "base/child_process.h"
+
+namespace millrace {
+
+namespace {
+
+using StacksClock = std::chrono::steady_clock;
+
+constexpr std::chrono::milliseconds kAllStacks{15'000};   // for all processes
+constexpr std::chrono::milliseconds kStacksOfOne{5'000};  // for one of them
+constexpr std::chrono::milliseconds kQuiet{300};          // after which a process has written all
+constexpr std::chrono::milliseconds kLookAgain{20};
+constexpr size_t kMostLines = 1000;
+
+std::string ReadProcFile(pid_t pid, const char* name) {
+  std::ifstream file(fmt::format("/proc/{}/{}", pid, name));
+  return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+}
+
+// All below this process, parents first.
+std::vector<pid_t> Descendants() {
+  std::vector<pid_t> all{getpid()};
+  for (size_t i = 0; i < all.size(); ++i) {
+    std::error_code error;
+    for (std::filesystem::directory_iterator tasks(fmt::format("/proc/{}/task", all[i]), error);
+         !error && tasks != std::filesystem::directory_iterator(); tasks.increment(error)) {
+      std::ifstream list(tasks->path() / "children");
+      for (pid_t pid = 0; list >> pid;) all.push_back(pid);
+    }
+  }
+  all.erase(all.begin());
+  return all;
+}
+
+// Returns true if the process handles the signal, and has the file open. The signal would end other processes.
+bool WritesStacks(pid_t pid, const std::string& path) {
+  const std::string status = ReadProcFile(pid, "status");
+  const size_t at = status.find("\nSigCgt:");
+  if (at == std::string::npos) return false;
+  const uint64_t caught = std::strtoull(status.c_str() + at + 8, nullptr, 16);
+  if ((caught >> (StackSignal() - 1) & 1) == 0) return false;
+  std::error_code error;
+  for (std::filesystem::directory_iterator open(fmt::format("/proc/{}/fd", pid), error);
+       !error && open != std::filesystem::directory_iterator(); open.increment(error)) {
+    std::error_code ignored;
+    if (std::filesystem::read_symlink(open->path(), ignored) == path) return true;
+  }
+  return false;
+}
+
+uint64_t SizeOf(const std::string& path) {
+  std::error_code error;
+  const uint64_t size = std::filesystem::file_size(path, error);
+  return error ? 0 : size;
+}
+
+// Returns the text that the process adds to the file. A process that hangs within the kernel adds nothing.
+std::string AskForStacks(pid_t pid, const std::string& path, StacksClock::time_point end) {
+  const uint64_t before = SizeOf(path);
+  uint64_t size = before;
+  kill(pid, StackSignal());
+  StacksClock::time_point changed = StacksClock::now();
+  end = std::min(end, changed + kStacksOfOne);
+  while (StacksClock::now() < end && (size == before || StacksClock::now() - changed < kQuiet)) {
+    const timespec pause{0, std::chrono::nanoseconds(kLookAgain).count()};
+    nanosleep(&pause, nullptr);
+    const uint64_t now = SizeOf(path);
+    if (now != size) changed = StacksClock::now();
+    size = now;
+  }
+  std::ifstream written(path);
+  written.seekg(static_cast<std::streamoff>(before));
+  return {std::istreambuf_iterator<char>(written), std::istreambuf_iterator<char>()};
+}
+
+}  // namespace
+
+int StackSignal() {
+  return SIGRTMAX - 2;
+}
+
+void TakeStacks(const std::string& file, const std::function<void(const std::string& line)>& line) {
+  std::error_code error;
+  const std::string path = std::filesystem::canonical(file, error);
+  const StacksClock::time_point end = StacksClock::now() + kAllStacks;
+  bool has_py_spy = true;
+  size_t lines = 0;
+  for (const pid_t pid : Descendants()) {
+    if (StacksClock::now() >= end || lines >= kMostLines) break;
+    std::string name = ReadProcFile(pid, "comm");
+    while (name.ends_with('\n')) name.pop_back();
+    std::string text;
+    if (WritesStacks(pid, path)) text = AskForStacks(pid, path, end);
+    if (text.empty() && has_py_spy && (name.starts_with("python") || name.starts_with("pt_"))) {
+      const auto left = std::chrono::ceil<std::chrono::milliseconds>(end - StacksClock::now());
+      const absl::StatusOr<ChildEnd> said = RunChild({.words = {"py-spy", "dump", "--pid", std::to_string(pid)},
+                                                      .limit = std::clamp(left, kLookAgain, kStacksOfOne)},
+                                                     {});
+      has_py_spy = !absl::IsNotFound(said.status());
+      if (said.ok()) text = said->output;
+    }
+    if (text.empty()) continue;
+    line(fmt::format("process {} ({}):", pid, name));
+    for (size_t at = 0; at < text.size() && lines < kMostLines; ++lines) {
+      const size_t newline = std::min(text.find('\n', at), text.size());
+      line("  " + text.substr(at, newline - at));
+      at = newline + 1;
+    }
+  }
+}
+
+}  // namespace millrace

@@ -1,0 +1,100 @@
+"""`millrace checkpoint export`: what torch.load and safetensors read is what was saved."""
+
+from __future__ import annotations
+
+import collections
+import json
+import pathlib
+import subprocess
+import sys
+from typing import Any, NamedTuple
+
+import millrace
+import numpy as np
+import pytest
+import torch
+from millrace.checkpoint_export import export_checkpoint, main
+from safetensors.torch import load_file
+from support import binary
+
+
+class Pair(NamedTuple):
+    a: Any
+    b: Any
+
+
+@pytest.fixture
+def run(tmp_path: pathlib.Path) -> pathlib.Path:
+    ckpt = millrace.Checkpoints(tmp_path / "run")
+    ckpt.save(1, {"model": {"w": torch.zeros(2)}})
+    weight = torch.arange(6.0).reshape(2, 3)
+    state = {
+        "model": collections.OrderedDict(
+            [("w", weight), ("tied", weight), ("half", torch.ones(2, dtype=torch.bfloat16))]
+        ),
+        "optimizer": {"state": {0: {"step": torch.tensor(3.0)}}, "lr": np.float32(0.5)},
+        "array": np.arange(3),
+        "counts": collections.Counter({"seen": 4}),
+        "pair": Pair(1, torch.ones(1)),
+    }
+    ckpt.save(2, state)
+    return tmp_path / "run"
+
+
+def test_torch_load_reads_it_without_pickles(run: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    assert export_checkpoint(run, tmp_path / "out.pt") == 2
+    state = torch.load(tmp_path / "out.pt", weights_only=True)
+    assert [*state["model"]] == ["w", "tied", "half"] and state["model"]["half"].dtype == torch.bfloat16
+    assert torch.equal(state["model"]["w"], torch.arange(6.0).reshape(2, 3))
+    assert state["optimizer"]["state"][0]["step"].item() == 3 and state["optimizer"]["lr"] == 0.5
+    assert state["array"].tolist() == [0, 1, 2] and state["counts"] == {"seen": 4}
+    assert state["pair"][0] == 1 and type(state["pair"]) is tuple
+
+
+def test_safetensors_reads_the_tensors(run: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    export_checkpoint(run, tmp_path / "all.safetensors")
+    names = {"model.w", "model.tied", "model.half", "optimizer.state.0.step", "array", "pair.1"}
+    assert load_file(tmp_path / "all.safetensors").keys() == names
+    export_checkpoint(run, tmp_path / "model.safetensors", only=["model"], step=2)
+    tensors = load_file(tmp_path / "model.safetensors")
+    assert tensors.keys() == {"w", "tied", "half"} and torch.equal(tensors["w"], tensors["tied"])
+    export_checkpoint(run, tmp_path / "model.safetensors", only=["model"], step=1)  # replaces it
+    assert load_file(tmp_path / "model.safetensors")["w"].tolist() == [0, 0]
+
+
+def test_what_cannot_be_exported_leaves_the_file_that_was_there(run: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    out = tmp_path / "out.safetensors"
+    out.write_bytes(b"before")
+    with pytest.raises(millrace.InvalidArgumentError, match="no tensor"):
+        export_checkpoint(run, out, only=["counts"])
+    with pytest.raises(millrace.InvalidArgumentError, match="'models'"):
+        export_checkpoint(run, out, only=["models"])
+    with pytest.raises(millrace.NotFoundError):
+        export_checkpoint(run, out, step=7)
+    with pytest.raises(millrace.InvalidArgumentError, match=r"must end with \.pt"):
+        export_checkpoint(run, tmp_path / "out.bin")
+    millrace.Checkpoints(run).save(3, {"a.b": torch.ones(1), "a": {"b": torch.ones(1)}})
+    with pytest.raises(millrace.InvalidArgumentError, match=r"two tensors would be called 'a\.b'"):
+        export_checkpoint(run, out)
+    assert out.read_bytes() == b"before"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["out.safetensors", "run"]
+
+
+def test_damage_is_found(run: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    (shard,) = run.glob("000000000002/*/model.safetensors")
+    data = bytearray(shard.read_bytes())
+    data[-1] ^= 1
+    shard.write_bytes(data)
+    assert main([str(run), str(tmp_path / "out.pt")]) == 1
+    assert not (tmp_path / "out.pt").exists()
+
+
+def test_the_command(run: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    out = tmp_path / "out.pt"
+    words = [str(binary()), "checkpoint", "export", str(run), str(out), "--step", "1", "--only", "model"]
+    done = subprocess.run([*words, "--python", sys.executable, "--json"], capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == {"step": 1, "bytes": out.stat().st_size, "file": str(out)}
+    assert torch.load(out, weights_only=True)["model"]["w"].tolist() == [0, 0]
+    missing = subprocess.run([*words[:-4], "--step", "9", "--python", sys.executable], capture_output=True, text=True)
+    assert missing.returncode == 1 and "9" in missing.stderr
