@@ -47,6 +47,14 @@ class _Run:
     def steps(self) -> int:
         return self.batches.delivered - self.loaded_at
 
+    @property
+    def is_counted(self) -> bool:
+        """False if it has only looked. The one batch that is left of an epoch counts: who counts batches asks for no other."""
+        if self.end is not None or self.batches.delivered >= _COUNTED:
+            return True
+        is_rest = self.place != start_of_epoch(self.place, self.epoch)
+        return is_rest and self.batches.delivered > 0 and self.feed.epoch > self.epoch
+
 
 class Iteration:
     """The epochs of a Loader, one for each iterator, and the feeds that these read from.
@@ -131,7 +139,7 @@ class Iteration:
         """Nothing refers to the iterator of ``run`` any more. Called by finalizers, on any thread."""
         if run not in self._runs:
             return
-        is_counted = run.batches.delivered >= _COUNTED or run.end is not None
+        is_counted = run.is_counted
         if is_counted:
             self._move_beyond(run)
         if run.feed is not self._feed:
@@ -226,7 +234,7 @@ class Iteration:
         for run in list(self._runs):
             if run.iterator is not None and run.iterator() is None:
                 self.has_gone(run)
-            elif run.end is not None or (run.batches.delivered >= _COUNTED and run.feed.epoch > run.epoch):
+            elif run.end is not None or (run.is_counted and run.feed.epoch > run.epoch):
                 self.has_ended(run)
         self._advance()
 
@@ -240,7 +248,7 @@ class Iteration:
 
     def _advance(self) -> None:
         for run in self._runs:
-            if run.batches.delivered >= _COUNTED:
+            if run.is_counted:
                 self._move_beyond(run)
 
     def _move_beyond(self, run: _Run) -> None:

@@ -102,6 +102,19 @@ def test_a_look_in_the_middle_of_a_loop(make: Callable[..., millrace.Loader]) ->
     assert [seen, keys(loader)] == expected
 
 
+def test_the_batch_that_is_left_of_an_epoch_is_no_look(make: Callable[..., millrace.Loader]) -> None:
+    expected = epochs(make(), 3)
+    first = make()
+    batches = iter(first)
+    got = keys(itertools.islice(batches, STEPS - 1))
+    second = make()
+    second.load_state_dict(first.state_dict())
+    assert len(second) == STEPS, "as Lightning counts batches"
+    got += keys([next(iter(second))])
+    assert got == expected[0] and second.epoch == 1
+    assert epochs(second, 2) == expected[1:]
+
+
 def test_one_rank_alone_looks_at_a_batch(make: Callable[..., millrace.Loader], tar: Samples) -> None:
     ranks = [make(rank=rank, world=2, batch_size=4) for rank in range(2)]
     next(iter(ranks[0]))
