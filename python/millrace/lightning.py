@@ -91,7 +91,9 @@ class DataModule(_Base):
         usual = {name: value for name, value in options.items() if name != "drop_last"}
         self._evaluation = {**usual, **_OF_EVALUATION, **(evaluation or {})}
         if evaluation is not None and "drop_last" in evaluation:
-            self._evaluation["last"] = last_batch(evaluation.get("last"), self._evaluation.pop("drop_last"))
+            self._evaluation["last"] = last_batch(
+                evaluation.get("last"), self._evaluation.pop("drop_last"), keeps_shapes=True
+            )
         if self._evaluation["shuffle"] in ("none", False, None):
             self._evaluation = {name: value for name, value in self._evaluation.items() if name not in _OF_SHUFFLE}
         self._train: Loader | None = None

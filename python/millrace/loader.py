@@ -144,7 +144,8 @@ class Loader:
             function must be fit for pickle, and the program have its ``if __name__ == "__main__":``. ``collate`` and ``batch_transform``
             run in threads of this process, one for each of those.
         multiprocessing_context: How these are started: ``"spawn"`` (None), ``"forkserver"``, ``"fork"``, or a context of multiprocessing.
-        drop_last: As torch's ``DataLoader`` has it: True is ``last="drop"``.
+        drop_last: As torch's ``DataLoader`` has it: True is ``last="drop"``, False is ``last="short"``
+            (``"pad"`` for rows of tokens and for devices of XLA and JAX).
         collate_fn: Another name of ``collate``.
         num_workers, persistent_workers, prefetch_factor, pin_memory, pin_memory_device, in_order: Arguments of torch's ``DataLoader`` that a Loader does not need.
             They have no effect; a warning says so, once a process for each of them.
@@ -282,6 +283,8 @@ class Loader:
         if label_kind is not None and label_field is None:
             raise InvalidArgumentError("label_kind says how a field is written; name the field with label_field")
         self._device = None if device is None else device_of(device)
+        is_compiled_for = self._device is not None and self._device.fixed_shapes
+        keeps_shapes = is_compiled_for or tokens is not None
         self._torch = torch_for(output, self._device)
         self._pad = tokens.pad if isinstance(tokens, Tokens) else 0
         batch_size = _arguments.integer("batch_size", batch_size, least=1)
@@ -301,14 +304,14 @@ class Loader:
             "epochs": 0 if epochs is None else _arguments.integer("epochs", epochs, least=1),
             "rank": rank,
             "world": world,
-            "last": _dataloader_names.last_batch(last, drop_last),
+            "last": _dataloader_names.last_batch(last, drop_last, keeps_shapes),
             "memory": _arguments.memory(memory),
             **caching,
             "local_ranks": 1 if caching["cache"] == _arguments.MEMORY else local_ranks(rank, world),
             "workers": remote,
             "digest": "none" if digest is None else _arguments.choice("digest", digest, ("raw", "decoded", "none")),
         }
-        if checked["last"] == "short" and self._device is not None and self._device.fixed_shapes:
+        if checked["last"] == "short" and is_compiled_for:
             raise InvalidArgumentError(
                 f"last is 'short', and batches for device={device!r} keep their shapes, for which programs are compiled: use 'pad', 'drop' or 'wrap'"
             )
