@@ -208,7 +208,7 @@ class Iteration:
 
     @property
     def feed_in_use(self) -> Feed:
-        """Of the iterator that is ahead."""
+        """The feed of the iterator that is ahead, or the next one."""
         run = self._ahead
         return self._feed if run is None else run.feed
 
