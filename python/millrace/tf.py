@@ -167,20 +167,15 @@ def _signature(loader: Loader) -> dict[str, Any]:
         for name, column in columns.items():
             if name == "mask" and column is columns["valid"]:
                 continue
-            shape: list[int | None]
             if isinstance(column, list):
                 if not all(isinstance(value, (str, bytes)) for value in column):
                     continue  # JSON, or arrays of many shapes
-                shape, kind = [len(column)], tf.string
+                shape, kind = (len(column),), tf.string
             else:
-                shape, kind = list(column.shape), tf.as_dtype(str(column.dtype).removeprefix("torch."))
-            shape[0] = shape[0] if fixed else None
+                shape, kind = tuple(column.shape), tf.as_dtype(str(column.dtype).removeprefix("torch."))
+            spec = tf.TensorSpec(shape if fixed else (None, *shape[1:]), kind)
             known = specs.get(name)
-            specs[name] = (
-                tf.TensorSpec(shape, kind)
-                if known is None
-                else known.most_specific_common_supertype([tf.TensorSpec(shape, kind)])
-            )
+            specs[name] = spec if known is None else known.most_specific_common_supertype([spec])
     return specs
 
 
