@@ -235,7 +235,7 @@ def test_an_address_that_cannot_be_reached(many: Samples, workers: Any, capfd: A
 
 
 def test_without_any_worker(many: Samples, workers: Any, capfd: Any) -> None:
-    """One warning of each connection to workers: it connects again when the first epoch was taken to its end, and reads on from then on."""
+    """At most one warning of each connection: the Loader connects again when the first epoch was taken to its end, and reads on from then on."""
     worker = workers()
     local, one = received(many.uri, epochs=4)
     with millrace.Loader(many.uri, workers=[worker.address], **{**OPTIONS, "epochs": 4}) as loader:
@@ -249,7 +249,8 @@ def test_without_any_worker(many: Samples, workers: Any, capfd: Any) -> None:
     assert got == local and outcome(loader) == outcome(one)
     assert loader.report()["workers"][1]["rows"] > 0
     said = capfd.readouterr().err
-    assert said.count("no worker serves") == 2
+    # The first connection warns unless the worker has sent the whole epoch before it was killed.
+    assert 1 <= said.count("no worker serves") <= 2
 
 
 def test_a_worker_that_comes_back(many: Samples, workers: Any) -> None:
