@@ -207,6 +207,12 @@ class Iteration:
         return self._feed
 
     @property
+    def feed_in_use(self) -> Feed:
+        """The feed of the iterator that is ahead, or the next one."""
+        run = self._ahead
+        return self._feed if run is None else run.feed
+
+    @property
     def place(self) -> str:
         """The position at which the next iterator begins."""
         self._advance()

@@ -159,6 +159,7 @@ class Device:
     decodes = False  # or as files
     pins = False  # slots are pinned: the Ring has to be closed before they are freed
     uses_torch = True  # else the device takes numpy's arrays
+    fixed_shapes = False  # programs are compiled for the shapes of batches: all have the same
 
     def ring(self) -> Ring:
         return Ring()
@@ -192,6 +193,7 @@ class XlaDevice(Device):
     """A device of torch-xla. Normalising is part of the program's step, so that every step is the same graph."""
 
     normalises = True
+    fixed_shapes = True
 
     def __init__(self, name: str) -> None:
         try:

@@ -11,7 +11,7 @@ import torch.utils.data
 
 from .errors import InvalidArgumentError
 from .loader import Loader
-from .padding import Rows, rows_of
+from .padding import Rows, filled, rows_of
 
 if TYPE_CHECKING:
     # What is used of transformers' classes: the package need not be there to check this one.
@@ -302,5 +302,5 @@ def _fitted(batch: Any, columns: set[str] | None) -> Any:
         for name in ("labels", "label", "label_ids"):
             labels = chosen.get(name)
             if isinstance(labels, torch.Tensor) and not labels.is_floating_point() and len(labels) == len(valid):
-                labels[~valid] = _IGNORED
+                labels[torch.from_numpy(~filled(batch)).to(labels.device)] = _IGNORED
     return chosen

@@ -29,6 +29,7 @@ class JaxDevice(Device):
 
     normalises = True
     uses_torch = False
+    fixed_shapes = True
 
     def __init__(self, target: Any) -> None:
         """``target``: a ``jax.Device``, a ``jax.sharding.Sharding``, or None: the first device of this process."""

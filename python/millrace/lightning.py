@@ -91,7 +91,9 @@ class DataModule(_Base):
         usual = {name: value for name, value in options.items() if name != "drop_last"}
         self._evaluation = {**usual, **_OF_EVALUATION, **(evaluation or {})}
         if evaluation is not None and "drop_last" in evaluation:
-            self._evaluation["last"] = last_batch(evaluation.get("last"), self._evaluation.pop("drop_last"))
+            self._evaluation["last"] = last_batch(
+                evaluation.get("last"), self._evaluation.pop("drop_last"), keeps_shapes=True
+            )
         if self._evaluation["shuffle"] in ("none", False, None):
             self._evaluation = {name: value for name, value in self._evaluation.items() if name not in _OF_SHUFFLE}
         self._train: Loader | None = None
@@ -162,7 +164,7 @@ class DataModule(_Base):
             if share is not None:
                 loader.close()
                 loader = Loader(self._of(name), **{**options, "last": "wrap"})
-        made = Evaluation(loader, share)
+        made = Evaluation(loader, share, repeats=name != "predict" and options["last"] == "short")
         self._evaluations.append(made)
         return made
 
@@ -183,18 +185,23 @@ class DataModule(_Base):
 class Evaluation:
     """The batches of a Loader from the first one on, as often as they are asked for: also after an iteration that was left early.
 
-    They have no rows of padding. ``share``: the rows that this rank gets of an epoch, if not all that are no padding.
+    They have no rows of padding. ``share``: the rows that this rank gets of an epoch, if not all that are no padding. ``repeats``: also those
+    that repeat a sample, so that all ranks have equally many.
     """
 
-    def __init__(self, loader: Loader, share: int | None = None) -> None:
+    def __init__(self, loader: Loader, share: int | None = None, repeats: bool = False) -> None:
         self.loader = loader
         self._share = share
+        self._repeats = repeats
 
     def __iter__(self) -> Iterator[Any]:
         self.loader.reset()
         return self._batches()
 
     def _batches(self) -> Iterator[Any]:
+        if self._repeats:
+            yield from self.loader
+            return
         before = 0
         for batch, rows in rows_of(self.loader):
             if self._share is not None:

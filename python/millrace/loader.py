@@ -86,7 +86,8 @@ class Loader:
         rank: This consumer's number. With None for both, rank and world are those of ``torch.distributed`` when it is initialised, else
             of the environment (of torchrun, MPI or ``srun``), else 0 of 1.
         world: How many consumers share the data. All get equally many batches.
-        last: The last, short batch of an epoch: ``"pad"`` (None; see ``valid``), ``"drop"``, or ``"wrap"`` (filled from the epoch's start).
+        last: The last, short batch of an epoch: ``"pad"`` (None; see ``valid``), ``"drop"``, ``"wrap"`` (filled from the epoch's start), or
+            ``"short"`` (fewer rows). Short batches are equally long on all ranks. Rows that make them so repeat a sample.
         memory: Budget for fetched bytes and batches together, in bytes or as ``"512MiB"``.
         cache: A folder of a local disk that keeps what is read, for later epochs and runs; processes of a machine may share one. If it
             cannot be used, a warning says so, and everything is read from the store. Or ``"memory"``: the Loaders of this process keep it in
@@ -143,7 +144,8 @@ class Loader:
             function must be fit for pickle, and the program have its ``if __name__ == "__main__":``. ``collate`` and ``batch_transform``
             run in threads of this process, one for each of those.
         multiprocessing_context: How these are started: ``"spawn"`` (None), ``"forkserver"``, ``"fork"``, or a context of multiprocessing.
-        drop_last: As torch's ``DataLoader`` has it: True is ``last="drop"``.
+        drop_last: As torch's ``DataLoader`` has it: True is ``last="drop"``, False is ``last="short"``
+            (``"pad"`` for rows of tokens and for devices of XLA and JAX).
         collate_fn: Another name of ``collate``.
         num_workers, persistent_workers, prefetch_factor, pin_memory, pin_memory_device, in_order: Arguments of torch's ``DataLoader`` that a Loader does not need.
             They have no effect; a warning says so, once a process for each of them.
@@ -195,7 +197,7 @@ class Loader:
         epochs: int | None = None,
         rank: int | None = None,
         world: int | None = None,
-        last: Literal["pad", "drop", "wrap"] | None = None,
+        last: Literal["pad", "short", "drop", "wrap"] | None = None,
         memory: int | str = "512MiB",
         cache: str | os.PathLike[str] | None = None,
         cache_size: int | str | None = None,
@@ -281,6 +283,8 @@ class Loader:
         if label_kind is not None and label_field is None:
             raise InvalidArgumentError("label_kind says how a field is written; name the field with label_field")
         self._device = None if device is None else device_of(device)
+        is_compiled_for = self._device is not None and self._device.fixed_shapes
+        keeps_shapes = is_compiled_for or tokens is not None
         self._torch = torch_for(output, self._device)
         self._pad = tokens.pad if isinstance(tokens, Tokens) else 0
         batch_size = _arguments.integer("batch_size", batch_size, least=1)
@@ -300,13 +304,17 @@ class Loader:
             "epochs": 0 if epochs is None else _arguments.integer("epochs", epochs, least=1),
             "rank": rank,
             "world": world,
-            "last": _dataloader_names.last_batch(last, drop_last),
+            "last": _dataloader_names.last_batch(last, drop_last, keeps_shapes),
             "memory": _arguments.memory(memory),
             **caching,
             "local_ranks": 1 if caching["cache"] == _arguments.MEMORY else local_ranks(rank, world),
             "workers": remote,
             "digest": "none" if digest is None else _arguments.choice("digest", digest, ("raw", "decoded", "none")),
         }
+        if checked["last"] == "short" and is_compiled_for:
+            raise InvalidArgumentError(
+                f"last is 'short', and batches for device={device!r} keep their shapes, for which programs are compiled: use 'pad', 'drop' or 'wrap'"
+            )
         if tokens is not None and not isinstance(tokens, Tokens):
             _arguments.refuse("tokens", "a millrace.Tokens, such as Tokens(2048, 'pack')", tokens)
         functions = checked_functions(transform, collate, batch_transform)
@@ -341,6 +349,7 @@ class Loader:
         self._values = {} if tokens else padding_of_values(entries)
         seeds = Seeds(checked["seed"], rank, world, mix is not None)
         self._batch_size = batch_size
+        self._last = checked["last"]
         self._rank, self._world = rank, world
         to_torch = self._torch is not None
         self._has_functions = functions
@@ -459,7 +468,8 @@ class Loader:
     def shapes(self) -> list[dict[str, Shape]]:
         """All shapes that batches have, by the names of their arrays: one, or one for each bucket of tokens.
 
-        No batch has another shape: a document that fits into none of them is split, truncated or refused before the first one, as
+        The last batch of an epoch has fewer rows with ``last="short"``. No other batch has another shape: a document that fits into none is
+        split, truncated or refused before the first one, as
         :class:`Tokens` says, and images are resized.
         """
         self._check_shapes_are_known()
@@ -528,6 +538,11 @@ class Loader:
     def batch_size(self) -> int:
         """Rows of a batch of this rank; with buckets of tokens each bucket says how many."""
         return self._batch_size
+
+    def _rows_of_last(self) -> int:
+        """That was received, before functions made something of it."""
+        feed = self._iteration.feed_in_use
+        return feed.rows_of_last() if isinstance(feed, Stream) else self._batch_size
 
     @property
     def epoch(self) -> int:

@@ -1,4 +1,4 @@
-"""Batches without the rows of padding, for evaluations: numbers that count rows, or weigh batches by them, are those of the samples then."""
+"""Which rows of a batch are samples. Evaluations leave the others out: numbers that count rows, or weigh batches by them, are those of the samples then."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy.typing as npt
 if TYPE_CHECKING:
     from .loader import Loader
 
-__all__ = ["Rows", "rows_of", "share_with_repeats"]
+__all__ = ["Rows", "filled", "rows_of", "share_with_repeats"]
 
 
 class Rows:
@@ -49,6 +49,13 @@ class Rows:
         return type(value)(*kept) if hasattr(value, "_fields") else type(value)(kept)
 
 
+def filled(batch: Mapping[str, Any]) -> npt.NDArray[np.bool_]:
+    """Which rows hold a sample: those of padding, which have no key, do not. A repeat in a short batch holds one and is not valid."""
+    valid: npt.NDArray[np.bool_] = np.asarray(_on_host(batch["valid"]), np.bool_)
+    keys = batch.get("key")
+    return valid if keys is None or valid.all() else valid | np.array([bool(key) for key in keys], np.bool_)
+
+
 def rows_of(loader: Loader) -> Iterator[tuple[Any, Rows]]:
     """The batches of an iteration, as they come, and their rows that are no padding."""
     before = loader.report()["samples"]
@@ -58,8 +65,8 @@ def rows_of(loader: Loader) -> Iterator[tuple[Any, Rows]]:
             yield batch, Rows(np.flatnonzero(_on_host(valid)), len(valid))
             continue
         # A function has made the batch, and the rows that the loader counts come before padding.
-        samples = loader.report()["samples"]
-        yield batch, Rows(np.arange(min(samples - before, loader.batch_size)), loader.batch_size)
+        samples, total = loader.report()["samples"], loader._rows_of_last()
+        yield batch, Rows(np.arange(min(samples - before, total)), total)
         before = samples
 
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Callable, NamedTuple
 from . import _core
 from .device import Device, Payload, Ring, Sent, Slot
 from .errors import ExhaustedError, UsageError
+from .padding import filled
 from .transform import Work
 
 if TYPE_CHECKING:
@@ -43,6 +44,7 @@ class _Entry:
         "report",
         "ring",
         "rows",
+        "size",
         "slot",
         "start",
     )
@@ -56,6 +58,7 @@ class _Entry:
         self.report = report  # the same as a dict
         self.epoch = epoch  # of the batch after it
         self.start = (0, 0)  # its epoch, and what was consumed of that before it
+        self.size = 0  # rows
         self.rows: list[Any] = []
         self.left = 0  # tasks
         self.slot: Slot | None = None  # where its arrays lie
@@ -166,6 +169,10 @@ class Stream:
     def epoch(self) -> int:
         self._check_process()
         return self._received.epoch
+
+    def rows_of_last(self) -> int:
+        """Rows of the batch that was received last, before functions made something of it."""
+        return self._received.size
 
     def report(self, counts: _core.Counts | None = None) -> dict[str, Any]:
         self._check_process()
@@ -420,13 +427,14 @@ class Stream:
         self._news.put(None)
 
     def _append(self, entry: _Entry, raw: dict[str, Any]) -> None:
-        rows = [row for row, is_real in enumerate(raw["valid"]) if is_real] if self._work.by_row else []
+        rows = [row for row, has_sample in enumerate(filled(raw)) if has_sample] if self._work.by_row else []
         before = self._last
         entry.number = before.number + 1
         if not rows and self._work.by_row:  # its columns are like those of the batch before it
             while not before.done and not self._stopping and not self._restarting:
                 self._pause(1)
-        entry.rows = [None] * len(raw["valid"])
+        entry.size = len(raw["valid"])
+        entry.rows = [None] * entry.size
         share = max(1, -(-len(rows) // (2 * self._workers)))
         chunks = [rows[at : at + share] for at in range(0, len(rows), share)] or [[]]
         entry.left = len(chunks)
@@ -520,7 +528,7 @@ class Stream:
                 return
         if entry.error is None:
             try:
-                made = [row for row, is_real in zip(entry.rows, raw["valid"]) if is_real] if self._work.by_row else []
+                made = [row for row, is_real in zip(entry.rows, filled(raw)) if is_real] if self._work.by_row else []
                 batch = self._work.batch(raw, made, *entry.start)
                 entry.batch = self._device.send(batch, self._payload, entry.slot, entry.ring)
             except BaseException as raised:

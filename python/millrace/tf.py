@@ -55,7 +55,8 @@ def dataset(loader: Loader, *, signature: Mapping[str, Any] | None = None, resta
     ``loader.state_dict()`` is the position of what was received, unless the program adds ``prefetch``; :class:`PositionCallback` is exact with that, too.
 
     Elements have all that batches have whose shape and type are known: images, labels, ``valid``, ``sample``, tokens, and texts and keys as ``tf.string``. Of token
-    buckets, sides that differ are None. The last batch of an epoch is padded: weigh samples by ``valid``, or make the Loader with ``last="drop"``.
+    buckets, sides that differ are None; so is the number of rows with ``last="short"``. The last batch of an epoch is padded: weigh samples by ``valid``, or
+    make the Loader with ``last="drop"`` or ``"short"``.
 
     Args:
         loader: Made with ``output="numpy"`` or torch tensors.
@@ -160,6 +161,7 @@ def _signature(loader: Loader) -> dict[str, Any]:
             "what a transform makes of batches is not known ahead; name it: signature={'image': tf.TensorSpec((32, 224, 224, 3), tf.float32)}"
         )
     specs: dict[str, Any] = {}
+    fixed = loader._last != "short"
     for batch in loader.rehearse():
         columns: dict[str, Any] = {**batch}
         for name, column in columns.items():
@@ -171,12 +173,9 @@ def _signature(loader: Loader) -> dict[str, Any]:
                 shape, kind = (len(column),), tf.string
             else:
                 shape, kind = tuple(column.shape), tf.as_dtype(str(column.dtype).removeprefix("torch."))
+            spec = tf.TensorSpec(shape if fixed else (None, *shape[1:]), kind)
             known = specs.get(name)
-            specs[name] = (
-                tf.TensorSpec(shape, kind)
-                if known is None
-                else known.most_specific_common_supertype([tf.TensorSpec(shape, kind)])
-            )
+            specs[name] = spec if known is None else known.most_specific_common_supertype([spec])
     return specs
 
 

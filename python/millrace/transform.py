@@ -13,6 +13,7 @@ import numpy as np
 from . import _remote_rows
 from ._stacks import Stacks
 from .errors import InvalidArgumentError, TransformError
+from .padding import filled
 
 _OF_BATCH = ("valid", "mask", "sample", "part", "row", "key")
 
@@ -198,7 +199,7 @@ class Work:
         return self._transform_batch(result, batch, epoch, consumed)
 
     def _joined(self, collate: Transform, batch: Mapping[str, Any], rows: list[Any]) -> Any:
-        places = np.flatnonzero(batch["valid"])
+        places = np.flatnonzero(filled(batch))
         try:
             return collate([{"__key__": batch["key"][at], **row} for at, row in zip(places, rows)])
         except Exception as error:
@@ -223,18 +224,20 @@ class Work:
         return f"{self._uri}: sample '{batch['key'][row]}' (number {int(batch['sample'][row])})"
 
     def _collate(self, batch: Mapping[str, Any], rows: list[Any]) -> dict[str, Any]:
-        valid = batch["valid"]
+        has_sample = filled(batch)
         names = list(rows[0])
         for number, row in enumerate(rows):
             if list(row) != names and set(row) != set(names):
-                at = int(np.flatnonzero(valid)[number])
+                at = int(np.flatnonzero(has_sample)[number])
                 raise TransformError(
                     f"{self.name_of(batch, at)}: the transform returned {', '.join(row) or 'nothing'}, and for the samples before it {', '.join(names)}"
                 )
-        at_places: list[Any] = [None] * len(valid)
-        for place, row in zip(np.flatnonzero(valid), rows):
+        at_places: list[Any] = [None] * len(has_sample)
+        for place, row in zip(np.flatnonzero(has_sample), rows):
             at_places[place] = row
-        columns = {name: self._stacks.stacked(name, [row and row[name] for row in at_places], valid) for name in names}
+        columns = {
+            name: self._stacks.stacked(name, [row and row[name] for row in at_places], has_sample) for name in names
+        }
         if not self._padding:
             self._padding = {
                 name: _padding_like(column, -1 if name in self._labels else 0) for name, column in columns.items()

@@ -25,6 +25,7 @@ import numpy as np
 
 from . import _arguments
 from .errors import InvalidArgumentError
+from .padding import filled
 
 _PixelRange = Union[float, tuple[float, float]]
 Entry = tuple[str, float, list[float]]
@@ -385,7 +386,7 @@ class CutMix:
 
 
 def _partners(batch: Mapping[str, Any], alpha: float, rng: np.random.Generator) -> tuple[float, Any, np.ndarray]:
-    own = np.flatnonzero(np.asarray(batch["valid"]))
+    own = np.flatnonzero(filled(batch))
     part = float(rng.beta(alpha, alpha))
     return part, np.roll(own, 1) if len(own) > 1 else None, own
 

@@ -24,6 +24,7 @@ from . import _arguments, _core
 from ._remote_rows import PADDING, encode, encode_error
 from ._runtime import configure
 from .errors import Error, InvalidArgumentError, TransformError
+from .padding import filled
 from .transform import Seeds, Work, imported
 
 __all__ = ["Worker"]
@@ -133,7 +134,7 @@ class _Functions:
         work = Work(imported(name), None, None, wants_tensors, uri, Seeds(seed, rank, world, is_mix, streams, stream))
         rows: list[bytes] = []
         size = 0
-        for row, is_real in enumerate(batch["valid"]):
+        for row, is_real in enumerate(filled(batch)):
             rows.append(_made(work, batch, row, epoch, consumed) if is_real else PADDING)
             size += len(rows[-1])
             if size > most:

@@ -217,7 +217,8 @@ py::dict BatchConverter::ToDict(const BatchShape& shape, const std::shared_ptr<P
   py::dict result;
   for (const ArrayShape& array : shape) {
     // Ordinals stay below 2^60: as int64 they suit torch, which has hardly any operations on uint64.
-    const std::vector<py::ssize_t> dims(array.dims.begin(), array.dims.end());
+    std::vector<py::ssize_t> dims(array.dims.begin(), array.dims.end());
+    dims.front() = static_cast<py::ssize_t>(batch.size);
     const py::array view(py::dtype(array.dtype), dims, batch.Bytes(array.name).data(), owner);
     result[ToPyText(array.name)] = Converted(view);
   }

@@ -114,6 +114,7 @@ class Batches {
       if (*polled) {
         slot_ = (*polled)->slot;
         ++delivered_;
+        rows_ = (*polled)->size;
         const BatchShape& shape = loader_->shapes()[(*polled)->shape];
         return converter_.ToDict(shape, loader_->process(), **std::move(polled));
       }
@@ -126,6 +127,9 @@ class Batches {
   std::pair<uintptr_t, size_t> slot() const { return {reinterpret_cast<uintptr_t>(slot_.data()), slot_.size()}; }
 
   uint64_t delivered() const { return delivered_; }  // batches
+
+  // Rows of that batch: the shape's, or fewer in a short last one.
+  uint64_t rows() const { return rows_; }
 
   // The handlers of signals run while it waits. They may fork, or raise what comes out of here.
   py::object Next() {
@@ -141,6 +145,7 @@ class Batches {
   std::optional<uint64_t> epoch_;
   MutableByteSpan slot_;
   uint64_t delivered_ = 0;
+  uint64_t rows_ = 0;
   bool ended_ = false;
 };
 
@@ -154,7 +159,8 @@ void BindLoader(py::module_& module) {
       .def("__next__", &Batches::Next)
       .def("poll", &Batches::Poll)
       .def_property_readonly("delivered", &Batches::delivered)
-      .def_property_readonly("slot", &Batches::slot);
+      .def_property_readonly("slot", &Batches::slot)
+      .def_property_readonly("rows", &Batches::rows);
   py::class_<LoaderReport, std::shared_ptr<LoaderReport>>(module, "Counts");
   using Handle = LoaderHandle;
   py::class_<Handle, std::shared_ptr<Handle>>(module, "Loader")

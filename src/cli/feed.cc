@@ -310,7 +310,7 @@ void AddReadingOptions(Command feed, FeedFlags* flags) {
   add("--epochs", &flags->epochs, "Passes over the data").Number(1);
   add("--rank", &flags->rank, "This consumer's number, from 0").Number(0);
   add("--world", &flags->world, "How many consumers share the data").Number(1);
-  add("--last", &flags->last, "The last, short batch").Words({"pad", "drop", "wrap"});
+  add("--last", &flags->last, "The last, short batch").Words({"pad", "short", "drop", "wrap"});
   feed.Add("--stop-after", &flags->stop_after,
            "Stop at the batch that reaches this many samples of this rank; 0: feed none")
       .Number(0);

@@ -28,6 +28,8 @@ std::string_view LastName(LastBatch last) {
       return "pad";
     case LastBatch::kWrap:
       return "wrap";
+    case LastBatch::kShort:
+      return "short";
   }
   return "";
 }
@@ -173,6 +175,8 @@ std::string LastText(LastBatch last) {
       return "a short last step is padded";
     case LastBatch::kWrap:
       return "a short last step repeats the first samples";
+    case LastBatch::kShort:
+      return "a short last step has fewer rows";
   }
   return "";
 }

@@ -83,6 +83,14 @@ std::vector<BatchArray> BatchLayout::Deliver(std::byte* slot, uint64_t rows) con
   return arrays;
 }
 
+void Shorten(Batch* batch, uint64_t rows) {
+  if (rows >= batch->size) return;
+  for (BatchArray& array : batch->arrays) array.bytes = array.bytes.first(array.bytes.size() / batch->size * rows);
+  for (BatchValues& values : batch->values) values.rows.resize(rows);
+  batch->keys.resize(rows);
+  batch->size = rows;
+}
+
 absl::Status CheckShape(const std::vector<BatchShape>& declared, const Batch& batch) {
   if (batch.shape >= declared.size()) {
     return absl::InternalError(
@@ -92,7 +100,8 @@ absl::Status CheckShape(const std::vector<BatchShape>& declared, const Batch& ba
   const BatchShape& shape = declared[batch.shape];
   for (const ArrayShape& array : shape) {
     const uint64_t bytes = batch.Bytes(array.name).size();
-    if (bytes == BytesOfArray(array)) continue;
+    const uint64_t row_bytes = BytesOfArray(array) / std::max<uint64_t>(array.dims.front(), 1);
+    if (bytes == batch.size * row_bytes && batch.size <= array.dims.front()) continue;
     return absl::InternalError(
         fmt::format("'{}' of a batch has {} bytes, and the loader has declared {} of [{}]: {} bytes", array.name, bytes,
                     array.dtype, fmt::join(array.dims, ", "), BytesOfArray(array)));

@@ -50,9 +50,12 @@ class BatchLayout {
   uint64_t bytes_ = 0;
 };
 
+/// The batch keeps its first `rows` rows, in the same memory.
+void Shorten(Batch* batch, uint64_t rows);
+
 /// Whether the batch has one of the declared shapes: each of its arrays is as large as declared, and it has no others.
-/// Internal, naming the array, if it has not: a program that was compiled for the shapes would be compiled once more,
-/// or read beyond the memory.
+/// A batch may have fewer rows than declared; its arrays are that much smaller. Internal, naming the array, if it has
+/// not: a program that was compiled for the shapes would be compiled once more, or read beyond the memory.
 absl::Status CheckShape(const std::vector<BatchShape>& declared, const Batch& batch);
 
 }  // namespace millrace

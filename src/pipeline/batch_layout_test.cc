@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <string>
 #include <vector>
 
 namespace millrace {
@@ -27,6 +28,32 @@ TEST(BatchLayout, DividesASlotAndPadsItsLastRows) {
   EXPECT_EQ(batch.Array<uint8_t>("image")[3], 7);
   EXPECT_EQ(batch.Array<uint8_t>("image")[4], 0);
   EXPECT_EQ(batch.Bytes("image").data(), layout.Row(slot.data(), "image", 0).data());
+}
+
+TEST(BatchLayout, ShortensABatchToItsFirstRows) {
+  BatchLayout layout(3);
+  layout.Add("image", "uint8", {2, 2});
+  layout.Add("label", "int64");
+  std::vector<std::byte> slot(layout.bytes());
+  Batch batch;
+  batch.size = 3;
+  batch.arrays = layout.Deliver(slot.data(), 3);
+  batch.keys = {"a", "b", "c"};
+  batch.values.push_back({"text", BatchField::Kind::kText, {"x", "y", "z"}});
+  const std::byte* const images = batch.Bytes("image").data();
+  Shorten(&batch, 3);
+  EXPECT_EQ(batch.size, 3u);
+  Shorten(&batch, 2);
+  EXPECT_EQ(batch.size, 2u);
+  EXPECT_EQ(batch.Bytes("image").size(), 8u);
+  EXPECT_EQ(batch.Bytes("image").data(), images);
+  EXPECT_EQ(batch.Array<int64_t>("label").size(), 2u);
+  EXPECT_EQ(batch.keys, (std::vector<std::string>{"a", "b"}));
+  EXPECT_EQ(batch.values.front().rows, (std::vector<std::string>{"x", "y"}));
+  const std::vector<BatchShape> declared{layout.shape()};
+  EXPECT_TRUE(CheckShape(declared, batch).ok());
+  batch.size = 3;  // more rows than its arrays have
+  EXPECT_FALSE(CheckShape(declared, batch).ok());
 }
 
 TEST(BatchLayout, PadsPlacesOfARow) {

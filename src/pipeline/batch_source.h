@@ -50,12 +50,12 @@ struct BatchValues {
 
 /// A batch without its arrays.
 struct BatchFacts {
-  uint64_t size = 0;  // rows: `batch` below
+  uint64_t size = 0;  // rows: `batch` below; those of its shape, or fewer in a short last batch
   std::vector<BatchValues> values;
   uint64_t value_bytes = 0;       // of them
   std::vector<std::string> keys;  // [batch]; "" for padding
   uint64_t valid = 0;             // of the rows, the first ones, which count as samples of the epoch (neither
-                                  // padding nor wrapped repeats)
+                                  // padding nor repeats)
   uint64_t epoch = 0;
   bool last_of_epoch = false;
   Position position;                           // after this batch
@@ -138,7 +138,8 @@ class BatchSource {
 
   virtual LoaderReport report() const = 0;
 
-  /// All shapes that batches have. Every batch has one of them, since its memory is laid out by it.
+  /// All shapes that batches have. Every batch has one of them, since its memory is laid out by it. With
+  /// LastBatch::kShort the last batch of an epoch may have fewer rows.
   virtual const std::vector<BatchShape>& shapes() const = 0;
   /// Batches of an epoch, for this and every rank.
   virtual uint64_t steps_per_epoch() const = 0;

@@ -59,8 +59,8 @@ EpochOrder::Step EpochOrder::StepAt(uint64_t consumed) const {
   Place place{0, consumed};
   if (steps_) place = PlaceOf(consumed);
   const Batching& batching = steps_ ? loader_.buckets[place.bucket] : loader_.batching;
-  Step step{.shape = place.bucket, .batch = batching.batch, .taken = batching.Taken(place.consumed)};
-  step.rows = batching.last == LastBatch::kWrap ? step.batch : step.taken;
+  Step step{.shape = place.bucket, .batch = batching.Rows(place.consumed), .taken = batching.Taken(place.consumed)};
+  step.rows = batching.repeats() ? step.batch : step.taken;
   return step;
 }
 

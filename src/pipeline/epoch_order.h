@@ -30,7 +30,7 @@ class EpochOrder {
     uint64_t position = 0;  // of the item: in the order of the epoch, or behind those of the buckets before
     uint64_t turn = 0;      // grows from row to row of this rank
     Draw draw;
-    bool counts = true;  // false: a wrapped repeat
+    bool counts = true;  // false: a repeat
   };
   /// Row `row` of this rank in that step; row < rows. Fastest in ascending order.
   Row RowAt(uint64_t consumed, uint64_t row);

@@ -73,7 +73,7 @@ class EpochOrderTest : public ::testing::Test {
 
 TEST_F(EpochOrderTest, TurnsOfSamplesAreThoseOfAWalk) {
   for (const Shuffle shuffle : {Shuffle::kNone, Shuffle::kGlobal, Shuffle::kWindow}) {
-    for (const LastBatch last : {LastBatch::kPad, LastBatch::kDrop, LastBatch::kWrap}) {
+    for (const LastBatch last : {LastBatch::kPad, LastBatch::kDrop, LastBatch::kWrap, LastBatch::kShort}) {
       options_.shuffle = shuffle;
       options_.last = last;
       CheckTurns(*Settle(*dataset_, options_), 2);

@@ -161,6 +161,10 @@ absl::Status SettleTokens(LoaderPlan* plan) {
     return absl::InvalidArgumentError(
         fmt::format("the token for padding, {}, does not fit into int32", options.pad_token));
   }
+  if (options.last == LastBatch::kShort) {
+    return absl::InvalidArgumentError(
+        "rows of tokens keep the shapes of their batches: the last batch cannot be short; use pad, drop or wrap");
+  }
   const TokenOptions& tokens = *plan->source.tokens();
   std::vector<TokenOptions::Bucket> shapes = tokens.buckets;
   if (shapes.empty()) shapes.push_back({tokens.length, options.batch});

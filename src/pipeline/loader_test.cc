@@ -151,7 +151,7 @@ TEST_F(LoaderTest, DigestsOfRanksAddUp) {
     Uint128 expected = EpochDigest(whole->policy(), 5, 0);
     expected += EpochDigest(whole->policy(), 5, 1);
     EXPECT_EQ(Drain(*whole).digest, expected);
-    for (const LastBatch last : {LastBatch::kPad, LastBatch::kWrap}) {
+    for (const LastBatch last : {LastBatch::kPad, LastBatch::kWrap, LastBatch::kShort}) {
       Uint128 sum;
       uint64_t samples = 0;
       options.last = last;
@@ -189,6 +189,67 @@ TEST_F(LoaderTest, DropLeavesTheShortBatchAndWrapFillsIt) {
             (std::vector<uint64_t>{plan.At(8), plan.At(9), plan.At(0), plan.At(1)}));
   EXPECT_EQ(last->Array<uint8_t>("valid")[3], 1);
   EXPECT_EQ(loader->report().samples, 10u);
+}
+
+// All ranks get equally many rows; those without a sample of their own repeat one of the epoch's first, as torch's
+// DistributedSampler does, and are not valid. Positions and digests are those of a padded epoch.
+TEST_F(LoaderTest, AShortLastBatchHasTheRowsThatHoldItsSamples) {
+  Fill(10);
+  OpenDataset();
+  LoaderOptions options = Options(4);
+  options.world = 3;
+  std::vector<std::vector<uint64_t>> last_samples;
+  for (options.rank = 0; options.rank < 3; ++options.rank) {
+    for (const uint64_t consumed : {0, 5}) {
+      options.last = LastBatch::kPad;
+      const auto padded = Make(options);
+      if (consumed > 0) options.start = Position{0, consumed, padded->report().position.fingerprint};
+      const LoaderReport expected = Drain(*Make(options));
+      options.last = LastBatch::kShort;
+      const auto loader = Make(options);
+      EXPECT_EQ(loader->shapes(), padded->shapes());
+      const Plan plan(10, loader->policy(), 5, 0);
+      const std::optional<Batch> batch = *loader->Next();
+      ASSERT_TRUE(batch.has_value());
+      const uint64_t rows = (10 - consumed + 2) / 3;
+      EXPECT_EQ(batch->size, rows);
+      EXPECT_EQ(batch->keys.size(), rows);
+      const std::span<const uint64_t> samples = batch->Array<uint64_t>("sample");
+      const std::span<const uint8_t> valid = batch->Array<uint8_t>("valid");
+      ASSERT_EQ(samples.size(), rows);
+      ASSERT_EQ(valid.size(), rows);
+      EXPECT_EQ(batch->Bytes("image").size(),
+                rows * loader->shapes().front().front().dims[1] * loader->shapes().front().front().dims[2] * 3);
+      for (uint64_t row = 0; row < rows; ++row) {
+        const uint64_t first = consumed + (options.rank + 3 - consumed % 3) % 3;
+        const uint64_t position = first + row * 3;
+        EXPECT_EQ(samples[row], plan.At(position % 10));
+        EXPECT_EQ(valid[row], position < 10 ? 1 : 0);
+        EXPECT_NE(batch->keys[row], "");
+      }
+      EXPECT_FALSE((*loader->Next()).has_value());
+      EXPECT_EQ(loader->report().samples, expected.samples);
+      EXPECT_EQ(loader->report().digest, expected.digest);
+      EXPECT_EQ(loader->report().position.ToString(), expected.position.ToString());
+      options.start.reset();
+    }
+  }
+}
+
+TEST_F(LoaderTest, FewerSamplesThanRanksGiveEachRankOneRow) {
+  Fill(3);
+  OpenDataset();
+  LoaderOptions options = Options(4);
+  options.world = 8;
+  options.last = LastBatch::kShort;
+  for (options.rank = 0; options.rank < 8; ++options.rank) {
+    const auto loader = Make(options);
+    const Plan plan(3, loader->policy(), 5, 0);
+    const std::optional<Batch> batch = *loader->Next();
+    EXPECT_EQ(batch->size, 1u);
+    EXPECT_EQ(batch->Array<uint64_t>("sample")[0], plan.At(options.rank % 3));
+    EXPECT_EQ(batch->valid, options.rank < 3 ? 1u : 0u);
+  }
 }
 
 TEST_F(LoaderTest, DropLeavesTheShortBatchAlsoAfterAResumeWithALargerBatch) {

@@ -8,7 +8,7 @@ namespace millrace {
 void BatchRow::SetOrigin(uint64_t sample, size_t part) const {
   StoreLe(At("sample").data(), sample);
   if (const MutableByteSpan number = At("part"); !number.empty()) StoreLe(number.data(), uint64_t{part});
-  At("valid").front() = std::byte{1};
+  At("valid").front() = std::byte{valid};
 }
 
 std::unique_ptr<RowDecoder> MakeRowDecoder(const LoaderPlan& plan, ImageMemory* memory) {

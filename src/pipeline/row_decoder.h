@@ -24,7 +24,8 @@ struct BatchRow {
   uint64_t epoch = 0;
   uint64_t position = 0;
   Draw draw;
-  bool counts = true;         // false: a wrapped repeat, which is in no digest and no report
+  bool counts = true;         // false: a repeat, which is in no digest and no report
+  bool valid = true;          // as the batch says of the row, once it holds its sample
   std::byte* slot = nullptr;  // memory of the batch, divided as `layout` says
   const BatchLayout* layout = nullptr;
   size_t row = 0;

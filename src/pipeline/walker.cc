@@ -50,7 +50,8 @@ struct Walker::Step {
   uint64_t epoch = 0;
   uint64_t consumed = 0;  // before it
   size_t shape = 0;
-  uint64_t planned_rows = 0;
+  uint64_t batch_rows = 0;        // of the batch
+  uint64_t planned_rows = 0;      // of these hold a sample
   std::vector<Unit> units;        // the rows that were walked, in their order; padding has none. Tasks keep pointers
   bool walked = false;            // all of them are there
   std::vector<uint32_t> fetched;  // units to hand out
@@ -89,6 +90,7 @@ void Walker::Task::Run(RowDecoder& decoder, const std::stop_token& stop) {
                       .position = unit->row.position,
                       .draw = unit->row.draw,
                       .counts = unit->row.counts,
+                      .valid = unit->row.counts || plan.options.last != LastBatch::kShort,
                       .slot = step->slot->data(),
                       .layout = &plan.layouts[step->shape],
                       .row = unit->number,
@@ -138,6 +140,7 @@ void Walker::OpenStep() {
   step->consumed = walk_consumed_;
   const EpochOrder::Step planned = walk_order_->StepAt(walk_consumed_);
   step->shape = planned.shape;
+  step->batch_rows = planned.batch;
   step->planned_rows = planned.rows;
   step->undecoded = static_cast<int64_t>(planned.rows);
   step->units.reserve(planned.rows);
@@ -408,6 +411,7 @@ Batch Walker::Deliver(Step& step) const {
   std::stable_sort(step.quarantine.begin(), step.quarantine.end(),
                    [](const auto& a, const auto& b) { return a.first < b.first; });
   for (auto& [unit, sample] : step.quarantine) batch.quarantined.push_back(std::move(sample));
+  Shorten(&batch, step.batch_rows);
   return batch;
 }
 

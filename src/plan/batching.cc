@@ -10,8 +10,9 @@ absl::StatusOr<LastBatch> ParseLastBatch(std::string_view text) {
   if (text == "drop") return LastBatch::kDrop;
   if (text == "pad") return LastBatch::kPad;
   if (text == "wrap") return LastBatch::kWrap;
+  if (text == "short") return LastBatch::kShort;
   return absl::InvalidArgumentError(
-      fmt::format("unknown policy for the last batch \"{}\": use drop, pad or wrap", text));
+      fmt::format("unknown policy for the last batch \"{}\": use short, pad, drop or wrap", text));
 }
 
 absl::Status Batching::Check() const {
@@ -29,8 +30,7 @@ absl::Status Batching::Check() const {
   if (last == LastBatch::kDrop && samples < batch * world) {
     return absl::InvalidArgumentError(
         fmt::format("an epoch of {} samples has no full step of {} ranks x {} samples, and the last batch is dropped: "
-                    "use smaller batches, pad "
-                    "or wrap",
+                    "use smaller batches, or short, pad or wrap",
                     samples, world, batch));
   }
   return absl::OkStatus();
@@ -52,10 +52,15 @@ uint64_t Batching::Taken(uint64_t consumed) const {
   return first >= samples ? 0 : std::min(batch, (samples - first + world - 1) / world);
 }
 
+uint64_t Batching::Rows(uint64_t consumed) const {
+  if (last != LastBatch::kShort || consumed >= samples) return batch;
+  return std::min(batch, (samples - consumed + world - 1) / world);
+}
+
 Batching::Slot Batching::At(uint64_t consumed, uint64_t row) const {
   const uint64_t position = FirstPosition(consumed) + row * world;
   if (position < samples) return {position, false};
-  if (last == LastBatch::kWrap) return {(position - samples) % samples, true};
+  if (repeats()) return {(position - samples) % samples, true};
   return {samples, true};
 }
 

@@ -7,16 +7,17 @@
 
 namespace millrace {
 
-enum class LastBatch { kDrop, kPad, kWrap };
+enum class LastBatch { kDrop, kPad, kWrap, kShort };
 
-absl::StatusOr<LastBatch> ParseLastBatch(std::string_view text);  // "drop", "pad", "wrap"
+absl::StatusOr<LastBatch> ParseLastBatch(std::string_view text);  // "drop", "pad", "wrap", "short"
 
 /// How the positions of an epoch fall into batches and onto ranks. Pure arithmetic.
 ///
 /// A step takes `batch * world` consecutive positions; rank r gets those that are r modulo world, in order, also when a
 /// step begins at a position that is no multiple of the world (after a change of world). All ranks make equally many
-/// steps. The last, short step is dropped, padded, or wrapped (slots without a sample repeat the epoch's first
-/// positions).
+/// steps. The last, short step is dropped, padded, wrapped (slots without a sample repeat the epoch's first
+/// positions), or shortened. A shortened step gives every rank as few rows as hold all samples; rows without a sample
+/// of their own, which are fewer than `world`, repeat as wrapped ones do.
 struct Batching {
   static constexpr uint64_t kMaxBatch = uint64_t{1} << 32;
   static constexpr uint64_t kMaxWorld = uint64_t{1} << 20;
@@ -35,7 +36,7 @@ struct Batching {
   uint64_t StepsFrom(uint64_t consumed) const;
 
   /// One slot of a batch: the position it takes. Slots beyond the epoch are `padding` (kPad: position is `samples`;
-  /// kWrap: position repeats one of the epoch's first and must be delivered, but counts in no digest).
+  /// kWrap, kShort: position repeats one of the epoch's first and must be delivered, but counts in no digest).
   struct Slot {
     uint64_t position = 0;
     bool padding = false;
@@ -46,6 +47,13 @@ struct Batching {
 
   /// How many slots of this rank's batch in that step take a sample of their own: the first ones.
   uint64_t Taken(uint64_t consumed) const;
+
+  /// How many rows this and every rank's batch has in that step: `batch`, or with kShort perhaps fewer in the last
+  /// step.
+  uint64_t Rows(uint64_t consumed) const;
+
+  /// True if slots without a sample of their own repeat one: kWrap and kShort.
+  bool repeats() const { return last == LastBatch::kWrap || last == LastBatch::kShort; }
 
   /// One past the last position that the epoch delivers after `consumed` samples: `samples`, but for what is dropped.
   uint64_t End(uint64_t consumed) const;

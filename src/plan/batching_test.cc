@@ -1,6 +1,9 @@
 #include "plan/batching.h"
 
+#include <algorithm>
 #include <cstdint>
+#include <map>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -27,7 +30,7 @@ uint64_t Consume(Batching batching, uint64_t consumed, uint64_t steps, Delivery*
   for (; steps > 0 && batching.StepsFrom(consumed) > 0; --steps) {
     uint64_t valid = 0;
     for (batching.rank = 0; batching.rank < batching.world; ++batching.rank) {
-      for (uint64_t row = 0; row < batching.batch; ++row) {
+      for (uint64_t row = 0; row < batching.Rows(consumed); ++row) {
         const Batching::Slot slot = batching.At(consumed, row);
         EXPECT_EQ(slot.padding, row >= batching.Taken(consumed));
         if (!slot.padding) {
@@ -36,7 +39,7 @@ uint64_t Consume(Batching batching, uint64_t consumed, uint64_t steps, Delivery*
           EXPECT_LT(slot.position, consumed + batching.batch * batching.world);
           ++delivery->counted.at(slot.position);
           ++valid;
-        } else if (batching.last == LastBatch::kWrap) {
+        } else if (batching.repeats()) {
           EXPECT_LT(slot.position, batching.samples);
           ++delivery->repeats;
         } else {
@@ -58,7 +61,7 @@ uint64_t Consume(Batching batching, uint64_t consumed, uint64_t steps, Delivery*
 }
 
 TEST(Batching, EveryPositionOnceOverAllRanks) {
-  for (const LastBatch last : {LastBatch::kDrop, LastBatch::kPad, LastBatch::kWrap}) {
+  for (const LastBatch last : {LastBatch::kDrop, LastBatch::kPad, LastBatch::kWrap, LastBatch::kShort}) {
     for (uint64_t world = 1; world <= 16; ++world) {
       for (const uint64_t batch : {1u, 2u, 5u, 8u}) {
         for (uint64_t samples = 1; samples <= 150; ++samples) {
@@ -74,7 +77,11 @@ TEST(Batching, EveryPositionOnceOverAllRanks) {
             ASSERT_EQ(delivery.counted[position], position < whole ? 1 : 0) << position << " of " << samples;
           }
           ASSERT_EQ(delivery.padding, last == LastBatch::kPad ? steps * step - samples : 0);
-          ASSERT_EQ(delivery.repeats, last == LastBatch::kWrap ? steps * step - samples : 0);
+          if (last == LastBatch::kShort) {  // as torch's DistributedSampler: as many as make all ranks equal
+            ASSERT_EQ(delivery.repeats, (world - samples % world) % world);
+          } else {
+            ASSERT_EQ(delivery.repeats, last == LastBatch::kWrap ? steps * step - samples : 0);
+          }
         }
       }
     }
@@ -85,7 +92,7 @@ TEST(Batching, AnySequenceOfWorldsAndBatchesDeliversEachPositionOnce) {
   Rng rng(3);
   for (int trial = 0; trial < 3000; ++trial) {
     const uint64_t samples = 1 + rng.Below(2000);
-    const auto last = static_cast<LastBatch>(rng.Below(3));
+    const auto last = static_cast<LastBatch>(rng.Below(4));
     Delivery delivery = {.counted = std::vector<int>(samples)};
     uint64_t consumed = 0;
     uint64_t dropped_from = samples;
@@ -161,14 +168,73 @@ TEST(Batching, ChecksItsNumbers) {
   EXPECT_TRUE(largest.At(Plan::kMaxSamples - 1, Batching::kMaxBatch - 1).padding);
 }
 
+// A step of `rest` samples gives every rank ceil(rest / world) rows. A row holds position p, or p modulo the epoch. The
+// step may begin at any position, also one that is no multiple of the world.
+TEST(Batching, AShortStepHasTheRowsThatHoldItsSamples) {
+  for (uint64_t world = 1; world <= 5; ++world) {
+    for (uint64_t samples = 1; samples <= 40; ++samples) {
+      for (uint64_t consumed = 0; consumed < samples; ++consumed) {
+        Batching batching = {.samples = samples, .batch = 4, .world = world, .last = LastBatch::kShort};
+        const Batching padded = {.samples = samples, .batch = 4, .world = world};
+        ASSERT_EQ(batching.StepsFrom(consumed), padded.StepsFrom(consumed));
+        ASSERT_EQ(batching.After(consumed), padded.After(consumed));
+        const uint64_t rows = std::min<uint64_t>(4, (samples - consumed + world - 1) / world);
+        std::set<uint64_t> positions;
+        for (batching.rank = 0; batching.rank < world; ++batching.rank) {
+          ASSERT_EQ(batching.Rows(consumed), rows);
+          const uint64_t first = consumed + (batching.rank + world - consumed % world) % world;
+          for (uint64_t row = 0; row < rows; ++row) {
+            const Batching::Slot slot = batching.At(consumed, row);
+            const uint64_t position = first + row * world;
+            ASSERT_EQ(slot.padding, position >= samples);
+            ASSERT_EQ(slot.position, position % samples);
+            positions.insert(position);
+          }
+        }
+        ASSERT_EQ(positions.size(), rows * world);
+        ASSERT_EQ(*positions.rbegin(), consumed + rows * world - 1);
+      }
+    }
+  }
+}
+
+// Streams of the data service are ranks of a larger world: together they have all rows of the trainer's short step.
+TEST(Batching, StreamsHaveTheRowsOfAShortStep) {
+  for (uint64_t world = 1; world <= 3; ++world) {
+    for (uint64_t streams = 1; streams <= 4; streams *= 2) {
+      for (uint64_t consumed = 0; consumed < 30; ++consumed) {
+        const Batching trainer = {
+            .samples = 30, .batch = 8, .rank = world - 1, .world = world, .last = LastBatch::kShort};
+        std::map<uint64_t, uint64_t> sent;  // delivered for each row's position
+        for (uint64_t stream = 0; stream < streams; ++stream) {
+          Batching part = trainer;
+          part.batch /= streams;
+          part.rank += world * stream;
+          part.world *= streams;
+          const uint64_t first = consumed + (part.rank + part.world - consumed % part.world) % part.world;
+          for (uint64_t row = 0; row < part.Rows(consumed); ++row) {
+            sent[first + row * part.world] = part.At(consumed, row).position;
+          }
+        }
+        const uint64_t first = consumed + (trainer.rank + world - consumed % world) % world;
+        for (uint64_t row = 0; row < trainer.Rows(consumed); ++row) {
+          ASSERT_TRUE(sent.contains(first + row * world)) << consumed << " row " << row;
+          ASSERT_EQ(sent[first + row * world], trainer.At(consumed, row).position);
+        }
+      }
+    }
+  }
+}
+
 TEST(LastBatch, ParsesItsNames) {
   EXPECT_EQ(ParseLastBatch("drop").value(), LastBatch::kDrop);
   EXPECT_EQ(ParseLastBatch("pad").value(), LastBatch::kPad);
   EXPECT_EQ(ParseLastBatch("wrap").value(), LastBatch::kWrap);
+  EXPECT_EQ(ParseLastBatch("short").value(), LastBatch::kShort);
   for (const std::string_view text : {"", "Pad", "padding", "wrap "}) {
     const auto result = ParseLastBatch(text);
     EXPECT_EQ(result.status().code(), absl::StatusCode::kInvalidArgument);
-    EXPECT_THAT(std::string(result.status().message()), HasSubstr("drop, pad or wrap"));
+    EXPECT_THAT(std::string(result.status().message()), HasSubstr("short, pad, drop or wrap"));
   }
 }
 

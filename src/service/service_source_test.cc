@@ -142,7 +142,7 @@ class ServiceSourceTest : public ::testing::Test {
 TEST_F(ServiceSourceTest, IsByteByByteWhatALoaderDelivers) {
   place_.Fill(61);
   const std::string worker = StartWorker();
-  for (const LastBatch last : {LastBatch::kDrop, LastBatch::kPad, LastBatch::kWrap}) {
+  for (const LastBatch last : {LastBatch::kDrop, LastBatch::kPad, LastBatch::kWrap, LastBatch::kShort}) {
     for (uint64_t world = 1; world <= 3; ++world) {
       for (uint64_t streams = 1; streams <= 4; streams *= 2) {
         for (uint64_t rank = 0; rank < world; ++rank) {
@@ -166,7 +166,7 @@ TEST_F(ServiceSourceTest, GoesOnAtAnyPosition) {
   const std::string worker = StartWorker();
   const LoaderOptions plain = Options(8);
   const Position first = *Position::Parse(Local(plain).front().position);
-  for (const LastBatch last : {LastBatch::kPad, LastBatch::kWrap}) {
+  for (const LastBatch last : {LastBatch::kPad, LastBatch::kWrap, LastBatch::kShort}) {
     // Also where a step begins at a position that the streams do not divide, as a run of another world leaves it.
     for (const uint64_t consumed : {0, 1, 2, 3, 5, 12, 37, 58, 59, 60}) {
       for (uint64_t world = 1; world <= 3; ++world) {

@@ -128,13 +128,13 @@ std::shared_ptr<RowsPlace> StepBoard::Claim(uint64_t number, uint64_t stream) {
 std::vector<RowsPlace::Array> StepBoard::PlacesOf(const Step& step, uint64_t stream) const {
   const uint64_t first = steps_.FirstRow(step.place, stream);
   const uint64_t streams = steps_.streams();
-  const uint64_t rows = steps_.stream_rows();
+  const uint64_t rows = steps_.RowsOfStream(step.place, stream);
   std::vector<RowsPlace::Array> places;
   for (const BatchArray& array : step.batch.arrays) {
     const uint64_t row_bytes = array.bytes.size() / step.batch.size;
     RowsPlace::Array& place = places.emplace_back(RowsPlace::Array{.bytes = rows * row_bytes, .rows = {}});
     if (row_bytes < kLeastRowInPlace) continue;
-    if (streams == 1) place.rows = {array.bytes};
+    if (streams == 1) place.rows = {array.bytes.first(place.bytes)};
     for (uint64_t row = 0; row < rows && streams > 1; ++row) {
       place.rows.push_back(array.bytes.subspan((first + row * streams) * row_bytes, row_bytes));
     }
@@ -146,7 +146,7 @@ std::vector<RowsPlace::Array> StepBoard::PlacesOf(const Step& step, uint64_t str
 void StepBoard::CopyRows(const Step& step, uint64_t stream, WireBatch& frame, Batch* batch) const {
   const uint64_t first = steps_.FirstRow(step.place, stream);
   const uint64_t streams = steps_.streams();
-  const uint64_t rows = steps_.stream_rows();
+  const uint64_t rows = steps_.RowsOfStream(step.place, stream);
   for (size_t array = 0; array < batch->arrays.size(); ++array) {
     if (frame.arrays[array].empty()) continue;  // the rows are there already, or do not come
     const MutableByteSpan to = batch->arrays[array].bytes;
@@ -247,6 +247,7 @@ void StepBoard::Finish(Step& step) const {
   }
   step.batch.slot = *step.slot;
   step.batch.memory = std::move(step.slot);
+  Shorten(&step.batch, steps_.Rows(step.place));
 }
 
 void StepBoard::Fail(uint64_t step, absl::Status status) {
@@ -284,9 +285,12 @@ void StepBoard::OfferFirst() {
 void StepBoard::OnTaken() {
   const Step& step = *open_.front();
   early_bytes_ -= step.early_bytes;
-  for (const std::optional<size_t>& source : step.sources) {
-    if (rows_.size() <= source.value_or(0)) rows_.resize(source.value_or(0) + 1);
-    rows_[source.value_or(0)] += steps_.stream_rows();
+  const uint64_t batch_rows = steps_.Rows(step.place);
+  for (uint64_t stream = 0; stream < step.sources.size(); ++stream) {
+    const size_t source = step.sources[stream].value_or(0);
+    if (rows_.size() <= source) rows_.resize(source + 1);
+    const uint64_t first = std::min(steps_.FirstRow(step.place, stream), batch_rows);
+    rows_[source] += (batch_rows - first + steps_.streams() - 1) / steps_.streams();
   }
   open_.pop_front();
   ++first_;

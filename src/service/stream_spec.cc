@@ -213,7 +213,7 @@ void VisitOptions(Visitor& to, auto& options) {
   }
   to.Maybe(options.mix, [&to](auto& mix) { VisitMix(to, mix); });
   for (auto* number : {&options.seed, &options.epochs, &options.rank, &options.world}) to.Number(*number);
-  to.Enum(options.last, LastBatch::kWrap);
+  to.Enum(options.last, LastBatch::kShort);
   to.Start(options.start);
   to.Number(options.memory_bytes);
   to.Enum(options.digest, DigestOf::kDecoded);

@@ -53,7 +53,7 @@ StreamSpec Everything() {
   options.epochs = 0;
   options.rank = 5;
   options.world = 8;
-  options.last = LastBatch::kWrap;
+  options.last = LastBatch::kShort;
   options.start = Position{2, 32, 0xfeed};
   options.memory_bytes = 12345678;
   options.digest = DigestOf::kDecoded;
@@ -120,7 +120,7 @@ TEST(StreamSpecTest, ComesBackAsItWas) {
   EXPECT_EQ(options.epochs, 0u);
   EXPECT_EQ(options.rank, 5u);
   EXPECT_EQ(options.world, 8u);
-  EXPECT_EQ(options.last, LastBatch::kWrap);
+  EXPECT_EQ(options.last, LastBatch::kShort);
   EXPECT_EQ(options.start->ToString(), spec.options.start->ToString());
   EXPECT_EQ(options.memory_bytes, 12345678u);
   EXPECT_EQ(options.digest, DigestOf::kDecoded);

@@ -14,10 +14,9 @@ StreamSteps::StreamSteps(const LoaderPlan& plan, uint64_t streams, bool with_fun
   const Position start = plan.options.start.value_or(Position{});
   start_ = {start.epoch, start.consumed};
   first_steps_ = batching_.StepsFrom(start_.consumed);
-  const uint64_t part = batching_.batch / streams;
   for (const BatchArray& array : plan.layouts.front().Deliver(Buffer(plan.slot_bytes).data(), batching_.batch)) {
     const bool comes = !with_function || IsOriginArray(array.name);
-    array_bytes_.push_back(comes ? array.bytes.size() / batching_.batch * part : 0);
+    row_bytes_.push_back(comes ? array.bytes.size() / batching_.batch : 0);
   }
   for (const PlannedField& field : plan.fields) {
     if (field.wanted.is_value()) values_.emplace_back(field.wanted.name, field.wanted.kind);
@@ -64,6 +63,10 @@ Batching StreamSteps::OfStream(uint64_t stream) const {
   return batching;
 }
 
+uint64_t StreamSteps::RowsOfStream(const Place& place, uint64_t stream) const {
+  return OfStream(stream).Rows(place.consumed);
+}
+
 LoaderOptions StreamSteps::OptionsOf(const LoaderOptions& trainer, uint64_t stream, const Place& place) const {
   const Batching batching = OfStream(stream);
   LoaderOptions options = trainer;
@@ -85,9 +88,12 @@ absl::Status StreamSteps::Check(const Place& place, uint64_t stream, const WireB
       facts.last_of_epoch != EndsEpoch(place)) {
     return wrong("a place");
   }
-  if (facts.size != stream_rows() || facts.keys.size() != facts.size) return wrong("a number of rows");
+  if (facts.size != RowsOfStream(place, stream) || facts.keys.size() != facts.size) return wrong("a number of rows");
   if (facts.valid != OfStream(stream).Taken(place.consumed)) return wrong("a number of samples");
-  if (facts.array_bytes != array_bytes_) return wrong("arrays");
+  const bool same_arrays =
+      std::equal(facts.array_bytes.begin(), facts.array_bytes.end(), row_bytes_.begin(), row_bytes_.end(),
+                 [&](uint64_t got, uint64_t of_row) { return got == facts.size * of_row; });
+  if (!same_arrays) return wrong("arrays");
   const bool same_values =
       std::equal(facts.values.begin(), facts.values.end(), values_.begin(), values_.end(),
                  [&](const BatchValues& got, const auto& expected) {

@@ -39,6 +39,10 @@ class StreamSteps {
   bool EndsEpoch(const Place& place) const { return batching_.StepsFrom(batching_.After(place.consumed)) == 0; }
   /// Valid rows of the trainer's batch.
   uint64_t ValidRows(const Place& place) const { return batching_.Taken(place.consumed); }
+  /// Rows of a stream's batch in a step: stream_rows(), or fewer in a short last one.
+  uint64_t RowsOfStream(const Place& place, uint64_t stream) const;
+  /// Rows of the trainer's batch. Streams may send some behind these, which nobody gets.
+  uint64_t Rows(const Place& place) const { return batching_.Rows(place.consumed); }
 
   /// The row of the trainer's batch that is row 0 of a stream's; row j of the stream is V j rows behind it. It is not
   /// always the stream's number: after a change of the world, a step may begin at any position.
@@ -59,7 +63,7 @@ class StreamSteps {
   const uint64_t epochs_;  // 0: without end
   Place start_;
   uint64_t first_steps_ = 0;                                      // of the epoch in which the trainer starts
-  std::vector<uint64_t> array_bytes_;                             // of a stream's batch
+  std::vector<uint64_t> row_bytes_;                               // of each array of a stream's batch
   std::vector<std::pair<std::string, BatchField::Kind>> values_;  // columns of values
 };
 

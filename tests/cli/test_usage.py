@@ -35,7 +35,7 @@ LARGEST = 2**64 - 1
         ("devstore mem: --bandwidth fast", "--bandwidth"),
         ("feed x --dtype f16", "--dtype: must be one of u8, f32, not f16"),
         ("feed x --shuffle nonee", "--shuffle: must be one of window, global, none, not nonee"),
-        ("feed x --last first", "--last: must be one of pad, drop, wrap, not first"),
+        ("feed x --last first", "--last: must be one of pad, short, drop, wrap, not first"),
         ("feed x --channels 2", "--channels: must be one of 3, 1, not 2"),
         ("feed x --resume zero", "--resume"),
         ("feed x --label-field cls --label-kind double", "--label-kind"),
@@ -71,7 +71,7 @@ def test_numbers_are_decimal(millrace: Millrace, tmp_path: Path) -> None:
 
 def test_help_shows_choices(millrace: Millrace) -> None:
     text = millrace("feed", "--help").stdout.decode()
-    for choices in ("window|global|none", "pad|drop|wrap", "u8|f32", "nhwc|nchw", "fail|replace", "raw|decoded"):
+    for choices in ("window|global|none", "pad|short|drop|wrap", "u8|f32", "nhwc|nchw", "fail|replace", "raw|decoded"):
         assert choices in text
 
 

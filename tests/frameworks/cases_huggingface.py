@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import pathlib
@@ -232,7 +233,15 @@ def columns(batch: Any) -> Any:
 
 @pytest.mark.parametrize("batch_size", [8, 45, 64])  # the last batch: 5 of 8, full, 45 of 64
 @pytest.mark.parametrize(
-    "options", [{}, {"batch_transform": columns}, {"collate": torch.utils.data.default_collate}], ids=str
+    "options",
+    [
+        {},
+        {"batch_transform": columns},
+        {"collate": torch.utils.data.default_collate},
+        {"last": "short"},
+        {"last": "short", "batch_transform": columns},
+    ],
+    ids=str,
 )
 def test_evaluation_is_that_of_a_plain_trainer(
     options: dict[str, Any], batch_size: int, raw: Samples, tmp_path: pathlib.Path
@@ -287,9 +296,10 @@ from cases_huggingface import *
 
 folder = pathlib.Path(sys.argv[1])
 for batch_size in 4, 22:  # the last batches of the ranks have 3 and 2 samples; 1 and 0
-    loader = millrace.Loader(sys.argv[2], batch_size=batch_size, **EVALUATED)
-    found = evaluate(folder, loader, batch_size, millrace.huggingface.Trainer)
-    (folder / f"{batch_size}-{torch.distributed.get_rank()}.json").write_text(json.dumps(found))
+    for last in "pad", "short":
+        loader = millrace.Loader(sys.argv[2], batch_size=batch_size, last=last, **EVALUATED)
+        found = evaluate(folder, loader, batch_size, millrace.huggingface.Trainer)
+        (folder / f"{batch_size}-{last}-{torch.distributed.get_rank()}.json").write_text(json.dumps(found))
 """
 
 
@@ -303,8 +313,8 @@ def test_evaluation_on_two_ranks_is_that_of_one(raw: Samples, tmp_path: pathlib.
     assert done.returncode == 0, done.stderr
     wanted = evaluate(tmp_path, rows(raw), 8, transformers.Trainer)
     for batch_size in (4, 22):
-        for rank in range(2):
-            check_same(json.loads((tmp_path / f"{batch_size}-{rank}.json").read_text()), wanted)
+        for last, rank in itertools.product(("pad", "short"), range(2)):
+            check_same(json.loads((tmp_path / f"{batch_size}-{last}-{rank}.json").read_text()), wanted)
 
 
 def test_columns(raw: Samples, tmp_path: pathlib.Path) -> None:

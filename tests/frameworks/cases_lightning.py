@@ -202,14 +202,16 @@ options = dict(logger=False, enable_progress_bar=False, enable_model_summary=Fal
 found = []
 for batch_size in 4, 22:  # the last batches of the ranks have 3 samples each, of which one was repeated; 1 and the repeated one
     run = lightning.pytorch.Trainer(default_root_dir=folder, **options)
-    plain, model = Judge(), Judge()
+    plain = Judge()
     (wanted,) = run.validate(plain, torch.utils.data.DataLoader(plain_rows, batch_size), verbose=False)
-    module = millrace.lightning.DataModule(
-        val=sys.argv[2], predict=sys.argv[2], last="drop", **{**OPTIONS, "batch_size": batch_size}
-    )
-    (ours,) = run.validate(model, datamodule=module, verbose=False)
-    predicted = sum(len(rows) for rows in run.predict(model, datamodule=module))
-    found.append((wanted, ours, plain.rows, model.rows, predicted))
+    for last in "pad", "short":
+        model = Judge()
+        module = millrace.lightning.DataModule(
+            val=sys.argv[2], predict=sys.argv[2], last="drop", evaluation={"last": last}, **{**OPTIONS, "batch_size": batch_size}
+        )
+        (ours,) = run.validate(model, datamodule=module, verbose=False)
+        predicted = sum(len(rows) for rows in run.predict(model, datamodule=module))
+        found.append((wanted, ours, plain.rows, model.rows, predicted))
 (folder / f"{run.global_rank}.json").write_text(json.dumps(found))
 """
 

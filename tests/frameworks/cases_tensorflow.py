@@ -119,6 +119,13 @@ def test_elements_are_batches(output: str, tar: Samples) -> None:
     assert loader.report()["digest"] == plain(tar.uri, 2)[1]
 
 
+def test_a_short_batch(raw: Samples) -> None:
+    loader = millrace.Loader(raw.uri, batch_size=8, shuffle=False, epochs=1, output="numpy", last="short", **AT_SIZE)
+    dataset = millrace.tf.dataset(loader)
+    assert dataset.element_spec["image"].shape.as_list() == [None, 24, 32, 3]
+    assert [len(element["image"]) for element in dataset] == [8] * 5 + [5]
+
+
 def test_nothing_is_copied(raw: Samples) -> None:
     addresses = []
 

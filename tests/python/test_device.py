@@ -27,7 +27,7 @@ def here() -> TorchDevice:
 
 
 @pytest.mark.parametrize("layout", ["nhwc", "nchw"])
-@pytest.mark.parametrize("last", ["pad", "wrap", "drop"])
+@pytest.mark.parametrize("last", ["pad", "short", "wrap", "drop"])
 def test_normalised_on_the_device_as_on_the_host(tar: Samples, layout: str, last: str) -> None:
     options: dict[str, Any] = {**NORMALISED, "layout": layout, "augment": True, "last": last, "digest": "raw"}
     plain, loader = loader_of(tar, **options), loader_of(tar, device=here(), **options)

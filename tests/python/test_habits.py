@@ -19,6 +19,7 @@ import PIL.Image
 import pytest
 from millrace import _dataloader_names
 from support import HEIGHT, WIDTH, Samples, png
+from token_corpus import write_corpus
 
 
 def test_samples_by_number_and_slice(tar: Samples) -> None:
@@ -86,7 +87,7 @@ def rows(loader: millrace.Loader) -> list[int]:
     return [len(batch["label"]) for batch in loader]
 
 
-@pytest.mark.parametrize("given, last", [(True, "drop"), (False, "pad"), (None, "pad")])
+@pytest.mark.parametrize("given, last", [(True, "drop"), (False, "short"), (None, "pad")])
 def test_drop_last(tar: Samples, given: bool | None, last: Any) -> None:
     def make(**options: Any) -> millrace.Loader:
         return millrace.Loader(tar.uri, batch_size=8, size=8, shuffle=False, epochs=1, output="numpy", **options)
@@ -95,6 +96,18 @@ def test_drop_last(tar: Samples, given: bool | None, last: Any) -> None:
     assert len(make(drop_last=given)) == (6 if given else 7)
     with pytest.raises(millrace.InvalidArgumentError, match="drop_last=.* and last=.*leave one out"):
         make(drop_last=given is not False, last="wrap" if given is not False else "drop")
+
+
+def test_drop_last_of_rows_of_tokens(tmp_path: pathlib.Path) -> None:
+    corpus = write_corpus(tmp_path / "corpus", [5, 30, 17])
+    options: dict[str, Any] = {
+        "tokens": millrace.Tokens(16),
+        "batch_size": 2,
+        "shuffle": False,
+        "epochs": 1,
+        "output": "numpy",
+    }
+    assert {len(batch["tokens"]) for batch in millrace.Loader(corpus.uri, drop_last=False, **options)} == {2}
 
 
 def test_collate_fn(tar: Samples) -> None:

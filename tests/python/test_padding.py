@@ -37,6 +37,18 @@ def test_all_rows_but_padding_come(output: str, function: Any, raw: Samples) -> 
     assert counts == [20, 20, 5]
 
 
+@pytest.mark.parametrize("function", [None, lambda batch: (batch["image"], batch["key"])])
+def test_repeats_of_a_short_batch_are_left_out(function: Any, raw: Samples) -> None:
+    for rank, wanted in ((0, [20, 3]), (1, [20, 2])):
+        loader = loader_of(raw.uri, output="numpy", batch_transform=function, last="short", rank=rank, world=2)
+        counts, totals = [], []
+        for batch, rows in rows_of(loader):
+            kept = rows.of(batch)
+            counts.append(len(kept["image"] if function is None else kept[0]))
+            totals.append(rows.total)
+        assert counts == wanted and totals == [20, 3]
+
+
 def test_masked_rows_are_left_out(raw: Samples, tmp_path: Any) -> None:
     shutil.copytree(raw.uri, tmp_path / "data", ignore=shutil.ignore_patterns(".millrace"))
     (tmp_path / "data" / "cat" / "0003.png").write_bytes(b"\x89PNG\r\n\x1a\n" + b"damaged" * 9)

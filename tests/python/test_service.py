@@ -19,7 +19,7 @@ from support import Samples, binary
 from token_corpus import write_corpus
 
 
-@pytest.mark.parametrize("last", ["pad", "drop", "wrap"])
+@pytest.mark.parametrize("last", ["pad", "short", "drop", "wrap"])
 @pytest.mark.parametrize("world", [1, 2])
 def test_equal_to_a_local_loader(tar: Samples, workers: Any, last: str, world: int) -> None:
     addresses = [workers().address for _ in range(3)]

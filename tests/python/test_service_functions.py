@@ -117,7 +117,7 @@ def check_equal(uri: Any, function: str, workers: list[str], **options: Any) -> 
     )
 
 
-@pytest.mark.parametrize("last", ["pad", "drop", "wrap"])
+@pytest.mark.parametrize("last", ["pad", "short", "drop", "wrap"])
 def test_equal_to_a_local_loader(tar: Samples, addresses: list[str], last: str) -> None:
     for world in (1, 2):
         for rank in range(world):

@@ -27,7 +27,7 @@ def received(uri: str, **options: Any) -> tuple[list[dict[str, Any]], millrace.L
         return [shown(batch) for _ in range(options.get("epochs", 1)) for batch in loader], loader
 
 
-@pytest.mark.parametrize("last", ["pad", "wrap"])
+@pytest.mark.parametrize("last", ["pad", "short", "wrap"])
 @pytest.mark.parametrize("streams", [1, 2, 4])
 def test_equal_to_a_local_loader(tar: Samples, workers: Any, last: str, streams: int) -> None:
     addresses = [workers().address, workers().address]
