@@ -204,6 +204,16 @@ std::string TrainingJob::EntryPoint() const {
   return program.is_string() ? program.get<std::string>() : "";
 }
 
+absl::StatusOr<std::map<std::string, std::string>> ParseHyperparameters(std::string_view json) {
+  const std::optional<PythonJson> object = ParsePythonJson(json);
+  if (!object || !object->is_object())
+    return absl::InvalidArgumentError("it is not a JSON object, {\"NAME\": VALUE, ...}");
+  std::map<std::string, std::string> hyperparameters;
+  for (const auto& [name, value] : object->items())
+    hyperparameters[name] = value.is_string() ? value.get<std::string>() : DumpPythonJson(value);
+  return hyperparameters;
+}
+
 absl::Status CheckTrainingJob(const TrainingJob& job) {
   if (job.channels.size() > kMaxChannels) {
     return absl::InvalidArgumentError(

@@ -144,7 +144,7 @@ absl::StatusOr<int> JobSupervisor::RunAttempts() {
 
 void JobSupervisor::WriteStart() {
   Write("start", {{"pid", int64_t{getpid()}},
-                  {"command", ShownCommand(options_.command)},
+                  {"command", ShownCommand(options_.command, options_.secrets)},
                   {"attempts", static_cast<int64_t>(options_.restart.retries + 1)},
                   {"checkpoint", options_.checkpoint},
                   {"code", options_.code}});
@@ -229,7 +229,7 @@ AttemptEnd JobSupervisor::StartAndWait(AttemptOutput* output) {
   }
   if (output != nullptr) output->Begin();
   Say(fmt::format("attempt {} of {}, process {}: {}", attempt_, options_.restart.retries + 1, (*job)->pid(),
-                  fmt::join(ShownCommand(options_.command), " ")));
+                  fmt::join(ShownCommand(options_.command, options_.secrets), " ")));
   Fields fields{{"attempt", static_cast<int64_t>(attempt_)}, {"pid", int64_t{(*job)->pid()}}};
   if (!log_path_.empty()) fields.emplace_back("log", log_path_);
   Write("attempt-start", fields);

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import random
 import sys
 from pathlib import Path
@@ -113,6 +114,59 @@ def test_a_request_gives_them_too(millrace: Millrace, tmp_path: Path) -> None:
     (tmp_path / "job.json").write_text(json.dumps({"HyperParameters": {"lr": "0.25", "epochs": "3"}}))
     start = ["run", "--root", tmp_path / "ml", "--job", tmp_path / "job.json", "--hyperparameter", "epochs=4"]
     assert lines(millrace(*start, "--", sys.executable, script(tmp_path, ARGPARSE))) == ["0.25 4  None"]
+
+
+def test_a_file_gives_them_too(millrace: Millrace, tmp_path: Path) -> None:
+    """Each value is that of the JSON text; an option comes before the file, and the file before a request."""
+    values = {"lr": 0.25, "epochs": "3", "name": "2**64", "big": 2**64, "nan": math.nan, "list": [1, {"b": None}]}
+    (tmp_path / "hps.json").write_text(json.dumps(values))
+    (tmp_path / "job.json").write_text(json.dumps({"HyperParameters": {"lr": "9", "more": "a"}}))
+    start = [
+        "run",
+        "--root",
+        tmp_path / "ml",
+        "--hyperparameters",
+        tmp_path / "hps.json",
+        "--job",
+        tmp_path / "job.json",
+    ]
+    done = millrace(*start, "--hyperparameter", "epochs=4", "--", sys.executable, script(tmp_path, ORACLE))
+    (ours, variables), (theirs, those_of_the_toolkit) = map(json.loads, lines(done))
+    assert ours == theirs and variables == those_of_the_toolkit
+    hyperparameters = dict(zip(ours[::2], ours[1::2]))
+    assert hyperparameters == {
+        "--lr": "0.25", "--epochs": "4", "--name": "2**64", "--big": str(2**64), "--nan": "nan", "--list": "[1, {'b': None}]", "--more": "a",
+    }  # fmt: skip
+
+
+def test_a_secret_is_given_and_not_shown(millrace: Millrace, tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text("CANARY it's\n")
+    journal = tmp_path / "journal"
+    start = ["run", "--root", tmp_path / "ml", "--journal", journal, "--hyperparameter-file"]
+    start += [f"name={tmp_path / 'secret'}"]
+    program = script(tmp_path, ARGPARSE)
+    for command in ([sys.executable, program], ["sh", "-c", f"exec {sys.executable} {program}"]):
+        done = millrace(*start, "--", *command)
+        assert lines(done) == ["1.0 100 CANARY it's None"] and b"CANARY" not in done.stderr
+    assert "CANARY" not in journal.read_text() and "--name" in journal.read_text()
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--hyperparameters", "missing"], "--hyperparameters: missing cannot be opened"),
+        (["--hyperparameters", "list"], "it is not a JSON object"),
+        (["--hyperparameter-file", "a=missing"], "--hyperparameter-file: missing cannot be opened"),
+        (["--hyperparameter-file", "a"], "--hyperparameter-file takes NAME=FILE, each name once, not 'a'"),
+        (["--hyperparameter", "a=1", "--hyperparameter-file", "a=list"], "each name once, not 'a=list'"),
+        (["--hyperparameter-file", "a=large"], "large has more than 65536 bytes"),
+    ],
+)
+def test_a_file_that_is_wrong(millrace: Millrace, tmp_path: Path, options: list[str], said: str) -> None:
+    (tmp_path / "list").write_text("[1]")
+    (tmp_path / "large").write_bytes(b"a" * 65537)
+    done = millrace("run", "--root", tmp_path / "ml", *options, "--", "true", cwd=tmp_path, code=2)
+    assert said in done.stderr.decode()
 
 
 @pytest.mark.parametrize("code", ["print(1)", "import sys; print(len(sys.argv))"])
