@@ -164,9 +164,10 @@ absl::StatusOr<int> RunGroups(const RunFlags& flags) {
                        .requeue_exit = static_cast<int>(flags.requeue_exit)};
   ASSIGN_OR_RETURN(options.grace, TakeMilliseconds("--group-grace", group.grace));
   ASSIGN_OR_RETURN(options.lost_after, TakeMilliseconds("--group-lost", group.lost));
-  const auto supervise = [&flags](const std::vector<std::string>& command) {
+  const auto supervise = [&flags](const std::vector<std::string>& command, bool serves) {
     RunFlags own = flags;
     own.run.supervisor.command = command;
+    own.run.supervisor.restart.serves = serves;
     return ExitStatus("run", RunCommand(own));
   };
   return RunInGroup(options, supervise, SayLine);
