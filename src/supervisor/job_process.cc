@@ -54,7 +54,7 @@ std::vector<std::string> Environment(const std::map<std::string, std::string>& v
     const std::string_view text = *setting;
     if (!variables.contains(std::string(text.substr(0, text.find('='))))) settings.emplace_back(text);
   }
-  for (const auto& [name, value] : variables) settings.push_back(name + '=' + value);
+  for (const auto& [name, value] : variables) settings.push_back(fmt::format("{}={}", name, value));
   return settings;
 }
 
