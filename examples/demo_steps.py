@@ -83,7 +83,7 @@ def devstore(*arguments: str | os.PathLike[str]) -> Iterator[str]:
                 break
         if not found:
             raise DemoFailed("devstore ended before it was ready; see its message above")
-        os.environ.update(KEYS, AWS_ENDPOINT_URL=found[1])
+        os.environ.update(KEYS, AWS_ENDPOINT_URL=found[1], no_proxy="127.0.0.1")
         yield found[1]
 
 

@@ -62,11 +62,12 @@ def main() -> None:
         )
         if writer.state is not None:
             loader.load_state_dict(writer.state)
-        for batch in loader:
-            for key, valid, vector in zip(batch["key"], batch["valid"], model(batch["image"])):
-                if valid:  # the last batch is padded
-                    writer.write({"__key__": key, "npy": vector})
-            writer.advance(loader.state_dict())
+        for _ in range(loader.epoch, 1):  # no loop if all samples were written before
+            for batch in loader:
+                for key, valid, vector in zip(batch["key"], batch["valid"], model(batch["image"])):
+                    if valid:  # the last batch is padded
+                        writer.write({"__key__": key, "npy": vector})
+                writer.advance(loader.state_dict())
         print(f"rank {writer.rank}: {writer.samples} vectors")
 
 

@@ -14,6 +14,11 @@ S3 settings come from the usual AWS variables and profile files; ``AWS_ENDPOINT_
 
 from __future__ import annotations
 
+import importlib as _importlib
+import sys as _sys
+from typing import TYPE_CHECKING as _TYPE_CHECKING
+from typing import Any as _Any
+
 from . import _core, transforms
 from ._runtime import configure, metrics_url
 from .batch import Batch, State
@@ -49,6 +54,33 @@ from .shard_writer import ShardWriter
 from .tokens import Rows, Shape, Tokens
 
 __version__: str = _core.__version__
+
+# Modules that need further packages, or that few programs use. They are imported when a program first names them.
+_LATER = (
+    "checkpoint_import",
+    "filesystem",
+    "huggingface",
+    "jax",
+    "lightning",
+    "preflight",
+    "ray",
+    "tf",
+    "torch",
+    "worker",
+)
+
+if _TYPE_CHECKING:
+    from . import checkpoint_import, filesystem, huggingface, jax, lightning, preflight, ray, tf, torch, worker  # noqa: F401
+else:
+
+    def __getattr__(name: str) -> _Any:
+        if name not in _LATER:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        return _importlib.import_module(f"{__name__}.{name}")
+
+
+if "fsspec" in _sys.modules:  # a program that imports it later finds millrace:// by the entry point of the package
+    _sys.modules["fsspec"].register_implementation("millrace", "millrace.filesystem.FileSystem", clobber=True)
 
 __all__ = [
     "AccessDeniedError",

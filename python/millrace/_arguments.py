@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import operator
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any, NoReturn, cast
 
 from .errors import InvalidArgumentError
@@ -96,32 +96,6 @@ def dtype(value: Any) -> str:
 
 def layout(value: Any) -> str:
     return choice("layout", value.lower() if isinstance(value, str) else value, ("nhwc", "nchw"))
-
-
-# What torch's DataLoader takes and a Loader does not, with what to write in its place.
-_DATALOADER = {
-    "batch_sampler": "the order is made by shuffle and seed; weighted draws are dataset.weighted(...)",
-    "collate_fn": "write collate=",
-    "drop_last": "write last='drop' (True) or last='pad' (False)",
-    "generator": "write seed=",
-    "in_order": "batches always come in order",
-    "num_workers": "it needs no worker processes: leave it out",
-    "persistent_workers": "it needs no worker processes: leave it out",
-    "pin_memory": "write device='cuda', which pins what it sends",
-    "pin_memory_device": "write device=",
-    "prefetch_factor": "it fetches ahead as far as memory= allows",
-    "sampler": "the order is made by shuffle and seed; a part of the data is dataset.where(...), weighted draws are dataset.weighted(...)",
-    "timeout": "a store that is away is waited for as millrace.configure(outage_limit=) says",
-    "worker_init_fn": "it needs no worker processes: leave it out",
-}
-
-
-def refuse_dataloader_options(names: Iterable[str]) -> None:
-    for name in names:
-        if name in _DATALOADER:
-            raise TypeError(
-                f"a millrace.Loader has no option {name}, which is one of torch's DataLoader: {_DATALOADER[name]}"
-            )
 
 
 def image_size(value: Any) -> tuple[int, int]:

@@ -17,6 +17,7 @@ from torch.distributed.checkpoint.metadata import Metadata, TensorStorageMetadat
 from torch.distributed.checkpoint.state_dict_loader import load
 
 from . import _tensors
+from ._torch_version import require_safe_loading
 from .errors import DamagedDataError, InvalidArgumentError
 
 # What .metadata may name when it is unpickled: plain descriptions, none of which does anything when it is made.
@@ -40,6 +41,8 @@ _NAMES = {
 
 def state_of(path: pathlib.Path, source: str, allow_pickle: bool) -> Any:
     """Tensors come when their turn has come, one at a time."""
+    if not allow_pickle:
+        require_safe_loading(source)
     reader = _Reader(path, source, allow_pickle)
     metadata = reader.read_metadata()
     paths = metadata.planner_data if isinstance(metadata.planner_data, dict) else {}

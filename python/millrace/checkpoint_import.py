@@ -168,6 +168,10 @@ def _of_torch(path: pathlib.Path, source: str, allow_pickle: bool) -> Any:
 
     import torch
 
+    from ._torch_version import require_safe_loading
+
+    if not allow_pickle:
+        require_safe_loading(source)
     try:
         # The tensors of the older format, which is no zip archive, come into memory.
         return torch.load(path, map_location="cpu", mmap=zipfile.is_zipfile(path), weights_only=not allow_pickle)

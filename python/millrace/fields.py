@@ -195,7 +195,7 @@ class Json:
 
 @dataclasses.dataclass(frozen=True)
 class Array:
-    """Arrays of numbers: ``.npy`` files in C order, and the arrays of MDS, TFRecord and RecordIO.
+    """Arrays: ``.npy`` files as ``numpy.load(allow_pickle=False)`` reads them, and the arrays of MDS, TFRecord and RecordIO.
 
     ``[B, ...]`` where all rows of the batch have one type and shape, with zeros for padding; else a list of B arrays, None for padding.
     """

@@ -19,6 +19,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Union
 
 from . import _arguments
+from ._dataloader_names import last_batch
 from .dataset import Dataset
 from .errors import InvalidArgumentError
 from .loader import Loader
@@ -60,7 +61,7 @@ class DataModule(_Base):
 
     **Ranks** are those of the Trainer's strategy. Lightning adds no ``DistributedSampler``, since it knows these of torch's ``DataLoader`` only.
 
-    **Epochs.** An epoch of the Trainer is one of the Loader. If ``limit_train_batches`` ends it early, the next one goes on with what is left.
+    **Epochs.** An epoch of the Trainer is one of the Loader. If ``limit_train_batches`` ends it early, the next one is whole again.
     Validation, test and prediction begin at the first sample each time, and leave padding out: a batch has as many rows as samples, by which ``self.log``
     weighs it. As with torch's ``DistributedSampler``, all ranks validate and test equally many samples: if their number does not divide the samples,
     some of the first samples come twice. Prediction repeats none.
@@ -87,7 +88,10 @@ class DataModule(_Base):
         if evaluation is not None and not isinstance(evaluation, Mapping):
             _arguments.refuse("evaluation", "a dict of options of a Loader", evaluation)
         self._options = options
-        self._evaluation = {**options, **_OF_EVALUATION, **(evaluation or {})}
+        usual = {name: value for name, value in options.items() if name != "drop_last"}
+        self._evaluation = {**usual, **_OF_EVALUATION, **(evaluation or {})}
+        if evaluation is not None and "drop_last" in evaluation:
+            self._evaluation["last"] = last_batch(evaluation.get("last"), self._evaluation.pop("drop_last"))
         if self._evaluation["shuffle"] in ("none", False, None):
             self._evaluation = {name: value for name, value in self._evaluation.items() if name not in _OF_SHUFFLE}
         self._train: Loader | None = None

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import gc
 import os
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,13 +10,14 @@ from typing import Any, Callable, Literal, NoReturn, cast
 
 import numpy as np
 
-from . import _arguments, _core
+from . import _arguments, _core, _dataloader_names
+from ._iteration import STATE_VERSION, BatchIterator, Feed, Iteration, start_of_epoch
 from ._loader_options import cache_options, checked_functions, torch_for, worker_options
 from .batch import Batch, State
 from .dataset import Dataset
 from .device import Affine, Device, Payload, device_of
 from .device_decode import decoder_of
-from .errors import Error, ExhaustedError, InvalidArgumentError, UnsupportedError
+from .errors import Error, InvalidArgumentError, UnsupportedError
 from .fields import Field, Image, padding_of_values, sent_as_bytes, to_native
 from .labels import LabelsLike
 from .mix import Mix
@@ -28,23 +27,25 @@ from .stream import Destination, Stream
 from .tokens import Rows, Shape, Tokens
 from .transform import Seeds, Transform, Work, imported
 
-_STATE_VERSION = 1
-
 
 class Loader:
     """Streams the samples of a data set, decoded and batched, in an order that depends on data, seed and shuffle only.
 
-    **Epochs.** ``for batch in loader:`` yields the remaining batches of the current epoch, then ends; the next ``for`` yields the next
-    epoch. A loop that is left early goes on where it stopped. After ``epochs`` epochs a loop yields nothing. ``loader.epoch``
-    counts from 0; ``len(loader)`` is the batches of a whole epoch. Prefetching begins with the constructor and runs on
-    across the ends of epochs. All loops over one Loader share its stream.
+    **Epochs.** ``for batch in loader:`` is an epoch, from its start to its end, and the next ``for`` is the next epoch, also after a
+    ``break``. An iterator that has delivered at most one batch does not count: ``next(iter(loader))``, to look at a batch, costs nothing.
+    :meth:`set_epoch` chooses another epoch. After ``epochs`` epochs a loop raises :class:`UsageError`. ``loader.epoch``
+    counts from 0; ``len(loader)`` is the batches of a whole epoch. To continue after ``break``, keep the iterator: ``batches = iter(loader)``.
+
+    **Reading.** It begins with the first iterator, and stops when nothing refers to an iterator any more, and at the end of an epoch. Where samples
+    are shuffled, the next epoch is read ahead from the end of one that was taken whole. Two iterators at a time read apart, each with
+    ``memory`` of its own, and a warning says so.
 
     **Memory.** Arrays are views of the loader's memory: no copy is made. They may be written to, and stay valid for as long as they, or
     any view of them, live, also after the loader is gone. What the program keeps counts against ``memory``: a program that
     keeps too much (``list(loader)``) gets :class:`ExhaustedError`; it may let go of some batches and go on.
 
-    **Resuming.** ``state_dict()`` describes exactly what the program has received, never what was prefetched. ``load_state_dict()`` in a
-    loader over the same data with the same seed and shuffle goes on with the next sample; batch size and world may differ (with buckets
+    **Resuming.** ``state_dict()`` describes exactly what the program has received, never what was prefetched. ``load_state_dict()`` gives the
+    place to the next iterator. A loader over the same data with the same seed and shuffle goes on with the next sample; batch size and world may differ (with buckets
     of tokens as long as batch size x world stays the same for each).
 
     **Processes.** A Loader takes the place of torch's ``DataLoader``: it needs no worker processes, and handed to one raises
@@ -85,7 +86,7 @@ class Loader:
         rank: This consumer's number. With None for both, rank and world are those of ``torch.distributed`` when it is initialised, else
             of the environment (of torchrun, MPI or ``srun``), else 0 of 1.
         world: How many consumers share the data. All get equally many batches.
-        last: The last, short batch of an epoch: ``"pad"`` (see ``valid``), ``"drop"``, or ``"wrap"`` (filled from the epoch's start).
+        last: The last, short batch of an epoch: ``"pad"`` (None; see ``valid``), ``"drop"``, or ``"wrap"`` (filled from the epoch's start).
         memory: Budget for fetched bytes and batches together, in bytes or as ``"512MiB"``.
         cache: A folder of a local disk that keeps what is read, for later epochs and runs; processes of a machine may share one. If it
             cannot be used, a warning says so, and everything is read from the store. Or ``"memory"``: the Loaders of this process keep it in
@@ -142,6 +143,12 @@ class Loader:
             function must be fit for pickle, and the program have its ``if __name__ == "__main__":``. ``collate`` and ``batch_transform``
             run in threads of this process, one for each of those.
         multiprocessing_context: How these are started: ``"spawn"`` (None), ``"forkserver"``, ``"fork"``, or a context of multiprocessing.
+        drop_last: As torch's ``DataLoader`` has it: True is ``last="drop"``.
+        collate_fn: Another name of ``collate``.
+        num_workers, persistent_workers, prefetch_factor, pin_memory, pin_memory_device, in_order: Arguments of torch's ``DataLoader`` that a Loader does not need.
+            They have no effect; a warning says so, once a process for each of them.
+        sampler, batch_sampler, generator, timeout, worker_init_fn: Arguments of torch's ``DataLoader`` that raise :class:`InvalidArgumentError`, which says what to
+            write in their place.
 
     Raises:
         InvalidArgumentError: An option makes no sense; the message says which.
@@ -155,7 +162,6 @@ class Loader:
     _given: dict[str, Any]  # options
 
     def __new__(cls, *args: Any, **options: Any) -> Loader:
-        _arguments.refuse_dataloader_options(options)
         made = super().__new__(cls)
         made._given = {name: value for name, value in options.items() if name != "data"}
         return made
@@ -189,7 +195,7 @@ class Loader:
         epochs: int | None = None,
         rank: int | None = None,
         world: int | None = None,
-        last: str = "pad",
+        last: Literal["pad", "drop", "wrap"] | None = None,
         memory: int | str = "512MiB",
         cache: str | os.PathLike[str] | None = None,
         cache_size: int | str | None = None,
@@ -216,7 +222,36 @@ class Loader:
         transform_threads: int | None = None,
         transform_processes: int | None = None,
         multiprocessing_context: Any = None,
+        drop_last: bool | None = None,
+        collate_fn: Transform | None = None,
+        num_workers: int = 0,
+        persistent_workers: bool = False,
+        prefetch_factor: int | None = None,
+        pin_memory: bool = False,
+        pin_memory_device: str = "",
+        in_order: bool = True,
+        sampler: Any = None,
+        batch_sampler: Any = None,
+        generator: Any = None,
+        timeout: float = 0,
+        worker_init_fn: Callable[[int], None] | None = None,
     ) -> None:
+        _dataloader_names.check(
+            {
+                "num_workers": num_workers,
+                "persistent_workers": persistent_workers,
+                "prefetch_factor": prefetch_factor,
+                "pin_memory": pin_memory,
+                "pin_memory_device": pin_memory_device,
+                "in_order": in_order,
+                "sampler": sampler,
+                "batch_sampler": batch_sampler,
+                "generator": generator,
+                "timeout": timeout,
+                "worker_init_fn": worker_init_fn,
+            }
+        )
+        collate = _dataloader_names.collate_of(collate, collate_fn)
         named = transform if isinstance(transform, str) else None
         if isinstance(transform, str):
             transform = imported(transform)
@@ -265,7 +300,7 @@ class Loader:
             "epochs": 0 if epochs is None else _arguments.integer("epochs", epochs, least=1),
             "rank": rank,
             "world": world,
-            "last": _arguments.choice("last", last, ("pad", "drop", "wrap")),
+            "last": _dataloader_names.last_batch(last, drop_last),
             "memory": _arguments.memory(memory),
             **caching,
             "local_ranks": 1 if caching["cache"] == _arguments.MEMORY else local_ranks(rank, world),
@@ -300,7 +335,7 @@ class Loader:
         self._remote = named is not None and workers is not None
         if self._remote:
             checked["workers"] = (*checked["workers"][:-1], (named, self._dataset.uri, self._torch is not None))
-        self._native = _new_native(natives, mix._mix if mix else None, checked)
+        self._native = _core.Loader(natives, mix=mix._mix if mix else None, **checked)
         entries = checked["fields"] or [("label", "", "label", None, "", checked["label_kind"])]
         self._labels = {entry[0] for entry in entries if entry[2] == "label"}
         self._values = {} if tokens else padding_of_values(entries)
@@ -315,8 +350,11 @@ class Loader:
                 transform, collate, batch_transform, to_torch, self._dataset.uri, seeds, {"label", *self._labels}
             )
         destination = self._destination(work, on_batch, prefetch_batches)
-        self._stream = self._make_stream(
+        make_stream = self._stream_maker(
             work, transform_threads, transform_processes, multiprocessing_context, destination
+        )
+        self._iteration = _iteration_over(
+            self._native, make_stream, self._torch.from_numpy if self._torch else None, checked
         )
         self._options = f"{tokens or f'{batch_size=}'}, {shuffle=}, seed={checked['seed']}, rank {rank} of {world}"
 
@@ -336,12 +374,12 @@ class Loader:
         device = self._device or Device()
         return Destination(device, self._payload, on_batch or device.after_batch(), ahead)
 
-    def _make_stream(
+    def _stream_maker(
         self, work: Work | None, threads: int | None, processes: int | None, context: Any, destination: Destination
-    ) -> Stream | None:
+    ) -> Callable[[_core.Loader], Stream] | None:
         usual = len(os.sched_getaffinity(0)) if work is not None and work.has_functions else 1
         workers = usual if threads is None else _arguments.integer("transform_threads", threads, least=1, most=1024)
-        started: list[Any] = []
+        new_processes: Callable[[], list[Any]] = list
         if processes is None and context is not None:
             raise InvalidArgumentError(
                 "multiprocessing_context says how processes are started; say how many with transform_processes"
@@ -362,13 +400,15 @@ class Loader:
                 )
             from .processes import Launcher, TransformProcess
 
-            launcher = Launcher(work.transform, context)
-            started = [TransformProcess(launcher) for _ in range(workers)]
+            launcher, count = Launcher(work.transform, context), workers
+
+            def new_processes() -> list[Any]:
+                return [TransformProcess(launcher) for _ in range(count)]
+
         if work is None:
             return None
-        stream = Stream(self._native, work, workers, self._batch_size, started, destination)
-        weakref.finalize(self, stream.abandon)
-        return stream
+        batch_size = self._batch_size
+        return lambda native: Stream(native, work, workers, batch_size, new_processes(), destination)
 
     def __len__(self) -> int:
         """Batches of a whole epoch, the same for all ranks."""
@@ -377,10 +417,8 @@ class Loader:
     def __repr__(self) -> str:
         return f"<millrace.Loader {self._dataset.uri}: {len(self):,} batches an epoch, {self._options}>"
 
-    def __iter__(self) -> Iterator[Batch]:
-        if self._stream is not None:
-            return cast(Iterator[Batch], self._stream.batches(self))
-        return cast(Iterator[Batch], self._native.batches(self._torch.from_numpy if self._torch else None))
+    def __iter__(self) -> BatchIterator:
+        return self._iteration.begin()
 
     def __getitem__(self, index: object) -> NoReturn:
         """Refuses: samples come in the loader's order. It is what torch's ``DataLoader`` would call."""
@@ -405,11 +443,8 @@ class Loader:
             "world": self._world,
         }
         with Loader(self._dataset, **{**self._given, **given, **changes}) as other:
-            other.load_state_dict(self.state_dict())
-            for _ in range(2):  # nothing may be left of this epoch
-                for batch in other:
-                    return batch
-        return None
+            other.load_state_dict(self._iteration.next_position)
+            return None if other._iteration.is_used_up else next(iter(other), None)
 
     def _repr_html_(self) -> str:
         from .contact_sheet import ContactSheet, page_of_text
@@ -497,48 +532,42 @@ class Loader:
     @property
     def epoch(self) -> int:
         """The epoch of the next batch, from 0."""
-        return self._source.epoch
+        return self._iteration.epoch
 
     def set_epoch(self, epoch: int) -> None:
-        """Goes to the beginning of an epoch, counted from 0, as samplers of torch do; not needed, since every loop yields the next one.
+        """The next iterator is that epoch, counted from 0, as samplers of torch have it; not needed, since every loop is the next epoch.
 
-        Report and digest begin again, unless the loader is there already.
+        Report and digest begin again, unless the next iterator would be that epoch in any case.
         """
         epoch = _arguments.integer("epoch", epoch, least=0)
-        version, _, _, fingerprint = self._source.report()["position"].split("-")
-        position = f"{version}-{epoch}-0-{fingerprint}"
-        if self._source.report()["position"] != position:
-            self._source.restart(position)
+        place = self._iteration.place
+        position = start_of_epoch(place, epoch)
+        if place != position:
+            self._iteration.load(position)
 
     def reset(self) -> None:
         """Goes back to the beginning of the first epoch. Report and digest begin again."""
         self.set_epoch(0)
 
     @property
-    def _source(self) -> _core.Loader | Stream:
-        """Which knows what was received."""
-        return self._native if self._stream is None else self._stream
+    def _stream(self) -> Stream | None:
+        feed = self._iteration.feed
+        return feed if isinstance(feed, Stream) else None
 
     def state_dict(self) -> State:
         """The position after the last batch that was received, to go on from with :meth:`load_state_dict`.
 
+        Of several iterators that are alive it is that of the one that has delivered most since the last load; an iterator has one of its own, too.
         ``samples`` and ``digest`` are those of :meth:`report`: evidence, not needed to resume. The position of equally many batches is the
         same on all ranks, so the state of any rank serves all.
         """
-        report = self.report()
-        return {
-            "version": _STATE_VERSION,
-            "position": report["position"],
-            "samples": report["samples"],
-            "digest": report["digest"],
-        }
+        return self._iteration.state()
 
     def load_state_dict(self, state: State | str) -> None:
-        """Goes on right after the last batch that the writer of ``state`` received. Report and digest begin again.
+        """The next iterator begins right after the last batch that the writer of ``state`` received. Report and digest begin again.
 
-        The position alone, a string, serves as well.
-
-        Call it before iterating or at any other time; a running loop ends if the position lies in another epoch. ``batch_size``,
+        The position alone, a string, serves as well. Call it at any time, also after an error; an iterator that is alive keeps its own place.
+        ``batch_size``,
         ``world``, ``memory`` and what is decoded may differ from the writer's; with buckets of tokens, batch size x world of each bucket
         may not.
 
@@ -547,7 +576,7 @@ class Loader:
             InvalidArgumentError: Not a state of a loader, or of another version of Millrace. The loader stays as it was.
         """
         if isinstance(state, str):
-            return self._source.restart(state)
+            return self._iteration.load(state)
         if not isinstance(state, Mapping):
             _arguments.refuse("state", "what state_dict() returned, or its position (a string)", state)
         if not {"version", "position"} <= state.keys():
@@ -556,24 +585,25 @@ class Loader:
                 "Of a checkpoint with other states, give only the loader's: load_state_dict(checkpoint['loader'])"
             )
         version, position = state["version"], state["position"]
-        if version != _STATE_VERSION:
+        if version != STATE_VERSION:
             raise InvalidArgumentError(
-                f"a loader's state of version {version!r}; this Millrace ({_core.__version__}) reads version {_STATE_VERSION}"
+                f"a loader's state of version {version!r}; this Millrace ({_core.__version__}) reads version {STATE_VERSION}"
             )
         if not isinstance(position, str):
             raise InvalidArgumentError(f"a loader's state whose position is {position!r}; it must be a string")
-        self._source.restart(position)
+        self._iteration.load(position)
 
     def report(self) -> Report:
-        """What was received and what the program waited for; see :class:`Report`. Works after :meth:`close`, too.
+        """What was received and what the program waited for, in all epochs since the last load; see :class:`Report`. An iterator that
+        has delivered at most one batch counts as long as it is alive. Works after :meth:`close`, too.
 
         ``print(loader.report())`` shows it as a table.
         """
-        return cast(Report, Table(self._source.report()))
+        return cast(Report, Table(self._iteration.report()))
 
     def close(self) -> None:
         """Stops prefetching and gives its memory back. Batches stay valid; a loop raises UsageError. May be called twice."""
-        self._source.close()
+        self._iteration.close()
 
     def __enter__(self) -> Loader:
         return self
@@ -590,12 +620,32 @@ class Loader:
         )
 
 
-def _new_native(natives: list[_core.Dataset], mix: _core._Mix | None, options: Mapping[str, Any]) -> _core.Loader:
-    with contextlib.suppress(ExhaustedError):
-        return _core.Loader(natives, mix=mix, **options)
-    # A loader that only a reference cycle keeps, as a traceback makes it, holds its memory until the next collection.
-    gc.collect()
-    return _core.Loader(natives, mix=mix, **options)
+def _iteration_over(
+    native: _core.Loader, make_stream: Callable[[_core.Loader], Stream] | None, convert: Any, options: Mapping[str, Any]
+) -> Iteration:
+    """It does not refer to the Loader, which would be a cycle."""
+
+    def feed_of(native: _core.Loader) -> Feed:
+        if make_stream is None:
+            return native
+        stream = make_stream(native)
+        streams.add(stream)
+        return stream
+
+    def batches_of(feed: Feed) -> Any:
+        return feed.batches() if isinstance(feed, Stream) else feed.batches(convert)
+
+    streams: weakref.WeakSet[Stream] = weakref.WeakSet()
+    iteration = Iteration(
+        feed_of(native), lambda: feed_of(native.again()), batches_of, options["epochs"], options["shuffle"] != "none"
+    )
+    weakref.finalize(iteration, _abandon, streams)
+    return iteration
+
+
+def _abandon(streams: weakref.WeakSet[Stream]) -> None:
+    for stream in list(streams):
+        stream.abandon()
 
 
 def _shown_keys(state: Mapping[str, Any]) -> str:

@@ -67,6 +67,7 @@ class Report(TypedDict):
     transform also transform, else with a device also device: the copy).
     ``bottleneck``: the largest cause, or ``consumer`` when the program waited less than 5 % of the time.
     ``quarantined``: damaged samples that were replaced. ``quarantine``: the first 1,000 of them.
+    ``odd_images``: images that are shown as Pillow shows them, though their codec warns (such as bytes before a marker); decoded by this process.
     ``cache``: what came from it and what did not; None without one.
     ``workers``: what each of the ``workers`` did, and this process; empty without workers.
     """
@@ -83,6 +84,7 @@ class Report(TypedDict):
     bottleneck: str
     quarantined: int
     quarantine: list[QuarantinedSample]
+    odd_images: int
     cache: CacheReport | None
     workers: list[WorkerReport]
 
@@ -124,6 +126,8 @@ class Table(dict[str, Any]):
             shown = self["quarantine"][:3]
             lines.append(("replaced", f"{self['quarantined']:,} damaged samples, such as"))
             lines += [("", f"{entry['sample']}: {entry['reason']}") for entry in shown]
+        if self["odd_images"]:
+            lines.append(("odd images", f"{self['odd_images']:,}, which are shown in spite of warnings of their codec"))
         lines.append(("position", self["position"]))
         if self["digest"]:
             lines.append(("digest", self["digest"]))

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import os
 import threading
 import time
 import weakref
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, Callable, NamedTuple
 
@@ -20,6 +21,7 @@ from .transform import Work
 if TYPE_CHECKING:
     from .processes import TransformProcess
 
+CLOSED = "the Loader is closed; make a new one, and give it the state_dict() of this one to go on"
 _LEAST_AHEAD = 2
 _TASKS_OF_PROCESS = 2  # one that it is at, and one that it finds when it is done
 
@@ -29,12 +31,14 @@ class _Entry:
 
     __slots__ = (
         "batch",
+        "counts",
         "done",
         "epoch",
         "error",
         "failed_row",
         "left",
         "next",
+        "number",
         "raw",
         "report",
         "ring",
@@ -43,9 +47,13 @@ class _Entry:
         "start",
     )
 
-    def __init__(self, raw: dict[str, Any] | None, report: Mapping[str, Any], epoch: int, ring: Ring) -> None:
+    def __init__(
+        self, raw: dict[str, Any] | None, counts: Any, report: Mapping[str, Any], epoch: int, ring: Ring
+    ) -> None:
         self.raw = raw
-        self.report = report  # after it
+        self.number = 0  # of the batches since the position of the stream was set
+        self.counts = counts  # after it, as the native loader takes them back
+        self.report = report  # the same as a dict
         self.epoch = epoch  # of the batch after it
         self.start = (0, 0)  # its epoch, and what was consumed of that before it
         self.rows: list[Any] = []
@@ -71,7 +79,7 @@ class Destination(NamedTuple):
 
 
 class Stream:
-    """The batches of a native loader after Python has worked on them, in threads that begin at once, or processes with a thread each.
+    """The batches of a native loader after Python has worked on them, in threads that begin with :meth:`start`, or processes with a thread each.
 
     What has been received is one attribute, ``_received``: whatever interrupts the program comes before or after a batch was delivered.
     The program's thread waits by SimpleQueue and plain locks alone, since a signal handler that raises within a threading.Condition leaves
@@ -108,14 +116,25 @@ class Stream:
         self._waiting = 0  # the number of the one that it is in, when it has let go of what it does not keep; else 0
         self._stopping = False
         self._restarting = False
+        self._is_paused = True  # nothing is read
+        self._stop_is_due = False  # by the thread that pulls
+        self._epochs = 0
         self._process = os.getpid()
         self._workers = threads
         self._transform_processes = processes  # none, or one for each thread
         self._begin()
+        self._threads: list[threading.Thread] = []
         _streams.add(self)
-        works: list[Callable[[], None]] = [lambda process=process: self._work_with(process) for process in processes]  # type: ignore[misc]
+
+    def _start_threads(self) -> None:
+        if self._threads:
+            return
+        works: list[Callable[[], None]] = [
+            lambda process=process: self._work_with(process)  # type: ignore[misc]
+            for process in self._transform_processes
+        ]
         runs = [("pull", self._pull)] + [
-            (f"transform-{n}", work) for n, work in enumerate(works or [self._work_on] * threads)
+            (f"transform-{n}", work) for n, work in enumerate(works or [self._work_on] * self._workers)
         ]
         self._threads = [threading.Thread(target=run, name=f"millrace-{name}", daemon=True) for name, run in runs]
         try:
@@ -128,9 +147,14 @@ class Stream:
 
     # ---- The program
 
-    def batches(self, keep: Any) -> Iterator[Any]:
-        """The rest of one epoch. ``keep`` lives as long as the iterator."""
-        return _Batches(self, keep)
+    def batches(self) -> Batches:
+        """The rest of one epoch."""
+        return Batches(self)
+
+    @property
+    def received(self) -> int:
+        """Batches since :meth:`begin`."""
+        return self._received.number
 
     def call_hook(self) -> None:
         """After the batch that was received last, once."""
@@ -143,9 +167,9 @@ class Stream:
         self._check_process()
         return self._received.epoch
 
-    def report(self) -> dict[str, Any]:
+    def report(self, counts: _core.Counts | None = None) -> dict[str, Any]:
         self._check_process()
-        report = dict(self._received.report)
+        report = dict(self._received.report if counts is None else self._native.report(counts))
         data = sum(report["stalls"].values())
         stalls = {
             cause: self._waited_data * seconds / data if data else 0.0 for cause, seconds in report["stalls"].items()
@@ -159,20 +183,59 @@ class Stream:
         report["bottleneck"] = "consumer" if is_busy else max(stalls, key=lambda cause: stalls[cause])
         return report
 
-    def restart(self, position: str) -> None:
+    def counts(self) -> Any:
+        return self._received.counts
+
+    def settled(self, position: str) -> str:
+        return self._native.settled(position)
+
+    def begin(self, position: str, epochs: int, counts: Any) -> None:
         self._check_process()
         self._restarting = True
         self._wake.put(None)
         try:
             with self._native_lock:
-                self._ring.close()
-                self._ring = self._device.ring()
-                self._native.restart(position)
-                self._begin()
+                self._go_to(position, epochs, counts)
         finally:
             self._restarting = False
             self._wake.put(None)
             self._news.put(None)
+
+    def _go_to(self, position: str, epochs: int, counts: Any) -> None:
+        self._ring.close()
+        self._ring = self._device.ring()
+        self._native.begin(position, epochs, counts)
+        self._epochs = epochs
+        self._is_paused = True
+        self._stop_is_due = False
+        if counts is None:
+            self._waited_data = self._waited_work = 0.0
+            self._first_asked = self._last_asked = 0.0
+        self._begin()
+
+    def start(self) -> None:
+        self._check_process()
+        if self._stopping:
+            raise UsageError(CLOSED)
+        with self._native_lock:
+            self._native.start()
+            self._stop_is_due = False
+            self._is_paused = False
+        self._start_threads()
+        self._wake.put(None)
+
+    def stop(self) -> None:
+        """The thread that pulls does it. For finalizers, which may run on that thread, whatever it is at."""
+        if self._process == os.getpid():
+            self._stop_is_due = True
+            self._wake.put(None)
+
+    def _stop_if_due(self) -> None:
+        if not self._stop_is_due or self._process != os.getpid():
+            return
+        with self._native_lock, contextlib.suppress(UsageError):  # another thread may close the loader
+            if self._stop_is_due and not self._stopping:
+                self._go_to(self._received.report["position"], self._epochs, self._received.counts)
 
     def close(self) -> None:
         """Ends the threads, and what they are at."""
@@ -192,7 +255,9 @@ class Stream:
             self._tasks.put(None)
         for process in self._transform_processes:
             process.abandon()
-        if not self._device.pins:  # else the thread that pulls lets go of the slots first, which may take a while
+        if (
+            not self._device.pins or not self._threads
+        ):  # else the thread that pulls frees the slots first, which may take a while
             self._native.close()
 
     def receive(self, epoch: int | None) -> tuple[int, bool, Any]:
@@ -228,9 +293,7 @@ class Stream:
             while True:
                 _drain(self._news)
                 if self._stopping:
-                    raise UsageError(
-                        "the Loader is closed; make a new one, and give it the state_dict() of this one to go on"
-                    )
+                    raise UsageError(CLOSED)
                 received = self._received
                 epoch = received.epoch if epoch is None else epoch
                 if received.epoch != epoch:
@@ -275,12 +338,11 @@ class Stream:
         if self._stopping:  # what tells the threads was perhaps among them
             for _ in range(self._workers):
                 self._tasks.put(None)
-        start = _Entry(None, self._native.report(), self._native.epoch, self._ring)
+        counts = self._native.counts()
+        start = _Entry(None, counts, self._native.report(counts), self._native.epoch, self._ring)
         start.done = True
         self._batches: _core.Batches | None = None
         self._ended = False
-        self._waited_data = self._waited_work = 0.0
-        self._first_asked = self._last_asked = 0.0
         self._last = start
         self._received = start
 
@@ -294,7 +356,8 @@ class Stream:
 
     def _may_pull(self) -> bool:
         has_failed = self._last.error is not None
-        return self._on_their_way() < self._ahead and not self._restarting and not self._ended and not has_failed
+        is_reading = not (self._restarting or self._is_paused or self._stop_is_due or self._ended)
+        return is_reading and not has_failed and self._on_their_way() < self._ahead
 
     def _pull(self) -> None:
         try:
@@ -309,6 +372,7 @@ class Stream:
             _drain(self._wake)
             if self._stopping:
                 return
+            self._stop_if_due()
             if not self._may_pull():
                 self._wake.get()
                 continue
@@ -334,7 +398,8 @@ class Stream:
             return self._fail(error, waiting != 0 and waiting == self._waiting)
         if raw is None:
             return
-        entry = _Entry(raw, self._native.report(), self._native.epoch, self._ring)
+        counts = self._native.counts()
+        entry = _Entry(raw, counts, self._native.report(counts), self._native.epoch, self._ring)
         if self._device.pins and not self._work.by_row:  # rows make arrays of their own
             entry.slot = self._batches.slot
         entry.start = (self._last.epoch, int(self._last.report["position"].split("-")[2]))
@@ -348,7 +413,7 @@ class Stream:
         if isinstance(error, ExhaustedError) and not was_awaited:
             self._pause(0.02)
             return
-        entry = _Entry(None, self._last.report, self._last.epoch, self._ring)
+        entry = _Entry(None, self._last.counts, self._last.report, self._last.epoch, self._ring)
         entry.error = error
         entry.done = True
         self._last.next = self._last = entry
@@ -357,6 +422,7 @@ class Stream:
     def _append(self, entry: _Entry, raw: dict[str, Any]) -> None:
         rows = [row for row, is_real in enumerate(raw["valid"]) if is_real] if self._work.by_row else []
         before = self._last
+        entry.number = before.number + 1
         if not rows and self._work.by_row:  # its columns are like those of the batch before it
             while not before.done and not self._stopping and not self._restarting:
                 self._pause(1)
@@ -476,15 +542,21 @@ def _drain(queue: SimpleQueue[Any]) -> None:
         pass
 
 
-class _Batches:
-    def __init__(self, stream: Stream, keep: Any) -> None:
+class Batches:
+    """The rest of one epoch, for a `for` loop."""
+
+    def __init__(self, stream: Stream) -> None:
         self._stream = stream
-        self._keep = keep
+        self._before = stream.received
         self._epoch: int | None = None
         self._ended = False
 
-    def __iter__(self) -> _Batches:
+    def __iter__(self) -> Batches:
         return self
+
+    @property
+    def delivered(self) -> int:
+        return self._stream.received - self._before
 
     def __next__(self) -> Any:
         self._stream.call_hook()
@@ -497,6 +569,12 @@ class _Batches:
 
 
 _streams: weakref.WeakSet[Stream] = weakref.WeakSet()
+
+
+def finish_stops() -> None:
+    """Makes all streams that :meth:`Stream.stop` was called for return their memory now."""
+    for stream in list(_streams):
+        stream._stop_if_due()
 
 
 @atexit.register

@@ -113,6 +113,8 @@ class _Feed:
             return
         if restart:
             loader.reset()
+        if loader._iteration.is_used_up:
+            return
         state = loader.state_dict()
         if not self._states or self._states[-1]["position"] != state["position"]:
             self.begin(state)

@@ -36,7 +36,7 @@ class Worker:
 
     Args:
         listen: ``"HOST:PORT"``; port 0 is any free one.
-        functions: Modules of which trainers may have functions run, with those below them. What runs is theirs to choose.
+        functions: Modules of which trainers may have functions run: these alone, not those below them. What runs is theirs to choose.
         allow: URIs at and below which it reads; empty: everywhere, if only this machine reaches HOST.
         token_file: A file with the secret that trainers must have.
         tls: A folder with ``ca.crt``, ``tls.crt`` and ``tls.key``.
@@ -97,9 +97,10 @@ class _Functions:
 
     def _is_allowed(self, name: str) -> bool:
         module = name.partition(":")[0]
-        return any(module == each or module.startswith(each + ".") for each in self._modules)
+        return module in self._modules
 
     def check(self, function: _Function) -> None:
+        """Imports the function's module, once it is known that this is one of those that the operator has named."""
         name = function[0]
         if not self._is_allowed(name):
             raise InvalidArgumentError(
@@ -171,7 +172,7 @@ def main(words: Sequence[str] | None = None) -> int:
         action="append",
         required=True,
         metavar="MODULE",
-        help="run functions of this module; may be repeated",
+        help="run functions of this module, not of those below it; may be repeated",
     )
     parser.add_argument(
         "--allow", action="append", default=[], metavar="URI", help="read only below this URI; may be repeated"

@@ -79,6 +79,16 @@ py::object BatchConverter::Converted(const py::array& array) const {
   return convert_.is_none() ? py::object(array) : convert_(array);
 }
 
+// Types that torch lacks, such as texts, dates and records, stay arrays of NumPy.
+py::object BatchConverter::ConvertedIfPossible(const py::array& array) const {
+  try {
+    return Converted(array);
+  } catch (const py::error_already_set& error) {
+    if (!error.matches(PyExc_TypeError)) throw;
+    return array;
+  }
+}
+
 py::object BatchConverter::ToJson(const std::string& text) const {
   constexpr std::string_view kMark = "\xef\xbb\xbf";  // which some editors write
   std::string_view plain = text;
@@ -101,13 +111,50 @@ py::object BatchConverter::ToBoxes(const Batch& batch, const BatchValues& values
   return list;
 }
 
+// The same of files that are not as ParseNpy reads them (other orders, types and versions): by NumPy itself.
+py::object BatchConverter::LoadArrays(const Batch& batch, const BatchValues& values) const {
+  const py::object load = py::module_::import("numpy").attr("load");
+  const py::object bytes_io = py::module_::import("io").attr("BytesIO");
+  py::list list(values.rows.size());
+  py::object first = py::none();
+  bool alike = true;
+  for (size_t row = 0; row < values.rows.size(); ++row) {
+    list[row] = py::none();
+    if (values.rows[row].empty()) continue;
+    py::object array;
+    try {
+      array = load(bytes_io(py::bytes(values.rows[row])), py::arg("allow_pickle") = false);
+    } catch (const py::error_already_set& error) {
+      ThrowDamaged(batch, row, values, error.what());
+    }
+    if (first.is_none()) first = array;
+    alike = alike && array.attr("dtype").equal(first.attr("dtype")) && array.attr("shape").equal(first.attr("shape"));
+    list[row] = array;
+  }
+  const py::module_ numpy = py::module_::import("numpy");
+  if (alike && !first.is_none()) {
+    const py::object padding = numpy.attr("zeros_like")(first);
+    for (size_t row = 0; row < values.rows.size(); ++row) {
+      if (values.rows[row].empty()) list[row] = padding;
+    }
+    return ConvertedIfPossible(py::array(numpy.attr("stack")(list)));
+  }
+  for (size_t row = 0; row < values.rows.size(); ++row) {
+    if (values.rows[row].empty()) continue;
+    // In the byte order of this machine, as numpy.stack has it: torch knows no other.
+    const py::object dtype = list[row].attr("dtype").attr("newbyteorder")("=");
+    list[row] = ConvertedIfPossible(py::array(list[row].attr("astype")(dtype, py::arg("copy") = false)));
+  }
+  return list;
+}
+
 // One array where all rows have one type and shape, with zeros for padding; else a list, with None for padding.
 py::object BatchConverter::ToArrays(const Batch& batch, const BatchValues& values) const {
   std::vector<std::optional<NpyArray>> rows;
   for (size_t row = 0; row < values.rows.size(); ++row) {
     const std::string& file = values.rows[row];
     rows.push_back(ParseNpy(AsBytes(file)));
-    if (!file.empty() && !rows.back()) ThrowDamaged(batch, row, values, "no array as NumPy saves it");
+    if (!file.empty() && !rows.back()) return LoadArrays(batch, values);
   }
   const auto first = std::find_if(rows.begin(), rows.end(), [](const auto& row) { return row.has_value(); });
   const bool alike = first != rows.end() && std::all_of(first, rows.end(), [&](const auto& row) {
@@ -120,7 +167,7 @@ py::object BatchConverter::ToArrays(const Batch& batch, const BatchValues& value
       if (!rows[row]) continue;
       py::array array(ToDtype(rows[row]->type), ToDims(rows[row]->shape));
       std::memcpy(array.mutable_data(), rows[row]->values.data(), rows[row]->values.size());
-      list[row] = Converted(array);
+      list[row] = ConvertedIfPossible(array);
     }
     return list;
   }
@@ -137,7 +184,7 @@ py::object BatchConverter::ToArrays(const Batch& batch, const BatchValues& value
     }
     to += bytes;
   }
-  return Converted(stacked);
+  return ConvertedIfPossible(stacked);
 }
 
 py::object BatchConverter::ToValues(const Batch& batch, const BatchValues& values) const {

@@ -22,7 +22,9 @@ class BatchConverter {
 
  private:
   py::object Converted(const py::array& array) const;
+  py::object ConvertedIfPossible(const py::array& array) const;
   py::object ToJson(const std::string& text) const;
+  py::object LoadArrays(const Batch& batch, const BatchValues& values) const;
   py::object ToArrays(const Batch& batch, const BatchValues& values) const;
   py::object ToBoxes(const Batch& batch, const BatchValues& values) const;
   py::object ToValues(const Batch& batch, const BatchValues& values) const;

@@ -113,6 +113,7 @@ class Batches {
       if (!polled) return py::none();
       if (*polled) {
         slot_ = (*polled)->slot;
+        ++delivered_;
         const BatchShape& shape = loader_->shapes()[(*polled)->shape];
         return converter_.ToDict(shape, loader_->process(), **std::move(polled));
       }
@@ -123,6 +124,8 @@ class Batches {
 
   // Address and size of the slot of the batch that Poll has given last.
   std::pair<uintptr_t, size_t> slot() const { return {reinterpret_cast<uintptr_t>(slot_.data()), slot_.size()}; }
+
+  uint64_t delivered() const { return delivered_; }  // batches
 
   // The handlers of signals run while it waits. They may fork, or raise what comes out of here.
   py::object Next() {
@@ -137,6 +140,7 @@ class Batches {
   BatchConverter converter_;
   std::optional<uint64_t> epoch_;
   MutableByteSpan slot_;
+  uint64_t delivered_ = 0;
   bool ended_ = false;
 };
 
@@ -149,7 +153,9 @@ void BindLoader(py::module_& module) {
       .def("__iter__", [](py::object self) { return self; })
       .def("__next__", &Batches::Next)
       .def("poll", &Batches::Poll)
+      .def_property_readonly("delivered", &Batches::delivered)
       .def_property_readonly("slot", &Batches::slot);
+  py::class_<LoaderReport, std::shared_ptr<LoaderReport>>(module, "Counts");
   using Handle = LoaderHandle;
   py::class_<Handle, std::shared_ptr<Handle>>(module, "Loader")
       .def(py::init(&MakeLoaderHandle), py::arg("datasets"), py::kw_only(), py::arg("mix"), py::arg("batch"),
@@ -164,15 +170,21 @@ void BindLoader(py::module_& module) {
             return Batches(std::move(self), std::move(convert));
           },
           py::arg("convert"))
-      .def("restart", &Handle::Restart, py::arg("position"))
+      .def("again", [](const Handle& self) { return std::make_shared<Handle>(self); })
+      .def("settled", &Handle::Settled, py::arg("position"))
+      .def("begin", &Handle::Begin, py::arg("position"), py::arg("epochs"), py::arg("counts"))
+      .def("start", &Handle::Start)
+      .def("stop", &Handle::Stop)
       .def("close", &Handle::Close)
       .def("shapes", [](const Handle& self) { return ToList(self.shapes()); })
       .def("rows", &RowsList)
-      .def("report",
-           [](Handle& self) {
-             const LoaderReport report = self.Report();
-             return ToDict(report, self.Forecast(), self.with_digest());
-           })
+      .def("counts", [](Handle& self) { return std::make_shared<LoaderReport>(self.Report()); })
+      .def(
+          "report",
+          [](Handle& self, const std::shared_ptr<LoaderReport>& counts) {
+            return ToDict(counts == nullptr ? self.Report() : *counts, self.Forecast(), self.with_digest());
+          },
+          py::arg("counts") = py::none())
       .def_property_readonly("epoch", &Handle::epoch)
       .def_property_readonly("steps_per_epoch", &Handle::steps_per_epoch);
 }

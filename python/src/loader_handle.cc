@@ -11,6 +11,7 @@
 #include "gil_release.h"
 #include "interruptible.h"
 #include "loader_options.h"
+#include "pipeline/loader_facts.h"
 
 namespace millrace::python {
 
@@ -37,6 +38,47 @@ Source ItemsOf(const std::vector<std::shared_ptr<DatasetHandle>>& datasets, cons
   });
 }
 
+CacheReport Sum(const CacheReport& earlier, CacheReport later) {
+  later.hit_bytes += earlier.hit_bytes;
+  later.miss_bytes += earlier.miss_bytes;
+  later.requests += earlier.requests;
+  return later;  // the rest counts for all loaders of the process
+}
+
+std::vector<WorkerReport> Sum(std::vector<WorkerReport> earlier, const std::vector<WorkerReport>& later) {
+  for (const WorkerReport& worker : later) {
+    const auto same = std::find_if(earlier.begin(), earlier.end(),
+                                   [&](const WorkerReport& other) { return other.worker == worker.worker; });
+    if (same == earlier.end()) {
+      earlier.push_back(worker);
+      continue;
+    }
+    same->rows += worker.rows;
+    same->failures += worker.failures;
+    if (!worker.last_failure.empty()) same->last_failure = worker.last_failure;
+  }
+  return earlier;
+}
+
+// The report of a loader that continued where another one ended.
+LoaderReport Sum(const LoaderReport& earlier, LoaderReport later) {
+  later.samples += earlier.samples;
+  later.tokens += earlier.tokens;
+  later.token_places += earlier.token_places;
+  later.digest += earlier.digest;
+  for (size_t part = 0; part < earlier.part_samples.size(); ++part) {
+    later.part_samples[part] += earlier.part_samples[part];
+  }
+  for (size_t cause = 0; cause < kStallCauses; ++cause) later.stalls.seconds[cause] += earlier.stalls.seconds[cause];
+  later.stalls.elapsed += earlier.stalls.elapsed;
+  later.quarantine.insert(later.quarantine.begin(), earlier.quarantine.begin(), earlier.quarantine.end());
+  later.quarantine.resize(std::min(later.quarantine.size(), LoaderReport::kMaxQuarantineEntries));
+  later.quarantined += earlier.quarantined;
+  if (earlier.cache && later.cache) later.cache = Sum(*earlier.cache, *later.cache);
+  later.workers = Sum(earlier.workers, later.workers);
+  return later;
+}
+
 }  // namespace
 
 LoaderHandle::LoaderHandle(std::vector<std::shared_ptr<DatasetHandle>> datasets, LoaderOptions options,
@@ -44,12 +86,29 @@ LoaderHandle::LoaderHandle(std::vector<std::shared_ptr<DatasetHandle>> datasets,
     : datasets_(std::move(datasets)),
       source_(ItemsOf(datasets_, tokens)),
       options_(std::move(options)),
-      workers_(std::move(workers)) {
-  loader_.reset(ValueOrThrow(WithoutGil([this] { return MakeLoader(options_); })).release());
-  Count();
-  steps_per_epoch_ = loader_->steps_per_epoch();
-  shapes_ = loader_->shapes();
-  epoch_ = loader_->report().position.epoch;
+      workers_(std::move(workers)),
+      epochs_(options_.epochs) {
+  Describe();
+}
+
+LoaderHandle::LoaderHandle(const LoaderHandle& other)
+    : datasets_(other.datasets_),
+      source_(other.source_),
+      options_(other.options_),
+      workers_(other.workers_),
+      epochs_(options_.epochs) {
+  Describe();
+}
+
+void LoaderHandle::Describe() {
+  LoaderFacts facts = ValueOrThrow(WithoutGil([this]() -> absl::StatusOr<LoaderFacts> {
+    if (workers_) RETURN_IF_ERROR(CheckFeedFromWorkers(source_, options_, *workers_));
+    return DescribeLoader(source_, options_);
+  }));
+  steps_per_epoch_ = facts.steps_per_epoch;
+  shapes_ = std::move(facts.shapes);
+  epoch_ = facts.start.epoch;
+  before_ = BlankReport(facts.start);
   OpenLoaders().insert(this);
 }
 
@@ -58,22 +117,39 @@ LoaderHandle::~LoaderHandle() {
   if (maker_ == getpid()) Close();
 }
 
-absl::StatusOr<std::unique_ptr<BatchSource>> LoaderHandle::MakeLoader(const LoaderOptions& options) const {
+absl::Status LoaderHandle::StartLocked() {
+  if (loader_ != nullptr) return absl::OkStatus();
+  LoaderOptions options = options_;
+  options.start = before_.position;
+  options.epochs = epochs_;
   Runtime& runtime = datasets_.front()->runtime();
-  if (workers_) return FeedFromWorkers(runtime, source_, options, *workers_);
-  return Loader::Create(runtime, source_, options);
+  absl::StatusOr<std::unique_ptr<BatchSource>> made =
+      workers_ ? FeedFromWorkers(runtime, source_, options, *workers_)
+               : absl::StatusOr<std::unique_ptr<BatchSource>>(Loader::Create(runtime, source_, options));
+  RETURN_IF_ERROR(made.status());
+  loader_.reset(made->release());
+  counted_.reset(process()->loaders.Count(source_.uri(), *loader_).release());
+  return absl::OkStatus();
 }
 
-void LoaderHandle::Count() {
-  counted_.reset(process()->loaders.Count(source_.uri(), *loader_).release());
+void LoaderHandle::StopLocked() {
+  if (loader_ == nullptr) return;
+  before_ = ReportLocked();
+  counted_.reset();
+  loader_.reset();
+}
+
+LoaderReport LoaderHandle::ReportLocked() const {
+  return loader_ == nullptr ? before_ : Sum(before_, loader_->report());
 }
 
 LoaderHandle::Look LoaderHandle::LookForNext() {
   Look look;
   std::unique_lock lock(mutex_);
   if (!unused_.wait_for(lock, kPollSlice, [this] { return !in_use_ && changing_ == 0; })) return look;
-  look.closed = loader_ == nullptr;
+  look.closed = closed_;
   if (look.closed) return look;
+  if (absl::Status started = StartLocked(); !started.ok()) return {.ready = true, .next = std::move(started)};
   in_use_ = true;
   lock.unlock();
   look.ready = loader_->WaitReady(kPollSlice);
@@ -103,44 +179,61 @@ std::optional<std::optional<Batch>> LoaderHandle::Poll() {
   return ValueOrThrow(std::move(look.next));
 }
 
-void LoaderHandle::Restart(const std::string& position) {
+std::string LoaderHandle::Settled(const std::string& position) {
   CheckOwnProcess();
   LoaderOptions options = options_;
   options.start = ValueOrThrow(Position::Parse(position));
+  bool closed = false;
+  absl::StatusOr<LoaderFacts> facts;
+  {
+    GilRelease release;
+    const std::lock_guard lock(mutex_);
+    closed = closed_;
+    if (!closed) facts = DescribeLoader(source_, options);
+  }
+  if (closed) ThrowUsage(kClosed);
+  return ValueOrThrow(std::move(facts)).start.ToString();
+}
+
+void LoaderHandle::Begin(const std::string& position, uint64_t epochs, const std::shared_ptr<LoaderReport>& counts) {
+  const Position start = ValueOrThrow(Position::Parse(Settled(position)));
+  GilRelease release;
+  const std::unique_lock lock = LockUnused();
+  StopLocked();
+  before_ = counts == nullptr ? BlankReport(start) : *counts;
+  before_.position = start;
+  epoch_ = start.epoch;
+  epochs_ = epochs;
+}
+
+void LoaderHandle::Start() {
+  CheckOwnProcess();
   bool closed = false;
   absl::Status status;
   {
     GilRelease release;
     const std::unique_lock lock = LockUnused();
-    closed = loader_ == nullptr;
-    if (!closed) status = RestartLocked(options);
+    closed = closed_;
+    if (!closed) status = StartLocked();
   }
   if (closed) ThrowUsage(kClosed);
   ThrowIfError(status);
 }
 
-absl::Status LoaderHandle::RestartLocked(const LoaderOptions& options) {
-  RETURN_IF_ERROR(Loader::Check(source_, options));
-  // Then the old one ends first: there may be no room for two.
-  last_report_ = loader_->report();
-  counted_.reset();
-  loader_.reset();
-  absl::StatusOr<std::unique_ptr<BatchSource>> made = MakeLoader(options);
-  RETURN_IF_ERROR(made.status());
-  loader_.reset(made->release());
-  Count();
-  epoch_ = loader_->report().position.epoch;  // the next one, where what is left of that of `options` is dropped
-  return absl::OkStatus();
+void LoaderHandle::Stop() {
+  CheckOwnProcess();
+  GilRelease release;
+  const std::unique_lock lock = LockUnused();
+  StopLocked();
 }
 
 void LoaderHandle::Close() {
   CheckOwnProcess();
   GilRelease release;
   const std::unique_lock lock = LockUnused();
-  if (loader_ == nullptr) return;
-  last_report_ = loader_->report();
-  counted_.reset();
-  loader_.reset();
+  if (closed_) return;
+  closed_ = true;
+  StopLocked();
   if (options_.cache != nullptr) options_.cache->Flush();  // the end of the interpreter waits for nothing else
 }
 
@@ -163,7 +256,15 @@ LoaderReport LoaderHandle::Report() {
   CheckOwnProcess();
   GilRelease release;
   std::lock_guard lock(mutex_);
-  return loader_ == nullptr ? last_report_ : loader_->report();
+  return ReportLocked();
+}
+
+LoaderReport LoaderHandle::BlankReport(const Position& start) const {
+  LoaderReport report;
+  report.position = start;
+  report.part_samples.resize(source_.parts().size());
+  if (options_.cache != nullptr) report.cache.emplace();
+  return report;
 }
 
 const std::optional<CacheForecast>& LoaderHandle::Forecast() {

@@ -20,18 +20,27 @@ namespace millrace::python {
 /// GIL held, from any thread, and release it while they wait.
 class LoaderHandle {
  public:
-  /// Several data sets are mixed. With `tokens`, what is fed are rows of their tokens, which may have to be made:
-  /// Python's signal handlers run meanwhile.
+  /// Reads nothing yet. Several data sets are mixed. With `tokens`, what is fed are rows of their tokens, which may
+  /// have to be made: Python's signal handlers run meanwhile.
   LoaderHandle(std::vector<std::shared_ptr<DatasetHandle>> datasets, LoaderOptions options,
                const std::optional<TokenOptions>& tokens, std::optional<ServiceOptions> workers);
+  /// Another one for the same data with the same options, at the start of the first epoch.
+  explicit LoaderHandle(const LoaderHandle& other);
   ~LoaderHandle();
 
   /// The next batch, none after the last epoch; or nothing if it has not come within 50 ms. Does not look at signals.
   std::optional<std::optional<Batch>> Poll();
 
-  /// Goes on at `position`, with new counts. A position that is refused changes nothing; when memory is refused, the
-  /// loader is closed.
-  void Restart(const std::string& position);
+  /// The position at which a loader begins that is sent to `position`: the same, or the start of the next epoch where
+  /// the rest of this one is dropped. Throws what Begin throws.
+  std::string Settled(const std::string& position);
+  /// Stops reading, and goes to `position`. Batches of the epochs before `epochs` are delivered from there; 0: without
+  /// end. The report continues from `counts`; null: from nothing. A position that is refused changes nothing.
+  void Begin(const std::string& position, uint64_t epochs, const std::shared_ptr<LoaderReport>& counts);
+  /// Begins to read, unless it reads already. Poll does this by itself.
+  void Start();
+  /// Stops reading, and returns the memory. Reading can begin again after the last batch that was received.
+  void Stop();
 
   /// Stops the threads' work for this loader. The report stays; batches that were received stay valid. May be called
   /// twice.
@@ -62,13 +71,14 @@ class LoaderHandle {
     absl::StatusOr<std::optional<Batch>> next = std::nullopt;
   };
 
-  // Without the GIL.
-  absl::StatusOr<std::unique_ptr<BatchSource>> MakeLoader(const LoaderOptions& options) const;
   // All of these without the GIL.
   Look LookForNext();
   std::unique_lock<std::mutex> LockUnused();
-  absl::Status RestartLocked(const LoaderOptions& options);  // mutex_ held
-  void Count();                                              // what loader_ does from now on
+  absl::Status StartLocked();  // mutex_ held, as for the next ones
+  void StopLocked();
+  LoaderReport ReportLocked() const;
+  void Describe();
+  LoaderReport BlankReport(const Position& start) const;
 
   const pid_t maker_ = getpid();
   const std::vector<std::shared_ptr<DatasetHandle>> datasets_;
@@ -80,12 +90,14 @@ class LoaderHandle {
 
   std::mutex mutex_;  // never locked with the GIL held, nor while waiting for a batch
   std::condition_variable unused_;
-  bool in_use_ = false;                        // by a thread that waits for a batch: the loader stays
-  int changing_ = 0;                           // threads that are about to close or restart the loader: they go first
-  ProcessLocal<BatchSource> loader_;           // null once closed
+  bool in_use_ = false;  // by a thread that waits for a batch: the loader stays
+  int changing_ = 0;     // threads that are about to close or restart the loader: they go first
+  bool closed_ = false;
+  uint64_t epochs_;                            // that are delivered, counted from the first one; 0: without end
+  ProcessLocal<BatchSource> loader_;           // null while nothing is read
   ProcessLocal<LoaderTotals::Entry> counted_;  // of loader_, and gone before it
   uint64_t epoch_ = 0;                         // of the next batch
-  LoaderReport last_report_;                   // of a loader that was closed
+  LoaderReport before_;                        // up to the start of loader_; without one, up to its end
 
   std::once_flag forecast_made_;
   std::optional<CacheForecast> forecast_;

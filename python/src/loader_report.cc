@@ -56,6 +56,7 @@ py::dict ToDict(const LoaderReport& report, const std::optional<CacheForecast>& 
   result["bottleneck"] = ToPyText(report.stalls.bottleneck());
   result["quarantined"] = report.quarantined;
   result["quarantine"] = quarantine;
+  result["odd_images"] = report.odd_images;
   result["cache"] = py::none();
   if (report.cache) {
     py::dict cache;

@@ -41,7 +41,8 @@ std::string Region(const AwsSettings& settings) {
 
 absl::StatusOr<StsService> Sts(const AwsSettings& settings) {
   ASSIGN_OR_RETURN(const bool fips, settings.Flag("AWS_USE_FIPS_ENDPOINT", "use_fips_endpoint"));
-  return StsServiceOf(Region(settings), settings.Variable("AWS_ENDPOINT_URL_STS"), fips);
+  ASSIGN_OR_RETURN(const std::string url, settings.ServiceUrl("sts"));
+  return StsServiceOf(Region(settings), url, fips);
 }
 
 absl::StatusOr<Source> ContainerOf(const AwsSettings& settings) {
@@ -92,13 +93,18 @@ class ProfileChain {
   }
 
   absl::StatusOr<Source> WithoutRole(const std::string& name, const AwsSection& profile) {
+    std::string token = Value(profile, "aws_security_token");  // its name of old
+    if (token.empty()) token = Value(profile, "aws_session_token");
     ASSIGN_OR_RETURN(std::optional<Credentials> keys,
-                     WholeKeys({Value(profile, "aws_access_key_id"), Value(profile, "aws_secret_access_key"),
-                                Value(profile, "aws_session_token")}));
+                     WholeKeys({Value(profile, "aws_access_key_id"), Value(profile, "aws_secret_access_key"), token}));
+    const auto has = [&profile](const char* key) { return !Value(profile, key).empty(); };
+    const bool has_sso = has("sso_session") || has("sso_start_url");
+    // As in botocore, SSO comes before keys if the profile names its account or role.
+    if (has_sso && (has("sso_account_id") || has("sso_role_name"))) return SsoOf(name, profile);
     if (keys) return StaticSource(fmt::format("profile '{}'", name), *std::move(keys));
     if (std::string command = Value(profile, "credential_process"); !command.empty())
       return ProcessSource(name, std::move(command));
-    if (!Value(profile, "sso_session").empty() || !Value(profile, "sso_start_url").empty()) return SsoOf(name, profile);
+    if (has_sso) return SsoOf(name, profile);
     return nullptr;
   }
 
@@ -172,11 +178,10 @@ class ProfileChain {
     const std::string home = settings_.Variable("HOME");
     if (home.empty()) return absl::InvalidArgumentError("SSO needs HOME, below which the AWS CLI keeps its token");
     login.cache_folder = home + "/.aws/sso/cache";
-    const auto service = [&](std::string_view service_name, const std::string& variable) {
-      return ServiceEndpoint(service_name, region, settings_.Variable(variable), variable);
-    };
-    ASSIGN_OR_RETURN(login.portal, service("portal.sso", "AWS_ENDPOINT_URL_SSO"));
-    ASSIGN_OR_RETURN(login.oidc, service("oidc", "AWS_ENDPOINT_URL_SSO_OIDC"));
+    ASSIGN_OR_RETURN(const std::string portal, settings_.ServiceUrl("sso"));
+    ASSIGN_OR_RETURN(login.portal, ServiceEndpoint("portal.sso", region, portal, "AWS_ENDPOINT_URL_SSO"));
+    ASSIGN_OR_RETURN(const std::string oidc, settings_.ServiceUrl("sso oidc"));
+    ASSIGN_OR_RETURN(login.oidc, ServiceEndpoint("oidc", region, oidc, "AWS_ENDPOINT_URL_SSO_OIDC"));
     return SsoSource(std::move(login));
   }
 
@@ -187,8 +192,10 @@ class ProfileChain {
 }  // namespace
 
 absl::StatusOr<std::optional<Credentials>> EnvironmentKeys(const AwsSettings& settings) {
-  return WholeKeys({settings.Variable("AWS_ACCESS_KEY_ID"), settings.Variable("AWS_SECRET_ACCESS_KEY"),
-                    settings.Variable("AWS_SESSION_TOKEN")});
+  std::string token = settings.Variable("AWS_SECURITY_TOKEN");  // its name of old
+  if (token.empty()) token = settings.Variable("AWS_SESSION_TOKEN");
+  return WholeKeys(
+      {settings.Variable("AWS_ACCESS_KEY_ID"), settings.Variable("AWS_SECRET_ACCESS_KEY"), std::move(token)});
 }
 
 absl::StatusOr<std::optional<EndpointUrl>> InstanceMetadataService(const AwsSettings& settings) {
@@ -201,13 +208,16 @@ absl::StatusOr<std::optional<EndpointUrl>> InstanceMetadataService(const AwsSett
   }
   absl::StatusOr<EndpointUrl> endpoint = ParseEndpointUrl(url);
   if (!endpoint.ok()) return Annotate(endpoint.status(), "AWS_EC2_METADATA_SERVICE_ENDPOINT");
+  endpoint->server.direct = true;
   return *std::move(endpoint);
 }
 
 absl::StatusOr<std::unique_ptr<CredentialSource>> FindCredentialSource(const AwsSettings& settings) {
   ASSIGN_OR_RETURN(std::optional<Credentials> keys, EnvironmentKeys(settings));
   if (keys) return StaticSource("the environment", *std::move(keys));
-  if (!settings.Variable("AWS_WEB_IDENTITY_TOKEN_FILE").empty()) return WebIdentityOf(settings);
+  // A role of the profile comes before the web identity of the environment, as in botocore.
+  const bool has_role = !settings.Profile("role_arn").empty() && settings.Profile("web_identity_token_file").empty();
+  if (!has_role && !settings.Variable("AWS_WEB_IDENTITY_TOKEN_FILE").empty()) return WebIdentityOf(settings);
   ASSIGN_OR_RETURN(Source profile, ProfileChain(settings).Of(settings.profile_name()));
   if (profile != nullptr) return profile;
   const bool container = !settings.Variable("AWS_CONTAINER_CREDENTIALS_RELATIVE_URI").empty() ||

@@ -23,10 +23,11 @@ absl::StatusOr<std::optional<EndpointUrl>> InstanceMetadataService(const AwsSett
 
 /// Where credentials come from, in the order of the AWS SDKs: the first of these that is configured.
 ///   1. AWS_ACCESS_KEY_ID
-///   2. AWS_WEB_IDENTITY_TOKEN_FILE
-///   3. the profile: role_arn, static keys, credential_process, SSO
-///   4. AWS_CONTAINER_CREDENTIALS_RELATIVE_URI, _FULL_URI
-///   5. the instance metadata service
+///   2. role_arn of the profile with a source
+///   3. AWS_WEB_IDENTITY_TOKEN_FILE
+///   4. the profile: its web identity, SSO with an account or a role, static keys, credential_process, other SSO
+///   5. AWS_CONTAINER_CREDENTIALS_RELATIVE_URI, _FULL_URI
+///   6. the instance metadata service
 /// If it then fails, the others are not tried, so that no program runs with the wrong identity by accident.
 /// InvalidArgument for settings that contradict each other; Unauthenticated when nothing is left to try. Pure.
 absl::StatusOr<std::unique_ptr<CredentialSource>> FindCredentialSource(const AwsSettings& settings);

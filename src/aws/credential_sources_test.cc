@@ -130,17 +130,18 @@ TEST_F(CredentialSourcesTest, TheFirstThatIsConfiguredWins) {
   EXPECT_THAT(name(), HasSubstr("container's endpoint (169.254.170.2)"));
   config_ = "[default]\nregion = x\n[sso-session s]\nsso_region = eu-west-1\n";
   EXPECT_THAT(name(), HasSubstr("container"));
-  config_ += "[default]\nsso_session = s\nsso_account_id = 1\nsso_role_name = r\n";
-  EXPECT_THAT(name(), HasSubstr("SSO of profile 'default'"));
-  config_ += "credential_process = x\n";
+  config_ += "[default]\ncredential_process = x\n";
   EXPECT_THAT(name(), HasSubstr("credential_process of profile 'default'"));
-  config_ += "aws_access_key_id = A\naws_secret_access_key = CANARY\n";
+  config_ += "aws_access_key_id = A\naws_secret_access_key = CANARY\nsso_session = s\n";
   EXPECT_EQ(name(), "profile 'default'");
-  config_ += "role_arn = R\nsource_profile = default\n";
-  EXPECT_EQ(name(), "role R by profile 'default'");
+  config_ += "sso_account_id = 1\nsso_role_name = r\n";
+  EXPECT_THAT(name(), HasSubstr("SSO of profile 'default'"));
   variables_["AWS_WEB_IDENTITY_TOKEN_FILE"] = "/token";
   variables_["AWS_ROLE_ARN"] = kRole;
   EXPECT_EQ(name(), std::string("web identity (role ") + kRole + ")");
+  config_ += "[profile keys]\naws_access_key_id = A\naws_secret_access_key = CANARY\n";
+  config_ += "[default]\nrole_arn = R\nsource_profile = keys\n";
+  EXPECT_EQ(name(), "role R by profile 'keys'");
   variables_["AWS_ACCESS_KEY_ID"] = "A";
   variables_["AWS_SECRET_ACCESS_KEY"] = "CANARY";
   EXPECT_EQ(name(), "the environment");
@@ -459,6 +460,12 @@ TEST_F(CredentialSourcesTest, Instance) {
   EXPECT_THAT(message({Http(200, "CANARY"), Http(200, "")}), HasSubstr("has no role"));
   EXPECT_THAT(message({Http(200, "CANARY"), Http(200, "r"), Http(200, R"({"Code": "Failed"})")}),
               HasSubstr("not Success"));
+  // In an outage the service gives on what has expired; the store may take it.
+  const std::string expired = R"({"AccessKeyId": "AK", "SecretAccessKey": "CANARY-S", "Token": "CANARY-T",
+      "Expiration": "2025-12-31T23:00:00Z"})";
+  const CredentialFlow::Result old = Fetch({Http(200, "CANARY-imds"), Http(200, "r"), Http(200, expired)});
+  ExpectKeys(old);
+  EXPECT_EQ(old->expires, kNow + absl::Minutes(10));
   variables_["AWS_EC2_METADATA_SERVICE_ENDPOINT_MODE"] = "IPv6";
   EXPECT_THAT((*Find())->Name(), HasSubstr("[fd00:ec2::254]"));
   variables_["AWS_EC2_METADATA_SERVICE_ENDPOINT"] = "http://127.0.0.1:1338/";

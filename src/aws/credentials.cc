@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/strings/match.h"
+#include "aws/credential_chain.h"
 #include "base/log.h"
 #include "base/rng.h"
 
@@ -64,6 +66,7 @@ void CredentialsProvider::OnFetched(absl::StatusOr<ExpiringCredentials> result, 
   if (result.ok() && result->expires <= now) result = absl::UnauthenticatedError("the AWS credentials have expired");
   std::vector<Waiter> waiters;
   absl::Status status = result.status();
+  bool serves = false;
   {
     std::lock_guard lock(mutex_);
     fetching_ = false;
@@ -77,6 +80,16 @@ void CredentialsProvider::OnFetched(absl::StatusOr<ExpiringCredentials> result, 
       refresh_at_ = RefreshTime(now, jitter);
     } else {
       failed_at_ = now;
+      // The source is away: the store may still take what it gave last, and says so if not. That there is no source any
+      // more means that the metadata service, which is asked last, does not answer.
+      const bool away = absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status) ||
+                        absl::StartsWith(status.message(), ToAbsl(kNoCredentials));
+      if (away && current_ != nullptr && !rejected_ && now + kShortest > expires_) {
+        expires_ = now + kExtension * (1 + jitter);
+        Log(LogLevel::kWarning, "s3",
+            "the AWS credentials have come to their end, and their source does not answer: they are used further, and "
+            "the source is asked again");
+      }
       if (Usable(now)) {
         refresh_at_ = RetryTime(now, jitter);
         // Nobody waits for the error, so it is logged.
@@ -86,8 +99,9 @@ void CredentialsProvider::OnFetched(absl::StatusOr<ExpiringCredentials> result, 
       }
     }
     waiters.swap(waiters_);
+    serves = Usable(now);
   }
-  for (Waiter& ready : waiters) ready(status);
+  for (Waiter& ready : waiters) ready(serves ? absl::OkStatus() : status);
 }
 
 absl::Time CredentialsProvider::RefreshTime(absl::Time now, double jitter) const {

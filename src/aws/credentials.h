@@ -14,7 +14,8 @@
 namespace millrace {
 
 /// The credentials of one client. Those that end are fetched again 5 to 10 minutes before, once for all requests. The
-/// old ones serve until they end, also when fetching fails; it is tried again. Who asks when
+/// old ones serve until they end, also when fetching fails; it is tried again. If their source does not answer at all,
+/// they serve beyond their end, until the store rejects them or the source answers. Who asks when
 /// there are none waits for the fetch. No clock and no I/O of its own. Thread-safe.
 class CredentialsProvider {
  public:
@@ -39,6 +40,8 @@ class CredentialsProvider {
   bool Reject(const Shared& used, absl::Time now);
 
   static constexpr absl::Duration kLead = absl::Minutes(5);         // at least, before the end
+  static constexpr absl::Duration kExtension = absl::Minutes(5);    // at least, while the source is away
+  static constexpr absl::Duration kShortest = absl::Seconds(1);     // before their end they count as ended
   static constexpr absl::Duration kFailureLife = absl::Seconds(1);  // so long a failure is the answer to requests
   static constexpr absl::Duration kMinAge = absl::Seconds(10);      // younger ones that are rejected stay
 

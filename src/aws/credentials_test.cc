@@ -9,6 +9,8 @@
 #include <string>
 #include <vector>
 
+#include "aws/credential_chain.h"
+
 namespace millrace {
 namespace {
 
@@ -106,7 +108,7 @@ TEST_F(CredentialsTest, RefreshedAheadOfTheEndWhileTheOldServe) {
   EXPECT_GT(moments.size(), 30u) << "many processes must not march in step";
 }
 
-TEST_F(CredentialsTest, WhenRefreshingFailsTheOldServeUntilTheyEnd) {
+TEST_F(CredentialsTest, WhenTheSourceIsAwayTheOldServeOn) {
   Use({});
   provider_->Wait(now_, Count());
   AnswerKey("A", absl::Hours(1));
@@ -121,16 +123,30 @@ TEST_F(CredentialsTest, WhenRefreshingFailsTheOldServeUntilTheyEnd) {
   const std::string log = ::testing::internal::GetCapturedStderr();
   EXPECT_THAT(log, AllOf(HasSubstr("STS is down"), Not(HasSubstr(kCanary))));
   EXPECT_THAT(fetches_, AllOf(Ge(6), Le(40))) << "tried again, but not at every request";
-  // They have ended: now it is an error.
+  // They have ended, and may serve all the same.
+  for (const absl::Status& outage : {absl::UnavailableError("STS is down"), absl::DeadlineExceededError("STS is slow"),
+                                     absl::UnauthenticatedError(kNoCredentials.data())}) {
+    now_ += absl::Minutes(11);
+    EXPECT_EQ(Key(), "");
+    provider_->Wait(now_, Count());
+    Answer(outage);
+    EXPECT_TRUE(outcomes_.back().ok()) << outcomes_.back();
+    EXPECT_EQ(Key(), "A");
+  }
+  // A refusal ends that.
+  now_ += absl::Minutes(11);
+  const absl::Status refusal = absl::PermissionDeniedError("the role is gone");
+  provider_->Wait(now_, Count());
+  Answer(refusal);
+  EXPECT_EQ(outcomes_.back(), refusal);
   EXPECT_EQ(Key(), "");
   now_ += CredentialsProvider::kFailureLife;
   provider_->Wait(now_, Count());
-  Answer(absl::UnavailableError("STS is down"));
-  EXPECT_EQ(outcomes_.back(), absl::UnavailableError("STS is down"));
+  Answer(refusal);
   // A failure answers for a moment, then it is tried again.
   const int before = fetches_;
   provider_->Wait(now_, Count());
-  EXPECT_EQ(outcomes_.back(), absl::UnavailableError("STS is down"));
+  EXPECT_EQ(outcomes_.back(), refusal);
   EXPECT_EQ(fetches_, before);
   now_ += CredentialsProvider::kFailureLife;
   provider_->Wait(now_, Count());

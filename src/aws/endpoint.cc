@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <utility>
 
@@ -90,7 +91,18 @@ absl::StatusOr<EndpointUrl> ParseEndpointUrl(std::string_view url) {
 }
 
 std::string_view AwsDomain(std::string_view region) {
-  return region.starts_with("cn-") ? "amazonaws.com.cn" : "amazonaws.com";
+  constexpr std::array<std::pair<std::string_view, std::string_view>, 6> kPartitions = {{
+      {"cn-", "amazonaws.com.cn"},
+      {"us-iso-", "c2s.ic.gov"},
+      {"us-isob-", "sc2s.sgov.gov"},
+      {"us-isof-", "csp.hci.ic.gov"},
+      {"eu-isoe-", "cloud.adc-e.uk"},
+      {"eusc-", "amazonaws.eu"},
+  }};
+  for (const auto& [prefix, domain] : kPartitions) {
+    if (region.starts_with(prefix)) return domain;
+  }
+  return "amazonaws.com";
 }
 
 absl::StatusOr<EndpointUrl> ServiceEndpoint(std::string_view service, std::string_view region,

@@ -19,7 +19,7 @@ struct EndpointUrl {
 /// InvalidArgument names what is wrong with it, and the URL unless it has a user name and so perhaps a password.
 absl::StatusOr<EndpointUrl> ParseEndpointUrl(std::string_view url);
 
-/// The end of the names of all servers in a region: "amazonaws.com", in China another.
+/// The end of the names of all servers in a region: "amazonaws.com", in other partitions, such as China's, another.
 std::string_view AwsDomain(std::string_view region);
 
 /// The endpoint of a service in a region, for example ServiceEndpoint("sts", "eu-west-1", "", "AWS_ENDPOINT_URL_STS"),

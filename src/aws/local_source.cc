@@ -14,6 +14,7 @@ namespace {
 
 constexpr absl::Duration kNearTimeout = absl::Seconds(2);
 constexpr int kImdsAttempts = 4;
+constexpr absl::Duration kExtension = absl::Minutes(10);
 
 class Static final : public CredentialSource {
  public:
@@ -126,6 +127,8 @@ class Instance final : public CredentialSource {
         break;
     }
     absl::StatusOr<ExpiringCredentials> credentials = ParseMetadataJson(input.text);
+    // In an outage of its own the service gives the last ones on, and the store may take them.
+    if (credentials.ok() && credentials->expires <= now) credentials->expires = now + kExtension;
     if (credentials.ok()) return *std::move(credentials);
     return absl::UnavailableError(
         fmt::format("its answer: {}; check the instance profile's role", ToStd(credentials.status().message())));
@@ -190,6 +193,7 @@ absl::StatusOr<ContainerEndpoint> ParseContainerUri(std::string_view relative, s
   }
   ContainerEndpoint endpoint;
   endpoint.server = parsed->server;
+  endpoint.server.direct = true;
   if (path == std::string::npos || url[path] == '?') endpoint.target.push_back('/');
   if (path != std::string::npos) endpoint.target.append(url, path);
   return endpoint;

@@ -60,6 +60,8 @@ std::string_view NameOf(HttpErrorKind error) {
       return "connect";
     case HttpErrorKind::kTls:
       return "tls";
+    case HttpErrorKind::kProxy:
+      return "proxy";
     case HttpErrorKind::kStale:
       return "stale";
     case HttpErrorKind::kReset:

@@ -49,12 +49,15 @@ AwsSection* SectionOf(std::string_view section, Profiles& profiles) {
   const size_t space = section.find_first_of(" \t");
   if (space == std::string_view::npos) return &profiles.profiles[std::string(section)];
   const std::string_view kind = section.substr(0, space);
-  if (kind != "profile" && kind != "sso-session") return nullptr;
+  if (kind != "profile" && kind != "sso-session" && kind != "services") return nullptr;
   std::string_view name = Trim(section.substr(space));
   if (name.size() >= 2 && name.front() == name.back() && (name.front() == '"' || name.front() == '\'')) {
     name = name.substr(1, name.size() - 2);
   }
-  return &(kind == "profile" ? profiles.profiles : profiles.sso_sessions)[std::string(name)];
+  auto& sections = kind == "profile"    ? profiles.profiles
+                   : kind == "services" ? profiles.services
+                                        : profiles.sso_sessions;
+  return &sections[std::string(name)];
 }
 
 void Merge(std::map<std::string, AwsSection> from, std::map<std::string, AwsSection>& into) {
@@ -62,6 +65,30 @@ void Merge(std::map<std::string, AwsSection> from, std::map<std::string, AwsSect
     AwsSection& target = into[name];
     for (auto& [key, value] : section) target[key] = std::move(value);
   }
+}
+
+/// A path of the user, as the AWS tools read it: with "~", $NAME and ${NAME}.
+std::string ExpandPath(const std::string& path, const std::function<std::string(const std::string&)>& variable) {
+  std::string out;
+  for (size_t at = 0; at < path.size();) {
+    size_t begin = at + 1;
+    const bool braces = path[at] == '$' && begin < path.size() && path[begin] == '{';
+    if (braces) ++begin;
+    size_t end = begin;
+    const auto in_name = [](char c) { return absl::ascii_isalnum(static_cast<unsigned char>(c)) || c == '_'; };
+    while (path[at] == '$' && end < path.size() && in_name(path[end])) ++end;
+    const bool whole = end > begin && (!braces || (end < path.size() && path[end] == '}'));
+    const std::string value = whole ? variable(path.substr(begin, end - begin)) : "";
+    if (value.empty()) {
+      out += path[at++];
+      continue;
+    }
+    out += value;
+    at = braces ? end + 1 : end;
+  }
+  const bool in_home = out == "~" || out.starts_with("~/");
+  if (const std::string home = in_home ? variable("HOME") : ""; !home.empty()) out.replace(0, 1, home);
+  return out;
 }
 
 const AwsSection* Find(const std::map<std::string, AwsSection>& sections, const std::string& name) {
@@ -73,6 +100,8 @@ const AwsSection* Find(const std::map<std::string, AwsSection>& sections, const 
 
 absl::StatusOr<Profiles> ParseProfiles(std::string_view text) {
   Profiles profiles;
+  constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";  // of editors on Windows
+  if (text.starts_with(kByteOrderMark)) text.remove_prefix(kByteOrderMark.size());
   AwsSection* section = nullptr;
   bool in_section = false;
   // The last setting, which lines that are indented further belong to.
@@ -96,7 +125,7 @@ absl::StatusOr<Profiles> ParseProfiles(std::string_view text) {
       parent_indent = kNone;
       continue;
     }
-    const size_t equals = content.find('=');
+    const size_t equals = content.find_first_of("=:");
     const bool is_setting = equals != std::string_view::npos && !Trim(content.substr(0, equals)).empty();
     const size_t indent = line.find_first_not_of(" \t");
     const bool belongs_to_parent = parent_indent != kNone && indent > parent_indent;
@@ -137,7 +166,8 @@ AwsEnvironment ProcessEnvironment() {
 absl::StatusOr<AwsSettings> AwsSettings::Load(const AwsEnvironment& environment) {
   AwsSettings settings;
   settings.variable_ = environment.variable;
-  const std::string wanted = settings.Variable("AWS_PROFILE");
+  std::string wanted = settings.Variable("AWS_PROFILE");
+  if (wanted.empty()) wanted = settings.Variable("AWS_DEFAULT_PROFILE");
   settings.profile_name_ = wanted.empty() ? "default" : wanted;
   // The credentials file wins where both name a key.
   for (const auto& [variable, file] :
@@ -147,6 +177,8 @@ absl::StatusOr<AwsSettings> AwsSettings::Load(const AwsEnvironment& environment)
       const std::string home = settings.Variable("HOME");
       if (home.empty()) continue;
       path = fmt::format("{}/.aws/{}", home, file);
+    } else {
+      path = ExpandPath(path, [&](const std::string& name) { return settings.Variable(name); });
     }
     absl::StatusOr<std::string> text = environment.read_file(path);
     if (absl::IsNotFound(text.status())) continue;
@@ -158,6 +190,7 @@ absl::StatusOr<AwsSettings> AwsSettings::Load(const AwsEnvironment& environment)
     }
     Merge(std::move(profiles->profiles), settings.files_.profiles);
     Merge(std::move(profiles->sso_sessions), settings.files_.sso_sessions);
+    Merge(std::move(profiles->services), settings.files_.services);
   }
   if (!wanted.empty() && settings.FindProfile(wanted) == nullptr) {
     return absl::InvalidArgumentError(fmt::format(
@@ -193,6 +226,41 @@ absl::StatusOr<bool> AwsSettings::Flag(const std::string& variable, const std::s
   if (value == "true") return true;
   return absl::InvalidArgumentError(fmt::format("{}the profile's {} is '{}'; it must be true or false",
                                                 variable.empty() ? "" : variable + " or ", key, value));
+}
+
+absl::StatusOr<AwsSettings::Found> AwsSettings::FindServiceUrl(std::string_view service) const {
+  ASSIGN_OR_RETURN(const bool ignored, Flag("AWS_IGNORE_CONFIGURED_ENDPOINT_URLS", "ignore_configured_endpoint_urls"));
+  if (ignored) return Found();
+  std::string id(service);
+  std::replace(id.begin(), id.end(), ' ', '_');
+  const std::string of_service = fmt::format("AWS_ENDPOINT_URL_{}", absl::AsciiStrToUpper(id));
+  const bool is_store = service == "s3";  // tokens and keys of other services are not sent to the store's server
+  for (const std::string& name : {of_service, std::string(is_store ? "AWS_ENDPOINT_URL" : "")}) {
+    if (std::string value = name.empty() ? "" : Variable(name); !value.empty()) return Found{std::move(value), name};
+  }
+  if (const std::string services = Profile("services"); !services.empty()) {
+    const AwsSection* const section = Find(files_.services, services);
+    if (section == nullptr) {
+      return absl::InvalidArgumentError(
+          fmt::format("the profile '{}' has services = {}, but there is no section [services {}]", profile_name_,
+                      services, services));
+    }
+    const auto at = section->find(fmt::format("{}.endpoint_url", id));
+    if (at != section->end() && !at->second.empty())
+      return Found{at->second, fmt::format("[services {}] in {}", services, file_of_.at("services"))};
+  }
+  if (!is_store) return Found();
+  return Found{Profile("endpoint_url"), Origin({}, "endpoint_url")};
+}
+
+absl::StatusOr<std::string> AwsSettings::ServiceUrl(std::string_view service) const {
+  ASSIGN_OR_RETURN(Found found, FindServiceUrl(service));
+  return std::move(found.value);
+}
+
+std::string AwsSettings::OriginOfServiceUrl(std::string_view service) const {
+  absl::StatusOr<Found> found = FindServiceUrl(service);
+  return found.ok() ? std::move(found->origin) : std::string();
 }
 
 const AwsSection* AwsSettings::FindProfile(const std::string& name) const {

@@ -26,14 +26,15 @@ struct AwsEnvironment {
 /// a process while another thread changes it.
 AwsEnvironment ProcessEnvironment();
 
-/// The sections of a profile file by name: "[name]", or "[profile name]" as in ~/.aws/config, and "[sso-session name]";
-/// other kinds of section are skipped. Settings that are indented further than one without a value above them
-/// ("s3 =") get its name in front: "s3.addressing_style"; other such lines are skipped. Names of settings are in lower
-/// case.
+/// The sections of a profile file by name: "[name]", or "[profile name]" as in ~/.aws/config, "[sso-session name]" and
+/// "[services name]"; other kinds of section are skipped. Settings that are indented further than one without a value
+/// above them ("s3 =") get its name in front: "s3.addressing_style"; other such lines are skipped. Names of settings
+/// are in lower case.
 using AwsSection = std::map<std::string, std::string>;
 struct Profiles {
   std::map<std::string, AwsSection> profiles;
   std::map<std::string, AwsSection> sso_sessions;
+  std::map<std::string, AwsSection> services;
 };
 /// InvalidArgument, with the line's number, for what is neither a section, a setting nor a comment. Pure; fuzzed.
 absl::StatusOr<Profiles> ParseProfiles(std::string_view text);
@@ -57,12 +58,26 @@ class AwsSettings {
   /// variable stands for some settings: "".
   absl::StatusOr<bool> Flag(const std::string& variable, const std::string& key) const;
 
+  /// The URL that stands in for a service ("s3", "sts", "sso oidc"): the first of its variable, AWS_ENDPOINT_URL, its
+  /// entry in the profile's [services] section, and the profile's `endpoint_url`. Those for all services are S3's
+  /// alone.
+  /// "" without one, or if they are to be ignored. InvalidArgument if the section does not exist.
+  absl::StatusOr<std::string> ServiceUrl(std::string_view service) const;
+  /// The origin of that URL.
+  std::string OriginOfServiceUrl(std::string_view service) const;
+
   const std::string& profile_name() const { return profile_name_; }
   /// nullptr when there is no such section.
   const AwsSection* FindProfile(const std::string& name) const;
   const AwsSection* FindSsoSession(const std::string& name) const;
 
  private:
+  struct Found {
+    std::string value;
+    std::string origin;
+  };
+  absl::StatusOr<Found> FindServiceUrl(std::string_view service) const;
+
   std::function<std::optional<std::string>(const std::string& name)> variable_;
   std::string profile_name_;
   Profiles files_;

@@ -62,7 +62,11 @@ TEST(Profiles, SectionsSettingsAndComments) {
                           Pair("s3.indented", "1"), Pair("text", "a")));
   EXPECT_THAT(profiles->profiles.at("plain"), ElementsAre(Pair("a", "b = c")));
   EXPECT_TRUE(ParseProfiles("")->profiles.empty());
-  EXPECT_TRUE(ParseProfiles("[services x]\na = b\n  more of it\nc =\n  d = 1\n  more\n")->profiles.empty());
+  const auto services = ParseProfiles("[services x]\na = b\n  more of it\nc =\n  d = 1\n  more\n");
+  EXPECT_TRUE(services->profiles.empty());
+  EXPECT_THAT(services->services.at("x"), ElementsAre(Pair("a", "b"), Pair("c", ""), Pair("c.d", "1")));
+  EXPECT_THAT(ParseProfiles("\xEF\xBB\xBF[a]\nregion: eu-west-1\nurl = http://x:1\n")->profiles.at("a"),
+              ElementsAre(Pair("region", "eu-west-1"), Pair("url", "http://x:1")));
   // Only what is indented further than the setting above belongs to it.
   EXPECT_THAT(ParseProfiles("[a]\n  s3 =\n    x = 1\n  y = 2\nz = 3\n")->profiles.at("a"),
               ElementsAre(Pair("s3", ""), Pair("s3.x", "1"), Pair("y", "2"), Pair("z", "3")));

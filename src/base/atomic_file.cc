@@ -101,6 +101,50 @@ UniqueFd OpenTemporary(const std::string& path, mode_t mode) {
   return fd;
 }
 
+// Removes a reservation whose maker was killed. That can be seen only of makers on this machine, which wrote its name.
+void RemoveIfAbandoned(const std::string& reservation) {
+  const UniqueFd fd(open(reservation.c_str(), O_RDWR | O_NOFOLLOW | O_CLOEXEC));
+  if (!fd || TryLock(fd.get()) != Lock::kOurs) return;
+  std::string maker(OwnPrefix().size(), '\0');
+  if (pread(fd.get(), maker.data(), maker.size(), 0) != static_cast<ssize_t>(maker.size()) || maker != OwnPrefix())
+    return;
+  struct stat opened {};
+  struct stat there {};
+  // Another process may have removed it, and made a new one, before this one had the lock.
+  const bool is_same = fstat(fd.get(), &opened) == 0 && stat(reservation.c_str(), &there) == 0 &&
+                       opened.st_ino == there.st_ino && opened.st_dev == there.st_dev;
+  if (is_same) unlink(reservation.c_str());
+}
+
+// Makes the file that only one process can make. Its owner alone may put a file in the place. -1 with errno set, EEXIST
+// if another process has it for too long.
+UniqueFd Reserve(const std::string& reservation) {
+  constexpr std::chrono::seconds kLongest{10};  // the owner needs three system calls
+  const auto end = std::chrono::steady_clock::now() + kLongest;
+  for (;;) {
+    UniqueFd fd(open(reservation.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
+    if (fd) {
+      // The name comes after the lock: a process that has the lock and reads the name knows that the maker is gone.
+      while (flock(fd.get(), LOCK_EX) != 0 && errno == EINTR) {
+      }
+      if (write(fd.get(), OwnPrefix().data(), OwnPrefix().size()) > 0) return fd;
+      const int error = errno;
+      unlink(reservation.c_str());
+      errno = error;
+      return UniqueFd(-1);
+    }
+    if (errno != EEXIST) return fd;
+    RemoveIfAbandoned(reservation);
+    struct stat info {};
+    const bool is_old = stat(reservation.c_str(), &info) == 0 && info.st_mtime + kLongest.count() < time(nullptr);
+    if (is_old || std::chrono::steady_clock::now() > end) {
+      errno = EEXIST;
+      return fd;
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+}
+
 }  // namespace
 
 bool IsTemporaryName(std::string_view name) {
@@ -229,9 +273,29 @@ absl::Status AtomicFile::LinkError(int error) const {
   return absl::AlreadyExistsError(fmt::format("{}: is there already", name_));
 }
 
+// Looks first, and renames then, as the only process that may.
+absl::Status AtomicFile::PlaceReserved() const {
+  const std::string reservation = fmt::format("{}/{}place-{:016x}", ParentOf(path_), kTemporaryPrefix,
+                                              Xxh3(AsBytes(std::string_view(path_).substr(path_.rfind('/') + 1))));
+  const UniqueFd fd = Reserve(reservation);
+  if (!fd && errno != EEXIST) return ErrnoStatus(errno, name_, "reserving its place");
+  struct stat there {};
+  const bool is_there = lstat(path_.c_str(), &there) == 0;
+  if (!fd && !is_there) {
+    return absl::FailedPreconditionError(
+        fmt::format("{}: another process has reserved its place, or was killed then: if none writes there, remove {}",
+                    name_, reservation));
+  }
+  const absl::Status placed = is_there                                         ? LinkError(EEXIST)
+                              : rename(temporary_.c_str(), path_.c_str()) == 0 ? absl::OkStatus()
+                                                                               : ErrnoStatus(errno, name_, "renaming");
+  if (fd) unlink(reservation.c_str());
+  return placed;
+}
+
 // By a rename that replaces nothing; where there is none (NFS, old FUSE file systems, sandboxes that refuse the call),
 // by a hard link, which takes a change of the folder more; and without these either (exFAT, SMB, file systems over S3),
-// the best that remains is to look first.
+// by a second file that only one process can make.
 absl::Status AtomicFile::PlaceIfAbsent() const {
   if (renameat2(AT_FDCWD, temporary_.c_str(), AT_FDCWD, path_.c_str(), RENAME_NOREPLACE) == 0) return absl::OkStatus();
   if (errno != EINVAL && errno != EPERM && errno != ENOSYS && errno != EOPNOTSUPP) return LinkError(errno);
@@ -240,10 +304,7 @@ absl::Status AtomicFile::PlaceIfAbsent() const {
     return absl::OkStatus();
   }
   if (errno != EPERM && errno != ENOSYS && errno != EOPNOTSUPP) return LinkError(errno);
-  struct stat there {};
-  if (lstat(path_.c_str(), &there) == 0) return LinkError(EEXIST);
-  if (rename(temporary_.c_str(), path_.c_str()) == 0) return absl::OkStatus();
-  return ErrnoStatus(errno, name_, "renaming");
+  return PlaceReserved();
 }
 
 absl::StatusOr<struct stat> AtomicFile::Commit(bool only_if_absent, int64_t modified_ms) {

@@ -62,8 +62,10 @@ class AtomicFile {
   absl::Status SetMode(mode_t mode) const;
 
   /// Moves the file to its place and returns what it is now. AlreadyExists if `only_if_absent` and something
-  /// exists there. `modified_ms`, since 1970, becomes the time of its last
-  /// change, unless it is 0. Call it once; do not call Append after it.
+  /// exists there, on every file system on which only one process can make a file. FailedPrecondition, which names the
+  /// remedy, if a process on another machine was killed in the middle of the same, on one without hard links.
+  /// `modified_ms`, since 1970, becomes the time of its last change, unless it is 0. Call it once; do not call Append
+  /// after it.
   absl::StatusOr<struct stat> Commit(bool only_if_absent, int64_t modified_ms = 0);
 
  private:
@@ -76,6 +78,7 @@ class AtomicFile {
 
   absl::Status LinkError(int error) const;
   absl::Status PlaceIfAbsent() const;
+  absl::Status PlaceReserved() const;
 
   const std::string path_;
   const std::string name_;

@@ -1,5 +1,7 @@
 #include "base/atomic_file.h"
 
+#include <fcntl.h>
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <linux/filter.h>
@@ -12,16 +14,22 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <array>
 #include <chrono>
 #include <csignal>
 #include <cstddef>
 #include <filesystem>
 #include <fstream>
+#include <functional>
+#include <numeric>
 #include <set>
 #include <stop_token>
 #include <thread>
 #include <utility>
 #include <vector>
+
+#include "base/crypto.h"
 
 namespace millrace {
 namespace {
@@ -248,6 +256,74 @@ TEST_F(AtomicFileTest, OnlyIfAbsentWithoutSomeSystemCalls) {
     }
   }
   EXPECT_EQ(Files().size(), static_cast<size_t>(number)) << "a temporary file is left";
+}
+
+// Runs `body` in `count` processes at once, in which neither hard links nor renames that replace nothing work. Returns
+// their exit statuses; none without seccomp.
+std::vector<int> WithoutLinks(int count, const std::function<int()>& body) {
+  std::vector<std::pair<long, int>> calls = LinksRefused(EPERM);
+  calls.emplace_back(SYS_renameat2, EINVAL);
+  std::vector<pid_t> children;
+  for (int i = 0; i < count; ++i) {
+    const pid_t child = fork();
+    if (child == 0) _exit(Refuse(calls) ? body() : 77);
+    children.push_back(child);
+  }
+  std::vector<int> statuses;
+  for (const pid_t child : children) {
+    int status = 0;
+    if (waitpid(child, &status, 0) == child && WIFEXITED(status)) statuses.push_back(WEXITSTATUS(status));
+  }
+  return std::ranges::count(statuses, 77) > 0 ? std::vector<int>() : statuses;
+}
+
+TEST_F(AtomicFileTest, OnlyOneIsPutWithoutLinksEither) {
+  constexpr int kProcesses = 4;
+  constexpr int kFiles = 60;
+  // Each process counts in the exit status how many of the files it has put.
+  const std::vector<int> put = WithoutLinks(kProcesses, [&] {
+    int count = 0;
+    for (int i = 0; i < kFiles; ++i) {
+      const auto file = AtomicFile::Create(Path(std::to_string(i)), "the file", Durability::kUnsynced);
+      if (!file.ok()) return 78;
+      const absl::Status status = (*file)->Commit(/*only_if_absent=*/true).status();
+      if (status.ok()) ++count;
+      if (!status.ok() && !absl::IsAlreadyExists(status)) return 79;
+    }
+    return count;
+  });
+  if (put.empty()) GTEST_SKIP() << "this machine has no seccomp filters";
+  EXPECT_EQ(std::accumulate(put.begin(), put.end(), 0), kFiles);
+  EXPECT_EQ(Files().size(), size_t{kFiles}) << "a temporary file is left";
+}
+
+TEST_F(AtomicFileTest, AReservationOfAKilledProcess) {
+  const auto commit = [&]() -> int {
+    const auto file = AtomicFile::Create(Path("file"), "the file", Durability::kUnsynced);
+    return file.ok() ? static_cast<int>((*file)->Commit(/*only_if_absent=*/true).status().code()) : 78;
+  };
+  // The name of a reservation is seen while a process has it: the file's folder takes no other file meanwhile.
+  const std::string reservation = Path(fmt::format("{}place-{:016x}", kTemporaryPrefix, Xxh3(AsBytes("file"))));
+  ASSERT_TRUE(WriteFileAtomically(reservation, "a process of another machine").ok());
+  const timespec old{.tv_sec = 1'000'000'000, .tv_nsec = 0};
+  const std::array<timespec, 2> times = {old, old};
+  ASSERT_EQ(utimensat(AT_FDCWD, reservation.c_str(), times.data(), 0), 0);
+  const std::vector<int> refused = WithoutLinks(1, commit);
+  if (refused.empty()) GTEST_SKIP() << "this machine has no seccomp filters";
+  EXPECT_THAT(refused, ElementsAre(static_cast<int>(absl::StatusCode::kFailedPrecondition)));
+  EXPECT_THAT(Files(), ElementsAre(fs::path(reservation).filename().string()));
+
+  // The reservation of a process of this machine holds the prefix of the machine's temporary files.
+  const auto own = AtomicFile::Create(Path("other"), "other", Durability::kUnsynced);
+  ASSERT_TRUE(own.ok());
+  std::string mine;
+  for (const std::string& name : Files()) {
+    if (name.find("place-") == std::string::npos) mine = name.substr(0, name.rfind('-') + 1);
+  }
+  ASSERT_TRUE(WriteFileAtomically(reservation, mine).ok());
+  EXPECT_THAT(WithoutLinks(1, commit), ElementsAre(0));
+  EXPECT_FALSE(fs::exists(reservation));
+  EXPECT_TRUE(fs::exists(Path("file")));
 }
 
 }  // namespace

@@ -69,10 +69,15 @@ absl::Status CheckNames(const std::vector<Shard>& shards) {
   return absl::OkStatus();
 }
 
-// An object that this process alone writes: if it exists, an earlier request of this call has made it.
+// An object that this process alone writes: if it exists, an earlier request of this call has made it. A store may
+// refuse the condition, since it knows none.
 absl::Status WriteOnce(ObjectStore& store, const std::string& key, const std::string& text) {
-  const absl::Status put =
-      PutBlocking(store, key, AsBytes(text), {.content_type = "application/json", .only_if_absent = true}).status();
+  absl::Status put;
+  for (const bool only_if_absent : {true, false}) {
+    PutOptions options{.content_type = "application/json", .only_if_absent = only_if_absent};
+    put = PutBlocking(store, key, AsBytes(text), std::move(options)).status();
+    if (!absl::IsInvalidArgument(put)) break;
+  }
   if (!absl::IsAlreadyExists(put)) return put;
   const absl::StatusOr<std::string> there = ReadAll(store, key, kMaxManifestBytes);
   return there.ok() && *there == text ? absl::OkStatus() : put;
@@ -144,12 +149,14 @@ absl::Status Checkpoints::RunClaim(const std::stop_token& stop) {
   return absl::OkStatus();
 }
 
-// LATEST was written just now, so that it can be written again.
 absl::Status Checkpoints::FindOutConditions(CheckpointCatalog catalog, const std::stop_token& stop) {
-  ASSIGN_OR_RETURN(conditional_, latest_.FindOutConditions(catalog));
+  ASSIGN_OR_RETURN(conditional_, latest_.FindOutConditions());
   latest_.SetConditional(conditional_);
   if (conditional_ == catalog.conditional_writes) return absl::OkStatus();
   ASSIGN_OR_RETURN(const LatestRecord latest, latest_.Read(stop));
+  if (!latest.catalog || latest.catalog->writer.id != catalog.writer.id) {
+    return absl::FailedPreconditionError(fmt::format("{}: another process has replaced it", latest_.Uri()));
+  }
   catalog.conditional_writes = conditional_;
   return latest_.Replace(catalog, latest.version);
 }

@@ -39,8 +39,14 @@ class SpoiledStore final : public ForwardingStore {
     acts_at_ = call;
     act_ = std::move(act);
   }
+  void BeforePut(int put, std::function<void()> act) {
+    puts_ = 0;
+    acts_at_put_ = put;
+    act_ = std::move(act);
+  }
   int calls() const { return calls_; }
   void IgnoreConditions() { ignore_conditions_ = true; }
+  void RefuseConditions() { refuse_conditions_ = true; }
 
   void Get(std::string key, MutableByteSpan into, GetOptions options, GetCallback done) override {
     const How how = Next();
@@ -53,8 +59,15 @@ class SpoiledStore final : public ForwardingStore {
     ForwardingStore::Head(std::move(key), options, Spoiled(std::move(done), how));
   }
   void Put(std::string key, ByteSpan body, PutOptions options, PutCallback done) override {
+    if (++puts_ == acts_at_put_) {
+      acts_at_put_ = 0;
+      std::exchange(act_, {})();
+    }
     const How how = Next();
     if (how == How::kInstead) return std::move(done)(Down());
+    if (refuse_conditions_ && (options.only_if_absent || !options.if_match.empty())) {
+      return std::move(done)(absl::InvalidArgumentError("HTTP 501"));
+    }
     if (ignore_conditions_) {
       options.only_if_absent = false;
       options.if_match.clear();
@@ -101,8 +114,11 @@ class SpoiledStore final : public ForwardingStore {
   int spoiled_ = 0;
   How how_ = How::kNot;
   int acts_at_ = 0;
+  int puts_ = 0;
+  int acts_at_put_ = 0;
   std::function<void()> act_;
   bool ignore_conditions_ = false;
+  bool refuse_conditions_ = false;
 };
 
 /// A place for checkpoints, of one of several kinds, behind a SpoiledStore.
@@ -478,6 +494,38 @@ TEST(CheckpointsWeak, AStoreThatIgnoresConditionsIsFoundOut) {
   ASSERT_TRUE(next.Save(3, {{"model", {AsBytes("3")}}}, {}).ok());
   EXPECT_EQ(next.Find(std::nullopt)->step, 3u);
   EXPECT_FALSE((*next.ReadCatalog())->conditional_writes);
+}
+
+TEST(CheckpointsWeak, AStoreThatRefusesConditionsIsOneThatIgnoresThem) {
+  SpoiledStore store(std::make_unique<MemoryStore>("m"));
+  store.RefuseConditions();
+  MemoryBudget memory(64 << 20);
+  for (uint64_t step = 1; step <= 3; ++step) {
+    Checkpoints checkpoints({&store, "run"}, memory);
+    const auto saved = checkpoints.Save(step, {{"model", {AsBytes("1")}}}, {});
+    ASSERT_TRUE(saved.ok()) << saved.status();
+    EXPECT_FALSE((*checkpoints.ReadCatalog())->conditional_writes);
+    EXPECT_EQ(checkpoints.Find(std::nullopt)->step, step);
+  }
+}
+
+// A claim writes LATEST, and asks the store for its conditions by three writes. A commit of another process before one
+// of these stays.
+TEST(CheckpointsWeak, TheQuestionForConditionsRevertsNoCommit) {
+  for (int put = 2; put <= 4; ++put) {
+    SpoiledStore store(std::make_unique<MemoryStore>("m"));
+    store.IgnoreConditions();
+    MemoryBudget memory(64 << 20);
+    Checkpoints slow({&store, "run"}, memory);
+    Checkpoints other({&store, "run"}, memory);
+    bool committed = false;
+    store.BeforePut(put, [&] { committed = other.Save(7, {{"model", {AsBytes("7")}}}, {}).ok(); });
+    EXPECT_TRUE(absl::IsFailedPrecondition(slow.Claim({}))) << put;
+    ASSERT_TRUE(committed) << put;
+    const auto found = other.Find(std::nullopt);
+    ASSERT_TRUE(found.ok()) << found.status() << ", committed before write " << put << " of the claim";
+    EXPECT_EQ(found->step, 7u);
+  }
 }
 
 // The file that a sleeping process makes has a number that was in use long ago.

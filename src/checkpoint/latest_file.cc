@@ -12,6 +12,9 @@ namespace {
 
 constexpr uint64_t kMaxLatestBytes = 64 << 20;
 constexpr const char* kJson = "application/json";
+constexpr const char* kProbeEnding = ".conditions";  // behind LATEST
+constexpr std::string_view kProbeText =
+    "Millrace asks by this object whether the store holds the conditions of writes.\n";
 
 absl::StatusOr<CheckpointCatalog> Parse(const std::string& uri, std::string_view text) {
   absl::StatusOr<CheckpointCatalog> catalog = CheckpointCatalog::FromJson(text);
@@ -37,7 +40,13 @@ absl::StatusOr<LatestRecord> LatestFile::Read(const std::stop_token& stop) const
 
 absl::Status LatestFile::Replace(const CheckpointCatalog& catalog, const std::string& version) {
   const std::string text = catalog.ToJson();
-  return conditional_ || document_.numbered() ? document_.Replace(text, version) : ReplaceUnguarded(text, version);
+  if (conditional_ || document_.numbered()) {
+    const absl::Status replaced = document_.Replace(text, version);
+    // A store that knows no conditions may refuse them with HTTP 400 or 501.
+    if (!absl::IsInvalidArgument(replaced) || document_.numbered()) return replaced;
+    conditional_ = false;
+  }
+  return ReplaceUnguarded(text, version);
 }
 
 absl::Status LatestFile::ReplaceUnguarded(const std::string& text, const std::string& version) const {
@@ -48,16 +57,22 @@ absl::Status LatestFile::ReplaceUnguarded(const std::string& text, const std::st
   return after.catalog && after.catalog->ToJson() == text ? absl::OkStatus() : Lost(Uri());
 }
 
-absl::StatusOr<bool> LatestFile::FindOutConditions(const CheckpointCatalog& catalog) {
+absl::StatusOr<bool> LatestFile::FindOutConditions() const {
   if (document_.numbered()) return true;
-  const std::string text = catalog.ToJson();
-  PutOptions absent{.content_type = kJson, .only_if_absent = true};
-  const absl::Status first = PutBlocking(store_, key_, AsBytes(text), std::move(absent)).status();
-  PutOptions other{.content_type = kJson, .if_match = "00000000000000000000000000000000"};
-  const absl::Status second = PutBlocking(store_, key_, AsBytes(text), std::move(other)).status();
-  if (first.ok() || second.ok()) return false;
-  if (!absl::IsAlreadyExists(first) && !absl::IsFailedPrecondition(first)) return first;
-  if (!absl::IsFailedPrecondition(second) && !absl::IsNotFound(second)) return second;
+  if (!conditional_) return false;
+  const std::string key = key_ + kProbeEnding;
+  const auto put = [&](PutOptions options) {
+    options.content_type = "text/plain";
+    return PutBlocking(store_, key, AsBytes(kProbeText), std::move(options)).status();
+  };
+  absl::Status first = put({.only_if_absent = true});
+  if (first.ok()) first = put({.only_if_absent = true});  // now there is one
+  const absl::Status second = put({.if_match = "00000000000000000000000000000000"});
+  for (const absl::Status& status : {first, second}) {
+    if (status.ok() || absl::IsInvalidArgument(status)) return false;
+    const bool held = absl::IsAlreadyExists(status) || absl::IsFailedPrecondition(status) || absl::IsNotFound(status);
+    if (!held) return status;
+  }
   return true;
 }
 

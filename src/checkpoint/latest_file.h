@@ -22,12 +22,13 @@ class LatestFile {
 
   absl::StatusOr<LatestRecord> Read(const std::stop_token& stop) const;
 
-  /// Errors: as the protocols want them (save_protocol.h).
+  /// Errors: as the protocols want them (save_protocol.h). A store that refuses conditions is from then on one that
+  /// ignores them.
   absl::Status Replace(const CheckpointCatalog& catalog, const std::string& version);
 
-  /// Whether the store holds the conditions of writes. Asks it by requests that it has to refuse; if it does not, they
-  /// write what is there already, which this process must have written just now: `catalog`.
-  absl::StatusOr<bool> FindOutConditions(const CheckpointCatalog& catalog);
+  /// Returns true if the store holds the conditions of writes. Asks it by writes of the object LATEST.conditions, which
+  /// the store has to refuse.
+  absl::StatusOr<bool> FindOutConditions() const;
   /// What is known of it, by the catalog: then Replace compares for itself.
   void SetConditional(bool conditional) { conditional_ = conditional; }
 

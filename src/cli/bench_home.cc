@@ -91,6 +91,7 @@ void LocalServer::UseForAllStores() const {
   setenv("AWS_ACCESS_KEY_ID", "millrace", 1);
   setenv("AWS_SECRET_ACCESS_KEY", "millrace-secret", 1);
   setenv("AWS_REGION", "us-east-1", 1);
+  setenv("no_proxy", "127.0.0.1", 1);
 }
 
 }  // namespace millrace::cli

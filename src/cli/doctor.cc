@@ -20,6 +20,7 @@ namespace {
 struct DoctorFlags {
   std::string uri;
   bool json = false;
+  bool write = false;
 };
 
 }  // namespace
@@ -72,6 +73,7 @@ absl::StatusOr<bool> Examine(const DoctorFlags& flags, const ParsedUri& uri) {
     print(CheckText(check));
   });
   doctor.CheckAccess();
+  if (flags.write) doctor.CheckWrite();
   line.emplace("measuring", ProgressLine::Unit::kBytes);
   doctor.MeasureSpeed([&line](uint64_t bytes) { line->Update(bytes, 0); });
   line.reset();
@@ -84,6 +86,8 @@ absl::StatusOr<bool> Examine(const DoctorFlags& flags, const ParsedUri& uri) {
 
 void AddOptions(Command command, DoctorFlags* flags) {
   command.Add("uri", &flags->uri, "s3://bucket, a prefix or an object");
+  command.AddFlag("--write", &flags->write,
+                  "Also write a small object there and remove it, as saving a checkpoint would");
   command.AddFlag("--json", &flags->json,
                   R"(One JSON object: {"ok", "checks": [{"name", "result", "text", "remedy"}], "first_byte_ms", )"
                   R"("bytes_per_second" (of objects of 1 MiB and more), "advice"})");
@@ -91,10 +95,12 @@ void AddOptions(Command command, DoctorFlags* flags) {
 
 constexpr const char* kDoctorHelp =
     "One line for each step: settings, name, connection, TLS, clock, permissions; what fails comes with its remedy. "
-    "Then reads what is there for some seconds, half a GiB at most, and changes nothing. Secrets are never shown. "
+    "Then reads what is there for some seconds, half a GiB at most. Nothing is changed without --write. Secrets are "
+    "never shown. "
     "The exit status is 1 if something fails.\n\n"
     "Examples:\n"
     "  millrace doctor s3://bucket/train/\n"
+    "  millrace doctor s3://bucket/checkpoints/ --write\n"
     "  millrace doctor s3://bucket/train/shard-000000.tar --profile lab --json | jq .checks\n"
     "  millrace doctor host s3://bucket/train";
 

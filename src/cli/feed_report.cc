@@ -80,6 +80,7 @@ std::string FeedJson(const Source& source, const FeedResult& result, const Reque
       {"batches", result.batches},
       {"quarantined", result.report.quarantined},
       {"quarantine", quarantine},
+      {"odd_images", result.report.odd_images},
       {"parts", result.report.part_samples}};
   if (const std::optional<CacheReport>& cache = result.report.cache) {
     json.Add("cache", JsonObject{{"hit_bytes", cache->hit_bytes},
@@ -147,6 +148,9 @@ std::string FeedText(std::string_view memory, std::string_view cache, const Sour
   if (report.quarantined > 0) {
     text += fmt::format("Replaced {}; the first: {}: {}\n", Counted(report.quarantined, "damaged sample"),
                         report.quarantine.front().uri, report.quarantine.front().reason);
+  }
+  if (report.odd_images > 0) {
+    text += fmt::format("{} shown in spite of warnings of the codec\n", Counted(report.odd_images, "image"));
   }
   text += fmt::format("Digest: {}\nPosition: {}\n", report.digest.Hex(), report.position.ToString());
   return text;

@@ -81,11 +81,8 @@ Json DecodeJson(const std::optional<DecodeReport>& decode, ObjectNames& names) {
   if (!decode) return nullptr;
   JsonArray examples;
   for (const BadSample& bad : decode->first) examples.Add(PlaceJson(bad.place, names).Add("why", bad.why));
-  return JsonObject{{"samples", decode->samples},
-                    {"images", decode->images},
-                    {"failed", decode->failed},
-                    {"too_large", decode->too_large},
-                    {"examples", examples}};
+  return JsonObject{{"samples", decode->samples}, {"images", decode->images},       {"odd", decode->odd},
+                    {"failed", decode->failed},   {"too_large", decode->too_large}, {"examples", examples}};
 }
 
 Json PreviewJson(const InspectReport& report, ObjectNames& names) {
@@ -203,6 +200,7 @@ std::string DecodeText(const DecodeReport& decode, uint64_t samples, ObjectNames
   std::string text = fmt::format("\nread {} of {}, and decoded {}: ", decode.samples, Counted(samples, "sample"),
                                  Counted(decode.images, "image"));
   if (decode.too_large > 0) text += fmt::format("{} too large for the memory there is, ", decode.too_large);
+  if (decode.odd > 0) text += fmt::format("{} shown in spite of warnings of the codec, ", Counted(decode.odd, "image"));
   if (decode.failed == 0) return text + (decode.too_large == 0 ? "all are sound\n" : "all others are sound\n");
   text += fmt::format("{} of the samples failed\n", decode.failed);
   for (const BadSample& bad : decode.first)

@@ -12,9 +12,9 @@ namespace millrace::cli {
 namespace {
 
 // As with the AWS CLI: a profile that is named on the command line wins over keys in the environment.
-constexpr const char* kIdentityVariables[] = {"AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY",
-                                              "AWS_SESSION_TOKEN", "AWS_WEB_IDENTITY_TOKEN_FILE",
-                                              "AWS_ROLE_ARN",      "AWS_ROLE_SESSION_NAME"};
+constexpr const char* kIdentityVariables[] = {
+    "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY",       "AWS_SESSION_TOKEN",    "AWS_SECURITY_TOKEN",
+    "AWS_ROLE_ARN",      "AWS_WEB_IDENTITY_TOKEN_FILE", "AWS_ROLE_SESSION_NAME"};
 
 }  // namespace
 
@@ -36,6 +36,7 @@ absl::Status ApplyS3Options(const S3Options& options) {
   if (options.endpoint_url) {
     RETURN_IF_ERROR(AsUsage(Annotate(ParseEndpointUrl(*options.endpoint_url).status(), "--endpoint-url")));
     setenv("AWS_ENDPOINT_URL_S3", options.endpoint_url->c_str(), 1);
+    setenv("AWS_IGNORE_CONFIGURED_ENDPOINT_URLS", "false", 1);  // whatever the profile says
   }
   if (options.profile) {
     if (options.profile->empty()) return UsageError("--profile: the name is empty");

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <utility>
 
@@ -9,10 +10,13 @@
 #include "shard/sample_name.h"
 #include "shard/token_format.h"
 #include "store/blocking.h"
+#include "store/completion.h"
 
 namespace millrace {
 
 namespace {
+
+constexpr size_t kHeadsAtOnce = 64;
 
 // Whether it is there; what keeps anybody from telling is an error.
 absl::StatusOr<std::optional<ObjectInfo>> FindObject(ObjectStore& store, const std::string& key,
@@ -58,6 +62,7 @@ absl::StatusOr<bool> IsFolder(Stores& stores, std::string_view uri, const std::s
   options.max_keys = 1;
   const absl::StatusOr<ListPage> page = ListBlocking(*folder->store, std::move(options), stop);
   if (absl::IsNotFound(page.status()) || absl::IsInvalidArgument(page.status())) return false;
+  if (absl::IsPermissionDenied(page.status())) return false;  // what is selected may be readable all the same
   RETURN_IF_ERROR(page.status());
   return !page->objects.empty();
 }
@@ -156,11 +161,15 @@ absl::StatusOr<std::vector<ObjectInfo>> PlaceLister::HeadNames() {
 }
 
 absl::StatusOr<std::vector<ObjectInfo>> PlaceLister::NextSelected() {
+  if (may_not_list_) return HeadSelected();
   const std::vector<std::string>& prefixes = data_.selection->prefixes();
   const size_t below = data_.Key("").size();
   while (prefix_ < prefixes.size()) {
     if (!lister_) lister_.emplace(*data_.store, data_.Key(prefixes[prefix_]), stop_);
-    ASSIGN_OR_RETURN(std::vector<ObjectInfo> objects, lister_->Next());
+    absl::StatusOr<std::vector<ObjectInfo>> listed = lister_->Next();
+    may_not_list_ = absl::IsPermissionDenied(listed.status()) && data_.selection->NamesAll();
+    if (may_not_list_) return HeadSelected();
+    ASSIGN_OR_RETURN(std::vector<ObjectInfo> objects, std::move(listed));
     if (objects.empty()) {
       lister_.reset();
       ++prefix_;
@@ -173,6 +182,27 @@ absl::StatusOr<std::vector<ObjectInfo>> PlaceLister::NextSelected() {
     if (!objects.empty()) return objects;
   }
   if (not_seen_.empty()) return std::vector<ObjectInfo>();
+  return NothingThere();
+}
+
+// Some of those that were not seen yet, in order.
+absl::StatusOr<std::vector<ObjectInfo>> PlaceLister::HeadSelected() {
+  std::vector<Completion<absl::StatusOr<ObjectInfo>>> heads(std::min(not_seen_.size(), kHeadsAtOnce));
+  auto name = not_seen_.begin();
+  for (Completion<absl::StatusOr<ObjectInfo>>& head : heads) data_.store->Head(data_.Key(*name++), {}, head.Callback());
+  std::vector<ObjectInfo> objects;
+  for (Completion<absl::StatusOr<ObjectInfo>>& head : heads) {
+    if (!head.WaitOrStop(stop_)) return absl::CancelledError(fmt::format("{}: interrupted", data_.uri));
+    absl::StatusOr<ObjectInfo> info = head.Wait();
+    if (absl::IsNotFound(info.status())) return NothingThere();
+    RETURN_IF_ERROR(info.status());
+    objects.push_back(*std::move(info));
+    not_seen_.erase(not_seen_.begin());
+  }
+  return objects;
+}
+
+absl::Status PlaceLister::NothingThere() const {
   const std::string others = not_seen_.size() > 1 ? fmt::format(" (nor at {} more)", not_seen_.size() - 1) : "";
   return absl::NotFoundError(
       fmt::format("{}: there is nothing at {}{}", data_.uri, data_.store->Uri(data_.Key(*not_seen_.begin())), others));

@@ -53,7 +53,8 @@ absl::StatusOr<DatasetPlace> FindObjects(Stores& stores, std::string_view uri, c
 absl::StatusOr<bool> BeginsAsMegatron(ObjectStore& store, const ObjectInfo& object, const std::stop_token& stop);
 
 /// Lists the objects of a place as Lister does; those of `names` that do not exist are left out. NotFound at the end of
-/// a selection if something that it names without a wildcard was not there. Blocking; not thread-safe. The store must
+/// a selection if something that it names without a wildcard was not there. If these credentials may not list, the
+/// objects of a selection that names each of them are asked for one by one. Blocking; not thread-safe. The store must
 /// outlive it.
 class PlaceLister {
  public:
@@ -65,11 +66,14 @@ class PlaceLister {
  private:
   absl::StatusOr<std::vector<ObjectInfo>> HeadNames();
   absl::StatusOr<std::vector<ObjectInfo>> NextSelected();
+  absl::StatusOr<std::vector<ObjectInfo>> HeadSelected();
+  absl::Status NothingThere() const;
   void TickOff(std::string_view key);
 
   const DatasetPlace data_;
   const std::stop_token stop_;
   bool asked_ = false;                           // for `names`
+  bool may_not_list_ = false;                    // so what is not seen yet is asked for by name
   size_t prefix_ = 0;                            // of the selection, that lister_ is at
   std::set<std::string, std::less<>> not_seen_;  // of the selection's names
   std::optional<Lister> lister_;

@@ -3,6 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -11,6 +14,8 @@
 #include "dataset/testing/data_place.h"
 #include "shard/tar_writer.h"
 #include "shard/testing/token_builder.h"
+#include "store/blocking.h"
+#include "store/testing/forwarding_store.h"
 
 namespace millrace {
 namespace {
@@ -190,6 +195,46 @@ TEST_P(SingleFileTest, KeepsItsIndexInTheCacheFolderIfItMust) {
     EXPECT_THAT(OpenAndRead("set/b.tar"), ElementsAre("1: jpg=y"));
     EXPECT_THAT(OpenAndRead("set"), ElementsAre("1: jpg=x", "1: jpg=y"));
   }
+}
+
+// Reads, but may not list.
+class UnlistedStore final : public ForwardingStore {
+ public:
+  ~UnlistedStore() override { Close(); }
+  void List(ListOptions, ListCallback done) override { done(absl::PermissionDeniedError("s3:ListBucket is missing")); }
+};
+
+TEST(PlaceLister, AsksForEachNameWhereItMayNotList) {
+  UnlistedStore store;
+  std::string all = "s3://b/set/{";
+  for (int i = 0; i < 150; ++i) {
+    const std::string name = std::to_string(1000 + i) + ".tar";
+    ASSERT_TRUE(PutBlocking(store, "set/" + name, AsBytes("x")).ok());
+    all += name + (i < 149 ? "," : "}");
+  }
+  const auto list = [&store](std::string_view uri) -> absl::StatusOr<std::vector<std::string>> {
+    DatasetPlace place(Location{.store = &store, .prefix = "set/"});
+    ASSIGN_OR_RETURN(std::optional<ObjectSelection> selection, ObjectSelection::Parse(uri));
+    place.selection = std::make_shared<const ObjectSelection>(*std::move(selection));
+    PlaceLister lister(place);
+    std::vector<std::string> keys;
+    for (;;) {
+      ASSIGN_OR_RETURN(const std::vector<ObjectInfo> objects, lister.Next());
+      if (objects.empty()) return keys;
+      for (const ObjectInfo& object : objects) keys.push_back(object.key);
+    }
+  };
+  const auto some = list("s3://b/set/{1149,1000}.tar");
+  ASSERT_TRUE(some.ok()) << some.status();
+  EXPECT_THAT(*some, ElementsAre("set/1000.tar", "set/1149.tar"));
+  const auto whole = list(all);
+  ASSERT_TRUE(whole.ok()) << whole.status();
+  EXPECT_EQ(whole->size(), 150u);
+  EXPECT_TRUE(std::is_sorted(whole->begin(), whole->end()));
+  const absl::Status absent = list("s3://b/set/{1000,2000,3000}.tar").status();
+  EXPECT_EQ(absent.code(), absl::StatusCode::kNotFound) << absent;
+  EXPECT_THAT(absent.ToString(), HasSubstr("2000.tar (nor at 1 more)"));
+  EXPECT_EQ(list("s3://b/set/1*.tar").status().code(), absl::StatusCode::kPermissionDenied);
 }
 
 TEST(BeginsAsMegatron, LooksAtTheFirstBytes) {

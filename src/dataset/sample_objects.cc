@@ -7,6 +7,7 @@
 
 #include "dataset/token_files.h"
 #include "shard/data_kind.h"
+#include "shard/mds_format.h"
 #include "shard/sample_name.h"
 #include "shard/token_format.h"
 #include "store/blocking.h"
@@ -27,9 +28,14 @@ absl::Status Mixed(const DatasetPlace& data, std::string_view one, std::string_v
                                 : tokens                           ? "both token files and others"
                                 : tar                              ? "both tar shards and other files"
                                                                    : "both shards and other files";
-  return absl::InvalidArgumentError(
-      fmt::format("{}: holds {} ('{}' and '{}'); give the URI of a folder with only one of them", data.uri, what,
-                  data.store->Uri(std::string(one)), data.store->Uri(std::string(other))));
+  // A pattern that takes one of them.
+  const std::string_view shards = of_shards(one) ? one : of_shards(other) ? other : one;
+  const size_t dot = shards.rfind('.');
+  const std::string pattern = data.store->Uri(
+      fmt::format("{}*{}", shards.substr(0, shards.rfind('/') + 1), dot == shards.npos ? "" : shards.substr(dot)));
+  return absl::InvalidArgumentError(fmt::format(
+      "{}: holds {} ('{}' and '{}'); give the URI of a folder with only one of them, or a pattern such as '{}'",
+      data.uri, what, data.store->Uri(std::string(one)), data.store->Uri(std::string(other)), pattern));
 }
 
 // `arrays`: how the index was made that does not match.
@@ -100,7 +106,17 @@ absl::Status SampleObjects::Take(ObjectInfo object) {
         "with `millrace pack {} DST` (`--scratch DIR` if the cache folder has too little room for them decompressed)",
         data_.store->Uri(object.key), data_.UriInShell()));
   }
-  if (key.ends_with(kParquetSuffix) && !raw_sample_.empty()) return Mixed(data_, raw_sample_, object.key, false);
+  if (key.ends_with(kParquetSuffix)) {
+    if (!raw_sample_.empty()) return Mixed(data_, raw_sample_, object.key, false);
+    if (!first_sample_.empty() && IsCompanion(kind_, key)) {
+      PassOverCompanion(key);
+      return absl::OkStatus();
+    }
+    if (first_sample_.empty() && undecided_.size() < kObjectsAhead) {  // shards may follow
+      undecided_.push_back(std::move(object));
+      return absl::OkStatus();
+    }
+  }
   if (const std::string_view advice = ForeignFileAdvice(key); !advice.empty())
     return absl::InvalidArgumentError(fmt::format("{}: {}", data_.store->Uri(object.key), advice));
   if (const std::optional<DataKind> kind = ShardKind(key)) return Add(std::move(key), std::move(object), *kind);
@@ -193,8 +209,12 @@ absl::StatusOr<bool> SampleObjects::EndsPair(const ObjectInfo& object, std::stri
 absl::Status SampleObjects::AddUndecidedPairs() {
   const std::string pair = undecided_.back().key;
   for (ObjectInfo& object : std::exchange(undecided_, {})) {
-    if (!IsMegatronBin(object.key) && !IsMegatronIdx(object.key)) return Mixed(data_, object.key, pair, true);
     std::string key = object.key.substr(data_.Key("").size());
+    if (!IsMegatronBin(object.key) && !IsMegatronIdx(object.key)) {
+      if (!IsCompanion(DataKind::kTokens, key)) return Mixed(data_, object.key, pair, true);
+      skipped_.Add(key, "it belongs to the token files, and holds none");
+      continue;
+    }
     RETURN_IF_ERROR(Add(std::move(key), std::move(object), DataKind::kTokens));
   }
   return absl::OkStatus();
@@ -202,7 +222,7 @@ absl::Status SampleObjects::AddUndecidedPairs() {
 
 void SampleObjects::PassOverCompanion(std::string_view key) {
   skipped_.Add(key, "it belongs to the shards, and holds no samples");
-  if (kind_ == DataKind::kMds) companions_.emplace_back(key);
+  if (kind_ == DataKind::kMds && key.substr(key.rfind('/') + 1) == kMdsIndexName) companions_.emplace_back(key);
 }
 
 // They come before a raw object, or nothing else came: so they are raw objects, too.
@@ -210,6 +230,8 @@ absl::Status SampleObjects::AddUndecided() {
   for (ObjectInfo& object : std::exchange(undecided_, {})) {
     std::string key = object.key.substr(data_.Key("").size());
     if (IsMegatronBin(key)) last_bin_ = object.key;
+    if (const std::string_view advice = ForeignFileAdvice(key); !advice.empty())
+      return absl::InvalidArgumentError(fmt::format("{}: {}", data_.store->Uri(object.key), advice));
     RETURN_IF_ERROR(Add(std::move(key), std::move(object), DataKind::kRawObjects));
   }
   return absl::OkStatus();

@@ -166,7 +166,6 @@ TEST(ExactTest, IsTheWholeImageCroppedAndResized) {
   const char* const all = std::getenv("MILLRACE_TEST_ALL");
   const uint64_t count = all != nullptr && *all != '\0' ? 10'000 : 500;
   ImageDecoder decoder;
-  decoder.set_trust(Trust::kVerified);
   uint64_t reduced = 0;
   for (uint64_t number = 0; number < count; ++number) {
     const AnyImage image = MakeAny(number);

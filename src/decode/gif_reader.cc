@@ -25,7 +25,7 @@ class GifReader final : public RowReader {
   uint64_t held_bytes() const override { return width() * height(); }
   absl::Status Start(const Region& region, int denominator, PixelForm form) override;
   absl::StatusOr<RowBlock> Next() override;
-  absl::Status Finish() override;
+  absl::Status Finish() override { return absl::OkStatus(); }  // what follows the first picture is not read
   void Close() override;
 
  private:
@@ -34,8 +34,9 @@ class GifReader final : public RowReader {
   };
 
   static int Read(GifFileType* gif, GifByteType* into, int length);
-  size_t width() const { return static_cast<size_t>(gif_->SWidth); }
-  size_t height() const { return static_cast<size_t>(gif_->SHeight); }
+  /// A picture that is larger than the canvas makes it larger, as in Pillow.
+  size_t width() const { return static_cast<size_t>(std::max(gif_->SWidth, gif_->Image.Left + gif_->Image.Width)); }
+  size_t height() const { return static_cast<size_t>(std::max(gif_->SHeight, gif_->Image.Top + gif_->Image.Height)); }
   absl::Status Error() const { return GifError(gif_->Error); }
   absl::Status ReadExtension();
   absl::Status FindPicture();
@@ -72,7 +73,8 @@ absl::StatusOr<ImageSize> GifReader::Open(ByteSpan encoded) {
   RETURN_IF_ERROR(CheckImageSize(gif_->SWidth, gif_->SHeight));
   // Before memory is asked for: what merely begins as a GIF claims any size.
   RETURN_IF_ERROR(FindPicture());
-  return ImageSize{gif_->SWidth, gif_->SHeight};
+  RETURN_IF_ERROR(CheckImageSize(static_cast<int64_t>(width()), static_cast<int64_t>(height())));
+  return ImageSize{static_cast<int>(width()), static_cast<int>(height())};
 }
 
 void GifReader::Close() {
@@ -105,9 +107,8 @@ absl::Status GifReader::FindPicture() {
   }
   if (DGifGetImageDesc(gif_.get()) != GIF_OK) return Error();
   const GifImageDesc& picture = gif_->Image;
-  const bool inside = picture.Left >= 0 && picture.Top >= 0 && picture.Width > 0 && picture.Height > 0 &&
-                      picture.Left + picture.Width <= gif_->SWidth && picture.Top + picture.Height <= gif_->SHeight;
-  return inside ? absl::OkStatus() : absl::DataLossError("the GIF is damaged: its picture lies outside its canvas");
+  const bool some = picture.Left >= 0 && picture.Top >= 0 && picture.Width > 0 && picture.Height > 0;
+  return some ? absl::OkStatus() : absl::DataLossError("the GIF is damaged: its picture has no pixels");
 }
 
 void GifReader::TakePalette() {
@@ -172,25 +173,6 @@ absl::StatusOr<RowBlock> GifReader::Next() {
     GreyFromRgbx(row_.data(), static_cast<size_t>(region_.right - region_.left), row_.data());
   }
   return RowBlock{row_.data(), row_.size(), 1};
-}
-
-// On to the end of the file; pictures of an animation are passed over.
-absl::Status GifReader::Finish() {
-  for (;;) {
-    GifRecordType type = UNDEFINED_RECORD_TYPE;
-    if (DGifGetRecordType(gif_.get(), &type) != GIF_OK) return Error();
-    if (type == TERMINATE_RECORD_TYPE) return absl::OkStatus();
-    if (type == EXTENSION_RECORD_TYPE) {
-      RETURN_IF_ERROR(ReadExtension());
-      continue;
-    }
-    int size = 0;
-    GifByteType* block = nullptr;
-    if (DGifGetImageDesc(gif_.get()) != GIF_OK || DGifGetCode(gif_.get(), &size, &block) != GIF_OK) return Error();
-    while (block != nullptr) {
-      if (DGifGetCodeNext(gif_.get(), &block) != GIF_OK) return Error();
-    }
-  }
 }
 
 }  // namespace

@@ -147,7 +147,7 @@ struct ImageDecoder::Impl {
   Frame frame;
   Orientation orientation;
   RowTurner turner;
-  Trust trust = Trust::kNone;
+  uint64_t warnings = 0;  // of the last image
   // Of the image in hand.
   const ImageSpec* wanted = nullptr;
   uint64_t key = 0;
@@ -318,7 +318,7 @@ absl::Status ImageDecoder::Impl::DecodeRows(RowReader& reader, ByteSpan encoded,
 }
 
 absl::Status ImageDecoder::Impl::Finish(RowReader& reader) {
-  if (trust == Trust::kNone) RETURN_IF_ERROR(reader.Finish());
+  RETURN_IF_ERROR(reader.Finish());
   if (orientation.turns()) {
     turner.Finish(frame.crop.flip, kernels::kSlackBytes, [this](int y, const uint8_t* row) { PutSeen(y, row); });
   }
@@ -343,6 +343,7 @@ absl::Status ImageDecoder::Impl::Decode(ByteSpan encoded, const ImageSpec& spec,
   if (chosen == nullptr) chosen = MakeReader(format, reading);
   RowReader& reader = *chosen;
   const absl::Status status = DecodeRows(reader, encoded, spec, leader);
+  warnings = reader.warnings();
   reader.Close();
   return status;
 }
@@ -355,8 +356,8 @@ absl::Status ImageDecoder::Decode(ByteSpan encoded, const ImageSpec& spec, uint6
   return impl_->Decode(encoded, spec, key, nullptr, out, pixels);
 }
 
-void ImageDecoder::set_trust(Trust trust) {
-  impl_->trust = trust;
+uint64_t ImageDecoder::warnings() const {
+  return impl_->warnings;
 }
 
 const Frame& ImageDecoder::frame() const {

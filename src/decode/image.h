@@ -106,14 +106,8 @@ class ImageMemory {
 };
 
 enum class JpegReading : uint8_t {
-  kNeeded,  // of a JPEG with tiles (restart markers) only those that the crop touches: damage in others is not found
-  kAll,     // all of every file is entropy-decoded, so that damage is found wherever it is
-};
-
-/// What is known of the bytes of an image.
-enum class Trust : uint8_t {
-  kNone,
-  kVerified,  // they are those that were indexed: damage below the last row that is needed is not looked for
+  kNeeded,  // only the codes that the crop needs; markers tell the rest. Warnings about other codes are not counted
+  kAll,     // all of every file is entropy-decoded
 };
 
 /// Decodes JPEG and PNG. Owns reusable scratch memory, so keep one a thread. Not thread-safe. The output is a pure
@@ -133,14 +127,15 @@ class ImageDecoder {
   static constexpr uint64_t kScratchBytes = uint64_t{4} << 20;
 
   /// Writes one image of spec.bytes() bytes to `out`. `key` seeds the augmentation (unused otherwise). When `pixels` is
-  /// not empty (spec.pixels() bytes), it also gets the final u8 HWC pixels, before normalisation. DataLoss if the
-  /// bytes are not a complete, valid image (warnings of the codec, such as a premature end, count as damage; see
-  /// JpegReading); InvalidArgument for a format that is not supported. `out` is unspecified after an error.
+  /// not empty (spec.pixels() bytes), it also gets the final u8 HWC pixels, before normalisation. DataLoss if
+  /// Pillow calls the image damaged or cut off (LOAD_TRUNCATED_IMAGES is off), whatever part of it is needed; what
+  /// Pillow shows in spite of faults is shown, and warnings() counts; InvalidArgument for a format that is not
+  /// supported. `out` is unspecified after an error.
   absl::Status Decode(ByteSpan encoded, const ImageSpec& spec, uint64_t key, MutableByteSpan out,
                       MutableByteSpan pixels = {});
 
-  /// Of the images that are decoded from now on. kNone to begin with.
-  void set_trust(Trust trust);
+  /// Of the codec, about the last image that was decoded: faults that leave it as Pillow shows it.
+  uint64_t warnings() const;
 
   /// What the last call, which succeeded, has shown.
   const Frame& frame() const;

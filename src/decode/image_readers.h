@@ -23,8 +23,8 @@ std::unique_ptr<RowReader> MakeGifReader();
 std::unique_ptr<RowReader> MakeJpegReader(JpegReading reading = JpegReading::kNeeded);
 
 /// PNG through libspng: every colour type and depth, interlaced too. As Pillow's convert("RGB") has it, transparency is
-/// dropped (not blended) and gamma ignored; 16-bit samples keep their high byte. Checksums are verified, those of
-/// ancillary chunks included.
+/// dropped (not blended) and gamma ignored; 16-bit samples keep their high byte. As Pillow does, checksums of what
+/// stands before the pixels are verified, and what follows the pixels is not read.
 std::unique_ptr<RowReader> MakePngReader();
 
 /// TIFF through libtiff: the first picture of the file, in strips or tiles, uncompressed or by LZW, Deflate, PackBits,
@@ -33,7 +33,8 @@ std::unique_ptr<RowReader> MakePngReader();
 /// samples of at most 8 bits.
 std::unique_ptr<RowReader> MakeTiffReader();
 
-/// WebP through libwebp: lossy and lossless; transparency is dropped. Animations are refused. The whole image is held.
+/// WebP through libwebp: lossy and lossless; transparency is dropped. An animation shows its first frame, on its
+/// canvas. The whole image is held.
 std::unique_ptr<RowReader> MakeWebpReader();
 
 }  // namespace millrace

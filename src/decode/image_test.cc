@@ -10,6 +10,8 @@
 #include <tuple>
 #include <vector>
 
+#include "base/waiting_budget.h"
+#include "decode/decode_memory.h"
 #include "decode/geometry.h"
 #include "decode/resample.h"
 #include "decode/row_reader.h"
@@ -169,6 +171,8 @@ TEST(JpegTest, EveryTruncationIsDataLoss) {
     for (const ImageSpec& spec : {Spec(48, 40), Spec(5, 40)}) {  // the whole; a part in the middle
       for (size_t length = 0; length < jpeg.size(); ++length) {
         const auto out = Decode(std::string_view(jpeg).substr(0, length), spec);
+        // If nothing but the end marker is missing, libjpeg may have read all codes.
+        if (out.ok() && length + 4 > jpeg.size()) continue;
         ASSERT_EQ(out.status().code(), absl::StatusCode::kDataLoss)
             << length << " of " << jpeg.size() << ": " << out.status();
       }
@@ -177,21 +181,26 @@ TEST(JpegTest, EveryTruncationIsDataLoss) {
   }
 }
 
-TEST(JpegTest, DamageOutsideTheCropIsFound) {
-  // The last rows are overwritten with zeros, which end in an invalid state; the crop needs the first rows only.
-  std::string jpeg = MakeJpeg(64, 640);
-  ImageSpec spec = Spec(16, 64);
-  EXPECT_TRUE(Decode(jpeg, spec).ok());
-  const size_t tail = jpeg.size() * 9 / 10;
-  std::fill(jpeg.begin() + static_cast<ptrdiff_t>(tail), jpeg.end() - 2, '\xfe');
-  EXPECT_EQ(Decode(jpeg, spec).status().code(), absl::StatusCode::kDataLoss);
-  // Unless the bytes are known to be those that were indexed: then nothing below the crop is read.
+// An image about which libjpeg only warns is shown, whatever the crop is; one without an end is not.
+TEST(JpegTest, TheVerdictDoesNotDependOnTheCrop) {
+  const std::string sound = MakeJpeg(64, 640);
+  const size_t tail = sound.size() * 9 / 10;
+  std::string odd = sound;
+  std::fill(odd.begin() + static_cast<ptrdiff_t>(tail), odd.end() - 2, '\xfe');
+  std::string marked = sound;  // a marker that nobody knows
+  marked[tail] = '\xff';
+  marked[tail + 1] = '\x02';
+  const std::string cut = sound.substr(0, tail);
   ImageDecoder decoder;
-  decoder.set_trust(Trust::kVerified);
-  std::vector<std::byte> out(spec.bytes());
-  EXPECT_TRUE(decoder.Decode(AsBytes(jpeg), spec, 0, out).ok());
-  decoder.set_trust(Trust::kNone);
-  EXPECT_EQ(decoder.Decode(AsBytes(jpeg), spec, 0, out).code(), absl::StatusCode::kDataLoss);
+  for (const int height : {64, 640}) {
+    const ImageSpec spec = Spec(height / 10, 64);
+    std::vector<std::byte> out(spec.bytes());
+    EXPECT_TRUE(decoder.Decode(AsBytes(sound), spec, 0, out).ok());
+    EXPECT_EQ(decoder.warnings(), 0U);
+    EXPECT_TRUE(decoder.Decode(AsBytes(odd), spec, 0, out).ok());
+    EXPECT_EQ(decoder.Decode(AsBytes(marked), spec, 0, out).code(), absl::StatusCode::kDataLoss);
+    EXPECT_EQ(decoder.Decode(AsBytes(cut), spec, 0, out).code(), absl::StatusCode::kDataLoss);
+  }
 }
 
 TEST(JpegTest, FlippedBytesNeverCrash) {
@@ -214,7 +223,7 @@ TEST(JpegTest, FlippedBytesNeverCrash) {
       }
     }
   }
-  EXPECT_GT(damaged, 300);
+  EXPECT_GT(damaged, 100);
 }
 
 TEST(JpegTest, UnsupportedKindsAreNamed) {
@@ -245,9 +254,15 @@ TEST(JpegTest, EnormousClaimsAreRefusedAtOnce) {
               "65500 x 65500 pixels is refused");
   ExpectError(WithSize(jpeg, '\xc0', 65535, 16), absl::StatusCode::kInvalidArgument, "65500");
   ExpectError(WithSize(jpeg, '\xc0', 0, 16), absl::StatusCode::kDataLoss, "damaged");
-  ExpectError(WithSize(jpeg, '\xc0', 16000, 16000), absl::StatusCode::kDataLoss, "damaged");
-  const std::string progressive = MakeJpeg(16, 16, {.progressive = true});
-  ExpectError(WithSize(progressive, '\xc2', 16000, 16000), absl::StatusCode::kInvalidArgument, "exceed the limit");
+  const std::string progressive = WithSize(MakeJpeg(16, 16, {.progressive = true}), '\xc2', 16000, 16000);
+  WaitingBudget process(1 << 20);
+  DecodeMemory memory(process, 100 << 20);
+  ImageDecoder decoder(&memory);
+  const ImageSpec spec = Spec(8, 8);
+  std::vector<std::byte> out(spec.bytes());
+  const absl::Status status = decoder.Decode(AsBytes(progressive), spec, 0, out);
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(ToStd(status.message())), HasSubstr("the budget is 256 MiB"));
 }
 
 TEST(JpegTest, ManyScansAreRefused) {
@@ -309,22 +324,40 @@ TEST(PngTest, PartsOfInterlacedAndPlainImagesAgree) {
   }
 }
 
-TEST(PngTest, EveryTruncationAndEveryFlippedByteIsDataLoss) {
+// Bytes behind the pixels are not looked at, as by Pillow, with which tests/wild compares each outcome. The last codes
+// tell only that there are no more, and the length of the last chunk does not matter if it reaches to the end of the
+// file.
+TEST(PngTest, EveryTruncationAndEveryFlippedByteOfThePixelsIsDataLoss) {
   for (const bool interlaced : {false, true}) {
     const testing::Png png = MakePng(24, 20, {.color_type = 3, .interlaced = interlaced});
     const ImageSpec spec = Spec(4, 24);
+    constexpr size_t kEnd = 12;       // IEND
+    constexpr size_t kChecksums = 8;  // of the codec, and of the chunk
+    constexpr size_t kLastCodes = 48;
+    const size_t codes_at = png.bytes.find("IDAT");
+    const size_t codes_end = png.bytes.size() - kEnd - kChecksums;
     for (size_t length = 0; length < png.bytes.size(); ++length) {
       const auto out = Decode(std::string_view(png.bytes).substr(0, length), spec);
-      ASSERT_EQ(out.status().code(), absl::StatusCode::kDataLoss) << length << ": " << out.status();
+      if (length + 1 < codes_end) {
+        ASSERT_EQ(out.status().code(), absl::StatusCode::kDataLoss) << length << ": " << out.status();
+      } else if (length >= codes_end) {
+        ASSERT_EQ(*out, *Decode(png.bytes, spec)) << length;
+      }
     }
-    for (size_t i = 0; i < png.bytes.size(); ++i) {
+    for (size_t i = 0; i < codes_end + 4; ++i) {
       std::string bad = png.bytes;
       bad[i] = static_cast<char>(bad[i] ^ 0x10);
       const auto out = Decode(bad, spec);
-      ASSERT_FALSE(out.ok()) << "byte " << i;
       // A damaged width or height may be refused for its size before its checksum was read.
       if (i >= 16 && i < 24 && out.status().code() == absl::StatusCode::kInvalidArgument) continue;
+      const bool may_be_shown = (i + 4 >= codes_at && i < codes_at) || (i + kLastCodes >= codes_end && i < codes_end);
+      if (may_be_shown && out.ok()) continue;
       ASSERT_EQ(out.status().code(), absl::StatusCode::kDataLoss) << i << ": " << out.status();
+    }
+    for (size_t i = codes_end + 4; i < png.bytes.size(); ++i) {
+      std::string odd = png.bytes;
+      odd[i] = static_cast<char>(odd[i] ^ 0x10);
+      EXPECT_EQ(*Decode(odd, spec), *Decode(png.bytes, spec)) << i;
     }
     EXPECT_TRUE(Decode(png.bytes + "trailing", spec).ok());
   }

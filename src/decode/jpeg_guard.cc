@@ -25,6 +25,7 @@ JpegGuard::JpegGuard() {
 void JpegGuard::Attach(jpeg_common_struct* object) {
   object->err = &manager_;
   object->client_data = this;
+  warnings_ = 0;
 }
 
 void JpegGuard::LimitScans(jpeg_decompress_struct* object, jpeg_progress_mgr* progress) {
@@ -66,21 +67,23 @@ absl::Status JpegGuard::status() const {
   }
 }
 
+bool JpegGuard::ended_early() const {
+  return code_ == JWRN_JPEG_EOF;
+}
+
 void JpegGuard::OnError(j_common_ptr object) {
   static_cast<JpegGuard*>(object->client_data)->Leave(object);
 }
 
 void JpegGuard::OnMessage(j_common_ptr object, int level) {
   if (level >= 0) return;  // a trace
-  switch (object->err->msg_code) {
-    // Odd descriptions of the image, which leave its pixels whole.
-    case JWRN_ADOBE_XFORM:
-    case JWRN_BOGUS_ICC:
-    case JWRN_JFIF_MAJOR:
-      return;
-    default:
-      static_cast<JpegGuard*>(object->client_data)->Leave(object);
-  }
+  if (object->err->msg_code == JWRN_JPEG_EOF) static_cast<JpegGuard*>(object->client_data)->Leave(object);
+  ++static_cast<JpegGuard*>(object->client_data)->warnings_;
+}
+
+void JpegGuard::LeaveAtEnd(j_common_ptr object) {
+  object->err->msg_code = JWRN_JPEG_EOF;
+  static_cast<JpegGuard*>(object->client_data)->Leave(object);
 }
 
 void JpegGuard::OnOutput(j_common_ptr) {}

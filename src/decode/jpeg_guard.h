@@ -7,6 +7,7 @@
 // clang-format on
 
 #include <csetjmp>
+#include <cstdint>
 
 #include "absl/functional/function_ref.h"
 #include "base/status.h"
@@ -31,9 +32,19 @@ class JpegGuard {
   /// pixels, so a small file with many would cost without end. `progress` must outlive the object.
   static void LimitScans(jpeg_decompress_struct* object, jpeg_progress_mgr* progress);
 
-  /// Runs libjpeg calls. After an error, or a warning that means damage, the rest of `body` is skipped and status()
-  /// says why: so `body` must own nothing (no destructors run). The libjpeg object may then only be destroyed.
+  /// Runs libjpeg calls. After an error, or if the file ends too early, the rest of `body` is skipped and status() says
+  /// why: so `body` must own nothing (no destructors run). The libjpeg object may then only be destroyed. Other
+  /// warnings are counted: libjpeg continues after them, and so do other programs.
   bool Run(absl::FunctionRef<void()> body);
+
+  /// Ends the body of Run as if libjpeg had found that the file ends too early.
+  [[noreturn]] static void LeaveAtEnd(j_common_ptr object);
+
+  /// True if Run returned false because the file ends too early.
+  bool ended_early() const;
+
+  /// The number of warnings of libjpeg since Attach that leave an image to show.
+  uint64_t warnings() const { return warnings_; }
 
   /// Why Run returned false: InvalidArgument for kinds of JPEG that cannot be decoded, ResourceExhausted without
   /// memory, else DataLoss.
@@ -49,6 +60,7 @@ class JpegGuard {
   jpeg_error_mgr manager_{};
   std::jmp_buf jump_;
   int code_ = 0;
+  uint64_t warnings_ = 0;
   char message_[JMSG_LENGTH_MAX] = {};
 };
 

@@ -10,6 +10,7 @@
 #include <cstring>
 #include <type_traits>
 
+#include "decode/jpeg_guard.h"
 #include "decode/jpeg_internal.h"
 
 namespace millrace {
@@ -222,18 +223,27 @@ struct HuffmanBits {
 
 namespace {
 
-[[noreturn]] void LeaveJpeg(j_decompress_ptr jpeg, int code) {
+void WarnJpeg(j_decompress_ptr jpeg, int code) {
   jpeg->err->msg_code = code;
   (*jpeg->err->emit_message)(reinterpret_cast<j_common_ptr>(jpeg), -1);
-  (*jpeg->err->error_exit)(reinterpret_cast<j_common_ptr>(jpeg));  // if its warnings return
+}
+
+[[noreturn]] void LeaveJpeg(j_decompress_ptr jpeg, int code) {
+  jpeg->err->msg_code = code;
+  (*jpeg->err->error_exit)(reinterpret_cast<j_common_ptr>(jpeg));
   __builtin_unreachable();
 }
 
-/// The symbol of an entry that is not whole.
+/// The symbol of an entry that is not whole. As libjpeg does, bits that are no code pass for a 0 with the longest code
+/// and the bit that showed that it is none.
 int TakeSymbol(j_decompress_ptr jpeg, const HuffmanTable& table, HuffmanEntry entry, HuffmanBits* in) {
   int symbol = entry.value;
   const int length = entry.bits != 0 ? entry.bits : table.LookLong(in->buffer, &symbol);
-  if (length == 0) LeaveJpeg(jpeg, JWRN_HUFF_BAD_CODE);
+  if (length == 0) {
+    WarnJpeg(jpeg, JWRN_HUFF_BAD_CODE);
+    in->Drop(kLongestCode + 1);
+    return 0;
+  }
   in->Drop(length);
   return symbol;
 }
@@ -254,8 +264,9 @@ struct JpegHuffman::State {
 
   const uint8_t* source = nullptr;  // bytes that were not yet taken into the buffer
   const uint8_t* source_end = nullptr;
-  bool ended = false;  // nothing of the source belongs to these codes
-  int marker = 0;      // that ends them; 0: none was found
+  bool ended = false;           // nothing of the source belongs to these codes
+  int marker = 0;               // that ends them; 0: none was found
+  bool short_of_codes = false;  // they ended before their MCUs did: the others up to the next restart stay empty
   HuffmanBits bits;
   const uint8_t* end = nullptr;  // of what is in the buffer; if `ended`, zeros follow
   std::array<uint8_t, kBufferBytes + kPaddingBytes> buffer;
@@ -286,6 +297,7 @@ struct JpegHuffman::State {
   void StartCodes(j_decompress_ptr jpeg);
   void EndCodes(j_decompress_ptr jpeg);
   void Fill();
+  void RunShort(j_decompress_ptr jpeg);
   __attribute__((always_inline)) void DecodeMcu(j_decompress_ptr jpeg, JBLOCKROW* to);
   template <bool kStored>
   __attribute__((always_inline)) void DecodeBlock(j_decompress_ptr jpeg, const HuffmanBlock& kind, JCOEF* block);
@@ -306,6 +318,7 @@ void JpegHuffman::State::Start(j_decompress_ptr jpeg) {
   left = uint64_t{jpeg->MCUs_per_row} * jpeg->MCU_rows_in_scan;
   column = first_wanted = 0;
   columns = end_wanted = jpeg->MCUs_per_row;
+  short_of_codes = false;
   StartCodes(jpeg);
   base = *jpeg->entropy;
   base.start_pass = OnAnotherScan;
@@ -325,6 +338,7 @@ void JpegHuffman::State::StartCodes(j_decompress_ptr jpeg) {
   bits = {.buffer = 0, .count = 0, .at = buffer.data()};
   end = buffer.data();
   if (ended) std::memset(buffer.data(), 0, kPaddingBytes);
+  if (!ended) short_of_codes = false;
   last_dc.fill(0);
 }
 
@@ -335,7 +349,11 @@ void JpegHuffman::State::EndCodes(j_decompress_ptr jpeg) {
   if (unused() > kTolerated) {
     jpeg->err->msg_parm.i[0] = static_cast<int>(unused());
     jpeg->err->msg_parm.i[1] = marker;
-    LeaveJpeg(jpeg, JWRN_EXTRANEOUS_DATA);
+    WarnJpeg(jpeg, JWRN_EXTRANEOUS_DATA);
+  }
+  while (!ended) {
+    bits = {.buffer = 0, .count = 0, .at = end};
+    Fill();
   }
   jpeg->src->next_input_byte = source;
   jpeg->src->bytes_in_buffer = static_cast<size_t>(source_end - source);
@@ -372,6 +390,14 @@ void JpegHuffman::State::Fill() {
   }
   if (ended) std::memset(to, 0, kPaddingBytes);
   end = to;
+}
+
+// A block took bits that are not there. As in libjpeg, zeros follow up to the end of the MCU.
+__attribute__((noinline)) void JpegHuffman::State::RunShort(j_decompress_ptr jpeg) {
+  if (marker == 0) JpegGuard::LeaveAtEnd(reinterpret_cast<j_common_ptr>(jpeg));
+  if (!short_of_codes) WarnJpeg(jpeg, JWRN_HIT_MARKER);
+  short_of_codes = true;
+  bits = {.buffer = 0, .count = 0, .at = end};
 }
 
 template <bool kStored>
@@ -437,7 +463,7 @@ inline void JpegHuffman::State::DecodeBlock(j_decompress_ptr jpeg, const Huffman
     if (++k >= DCTSIZE2) break;
   }
   bits = in;
-  if (in.at > end && (in.at - end) * 8 > in.count) LeaveJpeg(jpeg, marker == 0 ? JWRN_JPEG_EOF : JWRN_HIT_MARKER);
+  if (in.at > end && (in.at - end) * 8 > in.count) RunShort(jpeg);
 }
 
 inline void JpegHuffman::State::DecodeMcu(j_decompress_ptr jpeg, JBLOCKROW* to) {
@@ -451,9 +477,10 @@ inline void JpegHuffman::State::DecodeMcu(j_decompress_ptr jpeg, JBLOCKROW* to) 
     }
     --to_restart;
   }
+  const bool was_short = short_of_codes;
   const bool wanted = to != nullptr && column >= first_wanted && column < end_wanted;
   if (++column == columns) column = 0;
-  for (size_t i = 0; i < blocks; ++i) {
+  for (size_t i = 0; i < (was_short ? 0 : blocks); ++i) {
     if (end - bits.at < kBlockBytes && !ended) Fill();
     if (wanted && kinds[i].needed) {
       DecodeBlock<true>(jpeg, kinds[i], to[i][0]);

@@ -8,15 +8,15 @@ namespace millrace {
 
 /// Decodes the Huffman codes of baseline JPEGs in place of libjpeg's own decoder, about twice as fast: most of the time
 /// of a JPEG goes there. libjpeg calls it by the pointer in its entropy decoder, and does all the rest. Coefficients
-/// are those of libjpeg to the last bit, also of the odd files that it takes without a word, but for bits that are no
-/// code: these are always an error here. Reusable; not thread-safe.
+/// are those of libjpeg to the last bit, also of odd and damaged files: it warns as libjpeg does. Reusable; not
+/// thread-safe.
 class JpegHuffman {
  public:
   JpegHuffman();
   ~JpegHuffman();
 
   /// Decodes the codes of the image, which jpeg_start_decompress has just prepared, from now on. Its source must be
-  /// jpeg_mem_src, and its error manager one that comes back from neither errors nor warnings (JpegGuard). An image
+  /// jpeg_mem_src, and its error manager that of a JpegGuard. An image
   /// that is not Huffman-coded in a single sequential scan is left to libjpeg's decoder: false. `this` must outlive the
   /// decoding. From then on a null pointer in place of the blocks of an MCU, as libjpeg's own decoder takes it, passes
   /// over them.

@@ -224,7 +224,6 @@ void JpegPlanes::Finish(jpeg_decompress_struct* jpeg) {
   // What libjpeg does itself behind the last row.
   (*jpeg->inputctl->finish_input_pass)(jpeg);
   jpeg->output_scanline = jpeg->output_height;
-  jpeg_finish_decompress(jpeg);
 }
 
 }  // namespace millrace

@@ -42,7 +42,7 @@ class JpegPlanes {
   /// Puts out the rows for which that suffices.
   void Emit(RowSink emit);
 
-  /// Reads what is left of the JPEG, so that damage is found.
+  /// Reads the codes that are left, so that damage is found. jpeg_finish_decompress is left to the caller.
   void Finish(jpeg_decompress_struct* jpeg);
 
  private:

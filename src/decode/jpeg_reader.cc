@@ -1,13 +1,17 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstring>
 #include <string>
+#include <string_view>
+#include <type_traits>
 #include <vector>
 
 #include "decode/image_readers.h"
 #include "decode/jpeg_guard.h"
 #include "decode/jpeg_huffman.h"
 #include "decode/jpeg_planes.h"
+#include "decode/jpeg_segments.h"
 #include "decode/jpeg_tiles.h"
 #include "decode/resample_kernels.h"
 
@@ -34,6 +38,71 @@ void RgbxFromCmyk(uint8_t* row, size_t pixels) {
   }
 }
 
+/// Gives a file to libjpeg piece by piece, and asks for more at its end, as Pillow does. Where it asks
+/// decides if libjpeg takes a file that lacks its end marker.
+struct JpegPieces {
+  static constexpr size_t kPieceBytes = 65'536;
+
+  jpeg_source_mgr source{};  // the first member, as which libjpeg knows it
+  ByteSpan encoded;
+  size_t given = 0;
+  size_t to_skip = 0;
+
+  void Attach(j_decompress_ptr jpeg, ByteSpan bytes) {
+    *this = {};
+    encoded = bytes;
+    source.init_source = [](j_decompress_ptr) {};
+    source.fill_input_buffer = [](j_decompress_ptr) -> boolean { return FALSE; };
+    source.skip_input_data = [](j_decompress_ptr from, long count) {
+      auto& self = *reinterpret_cast<JpegPieces*>(from->src);
+      const auto wanted = static_cast<size_t>(std::max(count, 0L));
+      const size_t here = std::min(wanted, self.source.bytes_in_buffer);
+      self.source.next_input_byte += here;
+      self.source.bytes_in_buffer -= here;
+      self.to_skip += wanted - here;
+    };
+    source.resync_to_restart = jpeg_resync_to_restart;
+    source.term_source = [](j_decompress_ptr) {};
+    source.next_input_byte = reinterpret_cast<const JOCTET*>(encoded.data());
+    jpeg->src = &source;
+  }
+  /// False if nothing is left.
+  bool GiveMore() {
+    const size_t piece = std::min(kPieceBytes, encoded.size() - given);
+    given += piece;
+    source.bytes_in_buffer += piece;
+    const size_t skipped = std::min(to_skip, source.bytes_in_buffer);
+    source.next_input_byte += skipped;
+    source.bytes_in_buffer -= skipped;
+    to_skip -= skipped;
+    return piece > 0;
+  }
+};
+static_assert(std::is_standard_layout_v<JpegPieces>);
+
+/// True if the end of the image is marked somewhere from `from` on.
+bool HasEndMarker(ByteSpan encoded, size_t from) {
+  using std::string_view_literals::operator""sv;
+  return AsText(encoded.subspan(from)).rfind("\xff\xd9"sv) != std::string_view::npos;
+}
+
+/// True if nothing but codes and restart markers lie between `from`, where the codes of the only scan begin, and the
+/// end marker. Then libjpeg has nothing to say of these bytes that other programs take for an error.
+bool OnlyCodesFollow(ByteSpan encoded, size_t from) {
+  const auto* at = reinterpret_cast<const uint8_t*>(encoded.data()) + from;
+  const auto* const end = reinterpret_cast<const uint8_t*>(encoded.data()) + encoded.size();
+  while (at < end) {
+    at = static_cast<const uint8_t*>(std::memchr(at, 0xFF, static_cast<size_t>(end - at)));
+    if (at == nullptr) return false;
+    while (at < end && *at == 0xFF) ++at;
+    if (at == end) return false;
+    if (*at == jpeg_marker::kEoi) return true;
+    if (*at != 0 && (*at < jpeg_marker::kRst0 || *at > jpeg_marker::kRst7)) return false;
+    ++at;
+  }
+  return false;
+}
+
 class JpegReader final : public RowReader {
  public:
   explicit JpegReader(JpegReading reading) : reading_(reading) {}
@@ -47,10 +116,15 @@ class JpegReader final : public RowReader {
   absl::StatusOr<bool> Resize(const ResizeAxis& horizontal, const ResizeAxis& vertical, int denominator,
                               RowSink emit) override;
   absl::Status Finish() override;
+  uint64_t warnings() const override { return warnings_ + guard_.warnings(); }
   void Close() override;
 
  private:
   absl::Status ReadHeader(ByteSpan encoded);
+  /// For guard_.Run: all of these read on until they have what they want, or leave because the file ends.
+  void ReadOn();
+  JDIMENSION ReadRows(JSAMPARRAY rows, JDIMENSION count);
+  bool Smooths() const;
   absl::Status UseTiles(Region* region, int denominator);
   void SetScale(int denominator);
   void StartDecompress();
@@ -72,6 +146,10 @@ class JpegReader final : public RowReader {
   bool taken_over_ = false;  // by huffman_
   JpegPlanes planes_;
   bool in_planes_ = false;  // the image in hand
+  size_t codes_at_ = 0;     // in encoded_: where those of the first scan begin
+  bool unmarked_ = false;   // the image has no end marker
+  JpegPieces pieces_;       // of an image without one
+  uint64_t warnings_ = 0;   // of an earlier reading of the header of the image in hand
 };
 
 void JpegReader::Close() {
@@ -87,6 +165,11 @@ absl::Status JpegReader::ReadHeader(ByteSpan encoded) {
   const bool ok = guard_.Run([&] {
     jpeg_create_decompress(&jpeg_);
     created_ = true;
+    if (unmarked_) {
+      pieces_.Attach(&jpeg_, encoded);
+      while (jpeg_read_header(&jpeg_, TRUE) == JPEG_SUSPENDED) ReadOn();
+      return;
+    }
     jpeg_mem_src(&jpeg_, reinterpret_cast<const unsigned char*>(encoded.data()), encoded.size());
     jpeg_read_header(&jpeg_, TRUE);
   });
@@ -96,15 +179,46 @@ absl::Status JpegReader::ReadHeader(ByteSpan encoded) {
 absl::StatusOr<ImageSize> JpegReader::Open(ByteSpan encoded) {
   encoded_ = encoded;
   in_planes_ = false;
+  unmarked_ = false;
+  warnings_ = 0;
   RETURN_IF_ERROR(ReadHeader(encoded));
+  codes_at_ = encoded.size() - jpeg_.src->bytes_in_buffer;
+  if (!HasEndMarker(encoded, codes_at_)) {
+    unmarked_ = true;
+    RETURN_IF_ERROR(ReadHeader(encoded));
+  }
   RETURN_IF_ERROR(CheckImageSize(jpeg_.image_width, jpeg_.image_height));
   return ImageSize{static_cast<int>(jpeg_.image_width), static_cast<int>(jpeg_.image_height)};
+}
+
+void JpegReader::ReadOn() {
+  if (!unmarked_ || !pieces_.GiveMore()) JpegGuard::LeaveAtEnd(reinterpret_cast<j_common_ptr>(&jpeg_));
+}
+
+JDIMENSION JpegReader::ReadRows(JSAMPARRAY rows, JDIMENSION count) {
+  for (;;) {
+    const JDIMENSION read = jpeg_read_scanlines(&jpeg_, rows, count);
+    if (read > 0) return read;
+    ReadOn();
+  }
+}
+
+// True if libjpeg makes up for coefficients that a progressive file lacks, by looking at the blocks around. Then all
+// rows are made from the first one on, so that the pixels do not depend on the crop.
+bool JpegReader::Smooths() const {
+  if (!jpeg_.progressive_mode || jpeg_.coef_bits == nullptr) return false;
+  constexpr int kLooked = 10;  // coefficients
+  for (int i = 0; i < jpeg_.num_components; ++i) {
+    const int* const missing = jpeg_.coef_bits[i];
+    if (std::any_of(missing + 1, missing + kLooked, [](int bits) { return bits != 0; })) return true;
+  }
+  return false;
 }
 
 // Goes on with a JPEG of fewer tiles if these are enough for the region, which becomes relative to them.
 absl::Status JpegReader::UseTiles(Region* region, int denominator) {
   // Most files are excluded by this, before they are searched for markers.
-  if (reading_ == JpegReading::kAll || jpeg_.restart_interval == 0 || jpeg_has_multiple_scans(&jpeg_)) {
+  if (reading_ == JpegReading::kAll || unmarked_ || jpeg_.restart_interval == 0 || jpeg_has_multiple_scans(&jpeg_)) {
     return absl::OkStatus();
   }
   const auto width = static_cast<int>(jpeg_.image_width);
@@ -124,6 +238,7 @@ absl::Status JpegReader::UseTiles(Region* region, int denominator) {
              .top = region->top - top,
              .right = region->right - left,
              .bottom = region->bottom - top};
+  warnings_ = guard_.warnings();
   return ReadHeader(AsBytes(spliced_));
 }
 
@@ -145,11 +260,10 @@ void JpegReader::SetScale(int denominator) {
 
 void JpegReader::StartDecompress() {
   jpeg_.dct_method = JDCT_ISLOW;
-  jpeg_.do_block_smoothing = FALSE;  // looks at neighbouring blocks, so that a part would not equal the whole
   jpeg_.mem->max_memory_to_use = static_cast<long>(kMaxCodecBytes);
   JpegGuard::LimitScans(&jpeg_, &progress_);
-  jpeg_start_decompress(&jpeg_);
-  taken_over_ = huffman_.TakeOver(&jpeg_);
+  while (jpeg_start_decompress(&jpeg_) == FALSE) ReadOn();
+  taken_over_ = !unmarked_ && huffman_.TakeOver(&jpeg_);
 }
 
 absl::Status JpegReader::Start(const Region& region, int denominator, PixelForm form) {
@@ -167,6 +281,7 @@ absl::Status JpegReader::Start(const Region& region, int denominator, PixelForm 
     jpeg_.out_color_space = cmyk ? JCS_CMYK : form == PixelForm::kRgbx ? JCS_EXT_RGBX : JCS_GRAYSCALE;
     StartDecompress();
     first_column_ = 0;
+    if (unmarked_ || Smooths()) return;
     const auto width = static_cast<int>(jpeg_.output_width);
     const int left = std::max(region_.left - kMargin, 0);
     const int right = std::min(region_.right + kMargin, width);
@@ -183,7 +298,11 @@ absl::Status JpegReader::Start(const Region& region, int denominator, PixelForm 
   if (!ok) return guard_.status();
   stride_ = static_cast<size_t>(jpeg_.output_width) * jpeg_.output_components + kernels::kSlackBytes;
   if (strip_.size() < stride_ * kStripRows) strip_.resize(stride_ * kStripRows);
-  return absl::OkStatus();
+  const bool passed = guard_.Run([&] {
+    JSAMPROW row = strip_.data();
+    while (static_cast<int>(jpeg_.output_scanline) < region_.top) ReadRows(&row, 1);
+  });
+  return passed ? absl::OkStatus() : guard_.status();
 }
 
 absl::StatusOr<RowBlock> JpegReader::Next() {
@@ -193,7 +312,7 @@ absl::StatusOr<RowBlock> JpegReader::Next() {
     while (rows < wanted) {
       JSAMPROW pointers[kStripRows];
       for (int i = rows; i < wanted; ++i) pointers[i - rows] = strip_.data() + stride_ * i;
-      rows += static_cast<int>(jpeg_read_scanlines(&jpeg_, pointers, static_cast<JDIMENSION>(wanted - rows)));
+      rows += static_cast<int>(ReadRows(pointers, static_cast<JDIMENSION>(wanted - rows)));
     }
   });
   if (!ok) return guard_.status();
@@ -210,6 +329,7 @@ absl::StatusOr<RowBlock> JpegReader::Next() {
 
 absl::StatusOr<bool> JpegReader::Resize(const ResizeAxis& horizontal, const ResizeAxis& vertical, int denominator,
                                         RowSink emit) {
+  if (unmarked_) return false;
   bool fits = false;
   bool ok = guard_.Run([&] {
     SetScale(denominator);
@@ -227,6 +347,11 @@ absl::StatusOr<bool> JpegReader::Resize(const ResizeAxis& horizontal, const Resi
     StartDecompress();
   });
   if (!ok) return guard_.status();
+  if (Smooths()) {
+    in_planes_ = false;
+    RETURN_IF_ERROR(ReadHeader(encoded_));
+    return false;
+  }
   planes_.Start(&jpeg_, whole.left - part.left, whole.top - part.top, taken_over_);
   while (!planes_.done()) {
     if (!guard_.Run([&] { planes_.Read(&jpeg_); })) return guard_.status();
@@ -238,8 +363,18 @@ absl::StatusOr<bool> JpegReader::Resize(const ResizeAxis& horizontal, const Resi
 absl::Status JpegReader::Finish() {
   // With several scans, all of the file was read before the first row.
   if (jpeg_has_multiple_scans(&jpeg_)) return absl::OkStatus();
-  if (in_planes_) return guard_.Run([&] { planes_.Finish(&jpeg_); }) ? absl::OkStatus() : guard_.status();
+  // Other bytes than codes may be an error, wherever they are.
+  if (reading_ == JpegReading::kNeeded && taken_over_ && OnlyCodesFollow(encoded_, codes_at_)) return absl::OkStatus();
   const bool ok = guard_.Run([&] {
+    if (in_planes_) {
+      planes_.Finish(&jpeg_);
+      return;
+    }
+    if (unmarked_ || !taken_over_) {  // row by row, since libjpeg skips no rows where it must ask for more bytes
+      JSAMPROW row = strip_.data();
+      while (jpeg_.output_scanline < jpeg_.output_height) ReadRows(&row, 1);
+      return;
+    }
     // Skipping to the very end would stop reading; so the last row is decoded.
     if (jpeg_.output_scanline + 1 < jpeg_.output_height) {
       jpeg_skip_scanlines(&jpeg_, jpeg_.output_height - 1 - jpeg_.output_scanline);
@@ -248,9 +383,13 @@ absl::Status JpegReader::Finish() {
       JSAMPROW row = strip_.data();
       jpeg_read_scanlines(&jpeg_, &row, 1);
     }
-    jpeg_finish_decompress(&jpeg_);
   });
-  return ok ? absl::OkStatus() : guard_.status();
+  if (!ok) return guard_.status();
+  const bool ended = guard_.Run([&] {
+    while (jpeg_finish_decompress(&jpeg_) == FALSE && unmarked_ && pieces_.GiveMore()) continue;
+  });
+  // All rows are there: what follows them, and does not end, is no damage.
+  return ended || guard_.ended_early() ? absl::OkStatus() : guard_.status();
 }
 
 }  // namespace

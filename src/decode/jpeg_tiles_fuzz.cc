@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "base/waiting_budget.h"
+#include "decode/decode_memory.h"
 #include "decode/image.h"
 #include "decode/reencode.h"
 
@@ -21,7 +23,9 @@ absl::Status DecodeTo(ByteSpan encoded, JpegReading reading, const millrace::Fra
   spec.height = std::max(1, (frame.crop.bottom - frame.crop.top) / reduction);
   spec.width = std::max(1, (frame.crop.right - frame.crop.left) / reduction);
   out->assign(spec.bytes(), std::byte{0});
-  return millrace::ImageDecoder(nullptr, reading).DecodeLike(encoded, spec, frame, *out);
+  millrace::WaitingBudget own(millrace::DecodeMemory::kLeastRefusedBytes);
+  millrace::DecodeMemory memory(own, 0);
+  return millrace::ImageDecoder(&memory, reading).DecodeLike(encoded, spec, frame, *out);
 }
 
 }  // namespace

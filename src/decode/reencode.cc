@@ -1,12 +1,16 @@
 #include "decode/reencode.h"
 
 #include <fmt/format.h>
+#include <webp/decode.h>
+#include <webp/encode.h>
 
 #include <algorithm>
 #include <memory>
 #include <string_view>
 #include <vector>
 
+#include "base/waiting_budget.h"
+#include "decode/decode_memory.h"
 #include "decode/image.h"
 #include "decode/image_format.h"
 #include "decode/image_readers.h"
@@ -22,7 +26,8 @@ namespace {
 
 using std::string_view_literals::operator""sv;
 
-constexpr uint64_t kCoefficientBytes = kMaxCodecBytes;
+/// The most that an image may need that must be held: packing has no budget to ask, and sets kReencodeBytes aside.
+constexpr uint64_t kCoefficientBytes = uint64_t{256} << 20;
 
 bool IsJpeg(ByteSpan encoded) {
   return AsText(encoded).starts_with("\xff\xd8\xff"sv);
@@ -133,7 +138,7 @@ absl::StatusOr<std::optional<std::string>> ResizePng(ByteSpan encoded, const Ima
   const std::unique_ptr<RowReader> reader = MakePngReader();
   ASSIGN_OR_RETURN(const ImageSize from, reader->Open(encoded));
   if (std::min(from.width, from.height) <= change.shorter_side) return std::nullopt;
-  if (reader->held_bytes() > kMaxCodecBytes) {
+  if (reader->held_bytes() > kCoefficientBytes) {
     return absl::InvalidArgumentError("cannot resize this interlaced PNG: it is too large to be held in memory");
   }
   const Scaling scaling = ScalingTo(from, change.shorter_side, reader->can_shrink());
@@ -142,6 +147,81 @@ absl::StatusOr<std::optional<std::string>> ResizePng(ByteSpan encoded, const Ima
   RETURN_IF_ERROR(
       Resize(*reader, from, scaling, PixelForm::kRgbx, [&](const uint8_t* row) { return writer.Put(row); }));
   return writer.Finish();
+}
+
+/// RGB pixels of an image that is encoded as a whole.
+struct WholeImage {
+  int width = 0;
+  int height = 0;
+  std::vector<uint8_t> rgb;
+
+  void Put(const uint8_t* row) {
+    for (int x = 0; x < width; ++x) rgb.insert(rgb.end(), row + 4 * x, row + 4 * x + 3);
+  }
+};
+
+absl::StatusOr<std::string> EncodeWebp(const WholeImage& image, bool lossless, int quality) {
+  uint8_t* bytes = nullptr;
+  const int stride = 3 * image.width;
+  const size_t size = lossless ? WebPEncodeLosslessRGB(image.rgb.data(), image.width, image.height, stride, &bytes)
+                               : WebPEncodeRGB(image.rgb.data(), image.width, image.height, stride,
+                                               static_cast<float>(quality), &bytes);
+  if (size == 0) return absl::ResourceExhaustedError("a WebP could not be encoded: too little memory, or too large");
+  std::string encoded(reinterpret_cast<const char*>(bytes), size);
+  WebPFree(bytes);
+  return encoded;
+}
+
+absl::StatusOr<std::optional<std::string>> ResizeWebp(ByteSpan encoded, const ImageChange& change) {
+  const std::unique_ptr<RowReader> reader = MakeWebpReader();
+  ASSIGN_OR_RETURN(const ImageSize from, reader->Open(encoded));
+  if (std::min(from.width, from.height) <= change.shorter_side) return std::nullopt;
+  if (reader->held_bytes() > kCoefficientBytes)
+    return absl::InvalidArgumentError("cannot resize this WebP: it is too large to be held in memory");
+  WebPBitstreamFeatures features;
+  const bool lossless =
+      WebPGetFeatures(reinterpret_cast<const uint8_t*>(encoded.data()), encoded.size(), &features) == VP8_STATUS_OK &&
+      features.format == 2;
+  const Scaling scaling = ScalingTo(from, change.shorter_side, reader->can_shrink());
+  WholeImage image{.width = scaling.to.width, .height = scaling.to.height, .rgb = {}};
+  RETURN_IF_ERROR(Resize(*reader, from, scaling, PixelForm::kRgbx, [&](const uint8_t* row) {
+    image.Put(row);
+    return absl::OkStatus();
+  }));
+  return EncodeWebp(image, lossless, change.quality);
+}
+
+std::unique_ptr<RowReader> MakeOtherReader(ImageFormat format) {
+  if (format == ImageFormat::kGif) return MakeGifReader();
+  return format == ImageFormat::kTiff ? MakeTiffReader() : MakeBmpReader();
+}
+
+// GIF, TIFF and BMP, which become PNGs. TIFFs that may be masks stay as they are.
+absl::StatusOr<std::optional<std::string>> ResizeToPng(ByteSpan encoded, ImageFormat format,
+                                                       const ImageChange& change) {
+  const std::unique_ptr<RowReader> reader = MakeOtherReader(format);
+  ASSIGN_OR_RETURN(const ImageSize from, reader->Open(encoded));
+  if (std::min(from.width, from.height) <= change.shorter_side) return std::nullopt;
+  if (reader->held_bytes() > kCoefficientBytes)
+    return absl::InvalidArgumentError("cannot resize this image: it is too large to be held in memory");
+  const Region corner{.left = 0, .top = 0, .right = 1, .bottom = 1};
+  if (format == ImageFormat::kTiff && reader->Start(corner, 1, PixelForm::kNumbers).ok()) return std::nullopt;
+  ASSIGN_OR_RETURN(const ImageSize again, reader->Open(encoded));
+  const Scaling scaling = ScalingTo(again, change.shorter_side, reader->can_shrink());
+  PngWriter writer;
+  RETURN_IF_ERROR(writer.Start(scaling.to.width, scaling.to.height));
+  RETURN_IF_ERROR(
+      Resize(*reader, again, scaling, PixelForm::kRgbx, [&](const uint8_t* row) { return writer.Put(row); }));
+  return writer.Finish();
+}
+
+// OK if all of the image can be decoded.
+absl::Status CheckWhole(ByteSpan encoded) {
+  const ImageSpec spec{.height = 32, .width = 32};
+  std::vector<std::byte> pixels(spec.bytes());
+  WaitingBudget own(kCoefficientBytes);
+  DecodeMemory memory(own, kCoefficientBytes);
+  return ImageDecoder(&memory, JpegReading::kAll).Decode(encoded, spec, 0, pixels);
 }
 
 }  // namespace
@@ -167,13 +247,19 @@ absl::StatusOr<std::optional<std::string>> ReencodeImage(ByteSpan encoded, const
       ASSIGN_OR_RETURN(stored, ResizePng(encoded, change));
     } else {
       ASSIGN_OR_RETURN(const ImageFormat format, SniffImageFormat(encoded));
-      return absl::InvalidArgumentError(fmt::format(
-          "cannot resize an image of type {} when packing; convert it to JPEG or PNG first", NameOf(format)));
+      if (format == ImageFormat::kWebp) return ResizeWebp(encoded, change);
+      return ResizeToPng(encoded, format, change);
     }
   }
   if (!change.jpeg_tiles || !IsJpeg(encoded)) return stored;
-  ASSIGN_OR_RETURN(std::optional<std::string> tiled, TileJpeg(stored ? AsBytes(*stored) : encoded, kCoefficientBytes));
-  return tiled ? std::move(tiled) : std::move(stored);
+  absl::StatusOr<std::optional<std::string>> tiled = TileJpeg(stored ? AsBytes(*stored) : encoded, kCoefficientBytes);
+  // A file without an end marker may be shown all the same: then it stays as it is.
+  if (absl::IsDataLoss(tiled.status())) {
+    RETURN_IF_ERROR(CheckWhole(encoded));
+    return stored;
+  }
+  RETURN_IF_ERROR(tiled.status());
+  return *tiled ? *std::move(tiled) : std::move(stored);
 }
 
 }  // namespace millrace

@@ -130,7 +130,12 @@ TEST(ReencodeTest, DamageAndOtherFormatsAreErrors) {
   const ImageChange resize{.shorter_side = 64};
   EXPECT_TRUE(absl::IsDataLoss(ReencodeImage(AsBytes(jpeg.substr(0, jpeg.size() / 2)), resize).status()));
   EXPECT_TRUE(absl::IsDataLoss(ReencodeImage(AsBytes("no image at all"), resize).status()));
-  EXPECT_TRUE(absl::IsInvalidArgument(ReencodeImage(AsBytes("GIF89a......"), resize).status()));
+  EXPECT_TRUE(absl::IsDataLoss(ReencodeImage(AsBytes("GIF89a......"), resize).status()));
+  EXPECT_TRUE(absl::IsInvalidArgument(ReencodeImage(AsBytes(std::string_view("\0\0\0\x20"
+                                                                             "ftypavif....",
+                                                                             16)),
+                                                    resize)
+                                          .status()));
   EXPECT_TRUE(ReencodeImage(AsBytes("GIF89a......"), {.jpeg_tiles = true}).ok());
   EXPECT_TRUE(absl::IsInvalidArgument(ReencodeImage(AsBytes(jpeg), {.shorter_side = 9, .quality = 0}).status()));
 }

@@ -18,8 +18,8 @@ class ResizeAxis;
 inline constexpr int kMaxImageSide = 65'500;
 inline constexpr int64_t kMaxImagePixels = int64_t{1} << 28;
 /// What a codec may hold at once of an image that cannot be streamed (progressive JPEG, interlaced PNG, WebP, rare
-/// kinds of TIFF).
-inline constexpr size_t kMaxCodecBytes = size_t{256} << 20;
+/// kinds of TIFF): enough for any image of kMaxImagePixels. ImageMemory refuses what a budget does not hold.
+inline constexpr size_t kMaxCodecBytes = size_t{4} << 30;
 
 absl::Status CheckImageSize(int64_t width, int64_t height);
 
@@ -83,6 +83,9 @@ class RowReader {
   /// Reads what follows the region, so that damage is found wherever it is, whatever part of the image is needed.
   /// (JpegReading says what a JPEG with tiles leaves out.)
   virtual absl::Status Finish() = 0;
+
+  /// The number of warnings of the codec about faults in spite of which other programs show the image in hand.
+  virtual uint64_t warnings() const { return 0; }
 
   /// Frees what belongs to the image. Allowed at any time; the next Open does it, too.
   virtual void Close() = 0;

@@ -42,7 +42,11 @@ class WebpReader final : public RowReader {
     return uint64_t{kWebpPixelBytes} * static_cast<uint64_t>(features_.width) * static_cast<uint64_t>(features_.height);
   }
 
+  absl::Status FindFirstFrame();
+
   ByteSpan encoded_;
+  ByteSpan picture_;  // what is decoded of it
+  Region frame_;      // where that belongs; all around is black
   WebPBitstreamFeatures features_{};
   Region region_;
   PixelForm form_ = PixelForm::kRgbx;
@@ -54,14 +58,46 @@ absl::StatusOr<ImageSize> WebpReader::Open(ByteSpan encoded) {
   const auto* const data = reinterpret_cast<const uint8_t*>(encoded.data());
   const VP8StatusCode code = WebPGetFeatures(data, encoded.size(), &features_);
   if (code != VP8_STATUS_OK) return WebpError(code);
-  if (features_.has_animation != 0) {
-    return absl::InvalidArgumentError("cannot decode an animated WebP; store its frames as images");
-  }
   if (encoded.size() < kRiffHead || LoadLe<uint32_t>(encoded.data() + 4) > encoded.size() - kRiffHead) {
     return WebpError(VP8_STATUS_NOT_ENOUGH_DATA);
   }
   RETURN_IF_ERROR(CheckImageSize(features_.width, features_.height));
+  frame_ = {.left = 0, .top = 0, .right = features_.width, .bottom = features_.height};
+  picture_ = encoded;
+  if (features_.has_animation != 0) RETURN_IF_ERROR(FindFirstFrame());
   return ImageSize{features_.width, features_.height};
+}
+
+// The first picture of an animation, which covers a part of the canvas.
+absl::Status WebpReader::FindFirstFrame() {
+  constexpr size_t kFrameHead = 16;
+  const size_t end = kRiffHead + LoadLe<uint32_t>(encoded_.data() + 4);  // within the file, as was checked
+  bool found = false;
+  for (size_t at = kRiffHead + 4; at + kRiffHead <= end;) {
+    const ByteSpan rest = encoded_.subspan(at + kRiffHead);
+    const size_t size = LoadLe<uint32_t>(encoded_.data() + at + 4);
+    if (size > rest.size()) return WebpError(VP8_STATUS_NOT_ENOUGH_DATA);
+    const bool wanted = !found && AsText(encoded_.subspan(at, 4)) == "ANMF";
+    at += kRiffHead + size + size % 2;
+    if (!wanted) continue;
+    if (size < kFrameHead) break;
+    found = true;
+    const auto number = [&](size_t place) {
+      return static_cast<int>(LoadLe<uint32_t>(rest.data() + place) & 0xFFFFFF);
+    };
+    picture_ = rest.subspan(kFrameHead, size - kFrameHead);
+    const int left = 2 * number(0);
+    const int top = 2 * number(3);
+    frame_ = {.left = left, .top = top, .right = left + number(6) + 1, .bottom = top + number(9) + 1};
+    WebPBitstreamFeatures frame{};
+    const auto* const data = reinterpret_cast<const uint8_t*>(picture_.data());
+    const VP8StatusCode code = WebPGetFeatures(data, picture_.size(), &frame);
+    if (code != VP8_STATUS_OK) return WebpError(code);
+    const bool fits = frame.width == frame_.right - left && frame.height == frame_.bottom - top &&
+                      frame_.right <= features_.width && frame_.bottom <= features_.height;
+    if (!fits) return WebpError(VP8_STATUS_BITSTREAM_ERROR);
+  }
+  return found ? absl::OkStatus() : WebpError(VP8_STATUS_NOT_ENOUGH_DATA);
 }
 
 // Beside the pixels, those in the order of the lossless codec, which the transparency of lossy images has, too.
@@ -84,11 +120,13 @@ absl::Status WebpReader::Start(const Region& region, int /*denominator*/, PixelF
   pixels_.resize(PixelBytes() + kernels::kSlackBytes);
   config.output.colorspace = MODE_RGBA;
   config.output.is_external_memory = 1;
-  config.output.u.RGBA.rgba = pixels_.data();
-  config.output.u.RGBA.stride = features_.width * static_cast<int>(kWebpPixelBytes);
-  config.output.u.RGBA.size = PixelBytes();
-  const auto* const data = reinterpret_cast<const uint8_t*>(encoded_.data());
-  const VP8StatusCode code = WebPDecode(data, encoded_.size(), &config);
+  const size_t stride = static_cast<size_t>(features_.width) * kWebpPixelBytes;
+  const size_t at = stride * static_cast<size_t>(frame_.top) + kWebpPixelBytes * static_cast<size_t>(frame_.left);
+  config.output.u.RGBA.rgba = pixels_.data() + at;
+  config.output.u.RGBA.stride = static_cast<int>(stride);
+  config.output.u.RGBA.size = PixelBytes() - at;
+  const auto* const data = reinterpret_cast<const uint8_t*>(picture_.data());
+  const VP8StatusCode code = WebPDecode(data, picture_.size(), &config);
   WebPFreeDecBuffer(&config.output);
   return code == VP8_STATUS_OK ? absl::OkStatus() : WebpError(code);
 }

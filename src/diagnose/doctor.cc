@@ -7,6 +7,7 @@
 
 #include "aws/endpoint.h"
 #include "base/counted.h"
+#include "base/crypto.h"
 #include "base/size.h"
 #include "s3/address.h"
 #include "s3/error.h"
@@ -85,17 +86,24 @@ void Doctor::CheckNetwork() {
   const std::string url = fmt::format("{}://{}", address.server.tls ? "https" : "http", address.host);
   Ok("endpoint", fmt::format("{} from {}", url, custom ? settings_.endpoint_from : "the region: AWS"));
 
-  const absl::StatusOr<std::vector<SocketAddress>> addresses = ResolveName(address.server);
-  if (!addresses.ok()) {
-    return Failed("dns", fmt::format("{}: {}", address.server.host, ToStd(addresses.status().message())),
-                  "check the host's name in the endpoint (or the region) and this machine's resolver");
+  const HttpProxy* const proxy = config().proxies.For(address.server);
+  const HttpEndpoint& peer = proxy != nullptr ? proxy->server : address.server;
+  if (proxy != nullptr) {
+    Ok("proxy", fmt::format("requests go through {} of {}", HostAndPort(peer.host, peer.port), proxy->variable));
   }
-  Ok("dns", fmt::format("{} is {}{}", address.server.host, addresses->front().text,
+  const std::string where = proxy != nullptr ? proxy->variable : "the endpoint (or the region)";
+  const absl::StatusOr<std::vector<SocketAddress>> addresses = ResolveName(peer);
+  if (!addresses.ok()) {
+    return Failed("dns", fmt::format("{}: {}", peer.host, ToStd(addresses.status().message())),
+                  fmt::format("check the host's name in {} and this machine's resolver", where));
+  }
+  Ok("dns", fmt::format("{} is {}{}", peer.host, addresses->front().text,
                         addresses->size() > 1 ? fmt::format(" and {} more", addresses->size() - 1) : ""));
   const absl::StatusOr<std::string> connected = TryConnect(*addresses);
   if (!connected.ok()) {
-    return Failed("connect", fmt::format("port {}: {}", address.server.port, ToStd(connected.status().message())),
-                  "check the port of the endpoint, that the server runs, and the firewall");
+    return Failed("connect", fmt::format("port {}: {}", peer.port, ToStd(connected.status().message())),
+                  fmt::format("check the port in {}, that the server runs, and the firewall",
+                              proxy != nullptr ? proxy->variable : "the endpoint"));
   }
   Ok("connect", *connected);
   CheckServer(address);
@@ -106,19 +114,24 @@ bool Doctor::SpeaksTls(const S3Address& address) {
   if (address.server.tls) return false;
   HttpEndpoint secure = address.server;
   secure.tls = true;
-  const ProbeAnswer answer = Probe(runtime_, secure, address.host, address.path, config().ca_file);
+  const ProbeAnswer answer = Probe(runtime_, secure, address.host, address.path, config().ca_file, config().proxies);
   // A certificate that is not trusted is one, too; but a server without TLS has none.
   return answer.error == HttpErrorKind::kNone ||
          (answer.error == HttpErrorKind::kTls && answer.detail.find("certificate") != std::string::npos);
 }
 
 void Doctor::CheckServer(const S3Address& address) {
-  const ProbeAnswer answer = Probe(runtime_, address.server, address.host, address.path, config().ca_file);
+  const ProbeAnswer answer =
+      Probe(runtime_, address.server, address.host, address.path, config().ca_file, config().proxies);
   if (answer.error == HttpErrorKind::kTls && address.server.tls) {
     return Failed(
         "tls", answer.detail,
         "use http:// if the server has no TLS; for a private authority set AWS_CA_BUNDLE to its PEM file; check "
         "that the endpoint's name is that in the certificate");
+  }
+  if (answer.error == HttpErrorKind::kProxy) {
+    return Failed("http", answer.detail,
+                  "check HTTPS_PROXY and HTTP_PROXY, and name the store in NO_PROXY if it is reached without a proxy");
   }
   const bool failed = answer.error != HttpErrorKind::kNone;
   // Servers with TLS end such connections, or answer 400.
@@ -171,6 +184,8 @@ std::string Doctor::Remedy(const absl::Status& status, std::string_view permissi
     return fmt::format("renew the temporary credentials in {}", from);
   if (code == "NoSuchBucket") return "check the bucket's name, and that the endpoint is the one that has it";
   if (absl::IsNotFound(status)) return "check the key: capitals count, and so does every '/'";
+  // The store's answer says more than the permission that is usual.
+  if (std::string remedy = S3RemedyOf(status); absl::IsPermissionDenied(status) && !remedy.empty()) return remedy;
   if (absl::IsPermissionDenied(status)) {
     return fmt::format("ask the owner of the bucket for {}", permission);
   }
@@ -243,6 +258,31 @@ void Doctor::CheckRead() {
   if (!got.ok()) return Failed("get", std::string(ToStd(got.message())), Remedy(got, permission));
   Ok("get", fmt::format("the first byte of s3://{}/{}", bucket_, object.key));
   readable_ = head.ok();
+}
+
+void Doctor::CheckWrite() {
+  if (client_ == nullptr) {
+    for (const char* name : {"write", "delete"}) Skipped(name, "the steps before have failed");
+    return;
+  }
+  const size_t folder = key_.rfind('/');
+  const std::string key =
+      key_.substr(0, folder == std::string::npos ? 0 : folder + 1) + ".millrace-doctor-" + RandomHex(8);
+  const std::string uri = fmt::format("s3://{}/{}", bucket_, key);
+  Completion<absl::StatusOr<ObjectInfo>> put_done;
+  client_->Put(bucket_, key, AsBytes("doctor"), {}, put_done.Callback());
+  if (const absl::Status put = put_done.Wait().status(); !put.ok()) {
+    Failed("write", std::string(ToStd(put.message())),
+           Remedy(put, fmt::format("s3:PutObject on arn:aws:s3:::{}/*", bucket_)));
+    return Skipped("delete", "nothing was written");
+  }
+  Ok("write", uri);
+  Completion<absl::Status> delete_done;
+  client_->Delete(bucket_, key, delete_done.Callback());
+  const absl::Status deleted = delete_done.Wait();
+  if (deleted.ok()) return Ok("delete", uri);
+  Failed("delete", fmt::format("{} remains: {}", uri, ToStd(deleted.message())),
+         Remedy(deleted, fmt::format("s3:DeleteObject on arn:aws:s3:::{}/*", bucket_)));
 }
 
 void Doctor::MeasureSpeed(ReadProgress progress) {

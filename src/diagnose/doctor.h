@@ -33,8 +33,8 @@ struct Diagnosis {
   bool healthy() const;  // nothing failed
 };
 
-/// Finds out, step by step, why a bucket on S3 cannot be read, or how fast it can be read. It changes nothing there,
-/// and its reports have no secrets. Blocking; not thread-safe.
+/// Finds out, step by step, why a bucket on S3 cannot be read or written, or how fast it can be read. It changes
+/// nothing there unless CheckWrite is called, and its reports have no secrets. Blocking; not thread-safe.
 class Doctor {
  public:
   /// `key` is a prefix or the key of an object, or empty. `on_check` is called with each step as soon as it is done, by
@@ -43,6 +43,9 @@ class Doctor {
 
   /// Settings, name, connection, TLS, clock, permissions.
   void CheckAccess();
+
+  /// After CheckAccess: writes a small object beside the key, and removes it.
+  void CheckWrite();
 
   /// After CheckAccess: reads objects for some seconds, if any can be read.
   void MeasureSpeed(ReadProgress progress);

@@ -71,9 +71,10 @@ absl::StatusOr<std::string> TryConnect(const std::vector<SocketAddress>& address
 }
 
 ProbeAnswer Probe(Runtime& runtime, const HttpEndpoint& server, const std::string& host, const std::string& path,
-                  const std::string& ca_file) {
+                  const std::string& ca_file, const HttpProxies& proxies) {
   HttpClientOptions options;
   options.ca_file = ca_file;
+  options.proxies = proxies;
   HttpClient client(runtime.loops(), std::move(options));
   TextRequest request{.endpoint = server, .head = {"HEAD", path, {}}};
   request.head.headers.Add("Host", host);

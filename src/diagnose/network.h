@@ -38,6 +38,6 @@ struct ProbeAnswer {
   std::optional<absl::Duration> clock_offset;  // its clock minus ours, to a second; absent without a Date
 };
 ProbeAnswer Probe(Runtime& runtime, const HttpEndpoint& server, const std::string& host, const std::string& path,
-                  const std::string& ca_file);
+                  const std::string& ca_file, const HttpProxies& proxies);
 
 }  // namespace millrace

@@ -30,7 +30,7 @@ ExplainedSettings ExplainSettings() {
       .config = LoadS3Config(), .endpoint_from = {}, .region_from = {}, .credentials_from = {}, .access_key = {}};
   const absl::StatusOr<AwsSettings> settings = AwsSettings::Load(ProcessEnvironment());
   if (!explained.config.ok() || !settings.ok()) return explained;
-  explained.endpoint_from = settings->Origin({"AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"}, "endpoint_url");
+  explained.endpoint_from = settings->OriginOfServiceUrl("s3");
   explained.region_from = settings->Origin({"AWS_REGION", "AWS_DEFAULT_REGION"}, "region");
   if (explained.config->credentials.anonymous()) {
     explained.credentials_from = SourceOfCredentials(*explained.config, *settings);

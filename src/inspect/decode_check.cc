@@ -12,6 +12,7 @@
 
 #include "base/size.h"
 #include "dataset/field_of_sample.h"
+#include "decode/decode_memory.h"
 #include "decode/image.h"
 #include "inspect/read_samples.h"
 #include "inspect/sample_values.h"
@@ -26,8 +27,8 @@ constexpr uint64_t kLeastThreadBytes = uint64_t{4} << 20;
 // One thread's share of the samples.
 class Checker {
  public:
-  Checker(const Dataset& dataset, const SampleOrder& order, uint64_t memory_bytes)
-      : dataset_(dataset), order_(order), memory_(memory_bytes) {
+  Checker(const Dataset& dataset, const SampleOrder& order, uint64_t memory_bytes, ImageMemory* images)
+      : dataset_(dataset), order_(order), memory_(memory_bytes), decoder_(images, JpegReading::kAll) {
     pixels_.resize(spec_.bytes());
   }
 
@@ -61,6 +62,7 @@ class Checker {
       if (!IsImage(field, dataset_.index().image_fields())) continue;
       RETURN_IF_ERROR(Annotate(decoder_.Decode(value, spec_, 0, pixels_), fmt::format("field '{}'", field.name)));
       ++report_.images;
+      if (decoder_.warnings() > 0) ++report_.odd;
     }
     return absl::OkStatus();
   }
@@ -69,7 +71,7 @@ class Checker {
   const SampleOrder& order_;
   MemoryBudget memory_;
   const ImageSpec spec_{.height = 32, .width = 32};
-  ImageDecoder decoder_{nullptr, JpegReading::kAll};
+  ImageDecoder decoder_;
   std::vector<std::byte> pixels_;
   std::string scratch_;
   DecodeReport report_;
@@ -92,6 +94,7 @@ DecodeReport Merge(std::vector<std::unique_ptr<Checker>>& checkers) {
     all.samples += one.samples;
     all.images += one.images;
     all.failed += one.failed;
+    all.odd += one.odd;
     all.too_large += one.too_large;
     std::move(one.first.begin(), one.first.end(), std::back_inserter(all.first));
   }
@@ -122,10 +125,11 @@ absl::StatusOr<DecodeReport> CheckDecoding(Runtime& runtime, const Dataset& data
     const uint64_t now = ++done;
     if (task.progress) task.progress(now, samples);
   };
+  DecodeMemory images(runtime.decode_memory(), runtime.memory().limit());
   std::vector<std::unique_ptr<Checker>> checkers;
   std::vector<absl::Status> statuses(threads_wanted);
   for (uint64_t i = 0; i < threads_wanted; ++i)
-    checkers.push_back(std::make_unique<Checker>(dataset, order, memory / threads_wanted));
+    checkers.push_back(std::make_unique<Checker>(dataset, order, memory / threads_wanted, &images));
   std::vector<std::jthread> threads;
   for (uint64_t i = 0; i < threads_wanted; ++i) {
     threads.emplace_back([&, i] {

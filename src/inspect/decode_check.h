@@ -17,6 +17,7 @@ struct BadSample {
 struct DecodeReport {
   uint64_t samples = 0;          // samples that were read
   uint64_t images = 0;           // images that were decoded
+  uint64_t odd = 0;              // of them: the codec warns, and Pillow and Millrace show them all the same
   uint64_t failed = 0;           // samples that are damaged, or of which a value or image cannot be decoded
   uint64_t too_large = 0;        // samples larger than a quarter of the runtime's memory: not checked
   std::vector<BadSample> first;  // of these, in index order, at most kMaxExamples

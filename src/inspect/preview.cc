@@ -9,7 +9,9 @@
 
 #include "base/counted.h"
 #include "base/size.h"
+#include "base/waiting_budget.h"
 #include "dataset/field_of_sample.h"
+#include "decode/decode_memory.h"
 #include "decode/image.h"
 #include "inspect/read_samples.h"
 #include "inspect/sample_values.h"
@@ -20,7 +22,7 @@ namespace {
 
 class TileMaker {
  public:
-  explicit TileMaker(const Index& index) : index_(index) {}
+  TileMaker(const Index& index, uint64_t memory_bytes) : index_(index), images_(own_, memory_bytes) {}
 
   SheetTile Make(const IndexedSample& sample, const absl::StatusOr<ByteSpan>& bytes) {
     SheetTile tile;
@@ -60,7 +62,9 @@ class TileMaker {
   }
 
   const Index& index_;
-  ImageDecoder decoder_;
+  WaitingBudget own_{DecodeMemory::kLeastRefusedBytes};  // of this thread alone, which therefore never waits
+  DecodeMemory images_;
+  ImageDecoder decoder_{&images_};
   std::string scratch_;
 };
 
@@ -77,7 +81,7 @@ absl::StatusOr<Preview> MakePreview(const Dataset& dataset, uint64_t samples, Me
                     FormatSize(memory.limit())));
   }
   const SampleOrder order = SampleOrder::Spread(dataset.index().size(), count);
-  TileMaker maker(dataset.index());
+  TileMaker maker(dataset.index(), memory.limit());
   Preview preview;
   std::vector<SheetTile> tiles;
   RETURN_IF_ERROR(ReadSamples(dataset, order, {.begin = 0, .end = count}, memory, stop,

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/crypto.h"
+#include "base/hex.h"
 #include "net/text_answer.h"
 
 namespace millrace {
@@ -15,8 +16,10 @@ namespace {
 using LinkClock = std::chrono::steady_clock;
 
 constexpr std::string_view kGroupPath = "/millrace/group";
-constexpr std::string_view kGroupTokenHeader = "Millrace-Token";
+constexpr std::string_view kGroupChallenge = "/millrace/challenge";
+constexpr const char* kGroupPurpose = "group";
 constexpr size_t kMaxGroupText = 8192;
+constexpr size_t kMaxHostConnections = 4096;  // of hosts, which have two at most
 constexpr std::chrono::milliseconds kReportEvery{1'000};
 constexpr std::chrono::milliseconds kWakeEvery{200};
 constexpr std::chrono::milliseconds kAnswerWithin{1'500};
@@ -40,6 +43,11 @@ class NoBody final : public HttpExchange {
   void OnBodyEnd() override {}
 };
 
+// The text that the proof of a report is made of.
+std::string GroupText(const HttpRequestHead& head) {
+  return fmt::format("{}\n{}\n{}", head.method, head.target, head.headers.Find(kDigestHeader).value_or(""));
+}
+
 HttpClientOptions LinkOptions() {
   HttpClientOptions options;
   options.max_connections = 2;
@@ -54,20 +62,27 @@ HttpClientOptions LinkOptions() {
 class GroupCoordinator::Handler final : public HttpHandler {
  public:
   Handler(std::string token, GroupBoard::Options options, std::function<void(const std::string&)> say)
-      : token_(std::move(token)), say_(std::move(say)), board_(std::move(options), LinkClock::now()) {}
+      : gate_(std::move(token), kGroupPurpose), say_(std::move(say)), board_(std::move(options), LinkClock::now()) {}
 
   std::unique_ptr<HttpExchange> OnRequest(HttpRequestHead head, const HttpRequestFacts& facts,
                                           HttpResponder responder) override {
-    const std::optional<std::string_view> token = head.headers.Find(kGroupTokenHeader);
-    if (!token_.empty() && (!token || !EqualConstantTime(*token, token_))) {
-      responder.Send(GroupReply(401, "the coordinator has another token"));
+    if (head.target == kGroupChallenge) {
+      responder.Send(GroupReply(200, gate_.Answer(head.headers.Find(kNonceHeader).value_or(""))));
+      return std::make_unique<NoBody>();
+    }
+    const std::optional<std::string_view> digest = head.headers.Find(kDigestHeader);
+    const TokenGate::Verdict verdict = gate_.Check(head.headers.Find(kProofHeader), GroupText(head));
+    if (verdict != TokenGate::Verdict::kGood) {
+      HttpReply reply = GroupReply(401, "the coordinator has another token");
+      if (verdict == TokenGate::Verdict::kStale) reply.headers.Add(kStaleProofHeader, "1");
+      responder.Send(std::move(reply));
       return std::make_unique<NoBody>();
     }
     if (head.method != "POST" || head.target != kGroupPath || facts.content_length.value_or(SIZE_MAX) > kMaxGroupText) {
       responder.Send(GroupReply(400, "this is the coordinator of a job"));
       return std::make_unique<NoBody>();
     }
-    return std::make_unique<Report>(*this, std::move(responder));
+    return std::make_unique<Report>(*this, std::string(digest.value_or("")), std::move(responder));
   }
 
   bool AllKnow() const {
@@ -78,15 +93,20 @@ class GroupCoordinator::Handler final : public HttpHandler {
  private:
   class Report final : public HttpExchange {
    public:
-    Report(Handler& handler, HttpResponder responder) : handler_(handler), responder_(std::move(responder)) {}
+    Report(Handler& handler, std::string digest, HttpResponder responder)
+        : handler_(handler), digest_(std::move(digest)), responder_(std::move(responder)) {}
     void OnBody(ByteSpan bytes) override { text_.append(AsText(bytes)); }
     void OnBodyEnd() override {
       HttpResponder responder = std::move(responder_);  // this may end with the answer
+      if (!handler_.gate_.is_open() && HexEncode(Sha256(AsBytes(text_))) != digest_) {
+        return responder.Send(GroupReply(401, "the coordinator has another token"));
+      }
       responder.Send(handler_.Answer(text_));
     }
 
    private:
     Handler& handler_;
+    const std::string digest_;  // that the proof of the request covers
     HttpResponder responder_;
     std::string text_;
   };
@@ -120,7 +140,7 @@ class GroupCoordinator::Handler final : public HttpHandler {
     return GroupReply(200, answer.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
   }
 
-  const std::string token_;
+  const TokenGate gate_;
   const std::function<void(const std::string&)> say_;
   mutable std::mutex mutex_;
   GroupBoard board_;
@@ -136,7 +156,10 @@ absl::StatusOr<std::unique_ptr<GroupCoordinator>> GroupCoordinator::Start(EventL
                                                                           std::function<void(const std::string&)> say) {
   std::unique_ptr<GroupCoordinator> made(
       new GroupCoordinator(std::make_unique<Handler>(std::move(token), std::move(options), std::move(say))));
-  ASSIGN_OR_RETURN(made->server_, HttpServer::Start(loops, {.host = host, .port = port}, *made->handler_));
+  HttpServerOptions server{.host = host, .port = port};
+  server.max_connections = kMaxHostConnections;
+  server.max_per_address = kMaxHostConnections / 4;
+  ASSIGN_OR_RETURN(made->server_, HttpServer::Start(loops, std::move(server), *made->handler_));
   return made;
 }
 
@@ -190,9 +213,39 @@ void GroupMember::Ask(HostState state, int status) {
                       .head = {"POST", std::string(kGroupPath), {}},
                       .body = report.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace)};
   request.head.headers.Add("Host", "coordinator");
-  if (!options_.token.empty()) request.head.headers.Add(kGroupTokenHeader, options_.token);
   request.max_text = kMaxGroupText;
-  const auto [head, begun, result] = AskForText(client_, loops_.Next(), std::move(request)).get();
+  if (!options_.token.empty() && !key_) {
+    TextRequest challenge{.endpoint = options_.coordinator, .head = {"GET", std::string(kGroupChallenge), {}}};
+    TokenKey key(options_.token, kGroupPurpose);
+    challenge.head.headers.Add("Host", "coordinator");
+    challenge.head.headers.Add(kNonceHeader, key.nonce());
+    challenge.max_text = kMaxGroupText;
+    TextAnswer answer = AskForText(client_, loops_.Next(), std::move(challenge)).get();
+    const bool is_answer = answer.result.error == HttpErrorKind::kNone && answer.head.status == 200;
+    if (is_answer && key.Accept(answer.result.text)) {
+      key_ = std::move(key);
+    } else {
+      if (is_answer) {  // whoever it is, it does not know the secret
+        answer.head.status = 401;
+        answer.result.text = "the coordinator has another token";
+      }
+      return OnAnswer(state, status, std::move(answer));
+    }
+  }
+  if (key_) {
+    request.head.headers.Add(kDigestHeader, HexEncode(Sha256(AsBytes(request.body))));
+    request.head.headers.Add(kProofHeader, key_->Prove(GroupText(request.head)));
+  }
+  TextAnswer answer = AskForText(client_, loops_.Next(), std::move(request)).get();
+  if (answer.head.status == 401 && answer.head.headers.Has(kStaleProofHeader)) {
+    key_.reset();  // the coordinator was started again; the next report asks it
+    answer.head.status = 503;
+  }
+  OnAnswer(state, status, std::move(answer));
+}
+
+void GroupMember::OnAnswer(HostState state, int status, TextAnswer text_answer) {
+  const auto& [head, begun, result] = text_answer;
   const int status_code = head.status;
   const Clock::time_point now = Clock::now();
   if (result.error == HttpErrorKind::kNone && status_code == 200) {

@@ -10,12 +10,14 @@
 
 #include "net/http_client.h"
 #include "net/http_server.h"
+#include "net/text_answer.h"
+#include "service/token_proof.h"
 #include "supervisor/group_board.h"
 
 namespace millrace {
 
 /// The coordinator of a job of several groups: hosts tell it by HTTP how they are, and hear how the job ends. A host
-/// that does not know the job's secret is not heard.
+/// that does not prove that it knows the job's secret (service/token_proof.h) is not heard.
 class GroupCoordinator {
  public:
   /// `say` gets a text for each host that is lost. The errors of HttpServer::Start. `loops` outlive it.
@@ -68,12 +70,14 @@ class GroupMember {
   using Clock = std::chrono::steady_clock;
   void Run();
   void Ask(HostState state, int status);
+  void OnAnswer(HostState state, int status, TextAnswer answer);
   void End(JobVerdict verdict);
   void OnNoAnswer(HostState state, int status, const std::string& why);
 
   EventLoops& loops_;
   const Options options_;
   HttpClient client_;
+  std::optional<TokenKey> key_;  // once the coordinator has proved to know the secret; of thread_
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   HostState state_ = HostState::kRuns;

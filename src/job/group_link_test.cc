@@ -6,7 +6,10 @@
 #include <chrono>
 #include <vector>
 
+#include "base/crypto.h"
+#include "base/hex.h"
 #include "net/text_answer.h"
+#include "service/token_proof.h"
 
 namespace millrace {
 namespace {
@@ -81,7 +84,15 @@ class GroupLinkTest : public ::testing::Test {
                         .body = body,
                         .max_text = 8192};
     request.head.headers.Add("Host", "coordinator");
-    if (!token.empty()) request.head.headers.Add("Millrace-Token", token);
+    if (!token.empty()) {
+      TokenKey key(token, "group");
+      TextRequest challenge{.endpoint = request.endpoint, .head = {"GET", "/millrace/challenge", {}}};
+      challenge.head.headers.Add("Millrace-Nonce", key.nonce());
+      EXPECT_TRUE(key.Accept(AskForText(client, loops_.Next(), std::move(challenge)).get().result.text));
+      const std::string digest = HexEncode(Sha256(AsBytes(body)));
+      request.head.headers.Add("Millrace-Digest", digest);
+      request.head.headers.Add("Millrace-Proof", key.Prove(method + "\n/millrace/group\n" + digest));
+    }
     const TextAnswer answer = AskForText(client, loops_.Next(), std::move(request)).get();
     return {answer.head.status, answer.result.text};
   }

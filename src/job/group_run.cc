@@ -13,6 +13,7 @@
 #include <sstream>
 #include <utility>
 
+#include "aws/endpoint.h"
 #include "base/process.h"
 #include "base/usage_error.h"
 #include "channel/job_root.h"
@@ -50,10 +51,6 @@ void TakeStopSignals() {
   pthread_sigmask(SIG_UNBLOCK, &stops, nullptr);
 }
 
-bool IsLoopbackHost(const std::string& host) {
-  return host == "localhost" || host == "::1" || host.starts_with("127.");
-}
-
 }  // namespace
 
 absl::StatusOr<int> RunInGroup(
@@ -65,7 +62,7 @@ absl::StatusOr<int> RunInGroup(
   ASSIGN_OR_RETURN(const std::optional<std::string> resources, ReadResources());
   ASSIGN_OR_RETURN(const GroupRole role, AsUsage(FindRole(options.role, names, resources, EnvironmentVariable)));
   ASSIGN_OR_RETURN(const std::string token, ReadWorkerToken(options.token_file));
-  if (token.empty() && !IsLoopbackHost(role.coordinator)) {
+  if (token.empty() && !IsLoopback(role.coordinator)) {
     return UsageError(
         "whoever reaches the coordinator could end the job; give all hosts a secret (--group-token-file)");
   }
@@ -85,7 +82,7 @@ absl::StatusOr<int> RunInGroup(
                               .groups = std::set<std::string>(names.begin(), names.end()),
                               .lost_status = options.requeue_exit,
                               .lost_after = options.lost_after};
-    const std::string listen = IsLoopbackHost(role.coordinator) ? "127.0.0.1" : "0.0.0.0";
+    const std::string listen = IsLoopback(role.coordinator) ? "127.0.0.1" : "0.0.0.0";
     ASSIGN_OR_RETURN(coordinator, GroupCoordinator::Start(loops, listen, port, token, std::move(board), say));
   }
   say(fmt::format("this is a host of group {}; {} coordinates", role.group,

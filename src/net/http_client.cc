@@ -65,7 +65,12 @@ class Shared {
 class Pool final : public HttpConnectionOwner, public std::enable_shared_from_this<Pool> {
  public:
   Pool(EventLoop& loop, Shared& shared, HttpEndpoint endpoint)
-      : loop_(loop), shared_(shared), endpoint_(std::move(endpoint)), resolver_(loop.context()), sweep_(loop) {}
+      : loop_(loop),
+        shared_(shared),
+        endpoint_(std::move(endpoint)),
+        proxy_(shared.options.proxies.For(endpoint_)),
+        resolver_(loop.context()),
+        sweep_(loop) {}
 
   void Begin(std::shared_ptr<HttpJob> job);
   void Cancel(const std::shared_ptr<HttpJob>& job);
@@ -73,6 +78,7 @@ class Pool final : public HttpConnectionOwner, public std::enable_shared_from_th
 
   const HttpEndpoint& endpoint() const override { return endpoint_; }
   const HttpClientOptions& options() const override { return shared_.options; }
+  const HttpProxy* proxy() const override { return proxy_; }
   void Resolve(OnAddresses done) override;
   void OnResolved(boost::system::error_code error, const asio::ip::tcp::resolver::results_type& results);
   void ForgetAddresses() override { addresses_.clear(); }
@@ -102,6 +108,7 @@ class Pool final : public HttpConnectionOwner, public std::enable_shared_from_th
   EventLoop& loop_;
   Shared& shared_;
   const HttpEndpoint endpoint_;
+  const HttpProxy* const proxy_;
   std::deque<std::shared_ptr<HttpJob>> waiting_;
   std::vector<Busy> busy_;
   std::vector<Idle> idle_;  // the one used last at the back, and taken first
@@ -267,14 +274,15 @@ void Pool::Sweep() {
 }
 
 void Pool::Resolve(OnAddresses done) {
+  const HttpEndpoint& peer = proxy_ != nullptr ? proxy_->server : endpoint_;
   boost::system::error_code not_an_address;
-  const asio::ip::address literal = asio::ip::make_address(endpoint_.host, not_an_address);
-  if (!not_an_address) return done({}, {asio::ip::tcp::endpoint(literal, endpoint_.port)});
+  const asio::ip::address literal = asio::ip::make_address(peer.host, not_an_address);
+  if (!not_an_address) return done({}, {asio::ip::tcp::endpoint(literal, peer.port)});
   if (!addresses_.empty() && std::chrono::steady_clock::now() < addresses_expire_) return done({}, addresses_);
   resolving_for_.push_back(std::move(done));
   if (resolving_for_.size() > 1) return;
   try {
-    resolver_.async_resolve(endpoint_.host, std::to_string(endpoint_.port), asio::ip::resolver_base::numeric_service,
+    resolver_.async_resolve(peer.host, std::to_string(peer.port), asio::ip::resolver_base::numeric_service,
                             [weak = weak_from_this()](const boost::system::error_code& error,
                                                       const asio::ip::tcp::resolver::results_type& results) {
                               if (const std::shared_ptr<Pool> self = weak.lock()) self->OnResolved(error, results);

@@ -13,6 +13,7 @@
 #include "base/bytes.h"
 #include "net/event_loop.h"
 #include "net/http_message.h"
+#include "net/proxy.h"
 #include "net/tls_identity.h"
 
 /// An HTTP/1.1 client on event loops. It makes one attempt at a request and says precisely how it ended; retrying is
@@ -27,6 +28,7 @@ enum class HttpErrorKind {
   kNone,
   kConnect,      // no connection: unknown name, refused, unreachable, timed out
   kTls,          // the server's certificate or protocol is not acceptable; trying again does not help
+  kProxy,        // the proxy refuses to pass the request on; trying again does not help
   kStale,        // a kept connection had ended before the response began: send again, on a fresh connection
   kReset,        // the connection broke
   kClosedEarly,  // the server closed the connection before the end of the response
@@ -116,6 +118,7 @@ struct HttpClientOptions {
   std::string ca_file;                                   // PEM of authorities that are trusted besides the system's
   bool only_ca_file = false;                             // the system's are not trusted
   std::optional<TlsIdentity> identity;                   // for servers that ask who calls
+  HttpProxies proxies;                                   // none by default
   std::string tls_name;  // what servers' certificates must name; "" = the endpoint's host
 };
 

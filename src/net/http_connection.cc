@@ -7,6 +7,7 @@
 #include <array>
 #include <boost/asio/post.hpp>
 #include <boost/asio/ssl/error.hpp>
+#include <boost/asio/write.hpp>
 #include <utility>
 
 #include "base/life_sign.h"
@@ -26,10 +27,23 @@ bool IsEnd(const boost::system::error_code& error) {
   return error == asio::error::eof || error == asio::ssl::error::stream_truncated;
 }
 
-void Serialize(const HttpRequest& request, std::string& out) {
+void AddAuthorization(const HttpProxy& proxy, std::string& out) {
+  if (!proxy.authorization.empty()) out.append("Proxy-Authorization: ").append(proxy.authorization).append("\r\n");
+}
+
+std::string ProxyRefusal(int status) {
+  return fmt::format("the proxy answered HTTP {}{}", status,
+                     status == 407 ? ": it wants a user and a password, as in http://user:password@proxy:3128" : "");
+}
+
+// With a proxy, which is not null for plain HTTP alone, the target names the server, too.
+void Serialize(const HttpRequest& request, const HttpProxy* proxy, std::string& out) {
   const HttpRequestHead& head = request.head;
   out.clear();
-  out.append(head.method).append(" ").append(head.target).append(" HTTP/1.1\r\n");
+  out.append(head.method).append(" ");
+  if (proxy != nullptr) out.append("http://").append(HostHeader(request.endpoint));
+  out.append(head.target).append(" HTTP/1.1\r\n");
+  if (proxy != nullptr) AddAuthorization(*proxy, out);
   for (const auto& [name, value] : head.headers) out.append(name).append(": ").append(value).append("\r\n");
   if (!request.body.empty() || head.method == "PUT" || head.method == "POST") {
     out.append("Content-Length: ").append(std::to_string(request.body.size())).append("\r\n");
@@ -96,7 +110,11 @@ void HttpConnection::Open(std::shared_ptr<HttpJob> job) {
 
 void HttpConnection::OnResolved(const Error& error, const HttpConnectionOwner::Addresses& addresses) {
   if (!job_ || ending_) return;
-  if (error) return Fail(HttpErrorKind::kConnect, fmt::format("cannot resolve the host name: {}", error.message()));
+  if (error) {
+    return Fail(HttpErrorKind::kConnect,
+                fmt::format("cannot resolve the host name{}: {}",
+                            owner_.proxy() != nullptr ? fmt::format(" of {}", PeerName()) : "", error.message()));
+  }
   addresses_ = addresses;
   ConnectNext({});
 }
@@ -104,8 +122,7 @@ void HttpConnection::OnResolved(const Error& error, const HttpConnectionOwner::A
 void HttpConnection::ConnectNext(const Error& last_error) {
   if (addresses_tried_ == addresses_.size()) {
     owner_.ForgetAddresses();
-    return Fail(HttpErrorKind::kConnect, fmt::format("cannot connect to {}:{}: {}", owner_.endpoint().host,
-                                                     owner_.endpoint().port, last_error.message()));
+    return Fail(HttpErrorKind::kConnect, fmt::format("cannot connect to {}: {}", PeerName(), last_error.message()));
   }
   const asio::ip::tcp::endpoint address = addresses_[next_address_++ % addresses_.size()];
   ++addresses_tried_;
@@ -124,6 +141,13 @@ void HttpConnection::ConnectNext(const Error& last_error) {
   }
 }
 
+std::string HttpConnection::PeerName() const {
+  const HttpProxy* const proxy = owner_.proxy();
+  const HttpEndpoint& peer = proxy != nullptr ? proxy->server : owner_.endpoint();
+  const std::string name = fmt::format("{}:{}", peer.host, peer.port);
+  return proxy != nullptr ? fmt::format("the proxy {} of {}", name, proxy->variable) : name;
+}
+
 const std::string& HttpConnection::tls_name() const {
   const std::string& name = owner_.options().tls_name;
   return name.empty() ? owner_.endpoint().host : name;
@@ -138,6 +162,49 @@ void HttpConnection::OnConnected() {
     reads_now_ = !error;
     return SendRequest();
   }
+  return owner_.proxy() != nullptr ? OpenTunnel() : BeginTls();
+}
+
+// Asks the proxy for a way to the server.
+void HttpConnection::OpenTunnel() {
+  const std::string to = HostAndPort(owner_.endpoint().host, owner_.endpoint().port);
+  head_text_ = fmt::format("CONNECT {} HTTP/1.1\r\nHost: {}\r\n", to, to);
+  AddAuthorization(*owner_.proxy(), head_text_);
+  head_text_.append("\r\n");
+  SetDeadline(Stage::kTunnel, owner_.options().connect_timeout);
+  asio::async_write(socket_, asio::buffer(head_text_),
+                    [pending = Pending(shared_from_this())](const Error&, size_t) mutable {
+                      // If it failed, the read fails, too.
+                      pending.End([](HttpConnection& self) { self.ReadTunnelAnswer(); });
+                    });
+}
+
+void HttpConnection::ReadTunnelAnswer() {
+  socket_.async_read_some(asio::buffer(buffer_.data() + end_, buffer_.size() - end_),
+                          [pending = Pending(shared_from_this())](const Error& error, size_t bytes) mutable {
+                            pending.End([&](HttpConnection& self) { self.OnTunnelAnswer(error, bytes); });
+                          });
+}
+
+void HttpConnection::OnTunnelAnswer(const Error& error, size_t bytes) {
+  if (error) {
+    return Fail(HttpErrorKind::kConnect, fmt::format("{} gave no way to the server: {}", PeerName(), error.message()));
+  }
+  end_ += bytes;
+  const std::string_view received(buffer_.data(), end_);
+  const size_t length = FindHttpHeadEnd(received, searched_);
+  searched_ = received.size();
+  if (length == 0 && end_ < buffer_.size()) return ReadTunnelAnswer();
+  const absl::StatusOr<ParsedResponse> answer = ParseHttpResponseHead(received.substr(0, length), /*to_head=*/true);
+  if (!answer.ok()) return Fail(HttpErrorKind::kProxy, fmt::format("{} does not answer as HTTP has it", PeerName()));
+  const int status = answer->head.status;
+  if (status >= 500) return Fail(HttpErrorKind::kConnect, ProxyRefusal(status));
+  if (status / 100 != 2) return Fail(HttpErrorKind::kProxy, ProxyRefusal(status));
+  begin_ = end_ = searched_ = 0;
+  BeginTls();
+}
+
+void HttpConnection::BeginTls() {
   tls_stream_.emplace(std::move(socket_), tls_->native_handle(), tls_name());
   SetDeadline(Stage::kHandshake, owner_.options().connect_timeout);
   tls_stream_->async_handshake([pending = Pending(shared_from_this())](const Error& error, size_t) mutable {
@@ -177,7 +244,7 @@ void HttpConnection::Run(std::shared_ptr<HttpJob> job) {
 }
 
 void HttpConnection::SendRequest() {
-  Serialize(job_->request, head_text_);
+  Serialize(job_->request, tls_ ? nullptr : owner_.proxy(), head_text_);
   job_->handler->OnPhase(HttpPhase::kFirstByte);
   WriteSome();
   // Reading begins at once: a server may answer, and close, before it has taken the whole body.
@@ -277,6 +344,10 @@ void HttpConnection::ParseHead() {
 
 bool HttpConnection::AcceptHead(ParsedResponse response) {
   head_done_ = true;
+  if (response.head.status == 407 && !tls_ && owner_.proxy() != nullptr) {
+    Fail(HttpErrorKind::kProxy, ProxyRefusal(response.head.status));
+    return false;
+  }
   keep_alive_ = response.keep_alive;
   framing_ = response.framing;
   body_left_ = response.head.content_length.value_or(0);
@@ -408,6 +479,8 @@ void HttpConnection::OnDeadline() {
       return fail(HttpErrorKind::kConnect, "the host name was not resolved", options.connect_timeout);
     case Stage::kConnect:
       return fail(HttpErrorKind::kConnect, "no connection", options.connect_timeout);
+    case Stage::kTunnel:
+      return fail(HttpErrorKind::kConnect, "no answer of the proxy to CONNECT", options.connect_timeout);
     case Stage::kHandshake:
       return fail(HttpErrorKind::kConnect, "no end of the TLS handshake", options.connect_timeout);
     case Stage::kSend:

@@ -59,7 +59,9 @@ class HttpConnectionOwner {
   virtual ~HttpConnectionOwner() = default;
   virtual const HttpEndpoint& endpoint() const = 0;
   virtual const HttpClientOptions& options() const = 0;
-  /// The addresses of the endpoint; `done` may run at once.
+  /// nullptr without one.
+  virtual const HttpProxy* proxy() const = 0;
+  /// The addresses of the endpoint, or of its proxy; `done` may run at once.
   virtual void Resolve(OnAddresses done) = 0;
   /// None of the addresses works: look them up again next time.
   virtual void ForgetAddresses() = 0;
@@ -99,7 +101,7 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   using SinkParts = absl::InlinedVector<boost::asio::mutable_buffer, kMaxSinkParts>;
 
   enum class Goes { kNowhere, kToBuffer, kToSink };  // the next of the body, if anything is missing
-  enum class Stage { kResolve, kConnect, kHandshake, kSend, kFirstByte, kBody, kIdle };
+  enum class Stage { kResolve, kConnect, kTunnel, kHandshake, kSend, kFirstByte, kBody, kIdle };
 
   /// A pending operation with this connection's or the job's memory. It lives in the operation's handler, and counts
   /// until that runs or is destroyed without having run.
@@ -115,6 +117,8 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   Socket& socket() { return tls_stream_ ? tls_stream_->next_layer() : socket_; }
   // What the server's certificate must name.
   const std::string& tls_name() const;
+  // "store:443", or "the proxy p:3128 of HTTPS_PROXY".
+  std::string PeerName() const;
   template <typename Use>
   void WithStream(Use use);
 
@@ -122,6 +126,10 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   void OnResolved(const Error& error, const HttpConnectionOwner::Addresses& addresses);
   void ConnectNext(const Error& last_error);
   void OnConnected();
+  void OpenTunnel();
+  void ReadTunnelAnswer();
+  void OnTunnelAnswer(const Error& error, size_t bytes);
+  void BeginTls();
   void OnHandshake(const Error& error);
   void SendRequest();
   void WriteSome();

@@ -76,6 +76,7 @@ struct HttpEndpoint {
   std::string host;  // a name or an address; IPv6 without brackets
   uint16_t port = 80;
   bool tls = false;
+  bool direct = false;  // never through a proxy
 
   friend bool operator==(const HttpEndpoint&, const HttpEndpoint&) = default;
 };

@@ -1,5 +1,6 @@
 #include "net/http_server.h"
 
+#include <arpa/inet.h>
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <netdb.h>
@@ -11,6 +12,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/posix/stream_descriptor.hpp>
 #include <condition_variable>
@@ -114,7 +116,8 @@ void Sweep(ServerLoop& home) {
     connection->CloseIfIdle(now);
   }
   const auto again = [&home] {
-    home.sweep.Start(std::min(home.idle_timeout, std::chrono::milliseconds(1000)), [&home] { Sweep(home); });
+    home.sweep.Start(std::min({home.idle_timeout, home.head_timeout, std::chrono::milliseconds(1000)}),
+                     [&home] { Sweep(home); });
   };
   try {
     again();
@@ -124,11 +127,51 @@ void Sweep(ServerLoop& home) {
   }
 }
 
+std::string PeerOf(int fd) {
+  sockaddr_storage address{};
+  socklen_t size = sizeof address;
+  char text[INET6_ADDRSTRLEN] = "";
+  if (getpeername(fd, reinterpret_cast<sockaddr*>(&address), &size) != 0) return text;
+  if (address.ss_family == AF_INET) {
+    inet_ntop(AF_INET, &reinterpret_cast<sockaddr_in*>(&address)->sin_addr, text, sizeof text);
+  } else if (address.ss_family == AF_INET6) {
+    in6_addr& network = reinterpret_cast<sockaddr_in6*>(&address)->sin6_addr;
+    if (IN6_IS_ADDR_V4MAPPED(&network) != 0) {
+      inet_ntop(AF_INET, network.s6_addr + 12, text, sizeof text);
+    } else {
+      std::fill(network.s6_addr + 8, network.s6_addr + 16, 0);  // a host may take any address of its network
+      inet_ntop(AF_INET6, &network, text, sizeof text);
+    }
+  }
+  return text;
+}
+
+// Closes a connection that waits for a request: of an address, or with "" of any. False if there is none.
+bool CloseWaiting(ServerLoop& home, const std::string& peer) {
+  std::shared_ptr<ServerConnection> first;
+  for (const std::shared_ptr<ServerConnection>& each : home.connections) {
+    if (!each->waits_for_request() || (!peer.empty() && each->peer() != peer)) continue;
+    if (first == nullptr || each->GoesBefore(*first)) first = each;
+  }
+  if (first == nullptr) return false;
+  first->Close();
+  return true;
+}
+
+bool HasRoom(ServerLoop& home, const std::string& peer) {
+  const auto count = home.by_address.find(peer);
+  if (count != home.by_address.end() && count->second >= home.max_per_address) return CloseWaiting(home, peer);
+  return home.connections.size() < home.max_connections || CloseWaiting(home, "");
+}
+
 void Adopt(ServerLoop& home, UniqueFd fd) {
-  if (home.connections.size() >= home.max_connections) return;
   try {
-    const auto connection = std::make_shared<ServerConnection>(home, std::move(fd));
+    const std::string peer = PeerOf(fd.get());
+    if (!HasRoom(home, peer)) return;
+    const auto connection = std::make_shared<ServerConnection>(home, std::move(fd), peer);
+    size_t& count = home.by_address[peer];
     home.connections.insert(connection);
+    ++count;
     connection->Run();
   } catch (const std::exception& error) {  // Asio could not watch the descriptor, say
     Log(LogLevel::kWarning, "net", fmt::format("cannot serve a connection: {}", error.what()));
@@ -272,13 +315,16 @@ absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(EventLoops& loops,
   ASSIGN_OR_RETURN(UniqueFd listener, Listen(options.host, options.port));
   impl->port = PortOf(listener.get());
   std::vector<ServerLoop*> homes;
+  const auto part = [&loops](size_t limit) { return limit / loops.size() + (limit % loops.size() != 0 ? 1 : 0); };
   for (size_t i = 0; i < loops.size(); ++i) {
     // NOLINTNEXTLINE(modernize-make-unique): which takes no designated initialisers
     impl->homes.push_back(std::unique_ptr<ServerLoop>(new ServerLoop{.loop = loops.at(i),
                                                                      .handler = handler,
                                                                      .tls = impl->tls.get(),
                                                                      .idle_timeout = options.idle_timeout,
-                                                                     .max_connections = options.max_connections,
+                                                                     .head_timeout = options.head_timeout,
+                                                                     .max_connections = part(options.max_connections),
+                                                                     .max_per_address = part(options.max_per_address),
                                                                      .live = impl->live}));
     ServerLoop& home = *impl->homes.back();
     homes.push_back(&home);

@@ -98,6 +98,7 @@ class HttpExchange {
 struct HttpRequestFacts {
   std::optional<uint64_t> content_length;  // absent for a chunked body; 0 without a body
   bool expects_continue = false;  // the client waits for "100 Continue", sent unless there is an answer at once
+  std::string peer;               // the client's address without its port; of IPv6 the network, the first 64 bits
 };
 
 class HttpHandler {
@@ -115,7 +116,13 @@ struct HttpServerOptions {
   std::string
       client_ca_pem;  // with `tls`: authorities that clients' certificates must come from; "" = none is asked for
   std::chrono::milliseconds idle_timeout = std::chrono::minutes(2);  // of a connection on which no byte moves
-  size_t max_connections = SIZE_MAX;  // on each loop; one more is closed when it is accepted
+  /// For a TLS handshake and the first head, from the connection's begin, and for each later head, from its first byte.
+  std::chrono::milliseconds head_timeout = std::chrono::seconds(15);
+  /// In all, and of one address (HttpRequestFacts::peer). If there are as many, a new connection takes the place of one
+  /// that waits for a request. Those that have asked for nothing yet go first, and of these the oldest. If every
+  /// connection has a request in flight, the new one is closed. Each loop keeps its part of both limits, rounded up.
+  size_t max_connections = SIZE_MAX;
+  size_t max_per_address = SIZE_MAX;
 };
 
 /// Listens from Start to its destructor, which closes every connection and waits until no callback runs and no

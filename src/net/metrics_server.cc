@@ -100,6 +100,7 @@ absl::StatusOr<std::unique_ptr<MetricsServer>> MetricsServer::Start(const Metric
   HttpServerOptions options{.host = address.host, .port = address.port};
   options.idle_timeout = kMetricsIdle;
   options.max_connections = kMaxConnections;
+  options.max_per_address = kMaxConnections / 2;
   absl::StatusOr<std::unique_ptr<HttpServer>> server =
       HttpServer::Start(impl->loops, std::move(options), impl->handler);
   if (!server.ok()) return Annotate(server.status(), "metrics");

@@ -95,13 +95,16 @@ class ServerConnection::Parser final : public http::basic_parser<true> {
   ServerConnection& connection_;
 };
 
-ServerConnection::ServerConnection(ServerLoop& home, UniqueFd fd)
+ServerConnection::ServerConnection(ServerLoop& home, UniqueFd fd, std::string peer)
     : home_(home),
+      peer_(std::move(peer)),
       fd_(fd.get()),
       socket_(std::make_unique<Socket>(home.loop.context(), std::move(fd))),
       timer_(home.loop),
       state_(home.tls == nullptr ? State::kReceive : State::kHandshake),
-      last_move_(Clock::now()) {
+      last_move_(Clock::now()),
+      waits_since_(last_move_),
+      head_since_(last_move_) {
   home_.live->Add();
   if (home.tls != nullptr) {
     ssl_ = SSL_new(home.tls);
@@ -124,11 +127,25 @@ void ServerConnection::Close() {
   input_ = {};
   reply_.reset();
   exchange_.reset();
-  home_.connections.erase(self);
+  if (home_.connections.erase(self) == 0) return;
+  const auto count = home_.by_address.find(peer_);
+  if (count != home_.by_address.end() && --count->second == 0) home_.by_address.erase(count);
+}
+
+bool ServerConnection::waits_for_request() const {
+  return state_ == State::kHandshake || (state_ == State::kReceive && exchange_ == nullptr && !reply_);
+}
+
+bool ServerConnection::GoesBefore(const ServerConnection& other) const {
+  return has_asked_ != other.has_asked_ ? !has_asked_ : waits_since_ < other.waits_since_;
 }
 
 void ServerConnection::CloseIfIdle(Clock::time_point now) {
   if (lost_) return Close();
+  if (head_since_ && now - *head_since_ > home_.head_timeout) {
+    // A process that was stopped reads between two looks all that came meanwhile.
+    if (std::exchange(overdue_, true)) return Close();
+  }
   if (state_ == State::kDrain ? now > reset_deadline_ : blocked_ && now - last_move_ > home_.idle_timeout) Close();
 }
 
@@ -307,6 +324,7 @@ ServerConnection::Next ServerConnection::Receive() {
     }
     error_code error = http::error::need_more;
     if (!input_.empty()) {
+      if (!parser_->begun && !head_since_) head_since_ = Clock::now();
       const size_t parsed = parser_->put(asio::const_buffer(input_.data(), input_.size()), error);
       input_.remove_prefix(parsed);
       if (!parser_->begun) parser_->head_size += parsed;
@@ -333,12 +351,15 @@ ServerConnection::Next ServerConnection::Receive() {
 void ServerConnection::BeginExchange() {
   Parser& parser = *parser_;
   parser.begun = true;
+  head_since_.reset();
+  overdue_ = false;
   is_head_ = parser.head.method == "HEAD";
   close_after_ = !parser.keep_alive();
   http11_ = parser.http11;
   awaits_continue_ = parser.expects_continue && parser.http11 && !parser.is_done();
   HttpRequestFacts facts;
   facts.expects_continue = awaits_continue_;
+  facts.peer = peer_;
   if (!parser.chunked()) facts.content_length = parser.content_length().value_or(0);
   exchange_ = home_.handler.OnRequest(std::move(parser.head), facts, HttpResponder(shared_from_this()));
   if (awaits_continue_ && !reply_ && !abandoned_) SendContinue();
@@ -359,6 +380,7 @@ void ServerConnection::DecideEarlyReply() {
   const auto left = parser_->content_length_remaining();
   discarding_ = left && *left <= kDiscardLimit && !awaits_continue_;
   if (!discarding_) close_after_ = true;
+  if (discarding_) head_since_ = Clock::now();  // nobody waits for such a body
 }
 
 ServerConnection::Next ServerConnection::Refuse(int status, std::string_view why) {
@@ -381,6 +403,8 @@ void ServerConnection::EndExchange() {
   http11_ = true;
   exchange_.reset();
   parser_.reset();
+  waits_since_ = Clock::now();
+  head_since_.reset();
   state_ = State::kReceive;
 }
 

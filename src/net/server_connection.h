@@ -8,6 +8,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 #include <unordered_set>
 
 #include "base/buffer.h"
@@ -29,10 +30,13 @@ struct ServerLoop {
   HttpHandler& handler;
   SSL_CTX* tls;  // null: plain
   std::chrono::milliseconds idle_timeout;
-  size_t max_connections;
+  std::chrono::milliseconds head_timeout;
+  size_t max_connections;  // of this loop
+  size_t max_per_address;
   std::shared_ptr<LiveConnections> live;
   Buffer scratch{size_t{256} << 10};  // received bytes pass through it, and bytes to encrypt
   std::unordered_set<std::shared_ptr<ServerConnection>> connections;
+  std::unordered_map<std::string, size_t> by_address;  // how many of them; never 0
   Timer sweep{loop};
   std::string date;  // value of the Date header in `date_second`
   std::chrono::seconds date_second{};
@@ -42,7 +46,7 @@ struct ServerLoop {
 /// step, or of the handler, closes the connection: that is the answer to the request.
 class ServerConnection : public std::enable_shared_from_this<ServerConnection> {
  public:
-  ServerConnection(ServerLoop& home, UniqueFd fd);
+  ServerConnection(ServerLoop& home, UniqueFd fd, std::string peer);
   ~ServerConnection();
 
   EventLoop& loop() { return home_.loop; }
@@ -50,6 +54,11 @@ class ServerConnection : public std::enable_shared_from_this<ServerConnection> {
   void Close();
   /// Closes when no byte has moved for too long, or there will be no answer.
   void CloseIfIdle(std::chrono::steady_clock::time_point now);
+  const std::string& peer() const { return peer_; }
+  /// It waits for a request, or its handshake does: closing it breaks nothing off.
+  bool waits_for_request() const;
+  /// True if this one is to be closed before another one, if both wait.
+  bool GoesBefore(const ServerConnection& other) const;
   void OnReply(HttpReply reply);
   /// The handler gave its responder up.
   void OnAbandoned();
@@ -108,6 +117,7 @@ class ServerConnection : public std::enable_shared_from_this<ServerConnection> {
   void Await(bool readable);
 
   ServerLoop& home_;
+  const std::string peer_;
   const int fd_;  // owned by socket_
   std::unique_ptr<Socket> socket_;
   SSL* ssl_ = nullptr;
@@ -121,6 +131,10 @@ class ServerConnection : public std::enable_shared_from_this<ServerConnection> {
   bool blocked_ = false;   // on the peer
   size_t turn_bytes_ = 0;  // moved since others had a turn
   Clock::time_point last_move_;
+  Clock::time_point waits_since_;                // for a request
+  std::optional<Clock::time_point> head_since_;  // of a handshake or head that is not complete
+  bool overdue_ = false;                         // it was not complete in time when last looked at
+  bool has_asked_ = false;                       // a request has been answered, and not refused
 
   // The request.
   std::unique_ptr<Parser> parser_;

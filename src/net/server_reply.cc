@@ -286,6 +286,7 @@ ServerConnection::Next ServerConnection::FinishReply() {
     return Next::kAgain;
   }
   replying_ = false;
+  has_asked_ = has_asked_ || reply_->status < 400;
   reply_.reset();
   EndExchange();
   return Next::kAgain;

@@ -100,7 +100,9 @@ absl::StatusOr<SampleView> SampleView::Of(const Index& index, std::vector<FieldC
 }
 
 bool IsPackedImage(const FieldShape& field) {
-  return field.type == FieldType::kBytes && !field.image.empty() && field.image != encoding::kBytes;
+  if (field.type != FieldType::kBytes) return false;
+  const bool has_encoding = !field.image.empty() && field.image != encoding::kBytes;
+  return has_encoding || IsImageField(field.name);  // there are no encodings for other formats than JPEG and PNG
 }
 
 absl::Status ShapeOf(const IndexedSample& sample, const SampleView& view, PackedSample* out) {

@@ -92,24 +92,41 @@ class Finder {
           fmt::format("{}: only gzip and zstd can be decompressed here; decompress it, or compress it by one of these",
                       Uri(object)));
     }
-    any_ = true;
+    (IsParquet(key) ? parquet_ : compressed_) = true;
+    tar_ = tar_ || ShardKind(plain) == DataKind::kTar;
     return Add(object, key, plain);
   }
 
   std::optional<CompressedShards> Finish() {
-    if (!any_) return std::nullopt;
-    found_.id = hash_.Digest().Hex();
+    // Beside tar shards, Parquet files only describe them, as img2dataset has it.
+    if (tar_ && parquet_) {
+      std::erase_if(found_.objects, [](const ObjectInfo& object) { return IsParquet(object.key); });
+      parquet_ = false;
+    }
+    if (!compressed_ && !parquet_) return std::nullopt;
+    Xxh3Stream hash;
+    for (const ObjectInfo& object : found_.objects) {
+      const std::string_view key = std::string_view(object.key).substr(data_.Key("").size());
+      for (const std::string_view text : {key, std::string_view(object.etag)}) {
+        hash.UpdateLe64(text.size());
+        hash.Update(AsBytes(text));
+      }
+      hash.UpdateLe64(object.size);
+      found_.bytes += object.size;
+    }
+    found_.id = hash.Digest().Hex();
     return std::move(found_);
   }
 
  private:
   absl::StatusOr<bool> TakeOther(const ObjectInfo& object, const std::string& key) {
     const bool is_shard = ShardKind(key).has_value();
+    tar_ = tar_ || ShardKind(key) == DataKind::kTar;
     if (!is_shard && IsCompanion(key)) {
       return key.ends_with(kMdsIndexName) ? Add(object, key, key) : true;  // that says which shards there are
     }
     if (!is_shard && (!SplitObjectName(key) || IsDocument(key) || IsDesktopFile(key))) return true;
-    if (!is_shard && !any_) return false;
+    if (!is_shard && !compressed_ && !parquet_) return false;
     if (!is_shard) {
       return absl::InvalidArgumentError(
           fmt::format("{}: lies beside compressed shards ('{}'); give the URI of a folder with only one of them",
@@ -129,12 +146,6 @@ class Finder {
       return absl::InvalidArgumentError(
           fmt::format("{}: is there twice, differently compressed or made; remove one of them", Uri(object)));
     }
-    for (const std::string_view text : {std::string_view(key), std::string_view(object.etag)}) {
-      hash_.UpdateLe64(text.size());
-      hash_.Update(AsBytes(text));
-    }
-    hash_.UpdateLe64(object.size);
-    found_.bytes += object.size;
     found_.objects.push_back(object);
     last_key_ = key;
     return true;
@@ -144,10 +155,11 @@ class Finder {
 
   const Location& data_;
   CompressedShards found_;
-  Xxh3Stream hash_;
   std::set<std::string> plain_names_;
   std::string last_key_;
-  bool any_ = false;
+  bool compressed_ = false;
+  bool parquet_ = false;
+  bool tar_ = false;
 };
 
 class Unpacker {

@@ -19,6 +19,7 @@ void LoaderReport::Add(const Batch& batch) {
   if (parts.empty()) part_samples.front() += batch.valid;
   for (const uint64_t part : parts.first(parts.empty() ? 0 : batch.valid)) ++part_samples[part];
   quarantined += batch.quarantined.size();
+  odd_images += batch.odd_images;
   const size_t room = kMaxQuarantineEntries - quarantine.size();
   const auto kept = static_cast<std::ptrdiff_t>(std::min(room, batch.quarantined.size()));
   quarantine.insert(quarantine.end(), batch.quarantined.begin(), batch.quarantined.begin() + kept);

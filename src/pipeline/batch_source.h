@@ -62,6 +62,7 @@ struct BatchFacts {
   Uint128 digest;                              // of the valid rows, when asked for
   uint64_t token_count = 0;                    // in the valid rows
   std::vector<QuarantinedSample> quarantined;  // in order of the rows
+  uint64_t odd_images = 0;                     // with warnings of their codec, which are shown as Pillow shows them
 };
 
 /// One batch of one rank, with all that its receiver needs to account for it. Move-only; its memory returns to its
@@ -112,6 +113,7 @@ struct LoaderReport {
   StallReport stalls;
   std::vector<QuarantinedSample> quarantine;  // in order of delivery; the first ones
   uint64_t quarantined = 0;
+  uint64_t odd_images = 0;            // that this process has decoded
   std::optional<CacheReport> cache;   // if there is one
   std::vector<WorkerReport> workers;  // in the order in which they were named, and this process; empty without any
 

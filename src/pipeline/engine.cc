@@ -27,7 +27,7 @@ Engine::Engine(Runtime& runtime, LoaderPlan plan, Reservation fetch_memory, Rese
       shapes_(ShapesOf(plan_)),
       reads_(plan_.source, plan_.options.cache),
       fetch_memory_(std::move(fetch_memory)),
-      decode_memory_(runtime.decode_memory()),
+      decode_memory_(runtime.decode_memory(), runtime.memory().limit()),
       outlet_(mutex_,
               {.slot_bytes = plan_.slot_bytes,
                .slots = plan_.slots,

@@ -10,8 +10,8 @@
 #include <utility>
 #include <vector>
 
+#include "decode/decode_memory.h"
 #include "pipeline/batch_outlet.h"
-#include "pipeline/decode_memory.h"
 #include "pipeline/read_cache.h"
 #include "pipeline/walker.h"
 

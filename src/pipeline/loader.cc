@@ -3,6 +3,7 @@
 #include <exception>
 
 #include "pipeline/engine.h"
+#include "pipeline/loader_facts.h"
 #include "pipeline/loader_plan.h"
 
 namespace millrace {
@@ -24,6 +25,14 @@ absl::StatusOr<std::unique_ptr<Loader>> Loader::Create(Runtime& runtime, const S
 
 absl::Status Loader::Check(const Source& source, LoaderOptions options) {
   return Annotate(Settle(source, std::move(options)).status(), source.uri());
+}
+
+absl::StatusOr<LoaderFacts> DescribeLoader(const Source& source, LoaderOptions options) {
+  absl::StatusOr<LoaderPlan> plan = Settle(source, std::move(options));
+  if (!plan.ok()) return Annotate(plan.status(), source.uri());
+  return LoaderFacts{.shapes = ShapesOf(*plan),
+                     .steps_per_epoch = plan->steps(),
+                     .start = plan->options.start.value_or(Position{0, 0, plan->fingerprint})};
 }
 
 }  // namespace millrace

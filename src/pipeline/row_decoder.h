@@ -42,6 +42,7 @@ struct DecodedRow {
   Uint128 digest;                              // zero when none is wanted
   uint64_t tokens = 0;                         // of rows of tokens, without those of damaged pieces
   std::vector<QuarantinedSample> quarantined;  // the sample; of a row of tokens, its damaged pieces
+  uint64_t odd_images = 0;                     // with warnings of their codec
   absl::Status damage;                         // DataLoss: nothing was decoded, and another sample is to take its place
 };
 

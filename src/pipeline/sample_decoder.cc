@@ -67,7 +67,7 @@ absl::StatusOr<DecodedRow> SampleDecoder::Decode(const BatchRow& to, const Fetch
     return Damaged(to, named ? Annotate(digest.status(), NameOf(source_, item)) : digest.status());
   }
   if (to.replacement != nullptr && to.counts) return Replaced(to, *digest);
-  return DecodedRow{.digest = *digest};
+  return DecodedRow{.digest = *digest, .odd_images = odd_images_};
 }
 
 absl::StatusOr<DecodedRow> SampleDecoder::Damaged(const BatchRow& to, const absl::Status& damage) const {
@@ -175,10 +175,11 @@ absl::Status SampleDecoder::DecodeImage(const BatchRow& to, uint64_t item, size_
     pixels = pixels_[number].span();
   }
   const MutableByteSpan out = to.At(field.wanted.name);
-  const bool verified = source_.parts()[source_.Find(item).part].dataset->has_checksums();
-  decoder_.set_trust(verified ? Trust::kVerified : Trust::kNone);
-  if (field.leader != PlannedField::kNone) return decoder_.DecodeLike(file, spec, frames_[field.leader], out, pixels);
-  RETURN_IF_ERROR(decoder_.Decode(file, spec, AugmentKey(to, item, field.wanted.name), out, pixels));
+  const bool follows = field.leader != PlannedField::kNone;
+  RETURN_IF_ERROR(follows ? decoder_.DecodeLike(file, spec, frames_[field.leader], out, pixels)
+                          : decoder_.Decode(file, spec, AugmentKey(to, item, field.wanted.name), out, pixels));
+  if (decoder_.warnings() > 0) ++odd_images_;
+  if (follows) return absl::OkStatus();
   frames_[number] = decoder_.frame();
   return absl::OkStatus();
 }
@@ -206,9 +207,8 @@ absl::Status SampleDecoder::DecodeValue(const BatchRow& to, uint64_t item, size_
       RETURN_IF_ERROR(CheckJson(value));
       break;
     case Kind::kArray:
-      if (ParseNpy(value)) break;
-      return absl::DataLossError(
-          "no array as NumPy saves it: numbers of one type, little-endian, in C order, as an .npy file");
+      RETURN_IF_ERROR(CheckNpy(value));
+      break;
     case Kind::kBytes:
       break;
     case Kind::kBoxes:
@@ -222,6 +222,7 @@ absl::StatusOr<Uint128> SampleDecoder::DecodeInto(const BatchRow& to, uint64_t i
   RETURN_IF_ERROR(source_.Lookup(item, &entry_));
   const bool want_digest = plan_.options.digest != DigestOf::kNone && to.counts;
   decoded_.clear();
+  odd_images_ = 0;
   for (size_t number = 0; number < plan_.fields.size(); ++number) {
     ASSIGN_OR_RETURN(const IndexedField* stored, Find(plan_.fields[number]));
     ASSIGN_OR_RETURN(const ByteSpan value, ValueOf(*stored, bytes, &scratch_));

@@ -43,6 +43,7 @@ class SampleDecoder final : public RowDecoder {
   const LoaderPlan& plan_;
   const Source& source_;
   ImageDecoder decoder_;
+  uint64_t odd_images_ = 0;  // of the sample in hand
   SampleHasher hasher_;
   IndexedSample entry_;         // of the sample in hand
   std::string scratch_;         // a value that is not stored as it is

@@ -59,6 +59,7 @@ struct Walker::Step {
   std::shared_ptr<MutableByteSpan> slot;
   std::vector<BatchValues> values;
   uint64_t value_bytes = 0;  // that are counted for its units
+  uint64_t odd_images = 0;   // in its units
   std::vector<std::string> keys;
   Uint128 digest;
   uint64_t tokens = 0;                                             // decoded, of rows that count
@@ -350,6 +351,7 @@ void Walker::Finish(Step& step, Unit& unit, absl::StatusOr<DecodedRow> decoded) 
   if (decoded.ok()) {
     step.digest += decoded->digest;
     if (unit.row.counts) step.tokens += decoded->tokens;
+    if (unit.row.counts) step.odd_images += decoded->odd_images;
     for (QuarantinedSample& sample : decoded->quarantined) {
       step.quarantine.emplace_back(unit.number, std::move(sample));
     }
@@ -402,6 +404,7 @@ Batch Walker::Deliver(Step& step) const {
                                        : Position{step.epoch, after, plan_.fingerprint};
   batch.digest = step.digest;
   batch.token_count = step.tokens;
+  batch.odd_images = step.odd_images;
   std::stable_sort(step.quarantine.begin(), step.quarantine.end(),
                    [](const auto& a, const auto& b) { return a.first < b.first; });
   for (auto& [unit, sample] : step.quarantine) batch.quarantined.push_back(std::move(sample));

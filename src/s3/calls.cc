@@ -184,6 +184,7 @@ std::unique_ptr<S3Exchange> NewCreateMultipartExchange(S3Context& context, std::
   HttpHeaders& headers = call.draft.headers;
   if (!options.content_type.empty()) headers.Add("Content-Type", options.content_type);
   for (const auto& [name, value] : options.headers) headers.Add(name, value);
+  AddEncryption(headers, context.config);
   if (options.checksum && context.config.checksum_uploads) {
     headers.Add("x-amz-checksum-algorithm", std::string(ChecksumKindName(context.config.upload_checksum)));
     headers.Add("x-amz-checksum-type", "FULL_OBJECT");

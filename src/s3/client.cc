@@ -38,6 +38,7 @@ HttpClientOptions HttpOptions(const S3Config& config, size_t loops) {
   // A few more than operations: second requests do not wait for a connection.
   options.max_connections = Permits(config, loops) + Permits(config, loops) / 8 + 1;
   options.ca_file = config.ca_file;
+  options.proxies = config.proxies;
   return options;
 }
 

@@ -7,6 +7,7 @@
 
 #include "absl/time/time.h"
 #include "aws/sigv4.h"
+#include "net/proxy.h"
 #include "net/runtime.h"
 #include "s3/address.h"
 #include "s3/listings.h"
@@ -26,8 +27,11 @@ struct S3Config {
   std::shared_ptr<const AwsEnvironment> credential_environment;
   bool anonymous = false;  // send unsigned requests
   std::string ca_file;     // PEM of extra trusted authorities (AWS_CA_BUNDLE)
+  HttpProxies proxies;     // (HTTPS_PROXY, HTTP_PROXY, NO_PROXY)
   S3Addressing addressing = S3Addressing::kAuto;
   AwsEndpointKind aws_endpoint;
+  std::string encryption;       // of new objects by the store: "AES256", "aws:kms", "aws:kms:dsse"; "": the bucket's
+  std::string encryption_key;   // of KMS: its id or ARN; "": the bucket's or the account's
   bool requester_pays = false;  // these credentials pay for requests to buckets that ask for it
 
   // For all loops together. A little less than what it takes to make the requests that S3 promises for a prefix (5,500

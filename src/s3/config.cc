@@ -34,12 +34,14 @@ absl::StatusOr<int> FindAttempts(const AwsSettings& settings, int otherwise) {
 }
 
 absl::StatusOr<S3Addressing> FindAddressing(const AwsSettings& settings) {
-  const std::string style = settings.Profile("s3.addressing_style");
+  const std::string style = settings.First({"MILLRACE_S3_ADDRESSING_STYLE"}, "s3.addressing_style");
   if (style.empty() || style == "auto") return S3Addressing::kAuto;
   if (style == "virtual") return S3Addressing::kVirtual;
   if (style == "path") return S3Addressing::kPath;
   return absl::InvalidArgumentError(
-      fmt::format("the profile's addressing_style (in 's3 =') is '{}'; it must be auto, virtual or path", style));
+      fmt::format("MILLRACE_S3_ADDRESSING_STYLE or the profile's addressing_style (in 's3 =') is '{}'; it must be "
+                  "auto, virtual or path",
+                  style));
 }
 
 // Whether checksums are used wherever they are supported; no operation of ours requires one.
@@ -75,6 +77,22 @@ absl::StatusOr<ObjectChecksum::Kind> FindUploadChecksum(const AwsSettings& setti
       fmt::format("MILLRACE_S3_CHECKSUM_ALGORITHM is '{}'; it must be CRC32C or CRC64NVME", name));
 }
 
+absl::Status FindEncryption(const AwsSettings& settings, S3Config& config) {
+  config.encryption = settings.Variable("MILLRACE_S3_SSE");
+  config.encryption_key = settings.Variable("MILLRACE_S3_SSE_KMS_KEY_ID");
+  if (config.encryption.empty() && !config.encryption_key.empty()) config.encryption = "aws:kms";
+  const bool by_kms = config.encryption == "aws:kms" || config.encryption == "aws:kms:dsse";
+  if (!by_kms && !config.encryption.empty() && config.encryption != "AES256") {
+    return absl::InvalidArgumentError(
+        fmt::format("MILLRACE_S3_SSE is '{}'; it must be aws:kms, aws:kms:dsse or AES256", config.encryption));
+  }
+  if (!by_kms && !config.encryption_key.empty()) {
+    return absl::InvalidArgumentError(
+        "MILLRACE_S3_SSE_KMS_KEY_ID needs MILLRACE_S3_SSE=aws:kms; unset it, or change MILLRACE_S3_SSE");
+  }
+  return absl::OkStatus();
+}
+
 bool IsSet(const AwsSettings& settings, const std::string& variable) {
   const std::string value = settings.Variable(variable);
   return !value.empty() && value != "0";
@@ -103,7 +121,7 @@ absl::Status FindCredentials(const AwsEnvironment& environment, const AwsSetting
 absl::StatusOr<S3Config> LoadS3Config(const AwsEnvironment& environment) {
   ASSIGN_OR_RETURN(const AwsSettings settings, AwsSettings::Load(environment));
   S3Config config;
-  config.endpoint_url = settings.First({"AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"}, "endpoint_url");
+  ASSIGN_OR_RETURN(config.endpoint_url, settings.ServiceUrl("s3"));
   if (!config.endpoint_url.empty()) RETURN_IF_ERROR(ParseEndpointUrl(config.endpoint_url).status());
   if (std::string region = settings.First({"AWS_REGION", "AWS_DEFAULT_REGION"}, "region"); !region.empty())
     config.region = std::move(region);
@@ -112,6 +130,7 @@ absl::StatusOr<S3Config> LoadS3Config(const AwsEnvironment& environment) {
         fmt::format("the AWS region '{}' is not a region's name; check AWS_REGION", config.region));
   }
   config.ca_file = settings.First({"AWS_CA_BUNDLE"}, "ca_bundle");
+  ASSIGN_OR_RETURN(config.proxies, HttpProxies::Read([&](const std::string& name) { return settings.Variable(name); }));
   ASSIGN_OR_RETURN(config.max_attempts, FindAttempts(settings, config.max_attempts));
   ASSIGN_OR_RETURN(config.addressing, FindAddressing(settings));
   ASSIGN_OR_RETURN(config.aws_endpoint, FindEndpointKind(settings, config.endpoint_url));
@@ -123,6 +142,7 @@ absl::StatusOr<S3Config> LoadS3Config(const AwsEnvironment& environment) {
   if (!settings.Profile("s3.payload_signing_enabled").empty()) {
     ASSIGN_OR_RETURN(config.sign_payloads, settings.Flag("", "s3.payload_signing_enabled"));
   }
+  RETURN_IF_ERROR(FindEncryption(settings, config));
   config.anonymous = IsSet(settings, "MILLRACE_S3_ANONYMOUS");
   config.requester_pays = IsSet(settings, "MILLRACE_S3_REQUESTER_PAYS");
   if (config.anonymous && config.requester_pays) {

@@ -26,6 +26,12 @@ std::optional<EndpointUrl> Custom(const std::string& url) {
 
 }  // namespace
 
+void AddEncryption(HttpHeaders& headers, const S3Config& config) {
+  if (config.encryption.empty()) return;
+  headers.Set("x-amz-server-side-encryption", config.encryption);
+  if (!config.encryption_key.empty()) headers.Set("x-amz-server-side-encryption-aws-kms-key-id", config.encryption_key);
+}
+
 S3Context::S3Context(S3Config settings, uint64_t jitter_seed, CredentialsProvider::Fetch fetch)
     : config(std::move(settings)),
       problem(FindProblem(config)),

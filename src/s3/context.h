@@ -9,6 +9,7 @@
 
 #include "aws/credentials.h"
 #include "aws/endpoint.h"
+#include "net/http_message.h"
 #include "s3/address.h"
 #include "s3/client.h"
 #include "s3/latency.h"
@@ -17,6 +18,9 @@
 #include "s3/retry.h"
 
 namespace millrace {
+
+/// Adds the headers with which a new object is encrypted as the configuration says. Not for parts of uploads.
+void AddEncryption(HttpHeaders& headers, const S3Config& config);
 
 /// What the exchanges of one S3Client share, and what they learn for one another. Thread-safe.
 class S3Context {

@@ -48,6 +48,7 @@ S3Exchange::Draft CopyExchange::MakeDraft() {
   draft.headers.Add("x-amz-copy-source", fmt::format("{}/{}", from_.bucket, UriEncode(from_.key, /*keep_slash=*/true)));
   if (!from_.etag.empty()) draft.headers.Add("x-amz-copy-source-if-match", IfMatchValue(from_.etag));
   if (only_if_absent_) draft.headers.Add("If-None-Match", "*");
+  if (!part_) AddEncryption(draft.headers, context().config);
   if (part_) {
     draft.query = {{"partNumber", std::to_string(part_->number)}, {"uploadId", part_->upload_id}};
     draft.headers.Add("x-amz-copy-source-range",
@@ -109,8 +110,8 @@ std::optional<S3Step> CopyExchange::OnFailure(const Failure& failure, absl::Time
         absl::StatusCode::kPermissionDenied,
         fmt::format("for a copy within the store these credentials must be allowed to read {} (s3:GetObject, and "
                     "s3:GetObjectTagging if it has tags) and to write the target (s3:PutObject, "
-                    "s3:PutObjectTagging); or copy it to a folder and from there",
-                    source));
+                    "s3:PutObjectTagging); or copy it to a folder and from there; {}",
+                    source, DenialRemedy(failure)));
   }
   return std::nullopt;
 }

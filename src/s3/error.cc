@@ -9,12 +9,22 @@ namespace {
 using Code = absl::StatusCode;
 
 constexpr char kCodePayload[] = "millrace/s3-code";
+constexpr char kRemedyPayload[] = "millrace/s3-remedy";
 
 constexpr std::string_view kCheckKeys = "check AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or the profile in use";
+constexpr std::string_view kUnknownKey =
+    "the store does not know this access key: check AWS_ACCESS_KEY_ID, the profile in use, AWS_SESSION_TOKEN (for keys "
+    "ASIA...), and that AWS_ENDPOINT_URL is its store";
+constexpr std::string_view kWrongSignature =
+    "the secret key does not fit the access key: check AWS_SECRET_ACCESS_KEY (AWS_ACCESS_KEY_ID, the profile in use), "
+    "AWS_REGION, and that no proxy on the way changes requests";
+constexpr std::string_view kCheckKmsKey =
+    "the key of KMS cannot be used: check that it exists in the bucket's region and is enabled, and "
+    "MILLRACE_S3_SSE_KMS_KEY_ID";
 constexpr std::string_view kRenewKeys = "renew the temporary credentials (AWS_SESSION_TOKEN, or the profile in use)";
 constexpr std::string_view kNoPermission = "these credentials have no permission for it";
 constexpr std::string_view kCheckRegion = "check AWS_REGION and AWS_ENDPOINT_URL";
-constexpr std::string_view kCheckClock = "set this machine's clock";
+constexpr std::string_view kCheckClock = "set this machine's clock (NTP)";
 constexpr std::string_view kNoBucket = "the bucket does not exist";
 constexpr std::string_view kSlowDown = "the store is overloaded: lower the number of connections or try later";
 
@@ -29,8 +39,8 @@ const std::vector<S3ErrorRule>& S3ErrorRules() {
       {0, "AccessDenied", {Code::kPermissionDenied, S3Action::kFail, kNoPermission}},
       {0, "AllAccessDisabled", {Code::kPermissionDenied, S3Action::kFail, kNoPermission}},
       {0, "AccountProblem", {Code::kPermissionDenied, S3Action::kFail, kNoPermission}},
-      {0, "InvalidAccessKeyId", {Code::kUnauthenticated, S3Action::kFail, kCheckKeys}},
-      {0, "SignatureDoesNotMatch", {Code::kUnauthenticated, S3Action::kFail, kCheckKeys}},
+      {0, "InvalidAccessKeyId", {Code::kUnauthenticated, S3Action::kFail, kUnknownKey}},
+      {0, "SignatureDoesNotMatch", {Code::kUnauthenticated, S3Action::kFail, kWrongSignature}},
       {0, "InvalidSecurity", {Code::kUnauthenticated, S3Action::kFail, kCheckKeys}},
       {0, "ExpiredToken", {Code::kUnauthenticated, S3Action::kRefresh, kRenewKeys}},
       {0, "InvalidToken", {Code::kUnauthenticated, S3Action::kRefresh, kRenewKeys}},
@@ -62,6 +72,11 @@ const std::vector<S3ErrorRule>& S3ErrorRules() {
       {0, "Throttling", {Code::kUnavailable, S3Action::kThrottle, kSlowDown}},
       {0, "ThrottlingException", {Code::kUnavailable, S3Action::kThrottle, kSlowDown}},
       {0, "TooManyRequests", {Code::kUnavailable, S3Action::kThrottle, kSlowDown}},
+      {0, "KMS.DisabledException", {Code::kFailedPrecondition, S3Action::kFail, kCheckKmsKey}},
+      {0, "KMS.NotFoundException", {Code::kFailedPrecondition, S3Action::kFail, kCheckKmsKey}},
+      {0, "KMS.KMSInvalidStateException", {Code::kFailedPrecondition, S3Action::kFail, kCheckKmsKey}},
+      {0, "KMS.InvalidStateException", {Code::kFailedPrecondition, S3Action::kFail, kCheckKmsKey}},
+      {0, "KMS.InvalidKeyUsageException", {Code::kFailedPrecondition, S3Action::kFail, kCheckKmsKey}},
       {0, "NotImplemented", {Code::kInvalidArgument, S3Action::kFail, "the store does not know this request"}},
       // Without a code that says more: the status alone.
       {301, "", {Code::kInvalidArgument, S3Action::kRedirect, kCheckRegion}},
@@ -105,6 +120,9 @@ S3Verdict ClassifyTransportError(HttpErrorKind kind) {
               "use http:// if the server has no TLS; for a private authority set AWS_CA_BUNDLE to its PEM file; if no "
               "server "
               "is trusted, install the package ca-certificates or set SSL_CERT_FILE"};
+    case HttpErrorKind::kProxy:
+      return {Code::kUnavailable, S3Action::kFail,
+              "check HTTPS_PROXY and HTTP_PROXY, and name the store in NO_PROXY if it is reached without a proxy"};
     case HttpErrorKind::kStale:
     case HttpErrorKind::kReset:
     case HttpErrorKind::kClosedEarly:
@@ -128,6 +146,14 @@ std::string S3CodeOf(const absl::Status& status) {
 
 void SetS3Code(absl::Status* status, std::string_view code) {
   if (!code.empty()) status->SetPayload(kCodePayload, absl::Cord(ToAbsl(code)));
+}
+
+std::string S3RemedyOf(const absl::Status& status) {
+  return std::string(status.GetPayload(kRemedyPayload).value_or(absl::Cord()));
+}
+
+void SetS3Remedy(absl::Status* status, std::string_view remedy) {
+  if (!remedy.empty()) status->SetPayload(kRemedyPayload, absl::Cord(ToAbsl(remedy)));
 }
 
 }  // namespace millrace

@@ -43,6 +43,9 @@ S3Verdict ClassifyS3Error(int http_status, std::string_view code);
 /// errors apart by it, not by the text.
 std::string S3CodeOf(const absl::Status& status);
 void SetS3Code(absl::Status* status, std::string_view code);
+/// The part of the message that says what the user can do; "" if there is none.
+std::string S3RemedyOf(const absl::Status& status);
+void SetS3Remedy(absl::Status* status, std::string_view remedy);
 
 /// The verdict on a call that ended without a whole response. Not for kNone.
 S3Verdict ClassifyTransportError(HttpErrorKind kind);

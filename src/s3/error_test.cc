@@ -56,6 +56,11 @@ const std::map<std::string, Expected> kByCode = {
     {"Throttling", {Code::kUnavailable, S3Action::kThrottle}},
     {"ThrottlingException", {Code::kUnavailable, S3Action::kThrottle}},
     {"TooManyRequests", {Code::kUnavailable, S3Action::kThrottle}},
+    {"KMS.DisabledException", {Code::kFailedPrecondition, S3Action::kFail}},
+    {"KMS.NotFoundException", {Code::kFailedPrecondition, S3Action::kFail}},
+    {"KMS.KMSInvalidStateException", {Code::kFailedPrecondition, S3Action::kFail}},
+    {"KMS.InvalidStateException", {Code::kFailedPrecondition, S3Action::kFail}},
+    {"KMS.InvalidKeyUsageException", {Code::kFailedPrecondition, S3Action::kFail}},
     {"NotImplemented", {Code::kInvalidArgument, S3Action::kFail}},
 };
 
@@ -138,6 +143,7 @@ TEST(TransportErrors, AreRetriedButForThoseThatStay) {
   const std::map<HttpErrorKind, Expected> table = {
       {HttpErrorKind::kConnect, {Code::kUnavailable, S3Action::kRetry}},
       {HttpErrorKind::kTls, {Code::kUnavailable, S3Action::kFail}},
+      {HttpErrorKind::kProxy, {Code::kUnavailable, S3Action::kFail}},
       {HttpErrorKind::kStale, {Code::kUnavailable, S3Action::kRetry}},
       {HttpErrorKind::kReset, {Code::kUnavailable, S3Action::kRetry}},
       {HttpErrorKind::kClosedEarly, {Code::kUnavailable, S3Action::kRetry}},

@@ -11,6 +11,7 @@
 #include "base/rng.h"
 #include "base/utf8.h"
 #include "net/http_date.h"
+#include "s3/denial.h"
 
 namespace millrace {
 
@@ -279,7 +280,8 @@ S3Step S3Exchange::OnTransportError(const HttpResult& result, absl::Time now) {
     return {};
   }
   // Such requests were sent and may have been carried out.
-  if (kind != HttpErrorKind::kConnect && kind != HttpErrorKind::kTls) ambiguous_ = true;
+  const bool sent = kind != HttpErrorKind::kConnect && kind != HttpErrorKind::kTls && kind != HttpErrorKind::kProxy;
+  if (sent) ambiguous_ = true;
   if (kind == HttpErrorKind::kStale) {
     // No fault of the store: it closes connections that were idle. A fresh connection cannot be stale, so this ends.
     fresh_ = true;
@@ -372,7 +374,29 @@ S3Step S3Exchange::RetryGarbled(const absl::Status& why, absl::Time now) {
 }
 
 S3Step S3Exchange::FailWith(const Failure& failure) {
-  return Fail(failure.verdict.code, Describe(failure));
+  const S3Step step = Fail(failure.verdict.code, Describe(failure));
+  SetS3Remedy(&status_, RemedyOf(failure));
+  return step;
+}
+
+std::string S3Exchange::DenialRemedy(const Failure& failure) const {
+  return RemedyOfDenial({.verb = verb_,
+                         .code = failure.body.code,
+                         .message = failure.body.message,
+                         .bucket = NeedsBucket() ? std::string_view(bucket_) : std::string_view(),
+                         .key = NeedsKey() ? std::string_view(key_) : std::string_view(),
+                         .anonymous = context_.config.anonymous,
+                         .requester_pays = context_.config.requester_pays,
+                         .encrypts = !context_.config.encryption.empty()});
+}
+
+// The table says what an answer means to all verbs; a denial depends on the verb.
+std::string S3Exchange::RemedyOf(const Failure& failure) const {
+  const S3Verdict in_table = ClassifyS3Error(failure.http_status, failure.body.code);
+  const bool is_denial = in_table.code == absl::StatusCode::kPermissionDenied ||
+                         (failure.http_status == 403 && in_table.code == absl::StatusCode::kInvalidArgument);
+  if (!is_denial || failure.verdict.remedy != in_table.remedy) return std::string(failure.verdict.remedy);
+  return DenialRemedy(failure);
 }
 
 std::string S3Exchange::UseHttps() const {
@@ -399,7 +423,7 @@ std::string S3Exchange::Describe(const Failure& failure) const {
     if (!id.empty()) out.append(", request ").append(Quotable(id));
     out.append(")");
   }
-  if (!failure.verdict.remedy.empty()) out.append("; ").append(failure.verdict.remedy);
+  if (const std::string remedy = RemedyOf(failure); !remedy.empty()) out.append("; ").append(remedy);
   if (speaks_https_) out.append("; the server says that it speaks https: ").append(UseHttps());
   return out;
 }

@@ -105,6 +105,8 @@ class S3Exchange {
   /// Tries again a few times: the answer was not understood, which is rarely an accident.
   S3Step RetryGarbled(const absl::Status& why, absl::Time now);
   S3Step FailWith(const Failure& failure);
+  /// Which permission or setting helps against an answer that denies the request.
+  std::string DenialRemedy(const Failure& failure) const;
   /// In OnSuccessHead: does not take the body; OnResult then retries, saying why.
   HttpBodySink Refuse(std::string why);
   /// Likewise, but OnResult fails: to try again would not help.
@@ -148,6 +150,7 @@ class S3Exchange {
   std::optional<S3Step> OnRejectedCredentials(absl::Time now);
   S3Step OnTransportError(const HttpResult& result, absl::Time now);
   std::string Describe(const Failure& failure) const;
+  std::string RemedyOf(const Failure& failure) const;
   std::string UseHttps() const;
 
   S3Context& context_;

@@ -163,7 +163,13 @@ GetExchange::Objection GetExchange::CheckPlace(const HttpResponseHead& head, uin
   }
   // Some stores and proxies ignore Range. Without a length and a version such an answer might be anything.
   const bool asked_for_all = options_.whole && wanted == options_.range;
-  if (head.status != 200 || !head.content_length || (!asked_for_all && !head.headers.Has("etag"))) {
+  if (head.status == 200 && !head.content_length) {
+    return {
+        "the store sends the object whole and of unknown size instead of the range: it may decompress what has "
+        "Content-Encoding: gzip; store the object without it, or with Cache-Control: no-transform",
+        absl::StatusCode::kFailedPrecondition, /*final=*/true};
+  }
+  if (head.status != 200 || (!asked_for_all && !head.headers.Has("etag"))) {
     return {.what = fmt::format("the answer to a range is neither the range nor the object (HTTP {})", head.status)};
   }
   if (*head.content_length < wanted.end()) return too_short(*head.content_length);

@@ -209,7 +209,7 @@ TEST_F(GetTest, ErrorsThatStayAreNotRetried) {
   check(404, "NoSuchKey", absl::StatusCode::kNotFound, "NoSuchKey: as scripted (HTTP 404); the object does not exist");
   check(403, "AccessDenied", absl::StatusCode::kPermissionDenied, "no permission");
   check(403, "InvalidAccessKeyId", absl::StatusCode::kUnauthenticated, "check AWS_ACCESS_KEY_ID");
-  check(403, "SignatureDoesNotMatch", absl::StatusCode::kUnauthenticated, "check AWS_ACCESS_KEY_ID");
+  check(403, "SignatureDoesNotMatch", absl::StatusCode::kUnauthenticated, "check AWS_SECRET_ACCESS_KEY");
   check(416, "InvalidRange", absl::StatusCode::kOutOfRange, "the object ends before the range 0+10");
   check(400, "Odd", absl::StatusCode::kInvalidArgument, "Odd");
   const auto missing = Run({0, 10}, [](int, ScriptedAnswer& answer) { FailWithStatus(answer, 404, "NoSuchBucket"); });

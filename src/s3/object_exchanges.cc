@@ -214,23 +214,31 @@ S3Exchange::Draft WriteExchange::MakeDraft() {
   Draft draft;
   draft.method = "HEAD";
   draft.counter = &context().counters.head;
+  if (own_.checksum) draft.headers.Add("x-amz-checksum-mode", "ENABLED");
   return draft;
 }
 
-S3Step WriteExchange::Confirm(std::string expected, Failure otherwise) {
+S3Step WriteExchange::Confirm(OwnMarks own, Failure otherwise) {
   unconfirmed_ = std::move(otherwise);
-  expected_ = std::move(expected);
+  own_ = std::move(own);
   return Again();
 }
 
-S3Step WriteExchange::Exists(std::string expected, bool replaces, Failure failure) {
+bool WriteExchange::IsOwn() const {
+  if (!own_.etag.empty() && ETagOf(head()) == own_.etag) return true;
+  if (!own_.checksum) return false;
+  const std::optional<ObjectChecksum> stored = WholeObjectChecksum(head()->headers);
+  return stored && stored->kind == own_.checksum->kind && stored->digest == own_.checksum->digest;
+}
+
+S3Step WriteExchange::Exists(OwnMarks own, bool replaces, Failure failure) {
   failure.verdict = {absl::StatusCode::kAlreadyExists, S3Action::kFail, "there is an object of that key already"};
   if (replaces) {
     failure.verdict = {absl::StatusCode::kFailedPrecondition, S3Action::kFail,
                        "the object has changed; read it again before replacing it"};
   }
   // It may be our own, written by an attempt whose answer was lost.
-  if (ambiguous() && !expected.empty()) return Confirm(std::move(expected), std::move(failure));
+  if (ambiguous() && own.known()) return Confirm(std::move(own), std::move(failure));
   return FailWith(failure);
 }
 
@@ -241,7 +249,7 @@ S3Step WriteExchange::Written(std::string etag) {
 
 S3Step WriteExchange::OnSuccess(HttpResult result, absl::Time now) {
   if (!unconfirmed_) return OnWritten(std::move(result), now);
-  return ETagOf(head()) == expected_ ? Written(expected_) : FailWith(*unconfirmed_);
+  return IsOwn() ? Written(ETagOf(head())) : FailWith(*unconfirmed_);
 }
 
 std::optional<S3Step> WriteExchange::OnFailure(const Failure& failure, absl::Time) {
@@ -277,6 +285,7 @@ S3Exchange::Draft PutExchange::WriteDraft() {
     draft.query = {{"partNumber", std::to_string(part_->number)}, {"uploadId", part_->upload_id}};
   } else {
     if (!options_.content_type.empty()) draft.headers.Add("Content-Type", options_.content_type);
+    AddEncryption(draft.headers, context().config);
     AddCondition(draft.headers, options_.only_if_absent, options_.if_match);
   }
   return draft;
@@ -291,7 +300,8 @@ S3Step PutExchange::OnWritten(HttpResult, absl::Time now) {
 std::optional<S3Step> PutExchange::OnWriteFailure(const Failure& failure) {
   const bool replaces = !options_.if_match.empty();
   if (failure.http_status != 412 || (!options_.only_if_absent && !replaces)) return std::nullopt;
-  return Exists(ambiguous() ? HexEncode(Md5(body_)) : "", replaces, failure);
+  if (!ambiguous()) return Exists({}, replaces, failure);  // without the work of an MD5
+  return Exists({.etag = HexEncode(Md5(body_)), .checksum = checksum_}, replaces, failure);
 }
 
 void PutExchange::Deliver(absl::Status status) {
@@ -342,8 +352,7 @@ S3Step CompleteMultipartExchange::OnWritten(HttpResult result, absl::Time now) {
 
 std::optional<S3Step> CompleteMultipartExchange::OnWriteFailure(const Failure& failure) {
   const bool replaces = !options_.if_match.empty();
-  if (failure.http_status == 412 && (options_.only_if_absent || replaces))
-    return Exists(MultipartETag(part_etags_), replaces, failure);
+  if (failure.http_status == 412 && (options_.only_if_absent || replaces)) return Exists(Own(), replaces, failure);
   const bool by_checksum = failure.body.code == "InvalidPart" || failure.body.code == "InvalidRequest";
   if (by_checksum && options_.checksum && context().config.checksum_uploads) {
     Failure explained = failure;
@@ -353,9 +362,15 @@ std::optional<S3Step> CompleteMultipartExchange::OnWriteFailure(const Failure& f
     return FailWith(explained);
   }
   if (failure.body.code != "NoSuchUpload" || !ambiguous()) return std::nullopt;
-  std::string expected = MultipartETag(part_etags_);
-  if (expected.empty()) return std::nullopt;
-  return Confirm(std::move(expected), failure);
+  OwnMarks own = Own();
+  if (!own.known()) return std::nullopt;
+  return Confirm(std::move(own), failure);
+}
+
+WriteExchange::OwnMarks CompleteMultipartExchange::Own() const {
+  OwnMarks own{.etag = MultipartETag(part_etags_), .checksum = std::nullopt};
+  if (context().config.checksum_uploads) own.checksum = options_.checksum;
+  return own;
 }
 
 void CompleteMultipartExchange::Deliver(absl::Status status) {

@@ -55,12 +55,18 @@ class WriteExchange : public S3Exchange {
 
   virtual Draft WriteDraft() = 0;
   virtual S3Step OnWritten(HttpResult result, absl::Time now) = 0;
-  /// Asks for the object's ETag by HEAD. If it is `expected`, the exchange succeeds with it, else it ends as
-  /// `otherwise`.
-  S3Step Confirm(std::string expected, Failure otherwise);
+  /// Tells our own object from another one. The ETag of objects that are encrypted with a key of KMS is no MD5, so a
+  /// checksum that the store keeps does as well.
+  struct OwnMarks {
+    std::string etag;                        // "" if it is not known
+    std::optional<ObjectChecksum> checksum;  // of the whole object
+    bool known() const { return !etag.empty() || checksum; }
+  };
+  /// Asks for the object by HEAD. If it has one of the marks, the exchange succeeds, else it ends as `otherwise`.
+  S3Step Confirm(OwnMarks own, Failure otherwise);
   /// An answer of 412 to If-None-Match, or with `replaces` to If-Match: AlreadyExists or FailedPrecondition, unless the
-  /// object is our own (ETag `expected`; "" = cannot be told).
-  S3Step Exists(std::string expected, bool replaces, Failure failure);
+  /// object is our own.
+  S3Step Exists(OwnMarks own, bool replaces, Failure failure);
   S3Step Written(std::string etag);
   const std::string& etag() const { return etag_; }
 
@@ -71,8 +77,10 @@ class WriteExchange : public S3Exchange {
   Draft MakeDraft() final;
   S3Step OnSuccess(HttpResult result, absl::Time now) final;
 
+  bool IsOwn() const;
+
   std::optional<Failure> unconfirmed_;
-  std::string expected_;
+  OwnMarks own_;
   std::string etag_;
 };
 
@@ -114,6 +122,7 @@ class CompleteMultipartExchange final : public WriteExchange {
   S3Step OnWritten(HttpResult result, absl::Time now) override;
   std::optional<S3Step> OnWriteFailure(const Failure& failure) override;
   void Deliver(absl::Status status) override;
+  OwnMarks Own() const;
 
   const std::string upload_id_;
   const std::vector<std::string> part_etags_;

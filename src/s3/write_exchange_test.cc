@@ -190,6 +190,18 @@ TEST_F(ExchangeTest, PutOnlyIfAbsentKnowsItsOwnWrite) {
     EXPECT_EQ(Put(InTurn({lost, Error(412), Error(404)}), options).status().code(), absl::StatusCode::kAlreadyExists);
     EXPECT_TRUE(Put(InTurn({lost, Error(412), Error(503), ours}), options).ok());
   }
+  // With a key of KMS the ETag is no MD5, but the store keeps the checksum.
+  ScriptedAnswer encrypted = kFound;
+  encrypted.headers.Set("ETag", "\"0123456789abcdef0123456789abcdef\"");
+  encrypted.headers.Set("x-amz-server-side-encryption", "aws:kms");
+  encrypted.headers.Set("x-amz-checksum-crc32c", Crc32cHeader(Crc32c(AsBytes(body_))));
+  const auto kept = Put(InTurn({Error(500), Error(412), encrypted}), options);
+  ASSERT_TRUE(kept.ok()) << kept.status();
+  EXPECT_EQ(kept->etag, "0123456789abcdef0123456789abcdef");
+  EXPECT_EQ(requests_.back().head.headers.Find("x-amz-checksum-mode"), "ENABLED");
+  encrypted.headers.Set("x-amz-checksum-crc32c", Crc32cHeader(1));
+  EXPECT_EQ(Put(InTurn({Error(500), Error(412), encrypted}), options).status().code(),
+            absl::StatusCode::kAlreadyExists);
   // A connection that was never made carried out nothing.
   EXPECT_EQ(Put(InTurn({Broken(HttpErrorKind::kConnect), Error(412)}), options).status().code(),
             absl::StatusCode::kAlreadyExists);
@@ -304,6 +316,15 @@ TEST_F(ExchangeTest, CompleteMultipartKnowsItsOwnWrite) {
   EXPECT_EQ(Complete(InTurn({lost, Error(404, "NoSuchUpload"), ours}), {"opaque"}).status().code(),
             absl::StatusCode::kNotFound);
   ASSERT_TRUE(Complete(InTurn({lost, Error(412), ours}), kPartETags, {.only_if_absent = true}).ok());
+  // With a key of KMS the checksum tells.
+  const ObjectChecksum crc{ObjectChecksum::Kind::kCrc32c, DigestOf(ObjectChecksum::Kind::kCrc32c, AsBytes(body_))};
+  ScriptedAnswer encrypted = kFound;
+  encrypted.headers.Set("x-amz-server-side-encryption", "aws:kms");
+  encrypted.headers.Set("x-amz-checksum-crc32c", ChecksumHeaderValue(crc));
+  const CompleteOptions options{.only_if_absent = true, .checksum = crc, .part_checksums = {crc}};
+  EXPECT_TRUE(Complete(InTurn({lost, Error(412), encrypted}), {"opaque"}, options).ok());
+  EXPECT_EQ(Complete(InTurn({lost, Error(412), kFound}), {"opaque"}, options).status().code(),
+            absl::StatusCode::kAlreadyExists);
 }
 
 }  // namespace

@@ -9,8 +9,10 @@
 namespace millrace {
 
 /// How the memory of a worker is shared between jobs whose streams it serves. While there is one job, all is for it; of
-/// n jobs each has an n-th at least, for which streams of those that have more are closed: their trainers open them
-/// elsewhere. Pure, and not thread-safe.
+/// n jobs each has an n-th at least. Trainers choose the names of their jobs, but not their addresses (peers): jobs
+/// that one peer alone has named count together as one, so that a host that invents names takes nothing from the
+/// others. For a share, streams of those that have more are closed: their trainers open them elsewhere. Pure, and not
+/// thread-safe.
 class JobShares {
  public:
   explicit JobShares(uint64_t total) : total_(total) {}
@@ -22,22 +24,26 @@ class JobShares {
     std::vector<std::string> closed;  // sessions that make room; they are released already
   };
   /// A session of a job wants so much. It is admitted if it fits, after closing sessions of jobs that have more than
-  /// their share, the newest first, if this one does not exceed its own.
-  Admission Admit(const std::string& job, const std::string& session, uint64_t bytes);
+  /// their share, the newest first, if this one does not exceed its own. The first stream of a job and of a peer may
+  /// exceed it.
+  Admission Admit(const std::string& job, const std::string& peer, const std::string& session, uint64_t bytes);
   /// A session has ended. Unknown ones are none.
   void Release(const std::string& session);
 
-  /// What a job may have if all jobs want all they can have, with `job` as one of them.
-  uint64_t ShareOf(const std::string& job) const;
+  /// What a job may have if all jobs want all they can have, with `job` of `peer` as one of them.
+  uint64_t ShareOf(const std::string& job, const std::string& peer) const;
   uint64_t UsedBy(const std::string& job) const;
 
  private:
   struct Session {
     std::string job;
+    std::string peer;
     uint64_t bytes = 0;
     uint64_t number = 0;  // the later, the larger
   };
-  std::optional<std::string> NewestOverShare(const std::string& but, uint64_t share) const;
+  using Shares = std::map<std::string, uint64_t>;  // of each job
+  Shares SharesWith(const std::string& job, const std::string& peer) const;
+  std::optional<std::string> NewestOverShare(const std::string& but, const Shares& shares) const;
 
   uint64_t total_;
   uint64_t used_ = 0;

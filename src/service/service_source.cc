@@ -33,12 +33,8 @@ struct FoundWorkers {
   std::unique_ptr<WorkerFinder> finder;
 };
 
-// What the batch and the order allow, a power of two.
-uint64_t StreamsOf(const LoaderPlan& plan, const ServiceOptions& service, const FoundWorkers& found) {
-  const uint64_t now = std::max<uint64_t>(1, found.workers.size() + service.local_streams);
-  const bool many = found.finder->changes() || service.local_follows;
-  const uint64_t some = many ? std::max(now, kStreamsOfMany) : now;
-  const uint64_t wanted = service.streams != 0 ? service.streams : some;
+// As many as wanted, if the batch and the order allow them: a power of two.
+uint64_t StreamsWithin(const LoaderPlan& plan, uint64_t wanted) {
   uint64_t streams = std::bit_ceil(std::min(wanted, ServiceOptions::kMaxStreams));
   streams = std::min(streams, uint64_t{1} << std::countr_zero(plan.batching.batch));
   if (plan.options.shuffle != Shuffle::kWindow) return streams;
@@ -47,6 +43,21 @@ uint64_t StreamsOf(const LoaderPlan& plan, const ServiceOptions& service, const 
     streams = std::min(streams, std::bit_floor(of_lanes));
   }
   return streams;
+}
+
+uint64_t StreamsOf(const LoaderPlan& plan, const ServiceOptions& service, const FoundWorkers& found) {
+  const uint64_t now = std::max<uint64_t>(1, found.workers.size() + service.local_streams);
+  const bool many = found.finder->changes() || service.local_follows;
+  const uint64_t some = many ? std::max(now, kStreamsOfMany) : now;
+  return StreamsWithin(plan, service.streams != 0 ? service.streams : some);
+}
+
+absl::Status CheckLocalStreams(const LoaderPlan& plan, const ServiceOptions& service, uint64_t streams) {
+  if (service.local_streams <= streams) return absl::OkStatus();
+  return absl::InvalidArgumentError(fmt::format(
+      "{} local streams, but a batch of {} divides into {} here (a power of two, within the lanes of the order and "
+      "the memory budget); choose fewer, or another batch",
+      service.local_streams, plan.options.batch, streams));
 }
 
 // All ranks of a job have one name, as far as the environment has one.
@@ -147,7 +158,7 @@ class ServiceSource final : public BatchSource {
   std::vector<std::unique_ptr<TrainerStream>> streams_;
 };
 
-absl::StatusOr<FoundWorkers> FindFirst(Runtime& runtime, const ServiceOptions& service) {
+absl::StatusOr<std::vector<WorkerPlace>> PlacesOf(const ServiceOptions& service) {
   if (service.workers.empty()) return absl::InvalidArgumentError("there is no worker; name one at least");
   std::vector<WorkerPlace> places;
   std::set<std::string> seen;
@@ -157,6 +168,11 @@ absl::StatusOr<FoundWorkers> FindFirst(Runtime& runtime, const ServiceOptions& s
     }
     ASSIGN_OR_RETURN(places.emplace_back(), ParseWorkerPlace(worker));
   }
+  return places;
+}
+
+absl::StatusOr<FoundWorkers> FindFirst(Runtime& runtime, const ServiceOptions& service) {
+  ASSIGN_OR_RETURN(std::vector<WorkerPlace> places, PlacesOf(service));
   FoundWorkers found;
   ASSIGN_OR_RETURN(found.finder, WorkerFinder::Make(runtime, std::move(places)));
   const auto deadline = std::chrono::steady_clock::now() + kFirstWorkerPatience;
@@ -168,6 +184,14 @@ absl::StatusOr<FoundWorkers> FindFirst(Runtime& runtime, const ServiceOptions& s
 }
 
 }  // namespace
+
+absl::Status CheckFeedFromWorkers(const Source& source, LoaderOptions options, const ServiceOptions& service) {
+  absl::StatusOr<LoaderPlan> plan = Settle(source, std::move(options));
+  if (!plan.ok()) return Annotate(plan.status(), source.uri());
+  RETURN_IF_ERROR(SpecOf(source, plan->options).status());
+  RETURN_IF_ERROR(PlacesOf(service).status());
+  return CheckLocalStreams(*plan, service, StreamsWithin(*plan, ServiceOptions::kMaxStreams));
+}
 
 absl::StatusOr<std::unique_ptr<BatchSource>> FeedFromWorkers(Runtime& runtime, const Source& source,
                                                              LoaderOptions options, const ServiceOptions& service) {
@@ -201,12 +225,7 @@ absl::StatusOr<std::unique_ptr<BatchSource>> FeedFromWorkers(Runtime& runtime, c
     spec.function->world = plan->options.world;
     spec.function->streams = streams;
   }
-  if (service.local_streams > streams) {
-    return absl::InvalidArgumentError(fmt::format(
-        "{} local streams, but a batch of {} divides into {} here (a power of two, within the lanes of the order and "
-        "the memory budget); choose fewer, or another batch",
-        service.local_streams, plan->options.batch, streams));
-  }
+  RETURN_IF_ERROR(CheckLocalStreams(*plan, service, streams));
   if (!runtime.memory().TryReserve(memory)) return NoRoomForLoader(memory, runtime.memory());
   try {
     return std::make_unique<ServiceSource>(runtime, source, *plan, std::move(spec), *shares, service, std::move(found),

@@ -346,7 +346,13 @@ TEST_F(ServiceSourceTest, RefusesWhatMakesNoSense) {
   const auto refusal = [this](const LoaderOptions& options, const ServiceOptions& service) {
     return FeedFromWorkers(place_.runtime, *place_.dataset, options, service).status();
   };
+  const auto check = [this](const LoaderOptions& options, const ServiceOptions& service) {
+    return CheckFeedFromWorkers(*place_.dataset, options, service);
+  };
   EXPECT_TRUE(absl::IsInvalidArgument(refusal(Options(8), {})));
+  EXPECT_THAT(check(Options(8), {.workers = {"h:1", "h:1"}}).message(), HasSubstr("named twice"));
+  EXPECT_THAT(check(Options(7), {.workers = {"h:1"}, .local_streams = 2}).message(), HasSubstr("divides into 1"));
+  EXPECT_TRUE(check(Options(8), {.workers = {"h:1"}, .local_streams = 8}).ok());
   EXPECT_THAT(refusal(Options(8), {.workers = {"nowhere"}}).message(), HasSubstr("HOST:PORT"));
   EXPECT_THAT(refusal(Options(8), {.workers = {"h:1", "h:1"}}).message(), HasSubstr("named twice"));
   EXPECT_THAT(refusal(Options(7), {.workers = {"h:1"}, .local_streams = 2}).message(), HasSubstr("divides into 1"));

@@ -1,6 +1,5 @@
 #include "service/worker.h"
 
-#include <arpa/inet.h>
 #include <fmt/format.h>
 #include <pthread.h>
 
@@ -12,9 +11,12 @@
 #include <thread>
 #include <utility>
 
+#include "aws/endpoint.h"
 #include "base/crypto.h"
+#include "base/hex.h"
 #include "base/size.h"
 #include "service/job_shares.h"
+#include "service/token_proof.h"
 #include "service/worker_calls.h"
 #include "service/worker_session.h"
 
@@ -25,29 +27,26 @@ namespace {
 using WorkerClock = std::chrono::steady_clock;
 
 constexpr std::chrono::milliseconds kWorkerTick{100};
+// Each stream has a few requests in flight, and a host may have many streams.
+constexpr size_t kMaxConnections = 4096;
+constexpr size_t kMaxPerAddress = 1024;
 // A trainer that has asked for nothing for so long is gone, or pauses: then it opens the stream again.
 constexpr std::chrono::seconds kSessionIdle{60};
 
 // Which job a trainer belongs to, and what a stream of it takes.
 struct StreamClaim {
   std::string job;
+  std::string peer;
   uint64_t bytes = 0;
 };
 
-StreamClaim ClaimOf(const HttpRequestHead& head) {
+StreamClaim ClaimOf(const HttpRequestHead& head, const HttpRequestFacts& facts) {
   StreamClaim claim;
+  claim.peer = facts.peer;
   claim.job = head.headers.Find(kJobHeader).value_or("");
   const std::string_view bytes = head.headers.Find(kMemoryHeader).value_or("");
   std::from_chars(bytes.data(), bytes.data() + bytes.size(), claim.bytes);
   return claim;
-}
-
-bool IsLoopback(const std::string& host) {
-  if (host == "localhost") return true;
-  in_addr v4{};
-  if (inet_pton(AF_INET, host.c_str(), &v4) == 1) return (ntohl(v4.s_addr) >> 24) == 127;
-  in6_addr v6{};
-  return inet_pton(AF_INET6, host.c_str(), &v6) == 1 && IN6_IS_ADDR_LOOPBACK(&v6) != 0;
 }
 
 absl::Status CheckOptions(const WorkerOptions& options) {
@@ -100,7 +99,7 @@ class Worker::Impl final : public HttpHandler {
  public:
   Impl(Runtime& runtime, Stores& stores, const WorkerOptions& options, AllowedPlaces allowed)
       : runtime_(runtime),
-        token_(options.token),
+        gate_(options.token, std::string(kWorkerPurpose)),
         datasets_(runtime, stores, std::move(allowed), options),
         shares_(runtime.memory().limit() - (options.cache != nullptr ? options.cache->memory_bytes() : 0)) {
     ticker_ = std::thread([this] { Tick(); });
@@ -126,6 +125,8 @@ class Worker::Impl final : public HttpHandler {
 
   absl::Status Listen(const WorkerOptions& options) {
     HttpServerOptions server{.host = options.host, .port = options.port};
+    server.max_connections = kMaxConnections;
+    server.max_per_address = kMaxPerAddress;
     if (options.tls) {
       server.tls = options.tls->identity;
       server.client_ca_pem = options.tls->ca_pem;
@@ -147,7 +148,8 @@ class Worker::Impl final : public HttpHandler {
   class Opening;
   class Ignored;
 
-  std::optional<HttpReply> Refusal(const HttpRequestHead& head) const;
+  std::optional<HttpReply> RefusalOfVersion(const HttpRequestHead& head) const;
+  std::optional<HttpReply> RefusalOfToken(const HttpRequestHead& head) const;
   void Open(const StreamClaim& claim, std::string spec, Reservation memory, HttpResponder responder);
   void EndLocked(std::map<std::string, std::shared_ptr<WorkerSession>>::iterator session);
   size_t CountLocked() const;
@@ -156,7 +158,7 @@ class Worker::Impl final : public HttpHandler {
   void Tick();
 
   Runtime& runtime_;
-  const std::string token_;
+  const TokenGate gate_;
   WorkerCounts counts_;
   OpenDatasets datasets_;
 
@@ -180,15 +182,25 @@ class Worker::Impl::Ignored final : public HttpExchange {
 /// The request to open a stream, whose body is its spec.
 class Worker::Impl::Opening final : public HttpExchange {
  public:
-  Opening(Impl& worker, StreamClaim claim, uint64_t bytes, Reservation memory, HttpResponder responder)
+  /// `digest`: the SHA-256 that the proof of the request covers; nullopt if none is asked for.
+  Opening(Impl& worker, StreamClaim claim, uint64_t bytes, std::optional<std::string> digest, Reservation memory,
+          HttpResponder responder)
       : worker_(worker),
         claim_(std::move(claim)),
         bytes_(bytes),
+        digest_(std::move(digest)),
         memory_(std::move(memory)),
         responder_(std::move(responder)) {}
-  void OnBody(ByteSpan bytes) override { spec_.append(AsText(bytes.first(std::min(bytes.size(), Room())))); }
+  void OnBody(ByteSpan bytes) override {
+    const ByteSpan taken = bytes.first(std::min(bytes.size(), Room()));
+    if (digest_) came_.Update(taken);
+    spec_.append(AsText(taken));
+  }
   void OnBodyEnd() override {
     HttpResponder responder = std::move(responder_);  // this may end with the answer
+    if (digest_ && bytes_ > 0 && HexEncode(came_.Finish()) != *digest_) {
+      return responder.Send(WorkerReply(401, "the description of the stream is not the one that the trainer has sent"));
+    }
     worker_.Open(claim_, std::move(spec_), std::move(memory_), std::move(responder));
   }
 
@@ -198,12 +210,14 @@ class Worker::Impl::Opening final : public HttpExchange {
   Impl& worker_;
   const StreamClaim claim_;
   const uint64_t bytes_;
+  const std::optional<std::string> digest_;
+  Sha256Stream came_;
   Reservation memory_;
   HttpResponder responder_;
   std::string spec_;
 };
 
-std::optional<HttpReply> Worker::Impl::Refusal(const HttpRequestHead& head) const {
+std::optional<HttpReply> Worker::Impl::RefusalOfVersion(const HttpRequestHead& head) const {
   const std::optional<std::string_view> version = head.headers.Find(kVersionHeader);
   if (!version) return WorkerReply(400, "this is a worker of Millrace's data service; only trainers talk to it");
   if (*version != std::to_string(kServiceVersion)) {
@@ -211,11 +225,18 @@ std::optional<HttpReply> Worker::Impl::Refusal(const HttpRequestHead& head) cons
                                         "install the same Millrace on both",
                                         std::string(version->substr(0, 20)), kServiceVersion));
   }
-  if (token_.empty()) return std::nullopt;
-  const std::optional<std::string_view> token = head.headers.Find(kTokenHeader);
-  if (token && EqualConstantTime(*token, token_)) return std::nullopt;
-  return WorkerReply(401, token ? "the trainer's token is not the worker's; give both the same token file"
-                                : "the worker asks for a token; give the trainer the worker's token file");
+  return std::nullopt;
+}
+
+std::optional<HttpReply> Worker::Impl::RefusalOfToken(const HttpRequestHead& head) const {
+  const TokenGate::Verdict verdict = gate_.Check(head.headers.Find(kProofHeader), ProvedText(head));
+  if (verdict == TokenGate::Verdict::kGood) return std::nullopt;
+  if (verdict == TokenGate::Verdict::kMissing) {
+    return WorkerReply(401, "the worker asks for a token; give the trainer the worker's token file");
+  }
+  HttpReply reply = WorkerReply(401, "the trainer's token is not the worker's; give both the same token file");
+  if (verdict == TokenGate::Verdict::kStale) reply.headers.Add(kStaleProofHeader, "1");
+  return reply;
 }
 
 std::unique_ptr<HttpExchange> Worker::Impl::OnRequest(HttpRequestHead head, const HttpRequestFacts& facts,
@@ -224,7 +245,11 @@ std::unique_ptr<HttpExchange> Worker::Impl::OnRequest(HttpRequestHead head, cons
     responder.Send(std::move(reply));
     return std::make_unique<Ignored>();
   };
-  if (std::optional<HttpReply> refusal = Refusal(head)) return answer(*std::move(refusal));
+  if (std::optional<HttpReply> refusal = RefusalOfVersion(head)) return answer(*std::move(refusal));
+  if (head.target == kChallengePath) {
+    return answer(WorkerReply(200, gate_.Answer(head.headers.Find(kNonceHeader).value_or(""))));
+  }
+  if (std::optional<HttpReply> refusal = RefusalOfToken(head)) return answer(*std::move(refusal));
   const absl::StatusOr<WorkerTarget> target = ParseWorkerTarget(head.target);
   if (!target.ok()) return answer(WorkerReply(400, std::string(ToStd(target.status().message()))));
   const bool is_post = head.method == "POST";
@@ -240,8 +265,10 @@ std::unique_ptr<HttpExchange> Worker::Impl::OnRequest(HttpRequestHead head, cons
       ++counts_.refused;
       return answer(WorkerReply(503, "the worker's memory is in use; give it more (--memory)"));
     }
-    return std::make_unique<Opening>(*this, ClaimOf(head), *facts.content_length, std::move(memory),
-                                     std::move(responder));
+    std::optional<std::string> digest;
+    if (!gate_.is_open()) digest = head.headers.Find(kDigestHeader).value_or("");
+    return std::make_unique<Opening>(*this, ClaimOf(head, facts), *facts.content_length, std::move(digest),
+                                     std::move(memory), std::move(responder));
   }
   if (target->path == "/millrace/close" && is_post) return answer(Close(target->session));
   if (target->path == "/millrace/next" && target->sequence) {
@@ -274,13 +301,13 @@ void Worker::Impl::Open(const StreamClaim& claim, std::string spec, Reservation 
       reply = WorkerReply(503, fmt::format("a stream of this job takes {} of memory, and the worker has {}; give it at "
                                            "least --memory {}",
                                            FormatSize(claim.bytes), FormatSize(limit), claim.bytes));
-    } else if (const JobShares::Admission admission = shares_.Admit(claim.job, name, claim.bytes);
+    } else if (const JobShares::Admission admission = shares_.Admit(claim.job, claim.peer, name, claim.bytes);
                !admission.admitted) {
       reply = WorkerReply(
           503, fmt::format("the worker's memory is in use: of {} this job has {}, and its share is {}; start "
                            "more workers, or give them more (--memory)",
                            FormatSize(runtime_.memory().limit()), FormatSize(shares_.UsedBy(claim.job)),
-                           FormatSize(shares_.ShareOf(claim.job))));
+                           FormatSize(shares_.ShareOf(claim.job, claim.peer))));
     } else {
       for (const std::string& closed : admission.closed) {
         if (const auto session = sessions_.find(closed); session != sessions_.end()) EndLocked(session);

@@ -6,15 +6,46 @@
 #include <atomic>
 #include <charconv>
 #include <future>
+#include <map>
+#include <mutex>
 #include <new>
 #include <utility>
 #include <vector>
 
 #include "base/crypto.h"
+#include "base/hex.h"
 #include "service/frame.h"
 #include "service/stream_spec.h"
+#include "service/token_proof.h"
 
 namespace millrace {
+
+/// The keys of workers that have proved to know the token. Thread-safe.
+class WorkerKeys {
+ public:
+  explicit WorkerKeys(std::string token) : token_(std::move(token)) {}
+
+  bool has_token() const { return !token_.empty(); }
+  TokenKey New() const { return {token_, std::string(kWorkerPurpose)}; }
+  std::optional<TokenKey> Find(const HttpEndpoint& worker) const {
+    const std::lock_guard lock(mutex_);
+    const auto found = keys_.find({worker.host, worker.port});
+    return found == keys_.end() ? std::nullopt : std::optional(found->second);
+  }
+  void Keep(const HttpEndpoint& worker, TokenKey key) {
+    const std::lock_guard lock(mutex_);
+    keys_.insert_or_assign({worker.host, worker.port}, std::move(key));
+  }
+  void Forget(const HttpEndpoint& worker) {
+    const std::lock_guard lock(mutex_);
+    keys_.erase({worker.host, worker.port});
+  }
+
+ private:
+  const std::string token_;
+  mutable std::mutex mutex_;
+  std::map<std::pair<std::string, uint16_t>, TokenKey> keys_;
+};
 
 namespace {
 
@@ -103,9 +134,10 @@ class PendingCall final : public WorkerCall,
                           public HttpResponseHandler,
                           public std::enable_shared_from_this<PendingCall> {
  public:
-  PendingCall(HttpClient& client, FrameBuffers& buffers, EventLoop& loop, HttpRequest request, std::string body,
-              uint64_t limit, WorkerCalls::OnAnswer done, WorkerCalls::FindRows find_rows)
+  PendingCall(HttpClient& client, WorkerKeys& keys, FrameBuffers& buffers, EventLoop& loop, HttpRequest request,
+              std::string body, uint64_t limit, WorkerCalls::OnAnswer done, WorkerCalls::FindRows find_rows)
       : client_(client),
+        keys_(keys),
         buffers_(buffers),
         loop_(loop),
         request_(std::move(request)),
@@ -125,6 +157,11 @@ class PendingCall final : public WorkerCall,
   // On the loop.
   void Begin() {
     self_ = shared_from_this();
+    if (keys_.has_token()) {
+      const std::optional<TokenKey> key = keys_.Find(request_.endpoint);
+      if (!key) return Challenge();
+      request_.head.headers.Set(kProofHeader, key->Prove(ProvedText(request_.head)));
+    }
     call_ = client_.Start(loop_, request_, *this);
   }
 
@@ -144,6 +181,8 @@ class PendingCall final : public WorkerCall,
     begun_ = true;
     answer_.status = head.status;
     answer_.is_worker = head.headers.Has(kVersionHeader);
+    is_stale_ = head.status == 401 && head.headers.Has(kStaleProofHeader);
+    if (challenge_) return HttpBodySink::Text(kMaxAnswerText);
     answer_.code = ToInt(head.headers.Find(kStatusHeader));
     answer_.plain_bytes = static_cast<uint64_t>(std::max(0, ToInt(head.headers.Find(kPlainBytesHeader)).value_or(0)));
     answer_.waited = std::chrono::microseconds(std::max(0, ToInt(head.headers.Find(kWaitedHeader)).value_or(0)));
@@ -171,6 +210,13 @@ class PendingCall final : public WorkerCall,
       return Begin();
     }
     call_ = nullptr;
+    if (result.error == HttpErrorKind::kNone && challenge_ && answer_.status == 200) {
+      if (OnProof(result.text)) return Begin();
+    } else if (result.error == HttpErrorKind::kNone && is_stale_ && !std::exchange(asked_again_, true)) {
+      keys_.Forget(request_.endpoint);  // the worker was started again
+      answer_ = {};
+      return Begin();
+    }
     if (answer_.rows != nullptr) answer_.rows->EndWriting();
     if (result.error != HttpErrorKind::kNone) {
       answer_.lost = fmt::format("{} ({})", LossOf(result.error), result.detail);
@@ -180,12 +226,39 @@ class PendingCall final : public WorkerCall,
     }
     if (!answer_.lost.empty()) answer_.rows.reset();
     answer_.crc = crc_.crc();
-    answer_.text = std::move(result.text);
+    if (answer_.text.empty()) answer_.text = std::move(result.text);
     const WorkerCalls::OnAnswer done = std::move(done_);
     done(std::move(answer_));
   }
 
  private:
+  // Asks for the worker's proof, before anything else.
+  void Challenge() {
+    challenge_.emplace(keys_.New());
+    HttpRequest request{.endpoint = request_.endpoint, .head = {"GET", std::string(kChallengePath), {}}};
+    request.fresh_connection = request_.fresh_connection;
+    request.head.headers.Add("Host", HostAndPort(request.endpoint.host, request.endpoint.port));
+    request.head.headers.Add(kVersionHeader, std::to_string(kServiceVersion));
+    request.head.headers.Add(kNonceHeader, challenge_->nonce());
+    call_ = client_.Start(loop_, std::move(request), *this);
+  }
+
+  // Returns true if the worker knows the token; else the answer says so.
+  bool OnProof(std::string_view text) {
+    const bool is_good = challenge_->Accept(text);
+    if (is_good) {
+      keys_.Keep(request_.endpoint, *std::move(challenge_));
+      answer_ = {};
+      begun_ = false;
+    } else {
+      answer_.status = 401;
+      answer_.text = text.empty() ? "the trainer has a token, and the worker does not; give the worker the token file"
+                                  : "the trainer's token is not the worker's; give both the same token file";
+    }
+    challenge_.reset();
+    return is_good;
+  }
+
   // Where the bytes of a batch go: into its slot, with what comes before the rows into memory of its own; or all of it
   // into such memory, if the slot is not free. Empty for an answer without bytes.
   std::vector<MutableByteSpan> PlacesOf(int facts, uint64_t bytes) {
@@ -228,6 +301,7 @@ class PendingCall final : public WorkerCall,
   }
 
   HttpClient& client_;
+  WorkerKeys& keys_;
   FrameBuffers& buffers_;
   EventLoop& loop_;
   HttpRequest request_;
@@ -238,6 +312,9 @@ class PendingCall final : public WorkerCall,
   WorkerAnswer answer_;
   uint64_t body_bytes_ = 0;
   bool long_body_ = false;
+  std::optional<TokenKey> challenge_;  // while the worker is asked for its proof
+  bool is_stale_ = false;              // the answer says that the proof is
+  bool asked_again_ = false;           // for that
   std::atomic<bool> begun_{false};
   ArrivingCrc crc_;
   std::atomic<std::chrono::steady_clock::time_point> heard_{std::chrono::steady_clock::now()};
@@ -264,10 +341,17 @@ absl::StatusOr<HttpEndpoint> ParseWorkerAddress(std::string_view text) {
   return endpoint;
 }
 
+std::string ProvedText(const HttpRequestHead& head) {
+  const auto value = [&head](std::string_view name) { return head.headers.Find(name).value_or(""); };
+  return fmt::format("{}\n{}\n{}\n{}\n{}", head.method, head.target, value(kJobHeader), value(kMemoryHeader),
+                     value(kDigestHeader));
+}
+
 WorkerCalls::WorkerCalls(Runtime& runtime, const TrainerFacts& trainer)
     : runtime_(runtime),
       trainer_(trainer),
       buffers_(trainer.free_buffers),
+      keys_(std::make_unique<WorkerKeys>(trainer.token)),
       client_(runtime.loops(), ClientOptions(trainer.tls)) {}
 
 WorkerCalls::~WorkerCalls() = default;
@@ -279,11 +363,11 @@ std::shared_ptr<WorkerCall> WorkerCalls::Start(const HttpEndpoint& worker, std::
   HttpHeaders& headers = request.head.headers;
   headers.Add("Host", HostAndPort(worker.host, worker.port));
   headers.Add(kVersionHeader, std::to_string(kServiceVersion));
-  if (!trainer_.token.empty()) headers.Add(kTokenHeader, trainer_.token);
+  if (!trainer_.token.empty() && !body.empty()) headers.Add(kDigestHeader, HexEncode(Sha256(AsBytes(body))));
   headers.Add(kJobHeader, trainer_.job);
   headers.Add(kMemoryHeader, std::to_string(trainer_.stream_memory));
   EventLoop& loop = runtime_.loops().Next();
-  auto call = std::make_shared<PendingCall>(client_, buffers_, loop, std::move(request), std::move(body), limit,
+  auto call = std::make_shared<PendingCall>(client_, *keys_, buffers_, loop, std::move(request), std::move(body), limit,
                                             std::move(done), std::move(find_rows));
   loop.Post([call] { call->Begin(); });
   return call;

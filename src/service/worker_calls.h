@@ -19,16 +19,21 @@ namespace millrace {
 // What requests and answers carry beside what HTTP has.
 inline constexpr std::string_view kVersionHeader = "Millrace-Service";  // kServiceVersion, in every request and answer
 inline constexpr std::string_view kStatusHeader = "Millrace-Status";    // of an error of the worker's loader: its code
-inline constexpr std::string_view kTokenHeader = "Millrace-Token";
-inline constexpr std::string_view kJobHeader = "Millrace-Job";                 // whose streams share a worker's memory
-inline constexpr std::string_view kMemoryHeader = "Millrace-Memory";           // bytes that each stream takes of it
+inline constexpr std::string_view kJobHeader = "Millrace-Job";          // whose streams share a worker's memory
+inline constexpr std::string_view kMemoryHeader = "Millrace-Memory";    // bytes that each stream takes of it
 inline constexpr std::string_view kPlainBytesHeader = "Millrace-Plain-Bytes";  // of a batch that is compressed
 inline constexpr std::string_view kFactsHeader = "Millrace-Facts";    // of a batch that is not: bytes before its arrays
 inline constexpr std::string_view kWaitedHeader = "Millrace-Waited";  // of a batch: its request, at the worker, in µs
 
+/// Where a trainer with a token asks for the worker's proof (token_proof.h).
+inline constexpr std::string_view kChallengePath = "/millrace/challenge";
+inline constexpr std::string_view kWorkerPurpose = "worker";  // of the proofs
+/// The text that the proof of a request to a worker is made of.
+std::string ProvedText(const HttpRequestHead& head);
+
 /// Who asks.
 struct TrainerFacts {
-  std::string token;             // what workers ask for; "" for none
+  std::string token;             // that workers know, too; "" for none
   std::optional<WorkerTls> tls;  // absent for workers without
   std::string job;               // printable
   uint64_t stream_memory = 0;
@@ -67,8 +72,11 @@ class WorkerCall {
   virtual std::chrono::steady_clock::time_point heard() const = 0;
 };
 
+class WorkerKeys;
+
 /// Sends requests to workers, on the loops of the runtime. A worker that says nothing for two seconds is lost: a good
-/// one says "not yet" long before. Thread-safe. The destructor cancels all calls and waits for their answers.
+/// one says "not yet" long before. The token is never sent: a worker first proves that it knows the token, and gets no
+/// request before. Thread-safe. The destructor cancels all calls and waits for their answers.
 class WorkerCalls {
  public:
   using OnAnswer = std::function<void(WorkerAnswer answer)>;
@@ -88,6 +96,7 @@ class WorkerCalls {
   Runtime& runtime_;
   const TrainerFacts trainer_;
   FrameBuffers buffers_;
+  const std::unique_ptr<WorkerKeys> keys_;
   HttpClient client_;
 };
 

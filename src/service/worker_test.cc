@@ -15,10 +15,13 @@
 #include <memory>
 #include <mutex>
 
+#include "base/crypto.h"
+#include "base/hex.h"
 #include "net/testing/http_server_fixture.h"
 #include "pipeline/loader_plan.h"
 #include "service/frame.h"
 #include "service/stream_spec.h"
+#include "service/token_proof.h"
 #include "service/worker_calls.h"
 #include "service/worker_session.h"
 #include "service/worker_token.h"
@@ -70,10 +73,78 @@ TEST_F(WorkerTest, AsksForItsToken) {
   Start("0123456789abcdef");
   const std::string version = "Millrace-Service: " + std::to_string(kServiceVersion) + "\r\n";
   EXPECT_THAT(Raw(Request("GET", "/millrace/hello", version)), HasSubstr(" 401 "));
-  EXPECT_THAT(Raw(Request("GET", "/millrace/hello", version + "Millrace-Token: 0123456789abcdeF\r\n")),
+  EXPECT_THAT(Raw(Request("GET", "/millrace/hello", version + "Millrace-Proof: 0123456789abcdef\r\n")),
               HasSubstr("is not the worker's"));
-  EXPECT_THAT(Raw(Request("GET", "/millrace/hello", version + "Millrace-Token: 0123456789abcdef\r\n")),
-              HasSubstr(" 200 "));
+  WorkerCalls wrong(runtime_, {.token = "0123456789abcdeF"});
+  const HttpEndpoint endpoint{.host = "127.0.0.1", .port = worker_->port()};
+  EXPECT_THAT(wrong.Ask(endpoint, "GET", "/millrace/hello").text, HasSubstr("is not the worker's"));
+  WorkerCalls right(runtime_, {.token = "0123456789abcdef"});
+  EXPECT_EQ(right.Ask(endpoint, "GET", "/millrace/hello").status, 200);
+  EXPECT_EQ(right.Ask(endpoint, "POST", "/millrace/close?session=" + std::string(32, 'a')).status, 404);
+}
+
+// C14: another program answers at the address of a worker, after a change of DNS, say.
+TEST_F(WorkerTest, C14AStrangerLearnsNothing) {
+  std::mutex mutex;
+  std::string heard;
+  std::string says;
+  FunctionHandler stranger([&](FunctionHandler::Request request, HttpResponder responder) {
+    const std::lock_guard lock(mutex);
+    heard += request.head.method + " " + request.head.target + request.body;
+    for (const auto& [name, value] : request.head.headers) heard += fmt::format("\n{}: {}", name, value);
+    HttpReply reply = TextReply(says);
+    reply.headers.Add(kVersionHeader, std::to_string(kServiceVersion));
+    responder.Send(std::move(reply));
+  });
+  const auto server = HttpServer::Start(runtime_.loops(), {}, stranger);
+  ASSERT_TRUE(server.ok()) << server.status();
+  const std::string token = "0123456789abcdef";
+  for (const std::string& answer : {std::string(), std::string(97, 'a'), std::string("millrace worker")}) {
+    says = answer;
+    WorkerCalls calls(runtime_, {.token = token, .job = "a-job"});
+    const WorkerAnswer got = calls.Ask({.host = "127.0.0.1", .port = (*server)->port()}, "GET", "/millrace/hello");
+    EXPECT_EQ(got.status, 401) << answer;
+    EXPECT_THAT(got.text, HasSubstr(answer.empty() ? "the worker does not" : "is not the worker's"));
+  }
+  const std::lock_guard lock(mutex);
+  EXPECT_THAT(heard, HasSubstr("GET /millrace/challenge"));
+  for (const std::string& secret : {token, std::string("a-job"), std::string("hello")}) {
+    EXPECT_EQ(heard.find(secret), heard.npos) << secret;
+  }
+}
+
+TEST_F(WorkerTest, C14AWorkerThatWasStartedAgainIsAskedForItsProofAgain) {
+  const std::string token = "0123456789abcdef";
+  Start(token);
+  const uint16_t port = worker_->port();
+  WorkerCalls calls(runtime_, {.token = token});
+  const HttpEndpoint endpoint{.host = "127.0.0.1", .port = port};
+  EXPECT_EQ(calls.Ask(endpoint, "GET", "/millrace/hello").status, 200);
+  worker_.reset();
+  absl::StatusOr<std::unique_ptr<Worker>> again =
+      Worker::Start(runtime_, stores_, {.port = port, .token = token, .allow = {"mem://allowed"}});
+  ASSERT_TRUE(again.ok()) << again.status();
+  worker_ = *std::move(again);
+  EXPECT_EQ(calls.Ask(endpoint, "GET", "/millrace/hello").status, 200);
+}
+
+// C14: a proof covers what the request asks for, and its body.
+TEST_F(WorkerTest, C14AProofOpensNoOtherStream) {
+  const std::string token = "0123456789abcdef";
+  Start(token);
+  TokenKey key(token, std::string(kWorkerPurpose));
+  const std::string version = "Millrace-Service: " + std::to_string(kServiceVersion) + "\r\n";
+  ASSERT_TRUE(key.Accept(
+      Body(Raw(Request("GET", "/millrace/challenge", version + "Millrace-Nonce: " + key.nonce() + "\r\n")))));
+  HttpRequestHead head{"POST", "/millrace/open", {}};
+  const std::string digest = HexEncode(Sha256(AsBytes(std::string_view("mine"))));
+  head.headers.Add(kDigestHeader, digest);
+  const std::string headers = fmt::format("{}{}: {}\r\n{}: {}\r\nContent-Length: 4\r\n", version, kDigestHeader, digest,
+                                          kProofHeader, key.Prove(ProvedText(head)));
+  EXPECT_THAT(Raw(Request("POST", "/millrace/open", headers) + "hers"), HasSubstr(" 401 "));
+  EXPECT_THAT(Raw(Request("POST", "/millrace/open", headers + "Millrace-Job: x\r\n") + "mine"), HasSubstr(" 401 "));
+  EXPECT_EQ(worker_->sessions(), 0u);
+  EXPECT_THAT(Raw(Request("POST", "/millrace/open", headers) + "mine"), HasSubstr(" 201 "));
 }
 
 // What takes long then may be the handshakes, and not the way.

@@ -7,6 +7,7 @@
 #include "absl/strings/ascii.h"
 #include "base/status.h"
 #include "shard/mds_format.h"
+#include "shard/sample_name.h"
 
 namespace millrace {
 
@@ -52,7 +53,7 @@ bool IsToolFolder(std::string_view folder) {
 }
 
 bool EndsAsTfRecord(std::string_view name) {
-  return name.ends_with(".tfrecord") || name.ends_with(".tfrecords");
+  return name.ends_with(".tfrecord") || name.ends_with(".tfrecords") || name.ends_with(".tfrec");  // Kaggle's name
 }
 
 struct KindWords {
@@ -125,6 +126,8 @@ bool IsDocument(std::string_view key) {
   constexpr std::string_view kStems[] = {"readme", "license", "licence", "copying", "notice", "citation", "changelog"};
   const std::string_view name = Basename(key);
   if (name == "dataset_infos.json") return true;  // of Hugging Face
+  const std::string lower = absl::AsciiStrToLower(ToAbsl(name));
+  if (IsImageField(lower)) return false;  // an image of a class of that name
   const std::string stem = absl::AsciiStrToLower(ToAbsl(name.substr(0, name.find('.'))));
   return std::find(std::begin(kStems), std::end(kStems), stem) != std::end(kStems);
 }
@@ -164,19 +167,35 @@ std::string_view ForeignFileAdvice(std::string_view key) {
   return {};
 }
 
+namespace {
+
+// Beside shards and token files: what tools write of them, and of their own work.
+bool IsSideFile(std::string_view key) {
+  constexpr std::string_view kEndings[] = {
+      ".json", ".jsonl", ".csv",    ".tsv",    ".txt",   ".log", ".md",   ".yaml", ".yml",       ".xml",  ".html",
+      ".md5",  ".sha1",  ".sha256", ".sha512", ".crc",   ".sum", ".part", ".tmp",  ".partial",   ".lock", ".pdf",
+      ".pkl",  ".bak",   ".done",   ".err",    ".aria2", ".sh",  ".py",   ".toml", ".crdownload"};
+  const std::string name = absl::AsciiStrToLower(ToAbsl(Basename(key)));
+  return std::any_of(std::begin(kEndings), std::end(kEndings),
+                     [&](std::string_view end) { return name.ends_with(end); });
+}
+
+}  // namespace
+
 bool IsCompanion(DataKind kind, std::string_view key) {
   const std::string_view name = Basename(key);
   switch (kind) {
     case DataKind::kMds:
-      return name == kMdsIndexName;
+      return name == kMdsIndexName || IsSideFile(name);
     case DataKind::kRecordIo:
-      return name.ends_with(".idx") || name.ends_with(".lst");
+      return name.ends_with(".idx") || name.ends_with(".lst") || IsSideFile(name);
     case DataKind::kTfRecord:
-      return name.ends_with(".idx") || name.ends_with(".index") || name == "dataset_info.json" ||
-             name == "features.json" || name.ends_with(".labels.txt");
+      return name.ends_with(".idx") || name.ends_with(".index") || IsSideFile(name);
     case DataKind::kTar:
-      return name.ends_with(".idx");
-    case DataKind::kTokens:
+      // img2dataset writes NNNNN.parquet and NNNNN_stats.json beside NNNNN.tar.
+      return name.ends_with(".idx") || name.ends_with(kParquetSuffix) || IsSideFile(name);
+    case DataKind::kTokens:  // with the caches of Megatron
+      return name.ends_with(".npy") || name.ends_with(".dsc") || IsSideFile(name);
     case DataKind::kRawObjects:
       break;
   }
@@ -185,7 +204,7 @@ bool IsCompanion(DataKind kind, std::string_view key) {
 
 bool IsCompanion(std::string_view key) {
   return IsCompanion(DataKind::kMds, key) || IsCompanion(DataKind::kRecordIo, key) ||
-         IsCompanion(DataKind::kTfRecord, key);
+         IsCompanion(DataKind::kTfRecord, key) || IsCompanion(DataKind::kTar, key);
 }
 
 }  // namespace millrace

@@ -39,10 +39,14 @@ TEST(DataKind, FilesThatAreNoShards) {
 
 TEST(DataKind, Companions) {
   EXPECT_TRUE(IsCompanion(DataKind::kMds, "train/index.json"));
-  EXPECT_FALSE(IsCompanion(DataKind::kMds, "train/other.json"));
+  EXPECT_TRUE(IsCompanion(DataKind::kMds, "train/other.json"));
+  EXPECT_FALSE(IsCompanion(DataKind::kMds, "train/0.parquet"));
   EXPECT_TRUE(IsCompanion(DataKind::kRecordIo, "train.idx"));
   EXPECT_TRUE(IsCompanion(DataKind::kTfRecord, "features.json"));
-  EXPECT_FALSE(IsCompanion(DataKind::kTar, "index.json"));
+  EXPECT_TRUE(IsCompanion(DataKind::kTar, "index.json"));
+  EXPECT_TRUE(IsCompanion(DataKind::kTar, "a/00000.parquet"));
+  EXPECT_TRUE(IsCompanion(DataKind::kTokens, "a_text_document_train_indexmap.npy"));
+  EXPECT_FALSE(IsCompanion(DataKind::kRawObjects, "a.json"));
   EXPECT_FALSE(IsCompanion("a/b.jpg"));
   EXPECT_TRUE(IsCompanion("index.json"));
 }
@@ -82,7 +86,7 @@ TEST(DataKind, Names) {
 TEST(DataKind, Documents) {
   for (const char* key : {"README.md", "a/LICENSE", "licence.txt", "CITATION.cff", "x/dataset_infos.json", "NOTICE"})
     EXPECT_TRUE(IsDocument(key)) << key;
-  for (const char* key : {"a.md", "README/a.jpg", "readme-0.txt", "labels.txt", "", "a/"})
+  for (const char* key : {"a.md", "x/licence.jpg", "README/a.jpg", "readme-0.txt", "labels.txt", "", "a/"})
     EXPECT_FALSE(IsDocument(key)) << key;
 }
 

@@ -148,8 +148,9 @@ absl::Status CsvManifest::CheckText(size_t place, std::string_view cell) const {
 absl::Status CsvManifest::CheckNames() const {
   for (size_t i = 0; i < names_.size(); ++i) {
     RETURN_IF_ERROR(CheckText(i, names_[i]));
-    if (names_[i].empty() || names_[i].size() > kMaxNameBytes)
-      return WrongLine(reader_.line(), fmt::format("column {} has no name, or a very long one", i + 1));
+    if (names_[i].empty()) continue;  // pandas writes its index so, and spreadsheets what is empty
+    if (names_[i].size() > kMaxNameBytes)
+      return WrongLine(reader_.line(), fmt::format("column {} has a very long name", i + 1));
     const auto end = names_.begin() + static_cast<std::ptrdiff_t>(i);
     if (std::find(names_.begin(), end, names_[i]) != end)
       return WrongLine(reader_.line(), fmt::format("column {}: a second one named '{}'", i + 1, names_[i]));
@@ -176,7 +177,7 @@ absl::Status CsvManifest::ReadHeader() {
 // By name, so that rows need no sorting.
 void CsvManifest::NumberColumns() {
   for (size_t i = 0; i < names_.size(); ++i) {
-    if (i != path_ && i != label_) places_.push_back(i);
+    if (i != path_ && i != label_ && !names_[i].empty()) places_.push_back(i);
   }
   std::sort(places_.begin(), places_.end(), [this](size_t a, size_t b) { return names_[a] < names_[b]; });
   for (const size_t place : places_) manifest_.columns.push_back({.name = names_[place], .encoding = encoding::kText});
@@ -226,6 +227,31 @@ absl::StatusOr<Manifest> CsvManifest::Read() {
 }
 
 // ---- JSON
+
+// With null in place of the numbers that Python's json writes and JSON does not know. Texts stay as they are.
+std::string WithoutNan(std::string_view json) {
+  std::string plain;
+  bool quoted = false;
+  while (!json.empty()) {
+    size_t taken = 1;
+    if (quoted && json.front() == '\\') {
+      taken = std::min<size_t>(2, json.size());
+    } else if (json.front() == '"') {
+      quoted = !quoted;
+    } else if (!quoted) {
+      for (const std::string_view word : {"-Infinity", "Infinity", "NaN"}) {
+        if (!json.starts_with(word)) continue;
+        plain += "null";
+        json.remove_prefix(word.size());
+        taken = 0;
+        break;
+      }
+    }
+    plain += json.substr(0, taken);
+    json.remove_prefix(taken);
+  }
+  return plain;
+}
 
 // What is nested deeper than anybody means counts as malformed.
 absl::StatusOr<Json> ParseJson(std::string_view text) {
@@ -351,7 +377,9 @@ absl::Status JsonLinesManifest::TakeAttribute(const Json& row, uint64_t line) {
 
 absl::Status JsonLinesManifest::TakeRow(std::string_view text, uint64_t line) {
   if (text.size() > kMaxLineBytes) return WrongLine(line, fmt::format("more than {} bytes", kMaxLineBytes));
-  const absl::StatusOr<Json> parsed = ParseJson(text);
+  absl::StatusOr<Json> parsed = ParseJson(text);
+  if (!parsed.ok() && (text.find("NaN") != text.npos || text.find("Infinity") != text.npos))
+    parsed = ParseJson(WithoutNan(text));
   if (!parsed.ok()) return WrongLine(line, ToStd(parsed.status().message()));
   const Json& json = *parsed;
   std::vector<std::string> names;

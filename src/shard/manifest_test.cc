@@ -93,6 +93,7 @@ TEST(Manifest, Csv) {
   EXPECT_THAT(Csv("path,file\na.jpg,b\n"), ElementsAre("2 a.jpg file=b:text"));
   EXPECT_THAT(Csv("file,cls,label\na.jpg,3,x\n"), ElementsAre("2 a.jpg is 3 label=x:text"));
   EXPECT_THAT(Csv("path\n"), ElementsAre());
+  EXPECT_THAT(Csv(",path,,\n0,a.jpg,x,y\n"), ElementsAre("2 a.jpg")) << "columns without a name are not read";
 }
 
 TEST(Manifest, CsvErrorsNameTheLine) {
@@ -100,7 +101,6 @@ TEST(Manifest, CsvErrorsNameTheLine) {
   EXPECT_THAT(Csv("name,label\n"),
               ElementsAre(HasSubstr("line 1: none of the columns (name, label) names the objects")));
   EXPECT_THAT(Csv("path,a,a\n"), ElementsAre(HasSubstr("line 1: column 3: a second one named 'a'")));
-  EXPECT_THAT(Csv("path,\n"), ElementsAre(HasSubstr("line 1: column 2 has no name")));
   EXPECT_THAT(Csv("path,a\nx.jpg,1\ny.jpg\n"), ElementsAre(HasSubstr("line 3: 1 cells, and the header has 2 columns")));
   EXPECT_THAT(Csv("a,path\n1,\n"), ElementsAre(HasSubstr("line 2: column 2: no path")));
   EXPECT_THAT(Csv("path\n\"x\n"), ElementsAre(HasSubstr("line 2, column 1: a quoted cell that does not end")));
@@ -114,6 +114,9 @@ TEST(Manifest, JsonLines) {
       ElementsAre("1 s3://b/1.jpg is cat meta={\"b\":[1,2.5]}:json ok=true:json",
                   "3 2.jpg is dog f=0.5:float n=-7:int t=é:text"));
   EXPECT_THAT(JsonOf(R"({"path": "1.jpg", "labels": [1, 0]})"), ElementsAre("1 1.jpg labels=[1,0]:json"));
+  // As Python writes them; a text that says the same stays.
+  EXPECT_THAT(JsonOf(R"({"path": "NaN.jpg", "a": NaN, "b": -Infinity, "c": Infinity, "t": "\"NaN"})"),
+              ElementsAre("1 NaN.jpg t=\"NaN:text"));
 }
 
 TEST(Manifest, JsonErrorsNameTheLine) {

@@ -139,4 +139,76 @@ std::optional<NpyArray> ParseNpy(ByteSpan file) {
   return NpyArray{.type = head->type, .shape = std::move(head->shape), .values = values};
 }
 
+namespace {
+
+// The text behind "'name':" in the dictionary, whose order is descr, fortran_order, shape, without spaces before it.
+// "" if it is not there. Fields of records, which stand in descr, may have such names, too.
+std::string_view NpyMember(std::string_view dict, std::string_view name) {
+  const std::string quoted = fmt::format("'{}'", name);
+  const size_t at = name == "descr" ? dict.find(quoted) : dict.rfind(quoted);
+  if (at == std::string_view::npos) return {};
+  std::string_view rest = dict.substr(at + quoted.size());
+  rest.remove_prefix(std::min(rest.find_first_not_of(" :"), rest.size()));
+  return rest;
+}
+
+// The bytes of a value of a type such as "<f4", "|b1", ">c16" or "<U7". Nothing if it is not understood.
+std::optional<uint64_t> BytesOfDescr(std::string_view descr) {
+  if (!descr.empty() && std::string_view("<>|=").find(descr.front()) != std::string_view::npos) descr.remove_prefix(1);
+  if (descr.size() < 2) return std::nullopt;
+  uint64_t number = 0;
+  const auto [end, error] = std::from_chars(descr.data() + 1, descr.data() + descr.size(), number);
+  if (error != std::errc() || number > (uint64_t{1} << 31)) return std::nullopt;
+  return descr.front() == 'U' ? 4 * number : number;
+}
+
+}  // namespace
+
+absl::Status CheckNpy(ByteSpan file) {
+  std::string_view text = AsText(file);
+  if (!Skip(&text, kNpyMagic) || text.size() < 2) {
+    return absl::DataLossError("no array: the file does not begin as an .npy file");
+  }
+  const int version = static_cast<uint8_t>(text.front());
+  text.remove_prefix(2);
+  const size_t length_bytes = version == 1 ? sizeof(uint16_t) : sizeof(uint32_t);
+  if (version < 1 || version > 3) {
+    return absl::DataLossError(fmt::format("no array: version {} of .npy files is not known", version));
+  }
+  if (text.size() < length_bytes) return absl::DataLossError("no array: the .npy file is cut off in its head");
+  const uint64_t head = version == 1 ? LoadLe<uint16_t>(text.data()) : LoadLe<uint32_t>(text.data());
+  text.remove_prefix(length_bytes);
+  if (text.size() < head) return absl::DataLossError("no array: the .npy file is cut off in its head");
+  const std::string_view dict = text.substr(0, head);
+  const uint64_t value_bytes = text.size() - head;
+  std::string_view type = NpyMember(dict, "descr");
+  const std::string_view order = NpyMember(dict, "fortran_order");
+  std::string_view axes = NpyMember(dict, "shape");
+  const bool known_order = order.starts_with("True") || order.starts_with("False");
+  if (type.empty() || !known_order || !Skip(&axes, "(")) {
+    return absl::DataLossError(fmt::format("no array: its head is not as NumPy writes it: {}", Quoted(dict)));
+  }
+  const std::string_view records = type.substr(0, type.find("'fortran_order'"));
+  const bool plain = Skip(&type, "'");
+  const std::string_view descr = plain ? type.substr(0, type.find('\'')) : records;
+  const std::string_view named = order.starts_with("True") ? "Fortran" : "C";
+  if (plain ? descr.find('O') != descr.npos : records.find("'|O") != records.npos) {
+    return absl::DataLossError(fmt::format(
+        "an array of Python objects (dtype {}, {} order), whose pickles can run any code and are never read; save "
+        "numbers: numpy.save(FILE, numpy.asarray(array, dtype=\"float32\"))",
+        Quoted(descr), named));
+  }
+  std::string numbers(axes.substr(0, axes.find(')')));
+  std::erase(numbers, 'L');  // as Python 2 writes long integers
+  const std::optional<std::vector<uint64_t>> shape = ParseShape(numbers);
+  const std::optional<uint64_t> count = shape ? CountOf(*shape) : std::nullopt;
+  if (!count) return absl::DataLossError(fmt::format("no array: its shape is not understood: {}", Quoted(dict)));
+  const std::optional<uint64_t> each = plain ? BytesOfDescr(descr) : std::nullopt;
+  if (each && *each > 0 && *count > value_bytes / *each) {
+    return absl::DataLossError(fmt::format("the array is cut off: {} values of dtype '{}' ({} order), and {} bytes",
+                                           *count, Quoted(descr), named, value_bytes));
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace millrace

@@ -62,7 +62,9 @@ std::string_view ClassFolder(std::string_view sample_key) {
 
 bool IsImageField(std::string_view name) {
   const std::string_view extension = name.substr(name.rfind('.') + 1);  // all of it where there is no dot
-  constexpr std::array<std::string_view, 8> kImages = {"jpg", "jpeg", "png", "webp", "tif", "tiff", "bmp", "gif"};
+  // Browsers save JPEGs as .jfif, .pjpeg and .pjp, older programs as .jpe and .jif; animated PNGs are .apng.
+  constexpr std::array<std::string_view, 15> kImages = {"jpg",  "jpeg", "png", "webp",  "tif", "tiff", "bmp", "gif",
+                                                        "jfif", "jpe",  "jif", "pjpeg", "pjp", "dib",  "apng"};
   return std::find(kImages.begin(), kImages.end(), extension) != kImages.end();
 }
 

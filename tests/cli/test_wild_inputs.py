@@ -197,6 +197,18 @@ def write_mds(folder: Path, hashes: list[str]) -> list[Path]:
     return paths
 
 
+def test_other_json_beside_mds_is_not_its_index(millrace: Millrace, tmp_path: Path) -> None:
+    """Statistics and cards of tools, before and behind index.json."""
+    write_mds(tmp_path / "set", [])
+    for name in ("a_stats.json", "stats.json", "dataset_info.json", "shard.00000.json"):
+        write(tmp_path / "set" / name, b"[1, 2")
+    found = indexed(millrace, tmp_path / "set")
+    assert found["samples"] == 12 and not found["damaged"]
+    assert found["skipped"]["objects"] == 5  # with index.json
+    packed = json.loads(millrace("pack", tmp_path / "set", tmp_path / "out", "--json").stdout)
+    assert packed["samples"] == 12
+
+
 @pytest.mark.parametrize(
     "algorithm", ["sha1", "md5", "sha256", "blake2s", "xxh32", "xxh64", "xxh3_64", "xxh128", "xxh3_128"]
 )

@@ -40,18 +40,14 @@ def of_loader(options: dict[str, Any]) -> Iterator[tuple[Any, Had]]:
     )  # fmt: skip
     if options["state"] is not None:
         loader.load_state_dict(options["state"])
-    while True:
+    while loader.epoch < EPOCHS:
         epoch = loader.epoch
-        batches = 0
         for batch in loader:
-            batches += 1
             rows = [row for row in range(len(batch["key"])) if batch["valid"][row]]
             yield (
                 loader.state_dict(),
                 [(epoch, batch["key"][row], zlib.crc32(batch["image"][row].tobytes())) for row in rows],
             )
-        if not batches:
-            return
 
 
 def as_they_are(samples: list[Any]) -> list[Any]:

@@ -167,7 +167,8 @@ def test_what_is_sent_ahead_is_not_received(tar: Samples) -> None:
         plain = loader_of(tar, digest="raw")
         batches = iter(loader)
         next(batches)
-        next(iter(plain))
+        batches_of_plain = iter(plain)
+        next(batches_of_plain)
         assert asked.wait(300), "three batches come ahead of the program"
         assert len(sent) == 4 and loader.state_dict() == plain.state_dict() and loader.report()["samples"] == 8
         state = loader.state_dict()

@@ -248,7 +248,7 @@ def test_objects_of_one_sample(tmp_path: pathlib.Path) -> None:
         ("txt", millrace.Text("txt"), b"\xff", "not UTF-8"),
         ("json", millrace.Json("json"), b"{'id': 1}", "not JSON"),
         ("npy", millrace.Array("npy"), b"\x93NUMPY", "no array"),
-        ("npy", millrace.Array("npy"), npy(np.array([1, "x"], dtype=object)), "no array"),
+        ("npy", millrace.Array("npy"), npy(np.array([1, "x"], dtype=object)), "Python objects"),
     ],
 )
 def test_a_value_that_is_none_names_the_sample(

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import base64
+import inspect
 import io
 import pathlib
 import re
+import subprocess
+import sys
+import warnings
 import xml.etree.ElementTree
 from typing import Any
 
@@ -13,6 +17,7 @@ import millrace
 import numpy as np
 import PIL.Image
 import pytest
+from millrace import _dataloader_names
 from support import HEIGHT, WIDTH, Samples, png
 
 
@@ -75,6 +80,111 @@ def test_words_of_torch_and_numpy(tar: Samples) -> None:
         assert batch["image"].dtype == np.float32 and batch["image"].shape[1:] == (3, 32, 32)
     with pytest.raises(TypeError, match="dtype must be one of 'u8', 'f32'"):
         millrace.Loader(tar.uri, dtype=torch.float16)
+
+
+def rows(loader: millrace.Loader) -> list[int]:
+    return [len(batch["label"]) for batch in loader]
+
+
+@pytest.mark.parametrize("given, last", [(True, "drop"), (False, "pad"), (None, "pad")])
+def test_drop_last(tar: Samples, given: bool | None, last: Any) -> None:
+    def make(**options: Any) -> millrace.Loader:
+        return millrace.Loader(tar.uri, batch_size=8, size=8, shuffle=False, epochs=1, output="numpy", **options)
+
+    assert rows(make(drop_last=given)) == rows(make(last=last))
+    assert len(make(drop_last=given)) == (6 if given else 7)
+    with pytest.raises(millrace.InvalidArgumentError, match="drop_last=.* and last=.*leave one out"):
+        make(drop_last=given is not False, last="wrap" if given is not False else "drop")
+
+
+def test_collate_fn(tar: Samples) -> None:
+    def keys(samples: list[Any]) -> list[str]:
+        return [sample["__key__"] for sample in samples]
+
+    loader = millrace.Loader(tar.uri, batch_size=8, size=8, shuffle=False, epochs=1, collate_fn=keys)
+    assert [key for batch in loader for key in batch] == sorted(tar.pixels)
+    with pytest.raises(millrace.InvalidArgumentError, match="collate and collate_fn are two names"):
+        millrace.Loader(tar.uri, collate=keys, collate_fn=keys)
+
+
+@pytest.mark.parametrize(
+    "name, value, remedy",
+    [
+        ("num_workers", 4, "no worker processes"),
+        ("persistent_workers", True, "no worker processes"),
+        ("prefetch_factor", 2, "memory="),
+        ("pin_memory", True, "device='cuda'"),
+        ("pin_memory_device", "cuda", "device="),
+        ("in_order", False, "in order"),
+    ],
+)
+def test_arguments_without_effect_are_noted_once(
+    tar: Samples, monkeypatch: pytest.MonkeyPatch, name: str, value: Any, remedy: str
+) -> None:
+    monkeypatch.setattr(_dataloader_names, "_told", set())
+    options: dict[str, Any] = {"batch_size": 8, "size": 8, "shuffle": False, "epochs": 1}
+    with pytest.warns(UserWarning, match=f"{name} has no effect.*{remedy}") as noted:
+        loader = millrace.Loader(tar.uri, **options, **{name: value})
+    assert noted[0].filename == __file__, "the warning is at the program's line"
+    assert rows(loader) == rows(millrace.Loader(tar.uri, **options))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        millrace.Loader(tar.uri, **options, **{name: value})
+
+
+@pytest.mark.parametrize(
+    "name, remedy",
+    [
+        ("sampler", "shuffle=.*where.*weighted"),
+        ("batch_sampler", "weighted"),
+        ("generator", "seed="),
+        ("timeout", "outage_limit"),
+        ("worker_init_fn", "rng"),
+    ],
+)
+def test_arguments_that_are_refused_name_the_remedy(tar: Samples, name: str, remedy: str) -> None:
+    wrong: list[Any] = [object(), [3, 1]] if name != "timeout" else [30, 0.5]
+    for value in wrong:
+        with pytest.raises(millrace.InvalidArgumentError, match=f"takes no {name}: .*{remedy}"):
+            millrace.Loader(tar.uri, size=8, **{name: value})
+
+
+def test_arguments_as_dataloader_has_them_by_default_pass(tar: Samples) -> None:
+    pytest.importorskip("torch")
+    from torch.utils.data import DataLoader
+
+    usual = {
+        name: parameter.default
+        for name, parameter in inspect.signature(DataLoader.__init__).parameters.items()
+        if name not in ("self", "dataset", "batch_size", "shuffle") and parameter.default is not inspect.Parameter.empty
+    }
+    assert {"num_workers", "sampler", "in_order", "timeout"} <= usual.keys()
+    taken = {
+        name: value for name, value in usual.items() if name in inspect.signature(millrace.Loader.__init__).parameters
+    }
+    assert usual.keys() - taken.keys() == set(), "every argument of DataLoader is known"
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        millrace.Loader(tar.uri, batch_size=8, size=8, **taken)
+
+
+def test_parts_of_the_package_come_by_themselves() -> None:
+    program = (
+        "import sys, millrace\n"
+        "assert 'millrace.checkpoint_import' not in sys.modules\n"
+        "assert callable(millrace.checkpoint_import.import_checkpoint)\n"
+        "assert not hasattr(millrace, 'nothing')\n"
+        "assert 'torch' not in sys.modules\n"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)
+
+
+def test_fsspec_knows_the_protocol_once_the_package_is_imported() -> None:
+    pytest.importorskip("fsspec")
+    program = (
+        "import fsspec, millrace\nassert fsspec.get_filesystem_class('millrace').__module__ == 'millrace.filesystem'\n"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)
 
 
 def check_html(page: str) -> list[np.ndarray]:

@@ -27,15 +27,12 @@ loader = millrace.Loader(uri, tokens=millrace.Tokens(16, layout="pad"), batch_si
 if state != "null": loader.load_state_dict(json.loads(state))
 batches = 0
 with open(log, "w", buffering=1) as out:
-    while True:
-        taken = 0
+    while loader.epoch < EPOCHS:
         for batch in loader:
-            taken += 1
             batches += 1
             while batches == int(most): time.sleep(1)  # it is to be killed, and goes no further
             time.sleep(0.002)
             out.write(json.dumps([loader.state_dict(), batch["row"][batch["mask"]].tolist()]) + "\\n")
-        if not taken: break
 """.replace("EPOCHS", str(EPOCHS))
 
 

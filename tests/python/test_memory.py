@@ -98,8 +98,9 @@ def test_list_over_the_budget_fails_and_then_goes_on(tar: Samples) -> None:
     options = {"batch_size": 1, "size": 224, "memory": "2MiB", "digest": "raw", "epochs": 1}
     loader = loader_of(tar, **options)
     kept = []
+    batches = iter(loader)
     with pytest.raises(millrace.ExhaustedError, match="the program holds all .* batches .* 2.0 MiB") as error:
-        for batch in loader:
+        for batch in batches:
             kept.append((batch, batch["image"].copy()))
     assert isinstance(error.value, MemoryError)
     assert 2 <= len(kept) < 50
@@ -108,7 +109,7 @@ def test_list_over_the_budget_fails_and_then_goes_on(tar: Samples) -> None:
     count = len(kept)
     del batch, image
     kept.clear()
-    for _batch in loader:
+    for _batch in batches:
         count += 1
     assert count == 50
     assert loader.report()["digest"] == whole.report()["digest"]
@@ -124,15 +125,17 @@ def test_two_loaders_share_the_budget_of_the_process(tar: Samples) -> None:
 import millrace
 millrace.configure(io_threads=1, cpu_threads=2, memory="6MiB")
 first = millrace.Loader({tar.uri!r}, batch_size=4, size=16, memory="4MiB", output="numpy")
+batches = iter(first)
+other = millrace.Loader({tar.uri!r}, batch_size=4, size=16, memory="4MiB", output="numpy")
 try:
-    millrace.Loader({tar.uri!r}, batch_size=4, size=16, memory="4MiB", output="numpy")
+    iter(other)
 except millrace.ExhaustedError as error:
     print(error)
-kept = next(iter(first))
+kept = next(batches)
 first.close()
 # The batch that is kept holds the memory of its loader's batches, a quarter.
 try:
-    millrace.Loader({tar.uri!r}, batch_size=4, size=16, memory="6MiB", output="numpy")
+    iter(millrace.Loader({tar.uri!r}, batch_size=4, size=16, memory="6MiB", output="numpy"))
 except millrace.ExhaustedError as error:
     print(error)
 del kept
@@ -175,7 +178,8 @@ print(sum(int(batch["mask"].sum()) for batch in loader))
 
 def test_close_gives_the_memory_back_and_keeps_the_report(tar: Samples) -> None:
     with loader_of(tar, digest="raw") as loader:
-        first = next(iter(loader))
+        batches = iter(loader)
+        first = next(batches)
         state = loader.state_dict()
     loader.close()
     assert loader.state_dict() == state and loader.report()["samples"] == 8

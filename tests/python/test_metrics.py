@@ -99,7 +99,8 @@ def test_forks_serve_nothing_and_leave_the_parent_alone(tar: Samples) -> None:
         PRELUDE
         + """
 loader = loader_of()
-next(iter(loader))
+batches = iter(loader)
+next(batches)
 pid = os.fork()
 if pid == 0:
     ok = millrace.metrics_url() is None

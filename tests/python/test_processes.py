@@ -58,7 +58,7 @@ def work():
             raise AssertionError("not refused")
     print("refused", len(uses))
 in_child(work)
-print(sum(1 for _ in loader))  # the parent's goes on
+print(sum(1 for _ in iterator))  # the parent's goes on
 """
     )
     assert check_script(script, tar.uri).splitlines() == ["refused 7", "6"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import pathlib
 import signal
 import subprocess
@@ -77,26 +78,23 @@ def test_resume(tar: Samples, workers: Any) -> None:
     for stop in (1, 3, 7, 9):
         for first, second in ((addresses, None), (None, addresses), (addresses, addresses[:1])):
             with millrace.Loader(tar.uri, workers=first, **options) as loader:
-                begun: list[Any] = []
-                while len(begun) < stop:
-                    for batch in loader:
-                        begun.append(plain(batch))
-                        if len(begun) == stop:
-                            break
+                batches = (plain(batch) for _ in range(2) for batch in loader)
+                begun = list(itertools.islice(batches, stop))
                 state = loader.state_dict()
             with millrace.Loader(tar.uri, workers=second, **options) as loader:
                 loader.load_state_dict(state)
-                rest = [plain(batch) for _ in range(2) for batch in loader]
+                rest = [plain(batch) for _ in range(loader.epoch, 2) for batch in loader]
             assert begun + rest == whole
 
 
 def test_another_world_and_batch_after_a_resume(tar: Samples, workers: Any) -> None:
     addresses = [workers().address, workers().address]
     with millrace.Loader(tar.uri, workers=addresses, **{**OPTIONS, "batch_size": 6, "shuffle": "global"}) as loader:
-        next(iter(loader))
-        next(iter(loader))
+        batches = iter(loader)
+        next(batches)
+        next(batches)
         state = loader.state_dict()
-        next(iter(loader))
+        next(batches)
     digests = []
     for workers_of_ranks in (None, [*addresses, "127.0.0.1:1"]):
         rows = []
@@ -237,7 +235,7 @@ def test_an_address_that_cannot_be_reached(many: Samples, workers: Any, capfd: A
 
 
 def test_without_any_worker(many: Samples, workers: Any, capfd: Any) -> None:
-    """One warning; and a worker that comes back is used again."""
+    """At most one warning of each connection: the Loader connects again when the first epoch was taken to its end, and reads on from then on."""
     worker = workers()
     local, one = received(many.uri, epochs=4)
     with millrace.Loader(many.uri, workers=[worker.address], **{**OPTIONS, "epochs": 4}) as loader:
@@ -251,7 +249,8 @@ def test_without_any_worker(many: Samples, workers: Any, capfd: Any) -> None:
     assert got == local and outcome(loader) == outcome(one)
     assert loader.report()["workers"][1]["rows"] > 0
     said = capfd.readouterr().err
-    assert said.count("no worker serves") == 1
+    # The first connection warns unless the worker has sent the whole epoch before it was killed.
+    assert 1 <= said.count("no worker serves") <= 2
 
 
 def test_a_worker_that_comes_back(many: Samples, workers: Any) -> None:

@@ -103,8 +103,9 @@ def test_joining_and_leaving_in_mid_epoch(many: Samples, workers: Any, etcd: Etc
     first = workers("--register", place)
     wait_for(lambda: etcd.registered("elastic") == [first.address])
     with millrace.Loader(many.uri, workers=[place], **{**OPTIONS, "epochs": None}) as loader:
-        assert len({entry["worker"] for entry in loader.report()["workers"]}) == 2
         batches = (batch for _ in range(10**9) for batch in loader)
+        next(batches)
+        assert len({entry["worker"] for entry in loader.report()["workers"]}) == 2
 
         def feed_until(what: Callable[[], bool]) -> None:
             deadline = time.monotonic() + 300

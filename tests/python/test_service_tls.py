@@ -71,6 +71,31 @@ def test_a_trainer_of_another_authority_is_refused_by_the_worker(
     assert "the server ended TLS" in report[0]["last_failure"] and report[0]["rows"] == 0
 
 
+def test_c14_certificates_have_roles(tar: Samples, workers: Any, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """A trainer's certificate makes nobody a worker, and a worker's nobody a trainer."""
+    here = "DNS:localhost,IP:127.0.0.1"
+    folder = tmp_path_factory.mktemp("roles") / "run"
+    make_certificates(
+        folder,
+        {
+            "worker": f"{here}\nextendedKeyUsage=serverAuth",
+            "trainer": f"{here}\nextendedKeyUsage=clientAuth",
+        },
+    )
+    worker = workers("--tls", folder / "worker").address
+    impostor = workers("--tls", folder / "trainer").address
+    local, _ = received(tar.uri)
+    remote, loader = received(tar.uri, workers=[worker], worker_tls=folder / "trainer")
+    assert remote == local and is_sound(loader.report()["workers"][0])
+    for address, own, why in (
+        (impostor, folder / "trainer", "certificate is not trusted"),
+        (worker, folder / "worker", "the server ended TLS"),
+    ):
+        remote, loader = received(tar.uri, workers=[address], worker_tls=own)
+        report = loader.report()["workers"][0]
+        assert remote == local and report["rows"] == 0 and why in report["last_failure"], report
+
+
 def test_nobody_without_a_certificate_gets_an_answer(workers: Any, tls: pathlib.Path) -> None:
     worker = workers("--tls", tls / "ours" / "worker")
     host, port = worker.address.split(":")

@@ -239,11 +239,12 @@ with millrace.ShardWriter(results, shard_size=4000, rank=rank, world=world) as w
     if writer.state is not None:
         loader.load_state_dict(writer.state)
     print("begun", flush=True)
-    for batch in loader:
-        for key, valid, image in zip(batch["key"], batch["valid"], batch["image"]):
-            if valid:
-                writer.write({"__key__": key, "mean.npy": image.mean(axis=(0, 1))})
-        writer.advance(loader.state_dict())
+    for _ in range(loader.epoch, 1):  # no loop if all samples were written before
+        for batch in loader:
+            for key, valid, image in zip(batch["key"], batch["valid"], batch["image"]):
+                if valid:
+                    writer.write({"__key__": key, "mean.npy": image.mean(axis=(0, 1))})
+            writer.advance(loader.state_dict())
 print("ended")
 """
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import pathlib
 import shutil
@@ -22,12 +23,11 @@ def loader_of(samples: Samples, **options: Any) -> millrace.Loader:
 def drain(loader: millrace.Loader) -> list[str]:
     """Keys of all epochs that are left."""
     keys: list[str] = []
-    while True:
-        before = len(keys)
-        for batch in loader:
-            keys += keys_of(batch)
-        if len(keys) == before:
-            return keys
+    with contextlib.suppress(millrace.UsageError):
+        while True:
+            for batch in loader:
+                keys += keys_of(batch)
+    return keys
 
 
 def test_each_loop_is_one_epoch(tar: Samples) -> None:
@@ -38,7 +38,8 @@ def test_each_loop_is_one_epoch(tar: Samples) -> None:
         assert loader.epoch == epoch
         epochs.append([key for batch in loader for key in keys_of(batch)])
     assert loader.epoch == 2
-    assert list(loader) == []
+    with pytest.raises(millrace.UsageError, match="all 2 epochs"):
+        list(loader)
     assert sorted(epochs[0]) == sorted(epochs[1]) == sorted(tar.pixels)
     assert epochs[0] != epochs[1]
 
@@ -50,17 +51,18 @@ def test_without_epochs_the_stream_has_no_end(tar: Samples) -> None:
     assert loader.epoch == 25
 
 
-def test_a_loop_that_was_left_goes_on(tar: Samples) -> None:
+def test_an_iterator_that_was_left_goes_on(tar: Samples) -> None:
     whole = drain(loader_of(tar, epochs=1))
     loader = loader_of(tar, epochs=1)
+    batches = iter(loader)
     keys: list[str] = []
-    for batch in loader:
+    for batch in batches:
         keys += keys_of(batch)
         if len(keys) >= 16:
             break
-    keys += keys_of(next(iter(loader)))
+    keys += keys_of(next(batches))
     assert keys == whole[:24]
-    for batch in loader:
+    for batch in batches:
         keys += keys_of(batch)
     assert keys == whole
 
@@ -133,12 +135,12 @@ def test_load_in_the_middle_rewinds(tar: Samples) -> None:
     iterator = iter(loader)
     next(iterator)
     state = loader.state_dict()
-    rest = drain(loader)
+    rest = [key for batch in iterator for key in keys_of(batch)]
     loader.load_state_dict(state)
     assert drain(loader) == rest
     loader.load_state_dict(state)
-    first = keys_of(next(iter(loader)))
-    assert first == rest[:8]
+    iterator = iter(loader)
+    assert keys_of(next(iterator)) == rest[:8]
     assert loader.report()["samples"] == 8
 
 
@@ -146,16 +148,18 @@ def test_state_counts_what_was_received_not_what_was_prefetched(tar: Samples) ->
     loader = loader_of(tar)
     assert loader.state_dict()["samples"] == 0
     for batch in loader:
-        assert loader.state_dict()["samples"] % 8 == len(keys_of(batch)) % 8
+        state = loader.state_dict()
+        assert state["samples"] % 8 == len(keys_of(batch)) % 8
         break
-    state = loader.state_dict()
+    assert loader.state_dict()["samples"] == 0, "a loop over one batch is a look at it"
     assert state["version"] == 1 and state["samples"] == 8
     assert state["position"].startswith("mr2-0-8-")
 
 
 def test_resume_with_another_batch_size_and_world(tar: Samples) -> None:
     first = loader_of(tar, epochs=1, batch_size=10)
-    done = keys_of(next(iter(first)))
+    batches = iter(first)
+    done = keys_of(next(batches))
     rest = []
     for rank in range(3):
         loader = loader_of(tar, epochs=1, batch_size=4, rank=rank, world=3)
@@ -166,7 +170,8 @@ def test_resume_with_another_batch_size_and_world(tar: Samples) -> None:
 
 def test_torch_saves_and_loads_the_state(tar: Samples, tmp_path: pathlib.Path) -> None:
     loader = loader_of(tar)
-    next(iter(loader))
+    batches = iter(loader)
+    next(batches)
     torch.save({"loader": loader.state_dict()}, tmp_path / "x.pt")
     assert torch.load(tmp_path / "x.pt", weights_only=True)["loader"] == loader.state_dict()
 
@@ -177,7 +182,8 @@ def test_position_of_another_order_is_refused(tar: Samples, raw: Samples, other:
     next(iter(writer))
     data = raw if other.pop("data", "") else tar
     loader = loader_of(data, **{"seed": 3, **other})
-    next(iter(loader))
+    batches = iter(loader)
+    next(batches)
     before = loader.state_dict()
     with pytest.raises(
         millrace.MismatchError, match="belongs to another order: the data set, its index, the seed or the shuffle"
@@ -185,7 +191,7 @@ def test_position_of_another_order_is_refused(tar: Samples, raw: Samples, other:
         loader.load_state_dict(writer.state_dict())
     assert loader.state_dict() == before
     assert loader.report()["samples"] == 8
-    assert len(keys_of(next(iter(loader)))) == 8
+    assert len(keys_of(next(batches))) == 8
 
 
 @pytest.mark.parametrize(
@@ -220,9 +226,11 @@ def test_a_full_budget_allows_restarting(tar: Samples) -> None:
 import millrace
 millrace.configure(memory="3MiB")
 loader = millrace.Loader({tar.uri!r}, batch_size=4, size=16, memory="3MiB", output="numpy")
-first = next(iter(loader))["key"]
+batches = iter(loader)
+first = next(batches)["key"]
 state = loader.state_dict()
-second = next(iter(loader))["key"]
+second = next(batches)["key"]
+del batches
 loader.load_state_dict(state)
 assert next(iter(loader))["key"] == second != first
 print("restarted")
@@ -302,8 +310,10 @@ def test_two_threads_share_the_stream(tar: Samples) -> None:
     loader = loader_of(tar, epochs=1, batch_size=2)
     received: list[str] = []
 
+    batches = iter(loader)
+
     def consume() -> None:
-        for batch in loader:
+        for batch in batches:
             received.extend(keys_of(batch))
 
     threads = [threading.Thread(target=consume) for _ in range(4)]
@@ -365,11 +375,11 @@ def take(iterator):
 iterator = iter(loader)
 if sys.argv[1] == "answers":
     for epoch in range(2):
+        iterator = iter(loader)
         while take(iterator) is not None:
             before = loader.report()["waited"]
             time.sleep(0.01)  # not waiting for the loader
             assert loader.report()["waited"] == before
-        iterator = iter(loader)
 else:
     def close_after_half_a_second():
         while loader.report()["waited"] < 0.5: pass

@@ -118,7 +118,8 @@ def test_any_kills_and_worlds(corpus: Corpus, tokens: millrace.Tokens, shuffle: 
                 )
                 if position is not None:
                     one.load_state_dict(position)
-                for _, batch in zip(range(steps), one):  # takes no batch too many
+                batches = iter(one)
+                for _, batch in zip(range(steps), batches):  # takes no batch too many
                     for i in np.flatnonzero(batch["mask"]):
                         np.testing.assert_array_equal(batch["tokens"][i], wanted[int(batch["row"][i])])
                         seen.append(int(batch["row"][i]))
@@ -367,7 +368,8 @@ def test_tokens_that_do_not_fit(tmp_path: pathlib.Path) -> None:
     with pytest.raises(millrace.DamagedDataError, match="a.npy/00000000': token 1099511627776 does not fit into int32"):
         next(iter(loader(data, millrace.Tokens(4, "stream", dtype="int32"))))
     made = loader(data, millrace.Tokens(4, "stream", dtype="int32", pad=9, documents=True), bad_samples="replace")
-    batch = next(iter(made))
+    batches = iter(made)
+    batch = next(batches)
     assert batch["tokens"][0].tolist() == [9, 9, 3, 9] and batch["token_mask"][0].tolist() == [
         False,
         False,

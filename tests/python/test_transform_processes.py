@@ -193,7 +193,8 @@ def test_resuming(tar: Samples) -> None:
     whole = in_threads(tar, **options)
     keys = [key for _ in range(2) for batch in whole for key in keys_of(batch)]
     first = loader_of(tar, **options)
-    got = [key for _ in range(3) for key in keys_of(next(iter(first)))]
+    batches = iter(first)
+    got = [key for _ in range(3) for key in keys_of(next(batches))]
     second = loader_of(tar, **options, batch_size=4)
     next(iter(second))
     second.load_state_dict(first.state_dict())
@@ -246,13 +247,14 @@ def test_a_process_that_is_killed_from_outside(tar: Samples) -> None:
     first = next(iter(in_threads(tar)))["key"][0]
     loader = loader_of(tar, transform=functions.Failing([first], "sleeps"), transform_processes=1)
     process = loader._stream._transform_processes[0]  # type: ignore[union-attr]
+    batches = iter(loader)
     until(lambda: process._is_ready)
     os.kill(process._process.pid, signal.SIGTERM)
     with pytest.raises(
         millrace.TransformError,
         match=f"sample '{first}' .*the process \\d+ that transformed it ended with signal SIGTERM",
     ):
-        next(iter(loader))
+        next(batches)
 
 
 def test_what_cannot_be_sent_says_what_to_write(tar: Samples) -> None:
@@ -327,13 +329,14 @@ if __name__ == "__main__":
     context, transform = sys.argv[2:]
     loader = millrace.Loader(sys.argv[1], batch_size=8, size=8, transform=getattr(functions, transform), transform_processes=2,
                              multiprocessing_context=context, output="numpy")
+    batches = iter(loader)
     while not all(process._is_ready for process in loader._stream._transform_processes):
         time.sleep(0.01)
     pids = [process._process.pid for process in loader._stream._transform_processes]
     if transform == "slow":
-        next(iter(loader))
+        next(batches)
     print(*pids, flush=True)
-    for batch in loader:
+    for batch in batches:
         time.sleep(0.01)
 """
 
@@ -438,13 +441,14 @@ def test_an_unforeseen_error_is_raised_by_the_loop(tar: Samples, monkeypatch: py
 def test_a_task_that_cannot_be_sent_is_no_end_of_the_process(tar: Samples, monkeypatch: pytest.MonkeyPatch) -> None:
     loader = loader_of(tar, transform=functions.slow, transform_processes=1)
     start = loader.state_dict()
-    assert next(iter(loader))["n"].tolist() == [1] * 8
+    batches = iter(loader)
+    assert next(batches)["n"].tolist() == [1] * 8
     with monkeypatch.context() as patch:
         patch.setattr(pickle, "dumps", lambda rows: 1 / 0)
         with pytest.raises(
             millrace.TransformError, match="sample '.*it cannot be sent to a transform process: ZeroDivisionError"
         ):
-            list(loader)
+            list(batches)
     loader.load_state_dict(start)
     assert [batch["n"].sum() for batch in loader] == [8] * 6 + [2]
 

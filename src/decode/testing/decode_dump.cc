@@ -13,6 +13,8 @@
 #include <string>
 #include <vector>
 
+#include "base/waiting_budget.h"
+#include "decode/decode_memory.h"
 #include "decode/geometry.h"
 #include "decode/image.h"
 
@@ -48,7 +50,9 @@ absl::Status Answer(std::istream& request, ImageDecoder& decoder) {
 }  // namespace millrace
 
 int main() {
-  millrace::ImageDecoder decoder;
+  millrace::WaitingBudget own(millrace::DecodeMemory::kLeastRefusedBytes);
+  millrace::DecodeMemory memory(own, 0);
+  millrace::ImageDecoder decoder(&memory);
   for (std::string line; std::getline(std::cin, line);) {
     std::istringstream request(line);
     const absl::Status status = millrace::Answer(request, decoder);

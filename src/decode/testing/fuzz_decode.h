@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "base/waiting_budget.h"
+#include "decode/decode_memory.h"
 #include "decode/image.h"
 
 namespace millrace::testing {
@@ -28,7 +30,9 @@ inline void DecodeArbitrary(const uint8_t* data, size_t size) {
     spec.numbers = true;
   }
   std::vector<std::byte> out(spec.bytes());
-  ImageDecoder decoder;
+  WaitingBudget own(DecodeMemory::kLeastRefusedBytes);
+  DecodeMemory memory(own, 0);
+  ImageDecoder decoder(&memory);
   const absl::Status status = decoder.Decode(encoded, spec, data[0], out);
   // Bytes whose header cannot be read must not decode.
   if (status.ok() && !image.ok()) __builtin_trap();

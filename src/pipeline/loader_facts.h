@@ -1,0 +1,22 @@
+#pragma once
+
+#include <absl/status/statusor.h>
+
+#include <cstdint>
+#include <vector>
+
+#include "pipeline/loader.h"
+
+namespace millrace {
+
+/// The facts about a loader that are known before it reads anything.
+struct LoaderFacts {
+  std::vector<BatchShape> shapes;
+  uint64_t steps_per_epoch = 0;
+  Position start;  // of the first batch; where the rest of an epoch is dropped, the start of the next epoch
+};
+
+/// Checks the options as Loader::Create does, with the same errors, and starts nothing; memory need not be free.
+absl::StatusOr<LoaderFacts> DescribeLoader(const Source& source, LoaderOptions options);
+
+}  // namespace millrace

@@ -1,0 +1,225 @@
+"""A small S3 server with the manners of foreign stores and of strict policies, and what tests need to run `millrace` against it. Signatures are
+not checked."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import email.utils
+import gzip
+import hashlib
+import os
+import re
+import subprocess
+import threading
+import urllib.parse
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from xml.sax.saxutils import escape
+
+KEYS = {"AWS_ACCESS_KEY_ID": "AKIDEXAMPLE", "AWS_SECRET_ACCESS_KEY": "secret-of-the-test", "AWS_REGION": "us-east-1"}
+ENCRYPTION = "x-amz-server-side-encryption"
+
+
+@dataclass
+class Asked:
+    """A request as it came."""
+
+    method: str
+    path: str  # without the query
+    query: dict[str, str]
+    headers: dict[str, str]  # names in lower case
+
+
+@dataclass
+class Denial:
+    """An answer that refuses."""
+
+    status: int
+    code: str
+    message: str = ""
+
+
+@dataclass
+class Stub:
+    """Objects by bucket and key, the manners, and what came."""
+
+    url: str = ""
+    objects: dict[str, bytes] = field(default_factory=dict)  # by "bucket/key"
+    manners: frozenset[str] = frozenset()
+    deny: Callable[[Asked], Denial | None] = lambda _: None
+    asked: list[Asked] = field(default_factory=list)
+
+    def env(self, **more: str) -> dict[str, str]:
+        return KEYS | {"AWS_ENDPOINT_URL": self.url} | more
+
+    def refusal(self, asked: Asked) -> Denial | None:
+        creates = (asked.method == "PUT" and "partNumber" not in asked.query) or (
+            asked.method == "POST" and "uploads" in asked.query
+        )
+        if "virtual-only" in self.manners and not asked.headers["host"].split(":")[0].endswith(".localhost"):
+            return Denial(403, "SecondLevelDomainForbidden", "Please use virtual hosted style to access.")
+        if "payer" in self.manners and asked.headers.get("x-amz-request-payer") != "requester":
+            return Denial(403, "AccessDenied", "Access Denied")
+        if "kms" in self.manners and creates and asked.headers.get(ENCRYPTION) != "aws:kms":
+            return Denial(403, "AccessDenied", "with an explicit deny in a resource-based policy")
+        return self.deny(asked)
+
+    def listed(self, bucket: str) -> list[str]:
+        keys = [name.partition("/")[2] for name in self.objects if name.startswith(bucket + "/")]
+        # File-system gateways compare names, so that "cat/x" comes before "cat-2/x".
+        return sorted(keys, key=(lambda key: key.split("/")) if "fs-order" in self.manners else (lambda key: [key]))
+
+
+class Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    stub: Stub
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+    def answer(self, status: int, body: bytes = b"", **headers: str) -> None:
+        self.send_response(status)
+        self.send_header("x-amz-request-id", "STUB")
+        for name, value in headers.items():
+            self.send_header(name.replace("_", "-"), value)
+        if "Content_Length" not in headers and "Transfer_Encoding" not in headers:
+            self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(body)
+
+    def refuse(self, denial: Denial) -> None:
+        text = f"<Error><Code>{denial.code}</Code><Message>{escape(denial.message)}</Message></Error>"
+        self.answer(denial.status, text.encode() if denial.code else b"")
+
+    def handle_any(self) -> None:
+        url = urllib.parse.urlsplit(self.path)
+        query = dict(urllib.parse.parse_qsl(url.query, keep_blank_values=True))
+        headers = {name.lower(): value for name, value in self.headers.items()}
+        sent = self.rfile.read(int(headers.get("content-length") or 0))
+        asked = Asked(self.command, urllib.parse.unquote(url.path), query, headers)
+        self.stub.asked.append(asked)
+        if denial := self.stub.refusal(asked):
+            return self.refuse(denial)
+        host = headers["host"].split(":")[0]
+        name = asked.path[1:]
+        if host.endswith(".localhost"):
+            name = f"{host.removesuffix('.localhost')}/{name}"
+        bucket, _, key = name.partition("/")
+        if self.command == "POST" or "partNumber" in query:
+            return self.upload(name, query, sent)
+        if self.command == "PUT":
+            return self.put(name, sent)
+        if self.command == "GET" and not key:
+            return self.list(bucket, query)
+        body = self.stub.objects.get(name)
+        if body is None:
+            return self.refuse(
+                Denial(403, "AccessDenied") if "no-list" in self.stub.manners else Denial(404, "NoSuchKey")
+            )
+        if self.command == "DELETE":
+            del self.stub.objects[name]
+            return self.answer(204)
+        etag, modified = f'"{hashlib.md5(body).hexdigest()}"', email.utils.formatdate(1e9, usegmt=True)
+        if self.command == "HEAD":
+            return self.answer(200, ETag=etag, Last_Modified=modified, Content_Length=str(len(body)))
+        if "gunzip" in self.stub.manners and body.startswith(b"\x1f\x8b"):
+            text = gzip.decompress(body)
+            chunks = b"%x\r\n%s\r\n0\r\n\r\n" % (len(text), text)
+            return self.answer(200, chunks, ETag=etag, Last_Modified=modified, Transfer_Encoding="chunked")
+        if not (ranged := re.match(r"bytes=(\d+)-(\d*)", headers.get("range", ""))):
+            return self.answer(200, body, ETag=etag, Last_Modified=modified)
+        first, last = int(ranged[1]), min(int(ranged[2] or len(body) - 1), len(body) - 1)
+        if first >= len(body):
+            return self.refuse(Denial(416, "InvalidRange"))
+        part = body[first : last + 1]
+        self.answer(206, part, ETag=etag, Last_Modified=modified, Content_Range=f"bytes {first}-{last}/{len(body)}")
+
+    do_GET = do_HEAD = do_PUT = do_POST = do_DELETE = handle_any
+
+    def put(self, name: str, sent: bytes) -> None:
+        source = self.headers.get("x-amz-copy-source")
+        self.stub.objects[name] = self.stub.objects[urllib.parse.unquote(source).lstrip("/")] if source else sent
+        etag = f'"{hashlib.md5(self.stub.objects[name]).hexdigest()}"'
+        body = f"<CopyObjectResult><ETag>{escape(etag)}</ETag></CopyObjectResult>".encode() if source else b""
+        self.answer(200, body, ETag=etag)
+
+    def upload(self, name: str, query: dict[str, str], sent: bytes) -> None:
+        if "uploads" in query:
+            return self.answer(
+                200, b"<InitiateMultipartUploadResult><UploadId>U</UploadId></InitiateMultipartUploadResult>"
+            )
+        etag = hashlib.md5(sent).hexdigest()
+        if "partNumber" in query:
+            self.stub.objects[name] = self.stub.objects.get(name, b"") + sent
+            return self.answer(200, ETag=f'"{etag}"')
+        self.answer(
+            200, f'<CompleteMultipartUploadResult><ETag>"{etag}-2"</ETag></CompleteMultipartUploadResult>'.encode()
+        )
+
+    def list(self, bucket: str, query: dict[str, str]) -> None:
+        if "no-list" in self.stub.manners:
+            return self.refuse(Denial(403, "AccessDenied", "not authorized to perform: s3:ListBucket"))
+        prefix, delimiter, size = query.get("prefix", ""), query.get("delimiter", ""), int(query.get("max-keys", 1000))
+        keys = [key for key in self.stub.listed(bucket) if key.startswith(prefix)]
+        after, token, at = query.get("start-after", ""), query.get("continuation-token"), 0
+        if token:
+            at = int(base64.b64decode(token))
+        elif after:
+            at = next((index for index, key in enumerate(keys) if key > after), len(keys))
+        rows: list[str] = []
+        folders: list[str] = []
+        while at < len(keys) and len(rows) + len(folders) < size:
+            rest = keys[at][len(prefix) :]
+            if delimiter and delimiter in rest:
+                folder = prefix + rest[: rest.index(delimiter) + 1]
+                folders += [folder] if folder not in folders else []
+            else:
+                rows.append(keys[at])
+            at += 1
+        more = at < len(keys)
+        if "skip-one" in self.stub.manners and not token and after and after not in keys:
+            at += 1
+
+        def shown(text: str) -> str:
+            return escape(urllib.parse.quote(text, safe="/") if query.get("encoding-type") == "url" else text)
+
+        out = f"<ListBucketResult><Name>{bucket}</Name><IsTruncated>{str(more).lower()}</IsTruncated>"
+        out += "<EncodingType>url</EncodingType>" if query.get("encoding-type") else ""
+        if more:
+            out += f"<NextContinuationToken>{base64.b64encode(str(at).encode()).decode()}</NextContinuationToken>"
+        for key in rows:
+            body = self.stub.objects[f"{bucket}/{key}"]
+            out += f"<Contents><Key>{shown(key)}</Key><LastModified>2026-01-01T00:00:00.000Z</LastModified>"
+            out += f'<ETag>"{hashlib.md5(body).hexdigest()}"</ETag><Size>{len(body)}</Size></Contents>'
+        out += "".join(f"<CommonPrefixes><Prefix>{shown(folder)}</Prefix></CommonPrefixes>" for folder in folders)
+        self.answer(200, (out + "</ListBucketResult>").encode())
+
+
+@contextlib.contextmanager
+def serving(*manners: str, **objects: bytes) -> Iterator[Stub]:
+    """A server with these manners and these objects of the bucket b."""
+    stub = Stub(objects={f"b/{key}": body for key, body in objects.items()}, manners=frozenset(manners))
+    server = ThreadingHTTPServer(("127.0.0.1", 0), type("OfStub", (Handler,), {"stub": stub}))
+    stub.url = f"http://localhost:{server.server_address[1]}"
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        yield stub
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+def run(binary: Path, *arguments: str | Path, env: dict[str, str], code: int | None = 0) -> str:
+    """Runs the command, and returns its text on both streams. Without a code, any exit status is fine."""
+    done = subprocess.run(
+        [str(binary), *map(str, arguments)], capture_output=True, env=os.environ | env, timeout=300, text=True
+    )
+    assert code is None or done.returncode == code, (arguments, done.returncode, done.stdout, done.stderr)
+    assert KEYS["AWS_SECRET_ACCESS_KEY"] not in done.stdout + done.stderr
+    return done.stdout + done.stderr

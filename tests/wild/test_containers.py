@@ -1,0 +1,90 @@
+"""Containers that were joined, cut, reordered, or compressed under a plain name: all samples, or an error; never fewer without a word."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import io
+import json
+import lzma
+import tarfile
+import zipfile
+from pathlib import Path
+
+import pytest
+from wild_support import Command, command, index, tar, texts, write
+
+__all__ = ["command"]
+
+
+def zipped() -> bytes:
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w") as archive:
+        archive.writestr("0.txt", "x")
+    return out.getvalue()
+
+
+WHOLE = texts(0, 10)
+GNU = tar([(f"{'long/' * 30}{n}.txt", b"x") for n in range(10)], tarfile.GNU_FORMAT)
+PAX = tar([(f"{'ü' * 80}{n}.txt", b"x") for n in range(10)], tarfile.PAX_FORMAT)
+LISTED = tar([(name, name.encode()) for kind in ("txt", "out") for name in (f"{n}.{kind}" for n in range(10))])
+
+# Name, bytes of 0.tar, the samples that are right (None: an error), words of the message, and where such files come from.
+SHARDS: list[tuple[str, bytes, int | None, str, str]] = [
+    ("joined", texts(0, 5) + texts(5, 10), 10, "", "cat a.tar b.tar"),
+    ("joined, padded", texts(0, 5) + bytes(10240) + texts(5, 10), 10, "", "cat of archives with blocking factors"),
+    ("without end blocks", WHOLE[: 20 * 1024], None, "--skip-bad", "writers that were killed after a sample"),
+    ("cut in a member", WHOLE[: 20 * 1024 - 300], None, "", "interrupted uploads"),
+    ("cut in a head", WHOLE[: 18 * 1024 + 200], None, "", "interrupted uploads"),
+    ("long names of GNU", GNU, 10, "", "GNU tar"),
+    ("long names of PAX", PAX, 10, "", "Python's tarfile"),
+    ("empty", b"", None, "", "writers that were killed at once"),
+    ("no members", tar([]), 0, "", "tar of nothing"),
+    ("gzip under a plain name", gzip.compress(WHOLE), None, "gzip", "tar czf x.tar"),
+    ("bzip2 under a plain name", bz2.compress(WHOLE), None, "", "tar cjf x.tar"),
+    ("xz under a plain name", lzma.compress(WHOLE), None, "", "tar cJf x.tar"),
+    ("zip under a plain name", zipped(), None, "", "renamed downloads"),
+    ("HTML under a plain name", b"<!DOCTYPE html><html>sign in</html>" * 40, None, "", "log-in pages"),
+    (
+        "a pointer of Git LFS",
+        b"version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 1\n",
+        None,
+        "",
+        "git clone",
+    ),
+    ("garbage behind the end", WHOLE + b"garbage", None, "", "appended bytes"),
+]
+
+
+@pytest.mark.parametrize(("name", "data", "samples", "words", "source"), SHARDS, ids=[shard[0] for shard in SHARDS])
+def test_shards(
+    command: Command, tmp_path: Path, name: str, data: bytes, samples: int | None, words: str, source: str
+) -> None:
+    shard = write(tmp_path / "set/0.tar", data)
+    write(tmp_path / "set/1.tar", texts(100, 103))
+    if samples is None:
+        said = command("index", shard.parent, code=1).stderr
+        assert "0.tar" in said and words in said, source
+        kept = index(command, shard.parent, "--skip-bad")
+        assert kept["damaged"][0]["object"] == "0.tar", source
+        return
+    found = index(command, shard.parent)
+    assert found["samples"] == samples + 3, source
+    packed = json.loads(command("pack", shard.parent, tmp_path / "out", "--json").stdout)
+    assert packed["samples"] == samples + 3, source
+
+
+def test_members_that_are_not_adjacent(command: Command, tmp_path: Path) -> None:
+    """`tar --sort=name` of a folder a kind: all texts first. WebDataset would make two samples of each."""
+    write(tmp_path / "set/0.tar", LISTED)
+    found = index(command, tmp_path / "set")
+    assert found["samples"] == 10 or any(
+        "adjacent" in text or "come again" in text or "key of a sample before" in text for text in found["warnings"]
+    )
+
+
+@pytest.mark.parametrize("ending", ["tar.gz", "tgz"])
+def test_compressed_shards(command: Command, tmp_path: Path, ending: str) -> None:
+    write(tmp_path / f"set/0.{ending}", gzip.compress(WHOLE))
+    assert "millrace pack" in command("index", tmp_path / "set", code=1).stderr
+    assert json.loads(command("pack", tmp_path / "set", tmp_path / "out", "--json").stdout)["samples"] == 10

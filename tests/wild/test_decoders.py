@@ -1,0 +1,174 @@
+"""Images as cameras, browsers and broken downloads leave them. Millrace shows what Pillow shows, with a count where the codec warns, and
+calls damage what Pillow calls damage. Neither depends on the crop, on an index or on the command."""
+
+from __future__ import annotations
+
+import io
+import json
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import millrace
+import numpy as np
+import pytest
+from PIL import Image
+from wild_support import Command, command, encoded, index, photo, write
+
+__all__ = ["command"]
+
+SOUND = encoded(photo(1), quality=90)
+SCAN = SOUND.index(b"\xff\xda")
+CODES = SCAN + 2 + int.from_bytes(SOUND[SCAN + 2 : SCAN + 4], "big")
+RESTARTS = encoded(photo(2), quality=90, restart_marker_blocks=4)
+PROGRESSIVE = encoded(photo(3), progressive=True)
+PNG = encoded(photo(4), "PNG")
+IDAT = PNG.index(b"IDAT")
+
+
+def flipped(data: bytes, at: int) -> bytes:
+    return data[:at] + bytes([data[at] ^ 0x10]) + data[at + 1 :]
+
+
+def thumbnail_and_cut() -> bytes:
+    """The end marker of the thumbnail is not that of the image."""
+    exif = b"Exif\0\0" + SOUND[:600] + b"\xff\xd9"
+    return SOUND[:2] + b"\xff\xe1" + (len(exif) + 2).to_bytes(2, "big") + exif + SOUND[2:-200]
+
+
+def animated(kind: str) -> bytes:
+    frames = [photo(n) for n in range(3)]
+    return encoded(frames[0], kind, save_all=True, append_images=frames[1:], duration=100)
+
+
+# Name, file, kind of report. Pillow says what is right.
+FILES: list[tuple[str, bytes, str]] = [
+    ("zeros before the end marker", SOUND[:-2] + bytes(228) + SOUND[-2:], "libjpeg: extraneous bytes before 0xd9"),
+    ("zeros before the scan", SOUND[:SCAN] + b"\0\0" + SOUND[SCAN:], "libjpeg: extraneous bytes before 0xda"),
+    ("bytes before a restart marker", RESTARTS.replace(b"\xff\xd0", b"\0\0\xff\xd0"), "libjpeg: before 0xd0"),
+    ("bytes behind the end", SOUND + b"\0" * 5000 + b"camera", "cameras append previews"),
+    ("a second image behind the end", SOUND + SOUND, "multi-picture files of phones"),
+    ("no end marker", SOUND[:-2], "webcams leave out the last two bytes"),
+    ("cut in its head", SOUND[: SCAN - 100], "interrupted downloads"),
+    ("cut in the middle", SOUND[: (CODES + len(SOUND)) // 2], "interrupted downloads"),
+    ("cut, with an end marker", SOUND[: (CODES + len(SOUND)) // 2] + b"\xff\xd9", "uploaders close what they have"),
+    ("cut, and with a thumbnail", thumbnail_and_cut(), "interrupted downloads of photographs"),
+    ("codes that are none", SOUND[:-60] + b"\xfe" * 58 + SOUND[-2:], "libjpeg: bad Huffman code"),
+    ("a lost restart marker", RESTARTS.replace(b"\xff\xd1", b"", 1), "libjpeg: resync to restart"),
+    ("an unknown marker within", SOUND[:-80] + b"\xff\x02" + SOUND[-78:], "bit rot"),
+    ("a marker behind the codes without an end", SOUND[:-2] + b"\xff\xdc\x9c\xe5" + SOUND[-2:], "bit rot"),
+    ("progressive and cut", PROGRESSIVE[: len(PROGRESSIVE) // 2], "interrupted downloads"),
+    ("progressive, cut, closed", PROGRESSIVE[: len(PROGRESSIVE) // 2] + b"\xff\xd9", "partial progressive images"),
+    ("text", b"<html><body>404 Not Found</body></html>", "error pages saved under the name of an image"),
+    ("nothing", b"", "failed downloads"),
+    ("an animated WebP", animated("WEBP"), "stickers"),
+    ("an animated GIF", animated("GIF"), "GIF data sets"),
+    ("an animated PNG", animated("PNG"), "APNG"),
+    ("a GIF without its end", animated("GIF")[:-1], "GIFs cut behind the first picture"),
+    ("a GIF cut in later pictures", animated("GIF")[:-500], "GIFs cut behind the first picture"),
+    ("a GIF cut in its first picture", animated("GIF")[:900], "interrupted downloads"),
+    ("a WebP cut", encoded(photo(5), "WEBP")[:-30], "interrupted downloads"),
+    ("a PNG without its end", PNG[:-12], "PNGs without IEND"),
+    ("a PNG with bytes behind", PNG + b"trailer", "steganography, appended archives"),
+    ("a PNG with a bad checksum of pixels", PNG[:-16] + b"\0\0\0\0" + PNG[-12:], "writers of wrong CRCs"),
+    ("a PNG with a bad bit of pixels", flipped(PNG, IDAT + 200), "bit rot"),
+    ("a PNG with a bad head", flipped(PNG, 18), "bit rot"),
+    ("a PNG cut", PNG[: len(PNG) // 2], "interrupted downloads"),
+]
+
+# libjpeg makes up for scans that a progressive file lacks. Versions of libjpeg-turbo differ in that: Pillow's is a later one.
+SMOOTHED = {"progressive, cut, closed": 3}
+
+
+def pillow(data: bytes) -> np.ndarray | None:
+    try:
+        with Image.open(io.BytesIO(data)) as image:
+            return np.asarray(image.convert("RGB"))
+    except (OSError, SyntaxError):
+        return None
+
+
+@pytest.mark.parametrize(("name", "data", "report"), FILES, ids=[name for name, _, _ in FILES])
+def test_the_verdict_and_the_pixels_are_those_of_pillow(
+    command: Command, tmp_path: Path, name: str, data: bytes, report: str
+) -> None:
+    right = pillow(data)
+    write(tmp_path / "raw/x/0.jpg", data)
+    spec = {"image": millrace.Image(size=(48, 64), exact=True)}
+    for _ in range(2):  # without an index, and with it
+        with millrace.Loader(
+            str(tmp_path / "raw"), batch_size=1, shuffle="none", bad_samples="mask", fields=spec
+        ) as loader:
+            batches = list(loader)
+            quarantined = loader.report()["quarantined"]
+        assert quarantined == (right is None), report
+        if right is not None:
+            apart = np.abs(np.asarray(batches[0]["image"][0]).astype(int) - right)
+            assert apart.max() <= SMOOTHED.get(name, 0), report
+    for options in ((), ("--augment",), ("--augment", "--seed", "7", "--size", "16"), ("--exact",)):
+        command("feed", tmp_path / "raw", "--batch", "1", *options, code=0 if right is not None else 1)
+    found = json.loads(command("inspect", tmp_path / "raw", "--decode", "all", "--json").stdout)
+    assert found["decode"]["failed"] == (right is None), report
+    both = tmp_path / "both"
+    write(both / "x/0.jpg", data)
+    write(both / "x/1.jpg", SOUND)
+    packed = json.loads(command("pack", both, tmp_path / "out", "--resize", "32", "--skip-bad", "--json").stdout)
+    assert packed["samples"] == 1 + (right is not None), report
+
+
+def test_warnings_are_counted(command: Command, tmp_path: Path) -> None:
+    for number, data in enumerate((SOUND, FILES[0][1], FILES[1][1])):
+        write(tmp_path / f"raw/x/{number}.jpg", data)
+    fed = json.loads(command("feed", tmp_path / "raw", "--batch", "1", "--json").stdout)
+    assert fed["odd_images"] >= 1 and fed["quarantined"] == 0
+    found = json.loads(command("inspect", tmp_path / "raw", "--decode", "all", "--json").stdout)
+    assert found["decode"]["odd"] == 2 and found["decode"]["failed"] == 0
+    assert "2 images shown in spite of warnings" in command("inspect", tmp_path / "raw", "--decode", "all").stdout
+
+
+def test_pixels_with_warnings_are_those_without(command: Command, tmp_path: Path) -> None:
+    """Also where images are shrunk by the codec and cropped."""
+    large = encoded(photo(9, 640, 480), quality=90)
+    scan = large.index(b"\xff\xda")
+    digests = set()
+    for number, data in enumerate((large, large[:-2] + bytes(228) + large[-2:], large[:scan] + b"\0\0" + large[scan:])):
+        write(tmp_path / str(number) / "x/0.jpg", data)
+        for options in ((), ("--augment",), ("--exact",)):
+            with_options = ("--batch", "1", "--size", "64", *options, "--json")
+            uri = str(tmp_path / str(number))
+            with millrace.Loader(
+                uri, batch_size=1, size=(64, 64), augment="--augment" in options, exact="--exact" in options
+            ) as loader:
+                digests.add((options, np.asarray(next(iter(loader))["image"]).tobytes()))
+            command("feed", uri, *with_options)
+    assert len(digests) == 3
+
+
+def test_names_of_images(command: Command, tmp_path: Path) -> None:
+    """Browsers, phones and old programs have other endings for the same formats."""
+    for number, ending in enumerate(("jpg", "jfif", "jpe", "pjpeg", "JPG", "JFIF", "jpeg", "pjp", "jif")):
+        write(tmp_path / f"raw/x/{number}.{ending}", SOUND)
+    found = json.loads(command("inspect", tmp_path / "raw", "--decode", "all", "--json").stdout)
+    assert found["decode"]["images"] == 9 and found["decode"]["failed"] == 0
+    command("feed", tmp_path / "raw", "--batch", "3")
+
+
+def test_large_progressive_images_need_the_budget_alone(millrace_bin: Path, tmp_path: Path, command: Command) -> None:
+    large = encoded(photo(9, 9000, 6000), progressive=True, quality=20, subsampling=0)  # 309 MiB of coefficients
+    write(tmp_path / "raw/x/0.jpg", large)
+    failed = command("feed", tmp_path / "raw", "--batch", "1", "--memory", "128MiB", code=1)
+    assert "--memory" in failed.stderr and "MiB to decode" in failed.stderr
+    command("feed", tmp_path / "raw", "--batch", "1", "--memory", "512MiB")
+
+
+Use = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.mark.parametrize(
+    ("magic", "name"),
+    [(b"\0\0\0\x20ftypavif", "AVIF"), (b"\0\0\0\x20ftypheic", "HEIF"), (b"\xff\x0a", "JPEG XL"), (b"II+\0", "BigTIFF")],
+)
+def test_formats_that_are_not_decoded_are_named(command: Command, tmp_path: Path, magic: bytes, name: str) -> None:
+    write(tmp_path / "raw/x/0.jpg", magic + bytes(100))
+    assert index(command, tmp_path / "raw")["samples"] == 1
+    assert name in command("feed", tmp_path / "raw", "--batch", "1", code=1).stderr

@@ -1,0 +1,85 @@
+"""`pack --resize` of every format, `--skip-bad`, and what it says."""
+
+from __future__ import annotations
+
+import io
+import json
+import tarfile
+from pathlib import Path
+
+import pytest
+from PIL import Image
+from wild_support import Command, command, encoded, photo, write
+
+__all__ = ["command"]
+
+
+def packed(folder: Path) -> dict[str, bytes]:
+    found = {}
+    for shard in sorted(folder.glob("*.tar")):
+        with tarfile.open(shard) as archive:
+            for member in archive.getmembers():
+                file = archive.extractfile(member)
+                if file is not None:
+                    found[member.name] = file.read()
+    return found
+
+
+LARGE = photo(1, 320, 240)
+ALPHA = LARGE.copy()
+ALPHA.putalpha(128)
+FRAMES = [photo(n, 320, 240) for n in range(3)]
+
+# Ending, file, the size and the format that are right, and the source of such files.
+FILES: list[tuple[str, bytes, tuple[int, int], str, str]] = [
+    ("jpg", encoded(LARGE), (128, 96), "JPEG", "cameras"),
+    ("jpg", encoded(LARGE, progressive=True), (128, 96), "JPEG", "web images"),
+    ("jpg", encoded(LARGE.convert("L")), (128, 96), "JPEG", "scans"),
+    ("jfif", encoded(LARGE), (128, 96), "JPEG", "browsers"),
+    ("png", encoded(LARGE, "PNG"), (128, 96), "PNG", "screenshots"),
+    ("png", encoded(LARGE.convert("P"), "PNG"), (320, 240), "PNG", "masks"),
+    ("webp", encoded(LARGE, "WEBP"), (128, 96), "WEBP", "web images"),
+    ("webp", encoded(LARGE, "WEBP", lossless=True), (128, 96), "WEBP", "screenshots"),
+    ("webp", encoded(ALPHA, "WEBP"), (128, 96), "WEBP", "stickers"),
+    ("webp", encoded(FRAMES[0], "WEBP", save_all=True, append_images=FRAMES[1:]), (128, 96), "WEBP", "stickers"),
+    ("gif", encoded(LARGE.convert("P"), "GIF"), (128, 96), "PNG", "drawings"),
+    ("gif", encoded(FRAMES[0], "GIF", save_all=True, append_images=FRAMES[1:]), (128, 96), "PNG", "animations"),
+    ("tif", encoded(LARGE, "TIFF"), (128, 96), "PNG", "microscopes"),
+    ("tiff", encoded(LARGE, "TIFF", compression="tiff_lzw"), (128, 96), "PNG", "scanners"),
+    ("tif", encoded(LARGE.convert("L"), "TIFF"), (320, 240), "TIFF", "masks"),
+    ("bmp", encoded(LARGE, "BMP"), (128, 96), "PNG", "Windows"),
+    ("jpg", encoded(LARGE, "PNG"), (128, 96), "PNG", "wrong endings"),
+    ("jpg", encoded(LARGE, "WEBP"), (128, 96), "WEBP", "wrong endings of downloads"),
+    ("webp", encoded(photo(3, 100, 80), "WEBP"), (100, 80), "WEBP", "small images"),
+]
+
+
+@pytest.mark.parametrize(("ending", "data", "size", "kind", "source"), FILES)
+def test_images_are_resized_whatever_their_format(
+    command: Command, tmp_path: Path, ending: str, data: bytes, size: tuple[int, int], kind: str, source: str
+) -> None:
+    write(tmp_path / f"raw/x/0.{ending}", data)
+    done = command("pack", tmp_path / "raw", tmp_path / "out", "--resize", "96")
+    assert "warning" not in done.stderr, source
+    stored = next(value for name, value in packed(tmp_path / "out").items() if name.endswith(ending))
+    with Image.open(io.BytesIO(stored)) as image:
+        assert (image.size, image.format) == (size, kind), source
+        image.load()
+
+
+def test_what_is_no_image_is_left_out(command: Command, tmp_path: Path) -> None:
+    write(tmp_path / "raw/x/0.jpg", encoded(LARGE))
+    for number, (name, data) in enumerate(
+        [
+            ("jpg", b"<html>404</html>"),
+            ("jpg", b""),
+            ("webp", encoded(LARGE, "WEBP")[:900]),
+            ("gif", encoded(LARGE, "GIF")[:900]),
+        ]
+    ):
+        write(tmp_path / f"raw/x/{number + 1}.{name}", data)
+    done = json.loads(
+        command("pack", tmp_path / "raw", tmp_path / "out", "--resize", "96", "--skip-bad", "--json").stdout
+    )
+    assert done["samples"] == 1
+    assert "x/1" in command("pack", tmp_path / "raw", tmp_path / "none", "--resize", "96", code=1).stderr

@@ -1,0 +1,176 @@
+"""Labels and values as pandas, NumPy, spreadsheets and annotation tools write them."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import millrace
+import numpy as np
+import pytest
+from wild_support import Command, command, npy, tar, write
+
+__all__ = ["command"]
+
+RNG = np.random.default_rng(1)
+
+# Every kind of array that numpy.load(allow_pickle=False) reads, and where it comes from.
+ARRAYS: list[tuple[str, Any, str]] = [
+    ("bool", np.eye(3, dtype=bool), "masks"),
+    ("int8", np.arange(6, dtype="i1").reshape(2, 3), "class maps"),
+    ("uint16", np.arange(6, dtype="u2"), "depth"),
+    ("int64", np.arange(6), "ids"),
+    ("float16", np.arange(6, dtype="f2"), "embeddings"),
+    ("float64", RNG.random((2, 3)), "pandas' to_numpy"),
+    ("Fortran order", RNG.random((4, 3)).astype("f4").T, "transposed arrays"),
+    ("big-endian", np.arange(6, dtype=">f4"), "FITS and IDL"),
+    ("big-endian integers", np.arange(6, dtype=">i2"), "MNIST's idx files"),
+    ("complex", np.arange(4).astype("c8"), "spectra"),
+    ("texts", np.array(["a", "bcd"]), "lists of names"),
+    ("bytes", np.array([b"a", b"bcd"]), "lists of names"),
+    ("dates", np.array(["2024-01-01", "2024-02-01"], dtype="M8[D]"), "pandas"),
+    ("scalar", np.float32(7), "scores"),
+    ("empty", np.zeros((0, 4), "f4"), "images without boxes"),
+    ("records", np.array([(1, 2.5)], dtype=[("a", "i4"), ("b", "f4")]), "structured arrays"),
+    ("records whose fields have names of the head", np.zeros(2, dtype=[("shape", "i4"), ("FOO", "f4")]), "databases"),
+]
+
+
+@pytest.mark.parametrize(("name", "array", "source"), ARRAYS, ids=[name for name, _, _ in ARRAYS])
+def test_arrays_are_those_of_numpy(tmp_path: Path, name: str, array: Any, source: str) -> None:
+    write(tmp_path / "set/0.tar", tar((f"{n}.m.npy", npy(array)) for n in range(2)))
+    fields = {"m": millrace.Array("m.npy")}
+    with millrace.Loader(str(tmp_path / "set"), batch_size=2, shuffle="none", fields=fields) as loader:
+        batch = next(iter(loader))["m"]
+    right = np.stack([np.load(io.BytesIO(npy(array)), allow_pickle=False)] * 2)
+    assert np.array_equal(np.asarray(batch), right), source
+
+
+def test_arrays_of_several_shapes(tmp_path: Path) -> None:
+    """Without padding of one shape: a list of what NumPy reads, in the byte order of this machine."""
+    arrays = [np.arange(2, dtype=">f4"), np.arange(3, dtype=">f4"), np.eye(2, dtype=bool), np.array(["a", "b"])]
+    write(tmp_path / "set/0.tar", tar((f"{n}.m.npy", npy(array)) for n, array in enumerate(arrays)))
+    fields = {"m": millrace.Array("m.npy")}
+    with millrace.Loader(str(tmp_path / "set"), batch_size=4, shuffle="none", fields=fields) as loader:
+        batch = next(iter(loader))["m"]
+    assert [np.asarray(value).tolist() for value in batch] == [array.tolist() for array in arrays]
+
+
+@pytest.mark.parametrize("version", [(1, 0), (2, 0), (3, 0)])
+def test_versions_of_npy(tmp_path: Path, version: tuple[int, int]) -> None:
+    out = io.BytesIO()
+    np.lib.format.write_array(out, np.arange(5), version=version)
+    write(tmp_path / "set/0.tar", tar([("0.m.npy", out.getvalue())]))
+    fields = {"m": millrace.Array("m.npy")}
+    with millrace.Loader(str(tmp_path / "set"), batch_size=1, fields=fields) as loader:
+        assert next(iter(loader))["m"][0].tolist() == [0, 1, 2, 3, 4]
+
+
+def test_heads_as_python_2_writes_them(tmp_path: Path) -> None:
+    head = b"{'descr': '>f8', 'fortran_order': False, 'shape': (2L, 3L), }"
+    head += b" " * (118 - len(head) - 1) + b"\n"
+    right = np.arange(6, dtype=">f8").reshape(2, 3)
+    data = b"\x93NUMPY\x01\x00" + len(head).to_bytes(2, "little") + head + right.tobytes()
+    with pytest.warns(UserWarning, match="Python 2"):
+        assert np.array_equal(np.load(io.BytesIO(data)), right)
+    write(tmp_path / "set/0.tar", tar([("0.m.npy", data)]))
+    fields = {"m": millrace.Array("m.npy")}
+    with (
+        pytest.warns(UserWarning, match="Python 2"),
+        millrace.Loader(str(tmp_path / "set"), batch_size=1, fields=fields) as loader,
+    ):
+        assert np.array_equal(np.asarray(next(iter(loader))["m"])[0], right)
+
+
+def test_arrays_that_are_refused(tmp_path: Path) -> None:
+    objects = io.BytesIO()
+    np.save(objects, np.array([{}, None], dtype=object), allow_pickle=True)
+    for data, words in (
+        (objects.getvalue(), "Python objects"),
+        (npy(np.arange(50))[:-8], "cut off"),
+        (b"x", "no array"),
+    ):
+        write(tmp_path / words / "0.tar", tar([("0.m.npy", data)]))
+        fields = {"m": millrace.Array("m.npy")}
+        with pytest.raises(Exception, match=words):
+            with millrace.Loader(str(tmp_path / words), batch_size=1, fields=fields) as loader:
+                list(loader)
+
+
+# Files of labels of three samples "0", "1", "2", the labels that are right, and the program that writes them so.
+TABLES: list[tuple[str, str | bytes, list[str], str]] = [
+    ("csv", "key,label\n0,3\n1,4\n2,5\n", ["3", "4", "5"], "by hand"),
+    ("csv", ",key,label\n0,0,3\n1,1,4\n2,2,5\n", ["3", "4", "5"], "pandas' to_csv with its index"),
+    ("csv", "key,label,,\n0,3,,\n1,4,,\n2,5,,\n", ["3", "4", "5"], "spreadsheets with empty columns"),
+    ("csv", "\ufeffkey,label\r\n0,3\r\n1,4\r\n2,5\r\n", ["3", "4", "5"], "Excel's CSV UTF-8"),
+    ("csv", "key;label\n0;3\n1;4\n2;5\n", ["3", "4", "5"], "Excel in Europe"),
+    ("csv", '"key","label"\n"0","3"\n"1","4"\n"2","5"\n', ["3", "4", "5"], "csv.QUOTE_ALL"),
+    ("csv", "key,label\n0,3.0\n1,4.0\n2,5.0\n", ["3.0", "4.0", "5.0"], "pandas after a missing value"),
+    ("tsv", "key\tlabel\n0\t3\n1\t4\n2\t5\n", ["3", "4", "5"], "Kaggle"),
+    ("csv", "label,key\n3,0.jpg\n4,1.jpg\n5,2.jpg\n", ["3", "4", "5"], "names of files"),
+    (
+        "jsonl",
+        '{"key": "0", "label": 3}\n{"key": "1", "label": 4}\n{"key": "2", "label": 5}\n',
+        ["3", "4", "5"],
+        "jsonlines",
+    ),
+    (
+        "jsonl",
+        '{"key": 0, "label": 3, "w": NaN}\n{"key": 1, "label": 4}\n{"key": 2, "label": 5, "w": -Infinity}\n',
+        ["3", "4", "5"],
+        "json.dumps of missing values",
+    ),
+]
+
+
+@pytest.mark.parametrize(("kind", "text", "labels", "program"), TABLES, ids=[program for *_, program in TABLES])
+def test_tables_of_labels(
+    command: Command, tmp_path: Path, kind: str, text: str | bytes, labels: list[str], program: str
+) -> None:
+    for n in range(3):
+        write(tmp_path / f"raw/{n}.jpg", b"x")
+    table = write(tmp_path / f"labels.{kind}", text)
+    command("pack", tmp_path / "raw", tmp_path / "out", "--labels", table)
+    dataset = millrace.Dataset(str(tmp_path / "out"))
+    stored = [float(dataset[n]["cls"]) for n in range(3)]
+    assert stored == [float(label) for label in labels], program
+    if kind == "csv":  # the same by Python's module
+        rows = list(
+            csv.reader(
+                io.StringIO(str(text).removeprefix("\ufeff"), newline=""), delimiter=";" if ";" in str(text) else ","
+            )
+        )
+        assert len(rows) == 4
+
+
+def test_a_name_among_numbers_names_its_line(command: Command, tmp_path: Path) -> None:
+    for n in range(3):
+        write(tmp_path / f"raw/{n}.jpg", b"x")
+    for wrong in ("unknown", "N/A", "nan?"):
+        table = write(tmp_path / "labels.csv", f"key,label\n0,1\n1,2\n2,{wrong}\n")
+        assert "line 4" in command("pack", tmp_path / "raw", tmp_path / "out", "--labels", table, code=1).stderr
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"a": NaN}',
+        '{"a": -Infinity}',
+        "3",
+        '"x"',
+        "null",
+        '{"a": 1e5, "b": [1, 2]}',
+        '\ufeff{"a": 1}',
+        '{"a": 123456789012345678901234567890}',
+    ],
+)
+def test_json_is_what_json_loads_takes(tmp_path: Path, text: str) -> None:
+    write(tmp_path / "set/0.tar", tar([("0.json", text.encode())]))
+    fields = {"j": millrace.Json("json")}
+    with millrace.Loader(str(tmp_path / "set"), batch_size=1, fields=fields) as loader:
+        value = next(iter(loader))["j"][0]
+    right = json.loads(text.removeprefix("\ufeff"))
+    assert value == right or value != value or str(value) == str(right)
