@@ -101,6 +101,12 @@ absl::Status Rename(const std::string& from, const std::string& to) {
   // It is on another file system, or a folder of the image that a container has been made of.
   if (error == EXDEV) error = MoveByCopying(from, to).value();
   if (error == 0) return absl::OkStatus();
+  if (error == EBUSY) {
+    return absl::FailedPreconditionError(fmt::format(
+        "{} has files of another job, and it is a mount point, which cannot be moved aside; empty it, mount "
+        "another folder there, or choose another --root",
+        from));
+  }
   const absl::Status why = ErrnoStatus(error, from, "moving it aside");
   return absl::FailedPreconditionError(fmt::format(
       "{} has files of another job ({}); move them away, or choose another --root", from, ToStd(why.message())));

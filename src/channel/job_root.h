@@ -20,7 +20,8 @@ class JobRoot {
   /// If no earlier job is recorded, two kinds of folders keep their files: mount points, which containers have, and a
   /// `checkpoint_folder` outside of the root.
   ///
-  /// FailedPrecondition if another run has the root, or if something cannot be moved.
+  /// FailedPrecondition if another run has the root, or if something cannot be moved, such as a mount point with files
+  /// of another job.
   static absl::StatusOr<JobRoot> Take(const std::string& root, const std::string& identity,
                                       const std::string& checkpoint_folder,
                                       const std::function<void(const std::string&)>& say);

@@ -5,10 +5,12 @@
 #include <algorithm>
 #include <cctype>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <set>
 #include <string_view>
 
 #include "base/utf8.h"
+#include "channel/python_json.h"
 #include "channel/user_arguments.h"
 
 namespace millrace {
@@ -21,15 +23,14 @@ constexpr std::string_view kGroup = "homogeneousCluster";
 constexpr std::string_view kInstanceType = "local";
 constexpr std::string_view kNetworkInterface = "eth0";
 
-/// As Python's json.dumps writes it with separators (",", ":").
 std::string Compact(const Json& value) {
-  return value.dump(-1, ' ', /*ensure_ascii=*/true);
+  return DumpPythonJson(PythonJson(value));
 }
 
 /// What a value means: JSON if it is, else a string.
 Json Meaning(const std::string& text) {
-  Json value = Json::parse(text, nullptr, /*allow_exceptions=*/false);
-  return value.is_discarded() ? Json(text) : value;
+  std::optional<PythonJson> value = ParsePythonJson(text);
+  return value ? Json(*std::move(value)) : Json(text);
 }
 
 Json InputDataConfig(const TrainingJob& job) {
@@ -125,11 +126,9 @@ std::string VariableText(const Json& value) {
   return value.is_string() ? value.get<std::string>() : Compact(value);
 }
 
-/// Only ASCII letters change, as in a C locale, and nothing else: SM_HP_LEARNING-RATE.
+/// Only letters change: SM_HP_LEARNING-RATE.
 std::string VariableName(std::string_view name) {
-  std::string upper = "SM_";
-  for (const char c : name) upper += static_cast<char>(c >= 'a' && c <= 'z' ? c - 'a' + 'A' : c);
-  return upper;
+  return "SM_" + PythonUpper(name);
 }
 
 /// InvalidArgument if a pipe of one channel has the name of another channel.
@@ -203,6 +202,16 @@ std::string TrainingJob::EntryPoint() const {
   const auto named = hyperparameters.find("sagemaker_program");
   const Json program = named == hyperparameters.end() ? Json() : Meaning(named->second);
   return program.is_string() ? program.get<std::string>() : "";
+}
+
+absl::StatusOr<std::map<std::string, std::string>> ParseHyperparameters(std::string_view json) {
+  const std::optional<PythonJson> object = ParsePythonJson(json);
+  if (!object || !object->is_object())
+    return absl::InvalidArgumentError("it is not a JSON object, {\"NAME\": VALUE, ...}");
+  std::map<std::string, std::string> hyperparameters;
+  for (const auto& [name, value] : object->items())
+    hyperparameters[name] = value.is_string() ? value.get<std::string>() : DumpPythonJson(value);
+  return hyperparameters;
 }
 
 absl::Status CheckTrainingJob(const TrainingJob& job) {

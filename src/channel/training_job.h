@@ -2,6 +2,7 @@
 
 #include <map>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -46,6 +47,10 @@ struct TrainingJob {
 /// that is not UTF-8, a current host that is not among the hosts; and for a channel called like a pipe of another one;
 /// groups that do not hold each host once, and channels of groups that there are not.
 absl::Status CheckTrainingJob(const TrainingJob& job);
+
+/// Reads hyperparameters from a JSON object. A value that is not a string is its JSON text. InvalidArgument if the text
+/// is not such an object.
+absl::StatusOr<std::map<std::string, std::string>> ParseHyperparameters(std::string_view json);
 
 /// The configuration files below the root, by path from there: input/config/inputdataconfig.json, resourceconfig.json
 /// and hyperparameters.json. The job must have been checked.

@@ -5,154 +5,25 @@
 #include <algorithm>
 #include <array>
 #include <cctype>
-#include <charconv>
-#include <cmath>
-#include <cstdint>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <utility>
 
 #include "base/shell_word.h"
 #include "base/utf8.h"
+#include "channel/python_json.h"
 
 namespace millrace {
 
 namespace {
 
-/// Objects keep the order of their members, as Python's do.
-using OrderedJson = nlohmann::ordered_json;
-
-// ---- Values as Python spells them
-
-/// As repr() has it: the shortest digits that mean this number.
-std::string PythonFloat(double value) {
-  if (std::isnan(value)) return "nan";
-  if (std::isinf(value)) return value < 0 ? "-inf" : "inf";
-  constexpr double kLeastPlain = 1e-4;
-  constexpr double kLeastWithExponent = 1e16;
-  const double size = std::abs(value);
-  const bool plain = size == 0 || (size >= kLeastPlain && size < kLeastWithExponent);
-  std::array<char, 400> digits{};
-  const auto end = std::to_chars(digits.data(), digits.data() + digits.size(), value,
-                                 plain ? std::chars_format::fixed : std::chars_format::scientific)
-                       .ptr;
-  std::string text(digits.data(), end);
-  return plain && text.find('.') == std::string::npos ? text + ".0" : text;
-}
-
-uint32_t CodePoint(std::string_view sequence) {
-  const auto first = static_cast<unsigned char>(sequence.front());
-  if (sequence.size() == 1) return first;
-  uint32_t point = first & (0xFFU >> (sequence.size() + 1));
-  for (const char c : sequence.substr(1)) point = point << 6 | (static_cast<unsigned char>(c) & 0x3FU);
-  return point;
-}
-
-/// Controls, separators and what has no glyph, of those that occur: Python shows them by number.
-bool IsPrintable(uint32_t point) {
-  constexpr std::array<std::pair<uint32_t, uint32_t>, 15> kHidden = {{{0x0, 0x1F},
-                                                                      {0x7F, 0xA0},
-                                                                      {0xAD, 0xAD},
-                                                                      {0x600, 0x605},
-                                                                      {0x61C, 0x61C},
-                                                                      {0x6DD, 0x6DD},
-                                                                      {0x1680, 0x1680},
-                                                                      {0x180E, 0x180E},
-                                                                      {0x2000, 0x200F},
-                                                                      {0x2028, 0x202F},
-                                                                      {0x205F, 0x206F},
-                                                                      {0x3000, 0x3000},
-                                                                      {0xE000, 0xF8FF},
-                                                                      {0xFEFF, 0xFEFF},
-                                                                      {0xFFF0, 0xFFFB}}};
-  return point < 0xE0000 && std::ranges::none_of(kHidden, [point](const auto& range) {
-           return point >= range.first && point <= range.second;
-         });
-}
-
-std::string PythonQuoted(std::string_view text) {
-  const bool has_single = text.find('\'') != std::string_view::npos;
-  const char quote = has_single && text.find('"') == std::string_view::npos ? '"' : '\'';
-  std::string out(1, quote);
-  while (!text.empty()) {
-    const std::string_view sequence = text.substr(0, std::max<size_t>(1, Utf8SequenceLength(text)));
-    text.remove_prefix(sequence.size());
-    const uint32_t point = CodePoint(sequence);
-    if (const size_t known = std::string_view("\n\r\t\\").find(sequence); known != std::string_view::npos) {
-      out += '\\';
-      out += "nrt\\"[known];
-    } else if (sequence.front() == quote) {
-      out += '\\';
-      out += quote;
-    } else if (IsPrintable(point)) {
-      out += sequence;
-    } else if (point < 0x100) {
-      out += fmt::format("\\x{:02x}", point);
-    } else {
-      out += point < 0x10000 ? fmt::format("\\u{:04x}", point) : fmt::format("\\U{:08x}", point);
-    }
-  }
-  return out + quote;
-}
-
-/// As str() prints it; `quoted`: as repr() does.
-std::string PythonText(const OrderedJson& value, bool quoted) {
-  std::string text;
-  const auto list = [&](char open, char close, const auto& each) {
-    text += open;
-    bool first = true;
-    for (const auto& item : value.items()) {
-      if (!first) text += ", ";
-      first = false;
-      each(item);
-    }
-    return text + close;
-  };
-  switch (value.type()) {
-    case OrderedJson::value_t::null:
-      return "None";
-    case OrderedJson::value_t::boolean:
-      return value.get<bool>() ? "True" : "False";
-    case OrderedJson::value_t::string:
-      return quoted ? PythonQuoted(value.get_ref<const std::string&>()) : value.get<std::string>();
-    case OrderedJson::value_t::array:
-      return list('[', ']', [&](const auto& item) { text += PythonText(item.value(), true); });
-    case OrderedJson::value_t::object:
-      return list('{', '}', [&](const auto& item) {
-        text += fmt::format("{}: {}", PythonQuoted(item.key()), PythonText(item.value(), true));
-      });
-    case OrderedJson::value_t::number_float:
-      return PythonFloat(value.get<double>());
-    default:
-      return value.dump();
-  }
-}
-
-/// Returns Python's text of a number that a JSON parser refuses or may round: NaN, infinities, and long integers.
-/// Returns nullopt for all other texts.
-std::optional<std::string> SpecialNumber(const std::string& text) {
-  constexpr std::string_view kSpace = " \t\n\r";
-  const size_t begin = std::min(text.find_first_not_of(kSpace), text.size());
-  const std::string word = text.substr(begin, text.find_last_not_of(kSpace) + 1 - begin);
-  if (word == "NaN") return "nan";
-  if (word == "Infinity") return "inf";
-  if (word == "-Infinity") return "-inf";
-  constexpr size_t kAlwaysFits = 18;
-  const std::string digits = word.starts_with('-') ? word.substr(1) : word;
-  const bool whole = digits.size() > kAlwaysFits && digits.front() != '0' &&
-                     digits.find_first_not_of("0123456789") == std::string::npos;
-  return whole ? std::optional(word) : std::nullopt;  // of any length in Python
-}
-
 /// The toolkit's own forms for the values of a command line.
 std::string ArgumentText(const std::string& text) {
-  if (std::optional<std::string> special = SpecialNumber(text)) return *std::move(special);
-  const OrderedJson value = OrderedJson::parse(text, nullptr, /*allow_exceptions=*/false);
-  if (value.is_discarded()) return text;
-  if (value.is_null()) return "";
-  if (!value.is_object()) return PythonText(value, false);
+  const std::optional<PythonJson> value = ParsePythonJson(text);
+  if (!value) return text;
+  if (value->is_null()) return "";
+  if (!value->is_object()) return PythonText(*value);
   std::vector<std::pair<std::string, std::string>> members;
-  for (const auto& [key, item] : value.items()) members.emplace_back(key, PythonText(item, false));
+  for (const auto& [key, item] : value->items()) members.emplace_back(key, PythonText(item));
   std::ranges::sort(members);
   std::string joined;
   for (const auto& [key, item] : members) joined += fmt::format("{}{}={}", joined.empty() ? "" : ",", key, item);

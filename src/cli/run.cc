@@ -164,9 +164,10 @@ absl::StatusOr<int> RunGroups(const RunFlags& flags) {
                        .requeue_exit = static_cast<int>(flags.requeue_exit)};
   ASSIGN_OR_RETURN(options.grace, TakeMilliseconds("--group-grace", group.grace));
   ASSIGN_OR_RETURN(options.lost_after, TakeMilliseconds("--group-lost", group.lost));
-  const auto supervise = [&flags](const std::vector<std::string>& command) {
+  const auto supervise = [&flags](const std::vector<std::string>& command, bool serves) {
     RunFlags own = flags;
     own.run.supervisor.command = command;
+    own.run.supervisor.restart.serves = serves;
     return ExitStatus("run", RunCommand(own));
   };
   return RunInGroup(options, supervise, SayLine);
@@ -346,6 +347,14 @@ void AddRun(Command app) {
           "Given to a Python script as --NAME VALUE, and told in SM_HPS and SM_HP_NAME; repeatable")
       .OneValueEach()
       .Called("NAME=VALUE");
+  run.Add("--hyperparameter-file", &flags->run.job.hyperparameter_files,
+          "A hyperparameter whose value is the text of FILE, without a newline at its end, for secrets that are files. "
+          "Messages and the journal do not show it; repeatable")
+      .OneValueEach()
+      .Called("NAME=FILE");
+  run.Add("--hyperparameters", &flags->run.job.hyperparameters_file,
+          "A JSON object of hyperparameters, {\"lr\": 0.1}; those of the options above come before it")
+      .Called("FILE");
   run.AddFlag("--no-hyperparameter-args", &flags->run.job.no_arguments,
               "Tell hyperparameters in variables only, and not also as arguments of a Python script (--lr 0.1)");
   run.Add(

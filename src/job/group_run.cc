@@ -53,9 +53,10 @@ void TakeStopSignals() {
 
 }  // namespace
 
-absl::StatusOr<int> RunInGroup(const GroupOptions& options,
-                               const std::function<int(const std::vector<std::string>& command)>& supervise,
-                               const std::function<void(const std::string&)>& say) {
+absl::StatusOr<int> RunInGroup(
+    const GroupOptions& options,
+    const std::function<int(const std::vector<std::string>& command, bool serves)>& supervise,
+    const std::function<void(const std::string&)>& say) {
   std::vector<std::string> names;
   for (const JobGroup& group : options.groups) names.push_back(group.name);
   ASSIGN_OR_RETURN(const std::optional<std::string> resources, ReadResources());
@@ -71,7 +72,7 @@ absl::StatusOr<int> RunInGroup(const GroupOptions& options,
   const std::vector<std::string> command = {"sh", "-c", own->command};
   ASSIGN_OR_RETURN(const std::unique_ptr<GuardedCommand> guarded, GuardedCommand::Prepare([&] {
                      TakeStopSignals();
-                     return supervise(command);
+                     return supervise(command, !is_main);
                    }));
   EventLoops loops(1);
   std::unique_ptr<GroupCoordinator> coordinator;

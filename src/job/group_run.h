@@ -24,9 +24,11 @@ struct GroupOptions {
 };
 
 /// Runs the command of this host's group under `supervise`, which is called in a process of its own and returns an exit
-/// status, until the job ends; then ends it. Returns how the job ended. Call it in a program without threads.
-absl::StatusOr<int> RunInGroup(const GroupOptions& options,
-                               const std::function<int(const std::vector<std::string>& command)>& supervise,
-                               const std::function<void(const std::string&)>& say);
+/// status, until the job ends; then ends it. `serves`: the group is not the main one. Returns how the job ended. Call
+/// it in a program without threads.
+absl::StatusOr<int> RunInGroup(
+    const GroupOptions& options,
+    const std::function<int(const std::vector<std::string>& command, bool serves)>& supervise,
+    const std::function<void(const std::string&)>& say);
 
 }  // namespace millrace

@@ -14,11 +14,15 @@
 #include <utility>
 
 #include "absl/strings/str_split.h"
+#include "base/file_text.h"
 #include "store/uri.h"
 
 namespace millrace {
 
 namespace {
+
+constexpr size_t kMaxHyperparametersBytes = 1 << 20;
+constexpr size_t kMaxValueBytes = 64 << 10;
 
 int CountGpus() {
   std::error_code error;
@@ -88,6 +92,49 @@ absl::StatusOr<JobRequest> TakeRequest(const JobOptions& options) {
   return request;
 }
 
+absl::StatusOr<std::string> ReadOptionFile(const std::string& path, size_t max_bytes) {
+  ASSIGN_OR_RETURN(std::string text, ReadFileText(path, max_bytes + 1));
+  if (text.size() <= max_bytes) return text;
+  return absl::InvalidArgumentError(fmt::format("{} has more than {} bytes", path, max_bytes));
+}
+
+absl::StatusOr<std::map<std::string, std::string>> ReadHyperparameters(const std::string& path) {
+  ASSIGN_OR_RETURN(const std::string text, ReadOptionFile(path, kMaxHyperparametersBytes));
+  absl::StatusOr<std::map<std::string, std::string>> read = ParseHyperparameters(text);
+  if (!read.ok()) return Annotate(read.status(), path);
+  return read;
+}
+
+// Takes those of the options; the caller adds those of a request.
+absl::Status TakeHyperparameters(const JobOptions& options, DescribedJob& described) {
+  std::map<std::string, std::string>& all = described.job.hyperparameters;
+  for (const std::string& text : options.hyperparameters) {
+    const size_t equals = text.find('=');
+    if (equals == std::string::npos || !all.emplace(text.substr(0, equals), text.substr(equals + 1)).second) {
+      return absl::InvalidArgumentError(
+          fmt::format("--hyperparameter takes NAME=VALUE, each name once, not '{}'", text));
+    }
+  }
+  for (const std::string& text : options.hyperparameter_files) {
+    const size_t equals = text.find('=');
+    const std::string name = text.substr(0, equals);
+    if (equals == std::string::npos || all.contains(name)) {
+      return absl::InvalidArgumentError(
+          fmt::format("--hyperparameter-file takes NAME=FILE, each name once, not '{}'", text));
+    }
+    absl::StatusOr<std::string> value = ReadOptionFile(text.substr(equals + 1), kMaxValueBytes);
+    if (!value.ok()) return Annotate(value.status(), "--hyperparameter-file");
+    if (value->ends_with('\n')) value->pop_back();
+    all.emplace(name, *std::move(value));
+    described.secrets.insert(name);
+  }
+  if (options.hyperparameters_file.empty()) return absl::OkStatus();
+  absl::StatusOr<std::map<std::string, std::string>> read = ReadHyperparameters(options.hyperparameters_file);
+  if (!read.ok()) return Annotate(read.status(), "--hyperparameters");
+  all.merge(*read);
+  return absl::OkStatus();
+}
+
 // Where the output of a request's job goes, as on SageMaker.
 std::string RequestedOutput(const JobRequest& request) {
   if (request.output_uri.empty()) return "";
@@ -124,14 +171,7 @@ absl::StatusOr<DescribedJob> TakeJob(const JobOptions& options) {
     std::erase_if(request.channels, [&](const Channel& other) { return other.name == channel.name; });
     job.channels.push_back(std::move(channel));
   }
-  for (const std::string& text : options.hyperparameters) {
-    const size_t equals = text.find('=');
-    if (equals == std::string::npos ||
-        !job.hyperparameters.emplace(text.substr(0, equals), text.substr(equals + 1)).second) {
-      return absl::InvalidArgumentError(
-          fmt::format("--hyperparameter takes NAME=VALUE, each name once, not '{}'", text));
-    }
-  }
+  RETURN_IF_ERROR(TakeHyperparameters(options, described));
   job.channels.insert(job.channels.begin(), request.channels.begin(), request.channels.end());
   job.hyperparameters.merge(request.hyperparameters);
   RETURN_IF_ERROR(TakeHosts(options, request.groups, job));

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -15,7 +16,9 @@ namespace millrace {
 struct JobOptions {
   std::vector<std::string> channels;
   std::vector<std::string> hyperparameters;
-  bool no_arguments = false;  // hyperparameters do not become words of the command
+  std::vector<std::string> hyperparameter_files;  // each has the value of one, which is not shown
+  std::string hyperparameters_file;               // a JSON object
+  bool no_arguments = false;                      // hyperparameters do not become words of the command
   std::string root = "/opt/ml";
   std::optional<std::string> hosts;
   std::vector<std::string> groups;
@@ -28,8 +31,9 @@ struct JobOptions {
   std::string lineage;
 
   bool DescribeJob() const {
-    return !channels.empty() || !hyperparameters.empty() || !request.empty() || !output.empty() ||
-           !checkpoints.empty() || max_seconds || !lineage.empty();
+    return !channels.empty() || !hyperparameters.empty() || !hyperparameter_files.empty() ||
+           !hyperparameters_file.empty() || !request.empty() || !output.empty() || !checkpoints.empty() ||
+           max_seconds || !lineage.empty();
   }
 };
 
@@ -47,12 +51,14 @@ struct JobPlaces {
 /// A job, and what a request says beside it.
 struct DescribedJob {
   TrainingJob job;
+  std::set<std::string> secrets;  // names of hyperparameters whose values are not shown
   JobPlaces places;
   JobRequest request;  // without its channels, hyperparameters and groups
 };
 
 /// Options add to a request: other channels and hyperparameters, or others in place of those of the same names; other
-/// hosts. InvalidArgument names the option that is wrong.
+/// hosts. A hyperparameter of an option of its own comes before that of the file of hyperparameters. Blocking.
+/// InvalidArgument names the option that is wrong.
 absl::StatusOr<DescribedJob> TakeJob(const JobOptions& options);
 
 }  // namespace millrace

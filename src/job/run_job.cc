@@ -10,6 +10,7 @@
 #include "aws/credential_chain.h"
 #include "base/bytes.h"
 #include "base/crypto.h"
+#include "base/shell_word.h"
 #include "base/usage_error.h"
 #include "channel/job_root.h"
 #include "channel/user_arguments.h"
@@ -66,6 +67,16 @@ struct PreparedJob {
   JobPlaces places;
 };
 
+// The values of secret hyperparameters, as the command may have them.
+std::vector<std::string> SecretWords(const DescribedJob& described) {
+  TrainingJob job;
+  for (const std::string& name : described.secrets) job.hyperparameters[name] = described.job.hyperparameters.at(name);
+  const std::vector<std::string> arguments = UserArguments(job);
+  std::vector<std::string> words;
+  for (size_t i = 1; i < arguments.size(); i += 2) words.insert(words.end(), {ShellWord(arguments[i]), arguments[i]});
+  return words;
+}
+
 // The hyperparameters become words of the command, as SageMaker's toolkit has it.
 void GiveArguments(const RunOptions& run, const TrainingJob& job, SupervisorOptions& options) {
   const std::vector<std::string> arguments = UserArguments(job);
@@ -81,6 +92,7 @@ void GiveArguments(const RunOptions& run, const TrainingJob& job, SupervisorOpti
 absl::Status PrepareTraining(const RunOptions& run, const JobTalk& talk, SupervisorOptions& options,
                              PreparedJob& prepared) {
   ASSIGN_OR_RETURN(DescribedJob described, AsUsage(TakeJob(run.job)));
+  options.secrets = SecretWords(described);
   prepared.job = std::move(described.job);
   prepared.places = std::move(described.places);
   // Before the failure file is known: that of another job is not this one's to remove.

@@ -21,6 +21,11 @@ bool CannotStart(const AttemptEnd& end) {
   return end.signal == 0 && (end.status == kNotExecutable || end.status == kNotFound);
 }
 
+// Also if the shell that ran the program says so.
+bool WasKilled(const AttemptEnd& end) {
+  return end.signal != 0 || end.status > 128;
+}
+
 }  // namespace
 
 std::string_view OutcomeWord(JobOutcome outcome) {
@@ -60,6 +65,7 @@ RestartPolicy::Decision RestartPolicy::OnEnd(const AttemptEnd& end) {
     if (CannotStart(end)) return finally(JobOutcome::kFailure, "it cannot be executed");
     if (end.signal == 0 && end.status == options_.requeue_exit)
       return finally(JobOutcome::kElsewhere, "this status asks for another machine");
+    if (options_.serves && WasKilled(end)) return RestartLater(end, std::move(decision));
   }
   return Restart(end, std::move(decision));
 }
@@ -79,6 +85,10 @@ RestartPolicy::Decision RestartPolicy::Restart(const AttemptEnd& end, Decision d
     return decision;
   }
   ++used_;
+  return RestartLater(end, std::move(decision));
+}
+
+RestartPolicy::Decision RestartPolicy::RestartLater(const AttemptEnd& end, Decision decision) {
   in_a_row_ = end.ran >= kLongRun ? 1 : in_a_row_ + 1;
   const std::chrono::milliseconds most = std::max(kMaxDelay, options_.delay);
   std::chrono::milliseconds delay = options_.delay;

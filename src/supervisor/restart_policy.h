@@ -37,6 +37,7 @@ struct RestartOptions {
   std::vector<ExitRule> rules;
   uint64_t fast_failures = 4;  // so many in a row end the job; 0: any number may be
   int requeue_exit = 75;       // the exit status that asks for another machine
+  bool serves = false;         // the command serves another one, which needs it for as long as it runs
 };
 
 /// Whether a command is started again, and when. Pure: no clock, no randomness.
@@ -48,7 +49,8 @@ struct RestartOptions {
 ///   same holds for status 0 soon after the advice to leave. The job's status is then `requeue_exit`;
 /// - `fast_failures` attempts in a row that each failed within ten seconds.
 /// Else the first of `rules` that matches decides. If there is none, no attempt follows one that could not be started
-/// (status 126 or 127, as shells say it), or that asked for another machine (status `requeue_exit`).
+/// (status 126 or 127, as shells say it), or that asked for another machine (status `requeue_exit`). If the command
+/// `serves` and a signal has ended it, an attempt always follows, and no retry is used.
 ///
 /// The delay is `delay` after the first failure and doubles with each further one in a row, up to a minute or `delay`,
 /// whichever is longer; an attempt that ran for a minute begins a new row.
@@ -67,6 +69,7 @@ class RestartPolicy {
 
  private:
   Decision Restart(const AttemptEnd& end, Decision decision);
+  Decision RestartLater(const AttemptEnd& end, Decision decision);
 
   const RestartOptions options_;
   uint64_t used_ = 0;

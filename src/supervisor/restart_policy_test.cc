@@ -127,6 +127,24 @@ TEST(RestartPolicy, AProgramMayAskForAnotherMachine) {
   EXPECT_EQ(decision.outcome, JobOutcome::kElsewhere);
 }
 
+TEST(RestartPolicy, ACommandThatServesAndIsKilledIsAlwaysStartedAgain) {
+  RestartPolicy policy({.retries = 1, .delay = seconds(1), .serves = true});
+  for (const int delay : {1, 2, 4, 8, 16, 32, 60, 60}) {
+    const RestartPolicy::Decision decision = policy.OnEnd(delay % 3 == 0 ? Exited(137) : Killed(SIGKILL));
+    EXPECT_TRUE(decision.restart);
+    EXPECT_EQ(decision.delay, seconds(delay));
+  }
+  EXPECT_TRUE(policy.OnEnd(Exited(1)).restart) << "the retries are there for failures";
+  EXPECT_FALSE(policy.OnEnd(Exited(1)).restart);
+  EXPECT_TRUE(policy.OnEnd(Killed(SIGTERM)).restart);
+  EXPECT_FALSE(policy.OnEnd(Killed(SIGINT)).restart);
+  AttemptEnd stopped = Killed(SIGTERM);
+  stopped.stopped = true;
+  EXPECT_FALSE(policy.OnEnd(stopped).restart);
+  RestartPolicy ruled({.rules = {*ParseExitRule("reason=Signal*:exit")}, .serves = true});
+  EXPECT_FALSE(ruled.OnEnd(Killed(SIGKILL)).restart);
+}
+
 TEST(RestartPolicy, EndsAreSaid) {
   EXPECT_EQ(EndText(Exited(3)), "exited with status 3");
   EXPECT_EQ(EndText(Killed(SIGKILL)), "was killed by signal 9 (SIGKILL)");

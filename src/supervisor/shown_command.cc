@@ -6,11 +6,13 @@
 #include <array>
 #include <utility>
 
+#include "absl/strings/str_replace.h"
+
 namespace millrace {
 
 namespace {
 
-constexpr std::string_view kHidden = "***";
+constexpr const char* kHidden = "***";
 constexpr std::string_view kWhiteSpace = " \t\n";
 
 char LowerLetter(char c) {
@@ -105,14 +107,17 @@ std::string WithoutUser(std::string_view url) {
   return fmt::format("{}{}", url.substr(0, scheme + 3), url.substr(at + 1));
 }
 
-std::vector<std::string> ShownCommand(const std::vector<std::string>& words) {
+std::vector<std::string> ShownCommand(const std::vector<std::string>& words, const std::vector<std::string>& secrets) {
   std::vector<std::string> shown;
   ShownTokens tokens;
-  for (const std::string_view word : words) {
+  for (std::string word : words) {
+    for (const std::string& secret : secrets) {
+      if (!secret.empty()) absl::StrReplaceAll({{secret, kHidden}}, &word);
+    }
     std::string& text = shown.emplace_back();
     for (size_t at = 0; at < word.size();) {
       const size_t end = std::min(word.find_first_of(kWhiteSpace, at), word.size());
-      if (end > at) text += tokens.Next(word.substr(at, end - at));
+      if (end > at) text += tokens.Next(std::string_view(word).substr(at, end - at));
       at = std::min(word.find_first_not_of(kWhiteSpace, end), word.size());
       text += word.substr(end, at - end);
     }

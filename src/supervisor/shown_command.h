@@ -13,7 +13,9 @@ std::string WithoutUser(std::string_view url);
 
 /// Returns the words with "***" in place of each value that may be a secret: NAME=VALUE behind `env`, and a variable or
 /// an option whose name ends like that of a secret (HF_TOKEN=x, --api-key x). URLs lose their user. The same holds for
-/// the parts of a word with white space, as `sh -c` has it.
-std::vector<std::string> ShownCommand(const std::vector<std::string>& words);
+/// the parts of a word with white space, as `sh -c` has it. "***" also stands in place of each text of `secrets`, of
+/// which the first ones come first.
+std::vector<std::string> ShownCommand(const std::vector<std::string>& words,
+                                      const std::vector<std::string>& secrets = {});
 
 }  // namespace millrace

@@ -24,6 +24,11 @@ TEST(ShownCommand, HidesWhatMayBeSecret) {
             (Words{"sh", "-c", "HF_TOKEN=***  A=1  env B=*** t --token ***\n && echo a"}));
 }
 
+TEST(ShownCommand, HidesTextsThatAreNamed) {
+  EXPECT_EQ(ShownCommand({"t", "--a", "it's x", "sh -c 't --a 'it'\\''s x''"}, {"'it'\\''s x'", "it's x", ""}),
+            (Words{"t", "--a", "***", "sh -c 't --a ***'"}));
+}
+
 TEST(ShownCommand, ShowsTheRest) {
   const Words words{"torchrun", "--tokenizer", "gpt2",   "--max-tokens=5", "--key", "a", "PWD=/a", "--token-file",
                     "t",        "train.py",    "lr=0.1", "--env",          "A=1",   "",  " x "};

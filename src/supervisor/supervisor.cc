@@ -77,6 +77,7 @@ class JobSupervisor {
   void RunHook(const char* name, const std::string& command, const RestartPolicy::Decision& decision);
 
   void Say(const std::string& text) const { options_.say(text); }
+  std::string AttemptText(uint64_t attempt) const;
   void Write(std::string_view event, const Fields& fields) {
     if (options_.on_event) options_.on_event(event, fields);
     if (options_.journal == nullptr) return;
@@ -144,7 +145,7 @@ absl::StatusOr<int> JobSupervisor::RunAttempts() {
 
 void JobSupervisor::WriteStart() {
   Write("start", {{"pid", int64_t{getpid()}},
-                  {"command", ShownCommand(options_.command)},
+                  {"command", ShownCommand(options_.command, options_.secrets)},
                   {"attempts", static_cast<int64_t>(options_.restart.retries + 1)},
                   {"checkpoint", options_.checkpoint},
                   {"code", options_.code}});
@@ -193,6 +194,12 @@ absl::StatusOr<AttemptEnd> JobSupervisor::RunOnce() {
   return end;
 }
 
+// A command that serves may have more attempts than its retries.
+std::string JobSupervisor::AttemptText(uint64_t attempt) const {
+  const uint64_t attempts = options_.restart.retries + 1;
+  return attempt > attempts ? fmt::format("attempt {}", attempt) : fmt::format("attempt {} of {}", attempt, attempts);
+}
+
 // nullptr: the command writes to what this program writes to.
 absl::StatusOr<std::unique_ptr<AttemptOutput>> JobSupervisor::MakeOutput() const {
   if (options_.log_folder.empty() && !options_.limits.hang_after) return nullptr;
@@ -228,8 +235,8 @@ AttemptEnd JobSupervisor::StartAndWait(AttemptOutput* output) {
     return {.status = missing ? 127 : absl::IsPermissionDenied(job.status()) ? 126 : 1};
   }
   if (output != nullptr) output->Begin();
-  Say(fmt::format("attempt {} of {}, process {}: {}", attempt_, options_.restart.retries + 1, (*job)->pid(),
-                  fmt::join(ShownCommand(options_.command), " ")));
+  Say(fmt::format("{}, process {}: {}", AttemptText(attempt_), (*job)->pid(),
+                  fmt::join(ShownCommand(options_.command, options_.secrets), " ")));
   Fields fields{{"attempt", static_cast<int64_t>(attempt_)}, {"pid", int64_t{(*job)->pid()}}};
   if (!log_path_.empty()) fields.emplace_back("log", log_path_);
   Write("attempt-start", fields);
@@ -396,8 +403,7 @@ void JobSupervisor::Tell(const AttemptEnd& end, const RestartPolicy::Decision& d
   if (!started_ || (attempt_ == 1 && decision.outcome == JobOutcome::kSuccess)) return;
   std::string text = fmt::format("attempt {} {} after {}", attempt_, EndText(end), SecondsText(end.ran));
   if (decision.restart) {
-    text += fmt::format("; attempt {} of {} follows in {}", attempt_ + 1, options_.restart.retries + 1,
-                        SecondsText(decision.delay));
+    text += fmt::format("; {} follows in {}", AttemptText(attempt_ + 1), SecondsText(decision.delay));
   } else if (!decision.why.empty()) {
     text += fmt::format("; {}", decision.why);
   }

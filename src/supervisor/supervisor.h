@@ -19,6 +19,7 @@ namespace millrace {
 
 struct SupervisorOptions {
   std::vector<std::string> command;              // the program, looked for in PATH, and its arguments
+  std::vector<std::string> secrets;              // texts that messages and the journal do not show
   std::string folder;                            // in which it runs; "": that of this program
   std::string code;                              // the commit of its code, for the journal; "": not known
   std::string checkpoint;                        // URI of its checkpoints; "": not told

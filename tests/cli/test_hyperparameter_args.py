@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import random
 import sys
 from pathlib import Path
@@ -22,12 +23,14 @@ args = parser.parse_args()
 print(args.lr, args.epochs, args.name, args.mode)
 """
 
-# Prints its arguments, and those that the toolkit would give it.
+# Prints its arguments and the variables of hyperparameters, and those that the toolkit would give it.
 ORACLE = """
-import json, sys
+import json, os, sys
 from sagemaker_training import environment
-print(json.dumps(sys.argv[1:]))
-print(json.dumps(environment.Environment().to_cmd_args()))
+toolkit = environment.Environment()
+for arguments, variables in ((sys.argv[1:], os.environ), (toolkit.to_cmd_args(), toolkit.to_env_vars())):
+    some = {name: value for name, value in variables.items() if name.startswith(("SM_HP", "SM_USER_ARGS"))}
+    print(json.dumps([arguments, some]))
 """
 
 VALUES = [
@@ -37,6 +40,8 @@ VALUES = [
     "two words", '"quoted"', "it's", '"it\'s"', "[1,", "{", "a=b", "--x", "-", "$HOME `x` \\ \"", "line\nbreak", "\u00fc", "\u4e2d\u6587",
     "[]", "{}", '[1, 2.5, "a", false, null]', '["it\'s", "say \\"x\\"", "both \' and \\"", "back\\\\slash", "tab\\tnl\\ncr\\r", "\\u0001\\u007f", "\\u00e9\\u00a0\\u200b\\ufeff"]',
     '[{"b": 1, "a": [2, {"d": 1, "c": null}]}]', '{"b": [1, null], "a": "x", "c": {"z": true, "d": 1e15}}', '{"k\'": "v\'", "n": null, "f": 1.0}',
+    "18446744073709551615", "18446744073709551616", "-9223372036854775809", "1e400", "1e-400", "[NaN, -Infinity, 1e400]", '{"b": 18446744073709551616, "a": NaN}',
+    "[1,]", "1 2", "01", "[" * 100 + "]" * 100, '{"b": 1, "a": {"d": 1e15, "c": "\\u4e2d"}, "b": 2}', "9" * 4301,
     '{"a": 1, "a": 2}', '[1e16, 1e-5, -0.0, 100000000000000000]', '"\\u00fc\\n"',
 ]  # fmt: skip
 
@@ -70,18 +75,26 @@ def test_a_script_with_argparse_trains_with_its_hyperparameters(millrace: Millra
 
 def test_the_words_are_those_of_the_toolkit(millrace: Millrace, tmp_path: Path) -> None:
     values = {f"v{i}": value for i, value in enumerate(VALUES)}
-    values |= {"b": "1", "\u00fc": "1", "learning-rate": "1", "Z": "1", "with space": "1"}
+    values |= {
+        "b": "1",
+        "\u00fc": "1",
+        "learning-rate": "1",
+        "Z": "1",
+        "with space": "1",
+        "stra\u00dfe_\u0436\u4e2d": "NaN",
+    }
     values |= {"sagemaker_program": "train.py", "sagemaker_region": "x", "_tuning_objective_metric": "m"}
     done = millrace(*job(tmp_path, values), "--", sys.executable, script(tmp_path, ORACLE))
-    ours, theirs = map(json.loads, lines(done))
+    (ours, variables), (theirs, those_of_the_toolkit) = map(json.loads, lines(done))
     assert ours == theirs
+    assert variables == those_of_the_toolkit and len(variables) > len(VALUES)
 
 
 def test_numbers_are_spelled_as_python_does(millrace: Millrace, tmp_path: Path) -> None:
     rng = random.Random(1)
     values = {f"x{i}": repr(rng.choice([-1, 1]) * rng.random() * 10 ** rng.randint(-20, 25)) for i in range(90)}
     done = millrace(*job(tmp_path, values), "--", sys.executable, script(tmp_path, ORACLE))
-    ours, theirs = map(json.loads, lines(done))
+    (ours, _), (theirs, _) = map(json.loads, lines(done))
     assert ours == theirs and ours[1::2] == [values[name[2:]] for name in ours[::2]]
 
 
@@ -101,6 +114,59 @@ def test_a_request_gives_them_too(millrace: Millrace, tmp_path: Path) -> None:
     (tmp_path / "job.json").write_text(json.dumps({"HyperParameters": {"lr": "0.25", "epochs": "3"}}))
     start = ["run", "--root", tmp_path / "ml", "--job", tmp_path / "job.json", "--hyperparameter", "epochs=4"]
     assert lines(millrace(*start, "--", sys.executable, script(tmp_path, ARGPARSE))) == ["0.25 4  None"]
+
+
+def test_a_file_gives_them_too(millrace: Millrace, tmp_path: Path) -> None:
+    """Each value is that of the JSON text; an option comes before the file, and the file before a request."""
+    values = {"lr": 0.25, "epochs": "3", "name": "2**64", "big": 2**64, "nan": math.nan, "list": [1, {"b": None}]}
+    (tmp_path / "hps.json").write_text(json.dumps(values))
+    (tmp_path / "job.json").write_text(json.dumps({"HyperParameters": {"lr": "9", "more": "a"}}))
+    start = [
+        "run",
+        "--root",
+        tmp_path / "ml",
+        "--hyperparameters",
+        tmp_path / "hps.json",
+        "--job",
+        tmp_path / "job.json",
+    ]
+    done = millrace(*start, "--hyperparameter", "epochs=4", "--", sys.executable, script(tmp_path, ORACLE))
+    (ours, variables), (theirs, those_of_the_toolkit) = map(json.loads, lines(done))
+    assert ours == theirs and variables == those_of_the_toolkit
+    hyperparameters = dict(zip(ours[::2], ours[1::2]))
+    assert hyperparameters == {
+        "--lr": "0.25", "--epochs": "4", "--name": "2**64", "--big": str(2**64), "--nan": "nan", "--list": "[1, {'b': None}]", "--more": "a",
+    }  # fmt: skip
+
+
+def test_a_secret_is_given_and_not_shown(millrace: Millrace, tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text("CANARY it's\n")
+    journal = tmp_path / "journal"
+    start = ["run", "--root", tmp_path / "ml", "--journal", journal, "--hyperparameter-file"]
+    start += [f"name={tmp_path / 'secret'}"]
+    program = script(tmp_path, ARGPARSE)
+    for command in ([sys.executable, program], ["sh", "-c", f"exec {sys.executable} {program}"]):
+        done = millrace(*start, "--", *command)
+        assert lines(done) == ["1.0 100 CANARY it's None"] and b"CANARY" not in done.stderr
+    assert "CANARY" not in journal.read_text() and "--name" in journal.read_text()
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--hyperparameters", "missing"], "--hyperparameters: missing cannot be opened"),
+        (["--hyperparameters", "list"], "it is not a JSON object"),
+        (["--hyperparameter-file", "a=missing"], "--hyperparameter-file: missing cannot be opened"),
+        (["--hyperparameter-file", "a"], "--hyperparameter-file takes NAME=FILE, each name once, not 'a'"),
+        (["--hyperparameter", "a=1", "--hyperparameter-file", "a=list"], "each name once, not 'a=list'"),
+        (["--hyperparameter-file", "a=large"], "large has more than 65536 bytes"),
+    ],
+)
+def test_a_file_that_is_wrong(millrace: Millrace, tmp_path: Path, options: list[str], said: str) -> None:
+    (tmp_path / "list").write_text("[1]")
+    (tmp_path / "large").write_bytes(b"a" * 65537)
+    done = millrace("run", "--root", tmp_path / "ml", *options, "--", "true", cwd=tmp_path, code=2)
+    assert said in done.stderr.decode()
 
 
 @pytest.mark.parametrize("code", ["print(1)", "import sys; print(len(sys.argv))"])

@@ -125,6 +125,26 @@ def test_the_files_of_an_image_are_moved_aside(millrace_bin: Path, tmp_path: Pat
     assert "had files of another job" in done.stderr
 
 
+@pytest.mark.parametrize("kind", ["tmpfs", "bind"])
+def test_a_folder_that_is_a_mount_is_not_moved_aside(millrace_bin: Path, tmp_path: Path, kind: str) -> None:
+    """The next job in a container that has a volume for its model: the message says what to do."""
+    mount = {"tmpfs": "mount -t tmpfs tmpfs root/model", "bind": "mount --bind volume root/model"}[kind]
+    script = f"""
+        cd "$1" && mkdir -p root/model volume && {mount} || exit 77
+        job() {{ "$0" run --root root --hyperparameter a=$1 -- sh -c 'ls "$SM_MODEL_DIR"; echo 1 >"$SM_MODEL_DIR/x"'; }}
+        job 1 || exit 1
+        job 2 && exit 2
+        rm root/model/x && job 2
+    """
+    rights = [] if os.geteuid() == 0 else ["--user", "--map-root-user"]
+    command = ["unshare", *rights, "--mount", "sh", "-c", script, str(millrace_bin), str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    if done.returncode == 77:
+        pytest.skip(f"nothing can be mounted here: {done.stderr}")
+    assert (done.returncode, done.stdout) == (0, ""), done.stderr
+    assert "root/model has files of another job, and it is a mount point" in done.stderr
+
+
 def test_a_run_within_a_job_has_the_groups_of_that_job(millrace_bin: Path, host: StartHost, tmp_path: Path) -> None:
     groups = ["--instance-group", "train=localhost", "--hyperparameter", "a=1", "--root", str(tmp_path / "ml")]
     with running(millrace_bin, *groups, "--", "sh", "-c", 'echo "$SM_INPUT_CONFIG_DIR"; exec sleep 600') as outer:

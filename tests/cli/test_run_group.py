@@ -207,6 +207,34 @@ def test_a_command_that_is_killed_or_cannot_start_ends_all(
     assert ends(train, data) == [status, status]
 
 
+def test_a_command_that_serves_and_is_killed_is_started_again(host: StartHost, tmp_path: Path) -> None:
+    """More often than a failure may happen, and without retries; also if a shell between says that it was killed."""
+    starts, serves, go = tmp_path / "starts", tmp_path / "serves", tmp_path / "go"
+    command = f"""
+        echo >>{starts}
+        case $(wc -l <{starts}) in
+          [1-5]) kill -9 $$ ;;
+          6) sh -c 'kill -9 $$'; exit $? ;;
+        esac
+        touch {serves}; {WAITS}
+    """
+    groups = {"data": command, "train": until(go, "true")}
+    options = ["--delay", "0.01"]
+    train, data = host("train", *options, **groups), host("data", *options, **groups)
+    joins(data)
+    wait_for(serves.exists)
+    go.touch()
+    assert ends(train, data) == [0, 0]
+    assert said(data).count("was killed by signal 9") == 5
+    assert "attempt 6 exited with status 137" in said(data) and "; attempt 7 follows" in said(data)
+
+
+def test_a_rule_may_say_otherwise(host: StartHost) -> None:
+    groups = {"data": "kill -9 $$", "train": WAITS}
+    rule = ["--on-exit", "reason=Signal*:exit"]
+    assert ends(host("train", *rule, **groups), host("data", *rule, **groups)) == [137, 137]
+
+
 class Relay:
     """A way to a port of this machine that can be cut."""
 
