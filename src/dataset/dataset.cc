@@ -111,6 +111,8 @@ absl::Status WarnOfNew(Runtime& runtime, const DatasetPlace& data, const OpenOpt
                      WarningsOfKeys(*placed->index, runtime.memory(), options.stop));
     warnings.insert(warnings.end(), of_keys.begin(), of_keys.end());
   }
+  const std::vector<std::string> of_files = WarningsOfSideFiles(placed->report.skipped, placed->index->objects());
+  warnings.insert(warnings.end(), of_files.begin(), of_files.end());
   for (const std::string& warning : warnings)
     Log(LogLevel::kWarning, "dataset", fmt::format("{}: {}", data.uri, warning));
   return absl::OkStatus();

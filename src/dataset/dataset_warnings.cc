@@ -4,6 +4,9 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <iterator>
+#include <string_view>
+#include <utility>
 
 #include "base/counted.h"
 #include "dataset/duplicate_keys.h"
@@ -29,10 +32,34 @@ std::vector<std::string> WarningsOfClasses(const Index& index) {
                   fmt::join(classes, ", "))};
 }
 
-}  // namespace
+struct FormatName {
+  std::string_view extension;
+  std::string_view name;
+};
 
-absl::StatusOr<std::vector<std::string>> WarningsOfNames(const DatasetPlace& place, const Index& index) {
-  if (index.kind() == DataKind::kRawObjects) return WarningsOfClasses(index);
+// Images that are not decoded.
+constexpr FormatName kOtherFormats[] = {
+    {"avif", "AVIF"},     {"heic", "HEIF"},      {"heif", "HEIF"},      {"jxl", "JPEG XL"},    {"jp2", "JPEG 2000"},
+    {"j2k", "JPEG 2000"}, {"jpx", "JPEG 2000"},  {"exr", "OpenEXR"},    {"hdr", "Radiance"},   {"psd", "Photoshop"},
+    {"svg", "SVG"},       {"dng", "camera raw"}, {"cr2", "camera raw"}, {"nef", "camera raw"}, {"arw", "camera raw"},
+    {"dcm", "DICOM"},     {"ppm", "Netpbm"},     {"pgm", "Netpbm"},     {"pbm", "Netpbm"},     {"tga", "Targa"}};
+
+std::vector<std::string> WarningsOfFields(const Index& index) {
+  std::vector<std::string> warnings;
+  for (const std::string& field : index.field_names()) {
+    const std::string_view extension = std::string_view(field).substr(field.rfind('.') + 1);
+    const auto* const format = std::find_if(std::begin(kOtherFormats), std::end(kOtherFormats),
+                                            [&](const FormatName& one) { return one.extension == extension; });
+    if (format == std::end(kOtherFormats)) continue;
+    warnings.push_back(fmt::format(
+        "the field '{}' holds images of a format that is not decoded ({}): convert them to JPEG, PNG or WebP, "
+        "or read them as bytes",
+        field, format->name));
+  }
+  return warnings;
+}
+
+absl::StatusOr<std::vector<std::string>> WarningsOfShards(const DatasetPlace& place, const Index& index) {
   if (!place.names.empty() || (place.selection != nullptr && place.selection->NamesAll()))
     return std::vector<std::string>();
   ShardNames names(place.selection.get());
@@ -42,6 +69,32 @@ absl::StatusOr<std::vector<std::string>> WarningsOfNames(const DatasetPlace& pla
     if (index.kind() != DataKind::kTokens || !IsMegatronIdx(object.key)) names.Add(object.key);
   }
   return names.Warnings();
+}
+
+}  // namespace
+
+absl::StatusOr<std::vector<std::string>> WarningsOfNames(const DatasetPlace& place, const Index& index) {
+  std::vector<std::string> warnings;
+  if (index.kind() == DataKind::kRawObjects) {
+    warnings = WarningsOfClasses(index);
+  } else {
+    ASSIGN_OR_RETURN(warnings, WarningsOfShards(place, index));
+  }
+  std::vector<std::string> of_fields = WarningsOfFields(index);
+  std::move(of_fields.begin(), of_fields.end(), std::back_inserter(warnings));
+  return warnings;
+}
+
+std::vector<std::string> WarningsOfSideFiles(const SkippedObjects& skipped, uint64_t shards) {
+  constexpr uint64_t kUsual = 4;  // a shard: img2dataset writes two, others a checksum and an index
+  for (const SkippedObjects::Group& group : skipped.Grouped(1)) {
+    if (group.why != SkippedObjects::kCompanion || group.count <= kUsual * (shards + 1)) continue;
+    return {
+        fmt::format("{} lie beside {}, such as '{}', and are passed over; if they are the samples, put them into a "
+                    "folder of their own",
+                    Counted(group.count, "file"), Counted(shards, "shard"), group.first.front())};
+  }
+  return {};
 }
 
 absl::StatusOr<std::vector<std::string>> WarningsOfKeys(const Index& index, MemoryBudget& memory,

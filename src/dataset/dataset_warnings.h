@@ -8,13 +8,17 @@
 #include "base/status.h"
 #include "dataset/dataset_place.h"
 #include "dataset/index.h"
+#include "dataset/skipped_objects.h"
 
 namespace millrace {
 
 /// Sentences on signs in the names of shards and classes that the data set is not the one that its user means. Signs
 /// are those of shard_names.h, and raw objects in the folders train and val, which become classes. Looks up every
-/// object.
+/// object. A field whose name is that of an image format that is not decoded is another such sign.
 absl::StatusOr<std::vector<std::string>> WarningsOfNames(const DatasetPlace& place, const Index& index);
+
+/// A sentence if so many side files lie beside the shards that they may be the samples.
+std::vector<std::string> WarningsOfSideFiles(const SkippedObjects& skipped, uint64_t shards);
 
 /// A sentence for keys that come again, if there are some. Memory and errors: FindDuplicateKeys.
 absl::StatusOr<std::vector<std::string>> WarningsOfKeys(const Index& index, MemoryBudget& memory,

@@ -221,7 +221,7 @@ absl::Status SampleObjects::AddUndecidedPairs() {
 }
 
 void SampleObjects::PassOverCompanion(std::string_view key) {
-  skipped_.Add(key, "it belongs to the shards, and holds no samples");
+  skipped_.Add(key, SkippedObjects::kCompanion);
   if (kind_ == DataKind::kMds && key.substr(key.rfind('/') + 1) == kMdsIndexName) companions_.emplace_back(key);
 }
 

@@ -23,6 +23,7 @@ struct SkippedObject {
 class SkippedObjects {
  public:
   static constexpr size_t kMaxNamed = 100'000;
+  static constexpr std::string_view kCompanion = "it belongs to the shards, and holds no samples";
 
   /// `why` must live as long as the program.
   void Add(std::string_view key, std::string_view why);

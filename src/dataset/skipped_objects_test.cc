@@ -16,6 +16,7 @@ using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::Not;
 using ::testing::UnorderedElementsAre;
 
 class SkippedObjectsTest : public ::testing::TestWithParam<std::string>, protected testing::DataPlace {
@@ -93,6 +94,15 @@ TEST_P(SkippedObjectsTest, WarningsOfANewIndex) {
   EXPECT_THAT((*dataset)->built()->warnings, Contains(HasSubstr("'old/'")));
   EXPECT_THAT((*dataset)->built()->warnings,
               Contains(HasSubstr("2 samples have the key of a sample before: '1' in 0.tar and 1.tar")));
+  for (int i = 0; i < 17; ++i) PutAt(fmt::format("many/{}.json", i), "{}");
+  PutAt("many/shard.tar", OneSample());
+  EXPECT_THAT((*OpenAt("many"))->built()->warnings, ElementsAre(HasSubstr("17 files lie beside 1 shard, such as")));
+  for (const char* key : {"few/0.tar", "few/1.tar"}) PutAt(key, OneSample());
+  for (const char* key : {"few/0.parquet", "few/0_stats.json", "few/1.parquet", "few/1_stats.json"}) PutAt(key, "x");
+  EXPECT_THAT((*OpenAt("few"))->built()->warnings, Not(Contains(HasSubstr("lie beside"))));
+  for (const char* key : {"other/0.avif", "other/1.jpg"}) PutAt(key, "x");
+  EXPECT_THAT((*OpenAt("other"))->built()->warnings,
+              ElementsAre(HasSubstr("the field 'avif' holds images of a format")));
   for (const char* key : {"raw/train/0.jpg", "raw/val/0.jpg"}) PutAt(key, "x");
   EXPECT_THAT((*OpenAt("raw"))->built()->warnings, ElementsAre(HasSubstr("the classes are train, val")));
 }

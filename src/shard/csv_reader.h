@@ -17,16 +17,16 @@ inline constexpr size_t kMaxCsvCellBytes = 128 * 1024;  // of a cell, without it
 /// semicolon, else a tab, else a comma.
 char CsvDelimiterOf(std::string_view text);
 
-/// Takes the records of a text in CSV (RFC 4180): cells between delimiters; quoted ones may hold delimiters, line ends
-/// and doubled quotes; lines end with LF or CRLF. A byte order mark and empty lines are passed over. Pure.
+/// Takes the records of a text in CSV as Python's csv module does: cells between delimiters; quoted ones may hold
+/// delimiters, line ends and doubled quotes; lines end with LF, CRLF or CR. A quote is text where it does not begin a
+/// cell, and so is the rest of a cell behind its quotes. A byte order mark and empty lines are passed over. Pure.
 class CsvReader {
  public:
   /// `text` must live as long.
   explicit CsvReader(std::string_view text, char delimiter = ',');
 
   /// Puts the cells of the next record into `cells`; false after the last. InvalidArgument, with line and column: a
-  /// quoted cell that does not end, or goes on behind its quote, a quote within a cell that is not quoted, too many
-  /// cells, or one that is too long. After an error it must not be used.
+  /// quoted cell that does not end, too many cells, or one that is too long. After an error it must not be used.
   absl::StatusOr<bool> Next(std::vector<std::string>* cells);
 
   /// Where the latest record begins, from 1.
@@ -36,11 +36,11 @@ class CsvReader {
   absl::Status TakeQuoted(std::string* cell);
   absl::Status TakePlain(std::string* cell);
   absl::Status Wrong(std::string_view what) const;
-  bool AtLineEnd() const { return rest_.starts_with('\n') || rest_.starts_with("\r\n"); }
+  bool AtLineEnd() const { return rest_.starts_with('\n') || rest_.starts_with('\r'); }
   void TakeLineEnd();
 
   const char delimiter_;
-  const char plain_ends_[3];  // a plain cell: the delimiter, the line's end, NUL
+  const char plain_ends_[4];  // a plain cell: the delimiter, the line's ends, NUL
   std::string_view rest_;
   uint64_t next_line_ = 1;  // of rest_
   uint64_t line_ = 0;

@@ -53,10 +53,20 @@ TEST(CsvReader, Quotes) {
   EXPECT_THAT(lines, ElementsAre(1, 2, 5));
 }
 
+// As Python's csv module has it.
+TEST(CsvReader, QuotesThatAreText) {
+  EXPECT_THAT(Read("1,x\"y\"\n5\" nail, \"b\n"), ElementsAre(Record{"1", "x\"y\""}, Record{"5\" nail", " \"b"}));
+  EXPECT_THAT(Read("\"1\"x\"y\",2\n\"a\" \r\n"), ElementsAre(Record{"1x\"y\"", "2"}, Record{"a "}));
+}
+
+TEST(CsvReader, LinesMayEndWithCr) {
+  std::vector<uint64_t> lines;
+  EXPECT_THAT(Read("a,b\r1,2\r\r\n\"3\",4", &lines), ElementsAre(Record{"a", "b"}, Record{"1", "2"}, Record{"3", "4"}));
+  EXPECT_THAT(lines, ElementsAre(1, 2, 4));
+}
+
 TEST(CsvReader, ErrorsHaveLineAndColumn) {
   EXPECT_THAT(Error("a,b\n1,\"2\n3"), HasSubstr("line 2, column 2: a quoted cell that does not end"));
-  EXPECT_THAT(Error("a\n\"1\"x\n"), HasSubstr("line 2, column 1: text behind the quote"));
-  EXPECT_THAT(Error("a\n\n1,x\"y\"\n"), HasSubstr("line 3, column 2: a quote within a cell"));
   EXPECT_THAT(Error(std::string(2000, ',')), HasSubstr("line 1, column 1001: more than 1000 columns"));
   EXPECT_THAT(Error(std::string(200'000, 'x')), HasSubstr("too long"));
   EXPECT_THAT(Error('"' + std::string(200'000, 'x') + '"'), HasSubstr("too long"));

@@ -105,6 +105,42 @@ def test_parquet_alone_and_beside_raw_objects(command: Command, tmp_path: Path) 
     assert "Parquet" in command("index", tmp_path / "raw", code=1).stderr
 
 
+# The name of an object, the format that the warning names, and the program that writes it.
+OTHER_FORMATS = [
+    ("0.heic", "HEIF", "phones"),
+    ("0.HEIF", "HEIF", "cameras"),
+    ("0.avif", "AVIF", "browsers"),
+    ("0.jxl", "JPEG XL", "photo editors"),
+    ("0.jp2", "JPEG 2000", "satellites, archives"),
+    ("0.dng", "camera raw", "cameras"),
+    ("0.svg", "SVG", "web sites"),
+    ("0.ppm", "Netpbm", "research code"),
+    ("0.dcm", "DICOM", "scanners in hospitals"),
+    ("0.exr", "OpenEXR", "renderers"),
+]
+
+
+@pytest.mark.parametrize(("name", "kind", "program"), OTHER_FORMATS)
+def test_formats_that_are_not_decoded_are_named(
+    command: Command, tmp_path: Path, name: str, kind: str, program: str
+) -> None:
+    write(tmp_path / "raw/x" / name, b"x")
+    write(tmp_path / "shards/0.tar", tar([(name, b"x")]))
+    for folder in ("raw", "shards"):
+        found = index(command, tmp_path / folder)
+        assert found["samples"] == 1
+        assert any(f"not decoded ({kind})" in warning for warning in found["warnings"]), program
+
+
+def test_many_side_files_may_be_the_samples(command: Command, tmp_path: Path) -> None:
+    write(tmp_path / "set/all.tar", texts(0, 3))
+    for number in range(20):
+        write(tmp_path / f"set/{number}.json", "{}")
+    found = index(command, tmp_path / "set")
+    assert found["skipped"]["objects"] == 20
+    assert any("20 files lie beside 1 shard" in warning for warning in found["warnings"])
+
+
 def test_an_image_called_licence_is_an_image(command: Command, tmp_path: Path) -> None:
     for name in ("a", "licence", "z"):
         write(tmp_path / f"set/x/{name}.jpg", encoded(photo(1)))
