@@ -163,7 +163,7 @@ def module_devstore(millrace_bin: Path, tmp_path_factory: pytest.TempPathFactory
 def no_aws_settings(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tests must not use the keys, profiles or proxies of who runs them."""
     for name in list(os.environ):
-        if name.startswith("AWS_") or name.lower() in ("http_proxy", "https_proxy", "all_proxy"):
+        if name.startswith("AWS_") or name.lower() in ("http_proxy", "https_proxy", "all_proxy", "no_proxy"):
             monkeypatch.delenv(name)
     monkeypatch.setenv("AWS_CONFIG_FILE", os.devnull)
     monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", os.devnull)

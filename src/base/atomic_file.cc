@@ -119,7 +119,7 @@ void RemoveIfAbandoned(const std::string& reservation) {
 // Makes the file that only one process can make. Its owner alone may put a file in the place. -1 with errno set, EEXIST
 // if another process has it for too long.
 UniqueFd Reserve(const std::string& reservation) {
-  constexpr std::chrono::seconds kLongest{10};  // the owner needs three system calls
+  constexpr std::chrono::seconds kLongest{30};  // the owner needs three system calls
   const auto end = std::chrono::steady_clock::now() + kLongest;
   for (;;) {
     UniqueFd fd(open(reservation.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <array>
+#include <chrono>
 #include <cstdio>
 #include <fstream>
 #include <map>
@@ -118,7 +119,9 @@ class ProxyTest : public HttpClientTest {
  protected:
   HttpClientOptions Through(const ScriptedServer& proxy, const std::string& user = "") {
     const std::string url = "http://" + user + "127.0.0.1:" + std::to_string(proxy.port());
-    return {.proxies = *ReadProxies({{"ALL_PROXY", url}})};
+    return {.connect_timeout = std::chrono::minutes(2),
+            .first_byte_timeout = std::chrono::minutes(2),
+            .proxies = *ReadProxies({{"ALL_PROXY", url}})};
   }
 };
 
@@ -170,6 +173,8 @@ TEST_F(ProxyTest, AServerThatItDoesNotReachIsTriedAgain) {
 /// Passes bytes on in both directions until the client closes.
 void Relay(ScriptedConnection& client, uint16_t port) {
   RawClient server(port);
+  const timeval forever{};
+  setsockopt(server.fd(), SOL_SOCKET, SO_RCVTIMEO, &forever, sizeof forever);
   std::thread back([&] {
     std::array<char, 4096> bytes;
     for (ssize_t got; (got = recv(server.fd(), bytes.data(), bytes.size(), 0)) > 0;)

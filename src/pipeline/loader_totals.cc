@@ -57,8 +57,8 @@ void CollectLoaders(const LoaderTotals& totals, MetricsText* text) {
     const auto counter = [&, &data = data](const char* name, const char* help, double value) {
       text->Counter(name, help, {{"data", data}}, value);
     };
-    text->Gauge("millrace_loader_open", "Loaders that there are now.", {{"data", data}}, static_cast<double>(sum.open));
-    counter("millrace_loader_begun_total", "Loaders that were made.", static_cast<double>(sum.begun));
+    text->Gauge("millrace_loader_open", "Loaders that read now.", {{"data", data}}, static_cast<double>(sum.open));
+    counter("millrace_loader_begun_total", "How often a loader began to read.", static_cast<double>(sum.begun));
     counter("millrace_loader_samples_total", "Samples that were received, without padding and repeats.",
             static_cast<double>(sum.samples));
     counter("millrace_loader_tokens_total", "Tokens in these.", static_cast<double>(sum.tokens));

@@ -26,7 +26,7 @@ class LoaderTotals {
     uint64_t failures = 0;
   };
   struct Sum {
-    uint64_t open = 0;   // loaders that there are now
+    uint64_t open = 0;   // loaders that read now
     uint64_t begun = 0;  // and that there were
     uint64_t samples = 0;
     uint64_t tokens = 0;

@@ -53,6 +53,16 @@ class WorkerTest : public ::testing::Test {
     return method + " " + target + " HTTP/1.1\r\nHost: x\r\nConnection: close\r\n" + headers + "\r\n";
   }
 
+  // A busy machine can keep a worker from its CPU for as long as a trainer waits.
+  static WorkerAnswer AskPatiently(WorkerCalls& calls, const HttpEndpoint& worker, const std::string& method,
+                                   const std::string& target) {
+    const auto end = std::chrono::steady_clock::now() + std::chrono::minutes(3);
+    for (;;) {
+      WorkerAnswer answer = calls.Ask(worker, method, target);
+      if (answer.lost.empty() || std::chrono::steady_clock::now() > end) return answer;
+    }
+  }
+
   Runtime runtime_;
   Stores stores_;
   std::unique_ptr<Worker> worker_;
@@ -77,10 +87,10 @@ TEST_F(WorkerTest, AsksForItsToken) {
               HasSubstr("is not the worker's"));
   WorkerCalls wrong(runtime_, {.token = "0123456789abcdeF"});
   const HttpEndpoint endpoint{.host = "127.0.0.1", .port = worker_->port()};
-  EXPECT_THAT(wrong.Ask(endpoint, "GET", "/millrace/hello").text, HasSubstr("is not the worker's"));
+  EXPECT_THAT(AskPatiently(wrong, endpoint, "GET", "/millrace/hello").text, HasSubstr("is not the worker's"));
   WorkerCalls right(runtime_, {.token = "0123456789abcdef"});
-  EXPECT_EQ(right.Ask(endpoint, "GET", "/millrace/hello").status, 200);
-  EXPECT_EQ(right.Ask(endpoint, "POST", "/millrace/close?session=" + std::string(32, 'a')).status, 404);
+  EXPECT_EQ(AskPatiently(right, endpoint, "GET", "/millrace/hello").status, 200);
+  EXPECT_EQ(AskPatiently(right, endpoint, "POST", "/millrace/close?session=" + std::string(32, 'a')).status, 404);
 }
 
 // C14: another program answers at the address of a worker, after a change of DNS, say.
@@ -100,9 +110,13 @@ TEST_F(WorkerTest, C14AStrangerLearnsNothing) {
   ASSERT_TRUE(server.ok()) << server.status();
   const std::string token = "0123456789abcdef";
   for (const std::string& answer : {std::string(), std::string(97, 'a'), std::string("millrace worker")}) {
-    says = answer;
+    {
+      const std::lock_guard lock(mutex);
+      says = answer;
+    }
     WorkerCalls calls(runtime_, {.token = token, .job = "a-job"});
-    const WorkerAnswer got = calls.Ask({.host = "127.0.0.1", .port = (*server)->port()}, "GET", "/millrace/hello");
+    const HttpEndpoint there{.host = "127.0.0.1", .port = (*server)->port()};
+    const WorkerAnswer got = AskPatiently(calls, there, "GET", "/millrace/hello");
     EXPECT_EQ(got.status, 401) << answer;
     EXPECT_THAT(got.text, HasSubstr(answer.empty() ? "the worker does not" : "is not the worker's"));
   }
@@ -119,13 +133,14 @@ TEST_F(WorkerTest, C14AWorkerThatWasStartedAgainIsAskedForItsProofAgain) {
   const uint16_t port = worker_->port();
   WorkerCalls calls(runtime_, {.token = token});
   const HttpEndpoint endpoint{.host = "127.0.0.1", .port = port};
-  EXPECT_EQ(calls.Ask(endpoint, "GET", "/millrace/hello").status, 200);
+  EXPECT_EQ(AskPatiently(calls, endpoint, "GET", "/millrace/hello").status, 200);
   worker_.reset();
   absl::StatusOr<std::unique_ptr<Worker>> again =
       Worker::Start(runtime_, stores_, {.port = port, .token = token, .allow = {"mem://allowed"}});
+  if (absl::IsAlreadyExists(again.status())) GTEST_SKIP() << "another process has taken the port";
   ASSERT_TRUE(again.ok()) << again.status();
   worker_ = *std::move(again);
-  EXPECT_EQ(calls.Ask(endpoint, "GET", "/millrace/hello").status, 200);
+  EXPECT_EQ(AskPatiently(calls, endpoint, "GET", "/millrace/hello").status, 200);
 }
 
 // C14: a proof covers what the request asks for, and its body.

@@ -188,7 +188,7 @@ class TestDecode:
     def test_all_is_sound(self, photos: Photos, sandbox: Sandbox, server: Server) -> None:
         for uri in (photos.tar, photos.raw, "s3://b/tar"):
             found = inspect(sandbox, uri, "--decode", "all", env=server.env())["decode"]
-            assert found == {"samples": 1005, "images": 1005, "failed": 0, "too_large": 0, "examples": []}
+            assert found == {"samples": 1005, "images": 1005, "failed": 0, "too_large": 0, "odd": 0, "examples": []}
         assert "decoded 50 images: all are sound" in sandbox.ok("inspect", photos.raw, "--decode", 50).out
 
     def test_bytes_that_are_not_those_of_the_index(self, sandbox: Sandbox, tmp_path: Path) -> None:

@@ -152,7 +152,7 @@ def test_a_process_of_its_own_saves(uri: str, tmp_path: pathlib.Path) -> None:
     (tmp_path / "saves.py").write_text(IN_A_PROCESS)
     environment = {**os.environ, "MASTER_ADDR": "127.0.0.1"}
     words = [sys.executable, str(tmp_path / "saves.py"), uri]
-    done = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=300)
+    done = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=800)
     assert done.returncode == 0, done.stderr
     assert millrace.Checkpoints(uri).steps() == [2]
     state = {"w": torch.zeros(3)}

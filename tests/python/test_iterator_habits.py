@@ -301,7 +301,7 @@ for loader in kept[:2]:
 def test_memory_is_held_by_iterators_alone(tar: Samples, way: str) -> None:
     """The process has room for one loader that reads."""
     done = subprocess.run(
-        [sys.executable, "-c", MEMORY, tar.uri, way], check=False, capture_output=True, text=True, timeout=120
+        [sys.executable, "-c", MEMORY, tar.uri, way], check=False, capture_output=True, text=True, timeout=600
     )
     assert done.returncode == 0 and done.stdout == "reads\n", done.stderr
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import millrace
 import pytest
-from service_support import OPTIONS, is_sound, make_certificates, none_here, outcome, received
+from service_support import OPTIONS, is_late, is_sound, make_certificates, none_here, outcome, received
 from support import Samples, binary
 
 
@@ -91,8 +91,11 @@ def test_c14_certificates_have_roles(tar: Samples, workers: Any, tmp_path_factor
         (impostor, folder / "trainer", "certificate is not trusted"),
         (worker, folder / "worker", "the server ended TLS"),
     ):
-        remote, loader = received(tar.uri, workers=[address], worker_tls=own)
-        report = loader.report()["workers"][0]
+        for _ in range(10):
+            remote, loader = received(tar.uri, workers=[address], worker_tls=own)
+            report = loader.report()["workers"][0]
+            if not is_late(report):  # a busy machine can take too long for a handshake
+                break
         assert remote == local and report["rows"] == 0 and why in report["last_failure"], report
 
 

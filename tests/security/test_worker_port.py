@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 import pytest
 from ports import free_port
-from service_support import Worker, is_sound, received
+from service_support import Worker, is_late, is_sound, received
 from support import Samples, write_tar
 
 FLOOD = 2000
@@ -62,7 +62,7 @@ def test_c10_a_trainer_reads_during_a_flood(tar: Samples, many_files: None, sour
             remote, loader = received(tar.uri, workers=[worker.address])
             assert remote == local
             report = loader.report()["workers"]
-            assert is_sound(report[0]) and report[0]["rows"] > 0, report
+            assert is_sound(report[0]) and (report[0]["rows"] > 0 or is_late(report[0])), report
             files = len(list(pathlib.Path(f"/proc/{worker.process.pid}/fd").iterdir()))
             assert files < PER_ADDRESS * len(sources) + 200
             with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics") as answer:
@@ -82,7 +82,7 @@ def test_c14_a_stranger_at_the_address_learns_no_token(tar: Samples, tmp_path: p
             while True:
                 trainer, _ = listener.accept()
                 with trainer, contextlib.suppress(OSError):
-                    trainer.settimeout(1)
+                    trainer.settimeout(60)
                     heard.extend(trainer.recv(65536))
                     trainer.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
 

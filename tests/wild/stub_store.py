@@ -199,11 +199,15 @@ class Handler(BaseHTTPRequestHandler):
         self.answer(200, (out + "</ListBucketResult>").encode())
 
 
+class Server(ThreadingHTTPServer):
+    request_queue_size = 128
+
+
 @contextlib.contextmanager
 def serving(*manners: str, **objects: bytes) -> Iterator[Stub]:
     """A server with these manners and these objects of the bucket b."""
     stub = Stub(objects={f"b/{key}": body for key, body in objects.items()}, manners=frozenset(manners))
-    server = ThreadingHTTPServer(("127.0.0.1", 0), type("OfStub", (Handler,), {"stub": stub}))
+    server = Server(("127.0.0.1", 0), type("OfStub", (Handler,), {"stub": stub}))
     stub.url = f"http://localhost:{server.server_address[1]}"
     thread = threading.Thread(target=server.serve_forever)
     thread.start()

@@ -30,7 +30,7 @@ def test_exceptions(millrace_bin: Path, exceptions: str) -> None:
 
 def test_tls_asks_for_a_tunnel(millrace_bin: Path) -> None:
     with serving() as proxy:  # it knows no CONNECT
-        env = proxy.env(AWS_ENDPOINT_URL="https://store.test", HTTPS_PROXY=proxy.url, AWS_MAX_ATTEMPTS="1")
+        env = proxy.env(AWS_ENDPOINT_URL="https://store.test", HTTPS_PROXY=proxy.url, AWS_MAX_ATTEMPTS="3")
         said = run(millrace_bin, "cat", "s3://b/x", env=env, code=1)
         assert "the proxy answered HTTP 501" in said
         assert not proxy.asked

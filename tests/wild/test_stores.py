@@ -96,9 +96,9 @@ def test_requester_pays(millrace_bin: Path) -> None:
 def test_the_bucket_in_the_name_of_the_host(millrace_bin: Path) -> None:
     with serving("virtual-only", x=b"text") as stub:
         # Names below localhost are this machine's where the resolver knows them.
-        env = stub.env(MILLRACE_S3_ADDRESSING_STYLE="virtual")
+        env = stub.env(MILLRACE_S3_ADDRESSING_STYLE="virtual", AWS_MAX_ATTEMPTS="1")
         said = run(millrace_bin, "ls", "s3://bbb/", env=env, code=None)
-    assert stub.asked or "cannot resolve" in said
+    assert stub.asked or "resolve" in said or "cannot connect" in said
     assert all(asked.headers["host"].startswith("bbb.localhost") for asked in stub.asked)
 
 

@@ -25,7 +25,7 @@ def command(millrace_bin: Path, tmp_path: Path) -> Iterator[Command]:
     def run(*arguments: str | Path, code: int = 0) -> subprocess.CompletedProcess[str]:
         env = os.environ | {"MILLRACE_CACHE": str(tmp_path / "cache-folder")}
         done = subprocess.run(
-            [str(millrace_bin), *map(str, arguments)], capture_output=True, text=True, env=env, timeout=300
+            [str(millrace_bin), *map(str, arguments)], capture_output=True, text=True, env=env, timeout=800
         )
         assert done.returncode == code, (arguments, done.returncode, done.stdout[-2000:], done.stderr[-2000:])
         return done
