@@ -286,9 +286,9 @@ absl::Status AtomicFile::PlaceReserved() const {
         fmt::format("{}: another process has reserved its place, or was killed then: if none writes there, remove {}",
                     name_, reservation));
   }
-  const absl::Status placed = is_there                                         ? LinkError(EEXIST)
-                              : rename(temporary_.c_str(), path_.c_str()) == 0 ? absl::OkStatus()
-                                                                               : ErrnoStatus(errno, name_, "renaming");
+  absl::Status placed = is_there                                         ? LinkError(EEXIST)
+                        : rename(temporary_.c_str(), path_.c_str()) == 0 ? absl::OkStatus()
+                                                                         : ErrnoStatus(errno, name_, "renaming");
   if (fd) unlink(reservation.c_str());
   return placed;
 }

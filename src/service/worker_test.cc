@@ -536,7 +536,7 @@ TEST_F(WorkerSessionTest, ResultsOfFunctionsAreInItsMemory) {
   const std::string text(5000, 'x');
   for (int sequence = 0; sequence < 10; ++sequence) {
     const std::string line = Next(session, sequence);
-    EXPECT_THAT(line, HasSubstr(" " + text + std::to_string(2 * sequence + 1) + text)) << sequence;
+    EXPECT_THAT(line, HasSubstr(fmt::format(" {}{}{}", text, 2 * sequence + 1, text))) << sequence;
   }
   // The loader has its own; while results are made they are there twice.
   EXPECT_GE(functions->least_used(), loader_.memory_bytes + 2 * kMost);
