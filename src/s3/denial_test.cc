@@ -3,6 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 namespace millrace {
@@ -45,11 +48,12 @@ TEST(S3Denial, ThePolicyThatDeniesIsNamed) {
   EXPECT_THAT(RemedyOfDenial(Of("PUT", begin + "VPC endpoint policy")), HasSubstr("VPC endpoint denies s3:PutObject"));
   EXPECT_THAT(RemedyOfDenial(Of("PUT", begin + "permissions boundary")), HasSubstr("permissions boundary"));
   EXPECT_THAT(RemedyOfDenial(Of("PUT", begin + "session policy")), HasSubstr("session policy"));
-  EXPECT_THAT(RemedyOfDenial(Of("PUT", begin + "resource-based policy")), HasSubstr("MILLRACE_S3_SSE=aws:kms"));
-  S3Denial encrypted = Of("PUT", begin + "resource-based policy");
+  const std::string of_bucket = begin + "resource-based policy";
+  EXPECT_THAT(RemedyOfDenial(Of("PUT", of_bucket)), HasSubstr("MILLRACE_S3_SSE=aws:kms"));
+  S3Denial encrypted = Of("PUT", of_bucket);
   encrypted.encrypts = true;
   EXPECT_THAT(RemedyOfDenial(encrypted), Not(HasSubstr("MILLRACE_S3_SSE")));
-  EXPECT_THAT(RemedyOfDenial(Of("GET", begin + "resource-based policy")), Not(HasSubstr("MILLRACE_S3_SSE")));
+  EXPECT_THAT(RemedyOfDenial(Of("GET", of_bucket)), Not(HasSubstr("MILLRACE_S3_SSE")));
 }
 
 TEST(S3Denial, KeysOfKms) {
