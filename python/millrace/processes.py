@@ -29,7 +29,9 @@ _MOST_FREE = 8  # blocks that a process keeps for later tasks
 Row = tuple[dict[str, Any], list[int], str]
 """What a SampleTransform is called with."""
 
-_starting = threading.Lock()  # so that a process that is forked inherits nothing of one that is just being started
+# A process that is forked inherits nothing of one that is just being started. And before Python 3.12, a start looks at all processes and fails
+# if one of them is closed meanwhile. A finalizer may close one within the start of another.
+_starting = threading.RLock()
 
 # multiprocessing's own function ends all processes, which would look like a failure here. This one runs before that.
 atexit.register(stream.close_all)
@@ -185,7 +187,8 @@ class TransformProcess:
             process.kill()
             process.join()
         status = cast("int | None", process.exitcode)
-        process.close()
+        with _starting:
+            process.close()
         self._known.clear()
         self._is_ready = False
         return status

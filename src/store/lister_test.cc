@@ -25,7 +25,9 @@ class KeyStore final : public ForwardingStore {
   void List(ListOptions options, ListCallback done) override {
     ++in_flight_;
     threads_.Submit([this, options = std::move(options), done = std::move(done)]() mutable {
-      most_at_once = std::max(most_at_once.load(), ++at_once_);
+      const int now = ++at_once_;
+      for (int most = most_at_once; most < now && !most_at_once.compare_exchange_weak(most, now);) {
+      }
       std::this_thread::sleep_for(std::chrono::milliseconds(2));
       const int number = ++pages;  // another thread may count on meanwhile
       --at_once_;
