@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import gc
+import multiprocessing.process
 import os
 import pathlib
 import pickle
@@ -21,7 +22,7 @@ import numpy as np
 import pytest
 import transforms_of_processes as functions
 from millrace._blocks import Block
-from millrace.processes import RemoteTraceback, TransformProcess
+from millrace.processes import Launcher, RemoteTraceback, TransformProcess
 from support import HEIGHT, WIDTH, Samples, add_digests, check_script, keys_of, run_script
 
 
@@ -240,6 +241,38 @@ def test_a_process_that_dies_names_the_sample(tar: Samples, how: str, ending: st
         next(batches)
     loader.load_state_dict(in_threads(tar).state_dict())  # a new process takes its place
     assert next(iter(loader))["key"] == order[:8]
+
+
+def test_one_process_ends_while_another_starts() -> None:
+    """The start of a process looks at all others; before Python 3.12 it fails if one of them is closed meanwhile."""
+    launcher = Launcher(functions.shifted, "fork")
+    ending, starting = TransformProcess(launcher), TransformProcess(launcher)
+    end = threading.Thread(target=ending.end)
+
+    class Looked:
+        """The first process that is looked at: the one that ends has time to be closed then."""
+
+        def __hash__(self) -> int:
+            return 0
+
+        @property
+        def _popen(self) -> Looked:
+            return self
+
+        def poll(self) -> None:
+            if end.ident is None:
+                end.start()
+                end.join(2)
+
+    ending._start()
+    looked = Looked()
+    multiprocessing.process._children.add(looked)  # type: ignore[attr-defined]
+    try:
+        starting._start()
+    finally:
+        multiprocessing.process._children.discard(looked)  # type: ignore[attr-defined]
+    end.join()
+    assert starting.end() is not None
 
 
 def test_a_process_that_is_killed_from_outside(tar: Samples) -> None:
