@@ -30,8 +30,8 @@ Row = tuple[dict[str, Any], list[int], str]
 """What a SampleTransform is called with."""
 
 # A process that is forked inherits nothing of one that is just being started. And before Python 3.12, a start looks at all processes and fails
-# if one of them is closed meanwhile. A finalizer may close one within the start of another.
-_starting = threading.RLock()
+# if one of them is closed meanwhile.
+_starting = threading.Lock()
 
 # multiprocessing's own function ends all processes, which would look like a failure here. This one runs before that.
 atexit.register(stream.close_all)
