@@ -24,7 +24,7 @@ void ImageOutput::Start(const ImageSpec& spec, MutableByteSpan out, MutableByteS
   spec_ = &spec;
   out_ = reinterpret_cast<uint8_t*>(out.data());
   pixels_ = reinterpret_cast<uint8_t*>(pixels.data());
-  if (spec.dtype == DType::kF32) BuildTable(spec);
+  if (spec.dtype == DType::kF32) floats_.Set(spec.mean, spec.std);
   const size_t most = static_cast<size_t>(spec.width) * 3 + kernels::kSlackBytes;
   if (packed_.size() < most) packed_.resize(most);
 }
@@ -71,41 +71,19 @@ void ImageOutput::PutPacked(int y, const uint8_t* row) {
   }
 }
 
-// All that normalisation can yield, exact to the last digit. It is calculated in a simpler way, many at a time, if that
-// yields the very same, which nearly always is so.
-void ImageOutput::BuildTable(const ImageSpec& spec) {
-  if (table_mean_ == spec.mean && table_std_ == spec.std) return;
-  for (int c = 0; c < 3; ++c) {
-    for (int v = 0; v < 256; ++v) {
-      table_[c][v] = static_cast<float>((v / 255.0 - double{spec.mean[c]}) / double{spec.std[c]});
-    }
-    Scale& scale = scale_[c];
-    scale = {.factor = 1 / (255 * double{spec.std[c]}), .summand = -double{spec.mean[c]} / double{spec.std[c]}};
-    Tables::value_type simple;
-    for (int v = 0; v < 256; ++v) simple[v] = static_cast<float>(v * scale.factor + scale.summand);
-    scale.equals_table = std::memcmp(simple.data(), table_[c].data(), sizeof(simple)) == 0;
-  }
-  table_mean_ = spec.mean;
-  table_std_ = spec.std;
-}
-
+// The caller's bytes need not be aligned, so floats are copied as bytes.
 void ImageOutput::PutFloats(int y, const uint8_t* packed) const {
   const size_t width = spec_->width;
   const size_t channels = spec_->channels;
   if (channels == 1) return PutPlane(y, 0, packed);
-  // The caller's bytes need not be aligned, so floats are copied as bytes.
   if (spec_->layout == Layout::kNhwc) {
-    uint8_t* to = out_ + width * channels * y * sizeof(float);
-    for (size_t x = 0; x < width; ++x) {
-      for (size_t c = 0; c < channels; ++c, to += sizeof(float)) std::memcpy(to, &table_[c][*packed++], sizeof(float));
-    }
-    return;
+    return floats_.Packed(packed, width, channels, out_ + width * channels * y * sizeof(float));
   }
   for (size_t c = 0; c < channels; ++c) {
     uint8_t* to = out_ + (width * spec_->height * c + width * y) * sizeof(float);
-    const float* const table = table_[c].data();
     for (size_t x = 0; x < width; ++x, to += sizeof(float)) {
-      std::memcpy(to, &table[packed[x * channels + c]], sizeof(float));
+      const float value = floats_.At(c, packed[x * channels + c]);
+      std::memcpy(to, &value, sizeof(value));
     }
   }
 }
@@ -113,10 +91,7 @@ void ImageOutput::PutFloats(int y, const uint8_t* packed) const {
 void ImageOutput::PutPlane(int y, int channel, const uint8_t* plane) const {
   const size_t width = spec_->width;
   uint8_t* to = out_ + (width * spec_->height * channel + width * y) * sizeof(float);
-  const Scale& scale = scale_[channel];
-  if (scale.equals_table) return kernels::ScaleBytes(plane, width, scale.factor, scale.summand, to);
-  const float* const table = table_[channel].data();
-  for (size_t x = 0; x < width; ++x, to += sizeof(float)) std::memcpy(to, &table[plane[x]], sizeof(float));
+  floats_.Plane(plane, width, static_cast<size_t>(channel), to);
 }
 
 // Of a number of the image in `out_`, counted in numbers.

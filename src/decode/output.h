@@ -1,11 +1,11 @@
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <vector>
 
 #include "decode/erasing.h"
 #include "decode/image.h"
+#include "decode/pixel_scale.h"
 
 namespace millrace {
 
@@ -24,9 +24,6 @@ class ImageOutput {
   void Erase(const ErasedPart& part, const ImageTransform& erasing, uint64_t key);
 
  private:
-  using Tables = std::array<std::array<float, 256>, 3>;
-
-  void BuildTable(const ImageSpec& spec);
   void PutFloats(int y, const uint8_t* packed) const;
   /// `plane` has the pixels of one channel; those of the output lie side by side, too.
   void PutPlane(int y, int channel, const uint8_t* plane) const;
@@ -36,15 +33,7 @@ class ImageOutput {
   uint8_t* out_ = nullptr;
   uint8_t* pixels_ = nullptr;
   std::vector<uint8_t> packed_;
-  Tables table_{};
-  struct Scale {
-    double factor = 0;
-    double summand = 0;
-    bool equals_table = false;  // for all 256 values, to the last bit
-  };
-  std::array<Scale, 3> scale_{};
-  std::array<float, 3> table_mean_{};
-  std::array<float, 3> table_std_{};  // zeros: no table was built yet, as no spec has them
+  PixelScale floats_;
 };
 
 }  // namespace millrace
