@@ -56,7 +56,7 @@ def train(options: dict[str, Any]) -> None:
     model = ray.train.torch.prepare_model(model)  # DistributedDataParallel, on the worker's device
     device = ray.train.torch.get_device()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
-    criterion = nn.CrossEntropyLoss(ignore_index=-1)  # the label of padding
+    criterion = nn.CrossEntropyLoss()  # it ignores the label of padding, -100
     for _ in range(loader.epoch, options["epochs"]):
         for batch in loader:
             logits = model(batch["image"].to(device, non_blocking=True))

@@ -100,7 +100,7 @@ def trainer(device: torch.device, classes: int) -> Callable[[torch.Tensor, torch
     torch.backends.cudnn.benchmark = True
     model = resnet50(classes).to(device, memory_format=torch.channels_last)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
-    criterion = torch.nn.CrossEntropyLoss(ignore_index=-1)
+    criterion = torch.nn.CrossEntropyLoss()
 
     def step(images: torch.Tensor, labels: torch.Tensor) -> None:
         with torch.autocast(device.type, torch.bfloat16):

@@ -80,8 +80,8 @@ def main() -> None:
     for epoch in range(loader.epoch, args.epochs):
         model.train()
         for batch in loader:
-            # The last batch of an epoch is padded to full size; padding has the label -1.
-            loss = nn.functional.cross_entropy(model(batch["image"]), batch["label"], ignore_index=-1)
+            # The last batch of an epoch is padded to full size; the loss ignores its label, -100.
+            loss = nn.functional.cross_entropy(model(batch["image"]), batch["label"])
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()

@@ -6,12 +6,12 @@ import math
 import mmap
 import weakref
 from collections import deque
-from collections.abc import Container
 from typing import Any
 
 import numpy as np
 
 from ._blocks import is_plain
+from ._pads import Pads
 
 _LEAST_BYTES = 1 << 20  # of smaller arrays an allocator keeps the pages itself
 _MOST_FREE = 4
@@ -20,17 +20,16 @@ _MOST_FREE = 4
 class Stacks:
     """Makes arrays and tensors of a batch. The memory of one is used again when nothing refers to it any more. Thread-safe."""
 
-    def __init__(self, labels: Container[str] = ("label",)) -> None:
-        """``labels``: names of the columns that are labels."""
-        self._labels = labels
+    def __init__(self, pads: Pads | None = None) -> None:
+        self._pads = pads or Pads()
         self._free: deque[mmap.mmap] = deque(maxlen=_MOST_FREE)
 
     def stacked(self, name: str, rows: list[Any], valid: Any) -> Any:
-        """One array if all rows are arrays or numbers of one shape and type, else the list. Padding becomes zeros, of labels -1."""
+        """One array if all rows are arrays or numbers of one shape and type, else the list. Rows of padding hold what ``pads`` says."""
         real = [row for row, is_real in zip(rows, valid) if is_real]
         first: Any = real[0] if real else None
         if type(first).__module__.partition(".")[0] == "torch":
-            return self._stacked_tensors(rows, valid, real)
+            return self._stacked_tensors(name, rows, valid, real)
         if not isinstance(first, (np.ndarray, np.generic, bool, int, float)):
             padding: Any = "" if isinstance(first, str) else b"" if isinstance(first, bytes) else None
             return [row if is_real else padding for row, is_real in zip(rows, valid)]
@@ -44,14 +43,12 @@ class Stacks:
             return [row if is_real else np.empty(0, arrays[0].dtype) for row, is_real in zip(rows, valid)]
         stacked = self._array((len(rows), *arrays[0].shape), kind)
         for place in np.flatnonzero(~np.asarray(valid, bool)):
-            np.copyto(
-                stacked[place : place + 1], -1 if name in self._labels and kind.kind == "i" else 0, casting="unsafe"
-            )
+            np.copyto(stacked[place : place + 1], self._pads.of(name, kind), casting="unsafe")
         for place, array in zip(np.flatnonzero(valid), arrays):
             stacked[place] = array
         return stacked
 
-    def _stacked_tensors(self, rows: list[Any], valid: Any, real: list[Any]) -> Any:
+    def _stacked_tensors(self, name: str, rows: list[Any], valid: Any, real: list[Any]) -> Any:
         import torch
 
         first = real[0]
@@ -59,8 +56,10 @@ class Stacks:
             not isinstance(row, torch.Tensor) or row.shape != first.shape or row.dtype != first.dtype for row in real
         ):
             return rows
-        zeros = torch.zeros_like(first)
-        parts = [row if is_real else zeros for row, is_real in zip(rows, valid)]
+        padding = first
+        if len(real) < len(rows):
+            padding = torch.full_like(first, self._pads.of_tensor(name, first.dtype))
+        parts = [row if is_real else padding for row, is_real in zip(rows, valid)]
         size = len(rows) * first.numel() * first.element_size()
         if size < _LEAST_BYTES or not all(type(row) is torch.Tensor and is_plain(row, torch) for row in real):
             return torch.stack(parts)

@@ -22,7 +22,7 @@ class Batch(_Label):
 
     ``image``: ``[B, H, W, C]`` or ``[B, C, H, W]``, uint8 or float32. ``label``: int64 ``[B]``, or a list of B strings; absent when
     the data set has no labels. Or, in their place, what ``fields`` says.
-    ``valid``: bool ``[B]``, False for padding, whose image is zeros, label -1 and key ``""``, and for the repeats of a short batch. ``mask`` is another name of it, unless a field
+    ``valid``: bool ``[B]``, False for padding, whose image is zeros, label -100 and key ``""``, and for the repeats of a short batch. ``mask`` is another name of it, unless a field
     is called so.
     ``sample``: int64 ``[B]``, the sample's ordinal in the index. ``part``: int64 ``[B]``, only of a Mix or buckets of tokens: the part it is of. ``key``: list of B strings, the sample's name.
 

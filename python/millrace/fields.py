@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from typing import Any, ClassVar, Union
 
 import numpy as np
@@ -18,7 +18,7 @@ _CROPS = ("augment", "crop_scale", "crop_ratio", "flip")
 
 @dataclasses.dataclass(frozen=True)
 class Image:
-    """Pixels of a JPEG, PNG, WebP, TIFF, BMP or GIF: uint8 or float32, ``[B, H, W, C]`` or ``[B, C, H, W]``, zeros for padding.
+    """Pixels of a JPEG, PNG, WebP, TIFF, BMP or GIF: uint8 or float32, ``[B, H, W, C]`` or ``[B, C, H, W]``, zeros for padding (255 in a map of numbers).
 
     What is None is as the :class:`Loader` says, whose arguments of these names are explained there.
 
@@ -165,7 +165,7 @@ class _Transformed(Image):
 
 @dataclasses.dataclass(frozen=True)
 class Label:
-    """int64 ``[B]``, -1 for padding; of the kind float, float32 ``[B]``, 0 for padding; or a list of B strings.
+    """int64 ``[B]``, -100 for padding; of the kind float, float32 ``[B]``, NaN for padding (0 with a device of XLA or JAX); or a list of B strings.
 
     Args:
         field: The field of the sample.
@@ -296,17 +296,23 @@ def padding_of_values(native: Sequence[tuple[Any, ...]]) -> dict[str, Any]:
     return {name: usual[kind] for name, _, kind, *_ in native if kind in usual} | texts
 
 
+def is_map(image: tuple[Any, ...]) -> bool:
+    """Says if its pixels are numbers, such as classes."""
+    numbers: bool = image[9]
+    return numbers
+
+
 def sent_as_bytes(
-    image: tuple[Any, ...], native: Sequence[tuple[Any, ...]]
+    image: tuple[Any, ...], native: Sequence[tuple[Any, ...]], padded: Container[str] = ()
 ) -> tuple[tuple[Any, ...], list[tuple[Any, ...]], dict[str, Affine]]:
-    """The one image, or the fields, with u8 in the place of f32; and what is left to do, by the names of the images."""
+    """The one image, or the fields, with u8 in the place of f32; and what is left to do, by the names of the images. Those in ``padded`` stay."""
     left: dict[str, Affine] = {}
 
     def as_bytes(name: str, image: tuple[Any, ...]) -> tuple[Any, ...]:
         height, width, channels, crop, dtype, layout, mean, std, *rest = image
         *_, transforms, _ = rest
         erases = any(transform == "RandomErasing" for transform, *_ in transforms)  # of normalised pixels, perhaps
-        if dtype != "f32" or erases:
+        if dtype != "f32" or erases or name in padded:
             return image
         left[name] = Affine.of(mean[:channels], std[:channels], layout == "nchw")
         return (height, width, channels, crop, "u8", layout, (0.0, 0.0, 0.0), (1.0, 1.0, 1.0), *rest)

@@ -10,7 +10,7 @@ from typing import Any, Callable, Literal, NoReturn, cast
 
 import numpy as np
 
-from . import _arguments, _core, _dataloader_names
+from . import _arguments, _core, _dataloader_names, _pads
 from ._iteration import STATE_VERSION, BatchIterator, Feed, Iteration, start_of_epoch
 from ._loader_options import cache_options, checked_functions, torch_for, worker_options
 from .batch import Batch, State
@@ -18,7 +18,7 @@ from .dataset import Dataset
 from .device import Affine, Device, Payload, device_of
 from .device_decode import decoder_of
 from .errors import Error, InvalidArgumentError, UnsupportedError
-from .fields import Field, Image, padding_of_values, sent_as_bytes, to_native
+from .fields import Field, Image, is_map, padding_of_values, sent_as_bytes, to_native
 from .labels import LabelsLike
 from .mix import Mix
 from .ranks import local_ranks, rank_and_world
@@ -26,6 +26,8 @@ from .report import Report, Table
 from .stream import Destination, Stream
 from .tokens import Rows, Shape, Tokens
 from .transform import Seeds, Transform, Work, imported
+
+_ORIGIN = {"valid", "sample", "part", "row"}  # arrays of a batch that are no fields
 
 
 class Loader:
@@ -88,6 +90,8 @@ class Loader:
         world: How many consumers share the data. All get equally many batches.
         last: The last, short batch of an epoch: ``"pad"`` (None; see ``valid``), ``"drop"``, ``"wrap"`` (filled from the epoch's start), or
             ``"short"`` (fewer rows). Short batches are equally long on all ranks. Rows that make them so repeat a sample.
+        pad: The numbers in rows of padding, by the names of arrays: ``{"label": -1}``. None: integer labels are -100, which torch's losses ignore.
+            Floating point labels are NaN (0 with ``device="xla"`` and ``"jax"``), masks 255, integers of a ``transform`` -100, and all else 0.
         memory: Budget for fetched bytes and batches together, in bytes or as ``"512MiB"``.
         cache: A folder of a local disk that keeps what is read, for later epochs and runs; processes of a machine may share one. If it
             cannot be used, a warning says so, and everything is read from the store. Or ``"memory"``: the Loaders of this process keep it in
@@ -198,6 +202,7 @@ class Loader:
         rank: int | None = None,
         world: int | None = None,
         last: Literal["pad", "short", "drop", "wrap"] | None = None,
+        pad: Mapping[str, float] | None = None,
         memory: int | str = "512MiB",
         cache: str | os.PathLike[str] | None = None,
         cache_size: int | str | None = None,
@@ -286,7 +291,6 @@ class Loader:
         is_compiled_for = self._device is not None and self._device.fixed_shapes
         keeps_shapes = is_compiled_for or tokens is not None
         self._torch = torch_for(output, self._device)
-        self._pad = tokens.pad if isinstance(tokens, Tokens) else 0
         batch_size = _arguments.integer("batch_size", batch_size, least=1)
         rank, world = rank_and_world(rank, world)
         shuffle = _arguments.shuffle(shuffle)
@@ -309,6 +313,7 @@ class Loader:
             **caching,
             "local_ranks": 1 if caching["cache"] == _arguments.MEMORY else local_ranks(rank, world),
             "workers": remote,
+            "finite_padding": is_compiled_for,
             "digest": "none" if digest is None else _arguments.choice("digest", digest, ("raw", "decoded", "none")),
         }
         if checked["last"] == "short" and is_compiled_for:
@@ -321,9 +326,13 @@ class Loader:
         decoder = decoder_of(
             decode, self._device is not None and self._device.decodes, checked, functions, tokens is not None
         )
+        pad = _pads.checked(pad)
+        if pad and tokens is not None:
+            raise InvalidArgumentError("pad is for arrays of samples; rows of tokens have Tokens(pad=...)")
+        checked["padding"] = list(pad.items())
         normalised: dict[str, Affine] = {}
         if self._device and self._device.normalises and not functions:
-            checked["image"], checked["fields"], normalised = sent_as_bytes(checked["image"], checked["fields"])
+            checked["image"], checked["fields"], normalised = sent_as_bytes(checked["image"], checked["fields"], pad)
         self._payload = Payload(normalised, collate is not None or batch_transform is not None, decoder)
         checked["tokens"] = tokens._native() if tokens else None
         checked["token_type"] = tokens.dtype if tokens else "int64"
@@ -345,7 +354,12 @@ class Loader:
             checked["workers"] = (*checked["workers"][:-1], (named, self._dataset.uri, self._torch is not None))
         self._native = _core.Loader(natives, mix=mix._mix if mix else None, **checked)
         entries = checked["fields"] or [("label", "", "label", None, "", checked["label_kind"])]
-        self._labels = {entry[0] for entry in entries if entry[2] == "label"}
+        labels_of_batch = {"label", *(entry[0] for entry in entries if entry[2] == "label")}
+        masks = {entry[0] for entry in checked["fields"] if entry[2] == "image" and is_map(entry[3])}
+        of_tokens = {"tokens": tokens.pad, "position_ids": 0, "segment_ids": 0} if tokens else {}
+        self._pads = _pads.Pads({**pad, **of_tokens}, labels_of_batch, masks, is_compiled_for)
+        if pad and not functions:
+            self._check_names(pad, entries)
         self._values = {} if tokens else padding_of_values(entries)
         seeds = Seeds(checked["seed"], rank, world, mix is not None)
         self._batch_size = batch_size
@@ -355,9 +369,7 @@ class Loader:
         self._has_functions = functions
         work = None
         if functions or self._device:
-            work = Work(
-                transform, collate, batch_transform, to_torch, self._dataset.uri, seeds, {"label", *self._labels}
-            )
+            work = Work(transform, collate, batch_transform, to_torch, self._dataset.uri, seeds, self._pads)
         destination = self._destination(work, on_batch, prefetch_batches)
         make_stream = self._stream_maker(
             work, transform_threads, transform_processes, multiprocessing_context, destination
@@ -492,8 +504,7 @@ class Loader:
         for arrays in self._native.shapes():
             batch: dict[str, Any] = {}
             for name, dtype, dims in self._with_decoded(arrays):
-                padding = self._pad if name == "tokens" else -1 if name in self._labels and dtype == "int64" else 0
-                array = np.full(dims, padding, dtype=dtype)
+                array = np.full(dims, self._padding_of(name, dtype), dtype=dtype)
                 batch[name] = self._torch.from_numpy(array) if self._torch else array
             batch.setdefault("mask", batch["valid"])
             rows = len(batch["valid"])
@@ -506,6 +517,18 @@ class Loader:
             if self._device is not None:
                 batch = self._device.receive(self._device.send(batch, self._payload, None, self._device.ring()))
             yield cast(Batch, batch)
+
+    def _padding_of(self, name: str, dtype: str) -> float:
+        return 0 if name in _ORIGIN else self._pads.of(name, dtype)
+
+    def _check_names(self, pad: Mapping[str, float], entries: Sequence[tuple[Any, ...]]) -> None:
+        arrays = {name for shape in self._native.shapes() for name, *_ in shape} - _ORIGIN
+        arrays |= {entry[0] for entry in entries if entry[2] == "array"}
+        for name in pad:
+            if name not in arrays:
+                raise InvalidArgumentError(
+                    f"pad names {name!r}, and the arrays of batches are {', '.join(sorted(arrays)) or 'none'}"
+                )
 
     def _with_decoded(self, arrays: list[Any]) -> list[Any]:
         """With those of the images that the device decodes."""

@@ -5,12 +5,13 @@ from __future__ import annotations
 import dataclasses
 import importlib
 import inspect
-from collections.abc import Container, Mapping
+from collections.abc import Mapping
 from typing import Any, Callable
 
 import numpy as np
 
 from . import _remote_rows
+from ._pads import Pads
 from ._stacks import Stacks
 from .errors import InvalidArgumentError, TransformError
 from .padding import filled
@@ -124,7 +125,7 @@ class Work:
         to_torch: bool,
         uri: str,
         seeds: Seeds,
-        labels: Container[str] = ("label",),
+        pads: Pads | None = None,
     ) -> None:
         self.transform = None if transform is None else SampleTransform(transform, to_torch)
         self._join = collate
@@ -132,8 +133,8 @@ class Work:
         self._to_torch = to_torch
         self._uri = uri
         self._seeds = seeds
-        self._labels = labels
-        self._stacks = Stacks(labels)
+        self._pads = pads or Pads()
+        self._stacks = Stacks(self._pads)
         self._batch_rng = batch_transform is not None and _takes_rng(batch_transform)
         self._padding: dict[
             str, Callable[[int], Any]
@@ -239,9 +240,7 @@ class Work:
             name: self._stacks.stacked(name, [row and row[name] for row in at_places], has_sample) for name in names
         }
         if not self._padding:
-            self._padding = {
-                name: _padding_like(column, -1 if name in self._labels else 0) for name, column in columns.items()
-            }
+            self._padding = {name: _padding_like(name, column, self._pads) for name, column in columns.items()}
         return columns
 
     def _to_output(self, column: Any) -> Any:
@@ -252,12 +251,12 @@ def _plain(value: Any) -> Any:
     return value.item() if isinstance(value, np.generic) else value
 
 
-def _padding_like(column: Any, number: int) -> Callable[[int], Any]:
+def _padding_like(name: str, column: Any, pads: Pads) -> Callable[[int], Any]:
     if isinstance(column, list):
         padding: Any = "" if isinstance(column[0], str) else b"" if isinstance(column[0], bytes) else None
         return lambda rows: [padding] * rows
     if isinstance(column, np.ndarray):
         shape, kind = column.shape[1:], column.dtype
-        return lambda rows: np.full((rows, *shape), number if kind.kind == "i" else 0, dtype=kind)
-    zeros = column[:1] * 0
-    return lambda rows: zeros.expand(rows, *zeros.shape[1:]).clone()
+        return lambda rows: np.full((rows, *shape), pads.of(name, kind), dtype=kind)
+    row = column[:1].clone().fill_(pads.of_tensor(name, column.dtype))
+    return lambda rows: row.expand(rows, *row.shape[1:]).clone()

@@ -3,11 +3,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <optional>
 #include <utility>
 #include <vector>
 
+#include "gil_release.h"
 #include "service/frame_buffers.h"
 #include "shard/npy.h"
 
@@ -72,11 +74,11 @@ py::list ToEncodedImages(const BatchValues& values) {
 
 }  // namespace
 
-BatchConverter::BatchConverter(py::object convert)
-    : convert_(std::move(convert)), scan_json_(py::module_::import("json").attr("JSONDecoder")().attr("scan_once")) {}
+BatchConverter::BatchConverter(HandOver hand_over)
+    : to_(std::move(hand_over)), scan_json_(py::module_::import("json").attr("JSONDecoder")().attr("scan_once")) {}
 
 py::object BatchConverter::Converted(const py::array& array) const {
-  return convert_.is_none() ? py::object(array) : convert_(array);
+  return to_.convert.is_none() ? py::object(array) : to_.convert(array);
 }
 
 // Types that torch lacks, such as texts, dates and records, stay arrays of NumPy.
@@ -111,6 +113,24 @@ py::object BatchConverter::ToBoxes(const Batch& batch, const BatchValues& values
   return list;
 }
 
+void BatchConverter::Pad(const py::array& stacked, const BatchValues& values) const {
+  const auto found = std::find_if(to_.padding.begin(), to_.padding.end(),
+                                  [&](const FieldPadding& padding) { return padding.name == values.name; });
+  if (found == to_.padding.end()) return;
+  py::object value = py::float_(found->value);
+  if (std::trunc(found->value) == found->value) value = py::int_(static_cast<int64_t>(found->value));
+  for (size_t row = 0; row < values.rows.size(); ++row) {
+    if (!values.rows[row].empty()) continue;
+    try {
+      stacked[py::int_(row)] = value;
+    } catch (const py::error_already_set& error) {
+      if (error.matches(PyExc_MemoryError)) throw;
+      Throw(absl::InvalidArgumentError(
+          fmt::format("'{}' of a batch cannot hold the padding {}: {}", values.name, found->value, error.what())));
+    }
+  }
+}
+
 // The same of files that are not as ParseNpy reads them (other orders, types and versions): by NumPy itself.
 py::object BatchConverter::LoadArrays(const Batch& batch, const BatchValues& values) const {
   const py::object load = py::module_::import("numpy").attr("load");
@@ -137,7 +157,9 @@ py::object BatchConverter::LoadArrays(const Batch& batch, const BatchValues& val
     for (size_t row = 0; row < values.rows.size(); ++row) {
       if (values.rows[row].empty()) list[row] = padding;
     }
-    return ConvertedIfPossible(py::array(numpy.attr("stack")(list)));
+    const py::array stacked(numpy.attr("stack")(list));
+    Pad(stacked, values);
+    return ConvertedIfPossible(stacked);
   }
   for (size_t row = 0; row < values.rows.size(); ++row) {
     if (values.rows[row].empty()) continue;
@@ -148,7 +170,8 @@ py::object BatchConverter::LoadArrays(const Batch& batch, const BatchValues& val
   return list;
 }
 
-// One array where all rows have one type and shape, with zeros for padding; else a list, with None for padding.
+// One array where all rows have one type and shape, with zeros, or what was chosen, for padding; else a list, with
+// None for padding.
 py::object BatchConverter::ToArrays(const Batch& batch, const BatchValues& values) const {
   std::vector<std::optional<NpyArray>> rows;
   for (size_t row = 0; row < values.rows.size(); ++row) {
@@ -184,6 +207,7 @@ py::object BatchConverter::ToArrays(const Batch& batch, const BatchValues& value
     }
     to += bytes;
   }
+  Pad(stacked, values);
   return ConvertedIfPossible(stacked);
 }
 
@@ -210,6 +234,41 @@ py::object BatchConverter::ToValues(const Batch& batch, const BatchValues& value
   return list;
 }
 
+// Rows without a sample are zeros.
+py::array BatchConverter::ToFloats(const Batch& batch, const FloatImage& image,
+                                   const std::vector<py::ssize_t>& dims) const {
+  const ByteSpan bytes = batch.Bytes(image.name);
+  py::array array = NewArray(py::dtype("float32"), dims, bytes.size() * sizeof(float));
+  const auto* from = reinterpret_cast<const uint8_t*>(bytes.data());
+  auto* to = static_cast<uint8_t*>(array.mutable_data());
+  const size_t row = batch.size == 0 ? 0 : bytes.size() / batch.size;
+  const size_t pixels = row / image.channels;
+  WithoutGil([&] {
+    for (const std::string& key : batch.keys) {
+      if (key.empty()) {
+        std::memset(to, 0, row * sizeof(float));
+      } else if (image.channels_first) {
+        for (size_t c = 0; c < image.channels; ++c)
+          image.scale.Plane(from + c * pixels, pixels, c, to + c * pixels * sizeof(float));
+      } else {
+        image.scale.Packed(from, pixels, image.channels, to);
+      }
+      from += row;
+      to += row * sizeof(float);
+    }
+  });
+  return array;
+}
+
+py::object BatchConverter::Convert(const BatchShape& shape, const std::shared_ptr<Process>& process,
+                                   Batch batch) const {
+  py::dict all = ToDict(shape, process, std::move(batch));
+  if (to_.as_tuple.empty()) return std::move(all);
+  py::tuple chosen(to_.as_tuple.size());
+  for (size_t i = 0; i < to_.as_tuple.size(); ++i) chosen[i] = all[ToPyText(to_.as_tuple[i])];
+  return std::move(chosen);
+}
+
 py::dict BatchConverter::ToDict(const BatchShape& shape, const std::shared_ptr<Process>& process, Batch batch) const {
   auto* const held = new ProcessLocal<BatchOwner>(new BatchOwner{process, batch.memory});
   const py::capsule owner(held, [](void* pointer) { delete static_cast<ProcessLocal<BatchOwner>*>(pointer); });
@@ -219,8 +278,12 @@ py::dict BatchConverter::ToDict(const BatchShape& shape, const std::shared_ptr<P
     // Ordinals stay below 2^60: as int64 they suit torch, which has hardly any operations on uint64.
     std::vector<py::ssize_t> dims(array.dims.begin(), array.dims.end());
     dims.front() = static_cast<py::ssize_t>(batch.size);
-    const py::array view(py::dtype(array.dtype), dims, batch.Bytes(array.name).data(), owner);
-    result[ToPyText(array.name)] = Converted(view);
+    const auto image = std::find_if(to_.floats.begin(), to_.floats.end(),
+                                    [&](const FloatImage& each) { return each.name == array.name; });
+    const py::array made = image != to_.floats.end()
+                               ? ToFloats(batch, *image, dims)
+                               : py::array(py::dtype(array.dtype), dims, batch.Bytes(array.name).data(), owner);
+    result[ToPyText(array.name)] = Converted(made);
   }
   for (BatchValues& values : batch.values) {
     result[ToPyText(values.name)] = ToValues(batch, values);

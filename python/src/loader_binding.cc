@@ -5,6 +5,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -29,7 +30,8 @@ std::shared_ptr<LoaderHandle> MakeLoaderHandle(
     const py::int_& epochs, const py::int_& rank, const py::int_& world, const std::string& last,
     const std::string& memory, const std::string& digest, const std::optional<TokensTuple>& tokens,
     const std::string& token_type, int64_t pad_token, const std::string& cache, const std::string& cache_size, bool pin,
-    const py::int_& local_ranks, const std::optional<WorkersTuple>& workers) {
+    const py::int_& local_ranks, const std::optional<WorkersTuple>& workers,
+    const std::vector<std::pair<std::string, double>>& padding, bool finite_padding) {
   LoaderOptions options;
   options.image = ToImageSpec(image);
   options.fields = ToFields(fields);
@@ -38,6 +40,8 @@ std::shared_ptr<LoaderHandle> MakeLoaderHandle(
   options.bad_samples =
       Choose<BadSamples>("bad_samples", bad_samples,
                          {{"fail", BadSamples::kFail}, {"replace", BadSamples::kReplace}, {"mask", BadSamples::kMask}});
+  for (const auto& [name, value] : padding) options.padding.push_back({name, value});
+  options.finite_padding = finite_padding;
   options.batch = ToNatural("batch_size", batch);
   options.shuffle = ValueOrThrow(ParseShuffle(shuffle));
   const auto natural = [](const char* name, const std::optional<py::int_>& value) {
@@ -80,6 +84,19 @@ py::list ToList(const std::vector<BatchShape>& shapes) {
   return list;
 }
 
+/// (name, channels, whether they come first, mean, std), as Python gives them.
+using FloatTuple = std::tuple<std::string, size_t, bool, PerChannel, PerChannel>;
+
+std::vector<FloatImage> ToFloatImages(const std::vector<FloatTuple>& images) {
+  std::vector<FloatImage> result;
+  for (const auto& [name, channels, channels_first, mean, std] : images) {
+    FloatImage& image = result.emplace_back(FloatImage{.name = name, .channels = channels, .scale = {}});
+    image.channels_first = channels_first;
+    image.scale.Set(mean, std);
+  }
+  return result;
+}
+
 // What the rows of each table are.
 py::list RowsList(const LoaderHandle& loader) {
   py::list list;
@@ -102,8 +119,8 @@ py::list RowsList(const LoaderHandle& loader) {
 // raises (Ctrl-C) cannot come between the step of the position and the loop's variable.
 class Batches {
  public:
-  Batches(std::shared_ptr<LoaderHandle> loader, py::object convert)
-      : loader_(std::move(loader)), converter_(std::move(convert)) {}
+  Batches(std::shared_ptr<LoaderHandle> loader, HandOver hand_over)
+      : loader_(std::move(loader)), converter_(std::move(hand_over)) {}
 
   // None if there is none for a while; as Next else.
   py::object Poll() {
@@ -116,7 +133,7 @@ class Batches {
         ++delivered_;
         rows_ = (*polled)->size;
         const BatchShape& shape = loader_->shapes()[(*polled)->shape];
-        return converter_.ToDict(shape, loader_->process(), **std::move(polled));
+        return converter_.Convert(shape, loader_->process(), **std::move(polled));
       }
     }
     ended_ = true;
@@ -169,13 +186,19 @@ void BindLoader(py::module_& module) {
            py::arg("bad_samples"), py::arg("shuffle"), py::arg("order"), py::arg("seed"), py::arg("epochs"),
            py::arg("rank"), py::arg("world"), py::arg("last"), py::arg("memory"), py::arg("digest"), py::arg("tokens"),
            py::arg("token_type"), py::arg("pad_token"), py::arg("cache"), py::arg("cache_size"), py::arg("pin"),
-           py::arg("local_ranks"), py::arg("workers"))
+           py::arg("local_ranks"), py::arg("workers"), py::arg("padding"), py::arg("finite_padding"))
       .def(
           "batches",
-          [](std::shared_ptr<LoaderHandle> self, py::object convert) {
-            return Batches(std::move(self), std::move(convert));
+          [](std::shared_ptr<LoaderHandle> self, py::object convert, const std::vector<FloatTuple>& floats,
+             std::vector<std::string> as_tuple) {
+            HandOver hand_over{.convert = std::move(convert),
+                               .padding = self->options().padding,
+                               .floats = ToFloatImages(floats),
+                               .as_tuple = std::move(as_tuple)};
+            return Batches(std::move(self), std::move(hand_over));
           },
-          py::arg("convert"))
+          py::arg("convert"), py::arg("floats") = std::vector<FloatTuple>(),
+          py::arg("as_tuple") = std::vector<std::string>())
       .def("again", [](const Handle& self) { return std::make_shared<Handle>(self); })
       .def("settled", &Handle::Settled, py::arg("position"))
       .def("begin", &Handle::Begin, py::arg("position"), py::arg("epochs"), py::arg("counts"))

@@ -48,7 +48,7 @@ std::string TextOf(const py::error_already_set& error) {
 class PythonFunctions final : public RowFunctions {
  public:
   PythonFunctions(std::shared_ptr<Process> process, py::object check, py::object apply)
-      : process_(std::move(process)), check_(std::move(check)), apply_(std::move(apply)), converter_(py::none()) {}
+      : process_(std::move(process)), check_(std::move(check)), apply_(std::move(apply)), converter_(HandOver{}) {}
   // A thread without the GIL may let go last.
   ~PythonFunctions() override {
     const py::gil_scoped_acquire acquire;

@@ -14,7 +14,7 @@ namespace millrace {
 struct BatchField {
   enum class Kind : uint8_t {
     kImage,  // pixels, an array of the batch; or, if it is encoded, a value
-    kLabel,  // an integer (an array, -1 in padding), a number (a float32 array, 0 in padding) or a text (a value)
+    kLabel,  // an integer (an array), a number (a float32 array) or a text (a value)
     // Values: bytes of any length, one for each row (Batch::values).
     kText,   // UTF-8
     kJson,   // JSON, or what Python's json module takes for it (NaN, Infinity)
@@ -35,6 +35,14 @@ struct BatchField {
     if (kind == Kind::kImage) return image.encoded;
     return kind != Kind::kLabel || label.kind == LabelSpec::Kind::kText;
   }
+};
+
+/// The number that the array of an entry holds in rows without a sample, in place of the usual one.
+struct FieldPadding {
+  std::string name;  // of the entry
+  double value = 0;
+
+  friend bool operator==(const FieldPadding&, const FieldPadding&) = default;
 };
 
 /// An image that is encoded (ImageSpec::encoded). As a value of a batch it stays in the process.

@@ -53,8 +53,8 @@ void BatchLayout::Pad(std::byte* slot, size_t array, uint64_t first, uint64_t la
   const Place& place = places_[array];
   const uint64_t element = ElementBytes(shape_[array].dtype);
   std::byte* const from = slot + place.offset + first * element;
-  if (place.padding == 0) {
-    std::memset(from, 0, (last - first) * element);
+  if (place.padding == 0 || element == 1) {
+    std::memset(from, static_cast<int>(place.padding), (last - first) * element);
   } else {
     FillTokens(element == 8 ? TokenType::kInt64 : TokenType::kInt32, place.padding, from, last - first);
   }

@@ -17,7 +17,8 @@ class BatchLayout {
   /// `length` is that of rows of tokens, else 0.
   explicit BatchLayout(uint64_t batch, uint64_t length = 0) : batch_(batch), length_(length) {}
 
-  /// Adds an array [batch, row ...], behind the others. Rows that hold nothing are filled with `padding`.
+  /// Adds an array [batch, row ...], behind the others. Rows that hold nothing are filled with `padding`: an element of
+  /// the array, or, where its elements are floats, the bits of one.
   void Add(std::string name, std::string_view dtype, const std::vector<uint64_t>& row = {}, int64_t padding = 0);
 
   uint64_t batch() const { return batch_; }

@@ -4,6 +4,10 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <bit>
+#include <cmath>
+#include <limits>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -28,6 +32,25 @@ TEST(BatchLayout, DividesASlotAndPadsItsLastRows) {
   EXPECT_EQ(batch.Array<uint8_t>("image")[3], 7);
   EXPECT_EQ(batch.Array<uint8_t>("image")[4], 0);
   EXPECT_EQ(batch.Bytes("image").data(), layout.Row(slot.data(), "image", 0).data());
+}
+
+TEST(BatchLayout, PadsWithNumbersOfEachType) {
+  BatchLayout layout(2);
+  layout.Add("label", "int64", {}, -100);
+  layout.Add("mask", "uint8", {3}, 255);
+  layout.Add("target", "float32", {2}, std::bit_cast<int32_t>(std::numeric_limits<float>::quiet_NaN()));
+  layout.Add("weight", "float32", {}, std::bit_cast<int32_t>(-0.5F));
+  std::vector<std::byte> slot(layout.bytes(), std::byte{7});
+  layout.PadRow(slot.data(), 0);
+  Batch batch;
+  batch.arrays = layout.Deliver(slot.data(), 2);
+  EXPECT_EQ(batch.Array<int64_t>("label")[0], -100);
+  EXPECT_EQ(batch.Array<int64_t>("label")[1], 0x0707070707070707);
+  const std::span<const uint8_t> mask = batch.Array<uint8_t>("mask");
+  EXPECT_EQ(std::vector<uint8_t>(mask.begin(), mask.end()), (std::vector<uint8_t>{255, 255, 255, 7, 7, 7}));
+  EXPECT_TRUE(std::isnan(batch.Array<float>("target")[0]) && std::isnan(batch.Array<float>("target")[1]));
+  EXPECT_FALSE(std::isnan(batch.Array<float>("target")[2]));
+  EXPECT_EQ(batch.Array<float>("weight")[0], -0.5F);
 }
 
 TEST(BatchLayout, ShortensABatchToItsFirstRows) {

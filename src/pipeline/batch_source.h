@@ -67,7 +67,7 @@ struct BatchFacts {
 
 /// One batch of one rank, with all that its receiver needs to account for it. Move-only; its memory returns to its
 /// source when it and all copies of `memory` are gone, also after the source itself is gone. Its values are the
-/// consumer's from the start: the source counts them no more. Rows without a sample are padding: zeros, label -1,
+/// consumer's from the start: the source counts them no more. Rows without a sample are padding: label -100,
 /// pad_token, values without bytes.
 ///
 /// Arrays: images and labels that are integers, by the names of the fields ("image" and "label", if none are given); of

@@ -55,6 +55,10 @@ struct LoaderOptions {
   std::optional<LabelOptions>
       label;  // absent = the field `cls` as an integer where the data set has it, else no labels
   BadSamples bad_samples = BadSamples::kFail;
+  // Rows without a sample hold these. Without an entry: integer labels are -100, floating point labels NaN, images of
+  // numbers 255, all others 0. Entries that name no array of the batch mean nothing.
+  std::vector<FieldPadding> padding;
+  bool finite_padding = false;  // labels that are floats have 0 there
   // Of a source of rows of tokens (Source::OfRows), for which nothing of the above counts but bad_samples: a damaged
   // piece is replaced by padding.
   TokenType token_type = TokenType::kInt64;

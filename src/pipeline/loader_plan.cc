@@ -143,7 +143,7 @@ void AddOrigin(BatchLayout* layout, bool with_parts) {
 absl::Status SettleSamples(LoaderPlan* plan) {
   ASSIGN_OR_RETURN(plan->fields, PlanFields(plan->source, plan->options));
   BatchLayout& layout = plan->layouts.emplace_back(plan->options.batch);
-  AddArrays(plan->fields, &layout);
+  RETURN_IF_ERROR(AddArrays(plan->fields, plan->options, &layout));
   AddOrigin(&layout, plan->with_parts());
   return absl::OkStatus();
 }

@@ -131,7 +131,7 @@ TEST_F(LoaderTest, DeliversEachSampleOnceInPlanOrder) {
     }
     for (uint64_t row = batch.valid; row < 8; ++row) {
       EXPECT_EQ(batch.Array<uint8_t>("valid")[row], 0);
-      EXPECT_EQ(batch.Array<int64_t>("label")[row], -1);
+      EXPECT_EQ(batch.Array<int64_t>("label")[row], -100);
       EXPECT_EQ(batch.keys[row], "");
     }
     EXPECT_EQ(batch.last_of_epoch, position == 50);
@@ -396,7 +396,7 @@ TEST_F(LoaderTest, ADamagedSampleMayBeMasked) {
         keys.push_back(batch->keys[row]);
         continue;
       }
-      EXPECT_EQ(batch->Array<int64_t>("label")[row], -1);
+      EXPECT_EQ(batch->Array<int64_t>("label")[row], -100);
       const ByteSpan image = batch->Bytes("image");
       const ByteSpan of_row = image.subspan(row * image.size() / 4, image.size() / 4);
       EXPECT_TRUE(std::all_of(of_row.begin(), of_row.end(), [](std::byte b) { return b == std::byte{0}; }));

@@ -5,7 +5,10 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
+#include <cmath>
 #include <iterator>
+#include <limits>
 #include <optional>
 #include <set>
 #include <utility>
@@ -260,6 +263,34 @@ absl::Status CheckPresence(const Subset& part, bool mixed, const PlannedField& f
       several ? "has_any" : "has"));
 }
 
+std::string_view DtypeOf(const BatchField& field) {
+  if (field.kind == Kind::kImage) return field.image.dtype == DType::kF32 ? "float32" : "uint8";
+  return field.label.kind == LabelSpec::Kind::kFloat ? "float32" : "int64";
+}
+
+// As BatchLayout::Add takes it.
+absl::StatusOr<int64_t> PaddingBitsOf(const BatchField& field, std::string_view dtype, const LoaderOptions& options) {
+  constexpr int64_t kIgnoredLabel = -100;  // the usual ignore_index of PyTorch's losses
+  constexpr int64_t kIgnoredClass = 255;   // the usual one of masks
+  const auto found = std::find_if(options.padding.begin(), options.padding.end(),
+                                  [&](const FieldPadding& each) { return each.name == field.name; });
+  const bool is_float = dtype == "float32";
+  if (found == options.padding.end()) {
+    if (field.kind == Kind::kImage) return field.image.numbers ? kIgnoredClass : 0;
+    if (!is_float) return kIgnoredLabel;
+    const float missing = options.finite_padding ? 0.0F : std::numeric_limits<float>::quiet_NaN();
+    return std::bit_cast<int32_t>(missing);
+  }
+  if (is_float) return std::bit_cast<int32_t>(static_cast<float>(found->value));
+  const double least = dtype == "uint8" ? 0 : -0x1p53;
+  const double most = dtype == "uint8" ? 255 : 0x1p53;
+  if (found->value >= least && found->value <= most && std::trunc(found->value) == found->value)
+    return static_cast<int64_t>(found->value);
+  return absl::InvalidArgumentError(
+      fmt::format("'{}' of a batch is {}, and padding of {} is none; choose a whole number from {} to {}", field.name,
+                  dtype, found->value, static_cast<int64_t>(least), static_cast<int64_t>(most)));
+}
+
 }  // namespace
 
 std::string_view KindNameOf(const BatchField& field) {
@@ -306,20 +337,22 @@ absl::StatusOr<std::vector<PlannedField>> PlanFields(const Source& source, const
   return fields;
 }
 
-void AddArrays(const std::vector<PlannedField>& fields, BatchLayout* layout) {
+absl::Status AddArrays(const std::vector<PlannedField>& fields, const LoaderOptions& options, BatchLayout* layout) {
   for (const PlannedField& field : fields) {
     const BatchField& wanted = field.wanted;
-    if (wanted.kind == Kind::kLabel && !wanted.is_value()) {
-      const bool is_float = wanted.label.kind == LabelSpec::Kind::kFloat;
-      layout->Add(wanted.name, is_float ? "float32" : "int64", {}, is_float ? 0 : -1);
+    if (wanted.is_value() || (wanted.kind != Kind::kLabel && wanted.kind != Kind::kImage)) continue;
+    const std::string_view dtype = DtypeOf(wanted);
+    ASSIGN_OR_RETURN(const int64_t padding, PaddingBitsOf(wanted, dtype, options));
+    std::vector<uint64_t> dims;
+    if (wanted.kind == Kind::kImage) {
+      const ImageSpec& image = wanted.image;
+      dims = {static_cast<uint64_t>(image.height), static_cast<uint64_t>(image.width)};
+      const auto channels = static_cast<uint64_t>(image.channels);
+      if (!image.numbers) dims.insert(image.layout == Layout::kNhwc ? dims.end() : dims.begin(), channels);
     }
-    if (wanted.kind != Kind::kImage || wanted.is_value()) continue;
-    const ImageSpec& image = wanted.image;
-    std::vector<uint64_t> dims = {static_cast<uint64_t>(image.height), static_cast<uint64_t>(image.width)};
-    const auto channels = static_cast<uint64_t>(image.channels);
-    if (!image.numbers) dims.insert(image.layout == Layout::kNhwc ? dims.end() : dims.begin(), channels);
-    layout->Add(wanted.name, image.dtype == DType::kF32 ? "float32" : "uint8", dims);
+    layout->Add(wanted.name, dtype, dims, padding);
   }
+  return absl::OkStatus();
 }
 
 size_t CountValues(const std::vector<PlannedField>& fields) {

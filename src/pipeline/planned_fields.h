@@ -30,7 +30,8 @@ struct PlannedField {
 absl::StatusOr<std::vector<PlannedField>> PlanFields(const Source& source, const LoaderOptions& options);
 
 /// Adds the arrays of these fields.
-void AddArrays(const std::vector<PlannedField>& fields, BatchLayout* layout);
+/// InvalidArgument if an array cannot hold what options.padding says.
+absl::Status AddArrays(const std::vector<PlannedField>& fields, const LoaderOptions& options, BatchLayout* layout);
 
 size_t CountValues(const std::vector<PlannedField>& fields);
 

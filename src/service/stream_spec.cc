@@ -204,6 +204,11 @@ void VisitOptions(Visitor& to, auto& options) {
     VisitLabel(to, label.spec);
   });
   to.Enum(options.bad_samples, BadSamples::kMask);
+  to.Each(options.padding, kMaxSpecFields, [&to](auto& padding) {
+    to.Text(padding.name);
+    to.Real(padding.value);
+  });
+  to.Flag(options.finite_padding);
   to.Enum(options.token_type, TokenType::kInt64);
   to.Signed(options.pad_token);
   to.Number(options.batch);

@@ -44,6 +44,8 @@ StreamSpec Everything() {
                               {ImageTransform::Kind::kVerticalFlip, 0.125, {}}};
   options.label = LabelOptions{"json", {.kind = LabelSpec::Kind::kText, .json_path = "a.b"}};
   options.bad_samples = BadSamples::kReplace;
+  options.padding = {{"label", -1}, {"mask", 0.5}};
+  options.finite_padding = true;
   options.pad_token = -100;
   options.batch = 4;
   options.shuffle = Shuffle::kGlobal;
@@ -108,6 +110,8 @@ TEST(StreamSpecTest, ComesBackAsItWas) {
   EXPECT_EQ(options.label->field, "json");
   EXPECT_EQ(options.label->spec, spec.options.label->spec);
   EXPECT_EQ(options.bad_samples, BadSamples::kReplace);
+  EXPECT_EQ(options.padding, spec.options.padding);
+  EXPECT_TRUE(options.finite_padding);
   EXPECT_EQ(options.pad_token, -100);
   EXPECT_EQ(options.batch, 4u);
   EXPECT_EQ(options.shuffle, Shuffle::kGlobal);

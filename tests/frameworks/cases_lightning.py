@@ -49,9 +49,7 @@ class Model(lightning.pytorch.LightningModule):
         if self.kill_at and self.global_step + 1 >= self.kill_at:
             raise Killed
         self.trained.append(keys_of(batch))
-        return torch.nn.functional.cross_entropy(
-            self.layer(batch["image"].mean((1, 2))), batch["label"], ignore_index=-1
-        )
+        return torch.nn.functional.cross_entropy(self.layer(batch["image"].mean((1, 2))), batch["label"])
 
     def validation_step(self, batch: Any, number: int) -> None:
         self.validated.append(keys_of(batch))
@@ -335,9 +333,7 @@ def test_the_page(tmp_path: pathlib.Path) -> None:
     class Classifier(Model):
         def training_step(self, batch: Any, number: int) -> torch.Tensor:
             self.trained.append(keys_of(batch))
-            return torch.nn.functional.cross_entropy(
-                self.layer(batch["image"].mean((2, 3))), batch["label"], ignore_index=-1
-            )
+            return torch.nn.functional.cross_entropy(self.layer(batch["image"].mean((2, 3))), batch["label"])
 
     model = Classifier()
     (piece,) = page.pieces("lightning")

@@ -55,7 +55,7 @@ def test_pixels_labels_keys_and_padding(raw: Samples) -> None:
                 assert batch["label"][row] == raw.labels[key]
                 assert key == sorted(raw.pixels)[batch["sample"][row]]
             else:
-                assert not batch["image"][row].any() and batch["label"][row] == -1 and key == ""
+                assert not batch["image"][row].any() and batch["label"][row] == -100 and key == ""
     assert sorted(seen) == sorted(raw.pixels)
     assert seen != sorted(seen)  # shuffled
     assert [int(batch["mask"].sum()) for batch in batches] == [16, 16, 13]

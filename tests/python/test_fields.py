@@ -105,9 +105,11 @@ def test_every_kind_of_field(data: str) -> None:
         assert isinstance(batch["ragged"], list)
         for row, key in enumerate(batch["key"]):
             if not batch["valid"][row]:
-                assert not batch["image"][row].any() and not batch["mask"][row].any() and not batch["emb"][row].any()
+                assert (
+                    not batch["image"][row].any() and (batch["mask"][row] == 255).all() and not batch["emb"][row].any()
+                )
                 empty = [batch[name][row] for name in ("caption", "meta", "ragged", "audio", "target")]
-                assert empty == ["", None, None, b"", -1]
+                assert empty == ["", None, None, b"", -100]
                 continue
             number = int(key)
             fields = rich(number)
@@ -306,7 +308,8 @@ def test_labels_of_other_kinds_are_no_damage(tmp_path: pathlib.Path) -> None:
     batch = next(
         iter(millrace.Loader(data, batch_size=4, shuffle="none", output="numpy", label_kind="float", label_field="cls"))
     )
-    assert batch["label"].tolist() == [0.5, 1.5, 2.5, 0] and batch["label"].dtype == np.float32
+    np.testing.assert_array_equal(batch["label"], [0.5, 1.5, 2.5, np.nan])
+    assert batch["label"].dtype == np.float32
 
 
 def test_labels_that_a_format_types_otherwise_are_refused_at_once(tmp_path: pathlib.Path) -> None:

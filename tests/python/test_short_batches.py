@@ -67,11 +67,11 @@ def trained(start: Network, batches: list[tuple[torch.Tensor, torch.Tensor]]) ->
     optimizer = torch.optim.SGD(network.parameters(), lr=0.5)
     for image, label in batches:
         optimizer.zero_grad()
-        torch.nn.functional.cross_entropy(network(image), label, ignore_index=-1).backward()
+        torch.nn.functional.cross_entropy(network(image), label).backward()
         optimizer.step()
     network.eval()
     with torch.no_grad():
-        losses = [torch.nn.functional.cross_entropy(network(image), label, ignore_index=-1) for image, label in batches]
+        losses = [torch.nn.functional.cross_entropy(network(image), label) for image, label in batches]
     return network.norm.running_mean.clone(), torch.stack(losses).mean()
 
 

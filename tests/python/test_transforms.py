@@ -221,7 +221,7 @@ def test_a_rank_whose_last_batch_is_all_padding(tar: Samples) -> None:
     assert not last["valid"].any() and {name: np.shape(column) for name, column in last.items()} == {
         name: np.shape(column) for name, column in first.items()
     }
-    assert (last["label"] == -1).all() and last["name"] == [""] * 7
+    assert (last["label"] == -100).all() and last["name"] == [""] * 7
 
 
 def test_tensors(tar: Samples) -> None:
@@ -408,9 +408,9 @@ def test_padding_of_a_label_of_any_name_is_no_class(tar: Samples) -> None:
     }
     one = millrace.Dataset(tar.uri)[:1]
     batch = next(iter(millrace.Loader(one, rank=0, world=1, **options)))
-    assert batch["kind"].tolist() == [0, -1, -1, -1] and batch["n"].tolist() == [1, 0, 0, 0]  # type: ignore[index]
+    assert batch["kind"].tolist() == [0, -100, -100, -100] and batch["n"].tolist() == [1, -100, -100, -100]  # type: ignore[index]
     loader = millrace.Loader(millrace.Dataset(tar.uri)[:9], rank=1, world=2, **options)
-    assert [batch["kind"].tolist() for batch in loader][1:] == [[-1] * 4], "all of it padding"  # type: ignore[index]
+    assert [batch["kind"].tolist() for batch in loader][1:] == [[-100] * 4], "all of it padding"  # type: ignore[index]
 
 
 def test_threads_that_were_told_to_end_do_so_whatever_restarts(tar: Samples) -> None:

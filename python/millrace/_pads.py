@@ -1,0 +1,88 @@
+"""The numbers that rows without a sample hold."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping
+from typing import Any
+
+import numpy as np
+
+from . import _arguments
+from .errors import InvalidArgumentError
+
+_IGNORED_LABEL = -100  # the usual ignore_index of torch
+_IGNORED_CLASS = 255  # the usual one of masks
+_EXACT = 1 << 53  # whole numbers that a double holds
+
+
+class Pads:
+    """Chooses the padding of each column, so that a loss never takes it for data.
+
+    ``labels`` and ``masks``: names of the columns that are labels, and images of numbers. ``finite``: floats among them are 0 and not NaN.
+    """
+
+    def __init__(
+        self,
+        chosen: Mapping[str, float] | None = None,
+        labels: Collection[str] = ("label",),
+        masks: Collection[str] = (),
+        finite: bool = False,
+    ) -> None:
+        self._chosen = dict(chosen or {})
+        self._labels = labels
+        self._masks = masks
+        self._missing = 0.0 if finite else math.nan
+
+    def of(self, name: str, kind: Any) -> float:
+        """The padding of a column whose elements are ``kind``, a type of numpy."""
+        kind = np.dtype(kind)
+        chosen = self._chosen.get(name)
+        if chosen is not None:
+            _check_fits(name, chosen, kind)
+            return chosen
+        is_mask = name in self._masks
+        if kind.kind == "f":
+            return self._missing if is_mask or name in self._labels else 0
+        if is_mask and kind.kind in "iu" and np.iinfo(kind).max >= _IGNORED_CLASS:
+            return _IGNORED_CLASS
+        if kind.kind == "i":
+            return _IGNORED_LABEL
+        return _IGNORED_CLASS if kind.kind == "u" and name in self._labels else 0
+
+    def of_tensor(self, name: str, kind: Any) -> float:
+        """The same of a type of torch."""
+        if kind.is_complex:
+            return self._chosen.get(name, 0)
+        if kind.is_floating_point:  # bfloat16 is none of numpy's
+            return self.of(name, np.float32)
+        return self.of(name, np.dtype(str(kind).removeprefix("torch.")) if str(kind) != "torch.bool" else np.bool_)
+
+
+def _check_fits(name: str, value: float, kind: np.dtype[Any]) -> None:
+    if kind.kind in "fc":
+        return
+    least, most = (
+        (0, 1) if kind.kind == "b" else (np.iinfo(kind).min, np.iinfo(kind).max) if kind.kind in "iu" else (0, 0)
+    )
+    if not (least <= value <= most and value == int(value)):
+        raise InvalidArgumentError(
+            f"pad[{name!r}] is {value}, and '{name}' of the batches is {kind}, which cannot hold it"
+        )
+
+
+def checked(pad: Mapping[str, float] | None) -> dict[str, float]:
+    """The option ``pad`` of a Loader."""
+    if pad is None:
+        return {}
+    wanted = "a dict of names of arrays and the number for each, such as {'label': -1}"
+    if not isinstance(pad, Mapping) or any(not isinstance(name, str) for name in pad):
+        _arguments.refuse("pad", wanted, pad)
+    values: dict[str, float] = {}
+    for name, value in pad.items():
+        number = _arguments.number(f"pad[{name!r}]", value)
+        whole = math.isfinite(number) and number == int(number)
+        if whole and abs(number) > _EXACT:
+            raise InvalidArgumentError(f"pad[{name!r}] is {value}; choose a number of at most 2^53")
+        values[name] = int(number) if whole else number
+    return values
