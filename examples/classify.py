@@ -56,7 +56,7 @@ def main() -> None:
     )
     model = DistributedDataParallel(make_model(len(dataset.class_counts)).to(device))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
-    criterion = nn.CrossEntropyLoss()  # it ignores the label of padding, -100
+    criterion = nn.CrossEntropyLoss()
 
     checkpoints = millrace.Checkpoints(options.save, keep=3)
     chosen = [checkpoints.latest()]  # of rank 0, so that all load the same

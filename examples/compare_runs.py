@@ -36,7 +36,7 @@ def share_of_right(state: dict[str, Any], options: argparse.Namespace) -> float:
     right = seen = 0
     with torch.inference_mode():
         for batch in loader:
-            valid = batch["valid"]  # the last batch is padded
+            valid = batch["valid"]  # with several ranks, some samples come twice
             right += int((model(batch["image"]).argmax(1) == batch["label"])[valid].sum())
             seen += int(valid.sum())
     return right / seen

@@ -65,7 +65,7 @@ def main() -> None:
         for _ in range(loader.epoch, 1):  # no loop if all samples were written before
             for batch in loader:
                 for key, valid, vector in zip(batch["key"], batch["valid"], model(batch["image"])):
-                    if valid:  # the last batch is padded
+                    if valid:  # with several ranks, some samples come twice
                         writer.write({"__key__": key, "npy": vector})
                 writer.advance(loader.state_dict())
         print(f"rank {writer.rank}: {writer.samples} vectors")

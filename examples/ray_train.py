@@ -56,14 +56,13 @@ def train(options: dict[str, Any]) -> None:
     model = ray.train.torch.prepare_model(model)  # DistributedDataParallel, on the worker's device
     device = ray.train.torch.get_device()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
-    criterion = nn.CrossEntropyLoss()  # it ignores the label of padding, -100
+    criterion = nn.CrossEntropyLoss()
     for _ in range(loader.epoch, options["epochs"]):
         for batch in loader:
             logits = model(batch["image"].to(device, non_blocking=True))
             loss = criterion(logits, batch["label"].to(device))
             optimizer.zero_grad()
-            # A rank whose last batch is all padding has no loss, and still takes part in the step.
-            (loss if batch["valid"].any() else logits.sum() * 0).backward()
+            loss.backward()
             optimizer.step()
             step += 1
             if step % options["every"] == 0 or loader.epoch >= options["epochs"]:

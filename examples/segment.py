@@ -11,7 +11,7 @@ import millrace
 import torch
 from torch import nn
 
-BORDER = 255  # what PASCAL VOC and others leave out, and what Millrace pads masks with
+BORDER = 255  # what PASCAL VOC and others leave out
 
 
 def main() -> None:
@@ -59,7 +59,7 @@ def main() -> None:
         right = total = 0
         with torch.no_grad():
             for batch in millrace.Loader(valid, shuffle="none", epochs=1, **usual):
-                counts = batch["mask"] != BORDER  # rows that fill up the last batch are nothing else
+                counts = batch["mask"] != BORDER
                 right += int(((model(batch["image"]).argmax(1) == batch["mask"]) & counts).sum())
                 total += int(counts.sum())
         print(f"epoch {epoch}: {right / max(total, 1):.1%} of the pixels are right", flush=True)

@@ -80,7 +80,6 @@ def main() -> None:
     for epoch in range(loader.epoch, args.epochs):
         model.train()
         for batch in loader:
-            # The last batch of an epoch is padded to full size; the loss ignores its label, -100.
             loss = nn.functional.cross_entropy(model(batch["image"]), batch["label"])
             optimizer.zero_grad()
             loss.backward()

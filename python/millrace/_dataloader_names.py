@@ -48,14 +48,14 @@ def check(given: Mapping[str, Any]) -> None:
 
 
 def last_batch(last: str | None, drop_last: bool | None, keeps_shapes: bool) -> str:
-    """``last``, or what ``drop_last`` says of it: False asks for torch's short batch, if shapes may change."""
+    """``last``, or what ``drop_last`` says of it. None and False are torch's short batch, if shapes may change."""
     if drop_last is not None and _arguments.flag("drop_last", drop_last):
         if last not in (None, "drop"):
             raise InvalidArgumentError(f"drop_last=True and last={last!r} say different things; leave one out")
         return "drop"
     if drop_last is not None and last == "drop":
         raise InvalidArgumentError("drop_last=False and last='drop' say different things; leave one out")
-    usual = "short" if drop_last is not None and not keeps_shapes else "pad"
+    usual = "pad" if keeps_shapes else "short"
     return _arguments.choice("last", usual if last is None else last, ("pad", "short", "drop", "wrap"))
 
 

@@ -17,8 +17,8 @@ class _Label(TypedDict, total=False):
 
 
 class Batch(_Label):
-    """What a Loader yields: a dict of arrays (numpy, or torch tensors) of one batch of this rank, B = ``batch_size`` rows always.
-    Only ``last="short"`` makes the last one of an epoch shorter.
+    """What a Loader yields: a dict of arrays (numpy, or torch tensors) of one batch of this rank, B = ``batch_size`` rows.
+    Only the last one of an epoch is shorter, with ``last="short"``, the default.
 
     ``image``: ``[B, H, W, C]`` or ``[B, C, H, W]``, uint8 or float32. ``label``: int64 ``[B]``, or a list of B strings; absent when
     the data set has no labels. Or, in their place, what ``fields`` says.

@@ -88,8 +88,9 @@ class Loader:
         rank: This consumer's number. With None for both, rank and world are those of ``torch.distributed`` when it is initialised, else
             of the environment (of torchrun, MPI or ``srun``), else 0 of 1.
         world: How many consumers share the data. All get equally many batches.
-        last: The last, short batch of an epoch: ``"pad"`` (None; see ``valid``), ``"drop"``, ``"wrap"`` (filled from the epoch's start), or
-            ``"short"`` (fewer rows). Short batches are equally long on all ranks. Rows that make them so repeat a sample.
+        last: The last batch of an epoch: ``"short"`` (fewer rows), ``"pad"`` (see ``valid``), ``"drop"``, or ``"wrap"`` (filled from the epoch's
+            start). Short batches are equally long on all ranks. Rows that make them so repeat a sample. None: ``"short"``; where shapes stay, which is
+            for rows of tokens and devices of XLA and JAX, ``"pad"``.
         pad: The numbers in rows of padding, by the names of arrays: ``{"label": -1}``. None: integer labels are -100, which torch's losses ignore.
             Floating point labels are NaN (0 with ``device="xla"`` and ``"jax"``), masks 255, integers of a ``transform`` -100, and all else 0.
         memory: Budget for fetched bytes and batches together, in bytes or as ``"512MiB"``.
@@ -148,8 +149,7 @@ class Loader:
             function must be fit for pickle, and the program have its ``if __name__ == "__main__":``. ``collate`` and ``batch_transform``
             run in threads of this process, one for each of those.
         multiprocessing_context: How these are started: ``"spawn"`` (None), ``"forkserver"``, ``"fork"``, or a context of multiprocessing.
-        drop_last: As torch's ``DataLoader`` has it: True is ``last="drop"``, False is ``last="short"``
-            (``"pad"`` for rows of tokens and for devices of XLA and JAX).
+        drop_last: As torch's ``DataLoader`` has it: True is ``last="drop"``, False the default of ``last``.
         collate_fn: Another name of ``collate``.
         num_workers, persistent_workers, prefetch_factor, pin_memory, pin_memory_device, in_order: Arguments of torch's ``DataLoader`` that a Loader does not need.
             They have no effect; a warning says so, once a process for each of them.
@@ -480,7 +480,7 @@ class Loader:
     def shapes(self) -> list[dict[str, Shape]]:
         """All shapes that batches have, by the names of their arrays: one, or one for each bucket of tokens.
 
-        The last batch of an epoch has fewer rows with ``last="short"``. No other batch has another shape: a document that fits into none is
+        With ``last="short"``, the default, the last batch of an epoch has fewer rows. No other batch has another shape: a document that fits into none is
         split, truncated or refused before the first one, as
         :class:`Tokens` says, and images are resized.
         """

@@ -48,15 +48,14 @@ _ENTRIES_KEPT = 100  # of a file of positions
 
 
 def dataset(loader: Loader, *, signature: Mapping[str, Any] | None = None, restart: bool = False) -> Any:
-    """The batches of a Loader as a ``tf.data.Dataset`` of dicts of tensors, whose shapes are static.
+    """The batches of a Loader as a ``tf.data.Dataset`` of dicts of tensors, whose shapes are static but for the rows of the last batch.
 
     An iteration over it is one epoch of the Loader, or what is left of it, and its cardinality is ``len(loader)``. Arrays are not copied: tensors are views of the
     Loader's memory, which counts what ``shuffle``, ``cache`` or a long ``prefetch`` hold. Nothing is prefetched here, since the Loader does that; so
     ``loader.state_dict()`` is the position of what was received, unless the program adds ``prefetch``; :class:`PositionCallback` is exact with that, too.
 
     Elements have all that batches have whose shape and type are known: images, labels, ``valid``, ``sample``, tokens, and texts and keys as ``tf.string``. Of token
-    buckets, sides that differ are None; so is the number of rows with ``last="short"``. The last batch of an epoch is padded: weigh samples by ``valid``, or
-    make the Loader with ``last="drop"`` or ``"short"``.
+    buckets, sides that differ are None; so is the number of rows with ``last="short"``, the Loader's default. With ``last="pad"`` weigh samples by ``valid``.
 
     Args:
         loader: Made with ``output="numpy"`` or torch tensors.
