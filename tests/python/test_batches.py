@@ -15,7 +15,7 @@ from support import AT_SIZE, CLASSES, HEIGHT, WIDTH, Samples, make_pixels, png
 
 
 def load(samples: Samples, **options: object) -> list[millrace.Batch]:
-    options = {"batch_size": 16, "output": "numpy", "epochs": 1, **AT_SIZE, **options}
+    options = {"batch_size": 16, "output": "numpy", "epochs": 1, "last": "pad", **AT_SIZE, **options}
     return list(millrace.Loader(samples.uri, **options))  # type: ignore[arg-type]
 
 
@@ -128,7 +128,7 @@ def test_no_labels(tmp_path: pathlib.Path) -> None:
         member.size = len(data)
         archive.addfile(member, io.BytesIO(data))
     batch = next(iter(millrace.Loader(str(tmp_path), batch_size=2, output="numpy")))
-    assert "label" not in batch and batch["key"] == ["x", ""]
+    assert "label" not in batch and batch["key"] == ["x"]
 
 
 def test_key_that_is_no_utf8(tmp_path: pathlib.Path) -> None:

@@ -74,7 +74,10 @@ def test_what_is_no_array_stays(tar: Samples, cuda: FakeCuda) -> None:
         "meta": millrace.Json("json"),
         "file": millrace.Bytes("txt"),
     }
-    plain, loader = loader_of(tar, fields=fields), loader_of(tar, fields=fields, device=CudaDevice(None, cuda))
+    plain, loader = (
+        loader_of(tar, fields=fields, last="pad"),
+        loader_of(tar, fields=fields, last="pad", device=CudaDevice(None, cuda)),
+    )
     assert loader.shapes() == plain.shapes()
     for wanted, batch in zip(plain, loader, strict=True):
         check_equal(batch, wanted, exact=False)
@@ -318,7 +321,7 @@ def test_xla(tar: Samples, monkeypatch: pytest.MonkeyPatch, with_sync: bool) -> 
     with loader_of(tar, device="xla", **options) as loader:
         shapes = loader.shapes()
         received = 0
-        for wanted, batch in zip(loader_of(tar, **options), loader, strict=True):
+        for wanted, batch in zip(loader_of(tar, last="pad", **options), loader, strict=True):
             assert len(xla.steps) == received
             received += 1
             check_equal(batch, wanted, exact=False)
@@ -432,6 +435,8 @@ def test_tensorflow_takes_batches_from_the_host(tar: Samples, monkeypatch: pytes
     made = importlib.import_module("millrace.tf")
     try:
         ahead = loader_of(tar, device="cpu", prefetch_batches=3)
+        assert made._signature(ahead)["image"] == ((None, HEIGHT, WIDTH, 3), "uint8")
+        ahead = loader_of(tar, device="cpu", prefetch_batches=3, last="pad")
         assert made._signature(ahead)["image"] == ((8, HEIGHT, WIDTH, 3), "uint8")
         with pytest.raises(millrace.UnsupportedError, match="make it without device="):
             made.dataset(loader_of(tar, device=here()))

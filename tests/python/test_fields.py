@@ -92,7 +92,7 @@ FIELDS = {
 
 
 def load(data: str, fields: Any = None, **options: Any) -> list[Any]:
-    usual = {"batch_size": 16, "size": (HEIGHT, WIDTH), "output": "numpy", "epochs": 1}
+    usual = {"batch_size": 16, "size": (HEIGHT, WIDTH), "output": "numpy", "epochs": 1, "last": "pad"}
     return list(millrace.Loader(data, fields=FIELDS if fields is None else fields, **{**usual, **options}))
 
 
@@ -134,7 +134,15 @@ def test_the_short_form_is_a_form_of_fields(data: str) -> None:
         data, {"image": millrace.Image("png"), "label": millrace.Label()}, augment=True, size=24, digest="decoded"
     )
     loader = millrace.Loader(
-        data, image_field="png", batch_size=16, augment=True, size=24, output="numpy", epochs=1, digest="decoded"
+        data,
+        image_field="png",
+        batch_size=16,
+        augment=True,
+        size=24,
+        output="numpy",
+        epochs=1,
+        digest="decoded",
+        last="pad",
     )
     for one, other in zip(short, loader, strict=True):
         assert set(one) == set(other)
@@ -306,7 +314,11 @@ def test_labels_of_other_kinds_are_no_damage(tmp_path: pathlib.Path) -> None:
         with pytest.raises(millrace.InvalidArgumentError, match=message):
             next(iter(loader))
     batch = next(
-        iter(millrace.Loader(data, batch_size=4, shuffle="none", output="numpy", label_kind="float", label_field="cls"))
+        iter(
+            millrace.Loader(
+                data, batch_size=4, shuffle="none", output="numpy", last="pad", label_kind="float", label_field="cls"
+            )
+        )
     )
     np.testing.assert_array_equal(batch["label"], [0.5, 1.5, 2.5, np.nan])
     assert batch["label"].dtype == np.float32

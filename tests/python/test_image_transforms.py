@@ -518,7 +518,14 @@ def test_mixup_and_cutmix(data: str, output: str, layout: str) -> None:
     def batches(transform: Any, seed: int = 0) -> list[Any]:
         return list(
             millrace.Loader(
-                data, fields=fields, batch_size=25, epochs=1, output=output, seed=seed, batch_transform=transform
+                data,
+                fields=fields,
+                batch_size=25,
+                epochs=1,
+                output=output,
+                seed=seed,
+                last="pad",
+                batch_transform=transform,
             )
         )
 
