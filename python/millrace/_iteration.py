@@ -207,10 +207,10 @@ class Iteration:
         return self._feed
 
     @property
-    def feed_in_use(self) -> Feed:
-        """The feed of the iterator that is ahead, or the next one."""
+    def rows_of_last(self) -> int | None:
+        """Rows of the batch that was received last, before functions made something of it. None: there is no such batch."""
         run = self._ahead
-        return self._feed if run is None else run.feed
+        return None if run is None else run.batches.rows
 
     @property
     def place(self) -> str:

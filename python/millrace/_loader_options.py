@@ -12,6 +12,53 @@ from . import _arguments
 from .device import Device
 from .errors import InvalidArgumentError
 
+_IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
+
+
+def pixel_options(
+    raw: bool, normalize: Any, dtype: Any, layout: Any, mean: Any, std: Any, usual: tuple[str, str]
+) -> tuple[str, str, Any, Any]:
+    """Type, layout, mean and std of images, from the words that say the same in short. ``usual``: type and layout if nothing is said."""
+    if _arguments.flag("raw", raw):
+        said = {"normalize": normalize, "dtype": dtype, "layout": layout, "mean": mean, "std": std}
+        for name, value in said.items():
+            if value is not None:
+                raise InvalidArgumentError(f"raw=True is uint8 pixels [B, H, W, C] as they are; leave {name} out")
+        return "u8", "nhwc", None, None
+    if normalize is not None:
+        for name, value in (("mean", mean), ("std", std)):
+            if value is not None:
+                raise InvalidArgumentError(f"normalize says mean and std; leave {name} out")
+        if dtype is not None and _arguments.dtype(dtype) != "f32":
+            raise InvalidArgumentError("normalize makes float32 pixels; leave dtype out")
+        mean, std = _mean_and_std(normalize)
+    is_float = mean is not None or std is not None
+    kind = ("f32" if is_float else usual[0]) if dtype is None else _arguments.dtype(dtype)
+    return kind, usual[1] if layout is None else layout, mean, std
+
+
+def _mean_and_std(normalize: Any) -> tuple[Any, Any]:
+    if isinstance(normalize, str):
+        _arguments.choice("normalize", normalize, ("imagenet",))
+        return _IMAGENET
+    try:
+        mean, std = normalize
+    except (TypeError, ValueError):
+        _arguments.refuse("normalize", "'imagenet' or (mean, std)", normalize)
+    return mean, std
+
+
+def tuple_names(as_tuple: Sequence[str] | None, collate: Any) -> list[str]:
+    """Empty: batches are dicts."""
+    if as_tuple is None:
+        return []
+    names = _arguments.texts("as_tuple", as_tuple, "names of entries of the batch, such as ('image', 'label')")
+    if not names:
+        raise InvalidArgumentError("as_tuple is empty; name entries of the batch, such as ('image', 'label')")
+    if collate is not None:
+        raise InvalidArgumentError("collate makes the batch, also a tuple; leave as_tuple out")
+    return names
+
 
 def cache_options(cache: str | os.PathLike[str] | None, cache_size: int | str | None, pin: bool) -> dict[str, Any]:
     place, size = _arguments.cache(cache, cache_size)

@@ -34,6 +34,19 @@ class Affine(NamedTuple):
         return cls([1 / (255 * s) for s in std], [-m / s for m, s in zip(mean, std)], channels_first)
 
 
+class Normalization(NamedTuple):
+    """Makes floats of the pixels of an image: ``(pixel / 255 - mean) / std``, of up to three channels."""
+
+    channels: int
+    channels_first: bool
+    mean: tuple[float, float, float]
+    std: tuple[float, float, float]
+
+    @property
+    def affine(self) -> Affine:
+        return Affine.of(self.mean[: self.channels], self.std[: self.channels], self.channels_first)
+
+
 Constants = dict[str, tuple[Any, Any]]  # of the images that are normalised: scale, and the shift of each row
 
 

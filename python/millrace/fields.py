@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Union
 import numpy as np
 
 from . import _arguments
-from .device import Affine
+from .device import Normalization
 from .errors import InvalidArgumentError
 from .transforms import Entry, Transform, compiled
 
@@ -304,9 +304,9 @@ def is_map(image: tuple[Any, ...]) -> bool:
 
 def sent_as_bytes(
     image: tuple[Any, ...], native: Sequence[tuple[Any, ...]], padded: Container[str] = ()
-) -> tuple[tuple[Any, ...], list[tuple[Any, ...]], dict[str, Affine]]:
+) -> tuple[tuple[Any, ...], list[tuple[Any, ...]], dict[str, Normalization]]:
     """The one image, or the fields, with u8 in the place of f32; and what is left to do, by the names of the images. Those in ``padded`` stay."""
-    left: dict[str, Affine] = {}
+    left: dict[str, Normalization] = {}
 
     def as_bytes(name: str, image: tuple[Any, ...]) -> tuple[Any, ...]:
         height, width, channels, crop, dtype, layout, mean, std, *rest = image
@@ -314,7 +314,7 @@ def sent_as_bytes(
         erases = any(transform == "RandomErasing" for transform, *_ in transforms)  # of normalised pixels, perhaps
         if dtype != "f32" or erases or name in padded:
             return image
-        left[name] = Affine.of(mean[:channels], std[:channels], layout == "nchw")
+        left[name] = Normalization(channels, layout == "nchw", mean, std)
         return (height, width, channels, crop, "u8", layout, (0.0, 0.0, 0.0), (1.0, 1.0, 1.0), *rest)
 
     fields = [(name, field, kind, image and as_bytes(name, image), *rest) for name, field, kind, image, *rest in native]

@@ -12,10 +12,10 @@ import numpy as np
 
 from . import _arguments, _core, _dataloader_names, _pads
 from ._iteration import STATE_VERSION, BatchIterator, Feed, Iteration, start_of_epoch
-from ._loader_options import cache_options, checked_functions, torch_for, worker_options
+from ._loader_options import cache_options, checked_functions, pixel_options, torch_for, tuple_names, worker_options
 from .batch import Batch, State
 from .dataset import Dataset
-from .device import Affine, Device, Payload, device_of
+from .device import Device, Normalization, Payload, device_of
 from .device_decode import decoder_of
 from .errors import Error, InvalidArgumentError, UnsupportedError
 from .fields import Field, Image, is_map, padding_of_values, sent_as_bytes, to_native
@@ -23,7 +23,7 @@ from .labels import LabelsLike
 from .mix import Mix
 from .ranks import local_ranks, rank_and_world
 from .report import Report, Table
-from .stream import Destination, Stream
+from .stream import Destination, HandOver, Stream
 from .tokens import Rows, Shape, Tokens
 from .transform import Seeds, Transform, Work, imported
 
@@ -67,6 +67,10 @@ class Loader:
         exif_orientation: Whether a JPEG is turned and mirrored as its EXIF data say, which most cameras need and most data sets are without.
         exact: Whether images are decoded in full size before they are cropped and resized, and so bit for bit what that yields. Without, a JPEG
             that is at least four times as large as needed is shrunk by its codec first, and its colours are converted after resizing, which is faster.
+        raw: Deliver pixels as they are decoded: uint8 ``[B, H, W, C]``.
+        normalize: ``"imagenet"`` or ``(mean, std)``, each one number for all channels or one a channel: float32 pixels, 0 to 1, minus the mean, divided by
+            ``std``.
+        as_tuple: Names of entries of the batch, such as ``("image", "label")``: batches are tuples of these, for ``for image, label in loader:``.
         dtype: ``"u8"`` (0 to 255) or ``"f32"`` (0 to 1, then minus ``mean``, divided by ``std``); also ``torch.uint8``, ``numpy.float32``
             and the like.
         layout: ``"nhwc"`` or ``"nchw"``.
@@ -185,8 +189,11 @@ class Loader:
         flip: float = 0.5,
         exif_orientation: bool = False,
         exact: bool = False,
-        dtype: Any = "u8",
-        layout: str = "nhwc",
+        raw: bool = False,
+        normalize: Literal["imagenet"] | tuple[float | Sequence[float], float | Sequence[float]] | None = None,
+        as_tuple: Sequence[str] | None = None,
+        dtype: Any = None,
+        layout: str | None = None,
         mean: float | Sequence[float] | None = None,
         std: float | Sequence[float] | None = None,
         image_field: str | None = None,
@@ -263,7 +270,9 @@ class Loader:
         if isinstance(transform, str):
             transform = imported(transform)
         crops: dict[str, Any] = {"augment": augment, "crop_scale": crop_scale, "crop_ratio": crop_ratio, "flip": flip}
-        kind = _arguments.dtype(dtype)
+        self._device = None if device is None else device_of(device)
+        self._torch = torch_for(output, self._device)
+        kind, layout, mean, std = pixel_options(raw, normalize, dtype, layout, mean, std, ("u8", "nhwc"))
         usual = Image(
             None,
             size,
@@ -287,10 +296,8 @@ class Loader:
         )
         if label_kind is not None and label_field is None:
             raise InvalidArgumentError("label_kind says how a field is written; name the field with label_field")
-        self._device = None if device is None else device_of(device)
         is_compiled_for = self._device is not None and self._device.fixed_shapes
         keeps_shapes = is_compiled_for or tokens is not None
-        self._torch = torch_for(output, self._device)
         batch_size = _arguments.integer("batch_size", batch_size, least=1)
         rank, world = rank_and_world(rank, world)
         shuffle = _arguments.shuffle(shuffle)
@@ -330,10 +337,21 @@ class Loader:
         if pad and tokens is not None:
             raise InvalidArgumentError("pad is for arrays of samples; rows of tokens have Tokens(pad=...)")
         checked["padding"] = list(pad.items())
-        normalised: dict[str, Affine] = {}
-        if self._device and self._device.normalises and not functions:
+        names = tuple_names(as_tuple, collate)
+        self._remote = named is not None and workers is not None
+        on_device = self._device is not None and self._device.normalises and not functions
+        is_pinned = (
+            self._device is not None and self._device.pins
+        )  # floats that functions get lie in the memory that is pinned
+        normalised: dict[str, Normalization] = {}
+        if on_device or not (self._remote or is_pinned):
             checked["image"], checked["fields"], normalised = sent_as_bytes(checked["image"], checked["fields"], pad)
-        self._payload = Payload(normalised, collate is not None or batch_transform is not None, decoder)
+        self._hand_over = HandOver({} if on_device else normalised, tuple(names))
+        self._payload = Payload(
+            {name: each.affine for name, each in normalised.items()} if on_device else {},
+            collate is not None or batch_transform is not None,
+            decoder,
+        )
         checked["tokens"] = tokens._native() if tokens else None
         checked["token_type"] = tokens.dtype if tokens else "int64"
         checked["pad_token"] = tokens.pad if tokens else 0
@@ -349,7 +367,6 @@ class Loader:
             self._dataset = self._dataset.with_labels(labels)
         mix = self._dataset if isinstance(self._dataset, Mix) else None
         natives = [self._dataset._native] if isinstance(self._dataset, Dataset) else self._dataset._natives
-        self._remote = named is not None and workers is not None
         if self._remote:
             checked["workers"] = (*checked["workers"][:-1], (named, self._dataset.uri, self._torch is not None))
         self._native = _core.Loader(natives, mix=mix._mix if mix else None, **checked)
@@ -358,9 +375,9 @@ class Loader:
         masks = {entry[0] for entry in checked["fields"] if entry[2] == "image" and is_map(entry[3])}
         of_tokens = {"tokens": tokens.pad, "position_ids": 0, "segment_ids": 0} if tokens else {}
         self._pads = _pads.Pads({**pad, **of_tokens}, labels_of_batch, masks, is_compiled_for)
-        if pad and not functions:
-            self._check_names(pad, entries)
         self._values = {} if tokens else padding_of_values(entries)
+        if not functions:
+            self._check_names(pad, entries)
         seeds = Seeds(checked["seed"], rank, world, mix is not None)
         self._batch_size = batch_size
         self._last = checked["last"]
@@ -375,7 +392,7 @@ class Loader:
             work, transform_threads, transform_processes, multiprocessing_context, destination
         )
         self._iteration = _iteration_over(
-            self._native, make_stream, self._torch.from_numpy if self._torch else None, checked
+            self._native, make_stream, self._torch.from_numpy if self._torch else None, self._hand_over, checked
         )
         self._options = f"{tokens or f'{batch_size=}'}, {shuffle=}, seed={checked['seed']}, rank {rank} of {world}"
 
@@ -429,7 +446,8 @@ class Loader:
         if work is None:
             return None
         batch_size = self._batch_size
-        return lambda native: Stream(native, work, workers, batch_size, new_processes(), destination)
+        hand_over = self._hand_over
+        return lambda native: Stream(native, work, workers, batch_size, new_processes(), destination, hand_over)
 
     def __len__(self) -> int:
         """Batches of a whole epoch, the same for all ranks."""
@@ -472,7 +490,7 @@ class Loader:
 
         title = repr(self)
         try:
-            batch = self._peek(device=None, decode="host", on_batch=None, prefetch_batches=None)
+            batch = self._peek(device=None, decode="host", on_batch=None, prefetch_batches=None, as_tuple=None)
         except Error as error:
             return page_of_text(title, [("next batch", str(error))])
         return ContactSheet(batch, title).html if isinstance(batch, Mapping) else page_of_text(title, [])
@@ -485,7 +503,7 @@ class Loader:
         :class:`Tokens` says, and images are resized.
         """
         self._check_shapes_are_known()
-        normalised = self._payload.normalised
+        normalised = {*self._payload.normalised, *self._hand_over.floats}
         shapes = [
             {
                 name: Shape(dims, "float32" if name in normalised else dtype)
@@ -504,7 +522,8 @@ class Loader:
         for arrays in self._native.shapes():
             batch: dict[str, Any] = {}
             for name, dtype, dims in self._with_decoded(arrays):
-                array = np.full(dims, self._padding_of(name, dtype), dtype=dtype)
+                kind = "float32" if name in self._hand_over.floats else dtype
+                array = np.full(dims, self._padding_of(name, dtype), dtype=kind)
                 batch[name] = self._torch.from_numpy(array) if self._torch else array
             batch.setdefault("mask", batch["valid"])
             rows = len(batch["valid"])
@@ -516,7 +535,7 @@ class Loader:
             batch["key"] = [""] * rows
             if self._device is not None:
                 batch = self._device.receive(self._device.send(batch, self._payload, None, self._device.ring()))
-            yield cast(Batch, batch)
+            yield cast(Batch, self._hand_over.chosen(batch))
 
     def _padding_of(self, name: str, dtype: str) -> float:
         return 0 if name in _ORIGIN else self._pads.of(name, dtype)
@@ -528,6 +547,13 @@ class Loader:
             if name not in arrays:
                 raise InvalidArgumentError(
                     f"pad names {name!r}, and the arrays of batches are {', '.join(sorted(arrays)) or 'none'}"
+                )
+        decoded = {} if self._payload.decoder is None else self._payload.decoder.shapes
+        for name in self._hand_over.as_tuple:
+            known = {*arrays, *_ORIGIN, "mask", "key", *self._values, *decoded}
+            if name not in known:
+                raise InvalidArgumentError(
+                    f"as_tuple names {name!r}, and batches have {', '.join(sorted(known - _ORIGIN - {'mask', 'key'})) or 'no such entry'}"
                 )
 
     def _with_decoded(self, arrays: list[Any]) -> list[Any]:
@@ -564,8 +590,8 @@ class Loader:
 
     def _rows_of_last(self) -> int:
         """That was received, before functions made something of it."""
-        feed = self._iteration.feed_in_use
-        return feed.rows_of_last() if isinstance(feed, Stream) else self._batch_size
+        rows = self._iteration.rows_of_last
+        return self._batch_size if rows is None else rows
 
     @property
     def epoch(self) -> int:
@@ -659,7 +685,11 @@ class Loader:
 
 
 def _iteration_over(
-    native: _core.Loader, make_stream: Callable[[_core.Loader], Stream] | None, convert: Any, options: Mapping[str, Any]
+    native: _core.Loader,
+    make_stream: Callable[[_core.Loader], Stream] | None,
+    convert: Any,
+    hand_over: HandOver,
+    options: Mapping[str, Any],
 ) -> Iteration:
     """It does not refer to the Loader, which would be a cycle."""
 
@@ -671,7 +701,9 @@ def _iteration_over(
         return stream
 
     def batches_of(feed: Feed) -> Any:
-        return feed.batches() if isinstance(feed, Stream) else feed.batches(convert)
+        if isinstance(feed, Stream):
+            return feed.batches()
+        return feed.batches(convert, hand_over.native_floats, list(hand_over.as_tuple))
 
     streams: weakref.WeakSet[Stream] = weakref.WeakSet()
     iteration = Iteration(

@@ -14,8 +14,8 @@ from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, Callable, NamedTuple
 
 from . import _core
-from .device import Device, Payload, Ring, Sent, Slot
-from .errors import ExhaustedError, UsageError
+from .device import Device, Normalization, Payload, Ring, Sent, Slot
+from .errors import ExhaustedError, TransformError, UsageError
 from .padding import filled
 from .transform import Work
 
@@ -81,6 +81,30 @@ class Destination(NamedTuple):
     ahead: int | None  # batches that are made and sent before the program asks; None: as many as keep the threads busy
 
 
+class HandOver(NamedTuple):
+    """The form in which the program gets batches: images that become floats, and the entries of a tuple (none: a dict)."""
+
+    floats: Mapping[str, Normalization] = {}
+    as_tuple: tuple[str, ...] = ()
+
+    @property
+    def native_floats(self) -> list[tuple[Any, ...]]:
+        return [(name, *each) for name, each in self.floats.items()]
+
+    def chosen(self, batch: Any) -> Any:
+        return tuple(batch[name] for name in self.as_tuple) if self.as_tuple else batch
+
+    def check(self, batch: Any) -> None:
+        """TransformError: functions have made something without these entries."""
+        if not self.as_tuple:
+            return
+        if not isinstance(batch, Mapping):
+            raise TransformError(f"the batch_transform returned {type(batch).__name__}; as_tuple needs a dict")
+        for name in self.as_tuple:
+            if name not in batch:
+                raise TransformError(f"as_tuple names {name!r}, and the batch has {', '.join(map(str, batch))}")
+
+
 class Stream:
     """The batches of a native loader after Python has worked on them, in threads that begin with :meth:`start`, or processes with a thread each.
 
@@ -97,12 +121,14 @@ class Stream:
         batch_size: int,
         processes: Sequence[TransformProcess],
         destination: Destination,
+        hand_over: HandOver,
     ) -> None:
         self._native = native
         self._work = work
         self._device = destination.device
         self._payload = destination.payload
         self._on_batch = destination.on_batch
+        self._hand_over = hand_over
         self._hook_is_due = False
         self._ring = self._device.ring()
         self._ahead = destination.ahead or max(_LEAST_AHEAD, -(-2 * threads // batch_size))
@@ -281,7 +307,7 @@ class Stream:
                         self._forget_failure(entry)
                     raise entry.error
                 assert entry.batch is not None
-                batch = self._device.receive(entry.batch)
+                batch = self._hand_over.chosen(self._device.receive(entry.batch))
                 previous, self._received = self._received, entry
                 self._wake.put(None)
         except BaseException:
@@ -391,7 +417,7 @@ class Stream:
         """The native loader's next batch, if it comes within a moment."""
         is_fresh = self._batches is None
         if self._batches is None:
-            self._batches = self._native.batches(None)
+            self._batches = self._native.batches(None, self._hand_over.native_floats)
         waiting = 0 if self._on_their_way() else self._waiting
         try:
             raw = self._batches.poll()
@@ -530,6 +556,7 @@ class Stream:
             try:
                 made = [row for row, is_real in zip(entry.rows, filled(raw)) if is_real] if self._work.by_row else []
                 batch = self._work.batch(raw, made, *entry.start)
+                self._hand_over.check(batch)
                 entry.batch = self._device.send(batch, self._payload, entry.slot, entry.ring)
             except BaseException as raised:
                 entry.error = raised
@@ -565,6 +592,10 @@ class Batches:
     @property
     def delivered(self) -> int:
         return self._stream.received - self._before
+
+    @property
+    def rows(self) -> int:
+        return self._stream.rows_of_last()
 
     def __next__(self) -> Any:
         self._stream.call_hook()

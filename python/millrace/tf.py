@@ -69,6 +69,8 @@ def dataset(loader: Loader, *, signature: Mapping[str, Any] | None = None, resta
         _arguments.refuse("loader", "a millrace.Loader", loader)
     if signature is not None and not isinstance(signature, Mapping):
         _arguments.refuse("signature", "a dict of tf.TensorSpec", signature)
+    if loader._hand_over.as_tuple:
+        raise InvalidArgumentError("elements of tf.data are dicts here; make the Loader without as_tuple")
     if loader._device is not None and type(loader._device) is not Device:
         raise UnsupportedError(
             "the Loader sends its batches to a device, and tf.data takes them from the host; make it without device="
