@@ -186,8 +186,10 @@ def test_collate_and_batch_transform_run_here(tar: Samples, addresses: list[str]
 
 def test_rows_of_this_process(tar: Samples, addresses: list[str]) -> None:
     """Those of local streams are transformed here, and batches are of both."""
-    local, one = received(tar.uri, "noisy")
-    remote, other = punctual(lambda: received(tar.uri, "noisy", workers=addresses, streams=4, local_streams=2))
+    local, one = received(tar.uri, "noisy", last="pad")  # each stream has equally many rows
+    remote, other = punctual(
+        lambda: received(tar.uri, "noisy", workers=addresses, streams=4, local_streams=2, last="pad")
+    )
     assert remote == local and outcome(other) == outcome(one)
     report = other.report()["workers"]
     assert report[-1]["rows"] == sum(entry["rows"] for entry in report[:-1]) > 0, report

@@ -283,7 +283,7 @@ def test_every_batch_has_a_declared_shape(corpus: Corpus, tokens: millrace.Token
 
 @pytest.mark.parametrize("options", [{}, {"dtype": "f32", "layout": "nchw"}, {"channels": 1}])
 def test_shapes_of_images(raw: Samples, options: dict[str, Any]) -> None:
-    made = millrace.Loader(raw.uri, batch_size=7, output="numpy", **AT_SIZE, **options)
+    made = millrace.Loader(raw.uri, batch_size=7, output="numpy", last="pad", **AT_SIZE, **options)
     (shape,) = made.shapes()
     assert shape["mask"] == ((7,), "bool") and shape["label"] == millrace.Shape((7,), "int64")
     check_shapes(made)

@@ -454,6 +454,7 @@ def test_a_batch_of_padding_needs_no_process(tar: Samples) -> None:
         output="numpy",
         rank=1,
         world=2,
+        last="pad",
         transform=functions.Unloadable(),
         transform_processes=1,
     )

@@ -213,10 +213,10 @@ def test_a_loop_over_a_loader_that_nobody_else_holds(tar: Samples) -> None:
 
 
 def test_a_rank_whose_last_batch_is_all_padding(tar: Samples) -> None:
-    loader = loader_of(tar, transform=shifted, batch_size=8, rank=6, world=7)  # 50 = 56 - 6
+    loader = loader_of(tar, transform=shifted, batch_size=8, rank=6, world=7, last="pad")  # 50 = 56 - 6
     batches = list(loader)
     assert len(batches) == 1 and batches[0]["valid"].sum() == 7
-    loader = loader_of(tar, transform=shifted, batch_size=7, rank=6, world=7)
+    loader = loader_of(tar, transform=shifted, batch_size=7, rank=6, world=7, last="pad")
     first, last = list(loader)
     assert not last["valid"].any() and {name: np.shape(column) for name, column in last.items()} == {
         name: np.shape(column) for name, column in first.items()
@@ -404,6 +404,7 @@ def test_padding_of_a_label_of_any_name_is_no_class(tar: Samples) -> None:
         "epochs": 1,
         "output": "numpy",
         "fields": fields,
+        "last": "pad",
         "transform": lambda sample: {**sample, "n": 1},
     }
     one = millrace.Dataset(tar.uri)[:1]
