@@ -48,8 +48,6 @@ def main() -> None:
         batch_size=options.batch // world,
         size=options.size,
         augment=True,
-        dtype="f32",
-        layout="nchw",
         epochs=options.epochs,
         seed=1,
         device=device,

@@ -27,11 +27,8 @@ def share_of_right(state: dict[str, Any], options: argparse.Namespace) -> float:
         options.data,
         batch_size=options.batch,
         size=options.size,
-        dtype="f32",
-        layout="nchw",
         shuffle=False,
         epochs=1,
-        output="torch",
     )
     right = seen = 0
     with torch.inference_mode():

@@ -54,11 +54,8 @@ def main() -> None:
             options.data,
             batch_size=options.batch,
             size=options.size,
-            dtype="f32",
-            layout="nchw",
             shuffle=False,
             epochs=1,
-            output="torch",
         )
         if writer.state is not None:
             loader.load_state_dict(writer.state)

@@ -53,11 +53,8 @@ def main() -> None:
         transform=words_of,
         batch_size=options.batch,
         size=options.size,
-        dtype="f32",
-        layout="nchw",
         epochs=options.epochs,
         last="drop",
-        output="torch",
     )
     model = Model()
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)

@@ -36,7 +36,7 @@ def train(options: dict[str, Any]) -> None:
     rank, world = context.get_world_rank(), context.get_world_size()
     dataset = millrace.Dataset(options["data"])
     loader = millrace.Loader(
-        dataset, batch_size=options["batch"] // world, size=options["size"], augment=True, dtype="f32", layout="nchw",
+        dataset, batch_size=options["batch"] // world, size=options["size"], augment=True,
         epochs=options["epochs"], seed=1, digest="raw",
     )  # fmt: skip
     model = make_model(len(dataset.class_counts))

@@ -34,9 +34,6 @@ def main() -> None:
         "fields": fields,
         "batch_size": options.batch,
         "size": options.size,
-        "dtype": "f32",
-        "layout": "nchw",
-        "output": "torch",
     }
     loader = millrace.Loader(train, augment=True, epochs=options.epochs, **usual)
     model = nn.Sequential(

@@ -39,11 +39,8 @@ def main() -> None:
         batch_size=options.batch,
         size=options.size,
         augment=True,
-        dtype="f32",
-        layout="nchw",
         epochs=options.epochs,
         last="drop",
-        output="torch",
     )
     model = nn.Sequential(
         nn.Conv2d(3, 32, 8, stride=8), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(32, 64)

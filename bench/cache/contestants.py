@@ -60,6 +60,7 @@ def millrace_loader(task: Task, shuffle: str) -> Epochs:
         "shuffle": shuffle,
         "memory": task.memory,
         "epochs": task.epochs,
+        "output": "numpy",
     }
     if shuffle == "window":
         options |= WINDOW

@@ -42,7 +42,7 @@ def compare(name: str, url: str, most: float, on_average: float, **options: Any)
     step = 1.0 if options.get("dtype", "u8") == "u8" else 1 / 255 / min(STD)
     device_only = {key: options.pop(key) for key in ("decode",) if key in options}
     worst = total = count = 0.0
-    options = {"augment": True, **OPTIONS, **options}
+    options = {"augment": True, "dtype": "u8", "layout": "nhwc", **OPTIONS, **options}
     with (
         millrace.Loader(url, **options) as host,
         millrace.Loader(url, device="cuda", **options, **device_only) as device,

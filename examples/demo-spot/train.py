@@ -14,7 +14,7 @@ STEP_SECONDS = 0.03  # in place of a model
 def main() -> None:
     data, log = sys.argv[1:]
     epochs = 2
-    loader = millrace.Loader(data, batch_size=5, size=16, seed=1, epochs=epochs, memory="64MiB")
+    loader = millrace.Loader(data, batch_size=5, size=16, seed=1, epochs=epochs, memory="64MiB", output="numpy")
     checkpoints = millrace.Checkpoints(keep=2)  # the URI of `millrace run --checkpoint`
     done: list[list[object]] = []
     if checkpoints.latest() is not None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import os
-import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -16,9 +15,9 @@ _IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 
 
 def pixel_options(
-    raw: bool, normalize: Any, dtype: Any, layout: Any, mean: Any, std: Any, usual: tuple[str, str]
+    raw: bool, normalize: Any, dtype: Any, layout: Any, mean: Any, std: Any, for_torch: bool
 ) -> tuple[str, str, Any, Any]:
-    """Type, layout, mean and std of images, from the words that say the same in short. ``usual``: type and layout if nothing is said."""
+    """Type, layout, mean and std of images, from the words that say the same in short."""
     if _arguments.flag("raw", raw):
         said = {"normalize": normalize, "dtype": dtype, "layout": layout, "mean": mean, "std": std}
         for name, value in said.items():
@@ -32,9 +31,9 @@ def pixel_options(
         if dtype is not None and _arguments.dtype(dtype) != "f32":
             raise InvalidArgumentError("normalize makes float32 pixels; leave dtype out")
         mean, std = _mean_and_std(normalize)
-    is_float = mean is not None or std is not None
-    kind = ("f32" if is_float else usual[0]) if dtype is None else _arguments.dtype(dtype)
-    return kind, usual[1] if layout is None else layout, mean, std
+    is_float = for_torch or mean is not None or std is not None
+    kind = ("f32" if is_float else "u8") if dtype is None else _arguments.dtype(dtype)
+    return kind, ("nchw" if for_torch else "nhwc") if layout is None else layout, mean, std
 
 
 def _mean_and_std(normalize: Any) -> tuple[Any, Any]:
@@ -119,6 +118,9 @@ def torch_for(output: str | None, device: Device | None) -> Any:
             )
         output = wanted
     if output is None:
-        return sys.modules.get("torch")
+        try:
+            return importlib.import_module("torch")
+        except ImportError:
+            return None
     wanted = _arguments.choice("output", output, ("torch", "numpy"))
     return importlib.import_module("torch") if wanted == "torch" else None

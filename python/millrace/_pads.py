@@ -71,16 +71,20 @@ def _check_fits(name: str, value: float, kind: np.dtype[Any]) -> None:
         )
 
 
-def checked(pad: Mapping[str, float] | None) -> dict[str, float]:
-    """The option ``pad`` of a Loader."""
-    if pad is None:
-        return {}
+def checked(pad: Mapping[str, float] | None, fields: Any) -> dict[str, float]:
+    """The option ``pad`` of a Loader, and those of its fields."""
+    pad = {} if pad is None else pad
     wanted = "a dict of names of arrays and the number for each, such as {'label': -1}"
     if not isinstance(pad, Mapping) or any(not isinstance(name, str) for name in pad):
         _arguments.refuse("pad", wanted, pad)
+    of_fields = fields if isinstance(fields, Mapping) else {}
+    of_fields = {name: field.pad for name, field in of_fields.items() if getattr(field, "pad", None) is not None}
+    for name in of_fields:
+        if name in pad:
+            raise InvalidArgumentError(f"pad is said of {name!r} by the Loader and by its field; leave one out")
     values: dict[str, float] = {}
-    for name, value in pad.items():
-        number = _arguments.number(f"pad[{name!r}]", value)
+    for name, value in {**of_fields, **pad}.items():
+        number = _arguments.number(f"pad[{name!r}]" if name in pad else f"the pad of fields[{name!r}]", value)
         whole = math.isfinite(number) and number == int(number)
         if whole and abs(number) > _EXACT:
             raise InvalidArgumentError(f"pad[{name!r}] is {value}; choose a number of at most 2^53")

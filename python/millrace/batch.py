@@ -20,7 +20,7 @@ class Batch(_Label):
     """What a Loader yields: a dict of arrays (numpy, or torch tensors) of one batch of this rank, B = ``batch_size`` rows.
     Only the last one of an epoch is shorter, with ``last="short"``, the default.
 
-    ``image``: ``[B, H, W, C]`` or ``[B, C, H, W]``, uint8 or float32. ``label``: int64 ``[B]``, or a list of B strings; absent when
+    ``image``: float32 ``[B, C, H, W]`` for torch, uint8 ``[B, H, W, C]`` for numpy, or as the Loader says. ``label``: int64 ``[B]``, or a list of B strings; absent when
     the data set has no labels. Or, in their place, what ``fields`` says.
     ``valid``: bool ``[B]``, False for padding, whose image is zeros, label -100 and key ``""``, and for the repeats of a short batch. ``mask`` is another name of it, unless a field
     is called so.

@@ -46,6 +46,7 @@ class Image:
             is shrunk by its codec first, and its colours are converted after resizing.
         transforms: Of :mod:`millrace.transforms`, such as ``[RandomResizedCrop(224), RandomHorizontalFlip(), Normalize(mean, std)]``, in place of ``size``,
             ``augment``, ``crop_scale``, ``crop_ratio``, ``flip``, ``interpolation``, ``mean`` and ``std``. With Normalize, ``dtype`` is ``"f32"``.
+        pad: The number in rows of padding. None: 255 in a map of numbers, else 0.
     """
 
     field: str | None = None
@@ -64,6 +65,7 @@ class Image:
     exif_orientation: bool | None = None
     exact: bool | None = None
     transforms: Sequence[Transform] | None = None
+    pad: float | None = None
     kind: ClassVar[str] = "image"
 
     def _over(self, usual: Image) -> Image:
@@ -170,10 +172,12 @@ class Label:
     Args:
         field: The field of the sample.
         as_: How the field is written: ``label_kind`` of :class:`Loader`.
+        pad: The number in rows of padding.
     """
 
     field: str = "cls"
     as_: str = "int"
+    pad: float | None = None
     kind: ClassVar[str] = "label"
 
 
@@ -197,10 +201,11 @@ class Json:
 class Array:
     """Arrays: ``.npy`` files as ``numpy.load(allow_pickle=False)`` reads them, and the arrays of MDS, TFRecord and RecordIO.
 
-    ``[B, ...]`` where all rows of the batch have one type and shape, with zeros for padding; else a list of B arrays, None for padding.
+    ``[B, ...]`` where all rows of the batch have one type and shape, with ``pad`` (None: zeros) for padding; else a list of B arrays, None for padding.
     """
 
     field: str
+    pad: float | None = None
     kind: ClassVar[str] = "array"
 
 
@@ -315,7 +320,7 @@ def sent_as_bytes(
         if dtype != "f32" or erases or name in padded:
             return image
         left[name] = Normalization(channels, layout == "nchw", mean, std)
-        return (height, width, channels, crop, "u8", layout, (0.0, 0.0, 0.0), (1.0, 1.0, 1.0), *rest)
+        return (height, width, channels, crop, "u8", layout, mean, std, *rest)  # which are checked there
 
     fields = [(name, field, kind, image and as_bytes(name, image), *rest) for name, field, kind, image, *rest in native]
     return (image if native else as_bytes("image", image)), fields, left

@@ -72,8 +72,8 @@ class Loader:
             ``std``.
         as_tuple: Names of entries of the batch, such as ``("image", "label")``: batches are tuples of these, for ``for image, label in loader:``.
         dtype: ``"u8"`` (0 to 255) or ``"f32"`` (0 to 1, then minus ``mean``, divided by ``std``); also ``torch.uint8``, ``numpy.float32``
-            and the like.
-        layout: ``"nhwc"`` or ``"nchw"``.
+            and the like. None: ``"f32"`` for torch; for numpy ``"u8"``, and ``"f32"`` with mean or std.
+        layout: ``"nhwc"`` or ``"nchw"``. None: ``"nchw"`` for torch, ``"nhwc"`` for numpy.
         mean: One number a channel, or one for all (``"f32"`` only; 0).
         std: Likewise (1).
         image_field: The field to decode; only needed when several are images.
@@ -122,7 +122,7 @@ class Loader:
             ``valid`` false, so that all ranks keep in step. :meth:`report` lists the damaged ones.
         digest: ``"raw"`` or ``"decoded"``: :meth:`report` gets a digest of stored bytes or of pixels, which proves that every sample
             came exactly once. Digests of parts and of ranks add up (modulo 2^128).
-        output: ``"torch"`` or ``"numpy"``. None: torch when the program has imported it, or a ``device`` of torch is given.
+        output: ``"torch"`` or ``"numpy"``. None: torch if it is installed, unless ``device`` takes numpy's arrays.
         device: Where the arrays of batches go, ahead of the loop and beside its work: ``"cuda"``, ``"cuda:1"`` or 1, a ``torch.device``, ``"xla"``,
             ``"jax"``, a device or a sharding of JAX; or ``"cpu"``: nowhere. None: nowhere, and nothing is made ahead in Python. Lists,
             texts and other objects stay on the host. ``transform``, ``collate`` and ``batch_transform`` run before, on the host. Without
@@ -272,7 +272,7 @@ class Loader:
         crops: dict[str, Any] = {"augment": augment, "crop_scale": crop_scale, "crop_ratio": crop_ratio, "flip": flip}
         self._device = None if device is None else device_of(device)
         self._torch = torch_for(output, self._device)
-        kind, layout, mean, std = pixel_options(raw, normalize, dtype, layout, mean, std, ("u8", "nhwc"))
+        kind, layout, mean, std = pixel_options(raw, normalize, dtype, layout, mean, std, self._torch is not None)
         usual = Image(
             None,
             size,
@@ -333,7 +333,7 @@ class Loader:
         decoder = decoder_of(
             decode, self._device is not None and self._device.decodes, checked, functions, tokens is not None
         )
-        pad = _pads.checked(pad)
+        pad = _pads.checked(pad, fields)
         if pad and tokens is not None:
             raise InvalidArgumentError("pad is for arrays of samples; rows of tokens have Tokens(pad=...)")
         checked["padding"] = list(pad.items())

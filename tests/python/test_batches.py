@@ -142,7 +142,7 @@ def test_key_that_is_no_utf8(tmp_path: pathlib.Path) -> None:
 
 def test_torch_tensors_and_numpy_arrays_are_equal(tar: Samples) -> None:
     arrays = load(tar)
-    tensors = load(tar, output="torch")
+    tensors = load(tar, output="torch", raw=True)
     for a, t in zip(arrays, tensors, strict=True):
         assert (
             isinstance(t["image"], torch.Tensor) and t["mask"].dtype == torch.bool and t["sample"].dtype == torch.int64
@@ -152,7 +152,7 @@ def test_torch_tensors_and_numpy_arrays_are_equal(tar: Samples) -> None:
         assert a["key"] == t["key"]
 
 
-def test_output_is_torch_when_torch_is_imported(tar: Samples) -> None:
+def test_output_is_torch_when_torch_is_installed(tar: Samples) -> None:
     assert isinstance(load(tar, output=None)[0]["image"], torch.Tensor)
 
 

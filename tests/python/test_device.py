@@ -434,9 +434,9 @@ def test_tensorflow_takes_batches_from_the_host(tar: Samples, monkeypatch: pytes
     monkeypatch.delitem(sys.modules, "millrace.tf", raising=False)
     made = importlib.import_module("millrace.tf")
     try:
-        ahead = loader_of(tar, device="cpu", prefetch_batches=3)
+        ahead = loader_of(tar, device="cpu", prefetch_batches=3, raw=True)
         assert made._signature(ahead)["image"] == ((None, HEIGHT, WIDTH, 3), "uint8")
-        ahead = loader_of(tar, device="cpu", prefetch_batches=3, last="pad")
+        ahead = loader_of(tar, device="cpu", prefetch_batches=3, raw=True, last="pad")
         assert made._signature(ahead)["image"] == ((8, HEIGHT, WIDTH, 3), "uint8")
         with pytest.raises(millrace.UnsupportedError, match="make it without device="):
             made.dataset(loader_of(tar, device=here()))

@@ -58,7 +58,7 @@ def test_the_fake_sees_memory_that_is_used_too_early(tar: Samples) -> None:
 
 
 def test_slots_are_unpinned_before_they_are_freed(tar: Samples, cuda: FakeCuda) -> None:
-    loader = loader_of(tar, device=CudaDevice(None, cuda))
+    loader = loader_of(tar, raw=True, device=CudaDevice(None, cuda))
     stream: Any = loader._stream
 
     class Spy:
@@ -85,8 +85,8 @@ def test_slots_are_unpinned_before_they_are_freed(tar: Samples, cuda: FakeCuda) 
 
 
 def test_a_position_that_is_refused_changes_nothing(tar: Samples, raw: Samples, cuda: FakeCuda) -> None:
-    with loader_of(tar, device=CudaDevice(None, cuda)) as loader:
-        plain = iter(loader_of(tar))
+    with loader_of(tar, raw=True, device=CudaDevice(None, cuda)) as loader:
+        plain = iter(loader_of(tar, raw=True))
         batches = iter(loader)
         check_equal(next(batches), next(plain))
         before = loader.state_dict()
@@ -114,8 +114,8 @@ def test_memory_that_cannot_be_pinned_is_copied_all_the_same(tar: Samples) -> No
     cuda = FakeCuda(trouble="out of memory")
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
-        with loader_of(tar, device=CudaDevice(None, cuda)) as loader:
-            for wanted, batch in zip(loader_of(tar), loader, strict=True):
+        with loader_of(tar, raw=True, device=CudaDevice(None, cuda)) as loader:
+            for wanted, batch in zip(loader_of(tar, raw=True), loader, strict=True):
                 check_equal(batch, wanted)
     told = [str(warning.message) for warning in said if "pinned" in str(warning.message)]
     assert len(told) == 1 and "out of memory" in told[0] and "memory=" in told[0]
@@ -141,7 +141,7 @@ def test_two_slots_are_enough(tar: Samples, cuda: FakeCuda) -> None:
 
 
 def test_the_host_holds_what_the_program_keeps(tar: Samples) -> None:
-    with loader_of(tar, device="cpu", batch_size=2, epochs=None, memory="2MiB") as loader:
+    with loader_of(tar, raw=True, device="cpu", batch_size=2, epochs=None, memory="2MiB") as loader:
         kept = []
         with pytest.raises(millrace.ExhaustedError, match="holds all"):
             while True:

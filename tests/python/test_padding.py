@@ -26,7 +26,7 @@ def loader_of(data: Any, **options: Any) -> millrace.Loader:
 )
 def test_all_rows_but_padding_come(output: str, function: Any, raw: Samples) -> None:
     counts, wanted = [], sorted(raw.pixels)
-    for batch, rows in rows_of(loader_of(raw.uri, output=output, batch_transform=function)):
+    for batch, rows in rows_of(loader_of(raw.uri, output=output, raw=True, batch_transform=function)):
         kept = rows.of(batch)
         images = kept[0] if isinstance(kept, tuple) else kept["image" if function is None else "pixels"]
         for image, key in zip(images, wanted[sum(counts) :]):

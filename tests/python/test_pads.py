@@ -78,6 +78,23 @@ def test_padding_is_chosen_by_name(data: str) -> None:
     assert (made["label"] == -1).all() and (made["mask"] == 0).all() and (made["pixels"] == -0.5).all()
 
 
+def test_padding_is_chosen_by_fields(data: str) -> None:
+    fields = {
+        **FIELDS,
+        "image": millrace.Image("png", size=(6, 5), pad=9),
+        "mask": millrace.Image("seg.png", like="image", interpolation="nearest", pad=0),
+        "label": millrace.Label(pad=-1),
+        "classes": millrace.Array("npy", pad=-7),
+    }
+    padding = columns_of(batch_of(data, fields=fields, pad={"target": 0.5}))
+    for name, value in {"image": 9, "mask": 0, "label": -1, "classes": -7, "target": 0.5}.items():
+        assert (padding[name] == value).all(), name
+    with pytest.raises(millrace.InvalidArgumentError, match="by the Loader and by its field"):
+        batch_of(data, fields=fields, pad={"label": 0})
+    with pytest.raises(TypeError, match="the pad of fields\\['label'\\] must be a number"):
+        batch_of(data, fields={"label": millrace.Label(pad="no")})  # type: ignore[arg-type]
+
+
 def test_padding_counts_in_no_digest(data: str) -> None:
     digests = set()
     for options in ({}, {"pad": {"label": 5, "image": 200, "mask": 3}}, {"last": "short"}, {"batch_size": 3}):
@@ -157,7 +174,7 @@ def test_torch_ignores_the_padding_by_itself(raw: Samples) -> None:
     def loss(last: str) -> Any:
         total, count = 0.0, 0
         for batch in millrace.Loader(
-            raw.uri, batch_size=20, shuffle="none", epochs=1, output="torch", last=last, **AT_SIZE
+            raw.uri, batch_size=20, shuffle="none", epochs=1, output="torch", raw=True, last=last, **AT_SIZE
         ):
             value = torch.nn.functional.cross_entropy(
                 network(batch["image"].float().mean((1, 2)) / 255), batch["label"], reduction="sum"
@@ -189,7 +206,7 @@ def test_torch_ignores_the_padding_by_itself(raw: Samples) -> None:
 )
 def test_padding_that_cannot_be(data: str, pad: Any, options: dict[str, Any], error: Any, text: str) -> None:
     with pytest.raises(error, match=text):
-        millrace.Loader(data, **{"batch_size": 5, "fields": FIELDS, "pad": pad, **options})
+        millrace.Loader(data, **{"batch_size": 5, "fields": FIELDS, "pad": pad, "output": "numpy", **options})
 
 
 def test_arrays_that_cannot_hold_the_padding(data: str) -> None:

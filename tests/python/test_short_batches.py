@@ -17,7 +17,14 @@ from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
 
 def short(data: Any, **options: Any) -> millrace.Loader:
-    usual: dict[str, Any] = {"batch_size": 8, "shuffle": "none", "epochs": 1, "last": "short", "output": "torch"}
+    usual: dict[str, Any] = {
+        "batch_size": 8,
+        "shuffle": "none",
+        "epochs": 1,
+        "last": "short",
+        "output": "torch",
+        "raw": True,
+    }
     return millrace.Loader(data, **{**usual, **AT_SIZE, **options})
 
 

@@ -130,7 +130,7 @@ def test_everything_travels(tar: Samples) -> None:
 
 def test_tensors_and_global_generators(tar: Samples) -> None:
     torch = pytest.importorskip("torch")
-    options = {"transform": functions.of_tensors, "output": "torch"}
+    options = {"transform": functions.of_tensors, "output": "torch", "raw": True}
     for before, batch in zip(in_threads(tar, **options), loader_of(tar, **options), strict=True):
         assert batch["half"].dtype == torch.bfloat16 and batch["image"].dtype == torch.uint8
         for name in ("half", "image", "turned", "label"):

@@ -231,7 +231,7 @@ def test_tensors(tar: Samples) -> None:
         assert isinstance(sample["image"], torch.Tensor) and isinstance(sample["label"], int)
         return {"image": sample["image"].float() / 2, "label": sample["label"]}
 
-    for before, batch in zip(loader_of(tar), loader_of(tar, transform=halved, output="torch")):
+    for before, batch in zip(loader_of(tar), loader_of(tar, transform=halved, output="torch", raw=True)):
         assert torch.equal(batch["image"][:2], torch.from_numpy(before["image"]).float()[:2] / 2)
         assert batch["label"].dtype == torch.int64 and batch["label"].tolist() == before["label"].tolist()
 

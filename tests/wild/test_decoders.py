@@ -97,7 +97,7 @@ def test_the_verdict_and_the_pixels_are_those_of_pillow(
     spec = {"image": millrace.Image(size=(48, 64), exact=True)}
     for _ in range(2):  # without an index, and with it
         with millrace.Loader(
-            str(tmp_path / "raw"), batch_size=1, shuffle="none", bad_samples="mask", fields=spec
+            str(tmp_path / "raw"), batch_size=1, shuffle="none", bad_samples="mask", fields=spec, raw=True
         ) as loader:
             batches = list(loader)
             quarantined = loader.report()["quarantined"]
@@ -137,7 +137,7 @@ def test_pixels_with_warnings_are_those_without(command: Command, tmp_path: Path
             with_options = ("--batch", "1", "--size", "64", *options, "--json")
             uri = str(tmp_path / str(number))
             with millrace.Loader(
-                uri, batch_size=1, size=(64, 64), augment="--augment" in options, exact="--exact" in options
+                uri, batch_size=1, size=(64, 64), augment="--augment" in options, exact="--exact" in options, raw=True
             ) as loader:
                 digests.add((options, np.asarray(next(iter(loader))["image"]).tobytes()))
             command("feed", uri, *with_options)
