@@ -1,0 +1,15 @@
+"""The programs of lightning, in an environment of its own (test_torch_habits_of_frameworks.py)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import habits
+import programs_lightning
+import pytest
+
+
+@pytest.mark.parametrize("habit, case", habits.parameters(programs_lightning.__name__))
+def test_same(habit: habits.Habit, case: dict[str, Any], inputs: Callable[[str, str], Any]) -> None:
+    habits.check(habit, case, inputs)

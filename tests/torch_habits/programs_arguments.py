@@ -1,0 +1,405 @@
+"""Programs about arguments of DataLoader, about batches, and about what loaders and data sets are made with."""
+
+from __future__ import annotations
+
+import io
+
+import millrace
+import numpy as np
+import torch
+from habits import group, habit, ours
+from PIL import Image
+from samples import pixels, to_tensor
+from shout import Shout, shout
+from torch.utils.data import (
+    ConcatDataset,
+    DataLoader,
+    RandomSampler,
+    SequentialSampler,
+    Subset,
+    SubsetRandomSampler,
+    default_collate,
+)
+
+ALL = list(range(37))
+
+group("Arguments of `DataLoader`")
+
+
+def initialise(worker):
+    pass
+
+
+def parts(size):
+    """Numbers of samples, batch by batch."""
+    return [range(start, min(start + size, 37)) for start in range(0, 37, size)]
+
+
+def decode(data):
+    return to_tensor(np.array(Image.open(io.BytesIO(data))))
+
+
+@habit(
+    "Workers and pinned memory",
+    same="all batches; these arguments have no effect here",
+    cases=tuple(
+        {"options": options}
+        for options in (
+            {"num_workers": 2},
+            {"num_workers": 0, "pin_memory": True},
+        )
+    ),
+)
+def _(dataset, options):
+    return list(DataLoader(dataset, batch_size=8, **options))
+
+
+@ours()
+def _(uri, options):
+    return list(millrace.Loader(uri, batch_size=8, size=16, shuffle=False, as_tuple=("image", "label"), **options))
+
+
+@habit(
+    "Arguments for workers",
+    same="all batches, or an error that names the argument",
+    cases=tuple(
+        {"name": name, "value": value}
+        for name, value in {
+            "prefetch_factor": 4,
+            "persistent_workers": True,
+            "worker_init_fn": initialise,
+            "timeout": 60,
+            "multiprocessing_context": "fork",
+        }.items()
+    ),
+)
+def _(dataset, name, value):
+    return list(DataLoader(dataset, batch_size=8, num_workers=1, **{name: value}))
+
+
+@ours(or_explains="prefetch_factor|persistent_workers|worker_init_fn|timeout|multiprocessing_context")
+def _(uri, name, value):
+    return list(
+        millrace.Loader(
+            uri, batch_size=8, num_workers=1, size=16, shuffle=False, as_tuple=("image", "label"), **{name: value}
+        )
+    )
+
+
+@habit("`collate_fn=default_collate`", same="images and labels of each batch", data="dicts")
+def _(dataset):
+    loader = DataLoader(dataset, batch_size=8, collate_fn=default_collate)
+    return [(batch["image"], batch["label"], batch["key"]) for batch in loader]
+
+
+@ours()
+def _(uri):
+    loader = millrace.Loader(uri, batch_size=8, size=16, shuffle=False, collate_fn=default_collate)
+    return [(batch["image"], batch["label"], batch["__key__"]) for batch in loader]
+
+
+@habit("A `collate_fn` of your own", same="what it returns", data="dicts")
+def _(dataset):
+    def collate(samples):
+        return torch.stack([sample["image"] for sample in samples]), [f"photo {sample['label']}" for sample in samples]
+
+    return list(DataLoader(dataset, batch_size=8, collate_fn=collate))
+
+
+@ours()
+def _(uri):
+    def collate(samples):
+        return torch.stack([sample["image"] for sample in samples]), [f"photo {sample['label']}" for sample in samples]
+
+    return list(millrace.Loader(uri, batch_size=8, size=16, shuffle=False, collate_fn=collate))
+
+
+@habit("`sampler=SubsetRandomSampler(numbers)`", same="those samples, in each epoch", result=[[2, 3, 5, 7, 11, 13]] * 2)
+def _(dataset):
+    numbers = [2, 3, 5, 7, 11, 13]
+    loader = DataLoader(dataset, batch_size=4, sampler=SubsetRandomSampler(numbers))
+    return [sorted(n for image, label in loader for n in label.tolist()) for epoch in range(2)]
+
+
+@ours()
+def _(uri):
+    numbers = [2, 3, 5, 7, 11, 13]
+    part = millrace.Dataset(uri).where(samples=numbers)
+    loader = millrace.Loader(part, batch_size=4, size=16, shuffle=True, as_tuple=("image", "label"))
+    return [sorted(n for image, label in loader for n in label.tolist()) for epoch in range(2)]
+
+
+@habit(
+    "`sampler=` as it is",
+    same="the samples, or an error that says what to write in its place",
+    cases=tuple({"make": make} for make in (RandomSampler, SequentialSampler)),
+    result=ALL,
+)
+def _(dataset, make):
+    loader = DataLoader(dataset, batch_size=8, sampler=make(dataset))
+    return sorted(n for image, label in loader for n in label.tolist())
+
+
+@ours(or_explains="(?s)sampler.*(shuffle|where|rank|weighted)")
+def _(uri, dataset, make):
+    loader = millrace.Loader(uri, batch_size=8, sampler=make(dataset), size=16, as_tuple=("image", "label"))
+    return sorted(n for image, label in loader for n in label.tolist())
+
+
+@habit("`generator=` of a seed", same="two runs have one order, or an error that names `seed=`", result=True)
+def _(dataset):
+    runs = []
+    for _run in range(2):
+        loader = DataLoader(dataset, batch_size=8, shuffle=True, generator=torch.Generator().manual_seed(3))
+        runs.append([n for image, label in loader for n in label.tolist()])
+    return runs[0] == runs[1]
+
+
+@ours(or_explains="(?s)generator.*seed")
+def _(uri):
+    runs = []
+    for _run in range(2):
+        loader = millrace.Loader(
+            uri,
+            batch_size=8,
+            size=16,
+            shuffle=True,
+            generator=torch.Generator().manual_seed(3),
+            as_tuple=("image", "label"),
+        )
+        runs.append([n for image, label in loader for n in label.tolist()])
+    return runs[0] == runs[1]
+
+
+@habit("A batch size that makes no sense", same="`ValueError`", raises=ValueError, cases=({"size": 0}, {"size": -4}))
+def _(dataset, size):
+    DataLoader(dataset, batch_size=size)
+
+
+@ours(match="batch_size")
+def _(uri, size):
+    millrace.Loader(uri, batch_size=size, size=16)
+
+
+@habit("An argument that is misspelt", same="`TypeError`, which names it", raises=TypeError)
+def _(dataset):
+    DataLoader(dataset, batchsize=8)
+
+
+@ours(match="batchsize")
+def _(uri):
+    millrace.Loader(uri, batchsize=8)
+
+
+@habit("`Subset(dataset, range(10, 20))`", same="those samples", result=list(range(10, 20)))
+def _(dataset):
+    loader = DataLoader(Subset(dataset, range(10, 20)), batch_size=4)
+    return [n for image, label in loader for n in label.tolist()]
+
+
+@ours()
+def _(uri):
+    loader = millrace.Loader(
+        millrace.Dataset(uri)[10:20], batch_size=4, size=16, shuffle=False, as_tuple=("image", "label")
+    )
+    return [n for image, label in loader for n in label.tolist()]
+
+
+@habit("`ConcatDataset`", same="rows and samples of both", data="few", result=[[4, 2], [0, 0, 1, 1, 2, 2]])
+def _(dataset):
+    loader = DataLoader(ConcatDataset([dataset, dataset]), batch_size=4, shuffle=True)
+    labels = [label for image, label in loader]
+    return [len(label) for label in labels], sorted(torch.cat(labels).tolist())
+
+
+@ours()
+def _(uri, copy):
+    loader = millrace.Loader([uri, copy], batch_size=4, size=16, shuffle=True, as_tuple=("image", "label"))
+    labels = [label for image, label in loader]
+    return [len(label) for label in labels], sorted(torch.cat(labels).tolist())
+
+
+@habit("Keep `DataLoader`, and read through `MapDataset`", same="all batches", data="dicts")
+def _(dataset):
+    loader = DataLoader(dataset, batch_size=8)
+    return [(batch["image"], batch["label"]) for batch in loader]
+
+
+@ours()
+def _(uri):
+    dataset = millrace.torch.MapDataset(uri, fields={"image": ("png", decode), "label": ("cls", int)})
+    loader = DataLoader(dataset, batch_size=8)
+    return [(batch["image"], batch["label"]) for batch in loader]
+
+
+group("Batches")
+
+
+@habit("`for images, labels in loader`", same="types, shapes and values: float32, NCHW, 0 to 1; int64")
+def _(dataset):
+    return [[images, labels] for images, labels in DataLoader(dataset, batch_size=8)]
+
+
+@ours()
+def _(uri):
+    loader = millrace.Loader(uri, batch_size=8, size=16, shuffle=False, as_tuple=("image", "label"))
+    return [[images, labels] for images, labels in loader]
+
+
+@habit("A batch is a dict", same="its images, labels and keys", data="dicts")
+def _(dataset):
+    loader = DataLoader(dataset, batch_size=8)
+    return [{name: batch[name] for name in ("image", "label", "key")} for batch in loader]
+
+
+@ours()
+def _(uri):
+    loader = millrace.Loader(uri, batch_size=8, size=16, shuffle=False)
+    return [{name: batch[name] for name in ("image", "label", "key")} for batch in loader]
+
+
+@habit("Bytes, as they are decoded", same="uint8, NHWC")
+def _(dataset):
+    arrays = [torch.from_numpy(pixels(number)) for number in range(len(dataset))]
+    return list(DataLoader(arrays, batch_size=8))
+
+
+@ours()
+def _(uri):
+    return [batch["image"] for batch in millrace.Loader(uri, batch_size=8, size=16, shuffle=False, raw=True)]
+
+
+@habit("Texts and numbers beside the image", same="images, lists of texts, int64", data="captions")
+def _(dataset):
+    return [[image, list(text), number] for image, text, number in DataLoader(dataset, batch_size=8)]
+
+
+@ours()
+def _(uri):
+    fields = {
+        "image": millrace.Image("png", size=16),
+        "text": millrace.Text("txt"),
+        "number": millrace.Label("json", "json:meta.number"),
+    }
+    loader = millrace.Loader(uri, batch_size=8, shuffle=False, fields=fields, as_tuple=("image", "text", "number"))
+    return [[image, list(text), number] for image, text, number in loader]
+
+
+@habit("A transform in the data set", same="what it returns", data="dicts")
+def _(dataset):
+    loader = DataLoader([shout(sample) for sample in dataset], batch_size=8)
+    return [[batch["image"], batch["word"], batch["key"]] for batch in loader]
+
+
+@ours()
+def _(uri):
+    loader = millrace.Loader(uri, batch_size=8, size=16, shuffle=False, transform=shout)
+    return [[batch["image"], batch["word"], batch["key"]] for batch in loader]
+
+
+@habit("A transform in worker processes", same="what it returns", data="dicts")
+def _(dataset):
+    loader = DataLoader(Shout(dataset), batch_size=8, num_workers=1)
+    return [[batch["image"], batch["word"], batch["key"]] for batch in loader]
+
+
+@ours()
+def _(uri):
+    loader = millrace.Loader(uri, batch_size=8, size=16, shuffle=False, transform=shout, transform_processes=1)
+    return [[batch["image"], batch["word"], batch["key"]] for batch in loader]
+
+
+@habit(
+    "Shuffle within windows",
+    same="all samples in each of two epochs",
+    cases=({"window": 64, "extent": 2}, {"window": 128, "extent": 1}),
+    result=[ALL, ALL],
+)
+def _(dataset, window, extent):
+    loader = DataLoader(dataset, batch_size=8, shuffle=True)
+    return [sorted(n for image, label in loader for n in label.tolist()) for epoch in range(2)]
+
+
+@ours()
+def _(uri, window, extent):
+    options = dict(shuffle="window", window=window, extent=extent)
+    loader = millrace.Loader(uri, batch_size=8, size=16, as_tuple=("image", "label"), **options)
+    return [sorted(n for image, label in loader for n in label.tolist()) for epoch in range(2)]
+
+
+@habit("Keep samples after the first epoch", same="all batches of two epochs")
+def _(dataset):
+    kept = list(map(dataset.__getitem__, range(len(dataset))))
+    loader = DataLoader(kept, batch_size=8)
+    return [list(loader) for epoch in range(2)]
+
+
+@ours()
+def _(uri, scratch):
+    loader = millrace.Loader(uri, batch_size=8, size=16, shuffle=False, cache=scratch, as_tuple=("image", "label"))
+    return [list(loader) for epoch in range(2)]
+
+
+group("Imports and stores")
+
+
+@habit("`import`, then any part of the package", same="parts come by themselves", fresh=True, result=[True, True])
+def _():
+    import torch
+
+    return [callable(torch.utils.data.DataLoader), callable(torch.distributed.is_available)]
+
+
+@ours()
+def _():
+    import millrace
+
+    return [callable(millrace.torch.MapDataset), callable(millrace.checkpoint_import.import_checkpoint)]
+
+
+@habit(
+    "A program that does not import torch itself", same="tensors", fresh=True, result=["torch.float32", "torch.int64"]
+)
+def _(uri):
+    import torch
+    from torch.utils.data import DataLoader
+
+    dataset = torch.utils.data.TensorDataset(torch.rand(8, 3, 16, 16), torch.arange(8))
+    image, label = next(iter(DataLoader(dataset, batch_size=8)))
+    return [str(image.dtype), str(label.dtype)]
+
+
+@ours()
+def _(uri):
+    import millrace
+
+    image, label = next(iter(millrace.Loader(uri, batch_size=8, size=16, as_tuple=("image", "label"))))
+    return [str(image.dtype), str(label.dtype)]
+
+
+@habit(
+    "`torch.load` of a URL by fsspec",
+    same="what was saved; no import but that of the package",
+    fresh=True,
+    result=[0.0, 1.0, 2.0],
+)
+def _():
+    import fsspec
+    import torch
+
+    with fsspec.open("memory://run/model.pt", "wb") as file:
+        torch.save(torch.arange(3.0), file)
+    with fsspec.open("memory://run/model.pt") as file:
+        return torch.load(file).tolist()
+
+
+@ours()
+def _(store):
+    import fsspec
+    import millrace  # noqa: F401
+    import torch
+
+    with fsspec.open("millrace://one/run/model.pt", "wb") as file:
+        torch.save(torch.arange(3.0), file)
+    with fsspec.open("millrace://one/run/model.pt") as file:
+        return torch.load(file).tolist()
