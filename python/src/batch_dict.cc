@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/buffer.h"
 #include "gil_release.h"
 #include "service/frame_buffers.h"
 #include "shard/npy.h"
@@ -43,16 +44,24 @@ py::dtype ToDtype(NumberType type) {
   return py::dtype(NpyDescr(type));
 }
 
-// An array for rows of values. If it is large, in memory that others had before it: fresh pages for each batch would
-// cost more than the copy.
-py::array NewArray(const py::dtype& dtype, const std::vector<py::ssize_t>& dims, size_t bytes) {
-  constexpr size_t kLeastUsedAgain = size_t{1} << 20;
+constexpr size_t kLeastUsedAgain = size_t{1} << 20;
+
+// Memory that others had before, since fresh pages for each batch would cost more than the copy.
+std::shared_ptr<Buffer> MemoryUsedAgain(size_t bytes) {
   constexpr size_t kMostFree = 4;
   static auto* const buffers = new FrameBuffers(kMostFree);  // leaked, like all that the interpreter's end may touch
-  if (bytes < kLeastUsedAgain) return py::array(dtype, dims);
-  auto* const held = new std::shared_ptr<Buffer>(buffers->Take(bytes));
+  return buffers->Take(bytes);
+}
+
+py::array ArrayIn(std::shared_ptr<Buffer> memory, const py::dtype& dtype, const std::vector<py::ssize_t>& dims) {
+  auto* const held = new std::shared_ptr<Buffer>(std::move(memory));
   const py::capsule owner(held, [](void* pointer) { delete static_cast<std::shared_ptr<Buffer>*>(pointer); });
   return py::array(dtype, dims, (*held)->data(), owner);
+}
+
+// An array for rows of values.
+py::array NewArray(const py::dtype& dtype, const std::vector<py::ssize_t>& dims, size_t bytes) {
+  return bytes < kLeastUsedAgain ? py::array(dtype, dims) : ArrayIn(MemoryUsedAgain(bytes), dtype, dims);
 }
 
 // (file, (width, height), (x, y, width, height), (left, top, right, bottom), flip), or None for padding: what
@@ -238,7 +247,10 @@ py::object BatchConverter::ToValues(const Batch& batch, const BatchValues& value
 py::array BatchConverter::ToFloats(const Batch& batch, const FloatImage& image,
                                    const std::vector<py::ssize_t>& dims) const {
   const ByteSpan bytes = batch.Bytes(image.name);
-  py::array array = NewArray(py::dtype("float32"), dims, bytes.size() * sizeof(float));
+  const size_t size = bytes.size() * sizeof(float);
+  // Aligned to 64 bytes in any case, as arrays in the loader's memory are.
+  py::array array = ArrayIn(size < kLeastUsedAgain ? std::make_shared<Buffer>(size) : MemoryUsedAgain(size),
+                            py::dtype("float32"), dims);
   const auto* from = reinterpret_cast<const uint8_t*>(bytes.data());
   auto* to = static_cast<uint8_t*>(array.mutable_data());
   const size_t row = batch.size == 0 ? 0 : bytes.size() / batch.size;

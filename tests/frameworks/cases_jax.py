@@ -30,7 +30,9 @@ NORMALISED: dict[str, Any] = {
 
 
 def loader_of(samples: Samples, **options: Any) -> millrace.Loader:
-    return millrace.Loader(samples.uri, **{"batch_size": 8, "size": (HEIGHT, WIDTH), "epochs": 1, "seed": 2, **options})
+    return millrace.Loader(
+        samples.uri, **{"batch_size": 8, "size": (HEIGHT, WIDTH), "epochs": 1, "seed": 2, "last": "pad", **options}
+    )
 
 
 def over_all() -> NamedSharding:

@@ -23,6 +23,7 @@ from support import AT_SIZE, CLASSES, Samples, add_digests, check_script, keys_o
 OPTIONS: dict[str, Any] = {
     "batch_size": 4,
     "dtype": "f32",
+    "layout": "nhwc",
     "seed": 3,
     "window": 128,
     "extent": 2,
@@ -310,7 +311,7 @@ class Model(pytorch_lightning.LightningModule):
         self.layer = torch.nn.Linear(3, 3)
     def training_step(self, batch, number):
         self.seen += [key for key in batch["key"] if key]
-        return self.layer(batch["image"].float().mean((1, 2))).sum()
+        return self.layer(batch["image"].mean((2, 3))).sum()
     def configure_optimizers(self):
         return torch.optim.SGD(self.parameters(), lr=0.01)
 

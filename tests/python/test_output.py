@@ -155,6 +155,12 @@ def test_large_batches_stay_what_they_are(raw: Samples) -> None:
         np.testing.assert_array_equal(image, again[key])
 
 
+def test_floats_are_aligned_as_all_arrays_are(raw: Samples) -> None:
+    for size in (16, 300):
+        for batch in loader_of(raw.uri, normalize="imagenet", batch_size=7, size=size):
+            assert batch["image"].__array_interface__["data"][0] % 64 == 0 and batch["image"].flags.writeable
+
+
 # ---- Tuples
 
 
