@@ -24,7 +24,7 @@ import page
 import pytest
 import torch
 import transformers
-from support import AT_SIZE, Samples, add_digests, keys_of
+from support import AT_SIZE, Samples, add_digests
 
 OPTIONS: dict[str, Any] = {
     "batch_size": 4,
