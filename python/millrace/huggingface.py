@@ -2,7 +2,7 @@
 
     import millrace.huggingface
 
-    train = millrace.Loader("s3://bucket/train", batch_size=64, dtype="f32", layout="nchw", last="drop", seed=1,
+    train = millrace.Loader("s3://bucket/train", batch_size=64, last="drop", seed=1,
                             fields={"pixel_values": millrace.Image("jpg", 224, augment=True), "labels": millrace.Label("cls")})
     trainer = millrace.huggingface.Trainer(model=model, args=TrainingArguments("out"), train_dataset=train)
     trainer.train(resume_from_checkpoint=True)

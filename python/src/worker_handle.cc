@@ -50,7 +50,7 @@ class PythonFunctions final : public RowFunctions {
   PythonFunctions(std::shared_ptr<Process> process, py::object check, py::object apply)
       : process_(std::move(process)), check_(std::move(check)), apply_(std::move(apply)), converter_(HandOver{}) {}
   // A thread without the GIL may let go last.
-  // NOLINTNEXTLINE(bugprone-exception-escape): without the GIL there is no way to go on
+  // NOLINTNEXTLINE(bugprone-exception-escape): it ends the process, which cannot work without the GIL
   ~PythonFunctions() override {
     const py::gil_scoped_acquire acquire;
     check_ = apply_ = py::object();

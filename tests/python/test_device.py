@@ -334,6 +334,18 @@ def test_xla(tar: Samples, monkeypatch: pytest.MonkeyPatch, with_sync: bool) -> 
     assert len(images) == 7 and all(image.dtype == torch.uint8 for image in images)
 
 
+def test_padding_is_finite_in_compiled_programs(tar: Samples, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Labels that are floats have no NaN: one that is multiplied by a weight of zero stays one."""
+    FakeXla(monkeypatch, with_sync=True)
+    options: dict[str, Any] = {"label_field": "json", "label_kind": "json-float:meta.label"}
+    with loader_of(tar, device="xla", **options) as loader:
+        *_, last = loader
+    *_, wanted = loader_of(tar, last="pad", **options)
+    padding = ~wanted["valid"]
+    assert padding.any() and torch.isnan(wanted["label"][padding]).all()
+    assert torch.equal(last["label"], torch.where(padding, torch.zeros(8), wanted["label"]))
+
+
 def test_xla_normalises_as_part_of_the_step(tar: Samples, monkeypatch: pytest.MonkeyPatch) -> None:
     # Operations on tensors of batches that nobody has received yet would become part of another step's graph.
     FakeXla(monkeypatch, with_sync=True)

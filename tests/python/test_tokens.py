@@ -290,6 +290,18 @@ def test_shapes_of_images(raw: Samples, options: dict[str, Any]) -> None:
     assert made.rows == [] and made.padding == 0
 
 
+def test_rows_as_tuples(corpus: Corpus) -> None:
+    plain = list(loader(corpus, millrace.Tokens(LENGTH)))
+    pairs = list(loader(corpus, millrace.Tokens(LENGTH), as_tuple=("tokens", "token_mask", "row")))
+    for (tokens, mask, row), batch in zip(pairs, plain, strict=True):
+        for one, other in ((tokens, batch["tokens"]), (mask, batch["token_mask"]), (row, batch["row"])):
+            np.testing.assert_array_equal(one, other)
+    with pytest.raises(
+        millrace.InvalidArgumentError, match="as_tuple names 'image', and batches have .*token_mask, tokens"
+    ):
+        loader(corpus, millrace.Tokens(LENGTH), as_tuple=("image",))
+
+
 def test_a_rehearsal_as_tensors(corpus: Corpus) -> None:
     torch = pytest.importorskip("torch")
     made = loader(corpus, millrace.Tokens(LENGTH, pad=3), output="torch")
