@@ -149,11 +149,11 @@ class JpegReader final : public RowReader {
   bool plain_ = false;       // the image in hand is read as a whole, and by libjpeg alone
   bool plain_next_ = false;  // the next one is
   JpegPlanes planes_;
-  bool in_planes_ = false;  // the image in hand
-  size_t codes_at_ = 0;     // in encoded_: where those of the first scan begin
-  bool unmarked_ = false;   // the image has no end marker
-  JpegPieces pieces_;       // of an image without one
-  uint64_t warnings_ = 0;   // of an earlier reading of the header of the image in hand
+  bool in_planes_ = false;      // the image in hand
+  size_t codes_at_ = 0;         // in encoded_: where those of the first scan begin
+  bool unmarked_ = false;       // the image has no end marker
+  JpegPieces pieces_;           // of an image without one
+  uint64_t warnings_ = 0;       // of an earlier reading of the header of the image in hand
   uint64_t head_warnings_ = 0;  // of guard_, before the first code
 };
 
@@ -218,7 +218,8 @@ bool JpegReader::MustReadAgain(const absl::Status& outcome) {
 // Goes on with a JPEG of fewer tiles if these are enough for the region, which becomes relative to them.
 absl::Status JpegReader::UseTiles(Region* region, int denominator) {
   // Most files are excluded by this, before they are searched for markers.
-  if (reading_ == JpegReading::kAll || plain_ || unmarked_ || jpeg_.restart_interval == 0 || jpeg_has_multiple_scans(&jpeg_)) {
+  if (reading_ == JpegReading::kAll || plain_ || unmarked_ || jpeg_.restart_interval == 0 ||
+      jpeg_has_multiple_scans(&jpeg_)) {
     return absl::OkStatus();
   }
   const auto width = static_cast<int>(jpeg_.image_width);

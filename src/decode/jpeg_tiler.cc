@@ -40,7 +40,7 @@ class Coefficients {
   jpeg_decompress_struct jpeg_{};
   jpeg_progress_mgr progress_{};
   bool created_ = false;
-  uint64_t head_warnings_ = 0;  // before the first code
+  uint64_t head_warnings_ = 0;          // before the first code
   jvirt_barray_ptr* blocks_ = nullptr;  // the decompressor's
 };
 
