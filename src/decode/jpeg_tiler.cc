@@ -24,7 +24,7 @@ class Coefficients {
   }
 
   absl::Status Read(ByteSpan encoded, uint64_t memory_bytes);
-  /// Whether the coefficients are all that there is to show, without faults that whoever decodes the file should see.
+  /// True if the coefficients are all that there is to show, and libjpeg does not warn of them.
   bool AreWhole() const { return guard_.warnings() == head_warnings_ && !LacksCoefficients(jpeg_); }
   /// Whether one scan may hold the blocks of all components.
   bool CanInterleave() const;

@@ -87,9 +87,9 @@ class RowReader {
   /// The number of warnings of the codec about faults in spite of which other programs show the image in hand.
   virtual uint64_t warnings() const { return 0; }
 
-  /// Whether the image in hand, whose calls have ended with `outcome`, shows faults that leave open if the fast ways
-  /// that were taken show the same as the plain one. Then its calls are to be repeated from Open on; that time the
-  /// plain way is taken, and decides. Sound images are never read twice.
+  /// True if the image in hand, whose calls have ended with `outcome`, was read in a fast way and shows faults: the
+  /// plain way might show something else. Then the caller repeats all calls from Open on. That time the reader takes
+  /// the plain way, which decides. Sound images are never read twice.
   virtual bool MustReadAgain(const absl::Status& /*outcome*/) { return false; }
 
   /// Frees what belongs to the image. Allowed at any time; the next Open does it, too.
