@@ -36,8 +36,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const JpegPixels theirs = ReadJpegPixels(encoded, 1, nullptr, 100'000);
   const JpegPixels ours = ReadJpegPixels(encoded, 1, &huffman, 100'000);
   if (ours.sure && (!theirs.ok || theirs.bytes != ours.bytes)) __builtin_trap();
-  constexpr int kMostSide = 16'384;  // of an output
-  if (!theirs.ok || !ShowsLuma(theirs) || theirs.size.width > kMostSide || theirs.size.height > kMostSide) return 0;
+  constexpr int kMostSide = 16'384;                    // of an output
+  const bool is_image = theirs.ok && data[2] == 0xFF;  // else a file is not taken for a JPEG
+  if (!is_image || !ShowsLuma(theirs) || theirs.size.width > kMostSide || theirs.size.height > kMostSide) return 0;
   millrace::ImageSpec spec;
   spec.height = theirs.size.height;
   spec.width = theirs.size.width;
