@@ -84,6 +84,8 @@ def test_c21_secrets_of_a_whole_run(
     left = {path: path.read_bytes() for path in home.rglob("*") if path.is_file()}
     names = {path.relative_to(home).parts[0] for path in left}
     assert {"journal", "logs", "failure", "git-words"} <= names, names
+    for path in [home / "journal", *(home / "logs").iterdir()]:
+        assert path.stat().st_mode & 0o777 == 0o600, "C7: it holds the output of the job"
     kept = subprocess.run(
         [str(millrace_bin), "ls", "--recursive", "s3://bkt"], capture_output=True, env=env, check=True, timeout=300
     )
