@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 CLOSED = "the Loader is closed; make a new one, and give it the state_dict() of this one to go on"
 _LEAST_AHEAD = 2
+_MOST_WAIT = 30.0  # seconds, for threads whose memory another loader needs
 _TASKS_OF_PROCESS = 2  # one that it is at, and one that it finds when it is done
 
 
@@ -273,9 +274,12 @@ class Stream:
     def close(self) -> None:
         """Ends the threads, and what they are at."""
         self.abandon()
+        self._join()
+
+    def _join(self, deadline: float | None = None) -> None:
         for thread in self._threads:
             if thread is not threading.current_thread() and self._process == os.getpid() and thread.ident is not None:
-                thread.join()
+                thread.join(None if deadline is None else max(0.0, deadline - time.monotonic()))
 
     def abandon(self) -> None:
         """The threads end soon. For finalizers, which may run on any thread, whatever it is at."""
@@ -611,9 +615,12 @@ _streams: weakref.WeakSet[Stream] = weakref.WeakSet()
 
 
 def finish_stops() -> None:
-    """Makes all streams that :meth:`Stream.stop` was called for return their memory now."""
+    """Makes all streams that were stopped or abandoned return their memory now, if their threads end within ``_MOST_WAIT`` seconds."""
+    deadline = time.monotonic() + _MOST_WAIT
     for stream in list(_streams):
         stream._stop_if_due()
+        if stream._stopping:
+            stream._join(deadline)
 
 
 @atexit.register

@@ -2,10 +2,12 @@
 
 #include <fmt/format.h>
 #include <isa-l/igzip_lib.h>
+#define ZSTD_STATIC_LINKING_ONLY  // for ZSTD_createDStream_advanced
 #include <zstd.h>
 #include <zstd_errors.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <vector>
 
 namespace millrace {
@@ -93,9 +95,50 @@ class GzipDecompressor final : public Decompressor {
   bool padded_ = false;  // zeros have come behind the last
 };
 
+// The library's memory, with its windows as part of a budget. It has one window at a time, so that waiting for a budget
+// ends: who waits holds none.
+class ZstdMemory {
+ public:
+  explicit ZstdMemory(WaitingBudget* windows) : windows_(windows) {}
+
+  ZSTD_customMem functions() { return {&Allocate, &Free, this}; }
+
+ private:
+  static constexpr size_t kLeastWindow = 1 << 20;
+
+  static void* Allocate(void* self, size_t bytes) {
+    auto& memory = *static_cast<ZstdMemory*>(self);
+    if (memory.windows_ == nullptr || bytes < kLeastWindow) return std::malloc(bytes);
+    memory.windows_->Take(bytes);
+    void* const window = std::malloc(bytes);
+    if (window == nullptr) {
+      memory.windows_->Return(bytes);
+    } else {
+      memory.window_ = window;
+      memory.bytes_ = bytes;
+    }
+    return window;
+  }
+
+  static void Free(void* self, void* address) {
+    auto& memory = *static_cast<ZstdMemory*>(self);
+    std::free(address);
+    if (address == nullptr || address != memory.window_) return;
+    memory.window_ = nullptr;
+    memory.windows_->Return(memory.bytes_);
+  }
+
+  WaitingBudget* const windows_;
+  const void* window_ = nullptr;
+  size_t bytes_ = 0;
+};
+
 class ZstdDecompressor final : public Decompressor {
  public:
-  ZstdDecompressor() : stream_(ZSTD_createDStream(), &ZSTD_freeDStream), out_(kOutBytes) {}
+  explicit ZstdDecompressor(WaitingBudget* windows)
+      : memory_(windows),
+        stream_(ZSTD_createDStream_advanced(memory_.functions()), &ZSTD_freeDStream),
+        out_(kOutBytes) {}
 
  private:
   bool AtEnd() const override { return any_ && at_end_; }
@@ -136,6 +179,7 @@ class ZstdDecompressor final : public Decompressor {
     }
   }
 
+  ZstdMemory memory_;
   std::unique_ptr<ZSTD_DStream, size_t (*)(ZSTD_DStream*)> stream_;
   std::vector<uint8_t> out_;
   bool any_ = false;     // a frame has come to its end
@@ -173,9 +217,9 @@ absl::Status Decompressor::Finish(Sink out) {
   return absl::DataLossError(fmt::format("the compressed bytes are cut short at offset {}", taken_));
 }
 
-std::unique_ptr<Decompressor> Decompressor::Make(Compression compression) {
+std::unique_ptr<Decompressor> Decompressor::Make(Compression compression, WaitingBudget* windows) {
   if (compression == Compression::kGzip) return std::make_unique<GzipDecompressor>();
-  return std::make_unique<ZstdDecompressor>();
+  return std::make_unique<ZstdDecompressor>(windows);
 }
 
 }  // namespace millrace

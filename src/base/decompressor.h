@@ -8,6 +8,7 @@
 #include "absl/functional/function_ref.h"
 #include "base/bytes.h"
 #include "base/status.h"
+#include "base/waiting_budget.h"
 
 namespace millrace {
 
@@ -16,12 +17,13 @@ enum class Compression : uint8_t { kGzip, kZstd };
 /// Takes compressed bytes, in chunks of any size, and hands out the decompressed bytes: gzip (RFC 1952) or zstd (RFC
 /// 8878). Several members or frames one behind the other are one stream, as for their command line tools; zeros may
 /// follow. Checksums in the stream are verified. Memory: some hundred KB, for zstd up to 128 MiB if the stream asks
-/// for such a window. Not thread-safe.
+/// for such a window. Windows are part of a budget if there is one. Not thread-safe.
 class Decompressor {
  public:
   using Sink = absl::FunctionRef<absl::Status(ByteSpan)>;  // gets pieces of at most 256 KiB; its errors end the work
 
-  static std::unique_ptr<Decompressor> Make(Compression compression);
+  /// `windows` must outlive it. Feed waits until there is room for the window that a stream asks for.
+  static std::unique_ptr<Decompressor> Make(Compression compression, WaitingBudget* windows = nullptr);
   virtual ~Decompressor() = default;
 
   /// DataLoss, with the offset, if the bytes are damaged or not such a stream; ResourceExhausted for a larger window.

@@ -4,7 +4,9 @@
 #include <isa-l/igzip_lib.h>
 #include <zstd.h>
 
+#include <atomic>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "base/rng.h"
@@ -196,6 +198,27 @@ TEST(Decompressor, WindowsHaveABound) {
   EXPECT_TRUE(Decompress(Compression::kZstd, Zstd(data, 27)).status.ok());
   const absl::Status refused = Decompress(Compression::kZstd, Zstd(data, 28)).status;
   EXPECT_EQ(refused.code(), absl::StatusCode::kResourceExhausted) << refused;
+}
+
+TEST(Decompressor, WindowsArePartOfABudget) {
+  const std::string bytes = Zstd(SomeText(1 << 20, 3), 23);
+  WaitingBudget windows(20 << 20);
+  windows.Take(windows.limit());
+  std::atomic<bool> has_room = false;
+  std::thread reader([&] {
+    for (int i = 0; i < 3; ++i) {  // each returns its window
+      const auto decompressor = Decompressor::Make(Compression::kZstd, &windows);
+      const auto any = [](ByteSpan) { return absl::OkStatus(); };
+      EXPECT_TRUE(decompressor->Feed(AsBytes(bytes), any).ok());
+      EXPECT_TRUE(has_room) << "the window of 8 MiB was not taken from the budget";
+      EXPECT_TRUE(decompressor->Finish(any).ok());
+    }
+  });
+  has_room = true;
+  windows.Return(windows.limit());
+  reader.join();
+  windows.Take(windows.limit());  // else this waits forever
+  windows.Return(windows.limit());
 }
 
 }  // namespace

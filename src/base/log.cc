@@ -1,11 +1,16 @@
 #include "base/log.h"
 
+#include <pthread.h>
+#include <spdlog/sinks/ostream_sink.h>
 #include <spdlog/sinks/stdout_sinks.h>
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cstdlib>
+#include <iostream>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -48,17 +53,32 @@ std::optional<spdlog::level::level_enum> WantedLevel() {
   return name == kNames.end() ? std::nullopt : std::optional(name->second);
 }
 
+std::unique_ptr<spdlog::logger> MakeLogger(spdlog::sink_ptr sink) {
+  auto made = std::make_unique<spdlog::logger>("millrace", std::move(sink));
+  made->set_pattern("%Y-%m-%dT%H:%M:%S.%e %l %v");
+  made->set_level(WantedLevel().value_or(kDefaultLevel));
+  return made;
+}
+
+// Loggers are never destroyed: threads may still log while the process ends.
+std::atomic<spdlog::logger*> of_process{nullptr};
+
+// A process that was forked while another thread logged would wait forever for that thread, which it does not have. So
+// its logger is a new one. Its lines go through std::cerr, whose lock the C library keeps sound over a fork.
+void RenewInFork() {
+  constexpr bool kFlush = true;
+  of_process = MakeLogger(std::make_shared<spdlog::sinks::ostream_sink_mt>(std::cerr, kFlush)).release();
+}
+
 spdlog::logger& Logger() {
-  static spdlog::logger* const logger = [] {
-    // Never destroyed: threads may still log while the process ends.
-    auto* made = new spdlog::logger("millrace", std::make_shared<spdlog::sinks::stderr_sink_mt>());
-    made->set_pattern("%Y-%m-%dT%H:%M:%S.%e %l %v");
-    made->set_level(WantedLevel().value_or(kDefaultLevel));
+  [[maybe_unused]] static const bool is_made = [] {
+    of_process = MakeLogger(std::make_shared<spdlog::sinks::stderr_sink_mt>()).release();
     if (const absl::Status setting = CheckLogSetting(); !setting.ok())
-      made->warn("base: {}; until then it counts as warning", ToStd(setting.message()));
-    return made;
+      of_process.load()->warn("base: {}; until then it counts as warning", ToStd(setting.message()));
+    pthread_atfork(nullptr, nullptr, RenewInFork);
+    return true;
   }();
-  return *logger;
+  return *of_process.load(std::memory_order_acquire);
 }
 
 }  // namespace

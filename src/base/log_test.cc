@@ -1,8 +1,16 @@
 #include "base/log.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
+#include <array>
 #include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <thread>
 
 #include "base/log_setting.h"
 
@@ -38,6 +46,46 @@ TEST_F(LogDeathTest, AnUnknownLevelIsTold) {
       LogAll("loud"), ::testing::ExitedWithCode(0),
       "^[^\n]*MILLRACE_LOG is 'loud'; it must be debug, info, warning, error or off[^\n]*\n[^\n]* warning test: "
       "told\n[^\n]* error test: told\n[^\n]* error test: end\n$");
+}
+
+// "S" for one that waits, "" before it is there.
+std::string StateOfOtherThread() {
+  for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) {
+    if (task.path().filename() == std::to_string(getpid())) continue;
+    std::string text;
+    std::getline(std::ifstream(task.path() / "stat"), text);
+    const size_t name_end = text.rfind(") ");
+    if (name_end != text.npos) return text.substr(name_end + 2, 1);
+  }
+  return "";
+}
+
+// The thread waits within a write to a pipe that is full, with the lock of its logger.
+void ForkWhileAThreadLogs() {
+  const int own = dup(STDERR_FILENO);
+  std::array<int, 2> full{};
+  if (pipe(full.data()) != 0 || dup2(full[1], STDERR_FILENO) < 0) std::exit(1);
+  fcntl(full[1], F_SETFL, O_NONBLOCK);
+  while (write(full[1], "text", 4) > 0) {
+  }
+  fcntl(full[1], F_SETFL, 0);
+  std::thread([] { Log(LogLevel::kError, "test", "by a thread"); }).detach();
+  // The state of a thread that waits in a write: poll cannot tell.
+  for (std::string state; state != "S";) state = StateOfOtherThread();
+  const pid_t child = fork();
+  if (child == 0) {
+    alarm(60);
+    dup2(own, STDERR_FILENO);
+    Log(LogLevel::kError, "test", "by a fork");
+    _exit(0);
+  }
+  int status = 0;
+  waitpid(child, &status, 0);
+  _exit(WIFEXITED(status) ? WEXITSTATUS(status) : 2);
+}
+
+TEST_F(LogDeathTest, AForkLogsWhateverOtherThreadsWereAt) {
+  EXPECT_EXIT(ForkWhileAThreadLogs(), ::testing::ExitedWithCode(0), " error test: by a fork\n$");
 }
 
 TEST(LogSetting, IsChecked) {

@@ -131,7 +131,7 @@ std::string PipeFeeder::Fifo(uint64_t epoch) const {
 absl::Status PipeFeeder::MakeFifo(uint64_t epoch) const {
   const std::string path = Fifo(epoch);
   if (IsFifo(path)) unlink(path.c_str());
-  if (mkfifo(path.c_str(), 0666) == 0) return absl::OkStatus();
+  if (mkfifo(path.c_str(), 0600) == 0) return absl::OkStatus();
   if (errno == EEXIST) {
     return absl::FailedPreconditionError(fmt::format(
         "channel {}: {} is in the place of a pipe; remove it, or choose another --root", channel_.name, path));

@@ -166,7 +166,7 @@ class Background {
   void Ready(const std::string& log) {
     if (!told_) return;
     const UniqueFd null(open("/dev/null", O_RDWR | O_CLOEXEC));
-    const UniqueFd file(log.empty() ? -1 : open(log.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644));
+    const UniqueFd file(log.empty() ? -1 : open(log.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600));
     dup2(null.get(), STDIN_FILENO);
     dup2(null.get(), STDOUT_FILENO);
     (void)!write(told_.get(), "!", 1);

@@ -342,7 +342,8 @@ absl::Status ImageDecoder::Impl::Decode(ByteSpan encoded, const ImageSpec& spec,
   std::unique_ptr<RowReader>& chosen = readers[static_cast<size_t>(format)];
   if (chosen == nullptr) chosen = MakeReader(format, reading);
   RowReader& reader = *chosen;
-  const absl::Status status = DecodeRows(reader, encoded, spec, leader);
+  absl::Status status = DecodeRows(reader, encoded, spec, leader);
+  if (reader.MustReadAgain(status)) status = DecodeRows(reader, encoded, spec, leader);
   warnings = reader.warnings();
   reader.Close();
   return status;

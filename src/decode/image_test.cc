@@ -203,6 +203,26 @@ TEST(JpegTest, TheVerdictDoesNotDependOnTheCrop) {
   }
 }
 
+// libjpeg does not warn of a doubled byte, and what it shows then depends on how many bytes follow.
+TEST(JpegTest, DoubledBytesAreShownAsLibjpegShowsThem) {
+  const std::string sound = MakeJpeg(83, 145, {.quality = 100, .noise = true});
+  ImageSize size;
+  const std::vector<uint8_t> sound_pixels = Packed(DecodeWhole(sound, 1, 3, &size));
+  int changed = 0;
+  const std::string zero("\xff\0", 2);
+  size_t at = sound.find("\xff\xda");
+  for (int i = 0; i < 20 && (at = sound.find(zero, at + 2)) != std::string::npos; ++i) {
+    std::string doubled = sound;
+    doubled.insert(at, 1, '\xff');
+    const std::vector<uint8_t> theirs = Packed(DecodeWhole(doubled, 1, 3, &size));
+    const auto ours = Decode(doubled, Spec(145, 83));
+    ASSERT_TRUE(ours.ok()) << ours.status();
+    ASSERT_TRUE(*ours == theirs) << i;
+    if (theirs != sound_pixels) ++changed;
+  }
+  EXPECT_GT(changed, 0);
+}
+
 TEST(JpegTest, FlippedBytesNeverCrash) {
   int damaged = 0;
   for (const bool progressive : {false, true}) {

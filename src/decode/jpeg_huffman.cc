@@ -267,6 +267,7 @@ struct JpegHuffman::State {
   bool ended = false;           // nothing of the source belongs to these codes
   int marker = 0;               // that ends them; 0: none was found
   bool short_of_codes = false;  // they ended before their MCUs did: the others up to the next restart stay empty
+  bool doubled_ff = false;
   HuffmanBits bits;
   const uint8_t* end = nullptr;  // of what is in the buffer; if `ended`, zeros follow
   std::array<uint8_t, kBufferBytes + kPaddingBytes> buffer;
@@ -318,7 +319,7 @@ void JpegHuffman::State::Start(j_decompress_ptr jpeg) {
   left = uint64_t{jpeg->MCUs_per_row} * jpeg->MCU_rows_in_scan;
   column = first_wanted = 0;
   columns = end_wanted = jpeg->MCUs_per_row;
-  short_of_codes = false;
+  short_of_codes = doubled_ff = false;
   StartCodes(jpeg);
   base = *jpeg->entropy;
   base.start_pass = OnAnotherScan;
@@ -382,6 +383,7 @@ void JpegHuffman::State::Fill() {
     if (source == source_end) {
       ended = true;
     } else if (const uint8_t code = *source++; code == 0) {
+      doubled_ff = doubled_ff || source - found > 2;
       *to++ = 0xFF;
     } else {
       marker = code;
@@ -521,6 +523,10 @@ void JpegHuffman::WantColumns(unsigned first, unsigned end) {
   if (state_ == nullptr) return;
   state_->first_wanted = first;
   state_->end_wanted = end;
+}
+
+bool JpegHuffman::doubled_ff() const {
+  return state_ != nullptr && state_->doubled_ff;
 }
 
 }  // namespace millrace

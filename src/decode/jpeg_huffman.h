@@ -8,7 +8,8 @@ namespace millrace {
 
 /// Decodes the Huffman codes of baseline JPEGs in place of libjpeg's own decoder, about twice as fast: most of the time
 /// of a JPEG goes there. libjpeg calls it by the pointer in its entropy decoder, and does all the rest. Coefficients
-/// are those of libjpeg to the last bit, also of odd and damaged files: it warns as libjpeg does. Reusable; not
+/// are those of libjpeg to the last bit, unless there are warnings or doubled_ff(): of damaged files, what libjpeg
+/// shows may depend on how it reads ahead. It warns of all that libjpeg takes for an error of the codes. Reusable; not
 /// thread-safe.
 class JpegHuffman {
  public:
@@ -25,6 +26,10 @@ class JpegHuffman {
   /// After TakeOver: only coefficients of MCUs of the columns from `first` to before `end` are wanted, since libjpeg
   /// makes no pixels of the others.
   void WantColumns(unsigned first, unsigned end);
+
+  /// After TakeOver: whether there were several bytes 0xFF in place of one before a zero. libjpeg decodes these in two
+  /// ways, by how many bytes follow, and does not warn.
+  bool doubled_ff() const;
 
  private:
   struct State;

@@ -5,6 +5,7 @@
 #include <string>
 #include <string_view>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "decode/image_readers.h"
@@ -12,6 +13,7 @@
 #include "decode/jpeg_huffman.h"
 #include "decode/jpeg_planes.h"
 #include "decode/jpeg_segments.h"
+#include "decode/jpeg_smoothing.h"
 #include "decode/jpeg_tiles.h"
 #include "decode/resample_kernels.h"
 
@@ -117,6 +119,7 @@ class JpegReader final : public RowReader {
                               RowSink emit) override;
   absl::Status Finish() override;
   uint64_t warnings() const override { return warnings_ + guard_.warnings(); }
+  bool MustReadAgain(const absl::Status& outcome) override;
   void Close() override;
 
  private:
@@ -124,7 +127,6 @@ class JpegReader final : public RowReader {
   /// For guard_.Run: all of these read on until they have what they want, or leave because the file ends.
   void ReadOn();
   JDIMENSION ReadRows(JSAMPARRAY rows, JDIMENSION count);
-  bool Smooths() const;
   absl::Status UseTiles(Region* region, int denominator);
   void SetScale(int denominator);
   void StartDecompress();
@@ -144,12 +146,15 @@ class JpegReader final : public RowReader {
   std::vector<uint8_t> strip_;
   JpegHuffman huffman_;
   bool taken_over_ = false;  // by huffman_
+  bool plain_ = false;       // the image in hand is read as a whole, and by libjpeg alone
+  bool plain_next_ = false;  // the next one is
   JpegPlanes planes_;
-  bool in_planes_ = false;  // the image in hand
-  size_t codes_at_ = 0;     // in encoded_: where those of the first scan begin
-  bool unmarked_ = false;   // the image has no end marker
-  JpegPieces pieces_;       // of an image without one
-  uint64_t warnings_ = 0;   // of an earlier reading of the header of the image in hand
+  bool in_planes_ = false;      // the image in hand
+  size_t codes_at_ = 0;         // in encoded_: where those of the first scan begin
+  bool unmarked_ = false;       // the image has no end marker
+  JpegPieces pieces_;           // of an image without one
+  uint64_t warnings_ = 0;       // of an earlier reading of the header of the image in hand
+  uint64_t head_warnings_ = 0;  // of guard_, before the first code
 };
 
 void JpegReader::Close() {
@@ -178,6 +183,8 @@ absl::Status JpegReader::ReadHeader(ByteSpan encoded) {
 
 absl::StatusOr<ImageSize> JpegReader::Open(ByteSpan encoded) {
   encoded_ = encoded;
+  plain_ = std::exchange(plain_next_, false);
+  taken_over_ = false;
   in_planes_ = false;
   unmarked_ = false;
   warnings_ = 0;
@@ -203,22 +210,16 @@ JDIMENSION JpegReader::ReadRows(JSAMPARRAY rows, JDIMENSION count) {
   }
 }
 
-// True if libjpeg makes up for coefficients that a progressive file lacks, by looking at the blocks around. Then all
-// rows are made from the first one on, so that the pixels do not depend on the crop.
-bool JpegReader::Smooths() const {
-  if (!jpeg_.progressive_mode || jpeg_.coef_bits == nullptr) return false;
-  constexpr int kLooked = 10;  // coefficients
-  for (int i = 0; i < jpeg_.num_components; ++i) {
-    const int* const missing = jpeg_.coef_bits[i];
-    if (std::any_of(missing + 1, missing + kLooked, [](int bits) { return bits != 0; })) return true;
-  }
-  return false;
+bool JpegReader::MustReadAgain(const absl::Status& outcome) {
+  plain_next_ = taken_over_ && (!outcome.ok() || guard_.warnings() > head_warnings_ || huffman_.doubled_ff());
+  return plain_next_;
 }
 
 // Goes on with a JPEG of fewer tiles if these are enough for the region, which becomes relative to them.
 absl::Status JpegReader::UseTiles(Region* region, int denominator) {
   // Most files are excluded by this, before they are searched for markers.
-  if (reading_ == JpegReading::kAll || unmarked_ || jpeg_.restart_interval == 0 || jpeg_has_multiple_scans(&jpeg_)) {
+  if (reading_ == JpegReading::kAll || plain_ || unmarked_ || jpeg_.restart_interval == 0 ||
+      jpeg_has_multiple_scans(&jpeg_)) {
     return absl::OkStatus();
   }
   const auto width = static_cast<int>(jpeg_.image_width);
@@ -262,8 +263,9 @@ void JpegReader::StartDecompress() {
   jpeg_.dct_method = JDCT_ISLOW;
   jpeg_.mem->max_memory_to_use = static_cast<long>(kMaxCodecBytes);
   JpegGuard::LimitScans(&jpeg_, &progress_);
+  head_warnings_ = guard_.warnings();
   while (jpeg_start_decompress(&jpeg_) == FALSE) ReadOn();
-  taken_over_ = !unmarked_ && huffman_.TakeOver(&jpeg_);
+  taken_over_ = !plain_ && !unmarked_ && huffman_.TakeOver(&jpeg_);
 }
 
 absl::Status JpegReader::Start(const Region& region, int denominator, PixelForm form) {
@@ -281,7 +283,8 @@ absl::Status JpegReader::Start(const Region& region, int denominator, PixelForm 
     jpeg_.out_color_space = cmyk ? JCS_CMYK : form == PixelForm::kRgbx ? JCS_EXT_RGBX : JCS_GRAYSCALE;
     StartDecompress();
     first_column_ = 0;
-    if (unmarked_ || Smooths()) return;
+    // All rows are made from the first one on, so that the pixels do not depend on the crop.
+    if (plain_ || unmarked_ || LacksCoefficients(jpeg_)) return;
     const auto width = static_cast<int>(jpeg_.output_width);
     const int left = std::max(region_.left - kMargin, 0);
     const int right = std::min(region_.right + kMargin, width);
@@ -347,7 +350,7 @@ absl::StatusOr<bool> JpegReader::Resize(const ResizeAxis& horizontal, const Resi
     StartDecompress();
   });
   if (!ok) return guard_.status();
-  if (Smooths()) {
+  if (LacksCoefficients(jpeg_)) {
     in_planes_ = false;
     RETURN_IF_ERROR(ReadHeader(encoded_));
     return false;

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "decode/jpeg_guard.h"
+#include "decode/jpeg_smoothing.h"
 #include "decode/jpeg_target.h"
 #include "decode/row_reader.h"
 
@@ -23,6 +24,8 @@ class Coefficients {
   }
 
   absl::Status Read(ByteSpan encoded, uint64_t memory_bytes);
+  /// True if the coefficients are all that there is to show, and libjpeg does not warn of them.
+  bool AreWhole() const { return guard_.warnings() == head_warnings_ && !LacksCoefficients(jpeg_); }
   /// Whether one scan may hold the blocks of all components.
   bool CanInterleave() const;
   /// In a row of a baseline scan.
@@ -37,6 +40,7 @@ class Coefficients {
   jpeg_decompress_struct jpeg_{};
   jpeg_progress_mgr progress_{};
   bool created_ = false;
+  uint64_t head_warnings_ = 0;          // before the first code
   jvirt_barray_ptr* blocks_ = nullptr;  // the decompressor's
 };
 
@@ -53,6 +57,7 @@ absl::Status Coefficients::Read(ByteSpan encoded, uint64_t memory_bytes) {
   });
   if (!ok) return guard_.status();
   RETURN_IF_ERROR(CheckImageSize(jpeg_.image_width, jpeg_.image_height));
+  head_warnings_ = guard_.warnings();
   ok = guard_.Run([&] {
     jpeg_.mem->max_memory_to_use = static_cast<long>(memory_bytes);
     JpegGuard::LimitScans(&jpeg_, &progress_);
@@ -122,7 +127,7 @@ absl::StatusOr<std::optional<std::string>> TileJpeg(ByteSpan encoded, uint64_t m
   const auto most = [](size_t bytes) { return bytes + bytes / 50; };
   Coefficients coefficients;
   RETURN_IF_ERROR(coefficients.Read(encoded, memory_bytes));
-  if (!coefficients.CanInterleave()) return std::nullopt;
+  if (!coefficients.AreWhole() || !coefficients.CanInterleave()) return std::nullopt;
   const std::vector<unsigned> intervals = IntervalsOf(coefficients.Mcus());
   ASSIGN_OR_RETURN(std::string tiled, coefficients.Write(intervals.front()));
   if (tiled.size() <= most(encoded.size())) return tiled;

@@ -15,7 +15,8 @@ namespace millrace {
 /// rows of MCUs: it is the smallest of at least 4 MCUs with which the file grows by at most 2 % (of what a baseline
 /// file without them takes, if that is more than the source), else the whole row.
 ///
-/// nullopt for the rare kind whose components baseline cannot interleave: it stays as it is. Errors are as in
+/// nullopt for the rare kind whose components baseline cannot interleave, and for files with faults in spite of which
+/// they are shown: they stay as they are. Errors are as in
 /// ImageDecoder::Decode; a JPEG of which more than `memory_bytes` would have to be held is InvalidArgument. Pure.
 absl::StatusOr<std::optional<std::string>> TileJpeg(ByteSpan encoded, uint64_t memory_bytes);
 

@@ -119,18 +119,24 @@ absl::Status Resize(RowReader& reader, ImageSize from, const Scaling& scaling, P
   return reader.Finish();
 }
 
-absl::StatusOr<std::optional<std::string>> ResizeJpeg(ByteSpan encoded, const ImageChange& change) {
-  const std::unique_ptr<RowReader> reader = MakeJpegReader(JpegReading::kAll);
-  ASSIGN_OR_RETURN(const ImageSize from, reader->Open(encoded));
+absl::StatusOr<std::optional<std::string>> ResizeJpegBy(RowReader& reader, ByteSpan encoded,
+                                                        const ImageChange& change) {
+  ASSIGN_OR_RETURN(const ImageSize from, reader.Open(encoded));
   if (std::min(from.width, from.height) <= change.shorter_side) return std::nullopt;
-  const Scaling scaling = ScalingTo(from, change.shorter_side, reader->can_shrink());
+  const Scaling scaling = ScalingTo(from, change.shorter_side, reader.can_shrink());
   const JpegHead head = ReadHead(encoded);
   const bool grey = head.components == 1;
   JpegWriter writer;
   RETURN_IF_ERROR(writer.Start(scaling.to.width, scaling.to.height, grey ? 1 : 4, change.quality, head.kept));
-  RETURN_IF_ERROR(Resize(*reader, from, scaling, grey ? PixelForm::kGrey : PixelForm::kRgbx,
+  RETURN_IF_ERROR(Resize(reader, from, scaling, grey ? PixelForm::kGrey : PixelForm::kRgbx,
                          [&](const uint8_t* row) { return writer.Put(row); }));
   return writer.Finish();
+}
+
+absl::StatusOr<std::optional<std::string>> ResizeJpeg(ByteSpan encoded, const ImageChange& change) {
+  const std::unique_ptr<RowReader> reader = MakeJpegReader(JpegReading::kAll);
+  absl::StatusOr<std::optional<std::string>> resized = ResizeJpegBy(*reader, encoded, change);
+  return reader->MustReadAgain(resized.status()) ? ResizeJpegBy(*reader, encoded, change) : std::move(resized);
 }
 
 absl::StatusOr<std::optional<std::string>> ResizePng(ByteSpan encoded, const ImageChange& change) {

@@ -54,7 +54,7 @@ using RowSink = absl::FunctionRef<void(int y, const uint8_t* row)>;
 
 /// Reads the pixels of one encoded image, top down. Calls come in this order: Open, Start, Next until the region's rows
 /// are read (or Resize in place of both), Finish, Close. The encoded bytes must live that long. After an error only
-/// Close and Open may follow. Not thread-safe. Errors are as in ImageDecoder::Decode.
+/// MustReadAgain, Close and Open may follow. Not thread-safe. Errors are as in ImageDecoder::Decode.
 class RowReader {
  public:
   virtual ~RowReader() = default;
@@ -86,6 +86,11 @@ class RowReader {
 
   /// The number of warnings of the codec about faults in spite of which other programs show the image in hand.
   virtual uint64_t warnings() const { return 0; }
+
+  /// True if the image in hand, whose calls have ended with `outcome`, was read in a fast way and shows faults: the
+  /// plain way might show something else. Then the caller repeats all calls from Open on. That time the reader takes
+  /// the plain way, which decides. Sound images are never read twice.
+  virtual bool MustReadAgain(const absl::Status& /*outcome*/) { return false; }
 
   /// Frees what belongs to the image. Allowed at any time; the next Open does it, too.
   virtual void Close() = 0;

@@ -2,7 +2,9 @@
 
 #include <fmt/format.h>
 #include <signal.h>
+#include <unistd.h>
 
+#include <cerrno>
 #include <cstdint>
 #include <fstream>
 #include <sstream>
@@ -19,8 +21,19 @@ pid_t ProcessOfThread(pid_t thread) {
   return thread;
 }
 
+namespace {
+
+// True if the kernel shows us the exit status of that process. This needs the right that links such as this one need.
+bool ShowsStatus(pid_t process) {
+  char target = 0;
+  return readlink(fmt::format("/proc/{}/cwd", process).c_str(), &target, 1) >= 0 || errno != EACCES;
+}
+
+}  // namespace
+
 bool WasKilled(pid_t thread) {
-  std::ifstream stat(fmt::format("/proc/{}/stat", ProcessOfThread(thread)));
+  const pid_t process = ProcessOfThread(thread);
+  std::ifstream stat(fmt::format("/proc/{}/stat", process));
   std::string text;
   std::getline(stat, text);
   const size_t name_end = text.rfind(')');  // a name may have anything in it
@@ -35,7 +48,10 @@ bool WasKilled(pid_t thread) {
   int status = 0;
   if (!(fields >> status)) return false;
   constexpr unsigned long kExiting = 0x4;
-  return (flags & kExiting) != 0 && (status & 0x7f) != 0;
+  constexpr unsigned long kSignaled = 0x400;
+  if ((flags & kExiting) == 0) return false;
+  // The status that is not shown is 0, as for another user's process.
+  return ShowsStatus(process) ? (status & 0x7f) != 0 : (flags & kSignaled) != 0;
 }
 
 bool IsBeingKilled(pid_t thread) {

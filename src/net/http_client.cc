@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "net/http_connection.h"
+#include "net/name_lookup.h"
 
 namespace millrace {
 
@@ -69,7 +70,7 @@ class Pool final : public HttpConnectionOwner, public std::enable_shared_from_th
         shared_(shared),
         endpoint_(std::move(endpoint)),
         proxy_(shared.options.proxies.For(endpoint_)),
-        resolver_(loop.context()),
+        lookup_(loop),
         sweep_(loop) {}
 
   void Begin(std::shared_ptr<HttpJob> job);
@@ -80,7 +81,7 @@ class Pool final : public HttpConnectionOwner, public std::enable_shared_from_th
   const HttpClientOptions& options() const override { return shared_.options; }
   const HttpProxy* proxy() const override { return proxy_; }
   void Resolve(OnAddresses done) override;
-  void OnResolved(boost::system::error_code error, const asio::ip::tcp::resolver::results_type& results);
+  void OnFound(boost::system::error_code error, const Addresses& found);
   void ForgetAddresses() override { addresses_.clear(); }
   void OnFree(HttpConnection& connection, bool reusable) noexcept override;
   void OnEnded(const std::shared_ptr<HttpJob>&) override { shared_.CallEnds(); }
@@ -115,7 +116,7 @@ class Pool final : public HttpConnectionOwner, public std::enable_shared_from_th
   size_t opened_ = 0;
   bool shut_down_ = false;
 
-  asio::ip::tcp::resolver resolver_;
+  NameLookup lookup_;
   Addresses addresses_;
   SteadyTime addresses_expire_;
   std::vector<OnAddresses> resolving_for_;
@@ -256,7 +257,7 @@ void Pool::Shutdown() {
   for (const Busy& busy : std::vector<Busy>(busy_)) busy.connection->Cancel();
   for (const Idle& idle : std::exchange(idle_, {})) idle.connection->Close();
   sweep_.Cancel();
-  resolver_.cancel();
+  lookup_.Cancel();
 }
 
 /// Closes connections that have been idle for too long, and comes back while there are any.
@@ -282,21 +283,20 @@ void Pool::Resolve(OnAddresses done) {
   resolving_for_.push_back(std::move(done));
   if (resolving_for_.size() > 1) return;
   try {
-    resolver_.async_resolve(peer.host, std::to_string(peer.port), asio::ip::resolver_base::numeric_service,
-                            [weak = weak_from_this()](const boost::system::error_code& error,
-                                                      const asio::ip::tcp::resolver::results_type& results) {
-                              if (const std::shared_ptr<Pool> self = weak.lock()) self->OnResolved(error, results);
-                            });
+    lookup_.Start(peer.host, peer.port,
+                  [weak = weak_from_this()](const boost::system::error_code& error, const Addresses& found) {
+                    if (const std::shared_ptr<Pool> self = weak.lock()) self->OnFound(error, found);
+                  });
   } catch (const std::exception&) {
     resolving_for_.clear();  // it was the only one
     throw;
   }
 }
 
-void Pool::OnResolved(boost::system::error_code error, const asio::ip::tcp::resolver::results_type& results) {
+void Pool::OnFound(boost::system::error_code error, const Addresses& found) {
   Addresses addresses;
   try {
-    addresses_.assign(results.begin(), results.end());
+    addresses_ = found;
     addresses_expire_ = std::chrono::steady_clock::now() + kAddressLifetime;
     addresses = addresses_;
   } catch (const std::bad_alloc&) {

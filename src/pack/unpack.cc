@@ -18,6 +18,7 @@
 #include "base/crypto.h"
 #include "base/decompressor.h"
 #include "base/size.h"
+#include "base/waiting_budget.h"
 #include "dataset/progress.h"
 #include "dataset/sample_objects.h"
 #include "pack/parquet.h"
@@ -34,6 +35,7 @@ namespace {
 
 constexpr uint64_t kThreadBytes = 64 << 20;
 constexpr uint64_t kLeastThreadBytes = 1 << 20;
+constexpr uint64_t kMaxWindowBytes = 128 << 20;  // of a stream of zstd
 constexpr uint64_t kAllBytes = std::numeric_limits<uint64_t>::max();
 constexpr uint64_t kMaxReasonBytes = 1 << 16;
 // A stream of a few megabytes can decompress to terabytes. Those of real data do not grow so much.
@@ -198,6 +200,10 @@ class Unpacker {
           fmt::format("unpacking needs {} of memory, and {} of {} are in use: raise --memory",
                       FormatSize(share * count), FormatSize(budget.used()), FormatSize(budget.limit())));
     }
+    // These share the rest. A stream that asks for more gets it while no other has any.
+    const uint64_t rest = std::min(count * kMaxWindowBytes, budget.limit() - share * count);
+    const Reservation reserved_windows = budget.TryReserve(rest);
+    windows_.emplace(reserved_windows ? rest : 0);
     std::vector<std::thread> threads;
     for (uint64_t i = 0; i < count; ++i) threads.emplace_back([this, share] { UnpackSome(share); });
     for (std::thread& thread : threads) thread.join();
@@ -302,7 +308,7 @@ class Unpacker {
   // Ends after `most` bytes, as if they were all.
   absl::StatusOr<Stream> DecompressTo(ObjectWriter& out, const ObjectInfo& listed, const std::string& key,
                                       uint64_t most, MemoryBudget& memory) {
-    const std::unique_ptr<Decompressor> decompressor = Decompressor::Make(*CompressionOf(key));
+    const std::unique_ptr<Decompressor> decompressor = Decompressor::Make(*CompressionOf(key), &*windows_);
     Stream result;
     absl::Status written;
     bool too_large = false;
@@ -393,6 +399,7 @@ class Unpacker {
   absl::Status status_;
   std::map<size_t, UnpackDamage> damaged_;  // by their numbers
 
+  std::optional<WaitingBudget> windows_;
   std::stop_source stop_;
   std::stop_callback<std::function<void()>> on_stop_;
 };

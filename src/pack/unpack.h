@@ -52,7 +52,7 @@ struct UnpackDamage {
 /// of a damaged one the members or frames before the damaged one: which bytes these are depends on nothing else. They
 /// are returned, in the order of keys. A stream that decompresses to more than 1,000 times its size, and 64 MiB, is
 /// damage of which nothing is kept. ResourceExhausted before the disk is full: a twentieth stays free. Memory: out of
-/// the runtime's budget, and up to 128 MiB for a stream of zstd that asks for it.
+/// the runtime's budget; beyond it only the window of one stream of zstd, up to 128 MiB, if the budget is smaller.
 absl::StatusOr<std::vector<UnpackDamage>> Unpack(Runtime& runtime, const Location& data, const CompressedShards& shards,
                                                  const Location& scratch, const UnpackOptions& options);
 

@@ -36,6 +36,9 @@ std::string ClockTime(absl::Time time) {
 
 constexpr std::string_view kNoSuchBucket = "NoSuchBucket";
 constexpr absl::Duration kMinClockFix = absl::Minutes(1);
+
+// Over plain HTTP, anybody on the way may tell the time. A signature for a time far ahead could be used again then.
+constexpr absl::Duration kMaxPlainClockFix = absl::Hours(24);
 constexpr int kPatience = 5;                           // times the usual number of attempts
 constexpr absl::Duration kSilence = absl::Seconds(5);  // an operation that takes longer to succeed is told of
 
@@ -260,6 +263,7 @@ std::optional<S3Step> S3Exchange::OnWrongClock(absl::Time now) {
   const std::optional<absl::Time> theirs = ParseHttpDate(Header("date"));
   if (!theirs || clock_fixed_) return std::nullopt;
   clock_fixed_ = true;
+  if (context_.plain() && absl::AbsDuration(*theirs - now) > kMaxPlainClockFix) return std::nullopt;
   // Another exchange may have learnt it meanwhile; then this request merely came too early.
   if (absl::AbsDuration(*theirs - now - context_.clock_offset()) >= kMinClockFix)
     context_.LearnClockOffset(*theirs - now);

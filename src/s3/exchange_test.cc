@@ -218,6 +218,21 @@ TEST_F(ExchangeTest, AWrongClockIsCorrectedOnce) {
   EXPECT_EQ(requests_.size(), 1u);  // no Date, nothing to learn
 }
 
+TEST_F(ExchangeTest, PlainHttpDoesNotMoveTheClockByDays) {
+  const ScriptedAnswer days = Error(403, "RequestTimeTooSkewed", Headers({{"Date", "Sun, 04 Jan 2026 00:00:00 GMT"}}));
+  for (const auto& [endpoint, requests] : {std::pair("https://store.example:9000", 2u),
+                                           {"http://store.example:9000", 1u},
+                                           {"http://127.0.0.1:9000", 1u}}) {
+    S3Config config = TestS3Config();
+    config.endpoint_url = endpoint;
+    Use(config);
+    EXPECT_EQ(Put(InTurn({days, kStored})).ok(), requests == 2) << endpoint;
+    EXPECT_EQ(requests_.size(), requests) << endpoint;
+    EXPECT_EQ(requests_.back().head.headers.Find("x-amz-date"),
+              requests == 2 ? "20260104T000000Z" : "20260101T000000Z");
+  }
+}
+
 TEST_F(ExchangeTest, RejectedCredentialsAreRefreshedOnceForARequest) {
   const auto signed_by = [](const HttpRequest& request, std::string_view key) {
     return request.head.headers.Find("Authorization")->find("Credential=" + std::string(key) + "/") !=

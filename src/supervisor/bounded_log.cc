@@ -16,7 +16,7 @@ namespace millrace {
 namespace {
 
 UniqueFd OpenNew(const std::string& path) {
-  return UniqueFd(open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_APPEND | O_CLOEXEC, 0666));
+  return UniqueFd(open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_APPEND | O_CLOEXEC, 0600));
 }
 
 }  // namespace

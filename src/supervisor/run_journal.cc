@@ -18,7 +18,7 @@ RunJournal::RunJournal(std::string path, UniqueFd fd)
     : path_(std::move(path)), fd_(std::move(fd)), run_(RandomHex(6)), host_(HostName()) {}
 
 absl::StatusOr<std::unique_ptr<RunJournal>> RunJournal::Open(const std::string& path) {
-  UniqueFd fd(open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666));
+  UniqueFd fd(open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600));
   if (!fd) return ErrnoStatus(errno, path, "opening the journal");
   return std::unique_ptr<RunJournal>(new RunJournal(path, std::move(fd)));
 }

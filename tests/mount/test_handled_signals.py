@@ -100,8 +100,9 @@ def has_pending(program: subprocess.Popen, number: int) -> bool:
 @pytest.mark.skipif(platform.machine() not in STAT, reason="the number of the system call is not known")
 def test_signals_that_end_a_program(sandbox: Sandbox, store: Server, tmp_path: Path) -> None:
     endings = (signal.SIGTERM, signal.SIGKILL, signal.SIGABRT, signal.SIGRTMIN)
+    env = {**store.env(), "AWS_MAX_ATTEMPTS": "1000"}  # the usual ten end a call after two or three minutes
     with (
-        mounted(sandbox, "s3://b", tmp_path / "mnt", "--timeout", "3000s", env=store.env()),
+        mounted(sandbox, "s3://b", tmp_path / "mnt", "--timeout", "3000s", env=env),
         contextlib.ExitStack() as ends,
     ):
         freeze(store.process)

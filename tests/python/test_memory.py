@@ -153,6 +153,29 @@ except millrace.UsageError as error:
     assert "too late" in lines[3]
 
 
+def test_a_loader_waits_for_the_threads_of_one_that_is_gone(tar: Samples) -> None:
+    """They hold its memory until they end, which takes a while if a transform is slow or the machine is busy."""
+    script = f"""
+import threading
+import millrace
+millrace.configure(memory="6MiB")
+runs, may_end = threading.Event(), threading.Event()
+
+def slow(sample):
+    runs.set()
+    may_end.wait()
+    return sample
+
+options = dict(batch_size=4, size=16, memory="6MiB", output="numpy")
+first = iter(millrace.Loader({tar.uri!r}, transform=slow, **options))
+runs.wait()
+del first
+threading.Timer(1, may_end.set).start()
+print(sum(int(batch["mask"].sum()) for batch in millrace.Loader({tar.uri!r}, **options)))
+"""
+    assert check_script(script) == "50\n"
+
+
 def test_a_loader_in_a_reference_cycle_gives_its_memory_to_the_next(tar: Samples) -> None:
     """An exception that is kept refers to its traceback, whose frames refer to the loader and to the exception."""
     script = f"""

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "base/bytes.h"
+#include "decode/image.h"
 #include "decode/jpeg_guard.h"
 #include "decode/jpeg_huffman.h"
 
@@ -13,7 +14,11 @@ namespace millrace::testing {
 /// What all of a JPEG shows: its components as they are, in rows without gaps.
 struct JpegPixels {
   bool ok = false;
+  bool sure = false;  // there was no fault: nothing of which only libjpeg can tell what it shows
   absl::Status status;
+  ImageSize size;
+  J_COLOR_SPACE space = JCS_UNKNOWN;
+  bool progressive = false;
   std::vector<uint8_t> bytes;
 };
 
@@ -35,12 +40,13 @@ inline JpegPixels ReadJpegPixels(ByteSpan encoded, unsigned denominator, JpegHuf
   });
   if (pixels.ok && uint64_t{jpeg.image_width} * jpeg.image_height > most) {
     jpeg_destroy_decompress(&jpeg);
-    return {false, absl::InvalidArgumentError("too large for a test"), {}};
+    return {.status = absl::InvalidArgumentError("too large for a test")};
   }
+  bool taken_over = false;
   std::vector<uint8_t>& bytes = pixels.bytes;
   pixels.ok = pixels.ok && guard.Run([&] {
     jpeg_start_decompress(&jpeg);
-    if (ours != nullptr) ours->TakeOver(&jpeg);
+    taken_over = ours != nullptr && ours->TakeOver(&jpeg);
   });
   if (pixels.ok) bytes.resize(size_t{jpeg.output_width} * jpeg.output_height * jpeg.output_components);
   pixels.ok = pixels.ok && guard.Run([&] {
@@ -51,6 +57,10 @@ inline JpegPixels ReadJpegPixels(ByteSpan encoded, unsigned denominator, JpegHuf
     jpeg_finish_decompress(&jpeg);
   });
   if (!pixels.ok) pixels.status = guard.status();
+  pixels.size = {static_cast<int>(jpeg.output_width), static_cast<int>(jpeg.output_height)};
+  pixels.space = jpeg.jpeg_color_space;
+  pixels.progressive = jpeg.progressive_mode != 0;
+  pixels.sure = pixels.ok && guard.warnings() == 0 && !(taken_over && ours->doubled_ff());
   jpeg_destroy_decompress(&jpeg);
   return pixels;
 }
