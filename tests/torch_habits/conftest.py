@@ -23,7 +23,7 @@ os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, FOUND))
 
 import pytest  # noqa: E402
 import torch  # noqa: E402
-from samples import COUNT, Inputs  # noqa: E402
+from samples import Inputs  # noqa: E402
 
 RANKS = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "PMI_RANK", "PMI_SIZE")
 
@@ -43,7 +43,6 @@ def one_thread() -> Any:
 
 STORES = {
     "one": {"profile": "first", "region": "eu-central-1"},
-    "two": {"profile": "second", "region": "us-west-2"},
 }
 
 
@@ -63,14 +62,11 @@ def session_inputs(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 
 def start_stores(inputs: Inputs, stack: contextlib.ExitStack) -> dict[str, dict[str, str]]:
-    """Two servers, whose keys and regions differ, with a bucket of the samples each."""
+    """A server with a bucket of the samples."""
     stores = {}
     for bucket, store in STORES.items():
         root = inputs.root / f"server {bucket}"
         inputs.write("numbers", root / bucket / "numbers")
-        (root / bucket / "labels").mkdir()
-        for number in range(COUNT):
-            (root / bucket / "labels" / f"{number:04}").write_text(str(number))
         keys = ["--access-key", store["profile"], "--secret-key", f"secret-of-{store['profile']}"]
         command = [binary(), "devstore", str(root), "--port", "0", "--region", store["region"], *keys]
         server = stack.enter_context(subprocess.Popen(command, stdout=subprocess.PIPE, text=True))
@@ -95,7 +91,7 @@ def inputs(session_inputs: Inputs, monkeypatch: pytest.MonkeyPatch) -> Inputs:
         return session_inputs("", "running")
 
     def store() -> dict[str, str]:
-        """The environment in which a program finds the first one."""
+        """The environment in which a program finds it."""
         one = stores()["one"]
         return {"AWS_ENDPOINT_URL": one["endpoint"], "AWS_PROFILE": one["profile"], "AWS_REGION": one["region"]}
 
