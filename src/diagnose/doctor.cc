@@ -185,7 +185,7 @@ std::string Doctor::Remedy(const absl::Status& status, std::string_view permissi
   if (code == "NoSuchBucket") return "check the bucket's name, and that the endpoint is the one that has it";
   if (absl::IsNotFound(status)) return "check the key: capitals count, and so does every '/'";
   // The store's answer says more than the permission that is usual.
-  if (std::string remedy = S3RemedyOf(status); absl::IsPermissionDenied(status) && !remedy.empty()) return remedy;
+  if (std::string remedy = S3RemedyOf(status); !remedy.empty()) return remedy;
   if (absl::IsPermissionDenied(status)) {
     return fmt::format("ask the owner of the bucket for {}", permission);
   }

@@ -166,9 +166,10 @@ HttpBodySink S3Exchange::Refuse(std::string why) {
   return HttpBodySink::Refuse();
 }
 
-HttpBodySink S3Exchange::RefuseForGood(absl::StatusCode code, std::string why) {
+HttpBodySink S3Exchange::RefuseForGood(absl::StatusCode code, std::string why, std::string_view remedy) {
   final_refusal_ = code;
-  return Refuse(std::move(why));
+  refusal_remedy_ = remedy;
+  return Refuse(remedy.empty() ? std::move(why) : fmt::format("{}; {}", why, remedy));
 }
 
 S3Step S3Exchange::OnResult(HttpResult result, absl::Time now) {
@@ -287,7 +288,11 @@ S3Step S3Exchange::OnTransportError(const HttpResult& result, absl::Time now) {
     fresh_ = true;
     return Again();
   }
-  if (kind == HttpErrorKind::kRefused && final_refusal_) return Fail(*final_refusal_, refusal_);
+  if (kind == HttpErrorKind::kRefused && final_refusal_) {
+    const S3Step step = Fail(*final_refusal_, refusal_);
+    SetS3Remedy(&status_, refusal_remedy_);
+    return step;
+  }
   as_if_away_ = !head_ && (kind == HttpErrorKind::kConnect || kind == HttpErrorKind::kTimeout ||
                            kind == HttpErrorKind::kReset || kind == HttpErrorKind::kClosedEarly);
   if (std::optional<S3Step> step = OnCut(result, now)) return *step;

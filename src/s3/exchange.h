@@ -109,8 +109,8 @@ class S3Exchange {
   std::string DenialRemedy(const Failure& failure) const;
   /// In OnSuccessHead: does not take the body; OnResult then retries, saying why.
   HttpBodySink Refuse(std::string why);
-  /// Likewise, but OnResult fails: to try again would not help.
-  HttpBodySink RefuseForGood(absl::StatusCode code, std::string why);
+  /// Likewise, but OnResult fails: to try again would not help. The message ends with the remedy.
+  HttpBodySink RefuseForGood(absl::StatusCode code, std::string why, std::string_view remedy = {});
   void ForgiveFailures() {
     failures_ = 0;
     failing_since_.reset();
@@ -180,6 +180,7 @@ class S3Exchange {
   std::optional<HttpResponseHead> head_;  // of the current attempt
   std::string refusal_;
   std::optional<absl::StatusCode> final_refusal_;
+  std::string refusal_remedy_;
 };
 
 }  // namespace millrace
