@@ -1,9 +1,12 @@
 #include "s3/context.h"
 
+#include <fmt/format.h>
+
 #include <utility>
 
 #include "aws/credential_chain.h"
 #include "base/rng.h"
+#include "s3/bucket_name.h"
 
 namespace millrace {
 
@@ -44,14 +47,40 @@ S3Address S3Context::Address(std::string_view bucket, std::string_view key) cons
   return AddressOf(endpoint_, Region(bucket), config.addressing, bucket, key, config.aws_endpoint);
 }
 
+absl::Status S3Context::CheckBucket(std::string_view bucket) const {
+  ASSIGN_OR_RETURN(const S3BucketName name, ParseBucketName(bucket));
+  if (name.kind != S3BucketName::Kind::kAccessPoint) return absl::OkStatus();
+  if (AwsPartition(name.region) != AwsPartition(config.region)) {
+    return absl::InvalidArgumentError(
+        fmt::format("the access point is in {} ({}), and the region of these settings, {}, in {}: set AWS_REGION={}",
+                    name.region, AwsPartition(name.region), config.region, AwsPartition(config.region), name.region));
+  }
+  if (!config.use_arn_region && name.region != config.region) {
+    return absl::InvalidArgumentError(
+        fmt::format("the access point is in {}, the region of these settings is {}, and use_arn_region is false: set "
+                    "AWS_REGION={}, or AWS_S3_USE_ARN_REGION=true",
+                    name.region, config.region, name.region));
+  }
+  if (endpoint_ && IsIpAddress(endpoint_->server.host)) {
+    return absl::InvalidArgumentError(
+        "an access point is named in the host, which the IP address of AWS_ENDPOINT_URL does not admit; unset it, or "
+        "name a host");
+  }
+  return absl::OkStatus();
+}
+
 std::string S3Context::Region(std::string_view bucket) const {
+  if (IsBucketArn(bucket)) {
+    const absl::StatusOr<S3BucketName> name = ParseBucketName(bucket);
+    if (name.ok()) return name->region;
+  }
   std::lock_guard lock(mutex_);
   const auto at = regions_.find(bucket);
   return at == regions_.end() ? config.region : at->second;
 }
 
 bool S3Context::LearnRegion(std::string_view bucket, std::string_view region) {
-  if (!PlausibleRegion(region) || region == Region(bucket)) return false;
+  if (IsBucketArn(bucket) || !PlausibleRegion(region) || region == Region(bucket)) return false;
   std::lock_guard lock(mutex_);
   regions_.insert_or_assign(std::string(bucket), std::string(region));
   return true;

@@ -62,8 +62,7 @@ std::string_view S3Exchange::Header(std::string_view name) const {
 
 S3Step S3Exchange::Begin() {
   absl::Status problem = context_.problem;
-  if (problem.ok() && NeedsBucket() && !PlausibleBucket(bucket_))
-    problem = absl::InvalidArgumentError("this cannot be the name of a bucket");
+  if (problem.ok() && NeedsBucket()) problem = context_.CheckBucket(bucket_);
   // A request about a key must never turn into one about its bucket.
   if (problem.ok() && NeedsKey() && key_.empty())
     problem = absl::InvalidArgumentError("the key is empty; append '/' and the object's key");

@@ -108,6 +108,14 @@ class Stub:
         return sorted(keys)
 
 
+def source_name(header: str) -> str:
+    """The object of x-amz-copy-source. That behind an access point is kept below NAME-ACCOUNT."""
+    name = urllib.parse.unquote(header).lstrip("/")
+    if arn := re.fullmatch(r"arn:aws:s3:[^:]+:(\d+):accesspoint/([^/]+)/object/(.*)", name):
+        return f"{arn[2]}-{arn[1]}/{arn[3]}"
+    return name
+
+
 class Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True
@@ -145,8 +153,9 @@ class Handler(BaseHTTPRequestHandler):
             return self.refuse(Denial(501, ""))
         host = headers["host"].split(":")[0]
         name = asked.path[1:]
-        if host.endswith(".localhost"):
-            name = f"{host.removesuffix('.localhost')}/{name}"
+        for domain in (".localhost", ".store.test"):
+            if host.endswith(domain):
+                name = f"{host.removesuffix(domain)}/{name}"
         bucket, _, key = name.partition("/")
         if "delete" in query:
             for found in re.findall(r"<Key>(.*?)</Key>", sent.decode()):
@@ -185,7 +194,7 @@ class Handler(BaseHTTPRequestHandler):
 
     def put(self, name: str, sent: bytes) -> None:
         source = self.headers.get("x-amz-copy-source")
-        self.stub.objects[name] = self.stub.objects[urllib.parse.unquote(source).lstrip("/")] if source else sent
+        self.stub.objects[name] = self.stub.objects[source_name(source)] if source else sent
         etag = f'"{self.stub.etag(self.stub.objects[name])}"'
         body = f"<CopyObjectResult><ETag>{escape(etag)}</ETag></CopyObjectResult>".encode() if source else b""
         self.answer(200, body, ETag=etag)
