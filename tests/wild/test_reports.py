@@ -9,7 +9,7 @@ import pytest
 
 HERE = Path(__file__).resolve().parent
 REPORT = re.compile(r"https://github\.com/[\w.-]+/[\w.-]+/(?:issues|pull)/\d+")
-TESTS = ["test_stores", "test_proxies", "test_settings", "test_outages", "test_denials"]
+TESTS = ["test_stores", "test_proxies", "test_settings", "test_identities", "test_outages", "test_denials"]
 
 
 def reports(path: Path) -> set[str]:
