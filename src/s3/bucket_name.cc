@@ -126,10 +126,12 @@ std::string CanonicalArn(std::string_view arn) {
 }
 
 std::string BucketResource(std::string_view bucket) {
+  if (IsDirectoryBucket(bucket)) return fmt::format("arn:aws:s3express:*:*:bucket/{}", bucket);
   return IsBucketArn(bucket) ? AccessPointResource(bucket) : fmt::format("arn:aws:s3:::{}", bucket);
 }
 
 std::string ObjectResource(std::string_view bucket, std::string_view key) {
+  if (IsDirectoryBucket(bucket)) return BucketResource(bucket);  // the bucket's session covers its objects
   return fmt::format("{}{}/{}", BucketResource(bucket), IsBucketArn(bucket) ? "/object" : "", key);
 }
 

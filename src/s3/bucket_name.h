@@ -34,7 +34,7 @@ inline bool IsBucketArn(std::string_view bucket) {
   return bucket.starts_with("arn:");
 }
 
-/// The resource of IAM policies: "arn:aws:s3:::bucket", or that of an access point.
+/// The resource of IAM policies: "arn:aws:s3:::bucket", or that of an access point or a directory bucket.
 std::string BucketResource(std::string_view bucket);
 /// "arn:aws:s3:::bucket/key", or that of the object behind an access point.
 std::string ObjectResource(std::string_view bucket, std::string_view key);

@@ -57,6 +57,7 @@ TEST(BucketNames, ThoseOfDirectoryBuckets) {
     EXPECT_EQ(name->kind, S3BucketName::Kind::kDirectory) << bucket;
     EXPECT_EQ(name->zone, "usw2-az1") << bucket;
     EXPECT_TRUE(IsDirectoryBucket(bucket));
+    EXPECT_EQ(ObjectResource(bucket, "k"), "arn:aws:s3express:*:*:bucket/" + std::string(bucket));
   }
   for (const char* bucket : {"data--x-s3", "data----x-s3", "--usw2-az1--x-s3", "da.ta--usw2-az1--x-s3"})
     EXPECT_THAT(std::string(ParseBucketName(bucket).status().message()), HasSubstr("NAME--ZONE--x-s3")) << bucket;

@@ -4,6 +4,7 @@
 
 #include <utility>
 
+#include "absl/time/clock.h"
 #include "aws/credential_chain.h"
 #include "base/rng.h"
 #include "s3/bucket_name.h"
@@ -35,13 +36,35 @@ void AddEncryption(HttpHeaders& headers, const S3Config& config) {
   if (!config.encryption_key.empty()) headers.Set("x-amz-server-side-encryption-aws-kms-key-id", config.encryption_key);
 }
 
-S3Context::S3Context(S3Config settings, uint64_t jitter_seed, CredentialsProvider::Fetch fetch)
+void AddEncryption(HttpHeaders& headers, const S3Config& config, std::string_view bucket) {
+  if (!IsDirectoryBucket(bucket)) AddEncryption(headers, config);
+}
+
+S3Context::S3Context(S3Config settings, uint64_t jitter_seed, CredentialsProvider::Fetch fetch,
+                     CreateSession create_session)
     : config(std::move(settings)),
       problem(FindProblem(config)),
       credentials(config.credentials, config.credential_environment ? std::move(fetch) : CredentialsProvider::Fetch(),
                   HashKey(kCredentialsDomain, {jitter_seed})),
       endpoint_(Custom(config.endpoint_url)),
-      jitter_seed_(jitter_seed) {}
+      jitter_seed_(jitter_seed),
+      create_session_(std::move(create_session)) {}
+
+CredentialsProvider& S3Context::Session(std::string_view bucket) {
+  const uint64_t jitter_key = NextJitterKey();
+  std::lock_guard lock(mutex_);
+  std::unique_ptr<CredentialsProvider>& session = sessions_[std::string(bucket)];
+  if (session == nullptr) {
+    session = std::make_unique<CredentialsProvider>(
+        Credentials{},
+        [this, bucket = std::string(bucket)](CredentialsProvider::Fetched done) {
+          if (!create_session_) return done(absl::UnauthenticatedError("sessions are not made here"), absl::Now());
+          create_session_(bucket, std::move(done));
+        },
+        jitter_key);
+  }
+  return *session;
+}
 
 S3Address S3Context::Address(std::string_view bucket, std::string_view key) const {
   return AddressOf(endpoint_, Region(bucket), config.addressing, bucket, key, config.aws_endpoint);
@@ -49,6 +72,10 @@ S3Address S3Context::Address(std::string_view bucket, std::string_view key) cons
 
 absl::Status S3Context::CheckBucket(std::string_view bucket) const {
   ASSIGN_OR_RETURN(const S3BucketName name, ParseBucketName(bucket));
+  if (name.kind == S3BucketName::Kind::kDirectory && config.anonymous) {
+    return absl::InvalidArgumentError(
+        "a directory bucket takes signed requests only: unset MILLRACE_S3_ANONYMOUS, omit --no-sign-request");
+  }
   if (name.kind != S3BucketName::Kind::kAccessPoint) return absl::OkStatus();
   if (AwsPartition(name.region) != AwsPartition(config.region)) {
     return absl::InvalidArgumentError(

@@ -34,6 +34,7 @@ std::string_view ActionOfVerb(const S3Denial& denial) {
       {"ListParts", "s3:ListMultipartUploadParts"},
   }};
   if (denial.bucket.empty()) return "s3:ListAllMyBuckets";
+  if (IsDirectoryBucket(denial.bucket)) return "s3express:CreateSession";  // it covers all of them
   if (denial.verb == "LIST") return "s3:ListBucket";
   if (IsWrite(denial.verb)) return "s3:PutObject";
   for (const auto& [verb, action] : kOthers) {
@@ -151,6 +152,7 @@ std::string RemedyOfDenial(const S3Denial& denial) {
   }
   std::string remedy =
       fmt::format("these credentials have no permission for it: they need {} on {}", action, Resource(denial));
+  if (IsDirectoryBucket(denial.bucket)) return remedy;
   // Without the right to list, keys that do not exist look like this as well.
   const bool reads_object = denial.verb == "GET" || denial.verb == "HEAD";
   if (reads_object && !denial.key.empty()) {

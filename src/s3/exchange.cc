@@ -11,6 +11,7 @@
 #include "base/rng.h"
 #include "base/utf8.h"
 #include "net/http_date.h"
+#include "s3/bucket_name.h"
 #include "s3/denial.h"
 
 namespace millrace {
@@ -47,7 +48,8 @@ S3Exchange::S3Exchange(S3Context& context, std::string_view verb, std::string bu
       bucket_(std::move(bucket)),
       key_(std::move(key)),
       pace_kind_(verb == "GET" || verb == "HEAD" || verb == "LIST" ? Pacer::Kind::kRead : Pacer::Kind::kWrite),
-      jitter_key_(context.NextJitterKey()) {}
+      jitter_key_(context.NextJitterKey()),
+      is_directory_(IsDirectoryBucket(bucket_)) {}
 
 std::string S3Exchange::Subject() const {
   if (!NeedsBucket()) return fmt::format("the buckets of {}", context_.endpoint_name());
@@ -96,8 +98,14 @@ void S3Exchange::Finish() {
 
 bool S3Exchange::TakeCredentials(absl::Time now) {
   if (context_.config.anonymous) return true;
-  credentials_ = context_.credentials.Get(now);
+  credentials_ = credentials_provider().Get(now);
   return credentials_ != nullptr;
+}
+
+CredentialsProvider& S3Exchange::credentials_provider() {
+  if (!is_directory_ || !UsesSession()) return context_.credentials;
+  if (session_ == nullptr) session_ = &context_.Session(bucket_);
+  return *session_;
 }
 
 Pacer::Turn S3Exchange::TakeTurn(absl::Time now) {
@@ -144,13 +152,23 @@ HttpRequest S3Exchange::Request(absl::Time now, bool hedge) {
   request.fresh_connection = std::exchange(fresh_, false);
   request.patience = absl::ToChronoMilliseconds(draft.patience);
   if (!context_.config.anonymous) {
-    SignRequest(request.head, draft.payload_hash, *credentials_, {.region = context_.Region(bucket_)},
-                now + context_.clock_offset());
+    Sign(request.head, draft.payload_hash, now + context_.clock_offset());
   } else if (!draft.body.empty()) {
     request.head.headers.Add("Content-MD5", Base64Encode(Md5(draft.body)));
   }
   request.head.headers.Add("User-Agent", "millrace");
   return request;
+}
+
+void S3Exchange::Sign(HttpRequestHead& request, std::string_view payload_hash, absl::Time now) const {
+  if (!is_directory_)
+    return SignRequest(request, payload_hash, *credentials_, {.region = context_.Region(bucket_)}, now);
+  const SigV4Scope scope = {.region = context_.Region(bucket_), .service = "s3express"};
+  if (!UsesSession()) return SignRequest(request, payload_hash, *credentials_, scope, now);
+  // The token of a session has a header of its own.
+  Credentials keys = *credentials_;
+  request.headers.Set("x-amz-s3session-token", std::exchange(keys.session_token, {}));
+  SignRequest(request, payload_hash, keys, scope, now);
 }
 
 HttpBodySink S3Exchange::OnHead(const HttpResponseHead& head) {
@@ -268,7 +286,7 @@ std::optional<S3Step> S3Exchange::OnWrongClock(absl::Time now) {
 
 std::optional<S3Step> S3Exchange::OnRejectedCredentials(absl::Time now) {
   if (context_.config.anonymous || std::exchange(refreshed_, true)) return std::nullopt;
-  if (!context_.credentials.Reject(credentials_, now)) return std::nullopt;
+  if (!credentials_provider().Reject(credentials_, now)) return std::nullopt;
   return Again();
 }
 

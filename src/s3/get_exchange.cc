@@ -113,7 +113,7 @@ void GetExchange::LearnChecksum(const HttpResponseHead& head) {
   if (options_.part && head.status == 206 && missing_.front() == options_.range)
     stored_checksum_ = PartChecksum(head.headers);
   const bool by_etag = stored_checksum_ && stored_checksum_->kind == ObjectChecksum::Kind::kMd5;
-  if (by_etag && context().etags_opaque()) stored_checksum_.reset();
+  if (by_etag && (context().etags_opaque() || is_directory())) stored_checksum_.reset();
 }
 
 GetExchange::Objection GetExchange::CheckVersion(const HttpResponseHead& head) {

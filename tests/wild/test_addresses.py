@@ -13,6 +13,7 @@ from stub_store import KEYS, run, serving
 POINT = "arn:aws:s3:us-west-2:123456789012:accesspoint/my-point"
 CHINA = "arn:aws-cn:s3:cn-north-1:123456789012:accesspoint/my-point"
 GOV = "arn:aws-us-gov:s3:us-gov-west-1:123456789012:accesspoint/my-point"
+DIRECTORY = "data--usw2-az1--x-s3"
 FIPS = {"AWS_USE_FIPS_ENDPOINT": "true"}
 DUAL = {"AWS_USE_DUALSTACK_ENDPOINT": "true"}
 OWN_REGION = {"AWS_S3_USE_ARN_REGION": "false"}
@@ -43,6 +44,12 @@ CASES: dict[str, tuple[str, str, dict[str, str], str]] = {
     "GovCloud from elsewhere": ("us-west-2", GOV, {}, "set AWS_REGION=us-gov-west-1"),
     "alias": ("us-west-2", "my-point-hrzrlukc5m36ft7okagglf3gmwluquse1b-s3alias", {}, ""),
     "alias of Object Lambda": ("us-west-2", "my-point-hrzrlukc5m36ft7okagglf3gmwlu--ol-s3", {}, ""),
+    "directory bucket": ("us-west-2", DIRECTORY, {}, ""),
+    "directory bucket, dual-stack": ("us-west-2", DIRECTORY, DUAL, ""),
+    "directory bucket, FIPS": ("us-west-2", DIRECTORY, FIPS, ""),
+    "directory bucket in China": ("cn-north-1", "data--cnn1-az1--x-s3", {}, ""),
+    "access point of a directory bucket": ("us-west-2", "point--usw2-az1--xa-s3", {}, ""),
+    "directory bucket, own server": ("us-west-2", DIRECTORY, {"AWS_ENDPOINT_URL": "http://store.test:9000"}, ""),
     "own server": ("us-west-2", POINT, {"AWS_ENDPOINT_URL": "http://store.test:9000"}, ""),
     "own server, of another region": ("eu-west-1", POINT, {"AWS_ENDPOINT_URL": "http://store.test:9000"}, ""),
     "own server below a path": ("us-west-2", POINT, {"AWS_ENDPOINT_URL": "http://store.test:9000/base"}, ""),
@@ -63,7 +70,7 @@ class SeenError(BaseException):
 
 
 def of_botocore(region: str, bucket: str) -> tuple[str, str, str] | None:
-    """Host, path and scope of a HEAD of the key k; None if botocore refuses."""
+    """Host, path and scope of a HEAD of the key k, or of the session that it needs first; None if botocore refuses."""
     client = botocore.session.Session().create_client("s3", region_name=region)
     seen: list[Any] = []
 
@@ -78,7 +85,7 @@ def of_botocore(region: str, bucket: str) -> tuple[str, str, str] | None:
         return None
     except SeenError:
         pass
-    host, _, path = seen[0].url.split("://", 1)[1].partition("/")
+    host, _, path = seen[0].url.split("://", 1)[1].partition("?")[0].partition("/")
     authorization = seen[0].headers["Authorization"]
     text = authorization.decode() if isinstance(authorization, bytes) else authorization
     return host, "/" + path, text.split("Credential=")[1].split(",")[0].split("/", 2)[2]

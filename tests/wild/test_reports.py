@@ -23,4 +23,6 @@ def test_there_are_ten_of_each_kind(name: str) -> None:
 
 def test_the_page_links_those_of_the_tests() -> None:
     page = HERE.parents[1] / "docs" / "wild-stores.md"
-    assert reports(page) == set().union(*(reports(HERE / f"{name}.py") for name in [*TESTS, "test_addresses"]))
+    assert reports(page) == set().union(
+        *(reports(HERE / f"{name}.py") for name in [*TESTS, "test_addresses", "test_directory_buckets"])
+    )
