@@ -62,6 +62,16 @@ absl::StatusOr<ExpiringCredentials> FromJson(const Json& object, const char* tok
   return Checked(std::move(credentials));
 }
 
+absl::StatusOr<ExpiringCredentials> KeysOf(const XmlElement& keys) {
+  ExpiringCredentials credentials;
+  credentials.keys = {std::string(keys.Text("AccessKeyId")), std::string(keys.Text("SecretAccessKey")),
+                      std::string(keys.Text("SessionToken"))};
+  const std::optional<absl::Time> expires = ParseTime(std::string(keys.Text("Expiration")));
+  if (!expires) return absl::InvalidArgumentError("it has no Expiration that is a time");
+  credentials.expires = *expires;
+  return Checked(std::move(credentials));
+}
+
 }  // namespace
 
 absl::Status CheckSecret(std::string_view value, std::string_view name) {
@@ -82,14 +92,15 @@ absl::StatusOr<ExpiringCredentials> ParseStsXml(std::string_view xml) {
   if (name != "AssumeRoleResponse" && name != "AssumeRoleWithWebIdentityResponse")
     return absl::InvalidArgumentError("it is not an answer of STS");
   const std::string result = fmt::format("{}Result", name.substr(0, name.size() - std::string_view("Response").size()));
-  const XmlElement keys = document->root().Child(result.c_str()).Child("Credentials");
-  ExpiringCredentials credentials;
-  credentials.keys = {std::string(keys.Text("AccessKeyId")), std::string(keys.Text("SecretAccessKey")),
-                      std::string(keys.Text("SessionToken"))};
-  const std::optional<absl::Time> expires = ParseTime(std::string(keys.Text("Expiration")));
-  if (!expires) return absl::InvalidArgumentError("it has no Expiration that is a time");
-  credentials.expires = *expires;
-  return Checked(std::move(credentials));
+  return KeysOf(document->root().Child(result.c_str()).Child("Credentials"));
+}
+
+absl::StatusOr<ExpiringCredentials> ParseCreateSessionXml(std::string_view xml) {
+  const absl::StatusOr<XmlDocument> document = XmlDocument::Parse(xml);
+  if (!document.ok()) return absl::InvalidArgumentError("it is not XML");
+  if (document->root().name() != "CreateSessionResult")
+    return absl::InvalidArgumentError("it is no XML <CreateSessionResult>");
+  return KeysOf(document->root().Child("Credentials"));
 }
 
 StsError ParseStsErrorXml(std::string_view xml) {

@@ -21,6 +21,9 @@ struct ExpiringCredentials {
 /// The answer to AssumeRole or AssumeRoleWithWebIdentity.
 absl::StatusOr<ExpiringCredentials> ParseStsXml(std::string_view xml);
 
+/// The answer to CreateSession of S3.
+absl::StatusOr<ExpiringCredentials> ParseCreateSessionXml(std::string_view xml);
+
 struct StsError {
   std::string code;
   std::string message;

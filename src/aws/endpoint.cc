@@ -31,6 +31,28 @@ bool IsIpv4Address(std::string_view host) {
   }
 }
 
+struct Partition {
+  std::string_view prefix;  // of its regions
+  std::string_view name;
+  std::string_view domain;
+};
+
+const Partition& PartitionOf(std::string_view region) {
+  static constexpr Partition kAws = {"", "aws", "amazonaws.com"};
+  static constexpr std::array<Partition, 7> kOthers = {{
+      {"cn-", "aws-cn", "amazonaws.com.cn"},
+      {"us-gov-", "aws-us-gov", "amazonaws.com"},
+      {"us-iso-", "aws-iso", "c2s.ic.gov"},
+      {"us-isob-", "aws-iso-b", "sc2s.sgov.gov"},
+      {"us-isof-", "aws-iso-f", "csp.hci.ic.gov"},
+      {"eu-isoe-", "aws-iso-e", "cloud.adc-e.uk"},
+      {"eusc-", "aws-eusc", "amazonaws.eu"},
+  }};
+  const auto at = std::find_if(kOthers.begin(), kOthers.end(),
+                               [region](const Partition& partition) { return region.starts_with(partition.prefix); });
+  return at == kOthers.end() ? kAws : *at;
+}
+
 }  // namespace
 
 bool IsLoopback(std::string_view host) {
@@ -91,18 +113,11 @@ absl::StatusOr<EndpointUrl> ParseEndpointUrl(std::string_view url) {
 }
 
 std::string_view AwsDomain(std::string_view region) {
-  constexpr std::array<std::pair<std::string_view, std::string_view>, 6> kPartitions = {{
-      {"cn-", "amazonaws.com.cn"},
-      {"us-iso-", "c2s.ic.gov"},
-      {"us-isob-", "sc2s.sgov.gov"},
-      {"us-isof-", "csp.hci.ic.gov"},
-      {"eu-isoe-", "cloud.adc-e.uk"},
-      {"eusc-", "amazonaws.eu"},
-  }};
-  for (const auto& [prefix, domain] : kPartitions) {
-    if (region.starts_with(prefix)) return domain;
-  }
-  return "amazonaws.com";
+  return PartitionOf(region).domain;
+}
+
+std::string_view AwsPartition(std::string_view region) {
+  return PartitionOf(region).name;
 }
 
 absl::StatusOr<EndpointUrl> ServiceEndpoint(std::string_view service, std::string_view region,

@@ -22,6 +22,9 @@ absl::StatusOr<EndpointUrl> ParseEndpointUrl(std::string_view url);
 /// The end of the names of all servers in a region: "amazonaws.com", in other partitions, such as China's, another.
 std::string_view AwsDomain(std::string_view region);
 
+/// "aws", "aws-cn", "aws-us-gov" and so on.
+std::string_view AwsPartition(std::string_view region);
+
 /// The endpoint of a service in a region, for example ServiceEndpoint("sts", "eu-west-1", "", "AWS_ENDPOINT_URL_STS"),
 /// or `custom_url` if it is not empty. InvalidArgument, with the name of the variable, if that is no URL.
 absl::StatusOr<EndpointUrl> ServiceEndpoint(std::string_view service, std::string_view region,

@@ -43,6 +43,9 @@ Draws and delays are hashes of (seed, method, key, range, attempt): the same run
 probability of each draw; after and count are numbers of matches and of firings of the rule; from and until are seconds
 since its first match.
 
+A bucket called NAME--ZONE--x-s3 is a directory bucket: requests are signed by sessions (CreateSession) of five minutes, ETags are no MD5s, and
+listings take folders as prefixes, no other delimiter than '/' and no start.
+
 With --ec2 this server is also the endpoint of EC2 (AWS_ENDPOINT_URL_EC2), strict about states, zones, ClientToken and
 signatures, and at /imds/INSTANCE the metadata service of each instance that RunInstances made
 (AWS_EC2_METADATA_SERVICE_ENDPOINT). POST /imds/INSTANCE/interrupt?seconds=120 announces a spot interruption. What is attached to

@@ -3,6 +3,8 @@
 #include <algorithm>
 
 #include "absl/functional/function_ref.h"
+#include "absl/time/clock.h"
+#include "devstore/directory_session.h"
 #include "devstore/listing.h"
 #include "devstore/operation_parts.h"
 #include "devstore/s3_error.h"
@@ -135,6 +137,19 @@ Reply HeadBucket(OperationContext& context, const S3Request& request) {
   reply.headers.Add("x-amz-bucket-region", context.region);
   reply.headers.Add("Content-Type", "application/xml");
   return reply;
+}
+
+Reply CreateSession(OperationContext& context, const S3Request& request) {
+  RETURN_IF_ERROR(context.storage.CheckBucket(request.bucket));
+  const ExpiringCredentials session = MakeDirectorySession(request.bucket, context.secret_key, absl::Now());
+  XmlWriter writer("CreateSessionResult");
+  writer.Open("Credentials");
+  writer.Element("SessionToken", session.keys.session_token);
+  writer.Element("SecretAccessKey", session.keys.secret_key);
+  writer.Element("AccessKeyId", session.keys.access_key);
+  writer.Element("Expiration", absl::FormatTime("%Y-%m-%dT%H:%M:%SZ", session.expires, absl::UTCTimeZone()));
+  writer.Close();
+  return XmlReply(std::move(writer));
 }
 
 Reply GetBucketLocation(OperationContext& context, const S3Request& request) {

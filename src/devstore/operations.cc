@@ -4,6 +4,7 @@
 #include <array>
 
 #include "devstore/s3_error.h"
+#include "s3/bucket_name.h"
 
 namespace millrace {
 
@@ -24,6 +25,7 @@ constexpr Operation kListBuckets{"ListBuckets", ListBuckets};
 constexpr Operation kCreateBucket{.name = "CreateBucket", .run = CreateBucket, .takes_document = true};
 constexpr Operation kDeleteBucket{"DeleteBucket", DeleteBucket};
 constexpr Operation kHeadBucket{.name = "HeadBucket", .run = HeadBucket, .is_quick = true};
+constexpr Operation kCreateSession{.name = "CreateSession", .run = CreateSession, .is_quick = true};
 constexpr Operation kGetBucketLocation{.name = "GetBucketLocation", .run = GetBucketLocation, .is_quick = true};
 constexpr Operation kListObjects{"ListObjects", ListObjects};
 constexpr Operation kListObjectsV2{"ListObjectsV2", ListObjectsV2};
@@ -84,6 +86,8 @@ absl::StatusOr<const Operation*> OperationOnObject(const S3Request& request) {
 }  // namespace
 
 absl::StatusOr<const Operation*> FindOperation(const S3Request& request) {
+  const bool about_bucket = request.head.method == "GET" && request.key.empty();
+  if (about_bucket && request.Has("session") && IsDirectoryBucket(request.bucket)) return &kCreateSession;
   for (const auto& [name, value] : request.query) {
     if (std::find(kForeignSubresources.begin(), kForeignSubresources.end(), name) != kForeignSubresources.end()) {
       return S3Error(s3code::kNotImplemented, "devstore does not offer the sub-resource \"" + name + "\"");

@@ -21,6 +21,7 @@ struct OperationContext {
   ETagOverrides& etags;
   std::string region;
   ETagKind etag_kind = ETagKind::kMd5;
+  std::string secret_key = {};  // of the server, for sessions of directory buckets
 };
 
 using Reply = absl::StatusOr<HttpReply>;
@@ -44,6 +45,7 @@ Reply ListBuckets(OperationContext& context, const S3Request& request);
 Reply CreateBucket(OperationContext& context, const S3Request& request);
 Reply DeleteBucket(OperationContext& context, const S3Request& request);
 Reply HeadBucket(OperationContext& context, const S3Request& request);
+Reply CreateSession(OperationContext& context, const S3Request& request);
 Reply GetBucketLocation(OperationContext& context, const S3Request& request);
 Reply ListObjects(OperationContext& context, const S3Request& request);
 Reply ListObjectsV2(OperationContext& context, const S3Request& request);

@@ -30,6 +30,7 @@ inline constexpr S3Code kBucketAlreadyOwnedByYou{"BucketAlreadyOwnedByYou", 409}
 inline constexpr S3Code kBucketNotEmpty{"BucketNotEmpty", 409};
 inline constexpr S3Code kEntityTooLarge{"EntityTooLarge", 400};
 inline constexpr S3Code kEntityTooSmall{"EntityTooSmall", 400};
+inline constexpr S3Code kExpiredToken{"ExpiredToken", 400};
 inline constexpr S3Code kGatewayTimeout{"GatewayTimeout", 504};
 inline constexpr S3Code kIllegalLocationConstraint{"IllegalLocationConstraintException", 400};
 inline constexpr S3Code kIncompleteBody{"IncompleteBody", 400};

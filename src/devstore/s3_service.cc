@@ -6,9 +6,11 @@
 
 #include "absl/time/clock.h"
 #include "base/rng.h"
+#include "devstore/directory_session.h"
 #include "devstore/reply_faults.h"
 #include "devstore/s3_error.h"
 #include "net/reply_head.h"
+#include "s3/bucket_name.h"
 
 namespace millrace {
 
@@ -62,6 +64,7 @@ struct S3Call {
   S3Request request;                     // of a request that could not be parsed, only the head
   const Operation* operation = nullptr;  // unless the request was refused before it was known
   AuthResult auth;
+  std::string secret_key;  // that signs it
   std::optional<FaultAction> fault;
   SteadyClock::time_point arrived = SteadyClock::now();
   std::chrono::nanoseconds first_byte_delay{};
@@ -122,7 +125,8 @@ S3Service::S3Service(Storage& storage, ThreadPool& workers, const DevstoreOption
       seed_(options.seed),
       clock_offset_(absl::Seconds(options.clock_offset_s)),
       access_log_(options.access_log),
-      context_{storage, etags_, options.region, options.opaque_etags ? ETagKind::kOpaque : ETagKind::kMd5},
+      context_{storage, etags_, options.region, options.opaque_etags ? ETagKind::kOpaque : ETagKind::kMd5,
+               options.secret_key},
       faults_(std::move(rules), options.seed),
       rates_(options.rate_per_prefix),
       next_id_(static_cast<uint64_t>(absl::GetCurrentTimeNanos())) {}
@@ -139,7 +143,8 @@ std::unique_ptr<HttpExchange> S3Service::OnRequest(HttpRequestHead head, const H
   if (!operation.takes_document && operation.store == nullptr) {
     return std::make_unique<DevstoreExchange>(*this, std::move(call));
   }
-  auto body = RequestBody::Create(call->request, facts, call->auth, auth_.credentials.secret_key, context_.etag_kind,
+  const ETagKind etags = IsDirectoryBucket(call->request.bucket) ? ETagKind::kOpaque : context_.etag_kind;
+  auto body = RequestBody::Create(call->request, facts, call->auth, call->secret_key, etags,
                                   operation.takes_document ? kMaxTextBytes : kMaxBodyBytes);
   if (!body.ok()) return refuse(body.status());
   if (operation.takes_document) return std::make_unique<DevstoreExchange>(*this, std::move(call), *std::move(body));
@@ -153,7 +158,14 @@ std::unique_ptr<HttpExchange> S3Service::OnRequest(HttpRequestHead head, const H
 absl::Status S3Service::Admit(S3Call& call, HttpRequestHead head) {
   call.request.head = head;
   ASSIGN_OR_RETURN(call.request, ParseS3Request(std::move(head)));
-  ASSIGN_OR_RETURN(call.auth, Authenticate(call.request, auth_, absl::Now() + clock_offset_));
+  AuthSettings auth = auth_;
+  const bool is_directory = IsDirectoryBucket(call.request.bucket);
+  if (is_directory) {
+    ASSIGN_OR_RETURN(auth, DirectoryAuth(call.request, auth_, absl::Now()));
+  }
+  ASSIGN_OR_RETURN(call.auth, Authenticate(call.request, auth, absl::Now() + clock_offset_));
+  call.secret_key = auth.credentials.secret_key;
+  if (is_directory) RETURN_IF_ERROR(CheckDirectoryRequest(call.request));
   ASSIGN_OR_RETURN(call.operation, FindOperation(call.request));
   return InjectBefore(call);
 }

@@ -10,6 +10,7 @@
 #include "base/crypto.h"
 #include "base/size.h"
 #include "s3/address.h"
+#include "s3/bucket_name.h"
 #include "s3/error.h"
 #include "store/completion.h"
 
@@ -185,7 +186,7 @@ std::string Doctor::Remedy(const absl::Status& status, std::string_view permissi
   if (code == "NoSuchBucket") return "check the bucket's name, and that the endpoint is the one that has it";
   if (absl::IsNotFound(status)) return "check the key: capitals count, and so does every '/'";
   // The store's answer says more than the permission that is usual.
-  if (std::string remedy = S3RemedyOf(status); absl::IsPermissionDenied(status) && !remedy.empty()) return remedy;
+  if (std::string remedy = S3RemedyOf(status); !remedy.empty()) return remedy;
   if (absl::IsPermissionDenied(status)) {
     return fmt::format("ask the owner of the bucket for {}", permission);
   }
@@ -216,7 +217,7 @@ void Doctor::CheckList() {
   absl::StatusOr<ListPage> page = completion.Wait();
   if (!page.ok()) {
     Failed("list", std::string(ToStd(page.status().message())),
-           Remedy(page.status(), fmt::format("s3:ListBucket on arn:aws:s3:::{}", bucket_)));
+           Remedy(page.status(), fmt::format("s3:ListBucket on {}", BucketResource(bucket_))));
     // Credentials that may not list may still read.
     const bool denied = absl::IsPermissionDenied(page.status());
     if (denied && !key_.empty() && !key_.ends_with('/')) objects_.push_back({.key = key_});
@@ -238,7 +239,7 @@ void Doctor::CheckRead() {
     return;
   }
   ObjectInfo& object = objects_.front();
-  const std::string permission = fmt::format("s3:GetObject on arn:aws:s3:::{}/*", bucket_);
+  const std::string permission = fmt::format("s3:GetObject on {}", ObjectResource(bucket_, "*"));
   Completion<absl::StatusOr<ObjectInfo>> head_done;
   client_->Head(bucket_, object.key, head_done.Callback());
   const absl::StatusOr<ObjectInfo> head = head_done.Wait();
@@ -273,7 +274,7 @@ void Doctor::CheckWrite() {
   client_->Put(bucket_, key, AsBytes("doctor"), {}, put_done.Callback());
   if (const absl::Status put = put_done.Wait().status(); !put.ok()) {
     Failed("write", std::string(ToStd(put.message())),
-           Remedy(put, fmt::format("s3:PutObject on arn:aws:s3:::{}/*", bucket_)));
+           Remedy(put, fmt::format("s3:PutObject on {}", ObjectResource(bucket_, "*"))));
     return Skipped("delete", "nothing was written");
   }
   Ok("write", uri);
@@ -282,7 +283,7 @@ void Doctor::CheckWrite() {
   const absl::Status deleted = delete_done.Wait();
   if (deleted.ok()) return Ok("delete", uri);
   Failed("delete", fmt::format("{} remains: {}", uri, ToStd(deleted.message())),
-         Remedy(deleted, fmt::format("s3:DeleteObject on arn:aws:s3:::{}/*", bucket_)));
+         Remedy(deleted, fmt::format("s3:DeleteObject on {}", ObjectResource(bucket_, "*"))));
 }
 
 void Doctor::MeasureSpeed(ReadProgress progress) {

@@ -14,6 +14,7 @@
 #include "base/shell_word.h"
 #include "base/usage_error.h"
 #include "job/job_templates.h"
+#include "s3/bucket_name.h"
 
 namespace millrace {
 
@@ -107,10 +108,12 @@ S3Place PlaceAt(const std::string& text, size_t uri) {
   const size_t begin = uri + kS3.size();
   const size_t end = std::min(text.find_first_of(" ,;\"'@#", begin), text.size());
   const std::string place = text.substr(begin, end - begin);
-  const size_t slash = std::min(place.find('/'), place.size());
+  const bool is_arn = IsBucketArn(place);
+  const size_t slash = is_arn ? ArnLength(place) : std::min(place.find('/'), place.size());
   std::string key = slash < place.size() ? place.substr(slash + 1) : "";
   while (key.ends_with('/')) key.pop_back();
-  return {place.substr(0, slash), key};
+  const std::string bucket = place.substr(0, slash);
+  return {is_arn ? CanonicalArn(bucket) : bucket, key};
 }
 
 std::set<S3Place> PlacesRead(const RunOptions& run) {
@@ -129,7 +132,7 @@ std::set<S3Place> PlacesRead(const RunOptions& run) {
 }
 
 std::string ObjectArn(const S3Place& place) {
-  return fmt::format("arn:aws:s3:::{}/{}*", place.bucket, place.key.empty() ? "" : place.key);
+  return ObjectResource(place.bucket, place.key + "*");
 }
 
 // A text that is compared with a tag: "${" would begin a variable.
@@ -139,14 +142,14 @@ std::string InPolicy(const std::string& text) {
 
 std::string IamPolicy(const RunOptions& run) {
   const S3Place kept = PlaceAt(run.supervisor.checkpoint, 0);
-  std::set<std::string> buckets{"arn:aws:s3:::" + kept.bucket};
+  std::set<std::string> buckets{BucketResource(kept.bucket)};
   std::set<std::string> read;
   for (const S3Place& place : PlacesRead(run)) {
-    buckets.insert("arn:aws:s3:::" + place.bucket);
+    buckets.insert(BucketResource(place.bucket));
     read.insert(ObjectArn(place));
   }
   const auto below = [](const S3Place& place) {
-    return fmt::format("arn:aws:s3:::{}/{}", place.bucket, place.key.empty() ? "*" : place.key + "/*");
+    return ObjectResource(place.bucket, place.key.empty() ? "*" : place.key + "/*");
   };
   std::vector<std::string> written;
   for (const std::string& uri : {run.job.output, run.job.checkpoints}) {

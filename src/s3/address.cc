@@ -4,8 +4,8 @@
 
 #include <algorithm>
 
-#include "absl/strings/ascii.h"
 #include "aws/sigv4.h"
+#include "s3/bucket_name.h"
 
 namespace millrace {
 
@@ -21,15 +21,45 @@ bool FitsHostName(std::string_view bucket) {
          std::all_of(bucket.begin(), bucket.end(), [](char c) { return IsLowerAlphanumeric(c) || c == '-'; });
 }
 
-bool IsIpAddress(std::string_view host) {
-  return host.find_first_not_of("0123456789.") == std::string_view::npos || host.find(':') != std::string_view::npos;
+/// The address of an access point or a directory bucket. The name is in the host; as in botocore, that of a directory
+/// bucket is in the path if the endpoint is an IP address.
+S3Address SpecialAddress(const std::optional<EndpointUrl>& custom, std::string_view region, const S3BucketName& name,
+                         std::string_view bucket, std::string_view key, AwsEndpointKind kind) {
+  const bool is_access_point = name.kind == S3BucketName::Kind::kAccessPoint;
+  if (is_access_point) region = name.region;
+  const std::string_view fips = kind.fips ? "-fips" : "";
+  const std::string service =
+      is_access_point ? fmt::format("s3-accesspoint{}", fips) : fmt::format("s3express{}-{}", fips, name.zone);
+  S3Address address;
+  bool in_host = true;
+  if (custom) {
+    in_host = !IsIpAddress(custom->server.host);
+    address.server = custom->server;
+    address.path = custom->base_path;
+  } else {
+    address.server = {
+        fmt::format("{}{}.{}.{}", service, kind.dual_stack ? ".dualstack" : "", region, AwsDomain(region)), 443, true};
+  }
+  if (in_host) address.server.host = fmt::format("{}.{}", name.label, address.server.host);
+  address.host = HostHeader(address.server);
+  if (!in_host) address.path.append("/").append(UriEncode(bucket, /*keep_slash=*/false));
+  if (!key.empty() || address.path.empty()) address.path.append("/").append(UriEncode(key, /*keep_slash=*/true));
+  return address;
 }
 
 }  // namespace
 
+bool IsIpAddress(std::string_view host) {
+  return host.find_first_not_of("0123456789.") == std::string_view::npos || host.find(':') != std::string_view::npos;
+}
+
 S3Address AddressOf(const std::optional<EndpointUrl>& custom, std::string_view region, S3Addressing addressing,
                     std::string_view bucket, std::string_view key, AwsEndpointKind kind) {
   S3Address address;
+  if (IsBucketArn(bucket) || IsDirectoryBucket(bucket)) {
+    const absl::StatusOr<S3BucketName> name = ParseBucketName(bucket);
+    if (name.ok()) return SpecialAddress(custom, region, *name, bucket, key, kind);
+  }
   bool in_host = addressing != S3Addressing::kPath && FitsHostName(bucket);
   if (custom) {
     in_host = in_host && addressing == S3Addressing::kVirtual && !IsIpAddress(custom->server.host);
@@ -48,10 +78,7 @@ S3Address AddressOf(const std::optional<EndpointUrl>& custom, std::string_view r
 }
 
 bool PlausibleBucket(std::string_view bucket) {
-  return !bucket.empty() && bucket.size() <= 255 && bucket != "." && bucket != ".." &&
-         std::all_of(bucket.begin(), bucket.end(), [](char c) {
-           return absl::ascii_isalnum(static_cast<unsigned char>(c)) || c == '-' || c == '.' || c == '_';
-         });
+  return ParseBucketName(bucket).ok();
 }
 
 }  // namespace millrace

@@ -30,13 +30,16 @@ struct AwsEndpointKind {
 };
 
 /// Some names cannot be a host's under AWS's certificate, for instance those with dots. Such a bucket goes by path
-/// whatever `addressing` says, and so does an endpoint that is an IP address. `key` is empty for requests about the
-/// bucket.
+/// whatever `addressing` says, and so does an endpoint that is an IP address. Access points and directory buckets go by
+/// host (s3/bucket_name.h). `key` is empty for requests about the bucket.
 S3Address AddressOf(const std::optional<EndpointUrl>& custom, std::string_view region, S3Addressing addressing,
                     std::string_view bucket, std::string_view key, AwsEndpointKind kind = {});
 
-/// True for 1 to 255 letters, digits, '.', '-' and '_', other than "." and "..". The store decides
-/// whether a bucket may have that name; these cannot be mistaken for something else in a path.
+/// True for IPv4 and IPv6 addresses, in front of which no name can stand.
+bool IsIpAddress(std::string_view host);
+
+/// True for 1 to 255 letters, digits, '.', '-' and '_', other than "." and "..", and for ARNs of access points. The
+/// store decides whether a bucket may have that name; these cannot be mistaken for something else in a path.
 bool PlausibleBucket(std::string_view bucket);
 
 }  // namespace millrace

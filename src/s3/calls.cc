@@ -6,6 +6,7 @@
 #include <functional>
 #include <utility>
 
+#include "s3/bucket_name.h"
 #include "s3/checksum.h"
 
 namespace millrace {
@@ -24,6 +25,7 @@ class CallExchange final : public S3Exchange {
     std::function<absl::StatusOr<Result>(std::string_view)> parse;  // if it fails, the call is made again
     std::function<absl::Status(const Result&)> check = {};          // if it fails, so does the call
     std::function<bool(const Failure&)> means_none = {};            // an error that says that there is nothing
+    bool session = true;                                            // signed by that of a directory bucket
   };
 
   CallExchange(S3Context& context, std::string bucket, std::string key, Call call,
@@ -35,6 +37,7 @@ class CallExchange final : public S3Exchange {
  private:
   bool NeedsBucket() const override { return call_.about != About::kAccount; }
   bool NeedsKey() const override { return call_.about == About::kObject; }
+  bool UsesSession() const override { return call_.session; }
   absl::Status CheckArguments() override { return call_.arguments; }
   Draft MakeDraft() override { return call_.draft; }
 
@@ -66,6 +69,7 @@ using ListBucketsCall = CallExchange<BucketPage>;
 using ListUploadsCall = CallExchange<UploadPage>;
 using TagsCall = CallExchange<ObjectTags>;
 using CreateMultipartCall = CallExchange<std::string>;
+using CreateSessionCall = CallExchange<ExpiringCredentials>;
 
 absl::Status NotBelow(std::string_view what, std::string_view name, const std::string& prefix) {
   return absl::DataLossError(
@@ -93,6 +97,19 @@ absl::Status CheckNames(const ListPage& page, const ListOptions& options) {
   return absl::OkStatus();
 }
 
+/// The prefix of a request for a listing. Those in directory buckets are folders.
+std::string PrefixAsked(const std::string& bucket, const std::string& prefix) {
+  return IsDirectoryBucket(bucket) ? prefix.substr(0, prefix.rfind('/') + 1) : prefix;
+}
+
+/// A page of a folder, without what does not begin with the prefix.
+absl::StatusOr<ListPage> ParseWithin(std::string_view text, const std::string& prefix) {
+  ASSIGN_OR_RETURN(ListPage page, ParseListXml(text));
+  std::erase_if(page.objects, [&](const ObjectInfo& object) { return !object.key.starts_with(prefix); });
+  std::erase_if(page.common_prefixes, [&](const std::string& folder) { return !folder.starts_with(prefix); });
+  return page;
+}
+
 absl::Status CheckUploads(const UploadPage& page, const std::string& prefix, const UploadMarker& after) {
   for (const UnfinishedUpload& upload : page.uploads) {
     if (!upload.key.starts_with(prefix)) return NotBelow("an upload of", upload.key, prefix);
@@ -115,7 +132,11 @@ std::unique_ptr<S3Exchange> NewListExchange(S3Context& context, std::string buck
   auto& query = call.draft.query;
   query = {
       {"list-type", "2"}, {"encoding-type", "url"}, {"max-keys", std::to_string(std::min(options.max_keys, 1000))}};
-  if (!options.prefix.empty()) query.emplace_back("prefix", options.prefix);
+  const std::string asked = PrefixAsked(bucket, options.prefix);
+  if (!asked.empty()) query.emplace_back("prefix", asked);
+  if (asked != options.prefix)
+    call.parse = [prefix = options.prefix](std::string_view text) { return ParseWithin(text, prefix); };
+  if (IsDirectoryBucket(bucket)) options.start_after.clear();  // its keys come in no order
   if (!options.delimiter.empty()) query.emplace_back("delimiter", options.delimiter);
   if (!options.continuation.empty()) {
     query.emplace_back("continuation-token", options.continuation);
@@ -147,7 +168,15 @@ std::unique_ptr<S3Exchange> NewListUploadsExchange(S3Context& context, std::stri
   call.draft.counter = &context.counters.list;
   // Without encoding-type: Ceph RADOS Gateway encodes the keys then, and does not say so.
   call.draft.query = {{"uploads", ""}, {"max-uploads", "1000"}};
-  if (!prefix.empty()) call.draft.query.emplace_back("prefix", prefix);
+  const std::string asked = PrefixAsked(bucket, prefix);
+  if (!asked.empty()) call.draft.query.emplace_back("prefix", asked);
+  if (asked != prefix) {
+    call.parse = [prefix](std::string_view text) -> absl::StatusOr<UploadPage> {
+      ASSIGN_OR_RETURN(UploadPage page, ParseUploadsXml(text));
+      std::erase_if(page.uploads, [&](const UnfinishedUpload& upload) { return !upload.key.starts_with(prefix); });
+      return page;
+    };
+  }
   if (!after.key.empty()) {
     call.draft.query.emplace_back("key-marker", after.key);
     if (!after.upload_id.empty()) call.draft.query.emplace_back("upload-id-marker", after.upload_id);
@@ -174,6 +203,18 @@ std::unique_ptr<S3Exchange> NewTagsExchange(S3Context& context, std::string buck
   return std::make_unique<TagsCall>(context, std::move(bucket), std::move(key), std::move(call), std::move(done));
 }
 
+std::unique_ptr<S3Exchange> NewCreateSessionExchange(S3Context& context, std::string bucket,
+                                                     CreateSessionCallback done) {
+  CreateSessionCall::Call call{
+      .verb = "CreateSession", .about = CreateSessionCall::About::kBucket, .parse = ParseCreateSessionXml};
+  call.draft.method = "GET";
+  call.draft.counter = &context.counters.list;
+  call.draft.query = {{"session", ""}};
+  AddEncryption(call.draft.headers, context.config);
+  call.session = false;
+  return std::make_unique<CreateSessionCall>(context, std::move(bucket), "", std::move(call), std::move(done));
+}
+
 std::unique_ptr<S3Exchange> NewCreateMultipartExchange(S3Context& context, std::string bucket, std::string key,
                                                        UploadOptions options,
                                                        absl::AnyInvocable<void(absl::StatusOr<std::string>)> done) {
@@ -184,7 +225,7 @@ std::unique_ptr<S3Exchange> NewCreateMultipartExchange(S3Context& context, std::
   HttpHeaders& headers = call.draft.headers;
   if (!options.content_type.empty()) headers.Add("Content-Type", options.content_type);
   for (const auto& [name, value] : options.headers) headers.Add(name, value);
-  AddEncryption(headers, context.config);
+  AddEncryption(headers, context.config, bucket);
   if (options.checksum && context.config.checksum_uploads) {
     headers.Add("x-amz-checksum-algorithm", std::string(ChecksumKindName(context.config.upload_checksum)));
     headers.Add("x-amz-checksum-type", "FULL_OBJECT");

@@ -29,6 +29,11 @@ std::unique_ptr<S3Exchange> NewListUploadsExchange(S3Context& context, std::stri
 /// back.
 std::unique_ptr<S3Exchange> NewTagsExchange(S3Context& context, std::string bucket, std::string key, TagsCallback done);
 
+/// CreateSession of a directory bucket: the keys and the token that sign requests about it, for minutes.
+using CreateSessionCallback = absl::AnyInvocable<void(absl::StatusOr<ExpiringCredentials>)>;
+std::unique_ptr<S3Exchange> NewCreateSessionExchange(S3Context& context, std::string bucket,
+                                                     CreateSessionCallback done);
+
 /// CreateMultipartUpload; the result is the upload's id.
 std::unique_ptr<S3Exchange> NewCreateMultipartExchange(S3Context& context, std::string bucket, std::string key,
                                                        UploadOptions options,

@@ -60,8 +60,12 @@ class S3Client::Impl {
  public:
   Impl(Runtime& runtime, S3Config settings)
       : runtime_(runtime),
-        context_(std::move(settings), RandomSeed(),
-                 [this](CredentialsProvider::Fetched done) { loader_->Fetch(std::move(done)); }),
+        context_(
+            std::move(settings), RandomSeed(),
+            [this](CredentialsProvider::Fetched done) { loader_->Fetch(std::move(done)); },
+            [this](std::string bucket, CredentialsProvider::Fetched done) {
+              CreateSession(std::move(bucket), std::move(done));
+            }),
         environment_{http_, context_, [this](const std::shared_ptr<S3Operation>& operation) { OnEnded(operation); }},
         http_(runtime.loops(), HttpOptions(context_.config, runtime.loops().size())) {
     if (context_.config.credential_environment != nullptr)
@@ -104,6 +108,13 @@ class S3Client::Impl {
 
  private:
   void Start(How how, std::unique_ptr<S3Exchange> exchange);
+  void CreateSession(std::string bucket, CredentialsProvider::Fetched done) {
+    auto answer = [this, done = std::move(done)](absl::StatusOr<ExpiringCredentials> session) mutable {
+      if (session.ok()) session->expires -= context_.clock_offset();
+      done(std::move(session), absl::Now());
+    };
+    Make({}, NewCreateSessionExchange, std::move(bucket), Sure<absl::StatusOr<ExpiringCredentials>>(std::move(answer)));
+  }
 
   void OnEnded(const std::shared_ptr<S3Operation>& operation) {
     std::lock_guard lock(mutex_);

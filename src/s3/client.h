@@ -30,6 +30,7 @@ struct S3Config {
   HttpProxies proxies;     // (HTTPS_PROXY, HTTP_PROXY, NO_PROXY)
   S3Addressing addressing = S3Addressing::kAuto;
   AwsEndpointKind aws_endpoint;
+  bool use_arn_region = true;   // an access point may be in another region than `region`
   std::string encryption;       // of new objects by the store: "AES256", "aws:kms", "aws:kms:dsse"; "": the bucket's
   std::string encryption_key;   // of KMS: its id or ARN; "": the bucket's or the account's
   bool requester_pays = false;  // these credentials pay for requests to buckets that ask for it

@@ -134,6 +134,9 @@ absl::StatusOr<S3Config> LoadS3Config(const AwsEnvironment& environment) {
   ASSIGN_OR_RETURN(config.max_attempts, FindAttempts(settings, config.max_attempts));
   ASSIGN_OR_RETURN(config.addressing, FindAddressing(settings));
   ASSIGN_OR_RETURN(config.aws_endpoint, FindEndpointKind(settings, config.endpoint_url));
+  if (!settings.First({"AWS_S3_USE_ARN_REGION"}, "s3.use_arn_region").empty()) {
+    ASSIGN_OR_RETURN(config.use_arn_region, settings.Flag("AWS_S3_USE_ARN_REGION", "s3.use_arn_region"));
+  }
   ASSIGN_OR_RETURN(config.upload_checksum, FindUploadChecksum(settings));
   ASSIGN_OR_RETURN(config.checksum_uploads,
                    FindChecksums(settings, "AWS_REQUEST_CHECKSUM_CALCULATION", "request_checksum_calculation"));

@@ -21,6 +21,9 @@ namespace millrace {
 ///   AWS_RESPONSE_CHECKSUM_VALIDATION           else `response_checksum_validation`: the same for checking downloads
 ///   AWS_USE_DUALSTACK_ENDPOINT                 else `use_dualstack_endpoint`, also below `s3 =`: true or false
 ///   AWS_USE_FIPS_ENDPOINT                      else `use_fips_endpoint`: true or false
+///   AWS_S3_USE_ARN_REGION                      else `use_arn_region` below `s3 =`: false refuses access points of
+///   other
+///                                              regions
 ///   MILLRACE_S3_CHECKSUM_ALGORITHM             of uploads: CRC32C (the default) or CRC64NVME
 ///   MILLRACE_S3_SSE                            encryption of new objects: aws:kms, aws:kms:dsse or AES256
 ///   MILLRACE_S3_SSE_KMS_KEY_ID                 the key of KMS for it

@@ -117,6 +117,17 @@ TEST(S3Config, OtherPlacesForTheFiles) {
   EXPECT_EQ(config->credentials.access_key, "AK");
 }
 
+TEST(S3Config, AccessPointsOfOtherRegions) {
+  World world;
+  EXPECT_TRUE(world.Load()->use_arn_region);
+  world.files[kConfig] = "[default]\ns3 =\n  use_arn_region = false\n";
+  EXPECT_FALSE(world.Load()->use_arn_region);
+  world.variables["AWS_S3_USE_ARN_REGION"] = "true";
+  EXPECT_TRUE(world.Load()->use_arn_region);
+  world.variables["AWS_S3_USE_ARN_REGION"] = "yes";
+  EXPECT_FALSE(world.Load().ok());
+}
+
 TEST(S3Config, Attempts) {
   World world;
   EXPECT_EQ(world.Load()->max_attempts, S3Config().max_attempts);

@@ -1,7 +1,9 @@
 #pragma once
 
 #include <atomic>
+#include <functional>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -21,13 +23,18 @@ namespace millrace {
 
 /// Adds the headers with which a new object is encrypted as the configuration says. Not for parts of uploads.
 void AddEncryption(HttpHeaders& headers, const S3Config& config);
+/// The same for a bucket. Those of a directory bucket belong to its session.
+void AddEncryption(HttpHeaders& headers, const S3Config& config, std::string_view bucket);
 
 /// What the exchanges of one S3Client share, and what they learn for one another. Thread-safe.
 class S3Context {
  public:
   /// `jitter_seed` must differ between processes, so that their retries do not march in step.
-  /// `fetch` gets credentials from the config's `credential_environment`.
-  S3Context(S3Config settings, uint64_t jitter_seed, CredentialsProvider::Fetch fetch = {});
+  /// `fetch` gets credentials from the config's `credential_environment`; `create_session` makes the session of a
+  /// directory bucket (NewCreateSessionExchange).
+  using CreateSession = std::function<void(std::string bucket, CredentialsProvider::Fetched done)>;
+  S3Context(S3Config settings, uint64_t jitter_seed, CredentialsProvider::Fetch fetch = {},
+            CreateSession create_session = {});
 
   const S3Config config;
   const absl::Status problem;  // of the settings; every request fails with it
@@ -38,8 +45,14 @@ class S3Context {
   Outage outage;
   RequestCounters counters;
 
+  /// The credentials of the session of a directory bucket, which requests about it share.
+  CredentialsProvider& Session(std::string_view bucket);
+
   S3Address Address(std::string_view bucket, std::string_view key) const;
+  /// The region that signs requests about the bucket: it is in the ARN of an access point, else it is learned.
   std::string Region(std::string_view bucket) const;
+  /// InvalidArgument, with the remedy, if the settings do not admit a request about it (s3/bucket_name.h).
+  absl::Status CheckBucket(std::string_view bucket) const;
   /// For messages.
   std::string endpoint_name() const { return config.endpoint_url.empty() ? "S3" : config.endpoint_url; }
   /// Whether requests in flight cannot be changed: they go over TLS, or never leave this machine.
@@ -92,6 +105,8 @@ class S3Context {
   std::atomic<int64_t> warned_ms_{0};
   mutable std::mutex mutex_;
   std::map<std::string, std::string, std::less<>> regions_;  // of buckets elsewhere
+  const CreateSession create_session_;
+  std::map<std::string, std::unique_ptr<CredentialsProvider>, std::less<>> sessions_;  // of directory buckets
 };
 
 }  // namespace millrace

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "aws/sigv4.h"
+#include "s3/bucket_name.h"
 #include "s3/etag.h"
 
 namespace millrace {
@@ -45,7 +46,10 @@ S3Exchange::Draft CopyExchange::MakeDraft() {
   draft.method = "PUT";
   draft.counter = &context().counters.put;
   draft.patience = kLeastPatience + absl::Seconds(static_cast<int64_t>(bytes()) / kSlowestBytesPerSecond);
-  draft.headers.Add("x-amz-copy-source", fmt::format("{}/{}", from_.bucket, UriEncode(from_.key, /*keep_slash=*/true)));
+  // The ARN of an object behind an access point is encoded as a whole.
+  draft.headers.Add("x-amz-copy-source", IsBucketArn(from_.bucket)
+                                             ? UriEncode(ObjectResource(from_.bucket, from_.key), /*keep_slash=*/true)
+                                             : fmt::format("{}/{}", from_.bucket, UriEncode(from_.key, true)));
   if (!from_.etag.empty()) draft.headers.Add("x-amz-copy-source-if-match", IfMatchValue(from_.etag));
   if (only_if_absent_) draft.headers.Add("If-None-Match", "*");
   if (!part_) AddEncryption(draft.headers, context().config);

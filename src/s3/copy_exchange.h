@@ -26,6 +26,7 @@ class CopyExchange final : public S3Exchange {
 
  private:
   absl::Status CheckArguments() override;
+  bool UsesSession() const override { return false; }  // as botocore
   Draft MakeDraft() override;
   S3Step OnSuccess(HttpResult result, absl::Time now) override;
   std::optional<S3Step> OnFailure(const Failure& failure, absl::Time now) override;

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/crypto.h"
+#include "s3/checksum.h"
 
 namespace millrace {
 
@@ -49,7 +50,11 @@ S3Exchange::Draft DeleteObjectsExchange::MakeDraft() {
   draft.query = {{"delete", ""}};
   draft.headers.Add("Content-Type", "application/xml");
   // S3 demands a checksum here, and every store takes this one. Unsigned requests get it anyway.
-  if (!context().config.anonymous) draft.headers.Add("Content-MD5", Base64Encode(Md5(AsBytes(body_))));
+  if (is_directory()) {  // but for directory buckets
+    draft.headers.Add("x-amz-checksum-crc32c", Crc32cHeader(Crc32c(AsBytes(body_))));
+  } else if (!context().config.anonymous) {
+    draft.headers.Add("Content-MD5", Base64Encode(Md5(AsBytes(body_))));
+  }
   draft.body = AsBytes(body_);
   draft.payload_hash = payload_hash_;
   return draft;

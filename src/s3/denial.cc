@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "absl/strings/ascii.h"
+#include "s3/bucket_name.h"
 
 namespace millrace {
 
@@ -33,6 +34,7 @@ std::string_view ActionOfVerb(const S3Denial& denial) {
       {"ListParts", "s3:ListMultipartUploadParts"},
   }};
   if (denial.bucket.empty()) return "s3:ListAllMyBuckets";
+  if (IsDirectoryBucket(denial.bucket)) return "s3express:CreateSession";  // it covers all of them
   if (denial.verb == "LIST") return "s3:ListBucket";
   if (IsWrite(denial.verb)) return "s3:PutObject";
   for (const auto& [verb, action] : kOthers) {
@@ -64,8 +66,8 @@ std::string_view NamedKey(std::string_view message) {
 
 std::string Resource(const S3Denial& denial) {
   if (denial.bucket.empty()) return "*";
-  return denial.key.empty() || denial.verb == "LIST" ? fmt::format("arn:aws:s3:::{}", denial.bucket)
-                                                     : fmt::format("arn:aws:s3:::{}/{}", denial.bucket, denial.key);
+  return denial.key.empty() || denial.verb == "LIST" ? BucketResource(denial.bucket)
+                                                     : ObjectResource(denial.bucket, denial.key);
 }
 
 /// Which kind of policy has denied it explicitly; "" if the message does not say.
@@ -150,13 +152,12 @@ std::string RemedyOfDenial(const S3Denial& denial) {
   }
   std::string remedy =
       fmt::format("these credentials have no permission for it: they need {} on {}", action, Resource(denial));
+  if (IsDirectoryBucket(denial.bucket)) return remedy;
   // Without the right to list, keys that do not exist look like this as well.
   const bool reads_object = denial.verb == "GET" || denial.verb == "HEAD";
   if (reads_object && !denial.key.empty()) {
-    remedy += fmt::format(
-        "; or the object does not exist, which the store tells only those with s3:ListBucket on "
-        "arn:aws:s3:::{}",
-        denial.bucket);
+    remedy += fmt::format("; or the object does not exist, which the store tells only those with s3:ListBucket on {}",
+                          BucketResource(denial.bucket));
   }
   if (denial.verb == "LIST" && !denial.bucket.empty()) {
     remedy += "; objects that are named whole, also by braces and lists of URIs, can be read without it";

@@ -11,6 +11,7 @@
 #include "base/rng.h"
 #include "base/utf8.h"
 #include "net/http_date.h"
+#include "s3/bucket_name.h"
 #include "s3/denial.h"
 
 namespace millrace {
@@ -50,7 +51,8 @@ S3Exchange::S3Exchange(S3Context& context, std::string_view verb, std::string bu
       bucket_(std::move(bucket)),
       key_(std::move(key)),
       pace_kind_(verb == "GET" || verb == "HEAD" || verb == "LIST" ? Pacer::Kind::kRead : Pacer::Kind::kWrite),
-      jitter_key_(context.NextJitterKey()) {}
+      jitter_key_(context.NextJitterKey()),
+      is_directory_(IsDirectoryBucket(bucket_)) {}
 
 std::string S3Exchange::Subject() const {
   if (!NeedsBucket()) return fmt::format("the buckets of {}", context_.endpoint_name());
@@ -65,8 +67,7 @@ std::string_view S3Exchange::Header(std::string_view name) const {
 
 S3Step S3Exchange::Begin() {
   absl::Status problem = context_.problem;
-  if (problem.ok() && NeedsBucket() && !PlausibleBucket(bucket_))
-    problem = absl::InvalidArgumentError("this cannot be the name of a bucket");
+  if (problem.ok() && NeedsBucket()) problem = context_.CheckBucket(bucket_);
   // A request about a key must never turn into one about its bucket.
   if (problem.ok() && NeedsKey() && key_.empty())
     problem = absl::InvalidArgumentError("the key is empty; append '/' and the object's key");
@@ -100,8 +101,14 @@ void S3Exchange::Finish() {
 
 bool S3Exchange::TakeCredentials(absl::Time now) {
   if (context_.config.anonymous) return true;
-  credentials_ = context_.credentials.Get(now);
+  credentials_ = credentials_provider().Get(now);
   return credentials_ != nullptr;
+}
+
+CredentialsProvider& S3Exchange::credentials_provider() {
+  if (!is_directory_ || !UsesSession()) return context_.credentials;
+  if (session_ == nullptr) session_ = &context_.Session(bucket_);
+  return *session_;
 }
 
 Pacer::Turn S3Exchange::TakeTurn(absl::Time now) {
@@ -148,13 +155,23 @@ HttpRequest S3Exchange::Request(absl::Time now, bool hedge) {
   request.fresh_connection = std::exchange(fresh_, false);
   request.patience = absl::ToChronoMilliseconds(draft.patience);
   if (!context_.config.anonymous) {
-    SignRequest(request.head, draft.payload_hash, *credentials_, {.region = context_.Region(bucket_)},
-                now + context_.clock_offset());
+    Sign(request.head, draft.payload_hash, now + context_.clock_offset());
   } else if (!draft.body.empty()) {
     request.head.headers.Add("Content-MD5", Base64Encode(Md5(draft.body)));
   }
   request.head.headers.Add("User-Agent", "millrace");
   return request;
+}
+
+void S3Exchange::Sign(HttpRequestHead& request, std::string_view payload_hash, absl::Time now) const {
+  if (!is_directory_)
+    return SignRequest(request, payload_hash, *credentials_, {.region = context_.Region(bucket_)}, now);
+  const SigV4Scope scope = {.region = context_.Region(bucket_), .service = "s3express"};
+  if (!UsesSession()) return SignRequest(request, payload_hash, *credentials_, scope, now);
+  // The token of a session has a header of its own.
+  Credentials keys = *credentials_;
+  request.headers.Set("x-amz-s3session-token", std::exchange(keys.session_token, {}));
+  SignRequest(request, payload_hash, keys, scope, now);
 }
 
 HttpBodySink S3Exchange::OnHead(const HttpResponseHead& head) {
@@ -169,9 +186,10 @@ HttpBodySink S3Exchange::Refuse(std::string why) {
   return HttpBodySink::Refuse();
 }
 
-HttpBodySink S3Exchange::RefuseForGood(absl::StatusCode code, std::string why) {
+HttpBodySink S3Exchange::RefuseForGood(absl::StatusCode code, std::string why, std::string_view remedy) {
   final_refusal_ = code;
-  return Refuse(std::move(why));
+  refusal_remedy_ = remedy;
+  return Refuse(remedy.empty() ? std::move(why) : fmt::format("{}; {}", why, remedy));
 }
 
 S3Step S3Exchange::OnResult(HttpResult result, absl::Time now) {
@@ -272,7 +290,7 @@ std::optional<S3Step> S3Exchange::OnWrongClock(absl::Time now) {
 
 std::optional<S3Step> S3Exchange::OnRejectedCredentials(absl::Time now) {
   if (context_.config.anonymous || std::exchange(refreshed_, true)) return std::nullopt;
-  if (!context_.credentials.Reject(credentials_, now)) return std::nullopt;
+  if (!credentials_provider().Reject(credentials_, now)) return std::nullopt;
   return Again();
 }
 
@@ -291,7 +309,11 @@ S3Step S3Exchange::OnTransportError(const HttpResult& result, absl::Time now) {
     fresh_ = true;
     return Again();
   }
-  if (kind == HttpErrorKind::kRefused && final_refusal_) return Fail(*final_refusal_, refusal_);
+  if (kind == HttpErrorKind::kRefused && final_refusal_) {
+    const S3Step step = Fail(*final_refusal_, refusal_);
+    SetS3Remedy(&status_, refusal_remedy_);
+    return step;
+  }
   as_if_away_ = !head_ && (kind == HttpErrorKind::kConnect || kind == HttpErrorKind::kTimeout ||
                            kind == HttpErrorKind::kReset || kind == HttpErrorKind::kClosedEarly);
   if (std::optional<S3Step> step = OnCut(result, now)) return *step;

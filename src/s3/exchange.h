@@ -40,6 +40,8 @@ class S3Exchange {
   S3Step Begin();
   /// The current credentials are those of the requests to come. False: there are none; wait for the context's.
   bool TakeCredentials(absl::Time now);
+  /// Where its credentials come from: those of the settings, or the session of a directory bucket.
+  CredentialsProvider& credentials_provider();
   Pacer::Turn TakeTurn(absl::Time now);
   bool MayHedge(absl::Time now);
   /// `hedge`: a second one beside that which is in flight. Of the two one counts: the other gets no OnHead, no
@@ -80,6 +82,8 @@ class S3Exchange {
   // What the verbs say.
   virtual bool NeedsBucket() const { return true; }
   virtual bool NeedsKey() const { return true; }
+  /// True if requests about a directory bucket are signed by its session.
+  virtual bool UsesSession() const { return true; }
   virtual absl::Status CheckArguments() { return absl::OkStatus(); }
   virtual Draft MakeDraft() = 0;
   /// The head of a 2xx answer. By default its body is text.
@@ -109,8 +113,8 @@ class S3Exchange {
   std::string DenialRemedy(const Failure& failure) const;
   /// In OnSuccessHead: does not take the body; OnResult then retries, saying why.
   HttpBodySink Refuse(std::string why);
-  /// Likewise, but OnResult fails: to try again would not help.
-  HttpBodySink RefuseForGood(absl::StatusCode code, std::string why);
+  /// Likewise, but OnResult fails: to try again would not help. The message ends with the remedy.
+  HttpBodySink RefuseForGood(absl::StatusCode code, std::string why, std::string_view remedy = {});
   void ForgiveFailures() {
     failures_ = 0;
     failing_since_.reset();
@@ -124,7 +128,9 @@ class S3Exchange {
   const std::optional<HttpResponseHead>& head() const { return head_; }
   S3Context& context() { return context_; }
   const S3Context& context() const { return context_; }
+  const std::string& bucket() const { return bucket_; }
   const std::string& key() const { return key_; }
+  bool is_directory() const { return is_directory_; }
 
   static constexpr size_t kMaxAnswerBytes = 16 << 20;  // a page of 1,000 keys of 1,024 bytes, escaped, with room
   static constexpr int kMaxPartNumber = 10'000;
@@ -138,6 +144,7 @@ class S3Exchange {
   static constexpr int kMaxFirstAnswers = 5;
   static constexpr int kMaxFirstTimeouts = 3;
 
+  void Sign(HttpRequestHead& request, std::string_view payload_hash, absl::Time now) const;
   S3Step Judge(HttpResult result, absl::Time now);
   /// Nullopt: the store is not away.
   std::optional<S3Step> WaitOutOutage(absl::StatusCode code, std::string_view what, absl::Time now);
@@ -159,6 +166,8 @@ class S3Exchange {
   const std::string key_;
   const Pacer::Kind pace_kind_;
   const uint64_t jitter_key_;
+  const bool is_directory_;                 // the bucket (s3/bucket_name.h)
+  CredentialsProvider* session_ = nullptr;  // of the bucket, once it is asked for
 
   absl::Status status_;
   std::string error_code_;  // of the last answer, if it was an error
@@ -180,6 +189,7 @@ class S3Exchange {
   std::optional<HttpResponseHead> head_;  // of the current attempt
   std::string refusal_;
   std::optional<absl::StatusCode> final_refusal_;
+  std::string refusal_remedy_;
 };
 
 }  // namespace millrace

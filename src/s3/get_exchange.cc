@@ -96,7 +96,7 @@ MutableByteSpan GetExchange::BufferOf(ByteRange range) const {
 HttpBodySink GetExchange::OnSuccessHead(const HttpResponseHead& head) {
   uint64_t skip = 0;
   objection_ = CheckHead(head, &skip);
-  if (objection_.final) return RefuseForGood(objection_.code, objection_.what);
+  if (objection_.final) return RefuseForGood(objection_.code, objection_.what, objection_.remedy);
   if (!objection_.what.empty()) return Refuse(objection_.what);
   if (wants_checksum() && !stored_checksum_) LearnChecksum(head);
   if (asks_nothing()) return HttpBodySink::Text(0);
@@ -113,7 +113,7 @@ void GetExchange::LearnChecksum(const HttpResponseHead& head) {
   if (options_.part && head.status == 206 && missing_.front() == options_.range)
     stored_checksum_ = PartChecksum(head.headers);
   const bool by_etag = stored_checksum_ && stored_checksum_->kind == ObjectChecksum::Kind::kMd5;
-  if (by_etag && context().etags_opaque()) stored_checksum_.reset();
+  if (by_etag && (context().etags_opaque() || is_directory())) stored_checksum_.reset();
 }
 
 GetExchange::Objection GetExchange::CheckVersion(const HttpResponseHead& head) {
@@ -164,10 +164,12 @@ GetExchange::Objection GetExchange::CheckPlace(const HttpResponseHead& head, uin
   // Some stores and proxies ignore Range. Without a length and a version such an answer might be anything.
   const bool asked_for_all = options_.whole && wanted == options_.range;
   if (head.status == 200 && !head.content_length) {
-    return {
-        "the store sends the object whole and of unknown size instead of the range: it may decompress what has "
-        "Content-Encoding: gzip; store the object without it, or with Cache-Control: no-transform",
-        absl::StatusCode::kFailedPrecondition, /*final=*/true};
+    return {.what =
+                "the store sends the object whole and of unknown size instead of the range: it may decompress what has "
+                "Content-Encoding: gzip",
+            .code = absl::StatusCode::kFailedPrecondition,
+            .final = true,
+            .remedy = "store the object without Content-Encoding: gzip, or with Cache-Control: no-transform"};
   }
   if (head.status != 200 || (!asked_for_all && !head.headers.Has("etag"))) {
     return {.what = fmt::format("the answer to a range is neither the range nor the object (HTTP {})", head.status)};

@@ -142,6 +142,8 @@ HttpBodySink HeadExchange::OnSuccessHead(const HttpResponseHead& head) {
   info.etag = StripETagQuotes(head.headers.Find("etag").value_or(""));
   info.modified_ms = LastModified(head);
   if (asks_checksum_) info.checksum = WholeObjectChecksum(head.headers);
+  const bool by_etag = info.checksum && info.checksum->kind == ObjectChecksum::Kind::kMd5;
+  if (by_etag && is_directory()) info.checksum.reset();  // its ETags are no MD5s
   if (asks_checksum_ && !info.checksum) info.checksum = CompositeChecksum(head.headers);
   object_.content_type = head.headers.Find("content-type").value_or("");
   object_.headers.clear();
@@ -285,7 +287,7 @@ S3Exchange::Draft PutExchange::WriteDraft() {
     draft.query = {{"partNumber", std::to_string(part_->number)}, {"uploadId", part_->upload_id}};
   } else {
     if (!options_.content_type.empty()) draft.headers.Add("Content-Type", options_.content_type);
-    AddEncryption(draft.headers, context().config);
+    AddEncryption(draft.headers, context().config, bucket());
     AddCondition(draft.headers, options_.only_if_absent, options_.if_match);
   }
   return draft;

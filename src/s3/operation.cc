@@ -201,7 +201,7 @@ void S3Operation::WaitForCredentials(absl::Time now) {
   SureAnswer<absl::Status> go_on(home_.loop, [weak = weak_from_this()](const absl::Status& status) {
     if (const std::shared_ptr<S3Operation> self = weak.lock()) self->OnCredentials(status);
   });
-  environment_.context.credentials.Wait(
+  exchange_->credentials_provider().Wait(
       now, [go_on = std::move(go_on), &loop = home_.loop](absl::Status status) mutable {
         loop.Post([go_on = std::move(go_on), status = std::move(status)]() mutable { go_on(std::move(status)); });
       });

@@ -7,6 +7,7 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "s3/bucket_name.h"
 
 namespace millrace {
 
@@ -60,6 +61,16 @@ bool IsStoreName(std::string_view name) {
   });
 }
 
+/// "arn:aws:s3:REGION:ACCOUNT:accesspoint/NAME/key".
+absl::StatusOr<ParsedUri> ParseArnUri(std::string_view uri, std::string_view rest) {
+  if (IsPresigned(rest)) return Refuse(uri, "is presigned, and Millrace signs its requests by itself");
+  const size_t length = ArnLength(rest);
+  const absl::Status known = ParseBucketName(rest.substr(0, length)).status();
+  if (!known.ok()) return Refuse(uri, ToStd(known.message()));
+  return ParsedUri{ParsedUri::Scheme::kS3, CanonicalArn(rest.substr(0, length)),
+                   std::string(rest.substr(std::min(length + 1, rest.size())))};
+}
+
 }  // namespace
 
 absl::StatusOr<ParsedUri> ParseUri(std::string_view uri) {
@@ -83,6 +94,8 @@ absl::StatusOr<ParsedUri> ParseUri(std::string_view uri) {
     if (!rest.starts_with('/')) return Refuse(uri, "file:// is followed by an absolute path");
     return ParsedUri{ParsedUri::Scheme::kFile, "", std::string(rest)};
   }
+  if (scheme == "s3" && IsBucketArn(rest) && rest.substr(0, ArnLength(rest)).find('@') == rest.npos)
+    return ParseArnUri(uri, rest);
   const size_t slash = std::min(rest.find('/'), rest.size());
   const std::string_view name = rest.substr(0, slash);
   if (IsPresigned(rest)) return Refuse(uri, "is presigned, and Millrace signs its requests by itself");

@@ -11,14 +11,14 @@ namespace millrace {
 struct ParsedUri {
   enum class Scheme { kS3, kFile, kMemory };
   Scheme scheme = Scheme::kFile;
-  std::string store;  // bucket or memory name; "" for files
+  std::string store;  // bucket, ARN of an access point (s3/bucket_name.h) or memory name; "" for files
   std::string path;   // key or key prefix without a leading '/'; for files the path as given
 
   friend bool operator==(const ParsedUri&, const ParsedUri&) = default;
 };
 
-/// Takes "s3://bucket/key", "file:///path", "mem://name/key" or a plain path. InvalidArgument, with what to write
-/// instead, for other schemes and broken forms. No I/O.
+/// Takes "s3://bucket/key", "s3://arn:aws:s3:REGION:ACCOUNT:accesspoint/NAME/key", "file:///path", "mem://name/key" or
+/// a plain path. InvalidArgument, with what to write instead, for other schemes and broken forms. No I/O.
 absl::StatusOr<ParsedUri> ParseUri(std::string_view uri);
 
 /// The same for the URI of one object: InvalidArgument, too, for that of a bucket or, as far as its form tells, of a

@@ -17,10 +17,28 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from xml.sax.saxutils import escape
+from xml.sax.saxutils import escape, unescape
 
 KEYS = {"AWS_ACCESS_KEY_ID": "AKIDEXAMPLE", "AWS_SECRET_ACCESS_KEY": "secret-of-the-test", "AWS_REGION": "us-east-1"}
 ENCRYPTION = "x-amz-server-side-encryption"
+
+# Manners in which a store may differ from others.
+MANNERS = {
+    "fs-order": "lists folder by folder, so that cat/ comes before cat-2/",
+    "files-first": "lists the files of a folder, then its folders",
+    "skip-one": "the continuation token skips a key after a start that is no key",
+    "no-start-after": "ignores start-after",
+    "gunzip": "decompresses what begins like gzip, and ignores ranges of it",
+    "virtual-only": "refuses the bucket in the path",
+    "kms": "demands encryption with a key of KMS",
+    "payer": "demands that the requester pays",
+    "no-list": "neither lists nor tells whether an object exists",
+    "odd-etags": "ETags are base64 texts with a slash",
+    "late-error": "the first upload to be completed fails in the body of an answer 200",
+    "md5": "demands Content-MD5 of DeleteObjects",
+    "no-trailers": "takes no bodies in chunks",
+    "region": "takes signatures for eu-west-3 only",
+}
 
 
 @dataclass
@@ -51,6 +69,7 @@ class Stub:
     manners: frozenset[str] = frozenset()
     deny: Callable[[Asked], Denial | None] = lambda _: None
     asked: list[Asked] = field(default_factory=list)
+    completed: int = 0  # uploads
 
     def env(self, **more: str) -> dict[str, str]:
         return KEYS | {"AWS_ENDPOINT_URL": self.url} | more
@@ -65,16 +84,41 @@ class Stub:
             return Denial(403, "AccessDenied", "Access Denied")
         if "kms" in self.manners and creates and asked.headers.get(ENCRYPTION) != "aws:kms":
             return Denial(403, "AccessDenied", "with an explicit deny in a resource-based policy")
+        if "md5" in self.manners and "delete" in asked.query and "content-md5" not in asked.headers:
+            return Denial(400, "MissingContentMD5", "Missing required header for this request: Content-Md5")
+        chunked = asked.headers.get("content-encoding") == "aws-chunked" or "transfer-encoding" in asked.headers
+        if "no-trailers" in self.manners and (chunked or "x-amz-trailer" in asked.headers):
+            return Denial(501, "NotImplemented", "A header you provided implies functionality that is not implemented")
+        if "region" in self.manners and "/eu-west-3/s3/" not in asked.headers.get("authorization", ""):
+            return Denial(400, "AuthorizationHeaderMalformed", "the region is wrong; expecting 'eu-west-3'")
         return self.deny(asked)
+
+    def etag(self, body: bytes) -> str:
+        digest = hashlib.md5(body)
+        return (
+            base64.b64encode(b"\xff" + digest.digest()).decode() if "odd-etags" in self.manners else digest.hexdigest()
+        )
 
     def listed(self, bucket: str) -> list[str]:
         keys = [name.partition("/")[2] for name in self.objects if name.startswith(bucket + "/")]
-        # File-system gateways compare names, so that "cat/x" comes before "cat-2/x".
-        return sorted(keys, key=(lambda key: key.split("/")) if "fs-order" in self.manners else (lambda key: [key]))
+        if "fs-order" in self.manners:  # file-system gateways compare names
+            return sorted(keys, key=lambda key: key.split("/"))
+        if "files-first" in self.manners:
+            return sorted(keys, key=lambda key: (key.count("/"), key))
+        return sorted(keys)
+
+
+def source_name(header: str) -> str:
+    """The object of x-amz-copy-source. That behind an access point is kept below NAME-ACCOUNT."""
+    name = urllib.parse.unquote(header).lstrip("/")
+    if arn := re.fullmatch(r"arn:aws:s3:[^:]+:(\d+):accesspoint/([^/]+)/object/(.*)", name):
+        return f"{arn[2]}-{arn[1]}/{arn[3]}"
+    return name
 
 
 class Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
     stub: Stub
 
     def log_message(self, *_: object) -> None:
@@ -92,7 +136,8 @@ class Handler(BaseHTTPRequestHandler):
             self.wfile.write(body)
 
     def refuse(self, denial: Denial) -> None:
-        text = f"<Error><Code>{denial.code}</Code><Message>{escape(denial.message)}</Message></Error>"
+        region = "<Region>eu-west-3</Region>" if "region" in self.stub.manners else ""
+        text = f"<Error><Code>{denial.code}</Code><Message>{escape(denial.message)}</Message>{region}</Error>"
         self.answer(denial.status, text.encode() if denial.code else b"")
 
     def handle_any(self) -> None:
@@ -104,11 +149,18 @@ class Handler(BaseHTTPRequestHandler):
         self.stub.asked.append(asked)
         if denial := self.stub.refusal(asked):
             return self.refuse(denial)
+        if self.command == "CONNECT":
+            return self.refuse(Denial(501, ""))
         host = headers["host"].split(":")[0]
         name = asked.path[1:]
-        if host.endswith(".localhost"):
-            name = f"{host.removesuffix('.localhost')}/{name}"
+        for domain in (".localhost", ".store.test"):
+            if host.endswith(domain):
+                name = f"{host.removesuffix(domain)}/{name}"
         bucket, _, key = name.partition("/")
+        if "delete" in query:
+            for found in re.findall(r"<Key>(.*?)</Key>", sent.decode()):
+                self.stub.objects.pop(bucket + "/" + unescape(found), None)
+            return self.answer(200, b"<DeleteResult></DeleteResult>")
         if self.command == "POST" or "partNumber" in query:
             return self.upload(name, query, sent)
         if self.command == "PUT":
@@ -123,7 +175,7 @@ class Handler(BaseHTTPRequestHandler):
         if self.command == "DELETE":
             del self.stub.objects[name]
             return self.answer(204)
-        etag, modified = f'"{hashlib.md5(body).hexdigest()}"', email.utils.formatdate(1e9, usegmt=True)
+        etag, modified = f'"{self.stub.etag(body)}"', email.utils.formatdate(1e9, usegmt=True)
         if self.command == "HEAD":
             return self.answer(200, ETag=etag, Last_Modified=modified, Content_Length=str(len(body)))
         if "gunzip" in self.stub.manners and body.startswith(b"\x1f\x8b"):
@@ -138,12 +190,12 @@ class Handler(BaseHTTPRequestHandler):
         part = body[first : last + 1]
         self.answer(206, part, ETag=etag, Last_Modified=modified, Content_Range=f"bytes {first}-{last}/{len(body)}")
 
-    do_GET = do_HEAD = do_PUT = do_POST = do_DELETE = handle_any
+    do_GET = do_HEAD = do_PUT = do_POST = do_DELETE = do_CONNECT = handle_any
 
     def put(self, name: str, sent: bytes) -> None:
         source = self.headers.get("x-amz-copy-source")
-        self.stub.objects[name] = self.stub.objects[urllib.parse.unquote(source).lstrip("/")] if source else sent
-        etag = f'"{hashlib.md5(self.stub.objects[name]).hexdigest()}"'
+        self.stub.objects[name] = self.stub.objects[source_name(source)] if source else sent
+        etag = f'"{self.stub.etag(self.stub.objects[name])}"'
         body = f"<CopyObjectResult><ETag>{escape(etag)}</ETag></CopyObjectResult>".encode() if source else b""
         self.answer(200, body, ETag=etag)
 
@@ -152,12 +204,15 @@ class Handler(BaseHTTPRequestHandler):
             return self.answer(
                 200, b"<InitiateMultipartUploadResult><UploadId>U</UploadId></InitiateMultipartUploadResult>"
             )
-        etag = hashlib.md5(sent).hexdigest()
         if "partNumber" in query:
             self.stub.objects[name] = self.stub.objects.get(name, b"") + sent
-            return self.answer(200, ETag=f'"{etag}"')
+            return self.answer(200, ETag=f'"{self.stub.etag(sent)}"')
+        self.stub.completed += 1
+        if "late-error" in self.stub.manners and self.stub.completed == 1:
+            return self.refuse(Denial(200, "InternalError", "We encountered an internal error. Please try again."))
+        etag = self.stub.etag(self.stub.objects[name]) + "-2"
         self.answer(
-            200, f'<CompleteMultipartUploadResult><ETag>"{etag}-2"</ETag></CompleteMultipartUploadResult>'.encode()
+            200, f'<CompleteMultipartUploadResult><ETag>"{etag}"</ETag></CompleteMultipartUploadResult>'.encode()
         )
 
     def list(self, bucket: str, query: dict[str, str]) -> None:
@@ -168,7 +223,7 @@ class Handler(BaseHTTPRequestHandler):
         after, token, at = query.get("start-after", ""), query.get("continuation-token"), 0
         if token:
             at = int(base64.b64decode(token))
-        elif after:
+        elif after and "no-start-after" not in self.stub.manners:
             at = next((index for index, key in enumerate(keys) if key > after), len(keys))
         rows: list[str] = []
         folders: list[str] = []
@@ -194,7 +249,7 @@ class Handler(BaseHTTPRequestHandler):
         for key in rows:
             body = self.stub.objects[f"{bucket}/{key}"]
             out += f"<Contents><Key>{shown(key)}</Key><LastModified>2026-01-01T00:00:00.000Z</LastModified>"
-            out += f'<ETag>"{hashlib.md5(body).hexdigest()}"</ETag><Size>{len(body)}</Size></Contents>'
+            out += f'<ETag>"{self.stub.etag(body)}"</ETag><Size>{len(body)}</Size></Contents>'
         out += "".join(f"<CommonPrefixes><Prefix>{shown(folder)}</Prefix></CommonPrefixes>" for folder in folders)
         self.answer(200, (out + "</ListBucketResult>").encode())
 
@@ -206,10 +261,11 @@ class Server(ThreadingHTTPServer):
 @contextlib.contextmanager
 def serving(*manners: str, **objects: bytes) -> Iterator[Stub]:
     """A server with these manners and these objects of the bucket b."""
+    assert set(manners) <= MANNERS.keys()
     stub = Stub(objects={f"b/{key}": body for key, body in objects.items()}, manners=frozenset(manners))
     server = Server(("127.0.0.1", 0), type("OfStub", (Handler,), {"stub": stub}))
     stub.url = f"http://localhost:{server.server_address[1]}"
-    thread = threading.Thread(target=server.serve_forever)
+    thread = threading.Thread(target=server.serve_forever, args=(0.02,))
     thread.start()
     try:
         yield stub

@@ -16,67 +16,141 @@ SERVICES = "[services mine]\ns3 =\n  endpoint_url = SERVER/services\nsts =\n  en
 KEYS = {"AWS_ACCESS_KEY_ID": "AKENV", "AWS_SECRET_ACCESS_KEY": "secret-of-the-test"}
 PROFILE_KEYS = "aws_access_key_id = AKFILE\naws_secret_access_key = secret-of-the-test\n"
 
-# Variables, the configuration file, the credentials file. SERVER is the URL of the stub, HOME the folder of both files.
-CASES: dict[str, tuple[dict[str, str], str, str]] = {
-    "global variable": (KEYS | {"AWS_ENDPOINT_URL": "SERVER/global"}, "", ""),
-    "service variable": (KEYS | {"AWS_ENDPOINT_URL": "SERVER/global", "AWS_ENDPOINT_URL_S3": "SERVER/s3"}, "", ""),
-    "profile": (KEYS, "[default]\nendpoint_url = SERVER/profile\n", ""),
-    "services": (KEYS, "[default]\nservices = mine\n" + SERVICES, ""),
-    "services before profile": (KEYS, "[default]\nservices = mine\nendpoint_url = SERVER/profile\n" + SERVICES, ""),
+# Variables, the configuration file, the credentials file, the report. SERVER is the URL of the stub, HOME the folder of both files.
+CASES: dict[str, tuple[dict[str, str], str, str, str]] = {
+    "global variable": (
+        KEYS | {"AWS_ENDPOINT_URL": "SERVER/global"},
+        "",
+        "",
+        "https://github.com/aws/aws-sdk/issues/229",
+    ),
+    "service variable": (
+        KEYS | {"AWS_ENDPOINT_URL": "SERVER/global", "AWS_ENDPOINT_URL_S3": "SERVER/s3"},
+        "",
+        "",
+        "https://github.com/aws/aws-sdk-js/issues/3236",
+    ),
+    "profile": (KEYS, "[default]\nendpoint_url = SERVER/profile\n", "", "https://github.com/aws/aws-cli/issues/1270"),
+    "services": (KEYS, "[default]\nservices = mine\n" + SERVICES, "", "https://github.com/paws-r/paws/issues/667"),
+    "services before profile": (
+        KEYS,
+        "[default]\nservices = mine\nendpoint_url = SERVER/profile\n" + SERVICES,
+        "",
+        "https://github.com/Sceptre/sceptre/issues/878",
+    ),
     "services without s3": (
         KEYS,
         "[default]\nservices = other\nendpoint_url = SERVER/profile\n[services other]\nec2 =\n  endpoint_url = SERVER/ec2\n",
         "",
+        "https://github.com/wbingli/awscli-plugin-endpoint/issues/2",
     ),
     "variable before services": (
         KEYS | {"AWS_ENDPOINT_URL": "SERVER/global"},
         "[default]\nservices = mine\n" + SERVICES,
         "",
+        "https://github.com/huseyinbabal/taws/issues/181",
     ),
     "of another profile": (
         KEYS | {"AWS_PROFILE": "lab"},
         "[default]\nendpoint_url = SERVER/no\n[profile lab]\nservices = mine\nregion = eu-west-1\n" + SERVICES,
         "",
+        "https://github.com/donnemartin/saws/issues/28",
     ),
     "default profile variable": (
         {"AWS_DEFAULT_PROFILE": "lab", "AWS_ENDPOINT_URL": "SERVER/x"},
         "[profile lab]\nregion = eu-west-3\n",
         "[lab]\n" + PROFILE_KEYS,
+        "https://github.com/aws/aws-cli/issues/1281",
     ),
     "home in paths": (
         {"AWS_CONFIG_FILE": "~/config", "AWS_SHARED_CREDENTIALS_FILE": "$HOME/credentials"},
         "[default]\nendpoint_url = SERVER/home\n",
         "[default]\n" + PROFILE_KEYS,
+        "https://github.com/aws/aws-sdk-go-v2/issues/3330",
     ),
     "braces in paths": (
         KEYS | {"AWS_CONFIG_FILE": "${HOME}/config"},
         "[default]\nendpoint_url = SERVER/home\nregion = ap-southeast-2\n",
         "",
+        "https://github.com/hashicorp/aws-sdk-go-base/issues/117",
     ),
-    "colon as delimiter": (KEYS, "[default]\nendpoint_url: SERVER/colon\nregion: eu-central-1\n", ""),
-    "capitals": (KEYS, "[default]\nEndpoint_Url = SERVER/capitals\nREGION = eu-north-1\n", ""),
-    "quoted profile": (KEYS | {"AWS_PROFILE": "my lab"}, '[profile "my lab"]\nendpoint_url = SERVER/quoted\n', ""),
-    "region variable": (KEYS | {"AWS_ENDPOINT_URL": "SERVER", "AWS_DEFAULT_REGION": "sa-east-1"}, "", ""),
-    "region of profile": (KEYS | {"AWS_ENDPOINT_URL": "SERVER"}, "[default]\nregion = cn-north-1\n", ""),
-    "variables before files": (KEYS | {"AWS_ENDPOINT_URL": "SERVER"}, "", "[default]\n" + PROFILE_KEYS),
-    "keys of the profile": ({"AWS_ENDPOINT_URL": "SERVER"}, "", "[default]\n" + PROFILE_KEYS),
-    "keys of the configuration file": ({"AWS_ENDPOINT_URL": "SERVER"}, "[default]\n" + PROFILE_KEYS, ""),
-    "token": (KEYS | {"AWS_ENDPOINT_URL": "SERVER", "AWS_SESSION_TOKEN": "T1"}, "", ""),
-    "token by its old name": (KEYS | {"AWS_ENDPOINT_URL": "SERVER", "AWS_SECURITY_TOKEN": "T2"}, "", ""),
+    "colon as delimiter": (
+        KEYS,
+        "[default]\nendpoint_url: SERVER/colon\nregion: eu-central-1\n",
+        "",
+        "https://github.com/aws/aws-sdk-go/issues/366",
+    ),
+    "capitals": (
+        KEYS,
+        "[default]\nEndpoint_Url = SERVER/capitals\nREGION = eu-north-1\n",
+        "",
+        "https://github.com/aws/aws-sdk/issues/574",
+    ),
+    "quoted profile": (
+        KEYS | {"AWS_PROFILE": "my lab"},
+        '[profile "my lab"]\nendpoint_url = SERVER/quoted\n',
+        "",
+        "https://github.com/aws/aws-cli/issues/2806",
+    ),
+    "region variable": (
+        KEYS | {"AWS_ENDPOINT_URL": "SERVER", "AWS_DEFAULT_REGION": "sa-east-1"},
+        "",
+        "",
+        "https://github.com/aws/aws-cli/issues/409",
+    ),
+    "region of profile": (
+        KEYS | {"AWS_ENDPOINT_URL": "SERVER"},
+        "[default]\nregion = cn-north-1\n",
+        "",
+        "https://github.com/rewind-community/aws-connect/issues/10",
+    ),
+    "variables before files": (
+        KEYS | {"AWS_ENDPOINT_URL": "SERVER"},
+        "",
+        "[default]\n" + PROFILE_KEYS,
+        "https://github.com/aws/aws-cli/issues/8270",
+    ),
+    "keys of the profile": (
+        {"AWS_ENDPOINT_URL": "SERVER"},
+        "",
+        "[default]\n" + PROFILE_KEYS,
+        "https://github.com/boto/boto/pull/2292",
+    ),
+    "keys of the configuration file": (
+        {"AWS_ENDPOINT_URL": "SERVER"},
+        "[default]\n" + PROFILE_KEYS,
+        "",
+        "https://github.com/aws/aws-cli/issues/918",
+    ),
+    "token": (
+        KEYS | {"AWS_ENDPOINT_URL": "SERVER", "AWS_SESSION_TOKEN": "T1"},
+        "",
+        "",
+        "https://github.com/databendlabs/databend/issues/8069",
+    ),
+    "token by its old name": (
+        KEYS | {"AWS_ENDPOINT_URL": "SERVER", "AWS_SECURITY_TOKEN": "T2"},
+        "",
+        "",
+        "https://github.com/boto/boto3/issues/2815",
+    ),
     "token of the profile": (
         {"AWS_ENDPOINT_URL": "SERVER"},
         "",
         "[default]\n" + PROFILE_KEYS + "aws_session_token = T3\n",
+        "https://github.com/obot-platform/obot/issues/3218",
     ),
     "process": (
         {"AWS_ENDPOINT_URL": "SERVER"},
         '[default]\ncredential_process = printf \'{"Version":1,"AccessKeyId":"AKPROC","SecretAccessKey":"s","SessionToken":"T4"}\'\n',
         "",
+        "https://github.com/boto/botocore/pull/1316",
     ),
     "keys before the process": (
         {"AWS_ENDPOINT_URL": "SERVER"},
         '[default]\ncredential_process = printf \'{"Version":1,"AccessKeyId":"AKPROC","SecretAccessKey":"s"}\'\n',
         "[default]\n" + PROFILE_KEYS,
+        "https://github.com/aws/aws-sdk-js/pull/1923",
     ),
 }
 
@@ -109,7 +183,7 @@ def write(settings: Path, monkeypatch: pytest.MonkeyPatch, url: str, case: tuple
 @pytest.mark.parametrize("case", CASES)
 def test_as_botocore(millrace_bin: Path, settings: Path, monkeypatch: pytest.MonkeyPatch, case: str) -> None:
     with serving() as stub:
-        write(settings, monkeypatch, stub.url, CASES[case])
+        write(settings, monkeypatch, stub.url, CASES[case][:3])
         config = botocore.config.Config(s3={"addressing_style": "path"}, retries={"total_max_attempts": 1})
         try:
             botocore.session.Session().create_client("s3", config=config).list_objects_v2(Bucket="b")
@@ -118,7 +192,7 @@ def test_as_botocore(millrace_bin: Path, settings: Path, monkeypatch: pytest.Mon
         assert len(stub.asked) == 1
         run(millrace_bin, "ls", "s3://b/", env={}, code=None)
         assert len(stub.asked) > 1
-        assert facts(stub.asked[1]) == facts(stub.asked[0])
+        assert facts(stub.asked[1]) == facts(stub.asked[0]), CASES[case][3]
 
 
 @pytest.mark.parametrize(
