@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/numbers.h"
 #include "aws/local_source.h"
 #include "aws/sso_source.h"
 #include "aws/sts_source.h"
@@ -54,11 +55,29 @@ absl::StatusOr<Source> ContainerOf(const AwsSettings& settings) {
   return ContainerSource(std::move(endpoint));
 }
 
+/// A number from 1 to 1,000; nullopt if it is not set.
+absl::StatusOr<std::optional<int>> Number(const AwsSettings& settings, const std::string& variable,
+                                          const std::string& key) {
+  constexpr int kMost = 1000;
+  const std::string text = settings.First({variable}, key);
+  if (text.empty()) return std::nullopt;
+  int number = 0;
+  if (absl::SimpleAtoi(text, &number) && number >= 1 && number <= kMost) return number;
+  return absl::InvalidArgumentError(fmt::format(
+      "{} or the profile's {} is '{}'; it must be a whole number from 1 to {}", variable, key, text, kMost));
+}
+
 absl::StatusOr<Source> InstanceOf(const AwsSettings& settings) {
   absl::StatusOr<std::optional<EndpointUrl>> service = InstanceMetadataService(settings);
   if (!service.ok()) return std::move(service).status();
   if (!*service) return absl::UnauthenticatedError(kNoCredentials.data());
-  return InstanceSource(**std::move(service));
+  InstancePatience patience;
+  ASSIGN_OR_RETURN(const std::optional<int> seconds,
+                   Number(settings, "AWS_METADATA_SERVICE_TIMEOUT", "metadata_service_timeout"));
+  if (seconds) patience.timeout = absl::Seconds(*seconds);
+  ASSIGN_OR_RETURN(patience.attempts,
+                   Number(settings, "AWS_METADATA_SERVICE_NUM_ATTEMPTS", "metadata_service_num_attempts"));
+  return InstanceSource(**std::move(service), patience);
 }
 
 absl::StatusOr<Source> WebIdentityOf(const AwsSettings& settings) {

@@ -14,7 +14,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     return std::all_of(value.begin(), value.end(), [](char c) { return c > ' ' && c <= '~'; });
   };
   const std::string_view text(reinterpret_cast<const char*>(data), size);
-  for (const auto& parse : {ParseStsXml, ParseMetadataJson, ParseProcessJson, ParseSsoRoleJson}) {
+  for (const auto& parse :
+       {ParseStsXml, ParseCreateSessionXml, ParseMetadataJson, ParseProcessJson, ParseSsoRoleJson}) {
     const auto credentials = parse(text);
     if (!credentials.ok()) {
       require(credentials.status().message().size() < 100);

@@ -472,5 +472,23 @@ TEST_F(CredentialSourcesTest, Instance) {
   EXPECT_THAT((*Find())->Name(), HasSubstr("127.0.0.1:1338"));
 }
 
+TEST_F(CredentialSourcesTest, PatienceWithTheInstance) {
+  variables_["AWS_EC2_METADATA_SERVICE_ENDPOINT"] = "http://127.0.0.1:1338/";
+  const auto first_call = [this] {
+    CredentialAction action = (*Find())->Begin(kNow);
+    return std::get<CallAction>(std::move(action));
+  };
+  EXPECT_EQ(first_call().timeout, absl::Seconds(1));
+  EXPECT_EQ(first_call().attempts, 2);
+  variables_["AWS_METADATA_SERVICE_TIMEOUT"] = "30";
+  variables_["AWS_METADATA_SERVICE_NUM_ATTEMPTS"] = "5";
+  EXPECT_EQ(first_call().timeout, absl::Seconds(30));
+  EXPECT_EQ(first_call().attempts, 5);
+  for (const char* wrong : {"0", "-1", "1001", "x"}) {
+    variables_["AWS_METADATA_SERVICE_TIMEOUT"] = wrong;
+    EXPECT_THAT(std::string(Find().status().message()), HasSubstr("AWS_METADATA_SERVICE_TIMEOUT")) << wrong;
+  }
+}
+
 }  // namespace
 }  // namespace millrace

@@ -97,7 +97,7 @@ class Container final : public CredentialSource {
 
 class Instance final : public CredentialSource {
  public:
-  explicit Instance(EndpointUrl service) : session_(std::move(service)) {}
+  Instance(EndpointUrl service, InstancePatience patience) : session_(std::move(service)), patience_(patience) {}
   std::string Name() const override {
     return fmt::format("the instance metadata service ({})", HostHeader(session_.service().server));
   }
@@ -105,7 +105,7 @@ class Instance final : public CredentialSource {
   CredentialAction Begin(absl::Time) override {
     stage_ = Stage::kToken;
     // If there is no such service, nothing answers: little patience.
-    return Call(session_.TokenRequest(), absl::Seconds(1), 2);
+    return Call(session_.TokenRequest(), patience_.timeout.value_or(absl::Seconds(1)), patience_.attempts.value_or(2));
   }
 
   CredentialAction OnInput(CredentialInput input, absl::Time now) override {
@@ -142,7 +142,10 @@ class Instance final : public CredentialSource {
     return {std::move(request.endpoint), std::move(request.head), "", timeout, attempts};
   }
 
-  CallAction Read(std::string_view path) const { return Call(session_.ReadRequest(path), kNearTimeout, kImdsAttempts); }
+  CallAction Read(std::string_view path) const {
+    return Call(session_.ReadRequest(path), patience_.timeout.value_or(kNearTimeout),
+                patience_.attempts.value_or(kImdsAttempts));
+  }
 
   absl::Status Refused(const CredentialInput& input) const {
     const bool no_role = stage_ == Stage::kRole && input.http_status == 404;
@@ -154,6 +157,7 @@ class Instance final : public CredentialSource {
   }
 
   ImdsSession session_;
+  const InstancePatience patience_;
   Stage stage_ = Stage::kToken;
 };
 
@@ -203,8 +207,8 @@ std::unique_ptr<CredentialSource> ContainerSource(ContainerEndpoint endpoint) {
   return std::make_unique<Container>(std::move(endpoint));
 }
 
-std::unique_ptr<CredentialSource> InstanceSource(EndpointUrl service) {
-  return std::make_unique<Instance>(std::move(service));
+std::unique_ptr<CredentialSource> InstanceSource(EndpointUrl service, InstancePatience patience) {
+  return std::make_unique<Instance>(std::move(service), patience);
 }
 
 }  // namespace millrace

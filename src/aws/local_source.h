@@ -1,8 +1,10 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 
+#include "absl/time/time.h"
 #include "aws/credential_source.h"
 #include "aws/endpoint.h"
 
@@ -30,6 +32,10 @@ absl::StatusOr<ContainerEndpoint> ParseContainerUri(std::string_view relative, s
 std::unique_ptr<CredentialSource> ContainerSource(ContainerEndpoint endpoint);
 
 /// IMDSv2. Its failure to answer at all gives NotFound: this machine is no EC2 instance.
-std::unique_ptr<CredentialSource> InstanceSource(EndpointUrl service);
+struct InstancePatience {
+  std::optional<absl::Duration> timeout;  // of a request
+  std::optional<int> attempts;            // of each request
+};
+std::unique_ptr<CredentialSource> InstanceSource(EndpointUrl service, InstancePatience patience = {});
 
 }  // namespace millrace

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <map>
 #include <set>
+#include <tuple>
 #include <utility>
 
 #include "absl/strings/str_replace.h"
@@ -100,7 +101,7 @@ absl::StatusOr<std::string> SpotFleet(const RunOptions& run, const SpotFileOptio
 struct S3Place {
   std::string bucket;
   std::string key;
-  auto operator<=>(const S3Place&) const = default;
+  bool operator<(const S3Place& other) const { return std::tie(bucket, key) < std::tie(other.bucket, other.key); }
 };
 
 // Reads the text behind "s3://", up to a character that ends a URI in options: "train=s3://bucket/train,mode=File".

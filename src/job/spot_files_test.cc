@@ -82,6 +82,15 @@ TEST(SpotFile, APolicyAllowsWhatTheRunNeeds) {
   EXPECT_EQ(policy["Statement"][1]["Resource"].dump(), R"(["arn:aws:s3:::data/train*","arn:aws:s3:::out/o*"])");
 }
 
+TEST(SpotFile, APolicyNamesAccessPoints) {
+  RunOptions run = RunOfTest();
+  run.job.channels = {"train=s3://arn:aws:s3:eu-west-1:123456789012:accesspoint/p/set"};
+  const json policy = json::parse(*SpotFile(run, Options("iam-policy")));
+  const std::string point = "arn:aws:s3:eu-west-1:123456789012:accesspoint/p";
+  EXPECT_THAT(policy.dump(), HasSubstr("\"" + point + "\""));
+  EXPECT_THAT(policy.dump(), HasSubstr("\"" + point + "/object/set*\""));
+}
+
 TEST(SpotFile, APolicyNamesVolumesByTheirTags) {
   RunOptions run = RunOfTest();
   SpotFileOptions options = Options("iam-policy");

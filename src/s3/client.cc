@@ -143,11 +143,11 @@ S3Loop& S3Client::Impl::ChooseHome() {
   const auto load = [](const S3Loop& home) { return home.operations.load(std::memory_order_relaxed); };
   const size_t first = next_home_.fetch_add(1, std::memory_order_relaxed);
   S3Loop* own = nullptr;
-  S3Loop* idlest = nullptr;
+  S3Loop* idlest = homes_[first % homes_.size()].get();
   for (size_t i = 0; i < homes_.size(); ++i) {
     S3Loop& home = *homes_[(first + i) % homes_.size()];
     if (home.loop.InLoop()) own = &home;
-    if (idlest == nullptr || load(home) < load(*idlest)) idlest = &home;
+    if (load(home) < load(*idlest)) idlest = &home;
   }
   return own != nullptr && load(*own) <= load(*idlest) + load(*idlest) / 8 + 1 ? *own : *idlest;
 }

@@ -45,7 +45,8 @@ namespace millrace {
 ///     sso_role_name; static keys; credential_process
 ///   AWS_CONTAINER_CREDENTIALS_RELATIVE_URI or _FULL_URI, AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE or _TOKEN
 ///   the metadata service of an EC2 instance, unless AWS_EC2_METADATA_DISABLED=true; its address is
-///     AWS_EC2_METADATA_SERVICE_ENDPOINT, or by _ENDPOINT_MODE=IPv6
+///     AWS_EC2_METADATA_SERVICE_ENDPOINT, or by _ENDPOINT_MODE=IPv6; AWS_METADATA_SERVICE_TIMEOUT and
+///     AWS_METADATA_SERVICE_NUM_ATTEMPTS are the patience with it
 ///
 /// AWS_ENDPOINT_URL_STS, AWS_ENDPOINT_URL_SSO and AWS_ENDPOINT_URL_SSO_OIDC are the services of roles and SSO. Only
 /// keys that lie in settings are read here; S3Client fetches the others at the first request, and again ahead of their

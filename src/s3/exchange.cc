@@ -379,7 +379,7 @@ std::optional<S3Step> S3Exchange::WaitOutOutage(absl::StatusCode code, std::stri
 
 S3Step S3Exchange::Retry(absl::StatusCode code, std::string_view what, absl::Time now, int attempts) {
   if (as_if_away_ && attempts > 1) {
-    if (std::optional<S3Step> step = WaitOutOutage(code, what, now)) return *std::move(step);
+    if (std::optional<S3Step> step = WaitOutOutage(code, what, now)) return *step;
   }
   // While others get through, this one will, too: in a storm that lasts, somebody always draws the bad lots.
   if (attempts > 1 && attempts == context_.config.max_attempts && context_.AnsweredLately(now)) attempts *= kPatience;

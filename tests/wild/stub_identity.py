@@ -16,6 +16,7 @@ from xml.sax.saxutils import escape
 from stub_store import Server
 
 FAR = 6 * 3600.0
+PATIENCE = {"AWS_METADATA_SERVICE_TIMEOUT": "60", "AWS_METADATA_SERVICE_NUM_ATTEMPTS": "4"}  # on a busy machine
 
 
 @dataclass

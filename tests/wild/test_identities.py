@@ -14,8 +14,9 @@ import botocore.credentials
 import botocore.exceptions
 import botocore.session
 import botocore.tokens
+import botocore.utils
 import pytest
-from stub_identity import Grant, giving
+from stub_identity import PATIENCE, Grant, giving
 from stub_store import run, serving
 
 SECRETS = "aws_secret_access_key = secret-of-the-test\n"
@@ -260,13 +261,14 @@ def test_as_botocore(millrace_bin: Path, monkeypatch: pytest.MonkeyPatch, tmp_pa
         variables = {"HOME": str(tmp_path), "AWS_ENDPOINT_URL_S3": store.url, "AWS_DEFAULT_REGION": "us-east-1"}
         for variable in ("AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE"):
             monkeypatch.delenv(variable)
-        for variable, value in (variables | services | case.variables).items():
+        for variable, value in (variables | services | PATIENCE | case.variables).items():
             monkeypatch.setenv(variable, filled(value))
 
         # It takes the user's folder when it is imported.
         cache = str(tmp_path / ".aws" / "sso" / "cache")
         monkeypatch.setattr(botocore.tokens.SSOTokenProvider, "_SSO_TOKEN_CACHE_DIR", cache)
         monkeypatch.setattr(botocore.credentials.SSOProvider, "_SSO_TOKEN_CACHE_DIR", cache)
+        monkeypatch.setattr(botocore.utils.ContainerMetadataFetcher, "TIMEOUT_SECONDS", 60)
         assert of_botocore(case.profile) == (case.differs or case.expected), case.report
         store.asked.clear()
         options = ["--profile", case.profile] if case.profile else []

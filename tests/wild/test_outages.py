@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from stub_identity import Grant, Source, giving
+from stub_identity import PATIENCE, Grant, Source, giving
 from stub_store import Asked, Denial, Stub, run, serving
 
 FILES = {f"folder/{n}": b"text" for n in range(8)}
@@ -61,7 +61,8 @@ def without_keys(stub: Stub) -> dict[str, str]:
 
 
 def of_instance(stub: Stub, source: Source) -> dict[str, str]:
-    return without_keys(stub) | {"AWS_EC2_METADATA_DISABLED": "false", "AWS_EC2_METADATA_SERVICE_ENDPOINT": source.url}
+    service = {"AWS_EC2_METADATA_DISABLED": "false", "AWS_EC2_METADATA_SERVICE_ENDPOINT": source.url}
+    return without_keys(stub) | service | PATIENCE
 
 
 @pytest.mark.parametrize("name", INSTANCE)
