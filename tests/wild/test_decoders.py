@@ -42,6 +42,15 @@ def animated(kind: str) -> bytes:
     return encoded(frames[0], kind, save_all=True, append_images=frames[1:], duration=100)
 
 
+def bytes_before_the_picture(gif: bytes) -> bytes:
+    """Of no block."""
+    palette = 3 << (gif[10] & 7) + 1 if gif[10] & 0x80 else 0
+    return gif[: 13 + palette] + b"\0\0odd" + gif[13 + palette :]
+
+
+STILL = encoded(photo(6).convert("P"), "GIF")
+PALETTE = encoded(photo(6).convert("P"), "TIFF", compression="packbits")
+
 # Name, file, where such files come from, and a public report of one. Pillow says what is right.
 FILES: list[tuple[str, bytes, str, str]] = [
     (
@@ -113,6 +122,10 @@ FILES: list[tuple[str, bytes, str, str]] = [
     ("a GIF without its end", animated("GIF")[:-1], "GIFs cut behind the first picture", "image-rs/image-gif#138"),
     ("a GIF cut in later pictures", animated("GIF")[:-500], "GIFs cut behind the first picture", "deanm/omggif#39"),
     ("a GIF cut in its first picture", animated("GIF")[:900], "interrupted downloads", "libvips/libvips#3134"),
+    ("a GIF with bytes before its picture", bytes_before_the_picture(STILL), "bit rot", ""),
+    ("a GIF without the end of its codes", STILL[:-2], "interrupted downloads", ""),
+    ("a TIFF with a color map", PALETTE, "scanners", ""),
+    ("a TIFF whose color map is cut off", PALETTE[:-40], "interrupted downloads", ""),
     ("a WebP cut", encoded(photo(5), "WEBP")[:-30], "interrupted downloads", ""),
     ("a PNG without its end", PNG[:-12], "PNGs without IEND", ""),
     ("a PNG with bytes behind", PNG + b"trailer", "steganography, appended archives", ""),
