@@ -3,6 +3,7 @@ is named."""
 
 from __future__ import annotations
 
+import gzip
 import json
 import struct
 from pathlib import Path
@@ -82,6 +83,13 @@ def test_what_lies_beside_shards_is_passed_over(
     assert all(entry["why"] for entry in found["skipped"]["named"])
     packed = json.loads(command("pack", root, tmp_path / "out", "--json").stdout)
     assert packed["samples"] == 10, (program, report)
+    assert packed["passed_over"] == found["skipped"], (program, report)
+    compressed = tmp_path / "compressed"
+    write(compressed / name, b"PAR1" + bytes(100) + b"PAR1")
+    write(compressed / "00000.tar.gz", gzip.compress(texts(0, 5)))
+    packed = json.loads(command("pack", compressed, tmp_path / "out2", "--json").stdout)
+    assert packed["samples"] == 5, (program, report)
+    assert [entry["object"] for entry in packed["passed_over"]["named"]] == [name], (program, report)
 
 
 def test_names_of_tfrecords(command: Command, tmp_path: Path) -> None:

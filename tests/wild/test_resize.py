@@ -104,3 +104,28 @@ def test_what_is_no_image_is_left_out(command: Command, tmp_path: Path) -> None:
     )
     assert done["samples"] == 1
     assert "x/1" in command("pack", tmp_path / "raw", tmp_path / "none", "--resize", "96", code=1).stderr
+
+
+def test_what_begins_as_no_image_is_left_out_also_where_images_are_kept(command: Command, tmp_path: Path) -> None:
+    """A web page that was saved under the name of an image (python-pillow/Pillow#9094)."""
+    good = {
+        "jpg": encoded(LARGE),
+        "webp": encoded(LARGE, "WEBP"),
+        "gif": encoded(FRAMES[0], "GIF"),
+        "png": b"BM" + bytes(9),
+    }
+    bad = {"a.jpg": b"<html>404</html>", "b.jpg": b"", "c.png": b"\x89PN", "d.jpeg": b"error code: 502"}
+    for ending, data in good.items():
+        write(tmp_path / f"raw/x/{ending}.{ending}", data)
+    for name, data in bad.items():
+        write(tmp_path / "raw/x" / name, data)
+    write(tmp_path / "raw/x/other.heic.jpg", b"\0\0\0\x20ftypheic" + bytes(100))  # others may decode it
+    for form in ("tar", "tfrecord"):
+        out = tmp_path / f"out-{form}"
+        done = json.loads(command("pack", tmp_path / "raw", out, "--skip-bad", "--format", form, "--json").stdout)
+        assert done["samples"] == len(good) + 1
+        assert [sample["key"] for sample in done["skipped"]] == ["x/a", "x/b", "x/c", "x/d"]
+        assert all("not an image" in sample["why"] for sample in done["skipped"])
+    # Without --skip-bad, and for fields of other names, nothing is looked at.
+    done = json.loads(command("pack", tmp_path / "raw", tmp_path / "all", "--json").stdout)
+    assert done["samples"] == len(good) + len(bad) + 1 and done["skipped"] == []
