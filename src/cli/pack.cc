@@ -148,7 +148,7 @@ struct UnpackedSource {
   std::optional<SkippedObjects> skipped;  // what lies beside the compressed shards
 };
 
-// What was packed, and what lies beside it and holds no samples.
+// The result of packing, and the files beside the source that hold no samples.
 struct PackResult {
   PackReport report;
   SkippedObjects passed_over;
@@ -429,10 +429,10 @@ void AddPack(Command app) {
   pack.Add("--part", &flags->part,
            "I/N, such as 2/8: write only every N-th shard, for N machines that share the work; the part that finishes "
            "last completes the data set");
-  pack.AddFlag(
-      "--skip-bad", &flags->skip_bad,
-      "Leave out and report samples that are damaged, missing or changed, files that are called images and begin "
-      "as none, and what lies behind the damage of a shard; without it the first such sample ends the pack");
+  pack.AddFlag("--skip-bad", &flags->skip_bad,
+               "Leave out and report samples that are damaged, missing or changed, and those behind the damage of a "
+               "shard. It also leaves out files that are called images and begin as none. Without it the first such "
+               "sample ends the pack");
   pack.Add(
       "--scratch", &flags->scratch,
       "Folder in which compressed shards (*.tar.gz, *.tar.zst) and Parquet files are unpacked first; it needs room "

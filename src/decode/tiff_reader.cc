@@ -92,7 +92,7 @@ uint32_t NumberAt(ByteSpan file, uint64_t at, size_t bytes) {
   return number;
 }
 
-// Whether the file says that its pixels are places in a color map. If that is damaged, libtiff says that they are grey.
+// True if the file says that its pixels are places in a color map. If that is damaged, libtiff says that they are grey.
 bool SaysPalette(ByteSpan file) {
   if (file.size() < 8) return false;
   uint64_t at = NumberAt(file, 4, 4);

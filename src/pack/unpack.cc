@@ -141,12 +141,12 @@ class Finder {
   absl::StatusOr<bool> TakeOther(const ObjectInfo& object, const std::string& key) {
     const bool is_shard = ShardKind(key).has_value();
     tar_ = tar_ || ShardKind(key) == DataKind::kTar;
+    if (!is_shard && IsDocument(key)) return PassOver(key, kDocument);
     if (!is_shard && IsCompanion(key)) {
       if (key.ends_with(kMdsIndexName)) return Add(object, key, key);  // that says which shards there are
       return PassOver(key, SkippedObjects::kCompanion);
     }
     if (!is_shard && !SplitObjectName(key)) return PassOver(key, "its name has no extension");
-    if (!is_shard && IsDocument(key)) return PassOver(key, kDocument);
     if (!is_shard && !compressed_ && !parquet_) return false;
     if (!is_shard) {
       return absl::InvalidArgumentError(

@@ -43,7 +43,7 @@ def animated(kind: str) -> bytes:
 
 
 def bytes_before_the_picture(gif: bytes) -> bytes:
-    """Of no block."""
+    """They belong to no block."""
     palette = 3 << (gif[10] & 7) + 1 if gif[10] & 0x80 else 0
     return gif[: 13 + palette] + b"\0\0odd" + gif[13 + palette :]
 
