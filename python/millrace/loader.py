@@ -18,7 +18,7 @@ from .dataset import Dataset
 from .device import Affine, Device, Payload, device_of
 from .device_decode import decoder_of
 from .errors import Error, InvalidArgumentError, UnsupportedError
-from .fields import Field, Image, padding_of_values, sent_as_bytes, to_native
+from .fields import Field, Image, padding_of_values, refuse_objects, sent_as_bytes, to_native
 from .labels import LabelsLike
 from .mix import Mix
 from .ranks import local_ranks, rank_and_world
@@ -340,6 +340,8 @@ class Loader:
             self._dataset = self._dataset.with_labels(labels)
         mix = self._dataset if isinstance(self._dataset, Mix) else None
         natives = [self._dataset._native] if isinstance(self._dataset, Dataset) else self._dataset._natives
+        if checked["bad_samples"] == "fail":
+            refuse_objects(natives, checked["fields"])
         self._remote = named is not None and workers is not None
         if self._remote:
             checked["workers"] = (*checked["workers"][:-1], (named, self._dataset.uri, self._torch is not None))

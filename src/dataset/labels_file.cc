@@ -331,10 +331,10 @@ absl::StatusOr<LabelledIndex> OpenLabelledIndex(Runtime& runtime, Stores& stores
   ASSIGN_OR_RETURN(const ObjectInfo info, HeadBlocking(*place.store, place.prefix, stop));
   LabelledIndex labelled;
   const auto hash = [](std::string_view text) { return Xxh3(AsBytes(text)); };
-  labelled.id =
-      HashKey(kLabelsDomain, {base.fingerprint(), base.ObjectsChecksum(), hash(place.store->Uri(place.prefix)),
-                              info.size, hash(info.etag), hash(file.key_column), hash(file.label_column)}) |
-      1;
+  labelled.id = HashKey(kLabelsDomain,
+                        {base.fingerprint(), base.ObjectsChecksum(), hash(place.store->Uri(place.prefix)), info.size,
+                         hash(info.etag), hash(file.key_column), hash(file.label_column) ^ (file.quotes ? 0 : 1)}) |
+                1;
   const std::string name = fmt::format("labels-{:016x}", labelled.id);
   const auto check = [](const SharedArtifact& artifact) { return Index::Open(artifact).status(); };
   const auto verify = [](const SharedArtifact& artifact) -> absl::Status {

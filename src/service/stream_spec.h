@@ -16,7 +16,7 @@
 namespace millrace {
 
 /// The version of what trainer and worker say to each other. Both must have the same one.
-inline constexpr uint64_t kServiceVersion = 6;
+inline constexpr uint64_t kServiceVersion = 7;
 
 /// All that a worker needs to know of a stream: which data, what is delivered, in which order, and from where on. The
 /// worker keeps nothing else, so that any other one can go on with the stream.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import pickle
 from pathlib import Path
 from typing import Any
 
@@ -110,6 +111,77 @@ def test_arrays_that_are_refused(tmp_path: Path) -> None:
         with pytest.raises(Exception, match=words):
             with millrace.Loader(str(tmp_path / words), batch_size=1, fields=fields) as loader:
                 list(loader)
+
+
+@pytest.mark.parametrize(
+    ("array", "dtype", "order"),
+    [
+        (np.array([{}, None], dtype=object), "|O", "C"),
+        (np.array([[None, 1], [2, 3]], dtype=object).T.copy(order="F"), "|O", "Fortran"),
+        (np.array([(1, None)], dtype=[("a", "i4"), ("b", object)]), "('b', '|O')", "C"),
+    ],
+)
+def test_arrays_of_objects_are_refused_when_the_loader_is_made(
+    tmp_path: Path, array: Any, dtype: str, order: str
+) -> None:
+    """Not in the middle of an epoch (ZZUTK/SRNTT#9, TUW-GEO/ismn#10)."""
+    objects = io.BytesIO()
+    np.save(objects, array, allow_pickle=True)
+    write(tmp_path / "set/0.tar", tar([("0.m.npy", objects.getvalue()), ("1.m.npy", npy(np.arange(3)))]))
+    uri, fields = str(tmp_path / "set"), {"m": millrace.Array("m.npy")}
+    with pytest.raises(millrace.InvalidArgumentError, match="sample '0', field 'm.npy'") as refused:
+        millrace.Loader(uri, batch_size=1, fields=fields)
+    assert dtype in str(refused.value) and f"{order} order" in str(refused.value)
+    with millrace.Loader(uri, batch_size=1, fields={"m": millrace.Bytes("m.npy")}, epochs=1) as loader:
+        assert len(list(loader)) == 2
+    with millrace.Loader(uri, batch_size=1, fields=fields, bad_samples="mask", epochs=1) as loader:
+        assert sum(int(batch["valid"].sum()) for batch in loader) == 1
+
+
+# A table whose quotes are text (rewicks/ersatz#1, common-voice/CorporaCreator#61): a cell that begins with a quote and never ends.
+QUOTES = {"csv": ',"', "tsv": '\t"'}
+
+
+@pytest.mark.parametrize("kind", QUOTES)
+def test_quotes_may_be_text(command: Command, tmp_path: Path, kind: str) -> None:
+    between = QUOTES[kind][0]
+    rows = [["path", "label", "note"], ["0.jpg", "3", 'c"'], ["1.jpg", "4", '"a" b'], ["2.jpg", "5", '"so']]
+    text = "".join(between.join(row) + "\n" for row in rows)
+    assert rows == list(csv.reader(io.StringIO(text), delimiter=between, quoting=csv.QUOTE_NONE))
+    for n in range(3):
+        write(tmp_path / f"raw/{n}.jpg", b"x")
+    manifest = write(tmp_path / f"raw/list.{kind}", text)
+    assert "--no-csv-quotes" in command("index", manifest, code=1).stderr
+    command("index", manifest, "--no-csv-quotes")
+    right = [row[2] for row in rows[1:]]
+    for quotes in (False, None):  # None: as the index has it
+        dataset = millrace.Dataset(str(manifest), csv_quotes=quotes)
+        assert [dataset[n]["note"] for n in range(3)] == right
+        copy = pickle.loads(pickle.dumps(dataset))
+        assert copy[0]["note"] == right[0]
+    with pytest.raises(millrace.InvalidArgumentError, match="csv_quotes=False"):
+        millrace.Dataset(str(manifest), csv_quotes=True)
+    table = write(tmp_path / f"labels.{kind}", text)
+    labelled = millrace.Dataset(str(tmp_path / "raw/*.jpg"), labels=millrace.Labels(table, csv_quotes=False))
+    assert [labelled[n]["note"] for n in range(3)] == right
+    assert pickle.loads(pickle.dumps(labelled))[0]["note"] == right[0]
+    command("pack", f"{tmp_path}/raw/*.jpg", tmp_path / "out", "--labels", table, "--no-csv-quotes")
+    packed = millrace.Dataset(str(tmp_path / "out"))
+    assert [packed[n]["note"].decode() for n in range(3)] == right
+
+
+def test_an_index_with_other_quotes_is_built_again(tmp_path: Path) -> None:
+    write(tmp_path / "raw/0.jpg", b"x")
+    manifest = str(write(tmp_path / "raw/list.csv", 'path,note\n0.jpg,"a"\n'))
+    assert [millrace.Dataset(manifest, csv_quotes=quotes)[0]["note"] for quotes in (None, False, None, True, None)] == [
+        "a",
+        '"a"',
+        '"a"',
+        "a",
+        "a",
+    ]
+    with pytest.raises(millrace.InvalidArgumentError, match="only in a manifest"):
+        millrace.Dataset(str(tmp_path / "raw/*.jpg"), csv_quotes=False)
 
 
 # Files of labels of three samples "0", "1", "2", the labels that are right, the program that writes them so, and a public report.
