@@ -189,6 +189,7 @@ bool StepBoard::Fill(uint64_t number, uint64_t stream, WireBatch frame, size_t s
   batch.digest += frame.facts.digest;
   batch.token_count += frame.facts.token_count;
   batch.value_bytes += frame.facts.value_bytes;
+  batch.odd_images += frame.facts.odd_images;
   step->quarantined[stream] = std::move(frame.facts.quarantined);
   step->sources[stream] = source;
   if (--step->missing == 0) {
