@@ -119,8 +119,7 @@ std::shared_ptr<RowsPlace> StepBoard::Claim(uint64_t number, uint64_t stream) {
   if (step.filling[stream] || !claimed.holder.expired()) return nullptr;
   if (claimed.place != nullptr) claimed.place->AwaitEnd();  // it ends this very moment
   claimed.place = std::make_shared<RowsPlace>(step.slot, PlacesOf(step, stream));
-  const std::shared_ptr<RowsPlace> held(claimed.place.get(),
-                                        [place = claimed.place](RowsPlace*) { place->EndWriting(); });
+  std::shared_ptr<RowsPlace> held(claimed.place.get(), [place = claimed.place](RowsPlace*) { place->EndWriting(); });
   claimed.holder = held;
   return held;
 }
