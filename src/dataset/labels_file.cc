@@ -47,9 +47,9 @@ class KeyForm {
     if (!of_files) return written;
     if (written.starts_with(root_)) written.remove_prefix(root_.size());
     while (written.starts_with('/')) written.remove_prefix(1);
-    std::optional<SampleName> name = at_last_dot ? SplitObjectName(written) : SplitSampleName(written);
+    const std::optional<SampleName> name = at_last_dot ? SplitObjectName(written) : SplitSampleName(written);
     if (!name) return written;
-    key_ = std::move(name->key);
+    key_ = name->key;
     return key_;
   }
 
