@@ -7,7 +7,7 @@ import json
 import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Callable, SupportsIndex, overload
+from typing import TYPE_CHECKING, Any, Callable, Optional, SupportsIndex, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -19,7 +19,7 @@ from .labels import LabelsLike, Native, to_labels
 if TYPE_CHECKING:
     from .mix import Mix
 
-Columns = tuple[str, str]
+Columns = tuple[str, str, Optional[bool]]
 """Of a manifest: those of paths and of labels, or "": those that are called as usual."""
 
 _MOST_BYTES = 2**64 - 1
@@ -45,6 +45,8 @@ class Dataset:
         progress: Whether to show progress on stderr while an index is built. ``None``: when stderr is a terminal.
         path_column, label_column: The columns of a manifest that name the objects and their classes, if they are not called as usual
             (docs/formats/manifests.md). An index that was built with others is built again.
+        csv_quotes: True: quotes in a manifest in CSV or TSV stand around cells. False: they are text, as with ``csv.QUOTE_NONE``. None: as
+            its index was built; True if there is none. An index that was built otherwise is built again.
         labels: A file with the labels of the samples, as :class:`Labels` says; or its URI. See :meth:`with_labels`.
 
     Raises:
@@ -61,6 +63,7 @@ class Dataset:
         progress: bool | None = None,
         path_column: str | None = None,
         label_column: str | None = None,
+        csv_quotes: bool | None = None,
         labels: LabelsLike | None = None,
     ) -> None:
         uri = _arguments.uri_of_data("uri", uri, "a URI, a path, or a list of them")
@@ -68,7 +71,7 @@ class Dataset:
         show = sys.stderr.isatty() if progress is None else progress
         line = _ProgressLine(uri) if show else None
         try:
-            self._columns: Columns = (path_column or "", label_column or "")
+            self._columns: Columns = (path_column or "", label_column or "", csv_quotes)
             given = None if labels is None else to_labels(labels)
             native = _native_of(uri, self._columns, given._native() if given else None, line.update if line else None)
             self._adopt(native.in_labels_file(given.missing == "drop") if given else native)
@@ -448,7 +451,8 @@ def _by_name(extension: str, value: bytes) -> Any:
 def _open(uri: str, progress: bool | None, columns: Columns, labels: Native | None = None) -> Dataset:
     """With the labels of all samples, whether these have some or not: the caller has looked."""
     if labels is None:
-        return Dataset(uri, progress=progress, path_column=columns[0], label_column=columns[1])
+        path, label, quotes = columns
+        return Dataset(uri, progress=progress, path_column=path, label_column=label, csv_quotes=quotes)
     dataset = Dataset.__new__(Dataset)
     dataset._progress, dataset._columns = progress, columns
     dataset._adopt(_native_of(uri, columns, labels))
@@ -458,7 +462,8 @@ def _open(uri: str, progress: bool | None, columns: Columns, labels: Native | No
 def _native_of(
     uri: str, columns: Columns, labels: Native | None, progress: Callable[[int, int], object] | None = None
 ) -> _core.Dataset:
-    return _core.Dataset(uri, progress, path_column=columns[0], label_column=columns[1], labels=labels)
+    path, label, quotes = columns
+    return _core.Dataset(uri, progress, path_column=path, label_column=label, csv_quotes=quotes, labels=labels)
 
 
 def _open_subset(

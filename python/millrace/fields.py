@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Container, Mapping, Sequence
 from typing import Any, ClassVar, Union
 
 import numpy as np
 
-from . import _arguments
+from . import _arguments, _core
 from .device import Normalization
-from .errors import InvalidArgumentError
+from .errors import Error, InvalidArgumentError
 from .transforms import Entry, Transform, compiled
+
+# How an .npy file begins.
+_HEAD = re.compile(
+    rb"\x93NUMPY(?:\x01.{3}|[\x02\x03].{5})\{'descr': (?P<descr>.{1,4096}?), 'fortran_order': (?P<fortran>True|False)",
+    re.DOTALL,
+)
+_OBJECTS = re.compile(rb"'\|?O[0-9]*'")  # a type, or one within records
 
 _CROPS = ("augment", "crop_scale", "crop_ratio", "flip")
 
@@ -282,6 +290,25 @@ def to_native(fields: Mapping[str, Field], usual: Image) -> list[tuple[Any, ...]
             raise TypeError(f"fields[{name!r}]: {error}") from None
         native.append((name, source or "", field.kind, image, like, form))
     return native
+
+
+def refuse_objects(datasets: Sequence[_core.Dataset], native: Sequence[tuple[Any, ...]]) -> None:
+    """Raises InvalidArgumentError if the first sample of a data set has an array of Python objects in one of the fields."""
+    wanted = {source for _, source, kind, *_ in native if kind in ("array", "boxes")}
+    for dataset in datasets if wanted else ():
+        try:
+            samples = dataset.read([0]) if len(dataset) else []
+        except Error:
+            continue  # the epoch says what is wrong
+        for key, values in samples:
+            for name, _, value in values:
+                head = _HEAD.match(value) if name in wanted else None
+                if head and _OBJECTS.search(head["descr"]):
+                    dtype, order = head["descr"].decode("latin-1"), "Fortran" if head["fortran"] == b"True" else "C"
+                    raise InvalidArgumentError(
+                        f"{dataset.uri}: sample '{key}', field '{name}': an array of Python objects (dtype {dtype}, {order} order), whose pickles can "
+                        'run any code and are never read; save numbers: numpy.save(FILE, numpy.asarray(array, dtype="float32"))'
+                    )
 
 
 def padding_of_values(native: Sequence[tuple[Any, ...]]) -> dict[str, Any]:

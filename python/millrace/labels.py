@@ -8,7 +8,7 @@ from typing import Any, Union
 
 from . import _arguments
 
-Native = tuple[str, str, str]
+Native = tuple[str, str, str, bool]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -27,19 +27,21 @@ class Labels:
         label_column: That of the label. None: ``cls``, ``label`` or ``class``. A file may have none, and only further columns.
         missing: ``"error"``: a sample without a label (or, of a file without labels, without any value) is refused when the data set is
             opened; the message has their number and names some. ``"drop"``: the data set is that of the samples with one.
+        csv_quotes: True: quotes in CSV and TSV stand around cells. False: they are text, as with ``csv.QUOTE_NONE``.
     """
 
     uri: str | os.PathLike[str]
     key_column: str | None = None
     label_column: str | None = None
     missing: str = "error"
+    csv_quotes: bool = True
 
     def _native(self) -> Native:
         """Checked; ``missing`` apart."""
         _arguments.choice("missing", self.missing, ("error", "drop"))
         key = _arguments.text("key_column", self.key_column) or ""
         label = _arguments.text("label_column", self.label_column) or ""
-        return (_arguments.uri("the labels", self.uri, "a URI or a path"), key, label)
+        return (_arguments.uri("the labels", self.uri, "a URI or a path"), key, label, bool(self.csv_quotes))
 
 
 LabelsLike = Union[Labels, str, "os.PathLike[str]"]

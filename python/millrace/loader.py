@@ -18,7 +18,7 @@ from .dataset import Dataset
 from .device import Device, Normalization, Payload, device_of
 from .device_decode import decoder_of
 from .errors import Error, InvalidArgumentError, UnsupportedError
-from .fields import Field, Image, is_map, padding_of_values, sent_as_bytes, to_native
+from .fields import Field, Image, is_map, padding_of_values, refuse_objects, sent_as_bytes, to_native
 from .labels import LabelsLike
 from .mix import Mix
 from .ranks import local_ranks, rank_and_world
@@ -367,6 +367,8 @@ class Loader:
             self._dataset = self._dataset.with_labels(labels)
         mix = self._dataset if isinstance(self._dataset, Mix) else None
         natives = [self._dataset._native] if isinstance(self._dataset, Dataset) else self._dataset._natives
+        if checked["bad_samples"] == "fail":
+            refuse_objects(natives, checked["fields"])
         if self._remote:
             checked["workers"] = (*checked["workers"][:-1], (named, self._dataset.uri, self._torch is not None))
         self._native = _core.Loader(natives, mix=mix._mix if mix else None, **checked)

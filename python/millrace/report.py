@@ -67,7 +67,7 @@ class Report(TypedDict):
     transform also transform, else with a device also device: the copy).
     ``bottleneck``: the largest cause, or ``consumer`` when the program waited less than 5 % of the time.
     ``quarantined``: damaged samples that were replaced. ``quarantine``: the first 1,000 of them.
-    ``odd_images``: images that are shown as Pillow shows them, though their codec warns (such as bytes before a marker); decoded by this process.
+    ``odd_images``: images that are shown as Pillow shows them, though their codec warns (such as bytes before a marker).
     ``cache``: what came from it and what did not; None without one.
     ``workers``: what each of the ``workers`` did, and this process; empty without workers.
     """

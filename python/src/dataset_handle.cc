@@ -148,18 +148,20 @@ std::shared_ptr<DatasetHandle> WhereHandle(const std::shared_ptr<DatasetHandle>&
   return std::make_shared<DatasetHandle>(self, std::move(found));
 }
 
-using LabelsTuple = std::tuple<std::string, std::string, std::string>;
+using LabelsTuple = std::tuple<std::string, std::string, std::string, bool>;
 
 std::optional<LabelsFile> ToLabelsFile(const std::optional<LabelsTuple>& labels) {
   if (!labels) return std::nullopt;
-  return LabelsFile{
-      .uri = std::get<0>(*labels), .key_column = std::get<1>(*labels), .label_column = std::get<2>(*labels)};
+  return LabelsFile{.uri = std::get<0>(*labels),
+                    .key_column = std::get<1>(*labels),
+                    .label_column = std::get<2>(*labels),
+                    .quotes = std::get<3>(*labels)};
 }
 
 std::optional<LabelsTuple> LabelsOf(const DatasetHandle& self) {
   const LabelsFile* const labels = self.subset().dataset->labels();  // memory only: works in a fork
   if (labels == nullptr) return std::nullopt;
-  return LabelsTuple(labels->uri, labels->key_column, labels->label_column);
+  return LabelsTuple(labels->uri, labels->key_column, labels->label_column, labels->quotes);
 }
 
 std::shared_ptr<DatasetHandle> InLabelsFileHandle(const std::shared_ptr<DatasetHandle>& self, bool drop) {
@@ -260,12 +262,13 @@ void BindDataset(py::module_& module) {
   using Handle = DatasetHandle;
   py::class_<Handle, std::shared_ptr<Handle>>(module, "Dataset")
       .def(py::init([](const std::string& uri, const py::object& progress, std::string path, std::string label,
-                       const std::optional<LabelsTuple>& labels) {
-             return std::make_shared<Handle>(uri, progress, ManifestColumns{std::move(path), std::move(label)},
-                                             ToLabelsFile(labels));
+                       std::optional<bool> quotes, const std::optional<LabelsTuple>& labels) {
+             const CsvQuotes of_csv = !quotes ? CsvQuotes::kUsual : *quotes ? CsvQuotes::kMarks : CsvQuotes::kText;
+             const ManifestColumns columns{.path = std::move(path), .label = std::move(label), .quotes = of_csv};
+             return std::make_shared<Handle>(uri, progress, columns, ToLabelsFile(labels));
            }),
            py::arg("uri"), py::arg("progress"), py::kw_only(), py::arg("path_column") = "",
-           py::arg("label_column") = "", py::arg("labels") = py::none())
+           py::arg("label_column") = "", py::arg("csv_quotes") = py::none(), py::arg("labels") = py::none())
       .def("policy", &Handle::Policy, py::arg("shuffle"))
       .def("__len__", [](const Handle& self) { return self.subset().size(); })
       .def_property_readonly("uri", [](const Handle& self) { return ToPyText(self.uri()); })

@@ -30,6 +30,7 @@ struct IndexFlags {
   std::string output;
   std::optional<std::string> tokens;
   std::string path_column;
+  bool no_csv_quotes = false;
   std::string label_column;
   std::string memory;
   bool full = false;
@@ -154,7 +155,9 @@ absl::Status RunIndex(const IndexFlags& flags) {
     OpenOptions options;
     options.rebuild = true;
     options.tokens = tokens;
-    options.columns = {.path = flags.path_column, .label = flags.label_column};
+    options.columns = {.path = flags.path_column,
+                       .label = flags.label_column,
+                       .quotes = flags.no_csv_quotes ? CsvQuotes::kText : CsvQuotes::kUsual};
     options.reuse = !flags.full;
     options.skip_bad = flags.skip_bad;
     options.progress = [&line](uint64_t done, uint64_t total) { line.Update(done, total); };
@@ -191,6 +194,8 @@ void AddIndex(Command app) {
       .Called("NAME");
   index.Add("--label-column", &flags->label_column, "The column of a manifest that is the class [cls, label, class]")
       .Called("NAME");
+  index.AddFlag("--no-csv-quotes", &flags->no_csv_quotes,
+                "Quotes in a manifest in CSV or TSV are text, as with Python's csv.QUOTE_NONE");
   index.AddFlag(
       "--full", &flags->full,
       "Read everything; without it, objects that the index has with the same size and ETag are not read again");

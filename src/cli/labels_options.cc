@@ -4,7 +4,7 @@ namespace millrace::cli {
 
 std::optional<LabelsFile> LabelsFlags::file() const {
   if (uri.empty()) return std::nullopt;
-  return LabelsFile{.uri = uri, .key_column = key_column, .label_column = label_column};
+  return LabelsFile{.uri = uri, .key_column = key_column, .label_column = label_column, .quotes = !no_quotes};
 }
 
 void AddLabelsOptions(Command command, LabelsFlags* flags, bool with_missing) {
@@ -15,6 +15,7 @@ void AddLabelsOptions(Command command, LabelsFlags* flags, bool with_missing) {
       .Needs(labels);
   command.Add("--label-column", &flags->label_column, "The column of --labels with the label [cls, label, class]")
       .Needs(labels);
+  command.AddFlag("--no-csv-quotes", &flags->no_quotes, "Quotes in the CSV or TSV of --labels are text").Needs(labels);
   if (!with_missing) return;
   command
       .Add("--missing-labels", &flags->missing,

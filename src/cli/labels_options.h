@@ -15,12 +15,14 @@ struct LabelsFlags {
   std::string key_column;
   std::string label_column;
   std::string missing = "error";
+  bool no_quotes = false;
 
   std::optional<LabelsFile> file() const;  // nullopt: none
   MissingLabels missing_labels() const { return missing == "drop" ? MissingLabels::kDrop : MissingLabels::kRefuse; }
 };
 
-/// --labels, --key-column, --label-column and, if samples without labels may be left out, --missing-labels.
+/// --labels, --key-column, --label-column, --no-csv-quotes and, if samples without labels may be left out,
+/// --missing-labels.
 void AddLabelsOptions(Command command, LabelsFlags* flags, bool with_missing);
 
 }  // namespace millrace::cli

@@ -19,9 +19,11 @@
 #include "cli/console.h"
 #include "cli/json_text.h"
 #include "cli/labels_options.h"
+#include "cli/skipped_text.h"
 #include "cli/usage.h"
 #include "dataset/dataset.h"
 #include "dataset/sample_objects.h"
+#include "dataset/skipped_objects.h"
 #include "pack/class_map.h"
 #include "pack/pack_plan.h"
 #include "pack/preflight.h"
@@ -143,6 +145,13 @@ struct UnpackedSource {
   std::unique_ptr<ScratchFolder> scratch;
   std::unique_ptr<UnpackedNames> names;
   std::vector<UnpackDamage> damaged;
+  std::optional<SkippedObjects> skipped;  // what lies beside the compressed shards
+};
+
+// The result of packing, and the files beside the source that hold no samples.
+struct PackResult {
+  PackReport report;
+  SkippedObjects passed_over;
 };
 
 absl::StatusOr<std::string> ScratchBase(const PackFlags& flags) {
@@ -185,6 +194,7 @@ absl::StatusOr<std::optional<PackReport>> UnpackSource(const PackFlags& flags, R
   if (ManifestFormatOf(flags.source)) return std::nullopt;  // it lists no shards
   ASSIGN_OR_RETURN(const auto compressed, FindCompressedShards(from, options->stop));
   if (!compressed) return std::nullopt;
+  unpacked->skipped = compressed->skipped;
   options->origin = PackOrigin{.uri = from.uri, .id = compressed->id, .damaged = {}};
   ASSIGN_OR_RETURN(std::optional<PackReport> found, PreflightDestination(to, *options));
   if (found) {
@@ -205,7 +215,7 @@ absl::StatusOr<std::optional<PackReport>> UnpackSource(const PackFlags& flags, R
   return std::nullopt;
 }
 
-absl::StatusOr<PackReport> PackAll(const PackFlags& flags, PackOptions options, UnpackedSource* unpacked) {
+absl::StatusOr<PackResult> PackAll(const PackFlags& flags, PackOptions options, UnpackedSource* unpacked) {
   ASSIGN_OR_RETURN(const std::chrono::nanoseconds outage_limit, TakeOutageLimit(flags.outage_limit));
   InterruptStop interrupt;
   options.stop = interrupt.token();
@@ -222,7 +232,7 @@ absl::StatusOr<PackReport> PackAll(const PackFlags& flags, PackOptions options, 
   ASSIGN_OR_RETURN(options.classes, ReadClassMap(stores, flags.class_map));
   ASSIGN_OR_RETURN(const std::optional<PackReport> found,
                    UnpackSource(flags, runtime, stores, from, to, &options, unpacked));
-  if (found) return *found;
+  if (found) return PackResult{.report = *found, .passed_over = *unpacked->skipped};
   OpenOptions open;
   open.stop = interrupt.token();
   open.skip_bad = options.skip_bad;
@@ -242,7 +252,16 @@ absl::StatusOr<PackReport> PackAll(const PackFlags& flags, PackOptions options, 
   }
   ProgressLine packing("packing", ProgressLine::Unit::kBytes);
   options.progress = [&packing](uint64_t done, uint64_t total) { packing.Update(done, total); };
-  return Pack(runtime, stores, *source, flags.destination, options);
+  PackResult result;
+  ASSIGN_OR_RETURN(result.report, Pack(runtime, stores, *source, flags.destination, options));
+  if (unpacked->skipped) {
+    result.passed_over = *unpacked->skipped;
+  } else if (source->built()) {
+    result.passed_over = source->built()->skipped;
+  } else {
+    ASSIGN_OR_RETURN(result.passed_over, ListSkipped(*source, options.stop));
+  }
+  return result;
 }
 
 // The same command would end in the same way again: the unpacked files are not needed.
@@ -272,16 +291,16 @@ absl::Status Explain(const absl::Status& status, const PackFlags& flags, const U
   return absl::Status(status.code(), message);
 }
 
-absl::StatusOr<PackReport> PackAndClear(const PackFlags& flags, PackOptions options) {
+absl::StatusOr<PackResult> PackAndClear(const PackFlags& flags, PackOptions options) {
   UnpackedSource unpacked;
-  absl::StatusOr<PackReport> report = PackAll(flags, std::move(options), &unpacked);
-  if (!report.ok()) return Explain(report.status(), flags, unpacked);
-  if (!unpacked.scratch) return report;
+  absl::StatusOr<PackResult> result = PackAll(flags, std::move(options), &unpacked);
+  if (!result.ok()) return Explain(result.status(), flags, unpacked);
+  if (!unpacked.scratch) return result;
   unpacked.scratch->Remove();
-  for (SkippedSample& sample : report->skipped) sample.why = unpacked.names->Translate(sample.why);
+  for (SkippedSample& sample : result->report.skipped) sample.why = unpacked.names->Translate(sample.why);
   for (const UnpackDamage& shard : unpacked.damaged)
     PrintError("millrace pack: warning: {}: {}\n", Printable(shard.uri), Printable(shard.why));
-  return report;
+  return result;
 }
 
 constexpr size_t kMaxShown = 10;
@@ -319,7 +338,8 @@ void Warn(const PackReport& report) {
   if (report.skipped.size() > kMaxShown) PrintError("  and others; --json lists all\n");
 }
 
-std::string ToJson(const PackReport& report, double seconds) {
+std::string ToJson(const PackResult& result, double seconds) {
+  const PackReport& report = result.report;
   JsonArray skipped;
   for (const SkippedSample& sample : report.skipped) skipped.Add(JsonObject{{"key", sample.key}, {"why", sample.why}});
   JsonObject line{{"samples", report.samples},
@@ -331,7 +351,8 @@ std::string ToJson(const PackReport& report, double seconds) {
                   {"kept_shards", report.shards_kept},
                   {"already_packed", report.already_packed},
                   {"seconds", seconds}};
-  return line.Add("skipped", skipped).Add("incomplete_objects", report.incomplete_objects).Line();
+  line.Add("skipped", skipped).Add("incomplete_objects", report.incomplete_objects);
+  return line.Add("passed_over", SkippedJson(result.passed_over)).Line();
 }
 
 std::string ToText(const PackReport& report, const PackFlags& flags, double seconds) {
@@ -361,10 +382,11 @@ std::string ToText(const PackReport& report, const PackFlags& flags, double seco
 absl::Status RunPack(const PackFlags& flags) {
   ASSIGN_OR_RETURN(PackOptions options, TakeOptions(flags));
   const auto start = std::chrono::steady_clock::now();
-  ASSIGN_OR_RETURN(const PackReport report, PackAndClear(flags, std::move(options)));
+  ASSIGN_OR_RETURN(const PackResult result, PackAndClear(flags, std::move(options)));
   const double seconds = SecondsSince(start);
-  Warn(report);
-  return WriteStdout(flags.json ? ToJson(report, seconds) : ToText(report, flags, seconds));
+  Warn(result.report);
+  if (flags.json) return WriteStdout(ToJson(result, seconds));
+  return WriteStdout(ToText(result.report, flags, seconds) + SkippedText(result.passed_over));
 }
 
 }  // namespace
@@ -409,7 +431,8 @@ void AddPack(Command app) {
            "last completes the data set");
   pack.AddFlag("--skip-bad", &flags->skip_bad,
                "Leave out and report samples that are damaged, missing or changed, and those behind the damage of a "
-               "shard; without it the first such sample ends the pack");
+               "shard. It also leaves out files that are called images and begin as none. Without it the first such "
+               "sample ends the pack");
   pack.Add(
       "--scratch", &flags->scratch,
       "Folder in which compressed shards (*.tar.gz, *.tar.zst) and Parquet files are unpacked first; it needs room "
@@ -419,7 +442,7 @@ void AddPack(Command app) {
   pack.Add("--outage-limit", &flags->outage_limit, kOutageLimitHelp).ShowDefault().Called("SECONDS");
   pack.AddFlag("--json", &flags->json,
                R"(One JSON object: {"samples", "shards", "bytes", "index_bytes", "complete", "missing_shards", )"
-               R"("kept_shards", "already_packed", "seconds", "skipped", "incomplete_objects"})");
+               R"("kept_shards", "already_packed", "seconds", "skipped", "incomplete_objects", "passed_over"})");
   pack.Footer(
       "Samples keep their keys, fields and values (RecordIO: one field and a label, no names). The class folder of raw "
       "objects becomes the field 'cls': its number. The shards come with their index. The same source and options give "

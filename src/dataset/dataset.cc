@@ -34,6 +34,8 @@ absl::StatusOr<Opened> OpenPlace(Stores& stores, std::string_view uri, const Man
                                  const std::stop_token& stop) {
   Opened opened;
   ASSIGN_OR_RETURN(opened.manifest, FindManifest(stores, uri, stop));
+  if (!opened.manifest && columns.quotes == CsvQuotes::kText)
+    return absl::InvalidArgumentError(fmt::format("{}: only in a manifest (.csv, .tsv) quotes may be text", uri));
   if (!opened.manifest && (!columns.path.empty() || !columns.label.empty())) {
     return absl::InvalidArgumentError(
         fmt::format("{}: only a manifest (.csv, .tsv, .jsonl ...) has columns of paths and labels", uri));

@@ -167,6 +167,10 @@ uint64_t Index::size() const {
 uint64_t Index::objects() const {
   return impl_->objects;
 }
+bool Index::quotes_are_text() const {
+  return impl_->quotes_are_text;
+}
+
 DataKind Index::kind() const {
   return impl_->kind;
 }

@@ -70,6 +70,8 @@ class Index {
   uint64_t size() const;  // samples
   uint64_t objects() const;
   DataKind kind() const;
+  /// True for a manifest in CSV that was read so (CsvQuotes::kText).
+  bool quotes_are_text() const;
   /// Identifies contents and order: keys, fields, lengths, encodings and CRCs, not names of objects' folders, ETags or
   /// times.
   uint64_t fingerprint() const;

@@ -150,6 +150,7 @@ absl::StatusOr<BuiltIndex> IndexBuilder::Run() {
     if (writer_ == nullptr) {
       ASSIGN_OR_RETURN(std::unique_ptr<ObjectWriter> out, open_index_());
       writer_ = std::make_unique<IndexWriter>(objects_.kind(), std::move(out));
+      if (manifest_ != nullptr && manifest_->quotes_are_text()) writer_->SetQuotesAreText();
     }
     const Scanned& front = scanning_.front();
     bool enough = piece->last;

@@ -41,6 +41,9 @@ enum FootAt : size_t {
   kFootBytes = 100,
 };
 
+/// A flag in the number at kFootKind: the index is that of a manifest in CSV whose quotes are text.
+inline constexpr uint32_t kQuotesAreText = 1 << 8;
+
 enum class BlockKind : uint64_t { kSamples = 0, kObjects = 1 };
 
 // How an ETag is stored: a tag, then its text; hexadecimal MD5s, the usual case, in half the bytes. The tag is

@@ -74,6 +74,7 @@ struct Index::Impl {
 
   uint64_t samples = 0;
   uint64_t objects = 0;
+  bool quotes_are_text = false;
   DataKind kind = DataKind::kRawObjects;
   uint64_t unit = 1;
   uint64_t span_bytes = 0;

@@ -44,11 +44,13 @@ absl::Status Index::Impl::ReadFoot() {
   sample_table = LoadLe<uint64_t>(foot + kFootSampleTable);
   names_at = LoadLe<uint64_t>(foot + kFootNames);
   names_bytes = LoadLe<uint64_t>(foot + kFootNamesBytes);
-  const auto stored_kind = LoadLe<uint32_t>(foot + kFootKind);
+  const auto kind_and_flags = LoadLe<uint32_t>(foot + kFootKind);
+  const uint32_t stored_kind = kind_and_flags & ~kQuotesAreText;
   if (stored_kind > static_cast<uint32_t>(kLastDataKind)) return Damaged("its foot");
   // Others size their buffers by it. Then no sum of sizes overflows.
   if (max_span > kMaxOffset || span_bytes / std::max<uint64_t>(samples, 1) > max_span) return Damaged("its foot");
   kind = static_cast<DataKind>(stored_kind);
+  quotes_are_text = (kind_and_flags & kQuotesAreText) != 0;
   unit = OffsetUnit(kind);
 
   // The sections follow one another without gaps, so their offsets say each other's size. The first check bounds

@@ -407,7 +407,7 @@ std::string IndexWriter::Foot(uint64_t object_table, uint64_t sample_table, uint
   AppendLe(foot, names);
   AppendLe(foot, uint64_t{names_bytes.size()});
   AppendLe(foot, Crc32c(AsBytes(names_bytes)));
-  AppendLe(foot, static_cast<uint32_t>(kind_));
+  AppendLe(foot, static_cast<uint32_t>(kind_) | (quotes_are_text_ ? kQuotesAreText : 0));
   AppendLe(foot, Crc32c(AsBytes(foot)));
   foot.append(kFootMagic);
   return foot;

@@ -45,6 +45,9 @@ class IndexWriter {
 
   uint64_t samples() const { return samples_; }
 
+  /// Index::quotes_are_text().
+  void SetQuotesAreText() { quotes_are_text_ = true; }
+
   /// Before the first sample: the index is that of a data set with a file of labels. Its fingerprint is this one, that
   /// of the index without the file, since the order of samples does not depend on labels. If classes are names, those
   /// of shards become fields `cls`, as those of raw objects do.
@@ -85,6 +88,7 @@ class IndexWriter {
   std::string Foot(uint64_t object_table, uint64_t sample_table, uint64_t names, std::string_view names_bytes) const;
 
   const DataKind kind_;
+  bool quotes_are_text_ = false;
   const uint64_t unit_;
   bool class_fields_;  // classes become fields
   std::optional<uint64_t> given_fingerprint_;

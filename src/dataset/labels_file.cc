@@ -47,9 +47,9 @@ class KeyForm {
     if (!of_files) return written;
     if (written.starts_with(root_)) written.remove_prefix(root_.size());
     while (written.starts_with('/')) written.remove_prefix(1);
-    std::optional<SampleName> name = at_last_dot ? SplitObjectName(written) : SplitSampleName(written);
+    const std::optional<SampleName> name = at_last_dot ? SplitObjectName(written) : SplitSampleName(written);
     if (!name) return written;
-    key_ = std::move(name->key);
+    key_ = name->key;
     return key_;
   }
 
@@ -331,10 +331,10 @@ absl::StatusOr<LabelledIndex> OpenLabelledIndex(Runtime& runtime, Stores& stores
   ASSIGN_OR_RETURN(const ObjectInfo info, HeadBlocking(*place.store, place.prefix, stop));
   LabelledIndex labelled;
   const auto hash = [](std::string_view text) { return Xxh3(AsBytes(text)); };
-  labelled.id =
-      HashKey(kLabelsDomain, {base.fingerprint(), base.ObjectsChecksum(), hash(place.store->Uri(place.prefix)),
-                              info.size, hash(info.etag), hash(file.key_column), hash(file.label_column)}) |
-      1;
+  labelled.id = HashKey(kLabelsDomain,
+                        {base.fingerprint(), base.ObjectsChecksum(), hash(place.store->Uri(place.prefix)), info.size,
+                         hash(info.etag), hash(file.key_column), hash(file.label_column) ^ (file.quotes ? 0 : 1)}) |
+                1;
   const std::string name = fmt::format("labels-{:016x}", labelled.id);
   const auto check = [](const SharedArtifact& artifact) { return Index::Open(artifact).status(); };
   const auto verify = [](const SharedArtifact& artifact) -> absl::Status {

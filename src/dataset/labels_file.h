@@ -22,8 +22,14 @@ struct LabelsFile {
   std::string uri;
   std::string key_column;    // "": by its usual names
   std::string label_column;  // likewise
+  bool quotes = true;        // around cells of CSV and TSV; else they are text
 
-  ManifestColumns columns() const { return {.path = key_column, .label = label_column, .rows = RowsName::kKeys}; }
+  ManifestColumns columns() const {
+    return {.path = key_column,
+            .label = label_column,
+            .rows = RowsName::kKeys,
+            .quotes = quotes ? CsvQuotes::kMarks : CsvQuotes::kText};
+  }
 };
 
 struct LabelledIndex {

@@ -60,6 +60,8 @@ absl::Status CheckManifest(const ManifestPlace& place, const ManifestColumns& co
   IndexedObject object;
   if (number) RETURN_IF_ERROR(index.LookupObject(*number, &object));
   if (number && object.size == place.info.size && object.etag == place.info.etag) {
+    if (columns.quotes != CsvQuotes::kUsual && index.quotes_are_text() != (columns.quotes == CsvQuotes::kText))
+      return absl::NotFoundError(fmt::format("{}: its index was built with other quotes", place.uri));
     // What is the path or the label is no field.
     for (const std::string& name : {columns.path, columns.label}) {
       const std::vector<std::string>& fields = index.field_names();
@@ -110,6 +112,7 @@ absl::Status ManifestSamples::Parse(const ManifestColumns& columns, MemoryBudget
       return absl::CancelledError("reading the manifest was interrupted");
     return Annotate(Add(manifest, row), fmt::format("{} {}", manifest.row_word, row.line));
   };
+  quotes_are_text_ = columns.quotes == CsvQuotes::kText;
   ASSIGN_OR_RETURN(manifest_, ParseManifest(*ManifestFormatOf(place_.uri), text, columns, add));
   WarnOfNoLabels();
   return absl::OkStatus();

@@ -66,6 +66,7 @@ class ManifestSamples {
 
   const ManifestPlace& place() const { return place_; }
   size_t size() const { return rows_.size(); }
+  bool quotes_are_text() const { return quotes_are_text_; }
   std::string ObjectAt(size_t i) const { return rows_.KeyAt(i); }
   /// Where it is named, for errors: "line 7".
   std::string LineAt(size_t i) const;
@@ -85,6 +86,7 @@ class ManifestSamples {
   const std::string root_;  // URI of the store
   ManifestRows rows_;
   Manifest manifest_;
+  bool quotes_are_text_ = false;
 };
 
 /// The objects of a manifest: what the store says of them is asked for ahead, 64 at a time.

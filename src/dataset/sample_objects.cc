@@ -19,8 +19,6 @@ namespace {
 constexpr size_t kObjectsAhead = 16'000;  // so that most data sets have a total for their progress
 constexpr uint64_t kMaxCheckedObjects = 10'000;
 
-constexpr std::string_view kDocument = "a document";
-
 absl::Status Mixed(const DatasetPlace& data, std::string_view one, std::string_view other, bool tokens) {
   const auto of_shards = [&](std::string_view key) { return ShardKind(key).has_value(); };
   const bool tar = ShardKind(one) == DataKind::kTar || ShardKind(other) == DataKind::kTar;
@@ -70,6 +68,18 @@ bool IsHiddenKey(std::string_view key) {
   return false;
 }
 
+std::optional<std::string_view> WhyPassedOver(const ObjectInfo& object, std::string_view key) {
+  if (key.empty()) return "";
+  if (key.ends_with('/')) return object.size > 0 ? "the marker of a folder, with bytes in it" : "";
+  if (IsHiddenKey(key)) {
+    const bool own = key.starts_with(kDatasetFolder) || key.find(fmt::format("/{}", kDatasetFolder)) != key.npos;
+    return own ? "" : "hidden: a part of its name begins with a dot";
+  }
+  if (IsToolFile(key)) return "a program has left it there for itself";
+  if (IsDesktopFile(key)) return "a desktop has left it there";
+  return std::nullopt;
+}
+
 absl::Status SampleObjects::CheckListed(const ObjectInfo& object, std::string_view key) {
   if (object.key <= last_key_) {
     return absl::FailedPreconditionError(
@@ -92,7 +102,10 @@ absl::Status SampleObjects::Take(ObjectInfo object) {
   std::string key = object.key.substr(data_.Key("").size());
   RETURN_IF_ERROR(CheckListed(object, key));
   const std::string before = std::exchange(last_key_, object.key);
-  if (PassesOver(object, key)) return absl::OkStatus();
+  if (const std::optional<std::string_view> why = WhyPassedOver(object, key)) {
+    if (!why->empty()) skipped_.Add(key, *why);
+    return absl::OkStatus();
+  }
   if (listing_ == Listing::kTokenArrays) return TakeTokenArray(std::move(key), std::move(object));
   if (const std::string_view plain = CompressedShard(key); !plain.empty()) {
     // Beside the shard itself, which lies right before, it says nothing more.
@@ -153,26 +166,6 @@ absl::Status SampleObjects::Take(ObjectInfo object) {
   RETURN_IF_ERROR(AddUndecided());
   if (IsMegatronBin(key)) last_bin_ = object.key;
   return Add(std::move(key), std::move(object), DataKind::kRawObjects);
-}
-
-// All other objects. The files that Millrace keeps beside the data are not reported.
-bool SampleObjects::PassesOver(const ObjectInfo& object, std::string_view key) {
-  if (key.empty()) return true;
-  std::string_view why;
-  if (key.ends_with('/')) {
-    why = object.size > 0 ? "the marker of a folder, with bytes in it" : "";
-  } else if (IsHiddenKey(key)) {
-    const bool own = key.starts_with(kDatasetFolder) || key.find(fmt::format("/{}", kDatasetFolder)) != key.npos;
-    why = own ? "" : "hidden: a part of its name begins with a dot";
-  } else if (IsToolFile(key)) {
-    why = "a program has left it there for itself";
-  } else if (IsDesktopFile(key)) {
-    why = "a desktop has left it there";
-  } else {
-    return false;
-  }
-  if (!why.empty()) skipped_.Add(key, why);
-  return true;
 }
 
 // Whatever else lies there, the user has said what the arrays are.

@@ -23,6 +23,12 @@ inline constexpr std::string_view kIncompleteName = ".millrace/incomplete";
 /// Whether a component of the key starts with a dot, and is more than "." or "..".
 bool IsHiddenKey(std::string_view key);
 
+inline constexpr std::string_view kDocument = "a document";  // why it is passed over
+
+/// Why an object holds no sample, in whatever data set, by its name below the URI; "" for those that are not reported:
+/// markers of folders, and what Millrace keeps beside the data. nullopt for all other objects.
+std::optional<std::string_view> WhyPassedOver(const ObjectInfo& object, std::string_view key);
+
 /// Where the objects of a data set come from, in index order. Blocking; not thread-safe.
 class ObjectSource {
  public:
@@ -96,7 +102,6 @@ class SampleObjects final : public ObjectSource {
   absl::Status TakeTokenArray(std::string key, ObjectInfo object);
   absl::StatusOr<bool> EndsPair(const ObjectInfo& object, std::string_view key);
   void PassOverCompanion(std::string_view key);
-  bool PassesOver(const ObjectInfo& object, std::string_view key);
 
   const DatasetPlace data_;
   const Listing listing_;

@@ -45,6 +45,7 @@ class GifReader final : public RowReader {
 
   ByteSpan encoded_;
   size_t position_ = 0;
+  bool closes_ = false;  // the blocks of codes, at the end of the bytes
   std::unique_ptr<GifFileType, CloseGif> gif_;
   int transparent_ = NO_TRANSPARENT_COLOR;
   Region region_;
@@ -57,6 +58,12 @@ class GifReader final : public RowReader {
 
 int GifReader::Read(GifFileType* gif, GifByteType* into, int length) {
   auto& self = *static_cast<GifReader*>(gif->UserData);
+  // giflib wants the end of the codes also where all pixels are there.
+  if (length == 1 && self.closes_ && self.position_ == self.encoded_.size()) {
+    self.closes_ = false;
+    *into = 0;
+    return 1;
+  }
   const size_t bytes = std::min(static_cast<size_t>(std::max(length, 0)), self.encoded_.size() - self.position_);
   std::memcpy(into, self.encoded_.data() + self.position_, bytes);
   self.position_ += bytes;
@@ -67,6 +74,7 @@ absl::StatusOr<ImageSize> GifReader::Open(ByteSpan encoded) {
   Close();
   encoded_ = encoded;
   position_ = 0;
+  closes_ = false;
   int error = 0;
   gif_.reset(DGifOpen(this, Read, &error));
   if (gif_ == nullptr) return GifError(error);
@@ -100,7 +108,10 @@ absl::Status GifReader::FindPicture() {
   transparent_ = NO_TRANSPARENT_COLOR;
   for (;;) {
     GifRecordType type = UNDEFINED_RECORD_TYPE;
-    if (DGifGetRecordType(gif_.get(), &type) != GIF_OK) return Error();
+    if (DGifGetRecordType(gif_.get(), &type) != GIF_OK) {
+      if (gif_->Error == D_GIF_ERR_WRONG_RECORD) continue;  // a byte between the blocks, which Pillow passes over, too
+      return Error();
+    }
     if (type == IMAGE_DESC_RECORD_TYPE) break;
     if (type != EXTENSION_RECORD_TYPE) return absl::DataLossError("the GIF is damaged: it holds no picture");
     RETURN_IF_ERROR(ReadExtension());
@@ -134,6 +145,7 @@ absl::Status GifReader::ReadPicture() {
     const size_t at = static_cast<size_t>(picture.Top + y) * width() + static_cast<size_t>(picture.Left);
     return DGifGetLine(gif_.get(), indices_.data() + at, picture.Width) == GIF_OK;
   };
+  closes_ = true;
   if (!picture.Interlace) {
     for (int y = 0; y < picture.Height; ++y) {
       if (!read_line(y)) return Error();

@@ -145,7 +145,8 @@ TEST(JpegTest, CmykAndYcckBecomeRgb) {
     ASSERT_TRUE(out.ok()) << out.status();
     double error = 0;
     for (size_t i = 0; i < out->size(); i += 3) {
-      const double light = (255 - rgb[i] / 4) / 255.0;
+      const int ink = rgb[i] / 4;
+      const double light = (255 - ink) / 255.0;
       for (size_t c = 0; c < 3; ++c) error += std::abs((*out)[i + c] - rgb[i + c] * light);
     }
     // YCCK loses more, as its chroma is subsampled.

@@ -40,18 +40,15 @@ constexpr Zigzag MakeZigzag() {
   int y = 0;
   for (int i = 0; i < DCTSIZE2; ++i) {
     places[static_cast<size_t>(i)] = static_cast<uint8_t>(DCTSIZE * y + x);
+    // Up to the right, or down to the left; along the edge where there is no place beyond it.
     const bool rises = (x + y) % 2 == 0;
-    if (rises && x == DCTSIZE - 1) {
-      ++y;
-    } else if (rises && y == 0) {
-      ++x;
-    } else if (!rises && y == DCTSIZE - 1) {
-      ++x;
-    } else if (!rises && x == 0) {
-      ++y;
+    int& forward = rises ? x : y;
+    int& back = rises ? y : x;
+    if (forward == DCTSIZE - 1) {
+      ++back;
     } else {
-      x += rises ? 1 : -1;
-      y += rises ? -1 : 1;
+      ++forward;
+      if (back > 0) --back;
     }
   }
   for (size_t i = DCTSIZE2; i < places.size(); ++i) places[i] = DCTSIZE2 - 1;

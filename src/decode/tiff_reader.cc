@@ -82,6 +82,30 @@ bool IsBoundedMethod(uint16_t compression) {
   return std::find(kBounded.begin(), kBounded.end(), compression) != kBounded.end();
 }
 
+// The number at that place, in the byte order of the file.
+uint32_t NumberAt(ByteSpan file, uint64_t at, size_t bytes) {
+  const bool from_high = file[0] == std::byte{'M'};
+  uint32_t number = 0;
+  for (size_t i = 0; i < bytes; ++i) {
+    number = number << 8 | std::to_integer<uint32_t>(file[at + (from_high ? i : bytes - 1 - i)]);
+  }
+  return number;
+}
+
+// True if the file says that its pixels are places in a color map. If that is damaged, libtiff says that they are grey.
+bool SaysPalette(ByteSpan file) {
+  if (file.size() < 8) return false;
+  uint64_t at = NumberAt(file, 4, 4);
+  if (at + 2 > file.size()) return false;
+  uint32_t entries = NumberAt(file, at, 2);
+  for (at += 2; entries > 0 && at + 12 <= file.size(); --entries, at += 12) {
+    if (NumberAt(file, at, 2) != TIFFTAG_PHOTOMETRIC) continue;
+    const size_t bytes = NumberAt(file, at + 2, 2) == TIFF_LONG ? 4 : 2;
+    return NumberAt(file, at + 8, bytes) == PHOTOMETRIC_PALETTE;
+  }
+  return false;
+}
+
 class TiffRowReader final : public RowReader {
  public:
   absl::StatusOr<ImageSize> Open(ByteSpan encoded) override;
@@ -196,6 +220,9 @@ absl::Status TiffRowReader::ChooseWay() {
   bits_ = Get(TIFFTAG_BITSPERSAMPLE, 1);
   samples_ = Get(TIFFTAG_SAMPLESPERPIXEL, 1);
   photometric_ = Get(TIFFTAG_PHOTOMETRIC, PHOTOMETRIC_MINISBLACK);
+  if (photometric_ != PHOTOMETRIC_PALETTE && SaysPalette(file_.bytes)) {
+    return absl::DataLossError("the TIFF is damaged: its color map is missing or cut off");
+  }
   if (photometric_ == PHOTOMETRIC_YCBCR && compression == COMPRESSION_JPEG && samples_ == 3 &&
       Get(TIFFTAG_PLANARCONFIG, PLANARCONFIG_CONTIG) == PLANARCONFIG_CONTIG) {
     TIFFSetField(tiff_.get(), TIFFTAG_JPEGCOLORMODE, JPEGCOLORMODE_RGB);

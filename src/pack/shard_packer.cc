@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <optional>
 
+#include "base/hex.h"
+#include "decode/image_format.h"
 #include "decode/reencode.h"
 #include "shard/field_value.h"
 #include "shard/sample_name.h"
@@ -211,12 +213,35 @@ absl::Status ShardPacker::AddStored(const SampleReader::Part& part, ShardEncoder
     }
   }
   const uint64_t end = part.offset + part.bytes.size();
-  for (const IndexedField& field : packed_.stored) {
+  const size_t inline_fields = packed_.shape.fields.size() - packed_.stored.size();
+  for (size_t i = 0; i < packed_.stored.size(); ++i) {
+    const IndexedField& field = packed_.stored[i];
     const uint64_t from = std::max(part.offset, field.offset);
     const uint64_t to = std::min(end, field.offset + field.length);
-    if (from < to) RETURN_IF_ERROR(encoder_->Add(part.bytes.subspan(from - part.offset, to - from), out));
+    const bool is_empty = field.length == 0 && part.offset == 0;
+    if (from >= to && !is_empty) continue;
+    const ByteSpan bytes = is_empty ? ByteSpan() : part.bytes.subspan(from - part.offset, to - from);
+    RETURN_IF_ERROR(
+        LookAtImage(packed_.shape.fields[inline_fields + i], field.length, is_empty ? 0 : from - field.offset, bytes));
+    if (!is_empty) RETURN_IF_ERROR(encoder_->Add(bytes, out));
   }
   return absl::OkStatus();
+}
+
+// With skip_bad, what is called an image must begin as one. `bytes` are those from `offset` on of a value of `length`.
+absl::Status ShardPacker::LookAtImage(const FieldShape& field, uint64_t length, uint64_t offset, ByteSpan bytes) {
+  constexpr uint64_t kBegin = 16;
+  if (!work_.skip_bad || !IsPackedImage(field)) return absl::OkStatus();
+  const size_t wanted = std::min(length, kBegin);
+  if (offset == 0) begin_.clear();
+  if (offset > 0 && begin_.size() == wanted) return absl::OkStatus();  // it has been looked at
+  begin_.append(AsText(bytes.first(std::min(bytes.size(), wanted - begin_.size()))));
+  if (begin_.size() < wanted || !absl::IsDataLoss(SniffImageFormat(AsBytes(begin_)).status())) return absl::OkStatus();
+  const std::string_view shown = std::string_view(begin_).substr(0, 8);
+  const std::string hex = HexEncode({reinterpret_cast<const uint8_t*>(shown.data()), shown.size()});
+  return absl::DataLossError(fmt::format("{}: sample '{}', field '{}': not an image: {} bytes{}{}", work_.source.uri(),
+                                         packed_.shape.key, field.name, length, hex.empty() ? "" : " that begin with ",
+                                         hex));
 }
 
 // The values of a sample whose last part this is; nullopt before that.
@@ -239,8 +264,10 @@ absl::StatusOr<std::optional<std::vector<std::string>>> ShardPacker::Converted(c
       return Annotate(found.status(),
                       fmt::format("{}: sample '{}', field '{}'", work_.source.uri(), part.sample->key, field.name));
     }
+    const FieldShape& shape = packed_.shape.fields[values.size() - 1];
+    RETURN_IF_ERROR(LookAtImage(shape, found->size(), 0, *found));
     std::optional<std::string> changed;
-    if (!work_.view.images.empty() && IsPackedImage(packed_.shape.fields[values.size() - 1])) {
+    if (!work_.view.images.empty() && IsPackedImage(shape)) {
       absl::StatusOr<std::optional<std::string>> image = ReencodeImage(*found, work_.view.images);
       if (!image.ok()) {
         return Annotate(image.status(),

@@ -54,10 +54,11 @@ class ShardPacker {
       : work_(work), memory_(memory), turns_(turns), progress_(std::move(progress)), stop_(std::move(stop)) {}
 
   /// Nothing if another run has completed the shard meanwhile. With skip_bad, samples that are damaged, gone, no
-  /// longer those of the index, not of the type that the data set tells, or that the format cannot hold are left out:
-  /// when the first one is met, the rest of the shard is read for others, and then the shard is written without them. A
-  /// source that is gone as a whole, or cannot be read, is an error all the same. Which samples belong to which shard
-  /// never changes by that. Appends them to `skipped`.
+  /// longer those of the index, without an image in a field that is called one (by its first bytes), not of the type
+  /// that the data set tells, or that the format cannot hold are left out: when the first one is met, the rest of the
+  /// shard is read for others, and then the shard is written without them. A source that is gone as a whole, or cannot
+  /// be read, is an error all the same. Which samples belong to which shard never changes by that. Appends them to
+  /// `skipped`.
   absl::Status Pack(uint64_t shard, std::vector<SkippedSample>* skipped);
 
  private:
@@ -75,6 +76,7 @@ class ShardPacker {
   absl::Status Encode(Positions positions, const std::set<uint64_t>& left_out);
   absl::Status AddPart(const SampleReader::Part& part, ShardEncoder::Sink out);
   absl::Status AddStored(const SampleReader::Part& part, ShardEncoder::Sink out);
+  absl::Status LookAtImage(const FieldShape& field, uint64_t length, uint64_t offset, ByteSpan bytes);
   absl::Status AddConverted(const SampleReader::Part& part, ShardEncoder::Sink out);
   absl::StatusOr<std::optional<std::vector<std::string>>> Converted(const SampleReader::Part& part);
   absl::Status CheckPart(const SampleReader::Part& part, Bad* bad);
@@ -102,6 +104,7 @@ class ShardPacker {
   std::deque<uint64_t> expected_;  // hashes of names that the scanner must find next
   PackedSample packed_;            // of the open sample
   std::string span_;               // what has come of it, where it is converted
+  std::string begin_;              // the first bytes of its open field, where that is an image
   uint64_t samples_ = 0;           // that the scanner has found
   int64_t emitted_ = 0;
   Xxh3Stream digest_;  // of what was emitted

@@ -91,10 +91,12 @@ class Finder {
   /// False: the data set is no compressed one.
   absl::StatusOr<bool> Take(const ObjectInfo& object) {
     const std::string key = object.key.substr(data_.Key("").size());
-    if (key.empty() || key.ends_with('/') || IsHiddenKey(key) || IsToolFile(key)) return true;
+    if (const std::optional<std::string_view> why = WhyPassedOver(object, key)) {
+      return why->empty() ? true : PassOver(key, *why);
+    }
     const std::string plain = PlainName(key);
     if (plain.empty()) return TakeOther(object, key);
-    if (last_key_ == plain) return true;  // beside the shard itself it says nothing more
+    if (last_key_ == plain) return PassOver(key, "a compressed copy of the shard beside it");
     if (!IsParquet(key) && !CompressionOf(key)) {
       return absl::InvalidArgumentError(
           fmt::format("{}: only gzip and zstd can be decompressed here; decompress it, or compress it by one of these",
@@ -106,9 +108,15 @@ class Finder {
   }
 
   std::optional<CompressedShards> Finish() {
-    // Beside tar shards, Parquet files only describe them, as img2dataset has it.
-    if (tar_ && parquet_) {
-      std::erase_if(found_.objects, [](const ObjectInfo& object) { return IsParquet(object.key); });
+    // Beside tar shards, Parquet files only describe them, as img2dataset has it; and an index.json is not that of MDS.
+    if (tar_) {
+      const auto describes = [](const ObjectInfo& object) {
+        return IsParquet(object.key) || object.key.ends_with(kMdsIndexName);
+      };
+      for (const ObjectInfo& object : found_.objects) {
+        if (describes(object)) PassOver(object.key.substr(data_.Key("").size()), SkippedObjects::kCompanion);
+      }
+      std::erase_if(found_.objects, describes);
       parquet_ = false;
     }
     if (!compressed_ && !parquet_) return std::nullopt;
@@ -127,13 +135,20 @@ class Finder {
   }
 
  private:
+  bool PassOver(std::string_view key, std::string_view why) {
+    found_.skipped.Add(key, why);
+    return true;
+  }
+
   absl::StatusOr<bool> TakeOther(const ObjectInfo& object, const std::string& key) {
     const bool is_shard = ShardKind(key).has_value();
     tar_ = tar_ || ShardKind(key) == DataKind::kTar;
+    if (!is_shard && IsDocument(key)) return PassOver(key, kDocument);
     if (!is_shard && IsCompanion(key)) {
-      return key.ends_with(kMdsIndexName) ? Add(object, key, key) : true;  // that says which shards there are
+      if (key.ends_with(kMdsIndexName)) return Add(object, key, key);  // that says which shards there are
+      return PassOver(key, SkippedObjects::kCompanion);
     }
-    if (!is_shard && (!SplitObjectName(key) || IsDocument(key) || IsDesktopFile(key))) return true;
+    if (!is_shard && !SplitObjectName(key)) return PassOver(key, "its name has no extension");
     if (!is_shard && !compressed_ && !parquet_) return false;
     if (!is_shard) {
       return absl::InvalidArgumentError(
@@ -412,12 +427,15 @@ absl::StatusOr<std::optional<CompressedShards>> FindCompressedShards(const Datas
   PlaceLister lister(data, stop);
   while (true) {
     ASSIGN_OR_RETURN(const std::vector<ObjectInfo> objects, lister.Next());
-    if (objects.empty()) return finder.Finish();
+    if (objects.empty()) break;
     for (const ObjectInfo& object : objects) {
       ASSIGN_OR_RETURN(const bool may_be, finder.Take(object));
       if (!may_be) return std::nullopt;
     }
   }
+  std::optional<CompressedShards> found = finder.Finish();
+  if (found) RETURN_IF_ERROR(AddOtherFiles(data, stop, &found->skipped));
+  return found;
 }
 
 absl::StatusOr<std::vector<UnpackDamage>> Unpack(Runtime& runtime, const Location& data, const CompressedShards& shards,

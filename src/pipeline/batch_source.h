@@ -113,7 +113,7 @@ struct LoaderReport {
   StallReport stalls;
   std::vector<QuarantinedSample> quarantine;  // in order of delivery; the first ones
   uint64_t quarantined = 0;
-  uint64_t odd_images = 0;            // that this process has decoded
+  uint64_t odd_images = 0;
   std::optional<CacheReport> cache;   // if there is one
   std::vector<WorkerReport> workers;  // in the order in which they were named, and this process; empty without any
 

@@ -27,6 +27,7 @@ std::string EncodeFacts(uint64_t sequence, const Batch& batch) {
   AppendLe(out, batch.digest.low);
   AppendVarint(out, batch.token_count);
   AppendVarint(out, batch.value_bytes);
+  AppendVarint(out, batch.odd_images);
   AppendVarint(out, batch.keys.size());
   for (const std::string& key : batch.keys) AppendText(out, key);
   AppendVarint(out, batch.values.size());
@@ -84,6 +85,7 @@ bool ReadFacts(ByteSpan bytes, FrameFacts* facts, std::vector<uint64_t>* sizes) 
   facts->digest.low = ReadLe64(reader);
   facts->token_count = reader.Varint();
   facts->value_bytes = reader.Varint();
+  facts->odd_images = reader.Varint();
   facts->keys = ReadTexts(reader);
   const uint64_t values = ReadCount(reader);
   for (uint64_t i = 0; i < values && reader.ok(); ++i) {

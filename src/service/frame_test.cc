@@ -25,6 +25,7 @@ struct Made {
     batch.position = {4, 0, 0x1234};
     batch.digest = {7, 9};
     batch.token_count = 5;
+    batch.odd_images = 3;
     batch.value_bytes = 11;
     batch.keys = {"one", ""};
     batch.values = {{"text", BatchField::Kind::kText, {"hello", std::string("\0x", 2)}}};
@@ -46,6 +47,7 @@ TEST(FrameTest, ComesBackAsItWas) {
   EXPECT_EQ(frame->facts.position.ToString(), made.batch.position.ToString());
   EXPECT_EQ(frame->facts.digest, made.batch.digest);
   EXPECT_EQ(frame->facts.token_count, 5u);
+  EXPECT_EQ(frame->facts.odd_images, 3u);
   EXPECT_EQ(frame->facts.value_bytes, 11u);
   EXPECT_EQ(frame->facts.keys, made.batch.keys);
   ASSERT_EQ(frame->facts.values.size(), 1u);

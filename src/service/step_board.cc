@@ -119,8 +119,7 @@ std::shared_ptr<RowsPlace> StepBoard::Claim(uint64_t number, uint64_t stream) {
   if (step.filling[stream] || !claimed.holder.expired()) return nullptr;
   if (claimed.place != nullptr) claimed.place->AwaitEnd();  // it ends this very moment
   claimed.place = std::make_shared<RowsPlace>(step.slot, PlacesOf(step, stream));
-  const std::shared_ptr<RowsPlace> held(claimed.place.get(),
-                                        [place = claimed.place](RowsPlace*) { place->EndWriting(); });
+  std::shared_ptr<RowsPlace> held(claimed.place.get(), [place = claimed.place](RowsPlace*) { place->EndWriting(); });
   claimed.holder = held;
   return held;
 }
@@ -189,6 +188,7 @@ bool StepBoard::Fill(uint64_t number, uint64_t stream, WireBatch frame, size_t s
   batch.digest += frame.facts.digest;
   batch.token_count += frame.facts.token_count;
   batch.value_bytes += frame.facts.value_bytes;
+  batch.odd_images += frame.facts.odd_images;
   step->quarantined[stream] = std::move(frame.facts.quarantined);
   step->sources[stream] = source;
   if (--step->missing == 0) {

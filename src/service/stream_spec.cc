@@ -157,6 +157,7 @@ void VisitPart(Visitor& to, auto& part) {
   to.Maybe(part.members, [&to](auto& members) { to.Text(members); });
   to.Maybe(part.labels, [&](auto& labels) {
     for (auto* text : {&labels.uri, &labels.key_column, &labels.label_column}) to.Text(*text);
+    to.Flag(labels.quotes);
     to.Number(part.labels_id);
   });
 }

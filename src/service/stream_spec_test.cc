@@ -18,7 +18,7 @@ StreamSpec Everything() {
   StreamSpec spec;
   spec.parts = {{.uri = "s3://bucket/train", .fingerprint = 77, .samples = 10}, {.uri = "/data", .samples = 3}};
   spec.parts[0].members = std::string("\3\1\4\4", 4);  // 1, 5, 9
-  spec.parts[1].labels = LabelsFile{.uri = "/labels.csv", .key_column = "id", .label_column = "y"};
+  spec.parts[1].labels = LabelsFile{.uri = "/labels.csv", .key_column = "id", .label_column = "y", .quotes = false};
   spec.parts[1].labels_id = 99;
   spec.tokens = TokenOptions{.layout = RowLayout::kStream, .length = 128, .documents = false};
   spec.function =
@@ -75,6 +75,7 @@ TEST(StreamSpecTest, ComesBackAsItWas) {
   ASSERT_TRUE(parsed->parts[1].labels);
   EXPECT_EQ(parsed->parts[1].labels->uri, "/labels.csv");
   EXPECT_EQ(parsed->parts[1].labels->key_column, "id");
+  EXPECT_FALSE(parsed->parts[1].labels->quotes);
   EXPECT_EQ(parsed->parts[1].labels->label_column, "y");
   EXPECT_EQ(parsed->parts[1].labels_id, 99u);
   EXPECT_EQ(parsed->tokens->layout, RowLayout::kStream);

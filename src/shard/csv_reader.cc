@@ -6,12 +6,12 @@
 
 namespace millrace {
 
-char CsvDelimiterOf(std::string_view text) {
+char CsvDelimiterOf(std::string_view text, bool quotes) {
   std::string_view line = text.substr(0, text.find_first_of("\r\n"));
   std::string plain;
   bool quoted = false;
   for (const char c : line) {
-    quoted = quoted != (c == '"');
+    quoted = quotes && quoted != (c == '"');
     if (!quoted) plain += c;
   }
   for (const char delimiter : {',', ';', '\t'}) {
@@ -20,8 +20,8 @@ char CsvDelimiterOf(std::string_view text) {
   return ',';
 }
 
-CsvReader::CsvReader(std::string_view text, char delimiter)
-    : delimiter_(delimiter), plain_ends_{delimiter, '\n', '\r', '\0'}, rest_(text) {
+CsvReader::CsvReader(std::string_view text, char delimiter, bool quotes)
+    : delimiter_(delimiter), quotes_(quotes), plain_ends_{delimiter, '\n', '\r', '\0'}, rest_(text) {
   constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";
   if (rest_.starts_with(kByteOrderMark)) rest_.remove_prefix(kByteOrderMark.size());
 }
@@ -39,7 +39,11 @@ absl::Status CsvReader::TakeQuoted(std::string* cell) {
   rest_.remove_prefix(1);
   while (true) {
     const size_t quote = rest_.find('"');
-    if (quote == std::string_view::npos) return Wrong("a quoted cell that does not end");
+    if (quote == std::string_view::npos) {
+      return Wrong(
+          "a quoted cell that does not end; if quotes are text in this file: --no-csv-quotes, in Python "
+          "csv_quotes=False");
+    }
     const std::string_view part = rest_.substr(0, quote);
     if (cell->size() + part.size() > kMaxCsvCellBytes) return Wrong("a cell that is too long");
     for (const char c : part) next_line_ += c == '\n' ? 1 : 0;
@@ -70,7 +74,7 @@ absl::StatusOr<bool> CsvReader::Next(std::vector<std::string>* cells) {
     ++column_;
     if (column_ > kMaxCsvCells) return Wrong(fmt::format("more than {} columns", kMaxCsvCells));
     std::string& cell = cells->emplace_back();
-    RETURN_IF_ERROR(rest_.starts_with('"') ? TakeQuoted(&cell) : TakePlain(&cell));
+    RETURN_IF_ERROR(quotes_ && rest_.starts_with('"') ? TakeQuoted(&cell) : TakePlain(&cell));
     if (rest_.empty()) return true;
     if (AtLineEnd()) {
       TakeLineEnd();

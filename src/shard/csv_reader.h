@@ -15,15 +15,16 @@ inline constexpr size_t kMaxCsvCellBytes = 128 * 1024;  // of a cell, without it
 
 /// What lies between the cells of a text in CSV, by its first line: a comma if there is one outside of quotes, else a
 /// semicolon, else a tab, else a comma.
-char CsvDelimiterOf(std::string_view text);
+char CsvDelimiterOf(std::string_view text, bool quotes = true);
 
 /// Takes the records of a text in CSV as Python's csv module does: cells between delimiters; quoted ones may hold
 /// delimiters, line ends and doubled quotes; lines end with LF, CRLF or CR. A quote is text where it does not begin a
-/// cell, and so is the rest of a cell behind its quotes. A byte order mark and empty lines are passed over. Pure.
+/// cell, and so is the rest of a cell behind its quotes. Without `quotes`, all of them are text, as with
+/// csv.QUOTE_NONE. A byte order mark and empty lines are passed over. Pure.
 class CsvReader {
  public:
   /// `text` must live as long.
-  explicit CsvReader(std::string_view text, char delimiter = ',');
+  explicit CsvReader(std::string_view text, char delimiter = ',', bool quotes = true);
 
   /// Puts the cells of the next record into `cells`; false after the last. InvalidArgument, with line and column: a
   /// quoted cell that does not end, too many cells, or one that is too long. After an error it must not be used.
@@ -40,6 +41,7 @@ class CsvReader {
   void TakeLineEnd();
 
   const char delimiter_;
+  const bool quotes_;
   const char plain_ends_[4];  // a plain cell: the delimiter, the line's ends, NUL
   std::string_view rest_;
   uint64_t next_line_ = 1;  // of rest_

@@ -36,6 +36,18 @@ std::string Error(std::string_view text) {
   }
 }
 
+TEST(CsvReader, QuotesMayBeText) {
+  const std::string_view text = "a,\"b\n1,\"2\"\r\n\"3,4\n";
+  EXPECT_EQ(CsvDelimiterOf("\"a;b,c", /*quotes=*/false), ',');
+  CsvReader reader(text, ',', /*quotes=*/false);
+  for (const Record& right : {Record{"a", "\"b"}, Record{"1", "\"2\""}, Record{"\"3", "4"}}) {
+    Record cells;
+    const absl::StatusOr<bool> more = reader.Next(&cells);
+    ASSERT_TRUE(more.ok() && *more) << more.status();
+    EXPECT_EQ(cells, right);
+  }
+}
+
 TEST(CsvReader, CellsAndLines) {
   EXPECT_THAT(Read("a,b\n1,2\n"), ElementsAre(Record{"a", "b"}, Record{"1", "2"}));
   EXPECT_THAT(Read("a,b\r\n1,2"), ElementsAre(Record{"a", "b"}, Record{"1", "2"}));

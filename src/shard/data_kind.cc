@@ -169,6 +169,12 @@ std::string_view ForeignFileAdvice(std::string_view key) {
 
 namespace {
 
+// "00000.tar.temp4711": a download of webdataset, with the number of its process, that was interrupted.
+bool EndsAsTemporary(std::string_view name) {
+  const size_t last = name.find_last_not_of("0123456789");
+  return last != std::string_view::npos && name.substr(0, last + 1).ends_with(".temp");
+}
+
 // Beside shards and token files: what tools write of them, and of their own work.
 bool IsSideFile(std::string_view key) {
   constexpr std::string_view kEndings[] = {
@@ -176,8 +182,8 @@ bool IsSideFile(std::string_view key) {
       ".md5",  ".sha1",  ".sha256", ".sha512", ".crc",   ".sum", ".part", ".tmp",  ".partial",   ".lock", ".pdf",
       ".pkl",  ".bak",   ".done",   ".err",    ".aria2", ".sh",  ".py",   ".toml", ".crdownload"};
   const std::string name = absl::AsciiStrToLower(ToAbsl(Basename(key)));
-  return std::any_of(std::begin(kEndings), std::end(kEndings),
-                     [&](std::string_view end) { return name.ends_with(end); });
+  return EndsAsTemporary(name) || std::any_of(std::begin(kEndings), std::end(kEndings),
+                                              [&](std::string_view end) { return name.ends_with(end); });
 }
 
 }  // namespace

@@ -110,7 +110,7 @@ absl::Status FinishLabels(const LabelKinds& labels, const ManifestColumns& colum
 class CsvManifest {
  public:
   CsvManifest(std::string_view text, char delimiter, const ManifestColumns& columns, ManifestSink each)
-      : reader_(text, delimiter), columns_(columns), each_(each) {}
+      : reader_(text, delimiter, columns.quotes != CsvQuotes::kText), columns_(columns), each_(each) {}
 
   absl::StatusOr<Manifest> Read();
 
@@ -458,8 +458,13 @@ std::optional<ManifestFormat> ManifestFormatOf(std::string_view name) {
 
 absl::StatusOr<Manifest> ParseManifest(ManifestFormat format, std::string_view text, const ManifestColumns& columns,
                                        ManifestSink each) {
-  if (format != ManifestFormat::kJson)
-    return CsvManifest(text, format == ManifestFormat::kTsv ? '\t' : CsvDelimiterOf(text), columns, each).Read();
+  if (format != ManifestFormat::kJson) {
+    const char delimiter =
+        format == ManifestFormat::kTsv ? '\t' : CsvDelimiterOf(text, columns.quotes != CsvQuotes::kText);
+    return CsvManifest(text, delimiter, columns, each).Read();
+  }
+  if (columns.quotes == CsvQuotes::kText)
+    return absl::InvalidArgumentError("only in CSV and TSV quotes may be text (--no-csv-quotes, csv_quotes=False)");
   const size_t start = text.find_first_not_of(" \t\r\n");
   const bool array = start != std::string_view::npos && text[start] == '[';
   if (!array) return JsonLinesManifest(columns, each).Read(text);

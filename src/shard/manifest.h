@@ -60,11 +60,19 @@ enum class RowsName : uint8_t {
   kKeys,     // of samples of a data set that is there already: a file of labels
 };
 
+/// The meaning of quotes in CSV and TSV.
+enum class CsvQuotes : uint8_t {
+  kUsual,  // kMarks, unless there is an index already that says otherwise
+  kMarks,  // around cells
+  kText,   // text, as with Python's csv.QUOTE_NONE
+};
+
 /// The columns (or members) of the path and of the label; "": by their usual names.
 struct ManifestColumns {
   std::string path;  // or of the key
   std::string label;
   RowsName rows = RowsName::kObjects;
+  CsvQuotes quotes = CsvQuotes::kUsual;
 };
 
 /// Whether the label is a whole number as it is usually written.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import itertools
 import pathlib
 import signal
@@ -13,6 +14,7 @@ from typing import Any
 import millrace
 import numpy as np
 import pytest
+from PIL import Image
 from ports import free_port
 from service_support import OPTIONS, Proxy, is_late, is_sound, none_here, outcome, plain, received
 from support import Samples, binary
@@ -53,6 +55,22 @@ def test_fields_subsets_and_mixes(tar: Samples, raw: Samples, workers: Any) -> N
     remote, other = received(mix, workers=addresses, epochs=2)
     local, one = received(mix, epochs=2)
     assert remote == local and outcome(other) == outcome(one)
+
+
+def test_images_that_are_shown_in_spite_of_warnings_are_counted(tmp_path: pathlib.Path, workers: Any) -> None:
+    (tmp_path / "set").mkdir()
+    for number in range(24):
+        out = io.BytesIO()
+        pixels = np.random.default_rng(number).integers(0, 256, (48, 64, 3), dtype=np.uint8)
+        Image.fromarray(pixels).save(out, "JPEG")
+        data = out.getvalue()
+        odd = data[:-2] + bytes(228) + data[-2:] if number % 3 == 0 else data
+        (tmp_path / f"set/{number}.jpg").write_bytes(odd)
+    uri = str(tmp_path / "set")
+    local, one = received(uri)
+    remote, other = received(uri, workers=[workers().address])
+    assert remote == local
+    assert other.report()["odd_images"] == one.report()["odd_images"] > 0
 
 
 def test_a_bucket(tar: Samples, bucket: str, server: dict[str, str], workers: Any) -> None:

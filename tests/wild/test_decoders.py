@@ -24,6 +24,7 @@ RESTARTS = encoded(photo(2), quality=90, restart_marker_blocks=4)
 PROGRESSIVE = encoded(photo(3), progressive=True)
 PNG = encoded(photo(4), "PNG")
 IDAT = PNG.index(b"IDAT")
+PROFILE = encoded(photo(4), "PNG", icc_profile=bytes(range(200)))
 
 
 def flipped(data: bytes, at: int) -> bytes:
@@ -41,39 +42,108 @@ def animated(kind: str) -> bytes:
     return encoded(frames[0], kind, save_all=True, append_images=frames[1:], duration=100)
 
 
-# Name, file, kind of report. Pillow says what is right.
-FILES: list[tuple[str, bytes, str]] = [
-    ("zeros before the end marker", SOUND[:-2] + bytes(228) + SOUND[-2:], "libjpeg: extraneous bytes before 0xd9"),
-    ("zeros before the scan", SOUND[:SCAN] + b"\0\0" + SOUND[SCAN:], "libjpeg: extraneous bytes before 0xda"),
-    ("bytes before a restart marker", RESTARTS.replace(b"\xff\xd0", b"\0\0\xff\xd0"), "libjpeg: before 0xd0"),
-    ("bytes behind the end", SOUND + b"\0" * 5000 + b"camera", "cameras append previews"),
-    ("a second image behind the end", SOUND + SOUND, "multi-picture files of phones"),
-    ("no end marker", SOUND[:-2], "webcams leave out the last two bytes"),
-    ("cut in its head", SOUND[: SCAN - 100], "interrupted downloads"),
-    ("cut in the middle", SOUND[: (CODES + len(SOUND)) // 2], "interrupted downloads"),
-    ("cut, with an end marker", SOUND[: (CODES + len(SOUND)) // 2] + b"\xff\xd9", "uploaders close what they have"),
-    ("cut, and with a thumbnail", thumbnail_and_cut(), "interrupted downloads of photographs"),
-    ("codes that are none", SOUND[:-60] + b"\xfe" * 58 + SOUND[-2:], "libjpeg: bad Huffman code"),
-    ("a lost restart marker", RESTARTS.replace(b"\xff\xd1", b"", 1), "libjpeg: resync to restart"),
-    ("an unknown marker within", SOUND[:-80] + b"\xff\x02" + SOUND[-78:], "bit rot"),
-    ("a marker behind the codes without an end", SOUND[:-2] + b"\xff\xdc\x9c\xe5" + SOUND[-2:], "bit rot"),
-    ("progressive and cut", PROGRESSIVE[: len(PROGRESSIVE) // 2], "interrupted downloads"),
-    ("progressive, cut, closed", PROGRESSIVE[: len(PROGRESSIVE) // 2] + b"\xff\xd9", "partial progressive images"),
-    ("text", b"<html><body>404 Not Found</body></html>", "error pages saved under the name of an image"),
-    ("nothing", b"", "failed downloads"),
-    ("an animated WebP", animated("WEBP"), "stickers"),
-    ("an animated GIF", animated("GIF"), "GIF data sets"),
-    ("an animated PNG", animated("PNG"), "APNG"),
-    ("a GIF without its end", animated("GIF")[:-1], "GIFs cut behind the first picture"),
-    ("a GIF cut in later pictures", animated("GIF")[:-500], "GIFs cut behind the first picture"),
-    ("a GIF cut in its first picture", animated("GIF")[:900], "interrupted downloads"),
-    ("a WebP cut", encoded(photo(5), "WEBP")[:-30], "interrupted downloads"),
-    ("a PNG without its end", PNG[:-12], "PNGs without IEND"),
-    ("a PNG with bytes behind", PNG + b"trailer", "steganography, appended archives"),
-    ("a PNG with a bad checksum of pixels", PNG[:-16] + b"\0\0\0\0" + PNG[-12:], "writers of wrong CRCs"),
-    ("a PNG with a bad bit of pixels", flipped(PNG, IDAT + 200), "bit rot"),
-    ("a PNG with a bad head", flipped(PNG, 18), "bit rot"),
-    ("a PNG cut", PNG[: len(PNG) // 2], "interrupted downloads"),
+def bytes_before_the_picture(gif: bytes) -> bytes:
+    """They belong to no block."""
+    palette = 3 << (gif[10] & 7) + 1 if gif[10] & 0x80 else 0
+    return gif[: 13 + palette] + b"\0\0odd" + gif[13 + palette :]
+
+
+STILL = encoded(photo(6).convert("P"), "GIF")
+PALETTE = encoded(photo(6).convert("P"), "TIFF", compression="packbits")
+
+# Name, file, where such files come from, and a public report of one. Pillow says what is right.
+FILES: list[tuple[str, bytes, str, str]] = [
+    (
+        "zeros before the end marker",
+        SOUND[:-2] + bytes(228) + SOUND[-2:],
+        "libjpeg: extraneous bytes before 0xd9",
+        "tensorflow/models#2194",
+    ),
+    (
+        "zeros before the scan",
+        SOUND[:SCAN] + b"\0\0" + SOUND[SCAN:],
+        "libjpeg: extraneous bytes before 0xda",
+        "opencv/opencv#9477",
+    ),
+    (
+        "bytes before a restart marker",
+        RESTARTS.replace(b"\xff\xd0", b"\0\0\xff\xd0"),
+        "libjpeg: before 0xd0",
+        "image-rs/jpeg-decoder#100",
+    ),
+    (
+        "bytes behind the end",
+        SOUND + b"\0" * 5000 + b"camera",
+        "cameras append previews",
+        "digital-preservation/pronom-research-week#13",
+    ),
+    ("a second image behind the end", SOUND + SOUND, "multi-picture files of phones", "libjxl/libjxl#3110"),
+    ("no end marker", SOUND[:-2], "webcams leave out the last two bytes", "intel/libyami#801"),
+    ("cut in its head", SOUND[: SCAN - 100], "interrupted downloads", "ianare/exif-py#261"),
+    ("cut in the middle", SOUND[: (CODES + len(SOUND)) // 2], "interrupted downloads", "pytorch/vision#138"),
+    (
+        "cut, with an end marker",
+        SOUND[: (CODES + len(SOUND)) // 2] + b"\xff\xd9",
+        "uploaders close what they have",
+        "AcademySoftwareFoundation/OpenImageIO#951",
+    ),
+    ("cut, and with a thumbnail", thumbnail_and_cut(), "interrupted downloads of photographs", ""),
+    (
+        "codes that are none",
+        SOUND[:-60] + b"\xfe" * 58 + SOUND[-2:],
+        "libjpeg: bad Huffman code",
+        "Megvii-BaseDetection/YOLOX#373",
+    ),
+    (
+        "a lost restart marker",
+        RESTARTS.replace(b"\xff\xd1", b"", 1),
+        "libjpeg: resync to restart",
+        "SixLabors/ImageSharp#481",
+    ),
+    ("an unknown marker within", SOUND[:-80] + b"\xff\x02" + SOUND[-78:], "bit rot", ""),
+    ("a marker behind the codes without an end", SOUND[:-2] + b"\xff\xdc\x9c\xe5" + SOUND[-2:], "bit rot", ""),
+    ("progressive and cut", PROGRESSIVE[: len(PROGRESSIVE) // 2], "interrupted downloads", "SixLabors/ImageSharp#18"),
+    (
+        "progressive, cut, closed",
+        PROGRESSIVE[: len(PROGRESSIVE) // 2] + b"\xff\xd9",
+        "partial progressive images",
+        "imazen/zenjpeg#63",
+    ),
+    (
+        "text",
+        b"<html><body>404 Not Found</body></html>",
+        "error pages saved under the name of an image",
+        "python-pillow/Pillow#9094",
+    ),
+    ("nothing", b"", "failed downloads", ""),
+    ("an animated WebP", animated("WEBP"), "stickers", "uploadcare/pillow-simd#29"),
+    ("an animated GIF", animated("GIF"), "GIF data sets", "fastai/fastai_dev#194"),
+    ("an animated PNG", animated("PNG"), "APNG", "scratchfoundation/scratch-gui#8097"),
+    ("a GIF without its end", animated("GIF")[:-1], "GIFs cut behind the first picture", "image-rs/image-gif#138"),
+    ("a GIF cut in later pictures", animated("GIF")[:-500], "GIFs cut behind the first picture", "deanm/omggif#39"),
+    ("a GIF cut in its first picture", animated("GIF")[:900], "interrupted downloads", "libvips/libvips#3134"),
+    ("a GIF with bytes before its picture", bytes_before_the_picture(STILL), "bit rot", ""),
+    ("a GIF without the end of its codes", STILL[:-2], "interrupted downloads", ""),
+    ("a TIFF with a color map", PALETTE, "scanners", ""),
+    ("a TIFF whose color map is cut off", PALETTE[:-40], "interrupted downloads", ""),
+    ("a WebP cut", encoded(photo(5), "WEBP")[:-30], "interrupted downloads", ""),
+    ("a PNG without its end", PNG[:-12], "PNGs without IEND", ""),
+    ("a PNG with bytes behind", PNG + b"trailer", "steganography, appended archives", ""),
+    (
+        "a PNG with a bad checksum of pixels",
+        PNG[:-16] + b"\0\0\0\0" + PNG[-12:],
+        "writers of wrong CRCs",
+        "python-pillow/Pillow#5800",
+    ),
+    (
+        "a PNG with a bad checksum of its profile",
+        flipped(PROFILE, PROFILE.index(b"iCCP") + 20),
+        "rewritten profiles",
+        "python-pillow/Pillow#5631",
+    ),
+    ("a PNG with a bad bit of pixels", flipped(PNG, IDAT + 200), "bit rot", ""),
+    ("a PNG with a bad head", flipped(PNG, 18), "bit rot", ""),
+    ("a PNG cut", PNG[: len(PNG) // 2], "interrupted downloads", ""),
 ]
 
 # libjpeg makes up for scans that a progressive file lacks. Versions of libjpeg-turbo differ in that: Pillow's is a later one.
@@ -88,9 +158,9 @@ def pillow(data: bytes) -> np.ndarray | None:
         return None
 
 
-@pytest.mark.parametrize(("name", "data", "report"), FILES, ids=[name for name, _, _ in FILES])
+@pytest.mark.parametrize(("name", "data", "source", "report"), FILES, ids=[row[0] for row in FILES])
 def test_the_verdict_and_the_pixels_are_those_of_pillow(
-    command: Command, tmp_path: Path, name: str, data: bytes, report: str
+    command: Command, tmp_path: Path, name: str, data: bytes, source: str, report: str
 ) -> None:
     right = pillow(data)
     write(tmp_path / "raw/x/0.jpg", data)
@@ -101,19 +171,19 @@ def test_the_verdict_and_the_pixels_are_those_of_pillow(
         ) as loader:
             batches = list(loader)
             quarantined = loader.report()["quarantined"]
-        assert quarantined == (right is None), report
+        assert quarantined == (right is None), (source, report)
         if right is not None:
             apart = np.abs(np.asarray(batches[0]["image"][0]).astype(int) - right)
-            assert apart.max() <= SMOOTHED.get(name, 0), report
+            assert apart.max() <= SMOOTHED.get(name, 0), (source, report)
     for options in ((), ("--augment",), ("--augment", "--seed", "7", "--size", "16"), ("--exact",)):
         command("feed", tmp_path / "raw", "--batch", "1", *options, code=0 if right is not None else 1)
     found = json.loads(command("inspect", tmp_path / "raw", "--decode", "all", "--json").stdout)
-    assert found["decode"]["failed"] == (right is None), report
+    assert found["decode"]["failed"] == (right is None), (source, report)
     both = tmp_path / "both"
     write(both / "x/0.jpg", data)
     write(both / "x/1.jpg", SOUND)
     packed = json.loads(command("pack", both, tmp_path / "out", "--resize", "32", "--skip-bad", "--json").stdout)
-    assert packed["samples"] == 1 + (right is not None), report
+    assert packed["samples"] == 1 + (right is not None), (source, report)
 
 
 def test_warnings_are_counted(command: Command, tmp_path: Path) -> None:

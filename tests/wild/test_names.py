@@ -3,6 +3,7 @@ is named."""
 
 from __future__ import annotations
 
+import gzip
 import json
 import struct
 from pathlib import Path
@@ -33,51 +34,62 @@ def tfrecord(count: int) -> bytes:
     return out
 
 
-# The file beside two tar shards of five samples, and the program that leaves it there.
+# The file beside two tar shards of five samples, the program that leaves it there, and a public report.
 BESIDE = [
-    ("00000.parquet", "img2dataset"),
-    ("00000_stats.json", "img2dataset"),
-    ("_tmp/00001.parquet", "img2dataset"),
-    ("index.json", "MosaicML"),
-    ("sizes.json", "open_clip"),
-    ("wids-meta.json", "webdataset's wids"),
-    ("meta.jsonl", "Hugging Face"),
-    ("dataset_infos.json", "Hugging Face"),
-    (".gitattributes", "Hugging Face"),
-    ("README.md", "Hugging Face"),
-    ("LICENSE", "GitHub"),
-    ("_SUCCESS", "Spark"),
-    ("00000.tar.md5", "md5sum"),
-    ("checksums.sha256", "sha256sum"),
-    ("00000.tar.idx", "DALI's wds2idx"),
-    ("00002.tar.part", "browsers, curl"),
-    ("00002.tar.crdownload", "Chrome"),
-    ("00002.tar.aria2", "aria2"),
-    ("download.log", "wget"),
-    ("classes.txt", "Kaggle"),
-    ("train.csv", "Kaggle"),
-    ("00000.json", "metadata by shard"),
-    ("convert.py", "their authors"),
-    (".DS_Store", "macOS"),
-    ("._00000.tar", "macOS"),
-    ("Thumbs.db", "Windows"),
-    (".00000.tar.crc", "Hadoop"),
-    (".nfs000000000001", "NFS"),
+    ("00000.parquet", "img2dataset", "rom1504/img2dataset#31"),
+    ("00000_stats.json", "img2dataset", "rom1504/img2dataset#358"),
+    ("_tmp/00001.parquet", "img2dataset", ""),
+    ("index.json", "MosaicML", ""),
+    ("sizes.json", "open_clip", "FacePerceiver/LAION-Face#11"),
+    ("wids-meta.json", "webdataset's wids", "webdataset/webdataset#331"),
+    ("meta.jsonl", "Hugging Face", ""),
+    ("dataset_infos.json", "Hugging Face", "huggingface/datasets#904"),
+    (".gitattributes", "Hugging Face", ""),
+    ("README.md", "Hugging Face", "huggingface/datasets#3221"),
+    ("LICENSE", "GitHub", ""),
+    ("_SUCCESS", "Spark", "cldellow/datasette-parquet#15"),
+    ("00000.tar.md5", "md5sum", ""),
+    ("checksums.sha256", "sha256sum", ""),
+    ("00000.tar.idx", "DALI's wds2idx", "NVIDIA/DALI#3749"),
+    ("00002.tar.part", "browsers, curl", ""),
+    ("00002.tar.crdownload", "Chrome", ""),
+    ("00002.tar.aria2", "aria2", ""),
+    ("download.log", "wget", ""),
+    ("classes.txt", "Kaggle", ""),
+    ("train.csv", "Kaggle", ""),
+    ("00000.json", "metadata by shard", ""),
+    ("convert.py", "their authors", ""),
+    (".DS_Store", "macOS", "pytorch/vision#109"),
+    ("._00000.tar", "macOS", "Project-MONAI/MONAI#8305"),
+    ("Thumbs.db", "Windows", "meetps/pytorch-semseg#83"),
+    (".00000.tar.crc", "Hadoop", "NVIDIA-NeMo/Curator#261"),
+    (".nfs000000000001", "NFS", ""),
+    (".ipynb_checkpoints/00000.tar", "Jupyter", "pytorch/vision#2831"),
+    ("00000.tar.temp123", "webdataset's cache", "webdataset/webdataset#503"),
 ]
 
 
-@pytest.mark.parametrize(("name", "program"), BESIDE, ids=[name for name, _ in BESIDE])
-def test_what_lies_beside_shards_is_passed_over(command: Command, tmp_path: Path, name: str, program: str) -> None:
+@pytest.mark.parametrize(("name", "program", "report"), BESIDE, ids=[row[0] for row in BESIDE])
+def test_what_lies_beside_shards_is_passed_over(
+    command: Command, tmp_path: Path, name: str, program: str, report: str
+) -> None:
     root = tmp_path / "set"
     for n in range(2):
         write(root / f"{n:05}.tar", texts(5 * n, 5 * n + 5))
     write(root / name, b"PAR1" + bytes(100) + b"PAR1")
     found = index(command, root)
-    assert found["samples"] == 10, program
-    assert [entry["object"] for entry in found["skipped"]["named"]] == [name], program
+    assert found["samples"] == 10, (program, report)
+    assert [entry["object"] for entry in found["skipped"]["named"]] == [name], (program, report)
     assert all(entry["why"] for entry in found["skipped"]["named"])
     packed = json.loads(command("pack", root, tmp_path / "out", "--json").stdout)
-    assert packed["samples"] == 10, program
+    assert packed["samples"] == 10, (program, report)
+    assert packed["passed_over"] == found["skipped"], (program, report)
+    compressed = tmp_path / "compressed"
+    write(compressed / name, b"PAR1" + bytes(100) + b"PAR1")
+    write(compressed / "00000.tar.gz", gzip.compress(texts(0, 5)))
+    packed = json.loads(command("pack", compressed, tmp_path / "out2", "--json").stdout)
+    assert packed["samples"] == 5, (program, report)
+    assert [entry["object"] for entry in packed["passed_over"]["named"]] == [name], (program, report)
 
 
 def test_names_of_tfrecords(command: Command, tmp_path: Path) -> None:

@@ -30,40 +30,61 @@ ALPHA = LARGE.copy()
 ALPHA.putalpha(128)
 FRAMES = [photo(n, 320, 240) for n in range(3)]
 
-# Ending, file, the size and the format that are right, and the source of such files.
-FILES: list[tuple[str, bytes, tuple[int, int], str, str]] = [
-    ("jpg", encoded(LARGE), (128, 96), "JPEG", "cameras"),
-    ("jpg", encoded(LARGE, progressive=True), (128, 96), "JPEG", "web images"),
-    ("jpg", encoded(LARGE.convert("L")), (128, 96), "JPEG", "scans"),
-    ("jfif", encoded(LARGE), (128, 96), "JPEG", "browsers"),
-    ("png", encoded(LARGE, "PNG"), (128, 96), "PNG", "screenshots"),
-    ("png", encoded(LARGE.convert("P"), "PNG"), (320, 240), "PNG", "masks"),
-    ("webp", encoded(LARGE, "WEBP"), (128, 96), "WEBP", "web images"),
-    ("webp", encoded(LARGE, "WEBP", lossless=True), (128, 96), "WEBP", "screenshots"),
-    ("webp", encoded(ALPHA, "WEBP"), (128, 96), "WEBP", "stickers"),
-    ("webp", encoded(FRAMES[0], "WEBP", save_all=True, append_images=FRAMES[1:]), (128, 96), "WEBP", "stickers"),
-    ("gif", encoded(LARGE.convert("P"), "GIF"), (128, 96), "PNG", "drawings"),
-    ("gif", encoded(FRAMES[0], "GIF", save_all=True, append_images=FRAMES[1:]), (128, 96), "PNG", "animations"),
-    ("tif", encoded(LARGE, "TIFF"), (128, 96), "PNG", "microscopes"),
-    ("tiff", encoded(LARGE, "TIFF", compression="tiff_lzw"), (128, 96), "PNG", "scanners"),
-    ("tif", encoded(LARGE.convert("L"), "TIFF"), (320, 240), "TIFF", "masks"),
-    ("bmp", encoded(LARGE, "BMP"), (128, 96), "PNG", "Windows"),
-    ("jpg", encoded(LARGE, "PNG"), (128, 96), "PNG", "wrong endings"),
-    ("jpg", encoded(LARGE, "WEBP"), (128, 96), "WEBP", "wrong endings of downloads"),
-    ("webp", encoded(photo(3, 100, 80), "WEBP"), (100, 80), "WEBP", "small images"),
+# Ending, file, the size and the format that are right, the source of such files, and a public report.
+FILES: list[tuple[str, bytes, tuple[int, int], str, str, str]] = [
+    ("jpg", encoded(LARGE), (128, 96), "JPEG", "cameras", ""),
+    ("jpg", encoded(LARGE, progressive=True), (128, 96), "JPEG", "web images", ""),
+    ("jpg", encoded(LARGE.convert("L")), (128, 96), "JPEG", "scans", ""),
+    ("jfif", encoded(LARGE), (128, 96), "JPEG", "browsers", "supervisely/supervisely#839"),
+    ("png", encoded(LARGE, "PNG"), (128, 96), "PNG", "screenshots", "rom1504/img2dataset#457"),
+    ("png", encoded(LARGE.convert("P"), "PNG"), (320, 240), "PNG", "masks", "ykamikawa/tf-keras-PSPNet#2"),
+    ("webp", encoded(LARGE, "WEBP"), (128, 96), "WEBP", "web images", "rom1504/img2dataset#287"),
+    ("webp", encoded(LARGE, "WEBP", lossless=True), (128, 96), "WEBP", "screenshots", ""),
+    ("webp", encoded(ALPHA, "WEBP"), (128, 96), "WEBP", "stickers", ""),
+    (
+        "webp",
+        encoded(FRAMES[0], "WEBP", save_all=True, append_images=FRAMES[1:]),
+        (128, 96),
+        "WEBP",
+        "stickers",
+        "thumbor/thumbor#1901",
+    ),
+    ("gif", encoded(LARGE.convert("P"), "GIF"), (128, 96), "PNG", "drawings", "mailru/FileAPI#367"),
+    (
+        "gif",
+        encoded(FRAMES[0], "GIF", save_all=True, append_images=FRAMES[1:]),
+        (128, 96),
+        "PNG",
+        "animations",
+        "ErinCall/catsnap#37",
+    ),
+    ("tif", encoded(LARGE, "TIFF"), (128, 96), "PNG", "microscopes", ""),
+    ("tiff", encoded(LARGE, "TIFF", compression="tiff_lzw"), (128, 96), "PNG", "scanners", "tlnagy/TiffImages.jl#8"),
+    ("tif", encoded(LARGE.convert("L"), "TIFF"), (320, 240), "TIFF", "masks", "divamgupta/image-segmentation-keras#11"),
+    ("bmp", encoded(LARGE, "BMP"), (128, 96), "PNG", "Windows", "mailru/FileAPI#367"),
+    ("jpg", encoded(LARGE, "PNG"), (128, 96), "PNG", "wrong endings", "GT-Vision-Lab/VQA_LSTM_CNN#8"),
+    ("jpg", encoded(LARGE, "WEBP"), (128, 96), "WEBP", "wrong endings of downloads", ""),
+    ("webp", encoded(photo(3, 100, 80), "WEBP"), (100, 80), "WEBP", "small images", "rom1504/img2dataset#243"),
 ]
 
 
-@pytest.mark.parametrize(("ending", "data", "size", "kind", "source"), FILES)
+@pytest.mark.parametrize(("ending", "data", "size", "kind", "source", "report"), FILES)
 def test_images_are_resized_whatever_their_format(
-    command: Command, tmp_path: Path, ending: str, data: bytes, size: tuple[int, int], kind: str, source: str
+    command: Command,
+    tmp_path: Path,
+    ending: str,
+    data: bytes,
+    size: tuple[int, int],
+    kind: str,
+    source: str,
+    report: str,
 ) -> None:
     write(tmp_path / f"raw/x/0.{ending}", data)
     done = command("pack", tmp_path / "raw", tmp_path / "out", "--resize", "96")
-    assert "warning" not in done.stderr, source
+    assert "warning" not in done.stderr, (source, report)
     stored = next(value for name, value in packed(tmp_path / "out").items() if name.endswith(ending))
     with Image.open(io.BytesIO(stored)) as image:
-        assert (image.size, image.format) == (size, kind), source
+        assert (image.size, image.format) == (size, kind), (source, report)
         image.load()
 
 
@@ -83,3 +104,28 @@ def test_what_is_no_image_is_left_out(command: Command, tmp_path: Path) -> None:
     )
     assert done["samples"] == 1
     assert "x/1" in command("pack", tmp_path / "raw", tmp_path / "none", "--resize", "96", code=1).stderr
+
+
+def test_what_begins_as_no_image_is_left_out_also_where_images_are_kept(command: Command, tmp_path: Path) -> None:
+    """A web page that was saved under the name of an image (python-pillow/Pillow#9094)."""
+    good = {
+        "jpg": encoded(LARGE),
+        "webp": encoded(LARGE, "WEBP"),
+        "gif": encoded(FRAMES[0], "GIF"),
+        "png": b"BM" + bytes(9),
+    }
+    bad = {"a.jpg": b"<html>404</html>", "b.jpg": b"", "c.png": b"\x89PN", "d.jpeg": b"error code: 502"}
+    for ending, data in good.items():
+        write(tmp_path / f"raw/x/{ending}.{ending}", data)
+    for name, data in bad.items():
+        write(tmp_path / "raw/x" / name, data)
+    write(tmp_path / "raw/x/other.heic.jpg", b"\0\0\0\x20ftypheic" + bytes(100))  # others may decode it
+    for form in ("tar", "tfrecord"):
+        out = tmp_path / f"out-{form}"
+        done = json.loads(command("pack", tmp_path / "raw", out, "--skip-bad", "--format", form, "--json").stdout)
+        assert done["samples"] == len(good) + 1
+        assert [sample["key"] for sample in done["skipped"]] == ["x/a", "x/b", "x/c", "x/d"]
+        assert all("not an image" in sample["why"] for sample in done["skipped"])
+    # Without --skip-bad, and for fields of other names, nothing is looked at.
+    done = json.loads(command("pack", tmp_path / "raw", tmp_path / "all", "--json").stdout)
+    assert done["samples"] == len(good) + len(bad) + 1 and done["skipped"] == []

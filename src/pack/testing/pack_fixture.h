@@ -120,11 +120,13 @@ class PackTest : public ::testing::Test {
     for (int i = 0; i < 60; ++i) {
       std::string data(i == 20 ? 0 : i == 30 ? 200'000 : rng.Below(3000), '\0');
       for (char& c : data) c = static_cast<char>(rng.Next());
+      if (data.size() >= 3) data.replace(0, 3, "\xff\xd8\xff");  // as a JPEG begins
       const char* const folders[] = {"", "a-b/", "a/", "a.b/x/", "Z/"};
       const std::string name = i == 40 ? std::string(120, 'n') + "/" + std::string(180, 'm') : fmt::format("{:03}", i);
       const std::string key = folders[i % 5] + name;
       const bool masked = i % 7 != 0 && i % 3 == 0;  // then the sample has two objects
-      Put(uri, fmt::format("{}.{}", key, i % 7 == 0 ? "JPG" : masked ? "seg.png" : "jpg"), data);
+      const char* const ending = i % 7 == 0 ? "JPG" : masked ? "seg.png" : i == 20 ? "bin" : "jpg";
+      Put(uri, fmt::format("{}.{}", key, ending), data);
       if (masked) Put(uri, key + ".txt", key);
     }
   }
