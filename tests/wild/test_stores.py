@@ -130,7 +130,6 @@ QUIET = [
     ("late-error", "https://github.com/s3tools/s3cmd/issues/577"),
     ("md5", "https://github.com/aws/aws-sdk-js-v3/issues/6920"),
     ("no-trailers", "https://github.com/storj/gateway-st/issues/89"),
-    ("region", "https://github.com/aws/aws-cli/issues/851"),
 ]
 
 
@@ -147,6 +146,12 @@ def test_files_go_there_and_back(millrace_bin: Path, tmp_path: Path, manner: str
             assert (tmp_path / "back" / name).read_bytes() == (source / name).read_bytes(), report
         run(millrace_bin, "rm", "-r", "s3://b/new", env=stub.env())
         assert not stub.objects, report
+
+
+def test_the_region_is_learned(millrace_bin: Path) -> None:
+    """https://github.com/aws/aws-cli/issues/851"""
+    with serving("region", x=b"text") as stub:
+        assert run(millrace_bin, "cat", "s3://b/x", env=stub.env()) == "text"
 
 
 # The options of doctor for a manner that needs a remedy, and what the line of the check that fails must name.
