@@ -137,6 +137,7 @@ HttpRequest S3Exchange::Request(absl::Time now, bool hedge) {
   refusal_.clear();
   final_refusal_.reset();
 
+  region_ = context_.Region(bucket_);
   S3Address address = context_.Address(bucket_, NeedsKey() ? std::string_view(key_) : std::string_view());
   HttpRequest request;
   request.endpoint = std::move(address.server);
@@ -273,7 +274,9 @@ S3Step S3Exchange::OnErrorAnswer(Failure failure, absl::Time now) {
 std::optional<S3Step> S3Exchange::OnRedirect(const Failure& failure) {
   const std::string_view header = Header("x-amz-bucket-region");
   const std::string_view region = header.empty() ? std::string_view(failure.body.region) : header;
-  if (++redirects_ > kMaxRedirects || !context_.LearnRegion(bucket_, region)) return std::nullopt;
+  context_.LearnRegion(bucket_, region);
+  // Another exchange may have learned it since this request was sent.
+  if (++redirects_ > kMaxRedirects || context_.Region(bucket_) == region_) return std::nullopt;
   return Again();
 }
 

@@ -184,6 +184,18 @@ TEST_F(ExchangeTest, OnAwsTheRegionChangesTheHost) {
   EXPECT_EQ(requests_[1].head.headers.Find("host"), "bucket.s3.eu-west-1.amazonaws.com");
 }
 
+TEST_F(ExchangeTest, ARegionThatAnotherLearnedMeanwhileCounts) {
+  Use(TestS3Config());
+  int n = 0;
+  const auto result = Put([&](const HttpRequest&) {
+    if (n++ > 0) return kStored;
+    EXPECT_TRUE(context_->LearnRegion("bucket", "eu-west-1"));
+    return Error(301, "PermanentRedirect", Headers({{"x-amz-bucket-region", "eu-west-1"}}));
+  });
+  ASSERT_TRUE(result.ok()) << result.status();
+  EXPECT_THAT(std::string(*requests_.back().head.headers.Find("authorization")), HasSubstr("/eu-west-1/s3/"));
+}
+
 TEST_F(ExchangeTest, RedirectsThatLeadNowhereEnd) {
   for (const char* region : {"", "us-east-1", "evil.example/"}) {
     Use(TestS3Config());
