@@ -179,7 +179,7 @@ class S3Exchange {
   bool warned_ = false;
   bool speaks_https_ = false;  // the server says so, to a request over plain HTTP
   bool as_if_away_ = false;    // the last request failed as requests do without a server
-  std::string region_;  // that the last request was sent to
+  std::string region_;         // that the last request was sent to
   int redirects_ = 0;
   bool clock_fixed_ = false;
   CredentialsProvider::Shared credentials_;  // null when anonymous, and before TakeCredentials
