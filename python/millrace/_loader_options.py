@@ -120,7 +120,7 @@ def torch_for(output: str | None, device: Device | None) -> Any:
     if output is None:
         try:
             return importlib.import_module("torch")
-        except ImportError:
+        except (ImportError, OSError):  # it is not installed, or cannot be loaded
             return None
     wanted = _arguments.choice("output", output, ("torch", "numpy"))
     return importlib.import_module("torch") if wanted == "torch" else None

@@ -338,6 +338,10 @@ class Loader:
             raise InvalidArgumentError("pad is for arrays of samples; rows of tokens have Tokens(pad=...)")
         checked["padding"] = list(pad.items())
         names = tuple_names(as_tuple, collate)
+        if names and checked["bad_samples"] == "mask":
+            raise InvalidArgumentError(
+                "bad_samples='mask' tells of its rows by batch['valid'], which a tuple has no place for; leave as_tuple out"
+            )
         self._remote = named is not None and workers is not None
         on_device = self._device is not None and self._device.normalises and not functions
         is_pinned = (
@@ -543,7 +547,8 @@ class Loader:
         return 0 if name in _ORIGIN else self._pads.of(name, dtype)
 
     def _check_names(self, pad: Mapping[str, float], entries: Sequence[tuple[Any, ...]]) -> None:
-        arrays = {name for shape in self._native.shapes() for name, *_ in shape} - _ORIGIN
+        present = {name for shape in self._native.shapes() for name, *_ in shape}
+        arrays = present - _ORIGIN
         arrays |= {entry[0] for entry in entries if entry[2] == "array"}
         for name in pad:
             if name not in arrays:
@@ -552,7 +557,7 @@ class Loader:
                 )
         decoded = {} if self._payload.decoder is None else self._payload.decoder.shapes
         for name in self._hand_over.as_tuple:
-            known = {*arrays, *_ORIGIN, "mask", "key", *self._values, *decoded}
+            known = {*arrays, *present, "mask", "key", *self._values, *decoded}
             if name not in known:
                 raise InvalidArgumentError(
                     f"as_tuple names {name!r}, and batches have {', '.join(sorted(known - _ORIGIN - {'mask', 'key'})) or 'no such entry'}"

@@ -127,7 +127,8 @@ void BatchConverter::Pad(const py::array& stacked, const BatchValues& values) co
                                   [&](const FieldPadding& padding) { return padding.name == values.name; });
   if (found == to_.padding.end()) return;
   py::object value = py::float_(found->value);
-  if (std::trunc(found->value) == found->value) value = py::int_(static_cast<int64_t>(found->value));
+  if (std::isfinite(found->value) && std::trunc(found->value) == found->value)
+    value = py::int_(static_cast<int64_t>(found->value));
   for (size_t row = 0; row < values.rows.size(); ++row) {
     if (!values.rows[row].empty()) continue;
     try {

@@ -259,7 +259,13 @@ absl::StatusOr<PackResult> PackAll(const PackFlags& flags, PackOptions options, 
   } else if (source->built()) {
     result.passed_over = source->built()->skipped;
   } else {
-    ASSIGN_OR_RETURN(result.passed_over, ListSkipped(*source, options.stop));
+    absl::StatusOr<SkippedObjects> skipped = ListSkipped(*source, options.stop);
+    if (skipped.ok()) {
+      result.passed_over = *std::move(skipped);
+    } else {  // everything is packed
+      PrintError("millrace pack: warning: the objects that were passed over are not counted: {}\n",
+                 ToStd(skipped.status().message()));
+    }
   }
   return result;
 }

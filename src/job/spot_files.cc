@@ -143,21 +143,28 @@ std::string InPolicy(const std::string& text) {
 
 std::string IamPolicy(const RunOptions& run) {
   const S3Place kept = PlaceAt(run.supervisor.checkpoint, 0);
-  std::set<std::string> buckets{BucketResource(kept.bucket)};
+  std::set<std::string> buckets;
+  std::set<std::string> directory_buckets;  // their sessions may do everything
   std::set<std::string> read;
+  const auto use = [&](const std::string& bucket) {
+    (IsDirectoryBucket(bucket) ? directory_buckets : buckets).insert(BucketResource(bucket));
+  };
+  use(kept.bucket);
   for (const S3Place& place : PlacesRead(run)) {
-    buckets.insert(BucketResource(place.bucket));
-    read.insert(ObjectArn(place));
+    use(place.bucket);
+    if (!IsDirectoryBucket(place.bucket)) read.insert(ObjectArn(place));
   }
   const auto below = [](const S3Place& place) {
     return ObjectResource(place.bucket, place.key.empty() ? "*" : place.key + "/*");
   };
   std::vector<std::string> written;
   for (const std::string& uri : {run.job.output, run.job.checkpoints}) {
-    if (uri.starts_with(kS3)) written.push_back(below(PlaceAt(uri, 0)));
+    if (uri.starts_with(kS3) && !IsDirectoryBucket(PlaceAt(uri, 0).bucket)) written.push_back(below(PlaceAt(uri, 0)));
   }
-  TemplateValues values = {
-      {"buckets", buckets}, {"kept", below(kept)}, {"tag", InPolicy(JobTag(run.supervisor.checkpoint))}};
+  TemplateValues values = {{"tag", InPolicy(JobTag(run.supervisor.checkpoint))}};
+  if (!buckets.empty()) values["buckets"] = buckets;
+  if (!directory_buckets.empty()) values["directory-buckets"] = directory_buckets;
+  if (!IsDirectoryBucket(kept.bucket)) values["kept"] = below(kept);
   if (!read.empty()) values["read"] = read;
   if (!written.empty()) values["written"] = written;
   if (!run.volumes.empty()) {

@@ -91,6 +91,15 @@ TEST(SpotFile, APolicyNamesAccessPoints) {
   EXPECT_THAT(policy.dump(), HasSubstr("\"" + point + "/object/set*\""));
 }
 
+TEST(SpotFile, APolicyAllowsSessionsOfDirectoryBuckets) {
+  RunOptions run = RunOfTest();
+  run.job.channels = {"train=s3://data--usw2-az1--x-s3/set"};
+  const json policy = json::parse(*SpotFile(run, Options("iam-policy")));
+  EXPECT_EQ(Sids(policy), "List UseDirectoryBuckets KeepCheckpointsAndLogs FindTheFleet EndTheFleet ");
+  EXPECT_THAT(policy["Statement"][1]["Resource"].dump(), HasSubstr("bucket/data--usw2-az1--x-s3"));
+  EXPECT_THAT(policy["Statement"][0].dump(), Not(HasSubstr("x-s3")));
+}
+
 TEST(SpotFile, APolicyNamesVolumesByTheirTags) {
   RunOptions run = RunOfTest();
   SpotFileOptions options = Options("iam-policy");

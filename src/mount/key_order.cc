@@ -90,6 +90,7 @@ std::optional<std::string> KeyOrder::NextPage(Time now) {
   if (old) {
     again_ = true;
     listing_ = true;
+    asked_after_ = front_;
     return front_;
   }
   if (complete_) return std::nullopt;
@@ -99,7 +100,8 @@ std::optional<std::string> KeyOrder::NextPage(Time now) {
   if (left > 2 * limits_.files) return std::nullopt;
   listing_ = true;
   again_ = false;
-  return files_.empty() ? front_ : std::max(front_, files_.rbegin()->first);
+  asked_after_ = files_.empty() ? front_ : std::max(front_, files_.rbegin()->first);
+  return asked_after_;
 }
 
 void KeyOrder::OnPage(const std::vector<Node>& files, bool is_last, Time now) {
@@ -114,7 +116,10 @@ void KeyOrder::OnPage(const std::vector<Node>& files, bool is_last, Time now) {
   }
   again_ = false;
   for (const Node& file : files) files_.insert_or_assign(file.key, file);
-  complete_ = is_last;
+  // A store that knows no start of a listing, such as a directory bucket, gives the same page each time.
+  const bool is_news =
+      std::any_of(files.begin(), files.end(), [&](const Node& file) { return file.key > asked_after_; });
+  complete_ = is_last || !is_news;
 }
 
 void KeyOrder::OnFailure(Time now) {

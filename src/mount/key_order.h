@@ -62,12 +62,13 @@ class KeyOrder {
 
   const AheadLimits limits_;
   std::map<std::string, Node> files_;
-  std::string front_;      // the greatest key that was opened
-  std::string sent_;       // up to this key all are read
-  bool complete_ = false;  // the last page ended the listing
-  bool listing_ = false;   // a page is asked for
-  bool again_ = false;     // and it begins at the front again
-  Time oldest_{};          // of the pages that are ahead
+  std::string front_;        // the greatest key that was opened
+  std::string sent_;         // up to this key all are read
+  bool complete_ = false;    // the last page ended the listing
+  bool listing_ = false;     // a page is asked for
+  std::string asked_after_;  // the key that it begins after
+  bool again_ = false;       // and it begins at the front again
+  Time oldest_{};            // of the pages that are ahead
   Time retry_at_{};
   int failures_ = 0;
   size_t hits_ = 0;

@@ -51,6 +51,16 @@ class KeyOrderTest : public ::testing::Test {
   int pages_ = 0;
 };
 
+// As a directory bucket does it.
+TEST_F(KeyOrderTest, AStoreThatKnowsNoStartIsNotListedForever) {
+  KeyOrder order(Key(0), limits_);
+  std::vector<Node> first;
+  for (size_t i = 0; i < kPage; ++i) first.push_back({.key = Key(static_cast<int>(i)), .size = size_, .etag = "1"});
+  int pages = 0;
+  for (; pages < 100 && order.NextPage(now_); ++pages) order.OnPage(first, /*is_last=*/false, now_);
+  EXPECT_EQ(pages, 2);
+}
+
 TEST_F(KeyOrderTest, ReadsWhatFollowsOnceAProgramGoesForward) {
   KeyOrder order(Key(5), limits_);
   ListAll(order);

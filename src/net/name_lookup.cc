@@ -2,6 +2,7 @@
 
 #include <boost/asio/error.hpp>
 #include <boost/asio/io_context.hpp>
+#include <chrono>
 #include <exception>
 #include <mutex>
 #include <thread>
@@ -16,6 +17,20 @@ struct NameLookup::Answer {
   std::mutex mutex;
   EventLoop* loop;                                         // nullptr: cancelled
   absl::AnyInvocable<void(Error, const Addresses&)> done;  // on the loop only
+
+  /// False if there is no memory for it now.
+  static bool Post(const std::shared_ptr<Answer>& self, Error error, const Addresses& found) {
+    std::lock_guard lock(self->mutex);
+    if (self->loop == nullptr) return true;
+    try {
+      self->loop->Post([self, error, found] {
+        if (self->loop != nullptr) self->done(error, found);
+      });
+      return true;
+    } catch (const std::exception&) {
+      return false;
+    }
+  }
 };
 
 NameLookup::NameLookup(EventLoop& loop, Find find) : loop_(loop), find_(std::move(find)) {}
@@ -37,15 +52,7 @@ void NameLookup::Start(std::string host, uint16_t port, absl::AnyInvocable<void(
     } catch (const std::exception&) {
       error = asio::error::no_memory;
     }
-    std::lock_guard lock(answer->mutex);
-    if (answer->loop == nullptr) return;
-    try {
-      answer->loop->Post([answer, error, found = std::move(found)] {
-        if (answer->loop != nullptr) answer->done(error, found);
-      });
-    } catch (const std::exception&) {
-      // There is no memory for the answer. Those who wait for it have a timer.
-    }
+    while (!Answer::Post(answer, error, found)) std::this_thread::sleep_for(std::chrono::milliseconds(100));
   }).detach();
   answer_ = std::move(answer);
 }

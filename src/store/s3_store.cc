@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/log_exception.h"
+#include "s3/bucket_name.h"
 #include "s3/xml.h"
 #include "store/checks.h"
 #include "store/s3_copy.h"
@@ -30,7 +31,7 @@ S3Store::S3Store(Runtime& runtime, S3Client& client, std::string bucket, std::st
                    .bucket = bucket,
                    .identity = std::move(endpoint),
                    .gap_bytes = kGapBytes,
-                   .lists_at_once = kListsAtOnce,
+                   .lists_at_once = IsDirectoryBucket(bucket) ? 1 : kListsAtOnce,
                    .pieces = S3Upload::kLimits,
                    .copies_among = &client}),
       runtime_(runtime),

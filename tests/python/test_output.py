@@ -203,6 +203,13 @@ def test_peek_rehearsal_and_rows_of_tuples(raw: Samples) -> None:
         assert keys == sorted(raw.pixels)
 
 
+def test_entries_that_no_batch_has_are_refused(raw: Samples) -> None:
+    with pytest.raises(millrace.InvalidArgumentError, match="as_tuple names 'row'"):
+        loader_of(raw.uri, as_tuple=("image", "row"))
+    with pytest.raises(millrace.InvalidArgumentError, match="leave as_tuple out"):
+        loader_of(raw.uri, as_tuple=("image", "valid"), bad_samples="mask")
+
+
 def test_a_batch_transform_makes_the_entries(raw: Samples) -> None:
     loader = loader_of(raw.uri, as_tuple=("image", "label"), batch_transform=MixUp(num_classes=3), normalize="imagenet")
     for image, label in loader:

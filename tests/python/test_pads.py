@@ -78,6 +78,11 @@ def test_padding_is_chosen_by_name(data: str) -> None:
     assert (made["label"] == -1).all() and (made["mask"] == 0).all() and (made["pixels"] == -0.5).all()
 
 
+def test_integers_hold_no_infinity(data: str) -> None:
+    with pytest.raises(millrace.InvalidArgumentError, match="cannot hold"):
+        batch_of(data, pad={"classes": math.inf})
+
+
 def test_padding_is_chosen_by_fields(data: str) -> None:
     fields = {
         **FIELDS,
