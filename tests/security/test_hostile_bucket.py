@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support import check_script
 
 NAMES = [
     "raw/../../../escaped",
@@ -119,17 +120,25 @@ def test_names_and_archives_write_nothing_elsewhere(
     assert (work / "copied" / "raw" / "fine.jpg").read_bytes() == b"text"
 
 
-def test_checkpoints_and_arrays_run_nothing(
-    millrace_bin: pathlib.Path, bucket: dict[str, str], tmp_path: pathlib.Path
-) -> None:
-    import millrace
+READS = """
+import millrace
 
-    with pytest.MonkeyPatch.context() as patch:
-        for name, value in bucket.items():
-            patch.setenv(name, value)
-        with pytest.raises(millrace.Error):
-            millrace.checkpoint_import.import_checkpoint("s3://bkt/model.pt", "s3://bkt/ckpt")
-        with pytest.raises(millrace.Error):
-            for _ in millrace.Loader("s3://bkt/arrays", batch_size=1, output="numpy"):
-                pass
+def read_arrays():
+    for _ in millrace.Loader("s3://bkt/arrays", batch_size=1, output="numpy"):
+        pass
+
+def read_checkpoint():
+    millrace.checkpoint_import.import_checkpoint("s3://bkt/model.pt", "s3://bkt/ckpt")
+
+for read in (read_checkpoint, read_arrays):
+    try:
+        read()
+    except millrace.Error:
+        print("refused")
+"""
+
+
+def test_checkpoints_and_arrays_run_nothing(bucket: dict[str, str], tmp_path: pathlib.Path) -> None:
+    # In a process of its own: a process has one client of S3, which stays with the server of its first bucket.
+    assert check_script(READS, **bucket) == "refused\nrefused\n"
     assert not (tmp_path / "harmed").exists()

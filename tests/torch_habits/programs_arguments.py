@@ -68,7 +68,7 @@ def _(uri, options):
             "prefetch_factor": 4,
             "persistent_workers": True,
             "worker_init_fn": initialise,
-            "timeout": 60,
+            "timeout": 600,
             "multiprocessing_context": "fork",
         }.items()
     ),

@@ -70,6 +70,7 @@ class Stub:
     deny: Callable[[Asked], Denial | None] = lambda _: None
     asked: list[Asked] = field(default_factory=list)
     completed: int = 0  # uploads
+    lock: threading.Lock = field(default_factory=threading.Lock)
 
     def env(self, **more: str) -> dict[str, str]:
         return KEYS | {"AWS_ENDPOINT_URL": self.url} | more
@@ -205,7 +206,8 @@ class Handler(BaseHTTPRequestHandler):
                 200, b"<InitiateMultipartUploadResult><UploadId>U</UploadId></InitiateMultipartUploadResult>"
             )
         if "partNumber" in query:
-            self.stub.objects[name] = self.stub.objects.get(name, b"") + sent
+            with self.stub.lock:  # parts come at a time
+                self.stub.objects[name] = self.stub.objects.get(name, b"") + sent
             return self.answer(200, ETag=f'"{self.stub.etag(sent)}"')
         self.stub.completed += 1
         if "late-error" in self.stub.manners and self.stub.completed == 1:

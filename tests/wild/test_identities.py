@@ -276,4 +276,4 @@ def test_as_botocore(millrace_bin: Path, monkeypatch: pytest.MonkeyPatch, tmp_pa
         signed = {asked.headers["authorization"].split("Credential=")[1].split("/")[0] for asked in store.asked}
         assert signed == ({case.expected} if case.expected else set()), case.report
         if "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE" in case.variables:
-            assert source.tokens == ["token", "token"]
+            assert len(source.tokens) >= 2 and set(source.tokens) == {"token"}

@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 
 import pytest
+from stub_identity import PATIENCE
 from stub_store import Denial, Stub, run, serving
 
 NOBODY = "http://127.0.0.1:9"
@@ -112,7 +113,7 @@ def without_keys(stub: Stub) -> dict[str, str]:
 def test_the_metadata_service_is_asked_itself(millrace_bin: Path) -> None:
     """https://github.com/boto/boto/issues/1146"""
     with serving(x=b"text") as store, serving() as metadata:
-        env = without_keys(store) | {"AWS_EC2_METADATA_DISABLED": "false"}
+        env = without_keys(store) | PATIENCE | {"AWS_EC2_METADATA_DISABLED": "false"}
         address = metadata.url.replace("localhost", "127.0.0.1")
         run(millrace_bin, "ls", "s3://b/", env=env | {"AWS_EC2_METADATA_SERVICE_ENDPOINT": address}, code=None)
         assert [asked.path for asked in metadata.asked][:1] == ["/latest/api/token"]
