@@ -9,7 +9,7 @@ import urllib.request
 from ports import free_port
 from service_support import Worker
 
-ATTACKERS = 600
+ATTACKERS = 300
 REQUESTS = {
     "path": b"GET /../../etc/passwd HTTP/1.1\r\n\r\n",
     "nothing": b"\r\n\r\n\r\n\r\n",
