@@ -340,7 +340,7 @@ class Loader:
         names = tuple_names(as_tuple, collate)
         if names and checked["bad_samples"] == "mask":
             raise InvalidArgumentError(
-                "bad_samples='mask' marks its rows in batch['valid'], and a tuple has none; leave as_tuple out"
+                "bad_samples='mask' marks its rows in batch['valid'], which a tuple does not show; leave as_tuple out"
             )
         self._remote = named is not None and workers is not None
         on_device = self._device is not None and self._device.normalises and not functions
