@@ -15,7 +15,7 @@ namespace {
 constexpr std::string_view kAccessPointForm = "arn:aws:s3:REGION:ACCOUNT:accesspoint/NAME";
 
 struct Arn {
-  std::string_view service, region, account, resource;
+  std::string_view partition, service, region, account, resource;
 };
 
 /// Fields that are missing are empty.
@@ -26,7 +26,7 @@ Arn SplitArn(std::string_view text) {
     field = text.substr(0, colon);
     text.remove_prefix(std::min(text.size(), colon + 1));
   }
-  return {fields[2], fields[3], fields[4], text};
+  return {fields[1], fields[2], fields[3], fields[4], text};
 }
 
 bool IsLabel(std::string_view text) {
@@ -63,8 +63,8 @@ absl::StatusOr<S3BucketName> ParseArn(std::string_view text) {
         "is a multi-region access point, which needs signatures of SigV4A; name the access point of one region, or a "
         "bucket");
   }
-  if (!PlausibleRegion(arn.region) || !IsLabel(arn.account) || !IsLabel(name))
-    return refuse(fmt::format("has no valid region, account or name; expected {}", kAccessPointForm));
+  if (!IsLabel(arn.partition) || !PlausibleRegion(arn.region) || !IsLabel(arn.account) || !IsLabel(name))
+    return refuse(fmt::format("has no valid partition, region, account or name; expected {}", kAccessPointForm));
   return S3BucketName{S3BucketName::Kind::kAccessPoint, fmt::format("{}-{}", name, arn.account),
                       std::string(arn.region), ""};
 }

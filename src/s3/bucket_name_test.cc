@@ -32,9 +32,10 @@ TEST(BucketNames, ArnsThatAreRefusedSayWhatToWrite) {
   EXPECT_THAT(why("arn:aws:s3express:us-west-2:123456789012:bucket/x--usw2-az1--x-s3"), HasSubstr("s3://NAME"));
   for (const char* arn :
        {"arn:", "arn:aws:s3", "arn:aws:ec2:us-west-2:123456789012:accesspoint/x",
-        "arn:aws:s3:us-west-2:123456789012:accesspoint/", "arn:aws:s3:us-west-2::accesspoint/x",
-        "arn:aws:s3:evil.example/:123456789012:accesspoint/x", "arn:aws:s3:us-west-2:123456789012:accesspoint/a.b",
-        "arn:aws:s3:us-west-2:123456789012:accesspoint/a/b", "arn:aws:s3:us-west-2:123456789012:bucket/a"}) {
+        "arn:a?b:s3:us-west-2:123456789012:accesspoint/x", "arn:aws:s3:us-west-2:123456789012:accesspoint/",
+        "arn:aws:s3:us-west-2::accesspoint/x", "arn:aws:s3:evil.example/:123456789012:accesspoint/x",
+        "arn:aws:s3:us-west-2:123456789012:accesspoint/a.b", "arn:aws:s3:us-west-2:123456789012:accesspoint/a/b",
+        "arn:aws:s3:us-west-2:123456789012:bucket/a"}) {
     EXPECT_THAT(why(arn), HasSubstr("expected arn:aws:s3:REGION:ACCOUNT:accesspoint/NAME")) << arn;
   }
 }
