@@ -114,8 +114,9 @@ absl::StatusOr<S3BucketName> ParseBucketName(std::string_view bucket) {
 size_t ArnLength(std::string_view text) {
   constexpr std::string_view kType = ":accesspoint/";
   const size_t slash = std::min(text.find('/'), text.size());
-  // The slash in front of the access point's name does not end the bucket.
-  if (!text.substr(0, slash + 1).ends_with(kType)) return slash;
+  // The slash in front of the access point's name does not end the bucket. An access point may be called accesspoint.
+  const std::string_view before = text.substr(0, slash + 1);
+  if (!before.ends_with(kType) || std::count(before.begin(), before.end(), ':') != 5) return slash;
   return std::min(text.find('/', slash + 1), text.size());
 }
 

@@ -49,6 +49,8 @@ TEST(BucketNames, TheArnEndsInFrontOfTheKey) {
     EXPECT_EQ(arn(text), expected) << text;
   }
   EXPECT_EQ(arn("arn:aws:s3:::bucket/key"), "arn:aws:s3:::bucket");
+  for (const char* text : {"arn:aws:s3:r:1:accesspoint/accesspoint/key", "arn:aws:s3:r:1:accesspoint:accesspoint/key"})
+    EXPECT_EQ(arn(text), "arn:aws:s3:r:1:accesspoint:accesspoint");
 }
 
 TEST(BucketNames, ThoseOfDirectoryBuckets) {
