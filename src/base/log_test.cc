@@ -67,10 +67,10 @@ void ForkWhileAThreadLogs() {
   }
   fcntl(full[1], F_SETFL, 0);
   std::atomic<pid_t> thread = 0;
-  std::thread([&thread] {
+  std::thread logs([&thread] {
     thread = gettid();
     Log(LogLevel::kError, "test", "by a thread");
-  }).detach();
+  });
   // The state of a thread that waits in a write: poll cannot tell.
   for (std::string state; state != "S";) state = StateOfThread(thread);
   const pid_t child = fork();
@@ -82,6 +82,10 @@ void ForkWhileAThreadLogs() {
   }
   int status = 0;
   waitpid(child, &status, 0);
+  // Now the write ends. The thread sanitizer's _exit would wait for the lock of stderr.
+  std::array<char, 1 << 16> text{};
+  if (read(full[0], text.data(), text.size()) < 0) std::exit(1);
+  logs.join();
   _exit(WIFEXITED(status) ? WEXITSTATUS(status) : 2);
 }
 
