@@ -17,7 +17,7 @@ class _Label(TypedDict, total=False):
 
 
 class Batch(_Label):
-    """What a Loader yields: a dict of arrays (numpy, or torch tensors) of one batch of this rank, B = ``batch_size`` rows.
+    """A Loader yields one for each batch of its rank: a dict of arrays (numpy, or torch tensors), B = ``batch_size`` rows.
     Only the last one of an epoch is shorter, with ``last="short"``, the default.
 
     ``image``: float32 ``[B, C, H, W]`` for torch, uint8 ``[B, H, W, C]`` for numpy, or as the Loader says. ``label``: int64 ``[B]``, or a list of B strings; absent when

@@ -57,8 +57,8 @@ class ShardPacker {
   /// longer those of the index, without an image in a field that is called one (by its first bytes), not of the type
   /// that the data set tells, or that the format cannot hold are left out: when the first one is met, the rest of the
   /// shard is read for others, and then the shard is written without them. A source that is gone as a whole, or cannot
-  /// be read, is an error all the same. Which samples belong to which shard never changes by that. Appends them to
-  /// `skipped`.
+  /// be read, is an error with skip_bad, too. No sample moves to another shard because of that. The samples that are
+  /// left out are appended to `skipped`.
   absl::Status Pack(uint64_t shard, std::vector<SkippedSample>* skipped);
 
  private:

@@ -1,5 +1,6 @@
-"""Which identity requests have: the sources of credentials in their order, beside botocore, case by case. The cases, with the reports that they
-come from, are those of docs/wild-stores.md."""
+"""Requests have the identity that botocore would give them. The sources of credentials come in its order, case by case.
+
+docs/wild-stores.md lists the cases, and the reports that they come from."""
 
 from __future__ import annotations
 
