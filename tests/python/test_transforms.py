@@ -284,13 +284,15 @@ signal.signal(signal.SIGALRM, ring)
 interrupts = 0
 while time.monotonic() < stop or interrupts <= 10 or loader.report()["samples"] <= 100:
     try:
-        # Longer and longer, so that a slow machine gets on.
-        signal.setitimer(signal.ITIMER_REAL, 0.003 + interrupts % 7 * 0.001 + interrupts * 1e-4)
+        # Longer and longer, so that a slow machine gets on. Python swallows an interrupt that meets a __del__,
+        # so the timer rings again.
+        signal.setitimer(signal.ITIMER_REAL, 0.003 + interrupts % 7 * 0.001 + interrupts * 1e-4, 2)
         while True:
             for batch in batches:
                 pass
             batches = iter(loader)
     except KeyboardInterrupt:
+        signal.setitimer(signal.ITIMER_REAL, 0)
         interrupts += 1
     # The loop's variable has just what the loader says was received.
     assert (loader.report()["samples"] - 1) % 50 == int(batch["key"][-1]), (loader.report()["samples"], batch["key"])
