@@ -14,6 +14,7 @@
 #include "base/counted.h"
 #include "base/log.h"
 #include "base/number.h"
+#include "base/utf8.h"
 #include "dataset/index_reuse.h"
 #include "dataset/mds_check.h"
 #include "dataset/object_scan.h"
@@ -343,7 +344,7 @@ absl::Status IndexBuilder::AddRawSample() {
 
 // Returns the label.
 absl::StatusOr<std::string_view> IndexBuilder::AddClassOfFile() {
-  const std::string_view text = ToStd(absl::StripAsciiWhitespace(ToAbsl(class_text_)));
+  const std::string_view text = ToStd(absl::StripAsciiWhitespace(ToAbsl(WithoutByteOrderMark(class_text_))));
   const std::optional<int64_t> number = ParseNumber<int64_t>(text);
   if (!number) {
     return absl::InvalidArgumentError(fmt::format(
