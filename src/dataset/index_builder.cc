@@ -201,7 +201,9 @@ absl::Status IndexBuilder::NoSamples() const {
 
 // The error of the object in hand, with what helps if it is a bad shard.
 absl::Status IndexBuilder::ScanError() const {
-  if (!scan_.damaged()) return scan_.status();
+  // Leaving it out is no remedy if it is compressed as a whole, or of another kind.
+  const bool nothing_read = absl::IsInvalidArgument(scan_.status()) && scan_.samples() == 0;
+  if (!scan_.damaged() || nothing_read) return scan_.status();
   return absl::Status(scan_.status().code(),
                       fmt::format("{}; repair or replace it, or leave out its samples from there on: `millrace index` "
                                   "and `pack` take --skip-bad",
