@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import io
 import json
 import os
@@ -25,6 +26,7 @@ Columns = tuple[str, str, Optional[bool]]
 _MOST_BYTES = 2**64 - 1
 _READ_TOGETHER = 64  # samples
 _SHOWN = 12  # images, in notebooks
+_NPY_MAGIC = b"\x93NUMPY"
 _IMAGES = {"jpg", "jpeg", "png", "webp", "tif", "tiff", "bmp", "gif"}
 
 
@@ -302,7 +304,9 @@ class Dataset:
 
         Values are by the types of fields: numpy arrays (``tokens`` of token files, arrays of MDS, lists of numbers of TFRecord), ``int``,
         ``float``, ``str``, what JSON holds, and ``bytes`` for all else, images included. Members of tar shards and raw objects have no type
-        but their extension: ``txt``, ``cls`` (a whole number), ``json`` and ``npy`` are read as such where they can be. One request to the store, verified by the
+        but their extension: ``txt``, ``cls`` (a whole number), ``json`` and ``npy`` are read as such where they can be. Others are
+        ``bytes``: an ``.npz`` called ``.npy``, an array of Python objects or one that is cut off, malformed JSON. A Loader
+        with a field for such a file (:class:`Array`, :class:`Json`) calls it damaged. One request to the store, verified by the
         checksum in the index. For looking at samples and for random access: a :class:`Loader` knows the order ahead, and is faster.
 
         Args:
@@ -438,12 +442,12 @@ def _by_name(extension: str, value: bytes) -> Any:
         if extension in ("txt", "text"):
             return value.decode()
         if extension == "cls":
-            return int(value)
+            return int(value.removeprefix(codecs.BOM_UTF8))
         if extension == "json":
             return json.loads(value)
-        if extension == "npy":
+        if extension == "npy" and value.startswith(_NPY_MAGIC):  # else numpy would open an archive of arrays
             return np.load(io.BytesIO(value), allow_pickle=False)
-    except ValueError:
+    except (ValueError, EOFError, RecursionError, MemoryError):  # MemoryError: a cut array claims more than there is
         pass
     return value
 

@@ -46,8 +46,8 @@ class Image:
         std: ``"f32"`` only.
         like: The name of another image of the batch, whose crop and flip this one follows, as a mask does. The two may differ in size, not in
             shape: a sample in which they do is damaged.
-        exif_orientation: Whether a JPEG is turned and mirrored as its EXIF data say. Without, pixels lie as they are stored, as Pillow's
-            ``Image.open`` and torchvision read them.
+        exif_orientation: Whether an image is turned and mirrored as its EXIF data say. Without, pixels lie as they are stored, as Pillow's
+            ``Image.open`` and torchvision read them. A TIFF is turned in any case, as by Pillow.
         interpolation: ``"bilinear"``, ``"bicubic"`` or ``"box"``, all antialiased, or ``"nearest"``: each pixel is one of the source, never a mean of
             several.
         exact: Whether the whole image is decoded in full size before it is cropped and resized. Without, a JPEG that is much larger than needed

@@ -21,7 +21,8 @@ class Labels:
     a float, a text, or JSON. They take the place of fields of the same names that samples have already.
 
     Args:
-        uri: Of the file: ``.csv``, ``.tsv``, ``.jsonl``, ``.ndjson``. Its first line names the columns; JSON lines name them each.
+        uri: Of the file: ``.csv``, ``.tsv``, ``.jsonl``, ``.ndjson``, ``.json``. Its first line names the columns; JSON objects, one a line or in
+            an array, name them each.
         key_column: The column of the samples' keys. None: ``key``, ``__key__``, ``id``, ``image_id``, ``sample``, or one that names a file
             (``path``, ``file``, ``filename`` ...). If no key is that of a sample, names of files are understood: without their extension.
         label_column: That of the label. None: ``cls``, ``label`` or ``class``. A file may have none, and only further columns.

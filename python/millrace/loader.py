@@ -64,7 +64,8 @@ class Loader:
         crop_scale: Part of the image's area that a random crop takes, from and to.
         crop_ratio: Width over height of a random crop, from and to.
         flip: Probability of a horizontal flip.
-        exif_orientation: Whether a JPEG is turned and mirrored as its EXIF data say, which most cameras need and most data sets are without.
+        exif_orientation: Whether an image is turned and mirrored as its EXIF data say, which most cameras need and most data sets are without.
+            A TIFF is turned in any case, as by Pillow.
         exact: Whether images are decoded in full size before they are cropped and resized, and so bit for bit what that yields. Without, a JPEG
             that is at least four times as large as needed is shrunk by its codec first, and its colours are converted after resizing, which is faster.
         raw: Deliver pixels as they are decoded: uint8 ``[B, H, W, C]``.

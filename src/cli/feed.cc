@@ -331,7 +331,8 @@ void AddDecodingOptions(Command feed, FeedFlags* flags) {
                "Random resized crop and flip, instead of resizing and cropping the centre");
   feed.AddFlag("--exact", &flags->exact,
                "Decode in full size, then crop and resize: slower, nothing is shrunk by the codec");
-  feed.AddFlag("--exif-orientation", &flags->exif_orientation, "Turn and mirror JPEGs as their EXIF data say");
+  feed.AddFlag("--exif-orientation", &flags->exif_orientation,
+               "Turn and mirror images as their EXIF data say (TIFFs always are)");
   add("--dtype", &flags->dtype, "Type of the pixels").Words({"u8", "f32"});
   add("--layout", &flags->layout, "Order of the axes: batch, height, width, channels").Words({"nhwc", "nchw"});
   feed.Add("--image-field", &flags->image_field, "The field to decode, if several hold images");

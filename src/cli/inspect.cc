@@ -13,6 +13,7 @@
 #include "cli/console.h"
 #include "cli/inspect_report.h"
 #include "cli/usage.h"
+#include "pipeline/loader.h"
 
 namespace millrace::cli {
 
@@ -139,6 +140,17 @@ absl::Status TakeSkipped(const Dataset& dataset, const std::stop_token& stop, In
   return absl::OkStatus();
 }
 
+// The loader of a training says so when it is made.
+absl::Status TakeRefusal(const Dataset& dataset, InspectReport* report) {
+  if (dataset.index().image_fields().empty()) return absl::OkStatus();
+  LoaderOptions options;
+  options.batch = 1;
+  const absl::Status status = Loader::Check(dataset, options);
+  if (absl::IsCancelled(status) || absl::IsDataLoss(status)) return status;
+  report->refused = ToStd(status.message());
+  return absl::OkStatus();
+}
+
 absl::Status RunInspect(const InspectFlags& flags) {
   RETURN_IF_ERROR(CheckFlags(flags));
   InterruptStop interrupt;
@@ -162,6 +174,7 @@ absl::Status RunInspect(const InspectFlags& flags) {
                      }));
   }
   RETURN_IF_ERROR(TakeSkipped(*dataset, stop, &report));
+  RETURN_IF_ERROR(TakeRefusal(*dataset, &report));
   ASSIGN_OR_RETURN(report.advice, AdviseOnDataset(*dataset));
   RETURN_IF_ERROR(ReadSome(runtime, flags, preview, stop, &report));
   ASSIGN_OR_RETURN(const std::string said, flags.json ? InspectJson(report) : InspectText(report));

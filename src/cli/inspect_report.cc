@@ -188,7 +188,11 @@ std::string SuspiciousText(const InspectReport& report, ObjectNames& names) {
   }
   text += FindingText(fmt::format("huge (above {})", FormatSize(survey.huge_above)), survey.huge, names);
   text += DuplicatesText(report.duplicates, names);
-  text = text.empty() ? "\nno suspicious samples in the index\n" : "\nsuspicious samples\n" + text;
+  const bool nothing = text.empty() && report.refused.empty();
+  if (!text.empty()) text = "\nsuspicious samples\n" + text;
+  if (nothing) text = "\nno suspicious samples in the index\n";
+  if (!report.refused.empty())
+    text += fmt::format("\na Loader of images refuses to start: {}\n", Printable(report.refused));
   if (report.duplicates.compared < report.dataset.index().size()) {
     text += fmt::format("only the keys of the first {} were compared: memory does not do for more\n",
                         Counted(report.duplicates.compared, "sample"));
@@ -240,6 +244,7 @@ absl::StatusOr<std::string> InspectJson(const InspectReport& report) {
                         {"skipped", report.not_listed.empty() ? SkippedJson(report.skipped)
                                                               : JsonObject{{"not_listed", report.not_listed}}},
                         {"suspicious", SuspiciousJson(report, names)},
+                        {"refused", report.refused},
                         {"decode", DecodeJson(report.decode, names)},
                         {"preview", PreviewJson(report, names)},
                         {"advice", report.advice},

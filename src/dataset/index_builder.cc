@@ -14,6 +14,7 @@
 #include "base/counted.h"
 #include "base/log.h"
 #include "base/number.h"
+#include "base/utf8.h"
 #include "dataset/index_reuse.h"
 #include "dataset/mds_check.h"
 #include "dataset/object_scan.h"
@@ -200,7 +201,9 @@ absl::Status IndexBuilder::NoSamples() const {
 
 // The error of the object in hand, with what helps if it is a bad shard.
 absl::Status IndexBuilder::ScanError() const {
-  if (!scan_.damaged()) return scan_.status();
+  // Leaving it out is no remedy if it is compressed as a whole, or of another kind.
+  const bool nothing_read = absl::IsInvalidArgument(scan_.status()) && scan_.samples() == 0;
+  if (!scan_.damaged() || nothing_read) return scan_.status();
   return absl::Status(scan_.status().code(),
                       fmt::format("{}; repair or replace it, or leave out its samples from there on: `millrace index` "
                                   "and `pack` take --skip-bad",
@@ -343,7 +346,7 @@ absl::Status IndexBuilder::AddRawSample() {
 
 // Returns the label.
 absl::StatusOr<std::string_view> IndexBuilder::AddClassOfFile() {
-  const std::string_view text = ToStd(absl::StripAsciiWhitespace(ToAbsl(class_text_)));
+  const std::string_view text = ToStd(absl::StripAsciiWhitespace(ToAbsl(WithoutByteOrderMark(class_text_))));
   const std::optional<int64_t> number = ParseNumber<int64_t>(text);
   if (!number) {
     return absl::InvalidArgumentError(fmt::format(

@@ -18,6 +18,7 @@
 #include "dataset/index_writer.h"
 #include "dataset/label_rows.h"
 #include "shard/field_value.h"
+#include "shard/label_kinds.h"
 #include "shard/sample_name.h"
 #include "store/blocking.h"
 #include "transfer/artifact.h"
@@ -27,6 +28,7 @@ namespace millrace {
 namespace {
 
 constexpr uint64_t kLabelsDomain = 0x4d522d6c6162656c;  // "MR-label"
+constexpr uint64_t kReading = 2;                        // changes with what rows of a file mean
 constexpr uint64_t kProbes = 1024;                      // samples that are looked for among the rows
 constexpr uint64_t kRowsBetweenStops = 4096;
 
@@ -84,8 +86,11 @@ absl::Status CheckColumns(const Manifest& manifest) {
 
 absl::StatusOr<Labels> ParseLabels(const LabelsFile& file, std::string_view text, KeyForm* form, MemoryBudget& memory,
                                    const std::stop_token& stop) {
+  // An array may hold many rows in a line.
   const auto lines = static_cast<uint64_t>(std::count(text.begin(), text.end(), '\n')) + 1;
-  ASSIGN_OR_RETURN(LabelRows rows, LabelRows::Create(lines, memory));
+  const bool json = *ManifestFormatOf(file.uri) == ManifestFormat::kJson;
+  const auto objects = json ? static_cast<uint64_t>(std::count(text.begin(), text.end(), '{')) : 0;
+  ASSIGN_OR_RETURN(LabelRows rows, LabelRows::Create(std::max(lines, objects), memory));
   Labels labels{.manifest = {}, .rows = std::move(rows), .first_key = {}};
   const auto add = [&](const Manifest& manifest, const ManifestRow& row) -> absl::Status {
     if (labels.rows.size() % kRowsBetweenStops == 0) RETURN_IF_ERROR(CheckStop(stop));
@@ -95,8 +100,9 @@ absl::StatusOr<Labels> ParseLabels(const LabelsFile& file, std::string_view text
   ASSIGN_OR_RETURN(labels.manifest, ParseManifest(*ManifestFormatOf(file.uri), text, file.columns(), add));
   RETURN_IF_ERROR(CheckColumns(labels.manifest));
   if (const std::optional<LabelRows::Twice> twice = labels.rows.Sort()) {
-    return absl::InvalidArgumentError(fmt::format("lines {} and {} have the same key; a sample has one row: remove one",
-                                                  twice->line, twice->other_line));
+    return absl::InvalidArgumentError(fmt::format("{} {} and {} have the same key; a sample has one row: remove one",
+                                                  labels.manifest.row_word == "line" ? "lines" : "entries", twice->line,
+                                                  twice->other_line));
   }
   return labels;
 }
@@ -192,10 +198,12 @@ class Relabeller {
     if (found) {
       for (const ManifestCell& cell : row_.cells) {
         const ManifestColumn& column = labels_.manifest.columns[cell.column];
-        AddValue(column.name, ManifestValueText(column, cell.text), column.encoding);
+        if (IsManifestValue(column, cell.text))
+          AddValue(column.name, ManifestValueText(column, cell.text), column.encoding);
       }
     }
     const bool has_labels = labels_.manifest.has_labels;
+    if (labels_.manifest.nan_labels.count > 0 && IsNanText(row_.label)) row_.label = {};
     if (has_labels) AddLabel(found ? row_.label : std::string_view(), &sample);
     if (found && (has_labels ? !row_.label.empty() : !row_.cells.empty())) AddValue(index_format::kHiddenField, "", "");
     std::sort(texts_.begin(), texts_.end(), [](const Value& a, const Value& b) { return a.name < b.name; });
@@ -238,10 +246,18 @@ class LabelJoin {
     ASSIGN_OR_RETURN(std::unique_ptr<ObjectWriter> out, create());
     Relabeller relabeller(base_, labels, std::move(out));
     RETURN_IF_ERROR(relabeller.Run(stop_));
+    if (const NanLabels& nan = labels.manifest.nan_labels; nan.count > 0) {
+      Log(LogLevel::kWarning, "dataset",
+          fmt::format("{}: {} {}: the label '{}' is no number: {} so; missing=\"drop\" (--missing-labels drop) leaves "
+                      "their samples out",
+                      file_.uri, labels.manifest.row_word, nan.line, nan.first,
+                      nan.count == 1 ? "1 row is" : fmt::format("{} rows are", nan.count)));
+    }
     if (const uint64_t unused = relabeller.rows_unused(); unused > 0) {
       Log(LogLevel::kWarning, "dataset",
-          fmt::format("{}: {} of its {} name no sample of {}, the first in line {}", file_.uri, unused,
-                      Counted(labels.rows.size(), "row"), data_.uri, relabeller.FirstUnusedLine()));
+          fmt::format("{}: {} of its {} name no sample of {}, the first in {} {}", file_.uri, unused,
+                      Counted(labels.rows.size(), "row"), data_.uri, labels.manifest.row_word,
+                      relabeller.FirstUnusedLine()));
     }
     return absl::OkStatus();
   }
@@ -285,9 +301,11 @@ class LabelJoin {
     IndexedSample first;
     if (base_.size() > 0) RETURN_IF_ERROR(base_.Lookup(0, &first));
     return absl::InvalidArgumentError(fmt::format(
-        "none of its {} has the key of a sample of {}: the first key is '{}', and the first sample is called '{}'; say "
-        "which column holds the keys: --key-column X, in Python Labels(uri, key_column=\"X\")",
-        Counted(rows, "row"), data_.uri, first_key, first.key));
+        "none of its {} has the key of a sample of {}: the first key is '{}', and the first sample is called '{}'; {}",
+        Counted(rows, "row"), data_.uri, first_key, first.key,
+        first_key.find('\\') != std::string::npos
+            ? "the path has backslashes, as on Windows: write slashes, as in the names of samples"
+            : "say which column holds the keys: --key-column X, in Python Labels(uri, key_column=\"X\")"));
   }
 
   // Members of tar shards are split at the first dot. If the keys themselves have dots, Millrace wrote the shards, and
@@ -331,10 +349,11 @@ absl::StatusOr<LabelledIndex> OpenLabelledIndex(Runtime& runtime, Stores& stores
   ASSIGN_OR_RETURN(const ObjectInfo info, HeadBlocking(*place.store, place.prefix, stop));
   LabelledIndex labelled;
   const auto hash = [](std::string_view text) { return Xxh3(AsBytes(text)); };
-  labelled.id = HashKey(kLabelsDomain,
-                        {base.fingerprint(), base.ObjectsChecksum(), hash(place.store->Uri(place.prefix)), info.size,
-                         hash(info.etag), hash(file.key_column), hash(file.label_column) ^ (file.quotes ? 0 : 1)}) |
-                1;
+  labelled.id =
+      HashKey(kLabelsDomain,
+              {base.fingerprint(), base.ObjectsChecksum(), hash(place.store->Uri(place.prefix)), info.size,
+               hash(info.etag), hash(file.key_column), hash(file.label_column) ^ (file.quotes ? 0 : 1), kReading}) |
+      1;
   const std::string name = fmt::format("labels-{:016x}", labelled.id);
   const auto check = [](const SharedArtifact& artifact) { return Index::Open(artifact).status(); };
   const auto verify = [](const SharedArtifact& artifact) -> absl::Status {

@@ -223,6 +223,7 @@ std::optional<ManifestSample> ManifestSamples::Find(std::string_view object_key)
                         .values = {}};
   for (const ManifestCell& cell : row.cells) {
     const ManifestColumn& column = manifest_.columns[cell.column];
+    if (!IsManifestValue(column, cell.text)) continue;
     sample.values.push_back(
         {.name = column.name, .text = ManifestValueText(column, cell.text), .encoding = column.encoding});
   }

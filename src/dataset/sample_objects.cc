@@ -76,6 +76,7 @@ std::optional<std::string_view> WhyPassedOver(const ObjectInfo& object, std::str
     return own ? "" : "hidden: a part of its name begins with a dot";
   }
   if (IsToolFile(key)) return "a program has left it there for itself";
+  if (IsPartOfDownload(key)) return "a part of a download";
   if (IsDesktopFile(key)) return "a desktop has left it there";
   return std::nullopt;
 }

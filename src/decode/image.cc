@@ -87,9 +87,18 @@ absl::Status ImageSpec::Check() const {
   return absl::OkStatus();
 }
 
-absl::StatusOr<ImageSize> ReadImageSize(ByteSpan encoded) {
+namespace {
+
+absl::StatusOr<ImageSize> ReadShownSize(ByteSpan encoded, bool by_exif) {
   ASSIGN_OR_RETURN(const ImageFormat format, SniffImageFormat(encoded));
-  return MakeReader(format, JpegReading::kNeeded)->Open(encoded);
+  ASSIGN_OR_RETURN(const ImageSize size, MakeReader(format, JpegReading::kNeeded)->Open(encoded));
+  return Turned(size, OrientationToShow(encoded, by_exif));
+}
+
+}  // namespace
+
+absl::StatusOr<ImageSize> ReadImageSize(ByteSpan encoded) {
+  return ReadShownSize(encoded, /*by_exif=*/false);
 }
 
 namespace {
@@ -108,8 +117,7 @@ PixelForm FormOf(const ImageSpec& spec) {
 
 absl::StatusOr<Frame> ReadFrame(ByteSpan encoded, const ImageSpec& spec, uint64_t key) {
   RETURN_IF_ERROR(spec.Check());
-  ASSIGN_OR_RETURN(ImageSize size, ReadImageSize(encoded));
-  if (spec.exif_orientation) size = Turned(size, OrientationOf(encoded));
+  ASSIGN_OR_RETURN(const ImageSize size, ReadShownSize(encoded, spec.exif_orientation));
   ASSIGN_OR_RETURN(const SourceCrop crop, CropOf(size, spec, key));
   return Frame{size, crop, {spec.width, spec.height}, {}};
 }
@@ -283,7 +291,7 @@ void ImageDecoder::Impl::TransformAndOutput() {
 absl::Status ImageDecoder::Impl::DecodeRows(RowReader& reader, ByteSpan encoded, const ImageSpec& spec,
                                             const Frame* leader) {
   ASSIGN_OR_RETURN(const ImageSize stored, reader.Open(encoded));
-  orientation = spec.exif_orientation ? OrientationOf(encoded) : Orientation();
+  orientation = OrientationToShow(encoded, spec.exif_orientation);
   const ImageSize size = Turned(stored, orientation);
   SourceCrop crop;
   if (leader != nullptr) {

@@ -26,7 +26,8 @@ struct ImageSpec {
   /// For masks, whose pixels are numbers and not colours: one channel, u8 and nearest only. Pixels are the indices of a
   /// palette, or the samples of a grey image as they are stored. Other images are refused (InvalidArgument).
   bool numbers = false;
-  /// A JPEG is turned and mirrored as its EXIF data say, before all else; else it is taken as it is stored.
+  /// An image is turned and mirrored as its EXIF data say, before all else. Else it is taken as it is stored, but a
+  /// TIFF is turned in any case, as by Pillow.
   bool exif_orientation = false;
   /// Batches hold the file as it is stored, and what of it to show, in place of pixels: whoever gets them decodes it.
   bool encoded = false;
@@ -53,7 +54,7 @@ struct ImageSpec {
   absl::Status Check() const;
 };
 
-/// Width and height from the header of a JPEG or PNG; no pixels are decoded.
+/// Width and height from the header of an image, of a TIFF as it is turned; no pixels are decoded.
 struct ImageSize {
   int width = 0;
   int height = 0;
@@ -114,10 +115,10 @@ enum class JpegReading : uint8_t {
 /// function of (bytes, spec, key): the same on every thread and machine of an architecture.
 ///
 /// Pixels are those of Pillow's convert("RGB") or convert("L"), except that 16-bit samples keep their high byte:
-/// transparency is dropped, colour profiles are not applied, nor is the EXIF orientation unless it is asked for.
-/// Geometry and transforms are torchvision's (geometry.h, transform.h). A JPEG that is much larger than needed is
-/// shrunk to 1/2, 1/4 or 1/8 while it is decoded, and one that is reduced is made RGB last, unless the spec says
-/// `exact`. Images above 65,500 pixels a side or 2^28 in all are refused.
+/// transparency is dropped, colour profiles are not applied, nor is the EXIF orientation (but of TIFF) unless it is
+/// asked for. Geometry and transforms are torchvision's (geometry.h, transform.h). A JPEG that is much larger than
+/// needed is shrunk to 1/2, 1/4 or 1/8 while it is decoded, and one that is reduced is made RGB last, unless the spec
+/// says `exact`. Images above 65,500 pixels a side or 2^28 in all are refused.
 class ImageDecoder {
  public:
   /// What an image takes above kScratchBytes is asked of `memory`, which outlives the decoder; null: no bound but that

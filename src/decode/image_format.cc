@@ -23,7 +23,26 @@ constexpr Magic kForeign[] = {
     {4, "jP  \r\n"sv, "JPEG 2000"}, {4, "JXL \r\n"sv, "JPEG XL"},
     {0, "\xff\x0a"sv, "JPEG XL"},   {0, "II+\0"sv, "BigTIFF"},
     {0, "MM\0+"sv, "BigTIFF"},      {0, "\x76\x2f\x31\x01"sv, "OpenEXR"},
+    {4, "ftypmif1"sv, "HEIF"},      {0, "\xff\x4f\xff\x51"sv, "JPEG 2000"},
+    {0, "\0\0\1\0"sv, "ICO"},       {0, "\0\0\2\0"sv, "CUR"},
+    {0, "8BPS"sv, "PSD"},           {0, "DDS "sv, "DDS"},
+    {128, "DICM"sv, "DICOM"},       {0, "<svg"sv, "SVG"},
 };
+
+// P1 to P7, or PF and Pf of floats, and a blank.
+bool IsNetpbm(std::string_view text) {
+  return text.size() >= 3 && text[0] == 'P' && std::string_view("1234567Ff").find(text[1]) != std::string_view::npos &&
+         std::string_view(" \t\r\n").find(text[2]) != std::string_view::npos;
+}
+
+// The name of a format that is known and not decoded; "" for others.
+std::string_view ForeignFormat(std::string_view text) {
+  if (IsNetpbm(text)) return "Netpbm";
+  for (const Magic& magic : kForeign) {
+    if (text.size() >= magic.offset && text.substr(magic.offset).starts_with(magic.bytes)) return magic.name;
+  }
+  return {};
+}
 
 }  // namespace
 
@@ -35,13 +54,11 @@ absl::StatusOr<ImageFormat> SniffImageFormat(ByteSpan encoded) {
   if (text.starts_with("II*\0"sv) || text.starts_with("MM\0*"sv)) return ImageFormat::kTiff;
   if (text.starts_with("GIF87a"sv) || text.starts_with("GIF89a"sv)) return ImageFormat::kGif;
   if (text.starts_with("BM"sv)) return ImageFormat::kBmp;
-  for (const Magic& magic : kForeign) {
-    if (text.size() >= magic.offset && text.substr(magic.offset).starts_with(magic.bytes)) {
-      return absl::InvalidArgumentError(fmt::format(
-          "cannot decode an image of type {}; Millrace decodes JPEG, PNG, WebP, TIFF, BMP and GIF, so convert "
-          "it when packing",
-          magic.name));
-    }
+  if (const std::string_view foreign = ForeignFormat(text); !foreign.empty()) {
+    return absl::InvalidArgumentError(fmt::format(
+        "cannot decode an image of type {}; Millrace decodes JPEG, PNG, WebP, TIFF, BMP and GIF, so convert "
+        "it when packing",
+        foreign));
   }
   if (text.empty()) return absl::DataLossError("the image is empty (0 bytes)");
   const auto* first = reinterpret_cast<const uint8_t*>(encoded.data());

@@ -24,6 +24,7 @@ constexpr std::string_view kJsonTextPrefix = "json-text:";
 constexpr std::string_view kWhiteSpace = " \t\r\n";
 
 std::string_view Stripped(std::string_view text) {
+  text = WithoutByteOrderMark(text);
   text.remove_prefix(std::min(text.find_first_not_of(kWhiteSpace), text.size()));
   return text.substr(0, text.find_last_not_of(kWhiteSpace) + 1);
 }

@@ -34,24 +34,54 @@ class TiffReader {
   const bool big_;
 };
 
-// The tag Orientation of the first directory; 0 if there is none.
-uint32_t OrientationTag(ByteSpan tiff) {
-  constexpr uint32_t kOrientationTag = 0x0112;
-  constexpr uint32_t kShort = 3;
-  const TiffReader reader(tiff);
-  if (reader.Get(2, 2) != 42) return 0;
+// A tag of the first directory: `at` is where its value is, or the place of the value.
+struct TiffEntry {
+  uint32_t type = 0;
+  uint32_t count = 0;
+  uint64_t at = 0;
+};
+
+constexpr uint32_t kTiffShort = 3;
+constexpr uint32_t kTiffLong = 4;
+
+std::optional<TiffEntry> FindTag(const TiffReader& reader, uint32_t tag) {
+  if (reader.Get(2, 2) != 42) return std::nullopt;
   const uint64_t directory = reader.Get(4, 4);
   const uint32_t entries = reader.Get(directory, 2);
   for (uint64_t i = 0; i < entries; ++i) {
     const uint64_t entry = directory + 2 + 12 * i;
-    if (reader.Get(entry, 2) == kOrientationTag && reader.Get(entry + 2, 2) == kShort) return reader.Get(entry + 8, 2);
+    if (reader.Get(entry, 2) == tag) return TiffEntry{reader.Get(entry + 2, 2), reader.Get(entry + 4, 4), entry + 8};
+  }
+  return std::nullopt;
+}
+
+// The tag Orientation of the first directory, 0 if it is no number; nullopt if there is none.
+std::optional<uint32_t> OrientationTag(ByteSpan tiff) {
+  constexpr uint32_t kOrientationTag = 0x0112;
+  const TiffReader reader(tiff);
+  const std::optional<TiffEntry> entry = FindTag(reader, kOrientationTag);
+  if (!entry) return std::nullopt;
+  if (entry->type == kTiffLong) return reader.Get(entry->at, 4);
+  return entry->type == kTiffShort ? reader.Get(entry->at, 2) : 0;
+}
+
+// The orientation in the XMP data of a TIFF; 0 if there is none.
+uint32_t OrientationInXmp(ByteSpan tiff) {
+  constexpr uint32_t kXmpTag = 700;
+  const TiffReader reader(tiff);
+  const std::optional<TiffEntry> entry = FindTag(reader, kXmpTag);
+  if (!entry || entry->count <= 4) return 0;
+  const uint64_t begin = reader.Get(entry->at, 4);
+  if (begin > tiff.size() || entry->count > tiff.size() - begin) return 0;
+  const std::string_view xmp = AsText(tiff.subspan(begin, entry->count));
+  for (const std::string_view name : {"tiff:Orientation=\""sv, "tiff:Orientation>"sv}) {
+    const size_t at = xmp.find(name);
+    if (at == std::string_view::npos || at + name.size() >= xmp.size()) continue;
+    const char digit = xmp[at + name.size()];
+    if (digit >= '0' && digit <= '9') return static_cast<uint32_t>(digit - '0');
   }
   return 0;
 }
-
-}  // namespace
-
-namespace {
 
 constexpr std::string_view kExif = "Exif\0\0"sv;
 
@@ -98,6 +128,11 @@ ByteSpan ExifOfChunks(ByteSpan file, const ChunkFormat& format) {
   return {};
 }
 
+bool IsTiff(ByteSpan encoded) {
+  const absl::StatusOr<ImageFormat> format = SniffImageFormat(encoded);
+  return format.ok() && *format == ImageFormat::kTiff;
+}
+
 ByteSpan ExifOf(ByteSpan encoded) {
   const absl::StatusOr<ImageFormat> format = SniffImageFormat(encoded);
   if (!format.ok()) return {};
@@ -118,11 +153,16 @@ ByteSpan ExifOf(ByteSpan encoded) {
 }  // namespace
 
 Orientation OrientationOf(ByteSpan encoded) {
-  const uint32_t tag = OrientationTag(ExifOf(encoded));
+  const std::optional<uint32_t> stored = OrientationTag(ExifOf(encoded));
+  const uint32_t tag = stored ? *stored : IsTiff(encoded) ? OrientationInXmp(encoded) : 0;
   if (tag < 2 || tag > 8) return {};
   return {.transposed = tag >= 5,
           .mirrored_x = tag == 2 || tag == 3 || tag == 7 || tag == 8,
           .mirrored_y = tag == 3 || tag == 4 || tag == 6 || tag == 7};
+}
+
+Orientation OrientationToShow(ByteSpan encoded, bool by_exif) {
+  return by_exif || IsTiff(encoded) ? OrientationOf(encoded) : Orientation();
 }
 
 ImageSize Turned(ImageSize size, const Orientation& orientation) {

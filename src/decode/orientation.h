@@ -17,9 +17,14 @@ struct Orientation {
   bool turns() const { return transposed || mirrored_x || mirrored_y; }
 };
 
-/// By the EXIF data of a JPEG, PNG or WebP, or the tags of a TIFF; as it is stored if they say nothing, or nothing
-/// sensible.
+/// By the EXIF data of a JPEG, PNG or WebP, or the tags of a TIFF (the orientation, else the XMP data). An image is as
+/// it is stored if they say nothing, or nothing sensible.
 Orientation OrientationOf(ByteSpan encoded);
+
+/// How the decoder turns an image: as Pillow does, which turns a TIFF when it loads it, and others only by
+/// exif_transpose
+/// (`by_exif`).
+Orientation OrientationToShow(ByteSpan encoded, bool by_exif);
 
 /// The size of the image as it is seen; and the other way round.
 ImageSize Turned(ImageSize size, const Orientation& orientation);

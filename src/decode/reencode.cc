@@ -17,8 +17,10 @@
 #include "decode/jpeg_encoder.h"
 #include "decode/jpeg_segments.h"
 #include "decode/jpeg_tiler.h"
+#include "decode/orientation.h"
 #include "decode/png_writer.h"
 #include "decode/resample.h"
+#include "decode/resample_kernels.h"
 #include "decode/row_reader.h"
 
 namespace millrace {
@@ -214,10 +216,26 @@ absl::StatusOr<std::optional<std::string>> ResizeToPng(ByteSpan encoded, ImageFo
   if (format == ImageFormat::kTiff && reader->Start(corner, 1, PixelForm::kNumbers).ok()) return std::nullopt;
   ASSIGN_OR_RETURN(const ImageSize again, reader->Open(encoded));
   const Scaling scaling = ScalingTo(again, change.shorter_side, reader->can_shrink());
+  // A PNG is shown as it is stored, a TIFF is turned.
+  const Orientation orientation = OrientationToShow(encoded, /*by_exif=*/false);
+  const ImageSize seen = Turned(scaling.to, orientation);
   PngWriter writer;
-  RETURN_IF_ERROR(writer.Start(scaling.to.width, scaling.to.height));
-  RETURN_IF_ERROR(
-      Resize(*reader, again, scaling, PixelForm::kRgbx, [&](const uint8_t* row) { return writer.Put(row); }));
+  RETURN_IF_ERROR(writer.Start(seen.width, seen.height));
+  RowTurner turner;
+  if (orientation.turns()) turner.Start(scaling.to, BytesOf(PixelForm::kRgbx), orientation);
+  int stored_row = 0;
+  RETURN_IF_ERROR(Resize(*reader, again, scaling, PixelForm::kRgbx, [&](const uint8_t* row) -> absl::Status {
+    if (!orientation.turns()) return writer.Put(row);
+    turner.Put(stored_row++, row);
+    return absl::OkStatus();
+  }));
+  absl::Status status;
+  if (orientation.turns()) {
+    turner.Finish(/*flip=*/false, kernels::kSlackBytes, [&](int, const uint8_t* row) {
+      if (status.ok()) status = writer.Put(row);
+    });
+  }
+  RETURN_IF_ERROR(status);
   return writer.Finish();
 }
 

@@ -25,9 +25,10 @@ inline constexpr uint64_t kReencodeBytes = uint64_t{320} << 20;
 /// The image as it is to be stored; nullopt if its bytes stay as they are.
 ///
 /// Resizing is antialiased and never enlarges. A JPEG becomes a baseline JPEG (4:2:0, or grey) that keeps its EXIF data
-/// and, unless it was CMYK, its colour profile; its pixels are not turned, so that the EXIF orientation still holds. A
-/// PNG in RGB or RGBA becomes a PNG in RGB of 8 bits without metadata. PNGs and TIFFs in grey or with a palette are not
-/// resized, because they may be masks, whose numbers cannot be mixed. A WebP stays one, lossless if it was; other
+/// and, unless it was CMYK, its colour profile; its pixels are not turned, so that the EXIF orientation still holds.
+/// Those of a TIFF are, since what it becomes says no orientation. A PNG in RGB or RGBA becomes a PNG in RGB of 8 bits
+/// without metadata. PNGs and TIFFs in grey or with a palette are not resized, because they may be masks, whose
+/// numbers cannot be mixed. A WebP stays one, lossless if it was; other
 /// TIFFs, GIFs and BMPs become PNGs. An animation becomes its first picture.
 ///
 /// Errors are as in ImageDecoder::Decode, for images that would be changed and for all JPEGs. A function of its

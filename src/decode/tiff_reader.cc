@@ -131,6 +131,7 @@ class TiffRowReader final : public RowReader {
   uint16_t Get(uint32_t tag, uint16_t usual) const;
   absl::Status Error() const;
   bool IsPlain() const;
+  absl::Status CheckMeaning() const;
   absl::Status ChooseWay();
   absl::Status ReadLine();
   absl::Status ReadTiles();
@@ -209,6 +210,21 @@ bool TiffRowReader::IsPlain() const {
   }
 }
 
+// libtiff would show these in other colours than Pillow.
+absl::Status TiffRowReader::CheckMeaning() const {
+  if (photometric_ == PHOTOMETRIC_CIELAB || photometric_ == PHOTOMETRIC_ICCLAB || photometric_ == PHOTOMETRIC_ITULAB) {
+    return absl::InvalidArgumentError(
+        "cannot decode a TIFF in L*a*b*, whose colours depend on a profile; convert it to RGB");
+  }
+  const uint16_t format = Get(TIFFTAG_SAMPLEFORMAT, SAMPLEFORMAT_UINT);
+  const bool natural = format == SAMPLEFORMAT_UINT || format == SAMPLEFORMAT_VOID;
+  if (natural || bits_ == 8) return absl::OkStatus();  // Pillow reads 8 bits as natural numbers
+  return absl::InvalidArgumentError(fmt::format(
+      "cannot decode a TIFF of {} numbers of {} bits as a picture; store 8 or 16 bits without a sign, or an array of "
+      "NumPy",
+      format == SAMPLEFORMAT_INT ? "signed" : "floating-point", bits_));
+}
+
 absl::Status TiffRowReader::ChooseWay() {
   const uint16_t compression = Get(TIFFTAG_COMPRESSION, COMPRESSION_NONE);
   if (!IsBoundedMethod(compression)) {
@@ -228,6 +244,7 @@ absl::Status TiffRowReader::ChooseWay() {
     TIFFSetField(tiff_.get(), TIFFTAG_JPEGCOLORMODE, JPEGCOLORMODE_RGB);
     photometric_ = PHOTOMETRIC_RGB;
   }
+  RETURN_IF_ERROR(CheckMeaning());
   const bool tiled = TIFFIsTiled(tiff_.get()) != 0;
   way_ = !IsPlain() ? Way::kWhole : tiled ? Way::kTiles : Way::kLines;
   const auto pixels = static_cast<uint64_t>(size_.width) * static_cast<uint64_t>(size_.height);

@@ -22,6 +22,7 @@ struct InspectReport {
   DuplicateKeys duplicates;
   SkippedObjects skipped;
   std::string not_listed;              // why these are not known; "" if they are
+  std::string refused;                 // why a Loader of images and labels does not start; "" if it does
   std::optional<DecodeReport> decode;  // if it was asked for
   std::optional<Preview> preview;      // likewise
   std::string preview_uri;             // where the sheet was written

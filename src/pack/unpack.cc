@@ -12,6 +12,7 @@
 #include <memory>
 #include <mutex>
 #include <set>
+#include <string>
 #include <thread>
 #include <utility>
 
@@ -25,6 +26,7 @@
 #include "shard/data_kind.h"
 #include "shard/mds_format.h"
 #include "shard/sample_name.h"
+#include "shard/tar_format.h"
 #include "store/blocking.h"
 #include "store/file_system.h"
 #include "transfer/object_reader.h"
@@ -342,7 +344,9 @@ class Unpacker {
       result.written += some.size();
       return written.ok() && result.written == most ? absl::CancelledError("enough") : written;
     };
+    std::string head;
     const absl::Status read = Read(listed, memory, [&](ByteSpan bytes) {
+      head += AsText(bytes).substr(0, kTarBlock - std::min<size_t>(head.size(), kTarBlock));
       result.damage = decompressor->Feed(bytes, write);
       return written.ok() ? result.damage : written;
     });
@@ -357,6 +361,11 @@ class Unpacker {
       return result;
     }
     RETURN_IF_ERROR(written);
+    const bool plain = head.size() == kTarBlock && TarField(head, kTarMagic).starts_with("ustar");
+    if (absl::IsDataLoss(result.damage) && plain) {
+      result.damage = absl::InvalidArgumentError("a plain tar archive under the name of a compressed one; rename it");
+      return result;
+    }
     result.keep = decompressor->sound_bytes();
     return result;
   }

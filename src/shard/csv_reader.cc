@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "base/utf8.h"
+
 namespace millrace {
 
 char CsvDelimiterOf(std::string_view text, bool quotes) {
@@ -21,10 +23,10 @@ char CsvDelimiterOf(std::string_view text, bool quotes) {
 }
 
 CsvReader::CsvReader(std::string_view text, char delimiter, bool quotes)
-    : delimiter_(delimiter), quotes_(quotes), plain_ends_{delimiter, '\n', '\r', '\0'}, rest_(text) {
-  constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";
-  if (rest_.starts_with(kByteOrderMark)) rest_.remove_prefix(kByteOrderMark.size());
-}
+    : delimiter_(delimiter),
+      quotes_(quotes),
+      plain_ends_{delimiter, '\n', '\r', '\0'},
+      rest_(WithoutByteOrderMark(text)) {}
 
 absl::Status CsvReader::Wrong(std::string_view what) const {
   return absl::InvalidArgumentError(fmt::format("line {}, column {}: {}", line_, column_, what));

@@ -137,6 +137,20 @@ bool IsDesktopFile(std::string_view key) {
   return name == "thumbs.db" || name == "ehthumbs.db" || name == "desktop.ini";
 }
 
+bool IsPartOfDownload(std::string_view key) {
+  constexpr std::string_view kAlways[] = {".crdownload", ".aria2", ".filepart", ".!qb", ".opdownload"};
+  constexpr std::string_view kBehindNames[] = {".part", ".partial", ".download", ".tmp"};
+  const std::string name = absl::AsciiStrToLower(ToAbsl(Basename(key)));
+  const std::string_view whole = name;
+  if (std::any_of(std::begin(kAlways), std::end(kAlways), [&](std::string_view end) { return whole.ends_with(end); }))
+    return true;
+  return std::any_of(std::begin(kBehindNames), std::end(kBehindNames), [&](std::string_view end) {
+    if (!whole.ends_with(end)) return false;
+    const std::string_view before = whole.substr(0, whole.size() - end.size());
+    return before.find('.') != std::string_view::npos && IsImageField(before);
+  });
+}
+
 bool IsToolFile(std::string_view key) {
   const std::string_view name = Basename(key);
   if (name == "_SUCCESS" || name == "_FAILURE" || name == "_metadata" || name == "_common_metadata" ||

@@ -47,6 +47,10 @@ bool IsDesktopFile(std::string_view key);
 /// 1.0.0.incomplete*/ of TFDS. Others are __pycache__/, __MACOSX/ and @eaDir/. Such a file is never a sample.
 bool IsToolFile(std::string_view key);
 
+/// True if its name is that of a download which a program has not finished: 1.jpg.crdownload, 1.jpg.part. A name such
+/// as 1.part, without the name of an image in front, is that of a sample.
+bool IsPartOfDownload(std::string_view key);
+
 /// The advice for a file of many samples that cannot be read singly, by its name: Parquet and HDF5; "" for
 /// others. Completes "FILE: ...".
 std::string_view ForeignFileAdvice(std::string_view key);

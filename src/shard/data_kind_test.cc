@@ -65,6 +65,14 @@ TEST(DataKind, FilesOfOtherPrograms) {
   }
 }
 
+TEST(DataKind, PartsOfDownloads) {
+  for (const char* key : {"a/1.jpg.part", "1.PNG.crdownload", "Unconfirmed 7.crdownload", "1.tar.aria2", "1.webp.!qB",
+                          "1.jpeg.partial", "a.b.png.tmp", "1.jpg.filepart"})
+    EXPECT_TRUE(IsPartOfDownload(key)) << key;
+  for (const char* key : {"1.part", "1.tmp", "a.jpg/1.part", "1.jpg", "part", "1.json.part", "jpg.part", ""})
+    EXPECT_FALSE(IsPartOfDownload(key)) << key;
+}
+
 TEST(DataKind, ShardsBelowUnderscores) {
   for (const char* key : {"_tmp1/a.tar", "a/_logs/x/a.tfrecord", "_x/a.tar.gz", "_a/b.parquet", "__x__/a.tar",
                           "_distcp_logs_1/a.txt", "_temporary-1/a.txt"})

@@ -4,8 +4,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <optional>
 
+#include "absl/strings/match.h"
 #include "base/number.h"
 #include "shard/manifest.h"
 
@@ -19,10 +21,16 @@ bool IsPaddedNumber(std::string_view label) {
   return label.size() > 1 && label.front() == '0' && label.find_first_not_of("0123456789") == std::string_view::npos;
 }
 
+// A second sign is not one.
+std::string_view WithoutSign(std::string_view text) {
+  const bool has_sign = text.starts_with('+') || text.starts_with('-');
+  return has_sign && text.size() > 1 && text[1] != '+' && text[1] != '-' ? text.substr(1) : text;
+}
+
 }  // namespace
 
-absl::Status WrongLine(uint64_t line, std::string_view what) {
-  return absl::InvalidArgumentError(fmt::format("line {}: {}", line, what));
+absl::Status WrongLine(uint64_t line, std::string_view what, std::string_view word) {
+  return absl::InvalidArgumentError(fmt::format("{} {}: {}", word, line, what));
 }
 
 bool IsIntText(std::string_view text) {
@@ -45,6 +53,30 @@ bool IsFloatText(std::string_view text) {
   return value && std::isfinite(*value);
 }
 
+bool IsNanText(std::string_view text) {
+  return absl::EqualsIgnoreCase(ToAbsl(WithoutSign(text)), "nan");
+}
+
+bool IsFloatCell(std::string_view text) {
+  const std::string_view number = WithoutSign(text);
+  if (IsNanText(text)) return true;
+  for (const char* infinite : {"inf", "infinity"}) {
+    if (absl::EqualsIgnoreCase(ToAbsl(number), infinite)) return true;
+  }
+  return IsFloatText(text.starts_with('+') ? number : text);
+}
+
+std::optional<double> ParseFloatCell(std::string_view text) {
+  const std::string_view number = WithoutSign(text);
+  return ParseNumber<double>(text.starts_with('+') ? number : text);
+}
+
+bool IsMissingWord(std::string_view text) {
+  constexpr std::string_view kWords[] = {"N/A",  "n/a",  "NA",      "<NA>",   "#N/A",     "#N/A N/A", "#NA",
+                                         "NULL", "null", "-1.#IND", "1.#IND", "-1.#QNAN", "1.#QNAN",  "None"};
+  return std::find(std::begin(kWords), std::end(kWords), text) != std::end(kWords);
+}
+
 void LabelKinds::Kind::Add(std::string_view label, uint64_t at) {
   if (count++ > 0) return;
   line = at;
@@ -56,36 +88,65 @@ void LabelKinds::Add(std::string_view label, uint64_t line, bool quoted) {
   all_quoted_ = all_quoted_ && quoted;
   if (IsWholeNumber(label)) return whole_.Add(label, line);
   if (!ParseNumber<double>(label.starts_with('+') ? label.substr(1) : label)) return texts_.Add(label, line);
-  all_float_ = all_float_ && IsFloatText(label);
+  if (may_be_floats_ && IsNanText(label)) return nan_.Add(label, line);
+  if (!IsFloatText(label)) no_float_.Add(label, line);
   (IsPaddedNumber(label) ? padded_ : odd_).Add(label, line);
 }
 
 absl::Status LabelKinds::Check() const {
-  if (texts_.count > 0) return all_quoted_ && odd_.count == 0 ? absl::OkStatus() : CheckTexts();
+  if (texts_.count > 0) return all_quoted_ && odd_.count + nan_.count == 0 ? absl::OkStatus() : CheckTexts();
+  if (may_be_floats_) return CheckFloats();
   const Kind& wrong = odd_.line == 0 || (padded_.line != 0 && padded_.line < odd_.line) ? padded_ : odd_;
   if (wrong.count == 0) return absl::OkStatus();
   return WrongLine(
       wrong.line,
       fmt::format("the label '{}' is a number, but not that of a class (such as 0 or 12); write such a number, or "
                   "rename the column to make it a plain field",
-                  wrong.first));
+                  wrong.first),
+      word_);
+}
+
+// Numbers alone, which may be floats.
+absl::Status LabelKinds::CheckFloats() const {
+  const bool only_nan = nan_.count > 0 && whole_.count + odd_.count + padded_.count == 0;
+  const Kind& wrong = only_nan ? nan_ : no_float_;
+  if (AreFloats() || wrong.count == 0) return absl::OkStatus();
+  const bool all_digits = wrong.first.find_first_not_of("-0123456789") == std::string::npos;
+  std::string_view why = "not one as it is usually written";
+  if (only_nan) {
+    why = "no label has another value";
+  } else if (IsFloatCell(wrong.first) && !IsFloatText(wrong.first)) {
+    why = "not a finite one";
+  } else if (all_digits && !IsPaddedNumber(wrong.first)) {
+    why = "it has more digits than a class (18) and than a float holds";
+  }
+  return WrongLine(wrong.line,
+                   fmt::format("the label '{}' is a number, but {}; leave the cell empty if the sample has no label, "
+                               "and give missing=\"drop\" (--missing-labels drop)",
+                               wrong.first, why),
+                   word_);
 }
 
 // Names and numbers in one column: the rarer ones are taken for the mistake.
 absl::Status LabelKinds::CheckTexts() const {
   const bool padded_is_rare = padded_.count <= texts_.count;
-  const Kind& plain = odd_.line == 0 || (whole_.line != 0 && whole_.line < odd_.line) ? whole_ : odd_;
+  const Kind& odd = odd_.count > 0 ? odd_ : nan_;
+  const Kind& plain = odd.line == 0 || (whole_.line != 0 && whole_.line < odd.line) ? whole_ : odd;
   const Kind& numbers = plain.count == 0 && !padded_is_rare ? padded_ : plain;
   if (numbers.count == 0) return absl::OkStatus();
   constexpr std::string_view kRemedy =
       "Write numbers in all lines or names in all lines. Leave the cell of a sample without a class empty. If the "
       "numbers are names, write the file as JSON lines with each label in quotes";
-  if (texts_.count <= whole_.count + odd_.count + (padded_is_rare ? 0 : padded_.count)) {
-    return WrongLine(texts_.line, fmt::format("the label '{}' is no number, and that of line {} is ('{}'). {}",
-                                              texts_.first, numbers.line, numbers.first, kRemedy));
+  if (texts_.count <= whole_.count + odd.count + (padded_is_rare ? 0 : padded_.count)) {
+    return WrongLine(texts_.line,
+                     fmt::format("the label '{}' is no number, and that of {} {} is ('{}'). {}", texts_.first, word_,
+                                 numbers.line, numbers.first, kRemedy),
+                     word_);
   }
-  return WrongLine(numbers.line, fmt::format("the label '{}' is a number, and that of line {} is a name ('{}'). {}",
-                                             numbers.first, texts_.line, texts_.first, kRemedy));
+  return WrongLine(numbers.line,
+                   fmt::format("the label '{}' is a number, and that of {} {} is a name ('{}'). {}", numbers.first,
+                               word_, texts_.line, texts_.first, kRemedy),
+                   word_);
 }
 
 }  // namespace millrace

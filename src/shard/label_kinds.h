@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -10,8 +11,8 @@
 
 namespace millrace {
 
-/// "line 7: WHAT", as InvalidArgument.
-absl::Status WrongLine(uint64_t line, std::string_view what);
+/// "line 7: WHAT", as InvalidArgument; `word`: of rows that are no lines.
+absl::Status WrongLine(uint64_t line, std::string_view what, std::string_view word = "line");
 
 /// A whole number as it is printed, of at most 18 digits: "007" is a text.
 bool IsIntText(std::string_view text);
@@ -19,9 +20,26 @@ bool IsIntText(std::string_view text);
 /// A finite number that a float of 64 bits holds: not "007", nor a whole number that it rounds.
 bool IsFloatText(std::string_view text);
 
+/// A cell that is a float: IsFloatText, also with a plus, and what Python's float() reads as NaN or infinite.
+bool IsFloatCell(std::string_view text);
+
+/// "nan" in any case of letters, with or without a sign.
+bool IsNanText(std::string_view text);
+
+/// A word of those that pandas takes for a missing value, such as N/A. NaN is none of them.
+bool IsMissingWord(std::string_view text);
+
+/// The number of a float cell.
+std::optional<double> ParseFloatCell(std::string_view text);
+
 /// The kinds of all labels together.
 class LabelKinds {
  public:
+  /// `may_be_floats`: numbers need not be those of classes, and NaN among numbers is no label. `word` of messages as in
+  /// WrongLine.
+  explicit LabelKinds(bool may_be_floats = false, std::string_view word = "line")
+      : may_be_floats_(may_be_floats), word_(word) {}
+
   /// The label of a row, without blanks around it; "" if the row has no label.
   /// `quoted`: the file says that it is a text.
   void Add(std::string_view label, uint64_t line, bool quoted = false);
@@ -32,9 +50,10 @@ class LabelKinds {
   absl::Status Check() const;
   bool AllWhole() const { return whole_.count > 0 && texts_.count + odd_.count + padded_.count == 0; }
   /// True if all labels are numbers, and at least one is not whole.
-  bool AreFloats() const { return texts_.count == 0 && odd_.count + padded_.count > 0 && all_float_; }
+  bool AreFloats() const {
+    return may_be_floats_ && texts_.count == 0 && odd_.count + padded_.count > 0 && no_float_.count == 0;
+  }
 
- private:
   struct Kind {
     uint64_t count = 0;
     uint64_t line = 0;  // of the first; 0: none
@@ -42,15 +61,22 @@ class LabelKinds {
 
     void Add(std::string_view label, uint64_t at);
   };
+  /// The labels that are NaN, if the others are numbers.
+  Kind NoLabels() const { return AllWhole() || AreFloats() ? nan_ : Kind(); }
 
+ private:
   absl::Status CheckTexts() const;
+  absl::Status CheckFloats() const;
 
+  const bool may_be_floats_;
+  const std::string_view word_;
   Kind whole_;
   Kind odd_;     // other numbers
   Kind padded_;  // "007": among names it is one, a number is not written so
   Kind texts_;
   bool all_quoted_ = true;
-  bool all_float_ = true;  // those that are not whole
+  Kind nan_;       // only where they are no labels
+  Kind no_float_;  // of the odd and the padded ones
 };
 
 }  // namespace millrace

@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <utility>
@@ -15,6 +16,7 @@
 #include "shard/csv_reader.h"
 #include "shard/field_value.h"
 #include "shard/json_array_manifest.h"
+#include "shard/json_records.h"
 #include "shard/label_kinds.h"
 #include "shard/number_type.h"
 #include "shard/sample_name.h"
@@ -33,6 +35,8 @@ constexpr std::string_view kLabelNames[] = {"cls", "label", "class"};
 constexpr size_t kMaxLineBytes = 1 << 20;
 constexpr size_t kMaxColumns = 1 << 16;
 constexpr int kMaxLineDepth = 100;  // of JSON
+constexpr std::string_view kLineWord = "line";
+constexpr std::string_view kEntryWord = "entry";
 
 std::string Lower(std::string_view text) {
   return absl::AsciiStrToLower(ToAbsl(text));
@@ -89,20 +93,25 @@ std::string_view Trim(std::string_view text) {
 }
 
 // A name that differs in case only would be a second label, or a second field `cls`.
-absl::Status CheckLabelName(const std::vector<std::string>& names, size_t label, uint64_t line) {
+absl::Status CheckLabelName(const std::vector<std::string>& names, size_t label, uint64_t line,
+                            std::string_view word = "line") {
   const std::string wanted = Lower(names[label]);
   for (size_t i = 0; i < names.size(); ++i) {
     if (i == label || Lower(names[i]) != wanted) continue;
-    return WrongLine(line, fmt::format("'{}' and '{}' may both be the label; rename one", names[std::min(i, label)],
-                                       names[std::max(i, label)]));
+    return WrongLine(line,
+                     fmt::format("'{}' and '{}' may both be the label; rename one", names[std::min(i, label)],
+                                 names[std::max(i, label)]),
+                     word);
   }
   return absl::OkStatus();
 }
 
-absl::Status FinishLabels(const LabelKinds& labels, const ManifestColumns& columns, Manifest* manifest) {
-  manifest->float_labels = columns.rows == RowsName::kKeys && labels.AreFloats();
+absl::Status FinishLabels(const LabelKinds& labels, Manifest* manifest) {
+  manifest->float_labels = labels.AreFloats();
   manifest->numeric_labels = labels.AllWhole();
-  return manifest->float_labels ? absl::OkStatus() : labels.Check();
+  const LabelKinds::Kind none = labels.NoLabels();
+  manifest->nan_labels = {.count = none.count, .line = none.line, .first = none.first};
+  return labels.Check();
 }
 
 // ---- CSV
@@ -110,7 +119,10 @@ absl::Status FinishLabels(const LabelKinds& labels, const ManifestColumns& colum
 class CsvManifest {
  public:
   CsvManifest(std::string_view text, char delimiter, const ManifestColumns& columns, ManifestSink each)
-      : reader_(text, delimiter, columns.quotes != CsvQuotes::kText), columns_(columns), each_(each) {}
+      : reader_(text, delimiter, columns.quotes != CsvQuotes::kText),
+        columns_(columns),
+        each_(each),
+        labels_(columns.rows == RowsName::kKeys) {}
 
   absl::StatusOr<Manifest> Read();
 
@@ -119,6 +131,10 @@ class CsvManifest {
   struct CellTypes {
     bool all_int = true;
     bool all_float = true;
+    bool any_number = false;
+    bool any_missing = false;  // a word for what is missing: among numbers no value
+
+    bool AreNumbers() const { return (all_int || all_float) && (any_number || !any_missing); }
   };
 
   absl::Status ReadHeader();
@@ -186,6 +202,9 @@ void CsvManifest::NumberColumns() {
 
 absl::Status CsvManifest::TakeRow(const std::vector<std::string>& cells) {
   const uint64_t line = reader_.line();
+  // Spreadsheets write such lines where rows were cleared.
+  if (std::all_of(cells.begin(), cells.end(), [](const std::string& cell) { return Trim(cell).empty(); }))
+    return absl::OkStatus();
   if (cells.size() != names_.size())
     return WrongLine(line, fmt::format("{} cells, and the header has {} columns", cells.size(), names_.size()));
   if (cells[path_].empty()) return WrongLine(line, fmt::format("column {}: no path", path_ + 1));
@@ -201,8 +220,13 @@ absl::Status CsvManifest::TakeRow(const std::vector<std::string>& cells) {
     const std::string_view trimmed = Trim(cell);
     if (trimmed.empty()) continue;
     CellTypes& types = types_[column];
-    types.all_int = types.all_int && IsIntText(trimmed);
-    types.all_float = types.all_float && IsFloatText(trimmed);
+    if (IsMissingWord(trimmed)) {
+      types.any_missing = true;
+    } else {
+      types.any_number = true;
+      types.all_int = types.all_int && IsIntText(trimmed);
+      types.all_float = types.all_float && IsFloatCell(trimmed);
+    }
     if (!types.all_int && !types.all_float) RETURN_IF_ERROR(CheckText(places_[column], cell));
     row_.push_back({.column = static_cast<uint32_t>(column), .text = cell});
   }
@@ -218,40 +242,14 @@ absl::StatusOr<Manifest> CsvManifest::Read() {
     if (!more) break;
     RETURN_IF_ERROR(TakeRow(cells));
   }
-  RETURN_IF_ERROR(FinishLabels(labels_, columns_, &manifest_));
+  RETURN_IF_ERROR(FinishLabels(labels_, &manifest_));
   for (size_t i = 0; i < types_.size(); ++i) {  // now that all cells of a column are known
-    if (types_[i].all_int || types_[i].all_float)
-      manifest_.columns[i].encoding = types_[i].all_int ? encoding::kInt : encoding::kFloat;
+    if (types_[i].AreNumbers()) manifest_.columns[i].encoding = types_[i].all_int ? encoding::kInt : encoding::kFloat;
   }
   return std::move(manifest_);
 }
 
 // ---- JSON
-
-// With null in place of the numbers that Python's json writes and JSON does not know. Texts stay as they are.
-std::string WithoutNan(std::string_view json) {
-  std::string plain;
-  bool quoted = false;
-  while (!json.empty()) {
-    size_t taken = 1;
-    if (quoted && json.front() == '\\') {
-      taken = std::min<size_t>(2, json.size());
-    } else if (json.front() == '"') {
-      quoted = !quoted;
-    } else if (!quoted) {
-      for (const std::string_view word : {"-Infinity", "Infinity", "NaN"}) {
-        if (!json.starts_with(word)) continue;
-        plain += "null";
-        json.remove_prefix(word.size());
-        taken = 0;
-        break;
-      }
-    }
-    plain += json.substr(0, taken);
-    json.remove_prefix(taken);
-  }
-  return plain;
-}
 
 // What is nested deeper than anybody means counts as malformed.
 absl::StatusOr<Json> ParseJson(std::string_view text) {
@@ -291,11 +289,20 @@ std::vector<std::string> ClassAttributes(const Json& row) {
 
 class JsonLinesManifest {
  public:
-  JsonLinesManifest(const ManifestColumns& columns, ManifestSink each) : columns_(columns), each_(each) {}
+  /// `array`: of the objects, in place of lines.
+  JsonLinesManifest(const ManifestColumns& columns, ManifestSink each, bool array)
+      : columns_(columns),
+        each_(each),
+        array_(array),
+        labels_(columns.rows == RowsName::kKeys, array ? kEntryWord : kLineWord) {
+    if (array) manifest_.row_word = kEntryWord;
+  }
 
   absl::StatusOr<Manifest> Read(std::string_view text);
 
  private:
+  absl::Status Wrong(uint64_t line, std::string_view what) const { return WrongLine(line, what, manifest_.row_word); }
+  absl::Status TakeLines(std::string_view text);
   absl::Status TakeRow(std::string_view text, uint64_t line);
   absl::Status TakeLabel(const std::string& name, const Json& value, uint64_t line);
   absl::Status TakeAttribute(const Json& row, uint64_t line);
@@ -304,6 +311,7 @@ class JsonLinesManifest {
 
   const ManifestColumns& columns_;
   const ManifestSink each_;
+  const bool array_;
   std::map<std::pair<std::string, std::string_view>, uint32_t> column_ids_;
   std::string label_;                                     // of the row in hand
   std::vector<std::pair<uint32_t, std::string>> values_;  // likewise
@@ -319,7 +327,7 @@ absl::StatusOr<uint32_t> JsonLinesManifest::ColumnId(const std::string& name, st
       column_ids_.try_emplace({name, encoding}, static_cast<uint32_t>(manifest_.columns.size()));
   if (added) {
     if (manifest_.columns.size() == kMaxColumns)
-      return WrongLine(line, fmt::format("more than {} names of members; what names a thing is a value", kMaxColumns));
+      return Wrong(line, fmt::format("more than {} names of members; what names a thing is a value", kMaxColumns));
     manifest_.columns.push_back({.name = name, .encoding = encoding});
   }
   return found->second;
@@ -346,17 +354,24 @@ absl::Status JsonLinesManifest::TakeValue(const std::string& name, const Json& v
   return absl::OkStatus();
 }
 
+// All digits of a whole number that is too large for 64 bits, which the parser takes for a float.
+std::string NumberText(const Json& value) {
+  constexpr double kHuge = 1e18;
+  if (!value.is_number_float()) return value.dump();
+  const double number = value.get<double>();
+  return std::abs(number) >= kHuge && std::isfinite(number) ? fmt::format("{:.0f}", number) : value.dump();
+}
+
 absl::Status JsonLinesManifest::TakeLabel(const std::string& name, const Json& value, uint64_t line) {
   manifest_.has_labels = true;
   if (value.is_null()) return absl::OkStatus();
   const bool may_be_float = columns_.rows == RowsName::kKeys;
   if (!value.is_string() && !value.is_number_integer() && !(may_be_float && value.is_number())) {
-    return WrongLine(line,
-                     fmt::format("the label '{}' is neither text nor a whole number; if it is no class, rename it: "
-                                 "it is a field then",
-                                 name));
+    return Wrong(line, fmt::format("the label '{}' is neither text nor a whole number; if it is no class, rename it: "
+                                   "it is a field then",
+                                   name));
   }
-  label_ = value.is_string() ? std::string(Trim(value.get_ref<const std::string&>())) : value.dump();
+  label_ = value.is_string() ? std::string(Trim(value.get_ref<const std::string&>())) : NumberText(value);
   labels_.Add(label_, line, value.is_string());
   return absl::OkStatus();
 }
@@ -367,37 +382,35 @@ absl::Status JsonLinesManifest::TakeAttribute(const Json& row, uint64_t line) {
   if (attributes.empty()) return absl::OkStatus();
   if (attributes_.empty()) attributes_ = attributes;
   if (attributes != attributes_) {
-    return WrongLine(line,
-                     fmt::format("its label attribute is '{}', and that of lines before '{}'; call the label 'label'",
-                                 fmt::join(attributes, "', '"), fmt::join(attributes_, "', '")));
+    return Wrong(line, fmt::format("its label attribute is '{}', and that of lines before '{}'; call the label 'label'",
+                                   fmt::join(attributes, "', '"), fmt::join(attributes_, "', '")));
   }
   if (attributes.size() > 1) return absl::OkStatus();  // it is not known which one
   return TakeLabel(attributes.front(), row[attributes.front()], line);
 }
 
 absl::Status JsonLinesManifest::TakeRow(std::string_view text, uint64_t line) {
-  if (text.size() > kMaxLineBytes) return WrongLine(line, fmt::format("more than {} bytes", kMaxLineBytes));
+  if (text.size() > kMaxLineBytes) return Wrong(line, fmt::format("more than {} bytes", kMaxLineBytes));
   absl::StatusOr<Json> parsed = ParseJson(text);
   if (!parsed.ok() && (text.find("NaN") != text.npos || text.find("Infinity") != text.npos))
     parsed = ParseJson(WithoutNan(text));
-  if (!parsed.ok()) return WrongLine(line, ToStd(parsed.status().message()));
+  if (!parsed.ok()) return Wrong(line, ToStd(parsed.status().message()));
   const Json& json = *parsed;
   std::vector<std::string> names;
   for (const auto& [name, value] : json.items()) names.push_back(name);
   const absl::StatusOr<std::optional<size_t>> found = FindName(columns_, names);
-  if (!found.ok()) return WrongLine(line, ToStd(found.status().message()));
+  if (!found.ok()) return Wrong(line, ToStd(found.status().message()));
   const std::optional<size_t> path = *found;
-  if (columns_.rows == RowsName::kKeys && !path) return WrongLine(line, NoName(columns_, "members", names));
+  if (columns_.rows == RowsName::kKeys && !path) return Wrong(line, NoName(columns_, "members", names));
   const bool is_number = columns_.rows == RowsName::kKeys && path && json[names[*path]].is_number_integer();
   if (!path || (!json[names[*path]].is_string() && !is_number)) {
-    return WrongLine(line,
-                     fmt::format("none of its members ({}) names an object; call that one 'path', or 'source-ref'",
-                                 fmt::join(names, ", ")));
+    return Wrong(line, fmt::format("none of its members ({}) names an object; call that one 'path', or 'source-ref'",
+                                   fmt::join(names, ", ")));
   }
   std::optional<size_t> label;
   if (columns_.label.empty()) {
     label = FirstOf(kLabelNames, names);
-    if (label) RETURN_IF_ERROR(CheckLabelName(names, *label, line));
+    if (label) RETURN_IF_ERROR(CheckLabelName(names, *label, line, manifest_.row_word));
   } else if (const auto named = std::find(names.begin(), names.end(), columns_.label); named != names.end()) {
     label = static_cast<size_t>(named - names.begin());  // rows may lack it
   }
@@ -405,7 +418,7 @@ absl::Status JsonLinesManifest::TakeRow(std::string_view text, uint64_t line) {
   values_.clear();
   for (size_t i = 0; i < names.size(); ++i) {
     if (names[i].empty() || names[i].size() > kMaxNameBytes)
-      return WrongLine(line, fmt::format("member {} has no name, or a very long one", i + 1));
+      return Wrong(line, fmt::format("member {} has no name, or a very long one", i + 1));
     if (i == *path) continue;
     const Json& value = json[names[i]];
     RETURN_IF_ERROR(i == label ? TakeLabel(names[i], value, line) : TakeValue(names[i], value, line));
@@ -415,21 +428,33 @@ absl::Status JsonLinesManifest::TakeRow(std::string_view text, uint64_t line) {
   for (const auto& [column, value] : values_) row_.push_back({.column = column, .text = value});
   const Json& named = json[names[*path]];
   const std::string name = named.is_string() ? named.get<std::string>() : named.dump();
-  if (name.empty()) return WrongLine(line, "an empty path");
+  if (name.empty()) return Wrong(line, "an empty path");
   return each_(manifest_, {.path = name, .line = line, .label = label_, .cells = row_});
 }
 
-absl::StatusOr<Manifest> JsonLinesManifest::Read(std::string_view text) {
+absl::Status JsonLinesManifest::TakeLines(std::string_view text) {
+  const std::string_view whole = text;
+  bool first = true;
   for (uint64_t line = 1; !text.empty(); ++line) {
     const size_t length = std::min(text.find('\n'), text.size());
     const std::string_view row = text.substr(0, length);
     text.remove_prefix(std::min(text.size(), length + 1));
     if (row.find_first_not_of(" \t\r") == std::string_view::npos) continue;
-    RETURN_IF_ERROR(TakeRow(row, line));
+    const absl::Status status = TakeRow(row, line);
+    const std::string advice = first && absl::IsInvalidArgument(status) ? AdviceOnTable(whole) : "";
+    if (!advice.empty()) return absl::InvalidArgumentError(fmt::format("{}; {}", ToStd(status.message()), advice));
+    RETURN_IF_ERROR(status);
+    first = false;
   }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<Manifest> JsonLinesManifest::Read(std::string_view text) {
+  const auto take = [this](std::string_view entry, uint64_t number) { return TakeRow(entry, number); };
+  RETURN_IF_ERROR(array_ ? ForEachEntry(text, take) : TakeLines(text));
   if (!columns_.label.empty() && !manifest_.has_labels)
-    return absl::InvalidArgumentError(fmt::format("no line has a member '{}'", columns_.label));
-  RETURN_IF_ERROR(FinishLabels(labels_, columns_, &manifest_));
+    return absl::InvalidArgumentError(fmt::format("no {} has a member '{}'", manifest_.row_word, columns_.label));
+  RETURN_IF_ERROR(FinishLabels(labels_, &manifest_));
   return std::move(manifest_);
 }
 
@@ -442,8 +467,12 @@ bool IsWholeNumber(std::string_view label) {
 std::string ManifestValueText(const ManifestColumn& column, std::string_view text) {
   if (column.encoding == encoding::kInt) return std::string(Trim(text));
   if (column.encoding != encoding::kFloat) return std::string(text);
-  const std::optional<double> value = ParseNumber<double>(Trim(text));
+  const std::optional<double> value = ParseFloatCell(Trim(text));
   return value ? ToDecimal(*value) : std::string(text);
+}
+
+bool IsManifestValue(const ManifestColumn& column, std::string_view text) {
+  return (column.encoding != encoding::kInt && column.encoding != encoding::kFloat) || !IsMissingWord(Trim(text));
 }
 
 std::optional<ManifestFormat> ManifestFormatOf(std::string_view name) {
@@ -458,6 +487,10 @@ std::optional<ManifestFormat> ManifestFormatOf(std::string_view name) {
 
 absl::StatusOr<Manifest> ParseManifest(ManifestFormat format, std::string_view text, const ManifestColumns& columns,
                                        ManifestSink each) {
+  if (text.starts_with("\xff\xfe") || text.starts_with("\xfe\xff")) {
+    return absl::InvalidArgumentError(
+        "it is UTF-16, as Excel's 'Unicode Text' and PowerShell write it; save it as UTF-8 ('CSV UTF-8')");
+  }
   if (format != ManifestFormat::kJson) {
     const char delimiter =
         format == ManifestFormat::kTsv ? '\t' : CsvDelimiterOf(text, columns.quotes != CsvQuotes::kText);
@@ -465,10 +498,16 @@ absl::StatusOr<Manifest> ParseManifest(ManifestFormat format, std::string_view t
   }
   if (columns.quotes == CsvQuotes::kText)
     return absl::InvalidArgumentError("only in CSV and TSV quotes may be text (--no-csv-quotes, csv_quotes=False)");
+  text = WithoutByteOrderMark(text);
   const size_t start = text.find_first_not_of(" \t\r\n");
   const bool array = start != std::string_view::npos && text[start] == '[';
-  if (!array) return JsonLinesManifest(columns, each).Read(text);
-  if (columns.rows == RowsName::kKeys) return absl::InvalidArgumentError("it is an array of names, without labels");
+  const bool records = array && HoldsRecords(text);
+  if (!array || records) return JsonLinesManifest(columns, each, records).Read(text);
+  if (columns.rows == RowsName::kKeys) {
+    return absl::InvalidArgumentError(
+        "it is an array, but not of objects with the key and the label of a sample each, as pandas' "
+        "to_json(orient=\"records\") writes them");
+  }
   if (columns.path.empty() && columns.label.empty()) return ParseJsonArrayManifest(text, each);
   return absl::InvalidArgumentError("it is an array of names, which has no columns to choose from");
 }

@@ -16,7 +16,8 @@ namespace millrace {
 enum class ManifestFormat : uint8_t {
   kCsv,   // a header, then a record for each object; cells between commas, semicolons or tabs (CsvDelimiterOf)
   kTsv,   // the same, always between tabs
-  kJson,  // a JSON object for each, one a line; or a JSON array {"prefix": "..."}, "name", "name" (SageMaker)
+  kJson,  // a JSON object for each, one a line, or a JSON array of them; or a JSON array {"prefix": "..."}, "name",
+          // "name" (SageMaker)
 };
 
 /// By the end of its name: .csv; .tsv; .jsonl, .ndjson, .manifest, .json.
@@ -41,6 +42,13 @@ struct ManifestRow {
   std::span<const ManifestCell> cells;  // in bytewise order of names, without the path and the label
 };
 
+/// Labels that are none, although there is a text.
+struct NanLabels {
+  uint64_t count = 0;
+  uint64_t line = 0;  // of the first
+  std::string first;  // as it is written
+};
+
 /// The properties of all rows together, known after the last row.
 struct Manifest {
   std::string prefix;                   // before all paths; "" unless the manifest names one (which comes first)
@@ -49,7 +57,11 @@ struct Manifest {
   bool has_labels = false;              // there is a column, or a member, for them
   bool numeric_labels = false;          // there are some, and all are whole numbers
   bool float_labels = false;            // there are some, all are numbers, and not all are whole (RowsName::kKeys)
+  NanLabels nan_labels;                 // NaN among numbers (RowsName::kKeys): these rows have no label
 };
+
+/// False if the cell says that there is no value: N/A and other words of pandas among numbers.
+bool IsManifestValue(const ManifestColumn& column, std::string_view text);
 
 /// A cell of that column as the field's value.
 std::string ManifestValueText(const ManifestColumn& column, std::string_view text);
@@ -85,10 +97,11 @@ using ManifestSink = absl::FunctionRef<absl::Status(const Manifest&, const Manif
 /// source-ref, s3_uri; that of the label of: cls, label, class (whatever the case of letters); unless `columns` names
 /// them. If JSON has no such member, it is SageMaker's label attribute: the one member X beside an object X-metadata
 /// that is a class; it is a value, too. The values of a column are int if all of them are whole numbers as they are
-/// usually written, float if all are numbers, else text; JSON has types of its own, and what is neither number nor text
-/// is JSON. Empty cells (of CSV: those of blanks, too) and null are no values.
+/// usually written, float if all are numbers (also NaN and inf), else text; JSON has types of its own, and what is
+/// neither number nor text is JSON. Empty cells (of CSV: those of blanks, too) and null are no values. N/A and the like
+/// (IsManifestValue) are none among numbers. Lines of CSV whose cells are all empty are no rows.
 /// If rows name keys, the column of the key is the first that there is of: key, __key__, id, image_id, sample, and then
-/// those above; and labels may be floats.
+/// those above. Labels may be floats then, and NaN among numbers is no label.
 ///
 /// InvalidArgument, with line and column: what is malformed or no UTF-8 (but paths), and what has no path; labels that
 /// are neither whole numbers nor texts (1.5, 007), labels of which some are numbers and others texts, and columns that

@@ -86,6 +86,14 @@ std::string_view CompressionOf(std::string_view bytes) {
   return {};
 }
 
+// `bytes`: the first ones of the object.
+absl::Status CheckNotCompressed(std::string_view bytes) {
+  const std::string_view compression = CompressionOf(bytes);
+  if (compression.empty()) return absl::OkStatus();
+  return Unsupported(
+      0, fmt::format("compressed with {}; samples can be read singly only from plain tar: decompress it", compression));
+}
+
 // POSIX gives links, devices and folders no data, whatever their size field says.
 bool HasData(char type) {
   return type < '1' || type > '6';
@@ -151,11 +159,8 @@ absl::StatusOr<TarReader::Event> TarReader::ReadHeader() {
   if (!ChecksumMatches(header)) {
     if (between_) return DamagedBehindEnd(header_offset_);
     if (header_offset_ > 0) return DamagedTar(header_offset_, "corrupt tar header (its checksum does not match)");
-    const std::string_view compression = CompressionOf(header);
-    if (compression.empty()) return DamagedTar(0, "not a tar archive (no header with a valid checksum)");
-    return Unsupported(
-        0,
-        fmt::format("compressed with {}; samples can be read singly only from plain tar: decompress it", compression));
+    RETURN_IF_ERROR(CheckNotCompressed(header));
+    return DamagedTar(0, "not a tar archive (no header with a valid checksum)");
   }
   const std::optional<uint64_t> size = ParseOctal(TarField(header, kTarSize));
   if (!size) return DamagedTar(header_offset_, "corrupt tar header (its size is not a number)");
@@ -285,6 +290,7 @@ absl::Status TarReader::FinishMember(char type, uint64_t header_size) {
 
 absl::Status TarReader::Finish(uint64_t object_size) const {
   if (between_) return AllZero(buffer_) ? absl::OkStatus() : DamagedBehindEnd(header_offset_);
+  if (header_offset_ == 0) RETURN_IF_ERROR(CheckNotCompressed(buffer_));  // less than a header
   if (!buffer_.empty() || extension_type_ != 0)
     return DamagedTar(object_size, "truncated tar archive (it ends inside a header)");
   if (position_ > object_size) {

@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "base/crypto.h"
+#include "base/utf8.h"
 #include "shard/sample_name.h"
 #include "shard/tar_key.h"
 
@@ -101,7 +102,7 @@ void TarSampleScanner::EndField() {
   in_field_ = false;
   sample_.crc32c = running_crc_;
   if (!IsLabel(sample_.fields.back())) return;
-  const std::string_view label = TrimSpace(label_);
+  const std::string_view label = TrimSpace(WithoutByteOrderMark(label_));
   if (label.find_first_not_of("0123456789") == std::string_view::npos) sample_.label = label;
 }
 

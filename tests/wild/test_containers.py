@@ -56,6 +56,7 @@ SHARDS: list[tuple[str, bytes, int | None, str, str, str]] = [
     ("empty", b"", None, "", "writers that were killed at once", "webdataset/webdataset#32"),
     ("no members", tar([]), 0, "", "tar of nothing", ""),
     ("gzip under a plain name", gzip.compress(WHOLE), None, "gzip", "tar czf x.tar", "webdataset/webdataset#331"),
+    ("a small gzip under a plain name", gzip.compress(bytes(10240)), None, "gzip", "tar czf x.tar", ""),
     ("bzip2 under a plain name", bz2.compress(WHOLE), None, "", "tar cjf x.tar", ""),
     ("xz under a plain name", lzma.compress(WHOLE), None, "", "tar cJf x.tar", ""),
     ("zip under a plain name", zipped(), None, "", "renamed downloads", ""),
@@ -90,6 +91,7 @@ def test_shards(
     if samples is None:
         said = command("index", shard.parent, code=1).stderr
         assert "0.tar" in said and words in said, (source, report)
+        assert words != "gzip" or "skip-bad" not in said, "decompressing helps, leaving it out does not"
         kept = index(command, shard.parent, "--skip-bad")
         assert kept["damaged"][0]["object"] == "0.tar", (source, report)
         return
@@ -114,3 +116,14 @@ def test_compressed_shards(command: Command, tmp_path: Path, ending: str) -> Non
     write(tmp_path / f"set/0.{ending}", gzip.compress(WHOLE))
     assert "millrace pack" in command("index", tmp_path / "set", code=1).stderr
     assert json.loads(command("pack", tmp_path / "set", tmp_path / "out", "--json").stdout)["samples"] == 10
+
+
+@pytest.mark.parametrize("options", [(), ("--skip-bad",)])
+def test_a_plain_tar_under_the_name_of_a_compressed_one(
+    command: Command, tmp_path: Path, options: tuple[str, ...]
+) -> None:
+    """Browsers and proxies decompress what they download, and keep the name."""
+    write(tmp_path / "set/0.tar.gz", WHOLE)
+    said = command("pack", tmp_path / "set", tmp_path / "out", *options, code=1).stderr
+    assert "a plain tar archive under the name of a compressed one; rename it" in said
+    assert "--skip-bad" not in said

@@ -8,6 +8,7 @@ import json
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import millrace
 import numpy as np
@@ -49,7 +50,23 @@ def bytes_before_the_picture(gif: bytes) -> bytes:
 
 
 STILL = encoded(photo(6).convert("P"), "GIF")
+REPORT_TURNED = "python-pillow/Pillow#4053"
 PALETTE = encoded(photo(6).convert("P"), "TIFF", compression="packbits")
+
+
+def turned(orientation: int, **options: Any) -> bytes:
+    """A TIFF that is 64 pixels wide when it is seen."""
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    image = photo(8, 48, 64) if orientation >= 5 else photo(8)
+    return encoded(image.convert(options.pop("mode", "RGB")), "TIFF", exif=exif, **options)
+
+
+def turned_by_xmp(orientation: int) -> bytes:
+    """Its TIFF tags do not say the orientation."""
+    xmp = f'<x:xmpmeta><rdf:Description tiff:Orientation="{orientation}"/></x:xmpmeta>'.encode()
+    return encoded(photo(8, 48, 64), "TIFF", tiffinfo={700: xmp})
+
 
 # Name, file, where such files come from, and a public report of one. Pillow says what is right.
 FILES: list[tuple[str, bytes, str, str]] = [
@@ -125,6 +142,13 @@ FILES: list[tuple[str, bytes, str, str]] = [
     ("a GIF with bytes before its picture", bytes_before_the_picture(STILL), "bit rot", ""),
     ("a GIF without the end of its codes", STILL[:-2], "interrupted downloads", ""),
     ("a TIFF with a color map", PALETTE, "scanners", ""),
+    *((f"a TIFF of orientation {n}", turned(n), "scanners and cameras", REPORT_TURNED) for n in range(9)),
+    ("a turned TIFF of LZW", turned(6, compression="tiff_lzw"), "scanners", REPORT_TURNED),
+    ("a turned TIFF of JPEG", turned(8, compression="jpeg"), "scanners", REPORT_TURNED),
+    ("a turned TIFF in grey", turned(5, mode="L"), "scanners", REPORT_TURNED),
+    ("a turned TIFF with a color map", turned(7, mode="P"), "scanners", REPORT_TURNED),
+    ("a turned TIFF in CMYK", turned(6, mode="CMYK"), "printers", REPORT_TURNED),
+    ("a TIFF that XMP data turn", turned_by_xmp(6), "photo editors", ""),
     ("a TIFF whose color map is cut off", PALETTE[:-40], "interrupted downloads", ""),
     ("a WebP cut", encoded(photo(5), "WEBP")[:-30], "interrupted downloads", ""),
     ("a PNG without its end", PNG[:-12], "PNGs without IEND", ""),
@@ -147,7 +171,7 @@ FILES: list[tuple[str, bytes, str, str]] = [
 ]
 
 # libjpeg makes up for scans that a progressive file lacks. Versions of libjpeg-turbo differ in that: Pillow's is a later one.
-SMOOTHED = {"progressive, cut, closed": 3}
+APART = {"progressive, cut, closed": 3}
 
 
 def pillow(data: bytes) -> np.ndarray | None:
@@ -174,7 +198,7 @@ def test_the_verdict_and_the_pixels_are_those_of_pillow(
         assert quarantined == (right is None), (source, report)
         if right is not None:
             apart = np.abs(np.asarray(batches[0]["image"][0]).astype(int) - right)
-            assert apart.max() <= SMOOTHED.get(name, 0), (source, report)
+            assert apart.max() <= APART.get(name, 0), (source, report)
     for options in ((), ("--augment",), ("--augment", "--seed", "7", "--size", "16"), ("--exact",)):
         command("feed", tmp_path / "raw", "--batch", "1", *options, code=0 if right is not None else 1)
     found = json.loads(command("inspect", tmp_path / "raw", "--decode", "all", "--json").stdout)
@@ -186,6 +210,91 @@ def test_the_verdict_and_the_pixels_are_those_of_pillow(
     assert packed["samples"] == 1 + (right is not None), (source, report)
 
 
+@pytest.mark.parametrize("orientation", range(2, 9))
+def test_crops_and_sizes_of_turned_tiffs_are_those_of_the_picture_that_is_seen(
+    command: Command, tmp_path: Path, orientation: int
+) -> None:
+    """The right picture is a PNG of what Pillow shows; rows are resized before columns, so that a rounding may differ."""
+    stored = {"turned": turned(orientation), "masks-turned": turned(orientation, mode="L")}
+    for name, data in stored.items():
+        write(tmp_path / name / "x/0.tif", data)
+        with Image.open(io.BytesIO(data)) as image:
+            image.load()
+            assert image.size == (64, 48)
+            write(tmp_path / name.replace("turned", "seen") / "x/0.png", encoded(image, "PNG"))
+
+    def shown(folder: str, size: tuple[int, int] = (23, 31), **options: Any) -> np.ndarray:
+        fields = {"image": millrace.Image(size=size, **options)}
+        with millrace.Loader(str(tmp_path / folder), batch_size=1, fields=fields, raw=True) as loader:
+            return np.asarray(next(iter(loader))["image"]).astype(int)
+
+    for options in ({}, {"augment": True}, {"augment": True, "exif_orientation": True}, {"channels": 1}):
+        assert np.abs(shown("turned", **options) - shown("seen", **options)).max() <= 1, options
+    # Twice the size, so that no centre lies on the border of two pixels, of which a mirrored picture shows the other one.
+    masks = [shown(f"masks-{kind}", (96, 128), interpolation="nearest") for kind in ("turned", "seen")]
+    assert np.array_equal(*masks)
+    packed = {}
+    for folder in ("turned", "seen"):
+        command("pack", tmp_path / folder, tmp_path / f"{folder}-out", "--resize", "24")
+        dataset = millrace.Dataset(str(tmp_path / f"{folder}-out"))
+        (value,) = (value for name, value in dataset[0].items() if name in ("tif", "png"))
+        with Image.open(io.BytesIO(value)) as image:
+            packed[folder] = np.asarray(image.convert("RGB")).astype(int)
+    assert packed["turned"].shape == (24, 32, 3)
+    assert np.abs(packed["turned"] - packed["seen"]).max() <= 1
+
+
+def shown_of(folder: Path, data: bytes, **options: Any) -> np.ndarray:
+    write(folder / "x/0.png", data)
+    fields = {"image": millrace.Image(size=(48, 64), exact=True, **options)}
+    with millrace.Loader(str(folder), batch_size=1, fields=fields, raw=True) as loader:
+        return np.asarray(next(iter(loader))["image"][0]).astype(int)
+
+
+WIDE = np.random.default_rng(5).integers(0, 65536, (48, 64), dtype=np.uint16)
+
+
+@pytest.mark.parametrize("kind", ["PNG", "TIFF"])
+def test_grey_of_16_bits_is_its_high_byte(tmp_path: Path, kind: str) -> None:
+    """Pillow cuts it off at 255 (python-pillow/Pillow#3011); docs/wild.md lists the difference."""
+    data = encoded(Image.fromarray(WIDE), kind)
+    assert np.array_equal(shown_of(tmp_path, data)[..., 0], WIDE >> 8)
+    right = pillow(data)
+    assert right is not None and np.array_equal(right[..., 0], np.minimum(WIDE, 255))
+
+
+def lab() -> bytes:
+    return encoded(Image.frombytes("LAB", (64, 48), photo(1).tobytes()), "TIFF")
+
+
+REFUSED: list[tuple[str, bytes, str, str]] = [
+    ("a TIFF in L*a*b*", lab(), r"L\*a\*b\*", "pre-press"),
+    (
+        "floats",
+        encoded(Image.fromarray(WIDE.astype(np.float32)), "TIFF"),
+        "floating-point numbers of 32",
+        "microscopes",
+    ),
+    ("signed numbers", encoded(Image.fromarray(WIDE.astype(np.int32)), "TIFF"), "signed numbers of 32", "elevations"),
+]
+
+
+@pytest.mark.parametrize(("name", "data", "words", "source"), REFUSED, ids=[row[0] for row in REFUSED])
+def test_tiffs_of_other_meanings_are_refused_by_name(
+    command: Command, tmp_path: Path, name: str, data: bytes, words: str, source: str
+) -> None:
+    with pytest.raises(millrace.Error, match=words):
+        shown_of(tmp_path / "raw", data)
+    found = json.loads(command("inspect", tmp_path / "raw", "--decode", "all", "--json").stdout)
+    assert found["decode"]["failed"] == 1, source
+
+
+def test_ycbcr_without_compression_differs_by_roundings(tmp_path: Path) -> None:
+    data = encoded(photo(1).convert("YCbCr"), "TIFF")
+    right = pillow(data)
+    assert right is not None and np.abs(shown_of(tmp_path, data) - right).max() <= 2
+
+
 def test_warnings_are_counted(command: Command, tmp_path: Path) -> None:
     for number, data in enumerate((SOUND, FILES[0][1], FILES[1][1])):
         write(tmp_path / f"raw/x/{number}.jpg", data)
@@ -194,6 +303,15 @@ def test_warnings_are_counted(command: Command, tmp_path: Path) -> None:
     found = json.loads(command("inspect", tmp_path / "raw", "--decode", "all", "--json").stdout)
     assert found["decode"]["odd"] == 2 and found["decode"]["failed"] == 0
     assert "2 images shown in spite of warnings" in command("inspect", tmp_path / "raw", "--decode", "all").stdout
+
+
+@pytest.mark.parametrize("behind", [b"<html></html>", SOUND, bytes(5000)], ids=["text", "an image", "zeros"])
+def test_bytes_behind_the_end_are_not_counted(command: Command, tmp_path: Path, behind: bytes) -> None:
+    """No codec reads them, so none warns."""
+    write(tmp_path / "raw/x/0.jpg", SOUND + behind)
+    fed = json.loads(command("feed", tmp_path / "raw", "--batch", "1", "--json").stdout)
+    found = json.loads(command("inspect", tmp_path / "raw", "--decode", "all", "--json").stdout)
+    assert fed["odd_images"] == found["decode"]["odd"] == found["decode"]["failed"] == 0
 
 
 def test_pixels_with_warnings_are_those_without(command: Command, tmp_path: Path) -> None:
@@ -236,7 +354,20 @@ Use = Callable[..., subprocess.CompletedProcess[str]]
 
 @pytest.mark.parametrize(
     ("magic", "name"),
-    [(b"\0\0\0\x20ftypavif", "AVIF"), (b"\0\0\0\x20ftypheic", "HEIF"), (b"\xff\x0a", "JPEG XL"), (b"II+\0", "BigTIFF")],
+    [
+        (b"\0\0\0\x20ftypavif", "AVIF"),
+        (b"\0\0\0\x20ftypheic", "HEIF"),
+        (b"\0\0\0\x20ftypmif1", "HEIF"),
+        (b"\xff\x0a", "JPEG XL"),
+        (b"II+\0", "BigTIFF"),
+        (encoded(photo(1), "PPM"), "Netpbm"),
+        (encoded(photo(1).convert("L"), "PPM"), "Netpbm"),
+        (encoded(photo(1), "ICO", sizes=[(32, 32)]), "ICO"),
+        (b"8BPS\0\1", "PSD"),
+        (b"DDS \x7c\0", "DDS"),
+        (b'<svg xmlns="', "SVG"),
+        (bytes(128) + b"DICM", "DICOM"),
+    ],
 )
 def test_formats_that_are_not_decoded_are_named(command: Command, tmp_path: Path, magic: bytes, name: str) -> None:
     write(tmp_path / "raw/x/0.jpg", magic + bytes(100))

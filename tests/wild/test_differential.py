@@ -181,6 +181,8 @@ DECIDED: list[tuple[str, str, str, float]] = [
     ("GIF", "an image", "the GIF is damaged: Failed to read", 0.01),
     # Pillow reads the color map also where its type or count is not the right one.
     ("TIFF", "an image", "its color map is missing", 0.01),
+    # An edit of the tag that says what numbers mean.
+    ("TIFF", "an image", "in L*a*b*", 0.01),
     # Damaged PackBits data, after which versions of libtiff continue in different ways.
     ("TIFF", "an image", "other pixels", 0.04),
     ("TIFF", "decoder error -2", "an image", 0.02),

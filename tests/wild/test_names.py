@@ -182,3 +182,53 @@ def test_dots_in_names_of_members(command: Command, tmp_path: Path) -> None:
     found = index(command, tmp_path / "set")
     assert found["samples"] == 2
     assert {"b.jpg", "b.txt", "left.png", "json"} <= set(found["fields"])
+
+
+# The name of a file beside two images, and the program that leaves it there while it downloads.
+PARTS = [
+    ("x/3.jpg.part", "Firefox, curl"),
+    ("x/3.JPG.crdownload", "Chrome"),
+    ("x/Unconfirmed 4711.crdownload", "Chrome"),
+    ("x/3.png.partial", "Internet Explorer, rclone"),
+    ("x/3.jpeg.download", "Safari"),
+    ("x/3.jpg.aria2", "aria2"),
+    ("x/3.jpg.!qB", "qBittorrent"),
+    ("x/3.jpg.filepart", "WinSCP"),
+    ("x/3.webp.tmp", "rsync's --temp-dir, scripts"),
+]
+
+
+@pytest.mark.parametrize(("name", "program"), PARTS, ids=[row[0] for row in PARTS])
+def test_parts_of_downloads_beside_images_are_passed_over(
+    command: Command, tmp_path: Path, name: str, program: str
+) -> None:
+    root = tmp_path / "set"
+    for n in range(2):
+        write(root / f"x/{n}.jpg", encoded(photo(n)))
+    write(root / name, encoded(photo(3))[:100])
+    found = index(command, root)
+    assert found["samples"] == 2, program
+    assert [entry["object"] for entry in found["skipped"]["named"]] == [name], program
+    assert "part of a download" in found["skipped"]["named"][0]["why"]
+    command("feed", root, "--batch", "2")
+    packed = json.loads(command("pack", root, tmp_path / "out", "--json").stdout)
+    assert packed["samples"] == 2 and packed["passed_over"] == found["skipped"]
+
+
+def test_inspect_says_that_no_loader_starts(command: Command, tmp_path: Path) -> None:
+    """Notes and tables beside class folders are samples without an image."""
+    root = tmp_path / "set"
+    for n in range(8):
+        write(root / f"x/{n}.jpg", encoded(photo(n)))
+    assert "no suspicious samples" in command("inspect", root).stdout
+    assert json.loads(command("inspect", root, "--json").stdout)["refused"] == ""
+    write(root / "notes.txt", "x")
+    write(root / "labels.csv", "a,b\n")
+    command("index", root)
+    refused = command("feed", root, "--batch", "2", code=1).stderr
+    said = command("inspect", root).stdout
+    assert "no suspicious samples" not in said
+    assert "a Loader of images refuses to start" in said
+    for words in ("2 of 10 samples have no image (jpg)", "'labels' (csv)"):
+        assert words in refused and words in said
+        assert words in json.loads(command("inspect", root, "--json").stdout)["refused"]

@@ -12,7 +12,7 @@ from typing import Any
 import millrace
 import numpy as np
 import pytest
-from wild_support import Command, command, npy, tar, write
+from wild_support import Command, command, encoded, npy, photo, tar, write
 
 __all__ = ["command"]
 
@@ -294,3 +294,206 @@ def test_json_is_what_json_loads_takes(tmp_path: Path, text: str) -> None:
         value = next(iter(loader))["j"][0]
     right = json.loads(text.removeprefix("\ufeff"))
     assert value == right or value != value or str(value) == str(right)
+
+
+def raw_images(tmp_path: Path, count: int = 3) -> str:
+    for n in range(count):
+        write(tmp_path / f"raw/{n}.jpg", b"x")
+    return str(tmp_path / "raw")
+
+
+def table_of(column: str, cells: list[str]) -> str:
+    return f"key,{column}\n" + "".join(f"{n},{cell}\n" for n, cell in enumerate(cells))
+
+
+# Labels among which one is NaN, the labels that are right, the line of the NaN, and a public report.
+NAN_LABELS = [
+    (["1.5", "0.0", "nan"], [1.5, 0.0], 4, "chanzuckerberg/cellxgene#1115"),
+    (["NaN", "2.5", "1"], [2.5, 1.0], 2, ""),
+    (["1", "-nan", "0"], [1, 0], 3, ""),
+]
+
+
+@pytest.mark.parametrize(("cells", "labels", "line", "report"), NAN_LABELS)
+def test_nan_among_numbers_is_no_label(
+    command: Command, tmp_path: Path, cells: list[str], labels: list[float], line: int, report: str
+) -> None:
+    uri = raw_images(tmp_path)
+    table = write(tmp_path / "labels.csv", table_of("label", cells))
+    said = command("pack", uri, tmp_path / "out", "--labels", table, code=1).stderr
+    assert f"line {line}: the label '{cells[line - 2]}' is no number" in said and "missing" in said, report
+    with pytest.raises(millrace.InvalidArgumentError, match="no label for 1 of the 3 samples.*drop"):
+        millrace.Dataset(uri, labels=millrace.Labels(table))
+    dataset = millrace.Dataset(uri, labels=millrace.Labels(table, missing="drop"))
+    assert [dataset[n]["cls"] for n in range(len(dataset))] == labels
+
+
+# Labels that are refused, their line, and what is said of it.
+REFUSED_LABELS = [
+    ("csv", table_of("label", ["1", str(2**70), "3"]), f"line 3: the label '{2**70}' is a number, but it has more"),
+    ("csv", table_of("label", ["1.5", "0.5", str(2**70)]), f"line 4: the label '{2**70}'"),
+    ("csv", table_of("label", ["1.5", "inf", "2"]), "line 3: the label 'inf' is a number, but not a finite one"),
+    ("csv", table_of("label", ["nan", "nan", "nan"]), "line 2: the label 'nan'"),
+    (
+        "jsonl",
+        "".join(f'{{"key": "{n}", "label": {2**70 if n == 1 else n}}}\n' for n in range(3)),
+        "line 2: the label '118",
+    ),
+    ("json", json.dumps([{"key": "0", "label": 1}, {"key": "1", "label": "cat"}]), "entry 2: the label 'cat'"),
+]
+
+
+@pytest.mark.parametrize(("kind", "text", "words"), REFUSED_LABELS)
+def test_labels_that_are_refused_are_named(tmp_path: Path, kind: str, text: str, words: str) -> None:
+    table = write(tmp_path / f"labels.{kind}", text)
+    with pytest.raises(millrace.InvalidArgumentError) as refused:
+        millrace.Dataset(raw_images(tmp_path), labels=millrace.Labels(table, missing="drop"))
+    assert words in str(refused.value)
+
+
+# Cells of a column, and the values that pandas' read_csv has; None: no value.
+COLUMNS: list[tuple[list[str], list[Any]]] = [
+    (["0.5", "NaN", "3"], [0.5, float("nan"), 3.0]),
+    (["1", "nan", "3"], [1.0, float("nan"), 3.0]),
+    (["1", "inf", "-Infinity"], [1.0, float("inf"), -float("inf")]),
+    (["1", "N/A", "3"], [1, None, 3]),
+    (["0.5", "<NA>", ""], [0.5, None, None]),
+    (["NULL", "nan", "None"], [None, float("nan"), None]),
+    (["+1.5", "-2", ".5"], [1.5, -2.0, 0.5]),
+    (["a", "N/A", "3"], ["a", "N/A", "3"]),  # Python's csv: the column is of text
+    (["N/A", "NA", "N/A"], ["N/A", "NA", "N/A"]),
+    (["infinite", "1", "2"], ["infinite", "1", "2"]),
+]
+
+
+@pytest.mark.parametrize(("cells", "values"), COLUMNS)
+@pytest.mark.parametrize("place", ["manifest", "labels"])
+def test_numbers_of_columns(tmp_path: Path, cells: list[str], values: list[Any], place: str) -> None:
+    """NaN and inf are numbers (pandas-dev/pandas#10065); words for what is missing are no values among numbers."""
+    uri = raw_images(tmp_path)
+    if place == "labels":
+        dataset = millrace.Dataset(
+            uri, labels=millrace.Labels(write(tmp_path / "l.csv", table_of("a,b", [f"{c},1" for c in cells])))
+        )
+    else:
+        rows = "".join(f"{n}.jpg,{cell}\n" for n, cell in enumerate(cells))
+        dataset = millrace.Dataset(str(write(tmp_path / "raw/list.csv", "path,a\n" + rows)))
+    found = [dataset[n].get("a") for n in range(3)]
+    assert [type(value) for value in found] == [type(value) for value in values]
+    assert repr(found) == repr(values)
+
+
+KEYED = [{"key": str(n), "label": n + 3, "w": n / 2} for n in range(3)]
+
+
+@pytest.mark.parametrize("indent", [None, 2])
+@pytest.mark.parametrize("mark", ["", "\ufeff"])
+def test_arrays_of_records(tmp_path: Path, indent: int | None, mark: str) -> None:
+    """pandas' to_json(orient="records"), and json.dump of a list."""
+    text = mark + json.dumps(KEYED, indent=indent)
+    dataset = millrace.Dataset(raw_images(tmp_path), labels=millrace.Labels(write(tmp_path / "l.json", text)))
+    assert [(dataset[n]["cls"], dataset[n]["w"]) for n in range(3)] == [(row["label"], row["w"]) for row in KEYED]
+    listed = [{"path": f"{n}.jpg", "label": n + 3} for n in range(3)]
+    manifest = millrace.Dataset(str(write(tmp_path / "raw/list.json", mark + json.dumps(listed, indent=indent))))
+    assert [manifest[n]["cls"] for n in range(3)] == [3, 4, 5]
+
+
+# Other forms of pandas' to_json.
+FORMS: dict[str, Any] = {
+    "columns": {"key": {"0": "0", "1": "1"}, "label": {"0": 3, "1": 4}},
+    "index": {"0": {"key": "0", "label": 3}, "1": {"key": "1", "label": 4}},
+    "split": {"columns": ["key", "label"], "index": [0, 1], "data": [["0", 3], ["1", 4]]},
+    "table": {"schema": {"fields": []}, "data": [{"key": "0", "label": 3}]},
+    "values": [["0", 3], ["1", 4]],
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("indent", [None, 2])
+def test_other_forms_of_tables_name_the_one_that_is_read(tmp_path: Path, form: str, indent: int | None) -> None:
+    table = write(tmp_path / "l.json", json.dumps(FORMS[form], indent=indent))
+    with pytest.raises(millrace.InvalidArgumentError, match=r'to_json\(orient="records"'):
+        millrace.Dataset(raw_images(tmp_path), labels=millrace.Labels(table))
+
+
+def test_one_object_over_several_lines(tmp_path: Path) -> None:
+    table = write(tmp_path / "l.json", json.dumps(KEYED[0], indent=2))
+    with pytest.raises(millrace.InvalidArgumentError, match="one JSON object over several lines.*lines=True"):
+        millrace.Dataset(raw_images(tmp_path), labels=millrace.Labels(table))
+
+
+# Files of labels, and what is said of them.
+TOLD: list[tuple[str, bytes, str, str]] = [
+    ("csv", table_of("label", ["1", "2", "3"]).encode("utf-16"), "it is UTF-16", "PowerShell"),
+    ("csv", b"\xfe\xff" + table_of("label", ["1"]).encode("utf-16-be"), "it is UTF-16", ""),
+    ("jsonl", '{"key": "0", "label": 1}'.encode("utf-16"), "it is UTF-16", ""),
+    ("csv", b"key,label\nraw\\0.jpg,1\nraw\\1.jpg,2\n", "the path has backslashes, as on Windows", "Windows"),
+]
+
+
+@pytest.mark.parametrize(("kind", "data", "words", "program"), TOLD)
+def test_files_of_labels_that_other_programs_write_otherwise(
+    tmp_path: Path, kind: str, data: bytes, words: str, program: str
+) -> None:
+    with pytest.raises(millrace.InvalidArgumentError) as refused:
+        millrace.Dataset(raw_images(tmp_path), labels=millrace.Labels(write(tmp_path / f"l.{kind}", data)))
+    assert words in str(refused.value), program
+
+
+@pytest.mark.parametrize("tail", [",\n", ",\r\n,\r\n", " , \n", "\n\n,\n"])
+def test_rows_that_were_cleared_in_a_spreadsheet(tmp_path: Path, tail: str) -> None:
+    table = write(tmp_path / "l.csv", table_of("label", ["3", "4", "5"]) + tail)
+    dataset = millrace.Dataset(raw_images(tmp_path), labels=millrace.Labels(table))
+    assert [dataset[n]["cls"] for n in range(3)] == [3, 4, 5]
+
+
+@pytest.mark.parametrize("text", ["\ufeff5", "\ufeff5\r\n", "\ufeff 5 "])
+def test_numbers_with_a_byte_order_mark(tmp_path: Path, text: str) -> None:
+    """Editors on Windows write it (pandas-dev/pandas#6563)."""
+    for place in ("raw", "tar"):
+        if place == "raw":
+            write(tmp_path / "raw/x.png", encoded(photo(1), "PNG"))
+            write(tmp_path / "raw/x.cls", text)
+        else:
+            write(tmp_path / "tar/0.tar", tar([("x.png", encoded(photo(1), "PNG")), ("x.cls", text.encode())]))
+        with millrace.Loader(str(tmp_path / place), batch_size=1, size=8) as loader:
+            assert np.asarray(next(iter(loader))["label"]).tolist() == [5], place
+        assert millrace.Dataset(str(tmp_path / place))[0]["cls"] == 5, place
+
+
+def zipped() -> bytes:
+    out = io.BytesIO()
+    np.savez(out, a=np.arange(3))
+    return out.getvalue()
+
+
+def objects() -> bytes:
+    out = io.BytesIO()
+    np.save(out, np.array([{1: 2}], dtype=object), allow_pickle=True)
+    return out.getvalue()
+
+
+# Files that are not as their names say, and what a Loader says of them.
+MISNAMED: list[tuple[str, bytes, str]] = [
+    ("npy", zipped(), "no array"),
+    ("npy", objects(), "Python objects"),
+    ("npy", npy(np.arange(100.0))[:300], "cut off"),
+    ("npy", npy(np.arange(100.0))[:20], "array"),
+    ("npy", b"", "array"),
+    ("json", b"{'a': 1}", "not JSON"),
+    ("json", b'{"a": 01}', "not JSON"),
+    ("json", b"[" * 100_000, "not JSON"),
+    ("json", b"", "not JSON"),
+]
+
+
+@pytest.mark.parametrize(("kind", "data", "words"), MISNAMED)
+def test_values_that_are_not_as_their_names_say(tmp_path: Path, kind: str, data: bytes, words: str) -> None:
+    """Dataset.read() gives the bytes; a Loader with a field for it refuses them."""
+    write(tmp_path / "set/0.tar", tar([(f"0.{kind}", data), ("0.txt", b"x")]))
+    uri = str(tmp_path / "set")
+    assert millrace.Dataset(uri).read(0)[kind] == data
+    field = millrace.Array(kind) if kind == "npy" else millrace.Json(kind)
+    with pytest.raises(millrace.Error, match=words):
+        with millrace.Loader(uri, batch_size=1, fields={"v": field}) as loader:
+            list(loader)
