@@ -96,7 +96,8 @@ class Loader:
             start). Short batches are equally long on all ranks. Rows that make them so repeat a sample. None: ``"short"``; where shapes stay, which is
             for rows of tokens and devices of XLA and JAX, ``"pad"``.
         pad: The numbers in rows of padding, by the names of arrays: ``{"label": -1}``. None: integer labels are -100, which torch's losses ignore.
-            Floating point labels are NaN (0 with ``device="xla"`` and ``"jax"``), masks 255, integers of a ``transform`` -100, and all else 0.
+            Floating point labels are NaN (0 with ``device="xla"`` and ``"jax"``), masks 255, and all else 0. Integers of a ``transform`` are -100, and its
+            floats NaN (likewise) but for images, which are 0.
         memory: Budget for fetched bytes and batches together, in bytes or as ``"512MiB"``.
         cache: A folder of a local disk that keeps what is read, for later epochs and runs; processes of a machine may share one. If it
             cannot be used, a warning says so, and everything is read from the store. Or ``"memory"``: the Loaders of this process keep it in
@@ -380,7 +381,8 @@ class Loader:
         labels_of_batch = {"label", *(entry[0] for entry in entries if entry[2] == "label")}
         masks = {entry[0] for entry in checked["fields"] if entry[2] == "image" and is_map(entry[3])}
         of_tokens = {"tokens": tokens.pad, "position_ids": 0, "segment_ids": 0} if tokens else {}
-        self._pads = _pads.Pads({**pad, **of_tokens}, labels_of_batch, masks, is_compiled_for)
+        arrays = {entry[0] for entry in checked["fields"] if entry[2] in ("image", "array")} or {"image"}
+        self._pads = _pads.Pads({**pad, **of_tokens}, labels_of_batch, masks, arrays - masks, is_compiled_for)
         self._values = {} if tokens else padding_of_values(entries)
         if not functions:
             self._check_names(pad, entries)
