@@ -22,7 +22,21 @@ _COUNTED = 2  # batches: an iterator that has delivered fewer, and was not taken
 Feed = Union[_core.Loader, Stream]
 """The source of the batches of one iterator at a time: it reads, or stands at a position."""
 
-Batches = Union[_core.Batches, StreamBatches]
+
+class NoBatches:
+    """The epoch of a feed whose samples are fewer than a step, if the last step is dropped."""
+
+    delivered = 0
+    rows = 0
+
+    def __iter__(self) -> NoBatches:
+        return self
+
+    def __next__(self) -> Any:
+        raise StopIteration
+
+
+Batches = Union[_core.Batches, StreamBatches, NoBatches]
 """The rest of one epoch of a feed."""
 
 
@@ -107,7 +121,8 @@ class Iteration:
             feed.begin(self._place, epochs, counts)
         self._is_ready_at = self._looked = None
         run = _Run(feed, self._batches_of(feed), self._place, epochs)
-        _start(feed)
+        if not isinstance(run.batches, NoBatches):
+            _start(feed)
         made = BatchIterator(self, run, is_second or bool(self._runs))
         run.iterator = weakref.ref(made)
         self._runs.append(run)
@@ -118,6 +133,8 @@ class Iteration:
     def has_ended(self, run: _Run) -> None:
         """The epoch of ``run`` was taken to its end."""
         if run.end is None:
+            if isinstance(run.batches, NoBatches):
+                run.feed.begin(start_of_epoch(run.place, run.epoch + 1), run.epochs, run.feed.counts())
             run.end = _state_of(run.feed.report())
         self._move_beyond(run)
         if not self._remove(run):

@@ -11,7 +11,7 @@ from typing import Any, Callable, Literal, NoReturn, cast
 import numpy as np
 
 from . import _arguments, _core, _dataloader_names, _pads
-from ._iteration import STATE_VERSION, BatchIterator, Feed, Iteration, start_of_epoch
+from ._iteration import STATE_VERSION, BatchIterator, Feed, Iteration, NoBatches, start_of_epoch
 from ._loader_options import cache_options, checked_functions, pixel_options, torch_for, tuple_names, worker_options
 from .batch import Batch, State
 from .dataset import Dataset
@@ -92,8 +92,8 @@ class Loader:
         rank: This consumer's number. With None for both, rank and world are those of ``torch.distributed`` when it is initialised, else
             of the environment (of torchrun, MPI or ``srun``), else 0 of 1.
         world: How many consumers share the data. All get equally many batches.
-        last: The last batch of an epoch: ``"short"`` (fewer rows), ``"pad"`` (see ``valid``), ``"drop"``, or ``"wrap"`` (filled from the epoch's
-            start). Short batches are equally long on all ranks. Rows that make them so repeat a sample. None: ``"short"``; where shapes stay, which is
+        last: The last batch of an epoch: ``"short"`` (fewer rows), ``"pad"`` (see ``valid``), ``"drop"`` (no batch at all if an epoch has fewer
+            samples than one of each rank), or ``"wrap"`` (filled from the epoch's start). Short batches are equally long on all ranks. Rows that make them so repeat a sample. None: ``"short"``; where shapes stay, which is
             for rows of tokens and devices of XLA and JAX, ``"pad"``.
         pad: The numbers in rows of padding, by the names of arrays: ``{"label": -1}``. None: integer labels are -100, which torch's losses ignore.
             Floating point labels are NaN (0 with ``device="xla"`` and ``"jax"``), masks 255, and all else 0. Integers of a ``transform`` are -100, and its
@@ -376,6 +376,10 @@ class Loader:
             refuse_objects(natives, checked["fields"])
         if self._remote:
             checked["workers"] = (*checked["workers"][:-1], (named, self._dataset.uri, self._torch is not None))
+        self._last = checked["last"]
+        self._is_empty = _dataloader_names.drops_all(self._last, tokens, len(self._dataset), batch_size * world)
+        if self._is_empty:  # the native loader, which has one step to drop, reads nothing
+            checked["last"] = "pad"
         self._native = _core.Loader(natives, mix=mix._mix if mix else None, **checked)
         entries = checked["fields"] or [("label", "", "label", None, "", checked["label_kind"])]
         labels_of_batch = {"label", *(entry[0] for entry in entries if entry[2] == "label")}
@@ -388,7 +392,6 @@ class Loader:
             self._check_names(pad, entries)
         seeds = Seeds(checked["seed"], rank, world, mix is not None)
         self._batch_size = batch_size
-        self._last = checked["last"]
         self._rank, self._world = rank, world
         to_torch = self._torch is not None
         self._has_functions = functions
@@ -400,7 +403,13 @@ class Loader:
             work, transform_threads, transform_processes, multiprocessing_context, destination
         )
         self._iteration = _iteration_over(
-            self._native, make_stream, self._torch.from_numpy if self._torch else None, self._hand_over, checked
+            self._native,
+            make_stream,
+            self._torch.from_numpy if self._torch else None,
+            self._hand_over,
+            checked["epochs"],
+            checked["shuffle"] != "none",
+            self._is_empty,
         )
         self._options = f"{tokens or f'{batch_size=}'}, {shuffle=}, seed={checked['seed']}, rank {rank} of {world}"
 
@@ -459,7 +468,7 @@ class Loader:
 
     def __len__(self) -> int:
         """Batches of a whole epoch, the same for all ranks."""
-        return self._native.steps_per_epoch
+        return 0 if self._is_empty else self._native.steps_per_epoch
 
     def __repr__(self) -> str:
         return f"<millrace.Loader {self._dataset.uri}: {len(self):,} batches an epoch, {self._options}>"
@@ -482,6 +491,8 @@ class Loader:
         return self._peek()
 
     def _peek(self, **changes: Any) -> Batch | None:
+        if self._is_empty:
+            return None
         given: dict[str, Any] = {
             "digest": None,
             "labels": None,
@@ -597,6 +608,11 @@ class Loader:
         """Rows of a batch of this rank; with buckets of tokens each bucket says how many."""
         return self._batch_size
 
+    @property
+    def drop_last(self) -> bool:
+        """Says if the last batch of an epoch is left out unless it is full, as of torch's ``DataLoader``: with ``last="drop"``."""
+        return bool(self._last == "drop")
+
     def _rows_of_last(self) -> int:
         """That was received, before functions made something of it."""
         rows = self._iteration.rows_of_last
@@ -698,7 +714,9 @@ def _iteration_over(
     make_stream: Callable[[_core.Loader], Stream] | None,
     convert: Any,
     hand_over: HandOver,
-    options: Mapping[str, Any],
+    epochs: int,
+    reads_on: bool,
+    is_empty: bool,
 ) -> Iteration:
     """It does not refer to the Loader, which would be a cycle."""
 
@@ -710,14 +728,15 @@ def _iteration_over(
         return stream
 
     def batches_of(feed: Feed) -> Any:
+        if is_empty:
+            return NoBatches()
         if isinstance(feed, Stream):
             return feed.batches()
         return feed.batches(convert, hand_over.native_floats, list(hand_over.as_tuple))
 
     streams: weakref.WeakSet[Stream] = weakref.WeakSet()
-    iteration = Iteration(
-        feed_of(native), lambda: feed_of(native.again()), batches_of, options["epochs"], options["shuffle"] != "none"
-    )
+    reads_on = reads_on and not is_empty
+    iteration = Iteration(feed_of(native), lambda: feed_of(native.again()), batches_of, epochs, reads_on)
     weakref.finalize(iteration, _abandon, streams)
     return iteration
 
