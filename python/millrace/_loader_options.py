@@ -8,8 +8,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from . import _arguments
+from ._option_groups import Cache, Service
 from .device import Device
 from .errors import InvalidArgumentError
+from .fields import Label
 
 _IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 
@@ -59,41 +61,44 @@ def tuple_names(as_tuple: Sequence[str] | None, collate: Any) -> list[str]:
     return names
 
 
-def cache_options(cache: str | os.PathLike[str] | None, cache_size: int | str | None, pin: bool) -> dict[str, Any]:
-    place, size = _arguments.cache(cache, cache_size)
-    if pin and cache is None:
+def label_options(label: Any, field: str | None, kind: str | None) -> tuple[str, str]:
+    """Field and kind of the label of batches without ``fields``."""
+    if not isinstance(label, Label):
+        _arguments.refuse("label", "a millrace.Label, or the name of a field", label)
+    for name, value in (("label_field", field), ("label_kind", kind)):
+        if value is not None:
+            raise InvalidArgumentError(f"{name} is said by label; leave {name} out")
+    return label.field, label._form()
+
+
+def cache_options(cache: Cache) -> dict[str, Any]:
+    place, size = _arguments.cache(cache.path, cache.size)
+    if cache.pin and cache.path is None:
         raise InvalidArgumentError("pin keeps what is read in a cache; name its folder with cache")
-    return {"cache": place, "cache_size": size, "pin": bool(pin)}
+    return {"cache": place, "cache_size": size, "pin": bool(cache.pin)}
 
 
-def worker_options(
-    workers: Sequence[str] | None,
-    local_streams: Any,
-    streams: int | None,
-    token_file: str | os.PathLike[str] | None,
-    tls: str | os.PathLike[str] | None,
-    tls_name: str | None,
-    compression: str | None,
-) -> tuple[Any, ...] | None:
+def worker_options(service: Service) -> tuple[Any, ...] | None:
     """None without workers. The last entry is the function that they apply, None here."""
-    if workers is None and (local_streams, streams, token_file, tls, tls_name, compression) != (0, *[None] * 5):
+    if service.workers is None and service != Service(None):
         raise InvalidArgumentError(
             "streams, local_streams, worker_token_file, worker_tls and worker_compression are for workers; "
             "name these with workers=['HOST:PORT']"
         )
-    if tls is None and tls_name is not None:
+    if service.tls is None and service.tls_name is not None:
         raise InvalidArgumentError(
             "worker_tls_name is the name in the workers' certificates; name your own folder with worker_tls"
         )
-    if workers is None:
+    if service.workers is None:
         return None
+    streams, local, compression = service.streams, service.local_streams, service.compression
     return (
-        _arguments.texts("workers", workers, "a list of HOST:PORT"),
+        _arguments.texts("workers", service.workers, "a list of HOST:PORT"),
         0 if streams is None else _arguments.integer("streams", streams, least=1, most=64),
-        None if local_streams == "auto" else _arguments.integer("local_streams", local_streams),
-        "" if token_file is None else os.fsdecode(_arguments.uri("worker_token_file", token_file, "a path")),
-        "" if tls is None else os.fsdecode(_arguments.uri("worker_tls", tls, "a path")),
-        _arguments.text("worker_tls_name", tls_name) or "",
+        None if local == "auto" else _arguments.integer("local_streams", local),
+        "" if service.token is None else os.fsdecode(_arguments.uri("worker_token_file", service.token, "a path")),
+        "" if service.tls is None else os.fsdecode(_arguments.uri("worker_tls", service.tls, "a path")),
+        _arguments.text("worker_tls_name", service.tls_name) or "",
         compression is not None and bool(_arguments.choice("worker_compression", compression, ("zstd",))),
         None,
     )

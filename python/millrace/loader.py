@@ -12,13 +12,22 @@ import numpy as np
 
 from . import _arguments, _core, _dataloader_names, _pads
 from ._iteration import STATE_VERSION, BatchIterator, Feed, Iteration, NoBatches, start_of_epoch
-from ._loader_options import cache_options, checked_functions, pixel_options, torch_for, tuple_names, worker_options
+from ._loader_options import (
+    cache_options,
+    checked_functions,
+    label_options,
+    pixel_options,
+    torch_for,
+    tuple_names,
+    worker_options,
+)
+from ._option_groups import Cache, Map, Service, Shuffle, Transfer, grouped, shuffle_and_order
 from .batch import Batch, State
 from .dataset import Dataset
 from .device import Device, Normalization, Payload, device_of
 from .device_decode import decoder_of
 from .errors import Error, InvalidArgumentError, UnsupportedError
-from .fields import Field, Image, is_map, padding_of_values, refuse_objects, sent_as_bytes, to_native
+from .fields import Field, Image, Label, is_map, padding_of_values, refuse_objects, sent_as_bytes, the_image, to_native
 from .labels import LabelsLike
 from .mix import Mix
 from .ranks import local_ranks, rank_and_world
@@ -78,12 +87,15 @@ class Loader:
         std: Likewise (1).
         image_field: The field to decode; only needed when several are images.
         label_field: The field of the label. None: ``cls`` as an integer, if there is one.
+        image: The image of a batch without ``fields``, as an :class:`Image`: crop, flip, orientation and all that it can say. What it leaves open is as the
+            arguments here say.
+        label: The label of a batch without ``fields``: a :class:`Label`, or the name of its field.
         labels: A file with the labels of the samples, in place of what they have: as ``data.with_labels(labels)``.
         label_kind: How ``label_field`` is written: ``"int"`` (ASCII decimal), ``"float"`` (a number, delivered as float32), ``"text"``
             (UTF-8), ``"json:PATH"``, a whole number at PATH of a JSON field, such as ``json:annotation.label``, ``"json-float:PATH"``, any
             number there, or ``"json-text:PATH"``, a string.
         shuffle: ``"window"`` (reads each byte once, in long runs; also True), ``"global"`` (one permutation of all samples), or ``"none"``
-            (also False and None).
+            (also False and None). Or a :class:`Shuffle`, with ``extent``, ``window`` and ``lanes``.
         extent: Consecutive samples that are fetched together (windowed shuffle only). None: about 1.5 MiB of them.
         window: Extents that are shuffled together; a multiple of ``lanes``. None: about 256 MiB of them.
         lanes: Parts of a window that are not split between ranks; a power of two. None: 64.
@@ -101,7 +113,7 @@ class Loader:
         memory: Budget for fetched bytes and batches together, in bytes or as ``"512MiB"``.
         cache: A folder of a local disk that keeps what is read, for later epochs and runs; processes of a machine may share one. If it
             cannot be used, a warning says so, and everything is read from the store. Or ``"memory"``: the Loaders of this process keep it in
-            memory, as long as one of them lives. (A folder of that name is ``"./memory"``, or a ``Path``.)
+            memory, as long as one of them lives. (A folder of that name is ``"./memory"``, or a ``Path``.) Or a :class:`Cache`, with ``cache_size`` and ``pin``.
         cache_size: What the cache may take of the disk, in bytes or as ``"50GiB"``. None: as much as leaves 5 % of it free. One in memory
             needs it; it is taken from the process's budget (``millrace.configure(memory=)``), beside ``memory``.
         pin: Whether what is read stays in the cache, whatever else is read, until ``millrace cache clear`` removes it, or a cache in memory
@@ -109,7 +121,7 @@ class Loader:
         workers: Addresses ``"HOST:PORT"`` of workers (``millrace worker``), which decode in place of this process: the same batches in the
             same order. What a worker does not deliver another one does, or this process, which therefore must be able to read the data too;
             :meth:`report` tells. Or where workers are to be found: ``"dns:NAME:PORT"``, ``"slurm:NODES:PORT"``,
-            ``"sagemaker:GROUP:PORT"``, ``"etcd://HOST:PORT/NAME"``.
+            ``"sagemaker:GROUP:PORT"``, ``"etcd://HOST:PORT/NAME"``. Or a :class:`Service`, with these and the options of workers that follow.
         local_streams: Of the parts of each batch (as many as there are workers and these together, rounded up to a power of two, at most
             what divides ``batch_size``), so many are decoded by this process from the start. ``"auto"``: all of them at first; while the
             program waits for this process, workers take one after the other, and give them back if they are slower.
@@ -127,7 +139,7 @@ class Loader:
         device: Where the arrays of batches go, ahead of the loop and beside its work: ``"cuda"``, ``"cuda:1"`` or 1, a ``torch.device``, ``"xla"``,
             ``"jax"``, a device or a sharding of JAX; or ``"cpu"``: nowhere. None: nowhere, and nothing is made ahead in Python. Lists,
             texts and other objects stay on the host. ``transform``, ``collate`` and ``batch_transform`` run before, on the host. Without
-            them, images of ``dtype="f32"`` travel as bytes, and are normalised on the device.
+            them, images of ``dtype="f32"`` travel as bytes, and are normalised on the device. Or a :class:`Transfer`, with the three options that follow.
         decode: ``"host"``, or ``"device"``: JPEGs travel as they are stored, and are decoded, cropped and resized by the GPU (nvJPEG, by way of
             torchvision, which must be installed); what else is in a file of an image is decoded by torchvision on the host. Crops and flips are
             the same; pixels differ a little, as those of two decoders do. For a ``device`` of torch, without functions.
@@ -144,7 +156,8 @@ class Loader:
             tensors as ``output`` says, which it may change, and ``"__key__"``) and returns a dict of what takes their place. Results are
             stacked where they are numbers or arrays of one shape and type, else they are lists. If it has a parameter ``rng``, that is
             ``numpy.random.default_rng((seed, epoch, sample))``: the same for every number of threads and ranks. Or its name,
-            ``"module:function"``: then ``workers`` run it in place of this process, if they are workers of :mod:`millrace.worker`.
+            ``"module:function"``: then ``workers`` run it in place of this process, if they are workers of :mod:`millrace.worker`. Or a :class:`Map`, with one of
+            these and the threads or processes for it.
         collate: A function of the list of a batch's samples, as ``transform`` gets (or has returned) them and with ``"__key__"``, in place of
             stacking: what it returns is the batch, such as that of ``torch.utils.data.default_collate``. Padding is left out, so that
             the last batch of an epoch is shorter.
@@ -200,8 +213,10 @@ class Loader:
         image_field: str | None = None,
         label_field: str | None = None,
         label_kind: str | None = None,
+        image: Image | None = None,
+        label: str | Label | None = None,
         labels: LabelsLike | None = None,
-        shuffle: str | bool | None = "window",
+        shuffle: str | bool | Shuffle | None = "window",
         extent: int | None = None,
         window: int | None = None,
         lanes: int | None = None,
@@ -212,10 +227,10 @@ class Loader:
         last: Literal["pad", "short", "drop", "wrap"] | None = None,
         pad: Mapping[str, float] | None = None,
         memory: int | str = "512MiB",
-        cache: str | os.PathLike[str] | None = None,
+        cache: str | os.PathLike[str] | Cache | None = None,
         cache_size: int | str | None = None,
         pin: bool = False,
-        workers: Sequence[str] | None = None,
+        workers: Sequence[str] | Service | None = None,
         local_streams: int | Literal["auto"] = 0,
         streams: int | None = None,
         worker_token_file: str | os.PathLike[str] | None = None,
@@ -231,7 +246,7 @@ class Loader:
         on_batch: Callable[[], object] | None = None,
         tokens: Tokens | None = None,
         fields: Mapping[str, Field] | None = None,
-        transform: Transform | str | None = None,
+        transform: Transform | str | Map | None = None,
         collate: Transform | None = None,
         batch_transform: Transform | None = None,
         transform_threads: int | None = None,
@@ -267,9 +282,25 @@ class Loader:
             }
         )
         collate = _dataloader_names.collate_of(collate, collate_fn)
-        named = transform if isinstance(transform, str) else None
-        if isinstance(transform, str):
-            transform = imported(transform)
+        shuffle, order = shuffle_and_order(shuffle, window, extent, lanes)
+        caching = grouped(Cache, cache, size=cache_size, pin=pin)
+        service = grouped(
+            Service,
+            workers,
+            token=worker_token_file,
+            tls=worker_tls,
+            tls_name=worker_tls_name,
+            compression=worker_compression,
+            streams=streams,
+            local_streams=local_streams,
+        )
+        mapping = grouped(
+            Map, transform, threads=transform_threads, processes=transform_processes, context=multiprocessing_context
+        )
+        transfer = grouped(Transfer, device, decode=decode, ahead=prefetch_batches, on_batch=on_batch)
+        device = transfer.device
+        named = mapping.function if isinstance(mapping.function, str) else None
+        function = imported(mapping.function) if isinstance(mapping.function, str) else mapping.function
         crops: dict[str, Any] = {"augment": augment, "crop_scale": crop_scale, "crop_ratio": crop_ratio, "flip": flip}
         self._device = None if device is None else device_of(device)
         self._torch = torch_for(output, self._device)
@@ -286,15 +317,18 @@ class Loader:
             exact=exact,
             **crops,
         )
-        if fields is not None and (image_field, label_field, label_kind) != (None, None, None):
+        if fields is not None and (image_field, label_field, label_kind, image, label) != (None,) * 5:
             raise InvalidArgumentError(
                 "fields says what batches hold; name the fields of image and label there: fields={'image': millrace.Image('jpg'), "
                 "'label': millrace.Label('cls')}"
             )
-        caching = cache_options(cache, cache_size, pin)
-        remote = worker_options(
-            workers, local_streams, streams, worker_token_file, worker_tls, worker_tls_name, worker_compression
-        )
+        one_image, one_label = image, Label(label) if isinstance(label, str) else label
+        if image is not None:
+            usual, of_image = the_image(image, usual)
+            image_field = of_image if image_field is None else image_field
+        if one_label is not None:
+            label_field, label_kind = label_options(one_label, label_field, label_kind)
+        remote = worker_options(service)
         if label_kind is not None and label_field is None:
             raise InvalidArgumentError("label_kind says how a field is written; name the field with label_field")
         is_compiled_for = self._device is not None and self._device.fixed_shapes
@@ -311,15 +345,15 @@ class Loader:
             "label_kind": _arguments.text("label_kind", label_kind) or "int",
             "bad_samples": _arguments.choice("bad_samples", bad_samples, ("fail", "replace", "mask")),
             "shuffle": shuffle,
-            "order": _arguments.order(extent, window, lanes),
+            "order": _arguments.order(*order),
             "seed": _arguments.integer("seed", seed),
             "epochs": 0 if epochs is None else _arguments.integer("epochs", epochs, least=1),
             "rank": rank,
             "world": world,
             "last": _dataloader_names.last_batch(last, drop_last, keeps_shapes),
             "memory": _arguments.memory(memory),
-            **caching,
-            "local_ranks": 1 if caching["cache"] == _arguments.MEMORY else local_ranks(rank, world),
+            **cache_options(caching),
+            "local_ranks": 1 if caching.path == _arguments.MEMORY else local_ranks(rank, world),
             "workers": remote,
             "finite_padding": is_compiled_for,
             "digest": "none" if digest is None else _arguments.choice("digest", digest, ("raw", "decoded", "none")),
@@ -330,11 +364,11 @@ class Loader:
             )
         if tokens is not None and not isinstance(tokens, Tokens):
             _arguments.refuse("tokens", "a millrace.Tokens, such as Tokens(2048, 'pack')", tokens)
-        functions = checked_functions(transform, collate, batch_transform)
+        functions = checked_functions(function, collate, batch_transform)
         decoder = decoder_of(
-            decode, self._device is not None and self._device.decodes, checked, functions, tokens is not None
+            transfer.decode, self._device is not None and self._device.decodes, checked, functions, tokens is not None
         )
-        pad = _pads.checked(pad, fields)
+        pad = _pads.checked(pad, {"image": one_image, "label": one_label} if fields is None else fields)
         if pad and tokens is not None:
             raise InvalidArgumentError("pad is for arrays of samples; rows of tokens have Tokens(pad=...)")
         checked["padding"] = list(pad.items())
@@ -343,7 +377,7 @@ class Loader:
             raise InvalidArgumentError(
                 "bad_samples='mask' marks its rows in batch['valid'], which a tuple does not show; leave as_tuple out"
             )
-        self._remote = named is not None and workers is not None
+        self._remote = named is not None and service.workers is not None
         on_device = self._device is not None and self._device.normalises and not functions
         is_pinned = (
             self._device is not None and self._device.pins
@@ -397,11 +431,8 @@ class Loader:
         self._has_functions = functions
         work = None
         if functions or self._device:
-            work = Work(transform, collate, batch_transform, to_torch, self._dataset.uri, seeds, self._pads)
-        destination = self._destination(work, on_batch, prefetch_batches)
-        make_stream = self._stream_maker(
-            work, transform_threads, transform_processes, multiprocessing_context, destination
-        )
+            work = Work(function, collate, batch_transform, to_torch, self._dataset.uri, seeds, self._pads)
+        make_stream = self._stream_maker(work, mapping, self._destination(work, transfer))
         self._iteration = _iteration_over(
             self._native,
             make_stream,
@@ -413,7 +444,8 @@ class Loader:
         )
         self._options = f"{tokens or f'{batch_size=}'}, {shuffle=}, seed={checked['seed']}, rank {rank} of {world}"
 
-    def _destination(self, work: Work | None, on_batch: Any, prefetch_batches: Any) -> Destination:
+    def _destination(self, work: Work | None, transfer: Transfer) -> Destination:
+        on_batch, prefetch_batches = transfer.on_batch, transfer.ahead
         if on_batch is not None and not callable(on_batch):
             _arguments.refuse("on_batch", "a function without arguments", on_batch)
         ahead = (
@@ -430,8 +462,9 @@ class Loader:
         return Destination(device, self._payload, on_batch or device.after_batch(), ahead)
 
     def _stream_maker(
-        self, work: Work | None, threads: int | None, processes: int | None, context: Any, destination: Destination
+        self, work: Work | None, mapping: Map, destination: Destination
     ) -> Callable[[_core.Loader], Stream] | None:
+        threads, processes, context = mapping.threads, mapping.processes, mapping.context
         usual = len(os.sched_getaffinity(0)) if work is not None and work.has_functions else 1
         workers = usual if threads is None else _arguments.integer("transform_threads", threads, least=1, most=1024)
         new_processes: Callable[[], list[Any]] = list

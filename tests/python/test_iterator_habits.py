@@ -57,7 +57,9 @@ def test_each_loop_is_an_epoch(make: Callable[..., millrace.Loader], tar: Sample
 
 @pytest.mark.parametrize("shuffle", [True, False])
 @pytest.mark.parametrize("world", [1, 2])
-def test_a_step_larger_than_the_data_is_dropped(make: Callable[..., millrace.Loader], shuffle: bool, world: int) -> None:
+def test_a_step_larger_than_the_data_is_dropped(
+    make: Callable[..., millrace.Loader], shuffle: bool, world: int
+) -> None:
     options: dict[str, Any] = {"batch_size": 52 // world, "shuffle": shuffle, "world": world, "rank": world - 1}
     with pytest.warns(UserWarning, match="without batches: an epoch has 50 samples, a step of all ranks 52"):
         loader = make(**options, epochs=3, drop_last=True)
