@@ -6,12 +6,13 @@ import contextlib
 import gc
 import warnings
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Union
 
-from . import _core
+from . import _arguments, _core
+from ._hand_over import HandOver
 from .batch import Batch, State
-from .errors import Error, ExhaustedError, UsageError
+from .errors import Error, ExhaustedError, InvalidArgumentError, UsageError
 from .stream import CLOSED, Stream, finish_stops
 from .stream import Batches as StreamBatches
 
@@ -321,6 +322,32 @@ class BatchIterator:
                 self._iteration.has_gone(run)
 
 
+def position_of(state: State | str) -> str:
+    """The position in what ``Loader.state_dict()`` returned, or that itself."""
+    if isinstance(state, str):
+        return state
+    if not isinstance(state, Mapping):
+        _arguments.refuse("state", "what state_dict() returned, or its position (a string)", state)
+    if not {"version", "position"} <= state.keys():
+        raise InvalidArgumentError(
+            f"state must be what Loader.state_dict() returned, a dict with 'version' and 'position'; this one has {_shown_keys(state)}. "
+            "Of a checkpoint with other states, give only the loader's: load_state_dict(checkpoint['loader'])"
+        )
+    version, position = state["version"], state["position"]
+    if version != STATE_VERSION:
+        raise InvalidArgumentError(
+            f"a loader's state of version {version!r}; this Millrace ({_core.__version__}) reads version {STATE_VERSION}"
+        )
+    if not isinstance(position, str):
+        raise InvalidArgumentError(f"a loader's state whose position is {position!r}; it must be a string")
+    return position
+
+
+def _shown_keys(state: Mapping[str, Any]) -> str:
+    shown = [repr(key) for key in list(state)[:5]] + ["..."] * (len(state) > 5)
+    return f"the keys {', '.join(shown)}" if shown else "no keys"
+
+
 def epoch_of(position: str) -> int:
     return int(position.split("-")[1])
 
@@ -356,3 +383,40 @@ def _drop(feed: Feed) -> None:
         feed.abandon()
     else:
         feed.close()
+
+
+def iteration_over(
+    native: _core.Loader,
+    make_stream: Callable[[_core.Loader], Stream] | None,
+    convert: Any,
+    hand_over: HandOver,
+    epochs: int,
+    reads_on: bool,
+    is_empty: bool,
+) -> Iteration:
+    """It does not refer to the Loader, which would be a cycle."""
+
+    def feed_of(native: _core.Loader) -> Feed:
+        if make_stream is None:
+            return native
+        stream = make_stream(native)
+        streams.add(stream)
+        return stream
+
+    def batches_of(feed: Feed) -> Any:
+        if is_empty:
+            return NoBatches()
+        if isinstance(feed, Stream):
+            return feed.batches()
+        return feed.batches(convert, hand_over.native_floats, list(hand_over.as_tuple))
+
+    streams: weakref.WeakSet[Stream] = weakref.WeakSet()
+    reads_on = reads_on and not is_empty
+    iteration = Iteration(feed_of(native), lambda: feed_of(native.again()), batches_of, epochs, reads_on)
+    weakref.finalize(iteration, _abandon, streams)
+    return iteration
+
+
+def _abandon(streams: weakref.WeakSet[Stream]) -> None:
+    for stream in list(streams):
+        stream.abandon()

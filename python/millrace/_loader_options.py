@@ -9,9 +9,12 @@ from typing import Any
 
 from . import _arguments
 from ._option_groups import Cache, Service
+from .dataset import Dataset
 from .device import Device
 from .errors import InvalidArgumentError
-from .fields import Label
+from .fields import Image, Label, the_image
+from .labels import LabelsLike
+from .mix import Mix
 
 _IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 
@@ -61,14 +64,50 @@ def tuple_names(as_tuple: Sequence[str] | None, collate: Any) -> list[str]:
     return names
 
 
-def label_options(label: Any, field: str | None, kind: str | None) -> tuple[str, str]:
-    """Field and kind of the label of batches without ``fields``."""
-    if not isinstance(label, Label):
-        _arguments.refuse("label", "a millrace.Label, or the name of a field", label)
-    for name, value in (("label_field", field), ("label_kind", kind)):
-        if value is not None:
-            raise InvalidArgumentError(f"{name} is said by label; leave {name} out")
-    return label.field, label._form()
+def entries_without_fields(
+    usual: Image,
+    fields: Any,
+    image: Image | None,
+    label: Label | None,
+    image_field: str | None,
+    label_field: str | None,
+    label_kind: str | None,
+) -> tuple[Image, str, tuple[str | None, str]]:
+    """The image of batches without ``fields``, the field that it is in ("": the only one), and the field and kind of the label."""
+    if fields is not None and (image, label, image_field, label_field, label_kind) != (None,) * 5:
+        raise InvalidArgumentError(
+            "fields says what batches hold; name the fields of image and label there: fields={'image': millrace.Image('jpg'), "
+            "'label': millrace.Label('cls')}"
+        )
+    if image is not None:
+        usual, of_image = the_image(image, usual)
+        if of_image is not None and image_field is not None:
+            raise InvalidArgumentError("image_field is said by image; leave image_field out")
+        image_field = of_image or image_field
+    if label is not None:
+        if not isinstance(label, Label):
+            _arguments.refuse("label", "a millrace.Label, or the name of a field", label)
+        for name, value in (("label_field", label_field), ("label_kind", label_kind)):
+            if value is not None:
+                raise InvalidArgumentError(f"{name} is said by label; leave {name} out")
+        label_field, label_kind = label.field, label._form()
+    if label_kind is not None and label_field is None:
+        raise InvalidArgumentError("label_kind says how a field is written; name the field with label_field")
+    of_label = (_arguments.text("label_field", label_field), _arguments.text("label_kind", label_kind) or "int")
+    return usual, _arguments.text("image_field", image_field) or "", of_label
+
+
+def opened_data(data: Any, labels: LabelsLike | None) -> Dataset | Mix:
+    """With the labels of a file, if there is one."""
+    wanted = "a Dataset, a Mix or a URI"
+    opened = data if isinstance(data, (Dataset, Mix)) else Dataset(_arguments.uri_of_data("data", data, wanted))
+    if labels is None:
+        return opened
+    if isinstance(opened, Mix):
+        raise InvalidArgumentError(
+            "labels are those of one data set; give each of the mix its own: dataset.with_labels(uri)"
+        )
+    return opened.with_labels(labels)
 
 
 def cache_options(cache: Cache) -> dict[str, Any]:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from . import _arguments
 from .errors import InvalidArgumentError
+from .fields import is_map
 
 _IGNORED_LABEL = -100  # the usual ignore_index of torch
 _IGNORED_CLASS = 255  # the usual one of masks
@@ -96,3 +97,13 @@ def checked(pad: Mapping[str, float] | None, fields: Any) -> dict[str, float]:
             raise InvalidArgumentError(f"pad[{name!r}] is {value}; choose a number of at most 2^53")
         values[name] = int(number) if whole else number
     return values
+
+
+def of_entries(pad: Mapping[str, float], entries: Sequence[tuple[Any, ...]], tokens: Any, finite: bool) -> Pads:
+    """Of the batches of a Loader: ``entries`` are its fields as the native loader takes them, ``pad`` the numbers that its user chose."""
+    labels = {"label", *(entry[0] for entry in entries if entry[2] == "label")}
+    images = {entry[0]: entry[3] for entry in entries if entry[2] == "image"}
+    masks = {name for name, image in images.items() if is_map(image)}
+    arrays = {entry[0] for entry in entries if entry[2] == "array"} | (images.keys() - masks)
+    of_tokens = {"tokens": tokens.pad, "position_ids": 0, "segment_ids": 0} if tokens else {}
+    return Pads({**pad, **of_tokens}, labels, masks, arrays or {"image"}, finite)

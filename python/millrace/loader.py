@@ -3,40 +3,39 @@
 from __future__ import annotations
 
 import os
-import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Callable, Literal, NoReturn, cast
 
-import numpy as np
-
 from . import _arguments, _core, _dataloader_names, _pads
-from ._iteration import STATE_VERSION, BatchIterator, Feed, Iteration, NoBatches, start_of_epoch
+from ._batch_shapes import BatchShapes
+from ._hand_over import handed_over
+from ._iteration import BatchIterator, iteration_over, position_of, start_of_epoch
 from ._loader_options import (
     cache_options,
     checked_functions,
-    label_options,
+    entries_without_fields,
+    opened_data,
     pixel_options,
     torch_for,
     tuple_names,
     worker_options,
 )
 from ._option_groups import Cache, Map, Service, Shuffle, Transfer, grouped, shuffle_and_order
+from ._stream_maker import destination_of, stream_maker
 from .batch import Batch, State
 from .dataset import Dataset
-from .device import Device, Normalization, Payload, device_of
+from .device import device_of
 from .device_decode import decoder_of
 from .errors import Error, InvalidArgumentError, UnsupportedError
-from .fields import Field, Image, Label, is_map, padding_of_values, refuse_objects, sent_as_bytes, the_image, to_native
+from .fields import Field, Image, Label, padding_of_values, refuse_objects, to_native
 from .labels import LabelsLike
 from .mix import Mix
 from .ranks import local_ranks, rank_and_world
 from .report import Report, Table
-from .stream import Destination, HandOver, Stream
+from .stream import Stream
 from .tokens import Rows, Shape, Tokens
 from .transform import Seeds, Transform, Work, imported
-
-_ORIGIN = {"valid", "sample", "part", "row"}  # arrays of a batch that are no fields
 
 
 class Loader:
@@ -317,20 +316,11 @@ class Loader:
             exact=exact,
             **crops,
         )
-        if fields is not None and (image_field, label_field, label_kind, image, label) != (None,) * 5:
-            raise InvalidArgumentError(
-                "fields says what batches hold; name the fields of image and label there: fields={'image': millrace.Image('jpg'), "
-                "'label': millrace.Label('cls')}"
-            )
-        one_image, one_label = image, Label(label) if isinstance(label, str) else label
-        if image is not None:
-            usual, of_image = the_image(image, usual)
-            image_field = of_image if image_field is None else image_field
-        if one_label is not None:
-            label_field, label_kind = label_options(one_label, label_field, label_kind)
+        one_label = Label(label) if isinstance(label, str) else label
+        usual, of_image, of_label = entries_without_fields(
+            usual, fields, image, one_label, image_field, label_field, label_kind
+        )
         remote = worker_options(service)
-        if label_kind is not None and label_field is None:
-            raise InvalidArgumentError("label_kind says how a field is written; name the field with label_field")
         is_compiled_for = self._device is not None and self._device.fixed_shapes
         keeps_shapes = is_compiled_for or tokens is not None
         batch_size = _arguments.integer("batch_size", batch_size, least=1)
@@ -340,9 +330,9 @@ class Loader:
             "batch": batch_size,
             "image": usual._native(),
             "fields": [] if fields is None else to_native(fields, usual),
-            "image_field": _arguments.text("image_field", image_field) or "",
-            "label_field": _arguments.text("label_field", label_field),
-            "label_kind": _arguments.text("label_kind", label_kind) or "int",
+            "image_field": of_image,
+            "label_field": of_label[0],
+            "label_kind": of_label[1],
             "bad_samples": _arguments.choice("bad_samples", bad_samples, ("fail", "replace", "mask")),
             "shuffle": shuffle,
             "order": _arguments.order(*order),
@@ -368,7 +358,7 @@ class Loader:
         decoder = decoder_of(
             transfer.decode, self._device is not None and self._device.decodes, checked, functions, tokens is not None
         )
-        pad = _pads.checked(pad, {"image": one_image, "label": one_label} if fields is None else fields)
+        pad = _pads.checked(pad, {"image": image, "label": one_label} if fields is None else fields)
         if pad and tokens is not None:
             raise InvalidArgumentError("pad is for arrays of samples; rows of tokens have Tokens(pad=...)")
         checked["padding"] = list(pad.items())
@@ -378,32 +368,20 @@ class Loader:
                 "bad_samples='mask' marks its rows in batch['valid'], which a tuple does not show; leave as_tuple out"
             )
         self._remote = named is not None and service.workers is not None
-        on_device = self._device is not None and self._device.normalises and not functions
-        is_pinned = (
-            self._device is not None and self._device.pins
-        )  # floats that functions get lie in the memory that is pinned
-        normalised: dict[str, Normalization] = {}
-        if on_device or not (self._remote or is_pinned):
-            checked["image"], checked["fields"], normalised = sent_as_bytes(checked["image"], checked["fields"], pad)
-        self._hand_over = HandOver({} if on_device else normalised, tuple(names))
-        self._payload = Payload(
-            {name: each.affine for name, each in normalised.items()} if on_device else {},
-            collate is not None or batch_transform is not None,
+        self._hand_over, self._payload = handed_over(
+            checked,
+            pad,
+            names,
+            self._device,
             decoder,
+            functions,
+            self._remote,
+            collate is not None or batch_transform is not None,
         )
         checked["tokens"] = tokens._native() if tokens else None
         checked["token_type"] = tokens.dtype if tokens else "int64"
         checked["pad_token"] = tokens.pad if tokens else 0
-        wanted = "a Dataset, a Mix or a URI"
-        self._dataset = (
-            data if isinstance(data, (Dataset, Mix)) else Dataset(_arguments.uri_of_data("data", data, wanted))
-        )
-        if labels is not None:
-            if isinstance(self._dataset, Mix):
-                raise InvalidArgumentError(
-                    "labels are those of one data set; give each of the mix its own: dataset.with_labels(uri)"
-                )
-            self._dataset = self._dataset.with_labels(labels)
+        self._dataset = opened_data(data, labels)
         mix = self._dataset if isinstance(self._dataset, Mix) else None
         natives = [self._dataset._native] if isinstance(self._dataset, Dataset) else self._dataset._natives
         if checked["bad_samples"] == "fail":
@@ -416,24 +394,31 @@ class Loader:
             checked["last"] = "pad"
         self._native = _core.Loader(natives, mix=mix._mix if mix else None, **checked)
         entries = checked["fields"] or [("label", "", "label", None, "", checked["label_kind"])]
-        labels_of_batch = {"label", *(entry[0] for entry in entries if entry[2] == "label")}
-        masks = {entry[0] for entry in checked["fields"] if entry[2] == "image" and is_map(entry[3])}
-        of_tokens = {"tokens": tokens.pad, "position_ids": 0, "segment_ids": 0} if tokens else {}
-        arrays = {entry[0] for entry in checked["fields"] if entry[2] in ("image", "array")} or {"image"}
-        self._pads = _pads.Pads({**pad, **of_tokens}, labels_of_batch, masks, arrays - masks, is_compiled_for)
-        self._values = {} if tokens else padding_of_values(entries)
-        if not functions:
-            self._check_names(pad, entries)
-        seeds = Seeds(checked["seed"], rank, world, mix is not None)
+        pads = _pads.of_entries(pad, entries, tokens, is_compiled_for)
         self._batch_size = batch_size
+        self._shapes = BatchShapes(
+            self._native,
+            self._torch,
+            self._device,
+            self._payload,
+            self._hand_over,
+            pads,
+            {} if tokens else padding_of_values(entries),
+            batch_size,
+            functions,
+        )
+        if not functions:
+            self._shapes.check_names(pad, entries)
+        seeds = Seeds(checked["seed"], rank, world, mix is not None)
         self._rank, self._world = rank, world
         to_torch = self._torch is not None
         self._has_functions = functions
         work = None
         if functions or self._device:
-            work = Work(function, collate, batch_transform, to_torch, self._dataset.uri, seeds, self._pads)
-        make_stream = self._stream_maker(work, mapping, self._destination(work, transfer))
-        self._iteration = _iteration_over(
+            work = Work(function, collate, batch_transform, to_torch, self._dataset.uri, seeds, pads)
+        destination = destination_of(self._device, work, transfer, self._payload)
+        make_stream = stream_maker(work, mapping, destination, self._hand_over, batch_size, self._remote)
+        self._iteration = iteration_over(
             self._native,
             make_stream,
             self._torch.from_numpy if self._torch else None,
@@ -443,61 +428,6 @@ class Loader:
             self._is_empty,
         )
         self._options = f"{tokens or f'{batch_size=}'}, {shuffle=}, seed={checked['seed']}, rank {rank} of {world}"
-
-    def _destination(self, work: Work | None, transfer: Transfer) -> Destination:
-        on_batch, prefetch_batches = transfer.on_batch, transfer.ahead
-        if on_batch is not None and not callable(on_batch):
-            _arguments.refuse("on_batch", "a function without arguments", on_batch)
-        ahead = (
-            None
-            if prefetch_batches is None
-            else _arguments.integer("prefetch_batches", prefetch_batches, least=1, most=1024)
-        )
-        for name, value in (("on_batch", on_batch), ("prefetch_batches", prefetch_batches)):
-            if work is None and value is not None:
-                raise InvalidArgumentError(
-                    f"{name} goes with a device or a transform; give device=, be it 'cpu', or leave {name} out"
-                )
-        device = self._device or Device()
-        return Destination(device, self._payload, on_batch or device.after_batch(), ahead)
-
-    def _stream_maker(
-        self, work: Work | None, mapping: Map, destination: Destination
-    ) -> Callable[[_core.Loader], Stream] | None:
-        threads, processes, context = mapping.threads, mapping.processes, mapping.context
-        usual = len(os.sched_getaffinity(0)) if work is not None and work.has_functions else 1
-        workers = usual if threads is None else _arguments.integer("transform_threads", threads, least=1, most=1024)
-        new_processes: Callable[[], list[Any]] = list
-        if processes is None and context is not None:
-            raise InvalidArgumentError(
-                "multiprocessing_context says how processes are started; say how many with transform_processes"
-            )
-        if processes is not None:
-            workers = _arguments.integer("transform_processes", processes, least=1, most=1024)
-            if threads is not None:
-                raise InvalidArgumentError(
-                    "transform_threads and transform_processes: the transform runs in the ones or the others; leave one out"
-                )
-            if self._remote:
-                raise InvalidArgumentError(
-                    "transform_processes: workers run the transform; leave these processes out, or give the function itself as transform="
-                )
-            if work is None or work.transform is None:
-                raise InvalidArgumentError(
-                    "transform_processes are for a transform; give transform=, or leave them out"
-                )
-            from .processes import Launcher, TransformProcess
-
-            launcher, count = Launcher(work.transform, context), workers
-
-            def new_processes() -> list[Any]:
-                return [TransformProcess(launcher) for _ in range(count)]
-
-        if work is None:
-            return None
-        batch_size = self._batch_size
-        hand_over = self._hand_over
-        return lambda native: Stream(native, work, workers, batch_size, new_processes(), destination, hand_over)
 
     def __len__(self) -> int:
         """Batches of a whole epoch, the same for all ranks."""
@@ -554,71 +484,14 @@ class Loader:
         split, truncated or refused before the first one, as
         :class:`Tokens` says, and images are resized.
         """
-        self._check_shapes_are_known()
-        normalised = {*self._payload.normalised, *self._hand_over.floats}
-        shapes = [
-            {
-                name: Shape(dims, "float32" if name in normalised else dtype)
-                for name, dtype, dims in self._with_decoded(arrays)
-            }
-            for arrays in self._native.shapes()
-        ]
-        return [{**arrays, "mask": arrays.get("mask", arrays["valid"])} for arrays in shapes]
+        return self._shapes.listed()
 
     def rehearse(self) -> Iterator[Batch]:
         """One batch of each of the :meth:`shapes`, made of padding, so that programs can be compiled for all of them before they train.
 
         Reads nothing and changes nothing about what the loader delivers.
         """
-        self._check_shapes_are_known()
-        for arrays in self._native.shapes():
-            batch: dict[str, Any] = {}
-            for name, dtype, dims in self._with_decoded(arrays):
-                kind = "float32" if name in self._hand_over.floats else dtype
-                array = np.full(dims, self._padding_of(name, dtype), dtype=kind)
-                batch[name] = self._torch.from_numpy(array) if self._torch else array
-            batch.setdefault("mask", batch["valid"])
-            rows = len(batch["valid"])
-            convert = self._torch.from_numpy if self._torch else np.asarray
-            values = {
-                name: convert(empty) if isinstance(empty, np.ndarray) else empty for name, empty in self._values.items()
-            }
-            batch.update({name: [empty] * rows for name, empty in values.items()})
-            batch["key"] = [""] * rows
-            if self._device is not None:
-                batch = self._device.receive(self._device.send(batch, self._payload, None, self._device.ring()))
-            yield cast(Batch, self._hand_over.chosen(batch))
-
-    def _padding_of(self, name: str, dtype: str) -> float:
-        return 0 if name in _ORIGIN else self._pads.of(name, dtype)
-
-    def _check_names(self, pad: Mapping[str, float], entries: Sequence[tuple[Any, ...]]) -> None:
-        present = {name for shape in self._native.shapes() for name, *_ in shape}
-        arrays = present - _ORIGIN
-        arrays |= {entry[0] for entry in entries if entry[2] == "array"}
-        for name in pad:
-            if name not in arrays:
-                raise InvalidArgumentError(
-                    f"pad names {name!r}, and the arrays of batches are {', '.join(sorted(arrays)) or 'none'}"
-                )
-        decoded = {} if self._payload.decoder is None else self._payload.decoder.shapes
-        for name in self._hand_over.as_tuple:
-            known = {*arrays, *present, "mask", "key", *self._values, *decoded}
-            if name not in known:
-                raise InvalidArgumentError(
-                    f"as_tuple names {name!r}, and batches have {', '.join(sorted(known - _ORIGIN - {'mask', 'key'})) or 'no such entry'}"
-                )
-
-    def _with_decoded(self, arrays: list[Any]) -> list[Any]:
-        """With those of the images that the device decodes."""
-        shapes = {} if self._payload.decoder is None else self._payload.decoder.shapes
-        return arrays + [(name, "uint8", (self._batch_size, *shape.dims)) for name, shape in shapes.items()]
-
-    def _check_shapes_are_known(self) -> None:
-        if self._has_functions:
-            raise UnsupportedError(
-                "what a transform makes of batches is not known ahead; take the shapes of a Loader without it"
-            )
+        return self._shapes.rehearsed()
 
     @property
     def rows(self) -> list[Rows]:
@@ -697,23 +570,7 @@ class Loader:
             MismatchError: The position belongs to another data set, seed or shuffle. The loader stays as it was.
             InvalidArgumentError: Not a state of a loader, or of another version of Millrace. The loader stays as it was.
         """
-        if isinstance(state, str):
-            return self._iteration.load(state)
-        if not isinstance(state, Mapping):
-            _arguments.refuse("state", "what state_dict() returned, or its position (a string)", state)
-        if not {"version", "position"} <= state.keys():
-            raise InvalidArgumentError(
-                f"state must be what Loader.state_dict() returned, a dict with 'version' and 'position'; this one has {_shown_keys(state)}. "
-                "Of a checkpoint with other states, give only the loader's: load_state_dict(checkpoint['loader'])"
-            )
-        version, position = state["version"], state["position"]
-        if version != STATE_VERSION:
-            raise InvalidArgumentError(
-                f"a loader's state of version {version!r}; this Millrace ({_core.__version__}) reads version {STATE_VERSION}"
-            )
-        if not isinstance(position, str):
-            raise InvalidArgumentError(f"a loader's state whose position is {position!r}; it must be a string")
-        self._iteration.load(position)
+        self._iteration.load(position_of(state))
 
     def report(self) -> Report:
         """What was received and what the program waited for, in all epochs since the last load; see :class:`Report`. An iterator that
@@ -740,45 +597,3 @@ class Loader:
             "a Loader cannot be sent to another process, such as a worker of a torch DataLoader, which it does not need; to use one elsewhere, "
             "send its Dataset (or URI) and state_dict(), and make the Loader there"
         )
-
-
-def _iteration_over(
-    native: _core.Loader,
-    make_stream: Callable[[_core.Loader], Stream] | None,
-    convert: Any,
-    hand_over: HandOver,
-    epochs: int,
-    reads_on: bool,
-    is_empty: bool,
-) -> Iteration:
-    """It does not refer to the Loader, which would be a cycle."""
-
-    def feed_of(native: _core.Loader) -> Feed:
-        if make_stream is None:
-            return native
-        stream = make_stream(native)
-        streams.add(stream)
-        return stream
-
-    def batches_of(feed: Feed) -> Any:
-        if is_empty:
-            return NoBatches()
-        if isinstance(feed, Stream):
-            return feed.batches()
-        return feed.batches(convert, hand_over.native_floats, list(hand_over.as_tuple))
-
-    streams: weakref.WeakSet[Stream] = weakref.WeakSet()
-    reads_on = reads_on and not is_empty
-    iteration = Iteration(feed_of(native), lambda: feed_of(native.again()), batches_of, epochs, reads_on)
-    weakref.finalize(iteration, _abandon, streams)
-    return iteration
-
-
-def _abandon(streams: weakref.WeakSet[Stream]) -> None:
-    for stream in list(streams):
-        stream.abandon()
-
-
-def _shown_keys(state: Mapping[str, Any]) -> str:
-    shown = [repr(key) for key in list(state)[:5]] + ["..."] * (len(state) > 5)
-    return f"the keys {', '.join(shown)}" if shown else "no keys"
