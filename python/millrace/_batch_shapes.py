@@ -19,7 +19,7 @@ _ORIGIN = {"valid", "sample", "part", "row"}  # arrays of a batch that are no fi
 
 
 class BatchShapes:
-    """Of the batches of a native loader, as the program gets them. ``values``: what padding is in the entries that are lists."""
+    """The shapes of the batches of a native loader, as the program gets them. ``values``: what padding is in the entries that are lists."""
 
     def __init__(
         self,

@@ -60,7 +60,7 @@ def last_batch(last: str | None, drop_last: bool | None, keeps_shapes: bool) -> 
 
 
 def drops_all(last: str, tokens: Any, samples: int, step: int) -> bool:
-    """Whether no batch is left because the last one is dropped; warns of it. Rows of tokens are refused by the native loader."""
+    """True if no batch is left because the last one is dropped; warns of it. The native loader refuses rows of tokens."""
     if last != "drop" or tokens is not None or not 0 < samples < step:
         return False
     message = f"a Loader without batches: an epoch has {samples} samples, a step of all ranks {step}, and the last step is dropped (drop_last)"

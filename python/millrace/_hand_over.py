@@ -56,7 +56,7 @@ def handed_over(
     is_remote: bool,
     is_deep: bool,
 ) -> tuple[HandOver, Payload]:
-    """Float pixels stay bytes up to the device, or up to the program: ``options``, those of the native loader, are told so.
+    """Changes ``options``, those of the native loader, so that float pixels stay bytes up to the device, or up to the program.
 
     They are floats from the start in rows that workers transform, and in memory that is pinned if functions get them. Images in ``padded`` stay as they are.
     ``is_deep``: functions of whole batches may make what they like.

@@ -331,7 +331,7 @@ def position_of(state: State | str) -> str:
     if not {"version", "position"} <= state.keys():
         raise InvalidArgumentError(
             f"state must be what Loader.state_dict() returned, a dict with 'version' and 'position'; this one has {_shown_keys(state)}. "
-            "Of a checkpoint with other states, give only the loader's: load_state_dict(checkpoint['loader'])"
+            "If a checkpoint has other states, too, give only the loader's: load_state_dict(checkpoint['loader'])"
         )
     version, position = state["version"], state["position"]
     if version != STATE_VERSION:
@@ -394,7 +394,7 @@ def iteration_over(
     reads_on: bool,
     is_empty: bool,
 ) -> Iteration:
-    """It does not refer to the Loader, which would be a cycle."""
+    """The iteration of a Loader, to which it does not refer, since that would be a cycle."""
 
     def feed_of(native: _core.Loader) -> Feed:
         if make_stream is None:

@@ -32,8 +32,8 @@ class Cache:
 
     Args:
         path: A folder of a local disk, or ``"memory"``, as the :class:`Loader` says.
-        size: What it may take of the disk, in bytes or as ``"50GiB"``. None: as much as leaves 5 % of the disk free. One in memory needs it.
-        pin: Whether what is read stays, whatever else is read.
+        size: The space that it may take on the disk, in bytes or as ``"50GiB"``. None: as much as leaves 5 % of the disk free. One in memory needs it.
+        pin: True: what was read stays, whatever is read later.
     """
 
     path: str | os.PathLike[str] | None

@@ -100,7 +100,7 @@ def checked(pad: Mapping[str, float] | None, fields: Any) -> dict[str, float]:
 
 
 def of_entries(pad: Mapping[str, float], entries: Sequence[tuple[Any, ...]], tokens: Any, finite: bool) -> Pads:
-    """Of the batches of a Loader: ``entries`` are its fields as the native loader takes them, ``pad`` the numbers that its user chose."""
+    """The padding of the batches of a Loader: ``entries`` are its fields as the native loader takes them, ``pad`` the numbers that its user chose."""
     labels = {"label", *(entry[0] for entry in entries if entry[2] == "label")}
     images = {entry[0]: entry[3] for entry in entries if entry[2] == "image"}
     masks = {name for name, image in images.items() if is_map(image)}

@@ -15,7 +15,7 @@ from .transform import Work
 
 
 def destination_of(device: Device | None, work: Work | None, transfer: Transfer, payload: Payload) -> Destination:
-    """Of what ``work`` makes; None: the batches of the native loader go to the program as they are."""
+    """The destination of what ``work`` makes. None: the batches of the native loader go to the program as they are."""
     on_batch, prefetch_batches = transfer.on_batch, transfer.ahead
     if on_batch is not None and not callable(on_batch):
         _arguments.refuse("on_batch", "a function without arguments", on_batch)

@@ -201,7 +201,7 @@ class Label:
     Args:
         field: The field of the sample.
         kind: How the field is written: ``"int"`` (ASCII decimal), ``"float"`` (a number, delivered as float32) or ``"text"`` (UTF-8).
-        path: Of a JSON field: names of members, with dots between them, that lead to the label, such as ``"annotation.label"``. There, ``"int"`` is a whole
+        path: In a JSON field, names of members, with dots between them, that lead to the label, such as ``"annotation.label"``. There, ``"int"`` is a whole
             number, ``"float"`` any number and ``"text"`` a string.
         pad: The number in rows of padding.
     """

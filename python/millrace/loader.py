@@ -86,8 +86,8 @@ class Loader:
         std: Likewise (1).
         image_field: The field to decode; only needed when several are images.
         label_field: The field of the label. None: ``cls`` as an integer, if there is one.
-        image: The image of a batch without ``fields``, as an :class:`Image`: crop, flip, orientation and all that it can say. What it leaves open is as the
-            arguments here say.
+        image: The image of a batch without ``fields``, as an :class:`Image`: crop, flip, orientation and all that it can say. The other
+            arguments say what it leaves open.
         label: The label of a batch without ``fields``: a :class:`Label`, or the name of its field.
         labels: A file with the labels of the samples, in place of what they have: as ``data.with_labels(labels)``.
         label_kind: How ``label_field`` is written: ``"int"`` (ASCII decimal), ``"float"`` (a number, delivered as float32), ``"text"``
@@ -107,8 +107,8 @@ class Loader:
             samples than one of each rank), or ``"wrap"`` (filled from the epoch's start). Short batches are equally long on all ranks. Rows that make them so repeat a sample. None: ``"short"``; where shapes stay, which is
             for rows of tokens and devices of XLA and JAX, ``"pad"``.
         pad: The numbers in rows of padding, by the names of arrays: ``{"label": -1}``. None: integer labels are -100, which torch's losses ignore.
-            Floating point labels are NaN (0 with ``device="xla"`` and ``"jax"``), masks 255, and all else 0. Integers of a ``transform`` are -100, and its
-            floats NaN (likewise) but for images, which are 0.
+            Floating point labels are NaN (0 with ``device="xla"`` and ``"jax"``), masks 255, and all else 0. Integers of a ``transform`` are -100. Its floats
+            are as those of labels, except images, which are 0.
         memory: Budget for fetched bytes and batches together, in bytes or as ``"512MiB"``.
         cache: A folder of a local disk that keeps what is read, for later epochs and runs; processes of a machine may share one. If it
             cannot be used, a warning says so, and everything is read from the store. Or ``"memory"``: the Loaders of this process keep it in

@@ -105,7 +105,7 @@ def test_cache(tar: Samples, tmp_path: pathlib.Path) -> None:
 
 
 def test_service(tar: Samples) -> None:
-    """What the native loader is told; its workers are tested in test_service.py."""
+    """The options of the native loader. Workers are tested in test_service.py."""
     flat = {
         "token": "t",
         "tls": "folder",
