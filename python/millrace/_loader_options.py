@@ -12,9 +12,10 @@ from ._option_groups import Cache, Service
 from .dataset import Dataset
 from .device import Device
 from .errors import InvalidArgumentError
-from .fields import Image, Label, the_image
+from .fields import Image, Label, the_image, to_native
 from .labels import LabelsLike
 from .mix import Mix
+from .tokens import Tokens
 
 _IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 
@@ -64,7 +65,7 @@ def tuple_names(as_tuple: Sequence[str] | None, collate: Any) -> list[str]:
     return names
 
 
-def entries_without_fields(
+def entry_options(
     usual: Image,
     fields: Any,
     image: Image | None,
@@ -72,8 +73,8 @@ def entries_without_fields(
     image_field: str | None,
     label_field: str | None,
     label_kind: str | None,
-) -> tuple[Image, str, tuple[str | None, str]]:
-    """The image of batches without ``fields``, the field that it is in ("": the only one), and the field and kind of the label."""
+) -> dict[str, Any]:
+    """The options of ``fields``, or of the image and the label in their place. ``usual``: what images leave open."""
     if fields is not None and (image, label, image_field, label_field, label_kind) != (None,) * 5:
         raise InvalidArgumentError(
             "fields says what batches hold; name the fields of image and label there: fields={'image': millrace.Image('jpg'), "
@@ -93,8 +94,21 @@ def entries_without_fields(
         label_field, label_kind = label.field, label._form()
     if label_kind is not None and label_field is None:
         raise InvalidArgumentError("label_kind says how a field is written; name the field with label_field")
-    of_label = (_arguments.text("label_field", label_field), _arguments.text("label_kind", label_kind) or "int")
-    return usual, _arguments.text("image_field", image_field) or "", of_label
+    return {
+        "image": usual._native(),
+        "fields": [] if fields is None else to_native(fields, usual),
+        "image_field": _arguments.text("image_field", image_field) or "",
+        "label_field": _arguments.text("label_field", label_field),
+        "label_kind": _arguments.text("label_kind", label_kind) or "int",
+    }
+
+
+def token_options(tokens: Tokens | None) -> dict[str, Any]:
+    if tokens is None:
+        return {"tokens": None, "token_type": "int64", "pad_token": 0}
+    if not isinstance(tokens, Tokens):
+        _arguments.refuse("tokens", "a millrace.Tokens, such as Tokens(2048, 'pack')", tokens)
+    return {"tokens": tokens._native(), "token_type": tokens.dtype, "pad_token": tokens.pad}
 
 
 def opened_data(data: Any, labels: LabelsLike | None) -> Dataset | Mix:

@@ -14,9 +14,10 @@ from ._iteration import BatchIterator, iteration_over, position_of, start_of_epo
 from ._loader_options import (
     cache_options,
     checked_functions,
-    entries_without_fields,
+    entry_options,
     opened_data,
     pixel_options,
+    token_options,
     torch_for,
     tuple_names,
     worker_options,
@@ -28,7 +29,7 @@ from .dataset import Dataset
 from .device import device_of
 from .device_decode import decoder_of
 from .errors import Error, InvalidArgumentError, UnsupportedError
-from .fields import Field, Image, Label, padding_of_values, refuse_objects, to_native
+from .fields import Field, Image, Label, padding_of_values, refuse_objects
 from .labels import LabelsLike
 from .mix import Mix
 from .ranks import local_ranks, rank_and_world
@@ -317,10 +318,6 @@ class Loader:
             **crops,
         )
         one_label = Label(label) if isinstance(label, str) else label
-        usual, of_image, of_label = entries_without_fields(
-            usual, fields, image, one_label, image_field, label_field, label_kind
-        )
-        remote = worker_options(service)
         is_compiled_for = self._device is not None and self._device.fixed_shapes
         keeps_shapes = is_compiled_for or tokens is not None
         batch_size = _arguments.integer("batch_size", batch_size, least=1)
@@ -328,11 +325,7 @@ class Loader:
         shuffle = _arguments.shuffle(shuffle)
         checked: dict[str, Any] = {
             "batch": batch_size,
-            "image": usual._native(),
-            "fields": [] if fields is None else to_native(fields, usual),
-            "image_field": of_image,
-            "label_field": of_label[0],
-            "label_kind": of_label[1],
+            **entry_options(usual, fields, image, one_label, image_field, label_field, label_kind),
             "bad_samples": _arguments.choice("bad_samples", bad_samples, ("fail", "replace", "mask")),
             "shuffle": shuffle,
             "order": _arguments.order(*order),
@@ -344,7 +337,8 @@ class Loader:
             "memory": _arguments.memory(memory),
             **cache_options(caching),
             "local_ranks": 1 if caching.path == _arguments.MEMORY else local_ranks(rank, world),
-            "workers": remote,
+            "workers": worker_options(service),
+            **token_options(tokens),
             "finite_padding": is_compiled_for,
             "digest": "none" if digest is None else _arguments.choice("digest", digest, ("raw", "decoded", "none")),
         }
@@ -352,8 +346,6 @@ class Loader:
             raise InvalidArgumentError(
                 f"last is 'short', and batches for device={device!r} keep their shapes, for which programs are compiled: use 'pad', 'drop' or 'wrap'"
             )
-        if tokens is not None and not isinstance(tokens, Tokens):
-            _arguments.refuse("tokens", "a millrace.Tokens, such as Tokens(2048, 'pack')", tokens)
         functions = checked_functions(function, collate, batch_transform)
         decoder = decoder_of(
             transfer.decode, self._device is not None and self._device.decodes, checked, functions, tokens is not None
@@ -378,9 +370,6 @@ class Loader:
             self._remote,
             collate is not None or batch_transform is not None,
         )
-        checked["tokens"] = tokens._native() if tokens else None
-        checked["token_type"] = tokens.dtype if tokens else "int64"
-        checked["pad_token"] = tokens.pad if tokens else 0
         self._dataset = opened_data(data, labels)
         mix = self._dataset if isinstance(self._dataset, Mix) else None
         natives = [self._dataset._native] if isinstance(self._dataset, Dataset) else self._dataset._natives
