@@ -94,6 +94,16 @@ def test_shuffle(tar: Samples) -> None:
     check_same(batches(tar.uri, shuffle=millrace.Shuffle()), batches(tar.uri, shuffle=True))
 
 
+def test_shuffle_of_a_plan(tar: Samples) -> None:
+    data, shuffle = millrace.Dataset(tar.uri), millrace.Shuffle(window=4, extent=2, lanes=2)
+    plan = millrace.Plan(data, shuffle=shuffle, seed=5)
+    received = [number for batch in batches(data, shuffle=shuffle) for number in batch["sample"]]
+    assert plan[np.arange(50)].tolist() == received
+    assert plan.of_epoch(1).options == plan.options
+    with pytest.raises(millrace.InvalidArgumentError, match="lanes is said by millrace.Shuffle"):
+        millrace.Plan(data, shuffle=shuffle, lanes=2)
+
+
 def test_cache(tar: Samples, tmp_path: pathlib.Path) -> None:
     for cache in (tmp_path, millrace.Cache(tmp_path, size="1GiB", pin=True), millrace.Cache("memory", "16MiB")):
         with millrace.Loader(tar.uri, batch_size=8, size=16, epochs=1, memory="16MiB", cache=cache) as loader:
