@@ -99,7 +99,8 @@ class DataModule(_Base):
             )
         image = self._evaluation.get("image")
         if isinstance(image, Image) and "image" not in (evaluation or {}):
-            self._evaluation["image"] = dataclasses.replace(image, **dict.fromkeys(_OF_TRAINING))
+            as_loader: dict[str, Any] = dict.fromkeys(_OF_TRAINING)
+            self._evaluation["image"] = dataclasses.replace(image, **as_loader)
         if self._evaluation["shuffle"] in ("none", False, None):
             self._evaluation = {name: value for name, value in self._evaluation.items() if name not in _OF_SHUFFLE}
         self._train: Loader | None = None
