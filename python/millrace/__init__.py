@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING as _TYPE_CHECKING
 from typing import Any as _Any
 
 from . import _core, transforms
+from ._option_groups import Cache, Map, Service, Shuffle, Transfer
 from ._runtime import configure, metrics_url
 from .batch import Batch, State
 from .checkpoints import Checkpoints
@@ -89,6 +90,7 @@ __all__ = [
     "Batch",
     "Boxes",
     "Bytes",
+    "Cache",
     "CancelledError",
     "Checkpoints",
     "ContactSheet",
@@ -103,6 +105,7 @@ __all__ = [
     "Label",
     "Labels",
     "Loader",
+    "Map",
     "MismatchError",
     "Mix",
     "NotFoundError",
@@ -110,11 +113,14 @@ __all__ = [
     "Plan",
     "Report",
     "Rows",
+    "Service",
     "Shape",
     "ShardWriter",
+    "Shuffle",
     "State",
     "Text",
     "Tokens",
+    "Transfer",
     "TransformError",
     "UnavailableError",
     "UnsupportedError",

@@ -59,6 +59,15 @@ def last_batch(last: str | None, drop_last: bool | None, keeps_shapes: bool) -> 
     return _arguments.choice("last", usual if last is None else last, ("pad", "short", "drop", "wrap"))
 
 
+def drops_all(last: str, tokens: Any, samples: int, step: int) -> bool:
+    """True if no batch is left because the last one is dropped; warns of it. The native loader refuses rows of tokens."""
+    if last != "drop" or tokens is not None or not 0 < samples < step:
+        return False
+    message = f"a Loader without batches: an epoch has {samples} samples, a step of all ranks {step}, and the last step is dropped (drop_last)"
+    warnings.warn(message, UserWarning, stacklevel=3)
+    return True
+
+
 def collate_of(collate: Any, collate_fn: Any) -> Any:
     """The one that is given."""
     if collate is not None and collate_fn is not None:

@@ -6,12 +6,13 @@ import contextlib
 import gc
 import warnings
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Union
 
-from . import _core
+from . import _arguments, _core
+from ._hand_over import HandOver
 from .batch import Batch, State
-from .errors import Error, ExhaustedError, UsageError
+from .errors import Error, ExhaustedError, InvalidArgumentError, UsageError
 from .stream import CLOSED, Stream, finish_stops
 from .stream import Batches as StreamBatches
 
@@ -22,7 +23,21 @@ _COUNTED = 2  # batches: an iterator that has delivered fewer, and was not taken
 Feed = Union[_core.Loader, Stream]
 """The source of the batches of one iterator at a time: it reads, or stands at a position."""
 
-Batches = Union[_core.Batches, StreamBatches]
+
+class NoBatches:
+    """The epoch of a feed whose samples are fewer than a step, if the last step is dropped."""
+
+    delivered = 0
+    rows = 0
+
+    def __iter__(self) -> NoBatches:
+        return self
+
+    def __next__(self) -> Any:
+        raise StopIteration
+
+
+Batches = Union[_core.Batches, StreamBatches, NoBatches]
 """The rest of one epoch of a feed."""
 
 
@@ -107,7 +122,8 @@ class Iteration:
             feed.begin(self._place, epochs, counts)
         self._is_ready_at = self._looked = None
         run = _Run(feed, self._batches_of(feed), self._place, epochs)
-        _start(feed)
+        if not isinstance(run.batches, NoBatches):
+            _start(feed)
         made = BatchIterator(self, run, is_second or bool(self._runs))
         run.iterator = weakref.ref(made)
         self._runs.append(run)
@@ -118,6 +134,8 @@ class Iteration:
     def has_ended(self, run: _Run) -> None:
         """The epoch of ``run`` was taken to its end."""
         if run.end is None:
+            if isinstance(run.batches, NoBatches):
+                run.feed.begin(start_of_epoch(run.place, run.epoch + 1), run.epochs, run.feed.counts())
             run.end = _state_of(run.feed.report())
         self._move_beyond(run)
         if not self._remove(run):
@@ -304,6 +322,32 @@ class BatchIterator:
                 self._iteration.has_gone(run)
 
 
+def position_of(state: State | str) -> str:
+    """The position in what ``Loader.state_dict()`` returned, or that itself."""
+    if isinstance(state, str):
+        return state
+    if not isinstance(state, Mapping):
+        _arguments.refuse("state", "what state_dict() returned, or its position (a string)", state)
+    if not {"version", "position"} <= state.keys():
+        raise InvalidArgumentError(
+            f"state must be what Loader.state_dict() returned, a dict with 'version' and 'position'; this one has {_shown_keys(state)}. "
+            "If a checkpoint has other states, too, give only the loader's: load_state_dict(checkpoint['loader'])"
+        )
+    version, position = state["version"], state["position"]
+    if version != STATE_VERSION:
+        raise InvalidArgumentError(
+            f"a loader's state of version {version!r}; this Millrace ({_core.__version__}) reads version {STATE_VERSION}"
+        )
+    if not isinstance(position, str):
+        raise InvalidArgumentError(f"a loader's state whose position is {position!r}; it must be a string")
+    return position
+
+
+def _shown_keys(state: Mapping[str, Any]) -> str:
+    shown = [repr(key) for key in list(state)[:5]] + ["..."] * (len(state) > 5)
+    return f"the keys {', '.join(shown)}" if shown else "no keys"
+
+
 def epoch_of(position: str) -> int:
     return int(position.split("-")[1])
 
@@ -339,3 +383,40 @@ def _drop(feed: Feed) -> None:
         feed.abandon()
     else:
         feed.close()
+
+
+def iteration_over(
+    native: _core.Loader,
+    make_stream: Callable[[_core.Loader], Stream] | None,
+    convert: Any,
+    hand_over: HandOver,
+    epochs: int,
+    reads_on: bool,
+    is_empty: bool,
+) -> Iteration:
+    """The iteration of a Loader, to which it does not refer, since that would be a cycle."""
+
+    def feed_of(native: _core.Loader) -> Feed:
+        if make_stream is None:
+            return native
+        stream = make_stream(native)
+        streams.add(stream)
+        return stream
+
+    def batches_of(feed: Feed) -> Any:
+        if is_empty:
+            return NoBatches()
+        if isinstance(feed, Stream):
+            return feed.batches()
+        return feed.batches(convert, hand_over.native_floats, list(hand_over.as_tuple))
+
+    streams: weakref.WeakSet[Stream] = weakref.WeakSet()
+    reads_on = reads_on and not is_empty
+    iteration = Iteration(feed_of(native), lambda: feed_of(native.again()), batches_of, epochs, reads_on)
+    weakref.finalize(iteration, _abandon, streams)
+    return iteration
+
+
+def _abandon(streams: weakref.WeakSet[Stream]) -> None:
+    for stream in list(streams):
+        stream.abandon()

@@ -8,8 +8,14 @@ from collections.abc import Sequence
 from typing import Any
 
 from . import _arguments
+from ._option_groups import Cache, Service
+from .dataset import Dataset
 from .device import Device
 from .errors import InvalidArgumentError
+from .fields import Image, Label, the_image, to_native
+from .labels import LabelsLike
+from .mix import Mix
+from .tokens import Tokens
 
 _IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 
@@ -59,41 +65,93 @@ def tuple_names(as_tuple: Sequence[str] | None, collate: Any) -> list[str]:
     return names
 
 
-def cache_options(cache: str | os.PathLike[str] | None, cache_size: int | str | None, pin: bool) -> dict[str, Any]:
-    place, size = _arguments.cache(cache, cache_size)
-    if pin and cache is None:
+def entry_options(
+    usual: Image,
+    fields: Any,
+    image: Image | None,
+    label: Label | None,
+    image_field: str | None,
+    label_field: str | None,
+    label_kind: str | None,
+) -> dict[str, Any]:
+    """The options of ``fields``, or of the image and the label in their place. ``usual``: what images leave open."""
+    if fields is not None and (image, label, image_field, label_field, label_kind) != (None,) * 5:
+        raise InvalidArgumentError(
+            "fields says what batches hold; name the fields of image and label there: fields={'image': millrace.Image('jpg'), "
+            "'label': millrace.Label('cls')}"
+        )
+    if image is not None:
+        usual, of_image = the_image(image, usual)
+        if of_image is not None and image_field is not None:
+            raise InvalidArgumentError("image_field is said by image; leave image_field out")
+        image_field = of_image or image_field
+    if label is not None:
+        if not isinstance(label, Label):
+            _arguments.refuse("label", "a millrace.Label, or the name of a field", label)
+        for name, value in (("label_field", label_field), ("label_kind", label_kind)):
+            if value is not None:
+                raise InvalidArgumentError(f"{name} is said by label; leave {name} out")
+        label_field, label_kind = label.field, label._form()
+    if label_kind is not None and label_field is None:
+        raise InvalidArgumentError("label_kind says how a field is written; name the field with label_field")
+    return {
+        "image": usual._native(),
+        "fields": [] if fields is None else to_native(fields, usual),
+        "image_field": _arguments.text("image_field", image_field) or "",
+        "label_field": _arguments.text("label_field", label_field),
+        "label_kind": _arguments.text("label_kind", label_kind) or "int",
+    }
+
+
+def token_options(tokens: Tokens | None) -> dict[str, Any]:
+    if tokens is None:
+        return {"tokens": None, "token_type": "int64", "pad_token": 0}
+    if not isinstance(tokens, Tokens):
+        _arguments.refuse("tokens", "a millrace.Tokens, such as Tokens(2048, 'pack')", tokens)
+    return {"tokens": tokens._native(), "token_type": tokens.dtype, "pad_token": tokens.pad}
+
+
+def opened_data(data: Any, labels: LabelsLike | None) -> Dataset | Mix:
+    """With the labels of a file, if there is one."""
+    wanted = "a Dataset, a Mix or a URI"
+    opened = data if isinstance(data, (Dataset, Mix)) else Dataset(_arguments.uri_of_data("data", data, wanted))
+    if labels is None:
+        return opened
+    if isinstance(opened, Mix):
+        raise InvalidArgumentError(
+            "labels are those of one data set; give each of the mix its own: dataset.with_labels(uri)"
+        )
+    return opened.with_labels(labels)
+
+
+def cache_options(cache: Cache) -> dict[str, Any]:
+    place, size = _arguments.cache(cache.path, cache.size)
+    if cache.pin and cache.path is None:
         raise InvalidArgumentError("pin keeps what is read in a cache; name its folder with cache")
-    return {"cache": place, "cache_size": size, "pin": bool(pin)}
+    return {"cache": place, "cache_size": size, "pin": bool(cache.pin)}
 
 
-def worker_options(
-    workers: Sequence[str] | None,
-    local_streams: Any,
-    streams: int | None,
-    token_file: str | os.PathLike[str] | None,
-    tls: str | os.PathLike[str] | None,
-    tls_name: str | None,
-    compression: str | None,
-) -> tuple[Any, ...] | None:
+def worker_options(service: Service) -> tuple[Any, ...] | None:
     """None without workers. The last entry is the function that they apply, None here."""
-    if workers is None and (local_streams, streams, token_file, tls, tls_name, compression) != (0, *[None] * 5):
+    if service.workers is None and service != Service(None):
         raise InvalidArgumentError(
             "streams, local_streams, worker_token_file, worker_tls and worker_compression are for workers; "
             "name these with workers=['HOST:PORT']"
         )
-    if tls is None and tls_name is not None:
+    if service.tls is None and service.tls_name is not None:
         raise InvalidArgumentError(
             "worker_tls_name is the name in the workers' certificates; name your own folder with worker_tls"
         )
-    if workers is None:
+    if service.workers is None:
         return None
+    streams, local, compression = service.streams, service.local_streams, service.compression
     return (
-        _arguments.texts("workers", workers, "a list of HOST:PORT"),
+        _arguments.texts("workers", service.workers, "a list of HOST:PORT"),
         0 if streams is None else _arguments.integer("streams", streams, least=1, most=64),
-        None if local_streams == "auto" else _arguments.integer("local_streams", local_streams),
-        "" if token_file is None else os.fsdecode(_arguments.uri("worker_token_file", token_file, "a path")),
-        "" if tls is None else os.fsdecode(_arguments.uri("worker_tls", tls, "a path")),
-        _arguments.text("worker_tls_name", tls_name) or "",
+        None if local == "auto" else _arguments.integer("local_streams", local),
+        "" if service.token is None else os.fsdecode(_arguments.uri("worker_token_file", service.token, "a path")),
+        "" if service.tls is None else os.fsdecode(_arguments.uri("worker_tls", service.tls, "a path")),
+        _arguments.text("worker_tls_name", service.tls_name) or "",
         compression is not None and bool(_arguments.choice("worker_compression", compression, ("zstd",))),
         None,
     )

@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from . import _arguments
 from .errors import InvalidArgumentError
+from .fields import is_map
 
 _IGNORED_LABEL = -100  # the usual ignore_index of torch
 _IGNORED_CLASS = 255  # the usual one of masks
 _EXACT = 1 << 53  # whole numbers that a double holds
+_DIMS_OF_IMAGES = 3  # of one row, at least
 
 
 class Pads:
     """Chooses the padding of each column, so that a loss never takes it for data.
 
-    ``labels`` and ``masks``: names of the columns that are labels, and images of numbers. ``finite``: floats among them are 0 and not NaN.
+    ``labels`` and ``masks``: names of the columns that are labels, and images of numbers. ``arrays``: those that are other images and arrays,
+    whose floats are 0. Floats of other names, which a transform has made, are NaN if a row has fewer dimensions than an image.
+    ``finite``: they are 0, and so are those of labels.
     """
 
     def __init__(
@@ -27,15 +31,17 @@ class Pads:
         chosen: Mapping[str, float] | None = None,
         labels: Collection[str] = ("label",),
         masks: Collection[str] = (),
+        arrays: Collection[str] = ("image",),
         finite: bool = False,
     ) -> None:
         self._chosen = dict(chosen or {})
         self._labels = labels
         self._masks = masks
+        self._arrays = arrays
         self._missing = 0.0 if finite else math.nan
 
-    def of(self, name: str, kind: Any) -> float:
-        """The padding of a column whose elements are ``kind``, a type of numpy."""
+    def of(self, name: str, kind: Any, dims: int = 0) -> float:
+        """The padding of a column whose elements are ``kind``, a type of numpy; a row of it has so many dimensions."""
         kind = np.dtype(kind)
         chosen = self._chosen.get(name)
         if chosen is not None:
@@ -43,19 +49,20 @@ class Pads:
             return chosen
         is_mask = name in self._masks
         if kind.kind == "f":
-            return self._missing if is_mask or name in self._labels else 0
+            is_target = is_mask or name in self._labels or (name not in self._arrays and dims < _DIMS_OF_IMAGES)
+            return self._missing if is_target else 0
         if is_mask and kind.kind in "iu" and np.iinfo(kind).max >= _IGNORED_CLASS:
             return _IGNORED_CLASS
         if kind.kind == "i":
             return _IGNORED_LABEL
         return _IGNORED_CLASS if kind.kind == "u" and name in self._labels else 0
 
-    def of_tensor(self, name: str, kind: Any) -> float:
+    def of_tensor(self, name: str, kind: Any, dims: int = 0) -> float:
         """The same of a type of torch."""
         if kind.is_complex:
             return self._chosen.get(name, 0)
         if kind.is_floating_point:  # bfloat16 is none of numpy's
-            return self.of(name, np.float32)
+            return self.of(name, np.float32, dims)
         return self.of(name, np.dtype(str(kind).removeprefix("torch.")) if str(kind) != "torch.bool" else np.bool_)
 
 
@@ -90,3 +97,13 @@ def checked(pad: Mapping[str, float] | None, fields: Any) -> dict[str, float]:
             raise InvalidArgumentError(f"pad[{name!r}] is {value}; choose a number of at most 2^53")
         values[name] = int(number) if whole else number
     return values
+
+
+def of_entries(pad: Mapping[str, float], entries: Sequence[tuple[Any, ...]], tokens: Any, finite: bool) -> Pads:
+    """The padding of the batches of a Loader: ``entries`` are its fields as the native loader takes them, ``pad`` the numbers that its user chose."""
+    labels = {"label", *(entry[0] for entry in entries if entry[2] == "label")}
+    images = {entry[0]: entry[3] for entry in entries if entry[2] == "image"}
+    masks = {name for name, image in images.items() if is_map(image)}
+    arrays = {entry[0] for entry in entries if entry[2] == "array"} | (images.keys() - masks)
+    of_tokens = {"tokens": tokens.pad, "position_ids": 0, "segment_ids": 0} if tokens else {}
+    return Pads({**pad, **of_tokens}, labels, masks, arrays or {"image"}, finite)

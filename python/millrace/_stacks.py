@@ -43,7 +43,7 @@ class Stacks:
             return [row if is_real else np.empty(0, arrays[0].dtype) for row, is_real in zip(rows, valid)]
         stacked = self._array((len(rows), *arrays[0].shape), kind)
         for place in np.flatnonzero(~np.asarray(valid, bool)):
-            np.copyto(stacked[place : place + 1], self._pads.of(name, kind), casting="unsafe")
+            np.copyto(stacked[place : place + 1], self._pads.of(name, kind, arrays[0].ndim), casting="unsafe")
         for place, array in zip(np.flatnonzero(valid), arrays):
             stacked[place] = array
         return stacked
@@ -58,7 +58,7 @@ class Stacks:
             return rows
         padding = first
         if len(real) < len(rows):
-            padding = torch.full_like(first, self._pads.of_tensor(name, first.dtype))
+            padding = torch.full_like(first, self._pads.of_tensor(name, first.dtype, first.ndim))
         parts = [row if is_real else padding for row, is_real in zip(rows, valid)]
         size = len(rows) * first.numel() * first.element_size()
         if size < _LEAST_BYTES or not all(type(row) is torch.Tensor and is_plain(row, torch) for row in real):

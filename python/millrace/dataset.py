@@ -394,6 +394,29 @@ class Dataset:
         return self._native.classes
 
     @property
+    def class_to_idx(self) -> dict[str, int]:
+        """The label of each of the :attr:`classes`, as torchvision's ``ImageFolder`` has it: ``{"cat": 0, "dog": 1}``. Empty for shards."""
+        return {name: label for label, name in enumerate(self.classes)}
+
+    @property
+    def targets(self) -> list[int]:
+        """The label of each sample, in the order of this data set, as torchvision's ``ImageFolder`` has it; the index knows them, no data are read.
+
+        A sample without a class has -1. Empty where :attr:`class_counts` is. Made for each call: keep it.
+        """
+        counts = self.class_counts
+        if not counts:
+            return []
+        samples = self.samples
+        targets = np.full(len(samples), -1, np.int64)
+        for label, part in zip(range(len(counts)) if self.classes else map(int, counts), self._native.by_class()):
+            numbers = np.empty(len(part), np.int64)
+            part.samples(numbers)
+            targets[np.searchsorted(samples, numbers)] = label
+        found: list[int] = targets.tolist()
+        return found
+
+    @property
     def class_counts(self) -> dict[str, int]:
         """Samples of each class: by folder (raw objects) or by number (shards); empty without numeric ``cls``."""
         return self._native.class_counts

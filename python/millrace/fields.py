@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections.abc import Container, Mapping, Sequence
-from typing import Any, ClassVar, Union
+from typing import Any, ClassVar, Literal, Union
 
 import numpy as np
 
@@ -22,6 +22,7 @@ _HEAD = re.compile(
 _OBJECTS = re.compile(rb"'\|?O[0-9]*'")  # a type, or one within records
 
 _CROPS = ("augment", "crop_scale", "crop_ratio", "flip")
+_IN_JSON = {"int": "json:", "float": "json-float:", "text": "json-text:"}  # what is in front of the path
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,6 +56,9 @@ class Image:
         transforms: Of :mod:`millrace.transforms`, such as ``[RandomResizedCrop(224), RandomHorizontalFlip(), Normalize(mean, std)]``, in place of ``size``,
             ``augment``, ``crop_scale``, ``crop_ratio``, ``flip``, ``interpolation``, ``mean`` and ``std``. With Normalize, ``dtype`` is ``"f32"``.
         pad: The number in rows of padding. None: 255 in a map of numbers, else 0.
+        crop: In place of ``augment``, ``crop_scale`` and ``crop_ratio``: ``"center"``; ``"random"``; ``(from, to)``, the part of the image's area that a random
+            crop takes; or that and another ``(from, to)``, its width over height.
+        orientation: In place of ``exif_orientation``: ``"stored"`` or ``"exif"``.
     """
 
     field: str | None = None
@@ -74,12 +78,16 @@ class Image:
     exact: bool | None = None
     transforms: Sequence[Transform] | None = None
     pad: float | None = None
-    kind: ClassVar[str] = "image"
+    crop: Literal["center", "random"] | tuple[Any, Any] | None = None
+    orientation: Literal["stored", "exif"] | None = None
+    _entry: ClassVar[str] = "image"
 
     def _over(self, usual: Image) -> Image:
         """With what this one leaves open taken from ``usual``."""
         if self.transforms is not None:
             return self._transformed()._over(usual)
+        if self.crop is not None or self.orientation is not None:
+            return self._plain()._over(usual)
         is_map = self.interpolation == "nearest" and self.channels is None and not self._entries()
         open_ones = ("size", "layout", "exif_orientation", "exact", *_CROPS)
         changes: dict[str, Any] = {name: getattr(usual, name) for name in open_ones if getattr(self, name) is None}
@@ -90,13 +98,26 @@ class Image:
             changes["channels"] = usual.channels
         return dataclasses.replace(self, dtype=dtype, **changes)
 
+    def _plain(self) -> Image:
+        """With what crop and orientation say in the other arguments."""
+        said: dict[str, Any] = {}
+        if self.crop is not None:
+            said.update(_random_crop(self.crop) if self.crop != "center" else {"augment": False})
+        if self.orientation is not None:
+            said["exif_orientation"] = _arguments.choice("orientation", self.orientation, ("stored", "exif")) == "exif"
+        for name in said:
+            if getattr(self, name) is not None:
+                word = "orientation" if name == "exif_orientation" else "crop"
+                raise InvalidArgumentError(f"{name} is said by {word}; leave it out")
+        return dataclasses.replace(self, crop=None, orientation=None, **said)
+
     def _transformed(self) -> _Transformed:
         """With what the transforms say in the other arguments."""
         if self.like is not None:
             raise InvalidArgumentError(
                 f"transforms say how to crop, and so does like={self.like!r}, which gives an image those of the other one; leave one out"
             )
-        for name in ("size", *_CROPS, "mean", "std"):
+        for name in ("size", "crop", *_CROPS, "mean", "std"):
             if getattr(self, name) is not None:
                 raise InvalidArgumentError(f"{name} is said by transforms; leave it out")
         if self.interpolation != "bilinear":
@@ -179,14 +200,25 @@ class Label:
 
     Args:
         field: The field of the sample.
-        as_: How the field is written: ``label_kind`` of :class:`Loader`.
+        kind: How the field is written: ``"int"`` (ASCII decimal), ``"float"`` (a number, delivered as float32) or ``"text"`` (UTF-8).
+        path: In a JSON field, names of members, with dots between them, that lead to the label, such as ``"annotation.label"``. There, ``"int"`` is a whole
+            number, ``"float"`` any number and ``"text"`` a string.
         pad: The number in rows of padding.
     """
 
     field: str = "cls"
-    as_: str = "int"
+    kind: str = "int"
+    path: str | None = None
     pad: float | None = None
-    kind: ClassVar[str] = "label"
+    _entry: ClassVar[str] = "label"
+
+    def _form(self) -> str:
+        """As ``label_kind`` of a Loader says it."""
+        kind = _arguments.text("kind", self.kind) or "int"
+        path = _arguments.text("path", self.path)
+        if path is None:
+            return kind
+        return _IN_JSON[_arguments.choice("kind", kind, tuple(_IN_JSON))] + path
 
 
 @dataclasses.dataclass(frozen=True)
@@ -194,7 +226,7 @@ class Text:
     """A list of B strings, the UTF-8 of a field; ``""`` for padding."""
 
     field: str
-    kind: ClassVar[str] = "text"
+    _entry: ClassVar[str] = "text"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -202,7 +234,7 @@ class Json:
     """A list of B objects, what the JSON of a field holds; None for padding."""
 
     field: str
-    kind: ClassVar[str] = "json"
+    _entry: ClassVar[str] = "json"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -214,7 +246,7 @@ class Array:
 
     field: str
     pad: float | None = None
-    kind: ClassVar[str] = "array"
+    _entry: ClassVar[str] = "array"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -222,7 +254,7 @@ class Bytes:
     """A list of B bytes objects, the values of a field as they are stored; ``b""`` for padding."""
 
     field: str
-    kind: ClassVar[str] = "bytes"
+    _entry: ClassVar[str] = "bytes"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -247,7 +279,7 @@ class Boxes:
     format: str = "xyxy"
     normalized: bool = False
     path: str | None = None
-    kind: ClassVar[str] = "boxes"
+    _entry: ClassVar[str] = "boxes"
 
     def _form(self) -> str:
         form = _arguments.choice("format", self.format, ("xyxy", "xywh", "cxcywh"))
@@ -281,14 +313,14 @@ def to_native(fields: Mapping[str, Field], usual: Image) -> list[tuple[Any, ...]
             _arguments.refuse(f"the field of fields[{name!r}]", "the name of a field of the samples", source)
         try:
             image, like = _image(field, fields, usual) if isinstance(field, Image) else (None, "")
-            form = field.as_ if isinstance(field, Label) else ""
+            form = field._form() if isinstance(field, Label) else ""
             if isinstance(field, Boxes):
                 like, form = _arguments.text("like", field.like) or "", field._form()
         except InvalidArgumentError as error:
             raise InvalidArgumentError(f"fields[{name!r}]: {error}") from None
         except TypeError as error:
             raise TypeError(f"fields[{name!r}]: {error}") from None
-        native.append((name, source or "", field.kind, image, like, form))
+        native.append((name, source or "", field._entry, image, like, form))
     return native
 
 
@@ -353,11 +385,44 @@ def sent_as_bytes(
     return (image if native else as_bytes("image", image)), fields, left
 
 
+def _random_crop(crop: Any) -> dict[str, Any]:
+    wanted = "'center', 'random', (from, to), or two of these pairs"
+    if isinstance(crop, str):
+        _arguments.choice("crop", crop, ("center", "random"))
+        return {"augment": True}
+    try:
+        first, second = crop
+    except (TypeError, ValueError):
+        _arguments.refuse("crop", wanted, crop)
+    if isinstance(first, Sequence):
+        return {"augment": True, "crop_scale": first, "crop_ratio": second}
+    return {"augment": True, "crop_scale": (first, second)}
+
+
+def the_image(image: Any, usual: Image) -> tuple[Image, str | None]:
+    """The one image of batches without ``fields``, with what it leaves open taken from ``usual``; and its field."""
+    if not isinstance(image, Image):
+        _arguments.refuse("image", "a millrace.Image", image)
+    try:
+        if image.like is not None:
+            raise InvalidArgumentError("like names another image, and there is one; name both with fields")
+        made = image._over(usual)
+    except InvalidArgumentError as error:
+        raise InvalidArgumentError(f"image: {error}") from None
+    except TypeError as error:
+        raise TypeError(f"image: {error}") from None
+    if made.channels is None:
+        raise InvalidArgumentError(
+            "image: a map of numbers is no image; name it beside one: fields={'image': millrace.Image(), 'mask': millrace.Image('png', ...)}"
+        )
+    return made, image.field
+
+
 def _image(field: Image, fields: Mapping[str, Field], usual: Image) -> tuple[tuple[Any, ...], str]:
     like = _arguments.text("like", field.like)
     if like is None:
         return field._over(usual)._native(), ""
-    for name in _CROPS:
+    for name in ("crop", *_CROPS):
         if getattr(field, name) is not None:
             raise InvalidArgumentError(f"{name} says how to crop, and so does like={like!r}; leave one out")
     leader = fields.get(like)

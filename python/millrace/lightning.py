@@ -11,6 +11,7 @@ It works with the packages ``lightning`` and ``pytorch_lightning``, whose classe
 
 from __future__ import annotations
 
+import dataclasses
 import importlib
 import importlib.util
 import os
@@ -22,6 +23,7 @@ from . import _arguments
 from ._dataloader_names import last_batch
 from .dataset import Dataset
 from .errors import InvalidArgumentError
+from .fields import Image
 from .loader import Loader
 from .mix import Mix
 from .padding import rows_of, share_with_repeats
@@ -51,6 +53,7 @@ Data = Union[Dataset, Mix, str, "os.PathLike[str]", Sequence[Union[str, "os.Path
 
 _OF_EVALUATION = {"augment": False, "shuffle": "none", "epochs": 1, "last": "pad"}
 _OF_SHUFFLE = ("extent", "window", "lanes")
+_OF_TRAINING = ("crop", "augment", "crop_scale", "crop_ratio", "flip")  # of an image
 
 
 class DataModule(_Base):
@@ -94,6 +97,10 @@ class DataModule(_Base):
             self._evaluation["last"] = last_batch(
                 evaluation.get("last"), self._evaluation.pop("drop_last"), keeps_shapes=True
             )
+        image = self._evaluation.get("image")
+        if isinstance(image, Image) and "image" not in (evaluation or {}):
+            as_loader: dict[str, Any] = dict.fromkeys(_OF_TRAINING)
+            self._evaluation["image"] = dataclasses.replace(image, **as_loader)
         if self._evaluation["shuffle"] in ("none", False, None):
             self._evaluation = {name: value for name, value in self._evaluation.items() if name not in _OF_SHUFFLE}
         self._train: Loader | None = None

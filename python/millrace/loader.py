@@ -3,31 +3,40 @@
 from __future__ import annotations
 
 import os
-import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Callable, Literal, NoReturn, cast
 
-import numpy as np
-
 from . import _arguments, _core, _dataloader_names, _pads
-from ._iteration import STATE_VERSION, BatchIterator, Feed, Iteration, start_of_epoch
-from ._loader_options import cache_options, checked_functions, pixel_options, torch_for, tuple_names, worker_options
+from ._batch_shapes import BatchShapes
+from ._hand_over import handed_over
+from ._iteration import BatchIterator, iteration_over, position_of, start_of_epoch
+from ._loader_options import (
+    cache_options,
+    checked_functions,
+    entry_options,
+    opened_data,
+    pixel_options,
+    token_options,
+    torch_for,
+    tuple_names,
+    worker_options,
+)
+from ._option_groups import Cache, Map, Service, Shuffle, Transfer, grouped, shuffle_and_order
+from ._stream_maker import destination_of, stream_maker
 from .batch import Batch, State
 from .dataset import Dataset
-from .device import Device, Normalization, Payload, device_of
+from .device import device_of
 from .device_decode import decoder_of
 from .errors import Error, InvalidArgumentError, UnsupportedError
-from .fields import Field, Image, is_map, padding_of_values, refuse_objects, sent_as_bytes, to_native
+from .fields import Field, Image, Label, padding_of_values, refuse_objects
 from .labels import LabelsLike
 from .mix import Mix
 from .ranks import local_ranks, rank_and_world
 from .report import Report, Table
-from .stream import Destination, HandOver, Stream
+from .stream import Stream
 from .tokens import Rows, Shape, Tokens
 from .transform import Seeds, Transform, Work, imported
-
-_ORIGIN = {"valid", "sample", "part", "row"}  # arrays of a batch that are no fields
 
 
 class Loader:
@@ -79,12 +88,15 @@ class Loader:
         std: Likewise (1).
         image_field: The field to decode; only needed when several are images.
         label_field: The field of the label. None: ``cls`` as an integer, if there is one.
+        image: The image of a batch without ``fields``, as an :class:`Image`: crop, flip, orientation and all that it can say. The other
+            arguments say what it leaves open.
+        label: The label of a batch without ``fields``: a :class:`Label`, or the name of its field.
         labels: A file with the labels of the samples, in place of what they have: as ``data.with_labels(labels)``.
         label_kind: How ``label_field`` is written: ``"int"`` (ASCII decimal), ``"float"`` (a number, delivered as float32), ``"text"``
             (UTF-8), ``"json:PATH"``, a whole number at PATH of a JSON field, such as ``json:annotation.label``, ``"json-float:PATH"``, any
             number there, or ``"json-text:PATH"``, a string.
         shuffle: ``"window"`` (reads each byte once, in long runs; also True), ``"global"`` (one permutation of all samples), or ``"none"``
-            (also False and None).
+            (also False and None). Or a :class:`Shuffle`, with ``extent``, ``window`` and ``lanes``.
         extent: Consecutive samples that are fetched together (windowed shuffle only). None: about 1.5 MiB of them.
         window: Extents that are shuffled together; a multiple of ``lanes``. None: about 256 MiB of them.
         lanes: Parts of a window that are not split between ranks; a power of two. None: 64.
@@ -93,15 +105,16 @@ class Loader:
         rank: This consumer's number. With None for both, rank and world are those of ``torch.distributed`` when it is initialised, else
             of the environment (of torchrun, MPI or ``srun``), else 0 of 1.
         world: How many consumers share the data. All get equally many batches.
-        last: The last batch of an epoch: ``"short"`` (fewer rows), ``"pad"`` (see ``valid``), ``"drop"``, or ``"wrap"`` (filled from the epoch's
-            start). Short batches are equally long on all ranks. Rows that make them so repeat a sample. None: ``"short"``; where shapes stay, which is
+        last: The last batch of an epoch: ``"short"`` (fewer rows), ``"pad"`` (see ``valid``), ``"drop"`` (no batch at all if an epoch has fewer
+            samples than one of each rank), or ``"wrap"`` (filled from the epoch's start). Short batches are equally long on all ranks. Rows that make them so repeat a sample. None: ``"short"``; where shapes stay, which is
             for rows of tokens and devices of XLA and JAX, ``"pad"``.
         pad: The numbers in rows of padding, by the names of arrays: ``{"label": -1}``. None: integer labels are -100, which torch's losses ignore.
-            Floating point labels are NaN (0 with ``device="xla"`` and ``"jax"``), masks 255, integers of a ``transform`` -100, and all else 0.
+            Floating point labels are NaN (0 with ``device="xla"`` and ``"jax"``), masks 255, and all else 0. Integers of a ``transform`` are -100. Its floats
+            are as those of labels, except images, which are 0.
         memory: Budget for fetched bytes and batches together, in bytes or as ``"512MiB"``.
         cache: A folder of a local disk that keeps what is read, for later epochs and runs; processes of a machine may share one. If it
             cannot be used, a warning says so, and everything is read from the store. Or ``"memory"``: the Loaders of this process keep it in
-            memory, as long as one of them lives. (A folder of that name is ``"./memory"``, or a ``Path``.)
+            memory, as long as one of them lives. (A folder of that name is ``"./memory"``, or a ``Path``.) Or a :class:`Cache`, with ``cache_size`` and ``pin``.
         cache_size: What the cache may take of the disk, in bytes or as ``"50GiB"``. None: as much as leaves 5 % of it free. One in memory
             needs it; it is taken from the process's budget (``millrace.configure(memory=)``), beside ``memory``.
         pin: Whether what is read stays in the cache, whatever else is read, until ``millrace cache clear`` removes it, or a cache in memory
@@ -109,7 +122,7 @@ class Loader:
         workers: Addresses ``"HOST:PORT"`` of workers (``millrace worker``), which decode in place of this process: the same batches in the
             same order. What a worker does not deliver another one does, or this process, which therefore must be able to read the data too;
             :meth:`report` tells. Or where workers are to be found: ``"dns:NAME:PORT"``, ``"slurm:NODES:PORT"``,
-            ``"sagemaker:GROUP:PORT"``, ``"etcd://HOST:PORT/NAME"``.
+            ``"sagemaker:GROUP:PORT"``, ``"etcd://HOST:PORT/NAME"``. Or a :class:`Service`, with these and the options of workers that follow.
         local_streams: Of the parts of each batch (as many as there are workers and these together, rounded up to a power of two, at most
             what divides ``batch_size``), so many are decoded by this process from the start. ``"auto"``: all of them at first; while the
             program waits for this process, workers take one after the other, and give them back if they are slower.
@@ -127,7 +140,7 @@ class Loader:
         device: Where the arrays of batches go, ahead of the loop and beside its work: ``"cuda"``, ``"cuda:1"`` or 1, a ``torch.device``, ``"xla"``,
             ``"jax"``, a device or a sharding of JAX; or ``"cpu"``: nowhere. None: nowhere, and nothing is made ahead in Python. Lists,
             texts and other objects stay on the host. ``transform``, ``collate`` and ``batch_transform`` run before, on the host. Without
-            them, images of ``dtype="f32"`` travel as bytes, and are normalised on the device.
+            them, images of ``dtype="f32"`` travel as bytes, and are normalised on the device. Or a :class:`Transfer`, with the three options that follow.
         decode: ``"host"``, or ``"device"``: JPEGs travel as they are stored, and are decoded, cropped and resized by the GPU (nvJPEG, by way of
             torchvision, which must be installed); what else is in a file of an image is decoded by torchvision on the host. Crops and flips are
             the same; pixels differ a little, as those of two decoders do. For a ``device`` of torch, without functions.
@@ -144,7 +157,8 @@ class Loader:
             tensors as ``output`` says, which it may change, and ``"__key__"``) and returns a dict of what takes their place. Results are
             stacked where they are numbers or arrays of one shape and type, else they are lists. If it has a parameter ``rng``, that is
             ``numpy.random.default_rng((seed, epoch, sample))``: the same for every number of threads and ranks. Or its name,
-            ``"module:function"``: then ``workers`` run it in place of this process, if they are workers of :mod:`millrace.worker`.
+            ``"module:function"``: then ``workers`` run it in place of this process, if they are workers of :mod:`millrace.worker`. Or a :class:`Map`, with one of
+            these and the threads or processes for it.
         collate: A function of the list of a batch's samples, as ``transform`` gets (or has returned) them and with ``"__key__"``, in place of
             stacking: what it returns is the batch, such as that of ``torch.utils.data.default_collate``. Padding is left out, so that
             the last batch of an epoch is shorter.
@@ -200,8 +214,10 @@ class Loader:
         image_field: str | None = None,
         label_field: str | None = None,
         label_kind: str | None = None,
+        image: Image | None = None,
+        label: str | Label | None = None,
         labels: LabelsLike | None = None,
-        shuffle: str | bool | None = "window",
+        shuffle: str | bool | Shuffle | None = "window",
         extent: int | None = None,
         window: int | None = None,
         lanes: int | None = None,
@@ -212,10 +228,10 @@ class Loader:
         last: Literal["pad", "short", "drop", "wrap"] | None = None,
         pad: Mapping[str, float] | None = None,
         memory: int | str = "512MiB",
-        cache: str | os.PathLike[str] | None = None,
+        cache: str | os.PathLike[str] | Cache | None = None,
         cache_size: int | str | None = None,
         pin: bool = False,
-        workers: Sequence[str] | None = None,
+        workers: Sequence[str] | Service | None = None,
         local_streams: int | Literal["auto"] = 0,
         streams: int | None = None,
         worker_token_file: str | os.PathLike[str] | None = None,
@@ -231,7 +247,7 @@ class Loader:
         on_batch: Callable[[], object] | None = None,
         tokens: Tokens | None = None,
         fields: Mapping[str, Field] | None = None,
-        transform: Transform | str | None = None,
+        transform: Transform | str | Map | None = None,
         collate: Transform | None = None,
         batch_transform: Transform | None = None,
         transform_threads: int | None = None,
@@ -267,9 +283,25 @@ class Loader:
             }
         )
         collate = _dataloader_names.collate_of(collate, collate_fn)
-        named = transform if isinstance(transform, str) else None
-        if isinstance(transform, str):
-            transform = imported(transform)
+        shuffle, order = shuffle_and_order(shuffle, window, extent, lanes)
+        caching = grouped(Cache, cache, size=cache_size, pin=pin)
+        service = grouped(
+            Service,
+            workers,
+            token=worker_token_file,
+            tls=worker_tls,
+            tls_name=worker_tls_name,
+            compression=worker_compression,
+            streams=streams,
+            local_streams=local_streams,
+        )
+        mapping = grouped(
+            Map, transform, threads=transform_threads, processes=transform_processes, context=multiprocessing_context
+        )
+        transfer = grouped(Transfer, device, decode=decode, ahead=prefetch_batches, on_batch=on_batch)
+        device = transfer.device
+        named = mapping.function if isinstance(mapping.function, str) else None
+        function = imported(mapping.function) if isinstance(mapping.function, str) else mapping.function
         crops: dict[str, Any] = {"augment": augment, "crop_scale": crop_scale, "crop_ratio": crop_ratio, "flip": flip}
         self._device = None if device is None else device_of(device)
         self._torch = torch_for(output, self._device)
@@ -286,17 +318,7 @@ class Loader:
             exact=exact,
             **crops,
         )
-        if fields is not None and (image_field, label_field, label_kind) != (None, None, None):
-            raise InvalidArgumentError(
-                "fields says what batches hold; name the fields of image and label there: fields={'image': millrace.Image('jpg'), "
-                "'label': millrace.Label('cls')}"
-            )
-        caching = cache_options(cache, cache_size, pin)
-        remote = worker_options(
-            workers, local_streams, streams, worker_token_file, worker_tls, worker_tls_name, worker_compression
-        )
-        if label_kind is not None and label_field is None:
-            raise InvalidArgumentError("label_kind says how a field is written; name the field with label_field")
+        one_label = Label(label) if isinstance(label, str) else label
         is_compiled_for = self._device is not None and self._device.fixed_shapes
         keeps_shapes = is_compiled_for or tokens is not None
         batch_size = _arguments.integer("batch_size", batch_size, least=1)
@@ -304,23 +326,20 @@ class Loader:
         shuffle = _arguments.shuffle(shuffle)
         checked: dict[str, Any] = {
             "batch": batch_size,
-            "image": usual._native(),
-            "fields": [] if fields is None else to_native(fields, usual),
-            "image_field": _arguments.text("image_field", image_field) or "",
-            "label_field": _arguments.text("label_field", label_field),
-            "label_kind": _arguments.text("label_kind", label_kind) or "int",
+            **entry_options(usual, fields, image, one_label, image_field, label_field, label_kind),
             "bad_samples": _arguments.choice("bad_samples", bad_samples, ("fail", "replace", "mask")),
             "shuffle": shuffle,
-            "order": _arguments.order(extent, window, lanes),
+            "order": _arguments.order(*order),
             "seed": _arguments.integer("seed", seed),
             "epochs": 0 if epochs is None else _arguments.integer("epochs", epochs, least=1),
             "rank": rank,
             "world": world,
             "last": _dataloader_names.last_batch(last, drop_last, keeps_shapes),
             "memory": _arguments.memory(memory),
-            **caching,
-            "local_ranks": 1 if caching["cache"] == _arguments.MEMORY else local_ranks(rank, world),
-            "workers": remote,
+            **cache_options(caching),
+            "local_ranks": 1 if caching.path == _arguments.MEMORY else local_ranks(rank, world),
+            "workers": worker_options(service),
+            **token_options(tokens),
             "finite_padding": is_compiled_for,
             "digest": "none" if digest is None else _arguments.choice("digest", digest, ("raw", "decoded", "none")),
         }
@@ -328,13 +347,11 @@ class Loader:
             raise InvalidArgumentError(
                 f"last is 'short', and batches for device={device!r} keep their shapes, for which programs are compiled: use 'pad', 'drop' or 'wrap'"
             )
-        if tokens is not None and not isinstance(tokens, Tokens):
-            _arguments.refuse("tokens", "a millrace.Tokens, such as Tokens(2048, 'pack')", tokens)
-        functions = checked_functions(transform, collate, batch_transform)
+        functions = checked_functions(function, collate, batch_transform)
         decoder = decoder_of(
-            decode, self._device is not None and self._device.decodes, checked, functions, tokens is not None
+            transfer.decode, self._device is not None and self._device.decodes, checked, functions, tokens is not None
         )
-        pad = _pads.checked(pad, fields)
+        pad = _pads.checked(pad, {"image": image, "label": one_label} if fields is None else fields)
         if pad and tokens is not None:
             raise InvalidArgumentError("pad is for arrays of samples; rows of tokens have Tokens(pad=...)")
         checked["padding"] = list(pad.items())
@@ -343,122 +360,68 @@ class Loader:
             raise InvalidArgumentError(
                 "bad_samples='mask' marks its rows in batch['valid'], which a tuple does not show; leave as_tuple out"
             )
-        self._remote = named is not None and workers is not None
-        on_device = self._device is not None and self._device.normalises and not functions
-        is_pinned = (
-            self._device is not None and self._device.pins
-        )  # floats that functions get lie in the memory that is pinned
-        normalised: dict[str, Normalization] = {}
-        if on_device or not (self._remote or is_pinned):
-            checked["image"], checked["fields"], normalised = sent_as_bytes(checked["image"], checked["fields"], pad)
-        self._hand_over = HandOver({} if on_device else normalised, tuple(names))
-        self._payload = Payload(
-            {name: each.affine for name, each in normalised.items()} if on_device else {},
-            collate is not None or batch_transform is not None,
+        self._remote = named is not None and service.workers is not None
+        self._hand_over, self._payload = handed_over(
+            checked,
+            pad,
+            names,
+            self._device,
             decoder,
+            functions,
+            self._remote,
+            collate is not None or batch_transform is not None,
         )
-        checked["tokens"] = tokens._native() if tokens else None
-        checked["token_type"] = tokens.dtype if tokens else "int64"
-        checked["pad_token"] = tokens.pad if tokens else 0
-        wanted = "a Dataset, a Mix or a URI"
-        self._dataset = (
-            data if isinstance(data, (Dataset, Mix)) else Dataset(_arguments.uri_of_data("data", data, wanted))
-        )
-        if labels is not None:
-            if isinstance(self._dataset, Mix):
-                raise InvalidArgumentError(
-                    "labels are those of one data set; give each of the mix its own: dataset.with_labels(uri)"
-                )
-            self._dataset = self._dataset.with_labels(labels)
+        self._dataset = opened_data(data, labels)
         mix = self._dataset if isinstance(self._dataset, Mix) else None
         natives = [self._dataset._native] if isinstance(self._dataset, Dataset) else self._dataset._natives
         if checked["bad_samples"] == "fail":
             refuse_objects(natives, checked["fields"])
         if self._remote:
             checked["workers"] = (*checked["workers"][:-1], (named, self._dataset.uri, self._torch is not None))
+        self._last = checked["last"]
+        self._is_empty = _dataloader_names.drops_all(self._last, tokens, len(self._dataset), batch_size * world)
+        if self._is_empty:  # the native loader, which has one step to drop, reads nothing
+            checked["last"] = "pad"
         self._native = _core.Loader(natives, mix=mix._mix if mix else None, **checked)
         entries = checked["fields"] or [("label", "", "label", None, "", checked["label_kind"])]
-        labels_of_batch = {"label", *(entry[0] for entry in entries if entry[2] == "label")}
-        masks = {entry[0] for entry in checked["fields"] if entry[2] == "image" and is_map(entry[3])}
-        of_tokens = {"tokens": tokens.pad, "position_ids": 0, "segment_ids": 0} if tokens else {}
-        self._pads = _pads.Pads({**pad, **of_tokens}, labels_of_batch, masks, is_compiled_for)
-        self._values = {} if tokens else padding_of_values(entries)
-        if not functions:
-            self._check_names(pad, entries)
-        seeds = Seeds(checked["seed"], rank, world, mix is not None)
+        pads = _pads.of_entries(pad, entries, tokens, is_compiled_for)
         self._batch_size = batch_size
-        self._last = checked["last"]
+        self._shapes = BatchShapes(
+            self._native,
+            self._torch,
+            self._device,
+            self._payload,
+            self._hand_over,
+            pads,
+            {} if tokens else padding_of_values(entries),
+            batch_size,
+            functions,
+        )
+        if not functions:
+            self._shapes.check_names(pad, entries)
+        seeds = Seeds(checked["seed"], rank, world, mix is not None)
         self._rank, self._world = rank, world
         to_torch = self._torch is not None
         self._has_functions = functions
         work = None
         if functions or self._device:
-            work = Work(transform, collate, batch_transform, to_torch, self._dataset.uri, seeds, self._pads)
-        destination = self._destination(work, on_batch, prefetch_batches)
-        make_stream = self._stream_maker(
-            work, transform_threads, transform_processes, multiprocessing_context, destination
-        )
-        self._iteration = _iteration_over(
-            self._native, make_stream, self._torch.from_numpy if self._torch else None, self._hand_over, checked
+            work = Work(function, collate, batch_transform, to_torch, self._dataset.uri, seeds, pads)
+        destination = destination_of(self._device, work, transfer, self._payload)
+        make_stream = stream_maker(work, mapping, destination, self._hand_over, batch_size, self._remote)
+        self._iteration = iteration_over(
+            self._native,
+            make_stream,
+            self._torch.from_numpy if self._torch else None,
+            self._hand_over,
+            checked["epochs"],
+            checked["shuffle"] != "none",
+            self._is_empty,
         )
         self._options = f"{tokens or f'{batch_size=}'}, {shuffle=}, seed={checked['seed']}, rank {rank} of {world}"
 
-    def _destination(self, work: Work | None, on_batch: Any, prefetch_batches: Any) -> Destination:
-        if on_batch is not None and not callable(on_batch):
-            _arguments.refuse("on_batch", "a function without arguments", on_batch)
-        ahead = (
-            None
-            if prefetch_batches is None
-            else _arguments.integer("prefetch_batches", prefetch_batches, least=1, most=1024)
-        )
-        for name, value in (("on_batch", on_batch), ("prefetch_batches", prefetch_batches)):
-            if work is None and value is not None:
-                raise InvalidArgumentError(
-                    f"{name} goes with a device or a transform; give device=, be it 'cpu', or leave {name} out"
-                )
-        device = self._device or Device()
-        return Destination(device, self._payload, on_batch or device.after_batch(), ahead)
-
-    def _stream_maker(
-        self, work: Work | None, threads: int | None, processes: int | None, context: Any, destination: Destination
-    ) -> Callable[[_core.Loader], Stream] | None:
-        usual = len(os.sched_getaffinity(0)) if work is not None and work.has_functions else 1
-        workers = usual if threads is None else _arguments.integer("transform_threads", threads, least=1, most=1024)
-        new_processes: Callable[[], list[Any]] = list
-        if processes is None and context is not None:
-            raise InvalidArgumentError(
-                "multiprocessing_context says how processes are started; say how many with transform_processes"
-            )
-        if processes is not None:
-            workers = _arguments.integer("transform_processes", processes, least=1, most=1024)
-            if threads is not None:
-                raise InvalidArgumentError(
-                    "transform_threads and transform_processes: the transform runs in the ones or the others; leave one out"
-                )
-            if self._remote:
-                raise InvalidArgumentError(
-                    "transform_processes: workers run the transform; leave these processes out, or give the function itself as transform="
-                )
-            if work is None or work.transform is None:
-                raise InvalidArgumentError(
-                    "transform_processes are for a transform; give transform=, or leave them out"
-                )
-            from .processes import Launcher, TransformProcess
-
-            launcher, count = Launcher(work.transform, context), workers
-
-            def new_processes() -> list[Any]:
-                return [TransformProcess(launcher) for _ in range(count)]
-
-        if work is None:
-            return None
-        batch_size = self._batch_size
-        hand_over = self._hand_over
-        return lambda native: Stream(native, work, workers, batch_size, new_processes(), destination, hand_over)
-
     def __len__(self) -> int:
         """Batches of a whole epoch, the same for all ranks."""
-        return self._native.steps_per_epoch
+        return 0 if self._is_empty else self._native.steps_per_epoch
 
     def __repr__(self) -> str:
         return f"<millrace.Loader {self._dataset.uri}: {len(self):,} batches an epoch, {self._options}>"
@@ -481,6 +444,8 @@ class Loader:
         return self._peek()
 
     def _peek(self, **changes: Any) -> Batch | None:
+        if self._is_empty:
+            return None
         given: dict[str, Any] = {
             "digest": None,
             "labels": None,
@@ -509,71 +474,14 @@ class Loader:
         split, truncated or refused before the first one, as
         :class:`Tokens` says, and images are resized.
         """
-        self._check_shapes_are_known()
-        normalised = {*self._payload.normalised, *self._hand_over.floats}
-        shapes = [
-            {
-                name: Shape(dims, "float32" if name in normalised else dtype)
-                for name, dtype, dims in self._with_decoded(arrays)
-            }
-            for arrays in self._native.shapes()
-        ]
-        return [{**arrays, "mask": arrays.get("mask", arrays["valid"])} for arrays in shapes]
+        return self._shapes.listed()
 
     def rehearse(self) -> Iterator[Batch]:
         """One batch of each of the :meth:`shapes`, made of padding, so that programs can be compiled for all of them before they train.
 
         Reads nothing and changes nothing about what the loader delivers.
         """
-        self._check_shapes_are_known()
-        for arrays in self._native.shapes():
-            batch: dict[str, Any] = {}
-            for name, dtype, dims in self._with_decoded(arrays):
-                kind = "float32" if name in self._hand_over.floats else dtype
-                array = np.full(dims, self._padding_of(name, dtype), dtype=kind)
-                batch[name] = self._torch.from_numpy(array) if self._torch else array
-            batch.setdefault("mask", batch["valid"])
-            rows = len(batch["valid"])
-            convert = self._torch.from_numpy if self._torch else np.asarray
-            values = {
-                name: convert(empty) if isinstance(empty, np.ndarray) else empty for name, empty in self._values.items()
-            }
-            batch.update({name: [empty] * rows for name, empty in values.items()})
-            batch["key"] = [""] * rows
-            if self._device is not None:
-                batch = self._device.receive(self._device.send(batch, self._payload, None, self._device.ring()))
-            yield cast(Batch, self._hand_over.chosen(batch))
-
-    def _padding_of(self, name: str, dtype: str) -> float:
-        return 0 if name in _ORIGIN else self._pads.of(name, dtype)
-
-    def _check_names(self, pad: Mapping[str, float], entries: Sequence[tuple[Any, ...]]) -> None:
-        present = {name for shape in self._native.shapes() for name, *_ in shape}
-        arrays = present - _ORIGIN
-        arrays |= {entry[0] for entry in entries if entry[2] == "array"}
-        for name in pad:
-            if name not in arrays:
-                raise InvalidArgumentError(
-                    f"pad names {name!r}, and the arrays of batches are {', '.join(sorted(arrays)) or 'none'}"
-                )
-        decoded = {} if self._payload.decoder is None else self._payload.decoder.shapes
-        for name in self._hand_over.as_tuple:
-            known = {*arrays, *present, "mask", "key", *self._values, *decoded}
-            if name not in known:
-                raise InvalidArgumentError(
-                    f"as_tuple names {name!r}, and batches have {', '.join(sorted(known - _ORIGIN - {'mask', 'key'})) or 'no such entry'}"
-                )
-
-    def _with_decoded(self, arrays: list[Any]) -> list[Any]:
-        """With those of the images that the device decodes."""
-        shapes = {} if self._payload.decoder is None else self._payload.decoder.shapes
-        return arrays + [(name, "uint8", (self._batch_size, *shape.dims)) for name, shape in shapes.items()]
-
-    def _check_shapes_are_known(self) -> None:
-        if self._has_functions:
-            raise UnsupportedError(
-                "what a transform makes of batches is not known ahead; take the shapes of a Loader without it"
-            )
+        return self._shapes.rehearsed()
 
     @property
     def rows(self) -> list[Rows]:
@@ -595,6 +503,11 @@ class Loader:
     def batch_size(self) -> int:
         """Rows of a batch of this rank; with buckets of tokens each bucket says how many."""
         return self._batch_size
+
+    @property
+    def drop_last(self) -> bool:
+        """Says if the last batch of an epoch is left out unless it is full, as of torch's ``DataLoader``: with ``last="drop"``."""
+        return bool(self._last == "drop")
 
     def _rows_of_last(self) -> int:
         """That was received, before functions made something of it."""
@@ -647,23 +560,7 @@ class Loader:
             MismatchError: The position belongs to another data set, seed or shuffle. The loader stays as it was.
             InvalidArgumentError: Not a state of a loader, or of another version of Millrace. The loader stays as it was.
         """
-        if isinstance(state, str):
-            return self._iteration.load(state)
-        if not isinstance(state, Mapping):
-            _arguments.refuse("state", "what state_dict() returned, or its position (a string)", state)
-        if not {"version", "position"} <= state.keys():
-            raise InvalidArgumentError(
-                f"state must be what Loader.state_dict() returned, a dict with 'version' and 'position'; this one has {_shown_keys(state)}. "
-                "Of a checkpoint with other states, give only the loader's: load_state_dict(checkpoint['loader'])"
-            )
-        version, position = state["version"], state["position"]
-        if version != STATE_VERSION:
-            raise InvalidArgumentError(
-                f"a loader's state of version {version!r}; this Millrace ({_core.__version__}) reads version {STATE_VERSION}"
-            )
-        if not isinstance(position, str):
-            raise InvalidArgumentError(f"a loader's state whose position is {position!r}; it must be a string")
-        self._iteration.load(position)
+        self._iteration.load(position_of(state))
 
     def report(self) -> Report:
         """What was received and what the program waited for, in all epochs since the last load; see :class:`Report`. An iterator that
@@ -690,42 +587,3 @@ class Loader:
             "a Loader cannot be sent to another process, such as a worker of a torch DataLoader, which it does not need; to use one elsewhere, "
             "send its Dataset (or URI) and state_dict(), and make the Loader there"
         )
-
-
-def _iteration_over(
-    native: _core.Loader,
-    make_stream: Callable[[_core.Loader], Stream] | None,
-    convert: Any,
-    hand_over: HandOver,
-    options: Mapping[str, Any],
-) -> Iteration:
-    """It does not refer to the Loader, which would be a cycle."""
-
-    def feed_of(native: _core.Loader) -> Feed:
-        if make_stream is None:
-            return native
-        stream = make_stream(native)
-        streams.add(stream)
-        return stream
-
-    def batches_of(feed: Feed) -> Any:
-        if isinstance(feed, Stream):
-            return feed.batches()
-        return feed.batches(convert, hand_over.native_floats, list(hand_over.as_tuple))
-
-    streams: weakref.WeakSet[Stream] = weakref.WeakSet()
-    iteration = Iteration(
-        feed_of(native), lambda: feed_of(native.again()), batches_of, options["epochs"], options["shuffle"] != "none"
-    )
-    weakref.finalize(iteration, _abandon, streams)
-    return iteration
-
-
-def _abandon(streams: weakref.WeakSet[Stream]) -> None:
-    for stream in list(streams):
-        stream.abandon()
-
-
-def _shown_keys(state: Mapping[str, Any]) -> str:
-    shown = [repr(key) for key in list(state)[:5]] + ["..."] * (len(state) > 5)
-    return f"the keys {', '.join(shown)}" if shown else "no keys"

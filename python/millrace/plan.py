@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from . import _arguments, _core
+from ._option_groups import Shuffle, shuffle_and_order
 from .dataset import Dataset
 from .errors import UnsupportedError
 from .mix import Mix
@@ -31,7 +32,7 @@ class Plan:
 
     Args:
         data: A data set or a mix, whose Loaders use the same order with the same options, or a number of samples.
-        shuffle: ``"none"``, ``"global"`` or ``"window"`` (as :class:`Loader`).
+        shuffle: ``"none"``, ``"global"`` or ``"window"`` (as :class:`Loader`), or a :class:`Shuffle`, with ``extent``, ``window`` and ``lanes``.
         seed: Of the shuffle.
         epoch: Counted from 0.
         extent: Consecutive samples that are fetched together (windowed shuffle only).
@@ -47,14 +48,15 @@ class Plan:
         self,
         data: Dataset | Mix | int,
         *,
-        shuffle: str | bool | None = "window",
+        shuffle: str | bool | Shuffle | None = "window",
         seed: int = 0,
         epoch: int = 0,
         extent: int | None = None,
         window: int | None = None,
         lanes: int | None = None,
     ) -> None:
-        shuffle = _arguments.shuffle(shuffle)
+        kind, (extent, window, lanes) = shuffle_and_order(shuffle, window, extent, lanes)
+        shuffle = _arguments.shuffle(kind)
         self._data = data
         self._epoch = _arguments.integer("epoch", epoch)
         self._options: dict[str, Any] = {

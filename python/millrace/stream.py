@@ -11,11 +11,12 @@ import weakref
 from collections import deque
 from collections.abc import Mapping, Sequence
 from queue import Empty, SimpleQueue
-from typing import TYPE_CHECKING, Any, Callable, NamedTuple
+from typing import TYPE_CHECKING, Any, Callable
 
 from . import _core
-from .device import Device, Normalization, Payload, Ring, Sent, Slot
-from .errors import ExhaustedError, TransformError, UsageError
+from ._hand_over import Destination, HandOver
+from .device import Ring, Sent, Slot
+from .errors import ExhaustedError, UsageError
 from .padding import filled
 from .transform import Work
 
@@ -69,41 +70,6 @@ class _Entry:
         self.failed_row: int | None = None
         self.done = False
         self.next: _Entry | None = None
-
-
-class Destination(NamedTuple):
-    """Where batches go."""
-
-    device: Device
-    payload: Payload
-    on_batch: (
-        Callable[[], object] | None
-    )  # after each batch that the program has received, when it asks for the next one
-    ahead: int | None  # batches that are made and sent before the program asks; None: as many as keep the threads busy
-
-
-class HandOver(NamedTuple):
-    """The form in which the program gets batches: images that become floats, and the entries of a tuple (none: a dict)."""
-
-    floats: Mapping[str, Normalization] = {}
-    as_tuple: tuple[str, ...] = ()
-
-    @property
-    def native_floats(self) -> list[tuple[Any, ...]]:
-        return [(name, *each) for name, each in self.floats.items()]
-
-    def chosen(self, batch: Any) -> Any:
-        return tuple(batch[name] for name in self.as_tuple) if self.as_tuple else batch
-
-    def check(self, batch: Any) -> None:
-        """TransformError: functions have made something without these entries."""
-        if not self.as_tuple:
-            return
-        if not isinstance(batch, Mapping):
-            raise TransformError(f"the batch_transform returned {type(batch).__name__}; as_tuple needs a dict")
-        for name in self.as_tuple:
-            if name not in batch:
-                raise TransformError(f"as_tuple names {name!r}, and the batch has {', '.join(map(str, batch))}")
 
 
 class Stream:

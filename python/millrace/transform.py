@@ -257,6 +257,6 @@ def _padding_like(name: str, column: Any, pads: Pads) -> Callable[[int], Any]:
         return lambda rows: [padding] * rows
     if isinstance(column, np.ndarray):
         shape, kind = column.shape[1:], column.dtype
-        return lambda rows: np.full((rows, *shape), pads.of(name, kind), dtype=kind)
-    row = column[:1].clone().fill_(pads.of_tensor(name, column.dtype))
+        return lambda rows: np.full((rows, *shape), pads.of(name, kind, len(shape)), dtype=kind)
+    row = column[:1].clone().fill_(pads.of_tensor(name, column.dtype, column.ndim - 1))
     return lambda rows: row.expand(rows, *row.shape[1:]).clone()

@@ -93,6 +93,16 @@ def test_a_trainer_gets_what_a_plain_loader_yields(raw: Samples, tmp_path: pathl
     assert validated == in_order[:8] + 3 * in_order, "two batches before training, and all after each epoch"
 
 
+def test_an_evaluation_crops_the_centre(raw: Samples) -> None:
+    image = millrace.Image(crop=(0.3, 0.4), flip=0.5)
+    flat, cropped = data_module(raw), data_module(raw, image=image)
+    chosen = data_module(raw, image=image, evaluation={"image": image})
+    for one, other in zip(cropped.val_dataloader(), flat.val_dataloader(), strict=True):
+        assert torch.equal(one["image"], other["image"])
+    first, second = (next(iter(data.val_dataloader()))["image"] for data in (flat, chosen))
+    assert not torch.equal(first, second), "or the test says nothing"
+
+
 @pytest.mark.parametrize("kill_at", [2, 7, 12, 13, 14, 25])  # 12 batches an epoch
 def test_a_trainer_goes_on_with_the_next_sample(kill_at: int, raw: Samples, tmp_path: pathlib.Path) -> None:
     model, data = Model(kill_at), data_module(raw)

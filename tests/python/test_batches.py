@@ -171,6 +171,7 @@ def test_dataset_describes_itself(raw: Samples, tar: Samples) -> None:
     assert len(dataset) == 45 and dataset.uri == raw.uri and dataset.kind == "raw" and dataset.objects == 45
     assert dataset.fields == ["cls", "png"] and dataset.classes == CLASSES
     assert dataset.class_counts == {"cat": 15, "dog": 15, "eel": 15}
+    assert dataset.class_to_idx == {"cat": 0, "dog": 1, "eel": 2}
     assert dataset.total_bytes == sum(path.stat().st_size for path in pathlib.Path(raw.uri).glob("*/*.png"))
     assert repr(dataset).startswith("<millrace.Dataset ") and "45 samples" in repr(dataset)
     shards = millrace.Dataset(tar.uri)
@@ -179,6 +180,25 @@ def test_dataset_describes_itself(raw: Samples, tar: Samples) -> None:
     assert shards.class_counts == {str(number): 5 for number in range(10)}
     assert len(shards.fingerprint) == 16 and shards.fingerprint != dataset.fingerprint
     assert shards.fingerprint == millrace.Dataset(tar.uri).fingerprint
+
+
+@pytest.mark.parametrize("kind", ["raw", "tar"])
+def test_targets_are_the_labels_of_batches(kind: str, request: pytest.FixtureRequest) -> None:
+    samples: Samples = request.getfixturevalue(kind)
+    whole = millrace.Dataset(samples.uri)
+    wanted = [samples.labels[key] for key in sorted(samples.pixels)]
+    assert whole.targets == wanted and len(set(wanted)) > 1
+    assert whole[5:44:3].targets == wanted[5:44:3]
+    one = whole.where(label=2)
+    assert one.targets == [2] * wanted.count(2) and one.class_to_idx == whole.class_to_idx
+    (batch,) = millrace.Loader(whole[7:19], batch_size=12, shuffle=False, epochs=1, **AT_SIZE)
+    assert batch["label"].tolist() == whole[7:19].targets  # type: ignore[typeddict-item]
+
+
+def test_samples_without_classes_have_no_targets(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "x.png").write_bytes(png(make_pixels(0)))
+    dataset = millrace.Dataset(tmp_path)
+    assert dataset.targets == [] and dataset.class_to_idx == {} and dataset.classes == []
 
 
 def test_progress_goes_to_stderr_when_asked_for(tmp_path: pathlib.Path, capfd: pytest.CaptureFixture[str]) -> None:

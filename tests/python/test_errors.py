@@ -216,7 +216,6 @@ def test_objects_that_changed_after_indexing(tmp_path: pathlib.Path) -> None:
         ({"label_field": "caption"}, "no field 'caption'"),
         ({"label_kind": "text"}, "label_field"),
         ({"label_field": "cls", "label_kind": "complex"}, "complex"),
-        ({"batch_size": 51, "last": "drop"}, "51 samples"),
     ],
 )
 def test_options_that_make_no_sense(tar: Samples, options: dict[str, Any], message: str) -> None:

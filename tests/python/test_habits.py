@@ -94,6 +94,7 @@ def test_drop_last(tar: Samples, given: bool | None, last: Any) -> None:
 
     assert rows(make(drop_last=given)) == rows(make(last=last))
     assert len(make(drop_last=given)) == (6 if given else 7)
+    assert make(drop_last=given).drop_last is make(last=last).drop_last is (given is True)
     with pytest.raises(millrace.InvalidArgumentError, match="drop_last=.* and last=.*leave one out"):
         make(drop_last=given is not False, last="wrap" if given is not False else "drop")
 

@@ -56,6 +56,34 @@ def test_each_loop_is_an_epoch(make: Callable[..., millrace.Loader], tar: Sample
 
 
 @pytest.mark.parametrize("shuffle", [True, False])
+@pytest.mark.parametrize("world", [1, 2])
+def test_a_step_larger_than_the_data_is_dropped(
+    make: Callable[..., millrace.Loader], shuffle: bool, world: int
+) -> None:
+    options: dict[str, Any] = {"batch_size": 52 // world, "shuffle": shuffle, "world": world, "rank": world - 1}
+    with pytest.warns(UserWarning, match="without batches: an epoch has 50 samples, a step of all ranks 52"):
+        loader = make(**options, epochs=3, drop_last=True)
+    assert len(loader) == 0 and loader.drop_last and loader.peek() is None
+    with pytest.raises(StopIteration):
+        next(iter(loader))
+    state = loader.state_dict()
+    assert loader.epoch == 1 and list(loader) == [] and loader.epoch == 2
+    assert loader.state_dict()["position"].split("-")[1] == "2" and loader.report()["samples"] == 0
+    iterator = iter(loader)
+    assert list(iterator) == [] and iterator.state_dict()["position"].split("-")[1] == "3"
+    with pytest.raises(millrace.UsageError, match="all 3 epochs"):
+        iter(loader)
+    loader.load_state_dict(state)
+    assert [list(loader) for _ in range(2)] == [[], []]
+    loader.set_epoch(0)
+    kept, other = iter(loader), iter(loader)
+    assert list(other) == list(kept) == [] and loader.epoch == 1
+    whole = make(**options)
+    whole.load_state_dict(state)
+    assert len(keys(whole)) == 50 // world, "it is a place in the stream of any other loader"
+
+
+@pytest.mark.parametrize("shuffle", [True, False])
 @pytest.mark.parametrize("taken", [2, 3, STEPS - 1, STEPS])
 def test_a_break_makes_the_next_loop_the_next_epoch(
     make: Callable[..., millrace.Loader], shuffle: bool, taken: int

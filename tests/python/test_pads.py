@@ -129,7 +129,10 @@ def test_what_a_transform_makes_is_padded_by_its_type(data: str) -> None:
         return {
             "number": 7,
             "ids": np.arange(3, dtype=np.int32),
-            "weight": 1.5,
+            "score": 1.5,
+            "corners": np.zeros((4, 2), np.float32),
+            "pixel_values": np.ones((3, 2, 2), np.float32),
+            "classes": sample["classes"].astype(np.float32),
             "flag": True,
             "label": np.uint8(sample["label"]),
             "mask": sample["mask"].astype(np.int64),
@@ -144,7 +147,9 @@ def test_what_a_transform_makes_is_padded_by_its_type(data: str) -> None:
         batch = batch_of(data, transform=function, output=output)
         padding = {name: np.asarray(column)[3:] for name, column in batch.items()}
         assert (padding["number"] == -100).all() and (padding["ids"] == -100).all()
-        assert not padding["weight"].any() and not padding["flag"].any() and not padding["image"].any()
+        assert np.isnan(padding["score"]).all() and np.isnan(padding["corners"]).all(), "targets, perhaps"
+        assert not padding["pixel_values"].any() and not padding["image"].any() and not padding["classes"].any()
+        assert not padding["flag"].any()
         assert (padding["label"] == 255).all() and (padding["mask"] == 255).all() and np.isnan(padding["target"]).all()
         padding = {
             name: np.asarray(column)[3:]
@@ -162,12 +167,14 @@ def tensors(sample: dict[str, Any]) -> dict[str, Any]:
 
 def test_a_batch_of_padding_alone_is_like_the_others(data: str) -> None:
     options: dict[str, Any] = {"batch_size": 1, "shuffle": "none", "epochs": 1, "output": "torch", "fields": FIELDS}
-    loader = millrace.Loader(data, rank=1, world=2, last="pad", transform=lambda sample: {**sample, "n": 1}, **options)
+    made = {"n": 1, "score": 0.5}
+    loader = millrace.Loader(data, rank=1, world=2, last="pad", transform=lambda sample: {**sample, **made}, **options)
     first, last = loader
     assert first["valid"].tolist() == [True] and last["valid"].tolist() == [False]
     assert {name: value.dtype for name, value in last.items() if hasattr(value, "dtype")} == {
         name: value.dtype for name, value in first.items() if hasattr(value, "dtype")
     }
+    assert bool(last["score"].isnan().all()) and not last["image"].any()  # type: ignore[typeddict-item]
     assert last["n"].tolist() == [-100] and last["label"].tolist() == [-100] and bool((last["mask"] == 255).all())  # type: ignore[typeddict-item]
 
 
@@ -225,5 +232,7 @@ def test_finite_padding_is_for_compiled_programs() -> None:
     pads = Pads(None, {"label"}, {"mask"}, finite=True)
     assert pads.of("label", np.float32) == 0 and pads.of("mask", np.float32) == 0 and pads.of("label", np.int32) == -100
     assert math.isnan(Pads().of("label", np.float64)) and Pads().of("image", np.float32) == 0
+    assert pads.of("made", np.float32) == 0 and math.isnan(Pads().of("made", np.float32))
     assert Pads(None, (), {"mask"}).of("mask", np.int8) == -100, "which cannot hold 255"
     assert math.isnan(Pads().of_tensor("label", torch.bfloat16)) and Pads().of_tensor("x", torch.bool) == 0
+    assert math.isnan(Pads().of_tensor("x", torch.float16, 2)) and Pads().of_tensor("x", torch.float16, 3) == 0

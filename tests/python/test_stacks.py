@@ -54,7 +54,7 @@ def test_types_and_labels() -> None:
     stacks, valid = Stacks(), np.array([True, False, True])
     assert stacks.stacked("label", [3, None, 4], valid).tolist() == [3, -100, 4]
     mixed = stacks.stacked("x", [1, None, 2.5], valid)
-    assert mixed.dtype == np.float64 and mixed.tolist() == [1, 0, 2.5]
+    assert mixed.dtype == np.float64 and mixed[[0, 2]].tolist() == [1, 2.5] and np.isnan(mixed[1])
     assert stacks.stacked("caption", ["a", None, "b"], valid) == ["a", "", "b"]
     long = np.arange(300_000, dtype=np.int64)
     assert stacks.stacked("label", [long, None, long], valid)[1].tolist() == [-100] * 300_000

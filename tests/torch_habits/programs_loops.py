@@ -34,7 +34,7 @@ def _(uri, batch_size):
 @habit(
     "`drop_last=True`",
     same="rows of each batch",
-    cases=tuple({"batch_size": size} for size in (8, 37)),
+    cases=tuple({"batch_size": size} for size in (8, 37, 38)),
 )
 def _(dataset, batch_size):
     loader = DataLoader(dataset, batch_size=batch_size, drop_last=True)

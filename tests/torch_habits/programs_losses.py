@@ -353,3 +353,29 @@ def _(uri):
 
     *_, last = millrace.Loader(uri, batch_size=8, size=16, shuffle=False, last="pad", transform=add_target)
     return last["target"]
+
+
+@habit(
+    "`nanmean` over float targets that a transform makes",
+    same="loss of each batch: targets of padding are NaN",
+    data="dicts",
+    close=1e-5,
+)
+def _(dataset):
+    def add_target(sample):
+        sample["target"] = sample["label"] / 2
+        return sample
+
+    net, loader = linear(1), DataLoader([add_target(sample) for sample in dataset], batch_size=8)
+    return [((net(batch["image"]).squeeze(1) - batch["target"]) ** 2).nanmean().item() for batch in loader]
+
+
+@ours()
+def _(uri):
+    def add_target(sample):
+        sample["target"] = int(sample["label"]) / 2
+        return sample
+
+    net = linear(1)
+    loader = millrace.Loader(uri, batch_size=8, size=16, shuffle=False, last="pad", transform=add_target)
+    return [((net(batch["image"]).squeeze(1) - batch["target"]) ** 2).nanmean().item() for batch in loader]

@@ -14,18 +14,20 @@ MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 group("torchvision")
 
 
-@habit("`ImageFolder`", same="classes, and the label of each image", data="photos")
+@habit("`ImageFolder`", same="classes, their numbers, targets, and the label of each image", data="photos")
 def _(folder):
     dataset = datasets.ImageFolder(folder, transforms.ToTensor())
     loader = DataLoader(dataset, batch_size=8)
-    return dataset.classes, torch.cat([label for image, label in loader])
+    labels = torch.cat([label for image, label in loader])
+    return dataset.classes, dataset.class_to_idx, dataset.targets, labels
 
 
 @ours()
 def _(uri):
     dataset = millrace.Dataset(uri)
     loader = millrace.Loader(dataset, batch_size=8, size=16, shuffle=False, as_tuple=("image", "label"))
-    return dataset.classes, torch.cat([label for image, label in loader])
+    labels = torch.cat([label for image, label in loader])
+    return dataset.classes, dataset.class_to_idx, dataset.targets, labels
 
 
 @habit("`ToTensor()`", same="images", data="photos")

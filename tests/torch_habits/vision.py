@@ -24,6 +24,7 @@ class _ImageFolder(torch.utils.data.Dataset[Any]):
         self.classes = sorted(entry.name for entry in os.scandir(root) if entry.is_dir())
         if not self.classes:
             raise FileNotFoundError(f"Couldn't find any class folder in {root}.")
+        self.class_to_idx = {name: number for number, name in enumerate(self.classes)}
         self.samples = [
             (os.path.join(root, name, file), number)
             for number, name in enumerate(self.classes)

@@ -1,0 +1,143 @@
+"""Options of a Loader that belong together, as one argument. The first entry of a group alone is its short form."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Sequence
+from typing import Any, Callable, Literal, TypeVar
+
+from .errors import InvalidArgumentError
+from .transform import Transform
+
+
+@dataclasses.dataclass(frozen=True)
+class Shuffle:
+    """The windowed shuffle with sizes of your own, for ``shuffle=``; :doc:`shuffle` says what they do. Sizes that are None follow from the data.
+
+    Args:
+        window: Extents that are shuffled together; a multiple of ``lanes``. None: about 256 MiB of them.
+        extent: Consecutive samples that are fetched together. None: about 1.5 MiB of them.
+        lanes: Parts of a window that are not split between ranks; a power of two. None: 64.
+    """
+
+    window: int | None = None
+    extent: int | None = None
+    lanes: int | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Cache:
+    """A cache of what is read, for ``cache=``; its path alone is the short form.
+
+    Args:
+        path: A folder of a local disk, or ``"memory"``, as the :class:`Loader` says.
+        size: The space that it may take on the disk, in bytes or as ``"50GiB"``. None: as much as leaves 5 % of the disk free. One in memory needs it.
+        pin: True: what was read stays, whatever is read later.
+    """
+
+    path: str | os.PathLike[str] | None
+    size: int | str | None = None
+    pin: bool = False
+
+
+@dataclasses.dataclass(frozen=True)
+class Service:
+    """Workers that decode in place of this process, for ``workers=``; their addresses alone are the short form.
+
+    Args:
+        workers: Addresses ``"HOST:PORT"``, or places where they are found, as the :class:`Loader` says.
+        token: A file with the secret of the workers, if they ask for one.
+        tls: A folder with ``ca.crt``, ``tls.crt`` and ``tls.key``, a certificate of the workers' authority, if they ask for one.
+        tls_name: The name in the workers' certificates. None: that of the address.
+        compression: ``"zstd"``: workers compress batches where that makes them smaller.
+        streams: Parts of each batch that different workers may decode, 64 at most. None: as many as there are workers and ``local_streams``.
+        local_streams: So many of these parts are decoded by this process from the start; or ``"auto"``.
+    """
+
+    workers: Sequence[str] | None
+    token: str | os.PathLike[str] | None = None
+    tls: str | os.PathLike[str] | None = None
+    tls_name: str | None = None
+    compression: Literal["zstd"] | None = None
+    streams: int | None = None
+    local_streams: int | Literal["auto"] = 0
+
+
+@dataclasses.dataclass(frozen=True)
+class Map:
+    """A function of samples and where it runs, for ``transform=``; the function alone is the short form.
+
+    Args:
+        function: As ``transform`` of the :class:`Loader`.
+        threads: Threads for it, and for the functions of batches. None: one for each CPU that the process may use.
+        processes: Processes for it, in place of threads, where it does not release the GIL.
+        context: How these are started: ``"spawn"`` (None), ``"forkserver"``, ``"fork"``, or a context of multiprocessing.
+    """
+
+    function: Transform | str | None
+    threads: int | None = None
+    processes: int | None = None
+    context: Any = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Transfer:
+    """The way of batches to a device, for ``device=``; the device alone is the short form.
+
+    Args:
+        device: As the :class:`Loader` says.
+        decode: ``"host"``, or ``"device"``: JPEGs are decoded by the GPU.
+        ahead: Batches that are made and sent before the loop asks for them. None: 2, or as many as keep the threads of a transform busy.
+        on_batch: A function without arguments, called in the program's thread after each batch.
+    """
+
+    device: Any
+    decode: str = "host"
+    ahead: int | None = None
+    on_batch: Callable[[], object] | None = None
+
+
+_Group = TypeVar("_Group", Cache, Service, Map, Transfer)
+
+# The options of a Loader that say the same by themselves.
+_FLAT = {
+    Cache: {"size": "cache_size", "pin": "pin"},
+    Service: {
+        "token": "worker_token_file",
+        "tls": "worker_tls",
+        "tls_name": "worker_tls_name",
+        "compression": "worker_compression",
+        "streams": "streams",
+        "local_streams": "local_streams",
+    },
+    Map: {"threads": "transform_threads", "processes": "transform_processes", "context": "multiprocessing_context"},
+    Transfer: {"decode": "decode", "ahead": "prefetch_batches", "on_batch": "on_batch"},
+}
+
+
+def grouped(group: type[_Group], value: Any, **flat: Any) -> _Group:
+    """``value`` if it is the group, else the group of ``value`` and the flat options. InvalidArgumentError: both say something."""
+    if not isinstance(value, group):
+        return group(value, **flat)
+    usual = group(None)
+    for name, said in flat.items():
+        if said != getattr(usual, name):
+            _refuse(_FLAT[group][name], f"{group.__name__}({name}=)")
+    return value
+
+
+def shuffle_and_order(
+    shuffle: Any, window: int | None, extent: int | None, lanes: int | None
+) -> tuple[Any, tuple[int | None, int | None, int | None]]:
+    """The kind of shuffle, and its extent, window and lanes."""
+    if not isinstance(shuffle, Shuffle):
+        return shuffle, (extent, window, lanes)
+    for name, said in (("window", window), ("extent", extent), ("lanes", lanes)):
+        if said is not None:
+            _refuse(name, f"Shuffle({name}=)")
+    return "window", (shuffle.extent, shuffle.window, shuffle.lanes)
+
+
+def _refuse(name: str, place: str) -> None:
+    raise InvalidArgumentError(f"{name} is said by millrace.{place}; leave {name} out")

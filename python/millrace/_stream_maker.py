@@ -1,0 +1,69 @@
+"""The stream of a loader whose batches go through Python: where they go, and the threads or processes that work on them."""
+
+from __future__ import annotations
+
+import os
+from typing import Any, Callable
+
+from . import _arguments, _core
+from ._hand_over import Destination, HandOver
+from ._option_groups import Map, Transfer
+from .device import Device, Payload
+from .errors import InvalidArgumentError
+from .stream import Stream
+from .transform import Work
+
+
+def destination_of(device: Device | None, work: Work | None, transfer: Transfer, payload: Payload) -> Destination:
+    """The destination of what ``work`` makes. None: the batches of the native loader go to the program as they are."""
+    on_batch, prefetch_batches = transfer.on_batch, transfer.ahead
+    if on_batch is not None and not callable(on_batch):
+        _arguments.refuse("on_batch", "a function without arguments", on_batch)
+    ahead = (
+        None
+        if prefetch_batches is None
+        else _arguments.integer("prefetch_batches", prefetch_batches, least=1, most=1024)
+    )
+    for name, value in (("on_batch", on_batch), ("prefetch_batches", prefetch_batches)):
+        if work is None and value is not None:
+            raise InvalidArgumentError(
+                f"{name} goes with a device or a transform; give device=, be it 'cpu', or leave {name} out"
+            )
+    device = device or Device()
+    return Destination(device, payload, on_batch or device.after_batch(), ahead)
+
+
+def stream_maker(
+    work: Work | None, mapping: Map, destination: Destination, hand_over: HandOver, batch_size: int, is_remote: bool
+) -> Callable[[_core.Loader], Stream] | None:
+    """Makes the stream over a native loader. None: there is no work. ``is_remote``: workers run the transform."""
+    threads, processes, context = mapping.threads, mapping.processes, mapping.context
+    usual = len(os.sched_getaffinity(0)) if work is not None and work.has_functions else 1
+    workers = usual if threads is None else _arguments.integer("transform_threads", threads, least=1, most=1024)
+    new_processes: Callable[[], list[Any]] = list
+    if processes is None and context is not None:
+        raise InvalidArgumentError(
+            "multiprocessing_context says how processes are started; say how many with transform_processes"
+        )
+    if processes is not None:
+        workers = _arguments.integer("transform_processes", processes, least=1, most=1024)
+        if threads is not None:
+            raise InvalidArgumentError(
+                "transform_threads and transform_processes: the transform runs in the ones or the others; leave one out"
+            )
+        if is_remote:
+            raise InvalidArgumentError(
+                "transform_processes: workers run the transform; leave these processes out, or give the function itself as transform="
+            )
+        if work is None or work.transform is None:
+            raise InvalidArgumentError("transform_processes are for a transform; give transform=, or leave them out")
+        from .processes import Launcher, TransformProcess
+
+        launcher, count = Launcher(work.transform, context), workers
+
+        def new_processes() -> list[Any]:
+            return [TransformProcess(launcher) for _ in range(count)]
+
+    if work is None:
+        return None
+    return lambda native: Stream(native, work, workers, batch_size, new_processes(), destination, hand_over)

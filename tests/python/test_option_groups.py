@@ -1,0 +1,213 @@
+"""Options of a Loader in groups mean what the flat options mean, and what says a thing twice is refused."""
+
+from __future__ import annotations
+
+import dataclasses
+import pathlib
+from typing import Any
+
+import millrace
+import numpy as np
+import pytest
+from millrace import transforms
+from millrace._loader_options import worker_options
+from millrace._option_groups import grouped
+from support import Samples
+
+
+def batches(data: Any, **options: Any) -> list[dict[str, Any]]:
+    usual: dict[str, Any] = {"batch_size": 8, "size": 16, "seed": 5, "epochs": 1, "output": "numpy", "memory": "16MiB"}
+    with millrace.Loader(data, **{**usual, **options}) as loader:
+        return [dict(batch) for batch in loader]  # type: ignore[call-overload]
+
+
+def check_same(one: list[dict[str, Any]], other: list[dict[str, Any]]) -> None:
+    assert len(one) == len(other) > 0
+    for left, right in zip(one, other):
+        assert left.keys() == right.keys()
+        for name, value in left.items():
+            np.testing.assert_array_equal(value, right[name])
+
+
+@pytest.mark.parametrize(
+    "image, flat",
+    [
+        (millrace.Image(crop="random", flip=0.25, exact=True), {"augment": True, "flip": 0.25, "exact": True}),
+        (millrace.Image(crop=(0.5, 0.6)), {"augment": True, "crop_scale": (0.5, 0.6)}),
+        (
+            millrace.Image(crop=((0.5, 0.6), (1, 2))),
+            {"augment": True, "crop_scale": (0.5, 0.6), "crop_ratio": (1, 2)},
+        ),
+        (millrace.Image(crop="center", orientation="stored"), {}),
+        (millrace.Image("png", orientation="exif", channels=1), {"exif_orientation": True, "channels": 1}),
+        (millrace.Image(dtype="f32", layout="nchw", mean=0.5), {"dtype": "f32", "layout": "nchw", "mean": 0.5}),
+        (millrace.Image(), {"augment": True, "normalize": "imagenet"}),
+        (millrace.Image(size=9), {"size": 9}),
+    ],
+)
+def test_image(tar: Samples, image: millrace.Image, flat: dict[str, Any]) -> None:
+    rest = {name: flat[name] for name in ("normalize", "augment") if name in flat and image == millrace.Image()}
+    check_same(batches(tar.uri, image=image, **rest), batches(tar.uri, **flat))
+
+
+def test_an_image_of_fields_says_the_same(tar: Samples) -> None:
+    fields: dict[str, Any] = {"label": millrace.Label()}
+    one = batches(tar.uri, fields={"image": millrace.Image(crop=(0.3, 1.0), orientation="exif"), **fields})
+    other = {"image": millrace.Image(augment=True, crop_scale=(0.3, 1.0), exif_orientation=True), **fields}
+    check_same(one, batches(tar.uri, fields=other))
+
+
+def test_transforms_of_the_image(tar: Samples) -> None:
+    image = millrace.Image(transforms=[transforms.Resize(12), transforms.CenterCrop(8), transforms.Normalize(0.5, 0.5)])
+    fields = {"image": image, "label": millrace.Label()}
+    check_same(batches(tar.uri, image=image), batches(tar.uri, fields=fields))
+
+
+@pytest.mark.parametrize(
+    "label, flat",
+    [
+        ("cls", {"label_field": "cls"}),
+        (millrace.Label("txt", "text"), {"label_field": "txt", "label_kind": "text"}),
+        (millrace.Label("json", path="meta.label"), {"label_field": "json", "label_kind": "json:meta.label"}),
+        (
+            millrace.Label("json", "float", "meta.label"),
+            {"label_field": "json", "label_kind": "json-float:meta.label"},
+        ),
+        (millrace.Label("json", "text", "meta.name"), {"label_field": "json", "label_kind": "json-text:meta.name"}),
+        (millrace.Label(pad=-1), {"pad": {"label": -1}}),
+    ],
+)
+def test_label(tar: Samples, label: Any, flat: dict[str, Any]) -> None:
+    check_same(batches(tar.uri, label=label, last="pad"), batches(tar.uri, last="pad", **flat))
+
+
+@pytest.mark.parametrize("kind, path, column", [("int", "meta.label", 7000), ("text", "meta.name", "n7")])
+def test_label_of_fields(tar: Samples, kind: str, path: str, column: Any) -> None:
+    (batch,) = batches(millrace.Dataset(tar.uri)[7:8], fields={"it": millrace.Label("json", kind, path)})
+    assert list(batch["it"]) == [column]
+
+
+def test_shuffle(tar: Samples) -> None:
+    one = batches(tar.uri, shuffle=millrace.Shuffle(window=4, extent=2, lanes=2))
+    check_same(one, batches(tar.uri, extent=2, window=4, lanes=2))
+    assert [batch["key"] for batch in one] != [batch["key"] for batch in batches(tar.uri)], "or the sizes say nothing"
+    check_same(batches(tar.uri, shuffle=millrace.Shuffle()), batches(tar.uri, shuffle=True))
+
+
+def test_shuffle_of_a_plan(tar: Samples) -> None:
+    data, shuffle = millrace.Dataset(tar.uri), millrace.Shuffle(window=4, extent=2, lanes=2)
+    plan = millrace.Plan(data, shuffle=shuffle, seed=5)
+    received = [number for batch in batches(data, shuffle=shuffle) for number in batch["sample"]]
+    assert plan[np.arange(50)].tolist() == received
+    assert plan.of_epoch(1).options == plan.options
+    with pytest.raises(millrace.InvalidArgumentError, match="lanes is said by millrace.Shuffle"):
+        millrace.Plan(data, shuffle=shuffle, lanes=2)
+
+
+def test_cache(tar: Samples, tmp_path: pathlib.Path) -> None:
+    for cache in (tmp_path, millrace.Cache(tmp_path, size="1GiB", pin=True), millrace.Cache("memory", "16MiB")):
+        with millrace.Loader(tar.uri, batch_size=8, size=16, epochs=1, memory="16MiB", cache=cache) as loader:
+            assert sum(len(batch["key"]) for batch in loader) == 50
+            report = loader.report()["cache"]
+        assert report is not None and report["hit_bytes"] + report["miss_bytes"] > 0
+    with pytest.raises(millrace.InvalidArgumentError, match="a cache in memory needs a bound"):
+        millrace.Loader(tar.uri, cache=millrace.Cache("memory"))
+
+
+def test_service(tar: Samples) -> None:
+    """The options of the native loader. Workers are tested in test_service.py."""
+    flat = {
+        "token": "t",
+        "tls": "folder",
+        "tls_name": "w",
+        "compression": "zstd",
+        "streams": 4,
+        "local_streams": "auto",
+    }
+    service = millrace.Service(["h:1", "dns:w:2"], **flat)  # type: ignore[arg-type]
+    assert worker_options(service) == worker_options(grouped(millrace.Service, ["h:1", "dns:w:2"], **flat))
+    assert worker_options(service) == (["h:1", "dns:w:2"], 4, None, "t", "folder", "w", True, None)
+    with pytest.raises(millrace.InvalidArgumentError, match="worker_tls_name is the name"):
+        millrace.Loader(tar.uri, workers=millrace.Service(["127.0.0.1:1"], tls_name="w"))
+    with pytest.raises(millrace.InvalidArgumentError, match="name these with workers"):
+        millrace.Loader(tar.uri, workers=millrace.Service(None, streams=2))
+
+
+def doubled(sample: dict[str, Any]) -> dict[str, Any]:
+    return {"twice": 2 * int(sample["label"])}
+
+
+def test_map(tar: Samples) -> None:
+    one = batches(tar.uri, transform=doubled)
+    for mapping in (millrace.Map(doubled), millrace.Map(doubled, threads=3), millrace.Map(doubled, processes=1)):
+        check_same(batches(tar.uri, transform=mapping), one)
+    loader = millrace.Loader(tar.uri, transform=millrace.Map(doubled, threads=3))
+    assert loader._stream is not None and loader._stream._workers == 3
+    with pytest.raises(millrace.InvalidArgumentError, match="transform_processes are for a transform"):
+        millrace.Loader(tar.uri, transform=millrace.Map(None, processes=2))
+
+
+def test_transfer(tar: Samples) -> None:
+    calls: list[int] = []
+    transfer = millrace.Transfer("cpu", ahead=3, on_batch=lambda: calls.append(1))
+    check_same(batches(tar.uri, device=transfer), batches(tar.uri))
+    assert len(calls) == 7
+    loader = millrace.Loader(tar.uri, device=transfer)
+    assert loader._stream is not None and loader._stream._ahead == 3
+    with pytest.raises(millrace.InvalidArgumentError, match="needs a device of torch"):
+        millrace.Loader(tar.uri, device=millrace.Transfer(None, decode="device"))
+
+
+@pytest.mark.parametrize(
+    "options, text",
+    [
+        ({"shuffle": millrace.Shuffle(), "window": 64}, "window is said by millrace.Shuffle"),
+        ({"cache": millrace.Cache("/c"), "cache_size": 1}, r"cache_size is said by millrace.Cache\(size=\)"),
+        ({"cache": millrace.Cache("/c"), "pin": True}, "pin is said by millrace.Cache"),
+        (
+            {"workers": millrace.Service(["h:1"]), "worker_token_file": "t"},
+            r"worker_token_file is said by millrace.Service\(token=\)",
+        ),
+        ({"workers": millrace.Service(["h:1"]), "local_streams": 1}, "local_streams is said by"),
+        (
+            {"transform": millrace.Map(doubled), "transform_threads": 2},
+            r"transform_threads is said by millrace.Map\(threads=\)",
+        ),
+        ({"device": millrace.Transfer("cpu"), "prefetch_batches": 2}, r"millrace.Transfer\(ahead=\)"),
+        ({"label": "cls", "label_kind": "int"}, "label_kind is said by label"),
+        ({"image": millrace.Image(), "fields": {"image": millrace.Image()}}, "fields says what batches hold"),
+        ({"label": "cls", "fields": {"image": millrace.Image()}}, "fields says what batches hold"),
+        ({"image": millrace.Image(like="other")}, "image: like names another image"),
+        ({"image": millrace.Image(interpolation="nearest")}, "image: a map of numbers is no image"),
+        ({"image": millrace.Image(crop="middle")}, "image: crop is 'middle'; choose one of"),
+        ({"image": millrace.Image(crop="random", augment=True)}, "image: augment is said by crop"),
+        ({"image": millrace.Image(crop=(0.1, 1), crop_scale=(0.1, 1))}, "image: crop_scale is said by crop"),
+        ({"image": millrace.Image(orientation="exif", exif_orientation=True)}, "exif_orientation is said by orient"),
+        ({"image": millrace.Image(crop="random", transforms=[])}, "crop is said by transforms"),
+        ({"fields": {"a": millrace.Image(), "b": millrace.Image(like="a", crop="center")}}, "crop says how to crop"),
+        ({"label": millrace.Label("json", "real", "a.b")}, "kind is 'real'; choose one of 'int', 'float', 'text'"),
+    ],
+)
+def test_what_is_said_twice_or_cannot_be(tar: Samples, options: dict[str, Any], text: str) -> None:
+    with pytest.raises(millrace.InvalidArgumentError, match=text):
+        millrace.Loader(tar.uri, **options)
+
+
+@pytest.mark.parametrize(
+    "options, text",
+    [
+        ({"image": "jpg"}, "image must be a millrace.Image, not 'jpg'"),
+        ({"label": 3}, "label must be a millrace.Label, or the name of a field, not 3"),
+        ({"image": millrace.Image(crop=0.5)}, "image: crop must be 'center', 'random'"),
+    ],
+)
+def test_wrong_types(tar: Samples, options: dict[str, Any], text: str) -> None:
+    with pytest.raises(TypeError, match=text):
+        millrace.Loader(tar.uri, **options)
+
+
+def test_groups_are_values() -> None:
+    assert millrace.Cache("/c", "1GiB") == millrace.Cache(path="/c", size="1GiB", pin=False)
+    assert grouped(millrace.Map, doubled, threads=2) == millrace.Map(doubled, 2)
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        millrace.Shuffle().window = 3  # type: ignore[misc]
