@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <functional>
 #include <initializer_list>
 #include <map>
@@ -25,6 +26,23 @@ struct AwsEnvironment {
 /// The variables of the process as they are now, and its files. A copy, since it is not safe to read the environment of
 /// a process while another thread changes it.
 AwsEnvironment ProcessEnvironment();
+
+/// Settings that a program gives by itself; "" leaves those of variables and profile files.
+struct AwsChoice {
+  std::string endpoint_url;  // of S3
+  std::string profile;
+  std::string region;
+
+  auto operator<=>(const AwsChoice&) const = default;
+};
+
+/// The variables of the identity that a profile replaces if a program names it, as with the AWS tools.
+inline constexpr std::array<const char*, 7> kIdentityVariables = {
+    "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY",       "AWS_SESSION_TOKEN",    "AWS_SECURITY_TOKEN",
+    "AWS_ROLE_ARN",      "AWS_WEB_IDENTITY_TOKEN_FILE", "AWS_ROLE_SESSION_NAME"};
+
+/// `below`, but for the variables that `choice` replaces.
+AwsEnvironment WithChoice(AwsEnvironment below, const AwsChoice& choice);
 
 /// The sections of a profile file by name: "[name]", or "[profile name]" as in ~/.aws/config, "[sso-session name]" and
 /// "[services name]"; other kinds of section are skipped. Settings that are indented further than one without a value
