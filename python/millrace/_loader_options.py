@@ -124,35 +124,33 @@ def opened_data(data: Any, labels: LabelsLike | None) -> Dataset | Mix:
     return opened.with_labels(labels)
 
 
-def cache_options(cache: Cache) -> dict[str, Any]:
-    place, size = _arguments.cache(cache.path, cache.size)
-    if cache.pin and cache.path is None:
-        raise InvalidArgumentError("pin keeps what is read in a cache; name its folder with cache")
-    return {"cache": place, "cache_size": size, "pin": bool(cache.pin)}
+def cache_options(cache: str | os.PathLike[str] | Cache | None) -> dict[str, Any]:
+    if cache is None:
+        return {"cache": "", "cache_size": "", "pin": False}
+    if not isinstance(cache, Cache):
+        cache = Cache(cache)
+    if cache.path is None:
+        _arguments.refuse("the path of a cache", "a path, or 'memory'", cache.path)
+    place, size = _arguments.cache(cache.path, cache.size, "Cache('memory', size='4GiB')")
+    return {"cache": place, "cache_size": size, "pin": _arguments.flag("pin of the cache", cache.pin)}
 
 
-def worker_options(service: Service) -> tuple[Any, ...] | None:
+def worker_options(workers: Sequence[str] | Service | None) -> tuple[Any, ...] | None:
     """None without workers. The last entry is the function that they apply, None here."""
-    if service.workers is None and service != Service(None):
-        raise InvalidArgumentError(
-            "streams, local_streams, worker_token_file, worker_tls and worker_compression are for workers; "
-            "name these with workers=['HOST:PORT']"
-        )
-    if service.tls is None and service.tls_name is not None:
-        raise InvalidArgumentError(
-            "worker_tls_name is the name in the workers' certificates; name your own folder with worker_tls"
-        )
-    if service.workers is None:
+    if workers is None:
         return None
+    service = workers if isinstance(workers, Service) else Service(workers)
+    if service.tls is None and service.tls_name is not None:
+        raise InvalidArgumentError("tls_name is the name in the workers' certificates; name your own folder with tls")
     streams, local, compression = service.streams, service.local_streams, service.compression
     return (
         _arguments.texts("workers", service.workers, "a list of HOST:PORT"),
         0 if streams is None else _arguments.integer("streams", streams, least=1, most=64),
         None if local == "auto" else _arguments.integer("local_streams", local),
-        "" if service.token is None else os.fsdecode(_arguments.uri("worker_token_file", service.token, "a path")),
-        "" if service.tls is None else os.fsdecode(_arguments.uri("worker_tls", service.tls, "a path")),
-        _arguments.text("worker_tls_name", service.tls_name) or "",
-        compression is not None and bool(_arguments.choice("worker_compression", compression, ("zstd",))),
+        "" if service.token is None else os.fsdecode(_arguments.uri("token", service.token, "a path")),
+        "" if service.tls is None else os.fsdecode(_arguments.uri("tls", service.tls, "a path")),
+        _arguments.text("tls_name", service.tls_name) or "",
+        compression is not None and bool(_arguments.choice("compression", compression, ("zstd",))),
         None,
     )
 

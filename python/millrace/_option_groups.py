@@ -32,11 +32,12 @@ class Cache:
 
     Args:
         path: A folder of a local disk, or ``"memory"``, as the :class:`Loader` says.
-        size: The space that it may take on the disk, in bytes or as ``"50GiB"``. None: as much as leaves 5 % of the disk free. One in memory needs it.
-        pin: True: what was read stays, whatever is read later.
+        size: The space that it may take on the disk, in bytes or as ``"50GiB"``. None: as much as leaves 5 % of the disk free. One in memory
+            needs it; it is taken from the process's budget (``millrace.configure(memory=)``), beside ``memory`` of the Loader.
+        pin: True: what was read stays, whatever is read later, until ``millrace cache clear`` removes it, or a cache in memory ends.
     """
 
-    path: str | os.PathLike[str] | None
+    path: str | os.PathLike[str]
     size: int | str | None = None
     pin: bool = False
 
@@ -50,12 +51,15 @@ class Service:
         token: A file with the secret of the workers, if they ask for one.
         tls: A folder with ``ca.crt``, ``tls.crt`` and ``tls.key``, a certificate of the workers' authority, if they ask for one.
         tls_name: The name in the workers' certificates. None: that of the address.
-        compression: ``"zstd"``: workers compress batches where that makes them smaller.
-        streams: Parts of each batch that different workers may decode, 64 at most. None: as many as there are workers and ``local_streams``.
-        local_streams: So many of these parts are decoded by this process from the start; or ``"auto"``.
+        compression: ``"zstd"``: workers compress batches where that makes them smaller, for rows of tokens over a slow network.
+        streams: Parts of each batch that different workers may decode, 64 at most. None: as many as there are workers and
+            ``local_streams`` together, rounded up to a power of two, at most what divides ``batch_size``; 16, where workers come and go
+            (``dns:`` and ``etcd:``).
+        local_streams: So many of these parts are decoded by this process from the start. ``"auto"``: all of them at first; while the
+            program waits for this process, workers take one after the other, and give them back if they are slower.
     """
 
-    workers: Sequence[str] | None
+    workers: Sequence[str]
     token: str | os.PathLike[str] | None = None
     tls: str | os.PathLike[str] | None = None
     tls_name: str | None = None
@@ -98,19 +102,10 @@ class Transfer:
     on_batch: Callable[[], object] | None = None
 
 
-_Group = TypeVar("_Group", Cache, Service, Map, Transfer)
+_Group = TypeVar("_Group", Map, Transfer)
 
 # The options of a Loader that say the same by themselves.
 _FLAT = {
-    Cache: {"size": "cache_size", "pin": "pin"},
-    Service: {
-        "token": "worker_token_file",
-        "tls": "worker_tls",
-        "tls_name": "worker_tls_name",
-        "compression": "worker_compression",
-        "streams": "streams",
-        "local_streams": "local_streams",
-    },
     Map: {"threads": "transform_threads", "processes": "transform_processes", "context": "multiprocessing_context"},
     Transfer: {"decode": "decode", "ahead": "prefetch_batches", "on_batch": "on_batch"},
 }

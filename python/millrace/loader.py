@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Callable, Literal, NoReturn, cast
 
-from . import _arguments, _core, _dataloader_names, _pads
+from . import _arguments, _core, _dataloader_names, _moved_options, _pads
 from ._batch_shapes import BatchShapes
 from ._hand_over import handed_over
 from ._iteration import BatchIterator, iteration_over, position_of, start_of_epoch
@@ -114,24 +114,11 @@ class Loader:
         memory: Budget for fetched bytes and batches together, in bytes or as ``"512MiB"``.
         cache: A folder of a local disk that keeps what is read, for later epochs and runs; processes of a machine may share one. If it
             cannot be used, a warning says so, and everything is read from the store. Or ``"memory"``: the Loaders of this process keep it in
-            memory, as long as one of them lives. (A folder of that name is ``"./memory"``, or a ``Path``.) Or a :class:`Cache`, with ``cache_size`` and ``pin``.
-        cache_size: What the cache may take of the disk, in bytes or as ``"50GiB"``. None: as much as leaves 5 % of it free. One in memory
-            needs it; it is taken from the process's budget (``millrace.configure(memory=)``), beside ``memory``.
-        pin: Whether what is read stays in the cache, whatever else is read, until ``millrace cache clear`` removes it, or a cache in memory
-            ends.
+            memory, as long as one of them lives. (A folder of that name is ``"./memory"``, or a ``Path``.) Or a :class:`Cache`, with its size.
         workers: Addresses ``"HOST:PORT"`` of workers (``millrace worker``), which decode in place of this process: the same batches in the
             same order. What a worker does not deliver another one does, or this process, which therefore must be able to read the data too;
             :meth:`report` tells. Or where workers are to be found: ``"dns:NAME:PORT"``, ``"slurm:NODES:PORT"``,
-            ``"sagemaker:GROUP:PORT"``, ``"etcd://HOST:PORT/NAME"``. Or a :class:`Service`, with these and the options of workers that follow.
-        local_streams: Of the parts of each batch (as many as there are workers and these together, rounded up to a power of two, at most
-            what divides ``batch_size``), so many are decoded by this process from the start. ``"auto"``: all of them at first; while the
-            program waits for this process, workers take one after the other, and give them back if they are slower.
-        streams: Parts of each batch that different workers may decode, 64 at most. None: as many as there are workers and
-            ``local_streams``; 16, where workers come and go (``dns:`` and ``etcd:``).
-        worker_token_file: A file with the secret of the workers, if they ask for one.
-        worker_tls: A folder with ``ca.crt``, ``tls.crt`` and ``tls.key``, a certificate of the workers' authority, if they ask for one.
-        worker_tls_name: The name in the workers' certificates. None: that of the address.
-        worker_compression: ``"zstd"``: workers compress batches where that makes them smaller, for rows of tokens over a slow network.
+            ``"sagemaker:GROUP:PORT"``, ``"etcd://HOST:PORT/NAME"``. Or a :class:`Service`, with these, and how to reach and use them.
         bad_samples: ``"fail"``; ``"replace"``: another sample takes the place of a damaged one; or ``"mask"``: its row stays, with zeros and
             ``valid`` false, so that all ranks keep in step. :meth:`report` lists the damaged ones.
         digest: ``"raw"`` or ``"decoded"``: :meth:`report` gets a digest of stored bytes or of pixels, which proves that every sample
@@ -187,6 +174,7 @@ class Loader:
     _given: dict[str, Any]  # options
 
     def __new__(cls, *args: Any, **options: Any) -> Loader:
+        _moved_options.check(options)
         made = super().__new__(cls)
         made._given = {name: value for name, value in options.items() if name != "data"}
         return made
@@ -229,15 +217,7 @@ class Loader:
         pad: Mapping[str, float] | None = None,
         memory: int | str = "512MiB",
         cache: str | os.PathLike[str] | Cache | None = None,
-        cache_size: int | str | None = None,
-        pin: bool = False,
         workers: Sequence[str] | Service | None = None,
-        local_streams: int | Literal["auto"] = 0,
-        streams: int | None = None,
-        worker_token_file: str | os.PathLike[str] | None = None,
-        worker_tls: str | os.PathLike[str] | None = None,
-        worker_tls_name: str | None = None,
-        worker_compression: Literal["zstd"] | None = None,
         bad_samples: str = "fail",
         digest: str | None = None,
         output: str | None = None,
@@ -284,17 +264,6 @@ class Loader:
         )
         collate = _dataloader_names.collate_of(collate, collate_fn)
         shuffle, order = shuffle_and_order(shuffle, window, extent, lanes)
-        caching = grouped(Cache, cache, size=cache_size, pin=pin)
-        service = grouped(
-            Service,
-            workers,
-            token=worker_token_file,
-            tls=worker_tls,
-            tls_name=worker_tls_name,
-            compression=worker_compression,
-            streams=streams,
-            local_streams=local_streams,
-        )
         mapping = grouped(
             Map, transform, threads=transform_threads, processes=transform_processes, context=multiprocessing_context
         )
@@ -336,9 +305,9 @@ class Loader:
             "world": world,
             "last": _dataloader_names.last_batch(last, drop_last, keeps_shapes),
             "memory": _arguments.memory(memory),
-            **cache_options(caching),
-            "local_ranks": 1 if caching.path == _arguments.MEMORY else local_ranks(rank, world),
-            "workers": worker_options(service),
+            **(kept := cache_options(cache)),
+            "local_ranks": 1 if kept["cache"] == _arguments.MEMORY else local_ranks(rank, world),
+            "workers": worker_options(workers),
             **token_options(tokens),
             "finite_padding": is_compiled_for,
             "digest": "none" if digest is None else _arguments.choice("digest", digest, ("raw", "decoded", "none")),
@@ -360,7 +329,7 @@ class Loader:
             raise InvalidArgumentError(
                 "bad_samples='mask' marks its rows in batch['valid'], which a tuple does not show; leave as_tuple out"
             )
-        self._remote = named is not None and service.workers is not None
+        self._remote = named is not None and workers is not None
         self._hand_over, self._payload = handed_over(
             checked,
             pad,

@@ -25,8 +25,7 @@ OPTIONS: dict[str, Any] = {
     "dtype": "f32",
     "layout": "nhwc",
     "seed": 3,
-    "window": 128,
-    "extent": 2,
+    "shuffle": millrace.Shuffle(window=128, extent=2),
     "digest": "raw",
     **AT_SIZE,
 }

@@ -30,8 +30,7 @@ OPTIONS: dict[str, Any] = {
     "dtype": "f32",
     "layout": "nhwc",
     "seed": 3,
-    "window": 128,
-    "extent": 2,
+    "shuffle": millrace.Shuffle(window=128, extent=2),
     "digest": "raw",
     "output": "numpy",
     **AT_SIZE,
@@ -328,7 +327,7 @@ def test_steps_per_epoch(raw: Samples, tmp_path: pathlib.Path) -> None:
 def test_validation_begins_at_the_first_sample(raw: Samples, tmp_path: pathlib.Path) -> None:
     loader, valid = (
         millrace.Loader(raw.uri, **OPTIONS),
-        millrace.Loader(raw.uri, **{**OPTIONS, "batch_size": 10}, shuffle=False),
+        millrace.Loader(raw.uri, **{**OPTIONS, "batch_size": 10, "shuffle": False}),
     )
     seen: list[int] = []
 

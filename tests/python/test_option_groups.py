@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import pathlib
+import re
 from typing import Any
 
 import millrace
 import numpy as np
 import pytest
-from millrace import transforms
+from millrace import _moved_options, transforms
 from millrace._loader_options import worker_options
 from millrace._option_groups import grouped
 from support import Samples
@@ -116,21 +117,21 @@ def test_cache(tar: Samples, tmp_path: pathlib.Path) -> None:
 
 def test_service(tar: Samples) -> None:
     """The options of the native loader. Workers are tested in test_service.py."""
-    flat = {
-        "token": "t",
-        "tls": "folder",
-        "tls_name": "w",
-        "compression": "zstd",
-        "streams": 4,
-        "local_streams": "auto",
-    }
-    service = millrace.Service(["h:1", "dns:w:2"], **flat)  # type: ignore[arg-type]
-    assert worker_options(service) == worker_options(grouped(millrace.Service, ["h:1", "dns:w:2"], **flat))
+    service = millrace.Service(
+        ["h:1", "dns:w:2"],
+        token="t",
+        tls="folder",
+        tls_name="w",
+        compression="zstd",
+        streams=4,
+        local_streams="auto",
+    )
+    assert worker_options(["h:1"]) == worker_options(millrace.Service(["h:1"]))
     assert worker_options(service) == (["h:1", "dns:w:2"], 4, None, "t", "folder", "w", True, None)
-    with pytest.raises(millrace.InvalidArgumentError, match="worker_tls_name is the name"):
+    with pytest.raises(millrace.InvalidArgumentError, match="tls_name is the name"):
         millrace.Loader(tar.uri, workers=millrace.Service(["127.0.0.1:1"], tls_name="w"))
-    with pytest.raises(millrace.InvalidArgumentError, match="name these with workers"):
-        millrace.Loader(tar.uri, workers=millrace.Service(None, streams=2))
+    with pytest.raises(TypeError, match="workers must be a list of HOST:PORT, not None"):
+        millrace.Loader(tar.uri, workers=millrace.Service(None, streams=2))  # type: ignore[arg-type]
 
 
 def doubled(sample: dict[str, Any]) -> dict[str, Any]:
@@ -162,13 +163,6 @@ def test_transfer(tar: Samples) -> None:
     "options, text",
     [
         ({"shuffle": millrace.Shuffle(), "window": 64}, "window is said by millrace.Shuffle"),
-        ({"cache": millrace.Cache("/c"), "cache_size": 1}, r"cache_size is said by millrace.Cache\(size=\)"),
-        ({"cache": millrace.Cache("/c"), "pin": True}, "pin is said by millrace.Cache"),
-        (
-            {"workers": millrace.Service(["h:1"]), "worker_token_file": "t"},
-            r"worker_token_file is said by millrace.Service\(token=\)",
-        ),
-        ({"workers": millrace.Service(["h:1"]), "local_streams": 1}, "local_streams is said by"),
         (
             {"transform": millrace.Map(doubled), "transform_threads": 2},
             r"transform_threads is said by millrace.Map\(threads=\)",
@@ -204,6 +198,12 @@ def test_what_is_said_twice_or_cannot_be(tar: Samples, options: dict[str, Any], 
 def test_wrong_types(tar: Samples, options: dict[str, Any], text: str) -> None:
     with pytest.raises(TypeError, match=text):
         millrace.Loader(tar.uri, **options)
+
+
+@pytest.mark.parametrize(("name", "place"), sorted(_moved_options._PLACES.items()))
+def test_an_option_that_has_moved(tar: Samples, name: str, place: str) -> None:
+    with pytest.raises(TypeError, match=f"takes no {name}; write {re.escape(place)}"):
+        millrace.Loader(tar.uri, **{name: None})
 
 
 def test_groups_are_values() -> None:

@@ -324,7 +324,8 @@ def test_many_positions_at_once_are_those_one_by_one(tmp_path: Any, shuffle: str
     half = np.random.default_rng(1).choice(900, 450, replace=False)
     dataset = millrace.Dataset(str(tmp_path))
     for data in (dataset, dataset.where(samples=np.sort(half).tolist())):
-        plan = millrace.Plan(data, shuffle=shuffle, seed=3, extent=7, window=16, lanes=8)
+        sizes = millrace.Shuffle(extent=7, window=16, lanes=8)
+        plan = millrace.Plan(data, shuffle=sizes if shuffle == "window" else shuffle, seed=3)
         one_by_one = [plan[position] for position in range(len(data))]
         assert sorted(one_by_one) == data.samples.tolist()
         for positions in (

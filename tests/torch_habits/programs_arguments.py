@@ -322,8 +322,8 @@ def _(dataset, window, extent):
 
 @ours()
 def _(uri, window, extent):
-    options = dict(shuffle="window", window=window, extent=extent)
-    loader = millrace.Loader(uri, batch_size=8, size=16, as_tuple=("image", "label"), **options)
+    shuffle = millrace.Shuffle(window, extent)
+    loader = millrace.Loader(uri, batch_size=8, size=16, as_tuple=("image", "label"), shuffle=shuffle)
     return [sorted(n for image, label in loader for n in label.tolist()) for epoch in range(2)]
 
 
