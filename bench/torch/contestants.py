@@ -136,7 +136,7 @@ def millrace_distorted(task: Task, data: str) -> Batches:
     task.begin()
     millrace.configure(cpu_threads=task.workers)
     options: dict[str, Any] = {"size": images.SIZE, "augment": True, "seed": 1, "output": "torch", "raw": True}
-    transform: dict[str, Any] = {"transform": images.distort_sample, "transform_processes": task.workers}
+    transform: dict[str, Any] = {"transform": millrace.Map(images.distort_sample, processes=task.workers)}
     with millrace.Loader(f"s3://{BUCKET}/{data}", batch_size=task.batch, **options, **transform) as loader:
         for batch in loader:
             yield batch["image"]

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 _PLACES = {
+    "window": "shuffle=millrace.Shuffle(window=)",
+    "extent": "shuffle=millrace.Shuffle(extent=)",
+    "lanes": "shuffle=millrace.Shuffle(lanes=)",
     "cache_size": "cache=millrace.Cache(path, size=)",
     "pin": "cache=millrace.Cache(path, pin=)",
     "streams": "workers=millrace.Service([...], streams=)",

@@ -7,6 +7,7 @@ import os
 from collections.abc import Sequence
 from typing import Any, Callable, Literal, TypeVar
 
+from . import _arguments
 from .errors import InvalidArgumentError
 from .transform import Transform
 
@@ -123,15 +124,12 @@ def grouped(group: type[_Group], value: Any, **flat: Any) -> _Group:
 
 
 def shuffle_and_order(
-    shuffle: Any, window: int | None, extent: int | None, lanes: int | None
-) -> tuple[Any, tuple[int | None, int | None, int | None]]:
+    shuffle: str | bool | Shuffle | None,
+) -> tuple[str, tuple[int | None, int | None, int | None]]:
     """The kind of shuffle, and its extent, window and lanes."""
     if not isinstance(shuffle, Shuffle):
-        return shuffle, (extent, window, lanes)
-    for name, said in (("window", window), ("extent", extent), ("lanes", lanes)):
-        if said is not None:
-            _refuse(name, f"Shuffle({name}=)")
-    return "window", (shuffle.extent, shuffle.window, shuffle.lanes)
+        return _arguments.shuffle(shuffle), (None, None, None)
+    return "window", _arguments.order(shuffle.extent, shuffle.window, shuffle.lanes)
 
 
 def _refuse(name: str, place: str) -> None:

@@ -52,7 +52,6 @@ __all__ = ["DataModule", "Evaluation"]
 Data = Union[Dataset, Mix, str, "os.PathLike[str]", Sequence[Union[str, "os.PathLike[str]"]]]
 
 _OF_EVALUATION = {"augment": False, "shuffle": "none", "epochs": 1, "last": "pad"}
-_OF_SHUFFLE = ("extent", "window", "lanes")
 _OF_TRAINING = ("crop", "augment", "crop_scale", "crop_ratio", "flip")  # of an image
 
 
@@ -101,8 +100,6 @@ class DataModule(_Base):
         if isinstance(image, Image) and "image" not in (evaluation or {}):
             as_loader: dict[str, Any] = dict.fromkeys(_OF_TRAINING)
             self._evaluation["image"] = dataclasses.replace(image, **as_loader)
-        if self._evaluation["shuffle"] in ("none", False, None):
-            self._evaluation = {name: value for name, value in self._evaluation.items() if name not in _OF_SHUFFLE}
         self._train: Loader | None = None
         self._evaluations: list[Evaluation] = []
         self._to_load: dict[str, Any] | None = None  # by the next train_dataloader()

@@ -96,10 +96,7 @@ class Loader:
             (UTF-8), ``"json:PATH"``, a whole number at PATH of a JSON field, such as ``json:annotation.label``, ``"json-float:PATH"``, any
             number there, or ``"json-text:PATH"``, a string.
         shuffle: ``"window"`` (reads each byte once, in long runs; also True), ``"global"`` (one permutation of all samples), or ``"none"``
-            (also False and None). Or a :class:`Shuffle`, with ``extent``, ``window`` and ``lanes``.
-        extent: Consecutive samples that are fetched together (windowed shuffle only). None: about 1.5 MiB of them.
-        window: Extents that are shuffled together; a multiple of ``lanes``. None: about 256 MiB of them.
-        lanes: Parts of a window that are not split between ranks; a power of two. None: 64.
+            (also False and None). Or a :class:`Shuffle`, with sizes of your own.
         seed: Of order and augmentation, 0 to 2^64 - 1.
         epochs: None: without end.
         rank: This consumer's number. With None for both, rank and world are those of ``torch.distributed`` when it is initialised, else
@@ -206,9 +203,6 @@ class Loader:
         label: str | Label | None = None,
         labels: LabelsLike | None = None,
         shuffle: str | bool | Shuffle | None = "window",
-        extent: int | None = None,
-        window: int | None = None,
-        lanes: int | None = None,
         seed: int = 0,
         epochs: int | None = None,
         rank: int | None = None,
@@ -263,7 +257,7 @@ class Loader:
             }
         )
         collate = _dataloader_names.collate_of(collate, collate_fn)
-        shuffle, order = shuffle_and_order(shuffle, window, extent, lanes)
+        shuffle, order = shuffle_and_order(shuffle)
         mapping = grouped(
             Map, transform, threads=transform_threads, processes=transform_processes, context=multiprocessing_context
         )
@@ -292,13 +286,12 @@ class Loader:
         keeps_shapes = is_compiled_for or tokens is not None
         batch_size = _arguments.integer("batch_size", batch_size, least=1)
         rank, world = rank_and_world(rank, world)
-        shuffle = _arguments.shuffle(shuffle)
         checked: dict[str, Any] = {
             "batch": batch_size,
             **entry_options(usual, fields, image, one_label, image_field, label_field, label_kind),
             "bad_samples": _arguments.choice("bad_samples", bad_samples, ("fail", "replace", "mask")),
             "shuffle": shuffle,
-            "order": _arguments.order(*order),
+            "order": order,
             "seed": _arguments.integer("seed", seed),
             "epochs": 0 if epochs is None else _arguments.integer("epochs", epochs, least=1),
             "rank": rank,

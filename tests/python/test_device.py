@@ -130,8 +130,10 @@ def test_what_a_transform_makes_moves(tar: Samples, cuda: FakeCuda) -> None:
     def shifted(sample: dict[str, Any], rng: np.random.Generator) -> dict[str, Any]:
         return {**sample, "image": sample["image"] + 1, "draw": rng.random()}
 
-    plain = loader_of(tar, transform=shifted, transform_threads=3, **NORMALISED)
-    with loader_of(tar, transform=shifted, transform_threads=3, device=CudaDevice(None, cuda), **NORMALISED) as loader:
+    plain = loader_of(tar, transform=millrace.Map(shifted, threads=3), **NORMALISED)
+    with loader_of(
+        tar, transform=millrace.Map(shifted, threads=3), device=CudaDevice(None, cuda), **NORMALISED
+    ) as loader:
         for wanted, batch in zip(plain, loader, strict=True):
             check_equal(batch, wanted)
             assert cuda.used_by[batch["image"].data_ptr()] and cuda.used_by[batch["valid"].data_ptr()]

@@ -111,7 +111,7 @@ def test_functions_get_the_same(raw: Samples) -> None:
         seen.append((sample["__key__"], sample["image"]))
         return {"image": sample["image"], "label": sample["label"]}
 
-    batches = list(loader_of(raw.uri, normalize="imagenet", layout="nchw", transform=noted, transform_threads=1))
+    batches = list(loader_of(raw.uri, normalize="imagenet", layout="nchw", transform=millrace.Map(noted, threads=1)))
     assert len(seen) == len(raw) and all(image.dtype == np.float32 for _, image in seen)
     for key, image in seen:
         np.testing.assert_allclose(image, floats_of(raw.pixels[key]), atol=1e-6)

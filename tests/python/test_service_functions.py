@@ -305,7 +305,7 @@ def test_what_makes_no_sense(tar: Samples) -> None:
         with pytest.raises(millrace.InvalidArgumentError, match=why):
             millrace.Loader(tar.uri, transform=transform)
     with pytest.raises(millrace.InvalidArgumentError, match="workers run the transform"):
-        millrace.Loader(tar.uri, transform=f"{MODULE}:noisy", workers=["127.0.0.1:1"], transform_processes=1)
+        millrace.Loader(tar.uri, transform=millrace.Map(f"{MODULE}:noisy", processes=1), workers=["127.0.0.1:1"])
 
 
 def test_names_of_other_modules_are_refused() -> None:

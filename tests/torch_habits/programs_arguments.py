@@ -305,7 +305,7 @@ def _(dataset):
 
 @ours()
 def _(uri):
-    loader = millrace.Loader(uri, batch_size=8, size=16, shuffle=False, transform=shout, transform_processes=1)
+    loader = millrace.Loader(uri, batch_size=8, size=16, shuffle=False, transform=millrace.Map(shout, processes=1))
     return [[batch["image"], batch["word"], batch["key"]] for batch in loader]
 
 
