@@ -64,10 +64,7 @@ def millrace_loader(task: Task, data: str) -> Batches:
     decoded: dict[str, Any] = {
         "size": images.SIZE,
         "augment": True,
-        "dtype": "f32",
-        "layout": "nchw",
-        "mean": images.MEAN,
-        "std": images.STD,
+        "normalize": (images.MEAN, images.STD),
     }
     with millrace.Loader(f"s3://{BUCKET}/{data}", batch_size=task.batch, seed=1, output="torch", **decoded) as loader:
         for batch in loader:

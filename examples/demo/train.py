@@ -11,7 +11,7 @@ import millrace
 import torch
 from torch import nn
 
-IMAGES = dict(size=28, channels=1, normalize=(0.2860, 0.3530))
+IMAGES = dict(size=28, image=millrace.Image(channels=1), normalize=(0.2860, 0.3530))
 
 
 def make_model() -> nn.Module:

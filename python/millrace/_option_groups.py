@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 from collections.abc import Sequence
-from typing import Any, Callable, Literal, TypeVar
+from typing import Any, Callable, Literal
 
 from . import _arguments
 from .errors import InvalidArgumentError
@@ -74,10 +74,11 @@ class Map:
     """A function of samples and where it runs, for ``transform=``; the function alone is the short form.
 
     Args:
-        function: As ``transform`` of the :class:`Loader`.
+        function: As ``transform`` of the :class:`Loader`. None: there is one of batches only.
         threads: Threads for it, and for the functions of batches. None: one for each CPU that the process may use.
-        processes: Processes for it, in place of threads, where it does not release the GIL.
-        context: How these are started: ``"spawn"`` (None), ``"forkserver"``, ``"fork"``, or a context of multiprocessing.
+        processes: Processes for it, in place of threads, where it does not release the GIL: the same results. The function must be fit for
+            pickle, and the program have its ``if __name__ == "__main__":``. ``collate_fn`` and ``batch_transform`` run in threads of this process, one for each of those.
+        context: How these are started, in place of ``multiprocessing_context``: ``"spawn"`` (None), ``"forkserver"``, ``"fork"``, or a context of multiprocessing.
     """
 
     function: Transform | str | None
@@ -92,9 +93,12 @@ class Transfer:
 
     Args:
         device: As the :class:`Loader` says.
-        decode: ``"host"``, or ``"device"``: JPEGs are decoded by the GPU.
+        decode: ``"host"``, or ``"device"``: JPEGs travel as they are stored, and the GPU decodes, crops and resizes them. It is nvJPEG, by way of
+            torchvision, which must be installed and decodes other files of images on the host. Crops and flips are
+            the same; pixels differ a little, as those of two decoders do. For a device of torch, without functions.
         ahead: Batches that are made and sent before the loop asks for them. None: 2, or as many as keep the threads of a transform busy.
-        on_batch: A function without arguments, called in the program's thread after each batch.
+        on_batch: A function without arguments, called in the program's thread after each batch: when the loop asks for the next one. None:
+            for ``"xla"`` torch-xla's ``sync`` (its ``mark_step``), else none.
     """
 
     device: Any
@@ -103,24 +107,17 @@ class Transfer:
     on_batch: Callable[[], object] | None = None
 
 
-_Group = TypeVar("_Group", Map, Transfer)
-
-# The options of a Loader that say the same by themselves.
-_FLAT = {
-    Map: {"threads": "transform_threads", "processes": "transform_processes", "context": "multiprocessing_context"},
-    Transfer: {"decode": "decode", "ahead": "prefetch_batches", "on_batch": "on_batch"},
-}
-
-
-def grouped(group: type[_Group], value: Any, **flat: Any) -> _Group:
-    """``value`` if it is the group, else the group of ``value`` and the flat options. InvalidArgumentError: both say something."""
-    if not isinstance(value, group):
-        return group(value, **flat)
-    usual = group(None)
-    for name, said in flat.items():
-        if said != getattr(usual, name):
-            _refuse(_FLAT[group][name], f"{group.__name__}({name}=)")
-    return value
+def mapping_of(transform: Transform | str | Map | None, context: Any) -> Map:
+    """``context``: the option ``multiprocessing_context``, which says the same as ``Map(context=)``."""
+    if not isinstance(transform, Map):
+        return Map(transform, context=context)
+    if context is None:
+        return transform
+    if transform.context is not None:
+        raise InvalidArgumentError(
+            "multiprocessing_context is said by millrace.Map(context=); leave multiprocessing_context out"
+        )
+    return dataclasses.replace(transform, context=context)
 
 
 def shuffle_and_order(
@@ -130,7 +127,3 @@ def shuffle_and_order(
     if not isinstance(shuffle, Shuffle):
         return _arguments.shuffle(shuffle), (None, None, None)
     return "window", _arguments.order(shuffle.extent, shuffle.window, shuffle.lanes)
-
-
-def _refuse(name: str, place: str) -> None:
-    raise InvalidArgumentError(f"{name} is said by millrace.{place}; leave {name} out")

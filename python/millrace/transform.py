@@ -205,7 +205,7 @@ class Work:
             return collate([{"__key__": batch["key"][at], **row} for at, row in zip(places, rows)])
         except Exception as error:
             raise TransformError(
-                f"{self.name_of(batch, 0)} and those after it: collate raised {type(error).__name__}: {error}"
+                f"{self.name_of(batch, 0)} and those after it: collate_fn raised {type(error).__name__}: {error}"
             ) from error
 
     def _transform_batch(self, result: Any, batch: Mapping[str, Any], epoch: int, consumed: int) -> Any:

@@ -244,7 +244,11 @@ import sys, millrace
 millrace.configure(memory="64MiB", cpu_threads=4)
 data = millrace.Dataset(sys.argv[1])
 options = {"batch_size": 1, "size": 64, "memory": "32MiB", "epochs": 1}
-loaders = [millrace.Loader(data.where(has=name), image_field=name, **options) for name in ("jpg", "webp")]
+
+def loader(name):
+    return millrace.Loader(data.where(has=name), image=millrace.Image(name), **options)
+
+loaders = [loader("jpg"), loader("webp")]
 for _ in zip(*loaders):
     pass
 assert [loader.report()["samples"] for loader in loaders] == [3, 3]

@@ -178,7 +178,7 @@ def test_collate_and_batch_transform_run_here(tar: Samples, addresses: list[str]
     def collate(rows: list[dict[str, Any]]) -> dict[str, Any]:
         return {"apart": [row["apart"] for row in rows], "pid": os.getpid()}
 
-    remote, _ = punctual(lambda: received(tar.uri, "where", workers=addresses, collate=collate))
+    remote, _ = punctual(lambda: received(tar.uri, "where", workers=addresses, collate_fn=collate))
     assert remote[0] == shown({"apart": ["yes"] * 8, "pid": os.getpid()})
 
 
@@ -304,7 +304,7 @@ def test_what_makes_no_sense(tar: Samples) -> None:
     ):
         with pytest.raises(millrace.InvalidArgumentError, match=why):
             millrace.Loader(tar.uri, transform=transform)
-    with pytest.raises(millrace.InvalidArgumentError, match="workers run the transform"):
+    with pytest.raises(millrace.InvalidArgumentError, match="workers run the function"):
         millrace.Loader(tar.uri, transform=millrace.Map(f"{MODULE}:noisy", processes=1), workers=["127.0.0.1:1"])
 
 

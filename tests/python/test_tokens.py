@@ -281,7 +281,9 @@ def test_every_batch_has_a_declared_shape(corpus: Corpus, tokens: millrace.Token
     check_shapes(made)
 
 
-@pytest.mark.parametrize("options", [{}, {"dtype": "f32", "layout": "nchw"}, {"channels": 1}])
+@pytest.mark.parametrize(
+    "options", [{}, {"image": millrace.Image(dtype="f32", layout="nchw")}, {"image": millrace.Image(channels=1)}]
+)
 def test_shapes_of_images(raw: Samples, options: dict[str, Any]) -> None:
     made = millrace.Loader(raw.uri, batch_size=7, output="numpy", last="pad", **AT_SIZE, **options)
     (shape,) = made.shapes()
@@ -359,7 +361,7 @@ def test_options_that_make_no_sense(corpus: Corpus) -> None:
     with pytest.raises(millrace.InvalidArgumentError, match="ascend; 4 comes after 8"):
         loader(corpus, millrace.Tokens(layout="bucket", lengths=[8, 4], batch_sizes=[1, 1]))
     with pytest.raises(millrace.InvalidArgumentError, match="neither images nor labels"):
-        loader(corpus, millrace.Tokens(8), label_field="cls")
+        loader(corpus, millrace.Tokens(8), label="cls")
     with pytest.raises(millrace.InvalidArgumentError, match="digest of stored bytes"):
         loader(corpus, millrace.Tokens(8), digest="decoded")
     with pytest.raises(millrace.InvalidArgumentError, match="does not fit into int32"):

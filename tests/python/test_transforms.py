@@ -339,22 +339,22 @@ def test_collate_takes_the_place_of_stacking(tar: Samples) -> None:
         return [sample["__key__"] for sample in samples], np.stack([sample["double"] for sample in samples])
 
     plain = [key for batch in loader_of(tar) for key in batch["key"] if key]
-    batches = list(loader_of(tar, transform=shifted, collate=collate))
+    batches = list(loader_of(tar, transform=shifted, collate_fn=collate))
     assert [key for keys, _ in batches for key in keys] == plain
     assert [len(keys) for keys, _ in batches] == [8] * 6 + [2], "padding is left out"
     assert [int(double) for _, doubles in batches for double in doubles] == [2 * tar.labels[key] for key in plain]
-    sizes = list(loader_of(tar, collate=len, batch_transform=lambda size: {"size": size}))
+    sizes = list(loader_of(tar, collate_fn=len, batch_transform=lambda size: {"size": size}))
     assert sizes == [{"size": 8}] * 6 + [{"size": 2}]
 
     def fails(samples: list[dict[str, Any]]) -> None:
         raise ValueError("uneven")
 
     with pytest.raises(
-        millrace.TransformError, match="sample '.*' .* and those after it: collate raised ValueError: uneven"
+        millrace.TransformError, match="sample '.*' .* and those after it: collate_fn raised ValueError: uneven"
     ):
-        next(iter(loader_of(tar, collate=fails)))
-    with pytest.raises(TypeError, match="collate must be a function"):
-        loader_of(tar, collate=3)
+        next(iter(loader_of(tar, collate_fn=fails)))
+    with pytest.raises(TypeError, match="collate_fn must be a function"):
+        loader_of(tar, collate_fn=3)
 
 
 def test_resuming_with_collate(tar: Samples) -> None:
@@ -364,11 +364,11 @@ def test_resuming_with_collate(tar: Samples) -> None:
     def collate(samples: list[dict[str, Any]]) -> list[str]:
         return [sample["__key__"] for sample in samples]
 
-    expected = keys(loader_of(tar, collate=collate))
-    first = loader_of(tar, collate=collate)
+    expected = keys(loader_of(tar, collate_fn=collate))
+    first = loader_of(tar, collate_fn=collate)
     batches = iter(first)
     received: list[Any] = [next(batches) for _ in range(3)]
-    second = loader_of(tar, collate=collate)
+    second = loader_of(tar, collate_fn=collate)
     second.load_state_dict(first.state_dict())
     assert received + keys(second) == expected
 

@@ -279,7 +279,7 @@ def _(uri):
     fields = {
         "image": millrace.Image("png", size=16),
         "text": millrace.Text("txt"),
-        "number": millrace.Label("json", "json:meta.number"),
+        "number": millrace.Label("json", path="meta.number"),
     }
     loader = millrace.Loader(uri, batch_size=8, shuffle=False, fields=fields, as_tuple=("image", "text", "number"))
     return [[image, list(text), number] for image, text, number in loader]
