@@ -1,4 +1,4 @@
-"""Options that a Loader once had and that have another place now: an error names it to a program that gives one."""
+"""Options that a Loader or an image once had and that have another place now: an error names it to a program that gives one."""
 
 from __future__ import annotations
 
@@ -38,9 +38,17 @@ _PLACES = {
     "worker_compression": "workers=millrace.Service([...], compression=)",
 }
 
+_OF_IMAGES = {
+    "augment": 'crop="random", or "center"',
+    "crop_scale": "crop=(from, to)",
+    "crop_ratio": "crop=(scale, ratio)",
+    "exif_orientation": 'orientation="exif"',
+}
+
 
 def check(names: Iterable[str], taker: str = "millrace.Loader") -> None:
     """Raises TypeError for the first of them that has moved."""
+    places = _OF_IMAGES if taker == "millrace.Image" else _PLACES
     for name in names:
-        if name in _PLACES:
-            raise TypeError(f"{taker} takes no {name}; write {_PLACES[name]}")
+        if name in places:
+            raise TypeError(f"{taker} takes no {name}; write {places[name]}")

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Literal, Union
 
 import numpy as np
 
-from . import _arguments, _core
+from . import _arguments, _core, _moved_options
 from .device import Normalization
 from .errors import Error, InvalidArgumentError
 from .transforms import Entry, Transform, compiled
@@ -74,6 +74,10 @@ class Image:
     transforms: Sequence[Transform] | None = None
     pad: float | None = None
     _entry: ClassVar[str] = "image"
+
+    def __new__(cls, *args: Any, **options: Any) -> Image:
+        _moved_options.check(options, "millrace.Image")
+        return super().__new__(cls)
 
     def _over(self, usual: Image) -> Image:
         """With what this one leaves open taken from ``usual``."""

@@ -134,7 +134,7 @@ def test_damaged_sample_is_masked(tmp_path: pathlib.Path, way: str) -> None:
     if way == "transform":
         options["transform"] = lambda sample: {"image": sample["image"], "sum": int(sample["image"].sum())}
     if way == "collate":
-        options["collate"] = lambda rows: {"key": [row["__key__"] for row in rows]}
+        options["collate_fn"] = lambda rows: {"key": [row["__key__"] for row in rows]}
     output = "torch" if way == "torch" else "numpy"
     loader = millrace.Loader(
         samples.uri,
@@ -268,7 +268,7 @@ def test_arguments_that_are_as_good(tar: Samples) -> None:
         rank=np.int64(0), world=np.int64(1), shuffle=False, augment=np.bool_(True),
         image=millrace.Image(flip=1, crop=np.array([0.5, 1]), mean=torch.tensor([0.1, 0.2, 0.3]), std=np.float32(2)),
     )  # fmt: skip
-    assert [int(s) for batch in loader for s, real in zip(batch["sample"], batch["mask"]) if real] == list(range(50))
+    assert [int(s) for batch in loader for s, real in zip(batch["sample"], batch["valid"]) if real] == list(range(50))
     assert "none" in repr(millrace.Loader(tar.uri, shuffle=None))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import pathlib
+import pickle
 import re
 from typing import Any
 
@@ -217,8 +218,15 @@ def test_an_option_that_has_moved(tar: Samples, name: str, place: str) -> None:
         millrace.Loader(tar.uri, **{name: None})
 
 
+@pytest.mark.parametrize(("name", "place"), sorted(_moved_options._OF_IMAGES.items()))
+def test_an_option_of_images_that_has_moved(name: str, place: str) -> None:
+    with pytest.raises(TypeError, match=re.escape(f"millrace.Image takes no {name}; write {place}")):
+        millrace.Image(**{name: None})  # type: ignore[arg-type]
+
+
 def test_groups_are_values() -> None:
     assert millrace.Cache("/c", "1GiB") == millrace.Cache(path="/c", size="1GiB", pin=False)
     assert millrace.Map(doubled, 2) == millrace.Map(doubled, threads=2)
+    assert pickle.loads(pickle.dumps(millrace.Image("jpg", crop=(0.2, 1)))) == millrace.Image("jpg", crop=(0.2, 1))
     with pytest.raises(dataclasses.FrozenInstanceError):
         millrace.Shuffle().window = 3  # type: ignore[misc]
