@@ -74,7 +74,7 @@ class Payload:
         self, batch: Any, copy: Copy, is_array: Callable[[Any], bool], constant: Copy | None = None
     ) -> tuple[Any, Constants]:
         """The batch on the device, with what :meth:`finish` needs there. ``constant``: of an array that is no column of a batch; as ``copy``."""
-        moved: dict[Any, Any] = {}  # by their memory: `mask` is `valid` there, too
+        moved: dict[Any, Any] = {}  # by their memory: an array that comes under two names is copied once
 
         def once(array: Any) -> Any:
             place = _place_of(array)

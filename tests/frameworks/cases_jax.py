@@ -62,7 +62,6 @@ def test_arrays_of_one_device(tar: Samples, options: dict[str, Any]) -> None:
         for wanted, batch in zip(plain, loader, strict=True):
             check_equal(batch, wanted)
             assert batch["image"].devices() == batch["label"].devices() == {wanted_device}
-            assert batch["mask"] is batch["valid"]
             assert loader.state_dict() == plain.state_dict()
         rehearsed = list(loader.rehearse())
         assert len(rehearsed) == 1 and not np.asarray(rehearsed[0]["image"]).any()

@@ -90,7 +90,7 @@ def add_digests(*digests: str | None) -> str:
 
 def keys_of(batch: Any) -> list[str]:
     """Without padding."""
-    return [key for key, real in zip(batch["key"], batch["mask"]) if real]
+    return [key for key, real in zip(batch["key"], batch["valid"]) if real]
 
 
 def loader_of(samples: Samples, **options: Any) -> Any:

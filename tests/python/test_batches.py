@@ -39,17 +39,17 @@ def test_exif_orientation(tmp_path: pathlib.Path, orientation: int) -> None:
 
 def test_pixels_labels_keys_and_padding(raw: Samples) -> None:
     batches = load(raw)
-    assert [set(batch) for batch in batches] == [{"image", "label", "valid", "mask", "sample", "key"}] * 3
+    assert [set(batch) for batch in batches] == [{"image", "label", "valid", "sample", "key"}] * 3
     seen = []
     for batch in batches:
         assert batch["image"].shape == (16, HEIGHT, WIDTH, 3) and batch["image"].dtype == np.uint8
         assert batch["label"].shape == (16,) and batch["label"].dtype == np.int64
-        assert batch["mask"].shape == (16,) and batch["mask"].dtype == np.bool_
+        assert batch["valid"].shape == (16,) and batch["valid"].dtype == np.bool_
         assert batch["sample"].shape == (16,) and batch["sample"].dtype == np.int64
         assert len(batch["key"]) == 16
         for row in range(16):
             key = batch["key"][row]
-            if batch["mask"][row]:
+            if batch["valid"][row]:
                 seen.append(key)
                 np.testing.assert_array_equal(batch["image"][row], raw.pixels[key])
                 assert batch["label"][row] == raw.labels[key]
@@ -58,7 +58,7 @@ def test_pixels_labels_keys_and_padding(raw: Samples) -> None:
                 assert not batch["image"][row].any() and batch["label"][row] == -100 and key == ""
     assert sorted(seen) == sorted(raw.pixels)
     assert seen != sorted(seen)  # shuffled
-    assert [int(batch["mask"].sum()) for batch in batches] == [16, 16, 13]
+    assert [int(batch["valid"].sum()) for batch in batches] == [16, 16, 13]
 
 
 def test_float_channels_first(tar: Samples) -> None:
@@ -145,9 +145,9 @@ def test_torch_tensors_and_numpy_arrays_are_equal(tar: Samples) -> None:
     tensors = load(tar, output="torch", raw=True)
     for a, t in zip(arrays, tensors, strict=True):
         assert (
-            isinstance(t["image"], torch.Tensor) and t["mask"].dtype == torch.bool and t["sample"].dtype == torch.int64
+            isinstance(t["image"], torch.Tensor) and t["valid"].dtype == torch.bool and t["sample"].dtype == torch.int64
         )
-        for name in ("image", "label", "mask", "sample"):
+        for name in ("image", "label", "valid", "sample"):
             np.testing.assert_array_equal(a[name], t[name].numpy())  # type: ignore[literal-required]
         assert a["key"] == t["key"]
 
@@ -161,7 +161,7 @@ def test_order_is_that_of_the_plan(tar: Samples, shuffle: str) -> None:
     dataset = millrace.Dataset(tar.uri)
     loader = millrace.Loader(dataset, batch_size=8, shuffle=shuffle, seed=5, epochs=2, output="numpy")
     for epoch in range(2):
-        received = np.concatenate([batch["sample"][batch["mask"]] for batch in loader])
+        received = np.concatenate([batch["sample"][batch["valid"]] for batch in loader])
         plan = millrace.Plan(dataset, shuffle=shuffle, seed=5, epoch=epoch)
         np.testing.assert_array_equal(received, plan[np.arange(len(tar))])
 

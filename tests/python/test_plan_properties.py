@@ -208,7 +208,7 @@ class Job:
                 states = [loader.state_dict() for loader in ranks]
                 assert len({state["position"] for state in states}) == 1
                 if step < leg.kept:
-                    rows = [list(zip(batch["sample"].tolist(), batch["mask"].tolist())) for batch in batches]
+                    rows = [list(zip(batch["sample"].tolist(), batch["valid"].tolist())) for batch in batches]
                     self.state = states[step % leg.world]
                     self.steps.append((*before, leg.world, leg.batch, rows))
             return place(ranks[0])

@@ -37,7 +37,7 @@ def test_a_function_of_each_sample(tar: Samples) -> None:
         for before, batch in zip(plain, loader, strict=True):
             valid = batch["valid"]
             assert batch["key"] == before["key"] and np.array_equal(batch["sample"], before["sample"])
-            assert np.array_equal(valid, before["valid"]) and batch["mask"] is valid
+            assert np.array_equal(valid, before["valid"])
             assert batch["image"].dtype == np.int16 and np.array_equal(
                 batch["image"][valid], before["image"][valid].astype(int) + 1
             )
