@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from . import _arguments, _core
 from .errors import DamagedDataError, Error, InvalidArgumentError, MismatchError
+from .fields import Image
 from .labels import LabelsLike, Native, to_labels
 
 if TYPE_CHECKING:
@@ -178,7 +179,7 @@ class Dataset:
             return None
         first = self[: min(len(self), _SHOWN)]
         options: dict[str, Any] = {
-            "image_field": images[0],
+            "image": Image(images[0]),
             "bad_samples": "mask",
             "memory": "64MiB",
             "rank": 0,
