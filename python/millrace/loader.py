@@ -106,7 +106,7 @@ class Loader:
         device: Where the arrays of batches go, ahead of the loop and beside its work: ``"cuda"``, ``"cuda:1"`` or 1, a ``torch.device``, ``"xla"``,
             ``"jax"``, a device or a sharding of JAX; or ``"cpu"``: nowhere. None: nowhere, and nothing is made ahead in Python. Lists,
             texts and other objects stay on the host. ``transform``, ``collate_fn`` and ``batch_transform`` run before, on the host. Without
-            them, images of ``dtype="f32"`` travel as bytes, and are normalised on the device. Or a :class:`Transfer`, which also says how they get there.
+            them, images of float32 travel as bytes, and are normalised on the device. Or a :class:`Transfer`, which also says how they get there.
         tokens: Deliver rows of tokens, as this :class:`Tokens` says, in place of images; what is said above about "samples" holds for rows
             then, and of the options for images none counts. Where the rows are not kept with the index yet, they are made first.
         fields: What batches hold beside ``valid``, ``sample`` and ``key``, by name: an :class:`Image`, :class:`Label`, :class:`Text`,

@@ -386,7 +386,9 @@ def test_what_makes_no_sense(tar: Samples) -> None:
         {"workers": millrace.Service(["h:1"], compression="gzip")},
         {"workers": millrace.Service(["h:1"], token=3)},  # type: ignore[arg-type]
     ):
-        with pytest.raises((millrace.InvalidArgumentError, TypeError), match="worker|local.streams|HOST|compression|token"):
+        with pytest.raises(
+            (millrace.InvalidArgumentError, TypeError), match="worker|local.streams|HOST|compression|token"
+        ):
             millrace.Loader(tar.uri, **options)
 
 
