@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <tuple>
 
 #include "base/status.h"
 
@@ -33,7 +34,10 @@ struct AwsChoice {
   std::string profile;
   std::string region;
 
-  auto operator<=>(const AwsChoice&) const = default;
+  bool operator==(const AwsChoice&) const = default;
+  bool operator<(const AwsChoice& other) const {
+    return std::tie(endpoint_url, profile, region) < std::tie(other.endpoint_url, other.profile, other.region);
+  }
 };
 
 /// The variables of the identity that a profile replaces if a program names it, as with the AWS tools.
