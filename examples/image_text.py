@@ -56,6 +56,7 @@ def main() -> None:
         epochs=options.epochs,
         last="drop",
     )
+    torch.manual_seed(1)  # of the model's first weights
     model = Model()
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
     for epoch in range(options.epochs):

@@ -51,9 +51,9 @@ Constants = dict[str, tuple[Any, Any]]  # of the images that are normalised: sca
 
 
 class Payload:
-    """What of a batch goes to the device, and what becomes of it there.
+    """The arrays of a batch that go to the device, and the form in which they arrive.
 
-    Of a batch that is a dict, the arrays move, and lists, texts and other objects stay. What ``collate_fn`` or ``batch_transform`` has made
+    If a batch is a dict, its arrays move, and lists, texts and other objects stay. A batch that ``collate_fn`` or ``batch_transform`` has made
     (``deep``) is searched for arrays: dicts, lists, tuples. Images of ``normalised`` are sent as bytes, and are normalised by :meth:`finish`.
     Those of ``decoder`` are files until :meth:`decode`.
     """

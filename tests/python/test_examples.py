@@ -147,8 +147,8 @@ def test_inference_from_a_checkpoint_and_two_runs_compared(tmp_path: pathlib.Pat
 def test_image_text(photos: pathlib.Path) -> None:
     for image in photos.rglob("*.jpg"):
         image.with_suffix(".txt").write_text(f"A {image.parent.name}, number {image.stem}.")
-    found = losses(run("image_text.py", photos, "--epochs", "8", "--batch", "16", "--size", "32"))
-    assert len(found) == 8 and found[-1] < found[0]
+    found = losses(run("image_text.py", photos, "--epochs", "40", "--batch", "16", "--size", "32"))
+    assert len(found) == 40 and found[-1] < found[0] - 0.1
 
 
 def test_segment(tmp_path: pathlib.Path) -> None:
