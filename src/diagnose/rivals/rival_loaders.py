@@ -30,6 +30,7 @@ import shlex
 import shutil
 import signal
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -257,6 +258,8 @@ def main() -> int:
     options = parser.parse_args()
     options.scratch.mkdir(parents=True, exist_ok=True)
     random.seed(1)
+    # The first call tries folders by writing a file. A worker that is killed meanwhile would leave it behind.
+    tempfile.gettempdir()
     load = functools.partial(load_u8, size=options.size)
     task = Task(options.uri, options.kind, options.batch, options.workers, options.size, options.scratch, load)
     task.cache = options.scratch / "kept" if options.keep else None
