@@ -31,14 +31,18 @@ std::string_view NameOfGzipError(int error) {
 
 class GzipDecompressor final : public Decompressor {
  public:
-  GzipDecompressor() : state_(std::make_unique<inflate_state>()), out_(kOutBytes) { BeginMember(); }
+  /// `wrapper`: what is around the codes, as isa-l numbers it.
+  explicit GzipDecompressor(uint32_t wrapper)
+      : wrapper_(wrapper), state_(std::make_unique<inflate_state>()), out_(kOutBytes) {
+    BeginMember();
+  }
 
  private:
   bool AtEnd() const override { return any_ && between_; }
 
   void BeginMember() {
     isal_inflate_init(state_.get());
-    state_->crc_flag = ISAL_GZIP;  // with head and checksum
+    state_->crc_flag = wrapper_;  // with head and checksum
     between_ = true;
   }
 
@@ -55,7 +59,7 @@ class GzipDecompressor final : public Decompressor {
       state_->next_out = out_.data();
       state_->avail_out = kOutBytes;
       const int result = isal_inflate(state_.get());
-      if (result < 0) return Damaged(NameOfGzipError(result));
+      if (result < 0 || result == ISAL_NEED_DICT) return Damaged(NameOfGzipError(result));
       const size_t came = kOutBytes - state_->avail_out;
       if (came > 0) RETURN_IF_ERROR(out(std::as_bytes(std::span(out_.data(), came))));
       given_ += came;
@@ -88,6 +92,7 @@ class GzipDecompressor final : public Decompressor {
     }
   }
 
+  const uint32_t wrapper_;
   std::unique_ptr<inflate_state> state_;
   std::vector<uint8_t> out_;
   bool any_ = false;     // a member has come to its end
@@ -218,7 +223,8 @@ absl::Status Decompressor::Finish(Sink out) {
 }
 
 std::unique_ptr<Decompressor> Decompressor::Make(Compression compression, WaitingBudget* windows) {
-  if (compression == Compression::kGzip) return std::make_unique<GzipDecompressor>();
+  if (compression == Compression::kGzip) return std::make_unique<GzipDecompressor>(ISAL_GZIP);
+  if (compression == Compression::kZlib) return std::make_unique<GzipDecompressor>(ISAL_ZLIB);
   return std::make_unique<ZstdDecompressor>(windows);
 }
 

@@ -12,12 +12,12 @@
 
 namespace millrace {
 
-enum class Compression : uint8_t { kGzip, kZstd };
+enum class Compression : uint8_t { kGzip, kZstd, kZlib };
 
-/// Takes compressed bytes, in chunks of any size, and hands out the decompressed bytes: gzip (RFC 1952) or zstd (RFC
-/// 8878). Several members or frames one behind the other are one stream, as for their command line tools; zeros may
-/// follow. Checksums in the stream are verified. Memory: some hundred KB, for zstd up to 128 MiB if the stream asks
-/// for such a window. Windows are part of a budget if there is one. Not thread-safe.
+/// Takes compressed bytes, in chunks of any size, and hands out the decompressed bytes: gzip (RFC 1952), zstd (RFC
+/// 8878) or zlib (RFC 1950). Several members or frames one behind the other are one stream, as for their command line
+/// tools; zeros may follow. Checksums in the stream are verified. Memory: some hundred KB, for zstd up to 128 MiB if
+/// the stream asks for such a window. Windows are part of a budget if there is one. Not thread-safe.
 class Decompressor {
  public:
   using Sink = absl::FunctionRef<absl::Status(ByteSpan)>;  // gets pieces of at most 256 KiB; its errors end the work

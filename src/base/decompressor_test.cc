@@ -16,11 +16,11 @@
 namespace millrace {
 namespace {
 
-std::string Gzip(std::string data) {
+std::string Gzip(std::string data, uint16_t wrapper = IGZIP_GZIP) {
   std::string out(data.size() + data.size() / 2 + 1000, '\0');
   isal_zstream stream;
   isal_deflate_stateless_init(&stream);
-  stream.gzip_flag = IGZIP_GZIP;
+  stream.gzip_flag = wrapper;
   stream.end_of_stream = 1;
   stream.next_in = reinterpret_cast<uint8_t*>(data.data());
   stream.avail_in = static_cast<uint32_t>(data.size());
@@ -84,12 +84,18 @@ std::string SomeText(size_t bytes, uint64_t seed) {
 class DecompressorTest : public ::testing::TestWithParam<Compression> {
  protected:
   static std::string Compress(const std::string& data) {
+    if (GetParam() == Compression::kZlib) return Gzip(data, IGZIP_ZLIB);
     return GetParam() == Compression::kGzip ? Gzip(data) : Zstd(data);
   }
 };
 
-INSTANTIATE_TEST_SUITE_P(All, DecompressorTest, ::testing::Values(Compression::kGzip, Compression::kZstd),
-                         [](const auto& test) { return test.param == Compression::kGzip ? "gzip" : "zstd"; });
+INSTANTIATE_TEST_SUITE_P(All, DecompressorTest,
+                         ::testing::Values(Compression::kGzip, Compression::kZstd, Compression::kZlib),
+                         [](const auto& test) {
+                           return test.param == Compression::kGzip   ? "gzip"
+                                  : test.param == Compression::kZstd ? "zstd"
+                                                                     : "zlib";
+                         });
 
 TEST_P(DecompressorTest, ChunksOfAnySize) {
   for (const size_t bytes : {size_t{0}, size_t{1}, size_t{1000}, size_t{256} << 10, size_t{700'000}}) {

@@ -12,7 +12,10 @@ std::string ShellWord(std::string_view text) {
 
 std::string ShellWords(const std::vector<std::string>& words) {
   std::string line;
-  for (const std::string& word : words) line += (line.empty() ? "" : " ") + ShellWord(word);
+  for (const std::string& word : words) {
+    if (!line.empty()) line += ' ';
+    line += ShellWord(word);
+  }
   return line;
 }
 

@@ -16,7 +16,7 @@ constexpr uint64_t kFileHead = 14;
 constexpr uint32_t kCoreHead = 12;  // of OS/2: smaller numbers, palettes of three bytes
 constexpr uint32_t kInfoHead = 40;
 
-enum BmpMethod : uint32_t { kPlain = 0, kBitFields = 3, kAlphaBitFields = 6 };
+enum BmpMethod : uint32_t { kPlain = 0, kRuns8 = 1, kRuns4 = 2, kBitFields = 3, kAlphaBitFields = 6 };
 
 absl::Status BmpDamaged(std::string_view why) {
   return absl::DataLossError(fmt::format("the BMP is damaged: {}", why));
@@ -42,13 +42,16 @@ class BmpReader final : public RowReader {
  public:
   absl::StatusOr<ImageSize> Open(ByteSpan encoded) override;
   bool can_shrink() const override { return false; }
-  uint64_t held_bytes() const override { return 0; }
+  uint64_t held_bytes() const override { return has_runs() ? PixelCount() : 0; }
   absl::Status Start(const Region& region, int denominator, PixelForm form) override;
   absl::StatusOr<RowBlock> Next() override;
   absl::Status Finish() override { return absl::OkStatus(); }  // that all rows are there was checked
-  void Close() override {}
+  void Close() override { std::vector<std::byte>().swap(numbers_); }
 
  private:
+  bool has_runs() const { return method_ == kRuns8 || method_ == kRuns4; }
+  uint64_t PixelCount() const { return static_cast<uint64_t>(size_.width) * static_cast<uint64_t>(size_.height); }
+  absl::Status ReadRuns();
   bool Has(uint64_t at, uint64_t bytes) const { return at <= encoded_.size() && bytes <= encoded_.size() - at; }
   uint32_t Number(uint64_t at, int bytes) const;
   absl::Status ReadPalette(uint64_t at, uint32_t entry_bytes, uint32_t count);
@@ -58,6 +61,7 @@ class BmpReader final : public RowReader {
   ByteSpan encoded_;
   ImageSize size_;
   int bits_ = 0;
+  uint32_t method_ = kPlain;
   bool top_down_ = false;
   uint64_t pixels_at_ = 0;
   uint64_t stride_ = 0;
@@ -67,6 +71,7 @@ class BmpReader final : public RowReader {
   int next_row_ = 0;
   PixelForm form_ = PixelForm::kRgbx;
   std::vector<uint8_t> row_;
+  std::vector<std::byte> numbers_;  // of all pixels, where these are stored as runs
 };
 
 uint32_t BmpReader::Number(uint64_t at, int bytes) const {
@@ -136,6 +141,13 @@ absl::StatusOr<ImageSize> BmpReader::Open(ByteSpan encoded) {
   size_ = {static_cast<int>(width), static_cast<int>(height)};
   const bool wide = bits_ == 16 || bits_ == 32;
   const bool fields = compression == kBitFields || compression == kAlphaBitFields;
+  method_ = compression;
+  if (has_runs() && bits_ == (compression == kRuns8 ? 8 : 4)) {
+    RETURN_IF_ERROR(ReadPalette(kFileHead + head, 4, colours));
+    bits_ = 8;  // as they are held
+    stride_ = static_cast<uint64_t>(width);
+    return size_;
+  }
   if ((compression != kPlain && !fields) || (fields && !wide)) {
     return absl::InvalidArgumentError(
         fmt::format("cannot decode a compressed BMP (method {}); store it without compression or as PNG", compression));
@@ -150,8 +162,60 @@ absl::StatusOr<ImageSize> BmpReader::Open(ByteSpan encoded) {
         fmt::format("cannot decode a BMP of {} bits a pixel; convert it when packing", bits_));
   }
   stride_ = (static_cast<uint64_t>(width) * static_cast<uint64_t>(bits_) + 31) / 32 * 4;
-  if (!Has(pixels_at_, stride_ * static_cast<uint64_t>(height))) return BmpDamaged("it ends within its pixels");
+  // As Pillow, without the padding of the last row.
+  const uint64_t last_row = (static_cast<uint64_t>(width) * static_cast<uint64_t>(bits_) + 7) / 8;
+  if (!Has(pixels_at_, stride_ * static_cast<uint64_t>(height - 1) + last_row))
+    return BmpDamaged("it ends within its pixels");
   return size_;
+}
+
+// The numbers of all pixels, by Pillow's reading of damaged runs.
+absl::Status BmpReader::ReadRuns() {
+  const uint64_t count = PixelCount();
+  const auto width = static_cast<uint64_t>(size_.width);
+  const bool halves = method_ == kRuns4;
+  numbers_.clear();
+  numbers_.reserve(count + width);
+  uint64_t at = pixels_at_;
+  uint64_t x = 0;
+  const auto put = [&](uint64_t number, uint64_t from) {  // pixels, from a byte or half a byte each
+    for (uint64_t i = 0; i < number; ++i) {
+      const std::byte byte = encoded_[from + (halves ? i / 2 : i)];
+      numbers_.push_back(!halves ? byte : i % 2 == 0 ? byte >> 4 : byte & std::byte{15});
+    }
+  };
+  while (numbers_.size() < count && Has(at, 2)) {
+    const auto length = std::to_integer<uint64_t>(encoded_[at]);
+    const auto second = std::to_integer<uint64_t>(encoded_[at + 1]);
+    at += 2;
+    if (length > 0) {
+      const uint64_t run = std::min(length, width - std::min(x, width));
+      for (uint64_t i = 0; i < run; ++i)
+        numbers_.push_back(static_cast<std::byte>(!halves ? second : i % 2 == 0 ? second >> 4 : second & 15));
+      x += run;
+    } else if (second == 0) {  // the end of a row
+      numbers_.resize((numbers_.size() + width - 1) / width * width);
+      x = 0;
+    } else if (second == 1) {  // the end of the picture
+      break;
+    } else if (second == 2) {  // a step to the right and up
+      if (!Has(at, 2)) break;
+      const uint64_t step =
+          std::to_integer<uint64_t>(encoded_[at]) + std::to_integer<uint64_t>(encoded_[at + 1]) * width;
+      at += 2;
+      numbers_.resize(numbers_.size() + std::min(count - numbers_.size(), step));
+      x = numbers_.size() % width;
+    } else {  // pixels one by one, to an even number of bytes
+      const uint64_t pixels = std::min(count - numbers_.size(), second);
+      const uint64_t bytes = halves ? (pixels + 1) / 2 : pixels;
+      if (!Has(at, bytes)) break;
+      put(pixels, at);
+      x += second;
+      at += bytes;
+      at += at % 2;
+    }
+  }
+  return numbers_.size() >= count ? absl::OkStatus() : BmpDamaged("it ends within its pixels");
 }
 
 absl::Status BmpReader::Start(const Region& region, int /*denominator*/, PixelForm form) {
@@ -160,7 +224,7 @@ absl::Status BmpReader::Start(const Region& region, int /*denominator*/, PixelFo
   form_ = form;
   next_row_ = region.top;
   row_.resize(static_cast<size_t>(size_.width) * 4 + kernels::kSlackBytes);
-  return absl::OkStatus();
+  return has_runs() ? ReadRuns() : absl::OkStatus();
 }
 
 // The columns of the region, to the beginning of a row.
@@ -188,7 +252,8 @@ void BmpReader::Expand(const std::byte* row, uint8_t* to) const {
 absl::StatusOr<RowBlock> BmpReader::Next() {
   const int stored = top_down_ ? next_row_ : size_.height - 1 - next_row_;
   ++next_row_;
-  Expand(encoded_.data() + pixels_at_ + stride_ * static_cast<uint64_t>(stored), row_.data());
+  const std::byte* const pixels = has_runs() ? numbers_.data() : encoded_.data() + pixels_at_;
+  Expand(pixels + stride_ * static_cast<uint64_t>(stored), row_.data());
   if (form_ == PixelForm::kGrey) {
     GreyFromRgbx(row_.data(), static_cast<size_t>(region_.right - region_.left), row_.data());
   }

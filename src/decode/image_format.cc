@@ -4,7 +4,8 @@
 
 #include <algorithm>
 
-#include "base/crypto.h"
+#include "base/foreign_bytes.h"
+#include "base/hex.h"
 
 namespace millrace {
 namespace {
@@ -25,8 +26,9 @@ constexpr Magic kForeign[] = {
     {0, "MM\0+"sv, "BigTIFF"},      {0, "\x76\x2f\x31\x01"sv, "OpenEXR"},
     {4, "ftypmif1"sv, "HEIF"},      {0, "\xff\x4f\xff\x51"sv, "JPEG 2000"},
     {0, "\0\0\1\0"sv, "ICO"},       {0, "\0\0\2\0"sv, "CUR"},
-    {0, "8BPS"sv, "PSD"},           {0, "DDS "sv, "DDS"},
-    {128, "DICM"sv, "DICOM"},       {0, "<svg"sv, "SVG"},
+    {0, "qoif"sv, "QOI"},           {0, "8BPS"sv, "PSD"},
+    {0, "DDS "sv, "DDS"},           {128, "DICM"sv, "DICOM"},
+    {0, "<svg"sv, "SVG"},
 };
 
 // P1 to P7, or PF and Pf of floats, and a blank.
@@ -35,9 +37,29 @@ bool IsNetpbm(std::string_view text) {
          std::string_view(" \t\r\n").find(text[2]) != std::string_view::npos;
 }
 
+// Targa has no mark of its own at its beginning: a head of plausible numbers, and one that a cursor cannot have.
+bool IsTarga(std::string_view text) {
+  constexpr size_t kHead = 18;
+  if (text.size() < kHead) return false;
+  const auto byte = [text](size_t i) { return static_cast<uint8_t>(text[i]); };
+  const uint8_t kind = byte(2) & 0xf7;  // without the bit of run lengths
+  const bool has_map = byte(1) == 1;
+  const uint8_t depth = byte(16);
+  const bool no_map = text.substr(3, 5) == "\0\0\0\0\0"sv;
+  if (byte(2) > 11 || (has_map ? kind != 1 : byte(1) != 0 || (kind != 2 && kind != 3) || !no_map)) return false;
+  return (depth == 8 || depth == 15 || depth == 16 || depth == 24 || depth == 32) && text.substr(12, 4) != "\0\0\0\0"sv;
+}
+
+// XML whose first element is <svg>, as far as its first bytes tell.
+bool IsSvg(std::string_view text) {
+  return text.starts_with("<?xml") && text.substr(0, 2048).find("<svg") != std::string_view::npos;
+}
+
 // The name of a format that is known and not decoded; "" for others.
 std::string_view ForeignFormat(std::string_view text) {
   if (IsNetpbm(text)) return "Netpbm";
+  if (IsSvg(text)) return "SVG";
+  if (IsTarga(text)) return "Targa";
   for (const Magic& magic : kForeign) {
     if (text.size() >= magic.offset && text.substr(magic.offset).starts_with(magic.bytes)) return magic.name;
   }
@@ -61,6 +83,10 @@ absl::StatusOr<ImageFormat> SniffImageFormat(ByteSpan encoded) {
         foreign));
   }
   if (text.empty()) return absl::DataLossError("the image is empty (0 bytes)");
+  if (const std::string_view name = NameForeignBytes(encoded); !name.empty()) {
+    return absl::DataLossError(
+        fmt::format("not an image (JPEG, PNG, WebP, TIFF, BMP or GIF): {} bytes that begin as {}", text.size(), name));
+  }
   const auto* first = reinterpret_cast<const uint8_t*>(encoded.data());
   return absl::DataLossError(
       fmt::format("not an image (JPEG, PNG, WebP, TIFF, BMP or GIF): {} bytes that begin with {}", text.size(),

@@ -25,21 +25,6 @@ constexpr int kStripRows = 16;
 /// Columns read beyond the region: smooth chroma upsampling looks at neighbours, and takes the border of what is read
 /// for the border of the image.
 constexpr int kMargin = 2;
-/// (a * b) / 255, rounded.
-uint8_t MulDiv255(int a, int b) {
-  const int product = a * b + 128;
-  return static_cast<uint8_t>(((product >> 8) + product) >> 8);
-}
-
-/// Inverted CMYK, so that each ink is what it leaves of the light.
-void RgbxFromCmyk(uint8_t* row, size_t pixels) {
-  for (size_t i = 0; i < pixels; ++i) {
-    uint8_t* p = row + 4 * i;
-    const int light = p[3];
-    for (int c = 0; c < 3; ++c) p[c] = static_cast<uint8_t>(light - MulDiv255(255 - p[c], light));
-  }
-}
-
 /// Gives a file to libjpeg piece by piece, and asks for more at its end, as Pillow does. Where it asks
 /// decides if libjpeg takes a file that lacks its end marker.
 struct JpegPieces {
@@ -322,7 +307,7 @@ absl::StatusOr<RowBlock> JpegReader::Next() {
   if (jpeg_.out_color_space == JCS_CMYK) {
     for (int i = 0; i < rows; ++i) {
       uint8_t* const row = strip_.data() + stride_ * i;
-      RgbxFromCmyk(row, jpeg_.output_width);
+      RgbxFromInvertedCmyk(row, jpeg_.output_width);
       if (form_ == PixelForm::kGrey) GreyFromRgbx(row, jpeg_.output_width, row);
     }
   }

@@ -43,7 +43,15 @@ absl::Status NoNumber(std::string_view text, std::string_view wanted) {
                     "JSON (Python: millrace.Json in fields)",
                     QuotedValue(text)));
   }
-  return absl::DataLossError(fmt::format("the label {} is not {}", QuotedValue(text), wanted));
+  std::string_view advice;
+  if (value.empty()) {
+    advice = "; leave the field out of samples without a label, and these by dataset.where(has=[...])";
+  } else if (ParseNumber<double>(value)) {
+    advice = "; for such numbers ask for labels of the kind float (Python: Label(field, \"float\"))";
+  } else {
+    advice = "; for names ask for labels of the kind text (Python: Label(field, \"text\"))";
+  }
+  return absl::DataLossError(fmt::format("the label {} is not {}{}", QuotedValue(text), wanted, advice));
 }
 
 absl::StatusOr<LabelValue> ParseFloat(std::string_view text) {

@@ -1,18 +1,17 @@
 #include "decode/orientation.h"
 
 #include <cstring>
+#include <iterator>
 #include <optional>
 #include <string_view>
 #include <utility>
 
 #include "decode/image_format.h"
-#include "decode/jpeg_segments.h"
+#include "decode/image_metadata.h"
 
 namespace millrace {
 
 namespace {
-
-using std::string_view_literals::operator""sv;
 
 // Numbers of a TIFF file in either order of bytes; 0 beyond its end.
 class TiffReader {
@@ -34,98 +33,82 @@ class TiffReader {
   const bool big_;
 };
 
-// A tag of the first directory: `at` is where its value is, or the place of the value.
+constexpr uint32_t kTiffShort = 3;
+constexpr uint32_t kTiffLong = 4;
+
+// Bytes of a number of each type of TIFF; 0 for types that do not exist.
+constexpr uint8_t kTypeBytes[] = {0, 1, 1, 2, 4, 8, 1, 1, 2, 4, 8, 4, 8, 4, 0, 0, 8};
+
+// A tag of the first directory: `at` is where its values are.
 struct TiffEntry {
   uint32_t type = 0;
   uint32_t count = 0;
   uint64_t at = 0;
 };
 
-constexpr uint32_t kTiffShort = 3;
-constexpr uint32_t kTiffLong = 4;
-
-std::optional<TiffEntry> FindTag(const TiffReader& reader, uint32_t tag) {
-  if (reader.Get(2, 2) != 42) return std::nullopt;
+// The first such tag that has a value. As Pillow, it reads up to the first tag that is cut off.
+std::optional<TiffEntry> FindTag(ByteSpan tiff, uint32_t tag) {
+  const TiffReader reader(tiff);
+  const uint32_t magic = reader.Get(2, 2);
+  if (magic != 42 && magic != 42 << 8) return std::nullopt;
   const uint64_t directory = reader.Get(4, 4);
   const uint32_t entries = reader.Get(directory, 2);
   for (uint64_t i = 0; i < entries; ++i) {
-    const uint64_t entry = directory + 2 + 12 * i;
-    if (reader.Get(entry, 2) == tag) return TiffEntry{reader.Get(entry + 2, 2), reader.Get(entry + 4, 4), entry + 8};
+    const uint64_t at = directory + 2 + 12 * i;
+    if (at + 12 > tiff.size()) return std::nullopt;
+    TiffEntry entry{.type = reader.Get(at + 2, 2), .count = reader.Get(at + 4, 4), .at = at + 8};
+    if (entry.type >= std::size(kTypeBytes) || kTypeBytes[entry.type] == 0) continue;
+    const uint64_t bytes = uint64_t{entry.count} * kTypeBytes[entry.type];
+    if (bytes == 0 || bytes > tiff.size()) continue;
+    if (bytes > 4) entry.at = reader.Get(at + 8, 4);
+    if (entry.at + bytes > tiff.size()) return std::nullopt;
+    if (reader.Get(at, 2) == tag) return entry;
   }
   return std::nullopt;
 }
 
-// The tag Orientation of the first directory, 0 if it is no number; nullopt if there is none.
+// The tag Orientation of the first directory, 0 if it is no such number; nullopt if there is none.
 std::optional<uint32_t> OrientationTag(ByteSpan tiff) {
   constexpr uint32_t kOrientationTag = 0x0112;
+  constexpr uint32_t kSigned = 5;  // the type of a signed number is that much above the one without a sign
+  constexpr uint32_t kTiffRational = 5;
   const TiffReader reader(tiff);
-  const std::optional<TiffEntry> entry = FindTag(reader, kOrientationTag);
+  const std::optional<TiffEntry> entry = FindTag(tiff, kOrientationTag);
   if (!entry) return std::nullopt;
-  if (entry->type == kTiffLong) return reader.Get(entry->at, 4);
-  return entry->type == kTiffShort ? reader.Get(entry->at, 2) : 0;
+  switch (entry->type) {
+    case kTiffShort:
+    case kTiffShort + kSigned:
+      return reader.Get(entry->at, 2);
+    case kTiffLong:
+    case kTiffLong + kSigned:
+      return reader.Get(entry->at, 4);
+    case kTiffRational:
+    case kTiffRational + kSigned: {
+      const uint32_t over = reader.Get(entry->at, 4);
+      const uint32_t under = reader.Get(entry->at + 4, 4);
+      return under != 0 && over % under == 0 ? over / under : 0;
+    }
+    default:
+      return 0;
+  }
 }
 
-// The orientation in the XMP data of a TIFF; 0 if there is none.
-uint32_t OrientationInXmp(ByteSpan tiff) {
-  constexpr uint32_t kXmpTag = 700;
-  const TiffReader reader(tiff);
-  const std::optional<TiffEntry> entry = FindTag(reader, kXmpTag);
-  if (!entry || entry->count <= 4) return 0;
-  const uint64_t begin = reader.Get(entry->at, 4);
-  if (begin > tiff.size() || entry->count > tiff.size() - begin) return 0;
-  const std::string_view xmp = AsText(tiff.subspan(begin, entry->count));
-  for (const std::string_view name : {"tiff:Orientation=\""sv, "tiff:Orientation>"sv}) {
-    const size_t at = xmp.find(name);
-    if (at == std::string_view::npos || at + name.size() >= xmp.size()) continue;
-    const char digit = xmp[at + name.size()];
-    if (digit >= '0' && digit <= '9') return static_cast<uint32_t>(digit - '0');
+// The first orientation in XMP data; 0 if there is none.
+uint32_t OrientationInXmp(std::string_view xmp) {
+  constexpr std::string_view kName = "tiff:Orientation";
+  for (size_t at = xmp.find(kName); at != std::string_view::npos; at = xmp.find(kName, at + 1)) {
+    std::string_view rest = xmp.substr(at + kName.size());
+    const size_t between = rest.starts_with("=\"") ? 2 : rest.starts_with('>') ? 1 : 0;
+    rest.remove_prefix(between);
+    if (between > 0 && !rest.empty() && rest[0] >= '0' && rest[0] <= '9') return static_cast<uint32_t>(rest[0] - '0');
   }
   return 0;
 }
 
-constexpr std::string_view kExif = "Exif\0\0"sv;
-
-ByteSpan WithoutExifHead(ByteSpan payload) {
-  return AsText(payload).starts_with(kExif) ? payload.subspan(kExif.size()) : payload;
-}
-
-// The EXIF data of an image, which are a TIFF file; empty if there are none.
-ByteSpan ExifOfJpeg(ByteSpan jpeg) {
-  JpegSegments segments(jpeg);
-  while (const std::optional<JpegSegment> segment = segments.Next()) {
-    if (segment->marker == jpeg_marker::kApp1 && AsText(segment->payload).starts_with(kExif)) {
-      return WithoutExifHead(segment->payload);
-    }
-  }
-  return {};
-}
-
-/// How the chunks of a format are told.
-struct ChunkFormat {
-  size_t first;   // where the first one begins
-  size_t name;    // where in a chunk its name is
-  size_t length;  // and its length
-  bool big_endian;
-  size_t between;  // bytes behind a chunk
-  bool even;       // chunks have an even number of bytes
-  std::string_view exif;
-};
-constexpr ChunkFormat kPngChunks = {8, 4, 0, true, 4, false, "eXIf"};
-constexpr ChunkFormat kWebpChunks = {12, 0, 4, false, 0, true, "EXIF"};
-
-ByteSpan ExifOfChunks(ByteSpan file, const ChunkFormat& format) {
-  constexpr size_t kChunkHead = 8;
-  for (size_t at = format.first; at + kChunkHead <= file.size();) {
-    uint64_t length = 0;
-    for (size_t i = 0; i < 4; ++i) {
-      length = length << 8 | static_cast<uint64_t>(file[at + format.length + (format.big_endian ? i : 3 - i)]);
-    }
-    if (length > file.size() - at - kChunkHead) return {};
-    const ByteSpan payload = file.subspan(at + kChunkHead, length);
-    if (AsText(file).substr(at + format.name, 4) == format.exif) return WithoutExifHead(payload);
-    at += kChunkHead + length + format.between + (format.even ? length % 2 : 0);
-  }
-  return {};
+uint32_t OrientationInXmpOfTiff(ByteSpan tiff) {
+  constexpr uint32_t kXmpTag = 700;
+  const std::optional<TiffEntry> entry = FindTag(tiff, kXmpTag);
+  return entry ? OrientationInXmp(AsText(tiff.subspan(entry->at, entry->count))) : 0;
 }
 
 bool IsTiff(ByteSpan encoded) {
@@ -133,28 +116,20 @@ bool IsTiff(ByteSpan encoded) {
   return format.ok() && *format == ImageFormat::kTiff;
 }
 
-ByteSpan ExifOf(ByteSpan encoded) {
-  const absl::StatusOr<ImageFormat> format = SniffImageFormat(encoded);
-  if (!format.ok()) return {};
-  switch (*format) {
-    case ImageFormat::kJpeg:
-      return ExifOfJpeg(encoded);
-    case ImageFormat::kPng:
-      return ExifOfChunks(encoded, kPngChunks);
-    case ImageFormat::kWebp:
-      return ExifOfChunks(encoded, kWebpChunks);
-    case ImageFormat::kTiff:
-      return encoded;
-    default:
-      return {};
+uint32_t OrientationNumber(ByteSpan encoded) {
+  if (IsTiff(encoded)) {
+    const std::optional<uint32_t> tag = OrientationTag(encoded);
+    return tag ? *tag : OrientationInXmpOfTiff(encoded);
   }
+  const ImageMetadata metadata = MetadataOf(encoded);
+  const std::optional<uint32_t> tag = OrientationTag(metadata.exif.bytes());
+  return tag ? *tag : OrientationInXmp(AsText(metadata.xmp.bytes()));
 }
 
 }  // namespace
 
 Orientation OrientationOf(ByteSpan encoded) {
-  const std::optional<uint32_t> stored = OrientationTag(ExifOf(encoded));
-  const uint32_t tag = stored ? *stored : IsTiff(encoded) ? OrientationInXmp(encoded) : 0;
+  const uint32_t tag = OrientationNumber(encoded);
   if (tag < 2 || tag > 8) return {};
   return {.transposed = tag >= 5,
           .mirrored_x = tag == 2 || tag == 3 || tag == 7 || tag == 8,

@@ -13,6 +13,7 @@
 #include "decode/decode_memory.h"
 #include "decode/image.h"
 #include "decode/image_format.h"
+#include "decode/image_metadata.h"
 #include "decode/image_readers.h"
 #include "decode/jpeg_encoder.h"
 #include "decode/jpeg_segments.h"
@@ -30,6 +31,8 @@ using std::string_view_literals::operator""sv;
 
 /// The most that an image may need that must be held: packing has no budget to ask, and sets kReencodeBytes aside.
 constexpr uint64_t kCoefficientBytes = uint64_t{256} << 20;
+
+constexpr size_t kEndOfPngHeader = 33;  // the signature and IHDR
 
 bool IsJpeg(ByteSpan encoded) {
   return AsText(encoded).starts_with("\xff\xd8\xff"sv);
@@ -154,7 +157,8 @@ absl::StatusOr<std::optional<std::string>> ResizePng(ByteSpan encoded, const Ima
   RETURN_IF_ERROR(writer.Start(scaling.to.width, scaling.to.height));
   RETURN_IF_ERROR(
       Resize(*reader, from, scaling, PixelForm::kRgbx, [&](const uint8_t* row) { return writer.Put(row); }));
-  return writer.Finish();
+  ASSIGN_OR_RETURN(std::string png, writer.Finish());
+  return png.insert(kEndOfPngHeader, ShownChunksOfPng(encoded));
 }
 
 /// RGB pixels of an image that is encoded as a whole.
@@ -196,7 +200,8 @@ absl::StatusOr<std::optional<std::string>> ResizeWebp(ByteSpan encoded, const Im
     image.Put(row);
     return absl::OkStatus();
   }));
-  return EncodeWebp(image, lossless, change.quality);
+  ASSIGN_OR_RETURN(const std::string webp, EncodeWebp(image, lossless, change.quality));
+  return WithMetadataOfWebp(webp, encoded, static_cast<uint32_t>(image.width), static_cast<uint32_t>(image.height));
 }
 
 std::unique_ptr<RowReader> MakeOtherReader(ImageFormat format) {

@@ -1,14 +1,18 @@
 #include "decode/reencode.h"
 
 #include <gtest/gtest.h>
+#include <webp/encode.h>
 
 #include <cstdlib>
 #include <string>
 #include <vector>
 
+#include "base/crypto.h"
 #include "decode/image.h"
+#include "decode/image_metadata.h"
 #include "decode/jpeg_segments.h"
 #include "decode/jpeg_tiles.h"
+#include "decode/orientation.h"
 #include "decode/testing/test_images.h"
 
 namespace millrace {
@@ -122,6 +126,42 @@ TEST(ReencodeTest, PngInColourStaysPngAndMasksStayAsTheyAre) {
         ReencodeImage(AsBytes(MakePng(200, 160, {.color_type = type}).bytes), {.shorter_side = 80, .jpeg_tiles = true});
     ASSERT_TRUE(kept.ok()) << kept.status();
     EXPECT_FALSE(kept->has_value());
+  }
+}
+
+// EXIF data that say the orientation 6.
+std::string ExifOfTurned() {
+  return std::string("II*\0\x08\0\0\0\x01\0\x12\x01\x03\0\x01\0\0\0\x06\0\0\0\0\0\0\0", 26);
+}
+
+TEST(ReencodeTest, OrientationStays) {
+  const std::string exif = ExifOfTurned();
+  const auto number = [](uint64_t value, bool big) {
+    std::string text;
+    for (int i = 0; i < 4; ++i) text += static_cast<char>(value >> 8 * (big ? 3 - i : i));
+    return text;
+  };
+  std::string png = MakePng(200, 160, {.color_type = 2}).bytes;
+  const std::string chunk = "eXIf" + exif;
+  png.insert(33, number(exif.size(), true) + chunk + number(Crc32(AsBytes(chunk)), true));
+  std::vector<uint8_t> rgb(size_t{3} * 200 * 160, 77);
+  uint8_t* bytes = nullptr;
+  const size_t size = WebPEncodeLosslessRGB(rgb.data(), 200, 160, 600, &bytes);
+  const std::string simple(reinterpret_cast<const char*>(bytes), size);
+  WebPFree(bytes);
+  const std::string head = std::string("VP8X") + number(10, false) + "\x08" + std::string(9, '\0');
+  const std::string from = "RIFF" + number(12 + head.size() + exif.size(), false) + "WEBP" + head + "EXIF" +
+                           number(exif.size(), false) + exif;
+  const std::string webp = WithMetadataOfWebp(simple, AsBytes(from), 200, 160);
+  EXPECT_FALSE(OrientationOf(AsBytes(simple)).turns());
+  for (const std::string& image : {png, webp}) {
+    ASSERT_TRUE(OrientationOf(AsBytes(image)).transposed);
+    const std::string resized = Changed(image, {.shorter_side = 80});
+    EXPECT_TRUE(OrientationOf(AsBytes(resized)).transposed);
+    const absl::StatusOr<ImageSize> to = ReadImageSize(AsBytes(resized));
+    ASSERT_TRUE(to.ok()) << to.status();
+    EXPECT_EQ(to->width, 100);
+    EXPECT_EQ(PixelsOf(resized, *to), PixelsOf(image, *to)) << "nothing is lost";
   }
 }
 

@@ -99,6 +99,9 @@ class RowReader {
 /// What is told of an image that has no PixelForm::kNumbers.
 absl::Status NotNumbers(std::string_view what);
 
+/// CMYK to RGBX in place, by Pillow's arithmetic. Inverted: each ink is what it leaves of the light.
+void RgbxFromInvertedCmyk(uint8_t* pixels, size_t count);
+
 /// Luma as ITU-R 601 weighs it, in Pillow's fixed point. In place is fine: `grey` may equal `rgbx`.
 void GreyFromRgbx(const uint8_t* rgbx, size_t pixels, uint8_t* grey);
 

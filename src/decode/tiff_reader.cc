@@ -123,9 +123,10 @@ class TiffRowReader final : public RowReader {
 
   /// How pixels are read.
   enum class Way : uint8_t {
-    kLines,  // row by row
-    kTiles,  // a row of tiles at a time
-    kWhole,  // by libtiff's conversion to RGBA, for all that is rare
+    kLines,   // row by row
+    kTiles,   // a row of tiles at a time
+    kPlanes,  // a colour after the other, as they are stored
+    kWhole,   // by libtiff's conversion to RGBA, for all that is rare
   };
 
   uint16_t Get(uint32_t tag, uint16_t usual) const;
@@ -133,8 +134,13 @@ class TiffRowReader final : public RowReader {
   bool IsPlain() const;
   absl::Status CheckMeaning() const;
   absl::Status ChooseWay();
-  absl::Status ReadLine();
+  absl::Status ReadLine(uint16_t plane = 0);
   absl::Status ReadTiles();
+  absl::Status ReadPlanes();
+  absl::Status ReadTile(uint32_t x, uint32_t y, uint16_t plane);
+  bool HasAssociatedAlpha() const;
+  bool HasPhotometric() const;
+  void Show(const std::array<unsigned, 4>& samples, uint8_t* to) const;
   void Expand(const uint8_t* from, int pixels, uint8_t* to) const;
   unsigned SampleAt(const uint8_t* line, size_t number) const;
 
@@ -144,6 +150,7 @@ class TiffRowReader final : public RowReader {
   uint16_t bits_ = 1;
   uint16_t samples_ = 1;
   uint16_t photometric_ = PHOTOMETRIC_MINISBLACK;
+  bool associated_alpha_ = false;  // colours are multiplied by the fourth sample
   Way way_ = Way::kWhole;
   uint64_t held_ = 0;
   uint32_t tile_width_ = 0;
@@ -193,9 +200,7 @@ absl::StatusOr<ImageSize> TiffRowReader::Open(ByteSpan encoded) {
 
 // Whether rows are numbers that need no more than a table or their high byte.
 bool TiffRowReader::IsPlain() const {
-  const bool integers = Get(TIFFTAG_SAMPLEFORMAT, SAMPLEFORMAT_UINT) == SAMPLEFORMAT_UINT;
-  if (!integers || (samples_ > 1 && Get(TIFFTAG_PLANARCONFIG, PLANARCONFIG_CONTIG) != PLANARCONFIG_CONTIG))
-    return false;
+  if (Get(TIFFTAG_SAMPLEFORMAT, SAMPLEFORMAT_UINT) != SAMPLEFORMAT_UINT) return false;
   const bool small = (bits_ == 1 || bits_ == 2 || bits_ == 4) && samples_ == 1;
   switch (photometric_) {
     case PHOTOMETRIC_MINISBLACK:
@@ -205,13 +210,34 @@ bool TiffRowReader::IsPlain() const {
       return small || (bits_ == 8 && samples_ == 1);
     case PHOTOMETRIC_RGB:
       return samples_ >= 3 && (bits_ == 8 || bits_ == 16);
+    case PHOTOMETRIC_SEPARATED:  // CMYK
+      return samples_ >= 4 && (bits_ == 8 || bits_ == 16);
     default:
       return false;
   }
 }
 
+bool TiffRowReader::HasPhotometric() const {
+  uint16_t photometric = 0;
+  return TIFFGetField(tiff_.get(), TIFFTAG_PHOTOMETRIC, &photometric) == 1;
+}
+
+// True if colours were multiplied by their alpha, which Pillow takes back.
+bool TiffRowReader::HasAssociatedAlpha() const {
+  uint16_t count = 0;
+  uint16_t* kinds = nullptr;
+  return photometric_ == PHOTOMETRIC_RGB && samples_ > 3 &&
+         TIFFGetField(tiff_.get(), TIFFTAG_EXTRASAMPLES, &count, &kinds) == 1 && count > 0 &&
+         kinds[0] == EXTRASAMPLE_ASSOCALPHA;
+}
+
 // libtiff would show these in other colours than Pillow.
 absl::Status TiffRowReader::CheckMeaning() const {
+  if (samples_ > 2 && !HasPhotometric()) {
+    return absl::InvalidArgumentError(
+        "cannot decode a TIFF that does not say what its samples stand for (the tag PhotometricInterpretation); "
+        "convert it when packing");
+  }
   if (photometric_ == PHOTOMETRIC_CIELAB || photometric_ == PHOTOMETRIC_ICCLAB || photometric_ == PHOTOMETRIC_ITULAB) {
     return absl::InvalidArgumentError(
         "cannot decode a TIFF in L*a*b*, whose colours depend on a profile; convert it to RGB");
@@ -235,7 +261,9 @@ absl::Status TiffRowReader::ChooseWay() {
   }
   bits_ = Get(TIFFTAG_BITSPERSAMPLE, 1);
   samples_ = Get(TIFFTAG_SAMPLESPERPIXEL, 1);
-  photometric_ = Get(TIFFTAG_PHOTOMETRIC, PHOTOMETRIC_MINISBLACK);
+  // Pillow takes 0 for white if the file does not say it.
+  photometric_ = HasPhotometric() ? Get(TIFFTAG_PHOTOMETRIC, PHOTOMETRIC_MINISBLACK) : PHOTOMETRIC_MINISWHITE;
+  associated_alpha_ = HasAssociatedAlpha();
   if (photometric_ != PHOTOMETRIC_PALETTE && SaysPalette(file_.bytes)) {
     return absl::DataLossError("the TIFF is damaged: its color map is missing or cut off");
   }
@@ -246,9 +274,10 @@ absl::Status TiffRowReader::ChooseWay() {
   }
   RETURN_IF_ERROR(CheckMeaning());
   const bool tiled = TIFFIsTiled(tiff_.get()) != 0;
-  way_ = !IsPlain() ? Way::kWhole : tiled ? Way::kTiles : Way::kLines;
+  const bool separate = samples_ > 1 && Get(TIFFTAG_PLANARCONFIG, PLANARCONFIG_CONTIG) != PLANARCONFIG_CONTIG;
+  way_ = !IsPlain() ? Way::kWhole : separate ? Way::kPlanes : tiled ? Way::kTiles : Way::kLines;
   const auto pixels = static_cast<uint64_t>(size_.width) * static_cast<uint64_t>(size_.height);
-  held_ = way_ == Way::kWhole ? pixels * kTiffPixelBytes : 0;
+  held_ = way_ == Way::kWhole || way_ == Way::kPlanes ? pixels * kTiffPixelBytes : 0;
   uint64_t unit = 0;
   if (tiled) {
     tile_width_ = tile_height_ = 0;
@@ -261,7 +290,8 @@ absl::Status TiffRowReader::ChooseWay() {
                static_cast<uint64_t>(size_.width);
     }
   } else {
-    unit = way_ == Way::kLines ? TIFFScanlineSize64(tiff_.get()) : TIFFStripSize64(tiff_.get());
+    const bool by_line = way_ == Way::kLines || way_ == Way::kPlanes;
+    unit = by_line ? TIFFScanlineSize64(tiff_.get()) : TIFFStripSize64(tiff_.get());
     if (unit == 0) return Error();
   }
   if (unit > kMaxCodecBytes || held_ > kMaxCodecBytes) {
@@ -272,9 +302,7 @@ absl::Status TiffRowReader::ChooseWay() {
   }
   // Rows of usual sizes are scratch; libtiff's conversion holds each of up to four planes.
   if (way_ != Way::kLines || unit > kUsualLineBytes) {
-    const bool planes =
-        way_ == Way::kWhole && samples_ > 1 && Get(TIFFTAG_PLANARCONFIG, PLANARCONFIG_CONTIG) != PLANARCONFIG_CONTIG;
-    held_ += planes ? unit * std::min<uint64_t>(samples_, 4) : unit;
+    held_ += way_ == Way::kWhole && separate ? unit * std::min<uint64_t>(samples_, 4) : unit;
   }
   file_.error.clear();  // about tags that are not needed
   return absl::OkStatus();
@@ -282,6 +310,11 @@ absl::Status TiffRowReader::ChooseWay() {
 
 absl::Status TiffRowReader::Start(const Region& region, int /*denominator*/, PixelForm form) {
   const bool grey = photometric_ == PHOTOMETRIC_MINISBLACK && samples_ == 1;
+  if (form == PixelForm::kNumbers && photometric_ == PHOTOMETRIC_MINISWHITE && samples_ == 1) {
+    return absl::InvalidArgumentError(
+        "a TIFF whose 0 is white, and a map of numbers is wanted: programs differ in whether they invert its numbers; "
+        "store it with 0 as black (PhotometricInterpretation 1), or as a PNG");
+  }
   if (form == PixelForm::kNumbers &&
       (way_ == Way::kWhole || bits_ > 8 || (!grey && photometric_ != PHOTOMETRIC_PALETTE))) {
     return NotNumbers("a TIFF in colour or of more than 8 bits");
@@ -315,6 +348,7 @@ absl::Status TiffRowReader::Start(const Region& region, int /*denominator*/, Pix
     return absl::OkStatus();
   }
   pixels_.resize(row * static_cast<size_t>(size_.height) + kernels::kSlackBytes);
+  if (way_ == Way::kPlanes) return ReadPlanes();
   // As it is stored.
   TIFFSetField(tiff_.get(), TIFFTAG_ORIENTATION, ORIENTATION_TOPLEFT);
   std::array<char, 1024> why{};
@@ -329,10 +363,18 @@ absl::Status TiffRowReader::Start(const Region& region, int /*denominator*/, Pix
   return read == 1 && file_.error.empty() ? absl::OkStatus() : Error();
 }
 
-absl::Status TiffRowReader::ReadLine() {
-  const int read = TIFFReadScanline(tiff_.get(), line_.data(), static_cast<uint32_t>(next_stored_), 0);
+absl::Status TiffRowReader::ReadLine(uint16_t plane) {
+  const int read = TIFFReadScanline(tiff_.get(), line_.data(), static_cast<uint32_t>(next_stored_), plane);
   ++next_stored_;
   return read == 1 && file_.error.empty() ? absl::OkStatus() : Error();
+}
+
+// One tile, whose rows within the image must be whole.
+absl::Status TiffRowReader::ReadTile(uint32_t x, uint32_t y, uint16_t plane) {
+  const size_t rows = std::min<uint32_t>(tile_height_, static_cast<uint32_t>(size_.height) - y);
+  const tmsize_t read = TIFFReadTile(tiff_.get(), line_.data(), x, y, 0, plane);
+  const bool whole = read >= 0 && static_cast<size_t>(read) >= TIFFTileRowSize64(tiff_.get()) * rows;
+  return whole && file_.error.empty() ? absl::OkStatus() : Error();
 }
 
 // The tiles of the next rows, converted.
@@ -341,9 +383,7 @@ absl::Status TiffRowReader::ReadTiles() {
       std::min<uint32_t>(tile_height_, static_cast<uint32_t>(size_.height) - static_cast<uint32_t>(next_stored_)));
   const size_t tile_row = static_cast<size_t>(TIFFTileRowSize64(tiff_.get()));
   for (uint32_t x = 0; x < static_cast<uint32_t>(size_.width); x += tile_width_) {
-    const tmsize_t read = TIFFReadTile(tiff_.get(), line_.data(), x, static_cast<uint32_t>(next_stored_), 0, 0);
-    if (read < 0 || static_cast<size_t>(read) < tile_row * static_cast<size_t>(rows) || !file_.error.empty())
-      return Error();
+    RETURN_IF_ERROR(ReadTile(x, static_cast<uint32_t>(next_stored_), 0));
     const int columns = static_cast<int>(std::min<uint32_t>(tile_width_, static_cast<uint32_t>(size_.width) - x));
     for (int y = 0; y < rows; ++y) {
       const size_t at = (static_cast<size_t>(y) * static_cast<size_t>(size_.width) + x) * kTiffPixelBytes;
@@ -353,6 +393,58 @@ absl::Status TiffRowReader::ReadTiles() {
   }
   next_stored_ += rows;
   return absl::OkStatus();
+}
+
+// All of the image, whose samples lie in planes of their own: of 8 or 16 bits, since IsPlain asks for that.
+absl::Status TiffRowReader::ReadPlanes() {
+  const auto width = static_cast<uint32_t>(size_.width);
+  const auto height = static_cast<uint32_t>(size_.height);
+  const bool tiled = TIFFIsTiled(tiff_.get()) != 0;
+  line_.resize(static_cast<size_t>(tiled ? TIFFTileSize64(tiff_.get()) : TIFFScanlineSize64(tiff_.get())));
+  const size_t tile_row = tiled ? static_cast<size_t>(TIFFTileRowSize64(tiff_.get())) : 0;
+  const auto put = [&](const uint8_t* from, uint32_t x, uint32_t y, uint32_t columns, size_t plane) {
+    uint8_t* to = pixels_.data() + (size_t{y} * width + x) * kTiffPixelBytes + plane;
+    for (size_t i = 0; i < columns; ++i) to[i * kTiffPixelBytes] = static_cast<uint8_t>(SampleAt(from, i));
+  };
+  const auto planes = static_cast<uint16_t>(std::min<size_t>(samples_, kTiffPixelBytes));
+  for (uint16_t plane = 0; plane < planes; ++plane) {
+    for (uint32_t y = 0; y < height; y += tiled ? tile_height_ : 1) {
+      if (!tiled) {
+        next_stored_ = static_cast<int>(y);
+        RETURN_IF_ERROR(ReadLine(plane));
+        put(line_.data(), 0, y, width, plane);
+        continue;
+      }
+      for (uint32_t x = 0; x < width; x += tile_width_) {
+        RETURN_IF_ERROR(ReadTile(x, y, plane));
+        const uint32_t rows = std::min(tile_height_, height - y);
+        for (uint32_t row = 0; row < rows; ++row)
+          put(line_.data() + tile_row * row, x, y + row, std::min(tile_width_, width - x), plane);
+        if (tile_width_ >= width) break;  // x may not reach so far
+      }
+      if (tile_height_ >= height) break;
+    }
+  }
+  for (size_t i = 0; i < size_t{width} * height; ++i) {
+    uint8_t* const pixel = pixels_.data() + i * kTiffPixelBytes;
+    Show({pixel[0], pixel[1], pixel[2], pixel[3]}, pixel);
+  }
+  return absl::OkStatus();
+}
+
+// The RGB of a pixel of 8 bits a sample, by Pillow's arithmetic.
+void TiffRowReader::Show(const std::array<unsigned, 4>& samples, uint8_t* to) const {
+  if (photometric_ == PHOTOMETRIC_RGB) {
+    const unsigned alpha = associated_alpha_ ? samples[3] : 255;
+    for (size_t c = 0; c < 3; ++c)
+      to[c] = static_cast<uint8_t>(alpha == 0 ? 0 : std::min(255u, samples[c] * 255 / alpha));
+  } else if (photometric_ == PHOTOMETRIC_SEPARATED) {
+    for (size_t c = 0; c < samples.size(); ++c) to[c] = static_cast<uint8_t>(255 - samples[c]);
+    RgbxFromInvertedCmyk(to, 1);
+  } else {
+    to[0] = to[1] = to[2] =
+        static_cast<uint8_t>(photometric_ == PHOTOMETRIC_MINISWHITE ? 255 - samples[0] : samples[0]);
+  }
 }
 
 unsigned TiffRowReader::SampleAt(const uint8_t* line, size_t number) const {
@@ -366,6 +458,12 @@ unsigned TiffRowReader::SampleAt(const uint8_t* line, size_t number) const {
 void TiffRowReader::Expand(const uint8_t* from, int pixels, uint8_t* to) const {
   const unsigned most = bits_ >= 8 ? 255 : (1u << bits_) - 1;
   for (size_t x = 0; x < static_cast<size_t>(pixels); ++x, to += kTiffPixelBytes) {
+    if (photometric_ == PHOTOMETRIC_SEPARATED || associated_alpha_) {
+      std::array<unsigned, 4> all{};
+      for (size_t c = 0; c < all.size(); ++c) all[c] = SampleAt(from, x * samples_ + c);
+      Show(all, to);
+      continue;
+    }
     if (photometric_ == PHOTOMETRIC_RGB) {
       for (size_t c = 0; c < 3; ++c) to[c] = static_cast<uint8_t>(SampleAt(from, x * samples_ + c));
       continue;

@@ -16,8 +16,7 @@ std::string QuotedValue(std::string_view value);
 /// DataLoss unless it is UTF-8.
 absl::Status CheckText(ByteSpan value);
 
-/// DataLoss unless it is JSON, where NaN, Infinity and -Infinity may stand for numbers: Python's json module writes and
-/// reads them.
+/// DataLoss unless it is JSON as Python's json module reads it (json_grammar.h).
 absl::Status CheckJson(ByteSpan value);
 
 }  // namespace millrace

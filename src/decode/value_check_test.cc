@@ -26,12 +26,27 @@ TEST(ValueCheckTest, JsonMayHoldManySpecialNumbers) {
   EXPECT_TRUE(CheckJson(AsBytes(text + "]")).ok());
 }
 
+TEST(ValueCheckTest, JsonMayBeDeep) {
+  const std::string deep = std::string(200'000, '[') + std::string(200'000, ']');
+  EXPECT_TRUE(CheckJson(AsBytes(deep)).ok());
+  EXPECT_TRUE(CheckJson(AsBytes(std::string(4300, '1'))).ok());
+  EXPECT_FALSE(CheckJson(AsBytes(std::string(4301, '1'))).ok());
+}
+
 TEST(ValueCheckTest, JsonIsWhatPythonTakes) {
   for (const std::string_view text :
-       {"{}"sv, " [1, 2.5e3, null] \n"sv, "\"x\""sv, "{\"score\": NaN, \"most\": [Infinity, -Infinity]}"sv}) {
+       {"{}"sv, " [1, 2.5e3, null] \n"sv, "\"x\""sv, "{\"score\": NaN, \"most\": [Infinity, -Infinity]}"sv,
+        "\xef\xbb\xbf{}"sv, "[1e400, -0, 0.5, 1E+2, 123456789012345678901234567890]"sv, "\"\\ud800 \xed\xa0\x80\""sv,
+        "{\"\": {\"a\": [[], {}, [[{}]]]}, \"b\": \"\\u00e9\\/\\\"\"}"sv, "\xff\xfe{\0\"\0\xe9\0\"\0:\0\x31\0}\0"sv,
+        "\0{\0}"sv, "{\0}\0"sv, "\xff\xfe\0\0[\0\0\0]\0\0\0"sv, "\0\0\0\x31"sv, "true"sv}) {
     EXPECT_TRUE(CheckJson(AsBytes(text)).ok()) << text;
   }
-  for (const std::string_view text : {""sv, "{"sv, "{'a': 1}"sv, "[1,]"sv, "NaNs"sv, "\"\xff\""sv, "{} {}"sv}) {
+  for (const std::string_view text :
+       {""sv,         " "sv,      "{"sv,       "{'a': 1}"sv,    "[1,]"sv,     "NaNs"sv,
+        "\"\xff\""sv, "{} {}"sv,  "[}"sv,      "{\"a\" 1}"sv,   "{\"a\":}"sv, "{,}"sv,
+        "[1 2]"sv,    "01"sv,     "1."sv,      "-"sv,           "1e"sv,       "+1"sv,
+        ".5"sv,       "\"\t\""sv, "\"\\x\""sv, "\"\\u12g4\""sv, "\""sv,       "\xff\xfe{\0}"sv,
+        "\x0b{}"sv,   "[[]"sv,    "]"sv,       "nul"sv,         "-Infinit"sv, "\0\x11\0\0"sv}) {
     EXPECT_TRUE(absl::IsDataLoss(CheckJson(AsBytes(text)))) << text;
   }
 }

@@ -3,7 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
+#include <cstdlib>
 #include <nlohmann/json.hpp>
+
+#include "base/hex.h"
 
 namespace millrace {
 
@@ -38,6 +42,50 @@ size_t EndOfEntry(std::string_view text) {
     }
   }
   return text.size();
+}
+
+size_t NumberLength(std::string_view text) {
+  return std::min(text.find_first_not_of("+-.0123456789eE"), text.size());
+}
+
+// The length of a number at the beginning that JSON does not know, or no float holds; 0 if there is none.
+size_t NoNumberLength(std::string_view text) {
+  for (const std::string_view word : {"-Infinity", "Infinity", "NaN"}) {
+    if (text.starts_with(word)) return word.size();
+  }
+  const size_t length = NumberLength(text);
+  const std::string number(text.substr(0, length));
+  const bool has_exponent =
+      length > 0 && number.front() != 'e' && number.front() != 'E' && number.find_first_of("eE") != std::string::npos;
+  return has_exponent && std::isinf(std::strtod(number.c_str(), nullptr)) ? length : 0;
+}
+
+// The code unit of "\\uXXXX" at the beginning; 0 if there is none.
+uint32_t UnitOf(std::string_view text) {
+  uint32_t unit = 0;
+  if (text.size() < 6 || !text.starts_with("\\u")) return 0;
+  for (const char digit : text.substr(2, 4)) {
+    if (HexValue(digit) < 0) return 0;
+    unit = unit << 4 | static_cast<uint32_t>(HexValue(digit));
+  }
+  return unit;
+}
+
+// The length of the escape at the beginning, with both of a surrogate pair. `instead`: of half a pair, which is no
+// character.
+size_t EscapeLength(std::string_view text, std::string_view* instead) {
+  const auto is_high = [](uint32_t unit) { return unit >= 0xd800 && unit < 0xdc00; };
+  const auto is_low = [](uint32_t unit) { return unit >= 0xdc00 && unit < 0xe000; };
+  const uint32_t unit = UnitOf(text);
+  if (is_high(unit) && is_low(UnitOf(text.substr(6)))) return 12;
+  if (!is_high(unit) && !is_low(unit)) return std::min<size_t>(2, text.size());
+  *instead = "\\ufffd";
+  return 6;
+}
+
+// "1.png", "cat/1" and "17", which are no names of members of a row.
+bool IsNameOfSample(std::string_view name) {
+  return name.find_first_of("./") != name.npos || name.find_first_not_of("0123456789") == name.npos;
 }
 
 }  // namespace
@@ -76,20 +124,17 @@ std::string WithoutNan(std::string_view json) {
   bool quoted = false;
   while (!json.empty()) {
     size_t taken = 1;
+    std::string_view instead;
     if (quoted && json.front() == '\\') {
-      taken = std::min<size_t>(2, json.size());
+      taken = EscapeLength(json, &instead);
     } else if (json.front() == '"') {
       quoted = !quoted;
     } else if (!quoted) {
-      for (const std::string_view word : {"-Infinity", "Infinity", "NaN"}) {
-        if (!json.starts_with(word)) continue;
-        plain += "null";
-        json.remove_prefix(word.size());
-        taken = 0;
-        break;
-      }
+      taken = NoNumberLength(json);
+      instead = taken > 0 ? "null" : "";
+      if (taken == 0) taken = std::max<size_t>(1, NumberLength(json));
     }
-    plain += json.substr(0, taken);
+    plain += instead.empty() ? json.substr(0, taken) : instead;
     json.remove_prefix(taken);
   }
   return plain;
@@ -105,6 +150,13 @@ std::string AdviceOnTable(std::string_view json) {
     form = "split";
   } else if (table.contains("data") && table.contains("schema")) {
     form = "table";
+  } else if (table.size() == 1 && table.contains("labels") && table["labels"].is_array()) {
+    return "labels in pairs, as in the dataset.json of StyleGAN, have no rows; write each pair in a line of its own: "
+           "{\"key\": \"00000/img00000000.png\", \"label\": 6}";
+  } else if (IsNameOfSample(table.begin().key()) && (table.begin()->is_number() || table.begin()->is_string())) {
+    return fmt::format(
+        "if it maps names to labels, write each name in a line of its own: {{\"key\": \"{}\", \"label\": {}}}",
+        table.begin().key(), table.begin()->dump());
   } else if (std::all_of(table.begin(), table.end(), [](const nlohmann::json& value) { return value.is_object(); })) {
     form = "columns\" or \"index";
   } else if (json.find('\n') != std::string_view::npos) {

@@ -18,7 +18,8 @@ bool HoldsRecords(std::string_view array);
 absl::Status ForEachEntry(std::string_view array,
                           absl::FunctionRef<absl::Status(std::string_view entry, uint64_t number)> each);
 
-/// With null in place of the numbers that Python's json writes and JSON does not know. Texts stay as they are.
+/// Replaces texts that Python's json reads and the parser refuses: NaN, Infinity and numbers that no float holds by
+/// null, and halves of surrogate pairs by U+FFFD. All else stays as it is.
 std::string WithoutNan(std::string_view json);
 
 /// A sentence for the user if the text is one object that holds all of a table, as pandas writes it, or an object over

@@ -21,6 +21,14 @@ bool IsPaddedNumber(std::string_view label) {
   return label.size() > 1 && label.front() == '0' && label.find_first_not_of("0123456789") == std::string_view::npos;
 }
 
+// "3,5", "1,000" and "1.000,5": digits with commas, as people write numbers, or lists of them.
+bool HasDecimalComma(std::string_view label) {
+  if (label.starts_with('-') || label.starts_with('+')) label.remove_prefix(1);
+  const auto is_digit = [](char c) { return c >= '0' && c <= '9'; };
+  if (label.find(',') == label.npos || !is_digit(label.front()) || !is_digit(label.back())) return false;
+  return std::all_of(label.begin(), label.end(), [&](char c) { return is_digit(c) || c == ',' || c == '.'; });
+}
+
 // A second sign is not one.
 std::string_view WithoutSign(std::string_view text) {
   const bool has_sign = text.starts_with('+') || text.starts_with('-');
@@ -87,13 +95,25 @@ void LabelKinds::Add(std::string_view label, uint64_t line, bool quoted) {
   if (label.empty()) return;
   all_quoted_ = all_quoted_ && quoted;
   if (IsWholeNumber(label)) return whole_.Add(label, line);
-  if (!ParseNumber<double>(label.starts_with('+') ? label.substr(1) : label)) return texts_.Add(label, line);
+  if (!ParseNumber<double>(label.starts_with('+') ? label.substr(1) : label)) {
+    if (HasDecimalComma(label)) comma_.Add(label, line);
+    return texts_.Add(label, line);
+  }
   if (may_be_floats_ && IsNanText(label)) return nan_.Add(label, line);
   if (!IsFloatText(label)) no_float_.Add(label, line);
   (IsPaddedNumber(label) ? padded_ : odd_).Add(label, line);
 }
 
 absl::Status LabelKinds::Check() const {
+  if (comma_.count > 0 && comma_.count == texts_.count && !all_quoted_) {
+    return WrongLine(
+        comma_.line,
+        fmt::format("the label '{}' has a comma: write a number with a decimal point and without separators "
+                    "of thousands, and one label for each sample. If these are names, write the file as "
+                    "JSON lines with each label in quotes",
+                    comma_.first),
+        word_);
+  }
   if (texts_.count > 0) return all_quoted_ && odd_.count + nan_.count == 0 ? absl::OkStatus() : CheckTexts();
   if (may_be_floats_) return CheckFloats();
   const Kind& wrong = odd_.line == 0 || (padded_.line != 0 && padded_.line < odd_.line) ? padded_ : odd_;
@@ -120,11 +140,12 @@ absl::Status LabelKinds::CheckFloats() const {
   } else if (all_digits && !IsPaddedNumber(wrong.first)) {
     why = "it has more digits than a class (18) and than a float holds";
   }
-  return WrongLine(wrong.line,
-                   fmt::format("the label '{}' is a number, but {}; leave the cell empty if the sample has no label, "
-                               "and give missing=\"drop\" (--missing-labels drop)",
-                               wrong.first, why),
-                   word_);
+  const bool unusual = !only_nan && (IsPaddedNumber(wrong.first) || wrong.first.starts_with('+'));
+  const std::string_view remedy =
+      unusual ? "write it without a plus and without zeros in front or, if it is a name, write the file as JSON lines "
+                "with each label in quotes"
+              : "leave the cell empty if the sample has no label, and give missing=\"drop\" (--missing-labels drop)";
+  return WrongLine(wrong.line, fmt::format("the label '{}' is a number, but {}; {}", wrong.first, why, remedy), word_);
 }
 
 // Names and numbers in one column: the rarer ones are taken for the mistake.

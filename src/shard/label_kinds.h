@@ -45,8 +45,9 @@ class LabelKinds {
   void Add(std::string_view label, uint64_t line, bool quoted = false);
 
   /// InvalidArgument, with the line, for a number that is not that of a class (1.5), and for numbers and names in one
-  /// column. Such numbers would be names, and names are numbered by their order: 10 before 9. Quoted
-  /// labels may be names and whole numbers: the characters 0 to 9 and A to Z.
+  /// column. Such numbers would be names, and names are numbered by their order: 10 before 9. Numbers with commas are
+  /// such an error, too, unless other labels are names. Quoted labels may be names and whole numbers: the characters 0
+  /// to 9 and A to Z.
   absl::Status Check() const;
   bool AllWhole() const { return whole_.count > 0 && texts_.count + odd_.count + padded_.count == 0; }
   /// True if all labels are numbers, and at least one is not whole.
@@ -74,6 +75,7 @@ class LabelKinds {
   Kind odd_;     // other numbers
   Kind padded_;  // "007": among names it is one, a number is not written so
   Kind texts_;
+  Kind comma_;  // of these: digits with commas
   bool all_quoted_ = true;
   Kind nan_;       // only where they are no labels
   Kind no_float_;  // of the odd and the padded ones

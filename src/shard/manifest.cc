@@ -178,6 +178,8 @@ absl::Status CsvManifest::ReadHeader() {
   ASSIGN_OR_RETURN(const bool any, reader_.Next(&names_));
   if (!any) return absl::InvalidArgumentError("it is empty; a header with the names of the columns comes first");
   for (std::string& name : names_) name = std::string(Trim(name));
+  if (Lower(names_.front()).starts_with("sep="))
+    return WrongLine(reader_.line(), "it says the delimiter to Excel, and no names of columns; remove this line");
   RETURN_IF_ERROR(CheckNames());
   ASSIGN_OR_RETURN(const std::optional<size_t> path, FindName(columns_, names_));
   if (!path) return WrongLine(reader_.line(), NoName(columns_, "columns", names_));
@@ -366,6 +368,11 @@ absl::Status JsonLinesManifest::TakeLabel(const std::string& name, const Json& v
   manifest_.has_labels = true;
   if (value.is_null()) return absl::OkStatus();
   const bool may_be_float = columns_.rows == RowsName::kKeys;
+  if (value.is_boolean()) {
+    label_ = value.get<bool>() ? "true" : "false";
+    labels_.Add(label_, line, /*quoted=*/true);
+    return absl::OkStatus();
+  }
   if (!value.is_string() && !value.is_number_integer() && !(may_be_float && value.is_number())) {
     return Wrong(line, fmt::format("the label '{}' is neither text nor a whole number; if it is no class, rename it: "
                                    "it is a field then",
@@ -392,8 +399,9 @@ absl::Status JsonLinesManifest::TakeAttribute(const Json& row, uint64_t line) {
 absl::Status JsonLinesManifest::TakeRow(std::string_view text, uint64_t line) {
   if (text.size() > kMaxLineBytes) return Wrong(line, fmt::format("more than {} bytes", kMaxLineBytes));
   absl::StatusOr<Json> parsed = ParseJson(text);
-  if (!parsed.ok() && (text.find("NaN") != text.npos || text.find("Infinity") != text.npos))
-    parsed = ParseJson(WithoutNan(text));
+  if (!parsed.ok()) {
+    if (absl::StatusOr<Json> plain = ParseJson(WithoutNan(text)); plain.ok()) parsed = *std::move(plain);
+  }
   if (!parsed.ok()) return Wrong(line, ToStd(parsed.status().message()));
   const Json& json = *parsed;
   std::vector<std::string> names;

@@ -166,6 +166,12 @@ std::optional<uint64_t> BytesOfDescr(std::string_view descr) {
 
 absl::Status CheckNpy(ByteSpan file) {
   std::string_view text = AsText(file);
+  if (text.starts_with("PK\3\4")) {
+    return absl::DataLossError(
+        "no array but an archive of arrays (.npz). Deliver its bytes (Python: millrace.Bytes in fields) and open them "
+        "by "
+        "numpy.load(io.BytesIO(value)), or save each array as a field of its own by numpy.save");
+  }
   if (!Skip(&text, kNpyMagic) || text.size() < 2) {
     return absl::DataLossError("no array: the file does not begin as an .npy file");
   }

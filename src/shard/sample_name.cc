@@ -62,9 +62,10 @@ std::string_view ClassFolder(std::string_view sample_key) {
 
 bool IsImageField(std::string_view name) {
   const std::string_view extension = name.substr(name.rfind('.') + 1);  // all of it where there is no dot
-  // Browsers save JPEGs as .jfif, .pjpeg and .pjp, older programs as .jpe and .jif; animated PNGs are .apng.
-  constexpr std::array<std::string_view, 15> kImages = {"jpg",  "jpeg", "png", "webp",  "tif", "tiff", "bmp", "gif",
-                                                        "jfif", "jpe",  "jif", "pjpeg", "pjp", "dib",  "apng"};
+  // Browsers save JPEGs as .jfif, .pjpeg and .pjp, older programs as .jpe and .jif, cameras several ones as .mpo;
+  // animated PNGs are .apng.
+  constexpr std::array<std::string_view, 16> kImages = {"jpg",  "jpeg", "png", "webp",  "tif", "tiff", "bmp",  "gif",
+                                                        "jfif", "jpe",  "jif", "pjpeg", "pjp", "dib",  "apng", "mpo"};
   return std::find(kImages.begin(), kImages.end(), extension) != kImages.end();
 }
 

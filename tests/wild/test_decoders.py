@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import io
 import json
+import struct
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -67,6 +68,23 @@ def turned_by_xmp(orientation: int) -> bytes:
     xmp = f'<x:xmpmeta><rdf:Description tiff:Orientation="{orientation}"/></x:xmpmeta>'.encode()
     return encoded(photo(8, 48, 64), "TIFF", tiffinfo={700: xmp})
 
+
+def bmp_of_runs(bits: int, end: bool = True) -> bytes:
+    """64 x 48 pixels of 16 colors: each row has runs, pixels one by one, and a step over those at its end."""
+    rng = np.random.default_rng(bits)
+    rows = b""
+    for _ in range(48):
+        rows += b"".join(bytes([8, value]) for value in rng.integers(0, 16 if bits == 8 else 256, 5).tolist())
+        single = rng.integers(0, 16 if bits == 8 else 256, 9 if bits == 8 else 5, dtype=np.uint8).tobytes()
+        rows += bytes([0, 9]) + single + b"\0" * (len(single) % 2) + bytes([0, 2, 3, 0]) + bytes([0, 0])
+    rows += b"\0\1" if end else b""
+    palette = rng.integers(0, 256, (16, 4), dtype=np.uint8).tobytes()
+    info = struct.pack("<IiiHHIIiiII", 40, 64, 48, 1, bits, 1 if bits == 8 else 2, len(rows), 0, 0, 16, 0)
+    return struct.pack("<2sIII", b"BM", 54 + 64 + len(rows), 0, 54 + 64) + info + palette + rows
+
+
+NARROW = encoded(photo(7, 63, 48), "BMP")
+assert NARROW[-3:] == b"\0\0\0"  # padding of the last row
 
 # Name, file, where such files come from, and a public report of one. Pillow says what is right.
 FILES: list[tuple[str, bytes, str, str]] = [
@@ -151,6 +169,11 @@ FILES: list[tuple[str, bytes, str, str]] = [
     ("a TIFF that XMP data turn", turned_by_xmp(6), "photo editors", ""),
     ("a TIFF whose color map is cut off", PALETTE[:-40], "interrupted downloads", ""),
     ("a WebP cut", encoded(photo(5), "WEBP")[:-30], "interrupted downloads", ""),
+    ("a BMP of runs of 8 bits", bmp_of_runs(8), "Windows", ""),
+    ("a BMP of runs of 4 bits", bmp_of_runs(4), "Windows", ""),
+    ("a BMP of runs without its end", bmp_of_runs(8, end=False), "scanners", ""),
+    ("a BMP of runs that is cut", bmp_of_runs(8)[:-300], "interrupted downloads", ""),
+    ("several JPEGs of a camera", encoded(photo(1), "MPO", save_all=True, append_images=[photo(2)]), "cameras", ""),
     ("a PNG without its end", PNG[:-12], "PNGs without IEND", ""),
     ("a PNG with bytes behind", PNG + b"trailer", "steganography, appended archives", ""),
     (
@@ -178,7 +201,7 @@ def pillow(data: bytes) -> np.ndarray | None:
     try:
         with Image.open(io.BytesIO(data)) as image:
             return np.asarray(image.convert("RGB"))
-    except (OSError, SyntaxError):
+    except (OSError, SyntaxError, ValueError):
         return None
 
 
@@ -293,6 +316,31 @@ def test_ycbcr_without_compression_differs_by_roundings(tmp_path: Path) -> None:
     data = encoded(photo(1).convert("YCbCr"), "TIFF")
     right = pillow(data)
     assert right is not None and np.abs(shown_of(tmp_path, data) - right).max() <= 2
+
+
+def test_a_bmp_without_the_padding_of_its_last_row(tmp_path: Path) -> None:
+    write(tmp_path / "x/0.bmp", NARROW[:-3])
+    fields = {"image": millrace.Image(size=(48, 63), exact=True)}
+    with millrace.Loader(str(tmp_path), batch_size=1, fields=fields, raw=True) as loader:
+        assert np.array_equal(np.asarray(next(iter(loader))["image"][0]), pillow(NARROW[:-3]))
+
+
+def targa() -> bytes:
+    return encoded(photo(1), "TGA")
+
+
+OTHERS: list[tuple[str, bytes]] = [
+    ("Targa", targa()),
+    ("ICO", encoded(photo(1), "ICO")),
+    ("DDS", encoded(photo(1), "DDS")),
+    ("SVG", b'<?xml version="1.0"?>\n<!DOCTYPE svg>\n<svg width="1"/>'),
+]
+
+
+@pytest.mark.parametrize(("name", "data"), OTHERS)
+def test_other_formats_are_named_whatever_the_name_of_the_file(tmp_path: Path, name: str, data: bytes) -> None:
+    with pytest.raises(millrace.Error, match=f"an image of type {name}"):
+        shown_of(tmp_path, data)
 
 
 def test_warnings_are_counted(command: Command, tmp_path: Path) -> None:

@@ -1,7 +1,7 @@
 // Decodes images for tests in other languages. Reads one request a line on stdin: FILE HEIGHT WIDTH CHANNELS
-// center|augment[-exact] KEY (FILE without spaces). Answers each with one line, `ok X Y W H LEFT TOP RIGHT BOTTOM PART
-// FLIP` (the rectangle of the source and by what part the codec shrank it) followed by the u8 HWC pixels, or with
-// `error CODE MESSAGE`.
+// center|augment[-turned][-exact] KEY (FILE without spaces). Answers each with one line, `ok X Y W H LEFT TOP RIGHT
+// BOTTOM PART FLIP` (the rectangle of the source and by what part the codec shrank it) followed by the u8 HWC pixels,
+// or with `error CODE MESSAGE`.
 
 #include <fmt/format.h>
 
@@ -30,6 +30,7 @@ absl::Status Answer(std::istream& request, ImageDecoder& decoder) {
     return absl::InvalidArgumentError("the request is not FILE HEIGHT WIDTH CHANNELS center|augment[-exact] KEY");
   }
   spec.augment = mode.starts_with("augment");
+  spec.exif_orientation = mode.find("-turned") != std::string::npos;
   spec.exact = mode.ends_with("-exact");
   std::ifstream file(path, std::ios::binary);
   if (!file) return absl::NotFoundError(fmt::format("cannot open {}", path));
