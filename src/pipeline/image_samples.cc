@@ -10,6 +10,8 @@
 
 #include "base/counted.h"
 #include "dataset/dataset_warnings.h"
+#include "shard/data_kind.h"
+#include "shard/sample_name.h"
 
 namespace millrace {
 
