@@ -23,11 +23,18 @@ std::string Value(const AwsSection& section, const std::string& key) {
   return at == section.end() ? std::string() : at->second;
 }
 
-absl::StatusOr<std::optional<Credentials>> WholeKeys(Credentials keys) {
+// The names of both keys in their source.
+struct KeyNames {
+  std::string_view access = "AWS_ACCESS_KEY_ID";
+  std::string_view secret = "AWS_SECRET_ACCESS_KEY";
+};
+constexpr KeyNames kNamesInFile = {"aws_access_key_id in the same file", "aws_secret_access_key in the same file"};
+
+absl::StatusOr<std::optional<Credentials>> WholeKeys(Credentials keys, const KeyNames& names = {}) {
   if (keys.access_key.empty() != keys.secret_key.empty()) {
-    return absl::InvalidArgumentError(
-        fmt::format("only {} is set; set {} as well", keys.access_key.empty() ? "the secret key" : "the access key",
-                    keys.access_key.empty() ? "AWS_ACCESS_KEY_ID" : "AWS_SECRET_ACCESS_KEY"));
+    return absl::InvalidArgumentError(fmt::format("only {} is set; set {} as well",
+                                                  keys.access_key.empty() ? "the secret key" : "the access key",
+                                                  keys.access_key.empty() ? names.access : names.secret));
   }
   if (keys.access_key.empty()) return std::nullopt;
   for (const std::string* value : {&keys.access_key, &keys.secret_key, &keys.session_token})
@@ -114,8 +121,9 @@ class ProfileChain {
   absl::StatusOr<Source> WithoutRole(const std::string& name, const AwsSection& profile) {
     std::string token = Value(profile, "aws_security_token");  // its name of old
     if (token.empty()) token = Value(profile, "aws_session_token");
-    ASSIGN_OR_RETURN(std::optional<Credentials> keys,
-                     WholeKeys({Value(profile, "aws_access_key_id"), Value(profile, "aws_secret_access_key"), token}));
+    ASSIGN_OR_RETURN(
+        std::optional<Credentials> keys,
+        WholeKeys({Value(profile, "aws_access_key_id"), Value(profile, "aws_secret_access_key"), token}, kNamesInFile));
     const auto has = [&profile](const char* key) { return !Value(profile, key).empty(); };
     const bool has_sso = has("sso_session") || has("sso_start_url");
     // As in botocore, SSO comes before keys if the profile names its account or role.
@@ -124,6 +132,13 @@ class ProfileChain {
     if (std::string command = Value(profile, "credential_process"); !command.empty())
       return ProcessSource(name, std::move(command));
     if (has_sso) return SsoOf(name, profile);
+    if (has("login_session")) {
+      return absl::InvalidArgumentError(
+          fmt::format("its login_session (`aws login`) is not read here; let the AWS CLI hand on the keys: "
+                      "credential_process = aws "
+                      "configure export-credentials --profile {} --format process, in a profile of its own",
+                      name));
+    }
     return nullptr;
   }
 

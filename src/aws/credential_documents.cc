@@ -35,6 +35,8 @@ std::string Text(const Json& object, const char* name) {
 std::optional<absl::Time> ParseTime(std::string text) {
   // The AWS CLI once wrote "2026-01-01T00:00:00UTC".
   if (text.ends_with("UTC")) text.replace(text.size() - 3, 3, "Z");
+  constexpr size_t kDateBytes = 10;
+  if (text.size() > kDateBytes && text[kDateBytes] == ' ') text[kDateBytes] = 'T';  // as Python prints a time
   absl::Time time;
   std::string error;
   if (!absl::ParseTime(absl::RFC3339_full, text, &time, &error)) return std::nullopt;
@@ -83,6 +85,13 @@ absl::Status CheckSecret(std::string_view value, std::string_view name) {
         fmt::format("{} contains a space or a control character; check how it was copied", name));
   }
   return absl::OkStatus();
+}
+
+absl::Status CheckToken(std::string_view value, std::string_view name) {
+  if (value.size() > kMaxSecretBytes)
+    return absl::InvalidArgumentError(fmt::format("{} is longer than {} bytes", name, kMaxSecretBytes));
+  if (std::all_of(value.begin(), value.end(), [](char c) { return c >= ' ' && c <= '~'; })) return absl::OkStatus();
+  return absl::InvalidArgumentError(fmt::format("{} contains a control character; check how it was copied", name));
 }
 
 absl::StatusOr<ExpiringCredentials> ParseStsXml(std::string_view xml) {

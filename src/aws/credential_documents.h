@@ -66,4 +66,7 @@ absl::StatusOr<RenewedSsoToken> RenewSsoTokenJson(std::string_view file, std::st
 /// message calls it.
 absl::Status CheckSecret(std::string_view value, std::string_view name);
 
+/// The same for a token that may have spaces within, such as "Bearer x".
+absl::Status CheckToken(std::string_view value, std::string_view name);
+
 }  // namespace millrace

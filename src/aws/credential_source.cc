@@ -48,7 +48,7 @@ absl::Status RefusedBy(std::string_view who, const CredentialInput& input, std::
   return absl::Status(code, fmt::format("{} answered HTTP {}; {}", who, input.http_status, remedy));
 }
 
-absl::StatusOr<std::string> TokenOf(const CredentialInput& file, std::string_view what) {
+absl::StatusOr<std::string> TokenOf(const CredentialInput& file, std::string_view what, CheckOfToken check) {
   // The message of a status of the file system names the path, never what the file contains.
   if (!file.status.ok()) {
     return absl::UnauthenticatedError(
@@ -57,7 +57,7 @@ absl::StatusOr<std::string> TokenOf(const CredentialInput& file, std::string_vie
   }
   const std::string token(ToStd(absl::StripAsciiWhitespace(file.text)));
   if (token.empty()) return absl::UnauthenticatedError(fmt::format("{} is empty", what));
-  RETURN_IF_ERROR(CheckSecret(token, what));
+  RETURN_IF_ERROR(check(token, what));
   return token;
 }
 

@@ -64,7 +64,10 @@ std::string QuoteWithout(const std::vector<std::string_view>& secrets, std::stri
 /// An error of such an answer: Unavailable when it may pass, else PermissionDenied; "WHO answered HTTP 403; REMEDY".
 absl::Status RefusedBy(std::string_view who, const CredentialInput& input, std::string_view remedy);
 
+/// CheckSecret or CheckToken.
+using CheckOfToken = absl::Status (*)(std::string_view value, std::string_view name);
+
 /// The contents of a token file, without spaces around it.
-absl::StatusOr<std::string> TokenOf(const CredentialInput& file, std::string_view what);
+absl::StatusOr<std::string> TokenOf(const CredentialInput& file, std::string_view what, CheckOfToken check);
 
 }  // namespace millrace

@@ -70,11 +70,12 @@ absl::StatusOr<EndpointUrl> ParseEndpointUrl(std::string_view url) {
   };
   EndpointUrl result;
   std::string_view rest = url;
-  if (rest.starts_with("https://")) {
+  const std::string scheme = absl::AsciiStrToLower(std::string(url.substr(0, std::min<size_t>(url.size(), 8))));
+  if (scheme.starts_with("https://")) {
     result.server.tls = true;
     result.server.port = 443;
     rest = url.substr(8);
-  } else if (rest.starts_with("http://")) {
+  } else if (scheme.starts_with("http://")) {
     rest = url.substr(7);
   } else {
     return refuse("has no scheme");

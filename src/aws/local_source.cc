@@ -70,7 +70,8 @@ class Container final : public CredentialSource {
     constexpr std::string_view kRemedy =
         "check AWS_CONTAINER_CREDENTIALS_FULL_URI or _RELATIVE_URI, and the role of the task or pod";
     if (!asked_) {
-      absl::StatusOr<std::string> token = TokenOf(input, "the token file (AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE)");
+      absl::StatusOr<std::string> token =
+          TokenOf(input, "the token file (AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE)", CheckToken);
       if (!token.ok()) return std::move(token).status();
       return Call(*std::move(token));
     }
@@ -83,7 +84,7 @@ class Container final : public CredentialSource {
  private:
   CredentialAction Call(std::string token) {
     asked_ = true;
-    if (absl::Status status = CheckSecret(token, "AWS_CONTAINER_AUTHORIZATION_TOKEN"); !status.ok()) return status;
+    if (absl::Status status = CheckToken(token, "AWS_CONTAINER_AUTHORIZATION_TOKEN"); !status.ok()) return status;
     CallAction call{endpoint_.server, {"GET", endpoint_.target, {}}, "", kNearTimeout, kImdsAttempts};
     call.head.headers.Add("Host", HostHeader(endpoint_.server));
     call.head.headers.Add("Accept", "application/json");

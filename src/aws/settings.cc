@@ -42,14 +42,18 @@ std::string_view WithoutComment(std::string_view value) {
   return value;
 }
 
+/// Both files of the AWS tools.
+enum class FileKind : uint8_t { kConfig, kCredentials };
+
 /// The section that settings below "[profile name]", "[name]" or "[sso-session name]" belong to; nullptr for other
-/// kinds.
-AwsSection* SectionOf(std::string_view section, Profiles& profiles) {
+/// kinds. In the credentials file, any other name is that of a profile.
+AwsSection* SectionOf(std::string_view section, FileKind file, Profiles& profiles) {
   section = Trim(section);
   const size_t space = section.find_first_of(" \t");
   if (space == std::string_view::npos) return &profiles.profiles[std::string(section)];
   const std::string_view kind = section.substr(0, space);
-  if (kind != "profile" && kind != "sso-session" && kind != "services") return nullptr;
+  if (kind != "profile" && kind != "sso-session" && kind != "services")
+    return file == FileKind::kCredentials ? &profiles.profiles[std::string(section)] : nullptr;
   std::string_view name = Trim(section.substr(space));
   if (name.size() >= 2 && name.front() == name.back() && (name.front() == '"' || name.front() == '\'')) {
     name = name.substr(1, name.size() - 2);
@@ -64,6 +68,19 @@ void Merge(std::map<std::string, AwsSection> from, std::map<std::string, AwsSect
   for (auto& [name, section] : from) {
     AwsSection& target = into[name];
     for (auto& [key, value] : section) target[key] = std::move(value);
+  }
+}
+
+/// The keys of a profile come from one file: that of credentials if it has an access key, as botocore has it.
+void KeepKeysTogether(Profiles& credentials, std::map<std::string, AwsSection>& config) {
+  for (auto& [name, section] : credentials.profiles) {
+    const auto access = section.find("aws_access_key_id");
+    const bool has_key = access != section.end() && !access->second.empty();
+    const auto other = config.find(name);
+    if (other == config.end()) continue;
+    AwsSection& without = has_key ? other->second : section;
+    for (const char* key : {"aws_access_key_id", "aws_secret_access_key", "aws_session_token", "aws_security_token"})
+      without.erase(key);
   }
 }
 
@@ -96,9 +113,7 @@ const AwsSection* Find(const std::map<std::string, AwsSection>& sections, const 
   return at == sections.end() ? nullptr : &at->second;
 }
 
-}  // namespace
-
-absl::StatusOr<Profiles> ParseProfiles(std::string_view text) {
+absl::StatusOr<Profiles> ParseFile(std::string_view text, FileKind file) {
   Profiles profiles;
   constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";  // of editors on Windows
   if (text.starts_with(kByteOrderMark)) text.remove_prefix(kByteOrderMark.size());
@@ -120,7 +135,7 @@ absl::StatusOr<Profiles> ParseProfiles(std::string_view text) {
     if (content.front() == '[') {
       const size_t end = content.find(']');
       if (end == std::string_view::npos) return refuse("has no ']'");
-      section = SectionOf(content.substr(1, end - 1), profiles);
+      section = SectionOf(content.substr(1, end - 1), file, profiles);
       in_section = true;
       parent_indent = kNone;
       continue;
@@ -144,6 +159,12 @@ absl::StatusOr<Profiles> ParseProfiles(std::string_view text) {
     if (section != nullptr) (*section)[name] = std::move(value);
   }
   return profiles;
+}
+
+}  // namespace
+
+absl::StatusOr<Profiles> ParseProfiles(std::string_view text) {
+  return ParseFile(text, FileKind::kConfig);
 }
 
 AwsEnvironment ProcessEnvironment() {
@@ -201,8 +222,10 @@ absl::StatusOr<AwsSettings> AwsSettings::Load(const AwsEnvironment& environment)
     absl::StatusOr<std::string> text = environment.read_file(path);
     if (absl::IsNotFound(text.status())) continue;
     if (!text.ok()) return Annotate(text.status(), path);
-    absl::StatusOr<Profiles> profiles = ParseProfiles(*text);
+    const bool of_keys = std::string_view(file) == "credentials";
+    absl::StatusOr<Profiles> profiles = ParseFile(*text, of_keys ? FileKind::kCredentials : FileKind::kConfig);
     if (!profiles.ok()) return Annotate(profiles.status(), path);
+    if (of_keys) KeepKeysTogether(*profiles, settings.files_.profiles);
     if (const AwsSection* const section = Find(profiles->profiles, settings.profile_name_)) {
       for (const auto& [key, value] : *section) settings.file_of_[key] = path;
     }

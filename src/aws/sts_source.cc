@@ -68,7 +68,7 @@ class WebIdentity final : public CredentialSource {
           input, {token_},
           "check the role's trust policy and that the token file (AWS_WEB_IDENTITY_TOKEN_FILE) is fresh");
     }
-    absl::StatusOr<std::string> token = TokenOf(input, "the token file (AWS_WEB_IDENTITY_TOKEN_FILE)");
+    absl::StatusOr<std::string> token = TokenOf(input, "the token file (AWS_WEB_IDENTITY_TOKEN_FILE)", CheckSecret);
     if (!token.ok()) return std::move(token).status();
     token_ = *std::move(token);
     return StsCall(sts_, {{"Action", "AssumeRoleWithWebIdentity"},

@@ -21,6 +21,7 @@
 #include "cli/usage.h"
 #include "cli/workers_options.h"
 #include "pipeline/loader.h"
+#include "pipeline/loader_facts.h"
 #include "pipeline/loader_totals.h"
 #include "service/service_source.h"
 #include "store/request_counts.h"
@@ -221,6 +222,7 @@ absl::StatusOr<Source> ItemsOf(Stores& stores, const Source& samples, const std:
 absl::StatusOr<std::unique_ptr<BatchSource>> MakeBatchSource(Runtime& runtime, const Source& source,
                                                              const LoaderOptions& options,
                                                              const std::optional<ServiceOptions>& workers) {
+  RETURN_IF_ERROR(CheckSamples(source, options));
   if (workers) return FeedFromWorkers(runtime, source, options, *workers);
   return Loader::Create(runtime, source, options);
 }

@@ -10,6 +10,7 @@
 
 #include "base/counted.h"
 #include "dataset/duplicate_keys.h"
+#include "dataset/sample_objects.h"
 #include "dataset/shard_names.h"
 #include "shard/token_format.h"
 #include "store/joined_objects.h"
@@ -42,19 +43,19 @@ constexpr FormatName kOtherFormats[] = {
     {"avif", "AVIF"},     {"heic", "HEIF"},      {"heif", "HEIF"},      {"jxl", "JPEG XL"},    {"jp2", "JPEG 2000"},
     {"j2k", "JPEG 2000"}, {"jpx", "JPEG 2000"},  {"exr", "OpenEXR"},    {"hdr", "Radiance"},   {"psd", "Photoshop"},
     {"svg", "SVG"},       {"dng", "camera raw"}, {"cr2", "camera raw"}, {"nef", "camera raw"}, {"arw", "camera raw"},
-    {"dcm", "DICOM"},     {"ppm", "Netpbm"},     {"pgm", "Netpbm"},     {"pbm", "Netpbm"},     {"tga", "Targa"}};
+    {"dcm", "DICOM"},     {"ppm", "Netpbm"},     {"pgm", "Netpbm"},     {"pbm", "Netpbm"},     {"tga", "Targa"},
+    {"ico", "ICO"},       {"dds", "DDS"},        {"pcx", "PCX"},        {"sgi", "SGI"},        {"qoi", "QOI"},
+    {"pnm", "Netpbm"},    {"cur", "CUR"},        {"icns", "ICNS"},      {"jxr", "JPEG XR"}};
 
 std::vector<std::string> WarningsOfFields(const Index& index) {
   std::vector<std::string> warnings;
   for (const std::string& field : index.field_names()) {
-    const std::string_view extension = std::string_view(field).substr(field.rfind('.') + 1);
-    const auto* const format = std::find_if(std::begin(kOtherFormats), std::end(kOtherFormats),
-                                            [&](const FormatName& one) { return one.extension == extension; });
-    if (format == std::end(kOtherFormats)) continue;
+    const std::string_view format = UndecodedFormat(field);
+    if (format.empty()) continue;
     warnings.push_back(fmt::format(
         "the field '{}' holds images of a format that is not decoded ({}): convert them to JPEG, PNG or WebP, "
         "or read them as bytes",
-        field, format->name));
+        field, format));
   }
   return warnings;
 }
@@ -73,6 +74,13 @@ absl::StatusOr<std::vector<std::string>> WarningsOfShards(const DatasetPlace& pl
 
 }  // namespace
 
+std::string_view UndecodedFormat(std::string_view field) {
+  const std::string_view extension = field.substr(field.rfind('.') + 1);
+  const auto* const format = std::find_if(std::begin(kOtherFormats), std::end(kOtherFormats),
+                                          [&](const FormatName& one) { return one.extension == extension; });
+  return format == std::end(kOtherFormats) ? std::string_view() : format->name;
+}
+
 absl::StatusOr<std::vector<std::string>> WarningsOfNames(const DatasetPlace& place, const Index& index) {
   std::vector<std::string> warnings;
   if (index.kind() == DataKind::kRawObjects) {
@@ -87,14 +95,26 @@ absl::StatusOr<std::vector<std::string>> WarningsOfNames(const DatasetPlace& pla
 
 std::vector<std::string> WarningsOfSideFiles(const SkippedObjects& skipped, uint64_t shards) {
   constexpr uint64_t kUsual = 4;  // a shard: img2dataset writes two, others a checksum and an index
+  std::vector<std::string> warnings;
   for (const SkippedObjects::Group& group : skipped.Grouped(1)) {
-    if (group.why != SkippedObjects::kCompanion || group.count <= kUsual * (shards + 1)) continue;
-    return {
-        fmt::format("{} lie beside {}, such as '{}', and are passed over; if they are the samples, put them into a "
-                    "folder of their own",
-                    Counted(group.count, "file"), Counted(shards, "shard"), group.first.front())};
+    if (group.why == kContainerBesideImages) {
+      warnings.push_back(
+          fmt::format("{} of many samples, such as '{}', {} passed over beside images; if they are the "
+                      "samples, put them into a folder of their own",
+                      Counted(group.count, "file"), group.first.front(), group.count == 1 ? "is" : "are"));
+    } else if (group.why == kMisnamedShard) {
+      warnings.push_back(fmt::format("{} by {} may be {}, such as '{}', and {} passed over: rename {}, or join pieces",
+                                     Counted(group.count, "file"), group.count == 1 ? "its name" : "their names",
+                                     group.count == 1 ? "a shard" : "shards", group.first.front(),
+                                     group.count == 1 ? "is" : "are", group.count == 1 ? "it" : "them"));
+    } else if (group.why == SkippedObjects::kCompanion && group.count > kUsual * (shards + 1)) {
+      warnings.push_back(
+          fmt::format("{} lie beside {}, such as '{}', and are passed over; if they are the samples, put "
+                      "them into a folder of their own",
+                      Counted(group.count, "file"), Counted(shards, "shard"), group.first.front()));
+    }
   }
-  return {};
+  return warnings;
 }
 
 absl::StatusOr<std::vector<std::string>> WarningsOfKeys(const Index& index, MemoryBudget& memory,

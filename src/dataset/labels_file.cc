@@ -14,6 +14,7 @@
 #include "base/log.h"
 #include "base/rng.h"
 #include "base/size.h"
+#include "base/unicode_forms.h"
 #include "dataset/index_format.h"
 #include "dataset/index_writer.h"
 #include "dataset/label_rows.h"
@@ -300,12 +301,14 @@ class LabelJoin {
     }
     IndexedSample first;
     if (base_.size() > 0) RETURN_IF_ERROR(base_.Lookup(0, &first));
-    return absl::InvalidArgumentError(fmt::format(
-        "none of its {} has the key of a sample of {}: the first key is '{}', and the first sample is called '{}'; {}",
-        Counted(rows, "row"), data_.uri, first_key, first.key,
-        first_key.find('\\') != std::string::npos
-            ? "the path has backslashes, as on Windows: write slashes, as in the names of samples"
-            : "say which column holds the keys: --key-column X, in Python Labels(uri, key_column=\"X\")"));
+    return absl::InvalidArgumentError(
+        fmt::format("none of its {} has the key of a sample of {}: the first key is '{}', and the first sample is "
+                    "called '{}'; {}{}",
+                    Counted(rows, "row"), data_.uri, first_key, first.key,
+                    first_key.find('\\') != std::string::npos
+                        ? "the path has backslashes, as on Windows: write slashes, as in the names of samples"
+                        : "say which column holds the keys: --key-column X, in Python Labels(uri, key_column=\"X\")",
+                    OnUnicodeForms(first_key, first.key)));
   }
 
   // Members of tar shards are split at the first dot. If the keys themselves have dots, Millrace wrote the shards, and

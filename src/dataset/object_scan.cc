@@ -2,9 +2,11 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "base/crypto.h"
+#include "base/foreign_bytes.h"
 #include "base/size.h"
 #include "shard/sample_name.h"
 
@@ -12,12 +14,14 @@ namespace millrace {
 
 namespace {
 constexpr uint64_t kHeldBytesStep = 1 << 20;
-}
+constexpr size_t kHeadBytes = 64;
+}  // namespace
 
 void ObjectScan::Begin(std::string object_key, std::unique_ptr<ShardScanner> scanner, bool hold) {
   object_key_ = std::move(object_key);
   scanner_ = std::move(scanner);
   record_memory_ = Reservation();
+  head_.clear();
   status_ = absl::OkStatus();
   refused_ = false;
   samples_ = 0;
@@ -39,18 +43,28 @@ void ObjectScan::Feed(ByteSpan bytes) {
     return;
   }
   if (!status_.ok()) return;
+  if (head_.size() < kHeadBytes) head_ += AsText(bytes.first(std::min(bytes.size(), kHeadBytes - head_.size())));
   status_ = scanner_->Feed(bytes, [this](const ShardSample& sample) { return Take(sample); });
   if (status_.ok()) status_ = ReserveRecord();
+  Explain();
 }
 
 void ObjectScan::Finish() {
   if (scanner_ == nullptr || !status_.ok()) return;
   status_ = scanner_->Finish([this](const ShardSample& sample) { return Take(sample); });
+  Explain();
   if (status_.ok() || !scanner_->all_doubtful()) return;
   // Samples that were handed on cannot be taken back. If there are some, it is an error in any case.
   refused_ = !holds_ && samples_ > 0;
   held_ = {};
   if (!refused_) samples_ = 0;
+}
+
+// Adds how the object begins, if it is none of the shards at all.
+void ObjectScan::Explain() {
+  const std::string_view name = damaged() ? NameForeignBytes(AsBytes(head_)) : std::string_view();
+  if (!name.empty())
+    status_ = absl::Status(status_.code(), fmt::format("{}; it begins as {}", ToStd(status_.message()), name));
 }
 
 bool ObjectScan::damaged() const {

@@ -54,12 +54,14 @@ class ObjectScan {
   absl::Status Take(const ShardSample& sample);
   bool Hold(const ShardSample& sample, std::string_view key);
   absl::Status ReserveRecord();
+  void Explain();
 
   MemoryBudget& memory_;
   const Sink sink_;
   std::string object_key_;
   std::unique_ptr<ShardScanner> scanner_;
   Reservation record_memory_;  // of what the scanner holds
+  std::string head_;           // the first bytes of a shard
   absl::Status status_;
   bool refused_ = false;  // status_ is the sink's
   uint64_t samples_ = 0;

@@ -7,6 +7,7 @@
 #include <string_view>
 #include <utility>
 
+#include "absl/strings/ascii.h"
 #include "dataset/index_format.h"
 #include "shard/sample_name.h"
 #include "store/joined_objects.h"
@@ -26,6 +27,13 @@ std::string FieldOf(const ObjectInfo& object, std::string_view sample_key) {
 
 bool HoldsClass(const ObjectInfo& object) {
   return object.size <= kMaxClassFileBytes && SplitObjectName(object.key)->field == kClassField;
+}
+
+// "1.jpg.jpg" beside "1.jpg" (`word` is "jpg") is another image, and no field of it, as "1.jpg.txt" is.
+bool IsCopyOfImage(const std::string& word, const std::vector<ObjectInfo>& group) {
+  return IsImageField(absl::AsciiStrToLower(word)) &&
+         std::any_of(group.begin(), group.end(),
+                     [](const ObjectInfo& object) { return IsImageField(SplitObjectName(object.key)->field); });
 }
 
 ObjectInfo Join(std::vector<ObjectInfo> group) {
@@ -90,7 +98,8 @@ void SampleGroups::CloseLast() {
     }
   }
   if (node.own.empty()) return;
-  const bool may_join = !open_.empty() && !open_.back().alone && OwnerOfKey(node.key) == open_.back().key;
+  const bool may_join = !open_.empty() && !open_.back().alone && OwnerOfKey(node.key) == open_.back().key &&
+                        !IsCopyOfImage(node.key.substr(open_.back().key.size() + 1), node.own);
   (may_join ? open_.back().joinable : waiting_).push_back(std::move(node.own));
 }
 

@@ -14,7 +14,7 @@ namespace millrace {
 
 /// Which raw objects are one sample: 7.jpg, 7.txt and 7.json, which differ in their last extension only; and 7.mask.png
 /// with them, since there is a 7.jpg and `mask` is no number. Without a 7.jpg the sample of 7.mask.png is `7.mask`, and
-/// 7.2024.png is always one of its own.
+/// 7.2024.png is always one of its own, as is 7.jpg.png.
 ///
 /// Takes objects in ascending order of keys, and returns samples in ascending order of their first objects, as soon as
 /// their siblings have gone by. What it returns depends on the keys alone. More than 32 objects, or two of one field

@@ -66,6 +66,11 @@ TEST(SampleGroups, DotsInNamesAreNoExtensions) {
               ElementsAre("john.doe: jpg", "john.smith: jpg txt"));
 }
 
+TEST(SampleGroups, AnImageWhoseNameHasAnExtensionTwiceIsASampleOfItsOwn) {
+  EXPECT_THAT(Texts({"1.jpg", "1.jpg.jpg", "1.txt", "2.JPG", "2.JPG.webp", "3.png", "3.png.txt"}),
+              ElementsAre("1: jpg txt", "1.jpg: jpg", "2: jpg", "2.JPG: webp", "3: png png.txt"));
+}
+
 TEST(SampleGroups, AMaskJoinsWhetherItComesBeforeOrBehindItsImage) {
   EXPECT_THAT(Texts({"7.aaa.png", "7.jpg", "7.zzz.png"}), ElementsAre("7: aaa.png jpg zzz.png"));
   EXPECT_THAT(Texts({"7.left.jpg", "7.left.mask.png", "7.png"}), ElementsAre("7: left.jpg left.mask.png png"));
@@ -114,6 +119,10 @@ std::set<std::set<std::string>> Expected(const std::set<std::string>& keys) {
   for (const std::string& key : longest_first) {
     const auto owner = groups.find(std::string(OwnerOfKey(key)));
     if (owner == groups.end()) continue;
+    const bool has_image = std::any_of(groups[key].begin(), groups[key].end(), [](const std::string& member) {
+      return IsImageField(SplitObjectName(member)->field);
+    });
+    if (has_image && IsImageField(key.substr(owner->first.size() + 1))) continue;
     owner->second.merge(groups[key]);
     groups.erase(key);
   }

@@ -9,6 +9,7 @@
 #include "shard/data_kind.h"
 #include "shard/mds_format.h"
 #include "shard/sample_name.h"
+#include "shard/side_files.h"
 #include "shard/token_format.h"
 #include "store/blocking.h"
 
@@ -18,6 +19,29 @@ namespace {
 
 constexpr size_t kObjectsAhead = 16'000;  // so that most data sets have a total for their progress
 constexpr uint64_t kMaxCheckedObjects = 10'000;
+constexpr uint64_t kForeignOfShard = 4;  // other files for each shard; more than these may be the samples
+
+// "train.tfrecord-00000-of-00002" and "train.tar": patterns for the shards of these names.
+std::string PatternOfShards(std::string_view key) {
+  const std::string_view name = key.substr(key.rfind('/') + 1);
+  // Shards may lie in folders of any depth.
+  const std::string folders = name.size() == key.size() ? "" : "**/";
+  const size_t numbered = name.rfind("-of-");
+  if (numbered != name.npos && name.find('.', numbered) == name.npos)
+    return fmt::format("{}*-of-{:?>{}}", folders, "", name.size() - numbered - 4);
+  const size_t dot = name.rfind('.');
+  return folders + "*" + std::string(dot == name.npos ? "" : name.substr(dot));
+}
+
+// True for a file of many samples, which are not read singly.
+bool IsContainer(std::string_view key) {
+  return !CompressedShard(key).empty() || !ForeignFileAdvice(key).empty() || !MisnamedShardAdvice(key).empty();
+}
+
+// So many images make it likely that such a file is none of the samples.
+uint64_t ImagesBeside(std::string_view key) {
+  return CompressedShard(key).empty() ? 1 : 5;
+}
 
 absl::Status Mixed(const DatasetPlace& data, std::string_view one, std::string_view other, bool tokens) {
   const auto of_shards = [&](std::string_view key) { return ShardKind(key).has_value(); };
@@ -28,9 +52,8 @@ absl::Status Mixed(const DatasetPlace& data, std::string_view one, std::string_v
                                                                    : "both shards and other files";
   // A pattern that takes one of them.
   const std::string_view shards = of_shards(one) ? one : of_shards(other) ? other : one;
-  const size_t dot = shards.rfind('.');
-  const std::string pattern = data.store->Uri(
-      fmt::format("{}*{}", shards.substr(0, shards.rfind('/') + 1), dot == shards.npos ? "" : shards.substr(dot)));
+  const std::string_view below = shards.substr(std::min(data.Key("").size(), shards.size()));
+  const std::string pattern = data.store->Uri(data.Key(PatternOfShards(below)));
   return absl::InvalidArgumentError(fmt::format(
       "{}: holds {} ('{}' and '{}'); give the URI of a folder with only one of them, or a pattern such as '{}'",
       data.uri, what, data.store->Uri(std::string(one)), data.store->Uri(std::string(other)), pattern));
@@ -108,31 +131,13 @@ absl::Status SampleObjects::Take(ObjectInfo object) {
     return absl::OkStatus();
   }
   if (listing_ == Listing::kTokenArrays) return TakeTokenArray(std::move(key), std::move(object));
-  if (const std::string_view plain = CompressedShard(key); !plain.empty()) {
+  if (const std::string_view plain = CompressedShard(key);
+      !plain.empty() && ShardKind(plain) && before == data_.Key(plain)) {
     // Beside the shard itself, which lies right before, it says nothing more.
-    if (ShardKind(plain) && before == data_.Key(plain)) {
-      skipped_.Add(key, "a compressed copy of the shard beside it");
-      return absl::OkStatus();
-    }
-    if (!raw_sample_.empty()) return Mixed(data_, raw_sample_, object.key, false);  // that is nothing for `pack`
-    return absl::InvalidArgumentError(fmt::format(
-        "{}: a compressed shard, of which samples cannot be read singly; decompress it, or make plain shards of all "
-        "with `millrace pack {} DST` (`--scratch DIR` if the cache folder has too little room for them decompressed)",
-        data_.store->Uri(object.key), data_.UriInShell()));
+    skipped_.Add(key, "a compressed copy of the shard beside it");
+    return absl::OkStatus();
   }
-  if (key.ends_with(kParquetSuffix)) {
-    if (!raw_sample_.empty()) return Mixed(data_, raw_sample_, object.key, false);
-    if (!first_sample_.empty() && IsCompanion(kind_, key)) {
-      PassOverCompanion(key);
-      return absl::OkStatus();
-    }
-    if (first_sample_.empty() && undecided_.size() < kObjectsAhead) {  // shards may follow
-      undecided_.push_back(std::move(object));
-      return absl::OkStatus();
-    }
-  }
-  if (const std::string_view advice = ForeignFileAdvice(key); !advice.empty())
-    return absl::InvalidArgumentError(fmt::format("{}: {}", data_.store->Uri(object.key), advice));
+  if (IsContainer(key)) return TakeContainer(std::move(object), key);
   if (const std::optional<DataKind> kind = ShardKind(key)) return Add(std::move(key), std::move(object), *kind);
   if (!SplitObjectName(key)) {
     skipped_.Add(key, "its name has no extension");
@@ -167,6 +172,37 @@ absl::Status SampleObjects::Take(ObjectInfo object) {
   RETURN_IF_ERROR(AddUndecided());
   if (IsMegatronBin(key)) last_bin_ = object.key;
   return Add(std::move(key), std::move(object), DataKind::kRawObjects);
+}
+
+// A file of many samples: it may lie beside shards, and beside images.
+absl::Status SampleObjects::TakeContainer(ObjectInfo object, std::string_view key) {
+  if (first_sample_.empty() && undecided_.size() < kObjectsAhead) {
+    undecided_.push_back(std::move(object));
+    return absl::OkStatus();
+  }
+  RETURN_IF_ERROR(AddUndecided());
+  if (!first_sample_.empty() && IsCompanion(kind_, key)) {
+    PassOverCompanion(key);
+    return absl::OkStatus();
+  }
+  containers_ += ImagesBeside(key);
+  if (kind_ == DataKind::kRawObjects && containers_ <= images_) {
+    skipped_.Add(key, kContainerBesideImages);
+    return absl::OkStatus();
+  }
+  return RefuseContainer(object.key, key);
+}
+
+absl::Status SampleObjects::RefuseContainer(std::string_view object_key, std::string_view key) const {
+  const std::string uri = data_.store->Uri(std::string(object_key));
+  for (const std::string_view advice : {ForeignFileAdvice(key), MisnamedShardAdvice(key)}) {
+    if (!advice.empty()) return absl::InvalidArgumentError(fmt::format("{}: {}", uri, advice));
+  }
+  if (!raw_sample_.empty()) return Mixed(data_, raw_sample_, object_key, false);  // that is nothing for `pack`
+  return absl::InvalidArgumentError(fmt::format(
+      "{}: a compressed shard, of which samples cannot be read singly; decompress it, or make plain shards of all "
+      "with `millrace pack {} DST` (`--scratch DIR` if the cache folder has too little room for them decompressed)",
+      uri, data_.UriInShell()));
 }
 
 // Whatever else lies there, the user has said what the arrays are.
@@ -215,18 +251,32 @@ absl::Status SampleObjects::AddUndecidedPairs() {
 }
 
 void SampleObjects::PassOverCompanion(std::string_view key) {
-  skipped_.Add(key, SkippedObjects::kCompanion);
+  skipped_.Add(key, MisnamedShardAdvice(key).empty() ? SkippedObjects::kCompanion : kMisnamedShard);
+  if (!IsSideFile(key) && !key.ends_with(kParquetSuffix) && foreign_++ == 0) first_foreign_ = key;
   if (kind_ == DataKind::kMds && key.substr(key.rfind('/') + 1) == kMdsIndexName) companions_.emplace_back(key);
+}
+
+// As many other files as these may well be the samples.
+absl::Status SampleObjects::CheckCompanions() const {
+  if (shards_ == 0 || foreign_ <= kForeignOfShard * (shards_ + 1)) return absl::OkStatus();
+  return Mixed(data_, first_sample_, data_.Key(first_foreign_), false);
 }
 
 // They come before a raw object, or nothing else came: so they are raw objects, too.
 absl::Status SampleObjects::AddUndecided() {
-  for (ObjectInfo& object : std::exchange(undecided_, {})) {
-    std::string key = object.key.substr(data_.Key("").size());
-    if (IsMegatronBin(key)) last_bin_ = object.key;
-    if (const std::string_view advice = ForeignFileAdvice(key); !advice.empty())
-      return absl::InvalidArgumentError(fmt::format("{}: {}", data_.store->Uri(object.key), advice));
-    RETURN_IF_ERROR(Add(std::move(key), std::move(object), DataKind::kRawObjects));
+  std::vector<ObjectInfo> objects = std::exchange(undecided_, {});
+  const auto key_of = [this](const ObjectInfo& object) { return object.key.substr(data_.Key("").size()); };
+  const auto containers = std::stable_partition(objects.begin(), objects.end(),
+                                                [&](const ObjectInfo& object) { return !IsContainer(key_of(object)); });
+  for (auto object = objects.begin(); object != containers; ++object) {
+    std::string key = key_of(*object);
+    if (IsMegatronBin(key)) last_bin_ = object->key;
+    RETURN_IF_ERROR(Add(std::move(key), std::move(*object), DataKind::kRawObjects));
+  }
+  for (auto object = containers; object != objects.end(); ++object) containers_ += ImagesBeside(key_of(*object));
+  for (auto object = containers; object != objects.end(); ++object) {
+    if (containers_ > images_) return RefuseContainer(object->key, key_of(*object));
+    skipped_.Add(key_of(*object), kContainerBesideImages);
   }
   return absl::OkStatus();
 }
@@ -244,8 +294,11 @@ absl::Status SampleObjects::AddDocuments() {
 absl::Status SampleObjects::Add(std::string key, ObjectInfo object, DataKind kind) {
   if (first_sample_.empty()) {
     const std::vector<ObjectInfo> companions = std::exchange(undecided_, {});
+    const bool tokens = kind == DataKind::kTokens;
     for (const ObjectInfo& companion : companions) {
-      if (!IsCompanion(kind, companion.key)) return Mixed(data_, companion.key, object.key, false);
+      if (IsCompanion(kind, companion.key)) continue;
+      const std::string_view key = std::string_view(companion.key).substr(data_.Key("").size());
+      return IsContainer(key) ? RefuseContainer(companion.key, key) : Mixed(data_, companion.key, object.key, tokens);
     }
     kind_ = kind;
     first_sample_ = object.key;
@@ -256,6 +309,8 @@ absl::Status SampleObjects::Add(std::string key, ObjectInfo object, DataKind kin
     return Mixed(data_, first_sample_, object.key, kind == DataKind::kTokens || kind_ == DataKind::kTokens);
   }
   if (kind == DataKind::kRawObjects && raw_sample_.empty()) raw_sample_ = object.key;
+  if (kind == DataKind::kRawObjects && IsImageField(SplitObjectName(key)->field)) ++images_;
+  if (kind != DataKind::kRawObjects && kind != DataKind::kTokens) ++shards_;
   const bool is_read = kind != DataKind::kTokens || !IsMegatronIdx(key);
   listed_bytes_ += is_read ? object.size : 0;
   if (kind == DataKind::kRawObjects) {
@@ -276,6 +331,7 @@ absl::Status SampleObjects::ListAhead() {
     if (listed_all_) {
       RETURN_IF_ERROR(AddUndecided());
       RETURN_IF_ERROR(AddDocuments());
+      RETURN_IF_ERROR(CheckCompanions());
       groups_.End();
     }
     while (std::optional<ObjectInfo> sample = groups_.Next())

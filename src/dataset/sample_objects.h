@@ -23,7 +23,10 @@ inline constexpr std::string_view kIncompleteName = ".millrace/incomplete";
 /// Whether a component of the key starts with a dot, and is more than "." or "..".
 bool IsHiddenKey(std::string_view key);
 
-inline constexpr std::string_view kDocument = "a document";  // why it is passed over
+// Why objects are passed over.
+inline constexpr std::string_view kDocument = "a document";
+inline constexpr std::string_view kContainerBesideImages = "it holds samples of its own, and the others are images";
+inline constexpr std::string_view kMisnamedShard = "it may be a shard, by its name, which another program has changed";
 
 /// Why an object holds no sample, in whatever data set, by its name below the URI; "" for those that are not reported:
 /// markers of folders, and what Millrace keeps beside the data. nullopt for all other objects.
@@ -64,8 +67,9 @@ absl::StatusOr<Listing> ListingOf(const Index& index);
 ///
 /// Passed over are folder markers (keys ending in '/'), whatever is hidden (IsHiddenKey),
 /// objects whose name makes no sample (sample_name.h), e.g. LICENSE, documents (IsDocument) unless there is nothing
-/// else, files of desktops and other programs (IsDesktopFile, IsToolFile), and files that tools put beside
-/// shards (IsCompanion). skipped() counts all of them, except empty folder markers and Millrace's own files. Raw
+/// else, files of desktops and other programs (IsDesktopFile, IsToolFile), whatever lies beside shards (IsCompanion)
+/// unless it is about as much as the samples of other data, and files of many samples beside at least as many images.
+/// skipped() counts all of them, except empty folder markers and Millrace's own files. Raw
 /// objects that are one sample come as one, joined (sample_groups.h). The others must be shards of one kind only
 /// (ShardKind), pairs of Megatron or raw objects only: InvalidArgument names one of each otherwise, and a compressed
 /// shard. Blocking; not thread-safe.
@@ -96,12 +100,15 @@ class SampleObjects final : public ObjectSource {
   absl::Status Take(ObjectInfo object);
   absl::Status CheckListed(const ObjectInfo& object, std::string_view key);
   absl::Status Add(std::string key, ObjectInfo object, DataKind kind);
+  absl::Status TakeContainer(ObjectInfo object, std::string_view key);
+  absl::Status RefuseContainer(std::string_view object_key, std::string_view key) const;
   absl::Status AddUndecided();
   absl::Status AddDocuments();
   absl::Status AddUndecidedPairs();
   absl::Status TakeTokenArray(std::string key, ObjectInfo object);
   absl::StatusOr<bool> EndsPair(const ObjectInfo& object, std::string_view key);
   void PassOverCompanion(std::string_view key);
+  absl::Status CheckCompanions() const;
 
   const DatasetPlace data_;
   const Listing listing_;
@@ -110,10 +117,16 @@ class SampleObjects final : public ObjectSource {
   std::deque<IndexedObject> ahead_;
   SampleGroups groups_;  // of raw objects
   std::string last_key_;
-  // What may be companions of shards, token files or raw objects, as long as kind_ is not known.
+  // What may be companions of shards, token files or raw objects, as long as kind_ is not known; also files of many
+  // samples, which may lie beside images.
   std::vector<ObjectInfo> undecided_;
-  std::string last_bin_;      // the last raw object that may be one of a pair
-  bool looked_into_ = false;  // an .idx beside a .bin: it is not one of Megatron's, and others are not read
+  uint64_t images_ = 0;        // raw objects
+  uint64_t containers_ = 0;    // how many of these the files of many samples ask for that lie beside them
+  uint64_t shards_ = 0;        // objects that are shards
+  uint64_t foreign_ = 0;       // what was passed over beside these, without side files
+  std::string first_foreign_;  // its key below the data set's URI
+  std::string last_bin_;       // the last raw object that may be one of a pair
+  bool looked_into_ = false;   // an .idx beside a .bin: it is not one of Megatron's, and others are not read
   std::vector<std::string> companions_;
   SkippedObjects skipped_;
   std::vector<ObjectInfo> documents_;  // some of them, as long as there is nothing else

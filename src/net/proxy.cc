@@ -81,7 +81,8 @@ absl::StatusOr<HttpProxy> ParseProxy(std::string_view url, const std::string& va
   }
   url = url.substr(0, std::min(url.rfind('@') == url.npos ? url.find('/') : url.find('/', url.rfind('@')), url.size()));
   if (const size_t at = url.rfind('@'); at != std::string_view::npos) {
-    const std::string user = Unescape(url.substr(0, at));
+    std::string user = Unescape(url.substr(0, at));
+    if (url.substr(0, at).find(':') == std::string_view::npos) user += ':';  // as curl, with an empty password
     proxy.authorization = "Basic " + absl::Base64Escape(user);
     url.remove_prefix(at + 1);
   }

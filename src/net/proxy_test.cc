@@ -60,6 +60,8 @@ TEST(HttpProxies, EachSchemeHasItsVariables) {
 TEST(HttpProxies, UserAndPassword) {
   const HttpProxies proxies = *ReadProxies({{"https_proxy", "http://us%65r:p@ss@p:3128"}});
   EXPECT_EQ(proxies.For({.host = "h", .tls = true})->authorization, "Basic dXNlcjpwQHNz");  // user:p@ss
+  const HttpProxies without = *ReadProxies({{"https_proxy", "http://us%3Ar@p:3128"}});
+  EXPECT_EQ(without.For({.host = "h", .tls = true})->authorization, "Basic dXM6cjo=");  // us:r and an empty password
 }
 
 TEST(HttpProxies, MistakesNameTheVariableAndKeepThePassword) {

@@ -16,6 +16,7 @@
 #include <thread>
 #include <utility>
 
+#include "absl/strings/ascii.h"
 #include "base/crypto.h"
 #include "base/decompressor.h"
 #include "base/size.h"
@@ -26,6 +27,7 @@
 #include "shard/data_kind.h"
 #include "shard/mds_format.h"
 #include "shard/sample_name.h"
+#include "shard/side_files.h"
 #include "shard/tar_format.h"
 #include "store/blocking.h"
 #include "store/file_system.h"
@@ -47,8 +49,9 @@ constexpr uint64_t kSpaceEvery = 64 << 20;  // decompressed bytes from one look 
 constexpr uint64_t kFreeShare = 20;         // one twentieth of the file system stays free
 
 std::optional<Compression> CompressionOf(std::string_view key) {
-  if (key.ends_with(".gz") || key.ends_with(".tgz")) return Compression::kGzip;
-  if (key.ends_with(".zst") || key.ends_with(".zstd")) return Compression::kZstd;
+  const std::string lower = absl::AsciiStrToLower(ToAbsl(key.substr(key.rfind('.') + 1)));
+  if (lower == "gz" || lower == "tgz") return Compression::kGzip;
+  if (lower == "zst" || lower == "zstd" || lower == "tzst") return Compression::kZstd;
   return std::nullopt;
 }
 
@@ -60,7 +63,7 @@ bool IsParquet(std::string_view key) {
 std::string PlainName(std::string_view key) {
   if (IsParquet(key)) return std::string(key);
   const std::string plain(CompressedShard(key));
-  return key.ends_with(".tgz") ? plain + ".tar" : plain;
+  return plain.empty() || ShardKind(plain) ? plain : plain + ".tar";
 }
 
 // Where it is said, in the scratch folder, that a Parquet file has been made into shards, all of them.
@@ -122,6 +125,7 @@ class Finder {
       parquet_ = false;
     }
     if (!compressed_ && !parquet_) return std::nullopt;
+    if (!compressed_ && images_ >= found_.objects.size()) return std::nullopt;  // a data set of images
     Xxh3Stream hash;
     for (const ObjectInfo& object : found_.objects) {
       const std::string_view key = std::string_view(object.key).substr(data_.Key("").size());
@@ -146,18 +150,15 @@ class Finder {
     const bool is_shard = ShardKind(key).has_value();
     tar_ = tar_ || ShardKind(key) == DataKind::kTar;
     if (!is_shard && IsDocument(key)) return PassOver(key, kDocument);
-    if (!is_shard && IsCompanion(key)) {
-      if (key.ends_with(kMdsIndexName)) return Add(object, key, key);  // that says which shards there are
-      return PassOver(key, SkippedObjects::kCompanion);
+    if (is_shard) return Add(object, key, key);
+    if (key.ends_with(kMdsIndexName)) return Add(object, key, key);  // that says which shards there are
+    const std::optional<SampleName> name = SplitObjectName(key);
+    if (!name) return PassOver(key, "its name has no extension");
+    if (!IsSideFile(key)) {
+      images_ += IsImageField(name->field) ? 1 : 0;
+      if (++others_ > kMostOthers * (found_.objects.size() + 1)) return false;  // SampleObjects says what they are
     }
-    if (!is_shard && !SplitObjectName(key)) return PassOver(key, "its name has no extension");
-    if (!is_shard && !compressed_ && !parquet_) return false;
-    if (!is_shard) {
-      return absl::InvalidArgumentError(
-          fmt::format("{}: lies beside compressed shards ('{}'); give the URI of a folder with only one of them",
-                      Uri(object), found_.objects.back().key));
-    }
-    return Add(object, key, key);
+    return PassOver(key, SkippedObjects::kCompanion);
   }
 
   absl::StatusOr<bool> Add(const ObjectInfo& object, const std::string& key, const std::string& plain) {
@@ -182,9 +183,13 @@ class Finder {
   CompressedShards found_;
   std::set<std::string> plain_names_;
   std::string last_key_;
+  static constexpr uint64_t kMostOthers = 4;  // beside each shard
+
   bool compressed_ = false;
   bool parquet_ = false;
   bool tar_ = false;
+  uint64_t images_ = 0;  // that lie beside the shards
+  uint64_t others_ = 0;  // all that lies there, without side files
 };
 
 // ResourceExhausted if less of the folder's file system is free than others need.

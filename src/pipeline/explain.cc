@@ -241,10 +241,11 @@ double PaddingOf(const std::vector<LoaderExplanation::Rows>& rows) {
   return places > 0 ? 1 - tokens / places : 0;
 }
 
-absl::StatusOr<LoaderExplanation> Explain(const Source& source, LoaderOptions options, const ExplainLimits& limits) {
-  absl::StatusOr<LoaderPlan> settled = Settle(source, std::move(options));
-  if (!settled.ok()) return Annotate(settled.status(), source.uri());
+absl::StatusOr<LoaderExplanation> Explain(const Source& all, LoaderOptions options, const ExplainLimits& limits) {
+  absl::StatusOr<LoaderPlan> settled = Settle(all, std::move(options));
+  if (!settled.ok()) return Annotate(settled.status(), all.uri());
   const LoaderPlan& loader = *settled;
+  const Source& source = loader.source;
 
   LoaderExplanation out;
   out.policy = loader.policy();

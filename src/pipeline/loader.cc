@@ -1,7 +1,11 @@
 #include "pipeline/loader.h"
 
+#include <fmt/format.h>
+
 #include <exception>
 
+#include "base/log.h"
+#include "pipeline/class_check.h"
 #include "pipeline/engine.h"
 #include "pipeline/loader_facts.h"
 #include "pipeline/loader_plan.h"
@@ -33,6 +37,14 @@ absl::StatusOr<LoaderFacts> DescribeLoader(const Source& source, LoaderOptions o
   return LoaderFacts{.shapes = ShapesOf(*plan),
                      .steps_per_epoch = plan->steps(),
                      .start = plan->options.start.value_or(Position{0, 0, plan->fingerprint})};
+}
+
+absl::Status CheckSamples(const Source& source, LoaderOptions options) {
+  absl::StatusOr<LoaderPlan> plan = Settle(source, std::move(options));
+  if (!plan.ok()) return Annotate(plan.status(), source.uri());
+  for (const std::string& sentence : plan->left_out)
+    Log(LogLevel::kWarning, "loader", fmt::format("{}: {}", source.uri(), sentence));
+  return Annotate(CheckClasses(*plan), source.uri());
 }
 
 }  // namespace millrace

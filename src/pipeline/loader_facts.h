@@ -19,4 +19,8 @@ struct LoaderFacts {
 /// Checks the options as Loader::Create does, with the same errors, and starts nothing; memory need not be free.
 absl::StatusOr<LoaderFacts> DescribeLoader(const Source& source, LoaderOptions options);
 
+/// To be called before the first batch: logs which samples are left out (image_samples.h), and reads some of the
+/// classes that may be no numbers (class_check.h). Blocking; errors are those of Loader::Create and CheckClasses.
+absl::Status CheckSamples(const Source& source, LoaderOptions options);
+
 }  // namespace millrace

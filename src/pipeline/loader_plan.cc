@@ -10,6 +10,7 @@
 
 #include "base/rng.h"
 #include "base/size.h"
+#include "pipeline/image_samples.h"
 
 namespace millrace {
 
@@ -252,7 +253,7 @@ uint64_t LoaderPlan::positions() const {
 
 namespace {
 
-absl::StatusOr<LoaderPlan> SettleSome(const Source& source, LoaderOptions options, bool order_only) {
+absl::StatusOr<LoaderPlan> SettleSome(const Source& all, LoaderOptions options, bool order_only) {
   if (options.batch > kMaxBatch) {
     return absl::InvalidArgumentError(
         fmt::format("a batch of {} samples; choose at most {}", options.batch, kMaxBatch));
@@ -261,7 +262,14 @@ absl::StatusOr<LoaderPlan> SettleSome(const Source& source, LoaderOptions option
     return absl::InvalidArgumentError(fmt::format("{} ranks of this machine are more than all {}; say both as they are",
                                                   options.local_ranks, options.world));
   }
-  LoaderPlan plan{.options = std::move(options), .source = source};
+  // The order alone knows no fields, so that all samples are in it.
+  ImageSamples samples{.source = all, .left_out = {}};
+  if (!order_only) {
+    ASSIGN_OR_RETURN(samples, OnlyImageSamples(all, options));
+  }
+  LoaderPlan plan{.options = std::move(options), .source = std::move(samples.source)};
+  plan.left_out = std::move(samples.left_out);
+  const Source& source = plan.source;
   RETURN_IF_ERROR(SettlePolicies(&plan));
   const bool bucketed = source.tokens() != nullptr && !source.tokens()->buckets.empty();
   if (bucketed) {

@@ -16,7 +16,8 @@ namespace millrace {
 /// The options after defaults, checks and sizes were settled, by Settle().
 struct LoaderPlan {
   LoaderOptions options;
-  Source source;
+  Source source;                      // without what OnlyImageSamples leaves out
+  std::vector<std::string> left_out;  // its sentences
   std::vector<OrderPolicy> policies;  // of each part of the source
   std::optional<Mix> mix;             // absent: one part, each sample once an epoch; or buckets
   Batching batching;                  // of all items; not with buckets

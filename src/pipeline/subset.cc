@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "base/rng.h"
+#include "base/unicode_forms.h"
 #include "pipeline/distinct_keys.h"
 
 namespace millrace {
@@ -273,6 +274,18 @@ bool HasField(const IndexedSample& entry, const std::string& name) {
   return std::any_of(entry.fields.begin(), entry.fields.end(), [&](const auto& field) { return field.name == name; });
 }
 
+// True if the only sample is the file of labels itself, which lies beside the raw objects.
+absl::StatusOr<bool> IsTheLabelsFile(const Subset& lacking) {
+  const Index& index = lacking.index();
+  if (lacking.size() != 1 || index.kind() != DataKind::kRawObjects) return false;
+  IndexedSample entry;
+  IndexedObject object;
+  RETURN_IF_ERROR(index.Lookup(lacking.SampleAt(0), &entry));
+  RETURN_IF_ERROR(index.LookupObject(entry.object, &object));
+  const std::string& uri = lacking.dataset->labels()->uri;
+  return uri == object.key || uri.ends_with("/" + object.key);
+}
+
 }  // namespace
 
 Subset::Subset(const Dataset& whole) : dataset(&whole), total_bytes(whole.index().total_bytes()) {}
@@ -326,11 +339,21 @@ absl::StatusOr<Subset> Where(Runtime& runtime, const Subset& of, const Filter& f
 
 absl::StatusOr<Subset> InLabelsFile(Runtime& runtime, const Subset& of, MissingLabels missing) {
   if (of.dataset->labels() == nullptr || !of.index().SomeLackLabels()) return of;
-  ASSIGN_OR_RETURN(std::vector<Subset> found, GroupBy(runtime, of, 2, [](uint64_t, const IndexedSample& entry) {
-                     return entry.in_labels_file ? 0 : 1;
+  // Among images, such files as that of the labels are no samples (image_samples.h).
+  const std::vector<std::string>& images = of.index().image_fields();
+  const bool has_others = of.index().kind() == DataKind::kRawObjects && !images.empty() && of.index().SomeLack(images);
+  ASSIGN_OR_RETURN(std::vector<Subset> found,
+                   GroupBy(runtime, of, 2, [&](uint64_t, const IndexedSample& entry) -> std::optional<uint32_t> {
+                     if (entry.in_labels_file) return 0;
+                     const bool is_other =
+                         has_others && std::none_of(images.begin(), images.end(),
+                                                    [&](const auto& name) { return HasField(entry, name); });
+                     return is_other ? std::nullopt : std::optional<uint32_t>(1);
                    }));
   const Subset& lacking = found.back();
   if (lacking.size() == 0 || (missing == MissingLabels::kDrop && found.front().size() > 0)) return found.front();
+  ASSIGN_OR_RETURN(const bool only_itself, IsTheLabelsFile(lacking));
+  if (only_itself) return found.front();
   constexpr uint64_t kShown = 5;
   std::vector<std::string> keys;
   IndexedSample entry;
@@ -340,9 +363,9 @@ absl::StatusOr<Subset> InLabelsFile(Runtime& runtime, const Subset& of, MissingL
   }
   return absl::InvalidArgumentError(fmt::format(
       "{} has no label for {} of the {} samples of {}: {}{}; add them, or leave these samples out (--missing-labels "
-      "drop, in Python Labels(uri, missing=\"drop\"))",
+      "drop, in Python Labels(uri, missing=\"drop\")){}",
       of.dataset->labels()->uri, lacking.size(), of.size(), of.dataset->uri(), fmt::join(keys, ", "),
-      lacking.size() > kShown ? ", ..." : ""));
+      lacking.size() > kShown ? ", ..." : "", OnUnicodeForms(keys.front(), "")));
 }
 
 absl::StatusOr<std::vector<Subset>> ByClass(Runtime& runtime, const Subset& of) {

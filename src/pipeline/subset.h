@@ -55,7 +55,7 @@ absl::StatusOr<Subset> Where(Runtime& runtime, const Subset& of, const Filter& f
 enum class MissingLabels : uint8_t { kRefuse, kDrop };
 
 /// The samples of `of` that are in the file of labels. InvalidArgument if there are others and these are refused, with
-/// their number and the first of them, or if none is left.
+/// their number and the first of them, or if none is left. Without raw objects that are no images, beside images.
 absl::StatusOr<Subset> InLabelsFile(Runtime& runtime, const Subset& of, MissingLabels missing);
 
 /// The group of a sample: below the number of groups, or none at all. `rank` is its number in the subset. Called on

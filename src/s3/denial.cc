@@ -103,9 +103,12 @@ std::string_view SpecialRemedy(const S3Denial& denial) {
            "owner";
   }
   if (denial.code == "AccountProblem" || denial.code == "NotSignedUp" || denial.code == "UserDisable" ||
-      denial.code == "UserSuspended") {
+      denial.code == "UserSuspended" || denial.code == "AccountSuspended" || denial.code == "AccountDisabled") {
     return "the account cannot use the store, whatever its permissions are: check its state and its bills with the "
            "provider";
+  }
+  if (denial.code == "UnauthorizedAccess" || denial.code == "UnauthorizedAccessError") {
+    return "in China, an account needs an ICP recordal for access to its buckets: ask the provider for it";
   }
   if (denial.code == "InvalidPayer") return "the account that is to pay cannot: check its state with the provider";
   if (denial.code == "SecondLevelDomainForbidden" || HasText(denial.message, "virtual hosted style")) {
@@ -128,6 +131,17 @@ std::string_view SpecialRemedy(const S3Denial& denial) {
 std::string PermissionOf(const S3Denial& denial) {
   const std::string_view named = NamedAction(denial.message);
   return std::string(named.empty() ? ActionOfVerb(denial) : named);
+}
+
+std::string_view RemedyOfRequest(int http_status, std::string_view message) {
+  if (http_status == 400 && HasText(message, "stored using a form of Server Side Encryption")) {
+    return "the object is encrypted with a key of its writer (SSE-C), which is not sent here: copy it to the store's "
+           "own "
+           "encryption, as by `aws s3 cp` with --sse-c-copy-source";
+  }
+  if (http_status == 400 && HasText(message, "must be made over a secure connection"))
+    return "objects that KMS encrypts are read and written over TLS: give an endpoint with https:// (AWS_ENDPOINT_URL)";
+  return {};
 }
 
 std::string RemedyOfDenial(const S3Denial& denial) {

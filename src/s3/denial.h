@@ -25,4 +25,7 @@ std::string PermissionOf(const S3Denial& denial);
 /// One or two clauses for a message.
 std::string RemedyOfDenial(const S3Denial& denial);
 
+/// The remedy of a refusal that is about the request and not about permissions, by its message; "" for others.
+std::string_view RemedyOfRequest(int http_status, std::string_view message);
+
 }  // namespace millrace

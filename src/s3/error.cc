@@ -25,6 +25,9 @@ constexpr std::string_view kRenewKeys = "renew the temporary credentials (AWS_SE
 constexpr std::string_view kNoPermission = "these credentials have no permission for it";
 constexpr std::string_view kCheckRegion = "check AWS_REGION and AWS_ENDPOINT_URL";
 constexpr std::string_view kCheckClock = "set this machine's clock (NTP)";
+constexpr std::string_view kNotAllowed =
+    "the server does not take this kind of request: check AWS_ENDPOINT_URL, which may be that of a web site or of "
+    "another service";
 constexpr std::string_view kNoBucket = "the bucket does not exist";
 constexpr std::string_view kSlowDown = "the store is overloaded: lower the number of connections or try later";
 
@@ -86,6 +89,7 @@ const std::vector<S3ErrorRule>& S3ErrorRules() {
       {401, "", {Code::kUnauthenticated, S3Action::kFail, kCheckKeys}},
       {403, "", {Code::kPermissionDenied, S3Action::kFail, kNoPermission}},
       {404, "", {Code::kNotFound, S3Action::kFail, "the object or its bucket does not exist"}},
+      {405, "", {Code::kInvalidArgument, S3Action::kFail, kNotAllowed}},
       {408, "", {Code::kUnavailable, S3Action::kRetry, ""}},
       {409, "", {Code::kAlreadyExists, S3Action::kFail, ""}},
       {412, "", {Code::kFailedPrecondition, S3Action::kFail, ""}},

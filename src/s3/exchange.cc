@@ -217,7 +217,7 @@ void S3Exchange::WarnOfDelay(absl::Duration wait, absl::Time now) {
 
 S3Step S3Exchange::Judge(HttpResult result, absl::Time now) {
   error_code_.clear();
-  speaks_https_ = as_if_away_ = false;
+  speaks_https_ = as_if_away_ = not_of_s3_ = false;
   // An error's status says enough, even when its body was cut off.
   const bool whole = result.error == HttpErrorKind::kNone;
   if (!whole && (!head_ || head_->status < 300 || result.error == HttpErrorKind::kCancelled))
@@ -234,6 +234,7 @@ S3Step S3Exchange::Judge(HttpResult result, absl::Time now) {
   // No answer of S3, but of a server in front of it, in words of its own.
   speaks_https_ =
       status == 400 && error_code_.empty() && context_.plain() && result.text.find("HTTPS") != result.text.npos;
+  not_of_s3_ = status >= 400 && status < 500 && whole && !error && !result.text.empty() && !speaks_https_;
   return OnErrorAnswer(std::move(failure), now);
 }
 
@@ -421,6 +422,12 @@ std::string S3Exchange::DenialRemedy(const Failure& failure) const {
 
 // The table says what an answer means to all verbs; a denial depends on the verb.
 std::string S3Exchange::RemedyOf(const Failure& failure) const {
+  if (not_of_s3_) {
+    return "the answer is not S3's but that of another server, such as a proxy: check HTTPS_PROXY, HTTP_PROXY and "
+           "NO_PROXY, AWS_ENDPOINT_URL, and the rules of the network";
+  }
+  if (const std::string_view remedy = RemedyOfRequest(failure.http_status, failure.body.message); !remedy.empty())
+    return std::string(remedy);
   const S3Verdict in_table = ClassifyS3Error(failure.http_status, failure.body.code);
   const bool is_denial = in_table.code == absl::StatusCode::kPermissionDenied ||
                          (failure.http_status == 403 && in_table.code == absl::StatusCode::kInvalidArgument);

@@ -178,6 +178,7 @@ class S3Exchange {
   std::string last_failure_;
   bool warned_ = false;
   bool speaks_https_ = false;  // the server says so, to a request over plain HTTP
+  bool not_of_s3_ = false;     // the last answer was an error in another server's words
   bool as_if_away_ = false;    // the last request failed as requests do without a server
   std::string region_;         // that the last request was sent to
   int redirects_ = 0;

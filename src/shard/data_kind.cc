@@ -5,9 +5,11 @@
 #include <string>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "base/status.h"
 #include "shard/mds_format.h"
 #include "shard/sample_name.h"
+#include "shard/side_files.h"
 
 namespace millrace {
 
@@ -52,8 +54,26 @@ bool IsToolFolder(std::string_view folder) {
          std::find(std::begin(kFolders), std::end(kFolders), folder) != std::end(kFolders);
 }
 
+bool EndsWith(std::string_view name, std::string_view end) {
+  return absl::EndsWithIgnoreCase(ToAbsl(name), ToAbsl(end));
+}
+
+template <size_t N>
+bool EndsWithOneOf(std::string_view name, const std::string_view (&ends)[N]) {
+  return std::any_of(std::begin(ends), std::end(ends), [&](std::string_view end) { return EndsWith(name, end); });
+}
+
+// Also as Kaggle (.tfrec) and the Object Detection API (.record) call them.
 bool EndsAsTfRecord(std::string_view name) {
-  return name.ends_with(".tfrecord") || name.ends_with(".tfrecords") || name.ends_with(".tfrec");  // Kaggle's name
+  constexpr std::string_view kEndings[] = {".tfrecord", ".tfrecords", ".tfrec", ".tfr", ".record"};
+  return EndsWithOneOf(name, kEndings);
+}
+
+// "train.tfrecords.0" -> "train.tfrecords"; all of a name that does not end so.
+std::string_view WithoutTfRecordNumber(std::string_view name) {
+  constexpr std::string_view kNumbered[] = {".tfrecord.", ".tfrecords."};
+  const std::string_view front = name.substr(0, name.find_last_not_of("0123456789") + 1);
+  return front.size() < name.size() && EndsWithOneOf(front, kNumbered) ? front.substr(0, front.size() - 1) : name;
 }
 
 struct KindWords {
@@ -100,10 +120,10 @@ std::string_view ObjectTitle(DataKind kind) {
 }
 
 std::optional<DataKind> ShardKind(std::string_view key) {
-  const std::string_view name = Basename(key);
-  if (name.ends_with(".tar")) return DataKind::kTar;
-  if (name.ends_with(".rec")) return DataKind::kRecordIo;
-  if (name.ends_with(".mds")) return DataKind::kMds;
+  const std::string_view name = WithoutTfRecordNumber(Basename(key));
+  if (EndsWith(name, ".tar")) return DataKind::kTar;
+  if (EndsWith(name, ".rec")) return DataKind::kRecordIo;
+  if (EndsWith(name, ".mds")) return DataKind::kMds;
   if (EndsAsTfRecord(name)) return DataKind::kTfRecord;
   const std::string_view front = WithoutShardNumber(name);
   if (EndsAsTfRecord(front) || (!front.empty() && front.find('.') == std::string_view::npos)) {
@@ -113,9 +133,14 @@ std::optional<DataKind> ShardKind(std::string_view key) {
 }
 
 std::string_view CompressedShard(std::string_view key) {
-  if (key.ends_with(".tgz")) return key.substr(0, key.size() - 4);
-  for (const std::string_view end : {".gz", ".zst", ".zstd", ".xz", ".bz2", ".br", ".snappy", ".zz"}) {
-    if (!key.ends_with(end)) continue;
+  constexpr std::string_view kTars[] = {".tgz", ".tzst", ".txz", ".tbz2", ".tbz", ".tlz"};
+  constexpr std::string_view kEndings[] = {".gz",     ".zst", ".zstd", ".xz",   ".bz2", ".br", ".lz4",
+                                           ".snappy", ".zz",  ".lz",   ".lzma", ".lzo", ".z",  ".zip"};
+  for (const std::string_view end : kTars) {
+    if (EndsWith(key, end)) return key.substr(0, key.size() - end.size());
+  }
+  for (const std::string_view end : kEndings) {
+    if (!EndsWith(key, end)) continue;
     const std::string_view plain = key.substr(0, key.size() - end.size());
     if (ShardKind(plain)) return plain;
   }
@@ -158,6 +183,7 @@ bool IsToolFile(std::string_view key) {
       name.ends_with("._COPYING_")) {
     return true;
   }
+  if (name.find(".sync-conflict-") != name.npos) return true;  // Syncthing's copy of what another machine has changed
   if (name.ends_with(".crc") && ShardKind(name.substr(0, name.size() - 4))) return true;
   // By Hadoop's rule, engines keep files below "_NAME/" that are not ready, or none of the data. Raw objects may lie
   // there: the folder is a class.
@@ -181,50 +207,14 @@ std::string_view ForeignFileAdvice(std::string_view key) {
   return {};
 }
 
-namespace {
-
-// "00000.tar.temp4711": a download of webdataset, with the number of its process, that was interrupted.
-bool EndsAsTemporary(std::string_view name) {
-  const size_t last = name.find_last_not_of("0123456789");
-  return last != std::string_view::npos && name.substr(0, last + 1).ends_with(".temp");
-}
-
-// Beside shards and token files: what tools write of them, and of their own work.
-bool IsSideFile(std::string_view key) {
-  constexpr std::string_view kEndings[] = {
-      ".json", ".jsonl", ".csv",    ".tsv",    ".txt",   ".log", ".md",   ".yaml", ".yml",       ".xml",  ".html",
-      ".md5",  ".sha1",  ".sha256", ".sha512", ".crc",   ".sum", ".part", ".tmp",  ".partial",   ".lock", ".pdf",
-      ".pkl",  ".bak",   ".done",   ".err",    ".aria2", ".sh",  ".py",   ".toml", ".crdownload"};
-  const std::string name = absl::AsciiStrToLower(ToAbsl(Basename(key)));
-  return EndsAsTemporary(name) || std::any_of(std::begin(kEndings), std::end(kEndings),
-                                              [&](std::string_view end) { return name.ends_with(end); });
-}
-
-}  // namespace
-
 bool IsCompanion(DataKind kind, std::string_view key) {
-  const std::string_view name = Basename(key);
-  switch (kind) {
-    case DataKind::kMds:
-      return name == kMdsIndexName || IsSideFile(name);
-    case DataKind::kRecordIo:
-      return name.ends_with(".idx") || name.ends_with(".lst") || IsSideFile(name);
-    case DataKind::kTfRecord:
-      return name.ends_with(".idx") || name.ends_with(".index") || IsSideFile(name);
-    case DataKind::kTar:
-      // img2dataset writes NNNNN.parquet and NNNNN_stats.json beside NNNNN.tar.
-      return name.ends_with(".idx") || name.ends_with(kParquetSuffix) || IsSideFile(name);
-    case DataKind::kTokens:  // with the caches of Megatron
-      return name.ends_with(".npy") || name.ends_with(".dsc") || IsSideFile(name);
-    case DataKind::kRawObjects:
-      break;
-  }
-  return false;
+  if (kind == DataKind::kRawObjects) return false;
+  if (kind != DataKind::kTokens) return !ShardKind(key) && CompressedShard(key).empty();
+  return key.ends_with(".npy") || key.ends_with(".dsc") || IsSideFile(key);  // with the caches of Megatron
 }
 
 bool IsCompanion(std::string_view key) {
-  return IsCompanion(DataKind::kMds, key) || IsCompanion(DataKind::kRecordIo, key) ||
-         IsCompanion(DataKind::kTfRecord, key) || IsCompanion(DataKind::kTar, key);
+  return IsCompanion(DataKind::kTar, key);
 }
 
 }  // namespace millrace

@@ -25,11 +25,11 @@ std::string_view KindTitle(DataKind kind);
 /// The singular: "raw object", "tar shard" and so on.
 std::string_view ObjectTitle(DataKind kind);
 
-/// The kind of a shard by its name: *.tar; *.tfrecord, *.tfrecords and these (or a name without any dot) followed by
-/// -00000-of-00064; *.rec; *.mds. Nothing for other names, and for token files, whose names do not tell their kind.
+/// The kind of a shard by its name, in any case: *.tar; *.tfrecord(s), .tfrec, .tfr, .record, these (or no dot at all)
+/// with -00000-of-00064 or .0 behind it; *.rec; *.mds. Nothing for others; names of token files do not tell their kind.
 std::optional<DataKind> ShardKind(std::string_view key);
 
-/// The name without the ending of a compression (".gz" and the like), if what remains is a shard's; else "".
+/// The name without the ending of a compression (.gz), if the rest is a shard's; "x" of "x.tgz" and the like; else "".
 std::string_view CompressedShard(std::string_view key);
 
 /// Files whose columns become samples by `millrace pack` alone.
@@ -55,8 +55,8 @@ bool IsPartOfDownload(std::string_view key);
 /// others. Completes "FILE: ...".
 std::string_view ForeignFileAdvice(std::string_view key);
 
-/// Whether tools put an object of that name beside shards of that kind: index.json (MDS), *.idx and *.lst (RecordIO),
-/// dataset_info.json and its like (TFRecord). It holds no samples, but would where all objects are raw.
+/// True if an object of that name may lie beside shards of that kind, and holds no samples then: anything but a shard;
+/// beside token files the caches of Megatron and side files (side_files.h). Among raw objects it would be a sample.
 bool IsCompanion(DataKind kind, std::string_view key);
 bool IsCompanion(std::string_view key);  // of any kind
 

@@ -2,6 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <string>
+
+#include "shard/side_files.h"
+
 namespace millrace {
 namespace {
 
@@ -12,6 +16,11 @@ TEST(DataKind, OfShardsByName) {
   EXPECT_EQ(ShardKind("v1.0/train.tfrecord-00000-of-00064"), DataKind::kTfRecord);
   EXPECT_EQ(ShardKind("mnist-train.tfrecords-00000-of-00001"), DataKind::kTfRecord);
   EXPECT_EQ(ShardKind("train-00007-of-01024"), DataKind::kTfRecord);
+  for (const char* name : {"coco_train.record-00000-of-00100", "a.record", "a.tfr", "train.tfrecords.0", "X.TFRECORD",
+                           "a.TFRecord-00000-of-00002"})
+    EXPECT_EQ(ShardKind(name), DataKind::kTfRecord) << name;
+  EXPECT_EQ(ShardKind("S.TAR"), DataKind::kTar);
+  EXPECT_EQ(ShardKind("a.Rec"), DataKind::kRecordIo);
   EXPECT_EQ(ShardKind("train.rec"), DataKind::kRecordIo);
   EXPECT_EQ(ShardKind("shard.00000.mds"), DataKind::kMds);
   for (const char* other :
@@ -26,7 +35,23 @@ TEST(DataKind, CompressedShards) {
   EXPECT_EQ(CompressedShard("x.tar.gz"), "x.tar");
   EXPECT_EQ(CompressedShard("x.tgz"), "x");
   EXPECT_EQ(CompressedShard("train.tfrecord-00000-of-00064.gz"), "train.tfrecord-00000-of-00064");
-  for (const char* other : {"", "x.gz", "x.txt.gz", "x.tar", ".gz"}) EXPECT_EQ(CompressedShard(other), "") << other;
+  for (const char* tar : {"x.tzst", "x.txz", "x.tbz2", "x.TGZ"}) EXPECT_EQ(CompressedShard(tar), "x") << tar;
+  for (const char* end : {".lzma", ".zip", ".lz4", ".GZ", ".Z"})
+    EXPECT_EQ(CompressedShard("a/x.tar" + std::string(end)), "a/x.tar") << end;
+  EXPECT_EQ(CompressedShard("A.TAR.GZ"), "A.TAR");
+  for (const char* other : {"", "x.gz", "x.txt.gz", "x.tar", ".gz", "x.zip", "x.lz4"})
+    EXPECT_EQ(CompressedShard(other), "") << other;
+}
+
+TEST(DataKind, ShardsWhoseNamesOtherProgramsChanged) {
+  for (const char* name : {"a/s.tar?download=true", "x.tgz?raw=1", "x.tfrecord?a=b.c"})
+    EXPECT_NE(MisnamedShardAdvice(name).find("query"), std::string_view::npos) << name;
+  for (const char* name : {"s.tar.aa", "s.tar.part-00", "s.tar.part1", "s.tar.000", "s.tar.gz.part_03", "S.TGZ.001"})
+    EXPECT_NE(MisnamedShardAdvice(name).find("piece"), std::string_view::npos) << name;
+  EXPECT_NE(MisnamedShardAdvice("s.tar.1").find("number"), std::string_view::npos);
+  for (const char* name : {"", "s.tar", "s.tgz", "s.tar.gz", "s.tar.xz", "s.tar.part", "s.tar.idx", "s.tar.md5", "a.b",
+                           "frame.001", "x.jpg?a=b", "a.tar/b.001", "tar.aa", "..", "x.tar.partial"})
+    EXPECT_EQ(MisnamedShardAdvice(name), "") << name;
 }
 
 TEST(DataKind, FilesThatAreNoShards) {
@@ -40,23 +65,28 @@ TEST(DataKind, FilesThatAreNoShards) {
 TEST(DataKind, Companions) {
   EXPECT_TRUE(IsCompanion(DataKind::kMds, "train/index.json"));
   EXPECT_TRUE(IsCompanion(DataKind::kMds, "train/other.json"));
-  EXPECT_FALSE(IsCompanion(DataKind::kMds, "train/0.parquet"));
+  EXPECT_TRUE(IsCompanion(DataKind::kMds, "train/preview.png"));
+  EXPECT_FALSE(IsCompanion(DataKind::kMds, "train/a.mds"));
+  EXPECT_FALSE(IsCompanion(DataKind::kTar, "train/a.tfrecord"));
+  EXPECT_FALSE(IsCompanion(DataKind::kTar, "train/a.tar.gz"));
   EXPECT_TRUE(IsCompanion(DataKind::kRecordIo, "train.idx"));
   EXPECT_TRUE(IsCompanion(DataKind::kTfRecord, "features.json"));
   EXPECT_TRUE(IsCompanion(DataKind::kTar, "index.json"));
   EXPECT_TRUE(IsCompanion(DataKind::kTar, "a/00000.parquet"));
   EXPECT_TRUE(IsCompanion(DataKind::kTokens, "a_text_document_train_indexmap.npy"));
   EXPECT_FALSE(IsCompanion(DataKind::kRawObjects, "a.json"));
-  EXPECT_FALSE(IsCompanion("a/b.jpg"));
+  EXPECT_FALSE(IsCompanion(DataKind::kTokens, "a/b.jpg"));
+  EXPECT_TRUE(IsCompanion(DataKind::kTokens, "a/b.json"));
   EXPECT_TRUE(IsCompanion("index.json"));
 }
 
 TEST(DataKind, FilesOfOtherPrograms) {
-  for (const char* key : {"_SUCCESS", "a/_SUCCESS", "_temporary/0/_temporary/attempt_1/part-00001.tfrecord",
-                          "a/_temporary/x.jpg", "_delta_log/00000.json", "_committed_123", "_started_123", "_metadata",
-                          "part-00000.tfrecord.crc", "a/x.tar.crc", "v1.0_$folder$", "x.tar._COPYING_",
-                          "beam-temp-out-12/x.tfrecord", "1.0.0.incompleteAB/x.tfrecord", "__magic_job-1/x.tar",
-                          "__pycache__/x.pyc", "__MACOSX/a.jpg", "a/@eaDir/1.jpg/SYNO_L.jpg"}) {
+  for (const char* key :
+       {"_SUCCESS", "a/_SUCCESS", "_temporary/0/_temporary/attempt_1/part-00001.tfrecord", "a/_temporary/x.jpg",
+        "_delta_log/00000.json", "_committed_123", "_started_123", "_metadata", "part-00000.tfrecord.crc",
+        "a/x.tar.crc", "a/1.sync-conflict-20240101-120000-ABCDEFG.png", "v1.0_$folder$", "x.tar._COPYING_",
+        "beam-temp-out-12/x.tfrecord", "1.0.0.incompleteAB/x.tfrecord", "__magic_job-1/x.tar", "__pycache__/x.pyc",
+        "__MACOSX/a.jpg", "a/@eaDir/1.jpg/SYNO_L.jpg"}) {
     EXPECT_TRUE(IsToolFile(key)) << key;
   }
   for (const char* key : {"", "a.jpg", "_background_noise_/1.wav", "__background__/1.jpg", "_temporary.jpg", "1.crc",

@@ -83,10 +83,14 @@ absl::StatusOr<ParsedUri> ParseUri(std::string_view uri) {
   if (!scheme.empty()) rest.remove_prefix(scheme.size() + 1);
   const bool authority = !scheme.empty() && rest.starts_with("//");
   if (ours && !authority) return Refuse(uri, fmt::format("after '{}:' two slashes are missing", scheme));
+  if (scheme == "arn" && uri.find(":s3:::") != uri.npos)
+    return Refuse(uri, fmt::format("is the ARN of a bucket; write s3://{}", uri.substr(uri.find(":s3:::") + 6)));
   if (!authority) return ParsedUri{ParsedUri::Scheme::kFile, "", std::string(uri)};
   if (scheme == "http" || scheme == "https") {
     return Refuse(uri, "HTTP addresses are not read; for an S3-compatible endpoint set AWS_ENDPOINT_URL and use s3://");
   }
+  if (scheme == "s3a" || scheme == "s3n")
+    return Refuse(uri, fmt::format("'{}' is what Hadoop calls S3; write s3:// in its place", scheme));
   if (!ours) return Refuse(uri, fmt::format("'{}' is not a store that Millrace knows", scheme));
   rest.remove_prefix(2);
 

@@ -124,7 +124,8 @@ class TestStatus:
     def test_bad_data(self, sandbox: Sandbox, tmp_path: Path) -> None:
         corpus.write(tmp_path / "zipped" / "a.tar.gz", b"x")
         corpus.write(tmp_path / "mixed" / "a.tar", b"x")
-        corpus.write(tmp_path / "mixed" / "b.jpg", b"x")
+        for number in range(9):
+            corpus.write(tmp_path / "mixed" / f"b{number}.jpg", b"x")
         for command in (["index", tmp_path / "zipped"], ["inspect", tmp_path / "mixed"], feed_args(tmp_path / "mixed")):
             sandbox.run(*command).failed(1, "compressed|both tar shards")
 

@@ -207,7 +207,8 @@ def test_what_is_refused(sandbox: Sandbox, tmp_path: Path) -> None:
     corpus.write(tmp_path / "two" / "b.tfrecord", tfrecord(samples()[:1]))
     sandbox.run("index", tmp_path / "two").failed(1, "shards of several kinds")
     corpus.write(tmp_path / "mixed" / "a.idx", b"")
-    corpus.write(tmp_path / "mixed" / "b.jpg", corpus.jpeg(1))
+    for number in range(9):
+        corpus.write(tmp_path / "mixed" / f"b{number}.jpg", corpus.jpeg(1))
     corpus.write(tmp_path / "mixed" / "c.mds", mds(samples()[:1]))
     sandbox.run("index", tmp_path / "mixed").failed(1, "both shards and other files")
 

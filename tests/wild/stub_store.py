@@ -58,6 +58,7 @@ class Denial:
     status: int
     code: str
     message: str = ""
+    page: str = ""  # in place of what S3 answers
 
 
 @dataclass
@@ -139,7 +140,7 @@ class Handler(BaseHTTPRequestHandler):
     def refuse(self, denial: Denial) -> None:
         region = "<Region>eu-west-3</Region>" if "region" in self.stub.manners else ""
         text = f"<Error><Code>{denial.code}</Code><Message>{escape(denial.message)}</Message>{region}</Error>"
-        self.answer(denial.status, text.encode() if denial.code else b"")
+        self.answer(denial.status, denial.page.encode() or (text.encode() if denial.code else b""))
 
     def handle_any(self) -> None:
         url = urllib.parse.urlsplit(self.path)

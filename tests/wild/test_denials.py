@@ -144,6 +144,41 @@ CASES = [
         ["renew the temporary credentials"],
         "https://github.com/boto/boto3/issues/1073",
     ),
+    (
+        "ls",
+        Denial(403, "", page="<html><body>Access to this site is blocked by policy.</body></html>"),
+        ["the answer is not S3's", "HTTPS_PROXY", "AWS_ENDPOINT_URL"],
+        "",
+    ),
+    ("ls", Denial(403, "AccountSuspended", "The account is suspended"), ["the account cannot use the store"], ""),
+    ("cat", Denial(403, "UnauthorizedAccess", "Unauthorized access"), ["ICP recordal"], ""),
+    (
+        "cat",
+        Denial(
+            400,
+            "InvalidRequest",
+            "The object was stored using a form of Server Side Encryption. The correct parameters must be provided to "
+            "retrieve the object.",
+        ),
+        ["a key of its writer (SSE-C)"],
+        "",
+    ),
+    (
+        "cat",
+        Denial(
+            400,
+            "InvalidArgument",
+            "Requests specifying Server Side Encryption with AWS KMS managed keys must be made over a secure connection.",
+        ),
+        ["an endpoint with https://"],
+        "",
+    ),
+    (
+        "ls",
+        Denial(405, "MethodNotAllowed", "The specified method is not allowed against this resource."),
+        ["AWS_ENDPOINT_URL, which may be that of a web site"],
+        "",
+    ),
 ]
 
 

@@ -211,6 +211,11 @@ CASES: dict[str, Case] = {
         "AKGRANTED",
         BOX | {"AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE": "HOME/token", "AWS_CONTAINER_AUTHORIZATION_TOKEN": "other"},
     ),
+    "the container with a token of two words": Case(
+        "https://github.com/n8n-io/n8n/issues/21581",
+        "AKGRANTED",
+        BOX | {"AWS_CONTAINER_AUTHORIZATION_TOKEN": "Bearer x"},
+    ),
     "keys of the profile before the container": Case(
         "https://github.com/NVIDIA/topograph/pull/403", "AKFILE", BOX, "", f"[default]\n{static('AKFILE')}"
     ),
@@ -278,3 +283,5 @@ def test_as_botocore(millrace_bin: Path, monkeypatch: pytest.MonkeyPatch, tmp_pa
         assert signed == ({case.expected} if case.expected else set()), case.report
         if "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE" in case.variables:
             assert len(source.tokens) >= 2 and set(source.tokens) == {"token"}
+        elif token := case.variables.get("AWS_CONTAINER_AUTHORIZATION_TOKEN"):
+            assert len(source.tokens) >= 2 and set(source.tokens) == {token}

@@ -8,6 +8,7 @@ import json
 import struct
 from pathlib import Path
 
+import millrace
 import pytest
 from wild_support import Command, command, encoded, index, photo, tar, texts, write
 
@@ -66,6 +67,25 @@ BESIDE = [
     (".nfs000000000001", "NFS", ""),
     (".ipynb_checkpoints/00000.tar", "Jupyter", "pytorch/vision#2831"),
     ("00000.tar.temp123", "webdataset's cache", "webdataset/webdataset#503"),
+    ("00000.index", "webdataset's wids", ""),
+    ("slurm-4711.out", "Slurm", ""),
+    ("nohup.out", "nohup", ""),
+    ("events.out.tfevents.1700000000.host", "TensorBoard", ""),
+    ("look.ipynb", "Jupyter", ""),
+    ("00000.feather", "img2dataset", ""),
+    ("mean.npy", "their authors", ""),
+    ("best.pt", "their authors", ""),
+    ("code.zip", "their authors", ""),
+    ("preview.png", "their authors", ""),
+    ("00002.tar.download", "Safari", ""),
+    ("00002.tar.!ut", "uTorrent", ""),
+    ("00002.tar.incomplete", "download managers", ""),
+    ("00000.tar.old", "their authors", ""),
+    ("00000.tar.torrent", "Academic Torrents", ""),
+    ("00000.tar.sig", "GnuPG", ""),
+    ("00000.tar.asc", "GnuPG", ""),
+    ("00000.tar.md5sum", "md5sum", ""),
+    ("00000.tfindex", "DALI's tfrecord2idx", ""),
 ]
 
 
@@ -94,27 +114,225 @@ def test_what_lies_beside_shards_is_passed_over(
 
 def test_names_of_tfrecords(command: Command, tmp_path: Path) -> None:
     """Kaggle's, TensorFlow's, TFDS's and Spark's."""
-    for name in ("00-50.tfrec", "a.tfrecord", "b.tfrecords", "c-train.tfrecord-00000-of-00001", "train-00000-of-00001"):
+    for name in (
+        "00-50.tfrec",
+        "a.tfrecord",
+        "b.tfrecords",
+        "c-train.tfrecord-00000-of-00001",
+        "train-00000-of-00001",
+        "coco_train.record-00000-of-00100",
+        "d.record",
+        "e.tfr",
+        "train.tfrecords.0",
+        "F.TFRECORD",
+    ):
         write(tmp_path / name / name, tfrecord(3))
         assert index(command, tmp_path / name)["samples"] == 3, name
 
 
-def test_mixed_folders_name_a_pattern_that_works(command: Command, tmp_path: Path) -> None:
+# Shards, and the pattern that takes all of them.
+MIXED = [
+    (["a.tar", "b.tar"], "*.tar"),
+    (["a/1.tar", "b/c/2.tar"], "**/*.tar"),
+    (["x-train.tfrecord-00000-of-00002", "x-train.tfrecord-00001-of-00002"], "*-of-?????"),
+    (["x/train-00000-of-00002", "y/train-00001-of-00002"], "**/*-of-?????"),
+    (["a.TAR", "b.TAR"], "*.TAR"),
+]
+
+
+@pytest.mark.parametrize(("names", "pattern"), MIXED)
+def test_mixed_folders_name_a_pattern_that_works(
+    command: Command, tmp_path: Path, names: list[str], pattern: str
+) -> None:
+    """So many images beside shards may be the samples."""
     root = tmp_path / "set"
-    write(root / "a.tar", texts(0, 5))
-    write(root / "b.jpg", encoded(photo(1)))
+    for number, name in enumerate(names):
+        write(root / name, texts(5 * number, 5 * number + 5) if name.lower().endswith("tar") else tfrecord(5))
+    for number in range(13):
+        write(root / f"z{number}.jpg", encoded(photo(1)))
     said = command("index", root, code=1).stderr
-    pattern = f"{root}/*.tar"
-    assert "both tar shards and other files" in said and pattern in said
-    assert index(command, Path(pattern))["samples"] == 5
+    assert "shards and other files" in said and f"'{root}/{pattern}'" in said
+    assert index(command, Path(f"{root}/{pattern}"))["samples"] == 10
+
+
+# The names of the only objects, and what the message says.
+MISNAMED = [
+    (["s.tar?download=true"], "ends with the query of a URL"),
+    (["s.tar.1"], "ends with a number"),
+    (["s.tar.part-00", "s.tar.part-01"], "a piece of a shard that was split; join the pieces"),
+    (["s.tar.aa", "s.tar.ab"], "a piece of a shard"),
+    (["s.tar.000", "s.tar.001"], "a piece of a shard"),
+    (["a.tzst"], "a compressed shard"),
+    (["a.txz"], "a compressed shard"),
+    (["a.tbz2"], "a compressed shard"),
+    (["a.tar.lzma"], "a compressed shard"),
+    (["a.tar.lz4"], "a compressed shard"),
+    (["a.tar.zip"], "a compressed shard"),
+    (["A.TAR.GZ"], "a compressed shard"),
+]
+
+
+@pytest.mark.parametrize(("names", "words"), MISNAMED, ids=[row[0][0] for row in MISNAMED])
+def test_shards_under_other_names_are_named(command: Command, tmp_path: Path, names: list[str], words: str) -> None:
+    for name in names:
+        write(tmp_path / "set" / name, texts(0, 5))
+    said = command("index", tmp_path / "set", code=1).stderr
+    assert words in said and names[0] in said
+    write(tmp_path / "beside/a.tar", texts(0, 5))
+    write(tmp_path / "beside" / names[0], texts(0, 5))
+    if "compressed" in words:
+        assert words in command("index", tmp_path / "beside", code=1).stderr
+    else:
+        found = index(command, tmp_path / "beside")
+        assert found["samples"] == 5 and found["skipped"]["objects"] == 1
+        assert any(names[0] in warning and "may be a shard" in warning for warning in found["warnings"])
+
+
+def test_names_in_capitals_are_shards(command: Command, tmp_path: Path) -> None:
+    write(tmp_path / "set/S.TAR", texts(0, 5))
+    assert index(command, tmp_path / "set")["samples"] == 5
+    write(tmp_path / "zipped/A.TAR.GZ", gzip.compress(texts(0, 5)))
+    write(tmp_path / "zipped/b.tgz", gzip.compress(texts(5, 8)))
+    packed = json.loads(command("pack", tmp_path / "zipped", tmp_path / "out", "--json").stdout)
+    assert packed["samples"] == 8
 
 
 def test_parquet_alone_and_beside_raw_objects(command: Command, tmp_path: Path) -> None:
-    write(tmp_path / "alone/0.parquet", b"PAR1" + bytes(100) + b"PAR1")
+    """img2dataset writes 00000.parquet beside the folder 00000 (its output "files")."""
+    table = b"PAR1" + bytes(100) + b"PAR1"
+    write(tmp_path / "alone/0.parquet", table)
     assert "a Parquet file; its rows cannot be read singly" in command("index", tmp_path / "alone", code=1).stderr
-    write(tmp_path / "raw/0.parquet", b"PAR1" + bytes(100) + b"PAR1")
-    write(tmp_path / "raw/1.jpg", encoded(photo(1)))
-    assert "Parquet" in command("index", tmp_path / "raw", code=1).stderr
+    write(tmp_path / "raw/00000.parquet", table)
+    write(tmp_path / "raw/00000_stats.json", "{}")
+    for number in range(3):
+        write(tmp_path / f"raw/00000/{number:09}.jpg", encoded(photo(number)))
+        write(tmp_path / f"raw/00000/{number:09}.json", "{}")
+    found = index(command, tmp_path / "raw")
+    assert [entry["object"] for entry in found["skipped"]["named"]] == ["00000.parquet"]
+    assert any("00000.parquet" in warning and "beside images" in warning for warning in found["warnings"])
+    packed = json.loads(command("pack", tmp_path / "raw", tmp_path / "out", "--json").stdout)
+    assert packed["passed_over"] == found["skipped"]
+    for number in range(3):
+        write(tmp_path / f"tables/{number}.parquet", table)
+    write(tmp_path / "tables/preview.png", encoded(photo(1), "PNG"))
+    assert "Parquet" in command("index", tmp_path / "tables", code=1).stderr
+
+
+# The name of a file beside three images in the folders of two classes, and the program that leaves it there.
+BESIDE_IMAGES = [
+    ("metadata.csv", "Hugging Face's imagefolder"),
+    ("metadata.jsonl", "Hugging Face's imagefolder"),
+    ("train.csv", "Kaggle"),
+    ("sample_submission.csv", "Kaggle"),
+    ("archive.zip", "Kaggle"),
+    ("annotations.json", "annotation tools"),
+    ("_annotations.coco.json", "Roboflow"),
+    ("classes.txt", "LabelImg"),
+    ("data.yaml", "Ultralytics"),
+    ("dataset_info.json", "Hugging Face"),
+    ("list_attr_celeba.txt", "CelebA"),
+    ("cat/index.html", "wget"),
+    ("cat.dvc", "DVC"),
+    ("cat/1 - Shortcut.lnk", "Windows"),
+    ("cat.md5", "md5sum"),
+    ("nohup.out", "nohup"),
+    ("train.log", "their authors"),
+    ("look.ipynb", "Jupyter"),
+    ("cat/1.png:Zone.Identifier", "Windows"),
+    ("cat/1.png.md5", "md5sum"),
+    ("labels.npy", "their authors"),
+    ("notes/plan.pdf", "their authors"),
+    ("00000.parquet", "img2dataset"),
+]
+
+
+@pytest.mark.parametrize(("name", "program"), BESIDE_IMAGES, ids=[row[0] for row in BESIDE_IMAGES])
+def test_what_lies_beside_images_is_no_image(command: Command, tmp_path: Path, name: str, program: str) -> None:
+    """torchvision's ImageFolder passes it over, too."""
+    root = tmp_path / "set"
+    for number, folder in enumerate(("cat", "cat", "dog")):
+        write(root / folder / f"{number}.png", encoded(photo(number), "PNG"))
+    write(root / name, "file_name,x\n")
+    fed = command("feed", root, "--batch", "2", "--json")
+    assert json.loads(fed.stdout)["samples"] == 3, program
+    passed_over = index(command, root)["skipped"]["objects"]
+    assert passed_over == 1 or (
+        "1 of 4 samples without an image is left out" in fed.stderr and name.split("/")[-1][:3] in fed.stderr
+    )
+    with millrace.Loader(str(root), batch_size=2, shuffle="none", size=8) as loader:
+        assert [key for batch in loader for key in batch["key"]] == ["cat/0", "cat/1", "dog/2"]
+
+
+def test_images_that_are_not_decoded_are_not_left_out(command: Command, tmp_path: Path) -> None:
+    write(tmp_path / "x/0.jpg", encoded(photo(0)))
+    write(tmp_path / "x/1.heic", b"x")
+    assert "1 of 2 samples have no image" in command("feed", tmp_path, "--batch", "1", code=1).stderr
+
+
+def test_a_kind_that_is_asked_for_makes_samples(tmp_path: Path) -> None:
+    root = tmp_path / "set"
+    for number in range(3):
+        write(root / f"x/{number}.png", encoded(photo(number), "PNG"))
+        write(root / f"x/{number}.json", "{}")
+    write(root / "x/info.json", "{}")
+    image = millrace.Image(size=8)
+    with millrace.Loader(str(root), batch_size=1, fields={"image": image}) as loader:
+        assert len(list(loader)) == 3
+    with pytest.raises(millrace.Error, match=r"1 of 4 samples have no image.*'x/info' \(json\)"):
+        millrace.Loader(str(root), batch_size=1, fields={"image": image, "info": millrace.Json("json")})
+    with millrace.Loader(str(root), batch_size=1, fields={"info": millrace.Json("json")}) as loader:
+        assert len(list(loader)) == 4
+
+
+def test_the_file_of_labels_may_lie_among_the_samples(tmp_path: Path) -> None:
+    for ending in ("png", "bin"):
+        root = tmp_path / ending
+        for number in range(3):
+            write(root / f"{number}.{ending}", encoded(photo(number), "PNG"))
+        write(root / "metadata.csv", "file_name,label\n" + "".join(f"{n}.{ending},{n}\n" for n in range(3)))
+        write(root / "notes.txt", "x") if ending == "png" else None
+        fields = {"x": millrace.Image(size=8) if ending == "png" else millrace.Bytes("bin"), "label": millrace.Label()}
+        with millrace.Loader(
+            str(root), labels=str(root / "metadata.csv"), batch_size=3, fields=fields, shuffle="none"
+        ) as loader:
+            (batch,) = loader
+        assert [int(label) for label in batch["label"]] == [0, 1, 2]
+    write(tmp_path / "png/4.png", encoded(photo(4), "PNG"))
+    with pytest.raises(millrace.Error, match="has no label for 1 of"):
+        millrace.Loader(str(tmp_path / "png"), labels=str(tmp_path / "png/metadata.csv"), batch_size=3)
+
+
+def test_copies_of_images_are_samples_of_their_own(tmp_path: Path) -> None:
+    for name in ("1.jpg", "1.jpg.jpg", "2.png"):
+        write(tmp_path / "set/x" / name, encoded(photo(1)))
+    write(tmp_path / "set/x/2.sync-conflict-20240101-120000-ABCDEFG.png", encoded(photo(2), "PNG"))
+    dataset = millrace.Dataset(str(tmp_path / "set"))
+    assert len(dataset) == 3
+    assert "sync-conflict" in str(dataset.skipped)
+    with millrace.Loader(dataset, batch_size=3, size=8) as loader:
+        assert len(list(loader)) == 1
+
+
+# The first bytes of a file, and the words of the message about it.
+FOREIGN = [
+    (b"version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 12345\n", "git lfs pull"),
+    (b"<!DOCTYPE html><html><body>404</body></html>", "a web page"),
+    (b'<?xml version="1.0"?><Error><Code>NoSuchKey</Code></Error>', "XML, such as the error of a store"),
+    (b'{"error": "rate limit"}', "JSON, such as the error of a server"),
+    (gzip.compress(b"x" * 100), "compressed by gzip"),
+    (b"/9j/4AAQSkZJRgABAQAAAQABAAD", "base64"),
+]
+
+
+@pytest.mark.parametrize(("data", "words"), FOREIGN, ids=[row[1] for row in FOREIGN])
+def test_what_is_under_the_name_of_an_image_or_a_shard_is_named(
+    command: Command, tmp_path: Path, data: bytes, words: str
+) -> None:
+    write(tmp_path / "set/x/1.jpg", data)
+    assert words in command("feed", tmp_path / "set", "--batch", "1", code=1).stderr
+    for shard in ("s.tar", "s.tfrecord", "s.rec", "s.mds"):
+        write(tmp_path / shard / shard, data)
+        assert words.split()[-1] in command("index", tmp_path / shard, code=1).stderr
 
 
 # The name of an object, the format that the warning names, and the program that writes it.
@@ -129,6 +347,11 @@ OTHER_FORMATS = [
     ("0.ppm", "Netpbm", "research code"),
     ("0.dcm", "DICOM", "scanners in hospitals"),
     ("0.exr", "OpenEXR", "renderers"),
+    ("0.ico", "ICO", "web sites"),
+    ("0.dds", "DDS", "games"),
+    ("0.pcx", "PCX", "old programs"),
+    ("0.sgi", "SGI", "old programs"),
+    ("0.qoi", "QOI", "games"),
 ]
 
 
@@ -216,14 +439,15 @@ def test_parts_of_downloads_beside_images_are_passed_over(
 
 
 def test_inspect_says_that_no_loader_starts(command: Command, tmp_path: Path) -> None:
-    """Notes and tables beside class folders are samples without an image."""
+    """Members of a shard without an image."""
     root = tmp_path / "set"
     for n in range(8):
         write(root / f"x/{n}.jpg", encoded(photo(n)))
     assert "no suspicious samples" in command("inspect", root).stdout
     assert json.loads(command("inspect", root, "--json").stdout)["refused"] == ""
-    write(root / "notes.txt", "x")
-    write(root / "labels.csv", "a,b\n")
+    root = tmp_path / "shards"
+    members = [(f"{n}.jpg", encoded(photo(n))) for n in range(8)]
+    write(root / "a.tar", tar([*members, ("labels.csv", b"a,b\n"), ("notes.txt", b"x")]))
     command("index", root)
     refused = command("feed", root, "--batch", "2", code=1).stderr
     said = command("inspect", root).stdout

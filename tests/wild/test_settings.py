@@ -152,6 +152,32 @@ CASES: dict[str, tuple[dict[str, str], str, str, str]] = {
         "[default]\n" + PROFILE_KEYS,
         "https://github.com/aws/aws-sdk-js/pull/1923",
     ),
+    "a blank in the name of a profile of the credentials file": (
+        {"AWS_ENDPOINT_URL": "SERVER", "AWS_PROFILE": "my lab"},
+        "",
+        "[my lab]\n" + PROFILE_KEYS,
+        "",
+    ),
+    "keys come from one file": (
+        {"AWS_ENDPOINT_URL": "SERVER"},
+        "[default]\naws_access_key_id = AKCONFIG\naws_secret_access_key = other\naws_session_token = T5\n",
+        "[default]\n" + PROFILE_KEYS,
+        "",
+    ),
+    "a secret key alone in the credentials file": (
+        {"AWS_ENDPOINT_URL": "SERVER"},
+        "[default]\n" + PROFILE_KEYS,
+        "[default]\naws_secret_access_key = other\naws_session_token = T6\n",
+        "",
+    ),
+    "a time as Python prints it": (
+        {"AWS_ENDPOINT_URL": "SERVER"},
+        '[default]\ncredential_process = printf \'{"Version":1,"AccessKeyId":"AKPROC","SecretAccessKey":"s",'
+        '"SessionToken":"T7","Expiration":"2199-01-01 00:00:00+00:00"}\'\n',
+        "",
+        "",
+    ),
+    "an endpoint in capitals": (KEYS | {"AWS_ENDPOINT_URL": "SHOUTED"}, "", "", ""),
 }
 
 
@@ -177,7 +203,7 @@ def write(settings: Path, monkeypatch: pytest.MonkeyPatch, url: str, case: tuple
         (folder / "config").write_text(config.replace("SERVER", url))
         (folder / "credentials").write_text(credentials)
     for name, value in variables.items():
-        monkeypatch.setenv(name, value.replace("SERVER", url))
+        monkeypatch.setenv(name, value.replace("SERVER", url).replace("SHOUTED", url.replace("http", "HTTP")))
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -236,6 +262,39 @@ def test_servers_of_aws(
     assert f"https://bbb.{expected}" in run(
         millrace_bin, "doctor", "s3", "s3://bbb/x", env={"AWS_MAX_ATTEMPTS": "1"}, code=1
     )
+
+
+@pytest.mark.parametrize(
+    ("config", "credentials", "words"),
+    [
+        (
+            "[default]\naws_secret_access_key = other\n",
+            "[default]\naws_access_key_id = AKHALF\n",
+            "only the access key is set; set aws_secret_access_key in the same file",
+        ),
+        ("[default]\nlogin_session = arn:aws:iam::1:user/ann\n", "", "`aws login`"),
+    ],
+)
+def test_what_gives_no_keys_is_named(
+    millrace_bin: Path, settings: Path, monkeypatch: pytest.MonkeyPatch, config: str, credentials: str, words: str
+) -> None:
+    """botocore raises PartialCredentialsError for half a pair."""
+    with serving() as stub:
+        write(settings, monkeypatch, stub.url, ({"AWS_ENDPOINT_URL": "SERVER"}, config, credentials))
+        assert words in run(millrace_bin, "ls", "s3://b/", env={"AWS_MAX_ATTEMPTS": "1"}, code=None)
+        assert not stub.asked
+
+
+@pytest.mark.parametrize(
+    ("uri", "words"),
+    [
+        ("s3a://bucket/set", "write s3:// in its place"),
+        ("s3n://bucket/set", "write s3:// in its place"),
+        ("arn:aws:s3:::bucket/set", "write s3://bucket/set"),
+    ],
+)
+def test_other_names_of_s3_have_a_remedy(millrace_bin: Path, uri: str, words: str) -> None:
+    assert words in run(millrace_bin, "ls", uri, env=KEYS, code=None)
 
 
 def test_a_services_section_that_does_not_exist(

@@ -328,8 +328,92 @@ def test_nan_among_numbers_is_no_label(
     assert [dataset[n]["cls"] for n in range(len(dataset))] == labels
 
 
+# Bytes that json.loads takes, and others that it refuses.
+JSON_BYTES = [
+    '{"a": "\u00e9"}'.encode("utf-16"),
+    '{"a": "\U0001f600"}'.encode("utf-16-be"),
+    '{"a": 1}'.encode("utf-16-le"),
+    '{"a": 1}'.encode("utf-32"),
+    '{"a": 1}'.encode("utf-32-be"),
+    b'{"a": "\\ud800 x"}',
+    b'{"a": "\xed\xa0\x80"}',
+    b'{"a": 1e400, "b": -1E999, "c": 1e-400}',
+    b'{"a": 123456789012345678901234567890}',
+    b"[" * 200 + b"]" * 200,
+]
+NO_JSON = [
+    b'{"a": "\xe9"}',
+    '{"a": 1}'.encode("utf-16")[:-1],
+    b'\x0b{"a":1}',
+    b'{"a": 1} x',
+    b'{"a": "x\ty"}',
+    b"1" * 4301,
+]
+
+
+@pytest.mark.parametrize("data", JSON_BYTES + NO_JSON, ids=range(len(JSON_BYTES + NO_JSON)))
+def test_json_in_other_encodings(tmp_path: Path, data: bytes) -> None:
+    write(tmp_path / "set/0.tar", tar([("0.json", data), ("0.txt", b"x")]))
+    with millrace.Loader(str(tmp_path / "set"), batch_size=1, fields={"j": millrace.Json("json")}) as loader:
+        if data in NO_JSON:
+            with pytest.raises(ValueError):
+                json.loads(data)
+            with pytest.raises(millrace.Error, match="not JSON"):
+                list(loader)
+        else:
+            assert next(iter(loader))["j"][0] == json.loads(data)
+
+
+def test_what_json_has_and_labels_have_not(tmp_path: Path) -> None:
+    rows = [
+        '{"key": "0", "label": true, "t": "\\ud83d\\ude00 \\ud800"}',
+        '{"key": "1", "label": false, "t": "x", "w": 1e400}',
+    ]
+    table = write(tmp_path / "l.jsonl", "\n".join([*rows, '{"key": "2", "label": true, "w": 0.5}']))
+    dataset = millrace.Dataset(raw_images(tmp_path), labels=millrace.Labels(table))
+    assert dataset.classes == ["false", "true"]
+    assert [dataset[n]["cls"] for n in range(3)] == [1, 0, 1] or [dataset[n]["cls"] for n in range(3)] == [
+        "true",
+        "false",
+        "true",
+    ]
+    assert dataset[0]["t"] == "\U0001f600 \ufffd"
+    assert [dataset[n].get("w") for n in range(3)] == [None, None, 0.5]
+
+
+@pytest.mark.parametrize(
+    ("text", "words"), [("cat", 'Label(field, "text")'), ("", "without a label"), ("1.0", '"float"')]
+)
+def test_a_class_that_is_no_number_is_said_before_the_epoch(tmp_path: Path, text: str, words: str) -> None:
+    """The index knows which classes are no numbers."""
+    picture = encoded(photo(1), "PNG")
+    members = [
+        (f"{n:03}.{kind}", value)
+        for n in range(60)
+        for kind, value in (("png", picture), ("cls", text.encode() if n == 50 else b"3"))
+    ]
+    write(tmp_path / "set/0.tar", tar(members))
+    uri = str(tmp_path / "set")
+    with pytest.raises(millrace.Error, match="sample '050': field 'cls'") as refused:
+        millrace.Loader(uri, batch_size=10, size=8)
+    assert words in str(refused.value)
+    with millrace.Loader(uri, batch_size=10, size=8, bad_samples="mask") as loader:
+        assert len(list(loader)) == 6
+    fields = {"label": millrace.Label("cls", "text")}
+    with millrace.Loader(uri, batch_size=60, fields=fields, shuffle="none") as loader:
+        assert next(iter(loader))["label"][50] == text
+    minus = [(name, b"-1" if name.endswith("cls") else value) for name, value in members]
+    write(tmp_path / "minus/0.tar", tar(minus))
+    with millrace.Loader(str(tmp_path / "minus"), batch_size=60, size=8) as loader:
+        assert set(np.asarray(next(iter(loader))["label"]).tolist()) == {-1}
+
+
 # Labels that are refused, their line, and what is said of it.
 REFUSED_LABELS = [
+    ("csv", table_of("label", ['"3,5"', '"4,25"', '"5,0"']), "line 2: the label '3,5' has a comma"),
+    ("csv", table_of("label", ['"1,000"', '"2,000"', "3"]), "line 2: the label '1,000' has a comma"),
+    ("csv", "key;label\n0;3,5\n1;4,25\n2;5\n", "line 2: the label '3,5' has a comma"),
+    ("csv", table_of("label", ["001", "+3", "2.5"]), "write it without a plus and without zeros in front"),
     ("csv", table_of("label", ["1", str(2**70), "3"]), f"line 3: the label '{2**70}' is a number, but it has more"),
     ("csv", table_of("label", ["1.5", "0.5", str(2**70)]), f"line 4: the label '{2**70}'"),
     ("csv", table_of("label", ["1.5", "inf", "2"]), "line 3: the label 'inf' is a number, but not a finite one"),
@@ -428,6 +512,10 @@ TOLD: list[tuple[str, bytes, str, str]] = [
     ("csv", b"\xfe\xff" + table_of("label", ["1"]).encode("utf-16-be"), "it is UTF-16", ""),
     ("jsonl", '{"key": "0", "label": 1}'.encode("utf-16"), "it is UTF-16", ""),
     ("csv", b"key,label\nraw\\0.jpg,1\nraw\\1.jpg,2\n", "the path has backslashes, as on Windows", "Windows"),
+    ("csv", b"sep=;\nkey;label\n0;1\n1;2\n2;3\n", "it says the delimiter to Excel", "Excel"),
+    ("json", b'{"0.jpg": 3, "1.jpg": 4, "2.jpg": 5}', '{"key": "0.jpg", "label": 3}', "scripts"),
+    ("json", b'{"labels": [["0.jpg", 3], ["1.jpg", 4]]}', "the dataset.json of StyleGAN", "StyleGAN"),
+    ("csv", "key,label\ne\u0301,1\n".encode(), "Unicode's form NFD", "macOS"),
 ]
 
 
@@ -475,7 +563,8 @@ def objects() -> bytes:
 
 # Files that are not as their names say, and what a Loader says of them.
 MISNAMED: list[tuple[str, bytes, str]] = [
-    ("npy", zipped(), "no array"),
+    ("npy", zipped(), "no array but an archive of arrays"),
+    ("npz", zipped(), "numpy.load"),
     ("npy", objects(), "Python objects"),
     ("npy", npy(np.arange(100.0))[:300], "cut off"),
     ("npy", npy(np.arange(100.0))[:20], "array"),
@@ -493,7 +582,7 @@ def test_values_that_are_not_as_their_names_say(tmp_path: Path, kind: str, data:
     write(tmp_path / "set/0.tar", tar([(f"0.{kind}", data), ("0.txt", b"x")]))
     uri = str(tmp_path / "set")
     assert millrace.Dataset(uri).read(0)[kind] == data
-    field = millrace.Array(kind) if kind == "npy" else millrace.Json(kind)
+    field = millrace.Json(kind) if kind == "json" else millrace.Array(kind)
     with pytest.raises(millrace.Error, match=words):
         with millrace.Loader(uri, batch_size=1, fields={"v": field}) as loader:
             list(loader)
