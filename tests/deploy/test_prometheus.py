@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import http.server
 import json
 import os
 import re
 import signal
 import subprocess
 import sys
+import threading
 import time
 import urllib.parse
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -39,9 +41,9 @@ sys.stdin.readline()
 class Prometheus:
     """The server, reading one target ten times a second."""
 
-    def __init__(self, folder: Path, target: str) -> None:
+    def __init__(self, folder: Path, target: str, rules: Callable[[str], str] = str) -> None:
         self.port = free_port()
-        (folder / "alerts.yml").write_text((ROOT / "deploy/prometheus/alerts.yml").read_text())
+        (folder / "alerts.yml").write_text(rules((ROOT / "deploy/prometheus/alerts.yml").read_text()))
         config = (ROOT / "deploy/prometheus/prometheus.yml").read_text()
         config = config.replace("15s", "100ms").replace("127.0.0.1:9400", target)
         (folder / "prometheus.yml").write_text(config)
@@ -143,6 +145,63 @@ def test_prometheus_has_the_numbers_of_the_report(trainer: tuple[str, dict[str, 
         )
     finally:
         server.end()
+
+
+def wait_for_alert(server: Prometheus, name: str) -> dict[str, str]:
+    """Its labels, when it fires."""
+    deadline = time.monotonic() + PATIENCE
+    while True:
+        alerts = server.ask("/api/v1/alerts")["alerts"]
+        for one in alerts:
+            if one["labels"]["alertname"] == name and one["state"] == "firing":
+                return dict(one["labels"])
+        assert time.monotonic() < deadline, (alerts, server.ask("/api/v1/targets"))
+        time.sleep(0.05)
+
+
+def test_alerts_fire_for_a_hang_and_a_job_that_failed(millrace_bin: Path, tmp_path: Path) -> None:
+    """By the file that `millrace run` leaves, which a web server stands in for a node exporter to show."""
+    shown = tmp_path / "shown"
+    shown.mkdir()
+
+    class Handler(http.server.SimpleHTTPRequestHandler):
+        extensions_map = {"": "text/plain; version=0.0.4"}
+
+        def __init__(self, *arguments: Any) -> None:
+            super().__init__(*arguments, directory=str(shown))
+
+        def log_message(self, format: str, *args: object) -> None: ...
+
+    exporter = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=exporter.serve_forever, daemon=True).start()
+    go = tmp_path / "go"
+    # It prints until the test says otherwise, and hangs then.
+    command = f"until [ -e {go} ]; do echo lives; sleep 0.1; done; exec sleep 1000"
+    run = [millrace_bin, "run", "--metrics-file", shown / "metrics", "--hang-after", "5s", "--grace", "1s"]
+    job = subprocess.Popen(
+        [*run, "--", "sh", "-c", command], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+    )
+    server = Prometheus(tmp_path, f"127.0.0.1:{exporter.server_address[1]}")
+    try:
+        server.wait_until_ready()
+        deadline = time.monotonic() + PATIENCE
+        while not server.ask("/api/v1/query", query="millrace_run_command_running == 1")["result"]:
+            assert time.monotonic() < deadline and job.poll() is None
+            time.sleep(0.05)
+        assert server.ask("/api/v1/alerts")["alerts"] == []
+        go.touch()
+        _, said = job.communicate(timeout=PATIENCE)
+        assert job.returncode != 0 and "hangs" in said
+        wait_for_alert(server, "MillraceJobHangs")
+        assert wait_for_alert(server, "MillraceJobFailed")["severity"] == "critical"
+        [outcome] = server.ask("/api/v1/query", query="millrace_run_ended == 1")["result"]
+        assert outcome["metric"]["outcome"] == "failure"
+    finally:
+        server.end()
+        job.kill()
+        job.wait()
+        exporter.shutdown()
+        exporter.server_close()
 
 
 def test_the_page_is_in_prometheus_style(trainer: tuple[str, dict[str, Any]]) -> None:
