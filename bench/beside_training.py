@@ -62,8 +62,7 @@ def measure(mode: str, uri: str, batch: int, steps: int) -> dict[str, float]:
         "batch_size": batch,
         "size": 224,
         "augment": True,
-        "dtype": "f32",
-        "layout": "nchw",
+        "image": millrace.Image(dtype="f32", layout="nchw"),
         "last": "drop",
         "epochs": None,
     }

@@ -45,10 +45,11 @@ def nanoseconds(items: int, work: Callable[[], Any]) -> float:
 
 
 def millrace(shuffle: str, samples: int) -> Found:
-    from millrace import Plan
+    from millrace import Plan, Shuffle
 
     start = time.perf_counter()
-    plan = Plan(samples, shuffle=shuffle, seed=42, extent=EXTENT, window=192, lanes=64)
+    sizes = Shuffle(window=192, extent=EXTENT, lanes=64)
+    plan = Plan(samples, shuffle=sizes if shuffle == "window" else shuffle, seed=42)
     plan[0]
     first = time.perf_counter() - start
     blocks = range(0, min(samples, STREAMED) // BLOCK * BLOCK, BLOCK)

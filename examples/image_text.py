@@ -49,7 +49,7 @@ def main() -> None:
 
     loader = millrace.Loader(
         options.data,
-        fields={"image": millrace.Image(options.image, augment=True), "caption": millrace.Text(options.caption)},
+        fields={"image": millrace.Image(options.image, crop="random"), "caption": millrace.Text(options.caption)},
         transform=words_of,
         batch_size=options.batch,
         size=options.size,

@@ -32,7 +32,7 @@ def main() -> None:
     options = parser.parse_args()
 
     # Entries of different names have crops of their own.
-    views = {"one": millrace.Image(crop_scale=(0.2, 1.0)), "two": millrace.Image(crop_scale=(0.2, 1.0))}
+    views = {"one": millrace.Image(crop=(0.2, 1.0)), "two": millrace.Image(crop=(0.2, 1.0))}
     loader = millrace.Loader(
         options.data,
         fields=views,

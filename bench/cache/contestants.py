@@ -30,8 +30,8 @@ MISSING = 3
 BUCKET = "b"
 BATCH = 8
 WINDOW = {
-    "extent": 2,
     "window": 8,
+    "extent": 2,
     "lanes": 8,
 }  # of less than 2 MB, which fits into a small memory; run.py simulates the same
 Epochs = Iterator[Iterator[list[bytes]]]  # the stored bytes of the samples of each batch
@@ -57,16 +57,14 @@ def millrace_loader(task: Task, shuffle: str) -> Epochs:
     options: dict[str, Any] = {
         "batch_size": BATCH,
         "seed": 1,
-        "shuffle": shuffle,
+        "shuffle": millrace.Shuffle(**WINDOW) if shuffle == "window" else shuffle,
         "memory": task.memory,
         "epochs": task.epochs,
         "output": "numpy",
     }
-    if shuffle == "window":
-        options |= WINDOW
     fields = {"image": millrace.Bytes("jpg")}
     with millrace.Loader(
-        f"s3://{BUCKET}/tar", cache=task.scratch, cache_size=task.capacity, fields=fields, **options
+        f"s3://{BUCKET}/tar", cache=millrace.Cache(task.scratch, size=task.capacity), fields=fields, **options
     ) as loader:
         for _ in range(task.epochs):
             yield ([image for image, valid in zip(batch["image"], batch["valid"]) if valid] for batch in loader)

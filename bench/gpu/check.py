@@ -36,16 +36,18 @@ def busy(side: torch.Tensor) -> None:
         torch.mm(side, side)
 
 
-def compare(name: str, url: str, most: float, on_average: float, **options: Any) -> None:
+def compare(
+    name: str, url: str, most: float, on_average: float, decode: str = "host", layout: str = "nhwc", **options: Any
+) -> None:
     """Image by image; `most` and `on_average`: how far pixels may be off, in steps of u8."""
     side = torch.randn(4096, 4096, device="cuda")
-    step = 1.0 if options.get("dtype", "u8") == "u8" else 1 / 255 / min(STD)
-    device_only = {key: options.pop(key) for key in ("decode",) if key in options}
+    step = 1 / 255 / min(STD) if "normalize" in options else 1.0
     worst = total = count = 0.0
-    options = {"augment": True, "dtype": "u8", "layout": "nhwc", **OPTIONS, **options}
+    kind = {} if "normalize" in options else {"dtype": "u8"}
+    options = {"augment": True, "image": millrace.Image(layout=layout, **kind), **OPTIONS, **options}
     with (
         millrace.Loader(url, **options) as host,
-        millrace.Loader(url, device="cuda", **options, **device_only) as device,
+        millrace.Loader(url, device=millrace.Transfer("cuda", decode=decode), **options) as device,
     ):
         kept: list[tuple[torch.Tensor, torch.Tensor]] = []
         for wanted, got in zip(host, device, strict=True):
@@ -77,7 +79,7 @@ def main() -> None:
     if not torch.cuda.is_available():
         sys.exit("torch sees no GPU here")
     url = str(options.data or make_images(2000, 115))
-    normalised = {"dtype": "f32", "mean": MEAN, "std": STD}
+    normalised = {"normalize": (MEAN, STD)}
     compare("u8", url, 0, 0)
     compare("f32", url, 0.01, 0.001, **normalised)
     compare("decode on the device", url, 64, 2, decode="device")

@@ -53,15 +53,15 @@ def millrace_batches(url: str, device: torch.device, batch: int, size: int, deco
 
     options = {
         "augment": True,
-        "dtype": "f32",
-        "layout": "nhwc",
-        "mean": MEAN,
-        "std": STD,
+        "normalize": (MEAN, STD),
+        "image": millrace.Image(layout="nhwc"),
         "last": "drop",
         "memory": "2GiB",
         "output": "torch",
     }
-    with millrace.Loader(url, batch_size=batch, size=size, device=device, decode=decode, **options) as loader:
+    with millrace.Loader(
+        url, batch_size=batch, size=size, device=millrace.Transfer(device, decode=decode), **options
+    ) as loader:
         while True:
             for each in loader:
                 yield each["image"].permute(0, 3, 1, 2), each["label"]  # channels last: no copy

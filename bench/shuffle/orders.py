@@ -15,7 +15,9 @@ Order = npt.NDArray[np.int64]
 
 def windowed(samples: int, unit: int, window: int, lanes: int, seed: int, epoch: int = 0) -> Order:
     """Millrace, --shuffle window."""
-    plan = millrace.Plan(samples, shuffle="window", seed=seed, epoch=epoch, extent=unit, window=window, lanes=lanes)
+    plan = millrace.Plan(
+        samples, shuffle=millrace.Shuffle(extent=unit, window=window, lanes=lanes), seed=seed, epoch=epoch
+    )
     return plan[np.arange(samples)]
 
 

@@ -64,10 +64,7 @@ def millrace_loader(task: Task, data: str) -> Batches:
     decoded: dict[str, Any] = {
         "size": images.SIZE,
         "augment": True,
-        "dtype": "f32",
-        "layout": "nchw",
-        "mean": images.MEAN,
-        "std": images.STD,
+        "normalize": (images.MEAN, images.STD),
     }
     with millrace.Loader(f"s3://{BUCKET}/{data}", batch_size=task.batch, seed=1, output="torch", **decoded) as loader:
         for batch in loader:
@@ -136,7 +133,7 @@ def millrace_distorted(task: Task, data: str) -> Batches:
     task.begin()
     millrace.configure(cpu_threads=task.workers)
     options: dict[str, Any] = {"size": images.SIZE, "augment": True, "seed": 1, "output": "torch", "raw": True}
-    transform: dict[str, Any] = {"transform": images.distort_sample, "transform_processes": task.workers}
+    transform: dict[str, Any] = {"transform": millrace.Map(images.distort_sample, processes=task.workers)}
     with millrace.Loader(f"s3://{BUCKET}/{data}", batch_size=task.batch, **options, **transform) as loader:
         for batch in loader:
             yield batch["image"]

@@ -59,7 +59,7 @@ CONTESTANTS = {
     "litdata": "its chunks",
     "spdl": "tar shards by obstore",
     "huggingface": "datasets, Parquet",
-    "millrace-distort": "Loader, 2 transform_processes",
+    "millrace-distort": "Loader, 2 processes of a Map",
     "millrace-tiled-distort": "the same, shards packed with --jpeg-tiles",
     "mapdataset-distort": "our MapDataset, 2 workers",
 }

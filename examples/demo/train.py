@@ -11,7 +11,7 @@ import millrace
 import torch
 from torch import nn
 
-IMAGES = dict(size=28, channels=1, normalize=(0.2860, 0.3530))
+IMAGES = dict(size=28, image=millrace.Image(channels=1), normalize=(0.2860, 0.3530))
 
 
 def make_model() -> nn.Module:
@@ -28,8 +28,8 @@ def accuracy(model: nn.Module, uri: str) -> float:
     right = total = 0
     for batch in millrace.Loader(uri, batch_size=500, shuffle="none", epochs=1, memory="128MiB", **IMAGES):
         hits = model(batch["image"]).argmax(dim=1) == batch["label"]
-        right += int((hits & batch["mask"]).sum())  # the mask leaves out the padding of the last batch
-        total += int(batch["mask"].sum())
+        right += int((hits & batch["valid"]).sum())  # no padding of the last batch
+        total += int(batch["valid"].sum())
     return right / total
 
 

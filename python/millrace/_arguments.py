@@ -129,12 +129,12 @@ def memory(value: Any, name: str = "memory") -> str:
     return value if isinstance(value, str) else str(integer(name, value, wanted=wanted))
 
 
-def cache(place: Any, size: Any) -> tuple[str, str]:
-    """Where a cache is, that word or a folder, and its size, as ``_core`` has them; "" where there is none."""
+def cache(place: Any, size: Any, bound: str = "cache_size='4GiB'") -> tuple[str, str]:
+    """Where a cache is, that word or a folder, and its size, as ``_core`` has them; "" where there is none. ``bound``: how to give a size."""
     if size is not None and place is None:
         raise InvalidArgumentError("cache_size is the size of a cache; name its folder with cache")
     if place == MEMORY and size is None:
-        raise InvalidArgumentError("a cache in memory needs a bound; give it one with cache_size='4GiB'")
+        raise InvalidArgumentError(f"a cache in memory needs a bound; give it one with {bound}")
     if place is None:
         return "", ""
     path = os.fsdecode(uri("cache", place, "a path, or 'memory'"))

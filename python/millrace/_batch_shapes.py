@@ -47,14 +47,13 @@ class BatchShapes:
         """One for each size of batches, by the names of arrays."""
         self._check_known()
         normalised = {*self._payload.normalised, *self._hand_over.floats}
-        shapes = [
+        return [
             {
                 name: Shape(dims, "float32" if name in normalised else dtype)
                 for name, dtype, dims in self._with_decoded(arrays)
             }
             for arrays in self._native.shapes()
         ]
-        return [{**arrays, "mask": arrays.get("mask", arrays["valid"])} for arrays in shapes]
 
     def rehearsed(self) -> Iterator[Batch]:
         """A batch of padding of each of the shapes."""
@@ -65,7 +64,6 @@ class BatchShapes:
                 kind = "float32" if name in self._hand_over.floats else dtype
                 array = np.full(dims, self._padding_of(name, dtype), dtype=kind)
                 batch[name] = self._torch.from_numpy(array) if self._torch else array
-            batch.setdefault("mask", batch["valid"])
             rows = len(batch["valid"])
             convert = self._torch.from_numpy if self._torch else np.asarray
             values = {
@@ -89,10 +87,10 @@ class BatchShapes:
                 )
         decoded = {} if self._payload.decoder is None else self._payload.decoder.shapes
         for name in self._hand_over.as_tuple:
-            known = {*arrays, *present, "mask", "key", *self._values, *decoded}
+            known = {*arrays, *present, "key", *self._values, *decoded}
             if name not in known:
                 raise InvalidArgumentError(
-                    f"as_tuple names {name!r}, and batches have {', '.join(sorted(known - _ORIGIN - {'mask', 'key'})) or 'no such entry'}"
+                    f"as_tuple names {name!r}, and batches have {', '.join(sorted(known - _ORIGIN - {'key'})) or 'no such entry'}"
                 )
 
     def _padding_of(self, name: str, dtype: str) -> float:

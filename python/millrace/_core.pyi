@@ -26,6 +26,9 @@ class Dataset:
         label_column: str = "",
         csv_quotes: bool | None = None,
         labels: tuple[str, str, str, bool] | None = None,
+        endpoint: str = "",
+        profile: str = "",
+        region: str = "",
     ) -> None: ...
     def __len__(self) -> int: ...
     def policy(self, shuffle: str) -> tuple[int, int, int]: ...

@@ -31,8 +31,9 @@ _told: set[str] = set()  # in this process
 
 
 def check(given: Mapping[str, Any]) -> None:
-    """Warns about or refuses the arguments that a Loader does not use. The defaults of DataLoader pass."""
-    for name, value in given.items():
+    """Warns about or refuses the arguments that a Loader does not use, among those that are given. The defaults of DataLoader pass."""
+    for name in (*_NO_EFFECT, *_REFUSED):
+        value = given[name]
         if (
             value is True
             if name in _USUALLY_TRUE
@@ -66,10 +67,3 @@ def drops_all(last: str, tokens: Any, samples: int, step: int) -> bool:
     message = f"a Loader without batches: an epoch has {samples} samples, a step of all ranks {step}, and the last step is dropped (drop_last)"
     warnings.warn(message, UserWarning, stacklevel=3)
     return True
-
-
-def collate_of(collate: Any, collate_fn: Any) -> Any:
-    """The one that is given."""
-    if collate is not None and collate_fn is not None:
-        raise InvalidArgumentError("collate and collate_fn are two names of one option; leave one out")
-    return collate if collate_fn is None else collate_fn

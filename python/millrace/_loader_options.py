@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import os
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 from . import _arguments
 from ._option_groups import Cache, Service
@@ -13,33 +13,25 @@ from .dataset import Dataset
 from .device import Device
 from .errors import InvalidArgumentError
 from .fields import Image, Label, the_image, to_native
-from .labels import LabelsLike
 from .mix import Mix
 from .tokens import Tokens
 
 _IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 
 
-def pixel_options(
-    raw: bool, normalize: Any, dtype: Any, layout: Any, mean: Any, std: Any, for_torch: bool
-) -> tuple[str, str, Any, Any]:
-    """Type, layout, mean and std of images, from the words that say the same in short."""
+def usual_image(size: Any, augment: bool, raw: bool, normalize: Any, for_torch: bool) -> Image:
+    """The values of images that leave them open."""
+    crop: Literal["random", "center"] = "random" if _arguments.flag("augment", augment) else "center"
+    mean, std = (None, None) if normalize is None else _mean_and_std(normalize)
+    is_float, layout = for_torch or normalize is not None, "nchw" if for_torch else "nhwc"
     if _arguments.flag("raw", raw):
-        said = {"normalize": normalize, "dtype": dtype, "layout": layout, "mean": mean, "std": std}
-        for name, value in said.items():
-            if value is not None:
-                raise InvalidArgumentError(f"raw=True is uint8 pixels [B, H, W, C] as they are; leave {name} out")
-        return "u8", "nhwc", None, None
-    if normalize is not None:
-        for name, value in (("mean", mean), ("std", std)):
-            if value is not None:
-                raise InvalidArgumentError(f"normalize says mean and std; leave {name} out")
-        if dtype is not None and _arguments.dtype(dtype) != "f32":
-            raise InvalidArgumentError("normalize makes float32 pixels; leave dtype out")
-        mean, std = _mean_and_std(normalize)
-    is_float = for_torch or mean is not None or std is not None
-    kind = ("f32" if is_float else "u8") if dtype is None else _arguments.dtype(dtype)
-    return kind, ("nchw" if for_torch else "nhwc") if layout is None else layout, mean, std
+        if normalize is not None:
+            raise InvalidArgumentError("raw=True is uint8 pixels [B, H, W, C] as they are; leave normalize out")
+        is_float, layout = False, "nhwc"
+    dtype = "f32" if is_float else "u8"
+    return Image(
+        None, size, 3, crop, 0.5, dtype=dtype, layout=layout, mean=mean, std=std, orientation="stored", exact=False
+    )
 
 
 def _mean_and_std(normalize: Any) -> tuple[Any, Any]:
@@ -53,54 +45,54 @@ def _mean_and_std(normalize: Any) -> tuple[Any, Any]:
     return mean, std
 
 
-def tuple_names(as_tuple: Sequence[str] | None, collate: Any) -> list[str]:
+def tuple_names(as_tuple: Sequence[str] | None, collate_fn: Any) -> list[str]:
     """Empty: batches are dicts."""
     if as_tuple is None:
         return []
     names = _arguments.texts("as_tuple", as_tuple, "names of entries of the batch, such as ('image', 'label')")
     if not names:
         raise InvalidArgumentError("as_tuple is empty; name entries of the batch, such as ('image', 'label')")
-    if collate is not None:
-        raise InvalidArgumentError("collate makes the batch, also a tuple; leave as_tuple out")
+    if collate_fn is not None:
+        raise InvalidArgumentError("collate_fn makes the batch, also a tuple; leave as_tuple out")
     return names
 
 
 def entry_options(
-    usual: Image,
-    fields: Any,
-    image: Image | None,
-    label: Label | None,
-    image_field: str | None,
-    label_field: str | None,
-    label_kind: str | None,
+    usual: Image, fields: Any, image: Image | None, label: str | Label | None, raw: bool, normalize: Any
 ) -> dict[str, Any]:
     """The options of ``fields``, or of the image and the label in their place. ``usual``: what images leave open."""
-    if fields is not None and (image, label, image_field, label_field, label_kind) != (None,) * 5:
+    if fields is not None and (image, label) != (None, None):
         raise InvalidArgumentError(
             "fields says what batches hold; name the fields of image and label there: fields={'image': millrace.Image('jpg'), "
             "'label': millrace.Label('cls')}"
         )
-    if image is not None:
-        usual, of_image = the_image(image, usual)
-        if of_image is not None and image_field is not None:
-            raise InvalidArgumentError("image_field is said by image; leave image_field out")
-        image_field = of_image or image_field
-    if label is not None:
-        if not isinstance(label, Label):
-            _arguments.refuse("label", "a millrace.Label, or the name of a field", label)
-        for name, value in (("label_field", label_field), ("label_kind", label_kind)):
-            if value is not None:
-                raise InvalidArgumentError(f"{name} is said by label; leave {name} out")
-        label_field, label_kind = label.field, label._form()
-    if label_kind is not None and label_field is None:
-        raise InvalidArgumentError("label_kind says how a field is written; name the field with label_field")
+    label = Label(label) if isinstance(label, str) else label
+    if label is not None and not isinstance(label, Label):
+        _arguments.refuse("label", "a millrace.Label, or the name of a field", label)
+    if isinstance(image, Image):
+        _check_pixels(image, raw, normalize)
+    native, field = the_image(image, usual)
     return {
-        "image": usual._native(),
+        "image": native,
         "fields": [] if fields is None else to_native(fields, usual),
-        "image_field": _arguments.text("image_field", image_field) or "",
-        "label_field": _arguments.text("label_field", label_field),
-        "label_kind": _arguments.text("label_kind", label_kind) or "int",
+        "image_field": field,
+        "label_field": None if label is None else _arguments.text("the field of the label", label.field),
+        "label_kind": "int" if label is None else label._form(),
     }
+
+
+def _check_pixels(image: Image, raw: bool, normalize: Any) -> None:
+    """InvalidArgumentError: the image says otherwise than the short words."""
+    for name in ("dtype", "layout", "mean", "std") if raw else ():
+        if getattr(image, name) is not None:
+            raise InvalidArgumentError(f"raw=True is uint8 pixels [B, H, W, C] as they are; leave {name} of image out")
+    if normalize is None:
+        return
+    for name in ("mean", "std"):
+        if getattr(image, name) is not None:
+            raise InvalidArgumentError(f"normalize says mean and std; leave {name} of image out")
+    if image.dtype is not None and _arguments.dtype(image.dtype) != "f32":
+        raise InvalidArgumentError("normalize makes float32 pixels; leave dtype of image out")
 
 
 def token_options(tokens: Tokens | None) -> dict[str, Any]:
@@ -111,55 +103,45 @@ def token_options(tokens: Tokens | None) -> dict[str, Any]:
     return {"tokens": tokens._native(), "token_type": tokens.dtype, "pad_token": tokens.pad}
 
 
-def opened_data(data: Any, labels: LabelsLike | None) -> Dataset | Mix:
-    """With the labels of a file, if there is one."""
+def opened_data(data: Any) -> Dataset | Mix:
     wanted = "a Dataset, a Mix or a URI"
-    opened = data if isinstance(data, (Dataset, Mix)) else Dataset(_arguments.uri_of_data("data", data, wanted))
-    if labels is None:
-        return opened
-    if isinstance(opened, Mix):
-        raise InvalidArgumentError(
-            "labels are those of one data set; give each of the mix its own: dataset.with_labels(uri)"
-        )
-    return opened.with_labels(labels)
+    return data if isinstance(data, (Dataset, Mix)) else Dataset(_arguments.uri_of_data("data", data, wanted))
 
 
-def cache_options(cache: Cache) -> dict[str, Any]:
-    place, size = _arguments.cache(cache.path, cache.size)
-    if cache.pin and cache.path is None:
-        raise InvalidArgumentError("pin keeps what is read in a cache; name its folder with cache")
-    return {"cache": place, "cache_size": size, "pin": bool(cache.pin)}
+def cache_options(cache: str | os.PathLike[str] | Cache | None) -> dict[str, Any]:
+    if cache is None:
+        return {"cache": "", "cache_size": "", "pin": False}
+    if not isinstance(cache, Cache):
+        cache = Cache(cache)
+    if cache.path is None:
+        _arguments.refuse("the path of a cache", "a path, or 'memory'", cache.path)
+    place, size = _arguments.cache(cache.path, cache.size, "Cache('memory', size='4GiB')")
+    return {"cache": place, "cache_size": size, "pin": _arguments.flag("pin of the cache", cache.pin)}
 
 
-def worker_options(service: Service) -> tuple[Any, ...] | None:
+def worker_options(workers: Sequence[str] | Service | None) -> tuple[Any, ...] | None:
     """None without workers. The last entry is the function that they apply, None here."""
-    if service.workers is None and service != Service(None):
-        raise InvalidArgumentError(
-            "streams, local_streams, worker_token_file, worker_tls and worker_compression are for workers; "
-            "name these with workers=['HOST:PORT']"
-        )
-    if service.tls is None and service.tls_name is not None:
-        raise InvalidArgumentError(
-            "worker_tls_name is the name in the workers' certificates; name your own folder with worker_tls"
-        )
-    if service.workers is None:
+    if workers is None:
         return None
+    service = workers if isinstance(workers, Service) else Service(workers)
+    if service.tls is None and service.tls_name is not None:
+        raise InvalidArgumentError("tls_name is the name in the workers' certificates; name your own folder with tls")
     streams, local, compression = service.streams, service.local_streams, service.compression
     return (
         _arguments.texts("workers", service.workers, "a list of HOST:PORT"),
         0 if streams is None else _arguments.integer("streams", streams, least=1, most=64),
         None if local == "auto" else _arguments.integer("local_streams", local),
-        "" if service.token is None else os.fsdecode(_arguments.uri("worker_token_file", service.token, "a path")),
-        "" if service.tls is None else os.fsdecode(_arguments.uri("worker_tls", service.tls, "a path")),
-        _arguments.text("worker_tls_name", service.tls_name) or "",
-        compression is not None and bool(_arguments.choice("worker_compression", compression, ("zstd",))),
+        "" if service.token is None else os.fsdecode(_arguments.uri("token", service.token, "a path")),
+        "" if service.tls is None else os.fsdecode(_arguments.uri("tls", service.tls, "a path")),
+        _arguments.text("tls_name", service.tls_name) or "",
+        compression is not None and bool(_arguments.choice("compression", compression, ("zstd",))),
         None,
     )
 
 
-def checked_functions(transform: Any, collate: Any, batch_transform: Any) -> bool:
+def checked_functions(transform: Any, collate_fn: Any, batch_transform: Any) -> bool:
     """Whether there are any."""
-    functions = {"transform": transform, "collate": collate, "batch_transform": batch_transform}
+    functions = {"transform": transform, "collate_fn": collate_fn, "batch_transform": batch_transform}
     for name, function in functions.items():
         if function is not None and not callable(function):
             _arguments.refuse(name, "a function", function)

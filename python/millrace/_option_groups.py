@@ -5,8 +5,9 @@ from __future__ import annotations
 import dataclasses
 import os
 from collections.abc import Sequence
-from typing import Any, Callable, Literal, TypeVar
+from typing import Any, Callable, Literal
 
+from . import _arguments
 from .errors import InvalidArgumentError
 from .transform import Transform
 
@@ -32,11 +33,12 @@ class Cache:
 
     Args:
         path: A folder of a local disk, or ``"memory"``, as the :class:`Loader` says.
-        size: The space that it may take on the disk, in bytes or as ``"50GiB"``. None: as much as leaves 5 % of the disk free. One in memory needs it.
-        pin: True: what was read stays, whatever is read later.
+        size: The space that it may take on the disk, in bytes or as ``"50GiB"``. None: as much as leaves 5 % of the disk free. One in memory
+            needs it; it is taken from the process's budget (``millrace.configure(memory=)``), beside ``memory`` of the Loader.
+        pin: True: what was read stays, whatever is read later, until ``millrace cache clear`` removes it, or a cache in memory ends.
     """
 
-    path: str | os.PathLike[str] | None
+    path: str | os.PathLike[str]
     size: int | str | None = None
     pin: bool = False
 
@@ -50,12 +52,15 @@ class Service:
         token: A file with the secret of the workers, if they ask for one.
         tls: A folder with ``ca.crt``, ``tls.crt`` and ``tls.key``, a certificate of the workers' authority, if they ask for one.
         tls_name: The name in the workers' certificates. None: that of the address.
-        compression: ``"zstd"``: workers compress batches where that makes them smaller.
-        streams: Parts of each batch that different workers may decode, 64 at most. None: as many as there are workers and ``local_streams``.
-        local_streams: So many of these parts are decoded by this process from the start; or ``"auto"``.
+        compression: ``"zstd"``: workers compress batches where that makes them smaller, for rows of tokens over a slow network.
+        streams: Parts of each batch that different workers may decode, 64 at most. None: as many as there are workers and
+            ``local_streams`` together, rounded up to a power of two, at most what divides ``batch_size``; 16, where workers come and go
+            (``dns:`` and ``etcd:``).
+        local_streams: So many of these parts are decoded by this process from the start. ``"auto"``: all of them at first; while the
+            program waits for this process, workers take one after the other, and give them back if they are slower.
     """
 
-    workers: Sequence[str] | None
+    workers: Sequence[str]
     token: str | os.PathLike[str] | None = None
     tls: str | os.PathLike[str] | None = None
     tls_name: str | None = None
@@ -69,10 +74,11 @@ class Map:
     """A function of samples and where it runs, for ``transform=``; the function alone is the short form.
 
     Args:
-        function: As ``transform`` of the :class:`Loader`.
+        function: As ``transform`` of the :class:`Loader`. None: there is one of batches only.
         threads: Threads for it, and for the functions of batches. None: one for each CPU that the process may use.
-        processes: Processes for it, in place of threads, where it does not release the GIL.
-        context: How these are started: ``"spawn"`` (None), ``"forkserver"``, ``"fork"``, or a context of multiprocessing.
+        processes: Processes for it, in place of threads, where it does not release the GIL: the same results. The function must be fit for
+            pickle, and the program have its ``if __name__ == "__main__":``. ``collate_fn`` and ``batch_transform`` run in threads of this process, one for each of those.
+        context: How these are started, in place of ``multiprocessing_context``: ``"spawn"`` (None), ``"forkserver"``, ``"fork"``, or a context of multiprocessing.
     """
 
     function: Transform | str | None
@@ -87,9 +93,12 @@ class Transfer:
 
     Args:
         device: As the :class:`Loader` says.
-        decode: ``"host"``, or ``"device"``: JPEGs are decoded by the GPU.
+        decode: ``"host"``, or ``"device"``: JPEGs travel as they are stored, and the GPU decodes, crops and resizes them. It is nvJPEG, by way of
+            torchvision, which must be installed and decodes other files of images on the host. Crops and flips are
+            the same; pixels differ a little, as those of two decoders do. For a device of torch, without functions.
         ahead: Batches that are made and sent before the loop asks for them. None: 2, or as many as keep the threads of a transform busy.
-        on_batch: A function without arguments, called in the program's thread after each batch.
+        on_batch: A function without arguments, called in the program's thread after each batch: when the loop asks for the next one. None:
+            for ``"xla"`` torch-xla's ``sync`` (its ``mark_step``), else none.
     """
 
     device: Any
@@ -98,46 +107,23 @@ class Transfer:
     on_batch: Callable[[], object] | None = None
 
 
-_Group = TypeVar("_Group", Cache, Service, Map, Transfer)
-
-# The options of a Loader that say the same by themselves.
-_FLAT = {
-    Cache: {"size": "cache_size", "pin": "pin"},
-    Service: {
-        "token": "worker_token_file",
-        "tls": "worker_tls",
-        "tls_name": "worker_tls_name",
-        "compression": "worker_compression",
-        "streams": "streams",
-        "local_streams": "local_streams",
-    },
-    Map: {"threads": "transform_threads", "processes": "transform_processes", "context": "multiprocessing_context"},
-    Transfer: {"decode": "decode", "ahead": "prefetch_batches", "on_batch": "on_batch"},
-}
-
-
-def grouped(group: type[_Group], value: Any, **flat: Any) -> _Group:
-    """``value`` if it is the group, else the group of ``value`` and the flat options. InvalidArgumentError: both say something."""
-    if not isinstance(value, group):
-        return group(value, **flat)
-    usual = group(None)
-    for name, said in flat.items():
-        if said != getattr(usual, name):
-            _refuse(_FLAT[group][name], f"{group.__name__}({name}=)")
-    return value
+def mapping_of(transform: Transform | str | Map | None, context: Any) -> Map:
+    """``context``: the option ``multiprocessing_context``, which says the same as ``Map(context=)``."""
+    if not isinstance(transform, Map):
+        return Map(transform, context=context)
+    if context is None:
+        return transform
+    if transform.context is not None:
+        raise InvalidArgumentError(
+            "multiprocessing_context is said by millrace.Map(context=); leave multiprocessing_context out"
+        )
+    return dataclasses.replace(transform, context=context)
 
 
 def shuffle_and_order(
-    shuffle: Any, window: int | None, extent: int | None, lanes: int | None
-) -> tuple[Any, tuple[int | None, int | None, int | None]]:
+    shuffle: str | bool | Shuffle | None,
+) -> tuple[str, tuple[int | None, int | None, int | None]]:
     """The kind of shuffle, and its extent, window and lanes."""
     if not isinstance(shuffle, Shuffle):
-        return shuffle, (extent, window, lanes)
-    for name, said in (("window", window), ("extent", extent), ("lanes", lanes)):
-        if said is not None:
-            _refuse(name, f"Shuffle({name}=)")
-    return "window", (shuffle.extent, shuffle.window, shuffle.lanes)
-
-
-def _refuse(name: str, place: str) -> None:
-    raise InvalidArgumentError(f"{name} is said by millrace.{place}; leave {name} out")
+        return _arguments.shuffle(shuffle), (None, None, None)
+    return "window", _arguments.order(shuffle.extent, shuffle.window, shuffle.lanes)

@@ -16,18 +16,14 @@ from .transform import Work
 
 def destination_of(device: Device | None, work: Work | None, transfer: Transfer, payload: Payload) -> Destination:
     """The destination of what ``work`` makes. None: the batches of the native loader go to the program as they are."""
-    on_batch, prefetch_batches = transfer.on_batch, transfer.ahead
+    on_batch = transfer.on_batch
     if on_batch is not None and not callable(on_batch):
         _arguments.refuse("on_batch", "a function without arguments", on_batch)
-    ahead = (
-        None
-        if prefetch_batches is None
-        else _arguments.integer("prefetch_batches", prefetch_batches, least=1, most=1024)
-    )
-    for name, value in (("on_batch", on_batch), ("prefetch_batches", prefetch_batches)):
+    ahead = None if transfer.ahead is None else _arguments.integer("ahead", transfer.ahead, least=1, most=1024)
+    for name, value in (("on_batch", on_batch), ("ahead", ahead)):
         if work is None and value is not None:
             raise InvalidArgumentError(
-                f"{name} goes with a device or a transform; give device=, be it 'cpu', or leave {name} out"
+                f"{name} of a Transfer goes with a device or a transform; give a device, be it 'cpu', or leave {name} out"
             )
     device = device or Device()
     return Destination(device, payload, on_batch or device.after_batch(), ahead)
@@ -39,24 +35,26 @@ def stream_maker(
     """Makes the stream over a native loader. None: there is no work. ``is_remote``: workers run the transform."""
     threads, processes, context = mapping.threads, mapping.processes, mapping.context
     usual = len(os.sched_getaffinity(0)) if work is not None and work.has_functions else 1
-    workers = usual if threads is None else _arguments.integer("transform_threads", threads, least=1, most=1024)
+    workers = usual if threads is None else _arguments.integer("threads", threads, least=1, most=1024)
     new_processes: Callable[[], list[Any]] = list
     if processes is None and context is not None:
         raise InvalidArgumentError(
-            "multiprocessing_context says how processes are started; say how many with transform_processes"
+            "multiprocessing_context says how processes are started; say how many with Map(function, processes=)"
         )
     if processes is not None:
-        workers = _arguments.integer("transform_processes", processes, least=1, most=1024)
+        workers = _arguments.integer("processes", processes, least=1, most=1024)
         if threads is not None:
             raise InvalidArgumentError(
-                "transform_threads and transform_processes: the transform runs in the ones or the others; leave one out"
+                "threads and processes of a Map: the function runs in the ones or the others; leave one out"
             )
         if is_remote:
             raise InvalidArgumentError(
-                "transform_processes: workers run the transform; leave these processes out, or give the function itself as transform="
+                "processes of a Map: workers run the function that has a name; leave the processes out, or give the function itself"
             )
         if work is None or work.transform is None:
-            raise InvalidArgumentError("transform_processes are for a transform; give transform=, or leave them out")
+            raise InvalidArgumentError(
+                "processes of a Map are for a function of samples; give a function, or leave them out"
+            )
         from .processes import Launcher, TransformProcess
 
         launcher, count = Launcher(work.transform, context), workers

@@ -22,15 +22,13 @@ class Batch(_Label):
 
     ``image``: float32 ``[B, C, H, W]`` for torch, uint8 ``[B, H, W, C]`` for numpy, or as the Loader says. ``label``: int64 ``[B]``, or a list of B strings; absent when
     the data set has no labels. Or, in their place, what ``fields`` says.
-    ``valid``: bool ``[B]``, False for padding, whose image is zeros, label -100 and key ``""``, and for the repeats of a short batch. ``mask`` is another name of it, unless a field
-    is called so.
+    ``valid``: bool ``[B]``, False for padding, whose image is zeros, label -100 and key ``""``, and for the repeats of a short batch.
     ``sample``: int64 ``[B]``, the sample's ordinal in the index. ``part``: int64 ``[B]``, only of a Mix or buckets of tokens: the part it is of. ``key``: list of B strings, the sample's name.
 
     Of rows of tokens, :class:`Tokens` says what there is in place of ``image`` and ``label``.
     """
 
     valid: Any
-    mask: Any
     sample: Any
     key: list[str]
 

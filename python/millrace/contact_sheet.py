@@ -51,8 +51,6 @@ def _table(lines: Sequence[tuple[str, str]]) -> str:
 def _shapes(batch: Mapping[str, Any]) -> list[tuple[str, str]]:
     lines = []
     for name, values in batch.items():
-        if name == "mask" and values is batch.get("valid"):
-            continue
         if hasattr(values, "shape"):
             lines.append((name, f"{str(values.dtype).replace('torch.', '')} {list(values.shape)}"))
         else:

@@ -8,20 +8,30 @@ import json
 import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Callable, Optional, SupportsIndex, overload
+from typing import TYPE_CHECKING, Any, Callable, NamedTuple, SupportsIndex, overload
 
 import numpy as np
 import numpy.typing as npt
 
 from . import _arguments, _core
 from .errors import DamagedDataError, Error, InvalidArgumentError, MismatchError
+from .fields import Image
 from .labels import LabelsLike, Native, to_labels
 
 if TYPE_CHECKING:
     from .mix import Mix
 
-Columns = tuple[str, str, Optional[bool]]
-"""Of a manifest: those of paths and of labels, or "": those that are called as usual."""
+
+class Opening(NamedTuple):
+    """How a data set is opened, but for its labels. Empty: as usual, or as the environment says."""
+
+    path_column: str = ""
+    label_column: str = ""
+    csv_quotes: bool | None = None
+    endpoint: str = ""
+    profile: str = ""
+    region: str = ""
+
 
 _MOST_BYTES = 2**64 - 1
 _READ_TOGETHER = 64  # samples
@@ -50,6 +60,10 @@ class Dataset:
         csv_quotes: True: quotes in a manifest in CSV or TSV stand around cells. False: they are text, as with ``csv.QUOTE_NONE``. None: as
             its index was built; True if there is none. An index that was built otherwise is built again.
         labels: A file with the labels of the samples, as :class:`Labels` says; or its URI. See :meth:`with_labels`.
+        endpoint: The URL of another store than AWS for ``s3://``, in place of ``AWS_ENDPOINT_URL``. None: as the environment and profile files say.
+        profile: The profile whose settings and credentials count, in place of ``AWS_PROFILE`` and of keys in the environment.
+        region: In place of ``AWS_REGION``. Data sets of several stores can be used together, in a :class:`Mix` for instance. Workers of a
+            data service reach stores by settings of their own.
 
     Raises:
         NotFoundError: No such bucket, folder or file, or no samples in it.
@@ -67,15 +81,24 @@ class Dataset:
         label_column: str | None = None,
         csv_quotes: bool | None = None,
         labels: LabelsLike | None = None,
+        endpoint: str | None = None,
+        profile: str | None = None,
+        region: str | None = None,
     ) -> None:
         uri = _arguments.uri_of_data("uri", uri, "a URI, a path, or a list of them")
         self._progress = progress
         show = sys.stderr.isatty() if progress is None else progress
         line = _ProgressLine(uri) if show else None
         try:
-            self._columns: Columns = (path_column or "", label_column or "", csv_quotes)
+            clients = {"endpoint": endpoint, "profile": profile, "region": region}
+            for name, value in clients.items():
+                if _arguments.text(name, value) == "":
+                    raise InvalidArgumentError(f"{name} is empty; leave it out for that of the environment")
+            self._opening = Opening(
+                path_column or "", label_column or "", csv_quotes, endpoint or "", profile or "", region or ""
+            )
             given = None if labels is None else to_labels(labels)
-            native = _native_of(uri, self._columns, given._native() if given else None, line.update if line else None)
+            native = _native_of(uri, self._opening, given._native() if given else None, line.update if line else None)
             self._adopt(native.in_labels_file(given.missing == "drop") if given else native)
         finally:
             if line:
@@ -156,7 +179,7 @@ class Dataset:
             return None
         first = self[: min(len(self), _SHOWN)]
         options: dict[str, Any] = {
-            "image_field": images[0],
+            "image": Image(images[0]),
             "bad_samples": "mask",
             "memory": "64MiB",
             "rank": 0,
@@ -170,13 +193,13 @@ class Dataset:
     def __reduce__(self) -> tuple[Callable[..., Dataset], tuple[Any, ...]]:
         native = self._handle  # works in a fork, as far as this goes
         if len(native) == native.indexed:
-            return _open, (native.uri, self._progress, self._columns, native.labels)
+            return _open, (native.uri, self._progress, self._opening, native.labels)
         numbers = np.empty(len(native), np.int64)
         native.samples(numbers)
         mask = np.zeros(native.indexed, dtype=np.bool_)
         mask[numbers] = True
         known = (np.packbits(mask), native.indexed, native.fingerprint)
-        return _open_subset, (native.uri, self._progress, self._columns, *known, native.labels)
+        return _open_subset, (native.uri, self._progress, self._opening, *known, native.labels)
 
     def split(self, *, seed: int = 0, groups: bool = False, **fractions: float) -> dict[str, Dataset]:
         """Parts by a stable hash of the samples' keys: ``train, valid = dataset.split(train=0.9, valid=0.1).values()``.
@@ -248,7 +271,7 @@ class Dataset:
             MismatchError: Of a subset: the data set was replaced.
         """
         given = to_labels(labels)
-        whole = _open(self.uri, self._progress, self._columns, given._native())
+        whole = _open(self.uri, self._progress, self._opening, given._native())
         is_whole = len(self) == self._native.indexed
         same = whole if is_whole else _subset_of(whole, self.samples, self._native.indexed, self._native.fingerprint)
         return same._subset(same._native.in_labels_file(given.missing == "drop"))
@@ -369,7 +392,7 @@ class Dataset:
 
     def _subset(self, native: _core.Dataset) -> Dataset:
         subset = Dataset.__new__(Dataset)
-        subset._progress, subset._columns = self._progress, self._columns
+        subset._progress, subset._opening = self._progress, self._opening
         subset._adopt(native)
         return subset
 
@@ -475,34 +498,33 @@ def _by_name(extension: str, value: bytes) -> Any:
     return value
 
 
-def _open(uri: str, progress: bool | None, columns: Columns, labels: Native | None = None) -> Dataset:
+def _open(uri: str, progress: bool | None, opening: Opening, labels: Native | None = None) -> Dataset:
     """With the labels of all samples, whether these have some or not: the caller has looked."""
     if labels is None:
-        path, label, quotes = columns
-        return Dataset(uri, progress=progress, path_column=path, label_column=label, csv_quotes=quotes)
+        chosen: dict[str, Any] = {name: value for name, value in opening._asdict().items() if value not in ("", None)}
+        return Dataset(uri, progress=progress, **chosen)
     dataset = Dataset.__new__(Dataset)
-    dataset._progress, dataset._columns = progress, columns
-    dataset._adopt(_native_of(uri, columns, labels))
+    dataset._progress, dataset._opening = progress, opening
+    dataset._adopt(_native_of(uri, opening, labels))
     return dataset
 
 
 def _native_of(
-    uri: str, columns: Columns, labels: Native | None, progress: Callable[[int, int], object] | None = None
+    uri: str, opening: Opening, labels: Native | None, progress: Callable[[int, int], object] | None = None
 ) -> _core.Dataset:
-    path, label, quotes = columns
-    return _core.Dataset(uri, progress, path_column=path, label_column=label, csv_quotes=quotes, labels=labels)
+    return _core.Dataset(uri, progress, labels=labels, **opening._asdict())
 
 
 def _open_subset(
     uri: str,
     progress: bool | None,
-    columns: Columns,
+    opening: Opening,
     mask: npt.NDArray[np.uint8],
     indexed: int,
     fingerprint: int,
     labels: Native | None = None,
 ) -> Dataset:
-    dataset = _open(uri, progress, columns, labels)
+    dataset = _open(uri, progress, opening, labels)
     return _subset_of(dataset, np.flatnonzero(np.unpackbits(mask)), indexed, fingerprint)
 
 

@@ -53,7 +53,7 @@ Constants = dict[str, tuple[Any, Any]]  # of the images that are normalised: sca
 class Payload:
     """What of a batch goes to the device, and what becomes of it there.
 
-    Of a batch that is a dict, the arrays move, and lists, texts and other objects stay. What ``collate`` or ``batch_transform`` has made
+    Of a batch that is a dict, the arrays move, and lists, texts and other objects stay. What ``collate_fn`` or ``batch_transform`` has made
     (``deep``) is searched for arrays: dicts, lists, tuples. Images of ``normalised`` are sent as bytes, and are normalised by :meth:`finish`.
     Those of ``decoder`` are files until :meth:`decode`.
     """
@@ -74,7 +74,7 @@ class Payload:
         self, batch: Any, copy: Copy, is_array: Callable[[Any], bool], constant: Copy | None = None
     ) -> tuple[Any, Constants]:
         """The batch on the device, with what :meth:`finish` needs there. ``constant``: of an array that is no column of a batch; as ``copy``."""
-        moved: dict[Any, Any] = {}  # by their memory: `mask` is `valid` there, too
+        moved: dict[Any, Any] = {}  # by their memory: an array that comes under two names is copied once
 
         def once(array: Any) -> Any:
             place = _place_of(array)

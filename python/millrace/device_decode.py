@@ -44,16 +44,16 @@ def left_encoded(
     shapes: dict[str, ImageShape] = {}
 
     def left(name: str, image: tuple[Any, ...]) -> tuple[Any, ...]:
-        height, width, channels, _, _, layout, *_, interpolation, is_map, exif_orientation, _, transforms, _ = image
+        height, width, channels, _, _, layout, *_, interpolation, is_map, is_turned, _, transforms, _ = image
         if is_map or interpolation != "bilinear":
             return image
         if transforms:
             raise InvalidArgumentError(
                 "decode='device' crops, resizes and flips; decode on the host for other transforms"
             )
-        if exif_orientation:
+        if is_turned:
             raise InvalidArgumentError(
-                "decode='device' takes images as they are stored; leave exif_orientation out, or decode on the host"
+                "decode='device' takes images as they are stored; leave orientation='exif' out, or decode on the host"
             )
         shapes[name] = ImageShape(height, width, channels, layout == "nchw")
         return (*image[:-1], True)
@@ -139,7 +139,7 @@ def decoder_of(
         return None
     refused = {
         "needs a device of torch, such as device='cuda'": not can_decode,
-        "goes with no transform, collate or batch_transform, which get pixels of the host": has_functions,
+        "goes with no transform, collate_fn or batch_transform, which get pixels of the host": has_functions,
         "is for images, not for tokens": has_tokens,
         "goes without workers, which decode by themselves": bool(options["workers"]),
         "finds damage when it is too late for another sample to take the place; give bad_samples='fail'": options[

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Literal, Union
 
 import numpy as np
 
-from . import _arguments, _core
+from . import _arguments, _core, _moved_options
 from .device import Normalization
 from .errors import Error, InvalidArgumentError
 from .transforms import Entry, Transform, compiled
@@ -21,7 +21,7 @@ _HEAD = re.compile(
 )
 _OBJECTS = re.compile(rb"'\|?O[0-9]*'")  # a type, or one within records
 
-_CROPS = ("augment", "crop_scale", "crop_ratio", "flip")
+_SCALE, _RATIO = (0.08, 1.0), (3 / 4, 4 / 3)  # of a random crop
 _IN_JSON = {"int": "json:", "float": "json-float:", "text": "json-text:"}  # what is in front of the path
 
 
@@ -29,87 +29,71 @@ _IN_JSON = {"int": "json:", "float": "json-float:", "text": "json-text:"}  # wha
 class Image:
     """Pixels of a JPEG, PNG, WebP, TIFF, BMP or GIF: uint8 or float32, ``[B, H, W, C]`` or ``[B, C, H, W]``, zeros for padding (255 in a map of numbers).
 
-    What is None is as the :class:`Loader` says, whose arguments of these names are explained there.
-
     Args:
         field: The field of the sample. None: its one field that is an image: jpg, jpeg, png, webp, tif, tiff, bmp or gif.
-        size: Of the output; None with ``like``: that of the other image.
-        channels: 3 or 1. None with ``interpolation="nearest"``: a map of numbers, ``[B, H, W]`` uint8, such as the classes of pixels:
+        size: Of the output: ``s`` for s x s, or ``(height, width)``. None: that of the Loader; with ``like``, that of the other image.
+        channels: 3 (RGB, also None) or 1 (grey). None with ``interpolation="nearest"``: a map of numbers, ``[B, H, W]`` uint8, such as the classes of pixels:
             the indices of a palette, or the samples of a grey image as they are stored.
-        augment: Random crop and flip. The entry called ``image`` is cropped as a Loader without ``fields`` would; other images of the
-            sample have crops of their own, by their names.
-        crop_scale: Part of the image's area that a random crop takes, from and to.
-        crop_ratio: Width over height of a random crop, from and to.
-        flip: Probability of a horizontal flip.
-        dtype: ``"u8"`` or ``"f32"``.
-        layout: ``"nhwc"`` or ``"nchw"``.
-        mean: ``"f32"`` only.
-        std: ``"f32"`` only.
+        crop: ``"center"``: the shorter side is resized and the centre cropped. ``"random"``: a random resized crop, and a flip. ``(from, to)``: the
+            part of the image's area that a random crop takes (0.08, 1); or that and another ``(from, to)``, its width over height (3 / 4, 4 / 3).
+            None: as ``augment`` of the Loader says. The entry called ``image`` is cropped as a Loader without ``fields`` would; other
+            images of the sample have crops of their own, by their names.
+        flip: Probability of a horizontal flip, where the crop is random. None: 0.5.
+        dtype: ``"u8"`` (0 to 255) or ``"f32"`` (0 to 1, then minus ``mean``, divided by ``std``); also ``torch.uint8``, ``numpy.float32``
+            and the like. None: ``"f32"`` with ``mean`` or ``std``, for torch, and with ``normalize`` of the Loader; else, and with ``raw``, ``"u8"``.
+        layout: ``"nhwc"`` or ``"nchw"``. None: ``"nchw"`` for torch, but with ``raw``; else ``"nhwc"``.
+        mean: One number a channel, or one for all (``"f32"`` only). None: 0, or as ``normalize`` of the Loader says.
+        std: Likewise. None: 1, or as ``normalize`` of the Loader says.
         like: The name of another image of the batch, whose crop and flip this one follows, as a mask does. The two may differ in size, not in
             shape: a sample in which they do is damaged.
-        exif_orientation: Whether an image is turned and mirrored as its EXIF data say. Without, pixels lie as they are stored, as Pillow's
-            ``Image.open`` and torchvision read them. A TIFF is turned in any case, as by Pillow.
         interpolation: ``"bilinear"``, ``"bicubic"`` or ``"box"``, all antialiased, or ``"nearest"``: each pixel is one of the source, never a mean of
             several.
-        exact: Whether the whole image is decoded in full size before it is cropped and resized. Without, a JPEG that is much larger than needed
-            is shrunk by its codec first, and its colours are converted after resizing.
+        orientation: ``"exif"``: an image is turned and mirrored as its EXIF data say, which most cameras need and most data sets are without.
+            ``"stored"`` (also None): pixels lie as they are stored, as Pillow's ``Image.open`` and torchvision read them. A TIFF is turned in any
+            case, as by Pillow.
+        exact: True: the whole image is decoded in full size before it is cropped and resized, and so bit for bit what that yields. Without, a JPEG
+            that is much larger than needed is shrunk by its codec first, and its colours are converted after resizing, which is faster.
         transforms: Of :mod:`millrace.transforms`, such as ``[RandomResizedCrop(224), RandomHorizontalFlip(), Normalize(mean, std)]``, in place of ``size``,
-            ``augment``, ``crop_scale``, ``crop_ratio``, ``flip``, ``interpolation``, ``mean`` and ``std``. With Normalize, ``dtype`` is ``"f32"``.
+            ``crop``, ``flip``, ``interpolation``, ``mean`` and ``std``. With Normalize, ``dtype`` is ``"f32"``.
         pad: The number in rows of padding. None: 255 in a map of numbers, else 0.
-        crop: In place of ``augment``, ``crop_scale`` and ``crop_ratio``: ``"center"``; ``"random"``; ``(from, to)``, the part of the image's area that a random
-            crop takes; or that and another ``(from, to)``, its width over height.
-        orientation: In place of ``exif_orientation``: ``"stored"`` or ``"exif"``.
     """
 
     field: str | None = None
     size: int | tuple[int, int] | None = None
     channels: int | None = None
-    augment: bool | None = None
-    crop_scale: tuple[float, float] | None = None
-    crop_ratio: tuple[float, float] | None = None
+    crop: Literal["center", "random"] | tuple[Any, Any] | None = None
     flip: float | None = None
-    dtype: str | None = None
+    dtype: Any = None
     layout: str | None = None
     mean: float | Sequence[float] | None = None
     std: float | Sequence[float] | None = None
     like: str | None = None
     interpolation: str = "bilinear"
-    exif_orientation: bool | None = None
+    orientation: Literal["stored", "exif"] | None = None
     exact: bool | None = None
     transforms: Sequence[Transform] | None = None
     pad: float | None = None
-    crop: Literal["center", "random"] | tuple[Any, Any] | None = None
-    orientation: Literal["stored", "exif"] | None = None
     _entry: ClassVar[str] = "image"
+
+    def __new__(cls, *args: Any, **options: Any) -> Image:
+        _moved_options.check(options, "millrace.Image")
+        return super().__new__(cls)
 
     def _over(self, usual: Image) -> Image:
         """With what this one leaves open taken from ``usual``."""
         if self.transforms is not None:
             return self._transformed()._over(usual)
-        if self.crop is not None or self.orientation is not None:
-            return self._plain()._over(usual)
         is_map = self.interpolation == "nearest" and self.channels is None and not self._entries()
-        open_ones = ("size", "layout", "exif_orientation", "exact", *_CROPS)
+        open_ones = ("size", "layout", "orientation", "exact", "crop", "flip")
         changes: dict[str, Any] = {name: getattr(usual, name) for name in open_ones if getattr(self, name) is None}
-        dtype = ("u8" if is_map else usual.dtype) if self.dtype is None else _arguments.dtype(self.dtype)
+        is_normalized = self.mean is not None or self.std is not None
+        likely = "u8" if is_map else "f32" if is_normalized else usual.dtype
+        dtype = likely if self.dtype is None else _arguments.dtype(self.dtype)
         if dtype == usual.dtype and not is_map:
             changes.update({name: getattr(usual, name) for name in ("mean", "std") if getattr(self, name) is None})
         if self.channels is None and not is_map:
             changes["channels"] = usual.channels
         return dataclasses.replace(self, dtype=dtype, **changes)
-
-    def _plain(self) -> Image:
-        """With what crop and orientation say in the other arguments."""
-        said: dict[str, Any] = {}
-        if self.crop is not None:
-            said.update(_random_crop(self.crop) if self.crop != "center" else {"augment": False})
-        if self.orientation is not None:
-            said["exif_orientation"] = _arguments.choice("orientation", self.orientation, ("stored", "exif")) == "exif"
-        for name in said:
-            if getattr(self, name) is not None:
-                word = "orientation" if name == "exif_orientation" else "crop"
-                raise InvalidArgumentError(f"{name} is said by {word}; leave it out")
-        return dataclasses.replace(self, crop=None, orientation=None, **said)
 
     def _transformed(self) -> _Transformed:
         """With what the transforms say in the other arguments."""
@@ -117,7 +101,7 @@ class Image:
             raise InvalidArgumentError(
                 f"transforms say how to crop, and so does like={self.like!r}, which gives an image those of the other one; leave one out"
             )
-        for name in ("size", "crop", *_CROPS, "mean", "std"):
+        for name in ("size", "crop", "flip", "mean", "std"):
             if getattr(self, name) is not None:
                 raise InvalidArgumentError(f"{name} is said by transforms; leave it out")
         if self.interpolation != "bilinear":
@@ -134,7 +118,7 @@ class Image:
         values.update(
             transforms=None,
             size=made.size,
-            augment=False,
+            crop="center",
             interpolation=made.interpolation,
             dtype=dtype,
             mean=mean,
@@ -161,12 +145,7 @@ class Image:
             )
         if dtype == "u8" and (self.mean is not None or self.std is not None):
             raise InvalidArgumentError("mean and std apply to dtype='f32'; u8 pixels are never normalised")
-        crop = (
-            _arguments.flag("augment", self.augment),
-            _arguments.pair("crop_scale", self.crop_scale),
-            _arguments.pair("crop_ratio", self.crop_ratio),
-            _arguments.number("flip", self.flip),
-        )
+        crop = (*_crop(self.crop), _arguments.number("flip", self.flip))
         return (
             *_arguments.image_size(self.size),
             channels,
@@ -177,7 +156,7 @@ class Image:
             _arguments.per_channel("std", self.std, channels, 1.0),
             interpolation,
             is_map,
-            _arguments.flag("exif_orientation", self.exif_orientation),
+            _arguments.choice("orientation", self.orientation, ("stored", "exif")) == "exif",
             _arguments.flag("exact", self.exact),
             list(self._entries()),
             False,  # whether it stays encoded: device_decode.left_encoded
@@ -213,12 +192,10 @@ class Label:
     _entry: ClassVar[str] = "label"
 
     def _form(self) -> str:
-        """As ``label_kind`` of a Loader says it."""
-        kind = _arguments.text("kind", self.kind) or "int"
+        """As ``feed --label-kind`` says it."""
+        kind = _arguments.choice("kind", self.kind, tuple(_IN_JSON))
         path = _arguments.text("path", self.path)
-        if path is None:
-            return kind
-        return _IN_JSON[_arguments.choice("kind", kind, tuple(_IN_JSON))] + path
+        return kind if path is None else _IN_JSON[kind] + path
 
 
 @dataclasses.dataclass(frozen=True)
@@ -269,7 +246,7 @@ class Boxes:
         like: The name of the image of the batch that they belong to, which has a crop of its own.
         format: ``"xyxy"``: left, top, right, bottom; ``"xywh"``: left, top, width, height (COCO's); ``"cxcywh"``: the centre, width, height.
         normalized: They are parts of the image's width and height, 0 to 1 (with ``"cxcywh"``: YOLO's); else pixels of the image as it is stored,
-            or, with ``exif_orientation``, as it is seen.
+            or, with ``orientation="exif"`` of the image, as it is seen.
         path: Names of members of the JSON, with dots between them, that lead to the boxes; of a list, each element is gone through:
             ``"annotations.bbox"``.
     """
@@ -385,44 +362,50 @@ def sent_as_bytes(
     return (image if native else as_bytes("image", image)), fields, left
 
 
-def _random_crop(crop: Any) -> dict[str, Any]:
+def _crop(crop: Any) -> tuple[bool, tuple[float, float], tuple[float, float]]:
+    """Whether it is random, and then its part of the area and its shape, each from and to."""
     wanted = "'center', 'random', (from, to), or two of these pairs"
     if isinstance(crop, str):
-        _arguments.choice("crop", crop, ("center", "random"))
-        return {"augment": True}
+        return _arguments.choice("crop", crop, ("center", "random")) == "random", _SCALE, _RATIO
     try:
         first, second = crop
     except (TypeError, ValueError):
         _arguments.refuse("crop", wanted, crop)
-    if isinstance(first, Sequence):
-        return {"augment": True, "crop_scale": first, "crop_ratio": second}
-    return {"augment": True, "crop_scale": (first, second)}
+    if isinstance(first, Sequence) and not isinstance(first, str):
+        return (
+            True,
+            _arguments.pair("the first pair of crop", first),
+            _arguments.pair("the second pair of crop", second),
+        )
+    return True, _arguments.pair("crop", (first, second)), _RATIO
 
 
-def the_image(image: Any, usual: Image) -> tuple[Image, str | None]:
-    """The one image of batches without ``fields``, with what it leaves open taken from ``usual``; and its field."""
+def the_image(image: Any, usual: Image) -> tuple[tuple[Any, ...], str]:
+    """The one image of batches without ``fields``, with what it leaves open taken from ``usual``; and its field, "" for the one that is an image."""
+    if image is None:
+        return usual._native(), ""
     if not isinstance(image, Image):
         _arguments.refuse("image", "a millrace.Image", image)
     try:
         if image.like is not None:
             raise InvalidArgumentError("like names another image, and there is one; name both with fields")
         made = image._over(usual)
+        if made.channels is None:
+            raise InvalidArgumentError(
+                "a map of numbers is no image; name it beside one: fields={'image': millrace.Image(), 'mask': millrace.Image('png', ...)}"
+            )
+        return made._native(), _arguments.text("field", image.field) or ""
     except InvalidArgumentError as error:
         raise InvalidArgumentError(f"image: {error}") from None
     except TypeError as error:
         raise TypeError(f"image: {error}") from None
-    if made.channels is None:
-        raise InvalidArgumentError(
-            "image: a map of numbers is no image; name it beside one: fields={'image': millrace.Image(), 'mask': millrace.Image('png', ...)}"
-        )
-    return made, image.field
 
 
 def _image(field: Image, fields: Mapping[str, Field], usual: Image) -> tuple[tuple[Any, ...], str]:
     like = _arguments.text("like", field.like)
     if like is None:
         return field._over(usual)._native(), ""
-    for name in ("crop", *_CROPS):
+    for name in ("crop", "flip"):
         if getattr(field, name) is not None:
             raise InvalidArgumentError(f"{name} says how to crop, and so does like={like!r}; leave one out")
     leader = fields.get(like)

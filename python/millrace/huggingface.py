@@ -3,7 +3,7 @@
     import millrace.huggingface
 
     train = millrace.Loader("s3://bucket/train", batch_size=64, last="drop", seed=1,
-                            fields={"pixel_values": millrace.Image("jpg", 224, augment=True), "labels": millrace.Label("cls")})
+                            fields={"pixel_values": millrace.Image("jpg", 224, crop="random"), "labels": millrace.Label("cls")})
     trainer = millrace.huggingface.Trainer(model=model, args=TrainingArguments("out"), train_dataset=train)
     trainer.train(resume_from_checkpoint=True)
 

@@ -63,7 +63,7 @@ else:
     from accelerate.utils import recursively_apply as _recursively_apply
 
 _IGNORED = -100  # the label of what has no label, in Hugging Face's losses and metrics
-_OF_MILLRACE = ("valid", "mask", "sample", "part", "row", "key")
+_OF_MILLRACE = ("valid", "sample", "part", "row", "key")
 
 
 class TrainerMixin(_MixinBase):

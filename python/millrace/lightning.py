@@ -52,8 +52,6 @@ __all__ = ["DataModule", "Evaluation"]
 Data = Union[Dataset, Mix, str, "os.PathLike[str]", Sequence[Union[str, "os.PathLike[str]"]]]
 
 _OF_EVALUATION = {"augment": False, "shuffle": "none", "epochs": 1, "last": "pad"}
-_OF_SHUFFLE = ("extent", "window", "lanes")
-_OF_TRAINING = ("crop", "augment", "crop_scale", "crop_ratio", "flip")  # of an image
 
 
 class DataModule(_Base):
@@ -97,12 +95,10 @@ class DataModule(_Base):
             self._evaluation["last"] = last_batch(
                 evaluation.get("last"), self._evaluation.pop("drop_last"), keeps_shapes=True
             )
-        image = self._evaluation.get("image")
-        if isinstance(image, Image) and "image" not in (evaluation or {}):
-            as_loader: dict[str, Any] = dict.fromkeys(_OF_TRAINING)
-            self._evaluation["image"] = dataclasses.replace(image, **as_loader)
-        if self._evaluation["shuffle"] in ("none", False, None):
-            self._evaluation = {name: value for name, value in self._evaluation.items() if name not in _OF_SHUFFLE}
+        if "image" in options and "image" not in (evaluation or {}):
+            self._evaluation["image"] = _as_loader(options["image"])
+        if isinstance(options.get("fields"), Mapping) and "fields" not in (evaluation or {}):
+            self._evaluation["fields"] = {name: _as_loader(field) for name, field in options["fields"].items()}
         self._train: Loader | None = None
         self._evaluations: list[Evaluation] = []
         self._to_load: dict[str, Any] | None = None  # by the next train_dataloader()
@@ -187,6 +183,11 @@ class DataModule(_Base):
             return {}
         found = getattr(self.trainer.strategy, "distributed_sampler_kwargs", None) or {"rank": 0, "num_replicas": 1}
         return {"rank": int(found["rank"]), "world": int(found["num_replicas"])}
+
+
+def _as_loader(field: Any) -> Any:
+    """An image that is cropped as the Loader says, and not as training says."""
+    return dataclasses.replace(field, crop=None, flip=None) if isinstance(field, Image) else field
 
 
 class Evaluation:

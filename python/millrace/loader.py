@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Callable, Literal, NoReturn, cast
 
-from . import _arguments, _core, _dataloader_names, _pads
+from . import _arguments, _core, _dataloader_names, _moved_options, _pads
 from ._batch_shapes import BatchShapes
 from ._hand_over import handed_over
 from ._iteration import BatchIterator, iteration_over, position_of, start_of_epoch
@@ -16,13 +16,13 @@ from ._loader_options import (
     checked_functions,
     entry_options,
     opened_data,
-    pixel_options,
     token_options,
     torch_for,
     tuple_names,
+    usual_image,
     worker_options,
 )
-from ._option_groups import Cache, Map, Service, Shuffle, Transfer, grouped, shuffle_and_order
+from ._option_groups import Cache, Map, Service, Shuffle, Transfer, mapping_of, shuffle_and_order
 from ._stream_maker import destination_of, stream_maker
 from .batch import Batch, State
 from .dataset import Dataset
@@ -30,7 +30,6 @@ from .device import device_of
 from .device_decode import decoder_of
 from .errors import Error, InvalidArgumentError, UnsupportedError
 from .fields import Field, Image, Label, padding_of_values, refuse_objects
-from .labels import LabelsLike
 from .mix import Mix
 from .ranks import local_ranks, rank_and_world
 from .report import Report, Table
@@ -67,39 +66,19 @@ class Loader:
         data: A :class:`Dataset` (or the URI, or a list of URIs, of one), also a subset; or a :class:`Mix` of several.
         batch_size: Samples of a batch, per rank.
         size: Of the images: ``s`` for s x s, or ``(height, width)``.
-        channels: 3 (RGB) or 1 (grey).
         augment: False: the shorter side is resized and the centre cropped. True: random resized crop and flip, drawn from (seed, epoch,
             sample), so that they are the same for every number of threads and ranks.
-        crop_scale: Part of the image's area that a random crop takes, from and to.
-        crop_ratio: Width over height of a random crop, from and to.
-        flip: Probability of a horizontal flip.
-        exif_orientation: Whether an image is turned and mirrored as its EXIF data say, which most cameras need and most data sets are without.
-            A TIFF is turned in any case, as by Pillow.
-        exact: Whether images are decoded in full size before they are cropped and resized, and so bit for bit what that yields. Without, a JPEG
-            that is at least four times as large as needed is shrunk by its codec first, and its colours are converted after resizing, which is faster.
-        raw: Deliver pixels as they are decoded: uint8 ``[B, H, W, C]``.
+        raw: Deliver pixels as they are decoded: uint8 ``[B, H, W, C]``. Without, they are float32 ``[B, C, H, W]`` for torch; for numpy uint8, or
+            with ``normalize`` float32, ``[B, H, W, C]``.
         normalize: ``"imagenet"`` or ``(mean, std)``, each one number for all channels or one a channel: float32 pixels, 0 to 1, minus the mean, divided by
             ``std``.
         as_tuple: Names of entries of the batch, such as ``("image", "label")``: batches are tuples of these, for ``for image, label in loader:``.
-        dtype: ``"u8"`` (0 to 255) or ``"f32"`` (0 to 1, then minus ``mean``, divided by ``std``); also ``torch.uint8``, ``numpy.float32``
-            and the like. None: ``"f32"`` for torch; for numpy ``"u8"``, and ``"f32"`` with mean or std.
-        layout: ``"nhwc"`` or ``"nchw"``. None: ``"nchw"`` for torch, ``"nhwc"`` for numpy.
-        mean: One number a channel, or one for all (``"f32"`` only; 0).
-        std: Likewise (1).
-        image_field: The field to decode; only needed when several are images.
-        label_field: The field of the label. None: ``cls`` as an integer, if there is one.
-        image: The image of a batch without ``fields``, as an :class:`Image`: crop, flip, orientation and all that it can say. The other
-            arguments say what it leaves open.
-        label: The label of a batch without ``fields``: a :class:`Label`, or the name of its field.
-        labels: A file with the labels of the samples, in place of what they have: as ``data.with_labels(labels)``.
-        label_kind: How ``label_field`` is written: ``"int"`` (ASCII decimal), ``"float"`` (a number, delivered as float32), ``"text"``
-            (UTF-8), ``"json:PATH"``, a whole number at PATH of a JSON field, such as ``json:annotation.label``, ``"json-float:PATH"``, any
-            number there, or ``"json-text:PATH"``, a string.
+        image: The image of a batch without ``fields``, as an :class:`Image`: its field, crop, flip, orientation, type and all that it can
+            say. ``size``, ``augment``, ``raw`` and ``normalize`` say what it leaves open.
+        label: The label of a batch without ``fields``: a :class:`Label`, or the name of its field, an integer. None: ``cls`` as an integer, if
+            there is one.
         shuffle: ``"window"`` (reads each byte once, in long runs; also True), ``"global"`` (one permutation of all samples), or ``"none"``
-            (also False and None). Or a :class:`Shuffle`, with ``extent``, ``window`` and ``lanes``.
-        extent: Consecutive samples that are fetched together (windowed shuffle only). None: about 1.5 MiB of them.
-        window: Extents that are shuffled together; a multiple of ``lanes``. None: about 256 MiB of them.
-        lanes: Parts of a window that are not split between ranks; a power of two. None: 64.
+            (also False and None). Or a :class:`Shuffle`, with sizes of your own.
         seed: Of order and augmentation, 0 to 2^64 - 1.
         epochs: None: without end.
         rank: This consumer's number. With None for both, rank and world are those of ``torch.distributed`` when it is initialised, else
@@ -114,24 +93,11 @@ class Loader:
         memory: Budget for fetched bytes and batches together, in bytes or as ``"512MiB"``.
         cache: A folder of a local disk that keeps what is read, for later epochs and runs; processes of a machine may share one. If it
             cannot be used, a warning says so, and everything is read from the store. Or ``"memory"``: the Loaders of this process keep it in
-            memory, as long as one of them lives. (A folder of that name is ``"./memory"``, or a ``Path``.) Or a :class:`Cache`, with ``cache_size`` and ``pin``.
-        cache_size: What the cache may take of the disk, in bytes or as ``"50GiB"``. None: as much as leaves 5 % of it free. One in memory
-            needs it; it is taken from the process's budget (``millrace.configure(memory=)``), beside ``memory``.
-        pin: Whether what is read stays in the cache, whatever else is read, until ``millrace cache clear`` removes it, or a cache in memory
-            ends.
+            memory, as long as one of them lives. (A folder of that name is ``"./memory"``, or a ``Path``.) Or a :class:`Cache`, with its size.
         workers: Addresses ``"HOST:PORT"`` of workers (``millrace worker``), which decode in place of this process: the same batches in the
             same order. What a worker does not deliver another one does, or this process, which therefore must be able to read the data too;
             :meth:`report` tells. Or where workers are to be found: ``"dns:NAME:PORT"``, ``"slurm:NODES:PORT"``,
-            ``"sagemaker:GROUP:PORT"``, ``"etcd://HOST:PORT/NAME"``. Or a :class:`Service`, with these and the options of workers that follow.
-        local_streams: Of the parts of each batch (as many as there are workers and these together, rounded up to a power of two, at most
-            what divides ``batch_size``), so many are decoded by this process from the start. ``"auto"``: all of them at first; while the
-            program waits for this process, workers take one after the other, and give them back if they are slower.
-        streams: Parts of each batch that different workers may decode, 64 at most. None: as many as there are workers and
-            ``local_streams``; 16, where workers come and go (``dns:`` and ``etcd:``).
-        worker_token_file: A file with the secret of the workers, if they ask for one.
-        worker_tls: A folder with ``ca.crt``, ``tls.crt`` and ``tls.key``, a certificate of the workers' authority, if they ask for one.
-        worker_tls_name: The name in the workers' certificates. None: that of the address.
-        worker_compression: ``"zstd"``: workers compress batches where that makes them smaller, for rows of tokens over a slow network.
+            ``"sagemaker:GROUP:PORT"``, ``"etcd://HOST:PORT/NAME"``. Or a :class:`Service`, with these, and how to reach and use them.
         bad_samples: ``"fail"``; ``"replace"``: another sample takes the place of a damaged one; or ``"mask"``: its row stays, with zeros and
             ``valid`` false, so that all ranks keep in step. :meth:`report` lists the damaged ones.
         digest: ``"raw"`` or ``"decoded"``: :meth:`report` gets a digest of stored bytes or of pixels, which proves that every sample
@@ -139,37 +105,25 @@ class Loader:
         output: ``"torch"`` or ``"numpy"``. None: torch if it is installed, unless ``device`` takes numpy's arrays.
         device: Where the arrays of batches go, ahead of the loop and beside its work: ``"cuda"``, ``"cuda:1"`` or 1, a ``torch.device``, ``"xla"``,
             ``"jax"``, a device or a sharding of JAX; or ``"cpu"``: nowhere. None: nowhere, and nothing is made ahead in Python. Lists,
-            texts and other objects stay on the host. ``transform``, ``collate`` and ``batch_transform`` run before, on the host. Without
-            them, images of ``dtype="f32"`` travel as bytes, and are normalised on the device. Or a :class:`Transfer`, with the three options that follow.
-        decode: ``"host"``, or ``"device"``: JPEGs travel as they are stored, and are decoded, cropped and resized by the GPU (nvJPEG, by way of
-            torchvision, which must be installed); what else is in a file of an image is decoded by torchvision on the host. Crops and flips are
-            the same; pixels differ a little, as those of two decoders do. For a ``device`` of torch, without functions.
-        prefetch_batches: Batches that are made and sent before the loop asks for them. None: 2, or as many as keep the threads of a
-            transform busy.
-        on_batch: A function without arguments, called in the program's thread after each batch: when the loop asks for the next one. None:
-            for ``"xla"`` torch-xla's ``sync`` (its ``mark_step``), else none.
+            texts and other objects stay on the host. ``transform``, ``collate_fn`` and ``batch_transform`` run before, on the host. Without
+            them, images of float32 travel as bytes, and are normalised on the device. Or a :class:`Transfer`, which also says how they get there.
         tokens: Deliver rows of tokens, as this :class:`Tokens` says, in place of images; what is said above about "samples" holds for rows
             then, and of the options for images none counts. Where the rows are not kept with the index yet, they are made first.
         fields: What batches hold beside ``valid``, ``sample`` and ``key``, by name: an :class:`Image`, :class:`Label`, :class:`Text`,
-            :class:`Json`, :class:`Array`, :class:`Bytes` or :class:`Boxes` each. None: ``image`` and ``label``. Options for images, above, are then those of
-            images that do not say otherwise.
+            :class:`Json`, :class:`Array`, :class:`Bytes` or :class:`Boxes` each. None: ``image`` and ``label``. ``size``, ``augment``, ``raw`` and ``normalize``
+            are then those of images that do not say otherwise.
         transform: A function of a sample, called in threads for each row that is not padding. It gets a dict of the row's values (arrays or
             tensors as ``output`` says, which it may change, and ``"__key__"``) and returns a dict of what takes their place. Results are
             stacked where they are numbers or arrays of one shape and type, else they are lists. If it has a parameter ``rng``, that is
             ``numpy.random.default_rng((seed, epoch, sample))``: the same for every number of threads and ranks. Or its name,
             ``"module:function"``: then ``workers`` run it in place of this process, if they are workers of :mod:`millrace.worker`. Or a :class:`Map`, with one of
             these and the threads or processes for it.
-        collate: A function of the list of a batch's samples, as ``transform`` gets (or has returned) them and with ``"__key__"``, in place of
+        collate_fn: A function of the list of a batch's samples, as ``transform`` gets (or has returned) them and with ``"__key__"``, in place of
             stacking: what it returns is the batch, such as that of ``torch.utils.data.default_collate``. Padding is left out, so that
             the last batch of an epoch is shorter.
         batch_transform: A function of a whole batch, after that, likewise; whatever it returns is what the loop gets.
-        transform_threads: Threads for these three. None: one for each CPU that the process may use.
-        transform_processes: Processes for ``transform``, in place of threads, where it does not release the GIL: the same results. The
-            function must be fit for pickle, and the program have its ``if __name__ == "__main__":``. ``collate`` and ``batch_transform``
-            run in threads of this process, one for each of those.
-        multiprocessing_context: How these are started: ``"spawn"`` (None), ``"forkserver"``, ``"fork"``, or a context of multiprocessing.
+        multiprocessing_context: How processes of a :class:`Map` are started: ``"spawn"`` (None), ``"forkserver"``, ``"fork"``, or a context of multiprocessing.
         drop_last: As torch's ``DataLoader`` has it: True is ``last="drop"``, False the default of ``last``.
-        collate_fn: Another name of ``collate``.
         num_workers, persistent_workers, prefetch_factor, pin_memory, pin_memory_device, in_order: Arguments of torch's ``DataLoader`` that a Loader does not need.
             They have no effect; a warning says so, once a process for each of them.
         sampler, batch_sampler, generator, timeout, worker_init_fn: Arguments of torch's ``DataLoader`` that raise :class:`InvalidArgumentError`, which says what to
@@ -187,6 +141,7 @@ class Loader:
     _given: dict[str, Any]  # options
 
     def __new__(cls, *args: Any, **options: Any) -> Loader:
+        _moved_options.check(options)
         made = super().__new__(cls)
         made._given = {name: value for name, value in options.items() if name != "data"}
         return made
@@ -197,30 +152,13 @@ class Loader:
         *,
         batch_size: int = 128,
         size: int | tuple[int, int] = 224,
-        channels: int = 3,
         augment: bool = False,
-        crop_scale: tuple[float, float] = (0.08, 1.0),
-        crop_ratio: tuple[float, float] = (3 / 4, 4 / 3),
-        flip: float = 0.5,
-        exif_orientation: bool = False,
-        exact: bool = False,
         raw: bool = False,
         normalize: Literal["imagenet"] | tuple[float | Sequence[float], float | Sequence[float]] | None = None,
         as_tuple: Sequence[str] | None = None,
-        dtype: Any = None,
-        layout: str | None = None,
-        mean: float | Sequence[float] | None = None,
-        std: float | Sequence[float] | None = None,
-        image_field: str | None = None,
-        label_field: str | None = None,
-        label_kind: str | None = None,
         image: Image | None = None,
         label: str | Label | None = None,
-        labels: LabelsLike | None = None,
         shuffle: str | bool | Shuffle | None = "window",
-        extent: int | None = None,
-        window: int | None = None,
-        lanes: int | None = None,
         seed: int = 0,
         epochs: int | None = None,
         rank: int | None = None,
@@ -229,29 +167,15 @@ class Loader:
         pad: Mapping[str, float] | None = None,
         memory: int | str = "512MiB",
         cache: str | os.PathLike[str] | Cache | None = None,
-        cache_size: int | str | None = None,
-        pin: bool = False,
         workers: Sequence[str] | Service | None = None,
-        local_streams: int | Literal["auto"] = 0,
-        streams: int | None = None,
-        worker_token_file: str | os.PathLike[str] | None = None,
-        worker_tls: str | os.PathLike[str] | None = None,
-        worker_tls_name: str | None = None,
-        worker_compression: Literal["zstd"] | None = None,
         bad_samples: str = "fail",
         digest: str | None = None,
         output: str | None = None,
         device: Any = None,
-        decode: str = "host",
-        prefetch_batches: int | None = None,
-        on_batch: Callable[[], object] | None = None,
         tokens: Tokens | None = None,
         fields: Mapping[str, Field] | None = None,
         transform: Transform | str | Map | None = None,
-        collate: Transform | None = None,
         batch_transform: Transform | None = None,
-        transform_threads: int | None = None,
-        transform_processes: int | None = None,
         multiprocessing_context: Any = None,
         drop_last: bool | None = None,
         collate_fn: Transform | None = None,
@@ -267,78 +191,35 @@ class Loader:
         timeout: float = 0,
         worker_init_fn: Callable[[int], None] | None = None,
     ) -> None:
-        _dataloader_names.check(
-            {
-                "num_workers": num_workers,
-                "persistent_workers": persistent_workers,
-                "prefetch_factor": prefetch_factor,
-                "pin_memory": pin_memory,
-                "pin_memory_device": pin_memory_device,
-                "in_order": in_order,
-                "sampler": sampler,
-                "batch_sampler": batch_sampler,
-                "generator": generator,
-                "timeout": timeout,
-                "worker_init_fn": worker_init_fn,
-            }
-        )
-        collate = _dataloader_names.collate_of(collate, collate_fn)
-        shuffle, order = shuffle_and_order(shuffle, window, extent, lanes)
-        caching = grouped(Cache, cache, size=cache_size, pin=pin)
-        service = grouped(
-            Service,
-            workers,
-            token=worker_token_file,
-            tls=worker_tls,
-            tls_name=worker_tls_name,
-            compression=worker_compression,
-            streams=streams,
-            local_streams=local_streams,
-        )
-        mapping = grouped(
-            Map, transform, threads=transform_threads, processes=transform_processes, context=multiprocessing_context
-        )
-        transfer = grouped(Transfer, device, decode=decode, ahead=prefetch_batches, on_batch=on_batch)
+        _dataloader_names.check(locals())
+        shuffle, order = shuffle_and_order(shuffle)
+        mapping = mapping_of(transform, multiprocessing_context)
+        transfer = device if isinstance(device, Transfer) else Transfer(device)
         device = transfer.device
         named = mapping.function if isinstance(mapping.function, str) else None
         function = imported(mapping.function) if isinstance(mapping.function, str) else mapping.function
-        crops: dict[str, Any] = {"augment": augment, "crop_scale": crop_scale, "crop_ratio": crop_ratio, "flip": flip}
         self._device = None if device is None else device_of(device)
         self._torch = torch_for(output, self._device)
-        kind, layout, mean, std = pixel_options(raw, normalize, dtype, layout, mean, std, self._torch is not None)
-        usual = Image(
-            None,
-            size,
-            channels,
-            dtype=kind,
-            layout=layout,
-            mean=mean,
-            std=std,
-            exif_orientation=exif_orientation,
-            exact=exact,
-            **crops,
-        )
-        one_label = Label(label) if isinstance(label, str) else label
+        usual = usual_image(size, augment, raw, normalize, self._torch is not None)
         is_compiled_for = self._device is not None and self._device.fixed_shapes
         keeps_shapes = is_compiled_for or tokens is not None
         batch_size = _arguments.integer("batch_size", batch_size, least=1)
         rank, world = rank_and_world(rank, world)
-        shuffle = _arguments.shuffle(shuffle)
         checked: dict[str, Any] = {
             "batch": batch_size,
-            **entry_options(usual, fields, image, one_label, image_field, label_field, label_kind),
+            **entry_options(usual, fields, image, label, raw, normalize),
             "bad_samples": _arguments.choice("bad_samples", bad_samples, ("fail", "replace", "mask")),
             "shuffle": shuffle,
-            "order": _arguments.order(*order),
+            "order": order,
             "seed": _arguments.integer("seed", seed),
             "epochs": 0 if epochs is None else _arguments.integer("epochs", epochs, least=1),
             "rank": rank,
             "world": world,
             "last": _dataloader_names.last_batch(last, drop_last, keeps_shapes),
             "memory": _arguments.memory(memory),
-            **cache_options(caching),
-            "local_ranks": 1 if caching.path == _arguments.MEMORY else local_ranks(rank, world),
-            "workers": worker_options(service),
+            **(kept := cache_options(cache)),
+            "local_ranks": 1 if kept["cache"] == _arguments.MEMORY else local_ranks(rank, world),
+            "workers": worker_options(workers),
             **token_options(tokens),
             "finite_padding": is_compiled_for,
             "digest": "none" if digest is None else _arguments.choice("digest", digest, ("raw", "decoded", "none")),
@@ -347,20 +228,20 @@ class Loader:
             raise InvalidArgumentError(
                 f"last is 'short', and batches for device={device!r} keep their shapes, for which programs are compiled: use 'pad', 'drop' or 'wrap'"
             )
-        functions = checked_functions(function, collate, batch_transform)
+        functions = checked_functions(function, collate_fn, batch_transform)
         decoder = decoder_of(
             transfer.decode, self._device is not None and self._device.decodes, checked, functions, tokens is not None
         )
-        pad = _pads.checked(pad, {"image": image, "label": one_label} if fields is None else fields)
+        pad = _pads.checked(pad, {"image": image, "label": label} if fields is None else fields)
         if pad and tokens is not None:
             raise InvalidArgumentError("pad is for arrays of samples; rows of tokens have Tokens(pad=...)")
         checked["padding"] = list(pad.items())
-        names = tuple_names(as_tuple, collate)
+        names = tuple_names(as_tuple, collate_fn)
         if names and checked["bad_samples"] == "mask":
             raise InvalidArgumentError(
                 "bad_samples='mask' marks its rows in batch['valid'], which a tuple does not show; leave as_tuple out"
             )
-        self._remote = named is not None and service.workers is not None
+        self._remote = named is not None and workers is not None
         self._hand_over, self._payload = handed_over(
             checked,
             pad,
@@ -369,9 +250,9 @@ class Loader:
             decoder,
             functions,
             self._remote,
-            collate is not None or batch_transform is not None,
+            collate_fn is not None or batch_transform is not None,
         )
-        self._dataset = opened_data(data, labels)
+        self._dataset = opened_data(data)
         mix = self._dataset if isinstance(self._dataset, Mix) else None
         natives = [self._dataset._native] if isinstance(self._dataset, Dataset) else self._dataset._natives
         if checked["bad_samples"] == "fail":
@@ -405,7 +286,7 @@ class Loader:
         self._has_functions = functions
         work = None
         if functions or self._device:
-            work = Work(function, collate, batch_transform, to_torch, self._dataset.uri, seeds, pads)
+            work = Work(function, collate_fn, batch_transform, to_torch, self._dataset.uri, seeds, pads)
         destination = destination_of(self._device, work, transfer, self._payload)
         make_stream = stream_maker(work, mapping, destination, self._hand_over, batch_size, self._remote)
         self._iteration = iteration_over(
@@ -448,7 +329,6 @@ class Loader:
             return None
         given: dict[str, Any] = {
             "digest": None,
-            "labels": None,
             "output": "torch" if self._torch else "numpy",
             "rank": self._rank,
             "world": self._world,
@@ -462,7 +342,7 @@ class Loader:
 
         title = repr(self)
         try:
-            batch = self._peek(device=None, decode="host", on_batch=None, prefetch_batches=None, as_tuple=None)
+            batch = self._peek(device=None, as_tuple=None)
         except Error as error:
             return page_of_text(title, [("next batch", str(error))])
         return ContactSheet(batch, title).html if isinstance(batch, Mapping) else page_of_text(title, [])

@@ -10,7 +10,7 @@ from typing import Any, Callable, Union, overload
 import numpy as np
 import numpy.typing as npt
 
-from . import _arguments, _core
+from . import _arguments, _core, _moved_options
 from ._option_groups import Shuffle, shuffle_and_order
 from .dataset import Dataset
 from .errors import UnsupportedError
@@ -32,17 +32,18 @@ class Plan:
 
     Args:
         data: A data set or a mix, whose Loaders use the same order with the same options, or a number of samples.
-        shuffle: ``"none"``, ``"global"`` or ``"window"`` (as :class:`Loader`), or a :class:`Shuffle`, with ``extent``, ``window`` and ``lanes``.
+        shuffle: ``"none"``, ``"global"`` or ``"window"`` (as :class:`Loader`), or a :class:`Shuffle`. Sizes that it leaves open are those of a Loader
+            over ``data``; for a number, extents of 16, windows of 192 and 64 lanes.
         seed: Of the shuffle.
         epoch: Counted from 0.
-        extent: Consecutive samples that are fetched together (windowed shuffle only).
-        window: Extents that are shuffled together; a multiple of ``lanes``.
-        lanes: Parts of a window that are not split between ranks; a power of two. The defaults of all three are those of a Loader
-            over ``data``; 16, 192 and 64 for a number.
 
     Raises:
         InvalidArgumentError: The numbers break these rules.
     """
+
+    def __new__(cls, *args: Any, **options: Any) -> Plan:
+        _moved_options.check(options, "millrace.Plan")
+        return super().__new__(cls)
 
     def __init__(
         self,
@@ -51,34 +52,23 @@ class Plan:
         shuffle: str | bool | Shuffle | None = "window",
         seed: int = 0,
         epoch: int = 0,
-        extent: int | None = None,
-        window: int | None = None,
-        lanes: int | None = None,
     ) -> None:
-        kind, (extent, window, lanes) = shuffle_and_order(shuffle, window, extent, lanes)
-        shuffle = _arguments.shuffle(kind)
+        kind, given = shuffle_and_order(shuffle)
         self._data = data
         self._epoch = _arguments.integer("epoch", epoch)
-        self._options: dict[str, Any] = {
-            "shuffle": shuffle,
-            "seed": seed,
-            "extent": extent,
-            "window": window,
-            "lanes": lanes,
-        }
+        self._options: dict[str, Any] = {"shuffle": shuffle if isinstance(shuffle, Shuffle) else kind, "seed": seed}
         natives = data._natives if isinstance(data, Mix) else [data._native] if isinstance(data, Dataset) else []
-        usual = [native.policy(shuffle) for native in natives] or [(16, 192, 64)]
+        usual = [native.policy(kind) for native in natives] or [(16, 192, 64)]
         if isinstance(data, (str, os.PathLike)):
             raise TypeError(
                 f"data must be a Dataset or a number of samples; write millrace.Plan(millrace.Dataset({data!r}))"
             )
         wanted = "a Dataset, a Mix or a number of samples"
-        given = _arguments.order(extent, window, lanes)
         self._native = _core.Plan(
             0 if natives else _arguments.integer("data", data, wanted=wanted),
             natives,
             mix=data._mix if isinstance(data, Mix) else None,
-            shuffle=shuffle,
+            shuffle=kind,
             seed=_arguments.integer("seed", seed),
             epoch=self._epoch,
             policies=[_replaced(policy, given) for policy in usual],

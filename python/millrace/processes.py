@@ -66,11 +66,11 @@ class Launcher:
         if multiprocessing.process.current_process().daemon:
             raise UsageError(
                 "this process is a daemon of multiprocessing (such as a worker of a torch DataLoader or of a Pool), which may not start processes; "
-                "write transform_threads= in place of transform_processes="
+                "write Map(function, threads=) in place of processes="
             )
         if getattr(multiprocessing.process.current_process(), "_inheriting", False):
             raise UsageError(
-                "a Loader with transform_processes= was made while a process of it imports the main program; put what the program does "
+                "a Loader with a transform in processes was made while a process of it imports the main program; put what the program does "
                 "below `if __name__ == '__main__':`, so that importing it makes no Loader"
             )
         if self.method == "fork":
@@ -295,11 +295,7 @@ class TransformProcess:
             )
             return Outcome([], TransformError(f"{task.rows[0][2]}: {self._failed}"))
         at = 0 if task.block is None else min(max(task.block.progress, 0), len(task.rows) - 1)
-        remedy = (
-            ". If memory was short, use fewer transform_processes or smaller batches"
-            if status == -signal.SIGKILL
-            else ""
-        )
+        remedy = ". If memory was short, use fewer processes or smaller batches" if status == -signal.SIGKILL else ""
         error = TransformError(
             f"{task.rows[at][2]}: the process {pid} that transformed it ended with {_ending(status)}{remedy}"
         )
@@ -321,12 +317,12 @@ def _context(value: Any) -> Any:
         return value
     wanted = "'spawn', 'forkserver', 'fork' or a context of multiprocessing"
     if value is not None and not isinstance(value, str):
-        _arguments.refuse("multiprocessing_context", wanted, value)
+        _arguments.refuse("the context of processes", wanted, value)
     # Not the default of multiprocessing, which may be fork: the trainer has threads.
     method = (
         "spawn"
         if value is None
-        else _arguments.choice("multiprocessing_context", value, ("spawn", "forkserver", "fork"))
+        else _arguments.choice("the context of processes", value, ("spawn", "forkserver", "fork"))
     )
     return multiprocessing.get_context(method)
 

@@ -34,6 +34,7 @@ from ray.util.placement_group import placement_group, remove_placement_group  # 
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy  # type: ignore[import-not-found,unused-ignore]
 
 from . import _arguments
+from ._option_groups import Service
 from .errors import InvalidArgumentError, UnavailableError
 
 __all__ = ["Access", "Workers"]
@@ -50,8 +51,8 @@ class Access:
     token: str = dataclasses.field(repr=False)
 
     def options(self) -> dict[str, Any]:
-        """For :class:`millrace.Loader`: ``workers`` and ``worker_token_file``, a file of this process that ends with it."""
-        return {"workers": list(self.addresses), "worker_token_file": _file_with(self.token)}
+        """For :class:`millrace.Loader`: ``workers``, a :class:`millrace.Service` with their secret in a file of this process that ends with it."""
+        return {"workers": Service(list(self.addresses), token=_file_with(self.token))}
 
 
 class Workers:

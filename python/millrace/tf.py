@@ -166,8 +166,6 @@ def _signature(loader: Loader) -> dict[str, Any]:
     for batch in loader.rehearse():
         columns: dict[str, Any] = {**batch}
         for name, column in columns.items():
-            if name == "mask" and column is columns["valid"]:
-                continue
             if isinstance(column, list):
                 if not all(isinstance(value, (str, bytes)) for value in column):
                     continue  # JSON, or arrays of many shapes

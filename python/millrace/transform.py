@@ -16,7 +16,7 @@ from ._stacks import Stacks
 from .errors import InvalidArgumentError, TransformError
 from .padding import filled
 
-_OF_BATCH = ("valid", "mask", "sample", "part", "row", "key")
+_OF_BATCH = ("valid", "sample", "part", "row", "key")
 
 Transform = Callable[..., Any]
 
@@ -96,7 +96,7 @@ class SampleTransform:
         if not isinstance(result, dict):
             raise TransformError(f"{name}: the transform returned {type(result).__name__}; it must return a dict")
         result = {key: value for key, value in result.items() if key != "__key__"}
-        taken = [key for key in result if key in _OF_BATCH and key != "mask"]
+        taken = [key for key in result if key in _OF_BATCH]
         if taken:
             raise TransformError(f"{name}: the transform returned {taken[0]!r}, which every batch has itself")
         return result
@@ -167,7 +167,7 @@ class Work:
         for name, column in batch.items():
             if name == _remote_rows.ENTRY:
                 continue
-            if name not in _OF_BATCH or (name == "mask" and column is not batch["valid"]):
+            if name not in _OF_BATCH:
                 sample[name] = _plain(column[row])
         return sample, self._seeds.of(batch, row, epoch, consumed), self.name_of(batch, row)
 
@@ -182,21 +182,16 @@ class Work:
                 if rows
                 else {name: padding(len(batch["valid"])) for name, padding in self._padding.items()}
             )
-            made.setdefault("mask", batch["valid"])
             # Copies, so that the memory of the untransformed batch is free at once.
-            own = {name: batch[name] for name in _OF_BATCH if name in batch and name != "mask"}
+            own = {name: batch[name] for name in _OF_BATCH if name in batch}
             made.update(
                 (name, column.copy() if isinstance(column, np.ndarray) else column) for name, column in own.items()
             )
-            if made.get("mask") is batch["valid"]:
-                made["mask"] = made["valid"]
         result = {name: self._to_output(column) for name, column in made.items()}
         if self._to_torch and not self.by_row:  # lists of arrays, which no function has made
             for name, column in result.items():
                 if isinstance(column, list) and any(isinstance(value, np.ndarray) for value in column):
                     result[name] = [to_tensor(value) for value in column]
-        if made.get("mask") is made["valid"]:
-            result["mask"] = result["valid"]
         return self._transform_batch(result, batch, epoch, consumed)
 
     def _joined(self, collate: Transform, batch: Mapping[str, Any], rows: list[Any]) -> Any:
@@ -205,7 +200,7 @@ class Work:
             return collate([{"__key__": batch["key"][at], **row} for at, row in zip(places, rows)])
         except Exception as error:
             raise TransformError(
-                f"{self.name_of(batch, 0)} and those after it: collate raised {type(error).__name__}: {error}"
+                f"{self.name_of(batch, 0)} and those after it: collate_fn raised {type(error).__name__}: {error}"
             ) from error
 
     def _transform_batch(self, result: Any, batch: Mapping[str, Any], epoch: int, consumed: int) -> Any:

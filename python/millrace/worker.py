@@ -2,7 +2,7 @@
 
     python -m millrace.worker --listen 0.0.0.0:7070 --token-file token --allow s3://bucket/train --allow-functions mytransforms
 
-    loader = millrace.Loader("s3://bucket/train", transform="mytransforms:crop", workers=["10.0.0.1:7070"], worker_token_file="token")
+    loader = millrace.Loader("s3://bucket/train", transform="mytransforms:crop", workers=millrace.Service(["10.0.0.1:7070"], token="token"))
 
 The functions run in this process as they are: nothing keeps them from anything that the process may do. They share its GIL, so that a host has
 one such worker for each CPU. For everything else it is a worker like ``millrace worker`` (docs/service.md).

@@ -302,7 +302,6 @@ py::dict BatchConverter::ToDict(const BatchShape& shape, const std::shared_ptr<P
     result[ToPyText(values.name)] = ToValues(batch, values);
     std::vector<std::string>().swap(values.rows);
   }
-  if (!result.contains("mask")) result["mask"] = result["valid"];
   result["key"] = ToTexts(batch.keys);
   return result;
 }

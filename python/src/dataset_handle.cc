@@ -25,7 +25,7 @@ namespace {
 
 using Opened = absl::StatusOr<std::unique_ptr<Dataset>>;
 
-Opened OpenWithProgress(Process& process, const std::string& uri, const py::object& progress,
+Opened OpenWithProgress(Runtime& runtime, Stores& stores, const std::string& uri, const py::object& progress,
                         const ManifestColumns& columns, const std::optional<LabelsFile>& labels) {
   Opened opened;
   RunInterruptibly(progress, [&](const std::stop_token& stop, const ProgressFn& report) {
@@ -34,7 +34,7 @@ Opened OpenWithProgress(Process& process, const std::string& uri, const py::obje
     options.progress = report;
     options.columns = columns;
     options.labels = labels;
-    opened = Dataset::Open(process.runtime, process.stores, uri, options);
+    opened = Dataset::Open(runtime, stores, uri, options);
   });
   return opened;
 }
@@ -243,14 +243,18 @@ std::vector<KeyTuple> SplitTuples(const std::vector<double>& fractions, const py
 }  // namespace
 
 DatasetHandle::DatasetHandle(const std::string& uri, const py::object& progress, const ManifestColumns& columns,
-                             const std::optional<LabelsFile>& labels)
-    : uri_(uri), process_(CurrentProcess()) {
-  dataset_.reset(ValueOrThrow(OpenWithProgress(*process_, uri, progress, columns, labels)).release());
+                             const std::optional<LabelsFile>& labels, const AwsChoice& choice)
+    : uri_(uri), process_(CurrentProcess()), stores_(&process_->stores.With(choice)) {
+  dataset_.reset(ValueOrThrow(OpenWithProgress(process_->runtime, *stores_, uri, progress, columns, labels)).release());
   subset_.emplace(*dataset_);
 }
 
 DatasetHandle::DatasetHandle(std::shared_ptr<const DatasetHandle> whole, Subset subset)
-    : uri_(whole->uri_), process_(whole->process_), whole_(std::move(whole)), subset_(std::move(subset)) {}
+    : uri_(whole->uri_),
+      process_(whole->process_),
+      stores_(whole->stores_),
+      whole_(std::move(whole)),
+      subset_(std::move(subset)) {}
 
 std::tuple<uint64_t, uint64_t, uint64_t> DatasetHandle::Policy(const std::string& shuffle) const {
   const OrderPolicy policy = OrderPolicy::ForSamples(ValueOrThrow(ParseShuffle(shuffle)), index().mean_span_bytes(),
@@ -262,13 +266,16 @@ void BindDataset(py::module_& module) {
   using Handle = DatasetHandle;
   py::class_<Handle, std::shared_ptr<Handle>>(module, "Dataset")
       .def(py::init([](const std::string& uri, const py::object& progress, std::string path, std::string label,
-                       std::optional<bool> quotes, const std::optional<LabelsTuple>& labels) {
+                       std::optional<bool> quotes, const std::optional<LabelsTuple>& labels, std::string endpoint,
+                       std::string profile, std::string region) {
              const CsvQuotes of_csv = !quotes ? CsvQuotes::kUsual : *quotes ? CsvQuotes::kMarks : CsvQuotes::kText;
              const ManifestColumns columns{.path = std::move(path), .label = std::move(label), .quotes = of_csv};
-             return std::make_shared<Handle>(uri, progress, columns, ToLabelsFile(labels));
+             const AwsChoice choice{std::move(endpoint), std::move(profile), std::move(region)};
+             return std::make_shared<Handle>(uri, progress, columns, ToLabelsFile(labels), choice);
            }),
            py::arg("uri"), py::arg("progress"), py::kw_only(), py::arg("path_column") = "",
-           py::arg("label_column") = "", py::arg("csv_quotes") = py::none(), py::arg("labels") = py::none())
+           py::arg("label_column") = "", py::arg("csv_quotes") = py::none(), py::arg("labels") = py::none(),
+           py::arg("endpoint") = "", py::arg("profile") = "", py::arg("region") = "")
       .def("policy", &Handle::Policy, py::arg("shuffle"))
       .def("__len__", [](const Handle& self) { return self.subset().size(); })
       .def_property_readonly("uri", [](const Handle& self) { return ToPyText(self.uri()); })

@@ -19,7 +19,7 @@ class DatasetHandle {
   /// Opens `uri`; the GIL is released meanwhile. `progress` (None, or a function of bytes done and in total) is called
   /// on this thread, about ten times a second.
   DatasetHandle(const std::string& uri, const py::object& progress, const ManifestColumns& columns,
-                const std::optional<LabelsFile>& labels);
+                const std::optional<LabelsFile>& labels, const AwsChoice& choice);
   /// A subset of that of `whole`, which it keeps.
   DatasetHandle(std::shared_ptr<const DatasetHandle> whole, Subset subset);
 
@@ -27,6 +27,7 @@ class DatasetHandle {
   Runtime& runtime() const { return process_->runtime; }
   const Subset& subset() const { return *subset_; }
   const std::shared_ptr<Process>& process() const { return process_; }
+  Stores& stores() const { return *stores_; }
 
   void CheckOwnProcess() const { python::CheckOwnProcess(maker_, "Dataset"); }
   const Index& index() const {
@@ -42,6 +43,7 @@ class DatasetHandle {
   const pid_t maker_ = getpid();
   const std::string uri_;
   const std::shared_ptr<Process> process_;
+  Stores* const stores_;                              // of the process
   const std::shared_ptr<const DatasetHandle> whole_;  // null: this is
   ProcessLocal<const Dataset> dataset_;               // null in a subset
   std::optional<Subset> subset_;

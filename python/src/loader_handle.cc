@@ -34,7 +34,7 @@ Source ItemsOf(const std::vector<std::shared_ptr<DatasetHandle>>& datasets, cons
   Source samples = SourceOf(datasets);
   if (!tokens) return samples;
   return RunInterruptibly([&](const std::stop_token& stop) {
-    return Source::OfRows(datasets.front()->process()->stores, samples, *tokens, {.stop = stop});
+    return Source::OfRows(datasets.front()->stores(), samples, *tokens, {.stop = stop});
   });
 }
 

@@ -163,6 +163,24 @@ AwsEnvironment ProcessEnvironment() {
                            const std::string& contents) { return WriteFileAtomically(path, contents, 0600); }};
 }
 
+AwsEnvironment WithChoice(AwsEnvironment below, const AwsChoice& choice) {
+  std::map<std::string, std::optional<std::string>> replaced;
+  if (!choice.endpoint_url.empty()) {
+    replaced["AWS_ENDPOINT_URL_S3"] = choice.endpoint_url;
+    replaced["AWS_IGNORE_CONFIGURED_ENDPOINT_URLS"] = "false";
+  }
+  if (!choice.profile.empty()) {
+    replaced["AWS_PROFILE"] = choice.profile;
+    for (const char* name : kIdentityVariables) replaced[name] = std::nullopt;
+  }
+  if (!choice.region.empty()) replaced["AWS_REGION"] = choice.region;
+  below.variable = [replaced = std::move(replaced), variable = std::move(below.variable)](const std::string& name) {
+    const auto at = replaced.find(name);
+    return at == replaced.end() ? variable(name) : at->second;
+  };
+  return below;
+}
+
 absl::StatusOr<AwsSettings> AwsSettings::Load(const AwsEnvironment& environment) {
   AwsSettings settings;
   settings.variable_ = environment.variable;

@@ -1,11 +1,13 @@
 #pragma once
 
+#include <array>
 #include <functional>
 #include <initializer_list>
 #include <map>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <tuple>
 
 #include "base/status.h"
 
@@ -25,6 +27,26 @@ struct AwsEnvironment {
 /// The variables of the process as they are now, and its files. A copy, since it is not safe to read the environment of
 /// a process while another thread changes it.
 AwsEnvironment ProcessEnvironment();
+
+/// Settings that a program gives by itself; "" leaves those of variables and profile files.
+struct AwsChoice {
+  std::string endpoint_url;  // of S3
+  std::string profile;
+  std::string region;
+
+  bool operator==(const AwsChoice&) const = default;
+  bool operator<(const AwsChoice& other) const {
+    return std::tie(endpoint_url, profile, region) < std::tie(other.endpoint_url, other.profile, other.region);
+  }
+};
+
+/// The variables of the identity that a profile replaces if a program names it, as with the AWS tools.
+inline constexpr std::array<const char*, 7> kIdentityVariables = {
+    "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY",       "AWS_SESSION_TOKEN",    "AWS_SECURITY_TOKEN",
+    "AWS_ROLE_ARN",      "AWS_WEB_IDENTITY_TOKEN_FILE", "AWS_ROLE_SESSION_NAME"};
+
+/// `below`, but for the variables that `choice` replaces.
+AwsEnvironment WithChoice(AwsEnvironment below, const AwsChoice& choice);
 
 /// The sections of a profile file by name: "[name]", or "[profile name]" as in ~/.aws/config, "[sso-session name]" and
 /// "[services name]"; other kinds of section are skipped. Settings that are indented further than one without a value

@@ -80,5 +80,21 @@ TEST(Profiles, BrokenLinesAreNamed) {
   EXPECT_THAT(message("[a"), HasSubstr("line 1"));
 }
 
+TEST(AwsChoice, ReplacesVariables) {
+  const AwsEnvironment below{.variable = [](const std::string& name) -> std::optional<std::string> { return name; }};
+  const AwsEnvironment same = WithChoice(below, {});
+  EXPECT_EQ(same.variable("AWS_PROFILE"), "AWS_PROFILE");
+  EXPECT_EQ(same.variable("AWS_ACCESS_KEY_ID"), "AWS_ACCESS_KEY_ID");
+  const AwsEnvironment chosen =
+      WithChoice(below, {.endpoint_url = "http://a:1", .profile = "lab", .region = "eu-west-1"});
+  EXPECT_EQ(chosen.variable("AWS_ENDPOINT_URL_S3"), "http://a:1");
+  EXPECT_EQ(chosen.variable("AWS_PROFILE"), "lab");
+  EXPECT_EQ(chosen.variable("AWS_REGION"), "eu-west-1");
+  for (const char* name : kIdentityVariables) EXPECT_EQ(chosen.variable(name), std::nullopt) << name;
+  EXPECT_EQ(chosen.variable("HOME"), "HOME");
+  // Keys of the environment stay without a profile.
+  EXPECT_EQ(WithChoice(below, {.region = "x"}).variable("AWS_ACCESS_KEY_ID"), "AWS_ACCESS_KEY_ID");
+}
+
 }  // namespace
 }  // namespace millrace

@@ -145,7 +145,7 @@ absl::Status TakeRefusal(const Dataset& dataset, InspectReport* report) {
   if (dataset.index().image_fields().empty()) return absl::OkStatus();
   LoaderOptions options;
   options.batch = 1;
-  const absl::Status status = Loader::Check(dataset, options);
+  absl::Status status = Loader::Check(dataset, options);
   if (absl::IsCancelled(status) || absl::IsDataLoss(status)) return status;
   report->refused = ToStd(status.message());
   return absl::OkStatus();

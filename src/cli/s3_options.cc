@@ -5,18 +5,10 @@
 #include <cstdlib>
 
 #include "aws/endpoint.h"
+#include "aws/settings.h"
 #include "cli/console.h"
 
 namespace millrace::cli {
-
-namespace {
-
-// As with the AWS CLI: a profile that is named on the command line wins over keys in the environment.
-constexpr const char* kIdentityVariables[] = {
-    "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY",       "AWS_SESSION_TOKEN",    "AWS_SECURITY_TOKEN",
-    "AWS_ROLE_ARN",      "AWS_WEB_IDENTITY_TOKEN_FILE", "AWS_ROLE_SESSION_NAME"};
-
-}  // namespace
 
 void AddS3Options(const Command& command, S3Options* options) {
   constexpr const char* kHeading = "S3 (docs/s3.md)";

@@ -22,8 +22,7 @@ namespace {
 
 using Kind = BatchField::Kind;
 
-// What all batches have beside their fields ("mask" is free: where no field is called so, it is another name of
-// "valid").
+// All batches have these beside their fields.
 constexpr std::array<std::string_view, 5> kReserved = {"key", "valid", "sample", "part", "__key__"};
 
 // Of all parts: a data set that has none of them shows when its first sample is decoded.

@@ -71,7 +71,7 @@ absl::StatusOr<ObjectStore*> Stores::FindFolder(const std::string& path) {
 absl::StatusOr<ObjectStore*> Stores::FindBucket(const std::string& bucket) {
   return Find("s3://" + bucket, [&]() -> absl::StatusOr<std::unique_ptr<ObjectStore>> {
     if (client_ == nullptr) {
-      ASSIGN_OR_RETURN(S3Config config, LoadS3Config());
+      ASSIGN_OR_RETURN(S3Config config, LoadS3Config(WithChoice(ProcessEnvironment(), choice_)));
       endpoint_ = config.endpoint_url;
       client_ = std::make_unique<S3Client>(runtime_, std::move(config));
       client_->SetOutageLimit(absl::FromChrono(outage_limit_));
@@ -84,6 +84,19 @@ void Stores::SetOutageLimit(std::chrono::nanoseconds limit) {
   std::lock_guard lock(mutex_);
   outage_limit_ = limit;
   if (client_ != nullptr) client_->SetOutageLimit(absl::FromChrono(limit));
+  for (const auto& [choice, stores] : chosen_) stores->SetOutageLimit(limit);
+}
+
+Stores& Stores::With(const AwsChoice& choice) {
+  if (choice == AwsChoice()) return *this;
+  std::lock_guard lock(mutex_);
+  std::unique_ptr<Stores>& stores = chosen_[choice];
+  if (stores == nullptr) {
+    stores = std::make_unique<Stores>(runtime_, wrap_);
+    stores->choice_ = choice;
+    stores->outage_limit_ = outage_limit_;
+  }
+  return *stores;
 }
 
 absl::StatusOr<Location> Stores::Open(std::string_view uri) {

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "absl/functional/function_ref.h"
+#include "aws/settings.h"
 #include "net/runtime.h"
 #include "store/object_store.h"
 
@@ -47,6 +48,10 @@ class Stores {
   Stores(Stores& below, std::optional<std::vector<std::string>> folders);
   ~Stores();
 
+  /// The same, but its buckets are reached with `choice` in place of the settings of the environment. It is this one
+  /// for an empty choice, and else owned by it: one for each choice.
+  Stores& With(const AwsChoice& choice);
+
   /// How long requests to S3 wait for a store that has served some and is away; zero, as it is at first: they fail
   /// after some attempts. Of all stores of this Stores, also those open already.
   void SetOutageLimit(std::chrono::nanoseconds limit);
@@ -75,6 +80,7 @@ class Stores {
 
   Runtime& runtime_;
   const Wrap wrap_;
+  AwsChoice choice_;
   Stores* const below_ = nullptr;  // of a view
   const std::optional<std::vector<std::string>> folders_;
   std::mutex mutex_;
@@ -82,6 +88,7 @@ class Stores {
   std::string endpoint_;              // of it
   std::chrono::nanoseconds outage_limit_{0};
   std::map<std::string, std::unique_ptr<ObjectStore>, std::less<>> stores_;
+  std::map<AwsChoice, std::unique_ptr<Stores>> chosen_;
 };
 
 }  // namespace millrace

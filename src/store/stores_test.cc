@@ -124,6 +124,21 @@ TEST_F(StoresTest, ABucketIsIdentifiedByItsEndpoint) {
   EXPECT_EQ(stores_.Open(folder_ / "x")->store->traits().identity, "");
 }
 
+TEST_F(StoresTest, ABucketOfAnotherChoiceIsAnotherStore) {
+  setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:1", 1);
+  const AwsChoice choice{.endpoint_url = "http://127.0.0.1:2"};
+  Stores& chosen = stores_.With(choice);
+  EXPECT_EQ(&stores_.With(choice), &chosen);
+  EXPECT_EQ(&stores_.With({}), &stores_);
+  const auto usual = stores_.Open("s3://bucket");
+  const auto other = chosen.Open("s3://bucket");
+  ASSERT_TRUE(usual.ok() && other.ok()) << usual.status() << other.status();
+  EXPECT_EQ(usual->store->traits().identity, "http://127.0.0.1:1");
+  EXPECT_EQ(other->store->traits().identity, "http://127.0.0.1:2");
+  unsetenv("AWS_ENDPOINT_URL");
+  EXPECT_FALSE(stores_.With({.profile = "no such profile"}).Open("s3://bucket").ok());
+}
+
 TEST_F(StoresTest, AStoreIsPutAroundEveryOneThatIsOpened) {
   std::atomic<int> reads{0};
   std::atomic<int> wrapped{0};

@@ -168,7 +168,7 @@ def test_python(written: Written) -> None:
     assert list(batch["key"]) == [s.key for s in written.samples]
     assert [int(n) for n in batch["label"]] == [int(s.fields["cls"]) for s in written.samples]
     if written.kind != "recordio":
-        (batch,) = millrace.Loader(dataset, label_field="txt", label_kind="text", **options)
+        (batch,) = millrace.Loader(dataset, label=millrace.Label("txt", "text"), **options)
         assert list(batch["label"]) == [s.fields["txt"].decode() for s in written.samples]
 
 

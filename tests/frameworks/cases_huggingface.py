@@ -28,11 +28,9 @@ from support import AT_SIZE, Samples, add_digests
 
 OPTIONS: dict[str, Any] = {
     "batch_size": 4,
-    "dtype": "f32",
-    "layout": "nhwc",
+    "image": millrace.Image(dtype="f32", layout="nhwc"),
     "seed": 3,
-    "window": 128,
-    "extent": 2,
+    "shuffle": millrace.Shuffle(window=128, extent=2),
     "digest": "raw",
     **AT_SIZE,
 }
@@ -162,7 +160,9 @@ def test_checkpoints_of_a_trainer_without_positions(raw: Samples, tmp_path: path
 
 def test_evaluation_begins_at_the_first_sample(raw: Samples, tmp_path: pathlib.Path) -> None:
     model = Model()
-    evaluated = millrace.Loader(raw.uri, batch_size=10, dtype="f32", layout="nhwc", shuffle=False, epochs=1, **AT_SIZE)
+    evaluated = millrace.Loader(
+        raw.uri, batch_size=10, image=millrace.Image(dtype="f32", layout="nhwc"), shuffle=False, epochs=1, **AT_SIZE
+    )
     options = arguments(tmp_path, eval_strategy="steps", eval_steps=6, per_device_eval_batch_size=10)
     run = trainer(model, millrace.Loader(raw.uri, **OPTIONS), options, eval_dataset={"a": evaluated})
     run.train()
@@ -225,8 +225,8 @@ def rows(raw: Samples) -> list[dict[str, Any]]:
     return [{"image": raw.pixels[key].astype(np.float32) / 255, "label": raw.labels[key]} for key in sorted(raw.pixels)]
 
 
-EVALUATED: dict[str, Any] = {"dtype": "f32", "layout": "nhwc", "shuffle": False, **AT_SIZE}
-EVALUATED["fields"] = {"image": millrace.Image(), "labels": millrace.Label()}
+EVALUATED: dict[str, Any] = {"shuffle": False, **AT_SIZE}
+EVALUATED["fields"] = {"image": millrace.Image(dtype="f32", layout="nhwc"), "labels": millrace.Label()}
 
 
 def columns(batch: Any) -> Any:
@@ -239,7 +239,7 @@ def columns(batch: Any) -> Any:
     [
         {},
         {"batch_transform": columns},
-        {"collate": torch.utils.data.default_collate},
+        {"collate_fn": torch.utils.data.default_collate},
         {"last": "short"},
         {"last": "short", "batch_transform": columns},
     ],
@@ -327,7 +327,7 @@ def test_columns(raw: Samples, tmp_path: pathlib.Path) -> None:
     with pytest.raises(millrace.InvalidArgumentError, match="takes label, pixels.*none of these but image"):
         run = trainer(
             Other(),
-            millrace.Loader(raw.uri, batch_size=4, label_field=None, fields={"image": millrace.Image()}),
+            millrace.Loader(raw.uri, batch_size=4, fields={"image": millrace.Image()}),
             arguments(tmp_path),
         )
         run.train()

@@ -21,12 +21,7 @@ import pytest
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from support import HEIGHT, WIDTH, Samples
 
-NORMALISED: dict[str, Any] = {
-    "dtype": "f32",
-    "mean": (0.485, 0.456, 0.406),
-    "std": (0.229, 0.224, 0.225),
-    "layout": "nhwc",
-}
+NORMALISED: dict[str, Any] = {"normalize": ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))}
 
 
 def loader_of(samples: Samples, **options: Any) -> millrace.Loader:
@@ -53,7 +48,9 @@ def check_equal(got: Any, wanted: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "options", [{}, NORMALISED, {**NORMALISED, "layout": "nchw", "last": "drop"}], ids=["u8", "f32", "f32-nchw"]
+    "options",
+    [{}, NORMALISED, {**NORMALISED, "image": millrace.Image(layout="nchw"), "last": "drop"}],
+    ids=["u8", "f32", "f32-nchw"],
 )
 def test_arrays_of_one_device(tar: Samples, options: dict[str, Any]) -> None:
     plain = loader_of(tar, output="numpy", **options)
@@ -65,7 +62,6 @@ def test_arrays_of_one_device(tar: Samples, options: dict[str, Any]) -> None:
         for wanted, batch in zip(plain, loader, strict=True):
             check_equal(batch, wanted)
             assert batch["image"].devices() == batch["label"].devices() == {wanted_device}
-            assert batch["mask"] is batch["valid"]
             assert loader.state_dict() == plain.state_dict()
         rehearsed = list(loader.rehearse())
         assert len(rehearsed) == 1 and not np.asarray(rehearsed[0]["image"]).any()
@@ -133,7 +129,7 @@ jax.distributed.initialize(sys.argv[1], 2, int(sys.argv[2]))
 import jax.numpy as jnp, millrace, numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 sharding = NamedSharding(Mesh(np.array(jax.devices()), ("data",)), PartitionSpec("data"))
-loader = millrace.Loader(sys.argv[3], batch_size=4, size=(24, 32), seed=2, epochs=1, device=sharding, dtype="f32", mean=0.5, std=0.25,
+loader = millrace.Loader(sys.argv[3], batch_size=4, size=(24, 32), seed=2, epochs=1, device=sharding, normalize=(0.5, 0.25),
                          rank=jax.process_index(), world=jax.process_count())
 total = jax.jit(lambda image, label, valid: (jnp.sum(image), jnp.sum(jnp.where(valid, label, 0)), jnp.sum(valid)))
 sums = np.zeros(3)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import pathlib
@@ -22,11 +23,9 @@ from support import AT_SIZE, CLASSES, Samples, add_digests, check_script, keys_o
 
 OPTIONS: dict[str, Any] = {
     "batch_size": 4,
-    "dtype": "f32",
-    "layout": "nhwc",
+    "image": millrace.Image(dtype="f32", layout="nhwc"),
     "seed": 3,
-    "window": 128,
-    "extent": 2,
+    "shuffle": millrace.Shuffle(window=128, extent=2),
     "digest": "raw",
     **AT_SIZE,
 }
@@ -94,11 +93,14 @@ def test_a_trainer_gets_what_a_plain_loader_yields(raw: Samples, tmp_path: pathl
 
 
 def test_an_evaluation_crops_the_centre(raw: Samples) -> None:
-    image = millrace.Image(crop=(0.3, 0.4), flip=0.5)
+    image = dataclasses.replace(OPTIONS["image"], crop=(0.3, 0.4), flip=0.5)
     flat, cropped = data_module(raw), data_module(raw, image=image)
     chosen = data_module(raw, image=image, evaluation={"image": image})
-    for one, other in zip(cropped.val_dataloader(), flat.val_dataloader(), strict=True):
-        assert torch.equal(one["image"], other["image"])
+    options = {name: value for name, value in OPTIONS.items() if name != "image"}
+    options["fields"] = {"image": image, "label": millrace.Label()}
+    fields = millrace.lightning.DataModule(val=raw.uri, **options)
+    for one, other, third in zip(*(data.val_dataloader() for data in (flat, cropped, fields)), strict=True):
+        assert torch.equal(one["image"], other["image"]) and torch.equal(one["image"], third["image"])
     first, second = (next(iter(data.val_dataloader()))["image"] for data in (flat, chosen))
     assert not torch.equal(first, second), "or the test says nothing"
 

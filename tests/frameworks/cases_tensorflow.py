@@ -27,11 +27,9 @@ from token_corpus import write_corpus
 
 OPTIONS: dict[str, Any] = {
     "batch_size": 4,
-    "dtype": "f32",
-    "layout": "nhwc",
+    "image": millrace.Image(dtype="f32", layout="nhwc"),
     "seed": 3,
-    "window": 128,
-    "extent": 2,
+    "shuffle": millrace.Shuffle(window=128, extent=2),
     "digest": "raw",
     "output": "numpy",
     **AT_SIZE,
@@ -145,7 +143,7 @@ def test_nothing_is_copied(raw: Samples) -> None:
 
 def test_memory_comes_back(raw: Samples) -> None:
     loader = millrace.Loader(
-        raw.uri, batch_size=9, size=256, dtype="f32", output="numpy", memory="32MiB"
+        raw.uri, batch_size=9, size=256, normalize=(0, 1), output="numpy", memory="32MiB"
     )  # 7 MiB a batch
     dataset = millrace.tf.dataset(loader)
     assert (
@@ -179,7 +177,7 @@ def test_texts_and_signatures(tar: Samples) -> None:
     fields = {
         "text": millrace.Text("txt"),
         "meta": millrace.Json("json"),
-        "n": millrace.Label("json", "json:meta.label"),
+        "n": millrace.Label("json", path="meta.label"),
     }
     dataset = millrace.tf.dataset(millrace.Loader(tar.uri, batch_size=4, fields=fields, shuffle=False, output="numpy"))
     assert "meta" not in dataset.element_spec
@@ -195,7 +193,7 @@ def test_texts_and_signatures(tar: Samples) -> None:
         return {"image": sample["image"][::2], "label": sample["label"]}
 
     ahead = millrace.Loader(
-        tar.uri, batch_size=5, epochs=1, device="cpu", prefetch_batches=3, output="numpy", **AT_SIZE
+        tar.uri, batch_size=5, epochs=1, device=millrace.Transfer("cpu", ahead=3), output="numpy", **AT_SIZE
     )
     assert sum(int(element["valid"].numpy().sum()) for element in millrace.tf.dataset(ahead)) == 50
     transformed = millrace.Loader(tar.uri, batch_size=5, transform=halve, output="numpy", **AT_SIZE)
@@ -328,7 +326,7 @@ def test_steps_per_epoch(raw: Samples, tmp_path: pathlib.Path) -> None:
 def test_validation_begins_at_the_first_sample(raw: Samples, tmp_path: pathlib.Path) -> None:
     loader, valid = (
         millrace.Loader(raw.uri, **OPTIONS),
-        millrace.Loader(raw.uri, **{**OPTIONS, "batch_size": 10}, shuffle=False),
+        millrace.Loader(raw.uri, **{**OPTIONS, "batch_size": 10, "shuffle": False}),
     )
     seen: list[int] = []
 

@@ -30,13 +30,15 @@ def turned(sample: dict[str, Any], rng: np.random.Generator) -> dict[str, Any]:
 
 def of_loader(options: dict[str, Any]) -> Iterator[tuple[Any, Had]]:
     how, _, context = options["interface"].partition("-")
-    given = {} if how == "loader" else {"transform": turned}
-    given |= {"transform_threads": 2} if how == "threads" else {}
-    given |= {"transform_processes": 2, "multiprocessing_context": context} if how == "processes" else {}
+    transform = {
+        "loader": None,
+        "threads": millrace.Map(turned, threads=2),
+        "processes": millrace.Map(turned, processes=2, context=context),
+    }[how]
     ranks = {name: options[name] for name in ("rank", "world")}
     loader = millrace.Loader(
         options["uri"], batch_size=options["batch"], size=8, augment=True, seed=SEED, epochs=EPOCHS, digest="raw", output="numpy",
-        memory="16MiB", **ranks, **given,
+        memory="16MiB", transform=transform, **ranks,
     )  # fmt: skip
     if options["state"] is not None:
         loader.load_state_dict(options["state"])

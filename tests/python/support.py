@@ -23,7 +23,8 @@ from PIL import Image
 
 CLASSES = ["cat", "dog", "eel"]
 HEIGHT, WIDTH = 24, 32
-NORMALISED: dict[str, Any] = {"dtype": "f32", "mean": (0.485, 0.456, 0.406), "std": (0.229, 0.224, 0.225)}
+MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+NORMALISED: dict[str, Any] = {"normalize": (MEAN, STD)}
 AT_SIZE = {"size": (HEIGHT, WIDTH)}  # no resizing: pixels arrive as they were made
 
 
@@ -89,7 +90,7 @@ def add_digests(*digests: str | None) -> str:
 
 def keys_of(batch: Any) -> list[str]:
     """Without padding."""
-    return [key for key, real in zip(batch["key"], batch["mask"]) if real]
+    return [key for key, real in zip(batch["key"], batch["valid"]) if real]
 
 
 def loader_of(samples: Samples, **options: Any) -> Any:
@@ -110,7 +111,7 @@ def check_equal(got: Any, wanted: Any, exact: bool = True) -> None:
             assert got[name] == value
             continue
         assert got[name].dtype == value.dtype and got[name].shape == value.shape, name
-        tolerance = 0.0 if exact or value.dtype != torch.float32 else 1e-6 / min(NORMALISED["std"])
+        tolerance = 0.0 if exact or value.dtype != torch.float32 else 1e-6 / min(STD)
         assert torch.allclose(got[name], value, rtol=0, atol=tolerance), name
 
 

@@ -28,7 +28,7 @@ def test_exif_orientation(tmp_path: pathlib.Path, orientation: int) -> None:
     with Image.open(tmp_path / "1.jpg") as stored:
         plain = np.asarray(stored.convert("RGB"))
         seen = np.asarray(ImageOps.exif_transpose(stored).convert("RGB"))
-    for wanted, options in ((seen, {"exif_orientation": True}), (plain, {})):
+    for wanted, options in ((seen, {"image": millrace.Image(orientation="exif")}), (plain, {})):
         batch = next(
             iter(
                 millrace.Loader(str(tmp_path), batch_size=1, epochs=1, output="numpy", size=wanted.shape[:2], **options)
@@ -39,17 +39,17 @@ def test_exif_orientation(tmp_path: pathlib.Path, orientation: int) -> None:
 
 def test_pixels_labels_keys_and_padding(raw: Samples) -> None:
     batches = load(raw)
-    assert [set(batch) for batch in batches] == [{"image", "label", "valid", "mask", "sample", "key"}] * 3
+    assert [set(batch) for batch in batches] == [{"image", "label", "valid", "sample", "key"}] * 3
     seen = []
     for batch in batches:
         assert batch["image"].shape == (16, HEIGHT, WIDTH, 3) and batch["image"].dtype == np.uint8
         assert batch["label"].shape == (16,) and batch["label"].dtype == np.int64
-        assert batch["mask"].shape == (16,) and batch["mask"].dtype == np.bool_
+        assert batch["valid"].shape == (16,) and batch["valid"].dtype == np.bool_
         assert batch["sample"].shape == (16,) and batch["sample"].dtype == np.int64
         assert len(batch["key"]) == 16
         for row in range(16):
             key = batch["key"][row]
-            if batch["mask"][row]:
+            if batch["valid"][row]:
                 seen.append(key)
                 np.testing.assert_array_equal(batch["image"][row], raw.pixels[key])
                 assert batch["label"][row] == raw.labels[key]
@@ -58,12 +58,12 @@ def test_pixels_labels_keys_and_padding(raw: Samples) -> None:
                 assert not batch["image"][row].any() and batch["label"][row] == -100 and key == ""
     assert sorted(seen) == sorted(raw.pixels)
     assert seen != sorted(seen)  # shuffled
-    assert [int(batch["mask"].sum()) for batch in batches] == [16, 16, 13]
+    assert [int(batch["valid"].sum()) for batch in batches] == [16, 16, 13]
 
 
 def test_float_channels_first(tar: Samples) -> None:
     mean, std = (0.1, 0.2, 0.3), (0.5, 0.25, 2.0)
-    batch = load(tar, dtype="f32", layout="nchw", mean=mean, std=std)[0]
+    batch = load(tar, image=millrace.Image(layout="nchw", mean=mean, std=std))[0]
     assert batch["image"].shape == (16, 3, HEIGHT, WIDTH) and batch["image"].dtype == np.float32
     for row in range(16):
         pixels = tar.pixels[batch["key"][row]].transpose(2, 0, 1) / np.float64(255)
@@ -72,7 +72,7 @@ def test_float_channels_first(tar: Samples) -> None:
 
 
 def test_grey_with_one_mean_for_all(tar: Samples) -> None:
-    batch = load(tar, dtype="f32", channels=1, mean=0.5, std=0.5, shuffle="none")[0]
+    batch = load(tar, image=millrace.Image(channels=1, mean=0.5, std=0.5), shuffle="none")[0]
     assert batch["image"].shape == (16, HEIGHT, WIDTH, 1)
     grey = np.asarray(Image.fromarray(tar.pixels[batch["key"][0]]).convert("L"), dtype=np.float64)
     np.testing.assert_allclose(batch["image"][0, :, :, 0], grey / 255 * 2 - 1, atol=2.5 / 255)
@@ -97,14 +97,14 @@ def test_augmentation_depends_on_seed_and_epoch_only(raw: Samples) -> None:
 
 
 def test_flip_probability(raw: Samples) -> None:
-    always = {"augment": True, "crop_scale": (1.0, 1.0), "crop_ratio": (WIDTH / HEIGHT, WIDTH / HEIGHT), "flip": 1.0}
-    for batch in load(raw, **always, batch_size=9):
+    always = millrace.Image(crop=((1.0, 1.0), (WIDTH / HEIGHT, WIDTH / HEIGHT)), flip=1.0)
+    for batch in load(raw, image=always, batch_size=9):
         for row, key in enumerate(batch["key"]):
             np.testing.assert_array_equal(batch["image"][row], raw.pixels[key][:, ::-1])
 
 
 def test_text_labels(tar: Samples) -> None:
-    batches = load(tar, label_field="txt", label_kind="text")
+    batches = load(tar, label=millrace.Label("txt", "text"))
     texts = {key: text for batch in batches for key, text in zip(batch["key"], batch["label"])}
     assert isinstance(batches[0]["label"], list)
     assert texts["0007"] == "Nummer 7 – größer"
@@ -112,13 +112,13 @@ def test_text_labels(tar: Samples) -> None:
 
 
 def test_json_labels(tar: Samples) -> None:
-    batch = load(tar, label_field="json", label_kind="json:meta.label")[0]
+    batch = load(tar, label=millrace.Label("json", path="meta.label"))[0]
     assert batch["label"].tolist() == [1000 * int(key) for key in batch["key"]]
 
 
 def test_json_label_that_is_no_number(tar: Samples) -> None:
     with pytest.raises(millrace.DamagedDataError, match="(?s)field 'json'"):
-        load(tar, label_field="json", label_kind="json:meta.name")
+        load(tar, label=millrace.Label("json", path="meta.name"))
 
 
 def test_no_labels(tmp_path: pathlib.Path) -> None:
@@ -145,9 +145,9 @@ def test_torch_tensors_and_numpy_arrays_are_equal(tar: Samples) -> None:
     tensors = load(tar, output="torch", raw=True)
     for a, t in zip(arrays, tensors, strict=True):
         assert (
-            isinstance(t["image"], torch.Tensor) and t["mask"].dtype == torch.bool and t["sample"].dtype == torch.int64
+            isinstance(t["image"], torch.Tensor) and t["valid"].dtype == torch.bool and t["sample"].dtype == torch.int64
         )
-        for name in ("image", "label", "mask", "sample"):
+        for name in ("image", "label", "valid", "sample"):
             np.testing.assert_array_equal(a[name], t[name].numpy())  # type: ignore[literal-required]
         assert a["key"] == t["key"]
 
@@ -161,7 +161,7 @@ def test_order_is_that_of_the_plan(tar: Samples, shuffle: str) -> None:
     dataset = millrace.Dataset(tar.uri)
     loader = millrace.Loader(dataset, batch_size=8, shuffle=shuffle, seed=5, epochs=2, output="numpy")
     for epoch in range(2):
-        received = np.concatenate([batch["sample"][batch["mask"]] for batch in loader])
+        received = np.concatenate([batch["sample"][batch["valid"]] for batch in loader])
         plan = millrace.Plan(dataset, shuffle=shuffle, seed=5, epoch=epoch)
         np.testing.assert_array_equal(received, plan[np.arange(len(tar))])
 

@@ -76,7 +76,7 @@ def test_of_a_folder(tar: Samples, tmp_path: pathlib.Path) -> None:
 def test_a_cache_that_is_too_small(shards: str, tmp_path: pathlib.Path) -> None:
     whole = feed(shards)["digest"]
     for _ in range(3):
-        report = feed(shards, cache=tmp_path, cache_size="200KiB")
+        report = feed(shards, cache=millrace.Cache(tmp_path, size="200KiB"))
         assert report["digest"] == whole
         used = sum(path.stat().st_blocks * 512 for path in (tmp_path / "millrace-cache-1").rglob("*/*"))
         assert used <= 200 << 10
@@ -143,25 +143,23 @@ def test_rows_of_tokens(tmp_path: pathlib.Path, shuffle: str, layout: str) -> No
 
 def test_pin(shards: str, tmp_path: pathlib.Path) -> None:
     """What is pinned is there after others have read more than fits."""
-    options: dict[str, Any] = {"cache": tmp_path, "cache_size": "200KiB", "shuffle": "global"}
-    feed(shards, pin=True, **options)
+    cache, pinning = (millrace.Cache(tmp_path, size="200KiB", pin=pin) for pin in (False, True))
+    feed(shards, cache=pinning, shuffle="global")
     stat = subprocess.run([binary(), "cache", "stat", tmp_path, "--json"], check=True, capture_output=True)
     kept = json.loads(stat.stdout)["pinned_bytes"]
     assert kept > 0
     for seed in (1, 2):
-        feed(shards, seed=seed, **options)
-    assert feed(shards, pin=True, **options)["cache"]["hit_bytes"] >= kept
-    with pytest.raises(millrace.InvalidArgumentError, match="cache"):
-        millrace.Loader(shards, pin=True)
+        feed(shards, seed=seed, cache=cache, shuffle="global")
+    assert feed(shards, cache=pinning, shuffle="global")["cache"]["hit_bytes"] >= kept
 
 
 def test_in_memory(shards: str, tmp_path: pathlib.Path) -> None:
     """One cache for the Loaders of a process, as long as one of them lives."""
-    options: dict[str, Any] = {"cache": "memory", "cache_size": "32MiB", "shuffle": "global"}
+    options: dict[str, Any] = {"cache": millrace.Cache("memory", size="32MiB"), "shuffle": "global"}
     whole = feed(shards, shuffle="global")["digest"]
     with millrace.Loader(shards, batch_size=8, size=16, epochs=1, memory="32MiB", **options) as holder:
         first = feed(shards, **options)
-        second = feed(shards, pin=True, **options)
+        second = feed(shards, **{**options, "cache": millrace.Cache("memory", size="32MiB", pin=True)})
         other = feed(shards, seed=1, **options)
         assert first["digest"] == second["digest"] == whole and other["samples"] == first["samples"]
         for report in (second["cache"], other["cache"]):
@@ -170,15 +168,15 @@ def test_in_memory(shards: str, tmp_path: pathlib.Path) -> None:
         for _ in holder:
             pass
     assert feed(shards, cache=tmp_path)["cache"]["memory_bytes"] == 0
-    small = feed(shards, cache="memory", cache_size="200KiB", shuffle="global")
+    small = feed(shards, cache=millrace.Cache("memory", size="200KiB"), shuffle="global")
     assert small["digest"] == whole and small["cache"]["memory_bytes"] == 400 << 10
 
 
 def test_what_cannot_be_in_memory(tar: Samples, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(millrace.InvalidArgumentError, match="cache_size"):
+    with pytest.raises(millrace.InvalidArgumentError, match=r"Cache\('memory', size='4GiB'\)"):
         millrace.Loader(tar.uri, cache="memory")
     with pytest.raises(millrace.ExhaustedError, match="budget"):
-        millrace.Loader(tar.uri, cache="memory", cache_size="1000TiB")
+        millrace.Loader(tar.uri, cache=millrace.Cache("memory", size="1000TiB"))
     monkeypatch.chdir(tmp_path)
     assert feed(tar.uri, cache=pathlib.Path("memory"))["cache"]["memory_bytes"] == 0
     assert os.listdir(tmp_path / "memory") == ["millrace-cache-1"], "a path is a folder"
@@ -208,10 +206,11 @@ def test_ranks_of_this_machine(
 
 def test_options(tar: Samples, tmp_path: pathlib.Path) -> None:
     for options in (
-        {"cache_size": "1GiB"},
+        {"cache": millrace.Cache(None, size="1GiB")},  # type: ignore[arg-type]
+        {"cache": millrace.Cache(tmp_path, pin=1)},  # type: ignore[arg-type]
         {"cache": 3},
-        {"cache": tmp_path, "cache_size": "much"},
-        {"cache": tmp_path, "cache_size": -1},
+        {"cache": millrace.Cache(tmp_path, size="much")},
+        {"cache": millrace.Cache(tmp_path, size=-1)},
     ):
         with pytest.raises((millrace.InvalidArgumentError, TypeError), match="cache"):
             millrace.Loader(tar.uri, **options)
@@ -232,7 +231,7 @@ def test_loaders_of_a_process_share_one_cache(shards: str, tmp_path: pathlib.Pat
     with (
         millrace.Loader(shards, cache=tmp_path / "c", **options) as one,
         millrace.Loader(shards, cache=f"{tmp_path}/./c", **options) as two,
-        millrace.Loader(shards, cache=tmp_path / "c", cache_size="1GiB", **options) as other,
+        millrace.Loader(shards, cache=millrace.Cache(tmp_path / "c", size="1GiB"), **options) as other,
     ):
         for batches in zip(one, two, other):
             assert len({batch["key"][0] for batch in batches}) == 1

@@ -29,10 +29,7 @@ CAPACITIES = [0.10, 0.25, 0.50, 0.75] if ALL else [0.10, 0.50]
 # Of the optimum: what blocks of the disk, the heads of files, and candidates that are drawn at random may cost.
 LEAST = 0.95
 # The memory is a small part of the data, as it would be another cache; but a window fits into it, so that an extent is read as one.
-ORDERS: dict[str, dict[str, Any]] = {
-    "global": {"shuffle": "global"},
-    "window": {"shuffle": "window", "extent": 2, "window": 8, "lanes": 8},
-}
+ORDERS: dict[str, Any] = {"global": "global", "window": millrace.Shuffle(window=8, extent=2, lanes=8)}
 MEMORY = {"global": "6MiB", "window": "12MiB"}
 
 
@@ -80,10 +77,12 @@ def feed(shards: Shards, order: str, cache: pathlib.Path, size: int) -> tuple[li
         "seed": 7,
         "epochs": EPOCHS,
         "last": "drop",
-        **ORDERS[order],
+        "shuffle": ORDERS[order],
     }
     fields = {"label": millrace.Label("cls")}
-    with millrace.Loader(shards.uri, cache=cache, cache_size=size, fields=fields, output="numpy", **options) as loader:
+    with millrace.Loader(
+        shards.uri, cache=millrace.Cache(cache, size=size), fields=fields, output="numpy", **options
+    ) as loader:
         for _ in range(EPOCHS):
             epochs.append([])
             for batch in loader:
@@ -99,7 +98,7 @@ def feed(shards: Shards, order: str, cache: pathlib.Path, size: int) -> tuple[li
 
 def reads(shards: Shards, order: str, epochs: list[list[int]]) -> list[tuple[int, int]]:
     """What is read, as (unit, bytes) in this order: in each epoch every extent once, when its first sample comes."""
-    extent = int(ORDERS[order].get("extent", 1))
+    extent = 2 if order == "window" else 1
     found = []
     for epoch in epochs:
         for unit in dict.fromkeys(sample // extent for sample in epoch):
@@ -152,7 +151,8 @@ def test_the_oracles() -> None:
 
 
 def simulated(shards: Shards, order: str, size: int) -> dict[str, float]:
-    words = [f"--{name}={value}" for name, value in ORDERS[order].items()]
+    sizes = ["--window=8", "--extent=2", "--lanes=8"] if order == "window" else []
+    words = [f"--shuffle={order}", *sizes]
     command = [
         binary(),
         "cache",

@@ -15,7 +15,7 @@ import pytest
 import torch
 from fake_cuda import FakeCuda
 from millrace.device import CudaDevice, Payload, Ring, Sent, TorchDevice
-from support import HEIGHT, NORMALISED, WIDTH, Samples, check_equal, loader_of
+from support import HEIGHT, MEAN, NORMALISED, STD, WIDTH, Samples, check_equal, loader_of
 
 
 def here() -> TorchDevice:
@@ -29,12 +29,18 @@ def here() -> TorchDevice:
 @pytest.mark.parametrize("layout", ["nhwc", "nchw"])
 @pytest.mark.parametrize("last", ["pad", "short", "wrap", "drop"])
 def test_normalised_on_the_device_as_on_the_host(tar: Samples, layout: str, last: str) -> None:
-    options: dict[str, Any] = {**NORMALISED, "layout": layout, "augment": True, "last": last, "digest": "raw"}
+    options: dict[str, Any] = {
+        **NORMALISED,
+        "image": millrace.Image(layout=layout),
+        "augment": True,
+        "last": last,
+        "digest": "raw",
+    }
     plain, loader = loader_of(tar, **options), loader_of(tar, device=here(), **options)
     assert loader.shapes() == plain.shapes() and len(loader) == len(plain)
     for wanted, batch in zip(plain, loader, strict=True):
         check_equal(batch, wanted, exact=False)
-        assert batch["mask"] is batch["valid"]
+        assert "mask" not in batch
         assert loader.state_dict() == plain.state_dict()
     assert last != "pad" or not batch["image"][-1].any(), "padding is zeros"
     for wanted, batch in zip(plain.rehearse(), loader.rehearse(), strict=True):
@@ -66,7 +72,7 @@ def test_images_that_are_damaged_are_zeros_there_too(tmp_path: Any, tar: Samples
 
 def test_what_is_no_array_stays(tar: Samples, cuda: FakeCuda) -> None:
     fields = {
-        "image": millrace.Image("png", **NORMALISED),
+        "image": millrace.Image("png", dtype="f32", mean=MEAN, std=STD),
         "grey": millrace.Image("png", channels=1, dtype="f32", mean=0.25, std=0.5, layout="nchw"),
         "bytes": millrace.Image("png"),
         "label": millrace.Label("cls"),
@@ -130,8 +136,10 @@ def test_what_a_transform_makes_moves(tar: Samples, cuda: FakeCuda) -> None:
     def shifted(sample: dict[str, Any], rng: np.random.Generator) -> dict[str, Any]:
         return {**sample, "image": sample["image"] + 1, "draw": rng.random()}
 
-    plain = loader_of(tar, transform=shifted, transform_threads=3, **NORMALISED)
-    with loader_of(tar, transform=shifted, transform_threads=3, device=CudaDevice(None, cuda), **NORMALISED) as loader:
+    plain = loader_of(tar, transform=millrace.Map(shifted, threads=3), **NORMALISED)
+    with loader_of(
+        tar, transform=millrace.Map(shifted, threads=3), device=CudaDevice(None, cuda), **NORMALISED
+    ) as loader:
         for wanted, batch in zip(plain, loader, strict=True):
             check_equal(batch, wanted)
             assert cuda.used_by[batch["image"].data_ptr()] and cuda.used_by[batch["valid"].data_ptr()]
@@ -147,7 +155,7 @@ def test_what_collate_makes_is_searched(tar: Samples, cuda: FakeCuda) -> None:
             [sample["label"] for sample in samples],
         ]
 
-    with loader_of(tar, collate=collate, device=CudaDevice(None, cuda)) as loader:
+    with loader_of(tar, collate_fn=collate, device=CudaDevice(None, cuda)) as loader:
         for batch in loader:
             assert batch[0]["x"][1] == "text" and cuda.used_by[batch[0]["x"][0].data_ptr()] == [cuda.program]
 
@@ -166,7 +174,7 @@ def test_what_is_sent_ahead_is_not_received(tar: Samples) -> None:
                 asked.set()
             return super().send(batch, payload, slot, ring)
 
-    with loader_of(tar, device=Counting(torch.device("cpu")), prefetch_batches=3, digest="raw") as loader:
+    with loader_of(tar, device=millrace.Transfer(Counting(torch.device("cpu")), ahead=3), digest="raw") as loader:
         plain = loader_of(tar, digest="raw")
         batches = iter(loader)
         next(batches)
@@ -201,7 +209,7 @@ def test_an_exception_of_the_device_is_raised(tar: Samples) -> None:
         pass
 
     cuda = FakeCuda()
-    with loader_of(tar, device=CudaDevice(None, cuda), prefetch_batches=1) as loader:
+    with loader_of(tar, device=millrace.Transfer(CudaDevice(None, cuda), ahead=1)) as loader:
         batches = iter(loader)
         next(batches)
         cuda.copy_error, cuda.good_copies = Lost("the device is gone"), 2
@@ -246,7 +254,7 @@ def test_the_hook_is_called_after_each_batch(tar: Samples) -> None:
         if len(calls) == 3:
             raise ValueError("of the hook")
 
-    with loader_of(tar, device="cpu", on_batch=hook) as loader:
+    with loader_of(tar, device=millrace.Transfer("cpu", on_batch=hook)) as loader:
         batches = iter(loader)
         while True:
             try:
@@ -257,7 +265,7 @@ def test_the_hook_is_called_after_each_batch(tar: Samples) -> None:
             except StopIteration:
                 break
             received += 1
-            assert batch["mask"] is batch["valid"]
+            assert "mask" not in batch
     assert received == len(loader) == 7
     assert calls == [(threading.main_thread(), number) for number in range(1, 8)], (
         "once for each, also the last, and after an error"
@@ -266,7 +274,7 @@ def test_the_hook_is_called_after_each_batch(tar: Samples) -> None:
 
 def test_the_hook_is_called_after_a_loop_that_was_left(tar: Samples) -> None:
     calls: list[None] = []
-    with loader_of(tar, device="cpu", on_batch=lambda: calls.append(None)) as loader:
+    with loader_of(tar, device=millrace.Transfer("cpu", on_batch=lambda: calls.append(None))) as loader:
         for _ in loader:
             break
         assert len(calls) == 0
@@ -277,7 +285,9 @@ def test_the_hook_is_called_after_a_loop_that_was_left(tar: Samples) -> None:
 
 def test_looking_ahead(tar: Samples, cuda: FakeCuda) -> None:
     calls: list[None] = []
-    with loader_of(tar, device=CudaDevice(None, cuda), on_batch=lambda: calls.append(None)) as loader:
+    with loader_of(
+        tar, device=millrace.Transfer(CudaDevice(None, cuda), on_batch=lambda: calls.append(None))
+    ) as loader:
         peeked = loader.peek()
         assert peeked is not None and cuda.copies
         copies = cuda.copies
@@ -317,7 +327,7 @@ class FakeXla:
 @pytest.mark.parametrize("with_sync", [False, True])
 def test_xla(tar: Samples, monkeypatch: pytest.MonkeyPatch, with_sync: bool) -> None:
     xla = FakeXla(monkeypatch, with_sync)
-    options: dict[str, Any] = {**NORMALISED, "layout": "nchw"}
+    options: dict[str, Any] = {**NORMALISED, "image": millrace.Image(layout="nchw")}
     with loader_of(tar, device="xla", **options) as loader:
         shapes = loader.shapes()
         received = 0
@@ -337,7 +347,7 @@ def test_xla(tar: Samples, monkeypatch: pytest.MonkeyPatch, with_sync: bool) -> 
 def test_padding_is_finite_in_compiled_programs(tar: Samples, monkeypatch: pytest.MonkeyPatch) -> None:
     """Labels that are floats have no NaN: one that is multiplied by a weight of zero stays one."""
     FakeXla(monkeypatch, with_sync=True)
-    options: dict[str, Any] = {"label_field": "json", "label_kind": "json-float:meta.label"}
+    options: dict[str, Any] = {"label": millrace.Label("json", "float", path="meta.label")}
     with loader_of(tar, device="xla", **options) as loader:
         *_, last = loader
     *_, wanted = loader_of(tar, last="pad", **options)
@@ -357,7 +367,7 @@ def test_xla_normalises_as_part_of_the_step(tar: Samples, monkeypatch: pytest.Mo
         return finish(self, *arguments)
 
     monkeypatch.setattr(Payload, "finish", spied)
-    with loader_of(tar, device="xla:1", on_batch=lambda: None, **NORMALISED) as loader:
+    with loader_of(tar, device=millrace.Transfer("xla:1", on_batch=lambda: None), **NORMALISED) as loader:
         assert len(list(loader)) == 7
     assert threads == [threading.main_thread()] * 7
 
@@ -405,14 +415,14 @@ def test_arguments(tar: Samples) -> None:
         loader_of(tar, device=1.5)
     with pytest.raises(millrace.InvalidArgumentError, match="leave output out"):
         loader_of(tar, device=here(), output="numpy")
-    with pytest.raises(millrace.InvalidArgumentError, match="prefetch_batches goes with a device"):
-        loader_of(tar, prefetch_batches=2)
-    with pytest.raises(millrace.InvalidArgumentError, match="on_batch goes with a device"):
-        loader_of(tar, on_batch=print)
-    with pytest.raises(millrace.InvalidArgumentError, match="prefetch_batches is 0"):
-        loader_of(tar, device="cpu", prefetch_batches=0)
+    with pytest.raises(millrace.InvalidArgumentError, match="ahead of a Transfer goes with a device"):
+        loader_of(tar, device=millrace.Transfer(None, ahead=2))
+    with pytest.raises(millrace.InvalidArgumentError, match="on_batch of a Transfer goes with a device"):
+        loader_of(tar, device=millrace.Transfer(None, on_batch=print))
+    with pytest.raises(millrace.InvalidArgumentError, match="ahead is 0"):
+        loader_of(tar, device=millrace.Transfer("cpu", ahead=0))
     with pytest.raises(TypeError, match="on_batch must be a function"):
-        loader_of(tar, device="cpu", on_batch=3)
+        loader_of(tar, device=millrace.Transfer("cpu", on_batch=3))
     with loader_of(tar, device=torch.device("cpu"), output="numpy") as loader:
         assert isinstance(next(iter(loader))["image"], np.ndarray)
 
@@ -446,9 +456,9 @@ def test_tensorflow_takes_batches_from_the_host(tar: Samples, monkeypatch: pytes
     monkeypatch.delitem(sys.modules, "millrace.tf", raising=False)
     made = importlib.import_module("millrace.tf")
     try:
-        ahead = loader_of(tar, device="cpu", prefetch_batches=3, raw=True)
+        ahead = loader_of(tar, device=millrace.Transfer("cpu", ahead=3), raw=True)
         assert made._signature(ahead)["image"] == ((None, HEIGHT, WIDTH, 3), "uint8")
-        ahead = loader_of(tar, device="cpu", prefetch_batches=3, raw=True, last="pad")
+        ahead = loader_of(tar, device=millrace.Transfer("cpu", ahead=3), raw=True, last="pad")
         assert made._signature(ahead)["image"] == ((8, HEIGHT, WIDTH, 3), "uint8")
         with pytest.raises(millrace.UnsupportedError, match="make it without device="):
             made.dataset(loader_of(tar, device=here()))

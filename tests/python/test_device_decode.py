@@ -85,7 +85,7 @@ def loaders(uri: str, **options: Any) -> tuple[millrace.Loader, millrace.Loader]
     }
     usual.update(options)
     return millrace.Loader(uri, **usual), millrace.Loader(
-        uri, **usual, device=TorchDevice(torch.device("cpu")), decode="device"
+        uri, **usual, device=millrace.Transfer(TorchDevice(torch.device("cpu")), decode="device")
     )
 
 
@@ -106,7 +106,7 @@ def check_alike(host: Any, device: Any, image: str, unit: float) -> None:
 @pytest.mark.parametrize("augment", [False, True])
 @pytest.mark.parametrize("layout", ["nhwc", "nchw"])
 def test_batches_show_what_those_of_the_host_show(photos: str, nvjpeg: list[int], augment: bool, layout: str) -> None:
-    host, device = loaders(photos, augment=augment, layout=layout, last="pad")
+    host, device = loaders(photos, augment=augment, image=millrace.Image(layout=layout), last="pad")
     assert device.shapes() == host.shapes()
     for one, other in zip(host, device, strict=True):
         check_alike(one, other, "image", 1)
@@ -145,7 +145,7 @@ def test_masks_follow_the_crop(tmp_path: pathlib.Path, nvjpeg: list[int]) -> Non
     fields = {"image": millrace.Image("jpg"), "mask": millrace.Image("mask.png", like="image", interpolation="nearest")}
     host, device = loaders(str(tmp_path), augment=True, fields=fields)
     for one, other in zip(host, device, strict=True):
-        assert torch.equal(one["mask"], other["mask"])
+        assert torch.equal(one["valid"], other["valid"])
         check_alike({"image": one["image"]}, {"image": other["image"]}, "image", 1)
 
 
@@ -183,20 +183,21 @@ def test_without_torchvision(photos: str, monkeypatch: pytest.MonkeyPatch) -> No
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        ({"device": None}, "needs a device of torch"),
-        ({"device": "cpu"}, "needs a device of torch"),
+        ({"device": millrace.Transfer(None, decode="device")}, "needs a device of torch"),
+        ({"device": millrace.Transfer("cpu", decode="device")}, "needs a device of torch"),
         ({"transform": lambda sample: sample}, "goes with no transform"),
         ({"bad_samples": "replace"}, "give bad_samples='fail'"),
         ({"digest": "decoded"}, "give digest='raw'"),
         ({"workers": ["127.0.0.1:1"]}, "goes without workers"),
-        ({"exif_orientation": True}, "leave exif_orientation out"),
+        ({"image": millrace.Image(orientation="exif")}, "leave orientation='exif' out"),
         ({"fields": {"key": millrace.Bytes("cls")}}, "fields has none"),
-        ({"decode": "gpu"}, "decode is 'gpu'"),
+        ({"device": millrace.Transfer("cpu", decode="gpu")}, "decode is 'gpu'"),
     ],
 )
 def test_what_does_not_go_together_is_refused(
     photos: str, nvjpeg: list[int], options: dict[str, Any], says: str
 ) -> None:
-    given: dict[str, Any] = {"device": TorchDevice(torch.device("cpu")), "decode": "device", **options}
+    usual = {"device": millrace.Transfer(TorchDevice(torch.device("cpu")), decode="device")}
+    given: dict[str, Any] = {**usual, **options}
     with pytest.raises(millrace.InvalidArgumentError, match=says):
         millrace.Loader(photos, **given)

@@ -134,7 +134,9 @@ def test_two_slots_are_enough(tar: Samples, cuda: FakeCuda) -> None:
             pass
     assert least is not None
     kept = []
-    with loader_of(tar, memory=least, epochs=4, prefetch_batches=3, device=CudaDevice(None, cuda), **options) as loader:
+    with loader_of(
+        tar, memory=least, epochs=4, device=millrace.Transfer(CudaDevice(None, cuda), ahead=3), **options
+    ) as loader:
         for _ in range(4):
             kept += list(loader)  # on the device, where they take none of the loader's memory
     assert len(kept) == 8

@@ -134,7 +134,7 @@ def test_damaged_sample_is_masked(tmp_path: pathlib.Path, way: str) -> None:
     if way == "transform":
         options["transform"] = lambda sample: {"image": sample["image"], "sum": int(sample["image"].sum())}
     if way == "collate":
-        options["collate"] = lambda rows: {"key": [row["__key__"] for row in rows]}
+        options["collate_fn"] = lambda rows: {"key": [row["__key__"] for row in rows]}
     output = "torch" if way == "torch" else "numpy"
     loader = millrace.Loader(
         samples.uri,
@@ -194,15 +194,15 @@ def test_objects_that_changed_after_indexing(tmp_path: pathlib.Path) -> None:
         ({"epochs": 0}, "epochs is 0"),
         ({"size": 0}, "size is 0; it must be 1 to"),
         ({"size": (10, -1)}, "size is -1"),
-        ({"channels": 2}, "channels"),
-        ({"dtype": "f16"}, "dtype is 'f16'; choose one of 'u8', 'f32'"),
-        ({"layout": "hw"}, "layout is 'hw'; choose one of 'nhwc', 'nchw'"),
-        ({"dtype": "u8", "mean": 0.5}, "mean and std apply to dtype='f32'"),
-        ({"dtype": "f32", "mean": (0.5, 0.5)}, "mean has 2 numbers for 3 channels"),
-        ({"dtype": "f32", "std": (1, 1, 0)}, "deviation 0 of channel 2"),
+        ({"image": millrace.Image(channels=2)}, "channels"),
+        ({"image": millrace.Image(dtype="f16")}, "dtype is 'f16'; choose one of 'u8', 'f32'"),
+        ({"image": millrace.Image(layout="hw")}, "layout is 'hw'; choose one of 'nhwc', 'nchw'"),
+        ({"image": millrace.Image(dtype="u8", mean=0.5)}, "mean and std apply to dtype='f32'"),
+        ({"image": millrace.Image(mean=(0.5, 0.5))}, "mean has 2 numbers for 3 channels"),
+        ({"image": millrace.Image(std=(1, 1, 0))}, "deviation 0 of channel 2"),
         ({"normalize": (0.5, (1, float("inf"), 1))}, "deviation inf of channel 1"),
-        ({"augment": True, "crop_scale": (0.5, 0.1)}, "crop scale"),
-        ({"augment": True, "flip": 1.5}, "flip"),
+        ({"image": millrace.Image(crop=(0.5, 0.1))}, "crop scale"),
+        ({"image": millrace.Image(crop="random", flip=1.5)}, "flip"),
         ({"shuffle": "random"}, "shuffle is 'random'; choose one of 'window', 'global', 'none'"),
         ({"last": "keep"}, "last is 'keep'; choose one of"),
         ({"bad_samples": "skip"}, "bad_samples is 'skip'"),
@@ -212,10 +212,9 @@ def test_objects_that_changed_after_indexing(tmp_path: pathlib.Path) -> None:
         ({"rank": 3, "world": 3}, "rank 3"),
         ({"rank": 0}, "rank and world belong together"),
         ({"output": "jax"}, "output is 'jax'"),
-        ({"image_field": "jpg"}, "no field 'jpg'; its fields are: cls, json, png, txt"),
-        ({"label_field": "caption"}, "no field 'caption'"),
-        ({"label_kind": "text"}, "label_field"),
-        ({"label_field": "cls", "label_kind": "complex"}, "complex"),
+        ({"image": millrace.Image("jpg")}, "no field 'jpg'; its fields are: cls, json, png, txt"),
+        ({"label": "caption"}, "no field 'caption'"),
+        ({"label": millrace.Label("cls", "complex")}, "complex"),
     ],
 )
 def test_options_that_make_no_sense(tar: Samples, options: dict[str, Any], message: str) -> None:
@@ -234,22 +233,23 @@ def test_options_that_make_no_sense(tar: Samples, options: dict[str, Any], messa
         ({"seed": "1"}, "seed must be an integer"),
         ({"epochs": 1.5}, "epochs must be an integer, not 1.5"),
         ({"rank": "0", "world": 1}, "rank must be an integer"),
-        ({"channels": "3"}, "channels must be an integer"),
+        ({"image": millrace.Image(channels="3")}, "channels must be an integer"),
         ({"size": "224"}, r"size must be an integer or \(height, width\), not '224'"),
         ({"size": (1, 2, 3)}, r"size must be an integer or \(height, width\), not \(1, 2, 3\)"),
         ({"size": (1.5, 2)}, "size must be an integer or"),
         ({"size": None}, "size must be an integer or"),
-        ({"crop_scale": 0.5}, r"crop_scale must be two numbers, \(from, to\), not 0.5"),
-        ({"crop_ratio": ("a", 1)}, "crop_ratio must be two numbers"),
-        ({"flip": "often"}, "flip must be a number, not 'often'"),
+        ({"image": millrace.Image(crop=0.5)}, "crop must be 'center', 'random', .* not 0.5"),
+        ({"image": millrace.Image(crop=("a", 1))}, r"crop must be two numbers, \(from, to\)"),
+        ({"image": millrace.Image(crop=((0.1, 1), ("a", 1)))}, "the second pair of crop must be two numbers"),
+        ({"image": millrace.Image(flip="often")}, "flip must be a number, not 'often'"),
         ({"augment": "yes"}, "augment must be True or False, not 'yes'"),
-        ({"dtype": "f32", "mean": "x"}, "mean must be a number or one for each channel, not 'x'"),
-        ({"dtype": "f32", "std": (1, "2", 3)}, "std must be a number or one for each channel, not '2'"),
-        ({"dtype": np.float64}, "dtype must be one of 'u8', 'f32'"),
+        ({"image": millrace.Image(mean="x")}, "mean must be a number or one for each channel, not 'x'"),
+        ({"image": millrace.Image(std=(1, "2", 3))}, "std must be a number or one for each channel, not '2'"),
+        ({"image": millrace.Image(dtype=np.float64)}, "dtype must be one of 'u8', 'f32'"),
         ({"shuffle": 1}, "shuffle must be one of 'window', 'global', 'none', not 1"),
         ({"digest": True}, "digest must be one of 'raw', 'decoded', 'none', not True"),
         ({"last": 3}, "last must be one of"),
-        ({"label_field": 3}, "label_field must be a string or None"),
+        ({"label": 3}, "label must be a millrace.Label"),
         ({"memory": 1.5}, "memory must be an integer .* or a string"),
         ({"output": 1}, "output must be one of 'torch', 'numpy', not 1"),
     ],
@@ -265,10 +265,10 @@ def test_arguments_that_are_as_good(tar: Samples) -> None:
 
     loader = millrace.Loader(
         pathlib.Path(tar.uri), batch_size=np.int32(4), size=[np.int64(8), 8], seed=np.uint64(2**64 - 1), epochs=np.int8(1), memory=np.int64(1 << 28),
-        rank=np.int64(0), world=np.int64(1), shuffle=False, augment=np.bool_(True), flip=1, crop_scale=np.array([0.5, 1]), dtype="f32",
-        mean=torch.tensor([0.1, 0.2, 0.3]), std=np.float32(2),
+        rank=np.int64(0), world=np.int64(1), shuffle=False, augment=np.bool_(True),
+        image=millrace.Image(flip=1, crop=np.array([0.5, 1]), mean=torch.tensor([0.1, 0.2, 0.3]), std=np.float32(2)),
     )  # fmt: skip
-    assert [int(s) for batch in loader for s, real in zip(batch["sample"], batch["mask"]) if real] == list(range(50))
+    assert [int(s) for batch in loader for s, real in zip(batch["sample"], batch["valid"]) if real] == list(range(50))
     assert "none" in repr(millrace.Loader(tar.uri, shuffle=None))
 
 

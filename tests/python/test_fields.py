@@ -135,7 +135,7 @@ def test_the_short_form_is_a_form_of_fields(data: str) -> None:
     )
     loader = millrace.Loader(
         data,
-        image_field="png",
+        image=millrace.Image("png"),
         batch_size=16,
         augment=True,
         size=24,
@@ -146,7 +146,7 @@ def test_the_short_form_is_a_form_of_fields(data: str) -> None:
     )
     for one, other in zip(short, loader, strict=True):
         assert set(one) == set(other)
-        for name in ("image", "label", "valid", "mask", "sample"):
+        for name in ("image", "label", "valid", "sample"):
             np.testing.assert_array_equal(one[name], other[name])
 
 
@@ -159,7 +159,7 @@ def test_a_mask_follows_crop_and_flip(data: str, seed: int) -> None:
     }
     rows = 0
     for batch in load(data, fields, augment=True, size=20, seed=seed):
-        for row, key in enumerate(keys_of({**batch, "mask": batch["valid"]})):
+        for row, key in enumerate(keys_of(batch)):
             np.testing.assert_array_equal(batch["image"][row, ..., 0], batch["mask"][row])
             # Of half the size, and the output, too: pixel (y, x) shows what lies at (2y + 1, 2x + 1), or a pixel beside it.
             assert batch["depth"].shape[1:] == (10, 10, 1)
@@ -180,7 +180,7 @@ def test_images_of_a_sample_have_crops_of_their_own(data: str) -> None:
     fields = {
         "image": millrace.Image("png"),
         "other": millrace.Image("png"),
-        "third": millrace.Image("png", augment=False),
+        "third": millrace.Image("png", crop="center"),
     }
     alone = load(data, {"other": millrace.Image("png")}, augment=True, size=24)
     together = load(data, fields, augment=True, size=24)
@@ -240,7 +240,7 @@ def test_objects_of_one_sample(tmp_path: pathlib.Path) -> None:
     }
     rows = 0
     for batch in millrace.Loader(
-        data[:5], fields=fields, batch_size=2, epochs=1, size=24, augment=True, dtype="u8", output="numpy"
+        data[:5], fields=fields, batch_size=2, epochs=1, size=24, augment=True, output="numpy"
     ):
         for row in np.flatnonzero(batch["valid"]):
             assert (
@@ -273,7 +273,7 @@ def test_a_value_that_is_none_names_the_sample(
 
 def test_digest_order_and_resume_are_those_without_fields(data: str) -> None:
     options: dict[str, Any] = {"batch_size": 4, "seed": 3, "epochs": 2, "output": "numpy", "digest": "raw"}
-    plain = millrace.Loader(data, image_field="png", size=8, **options)
+    plain = millrace.Loader(data, image=millrace.Image("png"), size=8, **options)
     samples = [batch["sample"].tolist() for _ in range(2) for batch in plain]
     first = millrace.Loader(data, fields=FIELDS, size=8, **options)
     seen = [batch["sample"].tolist() for _, batch in zip(range(5), first)]
@@ -307,8 +307,8 @@ def test_labels_of_other_kinds_are_no_damage(tmp_path: pathlib.Path) -> None:
     )
     for options, message in (
         ({}, "sample '0000'.*\"0.5\" is a number with a fraction.*float"),
-        ({"label_field": "json"}, "is JSON; say which member"),
-        ({"label_field": "json", "label_kind": "float"}, "is JSON; say which member"),
+        ({"label": "json"}, "is JSON; say which member"),
+        ({"label": millrace.Label("json", "float")}, "is JSON; say which member"),
     ):
         loader = millrace.Loader(data, batch_size=3, shuffle="none", output="numpy", bad_samples="replace", **options)  # type: ignore[arg-type]
         with pytest.raises(millrace.InvalidArgumentError, match=message):
@@ -316,7 +316,7 @@ def test_labels_of_other_kinds_are_no_damage(tmp_path: pathlib.Path) -> None:
     batch = next(
         iter(
             millrace.Loader(
-                data, batch_size=4, shuffle="none", output="numpy", last="pad", label_kind="float", label_field="cls"
+                data, batch_size=4, shuffle="none", output="numpy", last="pad", label=millrace.Label("cls", "float")
             )
         )
     )
@@ -337,7 +337,7 @@ def test_labels_that_a_format_types_otherwise_are_refused_at_once(tmp_path: path
     with pytest.raises(millrace.InvalidArgumentError, match="'cls'.* fraction; ask for labels of the kind float"):
         next(iter(millrace.Loader(tmp_path / "mds", batch_size=3, shuffle="none")))  # floats may be whole numbers
     with pytest.raises(millrace.InvalidArgumentError, match="holds arrays"):
-        millrace.Loader(tmp_path / "mds", label_field="emb")
+        millrace.Loader(tmp_path / "mds", label="emb")
     fields: Any = {"target": millrace.Label("cls", "float"), "emb": millrace.Array("emb")}
     batch = next(iter(millrace.Loader(tmp_path / "mds", fields=fields, batch_size=3, shuffle="none", output="numpy")))
     assert batch["target"].tolist() == [0, 0.5, 1] and batch["emb"].shape == (3, 3)  # type: ignore[typeddict-item]
@@ -363,7 +363,7 @@ def test_shapes_and_rehearsal(data: str) -> None:
         ({"a": millrace.Image("png", like="a")}, "'a'"),
         ({"a": millrace.Image("png"), "b": millrace.Image("png", like="a", flip=0.1)}, "flip says how to crop"),
         ({"a": millrace.Image("png", interpolation="nearest", dtype="f32")}, "channels=1"),
-        ({"a": millrace.Label("cls", "number")}, 'unknown kind of label "number"'),
+        ({"a": millrace.Label("cls", "number")}, "kind is 'number'; choose one of 'int', 'float', 'text'"),
     ],
 )
 def test_fields_that_make_no_sense(data: str, fields: Any, message: str) -> None:
@@ -380,7 +380,7 @@ def test_fields_of_a_wrong_type(data: str) -> None:
         with pytest.raises(TypeError, match=message):
             millrace.Loader(data, fields=fields)  # type: ignore[arg-type]
     with pytest.raises(millrace.InvalidArgumentError, match="fields says what batches hold"):
-        millrace.Loader(data, fields=FIELDS, label_field="cls")
+        millrace.Loader(data, fields=FIELDS, label="cls")
 
 
 def boxes_of(number: int) -> np.ndarray:

@@ -94,7 +94,14 @@ def test_the_usual_pair_is_augment(data: str) -> None:
     got = rows(data, [T.RandomResizedCrop((20, 24)), T.RandomHorizontalFlip()], seed=5)
     batches = list(
         millrace.Loader(
-            data, image_field="png", size=(20, 24), augment=True, seed=5, batch_size=50, output="numpy", epochs=1
+            data,
+            image=millrace.Image("png"),
+            size=(20, 24),
+            augment=True,
+            seed=5,
+            batch_size=50,
+            output="numpy",
+            epochs=1,
         )
     )
     for batch in batches:
@@ -485,7 +492,7 @@ def test_ranks_and_batches_change_nothing(data: str) -> None:
         ([WHOLE, T.Normalize(0, 1), T.RandomGrayscale()], {}, "RandomGrayscale comes after Normalize"),
         ([WHOLE, T.Normalize(0, 1)], {"dtype": "u8"}, "Normalize makes f32"),
         ([WHOLE], {"size": 8}, "size is said by transforms"),
-        ([WHOLE], {"augment": True}, "augment is said by transforms"),
+        ([WHOLE], {"crop": "random"}, "crop is said by transforms"),
         ([WHOLE, T.RandomErasing(value="random")], {}, "needs f32"),
         ([WHOLE, T.RandomErasing(value="mean")], {}, "'random'"),
         ([WHOLE, T.GaussianBlur(4)], {}, "odd numbers"),

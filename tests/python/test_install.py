@@ -34,7 +34,7 @@ import sys, millrace
 loader = millrace.Loader(sys.argv[1], batch_size=8, size=8, epochs=1)
 samples = 0
 for batch in loader:
-    samples += int(batch["mask"].sum())
+    samples += int(batch["valid"].sum())
 print(millrace.__version__, samples, type(batch["image"]).__module__)
 """
     version, samples, module = run(bin_folder / "python", "-c", script, tar.uri).split()

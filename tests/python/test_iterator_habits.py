@@ -27,7 +27,7 @@ def make(request: pytest.FixtureRequest, tar: Samples) -> Callable[..., millrace
     """Loaders whose batches come from C++, and those whose batches go through Python's threads."""
     ways: dict[str, dict[str, Any]] = {
         "native": {},
-        "transform": {"transform": same, "transform_threads": 2},
+        "transform": {"transform": millrace.Map(same, threads=2)},
         "threads": {"device": "cpu", "output": "torch"},
     }
     if request.param == "threads":

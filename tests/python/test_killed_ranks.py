@@ -32,7 +32,7 @@ with open(log, "w", buffering=1) as out:
             batches += 1
             while batches == int(most): time.sleep(1)  # it is to be killed, and goes no further
             time.sleep(0.002)
-            out.write(json.dumps([loader.state_dict(), batch["row"][batch["mask"]].tolist()]) + "\\n")
+            out.write(json.dumps([loader.state_dict(), batch["row"][batch["valid"]].tolist()]) + "\\n")
 """.replace("EPOCHS", str(EPOCHS))
 
 

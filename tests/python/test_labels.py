@@ -42,7 +42,7 @@ def test_labels_are_those_of_the_file(tmp_path: pathlib.Path, shards: Samples) -
     wanted = {key: int(key) * 7 % 13 for key in shards.pixels}
     file = csv_of(tmp_path, wanted)
     for loader in (
-        millrace.Loader(shards.uri, labels=file, **OPTIONS),
+        millrace.Loader(millrace.Dataset(shards.uri, labels=file), **OPTIONS),
         millrace.Loader(millrace.Dataset(shards.uri, labels=millrace.Labels(file)), **OPTIONS),
         millrace.Loader(millrace.Dataset(shards.uri).with_labels(file), **OPTIONS),
     ):
@@ -69,7 +69,7 @@ def test_texts_are_classes_and_floats_are_floats(tmp_path: pathlib.Path, shards:
         key: dataset.classes[label] for key, label in labels_of(millrace.Loader(dataset, **OPTIONS)).items()
     } == names
     scores = {key: int(key) / 8 for key in shards.pixels}
-    loader = millrace.Loader(shards.uri, labels=csv_of(tmp_path, scores, "scores.csv"), **OPTIONS)
+    loader = millrace.Loader(millrace.Dataset(shards.uri, labels=csv_of(tmp_path, scores, "scores.csv")), **OPTIONS)
     assert loader.peek()["label"].dtype == np.float32  # type: ignore[index]
     assert labels_of(loader) == scores
 
@@ -83,7 +83,7 @@ def test_further_columns_are_fields(tmp_path: pathlib.Path, shards: Samples) -> 
     path.write_text("".join(json.dumps({"key": key, **row}) + "\n" for key, row in rows.items()))
     fields = {"text": millrace.Text("caption"), "txt": millrace.Text("txt"), "box": millrace.Json("box")}
     fields |= {"w": millrace.Label("weight", "float"), "label": millrace.Label("cls")}  # type: ignore[dict-item]
-    for batch in millrace.Loader(shards.uri, labels=path, fields=fields, **OPTIONS):
+    for batch in millrace.Loader(millrace.Dataset(shards.uri, labels=path), fields=fields, **OPTIONS):
         for row, key in enumerate(keys_of(batch)):
             assert batch["text"][row] == rows[key]["caption"] and batch["txt"][row] == "new"
             assert batch["box"][row] == rows[key]["box"] and batch["w"][row] == rows[key]["weight"]
@@ -95,14 +95,16 @@ def test_order_and_positions_stay_and_digests_do_not(tmp_path: pathlib.Path, sha
     first = csv_of(tmp_path, {key: 1 for key in shards.pixels}, "a.csv")
     second = csv_of(tmp_path, {key: 2 for key in shards.pixels}, "b.csv")
     plain, one, two = (
-        millrace.Loader(shards.uri, digest="raw", **OPTIONS, **more)
-        for more in ({}, {"labels": first}, {"labels": second})
+        millrace.Loader(millrace.Dataset(shards.uri, labels=labels), digest="raw", **OPTIONS)
+        for labels in (None, first, second)
     )
     batches = iter(one)
     taken = [keys_of(next(batches)) for _ in range(3)]
     two.load_state_dict(one.state_dict())
     assert taken + [keys_of(batch) for batch in two] == [keys_of(batch) for batch in plain]
-    whole = [millrace.Loader(shards.uri, digest="raw", labels=file, **OPTIONS) for file in (first, second)]
+    whole = [
+        millrace.Loader(millrace.Dataset(shards.uri, labels=file), digest="raw", **OPTIONS) for file in (first, second)
+    ]
     digests = []
     for loader in whole:
         for _ in loader:
@@ -110,7 +112,9 @@ def test_order_and_positions_stay_and_digests_do_not(tmp_path: pathlib.Path, sha
         digests.append(loader.report()["digest"])
     assert len({*digests, plain.report()["digest"]}) == 3
     ranks = [
-        millrace.Loader(shards.uri, digest="raw", labels=first, **{**OPTIONS, "rank": rank, "world": 3})
+        millrace.Loader(
+            millrace.Dataset(shards.uri, labels=first), digest="raw", **{**OPTIONS, "rank": rank, "world": 3}
+        )
         for rank in range(3)
     ]
     for loader in ranks:
@@ -141,15 +145,13 @@ def test_what_is_wrong_is_said(tmp_path: pathlib.Path, shards: Samples) -> None:
     twice = tmp_path / "twice.csv"
     twice.write_text("key,label\n0001,1\n0002,2\n0001,1\n")
     with pytest.raises(millrace.InvalidArgumentError, match=r"twice\.csv: lines 2 and 4 have the same key"):
-        millrace.Loader(shards.uri, labels=twice)
+        millrace.Loader(millrace.Dataset(shards.uri, labels=twice))
     with pytest.raises(millrace.InvalidArgumentError, match="none of its 1 row has the key of a sample"):
-        millrace.Loader(shards.uri, labels=csv_of(tmp_path, {"x": 1}))
+        millrace.Loader(millrace.Dataset(shards.uri, labels=csv_of(tmp_path, {"x": 1})))
     with pytest.raises(millrace.NotFoundError, match="none.csv"):
-        millrace.Loader(shards.uri, labels=tmp_path / "none.csv")
-    with pytest.raises(millrace.InvalidArgumentError, match="give each of the mix its own"):
-        millrace.Loader(millrace.Dataset(shards.uri).balanced(), labels=twice)
+        millrace.Loader(millrace.Dataset(shards.uri, labels=tmp_path / "none.csv"))
     with pytest.raises(millrace.InvalidArgumentError, match="missing"):
-        millrace.Loader(shards.uri, labels=millrace.Labels(twice, missing="keep"))
+        millrace.Loader(millrace.Dataset(shards.uri, labels=millrace.Labels(twice, missing="keep")))
 
 
 def test_names_of_files_are_keys(tmp_path: pathlib.Path) -> None:
@@ -157,7 +159,7 @@ def test_names_of_files_are_keys(tmp_path: pathlib.Path) -> None:
     samples = write_raw(tmp_path / "raw", 12)
     file = csv_of(tmp_path, {f"{key}.png": n for n, key in enumerate(samples.pixels)}, header="filename,target")
     labels = millrace.Labels(file, label_column="target")
-    assert labels_of(millrace.Loader(samples.uri, labels=labels, **OPTIONS)) == {
+    assert labels_of(millrace.Loader(millrace.Dataset(samples.uri, labels=labels), **OPTIONS)) == {
         key: n for n, key in enumerate(samples.pixels)
     }
 
@@ -165,7 +167,7 @@ def test_names_of_files_are_keys(tmp_path: pathlib.Path) -> None:
 def test_a_file_that_is_replaced(tmp_path: pathlib.Path, shards: Samples) -> None:
     for label in (1, 2):
         file = csv_of(tmp_path, {key: label for key in shards.pixels})
-        assert set(labels_of(millrace.Loader(shards.uri, labels=file, **OPTIONS)).values()) == {label}
+        assert set(labels_of(millrace.Loader(millrace.Dataset(shards.uri, labels=file), **OPTIONS)).values()) == {label}
 
 
 def test_feed_and_pack(tmp_path: pathlib.Path, shards: Samples) -> None:
@@ -173,7 +175,9 @@ def test_feed_and_pack(tmp_path: pathlib.Path, shards: Samples) -> None:
     file = csv_of(tmp_path, wanted, header="id,target")
     flags = ["--labels", file, "--label-column", "target"]
     loader = millrace.Loader(
-        shards.uri, labels=millrace.Labels(file, label_column="target"), digest="raw", **{**OPTIONS, "seed": 0}
+        millrace.Dataset(shards.uri, labels=millrace.Labels(file, label_column="target")),
+        digest="raw",
+        **{**OPTIONS, "seed": 0},
     )
     for _ in loader:
         pass
@@ -203,7 +207,7 @@ def test_workers_read_the_same_labels(tmp_path: pathlib.Path, shards: Samples) -
         try:
             assert worker.stdout is not None
             address = worker.stdout.readline().removeprefix("listening on ").strip()
-            loader = millrace.Loader(shards.uri, labels=file, workers=[address], **OPTIONS)
+            loader = millrace.Loader(millrace.Dataset(shards.uri, labels=file), workers=[address], **OPTIONS)
             assert labels_of(loader) == wanted
             sources = loader.report()["workers"]  # type: ignore[typeddict-item]
         finally:

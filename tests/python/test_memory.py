@@ -26,7 +26,7 @@ def address(array: np.ndarray) -> int:
 
 def test_arrays_are_views_of_one_block(tar: Samples) -> None:
     batch = next(iter(loader_of(tar)))
-    arrays = [batch["image"], batch["label"], batch["mask"], batch["sample"]]
+    arrays = [batch["image"], batch["label"], batch["valid"], batch["sample"]]
     assert all(not array.flags.owndata and array.flags.writeable and array.flags.c_contiguous for array in arrays)
     assert all(type(array.base).__name__ == "PyCapsule" for array in arrays)
     assert len({id(array.base) for array in arrays}) == 1
@@ -74,7 +74,7 @@ def test_arrays_outlive_the_loader_and_its_dataset(tar: Samples, output: str) ->
     loader = loader_of(tar, output=output)
     kept = []
     for batch in loader:
-        kept += [(batch[name], np.asarray(batch[name]).copy()) for name in ("image", "label", "mask", "sample")]
+        kept += [(batch[name], np.asarray(batch[name]).copy()) for name in ("image", "label", "valid", "sample")]
     del batch
     loader.close()
     del loader
@@ -87,7 +87,7 @@ def test_arrays_outlive_the_loader_and_its_dataset(tar: Samples, output: str) ->
 
 def test_list_within_the_budget(tar: Samples) -> None:
     batches = list(loader_of(tar))
-    assert sum(int(batch["mask"].sum()) for batch in batches) == 50
+    assert sum(int(batch["valid"].sum()) for batch in batches) == 50
     assert len({address(batch["image"]) for batch in batches}) == len(batches)
 
 
@@ -140,7 +140,7 @@ except millrace.ExhaustedError as error:
     print(error)
 del kept
 second = millrace.Loader({tar.uri!r}, batch_size=4, size=16, memory="6MiB", output="numpy")
-print(sum(int(batch["mask"].sum()) for batch in second))
+print(sum(int(batch["valid"].sum()) for batch in second))
 try:
     millrace.configure(memory="1GiB")
 except millrace.UsageError as error:
@@ -171,7 +171,7 @@ first = iter(millrace.Loader({tar.uri!r}, transform=slow, **options))
 runs.wait()
 del first
 threading.Timer(1, may_end.set).start()
-print(sum(int(batch["mask"].sum()) for batch in millrace.Loader({tar.uri!r}, **options)))
+print(sum(int(batch["valid"].sum()) for batch in millrace.Loader({tar.uri!r}, **options)))
 """
     assert check_script(script) == "50\n"
 
@@ -194,7 +194,7 @@ def fails():
 
 fails()
 loader = millrace.Loader({tar.uri!r}, batch_size=4, size=16, memory="4MiB", output="numpy")
-print(sum(int(batch["mask"].sum()) for batch in loader))
+print(sum(int(batch["valid"].sum()) for batch in loader))
 """
     assert check_script(script).split() == ["50"]
 
@@ -206,7 +206,7 @@ def test_close_gives_the_memory_back_and_keeps_the_report(tar: Samples) -> None:
         state = loader.state_dict()
     loader.close()
     assert loader.state_dict() == state and loader.report()["samples"] == 8
-    assert first["mask"].all()
+    assert first["valid"].all()
     with pytest.raises(millrace.UsageError, match="closed"):
         next(iter(loader))
     with pytest.raises(millrace.UsageError, match="closed"):
@@ -244,7 +244,11 @@ import sys, millrace
 millrace.configure(memory="64MiB", cpu_threads=4)
 data = millrace.Dataset(sys.argv[1])
 options = {"batch_size": 1, "size": 64, "memory": "32MiB", "epochs": 1}
-loaders = [millrace.Loader(data.where(has=name), image_field=name, **options) for name in ("jpg", "webp")]
+
+def loader(name):
+    return millrace.Loader(data.where(has=name), image=millrace.Image(name), **options)
+
+loaders = [loader("jpg"), loader("webp")]
 for _ in zip(*loaders):
     pass
 assert [loader.report()["samples"] for loader in loaders] == [3, 3]

@@ -1,17 +1,20 @@
-"""Options of a Loader in groups mean what the flat options mean, and what says a thing twice is refused."""
+"""Options of a Loader in groups, their short forms, and what says a thing twice or has another place now, which is refused."""
 
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import pathlib
+import pickle
+import re
 from typing import Any
 
 import millrace
 import numpy as np
 import pytest
-from millrace import transforms
+from millrace import _moved_options, transforms
+from millrace._dataloader_names import _NO_EFFECT, _REFUSED
 from millrace._loader_options import worker_options
-from millrace._option_groups import grouped
 from support import Samples
 
 
@@ -30,31 +33,40 @@ def check_same(one: list[dict[str, Any]], other: list[dict[str, Any]]) -> None:
 
 
 @pytest.mark.parametrize(
-    "image, flat",
+    "image, options",
     [
-        (millrace.Image(crop="random", flip=0.25, exact=True), {"augment": True, "flip": 0.25, "exact": True}),
-        (millrace.Image(crop=(0.5, 0.6)), {"augment": True, "crop_scale": (0.5, 0.6)}),
-        (
-            millrace.Image(crop=((0.5, 0.6), (1, 2))),
-            {"augment": True, "crop_scale": (0.5, 0.6), "crop_ratio": (1, 2)},
-        ),
+        (millrace.Image(crop="random"), {"augment": True}),
         (millrace.Image(crop="center", orientation="stored"), {}),
-        (millrace.Image("png", orientation="exif", channels=1), {"exif_orientation": True, "channels": 1}),
-        (millrace.Image(dtype="f32", layout="nchw", mean=0.5), {"dtype": "f32", "layout": "nchw", "mean": 0.5}),
-        (millrace.Image(), {"augment": True, "normalize": "imagenet"}),
         (millrace.Image(size=9), {"size": 9}),
+        (millrace.Image("png", dtype="f32", mean=0.5, std=0.25), {"normalize": (0.5, 0.25)}),
+        (millrace.Image(mean=0.5), {"normalize": (0.5, 1)}),
+        (millrace.Image(crop=((0.08, 1.0), (3 / 4, 4 / 3)), flip=0.5), {"augment": True}),
     ],
 )
-def test_image(tar: Samples, image: millrace.Image, flat: dict[str, Any]) -> None:
-    rest = {name: flat[name] for name in ("normalize", "augment") if name in flat and image == millrace.Image()}
-    check_same(batches(tar.uri, image=image, **rest), batches(tar.uri, **flat))
+def test_image(tar: Samples, image: millrace.Image, options: dict[str, Any]) -> None:
+    check_same(batches(tar.uri, image=image), batches(tar.uri, **options))
 
 
-def test_an_image_of_fields_says_the_same(tar: Samples) -> None:
-    fields: dict[str, Any] = {"label": millrace.Label()}
-    one = batches(tar.uri, fields={"image": millrace.Image(crop=(0.3, 1.0), orientation="exif"), **fields})
-    other = {"image": millrace.Image(augment=True, crop_scale=(0.3, 1.0), exif_orientation=True), **fields}
-    check_same(one, batches(tar.uri, fields=other))
+@pytest.mark.parametrize(
+    "image",
+    [
+        millrace.Image(crop=(0.5, 0.6)),
+        millrace.Image(crop=((0.5, 0.6), (1, 2)), flip=1.0),
+        millrace.Image("png", orientation="exif", channels=1),
+        millrace.Image(dtype="f32", layout="nchw", mean=0.5),
+        millrace.Image(crop="random", flip=0.25, exact=True),
+    ],
+)
+def test_an_image_of_fields_says_the_same(tar: Samples, image: millrace.Image) -> None:
+    one, plain = batches(tar.uri, image=image), batches(tar.uri)
+    check_same(one, batches(tar.uri, fields={"image": image, "label": millrace.Label()}))
+    same = [np.array_equal(left["image"], right["image"]) for left, right in zip(one, plain)]
+    assert not all(same), "or it says nothing"
+
+
+def test_what_an_image_leaves_open_is_said_by_the_loader(tar: Samples) -> None:
+    options: dict[str, Any] = {"augment": True, "normalize": "imagenet"}
+    check_same(batches(tar.uri, image=millrace.Image(), **options), batches(tar.uri, **options))
 
 
 def test_transforms_of_the_image(tar: Samples) -> None:
@@ -64,21 +76,23 @@ def test_transforms_of_the_image(tar: Samples) -> None:
 
 
 @pytest.mark.parametrize(
-    "label, flat",
+    "label, column",
     [
-        ("cls", {"label_field": "cls"}),
-        (millrace.Label("txt", "text"), {"label_field": "txt", "label_kind": "text"}),
-        (millrace.Label("json", path="meta.label"), {"label_field": "json", "label_kind": "json:meta.label"}),
-        (
-            millrace.Label("json", "float", "meta.label"),
-            {"label_field": "json", "label_kind": "json-float:meta.label"},
-        ),
-        (millrace.Label("json", "text", "meta.name"), {"label_field": "json", "label_kind": "json-text:meta.name"}),
-        (millrace.Label(pad=-1), {"pad": {"label": -1}}),
+        ("cls", 7),
+        (millrace.Label("cls", "float"), 7.0),
+        (millrace.Label("json", path="meta.label"), 7000),
+        (millrace.Label("json", "float", "meta.label"), 7000.0),
+        (millrace.Label("json", "text", "meta.name"), "n7"),
     ],
 )
-def test_label(tar: Samples, label: Any, flat: dict[str, Any]) -> None:
-    check_same(batches(tar.uri, label=label, last="pad"), batches(tar.uri, last="pad", **flat))
+def test_label(tar: Samples, label: Any, column: Any) -> None:
+    (batch,) = batches(millrace.Dataset(tar.uri)[7:8], label=label)
+    assert list(batch["label"]) == [column] and isinstance(batch["label"], list) == isinstance(column, str)
+
+
+def test_padding_of_the_label(tar: Samples) -> None:
+    *_, last = batches(tar.uri, label=millrace.Label(pad=-1), last="pad")
+    assert last["label"][~last["valid"]].tolist() == [-1] * 6
 
 
 @pytest.mark.parametrize("kind, path, column", [("int", "meta.label", 7000), ("text", "meta.name", "n7")])
@@ -89,7 +103,6 @@ def test_label_of_fields(tar: Samples, kind: str, path: str, column: Any) -> Non
 
 def test_shuffle(tar: Samples) -> None:
     one = batches(tar.uri, shuffle=millrace.Shuffle(window=4, extent=2, lanes=2))
-    check_same(one, batches(tar.uri, extent=2, window=4, lanes=2))
     assert [batch["key"] for batch in one] != [batch["key"] for batch in batches(tar.uri)], "or the sizes say nothing"
     check_same(batches(tar.uri, shuffle=millrace.Shuffle()), batches(tar.uri, shuffle=True))
 
@@ -100,8 +113,8 @@ def test_shuffle_of_a_plan(tar: Samples) -> None:
     received = [number for batch in batches(data, shuffle=shuffle) for number in batch["sample"]]
     assert plan[np.arange(50)].tolist() == received
     assert plan.of_epoch(1).options == plan.options
-    with pytest.raises(millrace.InvalidArgumentError, match="lanes is said by millrace.Shuffle"):
-        millrace.Plan(data, shuffle=shuffle, lanes=2)
+    with pytest.raises(TypeError, match="millrace.Plan takes no lanes; write shuffle=millrace.Shuffle"):
+        millrace.Plan(data, shuffle=shuffle, lanes=2)  # type: ignore[call-arg]
 
 
 def test_cache(tar: Samples, tmp_path: pathlib.Path) -> None:
@@ -116,21 +129,21 @@ def test_cache(tar: Samples, tmp_path: pathlib.Path) -> None:
 
 def test_service(tar: Samples) -> None:
     """The options of the native loader. Workers are tested in test_service.py."""
-    flat = {
-        "token": "t",
-        "tls": "folder",
-        "tls_name": "w",
-        "compression": "zstd",
-        "streams": 4,
-        "local_streams": "auto",
-    }
-    service = millrace.Service(["h:1", "dns:w:2"], **flat)  # type: ignore[arg-type]
-    assert worker_options(service) == worker_options(grouped(millrace.Service, ["h:1", "dns:w:2"], **flat))
+    service = millrace.Service(
+        ["h:1", "dns:w:2"],
+        token="t",
+        tls="folder",
+        tls_name="w",
+        compression="zstd",
+        streams=4,
+        local_streams="auto",
+    )
+    assert worker_options(["h:1"]) == worker_options(millrace.Service(["h:1"]))
     assert worker_options(service) == (["h:1", "dns:w:2"], 4, None, "t", "folder", "w", True, None)
-    with pytest.raises(millrace.InvalidArgumentError, match="worker_tls_name is the name"):
+    with pytest.raises(millrace.InvalidArgumentError, match="tls_name is the name"):
         millrace.Loader(tar.uri, workers=millrace.Service(["127.0.0.1:1"], tls_name="w"))
-    with pytest.raises(millrace.InvalidArgumentError, match="name these with workers"):
-        millrace.Loader(tar.uri, workers=millrace.Service(None, streams=2))
+    with pytest.raises(TypeError, match="workers must be a list of HOST:PORT, not None"):
+        millrace.Loader(tar.uri, workers=millrace.Service(None, streams=2))  # type: ignore[arg-type]
 
 
 def doubled(sample: dict[str, Any]) -> dict[str, Any]:
@@ -143,7 +156,7 @@ def test_map(tar: Samples) -> None:
         check_same(batches(tar.uri, transform=mapping), one)
     loader = millrace.Loader(tar.uri, transform=millrace.Map(doubled, threads=3))
     assert loader._stream is not None and loader._stream._workers == 3
-    with pytest.raises(millrace.InvalidArgumentError, match="transform_processes are for a transform"):
+    with pytest.raises(millrace.InvalidArgumentError, match="processes of a Map are for a function"):
         millrace.Loader(tar.uri, transform=millrace.Map(None, processes=2))
 
 
@@ -161,28 +174,12 @@ def test_transfer(tar: Samples) -> None:
 @pytest.mark.parametrize(
     "options, text",
     [
-        ({"shuffle": millrace.Shuffle(), "window": 64}, "window is said by millrace.Shuffle"),
-        ({"cache": millrace.Cache("/c"), "cache_size": 1}, r"cache_size is said by millrace.Cache\(size=\)"),
-        ({"cache": millrace.Cache("/c"), "pin": True}, "pin is said by millrace.Cache"),
-        (
-            {"workers": millrace.Service(["h:1"]), "worker_token_file": "t"},
-            r"worker_token_file is said by millrace.Service\(token=\)",
-        ),
-        ({"workers": millrace.Service(["h:1"]), "local_streams": 1}, "local_streams is said by"),
-        (
-            {"transform": millrace.Map(doubled), "transform_threads": 2},
-            r"transform_threads is said by millrace.Map\(threads=\)",
-        ),
-        ({"device": millrace.Transfer("cpu"), "prefetch_batches": 2}, r"millrace.Transfer\(ahead=\)"),
-        ({"label": "cls", "label_kind": "int"}, "label_kind is said by label"),
         ({"image": millrace.Image(), "fields": {"image": millrace.Image()}}, "fields says what batches hold"),
         ({"label": "cls", "fields": {"image": millrace.Image()}}, "fields says what batches hold"),
         ({"image": millrace.Image(like="other")}, "image: like names another image"),
         ({"image": millrace.Image(interpolation="nearest")}, "image: a map of numbers is no image"),
+        ({"image": millrace.Image(orientation="up")}, "image: orientation is 'up'; choose one of"),
         ({"image": millrace.Image(crop="middle")}, "image: crop is 'middle'; choose one of"),
-        ({"image": millrace.Image(crop="random", augment=True)}, "image: augment is said by crop"),
-        ({"image": millrace.Image(crop=(0.1, 1), crop_scale=(0.1, 1))}, "image: crop_scale is said by crop"),
-        ({"image": millrace.Image(orientation="exif", exif_orientation=True)}, "exif_orientation is said by orient"),
         ({"image": millrace.Image(crop="random", transforms=[])}, "crop is said by transforms"),
         ({"fields": {"a": millrace.Image(), "b": millrace.Image(like="a", crop="center")}}, "crop says how to crop"),
         ({"label": millrace.Label("json", "real", "a.b")}, "kind is 'real'; choose one of 'int', 'float', 'text'"),
@@ -206,8 +203,30 @@ def test_wrong_types(tar: Samples, options: dict[str, Any], text: str) -> None:
         millrace.Loader(tar.uri, **options)
 
 
+def test_few_options_are_of_the_loader_alone() -> None:
+    """Those that DataLoader has, too, are not counted."""
+    names = inspect.signature(millrace.Loader.__init__).parameters.keys() - {"self", "data"}
+    of_torch = {"batch_size", "shuffle", "drop_last", "collate_fn", "multiprocessing_context", *_NO_EFFECT, *_REFUSED}
+    assert len(of_torch) == 16 and of_torch < names
+    assert len(names - of_torch) <= 24, sorted(names - of_torch)
+    assert not names & _moved_options._PLACES.keys()
+
+
+@pytest.mark.parametrize(("name", "place"), sorted(_moved_options._PLACES.items()))
+def test_an_option_that_has_moved(tar: Samples, name: str, place: str) -> None:
+    with pytest.raises(TypeError, match=f"takes no {name}; write {re.escape(place)}"):
+        millrace.Loader(tar.uri, **{name: None})
+
+
+@pytest.mark.parametrize(("name", "place"), sorted(_moved_options._OF_IMAGES.items()))
+def test_an_option_of_images_that_has_moved(name: str, place: str) -> None:
+    with pytest.raises(TypeError, match=re.escape(f"millrace.Image takes no {name}; write {place}")):
+        millrace.Image(**{name: None})  # type: ignore[arg-type]
+
+
 def test_groups_are_values() -> None:
     assert millrace.Cache("/c", "1GiB") == millrace.Cache(path="/c", size="1GiB", pin=False)
-    assert grouped(millrace.Map, doubled, threads=2) == millrace.Map(doubled, 2)
+    assert millrace.Map(doubled, 2) == millrace.Map(doubled, threads=2)
+    assert pickle.loads(pickle.dumps(millrace.Image("jpg", crop=(0.2, 1)))) == millrace.Image("jpg", crop=(0.2, 1))
     with pytest.raises(dataclasses.FrozenInstanceError):
         millrace.Shuffle().window = 3  # type: ignore[misc]

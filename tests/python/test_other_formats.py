@@ -318,7 +318,7 @@ def test_orientation(tmp_path: pathlib.Path, orientation: int) -> None:
         "c.tif": tiff_by_hand(np.asarray(rgb), "<", t274=orientation),
         "d.tif": tiff_by_hand(np.asarray(rgb), ">", (16, 16), t274=orientation),
     }
-    found = decoded(write(tmp_path / "turned", files), exif_orientation=True)
+    found = decoded(write(tmp_path / "turned", files), orientation="exif")
     for name, pixels in found.items():
         np.testing.assert_array_equal(pixels, np.asarray(expected), name)
 

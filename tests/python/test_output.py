@@ -33,7 +33,7 @@ def floats_of(pixels: Any) -> Any:
 
 @pytest.mark.parametrize("output", ["numpy", "torch"])
 def test_normalized_for_imagenet(raw: Samples, output: str) -> None:
-    for batch in loader_of(raw.uri, normalize="imagenet", layout="nchw", output=output):
+    for batch in loader_of(raw.uri, normalize="imagenet", image=millrace.Image(layout="nchw"), output=output):
         image = np.asarray(batch["image"])
         assert image.shape == (len(batch["key"]), 3, HEIGHT, WIDTH) and image.dtype == np.float32
         for row, key in zip(image, batch["key"]):
@@ -43,7 +43,7 @@ def test_normalized_for_imagenet(raw: Samples, output: str) -> None:
 def test_normalized_as_torchvision_does(raw: Samples) -> None:
     """By the formulas of ToTensor and Normalize, in float32."""
     mean, std = torch.tensor(MEAN, dtype=torch.float32), torch.tensor(STD, dtype=torch.float32)
-    for batch in loader_of(raw.uri, normalize="imagenet", layout="nchw", output="torch"):
+    for batch in loader_of(raw.uri, normalize="imagenet", image=millrace.Image(layout="nchw"), output="torch"):
         pixels = torch.stack([torch.from_numpy(raw.pixels[key].copy()) for key in batch["key"]])
         wanted = (pixels.permute(0, 3, 1, 2).to(torch.float32).div(255) - mean[:, None, None]) / std[:, None, None]
         torch.testing.assert_close(batch["image"], wanted, atol=2e-6, rtol=0)
@@ -52,9 +52,10 @@ def test_normalized_as_torchvision_does(raw: Samples) -> None:
 @pytest.mark.parametrize("layout", ["nhwc", "nchw"])
 @pytest.mark.parametrize("device", [None, "cpu"])
 def test_one_number_or_one_a_channel(raw: Samples, layout: str, device: str | None) -> None:
-    options: dict[str, Any] = {"layout": layout, "device": device, "digest": "decoded"}
-    wanted = list(loader_of(raw.uri, dtype="f32", mean=(0.5, 0.4, 0.3), std=2.0, **options))
-    loader = loader_of(raw.uri, normalize=((0.5, 0.4, 0.3), 2), **options)
+    options: dict[str, Any] = {"device": device, "digest": "decoded"}
+    image = millrace.Image(layout=layout, mean=(0.5, 0.4, 0.3), std=2.0)
+    wanted = list(loader_of(raw.uri, image=image, **options))
+    loader = loader_of(raw.uri, normalize=((0.5, 0.4, 0.3), 2), image=millrace.Image(layout=layout), **options)
     for one, other in zip(loader, wanted, strict=True):
         np.testing.assert_array_equal(one["image"], other["image"])
     image = wanted[0]["image"][0] if layout == "nhwc" else wanted[0]["image"][0].transpose(1, 2, 0)
@@ -95,7 +96,7 @@ def test_padding_stays_zero(raw: Samples) -> None:
 
 
 def test_shapes_and_rehearsal_are_those_of_floats(raw: Samples) -> None:
-    loader = loader_of(raw.uri, normalize="imagenet", layout="nchw", last="pad")
+    loader = loader_of(raw.uri, normalize="imagenet", image=millrace.Image(layout="nchw"), last="pad")
     (shapes,) = loader.shapes()
     (rehearsed,) = loader.rehearse()
     for batch in loader:
@@ -111,18 +112,22 @@ def test_functions_get_the_same(raw: Samples) -> None:
         seen.append((sample["__key__"], sample["image"]))
         return {"image": sample["image"], "label": sample["label"]}
 
-    batches = list(loader_of(raw.uri, normalize="imagenet", layout="nchw", transform=noted, transform_threads=1))
+    batches = list(
+        loader_of(
+            raw.uri, normalize="imagenet", image=millrace.Image(layout="nchw"), transform=millrace.Map(noted, threads=1)
+        )
+    )
     assert len(seen) == len(raw) and all(image.dtype == np.float32 for _, image in seen)
     for key, image in seen:
         np.testing.assert_allclose(image, floats_of(raw.pixels[key]), atol=1e-6)
-    plain = list(loader_of(raw.uri, normalize="imagenet", layout="nchw"))
+    plain = list(loader_of(raw.uri, normalize="imagenet", image=millrace.Image(layout="nchw")))
     for one, other in zip(batches, plain, strict=True):
         np.testing.assert_array_equal(one["image"], other["image"])
 
 
 def test_images_of_several_kinds(raw: Samples) -> None:
     fields = {
-        "image": millrace.Image("png"),
+        "image": millrace.Image("png", layout="nchw"),
         "grey": millrace.Image("png", channels=1, dtype="f32", mean=0.5, std=0.25),
         "bytes": millrace.Image("png", dtype="u8"),
         "map": millrace.Image("png", channels=1, interpolation="nearest", dtype="u8"),
@@ -130,12 +135,12 @@ def test_images_of_several_kinds(raw: Samples) -> None:
             "png", transforms=[Resize((HEIGHT, WIDTH)), Normalize(0.5, 0.5), RandomErasing(1.0, value=0.0)]
         ),
     }
-    batch = next(iter(loader_of(raw.uri, fields=fields, normalize="imagenet", layout="nchw")))
+    batch = next(iter(loader_of(raw.uri, fields=fields, normalize="imagenet")))
     kinds = {name: batch[name].dtype.name for name in fields}  # type: ignore[literal-required]
     assert kinds == {"image": "float32", "grey": "float32", "bytes": "uint8", "map": "uint8", "erased": "float32"}
     pixels = raw.pixels[batch["key"][0]]
     np.testing.assert_allclose(batch["image"][0], floats_of(pixels), atol=1e-6)
-    grey = next(iter(loader_of(raw.uri, fields={"grey": millrace.Image("png", channels=1)}, layout="nchw", dtype="u8")))
+    grey = next(iter(loader_of(raw.uri, fields={"grey": millrace.Image("png", channels=1)})))
     np.testing.assert_allclose(batch["grey"], (grey["grey"] / 255 - 0.5) / 0.25, atol=1e-6)  # type: ignore[typeddict-item]
 
 
@@ -143,12 +148,16 @@ def test_large_batches_stay_what_they_are(raw: Samples) -> None:
     """Their memory is used again only when nothing refers to it."""
     kept = [
         (batch["image"][-1], batch["key"][-1])
-        for batch in loader_of(raw.uri, normalize="imagenet", layout="nchw", batch_size=5, size=200)
+        for batch in loader_of(
+            raw.uri, normalize="imagenet", image=millrace.Image(layout="nchw"), batch_size=5, size=200
+        )
     ]
     assert len(kept) == 9
     again = {
         key: image
-        for batch in loader_of(raw.uri, normalize="imagenet", layout="nchw", batch_size=5, size=200)
+        for batch in loader_of(
+            raw.uri, normalize="imagenet", image=millrace.Image(layout="nchw"), batch_size=5, size=200
+        )
         for key, image in zip(batch["key"], batch["image"])
     }
     for image, key in kept:
@@ -180,7 +189,9 @@ def test_batches_are_tuples(raw: Samples, options: dict[str, Any]) -> None:
 
 
 def test_a_loop_of_torch(raw: Samples) -> None:
-    loader = loader_of(raw.uri, as_tuple=("image", "label"), normalize="imagenet", layout="nchw", output="torch")
+    loader = loader_of(
+        raw.uri, as_tuple=("image", "label"), normalize="imagenet", image=millrace.Image(layout="nchw"), output="torch"
+    )
     net = torch.nn.Conv2d(3, 3, 3)
     for image, label in loader:
         loss = torch.nn.functional.cross_entropy(net(image).mean((2, 3)), label)
@@ -229,7 +240,7 @@ def test_a_signal_loses_no_tuple(raw: Samples, options: dict[str, Any]) -> None:
         raw.uri,
         as_tuple=("key", "image"),
         normalize="imagenet",
-        layout="nchw",
+        image=millrace.Image(layout="nchw"),
         batch_size=1,
         epochs=None,
         size=64,
@@ -274,15 +285,35 @@ def test_a_signal_loses_no_tuple(raw: Samples, options: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     "options, error, text",
     [
-        ({"raw": True, "dtype": "f32"}, millrace.InvalidArgumentError, "leave dtype out"),
+        (
+            {"raw": True, "image": millrace.Image(dtype="f32")},
+            millrace.InvalidArgumentError,
+            "leave dtype of image out",
+        ),
         ({"raw": True, "normalize": "imagenet"}, millrace.InvalidArgumentError, "leave normalize out"),
-        ({"raw": True, "layout": "nchw"}, millrace.InvalidArgumentError, "leave layout out"),
+        (
+            {"raw": True, "image": millrace.Image(layout="nchw")},
+            millrace.InvalidArgumentError,
+            "leave layout of image out",
+        ),
         ({"raw": 1}, TypeError, "raw must be True or False"),
         ({"normalize": "imagenets"}, millrace.InvalidArgumentError, "'imagenet'"),
         ({"normalize": 0.5}, TypeError, "normalize must be 'imagenet' or \\(mean, std\\)"),
-        ({"normalize": "imagenet", "mean": 0.5}, millrace.InvalidArgumentError, "leave mean out"),
-        ({"normalize": "imagenet", "dtype": "u8"}, millrace.InvalidArgumentError, "leave dtype out"),
-        ({"normalize": "imagenet", "channels": 1}, millrace.InvalidArgumentError, "3 numbers for 1 channels"),
+        (
+            {"normalize": "imagenet", "image": millrace.Image(mean=0.5)},
+            millrace.InvalidArgumentError,
+            "leave mean of image out",
+        ),
+        (
+            {"normalize": "imagenet", "image": millrace.Image(dtype="u8")},
+            millrace.InvalidArgumentError,
+            "leave dtype of image out",
+        ),
+        (
+            {"normalize": "imagenet", "image": millrace.Image(channels=1)},
+            millrace.InvalidArgumentError,
+            "3 numbers for 1 channels",
+        ),
         ({"as_tuple": "image"}, TypeError, "as_tuple must be names"),
         ({"as_tuple": ()}, millrace.InvalidArgumentError, "as_tuple is empty"),
         (
@@ -290,7 +321,7 @@ def test_a_signal_loses_no_tuple(raw: Samples, options: dict[str, Any]) -> None:
             millrace.InvalidArgumentError,
             "as_tuple names 'labels', and batches have image, label",
         ),
-        ({"as_tuple": ("image",), "collate": list}, millrace.InvalidArgumentError, "collate makes the batch"),
+        ({"as_tuple": ("image",), "collate_fn": list}, millrace.InvalidArgumentError, "collate_fn makes the batch"),
     ],
 )
 def test_words_that_contradict_each_other(raw: Samples, options: dict[str, Any], error: Any, text: str) -> None:
@@ -303,7 +334,9 @@ def test_workers_send_bytes(raw: Samples) -> None:
     from millrace.worker import Worker
 
     with Worker("127.0.0.1:0", functions=["worker_functions"]) as worker:
-        loader = functools.partial(loader_of, raw.uri, normalize="imagenet", layout="nchw", last="short")
+        loader = functools.partial(
+            loader_of, raw.uri, normalize="imagenet", image=millrace.Image(layout="nchw"), last="short"
+        )
         wanted = list(loader())
         for one, other in zip(loader(workers=[worker.address]), wanted, strict=True):
             np.testing.assert_array_equal(one["image"], other["image"])

@@ -13,7 +13,8 @@ from support import AT_SIZE, Samples
 @pytest.mark.parametrize("shuffle", ["none", "global", "window"])
 @pytest.mark.parametrize("samples", [1, 2, 17, 1000, 5000])
 def test_is_a_bijection_with_its_inverse(samples: int, shuffle: str) -> None:
-    plan = millrace.Plan(samples, shuffle=shuffle, seed=9, epoch=2, extent=3, window=16, lanes=4)
+    sizes = millrace.Shuffle(extent=3, window=16, lanes=4)
+    plan = millrace.Plan(samples, shuffle=sizes if shuffle == "window" else shuffle, seed=9, epoch=2)
     assert len(plan) == samples
     order = plan[np.arange(samples)]
     assert order.dtype == np.int64
@@ -37,7 +38,7 @@ def test_scalars_lists_slices_and_shapes() -> None:
 
 def test_depends_on_seed_epoch_and_policy() -> None:
     orders = [
-        millrace.Plan(1000, seed=seed, epoch=epoch, extent=extent)[np.arange(1000)].tolist()
+        millrace.Plan(1000, seed=seed, epoch=epoch, shuffle=millrace.Shuffle(extent=extent))[np.arange(1000)].tolist()
         for seed, epoch, extent in itertools.product([0, 1], [0, 1], [8, 16])
     ]
     assert len({tuple(order) for order in orders}) == 8
@@ -51,17 +52,25 @@ def test_millions_cost_nothing() -> None:
 
 
 @pytest.mark.parametrize(
-    "order", [{}, {"extent": 7, "window": 4, "lanes": 2}, {"lanes": 32, "window": 96}, {"extent": 1}]
+    "order",
+    [
+        {},
+        {"shuffle": millrace.Shuffle(extent=7, window=4, lanes=2)},
+        {"shuffle": millrace.Shuffle(lanes=32, window=96)},
+        {"shuffle": millrace.Shuffle(extent=1)},
+    ],
 )
-def test_a_loader_runs_the_order_of_a_plan_with_the_same_options(tar: Samples, order: dict[str, int]) -> None:
+def test_a_loader_runs_the_order_of_a_plan_with_the_same_options(
+    tar: Samples, order: dict[str, millrace.Shuffle]
+) -> None:
     dataset = millrace.Dataset(tar.uri)
     with millrace.Loader(dataset, batch_size=10, seed=6, epochs=1, output="numpy", **order, **AT_SIZE) as loader:
         fed = [sample for batch in loader for sample in batch["sample"].tolist()]
     assert fed == millrace.Plan(dataset, seed=6, **order)[np.arange(50)].tolist()
     with pytest.raises(millrace.InvalidArgumentError, match="multiple of the 64 lanes"):
-        millrace.Loader(dataset, window=100, **AT_SIZE)
+        millrace.Loader(dataset, shuffle=millrace.Shuffle(window=100), **AT_SIZE)
     with pytest.raises(TypeError, match="extent must be an integer"):
-        millrace.Loader(dataset, extent="7", **AT_SIZE)  # type: ignore[arg-type]
+        millrace.Loader(dataset, shuffle=millrace.Shuffle(extent="7"), **AT_SIZE)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("index", [-101, 100, 2**62, -(2**62)])
@@ -97,9 +106,9 @@ def test_not_integers() -> None:
 @pytest.mark.parametrize(
     "options",
     [
-        {"lanes": 3},
-        {"window": 100},
-        {"extent": 0},
+        {"shuffle": millrace.Shuffle(lanes=3)},
+        {"shuffle": millrace.Shuffle(window=100)},
+        {"shuffle": millrace.Shuffle(extent=0)},
         {"shuffle": "some"},
         {"data": -1},
         {"data": 2**61},

@@ -29,20 +29,19 @@ repeatable = settings(derandomize=True, database=None, deadline=None, suppress_h
 @st.composite
 def policies(draw: st.DrawFn) -> dict[str, Any]:
     lanes = 2 ** draw(st.integers(0, 7))
+    kind = draw(st.sampled_from(["none", "global", "window"]))
+    sizes = millrace.Shuffle(lanes * draw(st.integers(1, 6)), draw(st.integers(1, 400)), lanes)
     return {
-        "shuffle": draw(st.sampled_from(["none", "global", "window"])),
+        "shuffle": sizes if kind == "window" else kind,
         "seed": draw(SEEDS),
         "epoch": draw(st.integers(0, 2**64 - 1)),
-        "extent": draw(st.integers(1, 400)),
-        "window": lanes * draw(st.integers(1, 6)),
-        "lanes": lanes,
     }
 
 
 @settings(repeatable, max_examples=repeats(200, least=20))
 @given(st.integers(1, 5000), policies())
 @example(4097, {"shuffle": "global"})  # 4^6 + 1, where Grain's index shuffle is no bijection
-@example(5, {"shuffle": "window", "extent": 16, "window": 64, "lanes": 64})
+@example(5, {"shuffle": millrace.Shuffle(extent=16, window=64, lanes=64)})
 def test_an_epoch_has_each_sample_once(samples: int, policy: dict[str, Any]) -> None:
     plan = millrace.Plan(samples, **policy)
     order = plan[np.arange(samples)]
@@ -75,7 +74,7 @@ def test_windows_and_lanes_are_those_of_the_oracle(
 ) -> None:
     lanes = 1 << log2_lanes
     plan = millrace.Plan(
-        samples, shuffle="window", seed=seed, epoch=epoch, extent=extent, window=rows * lanes, lanes=lanes
+        samples, shuffle=millrace.Shuffle(extent=extent, window=rows * lanes, lanes=lanes), seed=seed, epoch=epoch
     )
     order = plan[np.arange(samples)]
     told = shares(samples, extent, rows * lanes, lanes, seed=1)
@@ -93,9 +92,9 @@ def test_windows_and_lanes_are_those_of_the_oracle(
 def test_the_order_is_frozen() -> None:
     """As plan_golden_test.cc, through the package. A change here needs a new version of the position (src/plan/position.cc)."""
     assert millrace.Plan(8, shuffle="global", seed=1)[range(8)].tolist() == [4, 5, 0, 1, 2, 6, 7, 3]
-    small = millrace.Plan(11, shuffle="window", seed=7, epoch=1, extent=4, window=4, lanes=2)
+    small = millrace.Plan(11, shuffle=millrace.Shuffle(extent=4, window=4, lanes=2), seed=7, epoch=1)
     assert small[range(11)].tolist() == [9, 0, 5, 2, 7, 1, 6, 3, 4, 10, 8]
-    huge = millrace.Plan(1_000_000_000_007, shuffle="window", seed=9, epoch=9, extent=16, window=192, lanes=64)
+    huge = millrace.Plan(1_000_000_000_007, shuffle=millrace.Shuffle(extent=16, window=192, lanes=64), seed=9, epoch=9)
     assert huge[[0, 1, len(huge) - 1]].tolist() == [908726971807, 271397375695, 179697913500]
 
 
@@ -209,7 +208,7 @@ class Job:
                 states = [loader.state_dict() for loader in ranks]
                 assert len({state["position"] for state in states}) == 1
                 if step < leg.kept:
-                    rows = [list(zip(batch["sample"].tolist(), batch["mask"].tolist())) for batch in batches]
+                    rows = [list(zip(batch["sample"].tolist(), batch["valid"].tolist())) for batch in batches]
                     self.state = states[step % leg.world]
                     self.steps.append((*before, leg.world, leg.batch, rows))
             return place(ranks[0])

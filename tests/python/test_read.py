@@ -103,6 +103,6 @@ def test_a_single_file(tar: Samples) -> None:
     keys = [part.read(n)["__key__"] for part in parts for n in range(len(part))]
     assert keys == [folder.read(n)["__key__"] for n in range(len(folder))]
     with millrace.Loader(shards[1], batch_size=4, size=8, epochs=1, output="numpy", shuffle="none") as loader:
-        assert sum(int(batch["mask"].sum()) for batch in loader) == len(parts[1])
+        assert sum(int(batch["valid"].sum()) for batch in loader) == len(parts[1])
     with pytest.raises(FileNotFoundError, match="gone.tar"):
         millrace.Dataset(shards[0].with_name("gone.tar"))

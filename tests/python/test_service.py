@@ -151,8 +151,7 @@ def test_compressed_rows_of_tokens(workers: Any, tmp_path: pathlib.Path, layout:
                 corpus.uri,
                 tokens=millrace.Tokens(512, layout),
                 batch_size=32,
-                workers=[relay.address],
-                worker_compression=compression,
+                workers=millrace.Service([relay.address], compression=compression),
             )
             assert remote == local and outcome(other) == outcome(one)
             assert is_sound(other.report()["workers"][0])
@@ -174,7 +173,9 @@ def test_what_zstd_does_not_shrink(many: Samples, workers: Any) -> None:
     for compression in (None, "zstd"):
         for _ in range(10):
             before = relay.bytes_from_worker
-            remote, other = received(many.uri, fields=fields, workers=[relay.address], worker_compression=compression)
+            remote, other = received(
+                many.uri, fields=fields, workers=millrace.Service([relay.address], compression=compression)
+            )
             assert remote == local and outcome(other) == outcome(one)
             if not other.report()["workers"][0][
                 "last_failure"
@@ -188,7 +189,9 @@ def test_what_zstd_does_not_shrink(many: Samples, workers: Any) -> None:
 def test_local_streams_that_follow(many: Samples, workers: Any) -> None:
     """Which rows are decoded where is a matter of time; which rows come is not."""
     local, one = received(many.uri, epochs=3)
-    remote, other = received(many.uri, epochs=3, workers=[workers().address, workers().address], local_streams="auto")
+    remote, other = received(
+        many.uri, epochs=3, workers=millrace.Service([workers().address, workers().address], local_streams="auto")
+    )
     assert remote == local and outcome(other) == outcome(one)
     report = other.report()["workers"]
     assert sum(entry["rows"] for entry in report) == sum(len(batch["valid"]) for batch in remote)
@@ -206,7 +209,7 @@ def test_workers_take_streams_that_the_program_waits_for(many: Samples, workers:
         "memory": "512MiB",
     }  # decoding takes far longer than this loop
     with millrace.Loader(
-        many.uri, workers=[workers().address, workers().address], local_streams="auto", **options
+        many.uri, workers=millrace.Service([workers().address, workers().address], local_streams="auto"), **options
     ) as loader:
         batches = (batch for _ in range(10**9) for batch in loader)
         next(batches)
@@ -324,7 +327,7 @@ def test_tokens_of_workers(tar: Samples, workers: Any, tmp_path: pathlib.Path) -
     wrong.write_text("staple-staple-staple\n")
     worker = workers("--token-file", right)
     for token, failure in ((right, ""), (wrong, "is not the worker's"), (None, "asks for a token")):
-        _, loader = received(tar.uri, workers=[worker.address], worker_token_file=token)
+        _, loader = received(tar.uri, workers=millrace.Service([worker.address], token=token))
         report = loader.report()["workers"]
         assert failure in report[0]["last_failure"] and (report[0]["rows"] > 0) == (failure == "")
         assert "correct" not in str(report)
@@ -369,22 +372,23 @@ def test_one_cache_for_all_trainers(
     assert keys[0] == keys[1] and len(keys[0]) == len(tar)
 
 
-def test_what_makes_no_sense(tar: Samples, tmp_path: pathlib.Path) -> None:
+def test_what_makes_no_sense(tar: Samples) -> None:
     for options in (
         {"workers": "127.0.0.1:7070"},
         {"workers": [7070]},
         {"workers": ["nowhere"]},
         {"workers": ["h:1", "h:1"]},
-        {"workers": ["h:1"], "local_streams": -1},
-        {"workers": ["h:1"], "local_streams": 100},
-        {"local_streams": 1},
-        {"local_streams": "auto"},
-        {"workers": ["h:1"], "local_streams": "all"},
-        {"worker_compression": "zstd"},
-        {"workers": ["h:1"], "worker_compression": "gzip"},
-        {"worker_token_file": tmp_path},
+        {"workers": millrace.Service(["h:1"], local_streams=-1)},
+        {"workers": millrace.Service(["h:1"], local_streams=100)},
+        {"workers": millrace.Service(None, local_streams=1)},  # type: ignore[arg-type]
+        {"workers": millrace.Service("h:1")},
+        {"workers": millrace.Service(["h:1"], local_streams="all")},
+        {"workers": millrace.Service(["h:1"], compression="gzip")},
+        {"workers": millrace.Service(["h:1"], token=3)},  # type: ignore[arg-type]
     ):
-        with pytest.raises((millrace.InvalidArgumentError, TypeError), match="worker|local.streams|HOST"):
+        with pytest.raises(
+            (millrace.InvalidArgumentError, TypeError), match="worker|local.streams|HOST|compression|token"
+        ):
             millrace.Loader(tar.uri, **options)
 
 

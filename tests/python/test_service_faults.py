@@ -25,7 +25,7 @@ def test_a_slow_worker_is_overtaken(many: Samples, workers: Any) -> None:
     """It answers, but its batches never come to their end: their streams are opened at another worker, which has them from then on."""
     slow, fast = Proxy(workers().address, drips=True), workers()
     local, one = received(many.uri)
-    remote, other = received(many.uri, workers=[slow.address, fast.address], streams=4)
+    remote, other = received(many.uri, workers=millrace.Service([slow.address, fast.address], streams=4))
     slow.close()
     assert remote == local and outcome(other) == outcome(one)
     report = other.report()["workers"]
@@ -59,7 +59,7 @@ def test_bytes_in_flight_over_a_long_way(many: Samples, workers: Any) -> None:
         "epochs": None,
         "digest": None,
     }  # 8 rows of 147 KiB: 13 batches are a quarter of 64 MiB
-    with millrace.Loader(many.uri, workers=[far.address], streams=1, **options) as loader:
+    with millrace.Loader(many.uri, workers=millrace.Service([far.address], streams=1), **options) as loader:
         batches = (batch for _ in range(10**9) for batch in loader)
         deadline = time.monotonic() + 300
         while far.most_on_their_way < 10:
@@ -122,14 +122,10 @@ def part_of_epoch(
     """Reads on from `state`, so many steps or to the end, with a world, streams and local streams of its own. The sum of the ranks'
     digests, and where they are."""
     world = chance.choice([1, 2])
-    options = {
-        **OPTIONS,
-        "world": world,
-        "streams": chance.choice([1, 2, 4]),
-        "local_streams": chance.choice([0, 0, 1]),
-    }
+    streams, local_streams = chance.choice([1, 2, 4]), chance.choice([0, 0, 1])
     named = chance.sample(pool.addresses, chance.randint(1, 3))
-    loaders = [millrace.Loader(uri, **{**options, "rank": rank}, workers=named) for rank in range(world)]
+    service = millrace.Service(named, streams=streams, local_streams=local_streams)
+    loaders = [millrace.Loader(uri, **OPTIONS, world=world, rank=rank, workers=service) for rank in range(world)]
     try:
         if state is not None:
             for loader in loaders:

@@ -102,8 +102,8 @@ def punctual(run: Callable[[], tuple[Any, millrace.Loader]]) -> tuple[Any, millr
     raise AssertionError(loader.report()["workers"])
 
 
-def check_equal(uri: Any, function: str, workers: list[str], **options: Any) -> None:
-    local, one = received(uri, function, **{name: value for name, value in options.items() if name != "streams"})
+def check_equal(uri: Any, function: str, workers: list[str] | millrace.Service, **options: Any) -> None:
+    local, one = received(uri, function, **options)
 
     def run() -> tuple[list[Any], millrace.Loader]:
         remote, other = received(uri, function, workers=workers, **options)
@@ -119,9 +119,10 @@ def check_equal(uri: Any, function: str, workers: list[str], **options: Any) -> 
 
 @pytest.mark.parametrize("last", ["pad", "short", "drop", "wrap"])
 def test_equal_to_a_local_loader(tar: Samples, addresses: list[str], last: str) -> None:
+    service = millrace.Service(addresses, streams=4)
     for world in (1, 2):
         for rank in range(world):
-            check_equal(tar.uri, "noisy", addresses, last=last, world=world, rank=rank, epochs=2, streams=4)
+            check_equal(tar.uri, "noisy", service, last=last, world=world, rank=rank, epochs=2)
 
 
 def test_values_of_all_kinds(tar: Samples, addresses: list[str]) -> None:
@@ -145,9 +146,8 @@ def test_mixes_and_tokens(tar: Samples, raw: Samples, addresses: list[str], tmp_
     check_equal(
         mix,
         "noisy",
-        addresses,
+        millrace.Service(addresses, streams=4),
         epochs=2,
-        streams=4,
         fields={"image": millrace.Image("png"), "label": millrace.Bytes("png")},
     )
     corpus = write_corpus(tmp_path / "corpus", [int(n) for n in np.random.default_rng(1).integers(1, 90, 300)])
@@ -167,10 +167,8 @@ def test_another_world_after_a_resume(tar: Samples, raw: Samples, addresses: lis
         next(iter(loader))
         state = loader.state_dict()
     got = []
-    for workers in (None, addresses):
-        with millrace.Loader(
-            mix, **options, workers=workers, world=3, rank=1, **({} if workers is None else {"streams": 4})
-        ) as loader:
+    for workers in (None, millrace.Service(addresses, streams=4)):
+        with millrace.Loader(mix, **options, workers=workers, world=3, rank=1) as loader:
             loader.load_state_dict(state)
             got.append([shown(batch) for batch in loader])
     assert got[0] == got[1] and got[0]
@@ -180,7 +178,7 @@ def test_collate_and_batch_transform_run_here(tar: Samples, addresses: list[str]
     def collate(rows: list[dict[str, Any]]) -> dict[str, Any]:
         return {"apart": [row["apart"] for row in rows], "pid": os.getpid()}
 
-    remote, _ = punctual(lambda: received(tar.uri, "where", workers=addresses, collate=collate))
+    remote, _ = punctual(lambda: received(tar.uri, "where", workers=addresses, collate_fn=collate))
     assert remote[0] == shown({"apart": ["yes"] * 8, "pid": os.getpid()})
 
 
@@ -188,12 +186,14 @@ def test_rows_of_this_process(tar: Samples, addresses: list[str]) -> None:
     """Those of local streams are transformed here, and batches are of both."""
     local, one = received(tar.uri, "noisy", last="pad")  # each stream has equally many rows
     remote, other = punctual(
-        lambda: received(tar.uri, "noisy", workers=addresses, streams=4, local_streams=2, last="pad")
+        lambda: received(tar.uri, "noisy", workers=millrace.Service(addresses, streams=4, local_streams=2), last="pad")
     )
     assert remote == local and outcome(other) == outcome(one)
     report = other.report()["workers"]
     assert report[-1]["rows"] == sum(entry["rows"] for entry in report[:-1]) > 0, report
-    batches, _ = punctual(lambda: received(tar.uri, "where", workers=addresses, streams=4, local_streams=2))
+    batches, _ = punctual(
+        lambda: received(tar.uri, "where", workers=millrace.Service(addresses, streams=4, local_streams=2))
+    )
     assert sorted(batches[0]["apart"][1]) == [("str", "")] * 4 + [("str", "yes")] * 4
 
 
@@ -304,8 +304,8 @@ def test_what_makes_no_sense(tar: Samples) -> None:
     ):
         with pytest.raises(millrace.InvalidArgumentError, match=why):
             millrace.Loader(tar.uri, transform=transform)
-    with pytest.raises(millrace.InvalidArgumentError, match="workers run the transform"):
-        millrace.Loader(tar.uri, transform=f"{MODULE}:noisy", workers=["127.0.0.1:1"], transform_processes=1)
+    with pytest.raises(millrace.InvalidArgumentError, match="workers run the function"):
+        millrace.Loader(tar.uri, transform=millrace.Map(f"{MODULE}:noisy", processes=1), workers=["127.0.0.1:1"])
 
 
 def test_names_of_other_modules_are_refused() -> None:

@@ -137,7 +137,7 @@ def test_members_that_come_and_go_at_random(many: Samples, workers: Any, etcd: E
         place = etcd.place(f"random-{number}")
         there = [workers("--register", place)]
         wait_for(lambda name=f"random-{number}": len(etcd.registered(name)) == 1)
-        with millrace.Loader(many.uri, workers=[place], streams=4, **OPTIONS) as loader:
+        with millrace.Loader(many.uri, workers=millrace.Service([place], streams=4), **OPTIONS) as loader:
             for _ in loader:
                 if chance.random() > 0.1:
                     continue

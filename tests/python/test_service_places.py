@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import signal
 from typing import Any
@@ -36,10 +37,15 @@ def test_equal_to_a_local_loader(tar: Samples, workers: Any, last: str, streams:
         "small": millrace.Image("png", size=8),
         "text": millrace.Text("txt"),
     }
-    for options in ({}, {"fields": fields}, {"local_streams": 1}, {"worker_compression": "zstd"}):
-        mine = {name: value for name, value in options.items() if name == "fields"}
-        local, one = received(tar.uri, last=last, epochs=2, **mine)
-        remote, other = received(tar.uri, last=last, epochs=2, workers=addresses, streams=streams, **options)
+    plain = millrace.Service(addresses, streams=streams)
+    for options, service in (
+        ({}, plain),
+        ({"fields": fields}, plain),
+        ({}, dataclasses.replace(plain, local_streams=1)),
+        ({}, dataclasses.replace(plain, compression="zstd")),
+    ):
+        local, one = received(tar.uri, last=last, epochs=2, **options)
+        remote, other = received(tar.uri, last=last, epochs=2, workers=service, **options)
         assert remote == local and outcome(other) == outcome(one)
         assert all(map(is_sound, other.report()["workers"])), other.report()["workers"]
 
@@ -71,7 +77,7 @@ def test_values_are_asked_for_ahead(many: Samples, workers: Any) -> None:
 def test_flipped_bytes(many: Samples, workers: Any, every: int) -> None:
     liar, honest = Proxy(workers().address, flips_every=every), workers()
     local, one = received(many.uri)
-    remote, other = received(many.uri, workers=[liar.address, honest.address], streams=4)
+    remote, other = received(many.uri, workers=millrace.Service([liar.address, honest.address], streams=4))
     liar.close()
     assert remote == local and outcome(other) == outcome(one)
     report = other.report()["workers"]
@@ -83,7 +89,7 @@ def test_a_worker_that_ends(many: Samples, workers: Any, end: int) -> None:
     both = [workers(), workers()]
     local, one = received(many.uri, epochs=4)
     with millrace.Loader(
-        many.uri, workers=[worker.address for worker in both], **{**LARGE, "epochs": 4}, streams=4
+        many.uri, workers=millrace.Service([worker.address for worker in both], streams=4), **{**LARGE, "epochs": 4}
     ) as loader:
         got = []
         for _ in range(4):
@@ -99,7 +105,7 @@ def test_a_slow_worker_is_overtaken(many: Samples, workers: Any) -> None:
     """It has begun to send rows to their place, and goes on with that, when another worker is faster."""
     slow, fast = Proxy(workers().address, drips=True), workers()
     local, one = received(many.uri)
-    remote, other = received(many.uri, workers=[slow.address, fast.address], streams=4)
+    remote, other = received(many.uri, workers=millrace.Service([slow.address, fast.address], streams=4))
     slow.close()
     assert remote == local and outcome(other) == outcome(one)
     report = other.report()["workers"]
@@ -110,7 +116,7 @@ def test_batches_that_the_program_keeps(many: Samples, workers: Any) -> None:
     """Then there may be no slot when rows come: they are received elsewhere, and copied."""
     options = {**LARGE, "size": 224, "epochs": 2}  # a quarter of the memory has 27 batches
     local, _ = received(many.uri, **options)
-    with millrace.Loader(many.uri, workers=[workers().address], streams=2, **options) as loader:
+    with millrace.Loader(many.uri, workers=millrace.Service([workers().address], streams=2), **options) as loader:
         kept, got = [], []
         for _ in range(2):
             for batch in loader:
@@ -136,6 +142,6 @@ def test_batches_that_a_worker_keeps(many: Samples, workers: Any) -> None:
         }
         local, _ = received(many.uri, **plain)
         for _ in range(2):
-            remote, other = received(many.uri, workers=[worker.address], streams=2, **plain)
+            remote, other = received(many.uri, workers=millrace.Service([worker.address], streams=2), **plain)
             assert remote == local
             assert none_here(other.report()["workers"])

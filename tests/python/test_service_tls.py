@@ -27,7 +27,7 @@ def tls(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
 def test_rows_come_over_tls(tar: Samples, workers: Any, tls: pathlib.Path) -> None:
     addresses = [workers("--tls", tls / "ours" / "worker").address for _ in range(2)]
     local, one = received(tar.uri)
-    remote, other = received(tar.uri, workers=addresses, worker_tls=tls / "ours" / "trainer")
+    remote, other = received(tar.uri, workers=millrace.Service(addresses, tls=tls / "ours" / "trainer"))
     assert remote == local and outcome(other) == outcome(one)
     report = other.report()["workers"]
     assert all(map(is_sound, report)), report
@@ -42,19 +42,19 @@ def test_refusals_say_why(tar: Samples, workers: Any, tls: pathlib.Path, capfd: 
     elsewhere = workers("--tls", tls / "ours" / "other").address
     local, one = received(tar.uri)
     ours, theirs = tls / "ours" / "trainer", tls / "theirs" / "stranger"
-    for worker, options, why in (
-        (secured, {"worker_tls": theirs}, "certificate is not trusted"),
-        (secured, {}, "speaks TLS"),
-        (plain, {"worker_tls": ours}, "TLS handshake failed"),
-        (elsewhere, {"worker_tls": ours}, "certificate is not trusted for 127.0.0.1"),
+    for worker, folder, why in (
+        (secured, theirs, "certificate is not trusted"),
+        (secured, None, "speaks TLS"),
+        (plain, ours, "TLS handshake failed"),
+        (elsewhere, ours, "certificate is not trusted for 127.0.0.1"),
     ):
-        remote, other = received(tar.uri, workers=[worker], **options)
+        remote, other = received(tar.uri, workers=millrace.Service([worker], tls=folder))
         assert remote == local and outcome(other) == outcome(one)
         report = other.report()["workers"]
         assert why in report[0]["last_failure"] and report[0]["rows"] == 0, report
         said = capfd.readouterr().err
         assert why in said and said.count("no worker serves") == 1, said
-    remote, other = received(tar.uri, workers=[elsewhere], worker_tls=ours, worker_tls_name="workers.example")
+    remote, other = received(tar.uri, workers=millrace.Service([elsewhere], tls=ours, tls_name="workers.example"))
     assert remote == local and is_sound(other.report()["workers"][0])
 
 
@@ -66,7 +66,7 @@ def test_a_trainer_of_another_authority_is_refused_by_the_worker(
     for name in ("tls.crt", "tls.key"):
         (tmp_path / name).write_bytes((tls / "theirs" / "stranger" / name).read_bytes())
     (tmp_path / "ca.crt").write_bytes((tls / "ours" / "ca.crt").read_bytes())
-    _, loader = received(tar.uri, workers=[worker.address], worker_tls=tmp_path)
+    _, loader = received(tar.uri, workers=millrace.Service([worker.address], tls=tmp_path))
     report = loader.report()["workers"]
     assert "the server ended TLS" in report[0]["last_failure"] and report[0]["rows"] == 0
 
@@ -85,14 +85,14 @@ def test_c14_certificates_have_roles(tar: Samples, workers: Any, tmp_path_factor
     worker = workers("--tls", folder / "worker").address
     impostor = workers("--tls", folder / "trainer").address
     local, _ = received(tar.uri)
-    remote, loader = received(tar.uri, workers=[worker], worker_tls=folder / "trainer")
+    remote, loader = received(tar.uri, workers=millrace.Service([worker], tls=folder / "trainer"))
     assert remote == local and is_sound(loader.report()["workers"][0])
     for address, own, why in (
         (impostor, folder / "trainer", "certificate is not trusted"),
         (worker, folder / "worker", "the server ended TLS"),
     ):
         for _ in range(10):
-            remote, loader = received(tar.uri, workers=[address], worker_tls=own)
+            remote, loader = received(tar.uri, workers=millrace.Service([address], tls=own))
             report = loader.report()["workers"][0]
             if not is_late(report):  # a busy machine can take too long for a handshake
                 break
@@ -135,12 +135,12 @@ def test_certificates_in_place_of_a_token(tls: pathlib.Path) -> None:
 
 def test_folders_that_are_none(tar: Samples, tls: pathlib.Path, tmp_path: pathlib.Path) -> None:
     with pytest.raises(millrace.NotFoundError, match=r"ca\.crt"):
-        millrace.Loader(tar.uri, workers=["h:1"], worker_tls=tmp_path, **OPTIONS)
+        millrace.Loader(tar.uri, workers=millrace.Service(["h:1"], tls=tmp_path), **OPTIONS)
     (tmp_path / "ca.crt").write_text("no PEM")
     with pytest.raises(millrace.InvalidArgumentError, match="no PEM file"):
-        millrace.Loader(tar.uri, workers=["h:1"], worker_tls=tmp_path, **OPTIONS)
-    with pytest.raises(millrace.InvalidArgumentError, match="worker_tls"):
-        millrace.Loader(tar.uri, workers=["h:1"], worker_tls_name="x", **OPTIONS)
+        millrace.Loader(tar.uri, workers=millrace.Service(["h:1"], tls=tmp_path), **OPTIONS)
+    with pytest.raises(millrace.InvalidArgumentError, match="tls_name is the name"):
+        millrace.Loader(tar.uri, workers=millrace.Service(["h:1"], tls_name="x"), **OPTIONS)
     made = subprocess.run(
         [str(binary()), "worker", "--listen", "127.0.0.1:0", "--tls", str(tmp_path)],
         capture_output=True,

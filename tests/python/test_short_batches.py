@@ -107,7 +107,7 @@ def test_functions_get_the_repeats(raw: Samples, output: str) -> None:
     assert [int(one) for one in batch["sum"]] == [int(raw.pixels[key].sum()) * 2 for key in batch["name"]]
     assert batch["name"][-1] == batch["key"][-1] == first and int(batch["label"][-1]) == raw.labels[first]
 
-    *_, listed = short(raw.uri, transform=twice, collate=list, **options)
+    *_, listed = short(raw.uri, transform=twice, collate_fn=list, **options)
     assert [row["__key__"] for row in listed] == batch["name"]
 
     *_, mixed = short(raw.uri, batch_transform=MixUp(num_classes=3), **options)

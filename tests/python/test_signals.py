@@ -121,8 +121,8 @@ for attempt in range({repeats(200)}):
             break
         except Interrupt:
             interrupts += 1
-            assert loader.report()["samples"] == sum(int(b["mask"].sum()) for b in seen), "lost"
-    samples = sorted(s for b in seen for s, m in zip(b["sample"].tolist(), b["mask"].tolist()) if m)
+            assert loader.report()["samples"] == sum(int(b["valid"].sum()) for b in seen), "lost"
+    samples = sorted(s for b in seen for s, m in zip(b["sample"].tolist(), b["valid"].tolist()) if m)
     assert samples == list(range(len(loader.dataset))), (attempt, samples)
     if interrupts > {repeats(200)}: break
 signal.setitimer(signal.ITIMER_REAL, 0)

@@ -24,7 +24,9 @@ def fed(data: Any, **options: Any) -> list[tuple[int, int, str]]:
         for batch in loader:
             parts = batch["part"] if "part" in batch else np.zeros(7, dtype=np.int64)
             rows += [
-                row for *row, real in zip(parts.tolist(), batch["sample"].tolist(), batch["key"], batch["mask"]) if real
+                row
+                for *row, real in zip(parts.tolist(), batch["sample"].tolist(), batch["key"], batch["valid"])
+                if real
             ]
     return [(part, sample, key) for part, sample, key in rows]
 
@@ -277,7 +279,7 @@ def test_labels_of_a_mix_are_numbered_by_all_names(raw: Samples, tar: Samples, t
     assert mix.classes == sorted([*CLASSES, "ant", "zebra"])
     with millrace.Loader(mix, batch_size=7, output="numpy", epochs=1, **AT_SIZE) as loader:
         for batch in loader:
-            for label, key, real in zip(batch["label"], batch["key"], batch["mask"]):
+            for label, key, real in zip(batch["label"], batch["key"], batch["valid"]):
                 assert not real or mix.classes[label] == key.split("/")[0]
     with pytest.raises(millrace.InvalidArgumentError, match="by one --class-map"):
         millrace.Loader(millrace.Mix([dataset, millrace.Dataset(tar.uri), other]), **AT_SIZE)
@@ -324,7 +326,8 @@ def test_many_positions_at_once_are_those_one_by_one(tmp_path: Any, shuffle: str
     half = np.random.default_rng(1).choice(900, 450, replace=False)
     dataset = millrace.Dataset(str(tmp_path))
     for data in (dataset, dataset.where(samples=np.sort(half).tolist())):
-        plan = millrace.Plan(data, shuffle=shuffle, seed=3, extent=7, window=16, lanes=8)
+        sizes = millrace.Shuffle(extent=7, window=16, lanes=8)
+        plan = millrace.Plan(data, shuffle=sizes if shuffle == "window" else shuffle, seed=3)
         one_by_one = [plan[position] for position in range(len(data))]
         assert sorted(one_by_one) == data.samples.tolist()
         for positions in (

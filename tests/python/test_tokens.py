@@ -80,7 +80,7 @@ def test_types(corpus: Corpus, dtype: str) -> None:
 def test_the_order_is_the_plans(corpus: Corpus) -> None:
     made = loader(corpus, millrace.Tokens(LENGTH), shuffle="global", seed=5, epochs=2)
     for epoch in range(2):
-        rows = np.concatenate([batch["row"][batch["mask"]] for batch in made])
+        rows = np.concatenate([batch["row"][batch["valid"]] for batch in made])
         plan = millrace.Plan(len(rows), shuffle="global", seed=5, epoch=epoch)
         np.testing.assert_array_equal(rows, plan[np.arange(len(rows))])
 
@@ -94,7 +94,10 @@ def test_any_kills_and_worlds(corpus: Corpus, tokens: millrace.Tokens, shuffle: 
     """A run is cut at random places and goes on with other worlds and batches: each row comes once, with the same content."""
     whole = loader(corpus, tokens, shuffle=shuffle, seed=3, epochs=1, digest="raw")
     wanted = {
-        int(row): batch["tokens"][i].copy() for batch in whole for i, row in enumerate(batch["row"]) if batch["mask"][i]
+        int(row): batch["tokens"][i].copy()
+        for batch in whole
+        for i, row in enumerate(batch["row"])
+        if batch["valid"][i]
     }
     for seed in range(4):
         rng = np.random.default_rng(seed)
@@ -120,7 +123,7 @@ def test_any_kills_and_worlds(corpus: Corpus, tokens: millrace.Tokens, shuffle: 
                     one.load_state_dict(position)
                 batches = iter(one)
                 for _, batch in zip(range(steps), batches):  # takes no batch too many
-                    for i in np.flatnonzero(batch["mask"]):
+                    for i in np.flatnonzero(batch["valid"]):
                         np.testing.assert_array_equal(batch["tokens"][i], wanted[int(batch["row"][i])])
                         seen.append(int(batch["row"][i]))
                 after.add(one.state_dict()["position"])
@@ -136,7 +139,7 @@ def test_last_batches(corpus: Corpus) -> None:
     rows = loader(corpus, millrace.Tokens(LENGTH)).rows[0]["rows"]
     for last in ("pad", "drop", "wrap"):
         made = loader(corpus, millrace.Tokens(LENGTH), last=last, batch_size=7)
-        masks = [batch["mask"] for batch in made]
+        masks = [batch["valid"] for batch in made]
         assert len(masks) == len(made) == (rows // 7 if last == "drop" else -(-rows // 7))
         assert rows % 7 != 0 and masks[-1].all() == (last != "pad")
         assert made.report()["samples"] == (rows // 7 * 7 if last == "drop" else rows)
@@ -178,7 +181,7 @@ def test_buckets(corpus: Corpus, long: str, world: int, last: str) -> None:
         assert size == SIZES[bucket]
         steps[bucket] += 1
         for batch in batches:
-            for i in np.flatnonzero(batch["mask"]):
+            for i in np.flatnonzero(batch["valid"]):
                 assert batch["part"][i] == bucket
                 wanted = arrays(corpus, expected[bucket][batch["row"][i]], length)
                 np.testing.assert_array_equal(batch["tokens"][i], wanted.tokens)
@@ -266,10 +269,13 @@ def check_shapes(made: millrace.Loader) -> None:
     assert len(rehearsed) == len(declared)
     for batch, shape in zip(rehearsed, declared):
         assert {name: (array.shape, str(array.dtype)) for name, array in batch.items() if name != "key"} == dict(shape)
-        assert not batch["mask"].any() and batch["key"] == [""] * len(batch["mask"])
+        assert not batch["valid"].any() and batch["key"] == [""] * len(batch["valid"])
     for batch in made:
         assert {name: (array.shape, str(array.dtype)) for name, array in batch.items() if name != "key"} in declared
-        assert list(batch) == [*next(shape for shape in declared if shape["mask"].shape == batch["mask"].shape), "key"]
+        assert list(batch) == [
+            *next(shape for shape in declared if shape["valid"].shape == batch["valid"].shape),
+            "key",
+        ]
 
 
 @pytest.mark.parametrize(
@@ -281,11 +287,13 @@ def test_every_batch_has_a_declared_shape(corpus: Corpus, tokens: millrace.Token
     check_shapes(made)
 
 
-@pytest.mark.parametrize("options", [{}, {"dtype": "f32", "layout": "nchw"}, {"channels": 1}])
+@pytest.mark.parametrize(
+    "options", [{}, {"image": millrace.Image(dtype="f32", layout="nchw")}, {"image": millrace.Image(channels=1)}]
+)
 def test_shapes_of_images(raw: Samples, options: dict[str, Any]) -> None:
     made = millrace.Loader(raw.uri, batch_size=7, output="numpy", last="pad", **AT_SIZE, **options)
     (shape,) = made.shapes()
-    assert shape["mask"] == ((7,), "bool") and shape["label"] == millrace.Shape((7,), "int64")
+    assert shape["valid"] == ((7,), "bool") and shape["label"] == millrace.Shape((7,), "int64")
     check_shapes(made)
     assert made.rows == [] and made.padding == 0
 
@@ -359,7 +367,7 @@ def test_options_that_make_no_sense(corpus: Corpus) -> None:
     with pytest.raises(millrace.InvalidArgumentError, match="ascend; 4 comes after 8"):
         loader(corpus, millrace.Tokens(layout="bucket", lengths=[8, 4], batch_sizes=[1, 1]))
     with pytest.raises(millrace.InvalidArgumentError, match="neither images nor labels"):
-        loader(corpus, millrace.Tokens(8), label_field="cls")
+        loader(corpus, millrace.Tokens(8), label="cls")
     with pytest.raises(millrace.InvalidArgumentError, match="digest of stored bytes"):
         loader(corpus, millrace.Tokens(8), digest="decoded")
     with pytest.raises(millrace.InvalidArgumentError, match="does not fit into int32"):
@@ -432,7 +440,7 @@ def test_long_documents_are_read_in_part(tmp_path: pathlib.Path) -> None:
             int(row): batch["tokens"][i].copy()
             for batch in made
             for i, row in enumerate(batch["row"])
-            if batch["mask"][i]
+            if batch["valid"][i]
         }
         np.testing.assert_array_equal(np.concatenate([seen[row] for row in sorted(seen)]), tokens)
 

@@ -144,7 +144,7 @@ if pid == 0:
     try:
         assert len(part) == 3 and part.samples.tolist() == [4, 9, 11], part.samples
         assert part.read(1)["__key__"] == "0009" and whole.fields == ["cls", "json", "png", "txt"]
-        assert sum(int(batch["mask"].sum()) for batch in millrace.Loader(part, batch_size=2, size=8, epochs=1)) == 3
+        assert sum(int(batch["valid"].sum()) for batch in millrace.Loader(part, batch_size=2, size=8, epochs=1)) == 3
         os._exit(0)
     except BaseException as error:
         print(repr(error), flush=True)

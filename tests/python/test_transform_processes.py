@@ -1,4 +1,4 @@
-"""transform_processes= of a Loader: the same results as threads give, what travels, errors, deaths, and nothing left behind."""
+"""Map(function, processes=) of a Loader: the same results as threads give, what travels, errors, deaths, and nothing left behind."""
 
 from __future__ import annotations
 
@@ -26,21 +26,16 @@ from millrace.processes import Launcher, RemoteTraceback, TransformProcess
 from support import HEIGHT, WIDTH, Samples, add_digests, check_script, keys_of, run_script
 
 
-def loader_of(samples: Samples, **options: Any) -> millrace.Loader:
-    usual = {
-        "batch_size": 8,
-        "output": "numpy",
-        "epochs": 1,
-        "seed": 2,
-        "size": (HEIGHT, WIDTH),
-        "multiprocessing_context": "fork",
-    }
-    usual = {**usual, "transform_processes": 2, **options}
-    return millrace.Loader(samples.uri, **{name: value for name, value in usual.items() if value is not None})
+def loader_of(
+    samples: Samples, transform: Any, processes: int | None = 2, context: Any = "fork", **options: Any
+) -> millrace.Loader:
+    mapping = millrace.Map(transform, processes=processes, context=context)
+    usual: dict[str, Any] = {"batch_size": 8, "output": "numpy", "epochs": 1, "seed": 2, "size": (HEIGHT, WIDTH)}
+    return millrace.Loader(samples.uri, transform=mapping, **{**usual, **options})
 
 
-def in_threads(samples: Samples, **options: Any) -> millrace.Loader:
-    return loader_of(samples, transform_processes=None, multiprocessing_context=None, **options)
+def in_threads(samples: Samples, transform: Any = None, **options: Any) -> millrace.Loader:
+    return loader_of(samples, transform, processes=None, context=None, **options)
 
 
 def assert_equal(one: Any, other: Any) -> None:
@@ -95,7 +90,7 @@ def test_processes_give_what_threads_give(tar: Samples, context: str) -> None:
         transform=functions.shifted,
         epochs=2,
         digest="raw",
-        multiprocessing_context=None if context == "spawn" else context,
+        context=None if context == "spawn" else context,
     )
     for _ in range(2):
         for before, batch in zip(plain, loader, strict=True):
@@ -113,9 +108,9 @@ def test_random_numbers_do_not_depend_on_processes(tar: Samples, processes: int)
             for key, draw, wait in zip(batch["key"], batch["draw"], batch["wait"])
         ]
 
-    loader = loader_of(tar, transform=functions.drawing, transform_processes=processes)
+    loader = loader_of(tar, transform=functions.drawing, processes=processes)
     assert draws(loader) == draws(in_threads(tar, transform=functions.drawing))
-    loader = loader_of(tar, transform=functions.drawing, transform_processes=processes)
+    loader = loader_of(tar, transform=functions.drawing, processes=processes)
     assert {int(pid) for batch in loader for pid in batch["pid"]}.isdisjoint({os.getpid()})
 
 
@@ -137,7 +132,7 @@ def test_tensors_and_global_generators(tar: Samples) -> None:
             assert torch.equal(before[name], batch[name])
 
     def draws(processes: int) -> dict[str, Any]:
-        loader = loader_of(tar, transform=functions.drawing_from_globals, transform_processes=processes)
+        loader = loader_of(tar, transform=functions.drawing_from_globals, processes=processes)
         return {key: tuple(row) for batch in loader for key, row in zip(batch["key"], batch["draws"]) if key}
 
     found = draws(3)
@@ -145,10 +140,10 @@ def test_tensors_and_global_generators(tar: Samples) -> None:
 
 
 def test_results_that_are_kept_are_not_written_over(tar: Samples) -> None:
-    loader = loader_of(tar, transform=functions.shifted, collate=list, epochs=4, batch_size=5)
+    loader = loader_of(tar, transform=functions.shifted, collate_fn=list, epochs=4, batch_size=5)
     kept = [(sample["image"], sample["image"].copy()) for _ in range(4) for batch in loader for sample in batch]  # type: ignore[call-overload]
     assert len(kept) == 200 and all(np.array_equal(view, copy) for view, copy in kept)
-    loader = loader_of(tar, transform=functions.Keeping(), transform_processes=1)
+    loader = loader_of(tar, transform=functions.Keeping(), processes=1)
     batches = [batch for batch in loader]
     assert (
         all(batch["intact"][batch["valid"]].all() for batch in batches)
@@ -157,9 +152,7 @@ def test_results_that_are_kept_are_not_written_over(tar: Samples) -> None:
 
 
 def test_memory_of_which_something_is_kept_is_let_go_of(tar: Samples) -> None:
-    loader = loader_of(
-        tar, transform=functions.KeepingTheLast(), transform_processes=1, epochs=3, multiprocessing_context="forkserver"
-    )
+    loader = loader_of(tar, transform=functions.KeepingTheLast(), processes=1, epochs=3, context="forkserver")
     assert sum(1 for _ in range(3) for batch in loader) == 21
     process = loader._stream._transform_processes[0]  # type: ignore[union-attr]
     files = [os.readlink(file) for file in pathlib.Path(f"/proc/{process._process.pid}/fd").iterdir()]
@@ -278,7 +271,7 @@ def test_one_process_ends_while_another_starts() -> None:
 
 def test_a_process_that_is_killed_from_outside(tar: Samples) -> None:
     first = next(iter(in_threads(tar)))["key"][0]
-    loader = loader_of(tar, transform=functions.Failing([first], "sleeps"), transform_processes=1)
+    loader = loader_of(tar, transform=functions.Failing([first], "sleeps"), processes=1)
     process = loader._stream._transform_processes[0]  # type: ignore[union-attr]
     batches = iter(loader)
     until(lambda: process._is_ready)
@@ -296,7 +289,7 @@ def test_what_cannot_be_sent_says_what_to_write(tar: Samples) -> None:
             millrace.InvalidArgumentError,
             match="at the top level of a module, not as a lambda .*multiprocessing_context='fork'",
         ):
-            loader_of(tar, transform=lambda sample: sample, multiprocessing_context=context)
+            loader_of(tar, transform=lambda sample: sample, context=context)
     loader = loader_of(tar, transform=lambda sample: {"one": 1})
     assert next(iter(loader))["one"].tolist() == [1] * 8
     bound = functools.partial(functions.shifted)
@@ -304,29 +297,35 @@ def test_what_cannot_be_sent_says_what_to_write(tar: Samples) -> None:
     with pytest.raises(
         millrace.TransformError, match="cannot be loaded in a process: ValueError: .*Write it in a module"
     ):
-        next(iter(loader_of(tar, transform=functions.Unloadable(), multiprocessing_context="spawn")))
+        next(iter(loader_of(tar, transform=functions.Unloadable(), context="spawn")))
     for wrong, message in [
-        ({"transform": functions.slow, "transform_threads": 2}, "leave one out"),
-        ({"batch_transform": functions.slow}, "give transform="),
-        ({"transform": functions.slow, "transform_processes": None}, "say how many with transform_processes"),
-        ({"transform": functions.slow, "transform_processes": 0}, "transform_processes is 0"),
-        ({"transform": functions.slow, "multiprocessing_context": "thread"}, "choose one of 'spawn'"),
+        ({"transform": millrace.Map(functions.slow, threads=2, processes=2)}, "leave one out"),
+        ({"transform": millrace.Map(None, processes=2), "batch_transform": functions.slow}, "give a function"),
+        ({"transform": millrace.Map(functions.slow, context="fork")}, "say how many with Map"),
+        ({"transform": functions.slow, "multiprocessing_context": "fork"}, "say how many with Map"),
+        ({"transform": millrace.Map(functions.slow, processes=0)}, "processes is 0"),
+        ({"transform": millrace.Map(functions.slow, threads=0)}, "threads is 0"),
+        ({"transform": millrace.Map(functions.slow, processes=1, context="thread")}, "choose one of 'spawn'"),
+        (
+            {"transform": millrace.Map(functions.slow, processes=1, context="fork"), "multiprocessing_context": "fork"},
+            r"multiprocessing_context is said by millrace.Map\(context=\)",
+        ),
     ]:
         with pytest.raises(millrace.InvalidArgumentError, match=message):
-            loader_of(tar, **wrong)
-    with pytest.raises(TypeError, match="multiprocessing_context must be"):
-        loader_of(tar, transform=functions.slow, multiprocessing_context=3)
+            millrace.Loader(tar.uri, **wrong)
+    with pytest.raises(TypeError, match="the context of processes must be"):
+        loader_of(tar, transform=functions.slow, context=3)
 
 
 def test_a_program_without_a_guard_is_told(tar: Samples, tmp_path: pathlib.Path) -> None:
     program = tmp_path / "train.py"
     program.write_text(
         "import sys, millrace, transforms_of_processes as functions\n"
-        "for batch in millrace.Loader(sys.argv[1], size=8, transform=functions.slow, transform_processes=1): pass\n"
+        "for batch in millrace.Loader(sys.argv[1], size=8, transform=millrace.Map(functions.slow, processes=1)): pass\n"
     )
     result = subprocess.run([sys.executable, str(program), tar.uri], capture_output=True, text=True, timeout=300)
     assert result.returncode == 1
-    assert "UsageError: a Loader with transform_processes= was made while" in result.stderr
+    assert "UsageError: a Loader with a transform in processes was made while" in result.stderr
     assert "TransformError" in result.stderr and "before it was ready" in result.stderr
 
 
@@ -360,8 +359,8 @@ TRAINER = """
 import os, sys, time, millrace, transforms_of_processes as functions
 if __name__ == "__main__":
     context, transform = sys.argv[2:]
-    loader = millrace.Loader(sys.argv[1], batch_size=8, size=8, transform=getattr(functions, transform), transform_processes=2,
-                             multiprocessing_context=context, output="numpy")
+    loader = millrace.Loader(sys.argv[1], batch_size=8, size=8, output="numpy",
+                             transform=millrace.Map(getattr(functions, transform), processes=2, context=context))
     batches = iter(loader)
     while not all(process._is_ready for process in loader._stream._transform_processes):
         time.sleep(0.01)
@@ -415,7 +414,7 @@ def test_the_end_of_the_trainer_is_that_of_its_processes(
 def test_an_exception_in_the_loop_and_the_end_of_the_interpreter(tar: Samples) -> None:
     script = """
 import sys, millrace, transforms_of_processes as functions
-loader = millrace.Loader(sys.argv[1], size=8, batch_size=8, transform=functions.slow, transform_processes=2, multiprocessing_context="fork")
+loader = millrace.Loader(sys.argv[1], size=8, batch_size=8, transform=millrace.Map(functions.slow, processes=2, context="fork"))
 for batch in loader:
     raise ArithmeticError("diverged")
 """
@@ -455,8 +454,7 @@ def test_a_batch_of_padding_needs_no_process(tar: Samples) -> None:
         rank=1,
         world=2,
         last="pad",
-        transform=functions.Unloadable(),
-        transform_processes=1,
+        transform=millrace.Map(functions.Unloadable(), processes=1),
     )
     assert first_batch(loader)["valid"].tolist() == [False] * 4
     assert loader._stream._transform_processes[0]._process is None  # type: ignore[union-attr]
@@ -473,7 +471,7 @@ def test_an_unforeseen_error_is_raised_by_the_loop(tar: Samples, monkeypatch: py
 
 
 def test_a_task_that_cannot_be_sent_is_no_end_of_the_process(tar: Samples, monkeypatch: pytest.MonkeyPatch) -> None:
-    loader = loader_of(tar, transform=functions.slow, transform_processes=1)
+    loader = loader_of(tar, transform=functions.slow, processes=1)
     start = loader.state_dict()
     batches = iter(loader)
     assert next(batches)["n"].tolist() == [1] * 8
@@ -492,11 +490,11 @@ def test_a_process_that_may_not_have_children_is_told(tar: Samples) -> None:
 import multiprocessing, sys, millrace, transforms_of_processes as functions
 def make():
     try:
-        millrace.Loader(sys.argv[1], transform=functions.slow, transform_processes=2)
+        millrace.Loader(sys.argv[1], transform=millrace.Map(functions.slow, processes=2))
     except millrace.UsageError as error:
         print(error, flush=True)
 process = multiprocessing.get_context("fork").Process(target=make, daemon=True)
 process.start()
 process.join()
 """
-    assert "write transform_threads= in place of transform_processes=" in check_script(script, tar.uri)
+    assert "write Map(function, threads=) in place of processes=" in check_script(script, tar.uri)

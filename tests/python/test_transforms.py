@@ -37,7 +37,7 @@ def test_a_function_of_each_sample(tar: Samples) -> None:
         for before, batch in zip(plain, loader, strict=True):
             valid = batch["valid"]
             assert batch["key"] == before["key"] and np.array_equal(batch["sample"], before["sample"])
-            assert np.array_equal(valid, before["valid"]) and batch["mask"] is valid
+            assert np.array_equal(valid, before["valid"])
             assert batch["image"].dtype == np.int16 and np.array_equal(
                 batch["image"][valid], before["image"][valid].astype(int) + 1
             )
@@ -58,8 +58,8 @@ def test_random_numbers_and_order_do_not_depend_on_threads(tar: Samples, threads
         time.sleep(float(np.random.default_rng().random()) / 500)  # threads finish in any order
         return {"draw": rng.random(), "wait": rng.integers(0, 1000, 3)}
 
-    def draws(**options: Any) -> dict[tuple[int, str], tuple[float, ...]]:
-        loader = loader_of(tar, transform=noisy, epochs=2, **options)
+    def draws(threads: int, **options: Any) -> dict[tuple[int, str], tuple[float, ...]]:
+        loader = loader_of(tar, transform=millrace.Map(noisy, threads=threads), epochs=2, **options)
         found = {}
         for epoch in range(2):
             order = []
@@ -75,12 +75,12 @@ def test_random_numbers_and_order_do_not_depend_on_threads(tar: Samples, threads
     expected = [
         [key for batch in plain for key in keys_of(batch)] for plain in [loader_of(tar, epochs=2)] for _ in range(2)
     ]
-    found = draws(transform_threads=threads)
+    found = draws(threads)
     assert len(found) == 2 * len(tar) and len(set(found.values())) == len(found), "each epoch and sample has its own"
-    ranks = [draws(transform_threads=threads, batch_size=3, world=2, rank=rank) for rank in range(2)]
+    ranks = [draws(threads, batch_size=3, world=2, rank=rank) for rank in range(2)]
     assert ranks[0] | ranks[1] == found
-    assert draws(transform_threads=1) == found
-    assert set(draws(transform_threads=threads, seed=3).values()).isdisjoint(found.values())
+    assert draws(1) == found
+    assert set(draws(threads, seed=3).values()).isdisjoint(found.values())
 
 
 def test_a_function_of_each_batch(tar: Samples) -> None:
@@ -90,7 +90,7 @@ def test_a_function_of_each_batch(tar: Samples) -> None:
     first = list(loader_of(tar, batch_transform=flat))
     assert [keys for _, keys, _ in first] == [batch["key"] for batch in loader_of(tar)]
     assert len({draw for _, _, draw in first}) == len(first)
-    assert [draw for _, _, draw in loader_of(tar, batch_transform=flat, transform_threads=3)] == [
+    assert [draw for _, _, draw in loader_of(tar, batch_transform=flat, transform=millrace.Map(None, threads=3))] == [
         draw for _, _, draw in first
     ]
 
@@ -116,7 +116,7 @@ def test_an_exception_names_the_sample_and_comes_in_its_turn(tar: Samples) -> No
             raise KeyError("no such thing")
         return sample
 
-    loader = loader_of(tar, transform=picky, transform_threads=4)
+    loader = loader_of(tar, transform=millrace.Map(picky, threads=4))
     batches = iter(loader)
     assert [next(batches)["key"], next(batches)["key"]] == [order[:8], order[8:16]]
     for _ in range(2):
@@ -151,7 +151,7 @@ def test_resuming_describes_what_was_received(tar: Samples) -> None:
         time.sleep(0.05)  # batches that nobody has received are ready by now
         state = first.state_dict()
         assert state["samples"] == len(got)
-        second = loader_of(tar, transform=shifted, digest="raw", epochs=2, batch_size=4, transform_threads=3)
+        second = loader_of(tar, transform=millrace.Map(shifted, threads=3), digest="raw", epochs=2, batch_size=4)
         next(iter(second))
         second.load_state_dict(state)
         assert second.epoch == stop // 7
@@ -171,7 +171,7 @@ def test_the_look_ahead_is_bounded(tar: Samples) -> None:
         calls.append(sample["__key__"])
         return sample
 
-    loader = loader_of(tar, transform=counting, transform_threads=2, batch_size=4, epochs=None)
+    loader = loader_of(tar, transform=millrace.Map(counting, threads=2), batch_size=4, epochs=None)
     batches = iter(loader)
     next(batches)
     deadline = time.monotonic() + 300
@@ -189,7 +189,7 @@ def test_closing_ends_the_threads(tar: Samples) -> None:
 
     before = transform_threads()  # of other tests
     for end in ("close", "drop", "exhaust"):
-        loader: Any = loader_of(tar, transform=slow, transform_threads=3, epochs=1 if end == "exhaust" else None)
+        loader: Any = loader_of(tar, transform=millrace.Map(slow, threads=3), epochs=1 if end == "exhaust" else None)
         batches: Any = iter(loader)
         next(batches)
         assert len(transform_threads() - before) == 4
@@ -318,7 +318,8 @@ def test_the_draws_of_a_mix_have_numbers_of_their_own(raw: Samples) -> None:
     first = millrace.Loader(mix, batch_size=15, **options)
     batches = iter(first)
     next(batches)
-    second = millrace.Loader(mix, batch_size=7, **options, last="drop", transform_threads=3)
+    options["transform"] = millrace.Map(draw, threads=3)
+    second = millrace.Loader(mix, batch_size=7, **options, last="drop")
     second.load_state_dict(first.state_dict())
     rest = [(key, float(one)) for batch in second for key, one in zip(batch["key"], batch["draw"])]
     assert rest == whole[15:]
@@ -338,22 +339,22 @@ def test_collate_takes_the_place_of_stacking(tar: Samples) -> None:
         return [sample["__key__"] for sample in samples], np.stack([sample["double"] for sample in samples])
 
     plain = [key for batch in loader_of(tar) for key in batch["key"] if key]
-    batches = list(loader_of(tar, transform=shifted, collate=collate))
+    batches = list(loader_of(tar, transform=shifted, collate_fn=collate))
     assert [key for keys, _ in batches for key in keys] == plain
     assert [len(keys) for keys, _ in batches] == [8] * 6 + [2], "padding is left out"
     assert [int(double) for _, doubles in batches for double in doubles] == [2 * tar.labels[key] for key in plain]
-    sizes = list(loader_of(tar, collate=len, batch_transform=lambda size: {"size": size}))
+    sizes = list(loader_of(tar, collate_fn=len, batch_transform=lambda size: {"size": size}))
     assert sizes == [{"size": 8}] * 6 + [{"size": 2}]
 
     def fails(samples: list[dict[str, Any]]) -> None:
         raise ValueError("uneven")
 
     with pytest.raises(
-        millrace.TransformError, match="sample '.*' .* and those after it: collate raised ValueError: uneven"
+        millrace.TransformError, match="sample '.*' .* and those after it: collate_fn raised ValueError: uneven"
     ):
-        next(iter(loader_of(tar, collate=fails)))
-    with pytest.raises(TypeError, match="collate must be a function"):
-        loader_of(tar, collate=3)
+        next(iter(loader_of(tar, collate_fn=fails)))
+    with pytest.raises(TypeError, match="collate_fn must be a function"):
+        loader_of(tar, collate_fn=3)
 
 
 def test_resuming_with_collate(tar: Samples) -> None:
@@ -363,11 +364,11 @@ def test_resuming_with_collate(tar: Samples) -> None:
     def collate(samples: list[dict[str, Any]]) -> list[str]:
         return [sample["__key__"] for sample in samples]
 
-    expected = keys(loader_of(tar, collate=collate))
-    first = loader_of(tar, collate=collate)
+    expected = keys(loader_of(tar, collate_fn=collate))
+    first = loader_of(tar, collate_fn=collate)
     batches = iter(first)
     received: list[Any] = [next(batches) for _ in range(3)]
-    second = loader_of(tar, collate=collate)
+    second = loader_of(tar, collate_fn=collate)
     second.load_state_dict(first.state_dict())
     assert received + keys(second) == expected
 
@@ -417,7 +418,7 @@ def test_padding_of_a_label_of_any_name_is_no_class(tar: Samples) -> None:
 
 
 def test_threads_that_were_told_to_end_do_so_whatever_restarts(tar: Samples) -> None:
-    stream = loader_of(tar, transform=shifted, transform_threads=2)._stream
+    stream = loader_of(tar, transform=millrace.Map(shifted, threads=2))._stream
     assert stream is not None
     waiting, stream._tasks = stream._tasks, queue.SimpleQueue()
     stream.abandon()

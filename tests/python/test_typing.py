@@ -40,7 +40,7 @@ def test_users_code_is_checked(tmp_path: pathlib.Path) -> None:
         """
 import millrace
 from typing_extensions import assert_type
-loader = millrace.Loader("s3://b/p", batch_size=4, mean=(0.1, 0.2, 0.3), memory="1GiB")
+loader = millrace.Loader("s3://b/p", batch_size=4, image=millrace.Image(mean=(0.1, 0.2, 0.3)), memory="1GiB")
 for batch in loader:
     assert_type(batch["key"], list[str])
 assert_type(loader.report()["stalls"], dict[str, float])

@@ -177,7 +177,7 @@ def check_rows(
     at = 0
     for batch in made:
         assert ("position_ids" in batch) == ("segment_ids" in batch) == segments
-        for row in np.flatnonzero(batch["mask"]):
+        for row in np.flatnonzero(batch["valid"]):
             wanted = arrays(corpus, expected[at], length, pad)
             np.testing.assert_array_equal(batch["tokens"][row], wanted.tokens)
             np.testing.assert_array_equal(batch["token_mask"][row], wanted.mask)
@@ -189,7 +189,7 @@ def check_rows(
             file = int(expected[at][0].document >= len(files[0]))
             assert batch["key"][row] == f"part-{file}.bin/{expected[at][0].document - file * len(files[0]):08d}"
             at += 1
-        for row in np.flatnonzero(~batch["mask"]):
+        for row in np.flatnonzero(~batch["valid"]):
             assert (
                 (batch["tokens"][row] == pad).all() and not batch["token_mask"][row].any() and batch["key"][row] == ""
             )

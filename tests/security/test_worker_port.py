@@ -10,6 +10,7 @@ import threading
 import urllib.request
 from collections.abc import Iterator
 
+import millrace
 import pytest
 from ports import free_port
 from service_support import Worker, is_late, is_sound, received
@@ -90,7 +91,7 @@ def test_c14_a_stranger_at_the_address_learns_no_token(tar: Samples, tmp_path: p
         threading.Thread(target=serve, args=(listener,), daemon=True).start()
         address = f"127.0.0.1:{listener.getsockname()[1]}"
         local, _ = received(tar.uri)
-        remote, loader = received(tar.uri, workers=[address], worker_token_file=tmp_path / "token")
+        remote, loader = received(tar.uri, workers=millrace.Service([address], token=tmp_path / "token"))
         listener.shutdown(socket.SHUT_RDWR)
     assert remote == local and loader.report()["workers"][0]["rows"] == 0
     assert b"HTTP/1.1" in heard and b"0123456789abcdef" not in heard

@@ -279,7 +279,7 @@ def _(uri):
     fields = {
         "image": millrace.Image("png", size=16),
         "text": millrace.Text("txt"),
-        "number": millrace.Label("json", "json:meta.number"),
+        "number": millrace.Label("json", path="meta.number"),
     }
     loader = millrace.Loader(uri, batch_size=8, shuffle=False, fields=fields, as_tuple=("image", "text", "number"))
     return [[image, list(text), number] for image, text, number in loader]
@@ -305,7 +305,7 @@ def _(dataset):
 
 @ours()
 def _(uri):
-    loader = millrace.Loader(uri, batch_size=8, size=16, shuffle=False, transform=shout, transform_processes=1)
+    loader = millrace.Loader(uri, batch_size=8, size=16, shuffle=False, transform=millrace.Map(shout, processes=1))
     return [[batch["image"], batch["word"], batch["key"]] for batch in loader]
 
 
@@ -322,8 +322,8 @@ def _(dataset, window, extent):
 
 @ours()
 def _(uri, window, extent):
-    options = dict(shuffle="window", window=window, extent=extent)
-    loader = millrace.Loader(uri, batch_size=8, size=16, as_tuple=("image", "label"), **options)
+    shuffle = millrace.Shuffle(window, extent)
+    loader = millrace.Loader(uri, batch_size=8, size=16, as_tuple=("image", "label"), shuffle=shuffle)
     return [sorted(n for image, label in loader for n in label.tolist()) for epoch in range(2)]
 
 

@@ -71,8 +71,7 @@ def _(uri):
         batch_size=8,
         size=16,
         shuffle=False,
-        mean=(0.5, 0.4, 0.3),
-        std=(0.2, 0.25, 0.3),
+        normalize=((0.5, 0.4, 0.3), (0.2, 0.25, 0.3)),
         as_tuple=("image", "label"),
     )
     return [image for image, label in loader]
@@ -178,7 +177,7 @@ def _(folder):
 
 @ours()
 def _(uri):
-    fields = {"image": millrace.Image(size=(24, 40), exif_orientation=True), "label": millrace.Label()}
+    fields = {"image": millrace.Image(size=(24, 40), orientation="exif"), "label": millrace.Label()}
     loader = millrace.Loader(uri, batch_size=8, shuffle=False, fields=fields, as_tuple=("image", "label"))
     return [image for image, label in loader]
 

@@ -7,15 +7,25 @@ from typing import Any
 
 import habits
 import programs_arguments
+import programs_iterators
 import programs_loops
 import programs_losses
 import programs_ranks
+import programs_states
 import programs_torchvision
 import pytest
 
 MODULES = [
     module.__name__
-    for module in (programs_loops, programs_losses, programs_ranks, programs_arguments, programs_torchvision)
+    for module in (
+        programs_loops,
+        programs_iterators,
+        programs_states,
+        programs_losses,
+        programs_ranks,
+        programs_arguments,
+        programs_torchvision,
+    )
 ]
 
 

@@ -228,7 +228,7 @@ def test_crops_and_sizes_of_turned_tiffs_are_those_of_the_picture_that_is_seen(
         with millrace.Loader(str(tmp_path / folder), batch_size=1, fields=fields, raw=True) as loader:
             return np.asarray(next(iter(loader))["image"]).astype(int)
 
-    for options in ({}, {"augment": True}, {"augment": True, "exif_orientation": True}, {"channels": 1}):
+    for options in ({}, {"crop": "random"}, {"crop": "random", "orientation": "exif"}, {"channels": 1}):
         assert np.abs(shown("turned", **options) - shown("seen", **options)).max() <= 1, options
     # Twice the size, so that no centre lies on the border of two pixels, of which a mirrored picture shows the other one.
     masks = [shown(f"masks-{kind}", (96, 128), interpolation="nearest") for kind in ("turned", "seen")]
@@ -324,8 +324,9 @@ def test_pixels_with_warnings_are_those_without(command: Command, tmp_path: Path
         for options in ((), ("--augment",), ("--exact",)):
             with_options = ("--batch", "1", "--size", "64", *options, "--json")
             uri = str(tmp_path / str(number))
+            image = millrace.Image(exact="--exact" in options)
             with millrace.Loader(
-                uri, batch_size=1, size=(64, 64), augment="--augment" in options, exact="--exact" in options, raw=True
+                uri, batch_size=1, size=(64, 64), augment="--augment" in options, image=image, raw=True
             ) as loader:
                 digests.add((options, np.asarray(next(iter(loader))["image"]).tobytes()))
             command("feed", uri, *with_options)

@@ -1,0 +1,54 @@
+"""Options that a Loader or an image once had and that have another place now: an error names it to a program that gives one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+_PLACES = {
+    "channels": "image=millrace.Image(channels=)",
+    "crop_scale": "image=millrace.Image(crop=(from, to))",
+    "crop_ratio": "image=millrace.Image(crop=(scale, ratio))",
+    "flip": "image=millrace.Image(flip=)",
+    "exif_orientation": 'image=millrace.Image(orientation="exif")',
+    "exact": "image=millrace.Image(exact=)",
+    "dtype": "image=millrace.Image(dtype=)",
+    "layout": "image=millrace.Image(layout=)",
+    "mean": "normalize=(mean, std), or image=millrace.Image(mean=)",
+    "std": "normalize=(mean, std), or image=millrace.Image(std=)",
+    "image_field": "image=millrace.Image(field)",
+    "label_field": "label=millrace.Label(field)",
+    "label_kind": "label=millrace.Label(field, kind, path=)",
+    "window": "shuffle=millrace.Shuffle(window=)",
+    "extent": "shuffle=millrace.Shuffle(extent=)",
+    "lanes": "shuffle=millrace.Shuffle(lanes=)",
+    "cache_size": "cache=millrace.Cache(path, size=)",
+    "pin": "cache=millrace.Cache(path, pin=)",
+    "labels": "millrace.Dataset(uri, labels=)",
+    "collate": "collate_fn=",
+    "transform_threads": "transform=millrace.Map(function, threads=)",
+    "transform_processes": "transform=millrace.Map(function, processes=)",
+    "decode": "device=millrace.Transfer(device, decode=)",
+    "prefetch_batches": "device=millrace.Transfer(device, ahead=)",
+    "on_batch": "device=millrace.Transfer(device, on_batch=)",
+    "streams": "workers=millrace.Service([...], streams=)",
+    "local_streams": "workers=millrace.Service([...], local_streams=)",
+    "worker_token_file": "workers=millrace.Service([...], token=)",
+    "worker_tls": "workers=millrace.Service([...], tls=)",
+    "worker_tls_name": "workers=millrace.Service([...], tls_name=)",
+    "worker_compression": "workers=millrace.Service([...], compression=)",
+}
+
+_OF_IMAGES = {
+    "augment": 'crop="random", or "center"',
+    "crop_scale": "crop=(from, to)",
+    "crop_ratio": "crop=(scale, ratio)",
+    "exif_orientation": 'orientation="exif"',
+}
+
+
+def check(names: Iterable[str], taker: str = "millrace.Loader") -> None:
+    """Raises TypeError for the first of them that has moved."""
+    places = _OF_IMAGES if taker == "millrace.Image" else _PLACES
+    for name in names:
+        if name in places:
+            raise TypeError(f"{taker} takes no {name}; write {places[name]}")
