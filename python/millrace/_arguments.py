@@ -129,8 +129,8 @@ def memory(value: Any, name: str = "memory") -> str:
     return value if isinstance(value, str) else str(integer(name, value, wanted=wanted))
 
 
-def cache(place: Any, size: Any, bound: str = "cache_size='4GiB'") -> tuple[str, str]:
-    """Where a cache is, that word or a folder, and its size, as ``_core`` has them; "" where there is none. ``bound``: how to give a size."""
+def cache(place: Any, size: Any, bound: str = "cache_size='4GiB'", name: str = "cache_size") -> tuple[str, str]:
+    """Where a cache is, that word or a folder, and its size, as ``_core`` has them; "" where there is none. ``bound``: how to give a size. ``name``: of the size."""
     if size is not None and place is None:
         raise InvalidArgumentError("cache_size is the size of a cache; name its folder with cache")
     if place == MEMORY and size is None:
@@ -140,7 +140,7 @@ def cache(place: Any, size: Any, bound: str = "cache_size='4GiB'") -> tuple[str,
     path = os.fsdecode(uri("cache", place, "a path, or 'memory'"))
     if path == MEMORY and not isinstance(place, str):
         path = os.path.join(os.curdir, path)  # a path of that name is a folder
-    return path, "" if size is None else memory(size, "cache_size")
+    return path, "" if size is None else memory(size, name)
 
 
 def uri(name: str, value: Any, wanted: str = "a URI or a path") -> str:

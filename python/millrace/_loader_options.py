@@ -15,6 +15,7 @@ from .errors import InvalidArgumentError
 from .fields import Image, Label, the_image, to_native
 from .mix import Mix
 from .tokens import Tokens
+from .transforms import compiled
 
 _IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 
@@ -69,6 +70,8 @@ def entry_options(
     label = Label(label) if isinstance(label, str) else label
     if label is not None and not isinstance(label, Label):
         _arguments.refuse("label", "a millrace.Label, or the name of a field", label)
+    if label is not None and not isinstance(label.field, str):
+        _arguments.refuse("the field of the label", "the name of a field of the samples", label.field)
     if isinstance(image, Image):
         _check_pixels(image, raw, normalize)
     native, field = the_image(image, usual)
@@ -76,13 +79,16 @@ def entry_options(
         "image": native,
         "fields": [] if fields is None else to_native(fields, usual),
         "image_field": field,
-        "label_field": None if label is None else _arguments.text("the field of the label", label.field),
+        "label_field": None if label is None else label.field,
         "label_kind": "int" if label is None else label._form(),
     }
 
 
 def _check_pixels(image: Image, raw: bool, normalize: Any) -> None:
-    """InvalidArgumentError: the image says otherwise than the short words."""
+    """InvalidArgumentError: the image contradicts ``raw`` or ``normalize``."""
+    if image.transforms is not None and (raw or normalize is not None) and compiled(image.transforms).normalize:
+        said = "raw=True is pixels as they are" if raw else "normalize says mean and std"
+        raise InvalidArgumentError(f"{said}; leave Normalize out of the transforms of image")
     for name in ("dtype", "layout", "mean", "std") if raw else ():
         if getattr(image, name) is not None:
             raise InvalidArgumentError(f"raw=True is uint8 pixels [B, H, W, C] as they are; leave {name} of image out")
@@ -115,7 +121,7 @@ def cache_options(cache: str | os.PathLike[str] | Cache | None) -> dict[str, Any
         cache = Cache(cache)
     if cache.path is None:
         _arguments.refuse("the path of a cache", "a path, or 'memory'", cache.path)
-    place, size = _arguments.cache(cache.path, cache.size, "Cache('memory', size='4GiB')")
+    place, size = _arguments.cache(cache.path, cache.size, "Cache('memory', size='4GiB')", "the size of the cache")
     return {"cache": place, "cache_size": size, "pin": _arguments.flag("pin of the cache", cache.pin)}
 
 

@@ -1,10 +1,10 @@
-"""Options that a Loader or an image once had and that have another place now: an error names it to a program that gives one."""
+"""Options that a Loader or an image once had. The error for an old name says its new place."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
-_PLACES = {
+PLACES = {
     "channels": "image=millrace.Image(channels=)",
     "crop_scale": "image=millrace.Image(crop=(from, to))",
     "crop_ratio": "image=millrace.Image(crop=(scale, ratio))",
@@ -38,7 +38,7 @@ _PLACES = {
     "worker_compression": "workers=millrace.Service([...], compression=)",
 }
 
-_OF_IMAGES = {
+OF_IMAGES = {
     "augment": 'crop="random", or "center"',
     "crop_scale": "crop=(from, to)",
     "crop_ratio": "crop=(scale, ratio)",
@@ -46,9 +46,8 @@ _OF_IMAGES = {
 }
 
 
-def check(names: Iterable[str], taker: str = "millrace.Loader") -> None:
+def check(names: Iterable[str], taker: str = "millrace.Loader", places: Mapping[str, str] = PLACES) -> None:
     """Raises TypeError for the first of them that has moved."""
-    places = _OF_IMAGES if taker == "millrace.Image" else _PLACES
     for name in names:
         if name in places:
             raise TypeError(f"{taker} takes no {name}; write {places[name]}")

@@ -49,7 +49,9 @@ class Dataset:
     Opening reads the index; if there is no index yet, it is built, which reads all data once, and stored beside the data or in the cache
     folder (``$MILLRACE_CACHE``, ``~/.cache/millrace``). ``millrace index URI`` does the same ahead of time.
     Immutable and thread-safe. Pickling keeps the URI: the copy opens it again, so a data set may be sent to spawned workers. In a fork
-    a data set of the parent opens itself again when it is first used.
+    a data set of the parent opens itself again when it is first used. Data sets of several stores can be used together, in a :class:`Mix` for
+    instance: ``endpoint``, ``profile`` and ``region`` are of one of them. Its file of labels is read with them, too. Workers of a data service
+    reach stores by settings of their own.
 
     Args:
         uri: ``s3://bucket/prefix``, ``file:///folder`` or a plain path: of a folder, of a single shard or other object, or of a manifest;
@@ -62,8 +64,7 @@ class Dataset:
         labels: A file with the labels of the samples, as :class:`Labels` says; or its URI. See :meth:`with_labels`.
         endpoint: The URL of another store than AWS for ``s3://``, in place of ``AWS_ENDPOINT_URL``. None: as the environment and profile files say.
         profile: The profile whose settings and credentials count, in place of ``AWS_PROFILE`` and of keys in the environment.
-        region: In place of ``AWS_REGION``. Data sets of several stores can be used together, in a :class:`Mix` for instance. Workers of a
-            data service reach stores by settings of their own.
+        region: In place of ``AWS_REGION``.
 
     Raises:
         NotFoundError: No such bucket, folder or file, or no samples in it.

@@ -76,7 +76,7 @@ class Image:
     _entry: ClassVar[str] = "image"
 
     def __new__(cls, *args: Any, **options: Any) -> Image:
-        _moved_options.check(options, "millrace.Image")
+        _moved_options.check(options, "millrace.Image", _moved_options.OF_IMAGES)
         return super().__new__(cls)
 
     def _over(self, usual: Image) -> Image:
@@ -193,6 +193,10 @@ class Label:
 
     def _form(self) -> str:
         """As ``feed --label-kind`` says it."""
+        if isinstance(self.kind, str) and self.kind.startswith("json"):
+            raise InvalidArgumentError(
+                f"kind is {self.kind!r}; name the member of the JSON by path=, as in millrace.Label(field, 'float', path='a.b')"
+            )
         kind = _arguments.choice("kind", self.kind, tuple(_IN_JSON))
         path = _arguments.text("path", self.path)
         return kind if path is None else _IN_JSON[kind] + path

@@ -27,6 +27,7 @@ from .fields import Image
 from .loader import Loader
 from .mix import Mix
 from .padding import rows_of, share_with_repeats
+from .transforms import CenterCrop, Normalize, Resize
 
 if TYPE_CHECKING:
 
@@ -70,7 +71,7 @@ class DataModule(_Base):
     Args:
         train, val, test, predict: A :class:`millrace.Dataset`, a URI, several, or a :class:`millrace.Mix` each.
         evaluation: Options of the loaders for val, test and predict where they differ from those of training. These are read in order and not
-            augmented if nothing else is said here.
+            augmented if nothing else is said here. Images with transforms that augment need others here.
         options: As of :class:`millrace.Loader`, for all of them.
     """
 
@@ -95,10 +96,13 @@ class DataModule(_Base):
             self._evaluation["last"] = last_batch(
                 evaluation.get("last"), self._evaluation.pop("drop_last"), keeps_shapes=True
             )
-        if "image" in options and "image" not in (evaluation or {}):
-            self._evaluation["image"] = _as_loader(options["image"])
-        if isinstance(options.get("fields"), Mapping) and "fields" not in (evaluation or {}):
-            self._evaluation["fields"] = {name: _as_loader(field) for name, field in options["fields"].items()}
+        evaluates = any(data is not None for data in (val, test, predict))
+        if evaluates and "image" in options and "image" not in (evaluation or {}):
+            self._evaluation["image"] = _not_augmented("image", options["image"])
+        if evaluates and isinstance(options.get("fields"), Mapping) and "fields" not in (evaluation or {}):
+            self._evaluation["fields"] = {
+                name: _not_augmented(f"fields[{name!r}]", field) for name, field in options["fields"].items()
+            }
         self._train: Loader | None = None
         self._evaluations: list[Evaluation] = []
         self._to_load: dict[str, Any] | None = None  # by the next train_dataloader()
@@ -185,9 +189,17 @@ class DataModule(_Base):
         return {"rank": int(found["rank"]), "world": int(found["num_replicas"])}
 
 
-def _as_loader(field: Any) -> Any:
-    """An image that is cropped as the Loader says, and not as training says."""
-    return dataclasses.replace(field, crop=None, flip=None) if isinstance(field, Image) else field
+def _not_augmented(name: str, field: Any) -> Any:
+    """An image of training without its crop and flip. InvalidArgumentError: its transforms augment, and none are known in their place."""
+    if not isinstance(field, Image):
+        return field
+    for transform in field.transforms or ():
+        if not isinstance(transform, (Resize, CenterCrop, Normalize)):
+            raise InvalidArgumentError(
+                f"{type(transform).__name__} in the transforms of {name} would augment evaluation, too; say what val, test and predict get: "
+                "evaluation={'image': millrace.Image(...)}, or with 'fields'"
+            )
+    return dataclasses.replace(field, crop=None, flip=None)
 
 
 class Evaluation:

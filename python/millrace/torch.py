@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Callable, Union
 import torch.utils.data
 
 from . import _arguments, _core
+from ._option_groups import Shuffle
 from ._transform_process import end_with
 from .dataset import Dataset
 from .errors import InvalidArgumentError, MismatchError, UnsupportedError
@@ -258,7 +259,7 @@ class IterableDataset(_IterableBase):
 
     Args:
         data, fields, transform: As of :class:`MapDataset`.
-        shuffle: ``"window"``, ``"global"`` or ``"none"``.
+        shuffle: As of :class:`millrace.Plan`.
         seed: Of the shuffle.
         rank, world: As of :class:`millrace.Loader`.
     """
@@ -269,7 +270,7 @@ class IterableDataset(_IterableBase):
         *,
         fields: Fields = None,
         transform: Transform = None,
-        shuffle: str | bool | None = "window",
+        shuffle: str | bool | Shuffle | None = "window",
         seed: int = 0,
         rank: int | None = None,
         world: int | None = None,
@@ -279,7 +280,7 @@ class IterableDataset(_IterableBase):
         )
         self._source = _Samples(self._dataset, fields)
         self._transform = transform
-        self._shuffle = _arguments.shuffle(shuffle)
+        self._shuffle = shuffle if isinstance(shuffle, Shuffle) else _arguments.shuffle(shuffle)
         self._seed = _arguments.integer("seed", seed)
         self._rank, self._world = rank_and_world(rank, world)
         # Shared with forked and spawned workers, also persistent ones.
@@ -379,7 +380,7 @@ class Sampler(_SamplerBase):
         self,
         plan: Plan | Dataset | str | os.PathLike[str],
         *,
-        shuffle: str | bool | None = "window",
+        shuffle: str | bool | Shuffle | None = "window",
         seed: int = 0,
         epoch: int = 0,
         rank: int | None = None,

@@ -77,7 +77,7 @@ std::shared_ptr<RangeCache> OpenCache(std::shared_ptr<Process> process, const st
                                       const std::string& size) {
   if (folder.empty()) return nullptr;
   RangeCacheOptions options{.folder = folder};
-  if (!size.empty()) options.size_bytes = ToBytes("cache_size", size);
+  if (!size.empty()) options.size_bytes = ToBytes("the size of a cache", size);
   static auto& open = *new std::map<std::tuple<pid_t, std::string, uint64_t>, std::weak_ptr<RangeCache>>();
   std::error_code error;
   const std::string path = options.in_memory() ? folder : std::filesystem::weakly_canonical(folder, error).string();

@@ -106,7 +106,7 @@ WorkerHandle::WorkerHandle(const std::string& listen, std::vector<std::string> a
   if (!tls.empty()) options.tls = ValueOrThrow(ReadWorkerTls(tls));
   options.functions = std::make_shared<PythonFunctions>(process_, std::move(check), std::move(apply));
   RangeCacheOptions place{.folder = cache};
-  if (!cache_size.empty()) place.size_bytes = ToBytes("cache_size", cache_size);
+  if (!cache_size.empty()) place.size_bytes = ToBytes("the size of a cache", cache_size);
   absl::StatusOr<std::unique_ptr<RangeCache>> kept = nullptr;
   if (!cache.empty()) {
     const GilRelease release;

@@ -211,8 +211,10 @@ absl::StatusOr<AwsSettings> AwsSettings::Load(const AwsEnvironment& environment)
     Merge(std::move(profiles->services), settings.files_.services);
   }
   if (!wanted.empty() && settings.FindProfile(wanted) == nullptr) {
-    return absl::InvalidArgumentError(fmt::format(
-        "there is no profile '{}' (AWS_PROFILE or --profile) in ~/.aws/config or ~/.aws/credentials", wanted));
+    return absl::InvalidArgumentError(
+        fmt::format("there is no profile '{}' (AWS_PROFILE, --profile, or profile= of a Dataset) in ~/.aws/config or "
+                    "~/.aws/credentials",
+                    wanted));
   }
   return settings;
 }

@@ -38,8 +38,9 @@ absl::Status NoNumber(std::string_view text, std::string_view wanted) {
   const std::string_view value = Stripped(text);
   if ((value.starts_with('{') || value.starts_with('[')) && Json::accept(value)) {
     return absl::InvalidArgumentError(
-        fmt::format("the label {} is JSON; say which member is the label (kinds json:PATH, json-float:PATH, "
-                    "json-text:PATH), or deliver the field as JSON (Python: millrace.Json in fields)",
+        fmt::format("the label {} is JSON; say which member is the label (feed: --label-kind json:PATH, "
+                    "json-float:PATH or json-text:PATH; Python: millrace.Label(field, path=)), or deliver the field as "
+                    "JSON (Python: millrace.Json in fields)",
                     QuotedValue(text)));
   }
   return absl::DataLossError(fmt::format("the label {} is not {}", QuotedValue(text), wanted));
@@ -99,9 +100,10 @@ absl::StatusOr<LabelValue> ParseJson(std::string_view text, const LabelSpec& spe
     return absl::DataLossError(fmt::format("the label {} holds no number at \"{}\"", QuotedValue(text), path));
   }
   if (node->is_number_float()) {
-    return absl::InvalidArgumentError(
-        fmt::format("the label {} holds a floating-point number at \"{}\"; ask for labels of the kind json-float:{}",
-                    QuotedValue(text), path, path));
+    return absl::InvalidArgumentError(fmt::format(
+        "the label {} holds a floating-point number at \"{}\"; ask for labels that are floats (feed: --label-kind "
+        "json-float:{}; Python: millrace.Label(field, 'float', path=))",
+        QuotedValue(text), path, path));
   }
   if (node->is_number_unsigned()) {
     const uint64_t value = *node->get_ptr<const uint64_t*>();

@@ -105,7 +105,9 @@ absl::Status CheckLabel(const Source& source, const BatchField& label) {
     const FieldType type = TypeOfEncoding(found->encoding);
     std::string_view advice;
     if (type == FieldType::kNdarray) advice = "arrays; deliver it as such (Python: fields={'x': millrace.Array(...)})";
-    if (type == FieldType::kJson) advice = "JSON; say which member is the label: kinds json:PATH, json-float:PATH";
+    if (type == FieldType::kJson)
+      advice =
+          "JSON; say which member is the label (feed: --label-kind json:PATH; Python: millrace.Label(field, path=))";
     if (advice.empty()) continue;
     return absl::InvalidArgumentError(fmt::format("the field '{}' of {} is to be the label, and it holds {}",
                                                   label.field, part.dataset->uri(), advice));

@@ -127,7 +127,8 @@ absl::StatusOr<S3Config> LoadS3Config(const AwsEnvironment& environment) {
     config.region = std::move(region);
   if (!PlausibleRegion(config.region)) {
     return absl::InvalidArgumentError(
-        fmt::format("the AWS region '{}' is not a region's name; check AWS_REGION", config.region));
+        fmt::format("the AWS region '{}' is not a region's name; check AWS_REGION, --region, or region= of a Dataset",
+                    config.region));
   }
   config.ca_file = settings.First({"AWS_CA_BUNDLE"}, "ca_bundle");
   ASSIGN_OR_RETURN(config.proxies, HttpProxies::Read([&](const std::string& name) { return settings.Variable(name); }));

@@ -6,6 +6,7 @@
 #include <system_error>
 #include <utility>
 
+#include "aws/endpoint.h"
 #include "base/errno_status.h"
 #include "s3/client.h"
 #include "s3/config.h"
@@ -61,6 +62,7 @@ absl::StatusOr<ObjectStore*> Stores::Find(const std::string& name,
 
 absl::StatusOr<ObjectStore*> Stores::FindFolder(const std::string& path) {
   if (below_ != nullptr && !folders_) return below_->FindFolder(path);
+  if (parent_ != nullptr) return parent_->FindFolder(path);
   if (folders_ && folders_->empty())
     return absl::PermissionDeniedError(fmt::format("{}: no files are read here", path));
   ASSIGN_OR_RETURN(const std::string folder, CanonicalFolder(path));
@@ -71,6 +73,8 @@ absl::StatusOr<ObjectStore*> Stores::FindFolder(const std::string& path) {
 absl::StatusOr<ObjectStore*> Stores::FindBucket(const std::string& bucket) {
   return Find("s3://" + bucket, [&]() -> absl::StatusOr<std::unique_ptr<ObjectStore>> {
     if (client_ == nullptr) {
+      if (!choice_.endpoint_url.empty())
+        RETURN_IF_ERROR(Annotate(ParseEndpointUrl(choice_.endpoint_url).status(), "endpoint"));
       ASSIGN_OR_RETURN(S3Config config, LoadS3Config(WithChoice(ProcessEnvironment(), choice_)));
       endpoint_ = config.endpoint_url;
       client_ = std::make_unique<S3Client>(runtime_, std::move(config));
@@ -94,6 +98,7 @@ Stores& Stores::With(const AwsChoice& choice) {
   if (stores == nullptr) {
     stores = std::make_unique<Stores>(runtime_, wrap_);
     stores->choice_ = choice;
+    stores->parent_ = this;
     stores->outage_limit_ = outage_limit_;
   }
   return *stores;
@@ -102,6 +107,7 @@ Stores& Stores::With(const AwsChoice& choice) {
 absl::StatusOr<Location> Stores::Open(std::string_view uri) {
   ASSIGN_OR_RETURN(ParsedUri parsed, ParseUri(uri));
   if (below_ != nullptr && parsed.scheme != ParsedUri::Scheme::kFile) return below_->Open(uri);
+  if (parent_ != nullptr && parsed.scheme == ParsedUri::Scheme::kMemory) return parent_->Open(uri);
   Location location;
   switch (parsed.scheme) {
     case ParsedUri::Scheme::kFile: {

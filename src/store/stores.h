@@ -48,8 +48,8 @@ class Stores {
   Stores(Stores& below, std::optional<std::vector<std::string>> folders);
   ~Stores();
 
-  /// The same, but its buckets are reached with `choice` in place of the settings of the environment. It is this one
-  /// for an empty choice, and else owned by it: one for each choice.
+  /// Stores whose buckets are reached with `choice` in place of the settings of the environment. Folders and memory are
+  /// those of this one, which owns the result. For an empty choice it is this one. Not for views.
   Stores& With(const AwsChoice& choice);
 
   /// How long requests to S3 wait for a store that has served some and is away; zero, as it is at first: they fail
@@ -81,6 +81,7 @@ class Stores {
   Runtime& runtime_;
   const Wrap wrap_;
   AwsChoice choice_;
+  Stores* parent_ = nullptr;       // of those With a choice: it has the folders and memory
   Stores* const below_ = nullptr;  // of a view
   const std::optional<std::vector<std::string>> folders_;
   std::mutex mutex_;

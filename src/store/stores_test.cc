@@ -137,6 +137,8 @@ TEST_F(StoresTest, ABucketOfAnotherChoiceIsAnotherStore) {
   EXPECT_EQ(other->store->traits().identity, "http://127.0.0.1:2");
   unsetenv("AWS_ENDPOINT_URL");
   EXPECT_FALSE(stores_.With({.profile = "no such profile"}).Open("s3://bucket").ok());
+  EXPECT_EQ(chosen.Open(folder_ / "x")->store, stores_.Open(folder_ / "x")->store);
+  EXPECT_EQ(chosen.Open("mem://m")->store, stores_.Open("mem://m")->store);
 }
 
 TEST_F(StoresTest, AStoreIsPutAroundEveryOneThatIsOpened) {

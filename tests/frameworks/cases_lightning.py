@@ -18,6 +18,7 @@ import numpy as np
 import page
 import pytest
 import torch
+from millrace.transforms import RandomHorizontalFlip, RandomResizedCrop, Resize
 from PIL import Image
 from support import AT_SIZE, CLASSES, Samples, add_digests, check_script, keys_of, write_raw
 
@@ -90,6 +91,18 @@ def test_a_trainer_gets_what_a_plain_loader_yields(raw: Samples, tmp_path: pathl
     in_order = sorted(raw.pixels)
     validated = sum(model.validated, [])
     assert validated == in_order[:8] + 3 * in_order, "two batches before training, and all after each epoch"
+
+
+def test_an_evaluation_is_not_augmented_by_transforms(raw: Samples) -> None:
+    image = millrace.Image(transforms=[RandomResizedCrop(8), RandomHorizontalFlip()])
+    centre = millrace.Image(transforms=[Resize((8, 8))])
+    for options in ({"image": image}, {"image": None, "fields": {"image": image, "label": millrace.Label()}}):
+        with pytest.raises(millrace.InvalidArgumentError, match="RandomResizedCrop in the transforms of .*evaluation="):
+            data_module(raw, **options)
+        name = "fields" if "fields" in options else "image"
+        theirs = {"image": centre, "label": millrace.Label()} if name == "fields" else centre
+        assert len(data_module(raw, **options, evaluation={name: theirs}).val_dataloader()) > 0
+    assert data_module(raw, image=centre).val_dataloader(), "transforms that do not augment stay"
 
 
 def test_an_evaluation_crops_the_centre(raw: Samples) -> None:

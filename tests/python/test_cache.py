@@ -205,15 +205,16 @@ def test_ranks_of_this_machine(
 
 
 def test_options(tar: Samples, tmp_path: pathlib.Path) -> None:
-    for options in (
-        {"cache": millrace.Cache(None, size="1GiB")},  # type: ignore[arg-type]
-        {"cache": millrace.Cache(tmp_path, pin=1)},  # type: ignore[arg-type]
-        {"cache": 3},
-        {"cache": millrace.Cache(tmp_path, size="much")},
-        {"cache": millrace.Cache(tmp_path, size=-1)},
-    ):
-        with pytest.raises((millrace.InvalidArgumentError, TypeError), match="cache"):
-            millrace.Loader(tar.uri, **options)
+    wrong: list[tuple[Any, str]] = [
+        (millrace.Cache(None, size="1GiB"), "the path of a cache"),  # type: ignore[arg-type]
+        (millrace.Cache(tmp_path, pin=1), "pin of the cache"),  # type: ignore[arg-type]
+        (3, "cache must be"),
+        (millrace.Cache(tmp_path, size="much"), "the size of a cache"),
+        (millrace.Cache(tmp_path, size=-1), "the size of a cache"),
+    ]
+    for cache, message in wrong:
+        with pytest.raises((millrace.InvalidArgumentError, TypeError), match=message):
+            millrace.Loader(tar.uri, cache=cache)
     assert not os.listdir(tmp_path)
 
 

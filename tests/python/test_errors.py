@@ -215,6 +215,7 @@ def test_objects_that_changed_after_indexing(tmp_path: pathlib.Path) -> None:
         ({"image": millrace.Image("jpg")}, "no field 'jpg'; its fields are: cls, json, png, txt"),
         ({"label": "caption"}, "no field 'caption'"),
         ({"label": millrace.Label("cls", "complex")}, "complex"),
+        ({"label": millrace.Label("json", "json-float:a.b")}, "path="),
     ],
 )
 def test_options_that_make_no_sense(tar: Samples, options: dict[str, Any], message: str) -> None:

@@ -209,16 +209,16 @@ def test_few_options_are_of_the_loader_alone() -> None:
     of_torch = {"batch_size", "shuffle", "drop_last", "collate_fn", "multiprocessing_context", *_NO_EFFECT, *_REFUSED}
     assert len(of_torch) == 16 and of_torch < names
     assert len(names - of_torch) <= 24, sorted(names - of_torch)
-    assert not names & _moved_options._PLACES.keys()
+    assert not names & _moved_options.PLACES.keys()
 
 
-@pytest.mark.parametrize(("name", "place"), sorted(_moved_options._PLACES.items()))
+@pytest.mark.parametrize(("name", "place"), sorted(_moved_options.PLACES.items()))
 def test_an_option_that_has_moved(tar: Samples, name: str, place: str) -> None:
     with pytest.raises(TypeError, match=f"takes no {name}; write {re.escape(place)}"):
         millrace.Loader(tar.uri, **{name: None})
 
 
-@pytest.mark.parametrize(("name", "place"), sorted(_moved_options._OF_IMAGES.items()))
+@pytest.mark.parametrize(("name", "place"), sorted(_moved_options.OF_IMAGES.items()))
 def test_an_option_of_images_that_has_moved(name: str, place: str) -> None:
     with pytest.raises(TypeError, match=re.escape(f"millrace.Image takes no {name}; write {place}")):
         millrace.Image(**{name: None})  # type: ignore[arg-type]
@@ -230,3 +230,20 @@ def test_groups_are_values() -> None:
     assert pickle.loads(pickle.dumps(millrace.Image("jpg", crop=(0.2, 1)))) == millrace.Image("jpg", crop=(0.2, 1))
     with pytest.raises(dataclasses.FrozenInstanceError):
         millrace.Shuffle().window = 3  # type: ignore[misc]
+
+
+@pytest.mark.parametrize("label", [millrace.Label(None, "float"), millrace.Label(None, path="a.b")])  # type: ignore[arg-type]
+def test_a_label_needs_a_field(tar: Samples, label: millrace.Label) -> None:
+    with pytest.raises(TypeError, match="the field of the label must be the name"):
+        millrace.Loader(tar.uri, label=label)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"), [({"raw": True}, "raw=True"), ({"normalize": "imagenet"}, "normalize says")]
+)
+def test_transforms_that_normalize_are_not_overruled(tar: Samples, options: dict[str, Any], said: str) -> None:
+    image = millrace.Image(transforms=[transforms.Resize((8, 8)), transforms.Normalize(0.5, 0.5)])
+    with pytest.raises(millrace.InvalidArgumentError, match=f"{said}.*leave Normalize out"):
+        millrace.Loader(tar.uri, image=image, **options)
+    plain = millrace.Image(transforms=[transforms.Resize((8, 8))])
+    assert batches(tar.uri, image=plain, **options)[0]["image"].shape[1:] in ((8, 8, 3), (3, 8, 8))

@@ -50,6 +50,15 @@ def test_samples_by_number(raw: Samples, tar: Samples) -> None:
         dataset[50]
 
 
+def test_a_shuffle_with_sizes(tar: Samples) -> None:
+    dataset = millrace.Dataset(tar.uri)
+    shuffle = millrace.Shuffle(window=4, extent=2, lanes=2)
+    wanted = [int(number) for number in millrace.Plan(dataset, shuffle=shuffle, seed=3)[np.arange(len(dataset))]]
+    samples = millrace.torch.IterableDataset(dataset, fields=["cls"], shuffle=shuffle, seed=3)
+    assert [int(sample["__key__"]) for sample in samples] == wanted
+    assert list(millrace.torch.Sampler(dataset, shuffle=shuffle, seed=3)) == wanted
+
+
 def test_fields_by_name_and_decoded(tar: Samples) -> None:
     dataset = millrace.torch.MapDataset.from_prefix(tar.uri, fields=FIELDS)
     sample = dataset[7]
