@@ -147,6 +147,16 @@ def test_prometheus_has_the_numbers_of_the_report(trainer: tuple[str, dict[str, 
         server.end()
 
 
+SAVER = """
+import sys
+import millrace
+millrace.configure(metrics_port=0)
+millrace.Checkpoints(sys.argv[1]).save(1, {"step": 1})
+print(millrace.metrics_url(), flush=True)
+sys.stdin.readline()
+"""
+
+
 def wait_for_alert(server: Prometheus, name: str) -> dict[str, str]:
     """Its labels, when it fires."""
     deadline = time.monotonic() + PATIENCE
@@ -157,6 +167,36 @@ def wait_for_alert(server: Prometheus, name: str) -> dict[str, str]:
                 return dict(one["labels"])
         assert time.monotonic() < deadline, (alerts, server.ask("/api/v1/targets"))
         time.sleep(0.05)
+
+
+def test_an_alert_fires_for_a_checkpoint_that_is_too_old(tmp_path: Path) -> None:
+    paths = {"PYTHONPATH": str(built_package.folder()), "MILLRACE_CACHE": str(tmp_path / "cache")}
+    program = subprocess.Popen(
+        [sys.executable, "-c", SAVER, str(tmp_path / "ckpt")],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env=os.environ | paths,
+    )
+    try:
+        assert program.stdout is not None
+        # The same rules with another threshold: a second, and no time for which that has to be so.
+        server = Prometheus(
+            tmp_path,
+            urllib.parse.urlparse(program.stdout.readline().strip()).netloc,
+            rules=lambda text: text.replace("> 3600\n        for: 1m", "> 1"),
+        )
+        try:
+            server.wait_until_ready()
+            labels = wait_for_alert(server, "MillraceCheckpointOld")
+            assert labels["checkpoints"].endswith("/ckpt/") and labels["severity"] == "critical"
+            [saves] = server.ask("/api/v1/query", query="millrace_checkpoint_saves_total")["result"]
+            assert saves["value"][1] == "1"
+        finally:
+            server.end()
+    finally:
+        program.communicate("\n", timeout=PATIENCE)
+    assert program.returncode == 0
 
 
 def test_alerts_fire_for_a_hang_and_a_job_that_failed(millrace_bin: Path, tmp_path: Path) -> None:
@@ -174,32 +214,26 @@ def test_alerts_fire_for_a_hang_and_a_job_that_failed(millrace_bin: Path, tmp_pa
 
     exporter = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     threading.Thread(target=exporter.serve_forever, daemon=True).start()
-    go = tmp_path / "go"
-    # It prints until the test says otherwise, and hangs then.
-    command = f"until [ -e {go} ]; do echo lives; sleep 0.1; done; exec sleep 1000"
-    run = [millrace_bin, "run", "--metrics-file", shown / "metrics", "--hang-after", "5s", "--grace", "1s"]
-    job = subprocess.Popen(
-        [*run, "--", "sh", "-c", command], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
-    )
+    run = [str(millrace_bin), "run", "--metrics-file", str(shown / "metrics")]
+    # A run before it, which ends well: its numbers stay in the file until the next run begins.
+    subprocess.run([*run, "--", "true"], check=True, capture_output=True, timeout=PATIENCE)
     server = Prometheus(tmp_path, f"127.0.0.1:{exporter.server_address[1]}")
     try:
         server.wait_until_ready()
         deadline = time.monotonic() + PATIENCE
-        while not server.ask("/api/v1/query", query="millrace_run_command_running == 1")["result"]:
-            assert time.monotonic() < deadline and job.poll() is None
+        while not server.ask("/api/v1/query", query='millrace_run_ended{outcome="success"} == 1')["result"]:
+            assert time.monotonic() < deadline, server.ask("/api/v1/targets")
             time.sleep(0.05)
         assert server.ask("/api/v1/alerts")["alerts"] == []
-        go.touch()
-        _, said = job.communicate(timeout=PATIENCE)
-        assert job.returncode != 0 and "hangs" in said
+        hangs = [*run, "--hang-after", "1s", "--grace", "1s", "--", "sleep", "10000"]
+        job = subprocess.run(hangs, capture_output=True, text=True, timeout=PATIENCE)
+        assert job.returncode != 0 and "hangs" in job.stderr
         wait_for_alert(server, "MillraceJobHangs")
         assert wait_for_alert(server, "MillraceJobFailed")["severity"] == "critical"
         [outcome] = server.ask("/api/v1/query", query="millrace_run_ended == 1")["result"]
         assert outcome["metric"]["outcome"] == "failure"
     finally:
         server.end()
-        job.kill()
-        job.wait()
         exporter.shutdown()
         exporter.server_close()
 
