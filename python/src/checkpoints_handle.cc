@@ -106,7 +106,7 @@ std::shared_ptr<CheckpointSaveHandle> CheckpointsHandle::Begin(const py::int_& s
   CheckOwnProcess();
   const uint64_t step_number = ToNatural("step", step);
   Checkpoints::SaveOptions options{.retention = ToRetention(keep, keep_every), .stop = {}};
-  auto count = std::make_unique<CheckpointCounts::Save>(process_->checkpoints, uri());
+  ProcessLocal<CheckpointCounts::Save> count(new CheckpointCounts::Save(process_->checkpoints, uri()));
   SaveProtocol save = RunInterruptibly([&](const std::stop_token& stop) {
     const std::lock_guard lock(writing_);
     options.stop = stop;
@@ -130,7 +130,7 @@ void CheckpointsHandle::Finish(const std::shared_ptr<CheckpointSaveHandle>& save
                                const std::vector<std::string>& uploaded) {
   CheckOwnProcess();
   SaveProtocol protocol = save->Take();
-  const std::unique_ptr<CheckpointCounts::Save> count = save->TakeCount();
+  const ProcessLocal<CheckpointCounts::Save> count = save->TakeCount();
   RunInterruptibly([&](const std::stop_token& stop) -> absl::Status {
     const std::lock_guard lock(writing_);
     absl::StatusOr<std::vector<CheckpointShard>> all = std::vector<CheckpointShard>();
@@ -150,7 +150,7 @@ void CheckpointsHandle::Finish(const std::shared_ptr<CheckpointSaveHandle>& save
 void CheckpointsHandle::Abandon(const std::shared_ptr<CheckpointSaveHandle>& save) {
   CheckOwnProcess();
   SaveProtocol protocol = save->Take();
-  const std::unique_ptr<CheckpointCounts::Save> failed = save->TakeCount();
+  const ProcessLocal<CheckpointCounts::Save> failed = save->TakeCount();
   RunInterruptibly([&](const std::stop_token& stop) -> absl::Status {
     const std::lock_guard lock(writing_);
     const absl::Status ended =
