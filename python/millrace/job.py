@@ -63,15 +63,34 @@ def notice(*, advice: bool = False) -> Notice | None:
     return found if found.final or advice else None
 
 
-def heartbeat() -> None:
+_first_step: int | None = None  # that this process has told
+
+
+def heartbeat(step: int | None = None) -> None:
     """Tells ``millrace run --hang-after`` that this program is alive: call it in each step.
 
     It takes some microseconds, may be called in any process and thread, and does nothing if ``millrace run`` has not started this program.
+
+    Args:
+        step: The number of the step that is done. The end of the job says how many steps there were, the time of one, and with ``--price`` or
+            ``--machine`` the cost of 1,000. Steps that are made again after a restart count once.
     """
+    global _first_step
     path = os.environ.get("MILLRACE_HEARTBEAT")
     if path:
         try:
-            os.utime(path)
+            if step is None:
+                os.utime(path)
+                return
+            if step < 0:
+                raise ValueError(f"step is {step}, and has to be 0 or more")
+            if _first_step is None or step < _first_step:
+                _first_step = step
+            file = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+            try:
+                os.pwrite(file, b"%020d %020d\n" % (_first_step, step), 0)
+            finally:
+                os.close(file)
         except OSError:  # the supervisor is gone, and this program with it soon
             pass
 

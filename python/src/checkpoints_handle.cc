@@ -82,6 +82,7 @@ uint64_t CheckpointsHandle::Claim() {
     const std::lock_guard lock(writing_);
     return checkpoints_->Claim(stop);
   });
+  process_->checkpoints.Claimed(uri());
   return checkpoints_->epoch();
 }
 
@@ -91,11 +92,13 @@ void CheckpointsHandle::Save(const py::int_& step, const Shards& shards, const p
   const uint64_t step_number = ToNatural("step", step);
   Checkpoints::SaveOptions options{.retention = ToRetention(keep, keep_every), .stop = {}};
   const ShardViews views(shards);
+  CheckpointCounts::Save count(process_->checkpoints, uri());
   RunInterruptibly([&](const std::stop_token& stop) {
     const std::lock_guard lock(writing_);
     options.stop = stop;
     return checkpoints_->Save(step_number, views.sources, options).status();
   });
+  count.Committed();
 }
 
 std::shared_ptr<CheckpointSaveHandle> CheckpointsHandle::Begin(const py::int_& step, const py::int_& keep,
@@ -103,11 +106,13 @@ std::shared_ptr<CheckpointSaveHandle> CheckpointsHandle::Begin(const py::int_& s
   CheckOwnProcess();
   const uint64_t step_number = ToNatural("step", step);
   Checkpoints::SaveOptions options{.retention = ToRetention(keep, keep_every), .stop = {}};
-  return std::make_shared<CheckpointSaveHandle>(RunInterruptibly([&](const std::stop_token& stop) {
+  ProcessLocal<CheckpointCounts::Save> count(new CheckpointCounts::Save(process_->checkpoints, uri()));
+  SaveProtocol save = RunInterruptibly([&](const std::stop_token& stop) {
     const std::lock_guard lock(writing_);
     options.stop = stop;
     return checkpoints_->Begin(step_number, options);
-  }));
+  });
+  return std::make_shared<CheckpointSaveHandle>(process_, std::move(save), std::move(count));
 }
 
 std::string CheckpointsHandle::Upload(const py::int_& step, const std::string& attempt, const Shards& shards) const {
@@ -125,6 +130,7 @@ void CheckpointsHandle::Finish(const std::shared_ptr<CheckpointSaveHandle>& save
                                const std::vector<std::string>& uploaded) {
   CheckOwnProcess();
   SaveProtocol protocol = save->Take();
+  const ProcessLocal<CheckpointCounts::Save> count = save->TakeCount();
   RunInterruptibly([&](const std::stop_token& stop) -> absl::Status {
     const std::lock_guard lock(writing_);
     absl::StatusOr<std::vector<CheckpointShard>> all = std::vector<CheckpointShard>();
@@ -138,11 +144,13 @@ void CheckpointsHandle::Finish(const std::shared_ptr<CheckpointSaveHandle>& save
     }
     return checkpoints_->Finish(std::move(protocol), std::move(all), stop).status();
   });
+  count->Committed();
 }
 
 void CheckpointsHandle::Abandon(const std::shared_ptr<CheckpointSaveHandle>& save) {
   CheckOwnProcess();
   SaveProtocol protocol = save->Take();
+  const ProcessLocal<CheckpointCounts::Save> failed = save->TakeCount();
   RunInterruptibly([&](const std::stop_token& stop) -> absl::Status {
     const std::lock_guard lock(writing_);
     const absl::Status ended =

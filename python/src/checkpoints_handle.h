@@ -24,14 +24,19 @@ class CheckpointHandle;
 /// _core.CheckpointSave: one that was begun, and is to be finished once.
 class CheckpointSaveHandle {
  public:
-  explicit CheckpointSaveHandle(SaveProtocol save) : save_(std::move(save)) {}
+  CheckpointSaveHandle(std::shared_ptr<Process> process, SaveProtocol save, ProcessLocal<CheckpointCounts::Save> count)
+      : process_(std::move(process)), save_(std::move(save)), count_(std::move(count)) {}
 
   std::string attempt() const { return attempt_; }
   /// Throws if it was taken already.
   SaveProtocol Take();
+  /// With Take().
+  ProcessLocal<CheckpointCounts::Save> TakeCount() { return std::move(count_); }
 
  private:
+  const std::shared_ptr<Process> process_;  // whose counts these are
   std::optional<SaveProtocol> save_;
+  ProcessLocal<CheckpointCounts::Save> count_;  // has failed if nobody takes it
   const std::string attempt_ = save_->entry().attempt;
 };
 

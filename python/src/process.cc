@@ -52,6 +52,7 @@ absl::Status Process::ServeMetrics(const MetricsAddress& address) {
                      CollectMemory(runtime.memory(), text);
                      requests.Collect(text);
                      CollectLoaders(loaders, text);
+                     checkpoints.Collect(text);
                    }));
   return absl::OkStatus();
 }

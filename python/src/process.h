@@ -9,6 +9,7 @@
 #include <string_view>
 #include <utility>
 
+#include "checkpoint/checkpoint_counts.h"
 #include "net/metrics_server.h"
 #include "net/process_metrics.h"
 #include "net/runtime.h"
@@ -47,6 +48,7 @@ struct Process {
   StoreCounts requests;
   Stores stores;
   LoaderTotals loaders;
+  CheckpointCounts checkpoints;
   std::unique_ptr<MetricsServer> metrics;  // null: not served
 };
 

@@ -216,6 +216,7 @@ absl::StatusOr<SavedArchive> SaveArchive(Stores& stores, const std::string& fold
   if (!any || status > kTarPassedOver) return saved;
   ASSIGN_OR_RETURN(const ObjectInfo info, writer->Commit());
   saved.bytes = info.size;
+  saved.etag = info.etag;
   return saved;
 }
 

@@ -7,6 +7,7 @@
 #include "cli/bench_report.h"
 #include "cli/console.h"
 #include "cli/json_text.h"
+#include "diagnose/advise_answer.h"
 
 namespace millrace::cli {
 
@@ -87,6 +88,10 @@ std::string TableText(const Advice& advice, const AdviseSettings& settings) {
                         ShortNumber(one.later_epoch_seconds), ShortNumber(one.total_seconds(settings.epochs)),
                         one.requests, DollarText(one.dollars()));
   }
+  if (const double model = ModelSeconds(advice.inputs); model > 0) {
+    text += fmt::format("  Epochs include the model: {} for each, at {:.4g} ms a step.\n", TimeText(model),
+                        1000 * advice.inputs.step_seconds);
+  }
   text += "  FSx and EFS: a file system has to be created first, which takes minutes that are not counted.\n";
   return text + RangesText(advice);
 }
@@ -127,7 +132,8 @@ JsonObject RecommendationJson(const Recommendation& what) {
           {"source_without_millrace", what.source},
           {"format", what.format},
           {"shard_bytes", what.shard_bytes > 0 ? Json(what.shard_bytes) : Json(nullptr)},
-          {"data_workers", what.data_workers}};
+          {"data_workers", what.data_workers},
+          {"no_difference", what.no_difference}};
 }
 
 JsonObject StoreJson(const StoreFacts& store) {
@@ -141,11 +147,21 @@ JsonObject StoreJson(const StoreFacts& store) {
 
 }  // namespace
 
+std::string MachineDatesText(const std::vector<MachinePrice>& machines, const PriceList& prices) {
+  std::string text;
+  for (const MachinePrice& each : machines) {
+    if (!each.date.empty() && each.date != prices.date) text += fmt::format("; {} of {}", each.name, each.date);
+  }
+  return text;
+}
+
 std::string DerivationsText(const std::vector<Derivation>& lines) {
   std::string text;
   for (const Derivation& line : lines) {
-    text += fmt::format("  {} = {}\n  {:<26} = {} = {:.6g}{}{}\n", line.name, line.formula, "", line.numbers,
-                        line.value, line.unit.empty() ? "" : " ", line.unit);
+    const std::string value = line.unit == "$"
+                                  ? DollarText(line.value)
+                                  : fmt::format("{:.6g}{}{}", line.value, line.unit.empty() ? "" : " ", line.unit);
+    text += fmt::format("  {} = {}\n  {:<26} = {} = {}\n", line.name, line.formula, "", line.numbers, value);
   }
   return text;
 }
@@ -164,7 +180,9 @@ JsonArray DerivationsJson(const std::vector<Derivation>& lines) {
 
 std::string AdviceText(const Advice& advice, const AdviseSettings& settings) {
   const Recommendation what = RecommendedBy(advice);
-  std::string text = FoundText(advice) + TableText(advice, settings) + "\nAdvice\n";
+  std::string text;
+  for (const std::string& line : AnswerLines(advice, settings)) text += Printable(line) + '\n';
+  text += '\n' + FoundText(advice) + TableText(advice, settings) + "\nAdvice\n";
   text += fmt::format(
       "  Mode {}, format {}{}; {} data workers for readers that wait for each file.\n", what.mode, what.format,
       what.shard_bytes > 0 ? fmt::format(", shards of {} MB", what.shard_bytes / 1'000'000) : "", what.data_workers);
@@ -174,11 +192,8 @@ std::string AdviceText(const Advice& advice, const AdviseSettings& settings) {
   text += ArithmeticText(advice);
   text += fmt::format("\nPrices of {} ({}, {}){}. --prices FILE replaces them.\n", settings.prices.date,
                       settings.prices.region, settings.prices.from,
-                      settings.machine ? fmt::format("; machine {}", settings.machine->name)
+                      settings.machine ? MachineDatesText({*settings.machine}, settings.prices)
                                        : "; the price of this machine is not known: --machine names one");
-  const double storage = StorageDollarsPerMonth(static_cast<double>(advice.data.object_bytes), settings.prices);
-  text += fmt::format("Storing the data costs {} a month.\n",
-                      storage < 0.01 ? "less than a cent" : fmt::format("${:.2f}", storage));
   return text;
 }
 
@@ -203,9 +218,11 @@ std::string AdviceJson(const Advice& advice, const AdviseSettings& settings) {
       {"epochs", settings.epochs},
       {"prices", JsonObject{{"date", settings.prices.date}, {"from", settings.prices.from}}},
       {"machine", settings.machine ? Json(settings.machine->name) : Json(nullptr)},
+      {"machine_price_date", settings.machine ? Json(settings.machine->date) : Json(nullptr)},
       {"storage_dollars_per_month", StorageDollarsPerMonth(static_cast<double>(data.object_bytes), settings.prices)},
       {"plan", JsonObject{{"requests", advice.inputs.stream_requests}, {"bytes", advice.inputs.stream_bytes}}},
       {"predictions", predictions},
+      {"answer", AnswerLines(advice, settings)},
       {"recommendation", RecommendationJson(RecommendedBy(advice))},
       {"flow", FlowJson(advice)},
       {"advice", advice.recommendations}};

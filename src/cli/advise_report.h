@@ -12,8 +12,12 @@ namespace millrace::cli {
 /// One JSON object in one line.
 std::string AdviceJson(const Advice& advice, const AdviseSettings& settings);
 
-/// The same for people: what was measured, the predictions side by side, the advice, and the arithmetic.
+/// The same for people: the answer in five lines, what was measured, the predictions side by side, the advice, and the
+/// arithmetic.
 std::string AdviceText(const Advice& advice, const AdviseSettings& settings);
+
+/// "; g5.xlarge of 2026-01-21": the machines whose prices are of another day than the list.
+std::string MachineDatesText(const std::vector<MachinePrice>& machines, const PriceList& prices);
 
 /// Arithmetic, line by line.
 std::string DerivationsText(const std::vector<Derivation>& lines);

@@ -102,8 +102,11 @@ absl::StatusOr<ServiceQuestion> TakeServiceQuestion(const ServiceAdviceFlags& fl
     ASSIGN_OR_RETURN(MachinePrice kind, AsUsage(settings.prices.FindMachine(flags.worker_machine)));
     question.kinds.push_back(std::move(kind));
   } else {
+    // Machines of SageMaker and of EC2 are not rented together.
+    const bool any = !settings.machine;
+    const bool of_sagemaker = question.trainer.name.starts_with("ml.");
     for (const MachinePrice& each : settings.prices.machines) {
-      if (each.gpus == 0) question.kinds.push_back(each);
+      if (each.gpus == 0 && (any || each.name.starts_with("ml.") == of_sagemaker)) question.kinds.push_back(each);
     }
   }
   if (flags.workers) question.workers = static_cast<int>(*flags.workers);
@@ -158,8 +161,10 @@ std::string ServiceAdviceText(const ServiceAdvice& advice, const ServiceQuestion
                         Printable(plan.kind.name)) +
             DerivationsText(plan.lines);
   }
-  return text + fmt::format("\nPrices of {} ({}, {}). --prices FILE replaces them.\n", prices.date, prices.region,
-                            prices.from);
+  std::vector<MachinePrice> machines = question.kinds;
+  machines.push_back(question.trainer);
+  return text + fmt::format("\nPrices of {} ({}, {}){}. --prices FILE replaces them.\n", prices.date, prices.region,
+                            prices.from, MachineDatesText(machines, prices));
 }
 
 std::string ServiceAdviceJson(const ServiceAdvice& advice, const ServiceQuestion& question, const PriceList& prices) {

@@ -331,10 +331,6 @@ std::string GpuText(const BenchReport& report, const BenchSummary& measured) {
                      100 * measured.gpu_busy.median, FormatSize(measured.gpu_memory_bytes));
 }
 
-std::string DollarText(double dollars) {
-  return dollars < 0.01 ? fmt::format("${:.6f}", dollars) : fmt::format("${:.2f}", dollars);
-}
-
 std::string BenchText(const BenchReport& report) {
   const int cpus = report.machine.cpus;
   std::string text = report.limit().sentence + "\n";

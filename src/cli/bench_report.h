@@ -105,8 +105,6 @@ double CpuRate(const BenchSummary& measured);
 std::string BesideText(const BenchReport& report);
 /// "GPUs meanwhile: 8 x NVIDIA H100, busy 12 % of the time ...". There are some.
 std::string GpuText(const BenchReport& report, const BenchSummary& measured);
-/// "$0.000072", "$12.30".
-std::string DollarText(double dollars);
 
 std::string BenchText(const BenchReport& report);
 std::string BenchJson(const BenchReport& report);

@@ -3,14 +3,18 @@
 
 #include <chrono>
 #include <fstream>
+#include <map>
 #include <memory>
 #include <optional>
 #include <sstream>
 #include <string>
 #include <string_view>
 #include <utility>
+#include <variant>
 #include <vector>
 
+#include "base/atomic_file.h"
+#include "cli/bench_report.h"
 #include "cli/commands.h"
 #include "cli/console.h"
 #include "cli/metrics_option.h"
@@ -18,6 +22,8 @@
 #include "cli/run_words.h"
 #include "cli/usage.h"
 #include "cli/volume_commands.h"
+#include "diagnose/advise_answer.h"
+#include "diagnose/prices.h"
 #include "job/group_files.h"
 #include "job/group_run.h"
 #include "job/run_job.h"
@@ -109,6 +115,36 @@ ShowProgress OneLine(const std::string& label) {
   return [line](uint64_t done, uint64_t total) { line->Update(done, total); };
 }
 
+/// "1,000 steps in 1 h 2 min, 3.7 s each; $1.25, $1.25 for 1,000 steps"; "" if neither steps nor the price are known.
+std::string SummaryText(const RunJournal::Fields& fields) {
+  std::map<std::string_view, double> numbers;
+  for (const auto& [name, value] : fields) {
+    if (const auto* real = std::get_if<double>(&value)) numbers[name] = *real;
+    if (const auto* whole = std::get_if<int64_t>(&value)) numbers[name] = static_cast<double>(*whole);
+  }
+  const bool steps = numbers.contains("steps");
+  const bool priced = numbers.contains("dollars");
+  if (!steps && !priced) return "";
+  std::string text;
+  if (steps) text += fmt::format("{} steps in ", ShortNumber(numbers["steps"]));
+  text += TimeText(numbers["seconds"]);
+  if (steps) text += fmt::format(", {} each", TimeText(numbers["step_seconds"]));
+  if (priced) text += fmt::format("; {}", DollarText(numbers["dollars"]));
+  if (priced && steps) text += fmt::format(", {} for 1,000 steps", DollarText(numbers["dollars_per_1000_steps"]));
+  return text;
+}
+
+absl::Status TakePrice(const RunFlags& flags, SupervisorOptions* options) {
+  if (!(flags.price >= 0 && flags.price < 1e6)) return UsageError("--price takes dollars an hour, 0 or more");
+  options->dollars_per_hour = flags.price;
+  if (flags.machine.empty()) return absl::OkStatus();
+  if (flags.price > 0) return UsageError("--price and --machine both say the price of this machine");
+  ASSIGN_OR_RETURN(const MachinePrice machine, AsUsage(BuiltInPrices().FindMachine(flags.machine)));
+  if (machine.dollars_per_hour <= 0) return UsageError("the price of {} is not known: give --price", flags.machine);
+  options->dollars_per_hour = machine.dollars_per_hour;
+  return absl::OkStatus();
+}
+
 absl::StatusOr<int> RunCommand(RunFlags flags) {
   for (const std::string& text : flags.volumes) {
     ASSIGN_OR_RETURN(flags.run.volumes.emplace_back(), ParseVolumeOption(text));
@@ -121,11 +157,20 @@ absl::StatusOr<int> RunCommand(RunFlags flags) {
     return 0;
   }
   ASSIGN_OR_RETURN(RunOptions options, TakeRun(flags));
+  RETURN_IF_ERROR(TakePrice(flags, &options.supervisor));
   ASSIGN_OR_RETURN(const std::optional<MetricsAddress> metrics_address, TakeMetricsPort(flags.metrics_port));
   RunMetrics counts;
   std::unique_ptr<MetricsServer> metrics;
-  options.supervisor.on_event = [&counts](std::string_view event, const RunJournal::Fields& fields) {
+  options.supervisor.on_event = [&counts, file = flags.metrics_file](std::string_view event,
+                                                                     const RunJournal::Fields& fields) {
     counts.OnEvent(event, fields);
+    if (const std::string summary = event == "end" ? SummaryText(fields) : ""; !summary.empty()) SayLine(summary);
+    if (file.empty()) return;
+    MetricsText text;
+    counts.Collect(&text);
+    // For the user of a node exporter, which is another one.
+    if (const absl::Status wrote = WriteFileAtomically(file, text.Text(), 0644); !wrote.ok())
+      SayLine(std::string(ToStd(wrote.message())));
   };
   options.supervisor.begin = [&]() -> absl::Status {
     ASSIGN_OR_RETURN(metrics, ServeMetrics(metrics_address, [&counts](MetricsText* text) {
@@ -270,6 +315,17 @@ void AddRecordOptions(const Command& run, RunFlags* flags) {
           "A shell command that runs once after any end, told in MILLRACE_OUTCOME and MILLRACE_STATUS")
       .Called("COMMAND");
   AddMetricsPort(run, &flags->metrics_port);
+  run.Add("--metrics-file", &flags->metrics_file,
+          "Write these metrics to FILE, too, at each event and at the end of the job, for the textfile collector of "
+          "Prometheus's node exporter: FILE ends in .prom")
+      .Called("FILE");
+  run.Add("--price", &flags->price,
+          "Dollars an hour of this machine: the end of the job says the cost, and that of 1,000 steps if the program "
+          "tells them (millrace.heartbeat(step))")
+      .Called("DOLLARS");
+  run.Add("--machine", &flags->machine,
+          "The same by its name in the price list of `millrace advise`, such as g5.xlarge")
+      .Called("NAME");
   run.Add("--hook-limit", &flags->hook_limit, "Time that each of the two may take").ShowDefault();
 }
 

@@ -39,6 +39,9 @@ struct RunFlags {
   std::string log_size = "256MiB";
   std::string hook_limit = "60s";
   std::string metrics_port;
+  std::string metrics_file;
+  double price = 0;  // dollars an hour
+  std::string machine;
   std::vector<std::string> volumes;
   std::string print;               // the file that is printed in place of a run; "": nothing
   std::vector<GivenOption> given;  // all of them, as they were given

@@ -10,7 +10,10 @@
 #include <system_error>
 
 #include "base/atomic_file.h"
+#include "base/bytes.h"
 #include "base/clock.h"
+#include "base/crypto.h"
+#include "base/hex.h"
 #include "compile_cache/cache_record.h"
 
 namespace millrace {
@@ -21,6 +24,8 @@ namespace fs = std::filesystem;
 
 constexpr std::string_view kNeuron = "neuron";
 constexpr std::string_view kModulePrefix = "MODULE_";
+constexpr std::string_view kJax = "jax";
+constexpr const char* kJaxFoldersOfXla = "JAX_PERSISTENT_CACHE_ENABLE_XLA_CACHES";
 
 struct CompilerCache {
   const char* name;
@@ -61,6 +66,19 @@ bool IsPassing(std::string_view name) {
   return name == "locks" || name == "lock" || name.starts_with("tmp.") || name.ends_with(".tmp") ||
          name.ends_with(".lock") || name.ends_with(".lockfile") || name.ends_with(".pid") || name.ends_with("-atime") ||
          IsTemporaryName(name);
+}
+
+// The name of JAX's cache. JAX puts folders of XLA below its own, and their paths into the keys of its entries: a host
+// with another path finds none of them. So no such folders are the default; if the user wants some, the name has the
+// path, and the entries are those of hosts with the same one.
+std::string NameJaxCache(const std::string& path, const LookUpVariable& variable, CacheFolders* chosen) {
+  const std::string set = variable(kJaxFoldersOfXla);
+  if (set.empty()) chosen->variables.emplace(kJaxFoldersOfXla, "none");
+  if (set.empty() || set == "none") return std::string(kJax);
+  chosen->left_alone.push_back(fmt::format(
+      "{} is set to {}, so JAX finds only what hosts with the same folder have compiled", kJaxFoldersOfXla, set));
+  constexpr size_t kDigits = 16;
+  return fmt::format("{}-{}", kJax, HexEncode(Sha256(AsBytes(path))).substr(0, kDigits));
 }
 
 bool IsFile(const fs::path& path) {
@@ -126,7 +144,9 @@ CacheFolders ChooseCacheFolders(const std::string& root, const LookUpVariable& v
     path = path.lexically_normal();
     if (!path.has_filename()) path = path.parent_path();
     if (set.empty()) chosen.variables.emplace(cache.variable, path.string());
-    chosen.folders.push_back({.name = cache.name, .path = path.string()});
+    std::string name = cache.name;
+    if (name == kJax) name = NameJaxCache(path.string(), variable, &chosen);
+    chosen.folders.push_back({.name = std::move(name), .path = path.string()});
   }
   return chosen;
 }

@@ -14,14 +14,14 @@ namespace millrace {
 
 /// The folder of one compiler.
 struct CacheFolder {
-  std::string name;  // "inductor", "triton", "jax", "neuron"
+  std::string name;  // "inductor", "triton", "jax", "neuron"; "jax-HASH" of what only hosts with the same path can use
   std::string path;  // absolute
 };
 
 struct CacheFolders {
   std::vector<CacheFolder> folders;
   std::map<std::string, std::string> variables;  // that tell compilers of them
-  std::vector<std::string> left_alone;           // clauses: caches that are not brought, and why
+  std::vector<std::string> left_alone;           // clauses: caches that are not brought to all hosts, and why
 };
 
 /// Looks a variable up; "" if it is not set.
@@ -30,6 +30,8 @@ using LookUpVariable = std::function<std::string(const std::string& name)>;
 /// A folder below `root` for each compiler: TORCHINDUCTOR_CACHE_DIR, TRITON_CACHE_DIR, JAX_COMPILATION_CACHE_DIR,
 /// NEURON_COMPILE_CACHE_URL. What the user has set stays (for Neuron, `--cache_dir` in NEURON_CC_FLAGS comes before the
 /// variable); a cache that he keeps elsewhere than in a folder is left alone.
+/// JAX_PERSISTENT_CACHE_ENABLE_XLA_CACHES=none keeps paths of this machine out of JAX's keys. If the user has set it
+/// otherwise, each path has a JAX cache of its own.
 CacheFolders ChooseCacheFolders(const std::string& root, const LookUpVariable& variable);
 
 /// A file in a folder of a compiler.

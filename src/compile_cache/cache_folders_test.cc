@@ -35,6 +35,7 @@ TEST(CacheFolders, EachCompilerIsToldOfItsFolder) {
   const std::map<std::string, std::string> expected{{"TORCHINDUCTOR_CACHE_DIR", "/root/inductor"},
                                                     {"TRITON_CACHE_DIR", "/root/triton"},
                                                     {"JAX_COMPILATION_CACHE_DIR", "/root/jax"},
+                                                    {"JAX_PERSISTENT_CACHE_ENABLE_XLA_CACHES", "none"},
                                                     {"NEURON_COMPILE_CACHE_URL", "/root/neuron"}};
   EXPECT_EQ(chosen.variables, expected);
   EXPECT_EQ(PlaceOfCachedFile(chosen.folders, "jax/a-cache"), "/root/jax/a-cache");
@@ -55,6 +56,33 @@ TEST(CacheFolders, WhatTheUserHasSetStays) {
   EXPECT_NE(chosen.left_alone[0].find("gs://bucket/jax"), std::string::npos);
   EXPECT_EQ(FolderOf(Choose({{"NEURON_CC_FLAGS", "--cache_dir '/data/n'"}}), "neuron"), "/data/n");
   EXPECT_EQ(FolderOf(Choose({{"NEURON_CC_FLAGS", "--cache_dirs=/data/n"}}), "neuron"), "/root/neuron");
+}
+
+// Keys of such a cache have the path of its folder.
+TEST(CacheFolders, EntriesOfJaxThatOneFolderFindsAreNotThoseOfOthers) {
+  const std::string variable = "JAX_PERSISTENT_CACHE_ENABLE_XLA_CACHES";
+  const auto choose = [&](const std::string& value, const std::string& folder) {
+    return Choose({{variable, value}, {"JAX_COMPILATION_CACHE_DIR", folder}});
+  };
+  const CacheFolders one = choose("all", "/one");
+  EXPECT_FALSE(one.variables.contains(variable));
+  ASSERT_EQ(one.left_alone.size(), 1u);
+  EXPECT_NE(one.left_alone[0].find("only what hosts with the same folder have compiled"), std::string::npos);
+  const auto name_in = [](const CacheFolders& chosen, const std::string& path) {
+    for (const CacheFolder& folder : chosen.folders) {
+      if (folder.path == path) return folder.name;
+    }
+    return std::string("none");
+  };
+  const std::string name = name_in(one, "/one");
+  EXPECT_TRUE(name.starts_with("jax-") && name.size() == 20u) << name;
+  EXPECT_EQ(name_in(choose("xla_gpu_per_fusion_autotune_cache_dir", "/one/"), "/one"), name);
+  EXPECT_EQ(PlaceOfCachedFile(choose("all", "/two").folders, name + "/a-cache"), "");
+  EXPECT_EQ(PlaceOfCachedFile(one.folders, "jax/a-cache"), "");
+  const CacheFolders none = choose("none", "/one");
+  EXPECT_EQ(name_in(none, "/one"), "jax");
+  EXPECT_TRUE(none.left_alone.empty());
+  EXPECT_FALSE(none.variables.contains(variable));
 }
 
 TEST(CacheFolders, OnlyResultsAreShared) {

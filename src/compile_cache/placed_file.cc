@@ -57,7 +57,8 @@ std::optional<std::string> LocalTritonGroup(std::string_view path, const std::st
 
 void AddJaxTimeOfUse(std::string_view path, const std::string& place) {
   constexpr std::string_view kEntry = "-cache";
-  if (!path.starts_with("jax/") || !place.ends_with(kEntry)) return;
+  const bool is_of_jax = path.starts_with("jax/") || path.starts_with("jax-");
+  if (!is_of_jax || !place.ends_with(kEntry)) return;
   const std::string time_of_use = place.substr(0, place.size() - kEntry.size()) + "-atime";
   std::error_code error;
   if (std::filesystem::exists(time_of_use, error) || error) return;

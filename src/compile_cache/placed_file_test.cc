@@ -43,6 +43,8 @@ TEST(PlacedFile, AnEntryOfJaxGetsATimeOfUse) {
   EXPECT_EQ(std::filesystem::file_size(folder / "b-atime"), 8u);
   std::ifstream kept(folder / "b-atime");
   EXPECT_EQ((std::string{std::istreambuf_iterator<char>(kept), {}}), "12345678");
+  AddJaxTimeOfUse("jax-0123456789abcdef/f-cache", folder / "f-cache");
+  EXPECT_TRUE(has("f-atime"));
   AddJaxTimeOfUse("triton/c-cache", folder / "c-cache");
   AddJaxTimeOfUse("jax/d", folder / "d");
   EXPECT_FALSE(has("c-atime") || has("d-atime"));

@@ -10,6 +10,7 @@
 #include "base/compressed_size.h"
 #include "base/counted.h"
 #include "dataset/dataset.h"
+#include "diagnose/advise_answer.h"
 #include "inspect/report.h"
 #include "inspect/survey.h"
 #include "net/runtime.h"
@@ -150,7 +151,14 @@ absl::Status TryStreaming(const std::string& uri, const AdviseSettings& settings
   ASSIGN_OR_RETURN(advice->loader_trial, TryLoader(uri, settings.bench, fetches_index ? advice->data.index_bytes : 0));
   CostInputs& in = advice->inputs;
   in.cpu_seconds_per_sample = advice->loader_trial.cpu_seconds_per_sample;
-  if (!IsForThisMachine(settings)) return absl::OkStatus();
+  if (!IsForThisMachine(settings)) {
+    if (settings.published_rates) return absl::OkStatus();
+    CostInputs here = in;
+    here.vcpus = UsableCpus();
+    const double arithmetic = PredictStreaming(here, settings.prices).startup_seconds;
+    in.tried_beyond_seconds = std::max(0.0, advice->loader_trial.startup_seconds.median - arithmetic);
+    return absl::OkStatus();
+  }
   in.tried_startup_seconds = advice->loader_trial.startup_seconds;
   in.tried_samples_per_second = advice->loader_trial.samples_per_second;
   return absl::OkStatus();
@@ -186,7 +194,7 @@ void AddCpuAdvice(const Advice& advice, std::vector<std::string>* sentences) {
   const double cpu = in.cpu_seconds_per_sample * static_cast<double>(in.samples) / in.vcpus;
   const double reading =
       in.stream_bytes_per_second > 0 ? static_cast<double>(in.stream_bytes) / in.stream_bytes_per_second : 0;
-  if (streaming != advice.predictions.end() && cpu > reading) {
+  if (streaming != advice.predictions.end() && cpu > reading && cpu > ModelSeconds(in)) {
     sentences->push_back(
         fmt::format("The CPU is the limit, not the store: an epoch keeps {} vCPUs busy for {:.1f} s, and reading takes "
                     "{:.1f} s. A machine with more vCPUs, or smaller images, makes it faster.",
@@ -203,21 +211,6 @@ void AddCpuAdvice(const Advice& advice, std::vector<std::string>* sentences) {
   }
 }
 
-}  // namespace
-
-namespace {
-
-/// A file system has to be created first, which takes minutes that no prediction has, and packing is paid once for many
-/// trainings: these are not compared.
-std::vector<CostPrediction> Comparable(const std::vector<CostPrediction>& all, const CostInputs& inputs) {
-  std::vector<CostPrediction> predictions;
-  for (const CostPrediction& one : all) {
-    const bool apart = one.mode == "fsx" || one.mode == "streaming-packed" || (one.mode == "efs" && !inputs.in_efs);
-    if (!apart) predictions.push_back(one);
-  }
-  return predictions;
-}
-
 bool WorthPacking(const CostInputs& in) {
   return in.objects > 1 && in.objects >= in.samples &&
          static_cast<double>(in.object_bytes) / static_cast<double>(in.objects) < kSmallFileBytes &&
@@ -225,6 +218,15 @@ bool WorthPacking(const CostInputs& in) {
 }
 
 }  // namespace
+
+std::vector<CostPrediction> ComparableOf(const std::vector<CostPrediction>& all, const CostInputs& inputs) {
+  std::vector<CostPrediction> predictions;
+  for (const CostPrediction& one : all) {
+    const bool apart = one.mode == "fsx" || one.mode == "streaming-packed" || (one.mode == "efs" && !inputs.in_efs);
+    if (!apart) predictions.push_back(one);
+  }
+  return predictions;
+}
 
 std::vector<CostPrediction> PredictAll(const CostInputs& in, const PriceList& prices) {
   std::vector<CostPrediction> all = {PredictFile(in, prices), PredictFastFile(in, prices),
@@ -250,7 +252,7 @@ Recommendation RecommendedBy(const Advice& advice) {
   Recommendation what;
   what.source = DataSourceName(advice.choice.source);
   double least = 0;
-  for (const CostPrediction& one : Comparable(advice.predictions, in)) {
+  for (const CostPrediction& one : ComparableOf(advice.predictions, in)) {
     const double seconds = one.total_seconds(in.epochs);
     if (!what.mode.empty() && seconds >= least) continue;
     what.mode = one.mode;
@@ -260,13 +262,14 @@ Recommendation RecommendedBy(const Advice& advice) {
   what.format = pack ? "tar" : std::string(KindName(advice.data.kind));
   if (pack) what.shard_bytes = kPackedShardBytes;
   what.data_workers = ReadersForRate(in);
+  for (const CostPrediction& one : AnswerOf(advice.predictions, in).equal) what.no_difference.push_back(one.mode);
   return what;
 }
 
 std::vector<std::string> RecommendFrom(const std::vector<CostPrediction>& all, const CostInputs& inputs,
                                        const SourceChoice& choice) {
   std::vector<std::string> sentences;
-  const std::vector<CostPrediction> predictions = Comparable(all, inputs);
+  const std::vector<CostPrediction> predictions = ComparableOf(all, inputs);
   if (predictions.empty()) return sentences;
   const auto fastest = std::min_element(predictions.begin(), predictions.end(),
                                         [&](const CostPrediction& one, const CostPrediction& other) {
@@ -282,15 +285,19 @@ std::vector<std::string> RecommendFrom(const std::vector<CostPrediction>& all, c
   sentences.push_back(fmt::format("The least time for {} takes {}: {:.1f} s; the first batch comes after {:.2f} s.",
                                   Counted(inputs.epochs, "epoch"), fastest->title,
                                   fastest->total_seconds(inputs.epochs), fastest->startup_seconds));
+  std::string equal;
+  for (const CostPrediction& one : AnswerOf(all, inputs).equal) equal += (equal.empty() ? "" : ", ") + one.title;
+  if (!equal.empty())
+    sentences.push_back(fmt::format("There is no difference of more than {:.0f} % to {}.", 100 * kNoDifference, equal));
   if (earliest != fastest) {
     sentences.push_back(fmt::format("The first batch comes earliest by {}: after {:.2f} s.", earliest->title,
                                     earliest->startup_seconds));
   }
   if (fastest->dollars() < kCent) {
     sentences.push_back(fmt::format("The price of {} is less than a cent.", fastest->title));
-  } else if (cheapest != fastest) {
-    sentences.push_back(fmt::format("The cheapest is {}: ${:.4f} against ${:.4f}.", cheapest->title,
-                                    cheapest->dollars(), fastest->dollars()));
+  } else if (fastest->dollars() - cheapest->dollars() >= kCent) {
+    sentences.push_back(fmt::format("The cheapest is {}: {} against {}.", cheapest->title,
+                                    DollarText(cheapest->dollars()), DollarText(fastest->dollars())));
   }
   sentences.push_back(
       fmt::format("Without Millrace, AWS's decision flow leads to: {}.", DataSourceName(choice.source)));
@@ -306,10 +313,10 @@ std::vector<std::string> RecommendFrom(const std::vector<CostPrediction>& all, c
   const auto packed = of_mode("streaming-packed");
   const auto plain = of_mode("streaming");
   if (packed != all.end() && plain != all.end() && packed->requests < plain->requests) {
-    const std::string price =
-        plain->request_dollars < kCent
-            ? ""
-            : fmt::format(", for ${:.4f} in place of ${:.4f}", packed->request_dollars, plain->request_dollars);
+    const std::string price = plain->request_dollars < kCent
+                                  ? ""
+                                  : fmt::format(", for {} in place of {}", DollarText(packed->request_dollars),
+                                                DollarText(plain->request_dollars));
     sentences.push_back(
         fmt::format("Packed into shards of {} MB, the same training makes {} requests in place of {}{}; `millrace "
                     "pack` does it once.",
@@ -350,6 +357,8 @@ absl::StatusOr<Advice> MeasureAndPredict(const std::string& uri, const AdviseSet
     in.in_efs = settings.in_efs;
     in.epochs = settings.epochs;
     in.batch = settings.bench.loader.batch;
+    in.step_seconds = settings.step_seconds;
+    in.accelerators = settings.machine ? std::max(1, settings.machine->gpus) : 1;
     in.vcpus = settings.machine ? settings.machine->vcpus : UsableCpus();
     in.dollars_per_hour = settings.machine ? settings.machine->dollars_per_hour : 0;
     in.disk_bytes_per_second = settings.machine ? settings.machine->disk_bytes_per_second.value_or(0) : 0;
@@ -373,12 +382,15 @@ absl::StatusOr<Advice> MeasureAndPredict(const std::string& uri, const AdviseSet
   advice.predictions = PredictAll(in, settings.prices);
   // A model that takes longer for a batch than a mount needs to bring it does not notice late files.
   const double batches = std::max(1.0, static_cast<double>(in.samples) / static_cast<double>(in.batch));
+  CostInputs without_model = in;
+  without_model.step_seconds = 0;
+  const double mount_seconds = PredictFastFile(without_model, settings.prices).epoch_seconds;
   advice.choice = ChooseSource({.bytes = static_cast<double>(in.object_bytes),
                                 .files = in.objects,
                                 .in_efs = settings.in_efs,
                                 .sequential = !settings.random_access,
                                 .packable = settings.packable,
-                                .heavy_model = settings.step_seconds > advice.predictions[1].epoch_seconds / batches,
+                                .heavy_model = settings.step_seconds > mount_seconds / batches,
                                 .several_epochs = in.epochs > 1});
   if (settings.step_seconds > 0 && in.cpu_seconds_per_sample > 0) advice.accelerator = NeedOf(settings, in);
   std::vector<std::string> sentences = RecommendFrom(advice.predictions, in, advice.choice);

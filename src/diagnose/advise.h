@@ -92,13 +92,18 @@ absl::StatusOr<Advice> Advise(const std::string& uri, const AdviseSettings& sett
 
 /// What to do, in words that programs read, too.
 struct Recommendation {
-  std::string mode;           // of the prediction that takes the least time in all
-  std::string source;         // of AWS's decision flow, without Millrace
-  std::string format;         // "tar", or how the data are now
-  uint64_t shard_bytes = 0;   // 0: as it is
-  uint64_t data_workers = 0;  // of readers that wait for each file; Millrace needs one process
+  std::string mode;                        // of the prediction that takes the least time in all
+  std::string source;                      // of AWS's decision flow, without Millrace
+  std::string format;                      // "tar", or how the data are now
+  uint64_t shard_bytes = 0;                // 0: as it is
+  uint64_t data_workers = 0;               // of readers that wait for each file; Millrace needs one process
+  std::vector<std::string> no_difference;  // other modes that take as long (advise_answer.h)
 };
 Recommendation RecommendedBy(const Advice& advice);
+
+/// Returns those that can be compared. A file system has to be created first, which takes minutes that no prediction
+/// has. Packing is paid once for many trainings. Pure.
+std::vector<CostPrediction> ComparableOf(const std::vector<CostPrediction>& all, const CostInputs& inputs);
 
 /// The predictions that make sense for these data. Pure.
 std::vector<CostPrediction> PredictAll(const CostInputs& inputs, const PriceList& prices);

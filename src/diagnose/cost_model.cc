@@ -77,9 +77,26 @@ class Worksheet {
   void AddStartup(const std::string& formula, const std::string& numbers, double value) {
     result_.startup_seconds = Add("start-up", formula, numbers, value);
   }
+  /// The model's part of an epoch; 0 if it is not known.
+  double AddModel() {
+    const double seconds = ModelSeconds(in_);
+    if (seconds > 0 && !std::exchange(has_model_, true)) {
+      Add("model of an epoch", "steps of samples / (batch x accelerators) x time of a step",
+          fmt::format("{} / ({} x {}) x {:.4g}", in_.samples, in_.batch, in_.accelerators, in_.step_seconds), seconds);
+    }
+    return seconds;
+  }
+  double AddLargest(const char* name, double reading, double cpu) {
+    const double model = AddModel();
+    if (model <= 0) {
+      return Add(name, "the larger of reading and CPU", fmt::format("max({:.4g}, {:.4g})", reading, cpu),
+                 std::max(reading, cpu));
+    }
+    return Add(name, "the largest of reading, CPU and model",
+               fmt::format("max({:.4g}, {:.4g}, {:.4g})", reading, cpu, model), std::max({reading, cpu, model}));
+  }
   void AddEpoch(double reading, double cpu) {
-    result_.epoch_seconds = Add("epoch", "the larger of reading and CPU",
-                                fmt::format("max({:.4g}, {:.4g})", reading, cpu), std::max(reading, cpu));
+    result_.epoch_seconds = AddLargest("epoch", reading, cpu);
     result_.later_epoch_seconds = result_.epoch_seconds;
   }
   /// As the loader was seen to go on behind its first batch. False if it was not.
@@ -88,19 +105,26 @@ class Worksheet {
     if (rate.least <= 0 || in_.samples <= in_.batch) return false;
     const double all = AsDouble(in_.samples);
     const double rest = all - AsDouble(in_.batch);
-    result_.epoch_seconds = Add(
-        "epoch", "samples behind the first batch / rate of the trials",
-        fmt::format("{} / {:.4g} (of {:.4g} to {:.4g})", rest, rate.median, rate.least, rate.most), rest / rate.median);
-    result_.epoch_range = Inverse(rest, rate);
+    const double model = AddModel();
+    const std::string largest = model > 0 ? ", or the model if that is longer" : "";
+    const std::string model_text = model > 0 ? fmt::format(", or {:.4g}", model) : "";
+    result_.epoch_seconds =
+        Add("epoch", "samples behind the first batch / rate of the trials" + largest,
+            fmt::format("{} / {:.4g} (of {:.4g} to {:.4g}){}", rest, rate.median, rate.least, rate.most, model_text),
+            std::max(rest / rate.median, model));
+    const Spread range = Inverse(rest, rate);
+    result_.epoch_range = {.median = std::max(range.median, model),
+                           .least = std::max(range.least, model),
+                           .most = std::max(range.most, model)};
     if (later) {
-      result_.later_epoch_seconds = Add("each later epoch", "samples / rate of the trials",
-                                        fmt::format("{} / {:.4g}", all, rate.median), all / rate.median);
+      result_.later_epoch_seconds =
+          Add("each later epoch", "samples / rate of the trials" + largest,
+              fmt::format("{} / {:.4g}{}", all, rate.median, model_text), std::max(all / rate.median, model));
     }
     return true;
   }
   void AddLaterEpoch(double reading, double cpu) {
-    result_.later_epoch_seconds = Add("each later epoch", "the larger of reading and CPU",
-                                      fmt::format("max({:.4g}, {:.4g})", reading, cpu), std::max(reading, cpu));
+    result_.later_epoch_seconds = AddLargest("each later epoch", reading, cpu);
   }
   /// 0 if the disk is not known.
   double AddDiskReading(const std::string& name) {
@@ -135,6 +159,7 @@ class Worksheet {
   const CostInputs& in_;
   const PriceList& prices_;
   CostPrediction result_;
+  bool has_model_ = false;  // a line
 };
 
 /// The time that all files take if each of `readers` reads one after another.
@@ -154,6 +179,12 @@ double FastFileRequests(const CostInputs& in) {
 
 uint64_t ListPages(uint64_t objects) {
   return std::max<uint64_t>(1, objects / kListedPerPage + (objects % kListedPerPage != 0 ? 1 : 0));
+}
+
+double ModelSeconds(const CostInputs& in) {
+  const uint64_t of_step = in.batch * static_cast<uint64_t>(std::max(1, in.accelerators));
+  if (in.step_seconds <= 0 || of_step == 0) return 0;
+  return in.step_seconds * AsDouble(in.samples / of_step + (in.samples % of_step != 0 ? 1 : 0));
 }
 
 double DownloadSeconds(double bytes, double files, double bytes_per_second, double files_per_second) {
@@ -359,10 +390,15 @@ void AddStreamingStartup(const CostInputs& in, Worksheet& sheet) {
                                                      Decimal(in.stream_bytes_per_second)),
                                          in.first_byte_seconds + Quotient(batch_bytes, in.stream_bytes_per_second));
   const double first = sheet.AddFirstBatch(first_reading);
-  const std::string formula = compared ? "listing + index + first batch" : "index + first batch";
-  const std::string numbers = compared ? fmt::format("{:.4g} + {:.4g} + {:.4g}", comparing, index, first)
-                                       : fmt::format("{:.4g} + {:.4g}", index, first);
+  std::string formula = compared ? "listing + index + first batch" : "index + first batch";
+  std::string numbers = compared ? fmt::format("{:.4g} + {:.4g} + {:.4g}", comparing, index, first)
+                                 : fmt::format("{:.4g} + {:.4g}", index, first);
   const Spread& tried = in.tried_startup_seconds;
+  if (tried.median <= 0 && in.tried_beyond_seconds > 0) {
+    formula += " + what the trials here took beyond this";
+    numbers += fmt::format(" + {:.4g}", in.tried_beyond_seconds);
+    return sheet.AddStartup(formula, numbers, comparing + index + first + in.tried_beyond_seconds);
+  }
   if (tried.median <= 0) return sheet.AddStartup(formula, numbers, comparing + index + first);
   sheet.Add("start-up by arithmetic", formula, numbers, comparing + index + first);
   sheet.AddStartup("the median of the trials",

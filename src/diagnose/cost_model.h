@@ -47,13 +47,17 @@ struct CostInputs {
   // The training.
   uint64_t epochs = 1;
   uint64_t batch = 128;
-  uint64_t workers = 1;  // readers of FastFile mode, each with one file at a time
+  uint64_t workers = 1;     // readers of FastFile mode, each with one file at a time
+  double step_seconds = 0;  // of the model, for a batch of each accelerator; 0: not known
+  int accelerators = 1;
 
   // What was tried on this machine, if the training is to run on it (trials.h); all zero: it was not.
   Spread tried_startup_seconds;        // of streaming, the index included
   Spread tried_samples_per_second;     // of streaming, behind the first batch
   Spread tried_copy_filling_seconds;   // of objects to files, beside the listing, until their bytes come at ...
   Spread tried_copy_bytes_per_second;  // ... this rate
+  /// If it is to run on another machine: what the first batch took here beyond the arithmetic, such as connecting.
+  double tried_beyond_seconds = 0;
 
   // One epoch of Millrace, from its plan.
   uint64_t stream_requests = 0;
@@ -70,7 +74,7 @@ struct CostPrediction {
   std::string mode;            // "file", "fastfile", "mount-cache", "efs", "fsx", "streaming", "streaming-packed" ...
   std::string title;           // "File mode"
   double startup_seconds = 0;  // until the first batch
-  double epoch_seconds = 0;  // of the first epoch, if the model takes no time; of a tried one, from the first batch on
+  double epoch_seconds = 0;  // of the first epoch, the model's steps included; of a tried one, from the first batch on
   double later_epoch_seconds = 0;  // of each other one
   uint64_t requests = 0;           // GETs and LISTs of the whole training
   double request_dollars = 0;
@@ -110,6 +114,8 @@ inline constexpr uint64_t kPackedShardBytes = 150'000'000;
 inline constexpr uint64_t kPackedExtentBytes = uint64_t{3} << 19;
 
 uint64_t ListPages(uint64_t objects);
+/// The time of the model for the steps of an epoch; 0 if it is not known.
+double ModelSeconds(const CostInputs& in);
 double DownloadSeconds(double bytes, double files, double bytes_per_second, double files_per_second);
 double FsxBytesPerSecond(double bytes, const PriceList& prices);
 /// By the size that is stored: the base rate, or the burst rate that holds for twelve hours of a day.

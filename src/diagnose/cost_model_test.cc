@@ -143,6 +143,43 @@ TEST(CostModel, WhatWasTriedCountsMore) {
             1);  // its CPUs, at a disk that is no limit
 }
 
+TEST(CostModel, TheModelCountsInTimeAndPrice) {
+  CostInputs in = Published(1e9, 1000);
+  in.cpu_seconds_per_sample = 0.008;  // 1 s on 8 vCPUs, as reading
+  in.batch = 100;
+  in.dollars_per_hour = 36;
+  in.epochs = 3;
+  in.step_seconds = 0.5;
+  EXPECT_DOUBLE_EQ(ModelSeconds(in), 5);
+  const CostPrediction slow = PredictStreaming(in, BuiltInPrices());
+  EXPECT_DOUBLE_EQ(slow.epoch_seconds, 5);
+  EXPECT_DOUBLE_EQ(ValueOf(slow, "model of an epoch"), 5);
+  EXPECT_NEAR(slow.machine_dollars, (slow.startup_seconds + 15) / 100, 1e-9);
+  EXPECT_DOUBLE_EQ(PredictStreamingWithCache(in, BuiltInPrices()).later_epoch_seconds, 5);
+  in.accelerators = 8;  // the last step is not full
+  EXPECT_DOUBLE_EQ(ModelSeconds(in), 1);
+  in.step_seconds = 0.01;
+  EXPECT_DOUBLE_EQ(PredictStreaming(in, BuiltInPrices()).epoch_seconds, 1);
+  // Also if the loader was tried.
+  in.tried_startup_seconds = {.median = 2, .least = 2, .most = 2};
+  in.tried_samples_per_second = {.median = 900, .least = 450, .most = 9000};
+  in.step_seconds = 1;
+  const CostPrediction tried = PredictStreaming(in, BuiltInPrices());
+  EXPECT_DOUBLE_EQ(tried.epoch_seconds, 2);
+  EXPECT_DOUBLE_EQ(tried.later_epoch_seconds, 2);
+  EXPECT_DOUBLE_EQ(tried.epoch_range.least, 2);
+  EXPECT_DOUBLE_EQ(tried.epoch_range.most, 2);
+}
+
+TEST(CostModel, AnotherMachineConnectsAsThisOneDoes) {
+  CostInputs in = Published(1e9, 1000);
+  const double arithmetic = PredictStreaming(in, BuiltInPrices()).startup_seconds;
+  in.tried_beyond_seconds = 0.4;
+  const CostPrediction streaming = PredictStreaming(in, BuiltInPrices());
+  EXPECT_NEAR(streaming.startup_seconds, arithmetic + 0.4, 1e-12);
+  EXPECT_DOUBLE_EQ(ValueOf(streaming, "start-up"), streaming.startup_seconds);
+}
+
 TEST(CostModel, LinesAddUpToTheResult) {
   CostInputs in = Published(1e9, 25'000);
   in.cpu_seconds_per_sample = 0.002;

@@ -76,6 +76,8 @@ absl::Status TakeMachines(const PriceJson& json, PriceList* prices) {
     if (NumberTaker::Good(dollars)) machine.dollars_per_hour = dollars->get<double>();
     const PriceJson* const disk = Member(one, "disk_bytes_per_second");
     if (NumberTaker::Good(disk) && disk->get<double>() > 0) machine.disk_bytes_per_second = disk->get<double>();
+    machine.date = TextOf(one, "date");
+    if (machine.date.empty()) machine.date = prices->date;
     prices->machines.push_back(std::move(machine));
   }
   return absl::OkStatus();
@@ -97,6 +99,16 @@ void TakeNumbers(NumberTaker& taker, PriceList* prices) {
 }
 
 }  // namespace
+
+std::string DollarText(double dollars) {
+  if (dollars < 1) {
+    if (dollars > 0 && dollars < 0.0005) return "<$0.001";
+    return dollars > 0 ? fmt::format("${:.3f}", dollars) : "$0";
+  }
+  std::string text = fmt::format("{:.2f}", dollars);
+  for (size_t at = text.size() - 3; at > 3; at -= 3) text.insert(at - 3, ",");
+  return "$" + text;
+}
 
 double PriceList::DollarsOf(const RequestCounts& requests) const {
   return 1e-6 *

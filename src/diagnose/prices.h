@@ -18,7 +18,11 @@ struct MachinePrice {
   int gpus = 0;
   double dollars_per_hour = 0;                  // 0: not known
   std::optional<double> disk_bytes_per_second;  // of its volume; absent: not known
+  std::string date;                             // as of which the price is known
 };
+
+/// "$1,234.50"; below a dollar with three decimals, "$0.108"; "<$0.001". The one format of amounts of money.
+std::string DollarText(double dollars);
 
 /// What requests, storage and machines cost, and the rates that their provider publishes, as of a date. Plain data.
 struct PriceList {

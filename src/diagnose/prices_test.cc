@@ -49,6 +49,28 @@ TEST(Prices, MachinesAreFoundByName) {
   EXPECT_THAT(none.status().message(), HasSubstr("ml.p3.2xlarge"));
 }
 
+TEST(Prices, CurrentMachinesHaveDatesOfTheirOwn) {
+  for (const char* const name :
+       {"g5.xlarge", "g6.xlarge", "p4d.24xlarge", "p5.48xlarge", "trn1.32xlarge", "trn2.48xlarge", "c7i.24xlarge"}) {
+    const auto machine = BuiltInPrices().FindMachine(name);
+    ASSERT_TRUE(machine.ok()) << machine.status();
+    EXPECT_GT(machine->date, BuiltInPrices().date) << name;
+    EXPECT_EQ(machine->date.size(), 10U) << name;
+  }
+  EXPECT_EQ(BuiltInPrices().FindMachine("trn2.48xlarge")->dollars_per_hour, 0);  // not on demand
+  EXPECT_EQ(BuiltInPrices().FindMachine("ml.p3.2xlarge")->date, BuiltInPrices().date);
+}
+
+TEST(Prices, OneFormatOfMoney) {
+  EXPECT_EQ(DollarText(0), "$0");
+  EXPECT_EQ(DollarText(0.0000072), "<$0.001");
+  EXPECT_EQ(DollarText(0.0006), "$0.001");
+  EXPECT_EQ(DollarText(0.1076), "$0.108");
+  EXPECT_EQ(DollarText(1), "$1.00");
+  EXPECT_EQ(DollarText(999.995), "$1,000.00");
+  EXPECT_EQ(DollarText(1234567.891), "$1,234,567.89");
+}
+
 TEST(Prices, AnotherListReplacesIt) {
   const auto prices = ParsePrices(Without(PricesFile(), "\"get_per_million\": 0.4", "\"get_per_million\": 7"), "ours");
   ASSERT_TRUE(prices.ok()) << prices.status();

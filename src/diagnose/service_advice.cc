@@ -243,8 +243,9 @@ std::string PlanSentence(const ServicePlan& plan, const StepTime& before) {
                                  Counted(static_cast<uint64_t>(plan.workers), "machine"), plan.kind.name,
                                  1000 * plan.after.seconds, 1000 * before.seconds);
   if (plan.dollars_before > 0) {
-    text += fmt::format(", and 100 steps cost ${:.4f} in place of ${:.4f}, {:.1f} % {}", plan.dollars_after,
-                        plan.dollars_before, 100 * std::abs(plan.saving), plan.saving >= 0 ? "less" : "more");
+    text +=
+        fmt::format(", and 100 steps cost {} in place of {}, {:.1f} % {}", DollarText(plan.dollars_after),
+                    DollarText(plan.dollars_before), 100 * std::abs(plan.saving), plan.saving >= 0 ? "less" : "more");
   }
   if (!plan.measured && plan.after.bound != StepBound::kAccelerator) {
     text += fmt::format("; the limit is the {} then", StepBoundName(plan.after.bound));

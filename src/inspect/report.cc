@@ -6,6 +6,7 @@
 
 #include "dataset/dataset_warnings.h"
 #include "inspect/shard_advice.h"
+#include "inspect/shuffle_advice.h"
 #include "plan/order_policy.h"
 
 namespace millrace {
@@ -34,12 +35,10 @@ absl::StatusOr<std::vector<std::string>> AdviseOnDataset(const Dataset& dataset)
   std::vector<std::string> advice;
   const OrderPolicy policy =
       OrderPolicy::ForSamples(Shuffle::kWindow, index.mean_span_bytes(), index.kind() == DataKind::kRawObjects);
-  // Where all samples fit into one window, a window shuffles as well as anything.
-  if (IsClassSorted(index) && index.size() > policy.extent * policy.window) {
-    advice.push_back(fmt::format(
-        "The samples are sorted by class, and the default shuffle mixes {} at a time (`window`): train with "
-        "--shuffle global (in Python shuffle=\"global\"), or it shows a model few classes at a time.",
-        policy.extent * policy.window));
+  if (IsClassSorted(index)) {
+    std::optional<std::string> shuffle =
+        AdviseShuffle({.samples = index.size(), .classes = index.class_counts().size()}, policy);
+    if (shuffle) advice.push_back(*std::move(shuffle));
   }
   ASSIGN_OR_RETURN(const uint64_t bytes, ObjectBytes(index));
   std::optional<std::string> shards =

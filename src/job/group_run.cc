@@ -72,6 +72,9 @@ absl::StatusOr<int> RunInGroup(
   const std::vector<std::string> command = {"sh", "-c", own->command};
   ASSIGN_OR_RETURN(const std::unique_ptr<GuardedCommand> guarded, GuardedCommand::Prepare([&] {
                      TakeStopSignals();
+                     setenv("MILLRACE_GROUP", role.group.c_str(), 1);
+                     setenv("MILLRACE_MAIN_HOST", role.coordinator.c_str(), 1);
+                     setenv("MILLRACE_MAIN_HOSTS", std::to_string(role.main_hosts).c_str(), 1);
                      return supervise(command, !is_main);
                    }));
   EventLoops loops(1);

@@ -62,4 +62,21 @@ absl::Status JobLineage::Epoch(const Channel& channel, const FedEpoch& fed) {
                                    {"bytes", static_cast<int64_t>(fed.bytes)}});
 }
 
+absl::Status JobLineage::Code(const std::string& url, const std::string& commit) {
+  std::lock_guard lock(mutex_);
+  return journal_->Write("code", {{"url", url}, {"commit", commit}});
+}
+
+absl::Status JobLineage::Output(const std::string& name, const std::string& uri, const std::string& etag,
+                                uint64_t bytes) {
+  std::lock_guard lock(mutex_);
+  return journal_->Write("output",
+                         {{"name", name}, {"uri", uri}, {"etag", etag}, {"size", static_cast<int64_t>(bytes)}});
+}
+
+absl::Status JobLineage::OutputFiles(const std::string& name, const std::string& uri, uint64_t files) {
+  std::lock_guard lock(mutex_);
+  return journal_->Write("output", {{"name", name}, {"uri", uri}, {"files", static_cast<int64_t>(files)}});
+}
+
 }  // namespace millrace

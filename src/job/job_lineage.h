@@ -18,8 +18,9 @@ namespace millrace {
 
 /// The record of the data that a job reads, as lines of JSON (supervisor/run_journal.h). `object` has the URI, ETag and
 /// size of an object of a channel; these lines come in order. `channel` has their number, bytes and digest, and the
-/// order in which they are read. `epoch` comes for each epoch that a program got of a pipe. The digest is the SHA-256
-/// of the lines "URI, tab, ETag, tab, size, line feed". Thread-safe; an error of the file comes once.
+/// order in which they are read. `epoch` comes for each epoch that a program got of a pipe, `code` for the commit of
+/// the program, and `output` for what the job has saved at its end. The digest is the SHA-256 of the lines "URI, tab,
+/// ETag, tab, size, line feed". Thread-safe; an error of the file comes once.
 class JobLineage {
  public:
   static absl::StatusOr<std::unique_ptr<JobLineage>> Open(const std::string& path);
@@ -30,6 +31,12 @@ class JobLineage {
   /// Without objects it is a folder that the program reads by itself, and they are not known.
   absl::Status End(const TrainingJob& job, const Channel& channel);
   absl::Status Epoch(const Channel& channel, const FedEpoch& fed);
+  /// The program: where its repository is, and the commit.
+  absl::Status Code(const std::string& url, const std::string& commit);
+  /// An object that the job has left: `name` is "model" or "output".
+  absl::Status Output(const std::string& name, const std::string& uri, const std::string& etag, uint64_t bytes);
+  /// Files below `uri`, in place of such an object.
+  absl::Status OutputFiles(const std::string& name, const std::string& uri, uint64_t files);
 
  private:
   explicit JobLineage(std::unique_ptr<RunJournal> journal) : journal_(std::move(journal)) {}

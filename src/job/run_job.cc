@@ -46,7 +46,7 @@ absl::StatusOr<std::optional<EndpointUrl>> FindMetadataService(bool expected) {
 }
 
 // The command runs in the folder of its code.
-absl::Status TakeCode(const CodeOptions& given, SupervisorOptions& options) {
+absl::Status TakeCode(const CodeOptions& given, JobLineage* lineage, SupervisorOptions& options) {
   ASSIGN_OR_RETURN(const CodeSource code, AsUsage(ParseCodeSource(given.source)));
   options.folder = std::filesystem::absolute(given.folder).lexically_normal();
   if (!options.checkpoint.empty() && options.checkpoint.find("://") == std::string::npos)
@@ -54,7 +54,7 @@ absl::Status TakeCode(const CodeOptions& given, SupervisorOptions& options) {
   ASSIGN_OR_RETURN(options.code, CheckOutCode(code, options.folder, options.checkpoint));
   options.variables["MILLRACE_CODE_COMMIT"] = options.code;
   options.say(fmt::format("the code is commit {} of {}", options.code, WithoutUser(code.url)));
-  return absl::OkStatus();
+  return lineage != nullptr ? lineage->Code(WithoutUser(code.url), options.code) : absl::OkStatus();
 }
 
 // The job that the options describe, and those of its channels that are served while it runs.
@@ -122,7 +122,7 @@ absl::Status Prepare(const RunOptions& run, const JobTalk& talk, SupervisorOptio
     RETURN_IF_ERROR(Annotate(here, fmt::format("--volume {}", volume.name)));
   }
   if (run.job.DescribeJob()) RETURN_IF_ERROR(PrepareTraining(run, talk, options, prepared));
-  if (!run.code.source.empty()) RETURN_IF_ERROR(TakeCode(run.code, options));
+  if (!run.code.source.empty()) RETURN_IF_ERROR(TakeCode(run.code, prepared.lineage.get(), options));
   ASSIGN_OR_RETURN(prepared.mounts, ChannelMounts::Make(prepared.job, prepared.channels.mounts, talk.say));
   return absl::OkStatus();
 }

@@ -2,6 +2,9 @@
 
 #include <variant>
 
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+
 namespace millrace {
 
 namespace {
@@ -30,9 +33,13 @@ void RunMetrics::OnEvent(std::string_view event, const RunJournal::Fields& field
     running_ = false;
     seconds_ += FieldOr<double>(fields, "seconds", 0);
     const bool succeeded = FieldOr<int64_t>(fields, "status", 1) == 0;
+    if (FieldOr<bool>(fields, "hang", false)) ++hangs_;
     ++ends_[succeeded ? "success" : FieldOr<std::string>(fields, "reason", "unknown")];
   } else if (event == "restart") {
     ++restarts_;
+  } else if (event == "end") {
+    outcome_ = FieldOr<std::string>(fields, "outcome", "unknown");
+    ended_ = absl::ToDoubleSeconds(absl::Now() - absl::UnixEpoch());
   } else if (event == "notice") {
     ++notices_[FieldOr<std::string>(fields, "kind", "unknown")];
   }
@@ -48,6 +55,14 @@ void RunMetrics::Collect(MetricsText* text) const {
   text->Counter("millrace_run_restarts_total", "How often it was decided to start it again.", {},
                 static_cast<double>(restarts_));
   text->Counter("millrace_run_attempt_seconds_total", "Time of the attempts that have ended.", {}, seconds_);
+  text->Counter("millrace_run_hangs_total", "Attempts that were ended since they gave no sign of life.", {},
+                static_cast<double>(hangs_));
+  for (const char* const outcome : {"success", "failure", "stopped", "elsewhere"}) {
+    text->Gauge("millrace_run_ended", "1 for the way in which the job has ended.", {{"outcome", outcome}},
+                outcome_ == outcome ? 1 : 0);
+  }
+  if (!outcome_.empty())
+    text->Gauge("millrace_run_end_timestamp_seconds", "When the job has ended, as Unix time.", {}, ended_);
   for (const auto& [reason, count] : ends_) {
     text->Counter("millrace_run_attempt_ends_total", "Attempts that have ended, by reason.", {{"reason", reason}},
                   static_cast<double>(count));

@@ -11,7 +11,8 @@
 
 namespace millrace {
 
-/// The metrics of `millrace run`: the events of its journal, counted. Thread-safe.
+/// The metrics of `millrace run`: the events of its journal, counted. Counters are there from the start, with 0, so
+/// that the first event counts as an increase. Thread-safe.
 class RunMetrics {
  public:
   void OnEvent(std::string_view event, const RunJournal::Fields& fields);
@@ -23,6 +24,9 @@ class RunMetrics {
   int64_t allowed_ = 0;  // attempts
   uint64_t attempts_ = 0;
   uint64_t restarts_ = 0;
+  uint64_t hangs_ = 0;
+  std::string outcome_;                      // of the job; "": it has not ended
+  double ended_ = 0;                         // when, as Unix time
   double seconds_ = 0;                       // of attempts that have ended
   std::map<std::string, uint64_t> ends_;     // of attempts, by reason
   std::map<std::string, uint64_t> notices_;  // by kind

@@ -15,6 +15,20 @@ std::string TextOf(const RunMetrics& metrics) {
   return text.Text();
 }
 
+TEST(RunMetrics, HangsAndTheEndOfTheJob) {
+  RunMetrics metrics;
+  metrics.OnEvent("start", {{"attempts", int64_t{1}}});
+  EXPECT_THAT(TextOf(metrics), HasSubstr("\nmillrace_run_hangs_total 0\n"));
+  EXPECT_THAT(TextOf(metrics), HasSubstr("\nmillrace_run_ended{outcome=\"failure\"} 0\n"));
+  EXPECT_THAT(TextOf(metrics), Not(HasSubstr("end_timestamp")));
+  metrics.OnEvent("attempt-end", {{"seconds", 1.5}, {"status", int64_t{124}}, {"hang", true}});
+  metrics.OnEvent("end", {{"outcome", std::string("failure")}});
+  EXPECT_THAT(TextOf(metrics), HasSubstr("\nmillrace_run_hangs_total 1\n"));
+  EXPECT_THAT(TextOf(metrics), HasSubstr("\nmillrace_run_ended{outcome=\"failure\"} 1\n"));
+  EXPECT_THAT(TextOf(metrics), HasSubstr("\nmillrace_run_ended{outcome=\"success\"} 0\n"));
+  EXPECT_THAT(TextOf(metrics), HasSubstr("\nmillrace_run_end_timestamp_seconds "));
+}
+
 TEST(RunMetrics, CountsTheEventsOfTheJournal) {
   RunMetrics metrics;
   metrics.OnEvent("start", {{"attempts", int64_t{4}}});

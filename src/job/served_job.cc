@@ -10,6 +10,7 @@
 #include <cerrno>
 #include <chrono>
 #include <fstream>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -156,9 +157,7 @@ class PipeJob {
       feeding.fed = [this, i](const FedEpoch& fed) {
         reached_[i].Reach(fed.epoch + 1);
         options_.say(EpochText(pipes_[i].channel, fed));
-        if (lineage_ == nullptr) return;
-        if (const absl::Status wrote = lineage_->Epoch(pipes_[i].channel, fed); !wrote.ok())
-          options_.say(std::string(ToStd(wrote.message())));
+        Record([&](JobLineage& lineage) { return lineage.Epoch(pipes_[i].channel, fed); });
       };
       feeding.failed = [this](const absl::Status& status) { Fail(status); };
       RemoveStalePipes(feeding.path);
@@ -184,7 +183,7 @@ class PipeJob {
     const std::string own = job_.current_host == job_.hosts.front() ? name : name + "-" + job_.current_host;
     ASSIGN_OR_RETURN(Location to, stores_.Open(places_.output));
     const std::string files = to.Key(own) + "/";
-    if (!places_.archives) return SaveEachFile(folder, *to.store, files);
+    if (!places_.archives) return SaveEachFile(name, folder, *to.store, files);
     const std::string key = to.Key(own + ".tar.gz");
     const absl::StatusOr<SavedArchive> saved = SaveArchive(stores_, folder, *to.store, key, stop_.get_token());
     if (!saved.ok()) return Annotate(saved.status(), fmt::format("{} is not saved", folder));
@@ -193,18 +192,28 @@ class PipeJob {
     if (saved->bytes > 0) {
       options_.say(fmt::format("{} is in {} ({}){}", folder, to.store->Uri(key), FormatSize(saved->bytes),
                                saved->changed ? "; files changed meanwhile, as tar says on stderr" : ""));
+      Record([&](JobLineage& lineage) { return lineage.Output(name, to.store->Uri(key), saved->etag, saved->bytes); });
     } else if (!saved->lacks.ok()) {
-      if (absl::Status sent = SaveEachFile(folder, *to.store, files); !sent.ok()) return sent;
+      if (absl::Status sent = SaveEachFile(name, folder, *to.store, files); !sent.ok()) return sent;
     }
     return saved->lacks.ok() ? absl::OkStatus()
                              : Annotate(saved->lacks, fmt::format("{} is not saved as it should be", folder));
   }
 
-  absl::Status SaveEachFile(const std::string& folder, ObjectStore& to, const std::string& prefix) {
+  absl::Status SaveEachFile(const std::string& name, const std::string& folder, ObjectStore& to,
+                            const std::string& prefix) {
     const absl::StatusOr<uint64_t> sent = SaveFiles(stores_, folder, to, prefix, stop_.get_token());
     if (!sent.ok()) return Annotate(sent.status(), fmt::format("{} is not saved", folder));
-    if (*sent > 0) options_.say(fmt::format("{} to {}", Counted(*sent, "file"), to.Uri(prefix)));
+    if (*sent == 0) return absl::OkStatus();
+    options_.say(fmt::format("{} to {}", Counted(*sent, "file"), to.Uri(prefix)));
+    Record([&](JobLineage& lineage) { return lineage.OutputFiles(name, to.Uri(prefix), *sent); });
     return absl::OkStatus();
+  }
+
+  /// An error of the record does not end the job.
+  void Record(const std::function<absl::Status(JobLineage&)>& write) {
+    if (lineage_ == nullptr) return;
+    if (const absl::Status wrote = write(*lineage_); !wrote.ok()) options_.say(std::string(ToStd(wrote.message())));
   }
 
   void Fail(const absl::Status& status) {

@@ -9,6 +9,7 @@
 
 #include <cerrno>
 #include <filesystem>
+#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "base/atomic_file.h"
@@ -75,7 +76,7 @@ RunFolder::~RunFolder() {
 
 absl::Status RunFolder::Begin() {
   unlink(watched_file().c_str());
-  const UniqueFd made(open(heartbeat_file().c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0600));
+  const UniqueFd made(open(heartbeat_file().c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600));
   if (!made) return ErrnoStatus(errno, heartbeat_file(), "making");
   TakeHeartbeat();
   const UniqueFd stacks(open(stacks_file().c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600));
@@ -89,6 +90,14 @@ bool RunFolder::TakeHeartbeat() {
   const bool changed = now.st_mtim.tv_sec != last_.tv_sec || now.st_mtim.tv_nsec != last_.tv_nsec;
   last_ = now.st_mtim;
   return changed;
+}
+
+std::optional<std::pair<uint64_t, uint64_t>> RunFolder::Steps() const {
+  std::ifstream file(heartbeat_file());
+  uint64_t first = 0;
+  uint64_t last = 0;
+  if (!(file >> first >> last) || last < first) return std::nullopt;
+  return std::pair(first, last);
 }
 
 bool RunFolder::ProgramWatches() const {

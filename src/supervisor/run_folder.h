@@ -1,8 +1,10 @@
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "absl/time/time.h"
 #include "base/status.h"
@@ -28,6 +30,10 @@ class RunFolder {
 
   /// The file to which programs add the stacks of their threads when StackSignal() comes (MILLRACE_STACKS).
   std::string stacks_file() const { return folder_ + "/stacks"; }
+
+  /// The first and the last step that the program has told with its heartbeats (millrace.heartbeat(step)) in this
+  /// attempt; nullopt: none.
+  std::optional<std::pair<uint64_t, uint64_t>> Steps() const;
 
   /// Before an attempt: nothing is known of its program.
   absl::Status Begin();

@@ -73,6 +73,8 @@ class JobSupervisor {
   void Tell(const AttemptEnd& end, const RestartPolicy::Decision& decision);
   bool Pause(Milliseconds delay);
   void WriteStart();
+  void TakeSteps();
+  void WriteEnd(const RestartPolicy::Decision& decision);
   void End(const std::string& failure, const RestartPolicy::Decision& decision, bool completes);
   void RunHook(const char* name, const std::string& command, const RestartPolicy::Decision& decision);
 
@@ -97,6 +99,8 @@ class JobSupervisor {
   bool leaves_ = false;      // a final notice came
   std::string log_path_;     // of this attempt; "": there is no log
   std::string output_tail_;  // of this attempt
+  const Clock::time_point begun_ = Clock::now();
+  std::optional<std::pair<uint64_t, uint64_t>> steps_;  // the first and the last one that attempts have told
 };
 
 absl::StatusOr<int> JobSupervisor::Run() {
@@ -175,6 +179,7 @@ absl::StatusOr<AttemptEnd> JobSupervisor::RunOnce() {
   const MemoryKills kills;
   AttemptEnd end = StartAndWait(output.get());
   end.ran = std::chrono::duration_cast<Milliseconds>(Clock::now() - start);
+  TakeSteps();
   if (output) {
     if (const absl::Status copied = output->Finish(); !copied.ok()) Say(std::string(ToStd(copied.message())));
     output_tail_ = output->tail();
@@ -444,10 +449,35 @@ void JobSupervisor::End(const std::string& failure, const RestartPolicy::Decisio
   if (completes && options_.before_end) options_.before_end(decision.outcome);
   if (decision.outcome == JobOutcome::kSuccess) RunHook("on-success", options_.on_success, decision);
   RunHook("on-end", options_.on_end, decision);
-  Write("end", {{"outcome", std::string(OutcomeWord(decision.outcome))},
+  WriteEnd(decision);
+}
+
+// A step that attempts have made again counts once.
+void JobSupervisor::TakeSteps() {
+  const auto steps = folder_ ? folder_->Steps() : std::nullopt;
+  if (!steps) return;
+  if (!steps_) steps_ = steps;
+  steps_->first = std::min(steps_->first, steps->first);
+  steps_->second = std::max(steps_->second, steps->second);
+}
+
+void JobSupervisor::WriteEnd(const RestartPolicy::Decision& decision) {
+  Fields fields{{"outcome", std::string(OutcomeWord(decision.outcome))},
                 {"status", int64_t{decision.status}},
                 {"attempts", static_cast<int64_t>(attempt_)},
-                {"why", decision.why}});
+                {"why", decision.why}};
+  const double seconds = std::chrono::duration<double>(Clock::now() - begun_).count();
+  fields.emplace_back("seconds", seconds);
+  const double dollars = options_.dollars_per_hour * seconds / 3600;
+  if (dollars > 0) fields.emplace_back("dollars", dollars);
+  if (steps_) {
+    const uint64_t steps = steps_->second - steps_->first + 1;
+    fields.emplace_back("steps", static_cast<int64_t>(steps));
+    fields.emplace_back("last_step", static_cast<int64_t>(steps_->second));
+    fields.emplace_back("step_seconds", seconds / static_cast<double>(steps));
+    if (dollars > 0) fields.emplace_back("dollars_per_1000_steps", 1000 * dollars / static_cast<double>(steps));
+  }
+  Write("end", fields);
 }
 
 void JobSupervisor::RunHook(const char* name, const std::string& command, const RestartPolicy::Decision& decision) {

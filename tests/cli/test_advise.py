@@ -80,6 +80,29 @@ def test_data_store_and_arithmetic(millrace: Millrace, devstore: Callable[..., A
     assert advice["accelerators"]["vcpus_missing"] == advice["accelerators"]["vcpus_needed"] - vcpus > 0
     assert all(one["startup_range"] is None and one["epoch_range"] is None for one in predictions.values())
     assert any("need" in sentence and "vCPUs" in sentence for sentence in advice["advice"])
+    # The first batch takes no less than what was seen here beyond the arithmetic.
+    streaming = lines_of(predictions["streaming"])
+    assert streaming["start-up"] >= streaming["listing"] + streaming["index"] + streaming["first batch"] - 1e-9
+
+
+def test_the_answer_comes_first_and_counts_the_model(millrace: Millrace, tmp_path: Path) -> None:
+    millrace("synth", tmp_path / "photos", "--count", "40", "--kb", "10")
+    # A step takes a minute: five of them are an epoch, whatever brings the data.
+    machine = ["--machine", "g5.xlarge", "--batch", "8", "--step-ms", "60000", "--epochs", "6"]
+    advice = json.loads(millrace("advise", tmp_path / "photos", "--json", *machine).stdout)
+    predictions = {one["mode"]: one for one in advice["predictions"]}
+    for mode in ("file", "fastfile", "mount-cache", "streaming", "streaming-cache"):
+        one = predictions[mode]
+        assert one["epoch_seconds"] == one["later_epoch_seconds"] == lines_of(one)["model of an epoch"] == 300
+        hours = (one["startup_seconds"] + 6 * 300) / 3600
+        assert one["machine_dollars"] == pytest.approx(hours * 1.006)
+    assert len(advice["recommendation"]["no_difference"]) == 4 and advice["machine_price_date"] == "2026-01-21"
+    answer = advice["answer"]
+    assert [line.split(":")[0] for line in answer] == ["Do", "Cost", "Time", "Otherwise", "Limit"]
+    assert answer[0].endswith("makes no difference to the time, so any other way will do, too.")
+    assert answer[1].startswith("Cost: $0.5") and "for g5.xlarge at $1.01 an hour" in answer[1]
+    assert answer[2].startswith("Time: 30 min ") and answer[2].endswith("in which the model takes 5 min 0 s.")
+    assert answer[4].startswith("Limit: the model")
 
 
 def test_what_was_tried_counts_on_this_machine(
@@ -119,7 +142,10 @@ def test_what_was_tried_counts_on_this_machine(
 
 def test_text_shows_the_same(millrace: Millrace, tmp_path: Path) -> None:
     millrace("synth", tmp_path / "photos", "--count", "30", "--kb", "10")
-    text = millrace("advise", tmp_path / "photos", "--rates", "published").stdout.decode()
+    machine = ["--machine", "g5.xlarge", "--step-ms", "7"]
+    text = millrace("advise", tmp_path / "photos", "--rates", "published", *machine).stdout.decode()
+    assert [line.split(":")[0] for line in text.splitlines()[:5]] == ["Do", "Cost", "Time", "Otherwise", "Limit"]
+    assert "Epochs include the model: 0.007 s for each, at 7 ms a step." in text and "; g5.xlarge of 2026-01-21" in text
     assert "30 samples in 30 objects (raw)" in text
     for title in (
         "File mode",

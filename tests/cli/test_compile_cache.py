@@ -58,6 +58,25 @@ def test_another_host_finds_it(millrace: Millrace, bucket: Bucket, tmp_path: Pat
     assert lines(other) == ["miss"]
 
 
+def test_what_only_hosts_with_the_same_folder_can_use_counts_for_them(millrace: Millrace, tmp_path: Path) -> None:
+    """JAX's keys have the path of its folder, unless its caches of XLA are off, as they are by default."""
+    env = {"JAX_PERSISTENT_CACHE_ENABLE_XLA_CACHES": "all"}
+    show = "print(os.environ['JAX_PERSISTENT_CACHE_ENABLE_XLA_CACHES'], flush=True)\n"
+    usable = {"a": None, "b": b"0 of 1 cached file can be used", "a again": b"1 of 2 cached files can be used"}
+    for host, told in usable.items():
+        folder = tmp_path / host.split()[0]
+        command = ["compile-cache", tmp_path / "store", "--dir", folder]
+        done = millrace(*command, *compiler("JAX_COMPILATION_CACHE_DIR", show), env=env)
+        assert lines(done) == ["hit" if "again" in host else "miss", "all"]
+        assert b"JAX finds only what hosts with the same folder have compiled" in done.stderr
+        assert told is None or told in done.stderr, done.stderr
+        folder.rename(tmp_path / f"{host} is gone")
+    done = millrace(
+        "compile-cache", tmp_path / "store", "--dir", tmp_path / "c", *compiler("JAX_COMPILATION_CACHE_DIR", show)
+    )
+    assert lines(done) == ["miss", "none"] and b"same folder" not in done.stderr
+
+
 def test_a_folder_is_a_store_too(millrace: Millrace, tmp_path: Path) -> None:
     for host, found in (("a", "miss"), ("b", "hit")):
         done = millrace("compile-cache", tmp_path / "store", "--dir", tmp_path / host, *compiler())

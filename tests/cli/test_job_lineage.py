@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -71,6 +72,25 @@ def test_what_was_read(millrace: Millrace, bucket: Bucket, tmp_path: Path) -> No
     millrace(*job, "--", "true", env=bucket.env)
     again = lineage(tmp_path / "lineage")
     assert again["channel"] == events["channel"] * 2 and again["object"] == events["object"] * 2
+
+
+def test_what_was_made_and_by_which_program(millrace: Millrace, bucket: Bucket, tmp_path: Path) -> None:
+    repository = tmp_path / "repository"
+    git = ["git", "-C", str(repository), "-c", "user.name=a", "-c", "user.email=a@b", "-c", "init.defaultBranch=main"]
+    repository.mkdir()
+    (repository / "train.sh").write_text('echo model >"$SM_MODEL_DIR/weights"\n')
+    for words in (["init", "-q"], ["add", "train.sh"], ["commit", "-q", "-m", "one"]):
+        subprocess.run([*git, *words], check=True)
+    commit = subprocess.run([*git, "rev-parse", "HEAD"], check=True, capture_output=True, text=True).stdout.strip()
+    job = ["run", "--root", tmp_path / "ml", "--lineage", tmp_path / "lineage", "--output", "s3://bkt/out"]
+    code = ["--code", f"file://{repository}", "--code-dir", tmp_path / "code"]
+    millrace(*job, *code, "--", "sh", "train.sh", env=bucket.env)
+    events = lineage(tmp_path / "lineage")
+    assert [(each["url"], each["commit"]) for each in events["code"]] == [(f"file://{repository}", commit)]
+    head = bucket.s3.head_object(Bucket="bkt", Key="out/model.tar.gz")
+    [output] = events["output"]
+    assert (output["name"], output["uri"]) == ("model", "s3://bkt/out/model.tar.gz")
+    assert (output["etag"], output["size"]) == (head["ETag"].strip('"'), head["ContentLength"])
 
 
 def test_a_file_that_cannot_be_written(millrace: Millrace, bucket: Bucket, tmp_path: Path) -> None:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import shlex
 import signal
 import socket
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -92,6 +94,46 @@ def test_all_end_with_the_success_of_the_last_group(host: StartHost, tmp_path: P
     assert ends(train, data) == [0, 0]
     assert train.stdout is not None and train.stdout.read() == "trained\n"
     assert "group train has succeeded" in said(data)
+
+
+def test_commands_know_the_hosts_of_the_last_group(host: StartHost) -> None:
+    show = "echo $MILLRACE_GROUP $MILLRACE_MAIN_HOST $MILLRACE_MAIN_HOSTS"
+    groups = {"data": WAITS, "train": show}
+    options = ["--main-hosts", "2", "--host-index"]
+    trainers = [host("train", *options, index, **groups) for index in (0, 1)]
+    assert ends(*trainers) == [0, 0]
+    for each in trainers:
+        assert each.stdout is not None and each.stdout.read() == "train 127.0.0.1 2\n"
+
+
+RANKS = """
+import os
+import torch
+import torch.distributed as dist
+dist.init_process_group("gloo")
+sum_of_ranks = torch.tensor([float(dist.get_rank())])
+dist.all_reduce(sum_of_ranks)
+print("rank", dist.get_rank(), "of", dist.get_world_size(), "sum", int(sum_of_ranks.item()), flush=True)
+dist.destroy_process_group()
+"""
+
+
+@pytest.mark.all
+def test_torchrun_on_two_hosts_of_the_last_group(host: StartHost, tmp_path: Path) -> None:
+    """By the line of docs/groups.md, each host a process of its own here."""
+    page = (Path(__file__).resolve().parents[2] / "docs" / "groups.md").read_text()
+    [line] = re.findall(r"--group train='(torchrun --nnodes .*?)'", page, re.DOTALL)
+    line = line.replace("\\\n", " ").replace("torchrun", f"{sys.executable} -m torch.distributed.run", 1)
+    line = line.replace(":29500", f":{free_port()}").replace("8", "1", 1)
+    (tmp_path / "train.py").write_text(RANKS)
+    groups = {"data": WAITS, "train": line.replace("train.py", str(tmp_path / "train.py"))}
+    options = ["--main-hosts", "2", "--host-index"]
+    env = {"OMP_NUM_THREADS": "1"}
+    trainers = [host("train", *options, index, env=env, **groups) for index in (0, 1)]
+    data = host("data", **groups)
+    assert ends(*trainers, data) == [0, 0, 0], said(trainers[0])
+    shown = sorted(each.stdout.read() for each in trainers if each.stdout is not None)
+    assert shown == ["rank 0 of 2 sum 1\n", "rank 1 of 2 sum 1\n"]
 
 
 def test_the_order_in_which_hosts_come_does_not_matter(host: StartHost, tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import json
 import os
 import shlex
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -14,6 +15,7 @@ from pathlib import Path
 import pytest
 from cli_support import Millrace
 from ports import free_port
+from test_run_group import RANKS
 
 SCRIPT = Path(__file__).resolve().parents[1] / "servers" / "slurm.sh"
 pytestmark = [pytest.mark.all, pytest.mark.timeout(900)]
@@ -103,6 +105,20 @@ def test_data_and_train(millrace: Millrace, millrace_bin: Path, slurm: dict[str,
     fed = [json.loads(line) for line in said.splitlines() if line.startswith("{")]
     assert [(each["digest"], each["position"]) for each in fed] == 2 * [(local["digest"], local["position"])], said
     assert {each["workers"][0]["worker"] for each in fed} == {f"127.0.0.1:{port}"}, fed
+    assert said.count("the job ends with status 0: group train has succeeded") == 3, said
+
+
+def test_torchrun_on_both_nodes_that_train(
+    millrace: Millrace, millrace_bin: Path, slurm: dict[str, str], tmp_path: Path
+) -> None:
+    (tmp_path / "train.py").write_text(RANKS)
+    torchrun = (
+        f"OMP_NUM_THREADS=1 {sys.executable} -m torch.distributed.run --nnodes $MILLRACE_MAIN_HOSTS --nproc-per-node 1 "
+        f"--rdzv-backend c10d --rdzv-endpoint $MILLRACE_MAIN_HOST:{free_port()} --rdzv-id $SLURM_JOB_ID"
+    )
+    job = Job(millrace, millrace_bin, slurm, tmp_path, data="exec sleep 3000", train=f"{torchrun} {tmp_path}/train.py")
+    said = job.end()
+    assert said.count("rank 0 of 2 sum 1") == said.count("rank 1 of 2 sum 1") == 1, said
     assert said.count("the job ends with status 0: group train has succeeded") == 3, said
 
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import sys
 from pathlib import Path
 from typing import Any
 
+import built_package
 import pytest
 from cli_support import Millrace, lines
 from test_run import FAIL_UNTIL, is_gone, running, shell
@@ -44,6 +46,41 @@ def test_the_journal(millrace: Millrace, tmp_path: Path) -> None:
     assert (first[-1]["outcome"], first[-1]["status"], first[-1]["attempts"]) == ("success", 0, 3)
     assert (second[-1]["outcome"], second[-1]["status"], second[-1]["why"]) == ("failure", 3, "all retries are used up")
     assert all({"time", "run", "host"} <= line.keys() for line in lines_)
+
+
+STEPS = """
+import os, sys
+import millrace
+attempt = int(os.environ["MILLRACE_ATTEMPT"])
+for step in range(1, 7) if attempt == 1 else range(5, 11):  # it goes on at its checkpoint
+    millrace.heartbeat(step)
+sys.exit(attempt == 1)
+"""
+
+
+def test_the_cost_of_a_step(millrace: Millrace, tmp_path: Path) -> None:
+    journal = tmp_path / "run.jsonl"
+    run = ["run", "--journal", journal, "--delay", "0", "--retries", "1"]
+    paths = {"PYTHONPATH": str(built_package.folder())}
+    done = millrace(*run, "--price", "36000", "--", sys.executable, "-c", STEPS, env=paths)
+    end = events(journal)[-1]
+    assert (end["steps"], end["last_step"]) == (10, 10)  # two of them were made twice
+    assert end["dollars"] == pytest.approx(10 * end["seconds"])
+    assert end["step_seconds"] == pytest.approx(end["seconds"] / 10)
+    assert end["dollars_per_1000_steps"] == pytest.approx(100 * end["dollars"])
+    assert re.search(rb"10 steps in .* each; \$[\d,.]+, \$[\d,.]+ for 1,000 steps", done.stderr), done.stderr
+    # The price list of `advise` knows machines; without steps there is the cost of the job.
+    millrace(*run, "--machine", "p5.48xlarge", *shell("true"))
+    end = events(journal)[-1]
+    assert end["dollars"] == pytest.approx(55.04 / 3600 * end["seconds"]) and "steps" not in end
+    assert b"steps in" not in millrace(*run, *shell("true")).stderr and "dollars" not in events(journal)[-1]
+    for options, why in (
+        (["--machine", "none"], b"p5.48xlarge"),
+        (["--machine", "trn2.48xlarge"], b"--price"),
+        (["--price", "-1"], b"--price"),
+        (["--price", "1", "--machine", "g5.xlarge"], b"both"),
+    ):
+        assert why in millrace("run", *options, *shell("true"), code=2).stderr
 
 
 def test_a_journal_that_cannot_be_written(millrace: Millrace, tmp_path: Path) -> None:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import http.server
 import json
 import os
 import re
 import signal
 import subprocess
 import sys
+import threading
 import time
 import urllib.parse
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -39,9 +41,9 @@ sys.stdin.readline()
 class Prometheus:
     """The server, reading one target ten times a second."""
 
-    def __init__(self, folder: Path, target: str) -> None:
+    def __init__(self, folder: Path, target: str, rules: Callable[[str], str] = str) -> None:
         self.port = free_port()
-        (folder / "alerts.yml").write_text((ROOT / "deploy/prometheus/alerts.yml").read_text())
+        (folder / "alerts.yml").write_text(rules((ROOT / "deploy/prometheus/alerts.yml").read_text()))
         config = (ROOT / "deploy/prometheus/prometheus.yml").read_text()
         config = config.replace("15s", "100ms").replace("127.0.0.1:9400", target)
         (folder / "prometheus.yml").write_text(config)
@@ -143,6 +145,97 @@ def test_prometheus_has_the_numbers_of_the_report(trainer: tuple[str, dict[str, 
         )
     finally:
         server.end()
+
+
+SAVER = """
+import sys
+import millrace
+millrace.configure(metrics_port=0)
+millrace.Checkpoints(sys.argv[1]).save(1, {"step": 1})
+print(millrace.metrics_url(), flush=True)
+sys.stdin.readline()
+"""
+
+
+def wait_for_alert(server: Prometheus, name: str) -> dict[str, str]:
+    """Its labels, when it fires."""
+    deadline = time.monotonic() + PATIENCE
+    while True:
+        alerts = server.ask("/api/v1/alerts")["alerts"]
+        for one in alerts:
+            if one["labels"]["alertname"] == name and one["state"] == "firing":
+                return dict(one["labels"])
+        assert time.monotonic() < deadline, (alerts, server.ask("/api/v1/targets"))
+        time.sleep(0.05)
+
+
+def test_an_alert_fires_for_a_checkpoint_that_is_too_old(tmp_path: Path) -> None:
+    paths = {"PYTHONPATH": str(built_package.folder()), "MILLRACE_CACHE": str(tmp_path / "cache")}
+    program = subprocess.Popen(
+        [sys.executable, "-c", SAVER, str(tmp_path / "ckpt")],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env=os.environ | paths,
+    )
+    try:
+        assert program.stdout is not None
+        # The same rules with another threshold: a second, and no time for which that has to be so.
+        server = Prometheus(
+            tmp_path,
+            urllib.parse.urlparse(program.stdout.readline().strip()).netloc,
+            rules=lambda text: text.replace("> 3600\n        for: 1m", "> 1"),
+        )
+        try:
+            server.wait_until_ready()
+            labels = wait_for_alert(server, "MillraceCheckpointOld")
+            assert labels["checkpoints"].endswith("/ckpt/") and labels["severity"] == "critical"
+            [saves] = server.ask("/api/v1/query", query="millrace_checkpoint_saves_total")["result"]
+            assert saves["value"][1] == "1"
+        finally:
+            server.end()
+    finally:
+        program.communicate("\n", timeout=PATIENCE)
+    assert program.returncode == 0
+
+
+def test_alerts_fire_for_a_hang_and_a_job_that_failed(millrace_bin: Path, tmp_path: Path) -> None:
+    """By the file that `millrace run` leaves, which a web server stands in for a node exporter to show."""
+    shown = tmp_path / "shown"
+    shown.mkdir()
+
+    class Handler(http.server.SimpleHTTPRequestHandler):
+        extensions_map = {"": "text/plain; version=0.0.4"}
+
+        def __init__(self, *arguments: Any) -> None:
+            super().__init__(*arguments, directory=str(shown))
+
+        def log_message(self, format: str, *args: object) -> None: ...
+
+    exporter = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=exporter.serve_forever, daemon=True).start()
+    run = [str(millrace_bin), "run", "--metrics-file", str(shown / "metrics")]
+    # A run before it, which ends well: its numbers stay in the file until the next run begins.
+    subprocess.run([*run, "--", "true"], check=True, capture_output=True, timeout=PATIENCE)
+    server = Prometheus(tmp_path, f"127.0.0.1:{exporter.server_address[1]}")
+    try:
+        server.wait_until_ready()
+        deadline = time.monotonic() + PATIENCE
+        while not server.ask("/api/v1/query", query='millrace_run_ended{outcome="success"} == 1')["result"]:
+            assert time.monotonic() < deadline, server.ask("/api/v1/targets")
+            time.sleep(0.05)
+        assert server.ask("/api/v1/alerts")["alerts"] == []
+        hangs = [*run, "--hang-after", "1s", "--grace", "1s", "--", "sleep", "10000"]
+        job = subprocess.run(hangs, capture_output=True, text=True, timeout=PATIENCE)
+        assert job.returncode != 0 and "hangs" in job.stderr
+        wait_for_alert(server, "MillraceJobHangs")
+        assert wait_for_alert(server, "MillraceJobFailed")["severity"] == "critical"
+        [outcome] = server.ask("/api/v1/query", query="millrace_run_ended == 1")["result"]
+        assert outcome["metric"]["outcome"] == "failure"
+    finally:
+        server.end()
+        exporter.shutdown()
+        exporter.server_close()
 
 
 def test_the_page_is_in_prometheus_style(trainer: tuple[str, dict[str, Any]]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import pathlib
 import socket
 import subprocess
 import sys
@@ -169,3 +170,40 @@ def test_two_processes(tar: Samples) -> None:
         said[0][1:] == [sum(tar.labels.values()), len(tar)]
         and abs(said[0][0] - pixels) < 1e-4 * 50 * HEIGHT * WIDTH * 3
     )
+
+
+COMPILES = """
+import os, jax, jax.numpy as jnp
+counts = {}
+jax.monitoring.register_event_listener(lambda event, **_: counts.update({event: counts.get(event, 0) + 1}))
+jax.jit(lambda x: jnp.sin(x) @ jnp.cos(x).T)(jnp.ones((64, 64))).block_until_ready()
+if os.environ["MORE"] == "1":
+    jax.jit(lambda x: jnp.tan(x) + 3)(jnp.ones((8,))).block_until_ready()
+print(*(counts.get(f"/jax/compilation_cache/cache_{what}", 0) for what in ("hits", "misses")), flush=True)
+"""
+
+
+def test_a_bounded_cache_of_another_host(millrace_bin: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    """`millrace compile-cache`: the second host compiles nothing again, and can still store what is new."""
+    variables = {
+        "JAX_COMPILATION_CACHE_MAX_SIZE": "100000000",
+        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+        "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
+    }
+    found = []
+    for host, more in (("one", "0"), ("two", "1"), ("three", "1")):
+        command = [millrace_bin, "compile-cache", tmp_path / "store", "--dir", tmp_path / host]
+        done = subprocess.run(
+            [*command, "--", sys.executable, "-c", COMPILES],
+            env=os.environ | variables | {"MORE": more, "MILLRACE_CACHE": str(tmp_path / "cache")},
+            check=True,
+            capture_output=True,
+            text=True,
+            timeout=600,
+        )
+        found.append([int(word) for word in done.stdout.split()])
+        (tmp_path / host).rename(tmp_path / f"{host}-is-gone")
+    one, two, three = found
+    assert one[0] == 0 and one[1] > 0
+    assert two[0] >= one[1] and two[1] > 0  # all of the first, and what only it has compiled
+    assert three == [two[0] + two[1], 0]

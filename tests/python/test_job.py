@@ -30,6 +30,21 @@ def test_a_heartbeat_changes_the_time_of_the_file(monkeypatch: pytest.MonkeyPatc
     assert not beat.exists()
 
 
+def test_a_heartbeat_tells_the_step(monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path) -> None:
+    beat = tmp_path / "heartbeat"
+    beat.touch()
+    os.utime(beat, (1, 1))
+    monkeypatch.setenv("MILLRACE_HEARTBEAT", str(beat))
+    for step in (7, 8, 12):
+        millrace.heartbeat(step)
+    assert [int(word) for word in beat.read_text().split()] == [7, 12]
+    assert abs(beat.stat().st_mtime - time.time()) < 60
+    millrace.heartbeat()
+    assert beat.read_text().split()[1].endswith("12")
+    with pytest.raises(ValueError, match="step is -1"):
+        millrace.heartbeat(-1)
+
+
 def test_notices(monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path) -> None:
     file = tmp_path / "notice"
     monkeypatch.setenv("MILLRACE_NOTICE", str(file))

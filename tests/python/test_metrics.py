@@ -94,6 +94,49 @@ assert reports[1]["hit_bytes"] > 0
     )
 
 
+def test_checkpoints(tmp_path: pathlib.Path) -> None:
+    """Saves of all kinds, and one that fails, since another process has claimed the checkpoints."""
+    check_script(
+        PRELUDE
+        + """
+import time
+import numpy
+def told():
+    prefix = "millrace_checkpoint_"
+    return {name.removeprefix(prefix).split("{")[0]: value for name, value in metrics().items() if name.startswith(prefix)}
+begun = time.time()
+assert told() == {}
+state = {"step": 1, "weights": numpy.arange(1000.0)}
+checkpoints = millrace.Checkpoints(uri)
+checkpoints.save(1, state)
+first = told()
+assert (first["saves_total"], first["save_failures_total"]) == (1, 0), first
+assert first["last_save_seconds"] == first["save_seconds_total"] > 0
+assert begun - 1 <= first["newest_timestamp_seconds"] <= time.time() + 1
+checkpoints.save(2, state, asynchronous=True)
+checkpoints.wait()
+second = told()
+assert (second["saves_total"], second["save_failures_total"]) == (2, 0), second
+assert second["newest_timestamp_seconds"] > first["newest_timestamp_seconds"]
+assert second["save_seconds_total"] == first["save_seconds_total"] + second["last_save_seconds"]
+other = millrace.Checkpoints(uri)
+other.save(3, state)
+for asynchronous in (False, True):
+    try:
+        checkpoints.save(4, state, asynchronous=asynchronous)
+        checkpoints.wait()
+    except millrace.MismatchError:
+        pass
+    else:
+        raise AssertionError(asynchronous)
+last = told()
+assert (last["saves_total"], last["save_failures_total"]) == (3, 2), last
+assert [name for name in metrics() if name.startswith("millrace_checkpoint_saves_total")] == [named("millrace_checkpoint_saves_total", checkpoints=uri + "/")]
+""",
+        str(tmp_path / "ckpt"),
+    )
+
+
 def test_forks_serve_nothing_and_leave_the_parent_alone(tar: Samples) -> None:
     check_script(
         PRELUDE

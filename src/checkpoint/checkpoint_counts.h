@@ -1,0 +1,53 @@
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <map>
+#include <mutex>
+#include <string>
+
+namespace millrace {
+
+class MetricsText;
+
+/// The saves of the checkpoints of a process, by their URI, for its metrics. Thread-safe.
+class CheckpointCounts {
+ public:
+  using Clock = std::chrono::steady_clock;
+
+  /// One save, from its beginning. It has failed unless Committed() is called before its end.
+  class Save {
+   public:
+    Save(CheckpointCounts& counts, std::string uri);
+    ~Save();
+    Save(const Save&) = delete;
+    Save& operator=(const Save&) = delete;
+    void Committed() { committed_ = true; }
+
+   private:
+    CheckpointCounts& counts_;
+    const std::string uri_;
+    const Clock::time_point begun_ = Clock::now();
+    bool committed_ = false;
+  };
+
+  /// A process that saves there is at work from now on: the age of its newest checkpoint counts from here.
+  void Claimed(const std::string& uri);
+
+  void Collect(MetricsText* text) const;
+
+ private:
+  struct Place {
+    uint64_t saves = 0;
+    uint64_t failures = 0;
+    double seconds = 0;       // of saves that were committed
+    double last_seconds = 0;  // of the newest of them
+    double newest = 0;        // when it was committed, as Unix time; until then when this process began to save
+  };
+  void End(const std::string& uri, double seconds, bool committed);
+
+  mutable std::mutex mutex_;
+  std::map<std::string, Place> places_;
+};
+
+}  // namespace millrace

@@ -1,0 +1,49 @@
+#include "checkpoint/checkpoint_counts.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "net/metrics_text.h"
+
+namespace millrace {
+namespace {
+
+using ::testing::HasSubstr;
+
+double Value(const CheckpointCounts& counts, const std::string& name) {
+  MetricsText text;
+  counts.Collect(&text);
+  const auto samples = ParseMetrics(text.Text());
+  EXPECT_TRUE(samples.ok()) << samples.status();
+  for (const MetricSample& sample : *samples) {
+    if (sample.name == name) return sample.value;
+  }
+  return -1;
+}
+
+TEST(CheckpointCounts, SavesAndFailures) {
+  CheckpointCounts counts;
+  EXPECT_EQ(Value(counts, "millrace_checkpoint_saves_total"), -1);  // this process saves none
+  counts.Claimed("s3://b/run");
+  const double begun = Value(counts, "millrace_checkpoint_newest_timestamp_seconds");
+  EXPECT_GT(begun, 1.7e9);
+  EXPECT_EQ(Value(counts, "millrace_checkpoint_saves_total"), 0);
+  { CheckpointCounts::Save save(counts, "s3://b/run"); }
+  EXPECT_EQ(Value(counts, "millrace_checkpoint_save_failures_total"), 1);
+  EXPECT_EQ(Value(counts, "millrace_checkpoint_newest_timestamp_seconds"), begun);
+  {
+    CheckpointCounts::Save save(counts, "s3://b/run");
+    save.Committed();
+  }
+  EXPECT_EQ(Value(counts, "millrace_checkpoint_saves_total"), 1);
+  EXPECT_EQ(Value(counts, "millrace_checkpoint_save_failures_total"), 1);
+  EXPECT_GE(Value(counts, "millrace_checkpoint_newest_timestamp_seconds"), begun);
+  EXPECT_EQ(Value(counts, "millrace_checkpoint_last_save_seconds"),
+            Value(counts, "millrace_checkpoint_save_seconds_total"));
+  MetricsText text;
+  counts.Collect(&text);
+  EXPECT_THAT(text.Text(), HasSubstr("millrace_checkpoint_saves_total{checkpoints=\"s3://b/run\"} 1\n"));
+}
+
+}  // namespace
+}  // namespace millrace

@@ -1,0 +1,30 @@
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "diagnose/advise.h"
+
+/// The answer of `millrace advise`, for readers who pay for a training and do not read its arithmetic. Pure.
+
+namespace millrace {
+
+/// Ways that differ by no more than this share of the time make no difference.
+inline constexpr double kNoDifference = 0.05;
+
+struct AdviceAnswer {
+  CostPrediction chosen;              // takes the least time in all
+  std::vector<CostPrediction> equal;  // the others that take as long, within kNoDifference
+  std::vector<CostPrediction> other;  // those that take longer, the next best first
+};
+/// `predictions` are not empty.
+AdviceAnswer AnswerOf(const std::vector<CostPrediction>& predictions, const CostInputs& inputs);
+
+/// Five lines: what to do, its price, its time, the alternatives, and the limit.
+std::vector<std::string> AnswerLines(const Advice& advice, const AdviseSettings& settings);
+
+/// "0.31 s", "12 min 5 s", "3 h 12 min", "2 d 4 h".
+std::string TimeText(double seconds);
+
+}  // namespace millrace
