@@ -130,6 +130,7 @@ def read_checkpoint() -> list[list[object]]:
 
 def demo(folder: pathlib.Path, instances: list[Instance]) -> None:
     with demo_steps.devstore("mem:", "--bucket", "demo", "--ec2", folder / "ec2", "--ec2-looks", "2") as url:
+        os.environ["AWS_ENDPOINT_URL_EC2"] = url
         say("S3 and EC2 are here; making the data")
         millrace("synth", "s3://demo/train", "--count", str(SAMPLES), "--kb", "2")
         total = SAMPLES * EPOCHS

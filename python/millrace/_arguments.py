@@ -129,6 +129,13 @@ def memory(value: Any, name: str = "memory") -> str:
     return value if isinstance(value, str) else str(integer(name, value, wanted=wanted))
 
 
+def tenant(place: Any, name: Any) -> str:
+    """The tenant of a cache, "" if the credentials say it."""
+    if name is not None and (place is None or not text("the tenant of the cache", name)):
+        raise InvalidArgumentError("the tenant of a cache is a name for those who share it; name its folder with cache")
+    return name or ""
+
+
 def cache(place: Any, size: Any, bound: str = "cache_size='4GiB'", name: str = "cache_size") -> tuple[str, str]:
     """Where a cache is, that word or a folder, and its size, as ``_core`` has them; "" where there is none. ``bound``: how to give a size. ``name``: of the size."""
     if size is not None and place is None:

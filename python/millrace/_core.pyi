@@ -155,6 +155,7 @@ class Loader:
         pad_token: int,
         cache: str,
         cache_size: str,
+        cache_tenant: str,
         pin: bool,
         local_ranks: int,
         workers: tuple[list[str], int, int | None, str, str, str, bool, tuple[str, str, bool] | None] | None,
@@ -195,6 +196,7 @@ class Worker:
         tls: str,
         cache: str,
         cache_size: str,
+        cache_tenant: str,
         check: Callable[[_Function], object],
         apply: Callable[[_Function, dict[str, Any], int, int], list[bytes]],
     ) -> None: ...

@@ -116,13 +116,18 @@ def opened_data(data: Any) -> Dataset | Mix:
 
 def cache_options(cache: str | os.PathLike[str] | Cache | None) -> dict[str, Any]:
     if cache is None:
-        return {"cache": "", "cache_size": "", "pin": False}
+        return {"cache": "", "cache_size": "", "cache_tenant": "", "pin": False}
     if not isinstance(cache, Cache):
         cache = Cache(cache)
     if cache.path is None:
         _arguments.refuse("the path of a cache", "a path, or 'memory'", cache.path)
     place, size = _arguments.cache(cache.path, cache.size, "Cache('memory', size='4GiB')", "the size of the cache")
-    return {"cache": place, "cache_size": size, "pin": _arguments.flag("pin of the cache", cache.pin)}
+    return {
+        "cache": place,
+        "cache_size": size,
+        "cache_tenant": _arguments.tenant(cache.path, cache.tenant),
+        "pin": _arguments.flag("pin of the cache", cache.pin),
+    }
 
 
 def worker_options(workers: Sequence[str] | Service | None) -> tuple[Any, ...] | None:

@@ -36,11 +36,13 @@ class Cache:
         size: The space that it may take on the disk, in bytes or as ``"50GiB"``. None: as much as leaves 5 % of the disk free. One in memory
             needs it; it is taken from the process's budget (``millrace.configure(memory=)``), beside ``memory`` of the Loader.
         pin: True: what was read stays, whatever is read later, until ``millrace cache clear`` removes it, or a cache in memory ends.
+        tenant: Programs that name the same tenant share it. None: programs with the same credentials do (:doc:`cache`).
     """
 
     path: str | os.PathLike[str]
     size: int | str | None = None
     pin: bool = False
+    tenant: str | None = None
 
 
 @dataclasses.dataclass(frozen=True)

@@ -118,6 +118,8 @@ def _made(described: list[Any], memory: bytearray) -> Any:
     if kind == "dict":
         return {key: _made(each, memory) for key, each in rest[0].items()}
     dtype, shape, offset, size = rest
+    if not size and shape and all(shape):
+        raise ValueError(f"values of shape {shape} without bytes")
     if kind == "tensor":
         import torch
 

@@ -65,6 +65,7 @@ class Workers:
         memory: Budget of each, as ``"8GiB"``. None: half of its node's memory.
         cache: A folder on each node that keeps what is read, for later epochs and other trainers; or ``"memory"``, a part of ``memory``. None: nothing is kept.
         cache_size: What the cache of each worker may take, in bytes or as ``"50GiB"``. None: all but 5 % of its disk. One in memory needs it.
+        cache_tenant: Workers that name the same tenant share the cache. None: those with the same credentials do.
         keep_decoded: Memory of each, beside ``memory``, for decoded batches that come again in each epoch, as those of an evaluation. Not with ``functions``.
         functions: Modules of which trainers may have functions run on the workers, by ``Loader(transform="module:function")``; each node must be able to
             import them. None: no functions are run.
@@ -82,6 +83,7 @@ class Workers:
         memory: str | None = None,
         cache: str | os.PathLike[str] | None = None,
         cache_size: int | str | None = None,
+        cache_tenant: str | None = None,
         keep_decoded: int | str | None = None,
         functions: Sequence[str] | None = None,
         strategy: str = "SPREAD",
@@ -99,6 +101,8 @@ class Workers:
         place, size = _arguments.cache(cache, cache_size)
         words += ["--cache", place] if place else []
         words += ["--cache-size", size] if size else []
+        tenant = _arguments.tenant(cache, cache_tenant)
+        words += ["--cache-tenant", tenant] if tenant else []
         if keep_decoded is not None:
             if functions:
                 raise InvalidArgumentError(

@@ -43,6 +43,7 @@ class Worker:
         tls: A folder with ``ca.crt``, ``tls.crt`` and ``tls.key``.
         cache: A folder that keeps what is read; or ``"memory"``, which is part of the process's budget.
         cache_size: What the cache may take, in bytes or as ``"50GiB"``. None: all but 5 % of the disk. One in memory needs it.
+        cache_tenant: Programs that name the same tenant share it. None: programs with the same credentials do.
     """
 
     def __init__(
@@ -55,6 +56,7 @@ class Worker:
         tls: str | os.PathLike[str] | None = None,
         cache: str | os.PathLike[str] | None = None,
         cache_size: int | str | None = None,
+        cache_tenant: str | None = None,
     ) -> None:
         modules = _arguments.texts("functions", functions, "a list of modules")
         place, size = _arguments.cache(cache, cache_size)
@@ -66,6 +68,7 @@ class Worker:
             tls="" if tls is None else os.fspath(tls),
             cache=place,
             cache_size=size,
+            cache_tenant=_arguments.tenant(cache, cache_tenant),
             check=self._functions.check,
             apply=self._functions.apply,
         )
@@ -188,6 +191,11 @@ def main(words: Sequence[str] | None = None) -> int:
         metavar="SIZE",
         help="what the cache may take of the disk (default: all but 5 %%), or of the memory",
     )
+    parser.add_argument(
+        "--cache-tenant",
+        metavar="NAME",
+        help="share what is kept with programs that give the same name (default: those with the same credentials)",
+    )
     parser.add_argument("--threads", type=int, default=1, metavar="N", help="CPU threads that decode (default: 1)")
     parser.add_argument(
         "--memory", metavar="SIZE", help="budget of all streams together (default: half of the machine's)"
@@ -201,7 +209,8 @@ def main(words: Sequence[str] | None = None) -> int:
     try:
         configure(cpu_threads=options.threads, cpu_nice=0, io_threads=2, memory=options.memory)
         _Functions.has_process = True
-        own = {name: getattr(options, name) for name in ("allow", "token_file", "tls", "cache", "cache_size")}
+        names = ("allow", "token_file", "tls", "cache", "cache_size", "cache_tenant")
+        own = {name: getattr(options, name) for name in names}
         worker = Worker(options.listen, functions=options.allow_functions, **own)
     except Error as error:
         print(f"millrace.worker: {error}", file=sys.stderr)

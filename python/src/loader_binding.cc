@@ -29,8 +29,8 @@ std::shared_ptr<LoaderHandle> MakeLoaderHandle(
     const std::string& shuffle, const std::array<std::optional<py::int_>, 3>& order, const py::int_& seed,
     const py::int_& epochs, const py::int_& rank, const py::int_& world, const std::string& last,
     const std::string& memory, const std::string& digest, const std::optional<TokensTuple>& tokens,
-    const std::string& token_type, int64_t pad_token, const std::string& cache, const std::string& cache_size, bool pin,
-    const py::int_& local_ranks, const std::optional<WorkersTuple>& workers,
+    const std::string& token_type, int64_t pad_token, const std::string& cache, const std::string& cache_size,
+    const std::string& cache_tenant, bool pin, const py::int_& local_ranks, const std::optional<WorkersTuple>& workers,
     const std::vector<std::pair<std::string, double>>& padding, bool finite_padding) {
   LoaderOptions options;
   options.image = ToImageSpec(image);
@@ -62,7 +62,7 @@ std::shared_ptr<LoaderHandle> MakeLoaderHandle(
   options.token_type =
       Choose<TokenType>("dtype", token_type, {{"int32", TokenType::kInt32}, {"int64", TokenType::kInt64}});
   options.pad_token = pad_token;
-  options.cache = OpenCache(datasets.front()->process(), cache, cache_size);
+  options.cache = OpenCache(datasets.front()->process(), cache, cache_size, cache_tenant);
   options.pin = pin;
   options.local_ranks = ToNatural("local_ranks", local_ranks);
   std::optional<TokenOptions> rows;
@@ -185,8 +185,9 @@ void BindLoader(py::module_& module) {
            py::arg("image"), py::arg("fields"), py::arg("image_field"), py::arg("label_field"), py::arg("label_kind"),
            py::arg("bad_samples"), py::arg("shuffle"), py::arg("order"), py::arg("seed"), py::arg("epochs"),
            py::arg("rank"), py::arg("world"), py::arg("last"), py::arg("memory"), py::arg("digest"), py::arg("tokens"),
-           py::arg("token_type"), py::arg("pad_token"), py::arg("cache"), py::arg("cache_size"), py::arg("pin"),
-           py::arg("local_ranks"), py::arg("workers"), py::arg("padding"), py::arg("finite_padding"))
+           py::arg("token_type"), py::arg("pad_token"), py::arg("cache"), py::arg("cache_size"),
+           py::arg("cache_tenant"), py::arg("pin"), py::arg("local_ranks"), py::arg("workers"), py::arg("padding"),
+           py::arg("finite_padding"))
       .def(
           "batches",
           [](std::shared_ptr<LoaderHandle> self, py::object convert, const std::vector<FloatTuple>& floats,

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "arguments.h"
+#include "errors.h"
 #include "gil_release.h"
 #include "service/worker_tls.h"
 #include "service/worker_token.h"
@@ -73,15 +74,21 @@ ServiceOptions ToServiceOptions(const WorkersTuple& workers) {
   return service;
 }
 
-std::shared_ptr<RangeCache> OpenCache(std::shared_ptr<Process> process, const std::string& folder,
-                                      const std::string& size) {
-  if (folder.empty()) return nullptr;
-  RangeCacheOptions options{.folder = folder};
+RangeCacheOptions ToCacheOptions(const std::string& folder, const std::string& size, const std::string& tenant) {
+  RangeCacheOptions options{.folder = folder, .tenant = tenant};
   if (!size.empty()) options.size_bytes = ToBytes("the size of a cache", size);
-  static auto& open = *new std::map<std::tuple<pid_t, std::string, uint64_t>, std::weak_ptr<RangeCache>>();
+  ThrowIfError(Annotate(CheckCacheTenant(tenant), "the tenant of the cache"));
+  return options;
+}
+
+std::shared_ptr<RangeCache> OpenCache(std::shared_ptr<Process> process, const std::string& folder,
+                                      const std::string& size, const std::string& tenant) {
+  if (folder.empty()) return nullptr;
+  const RangeCacheOptions options = ToCacheOptions(folder, size, tenant);
+  static auto& open = *new std::map<std::tuple<pid_t, std::string, uint64_t, std::string>, std::weak_ptr<RangeCache>>();
   std::error_code error;
   const std::string path = options.in_memory() ? folder : std::filesystem::weakly_canonical(folder, error).string();
-  const std::tuple key(getpid(), error ? folder : path, options.size_bytes);
+  const std::tuple key(getpid(), error ? folder : path, options.size_bytes, tenant);
   std::erase_if(open, [](const auto& entry) { return entry.second.expired(); });
   if (const auto found = open.find(key); found != open.end()) {
     if (std::shared_ptr<RangeCache> cache = found->second.lock()) return cache;

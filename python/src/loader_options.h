@@ -39,9 +39,11 @@ using WorkersTuple = std::tuple<std::vector<std::string>, py::int_, std::optiona
                                 std::string, bool, std::optional<std::tuple<std::string, std::string, bool>>>;
 ServiceOptions ToServiceOptions(const WorkersTuple& workers);
 
-/// Null if no folder is given, and if it cannot be used. The loaders of a process that name the same folder (or memory)
-/// and size share one cache; its threads do not survive a fork.
+/// Null if no folder is given, and if it cannot be used. The loaders of a process that name the same folder (or
+/// memory), size and tenant share one cache; its threads do not survive a fork.
 std::shared_ptr<RangeCache> OpenCache(std::shared_ptr<Process> process, const std::string& folder,
-                                      const std::string& size);
+                                      const std::string& size, const std::string& tenant);
+/// The same options for a cache of this process's own.
+RangeCacheOptions ToCacheOptions(const std::string& folder, const std::string& size, const std::string& tenant);
 
 }  // namespace millrace::python

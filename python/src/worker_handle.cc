@@ -12,6 +12,7 @@
 #include "bindings.h"
 #include "errors.h"
 #include "gil_release.h"
+#include "loader_options.h"
 #include "service/row_functions.h"
 #include "service/worker_calls.h"
 #include "service/worker_tls.h"
@@ -98,15 +99,14 @@ class PythonFunctions final : public RowFunctions {
 
 WorkerHandle::WorkerHandle(const std::string& listen, std::vector<std::string> allow, const std::string& token_file,
                            const std::string& tls, const std::string& cache, const std::string& cache_size,
-                           py::object check, py::object apply)
+                           const std::string& cache_tenant, py::object check, py::object apply)
     : process_(CurrentProcess()) {
   const HttpEndpoint at = ValueOrThrow(ParseWorkerAddress(listen));
   WorkerOptions options{.host = at.host, .port = at.port, .allow = std::move(allow)};
   options.token = ValueOrThrow(ReadWorkerToken(token_file));
   if (!tls.empty()) options.tls = ValueOrThrow(ReadWorkerTls(tls));
   options.functions = std::make_shared<PythonFunctions>(process_, std::move(check), std::move(apply));
-  RangeCacheOptions place{.folder = cache};
-  if (!cache_size.empty()) place.size_bytes = ToBytes("the size of a cache", cache_size);
+  const RangeCacheOptions place = ToCacheOptions(cache, cache_size, cache_tenant);
   absl::StatusOr<std::unique_ptr<RangeCache>> kept = nullptr;
   if (!cache.empty()) {
     const GilRelease release;
@@ -144,9 +144,9 @@ void WorkerHandle::CloseAll() {
 void BindWorker(py::module_& module) {
   py::class_<WorkerHandle, std::shared_ptr<WorkerHandle>>(module, "Worker")
       .def(py::init<const std::string&, std::vector<std::string>, const std::string&, const std::string&,
-                    const std::string&, const std::string&, py::object, py::object>(),
+                    const std::string&, const std::string&, const std::string&, py::object, py::object>(),
            py::kw_only(), py::arg("listen"), py::arg("allow"), py::arg("token_file"), py::arg("tls"), py::arg("cache"),
-           py::arg("cache_size"), py::arg("check"), py::arg("apply"))
+           py::arg("cache_size"), py::arg("cache_tenant"), py::arg("check"), py::arg("apply"))
       .def_property_readonly("address", &WorkerHandle::address)
       .def("close", &WorkerHandle::Close);
 }

@@ -21,8 +21,8 @@ class WorkerHandle {
   /// `check` and `apply` are the two of RowFunctions, on the worker's threads (millrace/worker.py). They live until
   /// Close.
   WorkerHandle(const std::string& listen, std::vector<std::string> allow, const std::string& token_file,
-               const std::string& tls, const std::string& cache, const std::string& cache_size, py::object check,
-               py::object apply);
+               const std::string& tls, const std::string& cache, const std::string& cache_size,
+               const std::string& cache_tenant, py::object check, py::object apply);
   ~WorkerHandle();
 
   /// HOST:PORT.

@@ -9,6 +9,7 @@
 
 #include "absl/time/time.h"
 #include "aws/credential_documents.h"
+#include "aws/settings.h"
 #include "base/status.h"
 #include "net/http_message.h"
 
@@ -52,6 +53,9 @@ class CredentialSource {
   virtual ~CredentialSource() = default;
   /// For messages: "web identity (role R)".
   virtual std::string Name() const = 0;
+  /// Whose credentials they are, as far as it is known without a request: "role ARN", "profile NAME", "key ID". It
+  /// holds no secret. Programs with one principal may read the same data.
+  virtual std::string Principal(const AwsEnvironment& environment) const = 0;
   virtual CredentialAction Begin(absl::Time now) = 0;
   virtual CredentialAction OnInput(CredentialInput input, absl::Time now) = 0;
   /// True if the same call may succeed when it is made again.

@@ -4,9 +4,16 @@
 
 #include <algorithm>
 #include <array>
+#include <nlohmann/json.hpp>
 #include <utility>
+#include <vector>
 
+#include "absl/strings/ascii.h"
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_split.h"
 #include "aws/imds.h"
+#include "aws/settings.h"
+#include "base/crypto.h"
 
 namespace millrace {
 
@@ -16,10 +23,29 @@ constexpr absl::Duration kNearTimeout = absl::Seconds(2);
 constexpr int kImdsAttempts = 4;
 constexpr absl::Duration kExtension = absl::Minutes(10);
 
+// Names the holder of a token: by the subject of a JWT, which is not verified here, or by a digest. The subject stays
+// when the token is renewed. "" without a token.
+std::string SubjectOf(std::string_view token) {
+  constexpr size_t kDigits = 32;
+  const std::string text(ToStd(absl::StripAsciiWhitespace(ToAbsl(token))));
+  if (text.empty()) return "";
+  const std::vector<std::string> parts = absl::StrSplit(text, '.');
+  std::string payload;
+  if (parts.size() == 3 && absl::WebSafeBase64Unescape(parts[1], &payload)) {
+    // Without exceptions: theirs quote the document.
+    const auto claims = nlohmann::json::parse(payload, nullptr, /*allow_exceptions=*/false);
+    if (claims.is_object() && claims.contains("sub") && claims["sub"].is_string()) {
+      return fmt::format("subject {}", claims["sub"].get<std::string>());
+    }
+  }
+  return fmt::format("token {}", HexEncode(Sha256(AsBytes(text))).substr(0, kDigits));
+}
+
 class Static final : public CredentialSource {
  public:
   Static(std::string name, Credentials keys) : name_(std::move(name)), keys_(std::move(keys)) {}
   std::string Name() const override { return name_; }
+  std::string Principal(const AwsEnvironment&) const override { return fmt::format("key {}", keys_.access_key); }
   CredentialAction Begin(absl::Time) override { return ExpiringCredentials{keys_, absl::InfiniteFuture()}; }
   CredentialAction OnInput(CredentialInput, absl::Time) override { return absl::InternalError("nothing was asked"); }
 
@@ -33,6 +59,7 @@ class CommandSource final : public CredentialSource {
   CommandSource(std::string profile, std::string command)
       : profile_(std::move(profile)), command_(std::move(command)) {}
   std::string Name() const override { return fmt::format("credential_process of profile '{}'", profile_); }
+  std::string Principal(const AwsEnvironment&) const override { return fmt::format("profile {}", profile_); }
   CredentialAction Begin(absl::Time) override { return RunProcessAction{command_}; }
 
   CredentialAction OnInput(CredentialInput input, absl::Time now) override {
@@ -58,6 +85,12 @@ class Container final : public CredentialSource {
   explicit Container(ContainerEndpoint endpoint) : endpoint_(std::move(endpoint)) {}
   std::string Name() const override {
     return fmt::format("the container's endpoint ({})", HostHeader(endpoint_.server));
+  }
+  // One endpoint serves many: it tells them apart by their tokens.
+  std::string Principal(const AwsEnvironment& environment) const override {
+    std::string token = endpoint_.token;
+    if (!endpoint_.token_file.empty()) token = environment.read_file(endpoint_.token_file).value_or("");
+    return fmt::format("container {}{} {}", HostHeader(endpoint_.server), endpoint_.target, SubjectOf(token));
   }
 
   CredentialAction Begin(absl::Time) override {
@@ -102,6 +135,7 @@ class Instance final : public CredentialSource {
   std::string Name() const override {
     return fmt::format("the instance metadata service ({})", HostHeader(session_.service().server));
   }
+  std::string Principal(const AwsEnvironment&) const override { return "instance"; }
 
   CredentialAction Begin(absl::Time) override {
     stage_ = Stage::kToken;

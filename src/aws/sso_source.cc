@@ -25,6 +25,9 @@ class Sso final : public CredentialSource {
     path_ = fmt::format("{}/{}.json", login_.cache_folder, HexEncode(Sha1(AsBytes(key))));
   }
   std::string Name() const override { return fmt::format("SSO of profile '{}'", login_.profile); }
+  std::string Principal(const AwsEnvironment&) const override {
+    return fmt::format("sso {}/{}", login_.account_id, login_.role_name);
+  }
 
   CredentialAction Begin(absl::Time) override {
     stage_ = Stage::kFile;

@@ -56,6 +56,7 @@ class WebIdentity final : public CredentialSource {
       : sts_(std::move(sts)), role_(std::move(role)), token_file_(std::move(token_file)) {}
 
   std::string Name() const override { return fmt::format("web identity (role {})", role_.arn); }
+  std::string Principal(const AwsEnvironment&) const override { return fmt::format("role {}", role_.arn); }
 
   CredentialAction Begin(absl::Time) override {
     token_.clear();
@@ -95,6 +96,7 @@ class AssumeRole final : public CredentialSource {
       : sts_(std::move(sts)), role_(std::move(role)), base_(std::move(base)) {}
 
   std::string Name() const override { return fmt::format("role {} by {}", role_.arn, base_->Name()); }
+  std::string Principal(const AwsEnvironment&) const override { return fmt::format("role {}", role_.arn); }
 
   CredentialAction Begin(absl::Time now) override {
     keys_ = {};

@@ -123,6 +123,23 @@ TEST_F(CacheAccessTest, WhatIsAnotherUsersIsNotUsed) {
   EXPECT_FALSE(Has(**Open()));
 }
 
+TEST_F(CacheAccessTest, C25OneFileThatCannotBeOpenedEndsNothing) {
+  Keep(**Open());
+  for (const std::string& path : Paths()) {
+    if (fs::path(path).filename().string().size() != 30) continue;
+    fs::remove(path);
+    fs::create_directory(path);
+  }
+  const auto cache = *Open();
+  Keep(*cache, "new");
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_FALSE(Has(*cache));
+    EXPECT_TRUE(Has(*cache, "new"));
+    Keep(*cache);
+    EXPECT_TRUE(cache->keeps());
+  }
+}
+
 TEST_F(CacheAccessTest, LinksAreNotFollowed) {
   ASSERT_TRUE(Open().ok());
   const std::string other = folder_ / "other";
@@ -132,6 +149,25 @@ TEST_F(CacheAccessTest, LinksAreNotFollowed) {
   EXPECT_FALSE(Open().ok());
   std::ifstream file(other);
   EXPECT_EQ(std::string(std::istreambuf_iterator<char>(file), {}), "untouched");
+}
+
+TEST_F(CacheAccessTest, FoldersWithinTheCacheAreNoLinks) {
+  Keep(**Open());
+  const std::string elsewhere = folder_ / "elsewhere";
+  for (const std::string& path : Paths()) {
+    if (fs::path(path).filename().string().size() != 2) continue;
+    fs::rename(path, elsewhere);
+    fs::create_symlink(elsewhere, path);
+  }
+  for (const auto& file : fs::directory_iterator(elsewhere)) fs::resize_file(file.path(), 0);
+  {
+    const auto cache = *Open();
+    EXPECT_FALSE(Has(*cache));
+    Keep(*cache);
+    EXPECT_FALSE(Has(*cache));
+  }
+  for (const auto& file : fs::directory_iterator(elsewhere)) EXPECT_EQ(fs::file_size(file.path()), 0u) << file.path();
+  EXPECT_EQ(std::distance(fs::directory_iterator(elsewhere), fs::directory_iterator()), 1);
 }
 
 // Any process of the same user can hold a lock: one that is stopped, or a child that was forked at the wrong moment.

@@ -1,6 +1,7 @@
 #include "cache/cache_format.h"
 
 #include <algorithm>
+#include <array>
 #include <string_view>
 #include <utility>
 
@@ -19,6 +20,12 @@ constexpr uint64_t kMostObjectBytes = uint64_t{1} << 62;
 constexpr size_t kNameDigits = 32;
 constexpr size_t kFolderDigits = 2;
 
+// The texts of an identity, in the order that the files have.
+template <typename Identity>
+auto TextsOf(Identity& identity) {
+  return std::array{&identity.tenant, &identity.store, &identity.key, &identity.etag};
+}
+
 absl::Status DamagedHead() {
   return absl::DataLossError("the head of the file is damaged, or of another version");
 }
@@ -27,7 +34,7 @@ absl::Status DamagedHead() {
 
 std::string FileName(const CacheIdentity& identity) {
   std::string text;
-  for (const std::string* part : {&identity.store, &identity.key, &identity.etag}) AppendText(text, *part);
+  for (const std::string* part : TextsOf(identity)) AppendText(text, *part);
   Xxh3Stream stream;
   stream.Update(AsBytes(text));
   return stream.Digest().Hex().insert(kFolderDigits, "/");
@@ -43,7 +50,7 @@ absl::StatusOr<std::string> EncodeHead(const CacheIdentity& identity, uint64_t o
   AppendLe(head, kVersion);
   AppendLe(head, uint32_t{0});
   AppendLe(head, object_bytes);
-  for (const std::string* part : {&identity.store, &identity.key, &identity.etag}) AppendText(head, *part);
+  for (const std::string* part : TextsOf(identity)) AppendText(head, *part);
   if (head.size() > kHeadBytes - sizeof(uint32_t) || object_bytes > kMostObjectBytes)
     return absl::InvalidArgumentError("its URI and ETag are too long for a file of the cache");
   head.resize(kHeadBytes - sizeof(uint32_t));
@@ -59,8 +66,7 @@ absl::StatusOr<CacheHead> DecodeHead(ByteSpan head) {
   constexpr size_t kSizeAt = kMagic.size() + 2 * sizeof(uint32_t);
   found.object_bytes = LoadLe<uint64_t>(head.data() + kSizeAt);
   ByteReader reader(head.subspan(kSizeAt + sizeof(uint64_t), checked - kSizeAt - sizeof(uint64_t)));
-  for (std::string* part : {&found.identity.store, &found.identity.key, &found.identity.etag})
-    *part = reader.Text(reader.Varint());
+  for (std::string* part : TextsOf(found.identity)) *part = reader.Text(reader.Varint());
   if (!reader.ok()) return DamagedHead();
   // All of it follows from the identity and the size.
   const absl::StatusOr<std::string> expected = EncodeHead(found.identity, found.object_bytes);

@@ -18,11 +18,12 @@
 
 namespace millrace {
 
-/// What a file of the cache is about: one version of an object.
+/// What a file of the cache is about: one version of an object, for those who may read it.
 struct CacheIdentity {
   std::string store;  // its endpoint, and the root of its URIs
   std::string key;
   std::string etag;
+  std::string tenant = {};  // those who share what was read; "": all users of the cache
   friend bool operator==(const CacheIdentity&, const CacheIdentity&) = default;
 };
 
@@ -44,7 +45,7 @@ namespace cache_format {
 
 inline constexpr uint64_t kHeadBytes = 4096;
 inline constexpr uint64_t kRecordBytes = 32;
-inline constexpr uint32_t kVersion = 2;
+inline constexpr uint32_t kVersion = 3;
 /// A range is recorded by a u32.
 inline constexpr uint64_t kMaxSpanBytes = uint64_t{1} << 30;
 

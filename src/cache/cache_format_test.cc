@@ -27,7 +27,8 @@ TEST(CacheFormat, NamesAreOfOneVersionOfOneObject) {
   for (const CacheIdentity& other : {CacheIdentity{kIdentity.store, kIdentity.key, "0123-5"},
                                      CacheIdentity{kIdentity.store, "train/1.tar", kIdentity.etag},
                                      CacheIdentity{"s3://bucket/", kIdentity.key, kIdentity.etag},
-                                     CacheIdentity{kIdentity.store + "t", "rain/0.tar", kIdentity.etag}}) {
+                                     CacheIdentity{kIdentity.store + "t", "rain/0.tar", kIdentity.etag},
+                                     CacheIdentity{kIdentity.store, kIdentity.key, kIdentity.etag, "key A"}}) {
     EXPECT_NE(FileName(other), name);
   }
 }
@@ -49,6 +50,9 @@ TEST(CacheFormat, HeadsTellWhatTheyAreOf) {
   ASSERT_EQ(head->size(), kHeadBytes);
   EXPECT_EQ(DecodeHead(AsBytes(*head))->object_bytes, 12345u);
   EXPECT_EQ(DecodeHead(AsBytes(*head))->identity, kIdentity);
+  CacheIdentity of_tenant = kIdentity;
+  of_tenant.tenant = "role arn:aws:iam::123456789012:role/train";
+  EXPECT_EQ(DecodeHead(AsBytes(*EncodeHead(of_tenant, 1)))->identity, of_tenant);
   EXPECT_TRUE(absl::IsDataLoss(DecodeHead(AsBytes(head->substr(1))).status()));
   EXPECT_TRUE(absl::IsDataLoss(DecodeHead({}).status()));
   for (size_t at = 0; at < head->size(); at += 7) {

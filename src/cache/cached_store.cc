@@ -64,7 +64,8 @@ CachedStore::CachedStore(ObjectStore& below, RangeCache& cache, Wanted wanted)
     : StoreAround(below),
       cache_(cache),
       wanted_(wanted),
-      store_name_(below.traits().identity + " " + below.traits().root) {
+      store_name_(below.traits().identity + " " + below.traits().root),
+      tenant_(cache.TenantOf(below.traits().principal)) {
   traits_.keeps_versions = true;
 }
 
@@ -104,7 +105,7 @@ void CachedStore::Get(std::string key, MutableByteSpan into, GetOptions options,
 void CachedStore::GetPlanned(std::string key, MutableByteSpan into, GetOptions options, std::optional<PlannedRead> plan,
                              GetCallback done) {
   auto read = std::make_shared<Read>();
-  read->identity = {store_name_, std::move(key), options.if_match};
+  read->identity = {store_name_, std::move(key), options.if_match, tenant_};
   read->into = into;
   read->options = std::move(options);
   read->plan = std::move(plan);

@@ -31,7 +31,7 @@ void CollectCache(const CacheReport& cache, std::string_view data, MetricsText* 
 /// A store whose reads come from a cache where it has them, and are kept there where not. Only reads of a certain
 /// version (GetOptions::if_match) are: for all others the store must be asked which one it has. Everything else goes to
 /// the store. Whatever comes from the cache is checked; what is damaged there is read from the store. A version that is
-/// in the cache can be read after it was replaced in the store.
+/// in the cache can be read after it was replaced in the store. Tenants do not share ranges (RangeCache::TenantOf).
 ///
 /// What another read is fetching, in this or another process that uses the cache, is waited for, but not for long.
 class CachedStore final : public StoreAround {
@@ -74,6 +74,7 @@ class CachedStore final : public StoreAround {
   RangeCache& cache_;
   const Wanted wanted_;
   const std::string store_name_;
+  const std::string tenant_;
   std::atomic<uint64_t> hit_bytes_{0};
   std::atomic<uint64_t> miss_bytes_{0};
   std::atomic<uint64_t> requests_{0};

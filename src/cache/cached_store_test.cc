@@ -13,6 +13,7 @@
 #include "store/blocking.h"
 #include "store/file_store.h"
 #include "store/memory_store.h"
+#include "store/store_around.h"
 #include "store/testing/contract.h"
 #include "store/testing/scripted_store.h"
 #include "store/testing/temp_folder.h"
@@ -135,6 +136,39 @@ TEST_F(CachedStoreTest, WhatLiesBetweenWantedSpansNeedNotBeThere) {
     EXPECT_EQ(into.substr(2500, 500), text_.substr(2500, 500));
     EXPECT_EQ(below_.gets().size() - before, wanted == CachedStore::Wanted::kAll ? 1u : 0u);
   }
+}
+
+/// The same objects, read with the credentials of somebody.
+class StoreOf final : public StoreAround {
+ public:
+  StoreOf(ObjectStore& below, std::string principal) : StoreAround(below) { traits_.principal = std::move(principal); }
+};
+
+class CachedTenantTest : public CachedStoreTest {
+ protected:
+  void ReadAs(const std::string& principal, const std::string& tenant, bool is_there) {
+    const auto cache = DiskCache::Open({.folder = folder_.path(), .size_bytes = 0, .tenant = tenant, .free_share = 0});
+    ASSERT_TRUE(cache.ok()) << cache.status();
+    StoreOf below(below_, principal);
+    CachedStore store(below, **cache);
+    EXPECT_EQ(*Get(store, {10, 5000}), text_.substr(10, 5000));
+    expected_ += is_there ? 0 : 1;
+    EXPECT_EQ(below_.gets().size(), expected_) << "'" << principal << "' as '" << tenant << "'";
+  }
+
+ private:
+  size_t expected_ = 0;
+};
+
+// A key that may list objects, and not read them, gets no bytes that others have read.
+TEST_F(CachedTenantTest, OneTenantGetsNothingOfAnother) {
+  for (const char* principal : {"key ALICE", "key BOB", ""}) ReadAs(principal, "", false);
+  for (const char* principal : {"key ALICE", "key BOB", ""}) ReadAs(principal, "", true);
+  // The operator says that these two share what they read.
+  ReadAs("key ALICE", "team", false);
+  ReadAs("key BOB", "team", true);
+  ReadAs("key BOB", "ALICE", false);
+  ReadAs("key BOB", "key ALICE", false);
 }
 
 TEST_F(CachedStoreTest, TheCacheOutlivesItsStore) {

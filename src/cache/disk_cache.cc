@@ -40,7 +40,8 @@ absl::StatusOr<std::unique_ptr<DiskCache>> DiskCache::Open(RangeCacheOptions opt
               .usage = std::move(usage),
               .claims = std::move(claims),
               .jobs_path = jobs_path,
-              .jobs = std::move(jobs)};
+              .jobs = std::move(jobs),
+              .tenant = options.tenant};
   std::unique_ptr<DiskCache> cache(new DiskCache(std::move(parts), options));
   cache->ShrinkSoon();  // it may have been larger before
   return cache;

@@ -10,6 +10,7 @@
 
 #include <chrono>
 #include <csignal>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <thread>
@@ -324,6 +325,7 @@ TEST_F(DiskCacheTest, NothingButItsOwnFilesIsRemoved) {
 // A file of the cache's name that is none: of another version, or damaged.
 TEST_F(DiskCacheTest, FilesThatAreNotSoundMakeRoom) {
   constexpr uint64_t kBound = 1 << 20;
+  ASSERT_NE(Open(), nullptr);  // from now on the files are this version's
   fs::create_directories(folder_ / "millrace-cache-1/aa");
   const fs::path old = fs::path(folder_ / "millrace-cache-1/aa") / std::string(30, 'a');
   std::ofstream(old) << std::string(1'000'000, 'x');
@@ -333,6 +335,50 @@ TEST_F(DiskCacheTest, FilesThatAreNotSoundMakeRoom) {
     cache->Flush();
   }
   EXPECT_FALSE(fs::exists(old));
+}
+
+// The first program of this version that has the folder alone removes what an older one has left, and says so.
+TEST_F(DiskCacheTest, FilesOfOlderVersionsAreDroppedWithAMessage) {
+  uint64_t own = 0;
+  {
+    const auto cache = Open();
+    cache->Keep(Of(1), object_.size(), 0, AsBytes(object_));
+    cache->Flush();
+    own = *cache->disk_bytes();
+  }
+  // As version 2 had it: a head with a CRC that is right, and a count without a version.
+  std::string head = *cache_format::EncodeHead(Of(2), object_.size());
+  head[8] = 2;
+  const uint32_t crc = Crc32c(AsBytes(head).first(head.size() - 4));
+  std::memcpy(head.data() + head.size() - 4, &crc, sizeof crc);
+  const fs::path old = fs::path(folder_ / "millrace-cache-1/aa") / std::string(30, 'a');
+  fs::create_directories(old.parent_path());
+  std::ofstream(old, std::ios::binary) << head << object_;
+  const fs::path foreign = old.parent_path() / "notes";
+  std::ofstream(foreign) << "mine";
+  fs::resize_file(folder_ / "millrace-cache-1/usage", 16);
+  for (const bool is_first : {true, false}) {
+    testing::internal::CaptureStderr();
+    const auto cache = Open();
+    const std::string said = testing::internal::GetCapturedStderr();
+    EXPECT_EQ(said.find("removed 1 file of another version") != said.npos, is_first) << said;
+    EXPECT_EQ(said.empty(), !is_first) << said;
+    EXPECT_FALSE(fs::exists(old));
+    EXPECT_TRUE(fs::exists(foreign));
+    EXPECT_EQ(Read(*cache, Of(1), {0, object_.size()}), object_) << "of this version";
+    EXPECT_EQ(*cache->disk_bytes(), own);
+  }
+}
+
+// Another process has the cache open: its files stay until they make room.
+TEST_F(DiskCacheTest, FilesOfOlderVersionsStayWhileOthersUseThem) {
+  const auto other = Open();
+  fs::resize_file(folder_ / "millrace-cache-1/usage", 16);
+  const fs::path old = fs::path(folder_ / "millrace-cache-1/aa") / std::string(30, 'a');
+  fs::create_directories(old.parent_path());
+  std::ofstream(old) << std::string(10'000, 'x');
+  ASSERT_NE(Open(), nullptr);
+  EXPECT_TRUE(fs::exists(old));
 }
 
 // What is removed since it is damaged is not counted any longer.
@@ -351,6 +397,7 @@ TEST_F(DiskCacheTest, WhatIsDamagedTakesNoRoom) {
 }
 
 TEST_F(DiskCacheTest, AFileThatIsNotSoundTakesNoRoomOnceItIsFound) {
+  ASSERT_NE(Open(), nullptr);  // from now on the files are this version's
   const std::string path = folder_ / ("millrace-cache-1/" + cache_format::FileName(Of(1)));
   fs::create_directories(fs::path(path).parent_path());
   std::ofstream(path) << std::string(1'000'000, 'x');

@@ -1,6 +1,7 @@
 #include "cache/disk_usage.h"
 
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <sys/file.h>
 #include <sys/stat.h>
 
@@ -13,8 +14,12 @@
 
 #include "base/atomic_file.h"
 #include "base/bytes.h"
+#include "base/counted.h"
 #include "base/errno_status.h"
+#include "base/log.h"
+#include "cache/cache_file.h"
 #include "cache/cache_format.h"
+#include "cache/room_maker.h"
 #include "cache/shared_file.h"
 
 namespace millrace {
@@ -26,6 +31,8 @@ constexpr uint64_t kFilesOfStep = 1024;
 // Where in the file the number is, and how far a process is that counts: 0 if the number is that of a whole count.
 constexpr off_t kNumberAt = 0;
 constexpr off_t kProgressAt = 8;
+// The version of the files that were counted last.
+constexpr off_t kVersionAt = 16;
 
 // The leftovers of killed writers are removed first. `tell`, called again and again, shows others that it makes
 // progress.
@@ -52,9 +59,13 @@ uint64_t CountBytes(const std::string& folder, absl::FunctionRef<void(uint64_t f
 }
 
 // 0 if it cannot be read: a new file.
-uint64_t LoadProgress(int fd) {
+uint64_t Load(int fd, off_t at) {
   uint64_t value = 0;
-  return pread(fd, &value, sizeof value, kProgressAt) == sizeof value ? value : 0;
+  return pread(fd, &value, sizeof value, at) == sizeof value ? value : 0;
+}
+
+uint64_t LoadProgress(int fd) {
+  return Load(fd, kProgressAt);
 }
 
 absl::Status Store(int fd, uint64_t value, off_t at = kNumberAt) {
@@ -62,11 +73,28 @@ absl::Status Store(int fd, uint64_t value, off_t at = kNumberAt) {
   return ErrnoStatus(errno, "the cache's count of bytes", "writing");
 }
 
+// Nobody else has them open, and this version never reads them.
+void DropOtherVersions(const std::string& folder, absl::FunctionRef<void(uint64_t files)> tell) {
+  uint64_t files = 0;
+  uint64_t dropped = 0;
+  ForEachCacheFile(folder, [&](const std::string& name) {
+    if (++files % kFilesOfStep == 0) tell(files);
+    const std::string path = folder + "/" + name;
+    if (absl::IsDataLoss(CacheFile::Open(path).status()) && UnlinkUnused(path)) ++dropped;
+  });
+  if (dropped == 0) return;
+  Log(LogLevel::kWarning, "cache",
+      fmt::format("{}: removed {} of another version of Millrace; their data come from the store once more", folder,
+                  Counted(dropped, "file")));
+}
+
 // A process that is killed meanwhile leaves a progress, so that the number is not taken for the count.
 absl::Status CountAgain(const std::string& folder, int fd) {
   RETURN_IF_ERROR(Store(fd, 1, kProgressAt));
   const auto tell = [&](uint64_t files) { Store(fd, files, kProgressAt).IgnoreError(); };
+  if (Load(fd, kVersionAt) != cache_format::kVersion) DropOtherVersions(folder, tell);
   RETURN_IF_ERROR(Store(fd, CountBytes(folder, tell)));
+  RETURN_IF_ERROR(Store(fd, cache_format::kVersion, kVersionAt));
   return Store(fd, 0, kProgressAt);
 }
 

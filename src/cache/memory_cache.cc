@@ -37,7 +37,8 @@ uint64_t MemoryCache::MemoryFor(uint64_t size_bytes) {
   return size_bytes > UINT64_MAX - queued ? UINT64_MAX : size_bytes + queued;
 }
 
-absl::StatusOr<std::unique_ptr<MemoryCache>> MemoryCache::Open(MemoryBudget& budget, uint64_t size_bytes) {
+absl::StatusOr<std::unique_ptr<MemoryCache>> MemoryCache::Open(MemoryBudget& budget, uint64_t size_bytes,
+                                                               std::string tenant) {
   if (size_bytes == 0) return absl::InvalidArgumentError("a cache in memory needs a size");
   if (const int64_t page = sysconf(_SC_PAGESIZE); page > static_cast<int64_t>(kPageBytes)) {
     return absl::InvalidArgumentError(fmt::format(
@@ -63,7 +64,8 @@ absl::StatusOr<std::unique_ptr<MemoryCache>> MemoryCache::Open(MemoryBudget& bud
               .jobs_path = fmt::format("/proc/self/fd/{}", jobs.get()),
               .jobs = std::move(jobs),
               .budget = &budget,
-              .reserved = std::move(reserved)};
+              .reserved = std::move(reserved),
+              .tenant = std::move(tenant)};
   return std::unique_ptr<MemoryCache>(new MemoryCache(std::move(parts), std::move(memory)));
 }
 

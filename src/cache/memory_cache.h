@@ -14,7 +14,8 @@ class MemoryCache final : public RangeCache {
  public:
   /// MemoryFor(size_bytes) of the budget are reserved, which outlives the cache. InvalidArgument for a size of 0, and
   /// if the machine's pages are larger than 4 KiB; ResourceExhausted if the budget has less.
-  static absl::StatusOr<std::unique_ptr<MemoryCache>> Open(MemoryBudget& budget, uint64_t size_bytes);
+  static absl::StatusOr<std::unique_ptr<MemoryCache>> Open(MemoryBudget& budget, uint64_t size_bytes,
+                                                           std::string tenant = {});
   /// Bytes that it takes of a budget: its size, and those that may wait to be written.
   static uint64_t MemoryFor(uint64_t size_bytes);
   /// Frees the memory, also if a fork of the process still has the file open.

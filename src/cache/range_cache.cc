@@ -26,8 +26,18 @@ constexpr size_t kMostOpenSpans = size_t{2} << 20;
 constexpr uint64_t kRoomAtOnce = 4 << 20;
 constexpr uint64_t kRoomOfSize = 256;
 constexpr int kWriteAttempts = 3;
+constexpr size_t kMaxTenantBytes = 256;
+constexpr size_t kMaxBadFiles = 16;
 
 }  // namespace
+
+absl::Status CheckCacheTenant(std::string_view tenant) {
+  const auto is_printable = [](char c) { return static_cast<unsigned char>(c) > ' ' && c != '\x7f'; };
+  if (tenant.size() <= kMaxTenantBytes && std::all_of(tenant.begin(), tenant.end(), is_printable))
+    return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      fmt::format("the name of a tenant has up to {} bytes, without spaces and control characters", kMaxTenantBytes));
+}
 
 RangeCache::RangeCache(Parts parts)
     : parts_(std::move(parts)),
@@ -48,8 +58,12 @@ RangeCache::RangeCache(Parts parts)
 absl::StatusOr<std::unique_ptr<RangeCache>> RangeCache::Open(const std::optional<RangeCacheOptions>& options,
                                                              MemoryBudget& budget) {
   if (!options) return std::unique_ptr<RangeCache>();
-  if (options->in_memory()) return MemoryCache::Open(budget, options->size_bytes);
+  if (options->in_memory()) return MemoryCache::Open(budget, options->size_bytes, options->tenant);
   return std::unique_ptr<RangeCache>(DiskCache::OpenOrWarn(*options));
+}
+
+std::string RangeCache::TenantOf(const std::string& principal) const {
+  return parts_.tenant.empty() ? principal : fmt::format("name {}", parts_.tenant);
 }
 
 void RangeCache::Stop() {
@@ -64,6 +78,26 @@ void RangeCache::OnError(const absl::Status& status, bool reading) {
   Log(LogLevel::kWarning, "cache",
       fmt::format("the cache {} {} until this process ends, and what it lacks comes from the store: {}", parts_.name,
                   reading ? "is not used" : "takes nothing new", ToStd(status.message())));
+}
+
+// One file says nothing of the others; many say that the disk fails.
+void RangeCache::OnBadFile(const std::string& name, const absl::Status& status) {
+  size_t bad = 0;
+  {
+    const std::lock_guard lock(mutex_);
+    if (!bad_files_.insert(name).second) return;
+    bad = bad_files_.size();
+  }
+  if (bad >= kMaxBadFiles) return OnError(status, /*reading=*/true);
+  if (bad > 1) return;
+  Log(LogLevel::kWarning, "cache",
+      fmt::format("a file of the cache {} is not used, and what it holds comes from the store: {}", parts_.name,
+                  ToStd(status.message())));
+}
+
+bool RangeCache::IsBad(const std::string& name) {
+  const std::lock_guard lock(mutex_);
+  return bad_files_.contains(name);
 }
 
 KeepCounts RangeCache::counts() const {
@@ -86,8 +120,8 @@ std::unique_ptr<JobEntry> RangeCache::Join(const std::string& store, uint32_t jo
 
 // ---- Files
 
-// Null if it is not there or cannot be read: if it is wanted, and not only to make room, an error that does not pass
-// ends reading.
+// Null if it is not there or cannot be read. After an error that does not pass, one that is wanted, and not only to
+// make room, is not opened again.
 std::shared_ptr<CacheFile> RangeCache::FileOf(const std::string& name, bool is_wanted) {
   {
     const std::lock_guard lock(mutex_);
@@ -95,13 +129,14 @@ std::shared_ptr<CacheFile> RangeCache::FileOf(const std::string& name, bool is_w
       files_.splice(files_.begin(), files_, found->second);
       return found->second->file;
     }
+    if (bad_files_.contains(name)) return nullptr;
   }
   OpenedFile opened = OpenFile(name);
   if (!opened.ok()) {
     const absl::Status& status = opened.status();
     const bool passes = absl::IsDataLoss(status) || absl::IsNotFound(status) ||
                         absl::IsResourceExhausted(status);  // the program may have too many files open
-    if (is_wanted && !passes) OnError(status, /*reading=*/true);
+    if (is_wanted && !passes) OnBadFile(name, status);
     return nullptr;
   }
   std::shared_ptr<CacheFile> file = *std::move(opened);
@@ -186,7 +221,8 @@ std::optional<uint64_t> RangeCache::Read(const CacheIdentity& identity, ByteRang
                                          std::span<const SpanChecksum> checksums, MutableByteSpan into,
                                          ReadBytes bytes) {
   if (!reads_.load(std::memory_order_relaxed)) return std::nullopt;
-  const std::shared_ptr<CacheFile> file = Find(identity, cache_format::FileName(identity));
+  const std::string name = cache_format::FileName(identity);
+  const std::shared_ptr<CacheFile> file = Find(identity, name);
   if (file == nullptr) return std::nullopt;
   uint64_t freed = 0;
   const absl::Status status = file->Read(range, checksums, into, &freed, bytes);
@@ -195,7 +231,8 @@ std::optional<uint64_t> RangeCache::Read(const CacheIdentity& identity, ByteRang
   if (absl::IsDataLoss(status)) {
     Log(LogLevel::kDebug, "cache", ToStd(status.message()));
   } else if (!absl::IsNotFound(status)) {
-    OnError(status, /*reading=*/true);
+    Forget(name, file);
+    OnBadFile(name, status);
   }
   return std::nullopt;
 }
@@ -277,6 +314,7 @@ void RangeCache::WriteAll(const CacheIdentity& identity, uint64_t object_bytes, 
 
 void RangeCache::Write(const Kept& kept) {
   std::shared_ptr<CacheFile> file = Find(kept.identity, kept.name);
+  if (file == nullptr && IsBad(kept.name)) return;
   if (file != nullptr && file->object_bytes() != kept.object_bytes) return;
   const ByteRange whole{kept.offset, kept.bytes.size()};
   for (const ByteRange& part : file == nullptr ? std::vector<ByteRange>{whole} : file->Missing(whole)) {

@@ -32,10 +32,14 @@ struct RangeCacheOptions {
 
   std::string folder;        // made if it does not exist
   uint64_t size_bytes = 0;   // that the cache takes of the disk at most; 0: as much as leaves the share below free
+  std::string tenant;        // of all that is read; "": that of the credentials it is read with
   double free_share = 0.05;  // of the file system, which the cache leaves free whatever its size
   /// How long it waits for a lock that another process has on the cache: then it is not used, or takes nothing new.
   std::chrono::milliseconds lock_patience = kLockPatience;
 };
+
+/// InvalidArgument for a tenant that a file of the cache could not carry, or that is no printable text.
+absl::Status CheckCacheTenant(std::string_view tenant);
 
 /// Bytes of ranges that were read from the store, by their fate.
 struct KeepCounts {
@@ -101,6 +105,9 @@ class RangeCache {
 
   /// Threads that callers may let wait for the disk: a store's callbacks must not.
   ThreadPool& readers() { return *readers_; }
+  /// Those who share what is read with this user of the cache: the tenant that the options name, or the principal of
+  /// the store. One tenant does not get the ranges of another.
+  std::string TenantOf(const std::string& principal) const;
   FetchClaims& claims() { return *parts_.claims; }
 
  protected:
@@ -119,6 +126,7 @@ class RangeCache {
     UniqueFd jobs;                   // of the writer's thread
     MemoryBudget* budget = nullptr;  // that what waits has to have a part of; null: on a disk
     Reservation reserved = {};
+    std::string tenant = {};  // RangeCacheOptions::tenant
   };
   explicit RangeCache(Parts parts);
   /// Ends the threads, which call the functions below: for destructors of derived classes.
@@ -171,6 +179,8 @@ class RangeCache {
   bool EnsureRoom(uint64_t bytes, RoomMaker::Incoming& incoming);
   void Shrink();
   void OnError(const absl::Status& status, bool reading);
+  void OnBadFile(const std::string& name, const absl::Status& status);
+  bool IsBad(const std::string& name);
 
   Parts parts_;
   MemoryBudget queued_;
@@ -185,7 +195,8 @@ class RangeCache {
   std::list<FileInUse> files_;  // the last used first
   std::map<std::string, std::list<FileInUse>::iterator, std::less<>> by_name_;
   size_t open_spans_ = 0;
-  std::set<std::string, std::less<>> stores_;  // that this process reads
+  std::set<std::string, std::less<>> bad_files_;  // that could not be opened or read: they are not used any more
+  std::set<std::string, std::less<>> stores_;     // that this process reads
 
   RoomMaker room_;
   std::unique_ptr<ThreadPool> readers_;

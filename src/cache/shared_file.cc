@@ -41,6 +41,19 @@ std::string FolderOf(const std::string& path) {
   return path.substr(0, std::max<size_t>(slash, 1));
 }
 
+// Folders within that of a cache are its own: a link there leads to files of somebody else.
+absl::Status RefuseLink(const std::string& folder) {
+  struct stat named {};
+  if (lstat(folder.c_str(), &named) != 0 || !S_ISLNK(named.st_mode)) return absl::OkStatus();
+  return absl::PermissionDeniedError(fmt::format("{}: is a link, which the cache does not follow; remove it", folder));
+}
+
+bool IsWithinCache(const std::string& folder) {
+  constexpr size_t kDigits = 2;
+  const std::string_view name = std::string_view(folder).substr(folder.rfind('/') + 1);
+  return name.size() == kDigits && IsLowerHex(name);
+}
+
 bool IsOfGroup(const struct stat& folder) {
   return (folder.st_mode & kPermissions) == kGroupFolder;
 }
@@ -120,6 +133,7 @@ absl::Status MakeCacheFolder(const std::string& folder) {
 }
 
 absl::StatusOr<mode_t> MakeFolderInCache(const std::string& folder) {
+  RETURN_IF_ERROR(RefuseLink(folder));
   struct stat info {};
   if (stat(folder.c_str(), &info) == 0) return IsOfGroup(info) ? kGroupFile : kPrivateFile;
   const std::string above = FolderOf(folder);
@@ -149,6 +163,7 @@ absl::StatusOr<UniqueFd> OpenShared(const std::string& path) {
 }
 
 absl::Status CheckShared(int fd, const std::string& path) {
+  if (IsWithinCache(FolderOf(path))) RETURN_IF_ERROR(RefuseLink(FolderOf(path)));
   struct stat file {};
   struct stat folder {};
   if (fstat(fd, &file) != 0 || stat(FolderOf(path).c_str(), &folder) != 0) {

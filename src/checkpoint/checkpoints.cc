@@ -133,32 +133,29 @@ absl::StatusOr<uint64_t> Checkpoints::ClaimWithoutRemoving(const std::stop_token
 
 absl::Status Checkpoints::RunClaim(const std::stop_token& stop) {
   ClaimProtocol claim(RandomHex(16));
+  bool asked = false;
   while (claim.next() != ClaimProtocol::Step::kDone) {
     if (stop.stop_requested()) return absl::CancelledError(fmt::format("{}: interrupted", Uri()));
     if (claim.next() == ClaimProtocol::Step::kReadLatest) {
-      absl::StatusOr<LatestRecord> latest = latest_.Read(stop);
-      if (latest.ok() && latest->catalog) latest_.SetConditional(latest->catalog->conditional_writes);
-      claim.OnLatest(std::move(latest));
+      claim.OnLatest(latest_.Read(stop));
     } else {
-      claim.OnWritten(latest_.Replace(claim.to_write(), claim.version()));
+      RETURN_IF_ERROR(WriteClaim(claim, &asked));
     }
   }
   RETURN_IF_ERROR(claim.status());
-  RETURN_IF_ERROR(FindOutConditions(claim.to_write(), stop));
   writer_ = claim.to_write().writer;
   return absl::OkStatus();
 }
 
-absl::Status Checkpoints::FindOutConditions(CheckpointCatalog catalog, const std::stop_token& stop) {
-  ASSIGN_OR_RETURN(conditional_, latest_.FindOutConditions());
-  latest_.SetConditional(conditional_);
-  if (conditional_ == catalog.conditional_writes) return absl::OkStatus();
-  ASSIGN_OR_RETURN(const LatestRecord latest, latest_.Read(stop));
-  if (!latest.catalog || latest.catalog->writer.id != catalog.writer.id) {
-    return absl::FailedPreconditionError(fmt::format("{}: another process has replaced it", latest_.Uri()));
+// Each LATEST that this process writes says what the store does with conditions: all who read or replace it go by that.
+absl::Status Checkpoints::WriteClaim(ClaimProtocol& claim, bool* asked) {
+  if (!std::exchange(*asked, true)) {
+    ASSIGN_OR_RETURN(conditional_, latest_.FindOutConditions());
   }
+  CheckpointCatalog catalog = claim.to_write();
   catalog.conditional_writes = conditional_;
-  return latest_.Replace(catalog, latest.version);
+  claim.OnWritten(latest_.Replace(catalog, claim.version()));
+  return absl::OkStatus();
 }
 
 absl::StatusOr<std::vector<Attempt>> Checkpoints::ListAttempts(const std::stop_token& stop) const {

@@ -107,7 +107,7 @@ class Checkpoints {
 
  private:
   absl::Status RunClaim(const std::stop_token& stop);
-  absl::Status FindOutConditions(CheckpointCatalog catalog, const std::stop_token& stop);
+  absl::Status WriteClaim(ClaimProtocol& claim, bool* asked);
   absl::StatusOr<std::vector<CheckpointAttempt>> ListAttempts(const std::stop_token& stop) const;
   absl::StatusOr<CheckpointEntry> WriteManifest(const CheckpointEntry& entry, std::vector<CheckpointShard> shards);
   absl::Status RemoveAttempt(const CheckpointAttempt& attempt) const;

@@ -3,6 +3,7 @@
 #include <optional>
 #include <stop_token>
 #include <string>
+#include <vector>
 
 #include "checkpoint/save_protocol.h"
 #include "store/object_store.h"
@@ -14,7 +15,10 @@ namespace millrace {
 /// (transfer/versioned_document.h). Blocking; not thread-safe; the store must outlive it.
 ///
 /// A store that ignores conditions (FindOutConditions): `LATEST` is compared, written, and compared once more. Of two
-/// processes that do that within the same moment both may believe that they have succeeded.
+/// processes that do that within the same moment both may believe that they have succeeded. A request for LATEST that
+/// arrives late, after it was sent again, would bring back an old catalog. So each catalog is also written to an object
+/// of its own, LATEST.copies/EPOCH-NUMBER-ID. The one of the latest epoch, and of these the one with the highest
+/// number, decides.
 class LatestFile {
  public:
   /// `folder` is "" or ends with '/'.
@@ -22,26 +26,29 @@ class LatestFile {
 
   absl::StatusOr<LatestRecord> Read(const std::stop_token& stop) const;
 
-  /// Errors: as the protocols want them (save_protocol.h). A store that refuses conditions is from then on one that
-  /// ignores them.
+  /// Errors: as the protocols want them (save_protocol.h). The catalog says whether the store holds the conditions of
+  /// writes: if not, Replace compares for itself.
   absl::Status Replace(const CheckpointCatalog& catalog, const std::string& version);
 
   /// Returns true if the store holds the conditions of writes. Asks it by writes of the object LATEST.conditions, which
   /// the store has to refuse.
   absl::StatusOr<bool> FindOutConditions() const;
-  /// What is known of it, by the catalog: then Replace compares for itself.
-  void SetConditional(bool conditional) { conditional_ = conditional; }
 
   /// Of LATEST, for messages.
   std::string Uri() const { return document_.Uri(); }
 
  private:
-  absl::Status ReplaceUnguarded(const std::string& text, const std::string& version) const;
+  absl::Status Lost() const;
+  absl::Status ReplaceUnguarded(const CheckpointCatalog& catalog, const std::string& version);
+  absl::StatusOr<std::string> ObjectVersion(const std::string& version) const;
+  absl::StatusOr<std::vector<std::string>> ListCopies(const std::stop_token& stop) const;
+  absl::StatusOr<LatestRecord> NewestOf(LatestRecord latest, const std::stop_token& stop) const;
 
   ObjectStore& store_;
   const std::string key_;
+  const std::string copies_;  // what the keys of copies begin with
   const VersionedDocument document_;
-  bool conditional_ = true;
+  uint64_t copy_number_ = 0;  // of the last copy that this process began to write, which may arrive late
 };
 
 }  // namespace millrace

@@ -37,6 +37,7 @@ absl::Status ListCache(const CacheFlags& flags) {
     if (flags.json) {
       return WriteStdout(JsonObject{{"uri", object.uri()},
                                     {"etag", object.identity.etag},
+                                    {"tenant", object.identity.tenant},
                                     {"bytes", object.object_bytes},
                                     {"cached_bytes", object.cached_bytes},
                                     {"ranges", object.ranges},
@@ -137,8 +138,8 @@ absl::Status ClearIt(const CacheFlags& flags) {
 
 void AddCacheLs(const Command& cache) {
   const Command ls = cache.AddCommand("ls", "List the objects of which something is kept");
-  auto flags =
-      AddFolder(ls, R"(One JSON object a line: {"uri", "etag", "bytes", "cached_bytes", "ranges", "disk_bytes"})");
+  auto flags = AddFolder(
+      ls, R"(One JSON object a line: {"uri", "etag", "tenant", "bytes", "cached_bytes", "ranges", "disk_bytes"})");
   ls.Add("--uri", &flags->prefix, "List only objects whose URI begins with this");
   ls.Footer("Examples:\n  millrace cache ls /nvme/millrace --uri s3://bucket/train/");
   ls.Run([flags] { return ExitStatus("cache", ListCache(*flags)); });

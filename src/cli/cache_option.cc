@@ -14,18 +14,33 @@ Option CacheOption::AddTo(const Command& command, const std::string& keeps) {
   const Option cache = command.Add("--cache", &place, keeps).Called("DIR|memory");
   command.Add("--cache-size", &size, "What the cache may take of the disk [all but 5 %], or of the memory")
       .Needs(cache);
+  AddCacheTenant(command, cache, &tenant);
   return cache;
 }
 
 absl::StatusOr<std::optional<RangeCacheOptions>> CacheOption::Take() const {
   if (place.empty()) return std::nullopt;
   RangeCacheOptions options{.folder = place};
+  ASSIGN_OR_RETURN(options.tenant, TakeCacheTenant(tenant));
   if (!size.empty()) {
     ASSIGN_OR_RETURN(options.size_bytes, TakeSize("--cache-size", size));
   } else if (options.in_memory()) {
     return UsageError("--cache memory needs --cache-size, such as --cache-size 4GiB");
   }
   return options;
+}
+
+void AddCacheTenant(const Command& command, const Option& cache, std::string* tenant) {
+  command
+      .Add("--cache-tenant", tenant,
+           "Share what is kept with programs that give the same name [those with the same credentials]")
+      .Needs(cache)
+      .Called("NAME");
+}
+
+absl::StatusOr<std::string> TakeCacheTenant(const std::string& tenant) {
+  RETURN_IF_ERROR(AsUsage(Annotate(CheckCacheTenant(tenant), "--cache-tenant")));
+  return tenant;
 }
 
 uint64_t CacheMemoryOf(const std::optional<RangeCacheOptions>& cache) {

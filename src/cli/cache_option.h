@@ -9,16 +9,22 @@
 
 namespace millrace::cli {
 
-/// `--cache DIR|memory` and `--cache-size SIZE`, for commands that read samples.
+/// `--cache DIR|memory`, `--cache-size SIZE` and `--cache-tenant NAME`, for commands that read samples.
 struct CacheOption {
   std::string place;
   std::string size;
+  std::string tenant;
 
   /// `keeps` is the help of --cache: what is kept, and for what.
   Option AddTo(const Command& command, const std::string& keeps);
   /// nullopt without --cache; a usage error if the size makes no sense, or if a cache in memory has none.
   absl::StatusOr<std::optional<RangeCacheOptions>> Take() const;
 };
+
+/// `--cache-tenant NAME` of a command whose option --cache is `cache`.
+void AddCacheTenant(const Command& command, const Option& cache, std::string* tenant);
+/// A usage error for a name that is too long or is no printable text.
+absl::StatusOr<std::string> TakeCacheTenant(const std::string& tenant);
 
 /// Bytes of memory that the cache takes beside the loaders: 0 on a disk.
 uint64_t CacheMemoryOf(const std::optional<RangeCacheOptions>& cache);

@@ -30,6 +30,7 @@ struct PlanFlags {
   std::string uri;
   std::string cache;
   std::string cache_size;
+  std::string cache_tenant;
   std::string shuffle = "window";
   uint64_t seed = 0;
   std::optional<uint64_t> extent;
@@ -84,6 +85,7 @@ absl::Status Warm(const PlanFlags& flags) {
   if (!flags.cache_size.empty()) {
     ASSIGN_OR_RETURN(disk.size_bytes, TakeSize("--cache-size", flags.cache_size));
   }
+  ASSIGN_OR_RETURN(disk.tenant, TakeCacheTenant(flags.cache_tenant));
   const InterruptStop interrupt;
   Runtime runtime;
   Stores stores(runtime);
@@ -169,7 +171,8 @@ void AddCacheWarm(Command cache) {
   const Command warm = cache.AddCommand("warm", "Read a data set into a cache before a job needs it");
   auto flags = std::make_shared<PlanFlags>();
   AddPlanOptions(warm, flags.get());
-  warm.Add("--cache", &flags->cache, "The folder of the cache").Required().Called("DIR");
+  const Option folder = warm.Add("--cache", &flags->cache, "The folder of the cache").Required().Called("DIR");
+  AddCacheTenant(warm, folder, &flags->cache_tenant);
   warm.Add("--cache-size", &flags->cache_size, "What the cache may take of the disk [all but 5 %]");
   warm.AddFlag("--pin", &flags->pin, "Keep it until it is cleared, whatever else is read");
   warm.AddFlag("--json", &flags->json,

@@ -41,6 +41,7 @@ struct MountFlags {
   std::string metadata_ttl = "1s";
   std::string cache;
   std::string cache_size;
+  std::string cache_tenant;
   std::string memory;
   std::string log;
   std::string order;
@@ -79,7 +80,7 @@ absl::Status TakeMountOption(std::string_view word, MountFlags& flags, MountOpti
       {"timeout", &flags.timeout}, {"metadata-ttl", &flags.metadata_ttl},
       {"cache", &flags.cache},     {"cache-size", &flags.cache_size},
       {"memory", &flags.memory},   {"log", &flags.log},
-      {"order", &flags.order}};
+      {"order", &flags.order},     {"cache-tenant", &flags.cache_tenant}};
   for (const auto& [option, text] : texts) {
     if (name != option || value.empty()) continue;
     *text = std::string(value);
@@ -248,6 +249,7 @@ absl::StatusOr<int> RunMount(MountFlags flags) {
   if (!flags.cache_size.empty()) {
     ASSIGN_OR_RETURN(disk.size_bytes, TakeSize("--cache-size", flags.cache_size));
   }
+  ASSIGN_OR_RETURN(disk.tenant, TakeCacheTenant(flags.cache_tenant));
   if (!flags.log.empty()) flags.log = std::filesystem::absolute(flags.log);
   ASSIGN_OR_RETURN(const std::optional<MetricsAddress> metrics_address, TakeMetricsPort(flags.metrics_port));
   Background background;
@@ -300,6 +302,7 @@ void AddMount(Command app) {
       .Called("TIME");
   const Option cache = mount.Add("--cache", &flags->cache, "Keep what is read in this folder").Called("DIR");
   mount.Add("--cache-size", &flags->cache_size, "What the cache may take of the disk [all but 5 %]").Needs(cache);
+  AddCacheTenant(mount, cache, &flags->cache_tenant);
   mount
       .Add("--order", &flags->order,
            "Files will be opened in the order of this file, one key below URI a line; millrace.Plan writes it")

@@ -115,6 +115,22 @@ void Mount::Server::Warn(const absl::Status& status) {
 
 // ---- What files and folders are
 
+// Nobody but the owner may do more on the mount than in a folder of files that it shows. This thread may wait for the
+// file system there, as calls do that read from it.
+mode_t Mount::Server::PermissionsOf(const Node& node) const {
+  const mode_t all = ((node.is_folder() ? 0555 : 0444) | (options_.writable ? 0222 : 0)) & ~options_.umask;
+  if (!store_.traits().is_folder()) return all;
+  struct stat info {};
+  if (stat(store_.Uri(node.key).c_str(), &info) != 0) {
+    const bool is_new = options_.writable && errno == ENOENT;  // it is being written
+    return is_new ? all : all & S_IRWXU;
+  }
+  mode_t others = info.st_mode & (S_IRWXG | S_IRWXO);
+  // To the mount's group, what the file's group and all others have.
+  if (info.st_gid != options_.gid) others &= S_IRWXO | ((info.st_mode & S_IRWXO) << 3);
+  return all & (S_IRWXU | others);
+}
+
 struct stat Mount::Server::StatOf(const Node& node, uint64_t inode) const {
   struct stat info {};
   info.st_ino = inode;
@@ -122,13 +138,11 @@ struct stat Mount::Server::StatOf(const Node& node, uint64_t inode) const {
   info.st_gid = options_.gid;
   info.st_nlink = 1;  // also of folders: programs take more for the number of folders in them
   info.st_blksize = static_cast<blksize_t>(kMaxFuseRead);
-  const mode_t write = options_.writable ? 0222 : 0;
+  info.st_mode = (node.is_folder() ? S_IFDIR : S_IFREG) | PermissionsOf(node);
   int64_t modified_ms = node.modified_ms;
   if (node.is_folder()) {
-    info.st_mode = S_IFDIR | ((0555 | write) & ~options_.umask);
     modified_ms = std::chrono::duration_cast<std::chrono::milliseconds>(mounted_at_.time_since_epoch()).count();
   } else {
-    info.st_mode = S_IFREG | ((0444 | write) & ~options_.umask);
     info.st_size = static_cast<off_t>(node.size);
     // Programs make buffers of that size, also for the smallest file. What is written may grow.
     if (!options_.writable) {

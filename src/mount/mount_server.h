@@ -95,6 +95,7 @@ class Mount::Server {
   // What files and folders are (mount_server.cc).
   double Validity() const { return std::chrono::duration<double>(options_.metadata_ttl).count(); }
   struct stat StatOf(const Node& node, uint64_t inode) const;
+  mode_t PermissionsOf(const Node& node) const;
   absl::StatusOr<Node> Known(uint64_t inode) const;
   absl::StatusOr<Node> Fresh(uint64_t inode, const Patience& patience);
   absl::StatusOr<std::string> KeyOf(uint64_t parent, const char* name) const;

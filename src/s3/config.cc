@@ -163,4 +163,13 @@ absl::StatusOr<S3Config> LoadS3Config() {
   return LoadS3Config(ProcessEnvironment());
 }
 
+std::string S3Principal(const AwsEnvironment& environment) {
+  const absl::StatusOr<AwsSettings> settings = AwsSettings::Load(environment);
+  if (settings.ok() && IsSet(*settings, "MILLRACE_S3_ANONYMOUS")) return "";
+  constexpr const char* kUnknown = "unknown";  // all requests fail
+  if (!settings.ok()) return kUnknown;
+  const absl::StatusOr<std::unique_ptr<CredentialSource>> source = FindCredentialSource(*settings);
+  return source.ok() ? (*source)->Principal(environment) : kUnknown;
+}
+
 }  // namespace millrace

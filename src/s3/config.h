@@ -1,5 +1,7 @@
 #pragma once
 
+#include <string>
+
 #include "aws/settings.h"
 #include "base/status.h"
 #include "s3/client.h"
@@ -56,6 +58,10 @@ namespace millrace {
 /// settings that contradict each other or cannot be read (a profile that does not exist, a key without its secret, a
 /// broken URL).
 absl::StatusOr<S3Config> LoadS3Config();
+
+/// Whose credentials LoadS3Config finds, as CredentialSource::Principal says; "" for unsigned requests, "unknown" if
+/// there are none. Programs with the same principal may read the same data.
+std::string S3Principal(const AwsEnvironment& environment);
 
 /// The same from `environment`, for tests.
 absl::StatusOr<S3Config> LoadS3Config(const AwsEnvironment& environment);

@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <map>
 
+#include "absl/strings/escaping.h"
 #include "base/crypto.h"
 
 namespace millrace {
@@ -20,17 +21,18 @@ struct World {
   std::map<std::string, std::string> variables = {{"HOME", "/home/me"}};
   std::map<std::string, std::string> files;
 
-  absl::StatusOr<S3Config> Load() const {
-    return LoadS3Config({.variable = [this](const std::string& name) -> std::optional<std::string> {
-                           const auto at = variables.find(name);
-                           return at == variables.end() ? std::nullopt : std::optional(at->second);
-                         },
-                         .read_file = [this](const std::string& path) -> absl::StatusOr<std::string> {
-                           const auto at = files.find(path);
-                           if (at == files.end()) return absl::NotFoundError(path);
-                           if (at->second == "unreadable") return absl::InvalidArgumentError("cannot be read");
-                           return at->second;
-                         }});
+  absl::StatusOr<S3Config> Load() const { return LoadS3Config(Environment()); }
+  AwsEnvironment Environment() const {
+    return {.variable = [this](const std::string& name) -> std::optional<std::string> {
+              const auto at = variables.find(name);
+              return at == variables.end() ? std::nullopt : std::optional(at->second);
+            },
+            .read_file = [this](const std::string& path) -> absl::StatusOr<std::string> {
+              const auto at = files.find(path);
+              if (at == files.end()) return absl::NotFoundError(path);
+              if (at->second == "unreadable") return absl::InvalidArgumentError("cannot be read");
+              return at->second;
+            }};
   }
 };
 
@@ -45,6 +47,54 @@ TEST(S3Config, NothingIsSet) {
   EXPECT_EQ(config->region, "us-east-1");
   EXPECT_TRUE(config->credentials.anonymous());
   EXPECT_FALSE(config->anonymous);
+}
+
+TEST(S3Config, TellsWhoseCredentialsTheyAre) {
+  World world;
+  const auto principal = [&] { return S3Principal(world.Environment()); };
+  EXPECT_EQ(principal(), "instance");
+  world.variables["AWS_EC2_METADATA_DISABLED"] = "true";
+  EXPECT_EQ(principal(), "unknown") << "there are none";
+  world.files[kConfig] =
+      "[default]\ncredential_process = /bin/keys\n[profile keys]\naws_access_key_id = AKIA2\n"
+      "aws_secret_access_key = s\n[profile role]\nrole_arn = arn:aws:iam::1:role/train\nsource_profile = keys\n"
+      "[profile sso]\nsso_start_url = https://x\nsso_region = us-east-1\nsso_account_id = 12\nsso_role_name = read\n";
+  EXPECT_EQ(principal(), "profile default");
+  for (const auto& [profile, expected] : std::map<std::string, std::string>{
+           {"keys", "key AKIA2"}, {"role", "role arn:aws:iam::1:role/train"}, {"sso", "sso 12/read"}}) {
+    world.variables["AWS_PROFILE"] = profile;
+    EXPECT_EQ(principal(), expected);
+  }
+  world.variables.erase("AWS_PROFILE");
+  world.variables.insert({{"AWS_WEB_IDENTITY_TOKEN_FILE", "/token"}, {"AWS_ROLE_ARN", "arn:aws:iam::1:role/pod"}});
+  EXPECT_EQ(principal(), "role arn:aws:iam::1:role/pod");
+  world.variables.insert({{"AWS_ACCESS_KEY_ID", "AKIA1"}, {"AWS_SECRET_ACCESS_KEY", "s"}});
+  EXPECT_EQ(principal(), "key AKIA1");
+  world.variables["MILLRACE_S3_ANONYMOUS"] = "1";
+  EXPECT_EQ(principal(), "");
+}
+
+// One endpoint serves all pods of a node: only their tokens differ.
+TEST(S3Config, ContainersAreToldApartByTheirTokens) {
+  World world;
+  world.variables.insert({{"AWS_CONTAINER_CREDENTIALS_FULL_URI", "http://169.254.170.23/v1/credentials"},
+                          {"AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE", "/token"}});
+  const auto of_subject = [&](const std::string& subject, const std::string& issued) {
+    std::string claims;
+    absl::WebSafeBase64Escape(R"({"sub":")" + subject + R"(","iat":)" + issued + "}", &claims);
+    world.files["/token"] = "e30." + claims + ".c2ln\n";
+    return S3Principal(world.Environment());
+  };
+  const std::string one = of_subject("system:serviceaccount:a:train", "1");
+  EXPECT_THAT(one, HasSubstr("system:serviceaccount:a:train"));
+  EXPECT_EQ(one, of_subject("system:serviceaccount:a:train", "2")) << "a token that was renewed";
+  EXPECT_NE(one, of_subject("system:serviceaccount:b:train", "1"));
+  world.files["/token"] = "a token of another kind";
+  const std::string other = S3Principal(world.Environment());
+  EXPECT_NE(one, other);
+  EXPECT_THAT(other, ::testing::Not(HasSubstr("another kind")));
+  world.files["/token"] = "a token of yet another kind";
+  EXPECT_NE(S3Principal(world.Environment()), other);
 }
 
 TEST(S3Config, TheEnvironment) {

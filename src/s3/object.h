@@ -89,6 +89,7 @@ struct PutOptions {
   std::string content_type;
   bool only_if_absent = false;  // AlreadyExists when there is an object of that key
   std::string if_match;         // ETag of the object that it replaces: FailedPrecondition when it has another
+  uint32_t most_mode = 0777;    // permissions that a new file may have, less the umask. S3 keeps none
   int64_t modified_ms = 0;      // what a file tells as the time of its last change, since 1970; 0: now. S3 keeps none
   std::stop_token stop;         // when requested, the callback, or a call of a writer that waits, gets Cancelled soon
 };

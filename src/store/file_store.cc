@@ -38,6 +38,10 @@ void SetPhase(const GetOptions& options, RequestPhase phase) {
   if (options.progress != nullptr) options.progress->store(phase, std::memory_order_relaxed);
 }
 
+absl::StatusOr<std::unique_ptr<AtomicFile>> CreateFile(const std::string& path, const PutOptions& options) {
+  return AtomicFile::Create(path, path, Durability::kSynced, 0666 & options.most_mode);
+}
+
 std::string WalkName(const ListOptions& options, const std::string& continuation) {
   return options.prefix + '\0' + options.delimiter + '\0' + continuation;
 }
@@ -157,7 +161,7 @@ absl::Status FileStore::CheckWrite(const std::string& key, const PutOptions& opt
 
 absl::StatusOr<ObjectInfo> FileStore::Store(const std::string& key, ByteSpan body, const PutOptions& options) {
   RETURN_IF_ERROR(CheckWrite(key, options));
-  ASSIGN_OR_RETURN(const auto file, AtomicFile::Create(Uri(key), Uri(key), Durability::kSynced));
+  ASSIGN_OR_RETURN(const auto file, CreateFile(Uri(key), options));
   RETURN_IF_ERROR(file->KeepMode());
   RETURN_IF_ERROR(file->Append(body));
   ASSIGN_OR_RETURN(const struct stat info, file->Commit(options.only_if_absent, options.modified_ms));
@@ -318,7 +322,7 @@ class FileStore::Writer final : public PieceWriter {
 
 absl::StatusOr<std::unique_ptr<PieceWriter>> FileStore::WritePieces(std::string key, PutOptions options) {
   RETURN_IF_ERROR(CheckWrite(key, options));
-  ASSIGN_OR_RETURN(auto file, AtomicFile::Create(Uri(key), Uri(key), Durability::kSynced));
+  ASSIGN_OR_RETURN(auto file, CreateFile(Uri(key), options));
   RETURN_IF_ERROR(file->KeepMode());
   return std::make_unique<Writer>(*this, std::move(key), std::move(options), std::move(file));
 }

@@ -25,11 +25,12 @@ constexpr int kListsAtOnce = 32;
 
 }  // namespace
 
-S3Store::S3Store(Runtime& runtime, S3Client& client, std::string bucket, std::string endpoint)
+S3Store::S3Store(Runtime& runtime, S3Client& client, std::string bucket, std::string endpoint, std::string principal)
     : ObjectStore({.medium = StoreTraits::Medium::kS3,
                    .root = fmt::format("s3://{}/", bucket),
                    .bucket = bucket,
                    .identity = std::move(endpoint),
+                   .principal = std::move(principal),
                    .gap_bytes = kGapBytes,
                    .lists_at_once = IsDirectoryBucket(bucket) ? 1 : kListsAtOnce,
                    .pieces = S3Upload::kLimits,

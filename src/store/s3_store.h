@@ -19,9 +19,10 @@ namespace millrace {
 /// first.
 class S3Store final : public ObjectStore {
  public:
-  /// `endpoint` is the URL under which the client reaches S3; "" for AWS. Buckets of the same client, which are those
-  /// of one endpoint with the same credentials, copy objects of each other.
-  S3Store(Runtime& runtime, S3Client& client, std::string bucket, std::string endpoint = {});
+  /// `endpoint` is the URL under which the client reaches S3; "" for AWS. `principal` is that of its credentials.
+  /// Buckets of the same client, which are those of one endpoint with the same credentials, copy objects of each other.
+  S3Store(Runtime& runtime, S3Client& client, std::string bucket, std::string endpoint = {},
+          std::string principal = {});
   ~S3Store() override;
 
   void Get(std::string key, MutableByteSpan into, GetOptions options, GetCallback done) override;

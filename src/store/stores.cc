@@ -75,12 +75,14 @@ absl::StatusOr<ObjectStore*> Stores::FindBucket(const std::string& bucket) {
     if (client_ == nullptr) {
       if (!choice_.endpoint_url.empty())
         RETURN_IF_ERROR(Annotate(ParseEndpointUrl(choice_.endpoint_url).status(), "endpoint"));
-      ASSIGN_OR_RETURN(S3Config config, LoadS3Config(WithChoice(ProcessEnvironment(), choice_)));
+      const AwsEnvironment environment = WithChoice(ProcessEnvironment(), choice_);
+      ASSIGN_OR_RETURN(S3Config config, LoadS3Config(environment));
       endpoint_ = config.endpoint_url;
+      principal_ = S3Principal(environment);
       client_ = std::make_unique<S3Client>(runtime_, std::move(config));
       client_->SetOutageLimit(absl::FromChrono(outage_limit_));
     }
-    return std::make_unique<S3Store>(runtime_, *client_, bucket, endpoint_);
+    return std::make_unique<S3Store>(runtime_, *client_, bucket, endpoint_, principal_);
   });
 }
 

@@ -87,6 +87,7 @@ class Stores {
   std::mutex mutex_;
   std::unique_ptr<S3Client> client_;  // of all buckets; made when the first is opened
   std::string endpoint_;              // of it
+  std::string principal_;             // of it
   std::chrono::nanoseconds outage_limit_{0};
   std::map<std::string, std::unique_ptr<ObjectStore>, std::less<>> stores_;
   std::map<AwsChoice, std::unique_ptr<Stores>> chosen_;

@@ -141,6 +141,20 @@ TEST_F(StoresTest, ABucketOfAnotherChoiceIsAnotherStore) {
   EXPECT_EQ(chosen.Open("mem://m")->store, stores_.Open("mem://m")->store);
 }
 
+// A cache goes by it.
+TEST_F(StoresTest, ABucketTellsWhoseCredentialsReadIt) {
+  const std::string config = folder_ / "config";
+  std::ofstream(config) << "[default]\naws_access_key_id = ALICE\naws_secret_access_key = s\n"
+                        << "[profile other]\naws_access_key_id = BOB\naws_secret_access_key = s\n";
+  for (const char* name : {"AWS_PROFILE", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"}) unsetenv(name);
+  setenv("AWS_CONFIG_FILE", config.c_str(), 1);
+  setenv("AWS_SHARED_CREDENTIALS_FILE", "/dev/null", 1);
+  EXPECT_EQ(stores_.Open("s3://bkt/x")->store->traits().principal, "key ALICE");
+  EXPECT_EQ(stores_.With({.profile = "other"}).Open("s3://bkt/x")->store->traits().principal, "key BOB");
+  EXPECT_EQ(stores_.Open(folder_ / "x")->store->traits().principal, "");
+  for (const char* name : {"AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE"}) unsetenv(name);
+}
+
 TEST_F(StoresTest, AStoreIsPutAroundEveryOneThatIsOpened) {
   std::atomic<int> reads{0};
   std::atomic<int> wrapped{0};

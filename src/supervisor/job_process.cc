@@ -238,10 +238,11 @@ std::optional<int> JobProcess::Ended() {
 }
 
 bool JobProcess::HasGroup() const {
-  return kill(-pid_, 0) == 0 || errno == EPERM;
+  return !alone_ && (kill(-pid_, 0) == 0 || errno == EPERM);
 }
 
 void JobProcess::Signal(int signal) {
+  if (alone_) return;  // the number of its group may be another's by now
   if (signal == SIGKILL) {
     kill(-pid_, SIGKILL);
     return;

@@ -13,13 +13,18 @@
 #include <nlohmann/json.hpp>
 
 #include "base/atomic_file.h"
+#include "base/crypto.h"
 #include "base/errno_status.h"
+#include "base/process.h"
 
 namespace millrace {
 
 namespace {
 
-constexpr std::string_view kFolderPrefix = "millrace-run-";
+// Names this machine: in a folder that several machines share, locks may not reach the others.
+std::string FolderPrefix() {
+  return fmt::format("millrace-run-{:016x}-", Xxh3(AsBytes(HostName())));
+}
 
 // The lock of a folder, or none if another process has it or the folder is gone.
 UniqueFd LockFolder(const std::string& folder) {
@@ -34,10 +39,11 @@ UniqueFd LockFolder(const std::string& folder) {
 
 // Of this user's supervisors that were killed: what no process holds.
 void SweepFolders(const char* parent) {
+  const std::string prefix = FolderPrefix();
   std::error_code error;
   for (std::filesystem::directory_iterator at(parent, error), end; !error && at != end; at.increment(error)) {
     const std::string folder = at->path();
-    if (!at->path().filename().string().starts_with(kFolderPrefix)) continue;
+    if (!at->path().filename().string().starts_with(prefix)) continue;
     struct stat found {};
     if (lstat(folder.c_str(), &found) != 0 || !S_ISDIR(found.st_mode) || found.st_uid != geteuid()) continue;
     std::error_code ignored;
@@ -55,7 +61,7 @@ absl::StatusOr<std::unique_ptr<RunFolder>> RunFolder::Make() {
   for (const char* parent : {chosen == nullptr || *chosen == '\0' ? "/dev/shm" : chosen, "/tmp"}) {
     SweepFolders(parent);
     for (int i = 0; i < kTries; ++i) {
-      std::string folder = fmt::format("{}/{}XXXXXX", parent, kFolderPrefix);
+      std::string folder = fmt::format("{}/{}XXXXXX", parent, FolderPrefix());
       if (mkdtemp(folder.data()) == nullptr) {
         status = ErrnoStatus(errno, folder, "making the folder");
         break;

@@ -15,7 +15,7 @@ namespace millrace {
 
 /// A folder of this user alone, in TMPDIR, else in memory, through which a supervisor and the programs below it talk,
 /// whatever processes lie between them: millrace.heartbeat() and millrace.notice() in Python. Removed with its owner;
-/// of an owner that was killed, by the next one.
+/// of an owner that was killed, by the next one on the same machine.
 class RunFolder {
  public:
   static absl::StatusOr<std::unique_ptr<RunFolder>> Make();

@@ -1,6 +1,7 @@
 #include "transfer/copy_object.h"
 
 #include <fmt/format.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <memory>
@@ -40,8 +41,17 @@ bool Travels(const ObjectStore& from) {
   return from.traits().is_remote();
 }
 
-PutOptions PutOptionsFor(const ObjectInfo& source, const std::string& key, const CopyObjectOptions& options) {
+// A copy of a file is no more open to others than the file is.
+uint32_t ModeFor(const ObjectStore& from, const ObjectInfo& source) {
+  struct stat info {};
+  if (!from.traits().is_folder() || stat(from.Uri(source.key).c_str(), &info) != 0) return PutOptions().most_mode;
+  return info.st_mode & PutOptions().most_mode;
+}
+
+PutOptions PutOptionsFor(const ObjectStore& from, const ObjectInfo& source, const std::string& key,
+                         const CopyObjectOptions& options) {
   PutOptions put;
+  put.most_mode = ModeFor(from, source);
   put.content_type = options.content_type.empty() ? std::string(ContentTypeOf(key)) : options.content_type;
   put.modified_ms = source.modified_ms;
   put.only_if_absent = options.only_if_absent;
@@ -97,7 +107,7 @@ class CopyAtOnce {
   }
 
   void Write(PutCallback done) {
-    PutOptions put = PutOptionsFor(source_, key_, options_);
+    PutOptions put = PutOptionsFor(from_, source_, key_, options_);
     put.stop = options_.stop;
     to_.Put(key_, buffer_.span(), std::move(put), std::move(done));
   }
@@ -155,7 +165,7 @@ class CopyInPieces {
         calls_(options.stop) {}
 
   absl::StatusOr<CopiedObject> Run(ObjectStore& to, const std::string& key) {
-    PutOptions put = PutOptionsFor(source_, key, options_);
+    PutOptions put = PutOptionsFor(from_, source_, key, options_);
     put.stop = calls_.stop();
     ASSIGN_OR_RETURN(const std::unique_ptr<PieceWriter> writer, to.WritePieces(key, std::move(put)));
     writer_ = writer.get();

@@ -40,7 +40,8 @@ struct CopyObjectOptions {
 };
 
 /// Copies an object between stores, or within one, in place of an older one; it appears whole or not at all. A file
-/// gets the time of its source's last change, so that a comparison of the two finds no news. `source` comes from Head
+/// gets the time of its source's last change, so that a comparison of the two finds no news. A new file that is copied
+/// from a file has no permissions that its source does not have. `source` comes from Head
 /// or List and is pinned by its ETag: FailedPrecondition if the store has another version by now.
 ///
 /// If the store copies by itself (ObjectStore::CopiesFrom; on S3 store/s3_copy.h), it does, with type and metadata.

@@ -28,7 +28,7 @@ uint64_t Ec2JitterKey() {
 }
 
 absl::StatusOr<EndpointUrl> Ec2Endpoint(const AwsSettings& settings, const std::string& region) {
-  const std::string custom = settings.First({"AWS_ENDPOINT_URL_EC2", "AWS_ENDPOINT_URL"}, "endpoint_url");
+  ASSIGN_OR_RETURN(const std::string custom, settings.ServiceUrl("ec2"));
   return ServiceEndpoint("ec2", region, custom, "AWS_ENDPOINT_URL_EC2");
 }
 

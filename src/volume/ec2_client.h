@@ -29,8 +29,9 @@ class Ec2Client {
  public:
   using Parameters = std::vector<std::pair<std::string, std::string>>;
 
-  /// `region`: "" is that of the settings (AWS_REGION). The endpoint is AWS_ENDPOINT_URL_EC2, AWS_ENDPOINT_URL, or that
-  /// of AWS. InvalidArgument for settings that make no sense. `runtime` outlives it.
+  /// `region`: "" is that of the settings (AWS_REGION). The endpoint is AWS_ENDPOINT_URL_EC2 or that of AWS.
+  /// (AWS_ENDPOINT_URL is a store's: it gets no signed requests for EC2.) InvalidArgument for settings that make no
+  /// sense. `runtime` outlives it.
   static absl::StatusOr<std::unique_ptr<Ec2Client>> Open(Runtime& runtime, AwsEnvironment environment,
                                                          const std::string& region);
   ~Ec2Client();

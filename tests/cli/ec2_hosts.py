@@ -92,6 +92,8 @@ class Cloud:
         folder.mkdir(parents=True)
         (folder / "mounts").touch()
         env = self.server.env() | {
+            "AWS_ENDPOINT_URL_EC2": self.server.url,
+            "AWS_ENDPOINT_URL": "http://127.0.0.1:1",  # of a store elsewhere, which is not asked (C18)
             "PATH": f"{self.tools}:{os.environ['PATH']}",
             "AWS_EC2_METADATA_DISABLED": "false",
             "AWS_EC2_METADATA_SERVICE_ENDPOINT": f"{self.server.url}/imds/{instance}",

@@ -232,20 +232,22 @@ def test_the_folder_of_a_killed_run_is_swept_by_the_next_one(
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     (tmp_path / "millrace-run-file").touch()
     (tmp_path / "other").mkdir()
-    kept = {"millrace-run-file", "other"}
+    of_another_machine = "millrace-run-0123456789abcdef-AbCdEf"  # whose locks may not be seen here (C22)
+    (tmp_path / of_another_machine).mkdir()
+    kept = {"millrace-run-file", "other", of_another_machine}
     with running(millrace_bin, *shell("echo ready; exec sleep 600")) as alive:
         assert first_line(alive) == "ready"
         (folder,) = {path.name for path in tmp_path.iterdir()} - kept
         with running(millrace_bin, *shell("echo ready; exec sleep 600")) as killed:
             assert first_line(killed) == "ready"
-            assert len(list(tmp_path.iterdir())) == 4
+            assert len(list(tmp_path.iterdir())) == 5
             killed.kill()
             killed.wait()
-        assert len(list(tmp_path.iterdir())) == 4  # nobody was there to remove it
+        assert len(list(tmp_path.iterdir())) == 5  # nobody was there to remove it
         done = subprocess.run(
             [str(millrace_bin), "run", *shell("ls $TMPDIR")], capture_output=True, text=True, timeout=300
         )
-        assert folder in done.stdout and len(done.stdout.split()) == 4
+        assert folder in done.stdout and len(done.stdout.split()) == 5
         assert {path.name for path in tmp_path.iterdir()} == kept | {folder}
         alive.terminate()
         alive.wait(300)

@@ -120,7 +120,7 @@ def test_it_is_killed_at_each_call_of_ec2(cloud: Callable[..., Cloud], proxy_of:
         ec2.add_volume("us-east-1a", "plain", FILES)
         host = ec2.launch("us-east-1b")
         at(-1, False)
-        host.env["AWS_ENDPOINT_URL"] = url
+        host.env["AWS_ENDPOINT_URL_EC2"] = url
         host.move("plain")
         actions = list(calls)
         assert actions.count("CreateVolume") == 1 and CHANGES - {"DetachVolume"} <= set(actions)
@@ -136,7 +136,7 @@ def test_it_is_killed_at_each_call_of_ec2(cloud: Callable[..., Cloud], proxy_of:
                     ec2.add_volume("us-east-1a", name, FILES)
                     host = ec2.launch("us-east-1b")
                     at(number, after)
-                    env = os.environ | host.env | {"AWS_ENDPOINT_URL": url}
+                    env = os.environ | host.env | {"AWS_ENDPOINT_URL_EC2": url}
                     command = host.command("move", name, str(host.data), "--dev", host.env["MILLRACE_TEST_DEV"])
                     with subprocess.Popen(command, env=env, stderr=subprocess.PIPE, text=True) as process:
                         watch(process)

@@ -197,7 +197,17 @@ def test_attributes_and_mount_options() -> None:
     for attributes in ({}, {"uri": ""}, {"uri": "--help"}, ATTRIBUTES | {"bucket": "b"}):
         refused("INVALID_ARGUMENT", plugin.volume_of, "v", attributes, [], True)
     # Of the node's files, none may be named.
-    for flag in ("cache=/", "log=/etc/passwd", "order=/x", "uid=1,log=/x", "uid", "uid=", "suid", "allow_other,log=/x"):
+    for flag in (
+        "cache=/",
+        "cache-tenant=of-another",
+        "log=/etc/passwd",
+        "order=/x",
+        "uid=1,log=/x",
+        "uid",
+        "uid=",
+        "suid",
+        "allow_other,log=/x",
+    ):
         refused("INVALID_ARGUMENT", plugin.volume_of, "v", ATTRIBUTES, [flag], True)
     refused("INVALID_ARGUMENT", plugin.volume_of, "v", ATTRIBUTES, ["allow-overwrite"], False)
 

@@ -85,7 +85,7 @@ def place(mounts: tuple[Server, Path], request: pytest.FixtureRequest) -> Place:
 
 
 def test_every_sentence_is_tested() -> None:
-    for name in ("test_errnos", "test_mount_failures", "test_signals"):  # which quote some of them
+    for name in ("test_errnos", "test_mount_failures", "test_handled_signals"):  # which quote some of them
         importlib.import_module(name)
     text = (REPOSITORY / "docs" / "semantics.md").read_text()
     sentences = [" ".join(item.split()) for item in re.findall(r"^- (.*(?:\n  .*)*)", text, re.MULTILINE)]
@@ -193,6 +193,21 @@ def test_owner_and_mode(place: Place, sandbox: Sandbox, tmp_path: Path) -> None:
         assert (folder / "a").stat().st_mode & 0o7777 == 0o640 and folder.stat().st_mode & 0o7777 == 0o750
         for path in (folder, folder / "a"):
             assert (path.stat().st_uid, path.stat().st_gid, path.stat().st_nlink) == (12, 34, 1)
+
+
+@says(
+    "On the mount of a [folder](mount.md#a-folder-as-the-source), files and folders that are more private there are so here."
+)
+def test_modes_of_a_folder(sandbox: Sandbox, tmp_path: Path) -> None:  # more of it: tests/security/test_mount_modes.py
+    source = tmp_path / "source"
+    (source / "closed").mkdir(parents=True)
+    for name in ("private", "closed/inside"):
+        (source / name).write_text("text")
+    (source / "closed").chmod(0o700)
+    (source / "private").chmod(0o600)
+    with mounted(sandbox, source, tmp_path / "mnt"):
+        assert (tmp_path / "mnt" / "closed").stat().st_mode & 0o7777 == 0o500
+        assert (tmp_path / "mnt" / "private").stat().st_mode & 0o7777 == 0o400
 
 
 @says(

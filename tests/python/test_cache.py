@@ -204,6 +204,23 @@ def test_ranks_of_this_machine(
     assert ranks.local_ranks(rank, world) == expected
 
 
+def test_tenants_share_nothing(shards: str, tmp_path: pathlib.Path) -> None:
+    """Loaders of one process, too."""
+    digest = feed(shards, cache=tmp_path)["digest"]
+    for name in ("vision", "speech"):
+        report = feed(shards, cache=millrace.Cache(tmp_path, tenant=name))
+        assert report["cache"]["hit_bytes"] == 0 and report["digest"] == digest
+    for cache in (tmp_path, *(millrace.Cache(tmp_path, tenant=name) for name in ("vision", "speech"))):
+        assert feed(shards, cache=cache)["cache"]["miss_bytes"] == 0
+    for wrong in (
+        millrace.Cache(tmp_path, tenant=""),
+        millrace.Cache(tmp_path, tenant="a b"),
+        millrace.Cache(tmp_path, tenant="x" * 300),
+    ):
+        with pytest.raises(millrace.InvalidArgumentError, match="tenant"):
+            millrace.Loader(shards, cache=wrong)
+
+
 def test_options(tar: Samples, tmp_path: pathlib.Path) -> None:
     wrong: list[tuple[Any, str]] = [
         (millrace.Cache(None, size="1GiB"), "the path of a cache"),  # type: ignore[arg-type]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import hashlib
+import json
 import os
 import pathlib
 import re
@@ -331,6 +332,16 @@ def test_an_exception_does_not_hold_the_batch(function: str) -> None:
         gc.enable()
     with pytest.raises(millrace.TransformError, match="sample '0017'"):
         decode(made)
+
+
+@pytest.mark.parametrize("kind, dtype", [("array", "<f8"), ("array", "<U0"), ("tensor", "float32")])
+def test_c25_values_without_bytes_take_no_memory(kind: str, dtype: str) -> None:
+    """A worker may send a shape of petabytes, and nothing else."""
+    head = json.dumps({"value": ["dict", {"x": [kind, dtype, [1 << 50], 0, 0]}]}).encode()
+    with pytest.raises(ValueError, match="without bytes"):
+        decode(len(head).to_bytes(8, "little") + head)
+    empty = json.dumps({"value": ["dict", {"x": [kind, dtype, [3, 0], 0, 0]}]}).encode()
+    assert tuple(decode(len(empty).to_bytes(8, "little") + empty)["x"].shape) == (3, 0)
 
 
 def test_a_worker_within_a_process(tar: Samples) -> None:
