@@ -24,6 +24,7 @@ from ._loader_options import (
 )
 from ._option_groups import Cache, Map, Service, Shuffle, Transfer, grouped, shuffle_and_order
 from ._stream_maker import destination_of, stream_maker
+from ._tokenized import tokenized
 from .batch import Batch, State
 from .dataset import Dataset
 from .device import device_of
@@ -371,7 +372,7 @@ class Loader:
             self._remote,
             collate is not None or batch_transform is not None,
         )
-        self._dataset = opened_data(data, labels)
+        self._dataset = opened_data(tokenized(data, tokens), labels)
         mix = self._dataset if isinstance(self._dataset, Mix) else None
         natives = [self._dataset._native] if isinstance(self._dataset, Dataset) else self._dataset._natives
         if checked["bad_samples"] == "fail":

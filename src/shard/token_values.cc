@@ -81,7 +81,8 @@ absl::StatusOr<NumberType> TokensOfEncoding(std::string_view encoding) {
   if (!type) {
     return absl::FailedPreconditionError(
         fmt::format("it is stored as {}, of which the index does not tell how many numbers it holds; token files "
-                    "(Megatron's pairs, arrays) and MDS columns such as ndarray:int32 serve",
+                    "(Megatron's pairs, arrays) and MDS columns such as ndarray:int32 serve. Write others by "
+                    "millrace.TokenWriter",
                     encoding.empty() ? "bytes" : encoding));
   }
   if (type->kind == NumberType::Kind::kFloat) {

@@ -54,5 +54,5 @@ def test_arrays_of_two_axes_are_none(tmp_path: pathlib.Path) -> None:
 def test_bytes_name_the_way_out(tmp_path: pathlib.Path) -> None:
     with writer(tmp_path / "data", {"tokens": "bytes"}) as out:
         out.write({"tokens": np.arange(10).tobytes()})
-    with pytest.raises(millrace.MismatchError, match="how many numbers it holds"):
+    with pytest.raises(millrace.MismatchError, match="millrace.TokenWriter"):
         millrace.Loader(tmp_path / "data", tokens=millrace.Tokens(64), batch_size=1)
