@@ -20,6 +20,8 @@ from typing import TYPE_CHECKING as _TYPE_CHECKING
 from typing import Any as _Any
 
 from . import _core, transforms
+from ._commands import index, pack, sync
+from ._commands import inspect as inspect  # not in __all__: `import *` leaves Python's own module alone
 from ._option_groups import Cache, Map, Service, Shuffle, Transfer
 from ._runtime import configure, metrics_url
 from .batch import Batch, State
@@ -52,6 +54,7 @@ from .plan import Plan
 from .report import Report
 from .rng import rng_state, set_rng_state
 from .shard_writer import ShardWriter
+from .token_writer import TokenWriter
 from .tokens import Rows, Shape, Tokens
 
 __version__: str = _core.__version__
@@ -119,6 +122,7 @@ __all__ = [
     "Shuffle",
     "State",
     "Text",
+    "TokenWriter",
     "Tokens",
     "Transfer",
     "TransformError",
@@ -128,9 +132,12 @@ __all__ = [
     "__version__",
     "configure",
     "heartbeat",
+    "index",
     "metrics_url",
     "notice",
+    "pack",
     "rng_state",
     "set_rng_state",
+    "sync",
     "transforms",
 ]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import operator
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn, cast
 
 from .errors import InvalidArgumentError
@@ -164,6 +164,25 @@ def uri_of_data(name: str, value: Any, wanted: str) -> str:
     if not uris:
         refuse(name, wanted, value)
     return uris[0] if len(uris) == 1 else "{" + ",".join(one.replace(",", "\\,") for one in uris) + "}"
+
+
+def joined_folders(uri_of_folder: Any, join: Any) -> str:
+    """The URI of a data set whose samples have a file in each of several folders (src/dataset/folder_join.h)."""
+    wanted = "a dict of fields and patterns, such as {'image': 'JPEGImages/{}.jpg', 'mask': 'SegmentationClass/{}.png'}"
+    if not isinstance(join, Mapping) or not join:
+        refuse("join", wanted, join)
+    folder = os.fsdecode(uri("uri", uri_of_folder, "the URI or the path of the folder that has the joined ones"))
+    parts = []
+    for field, pattern in join.items():
+        if not isinstance(field, str) or not isinstance(pattern, (str, os.PathLike)):
+            refuse("join", wanted, join)
+        path = os.fspath(pattern)
+        if path.count("{}") != 1 or set("{},*?[]\\") & set(field + path.replace("{}", "")) or "=" in field:
+            raise InvalidArgumentError(
+                f"join: {field}={path} is no pattern: it has one {{}} for the key of the sample, and no braces, commas and wildcards"
+            )
+        parts.append(f"{field}={path}")
+    return folder.rstrip("/") + "/{" + ",".join(parts) + "}"
 
 
 def texts(name: str, value: Any, wanted: str) -> list[str]:

@@ -160,10 +160,14 @@ def _message(heard: dict[str, Any], whose: str) -> Any:
     raise (kind or Error)(f"{whose}: {heard['text'] if kind else heard['error'] + ': ' + heard['text']}")
 
 
+Retention = tuple[int, int, list[int]]
+"""Says what remains: the newest ones, those of multiples of a step, and these steps."""
+
+
 class Core(Protocol):
     """What a save needs of _core.Checkpoints."""
 
-    def begin(self, step: int, keep: int, keep_every: int) -> Any: ...
+    def begin(self, step: int, keep: int, keep_every: int, keep_steps: list[int]) -> Any: ...
     def upload(self, step: int, attempt: str, shards: list[tuple[str, list[Any]]]) -> str: ...
     def finish(self, save: Any, uploaded: list[str]) -> None: ...
     def abandon(self, save: Any) -> None: ...
@@ -185,7 +189,7 @@ class Work(Protocol):
 
 
 def save_together(
-    core: Core, meeting_round: Round, step: int, work: Work | BaseException, keep: int, keep_every: int
+    core: Core, meeting_round: Round, step: int, work: Work | BaseException, retention: Retention
 ) -> None:
     """One save, on every rank. ``work`` may be the error for which this rank has nothing to save: then no rank saves.
 
@@ -193,16 +197,16 @@ def save_together(
     all ranks are there. Whatever fails on one rank is raised on all of them, or they give up at the deadline; then nothing is committed.
     """
     if meeting_round._meeting.rank == 0:
-        _lead(core, meeting_round, step, work, keep, keep_every)
+        _lead(core, meeting_round, step, work, retention)
     else:
         _follow(core, meeting_round, step, work)
 
 
-def _lead(core: Core, meeting: Round, step: int, work: Work | BaseException, keep: int, keep_every: int) -> None:
+def _lead(core: Core, meeting: Round, step: int, work: Work | BaseException, retention: Retention) -> None:
     try:
         if isinstance(work, BaseException):
             raise work
-        save = core.begin(step, keep, keep_every)
+        save = core.begin(step, *retention)
     except BaseException as error:
         meeting.say_failed("plan", error)
         raise

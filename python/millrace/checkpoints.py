@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import atexit
 import os
 import sys
 import threading
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
-from . import _arguments, _code_version, _core, _state, _tensors
-from ._meeting import Meeting, TorchBoard, save_together
+from . import _arguments, _best_checkpoints, _code_version, _core, _state, _tensors
+from ._background_save import BackgroundSave
+from ._meeting import Meeting, Retention, TorchBoard, save_together
 from ._restore import Restore
 from ._snapshot import Snapshot
-from .errors import InvalidArgumentError, NotFoundError
+from .errors import InvalidArgumentError, NotFoundError, UsageError
 from .ranks import rank_and_world
 
 __all__ = ["Checkpoints"]
@@ -64,6 +64,9 @@ class Checkpoints:
             environment variable ``MILLRACE_CHECKPOINT``.
         keep: How many of the newest remain; older ones are removed once a newer one is committed. None: all (10,000 at most).
         keep_every: Besides these, all remain whose step is a multiple of it.
+        keep_best: Besides these, so many of those with the best ``metric`` of :meth:`save` remain. :meth:`best` is the step of the first.
+        best_mode: ``"max"``: the largest metric is the best, as of accuracies; ``"min"``: the smallest, as of losses.
+        save_interval_steps: Every how many steps :meth:`should_save` is true.
         rank: This process's number. None: that of ``torch.distributed`` when it is initialised, else of the environment (``RANK``),
             else 0. A process that is said to be rank 0 and is not, by these, claims only with its first :meth:`save`.
         all_ranks: Whether all ranks save. ``torch.distributed`` must be initialised, with any backend, if there are several.
@@ -83,6 +86,9 @@ class Checkpoints:
         *,
         keep: int | None = None,
         keep_every: int | None = None,
+        keep_best: int | None = None,
+        best_mode: Literal["max", "min"] = "max",
+        save_interval_steps: int | None = None,
         rank: int | None = None,
         all_ranks: bool = False,
         patience: float = 1800.0,
@@ -99,10 +105,19 @@ class Checkpoints:
         self._keep_every = 0 if keep_every is None else _arguments.integer("keep_every", keep_every, least=1)
         if self._keep_every and not self._keep:
             raise InvalidArgumentError("keep_every says what remains besides the newest: give keep, too, or neither")
+        self._keep_best = 0 if keep_best is None else _arguments.integer("keep_best", keep_best, least=1)
+        if self._keep_best and not self._keep:
+            raise InvalidArgumentError("keep_best says what remains besides the newest: give keep, too, or neither")
+        self._interval = (
+            None
+            if save_interval_steps is None
+            else _arguments.integer("save_interval_steps", save_interval_steps, least=1)
+        )
         self._rank, world = rank_and_world(None, None)
         if rank is not None:
             self._rank = _arguments.integer("rank", rank, least=0)
         self._core = _core.Checkpoints(given)
+        self._metrics = _best_checkpoints.Metrics(self._core, _arguments.choice("best_mode", best_mode, ("max", "min")))
         patience = _arguments.number("patience", patience)
         self._meeting = (
             _meeting(self._core.uri, self._rank, world, patience)
@@ -121,7 +136,7 @@ class Checkpoints:
         self._saving = threading.RLock()
         self._is_saving = False
         self._lock = threading.RLock()  # of what follows
-        self._background: _Background | None = None
+        self._background: BackgroundSave | None = None
 
     @property
     def uri(self) -> str:
@@ -147,6 +162,30 @@ class Checkpoints:
         """The steps of all checkpoints, in the order in which they were committed; the last one is the newest."""
         self._begin()
         return self._core.steps()
+
+    def best(self) -> int | None:
+        """The step of the checkpoint with the best metric (``best_mode``), the newest of equal ones; None if none has a metric. With ``all_ranks``
+        that which rank 0 sees, on all ranks.
+        """
+
+        def found() -> int | None:
+            steps = self._metrics.best(1)
+            return steps[0] if steps else None
+
+        step: int | None = self._as_rank_0_says(found)
+        return step
+
+    def should_save(self, step: int) -> bool:
+        """Says if a checkpoint is due: the step is a multiple of ``save_interval_steps``, and not 0. Asks nothing but the step, so that all ranks
+        are told the same::
+
+            if ckpt.should_save(step):
+                ckpt.save(step, {"model": model.state_dict(), "loader": loader.state_dict()})
+        """
+        if self._interval is None:
+            raise UsageError("should_save is for Checkpoints with save_interval_steps")
+        step = _arguments.integer("step", step, least=0)
+        return step > 0 and step % self._interval == 0
 
     def load(
         self,
@@ -219,7 +258,14 @@ class Checkpoints:
         return self._read(step, read)
 
     def save(
-        self, step: int, state: Any, *, per_rank: Any = None, asynchronous: bool = False, allow_pickle: bool = False
+        self,
+        step: int,
+        state: Any,
+        *,
+        metric: float | None = None,
+        per_rank: Any = None,
+        asynchronous: bool = False,
+        allow_pickle: bool = False,
     ) -> None:
         """Saves a state, which is then the newest checkpoint, in place of an earlier one of the same step.
 
@@ -231,6 +277,8 @@ class Checkpoints:
             state: Dicts, lists, tuples, sets, strings, bytes, numbers, None, tensors of torch and arrays of numpy; usually a dict of
                 what ``state_dict()`` returns. With ``all_ranks`` it has the same tensors on all ranks, which write a part each; DTensors are
                 stored whole, each rank writing what it has. Of the rest, that of rank 0 is stored.
+            metric: A number that tells how good the model is, such as its accuracy: for ``keep_best`` and :meth:`best`. That of rank 0 counts. One
+                that is NaN or infinite counts as none.
             per_rank: Another state, of this rank alone, such as ``{"rng": millrace.rng_state()}``. :meth:`load_per_rank` returns it. Without
                 ``all_ranks`` only that of rank 0 is stored.
             asynchronous: Copies all tensors, returns, and writes the copy while the training goes on. The next call of any method, or
@@ -245,6 +293,7 @@ class Checkpoints:
                 is not known.
         """
         step = _arguments.integer("step", step, least=0)
+        number = _best_checkpoints.checked(metric)
         asynchronous = _arguments.flag("asynchronous", asynchronous)
         allow_pickle = _arguments.flag("allow_pickle", allow_pickle)
         with self._saving:
@@ -252,26 +301,40 @@ class Checkpoints:
             snapshot = Snapshot(self._snapshot_memory) if nested else self._snapshot
             try:
                 self.wait()
-                self._save(step, state, per_rank, snapshot if asynchronous else None, allow_pickle)
+                self._save(step, state, number, per_rank, snapshot if asynchronous else None, allow_pickle)
             finally:
                 self._is_saving = nested
 
-    def _save(self, step: int, state: Any, per_rank: Any, snapshot: Snapshot | None, allow_pickle: bool) -> None:
+    def _retention(self, step: int, metric: float | None) -> Retention:
+        """Once this step is committed, with that metric."""
+        best = self._metrics.best(self._keep_best, (step, metric)) if self._keep_best else []
+        return self._keep, self._keep_every, best
+
+    def _save(
+        self,
+        step: int,
+        state: Any,
+        metric: float | None,
+        per_rank: Any,
+        snapshot: Snapshot | None,
+        allow_pickle: bool,
+    ) -> None:
         """``snapshot``: of an asynchronous save."""
         if self._meeting is not None:
-            self._save_together(self._meeting, step, state, per_rank, snapshot, allow_pickle)
+            self._save_together(self._meeting, step, state, metric, per_rank, snapshot, allow_pickle)
             return
         if self._rank != 0:
             return
-        work = _Work(state, per_rank, 0, 1, self._code, allow_pickle)
+        work = _Work(state, per_rank, 0, 1, self._beside(metric), allow_pickle)
+        retention = self._retention(step, metric)
         if snapshot is None:
-            self._core.save(step, work.all_shards(), self._keep, self._keep_every)
+            self._core.save(step, work.all_shards(), *retention)
             return
         rest = work.copy(snapshot)
         if not rest:
-            self._in_background(lambda: self._core.save(step, work.all_shards(), self._keep, self._keep_every))
+            self._in_background(lambda: self._core.save(step, work.all_shards(), *retention))
             return
-        begun = self._core.begin(step, self._keep, self._keep_every)
+        begun = self._core.begin(step, *retention)
         uploaded = [self._upload(step, begun, rest)]
 
         def finish() -> None:
@@ -287,13 +350,30 @@ class Checkpoints:
             self._core.abandon(begun)
             raise
 
+    def _beside(self, metric: float | None) -> dict[str, bytes]:
+        """Small files beside the state."""
+        beside = {} if self._code is None else {_code_version.NAME: self._code}
+        if metric is not None:
+            beside[_best_checkpoints.NAME] = _best_checkpoints.as_file(metric)
+        return beside
+
     def _save_together(
-        self, meeting: Meeting, step: int, state: Any, per_rank: Any, snapshot: Snapshot | None, allow_pickle: bool
+        self,
+        meeting: Meeting,
+        step: int,
+        state: Any,
+        metric: float | None,
+        per_rank: Any,
+        snapshot: Snapshot | None,
+        allow_pickle: bool,
     ) -> None:
         saving = meeting.begin()
         work: _Work | BaseException
+        retention: Retention = (self._keep, self._keep_every, [])
         try:
-            work = _Work(state, per_rank, meeting.rank, meeting.world, self._code, allow_pickle)
+            work = _Work(state, per_rank, meeting.rank, meeting.world, self._beside(metric), allow_pickle)
+            if meeting.rank == 0:
+                retention = self._retention(step, metric)
             if snapshot is not None and not snapshot.holds(work.shards()):
                 snapshot = None
             if snapshot is not None:
@@ -301,13 +381,13 @@ class Checkpoints:
         except Exception as error:  # which all ranks must hear of
             work = error
         if snapshot is None:
-            save_together(self._core, saving, step, work, self._keep, self._keep_every)
+            save_together(self._core, saving, step, work, retention)
             return
-        self._in_background(lambda: save_together(self._core, saving, step, work, self._keep, self._keep_every))
+        self._in_background(lambda: save_together(self._core, saving, step, work, retention))
 
     def _in_background(self, call: Callable[[], None], begun: _core.CheckpointSave | None = None) -> None:
         """``begun``: what is abandoned if the call does not come to run."""
-        background = _Background(call)
+        background = BackgroundSave(call)
         try:
             with self._lock:
                 # For a save of the handler of a signal, which may come again and again. None comes between the last look and the assignment
@@ -407,15 +487,16 @@ class _Work:
     """The files of one rank, of the state of all and of its own."""
 
     def __init__(
-        self, state: Any, per_rank: Any, rank: int, world: int, code: bytes | None, allow_pickle: bool
+        self, state: Any, per_rank: Any, rank: int, world: int, beside: dict[str, bytes], allow_pickle: bool
     ) -> None:
+        """``beside``: small files that are no part of the state."""
         self._state = _state.Encoded(state, allow_pickle=allow_pickle)
         self._shards, self._chunks = self._state.files(rank, world)
         if per_rank is not None:
             own = _state.Encoded(per_rank, allow_pickle=allow_pickle, group=_rank_group(rank))
             shards, chunks = own.files()
             self._shards += [*shards, own.state_file([chunks])]
-        self._code = code
+        self._beside = beside
         self.fingerprint = self._state.fingerprint()
         _tensors.finish_devices(piece for _, pieces in self._shards for piece in pieces)
 
@@ -432,10 +513,8 @@ class _Work:
         return self._chunks
 
     def last_shards(self, chunks: list[_state.Chunks]) -> _state.Shards:
-        code: _state.Shards = (
-            [] if self._code is None else [(_code_version.NAME, [np.frombuffer(self._code, np.uint8)])]
-        )
-        return [*code, self._state.state_file(chunks)]
+        files: _state.Shards = [(name, [np.frombuffer(text, np.uint8)]) for name, text in self._beside.items()]
+        return [*files, self._state.state_file(chunks)]
 
     def all_shards(self) -> _state.Shards:
         """If there is one rank only."""
@@ -458,61 +537,3 @@ def _meeting(uri: str, rank: int, world: int, patience: float) -> Meeting:
         )
     _opened[uri] = _opened.get(uri, 0) + 1
     return Meeting(TorchBoard(), f"{uri}#{_opened[uri]}", rank, world, patience)
-
-
-_untold: dict[object, str] = {}  # errors of saves in the background that no call has raised yet
-
-
-def _tell_untold() -> None:
-    for text in _untold.values():
-        print(
-            f"millrace: a save in the background failed, and the program ended without a call that would have raised it (wait()): {text}",
-            file=sys.stderr,
-        )
-
-
-atexit.register(_tell_untold)  # which the interpreter calls when all such saves have ended
-
-
-class _Background:
-    """A call on a thread of its own. The interpreter waits for it before it ends."""
-
-    def __init__(self, call: Any) -> None:
-        self._call = call
-        self._key = object()
-        self._error: BaseException | None = None
-        self._taken = threading.Lock()  # and never released: by whoever runs the call
-        self._is_started = False
-        self._thread = threading.Thread(target=self._run, name="millrace-save")
-
-    def start(self) -> None:
-        self._thread.start()
-        self._is_started = True
-
-    def cancel(self) -> bool:
-        """Whether the call will never run; else it runs, or has."""
-        return self._taken.acquire(blocking=False)
-
-    def _run(self) -> bool:
-        """False: it is, or was, run elsewhere."""
-        if not self._taken.acquire(blocking=False):
-            return False
-        try:
-            self._call()
-        except BaseException as error:
-            self._error = error
-            _untold[self._key] = f"{type(error).__name__}: {error}"
-        finally:
-            self._call = None  # and with it the copy
-        return True
-
-    def join(self) -> None:
-        # The handler of a signal may come in the midst of start(), and would wait for a thread that is not there before it returns.
-        if self._is_started or not self._run():
-            self._thread.join()
-
-    def raise_error(self) -> None:
-        """After :meth:`join`."""
-        _untold.pop(self._key, None)
-        if self._error is not None:
-            raise self._error

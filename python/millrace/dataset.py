@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import codecs
-import io
-import json
+import functools
 import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Callable, NamedTuple, SupportsIndex, overload
+from typing import TYPE_CHECKING, Any, Callable, Literal, NamedTuple, SupportsIndex, overload
 
 import numpy as np
 import numpy.typing as npt
 
-from . import _arguments, _core
+from . import _arguments, _core, _subsets
+from ._progress_line import ProgressLine
+from ._sample_values import to_python
 from .errors import DamagedDataError, Error, InvalidArgumentError, MismatchError
 from .fields import Image
 from .labels import LabelsLike, Native, to_labels
@@ -31,12 +31,13 @@ class Opening(NamedTuple):
     endpoint: str = ""
     profile: str = ""
     region: str = ""
+    classes: tuple[str, ...] = ()  # the order that numbers them; (): that of their names
+    index_use: str = "build"
 
 
 _MOST_BYTES = 2**64 - 1
 _READ_TOGETHER = 64  # samples
 _SHOWN = 12  # images, in notebooks
-_NPY_MAGIC = b"\x93NUMPY"
 _IMAGES = {"jpg", "jpeg", "png", "webp", "tif", "tiff", "bmp", "gif"}
 
 
@@ -65,9 +66,16 @@ class Dataset:
         endpoint: The URL of another store than AWS for ``s3://``, in place of ``AWS_ENDPOINT_URL``. None: as the environment and profile files say.
         profile: The profile whose settings and credentials count, in place of ``AWS_PROFILE`` and of keys in the environment.
         region: In place of ``AWS_REGION``.
+        classes: The order that numbers the classes: names, or another data set, whose :attr:`classes` are meant. So a validation folder
+            that lacks a class of the training folder has its numbers. None: the order of the names.
+        join: Folders beside each other whose files of one name are one sample: fields, and patterns of the paths below ``uri``, in which ``{}`` stands
+            for the key: ``join={"image": "JPEGImages/{}.jpg", "mask": "SegmentationClass/{}.png"}``. Samples are those that have all fields; the
+            other files are passed over (:attr:`skipped`).
+        index: ``"beside"``: an index that has to be built is kept beside the data, or opening fails. ``"cache"``: it is kept in the cache folder.
+            ``"require"``: none is built. None: it is kept beside the data, or in the cache folder if that cannot be.
 
     Raises:
-        NotFoundError: No such bucket, folder or file, or no samples in it.
+        NotFoundError: No such bucket, folder or file, or no samples in it; or no index, which ``index="require"`` asks for.
         AccessDeniedError: The store refuses these credentials.
         DamagedDataError: A shard is truncated or corrupt; the message names object and offset.
         MismatchError: The index no longer matches its objects; the message says what to do.
@@ -85,18 +93,32 @@ class Dataset:
         endpoint: str | None = None,
         profile: str | None = None,
         region: str | None = None,
+        classes: Sequence[str] | Dataset | None = None,
+        join: Mapping[str, str] | None = None,
+        index: Literal["beside", "cache", "require"] | None = None,
     ) -> None:
-        uri = _arguments.uri_of_data("uri", uri, "a URI, a path, or a list of them")
+        if join is None:
+            uri = _arguments.uri_of_data("uri", uri, "a URI, a path, or a list of them")
+        else:
+            uri = _arguments.joined_folders(uri, join)
         self._progress = progress
         show = sys.stderr.isatty() if progress is None else progress
-        line = _ProgressLine(uri) if show else None
+        line = ProgressLine(uri) if show else None
         try:
             clients = {"endpoint": endpoint, "profile": profile, "region": region}
             for name, value in clients.items():
                 if _arguments.text(name, value) == "":
                     raise InvalidArgumentError(f"{name} is empty; leave it out for that of the environment")
+            use = "build" if index is None else _arguments.choice("index", index, ("beside", "cache", "require"))
             self._opening = Opening(
-                path_column or "", label_column or "", csv_quotes, endpoint or "", profile or "", region or ""
+                path_column or "",
+                label_column or "",
+                csv_quotes,
+                endpoint or "",
+                profile or "",
+                region or "",
+                _class_order(classes),
+                use,
             )
             given = None if labels is None else to_labels(labels)
             native = _native_of(uri, self._opening, given._native() if given else None, line.update if line else None)
@@ -202,7 +224,9 @@ class Dataset:
         known = (np.packbits(mask), native.indexed, native.fingerprint)
         return _open_subset, (native.uri, self._progress, self._opening, *known, native.labels)
 
-    def split(self, *, seed: int = 0, groups: bool = False, **fractions: float) -> dict[str, Dataset]:
+    def split(
+        self, *, seed: int = 0, groups: bool = False, exact: bool = False, stratify: Any = None, **fractions: float
+    ) -> dict[str, Dataset]:
         """Parts by a stable hash of the samples' keys: ``train, valid = dataset.split(train=0.9, valid=0.1).values()``.
 
         Which part a sample belongs to depends on its key and ``seed`` alone: it is the same on every machine and in every order of the
@@ -210,8 +234,14 @@ class Dataset:
         sum to less than 1 leave samples out. (XXH3 of the key's bytes, 64 bits, seeded: part i takes the hashes from the sum of the
         fractions before it to that with its own, times 2^64.)
 
+        With ``exact`` or ``stratify``, or with numbers of samples (``split(train=50_000, valid=10_000)``), parts have exactly these sizes, and the
+        same ones on every machine; but when samples are added or removed, others may change their parts.
+
         Args:
             seed: Another one deals the samples differently.
+            exact: The sizes of the parts are exactly their fractions, rounded to whole samples.
+            stratify: Each part has its share of each class, rounded down or up, and the sizes are exact: True for the classes of the index, the name
+                of a field, or a class for each sample. With more than two parts, a class may differ by one sample more.
             groups: Samples of one key belong together, as those of one patient do: they always come to one part. Without it, a data set in
                 which fewer than half of the samples have a key of their own is refused.
             **fractions: Names and fractions of the parts.
@@ -221,9 +251,31 @@ class Dataset:
         """
         if not fractions:
             raise InvalidArgumentError("name the parts and their fractions: split(train=0.9, valid=0.1)")
+        in_samples = all(isinstance(value, int) and value > 1 for value in fractions.values())
+        if exact or in_samples or (stratify is not None and stratify is not False):
+            if groups:
+                raise InvalidArgumentError(
+                    "samples of one key stay together, so that parts cannot have exact sizes; leave groups or exact out"
+                )
+            return {
+                name: self.where(samples=samples)
+                for name, samples in _subsets.exact_parts(self, seed, stratify, fractions).items()
+            }
         values = [_arguments.number(name, fraction) for name, fraction in fractions.items()]
         ranges = _core.split_keys(values, _arguments.integer("seed", seed))
         return {name: self._narrow(keys=keys, key_groups=bool(groups)) for name, keys in zip(fractions, ranges)}
+
+    def folds(self, count: int, *, seed: int = 0, stratify: Any = None) -> list[tuple[Dataset, Dataset]]:
+        """(train, valid) for each of ``count`` folds: ``for train, valid in dataset.folds(5, stratify=True):``.
+
+        Each sample is in the valid part of one fold. Folds differ by one sample at most, and with ``stratify``, which is as of :meth:`split`, so
+        do the samples of each class in them. The folds are the same on every machine.
+        """
+        count = _arguments.integer("count", count, least=2)
+        return [
+            (self.where(samples=train), self.where(samples=valid))
+            for train, valid in _subsets.folds(self, count, seed, stratify)
+        ]
 
     def where(
         self,
@@ -233,8 +285,12 @@ class Dataset:
         has: str | list[str] | None = None,
         has_any: list[str] | None = None,
         samples: Any = None,
+        keys: Iterable[str] | None = None,
+        **columns: Any,
     ) -> Dataset:
-        """The samples that meet all of these conditions, which are about what the index knows; no data are read.
+        """The samples that meet all of these conditions: ``dataset.where(label="cat", split="train")``.
+
+        The index knows all of this but fields in objects, of which ``columns`` reads the bytes.
 
         Args:
             label: One or several classes: of raw objects by name or number (see :attr:`classes`), of shards the number in the field
@@ -244,20 +300,45 @@ class Dataset:
             has_any: Fields of which the sample has one at least.
             samples: Numbers of samples as the index gives them (``batch["sample"]``): a range, integers in any order, or a boolean mask
                 over the whole index. Repeats count once; the order stays that of the index.
+            keys: Keys of samples, as of an official list: ``keys=open("val.txt").read().split()``. Each must be in the data set. If several samples
+                have a key, all of them are taken.
+            **columns: Fields and what they hold, one value or a list: ``split="val"``, ``source=["a", "b"]``; of JSON a member by its path,
+                ``**{"json.meta.split": "val"}``. See :meth:`column`. Other conditions have names of their own; for a column that is called like one
+                of them: ``samples=dataset.samples[numpy.array(dataset.column("label")) == 3]``.
 
         Raises:
-            InvalidArgumentError: No such class or field in the data set.
+            InvalidArgumentError: No such class, field, key or value in the data set.
             IndexError: No such sample.
         """
         least, most = (None, None) if bytes is None else bytes
+        numbers = [] if samples is None else [_subsets.given_numbers(samples, self._native.indexed)]
+        if keys is not None:
+            numbers.append(_subsets.numbers_of_keys(self._native, self.uri, keys))
+        if columns:
+            numbers.append(_subsets.numbers_of_values(self, columns))
         return self._narrow(
             classes=None if label is None else self._class_names(label),
             min_bytes=0 if least is None else _arguments.integer("bytes", least, least=0),
             max_bytes=_MOST_BYTES if most is None else _arguments.integer("bytes", most, least=0),
             has=[has] if isinstance(has, str) else list(has or ()),
             has_any=[] if has_any is None else _arguments.texts("has_any", has_any, "a list of fields"),
-            samples=None if samples is None else _sample_numbers(samples, self._native.indexed),
+            samples=functools.reduce(np.intersect1d, numbers) if numbers else None,
         )
+
+    def keys(self) -> list[str]:
+        """The key of each sample, in the order of this data set; no data are read."""
+        return self._native.keys()
+
+    def column(self, name: str) -> list[Any]:
+        """The value of a field for each sample, in the order of this data set, as :meth:`read` gives it; None for samples that lack it.
+
+        Columns of manifests and of labels files are in the index: no data are read. The bytes of other fields are read, at most 64 KiB a
+        sample. They are not verified, since checksums are those of whole samples. ``"json.meta.split"`` is a member of JSON.
+
+        Raises:
+            InvalidArgumentError: No such field, or it is too large.
+        """
+        return _subsets.column_of(self._native, name)
 
     def with_labels(self, labels: LabelsLike) -> Dataset:
         """The same samples with labels of a file, in place of what they have: ``dataset.with_labels("s3://bucket/labels.csv")``.
@@ -272,10 +353,23 @@ class Dataset:
             MismatchError: Of a subset: the data set was replaced.
         """
         given = to_labels(labels)
-        whole = _open(self.uri, self._progress, self._opening, given._native())
-        is_whole = len(self) == self._native.indexed
-        same = whole if is_whole else _subset_of(whole, self.samples, self._native.indexed, self._native.fingerprint)
+        same = self._in(_open(self.uri, self._progress, self._opening._replace(classes=()), given._native()))
         return same._subset(same._native.in_labels_file(given.missing == "drop"))
+
+    def with_classes(self, classes: Sequence[str] | Dataset) -> Dataset:
+        """The same samples, whose classes are numbered in this order, as of ``Dataset(uri, classes=...)``: ``valid.with_classes(train)``.
+
+        Raises:
+            InvalidArgumentError: A class of this data set is not among them.
+        """
+        opening = self._opening._replace(classes=_class_order(classes))
+        whole = _open(self.uri, self._progress, opening, self._native.labels)
+        return self._in(whole)
+
+    def _in(self, whole: Dataset) -> Dataset:
+        if len(self) == self._native.indexed:
+            return whole
+        return _subset_of(whole, self.samples, self._native.indexed, self._native.fingerprint)
 
     def balanced(
         self,
@@ -361,7 +455,7 @@ class Dataset:
         sample: dict[str, Any] = {"__key__": key}
         for name, kind, value in fields:
             try:
-                sample[name] = _to_python(name, kind, value)
+                sample[name] = to_python(name, kind, value)
             except ValueError as error:  # of json and text, whose bytes are taken as they are
                 raise DamagedDataError(f"{self.uri}: sample '{key}', field '{name}' is no {kind}: {error}") from None
         sample["__key__"] = key  # the sample's, also where a field is called so
@@ -414,7 +508,7 @@ class Dataset:
 
     @property
     def classes(self) -> list[str]:
-        """Folders of raw objects, sorted: label i is ``classes[i]``. Empty for shards, which hold numbers only."""
+        """Folders of raw objects, sorted, or in the order that was given: label i is ``classes[i]``. Empty for shards, which hold numbers only."""
         return self._native.classes
 
     @property
@@ -469,51 +563,38 @@ class Dataset:
         return f"{self._native.fingerprint:016x}"
 
 
-def _to_python(name: str, kind: str, value: bytes) -> Any:
-    if kind == "ndarray":
-        return np.load(io.BytesIO(value), allow_pickle=False)
-    if kind == "int":
-        return int(value)
-    if kind == "float":
-        return float(value)
-    if kind == "text":
-        return value.decode()
-    if kind == "json":
-        return json.loads(value)
-    return _by_name(name.rpartition(".")[2].lower(), value)
-
-
-def _by_name(extension: str, value: bytes) -> Any:
-    """Of a file, which has no type but its name; what is not as its name says stays what it is."""
-    try:
-        if extension in ("txt", "text"):
-            return value.decode()
-        if extension == "cls":
-            return int(value.removeprefix(codecs.BOM_UTF8))
-        if extension == "json":
-            return json.loads(value)
-        if extension == "npy" and value.startswith(_NPY_MAGIC):  # else numpy would open an archive of arrays
-            return np.load(io.BytesIO(value), allow_pickle=False)
-    except (ValueError, EOFError, RecursionError, MemoryError):  # MemoryError: a cut array claims more than there is
-        pass
-    return value
+def _class_order(classes: Sequence[str] | Dataset | None) -> tuple[str, ...]:
+    wanted = "names of classes, or the Dataset that has them"
+    if classes is None:
+        return ()
+    if isinstance(classes, Dataset):
+        if not classes.classes:
+            raise InvalidArgumentError(f"classes: those of {classes.uri} are numbers, or there are none")
+        return tuple(classes.classes)
+    if isinstance(classes, str) or not isinstance(classes, Sequence) or not classes:
+        _arguments.refuse("classes", wanted, classes)
+    return tuple(_arguments.texts("classes", classes, wanted))
 
 
 def _open(uri: str, progress: bool | None, opening: Opening, labels: Native | None = None) -> Dataset:
     """With the labels of all samples, whether these have some or not: the caller has looked."""
-    if labels is None:
-        chosen: dict[str, Any] = {name: value for name, value in opening._asdict().items() if value not in ("", None)}
-        return Dataset(uri, progress=progress, **chosen)
     dataset = Dataset.__new__(Dataset)
     dataset._progress, dataset._opening = progress, opening
-    dataset._adopt(_native_of(uri, opening, labels))
+    show = ProgressLine(uri) if labels is None and (sys.stderr.isatty() if progress is None else progress) else None
+    try:
+        dataset._adopt(_native_of(uri, opening, labels, show.update if show else None))
+    finally:
+        if show:
+            show.clear()
     return dataset
 
 
 def _native_of(
     uri: str, opening: Opening, labels: Native | None, progress: Callable[[int, int], object] | None = None
 ) -> _core.Dataset:
-    return _core.Dataset(uri, progress, labels=labels, **opening._asdict())
+    chosen = opening._asdict()
+    index = chosen.pop("index_use")  # a field of a tuple cannot be called index
+    return _core.Dataset(uri, progress, labels=labels, index=index, **{**chosen, "classes": list(opening.classes)})
 
 
 def _open_subset(
@@ -537,37 +618,3 @@ def _subset_of(dataset: Dataset, samples: npt.NDArray[np.int64], indexed: int, f
             return subset
     # Its samples have other numbers now: those of the subset would be others.
     raise MismatchError(f"{dataset.uri}: the data set is not the one of which a subset was made; make the subset again")
-
-
-def _sample_numbers(samples: Any, indexed: int) -> npt.NDArray[np.int64]:
-    """Ascending, without repeats."""
-    array = np.asarray(samples)
-    if array.dtype == np.bool_:
-        if array.shape != (indexed,):
-            raise InvalidArgumentError(
-                f"a mask of shape {array.shape} for {indexed} samples of the index; give one value for each"
-            )
-        return np.flatnonzero(array).astype(np.int64)
-    if array.ndim != 1 or (array.size and array.dtype.kind not in "iu"):
-        _arguments.refuse("samples", "integers (a range, list or array) or a boolean mask", samples)
-    return np.unique(array.astype(np.int64))
-
-
-class _ProgressLine:
-    """One line on stderr, redrawn in place."""
-
-    def __init__(self, uri: str) -> None:
-        self._uri = uri
-        self._width = 0
-
-    def update(self, done: int, total: int) -> None:
-        share = f", {100 * done // total} %" if total else ""
-        text = f"indexing {self._uri}: {done / 2**20:,.1f} MiB{share}"
-        sys.stderr.write("\r" + text.ljust(self._width))
-        sys.stderr.flush()
-        self._width = len(text)
-
-    def clear(self) -> None:
-        if self._width:
-            sys.stderr.write("\r" + " " * self._width + "\r")
-            sys.stderr.flush()

@@ -24,6 +24,7 @@ from ._loader_options import (
 )
 from ._option_groups import Cache, Map, Service, Shuffle, Transfer, mapping_of, shuffle_and_order
 from ._stream_maker import destination_of, stream_maker
+from ._tokenized import tokenized
 from .batch import Batch, State
 from .dataset import Dataset
 from .device import device_of
@@ -32,7 +33,7 @@ from .errors import Error, InvalidArgumentError, UnsupportedError
 from .fields import Field, Image, Label, padding_of_values, refuse_objects
 from .mix import Mix
 from .ranks import local_ranks, rank_and_world
-from .report import Report, Table
+from .report import Report, Table, flat
 from .stream import Stream
 from .tokens import Rows, Shape, Tokens
 from .transform import Seeds, Transform, Work, imported
@@ -252,7 +253,7 @@ class Loader:
             self._remote,
             collate_fn is not None or batch_transform is not None,
         )
-        self._dataset = opened_data(data)
+        self._dataset = opened_data(tokenized(data, tokens))
         mix = self._dataset if isinstance(self._dataset, Mix) else None
         natives = [self._dataset._native] if isinstance(self._dataset, Dataset) else self._dataset._natives
         if checked["bad_samples"] == "fail":
@@ -298,6 +299,7 @@ class Loader:
             checked["shuffle"] != "none",
             self._is_empty,
         )
+        self._last_stats: Mapping[str, Any] = {}
         self._options = f"{tokens or f'{batch_size=}'}, {shuffle=}, seed={checked['seed']}, rank {rank} of {world}"
 
     def __len__(self) -> int:
@@ -449,6 +451,21 @@ class Loader:
         ``print(loader.report())`` shows it as a table.
         """
         return cast(Report, Table(self._iteration.report()))
+
+    def stats(self, prefix: str = "") -> dict[str, float]:
+        """Numbers by name, for TensorBoard, W&B and MLflow: ``wandb.log(loader.stats("data/"), step=step)``.
+
+        ``samples``, ``waited_seconds``, ``bad_samples``, ``odd_images``, ``tokens`` and ``padding_share`` (of rows of tokens), and ``cache_hit_share``
+        are those of :meth:`report`. ``samples_per_second``, ``tokens_per_second``, ``waited_share`` and ``waited_share/CAUSE`` are of the time since
+        the last call; 0 at first. Shares are from 0 to 1.
+
+        Args:
+            prefix: In front of each name.
+        """
+        report = self._iteration.report()
+        numbers = flat(report, self._last_stats)
+        self._last_stats = report
+        return {prefix + name: number for name, number in numbers.items()}
 
     def close(self) -> None:
         """Stops prefetching and gives its memory back. Batches stay valid; a loop raises UsageError. May be called twice."""

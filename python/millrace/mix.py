@@ -129,8 +129,12 @@ class Mix:
 
     @property
     def classes(self) -> list[str]:
-        """The names of the classes of all parts, sorted: label i of a batch is ``classes[i]``. Empty where classes are numbers."""
-        return sorted({name for part in self._parts for name in part.classes})
+        """The names of the classes of all parts: label i of a batch is ``classes[i]``. They are sorted, unless all parts have the same names in one
+        other order. Empty where classes are numbers."""
+        named = [part.classes for part in self._parts if part.classes]
+        if named and all(names == named[0] for names in named):
+            return named[0]
+        return sorted({name for names in named for name in names})
 
     @property
     def uri(self) -> str:

@@ -19,9 +19,7 @@ import atexit
 import ctypes
 import dataclasses
 import os
-import pathlib
 import secrets
-import shutil
 import signal
 import subprocess
 import sys
@@ -33,7 +31,7 @@ import ray  # type: ignore[import-not-found,unused-ignore]
 from ray.util.placement_group import placement_group, remove_placement_group  # type: ignore[import-not-found,unused-ignore]
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy  # type: ignore[import-not-found,unused-ignore]
 
-from . import _arguments
+from . import _arguments, _commands
 from ._option_groups import Service
 from .errors import InvalidArgumentError, UnavailableError
 
@@ -184,7 +182,9 @@ class _Worker:
 
     def _start(self, listen: str) -> tuple[subprocess.Popen[str], str]:
         program = (
-            [sys.executable, "-m", "millrace.worker"] if "--allow-functions" in self._words else [_program(), "worker"]
+            [sys.executable, "-m", "millrace.worker"]
+            if "--allow-functions" in self._words
+            else [_commands.program(), "worker"]
         )
         command = [*program, "--listen", listen, *self._words]
         # With the actor's process it ends, too, however that ends.
@@ -224,15 +224,6 @@ _PR_SET_PDEATHSIG = 1
 def _end_with_parent() -> None:
     # Between fork and exec: what is loaded here could wait for a lock that no thread gives back.
     _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-
-
-def _program() -> str:
-    """The command `millrace`: that of the package, or the one that PATH has."""
-    own = pathlib.Path(__file__).parent / "bin" / "millrace"
-    found = os.environ.get("MILLRACE_BIN") or (str(own) if own.exists() else shutil.which("millrace"))
-    if found is None:
-        raise UnavailableError("there is no command millrace on this node; install the package there")
-    return found
 
 
 def _file_with(token: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, TypedDict
 
 
@@ -87,6 +88,40 @@ class Report(TypedDict):
     odd_images: int
     cache: CacheReport | None
     workers: list[WorkerReport]
+
+
+def flat(report: Mapping[str, Any], before: Mapping[str, Any]) -> dict[str, float]:
+    """The result of :meth:`Loader.stats`: totals of a report, and rates since the one ``before``."""
+    if report["samples"] < before.get("samples", 0) or report["seconds"] < before.get("seconds", 0):
+        before = {}  # it has begun again
+
+    def since(name: str) -> float:
+        return float(report[name] - before.get(name, 0))
+
+    seconds = since("seconds")
+
+    def rate(amount: float) -> float:
+        return amount / seconds if seconds > 0 else 0.0
+
+    stats: dict[str, float] = {
+        "samples": report["samples"],
+        "samples_per_second": rate(since("samples")),
+        "waited_seconds": report["waited"],
+        "waited_share": rate(since("waited")),
+        "bad_samples": report["quarantined"],
+        "odd_images": report["odd_images"],
+    }
+    earlier = before.get("stalls", {})
+    for cause, spent in report["stalls"].items():
+        stats[f"waited_share/{cause}"] = rate(spent - earlier.get(cause, 0.0))
+    if report["token_places"]:
+        stats["tokens"] = report["tokens"]
+        stats["tokens_per_second"] = rate(since("tokens"))
+        stats["padding_share"] = 1 - report["tokens"] / report["token_places"]
+    if report["cache"]:
+        read = report["cache"]["hit_bytes"] + report["cache"]["miss_bytes"]
+        stats["cache_hit_share"] = report["cache"]["hit_bytes"] / read if read else 0.0
+    return stats
 
 
 class Table(dict[str, Any]):

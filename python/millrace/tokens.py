@@ -60,6 +60,10 @@ class Tokens:
         field: The field that holds the tokens.
         dtype: Of ``tokens``: ``"int64"``, or ``"int32"``.
         pad: The token for padding.
+        tokenizer: ``data`` is the URI of texts, as ``millrace.pack(..., tokenizer=)`` takes them, or a list: a ``tokenizer.json``, or a tokenizer of the
+            package ``tokenizers`` or a fast one of ``transformers``. The tokens are made once, by the first process of each machine, and kept in the cache
+            folder as token files. For workers, and for many machines, let ``millrace pack`` make them instead.
+        text_field, bos, eos: With ``tokenizer``, as of :func:`millrace.pack`.
 
     Raises:
         InvalidArgumentError: These make no sense together.
@@ -77,7 +81,16 @@ class Tokens:
         field: str = "tokens",
         dtype: str = "int64",
         pad: int = 0,
+        tokenizer: Any = None,
+        text_field: str | None = None,
+        bos: str | None = None,
+        eos: str | None = None,
     ) -> None:
+        self.tokenizer = tokenizer
+        self.text_field = _arguments.text("text_field", text_field) or "text"
+        self.bos, self.eos = _arguments.text("bos", bos), _arguments.text("eos", eos)
+        if tokenizer is None and (text_field is not None or bos is not None or eos is not None):
+            raise InvalidArgumentError("text_field, bos and eos are for texts that become tokens; give tokenizer, too")
         self.layout = _arguments.choice("layout", layout, ("pack", "pad", "stream", "bucket"))
         self.long = _arguments.choice("long", long, ("split", "truncate", "refuse"))
         self.documents = _arguments.flag("documents", documents)

@@ -18,8 +18,10 @@ namespace millrace::python {
 
 namespace {
 
-Retention ToRetention(const py::int_& keep, const py::int_& keep_every) {
-  return {.keep = ToNatural("keep", keep), .keep_every = ToNatural("keep_every", keep_every)};
+Retention ToRetention(const py::int_& keep, const py::int_& keep_every, std::vector<uint64_t> keep_steps) {
+  return {.keep = ToNatural("keep", keep),
+          .keep_every = ToNatural("keep_every", keep_every),
+          .keep_steps = std::move(keep_steps)};
 }
 
 /// Has a Python object copy some of its bytes. The error is that of Python, as text.
@@ -87,10 +89,10 @@ uint64_t CheckpointsHandle::Claim() {
 }
 
 void CheckpointsHandle::Save(const py::int_& step, const Shards& shards, const py::int_& keep,
-                             const py::int_& keep_every) {
+                             const py::int_& keep_every, std::vector<uint64_t> keep_steps) {
   CheckOwnProcess();
   const uint64_t step_number = ToNatural("step", step);
-  Checkpoints::SaveOptions options{.retention = ToRetention(keep, keep_every), .stop = {}};
+  Checkpoints::SaveOptions options{.retention = ToRetention(keep, keep_every, std::move(keep_steps)), .stop = {}};
   const ShardViews views(shards);
   CheckpointCounts::Save count(process_->checkpoints, uri());
   RunInterruptibly([&](const std::stop_token& stop) {
@@ -102,10 +104,11 @@ void CheckpointsHandle::Save(const py::int_& step, const Shards& shards, const p
 }
 
 std::shared_ptr<CheckpointSaveHandle> CheckpointsHandle::Begin(const py::int_& step, const py::int_& keep,
-                                                               const py::int_& keep_every) {
+                                                               const py::int_& keep_every,
+                                                               std::vector<uint64_t> keep_steps) {
   CheckOwnProcess();
   const uint64_t step_number = ToNatural("step", step);
-  Checkpoints::SaveOptions options{.retention = ToRetention(keep, keep_every), .stop = {}};
+  Checkpoints::SaveOptions options{.retention = ToRetention(keep, keep_every, std::move(keep_steps)), .stop = {}};
   ProcessLocal<CheckpointCounts::Save> count(new CheckpointCounts::Save(process_->checkpoints, uri()));
   SaveProtocol save = RunInterruptibly([&](const std::stop_token& stop) {
     const std::lock_guard lock(writing_);
@@ -228,8 +231,10 @@ void BindCheckpoints(py::module_& module) {
       .def(py::init<const std::string&>(), py::arg("uri"))
       .def_property_readonly("uri", [](const Handle& self) { return ToPyText(self.uri()); })
       .def("claim", &Handle::Claim)
-      .def("save", &Handle::Save, py::arg("step"), py::arg("shards"), py::arg("keep"), py::arg("keep_every"))
-      .def("begin", &Handle::Begin, py::arg("step"), py::arg("keep"), py::arg("keep_every"))
+      .def("save", &Handle::Save, py::arg("step"), py::arg("shards"), py::arg("keep"), py::arg("keep_every"),
+           py::arg("keep_steps") = py::list())
+      .def("begin", &Handle::Begin, py::arg("step"), py::arg("keep"), py::arg("keep_every"),
+           py::arg("keep_steps") = py::list())
       .def("upload", &Handle::Upload, py::arg("step"), py::arg("attempt"), py::arg("shards"))
       .def("finish", &Handle::Finish, py::arg("save"), py::arg("uploaded"))
       .def("abandon", &Handle::Abandon, py::arg("save"))

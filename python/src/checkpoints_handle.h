@@ -52,9 +52,11 @@ class CheckpointsHandle {
   /// `shards`: (name, pieces). A piece is a bytes-like object, which must not change meanwhile, or has `size` and
   /// `copy_to(offset, memory)`, which is called in order, from another thread, when its turn has come.
   using Shards = std::vector<std::pair<std::string, std::vector<py::object>>>;
-  void Save(const py::int_& step, const Shards& shards, const py::int_& keep, const py::int_& keep_every);
+  void Save(const py::int_& step, const Shards& shards, const py::int_& keep, const py::int_& keep_every,
+            std::vector<uint64_t> keep_steps);
   /// A save whose shards several processes write: Begin, then Upload in all of them, then Finish or Abandon here.
-  std::shared_ptr<CheckpointSaveHandle> Begin(const py::int_& step, const py::int_& keep, const py::int_& keep_every);
+  std::shared_ptr<CheckpointSaveHandle> Begin(const py::int_& step, const py::int_& keep, const py::int_& keep_every,
+                                              std::vector<uint64_t> keep_steps);
   /// Returns what Finish needs.
   std::string Upload(const py::int_& step, const std::string& attempt, const Shards& shards) const;
   void Finish(const std::shared_ptr<CheckpointSaveHandle>& save, const std::vector<std::string>& uploaded);

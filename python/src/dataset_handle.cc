@@ -26,14 +26,11 @@ namespace {
 using Opened = absl::StatusOr<std::unique_ptr<Dataset>>;
 
 Opened OpenWithProgress(Runtime& runtime, Stores& stores, const std::string& uri, const py::object& progress,
-                        const ManifestColumns& columns, const std::optional<LabelsFile>& labels) {
+                        OpenOptions options) {
   Opened opened;
   RunInterruptibly(progress, [&](const std::stop_token& stop, const ProgressFn& report) {
-    OpenOptions options;
     options.stop = stop;
     options.progress = report;
-    options.columns = columns;
-    options.labels = labels;
     opened = Dataset::Open(runtime, stores, uri, options);
   });
   return opened;
@@ -148,6 +145,11 @@ std::shared_ptr<DatasetHandle> WhereHandle(const std::shared_ptr<DatasetHandle>&
   return std::make_shared<DatasetHandle>(self, std::move(found));
 }
 
+constexpr Choice<IndexUse> kIndexUses[] = {{"build", IndexUse::kBuild},
+                                           {"beside", IndexUse::kBeside},
+                                           {"cache", IndexUse::kCache},
+                                           {"require", IndexUse::kRequire}};
+
 using LabelsTuple = std::tuple<std::string, std::string, std::string, bool>;
 
 std::optional<LabelsFile> ToLabelsFile(const std::optional<LabelsTuple>& labels) {
@@ -242,10 +244,11 @@ std::vector<KeyTuple> SplitTuples(const std::vector<double>& fractions, const py
 
 }  // namespace
 
-DatasetHandle::DatasetHandle(const std::string& uri, const py::object& progress, const ManifestColumns& columns,
-                             const std::optional<LabelsFile>& labels, const AwsChoice& choice)
+DatasetHandle::DatasetHandle(const std::string& uri, const py::object& progress, OpenOptions options,
+                             const AwsChoice& choice)
     : uri_(uri), process_(CurrentProcess()), stores_(&process_->stores.With(choice)) {
-  dataset_.reset(ValueOrThrow(OpenWithProgress(process_->runtime, *stores_, uri, progress, columns, labels)).release());
+  dataset_.reset(
+      ValueOrThrow(OpenWithProgress(process_->runtime, *stores_, uri, progress, std::move(options))).release());
   subset_.emplace(*dataset_);
 }
 
@@ -264,24 +267,33 @@ std::tuple<uint64_t, uint64_t, uint64_t> DatasetHandle::Policy(const std::string
 
 void BindDataset(py::module_& module) {
   using Handle = DatasetHandle;
-  py::class_<Handle, std::shared_ptr<Handle>>(module, "Dataset")
+  py::class_<Handle, std::shared_ptr<Handle>> dataset(module, "Dataset");
+  BindSampleColumns(dataset);
+  dataset
       .def(py::init([](const std::string& uri, const py::object& progress, std::string path, std::string label,
                        std::optional<bool> quotes, const std::optional<LabelsTuple>& labels, std::string endpoint,
-                       std::string profile, std::string region) {
+                       std::string profile, std::string region, std::vector<std::string> classes,
+                       const std::string& index) {
              const CsvQuotes of_csv = !quotes ? CsvQuotes::kUsual : *quotes ? CsvQuotes::kMarks : CsvQuotes::kText;
-             const ManifestColumns columns{.path = std::move(path), .label = std::move(label), .quotes = of_csv};
+             OpenOptions options;
+             options.columns = {.path = std::move(path), .label = std::move(label), .quotes = of_csv};
+             options.labels = ToLabelsFile(labels);
+             options.classes = std::move(classes);
+             options.index = Choose("index", index, kIndexUses);
              const AwsChoice choice{std::move(endpoint), std::move(profile), std::move(region)};
-             return std::make_shared<Handle>(uri, progress, columns, ToLabelsFile(labels), choice);
+             return std::make_shared<Handle>(uri, progress, std::move(options), choice);
            }),
            py::arg("uri"), py::arg("progress"), py::kw_only(), py::arg("path_column") = "",
            py::arg("label_column") = "", py::arg("csv_quotes") = py::none(), py::arg("labels") = py::none(),
-           py::arg("endpoint") = "", py::arg("profile") = "", py::arg("region") = "")
+           py::arg("endpoint") = "", py::arg("profile") = "", py::arg("region") = "", py::arg("classes") = py::list(),
+           py::arg("index") = "build")
       .def("policy", &Handle::Policy, py::arg("shuffle"))
       .def("__len__", [](const Handle& self) { return self.subset().size(); })
       .def_property_readonly("uri", [](const Handle& self) { return ToPyText(self.uri()); })
       .def_property_readonly("fields", [](const Handle& self) { return Texts(self.index().field_names()); })
       .def_property_readonly("classes", [](const Handle& self) { return Texts(self.index().class_names()); })
       .def_property_readonly("class_counts", &ClassCounts)
+      .def_property_readonly("class_order", [](const Handle& self) { return Texts(self.subset().dataset->classes()); })
       .def_property_readonly("kind", [](const Handle& self) { return std::string(KindName(self.index().kind())); })
       .def_property_readonly("objects", [](const Handle& self) { return self.index().objects(); })
       .def_property_readonly("total_bytes",

@@ -18,8 +18,7 @@ class DatasetHandle {
  public:
   /// Opens `uri`; the GIL is released meanwhile. `progress` (None, or a function of bytes done and in total) is called
   /// on this thread, about ten times a second.
-  DatasetHandle(const std::string& uri, const py::object& progress, const ManifestColumns& columns,
-                const std::optional<LabelsFile>& labels, const AwsChoice& choice);
+  DatasetHandle(const std::string& uri, const py::object& progress, OpenOptions options, const AwsChoice& choice);
   /// A subset of that of `whole`, which it keeps.
   DatasetHandle(std::shared_ptr<const DatasetHandle> whole, Subset subset);
 
@@ -48,5 +47,8 @@ class DatasetHandle {
   ProcessLocal<const Dataset> dataset_;               // null in a subset
   std::optional<Subset> subset_;
 };
+
+/// Adds what reads keys and single fields of samples.
+void BindSampleColumns(py::class_<DatasetHandle, std::shared_ptr<DatasetHandle>>& dataset);
 
 }  // namespace millrace::python

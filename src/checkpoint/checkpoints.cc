@@ -247,9 +247,12 @@ absl::StatusOr<SaveProtocol> Checkpoints::Begin(uint64_t step, const SaveOptions
     return absl::InvalidArgumentError(fmt::format("step is {}; it must be 0 to {}", step, kMaxCheckpointStep));
   }
   if (writer_.epoch == 0) RETURN_IF_ERROR(Claim(options.stop));
-  SaveProtocol save({.writer = writer_,
-                     .entry = {.step = step, .attempt = NewAttempt(writer_.epoch)},
-                     .retention = options.retention});
+  SaveProtocol::Job job;
+  job.writer = writer_;
+  job.entry.step = step;
+  job.entry.attempt = NewAttempt(writer_.epoch);
+  job.retention = options.retention;
+  SaveProtocol save(std::move(job));
   save.OnLatest(latest_.Read(options.stop));
   if (save.next() == SaveProtocol::Step::kUpload) return save;
   return Annotate(save.status(), fmt::format("{}: saving step {}", Uri(), step));

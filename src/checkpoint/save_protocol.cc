@@ -30,7 +30,9 @@ std::vector<CheckpointAttempt> Supersede(CheckpointCatalog& catalog, const Reten
   std::vector<CheckpointEntry> remain;
   for (size_t i = 0; i < catalog.entries.size(); ++i) {
     CheckpointEntry& entry = catalog.entries[i];
-    if (i >= newest || (retention.keep_every != 0 && entry.step % retention.keep_every == 0)) {
+    const bool is_named =
+        std::find(retention.keep_steps.begin(), retention.keep_steps.end(), entry.step) != retention.keep_steps.end();
+    if (i >= newest || is_named || (retention.keep_every != 0 && entry.step % retention.keep_every == 0)) {
       remain.push_back(std::move(entry));
     } else {
       superseded.push_back({entry.step, entry.attempt});

@@ -55,8 +55,9 @@ class ClaimProtocol {
 
 /// Which checkpoints remain once a newer one is committed.
 struct Retention {
-  uint64_t keep = 0;        // the newest ones, so many; 0: all of them
-  uint64_t keep_every = 0;  // besides these, all whose step is a multiple of it; 0: none
+  uint64_t keep = 0;                      // the newest ones, so many; 0: all of them
+  uint64_t keep_every = 0;                // besides these, all whose step is a multiple of it; 0: none
+  std::vector<uint64_t> keep_steps = {};  // and these steps
 };
 
 /// A folder of an attempt that nobody needs any more.

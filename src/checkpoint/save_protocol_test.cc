@@ -249,6 +249,7 @@ TEST(Retention, NewestAndEveryNth) {
   EXPECT_THAT(remain({10, 15, 20, 25, 30}, {.keep = 1, .keep_every = 10}), ElementsAre(10, 20, 30));
   EXPECT_THAT(remain({10, 15, 20, 25, 35}, {.keep = 2, .keep_every = 20}), ElementsAre(20, 25, 35));
   EXPECT_THAT(remain({30, 20, 7}, {.keep = 1, .keep_every = 0}), ElementsAre(7));  // in the order of the commits
+  EXPECT_THAT(remain({10, 15, 20, 25}, {.keep = 1, .keep_steps = {15, 99}}), ElementsAre(15, 25));
 }
 
 TEST(RetainProtocol, RemovesWhatLatestNoLongerNames) {

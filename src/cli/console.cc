@@ -1,16 +1,20 @@
 #include "cli/console.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <set>
 
+#include "absl/strings/numbers.h"
 #include "base/counted.h"
 #include "base/size.h"
 #include "base/utf8.h"
+#include "cli/json_text.h"
 #include "store/uri.h"
 
 namespace millrace::cli {
@@ -30,10 +34,37 @@ std::string Duration(double seconds) {
   return fmt::format("{:.1f} h", seconds / 3600);
 }
 
+// Where the Python package (millrace.pack() and others) has progress and errors told, a JSON object a line. -1: nobody
+// asks.
+int ReportDescriptor() {
+  static const int descriptor = [] {
+    const char* const text = std::getenv("MILLRACE_REPORT_FD");
+    int number = -1;
+    if (text == nullptr || !absl::SimpleAtoi(text, &number) || number <= STDERR_FILENO) return -1;
+    return fcntl(number, F_SETFD, FD_CLOEXEC) == 0 ? number : -1;  // no program that this one starts keeps it open
+  }();
+  return descriptor;
+}
+
+// A reader that is gone wants to know no more.
+void TellReader(const std::string& line) {
+  std::string_view rest = line;
+  while (!rest.empty()) {
+    const ssize_t n = write(ReportDescriptor(), rest.data(), rest.size());
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) return;
+    rest.remove_prefix(static_cast<size_t>(n));
+  }
+}
+
 }  // namespace
 
 int Fail(std::string_view command, const absl::Status& status) {
   if (absl::IsAborted(status)) return kOutputClosed;  // no reader is left
+  if (ReportDescriptor() >= 0) {
+    TellReader(
+        JsonObject{{"code", absl::StatusCodeToString(status.code())}, {"error", ToStd(status.message())}}.Line());
+  }
   PrintError("millrace{}{}: {}\n", command.empty() ? "" : " ", command, Printable(ToStd(status.message())));
   return IsUsage(status) ? 2 : 1;
 }
@@ -93,7 +124,7 @@ std::string ProgressText(std::string_view label, uint64_t done, uint64_t total, 
 ProgressLine::ProgressLine(std::string label, Unit unit)
     : label_(std::move(label)),
       unit_(unit),
-      enabled_(isatty(STDERR_FILENO) == 1),
+      enabled_(ReportDescriptor() >= 0 || isatty(STDERR_FILENO) == 1),
       start_(std::chrono::steady_clock::now()) {}
 
 void ProgressLine::Clear() {
@@ -107,6 +138,10 @@ void ProgressLine::Update(uint64_t done, uint64_t total) {
   const auto now = std::chrono::steady_clock::now();
   if (now - drawn_ < kRedraw) return;
   drawn_ = now;
+  if (ReportDescriptor() >= 0)
+    return TellReader(JsonObject{
+        {"work", label_}, {"done", done}, {"total", total}, {"unit", unit_ == Unit::kBytes ? "bytes" : "items"}}
+                          .Line());
   shown_ = true;
   const double seconds = std::chrono::duration<double>(now - start_).count();
   PrintError("\r\x1b[K{}", ProgressText(label_, done, total, seconds, unit_ == Unit::kBytes));

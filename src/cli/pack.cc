@@ -19,6 +19,7 @@
 #include "cli/console.h"
 #include "cli/json_text.h"
 #include "cli/labels_options.h"
+#include "cli/pack_text.h"
 #include "cli/skipped_text.h"
 #include "cli/usage.h"
 #include "dataset/dataset.h"
@@ -41,8 +42,10 @@ constexpr DataKind kFormats[] = {DataKind::kTar, DataKind::kTfRecord, DataKind::
 
 struct PackFlags {
   double outage_limit = kOutageLimitSeconds;
-  std::string source;
+  std::vector<std::string> sources;
+  std::string source;  // all of these, as one URI
   std::string destination;
+  PackTextFlags text;
   std::string format = "tar";
   std::string shard_size = "256MiB";
   std::string memory;
@@ -196,6 +199,10 @@ absl::StatusOr<std::optional<PackReport>> UnpackSource(const PackFlags& flags, R
   if (!compressed) return std::nullopt;
   unpacked->skipped = compressed->skipped;
   options->origin = PackOrigin{.uri = from.uri, .id = compressed->id, .damaged = {}};
+  options->names_for_loaders =
+      options->format == DataKind::kTar && options->fields.empty() &&
+      std::any_of(compressed->objects.begin(), compressed->objects.end(),
+                  [](const ObjectInfo& object) { return object.key.ends_with(kParquetSuffix); });
   ASSIGN_OR_RETURN(std::optional<PackReport> found, PreflightDestination(to, *options));
   if (found) {
     unpacked->scratch = ScratchLeft(flags, compressed->id);
@@ -385,7 +392,24 @@ std::string ToText(const PackReport& report, const PackFlags& flags, double seco
   return text + '\n';
 }
 
+// A list of URIs as one, which the braces of a selection take.
+std::string JoinUris(const std::vector<std::string>& uris) {
+  if (uris.size() == 1) return uris.front();
+  std::string list;
+  for (const std::string& uri : uris) {
+    list += list.empty() ? '{' : ',';
+    for (const char c : uri) {
+      if (c == ',') list += '\\';
+      list += c;
+    }
+  }
+  return list + '}';
+}
+
 absl::Status RunPack(const PackFlags& flags) {
+  if (!flags.text.tokenizer.empty()) {
+    return RunPackText(flags.sources, flags.destination, flags.text, flags.skip_bad, flags.force, flags.json);
+  }
   ASSIGN_OR_RETURN(PackOptions options, TakeOptions(flags));
   const auto start = std::chrono::steady_clock::now();
   ASSIGN_OR_RETURN(const PackResult result, PackAndClear(flags, std::move(options)));
@@ -400,12 +424,13 @@ absl::Status RunPack(const PackFlags& flags) {
 void AddPack(Command app) {
   const Command pack = app.AddCommand("pack", "Write a data set as shards: WebDataset tar, TFRecord, RecordIO or MDS");
   auto flags = std::make_shared<PackFlags>();
-  pack.Add("source", &flags->source,
+  pack.Add("source", &flags->sources,
            "A folder or prefix with raw objects (class/name.jpg), shards (*.tar, *.tfrecord, *.rec, *.mds, compressed "
            "or not) or Parquet files, a single one of these, or what matches a URI with * ** ? [a-z] {a,b} {000..123} "
-           "(in quotes)")
-      .Required();
-  pack.Add("destination", &flags->destination, "An empty folder or prefix, for shard-000000.tar and so on").Required();
+           "(in quotes); several are one data set. The last one is the destination: an empty folder or prefix, for "
+           "shard-000000.tar and so on")
+      .Required()
+      .Called("... destination");
   std::vector<std::string> formats;
   for (const DataKind kind : kFormats) formats.emplace_back(KindName(kind));
   pack.Add("--format", &flags->format,
@@ -444,6 +469,7 @@ void AddPack(Command app) {
       "Folder in which compressed shards (*.tar.gz, *.tar.zst) and Parquet files are unpacked first; it needs room "
       "for their unpacked size, and is cleared at the end [the cache folder]");
   pack.Add("--memory", &flags->memory, "Budget for buffers [half of the memory]");
+  AddPackTextOptions(pack, &flags->text);
   pack.AddFlag("--force", &flags->force, "Start from the beginning, and replace the shards at the destination");
   pack.Add("--outage-limit", &flags->outage_limit, kOutageLimitHelp).ShowDefault().Called("SECONDS");
   pack.AddFlag("--json", &flags->json,
@@ -465,8 +491,16 @@ void AddPack(Command app) {
       "  millrace pack s3://bucket/parquet s3://bucket/train --field image=jpg --field label=cls\n"
       "  millrace pack /data/images s3://bucket/train --resize 256 --jpeg-tiles\n"
       "  millrace pack s3://bucket/train /data/mds --format mds --shard-size 64MiB\n"
-      "  millrace pack s3://bucket/raw s3://bucket/train --part 2/8      # on the second of eight machines");
-  pack.Run([flags] { return ExitStatus("pack", HintAtS3(RunPack(*flags), {flags->source})); });
+      "  millrace pack s3://bucket/raw s3://bucket/train --part 2/8      # on the second of eight machines\n"
+      "  millrace pack corpus/*.jsonl.gz s3://bucket/tokens --tokenizer tokenizer.json --eos '<|endoftext|>'");
+  pack.Run([flags] {
+    if (flags->sources.size() < 2)
+      return ExitStatus("pack", absl::Status(UsageError("a source and a destination are required")));
+    flags->destination = flags->sources.back();  // a list takes all that is no option
+    flags->sources.pop_back();
+    flags->source = JoinUris(flags->sources);
+    return ExitStatus("pack", HintAtS3(RunPack(*flags), {flags->source}));
+  });
 }
 
 }  // namespace millrace::cli

@@ -44,7 +44,7 @@ absl::StatusOr<Opened> OpenPlace(Stores& stores, std::string_view uri, const Man
     opened.data = *opened.manifest;
   } else {
     ASSIGN_OR_RETURN(opened.data, FindObjects(stores, uri, stop));
-    opened.joined = std::make_unique<JoinedStore>(*opened.data.store);
+    opened.joined = std::make_unique<JoinedStore>(*opened.data.store, opened.data.Key(""));
     opened.data.store = opened.joined.get();
   }
   return opened;
@@ -74,6 +74,11 @@ absl::StatusOr<PlacedIndex> FindIndex(IndexPlaces& places, const Opened& opened,
     if (absl::IsNotFound(first) && !missing) first = status;
   }
   return first;
+}
+
+ArtifactHome HomeOf(IndexUse use) {
+  if (use == IndexUse::kBeside) return ArtifactHome::kBeside;
+  return use == IndexUse::kCache ? ArtifactHome::kCache : ArtifactHome::kBesideOrCache;
 }
 
 // What an index is built from, besides the objects.
@@ -133,7 +138,7 @@ absl::StatusOr<BuiltIndex> BuildIndexFile(Runtime& runtime, Stores& stores, std:
 absl::StatusOr<std::unique_ptr<Dataset>> Dataset::Open(Runtime& runtime, Stores& stores, std::string_view uri,
                                                        const OpenOptions& options) {
   ASSIGN_OR_RETURN(Opened opened, OpenPlace(stores, uri, options.columns, options.stop));
-  IndexPlaces places(runtime, stores, opened.data, options.cache_folder, options.stop);
+  IndexPlaces places(runtime, stores, opened.data, options.cache_folder, options.stop, HomeOf(options.index));
   std::optional<TokenArrays> tokens = options.tokens;
   absl::StatusOr<PlacedIndex> placed = absl::NotFoundError("not looked for");
   bool built = false;
@@ -145,6 +150,11 @@ absl::StatusOr<std::unique_ptr<Dataset>> Dataset::Open(Runtime& runtime, Stores&
     listed = index.ok();
     if (!listed && !absl::IsNotFound(index.status())) return index.status();
     if (listed) placed = PlacedIndex{.index = *std::move(index), .uri = ""};
+  }
+  if (absl::IsNotFound(placed.status()) && options.index == IndexUse::kRequire) {
+    return absl::NotFoundError(fmt::format("{}: {}, and none is to be built here; build it: millrace index {}",
+                                           opened.data.uri, why.empty() ? "there is no index" : why,
+                                           opened.data.UriInShell()));
   }
   if (absl::IsNotFound(placed.status())) {
     ASSIGN_OR_RETURN(const FileLock lock, places.LockForBuilding());
@@ -180,6 +190,10 @@ absl::StatusOr<std::unique_ptr<Dataset>> Dataset::Open(Runtime& runtime, Stores&
     dataset->index_ = std::move(labelled.index);
     dataset->labels_ = options.labels;
     dataset->labels_id_ = labelled.id;
+  }
+  if (!options.classes.empty()) {
+    RETURN_IF_ERROR(Annotate(dataset->index_->OrderClasses(options.classes), uri));
+    dataset->classes_ = options.classes;
   }
   return dataset;
 }

@@ -1,10 +1,12 @@
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <stop_token>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/long_task.h"
 #include "dataset/build_report.h"
@@ -19,6 +21,14 @@
 
 namespace millrace {
 
+/// Says if an index is built if none fits, and where it is kept.
+enum class IndexUse : uint8_t {
+  kBuild,    // beside the data, or in the cache folder if that cannot be
+  kBeside,   // beside the data; FailedPrecondition if that cannot be
+  kCache,    // in the cache folder
+  kRequire,  // none is built: NotFound
+};
+
 struct OpenOptions {
   bool rebuild = false;   // build an index even where there is one
   bool skip_bad = false;  // in building, leave out the samples of damaged shards from the bad place on: built()
@@ -26,6 +36,8 @@ struct OpenOptions {
   std::optional<TokenArrays> tokens;  // an index that is built now is of plain arrays, which are cut so
   ManifestColumns columns;            // of a manifest; an index that was built with others is built again
   std::optional<LabelsFile> labels;   // which samples have in place of what they have themselves
+  IndexUse index = IndexUse::kBuild;
+  std::vector<std::string> classes;  // the order that numbers them, if it is not that of their names: OrderClasses()
   bool list_raw = false;     // raw objects that have no index are only listed, and get none: has_checksums() is false
   ProgressFn progress;       // of building
   std::string cache_folder;  // where an index is kept that cannot be stored beside the data; "" = $MILLRACE_CACHE,
@@ -69,6 +81,8 @@ class Dataset {
   const Index& index() const { return *index_; }
   /// OpenOptions::labels, and LabelledIndex::id; null and 0 if there are none.
   const LabelsFile* labels() const { return labels_ ? &*labels_ : nullptr; }
+  /// OpenOptions::classes.
+  const std::vector<std::string>& classes() const { return classes_; }
   uint64_t labels_id() const { return labels_id_; }
   /// Whether the index tells the CRC32C of samples; else samples can only be verified by the store's own checksums.
   bool has_checksums() const { return has_checksums_; }
@@ -88,6 +102,7 @@ class Dataset {
   std::string cache_folder_;
   std::unique_ptr<Index> index_;
   std::optional<LabelsFile> labels_;
+  std::vector<std::string> classes_;
   uint64_t labels_id_ = 0;
   bool is_manifest_ = false;
   bool has_checksums_ = true;

@@ -6,6 +6,7 @@
 #include <array>
 #include <utility>
 
+#include "dataset/folder_join.h"
 #include "shard/data_kind.h"
 #include "shard/sample_name.h"
 #include "shard/token_format.h"
@@ -116,6 +117,15 @@ absl::StatusOr<std::optional<DatasetPlace>> FindSingleObject(Stores& stores, std
 }
 
 absl::StatusOr<DatasetPlace> FindObjects(Stores& stores, std::string_view uri, const std::stop_token& stop) {
+  ASSIGN_OR_RETURN(std::optional<FolderJoin> join, FolderJoin::Parse(uri));
+  if (join) {
+    ASSIGN_OR_RETURN(const Location place, stores.Open(join->folder()));
+    DatasetPlace joined(place);
+    joined.uri = std::string(uri);
+    joined.index_key = joined.Key(fmt::format("{}{}.join", kDatasetFolder, join->Id()));
+    joined.join = std::make_shared<const FolderJoin>(*std::move(join));
+    return joined;
+  }
   ASSIGN_OR_RETURN(std::optional<DatasetPlace> single, FindSingleObject(stores, uri, stop));
   if (single) return *std::move(single);
   ASSIGN_OR_RETURN(std::optional<ObjectSelection> selection, ObjectSelection::Parse(uri));

@@ -18,6 +18,8 @@ namespace millrace {
 
 inline constexpr std::string_view kIndexName = ".millrace/index";
 
+class FolderJoin;
+
 /// What the URI of a data set names. The keys of its index are below the Location. A Location by itself stands for all
 /// that lies there, unless `names` or a `selection` says which of it.
 struct DatasetPlace : Location {
@@ -27,6 +29,7 @@ struct DatasetPlace : Location {
   std::string uri;                 // as the store gives it: for messages, and for commands that name the data set
   std::vector<std::string> names;  // of its objects, below the Location, ascending; empty: whatever lies there
   std::shared_ptr<const ObjectSelection> selection;  // of its objects; null: there is none
+  std::shared_ptr<const FolderJoin> join;            // of folders of its objects; null: there is none
   std::string index_key;                             // the store's, of the index beside the data
 
   /// The URI as an argument in a shell.
@@ -44,9 +47,9 @@ absl::StatusOr<std::optional<DatasetPlace>> FindSingleObject(Stores& stores, std
 absl::StatusOr<DatasetPlace> PlaceOfObject(const Location& folder, const std::string& name, const ObjectInfo& object,
                                            const std::stop_token& stop = {});
 
-/// As FindSingleObject, or else the objects that a URI with wildcards or braces selects (object_selection.h) if nothing
-/// has this very name, or else the folder or prefix that the URI names, which need not exist. Manifests are objects to
-/// it.
+/// The folders that a URI joins (folder_join.h). Else as FindSingleObject, or else the objects that a URI with
+/// wildcards or braces selects (object_selection.h) if nothing has this very name, or else the folder or prefix that
+/// the URI names, which need not exist. Manifests are objects to it.
 absl::StatusOr<DatasetPlace> FindObjects(Stores& stores, std::string_view uri, const std::stop_token& stop = {});
 
 /// Whether an object begins as an .idx of Megatron does.

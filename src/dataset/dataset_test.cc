@@ -68,6 +68,41 @@ class DatasetTest : public ::testing::TestWithParam<std::string>, protected test
 
 INSTANTIATE_TEST_SUITE_P(Stores, DatasetTest, ::testing::Values("mem", "file"), [](const auto& i) { return i.param; });
 
+TEST_P(DatasetTest, ClassesInTheOrderOfAnotherDataSet) {
+  for (const char* key : {"dog/1.jpg", "cat/2.jpg", "dog/3.jpg", "ant/4.jpg"}) Put(key, "x");
+  ASSERT_THAT(OpenAndRead(),
+              ElementsAre("ant/4: cls=0 jpg=x", "cat/2: cls=1 jpg=x", "dog/1: cls=2 jpg=x", "dog/3: cls=2 jpg=x"));
+  const uint64_t fingerprint = (*Open())->index().fingerprint();
+  options_.classes = {"bee", "dog", "cat", "ant"};
+  EXPECT_THAT(OpenAndRead(),
+              ElementsAre("ant/4: cls=3 jpg=x", "cat/2: cls=2 jpg=x", "dog/1: cls=1 jpg=x", "dog/3: cls=1 jpg=x"));
+  const auto dataset = Open();
+  EXPECT_EQ((*dataset)->index().class_names(), options_.classes);
+  EXPECT_EQ((*dataset)->classes(), options_.classes);
+  EXPECT_EQ((*dataset)->index().class_counts()[0].samples, 0u);
+  EXPECT_EQ((*dataset)->index().class_counts()[1].samples, 2u);
+  EXPECT_EQ((*dataset)->index().fingerprint(), fingerprint);
+  options_.classes = {"ant", "cat"};
+  ExpectError(absl::StatusCode::kInvalidArgument, {"'dog', with 2 samples", "the 2 names"});
+  options_.classes = {"ant", "cat", "dog", "cat"};
+  ExpectError(absl::StatusCode::kInvalidArgument, {"'cat' is given twice"});
+}
+
+TEST_P(DatasetTest, AnIndexIsRequiredOrKeptInTheCache) {
+  Put("1.jpg", "x");
+  options_.index = IndexUse::kRequire;
+  ExpectError(absl::StatusCode::kNotFound, {"there is no index", "millrace index"});
+  options_.index = IndexUse::kCache;
+  EXPECT_TRUE((*Open())->built());
+  EXPECT_FALSE(Exists(".millrace/index"));
+  options_.index = IndexUse::kRequire;
+  EXPECT_FALSE((*Open())->built());
+  options_.index = IndexUse::kBeside;
+  options_.rebuild = true;
+  ASSERT_TRUE(Open().ok());
+  EXPECT_TRUE(Exists(".millrace/index"));
+}
+
 TEST_P(DatasetTest, TarShardsInOrderOfKeysAndOffsets) {
   Put("b.tar", Tar({{"3.jpg", "three"}, {"3.cls", "1"}}));
   Put("a.tar", Tar({{"1.txt", "x"}, {"1.jpg", "one"}, {"2.jpg", "two"}}));

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/container/flat_hash_map.h"
+#include "base/counted.h"
 #include "base/crypto.h"
 #include "dataset/index_impl.h"
 #include "shard/field_value.h"
@@ -200,6 +202,34 @@ const std::vector<ClassCount>& Index::class_counts() const {
 }
 bool Index::has_labels() const {
   return impl_->labelled && !impl_->class_counts.empty();
+}
+absl::Status Index::OrderClasses(const std::vector<std::string>& names) {
+  if (!has_labels()) return absl::InvalidArgumentError("the index knows no classes");
+  absl::flat_hash_map<std::string, uint32_t> places;
+  std::vector<ClassCount> counts;
+  for (size_t place = 0; place < names.size(); ++place) {
+    const bool numbered = impl_->class_names.empty();
+    counts.push_back({.name = names[place], .samples = 0});
+    if (!places.emplace(numbered ? fmt::format("{}", place) : names[place], place).second)
+      return absl::InvalidArgumentError(fmt::format("the class '{}' is given twice", names[place]));
+  }
+  std::vector<uint32_t> moved;  // by the place until now
+  for (const ClassCount& known : impl_->class_counts) {
+    const auto found = places.find(known.name);
+    if (found == places.end()) {
+      return absl::InvalidArgumentError(fmt::format("its class '{}', with {}, is not among the {} that were given",
+                                                    known.name, Counted(known.samples, "sample"),
+                                                    Counted(names.size(), "name")));
+    }
+    moved.push_back(found->second);
+    counts[found->second].samples = known.samples;
+  }
+  for (uint32_t& place : impl_->class_places) place = moved[place];
+  impl_->class_names = names;
+  impl_->class_counts = std::move(counts);
+  impl_->class_texts.clear();
+  for (size_t place = 0; place < names.size(); ++place) impl_->class_texts.push_back(fmt::format("{}", place));
+  return absl::OkStatus();
 }
 bool Index::TellsAll() const {
   return !impl_->labelled || has_labels();

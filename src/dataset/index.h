@@ -95,6 +95,11 @@ class Index {
   const std::vector<ClassCount>& class_counts() const;
   /// Whether there are classes, and samples tell theirs.
   bool has_labels() const;
+  /// Numbers the classes in this order, that of another data set: class_names() is it from now on. It may have more
+  /// names than there are classes. If classes are numbers, these stay, and the names are those of 0, 1, 2 and so on.
+  /// InvalidArgument if a class is not among them, if a name comes twice, or if there are no classes. To be called
+  /// before other threads use the index.
+  absl::Status OrderClasses(const std::vector<std::string>& names);
   /// Runs of samples with one class, in index order: as few as there are classes when the data are sorted by class.
   uint64_t class_runs() const;
   uint64_t file_bytes() const;  // of the index itself

@@ -15,6 +15,7 @@
 #include "base/log.h"
 #include "base/number.h"
 #include "base/utf8.h"
+#include "dataset/folder_join.h"
 #include "dataset/index_reuse.h"
 #include "dataset/mds_check.h"
 #include "dataset/object_scan.h"
@@ -173,7 +174,7 @@ absl::StatusOr<BuiltIndex> IndexBuilder::Run() {
   WarnOfLinks();
   report_.keys_ascend = summary.keys_ascend;
   report_.skipped = listing_->skipped();
-  if (manifest_ == nullptr) RETURN_IF_ERROR(AddOtherFiles(data_, stop_, &report_.skipped));
+  if (manifest_ == nullptr && data_.join == nullptr) RETURN_IF_ERROR(AddOtherFiles(data_, stop_, &report_.skipped));
   return BuiltIndex{.summary = std::move(summary), .report = std::move(report_)};
 }
 
@@ -214,7 +215,7 @@ absl::Status IndexBuilder::ScanError() const {
 absl::Status IndexBuilder::BeginScan(bool checked) {
   const Scanned& scanned = scanning_.front();
   if (objects_.kind() == DataKind::kRawObjects && manifest_ == nullptr) {
-    ASSIGN_OR_RETURN(raw_, RawSampleOf(scanned.object));
+    ASSIGN_OR_RETURN(raw_, data_.join != nullptr ? data_.join->SampleOf(scanned.object) : RawSampleOf(scanned.object));
     class_text_.clear();
   }
   if (objects_.kind() == DataKind::kMds) {
@@ -326,7 +327,7 @@ absl::Status IndexBuilder::AddRawSample() {
   if (manifest_ != nullptr) return AddListedSample(scanning_.front().object, scan_.crc());
   fields_.clear();
   for (const RawSample::Field& field : raw_.fields)
-    fields_.push_back({.name = field.name, .offset = field.offset, .length = field.length});
+    fields_.push_back({.name = field.name, .offset = field.offset, .length = field.length, .encoding = field.encoding});
   values_.clear();
   std::string_view label = ClassFolder(raw_.key);
   if (raw_.class_of) {

@@ -32,13 +32,14 @@ absl::Status BuildAnew(const absl::Status& status, const std::string& uri) {
 }  // namespace
 
 IndexPlaces::IndexPlaces(Runtime& runtime, Stores& stores, const DatasetPlace& data, const std::string& cache_folder,
-                         std::stop_token stop)
+                         std::stop_token stop, ArtifactHome home)
     : runtime_(runtime),
       data_(data),
       places_(stores, {.beside = {.store = data.store, .prefix = data.index_key},
                        .cache_folder = cache_folder.empty() ? DefaultCacheFolder() : cache_folder,
                        .stem = StemOf(data.uri, *data.store),
                        .suffix = ".index",
+                       .home = home,
                        .title = "the index",
                        .stop = std::move(stop)}) {}
 

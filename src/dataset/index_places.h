@@ -29,7 +29,7 @@ class IndexPlaces {
 
   /// `cache_folder` and `stop` as in OpenOptions. Touches nothing yet.
   IndexPlaces(Runtime& runtime, Stores& stores, const DatasetPlace& data, const std::string& cache_folder,
-              std::stop_token stop = {});
+              std::stop_token stop = {}, ArtifactHome home = ArtifactHome::kBesideOrCache);
 
   /// As ArtifactPlaces::Lock.
   absl::StatusOr<FileLock> LockForBuilding() { return places_.Lock(); }

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "dataset/folder_join.h"
 #include "dataset/index_writer.h"
 #include "dataset/sample_groups.h"
 #include "dataset/sample_objects.h"
@@ -32,11 +33,13 @@ absl::StatusOr<std::unique_ptr<Index>> ListRawObjects(const DatasetPlace& data, 
     if (objects.kind() != DataKind::kRawObjects || writer.samples() == kMaxObjects)
       return absl::NotFoundError("not listed: it is no data set of at most a million raw objects");
     const std::string uri = data.store->Uri(data.Key(object->key));
-    ASSIGN_OR_RETURN(const RawSample sample, RawSampleOf(*object));
+    ASSIGN_OR_RETURN(const RawSample sample,
+                     data.join != nullptr ? data.join->SampleOf(*object) : RawSampleOf(*object));
     if (sample.class_of) return absl::NotFoundError("not listed: classes are in files, which must be read");
     fields.clear();
     for (const RawSample::Field& field : sample.fields)
-      fields.push_back({.name = field.name, .offset = field.offset, .length = field.length});
+      fields.push_back(
+          {.name = field.name, .offset = field.offset, .length = field.length, .encoding = field.encoding});
     RETURN_IF_ERROR(Annotate(
         writer.AddSample({.key = sample.key, .fields = fields, .crc32c = 0, .label = ClassFolder(sample.key)}), uri));
     RETURN_IF_ERROR(Annotate(writer.AddObject(*object), uri));

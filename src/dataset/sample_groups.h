@@ -4,6 +4,7 @@
 #include <deque>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/status.h"
@@ -57,6 +58,7 @@ struct RawSample {
     std::string name;
     uint64_t offset = 0;
     uint64_t length = 0;
+    std::string_view encoding = {};  // shard/field_value.h
   };
   std::string key;
   std::vector<Field> fields;      // by offset; at least one

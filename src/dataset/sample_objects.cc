@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "dataset/folder_join.h"
 #include "dataset/token_files.h"
 #include "shard/data_kind.h"
 #include "shard/mds_format.h"
@@ -324,6 +325,13 @@ absl::Status SampleObjects::Add(std::string key, ObjectInfo object, DataKind kin
 
 absl::Status SampleObjects::ListAhead() {
   if (!std::exchange(begun_, true)) RETURN_IF_ERROR(CheckComplete());
+  if (data_.join != nullptr && !std::exchange(listed_all_, true)) {
+    ASSIGN_OR_RETURN(std::vector<ObjectInfo> samples, data_.join->List(data_, stop_, &skipped_));
+    for (ObjectInfo& sample : samples) {
+      listed_bytes_ += sample.size;
+      ahead_.push_back({.key = std::move(sample.key), .size = sample.size, .etag = std::move(sample.etag)});
+    }
+  }
   while (!listed_all_ && ahead_.size() < kObjectsAhead) {
     ASSIGN_OR_RETURN(std::vector<ObjectInfo> objects, lister_.Next());
     for (ObjectInfo& object : objects) RETURN_IF_ERROR(Take(std::move(object)));

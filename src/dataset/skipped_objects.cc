@@ -26,7 +26,7 @@ std::vector<SkippedObjects::Group> SkippedObjects::Grouped(size_t most_names) co
 }
 
 absl::Status AddOtherFiles(const DatasetPlace& data, const std::stop_token& stop, SkippedObjects* skipped) {
-  if (!data.names.empty() || !data.store->traits().is_folder()) return absl::OkStatus();
+  if (!data.names.empty() || data.join != nullptr || !data.store->traits().is_folder()) return absl::OkStatus();
   std::string folder = data.store->Uri(data.Key(""));
   if (!folder.ends_with('/')) folder += '/';
   return ForEachOtherFile(folder, {.recursive = true, .follow_links = true, .stop = stop}, [&](const OtherFile& file) {

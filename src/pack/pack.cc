@@ -137,7 +137,7 @@ absl::StatusOr<PackJob> JobOf(const Dataset& source, const PackPlan& plan, const
   job.shard_bytes = options.shard_bytes;
   job.order = options.shuffle_seed ? fmt::format("shuffled by seed {}", *options.shuffle_seed) : "kept";
   job.classes = HashClasses(options.classes);
-  job.fields = HashFields(options.fields);
+  job.fields = options.names_for_loaders ? std::string(kNamesForLoaders) : HashFields(options.fields);
   job.images = ImagesOf(options.images);
   job.keys = KeysOf(options.format);
   job.shards = plan.shards();
@@ -280,7 +280,11 @@ absl::StatusOr<PackReport> Pack(Runtime& runtime, Stores& stores, const Dataset&
   const uint64_t samples = source.index().size();
   const SampleOrder order =
       options.shuffle_seed ? SampleOrder::Shuffled(samples, *options.shuffle_seed) : SampleOrder(samples);
-  ASSIGN_OR_RETURN(SampleView view, SampleView::Of(source.index(), options.fields, options.classes));
+  std::vector<FieldChoice> fields = options.fields;
+  if (options.names_for_loaders) {
+    ASSIGN_OR_RETURN(fields, NamesForLoaders(source.index()));
+  }
+  ASSIGN_OR_RETURN(SampleView view, SampleView::Of(source.index(), std::move(fields), options.classes));
   view.images = options.images;
   IndexedSample sample;
   PackedSample first;

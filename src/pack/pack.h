@@ -35,6 +35,7 @@ struct PackOptions {
   std::optional<PackOrigin> origin;      // of the source
   DataKind format = DataKind::kTar;      // of the shards; not kRawObjects
   std::vector<FieldChoice> fields;       // what is packed, and its names; empty: all fields under their names
+  bool names_for_loaders = false;        // without `fields`: the names of NamesForLoaders()
   std::optional<ClassMap> classes;       // the numbers of the class folders; absent: their places in bytewise order
   ImageChange images;                    // how images are stored again; the other fields stay as they are
   uint64_t part = 0;                     // of `parts`, counted from 0: this run writes the shards that are `part`

@@ -34,6 +34,9 @@ struct PackJob {
   uint64_t Id() const;
 };
 
+/// PackJob::fields if they are those of NamesForLoaders().
+inline constexpr std::string_view kNamesForLoaders = "for loaders";
+
 /// In words, for a job and for messages.
 std::string ImagesOf(const ImageChange& images);
 

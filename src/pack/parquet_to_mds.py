@@ -200,7 +200,10 @@ def is_file_struct(kind):
 def file_bytes(name, values, first_row):
     result = []
     for row, value in enumerate(values.to_pylist()):
-        if value is None or value["bytes"] is None:
+        if value is None:  # as of other bytes
+            result.append(b"")
+            continue
+        if value["bytes"] is None:
             refuse(
                 f"row {first_row + row}: column '{name}' has only the path of a file, not its bytes; embed the files"
             )
@@ -220,9 +223,20 @@ def whole(value):
     return struct.pack("<q", value)
 
 
-def column_for(name, kind, nullable, first):
+def is_class_label(file, name):
+    """Says if Hugging Face's datasets call the column a class: then a null is -1, which is no class."""
+    try:
+        features = json.loads((file.schema_arrow.metadata or {})[b"huggingface"])["info"]["features"]
+        return features[name]["_type"] == "ClassLabel"
+    except (KeyError, TypeError, ValueError):
+        return False
+
+
+def column_for(name, kind, nullable, first, is_class=False):
     """`nullable`: there are nulls. `first`: the bytes of the first value, where it is a file."""
     types = pa.types
+    if is_class and types.is_integer(kind):
+        return Column(name, "int", 8, each(lambda value: whole(int(value)), whole(-1)))
     if is_file_struct(kind):
         return Column(name, image_encoding(first), 0, file_bytes)
     if types.is_binary(kind) or types.is_large_binary(kind) or types.is_fixed_size_binary(kind):
@@ -250,7 +264,7 @@ def find_columns(file):
             batches = file.iter_batches(batch_size=4096, columns=[field.name])
             # That lists cannot be null says nothing of what is in them.
             nullable = (field.nullable or is_list(kind)) and any(has_nulls(batch.column(0)) for batch in batches)
-        columns.append(column_for(field.name, kind, nullable, first))
+        columns.append(column_for(field.name, kind, nullable, first, is_class_label(file, field.name)))
     return columns
 
 

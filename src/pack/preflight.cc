@@ -72,7 +72,7 @@ PackJob JobLike(const PackJob& there, const PackOptions& options) {
   job.images = ImagesOf(options.images);
   job.keys = KeysOf(options.format);
   if (!options.classes) job.classes = "";
-  if (options.fields.empty()) job.fields = "";
+  if (options.fields.empty()) job.fields = options.names_for_loaders ? kNamesForLoaders : "";
   return job;
 }
 

@@ -99,6 +99,34 @@ absl::StatusOr<SampleView> SampleView::Of(const Index& index, std::vector<FieldC
   return view;
 }
 
+absl::StatusOr<std::vector<FieldChoice>> NamesForLoaders(const Index& index) {
+  const std::vector<std::string>& names = index.field_names();
+  const auto is_there = [&names](std::string_view name) {
+    return std::find(names.begin(), names.end(), name) != names.end();
+  };
+  std::vector<FieldChoice> fields;
+  if (index.size() == 0) return fields;
+  IndexedSample first;
+  RETURN_IF_ERROR(index.Lookup(0, &first));
+  bool renames = false;
+  for (const IndexedField& field : first.fields) {
+    FieldChoice& choice = fields.emplace_back(FieldChoice{.name = std::string(field.name), .as = {}});
+    choice.as = choice.name;
+    std::string_view name;
+    if (index.image_fields() == std::vector{choice.name} && !IsImageField(choice.name)) {
+      name = field.encoding == encoding::kPng ? "png" : "jpg";
+    } else if (choice.name == "label" && field.encoding == "i8") {
+      name = kClassField;
+    }
+    if (name.empty() || is_there(name)) continue;
+    choice.as = std::string(name);
+    renames = true;
+  }
+  // Fields that the first sample lacks would be left out.
+  if (!renames || fields.size() != names.size()) fields.clear();
+  return fields;
+}
+
 bool IsPackedImage(const FieldShape& field) {
   if (field.type != FieldType::kBytes) return false;
   const bool has_encoding = !field.image.empty() && field.image != encoding::kBytes;

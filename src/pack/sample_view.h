@@ -33,6 +33,10 @@ struct SampleView {
                                        std::optional<ClassMap> classes);
 };
 
+/// The fields of tables, such as Parquet of Hugging Face, under the names by which loaders know them. The one image is
+/// `jpg` or `png`, and the integers of the column `label` are `cls`. Empty if there is nothing to rename.
+absl::StatusOr<std::vector<FieldChoice>> NamesForLoaders(const Index& index);
+
 /// A sample as it will be packed: its fields in the order in which their bytes come, the inline ones first.
 struct PackedSample {
   SampleShape shape;

@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "base/counted.h"
+#include "shard/data_kind.h"
 #include "shard/field_value.h"
 
 namespace millrace {
@@ -43,9 +44,16 @@ absl::StatusOr<bool> HoldsArrays(const Subset& part) {
 }
 
 std::string NoImages(const std::vector<std::string>& names) {
-  return fmt::format(
+  std::string text = fmt::format(
       "no field of the data set is an image (jpg, jpeg, png, webp, tif, tiff, bmp, gif); its fields are: {}",
       fmt::join(names, ", "));
+  constexpr size_t kAdvised = 3;
+  size_t advised = 0;
+  for (const std::string& name : names) {
+    const std::string advice = FieldAdvice(name);
+    if (!advice.empty() && ++advised <= kAdvised) text += fmt::format("; '{}': {}", name, advice);
+  }
+  return text;
 }
 
 // A data set of arrays is delivered as it is only where nothing else is: images beside it have another shape.
@@ -115,7 +123,8 @@ absl::Status CheckLabel(const Source& source, const BatchField& label) {
   return absl::OkStatus();
 }
 
-// Where classes are names, each data set numbers its own. In a mix of different ones they are numbered by all names.
+// If classes are names, each data set numbers its own. In a mix of parts that number them differently, they are
+// numbered by all names.
 absl::StatusOr<std::vector<std::vector<int64_t>>> NumberClasses(const Source& source, const BatchField& label) {
   std::vector<std::vector<int64_t>> numbers;
   if (label.field != "cls" || label.label != LabelSpec{}) return numbers;
@@ -127,11 +136,13 @@ absl::StatusOr<std::vector<std::vector<int64_t>>> NumberClasses(const Source& so
     all.insert(names.begin(), names.end());
   }
   bool alike = true;
+  const std::vector<std::string>* first = nullptr;  // the order of the first part with names
   for (const Subset& part : source.parts()) {
     const std::vector<std::string>& names = part.index().class_names();
     numbers.emplace_back();
     for (const std::string& name : names) numbers.back().push_back(std::distance(all.begin(), all.find(name)));
-    if (names.empty() || names.size() == all.size()) continue;
+    if (first == nullptr && !names.empty()) first = &names;
+    if (names.empty() || names == *first) continue;
     alike = false;
     if (numbered == nullptr) continue;
     return absl::InvalidArgumentError(

@@ -12,6 +12,7 @@
 #include "dataset/sample_objects.h"
 #include "plan/row_builder.h"
 #include "shard/token_values.h"
+#include "store/blocking.h"
 
 namespace millrace {
 
@@ -71,6 +72,27 @@ absl::StatusOr<NumberType> TypeOf(const Subset& samples, const std::string& fiel
   return type;
 }
 
+// An array of two axes may have as many bytes as one of one axis has, so the first one is looked into.
+absl::Status CheckOneAxis(const Subset& samples, const std::string& field, NumberType type, const IndexedSample& entry,
+                          const std::stop_token& stop) {
+  const IndexedField& found = *FieldOf(entry, field);
+  const std::optional<uint64_t> head = TokenHeadBytes(found.encoding, type, found.length);
+  if (head == uint64_t{0}) return absl::OkStatus();
+  const Dataset& dataset = *samples.dataset;
+  IndexedObject object;
+  RETURN_IF_ERROR(samples.index().LookupObject(entry.object, &object));
+  std::byte mark{};
+  GetOptions get;
+  get.range = {.offset = entry.span.offset + found.offset, .length = 1};
+  get.if_match = object.etag;
+  get.stop = stop;
+  RETURN_IF_ERROR(GetBlocking(dataset.store(), dataset.StoreKey(object.key), {&mark, 1}, std::move(get)).status());
+  if (head && mark == TokenHeadMark(*head)) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      fmt::format("{}, sample '{}': field '{}' holds an array, but not one of one axis, as tokens are", dataset.uri(),
+                  entry.key, field));
+}
+
 // All tokens of a subset, sample by sample.
 class TokenScan {
  public:
@@ -109,8 +131,10 @@ class TokenScan {
       }
       encoding_ = FieldOf(entry, field_)->encoding;
     }
-    const uint64_t bytes = FieldOf(entry, field_)->length;
-    if (bytes % type_.size != 0) {
+    uint64_t bytes = FieldOf(entry, field_)->length;
+    const std::optional<uint64_t> head = TokenHeadBytes(encoding_, type_, bytes);
+    bytes -= head.value_or(0);
+    if (!head || bytes % type_.size != 0) {
       return absl::DataLossError(fmt::format(
           "{}, sample '{}': field '{}' has {}, which is no whole number of {}; repair the data, or leave the "
           "sample out",
@@ -200,13 +224,15 @@ absl::StatusOr<TokenRows::Place> TokenRows::Find(const Segment& piece, IndexedSa
   place.sample = samples_.SampleAt(piece.sample);
   RETURN_IF_ERROR(samples_.index().Lookup(place.sample, entry));
   const IndexedField* const field = FieldOf(*entry, field_);
-  if (field == nullptr || (piece.offset + piece.length) * type_.size > field->length) {
+  const std::optional<uint64_t> head =
+      field == nullptr ? std::nullopt : TokenHeadBytes(field->encoding, type_, field->length);
+  if (!head || *head + (piece.offset + piece.length) * type_.size > field->length) {
     return absl::DataLossError(
         fmt::format("{} does not fit to the index (sample '{}'); remove it, and it is made again", uri(), entry->key));
   }
   place.object = entry->object;
   place.bytes = piece.length * type_.size;
-  const uint64_t skip = field->offset + piece.offset * type_.size;
+  const uint64_t skip = field->offset + *head + piece.offset * type_.size;
   if (entry->span.length <= kWholeSampleBytes || place.bytes == entry->span.length) {
     place.span = entry->span;
     place.crc32c = entry->crc32c;
@@ -262,6 +288,7 @@ absl::StatusOr<std::vector<std::shared_ptr<const TokenRows>>> FindRows(Stores& s
   IndexedSample first;
   RETURN_IF_ERROR(samples.index().Lookup(samples.SampleAt(0), &first));
   ASSIGN_OR_RETURN(const NumberType type, TypeOf(samples, options.field, first));
+  RETURN_IF_ERROR(CheckOneAxis(samples, options.field, type, first, task.stop));
   std::vector<std::shared_ptr<const TokenRows>> tables;
   for (const RowSpec& spec : SpecsOf(options, type)) {
     ASSIGN_OR_RETURN(tables.emplace_back(), FindTable(stores, samples, options, spec, type, task));

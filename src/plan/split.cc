@@ -8,8 +8,12 @@
 
 namespace millrace {
 
+uint64_t KeyRange::Hash(std::string_view key, uint64_t seed) {
+  return Xxh3(AsBytes(key), seed);
+}
+
 bool KeyRange::Takes(std::string_view key) const {
-  const uint64_t hash = Xxh3(AsBytes(key), seed);
+  const uint64_t hash = Hash(key, seed);
   return first <= hash && hash <= last;
 }
 

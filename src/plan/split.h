@@ -18,6 +18,7 @@ struct KeyRange {
   uint64_t last = UINT64_MAX;  // largest one
 
   bool Takes(std::string_view key) const;
+  static uint64_t Hash(std::string_view key, uint64_t seed);
 };
 
 /// Parts that take these fractions of all keys, one after another from hash 0: [0, f0), [f0, f0 + f1), ... of 2^64.

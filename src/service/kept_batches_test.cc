@@ -49,6 +49,7 @@ TEST(KeptBatchesTest, NamesStreamsThatAreTheSameInEachEpoch) {
       [](StreamSpec& other) { other.options.image.width = 7; },
       [](StreamSpec& other) { other.parts[0].fingerprint = 2; },
       [](StreamSpec& other) { other.parts[0].labels_id = 2, other.parts[0].labels.emplace(); },
+      [](StreamSpec& other) { other.parts[0].classes = {"cat"}; },
   };
   for (const auto change : others) {
     StreamSpec other = spec;

@@ -18,7 +18,8 @@ namespace {
 constexpr std::string_view kSpecMagic = "millrace-stream";
 constexpr uint64_t kMaxSpecParts = Mix::kMaxParts;
 constexpr uint64_t kMaxSpecFields = 1024;
-constexpr uint64_t kMaxSpecTransforms = 1024;  // of an image; and the numbers of one
+constexpr uint64_t kMaxSpecClasses = uint64_t{1} << 24;  // that of an index
+constexpr uint64_t kMaxSpecTransforms = 1024;            // of an image; and the numbers of one
 constexpr uint64_t kMaxUniverse = uint64_t{1} << 48;
 
 /// Writes what a visit goes through. The second arguments are for SpecReader.
@@ -160,6 +161,7 @@ void VisitPart(Visitor& to, auto& part) {
     to.Flag(labels.quotes);
     to.Number(part.labels_id);
   });
+  to.Each(part.classes, kMaxSpecClasses, [&to](auto& name) { to.Text(name); });
 }
 
 template <typename Visitor>
@@ -309,6 +311,7 @@ absl::StatusOr<StreamSpec> SpecOf(const Source& source, const LoaderOptions& opt
       part.labels_id = dataset.labels_id();
       ASSIGN_OR_RETURN(part.labels->uri, AbsoluteUri(part.labels->uri));
     }
+    part.classes = dataset.classes();
     spec.parts.push_back(std::move(part));
   }
   return spec;

@@ -16,7 +16,7 @@
 namespace millrace {
 
 /// The version of what trainer and worker say to each other. Both must have the same one.
-inline constexpr uint64_t kServiceVersion = 7;
+inline constexpr uint64_t kServiceVersion = 8;
 
 /// All that a worker needs to know of a stream: which data, what is delivered, in which order, and from where on. The
 /// worker keeps nothing else, so that any other one can go on with the stream.
@@ -30,6 +30,7 @@ struct StreamSpec {
     uint64_t samples = 0;                // of its index
     std::optional<LabelsFile> labels;    // the samples' labels
     uint64_t labels_id = 0;              // of what the trainer has read of them
+    std::vector<std::string> classes;    // Dataset::classes()
     std::optional<std::string> members;  // of a subset: the numbers of its samples, encoded; absent: all samples
   };
 

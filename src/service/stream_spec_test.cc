@@ -20,6 +20,7 @@ StreamSpec Everything() {
   spec.parts[0].members = std::string("\3\1\4\4", 4);  // 1, 5, 9
   spec.parts[1].labels = LabelsFile{.uri = "/labels.csv", .key_column = "id", .label_column = "y", .quotes = false};
   spec.parts[1].labels_id = 99;
+  spec.parts[1].classes = {"cat", "ant"};
   spec.tokens = TokenOptions{.layout = RowLayout::kStream, .length = 128, .documents = false};
   spec.function =
       RowFunction{.name = "a.b:c", .uri = "s3://bucket/train", .wants_tensors = true, .most_bytes = 1 << 20};
@@ -78,6 +79,8 @@ TEST(StreamSpecTest, ComesBackAsItWas) {
   EXPECT_FALSE(parsed->parts[1].labels->quotes);
   EXPECT_EQ(parsed->parts[1].labels->label_column, "y");
   EXPECT_EQ(parsed->parts[1].labels_id, 99u);
+  EXPECT_THAT(parsed->parts[0].classes, testing::IsEmpty());
+  EXPECT_THAT(parsed->parts[1].classes, testing::ElementsAre("cat", "ant"));
   EXPECT_EQ(parsed->tokens->layout, RowLayout::kStream);
   EXPECT_EQ(parsed->tokens->length, 128u);
   EXPECT_FALSE(parsed->tokens->documents);

@@ -1,6 +1,7 @@
 #include "service/worker_session.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <pthread.h>
 
 #include <algorithm>
@@ -63,13 +64,14 @@ absl::StatusOr<std::shared_ptr<const Dataset>> OpenDatasets::Open(const StreamSp
       std::erase_if(entries_, [](const auto& each) { return each.second.use_count() == 1; });
     }
     const std::string labels = part.labels ? "\n" + part.labels->uri : "";
-    std::shared_ptr<Entry>& found = entries_[part.uri + labels];
+    const std::string classes = part.classes.empty() ? "" : fmt::format("\n\n{}", fmt::join(part.classes, "\n"));
+    std::shared_ptr<Entry>& found = entries_[part.uri + labels + classes];
     if (found == nullptr) found = std::make_shared<Entry>();
     entry = found;
   }
   const auto is_that = [&part](const Dataset& dataset) {
     return dataset.index().fingerprint() == part.fingerprint && dataset.index().size() == part.samples &&
-           dataset.labels_id() == part.labels_id;
+           dataset.labels_id() == part.labels_id && dataset.classes() == part.classes;
   };
   std::unique_lock lock(entry->mutex);
   // A stream that is closed does not wait: it would count as one of the worker's.
@@ -102,6 +104,7 @@ absl::StatusOr<std::shared_ptr<const Dataset>> OpenDatasets::OpenNow(const Strea
   OpenOptions options;
   options.stop = stop_.get_token();
   options.labels = part.labels;
+  options.classes = part.classes;
   try {
     ASSIGN_OR_RETURN(std::shared_ptr<const Dataset> dataset, Dataset::Open(runtime_, stores_, part.uri, options));
     if (dataset->labels_id() == part.labels_id) return dataset;

@@ -1,5 +1,7 @@
 #include "shard/data_kind.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <iterator>
 #include <string>
@@ -200,11 +202,66 @@ std::string_view ForeignFileAdvice(std::string_view key) {
   if (key.ends_with(kParquetSuffix)) {
     return "a Parquet file; its rows cannot be read singly: let `millrace pack` make shards of all of them";
   }
-  if (key.ends_with(".h5") || key.ends_with(".hdf5")) {
-    return "an HDF5 file, which is not read; write its samples as shards with h5py and webdataset.ShardWriter or "
-           "streaming.MDSWriter, as docs/formats/shards.md shows";
+  struct Advice {
+    std::string_view ending;
+    std::string_view text;
+  };
+  constexpr std::string_view kHdf5 =
+      "an HDF5 file, which is not read; write its samples as shards with h5py and webdataset.ShardWriter or "
+      "streaming.MDSWriter, as docs/formats/shards.md shows";
+  constexpr std::string_view kLmdb =
+      "an LMDB database, which is not read; write its samples as shards with lmdb and millrace.ShardWriter, as "
+      "docs/formats/shards.md shows";
+  constexpr std::string_view kArrow =
+      "an Arrow file, which is not read; write it as Parquet (datasets: to_parquet(); pyarrow: "
+      "pyarrow.parquet.write_table()), and let `millrace pack` make shards";
+  constexpr Advice kAdvice[] = {
+      {".h5", kHdf5},
+      {".hdf5", kHdf5},
+      {"/data.mdb", kLmdb},
+      {"/lock.mdb", kLmdb},
+      {".lmdb", kLmdb},
+      {".arrow", kArrow},
+      {".feather", kArrow},
+      {".avro", "an Avro file, which is not read; write it as Parquet, and let `millrace pack` make shards"},
+      {".orc", "an ORC file, which is not read; write it as Parquet, and let `millrace pack` make shards"},
+      {".beton", "a file of FFCV, which is not read; make shards of the data that it was made from"},
+      {".array_record",
+       "an ArrayRecord file, which is not read; write its records with millrace.ShardWriter, as "
+       "docs/formats/shards.md shows"},
+  };
+  // A whole name begins with '/'. ArrayRecord numbers its files behind the extension.
+  const size_t numbered = key.rfind(".array_record-");
+  const std::string below = "/" + std::string(numbered == key.npos ? key : key.substr(0, numbered + 13));
+  for (const Advice& advice : kAdvice) {
+    if (below.ends_with(advice.ending)) return advice.text;
   }
   return {};
+}
+
+std::string FieldAdvice(std::string_view field) {
+  struct Advice {
+    std::string_view extensions;  // each with a blank before and behind it
+    std::string_view text;        // a format; its argument is the field
+  };
+  constexpr std::string_view kMedia =
+      "it is not decoded; read its bytes by fields={{'x': millrace.Bytes('{0}')}} and decode them in `transform`, as "
+      "examples/video.py does";
+  constexpr std::string_view kPickled =
+      "read its bytes by fields={{'x': millrace.Bytes('{0}')}} and load them in `transform`, from io.BytesIO";
+  constexpr Advice kAdvice[] = {
+      {" mp4 mov mkv avi webm m4v mpg mpeg wmv flv ogv wav flac mp3 ogg m4a opus aac ", kMedia},
+      {" npy ", "read it by fields={{'x': millrace.Array('{0}')}}"},
+      {" npz pt pth pkl pickle safetensors mat msgpack ", kPickled},
+      {" txt text ", "read it by fields={{'x': millrace.Text('{0}')}}"},
+      {" json ", "read it by fields={{'x': millrace.Json('{0}')}}"},
+      {" zip 7z rar gz bz2 xz zst lz4 tgz ", "it is compressed; unpack the files first"},
+  };
+  const std::string word = " " + absl::AsciiStrToLower(ToAbsl(field.substr(field.rfind('.') + 1))) + " ";
+  for (const Advice& advice : kAdvice) {
+    if (advice.extensions.find(word) != advice.extensions.npos) return fmt::format(fmt::runtime(advice.text), field);
+  }
+  return "";
 }
 
 bool IsCompanion(DataKind kind, std::string_view key) {

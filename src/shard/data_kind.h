@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <string_view>
 
 /// The kinds of data sets, and which objects belong to which, by their names.
@@ -51,9 +52,13 @@ bool IsToolFile(std::string_view key);
 /// as 1.part, without the name of an image in front, is that of a sample.
 bool IsPartOfDownload(std::string_view key);
 
-/// The advice for a file of many samples that cannot be read singly, by its name: Parquet and HDF5; "" for
-/// others. Completes "FILE: ...".
+/// The advice for a file of many samples that cannot be read singly, by its name: Parquet, HDF5, LMDB, Arrow and
+/// others; "" for other files. Completes "FILE: ...".
 std::string_view ForeignFileAdvice(std::string_view key);
+
+/// How a field that is no image is read in Python, by the end of its name: video, audio, arrays, texts, pickles; "" for
+/// others. Completes "the field 'mp4': ...".
+std::string FieldAdvice(std::string_view field);
 
 /// True if an object of that name may lie beside shards of that kind, and holds no samples then: anything but a shard;
 /// beside token files the caches of Megatron and side files (side_files.h). Among raw objects it would be a sample.

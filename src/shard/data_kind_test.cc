@@ -58,8 +58,25 @@ TEST(DataKind, FilesThatAreNoShards) {
   EXPECT_NE(ForeignFileAdvice("a/train.parquet").find("millrace pack"), std::string_view::npos);
   EXPECT_NE(ForeignFileAdvice("train.h5").find("h5py"), std::string_view::npos);
   EXPECT_NE(ForeignFileAdvice("train.hdf5").find("h5py"), std::string_view::npos);
-  for (const char* other : {"", "parquet", "x.parquet.mds", "h5/x.jpg"})
+  for (const char* lmdb : {"data.mdb", "train/data.mdb", "train/lock.mdb", "train.lmdb"})
+    EXPECT_NE(ForeignFileAdvice(lmdb).find("millrace.ShardWriter"), std::string_view::npos) << lmdb;
+  for (const char* table : {"a.arrow", "a.feather", "a.avro", "a.orc"})
+    EXPECT_NE(ForeignFileAdvice(table).find("Parquet"), std::string_view::npos) << table;
+  for (const char* records : {"a.array_record", "train.array_record-00000-of-00001"})
+    EXPECT_NE(ForeignFileAdvice(records).find("ArrayRecord"), std::string_view::npos) << records;
+  for (const char* other : {"", "parquet", "x.parquet.mds", "h5/x.jpg", "olddata.mdb", "arrow", "x.orc.jpg"})
     EXPECT_EQ(ForeignFileAdvice(other), "") << other;
+}
+
+TEST(DataKind, FieldsThatAreNoImages) {
+  EXPECT_NE(FieldAdvice("mp4").find("millrace.Bytes('mp4')"), std::string::npos);
+  EXPECT_NE(FieldAdvice("left.WAV").find("millrace.Bytes('left.WAV')"), std::string::npos);
+  EXPECT_NE(FieldAdvice("npy").find("millrace.Array('npy')"), std::string::npos);
+  EXPECT_NE(FieldAdvice("npz").find("io.BytesIO"), std::string::npos);
+  EXPECT_NE(FieldAdvice("txt").find("millrace.Text('txt')"), std::string::npos);
+  EXPECT_NE(FieldAdvice("json").find("millrace.Json('json')"), std::string::npos);
+  EXPECT_NE(FieldAdvice("zip").find("unpack"), std::string::npos);
+  for (const char* other : {"", "jpg", "cls", "x", "p4"}) EXPECT_EQ(FieldAdvice(other), "") << other;
 }
 
 TEST(DataKind, Companions) {

@@ -13,6 +13,7 @@
 #include "base/number.h"
 #include "base/status.h"
 #include "base/utf8.h"
+#include "shard/coco.h"
 #include "shard/csv_reader.h"
 #include "shard/field_value.h"
 #include "shard/json_array_manifest.h"
@@ -509,6 +510,7 @@ absl::StatusOr<Manifest> ParseManifest(ManifestFormat format, std::string_view t
   text = WithoutByteOrderMark(text);
   const size_t start = text.find_first_not_of(" \t\r\n");
   const bool array = start != std::string_view::npos && text[start] == '[';
+  if (!array && columns.label.empty() && columns.path.empty() && IsCoco(text)) return ParseCoco(text, each);
   const bool records = array && HoldsRecords(text);
   if (!array || records) return JsonLinesManifest(columns, each, records).Read(text);
   if (columns.rows == RowsName::kKeys) {

@@ -100,6 +100,7 @@ using ManifestSink = absl::FunctionRef<absl::Status(const Manifest&, const Manif
 /// usually written, float if all are numbers (also NaN and inf), else text; JSON has types of its own, and what is
 /// neither number nor text is JSON. Empty cells (of CSV: those of blanks, too) and null are no values. N/A and the like
 /// (IsManifestValue) are none among numbers. Lines of CSV whose cells are all empty are no rows.
+/// A JSON object with COCO's lists of images and annotations is read as coco.h says.
 /// If rows name keys, the column of the key is the first that there is of: key, __key__, id, image_id, sample, and then
 /// those above. Labels may be floats then, and NaN among numbers is no label.
 ///

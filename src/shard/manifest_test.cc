@@ -130,6 +130,50 @@ TEST(Manifest, JsonErrorsNameTheLine) {
   EXPECT_THAT(JsonOf("{\"path\": \"" + std::string(2 << 20, 'x') + "\"}"), ElementsAre(HasSubstr("line 1: more than")));
 }
 
+TEST(Manifest, AnnotationsOfCoco) {
+  constexpr std::string_view kFile = R"({
+    "info": {"images": [{"id": 7}], "year": 2017},
+    "images": [{"id": 30, "file_name": "b.jpg", "height": 40, "width": 50, "license": 2},
+               {"file_name": "sub/a.jpg", "id": 7}],
+    "categories": [{"id": 18, "name": "dog"}],
+    "annotations": [
+      {"id": 1, "image_id": 30, "category_id": 18, "bbox": [1.5, 2, 3, 4.25], "area": 9.5, "iscrowd": 0,
+       "segmentation": [[1, 2, 3, 4], [5, 6]]},
+      {"bbox": [0, 0, 10, 20], "category_id": 3, "image_id": 30, "id": 2, "segmentation": {"counts": [1, 2], "size": [3, 4]},
+       "iscrowd": 1}]})";
+  EXPECT_THAT(JsonOf(kFile), ElementsAre("1 b.jpg area=[9.5,200]:json boxes=[[1.5,2,3,4.25],[0,0,10,20]]:json "
+                                         "height=40:int image_id=30:int iscrowd=[0,1]:json labels=[18,3]:json "
+                                         "width=50:int",
+                                         "2 sub/a.jpg area=[]:json boxes=[]:json image_id=7:int iscrowd=[]:json "
+                                         "labels=[]:json"));
+  EXPECT_THAT(JsonOf(R"({"annotations": [{"image_id": 1, "id": 5, "caption": "a \"cat\""}],
+                         "images": [{"id": 1, "file_name": "a.jpg"}]})"),
+              ElementsAre(R"(1 a.jpg captions=["a \"cat\""]:json image_id=1:int)"));
+  EXPECT_THAT(JsonOf(R"({"images": [{"id": 1, "file_name": "a.jpg"}], "annotations": []})"), testing::SizeIs(1));
+}
+
+TEST(Manifest, AnnotationsOfCocoThatAreWrong) {
+  const std::vector<std::pair<std::string, std::string>> cases{
+      {R"({"images": [{"id": 1}], "annotations": [{"image_id": 1}]})", "image 1: it has no file_name"},
+      {R"({"images": [{"file_name": "a.jpg"}], "annotations": [{"image_id": 1}]})", "image 1: it has no file_name"},
+      {R"({"images": [{"id": 1, "file_name": "a.jpg"}, {"id": 1, "file_name": "b.jpg"}], "annotations": [{}]})",
+       "image 2: the id 1"},
+      {R"({"images": [{"id": 1, "file_name": "a.jpg"}], "annotations": [{"image_id": 2, "category_id": 1,
+           "bbox": [1, 2, 3, 4]}]})",
+       "annotation 1: there is no image 2"},
+      {R"({"images": [{"id": 1, "file_name": "a.jpg"}], "annotations": [{"image_id": 1, "category_id": 1,
+           "bbox": [1, 2, 3]}]})",
+       "annotation 1: its bbox"},
+      {R"({"images": [{"id": 1, "file_name": "a.jpg"}], "annotations": [{"image_id": 1, "bbox": [1, 2, 3, 4]}]})",
+       "category_id"},
+      {R"({"images": [{"id": 1, "file_name": "a.jpg"}], "annotations": [{"image_id": 1,]})", "malformed JSON"},
+  };
+  for (const auto& [text, why] : cases) EXPECT_THAT(JsonOf(text), ElementsAre(HasSubstr(why))) << text;
+  // Lines whose members are called so, and none of COCO's files.
+  EXPECT_THAT(JsonOf("{\"path\": \"a.jpg\", \"images\": 3, \"annotations\": [{\"x\": 1}]}\n"),
+              ElementsAre("1 a.jpg annotations=[{\"x\":1}]:json images=3:int"));
+}
+
 TEST(Manifest, LabelAttributeOfGroundTruth) {
   constexpr std::string_view kRow =
       R"({{"source-ref": "s3://b/{}.jpg", "my-class": {}, "my-class-metadata": {{"class-name": "cat"{}}}}})";

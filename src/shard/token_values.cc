@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <bit>
 #include <limits>
 #include <utility>
 
@@ -10,6 +12,8 @@
 namespace millrace {
 
 namespace {
+
+constexpr std::string_view kNdarray = "ndarray:";  // of MDS
 
 template <typename From, typename To>
 absl::Status Convert(ByteSpan stored, std::byte* out) {
@@ -48,12 +52,28 @@ std::string_view TokenTypeName(TokenType type) {
   return type == TokenType::kInt32 ? "int32" : "int64";
 }
 
+std::optional<uint64_t> TokenHeadBytes(std::string_view encoding, NumberType type, uint64_t bytes) {
+  if (!encoding.starts_with(kNdarray) || encoding.find(':', kNdarray.size()) != std::string_view::npos) return 0;
+  // The number of axes and the size of their lengths, and the one length.
+  for (int log = 0; log <= 3; ++log) {
+    const uint64_t head = 1 + (uint64_t{1} << log);
+    if (bytes < head || (bytes - head) % type.size != 0) continue;
+    const uint64_t tokens = (bytes - head) / type.size;
+    const uint64_t least = log == 0 ? 0 : uint64_t{1} << (4 << log);  // fewer fit into a smaller length
+    if (tokens >= least && (log == 3 || tokens < uint64_t{1} << (8 << log))) return head;
+  }
+  return std::nullopt;
+}
+
+std::byte TokenHeadMark(uint64_t head_bytes) {
+  constexpr int kOneAxis = 1 << 2;
+  return std::byte(kOneAxis | std::countr_zero(head_bytes - 1));
+}
+
 absl::StatusOr<NumberType> TokensOfEncoding(std::string_view encoding) {
   std::optional<NumberType> type;
-  constexpr std::string_view kNdarray =
-      "ndarray:";  // of MDS; with a shape behind the type, the values are all there is
-  const size_t shape = encoding.starts_with(kNdarray) ? encoding.find(':', kNdarray.size()) : std::string_view::npos;
-  if (shape != std::string_view::npos) {
+  if (encoding.starts_with(kNdarray)) {
+    const size_t shape = std::min(encoding.find(':', kNdarray.size()), encoding.size());
     type = ParseNumpyName(encoding.substr(kNdarray.size(), shape - kNdarray.size()));
   } else if (encoding.ends_with('s')) {
     type = ParseNumberType(encoding.substr(0, encoding.size() - 1));
@@ -61,7 +81,8 @@ absl::StatusOr<NumberType> TokensOfEncoding(std::string_view encoding) {
   if (!type) {
     return absl::FailedPreconditionError(
         fmt::format("it is stored as {}, of which the index does not tell how many numbers it holds; token files "
-                    "(Megatron's pairs, arrays) and MDS columns such as ndarray:int32:2048 serve",
+                    "(Megatron's pairs, arrays) and MDS columns such as ndarray:int32 serve. Write others by "
+                    "millrace.TokenWriter",
                     encoding.empty() ? "bytes" : encoding));
   }
   if (type->kind == NumberType::Kind::kFloat) {

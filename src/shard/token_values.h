@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string_view>
 
 #include "base/bytes.h"
@@ -17,9 +18,17 @@ inline uint64_t TokenBytes(TokenType type) {
 }
 std::string_view TokenTypeName(TokenType type);  // "int32", "int64"
 
-/// The type of the numbers in fields of that encoding (shard/field_value.h), one behind another without a head. Errors:
-/// FailedPrecondition where such fields hold something else, or no whole numbers.
+/// The type of the numbers in fields of that encoding (shard/field_value.h), one behind another, behind a head
+/// (TokenHeadBytes). Errors: FailedPrecondition where such fields hold something else, or no whole numbers.
 absl::StatusOr<NumberType> TokensOfEncoding(std::string_view encoding);
+
+/// Counts the bytes before the tokens of a field of so many bytes. In arrays of MDS whose encoding does not say their
+/// shape ("ndarray:int32") this is the number of tokens, in as few bytes as it takes. The result is 0 for other
+/// encodings, and nullopt if no array of one axis has so many bytes.
+std::optional<uint64_t> TokenHeadBytes(std::string_view encoding, NumberType type, uint64_t bytes);
+
+/// The first byte of that head.
+std::byte TokenHeadMark(uint64_t head_bytes);
 
 /// Whole numbers of type `from` to `to`; `out` has room for as many. DataLoss when one does not fit, and then `out`
 /// holds anything.

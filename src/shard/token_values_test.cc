@@ -65,11 +65,26 @@ TEST(TokenValues, FillsWithOneToken) {
   EXPECT_THAT(wide, ElementsAre(1'000'000'000'000, 1'000'000'000'000));
 }
 
+TEST(TokenValues, CountsTheHeadOfArraysOfMds) {
+  const NumberType int32 = *ParseNumberType("i4");
+  for (const uint64_t tokens : {0, 1, 255, 256, 65535, 65536, 1'000'000}) {
+    const uint64_t head = tokens < 256 ? 2 : tokens < 65536 ? 3 : 5;
+    EXPECT_EQ(TokenHeadBytes("ndarray:int32", int32, head + 4 * tokens), head) << tokens;
+    EXPECT_EQ(TokenHeadBytes("ndarray:int32:7", int32, 4 * tokens), 0u);
+    EXPECT_EQ(TokenHeadBytes("i4s", int32, 4 * tokens), 0u);
+  }
+  for (const uint64_t bytes : {0, 1, 3, 4, 5, 7}) EXPECT_FALSE(TokenHeadBytes("ndarray:int32", int32, bytes)) << bytes;
+  EXPECT_EQ(TokenHeadMark(2), std::byte{4});
+  EXPECT_EQ(TokenHeadMark(3), std::byte{5});
+  EXPECT_EQ(TokenHeadMark(5), std::byte{6});
+}
+
 TEST(TokenValues, TakesArraysOfWholeNumbersWithoutAHead) {
   EXPECT_EQ(*TokensOfEncoding("u2s"), *ParseNumberType("u2"));
   EXPECT_EQ(*TokensOfEncoding("ndarray:int32:2048"), *ParseNumberType("i4"));
+  EXPECT_EQ(*TokensOfEncoding("ndarray:uint16"), *ParseNumberType("u2"));
   for (const std::string_view other :
-       {"", "text", "npy", "tf.ints", "ndarray", "ndarray:int32", "u2", "s", "ndarray:x:4"}) {
+       {"", "text", "npy", "tf.ints", "ndarray", "u2", "s", "ndarray:x:4", "ndarray:x"}) {
     EXPECT_TRUE(absl::IsFailedPrecondition(TokensOfEncoding(other).status())) << other;
   }
   EXPECT_THAT(std::string(TokensOfEncoding("f4s").status().message()), HasSubstr("float32; tokens are whole numbers"));

@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <optional>
+#include <utility>
 
 #include "base/number.h"
 
@@ -11,6 +13,7 @@ namespace millrace {
 namespace {
 
 constexpr char kBetween = '\0';
+constexpr std::string_view kUp = "../";
 
 std::vector<std::string_view> SplitAtNul(std::string_view text) {
   std::vector<std::string_view> parts;
@@ -26,6 +29,31 @@ bool ParseSize(std::string_view text, uint64_t* size) {
   return ParseNumber(text, size) && *size <= kMaxObjectBytes;
 }
 
+std::string_view FolderOf(std::string_view key) {
+  return key.substr(0, key.rfind('/') + 1);
+}
+
+// The path from a folder ("" or ending with '/') to a key.
+std::string PathFrom(std::string_view folder, std::string_view key) {
+  std::string up;
+  while (!key.starts_with(folder)) {
+    folder = FolderOf(folder.substr(0, folder.size() - 1));
+    up += kUp;
+  }
+  return up + std::string(key.substr(folder.size()));
+}
+
+// The key at the end of such a path; nullopt if it leaves all folders, or is none that PathFrom makes.
+std::optional<std::string> KeyAt(std::string_view folder, std::string_view path) {
+  while (path.starts_with(kUp)) {
+    if (folder.empty()) return std::nullopt;
+    folder = FolderOf(folder.substr(0, folder.size() - 1));
+    path.remove_prefix(kUp.size());
+  }
+  if (path.empty() || path.starts_with('/') || path.find(kUp) != path.npos) return std::nullopt;
+  return std::string(folder) + std::string(path);
+}
+
 absl::Status NotJoined() {
   return absl::InvalidArgumentError("a key that begins like one of joined objects and is none");
 }
@@ -39,7 +67,7 @@ ObjectInfo JoinObjects(const std::vector<ObjectInfo>& objects) {
     if (joined.key.empty()) {
       joined.key = fmt::format("{}{}{}", object.key, kBetween, object.size);
     } else {
-      joined.key += fmt::format("{}{}/{}", kBetween, object.key.substr(object.key.rfind('/') + 1), object.size);
+      joined.key += fmt::format("{}{}/{}", kBetween, PathFrom(FolderOf(objects.front().key), object.key), object.size);
       joined.etag += kBetween;
     }
     joined.etag += object.etag;
@@ -60,14 +88,15 @@ absl::StatusOr<std::vector<ObjectInfo>> SplitJoined(std::string_view key, std::s
     return objects;
   }
   if (parts.size() > kMaxJoinedObjects + 1 || !ParseSize(parts[1], &objects.front().size)) return NotJoined();
-  const std::string_view folder = parts.front().substr(0, parts.front().rfind('/') + 1);
+  const std::string_view folder = FolderOf(parts.front());
   uint64_t bytes = objects.front().size;
   for (size_t i = 2; i < parts.size(); ++i) {
-    const size_t slash = parts[i].find('/');
+    const size_t slash = parts[i].rfind('/');
     ObjectInfo& object = objects.emplace_back();
-    if (slash == 0 || slash == std::string_view::npos || !ParseSize(parts[i].substr(slash + 1), &object.size))
-      return NotJoined();
-    object.key = fmt::format("{}{}", folder, parts[i].substr(0, slash));
+    if (slash == std::string_view::npos || !ParseSize(parts[i].substr(slash + 1), &object.size)) return NotJoined();
+    std::optional<std::string> found = KeyAt(folder, parts[i].substr(0, slash));
+    if (!found) return NotJoined();
+    object.key = *std::move(found);
     bytes += object.size;
   }
   if (objects.size() < 2 || bytes > kMaxObjectBytes) return NotJoined();

@@ -102,12 +102,23 @@ struct JoinedHead {
 
 }  // namespace
 
+absl::StatusOr<std::vector<ObjectInfo>> JoinedStore::Split(std::string_view key, std::string_view etag) const {
+  absl::StatusOr<std::vector<ObjectInfo>> objects = SplitJoined(key, etag);
+  if (!objects.ok()) return Annotate(objects.status(), Uri(std::string(key)));
+  for (const ObjectInfo& object : *objects) {
+    if (object.key.starts_with(prefix_)) continue;
+    return absl::InvalidArgumentError(
+        fmt::format("{}: a part of joined objects lies outside of the data set", Uri(object.key)));
+  }
+  return objects;
+}
+
 void JoinedStore::Get(std::string key, MutableByteSpan into, GetOptions options, GetCallback done) {
   if (!IsJoinedKey(key)) return below_.Get(std::move(key), into, std::move(options), std::move(done));
   auto read = std::make_shared<JoinedRead>();
   read->uri = Uri(key);
-  const absl::StatusOr<std::vector<ObjectInfo>> objects = SplitJoined(key, options.if_match);
-  if (!objects.ok()) return done(Annotate(objects.status(), read->uri));
+  const absl::StatusOr<std::vector<ObjectInfo>> objects = Split(key, options.if_match);
+  if (!objects.ok()) return done(objects.status());
   for (const ObjectInfo& object : *objects) read->object_size += object.size;
   absl::Status status = CheckGet(read->uri, options, into.size());
   if (status.ok()) status = CheckRange(read->uri, options.range, read->object_size);
@@ -135,8 +146,8 @@ void JoinedStore::Get(std::string key, MutableByteSpan into, GetOptions options,
 
 void JoinedStore::Head(std::string key, HeadOptions options, HeadCallback done) {
   if (!IsJoinedKey(key)) return below_.Head(std::move(key), options, std::move(done));
-  absl::StatusOr<std::vector<ObjectInfo>> objects = SplitJoined(key, "");
-  if (!objects.ok()) return done(Annotate(objects.status(), Uri(key)));
+  absl::StatusOr<std::vector<ObjectInfo>> objects = Split(key, "");
+  if (!objects.ok()) return done(objects.status());
   auto head = std::make_shared<JoinedHead>();
   head->expected = *std::move(objects);
   head->found.resize(head->expected.size(), absl::InternalError("not asked"));

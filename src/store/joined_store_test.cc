@@ -96,6 +96,33 @@ TEST_F(JoinedStoreTest, OtherKeysGoThrough) {
   EXPECT_EQ(ListAll(store_, "d/")->size(), 3u);
 }
 
+TEST(JoinedObjects, MayLieInSeveralFolders) {
+  for (const std::vector<std::string>& keys :
+       {std::vector<std::string>{"voc/JPEG/a/1.jpg", "voc/Masks/a/1.png", "voc/1.txt", "x"}, {"1.jpg", "m/1.png"}}) {
+    std::vector<ObjectInfo> objects;
+    for (const std::string& key : keys) objects.push_back({.key = key, .size = 10 + objects.size(), .etag = "e" + key});
+    const ObjectInfo joined = JoinObjects(objects);
+    const auto split = SplitJoined(joined.key, joined.etag);
+    ASSERT_TRUE(split.ok()) << split.status();
+    ASSERT_EQ(split->size(), objects.size());
+    for (size_t i = 0; i < objects.size(); ++i) {
+      EXPECT_EQ((*split)[i].key, objects[i].key);
+      EXPECT_EQ((*split)[i].size, objects[i].size);
+      EXPECT_EQ((*split)[i].etag, objects[i].etag);
+    }
+  }
+  // Below another prefix it is the same key.
+  EXPECT_EQ(JoinObjects({{.key = "p/a/1.jpg", .size = 1}, {.key = "p/b/1.png", .size = 2}}).key,
+            "p/" + JoinObjects({{.key = "a/1.jpg", .size = 1}, {.key = "b/1.png", .size = 2}}).key);
+}
+
+TEST_F(JoinedStoreTest, PartsOutsideOfThePrefixAreRefused) {
+  JoinedStore narrow(below_, "d/7.j");
+  const absl::Status status = HeadBlocking(narrow, joined_.key).status();
+  EXPECT_TRUE(absl::IsInvalidArgument(status)) << status;
+  EXPECT_THAT(status.ToString(), HasSubstr("d/7.mask.png"));
+}
+
 TEST(JoinedObjects, KeysOfFilesAreNotBelieved) {
   using std::string_view_literals::operator""sv;
   for (const std::string_view key : {"a\0"sv, "a\0x"sv,
@@ -109,6 +136,10 @@ TEST(JoinedObjects, KeysOfFilesAreNotBelieved) {
                                      "5\0/6"sv,
                                      "a\0"
                                      "5\0b/6x"sv,
+                                     "a\0"
+                                     "5\0../b/6"sv,
+                                     "a\0"
+                                     "5\0b/../c/6"sv,
                                      "a\0"
                                      "5\0b/99999999999999999999"sv,
                                      "a\0"

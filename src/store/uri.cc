@@ -51,6 +51,39 @@ std::string Shown(std::string_view uri) {
   return fmt::format("{}://{}", scheme, rest);
 }
 
+// The remedy for an address of another kind, by its scheme; "" for a scheme that is not known.
+std::string_view OtherSchemeAdvice(std::string_view scheme) {
+  struct Advice {
+    std::string_view schemes;  // each with a blank before and behind it
+    std::string_view text;
+  };
+  constexpr Advice kAdvice[] = {
+      {" gs gcs ",
+       "Google Cloud Storage is read by its S3 interface: make an HMAC key, set AWS_ENDPOINT_URL to "
+       "https://storage.googleapis.com and write s3://"},
+      {" az azure abfs abfss wasb wasbs adl ",
+       "Azure has no S3 interface: copy the data to a disk or to a bucket (azcopy, rclone), or mount the container "
+       "(blobfuse2) and give the path"},
+      {" hf ",
+       "data of the Hugging Face Hub are read from a disk: `hf download NAME --repo-type dataset --local-dir DIR`, and "
+       "give DIR; Parquet files there become shards by `millrace pack DIR DST`"},
+      {" http https ",
+       "HTTP addresses are not read; for an S3-compatible endpoint set AWS_ENDPOINT_URL and use s3://; download other "
+       "files first (curl, wget), and give their path"},
+      {" s3a s3n ", "it is what Hadoop calls S3; write s3:// in its place"},
+      {" r2 oss cos b2 minio obs tos ", "this store has an S3 interface: set AWS_ENDPOINT_URL to it and write s3://"},
+      {" hdfs webhdfs viewfs ",
+       "HDFS is not read: copy the data to a disk or to a bucket (hadoop distcp), or mount it"},
+      {" ftp ftps sftp ssh scp ", "download the data first (rsync, rclone), and give their path"},
+      {" dbfs ", "give the path of the mount, /dbfs/..., or of the volume, /Volumes/..."},
+  };
+  const std::string word = fmt::format(" {} ", scheme);
+  for (const Advice& advice : kAdvice) {
+    if (advice.schemes.find(word) != advice.schemes.npos) return advice.text;
+  }
+  return "";
+}
+
 absl::Status Refuse(std::string_view uri, std::string_view why) {
   return absl::InvalidArgumentError(fmt::format("'{}': {}; a URI is {}", Shown(uri), why, kForms));
 }
@@ -86,12 +119,11 @@ absl::StatusOr<ParsedUri> ParseUri(std::string_view uri) {
   if (scheme == "arn" && uri.find(":s3:::") != uri.npos)
     return Refuse(uri, fmt::format("is the ARN of a bucket; write s3://{}", uri.substr(uri.find(":s3:::") + 6)));
   if (!authority) return ParsedUri{ParsedUri::Scheme::kFile, "", std::string(uri)};
-  if (scheme == "http" || scheme == "https") {
-    return Refuse(uri, "HTTP addresses are not read; for an S3-compatible endpoint set AWS_ENDPOINT_URL and use s3://");
+  if (!ours) {
+    const std::string_view advice = OtherSchemeAdvice(scheme);
+    return Refuse(
+        uri, advice.empty() ? fmt::format("'{}' is not a store that Millrace knows", scheme) : std::string(advice));
   }
-  if (scheme == "s3a" || scheme == "s3n")
-    return Refuse(uri, fmt::format("'{}' is what Hadoop calls S3; write s3:// in its place", scheme));
-  if (!ours) return Refuse(uri, fmt::format("'{}' is not a store that Millrace knows", scheme));
   rest.remove_prefix(2);
 
   if (scheme == "file") {

@@ -175,6 +175,12 @@ absl::Status ArtifactPlaces::Rename(const std::string& from, const std::string& 
   return error ? ErrnoStatus(error.value(), cache.store->Uri(from), "rename") : absl::OkStatus();
 }
 
+absl::Status ArtifactPlaces::RefusedBeside(const absl::Status& reason) const {
+  if (options_.home != ArtifactHome::kBeside) return absl::OkStatus();
+  return absl::FailedPreconditionError(fmt::format("{} cannot be kept beside the data, and nowhere else it may be: {}",
+                                                   options_.title, ToStd(reason.message())));
+}
+
 void ArtifactPlaces::LogKeptInCache(const absl::Status& reason) const {
   Log(LogLevel::kInfo, "transfer",
       fmt::format("{} is kept in the cache folder, not beside the data: {}", options_.title, ToStd(reason.message())));
@@ -196,6 +202,7 @@ absl::StatusOr<SharedArtifact> ArtifactPlaces::Publish() {
     ASSIGN_OR_RETURN(const std::string name, BuiltName());
     RETURN_IF_ERROR(Rename(built, name));
     RemoveBuilt(name);
+    RETURN_IF_ERROR(RefusedBeside(published.status()));
     LogKeptInCache(published.status());
     path = cache.store->Uri(name);
   } else {
@@ -231,13 +238,16 @@ absl::StatusOr<SharedArtifact> ArtifactPlaces::Build(BuildArtifact build) {
   const auto open = [&]() -> absl::StatusOr<std::unique_ptr<ObjectWriter>> {
     in_cache = UnpublishedName();
     if (!MayWriteBeside()) {
-      refused = absl::PermissionDeniedError("this program only reads the data");
+      refused = absl::PermissionDeniedError(options_.home == ArtifactHome::kCache ? "the program has said so"
+                                                                                  : "this program only reads the data");
+      RETURN_IF_ERROR(RefusedBeside(refused));
       ASSIGN_OR_RETURN(in_cache, BuiltName());
     } else if (!beside_.is_remote()) {
       absl::StatusOr<std::unique_ptr<ObjectWriter>> beside = options_.beside.store->Write(options_.beside.prefix, {});
       in_cache.clear();
       if (beside.ok()) return beside;
       refused = beside.status();
+      RETURN_IF_ERROR(RefusedBeside(refused));
       ASSIGN_OR_RETURN(in_cache, BuiltName());
     }
     ASSIGN_OR_RETURN(const Location cache, Cache());

@@ -43,6 +43,13 @@ using CheckArtifact = absl::FunctionRef<absl::Status(const SharedArtifact&)>;
 using OpenArtifact = absl::FunctionRef<absl::StatusOr<std::unique_ptr<ObjectWriter>>()>;
 using BuildArtifact = absl::FunctionRef<absl::Status(OpenArtifact)>;
 
+/// Where an artifact that is built may be put.
+enum class ArtifactHome : uint8_t {
+  kBesideOrCache,  // beside the data, or in the cache folder if that cannot be
+  kBeside,         // beside the data; FailedPrecondition if that cannot be
+  kCache,          // in the cache folder
+};
+
 struct ArtifactOptions {
   Location beside;           // its place beside the data; prefix = the whole key
   std::string cache_folder;  // "": there is none
@@ -52,6 +59,7 @@ struct ArtifactOptions {
   /// Whether the stem says all that the bytes depend on: then all that are found are the same. Otherwise a newer one
   /// may replace it beside the data.
   bool one_version = false;
+  ArtifactHome home = ArtifactHome::kBesideOrCache;
   std::string title;  // "the index"; for messages
   std::stop_token stop;
   std::chrono::milliseconds lock_patience = kFolderPatience;  // for the lock of the folder with the data
@@ -87,7 +95,7 @@ class ArtifactPlaces {
   /// them make the same.
   absl::StatusOr<FileLock> Lock();
 
-  /// Builds it and puts it where it will be found again: beside the data, or in the cache folder if that cannot be.
+  /// Builds it and puts it where it will be found again: ArtifactOptions::home.
   absl::StatusOr<SharedArtifact> Build(BuildArtifact build);
 
   /// Open, or if nothing sound is there Build, by one process of this machine; for those of one version. An outage of
@@ -95,7 +103,9 @@ class ArtifactPlaces {
   absl::StatusOr<SharedArtifact> GetOrBuild(CheckArtifact check, CheckArtifact verify, BuildArtifact build);
 
  private:
-  bool MayWriteBeside() const { return beside_.is_memory() || !stores_.reads_only(); }
+  bool MayWriteBeside() const {
+    return options_.home != ArtifactHome::kCache && (beside_.is_memory() || !stores_.reads_only());
+  }
   absl::StatusOr<Location> Cache();
   absl::StatusOr<std::string> BuiltName();
   std::string UnpublishedName() const;
@@ -109,6 +119,7 @@ class ArtifactPlaces {
   void Remove(const std::string& prefix, std::string_view except);
   void RemoveBuilt(std::string_view except);
   absl::StatusOr<SharedArtifact> Publish();
+  absl::Status RefusedBeside(const absl::Status& reason) const;
   void LogKeptInCache(const absl::Status& reason) const;
 
   Stores& stores_;

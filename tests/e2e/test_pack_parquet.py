@@ -387,3 +387,33 @@ def test_memory_does_not_grow_with_the_source(sandbox: Sandbox, tmp_path: Path) 
         shutil.rmtree(tmp_path / f"out{mib}")
     for small, large in zip(*peaks):
         assert 0 < large < small + 96 * MIB, peaks
+
+
+def test_parquet_of_hugging_face_needs_no_options(photos: Photos, sandbox: Sandbox, tmp_path: Path) -> None:
+    """As `datasets` writes it: an image, a ClassLabel, and a caption, some of them null."""
+    samples = photos.samples[:6]
+    columns = {
+        "image": [{"bytes": sample.fields["jpg"], "path": f"{sample.key}.jpg"} for sample in samples[:5]] + [None],
+        "label": pa.array([3, 0, None, 1, 2, 0], pa.int64()),
+        "caption": ["a", None, "c", "d", "e", "f"],
+        "score": [0.5, None, 1.5, 2.0, 2.5, 3.0],
+    }
+    features = {name: {"_type": "Value"} for name in columns}
+    features["image"], features["label"] = {"_type": "Image"}, {"names": ["w", "x", "y", "z"], "_type": "ClassLabel"}
+    table = pa.table(columns).replace_schema_metadata({"huggingface": json.dumps({"info": {"features": features}})})
+    (tmp_path / "in").mkdir()
+    pq.write_table(table, tmp_path / "in/train-00000-of-00001.parquet")
+    sandbox.ok("pack", tmp_path / "in", tmp_path / "out", env=PYTHON)
+    packed = [sample.fields for sample in oracle.read_tar(tmp_path / "out")]
+    assert [set(fields) for fields in packed] == [{"jpg", "cls", "caption", "score"}] * 6
+    assert [fields["cls"] for fields in packed] == [b"3", b"0", b"-1", b"1", b"2", b"0"]
+    assert [fields["jpg"] for fields in packed] == [*(sample.fields["jpg"] for sample in samples[:5]), b""]
+    feed = ["feed", tmp_path / "out", "--json", "--batch", "2", "--size", "32", "--bad-samples", "replace"]
+    assert sandbox.ok(*feed).json()["samples"] == 6
+    assert sandbox.ok("pack", tmp_path / "in", tmp_path / "out", "--json", env=PYTHON).json()["already_packed"]
+    # The names of the columns stay where --field says so, and in other formats.
+    sandbox.ok("pack", tmp_path / "in", tmp_path / "named", "--field", "image", "--field", "label", env=PYTHON)
+    assert set(oracle.read_tar(tmp_path / "named")[0].fields) == {"image", "label"}
+    sandbox.ok("pack", tmp_path / "in", tmp_path / "mds", "--format", "mds", env=PYTHON)
+    found = sandbox.ok("inspect", tmp_path / "mds", "--json").json()["fields"]
+    assert {field["name"] for field in found} >= {"image", "label"}

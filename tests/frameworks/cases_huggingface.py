@@ -469,3 +469,39 @@ def test_the_page(tmp_path: pathlib.Path) -> None:
     seen = []
     page.run(of_datasets, tmp_path, train=lambda image, label: seen.append((image.size, label)))
     assert len(seen) == 60 and {label for _, label in seen} == {0, 1, 2} and seen[0][0] == (40, 32)
+
+
+def test_the_job_of_the_examples(tmp_path: pathlib.Path) -> None:
+    page.make_bucket(tmp_path)
+    shutil.rmtree(tmp_path / "val/class0")  # classes keep their numbers
+    program = pathlib.Path(__file__).resolve().parents[2] / "examples/jobs/huggingface.py"
+    command = [sys.executable, str(program), str(tmp_path / "train"), str(tmp_path / "val"), str(tmp_path / "runs")]
+    for _ in range(2):  # the second time there is nothing left to train
+        done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert "'eval_n': 40" in done.stdout, done.stdout
+
+
+def test_a_corpus_by_the_package_tokenizers(tmp_path: pathlib.Path) -> None:
+    import tokenizers
+
+    words = "the quick brown fox jumps over the lazy dog and goes home".split()
+    rng = np.random.default_rng(0)
+    texts = [" ".join(rng.choice(words, size)) for size in rng.integers(1, 60, 200)]
+    made = tokenizers.Tokenizer(tokenizers.models.BPE())
+    made.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel()
+    trainer = tokenizers.trainers.BpeTrainer(vocab_size=200, special_tokens=["<|endoftext|>"])
+    made.train_from_iterator(texts, trainer)
+    made.save(str(tmp_path / "tokenizer.json"))
+    (tmp_path / "corpus.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
+    end = made.token_to_id("<|endoftext|>")
+    wanted = [[*made.encode(text).ids, end] for text in texts]
+    report = millrace.pack(
+        tmp_path / "corpus.jsonl", tmp_path / "out", tokenizer=tmp_path / "tokenizer.json", eos="<|endoftext|>"
+    )
+    assert report["documents"] == 200 and report["tokens"] == sum(map(len, wanted))
+    assert [sample["tokens"].tolist() for sample in millrace.Dataset(tmp_path / "out")] == wanted
+    fast = transformers.PreTrainedTokenizerFast(tokenizer_object=made)
+    tokens = millrace.Tokens(64, "pack", tokenizer=fast, eos="<|endoftext|>")
+    with millrace.Loader(tmp_path / "corpus.jsonl", tokens=tokens, batch_size=4, epochs=1) as loader:
+        assert sum(int(batch["token_mask"].sum()) for batch in loader) == report["tokens"]

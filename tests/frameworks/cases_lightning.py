@@ -6,6 +6,7 @@ import dataclasses
 import json
 import os
 import pathlib
+import shutil
 import subprocess
 import sys
 from typing import Any
@@ -365,3 +366,14 @@ def test_the_page(tmp_path: pathlib.Path) -> None:
     (piece,) = page.pieces("lightning")
     page.run(piece, tmp_path, model=model)
     assert len(sum(model.trained, [])) == 600 and len(sum(model.validated, [])) >= 120
+
+
+def test_the_job_of_the_examples(tmp_path: pathlib.Path) -> None:
+    page.make_bucket(tmp_path)
+    shutil.rmtree(tmp_path / "val/class0")  # classes keep their numbers
+    program = pathlib.Path(__file__).resolve().parents[2] / "examples/jobs/lightning_fit.py"
+    command = [sys.executable, str(program), str(tmp_path / "train"), str(tmp_path / "val"), str(tmp_path / "runs")]
+    for _ in range(2):  # the second time it goes on from the end
+        done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert "74 steps," in done.stdout, done.stdout

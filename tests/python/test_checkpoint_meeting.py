@@ -65,7 +65,7 @@ class OfRank:
         if fault is not None:
             raise fault
 
-    def begin(self, step: int, keep: int, keep_every: int) -> Any:
+    def begin(self, step: int, keep: int, keep_every: int, keep_steps: list[int]) -> Any:
         self._call("begin")
         return collections.namedtuple("Save", "attempt")("e1-a")
 
@@ -132,7 +132,11 @@ def run_ranks(
         meeting = Meeting(notes, "x", rank, world, 60, now=clock.now, pause=clock.pause)
         try:
             save_together(
-                store.of(rank), meeting.begin(), (steps or {}).get(rank, 7), (works or {}).get(rank, Part(rank)), 0, 0
+                store.of(rank),
+                meeting.begin(),
+                (steps or {}).get(rank, 7),
+                (works or {}).get(rank, Part(rank)),
+                (0, 0, []),
             )
         except BaseException as error:
             raised[rank] = error
@@ -227,7 +231,7 @@ def test_messages_do_not_pile_up() -> None:
         threads = []
         store = Store()
         for rank, meeting in enumerate(meetings):
-            arguments = (store.of(rank), meeting.begin(), 7, Part(rank), 0, 0)
+            arguments = (store.of(rank), meeting.begin(), 7, Part(rank), (0, 0, []))
             threads.append(threading.Thread(target=save_together, args=arguments))
             threads[-1].start()
         for thread in threads:

@@ -17,8 +17,8 @@ import pytest
 import torch
 from fake_cuda import FakeCuda
 from millrace import _restore, _snapshot, _tensors
+from millrace._background_save import BackgroundSave
 from millrace._snapshot import Snapshot
-from millrace.checkpoints import _Background
 
 CUDA = torch.device("cuda:0")
 
@@ -314,16 +314,16 @@ def test_a_signal_may_save_before_a_save_goes_to_the_background(
 ) -> None:
     ckpt, core = millrace.Checkpoints(folder, snapshot_memory=2048 if parts else None), OneAtATime(fails)
     monkeypatch.setattr(ckpt, "_core", core)
-    made = _Background.__init__
+    made = BackgroundSave.__init__
 
-    def signalled(background: _Background, call: Any) -> None:
+    def signalled(background: BackgroundSave, call: Any) -> None:
         made(background, call)
         if signals:
             signals.pop()
             signal.raise_signal(signal.SIGUSR1)
 
     signals = [1, 1]  # the second one meets the save of the first; steps 2 and 3
-    monkeypatch.setattr(_Background, "__init__", signalled)
+    monkeypatch.setattr(BackgroundSave, "__init__", signalled)
     steps = [3, 2]
     handler(lambda: ckpt.save(steps.pop(), {"w": torch.zeros(10)}, asynchronous=True))
     if fails:

@@ -1,0 +1,42 @@
+"""The values of fields as Python objects."""
+
+from __future__ import annotations
+
+import codecs
+import io
+import json
+from typing import Any
+
+import numpy as np
+
+_NPY_MAGIC = b"\x93NUMPY"
+
+
+def to_python(name: str, kind: str, value: bytes) -> Any:
+    if kind == "ndarray":
+        return np.load(io.BytesIO(value), allow_pickle=False)
+    if kind == "int":
+        return int(value)
+    if kind == "float":
+        return float(value)
+    if kind == "text":
+        return value.decode()
+    if kind == "json":
+        return json.loads(value)
+    return _by_name(name.rpartition(".")[2].lower(), value)
+
+
+def _by_name(extension: str, value: bytes) -> Any:
+    """The value of a file, which has no type but its name. Bytes that are not as the name says stay bytes."""
+    try:
+        if extension in ("txt", "text"):
+            return value.decode()
+        if extension == "cls":
+            return int(value.removeprefix(codecs.BOM_UTF8))
+        if extension == "json":
+            return json.loads(value)
+        if extension == "npy" and value.startswith(_NPY_MAGIC):  # else numpy would open an archive of arrays
+            return np.load(io.BytesIO(value), allow_pickle=False)
+    except (ValueError, EOFError, RecursionError, MemoryError):  # MemoryError: a cut array claims more than there is
+        pass
+    return value

@@ -1,0 +1,102 @@
+#include <pybind11/numpy.h>
+#include <pybind11/stl.h>
+
+#include <algorithm>
+#include <optional>
+#include <span>
+#include <stop_token>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "arguments.h"
+#include "bindings.h"
+#include "dataset_handle.h"
+#include "gil_release.h"
+#include "interruptible.h"
+#include "pipeline/column_read.h"
+#include "pipeline/distinct_keys.h"
+
+namespace millrace::python {
+
+namespace {
+
+py::list Keys(const DatasetHandle& self) {
+  self.CheckOwnProcess();
+  std::vector<std::string> keys;
+  const auto add = [&keys](uint64_t, const IndexedSample& entry) { keys.push_back(entry.key); };
+  ThrowIfError(WithoutGil([&] { return ScanSubset(self.subset(), add); }));
+  py::list list;
+  for (const std::string& key : keys) list.append(ToPyText(key));
+  return list;
+}
+
+// `into` has room for one number a sample. MismatchError for keys of which many are equal.
+void KeyHashes(const DatasetHandle& self, const py::int_& seed, py::array_t<uint64_t, py::array::c_style>& into) {
+  self.CheckOwnProcess();
+  if (static_cast<uint64_t>(into.size()) != self.subset().size())
+    throw py::value_error("one number a sample is needed");
+  const uint64_t of = ToNatural("seed", seed);
+  uint64_t* const to = into.mutable_data();
+  size_t rank = 0;
+  ThrowIfError(WithoutGil([&]() -> absl::Status {
+    RETURN_IF_ERROR(CheckKeysDiffer(self.index(), self.subset().dataset->uri()));
+    return ScanSubset(self.subset(),
+                      [&](uint64_t, const IndexedSample& entry) { to[rank++] = KeyRange::Hash(entry.key, of); });
+  }));
+}
+
+// (samples of the index that have one of the keys, places of the keys that no sample has).
+py::tuple FindKeys(const DatasetHandle& self, const std::vector<std::string>& keys) {
+  self.CheckOwnProcess();
+  std::vector<int64_t> samples;
+  std::vector<bool> found(keys.size());
+  ThrowIfError(WithoutGil([&] {
+    absl::flat_hash_map<std::string_view, size_t> places;
+    for (size_t place = 0; place < keys.size(); ++place) {
+      if (!places.emplace(keys[place], place).second) found[place] = true;  // the first one is looked for
+    }
+    return self.index().Scan(0, self.index().size(), [&](uint64_t sample, const IndexedSample& entry) {
+      const auto place = places.find(entry.key);
+      if (place == places.end()) return;
+      found[place->second] = true;
+      samples.push_back(static_cast<int64_t>(sample));
+    });
+  }));
+  std::vector<size_t> missing;
+  for (size_t place = 0; place < found.size(); ++place) {
+    if (!found[place]) missing.push_back(place);
+  }
+  py::array_t<int64_t> numbers(static_cast<py::ssize_t>(samples.size()));
+  std::copy(samples.begin(), samples.end(), numbers.mutable_data());
+  return py::make_tuple(std::move(numbers), missing);
+}
+
+// (type, value) of each sample, or None.
+py::list Column(const DatasetHandle& self, const std::string& field) {
+  self.CheckOwnProcess();
+  const std::vector<std::optional<ColumnValue>> values = RunInterruptibly(
+      [&](const std::stop_token& stop) { return ReadColumn(self.subset(), field, self.runtime().memory(), stop); });
+  py::list list;
+  for (const std::optional<ColumnValue>& value : values) {
+    if (value) {
+      list.append(py::make_tuple(std::string(FieldTypeName(value->type)), py::bytes(value->value)));
+    } else {
+      list.append(py::none());
+    }
+  }
+  return list;
+}
+
+}  // namespace
+
+void BindSampleColumns(py::class_<DatasetHandle, std::shared_ptr<DatasetHandle>>& dataset) {
+  dataset.def("keys", &Keys)
+      .def("key_hashes", &KeyHashes, py::arg("seed"), py::arg("into").noconvert())
+      .def("find_keys", &FindKeys, py::arg("keys"))
+      .def("column", &Column, py::arg("field"));
+}
+
+}  // namespace millrace::python

@@ -1,0 +1,75 @@
+#include "cli/pack_text.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <cstring>
+
+#include "base/process.h"
+#include "cli/json_text.h"
+
+namespace millrace::cli {
+
+namespace {
+
+constexpr const char* kStart = R"(
+import sys
+try:
+    from millrace._text_command import main
+except ModuleNotFoundError as error:
+    sys.exit(f"millrace pack: texts are packed by Python, and {sys.executable} does not have {error.name}: install the package millrace there, or name another Python by MILLRACE_PYTHON")
+main(sys.argv[1])
+)";
+
+}  // namespace
+
+void AddPackTextOptions(Command pack, PackTextFlags* flags) {
+  constexpr const char* kHeading = "Texts that become tokens (*.jsonl, *.txt, *.parquet; also .gz and .zst)";
+  const Option tokenizer =
+      pack.Add("--tokenizer", &flags->tokenizer,
+               "tokenizer.json of the package tokenizers, as Hugging Face has it: the destination gets token files, "
+               "of which Loader(tokens=...) and feed --tokens make rows")
+          .Called("FILE")
+          .Below(kHeading);
+  const auto add = [&](const char* name, std::optional<std::string>* value, const char* help) {
+    return pack.Add(name, value, help).Needs(tokenizer).Below(kHeading);
+  };
+  add("--text-field", &flags->field, "The member or column with the text; a.b is a member of a member [text]")
+      .Called("NAME");
+  add("--bos", &flags->bos, "A token of the tokenizer that begins each document [none]").Called("TOKEN");
+  add("--eos", &flags->eos, "A token that ends each document, such as '<|endoftext|>' [none]").Called("TOKEN");
+  add("--dtype", &flags->dtype,
+      "How tokens are stored [uint16 if the vocabulary has at most 65,536 of them, else int32]")
+      .Words({"uint8", "uint16", "int16", "int32", "int64"});
+}
+
+absl::Status RunPackText(const std::vector<std::string>& sources, const std::string& destination,
+                         const PackTextFlags& flags, bool skip_bad, bool force, bool json) {
+  JsonArray list;
+  for (const std::string& source : sources) list.Add(source);
+  JsonObject options{{"source", list},
+                     {"destination", destination},
+                     {"tokenizer", flags.tokenizer},
+                     {"skip_bad", skip_bad},
+                     {"force", force},
+                     {"json", json}};
+  const auto add = [&options](const char* name, const std::optional<std::string>& value) {
+    if (value) options.Add(name, *value);
+  };
+  add("field", flags.field);
+  add("bos", flags.bos);
+  add("eos", flags.eos);
+  add("dtype", flags.dtype);
+  const std::string named = EnvironmentValue("MILLRACE_PYTHON");
+  const std::string python = named.empty() ? "python3" : named;
+  const std::string text = options.text();
+  const std::array<const char*, 5> words = {python.c_str(), "-c", kStart, text.c_str(), nullptr};
+  execvp(words[0], const_cast<char* const*>(words.data()));
+  return absl::FailedPreconditionError(
+      fmt::format("texts are packed by Python, and {} cannot be run ({}); name one by MILLRACE_PYTHON", python,
+                  std::strerror(errno)));
+}
+
+}  // namespace millrace::cli

@@ -1,0 +1,142 @@
+"""Dataset(join=): files of one name in folders beside each other are one sample."""
+
+from __future__ import annotations
+
+import io
+import pathlib
+import pickle
+import subprocess
+from typing import Any
+
+import millrace
+import numpy as np
+import pytest
+from PIL import Image
+from support import binary, make_pixels, png
+
+VOC = {"image": "JPEGImages/{}.png", "mask": "SegmentationClass/{}.png"}
+FIELDS: dict[str, Any] = {
+    "image": millrace.Image("image"),
+    "mask": millrace.Image("mask", like="image", interpolation="nearest"),
+}
+
+
+def palette(numbers: np.ndarray) -> bytes:
+    out = io.BytesIO()
+    image = Image.fromarray(numbers, "P")
+    image.putpalette([value for color in range(256) for value in (color, 255 - color, color // 2)])
+    image.save(out, "png")
+    return out.getvalue()
+
+
+def write(folder: pathlib.Path, masks: int = 12, images: int = 30) -> dict[str, np.ndarray]:
+    """As VOC has it: more images than masks."""
+    for name in ("JPEGImages", "SegmentationClass", "Annotations"):
+        (folder / name).mkdir(parents=True)
+    found = {}
+    for number in range(images):
+        key = f"2007_{number * 37 % 1000:06}"
+        (folder / f"JPEGImages/{key}.png").write_bytes(png(make_pixels(number)))
+        (folder / f"Annotations/{key}.xml").write_text("<annotation/>")
+        if number < masks:
+            found[key] = np.random.default_rng(number).integers(0, 21, (24, 32), dtype=np.uint8)
+            (folder / f"SegmentationClass/{key}.png").write_bytes(palette(found[key]))
+    return found
+
+
+def check(dataset: millrace.Dataset, masks: dict[str, np.ndarray]) -> None:
+    assert dataset.keys() == sorted(masks) and dataset.fields == ["image", "mask"]
+    with millrace.Loader(
+        dataset, batch_size=5, size=(24, 32), fields=FIELDS, raw=True, shuffle="none", epochs=1, output="numpy"
+    ) as loader:
+        seen = []
+        for batch in loader:
+            for key, mask in zip(batch["key"], batch["mask"]):
+                np.testing.assert_array_equal(mask, masks[key])
+                seen.append(key)
+    assert seen == sorted(masks)
+
+
+def test_folders_of_voc(tmp_path: pathlib.Path) -> None:
+    masks = write(tmp_path / "voc")
+    dataset = millrace.Dataset(tmp_path / "voc", join=VOC)
+    check(dataset, masks)
+    assert len(dataset.skipped) == 18 and set(dataset.skipped.values()) == {"a field of its sample has no file"}
+    check(millrace.Dataset(tmp_path / "voc", join=VOC, index="require"), masks)  # it is there by now
+    copy = pickle.loads(pickle.dumps(dataset.where(samples=range(4))))
+    assert copy.keys() == sorted(masks)[:4]
+    whole = {**VOC, "xml": "Annotations/{}.xml"}
+    assert millrace.Dataset(f"{tmp_path / 'voc'}/", join=whole).read(0)["xml"] == b"<annotation/>"
+
+
+def test_folders_in_a_bucket(bucket: str, server_folder: pathlib.Path) -> None:
+    masks = write(server_folder / "bucket/voc")
+    dataset = millrace.Dataset(f"{bucket}/voc", join=VOC)
+    check(dataset, masks)
+    assert dataset.uri == f"{bucket}/voc/{{image=JPEGImages/{{}}.png,mask=SegmentationClass/{{}}.png}}"
+    check(millrace.Dataset(dataset.uri), masks)
+
+
+def test_cityscapes_has_folders_and_endings(tmp_path: pathlib.Path) -> None:
+    for city in ("aachen", "bochum"):
+        for folder, ending in (("leftImg8bit", "leftImg8bit.png"), ("gtFine", "gtFine_labelIds.png")):
+            place = tmp_path / folder / "train" / city
+            place.mkdir(parents=True)
+            for number in range(3):
+                (place / f"{city}_{number:06}_{ending}").write_bytes(png(make_pixels(number)))
+    (tmp_path / "gtFine/train/aachen/aachen_000000_gtFine_color.png").write_bytes(b"x")
+    join = {"image": "leftImg8bit/train/{}_leftImg8bit.png", "mask": "gtFine/train/{}_gtFine_labelIds.png"}
+    dataset = millrace.Dataset(tmp_path, join=join)
+    assert dataset.keys() == [f"{city}/{city}_{number:06}" for city in ("aachen", "bochum") for number in range(3)]
+    assert dataset.classes == ["aachen", "bochum"]
+
+
+def test_workers_and_commands_read_them_too(tmp_path: pathlib.Path, workers: Any) -> None:
+    masks = write(tmp_path / "voc")
+    dataset = millrace.Dataset(tmp_path / "voc", join=VOC)
+    address = workers().address
+    options: dict[str, Any] = {
+        "batch_size": 4,
+        "size": (24, 32),
+        "fields": FIELDS,
+        "raw": True,
+        "shuffle": "none",
+        "epochs": 1,
+        "output": "numpy",
+    }
+    with millrace.Loader(dataset, **options, workers=[address]) as loader:
+        for batch in loader:
+            for key, mask in zip(batch["key"], batch["mask"]):
+                np.testing.assert_array_equal(mask, masks[key])
+    rows = {worker["worker"]: worker["rows"] for worker in loader.report()["workers"]}
+    assert rows[address] == 12 and rows["local"] == 0
+    packed = subprocess.run(
+        [binary(), "pack", dataset.uri, tmp_path / "out", "--field", "image=png", "--field", "mask=mask.png"],
+        capture_output=True,
+        text=True,
+    )
+    assert packed.returncode == 0, packed.stderr
+    out = millrace.Dataset(tmp_path / "out")
+    assert out.keys() == sorted(masks) and out.fields == ["mask.png", "png"]
+
+
+def test_changes_are_noticed(tmp_path: pathlib.Path) -> None:
+    masks = write(tmp_path / "voc")
+    millrace.Dataset(tmp_path / "voc", join=VOC)
+    key = sorted(masks)[3]
+    (tmp_path / f"voc/SegmentationClass/{key}.png").write_bytes(b"another")
+    with pytest.raises(millrace.MismatchError, match="millrace index"):
+        millrace.Dataset(tmp_path / "voc", join=VOC)
+
+
+def test_what_is_wrong_is_said(tmp_path: pathlib.Path) -> None:
+    write(tmp_path / "voc")
+    with pytest.raises(millrace.NotFoundError, match="there is no file for the field 'mask'.*Masks/{}.png"):
+        millrace.Dataset(tmp_path / "voc", join={**VOC, "mask": "Masks/{}.png"})
+    for pattern in ("SegmentationClass/x.png", "SegmentationClass/{}/{}.png", "Seg*/{}.png", "a,b/{}.png"):
+        with pytest.raises(millrace.InvalidArgumentError, match="is no pattern"):
+            millrace.Dataset(tmp_path / "voc", join={**VOC, "mask": pattern})
+    with pytest.raises(millrace.InvalidArgumentError, match="2 to 32 are joined"):
+        millrace.Dataset(tmp_path / "voc", join={"image": "JPEGImages/{}.png"})
+    with pytest.raises(TypeError, match="a dict of fields and patterns"):
+        millrace.Dataset(tmp_path / "voc", join=["JPEGImages"])
