@@ -156,10 +156,13 @@ class Dataset:
     def _repr_html_(self) -> str:
         from .contact_sheet import page_of_text
 
-        counts = self.class_counts
-        classes = ", ".join(f"{name}: {count:,}" for name, count in list(counts.items())[:10]) + (
-            ", ..." if len(counts) > 10 else ""
-        )
+        try:
+            counts = self.class_counts
+            classes = ", ".join(f"{name}: {count:,}" for name, count in list(counts.items())[:10]) + (
+                ", ..." if len(counts) > 10 else ""
+            )
+        except MismatchError as error:  # they are in files that were not read
+            classes = str(error)
         lines = [
             ("kind", self.kind),
             ("fields", ", ".join(self.fields)),
@@ -441,7 +444,11 @@ class Dataset:
 
     @property
     def class_counts(self) -> dict[str, int]:
-        """Samples of each class: by folder (raw objects) or by number (shards); empty without numeric ``cls``."""
+        """Samples of each class: by folder (raw objects) or by number (shards); empty without numeric ``cls``.
+
+        Raises:
+            MismatchError: Classes of raw objects lie in files (``7.cls`` beside ``7.jpg``), and ``millrace index --classes`` has not read them yet.
+        """
         return self._native.class_counts
 
     @property

@@ -57,6 +57,7 @@ Handles ToHandles(const std::shared_ptr<const DatasetHandle>& whole, absl::Statu
 
 py::dict ClassCounts(const DatasetHandle& self) {
   const Index& index = self.index();
+  ThrowIfError(CheckClassesRead(self.subset()));
   py::dict counts;
   if (!self.subset().selection) {
     for (const ClassCount& entry : index.class_counts()) counts[ToPyText(entry.name)] = entry.samples;

@@ -35,6 +35,8 @@ struct IndexFlags {
   std::string memory;
   bool full = false;
   bool skip_bad = false;
+  bool classes = false;
+  bool checksums = false;
   bool json = false;
 };
 
@@ -69,6 +71,7 @@ absl::StatusOr<IndexResult> BuildInPlace(Runtime& runtime, Stores& stores, const
   ASSIGN_OR_RETURN(const std::unique_ptr<Dataset> dataset, Dataset::Open(runtime, stores, flags.uri, options));
   const Index& index = dataset->index();
   return IndexResult{.summary = {.samples = index.size(),
+                                 .samples_without_crc = index.samples_without_crc(),
                                  .objects = index.objects() - (dataset->is_manifest() ? 1 : 0),
                                  .span_bytes = index.total_bytes(),
                                  .index_bytes = index.file_bytes(),
@@ -101,6 +104,7 @@ std::string ToJson(const IndexResult& result, double seconds) {
   }
   const SkippedMembers& members = result.report.skipped_members;
   const JsonObject line{{"samples", summary.samples},
+                        {"samples_without_checksum", summary.samples_without_crc},
                         {"objects", summary.objects},
                         {"reused_objects", result.report.reused_objects},
                         {"bytes", summary.span_bytes},
@@ -123,6 +127,11 @@ std::string ToText(const IndexResult& result, double seconds) {
   if (result.report.reused_objects > 0) {
     text += fmt::format("{} of {} were unchanged and not read again\n", result.report.reused_objects,
                         Counted(summary.objects, "object"));
+  }
+  if (summary.samples_without_crc > 0) {
+    text += fmt::format("{} not read, and {} no checksum in the index: the store's are used, if it keeps some\n",
+                        Counted(summary.samples_without_crc, "sample") + (summary.samples_without_crc == 1 ? " was" : " were"),
+                        summary.samples_without_crc == 1 ? "has" : "have");
   }
   text += SkippedText(result.report.skipped);
   if (const SkippedMembers& members = result.report.skipped_members; members.unnamed > 0) {
@@ -160,6 +169,7 @@ absl::Status RunIndex(const IndexFlags& flags) {
                        .quotes = flags.no_csv_quotes ? CsvQuotes::kText : CsvQuotes::kUsual};
     options.reuse = !flags.full;
     options.skip_bad = flags.skip_bad;
+    options.raw = {.all = flags.checksums, .classes = flags.classes};
     options.progress = [&line](uint64_t done, uint64_t total) { line.Update(done, total); };
     options.stop = interrupt.token();
     const auto build = flags.output.empty() ? BuildInPlace : BuildToFile;
@@ -203,16 +213,21 @@ void AddIndex(Command app) {
       "--skip-bad", &flags->skip_bad,
       "Leave out the samples of corrupt or truncated shards from the bad place on, and report them; without it the "
       "first such shard is an error");
+  index.AddFlag("--classes", &flags->classes,
+                "Of raw objects, read the files that hold their classes (1.cls beside 1.jpg), which balancing and choosing "
+                "by class need; all else of raw objects is only listed");
+  index.AddFlag("--checksums", &flags->checksums,
+                "Read raw objects as a whole, and keep a checksum of each sample; without it, their samples are verified "
+                "by the checksums that the store keeps, if it does");
   index.Add("--memory", &flags->memory, "Budget for buffers [half of the memory]");
   index.Add("--outage-limit", &flags->outage_limit, kOutageLimitHelp).ShowDefault().Called("SECONDS");
   index.AddFlag("--json", &flags->json,
-                R"(One JSON object: {"samples", "objects", "reused_objects", "bytes", "fields", "index", )"
+                R"(One JSON object: {"samples", "samples_without_checksum", "objects", "reused_objects", "bytes", "fields", "index", )"
                 R"("index_bytes", "seconds", "damaged", "warnings", "skipped", "skipped_members"})");
   index.Footer(
-      "The index lists all samples and their places, with a checksum of each. Reading a data set for the first time "
-      "builds it. Run this after the data have changed: only new and changed objects are read, and the result is the "
-      "same "
-      "as with --full. The index is kept beside the data (.millrace/index) or, if that is not writable, in the cache "
+      "The index lists all samples and their places. Of shards it has a checksum of each sample. Raw objects are not "
+      "read: their listing is enough. Reading a data set for the first time builds its index. Run this after the data "
+      "have changed: only new and changed shards are read. The index is kept beside the data (.millrace/index) or, if that is not writable, in the cache "
       "folder (MILLRACE_CACHE, by default ~/.cache/millrace).\n\n"
       "Examples:\n"
       "  millrace index s3://bucket/train\n"

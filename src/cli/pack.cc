@@ -237,7 +237,7 @@ absl::StatusOr<PackResult> PackAll(const PackFlags& flags, PackOptions options, 
   open.stop = interrupt.token();
   open.skip_bad = options.skip_bad;
   open.labels = flags.labels.file();
-  open.list_raw = !open.labels;  // what is read once needs no index that is read for first
+  open.raw.classes = true;  // they become numbers in the shards
   ProgressLine indexing("indexing", ProgressLine::Unit::kBytes);
   open.progress = [&indexing](uint64_t done, uint64_t total) { indexing.Update(done, total); };
   ASSIGN_OR_RETURN(const std::unique_ptr<Dataset> source,

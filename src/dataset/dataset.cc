@@ -9,7 +9,6 @@
 #include "dataset/dataset_warnings.h"
 #include "dataset/index_file.h"
 #include "dataset/index_places.h"
-#include "dataset/listed_index.h"
 #include "dataset/manifest_set.h"
 #include "dataset/sample_objects.h"
 #include "dataset/token_files.h"
@@ -61,6 +60,13 @@ absl::StatusOr<PlacedIndex> FindIndex(IndexPlaces& places, const Opened& opened,
     absl::StatusOr<PlacedIndex> placed = places.Open(place);
     absl::Status status = placed.status();
     if (status.ok()) status = opened.Check(*placed->index, options.columns, options.stop);
+    if (status.ok() && placed->index->is_of_older_version()) {
+      status = absl::NotFoundError(
+          fmt::format("{}: its index is of an older version; what is unchanged is taken from it and not read, but "
+                      "positions that were saved with it do not fit any more",
+                      opened.data.uri));
+    }
+    if (status.ok() && !TellsAll(*placed->index, options.raw)) continue;
     if (status.ok()) return placed;
     if (absl::IsCancelled(status)) return status;
     // A cache folder that cannot be read has nothing for us; an index beside the data that cannot is worth a word.
@@ -84,6 +90,7 @@ struct Sources {
   BuildOptions OptionsFor(const OpenOptions& options, const std::optional<TokenArrays>& tokens) const {
     return {.progress = options.progress,
             .reuse = older.get(),
+            .raw = options.raw,
             .manifest = manifest.get(),
             .tokens = tokens,
             .skip_bad = options.skip_bad,
@@ -139,13 +146,6 @@ absl::StatusOr<std::unique_ptr<Dataset>> Dataset::Open(Runtime& runtime, Stores&
   bool built = false;
   std::string why;  // an index that is there is built again
   if (!options.rebuild) placed = FindIndex(places, opened, options, &tokens, &why);
-  bool listed = false;
-  if (absl::IsNotFound(placed.status()) && options.list_raw && !opened.manifest && !tokens) {
-    absl::StatusOr<std::unique_ptr<Index>> index = ListRawObjects(opened.data, options.stop);
-    listed = index.ok();
-    if (!listed && !absl::IsNotFound(index.status())) return index.status();
-    if (listed) placed = PlacedIndex{.index = *std::move(index), .uri = ""};
-  }
   if (absl::IsNotFound(placed.status())) {
     ASSIGN_OR_RETURN(const FileLock lock, places.LockForBuilding());
     if (opened.manifest) {  // which may have been replaced meanwhile
@@ -173,7 +173,6 @@ absl::StatusOr<std::unique_ptr<Dataset>> Dataset::Open(Runtime& runtime, Stores&
   dataset->index_ = std::move(placed->index);
   dataset->index_uri_ = std::move(placed->uri);
   if (built) dataset->built_ = placed->report;
-  dataset->has_checksums_ = !listed;
   if (options.labels) {
     ASSIGN_OR_RETURN(LabelledIndex labelled, OpenLabelledIndex(runtime, stores, dataset->place_, *dataset->index_,
                                                                *options.labels, dataset->cache_folder_, options.stop));

@@ -10,6 +10,7 @@
 #include "dataset/build_report.h"
 #include "dataset/dataset_place.h"
 #include "dataset/index.h"
+#include "dataset/index_reuse.h"
 #include "dataset/labels_file.h"
 #include "net/runtime.h"
 #include "shard/manifest.h"
@@ -26,7 +27,7 @@ struct OpenOptions {
   std::optional<TokenArrays> tokens;  // an index that is built now is of plain arrays, which are cut so
   ManifestColumns columns;            // of a manifest; an index that was built with others is built again
   std::optional<LabelsFile> labels;   // which samples have in place of what they have themselves
-  bool list_raw = false;     // raw objects that have no index are only listed, and get none: has_checksums() is false
+  RawReads raw;              // of raw objects, the index is to have what these reads tell; else it is built again
   ProgressFn progress;       // of building
   std::string cache_folder;  // where an index is kept that cannot be stored beside the data; "" = $MILLRACE_CACHE,
                              // $XDG_CACHE_HOME/millrace or ~/.cache/millrace
@@ -70,8 +71,6 @@ class Dataset {
   /// OpenOptions::labels, and LabelledIndex::id; null and 0 if there are none.
   const LabelsFile* labels() const { return labels_ ? &*labels_ : nullptr; }
   uint64_t labels_id() const { return labels_id_; }
-  /// Whether the index tells the CRC32C of samples; else samples can only be verified by the store's own checksums.
-  bool has_checksums() const { return has_checksums_; }
   ObjectStore& store() const { return *place_.store; }
   /// The store's key of an object of the index.
   std::string StoreKey(std::string_view object_key) const { return place_.Key(object_key); }
@@ -90,7 +89,6 @@ class Dataset {
   std::optional<LabelsFile> labels_;
   uint64_t labels_id_ = 0;
   bool is_manifest_ = false;
-  bool has_checksums_ = true;
 };
 
 }  // namespace millrace

@@ -37,9 +37,22 @@ struct Scanned {
   IndexedObject object;
   std::optional<uint32_t> reused;  // its number in the older index; nothing of it is read then
   bool is_manifest = false;        // likewise
+  bool is_listed = false;          // likewise: the listing says enough
 
-  bool IsRead() const { return !reused && !is_manifest; }
+  bool IsRead() const { return !reused && !is_manifest && !is_listed; }
 };
+
+// An older index may have classes that were read from files: then no sample is without.
+RawReads ReadsFor(const BuildOptions& options) {
+  RawReads reads = options.raw;
+  const Index* const older = options.reuse;
+  if (older == nullptr || older->kind() != DataKind::kRawObjects || options.manifest != nullptr) return reads;
+  const std::vector<std::string>& fields = older->field_names();
+  const bool numbers = std::find(fields.begin(), fields.end(), kClassField) != fields.end() &&
+                       older->class_names().empty() && !older->classes_unread();
+  reads.classes = reads.classes || numbers;
+  return reads;
+}
 
 std::unique_ptr<ObjectSource> MakeListing(const DatasetPlace& data, const BuildOptions& options) {
   const Listing listing = options.tokens ? Listing::kTokenArrays : Listing::kByName;
@@ -55,6 +68,7 @@ class IndexBuilder {
         manifest_(options.manifest),
         skip_bad_(options.skip_bad),
         may_read_(options.reads),
+        raw_reads_(ReadsFor(options)),
         stop_(options.stop),
         open_index_(open_index),
         progress_(options.progress),
@@ -71,23 +85,25 @@ class IndexBuilder {
  private:
   absl::Status ScanError() const;
   IndexReuse* MakeReuse(const BuildOptions& options) {
-    return options.reuse == nullptr ? nullptr : &reuse_.emplace(*options.reuse, options.tokens, options.same);
+    return options.reuse == nullptr ? nullptr : &reuse_.emplace(*options.reuse, options.tokens, raw_reads_, options.same);
   }
   absl::StatusOr<std::optional<ObjectReader::Request>> NextObject();
+  absl::StatusOr<ByteRange> RangeToRead(const IndexedObject& object) const;
   absl::Status BeginScan(bool checked);
   absl::Status AddPiece(const ObjectReader::Piece& piece, bool* enough);
   absl::Status EndObject();
   absl::Status EndReusedObject();
   absl::Status EndReadObject();
+  absl::Status EndListedObject();
   void NoteSkippedMembers();
   void WarnOfLinks() const;
   // What came of it before is to be kept.
   bool KeepsWhatCame() const { return skip_bad_ && scan_.damaged(); }
   void ReportDamage();
   absl::Status AddShardSample(const ShardSample& sample, std::string_view key);
-  absl::Status AddRawSample();
+  absl::Status AddRawSample(bool class_read, std::optional<uint32_t> crc);
   absl::StatusOr<std::string_view> AddClassOfFile();
-  absl::Status AddListedSample(const IndexedObject& object, uint32_t crc);
+  absl::Status AddListedSample(const IndexedObject& object, std::optional<uint32_t> crc);
   absl::Status NoSamples() const;
   // Of a pair of token files; their bytes are not among those of the data set (SampleObjects::total_bytes).
   bool IsIdx(const IndexedObject& object) const {
@@ -100,6 +116,7 @@ class IndexBuilder {
   const ManifestSamples* const manifest_;  // null: none
   const bool skip_bad_;
   const bool may_read_;
+  const RawReads raw_reads_;
   const std::stop_token stop_;
   const OpenIndexFn open_index_;
   ProgressMeter progress_;
@@ -116,9 +133,9 @@ class IndexBuilder {
   std::unique_ptr<IndexWriter> writer_;
   BuildReport report_;
   ObjectScan scan_;
-  RawSample raw_;                       // that is being read; of raw objects, unless a manifest lists them
+  RawSample raw_;                       // in hand; of raw objects, unless a manifest lists them
   std::string class_text_;              // of it
-  std::string numbered_;                // a sample whose class is a number in a file; "" as long as there is none
+  std::string numbered_;                // a sample that has a file with its class; "" as long as there is none
   std::string by_folder_;               // one whose class is its folder, likewise
   std::vector<NewSampleField> fields_;  // reused
   std::vector<NewSampleValue> values_;  // likewise
@@ -135,13 +152,29 @@ absl::StatusOr<std::optional<ObjectReader::Request>> IndexBuilder::NextObject() 
   if (!may_read_ && !next->reused && !is_manifest) {
     return absl::FailedPreconditionError(fmt::format("the older index does not know '{}' as it is now", object.key));
   }
-  // What is not read is one piece without bytes, which takes its turn among the others and costs no request. The .idx
-  // of a pair is read with its .bin.
-  if (!next->reused && !is_manifest && !IsIdx(object)) request.range.length = object.size;
+  // What is not read is one piece without bytes, which takes its turn among the others and costs no request.
+  if (!next->reused && !is_manifest) {
+    ASSIGN_OR_RETURN(request.range, RangeToRead(object));
+  }
   // What is damaged on the way would be pinned by the index for good.
   request.begin_again = [this] { return scan_.holds(); };
-  scanning_.push_back({.object = std::move(next->indexed), .reused = next->reused, .is_manifest = is_manifest});
+  const bool raw = objects_.kind() == DataKind::kRawObjects;
+  const bool is_listed = raw && !is_manifest && !raw_reads_.all && request.range.length == 0;
+  scanning_.push_back({.object = std::move(next->indexed),
+                       .reused = next->reused,
+                       .is_manifest = is_manifest,
+                       .is_listed = is_listed});
   return request;
+}
+
+// The .idx of a pair is read with its .bin.
+absl::StatusOr<ByteRange> IndexBuilder::RangeToRead(const IndexedObject& object) const {
+  if (objects_.kind() != DataKind::kRawObjects || raw_reads_.all)
+    return ByteRange{.offset = 0, .length = IsIdx(object) ? 0 : object.size};
+  if (!raw_reads_.classes || manifest_ != nullptr) return ByteRange{};
+  ASSIGN_OR_RETURN(const RawSample raw, RawSampleOf(object));
+  if (!raw.class_of) return ByteRange{};
+  return ByteRange{.offset = raw.class_of->offset, .length = raw.class_of->length};
 }
 
 absl::StatusOr<BuiltIndex> IndexBuilder::Run() {
@@ -257,6 +290,8 @@ absl::Status IndexBuilder::EndObject() {
   if (scanned.reused && !scanned.is_manifest) {
     RETURN_IF_ERROR(Annotate(EndReusedObject(), FrontUri()));
     ++report_.reused_objects;
+  } else if (scanned.is_listed) {
+    RETURN_IF_ERROR(Annotate(EndListedObject(), FrontUri()));
   } else if (scanned.IsRead()) {
     RETURN_IF_ERROR(EndReadObject());
   }
@@ -270,7 +305,7 @@ absl::Status IndexBuilder::EndReusedObject() {
   if (reuse_->tokens_type()) RETURN_IF_ERROR(token_files_.TakeKnown(*reuse_->tokens_type()));
   if (manifest_ == nullptr) return reuse_->AddSamples(*scanned.reused, writer_.get());
   // What the manifest says of it may be new.
-  ASSIGN_OR_RETURN(const uint32_t crc, reuse_->CrcOf(*scanned.reused));
+  ASSIGN_OR_RETURN(const std::optional<uint32_t> crc, reuse_->CrcOf(*scanned.reused));
   return AddListedSample(scanned.object, crc);
 }
 
@@ -282,8 +317,19 @@ absl::Status IndexBuilder::EndReadObject() {
     RETURN_IF_ERROR(Annotate(ScanError(), FrontUri()));
   }
   NoteSkippedMembers();
-  const bool raw = objects_.kind() == DataKind::kRawObjects;
-  return Annotate(raw ? AddRawSample() : scan_.Release(), FrontUri());
+  if (objects_.kind() != DataKind::kRawObjects) return Annotate(scan_.Release(), FrontUri());
+  std::optional<uint32_t> crc;
+  if (raw_reads_.all) crc = scan_.crc();
+  if (manifest_ != nullptr) return Annotate(AddListedSample(scanning_.front().object, crc), FrontUri());
+  return Annotate(AddRawSample(/*class_read=*/raw_.class_of.has_value(), crc), FrontUri());
+}
+
+absl::Status IndexBuilder::EndListedObject() {
+  const IndexedObject& object = scanning_.front().object;
+  if (manifest_ != nullptr) return AddListedSample(object, std::nullopt);
+  ASSIGN_OR_RETURN(raw_, RawSampleOf(object));
+  class_text_.clear();  // of an empty file there is nothing to read
+  return AddRawSample(/*class_read=*/raw_reads_.classes && raw_.class_of, std::nullopt);
 }
 
 void IndexBuilder::NoteSkippedMembers() {
@@ -322,15 +368,22 @@ absl::Status IndexBuilder::AddShardSample(const ShardSample& sample, std::string
   return writer_->AddSample({.key = key, .fields = fields_, .crc32c = sample.crc32c, .label = sample.label});
 }
 
-absl::Status IndexBuilder::AddRawSample() {
-  if (manifest_ != nullptr) return AddListedSample(scanning_.front().object, scan_.crc());
+// A file with the class is a field as long as it has not been read.
+absl::Status IndexBuilder::AddRawSample(bool class_read, std::optional<uint32_t> crc) {
   fields_.clear();
   for (const RawSample::Field& field : raw_.fields)
     fields_.push_back({.name = field.name, .offset = field.offset, .length = field.length});
   values_.clear();
-  std::string_view label = ClassFolder(raw_.key);
-  if (raw_.class_of) {
+  std::string_view label;
+  if (class_read) {
     ASSIGN_OR_RETURN(label, AddClassOfFile());
+  } else if (raw_.class_of) {
+    fields_.push_back({.name = kClassField, .offset = raw_.class_of->offset, .length = raw_.class_of->length});
+  } else {
+    label = ClassFolder(raw_.key);
+  }
+  if (raw_.class_of) {
+    numbered_ = raw_.key;
   } else if (!label.empty()) {
     by_folder_ = raw_.key;
   }
@@ -340,8 +393,9 @@ absl::Status IndexBuilder::AddRawSample() {
                     "for all samples, or remove them",
                     numbered_, numbered_, by_folder_));
   }
-  return writer_->AddSample(
-      {.key = raw_.key, .fields = fields_, .crc32c = scan_.crc(), .label = label, .values = values_});
+  NewSample sample{.key = raw_.key, .fields = fields_, .crc32c = crc, .label = label, .values = values_};
+  if (class_read) sample.class_file_bytes = raw_.class_of->length;
+  return writer_->AddSample(sample);
 }
 
 // Returns the label.
@@ -352,13 +406,12 @@ absl::StatusOr<std::string_view> IndexBuilder::AddClassOfFile() {
     return absl::InvalidArgumentError(fmt::format(
         "{}.cls holds no whole number; write the number of the class into it, or name the file otherwise", raw_.key));
   }
-  numbered_ = raw_.key;
   class_text_ = fmt::format("{}", *number);
   values_.push_back({.name = kClassField, .text = class_text_, .encoding = encoding::kInt});
   return number < 0 ? std::string_view() : class_text_;
 }
 
-absl::Status IndexBuilder::AddListedSample(const IndexedObject& object, uint32_t crc) {
+absl::Status IndexBuilder::AddListedSample(const IndexedObject& object, std::optional<uint32_t> crc) {
   const std::optional<ManifestSample> sample = manifest_->Find(object.key);
   if (!sample) return absl::InternalError("the manifest does not list it");
   fields_.assign(1, {.name = sample->field, .offset = 0, .length = object.size, .encoding = {}});

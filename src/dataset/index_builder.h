@@ -28,6 +28,9 @@ struct BuildOptions {
   const Index* reuse = nullptr;
   /// What counts as unchanged; null: IndexReuse's default.
   SameVersion same = nullptr;
+  /// What is read of raw objects. If `reuse` has classes that were read from files, these are read in any case, so that
+  /// all samples have theirs.
+  RawReads raw = {};
   /// Whether objects that `reuse` does not have may be read; else the first of them is an error: FailedPrecondition.
   bool reads = true;
   /// The data set is what this manifest lists, and `data` its place(). Null: what lies below `data`.
@@ -47,10 +50,10 @@ struct BuiltIndex {
   BuildReport report;
 };
 
-/// Lists and reads the whole data set and writes its index, which is the same for the same data, whatever the
-/// number of threads, and whether or not a part of it was taken from an older index. Reads run in parallel and ahead;
-/// parsing and checksums, at several GB/s, follow in index order on the calling thread: memory is the read-ahead's
-/// window and 1/16 of the budget.
+/// Lists the whole data set, reads its shards and token files, and writes its index, which is the same for the same
+/// data, whatever the number of threads, and whether or not a part of it was taken from an older index (which may know
+/// more of raw objects). Reads run in parallel and ahead; parsing and checksums, at several GB/s, follow in index order
+/// on the calling thread: memory is the read-ahead's window and 1/16 of the budget.
 ///
 /// Errors: NotFound (no bucket or no samples), InvalidArgument (tar and other files mixed, a sample that breaks the
 /// rules), DataLoss (truncated or corrupt shard: object, offset, reason; or nothing but such shards, with skip_bad),

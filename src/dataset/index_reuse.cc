@@ -4,6 +4,7 @@
 
 #include <utility>
 
+#include "dataset/sample_groups.h"
 #include "dataset/token_files.h"
 
 namespace millrace {
@@ -24,8 +25,14 @@ bool HaveSameEtag(const IndexedObject& then, const IndexedObject& now) {
 
 }  // namespace
 
-IndexReuse::IndexReuse(const Index& old, const std::optional<TokenArrays>& tokens, SameVersion same)
-    : old_(old), same_(same ? std::move(same) : HaveSameEtag) {
+bool TellsAll(const Index& index, RawReads reads) {
+  const bool lacks_crcs = reads.all && index.samples_without_crc() > 0;
+  const bool lacks_classes = (reads.all || reads.classes) && index.classes_unread();
+  return index.kind() != DataKind::kRawObjects || (!lacks_crcs && !lacks_classes);
+}
+
+IndexReuse::IndexReuse(const Index& old, const std::optional<TokenArrays>& tokens, RawReads reads, SameVersion same)
+    : old_(old), reads_(reads), same_(same ? std::move(same) : HaveSameEtag) {
   if (old.kind() != DataKind::kTokens) return;
   const absl::StatusOr<std::optional<TokenArrays>> were = TokenArraysOf(old);
   cut_alike_ = were.ok() && were->has_value() == tokens.has_value();
@@ -50,7 +57,21 @@ absl::StatusOr<std::optional<uint32_t>> IndexReuse::Find(DataKind kind, const In
   }
   const bool same = next_ && next_->key == object.key && next_->size == object.size && !next_->incomplete;
   if (!same || !same_(*next_, object)) return std::nullopt;
+  ASSIGN_OR_RETURN(const bool enough, KnowsEnough(next_number_));
+  if (!enough) return std::nullopt;
   return next_number_;
+}
+
+absl::StatusOr<bool> IndexReuse::KnowsEnough(uint32_t number) {
+  if (TellsAll(old_, reads_)) return true;
+  ASSIGN_OR_RETURN(const RawSample raw, RawSampleOf(*next_));
+  bool enough = true;
+  RETURN_IF_ERROR(CannotReuse(old_.ScanObject(number, &found_block_, [&](const NewSample& sample) {
+    const bool class_read = !raw.class_of || sample.class_file_bytes;
+    enough = (!reads_.all || sample.crc32c) && (!(reads_.all || reads_.classes) || class_read);
+    return absl::OkStatus();
+  })));
+  return enough;
 }
 
 absl::Status IndexReuse::AddSamples(uint32_t number, IndexWriter* writer) {
@@ -60,14 +81,16 @@ absl::Status IndexReuse::AddSamples(uint32_t number, IndexWriter* writer) {
   return added.ok() ? CannotReuse(scanned) : added;
 }
 
-absl::StatusOr<uint32_t> IndexReuse::CrcOf(uint32_t number) {
+absl::StatusOr<std::optional<uint32_t>> IndexReuse::CrcOf(uint32_t number) {
   std::optional<uint32_t> crc;
-  RETURN_IF_ERROR(CannotReuse(old_.ScanObject(number, &block_, [&crc](const NewSample& sample) {
+  bool found = false;
+  RETURN_IF_ERROR(CannotReuse(old_.ScanObject(number, &block_, [&](const NewSample& sample) {
     crc = sample.crc32c;
+    found = true;
     return absl::OkStatus();
   })));
-  if (!crc) return CannotReuse(absl::DataLossError("the index has an object without its sample"));
-  return *crc;
+  if (!found) return CannotReuse(absl::DataLossError("the index has an object without its sample"));
+  return crc;
 }
 
 }  // namespace millrace

@@ -14,12 +14,23 @@ namespace millrace {
 /// Whether an object of an older index is the same as one of now, which has the same key and size.
 using SameVersion = std::function<bool(const IndexedObject& then, const IndexedObject& now)>;
 
+/// Which of the bytes of raw objects an index is made of, besides their listing.
+struct RawReads {
+  bool all = false;      // all bytes, so that each sample has a CRC
+  bool classes = false;  // files that hold classes (RawSample::class_of)
+};
+
+/// Whether an index tells of all its samples what these reads do, if they are raw objects.
+bool TellsAll(const Index& index, RawReads reads);
+
 /// What an older index of a data set knows of those objects that have not changed since. Not thread-safe.
 class IndexReuse {
  public:
   /// `old` TellsAll() and was verified; it must live as long. `tokens`: how plain arrays are cut now, which must be how
-  /// they were cut; else nothing of them is found. None for all else. `same`: null for that the ETags are equal.
-  IndexReuse(const Index& old, const std::optional<TokenArrays>& tokens, SameVersion same = nullptr);
+  /// they were cut; else nothing of them is found. None for all else. `same`: null for that the ETags are equal. Raw
+  /// objects are found if the index knows of them what `reads` would tell.
+  IndexReuse(const Index& old, const std::optional<TokenArrays>& tokens, RawReads reads = {},
+             SameVersion same = nullptr);
 
   /// The number in the older index of an object of a data set of that kind, if it is there with the same size and
   /// version, and whole. Objects come in ascending order of keys. Of a pair of token files only both together are of
@@ -30,16 +41,18 @@ class IndexReuse {
   /// those of IndexWriter; DataLoss (the older index).
   absl::Status AddSamples(uint32_t number, IndexWriter* writer);
 
-  /// The CRC32C of all of a raw object, which is one sample; likewise.
-  absl::StatusOr<uint32_t> CrcOf(uint32_t number);
+  /// The CRC32C of all of a raw object, which is one sample, if the older index has it. DataLoss as above.
+  absl::StatusOr<std::optional<uint32_t>> CrcOf(uint32_t number);
 
   /// Of plain arrays that can be found: the type of all their numbers. None for all else.
   std::optional<NumberType> tokens_type() const { return tokens_type_; }
 
  private:
   bool MayFind(const IndexedObject& object) const;
+  absl::StatusOr<bool> KnowsEnough(uint32_t number);
 
   const Index& old_;
+  const RawReads reads_;
   const SameVersion same_;
   bool cut_alike_ = true;                  // the plain arrays
   bool type_given_ = false;                // of plain arrays, by the user
@@ -47,7 +60,8 @@ class IndexReuse {
   // The objects before next_number_ come before all that is still asked for.
   uint32_t next_number_ = 0;
   std::optional<IndexedObject> next_;  // of that number, when it was looked up
-  uint64_t block_ = 0;                 // for Index::ScanObject
+  uint64_t found_block_ = 0;           // for Index::ScanObject, of what is found
+  uint64_t block_ = 0;                 // likewise, of what is added
 };
 
 }  // namespace millrace

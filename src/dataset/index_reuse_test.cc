@@ -105,7 +105,8 @@ class IndexReuseTest : public ::testing::TestWithParam<std::tuple<std::string, D
   absl::StatusOr<BuildReport> TryBuild(const Index* reuse, std::string* bytes, bool skip_bad = false) {
     bytes->clear();
     const auto open = [bytes] { return std::make_unique<StringWriter>(bytes); };
-    ASSIGN_OR_RETURN(const BuiltIndex built, BuildIndex(runtime_, data_, open, {.reuse = reuse, .skip_bad = skip_bad}));
+    ASSIGN_OR_RETURN(const BuiltIndex built, BuildIndex(runtime_, data_, open,
+                                                       {.reuse = reuse, .raw = {.all = true}, .skip_bad = skip_bad}));
     EXPECT_EQ(built.summary.index_bytes, bytes->size());
     return built.report;
   }

@@ -13,7 +13,8 @@ class JoinedStore final : public StoreAround {
   /// The store below must outlive it. Its destructor does not wait: reads in flight go on with the store below.
   explicit JoinedStore(ObjectStore& below) : StoreAround(below) {}
 
-  /// Of joined objects nothing is `whole`: each one that is read from its first byte to its last is, by itself.
+  /// Of joined objects nothing is `whole`: each one that is read from its first byte to its last is, by itself. Without
+  /// checksums of the caller it is checked against the one that the store keeps, even if the others are not read.
   void Get(std::string key, MutableByteSpan into, GetOptions options, GetCallback done) override;
   /// Of joined objects, all of them: FailedPrecondition if a size is not the one in the key.
   void Head(std::string key, HeadOptions options, HeadCallback done) override;
