@@ -16,6 +16,7 @@ import numpy.typing as npt
 from . import _arguments, _core
 from .errors import DamagedDataError, Error, InvalidArgumentError, MismatchError
 from .labels import LabelsLike, Native, to_labels
+from .ranks import share_of_work
 
 if TYPE_CHECKING:
     from .mix import Mix
@@ -37,7 +38,8 @@ class Dataset:
     the numbers that the index gives them. :meth:`balanced` and :meth:`weighted` draw some samples more often than others.
 
     Opening reads the index; if there is no index yet, it is built, which reads all data once, and stored beside the data or in the cache
-    folder (``$MILLRACE_CACHE``, ``~/.cache/millrace``). ``millrace index URI`` does the same ahead of time.
+    folder (``$MILLRACE_CACHE``, ``~/.cache/millrace``). ``millrace index URI`` does the same ahead of time. The ranks of a job build the
+    index of shards together (docs/launchers.md).
     Immutable and thread-safe. Pickling keeps the URI: the copy opens it again, so a data set may be sent to spawned workers. In a fork
     a data set of the parent opens itself again when it is first used.
 
@@ -490,7 +492,17 @@ def _native_of(
     uri: str, columns: Columns, labels: Native | None, progress: Callable[[int, int], object] | None = None
 ) -> _core.Dataset:
     path, label, quotes = columns
-    return _core.Dataset(uri, progress, path_column=path, label_column=label, csv_quotes=quotes, labels=labels)
+    part, parts = share_of_work()
+    return _core.Dataset(
+        uri,
+        progress,
+        path_column=path,
+        label_column=label,
+        csv_quotes=quotes,
+        labels=labels,
+        part=part,
+        parts=parts,
+    )
 
 
 def _open_subset(

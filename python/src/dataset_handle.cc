@@ -26,7 +26,8 @@ namespace {
 using Opened = absl::StatusOr<std::unique_ptr<Dataset>>;
 
 Opened OpenWithProgress(Process& process, const std::string& uri, const py::object& progress,
-                        const ManifestColumns& columns, const std::optional<LabelsFile>& labels) {
+                        const ManifestColumns& columns, const std::optional<LabelsFile>& labels,
+                        const IndexShare& share) {
   Opened opened;
   RunInterruptibly(progress, [&](const std::stop_token& stop, const ProgressFn& report) {
     OpenOptions options;
@@ -34,6 +35,7 @@ Opened OpenWithProgress(Process& process, const std::string& uri, const py::obje
     options.progress = report;
     options.columns = columns;
     options.labels = labels;
+    options.share = share;
     opened = Dataset::Open(process.runtime, process.stores, uri, options);
   });
   return opened;
@@ -243,9 +245,9 @@ std::vector<KeyTuple> SplitTuples(const std::vector<double>& fractions, const py
 }  // namespace
 
 DatasetHandle::DatasetHandle(const std::string& uri, const py::object& progress, const ManifestColumns& columns,
-                             const std::optional<LabelsFile>& labels)
+                             const std::optional<LabelsFile>& labels, const IndexShare& share)
     : uri_(uri), process_(CurrentProcess()) {
-  dataset_.reset(ValueOrThrow(OpenWithProgress(*process_, uri, progress, columns, labels)).release());
+  dataset_.reset(ValueOrThrow(OpenWithProgress(*process_, uri, progress, columns, labels, share)).release());
   subset_.emplace(*dataset_);
 }
 
@@ -262,13 +264,16 @@ void BindDataset(py::module_& module) {
   using Handle = DatasetHandle;
   py::class_<Handle, std::shared_ptr<Handle>>(module, "Dataset")
       .def(py::init([](const std::string& uri, const py::object& progress, std::string path, std::string label,
-                       std::optional<bool> quotes, const std::optional<LabelsTuple>& labels) {
+                       std::optional<bool> quotes, const std::optional<LabelsTuple>& labels, uint64_t part,
+                       uint64_t parts) {
              const CsvQuotes of_csv = !quotes ? CsvQuotes::kUsual : *quotes ? CsvQuotes::kMarks : CsvQuotes::kText;
              const ManifestColumns columns{.path = std::move(path), .label = std::move(label), .quotes = of_csv};
-             return std::make_shared<Handle>(uri, progress, columns, ToLabelsFile(labels));
+             const IndexShare share{.part = part, .parts = parts};
+             return std::make_shared<Handle>(uri, progress, columns, ToLabelsFile(labels), share);
            }),
            py::arg("uri"), py::arg("progress"), py::kw_only(), py::arg("path_column") = "",
-           py::arg("label_column") = "", py::arg("csv_quotes") = py::none(), py::arg("labels") = py::none())
+           py::arg("label_column") = "", py::arg("csv_quotes") = py::none(), py::arg("labels") = py::none(),
+           py::arg("part") = 0, py::arg("parts") = 1)
       .def("policy", &Handle::Policy, py::arg("shuffle"))
       .def("__len__", [](const Handle& self) { return self.subset().size(); })
       .def_property_readonly("uri", [](const Handle& self) { return ToPyText(self.uri()); })
