@@ -17,6 +17,7 @@ from . import _arguments, _core
 from .errors import DamagedDataError, Error, InvalidArgumentError, MismatchError
 from .fields import Image
 from .labels import LabelsLike, Native, to_labels
+from .ranks import share_of_work
 
 if TYPE_CHECKING:
     from .mix import Mix
@@ -47,7 +48,8 @@ class Dataset:
     the numbers that the index gives them. :meth:`balanced` and :meth:`weighted` draw some samples more often than others.
 
     Opening reads the index; if there is no index yet, it is built, which reads all data once, and stored beside the data or in the cache
-    folder (``$MILLRACE_CACHE``, ``~/.cache/millrace``). ``millrace index URI`` does the same ahead of time.
+    folder (``$MILLRACE_CACHE``, ``~/.cache/millrace``). ``millrace index URI`` does the same ahead of time. The ranks of a job build the
+    index of shards together (docs/launchers.md).
     Immutable and thread-safe. Pickling keeps the URI: the copy opens it again, so a data set may be sent to spawned workers. In a fork
     a data set of the parent opens itself again when it is first used.
 
@@ -519,7 +521,8 @@ def _open(uri: str, progress: bool | None, opening: Opening, labels: Native | No
 def _native_of(
     uri: str, opening: Opening, labels: Native | None, progress: Callable[[int, int], object] | None = None
 ) -> _core.Dataset:
-    return _core.Dataset(uri, progress, labels=labels, **opening._asdict())
+    part, parts = share_of_work()
+    return _core.Dataset(uri, progress, labels=labels, part=part, parts=parts, **opening._asdict())
 
 
 def _open_subset(

@@ -26,7 +26,8 @@ namespace {
 using Opened = absl::StatusOr<std::unique_ptr<Dataset>>;
 
 Opened OpenWithProgress(Runtime& runtime, Stores& stores, const std::string& uri, const py::object& progress,
-                        const ManifestColumns& columns, const std::optional<LabelsFile>& labels) {
+                        const ManifestColumns& columns, const std::optional<LabelsFile>& labels,
+                        const IndexShare& share) {
   Opened opened;
   RunInterruptibly(progress, [&](const std::stop_token& stop, const ProgressFn& report) {
     OpenOptions options;
@@ -34,6 +35,7 @@ Opened OpenWithProgress(Runtime& runtime, Stores& stores, const std::string& uri
     options.progress = report;
     options.columns = columns;
     options.labels = labels;
+    options.share = share;
     opened = Dataset::Open(runtime, stores, uri, options);
   });
   return opened;
@@ -244,9 +246,10 @@ std::vector<KeyTuple> SplitTuples(const std::vector<double>& fractions, const py
 }  // namespace
 
 DatasetHandle::DatasetHandle(const std::string& uri, const py::object& progress, const ManifestColumns& columns,
-                             const std::optional<LabelsFile>& labels, const AwsChoice& choice)
+                             const std::optional<LabelsFile>& labels, const AwsChoice& choice, const IndexShare& share)
     : uri_(uri), process_(CurrentProcess()), stores_(&process_->stores.With(choice)) {
-  dataset_.reset(ValueOrThrow(OpenWithProgress(process_->runtime, *stores_, uri, progress, columns, labels)).release());
+  dataset_.reset(
+      ValueOrThrow(OpenWithProgress(process_->runtime, *stores_, uri, progress, columns, labels, share)).release());
   subset_.emplace(*dataset_);
 }
 
@@ -268,15 +271,17 @@ void BindDataset(py::module_& module) {
   py::class_<Handle, std::shared_ptr<Handle>>(module, "Dataset")
       .def(py::init([](const std::string& uri, const py::object& progress, std::string path, std::string label,
                        std::optional<bool> quotes, const std::optional<LabelsTuple>& labels, std::string endpoint,
-                       std::string profile, std::string region) {
+                       std::string profile, std::string region, uint64_t part, uint64_t parts) {
              const CsvQuotes of_csv = !quotes ? CsvQuotes::kUsual : *quotes ? CsvQuotes::kMarks : CsvQuotes::kText;
              const ManifestColumns columns{.path = std::move(path), .label = std::move(label), .quotes = of_csv};
              const AwsChoice choice{std::move(endpoint), std::move(profile), std::move(region)};
-             return std::make_shared<Handle>(uri, progress, columns, ToLabelsFile(labels), choice);
+             const IndexShare share{.part = part, .parts = parts};
+             return std::make_shared<Handle>(uri, progress, columns, ToLabelsFile(labels), choice, share);
            }),
            py::arg("uri"), py::arg("progress"), py::kw_only(), py::arg("path_column") = "",
            py::arg("label_column") = "", py::arg("csv_quotes") = py::none(), py::arg("labels") = py::none(),
-           py::arg("endpoint") = "", py::arg("profile") = "", py::arg("region") = "")
+           py::arg("endpoint") = "", py::arg("profile") = "", py::arg("region") = "", py::arg("part") = 0,
+           py::arg("parts") = 1)
       .def("policy", &Handle::Policy, py::arg("shuffle"))
       .def("__len__", [](const Handle& self) { return self.subset().size(); })
       .def_property_readonly("uri", [](const Handle& self) { return ToPyText(self.uri()); })

@@ -19,7 +19,7 @@ class DatasetHandle {
   /// Opens `uri`; the GIL is released meanwhile. `progress` (None, or a function of bytes done and in total) is called
   /// on this thread, about ten times a second.
   DatasetHandle(const std::string& uri, const py::object& progress, const ManifestColumns& columns,
-                const std::optional<LabelsFile>& labels, const AwsChoice& choice);
+                const std::optional<LabelsFile>& labels, const AwsChoice& choice, const IndexShare& share);
   /// A subset of that of `whole`, which it keeps.
   DatasetHandle(std::shared_ptr<const DatasetHandle> whole, Subset subset);
 

@@ -162,7 +162,8 @@ absl::StatusOr<Subset> Narrow(Runtime& runtime, const Dataset& dataset, const So
 }  // namespace
 
 bool SourceRequest::NeedsClasses() const {
-  return balance || std::any_of(filters.begin(), filters.end(), [](const Filter& filter) { return filter.classes.has_value(); });
+  return balance ||
+         std::any_of(filters.begin(), filters.end(), [](const Filter& filter) { return filter.classes.has_value(); });
 }
 
 void AddSourceOptions(Command feed, SourceFlags* flags) {

@@ -8,7 +8,9 @@
 #include "base/log.h"
 #include "dataset/dataset_warnings.h"
 #include "dataset/index_file.h"
+#include "dataset/index_parts.h"
 #include "dataset/index_places.h"
+#include "dataset/index_share.h"
 #include "dataset/manifest_set.h"
 #include "dataset/sample_objects.h"
 #include "dataset/token_files.h"
@@ -90,6 +92,7 @@ struct Sources {
   BuildOptions OptionsFor(const OpenOptions& options, const std::optional<TokenArrays>& tokens) const {
     return {.progress = options.progress,
             .reuse = older.get(),
+            .part_bytes = options.part_bytes,
             .raw = options.raw,
             .manifest = manifest.get(),
             .tokens = tokens,
@@ -109,6 +112,34 @@ absl::StatusOr<Sources> ReadSources(Runtime& runtime, IndexPlaces& places, const
     ASSIGN_OR_RETURN(sources.older, places.FindReusable());
   }
   return sources;
+}
+
+// Begins with what a build that was killed, or other machines, have kept of the shards. A part that cannot be kept
+// costs time only after a kill.
+absl::StatusOr<PlacedIndex> BuildInParts(Runtime& runtime, Stores& stores, IndexPlaces& places, const Opened& opened,
+                                         const OpenOptions& options, const std::optional<TokenArrays>& tokens) {
+  IndexParts parts(stores, opened.data, options.cache_folder, options.stop);
+  std::vector<std::unique_ptr<Index>> kept;
+  // The parts first: if another process has removed them by now, the older index has all that they had.
+  if (options.reuse && !opened.manifest) {
+    ASSIGN_OR_RETURN(kept, parts.Find());
+  }
+  ASSIGN_OR_RETURN(const Sources sources, ReadSources(runtime, places, opened, options));
+  BuildOptions build = sources.OptionsFor(options, tokens);
+  for (const std::unique_ptr<Index>& part : kept) build.parts.push_back(part.get());
+  bool warned = false;
+  build.keep_part = [&](std::string_view part) {
+    const absl::Status status = parts.Keep(part, /*for_others=*/false);
+    if (status.ok() || absl::IsCancelled(status)) return status;
+    if (!std::exchange(warned, true)) {
+      Log(LogLevel::kWarning, "dataset",
+          fmt::format("if this is killed, all shards are read again: {}", ToStd(status.message())));
+    }
+    return absl::OkStatus();
+  };
+  absl::StatusOr<PlacedIndex> placed = places.Build(build);
+  if (placed.ok()) parts.Remove();
+  return placed;
 }
 
 // Reports oddities of a data set once, when its index is built.
@@ -146,6 +177,9 @@ absl::StatusOr<std::unique_ptr<Dataset>> Dataset::Open(Runtime& runtime, Stores&
   bool built = false;
   std::string why;  // an index that is there is built again
   if (!options.rebuild) placed = FindIndex(places, opened, options, &tokens, &why);
+  const bool shared = options.share.parts > 1 && options.reuse && !opened.manifest && !tokens;
+  if (absl::IsNotFound(placed.status()) && shared)
+    RETURN_IF_ERROR(BuildMissingShards(runtime, stores, opened.data, options));
   if (absl::IsNotFound(placed.status())) {
     ASSIGN_OR_RETURN(const FileLock lock, places.LockForBuilding());
     if (opened.manifest) {  // which may have been replaced meanwhile
@@ -156,8 +190,7 @@ absl::StatusOr<std::unique_ptr<Dataset>> Dataset::Open(Runtime& runtime, Stores&
     if (!options.rebuild) placed = FindIndex(places, opened, options, &tokens, &why);
     if (absl::IsNotFound(placed.status())) {
       if (!why.empty()) Log(LogLevel::kWarning, "dataset", fmt::format("{}; it is built again", why));
-      ASSIGN_OR_RETURN(const Sources sources, ReadSources(runtime, places, opened, options));
-      placed = places.Build(sources.OptionsFor(options, tokens));
+      placed = BuildInParts(runtime, stores, places, opened, options, tokens);
       built = true;
       if (placed.ok()) RETURN_IF_ERROR(WarnOfNew(runtime, opened.data, options, &*placed));
     }

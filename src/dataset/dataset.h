@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <stop_token>
@@ -20,6 +21,15 @@
 
 namespace millrace {
 
+/// The share of one of several processes that build the index of shards together: those whose number, in index order,
+/// is `part` modulo `parts`.
+struct IndexShare {
+  uint64_t part = 0;
+  uint64_t parts = 1;
+
+  bool Has(uint64_t number) const { return number % parts == part; }
+};
+
 struct OpenOptions {
   bool rebuild = false;   // build an index even where there is one
   bool skip_bad = false;  // in building, leave out the samples of damaged shards from the bad place on: built()
@@ -27,7 +37,11 @@ struct OpenOptions {
   std::optional<TokenArrays> tokens;  // an index that is built now is of plain arrays, which are cut so
   ManifestColumns columns;            // of a manifest; an index that was built with others is built again
   std::optional<LabelsFile> labels;   // which samples have in place of what they have themselves
-  RawReads raw;              // of raw objects, the index is to have what these reads tell; else it is built again
+  RawReads raw;  // of raw objects, the index is to have what these reads tell; else it is built again
+  uint64_t part_bytes = uint64_t{1} << 30;  // BuildOptions::part_bytes
+  /// In building: other processes, one for each of the parts, may open the data set at the same time. Each reads its
+  /// own shards first, and then what is still missing, so none waits for another one.
+  IndexShare share;
   ProgressFn progress;       // of building
   std::string cache_folder;  // where an index is kept that cannot be stored beside the data; "" = $MILLRACE_CACHE,
                              // $XDG_CACHE_HOME/millrace or ~/.cache/millrace
@@ -39,7 +53,8 @@ struct OpenOptions {
 /// If there is no index, it is built and stored: beside the data if the place is writable, else in the cache folder.
 /// Objects that an older index has unchanged (key, size, ETag) are not read again for it. An index beside
 /// data on S3 is copied to the cache folder, once for each version (ETag), and mapped from there. Of several processes
-/// that open a new data set, one builds the index, and the others wait for it (those of one machine).
+/// that open a new data set, one builds the index, and the others wait for it (those of one machine), unless they have
+/// shares of it. A build of an index of shards that was killed is continued (index_parts.h).
 ///
 /// Opening compares the index with the objects of the store (keys, sizes, ETags) if there are at most 10,000 of
 /// them, which is always so for shards of a sensible size. An index from which samples of damaged shards were left out

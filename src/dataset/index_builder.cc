@@ -35,9 +35,9 @@ namespace {
 // An object that is being asked for, or scanned.
 struct Scanned {
   IndexedObject object;
-  std::optional<uint32_t> reused;  // its number in the older index; nothing of it is read then
-  bool is_manifest = false;        // likewise
-  bool is_listed = false;          // likewise: the listing says enough
+  std::optional<IndexReuse::Known> reused;  // nothing of it is read then
+  bool is_manifest = false;                 // likewise
+  bool is_listed = false;                   // likewise: the listing says enough
 
   bool IsRead() const { return !reused && !is_manifest && !is_listed; }
 };
@@ -54,10 +54,50 @@ RawReads ReadsFor(const BuildOptions& options) {
   return reads;
 }
 
+constexpr uint64_t kMaxParts = 64;  // of the data that one build reads
+
+// Some of the shards of a data set.
+class ChosenShards final : public ObjectSource {
+ public:
+  ChosenShards(std::unique_ptr<ObjectSource> all, ChooseShard only) : all_(std::move(all)), only_(std::move(only)) {}
+
+  absl::StatusOr<std::optional<IndexedObject>> Next() override {
+    while (true) {
+      ASSIGN_OR_RETURN(std::optional<IndexedObject> next, all_->Next());
+      if (!next) {
+        ended_ = true;
+        return std::nullopt;
+      }
+      if (!AreShards(kind())) {
+        return absl::InvalidArgumentError(
+            fmt::format("'{}' is no shard, and only the indexing of shards (*.tar, *.tfrecord, *.rec, *.mds) is "
+                        "divided into parts: index this without --part",
+                        next->key));
+      }
+      if (!only_(number_++, *next)) continue;
+      bytes_ += next->size;
+      return next;
+    }
+  }
+  DataKind kind() const override { return all_->kind(); }
+  const std::vector<std::string>& companions() const override { return all_->companions(); }
+  const SkippedObjects& skipped() const override { return all_->skipped(); }
+  uint64_t total_bytes() const override { return ended_ ? bytes_ : 0; }
+
+ private:
+  const std::unique_ptr<ObjectSource> all_;
+  const ChooseShard only_;
+  uint64_t number_ = 0;
+  uint64_t bytes_ = 0;
+  bool ended_ = false;
+};
+
 std::unique_ptr<ObjectSource> MakeListing(const DatasetPlace& data, const BuildOptions& options) {
   const Listing listing = options.tokens ? Listing::kTokenArrays : Listing::kByName;
-  if (options.manifest == nullptr) return std::make_unique<SampleObjects>(data, options.stop, listing);
-  return std::make_unique<ManifestObjects>(*options.manifest, options.stop);
+  if (options.manifest != nullptr) return std::make_unique<ManifestObjects>(*options.manifest, options.stop);
+  auto objects = std::make_unique<SampleObjects>(data, options.stop, listing);
+  if (!options.only) return objects;
+  return std::make_unique<ChosenShards>(std::move(objects), options.only);
 }
 
 class IndexBuilder {
@@ -69,6 +109,7 @@ class IndexBuilder {
         skip_bad_(options.skip_bad),
         may_read_(options.reads),
         raw_reads_(ReadsFor(options)),
+        options_(options),
         stop_(options.stop),
         open_index_(open_index),
         progress_(options.progress),
@@ -81,11 +122,15 @@ class IndexBuilder {
             *data.store, memory_, [this] { return NextObject(); }, options.stop) {}
 
   absl::StatusOr<BuiltIndex> Run();
+  /// Shards that are in parts, so that they need not be read again.
+  uint64_t kept_shards() const { return parts_ ? parts_->kept_objects() : 0; }
 
  private:
   absl::Status ScanError() const;
   IndexReuse* MakeReuse(const BuildOptions& options) {
-    return options.reuse == nullptr ? nullptr : &reuse_.emplace(*options.reuse, options.tokens, raw_reads_, options.same);
+    std::vector<const Index*> olds = options.parts;
+    if (options.reuse != nullptr) olds.insert(olds.begin(), options.reuse);
+    return olds.empty() ? nullptr : &reuse_.emplace(olds, options.tokens, raw_reads_, options.same);
   }
   absl::StatusOr<std::optional<ObjectReader::Request>> NextObject();
   absl::StatusOr<ByteRange> RangeToRead(const IndexedObject& object) const;
@@ -104,6 +149,8 @@ class IndexBuilder {
   absl::Status AddRawSample(bool class_read, std::optional<uint32_t> crc);
   absl::StatusOr<std::string_view> AddClassOfFile();
   absl::Status AddListedSample(const IndexedObject& object, std::optional<uint32_t> crc);
+  absl::Status Begin();
+  absl::Status AddToPart(const IndexedObject& object);
   absl::Status NoSamples() const;
   // Of a pair of token files; their bytes are not among those of the data set (SampleObjects::total_bytes).
   bool IsIdx(const IndexedObject& object) const {
@@ -117,6 +164,7 @@ class IndexBuilder {
   const bool skip_bad_;
   const bool may_read_;
   const RawReads raw_reads_;
+  const BuildOptions& options_;
   const std::stop_token stop_;
   const OpenIndexFn open_index_;
   ProgressMeter progress_;
@@ -131,6 +179,7 @@ class IndexBuilder {
   std::map<std::string, std::optional<uint64_t>> mds_shards_;  // as MdsIndexes::Check takes them; of MDS only
 
   std::unique_ptr<IndexWriter> writer_;
+  std::optional<PartCollector> parts_;  // of what is read; of shards only
   BuildReport report_;
   ObjectScan scan_;
   RawSample raw_;                       // in hand; of raw objects, unless a manifest lists them
@@ -160,10 +209,8 @@ absl::StatusOr<std::optional<ObjectReader::Request>> IndexBuilder::NextObject() 
   request.begin_again = [this] { return scan_.holds(); };
   const bool raw = objects_.kind() == DataKind::kRawObjects;
   const bool is_listed = raw && !is_manifest && !raw_reads_.all && request.range.length == 0;
-  scanning_.push_back({.object = std::move(next->indexed),
-                       .reused = next->reused,
-                       .is_manifest = is_manifest,
-                       .is_listed = is_listed});
+  scanning_.push_back(
+      {.object = std::move(next->indexed), .reused = next->reused, .is_manifest = is_manifest, .is_listed = is_listed});
   return request;
 }
 
@@ -181,11 +228,7 @@ absl::StatusOr<BuiltIndex> IndexBuilder::Run() {
   while (true) {
     ASSIGN_OR_RETURN(const std::optional<ObjectReader::Piece> piece, reads_.Next());
     if (!piece) break;
-    if (writer_ == nullptr) {
-      ASSIGN_OR_RETURN(std::unique_ptr<ObjectWriter> out, open_index_());
-      writer_ = std::make_unique<IndexWriter>(objects_.kind(), std::move(out));
-      if (manifest_ != nullptr && manifest_->quotes_are_text()) writer_->SetQuotesAreText();
-    }
+    if (writer_ == nullptr) RETURN_IF_ERROR(Begin());
     const Scanned& front = scanning_.front();
     bool enough = piece->last;
     if (front.IsRead()) RETURN_IF_ERROR(Annotate(AddPiece(*piece, &enough), FrontUri()));
@@ -199,15 +242,30 @@ absl::StatusOr<BuiltIndex> IndexBuilder::Run() {
     RETURN_IF_ERROR(EndObject());
     scanning_.pop_front();
   }
-  if (writer_ == nullptr || writer_->samples() == 0) return NoSamples();
-  RETURN_IF_ERROR(mds_indexes_.Check(objects_.companions(), mds_shards_));
-  ASSIGN_OR_RETURN(IndexSummary summary, writer_->Finish());
+  IndexSummary summary;
+  if (options_.only) {
+    if (parts_) RETURN_IF_ERROR(parts_->Finish());
+    if (writer_ == nullptr) return BuiltIndex();  // none was chosen
+  } else {
+    if (writer_ == nullptr || writer_->samples() == 0) return NoSamples();
+    RETURN_IF_ERROR(mds_indexes_.Check(objects_.companions(), mds_shards_));
+  }
+  ASSIGN_OR_RETURN(summary, writer_->Finish());
   if (manifest_ != nullptr) --summary.objects;
   WarnOfLinks();
   report_.keys_ascend = summary.keys_ascend;
   report_.skipped = listing_->skipped();
   if (manifest_ == nullptr) RETURN_IF_ERROR(AddOtherFiles(data_, stop_, &report_.skipped));
   return BuiltIndex{.summary = std::move(summary), .report = std::move(report_)};
+}
+
+absl::Status IndexBuilder::Begin() {
+  ASSIGN_OR_RETURN(std::unique_ptr<ObjectWriter> out, open_index_());
+  writer_ = std::make_unique<IndexWriter>(objects_.kind(), std::move(out));
+  if (manifest_ != nullptr && manifest_->quotes_are_text()) writer_->SetQuotesAreText();
+  if (options_.keep_part && manifest_ == nullptr && AreShards(objects_.kind()))
+    parts_.emplace(objects_.kind(), memory_, options_.keep_part, /*required=*/options_.only != nullptr);
+  return absl::OkStatus();
 }
 
 absl::Status IndexBuilder::NoSamples() const {
@@ -297,7 +355,13 @@ absl::Status IndexBuilder::EndObject() {
   }
   if (objects_.kind() == DataKind::kMds)
     mds_shards_.emplace(object.key, object.incomplete ? std::nullopt : std::optional(object.size));
-  return Annotate(writer_->AddObject(object), FrontUri());
+  RETURN_IF_ERROR(Annotate(writer_->AddObject(object), FrontUri()));
+  return scanned.IsRead() ? AddToPart(object) : absl::OkStatus();
+}
+
+absl::Status IndexBuilder::AddToPart(const IndexedObject& object) {
+  if (!parts_) return absl::OkStatus();
+  return parts_->AddObject(object, std::max(options_.part_bytes, objects_.total_bytes() / kMaxParts));
 }
 
 absl::Status IndexBuilder::EndReusedObject() {
@@ -365,7 +429,9 @@ absl::Status IndexBuilder::AddShardSample(const ShardSample& sample, std::string
   for (const ShardField& field : sample.fields) {
     fields_.push_back({.name = field.name, .offset = field.offset, .length = field.length, .encoding = field.encoding});
   }
-  return writer_->AddSample({.key = key, .fields = fields_, .crc32c = sample.crc32c, .label = sample.label});
+  const NewSample added{.key = key, .fields = fields_, .crc32c = sample.crc32c, .label = sample.label};
+  RETURN_IF_ERROR(writer_->AddSample(added));
+  return parts_ ? parts_->AddSample(added) : absl::OkStatus();
 }
 
 // A file with the class is a field as long as it has not been read.
@@ -426,6 +492,10 @@ absl::Status IndexBuilder::AddListedSample(const IndexedObject& object, std::opt
 
 }  // namespace
 
+bool AreShards(DataKind kind) {
+  return kind != DataKind::kRawObjects && kind != DataKind::kTokens;
+}
+
 absl::StatusOr<BuiltIndex> BuildIndex(Runtime& runtime, const DatasetPlace& data, OpenIndexFn open_index,
                                       const BuildOptions& options) {
   if (options.manifest != nullptr && options.tokens) {
@@ -437,8 +507,12 @@ absl::StatusOr<BuiltIndex> BuildIndex(Runtime& runtime, const DatasetPlace& data
   IndexBuilder builder(runtime, data, open_index, options);
   absl::StatusOr<BuiltIndex> built = builder.Run();
   if (built.ok() || !absl::IsCancelled(built.status())) return built;
-  return absl::CancelledError(
-      fmt::format("{}: interrupted while its index was being built; nothing was changed; run it again", data.uri));
+  const uint64_t kept = builder.kept_shards();
+  return absl::CancelledError(fmt::format("{}: interrupted while its index was being built; {}; run it again", data.uri,
+                                          kept == 0
+                                              ? "nothing was changed"
+                                              : fmt::format("{} that {} read {} not read again", Counted(kept, "shard"),
+                                                            kept == 1 ? "was" : "were", kept == 1 ? "is" : "are")));
 }
 
 }  // namespace millrace

@@ -1,8 +1,11 @@
 #pragma once
 
+#include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <stop_token>
+#include <vector>
 
 #include "absl/functional/function_ref.h"
 #include "base/status.h"
@@ -12,6 +15,7 @@
 #include "dataset/index_reuse.h"
 #include "dataset/index_writer.h"
 #include "dataset/manifest_set.h"
+#include "dataset/part_collector.h"
 #include "net/runtime.h"
 #include "shard/token_format.h"
 #include "store/stores.h"
@@ -21,11 +25,28 @@ namespace millrace {
 /// Makes the place for an index; called once there is something to index, so that a wrong URI leaves no trace.
 using OpenIndexFn = absl::FunctionRef<absl::StatusOr<std::unique_ptr<ObjectWriter>>()>;
 
+/// Chooses shards by their number in index order.
+using ChooseShard = std::function<bool(uint64_t number, const IndexedObject& shard)>;
+
+/// True if data of that kind are shards, of which an index can be built in parts.
+bool AreShards(DataKind kind);
+
 struct BuildOptions {
   ProgressFn progress;  // counts bytes
   /// An older index of the data, which TellsAll() and was verified: objects that it has as they are now (key, size,
   /// ETag) are not read again; of plain arrays those that it has cut by the same `tokens`. Null: all are read.
   const Index* reuse = nullptr;
+  /// Indexes of parts of the data set, of which the same holds. If several have an object, the first counts, after
+  /// `reuse`.
+  std::vector<const Index*> parts = {};
+  /// Gets indexes of the shards that were read, while others are still being read. One is made whenever `part_bytes` of
+  /// shards, and 1/64 of the data, have been read. One of the rest is made at the end, with `only`. Its errors end
+  /// the build. Null, and data that are no shards: none are made.
+  KeepPart keep_part = nullptr;
+  uint64_t part_bytes = uint64_t{1} << 30;
+  /// Only these shards are read and indexed, which may be none. InvalidArgument for data that are no shards,
+  /// ResourceExhausted if a part does not fit into the budget. Null: all data.
+  ChooseShard only = nullptr;
   /// What counts as unchanged; null: IndexReuse's default.
   SameVersion same = nullptr;
   /// What is read of raw objects. If `reuse` has classes that were read from files, these are read in any case, so that

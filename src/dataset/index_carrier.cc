@@ -186,7 +186,8 @@ absl::StatusOr<bool> IndexCarrier::CarryOne(const std::string& name, const Datas
   const std::string below = source.Key("").substr(from_.prefix.size());
   const absl::StatusOr<PlacedIndex> there = targets.Open(IndexPlaces::Place::kBeside);
   if (there.ok()) {
-    const bool fits = !changed && !there->index->is_of_older_version() && there->index->fingerprint() == (*index)->fingerprint();
+    const bool fits =
+        !changed && !there->index->is_of_older_version() && there->index->fingerprint() == (*index)->fingerprint();
     if (fits && CheckObjects(target, *there->index, stop).ok()) return false;
     RETURN_IF_ERROR(CheckKept(below, **index, *there->index));
   }

@@ -37,7 +37,8 @@ absl::Status Index::Impl::ReadFoot() {
   if (data.size() < kHeadBytes + foot_bytes) return Damaged("it is cut short");
   const std::byte* foot = data.data() + data.size() - kFootBytes;
   if (AsText({foot + kFootMagicAt, kFootMagic.size()}) != kFootMagic) return Damaged("it is cut short");
-  if (LoadLe<uint32_t>(foot + kFootCrc) != Crc32c({foot + foot_begin, kFootCrc - foot_begin})) return Damaged("its foot");
+  if (LoadLe<uint32_t>(foot + kFootCrc) != Crc32c({foot + foot_begin, kFootCrc - foot_begin}))
+    return Damaged("its foot");
   samples_without_crc = older_version ? 0 : LoadLe<uint64_t>(foot + kFootWithoutCrc);
   samples = LoadLe<uint64_t>(foot + kFootSamples);
   objects = LoadLe<uint64_t>(foot + kFootObjects);
@@ -62,8 +63,8 @@ absl::Status Index::Impl::ReadFoot() {
   // The sections follow one another without gaps, so their offsets say each other's size. The first check bounds
   // the counts.
   const uint64_t size = data.size() - foot_bytes;
-  if (samples > size || samples_without_crc > samples || objects > size || objects > UINT32_MAX || names_bytes > kMaxNamesBytes ||
-      object_table < kHeadBytes || object_table > size) {
+  if (samples > size || samples_without_crc > samples || objects > size || objects > UINT32_MAX ||
+      names_bytes > kMaxNamesBytes || object_table < kHeadBytes || object_table > size) {
     return Damaged("its foot");
   }
   const uint64_t object_entries = (objects + kBlockItems - 1) / kBlockItems * kTableEntryBytes;

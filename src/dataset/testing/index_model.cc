@@ -275,7 +275,8 @@ std::string DescribeModelSample(const ModelSample& sample, size_t object, const 
 
 std::string Describe(const Model& model) {
   const bool raw = model.kind == DataKind::kRawObjects;
-  Totals totals{.samples = 0, .without_crc = 0, .objects = model.objects.size(), .bytes = 0, .max_span = 0, .fields = {}};
+  Totals totals{
+      .samples = 0, .without_crc = 0, .objects = model.objects.size(), .bytes = 0, .max_span = 0, .fields = {}};
   std::map<std::string, uint64_t> counts;
   std::vector<std::string> labels;
   for (const ModelObject& object : model.objects) {
