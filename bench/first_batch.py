@@ -51,7 +51,9 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--count", type=int, default=100_000, help="objects (default 100000)")
     parser.add_argument("--batch", type=int, default=128, help="samples of a batch (default 128)")
     parser.add_argument("--rounds", type=int, default=3, help="of which the median counts (default 3)")
-    parser.add_argument("--connector", type=Path, help="a Python with s3torchconnector (default: this one, if it has it)")
+    parser.add_argument(
+        "--connector", type=Path, help="a Python with s3torchconnector (default: this one, if it has it)"
+    )
     parser.add_argument("--cache", type=Path, default=REPOSITORY / "build/bench-data", help="where the data are kept")
     parser.add_argument("--millrace", type=Path, help="the binary (default: build/release, else the newest build)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all figures there")
@@ -110,7 +112,7 @@ def first_batch(options: argparse.Namespace, root: Path, env: dict[str, str]) ->
 
 def connector(options: argparse.Namespace, env: dict[str, str]) -> float | None:
     command = [options.connector, "-c", CONNECTOR, "s3://b/raw", env["AWS_ENDPOINT_URL"], options.batch]
-    done = subprocess.run([*map(str, command)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env)
+    done = subprocess.run([*map(str, command)], capture_output=True, text=True, env=env)
     if done.returncode == 0:
         seconds: float = json.loads(done.stdout)["seconds"]
         return seconds
@@ -142,7 +144,9 @@ def main() -> int:
     met = first <= bound and gets <= options.batch
     if options.json:
         figures = {"listing": listings, "first_batch": batches, "connector": rivals, "bound": bound, "met": met}
-        options.json.write_text(json.dumps({"count": options.count, "batch": options.batch, **figures}, indent=2) + "\n")
+        options.json.write_text(
+            json.dumps({"count": options.count, "batch": options.batch, **figures}, indent=2) + "\n"
+        )
     return 0 if met else 1
 
 

@@ -47,9 +47,9 @@ class Dataset:
     :meth:`split` and :meth:`where` make subsets, which are data sets of their own: in loaders, plans and further subsets. Samples keep
     the numbers that the index gives them. :meth:`balanced` and :meth:`weighted` draw some samples more often than others.
 
-    Opening reads the index; if there is no index yet, it is built, which reads all data once, and stored beside the data or in the cache
-    folder (``$MILLRACE_CACHE``, ``~/.cache/millrace``). ``millrace index URI`` does the same ahead of time. The ranks of a job build the
-    index of shards together (docs/launchers.md).
+    Opening reads the index; if there is no index yet, it is built, and stored beside the data or in the cache folder
+    (``$MILLRACE_CACHE``, ``~/.cache/millrace``). For that, raw objects are only listed, and shards are read once. ``millrace index URI``
+    does the same ahead of time. The ranks of a job build the index of shards together (docs/launchers.md).
     Immutable and thread-safe. Pickling keeps the URI: the copy opens it again, so a data set may be sent to spawned workers. In a fork
     a data set of the parent opens itself again when it is first used.
 

@@ -259,8 +259,8 @@ void AddIndex(Command app) {
       "first such shard is an error");
   index.AddFlag(
       "--classes", &flags->classes,
-      "Of raw objects, read the files that hold their classes (1.cls beside 1.jpg), which balancing and choosing "
-      "by class need; all else of raw objects is only listed");
+      "Read the files that hold the classes of raw objects (1.cls beside 1.jpg), which balancing and choosing by class "
+      "need; all else of raw objects is only listed");
   index.AddFlag(
       "--checksums", &flags->checksums,
       "Read raw objects as a whole, and keep a checksum of each sample; without it, their samples are verified "
@@ -275,15 +275,15 @@ void AddIndex(Command app) {
                 R"("fields", "index", "index_bytes", "seconds", "complete", "missing_objects", "damaged", "warnings", )"
                 R"("skipped", "skipped_members"})");
   index.Footer(
-      "The index lists all samples and their places. Of shards it has a checksum of each sample. Raw objects are not "
+      "The index lists all samples and their places. For shards it has a checksum of each sample. Raw objects are not "
       "read: their listing is enough. Reading a data set for the first time builds its index. Run this after the data "
       "have changed: only new and changed shards are read, and the result is the same as with --full. A run that was "
       "killed continues where it was. The index is kept beside the data (.millrace/index) or, if that is not writable, "
-      "in the cache "
-      "folder (MILLRACE_CACHE, by default ~/.cache/millrace).\n\n"
+      "in the cache folder (MILLRACE_CACHE, by default ~/.cache/millrace).\n\n"
       "Examples:\n"
       "  millrace index s3://bucket/train\n"
       "  millrace index s3://bucket/train --full\n"
+      "  millrace index s3://bucket/images --checksums\n"
       "  millrace index s3://bucket/train --part 2/8      # on the second of eight machines\n"
       "  millrace index --tokens 1024:uint16 /data/openwebtext\n"
       "  millrace index /data/train --json");

@@ -182,7 +182,7 @@ TEST_P(DatasetTest, RawObjectsAreListedAndNotRead) {
   EXPECT_FALSE((*Open())->built());
   options_.raw.all = false;
   EXPECT_EQ((*Open())->index().samples_without_crc(), 0u);
-  // What is new is only listed, until it is read as well.
+  // New objects are only listed, until they are read as well.
   Put("1/new.jpg", "new");
   options_.rebuild = true;
   EXPECT_EQ((*Open())->index().samples_without_crc(), 1u);

@@ -37,8 +37,8 @@ struct IndexedField {
 };
 
 /// One sample: a span of an object, from the first byte of its first field to the last byte of its last one. The
-/// CRC32C covers the whole span as it is stored (between fields of a tar lie headers). A sample that nobody has read
-/// has none: then only the store's own checksum, if it keeps one, tells whether its bytes are right.
+/// CRC32C covers the whole span as it is stored (between fields of a tar lie headers). There is no CRC of a
+/// sample that nobody has read: then only the checksum of the store, if it keeps one, tells if its bytes are right.
 struct IndexedSample {
   std::string key;
   uint32_t object = 0;  // ordinal
@@ -74,7 +74,7 @@ class Index {
   /// True for a manifest in CSV that was read so (CsvQuotes::kText).
   bool quotes_are_text() const;
   /// Identifies samples and their order: keys, fields, lengths, encodings and values; not CRCs, ETags, times, or names
-  /// of objects' folders. Whether a sample was read does not change it. Other bytes of the same length have the same
+  /// of objects' folders. It does not change if samples get a CRC. Other bytes of the same length have the same
   /// fingerprint: ETags tell them apart.
   uint64_t fingerprint() const;
   /// How many samples have no CRC.

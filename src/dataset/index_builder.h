@@ -49,7 +49,7 @@ struct BuildOptions {
   ChooseShard only = nullptr;
   /// What counts as unchanged; null: IndexReuse's default.
   SameVersion same = nullptr;
-  /// What is read of raw objects. If `reuse` has classes that were read from files, these are read in any case, so that
+  /// The reads of raw objects. If `reuse` has classes that were read from files, these are read in any case, so that
   /// all samples have theirs.
   RawReads raw = {};
   /// Whether objects that `reuse` does not have may be read; else the first of them is an error: FailedPrecondition.

@@ -21,7 +21,7 @@ struct RawReads {
   bool classes = false;  // files that hold classes (RawSample::class_of)
 };
 
-/// Whether an index tells of all its samples what these reads do, if they are raw objects.
+/// True if an index knows of all its samples what these reads tell, or if its objects are not raw.
 bool TellsAll(const Index& index, RawReads reads);
 
 /// What older indexes of a data set, or of parts of it, know of those objects that have not changed since. Not

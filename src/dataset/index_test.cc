@@ -244,7 +244,7 @@ TEST(Index, AClassFileCountsTheSameWhetherItWasReadOrNot) {
   EXPECT_EQ(make(true, "1", "10")->fingerprint(), listed) << "the order does not depend on classes";
   EXPECT_NE(make(false, "2", "")->fingerprint(), listed);
   EXPECT_EQ(make(true, "a/1", "7")->fingerprint(), make(false, "a/1", "")->fingerprint());
-  // What an index tells of it makes the same index again.
+  // ScanObject gives the size of the file, so that an index made of it is the same.
   uint64_t block = 0;
   std::optional<uint64_t> told;
   ASSERT_TRUE(make(true, "1", "7")

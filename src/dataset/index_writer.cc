@@ -118,7 +118,7 @@ bool IndexWriter::HasClassField(const NewSample& sample) const {
                       [](const NewSampleValue& value) { return value.name == kClassField; });
 }
 
-// Whether it is of several raw objects, the last of which holds its class (sample_groups.h).
+// True if it is made of several raw objects, and the last of them holds its class (sample_groups.h).
 bool IndexWriter::HasUnreadClassFile(const NewSample& sample) const {
   return kind_ == DataKind::kRawObjects && sample.fields.size() > 1 && sample.fields.back().name == kClassField &&
          sample.fields.back().length <= kMaxClassFileBytes;

@@ -37,8 +37,8 @@ struct FetchRun {
   ByteRange range() const { return {parts.front().span.offset, parts.back().span.end() - parts.front().span.offset}; }
 };
 
-/// What a store is asked for a run of that object: its range of the version that was indexed, with the checksums that
-/// the index has. If it has none, and the run is all of the object, the store's own checksum of it counts.
+/// The request for a run of that object: its range of the version that was indexed, with the checksums that the index
+/// has. If there are no such checksums, and the run is all of the object, that of the store counts.
 GetOptions RequestFor(const FetchRun& run, const IndexedObject& object);
 
 /// Samples, or rows, of an extent that one run may span: so many cost more to keep account of than a request does.

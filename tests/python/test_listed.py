@@ -41,7 +41,9 @@ class Served:
 
     def gets(self) -> list[str]:
         """The names of the files of data that were read."""
-        paths = [path for method, path in self.requests() if method == "GET" and not path.startswith("/b/raw/.millrace/")]
+        paths = [
+            path for method, path in self.requests() if method == "GET" and not path.startswith("/b/raw/.millrace/")
+        ]
         return sorted(path.rsplit("/", 1)[-1] for path in paths if "." in path)
 
 
@@ -79,7 +81,7 @@ with millrace.Loader(dataset[:16], batch_size=16, size=8, epochs=1, output="nump
 
 
 def test_the_first_batch_asks_for_its_own_objects_only(tmp_path: pathlib.Path, data: pathlib.Path) -> None:
-    """Of 300 objects that nobody has indexed: opening reads none of them, and a batch reads those of its samples."""
+    """Nobody has indexed 300 objects: opening reads none of them, and a batch reads those of its samples."""
     write_raw(data, count=300)
     with served(tmp_path) as server:
         program = subprocess.Popen(
@@ -116,7 +118,7 @@ whole = millrace.Dataset("DATA")
 for number in (0, 1, 3): assert dataset.read(number) == whole.read(number), number
 try: dataset.read(2)
 except millrace.DamagedDataError as error: print(error)
-with millrace.Loader(dataset, batch_size=4, size=8, epochs=1, output="numpy", on_error="mask") as loader:
+with millrace.Loader(dataset, batch_size=4, size=8, epochs=1, output="numpy", bad_samples="mask") as loader:
     print(sorted(next(iter(loader))["valid"].tolist()))
 """
     with served(tmp_path, *faults) as server:
@@ -146,7 +148,9 @@ except millrace.MismatchError as error: print("read:", error)
 
 
 @pytest.mark.parametrize("place", ["s3", "folder"])
-def test_what_changes_between_listing_and_reading_is_noticed(tmp_path: pathlib.Path, data: pathlib.Path, place: str) -> None:
+def test_what_changes_between_listing_and_reading_is_noticed(
+    tmp_path: pathlib.Path, data: pathlib.Path, place: str
+) -> None:
     """Other bytes of the same length under the same key: the ETag tells."""
     for number in range(4):
         (data / f"{number}.png").write_bytes(png(make_pixels(number)))
@@ -182,9 +186,11 @@ def test_what_changes_between_listing_and_reading_is_noticed(tmp_path: pathlib.P
 
 
 def test_positions_labels_and_rows_outlive_checksums(tmp_path: pathlib.Path, data: pathlib.Path) -> None:
-    """What was saved or made with the index of the listing serves the index that has a CRC of each sample."""
+    """All that was saved or made with the index of the listing serves the index that has a CRC of each sample."""
     write_raw(data, count=40)
-    (tmp_path / "labels.csv").write_text("key,cls\n" + "".join(f"{key},{n}\n" for n, key in enumerate(sorted(keys_of(data)))))
+    (tmp_path / "labels.csv").write_text(
+        "key,cls\n" + "".join(f"{key},{n}\n" for n, key in enumerate(sorted(keys_of(data))))
+    )
     labels = tmp_path / "labels.csv"
 
     def stream(state: dict[str, Any] | None, batches: int) -> tuple[list[str], dict[str, Any]]:
