@@ -8,9 +8,11 @@ import json
 import struct
 import tarfile
 import zlib
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
 from cli_support import Bucket, Millrace
 
 # Files that version 4 has written, of the objects that `old_objects` makes.
@@ -115,6 +117,25 @@ def test_a_position_outlives_what_is_added_to_the_index(millrace: Millrace, buck
         assert (again["samples"], again["digest"], again["position"]) == (28, rest["digest"], rest["position"]), flags
     assert index(millrace, uri, env=bucket.env)["reused_objects"] == 40, "what is known is kept"
     assert inspect(millrace, uri, env=bucket.env)["samples_without_checksum"] == 0
+
+
+@pytest.mark.parametrize("algorithm", ["CRC32C", "CRC32"])
+def test_the_checksum_that_the_store_keeps_finds_damage(
+    millrace: Millrace, devstore: Callable[..., Any], algorithm: str
+) -> None:
+    """Once on the way, it is read again; for good, it is damage. The ETags are no MD5s."""
+    faults = ["--fault", "GET bkt/raw/1.png flip=60 count=1", "--fault", "GET bkt/raw/2.png flip=60"]
+    server = devstore("mem:", "--opaque-etags", *faults)
+    s3 = server.client()
+    s3.create_bucket(Bucket="bkt")
+    for number in range(3):
+        s3.put_object(Bucket="bkt", Key=f"raw/{number}.png", Body=picture(number), ChecksumAlgorithm=algorithm)
+    feed = ["feed", "s3://bkt/raw", "--batch", "1", "--size", "1", "--shuffle", "none"]
+    failed = millrace(*feed, code=1, env=server.env()).stderr.decode()
+    assert f"raw/2.png, sample '2': the object does not match the {algorithm} that the store keeps" in failed
+    report = json.loads(millrace(*feed, "--json", "--bad-samples", "replace", env=server.env()).stdout)
+    assert [bad["sample"] for bad in report["quarantine"]] == ["s3://bkt/raw/2.png, sample '2'"]
+    assert report["samples"] == 3
 
 
 def test_classes_in_files_are_read_when_they_decide(millrace: Millrace, bucket: Bucket) -> None:
