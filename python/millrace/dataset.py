@@ -17,6 +17,7 @@ from ._sample_values import to_python
 from .errors import DamagedDataError, Error, InvalidArgumentError, MismatchError
 from .fields import Image
 from .labels import LabelsLike, Native, to_labels
+from .ranks import share_of_work
 
 if TYPE_CHECKING:
     from .mix import Mix
@@ -47,8 +48,9 @@ class Dataset:
     :meth:`split` and :meth:`where` make subsets, which are data sets of their own: in loaders, plans and further subsets. Samples keep
     the numbers that the index gives them. :meth:`balanced` and :meth:`weighted` draw some samples more often than others.
 
-    Opening reads the index; if there is no index yet, it is built, which reads all data once, and stored beside the data or in the cache
-    folder (``$MILLRACE_CACHE``, ``~/.cache/millrace``). ``millrace index URI`` does the same ahead of time.
+    Opening reads the index; if there is no index yet, it is built, and stored beside the data or in the cache folder
+    (``$MILLRACE_CACHE``, ``~/.cache/millrace``). For that, raw objects are only listed, and shards are read once. ``millrace index URI``
+    does the same ahead of time. The ranks of a job build the index of shards together (docs/launchers.md).
     Immutable and thread-safe. Pickling keeps the URI: the copy opens it again, so a data set may be sent to spawned workers. In a fork
     a data set of the parent opens itself again when it is first used. Data sets of several stores can be used together, in a :class:`Mix` for
     instance: ``endpoint``, ``profile`` and ``region`` are of one of them. Its file of labels is read with them, too. Workers of a data service
@@ -179,10 +181,13 @@ class Dataset:
     def _repr_html_(self) -> str:
         from .contact_sheet import page_of_text
 
-        counts = self.class_counts
-        classes = ", ".join(f"{name}: {count:,}" for name, count in list(counts.items())[:10]) + (
-            ", ..." if len(counts) > 10 else ""
-        )
+        try:
+            counts = self.class_counts
+            classes = ", ".join(f"{name}: {count:,}" for name, count in list(counts.items())[:10]) + (
+                ", ..." if len(counts) > 10 else ""
+            )
+        except MismatchError as error:  # they are in files that were not read
+            classes = str(error)
         lines = [
             ("kind", self.kind),
             ("fields", ", ".join(self.fields)),
@@ -536,7 +541,11 @@ class Dataset:
 
     @property
     def class_counts(self) -> dict[str, int]:
-        """Samples of each class: by folder (raw objects) or by number (shards); empty without numeric ``cls``."""
+        """Samples of each class: by folder (raw objects) or by number (shards); empty without numeric ``cls``.
+
+        Raises:
+            MismatchError: Classes of raw objects lie in files (``7.cls`` beside ``7.jpg``), and ``millrace index --classes`` has not read them yet.
+        """
         return self._native.class_counts
 
     @property
@@ -594,7 +603,9 @@ def _native_of(
 ) -> _core.Dataset:
     chosen = opening._asdict()
     index = chosen.pop("index_use")  # a field of a tuple cannot be called index
-    return _core.Dataset(uri, progress, labels=labels, index=index, **{**chosen, "classes": list(opening.classes)})
+    chosen["classes"] = list(opening.classes)
+    part, parts = share_of_work()
+    return _core.Dataset(uri, progress, labels=labels, index=index, part=part, parts=parts, **chosen)
 
 
 def _open_subset(

@@ -59,6 +59,15 @@ def rank_and_world(rank: int | None, world: int | None) -> tuple[int, int]:
     return 0, 1
 
 
+def share_of_work() -> tuple[int, int]:
+    """Rank and world for work that the ranks of a job may share; 0 of 1 if they are not found or make no sense."""
+    try:
+        rank, world = rank_and_world(None, None)
+    except InvalidArgumentError:
+        return 0, 1
+    return (rank, world) if 0 <= rank < world else (0, 1)
+
+
 def _numbers(variables: tuple[str, str], found: list[str | None]) -> tuple[int, int]:
     try:
         return int(found[0] or ""), int(found[1] or "")

@@ -54,6 +54,7 @@ Handles ToHandles(const std::shared_ptr<const DatasetHandle>& whole, absl::Statu
 
 py::dict ClassCounts(const DatasetHandle& self) {
   const Index& index = self.index();
+  ThrowIfError(CheckClassesRead(self.subset()));
   py::dict counts;
   if (!self.subset().selection) {
     for (const ClassCount& entry : index.class_counts()) counts[ToPyText(entry.name)] = entry.samples;
@@ -273,7 +274,7 @@ void BindDataset(py::module_& module) {
       .def(py::init([](const std::string& uri, const py::object& progress, std::string path, std::string label,
                        std::optional<bool> quotes, const std::optional<LabelsTuple>& labels, std::string endpoint,
                        std::string profile, std::string region, std::vector<std::string> classes,
-                       const std::string& index) {
+                       const std::string& index, uint64_t part, uint64_t parts) {
              const CsvQuotes of_csv = !quotes ? CsvQuotes::kUsual : *quotes ? CsvQuotes::kMarks : CsvQuotes::kText;
              OpenOptions options;
              options.columns = {.path = std::move(path), .label = std::move(label), .quotes = of_csv};
@@ -281,12 +282,13 @@ void BindDataset(py::module_& module) {
              options.classes = std::move(classes);
              options.index = Choose("index", index, kIndexUses);
              const AwsChoice choice{std::move(endpoint), std::move(profile), std::move(region)};
+             options.share = {.part = part, .parts = parts};
              return std::make_shared<Handle>(uri, progress, std::move(options), choice);
            }),
            py::arg("uri"), py::arg("progress"), py::kw_only(), py::arg("path_column") = "",
            py::arg("label_column") = "", py::arg("csv_quotes") = py::none(), py::arg("labels") = py::none(),
            py::arg("endpoint") = "", py::arg("profile") = "", py::arg("region") = "", py::arg("classes") = py::list(),
-           py::arg("index") = "build")
+           py::arg("index") = "build", py::arg("part") = 0, py::arg("parts") = 1)
       .def("policy", &Handle::Policy, py::arg("shuffle"))
       .def("__len__", [](const Handle& self) { return self.subset().size(); })
       .def_property_readonly("uri", [](const Handle& self) { return ToPyText(self.uri()); })

@@ -201,13 +201,14 @@ absl::Status Drain(BatchSource& loader, const FeedFlags& flags, uint64_t expecte
 }
 
 absl::StatusOr<std::unique_ptr<Dataset>> OpenDataset(Runtime& runtime, Stores& stores, const std::string& uri,
-                                                     std::optional<LabelsFile> labels) {
+                                                     std::optional<LabelsFile> labels, bool by_class) {
   InterruptStop interrupt;
   ProgressLine progress("indexing " + uri, ProgressLine::Unit::kBytes);
   OpenOptions open;
   open.progress = [&](uint64_t done, uint64_t total) { progress.Update(done, total); };
   open.stop = interrupt.token();
   open.labels = std::move(labels);
+  open.raw.classes = by_class;
   return Dataset::Open(runtime, stores, uri, open);
 }
 
@@ -258,7 +259,8 @@ absl::Status Feed(const FeedFlags& flags) {
   const SteadyClock::time_point opening = SteadyClock::now();
   std::vector<std::unique_ptr<Dataset>> datasets;
   for (const std::string& uri : flags.source.uris) {
-    ASSIGN_OR_RETURN(datasets.emplace_back(), OpenDataset(runtime, stores, uri, flags.source.labels.file()));
+    ASSIGN_OR_RETURN(datasets.emplace_back(),
+                     OpenDataset(runtime, stores, uri, flags.source.labels.file(), request.NeedsClasses()));
   }
   ASSIGN_OR_RETURN(const FeedSource feed, MakeSource(runtime, datasets, request));
   options.mix = feed.mix;

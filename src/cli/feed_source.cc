@@ -161,6 +161,11 @@ absl::StatusOr<Subset> Narrow(Runtime& runtime, const Dataset& dataset, const So
 
 }  // namespace
 
+bool SourceRequest::NeedsClasses() const {
+  return balance ||
+         std::any_of(filters.begin(), filters.end(), [](const Filter& filter) { return filter.classes.has_value(); });
+}
+
 void AddSourceOptions(Command feed, SourceFlags* flags) {
   feed.Add("uri", &flags->uris,
            "Data sets: prefixes with shards (tar, TFRecord, RecordIO, MDS) or raw objects, or what matches a URI with "

@@ -42,6 +42,8 @@ struct SourceRequest {
     uint64_t last = 0;
   };
   std::optional<std::vector<Range>> samples;  // ascending, apart
+  /// True if the classes of samples decide which of them are fed.
+  bool NeedsClasses() const;
   bool balance = false;
   std::optional<MixOptions> mix;
 };

@@ -18,6 +18,7 @@
 #include "cli/usage.h"
 #include "dataset/dataset.h"
 #include "dataset/index_file.h"
+#include "dataset/index_share.h"
 #include "shard/token_format.h"
 
 namespace millrace::cli {
@@ -33,8 +34,11 @@ struct IndexFlags {
   bool no_csv_quotes = false;
   std::string label_column;
   std::string memory;
+  std::string part;
   bool full = false;
   bool skip_bad = false;
+  bool classes = false;
+  bool checksums = false;
   bool json = false;
 };
 
@@ -45,10 +49,14 @@ absl::StatusOr<std::optional<TokenArrays>> ToTokens(const IndexFlags& flags) {
   return *tokens;
 }
 
+// Machines that share the work of one index.
+constexpr uint64_t kMaxIndexParts = 1'000'000;
+
 struct IndexResult {
   IndexSummary summary;
   BuildReport report;
-  std::string place;
+  std::string place;     // "": the index is not complete, and the others are of this part
+  uint64_t missing = 0;  // shards, for it to be complete
 };
 
 absl::StatusOr<IndexResult> BuildToFile(Runtime& runtime, Stores& stores, const IndexFlags& flags,
@@ -69,12 +77,40 @@ absl::StatusOr<IndexResult> BuildInPlace(Runtime& runtime, Stores& stores, const
   ASSIGN_OR_RETURN(const std::unique_ptr<Dataset> dataset, Dataset::Open(runtime, stores, flags.uri, options));
   const Index& index = dataset->index();
   return IndexResult{.summary = {.samples = index.size(),
+                                 .samples_without_crc = index.samples_without_crc(),
                                  .objects = index.objects() - (dataset->is_manifest() ? 1 : 0),
                                  .span_bytes = index.total_bytes(),
                                  .index_bytes = index.file_bytes(),
                                  .field_names = index.field_names()},
                      .report = dataset->built().value_or(BuildReport()),
                      .place = dataset->index_uri()};
+}
+
+// The part that ends last makes the index of all parts.
+absl::StatusOr<IndexResult> BuildPart(Runtime& runtime, Stores& stores, const IndexFlags& flags,
+                                      const OpenOptions& options) {
+  ASSIGN_OR_RETURN(const PartOfWork work, TakePart(flags.part, kMaxIndexParts));
+  OpenOptions part = options;
+  part.share = {.part = work.part, .parts = work.parts};
+  ASSIGN_OR_RETURN(IndexShareReport share, BuildIndexShare(runtime, stores, flags.uri, part));
+  if (share.missing > 0) {
+    return IndexResult{
+        .summary = std::move(share.summary), .report = std::move(share.report), .place = "", .missing = share.missing};
+  }
+  OpenOptions complete = options;
+  complete.rebuild = share.to_merge;
+  ASSIGN_OR_RETURN(IndexResult result, BuildInPlace(runtime, stores, flags, complete));
+  if (!share.report.damaged.empty() && result.report.damaged.empty()) result.report.damaged = share.report.damaged;
+  return result;
+}
+
+absl::Status CheckPart(const IndexFlags& flags) {
+  if (flags.part.empty()) return absl::OkStatus();
+  RETURN_IF_ERROR(TakePart(flags.part, kMaxIndexParts).status());
+  if (flags.full) return UsageError("--part keeps what other parts have read, and --full reads everything: give one");
+  if (!flags.output.empty()) return UsageError("--part completes the index beside the data: leave out --output");
+  if (flags.tokens) return UsageError("--part divides shards, and --tokens cuts arrays: give one");
+  return absl::OkStatus();
 }
 
 void Warn(const BuildReport& report) {
@@ -101,6 +137,7 @@ std::string ToJson(const IndexResult& result, double seconds) {
   }
   const SkippedMembers& members = result.report.skipped_members;
   const JsonObject line{{"samples", summary.samples},
+                        {"samples_without_checksum", summary.samples_without_crc},
                         {"objects", summary.objects},
                         {"reused_objects", result.report.reused_objects},
                         {"bytes", summary.span_bytes},
@@ -108,6 +145,8 @@ std::string ToJson(const IndexResult& result, double seconds) {
                         {"index", result.place},
                         {"index_bytes", summary.index_bytes},
                         {"seconds", seconds},
+                        {"complete", result.missing == 0},
+                        {"missing_objects", result.missing},
                         {"damaged", damaged},
                         {"warnings", result.report.warnings},
                         {"skipped", SkippedJson(result.report.skipped)},
@@ -115,7 +154,7 @@ std::string ToJson(const IndexResult& result, double seconds) {
   return line.Line();
 }
 
-std::string ToText(const IndexResult& result, double seconds) {
+std::string ToText(const IndexResult& result, const IndexFlags& flags, double seconds) {
   const IndexSummary& summary = result.summary;
   std::string text =
       fmt::format("{} in {}, {}, fields: {}\n", Counted(summary.samples, "sample"), Counted(summary.objects, "object"),
@@ -124,11 +163,23 @@ std::string ToText(const IndexResult& result, double seconds) {
     text += fmt::format("{} of {} were unchanged and not read again\n", result.report.reused_objects,
                         Counted(summary.objects, "object"));
   }
+  if (summary.samples_without_crc > 0) {
+    text += fmt::format(
+        "{} not read, and {} no checksum in the index: the store's are used, if it keeps some\n",
+        Counted(summary.samples_without_crc, "sample") + (summary.samples_without_crc == 1 ? " was" : " were"),
+        summary.samples_without_crc == 1 ? "has" : "have");
+  }
   text += SkippedText(result.report.skipped);
   if (const SkippedMembers& members = result.report.skipped_members; members.unnamed > 0) {
     text += fmt::format("{} of tar shards {} passed over, since their names make no sample; the first: {}\n",
                         Counted(members.unnamed, "file"), members.unnamed == 1 ? "was" : "were",
                         Printable(members.first_unnamed));
+  }
+  if (result.missing > 0) {
+    return text + fmt::format(
+                      "indexed in {:.1f} s; this was part {}; {} of other parts {} missing, and the last part "
+                      "to end completes the index\n",
+                      seconds, flags.part, Counted(result.missing, "shard"), result.missing == 1 ? "is" : "are");
   }
   return text + fmt::format("{}: {}, {:.1f} bytes a sample, built in {:.1f} s\n", result.place,
                             FormatSize(summary.index_bytes),
@@ -139,6 +190,7 @@ absl::Status RunIndex(const IndexFlags& flags) {
   ASSIGN_OR_RETURN(const std::chrono::nanoseconds outage_limit, TakeOutageLimit(flags.outage_limit));
   RETURN_IF_ERROR(CheckUri(flags.uri));
   if (!flags.output.empty()) RETURN_IF_ERROR(CheckObjectUri(flags.output));
+  RETURN_IF_ERROR(CheckPart(flags));
   ASSIGN_OR_RETURN(const std::optional<TokenArrays> tokens, ToTokens(flags));
   RuntimeOptions limits;
   if (!flags.memory.empty()) {
@@ -160,14 +212,16 @@ absl::Status RunIndex(const IndexFlags& flags) {
                        .quotes = flags.no_csv_quotes ? CsvQuotes::kText : CsvQuotes::kUsual};
     options.reuse = !flags.full;
     options.skip_bad = flags.skip_bad;
+    options.raw = {.all = flags.checksums, .classes = flags.classes};
     options.progress = [&line](uint64_t done, uint64_t total) { line.Update(done, total); };
     options.stop = interrupt.token();
-    const auto build = flags.output.empty() ? BuildInPlace : BuildToFile;
+    auto build = flags.output.empty() ? BuildInPlace : BuildToFile;
+    if (!flags.part.empty()) build = BuildPart;
     ASSIGN_OR_RETURN(result, build(runtime, stores, flags, options));
   }
   const double seconds = SecondsSince(start);
   Warn(result.report);
-  return WriteStdout(flags.json ? ToJson(result, seconds) : ToText(result, seconds));
+  return WriteStdout(flags.json ? ToJson(result, seconds) : ToText(result, flags, seconds));
 }
 
 }  // namespace
@@ -203,20 +257,34 @@ void AddIndex(Command app) {
       "--skip-bad", &flags->skip_bad,
       "Leave out the samples of corrupt or truncated shards from the bad place on, and report them; without it the "
       "first such shard is an error");
+  index.AddFlag(
+      "--classes", &flags->classes,
+      "Read the files that hold the classes of raw objects (1.cls beside 1.jpg), which balancing and choosing by class "
+      "need; all else of raw objects is only listed");
+  index.AddFlag(
+      "--checksums", &flags->checksums,
+      "Read raw objects as a whole, and keep a checksum of each sample; without it, their samples are verified "
+      "by the checksums that the store keeps, if it does");
+  index.Add("--part", &flags->part,
+            "I/N, such as 2/8: read only every N-th shard, for N machines that share the work; the part that ends last "
+            "completes the index");
   index.Add("--memory", &flags->memory, "Budget for buffers [half of the memory]");
   index.Add("--outage-limit", &flags->outage_limit, kOutageLimitHelp).ShowDefault().Called("SECONDS");
   index.AddFlag("--json", &flags->json,
-                R"(One JSON object: {"samples", "objects", "reused_objects", "bytes", "fields", "index", )"
-                R"("index_bytes", "seconds", "damaged", "warnings", "skipped", "skipped_members"})");
+                R"(One JSON object: {"samples", "samples_without_checksum", "objects", "reused_objects", "bytes", )"
+                R"("fields", "index", "index_bytes", "seconds", "complete", "missing_objects", "damaged", "warnings", )"
+                R"("skipped", "skipped_members"})");
   index.Footer(
-      "The index lists all samples and their places, with a checksum of each. Reading a data set for the first time "
-      "builds it. Run this after the data have changed: only new and changed objects are read, and the result is the "
-      "same "
-      "as with --full. The index is kept beside the data (.millrace/index) or, if that is not writable, in the cache "
-      "folder (MILLRACE_CACHE, by default ~/.cache/millrace).\n\n"
+      "The index lists all samples and their places. For shards it has a checksum of each sample. Raw objects are not "
+      "read: their listing is enough. Reading a data set for the first time builds its index. Run this after the data "
+      "have changed: only new and changed shards are read, and the result is the same as with --full. A run that was "
+      "killed continues where it was. The index is kept beside the data (.millrace/index) or, if that is not writable, "
+      "in the cache folder (MILLRACE_CACHE, by default ~/.cache/millrace).\n\n"
       "Examples:\n"
       "  millrace index s3://bucket/train\n"
       "  millrace index s3://bucket/train --full\n"
+      "  millrace index s3://bucket/images --checksums\n"
+      "  millrace index s3://bucket/train --part 2/8      # on the second of eight machines\n"
       "  millrace index --tokens 1024:uint16 /data/openwebtext\n"
       "  millrace index /data/train --json");
   index.Run([flags] { return ExitStatus("index", HintAtS3(RunIndex(*flags), {flags->uri})); });

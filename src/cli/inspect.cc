@@ -107,6 +107,7 @@ absl::StatusOr<std::unique_ptr<Dataset>> OpenWithProgress(Runtime& runtime, Stor
   OpenOptions options;
   options.stop = stop;
   options.progress = [&line](uint64_t done, uint64_t total) { line.Update(done, total); };
+  options.raw.classes = true;
   return Dataset::Open(runtime, stores, uri, options);
 }
 

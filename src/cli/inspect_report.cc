@@ -229,6 +229,7 @@ absl::StatusOr<std::string> InspectJson(const InspectReport& report) {
   const JsonObject json{{"uri", dataset.uri()},
                         {"kind", KindName(index.kind())},
                         {"samples", index.size()},
+                        {"samples_without_checksum", index.samples_without_crc()},
                         {"objects", CountObjects(index)},
                         {"bytes", index.total_bytes()},
                         {"fields", FieldsJson(report.survey)},

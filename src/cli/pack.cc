@@ -11,7 +11,6 @@
 #include <string>
 #include <utility>
 
-#include "absl/strings/numbers.h"
 #include "base/clock.h"
 #include "base/counted.h"
 #include "base/size.h"
@@ -64,20 +63,6 @@ struct PackFlags {
   bool json = false;
 };
 
-// "2/8": the second of eight.
-absl::Status TakePart(const std::string& text, PackOptions* options) {
-  if (text.empty()) return absl::OkStatus();
-  const size_t slash = text.find('/');
-  uint64_t part = 0;
-  const bool read = slash != std::string::npos && absl::SimpleAtoi(text.substr(0, slash), &part) &&
-                    absl::SimpleAtoi(text.substr(slash + 1), &options->parts);
-  if (!read || part < 1 || part > options->parts || options->parts > kMaxShards) {
-    return UsageError("--part: '{}' is not I/N such as 2/8, with I from 1 to N and N of at most {}", text, kMaxShards);
-  }
-  options->part = part - 1;
-  return absl::OkStatus();
-}
-
 // "NAME" or "NAME=NEW".
 absl::StatusOr<std::vector<FieldChoice>> TakeFields(const std::vector<std::string>& texts) {
   std::vector<FieldChoice> fields;
@@ -124,7 +109,11 @@ absl::StatusOr<std::optional<ClassMap>> ReadClassMap(Stores& stores, const std::
 absl::StatusOr<PackOptions> TakeOptions(const PackFlags& flags) {
   PackOptions options;
   ASSIGN_OR_RETURN(options.shard_bytes, TakeSize("--shard-size", flags.shard_size));
-  RETURN_IF_ERROR(TakePart(flags.part, &options));
+  if (!flags.part.empty()) {
+    ASSIGN_OR_RETURN(const PartOfWork work, TakePart(flags.part, kMaxShards));
+    options.part = work.part;
+    options.parts = work.parts;
+  }
   RETURN_IF_ERROR(CheckUri(flags.source));
   RETURN_IF_ERROR(CheckUri(flags.destination));
   if (!flags.class_map.empty()) RETURN_IF_ERROR(CheckObjectUri(flags.class_map));
@@ -244,7 +233,7 @@ absl::StatusOr<PackResult> PackAll(const PackFlags& flags, PackOptions options, 
   open.stop = interrupt.token();
   open.skip_bad = options.skip_bad;
   open.labels = flags.labels.file();
-  open.list_raw = !open.labels;  // what is read once needs no index that is read for first
+  open.raw.classes = true;  // they become numbers in the shards
   ProgressLine indexing("indexing", ProgressLine::Unit::kBytes);
   open.progress = [&indexing](uint64_t done, uint64_t total) { indexing.Update(done, total); };
   ASSIGN_OR_RETURN(const std::unique_ptr<Dataset> source,

@@ -3,9 +3,11 @@
 #include <fmt/format.h>
 
 #include <charconv>
+#include <optional>
 #include <system_error>
 
 #include "absl/time/time.h"
+#include "base/number.h"
 #include "base/size.h"
 #include "cli/console.h"
 
@@ -21,6 +23,17 @@ absl::StatusOr<uint64_t> TakeSize(std::string_view option, std::string_view text
   absl::StatusOr<uint64_t> bytes = ParseSize(text);
   if (bytes.ok() && *bytes == 0) bytes = absl::InvalidArgumentError("it must be positive");
   return bytes.ok() ? bytes : AsUsage(Annotate(bytes.status(), option));
+}
+
+absl::StatusOr<PartOfWork> TakePart(std::string_view text, uint64_t most) {
+  const size_t slash = text.find('/');
+  const std::optional<uint64_t> part = ParseNumber<uint64_t>(text.substr(0, slash));
+  const std::optional<uint64_t> parts =
+      slash == std::string_view::npos ? std::nullopt : ParseNumber<uint64_t>(text.substr(slash + 1));
+  if (!part || !parts || *part < 1 || *part > *parts || *parts > most) {
+    return UsageError("--part: '{}' is not I/N such as 2/8, with I from 1 to N and N of at most {}", text, most);
+  }
+  return PartOfWork{.part = *part - 1, .parts = *parts};
 }
 
 absl::StatusOr<std::chrono::nanoseconds> TakeDuration(std::string_view option, const std::string& text) {

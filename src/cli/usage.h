@@ -15,6 +15,14 @@ namespace millrace::cli {
 /// The size in bytes that `option` was given ("64MiB"), greater than 0; a usage error names the option.
 absl::StatusOr<uint64_t> TakeSize(std::string_view option, std::string_view text);
 
+/// The value of `--part`: "2/8" is the second of eight, which is 1 of 8 here. A usage error if there are more than
+/// `most`.
+struct PartOfWork {
+  uint64_t part = 0;
+  uint64_t parts = 1;
+};
+absl::StatusOr<PartOfWork> TakePart(std::string_view text, uint64_t most);
+
 /// The time that `option` was given ("30s", "500ms", "2m", or a number of seconds), up to a year; a usage error names
 /// the option.
 absl::StatusOr<std::chrono::nanoseconds> TakeDuration(std::string_view option, const std::string& text);

@@ -8,8 +8,9 @@
 #include "base/log.h"
 #include "dataset/dataset_warnings.h"
 #include "dataset/index_file.h"
+#include "dataset/index_parts.h"
 #include "dataset/index_places.h"
-#include "dataset/listed_index.h"
+#include "dataset/index_share.h"
 #include "dataset/manifest_set.h"
 #include "dataset/sample_objects.h"
 #include "dataset/token_files.h"
@@ -61,6 +62,13 @@ absl::StatusOr<PlacedIndex> FindIndex(IndexPlaces& places, const Opened& opened,
     absl::StatusOr<PlacedIndex> placed = places.Open(place);
     absl::Status status = placed.status();
     if (status.ok()) status = opened.Check(*placed->index, options.columns, options.stop);
+    if (status.ok() && placed->index->is_of_older_version()) {
+      status = absl::NotFoundError(
+          fmt::format("{}: its index is of an older version; what is unchanged is taken from it and not read, but "
+                      "positions that were saved with it do not fit any more",
+                      opened.data.uri));
+    }
+    if (status.ok() && !TellsAll(*placed->index, options.raw)) continue;
     if (status.ok()) return placed;
     if (absl::IsCancelled(status)) return status;
     // A cache folder that cannot be read has nothing for us; an index beside the data that cannot is worth a word.
@@ -76,11 +84,6 @@ absl::StatusOr<PlacedIndex> FindIndex(IndexPlaces& places, const Opened& opened,
   return first;
 }
 
-ArtifactHome HomeOf(IndexUse use) {
-  if (use == IndexUse::kBeside) return ArtifactHome::kBeside;
-  return use == IndexUse::kCache ? ArtifactHome::kCache : ArtifactHome::kBesideOrCache;
-}
-
 // What an index is built from, besides the objects.
 struct Sources {
   std::unique_ptr<ManifestSamples> manifest;
@@ -89,6 +92,8 @@ struct Sources {
   BuildOptions OptionsFor(const OpenOptions& options, const std::optional<TokenArrays>& tokens) const {
     return {.progress = options.progress,
             .reuse = older.get(),
+            .part_bytes = options.part_bytes,
+            .raw = options.raw,
             .manifest = manifest.get(),
             .tokens = tokens,
             .skip_bad = options.skip_bad,
@@ -109,6 +114,34 @@ absl::StatusOr<Sources> ReadSources(Runtime& runtime, IndexPlaces& places, const
   return sources;
 }
 
+// Begins with what a build that was killed, or other machines, have kept of the shards. A part that cannot be kept
+// costs time only after a kill.
+absl::StatusOr<PlacedIndex> BuildInParts(Runtime& runtime, Stores& stores, IndexPlaces& places, const Opened& opened,
+                                         const OpenOptions& options, const std::optional<TokenArrays>& tokens) {
+  IndexParts parts(stores, opened.data, options.cache_folder, options.stop, HomeOf(options.index));
+  std::vector<std::unique_ptr<Index>> kept;
+  // The parts first: if another process has removed them by now, the older index has all that they had.
+  if (options.reuse && !opened.manifest) {
+    ASSIGN_OR_RETURN(kept, parts.Find());
+  }
+  ASSIGN_OR_RETURN(const Sources sources, ReadSources(runtime, places, opened, options));
+  BuildOptions build = sources.OptionsFor(options, tokens);
+  for (const std::unique_ptr<Index>& part : kept) build.parts.push_back(part.get());
+  bool warned = false;
+  build.keep_part = [&](std::string_view part) {
+    const absl::Status status = parts.Keep(part, /*for_others=*/false);
+    if (status.ok() || absl::IsCancelled(status)) return status;
+    if (!std::exchange(warned, true)) {
+      Log(LogLevel::kWarning, "dataset",
+          fmt::format("if this is killed, all shards are read again: {}", ToStd(status.message())));
+    }
+    return absl::OkStatus();
+  };
+  absl::StatusOr<PlacedIndex> placed = places.Build(build);
+  if (placed.ok()) parts.Remove();
+  return placed;
+}
+
 // Reports oddities of a data set once, when its index is built.
 absl::Status WarnOfNew(Runtime& runtime, const DatasetPlace& data, const OpenOptions& options, PlacedIndex* placed) {
   std::vector<std::string>& warnings = placed->report.warnings;
@@ -127,6 +160,11 @@ absl::Status WarnOfNew(Runtime& runtime, const DatasetPlace& data, const OpenOpt
 
 }  // namespace
 
+ArtifactHome HomeOf(IndexUse use) {
+  if (use == IndexUse::kBeside) return ArtifactHome::kBeside;
+  return use == IndexUse::kCache ? ArtifactHome::kCache : ArtifactHome::kBesideOrCache;
+}
+
 absl::StatusOr<BuiltIndex> BuildIndexFile(Runtime& runtime, Stores& stores, std::string_view uri,
                                           OpenIndexFn open_index, const OpenOptions& options) {
   ASSIGN_OR_RETURN(const Opened opened, OpenPlace(stores, uri, options.columns, options.stop));
@@ -144,18 +182,14 @@ absl::StatusOr<std::unique_ptr<Dataset>> Dataset::Open(Runtime& runtime, Stores&
   bool built = false;
   std::string why;  // an index that is there is built again
   if (!options.rebuild) placed = FindIndex(places, opened, options, &tokens, &why);
-  bool listed = false;
-  if (absl::IsNotFound(placed.status()) && options.list_raw && !opened.manifest && !tokens) {
-    absl::StatusOr<std::unique_ptr<Index>> index = ListRawObjects(opened.data, options.stop);
-    listed = index.ok();
-    if (!listed && !absl::IsNotFound(index.status())) return index.status();
-    if (listed) placed = PlacedIndex{.index = *std::move(index), .uri = ""};
-  }
   if (absl::IsNotFound(placed.status()) && options.index == IndexUse::kRequire) {
     return absl::NotFoundError(fmt::format("{}: {}, and none is to be built here; build it: millrace index {}",
                                            opened.data.uri, why.empty() ? "there is no index" : why,
                                            opened.data.UriInShell()));
   }
+  const bool shared = options.share.parts > 1 && options.reuse && !opened.manifest && !opened.data.join && !tokens;
+  if (absl::IsNotFound(placed.status()) && shared)
+    RETURN_IF_ERROR(BuildMissingShards(runtime, stores, opened.data, options));
   if (absl::IsNotFound(placed.status())) {
     ASSIGN_OR_RETURN(const FileLock lock, places.LockForBuilding());
     if (opened.manifest) {  // which may have been replaced meanwhile
@@ -166,8 +200,7 @@ absl::StatusOr<std::unique_ptr<Dataset>> Dataset::Open(Runtime& runtime, Stores&
     if (!options.rebuild) placed = FindIndex(places, opened, options, &tokens, &why);
     if (absl::IsNotFound(placed.status())) {
       if (!why.empty()) Log(LogLevel::kWarning, "dataset", fmt::format("{}; it is built again", why));
-      ASSIGN_OR_RETURN(const Sources sources, ReadSources(runtime, places, opened, options));
-      placed = places.Build(sources.OptionsFor(options, tokens));
+      placed = BuildInParts(runtime, stores, places, opened, options, tokens);
       built = true;
       if (placed.ok()) RETURN_IF_ERROR(WarnOfNew(runtime, opened.data, options, &*placed));
     }
@@ -183,7 +216,6 @@ absl::StatusOr<std::unique_ptr<Dataset>> Dataset::Open(Runtime& runtime, Stores&
   dataset->index_ = std::move(placed->index);
   dataset->index_uri_ = std::move(placed->uri);
   if (built) dataset->built_ = placed->report;
-  dataset->has_checksums_ = !listed;
   if (options.labels) {
     ASSIGN_OR_RETURN(LabelledIndex labelled, OpenLabelledIndex(runtime, stores, dataset->place_, *dataset->index_,
                                                                *options.labels, dataset->cache_folder_, options.stop));

@@ -12,12 +12,14 @@
 #include "dataset/build_report.h"
 #include "dataset/dataset_place.h"
 #include "dataset/index.h"
+#include "dataset/index_reuse.h"
 #include "dataset/labels_file.h"
 #include "net/runtime.h"
 #include "shard/manifest.h"
 #include "shard/token_format.h"
 #include "store/joined_store.h"
 #include "store/stores.h"
+#include "transfer/artifact.h"
 
 namespace millrace {
 
@@ -29,6 +31,19 @@ enum class IndexUse : uint8_t {
   kRequire,  // none is built: NotFound
 };
 
+/// Where an index that is built, and its parts, may be put.
+ArtifactHome HomeOf(IndexUse use);
+
+/// The share of one of several processes that build the index of shards together: those whose number, in index order,
+/// is `part` modulo `parts`.
+struct IndexShare {
+  uint64_t part = 0;
+  uint64_t parts = 1;
+
+  bool Has(uint64_t number) const { return number % parts == part; }
+};
+};
+
 struct OpenOptions {
   bool rebuild = false;   // build an index even where there is one
   bool skip_bad = false;  // in building, leave out the samples of damaged shards from the bad place on: built()
@@ -38,7 +53,11 @@ struct OpenOptions {
   std::optional<LabelsFile> labels;   // which samples have in place of what they have themselves
   IndexUse index = IndexUse::kBuild;
   std::vector<std::string> classes;  // the order that numbers them, if it is not that of their names: OrderClasses()
-  bool list_raw = false;     // raw objects that have no index are only listed, and get none: has_checksums() is false
+  RawReads raw;  // of raw objects, the index is to have what these reads tell; else it is built again
+  uint64_t part_bytes = uint64_t{1} << 30;  // BuildOptions::part_bytes
+  /// In building: other processes, one for each of the parts, may open the data set at the same time. Each reads its
+  /// own shards first, and then what is still missing, so none waits for another one.
+  IndexShare share;
   ProgressFn progress;       // of building
   std::string cache_folder;  // where an index is kept that cannot be stored beside the data; "" = $MILLRACE_CACHE,
                              // $XDG_CACHE_HOME/millrace or ~/.cache/millrace
@@ -50,7 +69,8 @@ struct OpenOptions {
 /// If there is no index, it is built and stored: beside the data if the place is writable, else in the cache folder.
 /// Objects that an older index has unchanged (key, size, ETag) are not read again for it. An index beside
 /// data on S3 is copied to the cache folder, once for each version (ETag), and mapped from there. Of several processes
-/// that open a new data set, one builds the index, and the others wait for it (those of one machine).
+/// that open a new data set, one builds the index, and the others wait for it (those of one machine), unless they have
+/// shares of it. A build of an index of shards that was killed is continued (index_parts.h).
 ///
 /// Opening compares the index with the objects of the store (keys, sizes, ETags) if there are at most 10,000 of
 /// them, which is always so for shards of a sensible size. An index from which samples of damaged shards were left out
@@ -84,8 +104,6 @@ class Dataset {
   /// OpenOptions::classes.
   const std::vector<std::string>& classes() const { return classes_; }
   uint64_t labels_id() const { return labels_id_; }
-  /// Whether the index tells the CRC32C of samples; else samples can only be verified by the store's own checksums.
-  bool has_checksums() const { return has_checksums_; }
   ObjectStore& store() const { return *place_.store; }
   /// The store's key of an object of the index.
   std::string StoreKey(std::string_view object_key) const { return place_.Key(object_key); }
@@ -105,7 +123,6 @@ class Dataset {
   std::vector<std::string> classes_;
   uint64_t labels_id_ = 0;
   bool is_manifest_ = false;
-  bool has_checksums_ = true;
 };
 
 }  // namespace millrace

@@ -62,6 +62,10 @@ class DatasetTest : public ::testing::TestWithParam<std::string>, protected test
     const auto location = stores_.Open(uri_);
     return location->store->counters().bytes_read;
   }
+  // Since `before`, but for the index itself where it was not made in memory.
+  void ExpectNoDataRead(uint64_t before, const Dataset& dataset) {
+    EXPECT_THAT(BytesRead() - before, ::testing::AnyOf(0u, dataset.index().file_bytes()));
+  }
 
   std::string uri_;
 };
@@ -149,19 +153,79 @@ TEST_P(DatasetTest, ClassesOfRawObjectsInFiles) {
   Put("1.jpg", "image");
   Put("2.cls", "10");
   Put("2.jpg", "other");
+  const uint64_t before = BytesRead();
+  const auto listed = Open();
+  ExpectNoDataRead(before, **listed);
+  EXPECT_THAT(Read(**listed), ElementsAre("1: cls=7\n jpg=image", "2: cls=10 jpg=other"));
+  EXPECT_TRUE((*listed)->index().classes_unread());
+  EXPECT_FALSE((*listed)->index().has_labels());
+  options_.raw.classes = true;
   EXPECT_THAT(OpenAndRead(), ElementsAre("1: cls=7 jpg=image", "2: cls=10 jpg=other"));
+  options_.raw.classes = false;
   const auto dataset = Open();
+  EXPECT_FALSE((*dataset)->built()) << "the index that has them serves everybody";
+  EXPECT_FALSE((*dataset)->index().classes_unread());
   ASSERT_EQ((*dataset)->index().class_counts().size(), 2u);
   EXPECT_EQ((*dataset)->index().class_counts()[1].name, "10");
+  EXPECT_EQ((*dataset)->index().fingerprint(), (*listed)->index().fingerprint());
+  EXPECT_EQ((*dataset)->index().samples_without_crc(), 2u);
+  // A new sample gets its class too, when the index is brought up to date.
+  Put("3.cls", "7");
+  Put("3.jpg", "third");
+  options_.rebuild = true;
+  const auto updated = Open();
+  EXPECT_EQ((*updated)->built()->reused_objects, 2u);
+  EXPECT_EQ((*updated)->index().class_counts()[0].samples, 2u);
 }
 
 TEST_P(DatasetTest, ClassesInFilesAreNumbersOfAll) {
-  Put("1.cls", "cat");
-  Put("1.jpg", "image");
-  EXPECT_THAT(Open().status().ToString(), HasSubstr("1.cls holds no whole number"));
+  options_.raw.classes = true;
+  for (const char* text : {"cat", ""}) {
+    Put("1.cls", text);
+    Put("1.jpg", "image");
+    EXPECT_THAT(Open().status().ToString(), HasSubstr("1.cls holds no whole number")) << text;
+  }
   Put("1.cls", "7");
   Put("dog/2.jpg", "image");
-  EXPECT_THAT(Open().status().ToString(), HasSubstr("that of 'dog/2' its folder"));
+  for (const bool read : {true, false}) {
+    options_.raw.classes = read;
+    EXPECT_THAT(Open().status().ToString(), HasSubstr("that of 'dog/2' its folder"));
+  }
+}
+
+TEST_P(DatasetTest, RawObjectsAreListedAndNotRead) {
+  for (int i = 0; i < 300; ++i) Put(fmt::format("{}/{:03}.jpg", i % 3, i), fmt::format("image {}", i));
+  const uint64_t before = BytesRead();
+  const auto listed = Open();
+  ASSERT_TRUE(listed.ok()) << listed.status();
+  ExpectNoDataRead(before, **listed);
+  EXPECT_EQ((*listed)->index().size(), 300u);
+  EXPECT_EQ((*listed)->index().samples_without_crc(), 300u);
+  EXPECT_THAT((*listed)->index().class_names(), ElementsAre("0", "1", "2"));
+  EXPECT_TRUE(Exists(".millrace/index"));
+  EXPECT_FALSE((*Open())->built());
+  EXPECT_EQ(Read(**listed)[0], "0/000: cls=0 jpg=image 0");
+
+  // With checksums all are read, once; an index that has them serves everybody.
+  options_.raw.all = true;
+  const auto read = Open();
+  ASSERT_TRUE((*read)->built());
+  EXPECT_EQ((*read)->built()->reused_objects, 0u);
+  EXPECT_EQ((*read)->index().samples_without_crc(), 0u);
+  EXPECT_EQ((*read)->index().fingerprint(), (*listed)->index().fingerprint());
+  EXPECT_EQ(Read(**read), Read(**listed));
+  EXPECT_FALSE((*Open())->built());
+  options_.raw.all = false;
+  EXPECT_EQ((*Open())->index().samples_without_crc(), 0u);
+  // New objects are only listed, until they are read as well.
+  Put("1/new.jpg", "new");
+  options_.rebuild = true;
+  EXPECT_EQ((*Open())->index().samples_without_crc(), 1u);
+  options_.raw.all = true;
+  EXPECT_EQ((*Open())->built()->reused_objects, 300u);
+  EXPECT_EQ((*Open())->index().samples_without_crc(), 0u);
+  options_.reuse = options_.raw.all = false;
+  EXPECT_EQ((*Open())->index().samples_without_crc(), 301u);
 }
 
 TEST_P(DatasetTest, WhatIsNoSampleIsPassedOver) {

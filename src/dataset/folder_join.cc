@@ -176,4 +176,8 @@ absl::StatusOr<RawSample> FolderJoin::SampleOf(const IndexedObject& object) cons
   return sample;
 }
 
+absl::StatusOr<RawSample> SampleOfObject(const FolderJoin* join, const IndexedObject& object) {
+  return join != nullptr ? join->SampleOf(object) : RawSampleOf(object);
+}
+
 }  // namespace millrace

@@ -55,4 +55,7 @@ class FolderJoin {
   std::vector<Pattern> patterns_;
 };
 
+/// The sample of a raw object: FolderJoin::SampleOf, or RawSampleOf if `join` is null.
+absl::StatusOr<RawSample> SampleOfObject(const FolderJoin* join, const IndexedObject& object);
+
 }  // namespace millrace

@@ -109,7 +109,7 @@ inline bool Index::Impl::DecodeLabel(Decoder* block, const FieldLayout& layout, 
 // Decodes the next sample; its object, fields and so on are only filled in when it is the wanted one. False: damaged.
 bool Index::Impl::DecodeSample(Decoder* block, SampleCursor* cursor, bool wanted, IndexedSample* out) const {
   const uint64_t head = block->Varint();
-  const uint64_t layout_id = head >> kSampleFlagBits;
+  const uint64_t layout_id = head >> (older_version ? kOlderSampleFlagBits : kSampleFlagBits);
   if (!block->ok() || layout_id >= layouts.size()) return false;
   const FieldLayout& layout = layouts[layout_id];
   cursor->layout = &layout;
@@ -131,7 +131,8 @@ bool Index::Impl::DecodeSample(Decoder* block, SampleCursor* cursor, bool wanted
   if (!DecodeStored(block, cursor, (head & kSampleIrregular) != 0, to)) return false;
   if (layout.has_values && !DecodeValues(block, layout, to)) return false;
   if (layout.labelled && !DecodeLabel(block, layout, to)) return false;
-  const uint32_t crc = block->U32();
+  std::optional<uint32_t> crc;
+  if (older_version || (head & kSampleWithoutCrc) == 0) crc = block->U32();
   if (wanted) {
     out->crc32c = crc;
     if (out->span.length > max_span) return false;
@@ -178,6 +179,15 @@ DataKind Index::kind() const {
 }
 uint64_t Index::fingerprint() const {
   return impl_->fingerprint;
+}
+uint64_t Index::samples_without_crc() const {
+  return impl_->samples_without_crc;
+}
+bool Index::classes_unread() const {
+  return impl_->classes_unread;
+}
+bool Index::is_of_older_version() const {
+  return impl_->older_version;
 }
 uint64_t Index::total_bytes() const {
   return impl_->span_bytes;
@@ -291,6 +301,7 @@ absl::Status Index::ScanObject(uint32_t object, uint64_t* block,
   std::vector<NewSampleField> fields;
   std::vector<NewSampleValue> values;
   NewSample told;
+  IndexedObject whole;  // of raw objects with values
   for (uint64_t number = *block; number < blocks; ++number) {
     ASSIGN_OR_RETURN(const ByteSpan payload, impl_->Block(BlockKind::kSamples, number));
     Decoder decoder(payload);
@@ -303,6 +314,10 @@ absl::Status Index::ScanObject(uint32_t object, uint64_t* block,
       if (cursor.object > object) return absl::OkStatus();
       if (cursor.object < object) continue;
       impl_->Tell(entry, *cursor.layout, &fields, &values, &told);
+      if (kind() == DataKind::kRawObjects && !values.empty()) {
+        RETURN_IF_ERROR(LookupObject(object, &whole));
+        if (whole.size > entry.span.end()) told.class_file_bytes = whole.size - entry.span.end();
+      }
       RETURN_IF_ERROR(each(told));
     }
   }

@@ -37,12 +37,13 @@ struct IndexedField {
 };
 
 /// One sample: a span of an object, from the first byte of its first field to the last byte of its last one. The
-/// CRC32C covers the whole span as it is stored (between fields of a tar lie headers).
+/// CRC32C covers the whole span as it is stored (between fields of a tar lie headers). There is no CRC of a
+/// sample that nobody has read: then only the checksum of the store, if it keeps one, tells if its bytes are right.
 struct IndexedSample {
   std::string key;
   uint32_t object = 0;  // ordinal
   ByteRange span;
-  uint32_t crc32c = 0;
+  std::optional<uint32_t> crc32c;
   std::vector<IndexedField> fields;  // in bytewise order of names
   /// Its class: the place in Index::class_counts(). nullopt if it has none, or if the index keeps none (has_labels()).
   std::optional<uint32_t> label;
@@ -72,9 +73,17 @@ class Index {
   DataKind kind() const;
   /// True for a manifest in CSV that was read so (CsvQuotes::kText).
   bool quotes_are_text() const;
-  /// Identifies contents and order: keys, fields, lengths, encodings and CRCs, not names of objects' folders, ETags or
-  /// times.
+  /// Identifies samples and their order: keys, fields, lengths, encodings and values; not CRCs, ETags, times, or names
+  /// of objects' folders. It does not change if samples get a CRC. Other bytes of the same length have the same
+  /// fingerprint: ETags tell them apart.
   uint64_t fingerprint() const;
+  /// How many samples have no CRC.
+  uint64_t samples_without_crc() const;
+  /// True if raw objects have files of their classes (7.cls) that nobody has read: these are fields of their samples,
+  /// and no classes of the index.
+  bool classes_unread() const;
+  /// True for a file of version 4. Its fingerprint is of another kind, so it only serves to make a new index.
+  bool is_of_older_version() const;
   /// Identifies its objects: their keys, sizes and ETags. Reads a little of each block of objects.
   uint64_t ObjectsChecksum() const;
   uint64_t total_bytes() const;  // of all spans

@@ -36,16 +36,69 @@ namespace {
 // An object that is being asked for, or scanned.
 struct Scanned {
   IndexedObject object;
-  std::optional<uint32_t> reused;  // its number in the older index; nothing of it is read then
-  bool is_manifest = false;        // likewise
+  std::optional<IndexReuse::Known> reused;  // nothing of it is read then
+  bool is_manifest = false;                 // likewise
+  bool is_listed = false;                   // likewise: the listing says enough
 
-  bool IsRead() const { return !reused && !is_manifest; }
+  bool IsRead() const { return !reused && !is_manifest && !is_listed; }
+};
+
+// An older index may have classes that were read from files: then no sample is without.
+RawReads ReadsFor(const BuildOptions& options) {
+  RawReads reads = options.raw;
+  const Index* const older = options.reuse;
+  if (older == nullptr || older->kind() != DataKind::kRawObjects || options.manifest != nullptr) return reads;
+  const std::vector<std::string>& fields = older->field_names();
+  const bool numbers = std::find(fields.begin(), fields.end(), kClassField) != fields.end() &&
+                       older->class_names().empty() && !older->classes_unread();
+  reads.classes = reads.classes || numbers;
+  return reads;
+}
+
+constexpr uint64_t kMaxParts = 64;  // of the data that one build reads
+
+// Some of the shards of a data set.
+class ChosenShards final : public ObjectSource {
+ public:
+  ChosenShards(std::unique_ptr<ObjectSource> all, ChooseShard only) : all_(std::move(all)), only_(std::move(only)) {}
+
+  absl::StatusOr<std::optional<IndexedObject>> Next() override {
+    while (true) {
+      ASSIGN_OR_RETURN(std::optional<IndexedObject> next, all_->Next());
+      if (!next) {
+        ended_ = true;
+        return std::nullopt;
+      }
+      if (!AreShards(kind())) {
+        return absl::InvalidArgumentError(
+            fmt::format("'{}' is no shard, and only the indexing of shards (*.tar, *.tfrecord, *.rec, *.mds) is "
+                        "divided into parts: index this without --part",
+                        next->key));
+      }
+      if (!only_(number_++, *next)) continue;
+      bytes_ += next->size;
+      return next;
+    }
+  }
+  DataKind kind() const override { return all_->kind(); }
+  const std::vector<std::string>& companions() const override { return all_->companions(); }
+  const SkippedObjects& skipped() const override { return all_->skipped(); }
+  uint64_t total_bytes() const override { return ended_ ? bytes_ : 0; }
+
+ private:
+  const std::unique_ptr<ObjectSource> all_;
+  const ChooseShard only_;
+  uint64_t number_ = 0;
+  uint64_t bytes_ = 0;
+  bool ended_ = false;
 };
 
 std::unique_ptr<ObjectSource> MakeListing(const DatasetPlace& data, const BuildOptions& options) {
   const Listing listing = options.tokens ? Listing::kTokenArrays : Listing::kByName;
-  if (options.manifest == nullptr) return std::make_unique<SampleObjects>(data, options.stop, listing);
-  return std::make_unique<ManifestObjects>(*options.manifest, options.stop);
+  if (options.manifest != nullptr) return std::make_unique<ManifestObjects>(*options.manifest, options.stop);
+  auto objects = std::make_unique<SampleObjects>(data, options.stop, listing);
+  if (!options.only) return objects;
+  return std::make_unique<ChosenShards>(std::move(objects), options.only);
 }
 
 class IndexBuilder {
@@ -56,6 +109,8 @@ class IndexBuilder {
         manifest_(options.manifest),
         skip_bad_(options.skip_bad),
         may_read_(options.reads),
+        raw_reads_(ReadsFor(options)),
+        options_(options),
         stop_(options.stop),
         open_index_(open_index),
         progress_(options.progress),
@@ -68,27 +123,35 @@ class IndexBuilder {
             *data.store, memory_, [this] { return NextObject(); }, options.stop) {}
 
   absl::StatusOr<BuiltIndex> Run();
+  /// Shards that are in parts, so that they need not be read again.
+  uint64_t kept_shards() const { return parts_ ? parts_->kept_objects() : 0; }
 
  private:
   absl::Status ScanError() const;
   IndexReuse* MakeReuse(const BuildOptions& options) {
-    return options.reuse == nullptr ? nullptr : &reuse_.emplace(*options.reuse, options.tokens, options.same);
+    std::vector<const Index*> olds = options.parts;
+    if (options.reuse != nullptr) olds.insert(olds.begin(), options.reuse);
+    return olds.empty() ? nullptr : &reuse_.emplace(olds, options.tokens, raw_reads_, options.same, data_.join.get());
   }
   absl::StatusOr<std::optional<ObjectReader::Request>> NextObject();
+  absl::StatusOr<ByteRange> RangeToRead(const IndexedObject& object) const;
   absl::Status BeginScan(bool checked);
   absl::Status AddPiece(const ObjectReader::Piece& piece, bool* enough);
   absl::Status EndObject();
   absl::Status EndReusedObject();
   absl::Status EndReadObject();
+  absl::Status EndListedObject();
   void NoteSkippedMembers();
   void WarnOfLinks() const;
   // What came of it before is to be kept.
   bool KeepsWhatCame() const { return skip_bad_ && scan_.damaged(); }
   void ReportDamage();
   absl::Status AddShardSample(const ShardSample& sample, std::string_view key);
-  absl::Status AddRawSample();
+  absl::Status AddRawSample(bool class_read, std::optional<uint32_t> crc);
   absl::StatusOr<std::string_view> AddClassOfFile();
-  absl::Status AddListedSample(const IndexedObject& object, uint32_t crc);
+  absl::Status AddListedSample(const IndexedObject& object, std::optional<uint32_t> crc);
+  absl::Status Begin();
+  absl::Status AddToPart(const IndexedObject& object);
   absl::Status NoSamples() const;
   // Of a pair of token files; their bytes are not among those of the data set (SampleObjects::total_bytes).
   bool IsIdx(const IndexedObject& object) const {
@@ -101,6 +164,8 @@ class IndexBuilder {
   const ManifestSamples* const manifest_;  // null: none
   const bool skip_bad_;
   const bool may_read_;
+  const RawReads raw_reads_;
+  const BuildOptions& options_;
   const std::stop_token stop_;
   const OpenIndexFn open_index_;
   ProgressMeter progress_;
@@ -115,11 +180,12 @@ class IndexBuilder {
   std::map<std::string, std::optional<uint64_t>> mds_shards_;  // as MdsIndexes::Check takes them; of MDS only
 
   std::unique_ptr<IndexWriter> writer_;
+  std::optional<PartCollector> parts_;  // of what is read; of shards only
   BuildReport report_;
   ObjectScan scan_;
-  RawSample raw_;                       // that is being read; of raw objects, unless a manifest lists them
+  RawSample raw_;                       // in hand; of raw objects, unless a manifest lists them
   std::string class_text_;              // of it
-  std::string numbered_;                // a sample whose class is a number in a file; "" as long as there is none
+  std::string numbered_;                // a sample that has a file with its class; "" as long as there is none
   std::string by_folder_;               // one whose class is its folder, likewise
   std::vector<NewSampleField> fields_;  // reused
   std::vector<NewSampleValue> values_;  // likewise
@@ -136,24 +202,34 @@ absl::StatusOr<std::optional<ObjectReader::Request>> IndexBuilder::NextObject() 
   if (!may_read_ && !next->reused && !is_manifest) {
     return absl::FailedPreconditionError(fmt::format("the older index does not know '{}' as it is now", object.key));
   }
-  // What is not read is one piece without bytes, which takes its turn among the others and costs no request. The .idx
-  // of a pair is read with its .bin.
-  if (!next->reused && !is_manifest && !IsIdx(object)) request.range.length = object.size;
+  // What is not read is one piece without bytes, which takes its turn among the others and costs no request.
+  if (!next->reused && !is_manifest) {
+    ASSIGN_OR_RETURN(request.range, RangeToRead(object));
+  }
   // What is damaged on the way would be pinned by the index for good.
   request.begin_again = [this] { return scan_.holds(); };
-  scanning_.push_back({.object = std::move(next->indexed), .reused = next->reused, .is_manifest = is_manifest});
+  const bool raw = objects_.kind() == DataKind::kRawObjects;
+  const bool is_listed = raw && !is_manifest && !raw_reads_.all && request.range.length == 0;
+  scanning_.push_back(
+      {.object = std::move(next->indexed), .reused = next->reused, .is_manifest = is_manifest, .is_listed = is_listed});
   return request;
+}
+
+// The .idx of a pair is read with its .bin.
+absl::StatusOr<ByteRange> IndexBuilder::RangeToRead(const IndexedObject& object) const {
+  if (objects_.kind() != DataKind::kRawObjects || raw_reads_.all)
+    return ByteRange{.offset = 0, .length = IsIdx(object) ? 0 : object.size};
+  if (!raw_reads_.classes || manifest_ != nullptr) return ByteRange{};
+  ASSIGN_OR_RETURN(const RawSample raw, SampleOfObject(data_.join.get(), object));
+  if (!raw.class_of) return ByteRange{};
+  return ByteRange{.offset = raw.class_of->offset, .length = raw.class_of->length};
 }
 
 absl::StatusOr<BuiltIndex> IndexBuilder::Run() {
   while (true) {
     ASSIGN_OR_RETURN(const std::optional<ObjectReader::Piece> piece, reads_.Next());
     if (!piece) break;
-    if (writer_ == nullptr) {
-      ASSIGN_OR_RETURN(std::unique_ptr<ObjectWriter> out, open_index_());
-      writer_ = std::make_unique<IndexWriter>(objects_.kind(), std::move(out));
-      if (manifest_ != nullptr && manifest_->quotes_are_text()) writer_->SetQuotesAreText();
-    }
+    if (writer_ == nullptr) RETURN_IF_ERROR(Begin());
     const Scanned& front = scanning_.front();
     bool enough = piece->last;
     if (front.IsRead()) RETURN_IF_ERROR(Annotate(AddPiece(*piece, &enough), FrontUri()));
@@ -167,15 +243,30 @@ absl::StatusOr<BuiltIndex> IndexBuilder::Run() {
     RETURN_IF_ERROR(EndObject());
     scanning_.pop_front();
   }
-  if (writer_ == nullptr || writer_->samples() == 0) return NoSamples();
-  RETURN_IF_ERROR(mds_indexes_.Check(objects_.companions(), mds_shards_));
-  ASSIGN_OR_RETURN(IndexSummary summary, writer_->Finish());
+  IndexSummary summary;
+  if (options_.only) {
+    if (parts_) RETURN_IF_ERROR(parts_->Finish());
+    if (writer_ == nullptr) return BuiltIndex();  // none was chosen
+  } else {
+    if (writer_ == nullptr || writer_->samples() == 0) return NoSamples();
+    RETURN_IF_ERROR(mds_indexes_.Check(objects_.companions(), mds_shards_));
+  }
+  ASSIGN_OR_RETURN(summary, writer_->Finish());
   if (manifest_ != nullptr) --summary.objects;
   WarnOfLinks();
   report_.keys_ascend = summary.keys_ascend;
   report_.skipped = listing_->skipped();
   if (manifest_ == nullptr && data_.join == nullptr) RETURN_IF_ERROR(AddOtherFiles(data_, stop_, &report_.skipped));
   return BuiltIndex{.summary = std::move(summary), .report = std::move(report_)};
+}
+
+absl::Status IndexBuilder::Begin() {
+  ASSIGN_OR_RETURN(std::unique_ptr<ObjectWriter> out, open_index_());
+  writer_ = std::make_unique<IndexWriter>(objects_.kind(), std::move(out));
+  if (manifest_ != nullptr && manifest_->quotes_are_text()) writer_->SetQuotesAreText();
+  if (options_.keep_part && manifest_ == nullptr && AreShards(objects_.kind()))
+    parts_.emplace(objects_.kind(), memory_, options_.keep_part, /*required=*/options_.only != nullptr);
+  return absl::OkStatus();
 }
 
 absl::Status IndexBuilder::NoSamples() const {
@@ -215,7 +306,7 @@ absl::Status IndexBuilder::ScanError() const {
 absl::Status IndexBuilder::BeginScan(bool checked) {
   const Scanned& scanned = scanning_.front();
   if (objects_.kind() == DataKind::kRawObjects && manifest_ == nullptr) {
-    ASSIGN_OR_RETURN(raw_, data_.join != nullptr ? data_.join->SampleOf(scanned.object) : RawSampleOf(scanned.object));
+    ASSIGN_OR_RETURN(raw_, SampleOfObject(data_.join.get(), scanned.object));
     class_text_.clear();
   }
   if (objects_.kind() == DataKind::kMds) {
@@ -258,12 +349,20 @@ absl::Status IndexBuilder::EndObject() {
   if (scanned.reused && !scanned.is_manifest) {
     RETURN_IF_ERROR(Annotate(EndReusedObject(), FrontUri()));
     ++report_.reused_objects;
+  } else if (scanned.is_listed) {
+    RETURN_IF_ERROR(Annotate(EndListedObject(), FrontUri()));
   } else if (scanned.IsRead()) {
     RETURN_IF_ERROR(EndReadObject());
   }
   if (objects_.kind() == DataKind::kMds)
     mds_shards_.emplace(object.key, object.incomplete ? std::nullopt : std::optional(object.size));
-  return Annotate(writer_->AddObject(object), FrontUri());
+  RETURN_IF_ERROR(Annotate(writer_->AddObject(object), FrontUri()));
+  return scanned.IsRead() ? AddToPart(object) : absl::OkStatus();
+}
+
+absl::Status IndexBuilder::AddToPart(const IndexedObject& object) {
+  if (!parts_) return absl::OkStatus();
+  return parts_->AddObject(object, std::max(options_.part_bytes, objects_.total_bytes() / kMaxParts));
 }
 
 absl::Status IndexBuilder::EndReusedObject() {
@@ -271,7 +370,7 @@ absl::Status IndexBuilder::EndReusedObject() {
   if (reuse_->tokens_type()) RETURN_IF_ERROR(token_files_.TakeKnown(*reuse_->tokens_type()));
   if (manifest_ == nullptr) return reuse_->AddSamples(*scanned.reused, writer_.get());
   // What the manifest says of it may be new.
-  ASSIGN_OR_RETURN(const uint32_t crc, reuse_->CrcOf(*scanned.reused));
+  ASSIGN_OR_RETURN(const std::optional<uint32_t> crc, reuse_->CrcOf(*scanned.reused));
   return AddListedSample(scanned.object, crc);
 }
 
@@ -283,8 +382,19 @@ absl::Status IndexBuilder::EndReadObject() {
     RETURN_IF_ERROR(Annotate(ScanError(), FrontUri()));
   }
   NoteSkippedMembers();
-  const bool raw = objects_.kind() == DataKind::kRawObjects;
-  return Annotate(raw ? AddRawSample() : scan_.Release(), FrontUri());
+  if (objects_.kind() != DataKind::kRawObjects) return Annotate(scan_.Release(), FrontUri());
+  std::optional<uint32_t> crc;
+  if (raw_reads_.all) crc = scan_.crc();
+  if (manifest_ != nullptr) return Annotate(AddListedSample(scanning_.front().object, crc), FrontUri());
+  return Annotate(AddRawSample(/*class_read=*/raw_.class_of.has_value(), crc), FrontUri());
+}
+
+absl::Status IndexBuilder::EndListedObject() {
+  const IndexedObject& object = scanning_.front().object;
+  if (manifest_ != nullptr) return AddListedSample(object, std::nullopt);
+  ASSIGN_OR_RETURN(raw_, SampleOfObject(data_.join.get(), object));
+  class_text_.clear();  // of an empty file there is nothing to read
+  return AddRawSample(/*class_read=*/raw_reads_.classes && raw_.class_of, std::nullopt);
 }
 
 void IndexBuilder::NoteSkippedMembers() {
@@ -320,18 +430,27 @@ absl::Status IndexBuilder::AddShardSample(const ShardSample& sample, std::string
   for (const ShardField& field : sample.fields) {
     fields_.push_back({.name = field.name, .offset = field.offset, .length = field.length, .encoding = field.encoding});
   }
-  return writer_->AddSample({.key = key, .fields = fields_, .crc32c = sample.crc32c, .label = sample.label});
+  const NewSample added{.key = key, .fields = fields_, .crc32c = sample.crc32c, .label = sample.label};
+  RETURN_IF_ERROR(writer_->AddSample(added));
+  return parts_ ? parts_->AddSample(added) : absl::OkStatus();
 }
 
-absl::Status IndexBuilder::AddRawSample() {
-  if (manifest_ != nullptr) return AddListedSample(scanning_.front().object, scan_.crc());
+// A file with the class is a field as long as it has not been read.
+absl::Status IndexBuilder::AddRawSample(bool class_read, std::optional<uint32_t> crc) {
   fields_.clear();
   for (const RawSample::Field& field : raw_.fields)
     fields_.push_back({.name = field.name, .offset = field.offset, .length = field.length, .encoding = field.encoding});
   values_.clear();
-  std::string_view label = ClassFolder(raw_.key);
-  if (raw_.class_of) {
+  std::string_view label;
+  if (class_read) {
     ASSIGN_OR_RETURN(label, AddClassOfFile());
+  } else if (raw_.class_of) {
+    fields_.push_back({.name = kClassField, .offset = raw_.class_of->offset, .length = raw_.class_of->length});
+  } else {
+    label = ClassFolder(raw_.key);
+  }
+  if (raw_.class_of) {
+    numbered_ = raw_.key;
   } else if (!label.empty()) {
     by_folder_ = raw_.key;
   }
@@ -341,8 +460,9 @@ absl::Status IndexBuilder::AddRawSample() {
                     "for all samples, or remove them",
                     numbered_, numbered_, by_folder_));
   }
-  return writer_->AddSample(
-      {.key = raw_.key, .fields = fields_, .crc32c = scan_.crc(), .label = label, .values = values_});
+  NewSample sample{.key = raw_.key, .fields = fields_, .crc32c = crc, .label = label, .values = values_};
+  if (class_read) sample.class_file_bytes = raw_.class_of->length;
+  return writer_->AddSample(sample);
 }
 
 // Returns the label.
@@ -353,13 +473,12 @@ absl::StatusOr<std::string_view> IndexBuilder::AddClassOfFile() {
     return absl::InvalidArgumentError(fmt::format(
         "{}.cls holds no whole number; write the number of the class into it, or name the file otherwise", raw_.key));
   }
-  numbered_ = raw_.key;
   class_text_ = fmt::format("{}", *number);
   values_.push_back({.name = kClassField, .text = class_text_, .encoding = encoding::kInt});
   return number < 0 ? std::string_view() : class_text_;
 }
 
-absl::Status IndexBuilder::AddListedSample(const IndexedObject& object, uint32_t crc) {
+absl::Status IndexBuilder::AddListedSample(const IndexedObject& object, std::optional<uint32_t> crc) {
   const std::optional<ManifestSample> sample = manifest_->Find(object.key);
   if (!sample) return absl::InternalError("the manifest does not list it");
   fields_.assign(1, {.name = sample->field, .offset = 0, .length = object.size, .encoding = {}});
@@ -374,6 +493,10 @@ absl::Status IndexBuilder::AddListedSample(const IndexedObject& object, uint32_t
 
 }  // namespace
 
+bool AreShards(DataKind kind) {
+  return kind != DataKind::kRawObjects && kind != DataKind::kTokens;
+}
+
 absl::StatusOr<BuiltIndex> BuildIndex(Runtime& runtime, const DatasetPlace& data, OpenIndexFn open_index,
                                       const BuildOptions& options) {
   if (options.manifest != nullptr && options.tokens) {
@@ -385,8 +508,12 @@ absl::StatusOr<BuiltIndex> BuildIndex(Runtime& runtime, const DatasetPlace& data
   IndexBuilder builder(runtime, data, open_index, options);
   absl::StatusOr<BuiltIndex> built = builder.Run();
   if (built.ok() || !absl::IsCancelled(built.status())) return built;
-  return absl::CancelledError(
-      fmt::format("{}: interrupted while its index was being built; nothing was changed; run it again", data.uri));
+  const uint64_t kept = builder.kept_shards();
+  return absl::CancelledError(fmt::format("{}: interrupted while its index was being built; {}; run it again", data.uri,
+                                          kept == 0
+                                              ? "nothing was changed"
+                                              : fmt::format("{} that {} read {} not read again", Counted(kept, "shard"),
+                                                            kept == 1 ? "was" : "were", kept == 1 ? "is" : "are")));
 }
 
 }  // namespace millrace

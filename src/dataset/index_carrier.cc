@@ -55,6 +55,11 @@ std::pair<uint64_t, uint64_t> HashOf(std::string_view name, std::string_view sou
   return {digest.high, digest.low};
 }
 
+// A sample that one of the indexes has no CRC of may be the same.
+bool AreNotOther(const std::optional<uint32_t>& one, const std::optional<uint32_t>& other) {
+  return !one || !other || *one == *other;
+}
+
 Location Below(const Location& folder, std::string_view name) {
   return {.store = folder.store, .prefix = folder.Key(name)};
 }
@@ -137,8 +142,9 @@ bool IndexCarrier::AreIn(const Hashes& pairs, const std::string& below, const In
 
 // FailedPrecondition if an object that was kept has other samples, by what an index of the target knows of it as it is.
 absl::Status IndexCarrier::CheckKept(const std::string& below, const Index& source, const Index& target) const {
-  const auto sums = [](const Index& index, uint32_t object, uint64_t* block) -> absl::StatusOr<std::vector<uint32_t>> {
-    std::vector<uint32_t> crcs;
+  using Sums = std::vector<std::optional<uint32_t>>;
+  const auto sums = [](const Index& index, uint32_t object, uint64_t* block) -> absl::StatusOr<Sums> {
+    Sums crcs;
     RETURN_IF_ERROR(index.ScanObject(object, block, [&crcs](const NewSample& sample) {
       crcs.push_back(sample.crc32c);
       return absl::OkStatus();
@@ -155,9 +161,9 @@ absl::Status IndexCarrier::CheckKept(const std::string& below, const Index& sour
     if (!number) continue;
     RETURN_IF_ERROR(source.LookupObject(*number, &ours));
     if (!AreIn(kept_, below, ours, theirs)) continue;
-    ASSIGN_OR_RETURN(const std::vector<uint32_t> known, sums(target, i, &block_of_theirs));
-    ASSIGN_OR_RETURN(const std::vector<uint32_t> expected, sums(source, *number, &block_of_ours));
-    if (known == expected) continue;
+    ASSIGN_OR_RETURN(const Sums known, sums(target, i, &block_of_theirs));
+    ASSIGN_OR_RETURN(const Sums expected, sums(source, *number, &block_of_ours));
+    if (std::equal(known.begin(), known.end(), expected.begin(), expected.end(), AreNotOther)) continue;
     return absl::FailedPreconditionError(
         fmt::format("'{}' has the size of the source's, and was not copied, but holds other samples, as the index of "
                     "the target tells",
@@ -180,7 +186,8 @@ absl::StatusOr<bool> IndexCarrier::CarryOne(const std::string& name, const Datas
   const std::string below = source.Key("").substr(from_.prefix.size());
   const absl::StatusOr<PlacedIndex> there = targets.Open(IndexPlaces::Place::kBeside);
   if (there.ok()) {
-    const bool fits = !changed && there->index->fingerprint() == (*index)->fingerprint();
+    const bool fits =
+        !changed && !there->index->is_of_older_version() && there->index->fingerprint() == (*index)->fingerprint();
     if (fits && CheckObjects(target, *there->index, stop).ok()) return false;
     RETURN_IF_ERROR(CheckKept(below, **index, *there->index));
   }

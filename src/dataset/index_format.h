@@ -14,7 +14,9 @@ namespace millrace::index_format {
 
 inline constexpr std::string_view kHeadMagic{"MRINDEX\0", 8};
 inline constexpr std::string_view kFootMagic{"MRINDEX\x1a", 8};
-inline constexpr uint32_t kVersion = 4;
+inline constexpr uint32_t kVersion = 5;
+/// Read too, to make an index of this version without reading the data: its samples have two flags, and all have a CRC.
+inline constexpr uint32_t kOlderVersion = 4;
 inline constexpr size_t kHeadBytes = 16;
 
 /// Samples, or objects, of a block. Small, because a lookup decodes half a block on average.
@@ -22,27 +24,30 @@ inline constexpr uint64_t kBlockItems = 32;
 inline constexpr size_t kBlockHeaderBytes = 8;
 inline constexpr size_t kTableEntryBytes = 8;
 
-/// Offsets within the foot, whose last byte is the file's.
+/// Offsets within the foot, whose last byte is the file's. That of the older version begins with kFootSamples.
 enum FootAt : size_t {
-  kFootSamples = 0,
-  kFootObjects = 8,
-  kFootSpanBytes = 16,
-  kFootMaxSpan = 24,
-  kFootFingerprint = 32,
-  kFootLabelRuns = 40,
-  kFootObjectTable = 48,
-  kFootSampleTable = 56,
-  kFootNames = 64,
-  kFootNamesBytes = 72,
-  kFootNamesCrc = 80,
-  kFootKind = 84,
-  kFootCrc = 88,
-  kFootMagicAt = 92,
-  kFootBytes = 100,
+  kFootWithoutCrc = 0,
+  kFootSamples = 8,
+  kFootObjects = 16,
+  kFootSpanBytes = 24,
+  kFootMaxSpan = 32,
+  kFootFingerprint = 40,
+  kFootLabelRuns = 48,
+  kFootObjectTable = 56,
+  kFootSampleTable = 64,
+  kFootNames = 72,
+  kFootNamesBytes = 80,
+  kFootNamesCrc = 88,
+  kFootKind = 92,
+  kFootCrc = 96,
+  kFootMagicAt = 100,
+  kFootBytes = 108,
 };
 
 /// A flag in the number at kFootKind: the index is that of a manifest in CSV whose quotes are text.
 inline constexpr uint32_t kQuotesAreText = 1 << 8;
+/// Another: raw objects have files of their classes that were not read.
+inline constexpr uint32_t kClassesUnread = 1 << 9;
 
 enum class BlockKind : uint64_t { kSamples = 0, kObjects = 1 };
 
@@ -55,7 +60,9 @@ inline constexpr uint64_t kEtagText = 2;      // tag - 2 bytes of text
 // Flags in the low bits of a sample's head.
 inline constexpr uint64_t kSampleIrregular = 1;
 inline constexpr uint64_t kSampleNewObject = 2;
-inline constexpr int kSampleFlagBits = 2;
+inline constexpr uint64_t kSampleWithoutCrc = 4;  // not of the older version
+inline constexpr int kSampleFlagBits = 3;
+inline constexpr int kOlderSampleFlagBits = 2;
 
 // What a field of a layout is, in the low bits of its number.
 enum class FieldKind : uint64_t {

@@ -7,7 +7,8 @@
 #include "dataset/index_format.h"
 
 // The input is an index file. Its checksums are repaired first where its own tables lead: a fuzzer cannot guess
-// them, and the code behind them must hold without their help. The first byte, when odd, leaves them alone.
+// them, and the code behind them must hold without their help. The first byte, when odd, leaves them alone; its next
+// bit makes the file one of the older version.
 
 namespace {
 
@@ -27,11 +28,11 @@ void RepairBlocks(std::string& file, BlockKind kind, uint64_t table, uint64_t it
   }
 }
 
-void Repair(std::string& file) {
+void Repair(std::string& file, uint32_t version) {
   if (file.size() < kHeadBytes + kFootBytes) return;
   file.replace(0, kHeadMagic.size(), kHeadMagic);
   char* foot = file.data() + file.size() - kFootBytes;
-  StoreLe(file.data() + 8, kVersion);
+  StoreLe(file.data() + 8, version);
   StoreLe(file.data() + 12, Crc32c(AsBytes(file).first(12)));
   RepairBlocks(file, BlockKind::kSamples, LoadLe<uint64_t>(foot + kFootSampleTable),
                LoadLe<uint64_t>(foot + kFootSamples));
@@ -42,7 +43,8 @@ void Repair(std::string& file) {
   if (names <= file.size() && names_bytes <= file.size() - names) {
     StoreLe(foot + kFootNamesCrc, Crc32c(AsBytes(file).subspan(names, names_bytes)));
   }
-  StoreLe(foot + kFootCrc, Crc32c({reinterpret_cast<const std::byte*>(foot), kFootCrc}));
+  const size_t begin = version == kOlderVersion ? kFootSamples : kFootWithoutCrc;
+  StoreLe(foot + kFootCrc, Crc32c({reinterpret_cast<const std::byte*>(foot) + begin, kFootCrc - begin}));
   std::copy(kFootMagic.begin(), kFootMagic.end(), foot + kFootMagicAt);
 }
 
@@ -51,7 +53,7 @@ void Repair(std::string& file) {
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (size == 0) return 0;
   std::string file(reinterpret_cast<const char*>(data) + 1, size - 1);
-  if (data[0] % 2 == 0) Repair(file);
+  if (data[0] % 2 == 0) Repair(file, data[0] / 2 % 2 == 0 ? kVersion : kOlderVersion);
   const auto index = Index::FromBytes(std::move(file));
   if (!index.ok()) return 0;
   (void)(*index)->Verify();

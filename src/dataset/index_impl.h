@@ -72,9 +72,12 @@ struct Index::Impl {
   SharedArtifact artifact;
   ByteSpan data;  // of it
 
+  bool older_version = false;
   uint64_t samples = 0;
+  uint64_t samples_without_crc = 0;
   uint64_t objects = 0;
   bool quotes_are_text = false;
+  bool classes_unread = false;
   DataKind kind = DataKind::kRawObjects;
   uint64_t unit = 1;
   uint64_t span_bytes = 0;

@@ -21,7 +21,9 @@ absl::Status Index::Impl::Open() {
     return absl::InvalidArgumentError("not a Millrace index");
   }
   if (LoadLe<uint32_t>(data.data() + 12) != Crc32c(data.first(12))) return Damaged("its head");
-  if (const auto version = LoadLe<uint32_t>(data.data() + 8); version != kVersion) {
+  const auto version = LoadLe<uint32_t>(data.data() + 8);
+  older_version = version == kOlderVersion;
+  if (version != kVersion && !older_version) {
     return absl::InvalidArgumentError(
         fmt::format("index of version {}; this Millrace reads version {}", version, kVersion));
   }
@@ -30,10 +32,14 @@ absl::Status Index::Impl::Open() {
 }
 
 absl::Status Index::Impl::ReadFoot() {
-  if (data.size() < kHeadBytes + kFootBytes) return Damaged("it is cut short");
+  const size_t foot_begin = older_version ? kFootSamples : kFootWithoutCrc;
+  const size_t foot_bytes = kFootBytes - foot_begin;
+  if (data.size() < kHeadBytes + foot_bytes) return Damaged("it is cut short");
   const std::byte* foot = data.data() + data.size() - kFootBytes;
   if (AsText({foot + kFootMagicAt, kFootMagic.size()}) != kFootMagic) return Damaged("it is cut short");
-  if (LoadLe<uint32_t>(foot + kFootCrc) != Crc32c({foot, kFootCrc})) return Damaged("its foot");
+  if (LoadLe<uint32_t>(foot + kFootCrc) != Crc32c({foot + foot_begin, kFootCrc - foot_begin}))
+    return Damaged("its foot");
+  samples_without_crc = older_version ? 0 : LoadLe<uint64_t>(foot + kFootWithoutCrc);
   samples = LoadLe<uint64_t>(foot + kFootSamples);
   objects = LoadLe<uint64_t>(foot + kFootObjects);
   span_bytes = LoadLe<uint64_t>(foot + kFootSpanBytes);
@@ -45,19 +51,20 @@ absl::Status Index::Impl::ReadFoot() {
   names_at = LoadLe<uint64_t>(foot + kFootNames);
   names_bytes = LoadLe<uint64_t>(foot + kFootNamesBytes);
   const auto kind_and_flags = LoadLe<uint32_t>(foot + kFootKind);
-  const uint32_t stored_kind = kind_and_flags & ~kQuotesAreText;
+  const uint32_t stored_kind = kind_and_flags & ~(kQuotesAreText | kClassesUnread);
   if (stored_kind > static_cast<uint32_t>(kLastDataKind)) return Damaged("its foot");
   // Others size their buffers by it. Then no sum of sizes overflows.
   if (max_span > kMaxOffset || span_bytes / std::max<uint64_t>(samples, 1) > max_span) return Damaged("its foot");
   kind = static_cast<DataKind>(stored_kind);
   quotes_are_text = (kind_and_flags & kQuotesAreText) != 0;
+  classes_unread = (kind_and_flags & kClassesUnread) != 0;
   unit = OffsetUnit(kind);
 
   // The sections follow one another without gaps, so their offsets say each other's size. The first check bounds
   // the counts.
-  const uint64_t size = data.size() - kFootBytes;
-  if (samples > size || objects > size || objects > UINT32_MAX || names_bytes > kMaxNamesBytes ||
-      object_table < kHeadBytes || object_table > size) {
+  const uint64_t size = data.size() - foot_bytes;
+  if (samples > size || samples_without_crc > samples || objects > size || objects > UINT32_MAX ||
+      names_bytes > kMaxNamesBytes || object_table < kHeadBytes || object_table > size) {
     return Damaged("its foot");
   }
   const uint64_t object_entries = (objects + kBlockItems - 1) / kBlockItems * kTableEntryBytes;

@@ -11,12 +11,6 @@ namespace millrace {
 
 namespace {
 
-std::string StemOf(const std::string& uri, const ObjectStore& store) {
-  Xxh3Stream stream;
-  stream.Update(AsBytes(fmt::format("{} {}", uri, store.traits().identity)));
-  return stream.Digest().Hex();
-}
-
 // What is wrong with an index that is there, and the remedy.
 absl::Status BuildAnew(const absl::Status& status, const std::string& uri) {
   if (absl::IsInvalidArgument(status)) {
@@ -31,13 +25,19 @@ absl::Status BuildAnew(const absl::Status& status, const std::string& uri) {
 
 }  // namespace
 
+std::string IndexStem(const DatasetPlace& data) {
+  Xxh3Stream stream;
+  stream.Update(AsBytes(fmt::format("{} {}", data.uri, data.store->traits().identity)));
+  return stream.Digest().Hex();
+}
+
 IndexPlaces::IndexPlaces(Runtime& runtime, Stores& stores, const DatasetPlace& data, const std::string& cache_folder,
                          std::stop_token stop, ArtifactHome home)
     : runtime_(runtime),
       data_(data),
       places_(stores, {.beside = {.store = data.store, .prefix = data.index_key},
                        .cache_folder = cache_folder.empty() ? DefaultCacheFolder() : cache_folder,
-                       .stem = StemOf(data.uri, *data.store),
+                       .stem = IndexStem(data),
                        .suffix = ".index",
                        .home = home,
                        .title = "the index",

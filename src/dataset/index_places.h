@@ -21,8 +21,11 @@ struct PlacedIndex {
   BuildReport report = {};  // of one that was built
 };
 
-/// The places of the index of one data set (transfer/artifact.h). In the cache folder its stem hashes the URI of the
-/// data and the S3 endpoint. Blocking; not thread-safe.
+/// The beginning of the names of artifacts of the data in the cache folder: a hash of their URI and the S3 endpoint.
+std::string IndexStem(const DatasetPlace& data);
+
+/// The places of the index of one data set (transfer/artifact.h). In the cache folder its stem is IndexStem. Blocking;
+/// not thread-safe.
 class IndexPlaces {
  public:
   using Place = ArtifactPlaces::Place;

@@ -4,6 +4,8 @@
 
 #include <utility>
 
+#include "dataset/folder_join.h"
+#include "dataset/sample_groups.h"
 #include "dataset/token_files.h"
 
 namespace millrace {
@@ -24,9 +26,22 @@ bool HaveSameEtag(const IndexedObject& then, const IndexedObject& now) {
 
 }  // namespace
 
-IndexReuse::IndexReuse(const Index& old, const std::optional<TokenArrays>& tokens, SameVersion same)
-    : old_(old), same_(same ? std::move(same) : HaveSameEtag) {
-  if (old.kind() != DataKind::kTokens) return;
+bool TellsAll(const Index& index, RawReads reads) {
+  const bool lacks_crcs = reads.all && index.samples_without_crc() > 0;
+  const bool lacks_classes = (reads.all || reads.classes) && index.classes_unread();
+  return index.kind() != DataKind::kRawObjects || (!lacks_crcs && !lacks_classes);
+}
+
+IndexReuse::IndexReuse(const std::vector<const Index*>& olds, const std::optional<TokenArrays>& tokens, RawReads reads,
+                       SameVersion same, const FolderJoin* join)
+    : reads_(reads), same_(same ? std::move(same) : HaveSameEtag), join_(join) {
+  for (const Index* old : olds) {
+    olds_.push_back({.index = old});
+    if (old->kind() == DataKind::kTokens) LearnCut(*old, tokens);
+  }
+}
+
+void IndexReuse::LearnCut(const Index& old, const std::optional<TokenArrays>& tokens) {
   const absl::StatusOr<std::optional<TokenArrays>> were = TokenArraysOf(old);
   cut_alike_ = were.ok() && were->has_value() == tokens.has_value();
   if (!cut_alike_ || !tokens) return;
@@ -42,32 +57,58 @@ bool IndexReuse::MayFind(const IndexedObject& object) const {
   return cut_alike_ && (!tokens_type_ || type_given_ || IsNpy(object.key));
 }
 
-absl::StatusOr<std::optional<uint32_t>> IndexReuse::Find(DataKind kind, const IndexedObject& object) {
-  if (kind != old_.kind() || !MayFind(object)) return std::nullopt;
-  for (; next_number_ < old_.objects(); ++next_number_, next_.reset()) {
-    if (!next_) RETURN_IF_ERROR(CannotReuse(old_.LookupObject(next_number_, &next_.emplace())));
-    if (next_->key >= object.key) break;
+absl::StatusOr<bool> IndexReuse::FindIn(Old* old, const IndexedObject& object) const {
+  for (; old->next_number < old->index->objects(); ++old->next_number, old->next.reset()) {
+    if (!old->next) RETURN_IF_ERROR(CannotReuse(old->index->LookupObject(old->next_number, &old->next.emplace())));
+    if (old->next->key >= object.key) break;
   }
-  const bool same = next_ && next_->key == object.key && next_->size == object.size && !next_->incomplete;
-  if (!same || !same_(*next_, object)) return std::nullopt;
-  return next_number_;
+  const std::optional<IndexedObject>& then = old->next;
+  const bool same = then && then->key == object.key && then->size == object.size && !then->incomplete;
+  if (!same || !same_(*then, object)) return false;
+  return KnowsEnough(old);
 }
 
-absl::Status IndexReuse::AddSamples(uint32_t number, IndexWriter* writer) {
+absl::StatusOr<bool> IndexReuse::KnowsEnough(Old* old) const {
+  if (TellsAll(*old->index, reads_)) return true;
+  ASSIGN_OR_RETURN(const RawSample raw, SampleOfObject(join_, *old->next));
+  bool enough = true;
+  RETURN_IF_ERROR(CannotReuse(old->index->ScanObject(old->next_number, &old->found_block, [&](const NewSample& sample) {
+    const bool class_read = !raw.class_of || sample.class_file_bytes;
+    enough = (!reads_.all || sample.crc32c) && (!(reads_.all || reads_.classes) || class_read);
+    return absl::OkStatus();
+  })));
+  return enough;
+}
+
+absl::StatusOr<std::optional<IndexReuse::Known>> IndexReuse::Find(DataKind kind, const IndexedObject& object) {
+  if (!MayFind(object)) return std::nullopt;
+  for (size_t i = 0; i < olds_.size(); ++i) {
+    if (olds_[i].index->kind() != kind) continue;
+    ASSIGN_OR_RETURN(const bool found, FindIn(&olds_[i], object));
+    if (found) return Known{.index = i, .object = olds_[i].next_number};
+  }
+  return std::nullopt;
+}
+
+absl::Status IndexReuse::AddSamples(Known known, IndexWriter* writer) {
+  Old& old = olds_[known.index];
   absl::Status added;
-  const absl::Status scanned = old_.ScanObject(
-      number, &block_, [&](const NewSample& sample) { return added = writer->AddSample(sample), added; });
+  const absl::Status scanned = old.index->ScanObject(
+      known.object, &old.block, [&](const NewSample& sample) { return added = writer->AddSample(sample), added; });
   return added.ok() ? CannotReuse(scanned) : added;
 }
 
-absl::StatusOr<uint32_t> IndexReuse::CrcOf(uint32_t number) {
+absl::StatusOr<std::optional<uint32_t>> IndexReuse::CrcOf(Known known) {
+  Old& old = olds_[known.index];
   std::optional<uint32_t> crc;
-  RETURN_IF_ERROR(CannotReuse(old_.ScanObject(number, &block_, [&crc](const NewSample& sample) {
+  bool found = false;
+  RETURN_IF_ERROR(CannotReuse(old.index->ScanObject(known.object, &old.block, [&](const NewSample& sample) {
     crc = sample.crc32c;
+    found = true;
     return absl::OkStatus();
   })));
-  if (!crc) return CannotReuse(absl::DataLossError("the index has an object without its sample"));
-  return *crc;
+  if (!found) return CannotReuse(absl::DataLossError("the index has an object without its sample"));
+  return crc;
 }
 
 }  // namespace millrace

@@ -105,7 +105,8 @@ class IndexReuseTest : public ::testing::TestWithParam<std::tuple<std::string, D
   absl::StatusOr<BuildReport> TryBuild(const Index* reuse, std::string* bytes, bool skip_bad = false) {
     bytes->clear();
     const auto open = [bytes] { return std::make_unique<StringWriter>(bytes); };
-    ASSIGN_OR_RETURN(const BuiltIndex built, BuildIndex(runtime_, data_, open, {.reuse = reuse, .skip_bad = skip_bad}));
+    ASSIGN_OR_RETURN(const BuiltIndex built,
+                     BuildIndex(runtime_, data_, open, {.reuse = reuse, .raw = {.all = true}, .skip_bad = skip_bad}));
     EXPECT_EQ(built.summary.index_bytes, bytes->size());
     return built.report;
   }
@@ -292,6 +293,38 @@ TEST_P(ShardReuseTest, ADamagedShardKeepsWhatComesBefore) {
       EXPECT_TRUE(updated == index);
       EXPECT_EQ(TryBuild(older, &updated).status().code(), absl::StatusCode::kDataLoss);
     }
+  }
+}
+
+TEST_P(ShardReuseTest, PartsMakeTheSameIndex) {
+  PutMany(9);
+  Put(25);
+  PutCompanion();
+  std::string full;
+  ASSERT_TRUE(TryBuild(nullptr, &full).ok());
+  for (const uint64_t part_bytes : {uint64_t{1}, uint64_t{20'000}, uint64_t{1} << 30}) {
+    std::vector<std::string> kept;
+    for (uint64_t part = 0; part < 3; ++part) {
+      std::string bytes;
+      const auto open = [&bytes] { return std::make_unique<StringWriter>(&bytes); };
+      const auto keep = [&kept](std::string_view index) { return kept.emplace_back(index), absl::OkStatus(); };
+      const auto only = [part](uint64_t number, const IndexedObject&) { return number % 3 == part; };
+      const BuildOptions options{.keep_part = keep, .part_bytes = part_bytes, .only = only};
+      const auto built = BuildIndex(runtime_, data_, open, options);
+      ASSERT_TRUE(built.ok()) << built.status();
+      EXPECT_EQ(built->summary.objects, part == 0 ? 4u : 3u);
+    }
+    EXPECT_EQ(kept.size(), part_bytes == 1 ? 10u : part_bytes == 20'000 ? kept.size() : 3u);
+    BuildOptions options;
+    std::vector<std::unique_ptr<Index>> parts;
+    for (const std::string& part : kept) parts.push_back(*Index::FromBytes(part));
+    for (const auto& part : parts) options.parts.push_back(part.get());
+    options.reads = false;
+    std::string merged;
+    const auto open = [&merged] { return std::make_unique<StringWriter>(&merged); };
+    const auto built = BuildIndex(runtime_, data_, open, options);
+    ASSERT_TRUE(built.ok()) << built.status();
+    EXPECT_TRUE(merged == full) << part_bytes;
   }
 }
 

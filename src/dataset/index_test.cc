@@ -12,6 +12,7 @@
 #include <optional>
 
 #include "base/crypto.h"
+#include "base/hex.h"
 #include "dataset/index_format.h"
 #include "dataset/testing/index_model.h"
 #include "shard/sample_name.h"
@@ -148,7 +149,7 @@ TEST(Index, LookupsInAnyOrderIntoOneSample) {
   const auto index = Make(RandomModel(DataKind::kTar, 500, rng));
   std::vector<std::string> expected;
   const auto describe = [](const IndexedSample& s) {
-    std::string text = fmt::format("{} {} {} {}", s.key, s.object, s.span.offset, s.crc32c);
+    std::string text = fmt::format("{} {} {} {}", s.key, s.object, s.span.offset, s.crc32c.value_or(0));
     for (const IndexedField& f : s.fields) text += fmt::format(" {}@{}+{}", f.name, f.offset, f.length);
     return text;
   };
@@ -181,7 +182,7 @@ TEST(Index, EmptyIsValid) {
   EXPECT_EQ(index->LookupObject(0, &object).code(), absl::StatusCode::kInvalidArgument);
 }
 
-TEST(Index, FingerprintIsOfContentsAndOrderOnly) {
+TEST(Index, FingerprintIsOfSamplesAndOrderOnly) {
   Rng rng(HashKey(10, {4}));
   const Model model = RandomModel(DataKind::kTar, 100, rng);
   const uint64_t fingerprint = Make(model)->fingerprint();
@@ -203,13 +204,14 @@ TEST(Index, FingerprintIsOfContentsAndOrderOnly) {
     return Make(other)->fingerprint() != fingerprint;
   };
   EXPECT_TRUE(changed([](ModelSample& sample) { sample.key += "x"; }));
-  EXPECT_TRUE(changed([](ModelSample& sample) { sample.crc32c ^= 1; }));
+  EXPECT_FALSE(changed([](ModelSample& sample) { sample.crc32c = 7; }));
+  EXPECT_FALSE(changed([](ModelSample& sample) { sample.crc32c.reset(); }));
   EXPECT_TRUE(changed([](ModelSample& sample) { sample.fields.back().name = "other"; }));
   EXPECT_TRUE(changed([](ModelSample& sample) { sample.fields.back().length += 1; }));
 }
 
 TEST(Index, GoldenFile) {
-  // Frozen: what version 4 is must not change; a change of the format is another version.
+  // Frozen: what version 5 is must not change; a change of the format is another version.
   Rng rng(HashKey(10, {5}));
   std::string bytes;
   for (const DataKind kind : {DataKind::kTar, DataKind::kRawObjects, DataKind::kMds}) {
@@ -218,7 +220,41 @@ TEST(Index, GoldenFile) {
     AddValues(&model, rng);
     bytes += Bytes(model);
   }
-  EXPECT_EQ(HexEncode(Sha256(AsBytes(bytes))), "8ebc1e39abca5b45750e30f0b4f59bfeabf0ddaf9ae8f4db078a938127498697");
+  EXPECT_EQ(HexEncode(Sha256(AsBytes(bytes))), "edeb0af891311c88f329909bc6f617acf541b71877f511768321089060a0f774");
+}
+
+// A file of a class (1.cls): as it is listed, and as it was read.
+TEST(Index, AClassFileCountsTheSameWhetherItWasReadOrNot) {
+  const auto make = [](bool read, std::string_view key, std::string_view label) {
+    Model model{.kind = DataKind::kRawObjects, .objects = {{.info = {.key = "1", .size = 5}, .samples = {}}}};
+    ModelSample sample{.key = std::string(key), .fields = {}, .crc32c = std::nullopt, .label = {}};
+    sample.fields.push_back({.name = "jpg", .offset = 0, .length = 3, .encoding = {}});
+    if (read) {
+      sample.label = label;
+      sample.values.push_back({.name = "cls", .text = std::string(label), .encoding = "int"});
+      sample.class_file_bytes = 2;
+    } else {
+      sample.fields.push_back({.name = "cls", .offset = 3, .length = 2, .encoding = {}});
+    }
+    model.objects[0].samples.push_back(std::move(sample));
+    return Make(model);
+  };
+  const uint64_t listed = make(false, "1", "")->fingerprint();
+  EXPECT_EQ(make(true, "1", "7")->fingerprint(), listed);
+  EXPECT_EQ(make(true, "1", "10")->fingerprint(), listed) << "the order does not depend on classes";
+  EXPECT_NE(make(false, "2", "")->fingerprint(), listed);
+  EXPECT_EQ(make(true, "a/1", "7")->fingerprint(), make(false, "a/1", "")->fingerprint());
+  // ScanObject gives the size of the file, so that an index made of it is the same.
+  uint64_t block = 0;
+  std::optional<uint64_t> told;
+  ASSERT_TRUE(make(true, "1", "7")
+                  ->ScanObject(0, &block,
+                               [&](const NewSample& sample) {
+                                 told = sample.class_file_bytes;
+                                 return absl::OkStatus();
+                               })
+                  .ok());
+  EXPECT_EQ(told, 2u);
 }
 
 TEST(Index, EncodingsAreOfTheFingerprint) {
@@ -299,13 +335,60 @@ TEST(Index, EveryTruncationIsNoticed) {
 
 TEST(Index, OtherFilesAndOtherVersions) {
   EXPECT_EQ(Index::FromBytes("not an index, only some text").status().code(), absl::StatusCode::kInvalidArgument);
-  for (const uint32_t version : {0, 1, 2, 3, 5}) {
+  for (const uint32_t version : {0, 1, 2, 3, 6}) {
     std::string other = Bytes(Model{});
     StoreLe<uint32_t>(other.data() + 8, version);
     StoreLe<uint32_t>(other.data() + 12, Crc32c(AsBytes(other).first(12)));
     const auto index = Index::FromBytes(other);
     EXPECT_EQ(index.status().code(), absl::StatusCode::kInvalidArgument);
     EXPECT_THAT(index.status().ToString(), HasSubstr(fmt::format("version {}", version)));
+  }
+}
+
+// Files that version 4 has written: of a.tar and b.tar, and of raw objects with files of their classes.
+constexpr std::string_view kTarOfVersion4 =
+    "4d52494e4445580004000000ab322b83aeff284f260000000000000131010301001ff3efb70000013201030101207a4c2e02"
+    "00000133010501006cde5eada372a68f340000000005612e74617280500086ffb7c9ee62b167224702dda6471fda0005622e"
+    "746172805000680941d7c41daf0c15a44c3c848d068c3e00000000000000100000000000000002036a706703636c73000105"
+    "01000004000201330201350103000000000000000200000000000000030c000000000000010400000000000012e1a6e7c3e7"
+    "474b03000000000000007a0000000000000082000000000000008a0000000000000018000000000000007c8bd45d01000000"
+    "0e0644754d52494e4445581a";
+constexpr std::string_view kRawOfVersion4 =
+    "4d52494e4445580004000000ab322b83cbb0c0e31e0000000000000131000302013300307cbc8f0600000132000602313001"
+    "2894fd7accc03404d40000000018312e6a7067003300312e6a736f6e2f3200312e636c732f3207c801663937633564323939"
+    "3431626662316232666461623038373439303661623832003939393134623933326264333761353062393833633565376339"
+    "306165393362003664376663653966656534373131393461613862356236653437323637663033000f322e6a706700360032"
+    "2e636c732f320886016139663065363161313337643836616139646235333436356530383031363132006433643934343638"
+    "3032613434323539373535643338653664313633653832303600000000000000100000000000000003036a7067046a736f6e"
+    "03636c730103696e74020700000004000a01050000000a010201330102313001020000000000000002000000000000000b00"
+    "00000000000006000000000000000186c5c854ee59a5020000000000000012010000000000001a0100000000000022010000"
+    "000000002a000000000000005d4cbdda00000000ae4dcd814d52494e4445581a";
+
+TEST(Index, TheVersionBeforeIsRead) {
+  const std::string tar = *HexDecode(kTarOfVersion4);
+  const auto index = *Index::FromBytes(tar);
+  EXPECT_TRUE(index->is_of_older_version());
+  EXPECT_FALSE(Make(Model{})->is_of_older_version());
+  EXPECT_TRUE(index->Verify().ok());
+  EXPECT_EQ(Describe(*index),
+            "3 samples (0 without CRC) 2 objects 3075 bytes max 1025 fields cls,jpg\n"
+            "class '3': 2\nclass '5': 1\n3 runs, folders \n"
+            "'1' in 0 at 512+1025 crc b7eff31f: cls@1024+1 jpg@0+3 of class '3'\n"
+            "'2' in 0 at 2560+1025 crc 2e4c7a20: cls@1024+1 jpg@0+3 of class '5'\n"
+            "'3' in 1 at 512+1025 crc ad5ede6c: cls@1024+1 jpg@0+5 of class '3'\n"
+            "object 'a.tar' 10240 '86ffb7c9ee62b167224702dda6471fda'\n"
+            "object 'b.tar' 10240 '680941d7c41daf0c15a44c3c848d068c'\n");
+  EXPECT_THAT(Describe(**Index::FromBytes(*HexDecode(kRawOfVersion4))),
+              HasSubstr("2 samples (0 without CRC) 2 objects 11 bytes max 6 fields cls,jpg,json\n"
+                        "class '3': 1\nclass '10': 1\n2 runs, folders \n"
+                        "'1' in 0 at 0+5 crc 8fbc7c30: cls='3'int jpg@0+3 json@3+2 of class '3'\n"
+                        "'2' in 1 at 0+6 crc 7afd9428: cls='10'int jpg@0+6 of class '10'\n"));
+  const std::string expected = Describe(*index);
+  for (size_t at = 0; at < tar.size(); ++at) {
+    std::string bad = tar;
+    bad[at] = static_cast<char>(bad[at] ^ 1);
+    ExpectNoticed(bad, expected, fmt::format("byte {}", at));
+    EXPECT_FALSE(Index::FromBytes(tar.substr(0, at)).ok()) << at;
   }
 }
 

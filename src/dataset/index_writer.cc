@@ -9,6 +9,7 @@
 #include "base/hex.h"
 #include "base/number.h"
 #include "dataset/index_format.h"
+#include "dataset/sample_groups.h"
 #include "shard/sample_name.h"
 #include "shard/shard_sample.h"
 
@@ -115,6 +116,12 @@ bool IndexWriter::HasClassField(const NewSample& sample) const {
   if (!class_fields_ || sample.label.empty()) return false;
   return std::none_of(sample.values.begin(), sample.values.end(),
                       [](const NewSampleValue& value) { return value.name == kClassField; });
+}
+
+// True if it is made of several raw objects, and the last of them holds its class (sample_groups.h).
+bool IndexWriter::HasUnreadClassFile(const NewSample& sample) const {
+  return kind_ == DataKind::kRawObjects && sample.fields.size() > 1 && sample.fields.back().name == kClassField &&
+         sample.fields.back().length <= kMaxClassFileBytes;
 }
 
 absl::Status IndexWriter::CheckValues(const NewSample& sample) const {
@@ -251,36 +258,40 @@ absl::Status IndexWriter::CountLabel(std::string_view label, bool numeric, uint3
   return absl::OkStatus();
 }
 
+void IndexWriter::AddText(std::string_view text) {
+  fingerprint_.UpdateLe64(text.size());
+  fingerprint_.Update(AsBytes(text));
+}
+
+// It is the same whether a file that holds the class was read or is a field.
 void IndexWriter::AddToFingerprint(const NewSample& sample) {
-  fingerprint_.UpdateLe64(sample.key.size());
-  fingerprint_.Update(AsBytes(sample.key));
-  // The class of a raw object is its folder's, unless a manifest says otherwise.
-  const bool given_label = kind_ == DataKind::kRawObjects && sample.label != ClassFolder(sample.key);
-  fingerprint_.UpdateLe64(sample.fields.size() | (sample.values.empty() ? 0 : kValuesBit) |
+  const std::span<const NewSampleField> fields = sample.fields;
+  const bool class_read = sample.class_file_bytes.has_value();
+  const bool class_file = class_read || std::any_of(fields.begin(), fields.end(), [](const NewSampleField& field) {
+                            return field.name == kClassField;
+                          });
+  // The class of a raw object is its folder's, unless a manifest or a file says otherwise.
+  const bool given_label = kind_ == DataKind::kRawObjects && !class_file && sample.label != ClassFolder(sample.key);
+  const auto counts = [&](const NewSampleValue& value) { return !class_read || value.name != kClassField; };
+  const auto values = static_cast<uint64_t>(std::count_if(sample.values.begin(), sample.values.end(), counts));
+  AddText(sample.key);
+  fingerprint_.UpdateLe64((fields.size() + (class_read ? 1 : 0)) | (values > 0 ? kValuesBit : 0) |
                           (given_label ? kLabelBit : 0));
-  for (const NewSampleField& field : sample.fields) {
-    fingerprint_.UpdateLe64(field.name.size());
-    fingerprint_.Update(AsBytes(field.name));
-    if (field.encoding.empty()) {
-      fingerprint_.UpdateLe64(field.length);
-    } else {
-      fingerprint_.UpdateLe64(field.length | kEncodedBit);
-      fingerprint_.UpdateLe64(field.encoding.size());
-      fingerprint_.Update(AsBytes(field.encoding));
-    }
+  for (const NewSampleField& field : fields) {
+    AddText(field.name);
+    fingerprint_.UpdateLe64(field.length | (field.encoding.empty() ? 0 : kEncodedBit));
+    if (!field.encoding.empty()) AddText(field.encoding);
   }
-  fingerprint_.UpdateLe64(sample.crc32c);
-  if (given_label) {
-    fingerprint_.UpdateLe64(sample.label.size());
-    fingerprint_.Update(AsBytes(sample.label));
+  if (class_read) {
+    AddText(kClassField);
+    fingerprint_.UpdateLe64(*sample.class_file_bytes);
   }
-  if (sample.values.empty()) return;
-  fingerprint_.UpdateLe64(sample.values.size());
+  if (given_label) AddText(sample.label);
+  if (values == 0) return;
+  fingerprint_.UpdateLe64(values);
   for (const NewSampleValue& value : sample.values) {
-    for (const std::string_view text : {value.name, value.encoding, value.text}) {
-      fingerprint_.UpdateLe64(text.size());
-      fingerprint_.Update(AsBytes(text));
-    }
+    if (!counts(value)) continue;
+    for (const std::string_view text : {value.name, value.encoding, value.text}) AddText(text);
   }
 }
 
@@ -299,7 +310,7 @@ absl::Status IndexWriter::AddSample(const NewSample& sample) {
   }
   const bool new_object = block_object_ != objects_;
   AppendVarint(block.payload, uint64_t{layout} << kSampleFlagBits | (new_object ? kSampleNewObject : 0) |
-                                  (irregular ? kSampleIrregular : 0));
+                                  (irregular ? kSampleIrregular : 0) | (sample.crc32c ? 0 : kSampleWithoutCrc));
   if (new_object) {
     AppendVarint(block.payload, objects_ - block_object_ - 1);
     block_object_ = objects_;
@@ -315,7 +326,11 @@ absl::Status IndexWriter::AddSample(const NewSample& sample) {
   }
   for (const NewSampleValue& value : sample.values) AppendText(block.payload, value.text);
   if (!sample.label.empty()) AppendVarint(block.payload, class_ordinal);
-  AppendLe(block.payload, sample.crc32c);
+  if (sample.crc32c) {
+    AppendLe(block.payload, *sample.crc32c);
+  } else {
+    ++samples_without_crc_;
+  }
 
   const uint64_t span = end - sample.fields.front().offset;
   span_bytes_ += span;
@@ -324,6 +339,7 @@ absl::Status IndexWriter::AddSample(const NewSample& sample) {
   open_end_ = end;
   open_object_ = true;
   AddToFingerprint(sample);
+  classes_unread_ = classes_unread_ || HasUnreadClassFile(sample);
   if (keys_ascend_) {
     keys_ascend_ = samples_ == 0 || std::string_view(last_sample_key_) < sample.key;
     last_sample_key_ = sample.key;
@@ -396,6 +412,7 @@ std::string IndexWriter::Names() const {
 std::string IndexWriter::Foot(uint64_t object_table, uint64_t sample_table, uint64_t names,
                               std::string_view names_bytes) const {
   std::string foot;
+  AppendLe(foot, samples_without_crc_);
   AppendLe(foot, samples_);
   AppendLe(foot, objects_);
   AppendLe(foot, span_bytes_);
@@ -407,7 +424,8 @@ std::string IndexWriter::Foot(uint64_t object_table, uint64_t sample_table, uint
   AppendLe(foot, names);
   AppendLe(foot, uint64_t{names_bytes.size()});
   AppendLe(foot, Crc32c(AsBytes(names_bytes)));
-  AppendLe(foot, static_cast<uint32_t>(kind_) | (quotes_are_text_ ? kQuotesAreText : 0));
+  AppendLe(foot, static_cast<uint32_t>(kind_) | (quotes_are_text_ ? kQuotesAreText : 0) |
+                     (classes_unread_ ? kClassesUnread : 0));
   AppendLe(foot, Crc32c(AsBytes(foot)));
   foot.append(kFootMagic);
   return foot;
@@ -437,6 +455,7 @@ absl::StatusOr<IndexSummary> IndexWriter::Finish() {
   RETURN_IF_ERROR(out_->Commit().status());
   std::sort(field_names_.begin(), field_names_.end());
   return IndexSummary{.samples = samples_,
+                      .samples_without_crc = samples_without_crc_,
                       .objects = objects_,
                       .span_bytes = span_bytes_,
                       .index_bytes = written_,

@@ -21,6 +21,7 @@ namespace millrace {
 /// Counts of a finished index.
 struct IndexSummary {
   uint64_t samples = 0;
+  uint64_t samples_without_crc = 0;
   uint64_t objects = 0;
   uint64_t span_bytes = 0;
   uint64_t index_bytes = 0;
@@ -73,6 +74,7 @@ class IndexWriter {
   absl::Status CheckSample(const NewSample& sample) const;
   absl::Status CheckValues(const NewSample& sample) const;
   bool HasClassField(const NewSample& sample) const;
+  bool HasUnreadClassFile(const NewSample& sample) const;
   absl::StatusOr<uint32_t> FieldId(std::string_view name);
   absl::StatusOr<uint32_t> EncodingId(std::string_view encoding);
   absl::Status AppendLayoutField(std::string& layout, std::string_view name, index_format::FieldKind kind,
@@ -80,6 +82,7 @@ class IndexWriter {
   absl::StatusOr<std::string> Layout(const NewSample& sample, bool* irregular);
   absl::StatusOr<uint32_t> LayoutId(const NewSample& sample, bool* irregular);
   absl::Status CountLabel(std::string_view label, bool numeric, uint32_t* ordinal);
+  void AddText(std::string_view text);
   void AddToFingerprint(const NewSample& sample);
   absl::Status EndBlock(Block* block, index_format::BlockKind kind);
   absl::Status Append(std::string_view bytes);
@@ -89,6 +92,7 @@ class IndexWriter {
 
   const DataKind kind_;
   bool quotes_are_text_ = false;
+  bool classes_unread_ = false;
   const uint64_t unit_;
   bool class_fields_;  // classes become fields
   std::optional<uint64_t> given_fingerprint_;
@@ -99,6 +103,7 @@ class IndexWriter {
   Block samples_block_;
   Block objects_block_;
   uint64_t samples_ = 0;
+  uint64_t samples_without_crc_ = 0;
   uint64_t objects_ = 0;
   bool open_object_ = false;   // samples wait for their object
   uint64_t block_object_ = 0;  // object of the latest sample in the block

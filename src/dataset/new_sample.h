@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string_view>
 
@@ -26,11 +27,14 @@ struct NewSampleValue {
 struct NewSample {
   std::string_view key;
   std::span<const NewSampleField> fields;  // as they are stored: ascending offsets, at least one
-  uint32_t crc32c = 0;                     // of the span
+  std::optional<uint32_t> crc32c;          // of the span; nullopt if its bytes were not read
   /// The class ("" = none). Raw objects: the folder, which becomes the inline field `cls`, unless there is a value
   /// `cls`, which is a number and the label too. Shards: the value of `cls` if it is a number.
   std::string_view label;
   std::span<const NewSampleValue> values = {};  // in bytewise order of their names, which are those of no field
+  /// The size of a file behind the fields that the class was read from (7.cls of raw objects), so that its bytes are
+  /// the value `cls`. If it was not read, it is the last of the fields. nullopt if there is none.
+  std::optional<uint64_t> class_file_bytes = std::nullopt;
 };
 
 }  // namespace millrace

@@ -10,14 +10,14 @@
 
 namespace millrace {
 
-/// The objects of a data set that hold samples, as their source lists them, each with what an older index knows of it.
+/// The objects of a data set that hold samples, as their source lists them, each with what older indexes know of it.
 /// The source is some objects ahead: of a pair of token files, which the .bin comes first of, both are as they were or
 /// both are read. Blocking; not thread-safe.
 class ObjectsAhead {
  public:
   struct Object {
     IndexedObject indexed;
-    std::optional<uint32_t> reused;  // its number in the older index, which has it as it is now
+    std::optional<IndexReuse::Known> reused;  // an older index has it as it is now
   };
 
   /// `reuse` may be null.

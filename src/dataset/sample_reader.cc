@@ -42,12 +42,11 @@ absl::StatusOr<std::optional<ObjectReader::Request>> SampleReader::NextRequest()
   return request;
 }
 
-// Takes the sample, and those that follow here and in the object: as many as fit into a piece. Without checksums in the
-// index, objects are samples.
+// Takes the sample, and those that follow here and in the object: as many as fit into a piece.
 absl::Status SampleReader::Gather(Asked* asked, ObjectReader::Request* request) {
   while (true) {
-    if (dataset_.has_checksums() && wanted_.span.length > 0)
-      request->checksums.push_back({.range = wanted_.span, .crc32c = wanted_.crc32c});
+    if (wanted_.crc32c && wanted_.span.length > 0)
+      request->checksums.push_back({.range = wanted_.span, .crc32c = *wanted_.crc32c});
     request->range.length = wanted_.span.end() - request->range.offset;
     ++asked->count;
     looked_up_ = false;

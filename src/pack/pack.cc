@@ -44,8 +44,7 @@ absl::Status CheckOptions(const Dataset& source, const PackOptions& options) {
 // What tells this source from others, and from itself after a change: of the data, or of how they are cut into samples.
 absl::StatusOr<std::string> HashSource(const Index& index) {
   Xxh3Stream hash;
-  // Raw objects are samples whether they are indexed or just listed, which gives another fingerprint.
-  if (index.kind() != DataKind::kRawObjects) hash.UpdateLe64(index.fingerprint());
+  hash.UpdateLe64(index.fingerprint());
   IndexedObject object;
   for (uint64_t i = 0; i < index.objects(); ++i) {
     RETURN_IF_ERROR(index.LookupObject(static_cast<uint32_t>(i), &object));

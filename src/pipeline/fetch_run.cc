@@ -13,7 +13,7 @@ struct Entry {
   uint64_t rank = 0;
   uint32_t object = 0;
   ByteRange span;
-  uint32_t crc32c = 0;
+  std::optional<uint32_t> crc32c;
 };
 
 // Reads entries of neighbours together: an index decodes a block of them in the time of one.
@@ -145,6 +145,17 @@ void ShareSpans(FetchRun* run) {
 }
 
 }  // namespace
+
+GetOptions RequestFor(const FetchRun& run, const IndexedObject& object) {
+  GetOptions get;
+  get.range = run.range();
+  get.if_match = object.etag;
+  for (const FetchRun::Part& part : run.parts) {
+    if (part.crc32c) get.checksums.push_back({part.span, *part.crc32c});
+  }
+  get.whole = get.checksums.empty() && get.range == ByteRange{.offset = 0, .length = object.size};
+  return get;
+}
 
 absl::StatusOr<FetchRun> RunAround(const Index& index, const Selection* selection, uint64_t extent, uint64_t rank,
                                    const RunLimits& limits, absl::FunctionRef<bool(uint64_t)> wanted) {

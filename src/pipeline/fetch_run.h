@@ -10,6 +10,7 @@
 #include "dataset/index.h"
 #include "pipeline/token_rows.h"
 #include "plan/selection.h"
+#include "s3/object.h"
 
 namespace millrace {
 
@@ -35,6 +36,10 @@ struct FetchRun {
 
   ByteRange range() const { return {parts.front().span.offset, parts.back().span.end() - parts.front().span.offset}; }
 };
+
+/// The request for a run of that object: its range of the version that was indexed, with the checksums that the index
+/// has. If there are no such checksums, and the run is all of the object, that of the store counts.
+GetOptions RequestFor(const FetchRun& run, const IndexedObject& object);
 
 /// Samples, or rows, of an extent that one run may span: so many cost more to keep account of than a request does.
 inline constexpr uint64_t kMaxRunItems = 16384;

@@ -273,11 +273,7 @@ absl::Status Fetcher::Start(std::unique_ptr<Request> request) {
   request->into =
       request->landing ? request->landing.span() : PlaceOf(*request->items.front(), request->run.parts.front());
   GetOptions& get = request->get;
-  get.range = request->run.range();
-  get.if_match = object.etag;
-  for (const FetchRun::Part& part : request->run.parts) {
-    if (part.crc32c) get.checksums.push_back({part.span, *part.crc32c});
-  }
+  get = RequestFor(request->run, object);
   get.damaged = &request->damaged;
   get.progress = request->progress.get();
   get.stop = options_.stop;

@@ -24,7 +24,8 @@ absl::Status Fetch(const Dataset& dataset, const IndexedSample& entry, MutableBy
   GetOptions get;
   get.range = entry.span;
   get.if_match = object.etag;
-  if (dataset.has_checksums()) get.checksums = {{entry.span, entry.crc32c}};
+  if (entry.crc32c) get.checksums = {{entry.span, *entry.crc32c}};
+  get.whole = !entry.crc32c && entry.span == ByteRange{.offset = 0, .length = object.size};
   get.stop = stop;
   return SayIfChanged(GetBlocking(dataset.store(), dataset.StoreKey(object.key), into, std::move(get)).status(),
                       dataset.uri());
@@ -73,7 +74,7 @@ absl::StatusOr<std::vector<SampleValues>> ReadSamples(const Dataset& dataset, st
     ObjectReader::Request request;
     request.object = {.key = dataset.StoreKey(object.key), .size = object.size, .etag = object.etag};
     request.range = entry.span;
-    if (dataset.has_checksums() && entry.span.length > 0) request.checksums = {{entry.span, entry.crc32c}};
+    if (entry.crc32c && entry.span.length > 0) request.checksums = {{entry.span, *entry.crc32c}};
     request.in_one = true;
     return request;
   };

@@ -233,6 +233,7 @@ class ManyGroups {
 };
 
 absl::Status CheckHasClasses(const Subset& of) {
+  RETURN_IF_ERROR(CheckClassesRead(of));
   if (of.index().has_labels()) return absl::OkStatus();
   return absl::FailedPreconditionError(
       fmt::format("{}: the index knows no classes: of raw objects these are the folders, of shards the numbers in the "
@@ -287,6 +288,14 @@ absl::StatusOr<bool> IsTheLabelsFile(const Subset& lacking) {
 }
 
 }  // namespace
+
+absl::Status CheckClassesRead(const Subset& of) {
+  if (!of.index().classes_unread()) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      fmt::format("{}: the classes of its samples lie in files (such as 1.cls beside 1.jpg), which have not been read; "
+                  "have the index read them, and open it again: millrace index --classes {}",
+                  of.dataset->uri(), of.dataset->place().UriInShell()));
+}
 
 Subset::Subset(const Dataset& whole) : dataset(&whole), total_bytes(whole.index().total_bytes()) {}
 

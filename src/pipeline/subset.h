@@ -66,6 +66,9 @@ using GroupOf = absl::FunctionRef<std::optional<uint32_t>(uint64_t rank, const I
 /// done. FailedPrecondition where `group_of` changed its mind.
 absl::StatusOr<std::vector<Subset>> GroupBy(Runtime& runtime, const Subset& of, uint32_t groups, GroupOf group_of);
 
+/// FailedPrecondition if classes lie in files that have not been read (Index::classes_unread()), with the remedy.
+absl::Status CheckClassesRead(const Subset& of);
+
 /// A subset for each class, in the order of Index::class_counts(). FailedPrecondition without Index::has_labels().
 absl::StatusOr<std::vector<Subset>> ByClass(Runtime& runtime, const Subset& of);
 

@@ -81,13 +81,8 @@ class Warmer {
     const Dataset& dataset = *plan_.source.parts()[run.part].dataset;
     IndexedObject object;
     RETURN_IF_ERROR(dataset.index().LookupObject(run.object, &object));
-    GetOptions get;
-    get.range = range;
-    get.if_match = object.etag;
+    GetOptions get = RequestFor(run, object);
     get.stop = task_.stop;
-    for (const FetchRun::Part& part : run.parts) {
-      if (part.crc32c) get.checksums.push_back({part.span, *part.crc32c});
-    }
     auto buffer = std::make_shared<Buffer>(range.length);
     {
       const std::lock_guard lock(mutex_);

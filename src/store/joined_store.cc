@@ -31,7 +31,7 @@ struct JoinedRead : std::enable_shared_from_this<JoinedRead> {
       GetOptions get;
       get.range = part.range;
       get.if_match = part.etag;
-      get.whole = part.whole && options.whole;
+      get.whole = part.whole && (options.whole || options.checksums.empty());
       get.progress = &part == parts.data() ? options.progress : nullptr;
       get.stop = options.stop;
       below->Get(part.key, part.into, std::move(get), [self = shared_from_this()](absl::StatusOr<GetResult> result) {

@@ -17,7 +17,8 @@ class JoinedStore final : public StoreAround {
   /// objects whose keys do not all begin with `prefix` are refused: InvalidArgument.
   explicit JoinedStore(ObjectStore& below, std::string prefix = {}) : StoreAround(below), prefix_(std::move(prefix)) {}
 
-  /// Of joined objects nothing is `whole`: each one that is read from its first byte to its last is, by itself.
+  /// Of joined objects nothing is `whole`: each one that is read from its first byte to its last is, by itself. Without
+  /// checksums of the caller it is checked against the one that the store keeps, even if the others are not read.
   void Get(std::string key, MutableByteSpan into, GetOptions options, GetCallback done) override;
   /// Of joined objects, all of them: FailedPrecondition if a size is not the one in the key.
   void Head(std::string key, HeadOptions options, HeadCallback done) override;

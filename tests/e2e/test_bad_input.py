@@ -224,7 +224,7 @@ class TestImages:
     def test_the_report_names_a_sample_once(self, sandbox: Sandbox, spoilt: Path, tmp_path: Path) -> None:
         corpus.copy_tree(spoilt, tmp_path / "root" / "b" / "d")
         with devstore(sandbox, tmp_path / "root") as server:
-            sandbox.ok("index", "s3://b/d", env=server.env())
+            sandbox.ok("index", "s3://b/d", "--checksums", env=server.env())
         with devstore(sandbox, tmp_path / "root", faults=("GET b/d/x/00003.jpg flip=500",)) as server:
             env = {**server.env(), "AWS_MAX_ATTEMPTS": "2"}
             report = sandbox.run(*feed_args("s3://b/d", "--bad-samples", "replace"), env=env).json()

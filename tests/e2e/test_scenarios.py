@@ -44,7 +44,7 @@ def root(tmp_path_factory: pytest.TempPathFactory, session_sandbox: Sandbox) -> 
         session_sandbox.ok("synth", root / "b" / name, "--count", count, "--kb", kb, "--seed", 1, timeout=300)
     with devstore(session_sandbox, root) as server:
         for name in ("raw", "few", "small-400", "small-1600"):
-            session_sandbox.ok("index", f"s3://b/{name}", env=server.env(), timeout=300)
+            session_sandbox.ok("index", f"s3://b/{name}", "--checksums", env=server.env(), timeout=300)
     return root
 
 

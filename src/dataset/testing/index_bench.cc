@@ -153,7 +153,7 @@ absl::Status Bench(uint64_t samples, const std::string& path) {
     start = Clock::now();
     for (uint64_t i = 0; i < lookups; ++i) {
       RETURN_IF_ERROR(index->Lookup(random ? rng.Below(samples) : i, &sample));
-      sum += sample.crc32c;
+      sum += sample.crc32c.value_or(0);
     }
     fmt::print("{} lookup: {:.0f} ns\n", random ? "random" : "sequential",
                Seconds(start) / static_cast<double>(lookups) * 1e9);

@@ -47,6 +47,7 @@ ModelSample RandomTarSample(const std::string& key, uint64_t* end, Rng& rng) {
     *end = offset + length;
   }
   if (rng.Below(2) == 0) sample.label = fmt::format("{}", rng.Below(12));
+  if (rng.Below(4) == 0) sample.crc32c.reset();
   return sample;
 }
 
@@ -84,6 +85,7 @@ Model RandomRaw(uint64_t samples, Rng& rng) {
     ModelSample sample{.key = key, .fields = {}, .crc32c = static_cast<uint32_t>(rng.Next()), .label = {}};
     sample.fields.push_back({.name = rng.Below(9) == 0 ? "png" : "jpg", .offset = 0, .length = object.info.size});
     if (!folder.empty()) sample.label = folder.substr(0, folder.size() - 1);
+    if (rng.Below(2) == 0) sample.crc32c.reset();
     object.samples.push_back(std::move(sample));
     model.objects.push_back(std::move(object));
   }
@@ -97,18 +99,19 @@ std::string DescribeField(const IndexedField& field) {
 
 // What the index says of all of it.
 struct Totals {
-  uint64_t samples = 0, objects = 0, bytes = 0, max_span = 0;
+  uint64_t samples = 0, without_crc = 0, objects = 0, bytes = 0, max_span = 0;
   std::set<std::string> fields;
 };
 
 std::string DescribeTotals(const Totals& totals) {
-  return fmt::format("{} samples {} objects {} bytes max {} fields {}\n", totals.samples, totals.objects, totals.bytes,
-                     totals.max_span, fmt::join(totals.fields, ","));
+  return fmt::format("{} samples ({} without CRC) {} objects {} bytes max {} fields {}\n", totals.samples,
+                     totals.without_crc, totals.objects, totals.bytes, totals.max_span, fmt::join(totals.fields, ","));
 }
 
-std::string DescribeSample(const std::string& key, uint64_t object, ByteRange span, uint32_t crc,
+std::string DescribeSample(const std::string& key, uint64_t object, ByteRange span, std::optional<uint32_t> crc,
                            const std::vector<IndexedField>& fields, std::string_view label) {
-  std::string text = fmt::format("'{}' in {} at {}+{} crc {:08x}:", key, object, span.offset, span.length, crc);
+  std::string text = fmt::format("'{}' in {} at {}+{} crc {}:", key, object, span.offset, span.length,
+                                 crc ? fmt::format("{:08x}", *crc) : "none");
   for (const IndexedField& field : fields) text += DescribeField(field);
   if (!label.empty()) text += fmt::format(" of class '{}'", label);
   return text + '\n';
@@ -193,8 +196,12 @@ absl::StatusOr<std::string> WriteIndex(const Model& model) {
       std::vector<NewSampleValue> values;
       for (const ModelValue& value : sample.values)
         values.push_back({.name = value.name, .text = value.text, .encoding = value.encoding});
-      RETURN_IF_ERROR(writer.AddSample(
-          {.key = sample.key, .fields = fields, .crc32c = sample.crc32c, .label = sample.label, .values = values}));
+      RETURN_IF_ERROR(writer.AddSample({.key = sample.key,
+                                        .fields = fields,
+                                        .crc32c = sample.crc32c,
+                                        .label = sample.label,
+                                        .values = values,
+                                        .class_file_bytes = sample.class_file_bytes}));
     }
     RETURN_IF_ERROR(writer.AddObject(object.info));
   }
@@ -204,6 +211,7 @@ absl::StatusOr<std::string> WriteIndex(const Model& model) {
 
 std::string Describe(const Index& index) {
   Totals totals{.samples = index.size(),
+                .without_crc = index.samples_without_crc(),
                 .objects = index.objects(),
                 .bytes = index.total_bytes(),
                 .max_span = index.max_span_bytes(),
@@ -267,12 +275,14 @@ std::string DescribeModelSample(const ModelSample& sample, size_t object, const 
 
 std::string Describe(const Model& model) {
   const bool raw = model.kind == DataKind::kRawObjects;
-  Totals totals{.samples = 0, .objects = model.objects.size(), .bytes = 0, .max_span = 0, .fields = {}};
+  Totals totals{
+      .samples = 0, .without_crc = 0, .objects = model.objects.size(), .bytes = 0, .max_span = 0, .fields = {}};
   std::map<std::string, uint64_t> counts;
   std::vector<std::string> labels;
   for (const ModelObject& object : model.objects) {
     for (const ModelSample& sample : object.samples) {
       ++totals.samples;
+      totals.without_crc += sample.crc32c ? 0 : 1;
       const uint64_t span = sample.fields.back().offset + sample.fields.back().length - sample.fields.front().offset;
       totals.bytes += span;
       totals.max_span = std::max(totals.max_span, span);

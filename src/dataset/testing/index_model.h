@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -30,9 +31,10 @@ struct ModelValue {
 struct ModelSample {
   std::string key;
   std::vector<ModelField> fields;  // as stored
-  uint32_t crc32c = 0;
+  std::optional<uint32_t> crc32c = 0;
   std::string label;
   std::vector<ModelValue> values = {};  // by name
+  std::optional<uint64_t> class_file_bytes = std::nullopt;
 };
 
 struct ModelObject {
@@ -46,7 +48,7 @@ struct Model {
 };
 
 /// A data set of `samples` samples with all the variety that the format knows: odd keys, other fields and gaps,
-/// empty objects.
+/// empty objects, samples that were not read.
 Model RandomModel(DataKind kind, uint64_t samples, Rng& rng);
 
 /// Gives most of its samples values that the index holds, of all lengths from none on, and makes some objects

@@ -20,7 +20,7 @@ inline std::string SampleText(const Dataset& dataset, const IndexedSample& sampl
   GetOptions get;
   get.range = sample.span;
   get.if_match = object.etag;
-  if (!span.empty()) get.checksums.push_back({sample.span, sample.crc32c});
+  if (!span.empty() && sample.crc32c) get.checksums.push_back({sample.span, *sample.crc32c});
   const auto got = GetBlocking(dataset.store(), dataset.StoreKey(object.key), AsWritableBytes(span), std::move(get));
   EXPECT_TRUE(got.ok()) << got.status();
   std::string text = sample.key + ":";
