@@ -42,7 +42,6 @@ struct IndexShare {
 
   bool Has(uint64_t number) const { return number % parts == part; }
 };
-};
 
 struct OpenOptions {
   bool rebuild = false;   // build an index even where there is one

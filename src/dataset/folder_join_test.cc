@@ -96,6 +96,25 @@ TEST_P(FolderJoinTest, FilesOfOneNameAreASample) {
   EXPECT_THAT(Open().status().ToString(), HasSubstr("it was added"));
 }
 
+TEST_P(FolderJoinTest, SamplesThatWereReadForTheirChecksumsAreNotReadAgain) {
+  for (const char* key : {"p/1.jpg", "m/1.png", "notes/1.txt", "p/2.jpg", "m/2.png", "notes/2.txt"}) PutAt(key, key);
+  EXPECT_EQ((*Open())->index().samples_without_crc(), 2u);
+  options_.raw.all = true;
+  const auto read = Open();
+  ASSERT_TRUE(read.ok()) << read.status();
+  EXPECT_EQ((*read)->index().samples_without_crc(), 0u);
+  EXPECT_EQ((*read)->built()->reused_objects, 0u);
+  for (const char* key : {"p/3.jpg", "m/3.png", "notes/3.txt"}) PutAt(key, key);
+  options_.raw.all = false;
+  options_.rebuild = true;
+  EXPECT_EQ((*Open())->index().samples_without_crc(), 1u);
+  options_.raw.all = true;
+  const auto again = Open();
+  ASSERT_TRUE(again.ok()) << again.status();
+  EXPECT_EQ((*again)->built()->reused_objects, 2u);
+  EXPECT_EQ((*again)->index().samples_without_crc(), 0u);
+}
+
 TEST_P(FolderJoinTest, AFieldWithoutFilesIsAnError) {
   PutAt("p/1.jpg", "one");
   PutAt("m/1.png", "mask");

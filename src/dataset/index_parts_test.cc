@@ -315,6 +315,23 @@ TEST_P(IndexPartsTest, WhatCannotBePutBesideTheDataIsKeptInTheCacheFolder) {
   EXPECT_TRUE(parts.Find()->empty());
 }
 
+TEST_P(IndexPartsTest, PartsLieInTheCacheFolderIfTheIndexIsToLieThere) {
+  options_.index = IndexUse::kCache;
+  for (const uint64_t parts : {1, 2}) {
+    PutShards(4);
+    PutAt("set/99.tar", TarOf(99, 9).substr(0, 3000));
+    options_.share = {.part = 0, .parts = parts};
+    EXPECT_TRUE(absl::IsDataLoss(OpenAt("set").status()));
+    EXPECT_THAT(PartKeys(), ::testing::IsEmpty());
+    DeleteAt("set/99.tar");
+    const auto dataset = OpenAt("set");
+    ASSERT_TRUE(dataset.ok()) << dataset.status();
+    EXPECT_EQ((*dataset)->built()->reused_objects, 4u);
+    EXPECT_FALSE(ExistsAt("set/.millrace/index"));
+    std::filesystem::remove_all(options_.cache_folder);
+  }
+}
+
 TEST(PartCollector, LeavesOutWhatTheBudgetDoesNotHold) {
   MemoryBudget budget(4 << 20);
   std::vector<std::string> parts;

@@ -14,7 +14,7 @@ namespace millrace {
 
 namespace {
 constexpr uint64_t kHeldBytesStep = 1 << 20;
-constexpr size_t kHeadBytes = 64;
+constexpr size_t kKindBytes = 64;
 }  // namespace
 
 void ObjectScan::Begin(std::string object_key, std::unique_ptr<ShardScanner> scanner, bool hold) {
@@ -43,7 +43,7 @@ void ObjectScan::Feed(ByteSpan bytes) {
     return;
   }
   if (!status_.ok()) return;
-  if (head_.size() < kHeadBytes) head_ += AsText(bytes.first(std::min(bytes.size(), kHeadBytes - head_.size())));
+  if (head_.size() < kKindBytes) head_ += AsText(bytes.first(std::min(bytes.size(), kKindBytes - head_.size())));
   status_ = scanner_->Feed(bytes, [this](const ShardSample& sample) { return Take(sample); });
   if (status_.ok()) status_ = ReserveRecord();
   Explain();

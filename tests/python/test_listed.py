@@ -195,7 +195,8 @@ def test_positions_labels_and_rows_outlive_checksums(tmp_path: pathlib.Path, dat
 
     def stream(state: dict[str, Any] | None, batches: int) -> tuple[list[str], dict[str, Any]]:
         got: list[str] = []
-        with millrace.Loader(data, labels=labels, batch_size=4, size=8, epochs=2, output="numpy", seed=3) as loader:
+        dataset = millrace.Dataset(data, labels=labels)
+        with millrace.Loader(dataset, batch_size=4, size=8, epochs=2, output="numpy", seed=3) as loader:
             if state is not None:
                 loader.load_state_dict(state)
             for _, batch in zip(range(batches), loader):
