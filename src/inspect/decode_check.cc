@@ -14,8 +14,11 @@
 #include "dataset/field_of_sample.h"
 #include "decode/decode_memory.h"
 #include "decode/image.h"
+#include "decode/value_check.h"
 #include "inspect/read_samples.h"
 #include "inspect/sample_values.h"
+#include "shard/field_value.h"
+#include "shard/npy.h"
 
 namespace millrace {
 
@@ -23,6 +26,17 @@ namespace {
 
 constexpr uint64_t kFewSamples = 16;  // are not worth a thread
 constexpr uint64_t kLeastThreadBytes = uint64_t{4} << 20;
+
+// By the type of the field, else by the end of its name, as a Loader judges a field of that kind.
+absl::Status CheckValue(const IndexedField& field, ByteSpan value) {
+  const FieldType type = TypeOfEncoding(field.encoding);
+  const bool is_file = field.encoding == encoding::kBytes && !field.is_inline;
+  const std::string_view ending = is_file ? field.name.substr(field.name.rfind('.') + 1) : std::string_view();
+  if (type == FieldType::kText || ending == "txt" || ending == "text") return CheckText(value);
+  if (type == FieldType::kJson || ending == "json") return CheckJson(value);
+  if (ending == "npy") return CheckNpy(value);
+  return absl::OkStatus();
+}
 
 // One thread's share of the samples.
 class Checker {
@@ -59,7 +73,10 @@ class Checker {
   absl::Status Decode(const IndexedSample& sample, ByteSpan bytes) {
     for (const IndexedField& field : sample.fields) {
       ASSIGN_OR_RETURN(const ByteSpan value, ValueOf(field, bytes, &scratch_));
-      if (!IsImage(field, dataset_.index().image_fields())) continue;
+      if (!IsImage(field, dataset_.index().image_fields())) {
+        RETURN_IF_ERROR(Annotate(CheckValue(field, value), fmt::format("field '{}'", field.name)));
+        continue;
+      }
       RETURN_IF_ERROR(Annotate(decoder_.Decode(value, spec_, 0, pixels_), fmt::format("field '{}'", field.name)));
       ++report_.images;
       if (decoder_.warnings() > 0) ++report_.odd;

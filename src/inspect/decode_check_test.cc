@@ -105,6 +105,25 @@ TEST_F(ReadingTest, CountsWhatCannotBeDecoded) {
   EXPECT_EQ(runtime_.memory().used(), 0u);
 }
 
+TEST_F(ReadingTest, TextsJsonAndArraysAreJudgedByTheirNames) {
+  const std::vector<std::pair<std::string, std::string>> files{
+      {"0.txt", "gr\xc3\xbc\xc3\x9f"}, {"1.txt", "gr\xfc\xdf"},
+      {"2.caption.txt", "\xff"},       {"3.json", R"({"a": [1, NaN]})"},
+      {"4.json", R"({"a": [1, )"},     {"5.npy", "no array"},
+      {"6.bin", "\xff\xfe"},           {"7.txt", ""},
+      {"8.meta.json", "{'a': 1}"}};
+  for (const auto& [name, bytes] : files) Put("c/" + name, bytes);
+  const auto dataset = Open();
+  const auto report = CheckDecoding(runtime_, *dataset, files.size(), {});
+  ASSERT_TRUE(report.ok()) << report.status();
+  EXPECT_EQ(report->failed, 5u);
+  std::vector<std::string> found;
+  for (const BadSample& bad : report->first) found.push_back(fmt::format("{}: {}", bad.place.key, bad.why));
+  EXPECT_THAT(found, ElementsAre(HasSubstr("c/1: field 'txt': the text \"gr??\" is not UTF-8 at byte 2"),
+                                 HasSubstr("c/2.caption: field 'txt'"), HasSubstr("c/4: field 'json'"),
+                                 HasSubstr("c/5: field 'npy'"), HasSubstr("c/8.meta: field 'json'")));
+}
+
 // What a sample has to itself does not depend on the number of cores, nor is it a fault of the data that it is large.
 TEST_F(ReadingTest, LargeSamplesAreDecodedAllTheSame) {
   for (int i = 0; i < 64; ++i) Put(fmt::format("c/{:03}.bin", i), "small");

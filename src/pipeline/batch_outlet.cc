@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/life_sign.h"
+#include "base/log.h"
 
 namespace millrace {
 
@@ -15,6 +16,14 @@ using OutletClock = std::chrono::steady_clock;
 
 // How often a waiting consumer looks at what it waits for: finer than any cause that matters, and cheap.
 constexpr std::chrono::milliseconds kLedgerTick{2};
+
+void LogReplaced(const QuarantinedSample& sample) {
+  const std::string instead =
+      sample.replacement.empty() ? "it is left out" : fmt::format("'{}' takes its place", sample.replacement);
+  Log(LogLevel::kWarning, "pipeline",
+      fmt::format("{}: {}; {}; further samples that are damaged are in the report, and not logged", sample.uri,
+                  sample.reason, instead));
+}
 
 }  // namespace
 
@@ -63,11 +72,13 @@ absl::StatusOr<std::optional<Batch>> BatchOutlet::Next() {
     std::optional<Batch> batch = std::move(batches_.front());
     batches_.pop_front();
     ++held_;
+    const bool first_damage = report_.quarantined == 0 && !batch->quarantined.empty();
     report_.Add(*batch);
     hooks_.taken(*batch);
     hooks_.waits();
     lock.unlock();
     ShowLife();
+    if (first_damage) LogReplaced(batch->quarantined.front());
     return batch;
   }
   hooks_.waits();

@@ -53,7 +53,7 @@ class BatchOutlet {
 
   // ---- The consumer
 
-  /// As those of BatchSource. The report has what batches and waiting say.
+  /// As those of BatchSource. The report has what batches and waiting say. The first damaged sample is logged.
   absl::StatusOr<std::optional<Batch>> Next();
   bool WaitReady(std::chrono::nanoseconds limit);
   LoaderReport report() const;

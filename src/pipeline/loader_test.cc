@@ -421,13 +421,18 @@ TEST_F(LoaderTest, OnlyDeliveredSamplesAreReportedInOrder) {
   options.shuffle = Shuffle::kNone;  // cats, then dogs
   const auto loader = Make(options);
   std::vector<uint64_t> counts;
+  ::testing::internal::CaptureStderr();
   while ((*loader->Next()).has_value()) counts.push_back(loader->report().quarantined);
+  const std::string logged = ::testing::internal::GetCapturedStderr();
   EXPECT_EQ(counts, (std::vector<uint64_t>{2, 2, 3, 4, 5}));
   const LoaderReport report = loader->report();
   ASSERT_EQ(report.quarantine.size(), bad.size());
   for (size_t i = 0; i < bad.size(); ++i) {
     EXPECT_EQ(report.quarantine[i].uri, fmt::format("mem://data/{}.jpg, sample '{}'", bad[i], bad[i]));
   }
+  EXPECT_EQ(std::count(logged.begin(), logged.end(), '\n'), 1) << logged;
+  EXPECT_THAT(logged, HasSubstr("sample 'cats/0006': field 'jpg': "));
+  EXPECT_THAT(logged, HasSubstr(fmt::format("; '{}' takes its place", report.quarantine[0].replacement)));
 }
 
 TEST_F(LoaderTest, ABudgetThatIsTooSmallNamesOneThatWouldDo) {
