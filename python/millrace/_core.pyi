@@ -115,7 +115,7 @@ def tar_end() -> bytes: ...
 def split_keys(fractions: list[float], seed: int) -> list[tuple[int, int, int]]: ...
 
 _Mix = tuple[int, list[tuple[int, list[float]]], str, bool]
-_Tokens = tuple[str, int, list[tuple[int, int]], bool, str, str]
+_Tokens = tuple[str, int, list[tuple[int, int]], bool, str, str, str]
 
 _Crop = tuple[bool, tuple[float, float], tuple[float, float], float]
 _PerChannel = tuple[float, float, float]

@@ -9,6 +9,7 @@ from . import _arguments
 from .errors import InvalidArgumentError
 
 _MAX_LENGTH = 2**24  # RowSpec::kMaxLength
+_STORED = ("uint8", "uint16", "uint32", "uint64", "int8", "int16", "int32", "int64")
 
 
 class Shape(NamedTuple):
@@ -39,7 +40,7 @@ class Tokens:
     """Tells a :class:`Loader` to deliver rows of tokens, of one length or of a few: ``Loader(data, tokens=Tokens(2048, "pack"))``.
 
     The samples of ``data`` are documents: sequences of Megatron's ``.bin``/``.idx`` pairs, pieces of arrays (``millrace index --tokens``), or
-    MDS samples with a column such as ``tokens`` of type ``ndarray:int32:2048``. Their lengths are in the index, so that the rows are worked
+    MDS samples with a column such as ``ndarray:int32``, or ``bytes`` (see ``stored``). Their lengths are in the index, so that the rows are worked
     out from it alone, once; they are kept beside it. The same data and parameters make the same rows everywhere.
 
     A batch has ``tokens`` ``[B, L]``, ``token_mask`` ``[B, L]`` (False for padding), ``row`` (the row's number), and ``sample`` and ``key`` of
@@ -58,6 +59,8 @@ class Tokens:
         long: Documents that are longer than a row (the longest): ``"split"`` into several, ``"truncate"``, or ``"refuse"``, an error with
             the document's name. A stream is always split.
         field: The field that holds the tokens.
+        stored: The type of the numbers in a field of bytes, such as a column ``bytes`` of MDS: ``"uint16"`` or ``"int64"``, for instance.
+            None: the field says its type itself.
         dtype: Of ``tokens``: ``"int64"``, or ``"int32"``.
         pad: The token for padding.
         tokenizer: ``data`` is the URI of texts, as ``millrace.pack(..., tokenizer=)`` takes them, or a list: a ``tokenizer.json``, or a tokenizer of the
@@ -79,6 +82,7 @@ class Tokens:
         documents: bool = False,
         long: str = "split",
         field: str = "tokens",
+        stored: str | None = None,
         dtype: str = "int64",
         pad: int = 0,
         tokenizer: Any = None,
@@ -97,6 +101,7 @@ class Tokens:
         self.dtype = _arguments.choice("dtype", dtype, ("int64", "int32"))
         self.pad = _arguments.integer("pad", pad, least=-(2**63), most=2**63 - 1)
         self.field = _arguments.text("field", field) or "tokens"
+        self.stored = None if stored is None else _arguments.choice("stored", stored, _STORED)
         self.length = 0
         self.buckets: list[tuple[int, int]] = []
         if self.layout == "bucket":
@@ -130,12 +135,12 @@ class Tokens:
             ]
         else:
             shown.insert(0, str(self.length))
-        usual = {"documents": False, "long": "split", "field": "tokens", "dtype": "int64", "pad": 0}
+        usual = {"documents": False, "long": "split", "field": "tokens", "stored": None, "dtype": "int64", "pad": 0}
         shown += [f"{name}={getattr(self, name)!r}" for name, value in usual.items() if getattr(self, name) != value]
         return f"<millrace.Tokens {', '.join(shown)}>"
 
-    def _native(self) -> tuple[str, int, list[tuple[int, int]], bool, str, str]:
-        return self.layout, self.length, self.buckets, self.documents, self.long, self.field
+    def _native(self) -> tuple[str, int, list[tuple[int, int]], bool, str, str, str]:
+        return self.layout, self.length, self.buckets, self.documents, self.long, self.field, self.stored or ""
 
 
 def _numbers(name: str, values: Any, most: int) -> list[int]:

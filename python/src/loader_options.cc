@@ -38,7 +38,7 @@ MixOptions ToMixOptions(const MixTuple& mix) {
 }
 
 TokenOptions ToTokenOptions(const TokensTuple& tokens) {
-  const auto& [layout, length, buckets, documents, longer, field] = tokens;
+  const auto& [layout, length, buckets, documents, longer, field, stored] = tokens;
   TokenOptions options;
   options.layout = Choose<RowLayout>("layout", layout,
                                      {{"pad", RowLayout::kPad},
@@ -50,6 +50,7 @@ TokenOptions ToTokenOptions(const TokensTuple& tokens) {
   options.documents = documents;
   options.longer = ValueOrThrow(ParseLongSamples(longer));
   options.field = field;
+  options.stored = stored;
   ThrowIfError(options.Check());
   return options;
 }

@@ -27,9 +27,10 @@ Source SourceOf(const std::vector<std::shared_ptr<DatasetHandle>>& datasets);
 using MixTuple = std::tuple<uint64_t, std::vector<std::pair<uint64_t, std::vector<double>>>, std::string, bool>;
 MixOptions ToMixOptions(const MixTuple& mix);
 
-/// (layout, length, ((length, batch), ...) of buckets, documents, long documents, field), as Python gives them.
-using TokensTuple =
-    std::tuple<std::string, uint64_t, std::vector<std::pair<uint64_t, uint64_t>>, bool, std::string, std::string>;
+/// (layout, length, ((length, batch), ...) of buckets, documents, long documents, field, stored), as Python gives
+/// them.
+using TokensTuple = std::tuple<std::string, uint64_t, std::vector<std::pair<uint64_t, uint64_t>>, bool, std::string,
+                               std::string, std::string>;
 TokenOptions ToTokenOptions(const TokensTuple& tokens);
 
 /// (workers, streams, local streams or None for "auto", token file, folder of TLS, name of TLS, whether to compress,

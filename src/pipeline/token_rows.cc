@@ -11,6 +11,7 @@
 #include "base/crypto.h"
 #include "dataset/sample_objects.h"
 #include "plan/row_builder.h"
+#include "shard/field_value.h"
 #include "shard/token_values.h"
 #include "store/blocking.h"
 
@@ -59,15 +60,28 @@ const IndexedField* FieldOf(const IndexedSample& entry, std::string_view name) {
   return found == entry.fields.end() ? nullptr : &*found;
 }
 
-absl::StatusOr<NumberType> TypeOf(const Subset& samples, const std::string& field, const IndexedSample& entry) {
+// `stored` as in TokenOptions.
+absl::StatusOr<NumberType> TypeOfField(const IndexedField& field, const std::string& stored) {
+  if (field.is_inline) return absl::FailedPreconditionError("it is a value in the index");
+  if (field.encoding == encoding::kBytes && !stored.empty()) return *ParseNumpyName(stored);
+  absl::StatusOr<NumberType> type = TokensOfEncoding(field.encoding);
+  if (type.ok() && !stored.empty()) {
+    return absl::FailedPreconditionError(fmt::format(
+        "the data say that its numbers are {}; to say that they are stored as {} is for fields of bytes, leave it out",
+        NumpyName(*type), stored));
+  }
+  return type;
+}
+
+absl::StatusOr<NumberType> TypeOf(const Subset& samples, const std::string& field, const std::string& stored,
+                                  const IndexedSample& entry) {
   const std::string name = fmt::format("{}, sample '{}'", samples.dataset->uri(), entry.key);
   const IndexedField* const found = FieldOf(entry, field);
   if (found == nullptr) {
     return absl::FailedPreconditionError(fmt::format("{} has no field '{}' to take tokens from; its fields are: {}",
                                                      name, field, fmt::join(samples.index().field_names(), ", ")));
   }
-  absl::StatusOr<NumberType> type = found->is_inline ? absl::FailedPreconditionError("it is a value in the index")
-                                                     : TokensOfEncoding(found->encoding);
+  absl::StatusOr<NumberType> type = TypeOfField(*found, stored);
   if (!type.ok()) return Annotate(type.status(), fmt::format("{}: field '{}' holds no tokens", name, field));
   return type;
 }
@@ -96,8 +110,8 @@ absl::Status CheckOneAxis(const Subset& samples, const std::string& field, Numbe
 // All tokens of a subset, sample by sample.
 class TokenScan {
  public:
-  TokenScan(const Subset& samples, const std::string& field, NumberType type, const LongTask& task)
-      : samples_(samples), field_(field), type_(type), task_(task) {}
+  TokenScan(const Subset& samples, const TokenOptions& options, NumberType type, const LongTask& task)
+      : samples_(samples), field_(options.field), stored_(options.stored), type_(type), task_(task) {}
 
   absl::Status Run(RowBuilder& builder) {
     const uint64_t universe = samples_.index().size();
@@ -122,7 +136,7 @@ class TokenScan {
 
   absl::Status Add(const IndexedSample& entry, RowBuilder& builder) {
     if (const IndexedField* field = FieldOf(entry, field_); field == nullptr || field->encoding != encoding_) {
-      ASSIGN_OR_RETURN(const NumberType type, TypeOf(samples_, field_, entry));
+      ASSIGN_OR_RETURN(const NumberType type, TypeOf(samples_, field_, stored_, entry));
       if (type != type_) {
         return absl::FailedPreconditionError(fmt::format(
             "{}, sample '{}': its tokens are {}, those of the first sample {}; tokens of one data set must be "
@@ -151,6 +165,7 @@ class TokenScan {
 
   const Subset& samples_;
   const std::string& field_;
+  const std::string& stored_;
   const NumberType type_;
   const LongTask& task_;
   uint64_t rank_ = 0;
@@ -181,7 +196,7 @@ absl::StatusOr<std::shared_ptr<const TokenRows>> FindTable(Stores& stores, const
     ASSIGN_OR_RETURN(const std::unique_ptr<ObjectWriter> out, create());
     RowTableWriter writer(spec, key, samples.size(), [&out](ByteSpan bytes) { return out->Append(bytes); });
     RowBuilder builder(spec, [&writer](std::span<const Segment> row) { return writer.Add(row); });
-    RETURN_IF_ERROR(TokenScan(samples, options.field, type, task).Run(builder));
+    RETURN_IF_ERROR(TokenScan(samples, options, type, task).Run(builder));
     RETURN_IF_ERROR(writer.Finish(builder.counts()));
     return out->Commit().status();
   };
@@ -202,6 +217,11 @@ absl::StatusOr<std::shared_ptr<const TokenRows>> FindTable(Stores& stores, const
 }  // namespace
 
 absl::Status TokenOptions::Check() const {
+  const std::optional<NumberType> type = ParseNumpyName(stored);
+  if (!stored.empty() && (!type || type->kind == NumberType::Kind::kFloat)) {
+    return absl::InvalidArgumentError(
+        fmt::format("tokens are not stored as '{}'; they are int8 to int64 or uint8 to uint64", stored));
+  }
   if (buckets.empty()) return RowSpec{.layout = layout, .length = length, .longer = longer}.Check();
   if (layout != RowLayout::kPad) return absl::InvalidArgumentError("rows of buckets hold one document each");
   if (buckets.size() > kMaxBuckets) {
@@ -287,7 +307,7 @@ absl::StatusOr<std::vector<std::shared_ptr<const TokenRows>>> FindRows(Stores& s
   }
   IndexedSample first;
   RETURN_IF_ERROR(samples.index().Lookup(samples.SampleAt(0), &first));
-  ASSIGN_OR_RETURN(const NumberType type, TypeOf(samples, options.field, first));
+  ASSIGN_OR_RETURN(const NumberType type, TypeOf(samples, options.field, options.stored, first));
   RETURN_IF_ERROR(CheckOneAxis(samples, options.field, type, first, task.stop));
   std::vector<std::shared_ptr<const TokenRows>> tables;
   for (const RowSpec& spec : SpecsOf(options, type)) {

@@ -36,6 +36,7 @@ struct TokenOptions {
   bool documents = true;        // kStream: rows know where documents begin; kPack always does
   LongSamples longer = LongSamples::kSplit;
   std::string field = "tokens";
+  std::string stored;  // of a field of bytes: NumPy's name of the type of the numbers in it, "int64"; "" for others
 
   /// InvalidArgument with the reason.
   absl::Status Check() const;

@@ -171,6 +171,7 @@ void VisitTokens(Visitor& to, auto& tokens) {
   to.Flag(tokens.documents);
   to.Enum(tokens.longer, LongSamples::kRefuse);
   to.Text(tokens.field);
+  to.Text(tokens.stored);
 }
 
 template <typename Visitor>

@@ -21,7 +21,7 @@ StreamSpec Everything() {
   spec.parts[1].labels = LabelsFile{.uri = "/labels.csv", .key_column = "id", .label_column = "y", .quotes = false};
   spec.parts[1].labels_id = 99;
   spec.parts[1].classes = {"cat", "ant"};
-  spec.tokens = TokenOptions{.layout = RowLayout::kStream, .length = 128, .documents = false};
+  spec.tokens = TokenOptions{.layout = RowLayout::kStream, .length = 128, .documents = false, .stored = "uint16"};
   spec.function =
       RowFunction{.name = "a.b:c", .uri = "s3://bucket/train", .wants_tensors = true, .most_bytes = 1 << 20};
   spec.function->seed = UINT64_MAX;
@@ -84,6 +84,7 @@ TEST(StreamSpecTest, ComesBackAsItWas) {
   EXPECT_EQ(parsed->tokens->layout, RowLayout::kStream);
   EXPECT_EQ(parsed->tokens->length, 128u);
   EXPECT_FALSE(parsed->tokens->documents);
+  EXPECT_EQ(parsed->tokens->stored, "uint16");
   ASSERT_TRUE(parsed->function);
   EXPECT_EQ(parsed->function->name, "a.b:c");
   EXPECT_EQ(parsed->function->uri, "s3://bucket/train");

@@ -79,11 +79,16 @@ absl::StatusOr<NumberType> TokensOfEncoding(std::string_view encoding) {
     type = ParseNumberType(encoding.substr(0, encoding.size() - 1));
   }
   if (!type) {
+    if (encoding.empty()) {
+      return absl::FailedPreconditionError(
+          "it is stored as bytes; say what the numbers in them are (Tokens(stored='int64')), or write the tokens by "
+          "millrace.TokenWriter");
+    }
     return absl::FailedPreconditionError(
         fmt::format("it is stored as {}, of which the index does not tell how many numbers it holds; token files "
                     "(Megatron's pairs, arrays) and MDS columns such as ndarray:int32 serve. Write others by "
                     "millrace.TokenWriter",
-                    encoding.empty() ? "bytes" : encoding));
+                    encoding));
   }
   if (type->kind == NumberType::Kind::kFloat) {
     return absl::FailedPreconditionError(fmt::format("its numbers are {}; tokens are whole numbers", NumpyName(*type)));

@@ -51,8 +51,28 @@ def test_arrays_of_two_axes_are_none(tmp_path: pathlib.Path) -> None:
         millrace.Loader(tmp_path / "data", tokens=millrace.Tokens(64), batch_size=1)
 
 
-def test_bytes_name_the_way_out(tmp_path: pathlib.Path) -> None:
+@pytest.mark.parametrize("dtype", ["int64", "uint16", "uint8"])
+def test_bytes_are_rows_if_their_numbers_are_named(tmp_path: pathlib.Path, dtype: str, workers: Any) -> None:
+    """As LLM Foundry writes them. A document that is longer than 64 KiB is read in parts."""
+    documents = [np.arange(length) % 250 for length in (3, 70_000, 100, 1)]
     with writer(tmp_path / "data", {"tokens": "bytes"}) as out:
-        out.write({"tokens": np.arange(10).tobytes()})
-    with pytest.raises(millrace.MismatchError, match="millrace.TokenWriter"):
-        millrace.Loader(tmp_path / "data", tokens=millrace.Tokens(64), batch_size=1)
+        for document in documents:
+            out.write({"tokens": document.astype(dtype).tobytes()})
+    tokens = millrace.Tokens(4096, "stream", stored=dtype)
+    options = {"batch_size": 2, "shuffle": "none", "epochs": 1, "output": "numpy", "memory": "64MiB"}
+    for place in ({}, {"workers": [workers().address]}):
+        with millrace.Loader(tmp_path / "data", tokens=tokens, **options, **place) as loader:
+            found = [batch["tokens"][batch["token_mask"]] for batch in loader]
+        np.testing.assert_array_equal(np.concatenate(found), np.concatenate(documents))
+
+
+def test_bytes_without_a_type_name_the_way_out(tmp_path: pathlib.Path) -> None:
+    with writer(tmp_path / "data", {"tokens": "bytes", "typed": "ndarray:int32"}) as out:
+        out.write({"tokens": np.arange(10).tobytes() + b"!", "typed": np.arange(10, dtype=np.int32)})
+    for tokens, words in (
+        (millrace.Tokens(64), r"say what the numbers in them are \(Tokens\(stored='int64'\)\), .*millrace.TokenWriter"),
+        (millrace.Tokens(64, stored="int32"), "81 bytes, which is no whole number of int32"),
+        (millrace.Tokens(64, field="typed", stored="int64"), "its numbers are int32; .* leave it out"),
+    ):
+        with pytest.raises((millrace.MismatchError, millrace.DamagedDataError), match=words):
+            millrace.Loader(tmp_path / "data", tokens=tokens, batch_size=1)

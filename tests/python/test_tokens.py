@@ -354,6 +354,7 @@ def test_data_without_tokens(tar: Samples) -> None:
         ({"length": 8, "documents": True}, "for layout='stream'"),
         ({"length": 8, "long": "cut"}, "'split', 'truncate', 'refuse'"),
         ({"length": 8, "dtype": "uint16"}, "'int64', 'int32'"),
+        ({"length": 8, "stored": "float32"}, "'uint8', 'uint16'"),
     ],
 )
 def test_arguments_that_make_no_sense(arguments: dict[str, Any], words: str) -> None:
