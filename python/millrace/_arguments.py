@@ -166,6 +166,19 @@ def uri_of_data(name: str, value: Any, wanted: str) -> str:
     return uris[0] if len(uris) == 1 else "{" + ",".join(one.replace(",", "\\,") for one in uris) + "}"
 
 
+def path_columns(value: Any) -> str:
+    """As src/dataset/path_columns.h has them: a name, or fields and their columns."""
+    if not isinstance(value, Mapping):
+        return text("path_column", value) or ""
+    wanted = "the name of a column, or a dict of fields and columns, such as {'image': 'photo', 'mask': 'annotation'}"
+    if len(value) < 2 or not all(isinstance(part, str) and part for pair in value.items() for part in pair):
+        refuse("path_column", wanted, value)
+    for field, column in value.items():
+        if set(",=") & set(field) or "," in column:
+            raise InvalidArgumentError(f"path_column: {field!r}: {column!r} has a comma or a sign =; rename it")
+    return ",".join(f"{field}={column}" for field, column in value.items())
+
+
 def joined_folders(uri_of_folder: Any, join: Any) -> str:
     """The URI of a data set whose samples have a file in each of several folders (src/dataset/folder_join.h)."""
     wanted = "a dict of fields and patterns, such as {'image': 'JPEGImages/{}.jpg', 'mask': 'SegmentationClass/{}.png'}"

@@ -129,7 +129,7 @@ def index(
     uri: Uri | Sequence[Uri],
     *,
     tokens: str | None = None,
-    path_column: str | None = None,
+    path_column: str | Mapping[str, str] | None = None,
     label_column: str | None = None,
     csv_quotes: bool = True,
     full: bool = False,
@@ -154,7 +154,7 @@ def index(
     """
     options = _options(
         tokens=tokens,
-        path_column=path_column,
+        path_column=_arguments.path_columns(path_column) or None,
         label_column=label_column,
         no_csv_quotes=not csv_quotes,
         full=full,

@@ -61,7 +61,8 @@ class Dataset:
             with ``*``, ``**``, ``?``, ``[a-c]``, ``{a,b}`` or ``{000..123}``, the objects and folders that match; a list of these.
         progress: Whether to show progress on stderr while an index is built. ``None``: when stderr is a terminal.
         path_column, label_column: The columns of a manifest that name the objects and their classes, if they are not called as usual
-            (docs/formats/manifests.md). An index that was built with others is built again.
+            (docs/formats/manifests.md). An index that was built with others is built again. Several columns of paths make samples of several
+            objects: ``path_column={"image": "photo", "mask": "annotation"}``.
         csv_quotes: True: quotes in a manifest in CSV or TSV stand around cells. False: they are text, as with ``csv.QUOTE_NONE``. None: as
             its index was built; True if there is none. An index that was built otherwise is built again.
         labels: A file with the labels of the samples, as :class:`Labels` says; or its URI. See :meth:`with_labels`.
@@ -88,7 +89,7 @@ class Dataset:
         uri: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
         *,
         progress: bool | None = None,
-        path_column: str | None = None,
+        path_column: str | Mapping[str, str] | None = None,
         label_column: str | None = None,
         csv_quotes: bool | None = None,
         labels: LabelsLike | None = None,
@@ -113,7 +114,7 @@ class Dataset:
                     raise InvalidArgumentError(f"{name} is empty; leave it out for that of the environment")
             use = "build" if index is None else _arguments.choice("index", index, ("beside", "cache", "require"))
             self._opening = Opening(
-                path_column or "",
+                _arguments.path_columns(path_column),
                 label_column or "",
                 csv_quotes,
                 endpoint or "",

@@ -243,8 +243,10 @@ void AddIndex(Command app) {
            "TYPE is the type of the numbers in .bin files, which do not say it: uint16, int32 ...")
       .Called("LENGTH[:TYPE]");
   index
-      .Add("--path-column", &flags->path_column,
-           "The column of a manifest that names the objects [path, file, filename, image, key, url ...]")
+      .Add(
+          "--path-column", &flags->path_column,
+          "The column of a manifest that names the objects [path, file, filename, image, key, url ...]; several, whose "
+          "objects are the fields of one sample: image=COLUMN,mask=COLUMN")
       .Called("NAME");
   index.Add("--label-column", &flags->label_column, "The column of a manifest that is the class [cls, label, class]")
       .Called("NAME");

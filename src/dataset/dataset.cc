@@ -45,9 +45,9 @@ absl::StatusOr<Opened> OpenPlace(Stores& stores, std::string_view uri, const Man
     opened.data = *opened.manifest;
   } else {
     ASSIGN_OR_RETURN(opened.data, FindObjects(stores, uri, stop));
-    opened.joined = std::make_unique<JoinedStore>(*opened.data.store, opened.data.Key(""));
-    opened.data.store = opened.joined.get();
   }
+  opened.joined = std::make_unique<JoinedStore>(*opened.data.store, opened.data.Key(""));
+  opened.data.store = opened.joined.get();
   return opened;
 }
 

@@ -38,6 +38,8 @@ std::vector<std::string_view> Alternatives(std::string_view uri, std::string_vie
   }
 }
 
+}  // namespace
+
 std::string_view EncodingByName(std::string_view name) {
   const std::string_view extension = name.substr(name.rfind('.') + 1);
   if (extension == "png") return encoding::kPng;
@@ -45,8 +47,6 @@ std::string_view EncodingByName(std::string_view name) {
   if (extension == "txt") return encoding::kText;
   return extension == "json" ? encoding::kJson : encoding::kBytes;
 }
-
-}  // namespace
 
 std::optional<std::string_view> FolderJoin::Pattern::KeyOf(std::string_view name) const {
   if (name.size() <= before.size() + after.size() || !name.starts_with(before) || !name.ends_with(after))

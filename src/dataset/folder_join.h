@@ -55,6 +55,9 @@ class FolderJoin {
   std::vector<Pattern> patterns_;
 };
 
+/// The encoding (shard/field_value.h) of a file as a field, by the end of its name.
+std::string_view EncodingByName(std::string_view name);
+
 /// The sample of a raw object: FolderJoin::SampleOf, or RawSampleOf if `join` is null.
 absl::StatusOr<RawSample> SampleOfObject(const FolderJoin* join, const IndexedObject& object);
 

@@ -479,9 +479,11 @@ absl::StatusOr<std::string_view> IndexBuilder::AddClassOfFile() {
 }
 
 absl::Status IndexBuilder::AddListedSample(const IndexedObject& object, std::optional<uint32_t> crc) {
-  const std::optional<ManifestSample> sample = manifest_->Find(object.key);
+  ASSIGN_OR_RETURN(const std::optional<ManifestSample> sample, manifest_->Find(object));
   if (!sample) return absl::InternalError("the manifest does not list it");
-  fields_.assign(1, {.name = sample->field, .offset = 0, .length = object.size, .encoding = {}});
+  fields_.clear();
+  for (const RawSample::Field& field : sample->fields)
+    fields_.push_back({.name = field.name, .offset = field.offset, .length = field.length, .encoding = field.encoding});
   values_.clear();
   for (const ManifestValue& value : sample->values)
     values_.push_back({.name = value.name, .text = value.text, .encoding = value.encoding});

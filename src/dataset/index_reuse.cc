@@ -70,10 +70,14 @@ absl::StatusOr<bool> IndexReuse::FindIn(Old* old, const IndexedObject& object) c
 
 absl::StatusOr<bool> IndexReuse::KnowsEnough(Old* old) const {
   if (TellsAll(*old->index, reads_)) return true;
-  ASSIGN_OR_RETURN(const RawSample raw, SampleOfObject(join_, *old->next));
+  bool has_class_file = false;
+  if (old->index->classes_unread()) {
+    ASSIGN_OR_RETURN(const RawSample raw, SampleOfObject(join_, *old->next));
+    has_class_file = raw.class_of.has_value();
+  }
   bool enough = true;
   RETURN_IF_ERROR(CannotReuse(old->index->ScanObject(old->next_number, &old->found_block, [&](const NewSample& sample) {
-    const bool class_read = !raw.class_of || sample.class_file_bytes;
+    const bool class_read = !has_class_file || sample.class_file_bytes;
     enough = (!reads_.all || sample.crc32c) && (!(reads_.all || reads_.classes) || class_read);
     return absl::OkStatus();
   })));

@@ -11,10 +11,12 @@
 
 #include "base/log.h"
 #include "base/size.h"
+#include "dataset/folder_join.h"
 #include "shard/field_value.h"
 #include "shard/sample_name.h"
 #include "shard/token_format.h"
 #include "store/blocking.h"
+#include "store/joined_objects.h"
 
 namespace millrace {
 
@@ -63,10 +65,19 @@ absl::Status CheckManifest(const ManifestPlace& place, const ManifestColumns& co
     if (columns.quotes != CsvQuotes::kUsual && index.quotes_are_text() != (columns.quotes == CsvQuotes::kText))
       return absl::NotFoundError(fmt::format("{}: its index was built with other quotes", place.uri));
     // What is the path or the label is no field.
-    for (const std::string& name : {columns.path, columns.label}) {
-      const std::vector<std::string>& fields = index.field_names();
-      if (std::binary_search(fields.begin(), fields.end(), name))
-        return absl::NotFoundError(fmt::format("{}: its index has '{}' as a field", place.uri, name));
+    const std::vector<std::string>& fields = index.field_names();
+    const auto is_field = [&](const std::string& name) {
+      return std::binary_search(fields.begin(), fields.end(), name);
+    };
+    ASSIGN_OR_RETURN(const std::vector<PathColumn> paths, ParsePathColumns(columns.path));
+    for (const PathColumn& path : paths) {
+      if (!is_field(path.field))
+        return absl::NotFoundError(fmt::format("{}: its index has no field '{}'", place.uri, path.field));
+    }
+    std::vector<std::string> none = {columns.label};
+    if (paths.empty()) none.push_back(columns.path);
+    for (const std::string& name : none) {
+      if (is_field(name)) return absl::NotFoundError(fmt::format("{}: its index has '{}' as a field", place.uri, name));
     }
     return absl::OkStatus();
   }
@@ -113,7 +124,10 @@ absl::Status ManifestSamples::Parse(const ManifestColumns& columns, MemoryBudget
     return Annotate(Add(manifest, row), fmt::format("{} {}", manifest.row_word, row.line));
   };
   quotes_are_text_ = columns.quotes == CsvQuotes::kText;
-  ASSIGN_OR_RETURN(manifest_, ParseManifest(*ManifestFormatOf(place_.uri), text, columns, add));
+  ASSIGN_OR_RETURN(paths_, ParsePathColumns(columns.path));
+  ManifestColumns first = columns;
+  if (!paths_.empty()) first.path = paths_.front().column;
+  ASSIGN_OR_RETURN(manifest_, ParseManifest(*ManifestFormatOf(place_.uri), text, first, add));
   WarnOfNoLabels();
   return absl::OkStatus();
 }
@@ -122,7 +136,10 @@ absl::Status ManifestSamples::Parse(const ManifestColumns& columns, MemoryBudget
 void ManifestSamples::WarnOfNoLabels() const {
   if (manifest_.has_labels || manifest_.columns.empty()) return;
   std::vector<std::string> names;
-  for (const ManifestColumn& column : manifest_.columns) names.push_back(fmt::format("'{}'", column.name));
+  for (const ManifestColumn& column : manifest_.columns) {
+    if (FurtherPath(column) == nullptr) names.push_back(fmt::format("'{}'", column.name));
+  }
+  if (names.empty()) return;
   constexpr size_t kShown = 10;
   const bool all = names.size() <= kShown;
   if (!all) names.resize(kShown);
@@ -169,7 +186,43 @@ absl::Status ManifestSamples::Add(const Manifest& manifest, const ManifestRow& r
                     "then",
                     row.label.size(), kMaxNameBytes));
   }
+  RETURN_IF_ERROR(CheckFurtherPaths(manifest, row));
   return rows_.Add(object, name_at, row);
+}
+
+// The field that is the object of such a path; null if the cells of that column are values.
+const PathColumn* ManifestSamples::FurtherPath(const ManifestColumn& column) const {
+  if (paths_.empty()) return nullptr;
+  const auto found = std::find_if(paths_.begin() + 1, paths_.end(),
+                                  [&](const PathColumn& path) { return path.column == column.name; });
+  return found == paths_.end() ? nullptr : &*found;
+}
+
+absl::Status ManifestSamples::CheckFurtherPaths(const Manifest& manifest, const ManifestRow& row) const {
+  for (size_t i = 1; i < paths_.size(); ++i) {
+    const PathColumn& path = paths_[i];
+    const auto cell = std::find_if(row.cells.begin(), row.cells.end(), [&](const ManifestCell& one) {
+      return manifest.columns[one.column].name == path.column;
+    });
+    if (cell == row.cells.end())
+      return absl::InvalidArgumentError(fmt::format("there is no path in '{}', for '{}'", path.column, path.field));
+    RETURN_IF_ERROR(Annotate(ObjectKey(manifest.prefix + std::string(cell->text)).status(), path.column));
+  }
+  return absl::OkStatus();
+}
+
+std::vector<std::string> ManifestSamples::ObjectsAt(size_t i) const {
+  std::vector<std::string> keys = {rows_.KeyAt(i)};
+  if (paths_.empty()) return keys;
+  const StoredRow row = rows_.At(i);
+  for (size_t path = 1; path < paths_.size(); ++path) {
+    for (const ManifestCell& cell : row.cells) {
+      if (manifest_.columns[cell.column].name != paths_[path].column) continue;
+      keys.push_back(ObjectKey(manifest_.prefix + std::string(cell.text)).value_or(""));  // it was checked
+      break;
+    }
+  }
+  return keys;
 }
 
 std::string ManifestSamples::LineAt(size_t i) const {
@@ -211,48 +264,63 @@ absl::Status ManifestSamples::CheckNoPairs(const std::stop_token& stop) const {
       LineAt(idx), key));
 }
 
-std::optional<ManifestSample> ManifestSamples::Find(std::string_view object_key) const {
-  const std::optional<size_t> found = rows_.Find(object_key);
-  if (!found) return std::nullopt;
+absl::StatusOr<std::optional<ManifestSample>> ManifestSamples::Find(const IndexedObject& object) const {
+  ASSIGN_OR_RETURN(const std::vector<ObjectInfo> parts, SplitJoined(object.key, ""));
+  const std::optional<size_t> found = rows_.Find(parts.front().key);
+  if (!found) return std::optional<ManifestSample>();
   const StoredRow row = rows_.At(*found);
   std::optional<SampleName> name = SplitObjectName(row.rest.substr(row.name_at));
   ManifestSample sample{.line = LineAt(*found),
                         .key = std::string(name->key),
-                        .field = std::move(name->field),
+                        .fields = {},
                         .label = std::string(row.label),
                         .values = {}};
+  if (paths_.empty()) sample.fields.push_back({.name = std::move(name->field), .offset = 0, .length = object.size});
+  uint64_t offset = 0;
+  for (size_t i = 0; i < std::min(paths_.size(), parts.size()); ++i) {
+    sample.fields.push_back(
+        {.name = paths_[i].field, .offset = offset, .length = parts[i].size, .encoding = EncodingByName(parts[i].key)});
+    offset += parts[i].size;
+  }
   for (const ManifestCell& cell : row.cells) {
     const ManifestColumn& column = manifest_.columns[cell.column];
-    if (!IsManifestValue(column, cell.text)) continue;
+    if (FurtherPath(column) != nullptr || !IsManifestValue(column, cell.text)) continue;
     sample.values.push_back(
         {.name = column.name, .text = ManifestValueText(column, cell.text), .encoding = column.encoding});
   }
   if (!manifest_.has_labels && (row.in_folder || !manifest_.prefix.empty())) sample.label = ClassFolder(sample.key);
-  if (!manifest_.numeric_labels || sample.label.empty()) return sample;
+  if (!manifest_.numeric_labels || sample.label.empty()) return std::optional(std::move(sample));
   // Numbers stay what they are; texts are numbered, as class folders are. As in shards, -1 is no class.
   const auto place = std::find_if(sample.values.begin(), sample.values.end(),
                                   [](const ManifestValue& value) { return value.name > kClassField; });
   sample.values.insert(place, {.name = kClassField, .text = sample.label, .encoding = encoding::kInt});
   if (sample.label.starts_with('-')) sample.label.clear();
-  return sample;
+  return std::optional(std::move(sample));
 }
 
 absl::StatusOr<std::optional<IndexedObject>> ManifestObjects::Next() {
   const ManifestPlace& place = samples_.place();
-  const bool before = next_ == samples_.size() || place.info.key < samples_.ObjectAt(next_);
+  const bool before = next_ == samples_.size() || place.info.key < samples_.ObjectsAt(next_).front();
   if (!manifest_done_ && before && samples_.size() > 0) {
     manifest_done_ = true;
     return IndexedObject{.key = place.info.key, .size = place.info.size, .etag = place.info.etag};
   }
-  for (; asked_ < samples_.size() && coming_.size() < kHeadsAhead; ++asked_)
-    place.store->Head(samples_.ObjectAt(asked_), {}, coming_.emplace_back().Callback());
+  for (; asked_ < samples_.size() && coming_.size() < kHeadsAhead; ++asked_) {
+    for (const std::string& key : samples_.ObjectsAt(asked_))
+      place.store->Head(key, {}, coming_.emplace_back().Callback());
+  }
   if (next_ == samples_.size()) return std::nullopt;
-  if (!coming_.front().WaitOrStop(stop_)) return absl::CancelledError("reading was interrupted");
   const size_t sample = next_++;
-  absl::StatusOr<ObjectInfo> info = coming_.front().Wait();
-  coming_.pop_front();
-  if (!info.ok()) return Annotate(info.status(), fmt::format("{}: {}", place.uri, samples_.LineAt(sample)));
-  return IndexedObject{.key = samples_.ObjectAt(sample), .size = info->size, .etag = std::move(info->etag)};
+  std::vector<ObjectInfo> objects;
+  for (std::string& key : samples_.ObjectsAt(sample)) {
+    if (!coming_.front().WaitOrStop(stop_)) return absl::CancelledError("reading was interrupted");
+    absl::StatusOr<ObjectInfo> info = coming_.front().Wait();
+    coming_.pop_front();
+    if (!info.ok()) return Annotate(info.status(), fmt::format("{}: {}", place.uri, samples_.LineAt(sample)));
+    objects.push_back({.key = std::move(key), .size = info->size, .etag = std::move(info->etag)});
+  }
+  ObjectInfo object = objects.size() == 1 ? std::move(objects.front()) : JoinObjects(objects);
+  return IndexedObject{.key = std::move(object.key), .size = object.size, .etag = std::move(object.etag)};
 }
 
 }  // namespace millrace

@@ -13,6 +13,8 @@
 #include "dataset/dataset_place.h"
 #include "dataset/index.h"
 #include "dataset/manifest_rows.h"
+#include "dataset/path_columns.h"
+#include "dataset/sample_groups.h"
 #include "dataset/sample_objects.h"
 #include "shard/manifest.h"
 #include "store/completion.h"
@@ -46,13 +48,14 @@ struct ManifestValue {
 struct ManifestSample {
   std::string line;  // where, for errors: "line 7"
   std::string key;
-  std::string field;
-  std::string label;                  // the class; "": none
-  std::vector<ManifestValue> values;  // by name
+  std::vector<RawSample::Field> fields;  // by offset
+  std::string label;                     // the class; "": none
+  std::vector<ManifestValue> values;     // by name
 };
 
-/// The samples of a manifest in index order, by the keys of their objects. The manifest is one of its objects, without
-/// samples, so that the index pins it. Memory: that of ManifestRows, and the manifest itself while it is read, out of
+/// The samples of a manifest in index order, by the keys of their objects. If several columns have paths, an object is
+/// several joined ones (store/joined_objects.h). The manifest is one of its objects, without samples, so that the index
+/// pins it. Memory: that of ManifestRows, and the manifest itself while it is read, out of
 /// the budget. Immutable.
 class ManifestSamples {
  public:
@@ -67,11 +70,13 @@ class ManifestSamples {
   const ManifestPlace& place() const { return place_; }
   size_t size() const { return rows_.size(); }
   bool quotes_are_text() const { return quotes_are_text_; }
-  std::string ObjectAt(size_t i) const { return rows_.KeyAt(i); }
+  /// Keys of the objects of a sample, in the order of the columns.
+  std::vector<std::string> ObjectsAt(size_t i) const;
   /// Where it is named, for errors: "line 7".
   std::string LineAt(size_t i) const;
-  /// That of an object; none for the manifest itself.
-  std::optional<ManifestSample> Find(std::string_view object_key) const;
+  /// That of an object as ManifestObjects has it. None for the manifest itself; InvalidArgument for a key that is none
+  /// of joined objects although it begins so.
+  absl::StatusOr<std::optional<ManifestSample>> Find(const IndexedObject& object) const;
 
  private:
   ManifestSamples(ManifestPlace place, MemoryBudget& memory);
@@ -79,6 +84,8 @@ class ManifestSamples {
   absl::Status Parse(const ManifestColumns& columns, MemoryBudget& memory, const std::stop_token& stop);
   absl::Status Add(const Manifest& manifest, const ManifestRow& row);
   absl::StatusOr<std::string> ObjectKey(std::string_view path) const;
+  absl::Status CheckFurtherPaths(const Manifest& manifest, const ManifestRow& row) const;
+  const PathColumn* FurtherPath(const ManifestColumn& column) const;
   absl::Status SortAndCheck();
   absl::Status CheckNoPairs(const std::stop_token& stop) const;
 
@@ -87,9 +94,10 @@ class ManifestSamples {
   ManifestRows rows_;
   Manifest manifest_;
   bool quotes_are_text_ = false;
+  std::vector<PathColumn> paths_;  // empty: there is one column of them
 };
 
-/// The objects of a manifest: what the store says of them is asked for ahead, 64 at a time.
+/// The objects of a manifest: what the store says of them is asked for ahead, about 64 at a time.
 class ManifestObjects final : public ObjectSource {
  public:
   ManifestObjects(const ManifestSamples& samples, std::stop_token stop) : samples_(samples), stop_(std::move(stop)) {}

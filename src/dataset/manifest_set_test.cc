@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <array>
 #include <filesystem>
 
 #include "base/crypto.h"
@@ -70,6 +71,81 @@ TEST_P(ManifestSetTest, ColumnsOfTheUsersChoice) {
   options.columns.path = "img";
   EXPECT_THAT(Dataset::Open(runtime_, stores_, Uri("set/a"), options).status().ToString(),
               HasSubstr("only a manifest"));
+}
+
+TEST_P(ManifestSetTest, SeveralColumnsOfPathsAreOneSample) {
+  Put("set/m/1.png", "mask 1");
+  Put("set/m/x.png", "");
+  Put("set/notes/1.txt", "n1");
+  Put("set/list.csv", fmt::format("img,mask,note,label,width\na/1.jpg,m/1.png,{}/notes/1.txt,cat,10\n"
+                                  "b/3.png,m/x.png,notes/1.txt,dog,20\n",
+                                  Uri("set")));
+  Put("set/list.jsonl", R"({"img": "a/1.jpg", "mask": "m/1.png", "note": "notes/1.txt", "label": "cat", "width": 10})"
+                        "\n"
+                        R"({"img": "b/3.png", "mask": "m/x.png", "note": "notes/1.txt", "label": "dog", "width": 20})");
+  options_.columns.path = "image=img,mask=mask,text=note";
+  for (const char* name : {"list.csv", "list.jsonl"}) {
+    auto dataset = Open(name);
+    ASSERT_TRUE(dataset.ok()) << dataset.status();
+    const std::vector<std::string> samples = {"a/1: cls=0 image=set/a/1.jpg mask=mask 1 text=n1 width=10 of cat",
+                                              "b/3: cls=1 image=set/b/3.png mask= text=n1 width=20 of dog"};
+    EXPECT_EQ(Read(**dataset), samples);
+    EXPECT_THAT((*dataset)->index().field_names(), ElementsAre("cls", "image", "mask", "text", "width"));
+    EXPECT_THAT((*dataset)->index().image_fields(), ElementsAre("image", "mask"));
+    dataset = Open(name);
+    EXPECT_FALSE((*dataset)->built());
+    OpenOptions usual = options_;
+    usual.columns.path.clear();
+    dataset = Dataset::Open(runtime_, stores_, Uri(fmt::format("set/{}", name)), usual);
+    EXPECT_FALSE((*dataset)->built()) << "the index knows its columns";
+    EXPECT_EQ(Read(**dataset), samples);
+    OpenOptions all = options_;
+    all.raw.all = true;
+    dataset = Dataset::Open(runtime_, stores_, Uri(fmt::format("set/{}", name)), all);
+    ASSERT_TRUE(dataset.ok()) << dataset.status();
+    EXPECT_EQ((*dataset)->index().samples_without_crc(), 0u);
+    EXPECT_EQ(Read(**dataset), samples);
+  }
+}
+
+TEST_P(ManifestSetTest, ObjectsOfOneSampleAreReusedTogether) {
+  Put("set/m/1.png", "mask 1");
+  Put("set/list.csv", "img,mask\na/1.jpg,m/1.png\n");
+  options_.columns.path = "image=img,mask=mask";
+  options_.raw.all = true;
+  ASSERT_TRUE(Open("list.csv").ok());
+  Put("set/list.csv", "img,mask\na/1.jpg,m/1.png\na/2.jpg,b/3.png\n");
+  options_.raw.all = false;
+  options_.rebuild = true;
+  EXPECT_EQ((*Open("list.csv"))->index().samples_without_crc(), 1u);
+  options_.raw.all = true;
+  auto dataset = Open("list.csv");
+  ASSERT_TRUE(dataset.ok()) << dataset.status();
+  EXPECT_EQ((*dataset)->built()->reused_objects, 1u);
+  Put("set/m/1.png", "changed");
+  dataset = Open("list.csv");
+  ASSERT_TRUE(dataset.ok()) << dataset.status();
+  EXPECT_EQ((*dataset)->built()->reused_objects, 1u) << "that of a/2";
+  EXPECT_THAT(Read(**dataset), ElementsAre("a/1: cls=0 image=set/a/1.jpg mask=changed of a",
+                                           "a/2: cls=0 image=set/a/2.jpg mask=set/b/3.png of a"));
+}
+
+TEST_P(ManifestSetTest, WhatIsWrongWithColumnsOfPathsIsNamed) {
+  Put("set/list.csv", "img,mask\na/1.jpg,b/3.png\na/2.jpg,\n");
+  Put("set/away.csv", "img,mask\na/1.jpg,../3.png\n");
+  Put("set/gone.csv", "img,mask\na/1.jpg,b/4.png\n");
+  for (const auto& [name, columns, words] : std::vector<std::array<std::string, 3>>{
+           {"list.csv", "image=img,mask=mask", "line 3: there is no path in 'mask', for 'mask'"},
+           {"list.csv", "image=img,mask=masks", "line 2: there is no path in 'masks', for 'mask'"},
+           {"list.csv", "image=imgs,mask=mask", "there is no 'imgs' among img, mask"},
+           {"list.csv", "image=img,image=mask", "'image=mask' is there twice"},
+           {"list.csv", "image=img,cls=mask", "'cls=mask' is the field of the class"},
+           {"list.csv", "image=img,=mask", "'=mask' lacks a name"},
+           {"away.csv", "image=img,mask=mask", "line 2: mask: '../3.png' is no path of an object below"},
+           {"gone.csv", "image=img,mask=mask", "gone.csv: line 2"}}) {
+    options_.columns.path = columns;
+    EXPECT_THAT(Open(name).status().ToString(), HasSubstr(words)) << columns;
+  }
 }
 
 TEST_P(ManifestSetTest, CsvWithTextLabels) {

@@ -18,6 +18,7 @@
 #include "shard/mds_writer.h"
 #include "shard/shard_encoder.h"
 #include "store/blocking.h"
+#include "store/joined_objects.h"
 
 namespace millrace {
 
@@ -79,10 +80,13 @@ absl::Status CheckKeepsSource(const Dataset& source, const Location& destination
   IndexedObject object;
   for (uint64_t i = 0; i < source.index().objects(); ++i) {  // the manifest is among them
     RETURN_IF_ERROR(source.index().LookupObject(static_cast<uint32_t>(i), &object));
-    const std::string uri = source.store().Uri(source.StoreKey(object.key));
-    if (!uri.starts_with(to)) continue;
-    return absl::InvalidArgumentError(
-        fmt::format("cannot pack {} into {}: {} lies within the destination", source.uri(), to, uri));
+    ASSIGN_OR_RETURN(const std::vector<ObjectInfo> parts, SplitJoined(object.key, ""));
+    for (const ObjectInfo& part : parts) {
+      const std::string uri = source.store().Uri(source.StoreKey(part.key));
+      if (!uri.starts_with(to)) continue;
+      return absl::InvalidArgumentError(
+          fmt::format("cannot pack {} into {}: {} lies within the destination", source.uri(), to, uri));
+    }
   }
   return absl::OkStatus();
 }

@@ -77,6 +77,37 @@ def test_folders_in_a_bucket(bucket: str, server_folder: pathlib.Path) -> None:
     check(millrace.Dataset(dataset.uri), masks)
 
 
+def test_a_manifest_names_images_and_masks(tmp_path: pathlib.Path, workers: Any) -> None:
+    masks = write(tmp_path / "voc")
+    lines = [
+        f"JPEGImages/{key}.png,SegmentationClass/{key}.png,{'val' if number % 3 == 0 else 'train'}\n"
+        for number, key in enumerate(sorted(masks))
+    ]
+    (tmp_path / "voc/list.csv").write_text("photo,annotation,split\n" + "".join(lines))
+    dataset = millrace.Dataset(
+        tmp_path / "voc/list.csv", path_column={"image": "photo", "mask": "annotation"}, label_column="split"
+    )
+    assert dataset.keys() == [f"JPEGImages/{key}" for key in sorted(masks)]
+    assert dataset.fields == ["cls", "image", "mask"] and dataset.class_counts == {"train": 8, "val": 4}
+    address = workers().address
+    some = pickle.loads(pickle.dumps(dataset.where(label="val")))
+    for place in ({}, {"workers": [address]}):
+        with millrace.Loader(
+            some, batch_size=2, size=(24, 32), fields=FIELDS, raw=True, epochs=1, output="numpy", **place
+        ) as loader:
+            found = {key: mask for batch in loader for key, mask in zip(batch["key"], batch["mask"])}
+        assert sorted(found) == some.keys() and len(found) == 4
+        for key, mask in found.items():
+            np.testing.assert_array_equal(mask, masks[key.removeprefix("JPEGImages/")])
+    report = millrace.pack(tmp_path / "voc/list.csv", tmp_path / "out", fields={"image": "png", "mask": "mask.png"})
+    assert report["samples"] == 12
+    packed = millrace.Dataset(tmp_path / "out")
+    assert packed.fields == ["mask.png", "png"] and packed.read(3)["mask.png"] == dataset.read(3)["mask"]
+    for wrong in ({"image": "photo"}, {"image": "photo", "mask": 3}, {"a=b": "photo", "mask": "annotation"}, 7):
+        with pytest.raises((TypeError, millrace.InvalidArgumentError), match="path_column"):
+            millrace.Dataset(tmp_path / "voc/list.csv", path_column=wrong)  # type: ignore[arg-type]
+
+
 def test_cityscapes_has_folders_and_endings(tmp_path: pathlib.Path) -> None:
     for city in ("aachen", "bochum"):
         for folder, ending in (("leftImg8bit", "leftImg8bit.png"), ("gtFine", "gtFine_labelIds.png")):

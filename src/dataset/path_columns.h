@@ -1,0 +1,22 @@
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/status.h"
+
+namespace millrace {
+
+/// A column of a manifest with paths, and the field that their objects are.
+struct PathColumn {
+  std::string field;
+  std::string column;
+};
+
+/// The columns that ManifestColumns::path names: NAME=COLUMN,NAME=COLUMN are several, whose objects are one sample.
+/// Anything else is the name of one column, and the result is empty then. InvalidArgument for a name that is empty, too
+/// long, `cls` or there twice, and for more columns than objects can be joined.
+absl::StatusOr<std::vector<PathColumn>> ParsePathColumns(std::string_view text);
+
+}  // namespace millrace
