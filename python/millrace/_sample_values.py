@@ -9,6 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from .errors import DamagedDataError
+
 _NPY_MAGIC = b"\x93NUMPY"
 
 
@@ -40,3 +42,14 @@ def _by_name(extension: str, value: bytes) -> Any:
     except (ValueError, EOFError, RecursionError, MemoryError):  # MemoryError: a cut array claims more than there is
         pass
     return value
+
+
+def sample_of(uri: str, key: str, fields: list[tuple[str, str, bytes]]) -> dict[str, Any]:
+    sample: dict[str, Any] = {"__key__": key}
+    for name, kind, value in fields:
+        try:
+            sample[name] = to_python(name, kind, value)
+        except ValueError as error:  # of json and text, whose bytes are taken as they are
+            raise DamagedDataError(f"{uri}: sample '{key}', field '{name}' is no {kind}: {error}") from None
+    sample["__key__"] = key  # the sample's, also where a field is called so
+    return sample

@@ -217,3 +217,32 @@ def _strata(dataset: Dataset, stratify: Any) -> _Numbers:
 def _evenly(places: int, count: int) -> npt.NDArray[np.bool_]:
     """``count`` of the places, as evenly as can be: any stretch of them has its share, rounded down or up."""
     return np.diff(np.arange(places + 1, dtype=np.int64) * count // max(places, 1)) > 0
+
+
+def class_names(classes: list[str], label: Any) -> list[str]:
+    labels = [label] if isinstance(label, str) or hasattr(label, "__index__") else list(label)
+    names = []
+    for item in labels:
+        if isinstance(item, str):
+            names.append(item)
+            continue
+        number = _arguments.integer("label", item, wanted="a class's name or number")
+        if classes and not 0 <= number < len(classes):
+            raise InvalidArgumentError(f"label is {number}; the classes are 0 to {len(classes) - 1}")
+        names.append(classes[number] if classes else str(number))
+    return names
+
+
+def targets_of(dataset: Dataset) -> list[int]:
+    """The label of each sample; -1: none."""
+    counts = dataset.class_counts
+    if not counts:
+        return []
+    samples = dataset.samples
+    targets = np.full(len(samples), -1, np.int64)
+    for label, part in zip(range(len(counts)) if dataset.classes else map(int, counts), dataset._native.by_class()):
+        numbers = np.empty(len(part), np.int64)
+        part.samples(numbers)
+        targets[np.searchsorted(samples, numbers)] = label
+    found: list[int] = targets.tolist()
+    return found

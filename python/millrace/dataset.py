@@ -6,40 +6,24 @@ import functools
 import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Callable, Literal, NamedTuple, SupportsIndex, overload
+from typing import TYPE_CHECKING, Any, Callable, Literal, SupportsIndex, overload
 
 import numpy as np
 import numpy.typing as npt
 
 from . import _arguments, _core, _subsets
+from ._opening import Opening, class_order, native_of
 from ._progress_line import ProgressLine
-from ._sample_values import to_python
-from .errors import DamagedDataError, Error, InvalidArgumentError, MismatchError
-from .fields import Image
+from ._sample_values import sample_of
+from .errors import InvalidArgumentError, MismatchError
 from .labels import LabelsLike, Native, to_labels
-from .ranks import share_of_work
 
 if TYPE_CHECKING:
     from .mix import Mix
 
 
-class Opening(NamedTuple):
-    """How a data set is opened, but for its labels. Empty: as usual, or as the environment says."""
-
-    path_column: str = ""
-    label_column: str = ""
-    csv_quotes: bool | None = None
-    endpoint: str = ""
-    profile: str = ""
-    region: str = ""
-    classes: tuple[str, ...] = ()  # the order that numbers them; (): that of their names
-    index_use: str = "build"
-
-
 _MOST_BYTES = 2**64 - 1
 _READ_TOGETHER = 64  # samples
-_SHOWN = 12  # images, in notebooks
-_IMAGES = {"jpg", "jpeg", "png", "webp", "tif", "tiff", "bmp", "gif"}
 
 
 class Dataset:
@@ -120,11 +104,11 @@ class Dataset:
                 endpoint or "",
                 profile or "",
                 region or "",
-                _class_order(classes),
+                class_order(classes),
                 use,
             )
             given = None if labels is None else to_labels(labels)
-            native = _native_of(uri, self._opening, given._native() if given else None, line.update if line else None)
+            native = native_of(uri, self._opening, given._native() if given else None, line.update if line else None)
             self._adopt(native.in_labels_file(given.missing == "drop") if given else native)
         finally:
             if line:
@@ -180,44 +164,9 @@ class Dataset:
         return f"<millrace.Dataset {self.uri}: {len(self):,}{part} samples, fields {', '.join(self.fields)}>"
 
     def _repr_html_(self) -> str:
-        from .contact_sheet import page_of_text
+        from ._dataset_page import page_of
 
-        try:
-            counts = self.class_counts
-            classes = ", ".join(f"{name}: {count:,}" for name, count in list(counts.items())[:10]) + (
-                ", ..." if len(counts) > 10 else ""
-            )
-        except MismatchError as error:  # they are in files that were not read
-            classes = str(error)
-        lines = [
-            ("kind", self.kind),
-            ("fields", ", ".join(self.fields)),
-            ("bytes", f"{self.total_bytes:,}"),
-            ("classes", classes or "none"),
-        ]
-        try:
-            return page_of_text(repr(self), lines, self._first_images())
-        except Error as error:
-            return page_of_text(repr(self), [*lines, ("first samples", str(error))])
-
-    def _first_images(self) -> Mapping[str, Any] | None:
-        from .loader import Loader
-
-        images = [field for field in self.fields if field.rpartition(".")[2].lower() in _IMAGES]
-        if not images or not len(self):
-            return None
-        first = self[: min(len(self), _SHOWN)]
-        options: dict[str, Any] = {
-            "image": Image(images[0]),
-            "bad_samples": "mask",
-            "memory": "64MiB",
-            "rank": 0,
-            "world": 1,
-        }
-        with Loader(
-            first, batch_size=len(first), size=80, shuffle="none", epochs=1, output="numpy", **options
-        ) as loader:
-            return next(iter(loader))
+        return page_of(self)
 
     def __reduce__(self) -> tuple[Callable[..., Dataset], tuple[Any, ...]]:
         native = self._handle  # works in a fork, as far as this goes
@@ -323,7 +272,7 @@ class Dataset:
         if columns:
             numbers.append(_subsets.numbers_of_values(self, columns))
         return self._narrow(
-            classes=None if label is None else self._class_names(label),
+            classes=None if label is None else _subsets.class_names(self.classes, label),
             min_bytes=0 if least is None else _arguments.integer("bytes", least, least=0),
             max_bytes=_MOST_BYTES if most is None else _arguments.integer("bytes", most, least=0),
             has=[has] if isinstance(has, str) else list(has or ()),
@@ -368,7 +317,7 @@ class Dataset:
         Raises:
             InvalidArgumentError: A class of this data set is not among them.
         """
-        opening = self._opening._replace(classes=_class_order(classes))
+        opening = self._opening._replace(classes=class_order(classes))
         whole = _open(self.uri, self._progress, opening, self._native.labels)
         return self._in(whole)
 
@@ -455,30 +404,7 @@ class Dataset:
             if not -size <= at < size:
                 raise IndexError(f"there is no sample {at}; the data set has {size}")
             ranks.append(at % size)
-        return [self._to_sample(key, fields) for key, fields in self._native.read(ranks)]
-
-    def _to_sample(self, key: str, fields: list[tuple[str, str, bytes]]) -> dict[str, Any]:
-        sample: dict[str, Any] = {"__key__": key}
-        for name, kind, value in fields:
-            try:
-                sample[name] = to_python(name, kind, value)
-            except ValueError as error:  # of json and text, whose bytes are taken as they are
-                raise DamagedDataError(f"{self.uri}: sample '{key}', field '{name}' is no {kind}: {error}") from None
-        sample["__key__"] = key  # the sample's, also where a field is called so
-        return sample
-
-    def _class_names(self, label: Any) -> list[str]:
-        labels = [label] if isinstance(label, str) or hasattr(label, "__index__") else list(label)
-        names = []
-        for item in labels:
-            if isinstance(item, str):
-                names.append(item)
-                continue
-            number = _arguments.integer("label", item, wanted="a class's name or number")
-            if self.classes and not 0 <= number < len(self.classes):
-                raise InvalidArgumentError(f"label is {number}; the classes are 0 to {len(self.classes) - 1}")
-            names.append(self.classes[number] if self.classes else str(number))
-        return names
+        return [sample_of(self.uri, key, fields) for key, fields in self._native.read(ranks)]
 
     def _narrow(self, **conditions: Any) -> Dataset:
         usual: dict[str, Any] = {
@@ -528,17 +454,7 @@ class Dataset:
 
         A sample without a class has -1. Empty where :attr:`class_counts` is. Made for each call: keep it.
         """
-        counts = self.class_counts
-        if not counts:
-            return []
-        samples = self.samples
-        targets = np.full(len(samples), -1, np.int64)
-        for label, part in zip(range(len(counts)) if self.classes else map(int, counts), self._native.by_class()):
-            numbers = np.empty(len(part), np.int64)
-            part.samples(numbers)
-            targets[np.searchsorted(samples, numbers)] = label
-        found: list[int] = targets.tolist()
-        return found
+        return _subsets.targets_of(self)
 
     @property
     def class_counts(self) -> dict[str, int]:
@@ -573,40 +489,17 @@ class Dataset:
         return f"{self._native.fingerprint:016x}"
 
 
-def _class_order(classes: Sequence[str] | Dataset | None) -> tuple[str, ...]:
-    wanted = "names of classes, or the Dataset that has them"
-    if classes is None:
-        return ()
-    if isinstance(classes, Dataset):
-        if not classes.classes:
-            raise InvalidArgumentError(f"classes: those of {classes.uri} are numbers, or there are none")
-        return tuple(classes.classes)
-    if isinstance(classes, str) or not isinstance(classes, Sequence) or not classes:
-        _arguments.refuse("classes", wanted, classes)
-    return tuple(_arguments.texts("classes", classes, wanted))
-
-
 def _open(uri: str, progress: bool | None, opening: Opening, labels: Native | None = None) -> Dataset:
     """With the labels of all samples, whether these have some or not: the caller has looked."""
     dataset = Dataset.__new__(Dataset)
     dataset._progress, dataset._opening = progress, opening
     show = ProgressLine(uri) if labels is None and (sys.stderr.isatty() if progress is None else progress) else None
     try:
-        dataset._adopt(_native_of(uri, opening, labels, show.update if show else None))
+        dataset._adopt(native_of(uri, opening, labels, show.update if show else None))
     finally:
         if show:
             show.clear()
     return dataset
-
-
-def _native_of(
-    uri: str, opening: Opening, labels: Native | None, progress: Callable[[int, int], object] | None = None
-) -> _core.Dataset:
-    chosen = opening._asdict()
-    index = chosen.pop("index_use")  # a field of a tuple cannot be called index
-    chosen["classes"] = list(opening.classes)
-    part, parts = share_of_work()
-    return _core.Dataset(uri, progress, labels=labels, index=index, part=part, parts=parts, **chosen)
 
 
 def _open_subset(

@@ -1,0 +1,52 @@
+"""How a data set is opened."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Callable, NamedTuple
+
+from . import _arguments, _core
+from .errors import InvalidArgumentError
+from .labels import Native
+from .ranks import share_of_work
+
+if TYPE_CHECKING:
+    from .dataset import Dataset
+
+
+class Opening(NamedTuple):
+    """How a data set is opened, but for its labels. Empty: as usual, or as the environment says."""
+
+    path_column: str = ""
+    label_column: str = ""
+    csv_quotes: bool | None = None
+    endpoint: str = ""
+    profile: str = ""
+    region: str = ""
+    classes: tuple[str, ...] = ()  # the order that numbers them; (): that of their names
+    index_use: str = "build"
+
+
+def class_order(classes: Sequence[str] | Dataset | None) -> tuple[str, ...]:
+    from .dataset import Dataset
+
+    wanted = "names of classes, or the Dataset that has them"
+    if classes is None:
+        return ()
+    if isinstance(classes, Dataset):
+        if not classes.classes:
+            raise InvalidArgumentError(f"classes: those of {classes.uri} are numbers, or there are none")
+        return tuple(classes.classes)
+    if isinstance(classes, str) or not isinstance(classes, Sequence) or not classes:
+        _arguments.refuse("classes", wanted, classes)
+    return tuple(_arguments.texts("classes", classes, wanted))
+
+
+def native_of(
+    uri: str, opening: Opening, labels: Native | None, progress: Callable[[int, int], object] | None = None
+) -> _core.Dataset:
+    chosen = opening._asdict()
+    index = chosen.pop("index_use")  # a field of a tuple cannot be called index
+    chosen["classes"] = list(opening.classes)
+    part, parts = share_of_work()
+    return _core.Dataset(uri, progress, labels=labels, index=index, part=part, parts=parts, **chosen)
