@@ -132,8 +132,11 @@ def index(
     path_column: str | Mapping[str, str] | None = None,
     label_column: str | None = None,
     csv_quotes: bool = True,
+    classes: bool = False,
+    checksums: bool = False,
     full: bool = False,
     skip_bad: bool = False,
+    part: str | None = None,
     output: Uri | None = None,
     memory: int | str | None = None,
     progress: Progress = None,
@@ -144,8 +147,11 @@ def index(
         uri: That of the data set, or a list.
         tokens: ``"LENGTH"`` or ``"LENGTH:TYPE"``: ``.npy`` and ``.bin`` files are arrays of tokens.
         path_column, label_column, csv_quotes: As of :class:`Dataset`.
+        classes: Files that hold the classes of raw objects are read (``1.cls`` beside ``1.jpg``).
+        checksums: Raw objects are read as a whole, and the index has a checksum of each sample.
         full: Everything is read.
         skip_bad: The samples of corrupt shards are left out from the bad place on.
+        part: ``"2/8"``: only every 8th shard is read, for 8 machines that share the work. The part that ends last completes the index.
         output: Where the index is written, in place of where it is looked for.
         memory, progress: As of :func:`pack`.
 
@@ -157,8 +163,11 @@ def index(
         path_column=_arguments.path_columns(path_column) or None,
         label_column=label_column,
         no_csv_quotes=not csv_quotes,
+        classes=classes,
+        checksums=checksums,
         full=full,
         skip_bad=skip_bad,
+        part=part,
         output=output,
         memory=memory,
     )
