@@ -41,7 +41,7 @@ def test_pack_index_and_inspect(raw: Samples, tmp_path: pathlib.Path) -> None:
     assert millrace.index(raw.uri, full=True)["objects"] == 45
     assert millrace.index(raw.uri)["reused_objects"] == 45
     assert millrace.index(raw.uri, classes=True, checksums=True)["samples_without_checksum"] == 0
-    assert millrace.index(tmp_path / "out", part="1/2")["missing_shards"] == 0  # it is indexed already
+    assert millrace.index(tmp_path / "out", part="1/2")["missing_objects"] == 0  # it is indexed already
 
 
 def test_fields_labels_and_parts(raw: Samples, tmp_path: pathlib.Path) -> None:
