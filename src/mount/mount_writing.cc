@@ -266,7 +266,9 @@ absl::Status Mount::Server::SetAttributes(Request request, uint64_t inode, const
   if (((which & FUSE_SET_ATTR_MODE) != 0 && ((wanted.st_mode ^ info.st_mode) & kPermissions) != 0) ||
       ((which & FUSE_SET_ATTR_UID) != 0 && wanted.st_uid != info.st_uid) ||
       ((which & FUSE_SET_ATTR_GID) != 0 && wanted.st_gid != info.st_gid)) {
-    return RefusedWith(EPERM, uri + ": modes and owners are the same for all files: -o uid=N,gid=N,umask=OCTAL");
+    return RefusedWith(EPERM, uri +
+                                  ": a mount changes no modes and owners; name them for all files by "
+                                  "-o uid=N,gid=N,umask=OCTAL");
   }
   if ((which & (FUSE_SET_ATTR_MTIME | FUSE_SET_ATTR_MTIME_NOW)) != 0 && !node.is_folder()) {
     if (written == nullptr) return RefusedWith(EPERM, uri + ": the store keeps the time at which it was written");
