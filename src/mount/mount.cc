@@ -145,6 +145,7 @@ fuse_lowlevel_ops Mount::Server::Operations() {
     fuse_reply_statfs(request, &info);
   };
   AddWriting(operations);
+  AddChanges(operations);
   return operations;
 }
 
@@ -197,6 +198,7 @@ absl::Status Mount::Server::Serve(std::function<void()> ready) {
   fuse_loop_cfg_set_idle_threads(config, kIdleThreads);
   const int result = fuse_session_loop_mt(session_, config);
   fuse_loop_cfg_destroy(config);
+  FinishFiles();
   fuse_remove_signal_handlers(session_);
   // The number of a signal, or 0 after umount.
   if (result >= 0) return absl::OkStatus();
@@ -210,7 +212,11 @@ Mount::~Mount() = default;
 
 absl::StatusOr<std::unique_ptr<Mount>> Mount::Open(ObjectStore& store, MemoryBudget& memory, std::string prefix,
                                                    MountOptions options) {
-  auto server = std::make_unique<Server>(store, memory, std::move(prefix), std::move(options));
+  std::unique_ptr<StagingFolder> staging;
+  if (options.writable && !options.staging_folder.empty()) {
+    ASSIGN_OR_RETURN(staging, StagingFolder::Open(options.staging_folder, options.staging_bytes));
+  }
+  auto server = std::make_unique<Server>(store, memory, std::move(prefix), std::move(options), std::move(staging));
   RETURN_IF_ERROR(server->Begin());
   return std::unique_ptr<Mount>(new Mount(std::move(server)));
 }
