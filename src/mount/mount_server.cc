@@ -284,6 +284,7 @@ absl::Status Mount::Server::OpenToRead(Request request, uint64_t inode, fuse_fil
   if (staging_ != nullptr) local_.AddReader(inode);
   absl::Status opened;
   const std::shared_ptr<WrittenFile> written = staging_ == nullptr ? nullptr : local_.FindInode(inode);
+  if (written != nullptr) written->cached = true;
   if (ShownFile(written) == nullptr) {
     const absl::StatusOr<Node> fresh = Fresh(inode, patience);
     opened = fresh.status();

@@ -65,6 +65,7 @@ class Mount::Server {
     // For one that may write; it may also read.
     std::shared_ptr<WrittenFile> written;
     pid_t opener = 0;
+    bool direct = false;              // what is written does not go through the memory of the kernel
     std::atomic<bool> closed{false};  // by the process that opened it, and nothing was written since
   };
   /// An open folder: where its listing is. Offsets that the kernel passes back count entries from 1; 0 is the
@@ -144,9 +145,10 @@ class Mount::Server {
   absl::Status OpenToWrite(Request request, uint64_t inode, fuse_file_info& file);
   absl::Status CreateFile(Request request, uint64_t parent, const char* name, mode_t mode, fuse_file_info& file);
   absl::StatusOr<std::shared_ptr<WrittenFile>> MakeFile(Request request, std::string key, mode_t mode);
-  std::unique_ptr<OpenFile> HandleOf(Request request, std::shared_ptr<WrittenFile> written, int flags) const;
+  std::unique_ptr<OpenFile> HandleOf(Request request, std::shared_ptr<WrittenFile> written, fuse_file_info& file) const;
   absl::Status WriteFile(Request request, ByteSpan bytes, off_t offset, const fuse_file_info& file);
   void ForgetTimes(const WrittenFile& file);
+  void ForgetCached(const WrittenFile& file, ByteRange range);
   absl::Status FlushFile(Request request, const fuse_file_info& file);
   absl::Status SyncFile(Request request, const fuse_file_info& file);
   absl::Status Allocate(Request request, int mode, off_t offset, off_t length, const fuse_file_info& file);
@@ -163,7 +165,6 @@ class Mount::Server {
   absl::Status AwaitReplacement(const std::string& key, const Patience& patience);
   absl::Status OpenStream(Request request, uint64_t inode, fuse_file_info& file);
   absl::Status CreateStream(Request request, uint64_t parent, const char* name, mode_t mode, fuse_file_info& file);
-  absl::Status ReplyStream(Request request, const std::shared_ptr<WrittenFile>& file, fuse_file_info& info);
   absl::Status FlushStream(Request request, const OpenFile& open);
   absl::Status FinishStream(const std::shared_ptr<WrittenFile>& file, const Patience& patience);
   void AbandonStream(const std::shared_ptr<WrittenFile>& file);

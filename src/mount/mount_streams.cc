@@ -85,10 +85,9 @@ absl::Status Mount::Server::CreateStream(Request request, uint64_t parent, const
   entry.entry_timeout = Validity();
   entry.ino = written->inode;
   entry.attr = StatOf(there.ok() ? *there : written->node(), entry.ino);
-  std::unique_ptr<OpenFile> open = HandleOf(request, written, file.flags);
+  std::unique_ptr<OpenFile> open = HandleOf(request, written, file);
   written->writer = open->opener;
   file.fh = reinterpret_cast<uint64_t>(open.get());
-  file.direct_io = 1;
   if (fuse_reply_create(request, &entry, &file) == 0) {
     (void)open.release();  // ReleaseFile's
   } else {
@@ -109,9 +108,8 @@ absl::Status Mount::Server::OpenStream(Request request, uint64_t inode, fuse_fil
   written->inode = inode;
   RETURN_IF_ERROR(written->Truncate(0, patience));
   if (!local_.Begin(written)) return IsBeingWritten(uri);
-  std::unique_ptr<OpenFile> open = HandleOf(request, written, file.flags);
+  std::unique_ptr<OpenFile> open = HandleOf(request, written, file);
   written->writer = open->opener;
-  file.direct_io = 1;
   if (!ReplyOpen(request, std::move(open), file)) AbandonStream(written);
   return absl::OkStatus();
 }

@@ -79,13 +79,17 @@ absl::StatusOr<std::shared_ptr<WrittenFile>> Mount::Server::OpenWritten(uint64_t
 }
 
 std::unique_ptr<Mount::Server::OpenFile> Mount::Server::HandleOf(Request request, std::shared_ptr<WrittenFile> written,
-                                                                 int flags) const {
-  if ((flags & O_APPEND) != 0) written->set_appended();
+                                                                 fuse_file_info& file) const {
+  if ((file.flags & O_APPEND) != 0) written->set_appended();
   ++written->writing;
   auto open = std::make_unique<OpenFile>();
   open->inode = written->inode;
   open->written = std::move(written);
   open->opener = ProcessOfThread(fuse_req_ctx(request)->pid);
+  open->direct = staging_ == nullptr || (file.flags & O_ACCMODE) == O_WRONLY;
+  file.direct_io = open->direct ? 1 : 0;
+  file.keep_cache = staging_ != nullptr ? 1 : 0;
+  if (!open->direct) open->written->cached = true;
   return open;
 }
 
@@ -101,8 +105,7 @@ absl::Status Mount::Server::OpenToWrite(Request request, uint64_t inode, fuse_fi
     CloseWriter(written, /*closed=*/true);
     return opened;
   }
-  file.keep_cache = 1;
-  if (!ReplyOpen(request, HandleOf(request, written, file.flags), file)) CloseWriter(written, /*closed=*/false);
+  if (!ReplyOpen(request, HandleOf(request, written, file), file)) CloseWriter(written, /*closed=*/false);
   return absl::OkStatus();
 }
 
@@ -111,6 +114,7 @@ absl::StatusOr<std::shared_ptr<WrittenFile>> Mount::Server::MakeFile(Request req
   auto file = std::make_shared<WrittenFile>(services_, key);
   inodes_.Unname(key);
   file->inode = inodes_.Remember(file->node());
+  file->cached = false;  // nobody knows it yet
   if (!local_.Begin(file)) {
     inodes_.Forget(file->inode, 1);
     return absl::FailedPreconditionError(fmt::format("{}: another program was first", key));
@@ -172,9 +176,8 @@ absl::Status Mount::Server::CreateFile(Request request, uint64_t parent, const c
     written = *opened;
   }
   entry.attr = StatOf(written->node(), entry.ino);
-  std::unique_ptr<OpenFile> open = HandleOf(request, written, file.flags);
+  std::unique_ptr<OpenFile> open = HandleOf(request, written, file);
   file.fh = reinterpret_cast<uint64_t>(open.get());
-  file.keep_cache = 1;
   if (fuse_reply_create(request, &entry, &file) == 0) {
     (void)open.release();  // ReleaseFile's
   } else {
@@ -194,6 +197,7 @@ absl::Status Mount::Server::WriteFile(Request request, ByteSpan bytes, off_t off
   ASSIGN_OR_RETURN(const size_t count, open.written->Write(static_cast<uint64_t>(offset), bytes, PatienceOf(request)));
   open.written->closed = false;
   if (has_set_time) ForgetTimes(*open.written);
+  if (open.direct && open.written->cached) ForgetCached(*open.written, {static_cast<uint64_t>(offset), count});
   life_.Show(fuse_req_ctx(request)->pid);
   fuse_reply_write(request, count);
   return absl::OkStatus();
@@ -205,6 +209,14 @@ void Mount::Server::ForgetTimes(const WrittenFile& file) {
     attributes.modified.reset();
     attributes.accessed.reset();
   });
+}
+
+// Bytes that were written past the memory of the kernel, in which others may read the file. It reads them again; a page
+// that a program has changed in its memory comes here first, as a call of its own.
+void Mount::Server::ForgetCached(const WrittenFile& file, ByteRange range) {
+  if (range.length == 0) return;
+  (void)fuse_lowlevel_notify_inval_inode(session_, file.inode, static_cast<off_t>(range.offset),
+                                         static_cast<off_t>(range.length));
 }
 
 absl::Status Mount::Server::Allocate(Request request, int mode, off_t offset, off_t length,

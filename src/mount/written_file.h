@@ -109,6 +109,7 @@ class WrittenFile {
   std::atomic<bool> closed{false};  // without a staging folder: by the writer, and nothing was written since
   std::atomic<int> writing{0};      // handles that write, and were not closed by the process that opened them
   int writers = 0;                  // handles that write
+  std::atomic<bool> cached{true};   // the kernel may keep bytes of it, which what is written past it outdates
 
  private:
   using Lock = std::unique_lock<std::mutex>;
