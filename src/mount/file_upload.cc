@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "mount/mount_errno.h"
+#include "store/piece_copier.h"
 #include "store/pieces.h"
 #include "store/stream_writer.h"
 
@@ -267,6 +268,20 @@ absl::Status FileUpload::LoadRest(Lock& lock, uint64_t bytes, const Load& load, 
   return absl::OkStatus();
 }
 
+// Sends part `index` with bytes that are loaded now.
+absl::Status FileUpload::SendLoaded(Lock& lock, size_t index, const Load& load, const Patience& patience) {
+  const ByteRange range = sent_[index].range;
+  ASSIGN_OR_RETURN(const std::shared_ptr<Part> part, TakeRoom(lock, patience, range.length, range.length));
+  lock.unlock();
+  absl::Status loaded = load(range.offset, part->bytes.span());
+  lock.lock();
+  if (!loaded.ok()) return Fail(std::move(loaded));
+  part->filled = range.length;
+  sent_[index].stale = sent_[index].arrived = false;
+  Send(lock, index, part);
+  return absl::OkStatus();
+}
+
 // Sends the parts again whose bytes have changed since they were sent.
 absl::Status FileUpload::SendStale(Lock& lock, const Load& load, const Patience& patience) {
   for (size_t index = 0; index < sent_.size(); ++index) {
@@ -276,15 +291,7 @@ absl::Status FileUpload::SendStale(Lock& lock, const Load& load, const Patience&
         WaitWhileAnswered(lock, patience, [&] { return !status_.ok() || sent_[index].arrived; });
     if (!waited.ok()) return Fail(waited);
     RETURN_IF_ERROR(status_);
-    const ByteRange range = sent_[index].range;
-    ASSIGN_OR_RETURN(const std::shared_ptr<Part> part, TakeRoom(lock, patience, range.length, range.length));
-    lock.unlock();
-    absl::Status loaded = load(range.offset, part->bytes.span());
-    lock.lock();
-    if (!loaded.ok()) return Fail(std::move(loaded));
-    part->filled = range.length;
-    sent_[index].stale = sent_[index].arrived = false;
-    Send(lock, index, part);
+    RETURN_IF_ERROR(SendLoaded(lock, index, load, patience));
   }
   return absl::OkStatus();
 }
@@ -329,10 +336,53 @@ absl::StatusOr<ObjectInfo> FileUpload::Finish(uint64_t bytes, const Load& load, 
   return End(lock, patience);
 }
 
+bool FileUpload::CopiesPieces() {
+  std::lock_guard lock(mutex_);
+  return OpenWriter().ok() && dynamic_cast<PieceCopier*>(writer_.get()) != nullptr;
+}
+
+absl::Status FileUpload::CopyPiece(Lock& lock, size_t index, const ObjectInfo& base, const Patience& patience) {
+  constexpr int kCopiedAtOnce = 8;
+  const absl::Status waited =
+      WaitWhileAnswered(lock, patience, [&] { return !status_.ok() || in_flight_ < kCopiedAtOnce; });
+  if (!waited.ok()) return Fail(waited);
+  RETURN_IF_ERROR(status_);
+  ++in_flight_;
+  const ByteRange range = sent_[index].range;
+  auto& writer = dynamic_cast<PieceCopier&>(*writer_);
+  lock.unlock();
+  writer.Copy(index, range.offset, base, range, [this, index](absl::Status status) {
+    std::lock_guard callback_lock(mutex_);
+    OnSent(index, std::move(status));
+  });
+  lock.lock();
+  return absl::OkStatus();
+}
+
+absl::StatusOr<ObjectInfo> FileUpload::FinishCopied(const std::vector<WrittenContent::Piece>& pieces,
+                                                    const ObjectInfo& base, const Load& load,
+                                                    const Patience& patience) {
+  Lock lock(mutex_);
+  if (phase_ == Phase::kOpen && status_.ok()) {
+    RETURN_IF_ERROR(OpenWriter());
+    sent_.clear();
+    for (const WrittenContent::Piece& piece : pieces) sent_.push_back({.range = piece.range});
+    for (size_t index = 0; index < pieces.size(); ++index) {
+      if (pieces[index].copied) RETURN_IF_ERROR(CopyPiece(lock, index, base, patience));
+    }
+    for (size_t index = 0; index < pieces.size(); ++index) {
+      if (!pieces[index].copied) RETURN_IF_ERROR(SendLoaded(lock, index, load, patience));
+    }
+    written_ = pieces.back().range.end();
+  }
+  return End(lock, patience);
+}
+
 absl::StatusOr<ObjectInfo> FileUpload::FinishPieces(const std::vector<WrittenContent::Piece>& pieces, const Load& load,
                                                     const Patience& patience) {
   Lock lock(mutex_);
   const bool is_put = pieces.size() <= 1;
+  if (is_put) writer_.reset();  // CopiesPieces has made it
   while (phase_ == Phase::kOpen && status_.ok() && sent_.size() < pieces.size() && part_ == nullptr) {
     const ByteRange range = pieces[sent_.size()].range;
     if (!is_put) RETURN_IF_ERROR(OpenWriter());

@@ -21,7 +21,7 @@ namespace millrace {
 /// A file as an object that appears whole or not at all: by a Put if it fits into one part, else by a PieceWriter,
 /// several of whose parts are in flight at a time. There are two ways to it. Write takes the bytes from the beginning
 /// to the end while the program goes on; Patch says which of them have changed since, and Finish fetches what is
-/// missing. Or FinishPieces makes the object of pieces that are known.
+/// missing. Or FinishPieces makes the object of pieces that are known; the store may copy some of them.
 ///
 /// An error ends it: whatever is written after a write that failed, nothing of the file appears. Only a wait that was
 /// interrupted (Cancelled) has no consequence. Thread-safe, but Patch, and Finish with a Load, must not meet a Write.
@@ -63,6 +63,12 @@ class FileUpload {
   /// The same of pieces that are sent, if Write was not called.
   absl::StatusOr<ObjectInfo> FinishPieces(const std::vector<WrittenContent::Piece>& pieces, const Load& load,
                                           const Patience& patience);
+  /// Whether the store copies pieces. Call it before Write.
+  bool CopiesPieces();
+  /// FinishPieces where the store copies some of them from `base`. Unimplemented if the server turns out not to copy.
+  /// If it is interrupted before finishing(), the upload is of no use any more.
+  absl::StatusOr<ObjectInfo> FinishCopied(const std::vector<WrittenContent::Piece>& pieces, const ObjectInfo& base,
+                                          const Load& load, const Patience& patience);
 
   /// What a file tells as the time of its last change. (Objects of S3 have only that of their upload.)
   void set_modified_ms(int64_t modified_ms);
@@ -92,7 +98,9 @@ class FileUpload {
   void Send(Lock& lock, size_t index, const std::shared_ptr<Part>& part);
   void OnSent(size_t index, absl::Status status);
   absl::Status LoadRest(Lock& lock, uint64_t bytes, const Load& load, const Patience& patience);
+  absl::Status SendLoaded(Lock& lock, size_t index, const Load& load, const Patience& patience);
   absl::Status SendStale(Lock& lock, const Load& load, const Patience& patience);
+  absl::Status CopyPiece(Lock& lock, size_t index, const ObjectInfo& base, const Patience& patience);
   void BeginFinish(Lock& lock);
   absl::StatusOr<ObjectInfo> End(Lock& lock, const Patience& patience);
   absl::Status Fail(absl::Status status);

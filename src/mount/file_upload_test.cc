@@ -1,6 +1,7 @@
 #include "mount/file_upload.h"
 
 #include <fmt/format.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -19,6 +20,8 @@
 
 namespace millrace {
 namespace {
+
+using ::testing::ElementsAre;
 
 Patience Long() {
   return {std::chrono::steady_clock::now() + std::chrono::minutes(5), {}};
@@ -242,6 +245,30 @@ TEST_F(StagedUploadTest, PiecesAreSent) {
   ASSERT_TRUE(upload.FinishPieces(pieces, Load(), Long()).ok());
   EXPECT_EQ(Stored(), text_);
   EXPECT_EQ(store_.written().size(), 3u);
+}
+
+TEST_F(StagedUploadTest, PiecesAreSentAndCopied) {
+  text_ = RandomText(1'000'000);
+  ASSERT_TRUE(PutBlocking(store_, "k", AsBytes(text_)).ok());
+  const ObjectInfo base = *HeadBlocking(store_, "k");
+  text_.replace(300'000, 4, "here");
+  text_ += "tail";
+  PutOptions options;
+  options.if_match = base.etag;
+  const std::vector<WrittenContent::Piece> pieces = {
+      {{0, 250'000}, true}, {{250'000, 100'000}, false}, {{350'000, 650'000}, true}, {{1'000'000, 4}, false}};
+  {
+    FileUpload upload(store_, memory_, "k", options);
+    ASSERT_TRUE(upload.CopiesPieces());
+    ASSERT_TRUE(upload.FinishCopied(pieces, base, Load(), Long()).ok());
+  }
+  EXPECT_EQ(Stored(), text_);
+  EXPECT_THAT(store_.copied(), ElementsAre(ByteRange{0, 250'000}, ByteRange{350'000, 650'000}));
+  EXPECT_THAT(store_.written(), ElementsAre(1, 3));
+  // The base is another one by now.
+  FileUpload upload(store_, memory_, "k", options);
+  EXPECT_EQ(ErrnoOf(upload.FinishCopied(pieces, base, Load(), Long()).status()), ESTALE);
+  EXPECT_EQ(Stored(), text_);
 }
 
 TEST_F(StagedUploadTest, OnePieceIsAPut) {

@@ -20,6 +20,10 @@ namespace {
 constexpr size_t kFetchBytes = size_t{1} << 20;
 // A file that changes so many of its parts after they were sent is not written front to back.
 constexpr int kMostPatches = 64;
+// An object that is changed in part is put together by the store from pieces of at least, and about, so many bytes of
+// the version before.
+constexpr uint64_t kLeastCopied = uint64_t{5} << 20;
+constexpr uint64_t kMostCopied = uint64_t{256} << 20;
 // After a refusal so many bytes are compared with those in the store at most.
 constexpr uint64_t kMostCompared = uint64_t{256} << 20;
 // A program that syncs after each line publishes for one part in twenty of the time.
@@ -367,7 +371,19 @@ absl::StatusOr<ObjectInfo> WrittenFile::Upload(const Patience& patience) {
     return upload_->Finish(content_.size(), load, patience);
   }
   if (upload_ == nullptr) BeginStream();
-  return upload_->FinishPieces(content_.CommitPieces(services_.store.traits().pieces, 0, 0), load, patience);
+  const PieceLimits& limits = services_.store.traits().pieces;
+  if (content_.uses_base() && content_.size() > kLeastCopied && upload_->CopiesPieces()) {
+    const std::vector<WrittenContent::Piece> pieces = content_.CommitPieces(limits, kLeastCopied, kMostCopied);
+    if (std::any_of(pieces.begin(), pieces.end(), [](const auto& piece) { return piece.copied; })) {
+      const ObjectInfo base{.key = key_, .size = base_.size, .etag = base_.etag, .modified_ms = base_.modified_ms};
+      absl::StatusOr<ObjectInfo> info = upload_->FinishCopied(pieces, base, load, patience);
+      if (absl::IsCancelled(info.status()) && !upload_->finishing()) upload_.reset();  // another call begins again
+      if (!absl::IsUnimplemented(info.status())) return info;
+      upload_.reset();
+      BeginStream();
+    }
+  }
+  return upload_->FinishPieces(content_.CommitPieces(limits, 0, 0), load, patience);
 }
 
 // A request whose answer was lost may have been done, and the one after it is refused then: the store has these bytes.

@@ -88,6 +88,48 @@ class WrittenFileTest : public ::testing::Test {
   std::unique_ptr<WrittenFile::Services> services_;
 };
 
+TEST_F(WrittenFileTest, AnAppendToALargeObjectReadsNothingOfIt) {
+  Rng rng(1);
+  std::string text = TextOf(rng, 12 << 20);
+  Put(text);
+  const auto file = Existing();
+  ASSERT_EQ(Write(*file, text.size(), "tail"), 0);
+  ASSERT_EQ(Commit(*file), 0);
+  text += "tail";
+  EXPECT_TRUE(Stored() == text);
+  EXPECT_EQ(store_.copied().size(), 1u);
+  EXPECT_EQ(store_.gets().size(), 1u);  // Stored's own
+  // A change in the middle: what lies around it is copied.
+  ASSERT_EQ(Write(*file, 6 << 20, "middle"), 0);
+  ASSERT_EQ(Commit(*file), 0);
+  text.replace(6 << 20, 6, "middle");
+  EXPECT_TRUE(Stored() == text);
+  EXPECT_EQ(store_.copied().size(), 3u);
+  EXPECT_EQ(store_.gets().size(), 2u);
+}
+
+TEST_F(WrittenFileTest, AStoreThatCopiesNothingIsSentAll) {
+  store_.copies = false;
+  Rng rng(1);
+  std::string text = TextOf(rng, 6 << 20);
+  Put(text);
+  const auto file = Existing();
+  ASSERT_EQ(Write(*file, text.size(), "tail"), 0);
+  ASSERT_EQ(Commit(*file), 0);
+  EXPECT_EQ(store_.copied().size(), 1u);  // it was asked to
+  EXPECT_TRUE(Stored() == text + "tail");
+}
+
+TEST_F(WrittenFileTest, AnAppendToAnObjectThatWasReplacedIsRefused) {
+  Rng rng(1);
+  Put(TextOf(rng, 6 << 20));
+  const auto file = Existing();
+  ASSERT_EQ(Write(*file, 6 << 20, "tail"), 0);
+  Put("another");
+  EXPECT_EQ(Commit(*file), ESTALE);
+  EXPECT_EQ(Stored(), "another");
+}
+
 TEST_F(WrittenFileTest, AnyOrderOfCallsGivesWhatADiskGives) {
   // The parts of this store are 64 KiB, so all of this goes through streams, parts that are sent again, and commits.
   for (const bool is_new : {true, false}) {
