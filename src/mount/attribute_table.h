@@ -5,6 +5,7 @@
 #include <ctime>
 #include <functional>
 #include <list>
+#include <map>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -21,6 +22,7 @@ struct FileAttributes {
   std::string version;  // the ETag that the times are about; "": a file that is being written, or a folder
   std::optional<timespec> modified;
   std::optional<timespec> accessed;
+  std::map<std::string, std::string, std::less<>> extended;  // by name
 };
 
 /// The attributes of files and folders by their keys, for as long as the mount lives. There are at most kMost: those

@@ -28,21 +28,35 @@ bool LocalTree::Detach(WrittenFile& file) {
 }
 
 void LocalTree::End(const std::shared_ptr<WrittenFile>& file, bool if_idle) {
-  std::shared_ptr<WrittenFile> named, numbered;  // its end may wait for the store, so not under the lock
+  std::vector<std::shared_ptr<WrittenFile>> removed;
   std::lock_guard lock(mutex_);
   if (if_idle && (file->writers > 0 || file->changed() || (file->unlinked() && readers_.contains(file->inode)))) return;
-  const auto found = files_.find(file->key());
-  if (found != files_.end() && found->second == file) {
-    named = std::move(found->second);
+  removed = RemoveLocked(*file);
+}
+
+bool LocalTree::EndUnwritten(const std::shared_ptr<WrittenFile>& file) {
+  std::vector<std::shared_ptr<WrittenFile>> removed;
+  std::lock_guard lock(mutex_);
+  if (file->writers > 0) return false;
+  removed = RemoveLocked(*file);
+  return true;
+}
+
+std::vector<std::shared_ptr<WrittenFile>> LocalTree::RemoveLocked(const WrittenFile& file) {
+  std::vector<std::shared_ptr<WrittenFile>> removed;
+  const auto found = files_.find(file.key());
+  if (found != files_.end() && found->second.get() == &file) {
+    removed.push_back(std::move(found->second));
     files_.erase(found);
   }
-  const auto number = by_inode_.find(file->inode);
-  if (number != by_inode_.end() && number->second == file) {
-    numbered = std::move(number->second);
+  const auto number = by_inode_.find(file.inode);
+  if (number != by_inode_.end() && number->second.get() == &file) {
+    removed.push_back(std::move(number->second));
     by_inode_.erase(number);
     inodes_ = by_inode_.size();
   }
   ended_.notify_all();
+  return removed;
 }
 
 void LocalTree::Unname(const WrittenFile& file) {

@@ -34,6 +34,8 @@ class LocalTree {
   /// The file is not being written any more. If only `if_idle`, nothing happens while a handle writes it, or something
   /// is not committed, or a program has it open without a name.
   void End(const std::shared_ptr<WrittenFile>& file, bool if_idle);
+  /// The same although something is not committed. False, and nothing happens, if a handle writes it.
+  bool EndUnwritten(const std::shared_ptr<WrittenFile>& file);
   /// The key stands for it no more, but programs have it open.
   void Unname(const WrittenFile& file);
   /// Call it before the file itself gets its other key.
@@ -69,6 +71,8 @@ class LocalTree {
 
  private:
   bool HasBelowLocked(const std::string& folder) const;
+  /// Whoever holds what it returns lets it go without the lock: the end of a file may wait for the store.
+  std::vector<std::shared_ptr<WrittenFile>> RemoveLocked(const WrittenFile& file);
 
   mutable std::mutex mutex_;
   mutable std::condition_variable ended_;

@@ -60,6 +60,19 @@ TEST_F(LocalTreeTest, AFileEndsWithItsLastHandle) {
   EXPECT_EQ(tree_.Find("b"), changed);
 }
 
+TEST_F(LocalTreeTest, AFileThatIsNotCommittedEndsUnlessItIsWrittenAgain) {
+  const auto file = File("a");  // a new one, so there is something to commit
+  ASSERT_TRUE(tree_.Begin(file));
+  ASSERT_TRUE(tree_.Detach(*file));
+  ASSERT_EQ(tree_.Attach(file->inode), file);  // opened while it is committed by the handle before
+  EXPECT_FALSE(tree_.EndUnwritten(file));
+  EXPECT_EQ(tree_.Find("a"), file);
+  ASSERT_TRUE(tree_.Detach(*file));
+  EXPECT_TRUE(tree_.EndUnwritten(file));
+  EXPECT_EQ(tree_.Find("a"), nullptr);
+  EXPECT_EQ(tree_.Attach(file->inode), nullptr);
+}
+
 TEST_F(LocalTreeTest, AFileWithoutANameStaysForItsReaders) {
   const auto file = File("a", /*in_store=*/true);
   EXPECT_TRUE(tree_.Begin(file));

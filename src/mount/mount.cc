@@ -175,7 +175,8 @@ absl::Status Mount::Server::Begin() {
   fuse_opt_add_arg(&arguments, "millrace");
   fuse_opt_add_arg(&arguments, "-o");
   fuse_opt_add_arg(&arguments, words.c_str());
-  const fuse_lowlevel_ops operations = Operations();
+  fuse_lowlevel_ops operations = Operations();
+  if (options_.writable) AddExtended(operations);  // else the kernel asks once, and not again
   session_ = fuse_session_new(&arguments, &operations, sizeof(operations), this);
   fuse_opt_free_args(&arguments);
   if (session_ == nullptr) return absl::InternalError("libfuse takes none of the options; it says why on stderr");

@@ -15,6 +15,7 @@
 #include <new>
 #include <set>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -191,9 +192,17 @@ class Mount::Server {
   absl::Status DeleteVersion(const Node& file, const Patience& patience);
   void KeepFolderOf(const std::string& key);
 
+  // Extended attributes (mount_extended.cc).
+  absl::StatusOr<std::string> KeyOfInode(uint64_t inode) const;
+  absl::Status SetExtended(Request request, uint64_t inode, const char* name, std::string_view value, int flags);
+  absl::Status GetExtended(Request request, uint64_t inode, const char* name, size_t room);
+  absl::Status ListExtended(Request request, uint64_t inode, size_t room);
+  absl::Status RemoveExtended(Request request, uint64_t inode, const char* name);
+
   static fuse_lowlevel_ops Operations();
   static void AddWriting(fuse_lowlevel_ops& operations);
   static void AddChanges(fuse_lowlevel_ops& operations);
+  static void AddExtended(fuse_lowlevel_ops& operations);
   void OnInit(fuse_conn_info& connection);
 
   ObjectStore& store_;

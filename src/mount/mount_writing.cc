@@ -329,7 +329,8 @@ void Mount::Server::CloseWriter(const std::shared_ptr<WrittenFile>& file, bool c
   if (local_.Detach(*file) && file->changed()) {
     const absl::Status committed = CommitFile(file, ReleasePatience());
     if (!committed.ok()) Warn(committed);
-    if (!committed.ok() && !file->ended()) {
+    // A program that has opened it meanwhile writes on in it, and its close commits it.
+    if (!committed.ok() && !file->ended() && local_.EndUnwritten(file)) {
       file->Park(std::string(committed.message()));
       GiveUp(file);
     }

@@ -242,6 +242,30 @@ def test_attributes_are_kept(place: Place) -> None:
     assert (path.parent / "moved").stat().st_mtime_ns >= written
 
 
+@says(
+    "With `--writable`, programs also set extended attributes, up to 4 KiB of each file or folder, and more is refused with `ENOSPC`; the mount keeps them until it ends.",
+)
+def test_extended_attributes_are_kept(place: Place) -> None:
+    file, folder = place.at("write") / "there", place.at("write")
+    for path in (file, folder):
+        refused(lambda path=path: os.getxattr(path, "user.x"), errno.ENODATA)
+        os.setxattr(path, "user.x", b"1")
+        os.setxattr(path, "user.empty", b"", os.XATTR_CREATE)
+        assert sorted(os.listxattr(path)) == ["user.empty", "user.x"] and os.getxattr(path, "user.x") == b"1"
+        refused(lambda path=path: os.setxattr(path, "user.x", b"2", os.XATTR_CREATE), errno.EEXIST)
+        refused(lambda path=path: os.setxattr(path, "user.y", b"2", os.XATTR_REPLACE), errno.ENODATA)
+        os.setxattr(path, "user.x", b"22", os.XATTR_REPLACE)
+        os.removexattr(path, "user.empty")
+        refused(lambda path=path: os.removexattr(path, "user.empty"), errno.ENODATA)
+        refused(lambda path=path: os.setxattr(path, "user.large", bytes(5000)), errno.ENOSPC)
+        assert os.listxattr(path) == ["user.x"] and os.getxattr(path, "user.x") == b"22"
+    os.rename(file, folder / "moved")
+    assert os.getxattr(folder / "moved", "user.x") == b"22"
+    os.remove(folder / "moved")
+    (folder / "moved").write_bytes(b"another")
+    assert os.listxattr(folder / "moved") == []
+
+
 # ---- Freshness
 
 
@@ -759,7 +783,7 @@ def test_renaming_in_a_folder(sandbox: Sandbox, tmp_path: Path) -> None:
 
 @says(
     "There are no hard links, symbolic links, devices or named pipes: making one is refused.",
-    "There are no extended attributes: a program is told `EOPNOTSUPP`.",
+    "Without `--writable` there are no extended attributes, and no mount has access lists (ACLs): a program is told `EOPNOTSUPP`.",
     "Locks of `flock` and `fcntl` hold between the programs of one mount, and say nothing to other machines.",
 )
 def test_what_there_is_not(place: Place) -> None:
@@ -767,8 +791,8 @@ def test_what_there_is_not(place: Place) -> None:
     refused(lambda: os.symlink("there", folder / "link"), errno.EPERM, errno.ENOSYS)
     refused(lambda: os.link(folder / "there", folder / "link"), errno.EPERM, errno.ENOSYS)
     refused(lambda: os.mkfifo(folder / "fifo"), errno.EPERM, errno.ENOSYS)
-    refused(lambda: os.getxattr(folder / "there", "user.x"), errno.EOPNOTSUPP)
-    refused(lambda: os.setxattr(folder / "there", "user.x", b"1"), errno.EOPNOTSUPP)
+    refused(lambda: os.getxattr(place.at("read") / "there", "user.x"), errno.EOPNOTSUPP)
+    refused(lambda: os.getxattr(folder / "there", "system.posix_acl_access"), errno.EOPNOTSUPP)
     with (
         open(folder / "there", "rb") as one,
         open(folder / "there", "rb") as two,

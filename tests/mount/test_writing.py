@@ -15,7 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from e2e.harness import Sandbox, Server, freeze
+from e2e.harness import Sandbox, Server, freeze, logged_devstore
 from e2e.mounting import mounted, needs_fuse, wait_until
 
 pytestmark = needs_fuse
@@ -162,6 +162,26 @@ def test_what_a_mount_leaves_is_listed(sandbox: Sandbox, store: Server, tmp_path
     sandbox.ok("cp", copy[2], copy[3], env=store.env())
     os.remove(copy[2])
     assert objects(store)["half"] == body and sandbox.ok("mount", "--recover").out == ""
+
+
+def test_an_append_to_a_large_object_sends_what_is_appended(sandbox: Sandbox, bucket: Path, tmp_path: Path) -> None:
+    def operations() -> list[str]:
+        lines = (line.split() for line in (tmp_path / "log").read_text().splitlines())
+        return [line[3] for line in lines if len(line) > 5]
+
+    body = (bucket / "large").read_bytes()
+    with logged_devstore(sandbox, bucket.parent, tmp_path / "log") as store:
+        with mounted(sandbox, "s3://b", tmp_path / "mnt", "--writable", env=store.env()):
+            with open(tmp_path / "mnt" / "large", "ab") as file:
+                file.write(b"tail")
+            wait_until(lambda: "CompleteMultipartUpload" in operations(), "the log")
+            assert (operations().count("UploadPartCopy"), operations().count("UploadPart")) == (1, 1)
+            assert "GetObject" not in operations()
+            with open(tmp_path / "mnt" / "large", "r+b") as file:  # what follows the first part is copied
+                file.write(b"head")
+        wait_until(lambda: operations().count("CompleteMultipartUpload") == 2, "the log")
+        assert (operations().count("UploadPartCopy"), operations().count("UploadPart")) == (2, 2)
+        assert store.client().get_object(Bucket="b", Key="large")["Body"].read() == b"head" + body[4:] + b"tail"
 
 
 def test_allocating(store: Server, writable: Path) -> None:
