@@ -171,10 +171,14 @@ absl::Status FileUpload::OpenWriter() {
 absl::StatusOr<std::shared_ptr<FileUpload::Part>> FileUpload::TakeRoom(Lock& lock, const Patience& patience,
                                                                        uint64_t bytes, uint64_t room) {
   auto part = std::make_shared<Part>();
-  part->most = bytes;
   const absl::Status waited = WaitWhileAnswered(lock, patience, [&] {
     if (!status_.ok() || phase_ != Phase::kOpen) return true;
     if (in_flight_ >= PartsHeld(bytes)) return false;
+    if (const std::shared_ptr<Part> spare = std::exchange(spare_, nullptr);
+        spare != nullptr && spare->bytes.size() == room) {
+      part = spare;
+      return true;
+    }
     // The memory of parts in flight comes back by itself; blocks go only if nothing else will.
     if (in_flight_ > 0) return memory_.TryExtend(&part->memory, room);
     (void)Reserve(*part, room);
@@ -183,7 +187,9 @@ absl::StatusOr<std::shared_ptr<FileUpload::Part>> FileUpload::TakeRoom(Lock& loc
   if (!waited.ok()) return Fail(waited);
   RETURN_IF_ERROR(CheckOpen());
   if (!part->memory) return Fail(RefusedWith(ENOMEM, uri_ + ": there is no memory to write it; raise --memory"));
-  part->bytes = Buffer(room);
+  if (part->bytes.size() != room) part->bytes = Buffer(room);
+  part->filled = 0;
+  part->most = bytes;
   return part;
 }
 
@@ -231,11 +237,21 @@ void FileUpload::Send(Lock& lock, size_t index, const std::shared_ptr<Part>& par
   writer.Write(index, offset, ByteSpan(part->bytes.span()).first(part->filled), std::nullopt,
                [this, index, part](absl::Status status) {
                  std::lock_guard callback_lock(mutex_);
-                 part->bytes = Buffer();
-                 part->memory = Reservation();  // before a writer that waits for room looks
+                 if (KeepsSpare(*part)) {
+                   spare_ = part;
+                 } else {
+                   part->bytes = Buffer();
+                   part->memory = Reservation();  // before a writer that waits for room looks
+                 }
                  OnSent(index, std::move(status));
                });
   lock.lock();
+}
+
+// While the program writes on, and the budget has much left.
+bool FileUpload::KeepsSpare(const Part& part) const {
+  return phase_ == Phase::kOpen && spare_ == nullptr && part.filled == part.most &&
+         memory_.used() < memory_.limit() / 2;
 }
 
 void FileUpload::OnSent(size_t index, absl::Status status) {
@@ -400,6 +416,7 @@ absl::StatusOr<ObjectInfo> FileUpload::FinishPieces(const std::vector<WrittenCon
 }
 
 absl::StatusOr<ObjectInfo> FileUpload::End(Lock& lock, const Patience& patience) {
+  spare_ = nullptr;
   if (phase_ == Phase::kOpen && status_.ok()) {
     phase_ = Phase::kDraining;
     if (writer_ != nullptr && part_ != nullptr) SendPart(lock);

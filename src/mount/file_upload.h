@@ -63,7 +63,7 @@ class FileUpload {
   /// The same of pieces that are sent, if Write was not called.
   absl::StatusOr<ObjectInfo> FinishPieces(const std::vector<WrittenContent::Piece>& pieces, const Load& load,
                                           const Patience& patience);
-  /// Whether the store copies pieces. Call it before Write.
+  /// True if the store copies pieces. Call it before Write.
   bool CopiesPieces();
   /// FinishPieces where the store copies some of them from `base`. Unimplemented if the server turns out not to copy.
   /// If it is interrupted before finishing(), the upload is of no use any more.
@@ -97,6 +97,7 @@ class FileUpload {
   void SendPart(Lock& lock);
   void Send(Lock& lock, size_t index, const std::shared_ptr<Part>& part);
   void OnSent(size_t index, absl::Status status);
+  bool KeepsSpare(const Part& part) const;
   absl::Status LoadRest(Lock& lock, uint64_t bytes, const Load& load, const Patience& patience);
   absl::Status SendLoaded(Lock& lock, size_t index, const Load& load, const Patience& patience);
   absl::Status SendStale(Lock& lock, const Load& load, const Patience& patience);
@@ -120,6 +121,8 @@ class FileUpload {
   Phase phase_ = Phase::kOpen;
   absl::Status status_;  // the first error
   std::shared_ptr<Part> part_;
+  std::shared_ptr<Part>
+      spare_;  // memory of one that has arrived: to get as much of the system costs more than to fill it
   std::vector<SentPiece> sent_;
   int in_flight_ = 0;      // parts, and the call that ends it
   uint64_t answered_ = 0;  // calls

@@ -71,7 +71,7 @@ class LocalTree {
 
  private:
   bool HasBelowLocked(const std::string& folder) const;
-  /// Whoever holds what it returns lets it go without the lock: the end of a file may wait for the store.
+  /// The caller lets the result go without the lock: the end of a file may wait for the store.
   std::vector<std::shared_ptr<WrittenFile>> RemoveLocked(const WrittenFile& file);
 
   mutable std::mutex mutex_;

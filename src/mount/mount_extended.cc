@@ -13,7 +13,7 @@ namespace millrace {
 
 namespace {
 
-// Of one file, names and values together, as on ext4.
+// One file has so many bytes of names and values, as on ext4.
 constexpr size_t kMostExtended = 4096;
 
 // Access lists would have to be held; programs that copy files pass over them.

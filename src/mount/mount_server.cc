@@ -88,6 +88,7 @@ bool Mount::Server::IsNews(const absl::Status& status) {
     case ENOENT:
     case ESTALE:
     case EINTR:
+    case ENAMETOOLONG:
     case ENOTEMPTY:
     case EXDEV:
     case EROFS:
@@ -217,8 +218,8 @@ absl::Status Mount::Server::Lookup(Request request, uint64_t parent, const char*
   fuse_entry_param entry{};
   entry.entry_timeout = entry.attr_timeout = Validity();
   // A file that is being written keeps the number that it has, and changes all the time.
-  ASSIGN_OR_RETURN(const Node folder, Known(parent));
-  const std::shared_ptr<WrittenFile> written = ShownFile(local_.Find(folder.key + name));
+  ASSIGN_OR_RETURN(const std::string key, KeyOf(parent, name));
+  const std::shared_ptr<WrittenFile> written = ShownFile(local_.Find(key));
   if (written != nullptr && inodes_.TellAgain(written->inode)) {
     entry.ino = written->inode;
     entry.attr = StatOf(written->node(), entry.ino);

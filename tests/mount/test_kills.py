@@ -12,12 +12,13 @@ from pathlib import Path
 from e2e.harness import Sandbox, Server, devstore
 from e2e.mounting import needs_fuse
 from test_mount_failures import killable
-from thoroughness import ALL, repeats
+from thoroughness import ALL
 
 pytestmark = needs_fuse
 
 NAMES = [f"{folder}{name}" for folder in ("", "folder/") for name in "abcd"]
-OPERATIONS = 500 if ALL else 60  # of one mount, which is killed in the middle of the last one
+OPERATIONS = 100_000 if ALL else 120
+OF_A_MOUNT = 1000 if ALL else 60  # fewer than that, and it is killed in the middle of the last one
 Bodies = set[bytes | None]  # that a file may have; None: it is not there
 
 
@@ -79,14 +80,15 @@ def one_call(rng: random.Random, files: Files, root: Path) -> Callable[[], None]
 
 
 def test_nothing_that_was_closed_is_lost(sandbox: Sandbox, tmp_path: Path) -> None:
-    rng, files = random.Random(1), Files()
+    rng, files, done = random.Random(1), Files(), 0
     with devstore(sandbox, "mem:", "--bucket", "b") as store:
-        for life in range(repeats(200, 4)):
-            root = tmp_path / f"mnt{life}"
+        while done < OPERATIONS:
+            root = tmp_path / f"mnt{done}"
             with killable(sandbox, "s3://b", root, "--writable", "--metadata-ttl", "minimal", env=store.env()) as mount:
                 with contextlib.suppress(FileExistsError):
                     (root / "folder").mkdir()
-                for _ in range(rng.randrange(OPERATIONS)):
+                operations = rng.randrange(OF_A_MOUNT)
+                for _ in range(operations):
                     one_call(rng, files, root)()
                 for name in NAMES:
                     there = (root / name).read_bytes() if (root / name).exists() else None
@@ -96,4 +98,5 @@ def test_nothing_that_was_closed_is_lost(sandbox: Sandbox, tmp_path: Path) -> No
                 mount.kill()
                 last.join()
             files.settle(store)
+            done += operations + 1
         assert any(files.now(name) for name in NAMES)

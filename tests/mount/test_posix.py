@@ -1,4 +1,4 @@
-"""The table of POSIX file semantics in docs/mount.md: each line of it is a test. What holds on a mount is also tried on a local disk."""
+"""The table of POSIX file semantics in docs/mount.md: each line of it is a test. A rule that holds on a mount is also tried on a local disk."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def made(path: Path, body: bytes = b"0123456789") -> Path:
 
 
 def as_stranger(folder: Path, *command: str) -> bool:
-    """Whether the command succeeds as another user, in the folder."""
+    """True if the command succeeds as another user, in the folder."""
     if os.geteuid() != 0:
         pytest.skip("only root can be two users")
     done = subprocess.run(
@@ -137,7 +137,7 @@ def _(folder: Path) -> None:
 )
 def _(folder: Path) -> None:
     deep = folder
-    with pytest.raises(OSError, match="too long") as error:
+    with pytest.raises(OSError, match="File name too long") as error:
         for _ in range(20):
             deep = deep / ("n" * 100)
             deep.mkdir()
@@ -348,8 +348,18 @@ def _(folder: Path) -> None:
 def _(folder: Path) -> None:
     folder.chmod(0o1777)
     made(folder / "f")
-    assert as_stranger(folder, "touch", "theirs")
+    assert as_stranger(folder, "sh", "-c", "umask 077; : > theirs")
     assert not as_stranger(folder, "rm", "-f", "f") and as_stranger(folder, "rm", "theirs")
+
+
+@posix(
+    "a new file belongs to the user who makes it",
+    "to the owner of the mount (`-o uid=N`), unless it is made with another mode than files usually are",
+)
+def _(folder: Path) -> None:
+    folder.chmod(0o777)
+    assert as_stranger(folder, "sh", "-c", "umask 022; : > usual; umask 077; : > private")
+    assert (folder / "usual").stat().st_uid == os.geteuid() and (folder / "private").stat().st_uid == STRANGER
 
 
 @posix("a program runs if its mode has `x`, and else does not: `EACCES`")
