@@ -30,14 +30,14 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 
 
 def attack(address: str, count: int) -> None:
-    """Until it is killed. Prints `flooding` once all connections were opened."""
+    """Until it is killed. Prints `flooding` once `count` connections were opened: the worker may have closed some of them by then."""
     host, port = address.rsplit(":", 1)
     limit = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(limit[1], count + 100), limit[1]))
     selector = selectors.DefaultSelector()
     has_begun: dict[socket.socket, bool] = {}  # a head
     next_byte = time.monotonic()
-    is_told = False
+    opened = 0
     while True:
         for _ in range(min(count - len(has_begun), 200)):
             attacker = socket.socket()
@@ -45,9 +45,9 @@ def attack(address: str, count: int) -> None:
             attacker.connect_ex((host, int(port)))
             selector.register(attacker, selectors.EVENT_READ)
             has_begun[attacker] = False
-        if len(has_begun) == count and not is_told:
-            print("flooding", flush=True)
-            is_told = True
+            opened += 1
+            if opened == count:
+                print("flooding", flush=True)
         for key, _ in selector.select(0.2):
             assert isinstance(key.fileobj, socket.socket)
             selector.unregister(key.fileobj)  # the worker has closed it

@@ -9,6 +9,8 @@ import signal
 import time
 from dataclasses import dataclass
 
+from . import _arguments
+
 __all__ = ["Notice", "heartbeat", "notice"]
 
 
@@ -63,7 +65,10 @@ def notice(*, advice: bool = False) -> Notice | None:
     return found if found.final or advice else None
 
 
-_first_step: int | None = None  # that this process has told
+def _first_of(file: int) -> int | None:
+    """The first step that the processes of this attempt have told."""
+    words = os.pread(file, 20, 0).split()
+    return int(words[0]) if words and words[0].isdigit() else None
 
 
 def heartbeat(step: int | None = None) -> None:
@@ -75,20 +80,19 @@ def heartbeat(step: int | None = None) -> None:
         step: The number of the step that is done. The end of the job says how many steps there were, the time of one, and with ``--price`` or
             ``--machine`` the cost of 1,000. Steps that are made again after a restart count once.
     """
-    global _first_step
+    if step is not None:
+        step = _arguments.integer("step", step, least=0)
     path = os.environ.get("MILLRACE_HEARTBEAT")
     if path:
         try:
             if step is None:
                 os.utime(path)
                 return
-            if step < 0:
-                raise ValueError(f"step is {step}, and has to be 0 or more")
-            if _first_step is None or step < _first_step:
-                _first_step = step
-            file = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+            file = os.open(path, os.O_RDWR | os.O_CLOEXEC)
             try:
-                os.pwrite(file, b"%020d %020d\n" % (_first_step, step), 0)
+                # Another process of the attempt may have told an earlier one: torchrun starts its workers again.
+                first = _first_of(file)
+                os.pwrite(file, b"%020d %020d\n" % (step if first is None else min(first, step), step), 0)
             finally:
                 os.close(file)
         except OSError:  # the supervisor is gone, and this program with it soon

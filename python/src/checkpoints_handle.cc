@@ -74,7 +74,9 @@ std::shared_ptr<Checkpoints> OpenCheckpoints(Process& process, const std::string
 }  // namespace
 
 CheckpointsHandle::CheckpointsHandle(const std::string& uri)
-    : process_(CurrentProcess()), checkpoints_(OpenCheckpoints(*process_, uri)) {}
+    : process_(CurrentProcess()), checkpoints_(OpenCheckpoints(*process_, uri)) {
+  process_->checkpoints.Opened(this->uri());
+}
 
 uint64_t CheckpointsHandle::Claim() {
   CheckOwnProcess();

@@ -23,10 +23,15 @@ constexpr absl::Duration kNearTimeout = absl::Seconds(2);
 constexpr int kImdsAttempts = 4;
 constexpr absl::Duration kExtension = absl::Minutes(10);
 
+/// Of a text that may hold a secret.
+std::string DigestOf(std::string_view text) {
+  constexpr size_t kDigits = 32;
+  return HexEncode(Sha256(AsBytes(text))).substr(0, kDigits);
+}
+
 // Names the holder of a token: by the subject of a JWT, which is not verified here, or by a digest. The subject stays
 // when the token is renewed. "" without a token.
 std::string SubjectOf(std::string_view token) {
-  constexpr size_t kDigits = 32;
   const std::string text(ToStd(absl::StripAsciiWhitespace(ToAbsl(token))));
   if (text.empty()) return "";
   const std::vector<std::string> parts = absl::StrSplit(text, '.');
@@ -38,7 +43,7 @@ std::string SubjectOf(std::string_view token) {
       return fmt::format("subject {}", claims["sub"].get<std::string>());
     }
   }
-  return fmt::format("token {}", HexEncode(Sha256(AsBytes(text))).substr(0, kDigits));
+  return fmt::format("token {}", DigestOf(text));
 }
 
 class Static final : public CredentialSource {
@@ -59,7 +64,10 @@ class CommandSource final : public CredentialSource {
   CommandSource(std::string profile, std::string command)
       : profile_(std::move(profile)), command_(std::move(command)) {}
   std::string Name() const override { return fmt::format("credential_process of profile '{}'", profile_); }
-  std::string Principal(const AwsEnvironment&) const override { return fmt::format("profile {}", profile_); }
+  // Another file of settings may have another command for the same profile.
+  std::string Principal(const AwsEnvironment&) const override {
+    return fmt::format("profile {} {}", profile_, DigestOf(command_));
+  }
   CredentialAction Begin(absl::Time) override { return RunProcessAction{command_}; }
 
   CredentialAction OnInput(CredentialInput input, absl::Time now) override {
@@ -86,11 +94,12 @@ class Container final : public CredentialSource {
   std::string Name() const override {
     return fmt::format("the container's endpoint ({})", HostHeader(endpoint_.server));
   }
-  // One endpoint serves many: it tells them apart by their tokens.
+  // One endpoint serves many: it tells them apart by their tokens. On ECS, the path is a secret.
   std::string Principal(const AwsEnvironment& environment) const override {
     std::string token = endpoint_.token;
     if (!endpoint_.token_file.empty()) token = environment.read_file(endpoint_.token_file).value_or("");
-    return fmt::format("container {}{} {}", HostHeader(endpoint_.server), endpoint_.target, SubjectOf(token));
+    return fmt::format("container {} {} {}", HostHeader(endpoint_.server), DigestOf(endpoint_.target),
+                       SubjectOf(token));
   }
 
   CredentialAction Begin(absl::Time) override {

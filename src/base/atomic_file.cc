@@ -60,7 +60,7 @@ absl::StatusOr<std::string> Replaceable(std::string path, std::string_view name)
 
 // What the names of this machine's temporary files begin with.
 const std::string& OwnPrefix() {
-  static const std::string prefix = fmt::format("{}{:016x}-", kTemporaryPrefix, Xxh3(AsBytes(HostName())));
+  static const std::string prefix = fmt::format("{}{}-", kTemporaryPrefix, HostDigits());
   return prefix;
 }
 

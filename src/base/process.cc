@@ -1,11 +1,15 @@
 #include "base/process.h"
 
+#include <fmt/format.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
 #include <array>
 #include <cstdlib>
 #include <fstream>
+
+#include "base/bytes.h"
+#include "base/crypto.h"
 
 namespace millrace {
 
@@ -25,6 +29,10 @@ std::string EnvironmentValue(const std::string& name) {
 std::string HostName() {
   std::array<char, 256> name{};
   return gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "localhost";
+}
+
+std::string HostDigits() {
+  return fmt::format("{:016x}", Xxh3(AsBytes(HostName())));
 }
 
 double CpuSeconds() {

@@ -170,6 +170,25 @@ TEST_F(CacheAccessTest, FoldersWithinTheCacheAreNoLinks) {
   EXPECT_EQ(std::distance(fs::directory_iterator(elsewhere), fs::directory_iterator()), 1);
 }
 
+// The file of the key is not there, so that one is to be made.
+TEST_F(CacheAccessTest, C24ALinkToAnEmptyFolderEndsNothing) {
+  Keep(**Open());
+  const std::string elsewhere = folder_ / "elsewhere";
+  fs::create_directory(elsewhere);
+  for (const std::string& path : Paths()) {
+    if (fs::path(path).filename().string().size() != 2) continue;
+    fs::remove_all(path);
+    fs::create_symlink(elsewhere, path);
+  }
+  const auto cache = *Open();
+  for (int i = 0; i < 3; ++i) Keep(*cache);
+  EXPECT_FALSE(Has(*cache));
+  EXPECT_TRUE(cache->keeps());
+  Keep(*cache, "new");
+  EXPECT_TRUE(Has(*cache, "new"));
+  EXPECT_TRUE(fs::is_empty(elsewhere));
+}
+
 // Any process of the same user can hold a lock: one that is stopped, or a child that was forked at the wrong moment.
 TEST_F(CacheAccessTest, ACacheWhoseLockIsHeldIsNotUsed) {
   Keep(**Open());

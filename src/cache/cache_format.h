@@ -18,7 +18,7 @@
 
 namespace millrace {
 
-/// What a file of the cache is about: one version of an object, for those who may read it.
+/// The subject of a file of the cache: one version of an object, for those who may read it.
 struct CacheIdentity {
   std::string store;  // its endpoint, and the root of its URIs
   std::string key;

@@ -84,8 +84,8 @@ void DropOtherVersions(const std::string& folder, absl::FunctionRef<void(uint64_
   });
   if (dropped == 0) return;
   Log(LogLevel::kWarning, "cache",
-      fmt::format("{}: removed {} of another version of Millrace; their data come from the store once more", folder,
-                  Counted(dropped, "file")));
+      fmt::format("{}: removed {} of another version of Millrace, or damaged; their data come from the store again",
+                  folder, Counted(dropped, "file")));
 }
 
 // A process that is killed meanwhile leaves a progress, so that the number is not taken for the count.

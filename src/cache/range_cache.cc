@@ -203,6 +203,11 @@ std::shared_ptr<CacheFile> RangeCache::Make(const Kept& kept, const CacheFile::F
   if (!is_new) GiveBack(disk_bytes);
   // Names that are too long are not kept, nor what comes while another process has the file.
   if (absl::IsInvalidArgument(made.status()) || absl::IsNotFound(made.status())) return nullptr;
+  // Its folder may be a link, which says nothing of the other folders.
+  if (absl::IsPermissionDenied(made.status())) {
+    OnBadFile(kept.name, made.status());
+    return nullptr;
+  }
   if (!made.ok()) {
     OnError(made.status(), /*reading=*/false);
     return nullptr;
@@ -314,7 +319,10 @@ void RangeCache::WriteAll(const CacheIdentity& identity, uint64_t object_bytes, 
 
 void RangeCache::Write(const Kept& kept) {
   std::shared_ptr<CacheFile> file = Find(kept.identity, kept.name);
-  if (file == nullptr && IsBad(kept.name)) return;
+  if (file == nullptr && IsBad(kept.name)) {
+    dropped_bytes_.fetch_add(kept.bytes.size(), std::memory_order_relaxed);
+    return;
+  }
   if (file != nullptr && file->object_bytes() != kept.object_bytes) return;
   const ByteRange whole{kept.offset, kept.bytes.size()};
   for (const ByteRange& part : file == nullptr ? std::vector<ByteRange>{whole} : file->Missing(whole)) {

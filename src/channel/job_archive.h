@@ -12,7 +12,7 @@ namespace millrace {
 /// Describes how the saving of an archive ended.
 struct SavedArchive {
   uint64_t bytes = 0;    // of the object; 0: there is none
-  std::string etag;      // likewise
+  std::string etag;      // that of the archive
   bool changed = false;  // files were written to meanwhile, or removed: it has their older bytes, or lacks them
   std::vector<std::string> broken_links;  // below the folder, behind which there is nothing; it lacks them
   absl::Status lacks;                     // why it lacks other files; OK: it has them all

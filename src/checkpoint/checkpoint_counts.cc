@@ -24,14 +24,24 @@ CheckpointCounts::Save::~Save() {
   counts_.End(uri_, std::chrono::duration<double>(Clock::now() - begun_).count(), committed_);
 }
 
+CheckpointCounts::Place& CheckpointCounts::PlaceOf(const std::string& uri) {
+  const bool is_known = places_.contains(uri) || places_.size() < kMaxPlaces;
+  return places_[is_known ? uri : "others"];
+}
+
+void CheckpointCounts::Opened(const std::string& uri) {
+  const std::lock_guard lock(mutex_);
+  PlaceOf(uri);
+}
+
 void CheckpointCounts::Claimed(const std::string& uri) {
   const std::lock_guard lock(mutex_);
-  if (Place& place = places_[uri]; place.newest <= 0) place.newest = UnixNow();
+  if (Place& place = PlaceOf(uri); place.newest <= 0) place.newest = UnixNow();
 }
 
 void CheckpointCounts::End(const std::string& uri, double seconds, bool committed) {
   const std::lock_guard lock(mutex_);
-  Place& place = places_[uri];
+  Place& place = PlaceOf(uri);
   if (!committed) {
     ++place.failures;
     return;
@@ -53,6 +63,7 @@ void CheckpointCounts::Collect(MetricsText* text) const {
     text->Counter("millrace_checkpoint_save_seconds_total", "Time of the saves that were committed.", labels,
                   place.seconds);
     text->Gauge("millrace_checkpoint_last_save_seconds", "Time of the newest of them.", labels, place.last_seconds);
+    if (place.newest <= 0) continue;
     text->Gauge("millrace_checkpoint_newest_timestamp_seconds",
                 "When the newest checkpoint of this process was committed, as Unix time; before the first one: when "
                 "this process began to save.",

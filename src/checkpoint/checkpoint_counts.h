@@ -31,6 +31,11 @@ class CheckpointCounts {
     bool committed_ = false;
   };
 
+  /// So many places are told apart; all others are counted together as "others".
+  static constexpr size_t kMaxPlaces = 100;
+
+  /// A process has opened them, perhaps to save there: a save that fails before the first scrape is an increase.
+  void Opened(const std::string& uri);
   /// A process that saves there is at work from now on: the age of its newest checkpoint counts from here.
   void Claimed(const std::string& uri);
 
@@ -42,8 +47,9 @@ class CheckpointCounts {
     uint64_t failures = 0;
     double seconds = 0;       // of saves that were committed
     double last_seconds = 0;  // of the newest of them
-    double newest = 0;        // when it was committed, as Unix time; until then when this process began to save
+    double newest = 0;        // when it was committed, as Unix time; until then when this process began to save, or 0
   };
+  Place& PlaceOf(const std::string& uri);  // with mutex_
   void End(const std::string& uri, double seconds, bool committed);
 
   mutable std::mutex mutex_;

@@ -105,9 +105,13 @@ absl::StatusOr<ServiceQuestion> TakeServiceQuestion(const ServiceAdviceFlags& fl
     // Machines of SageMaker and of EC2 are not rented together.
     const bool any = !settings.machine;
     const bool of_sagemaker = question.trainer.name.starts_with("ml.");
+    std::vector<MachinePrice> others;  // taken if the list has no others
     for (const MachinePrice& each : settings.prices.machines) {
-      if (each.gpus == 0 && (any || each.name.starts_with("ml.") == of_sagemaker)) question.kinds.push_back(each);
+      if (each.gpus > 0) continue;
+      const bool fits = any || each.name.starts_with("ml.") == of_sagemaker;
+      (fits ? question.kinds : others).push_back(each);
     }
+    if (question.kinds.empty()) question.kinds = std::move(others);
   }
   if (flags.workers) question.workers = static_cast<int>(*flags.workers);
   question.batch = settings.bench.loader.batch;

@@ -145,6 +145,15 @@ absl::Status TakePrice(const RunFlags& flags, SupervisorOptions* options) {
   return absl::OkStatus();
 }
 
+// For the user of a node exporter, which is another one, whatever the umask is.
+absl::Status WriteForAll(const std::string& path, std::string_view text) {
+  constexpr mode_t kForAll = 0644;
+  ASSIGN_OR_RETURN(const auto file, AtomicFile::Create(path, path, Durability::kUnsynced, kForAll));
+  RETURN_IF_ERROR(file->SetMode(kForAll));
+  RETURN_IF_ERROR(file->Append(AsBytes(text)));
+  return file->Commit(/*only_if_absent=*/false).status();
+}
+
 absl::StatusOr<int> RunCommand(RunFlags flags) {
   for (const std::string& text : flags.volumes) {
     ASSIGN_OR_RETURN(flags.run.volumes.emplace_back(), ParseVolumeOption(text));
@@ -168,8 +177,7 @@ absl::StatusOr<int> RunCommand(RunFlags flags) {
     if (file.empty()) return;
     MetricsText text;
     counts.Collect(&text);
-    // For the user of a node exporter, which is another one.
-    if (const absl::Status wrote = WriteFileAtomically(file, text.Text(), 0644); !wrote.ok())
+    if (const absl::Status wrote = WriteForAll(file, text.Text()); !wrote.ok())
       SayLine(std::string(ToStd(wrote.message())));
   };
   options.supervisor.begin = [&]() -> absl::Status {
@@ -431,7 +439,9 @@ void AddRun(Command app) {
          "end")
       .Called("URI");
   run.Add("--lineage", &flags->run.job.lineage,
-          "Add to FILE, as lines of JSON, which objects the channels hold, their order, and the epochs that were read")
+          "Add to FILE, as lines of JSON, which objects the channels hold, their order, the epochs that were read, the "
+          "commit of "
+          "--code, and what --output has saved")
       .Called("FILE");
   run.Add("--root", &flags->run.job.root, "The folder that programs know as /opt/ml").ShowDefault().Called("DIR");
   run.Add("--hosts", &flags->run.job.hosts, "The names of all hosts of the job, with commas between them [algo-1]");

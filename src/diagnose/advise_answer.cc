@@ -38,22 +38,25 @@ std::string CostText(const CostPrediction& one, const Advice& advice, const Advi
   const std::string storage =
       fmt::format("Storing the data costs {} a month.",
                   DollarText(StorageDollarsPerMonth(static_cast<double>(advice.data.object_bytes), settings.prices)));
-  const std::string requests = DollarText(one.request_dollars + one.other_dollars);
+  std::string requests = fmt::format("{} of requests", DollarText(one.request_dollars));
+  if (one.other_dollars > 0) requests += fmt::format(", and {} for the file system", DollarText(one.other_dollars));
   if (advice.inputs.dollars_per_hour <= 0) {
-    return fmt::format("Cost: {} of requests for {}, beside the machine, whose price is not known (--machine). {}",
-                       requests, epochs, storage);
+    return fmt::format("Cost: {} for {}, beside the machine, whose price is not known ({}). {}", requests, epochs,
+                       settings.machine ? "--prices FILE" : "--machine", storage);
   }
-  return fmt::format("Cost: {} for {}: {} for {} at {} an hour, and {} of requests. {}", DollarText(one.dollars()),
-                     epochs, DollarText(one.machine_dollars), settings.machine->name,
+  return fmt::format("Cost: {} for {}: {} for {} at {} an hour, and {}. {}", DollarText(one.dollars()), epochs,
+                     DollarText(one.machine_dollars), settings.machine->name,
                      DollarText(advice.inputs.dollars_per_hour), requests, storage);
 }
 
 std::string WholeTimeText(const CostPrediction& one, const CostInputs& in) {
   const double model = ModelSeconds(in);
-  const double later = in.epochs > 1 ? one.later_epoch_seconds : one.epoch_seconds;
-  return fmt::format("Time: {} for {}: the first batch after {}, then {} for each epoch, {}.",
-                     TimeText(one.total_seconds(in.epochs)), Counted(in.epochs, "epoch"), TimeText(one.startup_seconds),
-                     TimeText(later),
+  const std::string first = TimeText(one.epoch_seconds);
+  const std::string later = in.epochs > 1 ? TimeText(one.later_epoch_seconds) : first;
+  return fmt::format("Time: {} for {}: the first batch after {}, then {}, {}.", TimeText(one.total_seconds(in.epochs)),
+                     Counted(in.epochs, "epoch"), TimeText(one.startup_seconds),
+                     first == later ? fmt::format("{} for each epoch", later)
+                                    : fmt::format("{} for the first epoch and {} for each later one", first, later),
                      model > 0 ? fmt::format("in which the model takes {}", TimeText(model))
                                : "without the time of the model (--step-ms)");
 }
@@ -61,7 +64,7 @@ std::string WholeTimeText(const CostPrediction& one, const CostInputs& in) {
 std::string OtherText(const AdviceAnswer& answer, const CostInputs& in) {
   std::string text = "Otherwise:";
   for (size_t i = 0; i < answer.equal.size(); ++i)
-    text += fmt::format("{} {}", i == 0 ? " no difference to" : ",", answer.equal[i].title);
+    text += fmt::format("{} {}", i == 0 ? " no difference to" : " or", answer.equal[i].title);
   const double least = answer.chosen.total_seconds(in.epochs);
   for (size_t i = 0; i < std::min<size_t>(2, answer.other.size()); ++i) {
     const CostPrediction& one = answer.other[i];

@@ -4,6 +4,7 @@
 
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "supervisor/notice.h"
 
 namespace millrace {
 
@@ -21,6 +22,12 @@ T FieldOr(const RunJournal::Fields& fields, std::string_view name, T otherwise) 
 }
 
 }  // namespace
+
+RunMetrics::RunMetrics() {
+  for (const NoticeKind kind : {NoticeKind::kInterruption, NoticeKind::kMaintenance, NoticeKind::kScaleIn,
+                                NoticeKind::kRebalance, NoticeKind::kSignal})
+    notices_[std::string(NoticeWord(kind))] = 0;
+}
 
 void RunMetrics::OnEvent(std::string_view event, const RunJournal::Fields& fields) {
   const std::lock_guard lock(mutex_);

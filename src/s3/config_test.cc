@@ -15,6 +15,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Pair;
+using ::testing::StartsWith;
 
 /// Variables and files of a test.
 struct World {
@@ -59,7 +60,10 @@ TEST(S3Config, TellsWhoseCredentialsTheyAre) {
       "[default]\ncredential_process = /bin/keys\n[profile keys]\naws_access_key_id = AKIA2\n"
       "aws_secret_access_key = s\n[profile role]\nrole_arn = arn:aws:iam::1:role/train\nsource_profile = keys\n"
       "[profile sso]\nsso_start_url = https://x\nsso_region = us-east-1\nsso_account_id = 12\nsso_role_name = read\n";
-  EXPECT_EQ(principal(), "profile default");
+  EXPECT_THAT(principal(), StartsWith("profile default "));
+  const std::string one = principal();
+  world.files[kConfig].replace(world.files[kConfig].find("/bin/keys"), 9, "/bin/more");
+  EXPECT_NE(principal(), one) << "a command of another file of settings";
   for (const auto& [profile, expected] : std::map<std::string, std::string>{
            {"keys", "key AKIA2"}, {"role", "role arn:aws:iam::1:role/train"}, {"sso", "sso 12/read"}}) {
     world.variables["AWS_PROFILE"] = profile;
@@ -95,6 +99,16 @@ TEST(S3Config, ContainersAreToldApartByTheirTokens) {
   EXPECT_THAT(other, ::testing::Not(HasSubstr("another kind")));
   world.files["/token"] = "a token of yet another kind";
   EXPECT_NE(S3Principal(world.Environment()), other);
+}
+
+// Who knows the path gets the keys of the task.
+TEST(S3Config, ThePathOfAContainersEndpointIsNotShown) {
+  World world;
+  world.variables["AWS_CONTAINER_CREDENTIALS_RELATIVE_URI"] = "/v2/credentials/CANARY";
+  const std::string one = S3Principal(world.Environment());
+  EXPECT_THAT(one, AllOf(StartsWith("container "), ::testing::Not(HasSubstr("CANARY"))));
+  world.variables["AWS_CONTAINER_CREDENTIALS_RELATIVE_URI"] = "/v2/credentials/ANOTHER";
+  EXPECT_NE(S3Principal(world.Environment()), one);
 }
 
 TEST(S3Config, TheEnvironment) {

@@ -23,7 +23,7 @@ namespace {
 
 // Names this machine: in a folder that several machines share, locks may not reach the others.
 std::string FolderPrefix() {
-  return fmt::format("millrace-run-{:016x}-", Xxh3(AsBytes(HostName())));
+  return fmt::format("millrace-run-{}-", HostDigits());
 }
 
 // The lock of a folder, or none if another process has it or the folder is gone.

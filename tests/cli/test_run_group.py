@@ -124,7 +124,7 @@ def test_torchrun_on_two_hosts_of_the_last_group(host: StartHost, tmp_path: Path
     page = (Path(__file__).resolve().parents[2] / "docs" / "groups.md").read_text()
     [line] = re.findall(r"--group train='(torchrun --nnodes .*?)'", page, re.DOTALL)
     line = line.replace("\\\n", " ").replace("torchrun", f"{sys.executable} -m torch.distributed.run", 1)
-    line = line.replace(":29500", f":{free_port()}").replace("8", "1", 1)
+    line = line.replace(":29500", f":{free_port()}").replace("--nproc-per-node 8", "--nproc-per-node 1")
     (tmp_path / "train.py").write_text(RANKS)
     groups = {"data": WAITS, "train": line.replace("train.py", str(tmp_path / "train.py"))}
     options = ["--main-hosts", "2", "--host-index"]

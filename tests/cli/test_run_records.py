@@ -52,7 +52,7 @@ STEPS = """
 import os, sys
 import millrace
 attempt = int(os.environ["MILLRACE_ATTEMPT"])
-for step in range(1, 7) if attempt == 1 else range(5, 11):  # it goes on at its checkpoint
+for step in range(1, 7) if attempt == 1 else range(5, 11):  # it continues at its checkpoint
     millrace.heartbeat(step)
 sys.exit(attempt == 1)
 """

@@ -7,6 +7,7 @@ import json
 import os
 import re
 import signal
+import stat
 import subprocess
 import sys
 import threading
@@ -216,7 +217,8 @@ def test_alerts_fire_for_a_hang_and_a_job_that_failed(millrace_bin: Path, tmp_pa
     threading.Thread(target=exporter.serve_forever, daemon=True).start()
     run = [str(millrace_bin), "run", "--metrics-file", str(shown / "metrics")]
     # A run before it, which ends well: its numbers stay in the file until the next run begins.
-    subprocess.run([*run, "--", "true"], check=True, capture_output=True, timeout=PATIENCE)
+    subprocess.run([*run, "--", "true"], check=True, capture_output=True, timeout=PATIENCE, umask=0o077)
+    assert stat.S_IMODE((shown / "metrics").stat().st_mode) == 0o644, "the node exporter has another user"
     server = Prometheus(tmp_path, f"127.0.0.1:{exporter.server_address[1]}")
     try:
         server.wait_until_ready()

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import pathlib
+import subprocess
+import sys
 import time
 
 import millrace
@@ -41,8 +43,24 @@ def test_a_heartbeat_tells_the_step(monkeypatch: pytest.MonkeyPatch, tmp_path: p
     assert abs(beat.stat().st_mtime - time.time()) < 60
     millrace.heartbeat()
     assert beat.read_text().split()[1].endswith("12")
-    with pytest.raises(ValueError, match="step is -1"):
+    # Another process of the attempt, such as one that torchrun has started again.
+    other = "import millrace; millrace.heartbeat(9)"
+    subprocess.run([sys.executable, "-c", other], check=True)
+    assert [int(word) for word in beat.read_text().split()] == [7, 9]
+
+
+@pytest.mark.parametrize("watched", [False, True])
+def test_steps_are_whole_numbers(monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path, watched: bool) -> None:
+    beat = tmp_path / "heartbeat"
+    beat.touch()
+    monkeypatch.delenv("MILLRACE_HEARTBEAT", raising=False)
+    if watched:
+        monkeypatch.setenv("MILLRACE_HEARTBEAT", str(beat))
+    with pytest.raises(millrace.InvalidArgumentError, match="step is -1"):
         millrace.heartbeat(-1)
+    for step in (1.5, True):
+        with pytest.raises(TypeError, match="step"):
+            millrace.heartbeat(step)  # type: ignore[arg-type]
 
 
 def test_notices(monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path) -> None:

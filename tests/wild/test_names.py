@@ -292,14 +292,14 @@ def test_the_file_of_labels_may_lie_among_the_samples(tmp_path: Path) -> None:
         write(root / "metadata.csv", "file_name,label\n" + "".join(f"{n}.{ending},{n}\n" for n in range(3)))
         write(root / "notes.txt", "x") if ending == "png" else None
         fields = {"x": millrace.Image(size=8) if ending == "png" else millrace.Bytes("bin"), "label": millrace.Label()}
-        with millrace.Loader(
-            str(root), labels=str(root / "metadata.csv"), batch_size=3, fields=fields, shuffle="none"
-        ) as loader:
+        dataset = millrace.Dataset(str(root), labels=str(root / "metadata.csv"))
+        with millrace.Loader(dataset, batch_size=3, fields=fields, shuffle="none") as loader:
             (batch,) = loader
         assert [int(label) for label in batch["label"]] == [0, 1, 2]
     write(tmp_path / "png/4.png", encoded(photo(4), "PNG"))
+    dataset = millrace.Dataset(str(tmp_path / "png"), labels=str(tmp_path / "png/metadata.csv"))
     with pytest.raises(millrace.Error, match="has no label for 1 of"):
-        millrace.Loader(str(tmp_path / "png"), labels=str(tmp_path / "png/metadata.csv"), batch_size=3)
+        millrace.Loader(dataset, batch_size=3)
 
 
 def test_copies_of_images_are_samples_of_their_own(tmp_path: Path) -> None:
