@@ -43,6 +43,7 @@ CACHE_LEAVES_FREE = 0.05  # of the disk: DiskCache's free_share
 READER = """
 import os, random, sys, time
 kind, root, seed, count = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
+block = random.Random(seed).randbytes(1 << 20) if kind == "write" else b""
 def whole(path):
     total = 0
     with open(path, "rb", buffering=0) as file:
@@ -54,6 +55,10 @@ def images():
 began = time.monotonic()
 if kind == "sequential":
     work, unit = whole(root + f"/large{seed}"), "MB"
+elif kind == "write":
+    with open(root + f"/written{seed}", "wb", buffering=0) as file:
+        for _ in range(count): file.write(block)
+    work, unit = count << 20, "MB"
 elif kind.startswith("random"):
     size, rng, fd = int(kind[6:]), random.Random(seed), os.open(root + "/large0", os.O_RDONLY)
     length = os.fstat(fd).st_size
@@ -109,7 +114,7 @@ for i in range(16):
 @dataclass
 class Workload:
     name: str
-    kind: str  # of READER, or "fio read", "fio randread"
+    kind: str  # of READER, whose "write" writes `count` MiB; or "fio read", "fio randread"
     readers: int = 1
     count: int = 0
     warm: bool = False  # measured when everything was read once
@@ -172,12 +177,15 @@ def no_room(root: Path, corpus: int) -> str:
 def contestants(
     options: argparse.Namespace, root: Path, workload: Workload, cache: Path, corpus: int
 ) -> list[Contestant]:
+    writes = workload.kind == "write"
+
     def millrace(*more: str) -> Callable[[Path, dict[str, str]], list[str]]:
         common = [str(options.build / "millrace"), "mount", "s3://b"]
         return lambda folder, _: [*common, str(folder), "--foreground", "--metadata-ttl", "indefinite", *more]
 
     def s3fs(folder: Path, settings: dict[str, str]) -> list[str]:
-        more = f"url={settings['AWS_ENDPOINT_URL']},use_path_request_style,endpoint=us-east-1,ro,stat_cache_expire=3600"
+        more = f"url={settings['AWS_ENDPOINT_URL']},use_path_request_style,endpoint=us-east-1,stat_cache_expire=3600"
+        more += "" if writes else ",ro"
         return ["s3fs", "b", str(folder), "-f", "-o", more]
 
     def rclone(folder: Path, settings: dict[str, str]) -> list[str]:
@@ -193,7 +201,7 @@ def contestants(
             ":s3:b",
             str(folder),
             *s3,
-            "--read-only",
+            *(["--vfs-cache-mode=writes", f"--cache-dir={cache}"] if writes else ["--read-only"]),
             "--dir-cache-time=1h",
             "--config=/dev/null",
         ]
@@ -205,6 +213,13 @@ def contestants(
         return "" if shutil.which(program) else f"{program} is not installed: apt-get install {program}"
 
     order = ["--order", str(root / workload.order)] if workload.order else []
+    if writes:
+        return [
+            Contestant("millrace", millrace("--writable", "--staging", str(cache))),
+            Contestant("millrace --no-staging", millrace("--writable", "--no-staging")),
+            Contestant("s3fs", s3fs, missing("s3fs")),
+            Contestant("rclone", rclone, missing("rclone")),
+        ]
     mounts = [
         Contestant("millrace", millrace(*order)),
         Contestant("millrace --cache", millrace("--cache", str(cache), *order), no_room(root, corpus)),
@@ -346,6 +361,8 @@ def workloads(quick: bool) -> list[Workload]:
         Workload("sequential, 1 reader, warm", "sequential", warm=True),
         Workload("random 4 KiB", "random4096", count=2000 // (40 if quick else 1)),
         Workload("random 128 KiB", "random131072", count=2000 // (40 if quick else 1)),
+        Workload("write, 1 writer", "write", count=32 if quick else 1024),
+        Workload("write, 4 writers", "write", readers=4, count=8 if quick else 256),
         Workload("find", "find"),
         Workload("small files in order", "cat", count=20_000 // few),
         Workload("epoch, shuffled", "epoch", count=20_000 // few),

@@ -25,9 +25,11 @@
 #include "cli/commands.h"
 #include "cli/console.h"
 #include "cli/metrics_option.h"
+#include "cli/mount_recover.h"
 #include "cli/usage.h"
 #include "store/request_counts.h"
 #include "store/stores.h"
+#include "transfer/artifact.h"
 #include "transfer/key_pattern.h"
 
 namespace millrace::cli {
@@ -48,7 +50,12 @@ struct MountFlags {
   std::vector<std::string> options;
   bool foreground = false;
   bool writable = false;
-  bool allow_overwrite = false;
+  bool no_overwrite = false;
+  bool no_staging = false;
+  std::string staging;
+  std::string staging_size;
+  std::string publish_on_fsync;
+  bool recover = false;
   std::string metrics_port;
 };
 
@@ -76,11 +83,17 @@ absl::Status TakeMountOption(std::string_view word, MountFlags& flags, MountOpti
   const size_t equals = word.find('=');
   const std::string_view name = word.substr(0, equals);
   const std::string_view value = equals == word.npos ? std::string_view() : word.substr(equals + 1);
-  const std::pair<std::string_view, std::string*> texts[] = {
-      {"timeout", &flags.timeout}, {"metadata-ttl", &flags.metadata_ttl},
-      {"cache", &flags.cache},     {"cache-size", &flags.cache_size},
-      {"memory", &flags.memory},   {"log", &flags.log},
-      {"order", &flags.order},     {"cache-tenant", &flags.cache_tenant}};
+  const std::pair<std::string_view, std::string*> texts[] = {{"timeout", &flags.timeout},
+                                                             {"metadata-ttl", &flags.metadata_ttl},
+                                                             {"cache", &flags.cache},
+                                                             {"cache-size", &flags.cache_size},
+                                                             {"memory", &flags.memory},
+                                                             {"log", &flags.log},
+                                                             {"order", &flags.order},
+                                                             {"cache-tenant", &flags.cache_tenant},
+                                                             {"staging", &flags.staging},
+                                                             {"staging-size", &flags.staging_size},
+                                                             {"publish-on-fsync", &flags.publish_on_fsync}};
   for (const auto& [option, text] : texts) {
     if (name != option || value.empty()) continue;
     *text = std::string(value);
@@ -90,10 +103,12 @@ absl::Status TakeMountOption(std::string_view word, MountFlags& flags, MountOpti
     options.allow_other = true;
   } else if (word == "writable") {
     flags.writable = true;
-  } else if (word == "allow-overwrite") {
-    flags.writable = flags.allow_overwrite = true;
+  } else if (word == "no-overwrite") {
+    flags.no_overwrite = true;
+  } else if (word == "no-staging") {
+    flags.no_staging = true;
   } else if (word == "ro") {
-    flags.writable = flags.allow_overwrite = false;
+    flags.writable = false;
   } else if (name == "uid") {
     ASSIGN_OR_RETURN(options.uid, TakeNumber(name, value, 10));
   } else if (name == "gid") {
@@ -109,8 +124,41 @@ absl::Status TakeMountOption(std::string_view word, MountFlags& flags, MountOpti
   return absl::OkStatus();
 }
 
+// Where the bytes of written files lie, on the disk of the cache unless another one is named.
+absl::StatusOr<std::string> StagingFolderOf(const MountFlags& flags) {
+  if (!flags.staging.empty()) return std::filesystem::absolute(flags.staging);
+  if (!flags.cache.empty()) return std::filesystem::absolute(flags.cache);
+  std::string folder = DefaultCacheFolder();
+  if (!folder.empty()) return folder;
+  return UsageError(
+      "there is no place for files that are being written (neither HOME nor MILLRACE_CACHE is set); name a folder with "
+      "--staging, or say --no-staging");
+}
+
+absl::Status TakeStaging(const MountFlags& flags, MountOptions& options) {
+  if (flags.no_staging && (!flags.staging.empty() || !flags.staging_size.empty() || !flags.publish_on_fsync.empty())) {
+    return UsageError("--no-staging contradicts --staging, --staging-size and --publish-on-fsync");
+  }
+  if (!flags.writable && (flags.no_overwrite || flags.no_staging || !flags.staging.empty() ||
+                          !flags.staging_size.empty() || !flags.publish_on_fsync.empty())) {
+    return UsageError(
+        "--no-overwrite, --no-staging, --staging, --staging-size and --publish-on-fsync make sense only beside "
+        "--writable");
+  }
+  if (!flags.writable || flags.no_staging) return absl::OkStatus();
+  ASSIGN_OR_RETURN(options.staging_folder, StagingFolderOf(flags));
+  if (!flags.staging_size.empty()) {
+    ASSIGN_OR_RETURN(options.staging_bytes, TakeSize("--staging-size", flags.staging_size));
+  }
+  if (!flags.publish_on_fsync.empty()) {
+    ASSIGN_OR_RETURN(options.publish_every, TakeDuration("--publish-on-fsync", flags.publish_on_fsync));
+  }
+  return absl::OkStatus();
+}
+
 // Puts what -o says in its place among the flags.
 absl::StatusOr<MountOptions> TakeOptions(MountFlags& flags) {
+  if (flags.folder.empty()) return UsageError("it needs a URI and the folder to mount on; see millrace mount --help");
   RETURN_IF_ERROR(CheckUri(flags.uri));
   MountOptions options;
   options.uid = getuid();
@@ -126,7 +174,8 @@ absl::StatusOr<MountOptions> TakeOptions(MountFlags& flags) {
     if (access(options.order_file.c_str(), R_OK) != 0) return ErrnoStatus(errno, flags.order, "reading --order");
   }
   options.writable = flags.writable;
-  options.allow_overwrite = flags.allow_overwrite;
+  options.no_overwrite = flags.no_overwrite;
+  RETURN_IF_ERROR(TakeStaging(flags, options));
   ASSIGN_OR_RETURN(options.timeout, TakeDuration("--timeout", flags.timeout));
   if (flags.metadata_ttl == "minimal") {
     options.metadata_ttl = std::chrono::nanoseconds(0);
@@ -238,6 +287,11 @@ absl::Status ServeMount(const MountFlags& flags, const MountOptions& options, co
 }
 
 absl::StatusOr<int> RunMount(MountFlags flags) {
+  if (flags.recover) {
+    ASSIGN_OR_RETURN(const std::string folder, StagingFolderOf(flags));
+    RETURN_IF_ERROR(PrintLeftFiles(folder));
+    return 0;
+  }
   ASSIGN_OR_RETURN(const MountOptions options, TakeOptions(flags));
   RuntimeOptions limits;
   if (!flags.memory.empty()) {
@@ -262,9 +316,10 @@ absl::StatusOr<int> RunMount(MountFlags flags) {
 }
 
 constexpr const char* kMountFooter =
-    R"(Any program reads the objects below URI as files in DIR. With --writable, programs write new files from their beginning to
-their end, which become objects when they are closed; they make, remove and rename files. Files that are read from their
-beginning are read ahead, and so are files that are opened in the order of their names, or in that of --order. A file that
+    R"(Any program reads the objects below URI as files in DIR. With --writable, DIR is like a disk: programs make, change,
+remove and rename files, and a file becomes an object when the last program that writes it closes it. Until then its bytes
+lie in the folder --staging. A file that cannot become an object, since another machine has replaced the object, stays there:
+`millrace mount --recover` lists such files. Files that are read from their beginning are read ahead, and so are files that are opened in the order of their names, or in that of --order. A file that
 is open stays the version that was opened: if the object is replaced, reads fail with ESTALE.
 docs/mount.md says what holds, and what programs are told of errors.
 
@@ -274,6 +329,7 @@ Examples:
   millrace mount s3://bucket/train /mnt/train
   millrace mount s3://bucket/train /mnt/train --cache /nvme/cache --cache-size 500GiB --metadata-ttl indefinite
   millrace mount s3://bucket/results /mnt/results --writable
+  millrace mount --recover --staging /nvme/cache
   millrace mount s3://bucket/train /mnt/train --foreground -o allow_other,uid=1000
   umount /mnt/train)";
 
@@ -282,16 +338,29 @@ Examples:
 void AddMount(Command app) {
   const Command mount = app.AddCommand("mount", "Mount a store as a file system: objects are files");
   auto flags = std::make_shared<MountFlags>();
-  mount.Add("uri", &flags->uri, "A bucket, prefix or folder").Required();
-  mount.Add("dir", &flags->folder, "The folder to mount on").Required();
+  mount.Add("uri", &flags->uri, "A bucket, prefix or folder");
+  mount.Add("dir", &flags->folder, "The folder to mount on");
   mount.AddFlag("--foreground", &flags->foreground,
                 "Serve in this process, which ends when the folder is unmounted; for systemd and containers");
-  const Option writable =
-      mount.AddFlag("--writable", &flags->writable, "Let programs write new files, and remove and rename");
+  mount.AddFlag("--writable", &flags->writable, "Let programs make, change, remove and rename files");
+  mount.AddFlag("--no-overwrite", &flags->no_overwrite, "But refuse to change or replace the contents of objects");
   mount
-      .AddFlag("--allow-overwrite", &flags->allow_overwrite,
-               "Let them also write files in place of objects that are there")
-      .Needs(writable);
+      .Add("--staging", &flags->staging,
+           "Keep the bytes of files that are being written in this folder of a local disk [that of --cache, else "
+           "~/.cache/millrace]")
+      .Called("DIR");
+  mount.Add("--staging-size", &flags->staging_size, "How much of the disk they may take [half of what is free]")
+      .Called("SIZE");
+  mount.AddFlag("--no-staging", &flags->no_staging,
+                "Keep nothing on a disk: programs write files from their beginning to their end, and do not read them "
+                "meanwhile");
+  mount
+      .Add("--publish-on-fsync", &flags->publish_on_fsync,
+           "Let fsync make an object of what is written so far, so often at most [only if it is appended to, each "
+           "second]")
+      .Called("TIME");
+  mount.AddFlag("--recover", &flags->recover,
+                "List the files in --staging that earlier mounts could not make objects of, and end");
   mount.Add("--timeout", &flags->timeout, "How long a program is kept waiting for the store before it gets EIO")
       .ShowDefault()
       .Called("TIME");

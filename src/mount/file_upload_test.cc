@@ -1,10 +1,13 @@
 #include "mount/file_upload.h"
 
 #include <fmt/format.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
+#include <cstring>
 #include <memory>
 #include <string>
 #include <thread>
@@ -17,6 +20,8 @@
 
 namespace millrace {
 namespace {
+
+using ::testing::ElementsAre;
 
 Patience Long() {
   return {std::chrono::steady_clock::now() + std::chrono::minutes(5), {}};
@@ -52,7 +57,7 @@ TEST_F(FileUploadTest, FilesOfAnySizeAppearWholeAndAtTheEnd) {
     {
       FileUpload upload(store_, memory_, "k", {});
       ASSERT_TRUE(WriteAll(upload, text).ok());
-      EXPECT_EQ(upload.size(), size);
+      EXPECT_EQ(upload.written(), size);
       EXPECT_EQ(Stored(), "(nothing)");
       const absl::StatusOr<ObjectInfo> info = upload.Finish(Long());
       ASSERT_TRUE(info.ok()) << info.status();
@@ -110,7 +115,7 @@ TEST_F(FileUploadTest, AWriteDuringWhichAnotherThreadClosesIsRefused) {
   EXPECT_EQ(ErrnoOf(written.status()), EIO);
   ASSERT_TRUE(info.ok()) << info.status();
   // No byte is lost that a write did not report as refused.
-  EXPECT_EQ(Stored(), text.substr(0, upload.size()));
+  EXPECT_EQ(Stored(), text.substr(0, upload.written()));
 }
 
 TEST_F(FileUploadTest, APartThatFailsIsToldByLaterCallsAndNothingAppears) {
@@ -182,6 +187,99 @@ TEST_F(FileUploadTest, WithoutMemoryOthersAreAskedForSome) {
   ASSERT_TRUE(rest);
   FileUpload refused(store_, memory, "k2", {}, make_room);
   EXPECT_EQ(ErrnoOf(refused.Write(0, AsBytes(std::string("x")), Long()).status()), ENOMEM);
+}
+
+/// A file that a program writes in any order, as a staging file has it.
+class StagedUploadTest : public FileUploadTest {
+ protected:
+  FileUpload::Load Load() {
+    return [this](uint64_t offset, MutableByteSpan into) {
+      if (offset + into.size() > text_.size()) return absl::OutOfRangeError("behind the end");
+      std::memcpy(into.data(), text_.data() + offset, into.size());
+      return absl::OkStatus();
+    };
+  }
+  void Patch(FileUpload& upload, uint64_t offset, const std::string& text) {
+    text_.replace(offset, text.size(), text);
+    upload.Patch(offset, AsBytes(text));
+  }
+
+  std::string text_;
+};
+
+TEST_F(StagedUploadTest, WhatChangesAfterItWasTakenIsSentAgain) {
+  text_ = RandomText(2'000'000);
+  FileUpload upload(store_, memory_, "k", {});
+  ASSERT_TRUE(WriteAll(upload, text_).ok());
+  const size_t parts = store_.written().size();
+  ASSERT_GT(parts, 3u);
+  EXPECT_EQ(upload.SentPart(0), (ByteRange{0, 64 << 10}));
+  EXPECT_EQ(upload.SentPart(1'999'999), ByteRange());
+  Patch(upload, 10, "head");                    // of the first part
+  Patch(upload, (64 << 10) * 2 - 2, "across");  // of two parts
+  Patch(upload, text_.size() - 4, "tail");      // of the one that is not sent
+  for (const ByteRange& arrived : upload.ArrivedParts()) EXPECT_GE(arrived.offset, uint64_t{64 << 10} * 3);
+  text_ += RandomText(100'000);  // behind what was taken
+  ASSERT_TRUE(upload.Finish(text_.size(), Load(), Long()).ok());
+  EXPECT_EQ(Stored(), text_);
+  const std::vector<size_t> written = store_.written();
+  for (size_t index = 0; index <= *std::max_element(written.begin(), written.end()); ++index) {
+    EXPECT_EQ(std::count(written.begin(), written.end(), index), index < 3 ? 2 : 1) << index;
+  }
+}
+
+TEST_F(StagedUploadTest, NothingThatWasTakenIsNeededForAFileThatIsLoaded) {
+  text_ = RandomText(1'000'000);
+  FileUpload upload(store_, memory_, "k", {});
+  ASSERT_TRUE(upload.Finish(text_.size(), Load(), Long()).ok());
+  EXPECT_EQ(Stored(), text_);
+  FileUpload failing(store_, memory_, "k2", {});
+  EXPECT_EQ(ErrnoOf(failing.Finish(text_.size() + 1, Load(), Long()).status()), ESTALE);
+}
+
+TEST_F(StagedUploadTest, PiecesAreSent) {
+  text_ = RandomText(600'000);
+  const std::vector<WrittenContent::Piece> pieces = {
+      {{0, 250'000}, false}, {{250'000, 100'000}, false}, {{350'000, 250'000}, false}};
+  FileUpload upload(store_, memory_, "k", {});
+  ASSERT_TRUE(upload.FinishPieces(pieces, Load(), Long()).ok());
+  EXPECT_EQ(Stored(), text_);
+  EXPECT_EQ(store_.written().size(), 3u);
+}
+
+TEST_F(StagedUploadTest, PiecesAreSentAndCopied) {
+  text_ = RandomText(1'000'000);
+  ASSERT_TRUE(PutBlocking(store_, "k", AsBytes(text_)).ok());
+  const ObjectInfo base = *HeadBlocking(store_, "k");
+  text_.replace(300'000, 4, "here");
+  text_ += "tail";
+  PutOptions options;
+  options.if_match = base.etag;
+  const std::vector<WrittenContent::Piece> pieces = {
+      {{0, 250'000}, true}, {{250'000, 100'000}, false}, {{350'000, 650'000}, true}, {{1'000'000, 4}, false}};
+  {
+    FileUpload upload(store_, memory_, "k", options);
+    ASSERT_TRUE(upload.CopiesPieces());
+    ASSERT_TRUE(upload.FinishCopied(pieces, base, Load(), Long()).ok());
+  }
+  EXPECT_EQ(Stored(), text_);
+  EXPECT_THAT(store_.copied(), ElementsAre(ByteRange{0, 250'000}, ByteRange{350'000, 650'000}));
+  EXPECT_THAT(store_.written(), ElementsAre(1, 3));
+  // The base is another one by now.
+  FileUpload upload(store_, memory_, "k", options);
+  EXPECT_EQ(ErrnoOf(upload.FinishCopied(pieces, base, Load(), Long()).status()), ESTALE);
+  EXPECT_EQ(Stored(), text_);
+}
+
+TEST_F(StagedUploadTest, OnePieceIsAPut) {
+  text_ = "text";
+  FileUpload upload(store_, memory_, "k", {});
+  ASSERT_TRUE(upload.FinishPieces({{{0, 4}, false}}, Load(), Long()).ok());
+  EXPECT_TRUE(store_.written().empty());
+  EXPECT_EQ(Stored(), "text");
+  FileUpload empty(store_, memory_, "k", {});
+  ASSERT_TRUE(empty.FinishPieces({}, Load(), Long()).ok());
+  EXPECT_EQ(Stored(), "");
 }
 
 TEST_F(FileUploadTest, AStoreThatIsAwayIsAnErrorAfterTheDeadline) {

@@ -1,7 +1,9 @@
 #include "mount/inode_table.h"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
+#include <vector>
 
 namespace millrace {
 
@@ -79,10 +81,31 @@ void InodeTable::Assign(uint64_t inode, Node node) {
   found->second.node = std::move(node);
 }
 
+void InodeTable::MoveFolder(const std::string& from, const std::string& to) {
+  std::lock_guard lock(mutex_);
+  std::vector<std::pair<std::string, uint64_t>> moved;
+  for (auto at = by_key_.begin(); at != by_key_.end();) {
+    const bool is_below = at->second != kRoot && at->first.starts_with(from);
+    if (is_below) moved.emplace_back(at->first, at->second);
+    at = is_below ? by_key_.erase(at) : std::next(at);
+  }
+  for (const auto& [key, inode] : moved) {
+    const std::string now = to + key.substr(from.size());
+    entries_.at(inode).node.key = now;
+    by_key_[now] = inode;
+  }
+}
+
 uint64_t InodeTable::NumberOf(const std::string& key) const {
   std::lock_guard lock(mutex_);
   const auto found = by_key_.find(key);
   return found == by_key_.end() ? 0 : found->second;
+}
+
+void InodeTable::Unname(const std::string& key) {
+  std::lock_guard lock(mutex_);
+  const auto found = by_key_.find(key);
+  if (found != by_key_.end() && found->second != kRoot) by_key_.erase(found);
 }
 
 void InodeTable::Outdate(const std::string& key) {

@@ -53,8 +53,12 @@ class InodeTable {
   /// The number stands for `node` from now on, whatever it was: a file that was written or renamed by way of the
   /// kernel, which has kept no bytes of it that are others.
   void Assign(uint64_t inode, Node node);
+  /// A folder has another key from now on, and so has what lies below it.
+  void MoveFolder(const std::string& from, const std::string& to);
   /// The number of this key's newest version; 0 if there is none.
   uint64_t NumberOf(const std::string& key) const;
+  /// The key has no version that is known any more, and the next one gets a number of its own.
+  void Unname(const std::string& key);
   /// The store is asked again before this key's version is told to anybody.
   void Outdate(const std::string& key);
 

@@ -117,5 +117,31 @@ TEST(InodeTable, FollowsTheKernelInAnyOrder) {
   for (const auto& [inode, known] : told) EXPECT_EQ(table.Find(inode)->key, known.first);
 }
 
+TEST(InodeTable, ANameThatIsGoneGetsAnotherNumber) {
+  InodeTable table("");
+  const Node node{.key = "a", .size = 1, .etag = "e"};
+  const uint64_t before = table.Remember(node);
+  table.Unname("a");
+  EXPECT_EQ(table.NumberOf("a"), 0u);
+  EXPECT_EQ(table.Find(before)->key, "a");  // programs have it open
+  const uint64_t after = table.Remember(node);
+  EXPECT_NE(after, before);
+  table.Forget(before, 1);
+  EXPECT_EQ(table.NumberOf("a"), after);
+}
+
+TEST(InodeTable, WhatLiesInAFolderMovesWithIt) {
+  InodeTable table("");
+  const uint64_t folder = table.Remember({.key = "d/"});
+  const uint64_t below = table.Remember({.key = "d/e/"});
+  const uint64_t other = table.Remember({.key = "da/"});
+  table.MoveFolder("d/", "x/y/");
+  EXPECT_EQ(table.Find(folder)->key, "x/y/");
+  EXPECT_EQ(table.Find(below)->key, "x/y/e/");
+  EXPECT_EQ(table.NumberOf("x/y/e/"), below);
+  EXPECT_EQ(table.NumberOf("d/e/"), 0u);
+  EXPECT_EQ(table.Find(other)->key, "da/");
+}
+
 }  // namespace
 }  // namespace millrace

@@ -10,28 +10,12 @@
 #include <mutex>
 #include <set>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
-#include "mount/file_upload.h"
+#include "mount/written_file.h"
 
 namespace millrace {
-
-/// A file that a program of this mount writes.
-struct WrittenFile {
-  WrittenFile(ObjectStore& store, MemoryBudget& memory, std::string its_key, PutOptions options,
-              FileUpload::MakeRoom make_room = nullptr)
-      : key(std::move(its_key)), upload(store, memory, key, std::move(options), std::move(make_room)) {}
-
-  const std::string key;
-  bool replaces = false;  // until it is finished, the object that it replaces is what others see
-  uint64_t inode = 0;     // that it was opened by
-  pid_t writer = 0;       // the process that opened it
-  std::atomic<int64_t> modified_ms{0};
-  std::atomic<bool> closed{false};     // by the writer, and nothing was written since
-  std::atomic<bool> ended{false};      // it is an object now, or never will be
-  std::atomic<bool> abandoned{false};  // it never will be; set before `ended`
-  FileUpload upload;
-};
 
 /// What programs of this mount have begun and the store does not show: files that are being written, and folders
 /// without anything in them. Thread-safe, no I/O.
@@ -40,31 +24,62 @@ class LocalTree {
   /// Folders that are remembered at most.
   static constexpr size_t kMaxFolders = 100'000;
 
-  /// False if a file of that key is being written already.
+  /// A file that is being written, by its key and its inode, with one handle that writes. False if there is one of that
+  /// key already.
   bool Begin(std::shared_ptr<WrittenFile> file);
-  void End(const std::string& key);
+  /// One more handle that writes. Null if no file of that inode is being written.
+  std::shared_ptr<WrittenFile> Attach(uint64_t inode);
+  /// A handle that writes is gone. Returns true if it was the last one.
+  bool Detach(WrittenFile& file);
+  /// The file is not being written any more. If only `if_idle`, nothing happens while a handle writes it, or something
+  /// is not committed, or a program has it open without a name.
+  void End(const std::shared_ptr<WrittenFile>& file, bool if_idle);
+  /// The same although something is not committed. False, and nothing happens, if a handle writes it.
+  bool EndUnwritten(const std::shared_ptr<WrittenFile>& file);
+  /// The key stands for it no more, but programs have it open.
+  void Unname(const WrittenFile& file);
+  /// Call it before the file itself gets its other key.
+  void Rename(const std::shared_ptr<WrittenFile>& file, const std::string& to);
   /// Waits until no file of that key is being written, as `patience` has it.
   absl::Status WaitForEnd(const std::string& key, const Patience& patience) const;
   /// Null if it is not being written.
   std::shared_ptr<WrittenFile> Find(const std::string& key) const;
+  /// The same, also for a file that has no name any more.
+  std::shared_ptr<WrittenFile> FindInode(uint64_t inode) const;
+  /// All, also those without a name.
+  std::vector<std::shared_ptr<WrittenFile>> All() const;
+  /// Those that have a name below the folder.
+  std::vector<std::shared_ptr<WrittenFile>> FilesBelow(const std::string& folder) const;
+
+  /// How many handles read the inode.
+  void AddReader(uint64_t inode);
+  void RemoveReader(uint64_t inode);
+  bool HasReaders(uint64_t inode) const;
 
   /// Keys of folders end with '/'. False if there are too many.
   bool AddFolder(const std::string& folder);
   void RemoveFolder(const std::string& folder);
+  /// With all folders below it. False if there are too many.
+  bool RenameFolder(const std::string& from, const std::string& to);
   /// Whether it was made, or something lies below it here.
   bool HasFolder(const std::string& folder) const;
   /// Whether something lies below it here.
   bool HasBelow(const std::string& folder) const;
 
-  /// Names in the folder; those of folders end with '/'. Files that replace an object are left out: it shows that.
+  /// Names in the folder; those of folders end with '/'. Files that the store has are left out: it shows them.
   std::set<std::string> NamesIn(const std::string& folder) const;
 
  private:
   bool HasBelowLocked(const std::string& folder) const;
+  /// The caller lets the result go without the lock: the end of a file may wait for the store.
+  std::vector<std::shared_ptr<WrittenFile>> RemoveLocked(const WrittenFile& file);
 
   mutable std::mutex mutex_;
   mutable std::condition_variable ended_;
   std::map<std::string, std::shared_ptr<WrittenFile>> files_;
+  std::unordered_map<uint64_t, std::shared_ptr<WrittenFile>> by_inode_;
+  std::unordered_map<uint64_t, int> readers_;
+  std::atomic<size_t> inodes_{0};  // of by_inode_: reads ask for it
   std::set<std::string> folders_;
 };
 

@@ -145,6 +145,7 @@ fuse_lowlevel_ops Mount::Server::Operations() {
     fuse_reply_statfs(request, &info);
   };
   AddWriting(operations);
+  AddChanges(operations);
   return operations;
 }
 
@@ -174,7 +175,8 @@ absl::Status Mount::Server::Begin() {
   fuse_opt_add_arg(&arguments, "millrace");
   fuse_opt_add_arg(&arguments, "-o");
   fuse_opt_add_arg(&arguments, words.c_str());
-  const fuse_lowlevel_ops operations = Operations();
+  fuse_lowlevel_ops operations = Operations();
+  if (options_.writable) AddExtended(operations);  // else the kernel asks once, and not again
   session_ = fuse_session_new(&arguments, &operations, sizeof(operations), this);
   fuse_opt_free_args(&arguments);
   if (session_ == nullptr) return absl::InternalError("libfuse takes none of the options; it says why on stderr");
@@ -197,6 +199,7 @@ absl::Status Mount::Server::Serve(std::function<void()> ready) {
   fuse_loop_cfg_set_idle_threads(config, kIdleThreads);
   const int result = fuse_session_loop_mt(session_, config);
   fuse_loop_cfg_destroy(config);
+  FinishFiles();
   fuse_remove_signal_handlers(session_);
   // The number of a signal, or 0 after umount.
   if (result >= 0) return absl::OkStatus();
@@ -210,7 +213,11 @@ Mount::~Mount() = default;
 
 absl::StatusOr<std::unique_ptr<Mount>> Mount::Open(ObjectStore& store, MemoryBudget& memory, std::string prefix,
                                                    MountOptions options) {
-  auto server = std::make_unique<Server>(store, memory, std::move(prefix), std::move(options));
+  std::unique_ptr<StagingFolder> staging;
+  if (options.writable && !options.staging_folder.empty()) {
+    ASSIGN_OR_RETURN(staging, StagingFolder::Open(options.staging_folder, options.staging_bytes));
+  }
+  auto server = std::make_unique<Server>(store, memory, std::move(prefix), std::move(options), std::move(staging));
   RETURN_IF_ERROR(server->Begin());
   return std::unique_ptr<Mount>(new Mount(std::move(server)));
 }

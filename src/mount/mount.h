@@ -20,11 +20,15 @@ struct MountOptions {
   bool allow_other = false;  // users other than the one who mounts
   uid_t uid = 0;             // the owner of all files
   gid_t gid = 0;
-  mode_t umask = 0022;           // taken from 0777 (folders) and 0666 (files); of a read-only mount the write bits, too
-  bool writable = false;         // new files, and what else a store can do (docs/mount.md)
-  bool allow_overwrite = false;  // also files in place of objects that are there
-  std::string order_file;        // "": none; keys, relative to the prefix, in the order in which files will be opened
-  int threads = 192;             // calls that are served at a time; more than the kernel makes by itself, 128
+  mode_t umask = 0022;        // taken from 0777 (folders) and 0666 (files); of a read-only mount the write bits, too
+  bool writable = false;      // programs may change what is there (docs/mount.md)
+  bool no_overwrite = false;  // but for the contents of objects that are there
+  // The folder for the bytes of files that are being written; "": they are streams.
+  std::string staging_folder;
+  uint64_t staging_bytes = 0;                 // 0: half of what is free on the disk
+  std::chrono::nanoseconds publish_every{0};  // how often fsync makes a version at most; 0: only of what is appended
+  std::string order_file;  // "": none; keys, relative to the prefix, in the order in which files will be opened
+  int threads = 192;       // calls that are served at a time; more than the kernel makes by itself, 128
 };
 
 /// Whether a file system of Millrace is mounted on the folder, be its process dead or alive.

@@ -57,7 +57,8 @@ constexpr uint64_t kNoNumber = std::numeric_limits<uint32_t>::max();
 
 }  // namespace
 
-Mount::Server::Server(ObjectStore& store, MemoryBudget& memory, std::string prefix, MountOptions options)
+Mount::Server::Server(ObjectStore& store, MemoryBudget& memory, std::string prefix, MountOptions options,
+                      std::unique_ptr<StagingFolder> staging)
     : store_(store),
       memory_(memory),
       prefix_(std::move(prefix)),
@@ -67,6 +68,8 @@ Mount::Server::Server(ObjectStore& store, MemoryBudget& memory, std::string pref
       around_(store, memory, BytesAround(memory)),
       around_room_(around_.keep_bytes()),
       inodes_(prefix_),
+      staging_(std::move(staging)),
+      services_(MakeServices()),
       ahead_(store, tier_, tree_, prefix_, LimitsOf(options_, memory), options_.order_file,
              [this](const std::string& key) { return inodes_.FindFresh(key); }),
       mounted_at_(std::chrono::system_clock::now()),
@@ -81,10 +84,11 @@ Mount::Server::~Server() {
 bool Mount::Server::IsNews(const absl::Status& status) {
   switch (ErrnoOf(status)) {
     case EEXIST:
-      return !absl::IsAlreadyExists(status);  // that --allow-overwrite is missing is
+      return !absl::IsAlreadyExists(status);  // that --no-overwrite was said is
     case ENOENT:
     case ESTALE:
     case EINTR:
+    case ENAMETOOLONG:
     case ENOTEMPTY:
     case EXDEV:
     case EROFS:
@@ -131,7 +135,7 @@ mode_t Mount::Server::PermissionsOf(const Node& node) const {
   return all & (S_IRWXU | others);
 }
 
-struct stat Mount::Server::StatOf(const Node& node, uint64_t inode) const {
+struct stat Mount::Server::StatOf(const Node& node, uint64_t inode) {
   struct stat info {};
   info.st_ino = inode;
   info.st_uid = options_.uid;
@@ -153,6 +157,16 @@ struct stat Mount::Server::StatOf(const Node& node, uint64_t inode) const {
   }
   info.st_mtim = {.tv_sec = modified_ms / 1000, .tv_nsec = modified_ms % 1000 * 1'000'000};
   info.st_ctim = info.st_atim = info.st_mtim;
+  if (!options_.writable) return info;
+  const std::optional<FileAttributes> set = attributes_.Find(node.key);
+  if (!set) return info;
+  if (set->mode) info.st_mode = (info.st_mode & S_IFMT) | *set->mode;
+  info.st_uid = set->uid.value_or(info.st_uid);
+  info.st_gid = set->gid.value_or(info.st_gid);
+  if (set->version == node.etag) {
+    info.st_mtim = set->modified.value_or(info.st_mtim);
+    info.st_atim = set->accessed.value_or(info.st_atim);
+  }
   return info;
 }
 
@@ -162,8 +176,11 @@ absl::StatusOr<Node> Mount::Server::Known(uint64_t inode) const {
   return *std::move(node);
 }
 
-Node Mount::Server::NodeOf(const WrittenFile& file) {
-  return {.key = file.key, .size = file.upload.size(), .modified_ms = file.modified_ms.load(), .etag = {}};
+// The file if programs see it. A stream in place of an object shows nothing before it ends. A file that was refused or
+// abandoned is not what its name stands for.
+std::shared_ptr<WrittenFile> Mount::Server::ShownFile(const std::shared_ptr<WrittenFile>& file) const {
+  if (file == nullptr || (staging_ == nullptr ? file->in_store() : file->ended())) return nullptr;
+  return file;
 }
 
 // What a file is, as far as that may be told without asking the store again. After ESTALE the kernel looks its path up
@@ -201,11 +218,11 @@ absl::Status Mount::Server::Lookup(Request request, uint64_t parent, const char*
   fuse_entry_param entry{};
   entry.entry_timeout = entry.attr_timeout = Validity();
   // A file that is being written keeps the number that it has, and changes all the time.
-  ASSIGN_OR_RETURN(const Node folder, Known(parent));
-  const std::shared_ptr<WrittenFile> written = local_.Find(folder.key + name);
-  if (written != nullptr && !written->replaces && inodes_.TellAgain(written->inode)) {
+  ASSIGN_OR_RETURN(const std::string key, KeyOf(parent, name));
+  const std::shared_ptr<WrittenFile> written = ShownFile(local_.Find(key));
+  if (written != nullptr && inodes_.TellAgain(written->inode)) {
     entry.ino = written->inode;
-    entry.attr = StatOf(NodeOf(*written), entry.ino);
+    entry.attr = StatOf(written->node(), entry.ino);
     entry.attr_timeout = 0;
   } else {
     absl::StatusOr<Node> node = Find(parent, name, PatienceOf(request));
@@ -222,14 +239,13 @@ absl::Status Mount::Server::Lookup(Request request, uint64_t parent, const char*
 }
 
 absl::Status Mount::Server::GetAttributes(Request request, uint64_t inode) {
-  ASSIGN_OR_RETURN(Node node, Known(inode));
-  const std::shared_ptr<WrittenFile> written = local_.Find(node.key);
-  if (written != nullptr && written->inode == inode && !written->replaces) {
-    const struct stat info = StatOf(NodeOf(*written), inode);
+  if (const auto written = ShownFile(local_.FindInode(inode))) {
+    struct stat info = StatOf(written->node(), inode);
+    if (written->unlinked()) info.st_nlink = 0;
     fuse_reply_attr(request, &info, 0);
     return absl::OkStatus();
   }
-  ASSIGN_OR_RETURN(node, Fresh(inode, PatienceOf(request)));
+  ASSIGN_OR_RETURN(const Node node, Fresh(inode, PatienceOf(request)));
   const struct stat info = StatOf(node, inode);
   fuse_reply_attr(request, &info, Validity());
   return absl::OkStatus();
@@ -237,43 +253,88 @@ absl::Status Mount::Server::GetAttributes(Request request, uint64_t inode) {
 
 // ---- Files that are read
 
-void Mount::Server::ReplyOpen(Request request, std::unique_ptr<OpenFile> open, fuse_file_info& file) {
+bool Mount::Server::ReplyOpen(Request request, std::unique_ptr<OpenFile> open, fuse_file_info& file) {
   file.fh = reinterpret_cast<uint64_t>(open.get());
-  if (fuse_reply_open(request, &file) == 0) (void)open.release();  // ReleaseFile's
+  if (fuse_reply_open(request, &file) != 0) return false;
+  (void)open.release();  // ReleaseFile's
+  return true;
+}
+
+std::unique_ptr<ReadWindow> Mount::Server::OpenVersion(const Node& node, ReadWindow::Kernel kernel) {
+  return std::make_unique<ReadWindow>(ReadWindow::Shared{store_, memory_, tier_, around_, around_room_}, node, kernel);
 }
 
 absl::Status Mount::Server::OpenToRead(Request request, uint64_t inode, fuse_file_info& file) {
   const Patience patience = PatienceOf(request);
-  ASSIGN_OR_RETURN(Node node, Known(inode));
-  const std::shared_ptr<WrittenFile> written = local_.Find(node.key);
-  if (written != nullptr && !written->replaces) {
-    RETURN_IF_ERROR(Settle(node.key, patience));
-    ASSIGN_OR_RETURN(node, Known(inode));
-  }
-  if (written != nullptr && written->replaces && written->closed) RETURN_IF_ERROR(AwaitReplacement(node.key, patience));
-  ASSIGN_OR_RETURN(node, Fresh(inode, patience));
-  ahead_.OnOpen(node.key);
+  auto open = std::make_unique<OpenFile>();
+  open->inode = inode;
+  open->kernel = (file.flags & O_DIRECT) != 0 ? ReadWindow::Kernel::kKeepsNothing : ReadWindow::Kernel::kKeeps;
+  file.keep_cache = 1;  // the bytes of an inode change by way of the kernel alone
+  file.noflush = 1;     // there is nothing to do when it is closed
   // The kernel has begun, so its own setting is in place.
   std::call_once(opened_, [this] { RaiseKernelReadAhead(options_.folder, below_); });
-  file.keep_cache = 1;  // the bytes of an inode never change
-  file.noflush = 1;     // there is nothing to do when it is closed
-  auto open = std::make_unique<OpenFile>();
-  open->was_asked_for = node.size == 0;
-  const auto kernel = (file.flags & O_DIRECT) != 0 ? ReadWindow::Kernel::kKeepsNothing : ReadWindow::Kernel::kKeeps;
-  open->read = std::make_unique<ReadWindow>(ReadWindow::Shared{store_, memory_, tier_, around_, around_room_},
-                                            std::move(node), kernel);
-  ReplyOpen(request, std::move(open), file);
-  return absl::OkStatus();
+  ASSIGN_OR_RETURN(Node node, Known(inode));
+  if (options_.writable && staging_ == nullptr) {
+    const std::shared_ptr<WrittenFile> written = local_.Find(node.key);
+    if (ShownFile(written) != nullptr) RETURN_IF_ERROR(Settle(node.key, patience));
+    if (written != nullptr && written->in_store() && written->closed) {
+      RETURN_IF_ERROR(AwaitReplacement(node.key, patience));
+    }
+  }
+  // From here on, what removes the file knows that somebody reads it.
+  if (staging_ != nullptr) local_.AddReader(inode);
+  absl::Status opened;
+  const std::shared_ptr<WrittenFile> written = staging_ == nullptr ? nullptr : local_.FindInode(inode);
+  if (written != nullptr) written->cached = true;
+  if (ShownFile(written) == nullptr) {
+    const absl::StatusOr<Node> fresh = Fresh(inode, patience);
+    opened = fresh.status();
+    if (fresh.ok()) {
+      ahead_.OnOpen(fresh->key);
+      open->was_asked_for = fresh->size == 0;
+      open->commits = commits_;
+      open->version = *fresh;
+      open->read = OpenVersion(*fresh, open->kernel);
+    }
+  } else {
+    open->was_asked_for = true;
+  }
+  if ((!opened.ok() || !ReplyOpen(request, std::move(open), file)) && staging_ != nullptr) local_.RemoveReader(inode);
+  return opened;
+}
+
+// The version that the handle reads: after a commit by way of this mount, the new one.
+absl::StatusOr<std::shared_ptr<ReadWindow>> Mount::Server::WindowOf(OpenFile& open, const Patience& patience) {
+  const uint64_t commits = commits_;
+  std::unique_lock lock(open.mutex);
+  if (open.read != nullptr && (staging_ == nullptr || open.commits == commits)) return open.read;
+  lock.unlock();
+  absl::StatusOr<Node> now = Known(open.inode);
+  if (now.ok() && open.read == nullptr) now = Fresh(open.inode, patience);
+  RETURN_IF_ERROR(now.status());
+  lock.lock();
+  if (open.read == nullptr || !IsSameVersion(open.version, *now)) {
+    open.read = OpenVersion(*now, open.kernel);
+    open.version = *now;
+  }
+  open.commits = commits;
+  return open.read;
 }
 
 absl::Status Mount::Server::ReadFile(Request request, size_t size, off_t offset, const fuse_file_info& file) {
   OpenFile& open = FileOf(file);
-  if (open.read == nullptr) {
-    return RefusedWith(EBADF, fmt::format("{}: is being written, and cannot be read before it is closed",
-                                          store_.Uri(open.written->key)));
+  const Patience patience = PatienceOf(request);
+  const auto from = static_cast<uint64_t>(offset);
+  absl::StatusOr<FileBytes> bytes;
+  std::shared_ptr<WrittenFile> written = open.written;
+  if (written == nullptr && staging_ != nullptr) written = local_.FindInode(open.inode);
+  if (written != nullptr) {
+    bytes = written->Read(from, size, patience);
+  } else {
+    if (!open.was_asked_for && !open.was_asked_for.exchange(true)) ahead_.OnRead();
+    ASSIGN_OR_RETURN(const std::shared_ptr<ReadWindow> window, WindowOf(open, patience));
+    bytes = window->Read(from, size, patience);
   }
-  if (!open.was_asked_for && !open.was_asked_for.exchange(true)) ahead_.OnRead();
-  const absl::StatusOr<FileBytes> bytes = open.read->Read(static_cast<uint64_t>(offset), size, PatienceOf(request));
   if (absl::IsNotFound(bytes.status())) return RefusedWith(ESTALE, std::string(bytes.status().message()));
   RETURN_IF_ERROR(bytes.status());
   life_.Show(fuse_req_ctx(request)->pid);
@@ -319,7 +380,7 @@ absl::Status Mount::Server::NextPage(OpenFolder& folder, std::string continuatio
     if (name.back() == '/') {
       folder.page.entries.push_back({name.substr(0, name.size() - 1), tree_.FolderNode(key)});
     } else if (const auto written = local_.Find(key)) {
-      folder.page.entries.push_back({name, NodeOf(*written)});
+      folder.page.entries.push_back({name, written->node()});
     }
   }
   return absl::OkStatus();

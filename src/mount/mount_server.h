@@ -15,10 +15,12 @@
 #include <new>
 #include <set>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
 #include "base/life_of_others.h"
+#include "mount/attribute_table.h"
 #include "mount/block_tier.h"
 #include "mount/inode_table.h"
 #include "mount/local_tree.h"
@@ -28,6 +30,8 @@
 #include "mount/patience.h"
 #include "mount/read_window.h"
 #include "mount/remote_tree.h"
+#include "mount/staging.h"
+#include "mount/written_file.h"
 
 /// The calls of the kernel, each a function that replies or returns an error. Only the files of the mount include this.
 
@@ -37,7 +41,8 @@ constexpr size_t kMaxFuseRead = size_t{1} << 20;
 
 class Mount::Server {
  public:
-  Server(ObjectStore& store, MemoryBudget& memory, std::string prefix, MountOptions options);
+  Server(ObjectStore& store, MemoryBudget& memory, std::string prefix, MountOptions options,
+         std::unique_ptr<StagingFolder> staging);
   ~Server();
   Server(const Server&) = delete;
   Server& operator=(const Server&) = delete;
@@ -48,11 +53,21 @@ class Mount::Server {
  private:
   using Request = fuse_req_t;
 
-  /// An open file: one of the two.
+  /// A handle of a file: one that reads, or one that may write.
   struct OpenFile {
-    std::unique_ptr<ReadWindow> read;
-    std::atomic<bool> was_asked_for{false};  // the kernel has asked for bytes of `read`; also if there are none
+    uint64_t inode = 0;
+    // For one that reads.
+    std::mutex mutex;
+    std::shared_ptr<ReadWindow> read;  // of the version that the inode had when `commits` was what it is here
+    Node version;
+    uint64_t commits = 0;
+    ReadWindow::Kernel kernel = ReadWindow::Kernel::kKeeps;
+    std::atomic<bool> was_asked_for{false};  // the kernel has asked for bytes; also if there are none
+    // For one that may write; it may also read.
     std::shared_ptr<WrittenFile> written;
+    pid_t opener = 0;
+    bool direct = false;              // what is written does not go through the memory of the kernel
+    std::atomic<bool> closed{false};  // by the process that opened it, and nothing was written since
   };
   /// An open folder: where its listing is. Offsets that the kernel passes back count entries from 1; 0 is the
   /// beginning.
@@ -94,12 +109,12 @@ class Mount::Server {
 
   // What files and folders are (mount_server.cc).
   double Validity() const { return std::chrono::duration<double>(options_.metadata_ttl).count(); }
-  struct stat StatOf(const Node& node, uint64_t inode) const;
+  struct stat StatOf(const Node& node, uint64_t inode);
   mode_t PermissionsOf(const Node& node) const;
   absl::StatusOr<Node> Known(uint64_t inode) const;
   absl::StatusOr<Node> Fresh(uint64_t inode, const Patience& patience);
   absl::StatusOr<std::string> KeyOf(uint64_t parent, const char* name) const;
-  static Node NodeOf(const WrittenFile& file);
+  std::shared_ptr<WrittenFile> ShownFile(const std::shared_ptr<WrittenFile>& file) const;
   absl::StatusOr<Node> Find(uint64_t parent, const char* name, const Patience& patience) const;
   absl::Status Lookup(Request request, uint64_t parent, const char* name);
   absl::Status GetAttributes(Request request, uint64_t inode);
@@ -118,38 +133,76 @@ class Mount::Server {
   // Files that are read (mount_server.cc).
   absl::Status OpenToRead(Request request, uint64_t inode, fuse_file_info& file);
   absl::Status ReadFile(Request request, size_t size, off_t offset, const fuse_file_info& file);
-  static void ReplyOpen(Request request, std::unique_ptr<OpenFile> open, fuse_file_info& file);
+  absl::StatusOr<std::shared_ptr<ReadWindow>> WindowOf(OpenFile& open, const Patience& patience);
+  std::unique_ptr<ReadWindow> OpenVersion(const Node& node, ReadWindow::Kernel kernel);
+  static bool ReplyOpen(Request request, std::unique_ptr<OpenFile> open, fuse_file_info& file);
 
-  // Writing (mount_writing.cc).
+  // Files that are written (mount_writing.cc).
   absl::Status CheckWritable() const;
-  absl::Status Settle(const std::string& key, const Patience& patience);
-  absl::Status AwaitReplacement(const std::string& key, const Patience& patience);
+  WrittenFile::Services MakeServices();
+  Patience ReleasePatience() const { return {std::chrono::steady_clock::now() + options_.timeout, {}}; }
+  absl::StatusOr<Node> NewestOf(uint64_t inode, const Node& known, const Patience& patience);
+  absl::StatusOr<std::shared_ptr<WrittenFile>> OpenWritten(uint64_t inode, const Patience& patience);
   absl::Status OpenToWrite(Request request, uint64_t inode, fuse_file_info& file);
-  absl::Status CreateFile(Request request, uint64_t parent, const char* name, fuse_file_info& file);
-  absl::StatusOr<std::shared_ptr<WrittenFile>> BeginWriting(Request request, std::string key, bool replaces);
+  absl::Status CreateFile(Request request, uint64_t parent, const char* name, mode_t mode, fuse_file_info& file);
+  absl::StatusOr<std::shared_ptr<WrittenFile>> MakeFile(Request request, std::string key, mode_t mode);
+  std::unique_ptr<OpenFile> HandleOf(Request request, std::shared_ptr<WrittenFile> written, fuse_file_info& file) const;
   absl::Status WriteFile(Request request, ByteSpan bytes, off_t offset, const fuse_file_info& file);
+  void ForgetTimes(const WrittenFile& file);
+  void ForgetCached(const WrittenFile& file, ByteRange range);
   absl::Status FlushFile(Request request, const fuse_file_info& file);
   absl::Status SyncFile(Request request, const fuse_file_info& file);
-  absl::Status FinishFile(WrittenFile& file, const Patience& patience);
-  void AbandonFile(WrittenFile& file);
+  absl::Status Allocate(Request request, int mode, off_t offset, off_t length, const fuse_file_info& file);
+  absl::Status CommitFile(const std::shared_ptr<WrittenFile>& file, const Patience& patience);
+  void NoteVersion(const std::shared_ptr<WrittenFile>& file);
+  void GiveUp(const std::shared_ptr<WrittenFile>& file);
+  void ForgetName(const WrittenFile& file);
+  void CloseWriter(const std::shared_ptr<WrittenFile>& file, bool closed);
   void ReleaseFile(Request request, fuse_file_info& file);
+  void FinishFiles();
+
+  // The same with --no-staging (mount_streams.cc).
+  absl::Status Settle(const std::string& key, const Patience& patience);
+  absl::Status AwaitReplacement(const std::string& key, const Patience& patience);
+  absl::Status OpenStream(Request request, uint64_t inode, fuse_file_info& file);
+  absl::Status CreateStream(Request request, uint64_t parent, const char* name, mode_t mode, fuse_file_info& file);
+  absl::Status FlushStream(Request request, const OpenFile& open);
+  absl::Status FinishStream(const std::shared_ptr<WrittenFile>& file, const Patience& patience);
+  void AbandonStream(const std::shared_ptr<WrittenFile>& file);
+
+  // Attributes, folders, removing, renaming (mount_changes.cc).
+  absl::Status SetSize(uint64_t inode, uint64_t size, const fuse_file_info* file, const Patience& patience);
   absl::Status SetAttributes(Request request, uint64_t inode, const struct stat& wanted, int which,
                              const fuse_file_info* file);
-  absl::Status MakeFolder(Request request, uint64_t parent, const char* name);
+  absl::Status MakeFolder(Request request, uint64_t parent, const char* name, mode_t mode);
   absl::Status RemoveFolder(Request request, uint64_t parent, const char* name);
   absl::Status RemoveFile(Request request, uint64_t parent, const char* name);
+  absl::StatusOr<std::shared_ptr<WrittenFile>> KeepForReaders(const Node& node, const Patience& patience);
+  absl::Status RemoveName(const std::shared_ptr<WrittenFile>& file, const Patience& patience);
   absl::Status Rename(Request request, uint64_t parent, const char* name, uint64_t new_parent, const char* new_name,
                       unsigned flags);
   absl::Status RenameFolder(const std::string& from, const std::string& to, const Patience& patience);
+  absl::Status CheckReplaced(const Node& from, const Node& to, bool no_replace, const Patience& patience);
   absl::Status CheckTarget(const std::string& to, bool no_replace, const Patience& patience);
   absl::Status DeleteSource(const Node& copied, const Patience& patience);
-  absl::Status RenameFile(const Node& from, const std::string& to, bool no_replace, const Patience& patience);
+  absl::StatusOr<ObjectInfo> CopyFile(const Node& from, const std::string& to, bool only_if_absent,
+                                      const Patience& patience);
+  absl::Status RenameFile(const std::string& from, const std::string& to, bool no_replace, const Patience& patience);
   absl::Status Delete(const std::string& key, const Patience& patience);
   absl::Status DeleteVersion(const Node& file, const Patience& patience);
   void KeepFolderOf(const std::string& key);
 
+  // Extended attributes (mount_extended.cc).
+  absl::StatusOr<std::string> KeyOfInode(uint64_t inode) const;
+  absl::Status SetExtended(Request request, uint64_t inode, const char* name, std::string_view value, int flags);
+  absl::Status GetExtended(Request request, uint64_t inode, const char* name, size_t room);
+  absl::Status ListExtended(Request request, uint64_t inode, size_t room);
+  absl::Status RemoveExtended(Request request, uint64_t inode, const char* name);
+
   static fuse_lowlevel_ops Operations();
   static void AddWriting(fuse_lowlevel_ops& operations);
+  static void AddChanges(fuse_lowlevel_ops& operations);
+  static void AddExtended(fuse_lowlevel_ops& operations);
   void OnInit(fuse_conn_info& connection);
 
   ObjectStore& store_;
@@ -161,7 +214,11 @@ class Mount::Server {
   BlockTier around_;
   MemoryBudget around_room_;
   InodeTable inodes_;
+  AttributeTable attributes_;
+  std::unique_ptr<StagingFolder> staging_;  // null: files are streams
+  const WrittenFile::Services services_;
   LocalTree local_;
+  std::atomic<uint64_t> commits_{0};  // that have given an inode another version
   LookAhead ahead_;
   const std::chrono::system_clock::time_point mounted_at_;
   std::atomic<int64_t> warned_ms_{0};

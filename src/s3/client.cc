@@ -257,9 +257,9 @@ void S3Client::CreateMultipart(std::string bucket, std::string key, UploadOption
 }
 
 void S3Client::UploadPart(std::string bucket, std::string key, std::string upload_id, int number, ByteSpan body,
-                          PutCallback done, std::stop_token stop, std::optional<uint32_t> crc32c) {
+                          PutCallback done, std::stop_token stop, std::optional<uint32_t> crc32c, bool checksum) {
   impl_->Start<PutExchange>({.stop = std::move(stop)}, std::move(bucket), std::move(key),
-                            PutExchange::Part{std::move(upload_id), number, crc32c}, body, PutOptions{},
+                            PutExchange::Part{std::move(upload_id), number, crc32c, checksum}, body, PutOptions{},
                             impl_->Sure(std::move(done)));
 }
 

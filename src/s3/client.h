@@ -100,7 +100,8 @@ class S3Client {
                        absl::AnyInvocable<void(absl::StatusOr<std::string>)> done);  // the upload id
   void UploadPart(std::string bucket, std::string key, std::string upload_id, int number, ByteSpan body,
                   PutCallback done,  // part numbers start at 1; the result's etag names the part
-                  std::stop_token stop = {}, std::optional<uint32_t> crc32c = {});  // of the body, if it is known
+                  std::stop_token stop = {}, std::optional<uint32_t> crc32c = {},  // of the body, if it is known
+                  bool checksum = true);  // as in the UploadOptions that the upload has been begun with
   /// The same, of bytes of an object that is there already.
   void UploadPartCopy(std::string bucket, std::string key, std::string upload_id, int number, S3CopySource from,
                       ByteRange range, PutCallback done, std::stop_token stop = {});

@@ -268,7 +268,8 @@ PutExchange::PutExchange(S3Context& context, std::string bucket, std::string key
       options_(std::move(options)),
       // Here and not later, because this is still the caller's thread.
       payload_hash_(PayloadHash(context, body)),
-      checksum_(ChecksumOf(context.config, body, part_ ? part_->crc32c : std::nullopt)),
+      checksum_(part_ && !part_->checksum ? std::nullopt
+                                          : ChecksumOf(context.config, body, part_ ? part_->crc32c : std::nullopt)),
       done_(std::move(done)) {}
 
 absl::Status PutExchange::CheckArguments() {

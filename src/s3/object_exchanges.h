@@ -91,6 +91,7 @@ class PutExchange final : public WriteExchange {
     std::string upload_id;
     int number = 0;
     std::optional<uint32_t> crc32c = {};  // of the body, if it is known; else it is made
+    bool checksum = true;                 // the upload has been begun with checksums, if the configuration says so
   };
   /// Without a part: the whole object.
   PutExchange(S3Context& context, std::string bucket, std::string key, std::optional<Part> part, ByteSpan body,

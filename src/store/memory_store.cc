@@ -9,6 +9,7 @@
 #include "absl/time/clock.h"
 #include "s3/key_order.h"
 #include "store/checks.h"
+#include "store/piece_copier.h"
 #include "store/piece_ledger.h"
 
 namespace millrace {
@@ -183,7 +184,7 @@ void MemoryStore::List(ListOptions options, ListCallback done) {
   });
 }
 
-class MemoryStore::Writer final : public PieceWriter {
+class MemoryStore::Writer final : public PieceCopier {
  public:
   Writer(MemoryStore& store, std::string key, PutOptions options)
       : store_(store),
@@ -201,6 +202,20 @@ class MemoryStore::Writer final : public PieceWriter {
       std::memcpy(bytes_.data() + offset, bytes.data(), bytes.size());
       ledger_.Enter(index);
       std::move(done)(absl::OkStatus());
+    });
+  }
+
+  void Copy(size_t index, uint64_t offset, const ObjectInfo& source, ByteRange range, DoneCallback done) override {
+    absl::Status bad = ledger_.Admit(index, {offset, range.length});
+    if (!bad.ok()) return std::move(done)(std::move(bad));
+    store_.thread_.Submit([this, index, offset, source, range, done = std::move(done)]() mutable {
+      if (store_.stopping_ || options_.stop.stop_requested()) return std::move(done)(ClosedMemory());
+      bytes_.resize(std::max<uint64_t>(bytes_.size(), offset + range.length));
+      const GetOptions options{.range = range, .if_match = source.etag};
+      const MutableByteSpan into = AsWritableBytes(bytes_).subspan(offset, range.length);
+      const absl::StatusOr<GetResult> read = store_.Read(source.key, into, options);
+      if (read.ok()) ledger_.Enter(index);
+      std::move(done)(read.status());
     });
   }
 

@@ -94,16 +94,32 @@ SureAnswer<Result> S3Upload::Tracked(absl::AnyInvocable<void(Result)> done) {
 void S3Upload::Write(size_t index, uint64_t offset, ByteSpan bytes, std::optional<uint32_t> crc32c,
                      DoneCallback done) noexcept {
   try {
-    Add(offset, {index, bytes, crc32c, Tracked(std::move(done))});
+    Add(offset, {index, bytes, crc32c, Tracked(std::move(done)), std::nullopt});
+  } catch (const std::exception& error) {
+    LogException("store", error);
+  }
+}
+
+void S3Upload::Copy(size_t index, uint64_t offset, const ObjectInfo& source, ByteRange range,
+                    DoneCallback done) noexcept {
+  try {
+    const S3CopySource from{.bucket = bucket_, .key = source.key, .size = source.size, .etag = source.etag};
+    Add(offset, {index, {}, std::nullopt, Tracked(std::move(done)), CopiedRange{from, range}});
   } catch (const std::exception& error) {
     LogException("store", error);
   }
 }
 
 void S3Upload::Add(uint64_t offset, Piece piece) {
-  absl::Status bad = ledger_.Admit(piece.index, {offset, piece.bytes.size()});
+  absl::Status bad = ledger_.Admit(piece.index, {offset, piece.length()});
   if (!bad.ok()) return piece.done(std::move(bad));
   std::unique_lock lock(mutex_);
+  if (state_ == State::kNew) copies_ = piece.copied.has_value();
+  if (piece.copied && !copies_) {
+    lock.unlock();
+    return piece.done(absl::InvalidArgumentError(
+        fmt::format("{}: pieces are copied before the first one is written", ledger_.uri())));
+  }
   if (state_ == State::kBegun) {
     lock.unlock();
     return Send(std::move(piece));
@@ -122,7 +138,8 @@ void S3Upload::Add(uint64_t offset, Piece piece) {
 
 void S3Upload::Begin() {
   Enter();
-  client_.CreateMultipart(bucket_, key_, {.content_type = options_.content_type, .stop = give_up_.get_token()},
+  client_.CreateMultipart(bucket_, key_,
+                          {.content_type = options_.content_type, .checksum = !copies_, .stop = give_up_.get_token()},
                           [this](absl::StatusOr<std::string> id) { OnBegun(std::move(id)); });
 }
 
@@ -176,6 +193,7 @@ void S3Upload::EndAll(std::vector<Piece> pieces, const absl::Status& status) {
 // Making the checksum, and where the bytes are signed their hash, takes milliseconds: neither the caller nor an event
 // loop has them to spare.
 void S3Upload::Send(Piece piece) {
+  if (piece.copied) return SendCopy(std::move(piece));
   runtime_.cpu().Submit([this, piece = std::move(piece)]() mutable {
     const int number = static_cast<int>(piece.index) + 1;
     const ByteSpan bytes = piece.bytes;
@@ -184,18 +202,27 @@ void S3Upload::Send(Piece piece) {
       client_.UploadPart(
           bucket_, key_, upload_id_, number, bytes,
           [this, piece = std::move(piece)](absl::StatusOr<ObjectInfo> sent) mutable { OnSent(piece, std::move(sent)); },
-          stop_.get_token(), crc32c);
+          stop_.get_token(), crc32c, /*checksum=*/!copies_);
     } catch (const std::exception& error) {  // no thread of the pool may end by it
       LogException("store", error);
     }
   });
 }
 
+void S3Upload::SendCopy(Piece piece) {
+  const int number = static_cast<int>(piece.index) + 1;
+  const CopiedRange copied = *piece.copied;
+  client_.UploadPartCopy(
+      bucket_, key_, upload_id_, number, copied.source, copied.range,
+      [this, piece = std::move(piece)](absl::StatusOr<ObjectInfo> sent) mutable { OnSent(piece, std::move(sent)); },
+      stop_.get_token());
+}
+
 void S3Upload::OnSent(Piece& piece, absl::StatusOr<ObjectInfo> sent) {
   if (sent.ok()) {
     std::lock_guard lock(mutex_);
     if (parts_.size() <= piece.index) parts_.resize(piece.index + 1);
-    parts_[piece.index] = {std::move(sent->etag), std::move(sent->checksum), piece.bytes.size()};
+    parts_[piece.index] = {std::move(sent->etag), std::move(sent->checksum), piece.length()};
     ledger_.Enter(piece.index);
   }
   piece.done(sent.status());
@@ -241,7 +268,7 @@ void S3Upload::CommitChecked(uint64_t object_bytes, SureAnswer<absl::StatusOr<Ob
 void S3Upload::Complete(uint64_t size, SureAnswer<absl::StatusOr<ObjectInfo>> done) {
   std::vector<std::string> etags;
   CompleteOptions options{.only_if_absent = options_.only_if_absent, .if_match = options_.if_match};
-  const auto kind = client_.upload_checksum();
+  const auto kind = copies_ ? std::nullopt : client_.upload_checksum();
   uint64_t crc = 0;
   for (const Part& part : parts_) {
     etags.push_back(part.etag);

@@ -12,7 +12,7 @@
 #include "net/runtime.h"
 #include "net/sure_answer.h"
 #include "s3/client.h"
-#include "store/object_store.h"
+#include "store/piece_copier.h"
 #include "store/piece_ledger.h"
 
 namespace millrace {
@@ -22,9 +22,10 @@ inline constexpr int kMaxParts = 10'000;
 inline constexpr uint64_t kMinPartBytes = 5 << 20;
 
 /// A multipart upload, whose parts are sent straight from the caller's buffers. The first piece begins it; pieces that
-/// come before the store has answered wait for that. Checksums and hashes are made on the CPU pool. Its end aborts the
-/// upload unless it was committed, for which it waits a few seconds.
-class S3Upload final : public PieceWriter {
+/// come before the store has answered wait for that; the first one also says whether pieces are copied. Checksums and
+/// hashes are made on the CPU pool. Its end aborts the upload unless it was committed, for which it waits a few
+/// seconds.
+class S3Upload final : public PieceCopier {
  public:
   static constexpr PieceLimits kLimits{.least_bytes = kMinPartBytes, .most_pieces = kMaxParts};
 
@@ -34,14 +35,23 @@ class S3Upload final : public PieceWriter {
 
   void Write(size_t index, uint64_t offset, ByteSpan bytes, std::optional<uint32_t> crc32c,
              DoneCallback done) noexcept override;
+  void Copy(size_t index, uint64_t offset, const ObjectInfo& source, ByteRange range,
+            DoneCallback done) noexcept override;
   void Commit(uint64_t object_bytes, PutCallback done) override;
 
  private:
+  struct CopiedRange {
+    S3CopySource source;
+    ByteRange range;
+  };
   struct Piece {
     size_t index = 0;
     ByteSpan bytes;
     std::optional<uint32_t> crc32c;  // if it is known
     SureAnswer<absl::Status> done;
+    std::optional<CopiedRange> copied;  // in place of `bytes`
+
+    uint64_t length() const { return copied ? copied->range.length : bytes.size(); }
   };
   struct Part {
     std::string etag;
@@ -57,6 +67,7 @@ class S3Upload final : public PieceWriter {
   void OnBegun(absl::StatusOr<std::string> id);
   void OnStop();
   void Send(Piece piece);
+  void SendCopy(Piece piece);
   void OnSent(Piece& piece, absl::StatusOr<ObjectInfo> sent);
   void EndWaiting();
   void EndAll(std::vector<Piece> pieces, const absl::Status& status);
@@ -87,6 +98,7 @@ class S3Upload final : public PieceWriter {
   std::string upload_id_;  // from kBegun on, and constant then
   absl::Status failure_;   // of kFailed
   std::vector<Piece> waiting_;
+  bool copies_ = false;      // some piece is copied: the upload has no checksum
   std::vector<Part> parts_;  // by index
 };
 

@@ -198,7 +198,9 @@ def test_what_cannot_be_mounted_is_said(sandbox: Sandbox, server: Server, tmp_pa
     sandbox.run("mount", "s3://b/tar", folder, env=server.env()).failed(1, "no such folder", f"mkdir -p {folder}$")
     folder.mkdir()
     sandbox.run("mount", "s3://no-such-bucket/x", folder, env=server.env()).failed(1, "no-such-bucket")
-    sandbox.run("mount", "s3://b", folder, "--allow-overwrite", env=server.env()).failed(2, "--writable")
+    sandbox.run("mount", "s3://b", folder, "--no-overwrite", env=server.env()).failed(2, "--writable")
+    sandbox.run("mount", "s3://b", folder, "--writable", "--no-staging", "--staging", tmp_path).failed(2, "contradicts")
+    sandbox.run("mount", "s3://b", env=server.env()).failed(2, "folder")
     sandbox.run("mount", "s3://b", folder, "-o", "wr", env=server.env()).failed(2, "wr", "writable")
     sandbox.run("mount", "s3://b", folder, "-o", "uid=x", env=server.env()).failed(2, "uid")
     sandbox.run("mount", "s3://b", folder, "--timeout", "soon", env=server.env()).failed(2, "--timeout", "30s")
@@ -336,7 +338,12 @@ def test_the_example_of_the_documents_runs() -> None:
     for option in (
         "--foreground",
         "--writable",
-        "--allow-overwrite",
+        "--no-overwrite",
+        "--staging",
+        "--staging-size",
+        "--no-staging",
+        "--publish-on-fsync",
+        "--recover",
         "--timeout",
         "--metadata-ttl",
         "--cache",

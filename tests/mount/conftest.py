@@ -41,7 +41,8 @@ def writable(sandbox: Sandbox, store: Server, tmp_path: Path) -> Iterator[Path]:
 
 
 @pytest.fixture
-def overwritable(sandbox: Sandbox, store: Server, tmp_path: Path) -> Iterator[Path]:
-    """The bucket, mounted with --writable --allow-overwrite."""
-    with mounted(sandbox, "s3://b", tmp_path / "mnt", "--writable", "--allow-overwrite", env=store.env()):
+def stream(sandbox: Sandbox, store: Server, tmp_path: Path) -> Iterator[Path]:
+    """The bucket, mounted with --writable --no-staging."""
+    options = ("--writable", "--no-staging", "--metadata-ttl", "minimal")
+    with mounted(sandbox, "s3://b", tmp_path / "mnt", *options, env=store.env()):
         yield tmp_path / "mnt"

@@ -190,6 +190,33 @@ def test_what_cannot_be_mounted_is_told(node: Any, folder: Path) -> None:
     assert is_mounted(folder / "staging")
 
 
+@needs_fuse
+@as_root
+def test_a_mount_that_does_not_answer_stops_no_other_call(
+    node: Any, folder: Path, bucket: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(plugin, "ANSWER_SECONDS", 2.0)
+    staging, pod, other = folder / "staging", folder / "pod", folder / "staging2"
+    node.stage(volume(), str(staging), {})
+    node.publish(volume(), str(staging), str(pod), False)
+    (stopped,) = processes_on(staging)
+    os.kill(stopped, signal.SIGSTOP)
+    try:
+        refused("DEADLINE_EXCEEDED", node.stage, volume(), str(staging), {})
+        refused("DEADLINE_EXCEEDED", node.publish, volume(), str(staging), str(folder / "pod2"), False)
+        node.stage(plugin.volume_of("v2", ATTRIBUTES, [], False), str(other), {})
+        assert (other / "z").read_bytes() == (bucket / "z").read_bytes()
+        with subprocess.Popen(["stat", "--file-system", pod], stderr=subprocess.DEVNULL) as waiting:
+            node.unpublish("v1", str(pod))
+            node.unstage("v1", str(staging))
+            assert not is_mounted(staging) and not is_mounted(pod)
+            assert waiting.wait(300) != 0  # the kernel has ended its call
+    finally:
+        os.kill(stopped, signal.SIGCONT)
+    wait_until(lambda: not processes_on(staging), "the end of the mount")
+    node.unstage("v2", str(other))
+
+
 def test_attributes_and_mount_options() -> None:
     assert volume(flags=("ro",), writable=True) == volume()
     assert volume(flags=("uid=1", "metadata-ttl=1h"), writable=True, region="r").options == ("uid=1", "metadata-ttl=1h")
@@ -209,7 +236,7 @@ def test_attributes_and_mount_options() -> None:
         "allow_other,log=/x",
     ):
         refused("INVALID_ARGUMENT", plugin.volume_of, "v", ATTRIBUTES, [flag], True)
-    refused("INVALID_ARGUMENT", plugin.volume_of, "v", ATTRIBUTES, ["allow-overwrite"], False)
+    refused("INVALID_ARGUMENT", plugin.volume_of, "v", ATTRIBUTES, ["no-overwrite"], False)
 
 
 FOLDERS = ("/var/lib/kubelet", "file:///var/lib/kubelet", "/cache", "//s3://b", "/s3://b", "S3://b/../..")

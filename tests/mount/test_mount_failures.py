@@ -215,7 +215,7 @@ def killable(
 
 @says(
     "If the process of the mount is killed, a program that opens, lists or writes is told `ENOTCONN` until the folder is unmounted, and a read that is waiting fails.",
-    "Of a file that was being written when the mount was killed, nothing appears.",
+    "If the mount is killed, nothing of a file that was being written appears, and `millrace mount --recover` lists what is left of it.",
 )
 def test_a_mount_that_was_killed(sandbox: Sandbox, bucket: Path, store: Server, tmp_path: Path) -> None:
     folder, before = tmp_path / "mnt", contents(bucket)
@@ -244,6 +244,8 @@ def test_a_mount_that_was_killed(sandbox: Sandbox, bucket: Path, store: Server, 
             assert os.pread(large, 10, 9_000_000) == before["large"][9_000_000:9_000_010]  # what the kernel has kept
         os.close(large)
     assert contents(bucket) == before
+    listed = sandbox.ok("mount", "--recover").out
+    assert "s3://b/new3000  " in listed and "s3://b/new20000000  " in listed
     with mounted(sandbox, "s3://b", folder, "--writable", env=store.env()):
         assert contents(folder) == before
         (folder / "new3000").write_bytes(b"text")

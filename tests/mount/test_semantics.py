@@ -58,7 +58,8 @@ class Place:
 MOUNTS = {
     "read": ("--metadata-ttl", "minimal"),
     "write": ("--metadata-ttl", "minimal", "--writable"),
-    "over": ("--metadata-ttl", "minimal", "--writable", "--allow-overwrite"),
+    "keep": ("--metadata-ttl", "minimal", "--writable", "--no-overwrite"),
+    "stream": ("--metadata-ttl", "minimal", "--writable", "--no-staging"),
     "once": ("--metadata-ttl", "indefinite"),
 }
 
@@ -145,7 +146,6 @@ def test_own_files(place: Place) -> None:
     assert os.listdir(place.at("read") / "old") == []
     # What is in the way of rmdir is seen, and can be removed.
     refused((place.at("write") / "old").rmdir, errno.ENOTEMPTY)
-    refused(lambda: os.rename(place.at("write") / "old", place.at("write") / "new"), errno.EXDEV)
     assert os.listdir(place.at("write") / "old") == [".millrace"]
     shutil.rmtree(place.at("write") / "old")
     assert set(place.objects()) == {"there", "cats/1.jpg", "cats/.millrace/index"}
@@ -181,7 +181,7 @@ def test_size_and_time(place: Place) -> None:
 
 
 @says(
-    "All files and folders have one owner, one group and one mode, which `-o uid=N,gid=N,umask=OCTAL` set.",
+    "Owner, group and mode are the same for all files and folders, as `-o uid=N,gid=N,umask=OCTAL` says, unless a program sets them.",
     "The number of links is always 1, also of folders.",
 )
 def test_owner_and_mode(place: Place, sandbox: Sandbox, tmp_path: Path) -> None:
@@ -211,16 +211,59 @@ def test_modes_of_a_folder(sandbox: Sandbox, tmp_path: Path) -> None:  # more of
 
 
 @says(
-    "Modes, owners and times of objects cannot be changed: a program is told `EPERM`.",
-    "Setting the mode or owner that a file has already succeeds.",
+    "With `--writable`, programs set modes, owners and times; the mount keeps them until it ends, and no other machine sees them.",
+    "A file or folder that is made with another mode than the usual one has that mode, and belongs to the user who makes it.",
+    "A file that was written by way of the mount has the time of its last write, as on a disk, until the mount ends.",
 )
-def test_attributes_stay(place: Place) -> None:
+def test_attributes_are_kept(place: Place) -> None:
     path = place.at("write") / "there"
-    refused(lambda: path.chmod(0o600), errno.EPERM)
-    refused(lambda: os.utime(path, (1, 1)), errno.EPERM)
-    refused(lambda: os.chown(path, 77, 77), errno.EPERM)
-    path.chmod(path.stat().st_mode & 0o7777)
-    os.chown(path, path.stat().st_uid, path.stat().st_gid)
+    path.chmod(0o640)
+    os.chown(path, 77, 78)
+    os.utime(path, ns=(1_000_000_001, 2_000_000_002))
+    info = path.stat()
+    assert (info.st_mode & 0o7777, info.st_uid, info.st_gid) == (0o640, 77, 78)
+    assert (info.st_atime_ns, info.st_mtime_ns) == (1_000_000_001, 2_000_000_002)
+    assert (place.at("read") / "there").stat().st_mode & 0o7777 == 0o444
+    os.close(os.open(place.at("write") / "private", os.O_CREAT | os.O_WRONLY, 0o600))
+    os.mkdir(place.at("write") / "folder", 0o700)
+    for name in ("private", "folder"):
+        info = (place.at("write") / name).stat()
+        assert info.st_mode & 0o077 == 0 and info.st_uid == os.geteuid()
+    # The time of a file that is moved, or whose mode is set, is not that of the copy.
+    with open(path.parent / "new", "wb", buffering=0) as file:
+        file.write(b"1")
+        written = os.fstat(file.fileno()).st_mtime_ns
+    os.rename(path.parent / "new", path.parent / "moved")
+    (path.parent / "moved").chmod(0o755)
+    assert (path.parent / "moved").stat().st_mtime_ns == written
+    os.utime(path.parent / "moved", (5, 5))
+    with open(path.parent / "moved", "ab") as file:
+        file.write(b"2")
+    assert (path.parent / "moved").stat().st_mtime_ns >= written
+
+
+@says(
+    "With `--writable`, programs also set extended attributes, up to 4 KiB of each file or folder, and more is refused with `ENOSPC`; the mount keeps them until it ends.",
+)
+def test_extended_attributes_are_kept(place: Place) -> None:
+    file, folder = place.at("write") / "there", place.at("write")
+    for path in (file, folder):
+        refused(lambda path=path: os.getxattr(path, "user.x"), errno.ENODATA)
+        os.setxattr(path, "user.x", b"1")
+        os.setxattr(path, "user.empty", b"", os.XATTR_CREATE)
+        assert sorted(os.listxattr(path)) == ["user.empty", "user.x"] and os.getxattr(path, "user.x") == b"1"
+        refused(lambda path=path: os.setxattr(path, "user.x", b"2", os.XATTR_CREATE), errno.EEXIST)
+        refused(lambda path=path: os.setxattr(path, "user.y", b"2", os.XATTR_REPLACE), errno.ENODATA)
+        os.setxattr(path, "user.x", b"22", os.XATTR_REPLACE)
+        os.removexattr(path, "user.empty")
+        refused(lambda path=path: os.removexattr(path, "user.empty"), errno.ENODATA)
+        refused(lambda path=path: os.setxattr(path, "user.large", bytes(5000)), errno.ENOSPC)
+        assert os.listxattr(path) == ["user.x"] and os.getxattr(path, "user.x") == b"22"
+    os.rename(file, folder / "moved")
+    assert os.getxattr(folder / "moved", "user.x") == b"22"
+    os.remove(folder / "moved")
+    (folder / "moved").write_bytes(b"another")
+    assert os.listxattr(folder / "moved") == []
 
 
 # ---- Freshness
@@ -324,35 +367,22 @@ def test_read_only(place: Place) -> None:
 
 
 @says(
-    "A new file is written from its beginning to its end; a write at another place is refused with `EINVAL`, and then nothing of the file appears."
-)
-def test_out_of_order(place: Place) -> None:
-    fd = os.open(place.at("write") / "new", os.O_CREAT | os.O_WRONLY)
-    os.write(fd, b"0123456789")
-    refused(lambda: os.pwrite(fd, b"x", 3), errno.EINVAL)
-    refused(lambda: os.close(fd), errno.EINVAL)
-    assert set(place.objects()) == {"there"}
-
-
-@says(
-    "A file becomes an object when the process that created it closes it, or by `fsync`; until then the store shows nothing of it.",
-    "While a file is being written, its mount shows it with its size so far, and to open it is refused with `EBUSY`.",
-    "What is written after `fsync` has made a file an object is refused with `EIO`.",
+    "A file becomes an object when the last program that writes it closes it; until then the store shows nothing of what was written.",
+    "`close` returns when the store has the object. An empty file becomes one a moment later.",
+    "The close of a process that has inherited the file is not the end of it, as long as the process that opened it has not closed it.",
 )
 def test_visible_at_close(place: Place) -> None:
     path = place.at("write") / "new"
-    with open(path, "wb", buffering=0) as file:
+    with open(path, "wb", buffering=0) as file, open(path, "r+b", buffering=0) as other:
         file.write(b"12345")
-        subprocess.run(["true"], check=True, stdout=file)  # a child's end is not the end of the file
+        subprocess.run(["true"], check=True, stdout=file)
+        assert set(place.objects()) == {"there"} and path.stat().st_size == 5 and "new" in os.listdir(path.parent)
+        file.close()
         assert set(place.objects()) == {"there"}
-        assert path.stat().st_size == 5 and "new" in os.listdir(path.parent)
-        refused(lambda: open(path, "rb"), errno.EBUSY)
-    assert place.objects()["new"] == b"12345"
-    with open(path.parent / "synced", "wb", buffering=0) as file:
-        file.write(b"12345")
-        os.fsync(file.fileno())
-        assert place.objects()["synced"] == b"12345"
-        refused(lambda: file.write(b"6"), errno.EIO)
+        other.write(b"67")
+    assert place.objects()["new"] == b"67345"
+    (place.at("write") / "empty").write_bytes(b"")
+    wait_until(lambda: place.objects().get("empty") == b"", "the object")
 
 
 @says("An object that was written appears whole or not at all.")
@@ -366,7 +396,73 @@ def test_whole_or_not(place: Place) -> None:
     assert sizes == {0} and place.objects()["new"] == body
 
 
-@says("Errors of an upload are told by `write`, `fsync` or `close`.")
+@says(
+    "Programs read, change, cut, extend and append to files in any order, also several programs one file, and see what the others have written at once.",
+    "Gaps that no program has written read as zeros.",
+)
+def test_any_order(place: Place) -> None:
+    path = place.at("write") / "there"
+    with open(path, "r+b", buffering=0) as file, open(path, "ab", buffering=0) as other:
+        other.write(b" and more")
+        file.seek(5)
+        assert file.read() == b"and more"
+        os.pwrite(file.fileno(), b"T", 0)
+        assert path.read_bytes() == b"Text and more"
+        os.truncate(path, 8)
+        other.write(b"!")
+        os.pwrite(file.fileno(), b"end", 20)
+        assert path.read_bytes() == b"Text and!" + bytes(11) + b"end"
+    assert place.objects()["there"] == b"Text and!" + bytes(11) + b"end"
+    os.truncate(path, 2)  # no program has it open: it is a new version at once
+    assert place.objects()["there"] == b"Te"
+    path.write_bytes(b"")
+    path.write_bytes(b"again")
+    assert place.objects()["there"] == b"again" and path.read_bytes() == b"again"
+
+
+@says(
+    "A file can be mapped into memory to be changed. Changes that are made there after the file was closed become an object when the mapping ends."
+)
+def test_mapped(place: Place) -> None:
+    path = place.at("write") / "there"
+    with open(path, "r+b") as file:
+        mapped = mmap.mmap(file.fileno(), 4)
+        mapped[0:1] = b"T"
+    assert place.objects()["there"] == b"Text"
+    mapped[3:4] = b"T"
+    assert path.read_bytes() == b"TexT"
+    mapped.close()
+    wait_until(lambda: place.objects()["there"] == b"TexT", "the object")
+
+
+@says(
+    "`fsync` puts what was written on the disk of this machine. It makes an object of it if the file was opened to be appended to, at most each second, and with `--publish-on-fsync TIME` of all files, at most once in that time. To publish takes no more than a twentieth of the time.",
+)
+def test_fsync(place: Place, sandbox: Sandbox, tmp_path: Path) -> None:
+    with open(place.at("write") / "new", "wb", buffering=0) as file:
+        file.write(b"12345")
+        os.fsync(file.fileno())
+        assert set(place.objects()) == {"there"}
+    with open(place.at("write") / "log", "ab", buffering=0) as file:
+        file.write(b"1\n")
+        os.fsync(file.fileno())
+        assert place.objects()["log"] == b"1\n"
+        file.write(b"2\n")
+        os.fsync(file.fileno())
+    assert place.objects()["log"] == b"1\n2\n"
+    options = ("--writable", "--publish-on-fsync", "1h")
+    with mounted(sandbox, "s3://b", tmp_path / "mnt", *options, env=place.store.env()):
+        with open(tmp_path / "mnt" / place.prefix / "other", "wb", buffering=0) as file:
+            file.write(b"1")
+            os.fsync(file.fileno())
+            assert place.objects()["other"] == b"1"
+            file.write(b"2")
+            os.fsync(file.fileno())
+            assert place.objects()["other"] == b"1"
+        assert place.objects()["other"] == b"12"
+
+
+@says("An upload that fails makes `close` fail, or `write` or `fsync` before that.")
 def test_errors_are_told(sandbox: Sandbox, store: Server, tmp_path: Path) -> None:
     with mounted(sandbox, "s3://b", tmp_path / "mnt", "--writable", "--timeout", "15s", env=store.env()):
         file = open(tmp_path / "mnt" / "new", "wb", buffering=0)
@@ -378,22 +474,59 @@ def test_errors_are_told(sandbox: Sandbox, store: Server, tmp_path: Path) -> Non
             store.process.send_signal(signal.SIGCONT)
 
 
-@says("If the process that writes a file is killed by a signal, nothing of the file appears.")
-def test_killed(place: Place) -> None:
-    script = "import sys, time; f = open(sys.argv[1], 'wb', buffering=0); f.write(bytes(3000)); print('written', flush=True); time.sleep(600)"
-    with subprocess.Popen(
-        [sys.executable, "-c", script, place.at("write") / "new"], stdout=subprocess.PIPE, text=True
-    ) as writer:
-        assert writer.stdout is not None and writer.stdout.readline() == "written\n"
-        writer.kill()
-    wait_until(lambda: not (place.at("write") / "new").exists(), "the end of the file")
-    assert set(place.objects()) == {"there"}
+def left_files(sandbox: Sandbox) -> str:
+    return sandbox.ok("mount", "--recover").out
 
 
 @says(
-    "Another process that shares the descriptor of a writer that was killed is told `EIO` by `write`, `fsync` and `close`."
+    "A file never replaces an object that another machine has made, or has put in the place of the one that was opened: `close` fails with `ESTALE`. The other object stays, and once the mount has ended, `millrace mount --recover` lists what was written."
 )
-def test_killed_with_a_child(place: Place) -> None:
+def test_first_come(place: Place, sandbox: Sandbox, tmp_path: Path) -> None:
+    with mounted(sandbox, "s3://b", tmp_path / "mnt", "--writable", env=place.store.env()):
+        folder = tmp_path / "mnt" / place.prefix
+        new, old = open(folder / "new", "wb", buffering=0), open(folder / "there", "ab", buffering=0)
+        for file in (new, old):
+            file.write(b"mine")
+        place.put("new", b"theirs")
+        place.put("there", b"theirs")
+        for file in (new, old):
+            refused(file.close, errno.ESTALE)
+        assert place.objects() == {"new": b"theirs", "there": b"theirs"}
+        assert (folder / "new").read_bytes() == b"theirs" == (folder / "there").read_bytes()
+        assert left_files(sandbox) == ""
+    listed = left_files(sandbox)
+    assert f"s3://b/{place.prefix}/new" in listed and f"s3://b/{place.prefix}/there" in listed
+    copy = next(line for line in listed.splitlines() if "millrace cp" in line and "/new" in line).split()
+    assert Path(copy[2]).read_bytes() == b"mine"
+
+
+@says(
+    "If a signal kills the process that writes a file, nothing of what it has written appears. A file that was synced, or opened to be appended to, is what it is on a disk.",
+)
+def test_killed(place: Place) -> None:
+    script = """if True:
+        import os, sys, time
+        files = [open(f"{sys.argv[1]}/{name}", mode, buffering=0) for name, mode in (("new", "wb"), ("there", "r+b"), ("synced", "wb"), ("log", "ab"))]
+        for file in files:
+            file.write(b"written")
+        os.fsync(files[2].fileno())
+        print("written", flush=True)
+        time.sleep(600)
+    """
+    folder = place.at("write")
+    with subprocess.Popen([sys.executable, "-c", script, folder], stdout=subprocess.PIPE, text=True) as writer:
+        assert writer.stdout is not None and writer.stdout.readline() == "written\n"
+        writer.kill()
+    kept = {"there": b"text", "synced": b"written", "log": b"written"}
+    wait_until(lambda: place.objects() == kept and not (folder / "new").exists(), "the end of the files")
+    assert {name: (folder / name).read_bytes() for name in kept} == kept
+
+
+@says(
+    "If another process shares the descriptor of a writer that was killed, its calls of `write`, `fsync` and `close` fail with `EIO`."
+)
+@pytest.mark.parametrize("mount", ["write", "stream"])
+def test_killed_with_a_child(place: Place, mount: str) -> None:
     script = """if True:
         import os, sys, time
         fd = os.open(sys.argv[1], os.O_WRONLY | os.O_CREAT)
@@ -409,53 +542,123 @@ def test_killed_with_a_child(place: Place) -> None:
             except OSError as error:
                 print(error.errno)
     """
-    command = [sys.executable, "-c", script, place.at("write") / "new"]
+    command = [sys.executable, "-c", script, place.at(mount) / "new"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as writer:
         assert writer.stdin is not None and writer.stdout is not None and writer.stdout.readline() == "written\n"
         writer.kill()
         writer.wait()
-        wait_until(lambda: not (place.at("write") / "new").exists(), "the end of the file")
+        wait_until(lambda: not (place.at(mount) / "new").exists(), "the end of the file")
         writer.stdin.write("go on\n")
         writer.stdin.close()
         assert [int(line) for line in writer.stdout] == [errno.EIO] * 3
     assert set(place.objects()) == {"there"}
 
 
-@says("A new file never replaces an object that another program has made in the meantime: `close` is told `EEXIST`.")
-def test_first_come(place: Place) -> None:
-    file = open(place.at("write") / "new", "wb", buffering=0)
-    file.write(b"mine")
-    place.put("new", b"theirs")
-    refused(file.close, errno.EEXIST)
-    assert place.objects()["new"] == b"theirs"
+@says(
+    "A file for which `--staging-size` has no room is written from its beginning to its end, and its first part may be written again. Reads and other writes fail with `ENOSPC`.",
+)
+def test_no_room(place: Place, sandbox: Sandbox, tmp_path: Path) -> None:
+    body = random.Random(4).randbytes(70_000_000)
+    options = ("--writable", "--staging-size", "24MiB", "--log", tmp_path / "log")
+    with mounted(sandbox, "s3://b", tmp_path / "mnt", *options, env=place.store.env()):
+        path = tmp_path / "mnt" / place.prefix / "new"
+        with open(path, "wb", buffering=0) as file:
+            for at in range(0, len(body), 1_000_000):
+                file.write(body[at : at + 1_000_000])
+            refused(lambda: os.pwrite(file.fileno(), b"x", 40_000_000), errno.ENOSPC)
+            os.pwrite(file.fileno(), b"header", 0)
+        assert place.objects()["new"] == b"header" + body[6:]
+        with open(path, "r+b", buffering=0) as file:
+            os.pwrite(file.fileno(), b"x", 40_000_000)
+            assert (
+                os.pread(file.fileno(), 3, 39_999_999)
+                == body[39_999_999:40_000_000] + b"x" + body[40_000_001:40_000_002]
+            )
 
 
 @says(
-    "Without `--allow-overwrite`, opening an object to be written is refused with `EEXIST`.",
-    "With `--allow-overwrite`, a file that is opened with `O_TRUNC` replaces the object when it is closed, and others see the old one until then.",
-    "Objects are not changed in part: with `--allow-overwrite`, opening one without `O_TRUNC` to be written, or to append to it, is refused with `EROFS`.",
-    "Cutting or extending a file is refused with `EOPNOTSUPP`.",
+    "With `--no-overwrite`, the contents of objects stay: to open one to be written, to cut one and to rename a file over one is refused with `EEXIST`."
 )
-def test_overwriting(place: Place) -> None:
+def test_no_overwriting(place: Place) -> None:
     for mode in ("wb", "ab", "r+b"):
-        refused(lambda mode=mode: open(place.at("write") / "there", mode), errno.EEXIST)
-    with open(place.at("over") / "there", "wb", buffering=0) as file:
+        refused(lambda mode=mode: open(place.at("keep") / "there", mode), errno.EEXIST)
+    refused(lambda: os.truncate(place.at("keep") / "there", 0), errno.EEXIST)
+    with open(place.at("keep") / "new", "wb", buffering=0) as file:
+        file.write(b"mine")
+        os.pwrite(file.fileno(), b"M", 0)
+    refused(lambda: os.rename(place.at("keep") / "new", place.at("keep") / "there"), errno.EEXIST)
+    assert place.objects() == {"new": b"Mine", "there": b"text"}
+
+
+# ---- Without a staging folder
+
+
+@says(
+    "A file is written from its beginning to its end, by one program; a write at another place is refused with `EINVAL`, and then nothing of the file appears.",
+    "While it is written, a file cannot be read: to open it is refused with `EBUSY`, and so is to remove or to rename it.",
+    "A file becomes an object by `close` or `fsync`; what is written after that is refused with `EIO`.",
+    "A file that is opened with `O_TRUNC` replaces the object when it is closed, and others see the old one until then.",
+    "To open an object without `O_TRUNC`, or to append to it, is refused with `EROFS`. To cut or extend one is refused with `EOPNOTSUPP`, and to rename a folder that is not empty with `EXDEV`.",
+)
+def test_streams(place: Place) -> None:
+    folder = place.at("stream")
+    fd = os.open(folder / "new", os.O_CREAT | os.O_WRONLY)
+    os.write(fd, b"0123456789")
+    refused(lambda: os.pwrite(fd, b"x", 3), errno.EINVAL)
+    refused(lambda: os.close(fd), errno.EINVAL)
+    assert set(place.objects()) == {"there"}
+    with open(folder / "synced", "wb", buffering=0) as file:
+        file.write(b"12345")
+        assert (folder / "synced").stat().st_size == 5
+        for attempt in (
+            lambda: open(folder / "synced", "rb"),
+            lambda: os.remove(folder / "synced"),
+            lambda: os.rename(folder / "synced", folder / "x"),
+        ):
+            refused(attempt, errno.EBUSY)
+        os.fsync(file.fileno())
+        assert place.objects()["synced"] == b"12345"
+        refused(lambda: file.write(b"6"), errno.EIO)
+    with open(folder / "there", "wb", buffering=0) as file:
         file.write(b"new")
         assert place.objects()["there"] == b"text" and (place.at("read") / "there").read_bytes() == b"text"
-    assert place.objects()["there"] == b"new" and (place.at("over") / "there").read_bytes() == b"new"
+    assert place.objects()["there"] == b"new" and (folder / "there").read_bytes() == b"new"
     for mode in ("ab", "r+b"):
-        refused(lambda mode=mode: open(place.at("over") / "there", mode), errno.EROFS)
+        refused(lambda mode=mode: open(folder / "there", mode), errno.EROFS)
     for size in (0, 100):
-        refused(lambda size=size: os.truncate(place.at("over") / "there", size), errno.EOPNOTSUPP)
+        refused(lambda size=size: os.truncate(folder / "there", size), errno.EOPNOTSUPP)
+    place.put("d/a")
+    refused(lambda: os.rename(folder / "d", folder / "e"), errno.EXDEV)
 
 
 # ---- Removing, folders, renaming
 
 
-@says("A removed file is gone from the store when `unlink` returns.")
+@says(
+    "A removed file is gone from the store when `unlink` returns. Programs that have it open read and write it as before; so they do with a file in whose place another one was renamed.",
+)
 def test_unlink(place: Place) -> None:
-    os.remove(place.at("write") / "there")
+    folder = place.at("write")
+    os.remove(folder / "there")
     assert place.objects() == {}
+    body = random.Random(5).randbytes(3_000_000)
+    for name in ("read", "replaced"):
+        place.put(name, body)
+    with (
+        open(folder / "read", "rb", buffering=0) as reader,
+        open(folder / "replaced", "rb", buffering=0) as replaced,
+        open(folder / "new", "w+b", buffering=0) as new,
+    ):
+        new.write(b"1")
+        os.remove(folder / "new")
+        os.remove(folder / "read")
+        (folder / "other").write_bytes(b"other")
+        os.rename(folder / "other", folder / "replaced")
+        assert os.listdir(folder) == ["replaced"] and place.objects() == {"replaced": b"other"}
+        assert reader.read(len(body)) == body and replaced.read(len(body)) == body
+        new.write(b"2")
+        assert os.pread(new.fileno(), 10, 0) == b"12" and os.fstat(new.fileno()).st_nlink == 0
+    assert place.objects() == {"replaced": b"other"}
 
 
 @says(
@@ -477,20 +680,32 @@ def test_folders(place: Place) -> None:
 
 @says(
     "A file is renamed by a copy that the store makes and the removal of the source, so another program may see both for a moment.",
-    "Renaming over an object needs `--allow-overwrite`; else it is refused with `EEXIST`.",
-    "A folder that is not empty is not renamed: the program is told `EXDEV`, and `mv` copies it then.",
+    "If a file is renamed while it is written, the bytes so far become an object then, and the rest when it is closed, under its new name.",
+    "A folder is renamed file by file: another program may see some of them here and some there, and an error leaves them so.",
 )
 def test_renaming(place: Place) -> None:
+    folder = place.at("write")
     place.put("d/a", b"1")
-    os.rename(place.at("write") / "d" / "a", place.at("write") / "d" / "b")
+    os.rename(folder / "d" / "a", folder / "d" / "b")
     assert place.objects() == {"d/b": b"1", "there": b"text"}
-    refused(lambda: os.rename(place.at("write") / "d" / "b", place.at("write") / "there"), errno.EEXIST)
-    os.rename(place.at("over") / "d" / "b", place.at("over") / "there")
+    os.rename(folder / "d" / "b", folder / "there")
     assert place.objects() == {"there": b"1"}
     place.put("e/a", b"2")
-    refused(lambda: os.rename(place.at("write") / "e", place.at("write") / "f"), errno.EXDEV)
-    subprocess.run(["mv", place.at("write") / "e", place.at("write") / "f"], check=True)
-    assert place.objects() == {"f/a": b"2", "there": b"1"}
+    place.put("e/f/b", b"3")
+    (folder / "e" / "empty").mkdir()
+    with open(folder / "e" / "open", "wb", buffering=0) as file, open(folder / "e" / "a", "rb", buffering=0) as reader:
+        file.write(b"4")
+        os.rename(folder / "e", folder / "g")
+        assert reader.read(10) == b"2"
+        file.write(b"5")
+    assert place.objects() == {"g/a": b"2", "g/f/b": b"3", "g/open": b"45", "there": b"1"}
+    assert sorted(os.listdir(folder)) == ["d", "g", "there"] and sorted(os.listdir(folder / "g")) == [
+        "a",
+        "empty",
+        "f",
+        "open",
+    ]
+    assert (folder / "g" / "f" / "b").read_bytes() == b"3"
 
 
 @says(
@@ -521,7 +736,7 @@ def test_renaming_what_is_replaced(sandbox: Sandbox, tmp_path: Path) -> None:
 
 
 @says(
-    "If another program makes the target while a file is renamed, and the store knows the condition, that object stays, and the rename is refused.",
+    "With `--no-overwrite`, if another program makes the target while a file is renamed, and the store knows the condition, that object stays, and the rename is refused.",
     "If another program has replaced a file since this mount looked, and the store knows the condition, `unlink` is refused with `EBUSY` once, and the new object stays.",
 )
 def test_what_others_make_meanwhile(sandbox: Sandbox, tmp_path: Path) -> None:
@@ -538,7 +753,8 @@ def test_what_others_make_meanwhile(sandbox: Sandbox, tmp_path: Path) -> None:
             *((f"HEAD b/to status=404 count={looks}",) if made else ()),  # as if it came right after the look
         )
         with logged_devstore(sandbox, root, log, faults=faults) as store:
-            with mounted(sandbox, "s3://b", folder, "--writable", "--metadata-ttl", "minimal", env=store.env()) as _:
+            options = ("--writable", "--no-overwrite", "--metadata-ttl", "minimal")
+            with mounted(sandbox, "s3://b", folder, *options, env=store.env()) as _:
                 rename = functools.partial(os.rename, folder / "from", folder / "to")
                 if not made:
                     rename()
@@ -553,13 +769,13 @@ def test_what_others_make_meanwhile(sandbox: Sandbox, tmp_path: Path) -> None:
                 assert not (root / "b" / "replaced").exists()
 
 
-@says("A file of a store that does not copy by itself is not renamed: the program is told `EXDEV`.")
+@says("If the store does not copy by itself, a file that is renamed comes through this machine.")
 def test_renaming_in_a_folder(sandbox: Sandbox, tmp_path: Path) -> None:
     (tmp_path / "below").mkdir()
     (tmp_path / "below" / "a").write_bytes(b"1")
     with mounted(sandbox, tmp_path / "below", tmp_path / "mnt", "--writable"):
-        refused(lambda: os.rename(tmp_path / "mnt" / "a", tmp_path / "mnt" / "b"), errno.EXDEV)
-        assert (tmp_path / "mnt" / "a").read_bytes() == b"1"
+        os.rename(tmp_path / "mnt" / "a", tmp_path / "mnt" / "b")
+        assert (tmp_path / "mnt" / "b").read_bytes() == b"1" and os.listdir(tmp_path / "below") == ["b"]
 
 
 # ---- What there is not
@@ -567,7 +783,7 @@ def test_renaming_in_a_folder(sandbox: Sandbox, tmp_path: Path) -> None:
 
 @says(
     "There are no hard links, symbolic links, devices or named pipes: making one is refused.",
-    "There are no extended attributes: a program is told `EOPNOTSUPP`.",
+    "Without `--writable` there are no extended attributes, and no mount has access lists (ACLs): a program is told `EOPNOTSUPP`.",
     "Locks of `flock` and `fcntl` hold between the programs of one mount, and say nothing to other machines.",
 )
 def test_what_there_is_not(place: Place) -> None:
@@ -575,12 +791,12 @@ def test_what_there_is_not(place: Place) -> None:
     refused(lambda: os.symlink("there", folder / "link"), errno.EPERM, errno.ENOSYS)
     refused(lambda: os.link(folder / "there", folder / "link"), errno.EPERM, errno.ENOSYS)
     refused(lambda: os.mkfifo(folder / "fifo"), errno.EPERM, errno.ENOSYS)
-    refused(lambda: os.getxattr(folder / "there", "user.x"), errno.EOPNOTSUPP)
-    refused(lambda: os.setxattr(folder / "there", "user.x", b"1"), errno.EOPNOTSUPP)
+    refused(lambda: os.getxattr(place.at("read") / "there", "user.x"), errno.EOPNOTSUPP)
+    refused(lambda: os.getxattr(folder / "there", "system.posix_acl_access"), errno.EOPNOTSUPP)
     with (
         open(folder / "there", "rb") as one,
         open(folder / "there", "rb") as two,
-        open(place.at("over") / "there", "rb") as other,
+        open(place.at("keep") / "there", "rb") as other,
     ):
         fcntl.flock(one, fcntl.LOCK_EX)
         refused(lambda: fcntl.flock(two, fcntl.LOCK_EX | fcntl.LOCK_NB), errno.EWOULDBLOCK)

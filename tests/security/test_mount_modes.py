@@ -68,7 +68,7 @@ def test_c7_a_private_file_stays_private_on_a_mount(
         assert modes(folder) == {
             ".": 0o550, "open": 0o440, "group": 0o400, "private": 0o400, "closed": 0o500, "closed/inside": 0o440
         }  # fmt: skip
-    with mounted(sandbox, source, folder, "--writable", "--allow-overwrite"):
+    with mounted(sandbox, source, folder, "--writable"):
         for name in ("private", "new"):
             (folder / name).write_text("other text")
         assert stat.S_IMODE((folder / "private").stat().st_mode) == 0o600

@@ -6,11 +6,13 @@ What is there is read from the kernel's table of mounts, so every call can be re
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import errno
 import os
 import re
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections import deque
@@ -19,6 +21,9 @@ from dataclasses import dataclass
 
 FILE_SYSTEM = "fuse.millrace"
 READY_SECONDS = 90.0
+ANSWER_SECONDS = 10.0  # for a mount to say that it lives, which it does without its store
+COMMAND_SECONDS = 60.0
+MNT_DETACH = 2  # umount(2)
 KEYS = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")
 NEEDED_KEYS = KEYS[:2]
 # Other ways to credentials, which a volume with keys of its own must not fall back to.
@@ -33,7 +38,10 @@ OTHER_WAYS = (
 OTHER_ENDPOINTS = ("AWS_ENDPOINT_URL", "AWS_USE_FIPS_ENDPOINT", "AWS_USE_DUALSTACK_ENDPOINT")
 ATTRIBUTES = {"uri", "region", "endpoint"}
 # Options of `millrace mount` that the author of a volume may give; others name folders and files of the node.
-OPTIONS = {"uid", "gid", "umask", "metadata-ttl", "timeout", "memory"}
+OPTIONS = {"uid", "gid", "umask", "metadata-ttl", "timeout", "memory", "staging-size", "publish-on-fsync"}
+# Options that need a volume which is written.
+WRITING = {"no-overwrite", "no-staging", "staging-size", "publish-on-fsync"}
+FLAGS = {"no-overwrite", "no-staging"}
 
 
 class Refused(Exception):
@@ -53,6 +61,7 @@ class Settings:
     cache_size: str = ""
     memory: str = ""  # of each mount, unless its volume says another
     folders: bool = False  # whether a volume may be a folder of the node
+    staging: str = ""  # a folder for what is being written; "": that of the cache
 
 
 @dataclass(frozen=True)
@@ -122,15 +131,16 @@ def volume_of(
         name, equals, value = flag.partition("=")
         if name in ("ro", "rw"):
             writable = writable and name == "rw"
-        elif (name in OPTIONS and equals and value and "," not in value) or flag == "allow-overwrite":
+        elif (name in OPTIONS and equals and value and "," not in value) or flag in FLAGS:
             options.append(flag)
         else:
-            known = ", ".join([*(f"{option}=VALUE" for option in sorted(OPTIONS)), "allow-overwrite", "ro"])
+            known = ", ".join([*(f"{option}=VALUE" for option in sorted(OPTIONS)), *sorted(FLAGS), "ro"])
             raise Refused(
                 "INVALID_ARGUMENT", f"volume {volume_id}: there is no mount option '{flag}'; known are {known}"
             )
-    if not writable and "allow-overwrite" in options:
-        raise Refused("INVALID_ARGUMENT", f"volume {volume_id}: allow-overwrite needs an access mode that writes")
+    for option in options:
+        if not writable and option.partition("=")[0] in WRITING:
+            raise Refused("INVALID_ARGUMENT", f"volume {volume_id}: {option} needs an access mode that writes")
     return Volume(volume_id, uri, writable, tuple(options), given.get("region", ""), given.get("endpoint", ""))
 
 
@@ -162,14 +172,14 @@ def _plain(text: str) -> str:
 
 
 def is_alive(folder: str) -> bool:
-    """Whether the process of the file system there lives."""
-    try:
-        os.statvfs(folder)  # not stat, which the kernel may answer from its cache
-    except OSError as error:
-        if error.errno in (errno.ENOTCONN, errno.ECONNABORTED):
-            return False
-        raise
-    return True
+    """Whether the process of the file system there lives. DEADLINE_EXCEEDED if it does not answer."""
+    # Not stat, which the kernel may answer from its cache; and in another process, which can be killed while it waits.
+    status, said = output_of(ANSWER_SECONDS, "stat", "--file-system", "--", folder)
+    if status == 0:
+        return True
+    if os.strerror(errno.ENOTCONN) in said or os.strerror(errno.ECONNABORTED) in said:
+        return False
+    raise Refused("INTERNAL", f"{folder}: {said}")
 
 
 def real(path: str) -> str:
@@ -178,26 +188,73 @@ def real(path: str) -> str:
     return os.path.join(os.path.realpath(head), tail)
 
 
-def run(*command: str) -> None:
+def output_of(seconds: float, *command: str) -> tuple[int, str]:
+    """The exit status, and what was said on stderr. DEADLINE_EXCEEDED if it does not end: the program is killed, and not waited for."""
+    process = subprocess.Popen(
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        errors="replace",
+        env=os.environ | {"LC_ALL": "C"},
+    )
     try:
-        done = subprocess.run(
-            command, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", timeout=60, check=False
-        )
+        said = process.communicate(timeout=seconds)[1]
     except subprocess.TimeoutExpired as late:
-        raise Refused("DEADLINE_EXCEEDED", f"{' '.join(command)}: did not end within 60 s") from late
-    if done.returncode != 0:
-        raise Refused("INTERNAL", f"{' '.join(command)}: {done.stderr.strip()}")
+        process.kill()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.communicate(timeout=1)
+        raise Refused("DEADLINE_EXCEEDED", f"{' '.join(command)}: did not end within {seconds:.0f} s") from late
+    return process.returncode, said.strip()
 
 
-def unmount(folder: str) -> None:
+def run(*command: str) -> None:
+    status, said = output_of(COMMAND_SECONDS, *command)
+    if status != 0:
+        raise Refused("INTERNAL", f"{' '.join(command)}: {said}")
+
+
+def answers(folder: str) -> bool:
+    """False if its process has stopped, or has not ended since it was killed. One that is dead answers that."""
     try:
-        run("umount", "-i", "-c", folder)
-    except Refused:
-        run("umount", "-i", "-c", "-l", folder)  # somebody has a file open
+        is_alive(folder)
+    except Refused as refused:
+        return refused.code != "DEADLINE_EXCEEDED"
+    return True
+
+
+def end_connection(there: Mounted) -> None:
+    """All calls that wait for a file system fail then. Its process sees it as the end of the mount."""
+    with tempfile.TemporaryDirectory(prefix="fusectl-") as control:
+        run("mount", "-t", "fusectl", "fusectl", control)  # in few containers it is mounted
+        try:
+            with open(f"{control}/{there.device.partition(':')[2]}/abort", "w", encoding="ascii") as file:
+                file.write("1")
+        finally:
+            run("umount", control)
+
+
+def detach(folder: str) -> None:
+    """The folder shows what is below; the file system ends with its last open file. Asks the file system nothing, unlike umount(8)."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.umount2(os.fsencode(folder), MNT_DETACH) != 0:
+        raise Refused("INTERNAL", f"{folder}: cannot be unmounted: {os.strerror(ctypes.get_errno())}")
+
+
+def unmount(folder: str, force: bool = False) -> None:
+    """With `force`, calls that wait for a file system that does not answer fail."""
+    there = mounted_on(folder)
+    if answers(folder):
+        with contextlib.suppress(Refused):  # somebody has a file open
+            return run("umount", "-i", "-c", folder)
+    elif force and there is not None:
+        end_connection(there)
+    detach(folder)
 
 
 def unmount_dead(folder: str) -> Mounted | None:
-    """What lives there, after what is dead was taken away."""
+    """What lives there, after what is dead was taken away. DEADLINE_EXCEEDED if it does not answer."""
     while (there := mounted_on(folder)) is not None and there.type == FILE_SYSTEM and not is_alive(folder):
         unmount(folder)
     return there
@@ -230,7 +287,7 @@ class Node:
         folder = real(staging)
         with self._alone(volume_id):
             self._staged.pop(folder, None)
-            self._unmount_all(volume_id, folder)
+            self._unmount_all(volume_id, folder, force=True)
 
     def publish(self, volume: Volume, staging: str, target: str, readonly: bool) -> None:
         folder, place = real(staging), real(target)
@@ -293,14 +350,14 @@ class Node:
         volume, secrets = self._staged[folder]
         return volume, folder, secrets
 
-    def _unmount_all(self, volume_id: str, folder: str) -> None:
+    def _unmount_all(self, volume_id: str, folder: str, force: bool = False) -> None:
         while (there := mounted_on(folder)) is not None:
             if there.type != FILE_SYSTEM:
                 raise Refused(
                     "INTERNAL",
                     f"volume {volume_id}: {folder} has {there.source} mounted, which is no file system of Millrace",
                 )
-            unmount(folder)
+            unmount(folder, force)
 
     def _command(self, volume: Volume, folder: str) -> list[str]:
         settings = self._settings
@@ -319,6 +376,8 @@ class Node:
             command += ["--memory", settings.memory]
         if settings.cache:
             command += ["--cache", settings.cache]
+        if volume.writable and settings.staging and "no-staging" not in volume.options:
+            command += ["--staging", settings.staging]
         if settings.cache and settings.cache_size:
             command += ["--cache-size", settings.cache_size]
         return command

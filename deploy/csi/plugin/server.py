@@ -197,10 +197,23 @@ def main() -> None:
         action="store_true",
         help="let volumes be folders of the node; anyone who may make a PersistentVolume can then read all files that the plugin sees",
     )
+    parser.add_argument(
+        "--staging",
+        default="",
+        metavar="DIR",
+        help="where the bytes of files lie that are being written (default: that of --cache, else ~/.cache/millrace)",
+    )
     parser.add_argument("--version", default="0", help="that the plugin tells (default: 0)")
     options = parser.parse_args()
 
-    settings = Settings(options.millrace, options.cache, options.cache_size, options.memory, options.allow_folders)
+    settings = Settings(
+        options.millrace,
+        options.cache,
+        options.cache_size,
+        options.memory,
+        options.allow_folders,
+        options.staging,
+    )
     services = listening(options.endpoint)
     csi_services.add_IdentityServicer_to_server(IdentityService(settings, options.version), services)
     node = NodeService(Node(settings), options.node_id, settings.folders)

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "store/piece_copier.h"
 #include "store/testing/forwarding_store.h"
 
 namespace millrace {
@@ -29,6 +30,7 @@ class ScriptedStore final : public ForwardingStore {
   std::function<void()> before_head_answer;                                                 // on the store's thread
   std::optional<ObjectChecksum> checksum;                                                   // of every object
   uint64_t part_bytes = 0;
+  bool copies = true;  // pieces of an object
 
   void set_medium(StoreTraits::Medium medium) { traits_.medium = medium; }
   void set_limits(PieceLimits limits) { traits_.pieces = limits; }
@@ -37,6 +39,10 @@ class ScriptedStore final : public ForwardingStore {
   std::vector<GetOptions> gets() const {
     std::lock_guard lock(mutex_);
     return gets_;
+  }
+  std::vector<ByteRange> copied() const {
+    std::lock_guard lock(mutex_);
+    return copied_;
   }
   std::vector<size_t> written() const {
     std::lock_guard lock(mutex_);
@@ -79,7 +85,7 @@ class ScriptedStore final : public ForwardingStore {
   }
 
  private:
-  class Watched final : public PieceWriter {
+  class Watched final : public PieceCopier {
    public:
     Watched(ScriptedStore& store, std::unique_ptr<PieceWriter> below) : store_(store), below_(std::move(below)) {}
     void Write(size_t index, uint64_t offset, ByteSpan bytes, std::optional<uint32_t> crc32c,
@@ -92,6 +98,14 @@ class ScriptedStore final : public ForwardingStore {
       if (!status.ok()) return std::move(done)(std::move(status));
       below_->Write(index, offset, bytes, crc32c, std::move(done));
     }
+    void Copy(size_t index, uint64_t offset, const ObjectInfo& source, ByteRange range, DoneCallback done) override {
+      {
+        std::lock_guard lock(store_.mutex_);
+        store_.copied_.push_back(range);
+      }
+      if (!store_.copies) return std::move(done)(absl::UnimplementedError("this store copies no pieces"));
+      dynamic_cast<PieceCopier&>(*below_).Copy(index, offset, source, range, std::move(done));
+    }
     void Commit(uint64_t object_bytes, PutCallback done) override { below_->Commit(object_bytes, std::move(done)); }
 
    private:
@@ -103,6 +117,7 @@ class ScriptedStore final : public ForwardingStore {
   std::vector<GetOptions> gets_;
   std::map<std::pair<std::string, uint64_t>, int> times_;
   std::vector<size_t> written_;
+  std::vector<ByteRange> copied_;
 };
 
 }  // namespace millrace

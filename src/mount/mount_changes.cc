@@ -1,0 +1,470 @@
+#include <fcntl.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <optional>
+#include <utility>
+
+#include "base/thread_pool.h"
+#include "mount/mount_server.h"
+#include "transfer/copy_object.h"
+
+/// Attributes of files and folders, and what makes, moves and removes names.
+
+namespace millrace {
+
+namespace {
+
+constexpr mode_t kPermissions = 07777;
+// So fast at least a store copies large objects: they are given more time.
+constexpr uint64_t kCopiedPerSecond = uint64_t{32} << 20;
+constexpr int kRenamedAtOnce = 16;  // files of a folder
+
+timespec TimeNow() {
+  timespec now{};
+  clock_gettime(CLOCK_REALTIME, &now);
+  return now;
+}
+
+}  // namespace
+
+// ---- Attributes
+
+// If no program has the file open to write, the new size is a version at once.
+absl::Status Mount::Server::SetSize(uint64_t inode, uint64_t size, const fuse_file_info* file,
+                                    const Patience& patience) {
+  if (file != nullptr && file->fh != 0 && FileOf(*file).written != nullptr) {
+    return FileOf(*file).written->Truncate(size, patience);
+  }
+  if (staging_ == nullptr) {
+    ASSIGN_OR_RETURN(const Node node, Fresh(inode, patience));
+    if (node.size == size) return absl::OkStatus();
+    return RefusedWith(EOPNOTSUPP, store_.Uri(node.key) + ": a mount with --no-staging cuts and extends no objects");
+  }
+  ASSIGN_OR_RETURN(const std::shared_ptr<WrittenFile> written, OpenWritten(inode, patience));
+  absl::Status cut;
+  if (options_.no_overwrite && written->in_store() && written->size() != size) {
+    cut = RefusedWith(EEXIST, store_.Uri(written->key()) + ": there is an object, and the mount has --no-overwrite");
+  } else {
+    cut = written->Truncate(size, patience);
+  }
+  if (cut.ok() && written->writing == 0) cut = CommitFile(written, patience);
+  CloseWriter(written, /*closed=*/true);
+  return cut;
+}
+
+absl::Status Mount::Server::SetAttributes(Request request, uint64_t inode, const struct stat& wanted, int which,
+                                          const fuse_file_info* file) {
+  RETURN_IF_ERROR(CheckWritable());
+  const Patience patience = PatienceOf(request);
+  if ((which & FUSE_SET_ATTR_SIZE) != 0) {
+    RETURN_IF_ERROR(SetSize(inode, static_cast<uint64_t>(wanted.st_size), file, patience));
+  }
+  std::shared_ptr<WrittenFile> written = ShownFile(local_.FindInode(inode));
+  if (file != nullptr && file->fh != 0 && FileOf(*file).written != nullptr) written = FileOf(*file).written;
+  Node node;
+  if (written != nullptr) {
+    node = written->node();
+  } else {
+    ASSIGN_OR_RETURN(node, Fresh(inode, patience));
+  }
+  constexpr int kKept = FUSE_SET_ATTR_MODE | FUSE_SET_ATTR_UID | FUSE_SET_ATTR_GID | FUSE_SET_ATTR_MTIME |
+                        FUSE_SET_ATTR_MTIME_NOW | FUSE_SET_ATTR_ATIME | FUSE_SET_ATTR_ATIME_NOW;
+  if ((which & kKept) != 0) {
+    const timespec now = TimeNow();
+    attributes_.Change(node.key, [&](FileAttributes& kept) {
+      if ((which & FUSE_SET_ATTR_MODE) != 0) kept.mode = wanted.st_mode & kPermissions;
+      if ((which & FUSE_SET_ATTR_UID) != 0) kept.uid = wanted.st_uid;
+      if ((which & FUSE_SET_ATTR_GID) != 0) kept.gid = wanted.st_gid;
+      if (kept.version != node.etag) {
+        kept.version = node.etag;
+        kept.modified.reset();
+        kept.accessed.reset();
+      }
+      if ((which & FUSE_SET_ATTR_MTIME) != 0) kept.modified = wanted.st_mtim;
+      if ((which & FUSE_SET_ATTR_MTIME_NOW) != 0) kept.modified = now;
+      if ((which & FUSE_SET_ATTR_ATIME) != 0) kept.accessed = wanted.st_atim;
+      if ((which & FUSE_SET_ATTR_ATIME_NOW) != 0) kept.accessed = now;
+    });
+    if (written != nullptr && (which & (FUSE_SET_ATTR_MTIME | FUSE_SET_ATTR_MTIME_NOW)) != 0) {
+      const timespec& set = (which & FUSE_SET_ATTR_MTIME_NOW) != 0 ? now : wanted.st_mtim;
+      written->set_modified_ms(int64_t{set.tv_sec} * 1000 + set.tv_nsec / 1'000'000);
+    }
+  }
+  struct stat info = StatOf(node, inode);
+  if (written != nullptr && written->unlinked()) info.st_nlink = 0;
+  fuse_reply_attr(request, &info, written != nullptr ? 0 : Validity());
+  return absl::OkStatus();
+}
+
+// ---- Objects
+
+// Only the version that is known. In a folder the name counts, as for any program: the ETag of a file changes, too,
+// when another name of it is removed.
+absl::Status Mount::Server::DeleteVersion(const Node& file, const Patience& patience) {
+  if (file.etag.empty() || store_.traits().is_folder()) return Delete(file.key, patience);
+  Completion<absl::Status> call;
+  store_.DeleteVersion(file.key, file.etag, call.Callback());
+  const absl::Status deleted = patience.Wait(call, store_.Uri(file.key));
+  if (!absl::IsFailedPrecondition(deleted)) return deleted;
+  return RefusedWith(EBUSY, store_.Uri(file.key) + ": another program has replaced it meanwhile; it is not removed");
+}
+
+absl::Status Mount::Server::Delete(const std::string& key, const Patience& patience) {
+  Completion<absl::Status> call;
+  store_.Delete({key}, [done = call.Callback()](std::vector<absl::Status> statuses) { done(std::move(statuses[0])); });
+  return patience.Wait(call, store_.Uri(key));
+}
+
+// Removes the object that was copied, unless it was replaced by another one. The look is for stores that do not know
+// the condition.
+absl::Status Mount::Server::DeleteSource(const Node& copied, const Patience& patience) {
+  const absl::StatusOr<Node> now = tree_.Look(copied.key, patience);
+  if (absl::IsNotFound(now.status())) return absl::OkStatus();
+  RETURN_IF_ERROR(now.status());
+  if (now->etag != copied.etag) {
+    return RefusedWith(EBUSY, store_.Uri(copied.key) +
+                                  ": another program replaced it while it was renamed; both files are there, rename "
+                                  "it again");
+  }
+  return DeleteVersion(copied, patience);
+}
+
+// ---- Folders
+
+// A folder that was there for the program stays there when the last thing in it goes. (If there are too many folders to
+// be remembered, it ends with what was in it, as it does for all other machines.)
+void Mount::Server::KeepFolderOf(const std::string& key) {
+  const size_t slash = key.substr(0, key.size() - 1).rfind('/');
+  if (slash == key.npos || slash + 1 <= prefix_.size()) return;
+  (void)local_.AddFolder(key.substr(0, slash + 1));
+}
+
+absl::Status Mount::Server::MakeFolder(Request request, uint64_t parent, const char* name, mode_t mode) {
+  RETURN_IF_ERROR(CheckWritable());
+  ASSIGN_OR_RETURN(const std::string key, KeyOf(parent, name));
+  if (local_.Find(key) != nullptr) return absl::AlreadyExistsError(store_.Uri(key) + ": exists");
+  const absl::StatusOr<Node> there = Find(parent, name, PatienceOf(request));
+  if (there.ok()) return absl::AlreadyExistsError(store_.Uri(key) + ": exists");
+  if (!absl::IsNotFound(there.status())) return there.status();
+  if (!local_.AddFolder(key + "/")) {
+    return RefusedWith(ENOSPC, store_.Uri(key) + ": too many folders were made and left empty");
+  }
+  const Node node = tree_.FolderNode(key + "/");
+  attributes_.Remove(node.key);
+  const mode_t permissions = mode & kPermissions & ~options_.umask;
+  if (permissions != (0777 & ~options_.umask)) {
+    const fuse_ctx& creator = *fuse_req_ctx(request);
+    attributes_.Change(node.key, [&](FileAttributes& attributes) {
+      attributes.mode = permissions;
+      if (creator.uid != options_.uid) attributes.uid = creator.uid;
+      if (creator.uid != options_.uid) attributes.gid = creator.gid;
+    });
+  }
+  fuse_entry_param entry{};
+  entry.entry_timeout = entry.attr_timeout = Validity();
+  entry.ino = inodes_.Remember(node);
+  entry.attr = StatOf(node, entry.ino);
+  if (fuse_reply_entry(request, &entry) != 0) inodes_.Forget(entry.ino, 1);
+  return absl::OkStatus();
+}
+
+absl::Status Mount::Server::RemoveFolder(Request request, uint64_t parent, const char* name) {
+  RETURN_IF_ERROR(CheckWritable());
+  const Patience patience = PatienceOf(request);
+  ASSIGN_OR_RETURN(const std::string key, KeyOf(parent, name));
+  if (local_.Find(key) != nullptr) return RefusedWith(ENOTDIR, store_.Uri(key) + ": is no folder");
+  ASSIGN_OR_RETURN(const Node node, Find(parent, name, patience));
+  if (!node.is_folder()) return RefusedWith(ENOTDIR, store_.Uri(node.key) + ": is no folder");
+  ASSIGN_OR_RETURN(const bool has_objects, tree_.HasBelow(node.key, patience));
+  if (has_objects || local_.HasBelow(node.key)) {
+    return RefusedWith(ENOTEMPTY, store_.Uri(node.key) + ": is not empty");
+  }
+  // Other programs mark empty folders by an object of the folder's own key. In a folder of files there are no such
+  // objects.
+  if (!store_.traits().is_folder()) RETURN_IF_ERROR(Delete(node.key, patience));
+  local_.RemoveFolder(node.key);
+  attributes_.Remove(node.key);
+  KeepFolderOf(node.key);
+  fuse_reply_err(request, 0);
+  return absl::OkStatus();
+}
+
+// ---- Removing
+
+// The bytes of an object that goes while programs have it open come into the staging folder, as far as there is room.
+// Null if nobody has it open.
+absl::StatusOr<std::shared_ptr<WrittenFile>> Mount::Server::KeepForReaders(const Node& node, const Patience& patience) {
+  if (staging_ == nullptr) return nullptr;
+  std::shared_ptr<WrittenFile> file = local_.Find(node.key);
+  if (file == nullptr) {
+    const uint64_t inode = inodes_.NumberOf(node.key);
+    if (inode == 0 || !local_.HasReaders(inode)) return nullptr;
+    file = std::make_shared<WrittenFile>(services_, node);
+    file->inode = inode;
+    if (!local_.Begin(file)) return local_.Find(node.key);
+    (void)local_.Detach(*file);
+  }
+  if (const absl::Status kept = file->Fetch(patience); !kept.ok()) Warn(kept);  // reads tell ESTALE then
+  return file;
+}
+
+// The name of a file that programs have open, and the object.
+absl::Status Mount::Server::RemoveName(const std::shared_ptr<WrittenFile>& file, const Patience& patience) {
+  ASSIGN_OR_RETURN(const std::optional<Node> there, file->Unlink(patience));
+  if (there) {
+    if (absl::Status deleted = DeleteVersion(*there, patience); !deleted.ok()) {
+      file->Relink();
+      local_.End(file, /*if_idle=*/true);
+      return deleted;
+    }
+  }
+  ForgetName(*file);
+  local_.End(file, /*if_idle=*/true);
+  return absl::OkStatus();
+}
+
+absl::Status Mount::Server::RemoveFile(Request request, uint64_t parent, const char* name) {
+  RETURN_IF_ERROR(CheckWritable());
+  const Patience patience = PatienceOf(request);
+  ASSIGN_OR_RETURN(const std::string key, KeyOf(parent, name));
+  if (staging_ == nullptr) RETURN_IF_ERROR(Settle(key, patience));
+  std::shared_ptr<WrittenFile> file = local_.Find(key);
+  absl::Status removed;
+  if (file == nullptr) {
+    ASSIGN_OR_RETURN(const Node node, Find(parent, name, patience));
+    if (node.is_folder()) return RefusedWith(EISDIR, store_.Uri(key) + ": is a folder");
+    ASSIGN_OR_RETURN(file, KeepForReaders(node, patience));
+    removed = file == nullptr ? DeleteVersion(node, patience) : RemoveName(file, patience);
+  } else {
+    if (file->in_store()) RETURN_IF_ERROR(KeepForReaders(file->node(), patience).status());
+    removed = RemoveName(file, patience);
+  }
+  ahead_.Forget(key);
+  inodes_.Outdate(key);
+  RETURN_IF_ERROR(removed);
+  attributes_.Remove(key);
+  KeepFolderOf(key);
+  fuse_reply_err(request, 0);
+  return absl::OkStatus();
+}
+
+// ---- Renaming
+
+// The mount may know an older version of the target than the store.
+absl::Status Mount::Server::CheckTarget(const std::string& to, bool no_replace, const Patience& patience) {
+  if (!options_.no_overwrite && !no_replace) return absl::OkStatus();
+  const absl::StatusOr<Node> there = tree_.Look(to, patience);
+  if (!there.ok()) return absl::IsNotFound(there.status()) ? absl::OkStatus() : there.status();
+  inodes_.Outdate(to);
+  return absl::AlreadyExistsError(store_.Uri(to) +
+                                  (no_replace ? ": exists" : ": exists, and the mount has --no-overwrite"));
+}
+
+// By the store, or, if it does not copy, by way of this machine.
+absl::StatusOr<ObjectInfo> Mount::Server::CopyFile(const Node& from, const std::string& to, bool only_if_absent,
+                                                   const Patience& patience) {
+  const ObjectInfo source{.key = from.key, .size = from.size, .etag = from.etag, .modified_ms = from.modified_ms};
+  if (!store_.CopiesFrom(store_)) {
+    ASSIGN_OR_RETURN(CopiedObject copied, CopyObject(store_, source, store_, to, {.only_if_absent = only_if_absent}));
+    return std::move(copied.info);
+  }
+  std::stop_source stop;
+  CopyOptions options;
+  options.stop = stop.get_token();
+  options.only_if_absent = only_if_absent;
+  Completion<absl::StatusOr<ObjectInfo>> call;
+  store_.Copy(store_, source, to, std::move(options), call.Callback());
+  Patience longer = patience;
+  longer.deadline += std::chrono::seconds(from.size / kCopiedPerSecond);
+  absl::StatusOr<ObjectInfo> copy = longer.Wait(call, store_.Uri(to));
+  if (copy.ok()) return copy;
+  stop.request_stop();
+  if (!absl::IsUnimplemented(copy.status())) return copy.status();
+  ASSIGN_OR_RETURN(CopiedObject copied, CopyObject(store_, source, store_, to, {.only_if_absent = only_if_absent}));
+  return std::move(copied.info);
+}
+
+absl::Status Mount::Server::RenameFile(const std::string& from, const std::string& to, bool no_replace,
+                                       const Patience& patience) {
+  // A file that is open moves with its name: all of it is in the store first.
+  const std::shared_ptr<WrittenFile> moved = staging_ == nullptr ? nullptr : local_.Find(from);
+  if (moved != nullptr) RETURN_IF_ERROR(CommitFile(moved, patience));
+  ASSIGN_OR_RETURN(const Node now, tree_.Look(from, patience));
+  RETURN_IF_ERROR(CheckTarget(to, no_replace, patience));
+  std::shared_ptr<WrittenFile> replaced;
+  if (staging_ != nullptr && (local_.Find(to) != nullptr || inodes_.NumberOf(to) != 0)) {
+    std::optional<Node> there = inodes_.Find(inodes_.NumberOf(to));
+    if (const auto open = local_.Find(to)) there = open->node();
+    if (there && !there->is_folder()) {
+      ASSIGN_OR_RETURN(replaced, KeepForReaders(*there, patience));
+    }
+  }
+  const absl::StatusOr<ObjectInfo> copy = CopyFile(now, to, no_replace || options_.no_overwrite, patience);
+  if (!copy.ok()) {
+    if (absl::IsAlreadyExists(copy.status())) inodes_.Outdate(to);  // made since CheckTarget has looked
+    if (replaced != nullptr) local_.End(replaced, /*if_idle=*/true);
+    return copy.status();
+  }
+  if (replaced != nullptr) {
+    RETURN_IF_ERROR(replaced->Unlink(patience).status());
+    local_.Unname(*replaced);
+    local_.End(replaced, /*if_idle=*/true);
+  }
+  const absl::Status deleted = DeleteSource(now, patience);
+  ahead_.Forget(from);
+  ahead_.Forget(to);
+  inodes_.Outdate(to);
+  if (!deleted.ok()) inodes_.Outdate(from);
+  RETURN_IF_ERROR(deleted);
+  KeepFolderOf(from);
+  // The kernel keeps the number that the source has, whose bytes are the same.
+  const uint64_t inode = moved != nullptr ? moved->inode : inodes_.NumberOf(from);
+  Node node = tree_.FileNode(*copy, to);
+  node.size = now.size;
+  if (node.modified_ms == 0) node.modified_ms = now.modified_ms;
+  attributes_.Rename(from, to);
+  attributes_.Change(to, [&](FileAttributes& attributes) {
+    // The time of the copy is not that of the last change.
+    const bool known = attributes.version == now.etag && attributes.modified;
+    attributes.version = node.etag;
+    if (known) return;
+    attributes.modified = {.tv_sec = now.modified_ms / 1000, .tv_nsec = now.modified_ms % 1000 * 1'000'000};
+    attributes.accessed = attributes.modified;
+  });
+  if (moved != nullptr) {
+    local_.Rename(moved, to);
+    moved->Rename(node, patience);
+  }
+  inodes_.Assign(inode, std::move(node));
+  ++commits_;
+  return absl::OkStatus();
+}
+
+// Not one request, so not atomic: file by file, and what fails leaves the others where they are. A program that looks
+// meanwhile sees some files here and some there.
+absl::Status Mount::Server::RenameFolder(const std::string& from, const std::string& to, const Patience& patience) {
+  const auto limit = patience.deadline - std::chrono::steady_clock::now();
+  const auto next_patience = [&] { return Patience{std::chrono::steady_clock::now() + limit, patience.interrupted}; };
+  if (staging_ != nullptr) {
+    for (const auto& file : local_.FilesBelow(from)) RETURN_IF_ERROR(CommitFile(file, next_patience()));
+  }
+  std::vector<std::string> keys;
+  ListOptions options{.prefix = from};
+  do {
+    Completion<absl::StatusOr<ListPage>> call;
+    store_.List(options, call.Callback());
+    const absl::StatusOr<ListPage> page = next_patience().Wait(call, store_.Uri(from));
+    if (absl::IsNotFound(page.status())) break;  // a folder of files without that folder
+    RETURN_IF_ERROR(page.status());
+    for (const ObjectInfo& object : page->objects) {
+      if (object.key != from) keys.push_back(object.key);
+    }
+    options.continuation = page->continuation;
+  } while (!options.continuation.empty());
+  if (!keys.empty() && staging_ == nullptr) {
+    return RefusedWith(EXDEV,
+                       store_.Uri(from) + ": folders are not renamed by a mount with --no-staging; mv copies it");
+  }
+  std::mutex mutex;
+  absl::Status first_error;
+  {
+    ThreadPool threads(kRenamedAtOnce, "mount-rename");  // its end waits for them
+    for (const std::string& key : keys) {
+      threads.Submit([&, key] {
+        std::unique_lock lock(mutex);
+        if (!first_error.ok()) return;
+        lock.unlock();
+        absl::Status renamed = absl::ResourceExhaustedError("there is no memory");
+        try {
+          renamed = RenameFile(key, to + key.substr(from.size()), /*no_replace=*/false, next_patience());
+        } catch (const std::bad_alloc&) {
+        }
+        lock.lock();
+        first_error.Update(renamed);
+      });
+    }
+  }
+  RETURN_IF_ERROR(first_error);
+  if (!local_.RenameFolder(from, to)) return RefusedWith(ENOSPC, store_.Uri(to) + ": too many empty folders");
+  if (!store_.traits().is_folder()) RETURN_IF_ERROR(Delete(from, next_patience()));
+  KeepFolderOf(from);
+  attributes_.Rename(from, to);
+  inodes_.MoveFolder(from, to);
+  return absl::OkStatus();
+}
+
+// A target that is there must be of the same kind, and, if it is a folder, empty.
+absl::Status Mount::Server::CheckReplaced(const Node& from, const Node& to, bool no_replace, const Patience& patience) {
+  const std::string uri = store_.Uri(to.key);
+  if (no_replace) return absl::AlreadyExistsError(uri + ": exists");
+  if (to.is_folder() != from.is_folder()) {
+    return RefusedWith(to.is_folder() ? EISDIR : ENOTDIR, uri + ": is of the other kind");
+  }
+  if (!to.is_folder()) {
+    if (!options_.no_overwrite) return absl::OkStatus();
+    return RefusedWith(EEXIST, uri + ": there is an object already, and the mount has --no-overwrite");
+  }
+  ASSIGN_OR_RETURN(const bool has_objects, tree_.HasBelow(to.key, patience));
+  if (has_objects || local_.HasBelow(to.key)) return RefusedWith(ENOTEMPTY, uri + ": is not empty");
+  return absl::OkStatus();
+}
+
+absl::Status Mount::Server::Rename(Request request, uint64_t parent, const char* name, uint64_t new_parent,
+                                   const char* new_name, unsigned flags) {
+  RETURN_IF_ERROR(CheckWritable());
+  constexpr unsigned kNoReplace = 1;  // RENAME_NOREPLACE
+  if ((flags & ~kNoReplace) != 0) return RefusedWith(EINVAL, "exchanging two files is not possible");
+  const bool no_replace = (flags & kNoReplace) != 0;
+  const Patience patience = PatienceOf(request);
+  ASSIGN_OR_RETURN(const std::string from, KeyOf(parent, name));
+  ASSIGN_OR_RETURN(const std::string to, KeyOf(new_parent, new_name));
+  if (staging_ == nullptr) {
+    RETURN_IF_ERROR(Settle(from, patience));
+    RETURN_IF_ERROR(Settle(to, patience));
+  }
+  if (from == to) {
+    fuse_reply_err(request, 0);
+    return absl::OkStatus();
+  }
+  const auto find = [&](uint64_t folder, const char* its_name, const std::string& key) -> absl::StatusOr<Node> {
+    if (const auto file = local_.Find(key)) return file->node();
+    return Find(folder, its_name, patience);
+  };
+  ASSIGN_OR_RETURN(const Node node, find(parent, name, from));
+  const absl::StatusOr<Node> there = find(new_parent, new_name, to);
+  if (there.ok()) {
+    RETURN_IF_ERROR(CheckReplaced(node, *there, no_replace, patience));
+  } else if (!absl::IsNotFound(there.status())) {
+    return there.status();
+  }
+  RETURN_IF_ERROR(node.is_folder() ? RenameFolder(node.key, to + "/", patience)
+                                   : RenameFile(from, to, no_replace, patience));
+  fuse_reply_err(request, 0);
+  return absl::OkStatus();
+}
+
+// ---- libfuse
+
+void Mount::Server::AddChanges(fuse_lowlevel_ops& operations) {
+  operations.setattr = [](Request request, fuse_ino_t inode, struct stat* wanted, int which, fuse_file_info* file) {
+    AnswerChange(request, [&](Server& self) { return self.SetAttributes(request, inode, *wanted, which, file); });
+  };
+  operations.mkdir = [](Request request, fuse_ino_t parent, const char* name, mode_t mode) {
+    AnswerChange(request, [&](Server& self) { return self.MakeFolder(request, parent, name, mode); });
+  };
+  operations.rmdir = [](Request request, fuse_ino_t parent, const char* name) {
+    AnswerChange(request, [&](Server& self) { return self.RemoveFolder(request, parent, name); });
+  };
+  operations.unlink = [](Request request, fuse_ino_t parent, const char* name) {
+    AnswerChange(request, [&](Server& self) { return self.RemoveFile(request, parent, name); });
+  };
+  operations.rename = [](Request request, fuse_ino_t parent, const char* name, fuse_ino_t new_parent,
+                         const char* new_name, unsigned flags) {
+    AnswerChange(request,
+                 [&](Server& self) { return self.Rename(request, parent, name, new_parent, new_name, flags); });
+  };
+}
+
+}  // namespace millrace

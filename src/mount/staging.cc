@@ -1,0 +1,258 @@
+#include "mount/staging.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <system_error>
+#include <utility>
+
+#include "base/atomic_file.h"
+#include "base/errno_status.h"
+#include "base/file_text.h"
+#include "base/json_members.h"
+#include "base/log.h"
+#include "transfer/file_lock.h"
+
+namespace millrace {
+
+namespace {
+
+namespace fs = std::filesystem;
+using RecordJson = nlohmann::ordered_json;
+
+constexpr const char* kStagingName = "millrace-staging-1";  // its number is that of the format
+constexpr const char* kOwnerName = "owner";
+constexpr const char* kBytesSuffix = ".bytes";
+constexpr const char* kNoteSuffix = ".json";
+
+std::string NoteOf(const std::string& bytes_path) {
+  return bytes_path.substr(0, bytes_path.size() - std::string_view(kBytesSuffix).size()) + kNoteSuffix;
+}
+
+// The lock of a mount's folder; -1 if its owner lives, or if that cannot be found out.
+UniqueFd LockOwner(const std::string& folder) {
+  UniqueFd fd(open((folder + "/" + kOwnerName).c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
+  if (!fd || flock(fd.get(), LOCK_EX | LOCK_NB) != 0) return UniqueFd(-1);
+  return fd;
+}
+
+std::vector<fs::path> FoldersIn(const std::string& base) {
+  std::vector<fs::path> folders;
+  std::error_code error;
+  for (fs::directory_iterator at(base, error), end; !error && at != end; at.increment(error)) {
+    std::error_code ignored;
+    if (at->is_directory(ignored)) folders.push_back(at->path());
+  }
+  std::sort(folders.begin(), folders.end());
+  return folders;
+}
+
+std::vector<fs::path> FilesWith(const fs::path& folder, std::string_view suffix) {
+  std::vector<fs::path> files;
+  std::error_code error;
+  for (fs::directory_iterator at(folder, error), end; !error && at != end; at.increment(error)) {
+    if (at->path().extension() == suffix) files.push_back(at->path());
+  }
+  return files;
+}
+
+// Folders of mounts that have ended and left nothing.
+void RemoveEmpty(const std::string& base) {
+  for (const fs::path& folder : FoldersIn(base)) {
+    const UniqueFd lock = LockOwner(folder);
+    if (!lock || !FilesWith(folder, kNoteSuffix).empty()) continue;
+    std::error_code ignored;
+    fs::remove_all(folder, ignored);
+  }
+}
+
+std::string TextOf(const StagedRecord& record) {
+  RecordJson local = RecordJson::array();
+  for (const ByteRange& range : record.local) local.push_back({range.offset, range.length});
+  const RecordJson json = {{"uri", record.uri},
+                           {"base", record.base},
+                           {"size", record.size},
+                           {"local", std::move(local)},
+                           {"why", record.why}};
+  return json.dump(1, ' ', false, RecordJson::error_handler_t::replace) + "\n";
+}
+
+std::optional<StagedRecord> RecordOf(const std::string& text) {
+  const RecordJson json = RecordJson::parse(text, nullptr, /*allow_exceptions=*/false);
+  StagedRecord record;
+  const auto take_range = [&](const RecordJson& range) {
+    if (!range.is_array() || range.size() != 2 || !range[0].is_number_unsigned() || !range[1].is_number_unsigned()) {
+      return false;
+    }
+    record.local.push_back({range[0].get<uint64_t>(), range[1].get<uint64_t>()});
+    return true;
+  };
+  const bool whole = JsonMembers(json)
+                         .Take("uri", &record.uri)
+                         .Take("base", &record.base)
+                         .Take("size", &record.size)
+                         .Take("why", &record.why)
+                         .TakeEach("local", take_range)
+                         .whole();
+  return whole ? std::optional(std::move(record)) : std::nullopt;
+}
+
+// Nullopt for what has no note: the mount was killed before it could make one.
+std::optional<LeftFile> LeftFileAt(const fs::path& bytes) {
+  const absl::StatusOr<std::string> text = ReadFileText(NoteOf(bytes.string()));
+  std::optional<StagedRecord> record = text.ok() ? RecordOf(*text) : std::nullopt;
+  struct stat info {};
+  if (!record || stat(bytes.c_str(), &info) != 0) return std::nullopt;
+  LeftFile left{.record = *std::move(record), .path = bytes.string()};
+  left.modified_ms = int64_t{info.st_mtim.tv_sec} * 1000 + info.st_mtim.tv_nsec / 1'000'000;
+  if (left.record.base.empty()) left.record.size = static_cast<uint64_t>(info.st_size);
+  uint64_t here = 0;
+  for (const ByteRange& range : left.record.local) here += range.length;
+  left.is_whole = left.record.base.empty() || here == left.record.size;
+  return left;
+}
+
+absl::StatusOr<uint64_t> HalfOfFree(const std::string& folder) {
+  struct statvfs info {};
+  if (statvfs(folder.c_str(), &info) != 0) return ErrnoStatus(errno, folder, "looking how much is free");
+  return uint64_t{info.f_bavail} * info.f_frsize / 2;
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<StagingFolder>> StagingFolder::Open(const std::string& folder, uint64_t most_bytes) {
+  const std::string base = folder + "/" + kStagingName;
+  RETURN_IF_ERROR(MakeFolder(base, base, Durability::kUnsynced));
+  // While one mount makes its folder, no other takes it for one that was left.
+  ASSIGN_OR_RETURN(const FileLock alone, FileLock::OfFile(base + "/lock", {}));
+  RemoveEmpty(base);
+  std::string path = base + "/m-XXXXXX";
+  if (mkdtemp(path.data()) == nullptr) return ErrnoStatus(errno, base, "making a folder in it");
+  UniqueFd lock = LockOwner(path);
+  if (!lock) return ErrnoStatus(errno, path, "locking it");
+  if (most_bytes == 0) {
+    ASSIGN_OR_RETURN(most_bytes, HalfOfFree(path));
+  }
+  return std::unique_ptr<StagingFolder>(new StagingFolder(std::move(path), std::move(lock), most_bytes));
+}
+
+absl::StatusOr<std::vector<LeftFile>> StagingFolder::ListLeft(const std::string& folder) {
+  const std::string base = folder + "/" + kStagingName;
+  std::vector<LeftFile> left;
+  for (const fs::path& place : FoldersIn(base)) {
+    const UniqueFd lock = LockOwner(place);
+    if (!lock) continue;
+    for (const fs::path& bytes : FilesWith(place, kBytesSuffix)) {
+      if (std::optional<LeftFile> file = LeftFileAt(bytes)) left.push_back(*std::move(file));
+    }
+  }
+  std::sort(left.begin(), left.end(), [](const LeftFile& one, const LeftFile& other) {
+    return std::pair(one.modified_ms, one.path) < std::pair(other.modified_ms, other.path);
+  });
+  return left;
+}
+
+StagingFolder::~StagingFolder() {
+  if (!FilesWith(path_, kNoteSuffix).empty()) return;
+  std::error_code ignored;
+  fs::remove_all(path_, ignored);
+}
+
+bool StagingFolder::Take(uint64_t bytes) {
+  uint64_t used = used_;
+  do {
+    if (bytes > most_bytes_ || used > most_bytes_ - bytes) return false;
+  } while (!used_.compare_exchange_weak(used, used + bytes));
+  return true;
+}
+
+absl::StatusOr<std::unique_ptr<StagingFile>> StagingFolder::NewFile() {
+  const std::string path = fmt::format("{}/{}{}", path_, next_++, kBytesSuffix);
+  UniqueFd fd(open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
+  if (!fd) return ErrnoStatus(errno, path, "making it");
+  return std::unique_ptr<StagingFile>(new StagingFile(*this, path, std::move(fd)));
+}
+
+StagingFile::~StagingFile() {
+  if (kept_) return;
+  folder_.used_ -= held_;
+  unlink(path_.c_str());
+  RemoveNote();
+}
+
+void StagingFile::RemoveNote() {
+  if (std::exchange(noted_, false)) unlink(NoteOf(path_).c_str());
+}
+
+bool StagingFile::Hold(uint64_t bytes) {
+  if (bytes > held_ && !folder_.Take(bytes - held_)) return false;
+  if (bytes < held_) folder_.used_ -= held_ - bytes;
+  held_ = bytes;
+  return true;
+}
+
+absl::Status StagingFile::Write(uint64_t offset, ByteSpan bytes) const {
+  while (!bytes.empty()) {
+    const ssize_t n = pwrite(fd_.get(), bytes.data(), bytes.size(), static_cast<off_t>(offset));
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) return ErrnoStatus(errno, path_, "writing");
+    offset += static_cast<uint64_t>(n);
+    bytes = bytes.subspan(static_cast<size_t>(n));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status StagingFile::Read(uint64_t offset, MutableByteSpan into) const {
+  while (!into.empty()) {
+    const ssize_t n = pread(fd_.get(), into.data(), into.size(), static_cast<off_t>(offset));
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) return ErrnoStatus(errno, path_, "reading");
+    if (n == 0) return absl::DataLossError(fmt::format("{}: ends at byte {}; was it changed by hand?", path_, offset));
+    offset += static_cast<uint64_t>(n);
+    into = into.subspan(static_cast<size_t>(n));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status StagingFile::Resize(uint64_t size) const {
+  if (ftruncate(fd_.get(), static_cast<off_t>(size)) == 0) return absl::OkStatus();
+  return ErrnoStatus(errno, path_, "changing its size");
+}
+
+// On a file system that has no holes the bytes stay, and the disk may be full sooner than the folder is.
+void StagingFile::Drop(ByteRange range) const {
+  (void)fallocate(fd_.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(range.offset),
+                  static_cast<off_t>(range.length));
+}
+
+absl::Status StagingFile::Sync() const {
+  if (fdatasync(fd_.get()) == 0) return absl::OkStatus();
+  return ErrnoStatus(errno, path_, "writing to the disk");
+}
+
+absl::Status StagingFile::Note(const StagedRecord& record, bool synced) {
+  noted_ = true;
+  const std::string path = NoteOf(path_);
+  const std::string text = TextOf(record);
+  if (synced) {
+    ASSIGN_OR_RETURN(const auto file, AtomicFile::Create(path, path, Durability::kSynced, 0600));
+    RETURN_IF_ERROR(file->Append(AsBytes(text)));
+    return file->Commit(/*only_if_absent=*/false).status();
+  }
+  const UniqueFd fd(open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600));
+  if (!fd || write(fd.get(), text.data(), text.size()) != static_cast<ssize_t>(text.size())) {
+    return ErrnoStatus(errno, path, "writing");
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace millrace

@@ -1,0 +1,109 @@
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/bytes.h"
+#include "base/status.h"
+#include "base/unique_fd.h"
+
+namespace millrace {
+
+/// A note beside the bytes of a file, for a time when the mount is not there any more.
+struct StagedRecord {
+  std::string uri;               // where the file belongs
+  std::string base;              // the ETag of the version that it rests on; "" if on none
+  uint64_t size = 0;             // if `base` is "", the length of the file of bytes counts instead
+  std::vector<ByteRange> local;  // which bytes are here; if `base` is "", all others are zeros
+  std::string why;               // the commit failed for that reason; "" if none was tried
+};
+
+/// A file that a mount has left in its staging folder.
+struct LeftFile {
+  StagedRecord record;
+  std::string path;         // of the bytes
+  int64_t modified_ms = 0;  // when they were written last
+  bool is_whole = true;     // no bytes of the base are missing
+};
+
+class StagingFile;
+
+/// The folder on a local disk where the bytes of files lie that programs write, until the store has them. Each mount
+/// has one of its own in `folder`/millrace-staging-1, which it locks for as long as it lives. Files that are there
+/// when it ends stay, for ListLeft. Thread-safe.
+class StagingFolder {
+ public:
+  /// Makes it, and removes those of mounts that have ended and left nothing. `most_bytes` 0: half of what is free on
+  /// the disk.
+  static absl::StatusOr<std::unique_ptr<StagingFolder>> Open(const std::string& folder, uint64_t most_bytes);
+  /// The files that mounts which have ended have left in `folder`, oldest first. The files of living mounts are not
+  /// listed.
+  static absl::StatusOr<std::vector<LeftFile>> ListLeft(const std::string& folder);
+  /// Files must have ended, except for those that are kept.
+  ~StagingFolder();
+  StagingFolder(const StagingFolder&) = delete;
+  StagingFolder& operator=(const StagingFolder&) = delete;
+
+  const std::string& path() const { return path_; }
+  uint64_t most_bytes() const { return most_bytes_; }
+  uint64_t used_bytes() const { return used_; }
+  absl::StatusOr<std::unique_ptr<StagingFile>> NewFile();
+
+ private:
+  friend class StagingFile;
+  StagingFolder(std::string path, UniqueFd lock, uint64_t most_bytes)
+      : path_(std::move(path)), lock_(std::move(lock)), most_bytes_(most_bytes) {}
+  bool Take(uint64_t bytes);
+
+  const std::string path_;
+  const UniqueFd lock_;
+  const uint64_t most_bytes_;
+  std::atomic<uint64_t> used_{0};
+  std::atomic<uint64_t> next_{0};
+};
+
+/// The bytes of one file, sparse. Removed when it is destroyed, unless it is kept. Thread-safe, but for Hold and Note.
+class StagingFile {
+ public:
+  ~StagingFile();
+  StagingFile(const StagingFile&) = delete;
+  StagingFile& operator=(const StagingFile&) = delete;
+
+  /// From now on, the file takes so many bytes of the folder's. False, and nothing changes, if there are not so many.
+  bool Hold(uint64_t bytes);
+  /// ResourceExhausted if the disk is full.
+  absl::Status Write(uint64_t offset, ByteSpan bytes) const;
+  absl::Status Read(uint64_t offset, MutableByteSpan into) const;
+  /// Bytes behind it are dropped, and a gap reads as zeros.
+  absl::Status Resize(uint64_t size) const;
+  /// Gives the disk space of the range back.
+  void Drop(ByteRange range) const;
+  /// When it returns, the bytes are on the disk.
+  absl::Status Sync() const;
+
+  /// Notes what the file is, durably if `synced`.
+  absl::Status Note(const StagedRecord& record, bool synced);
+  /// The bytes are of no use without this mount: the store has them.
+  void RemoveNote();
+  bool noted() const { return noted_; }
+  /// The bytes and the note stay when this is destroyed. They count until the mount ends.
+  void Keep() { kept_ = true; }
+  std::string path() const { return path_; }
+
+ private:
+  friend class StagingFolder;
+  StagingFile(StagingFolder& folder, std::string path, UniqueFd fd)
+      : folder_(folder), path_(std::move(path)), fd_(std::move(fd)) {}
+
+  StagingFolder& folder_;
+  const std::string path_;
+  const UniqueFd fd_;
+  uint64_t held_ = 0;
+  bool noted_ = false;
+  bool kept_ = false;
+};
+
+}  // namespace millrace

@@ -1,0 +1,112 @@
+#include "mount/staging.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <string>
+
+#include "store/testing/temp_folder.h"
+
+namespace millrace {
+namespace {
+
+using ::testing::IsEmpty;
+
+class StagingTest : public ::testing::Test {
+ protected:
+  std::unique_ptr<StagingFolder> Open(uint64_t most_bytes = 1000) {
+    auto opened = StagingFolder::Open(folder_.path(), most_bytes);
+    EXPECT_TRUE(opened.ok()) << opened.status();
+    return *std::move(opened);
+  }
+  std::vector<LeftFile> Left() { return *StagingFolder::ListLeft(folder_.path()); }
+  static std::string ReadAll(const StagingFile& file, uint64_t offset, size_t bytes) {
+    std::string text(bytes, '?');
+    const absl::Status read = file.Read(offset, AsWritableBytes(text));
+    return read.ok() ? text : std::string(read.message());
+  }
+
+  TempFolder folder_;
+};
+
+TEST_F(StagingTest, AFileIsSparseAndGoesWithItsOwner) {
+  const auto staging = Open();
+  std::string path;
+  {
+    const auto file = *staging->NewFile();
+    path = file->path();
+    ASSERT_TRUE(file->Write(5, AsBytes("text")).ok());
+    EXPECT_EQ(ReadAll(*file, 0, 9), std::string(5, '\0') + "text");
+    file->Drop({5, 2});
+    ASSERT_TRUE(file->Resize(8).ok());
+    ASSERT_TRUE(file->Resize(9).ok());
+    EXPECT_EQ(ReadAll(*file, 5, 4), std::string("\0\0x\0", 4));
+    EXPECT_FALSE(file->Read(5, AsWritableBytes(path)).ok());  // behind the end
+    path = file->path();
+    ASSERT_TRUE(file->Note({.uri = "s3://b/k"}, false).ok());
+    ASSERT_TRUE(file->Sync().ok());
+    EXPECT_THAT(Left(), IsEmpty());  // its mount lives
+  }
+  EXPECT_FALSE(std::filesystem::exists(path));
+}
+
+TEST_F(StagingTest, ThereIsOnlySoMuchRoom) {
+  const auto staging = Open(1000);
+  const auto one = *staging->NewFile();
+  EXPECT_TRUE(one->Hold(600));
+  {
+    const auto other = *staging->NewFile();
+    EXPECT_FALSE(other->Hold(401));
+    EXPECT_TRUE(other->Hold(400));
+    EXPECT_FALSE(one->Hold(601));
+    EXPECT_TRUE(one->Hold(500));
+    EXPECT_EQ(staging->used_bytes(), 900u);
+  }
+  EXPECT_TRUE(one->Hold(1000));
+  EXPECT_FALSE(one->Hold(UINT64_MAX));
+}
+
+TEST_F(StagingTest, WhatIsKeptIsListedOnceItsMountHasEnded) {
+  {
+    const auto staging = Open();
+    const auto refused = *staging->NewFile();
+    ASSERT_TRUE(refused->Write(0, AsBytes("whole")).ok());
+    ASSERT_TRUE(refused->Note({.uri = "s3://b/new", .why = "another was first"}, true).ok());
+    refused->Keep();
+    const auto changed = *staging->NewFile();
+    ASSERT_TRUE(changed->Write(100, AsBytes("part")).ok());
+    ASSERT_TRUE(
+        changed->Note({.uri = "s3://b/old", .base = "etag", .size = 104, .local = {{100, 4}}, .why = "replaced"}, true)
+            .ok());
+    changed->Keep();
+    EXPECT_THAT(Left(), IsEmpty());
+  }
+  const auto next = Open();  // another mount leaves it alone
+  const std::vector<LeftFile> left = Left();
+  ASSERT_EQ(left.size(), 2u);
+  EXPECT_EQ(left[0].record.uri, "s3://b/new");
+  EXPECT_EQ(left[0].record.why, "another was first");
+  EXPECT_EQ(left[0].record.size, 5u);
+  EXPECT_TRUE(left[0].is_whole);
+  EXPECT_EQ(left[1].record.size, 104u);
+  EXPECT_FALSE(left[1].is_whole);
+  std::filesystem::remove(left[0].path);
+  EXPECT_EQ(Left().size(), 1u);
+}
+
+TEST_F(StagingTest, EmptyFoldersOfMountsThatWereKilledGo) {
+  const auto living = Open();
+  const std::string base = std::filesystem::path(living->path()).parent_path();
+  std::filesystem::create_directories(base + "/m-killed");
+  const auto other = Open();
+  EXPECT_FALSE(std::filesystem::exists(base + "/m-killed"));
+  EXPECT_TRUE(std::filesystem::exists(living->path()));
+}
+
+TEST_F(StagingTest, WithoutASizeHalfOfTheDiskIsTaken) {
+  EXPECT_GT(Open(0)->most_bytes(), 0u);
+}
+
+}  // namespace
+}  // namespace millrace

@@ -1,0 +1,170 @@
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+
+#include "base/memory_budget.h"
+#include "mount/file_upload.h"
+#include "mount/inode_table.h"
+#include "mount/patience.h"
+#include "mount/read_window.h"
+#include "mount/staging.h"
+#include "mount/written_content.h"
+#include "store/object_store.h"
+
+namespace millrace {
+
+/// A file that programs of this mount write, as all of them see it. While it is only written at its end, it is uploaded
+/// as a stream. Its bytes also lie in the staging folder, and so every other call can be served. Commit makes them a
+/// version of the object, whole or not at all, as often as it is called.
+///
+/// Without a staging folder it is a stream and nothing else: it cannot be read, and it ends with the first commit.
+///
+/// A commit never replaces a version that the file does not rest on: it is refused (ESTALE), the bytes stay in the
+/// staging folder, and every later call fails. Thread-safe: one call changes it at a time, others wait.
+class WrittenFile {
+ public:
+  /// The services that all files share; they must outlive them.
+  struct Services {
+    ObjectStore& store;
+    MemoryBudget& memory;
+    StagingFolder* staging = nullptr;  // null: --no-staging
+    FileUpload::MakeRoom make_room;
+    std::function<std::unique_ptr<ReadWindow>(const Node&)> open_base;  // reads a version of the store
+    /// Fsync publishes a version so often at most; zero: only of files that are appended to, each second.
+    std::chrono::nanoseconds publish_every{0};
+  };
+
+  /// A new file.
+  WrittenFile(const Services& services, std::string key);
+  /// One that is in the store.
+  WrittenFile(const Services& services, Node base);
+  ~WrittenFile();
+  WrittenFile(const WrittenFile&) = delete;
+  WrittenFile& operator=(const WrittenFile&) = delete;
+
+  // ---- What it is. None of these wait.
+  std::string key() const;
+  uint64_t size() const { return size_; }
+  int64_t modified_ms() const { return modified_ms_; }
+  /// There is something to commit.
+  bool changed() const { return changed_; }
+  /// The store has a version of it.
+  bool in_store() const { return in_store_; }
+  /// The version that the store has, or, without an ETag, what there is to commit.
+  Node node() const;
+  /// It has no name any more, so it is not committed.
+  bool unlinked() const { return unlinked_; }
+  /// Changes are over: it was refused or abandoned, or, without a staging folder, committed.
+  bool ended() const { return ended_; }
+  bool abandoned() const { return abandoned_; }
+  /// A signal that ends its writer does not take back what was written: it was synced or appended to.
+  bool outlives_writer() const { return synced_ || appended_; }
+
+  // ---- Calls of programs. All may wait, as `patience` has it.
+
+  /// How many bytes were taken: all, unless it was interrupted. Without a staging folder EINVAL, if they do not come
+  /// behind those that were taken before, and EIO after the end. ENOSPC if the staging folder has no room and the
+  /// stream does not do.
+  absl::StatusOr<size_t> Write(uint64_t offset, ByteSpan bytes, const Patience& patience);
+  /// Bytes from `offset` on, fewer where the file ends. ENOSPC if they are only in the upload.
+  absl::StatusOr<FileBytes> Read(uint64_t offset, size_t size, const Patience& patience);
+  absl::Status Truncate(uint64_t size, const Patience& patience);
+  /// The range reads as zeros; it lies within the size or behind it, and does not change the size.
+  absl::Status Clear(ByteRange range, const Patience& patience);
+  /// The bytes so far survive the end of this process, and of the machine. Publishes a version if it is time to.
+  absl::Status Sync(const Patience& patience);
+  /// The store has what was written. Does nothing if nothing has changed.
+  absl::Status Commit(const Patience& patience);
+  /// Nothing of what was written since the last commit is kept.
+  void Abandon();
+  /// Fetches all bytes that are not here into the staging folder: the object will go, and programs have the file open.
+  absl::Status Fetch(const Patience& patience);
+  /// The name is gone. Returns the version that the store has, if it has one.
+  absl::StatusOr<std::optional<Node>> Unlink(const Patience& patience);
+  /// The store has refused to remove that version.
+  void Relink();
+  /// Another key has the object from now on, as this version. Call it after a commit.
+  void Rename(Node now, const Patience& patience);
+  /// The mount ends. A file that is committed, or has no name, goes from the staging folder.
+  void DropStaged();
+  /// Bytes that were not committed stay in the staging folder for `millrace mount --recover`.
+  void Park(const std::string& why);
+
+  void set_appended() { appended_ = true; }
+  void set_modified_ms(int64_t ms);
+  /// A program has set the time of the last change, and nothing was written since.
+  bool has_set_time() const { return set_time_; }
+
+  // ---- The mount's own, which the LocalTree guards.
+  uint64_t inode = 0;
+  pid_t writer = 0;                 // without a staging folder: the process that opened it
+  std::atomic<bool> closed{false};  // without a staging folder: by the writer, and nothing was written since
+  std::atomic<int> writing{0};      // handles that write, and were not closed by the process that opened them
+  int writers = 0;                  // handles that write
+  std::atomic<bool> cached{true};   // the kernel may keep bytes of it, which what is written past it outdates
+
+ private:
+  using Lock = std::unique_lock<std::mutex>;
+  class Turn;
+
+  absl::StatusOr<Turn> TakeTurn(const Patience& patience);
+  bool Stage(uint64_t offset, ByteSpan bytes);
+  bool MakeStagingFile();
+  bool DropArrived();
+  absl::StatusOr<size_t> WriteStream(uint64_t offset, ByteSpan bytes, const Patience& patience);
+  absl::Status WriteStaged(uint64_t offset, ByteSpan bytes, const Patience& patience);
+  absl::Status CheckNotLost(ByteRange range, uint64_t offset, size_t bytes);
+  void BeginStream();
+  PutOptions Condition() const;
+  absl::Status CheckFolderBase(const Patience& patience);
+  absl::StatusOr<ObjectInfo> Upload(const Patience& patience);
+  absl::Status CommitNow(const Patience& patience);
+  absl::Status SettleCommit(const Patience& patience);
+  std::optional<ObjectInfo> FindOurs(const Patience& patience);
+  absl::Status ReadInto(uint64_t offset, MutableByteSpan into, const Patience& patience);
+  absl::Status NoRoom() const;
+  void Changed();
+  void ParkLocked(const std::string& why);
+  StagedRecord RecordLocked() const;
+
+  const Services& services_;
+
+  mutable std::mutex mutex_;
+  std::condition_variable turn_over_;
+  bool has_turn_ = false;  // a call that changes the file
+  std::string key_;
+  std::string uri_;
+  Node base_;  // with the key and the ETag of the version of the store
+  WrittenContent content_;
+  absl::Status failed_;                 // what every later call is told
+  uint64_t versions_ = 0;               // of the base
+  std::shared_ptr<ReadWindow> window_;  // of the base; null until it is read
+  std::unique_ptr<StagingFile> file_;
+  std::unique_ptr<FileUpload> upload_;  // touched by the one with the turn
+  bool stream_is_done_ = false;         // without a staging folder: committed
+  bool kept_ = false;                   // `file_` stays
+  bool full_ = false;                   // the log says so already
+  int patches_ = 0;                     // writes to bytes that the stream had
+  std::chrono::steady_clock::time_point publish_after_{};
+
+  std::atomic<uint64_t> size_{0};
+  std::atomic<int64_t> modified_ms_{0};
+  std::atomic<bool> set_time_{false};  // by a program
+  std::atomic<bool> changed_{false};
+  std::atomic<bool> in_store_{false};
+  std::atomic<bool> unlinked_{false};
+  std::atomic<bool> ended_{false};
+  std::atomic<bool> abandoned_{false};
+  std::atomic<bool> appended_{false};
+  std::atomic<bool> synced_{false};
+};
+
+}  // namespace millrace
