@@ -87,6 +87,7 @@ absl::Status Mount::Server::SetAttributes(Request request, uint64_t inode, const
       if ((which & FUSE_SET_ATTR_ATIME) != 0) kept.accessed = wanted.st_atim;
       if ((which & FUSE_SET_ATTR_ATIME_NOW) != 0) kept.accessed = now;
     });
+    if (written != nullptr && (which & FUSE_SET_ATTR_MODE) != 0) written->set_mode(wanted.st_mode & kPermissions);
     if (written != nullptr && (which & (FUSE_SET_ATTR_MTIME | FUSE_SET_ATTR_MTIME_NOW)) != 0) {
       const timespec& set = (which & FUSE_SET_ATTR_MTIME_NOW) != 0 ? now : wanted.st_mtim;
       written->set_modified_ms(int64_t{set.tv_sec} * 1000 + set.tv_nsec / 1'000'000);

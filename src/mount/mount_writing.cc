@@ -123,6 +123,7 @@ absl::StatusOr<std::shared_ptr<WrittenFile>> Mount::Server::MakeFile(Request req
   // Others may only be kept out of a file that is its creator's.
   const mode_t permissions = mode & kModeBits & ~options_.umask;
   if (permissions != (0666 & ~options_.umask)) {
+    file->set_mode(permissions);
     const fuse_ctx& creator = *fuse_req_ctx(request);
     attributes_.Change(key, [&](FileAttributes& attributes) {
       attributes.mode = permissions;

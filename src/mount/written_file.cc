@@ -128,6 +128,7 @@ PutOptions WrittenFile::Condition() const {
   options.only_if_absent = !in_store_;
   if (in_store_ && services_.store.traits().holds_if_match) options.if_match = base_.etag;
   if (set_time_) options.modified_ms = modified_ms_;
+  options.most_mode &= mode_;
   return options;
 }
 

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <sys/types.h>
+
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
@@ -100,6 +102,8 @@ class WrittenFile {
 
   void set_appended() { appended_ = true; }
   void set_modified_ms(int64_t ms);
+  /// Permissions that a new file of a folder may have, if this becomes one. A stream that has begun keeps its own.
+  void set_mode(mode_t mode) { mode_ = mode; }
   /// A program has set the time of the last change, and nothing was written since.
   bool has_set_time() const { return set_time_; }
 
@@ -158,6 +162,7 @@ class WrittenFile {
   std::atomic<uint64_t> size_{0};
   std::atomic<int64_t> modified_ms_{0};
   std::atomic<bool> set_time_{false};  // by a program
+  std::atomic<mode_t> mode_{PutOptions().most_mode};
   std::atomic<bool> changed_{false};
   std::atomic<bool> in_store_{false};
   std::atomic<bool> unlinked_{false};

@@ -60,11 +60,11 @@ std::optional<ObjectChecksum> ChecksumOf(const S3Config& config, ByteSpan body, 
 // What the signature says of a body. Its checksum is a header and so signed: where the body cannot be changed in
 // flight, a SHA-256, which costs more than all else that an upload does, would add nothing. The AWS tools do the same
 // over TLS.
-std::string PayloadHash(const S3Context& context, ByteSpan body) {
+std::string PayloadHash(const S3Context& context, ByteSpan body, bool has_checksum) {
   const S3Config& config = context.config;
   if (config.anonymous) return "";  // unsigned requests carry an MD5 instead
   const bool sign_bytes = config.sign_payloads.value_or(!context.secure());
-  if (config.checksum_uploads && !sign_bytes) return std::string(kUnsignedPayload);
+  if (has_checksum && config.checksum_uploads && !sign_bytes) return std::string(kUnsignedPayload);
   return HexSha256(body);
 }
 
@@ -267,7 +267,7 @@ PutExchange::PutExchange(S3Context& context, std::string bucket, std::string key
       body_(body),
       options_(std::move(options)),
       // Here and not later, because this is still the caller's thread.
-      payload_hash_(PayloadHash(context, body)),
+      payload_hash_(PayloadHash(context, body, /*has_checksum=*/!part_ || part_->checksum)),
       checksum_(part_ && !part_->checksum ? std::nullopt
                                           : ChecksumOf(context.config, body, part_ ? part_->crc32c : std::nullopt)),
       done_(std::move(done)) {}

@@ -263,6 +263,20 @@ TEST_F(ExchangeTest, AChecksumOfAPartThatIsKnownIsNotMadeAgain) {
   EXPECT_EQ(other->checksum->digest, DigestOf(ObjectChecksum::Kind::kCrc64Nvme, AsBytes(body_)));
 }
 
+TEST_F(ExchangeTest, APartOfAnUploadWithoutChecksumsIsSigned) {
+  S3Config config = TestS3Config();
+  config.endpoint_url = "https://store.test";
+  Use(config);
+  const auto info = Run<absl::StatusOr<ObjectInfo>>(InTurn({kStored}), [&](S3Context& context, auto done) {
+    const PutExchange::Part part{.upload_id = "ID", .number = 3, .checksum = false};
+    return std::make_unique<PutExchange>(context, "bucket", "key", part, AsBytes(body_), PutOptions{}, std::move(done));
+  });
+  ASSERT_TRUE(info.ok()) << info.status();
+  EXPECT_FALSE(requests_[0].head.headers.Has("x-amz-checksum-crc32c")) << "the store would refuse it";
+  EXPECT_EQ(requests_[0].head.headers.Find("x-amz-content-sha256"), HexEncode(Sha256(AsBytes(body_))))
+      << "nothing else tells what the bytes were";
+}
+
 const std::vector<std::string> kPartETags = {"900150983cd24fb0d6963f7d28e17f72", "d41d8cd98f00b204e9800998ecf8427e"};
 // printf '900150983cd24fb0d6963f7d28e17f72d41d8cd98f00b204e9800998ecf8427e' | xxd -r -p | md5sum
 constexpr char kCompletedETag[] = "fdf1fdf1567f6942ffe1743f1e72301e-2";

@@ -63,7 +63,7 @@ def save(path: Path, mode: str, at: int, body: bytes, sync: bool) -> None:
 def one_call(rng: random.Random, files: Files, root: Path) -> Callable[[], None]:
     name, other = rng.sample(NAMES, 2)
     before, sync = files.now(name), rng.random() < 0.2
-    body = rng.randbytes(rng.choice([1, 5000, 300_000]) if rng.random() < 0.95 else 9_000_000)
+    body = rng.randbytes(rng.choice([1, 5000, 300_000]) if rng.random() < 0.99 else 9_000_000)
     kind = rng.choice(["write", "write", "append", "change", "remove", "rename"])
     if kind == "write" or before is None:
         return lambda: files.do({name: body}, lambda: save(root / name, "wb", 0, body, sync))

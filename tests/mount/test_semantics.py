@@ -196,7 +196,7 @@ def test_owner_and_mode(place: Place, sandbox: Sandbox, tmp_path: Path) -> None:
 
 
 @says(
-    "On the mount of a [folder](mount.md#a-folder-as-the-source), files and folders that are more private there are so here."
+    "On the mount of a [folder](mount.md#a-folder-as-the-source), files and folders that are more private there are so here. A file that is made here with a more private mode than the usual one has it there, too."
 )
 def test_modes_of_a_folder(sandbox: Sandbox, tmp_path: Path) -> None:  # more of it: tests/security/test_mount_modes.py
     source = tmp_path / "source"
@@ -208,6 +208,11 @@ def test_modes_of_a_folder(sandbox: Sandbox, tmp_path: Path) -> None:  # more of
     with mounted(sandbox, source, tmp_path / "mnt"):
         assert (tmp_path / "mnt" / "closed").stat().st_mode & 0o7777 == 0o500
         assert (tmp_path / "mnt" / "private").stat().st_mode & 0o7777 == 0o400
+    with mounted(sandbox, source, tmp_path / "mnt", "--writable"):
+        for name, size in (("key", 10), ("large", 20_000_000)):
+            with open(os.open(tmp_path / "mnt" / name, os.O_CREAT | os.O_WRONLY, 0o600), "wb") as file:
+                file.write(bytes(size))
+            assert (source / name).stat().st_mode & 0o7777 == 0o600
 
 
 @says(
