@@ -121,17 +121,27 @@ def cache_options(cache: str | os.PathLike[str] | Cache | None) -> dict[str, Any
         cache = Cache(cache)
     if cache.path is None:
         _arguments.refuse("the path of a cache", "a path, or 'memory'", cache.path)
-    place, size = _arguments.cache(cache.path, cache.size, "Cache('memory', size='4GiB')", "the size of the cache")
+    place, size = _arguments.cache(cache.path, cache.size)
     return {
         "cache": place,
         "cache_size": size,
-        "cache_tenant": _arguments.tenant(cache.path, cache.tenant),
+        "cache_tenant": _arguments.tenant(cache.tenant),
         "pin": _arguments.flag("pin of the cache", cache.pin),
     }
 
 
 def worker_options(workers: Sequence[str] | Service | None) -> tuple[Any, ...] | None:
     """None without workers. The last entry is the function that they apply, None here."""
+def cache_of_worker(cache: str | os.PathLike[str] | Cache | None) -> tuple[str, str, str]:
+    """Its place, size and tenant, each "" without one."""
+    options = cache_options(cache)
+    if options["pin"]:
+        raise InvalidArgumentError(
+            "pin keeps what one Loader reads, and the cache of a worker is that of all its trainers; leave pin out"
+        )
+    return options["cache"], options["cache_size"], options["cache_tenant"]
+
+
     if workers is None:
         return None
     service = workers if isinstance(workers, Service) else Service(workers)
