@@ -89,9 +89,9 @@ def shuffle(value: Any) -> str:
 
 def dtype(value: Any) -> str:
     """Of pixels; also as torch and numpy call it."""
-    names = {"u8": "u8", "uint8": "u8", "f32": "f32", "float32": "f32"}
+    names = {"uint8": "u8", "float32": "f32", "float16": "f16", "half": "f16", "bfloat16": "bf16"}
     name = value if isinstance(value, str) else getattr(value, "__name__", str(value)).removeprefix("torch.")
-    return names.get(name) or choice("dtype", value, ("u8", "f32"))
+    return names.get(name) or choice("dtype", value, ("u8", "f32", "f16", "bf16"))
 
 
 def layout(value: Any) -> str:

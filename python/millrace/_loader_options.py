@@ -97,8 +97,10 @@ def _check_pixels(image: Image, raw: bool, normalize: Any) -> None:
     for name in ("mean", "std"):
         if getattr(image, name) is not None:
             raise InvalidArgumentError(f"normalize says mean and std; leave {name} of image out")
-    if image.dtype is not None and _arguments.dtype(image.dtype) != "f32":
-        raise InvalidArgumentError("normalize makes float32 pixels; leave dtype of image out")
+    if image.dtype is not None and _arguments.dtype(image.dtype) == "u8":
+        raise InvalidArgumentError(
+            "normalize makes floats of pixels; leave dtype of image out, or choose one of floats"
+        )
 
 
 def token_options(tokens: Tokens | None) -> dict[str, Any]:
@@ -130,8 +132,6 @@ def cache_options(cache: str | os.PathLike[str] | Cache | None) -> dict[str, Any
     }
 
 
-def worker_options(workers: Sequence[str] | Service | None) -> tuple[Any, ...] | None:
-    """None without workers. The last entry is the function that they apply, None here."""
 def cache_of_worker(cache: str | os.PathLike[str] | Cache | None) -> tuple[str, str, str]:
     """Its place, size and tenant, each "" without one."""
     options = cache_options(cache)
@@ -142,6 +142,8 @@ def cache_of_worker(cache: str | os.PathLike[str] | Cache | None) -> tuple[str, 
     return options["cache"], options["cache_size"], options["cache_tenant"]
 
 
+def worker_options(workers: Sequence[str] | Service | None) -> tuple[Any, ...] | None:
+    """None without workers. The last entry is the function that they apply, None here."""
     if workers is None:
         return None
     service = workers if isinstance(workers, Service) else Service(workers)

@@ -246,6 +246,7 @@ class Loader:
             checked,
             pad,
             names,
+            self._torch,
             self._device,
             decoder,
             functions,
