@@ -10,7 +10,7 @@ import numpy as np
 from .errors import UnsupportedError
 
 NAMES = {"f32": "float32", "f16": "float16", "bf16": "bfloat16"}
-"""Of each type, as numpy and torch call it."""
+"""The names of the types in numpy and torch."""
 HALVES = ("f16", "bf16")
 
 _BITS = np.dtype(np.int16)

@@ -32,7 +32,7 @@ class HandOver(NamedTuple):
 
     @property
     def types(self) -> dict[str, str]:
-        """Of the images in ``floats``, as numpy calls them."""
+        """The types of the images in ``floats``, as numpy calls them."""
         return {name: _float_types.NAMES[each.kind] for name, each in self.floats.items()}
 
     def native_floats(self, as_tensors: bool) -> list[tuple[Any, ...]]:

@@ -64,7 +64,7 @@ py::array NewArray(const py::dtype& dtype, const std::vector<py::ssize_t>& dims,
   return bytes < kLeastUsedAgain ? py::array(dtype, dims) : ArrayIn(MemoryUsedAgain(bytes), dtype, dims);
 }
 
-// Of the pixels of all rows, numbers of `element` bytes each. Rows without a sample are zeros.
+// Makes numbers of `element` bytes of the pixels of all rows. Rows without a sample are zeros.
 template <typename Scale>
 void ScaleRows(const Batch& batch, const FloatImage& image, const Scale& scale, size_t element, const uint8_t* from,
                size_t count, uint8_t* to) {

@@ -49,7 +49,7 @@ class BatchConverter {
   py::object Convert(const BatchShape& shape, const std::shared_ptr<Process>& process, Batch batch) const;
 
  private:
-  /// What the program gets of `array`, which lies in the batch.
+  /// Returns the floats of `array`, which lies in the batch, as the program gets them.
   py::object ToFloats(const Batch& batch, const ArrayShape& array, const FloatImage& image,
                       const std::vector<py::ssize_t>& dims) const;
   py::object Converted(const py::array& array) const;

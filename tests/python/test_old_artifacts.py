@@ -1,4 +1,4 @@
-"""What earlier versions have left, as docs/compatibility.md says it: what becomes of it, and which message comes.
+"""Artifacts of earlier versions: the results and the messages that docs/compatibility.md promises.
 
 The versions are those of the code: they are read from what it writes.
 """
@@ -68,7 +68,7 @@ def test_a_state_of_another_version(tar: Samples) -> None:
 
 
 def test_positions_do_not_depend_on_the_defaults(tar: Samples) -> None:
-    """What a Loader of bytes, arrays and padded batches has saved is a place for one that says nothing of these."""
+    """A position of a Loader of bytes, arrays and padded batches is one of a Loader that names none of these."""
     old = millrace.Loader(tar.uri, batch_size=8, raw=True, output="numpy", last="pad", digest="raw", seed=3, **AT_SIZE)
     new = millrace.Loader(tar.uri, batch_size=8, digest="raw", seed=3, **AT_SIZE)
     batches = iter(old)
