@@ -29,7 +29,7 @@ uint16_t InfinityOf(HalfType type) {
   return type == HalfType::kF16 ? 0x7c00 : 0x7f80;
 }
 
-class HalfFloat : public testing::TestWithParam<HalfType> {};
+class HalfFloat : public ::testing::TestWithParam<HalfType> {};
 
 // Between all neighbours: the middle becomes the even one, and what is next to it the nearer one.
 TEST_P(HalfFloat, RoundsToNearestEven) {
@@ -92,7 +92,7 @@ TEST_P(HalfFloat, PixelsAreTheRoundedFloats) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Types, HalfFloat, testing::Values(HalfType::kF16, HalfType::kBf16));
+INSTANTIATE_TEST_SUITE_P(Types, HalfFloat, ::testing::Values(HalfType::kF16, HalfType::kBf16));
 
 }  // namespace
 }  // namespace millrace
