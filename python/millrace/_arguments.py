@@ -89,9 +89,9 @@ def shuffle(value: Any) -> str:
 
 def dtype(value: Any) -> str:
     """Of pixels; also as torch and numpy call it."""
-    names = {"u8": "u8", "uint8": "u8", "f32": "f32", "float32": "f32"}
+    names = {"uint8": "u8", "float32": "f32", "float16": "f16", "half": "f16", "bfloat16": "bf16"}
     name = value if isinstance(value, str) else getattr(value, "__name__", str(value)).removeprefix("torch.")
-    return names.get(name) or choice("dtype", value, ("u8", "f32"))
+    return names.get(name) or choice("dtype", value, ("u8", "f32", "f16", "bf16"))
 
 
 def layout(value: Any) -> str:
@@ -129,25 +129,21 @@ def memory(value: Any, name: str = "memory") -> str:
     return value if isinstance(value, str) else str(integer(name, value, wanted=wanted))
 
 
-def tenant(place: Any, name: Any) -> str:
+def tenant(name: Any) -> str:
     """The tenant of a cache, "" if the credentials say it."""
-    if name is not None and (place is None or not text("the tenant of the cache", name)):
-        raise InvalidArgumentError("the tenant of a cache is a name for those who share it; name its folder with cache")
+    if name is not None and not text("the tenant of the cache", name):
+        raise InvalidArgumentError("the tenant of a cache is a name for those who share it")
     return name or ""
 
 
-def cache(place: Any, size: Any, bound: str = "cache_size='4GiB'", name: str = "cache_size") -> tuple[str, str]:
-    """Where a cache is, that word or a folder, and its size, as ``_core`` has them; "" where there is none. ``bound``: how to give a size. ``name``: of the size."""
-    if size is not None and place is None:
-        raise InvalidArgumentError("cache_size is the size of a cache; name its folder with cache")
+def cache(place: Any, size: Any) -> tuple[str, str]:
+    """Where a cache is, that word or a folder, and its size, as ``_core`` has them; "": as much as there is room for."""
     if place == MEMORY and size is None:
-        raise InvalidArgumentError(f"a cache in memory needs a bound; give it one with {bound}")
-    if place is None:
-        return "", ""
+        raise InvalidArgumentError("a cache in memory needs a bound; give it one with Cache('memory', size='4GiB')")
     path = os.fsdecode(uri("cache", place, "a path, or 'memory'"))
     if path == MEMORY and not isinstance(place, str):
         path = os.path.join(os.curdir, path)  # a path of that name is a folder
-    return path, "" if size is None else memory(size, name)
+    return path, "" if size is None else memory(size, "the size of the cache")
 
 
 def uri(name: str, value: Any, wanted: str = "a URI or a path") -> str:

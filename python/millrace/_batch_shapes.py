@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from . import _core
+from . import _core, _float_types
 from ._hand_over import HandOver
 from ._pads import Pads
 from .batch import Batch
@@ -46,12 +46,9 @@ class BatchShapes:
     def listed(self) -> list[dict[str, Shape]]:
         """One for each size of batches, by the names of arrays."""
         self._check_known()
-        normalised = {*self._payload.normalised, *self._hand_over.floats}
+        floats = {**self._payload.floats, **self._hand_over.types}
         return [
-            {
-                name: Shape(dims, "float32" if name in normalised else dtype)
-                for name, dtype, dims in self._with_decoded(arrays)
-            }
+            {name: Shape(dims, floats.get(name, dtype)) for name, dtype, dims in self._with_decoded(arrays)}
             for arrays in self._native.shapes()
         ]
 
@@ -61,9 +58,7 @@ class BatchShapes:
         for arrays in self._native.shapes():
             batch: dict[str, Any] = {}
             for name, dtype, dims in self._with_decoded(arrays):
-                kind = "float32" if name in self._hand_over.floats else dtype
-                array = np.full(dims, self._padding_of(name, dtype), dtype=kind)
-                batch[name] = self._torch.from_numpy(array) if self._torch else array
+                batch[name] = self._full(name, dtype, dims)
             rows = len(batch["valid"])
             convert = self._torch.from_numpy if self._torch else np.asarray
             values = {
@@ -93,8 +88,14 @@ class BatchShapes:
                     f"as_tuple names {name!r}, and batches have {', '.join(sorted(known - _ORIGIN - {'key'})) or 'no such entry'}"
                 )
 
-    def _padding_of(self, name: str, dtype: str) -> float:
-        return 0 if name in _ORIGIN else self._pads.of(name, dtype)
+    def _full(self, name: str, dtype: str, dims: tuple[int, ...]) -> Any:
+        """An array or a tensor of padding."""
+        padding = 0 if name in _ORIGIN else self._pads.of(name, dtype)
+        image = self._hand_over.floats.get(name)
+        kind = np.dtype(dtype) if image is None else _float_types.element(image.kind, self._torch, True)[0]
+        if self._torch is None:
+            return np.full(dims, padding, dtype=kind)
+        return self._torch.full(dims, padding, dtype=getattr(self._torch, self._hand_over.types.get(name, dtype)))
 
     def _with_decoded(self, arrays: list[Any]) -> list[Any]:
         """With those of the images that the device decodes."""

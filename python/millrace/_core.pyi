@@ -175,7 +175,9 @@ class Loader:
     def batches(
         self,
         convert: Callable[[Any], Any] | None,
-        floats: list[tuple[str, int, bool, tuple[float, float, float], tuple[float, float, float]]] = ...,
+        floats: list[
+            tuple[str, int, bool, tuple[float, float, float], tuple[float, float, float], str, np.dtype[Any], Any]
+        ] = ...,
         as_tuple: list[str] = ...,
     ) -> Batches: ...
     def again(self) -> Loader: ...

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Container, Mapping, Sequence
 from typing import Any, Callable, NamedTuple
 
+from . import _float_types
 from .device import Device, Normalization, Payload
 from .device_decode import DeviceDecoder
-from .errors import TransformError
-from .fields import sent_as_bytes
+from .errors import TransformError, UnsupportedError
+from .fields import dtypes_of, sent_as_bytes
 
 
 class Destination(NamedTuple):
@@ -27,10 +28,27 @@ class HandOver(NamedTuple):
 
     floats: Mapping[str, Normalization] = {}
     as_tuple: tuple[str, ...] = ()
+    torch: Any = None  # the module, if arrays become tensors
 
     @property
-    def native_floats(self) -> list[tuple[Any, ...]]:
-        return [(name, *each) for name, each in self.floats.items()]
+    def types(self) -> dict[str, str]:
+        """The types of the images in ``floats``, as numpy calls them."""
+        return {name: _float_types.NAMES[each.kind] for name, each in self.floats.items()}
+
+    def native_floats(self, as_tensors: bool) -> list[tuple[Any, ...]]:
+        """``as_tensors``: the native loader makes them, else Python does."""
+        return [
+            (
+                name,
+                each.channels,
+                each.channels_first,
+                each.mean,
+                each.std,
+                each.kind,
+                *_float_types.element(each.kind, self.torch, as_tensors),
+            )
+            for name, each in self.floats.items()
+        ]
 
     def chosen(self, batch: Any) -> Any:
         return tuple(batch[name] for name in self.as_tuple) if self.as_tuple else batch
@@ -50,6 +68,7 @@ def handed_over(
     options: dict[str, Any],
     padded: Container[str],
     as_tuple: Sequence[str],
+    torch: Any,
     device: Device | None,
     decoder: DeviceDecoder | None,
     has_functions: bool,
@@ -58,13 +77,23 @@ def handed_over(
 ) -> tuple[HandOver, Payload]:
     """Changes ``options``, those of the native loader, so that float pixels stay bytes up to the device, or up to the program.
 
-    They are floats from the start in rows that workers transform, and in memory that is pinned if functions get them. Images in ``padded`` stay as they are.
-    ``is_deep``: functions of whole batches may make what they like.
+    They are floats from the start in rows that workers transform, and in memory that is pinned if functions get them. Images in ``padded`` are float32 from the
+    start. Floats of 16 bits are made at the end in any case. ``is_deep``: functions of whole batches may make what they like.
     """
     on_device = device is not None and device.normalises and not has_functions
     is_pinned = device is not None and device.pins
-    normalised: dict[str, Normalization] = {}
-    if on_device or not (is_remote or is_pinned):
-        options["image"], options["fields"], normalised = sent_as_bytes(options["image"], options["fields"], padded)
-    affine = {name: each.affine for name, each in normalised.items()} if on_device else {}
-    return HandOver({} if on_device else normalised, tuple(as_tuple)), Payload(affine, is_deep, decoder)
+    is_early = is_remote or (is_pinned and not on_device)
+    images = options["image"], options["fields"]
+    for name, dtype in dtypes_of(*images).items() if is_remote else ():
+        if dtype in _float_types.HALVES:
+            raise UnsupportedError(
+                f"workers run the transform, which gets {name!r} as float32; leave dtype of the image out, and let the transform return "
+                f"{_float_types.NAMES[dtype]}"
+            )
+    options["image"], options["fields"], floats = sent_as_bytes(*images, padded, only_halves=is_early)
+    made = HandOver({} if on_device else floats, tuple(as_tuple), torch)
+    made.native_floats(as_tensors=False)  # says it if they cannot be made
+    if not on_device:
+        return made, Payload({}, is_deep, decoder)
+    affine = {name: each.affine for name, each in floats.items() if not each.is_done}
+    return made, Payload(affine, is_deep, decoder, {name: each.kind for name, each in floats.items()})

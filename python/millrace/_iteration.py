@@ -408,7 +408,7 @@ def iteration_over(
             return NoBatches()
         if isinstance(feed, Stream):
             return feed.batches()
-        return feed.batches(convert, hand_over.native_floats, list(hand_over.as_tuple))
+        return feed.batches(convert, hand_over.native_floats(convert is not None), list(hand_over.as_tuple))
 
     streams: weakref.WeakSet[Stream] = weakref.WeakSet()
     reads_on = reads_on and not is_empty

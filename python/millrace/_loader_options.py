@@ -97,8 +97,10 @@ def _check_pixels(image: Image, raw: bool, normalize: Any) -> None:
     for name in ("mean", "std"):
         if getattr(image, name) is not None:
             raise InvalidArgumentError(f"normalize says mean and std; leave {name} of image out")
-    if image.dtype is not None and _arguments.dtype(image.dtype) != "f32":
-        raise InvalidArgumentError("normalize makes float32 pixels; leave dtype of image out")
+    if image.dtype is not None and _arguments.dtype(image.dtype) == "u8":
+        raise InvalidArgumentError(
+            "normalize makes floats of pixels; leave dtype of image out, or choose one of floats"
+        )
 
 
 def token_options(tokens: Tokens | None) -> dict[str, Any]:
@@ -121,13 +123,23 @@ def cache_options(cache: str | os.PathLike[str] | Cache | None) -> dict[str, Any
         cache = Cache(cache)
     if cache.path is None:
         _arguments.refuse("the path of a cache", "a path, or 'memory'", cache.path)
-    place, size = _arguments.cache(cache.path, cache.size, "Cache('memory', size='4GiB')", "the size of the cache")
+    place, size = _arguments.cache(cache.path, cache.size)
     return {
         "cache": place,
         "cache_size": size,
-        "cache_tenant": _arguments.tenant(cache.path, cache.tenant),
+        "cache_tenant": _arguments.tenant(cache.tenant),
         "pin": _arguments.flag("pin of the cache", cache.pin),
     }
+
+
+def cache_of_worker(cache: str | os.PathLike[str] | Cache | None) -> tuple[str, str, str]:
+    """Its place, size and tenant, each "" without one."""
+    options = cache_options(cache)
+    if options["pin"]:
+        raise InvalidArgumentError(
+            "pin keeps what one Loader reads, and the cache of a worker is that of all its trainers; leave pin out"
+        )
+    return options["cache"], options["cache_size"], options["cache_tenant"]
 
 
 def worker_options(workers: Sequence[str] | Service | None) -> tuple[Any, ...] | None:

@@ -1,4 +1,4 @@
-"""Options that a Loader or an image once had. The error for an old name says its new place."""
+"""Options that a Loader, an image or a worker once had. The error for an old name says its new place."""
 
 from __future__ import annotations
 
@@ -44,6 +44,8 @@ OF_IMAGES = {
     "crop_ratio": "crop=(scale, ratio)",
     "exif_orientation": 'orientation="exif"',
 }
+
+OF_WORKERS = {"cache_size": PLACES["cache_size"], "cache_tenant": "cache=millrace.Cache(path, tenant=)"}
 
 
 def check(names: Iterable[str], taker: str = "millrace.Loader", places: Mapping[str, str] = PLACES) -> None:

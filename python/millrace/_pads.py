@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from . import _arguments
+from . import _arguments, _float_types
 from .errors import InvalidArgumentError
 from .fields import is_map
 
@@ -48,7 +48,7 @@ class Pads:
             _check_fits(name, chosen, kind)
             return chosen
         is_mask = name in self._masks
-        if kind.kind == "f":
+        if _float_types.is_float(kind):
             is_target = is_mask or name in self._labels or (name not in self._arrays and dims < _DIMS_OF_IMAGES)
             return self._missing if is_target else 0
         if is_mask and kind.kind in "iu" and np.iinfo(kind).max >= _IGNORED_CLASS:
@@ -67,7 +67,7 @@ class Pads:
 
 
 def _check_fits(name: str, value: float, kind: np.dtype[Any]) -> None:
-    if kind.kind in "fc":
+    if kind.kind == "c" or _float_types.is_float(kind):
         return
     least, most = (
         (0, 1) if kind.kind == "b" else (np.iinfo(kind).min, np.iinfo(kind).max) if kind.kind in "iu" else (0, 0)

@@ -12,6 +12,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from . import _float_types
+
 _PICTURES = 12  # at most
 _EDGE = 80  # of a picture, pixels at most
 _TEXT = 60  # characters of a value
@@ -100,6 +102,8 @@ def _as_images(values: Any) -> npt.NDArray[np.uint8] | None:
     if not hasattr(values, "shape") or len(values.shape) not in (3, 4) or not len(values):
         return None
     array = np.asarray(_on_host(values[:_PICTURES]))
+    if _float_types.is_float(array.dtype) and array.dtype.itemsize == 2:
+        array = array.astype(np.float32)
     if array.dtype not in (np.uint8, np.float32):
         return None
     if array.ndim == 3:
@@ -114,7 +118,10 @@ def _as_images(values: Any) -> npt.NDArray[np.uint8] | None:
 
 
 def _on_host(values: Any) -> Any:
-    return values.cpu() if hasattr(values, "cpu") else values
+    if not hasattr(values, "cpu"):
+        return values
+    is_half = str(values.dtype) == "torch.bfloat16"  # which numpy does not have
+    return values.float().cpu() if is_half else values.cpu()
 
 
 def _stretched(image: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:

@@ -6,11 +6,11 @@ import contextlib
 import threading
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Callable, NamedTuple, Protocol
+from typing import Any, Callable, NamedTuple, Optional, Protocol
 
 import numpy as np
 
-from . import _arguments
+from . import _arguments, _float_types
 from .device_decode import DeviceDecoder
 from .errors import InvalidArgumentError, UnsupportedError
 
@@ -41,6 +41,8 @@ class Normalization(NamedTuple):
     channels_first: bool
     mean: tuple[float, float, float]
     std: tuple[float, float, float]
+    kind: str = "f32"  # or "f16", "bf16": these, rounded
+    is_done: bool = False  # all but the rounding
 
     @property
     def affine(self) -> Affine:
@@ -48,27 +50,34 @@ class Normalization(NamedTuple):
 
 
 Constants = dict[str, tuple[Any, Any]]  # of the images that are normalised: scale, and the shift of each row
+Apply = Callable[[Any, Optional[tuple[Any, Any]], str], Any]
+"""Of an image the floats, of that type: normalised by the constants, if there are any, and rounded."""
 
 
 class Payload:
     """The arrays of a batch that go to the device, and the form in which they arrive.
 
     If a batch is a dict, its arrays move, and lists, texts and other objects stay. A batch that ``collate_fn`` or ``batch_transform`` has made
-    (``deep``) is searched for arrays: dicts, lists, tuples. Images of ``normalised`` are sent as bytes, and are normalised by :meth:`finish`.
-    Those of ``decoder`` are files until :meth:`decode`.
+    (``deep``) is searched for arrays: dicts, lists, tuples. Images of ``normalised`` are sent as bytes, and are normalised by :meth:`finish`,
+    which rounds those of ``kinds`` to ``"f16"`` or ``"bf16"``. Those of ``decoder`` are files until :meth:`decode`.
     """
 
     def __init__(
-        self, normalised: Mapping[str, Affine] | None = None, deep: bool = False, decoder: DeviceDecoder | None = None
+        self,
+        normalised: Mapping[str, Affine] | None = None,
+        deep: bool = False,
+        decoder: DeviceDecoder | None = None,
+        kinds: Mapping[str, str] | None = None,
     ) -> None:
         self._normalised = dict(normalised or {})
+        self._kinds = {**dict.fromkeys(self._normalised, "f32"), **(kinds or {})}
         self._deep = deep
         self.decoder = decoder
 
     @property
-    def normalised(self) -> list[str]:
-        """Names of the images that arrive as float32 and are sent as bytes."""
-        return list(self._normalised)
+    def floats(self) -> dict[str, str]:
+        """The types of the images that :meth:`finish` makes, as numpy calls them, by name."""
+        return {name: _float_types.NAMES[kind] for name, kind in self._kinds.items()}
 
     def move(
         self, batch: Any, copy: Copy, is_array: Callable[[Any], bool], constant: Copy | None = None
@@ -97,12 +106,15 @@ class Payload:
         """With pixels in place of files. ``device``: a torch.device."""
         return batch if self.decoder is None else self.decoder(batch, device)
 
-    def finish(self, batch: Any, constants: Constants, apply: Callable[[Any, Any, Any], Any] | None = None) -> Any:
+    def finish(self, batch: Any, constants: Constants, apply: Apply | None = None) -> Any:
         """With its images normalised, by operations of the device. Shapes and operations are the same for all batches."""
-        if not constants:
+        if not self._kinds:
             return batch
-        apply = apply or normalised
-        return {name: apply(value, *constants[name]) if name in constants else value for name, value in batch.items()}
+        apply = apply or _finished
+        return {
+            name: apply(value, constants.get(name), self._kinds[name]) if name in self._kinds else value
+            for name, value in batch.items()
+        }
 
 
 def _place_of(array: Any) -> Any:
@@ -139,6 +151,13 @@ def _constants(image: Any, keys: Sequence[str], affine: Affine) -> tuple[Any, An
 
 def normalised(image: Any, scale: Any, shift: Any) -> Any:
     return image * scale + shift
+
+
+def _finished(image: Any, constants: tuple[Any, Any] | None, kind: str) -> Any:
+    import torch
+
+    floats = image if constants is None else normalised(image, *constants)
+    return floats if kind == "f32" else floats.to(getattr(torch, _float_types.NAMES[kind]))
 
 
 class Sent(NamedTuple):

@@ -27,7 +27,7 @@ _IN_JSON = {"int": "json:", "float": "json-float:", "text": "json-text:"}  # wha
 
 @dataclasses.dataclass(frozen=True)
 class Image:
-    """Pixels of a JPEG, PNG, WebP, TIFF, BMP or GIF: uint8 or float32, ``[B, H, W, C]`` or ``[B, C, H, W]``, zeros for padding (255 in a map of numbers).
+    """Pixels of a JPEG, PNG, WebP, TIFF, BMP or GIF: uint8 or floats, ``[B, H, W, C]`` or ``[B, C, H, W]``, zeros for padding (255 in a map of numbers).
 
     Args:
         field: The field of the sample. None: its one field that is an image: jpg, jpeg, png, webp, tif, tiff, bmp or gif.
@@ -39,10 +39,10 @@ class Image:
             None: as ``augment`` of the Loader says. The entry called ``image`` is cropped as a Loader without ``fields`` would; other
             images of the sample have crops of their own, by their names.
         flip: Probability of a horizontal flip, where the crop is random. None: 0.5.
-        dtype: ``"u8"`` (0 to 255) or ``"f32"`` (0 to 1, then minus ``mean``, divided by ``std``); also ``torch.uint8``, ``numpy.float32``
-            and the like. None: ``"f32"`` with ``mean`` or ``std``, for torch, and with ``normalize`` of the Loader; else, and with ``raw``, ``"u8"``.
+        dtype: ``"uint8"`` (0 to 255), ``"float32"`` (0 to 1, then minus ``mean``, divided by ``std``), or the same rounded to ``"float16"`` or ``"bfloat16"``; also
+            ``"u8"``, ``"f32"``, ``"f16"``, ``"bf16"``, ``torch.uint8``, ``numpy.float32`` and the like. None: ``"f32"`` with ``mean`` or ``std``, for torch, and with ``normalize`` of the Loader; else, and with ``raw``, ``"u8"``.
         layout: ``"nhwc"`` or ``"nchw"``. None: ``"nchw"`` for torch, but with ``raw``; else ``"nhwc"``.
-        mean: One number a channel, or one for all (``"f32"`` only). None: 0, or as ``normalize`` of the Loader says.
+        mean: One number a channel, or one for all (floats only). None: 0, or as ``normalize`` of the Loader says.
         std: Likewise. None: 1, or as ``normalize`` of the Loader says.
         like: The name of another image of the batch, whose crop and flip this one follows, as a mask does. The two may differ in size, not in
             shape: a sample in which they do is damaged.
@@ -54,7 +54,7 @@ class Image:
         exact: True: the whole image is decoded in full size before it is cropped and resized, and so bit for bit what that yields. Without, a JPEG
             that is much larger than needed is shrunk by its codec first, and its colours are converted after resizing, which is faster.
         transforms: Of :mod:`millrace.transforms`, such as ``[RandomResizedCrop(224), RandomHorizontalFlip(), Normalize(mean, std)]``, in place of ``size``,
-            ``crop``, ``flip``, ``interpolation``, ``mean`` and ``std``. With Normalize, ``dtype`` is ``"f32"``.
+            ``crop``, ``flip``, ``interpolation``, ``mean`` and ``std``. With Normalize, pixels are floats.
         pad: The number in rows of padding. None: 255 in a map of numbers, else 0.
     """
 
@@ -89,7 +89,7 @@ class Image:
         is_normalized = self.mean is not None or self.std is not None
         likely = "u8" if is_map else "f32" if is_normalized else usual.dtype
         dtype = likely if self.dtype is None else _arguments.dtype(self.dtype)
-        if dtype == usual.dtype and not is_map:
+        if (dtype == "u8") == (usual.dtype == "u8") and not is_map:
             changes.update({name: getattr(usual, name) for name in ("mean", "std") if getattr(self, name) is None})
         if self.channels is None and not is_map:
             changes["channels"] = usual.channels
@@ -111,9 +111,10 @@ class Image:
         made = compiled(self.transforms or ())
         dtype, mean, std = self.dtype, None, None
         if made.normalize is not None:
-            if dtype is not None and _arguments.dtype(dtype) != "f32":
-                raise InvalidArgumentError("Normalize makes f32 pixels; leave dtype out")
-            dtype, mean, std = "f32", made.normalize.mean, made.normalize.std
+            dtype = "f32" if dtype is None else _arguments.dtype(dtype)
+            if dtype == "u8":
+                raise InvalidArgumentError("Normalize makes floats of pixels; leave dtype out")
+            mean, std = made.normalize.mean, made.normalize.std
         values = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
         values.update(
             transforms=None,
@@ -144,7 +145,7 @@ class Image:
                 "a map of numbers (interpolation='nearest' without channels) has dtype='u8'; give channels=1 for pixels"
             )
         if dtype == "u8" and (self.mean is not None or self.std is not None):
-            raise InvalidArgumentError("mean and std apply to dtype='f32'; u8 pixels are never normalised")
+            raise InvalidArgumentError("mean and std are for pixels that are floats; u8 pixels are never normalised")
         crop = (*_crop(self.crop), _arguments.number("flip", self.flip))
         return (
             *_arguments.image_size(self.size),
@@ -347,20 +348,33 @@ def is_map(image: tuple[Any, ...]) -> bool:
     return numbers
 
 
+def dtypes_of(image: tuple[Any, ...], native: Sequence[tuple[Any, ...]]) -> dict[str, str]:
+    """Of the one image, or of those of the fields, by name."""
+    return {name: made[4] for name, _, _, made, *_ in native if made} if native else {"image": image[4]}
+
+
 def sent_as_bytes(
-    image: tuple[Any, ...], native: Sequence[tuple[Any, ...]], padded: Container[str] = ()
+    image: tuple[Any, ...],
+    native: Sequence[tuple[Any, ...]],
+    padded: Container[str] = (),
+    only_halves: bool = False,
 ) -> tuple[tuple[Any, ...], list[tuple[Any, ...]], dict[str, Normalization]]:
-    """The one image, or the fields, with u8 in the place of f32; and what is left to do, by the names of the images. Those in ``padded`` stay."""
+    """The one image, or the fields, with u8 in the place of floats; and what is left to do, by the names of the images.
+
+    Those in ``padded`` are f32, which have to be rounded at most; with ``only_halves`` so are all that need no rounding.
+    """
     left: dict[str, Normalization] = {}
 
     def as_bytes(name: str, image: tuple[Any, ...]) -> tuple[Any, ...]:
         height, width, channels, crop, dtype, layout, mean, std, *rest = image
         *_, transforms, _ = rest
         erases = any(transform == "RandomErasing" for transform, *_ in transforms)  # of normalised pixels, perhaps
-        if dtype != "f32" or erases or name in padded:
+        is_done = erases or name in padded
+        if dtype == "u8" or (dtype == "f32" and (is_done or only_halves)):
             return image
-        left[name] = Normalization(channels, layout == "nchw", mean, std)
-        return (height, width, channels, crop, "u8", layout, mean, std, *rest)  # which are checked there
+        left[name] = Normalization(channels, layout == "nchw", mean, std, dtype, is_done)
+        # Mean and std are checked there in any case.
+        return (height, width, channels, crop, "f32" if is_done else "u8", layout, mean, std, *rest)
 
     fields = [(name, field, kind, image and as_bytes(name, image), *rest) for name, field, kind, image, *rest in native]
     return (image if native else as_bytes("image", image)), fields, left

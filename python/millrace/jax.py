@@ -12,15 +12,21 @@ told otherwise (``jax_enable_x64``). On a CPU, an array may be a view of the loa
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import jax  # type: ignore[import-not-found,unused-ignore]
 import numpy as np
 
+from . import _float_types
 from .device import Device, Payload, Ring, Sent, Slot, normalised
 from .errors import InvalidArgumentError
 
-_normalise: Any = jax.jit(normalised)
+
+@functools.partial(jax.jit, static_argnames="kind")
+def _finished(image: Any, constants: tuple[Any, Any] | None, kind: str) -> Any:
+    floats = image if constants is None else normalised(image, *constants)
+    return floats.astype(_float_types.NAMES[kind])
 
 
 class JaxDevice(Device):
@@ -43,7 +49,7 @@ class JaxDevice(Device):
         return Sent(moved, payload, constants)
 
     def receive(self, sent: Sent) -> Any:
-        return sent.payload.finish(sent.batch, sent.constants, _normalise)
+        return sent.payload.finish(sent.batch, sent.constants, _finished)
 
     def _put(self, array: Any) -> Any:
         if isinstance(self._target, jax.Device):
@@ -57,4 +63,4 @@ class JaxDevice(Device):
 
 
 def _is_array(value: Any) -> bool:
-    return isinstance(value, np.ndarray) and value.dtype.kind in "biufc"
+    return isinstance(value, np.ndarray) and (value.dtype.kind in "biuc" or _float_types.is_float(value.dtype))

@@ -247,6 +247,7 @@ class Loader:
             checked,
             pad,
             names,
+            self._torch,
             self._device,
             decoder,
             functions,

@@ -31,8 +31,9 @@ import ray  # type: ignore[import-not-found,unused-ignore]
 from ray.util.placement_group import placement_group, remove_placement_group  # type: ignore[import-not-found,unused-ignore]
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy  # type: ignore[import-not-found,unused-ignore]
 
-from . import _arguments, _commands
-from ._option_groups import Service
+from . import _arguments, _commands, _moved_options
+from ._loader_options import cache_of_worker
+from ._option_groups import Cache, Service
 from .errors import InvalidArgumentError, UnavailableError
 
 __all__ = ["Access", "Workers"]
@@ -61,9 +62,8 @@ class Workers:
         cpus: CPUs of each, which Ray reserves for it, and threads that decode.
         allow: URIs; the workers read at and below these, with the credentials of their nodes.
         memory: Budget of each, as ``"8GiB"``. None: half of its node's memory.
-        cache: A folder on each node that keeps what is read, for later epochs and other trainers; or ``"memory"``, a part of ``memory``. None: nothing is kept.
-        cache_size: What the cache of each worker may take, in bytes or as ``"50GiB"``. None: all but 5 % of its disk. One in memory needs it.
-        cache_tenant: Workers that name the same tenant share the cache. None: those with the same credentials do.
+        cache: A folder on each node that keeps what is read, for later epochs and other trainers. Or a :class:`millrace.Cache`, with the size of each
+            worker's; one in memory is a part of ``memory``. It is not pinned. None: nothing is kept.
         keep_decoded: Memory of each, beside ``memory``, for decoded batches that come again in each epoch, as those of an evaluation. Not with ``functions``.
         functions: Modules of which trainers may have functions run on the workers, by ``Loader(transform="module:function")``; each node must be able to
             import them. None: no functions are run.
@@ -72,6 +72,10 @@ class Workers:
         timeout: Seconds in which Ray must have room for them.
     """
 
+    def __new__(cls, *args: Any, **options: Any) -> Workers:
+        _moved_options.check(options, "millrace.ray.Workers", _moved_options.OF_WORKERS)
+        return super().__new__(cls)
+
     def __init__(
         self,
         count: int,
@@ -79,9 +83,7 @@ class Workers:
         cpus: int = 1,
         allow: Sequence[str],
         memory: str | None = None,
-        cache: str | os.PathLike[str] | None = None,
-        cache_size: int | str | None = None,
-        cache_tenant: str | None = None,
+        cache: str | os.PathLike[str] | Cache | None = None,
         keep_decoded: int | str | None = None,
         functions: Sequence[str] | None = None,
         strategy: str = "SPREAD",
@@ -96,10 +98,9 @@ class Workers:
         for uri in allow:
             words += ["--allow", uri]
         words += [] if memory is None else ["--memory", memory]
-        place, size = _arguments.cache(cache, cache_size)
+        place, size, tenant = cache_of_worker(cache)
         words += ["--cache", place] if place else []
         words += ["--cache-size", size] if size else []
-        tenant = _arguments.tenant(cache, cache_tenant)
         words += ["--cache-tenant", tenant] if tenant else []
         if keep_decoded is not None:
             if functions:

@@ -387,7 +387,7 @@ class Stream:
         """The native loader's next batch, if it comes within a moment."""
         is_fresh = self._batches is None
         if self._batches is None:
-            self._batches = self._native.batches(None, self._hand_over.native_floats)
+            self._batches = self._native.batches(None, self._hand_over.native_floats(as_tensors=False))
         waiting = 0 if self._on_their_way() else self._waiting
         try:
             raw = self._batches.poll()

@@ -19,7 +19,7 @@ from collections import deque
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from . import _arguments
+from . import _arguments, _float_types
 from .batch import State
 from .device import Device
 from .errors import InvalidArgumentError, MismatchError, NotFoundError, UnsupportedError, UsageError
@@ -183,7 +183,7 @@ def _array(batch: Any, name: str) -> Any:
         has = ", ".join(map(str, batch)) if isinstance(batch, Mapping) else f"a {type(batch).__name__}"
         raise InvalidArgumentError(f"signature names {name!r}, and the Loader's batch has {has}")
     column = batch[name]
-    return column.numpy() if type(column).__module__.partition(".")[0] == "torch" else column
+    return _float_types.array_of(column) if type(column).__module__.partition(".")[0] == "torch" else column
 
 
 class PositionCallback(_Callback):

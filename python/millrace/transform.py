@@ -10,7 +10,7 @@ from typing import Any, Callable
 
 import numpy as np
 
-from . import _remote_rows
+from . import _float_types, _remote_rows
 from ._pads import Pads
 from ._stacks import Stacks
 from .errors import InvalidArgumentError, TransformError
@@ -109,7 +109,7 @@ def to_tensor(value: Any) -> Any:
     import torch
 
     try:
-        return torch.from_numpy(value)
+        return _float_types.tensor_of(value, torch)
     except TypeError:
         return value
 

@@ -397,8 +397,8 @@ def _as_float(images: Any) -> Any:
 
 def _as_type_of(images: Any, mixed: Any) -> Any:
     if isinstance(images, np.ndarray):
-        return np.rint(mixed).astype(images.dtype) if images.dtype.kind == "u" else mixed
-    return mixed if images.is_floating_point() else mixed.round().to(images.dtype)
+        return (np.rint(mixed) if images.dtype.kind == "u" else mixed).astype(images.dtype, copy=False)
+    return (mixed if images.is_floating_point() else mixed.round()).to(images.dtype)
 
 
 def _mixed_labels(labels: Any, classes: int, own: np.ndarray, other: np.ndarray | None, part: float) -> Any:

@@ -20,7 +20,9 @@ from collections.abc import Sequence
 from types import ModuleType, TracebackType
 from typing import Any
 
-from . import _arguments, _core
+from . import _arguments, _core, _moved_options
+from ._loader_options import cache_of_worker
+from ._option_groups import Cache
 from ._remote_rows import PADDING, encode, encode_error
 from ._runtime import configure
 from .errors import Error, InvalidArgumentError, TransformError
@@ -41,10 +43,12 @@ class Worker:
         allow: URIs at and below which it reads; empty: everywhere, if only this machine reaches HOST.
         token_file: A file with the secret that trainers must have.
         tls: A folder with ``ca.crt``, ``tls.crt`` and ``tls.key``.
-        cache: A folder that keeps what is read; or ``"memory"``, which is part of the process's budget.
-        cache_size: What the cache may take, in bytes or as ``"50GiB"``. None: all but 5 % of the disk. One in memory needs it.
-        cache_tenant: Programs that name the same tenant share it. None: programs with the same credentials do.
+        cache: A folder that keeps what is read; or a :class:`millrace.Cache`, which has its size, and without which it is not in memory. It is not pinned.
     """
+
+    def __new__(cls, *args: Any, **options: Any) -> Worker:
+        _moved_options.check(options, "millrace.worker.Worker", _moved_options.OF_WORKERS)
+        return super().__new__(cls)
 
     def __init__(
         self,
@@ -54,12 +58,10 @@ class Worker:
         allow: Sequence[str] = (),
         token_file: str | os.PathLike[str] | None = None,
         tls: str | os.PathLike[str] | None = None,
-        cache: str | os.PathLike[str] | None = None,
-        cache_size: int | str | None = None,
-        cache_tenant: str | None = None,
+        cache: str | os.PathLike[str] | Cache | None = None,
     ) -> None:
         modules = _arguments.texts("functions", functions, "a list of modules")
-        place, size = _arguments.cache(cache, cache_size)
+        place, size, tenant = cache_of_worker(cache)
         self._functions = _Functions(modules)
         self._native = _core.Worker(
             listen=listen,
@@ -68,7 +70,7 @@ class Worker:
             tls="" if tls is None else os.fspath(tls),
             cache=place,
             cache_size=size,
-            cache_tenant=_arguments.tenant(cache, cache_tenant),
+            cache_tenant=tenant,
             check=self._functions.check,
             apply=self._functions.apply,
         )
@@ -209,9 +211,8 @@ def main(words: Sequence[str] | None = None) -> int:
     try:
         configure(cpu_threads=options.threads, cpu_nice=0, io_threads=2, memory=options.memory)
         _Functions.has_process = True
-        names = ("allow", "token_file", "tls", "cache", "cache_size", "cache_tenant")
-        own = {name: getattr(options, name) for name in names}
-        worker = Worker(options.listen, functions=options.allow_functions, **own)
+        own = {name: getattr(options, name) for name in ("allow", "token_file", "tls")}
+        worker = Worker(options.listen, functions=options.allow_functions, cache=_cache_of(options), **own)
     except Error as error:
         print(f"millrace.worker: {error}", file=sys.stderr)
         return 2 if isinstance(error, InvalidArgumentError) else 1
@@ -221,6 +222,15 @@ def main(words: Sequence[str] | None = None) -> int:
     closing.start()
     closing.join(5)  # a function may run for ever; a worker has nothing to lose
     os._exit(0)
+
+
+def _cache_of(options: argparse.Namespace) -> Cache | None:
+    if options.cache is not None:
+        return Cache(options.cache, options.cache_size, tenant=options.cache_tenant)
+    for name, value in (("--cache-size", options.cache_size), ("--cache-tenant", options.cache_tenant)):
+        if value is not None:
+            raise InvalidArgumentError(f"{name} is for a cache; name its folder with --cache")
+    return None
 
 
 if __name__ == "__main__":

@@ -64,6 +64,25 @@ py::array NewArray(const py::dtype& dtype, const std::vector<py::ssize_t>& dims,
   return bytes < kLeastUsedAgain ? py::array(dtype, dims) : ArrayIn(MemoryUsedAgain(bytes), dtype, dims);
 }
 
+// Makes numbers of `element` bytes of the pixels of all rows. Rows without a sample are zeros.
+template <typename Scale>
+void ScaleRows(const Batch& batch, const FloatImage& image, const Scale& scale, size_t element, const uint8_t* from,
+               size_t count, uint8_t* to) {
+  const size_t row = batch.size == 0 ? 0 : count / batch.size;
+  const size_t pixels = row / image.channels;
+  for (const std::string& key : batch.keys) {
+    if (key.empty()) {
+      std::memset(to, 0, row * element);
+    } else if (image.channels_first) {
+      for (size_t c = 0; c < image.channels; ++c) scale.Plane(from + c * pixels, pixels, c, to + c * pixels * element);
+    } else {
+      scale.Packed(from, pixels, image.channels, to);
+    }
+    from += row;
+    to += row * element;
+  }
+}
+
 // (file, (width, height), (x, y, width, height), (left, top, right, bottom), flip), or None for padding: what
 // ImageSpec::encoded leaves to others.
 py::list ToEncodedImages(const BatchValues& values) {
@@ -244,33 +263,28 @@ py::object BatchConverter::ToValues(const Batch& batch, const BatchValues& value
   return list;
 }
 
-// Rows without a sample are zeros.
-py::array BatchConverter::ToFloats(const Batch& batch, const FloatImage& image,
-                                   const std::vector<py::ssize_t>& dims) const {
+py::object BatchConverter::ToFloats(const Batch& batch, const ArrayShape& array, const FloatImage& image,
+                                    const std::vector<py::ssize_t>& dims) const {
   const ByteSpan bytes = batch.Bytes(image.name);
-  const size_t size = bytes.size() * sizeof(float);
+  const auto* const from = reinterpret_cast<const uint8_t*>(bytes.data());
+  const bool is_scaled = array.dtype == "float32";
+  const size_t count = is_scaled ? bytes.size() / sizeof(float) : bytes.size();
+  const size_t size = count * (image.half ? sizeof(uint16_t) : sizeof(float));
   // Aligned to 64 bytes in any case, as arrays in the loader's memory are.
-  py::array array = ArrayIn(size < kLeastUsedAgain ? std::make_shared<Buffer>(size) : MemoryUsedAgain(size),
-                            py::dtype("float32"), dims);
-  const auto* from = reinterpret_cast<const uint8_t*>(bytes.data());
-  auto* to = static_cast<uint8_t*>(array.mutable_data());
-  const size_t row = batch.size == 0 ? 0 : bytes.size() / batch.size;
-  const size_t pixels = row / image.channels;
+  py::array made =
+      ArrayIn(size < kLeastUsedAgain ? std::make_shared<Buffer>(size) : MemoryUsedAgain(size), image.element, dims);
+  auto* const to = static_cast<uint8_t*>(made.mutable_data());
   WithoutGil([&] {
-    for (const std::string& key : batch.keys) {
-      if (key.empty()) {
-        std::memset(to, 0, row * sizeof(float));
-      } else if (image.channels_first) {
-        for (size_t c = 0; c < image.channels; ++c)
-          image.scale.Plane(from + c * pixels, pixels, c, to + c * pixels * sizeof(float));
-      } else {
-        image.scale.Packed(from, pixels, image.channels, to);
-      }
-      from += row;
-      to += row * sizeof(float);
+    if (is_scaled) {
+      ToHalves(*image.half, from, count, to);
+    } else if (image.half) {
+      ScaleRows(batch, image, *image.halves, sizeof(uint16_t), from, count, to);
+    } else {
+      ScaleRows(batch, image, image.scale, sizeof(float), from, count, to);
     }
   });
-  return array;
+  py::object converted = Converted(made);
+  return image.view.is_none() ? converted : converted.attr("view")(image.view);
 }
 
 py::object BatchConverter::Convert(const BatchShape& shape, const std::shared_ptr<Process>& process,
@@ -293,10 +307,10 @@ py::dict BatchConverter::ToDict(const BatchShape& shape, const std::shared_ptr<P
     dims.front() = static_cast<py::ssize_t>(batch.size);
     const auto image = std::find_if(to_.floats.begin(), to_.floats.end(),
                                     [&](const FloatImage& each) { return each.name == array.name; });
-    const py::array made = image != to_.floats.end()
-                               ? ToFloats(batch, *image, dims)
-                               : py::array(py::dtype(array.dtype), dims, batch.Bytes(array.name).data(), owner);
-    result[ToPyText(array.name)] = Converted(made);
+    result[ToPyText(array.name)] =
+        image != to_.floats.end()
+            ? ToFloats(batch, array, *image, dims)
+            : Converted(py::array(py::dtype(array.dtype), dims, batch.Bytes(array.name).data(), owner));
   }
   for (BatchValues& values : batch.values) {
     result[ToPyText(values.name)] = ToValues(batch, values);

@@ -4,9 +4,11 @@
 #include <pybind11/pybind11.h>
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "decode/half_float.h"
 #include "decode/pixel_scale.h"
 #include "errors.h"
 #include "pipeline/batch_field.h"
@@ -15,12 +17,16 @@
 
 namespace millrace::python {
 
-/// An image that lies in batches as bytes, and that programs get as floats.
+/// An image that lies in batches as bytes, or as floats that are to become halves, and that programs get as `element`s.
 struct FloatImage {
   std::string name;
   size_t channels = 3;
   bool channels_first = false;
   PixelScale scale;
+  std::optional<HalfType> half;     // none: floats
+  std::optional<HalfScale> halves;  // if there is such a type
+  py::dtype element = py::dtype("float32");
+  py::object view = py::none();  // a type of torch: what `convert` makes of the array is viewed as that
 };
 
 /// The form in which programs get batches.
@@ -43,7 +49,9 @@ class BatchConverter {
   py::object Convert(const BatchShape& shape, const std::shared_ptr<Process>& process, Batch batch) const;
 
  private:
-  py::array ToFloats(const Batch& batch, const FloatImage& image, const std::vector<py::ssize_t>& dims) const;
+  /// Returns the floats of `array`, which lies in the batch, as the program gets them.
+  py::object ToFloats(const Batch& batch, const ArrayShape& array, const FloatImage& image,
+                      const std::vector<py::ssize_t>& dims) const;
   py::object Converted(const py::array& array) const;
   py::object ConvertedIfPossible(const py::array& array) const;
   py::object ToJson(const std::string& text) const;

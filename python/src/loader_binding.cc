@@ -85,14 +85,19 @@ py::list ToList(const std::vector<BatchShape>& shapes) {
 }
 
 /// (name, channels, whether they come first, mean, std), as Python gives them.
-using FloatTuple = std::tuple<std::string, size_t, bool, PerChannel, PerChannel>;
+using FloatTuple = std::tuple<std::string, size_t, bool, PerChannel, PerChannel, std::string, py::dtype, py::object>;
 
 std::vector<FloatImage> ToFloatImages(const std::vector<FloatTuple>& images) {
   std::vector<FloatImage> result;
-  for (const auto& [name, channels, channels_first, mean, std] : images) {
+  for (const auto& [name, channels, channels_first, mean, std, kind, element, view] : images) {
     FloatImage& image = result.emplace_back(FloatImage{.name = name, .channels = channels, .scale = {}});
     image.channels_first = channels_first;
     image.scale.Set(mean, std);
+    image.element = element;
+    image.view = view;
+    if (kind == "f32") continue;
+    image.half = kind == "f16" ? HalfType::kF16 : HalfType::kBf16;
+    image.halves.emplace(image.scale, *image.half);
   }
   return result;
 }

@@ -42,4 +42,24 @@ void PixelScale::Packed(const uint8_t* from, size_t count, size_t channels, uint
   }
 }
 
+HalfScale::HalfScale(const PixelScale& scale, HalfType type) {
+  for (size_t c = 0; c < table_.size(); ++c) {
+    for (size_t v = 0; v < table_[c].size(); ++v) table_[c][v] = ToHalf(type, scale.At(c, static_cast<uint8_t>(v)));
+  }
+}
+
+void HalfScale::Plane(const uint8_t* from, size_t count, size_t channel, uint8_t* to) const {
+  const uint16_t* const table = table_[channel].data();
+  for (size_t i = 0; i < count; ++i, to += sizeof(uint16_t)) std::memcpy(to, &table[from[i]], sizeof(uint16_t));
+}
+
+void HalfScale::Packed(const uint8_t* from, size_t count, size_t channels, uint8_t* to) const {
+  if (channels == 1) return Plane(from, count, 0, to);
+  for (size_t i = 0; i < count; ++i) {
+    for (size_t c = 0; c < channels; ++c, to += sizeof(uint16_t)) {
+      std::memcpy(to, &table_[c][*from++], sizeof(uint16_t));
+    }
+  }
+}
+
 }  // namespace millrace

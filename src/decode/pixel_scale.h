@@ -4,6 +4,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "decode/half_float.h"
+
 namespace millrace {
 
 /// Makes floats of u8 pixels: (v / 255 - mean) / std in each channel, exact to the last digit.
@@ -30,6 +32,19 @@ class PixelScale {
   std::array<Scale, 3> scale_{};
   PerChannel mean_{};
   PerChannel std_{};  // zeros: no table was built yet, as no image has them
+};
+
+/// Makes of u8 pixels the same numbers as halves, rounded as ToHalf does.
+class HalfScale {
+ public:
+  HalfScale(const PixelScale& scale, HalfType type);
+
+  /// As those of PixelScale, with the bits of a half in the place of each float.
+  void Plane(const uint8_t* from, size_t count, size_t channel, uint8_t* to) const;
+  void Packed(const uint8_t* from, size_t count, size_t channels, uint8_t* to) const;
+
+ private:
+  std::array<std::array<uint16_t, 256>, 3> table_{};
 };
 
 }  // namespace millrace

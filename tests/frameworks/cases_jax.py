@@ -69,6 +69,26 @@ def test_arrays_of_one_device(tar: Samples, options: dict[str, Any]) -> None:
         loader.close()
 
 
+@pytest.mark.parametrize("name", ["float16", "bfloat16"])
+@pytest.mark.parametrize(
+    "options", [{}, {"batch_transform": dict}, {"pad": {"image": 0.3}}], ids=["", "function", "pad"]
+)
+def test_floats_of_16_bits(tar: Samples, name: str, options: dict[str, Any]) -> None:
+    """As JAX rounds those of float32; on the host, the type of ml_dtypes."""
+    halves = {**NORMALISED, "image": millrace.Image(dtype=name)}
+    for device in ("jax", over_all()):
+        with loader_of(tar, device=device, **halves, **options) as loader:
+            assert loader.shapes()[0]["image"].dtype == name if not options.get("batch_transform") else True
+            for wanted, batch in zip(loader_of(tar, device=device, **NORMALISED, **options), loader, strict=True):
+                assert batch["image"].dtype == jnp.dtype(name) and batch["image"].sharding == wanted["image"].sharding
+                assert np.array_equal(np.asarray(batch["image"]), np.asarray(wanted["image"].astype(name)))
+    plain = loader_of(tar, output="numpy", **NORMALISED)
+    for wanted, batch in zip(plain, loader_of(tar, output="numpy", **halves), strict=True):
+        assert batch["image"].dtype == jnp.dtype(name)
+        assert np.array_equal(batch["image"], wanted["image"].astype(jnp.dtype(name)))
+    assert "<img" in millrace.ContactSheet(batch).html
+
+
 def test_global_arrays(tar: Samples) -> None:
     sharding = over_all()
     with loader_of(tar, device=sharding, **NORMALISED) as loader:

@@ -130,7 +130,11 @@ def test_workers_as_actors(raw: Samples, tmp_path: pathlib.Path) -> None:
             millrace.ray.Workers(3, cpus=64, allow=[raw.uri], timeout=2)
         with pytest.raises(millrace.InvalidArgumentError, match="keep_decoded"):
             millrace.ray.Workers(1, allow=[raw.uri], functions=["json"], keep_decoded="64MiB")
-        kept = {"cache": "memory", "cache_size": "64MiB", "keep_decoded": "64MiB"}
+        with pytest.raises(
+            TypeError, match=r"ray.Workers takes no cache_size; write cache=millrace.Cache\(path, size=\)"
+        ):
+            millrace.ray.Workers(1, allow=[raw.uri], cache="memory", cache_size="64MiB")
+        kept = {"cache": millrace.Cache("memory", "64MiB"), "keep_decoded": "64MiB"}
         with millrace.ray.Workers(2, cpus=1, allow=[raw.uri], memory="512MiB", **kept) as pool:
             access = pool.access()
             assert len(set(access.addresses)) == 2 and access.token not in repr(access)

@@ -96,6 +96,18 @@ def plain(data: str, epochs: int, **options: Any) -> tuple[list[list[int]], str]
 
 
 @pytest.mark.parametrize("output", ["numpy", "torch"])
+@pytest.mark.parametrize("name", ["float16", "bfloat16"])
+def test_images_of_16_bits(output: str, name: str, tar: Samples) -> None:
+    options = {**OPTIONS, "output": output, "last": "pad"}
+    loader = millrace.Loader(tar.uri, **{**options, "image": millrace.Image(dtype=name, layout="nhwc")})
+    dataset = millrace.tf.dataset(loader)
+    assert dataset.element_spec["image"].dtype.name == name
+    with millrace.Loader(tar.uri, epochs=1, **options) as other:
+        for element, batch in zip(dataset, other, strict=True):
+            assert bool(tf.reduce_all(element["image"] == tf.cast(batch["image"], name)))
+
+
+@pytest.mark.parametrize("output", ["numpy", "torch"])
 def test_elements_are_batches(output: str, tar: Samples) -> None:
     options = {**OPTIONS, "last": "pad"}
     loader = millrace.Loader(tar.uri, **{**options, "output": output})

@@ -490,7 +490,7 @@ def test_ranks_and_batches_change_nothing(data: str) -> None:
         ([T.RandomHorizontalFlip()], {}, "say nothing of the size"),
         ([T.ColorJitter(0.1), T.RandomResizedCrop(8)], {}, "RandomResizedCrop: it comes after ColorJitter"),
         ([WHOLE, T.Normalize(0, 1), T.RandomGrayscale()], {}, "RandomGrayscale comes after Normalize"),
-        ([WHOLE, T.Normalize(0, 1)], {"dtype": "u8"}, "Normalize makes f32"),
+        ([WHOLE, T.Normalize(0, 1)], {"dtype": "u8"}, "Normalize makes floats"),
         ([WHOLE], {"size": 8}, "size is said by transforms"),
         ([WHOLE], {"crop": "random"}, "crop is said by transforms"),
         ([WHOLE, T.RandomErasing(value="random")], {}, "needs f32"),

@@ -354,10 +354,35 @@ def test_a_worker_within_a_process(tar: Samples) -> None:
         Worker("127.0.0.1:0", functions="worker_functions")
     with pytest.raises(millrace.InvalidArgumentError, match="needs a bound"):
         Worker("127.0.0.1:0", functions=[MODULE], cache="memory")
-    with pytest.raises(millrace.InvalidArgumentError, match="name its folder"):
-        Worker("127.0.0.1:0", functions=[MODULE], cache_size="64MiB")
-    with Worker("127.0.0.1:0", functions=[MODULE], cache="memory", cache_size="64MiB") as worker:
+    with pytest.raises(millrace.InvalidArgumentError, match="leave pin out"):
+        Worker("127.0.0.1:0", functions=[MODULE], cache=millrace.Cache("memory", "64MiB", pin=True))
+    with Worker("127.0.0.1:0", functions=[MODULE], cache=millrace.Cache("memory", "64MiB", tenant="us")) as worker:
         check_equal(tar.uri, "noisy", [worker.address], epochs=2)
+
+
+def test_a_worker_keeps_what_it_reads_in_a_folder(tar: Samples, tmp_path: pathlib.Path) -> None:
+    from millrace.worker import Worker
+
+    for number, cache in enumerate((tmp_path / "0", millrace.Cache(tmp_path / "1", "1GiB", tenant="us"))):
+        with Worker("127.0.0.1:0", functions=[MODULE], cache=cache) as worker:
+            check_equal(tar.uri, "noisy", [worker.address])
+        assert (tmp_path / str(number)).is_dir()
+
+
+@pytest.mark.parametrize("name", ["cache_size", "cache_tenant"])
+def test_old_names_of_a_workers_cache_say_the_new_place(name: str) -> None:
+    from millrace.worker import Worker
+
+    place = rf"Worker takes no {name}; write cache=millrace.Cache\(path, {name.removeprefix('cache_')}=\)"
+    with pytest.raises(TypeError, match=place):
+        Worker("127.0.0.1:0", functions=[MODULE], cache="memory", **{name: "1GiB"})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("option", ["--cache-size", "--cache-tenant"])
+def test_options_without_a_cache_are_refused(option: str) -> None:
+    command = [sys.executable, "-m", "millrace.worker", "--allow-functions", MODULE, option, "64MiB"]
+    refused = subprocess.run(command, capture_output=True, text=True)
+    assert refused.returncode == 2 and f"{option} is for a cache; name its folder with --cache" in refused.stderr
 
 
 def test_ends_by_a_signal() -> None:

@@ -15,13 +15,33 @@ from service_support import Proxy, is_late, outcome, received
 from support import Samples, devstore, write_tar
 
 
+def ask(address: str, method: str, target: str, body: bytes = b"", version: int = 0) -> tuple[int, str]:
+    with contextlib.closing(http.client.HTTPConnection(address, timeout=60)) as connection:
+        connection.request(method, target, body, {"Millrace-Service": str(version)})
+        answer = connection.getresponse()
+        return answer.status, answer.read().decode()
+
+
+def version_of(address: str) -> int:
+    """The version of the data service, as a worker says it."""
+    found = re.search(r"the worker version (\d+)", ask(address, "GET", "/millrace/hello")[1])
+    assert found
+    return int(found[1])
+
+
 class OtherVersion(Proxy):
-    """What comes through it says that it is of version 2 of the data service."""
+    """What comes through it says that it is of another version of the data service."""
+
+    def __init__(self, address: str, version: int) -> None:
+        self.version = str(version).encode()
+        super().__init__(address)
 
     def _relay(self, source: socket.socket, to: socket.socket, from_worker: bool) -> None:
         with contextlib.suppress(OSError):
             while data := source.recv(65536):
-                to.sendall(data if from_worker else re.sub(rb"(?i)(millrace-service: )\d+", rb"\g<1>2", data))
+                to.sendall(
+                    data if from_worker else re.sub(rb"(?i)(millrace-service: )\d+", rb"\g<1>" + self.version, data)
+                )
         for end in (source, to):
             with contextlib.suppress(OSError):
                 end.shutdown(socket.SHUT_RDWR)
@@ -43,11 +63,16 @@ def refused(uri: Any, address: str, why: str, capfd: pytest.CaptureFixture[str])
     assert why in said and said.count("no worker serves") == 1, said
 
 
-def test_another_version(tar: Samples, workers: Any, capfd: pytest.CaptureFixture[str]) -> None:
-    relay = OtherVersion(workers().address)
-    refused(tar.uri, relay.address, "the trainer speaks version 2 of the data service, and the worker version", capfd)
-    refused(tar.uri, relay.address, "install the same Millrace on both", capfd)
+@pytest.mark.parametrize("step", [-1, 1])
+def test_another_version(tar: Samples, workers: Any, capfd: pytest.CaptureFixture[str], step: int) -> None:
+    address = workers().address
+    now = version_of(address)
+    relay = OtherVersion(address, now + step)
+    versions = f"the trainer speaks version {now + step} of the data service, and the worker version {now}; "
+    refused(tar.uri, relay.address, versions + "install the same Millrace on both", capfd)
     relay.close()
+    page = (pathlib.Path(__file__).resolve().parents[2] / "docs" / "compatibility.md").read_text()
+    assert re.search(re.sub(r"\d+", r"\\d+", versions) + "install the same Millrace on both", page)
 
 
 def test_another_bucket_of_the_same_name(
@@ -67,19 +92,11 @@ def test_another_bucket_of_the_same_name(
 def test_the_seed_of_the_fuzzer_is_of_this_version(workers: Any) -> None:
     """Else all that it makes of it is refused at its first bytes."""
     address = workers().address
-
-    def ask(method: str, target: str, body: bytes = b"", version: str = "0") -> tuple[int, str]:
-        with contextlib.closing(http.client.HTTPConnection(address, timeout=60)) as connection:
-            connection.request(method, target, body, {"Millrace-Service": version})
-            answer = connection.getresponse()
-            return answer.status, answer.read().decode()
-
-    found = re.search(r"the worker version (\d+)", ask("GET", "/millrace/hello")[1])
-    assert found
+    now = version_of(address)
     seed = pathlib.Path(__file__).resolve().parents[2] / "fuzz/corpus/stream_spec/plain"
-    status, session = ask("POST", "/millrace/open", seed.read_bytes(), found[1])
+    status, session = ask(address, "POST", "/millrace/open", seed.read_bytes(), now)
     assert status == 201, session
     status = 204
     while status == 204:
-        status, said = ask("GET", f"/millrace/next?session={session}&sequence=0", version=found[1])
+        status, said = ask(address, "GET", f"/millrace/next?session={session}&sequence=0", version=now)
     assert status == 500 and "No such file or directory" in said, said  # the data
