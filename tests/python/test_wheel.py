@@ -81,6 +81,14 @@ def test_a_clean_environment(wheel: pathlib.Path, tmp_path: pathlib.Path) -> Non
     versions += run(tmp_path / "venv/bin/millrace", "--version").split()[1:]
     stated = re.search(r"project\(millrace VERSION ([0-9.]+)", (ROOT / "CMakeLists.txt").read_text())
     assert stated is not None and versions == [stated[1]] * 3
+    share = tmp_path / "venv/share"
+    for place in (
+        "man/man1/millrace-feed.1",
+        "bash-completion/completions/millrace",
+        "zsh/site-functions/_millrace",
+        "fish/vendor_completions.d/millrace.fish",
+    ):
+        assert "feed" in (share / place).read_text()
     # The types come along.
     users = tmp_path / "users.py"
     users.write_text("import millrace\nreveal_type(millrace.Plan(10)[3])\nmillrace.Loader('p', batch=3)\n")
