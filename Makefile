@@ -1,7 +1,7 @@
 # The front door: `make` says what there is. The work is done by scripts/ and CMakePresets.json.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build wheel deb docs demo demo-spot test test-all check bench format clean
+.PHONY: help setup build wheel deb dist docs demo demo-spot test test-all check bench format clean
 
 help: ## show this help
 	@sed -nE 's/^([a-z-]+):[^#]*## (.*)/  make \1\t\2/p' Makefile | expand -t 16
@@ -20,6 +20,10 @@ wheel: ## make a Python wheel with all libraries inside, in dist/
 deb: ## make a Debian package of command, man pages and Python package, in dist/
 	@scripts/setup demo
 	@scripts/deb
+
+dist: ## make all artifacts in dist/: wheel, sources, Debian package, tarball, Helm chart, bill of materials, checksums
+	@scripts/setup
+	@scripts/dist
 
 docs: build ## make the site of the documentation in build/site, and man pages in build/man
 	@scripts/docs

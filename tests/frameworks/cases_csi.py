@@ -10,6 +10,7 @@ import re
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -252,6 +253,97 @@ def test_a_killed_mount_is_staged_again(plugin: Plugin) -> None:
     plugin.stage()
     plugin.publish()
     assert (plugin.target / "object").read_bytes() == b"text"
+
+
+def test_a_node_is_no_controller(plugin: Plugin) -> None:
+    assert not plugin.identity.GetPluginCapabilities(csi.GetPluginCapabilitiesRequest()).capabilities
+    stub = services.ControllerStub(plugin.channel)
+    fails(grpc.StatusCode.UNIMPLEMENTED, lambda: stub.CreateVolume(csi.CreateVolumeRequest(name="v")))
+
+
+# ---- Controller
+
+
+@pytest.fixture(scope="module")
+def controller() -> Iterator[Any]:
+    """A channel to a controller. It runs without a right of root; its user stays, who may enter the folder of the tests."""
+    with tempfile.TemporaryDirectory() as name:
+        socket, log = pathlib.Path(name) / "csi.sock", pathlib.Path(name) / "log"
+        command = ["setpriv", "--inh-caps=-all", "--bounding-set=-all", "--no-new-privs", sys.executable]
+        command += [str(CSI / "plugin" / "server.py"), "--endpoint", str(socket), "--controller", "--version", "1.2.3"]
+        with open(log, "wb") as said:
+            process = subprocess.Popen(command, stderr=said)
+        try:
+            wait_until(lambda: "listens" in log.read_text() or process.poll() is not None, "the controller")
+            assert process.poll() is None, log.read_text()
+            with grpc.insecure_channel(f"unix:{socket}") as channel:
+                yield channel
+            process.terminate()
+            assert process.wait(60) == 0, log.read_text()
+        finally:
+            process.kill()
+            process.wait()
+
+
+CLAIM = {"csi.storage.k8s.io/pvc/name": "train", "csi.storage.k8s.io/pvc/namespace": "vision"}
+
+
+def create(channel: Any, **other: Any) -> Any:
+    asked = {
+        "name": "pvc-1",
+        "capacity_range": csi.CapacityRange(required_bytes=1 << 40),
+        "volume_capabilities": [capability()],
+        "parameters": {**CLAIM, "uri": "s3://b/${pvc.namespace}/${pvc.name}"},
+    }
+    return services.ControllerStub(channel).CreateVolume(csi.CreateVolumeRequest(**(asked | other))).volume
+
+
+def test_the_controller_tells_what_it_can(controller: Any) -> None:
+    identity = services.IdentityStub(controller)
+    assert identity.GetPluginInfo(csi.GetPluginInfoRequest()).name == "mount.millrace.csi"
+    assert identity.Probe(csi.ProbeRequest()).ready.value
+    (service,) = identity.GetPluginCapabilities(csi.GetPluginCapabilitiesRequest()).capabilities
+    assert service.service.type == csi.PluginCapability.Service.CONTROLLER_SERVICE
+    stub = services.ControllerStub(controller)
+    (only,) = stub.ControllerGetCapabilities(csi.ControllerGetCapabilitiesRequest()).capabilities
+    assert only.rpc.type == csi.ControllerServiceCapability.RPC.CREATE_DELETE_VOLUME
+
+
+def test_a_volume_of_a_claim(controller: Any, plugin: Plugin) -> None:
+    """Made by the controller, twice, then mounted by the node as it was made, and removed, twice."""
+    made = [create(controller) for _ in range(2)]
+    assert made[0] == made[1] and made[0].volume_id == "pvc-1" and made[0].capacity_bytes == 1 << 40
+    assert dict(made[0].volume_context) == {"uri": "s3://b/vision/train"}
+    (plugin.folder / "root/b/vision/train").mkdir(parents=True)
+    (plugin.folder / "root/b/vision/train/one").write_bytes(b"1")
+    plugin.stage(volume_context=made[0].volume_context)
+    plugin.publish(volume_context=made[0].volume_context)
+    assert [path.name for path in plugin.target.iterdir()] == ["one"]
+    stub = services.ControllerStub(controller)
+    for _ in range(2):
+        stub.DeleteVolume(csi.DeleteVolumeRequest(volume_id="pvc-1"))
+    assert (plugin.folder / "root/b/vision/train/one").read_bytes() == b"1"
+
+
+def test_calls_of_the_controller_without_what_they_need_are_refused(controller: Any) -> None:
+    wrong = grpc.StatusCode.INVALID_ARGUMENT
+    stub = services.ControllerStub(controller)
+    assert "name" in fails(wrong, create, channel=controller, name="")
+    assert "volume_capabilities" in fails(wrong, create, channel=controller, volume_capabilities=[])
+    assert "uri" in fails(wrong, create, channel=controller, parameters=CLAIM)
+    assert "'bucket'" in fails(wrong, create, channel=controller, parameters={"uri": "s3://b", "bucket": "b"})
+    block = capability(block=csi.VolumeCapability.BlockVolume())
+    assert "Filesystem" in fails(wrong, create, channel=controller, volume_capabilities=[capability(), block])
+    source = csi.VolumeContentSource()
+    assert "snapshots" in fails(wrong, create, channel=controller, volume_content_source=source)
+    assert "volume_id" in fails(wrong, lambda: stub.DeleteVolume(csi.DeleteVolumeRequest()))
+
+    def validate(**asked: Any) -> Any:
+        return stub.ValidateVolumeCapabilities(csi.ValidateVolumeCapabilitiesRequest(**asked))
+
+    assert "volume_id" in fails(wrong, validate, volume_capabilities=[capability()])
+    assert "volume_capabilities" in fails(wrong, validate, volume_id="pvc-1")
+    assert len(validate(volume_id="pvc-1", volume_capabilities=[capability()]).confirmed.volume_capabilities) == 1
 
 
 # ---- Manifests

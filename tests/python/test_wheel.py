@@ -56,7 +56,7 @@ def test_all_libraries_are_inside(wheel: pathlib.Path, tmp_path: pathlib.Path) -
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(tmp_path)
     programs = [file for file in tmp_path.rglob("*") if file.is_file() and file.open("rb").read(4) == b"\x7fELF"]
-    bundled = {file.name for file in tmp_path.glob("millrace.libs/*")}
+    bundled = {file.name for file in tmp_path.glob("millrace_data.libs/*")}
     assert {"millrace", *bundled} < {file.name for file in programs}
     for program in programs:
         assert needed(program) <= BASE | bundled, program
@@ -76,11 +76,19 @@ def test_a_clean_environment(wheel: pathlib.Path, tmp_path: pathlib.Path) -> Non
     run(sys.executable, "-m", "venv", tmp_path / "venv")
     python = tmp_path / "venv/bin/python"
     run(python, "-m", "pip", "install", wheel)
-    ask = "import importlib.metadata as m, millrace; print(m.version('millrace'), millrace.__version__)"
+    ask = "import importlib.metadata as m, millrace; print(m.version('millrace-data'), millrace.__version__)"
     versions = run(python, "-c", ask).split()
     versions += run(tmp_path / "venv/bin/millrace", "--version").split()[1:]
     stated = re.search(r"project\(millrace VERSION ([0-9.]+)", (ROOT / "CMakeLists.txt").read_text())
     assert stated is not None and versions == [stated[1]] * 3
+    share = tmp_path / "venv/share"
+    for place in (
+        "man/man1/millrace-feed.1",
+        "bash-completion/completions/millrace",
+        "zsh/site-functions/_millrace",
+        "fish/vendor_completions.d/millrace.fish",
+    ):
+        assert "feed" in (share / place).read_text()
     # The types come along.
     users = tmp_path / "users.py"
     users.write_text("import millrace\nreveal_type(millrace.Plan(10)[3])\nmillrace.Loader('p', batch=3)\n")
@@ -163,7 +171,7 @@ def test_a_bare_system(
     shutil.copy(wheel, wheels)
     shutil.copy(HERE / "wheel_user.py", bare.root / "user.py")
     bare.run("python3", "-m", "venv", "/venv")
-    bare.run("pip", "install", "--no-index", "--find-links", "/wheels", "millrace")
+    bare.run("pip", "install", "--no-index", "--find-links", "/wheels", "millrace-data")
 
     (program,) = bare.root.glob("venv/lib/python3.*/site-packages/millrace/bin/millrace")
     for line in bare.run("ldd", f"/{program.relative_to(bare.root)}").splitlines():

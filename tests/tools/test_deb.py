@@ -61,3 +61,10 @@ def test_the_package(tmp_path: Path, millrace_bin: Path) -> None:
     assert said.split() == [version[1], str(packages / "millrace/__init__.py")]
     pages = {path.name for path in (tmp_path / "root/usr/share/man/man1").iterdir()}
     assert {"millrace.1.gz", "millrace-feed.1.gz", "millrace-top.1.gz"} <= pages
+    share = tmp_path / "root/usr/share"
+    for place in (
+        "bash-completion/completions/millrace",
+        "zsh/vendor-completions/_millrace",
+        "fish/vendor_completions.d/millrace.fish",
+    ):
+        assert "checkpoint" in (share / place).read_text()

@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
-"""A CSI node plugin that mounts volumes by `millrace mount`: its gRPC services, and the registration at the kubelet.
+"""A CSI plugin whose volumes are mounts by `millrace mount`: its gRPC services, and the registration at the kubelet.
 
 server.py --endpoint /csi/csi.sock --node-id NAME --registration /registration --kubelet-endpoint /var/lib/kubelet/plugins/mount.millrace.csi/csi.sock
+
+With --controller in place of --node-id, it makes volumes for claims, beside Kubernetes' external-provisioner, and mounts nothing.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import controller
 import grpc
 from node import Node, Refused, Settings, Volume, volume_of
 
@@ -34,7 +37,7 @@ def say(text: str) -> None:
 
 
 def answers(call: Callable[[Any, Any], Any]) -> Callable[[Any, Any, Any], Any]:
-    """A method of a service. What is refused becomes a status of gRPC, and a line of the log; secrets are in neither."""
+    """A method of a service. A refusal becomes a status of gRPC, and a line of the log; secrets are in neither."""
 
     def answer(self: Any, request: Any, context: Any) -> Any:
         try:
@@ -52,24 +55,29 @@ def need(request: Any, *names: str) -> None:
             raise Refused("INVALID_ARGUMENT", f"{name} is missing")
 
 
+def check_capability(volume_id: str, capability: Any) -> None:
+    """INVALID_ARGUMENT for all but file systems."""
+    if capability.WhichOneof("access_type") != "mount":
+        raise Refused("INVALID_ARGUMENT", f"volume {volume_id}: it is a file system, volumeMode must be Filesystem")
+    if capability.access_mode.mode == Mode.UNKNOWN:
+        raise Refused("INVALID_ARGUMENT", f"volume {volume_id}: the access mode is not known")
+
+
 def volume_of_request(request: Any, folders: bool) -> Volume:
     if not request.HasField("volume_capability"):
         raise Refused("INVALID_ARGUMENT", "volume_capability is missing")
     capability = request.volume_capability
-    if capability.WhichOneof("access_type") != "mount":
-        raise Refused(
-            "INVALID_ARGUMENT", f"volume {request.volume_id}: it is a file system, volumeMode must be Filesystem"
-        )
-    if capability.access_mode.mode == Mode.UNKNOWN:
-        raise Refused("INVALID_ARGUMENT", f"volume {request.volume_id}: the access mode is not known")
+    check_capability(request.volume_id, capability)
     writable = capability.access_mode.mode not in READERS
     return volume_of(request.volume_id, request.volume_context, list(capability.mount.mount_flags), writable, folders)
 
 
 class IdentityService(csi_services.IdentityServicer):  # type: ignore[misc,name-defined]
-    def __init__(self, settings: Settings, version: str) -> None:
+    def __init__(self, settings: Settings, version: str, mounts: bool) -> None:
+        """`mounts`: this process is the plugin of a node; else it is the controller."""
         self._settings = settings
         self._version = version
+        self._mounts = mounts
 
     @answers
     def GetPluginInfo(self, request: Any) -> Any:
@@ -77,10 +85,15 @@ class IdentityService(csi_services.IdentityServicer):  # type: ignore[misc,name-
 
     @answers
     def GetPluginCapabilities(self, request: Any) -> Any:
-        return csi.GetPluginCapabilitiesResponse()
+        if self._mounts:
+            return csi.GetPluginCapabilitiesResponse()
+        service = csi.PluginCapability.Service(type=csi.PluginCapability.Service.CONTROLLER_SERVICE)
+        return csi.GetPluginCapabilitiesResponse(capabilities=[csi.PluginCapability(service=service)])
 
     @answers
     def Probe(self, request: Any) -> Any:
+        if not self._mounts:
+            return csi.ProbeResponse(ready=csi.Truth(value=True))
         if shutil.which(self._settings.millrace) is None:
             raise Refused("FAILED_PRECONDITION", f"{self._settings.millrace} is not there")
         if not os.path.exists("/dev/fuse"):
@@ -89,6 +102,50 @@ class IdentityService(csi_services.IdentityServicer):  # type: ignore[misc,name-
                 "/dev/fuse is not there: the kernel needs its module fuse, and the container must be privileged",
             )
         return csi.ProbeResponse(ready=csi.Truth(value=True))
+
+
+class ControllerService(csi_services.ControllerServicer):  # type: ignore[misc,name-defined]
+    def __init__(self, folders: bool) -> None:
+        self._folders = folders
+
+    @answers
+    def CreateVolume(self, request: Any) -> Any:
+        need(request, "name", "volume_capabilities")
+        for capability in request.volume_capabilities:
+            check_capability(request.name, capability)
+        if request.HasField("volume_content_source"):
+            raise Refused("INVALID_ARGUMENT", f"volume {request.name}: there are no snapshots and no clones")
+        context = controller.attributes_of(request.name, request.parameters, self._folders)
+        say(f"{request.name}: shows {context['uri']}")
+        volume = csi.Volume(
+            capacity_bytes=request.capacity_range.required_bytes, volume_id=request.name, volume_context=context
+        )
+        return csi.CreateVolumeResponse(volume=volume)
+
+    @answers
+    def DeleteVolume(self, request: Any) -> Any:
+        need(request, "volume_id")
+        say(f"{request.volume_id}: is gone; its objects stay in the store")
+        return csi.DeleteVolumeResponse()
+
+    @answers
+    def ValidateVolumeCapabilities(self, request: Any) -> Any:
+        need(request, "volume_id", "volume_capabilities")
+        for capability in request.volume_capabilities:
+            check_capability(request.volume_id, capability)
+        confirmed = csi.ValidateVolumeCapabilitiesResponse.Confirmed(
+            volume_context=request.volume_context,
+            volume_capabilities=request.volume_capabilities,
+            parameters=request.parameters,
+        )
+        return csi.ValidateVolumeCapabilitiesResponse(confirmed=confirmed)
+
+    @answers
+    def ControllerGetCapabilities(self, request: Any) -> Any:
+        capability = csi.ControllerServiceCapability(
+            rpc=csi.ControllerServiceCapability.RPC(type=csi.ControllerServiceCapability.RPC.CREATE_DELETE_VOLUME)
+        )
+        return csi.ControllerGetCapabilitiesResponse(capabilities=[capability])
 
 
 class NodeService(csi_services.NodeServicer):  # type: ignore[misc,name-defined]
@@ -174,7 +231,9 @@ def main() -> None:
     parser.add_argument(
         "--endpoint", type=Path, required=True, metavar="SOCKET", help="where the services of CSI listen"
     )
-    parser.add_argument("--node-id", required=True, metavar="NAME", help="of this node, as Kubernetes calls it")
+    kind = parser.add_mutually_exclusive_group(required=True)
+    kind.add_argument("--node-id", metavar="NAME", help="mount volumes on this node, which Kubernetes calls NAME")
+    kind.add_argument("--controller", action="store_true", help="make volumes for claims; mount nothing")
     parser.add_argument("--registration", type=Path, metavar="DIR", help="the kubelet's folder of registrations")
     parser.add_argument(
         "--kubelet-endpoint", metavar="SOCKET", help="the path of --endpoint on the node itself (default: the same)"
@@ -215,9 +274,13 @@ def main() -> None:
         options.staging,
     )
     services = listening(options.endpoint)
-    csi_services.add_IdentityServicer_to_server(IdentityService(settings, options.version), services)
-    node = NodeService(Node(settings), options.node_id, settings.folders)
-    csi_services.add_NodeServicer_to_server(node, services)
+    identity = IdentityService(settings, options.version, mounts=not options.controller)
+    csi_services.add_IdentityServicer_to_server(identity, services)
+    if options.controller:
+        csi_services.add_ControllerServicer_to_server(ControllerService(settings.folders), services)
+    else:
+        node = NodeService(Node(settings), options.node_id, settings.folders)
+        csi_services.add_NodeServicer_to_server(node, services)
     servers = [services]
     services.start()
     if options.registration:
