@@ -13,6 +13,7 @@ namespace millrace {
 namespace {
 
 constexpr size_t kMostDigits = 4300;  // of a whole number, for Python's int()
+constexpr size_t kMostLevels = 500;   // of nesting; Python's recursion ends at 1,000, of which the program takes some
 
 /// How many bytes a character has, and whether the first one is its highest.
 struct Encoding {
@@ -63,7 +64,7 @@ class JsonGrammar {
 
   bool IsDocument() {
     std::string open;  // the brackets around what comes next
-    while (true) {
+    while (open.size() <= kMostLevels) {
       SkipBlanks();
       if (Takes('{')) {
         SkipBlanks();
@@ -92,6 +93,7 @@ class JsonGrammar {
       SkipBlanks();
       if (open.back() == '{' && !Name()) return false;
     }
+    return false;
   }
 
  private:

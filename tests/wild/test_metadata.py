@@ -139,7 +139,7 @@ def test_orientations_are_those_of_exif_transpose(
     with Image.open(io.BytesIO(data)) as image:
         right = np.asarray(ImageOps.exif_transpose(image).convert("RGB"))
     height, width = right.shape[:2]
-    found = shown(tmp_path / "raw", data, (height, width), exif_orientation=True)
+    found = shown(tmp_path / "raw", data, (height, width), orientation="exif")
     assert np.array_equal(found, right), (source, report)
 
 
@@ -169,7 +169,7 @@ def test_resized_images_keep_orientation_and_profile(command: Command, tmp_path:
         image.load()
         assert (image.format, image.size, image.info.get("icc_profile")) == (form, (128, 96), profile)
         assert ImageOps.exif_transpose(image).size == (96, 128)
-    fields = {"image": millrace.Image(size=(128, 96), exif_orientation=True)}
+    fields = {"image": millrace.Image(size=(128, 96), orientation="exif")}
     shown_of = []
     for folder in ("raw", "out"):
         with millrace.Loader(str(tmp_path / folder), batch_size=1, fields=fields, raw=True) as loader:
