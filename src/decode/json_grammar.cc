@@ -64,8 +64,9 @@ class JsonGrammar {
 
   bool IsDocument() {
     std::string open;  // the brackets around what comes next
-    while (open.size() <= kMostLevels) {
+    while (true) {
       SkipBlanks();
+      if (open.size() == kMostLevels && IsBracket()) return false;
       if (Takes('{')) {
         SkipBlanks();
         if (!Takes('}')) {
@@ -93,10 +94,11 @@ class JsonGrammar {
       SkipBlanks();
       if (open.back() == '{' && !Name()) return false;
     }
-    return false;
   }
 
  private:
+  bool IsBracket() const { return at_ < text_.size() && (text_[at_] == '{' || text_[at_] == '['); }
+
   bool Takes(char c) {
     const bool is_there = at_ < text_.size() && text_[at_] == c;
     at_ += is_there ? 1 : 0;

@@ -297,9 +297,7 @@ def test_the_remedy_for_a_login_session_can_be_pasted(
 ) -> None:
     config = "[profile my lab]\nlogin_session = arn:aws:iam::1:user/ann\n"
     with serving() as stub:
-        write(
-            settings, monkeypatch, stub.url, ({"AWS_ENDPOINT_URL": "SERVER", "AWS_PROFILE": "my lab"}, config, "")
-        )
+        write(settings, monkeypatch, stub.url, ({"AWS_ENDPOINT_URL": "SERVER", "AWS_PROFILE": "my lab"}, config, ""))
         assert "--profile 'my lab' --format process" in run(
             millrace_bin, "ls", "s3://b/", env={"AWS_MAX_ATTEMPTS": "1"}, code=None
         )

@@ -401,7 +401,7 @@ def test_what_json_has_and_labels_have_not(tmp_path: Path) -> None:
     table = write(tmp_path / "l.jsonl", "\n".join([*rows, '{"key": "2", "label": true, "w": 0.5}']))
     dataset = millrace.Dataset(raw_images(tmp_path), labels=millrace.Labels(table))
     assert dataset.classes == ["false", "true"]
-    assert [dataset[n]["cls"] for n in range(3)] == ["true", "false", "true"]
+    assert [dataset[n]["cls"] for n in range(3)] == [1, 0, 1]
     assert dataset[0]["t"] == "\U0001f600 \ufffd"
     assert [dataset[n].get("w") for n in range(3)] == [None, None, 0.5]
 
