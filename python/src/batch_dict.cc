@@ -103,7 +103,9 @@ py::list ToEncodedImages(const BatchValues& values) {
 }  // namespace
 
 BatchConverter::BatchConverter(HandOver hand_over)
-    : to_(std::move(hand_over)), scan_json_(py::module_::import("json").attr("JSONDecoder")().attr("scan_once")) {}
+    : to_(std::move(hand_over)),
+      scan_json_(py::module_::import("json").attr("JSONDecoder")().attr("scan_once")),
+      detect_encoding_(py::module_::import("json").attr("detect_encoding")) {}
 
 py::object BatchConverter::Converted(const py::array& array) const {
   return to_.convert.is_none() ? py::object(array) : to_.convert(array);
@@ -120,11 +122,16 @@ py::object BatchConverter::ConvertedIfPossible(const py::array& array) const {
 }
 
 py::object BatchConverter::ToJson(const std::string& text) const {
-  constexpr std::string_view kMark = "\xef\xbb\xbf";  // which some editors write
-  std::string_view plain = text;
-  if (plain.starts_with(kMark)) plain.remove_prefix(kMark.size());
-  plain.remove_prefix(std::min(plain.find_first_not_of(" \t\r\n"), plain.size()));
-  return scan_json_(ToPyText(plain), 0).cast<py::tuple>()[0];
+  // As json.loads decodes bytes, which CheckJson has checked.
+  constexpr size_t kFirst = 4;
+  const std::string_view first = std::string_view(text).substr(0, kFirst);
+  const bool plain = std::all_of(first.begin(), first.end(), [](char c) { return c > 0; });
+  const std::string encoding =
+      plain ? "utf-8" : detect_encoding_(py::bytes(first.data(), first.size())).cast<std::string>();
+  const auto decoded = py::reinterpret_steal<py::object>(
+      PyUnicode_Decode(text.data(), static_cast<py::ssize_t>(text.size()), encoding.c_str(), "surrogatepass"));
+  if (!decoded) throw py::error_already_set();
+  return scan_json_(decoded.attr("lstrip")(" \t\r\n"), 0).cast<py::tuple>()[0];
 }
 
 // A list of arrays [n, 4], empty for padding.

@@ -63,7 +63,8 @@ class BatchConverter {
   py::object ToValues(const Batch& batch, const BatchValues& values) const;
 
   HandOver to_;
-  py::object scan_json_;  // json's scanner, which is native
+  py::object scan_json_;        // json's scanner, which is native
+  py::object detect_encoding_;  // json's
 };
 
 }  // namespace millrace::python

@@ -88,7 +88,7 @@ LoaderHandle::LoaderHandle(std::vector<std::shared_ptr<DatasetHandle>> datasets,
       options_(std::move(options)),
       workers_(std::move(workers)),
       epochs_(options_.epochs) {
-  ThrowIfError(WithoutGil([this] { return CheckSamples(source_, options_); }));
+  RunInterruptibly([this](const std::stop_token& stop) { return CheckSamples(source_, options_, stop); });
   Describe();
 }
 

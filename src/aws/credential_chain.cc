@@ -11,6 +11,7 @@
 #include "aws/local_source.h"
 #include "aws/sso_source.h"
 #include "aws/sts_source.h"
+#include "base/shell_word.h"
 
 namespace millrace {
 
@@ -137,7 +138,7 @@ class ProfileChain {
           fmt::format("its login_session (`aws login`) is not read here; let the AWS CLI hand on the keys: "
                       "credential_process = aws "
                       "configure export-credentials --profile {} --format process, in a profile of its own",
-                      name));
+                      ShellWord(name)));
     }
     return nullptr;
   }

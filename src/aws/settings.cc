@@ -71,13 +71,14 @@ void Merge(std::map<std::string, AwsSection> from, std::map<std::string, AwsSect
   }
 }
 
-/// The keys of a profile come from one file: that of credentials if it has an access key, as botocore has it.
+/// The keys of a profile come from one file: that of credentials if it has an access key, as botocore has it. Without
+/// one, what else it has of keys says nothing.
 void KeepKeysTogether(Profiles& credentials, std::map<std::string, AwsSection>& config) {
   for (auto& [name, section] : credentials.profiles) {
     const auto access = section.find("aws_access_key_id");
     const bool has_key = access != section.end() && !access->second.empty();
     const auto other = config.find(name);
-    if (other == config.end()) continue;
+    if (has_key && other == config.end()) continue;
     AwsSection& without = has_key ? other->second : section;
     for (const char* key : {"aws_access_key_id", "aws_secret_access_key", "aws_session_token", "aws_security_token"})
       without.erase(key);

@@ -223,7 +223,8 @@ absl::StatusOr<Source> ItemsOf(Stores& stores, const Source& samples, const std:
 absl::StatusOr<std::unique_ptr<BatchSource>> MakeBatchSource(Runtime& runtime, const Source& source,
                                                              const LoaderOptions& options,
                                                              const std::optional<ServiceOptions>& workers) {
-  RETURN_IF_ERROR(CheckSamples(source, options));
+  InterruptStop interrupt;
+  RETURN_IF_ERROR(CheckSamples(source, options, interrupt.token()));
   if (workers) return FeedFromWorkers(runtime, source, options, *workers);
   return Loader::Create(runtime, source, options);
 }

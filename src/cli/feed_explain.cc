@@ -15,6 +15,7 @@
 #include "cli/json_text.h"
 #include "pipeline/cache_forecast.h"
 #include "pipeline/explain.h"
+#include "pipeline/image_samples.h"
 
 namespace millrace::cli {
 
@@ -125,6 +126,7 @@ JsonObject ToJson(const Source& source, const LoaderOptions& options, const Load
                                           {"estimated", fetches.estimated}}},
                   {"first", first}};
   if (const std::string warning = WarningOf(options, found); !warning.empty()) json.Add("warning", warning);
+  if (!found.left_out.empty()) json.Add("left_out", found.left_out);
   if (source.tokens() != nullptr) json.Add("rows", RowsJson(*source.tokens(), found.rows));
   if (!found.parts.empty()) {
     json.Add("mix",
@@ -268,7 +270,9 @@ std::string FirstText(const Source& source, const LoaderOptions& options, const 
 }
 
 std::string ToText(const Source& source, const LoaderOptions& options, const LoaderExplanation& found) {
-  std::string text = HeadText(source, found) + RowsText(source.tokens(), found.rows) + MixText(found);
+  std::string text = HeadText(source, found);
+  for (const std::string& sentence : found.left_out) text += fmt::format("  {}\n", Printable(sentence));
+  text += RowsText(source.tokens(), found.rows) + MixText(found);
   text += OrderText(options, found);
   const bool buckets = source.tokens() != nullptr && !source.tokens()->buckets.empty();
   text += fmt::format("Batches: {}{}; rank {} of {} gets {}; {}\n", Counted(found.steps, "step"),
@@ -282,16 +286,18 @@ std::string ToText(const Source& source, const LoaderOptions& options, const Loa
 
 }  // namespace
 
-absl::StatusOr<std::string> ExplainFeed(const Source& source, const LoaderOptions& options, uint64_t cache_bytes,
+absl::StatusOr<std::string> ExplainFeed(const Source& all, const LoaderOptions& options, uint64_t cache_bytes,
                                         bool json) {
-  ASSIGN_OR_RETURN(const LoaderExplanation found, Explain(source, options));
+  ASSIGN_OR_RETURN(const LoaderExplanation found, Explain(all, options));
+  ASSIGN_OR_RETURN(const ImageSamples samples, OnlyImageSamples(all, WantedFields::Of(options)));
+  const Source& source = samples.source;
   JsonObject as_json = ToJson(source, options, found);
   std::string text = ToText(source, options, found);
   if (cache_bytes > 0) {
     const uint64_t epochs = std::clamp<uint64_t>(options.epochs, 2, 5);
     ASSIGN_OR_RETURN(
         const CacheForecast forecast,
-        ForecastCache(source, options,
+        ForecastCache(all, options,
                       {.capacity_bytes = cache_bytes, .epochs = epochs, .local_ranks = options.local_ranks}));
     as_json.Add("cache", ForecastJson(cache_bytes, forecast));
     text += ForecastText(cache_bytes, forecast);

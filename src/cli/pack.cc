@@ -29,7 +29,9 @@
 #include "pack/preflight.h"
 #include "pack/scratch_folder.h"
 #include "pack/unpack.h"
+#include "pipeline/image_samples.h"
 #include "shard/manifest.h"
+#include "shard/sample_name.h"
 #include "store/blocking.h"
 #include "transfer/artifact.h"
 
@@ -144,6 +146,7 @@ struct UnpackedSource {
 struct PackResult {
   PackReport report;
   SkippedObjects passed_over;
+  ImageSamples::LeftOut left_out;  // samples of the source
 };
 
 absl::StatusOr<std::string> ScratchBase(const PackFlags& flags) {
@@ -211,6 +214,24 @@ absl::StatusOr<std::optional<PackReport>> UnpackSource(const PackFlags& flags, R
   return std::nullopt;
 }
 
+// Without what a Loader of the packed data set would leave out, if the source is one of images.
+absl::StatusOr<ImageSamples::LeftOut> ChooseSamples(Runtime& runtime, const Dataset& source, PackOptions* options) {
+  ASSIGN_OR_RETURN(const Subset all, InLabelsFile(runtime, source, MissingLabels::kRefuse));
+  WantedFields wanted{.images = options->fields.empty(), .classes = options->fields.empty(), .names = {}};
+  for (const FieldChoice& field : options->fields) {
+    const std::vector<std::string>& images = source.index().image_fields();
+    wanted.images = wanted.images || std::find(images.begin(), images.end(), field.name) != images.end();
+    wanted.classes = wanted.classes || field.name == kClassField;
+    if (field.name != kClassField) wanted.names.push_back(field.name);
+  }
+  wanted.classes = wanted.classes && !options->classes;
+  ASSIGN_OR_RETURN(const ImageSamples found, OnlyImageSamples(all, wanted));
+  RETURN_IF_ERROR(found.unlabelled);
+  RETURN_IF_ERROR(found.empty_classes);
+  options->samples = found.source.parts().front().selection;
+  return found.left_out.empty() ? ImageSamples::LeftOut() : found.left_out.front();
+}
+
 absl::StatusOr<PackResult> PackAll(const PackFlags& flags, PackOptions options, UnpackedSource* unpacked) {
   ASSIGN_OR_RETURN(const std::chrono::nanoseconds outage_limit, TakeOutageLimit(flags.outage_limit));
   InterruptStop interrupt;
@@ -228,7 +249,7 @@ absl::StatusOr<PackResult> PackAll(const PackFlags& flags, PackOptions options, 
   ASSIGN_OR_RETURN(options.classes, ReadClassMap(stores, flags.class_map));
   ASSIGN_OR_RETURN(const std::optional<PackReport> found,
                    UnpackSource(flags, runtime, stores, from, to, &options, unpacked));
-  if (found) return PackResult{.report = *found, .passed_over = *unpacked->skipped};
+  if (found) return PackResult{.report = *found, .passed_over = *unpacked->skipped, .left_out = {}};
   OpenOptions open;
   open.stop = interrupt.token();
   open.skip_bad = options.skip_bad;
@@ -239,7 +260,8 @@ absl::StatusOr<PackResult> PackAll(const PackFlags& flags, PackOptions options, 
   ASSIGN_OR_RETURN(const std::unique_ptr<Dataset> source,
                    Dataset::Open(runtime, stores, unpacked->scratch ? unpacked->scratch->path() : flags.source, open));
   indexing.Clear();
-  RETURN_IF_ERROR(InLabelsFile(runtime, *source, MissingLabels::kRefuse).status());
+  PackResult result;
+  ASSIGN_OR_RETURN(result.left_out, ChooseSamples(runtime, *source, &options));
   if (source->index().kind() == DataKind::kTokens) {
     PrintError(
         "millrace pack: warning: {}: rows of tokens (`feed --tokens`, `Loader(tokens=...)`) are made of token "
@@ -248,7 +270,6 @@ absl::StatusOr<PackResult> PackAll(const PackFlags& flags, PackOptions options, 
   }
   ProgressLine packing("packing", ProgressLine::Unit::kBytes);
   options.progress = [&packing](uint64_t done, uint64_t total) { packing.Update(done, total); };
-  PackResult result;
   ASSIGN_OR_RETURN(result.report, Pack(runtime, stores, *source, flags.destination, options));
   if (unpacked->skipped) {
     result.passed_over = *unpacked->skipped;
@@ -354,6 +375,7 @@ std::string ToJson(const PackResult& result, double seconds) {
                   {"already_packed", report.already_packed},
                   {"seconds", seconds}};
   line.Add("skipped", skipped).Add("incomplete_objects", report.incomplete_objects);
+  line.Add("left_out", JsonObject{{"samples", result.left_out.samples}, {"why", result.left_out.sentence}});
   return line.Add("passed_over", SkippedJson(result.passed_over)).Line();
 }
 
@@ -404,6 +426,7 @@ absl::Status RunPack(const PackFlags& flags) {
   ASSIGN_OR_RETURN(const PackResult result, PackAndClear(flags, std::move(options)));
   const double seconds = SecondsSince(start);
   Warn(result.report);
+  if (result.left_out.samples > 0) PrintError("millrace pack: warning: {}\n", Printable(result.left_out.sentence));
   if (flags.json) return WriteStdout(ToJson(result, seconds));
   return WriteStdout(ToText(result.report, flags, seconds) + SkippedText(result.passed_over));
 }
@@ -461,9 +484,10 @@ void AddPack(Command app) {
   AddPackTextOptions(pack, &flags->text);
   pack.AddFlag("--force", &flags->force, "Start from the beginning, and replace the shards at the destination");
   pack.Add("--outage-limit", &flags->outage_limit, kOutageLimitHelp).ShowDefault().Called("SECONDS");
-  pack.AddFlag("--json", &flags->json,
-               R"(One JSON object: {"samples", "shards", "bytes", "index_bytes", "complete", "missing_shards", )"
-               R"("kept_shards", "already_packed", "seconds", "skipped", "incomplete_objects", "passed_over"})");
+  pack.AddFlag(
+      "--json", &flags->json,
+      R"(One JSON object: {"samples", "shards", "bytes", "index_bytes", "complete", "missing_shards", )"
+      R"("kept_shards", "already_packed", "seconds", "skipped", "incomplete_objects", "left_out", "passed_over"})");
   pack.Footer(
       "Samples keep their keys, fields and values (RecordIO: one field and a label, no names). The class folder of raw "
       "objects becomes the field 'cls': its number. The shards come with their index. The same source and options give "

@@ -65,11 +65,24 @@ absl::StatusOr<std::vector<std::string>> WarningsOfShards(const DatasetPlace& pl
     return std::vector<std::string>();
   ShardNames names(place.selection.get());
   IndexedObject object;
+  std::string plain;  // the last name without a number that others may begin with
+  std::string first_again;
+  uint64_t again = 0;
   for (uint64_t i = 0; i < index.objects(); ++i) {
     RETURN_IF_ERROR(index.LookupObject(static_cast<uint32_t>(i), &object));
     if (index.kind() != DataKind::kTokens || !IsMegatronIdx(object.key)) names.Add(object.key);
+    if (plain.empty() || !object.key.starts_with(plain)) plain = object.key;
+    if (index.kind() != DataKind::kTfRecord || object.key == plain) continue;
+    if (WithoutTfRecordNumber(object.key) == plain && again++ == 0) first_again = object.key;
   }
-  return names.Warnings();
+  std::vector<std::string> warnings = names.Warnings();
+  if (again > 0) {
+    warnings.push_back(
+        fmt::format("'{}' lies beside the shard of that name without a number, as wget leaves a second download{}; if "
+                    "it is one, its samples come twice: remove it",
+                    first_again, again > 1 ? fmt::format(", and {} more do", again - 1) : ""));
+  }
+  return warnings;
 }
 
 }  // namespace
@@ -79,6 +92,11 @@ std::string_view UndecodedFormat(std::string_view field) {
   const auto* const format = std::find_if(std::begin(kOtherFormats), std::end(kOtherFormats),
                                           [&](const FormatName& one) { return one.extension == extension; });
   return format == std::end(kOtherFormats) ? std::string_view() : format->name;
+}
+
+bool IsPhotoFormat(std::string_view field) {
+  const std::string_view format = UndecodedFormat(field);
+  return format == "HEIF" || format == "AVIF" || format == "JPEG XL" || format == "camera raw";
 }
 
 absl::StatusOr<std::vector<std::string>> WarningsOfNames(const DatasetPlace& place, const Index& index) {

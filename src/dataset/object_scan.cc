@@ -60,10 +60,11 @@ void ObjectScan::Finish() {
   if (!refused_) samples_ = 0;
 }
 
-// Adds how the object begins, if it is none of the shards at all.
+// Adds how the object begins, if it is none of the shards at all: no sample came, and the message does not say it yet.
 void ObjectScan::Explain() {
-  const std::string_view name = damaged() ? NameForeignBytes(AsBytes(head_)) : std::string_view();
-  if (!name.empty())
+  if (!damaged() || samples_ > 0) return;
+  const std::string_view name = NameForeignBytes(AsBytes(head_));
+  if (!name.empty() && ToStd(status_.message()).find("compressed") == std::string_view::npos)
     status_ = absl::Status(status_.code(), fmt::format("{}; it begins as {}", ToStd(status_.message()), name));
 }
 

@@ -29,11 +29,13 @@ bool HoldsClass(const ObjectInfo& object) {
   return object.size <= kMaxClassFileBytes && SplitObjectName(object.key)->field == kClassField;
 }
 
-// "1.jpg.jpg" beside "1.jpg" (`word` is "jpg") is another image, and no field of it, as "1.jpg.txt" is.
+// "1.jpg.jpg" beside "1.jpg" (`word` is "jpg") is another image, and no field of it. "1.jpg.txt" is one, and so is
+// "1.jpg.png", as masks are called.
 bool IsCopyOfImage(const std::string& word, const std::vector<ObjectInfo>& group) {
-  return IsImageField(absl::AsciiStrToLower(word)) &&
-         std::any_of(group.begin(), group.end(),
-                     [](const ObjectInfo& object) { return IsImageField(SplitObjectName(object.key)->field); });
+  const std::string field = absl::AsciiStrToLower(word);
+  return IsImageField(field) && std::any_of(group.begin(), group.end(), [&](const ObjectInfo& object) {
+           return SplitObjectName(object.key)->field == field;
+         });
 }
 
 ObjectInfo Join(std::vector<ObjectInfo> group) {

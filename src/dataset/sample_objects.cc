@@ -1,6 +1,7 @@
 #include "dataset/sample_objects.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <utility>
@@ -20,18 +21,26 @@ namespace {
 
 constexpr size_t kObjectsAhead = 16'000;  // so that most data sets have a total for their progress
 constexpr uint64_t kMaxCheckedObjects = 10'000;
-constexpr uint64_t kForeignOfShard = 4;  // other files for each shard; more than these may be the samples
+constexpr uint64_t kForeignOfShard = 4;      // other files for each shard; more than these may be the samples
+constexpr uint64_t kImagesOfContainer = 20;  // beside so many images, a file of many samples is none of the samples
+constexpr size_t kMostNames = 8;             // patterns of names, in a message
 
-// "train.tfrecord-00000-of-00002" and "train.tar": patterns for the shards of these names.
-std::string PatternOfShards(std::string_view key) {
+// A pattern for the names of shards such as this: "*-of-?????" of "train.tfrecord-00000-of-00002", "*.tar" of "a.tar".
+std::string PatternOfName(std::string_view key) {
   const std::string_view name = key.substr(key.rfind('/') + 1);
-  // Shards may lie in folders of any depth.
-  const std::string folders = name.size() == key.size() ? "" : "**/";
   const size_t numbered = name.rfind("-of-");
   if (numbered != name.npos && name.find('.', numbered) == name.npos)
-    return fmt::format("{}*-of-{:?>{}}", folders, "", name.size() - numbered - 4);
-  const size_t dot = name.rfind('.');
-  return folders + "*" + std::string(dot == name.npos ? "" : name.substr(dot));
+    return fmt::format("*-of-{:?>{}}", "", name.size() - numbered - 4);
+  const std::string_view plain = WithoutTfRecordNumber(name);
+  const size_t dot = plain.rfind('.');
+  return fmt::format("*{}{}", dot == plain.npos ? std::string_view() : plain.substr(dot),
+                     plain.size() < name.size() ? ".[0-9]*" : "");
+}
+
+// One that takes all of these, in folders of any depth.
+std::string PatternOf(const DatasetPlace& data, const std::set<std::string>& names) {
+  return data.store->Uri(
+      data.Key(names.size() == 1 ? "**/" + *names.begin() : fmt::format("**/{{{}}}", fmt::join(names, ","))));
 }
 
 // True for a file of many samples, which are not read singly.
@@ -39,12 +48,9 @@ bool IsContainer(std::string_view key) {
   return !CompressedShard(key).empty() || !ForeignFileAdvice(key).empty() || !MisnamedShardAdvice(key).empty();
 }
 
-// So many images make it likely that such a file is none of the samples.
-uint64_t ImagesBeside(std::string_view key) {
-  return CompressedShard(key).empty() ? 1 : 5;
-}
-
-absl::Status Mixed(const DatasetPlace& data, std::string_view one, std::string_view other, bool tokens) {
+// `shards`: patterns for the names of the shards that came so far.
+absl::Status Mixed(const DatasetPlace& data, std::string_view one, std::string_view other, bool tokens,
+                   const std::set<std::string>& shards) {
   const auto of_shards = [&](std::string_view key) { return ShardKind(key).has_value(); };
   const bool tar = ShardKind(one) == DataKind::kTar || ShardKind(other) == DataKind::kTar;
   const std::string_view what = of_shards(one) && of_shards(other) ? "shards of several kinds"
@@ -52,9 +58,8 @@ absl::Status Mixed(const DatasetPlace& data, std::string_view one, std::string_v
                                 : tar                              ? "both tar shards and other files"
                                                                    : "both shards and other files";
   // A pattern that takes one of them.
-  const std::string_view shards = of_shards(one) ? one : of_shards(other) ? other : one;
-  const std::string_view below = shards.substr(std::min(data.Key("").size(), shards.size()));
-  const std::string pattern = data.store->Uri(data.Key(PatternOfShards(below)));
+  const std::string_view taken = of_shards(one) ? one : of_shards(other) ? other : one;
+  const std::string pattern = PatternOf(data, shards.empty() ? std::set{PatternOfName(taken)} : shards);
   return absl::InvalidArgumentError(fmt::format(
       "{}: holds {} ('{}' and '{}'); give the URI of a folder with only one of them, or a pattern such as '{}'",
       data.uri, what, data.store->Uri(std::string(one)), data.store->Uri(std::string(other)), pattern));
@@ -164,7 +169,7 @@ absl::Status SampleObjects::Take(ObjectInfo object) {
   if (ends_pair && decided) {
     // The other one is what came before the pair, or within it.
     const bool before_pair = first_sample_ != BinOfIdx(object.key);
-    return Mixed(data_, before_pair ? first_sample_ : before, object.key, true);
+    return Mixed(data_, before_pair ? first_sample_ : before, object.key, true, shard_names_);
   }
   if (!decided && (of_pair || IsCompanion(key)) && undecided_.size() < kObjectsAhead) {
     undecided_.push_back(std::move(object));
@@ -186,20 +191,37 @@ absl::Status SampleObjects::TakeContainer(ObjectInfo object, std::string_view ke
     PassOverCompanion(key);
     return absl::OkStatus();
   }
-  containers_ += ImagesBeside(key);
-  if (kind_ == DataKind::kRawObjects && containers_ <= images_) {
-    skipped_.Add(key, kContainerBesideImages);
-    return absl::OkStatus();
-  }
-  return RefuseContainer(object.key, key);
+  // What is there so far are raw objects, as many as are looked at ahead. If no image is among them, none is awaited.
+  if (raw_sample_.empty() || images_ == 0) return RefuseContainer(object.key);
+  PassOverContainer(object.key);
+  return absl::OkStatus();
 }
 
-absl::Status SampleObjects::RefuseContainer(std::string_view object_key, std::string_view key) const {
-  const std::string uri = data_.store->Uri(std::string(object_key));
+// As long as the images are not counted.
+void SampleObjects::PassOverContainer(const std::string& object_key) {
+  if (containers_++ == 0) first_container_ = object_key;
+  skipped_.Add(object_key.substr(data_.Key("").size()), kContainerBesideImages);
+}
+
+absl::Status SampleObjects::CheckContainers() const {
+  return containers_ * kImagesOfContainer > images_ ? RefuseContainer(first_container_) : absl::OkStatus();
+}
+
+absl::Status SampleObjects::RefuseContainer(const std::string& object_key) const {
+  const std::string uri = data_.store->Uri(object_key);
+  const std::string_view key = std::string_view(object_key).substr(data_.Key("").size());
+  if (!image_names_.empty()) {
+    return absl::InvalidArgumentError(fmt::format(
+        "{}: holds both files of many samples and images ('{}' and '{}'), and fewer than {} images for each such file; "
+        "give the URI of a folder with only one of them, or a pattern such as '{}' or '{}'",
+        data_.uri, uri, data_.store->Uri(first_image_), kImagesOfContainer, PatternOf(data_, {PatternOfName(key)}),
+        PatternOf(data_, image_names_)));
+  }
   for (const std::string_view advice : {ForeignFileAdvice(key), MisnamedShardAdvice(key)}) {
     if (!advice.empty()) return absl::InvalidArgumentError(fmt::format("{}: {}", uri, advice));
   }
-  if (!raw_sample_.empty()) return Mixed(data_, raw_sample_, object_key, false);  // that is nothing for `pack`
+  if (!raw_sample_.empty())
+    return Mixed(data_, raw_sample_, object_key, false, shard_names_);  // that is nothing for `pack`
   return absl::InvalidArgumentError(fmt::format(
       "{}: a compressed shard, of which samples cannot be read singly; decompress it, or make plain shards of all "
       "with `millrace pack {} DST` (`--scratch DIR` if the cache folder has too little room for them decompressed)",
@@ -242,7 +264,7 @@ absl::Status SampleObjects::AddUndecidedPairs() {
   for (ObjectInfo& object : std::exchange(undecided_, {})) {
     std::string key = object.key.substr(data_.Key("").size());
     if (!IsMegatronBin(object.key) && !IsMegatronIdx(object.key)) {
-      if (!IsCompanion(DataKind::kTokens, key)) return Mixed(data_, object.key, pair, true);
+      if (!IsCompanion(DataKind::kTokens, key)) return Mixed(data_, object.key, pair, true, shard_names_);
       skipped_.Add(key, "it belongs to the token files, and holds none");
       continue;
     }
@@ -253,14 +275,14 @@ absl::Status SampleObjects::AddUndecidedPairs() {
 
 void SampleObjects::PassOverCompanion(std::string_view key) {
   skipped_.Add(key, MisnamedShardAdvice(key).empty() ? SkippedObjects::kCompanion : kMisnamedShard);
-  if (!IsSideFile(key) && !key.ends_with(kParquetSuffix) && foreign_++ == 0) first_foreign_ = key;
+  if (MayBeSample(key) && foreign_++ == 0) first_foreign_ = key;
   if (kind_ == DataKind::kMds && key.substr(key.rfind('/') + 1) == kMdsIndexName) companions_.emplace_back(key);
 }
 
 // As many other files as these may well be the samples.
 absl::Status SampleObjects::CheckCompanions() const {
   if (shards_ == 0 || foreign_ <= kForeignOfShard * (shards_ + 1)) return absl::OkStatus();
-  return Mixed(data_, first_sample_, data_.Key(first_foreign_), false);
+  return Mixed(data_, first_sample_, data_.Key(first_foreign_), false, shard_names_);
 }
 
 // They come before a raw object, or nothing else came: so they are raw objects, too.
@@ -274,10 +296,9 @@ absl::Status SampleObjects::AddUndecided() {
     if (IsMegatronBin(key)) last_bin_ = object->key;
     RETURN_IF_ERROR(Add(std::move(key), std::move(*object), DataKind::kRawObjects));
   }
-  for (auto object = containers; object != objects.end(); ++object) containers_ += ImagesBeside(key_of(*object));
   for (auto object = containers; object != objects.end(); ++object) {
-    if (containers_ > images_) return RefuseContainer(object->key, key_of(*object));
-    skipped_.Add(key_of(*object), kContainerBesideImages);
+    if (images_ == 0) return RefuseContainer(object->key);
+    PassOverContainer(object->key);
   }
   return absl::OkStatus();
 }
@@ -298,8 +319,9 @@ absl::Status SampleObjects::Add(std::string key, ObjectInfo object, DataKind kin
     const bool tokens = kind == DataKind::kTokens;
     for (const ObjectInfo& companion : companions) {
       if (IsCompanion(kind, companion.key)) continue;
-      const std::string_view key = std::string_view(companion.key).substr(data_.Key("").size());
-      return IsContainer(key) ? RefuseContainer(companion.key, key) : Mixed(data_, companion.key, object.key, tokens);
+      const std::string_view below = std::string_view(companion.key).substr(data_.Key("").size());
+      return IsContainer(below) ? RefuseContainer(companion.key)
+                                : Mixed(data_, companion.key, object.key, tokens, shard_names_);
     }
     kind_ = kind;
     first_sample_ = object.key;
@@ -307,11 +329,18 @@ absl::Status SampleObjects::Add(std::string key, ObjectInfo object, DataKind kin
     for (const ObjectInfo& document : std::exchange(documents_, {}))
       skipped_.Add(document.key.substr(data_.Key("").size()), kDocument);
   } else if (kind != kind_) {
-    return Mixed(data_, first_sample_, object.key, kind == DataKind::kTokens || kind_ == DataKind::kTokens);
+    return Mixed(data_, first_sample_, object.key, kind == DataKind::kTokens || kind_ == DataKind::kTokens,
+                 shard_names_);
   }
   if (kind == DataKind::kRawObjects && raw_sample_.empty()) raw_sample_ = object.key;
-  if (kind == DataKind::kRawObjects && IsImageField(SplitObjectName(key)->field)) ++images_;
-  if (kind != DataKind::kRawObjects && kind != DataKind::kTokens) ++shards_;
+  if (kind == DataKind::kRawObjects && IsImageField(SplitObjectName(key)->field)) {
+    if (images_++ == 0) first_image_ = object.key;
+    if (image_names_.size() < kMostNames) image_names_.insert(PatternOfName(key));
+  }
+  if (kind != DataKind::kRawObjects && kind != DataKind::kTokens) {
+    ++shards_;
+    if (shard_names_.size() < kMostNames) shard_names_.insert(PatternOfName(key));
+  }
   const bool is_read = kind != DataKind::kTokens || !IsMegatronIdx(key);
   listed_bytes_ += is_read ? object.size : 0;
   if (kind == DataKind::kRawObjects) {
@@ -340,6 +369,7 @@ absl::Status SampleObjects::ListAhead() {
       RETURN_IF_ERROR(AddUndecided());
       RETURN_IF_ERROR(AddDocuments());
       RETURN_IF_ERROR(CheckCompanions());
+      RETURN_IF_ERROR(CheckContainers());
       groups_.End();
     }
     while (std::optional<ObjectInfo> sample = groups_.Next())

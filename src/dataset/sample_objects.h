@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <deque>
 #include <optional>
+#include <set>
 #include <stop_token>
 #include <string>
 #include <string_view>
@@ -68,7 +69,8 @@ absl::StatusOr<Listing> ListingOf(const Index& index);
 /// Passed over are folder markers (keys ending in '/'), whatever is hidden (IsHiddenKey),
 /// objects whose name makes no sample (sample_name.h), e.g. LICENSE, documents (IsDocument) unless there is nothing
 /// else, files of desktops and other programs (IsDesktopFile, IsToolFile), whatever lies beside shards (IsCompanion)
-/// unless it is about as much as the samples of other data, and files of many samples beside at least as many images.
+/// unless more than four objects for each shard, and four more, may be samples (MayBeSample), and files of many samples
+/// beside at least 20 times as many images.
 /// skipped() counts all of them, except empty folder markers and Millrace's own files. Raw
 /// objects that are one sample come as one, joined (sample_groups.h). The others must be shards of one kind only
 /// (ShardKind), pairs of Megatron or raw objects only: InvalidArgument names one of each otherwise, and a compressed
@@ -101,7 +103,9 @@ class SampleObjects final : public ObjectSource {
   absl::Status CheckListed(const ObjectInfo& object, std::string_view key);
   absl::Status Add(std::string key, ObjectInfo object, DataKind kind);
   absl::Status TakeContainer(ObjectInfo object, std::string_view key);
-  absl::Status RefuseContainer(std::string_view object_key, std::string_view key) const;
+  void PassOverContainer(const std::string& object_key);
+  absl::Status CheckContainers() const;
+  absl::Status RefuseContainer(const std::string& object_key) const;
   absl::Status AddUndecided();
   absl::Status AddDocuments();
   absl::Status AddUndecidedPairs();
@@ -120,13 +124,17 @@ class SampleObjects final : public ObjectSource {
   // What may be companions of shards, token files or raw objects, as long as kind_ is not known; also files of many
   // samples, which may lie beside images.
   std::vector<ObjectInfo> undecided_;
-  uint64_t images_ = 0;        // raw objects
-  uint64_t containers_ = 0;    // how many of these the files of many samples ask for that lie beside them
-  uint64_t shards_ = 0;        // objects that are shards
-  uint64_t foreign_ = 0;       // what was passed over beside these, without side files
-  std::string first_foreign_;  // its key below the data set's URI
-  std::string last_bin_;       // the last raw object that may be one of a pair
-  bool looked_into_ = false;   // an .idx beside a .bin: it is not one of Megatron's, and others are not read
+  uint64_t images_ = 0;                // raw objects
+  std::string first_image_;            // key of the first
+  std::set<std::string> image_names_;  // patterns of their names, some of them
+  uint64_t containers_ = 0;            // files of many samples that were passed over beside these
+  std::string first_container_;        // key of the first
+  uint64_t shards_ = 0;                // objects that are shards
+  std::set<std::string> shard_names_;  // patterns of their names, some of them
+  uint64_t foreign_ = 0;               // what was passed over beside these and may be samples
+  std::string first_foreign_;          // its key below the data set's URI
+  std::string last_bin_;               // the last raw object that may be one of a pair
+  bool looked_into_ = false;           // an .idx beside a .bin: it is not one of Megatron's, and others are not read
   std::vector<std::string> companions_;
   SkippedObjects skipped_;
   std::vector<ObjectInfo> documents_;  // some of them, as long as there is nothing else

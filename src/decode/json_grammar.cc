@@ -13,6 +13,7 @@ namespace millrace {
 namespace {
 
 constexpr size_t kMostDigits = 4300;  // of a whole number, for Python's int()
+constexpr size_t kMostLevels = 500;   // of nesting; Python's recursion ends at 1,000, of which the program takes some
 
 /// How many bytes a character has, and whether the first one is its highest.
 struct Encoding {
@@ -65,6 +66,7 @@ class JsonGrammar {
     std::string open;  // the brackets around what comes next
     while (true) {
       SkipBlanks();
+      if (open.size() == kMostLevels && IsBracket()) return false;
       if (Takes('{')) {
         SkipBlanks();
         if (!Takes('}')) {
@@ -95,6 +97,8 @@ class JsonGrammar {
   }
 
  private:
+  bool IsBracket() const { return at_ < text_.size() && (text_[at_] == '{' || text_[at_] == '['); }
+
   bool Takes(char c) {
     const bool is_there = at_ < text_.size() && text_[at_] == c;
     at_ += is_there ? 1 : 0;

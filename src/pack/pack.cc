@@ -134,8 +134,9 @@ absl::StatusOr<PackJob> JobOf(const Dataset& source, const PackPlan& plan, const
     job.source_uri = source.place().uri;
     ASSIGN_OR_RETURN(job.source, HashSource(source.index()));
     if (source.labels_id() != 0) job.source += fmt::format("-{:016x}", source.labels_id());
+    if (options.samples) job.source += fmt::format("-{:016x}", options.samples->fingerprint());
   }
-  job.samples = source.index().size();
+  job.samples = plan.starts.back();
   job.format = KindName(options.format);
   job.shard_bytes = options.shard_bytes;
   job.order = options.shuffle_seed ? fmt::format("shuffled by seed {}", *options.shuffle_seed) : "kept";
@@ -280,9 +281,10 @@ absl::StatusOr<PackReport> Pack(Runtime& runtime, Stores& stores, const Dataset&
   ASSIGN_OR_RETURN(report.incomplete_objects, IncompleteObjects(source.index(), options.origin));
   RETURN_IF_ERROR(CheckWhole(source, report.incomplete_objects, options.skip_bad));
 
-  const uint64_t samples = source.index().size();
+  const uint64_t samples = options.samples ? options.samples->size() : source.index().size();
   const SampleOrder order =
-      options.shuffle_seed ? SampleOrder::Shuffled(samples, *options.shuffle_seed) : SampleOrder(samples);
+      SampleOrder::Among(options.samples, options.shuffle_seed ? SampleOrder::Shuffled(samples, *options.shuffle_seed)
+                                                               : SampleOrder(samples));
   std::vector<FieldChoice> fields = options.fields;
   if (options.names_for_loaders) {
     ASSIGN_OR_RETURN(fields, NamesForLoaders(source.index()));

@@ -46,7 +46,10 @@ constexpr uint64_t kMaxReasonBytes = 1 << 16;
 constexpr uint64_t kMaxGrowth = 1000;
 constexpr uint64_t kAnyGrowth = 64 << 20;   // bytes that any stream may decompress to
 constexpr uint64_t kSpaceEvery = 64 << 20;  // decompressed bytes from one look at the free space to the next
-constexpr uint64_t kFreeShare = 20;         // one twentieth of the file system stays free
+// As SampleObjects has them.
+constexpr uint64_t kMostOthers = 4;       // beside each shard
+constexpr uint64_t kMostListed = 16'000;  // others, until shards come
+constexpr uint64_t kFreeShare = 20;       // one twentieth of the file system stays free
 
 std::optional<Compression> CompressionOf(std::string_view key) {
   const std::string lower = absl::AsciiStrToLower(ToAbsl(key.substr(key.rfind('.') + 1)));
@@ -63,7 +66,10 @@ bool IsParquet(std::string_view key) {
 std::string PlainName(std::string_view key) {
   if (IsParquet(key)) return std::string(key);
   const std::string plain(CompressedShard(key));
-  return plain.empty() || ShardKind(plain) ? plain : plain + ".tar";
+  if (plain.empty()) return plain;
+  // ".tgz" and the like say that it is a tar, whatever the rest of the name says; ".gz" and the like do not.
+  const std::string end = absl::AsciiStrToLower(ToAbsl(key.substr(plain.size())));
+  return end.starts_with(".t") && ShardKind(plain) != DataKind::kTar ? plain + ".tar" : plain;
 }
 
 // Where it is said, in the scratch folder, that a Parquet file has been made into shards, all of them.
@@ -93,26 +99,31 @@ class Finder {
  public:
   explicit Finder(const Location& data) : data_(data) {}
 
-  /// False: the data set is no compressed one.
-  absl::StatusOr<bool> Take(const ObjectInfo& object) {
+  /// False: the data set is no compressed one, whatever else it holds.
+  bool Take(const ObjectInfo& object) {
     const std::string key = object.key.substr(data_.Key("").size());
     if (const std::optional<std::string_view> why = WhyPassedOver(object, key)) {
-      return why->empty() ? true : PassOver(key, *why);
+      if (!why->empty()) PassOver(key, *why);
+      return true;
     }
     const std::string plain = PlainName(key);
     if (plain.empty()) return TakeOther(object, key);
-    if (last_key_ == plain) return PassOver(key, "a compressed copy of the shard beside it");
+    if (last_key_ == plain) {
+      PassOver(key, "a compressed copy of the shard beside it");
+      return true;
+    }
     if (!IsParquet(key) && !CompressionOf(key)) {
-      return absl::InvalidArgumentError(
+      refusal_.Update(absl::InvalidArgumentError(
           fmt::format("{}: only gzip and zstd can be decompressed here; decompress it, or compress it by one of these",
-                      Uri(object)));
+                      Uri(object))));
     }
     (IsParquet(key) ? parquet_ : compressed_) = true;
     tar_ = tar_ || ShardKind(plain) == DataKind::kTar;
-    return Add(object, key, plain);
+    Add(object, key, plain);
+    return true;
   }
 
-  std::optional<CompressedShards> Finish() {
+  absl::StatusOr<std::optional<CompressedShards>> Finish() {
     // Beside tar shards, Parquet files only describe them, as img2dataset has it; and an index.json is not that of MDS.
     if (tar_) {
       const auto describes = [](const ObjectInfo& object) {
@@ -125,7 +136,10 @@ class Finder {
       parquet_ = false;
     }
     if (!compressed_ && !parquet_) return std::nullopt;
-    if (!compressed_ && images_ >= found_.objects.size()) return std::nullopt;  // a data set of images
+    // SampleObjects says whether it is a data set of images, or of what else lies there, or of neither.
+    if (!compressed_ && images_ > 0) return std::nullopt;
+    if (others_ > kMostOthers * (found_.objects.size() + 1)) return std::nullopt;
+    RETURN_IF_ERROR(refusal_);
     Xxh3Stream hash;
     for (const ObjectInfo& object : found_.objects) {
       const std::string_view key = std::string_view(object.key).substr(data_.Key("").size());
@@ -141,40 +155,39 @@ class Finder {
   }
 
  private:
-  bool PassOver(std::string_view key, std::string_view why) {
-    found_.skipped.Add(key, why);
-    return true;
-  }
+  void PassOver(std::string_view key, std::string_view why) { found_.skipped.Add(key, why); }
 
-  absl::StatusOr<bool> TakeOther(const ObjectInfo& object, const std::string& key) {
-    const bool is_shard = ShardKind(key).has_value();
-    tar_ = tar_ || ShardKind(key) == DataKind::kTar;
-    if (!is_shard && IsDocument(key)) return PassOver(key, kDocument);
-    if (is_shard) return Add(object, key, key);
-    if (key.ends_with(kMdsIndexName)) return Add(object, key, key);  // that says which shards there are
+  bool TakeOther(const ObjectInfo& object, const std::string& key) {
+    const std::optional<DataKind> kind = ShardKind(key);
+    tar_ = tar_ || kind == DataKind::kTar;
     const std::optional<SampleName> name = SplitObjectName(key);
-    if (!name) return PassOver(key, "its name has no extension");
-    if (!IsSideFile(key)) {
+    if (kind || key.ends_with(kMdsIndexName)) {  // index.json says which shards there are
+      Add(object, key, key);
+    } else if (IsDocument(key)) {
+      PassOver(key, kDocument);
+    } else if (!name) {
+      PassOver(key, "its name has no extension");
+    } else {
       images_ += IsImageField(name->field) ? 1 : 0;
-      if (++others_ > kMostOthers * (found_.objects.size() + 1)) return false;  // SampleObjects says what they are
+      others_ += MayBeSample(key) ? 1 : 0;
+      PassOver(key, SkippedObjects::kCompanion);
     }
-    return PassOver(key, SkippedObjects::kCompanion);
+    return others_ <= kMostListed + kMostOthers * (found_.objects.size() + 1);
   }
 
-  absl::StatusOr<bool> Add(const ObjectInfo& object, const std::string& key, const std::string& plain) {
+  void Add(const ObjectInfo& object, const std::string& key, const std::string& plain) {
     if (const absl::Status kept =
             CheckFileKey(Uri(object), IsParquet(key) ? MarkOf(plain) + std::string(kCopy) : plain);
         !kept.ok()) {
-      return absl::InvalidArgumentError(
-          fmt::format("{}, and it has to be unpacked in one; rename the object", ToStd(kept.message())));
+      refusal_.Update(absl::InvalidArgumentError(
+          fmt::format("{}, and it has to be unpacked in one; rename the object", ToStd(kept.message()))));
     }
     if (!plain_names_.insert(plain).second || plain_names_.contains(ParquetOfShard(plain))) {
-      return absl::InvalidArgumentError(
-          fmt::format("{}: is there twice, differently compressed or made; remove one of them", Uri(object)));
+      refusal_.Update(absl::InvalidArgumentError(
+          fmt::format("{}: is there twice, differently compressed or made; remove one of them", Uri(object))));
     }
     found_.objects.push_back(object);
     last_key_ = key;
-    return true;
   }
 
   std::string Uri(const ObjectInfo& object) const { return data_.store->Uri(object.key); }
@@ -183,13 +196,13 @@ class Finder {
   CompressedShards found_;
   std::set<std::string> plain_names_;
   std::string last_key_;
-  static constexpr uint64_t kMostOthers = 4;  // beside each shard
+  absl::Status refusal_;  // what is wrong with the shards, if it is a data set of these
 
   bool compressed_ = false;
   bool parquet_ = false;
   bool tar_ = false;
   uint64_t images_ = 0;  // that lie beside the shards
-  uint64_t others_ = 0;  // all that lies there, without side files
+  uint64_t others_ = 0;  // all that lies there and may be samples
 };
 
 // ResourceExhausted if less of the folder's file system is free than others need.
@@ -443,11 +456,10 @@ absl::StatusOr<std::optional<CompressedShards>> FindCompressedShards(const Datas
     ASSIGN_OR_RETURN(const std::vector<ObjectInfo> objects, lister.Next());
     if (objects.empty()) break;
     for (const ObjectInfo& object : objects) {
-      ASSIGN_OR_RETURN(const bool may_be, finder.Take(object));
-      if (!may_be) return std::nullopt;
+      if (!finder.Take(object)) return std::nullopt;
     }
   }
-  std::optional<CompressedShards> found = finder.Finish();
+  ASSIGN_OR_RETURN(std::optional<CompressedShards> found, finder.Finish());
   if (found) RETURN_IF_ERROR(AddOtherFiles(data, stop, &found->skipped));
   return found;
 }

@@ -42,7 +42,8 @@ absl::StatusOr<std::vector<IndexedSample>> Uncounted(const Subset& part, size_t 
   return found;
 }
 
-absl::Status CheckOne(const Subset& part, const IndexedSample& entry, const LabelSpec& spec) {
+absl::Status CheckOne(const Subset& part, const IndexedSample& entry, const LabelSpec& spec,
+                      const std::stop_token& stop) {
   const auto field = std::find_if(entry.fields.begin(), entry.fields.end(),
                                   [](const IndexedField& one) { return one.name == kClassField; });
   if (field == entry.fields.end() || field->is_inline || field->length > kMaxLabelBytes) return absl::OkStatus();
@@ -53,6 +54,7 @@ absl::Status CheckOne(const Subset& part, const IndexedSample& entry, const Labe
     GetOptions options;
     options.range = {.offset = entry.span.offset + field->offset, .length = field->length};
     options.if_match = object.etag;
+    options.stop = stop;
     const DatasetPlace& place = part.dataset->place();
     RETURN_IF_ERROR(
         GetBlocking(*place.store, place.Key(object.key), AsWritableBytes(bytes), std::move(options)).status());
@@ -63,7 +65,7 @@ absl::Status CheckOne(const Subset& part, const IndexedSample& entry, const Labe
 
 }  // namespace
 
-absl::Status CheckClasses(const LoaderPlan& plan) {
+absl::Status CheckClasses(const LoaderPlan& plan, const std::stop_token& stop) {
   if (plan.options.bad_samples != BadSamples::kFail) return absl::OkStatus();
   for (const PlannedField& field : plan.fields) {
     const BatchField& wanted = field.wanted;
@@ -76,7 +78,7 @@ absl::Status CheckClasses(const LoaderPlan& plan) {
       // If no class is counted, they may be other numbers: the first one tells.
       ASSIGN_OR_RETURN(const std::vector<IndexedSample> samples,
                        Uncounted(part, part.index().has_labels() ? kMostRead : 1));
-      for (const IndexedSample& entry : samples) RETURN_IF_ERROR(CheckOne(part, entry, wanted.label));
+      for (const IndexedSample& entry : samples) RETURN_IF_ERROR(CheckOne(part, entry, wanted.label, stop));
     }
   }
   return absl::OkStatus();

@@ -248,6 +248,7 @@ absl::StatusOr<LoaderExplanation> Explain(const Source& all, LoaderOptions optio
   const Source& source = loader.source;
 
   LoaderExplanation out;
+  out.left_out = loader.left_out;
   out.policy = loader.policy();
   out.start = loader.options.start.value_or(Position{0, 0, loader.fingerprint});
   const uint64_t consumed = out.start.consumed;

@@ -11,7 +11,8 @@ namespace millrace {
 /// What a loader with these options would do in the epoch at which it starts, worked out from the plan and the index
 /// alone: nothing else is read.
 struct LoaderExplanation {
-  OrderPolicy policy;  // of a mix: of its first part, as what follows
+  std::vector<std::string> left_out;  // sentences on samples that are no images (image_samples.h)
+  OrderPolicy policy;                 // of a mix: of its first part, as what follows
   Position start;
   uint64_t samples = 0;  // of an epoch
   uint64_t extents = 0;

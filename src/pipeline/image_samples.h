@@ -1,24 +1,51 @@
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
-#include "pipeline/loader.h"
+#include "base/status.h"
 #include "pipeline/source.h"
 
 namespace millrace {
 
+struct LoaderOptions;
+
+/// What samples are read for.
+struct WantedFields {
+  bool images = true;              // an image is among it
+  bool classes = true;             // so are the numbers of classes
+  std::vector<std::string> names;  // fields that are asked for by name; such a field makes a sample, too
+
+  static WantedFields Of(const LoaderOptions& options);
+};
+
 /// Where raw objects are read as images, others that lie beside them are no samples: tables of labels, texts, archives,
 /// web pages. This is the rule of torchvision's ImageFolder.
 struct ImageSamples {
-  Source source;                      // without them
-  std::vector<std::string> left_out;  // for each data set that has some, a sentence with their number, kinds and first
+  /// What is left out of a data set.
+  struct LeftOut {
+    uint64_t samples = 0;
+    std::string sentence;  // with their number, kinds and first one
+  };
+
+  Source source;  // without them
+  std::vector<LeftOut> left_out;
+  // InvalidArgument, or OK:
+  absl::Status outnumbered;    // they are more than 20 times the images, so that nothing is left out
+  absl::Status empty_classes;  // a folder has no image, and would be a class
+  absl::Status unlabelled;     // samples that stay have no label in the data set's file of labels
+
+  absl::Status refusal() const;  // the first of these
 };
 
-/// Leaves out, of data sets of raw objects with images, the samples that have no image and no field that `options` ask
-/// for by name. Images of formats that are not decoded stay, samples that a file of labels names, and all samples if
-/// `options` ask for no image. Goes through the indexes of such data sets once. Blocking; errors are those of the
-/// indexes.
-absl::StatusOr<ImageSamples> OnlyImageSamples(const Source& source, const LoaderOptions& options);
+/// Leaves out, of data sets of raw objects with images, the samples that have no image and no field of `wanted.names`.
+/// Images of formats that photos have and that are not decoded stay. So do samples that a file of labels names, all of
+/// a manifest, and, without `wanted.images`, all samples. Goes through the index of such a data set once for a source
+/// and all its copies, as long as they are asked for the same. Blocking; errors are those of the indexes.
+absl::StatusOr<ImageSamples> OnlyImageSamples(const Source& source, const WantedFields& wanted);
+
+/// Whether a sample of the index may be left out so: a raw object, beside images, that holds none.
+bool IsBesideImages(const Index& index, const IndexedSample& entry);
 
 }  // namespace millrace

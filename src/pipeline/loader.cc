@@ -39,12 +39,12 @@ absl::StatusOr<LoaderFacts> DescribeLoader(const Source& source, LoaderOptions o
                      .start = plan->options.start.value_or(Position{0, 0, plan->fingerprint})};
 }
 
-absl::Status CheckSamples(const Source& source, LoaderOptions options) {
+absl::Status CheckSamples(const Source& source, LoaderOptions options, const std::stop_token& stop) {
   absl::StatusOr<LoaderPlan> plan = Settle(source, std::move(options));
   if (!plan.ok()) return Annotate(plan.status(), source.uri());
   for (const std::string& sentence : plan->left_out)
     Log(LogLevel::kWarning, "loader", fmt::format("{}: {}", source.uri(), sentence));
-  return Annotate(CheckClasses(*plan), source.uri());
+  return Annotate(CheckClasses(*plan, stop), source.uri());
 }
 
 }  // namespace millrace

@@ -3,6 +3,7 @@
 #include <absl/status/statusor.h>
 
 #include <cstdint>
+#include <stop_token>
 #include <vector>
 
 #include "pipeline/loader.h"
@@ -20,7 +21,8 @@ struct LoaderFacts {
 absl::StatusOr<LoaderFacts> DescribeLoader(const Source& source, LoaderOptions options);
 
 /// To be called before the first batch: logs which samples are left out (image_samples.h), and reads some of the
-/// classes that may be no numbers (class_check.h). Blocking; errors are those of Loader::Create and CheckClasses.
-absl::Status CheckSamples(const Source& source, LoaderOptions options);
+/// classes that may be no numbers (class_check.h). Blocking; errors are those of Loader::Create and CheckClasses, and
+/// Cancelled soon after a stop is requested.
+absl::Status CheckSamples(const Source& source, LoaderOptions options, const std::stop_token& stop);
 
 }  // namespace millrace

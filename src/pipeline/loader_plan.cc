@@ -48,6 +48,15 @@ uint64_t FingerprintOf(const LoaderPlan& plan) {
   return hash;
 }
 
+// Whether the fields that are asked for decide which samples there are (image_samples.h).
+bool HasOthers(const Source& source) {
+  return std::any_of(source.parts().begin(), source.parts().end(), [](const Subset& part) {
+    const Index& index = part.index();
+    return index.kind() == DataKind::kRawObjects && !index.image_fields().empty() &&
+           index.SomeLack(index.image_fields());
+  });
+}
+
 absl::Status CheckStart(const LoaderPlan& plan) {
   if (!plan.options.start) return absl::OkStatus();
   const Position& start = *plan.options.start;
@@ -60,6 +69,8 @@ absl::Status CheckStart(const LoaderPlan& plan) {
           "batch "
           "is dropped, all of which decide about the order of steps";
     }
+    if (HasOthers(plan.source))
+      more = ", or fields= are others: they decide which samples without an image belong to the data set";
     return absl::FailedPreconditionError(
         fmt::format("the position {} belongs to another order: the data set, its index, the seed or the shuffle, "
                     "subset or mix are not those of the run that wrote it{} (there {:016x}, here {:016x})",
@@ -262,13 +273,10 @@ absl::StatusOr<LoaderPlan> SettleSome(const Source& all, LoaderOptions options, 
     return absl::InvalidArgumentError(fmt::format("{} ranks of this machine are more than all {}; say both as they are",
                                                   options.local_ranks, options.world));
   }
-  // The order alone knows no fields, so that all samples are in it.
-  ImageSamples samples{.source = all, .left_out = {}};
-  if (!order_only) {
-    ASSIGN_OR_RETURN(samples, OnlyImageSamples(all, options));
-  }
+  ASSIGN_OR_RETURN(ImageSamples samples, OnlyImageSamples(all, WantedFields::Of(options)));
+  if (!order_only) RETURN_IF_ERROR(samples.refusal());
   LoaderPlan plan{.options = std::move(options), .source = std::move(samples.source)};
-  plan.left_out = std::move(samples.left_out);
+  for (ImageSamples::LeftOut& one : samples.left_out) plan.left_out.push_back(std::move(one.sentence));
   const Source& source = plan.source;
   RETURN_IF_ERROR(SettlePolicies(&plan));
   const bool bucketed = source.tokens() != nullptr && !source.tokens()->buckets.empty();

@@ -43,7 +43,8 @@ struct LoaderPlan {
   uint64_t After(uint64_t consumed) const;
 };
 absl::StatusOr<LoaderPlan> Settle(const Source& source, LoaderOptions options);
-/// What concerns the order alone, whatever the samples hold: nothing that has to do with fields and memory.
+/// What concerns the order alone: nothing that has to do with memory, and with fields only what decides which samples
+/// there are (image_samples.h). Refuses none of these.
 absl::StatusOr<LoaderPlan> SettleOrder(const Source& source, LoaderOptions options);
 
 /// ResourceExhausted: the process's budget has no room for a loader of `memory` bytes; or the system refused memory, or

@@ -11,6 +11,9 @@
 
 namespace millrace {
 
+struct ImageSamples;
+struct WantedFields;
+
 /// What a loader feeds: one or several subsets of data sets. Its items are their samples, or rows of their tokens,
 /// numbered 0 .. size()-1, those of one part after those of the other. Immutable, cheap to copy; the data sets must
 /// outlive it.
@@ -56,12 +59,16 @@ class Source {
   std::string uri() const;
 
  private:
+  struct Found;
+  friend absl::StatusOr<ImageSamples> OnlyImageSamples(const Source& source, const WantedFields& wanted);
+  static std::shared_ptr<Found> NothingFound();
   void Number();
 
   std::vector<Subset> parts_;
   std::vector<std::shared_ptr<const TokenRows>> rows_;
   std::optional<TokenOptions> tokens_;
-  std::vector<uint64_t> first_;  // and one more
+  std::vector<uint64_t> first_;                    // and one more
+  std::shared_ptr<Found> found_ = NothingFound();  // what OnlyImageSamples keeps; copies share it
 };
 
 }  // namespace millrace

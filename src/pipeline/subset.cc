@@ -13,6 +13,7 @@
 #include "base/rng.h"
 #include "base/unicode_forms.h"
 #include "pipeline/distinct_keys.h"
+#include "pipeline/image_samples.h"
 
 namespace millrace {
 
@@ -275,15 +276,11 @@ bool HasField(const IndexedSample& entry, const std::string& name) {
   return std::any_of(entry.fields.begin(), entry.fields.end(), [&](const auto& field) { return field.name == name; });
 }
 
-// True if the only sample is the file of labels itself, which lies beside the raw objects.
-absl::StatusOr<bool> IsTheLabelsFile(const Subset& lacking) {
-  const Index& index = lacking.index();
-  if (lacking.size() != 1 || index.kind() != DataKind::kRawObjects) return false;
-  IndexedSample entry;
+// True for the file of labels itself, which lies beside the raw objects.
+bool IsTheLabelsFile(const Subset& of, const IndexedSample& entry) {
   IndexedObject object;
-  RETURN_IF_ERROR(index.Lookup(lacking.SampleAt(0), &entry));
-  RETURN_IF_ERROR(index.LookupObject(entry.object, &object));
-  const std::string& uri = lacking.dataset->labels()->uri;
+  if (of.index().kind() != DataKind::kRawObjects || !of.index().LookupObject(entry.object, &object).ok()) return false;
+  const std::string& uri = of.dataset->labels()->uri;
   return uri == object.key || uri.ends_with("/" + object.key);
 }
 
@@ -348,33 +345,45 @@ absl::StatusOr<Subset> Where(Runtime& runtime, const Subset& of, const Filter& f
 
 absl::StatusOr<Subset> InLabelsFile(Runtime& runtime, const Subset& of, MissingLabels missing) {
   if (of.dataset->labels() == nullptr || !of.index().SomeLackLabels()) return of;
-  // Among images, such files as that of the labels are no samples (image_samples.h).
-  const std::vector<std::string>& images = of.index().image_fields();
-  const bool has_others = of.index().kind() == DataKind::kRawObjects && !images.empty() && of.index().SomeLack(images);
-  ASSIGN_OR_RETURN(std::vector<Subset> found,
-                   GroupBy(runtime, of, 2, [&](uint64_t, const IndexedSample& entry) -> std::optional<uint32_t> {
-                     if (entry.in_labels_file) return 0;
-                     const bool is_other =
-                         has_others && std::none_of(images.begin(), images.end(),
-                                                    [&](const auto& name) { return HasField(entry, name); });
-                     return is_other ? std::nullopt : std::optional<uint32_t>(1);
-                   }));
-  const Subset& lacking = found.back();
-  if (lacking.size() == 0 || (missing == MissingLabels::kDrop && found.front().size() > 0)) return found.front();
-  ASSIGN_OR_RETURN(const bool only_itself, IsTheLabelsFile(lacking));
-  if (only_itself) return found.front();
+  enum Group : uint32_t { kLabelled, kLacking, kBesideImages, kGroups };
+  const auto group_of = [&](uint64_t, const IndexedSample& entry) -> std::optional<uint32_t> {
+    if (entry.in_labels_file) return kLabelled;
+    if (IsTheLabelsFile(of, entry)) return std::nullopt;
+    return !of.dataset->is_manifest() && IsBesideImages(of.index(), entry) ? kBesideImages : kLacking;
+  };
+  ASSIGN_OR_RETURN(std::vector<Subset> found, GroupBy(runtime, of, kGroups, group_of));
+  const Subset& labelled = found[kLabelled];
+  if (labelled.size() > 0 && missing == MissingLabels::kDrop) return labelled;
+  if (labelled.size() > 0 && found[kLacking].size() == 0) {
+    if (found[kBesideImages].size() == 0) return labelled;
+    ASSIGN_OR_RETURN(std::vector<Subset> kept,
+                     GroupBy(runtime, of, 1, [&](uint64_t rank, const IndexedSample& entry) -> std::optional<uint32_t> {
+                       const std::optional<uint32_t> group = group_of(rank, entry);
+                       return group ? std::optional<uint32_t>(0) : std::nullopt;
+                     }));
+    return kept.front();
+  }
+  const Subset& lacking = found[found[kLacking].size() > 0 ? kLacking : kBesideImages];
+  if (lacking.size() == 0) return labelled;  // nothing is there but the file of labels
   constexpr uint64_t kShown = 5;
   std::vector<std::string> keys;
   IndexedSample entry;
   for (uint64_t rank = 0; rank < std::min(kShown, lacking.size()); ++rank) {
     RETURN_IF_ERROR(of.index().Lookup(lacking.SampleAt(rank), &entry));
-    keys.push_back(fmt::format("'{}'", entry.key));
+    keys.push_back(entry.key);
   }
+  return NoLabels(*of.dataset, lacking.size(), of.size(), keys);
+}
+
+absl::Status NoLabels(const Dataset& dataset, uint64_t lacking, uint64_t samples,
+                      const std::vector<std::string>& first_keys) {
+  std::vector<std::string> keys;
+  for (const std::string& key : first_keys) keys.push_back(fmt::format("'{}'", key));
   return absl::InvalidArgumentError(fmt::format(
       "{} has no label for {} of the {} samples of {}: {}{}; add them, or leave these samples out (--missing-labels "
       "drop, in Python Labels(uri, missing=\"drop\")){}",
-      of.dataset->labels()->uri, lacking.size(), of.size(), of.dataset->uri(), fmt::join(keys, ", "),
-      lacking.size() > kShown ? ", ..." : "", OnUnicodeForms(keys.front(), "")));
+      dataset.labels()->uri, lacking, samples, dataset.uri(), fmt::join(keys, ", "),
+      lacking > keys.size() ? ", ..." : "", OnUnicodeForms(keys.front(), "")));
 }
 
 absl::StatusOr<std::vector<Subset>> ByClass(Runtime& runtime, const Subset& of) {

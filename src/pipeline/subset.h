@@ -55,8 +55,15 @@ absl::StatusOr<Subset> Where(Runtime& runtime, const Subset& of, const Filter& f
 enum class MissingLabels : uint8_t { kRefuse, kDrop };
 
 /// The samples of `of` that are in the file of labels. InvalidArgument if there are others and these are refused, with
-/// their number and the first of them, or if none is left. Without raw objects that are no images, beside images.
+/// their number and the first of them, or if none is in the file. Two kinds of raw objects are not refused: the file of
+/// labels itself, which is left out, and objects beside images that hold none, which stay. Whoever reads them decides
+/// (image_samples.h).
 absl::StatusOr<Subset> InLabelsFile(Runtime& runtime, const Subset& of, MissingLabels missing);
+
+/// InvalidArgument: so many of so many samples have no label in the data set's file, the first of which have these
+/// keys.
+absl::Status NoLabels(const Dataset& dataset, uint64_t lacking, uint64_t samples,
+                      const std::vector<std::string>& first_keys);
 
 /// The group of a sample: below the number of groups, or none at all. `rank` is its number in the subset. Called on
 /// several threads at once, and maybe twice for a sample: it has to say the same.

@@ -71,13 +71,6 @@ bool EndsAsTfRecord(std::string_view name) {
   return EndsWithOneOf(name, kEndings);
 }
 
-// "train.tfrecords.0" -> "train.tfrecords"; all of a name that does not end so.
-std::string_view WithoutTfRecordNumber(std::string_view name) {
-  constexpr std::string_view kNumbered[] = {".tfrecord.", ".tfrecords."};
-  const std::string_view front = name.substr(0, name.find_last_not_of("0123456789") + 1);
-  return front.size() < name.size() && EndsWithOneOf(front, kNumbered) ? front.substr(0, front.size() - 1) : name;
-}
-
 struct KindWords {
   std::string_view name;
   std::string_view suffix;  // of shards
@@ -119,6 +112,12 @@ std::string_view KindTitle(DataKind kind) {
 std::string_view ObjectTitle(DataKind kind) {
   const std::string_view many = KindTitle(kind);
   return many.substr(0, many.size() - 1);
+}
+
+std::string_view WithoutTfRecordNumber(std::string_view name) {
+  constexpr std::string_view kNumbered[] = {".tfrecord.", ".tfrecords."};
+  const std::string_view front = name.substr(0, name.find_last_not_of("0123456789") + 1);
+  return front.size() < name.size() && EndsWithOneOf(front, kNumbered) ? front.substr(0, front.size() - 1) : name;
 }
 
 std::optional<DataKind> ShardKind(std::string_view key) {

@@ -26,9 +26,13 @@ std::string_view KindTitle(DataKind kind);
 /// The singular: "raw object", "tar shard" and so on.
 std::string_view ObjectTitle(DataKind kind);
 
-/// The kind of a shard by its name, in any case: *.tar; *.tfrecord(s), .tfrec, .tfr, .record, these (or no dot at all)
-/// with -00000-of-00064 or .0 behind it; *.rec; *.mds. Nothing for others; names of token files do not tell their kind.
+/// The kind of a shard by its name, in any case: *.tar; *.rec; *.mds; *.tfrecord(s), .tfrec, .tfr, .record, these (or
+/// no dot at all) with -00000-of-00064 behind it, and .tfrecord(s) with .0 behind it. Nothing for others; names of
+/// token files do not tell their kind.
 std::optional<DataKind> ShardKind(std::string_view key);
+
+/// "train.tfrecords" of "train.tfrecords.0"; all of a name that does not end so.
+std::string_view WithoutTfRecordNumber(std::string_view name);
 
 /// The name without the ending of a compression (.gz), if the rest is a shard's; "x" of "x.tgz" and the like; else "".
 std::string_view CompressedShard(std::string_view key);

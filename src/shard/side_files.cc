@@ -24,7 +24,8 @@ bool IsPieceNumber(std::string_view end) {
   const auto all_in = [&](char low, char high) {
     return std::all_of(end.begin(), end.end(), [&](char c) { return c >= low && c <= high; });
   };
-  if (end.size() == 2 && all_in('a', 'z')) return true;
+  // "aa" is the first piece; "sh" or "md" is the ending of another file.
+  if (end.size() == 2 && all_in('a', 'z')) return end.front() == 'a';
   return end.size() >= (says_part ? 1 : 2) && end.size() <= 5 && all_in('0', '9');
 }
 
@@ -71,6 +72,25 @@ bool IsSideFile(std::string_view key) {
   const std::string name = absl::AsciiStrToLower(ToAbsl(key.substr(key.rfind('/') + 1)));
   return EndsAsTemporary(name) || std::any_of(std::begin(kEndings), std::end(kEndings),
                                               [&](std::string_view end) { return name.ends_with(end); });
+}
+
+bool MayBeSample(std::string_view key) {
+  constexpr std::string_view kEndings[] = {
+      // of programs that train
+      ".pt", ".pth", ".ckpt", ".onnx", ".safetensors", ".ipynb", ".pyc", ".so", ".out", ".prof",
+      // indexes and checksums of other programs
+      ".idx", ".index", ".tfindex", ".dvc", ".sig", ".asc", ".md5sum", ".sha1sum", ".sha256sum", ".sha512sum",
+      ".torrent",
+      // tables and archives
+      ".parquet", ".feather", ".arrow", ".orc", ".avro", ".db", ".sqlite", ".zip", ".gz", ".zst", ".xz", ".bz2", ".7z",
+      // texts, settings and shortcuts
+      ".rst", ".tex", ".bib", ".ini", ".cfg", ".conf", ".lnk", ".url", ".htm", ".css", ".js",
+      // what is old or not ready
+      ".old", ".orig", ".incomplete", ".download", ".!ut", ".!qb"};
+  const std::string name = absl::AsciiStrToLower(ToAbsl(key.substr(key.rfind('/') + 1)));
+  if (IsSideFile(key) || name.find(".tfevents.") != name.npos || !MisnamedShardAdvice(key).empty()) return false;
+  return std::none_of(std::begin(kEndings), std::end(kEndings),
+                      [&](std::string_view end) { return name.ends_with(end); });
 }
 
 }  // namespace millrace

@@ -15,4 +15,8 @@ std::string_view MisnamedShardAdvice(std::string_view key);
 /// the like. Among raw objects it may be a sample.
 bool IsSideFile(std::string_view key);
 
+/// False for objects beside shards that hold no samples by their names: side files, and what programs for training,
+/// indexing, checking and downloading leave there. True for images, sounds, arrays and all other names.
+bool MayBeSample(std::string_view key);
+
 }  // namespace millrace

@@ -9,8 +9,9 @@ import struct
 from pathlib import Path
 
 import millrace
+import numpy as np
 import pytest
-from wild_support import Command, command, encoded, index, photo, tar, texts, write
+from wild_support import Command, command, encoded, index, npy, photo, tar, texts, write
 
 __all__ = ["command"]
 
@@ -130,13 +131,26 @@ def test_names_of_tfrecords(command: Command, tmp_path: Path) -> None:
         assert index(command, tmp_path / name)["samples"] == 3, name
 
 
+def records(name: str) -> bytes:
+    """Five samples."""
+    if not name.endswith(".rec"):
+        return tfrecord(5)
+    head = struct.pack("<IfQQ", 0, 1.0, 7, 0) + b"text"  # a header of MXNet's IRHeader, and four bytes
+    return b"".join(struct.pack("<II", 0xCED7230A, len(head)) + head for _ in range(5))
+
+
 # Shards, and the pattern that takes all of them.
 MIXED = [
-    (["a.tar", "b.tar"], "*.tar"),
+    (["a.tar", "b.tar"], "**/*.tar"),
     (["a/1.tar", "b/c/2.tar"], "**/*.tar"),
-    (["x-train.tfrecord-00000-of-00002", "x-train.tfrecord-00001-of-00002"], "*-of-?????"),
+    (["a.tar", "z/b.tar"], "**/*.tar"),
+    (["a.tar", "B.TAR"], "**/{*.TAR,*.tar}"),
+    (["x-train.tfrecord-00000-of-00002", "x-train.tfrecord-00001-of-00002"], "**/*-of-?????"),
     (["x/train-00000-of-00002", "y/train-00001-of-00002"], "**/*-of-?????"),
-    (["a.TAR", "b.TAR"], "*.TAR"),
+    (["train.tfrecords.0", "train.tfrecords.1"], "**/*.tfrecords.[0-9]*"),
+    (["train.tfrecord", "val.tfrecord-00000-of-00001"], "**/{*-of-?????,*.tfrecord}"),
+    (["a.TAR", "b.TAR"], "**/*.TAR"),
+    (["a.rec", "b/c.rec"], "**/*.rec"),
 ]
 
 
@@ -147,7 +161,7 @@ def test_mixed_folders_name_a_pattern_that_works(
     """So many images beside shards may be the samples."""
     root = tmp_path / "set"
     for number, name in enumerate(names):
-        write(root / name, texts(5 * number, 5 * number + 5) if name.lower().endswith("tar") else tfrecord(5))
+        write(root / name, texts(5 * number, 5 * number + 5) if name.lower().endswith("tar") else records(name))
     for number in range(13):
         write(root / f"z{number}.jpg", encoded(photo(1)))
     said = command("index", root, code=1).stderr
@@ -178,7 +192,7 @@ def test_shards_under_other_names_are_named(command: Command, tmp_path: Path, na
         write(tmp_path / "set" / name, texts(0, 5))
     said = command("index", tmp_path / "set", code=1).stderr
     assert words in said and names[0] in said
-    write(tmp_path / "beside/a.tar", texts(0, 5))
+    write(tmp_path / "beside/0.tar", texts(0, 5))
     write(tmp_path / "beside" / names[0], texts(0, 5))
     if "compressed" in words:
         assert words in command("index", tmp_path / "beside", code=1).stderr
@@ -204,7 +218,7 @@ def test_parquet_alone_and_beside_raw_objects(command: Command, tmp_path: Path) 
     assert "a Parquet file; its rows cannot be read singly" in command("index", tmp_path / "alone", code=1).stderr
     write(tmp_path / "raw/00000.parquet", table)
     write(tmp_path / "raw/00000_stats.json", "{}")
-    for number in range(3):
+    for number in range(20):
         write(tmp_path / f"raw/00000/{number:09}.jpg", encoded(photo(number)))
         write(tmp_path / f"raw/00000/{number:09}.json", "{}")
     found = index(command, tmp_path / "raw")
@@ -212,10 +226,56 @@ def test_parquet_alone_and_beside_raw_objects(command: Command, tmp_path: Path) 
     assert any("00000.parquet" in warning and "beside images" in warning for warning in found["warnings"])
     packed = json.loads(command("pack", tmp_path / "raw", tmp_path / "out", "--json").stdout)
     assert packed["passed_over"] == found["skipped"]
-    for number in range(3):
-        write(tmp_path / f"tables/{number}.parquet", table)
-    write(tmp_path / "tables/preview.png", encoded(photo(1), "PNG"))
-    assert "Parquet" in command("index", tmp_path / "tables", code=1).stderr
+
+
+# Files of many samples, and so many images beside them that say nothing.
+FEW_IMAGES = [
+    (["train.parquet"], 1),
+    (["a.parquet", "data/b.parquet"], 30),
+    (["all.h5"], 19),
+    (["x.tar.1"], 3),
+]
+
+
+@pytest.mark.parametrize(("names", "images"), FEW_IMAGES)
+def test_tables_beside_a_few_images_are_not_passed_over(
+    command: Command, tmp_path: Path, names: list[str], images: int
+) -> None:
+    """A logo, or figures of the README."""
+    root = tmp_path / "set"
+    for name in names:
+        write(root / name, b"PAR1" + bytes(100) + b"PAR1")
+    for number in range(images):
+        write(root / f"docs/{number:02}.png", encoded(photo(number), "PNG"))
+    said = command("index", root, code=1).stderr
+    ending = names[0].rsplit(".", 1)[1]
+    for words in (names[0], "docs/00.png", f"'{root}/**/*.{ending}'", f"'{root}/**/*.png'"):
+        assert words in said
+    assert index(command, Path(f"{root}/**/*.png"))["samples"] == images
+    assert names[0] in command("pack", root, tmp_path / "out", code=1).stderr
+    with pytest.raises(millrace.Error, match=r"docs/00\.png"):
+        millrace.Loader(str(root), batch_size=1)
+
+
+@pytest.mark.parametrize("first", ["assets", "zoo"])
+def test_pack_counts_all_shards_before_it_judges_the_others(command: Command, tmp_path: Path, first: str) -> None:
+    """Whether the images come before the shards or behind them."""
+    for number in range(12):
+        write(tmp_path / f"set/{first}/{number:02}.png", encoded(photo(number), "PNG"))
+    for number in range(4):
+        write(tmp_path / f"set/data/{number}.tar.gz", gzip.compress(texts(5 * number, 5 * number + 5)))
+    packed = json.loads(command("pack", tmp_path / "set", tmp_path / "out", "--json").stdout)
+    assert packed["samples"] == 20 and packed["passed_over"]["objects"] == 12
+
+
+# Endings that say it is a tar, whatever the rest of the name says.
+TARS = ["train-00000-of-00010.tgz", "x.tfrecord.tgz", "x.tar.tgz", "a.tzst.tgz", "x.rec.TGZ"]
+
+
+@pytest.mark.parametrize("name", TARS)
+def test_tgz_is_a_compressed_tar(command: Command, tmp_path: Path, name: str) -> None:
+    write(tmp_path / "set" / name, gzip.compress(texts(0, 5)))
+    assert json.loads(command("pack", tmp_path / "set", tmp_path / "out", "--json").stdout)["samples"] == 5
 
 
 # The name of a file beside three images in the folders of two classes, and the program that leaves it there.
@@ -241,8 +301,11 @@ BESIDE_IMAGES = [
     ("cat/1.png:Zone.Identifier", "Windows"),
     ("cat/1.png.md5", "md5sum"),
     ("labels.npy", "their authors"),
-    ("notes/plan.pdf", "their authors"),
-    ("00000.parquet", "img2dataset"),
+    ("cat/favicon.ico", "browsers"),
+    ("cat/logo.svg", "web pages"),
+    ("dog/thumb.psd", "Photoshop"),
+    ("cat/site.url", "browsers"),
+    ("plan.pdf", "their authors"),
 ]
 
 
@@ -255,18 +318,169 @@ def test_what_lies_beside_images_is_no_image(command: Command, tmp_path: Path, n
     write(root / name, "file_name,x\n")
     fed = command("feed", root, "--batch", "2", "--json")
     assert json.loads(fed.stdout)["samples"] == 3, program
-    passed_over = index(command, root)["skipped"]["objects"]
-    assert passed_over == 1 or (
-        "1 of 4 samples without an image is left out" in fed.stderr and name.split("/")[-1][:3] in fed.stderr
-    )
+    found = index(command, root)
+    is_field = found["samples"] == 3 and found["skipped"]["objects"] == 0  # of the image of that name
+    assert is_field == (name in ("cat/1.png:Zone.Identifier", "cat/1.png.md5"))
+    if not is_field and found["skipped"]["objects"] == 0:
+        assert "1 of 4 samples without an image is left out" in fed.stderr and name.split("/")[-1][:3] in fed.stderr
     with millrace.Loader(str(root), batch_size=2, shuffle="none", size=8) as loader:
         assert [key for batch in loader for key in batch["key"]] == ["cat/0", "cat/1", "dog/2"]
 
 
-def test_images_that_are_not_decoded_are_not_left_out(command: Command, tmp_path: Path) -> None:
+@pytest.mark.parametrize("ending", ["heic", "HEIF", "avif", "jxl", "dng", "cr2", "nef", "arw"])
+def test_photos_that_are_not_decoded_are_not_left_out(command: Command, tmp_path: Path, ending: str) -> None:
     write(tmp_path / "x/0.jpg", encoded(photo(0)))
-    write(tmp_path / "x/1.heic", b"x")
+    write(tmp_path / f"x/1.{ending}", b"x")
     assert "1 of 2 samples have no image" in command("feed", tmp_path, "--batch", "1", code=1).stderr
+
+
+# The folder of a class without an image, and what it holds.
+EMPTY_CLASSES = [
+    ("annotations/1.xml", "Pascal VOC"),
+    ("notes/plan.pdf", "their authors"),
+    ("labels/a/1.txt", "Ultralytics"),
+    ("zip/all.zip", "Kaggle"),
+]
+
+
+@pytest.mark.parametrize(("name", "program"), EMPTY_CLASSES)
+def test_a_folder_without_an_image_is_no_class(command: Command, tmp_path: Path, name: str, program: str) -> None:
+    """ImageFolder refuses it, too: its number would be that of a class."""
+    root = tmp_path / "set"
+    for number, place in enumerate(("cat/0.png", "cat/1.PNG", "dog/2.jpeg")):
+        write(root / place, encoded(photo(number), "PNG"))
+    write(root / name, "x")
+    with pytest.raises(millrace.InvalidArgumentError) as refused:
+        millrace.Loader(str(root), batch_size=1)
+    pattern = f"{root}/**/*.{{PNG,jpeg,png}}"
+    assert f"the class folder '{name.split('/')[0]}'" in str(refused.value) and f"'{pattern}'" in str(refused.value)
+    for said in (
+        command("feed", root, code=1).stderr,
+        command("pack", root, tmp_path / "out", code=1).stderr,
+        command("inspect", root).stdout,
+    ):
+        assert f"the class folder '{name.split('/')[0]}'" in said, program
+    dataset = millrace.Dataset(pattern)
+    assert dataset.classes == ["cat", "dog"] and len(dataset) == 3
+    with millrace.Loader(dataset, batch_size=3, size=8, shuffle="none") as loader:
+        assert next(iter(loader))["label"].tolist() == [0, 0, 1]
+    with millrace.Loader(str(root), batch_size=3, fields={"x": millrace.Image(size=8)}) as loader:
+        assert len(list(loader)) == 1  # no classes are asked for
+
+
+def test_an_image_beside_many_others_is_not_the_data(command: Command, tmp_path: Path) -> None:
+    root = tmp_path / "set"
+    write(root / "preview.png", encoded(photo(1), "PNG"))
+    for number in range(21):
+        write(root / f"{number:02}.npy", npy(np.arange(3)))
+    with pytest.raises(millrace.InvalidArgumentError) as refused:
+        millrace.Loader(str(root), batch_size=1, bad_samples="mask")
+    for words in ("21 of 22 samples have no image: 21 npy, such as '00' (npy)", "fields=", f"'{root}/**/*.png'"):
+        assert words in str(refused.value)
+    assert "21 of 22 samples have no image" in command("feed", root, code=1).stderr
+    with millrace.Loader(f"{root}/**/*.npy", batch_size=21, fields={"x": millrace.Array("npy")}) as loader:
+        assert next(iter(loader))["x"].shape == (21, 3)
+    packed = json.loads(command("pack", root, tmp_path / "out", "--json").stdout)
+    assert packed["samples"] == 22 and packed["left_out"]["samples"] == 0
+    (root / "20.npy").unlink()
+    command("index", root)
+    assert "20 of 21 samples without an image are left out" in command("feed", root, "--batch", "1").stderr
+
+
+def test_pack_leaves_out_what_a_loader_leaves_out(command: Command, tmp_path: Path) -> None:
+    root = tmp_path / "set"
+    for number, folder in enumerate(("cat", "cat", "dog")):
+        write(root / folder / f"{number}.png", encoded(photo(number), "PNG"))
+    for name in ("archive.zip", "cat/info.json", "labels.csv"):
+        write(root / name, "key,label\n")
+    sentence = "3 of 6 samples without an image are left out: 1 csv, 1 json, 1 zip, such as 'archive' (zip)"
+    for options, samples in ((), 3), (("--shuffle",), 3), (("--field", "png", "--field", "json"), 4):
+        done = command("pack", root, tmp_path / f"out{len(options)}", *options, "--json")
+        packed = json.loads(done.stdout)
+        assert packed["samples"] == samples and packed["left_out"]["samples"] == 6 - samples
+        if samples == 3:
+            assert packed["left_out"]["why"].startswith(sentence) and sentence in done.stderr
+    with millrace.Loader(str(tmp_path / "out0"), batch_size=3, size=8, shuffle="none") as loader:
+        (batch,) = loader
+    assert batch["key"] == ["cat/0", "cat/1", "dog/2"] and batch["label"].tolist() == [0, 0, 1]
+    assert command("pack", root, tmp_path / "out0").stdout.startswith("already packed")
+
+
+def test_explain_and_resume_are_of_the_images_alone(command: Command, tmp_path: Path) -> None:
+    root = tmp_path / "set"
+    for number in range(40):
+        write(root / f"x/{number}.png", encoded(photo(number), "PNG"))
+    write(root / "archive.zip", bytes(1000))
+    command("index", root)
+    position = json.loads(command("feed", root, "--batch", "4", "--stop-after", "8", "--json").stdout)["position"]
+    cache = ("--cache", tmp_path / "cache", "--resume", position, "--batch", "4", "--explain")
+    found = json.loads(command("feed", root, *cache, "--json").stdout)
+    assert found["samples"] == 40 and found["bytes"] == sum(one.stat().st_size for one in (root / "x").iterdir())
+    assert found["left_out"][0].startswith("1 of 41 samples without an image is left out: 1 zip")
+    said = command("feed", root, *cache).stdout
+    assert "40 of the 41 samples" in said and "1 of 41 samples without an image is left out: 1 zip" in said
+
+
+def test_a_resume_with_other_fields_names_them(tmp_path: Path) -> None:
+    root = tmp_path / "set"
+    for number in range(8):
+        write(root / f"x/{number}.png", encoded(photo(number), "PNG"))
+        write(root / f"x/{number}.json", "{}")
+    write(root / "x/info.json", "{}")
+    fields = {"info": millrace.Json("json")}
+    with millrace.Loader(str(root), batch_size=2, fields={"image": millrace.Image(size=8)}) as loader:
+        next(iter(loader))
+        state = loader.state_dict()
+    with millrace.Loader(str(root), batch_size=2, fields=fields) as loader:
+        with pytest.raises(millrace.Error, match="belongs to another order.*fields="):
+            loader.load_state_dict(state)
+            list(loader)
+
+
+def labelled(tmp_path: Path, names: list[str], named: int) -> tuple[Path, Path]:
+    """A folder, and a file that has labels of a cover and of the first files alone."""
+    root = tmp_path / "set"
+    write(root / "cover.jpg", encoded(photo(1)))
+    for name in names:
+        write(root / name, "x")
+    rows = "".join(f"{name},{number}\n" for number, name in enumerate(["cover.jpg", *names[:named]]))
+    return root, write(tmp_path / "labels.csv", "file_name,label\n" + rows)
+
+
+def test_no_sample_without_a_label_vanishes_if_no_image_is_asked_for(command: Command, tmp_path: Path) -> None:
+    root, table = labelled(tmp_path, [f"{number:02}.wav" for number in range(12)], 9)
+    dataset = millrace.Dataset(str(root), labels=millrace.Labels(str(table)))
+    with pytest.raises(millrace.InvalidArgumentError, match="no label for 3 of the 13 samples.*'09', '10', '11'"):
+        millrace.Loader(dataset, batch_size=1, fields={"wav": millrace.Bytes("wav")})
+    said = command(
+        "pack", root, tmp_path / "out", "--labels", table, "--key-column", "file_name", "--field", "wav", code=1
+    ).stderr
+    assert "no label for 3 of the 13 samples" in said
+    done = command("pack", root, tmp_path / "out", "--labels", table, "--key-column", "file_name", "--json")
+    assert json.loads(done.stdout)["samples"] == 10
+    assert "3 of 13 samples without an image are left out: 3 wav, such as '09' (wav)" in done.stderr
+    dropped = millrace.Dataset(str(root), labels=millrace.Labels(str(table), missing="drop"))
+    assert len(dropped) == 10
+
+
+def test_a_photo_that_is_not_decoded_has_a_label(command: Command, tmp_path: Path) -> None:
+    root, table = labelled(tmp_path, ["a.heic"], 0)
+    with pytest.raises(millrace.InvalidArgumentError, match="no label for 1 of the 2 samples.*'a'"):
+        millrace.Dataset(str(root), labels=millrace.Labels(str(table)))
+    write(root / "a.heic", "x").rename(root / "a.txt")
+    command("index", root)
+    with millrace.Loader(
+        millrace.Dataset(str(root), labels=millrace.Labels(str(table))), batch_size=1, size=8
+    ) as loader:
+        assert len(list(loader)) == 1
+
+
+def test_pack_does_not_take_the_file_of_labels(command: Command, tmp_path: Path) -> None:
+    for number in range(3):
+        write(tmp_path / f"set/{number}.bin", "x")
+    table = write(tmp_path / "set/labels.csv", "file_name,label\n" + "".join(f"{n}.bin,{n}\n" for n in range(3)))
+    done = command("pack", tmp_path / "set", tmp_path / "out", "--labels", table, "--json")
+    assert json.loads(done.stdout)["samples"] == 3
 
 
 def test_a_kind_that_is_asked_for_makes_samples(tmp_path: Path) -> None:
@@ -278,13 +492,13 @@ def test_a_kind_that_is_asked_for_makes_samples(tmp_path: Path) -> None:
     image = millrace.Image(size=8)
     with millrace.Loader(str(root), batch_size=1, fields={"image": image}) as loader:
         assert len(list(loader)) == 3
-    with pytest.raises(millrace.Error, match=r"1 of 4 samples have no image.*'x/info' \(json\)"):
+    with pytest.raises(millrace.Error, match=r"1 of 4 samples have no image.*'x/info' \(cls, json\)"):
         millrace.Loader(str(root), batch_size=1, fields={"image": image, "info": millrace.Json("json")})
     with millrace.Loader(str(root), batch_size=1, fields={"info": millrace.Json("json")}) as loader:
         assert len(list(loader)) == 4
 
 
-def test_the_file_of_labels_may_lie_among_the_samples(tmp_path: Path) -> None:
+def test_the_file_of_labels_may_lie_among_the_samples(command: Command, tmp_path: Path) -> None:
     for ending in ("png", "bin"):
         root = tmp_path / ending
         for number in range(3):
@@ -297,9 +511,9 @@ def test_the_file_of_labels_may_lie_among_the_samples(tmp_path: Path) -> None:
             (batch,) = loader
         assert [int(label) for label in batch["label"]] == [0, 1, 2]
     write(tmp_path / "png/4.png", encoded(photo(4), "PNG"))
-    dataset = millrace.Dataset(str(tmp_path / "png"), labels=str(tmp_path / "png/metadata.csv"))
+    command("index", tmp_path / "png")
     with pytest.raises(millrace.Error, match="has no label for 1 of"):
-        millrace.Loader(dataset, batch_size=3)
+        millrace.Dataset(str(tmp_path / "png"), labels=str(tmp_path / "png/metadata.csv"))
 
 
 def test_copies_of_images_are_samples_of_their_own(tmp_path: Path) -> None:
@@ -311,6 +525,14 @@ def test_copies_of_images_are_samples_of_their_own(tmp_path: Path) -> None:
     assert "sync-conflict" in str(dataset.skipped)
     with millrace.Loader(dataset, batch_size=3, size=8) as loader:
         assert len(list(loader)) == 1
+
+
+def test_masks_that_are_called_after_their_images_are_fields(tmp_path: Path) -> None:
+    for number in range(2):
+        write(tmp_path / f"set/x/{number}.jpg", encoded(photo(number)))
+        write(tmp_path / f"set/x/{number}.jpg.png", encoded(photo(number), "PNG"))
+    dataset = millrace.Dataset(str(tmp_path / "set"))
+    assert len(dataset) == 2 and {"jpg", "jpg.png"} <= set(dataset.fields)
 
 
 # The first bytes of a file, and the words of the message about it.
@@ -374,6 +596,73 @@ def test_many_side_files_may_be_the_samples(command: Command, tmp_path: Path) ->
     found = index(command, tmp_path / "set")
     assert found["skipped"]["objects"] == 20
     assert any("20 files lie beside 1 shard" in warning for warning in found["warnings"])
+
+
+# Names of nine files beside a tar shard, and whether they may be the samples.
+MANY_BESIDE = [
+    ("events.out.tfevents.{}.host", False),
+    ("epoch_{}.pt", False),
+    ("look{}.ipynb", False),
+    ("{}.index", False),
+    ("{}.tar.idx", False),
+    ("{}.tar.sig", False),
+    ("{}.tar.md5sum", False),
+    ("x.tar.a{}", False),
+    ("{}.zip", False),
+    ("{}.parquet", False),
+    ("{}.png", True),
+    ("{}.heic", True),
+    ("{}.npy", True),
+    ("{}.wav", True),
+    ("{}.dat", True),
+]
+
+
+@pytest.mark.parametrize(("name", "samples"), MANY_BESIDE)
+def test_only_what_may_be_samples_counts_beside_shards(
+    command: Command, tmp_path: Path, name: str, samples: bool
+) -> None:
+    """Eight of them beside one shard are passed over, four for each shard more."""
+    root = tmp_path / "set"
+    write(root / "all.tar", texts(0, 3))
+    for letter in "abcdefgh":
+        write(root / name.format(letter), "x")
+    assert index(command, root)["samples"] == 3
+    write(root / name.format("i"), "x")
+    if samples:
+        assert f"'{root}/**/*.tar'" in command("index", root, code=1).stderr
+    else:
+        assert index(command, root)["skipped"]["objects"] == 9
+
+
+@pytest.mark.parametrize("ending", ["sh", "md", "py", "js"])
+def test_names_with_two_letters_are_no_pieces(command: Command, tmp_path: Path, ending: str) -> None:
+    write(tmp_path / "set/x.tar", texts(0, 3))
+    write(tmp_path / f"set/x.tar.{ending}", "x")
+    found = index(command, tmp_path / "set")
+    assert found["skipped"]["objects"] == 1 and not any("piece" in warning for warning in found["warnings"])
+
+
+def test_a_second_download_of_a_shard_is_named(command: Command, tmp_path: Path) -> None:
+    for name in ("train.tfrecord", "train.tfrecord.1", "val.tfrecords.0"):
+        write(tmp_path / "set" / name, tfrecord(3))
+    warnings = index(command, tmp_path / "set")["warnings"]
+    assert any("'train.tfrecord.1' lies beside" in warning and "twice" in warning for warning in warnings)
+    assert not any("val.tfrecords.0" in warning and "twice" in warning for warning in warnings)
+
+
+def test_damage_behind_samples_says_nothing_of_the_first_bytes(command: Command, tmp_path: Path) -> None:
+    """The length of the first record, 35,615, is written as gzip's first bytes."""
+    record = b"\x0a\x00" + b"\x12\x9a\x96\x02" + bytes(35_609)  # a field that readers pass over
+    length = struct.pack("<Q", len(record))
+    first = length + masked(length) + record + masked(record)
+    assert first.startswith(b"\x1f\x8b")
+    damaged = bytearray(tfrecord(1))
+    damaged[-1] ^= 1
+    write(tmp_path / "set/a.tfrecord", first + bytes(damaged))
+    assert "gzip" not in command("index", tmp_path / "set", code=1).stderr
+    write(tmp_path / "tar/a.tar", gzip.compress(texts(0, 3)))
+    assert command("index", tmp_path / "tar", code=1).stderr.count("gzip") == 1
 
 
 def test_an_image_called_licence_is_an_image(command: Command, tmp_path: Path) -> None:

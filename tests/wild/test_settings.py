@@ -170,6 +170,13 @@ CASES: dict[str, tuple[dict[str, str], str, str, str]] = {
         "[default]\naws_secret_access_key = other\naws_session_token = T6\n",
         "",
     ),
+    "a secret key alone in the credentials file, and no keys in the other": (
+        {"AWS_ENDPOINT_URL": "SERVER"},
+        "[profile of another]\n",
+        "[default]\naws_secret_access_key = other\ncredential_process = printf "
+        '\'{"Version":1,"AccessKeyId":"AKPROC","SecretAccessKey":"s"}\'\n',
+        "",
+    ),
     "a time as Python prints it": (
         {"AWS_ENDPOINT_URL": "SERVER"},
         '[default]\ncredential_process = printf \'{"Version":1,"AccessKeyId":"AKPROC","SecretAccessKey":"s",'
@@ -283,6 +290,17 @@ def test_what_gives_no_keys_is_named(
         write(settings, monkeypatch, stub.url, ({"AWS_ENDPOINT_URL": "SERVER"}, config, credentials))
         assert words in run(millrace_bin, "ls", "s3://b/", env={"AWS_MAX_ATTEMPTS": "1"}, code=None)
         assert not stub.asked
+
+
+def test_the_remedy_for_a_login_session_can_be_pasted(
+    millrace_bin: Path, settings: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = "[profile my lab]\nlogin_session = arn:aws:iam::1:user/ann\n"
+    with serving() as stub:
+        write(settings, monkeypatch, stub.url, ({"AWS_ENDPOINT_URL": "SERVER", "AWS_PROFILE": "my lab"}, config, ""))
+        assert "--profile 'my lab' --format process" in run(
+            millrace_bin, "ls", "s3://b/", env={"AWS_MAX_ATTEMPTS": "1"}, code=None
+        )
 
 
 @pytest.mark.parametrize(
