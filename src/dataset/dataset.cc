@@ -129,7 +129,7 @@ absl::StatusOr<PlacedIndex> BuildInParts(Runtime& runtime, Stores& stores, Index
   for (const std::unique_ptr<Index>& part : kept) build.parts.push_back(part.get());
   bool warned = false;
   build.keep_part = [&](std::string_view part) {
-    const absl::Status status = parts.Keep(part, /*for_others=*/false);
+    absl::Status status = parts.Keep(part, /*for_others=*/false);
     if (status.ok() || absl::IsCancelled(status)) return status;
     if (!std::exchange(warned, true)) {
       Log(LogLevel::kWarning, "dataset",

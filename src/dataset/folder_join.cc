@@ -136,7 +136,8 @@ absl::StatusOr<std::vector<ObjectInfo>> FolderJoin::List(const Location& place, 
   std::vector<ObjectInfo> parts;
   for (ObjectInfo& first : firsts) {
     const std::string key(*patterns_.front().KeyOf(first.key));
-    parts.assign(1, std::move(first));
+    parts.clear();
+    parts.push_back(std::move(first));
     for (auto& other : others) {
       const auto found = other.find(key);
       if (found == other.end()) break;
