@@ -1,5 +1,7 @@
 #include "decode/pixel_scale.h"
 
+#include <algorithm>
+#include <bit>
 #include <cstring>
 
 #include "decode/resample_kernels.h"
@@ -20,7 +22,10 @@ void PixelScale::Set(const PerChannel& mean, const PerChannel& std) {
     for (size_t v = 0; v < simple.size(); ++v) {
       simple[v] = static_cast<float>(static_cast<double>(v) * scale.factor + scale.summand);
     }
-    scale.equals_table = std::memcmp(simple.data(), table_[c].data(), sizeof(simple)) == 0;
+    const auto has_same_bits = [](float a, float b) {
+      return std::bit_cast<uint32_t>(a) == std::bit_cast<uint32_t>(b);
+    };
+    scale.equals_table = std::equal(simple.begin(), simple.end(), table_[c].begin(), has_same_bits);
   }
   mean_ = mean;
   std_ = std;
