@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import faulthandler
 import json
+import operator
 import os
 import signal
 import time
 from dataclasses import dataclass
-
-from . import _arguments
 
 __all__ = ["Notice", "heartbeat", "notice"]
 
@@ -81,7 +80,9 @@ def heartbeat(step: int | None = None) -> None:
             ``--machine`` the cost of 1,000. Steps that are made again after a restart count once.
     """
     if step is not None:
-        step = _arguments.integer("step", step, least=0)
+        step = operator.index(step)
+        if step < 0:
+            raise ValueError(f"step is {step}, and must be at least 0")
     path = os.environ.get("MILLRACE_HEARTBEAT")
     if path:
         try:
