@@ -262,6 +262,7 @@ def test_documents_beside(sandbox: Sandbox, tmp_path: Path) -> None:
         )
         assert "millrace pack" not in said.replace("millrace pack:", "")
         (tmp_path / "in" / name).unlink()
+        shutil.rmtree(tmp_path / "in/.millrace")
 
 
 @pytest.mark.parametrize(
