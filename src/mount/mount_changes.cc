@@ -107,7 +107,7 @@ absl::Status Mount::Server::DeleteVersion(const Node& file, const Patience& pati
   if (file.etag.empty() || store_.traits().is_folder()) return Delete(file.key, patience);
   Completion<absl::Status> call;
   store_.DeleteVersion(file.key, file.etag, call.Callback());
-  const absl::Status deleted = patience.Wait(call, store_.Uri(file.key));
+  absl::Status deleted = patience.Wait(call, store_.Uri(file.key));
   if (!absl::IsFailedPrecondition(deleted)) return deleted;
   return RefusedWith(EBUSY, store_.Uri(file.key) + ": another program has replaced it meanwhile; it is not removed");
 }

@@ -117,7 +117,7 @@ absl::Status Mount::Server::OpenStream(Request request, uint64_t inode, fuse_fil
 // Makes the object visible, and lets the number that the kernel has stand for it.
 absl::Status Mount::Server::FinishStream(const std::shared_ptr<WrittenFile>& file, const Patience& patience) {
   const bool replaces = file->in_store();
-  const absl::Status finished = file->Commit(patience);
+  absl::Status finished = file->Commit(patience);
   if (absl::IsCancelled(finished)) return finished;  // another call goes on
   if (!file->ended()) return finished;
   ahead_.Forget(file->key());

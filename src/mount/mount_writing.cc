@@ -258,7 +258,7 @@ void Mount::Server::NoteVersion(const std::shared_ptr<WrittenFile>& file) {
 
 absl::Status Mount::Server::CommitFile(const std::shared_ptr<WrittenFile>& file, const Patience& patience) {
   const bool changed = file->changed();
-  const absl::Status committed = file->Commit(patience);
+  absl::Status committed = file->Commit(patience);
   if (committed.ok() && changed && !file->changed()) NoteVersion(file);
   if (file->ended()) {
     ahead_.Forget(file->key());
