@@ -125,7 +125,7 @@ void IndexParts::Remove() {
   const auto remove = [this](ObjectStore& store, const std::string& prefix) -> absl::Status {
     ASSIGN_OR_RETURN(const std::vector<std::string> hashes, Hashes(store, prefix));
     for (const std::string& hash : hashes) {
-      const absl::Status removed = DeleteBlocking(store, prefix + hash);
+      absl::Status removed = DeleteBlocking(store, prefix + hash);
       if (!removed.ok() && !absl::IsNotFound(removed)) return removed;
     }
     return absl::OkStatus();
