@@ -23,7 +23,7 @@ constexpr absl::Duration kNearTimeout = absl::Seconds(2);
 constexpr int kImdsAttempts = 4;
 constexpr absl::Duration kExtension = absl::Minutes(10);
 
-/// Of a text that may hold a secret.
+/// The digest of a text that may hold a secret.
 std::string DigestOf(std::string_view text) {
   constexpr size_t kDigits = 32;
   return HexEncode(Sha256(AsBytes(text))).substr(0, kDigits);

@@ -16,7 +16,7 @@ namespace millrace {
 /// The format of images that a field holds and that is not decoded, by the end of its name ("HEIF"); "" for others.
 std::string_view UndecodedFormat(std::string_view field);
 
-/// Whether that is a format of cameras and browsers, such as HEIF, in which photos come.
+/// True for a format of cameras and browsers, such as HEIF, in which photos come.
 bool IsPhotoFormat(std::string_view field);
 
 /// Sentences on signs in the names of shards and classes that the data set is not the one that its user means. Signs

@@ -191,7 +191,7 @@ absl::Status SampleObjects::TakeContainer(ObjectInfo object, std::string_view ke
     PassOverCompanion(key);
     return absl::OkStatus();
   }
-  // What is there so far are raw objects, as many as are looked at ahead. If no image is among them, none is awaited.
+  // All objects so far are raw, as many as are looked at ahead. If no image is among them, none is awaited.
   if (raw_sample_.empty() || images_ == 0) return RefuseContainer(object.key);
   PassOverContainer(object.key);
   return absl::OkStatus();
@@ -212,8 +212,8 @@ absl::Status SampleObjects::RefuseContainer(const std::string& object_key) const
   const std::string_view key = std::string_view(object_key).substr(data_.Key("").size());
   if (!image_names_.empty()) {
     return absl::InvalidArgumentError(fmt::format(
-        "{}: holds both files of many samples and images ('{}' and '{}'), and fewer than {} images for each such file; "
-        "give the URI of a folder with only one of them, or a pattern such as '{}' or '{}'",
+        "{}: holds files of many samples, and images ('{}' and '{}'), fewer than {} for each such file; give a folder "
+        "with only one of them, or a pattern such as '{}' or '{}'",
         data_.uri, uri, data_.store->Uri(first_image_), kImagesOfContainer, PatternOf(data_, {PatternOfName(key)}),
         PatternOf(data_, image_names_)));
   }
@@ -245,7 +245,7 @@ absl::Status SampleObjects::TakeTokenArray(std::string key, ObjectInfo object) {
                   data_.store->Uri(object.key)));
 }
 
-// Whether the object is the .idx of a .bin that came before and may be one of Megatron's.
+// True if the object is the .idx of a .bin that came before and may be one of Megatron's.
 absl::StatusOr<bool> SampleObjects::EndsPair(const ObjectInfo& object, std::string_view key) {
   if (looked_into_ || !IsMegatronIdx(key) || (!first_sample_.empty() && last_bin_.empty())) return false;
   const std::string bin = BinOfIdx(object.key);

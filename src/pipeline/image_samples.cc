@@ -117,7 +117,7 @@ absl::StatusOr<std::string> PatternOfImages(const Dataset& dataset) {
                                                         : fmt::format("**/*.{{{}}}", fmt::join(endings, ","))));
 }
 
-// What the parts of a source have of one data set.
+// The samples that the parts of a source have of one data set.
 class PartsOfDataset {
  public:
   PartsOfDataset(const Dataset& dataset, const OthersOfDataset& others) : dataset_(dataset), others_(others) {}
@@ -145,7 +145,7 @@ class PartsOfDataset {
     return wanted.classes && dataset_.labels() == nullptr ? SayEmptyClass(out) : absl::OkStatus();
   }
 
-  // Of each of the parts.
+  // One for each of the parts.
   absl::Status LeaveOut(const Source& source, std::vector<Subset>* parts, ImageSamples* out) const {
     for (const Part& own : parts_) {
       if (own.left_out.empty()) continue;
@@ -215,10 +215,10 @@ class PartsOfDataset {
     ASSIGN_OR_RETURN(const std::string kinds, Kinds(*most));
     ASSIGN_OR_RETURN(const std::string pattern, PatternOfImages(dataset_));
     const std::string of = source.parts().size() > 1 ? fmt::format(" of {}", dataset_.uri()) : "";
-    out->outnumbered.Update(absl::InvalidArgumentError(
-        fmt::format("{} of {}{} have no image: {}; they are more than {} for each image, so they may be the data: name "
-                    "the fields to read (fields={{...}}), or give a pattern that takes the images, such as '{}'",
-                    left_out_, Counted(left_out_ + images_, "sample"), of, kinds, kMostOfImage, pattern)));
+    out->outnumbered.Update(absl::InvalidArgumentError(fmt::format(
+        "{} of {}{} have no image: {}; so they may be the data (more than {} for each image): name the fields "
+        "to read (fields={{...}}), or give a pattern of images, such as '{}'",
+        left_out_, Counted(left_out_ + images_, "sample"), of, kinds, kMostOfImage, pattern)));
     return absl::OkStatus();
   }
 

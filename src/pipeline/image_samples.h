@@ -11,7 +11,7 @@ namespace millrace {
 
 struct LoaderOptions;
 
-/// What samples are read for.
+/// The use that samples are read for.
 struct WantedFields {
   bool images = true;              // an image is among it
   bool classes = true;             // so are the numbers of classes
@@ -23,7 +23,7 @@ struct WantedFields {
 /// Where raw objects are read as images, others that lie beside them are no samples: tables of labels, texts, archives,
 /// web pages. This is the rule of torchvision's ImageFolder.
 struct ImageSamples {
-  /// What is left out of a data set.
+  /// The samples that are left out of a data set.
   struct LeftOut {
     uint64_t samples = 0;
     std::string sentence;  // with their number, kinds and first one
@@ -45,7 +45,7 @@ struct ImageSamples {
 /// and all its copies, as long as they are asked for the same. Blocking; errors are those of the indexes.
 absl::StatusOr<ImageSamples> OnlyImageSamples(const Source& source, const WantedFields& wanted);
 
-/// Whether a sample of the index may be left out so: a raw object, beside images, that holds none.
+/// True if a sample of the index may be left out so: a raw object, beside images, that holds none.
 bool IsBesideImages(const Index& index, const IndexedSample& entry);
 
 }  // namespace millrace

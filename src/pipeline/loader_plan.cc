@@ -48,7 +48,7 @@ uint64_t FingerprintOf(const LoaderPlan& plan) {
   return hash;
 }
 
-// Whether the fields that are asked for decide which samples there are (image_samples.h).
+// True if the fields that are asked for decide which samples there are (image_samples.h).
 bool HasOthers(const Source& source) {
   return std::any_of(source.parts().begin(), source.parts().end(), [](const Subset& part) {
     const Index& index = part.index();

@@ -51,12 +51,12 @@ struct Filter {
 /// (classes, where the index holds none: Index::has_labels()), DataLoss (the index).
 absl::StatusOr<Subset> Where(Runtime& runtime, const Subset& of, const Filter& filter);
 
-/// What becomes of samples that the data set's file of labels does not name (IndexedSample::in_labels_file).
+/// The fate of samples that the data set's file of labels does not name (IndexedSample::in_labels_file).
 enum class MissingLabels : uint8_t { kRefuse, kDrop };
 
 /// The samples of `of` that are in the file of labels. InvalidArgument if there are others and these are refused, with
 /// their number and the first of them, or if none is in the file. Two kinds of raw objects are not refused: the file of
-/// labels itself, which is left out, and objects beside images that hold none, which stay. Whoever reads them decides
+/// labels itself, which is left out, and objects beside images that hold none, which stay. The reader decides
 /// (image_samples.h).
 absl::StatusOr<Subset> InLabelsFile(Runtime& runtime, const Subset& of, MissingLabels missing);
 
@@ -69,7 +69,7 @@ absl::Status NoLabels(const Dataset& dataset, uint64_t lacking, uint64_t samples
 /// several threads at once, and maybe twice for a sample: it has to say the same.
 using GroupOf = absl::FunctionRef<std::optional<uint32_t>(uint64_t rank, const IndexedSample& entry)>;
 
-/// `of` dealt into groups, which may be empty, likewise. Memory: of many groups up to 6 bytes a sample until it is
+/// `of` dealt into groups, which may be empty, too. Memory: of many groups up to 6 bytes a sample until it is
 /// done. FailedPrecondition where `group_of` changed its mind.
 absl::StatusOr<std::vector<Subset>> GroupBy(Runtime& runtime, const Subset& of, uint32_t groups, GroupOf group_of);
 

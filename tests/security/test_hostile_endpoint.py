@@ -127,7 +127,7 @@ BOMB = b"""<?xml version="1.0"?><!DOCTYPE l [<!ENTITY a "aaaaaaaaaa">%s]><ListBu
 FILE = b'<!DOCTYPE l [<!ENTITY f SYSTEM "file:///etc/passwd">]><ListBucketResult><Contents><Key>&f;</Key><Size>1</Size></Contents></ListBucketResult>'
 DEEP = b"<ListBucketResult>" + b"<a>" * 200_000
 
-# What the server answers to a list, and a part of the message.
+# The answers of the server to a list, and a part of the message.
 LISTS: dict[str, tuple[Answer, str]] = {
     "the same page for ever": (lambda _: iter([listing("a", "b", more="again")]), "again|same|order|token"),
     "a page without keys, and more of them": (lambda _: iter([listing(more="again")]), "again|same|token|pages"),
@@ -201,7 +201,7 @@ def test_keys_that_nobody_asked_for_are_written_nowhere(
 
 
 WHOLE = b"x" * SIZE
-# What the server answers to a read of an object of 1,000 bytes.
+# The answers of the server to a read of an object of 1,000 bytes.
 READS: dict[str, Answer] = {
     "fewer bytes than it says": lambda _: iter(
         [response("200 OK", b"x" * 10, Content_Length="1000", ETag='"e"') + b"", b""]

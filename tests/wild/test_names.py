@@ -259,7 +259,7 @@ def test_tables_beside_a_few_images_are_not_passed_over(
 
 @pytest.mark.parametrize("first", ["assets", "zoo"])
 def test_pack_counts_all_shards_before_it_judges_the_others(command: Command, tmp_path: Path, first: str) -> None:
-    """Whether the images come before the shards or behind them."""
+    """The images come before the shards, or behind them."""
     for number in range(12):
         write(tmp_path / f"set/{first}/{number:02}.png", encoded(photo(number), "PNG"))
     for number in range(4):
