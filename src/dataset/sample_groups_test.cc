@@ -70,7 +70,7 @@ TEST(SampleGroups, AnImageWhoseNameHasAnExtensionTwiceIsASampleOfItsOwn) {
   EXPECT_THAT(Texts({"1.jpg", "1.jpg.jpg", "1.txt", "2.JPG", "2.JPG.webp", "3.png", "3.png.txt"}),
               ElementsAre("1: jpg txt", "1.jpg: jpg", "2: jpg jpg.webp", "3: png png.txt"));
   EXPECT_THAT(Texts({"1.jpg", "1.jpg.png", "2.png", "2.PNG.png"}),
-              ElementsAre("1: jpg jpg.png", "2: png", "2.PNG: png"));
+              ElementsAre("1: jpg jpg.png", "2.PNG: png", "2: png"));
 }
 
 TEST(SampleGroups, AMaskJoinsWhetherItComesBeforeOrBehindItsImage) {

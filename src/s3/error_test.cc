@@ -72,6 +72,7 @@ const std::map<int, Expected> kByStatus = {
     {401, {Code::kUnauthenticated, S3Action::kFail}},
     {403, {Code::kPermissionDenied, S3Action::kFail}},
     {404, {Code::kNotFound, S3Action::kFail}},
+    {405, {Code::kInvalidArgument, S3Action::kFail}},
     {408, {Code::kUnavailable, S3Action::kRetry}},
     {409, {Code::kAlreadyExists, S3Action::kFail}},
     {412, {Code::kFailedPrecondition, S3Action::kFail}},
