@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import subprocess
 import socket
 import tarfile
 from collections.abc import Iterator
@@ -234,16 +235,19 @@ class TestImages:
             assert bad["reason"] and not re.search("0000|0001|s3:", bad["reason"]), bad
 
     def test_samples_without_an_image(self, sandbox: Sandbox, tmp_path: Path) -> None:
-        """Pack says how many there are, and feed leaves them out; of shards it says what to do."""
+        """Pack and feed leave them out, and say how many there are. Those of shards are an error that says what to do."""
         root = corpus.raw_tree(tmp_path / "d", ["x", "y"], 4)
         for name in ("x/notes.txt", "y/notes.txt"):
             corpus.write(root / name, b"no image")
         said = sandbox.ok("pack", root, tmp_path / "tar").err
-        assert "2 of 10 samples have no image" in said and "'x/notes'" in said
+        assert "2 of 10 samples without an image are left out: 2 txt, such as 'x/notes' (txt)" in said
         fed = sandbox.ok(*feed_args(root))
         assert fed.json()["samples"] == 8
         assert "2 of 10 samples without an image are left out: 2 txt, such as 'x/notes' (txt)" in fed.err
-        sandbox.run(*feed_args(tmp_path / "tar")).failed(
+        shard = tmp_path / "shards" / "a.tar"
+        shard.parent.mkdir()
+        subprocess.run(["tar", "-C", root, "-cf", shard, "x", "y"], check=True)
+        sandbox.run(*feed_args(shard.parent)).failed(
             1, "x/notes", "2 of 10 samples have no image", "--where has=jpg", "replace"
         )
         for name in ("x/notes.txt", "y/notes.txt"):

@@ -17,7 +17,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "python/millrace"
 
 # Imported for types alone, or where they are installed: no extra brings them.
-OPTIONAL = {"typing_extensions", "torch_xla", "torchvision"}
+OPTIONAL = {"typing_extensions", "torch_xla", "torchvision", "ml_dtypes"}
 # The name that a program imports -> the distribution that brings it, where the two differ, or where another extra brings it along.
 DISTRIBUTIONS = {"pytorch_lightning": "lightning", "keras": "tensorflow", "lightning_fabric": "lightning"}
 

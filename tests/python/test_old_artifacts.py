@@ -155,7 +155,7 @@ def test_a_cache_of_an_older_version(bucket: str, tar: Samples, tmp_path: pathli
         third, fourth = feed(folder), feed(folder)
         said = capfd.readouterr().err
     assert files and f"removed {len(files)} files of another version of Millrace" in said
-    assert re.search(documented("their data come from the store once more"), said)
+    assert re.search(documented("their data come from the store again"), said)
     assert third["cache"]["miss_bytes"] == first["cache"]["miss_bytes"] > 0 == fourth["cache"]["miss_bytes"]
     assert {report["digest"] for report in (first, second, third, fourth)} == {first["digest"]}
 

@@ -244,6 +244,8 @@ def test_objects(
                 raise OSError("the server closes the connection")
 
     for command in (["cp", "--recursive", "s3://b/", "copied"], ["cat", "s3://b/a"]):
+        if command[0] == "cp" and "body" not in harm:
+            continue  # both ask several times, and wait in between
         done = run(millrace_bin, serve(answer).address, tmp_path, *command)
         assert done.returncode == 1 and b"s3://b/a" in done.stderr, (command, done.returncode, done.stderr[-1000:])
         assert len(done.stdout) <= SIZE, command  # `cat` may have shown what came before the fault

@@ -306,7 +306,7 @@ def adversarial_names(count: int) -> list[bytes]:
     names: set[bytes] = set()
     while len(names) < count:
         folders = [word(rng.choice(lengths)) + rng.choice([b"", b".x", b".."]) for _ in range(rng.randrange(4))]
-        name = b"/".join([*folders, word(rng.choice(lengths)) + rng.choice([b".jpg", b".Seg.PNG", b".txt", b".J g"])])
+        name = b"/".join([*folders, word(rng.choice(lengths)) + rng.choice([b".bin", b".Seg.DAT", b".txt", b".J g"])])
         if not any(part.startswith(b"__") for part in name.split(b"/")):
             names.add(name)
     # Each with a key of its own, also where case is all that differs.
