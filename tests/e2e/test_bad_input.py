@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import re
-import subprocess
 import socket
+import subprocess
 import tarfile
 from collections.abc import Iterator
 from pathlib import Path
