@@ -258,8 +258,9 @@ def main() -> int:
     options = parser.parse_args()
     options.scratch.mkdir(parents=True, exist_ok=True)
     random.seed(1)
-    # The first call tries folders by writing a file. A worker that is killed meanwhile would leave it behind.
-    tempfile.gettempdir()
+    # Workers that are killed leave files and sockets behind. The path is short: that of a socket has at most 108 characters.
+    temporary = tempfile.mkdtemp(prefix="r-")
+    tempfile.tempdir = os.environ["TMPDIR"] = temporary
     load = functools.partial(load_u8, size=options.size)
     task = Task(options.uri, options.kind, options.batch, options.workers, options.size, options.scratch, load)
     task.cache = options.scratch / "kept" if options.keep else None
@@ -294,7 +295,8 @@ def main() -> int:
     end_workers()
     for clean in task.at_end:
         clean()
-    shutil.rmtree(options.scratch, ignore_errors=True)
+    for folder in (options.scratch, temporary):
+        shutil.rmtree(folder, ignore_errors=True)
     if why:  # the last line, whatever warnings came before
         print(why, file=sys.stderr, flush=True)
     sys.stdout.flush()
