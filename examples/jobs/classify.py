@@ -28,7 +28,7 @@ dist.broadcast_object_list(latest)  # what rank 0 sees
 if latest[0] is not None:
     state = checkpoints.load(step := latest[0])
     net.load_state_dict(state["model"]), loader.load_state_dict(state["loader"])
-    print(f"goes on after step {step}", flush=True)
+    print(f"continues after step {step}", flush=True)
 for _ in range(loader.epoch, 3):
     for images in loader:
         loss = torch.nn.functional.cross_entropy(model(images["image"]), images["label"])

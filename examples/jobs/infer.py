@@ -17,7 +17,7 @@ with millrace.ShardWriter(vectors, shard_size="4KiB") as writer, torch.no_grad()
     loader = millrace.Loader(photos, batch_size=8, size=32, normalize="imagenet", shuffle=False, epochs=1)
     if writer.state is not None:
         loader.load_state_dict(writer.state)
-        print(f"goes on after {writer.samples} samples", flush=True)
+        print(f"continues after {writer.samples} samples", flush=True)
     for _ in range(loader.epoch, 1):
         for number, batch in enumerate(loader, start=1):
             for key, valid, vector in zip(batch["key"], batch["valid"], model(batch["image"])):

@@ -51,7 +51,7 @@ class Normalization(NamedTuple):
 
 Constants = dict[str, tuple[Any, Any]]  # of the images that are normalised: scale, and the shift of each row
 Apply = Callable[[Any, Optional[tuple[Any, Any]], str], Any]
-"""Of an image the floats, of that type: normalised by the constants, if there are any, and rounded."""
+"""The floats of an image, in that type: normalized by the constants, if there are any, and rounded."""
 
 
 class Payload:

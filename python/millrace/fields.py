@@ -349,7 +349,7 @@ def is_map(image: tuple[Any, ...]) -> bool:
 
 
 def dtypes_of(image: tuple[Any, ...], native: Sequence[tuple[Any, ...]]) -> dict[str, str]:
-    """Of the one image, or of those of the fields, by name."""
+    """The value of the one image, or of each image field, by name."""
     return {name: made[4] for name, _, _, made, *_ in native if made} if native else {"image": image[4]}
 
 

@@ -74,7 +74,7 @@ def test_classify_goes_on_in_another_world(tmp_path: pathlib.Path) -> None:
     state = checkpoints.load(10)
     checkpoints.save(10, state)  # as if it was killed after that step
     again = job("classify.py", data, tmp_path / "run", ranks=1)
-    assert "goes on after step 10" in again and "done after 12 steps" in again
+    assert "continues after step 10" in again and "done after 12 steps" in again
 
 
 def test_segment_voc(tmp_path: pathlib.Path) -> None:
@@ -132,7 +132,7 @@ def test_infer_goes_on_after_a_kill(tmp_path: pathlib.Path) -> None:
     data = photos(tmp_path / "photos", 50)
     job("infer.py", data, tmp_path / "vectors", code=-signal.SIGKILL, STOP_AFTER="4")
     output = job("infer.py", data, tmp_path / "vectors")
-    assert re.search(r"goes on after [1-9]\d* samples", output) and "50 vectors" in output
+    assert re.search(r"continues after [1-9]\d* samples", output) and "50 vectors" in output
     assert sorted(millrace.Dataset(tmp_path / "vectors").keys()) == sorted(millrace.Dataset(data).keys())
 
 

@@ -254,7 +254,7 @@ def unmount(folder: str, force: bool = False) -> None:
 
 
 def unmount_dead(folder: str) -> Mounted | None:
-    """What lives there, after what is dead was taken away. DEADLINE_EXCEEDED if it does not answer."""
+    """The mount that lives there, after a dead one was removed. DEADLINE_EXCEEDED if it does not answer."""
     while (there := mounted_on(folder)) is not None and there.type == FILE_SYSTEM and not is_alive(folder):
         unmount(folder)
     return there
