@@ -788,7 +788,7 @@ def test_renaming_in_a_folder(sandbox: Sandbox, tmp_path: Path) -> None:
 
 @says(
     "There are no hard links, symbolic links, devices or named pipes: making one is refused.",
-    "Without `--writable` there are no extended attributes, and no mount has access lists (ACLs): a program is told `EOPNOTSUPP`.",
+    "Without `--writable` there are no extended attributes, and no mount has access lists (ACLs): a program gets `EOPNOTSUPP`.",
     "Locks of `flock` and `fcntl` hold between the programs of one mount, and say nothing to other machines.",
 )
 def test_what_there_is_not(place: Place) -> None:
