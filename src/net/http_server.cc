@@ -115,6 +115,7 @@ void Sweep(ServerLoop& home) {
     const std::shared_ptr<ServerConnection> connection = *at++;  // closing takes it out
     connection->CloseIfIdle(now);
   }
+  while (!home.ignored.empty() && home.ignored.front().end <= now) home.ignored.pop_front();
   const auto again = [&home] {
     home.sweep.Start(std::min({home.idle_timeout, home.head_timeout, std::chrono::milliseconds(1000)}),
                      [&home] { Sweep(home); });
@@ -154,7 +155,7 @@ bool CloseWaiting(ServerLoop& home, const std::string& peer) {
     if (first == nullptr || each->GoesBefore(*first)) first = each;
   }
   if (first == nullptr) return false;
-  first->Close();
+  first->MakeRoom();
   return true;
 }
 
@@ -325,6 +326,7 @@ absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(EventLoops& loops,
                                                                      .head_timeout = options.head_timeout,
                                                                      .max_connections = part(options.max_connections),
                                                                      .max_per_address = part(options.max_per_address),
+                                                                     .close_delay = options.close_delay,
                                                                      .live = impl->live}));
     ServerLoop& home = *impl->homes.back();
     homes.push_back(&home);

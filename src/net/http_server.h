@@ -123,6 +123,9 @@ struct HttpServerOptions {
   /// connection has a request in flight, the new one is closed. Each loop keeps its part of both limits, rounded up.
   size_t max_connections = SIZE_MAX;
   size_t max_per_address = SIZE_MAX;
+  /// A connection that made room before it asked for anything is closed so much later, and nothing reads it until then.
+  /// A peer that opens a new connection for each closed one is slowed down by that. At most 1,024 of each loop wait.
+  std::chrono::milliseconds close_delay = std::chrono::seconds(1);
 };
 
 /// Listens from Start to its destructor, which closes every connection and waits until no callback runs and no

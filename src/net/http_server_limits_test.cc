@@ -120,6 +120,24 @@ TEST_F(HttpServerTest, C10ConnectionsWithoutARequestMakeRoom) {
   }
 }
 
+TEST_F(HttpServerTest, C10AConnectionThatMadeRoomIsClosedLater) {
+  HttpServerOptions options;
+  options.max_per_address = 8;
+  options.close_delay = std::chrono::hours(1);
+  Serve(Echo, nullptr, std::move(options));
+  std::vector<std::unique_ptr<RawClient>> flood;
+  for (int i = 0; i < 40; ++i) {
+    flood.push_back(std::make_unique<RawClient>(server_->port()));
+    flood.back()->Send("GET /");
+  }
+  RawClient client(server_->port());
+  client.Send(kAsk);
+  EXPECT_NE(client.ReadUntil("GET /1 ").find("200 OK"), std::string::npos);
+  for (const auto& each : flood) EXPECT_TRUE(each->IsOpen());
+  server_.reset();
+  for (const auto& each : flood) EXPECT_FALSE(each->IsOpen());
+}
+
 TEST_F(HttpServerTest, C10OneMoreRequestThanConnectionsIsTurnedAway) {
   HttpServerOptions options;
   options.max_connections = 2;  // one on each loop

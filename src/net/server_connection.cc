@@ -132,6 +132,15 @@ void ServerConnection::Close() {
   if (count != home_.by_address.end() && --count->second == 0) home_.by_address.erase(count);
 }
 
+void ServerConnection::MakeRoom() {
+  constexpr size_t kMaxIgnored = 1024;
+  if (has_asked_ || home_.close_delay.count() == 0) return Close();
+  if (home_.ignored.size() >= kMaxIgnored) home_.ignored.pop_front();
+  home_.ignored.push_back({UniqueFd(-1), Clock::now() + home_.close_delay});
+  home_.ignored.back().fd = UniqueFd(socket_->descriptor.release());
+  Close();
+}
+
 bool ServerConnection::waits_for_request() const {
   return state_ == State::kHandshake || (state_ == State::kReceive && exchange_ == nullptr && !reply_);
 }

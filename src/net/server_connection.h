@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <deque>
 #include <memory>
 #include <optional>
 #include <string>
@@ -24,6 +25,12 @@ namespace millrace {
 
 class LiveConnections;
 
+/// The socket of a connection that made room. Nothing reads it, and it is closed at `end`.
+struct IgnoredSocket {
+  UniqueFd fd;
+  std::chrono::steady_clock::time_point end;
+};
+
 /// What the connections of one loop share. Used on that loop's thread only.
 struct ServerLoop {
   EventLoop& loop;
@@ -33,10 +40,12 @@ struct ServerLoop {
   std::chrono::milliseconds head_timeout;
   size_t max_connections;  // of this loop
   size_t max_per_address;
+  std::chrono::milliseconds close_delay;
   std::shared_ptr<LiveConnections> live;
   Buffer scratch{size_t{256} << 10};  // received bytes pass through it, and bytes to encrypt
   std::unordered_set<std::shared_ptr<ServerConnection>> connections;
   std::unordered_map<std::string, size_t> by_address;  // how many of them; never 0
+  std::deque<IgnoredSocket> ignored;                   // in the order of their ends
   Timer sweep{loop};
   std::string date;  // value of the Date header in `date_second`
   std::chrono::seconds date_second{};
@@ -52,6 +61,8 @@ class ServerConnection : public std::enable_shared_from_this<ServerConnection> {
   EventLoop& loop() { return home_.loop; }
   void Run() noexcept;
   void Close();
+  /// Ends this connection, which waits for a request. Its peer sees that after `close_delay` if it has never asked.
+  void MakeRoom();
   /// Closes when no byte has moved for too long, or there will be no answer.
   void CloseIfIdle(std::chrono::steady_clock::time_point now);
   const std::string& peer() const { return peer_; }

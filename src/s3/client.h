@@ -39,6 +39,8 @@ struct S3Config {
   // a second) when each takes a tenth of a second.
   int max_connections = 512;
   int max_attempts = 10;  // of one request
+  // Up to five times as many while other requests succeed. Off once a user has set the number.
+  bool more_attempts_in_storms = true;
 
   bool checksum_uploads = true;  // send a checksum with what is written, which the store checks and keeps
   ObjectChecksum::Kind upload_checksum = ObjectChecksum::Kind::kCrc32c;  // it, or kCrc64Nvme

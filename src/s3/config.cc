@@ -19,10 +19,10 @@ namespace millrace {
 
 namespace {
 
-absl::StatusOr<int> FindAttempts(const AwsSettings& settings, int otherwise) {
+absl::StatusOr<std::optional<int>> FindAttempts(const AwsSettings& settings) {
   constexpr int kMaxAttempts = 1000;
   const std::string text = settings.First({"AWS_MAX_ATTEMPTS"}, "max_attempts");
-  if (text.empty()) return otherwise;
+  if (text.empty()) return std::nullopt;
   int attempts = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), attempts);
   if (error != std::errc() || end != text.data() + text.size() || attempts < 1 || attempts > kMaxAttempts) {
@@ -132,7 +132,9 @@ absl::StatusOr<S3Config> LoadS3Config(const AwsEnvironment& environment) {
   }
   config.ca_file = settings.First({"AWS_CA_BUNDLE"}, "ca_bundle");
   ASSIGN_OR_RETURN(config.proxies, HttpProxies::Read([&](const std::string& name) { return settings.Variable(name); }));
-  ASSIGN_OR_RETURN(config.max_attempts, FindAttempts(settings, config.max_attempts));
+  ASSIGN_OR_RETURN(const std::optional<int> attempts, FindAttempts(settings));
+  config.max_attempts = attempts.value_or(config.max_attempts);
+  config.more_attempts_in_storms = !attempts;
   ASSIGN_OR_RETURN(config.addressing, FindAddressing(settings));
   ASSIGN_OR_RETURN(config.aws_endpoint, FindEndpointKind(settings, config.endpoint_url));
   if (!settings.First({"AWS_S3_USE_ARN_REGION"}, "s3.use_arn_region").empty()) {

@@ -195,8 +195,10 @@ TEST(S3Config, AccessPointsOfOtherRegions) {
 TEST(S3Config, Attempts) {
   World world;
   EXPECT_EQ(world.Load()->max_attempts, S3Config().max_attempts);
+  EXPECT_TRUE(world.Load()->more_attempts_in_storms);
   world.files[kConfig] = "[default]\nmax_attempts = 3\n";
   EXPECT_EQ(world.Load()->max_attempts, 3);
+  EXPECT_FALSE(world.Load()->more_attempts_in_storms) << "the user's number is the limit";
   world.variables["AWS_MAX_ATTEMPTS"] = "1";
   EXPECT_EQ(world.Load()->max_attempts, 1);
   for (const char* bad : {"0", "-1", "1.5", "many", "1001", "99999999999", "3 "}) {

@@ -386,7 +386,9 @@ S3Step S3Exchange::Retry(absl::StatusCode code, std::string_view what, absl::Tim
     if (std::optional<S3Step> step = WaitOutOutage(code, what, now)) return *step;
   }
   // While others get through, this one will, too: in a storm that lasts, somebody always draws the bad lots.
-  if (attempts > 1 && attempts == context_.config.max_attempts && context_.AnsweredLately(now)) attempts *= kPatience;
+  const S3Config& config = context_.config;
+  const bool is_usual = attempts > 1 && attempts == config.max_attempts;
+  if (is_usual && config.more_attempts_in_storms && context_.AnsweredLately(now)) attempts *= kPatience;
   if (++failures_ >= attempts) return Fail(code, what);
   last_failure_ = what;
   if (!failing_since_) failing_since_ = now;

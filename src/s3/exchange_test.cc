@@ -135,6 +135,18 @@ TEST_F(ExchangeTest, ErrorsOfTheStoreAreNoOutage) {
   EXPECT_LE(requests_.size(), 50u);
 }
 
+TEST_F(ExchangeTest, TheNumberOfAttemptsThatAUserHasSetIsTheLimit) {
+  for (const bool usual : {true, false}) {
+    S3Config config = TestS3Config();
+    config.max_attempts = 2;
+    config.more_attempts_in_storms = usual;
+    Use(config);
+    ASSERT_TRUE(Head(InTurn({kFound})).ok());
+    EXPECT_FALSE(Head(InTurn({Error(500, "InternalError")})).ok());
+    EXPECT_EQ(requests_.size(), usual ? 10u : 2u);
+  }
+}
+
 TEST_F(ExchangeTest, AnEndpointThatWasNeverReachedIsGivenUpSoon) {
   const auto result = Head(InTurn({Broken(HttpErrorKind::kConnect)}));
   EXPECT_EQ(result.status().code(), absl::StatusCode::kUnavailable);

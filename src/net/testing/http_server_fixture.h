@@ -38,6 +38,11 @@ class RawClient {
 
   int fd() const { return fd_; }
   bool connected() const { return connected_; }
+  /// False if the server has closed the connection.
+  bool IsOpen() const {
+    char next;
+    return recv(fd_, &next, 1, MSG_PEEK | MSG_DONTWAIT) > 0 || errno == EAGAIN;
+  }
   void Close() {
     if (fd_ >= 0) close(std::exchange(fd_, -1));
   }
