@@ -55,6 +55,7 @@ struct MountFlags {
   std::string staging;
   std::string staging_size;
   std::string publish_on_fsync;
+  std::string write_back;
   bool recover = false;
   std::string metrics_port;
 };
@@ -93,7 +94,8 @@ absl::Status TakeMountOption(std::string_view word, MountFlags& flags, MountOpti
                                                              {"cache-tenant", &flags.cache_tenant},
                                                              {"staging", &flags.staging},
                                                              {"staging-size", &flags.staging_size},
-                                                             {"publish-on-fsync", &flags.publish_on_fsync}};
+                                                             {"publish-on-fsync", &flags.publish_on_fsync},
+                                                             {"write-back", &flags.write_back}};
   for (const auto& [option, text] : texts) {
     if (name != option || value.empty()) continue;
     *text = std::string(value);
@@ -136,14 +138,15 @@ absl::StatusOr<std::string> StagingFolderOf(const MountFlags& flags) {
 }
 
 absl::Status TakeStaging(const MountFlags& flags, MountOptions& options) {
-  if (flags.no_staging && (!flags.staging.empty() || !flags.staging_size.empty() || !flags.publish_on_fsync.empty())) {
-    return UsageError("--no-staging contradicts --staging, --staging-size and --publish-on-fsync");
+  const bool stages = !flags.staging.empty() || !flags.staging_size.empty() || !flags.publish_on_fsync.empty() ||
+                      !flags.write_back.empty();
+  if (flags.no_staging && stages) {
+    return UsageError("--no-staging contradicts --staging, --staging-size, --publish-on-fsync and --write-back");
   }
-  if (!flags.writable && (flags.no_overwrite || flags.no_staging || !flags.staging.empty() ||
-                          !flags.staging_size.empty() || !flags.publish_on_fsync.empty())) {
+  if (!flags.writable && (flags.no_overwrite || flags.no_staging || stages)) {
     return UsageError(
-        "--no-overwrite, --no-staging, --staging, --staging-size and --publish-on-fsync make sense only beside "
-        "--writable");
+        "--no-overwrite, --no-staging, --staging, --staging-size, --publish-on-fsync and --write-back make sense only "
+        "beside --writable");
   }
   if (!flags.writable || flags.no_staging) return absl::OkStatus();
   ASSIGN_OR_RETURN(options.staging_folder, StagingFolderOf(flags));
@@ -152,6 +155,9 @@ absl::Status TakeStaging(const MountFlags& flags, MountOptions& options) {
   }
   if (!flags.publish_on_fsync.empty()) {
     ASSIGN_OR_RETURN(options.publish_every, TakeDuration("--publish-on-fsync", flags.publish_on_fsync));
+  }
+  if (!flags.write_back.empty()) {
+    ASSIGN_OR_RETURN(options.write_back, TakeDuration("--write-back", flags.write_back));
   }
   return absl::OkStatus();
 }
@@ -358,6 +364,11 @@ void AddMount(Command app) {
       .Add("--publish-on-fsync", &flags->publish_on_fsync,
            "Let fsync make an object of what is written so far, so often at most [only if it is appended to, each "
            "second]")
+      .Called("TIME");
+  mount
+      .Add("--write-back", &flags->write_back,
+           "Let close return at once: the file goes to the store so long after it was closed last [close waits for the "
+           "store]")
       .Called("TIME");
   mount.AddFlag("--recover", &flags->recover,
                 "List the files in --staging that earlier mounts could not make objects of, and end");

@@ -27,6 +27,7 @@ struct MountOptions {
   std::string staging_folder;
   uint64_t staging_bytes = 0;                 // 0: half of what is free on the disk
   std::chrono::nanoseconds publish_every{0};  // how often fsync makes a version at most; 0: only of what is appended
+  std::chrono::nanoseconds write_back{0};     // how long after close a file goes to the store; 0: close waits for that
   std::string order_file;  // "": none; keys, relative to the prefix, in the order in which files will be opened
   int threads = 192;       // calls that are served at a time; more than the kernel makes by itself, 128
 };

@@ -73,9 +73,15 @@ Mount::Server::Server(ObjectStore& store, MemoryBudget& memory, std::string pref
       ahead_(store, tier_, tree_, prefix_, LimitsOf(options_, memory), options_.order_file,
              [this](const std::string& key) { return inodes_.FindFresh(key); }),
       mounted_at_(std::chrono::system_clock::now()),
-      life_([this](dev_t device) { return device == DeviceOfMount(options_.folder, below_); }) {}
+      life_([this](dev_t device) { return device == DeviceOfMount(options_.folder, below_); }) {
+  if (staging_ != nullptr && options_.write_back.count() > 0) {
+    write_back_ = std::make_unique<WriteBack>(
+        options_.write_back, [this](const std::shared_ptr<WrittenFile>& file) { return CommitLater(file); });
+  }
+}
 
 Mount::Server::~Server() {
+  write_back_.reset();  // its threads call this
   if (session_ == nullptr) return;
   fuse_session_unmount(session_);
   fuse_session_destroy(session_);

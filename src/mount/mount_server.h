@@ -31,6 +31,7 @@
 #include "mount/read_window.h"
 #include "mount/remote_tree.h"
 #include "mount/staging.h"
+#include "mount/write_back.h"
 #include "mount/written_file.h"
 
 /// The calls of the kernel, each a function that replies or returns an error. Only the files of the mount include this.
@@ -157,6 +158,9 @@ class Mount::Server {
   void NoteVersion(const std::shared_ptr<WrittenFile>& file);
   void GiveUp(const std::shared_ptr<WrittenFile>& file);
   void ForgetName(const WrittenFile& file);
+  bool Defer(const std::shared_ptr<WrittenFile>& file);
+  bool CommitClosed(const std::shared_ptr<WrittenFile>& file);
+  bool CommitLater(const std::shared_ptr<WrittenFile>& file);
   void CloseWriter(const std::shared_ptr<WrittenFile>& file, bool closed);
   void ReleaseFile(Request request, fuse_file_info& file);
   void FinishFiles();
@@ -218,7 +222,8 @@ class Mount::Server {
   std::unique_ptr<StagingFolder> staging_;  // null: files are streams
   const WrittenFile::Services services_;
   LocalTree local_;
-  std::atomic<uint64_t> commits_{0};  // that have given an inode another version
+  std::unique_ptr<WriteBack> write_back_;  // null: close waits for the store
+  std::atomic<uint64_t> commits_{0};       // that have given an inode another version
   LookAhead ahead_;
   const std::chrono::system_clock::time_point mounted_at_;
   std::atomic<int64_t> warned_ms_{0};

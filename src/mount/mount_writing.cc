@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/clock.h"
+#include "base/thread_pool.h"
 #include "mount/mount_server.h"
 #include "mount/writer_process.h"
 
@@ -19,6 +20,7 @@ namespace millrace {
 namespace {
 
 constexpr mode_t kModeBits = 07777;
+constexpr int kFinishThreads = 8;
 
 absl::Status NeedsOverwriting(const std::string& uri) {
   return RefusedWith(EEXIST, uri + ": there is an object already, and the mount has --no-overwrite");
@@ -287,7 +289,7 @@ absl::Status Mount::Server::FlushFile(Request request, const fuse_file_info& fil
     if (!written.outlives_writer() && written.writing == 0) GiveUp(open.written);
   } else if (written.ended()) {
     RETURN_IF_ERROR(written.Commit(PatienceOf(request)));  // tells why
-  } else if (written.writing == 0 && written.size() > 0) {
+  } else if (written.writing == 0 && written.size() > 0 && !Defer(open.written)) {
     RETURN_IF_ERROR(CommitFile(open.written, PatienceOf(request)));
   }
   fuse_reply_err(request, 0);
@@ -323,16 +325,36 @@ void Mount::Server::ForgetName(const WrittenFile& file) {
   if (inodes_.NumberOf(key) == file.inode) inodes_.Unname(key);
 }
 
+// With --write-back, a file that was closed goes to the store later. False if it has to go now.
+bool Mount::Server::Defer(const std::shared_ptr<WrittenFile>& file) {
+  if (write_back_ == nullptr || !file->can_wait()) return false;
+  write_back_->Add(file);
+  return true;
+}
+
+// Nobody waits for the answer. False if the commit failed and another one may succeed.
+bool Mount::Server::CommitClosed(const std::shared_ptr<WrittenFile>& file) {
+  const absl::Status committed = CommitFile(file, ReleasePatience());
+  if (!committed.ok()) Warn(committed);
+  return committed.ok() || file->ended();
+}
+
+// The delay of a file is over. A program that has opened it meanwhile writes on in it, and its close adds it again.
+bool Mount::Server::CommitLater(const std::shared_ptr<WrittenFile>& file) {
+  if (file->writing > 0) return true;
+  if (file->changed() && !CommitClosed(file)) return false;
+  local_.End(file, /*if_idle=*/true);
+  return true;
+}
+
 // A handle that writes is gone; `closed`: its process has closed it before. What was not committed is now: an empty
-// file, one that was left to another process, or one whose commit failed. Nobody waits for the answer.
+// file, one that was left to another process, or one whose commit failed.
 void Mount::Server::CloseWriter(const std::shared_ptr<WrittenFile>& file, bool closed) {
   if (!closed) --file->writing;
-  if (local_.Detach(*file) && file->changed()) {
-    const absl::Status committed = CommitFile(file, ReleasePatience());
-    if (!committed.ok()) Warn(committed);
+  if (local_.Detach(*file) && file->changed() && !Defer(file)) {
     // A program that has opened it meanwhile writes on in it, and its close commits it.
-    if (!committed.ok() && !file->ended() && local_.EndUnwritten(file)) {
-      file->Park(std::string(committed.message()));
+    if (!CommitClosed(file) && local_.EndUnwritten(file)) {
+      file->Park(store_.Uri(file->key()) + ": the store did not take it when it was closed");
       GiveUp(file);
     }
   }
@@ -361,15 +383,21 @@ void Mount::Server::ReleaseFile(Request request, fuse_file_info& file) {
 // The mount ends, and the kernel may have dropped what it would have said of files that were closed.
 void Mount::Server::FinishFiles() {
   if (staging_ == nullptr) return;
+  if (write_back_ != nullptr) write_back_->Stop();
+  std::atomic<bool> is_away{false};  // the store: the other files do not wait for it one after another
+  const auto finish = [&](WrittenFile& file) {
+    if (file.changed() && (file.writing == 0 || file.outlives_writer())) {
+      const absl::Status committed = is_away ? absl::UnavailableError(store_.Uri(file.key()) + ": the store is away")
+                                             : file.Commit(ReleasePatience());
+      if (absl::IsUnavailable(committed) || absl::IsDeadlineExceeded(committed)) is_away = true;
+      if (!committed.ok()) file.Park(std::string(committed.message()));
+    }
+    if (file.changed()) file.Park(store_.Uri(file.key()) + ": the mount ended while a program was writing it");
+    file.DropStaged();
+  };
+  ThreadPool pool(kFinishThreads, "mount-finish");
   for (const std::shared_ptr<WrittenFile>& file : local_.All()) {
-    if (file->changed() && (file->writing == 0 || file->outlives_writer())) {
-      const absl::Status committed = file->Commit(ReleasePatience());
-      if (!committed.ok()) file->Park(std::string(committed.message()));
-    }
-    if (file->changed()) {
-      file->Park(store_.Uri(file->key()) + ": the mount ended while a program was writing it");
-    }
-    file->DropStaged();
+    pool.Submit([&finish, file] { finish(*file); });
   }
 }
 

@@ -458,6 +458,11 @@ absl::Status WrittenFile::CommitNow(const Patience& patience) {
   return info.status();  // another commit sends all again
 }
 
+bool WrittenFile::can_wait() const {
+  std::lock_guard lock(mutex_);
+  return failed_.ok() && !content_.has_lost();
+}
+
 absl::Status WrittenFile::Sync(const Patience& patience) {
   ASSIGN_OR_RETURN(const Turn turn, TakeTurn(patience));
   if (stream_is_done_) return absl::OkStatus();

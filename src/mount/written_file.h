@@ -67,6 +67,8 @@ class WrittenFile {
   /// Changes are over: it was refused or abandoned, or, without a staging folder, committed.
   bool ended() const { return ended_; }
   bool abandoned() const { return abandoned_; }
+  /// All bytes are in the staging folder or in the store.
+  bool can_wait() const;
   /// A signal that ends its writer does not take back what was written: it was synced or appended to.
   bool outlives_writer() const { return synced_ || appended_; }
 

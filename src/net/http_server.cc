@@ -147,11 +147,12 @@ std::string PeerOf(int fd) {
   return text;
 }
 
-// Closes a connection that waits for a request: of an address, or with "" of any. False if there is none.
-bool CloseWaiting(ServerLoop& home, const std::string& peer) {
+// Closes a connection for another one: of an address, or with "" of any. False if there is none that can be closed.
+bool MakeRoom(ServerLoop& home, const std::string& peer) {
+  const auto now = std::chrono::steady_clock::now();
   std::shared_ptr<ServerConnection> first;
   for (const std::shared_ptr<ServerConnection>& each : home.connections) {
-    if (!each->waits_for_request() || (!peer.empty() && each->peer() != peer)) continue;
+    if (!each->can_make_room(now) || (!peer.empty() && each->peer() != peer)) continue;
     if (first == nullptr || each->GoesBefore(*first)) first = each;
   }
   if (first == nullptr) return false;
@@ -161,8 +162,8 @@ bool CloseWaiting(ServerLoop& home, const std::string& peer) {
 
 bool HasRoom(ServerLoop& home, const std::string& peer) {
   const auto count = home.by_address.find(peer);
-  if (count != home.by_address.end() && count->second >= home.max_per_address) return CloseWaiting(home, peer);
-  return home.connections.size() < home.max_connections || CloseWaiting(home, "");
+  if (count != home.by_address.end() && count->second >= home.max_per_address) return MakeRoom(home, peer);
+  return home.connections.size() < home.max_connections || MakeRoom(home, "");
 }
 
 void Adopt(ServerLoop& home, UniqueFd fd) {

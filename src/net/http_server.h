@@ -119,8 +119,9 @@ struct HttpServerOptions {
   /// For a TLS handshake and the first head, from the connection's begin, and for each later head, from its first byte.
   std::chrono::milliseconds head_timeout = std::chrono::seconds(15);
   /// In all, and of one address (HttpRequestFacts::peer). If there are as many, a new connection takes the place of one
-  /// that waits for a request. Those that have asked for nothing yet go first, and of these the oldest. If every
-  /// connection has a request in flight, the new one is closed. Each loop keeps its part of both limits, rounded up.
+  /// that waits for a request. Those that have asked for nothing yet go first, and of these the oldest. If there is
+  /// none, it takes the place of one whose peer has taken nothing of its answer for a second. If every other connection
+  /// has a request in flight, the new one is closed. Each loop keeps its part of both limits, rounded up.
   size_t max_connections = SIZE_MAX;
   size_t max_per_address = SIZE_MAX;
   /// A connection that made room before it asked for anything is closed so much later, and nothing reads it until then.

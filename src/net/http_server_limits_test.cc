@@ -1,8 +1,8 @@
 // C10: clients that ask for nothing, or slowly, keep nobody else from a server.
 
 #include <fmt/format.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <poll.h>
 
 #include <chrono>
 #include <condition_variable>
@@ -22,12 +22,6 @@ using std::chrono::milliseconds;
 
 constexpr std::string_view kAsk = "GET /1 HTTP/1.1\r\nHost: x\r\n\r\n";
 
-bool IsClosed(const RawClient& client) {
-  pollfd look{client.fd(), POLLIN, 0};
-  char byte;
-  return poll(&look, 1, 0) == 1 && recv(client.fd(), &byte, 1, MSG_PEEK) == 0;
-}
-
 TEST_F(HttpServerTest, C10AHeadThatTricklesIsCutOff) {
   HttpServerOptions options;
   options.head_timeout = milliseconds(50);
@@ -44,7 +38,7 @@ TEST_F(HttpServerTest, C10AHeadThatTricklesIsCutOff) {
   RawClient silent(server_->port());
   RawClient trickles(server_->port());
   int sent = 0;
-  for (; sent < 10'000 && !IsClosed(trickles); ++sent) {  // bytes move all the time
+  for (; sent < 10'000 && trickles.IsOpen(); ++sent) {  // bytes move all the time
     trickles.Send(sent == 0 ? "GET / HTTP/1.1\r\nX: " : "x");
     std::this_thread::sleep_for(milliseconds(5));
   }
@@ -136,6 +130,31 @@ TEST_F(HttpServerTest, C10AConnectionThatMadeRoomIsClosedLater) {
   for (const auto& each : flood) EXPECT_TRUE(each->IsOpen());
   server_.reset();
   for (const auto& each : flood) EXPECT_FALSE(each->IsOpen());
+}
+
+TEST_F(HttpServerTest, C10APeerThatTakesNoAnswersMakesRoom) {
+  HttpServerOptions options;
+  options.max_connections = 8;
+  Serve(
+      [](FunctionHandler::Request request, HttpResponder responder) {
+        const bool is_large = request.head.target == "/large";
+        responder.Send(TextReply(is_large ? std::string(16 << 20, 'x') : "small"));
+      },
+      nullptr, std::move(options));
+  std::vector<std::unique_ptr<RawClient>> silent;
+  for (int i = 0; i < 8; ++i) {
+    silent.push_back(std::make_unique<RawClient>(server_->port()));
+    silent.back()->Send("GET /large HTTP/1.1\r\nHost: x\r\n\r\n");
+  }
+  std::string answer;
+  const auto end = std::chrono::steady_clock::now() + std::chrono::minutes(3);
+  while (answer.empty() && std::chrono::steady_clock::now() < end) {
+    RawClient client(server_->port());
+    client.Send(kAsk);
+    answer = client.ReadUntil("small");
+    std::this_thread::sleep_for(milliseconds(5));
+  }
+  EXPECT_THAT(answer, ::testing::HasSubstr("200 OK"));
 }
 
 TEST_F(HttpServerTest, C10OneMoreRequestThanConnectionsIsTurnedAway) {

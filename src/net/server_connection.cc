@@ -134,7 +134,7 @@ void ServerConnection::Close() {
 
 void ServerConnection::MakeRoom() {
   constexpr size_t kMaxIgnored = 1024;
-  if (has_asked_ || home_.close_delay.count() == 0) return Close();
+  if (has_asked_ || !waits_for_request() || home_.close_delay.count() == 0) return Close();
   if (home_.ignored.size() >= kMaxIgnored) home_.ignored.pop_front();
   home_.ignored.push_back({UniqueFd(-1), Clock::now() + home_.close_delay});
   home_.ignored.back().fd = UniqueFd(socket_->descriptor.release());
@@ -145,7 +145,13 @@ bool ServerConnection::waits_for_request() const {
   return state_ == State::kHandshake || (state_ == State::kReceive && exchange_ == nullptr && !reply_);
 }
 
+bool ServerConnection::IsStuck(Clock::time_point now) const {
+  constexpr std::chrono::seconds kStuckAfter{1};
+  return state_ == State::kRespond && blocked_ && now - last_move_ > kStuckAfter;
+}
+
 bool ServerConnection::GoesBefore(const ServerConnection& other) const {
+  if (waits_for_request() != other.waits_for_request()) return waits_for_request();
   return has_asked_ != other.has_asked_ ? !has_asked_ : waits_since_ < other.waits_since_;
 }
 

@@ -66,9 +66,9 @@ class ServerConnection : public std::enable_shared_from_this<ServerConnection> {
   /// Closes when no byte has moved for too long, or there will be no answer.
   void CloseIfIdle(std::chrono::steady_clock::time_point now);
   const std::string& peer() const { return peer_; }
-  /// It waits for a request, or its handshake does: closing it breaks nothing off.
-  bool waits_for_request() const;
-  /// True if this one is to be closed before another one, if both wait.
+  /// It may be closed for another one: it waits for a request, or its peer does not take the answer.
+  bool can_make_room(std::chrono::steady_clock::time_point now) const { return waits_for_request() || IsStuck(now); }
+  /// True if this one is to be closed before another one, if both can make room.
   bool GoesBefore(const ServerConnection& other) const;
   void OnReply(HttpReply reply);
   /// The handler gave its responder up.
@@ -92,6 +92,8 @@ class ServerConnection : public std::enable_shared_from_this<ServerConnection> {
     std::optional<Next> wait;
   };
 
+  bool waits_for_request() const;
+  bool IsStuck(Clock::time_point now) const;
   void RunSteps();
   Next Step();
   Next Handshake();

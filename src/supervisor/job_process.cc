@@ -243,14 +243,22 @@ bool JobProcess::HasGroup() const {
 
 void JobProcess::Signal(int signal) {
   if (alone_) return;  // the number of its group may be another's by now
-  if (signal == SIGKILL) {
-    kill(-pid_, SIGKILL);
-    return;
-  }
+  if (signal == SIGKILL) return KillGroup();
   signal_ = signal;
   signalled_.clear();
   if (!status_) kill(pid_, signal);
   PassOn();
+}
+
+// Once the first process of the group is reaped, its number may be that of a strange group, unless a child is in it.
+void JobProcess::KillGroup() const {
+  if (status_) {
+    const std::vector<pid_t> children = Children();  // none: the kernel does not list them
+    const bool is_ours =
+        std::any_of(children.begin(), children.end(), [&](pid_t child) { return getpgid(child) == pid_; });
+    if (!children.empty() && !is_ours) return;
+  }
+  kill(-pid_, SIGKILL);
 }
 
 void JobProcess::PassOn() {
@@ -284,7 +292,7 @@ JobProcess::Left JobProcess::EndLeft(std::chrono::milliseconds limit) {
 bool JobProcess::KillAll() {
   const auto end = std::chrono::steady_clock::now() + kKillLimit;
   while (true) {
-    kill(-pid_, SIGKILL);
+    KillGroup();
     for (const pid_t child : Children()) kill(child, SIGKILL);
     Ended();
     if (alone_) return true;

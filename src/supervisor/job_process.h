@@ -80,6 +80,7 @@ class JobProcess {
   /// Kills it and all its descendants, also those that have left the group, and waits until they are gone. False if
   /// some are still there after ten seconds: they hang within the kernel.
   bool KillAll();
+  void KillGroup() const;
   struct Left {
     size_t told = 0;   // processes that got SIGTERM
     bool gone = true;  // false: some hang within the kernel

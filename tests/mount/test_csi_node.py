@@ -239,6 +239,21 @@ def test_attributes_and_mount_options() -> None:
     refused("INVALID_ARGUMENT", plugin.volume_of, "v", ATTRIBUTES, ["no-overwrite"], False)
 
 
+def test_a_volume_takes_no_more_of_the_node_than_its_operator_allows(tmp_path: Path) -> None:
+    limited = plugin.Settings(millrace=str(tmp_path / "none"), max_memory="2GiB", max_staging="10GB")
+    node = plugin.Node(limited)
+    for option in ("memory=2049MiB", "memory=3GB", "memory=much", "staging-size=11GB", "staging-size=1TiB"):
+        said = refused("INVALID_ARGUMENT", node.stage, volume(True, (option,)), str(tmp_path / "s"), {})
+        assert option.partition("=")[2] in said
+    for option in ("memory=2GiB", "memory=2000MB", "staging-size=10GB", "uid=1"):
+        plugin.check_limits(volume(True, (option,)), limited)
+        plugin.check_limits(volume(True, ("memory=1TiB",)), plugin.Settings())
+    words = node._command(volume(writable=True), "/mnt")
+    assert words[words.index("--staging-size") + 1] == "10GB"
+    assert "--staging-size" not in node._command(volume(True, ("staging-size=1GB",)), "/mnt")
+    assert "--staging-size" not in node._command(volume(), "/mnt")
+
+
 FOLDERS = ("/var/lib/kubelet", "file:///var/lib/kubelet", "/cache", "//s3://b", "/s3://b", "S3://b/../..")
 
 

@@ -14,6 +14,7 @@ import millrace
 import pytest
 from ports import free_port
 from service_support import Worker, is_late, is_sound, received
+from e2e.mounting import wait_until
 from support import Samples, write_tar
 
 FLOOD = 2000
@@ -60,12 +61,17 @@ def test_c10_a_trainer_reads_during_a_flood(tar: Samples, many_files: None, sour
     try:
         local, _ = received(tar.uri)
         with flood(worker.address, sources):
-            remote, loader = received(tar.uri, workers=[worker.address])
-            assert remote == local
-            report = loader.report()["workers"]
-            assert is_sound(report[0]) and (report[0]["rows"] > 0 or is_late(report[0])), report
-            files = len(list(pathlib.Path(f"/proc/{worker.process.pid}/fd").iterdir()))
-            assert files < PER_ADDRESS * len(sources) + 200
+            for _ in range(20):  # on a busy machine a worker may be late, and the trainer reads for itself
+                remote, loader = received(tar.uri, workers=[worker.address])
+                assert remote == local
+                report = loader.report()["workers"]
+                assert is_sound(report[0]), report
+                if report[0]["rows"] > 0:
+                    break
+                assert is_late(report[0]), report
+            assert report[0]["rows"] > 0
+            descriptors = pathlib.Path(f"/proc/{worker.process.pid}/fd")
+            wait_until(lambda: len(list(descriptors.iterdir())) < PER_ADDRESS * len(sources) + 200, "few connections")
             with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics") as answer:
                 assert b"millrace_" in answer.read()
     finally:

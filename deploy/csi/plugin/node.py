@@ -38,9 +38,9 @@ OTHER_WAYS = (
 OTHER_ENDPOINTS = ("AWS_ENDPOINT_URL", "AWS_USE_FIPS_ENDPOINT", "AWS_USE_DUALSTACK_ENDPOINT")
 ATTRIBUTES = {"uri", "region", "endpoint"}
 # Options of `millrace mount` that the author of a volume may give; others name folders and files of the node.
-OPTIONS = {"uid", "gid", "umask", "metadata-ttl", "timeout", "memory", "staging-size", "publish-on-fsync"}
+OPTIONS = {"uid", "gid", "umask", "metadata-ttl", "timeout", "memory", "staging-size", "publish-on-fsync", "write-back"}
 # Options that need a volume which is written.
-WRITING = {"no-overwrite", "no-staging", "staging-size", "publish-on-fsync"}
+WRITING = {"no-overwrite", "no-staging", "staging-size", "publish-on-fsync", "write-back"}
 FLAGS = {"no-overwrite", "no-staging"}
 
 
@@ -62,6 +62,8 @@ class Settings:
     memory: str = ""  # of each mount, unless its volume says another
     folders: bool = False  # whether a volume may be a folder of the node
     staging: str = ""  # a folder for what is being written; "": that of the cache
+    max_memory: str = ""  # that a volume may say; "": any
+    max_staging: str = ""  # the same of its staging-size, and what a volume has that says none
 
 
 @dataclass(frozen=True)
@@ -79,6 +81,33 @@ class Volume:
     def source(self) -> str:
         """As the table of mounts has it."""
         return self.uri.replace(",", "_")
+
+
+def bytes_of(size: str) -> float:
+    """As `millrace` reads a size: 64MiB, 1.5GB, 100. ValueError if it is none."""
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)(?:([KMGT])(i?)B|B?)", size)
+    if found is None:
+        raise ValueError(f"'{size}' is no size, such as 512MiB")
+    number, unit, binary = found.groups()
+    return float(number) * (1024 if binary else 1000) ** (" KMGT".index(unit) if unit else 0)
+
+
+def check_limits(volume: Volume, settings: Settings) -> None:
+    """INVALID_ARGUMENT for a volume that would take more of the node than its operator allows."""
+    for name, limit in (("memory", settings.max_memory), ("staging-size", settings.max_staging)):
+        for option in volume.options:
+            if not limit or option.partition("=")[0] != name:
+                continue
+            try:
+                allowed = bytes_of(option.partition("=")[2]) <= bytes_of(limit)
+            except ValueError as error:
+                raise Refused("INVALID_ARGUMENT", f"volume {volume.id}: {name}: {error}") from error
+            if not allowed:
+                raise Refused(
+                    "INVALID_ARGUMENT",
+                    f"volume {volume.id}: {option} is more than the plugin allows, {limit}; ask for less, "
+                    f"or start the plugin with a larger --max-{name}",
+                )
 
 
 def check_uri(volume_id: str, uri: str, folders: bool) -> None:
@@ -271,6 +300,7 @@ class Node:
 
     def stage(self, volume: Volume, staging: str, secrets: Mapping[str, str]) -> None:
         check_secrets(volume, secrets)
+        check_limits(volume, self._settings)
         folder = real(staging)
         with self._alone(volume.id):
             there = unmount_dead(folder)
@@ -376,8 +406,11 @@ class Node:
             command += ["--memory", settings.memory]
         if settings.cache:
             command += ["--cache", settings.cache]
-        if volume.writable and settings.staging and "no-staging" not in volume.options:
-            command += ["--staging", settings.staging]
+        if volume.writable and "no-staging" not in volume.options:
+            if settings.staging:
+                command += ["--staging", settings.staging]
+            if settings.max_staging and not any(option.startswith("staging-size=") for option in volume.options):
+                command += ["--staging-size", settings.max_staging]
         if settings.cache and settings.cache_size:
             command += ["--cache-size", settings.cache_size]
         return command

@@ -22,7 +22,7 @@ from typing import Any
 
 import controller
 import grpc
-from node import Node, Refused, Settings, Volume, volume_of
+from node import Node, Refused, Settings, Volume, bytes_of, volume_of
 
 NAME = "mount.millrace.csi"
 csi, csi_services = grpc.protos_and_services("csi.proto")
@@ -262,8 +262,22 @@ def main() -> None:
         metavar="DIR",
         help="where the bytes of files lie that are being written (default: that of --cache, else ~/.cache/millrace)",
     )
+    parser.add_argument(
+        "--max-memory", default="", metavar="SIZE", help="that a volume's memory= may say (default: any)"
+    )
+    parser.add_argument(
+        "--max-staging-size",
+        default="",
+        metavar="SIZE",
+        help="that a volume's staging-size= may say, and what a volume has that says none (default: any)",
+    )
     parser.add_argument("--version", default="0", help="that the plugin tells (default: 0)")
     options = parser.parse_args()
+    for size in (options.max_memory, options.max_staging_size):
+        try:
+            bytes_of(size or "1")
+        except ValueError as error:
+            parser.error(str(error))
 
     settings = Settings(
         options.millrace,
@@ -272,6 +286,8 @@ def main() -> None:
         options.memory,
         options.allow_folders,
         options.staging,
+        options.max_memory,
+        options.max_staging_size,
     )
     services = listening(options.endpoint)
     identity = IdentityService(settings, options.version, mounts=not options.controller)
