@@ -12,9 +12,9 @@ from collections.abc import Iterator
 
 import millrace
 import pytest
+from e2e.mounting import wait_until
 from ports import free_port
 from service_support import Worker, is_late, is_sound, received
-from e2e.mounting import wait_until
 from support import Samples, write_tar
 
 FLOOD = 2000
