@@ -41,7 +41,8 @@ class RawClient {
   /// False if the server has closed the connection.
   bool IsOpen() const {
     char next;
-    return recv(fd_, &next, 1, MSG_PEEK | MSG_DONTWAIT) > 0 || errno == EAGAIN;
+    const ssize_t n = recv(fd_, &next, 1, MSG_PEEK | MSG_DONTWAIT);
+    return n > 0 || (n < 0 && errno == EAGAIN);
   }
   void Close() {
     if (fd_ >= 0) close(std::exchange(fd_, -1));
