@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 import signal
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -67,25 +68,30 @@ def test_the_end_of_the_mount_waits_for_files(
     "If the store does not take a file with `--write-back`, the mount tries again until the store answers. A file that it refuses is listed by `millrace mount --recover`."
 )
 def test_a_store_that_does_not_take_a_file(sandbox: Sandbox, store: Server, bucket: Path, tmp_path: Path) -> None:
-    options = ("--writable", "--write-back", "100ms", "--timeout", "1s", "--log", tmp_path / "log")
-    with mounted(sandbox, "s3://b", tmp_path / "mnt", *options, env=store.env()):
-        file = open(tmp_path / "mnt" / "new", "wb", buffering=0)
+    place, log = tmp_path / "mnt", tmp_path / "log"
+    place.mkdir()
+    options = ("--writable", "--write-back", "100ms", "--timeout", "1s", "--log", log)
+    sandbox.ok("mount", "s3://b", place, *options, env=store.env())
+    try:
+        file = open(place / "new", "wb", buffering=0)
         file.write(b"waits")
         freeze(store.process)
         try:
             file.close()
-            wait_until(lambda: "did not answer" in (tmp_path / "log").read_text(), "the first try")
-            assert (tmp_path / "mnt" / "new").read_bytes() == b"waits"
+            wait_until(lambda: "did not answer" in log.read_text(), "the first try")
+            assert (place / "new").read_bytes() == b"waits"
         finally:
             store.process.send_signal(signal.SIGCONT)
         wait_until(lambda: contents(bucket).get("new") == b"waits", "the object")
-        with open(tmp_path / "mnt" / "theirs", "wb", buffering=0) as file:
+        with open(place / "theirs", "wb", buffering=0) as file:
             file.write(b"ours")
             store.client().put_object(Bucket="b", Key="theirs", Body=b"of another machine")
-        wait_until(lambda: "another program has made" in (tmp_path / "log").read_text(), "the refusal")
+        wait_until(lambda: "another program has made" in log.read_text(), "the refusal")
+    finally:
+        subprocess.run(["fusermount3", "-u", place], check=True)
+    wait_until(lambda: "s3://b/theirs" in sandbox.ok("mount", "--recover").out, "the end of the mount")
     assert contents(bucket)["theirs"] == b"of another machine"
-    listed = sandbox.ok("mount", "--recover").out
-    assert "s3://b/theirs" in listed and listed.count("millrace cp") == 1
+    assert sandbox.ok("mount", "--recover").out.count("millrace cp") == 1
 
 
 @says(
