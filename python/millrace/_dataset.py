@@ -12,14 +12,14 @@ import numpy as np
 import numpy.typing as npt
 
 from . import _arguments, _core, _subsets
+from ._errors import InvalidArgumentError, MismatchError
+from ._labels import LabelsLike, Native, to_labels
 from ._opening import Opening, class_order, native_of
 from ._progress_line import ProgressLine
 from ._sample_values import sample_of
-from .errors import InvalidArgumentError, MismatchError
-from .labels import LabelsLike, Native, to_labels
 
 if TYPE_CHECKING:
-    from .mix import Mix
+    from ._mix import Mix
 
 
 _MOST_BYTES = 2**64 - 1
@@ -346,7 +346,7 @@ class Dataset:
             weights: By class; those that are not named get 0. None: all are equal.
             epoch_samples: Samples of an epoch. None: as many as this data set has.
         """
-        from .mix import balanced
+        from ._mix import balanced
 
         return balanced(self, groups, weights, epoch_samples, draws)
 
@@ -361,7 +361,7 @@ class Dataset:
             weights: A number from 0 on for each sample of this data set, in its order; up to 65,536 different ones.
             epoch_samples: Samples of an epoch. None: as many as this data set has.
         """
-        from .mix import weighted
+        from ._mix import weighted
 
         return weighted(self, weights, epoch_samples, draws)
 

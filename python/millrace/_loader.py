@@ -8,7 +8,13 @@ from types import TracebackType
 from typing import Any, Callable, Literal, NoReturn, cast
 
 from . import _arguments, _core, _dataloader_names, _moved_options, _pads
+from ._batch import Batch, State
 from ._batch_shapes import BatchShapes
+from ._dataset import Dataset
+from ._device import device_of
+from ._device_decode import decoder_of
+from ._errors import Error, InvalidArgumentError, UnsupportedError
+from ._fields import Field, Image, Label, padding_of_values, refuse_objects
 from ._hand_over import handed_over
 from ._iteration import BatchIterator, iteration_over, position_of, start_of_epoch
 from ._loader_options import (
@@ -22,21 +28,15 @@ from ._loader_options import (
     usual_image,
     worker_options,
 )
+from ._mix import Mix
 from ._option_groups import Cache, Map, Service, Shuffle, Transfer, mapping_of, shuffle_and_order
+from ._ranks import local_ranks, rank_and_world
+from ._report import Report, Table, flat
+from ._stream import Stream
 from ._stream_maker import destination_of, stream_maker
 from ._tokenized import tokenized
-from .batch import Batch, State
-from .dataset import Dataset
-from .device import device_of
-from .device_decode import decoder_of
-from .errors import Error, InvalidArgumentError, UnsupportedError
-from .fields import Field, Image, Label, padding_of_values, refuse_objects
-from .mix import Mix
-from .ranks import local_ranks, rank_and_world
-from .report import Report, Table, flat
-from .stream import Stream
-from .tokens import Rows, Shape, Tokens
-from .transform import Seeds, Transform, Work, imported
+from ._tokens import Rows, Shape, Tokens
+from ._transform import Seeds, Transform, Work, imported
 
 
 class Loader:
@@ -341,7 +341,7 @@ class Loader:
             return None if other._iteration.is_used_up else next(iter(other), None)
 
     def _repr_html_(self) -> str:
-        from .contact_sheet import ContactSheet, page_of_text
+        from ._contact_sheet import ContactSheet, page_of_text
 
         title = repr(self)
         try:

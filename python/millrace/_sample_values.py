@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from .errors import DamagedDataError
+from ._errors import DamagedDataError
 
 _NPY_MAGIC = b"\x93NUMPY"
 

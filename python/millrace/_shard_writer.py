@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from . import _arguments, _core
-from .errors import AlreadyExistsError, InvalidArgumentError, MismatchError, NotFoundError, UsageError
-from .ranks import rank_and_world
+from ._errors import AlreadyExistsError, InvalidArgumentError, MismatchError, NotFoundError, UsageError
+from ._ranks import rank_and_world
 
 _MARK = ".millrace/incomplete"
 _DONE = ".millrace/written"

@@ -11,10 +11,10 @@ from typing import Any, Callable
 import numpy as np
 
 from . import _float_types, _remote_rows
+from ._errors import InvalidArgumentError, TransformError
+from ._padding import filled
 from ._pads import Pads
 from ._stacks import Stacks
-from .errors import InvalidArgumentError, TransformError
-from .padding import filled
 
 _OF_BATCH = ("valid", "sample", "part", "row", "key")
 

@@ -19,12 +19,12 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from . import _arguments
-from .dataset import Dataset
-from .plan import Plan
-from .read_ahead import one_ahead
+from ._dataset import Dataset
+from ._plan import Plan
+from ._read_ahead import one_ahead
 
 if TYPE_CHECKING:
-    from .huggingface_trainer import PositionCallback, Trainer, TrainerMixin
+    from ._huggingface_trainer import PositionCallback, Trainer, TrainerMixin
 
 __all__ = ["PositionCallback", "Trainer", "TrainerMixin", "to_datasets"]
 
@@ -34,7 +34,7 @@ _MOST_SHARDS = 1024
 
 def __getattr__(name: str) -> Any:
     if name in ("PositionCallback", "Trainer", "TrainerMixin"):
-        return getattr(importlib.import_module(".huggingface_trainer", __package__), name)
+        return getattr(importlib.import_module("._huggingface_trainer", __package__), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

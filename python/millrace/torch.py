@@ -18,16 +18,16 @@ from typing import TYPE_CHECKING, Any, Callable, Union
 import torch.utils.data
 
 from . import _arguments, _core
+from ._dataset import Dataset
+from ._errors import InvalidArgumentError, MismatchError, UnsupportedError
+from ._files import RawReader
+from ._loader_benchmark import Diagnosis, benchmark
+from ._mix import Mix
 from ._option_groups import Shuffle
+from ._plan import Plan
+from ._ranks import rank_and_world
+from ._read_ahead import Course, Place, ReadAhead, one_ahead
 from ._transform_process import end_with
-from .dataset import Dataset
-from .errors import InvalidArgumentError, MismatchError, UnsupportedError
-from .files import RawReader
-from .loader_benchmark import Diagnosis, benchmark
-from .mix import Mix
-from .plan import Plan
-from .ranks import rank_and_world
-from .read_ahead import Course, Place, ReadAhead, one_ahead
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer

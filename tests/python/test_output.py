@@ -11,7 +11,7 @@ import millrace
 import numpy as np
 import pytest
 import torch
-from millrace.padding import rows_of
+from millrace._padding import rows_of
 from millrace.transforms import MixUp, Normalize, RandomErasing, Resize
 from support import AT_SIZE, HEIGHT, WIDTH, Samples
 

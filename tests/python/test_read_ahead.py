@@ -13,7 +13,7 @@ from typing import Any
 
 import millrace
 import pytest
-from millrace.read_ahead import Course, Place, ReadAhead, Strides
+from millrace._read_ahead import Course, Place, ReadAhead, Strides
 from support import Samples, binary, check_script, devstore, write_raw
 from thoroughness import repeats
 

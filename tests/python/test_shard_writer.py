@@ -288,7 +288,7 @@ def test_a_kill_before_the_mark_is_removed(tmp_path: pathlib.Path) -> None:
 
 def test_ranks_that_end_at_once(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """While one reads the journals, the other makes the place complete, which removes them."""
-    core = millrace.shard_writer._core
+    core = millrace._shard_writer._core
     opens, raced = core.ReadFile, []
 
     def open_late(uri: str) -> Any:

@@ -9,7 +9,7 @@ import millrace
 import numpy as np
 import pytest
 import torch
-from millrace.device import Device
+from millrace._device import Device
 from millrace.transforms import MixUp
 from support import AT_SIZE, Samples, write_raw
 from token_corpus import write_corpus

@@ -31,7 +31,7 @@ def test_numbers_of_a_training(raw: Samples) -> None:
 
 
 def test_rates_are_of_the_time_since_the_last_call() -> None:
-    from millrace.report import flat
+    from millrace._report import flat
 
     def report(samples: int, seconds: float, waited: float) -> dict[str, object]:
         return {
