@@ -373,7 +373,7 @@ class Dataset:
         return numbers
 
     def read(self, number: int) -> dict[str, Any]:
-        """One sample, by itself: ``{"__key__": ..., field: value, ...}``.
+        """One sample, by itself: ``{"key": ..., field: value, ...}``. A field called ``key`` comes as ``key_field``.
 
         Values are by the types of fields: numpy arrays (``tokens`` of token files, arrays of MDS, lists of numbers of TFRecord), ``int``,
         ``float``, ``str``, what JSON holds, and ``bytes`` for all else, images included. Members of tar shards and raw objects have no type

@@ -114,12 +114,12 @@ class Loader:
             :class:`Json`, :class:`Array`, :class:`Bytes` or :class:`Boxes` each. None: ``image`` and ``label``. ``size``, ``augment``, ``raw`` and ``normalize``
             are then those of images that do not say otherwise.
         transform: A function of a sample, called in threads for each row that is not padding. It gets a dict of the row's values (arrays or
-            tensors as ``output`` says, which it may change, and ``"__key__"``) and returns a dict of what takes their place. Results are
+            tensors as ``output`` says, which it may change, and ``"key"``) and returns a dict of what takes their place. Results are
             stacked where they are numbers or arrays of one shape and type, else they are lists. If it has a parameter ``rng``, that is
             ``numpy.random.default_rng((seed, epoch, sample))``: the same for every number of threads and ranks. Or its name,
             ``"module:function"``: then ``workers`` run it in place of this process, if they are workers of :mod:`millrace.worker`. Or a :class:`Map`, with one of
             these and the threads or processes for it.
-        collate_fn: A function of the list of a batch's samples, as ``transform`` gets (or has returned) them and with ``"__key__"``, in place of
+        collate_fn: A function of the list of a batch's samples, as ``transform`` gets (or has returned) them and with ``"key"``, in place of
             stacking: what it returns is the batch, such as that of ``torch.utils.data.default_collate``. Padding is left out, so that
             the last batch of an epoch is shorter.
         batch_transform: A function of a whole batch, after that, likewise; whatever it returns is what the loop gets.

@@ -134,7 +134,7 @@ def test_damaged_sample_is_masked(tmp_path: pathlib.Path, way: str) -> None:
     if way == "transform":
         options["transform"] = lambda sample: {"image": sample["image"], "sum": int(sample["image"].sum())}
     if way == "collate":
-        options["collate_fn"] = lambda rows: {"key": [row["__key__"] for row in rows]}
+        options["collate_fn"] = lambda rows: {"key": [row["key"] for row in rows]}
     output = "torch" if way == "torch" else "numpy"
     loader = millrace.Loader(
         samples.uri,

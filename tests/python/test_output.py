@@ -109,7 +109,7 @@ def test_functions_get_the_same(raw: Samples) -> None:
     seen: list[Any] = []
 
     def noted(sample: dict[str, Any]) -> dict[str, Any]:
-        seen.append((sample["__key__"], sample["image"]))
+        seen.append((sample["key"], sample["image"]))
         return {"image": sample["image"], "label": sample["label"]}
 
     batches = list(
