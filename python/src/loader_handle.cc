@@ -141,7 +141,8 @@ void LoaderHandle::StopLocked() {
 }
 
 LoaderCounts LoaderHandle::ReportLocked() const {
-  LoaderCounts counts{loader_ == nullptr ? before_ : Sum(before_, loader_->report())};
+  LoaderCounts counts = before_;
+  if (loader_ != nullptr) static_cast<LoaderReport&>(counts) = Sum(before_, loader_->report());
   counts.conversion_cpu_seconds = std::chrono::duration<double>(std::chrono::nanoseconds(conversion_ns_)).count();
   return counts;
 }

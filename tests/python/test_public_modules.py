@@ -23,6 +23,7 @@ REFERENCE = (ROOT / "docs/reference/python.md").read_text()
 NEEDS = {
     "filesystem": ["fsspec"],
     "huggingface_checkpoints": ["transformers"],
+    "jax": ["jax"],
     "lightning": ["lightning"],
     "lightning_checkpoints": ["lightning"],
     "ray": ["ray"],
