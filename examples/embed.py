@@ -63,7 +63,7 @@ def main() -> None:
             for batch in loader:
                 for key, valid, vector in zip(batch["key"], batch["valid"], model(batch["image"])):
                     if valid:  # with several ranks, some samples come twice
-                        writer.write({"__key__": key, "npy": vector})
+                        writer.write({"key": key, "npy": vector})
                 writer.advance(loader.state_dict())
         print(f"rank {writer.rank}: {writer.samples} vectors")
 

@@ -22,7 +22,7 @@ with millrace.ShardWriter(vectors, shard_size="4KiB") as writer, torch.no_grad()
         for number, batch in enumerate(loader, start=1):
             for key, valid, vector in zip(batch["key"], batch["valid"], model(batch["image"])):
                 if valid:
-                    writer.write({"__key__": key, "npy": vector.numpy()})
+                    writer.write({"key": key, "npy": vector.numpy()})
             writer.advance(loader.state_dict())
             if number == stop_after:
                 os.kill(os.getpid(), 9)

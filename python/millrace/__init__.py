@@ -20,15 +20,13 @@ from typing import TYPE_CHECKING as _TYPE_CHECKING
 from typing import Any as _Any
 
 from . import _core, transforms
+from ._batch import Batch, State
+from ._checkpoints import Checkpoints
 from ._commands import index, pack, sync
 from ._commands import inspect as inspect  # not in __all__: `import *` leaves Python's own module alone
-from ._option_groups import Cache, Map, Service, Shuffle, Transfer
-from ._runtime import configure, metrics_url
-from .batch import Batch, State
-from .checkpoints import Checkpoints
-from .contact_sheet import ContactSheet
-from .dataset import Dataset
-from .errors import (
+from ._contact_sheet import ContactSheet
+from ._dataset import Dataset
+from ._errors import (
     AccessDeniedError,
     AlreadyExistsError,
     CancelledError,
@@ -44,28 +42,33 @@ from .errors import (
     UnsupportedError,
     UsageError,
 )
-from .fields import Array, Boxes, Bytes, Image, Json, Label, Text
-from .files import open as open  # not in __all__: `import *` leaves Python's own alone
-from .job import Notice, heartbeat, notice
-from .labels import Labels
-from .loader import Loader
-from .mix import Mix
-from .plan import Plan
-from .report import Report
-from .rng import rng_state, set_rng_state
-from .shard_writer import ShardWriter
-from .token_writer import TokenWriter
-from .tokens import Rows, Shape, Tokens
+from ._fields import Array, Boxes, Bytes, Image, Json, Label, Text
+from ._files import open as open  # not in __all__: `import *` leaves Python's own alone
+from ._job import Notice, heartbeat, notice
+from ._labels import Labels
+from ._loader import Loader
+from ._mix import Mix
+from ._option_groups import Cache, Map, Service, Shuffle, Transfer
+from ._plan import Plan
+from ._report import Report
+from ._rng import rng_state, set_rng_state
+from ._runtime import configure, metrics_url
+from ._shard_writer import ShardWriter
+from ._token_writer import TokenWriter
+from ._tokens import Rows, Shape, Tokens
 
 __version__: str = _core.__version__
 
 # Modules that need further packages, or that few programs use. They are imported when a program first names them.
 _LATER = (
+    "checkpoint_export",
     "checkpoint_import",
     "filesystem",
     "huggingface",
+    "huggingface_checkpoints",
     "jax",
     "lightning",
+    "lightning_checkpoints",
     "preflight",
     "ray",
     "tf",
@@ -74,7 +77,21 @@ _LATER = (
 )
 
 if _TYPE_CHECKING:
-    from . import checkpoint_import, filesystem, huggingface, jax, lightning, preflight, ray, tf, torch, worker  # noqa: F401
+    from . import (  # noqa: F401
+        checkpoint_export,
+        checkpoint_import,
+        filesystem,
+        huggingface,
+        huggingface_checkpoints,
+        jax,
+        lightning,
+        lightning_checkpoints,
+        preflight,
+        ray,
+        tf,
+        torch,
+        worker,
+    )
 else:
 
     def __getattr__(name: str) -> _Any:

@@ -10,7 +10,7 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn, cast
 
-from .errors import InvalidArgumentError
+from ._errors import InvalidArgumentError
 
 _MAX_SIDE = 16384  # of images, in decode/image.cc
 MEMORY = "memory"

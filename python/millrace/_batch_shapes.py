@@ -8,12 +8,12 @@ from typing import Any, cast
 import numpy as np
 
 from . import _core, _float_types
+from ._batch import Batch
+from ._device import Device, Payload
+from ._errors import InvalidArgumentError, UnsupportedError
 from ._hand_over import HandOver
 from ._pads import Pads
-from .batch import Batch
-from .device import Device, Payload
-from .errors import InvalidArgumentError, UnsupportedError
-from .tokens import Shape
+from ._tokens import Shape
 
 _ORIGIN = {"valid", "sample", "part", "row"}  # arrays of a batch that are no fields
 

@@ -7,8 +7,8 @@ import math
 from typing import Any
 
 from . import _arguments, _core
+from ._errors import NotFoundError
 from ._restore import Restore
-from .errors import NotFoundError
 
 NAME = "metric.json"  # beside the state
 

@@ -14,9 +14,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import IO, Any, Union
 
 from . import _arguments
+from ._errors import BY_CODE, Error, InternalError, InvalidArgumentError, UnavailableError
+from ._labels import LabelsLike, to_labels
 from ._progress_line import ProgressLine
-from .errors import BY_CODE, Error, InternalError, InvalidArgumentError, UnavailableError
-from .labels import LabelsLike, to_labels
 
 Uri = Union[str, "os.PathLike[str]"]
 Progress = Union[bool, Callable[[str, int, int], object], None]

@@ -11,7 +11,7 @@ import dataclasses
 import sys
 from typing import Any, Callable
 
-from .errors import InvalidArgumentError
+from ._errors import InvalidArgumentError
 
 __all__ = ["TAGS", "decoded", "encoded"]
 

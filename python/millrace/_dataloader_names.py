@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from . import _arguments
-from .errors import InvalidArgumentError
+from ._errors import InvalidArgumentError
 
 _NO_EFFECT = {
     "num_workers": "it needs no worker processes",

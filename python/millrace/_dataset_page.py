@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from .contact_sheet import page_of_text
-from .errors import Error, MismatchError
-from .fields import Image
-from .loader import Loader
+from ._contact_sheet import page_of_text
+from ._errors import Error, MismatchError
+from ._fields import Image
+from ._loader import Loader
 
 if TYPE_CHECKING:
-    from .dataset import Dataset
+    from ._dataset import Dataset
 
 _SHOWN = 12  # images
 _IMAGES = {"jpg", "jpeg", "png", "webp", "tif", "tiff", "bmp", "gif"}

@@ -35,8 +35,8 @@ from torch.futures import Future
 
 from . import _arguments, _core, _tensors
 from ._boxes import Box
+from ._errors import DamagedDataError, InvalidArgumentError, MismatchError, UnsupportedError
 from ._restore import Reads, Restore, Target
-from .errors import DamagedDataError, InvalidArgumentError, MismatchError, UnsupportedError
 
 if TYPE_CHECKING:
     from typing_extensions import Self

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from .errors import UnsupportedError
+from ._errors import UnsupportedError
 
 NAMES = {"f32": "float32", "f16": "float16", "bf16": "bfloat16"}
 """The names of the types in numpy and torch."""

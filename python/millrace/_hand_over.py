@@ -6,10 +6,10 @@ from collections.abc import Container, Mapping, Sequence
 from typing import Any, Callable, NamedTuple
 
 from . import _float_types
-from .device import Device, Normalization, Payload
-from .device_decode import DeviceDecoder
-from .errors import TransformError, UnsupportedError
-from .fields import dtypes_of, sent_as_bytes
+from ._device import Device, Normalization, Payload
+from ._device_decode import DeviceDecoder
+from ._errors import TransformError, UnsupportedError
+from ._fields import dtypes_of, sent_as_bytes
 
 
 class Destination(NamedTuple):

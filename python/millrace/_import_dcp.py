@@ -17,8 +17,8 @@ from torch.distributed.checkpoint.metadata import Metadata, TensorStorageMetadat
 from torch.distributed.checkpoint.state_dict_loader import load
 
 from . import _tensors
+from ._errors import DamagedDataError, InvalidArgumentError
 from ._torch_version import require_safe_loading
-from .errors import DamagedDataError, InvalidArgumentError
 
 # What .metadata may name when it is unpickled: plain descriptions, none of which does anything when it is made.
 _MODULES = ("torch.distributed.checkpoint.metadata", "torch.distributed.checkpoint.planner")

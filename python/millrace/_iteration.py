@@ -10,11 +10,11 @@ from collections.abc import Callable, Mapping
 from typing import Any, Union
 
 from . import _arguments, _core
+from ._batch import Batch, State
+from ._errors import Error, ExhaustedError, InvalidArgumentError, UsageError
 from ._hand_over import HandOver
-from .batch import Batch, State
-from .errors import Error, ExhaustedError, InvalidArgumentError, UsageError
-from .stream import CLOSED, Stream, finish_stops
-from .stream import Batches as StreamBatches
+from ._stream import CLOSED, Stream, finish_stops
+from ._stream import Batches as StreamBatches
 
 STATE_VERSION = 1
 _COUNTED = 2  # batches: an iterator that has delivered fewer, and was not taken to its end, has only looked

@@ -8,13 +8,13 @@ from collections.abc import Sequence
 from typing import Any, Literal
 
 from . import _arguments
+from ._dataset import Dataset
+from ._device import Device
+from ._errors import InvalidArgumentError
+from ._fields import Image, Label, the_image, to_native
+from ._mix import Mix
 from ._option_groups import Cache, Service
-from .dataset import Dataset
-from .device import Device
-from .errors import InvalidArgumentError
-from .fields import Image, Label, the_image, to_native
-from .mix import Mix
-from .tokens import Tokens
+from ._tokens import Tokens
 from .transforms import compiled
 
 _IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))

@@ -11,8 +11,8 @@ import time
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from . import errors
-from .errors import Error, InvalidArgumentError, MismatchError, UnavailableError
+from . import _errors
+from ._errors import Error, InvalidArgumentError, MismatchError, UnavailableError
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.002, 0.1  # seconds between two looks for a message
 
@@ -156,7 +156,7 @@ def _failure(error: BaseException) -> dict[str, Any]:
 def _message(heard: dict[str, Any], whose: str) -> Any:
     if "error" not in heard:
         return heard["message"]
-    kind = getattr(errors, heard["error"], None) if heard["error"] in errors.__all__ else None
+    kind = getattr(_errors, heard["error"], None) if heard["error"] in _errors.__all__ else None
     raise (kind or Error)(f"{whose}: {heard['text'] if kind else heard['error'] + ': ' + heard['text']}")
 
 

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Callable, NamedTuple
 
 from . import _arguments, _core
-from .errors import InvalidArgumentError
-from .labels import Native
-from .ranks import share_of_work
+from ._errors import InvalidArgumentError
+from ._labels import Native
+from ._ranks import share_of_work
 
 if TYPE_CHECKING:
-    from .dataset import Dataset
+    from ._dataset import Dataset
 
 
 class Opening(NamedTuple):
@@ -28,7 +28,7 @@ class Opening(NamedTuple):
 
 
 def class_order(classes: Sequence[str] | Dataset | None) -> tuple[str, ...]:
-    from .dataset import Dataset
+    from ._dataset import Dataset
 
     wanted = "names of classes, or the Dataset that has them"
     if classes is None:

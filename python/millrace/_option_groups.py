@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from typing import Any, Callable, Literal
 
 from . import _arguments
-from .errors import InvalidArgumentError
-from .transform import Transform
+from ._errors import InvalidArgumentError
+from ._transform import Transform
 
 
 @dataclasses.dataclass(frozen=True)

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from . import _arguments, _float_types
-from .errors import InvalidArgumentError
-from .fields import is_map
+from ._errors import InvalidArgumentError
+from ._fields import is_map
 
 _IGNORED_LABEL = -100  # the usual ignore_index of torch
 _IGNORED_CLASS = 255  # the usual one of masks

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from .errors import TransformError
+from ._errors import TransformError
 
 ENTRY = "__row__"
 """The entry of a native batch that holds these bytes, one for each row; empty: the row was decoded here."""
@@ -52,7 +52,7 @@ def decode(data: bytes) -> dict[str, Any]:
     end = _HEAD + int.from_bytes(data[:_HEAD], "little")
     head = json.loads(data[_HEAD:end])
     if "error" in head:
-        from .processes import RemoteTraceback
+        from ._processes import RemoteTraceback
 
         message, traceback = head["error"]
         raise TransformError(message) from RemoteTraceback(traceback)

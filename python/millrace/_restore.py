@@ -18,9 +18,9 @@ import numpy as np
 
 from . import _containers, _tensors
 from ._boxes import Box, strip_size, strips, widened
+from ._errors import DamagedDataError, Error, InvalidArgumentError
 from ._memory import NewMemory
 from ._state import STATE_NAME, TAG, boxes_of, is_spread
-from .errors import DamagedDataError, Error, InvalidArgumentError
 
 _STAGED_BYTES = 256 << 20  # of what cannot be read straight to its place, so much at a time
 _DEVICE_PART_BYTES = 64 << 20  # of a tensor on a device, so much at a time

@@ -9,9 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from .errors import DamagedDataError
+from ._errors import DamagedDataError, UnsupportedError
 
 _NPY_MAGIC = b"\x93NUMPY"
+
+# The entry of a sample that holds its key, as in batches; and the entry of a field that has this name in the data.
+KEY, FIELD_OF_THAT_NAME = "key", "key_field"
+FORMER_KEY = "__key__"
+RENAMED = "the key of a sample is its entry 'key', as in batches"
 
 
 def to_python(name: str, kind: str, value: bytes) -> Any:
@@ -45,11 +50,21 @@ def _by_name(extension: str, value: bytes) -> Any:
 
 
 def sample_of(uri: str, key: str, fields: list[tuple[str, str, bytes]]) -> dict[str, Any]:
-    sample: dict[str, Any] = {"__key__": key}
+    sample: dict[str, Any] = {KEY: key}
     for name, kind, value in fields:
+        if name == KEY:
+            if any(other == FIELD_OF_THAT_NAME for other, _, _ in fields):
+                raise UnsupportedError(
+                    f"{uri}: sample '{key}' has fields '{KEY}' and '{FIELD_OF_THAT_NAME}'; rename one"
+                )
+            name = FIELD_OF_THAT_NAME
         try:
             sample[name] = to_python(name, kind, value)
         except ValueError as error:  # of json and text, whose bytes are taken as they are
             raise DamagedDataError(f"{uri}: sample '{key}', field '{name}' is no {kind}: {error}") from None
-    sample["__key__"] = key  # the sample's, also where a field is called so
     return sample
+
+
+def advice_of(error: BaseException) -> str:
+    """An error for the former name of the key gets the new name. Other errors get nothing."""
+    return f"; {RENAMED}" if isinstance(error, KeyError) and error.args == (FORMER_KEY,) else ""

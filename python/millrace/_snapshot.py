@@ -100,7 +100,7 @@ class Snapshot:
 
 
 def _torch_pinning(device: Any) -> Pinning:
-    from .device import TorchCuda
+    from ._device import TorchCuda
 
     return TorchCuda(device)
 

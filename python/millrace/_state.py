@@ -26,7 +26,7 @@ import numpy as np
 
 from . import _containers, _tensors
 from ._boxes import Box
-from .errors import InvalidArgumentError, MismatchError
+from ._errors import InvalidArgumentError, MismatchError
 
 Shards = list[tuple[str, list[_tensors.Piece]]]
 Chunks = list[list[dict[str, Any]]]  # of each tensor of a state: those that one rank has written

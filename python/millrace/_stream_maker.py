@@ -6,12 +6,12 @@ import os
 from typing import Any, Callable
 
 from . import _arguments, _core
+from ._device import Device, Payload
+from ._errors import InvalidArgumentError
 from ._hand_over import Destination, HandOver
 from ._option_groups import Map, Transfer
-from .device import Device, Payload
-from .errors import InvalidArgumentError
-from .stream import Stream
-from .transform import Work
+from ._stream import Stream
+from ._transform import Work
 
 
 def destination_of(device: Device | None, work: Work | None, transfer: Transfer, payload: Payload) -> Destination:
@@ -55,7 +55,7 @@ def stream_maker(
             raise InvalidArgumentError(
                 "processes of a Map are for a function of samples; give a function, or leave them out"
             )
-        from .processes import Launcher, TransformProcess
+        from ._processes import Launcher, TransformProcess
 
         launcher, count = Launcher(work.transform, context), workers
 

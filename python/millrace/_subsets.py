@@ -11,11 +11,11 @@ import numpy as np
 import numpy.typing as npt
 
 from . import _arguments, _core
+from ._errors import DamagedDataError, InvalidArgumentError
 from ._sample_values import to_python
-from .errors import DamagedDataError, InvalidArgumentError
 
 if TYPE_CHECKING:
-    from .dataset import Dataset
+    from ._dataset import Dataset
 
 _Numbers = npt.NDArray[np.int64]
 

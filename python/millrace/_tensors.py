@@ -15,7 +15,7 @@ from typing import Any, Union
 import numpy as np
 import numpy.typing as npt
 
-from .errors import DamagedDataError, UnsupportedError
+from ._errors import DamagedDataError, UnsupportedError
 
 Bytes = npt.NDArray[np.uint8]
 Piece = Union[Bytes, "Deferred"]

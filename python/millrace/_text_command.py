@@ -8,9 +8,9 @@ import sys
 import time
 from typing import Any
 
+from ._errors import BY_CODE, Error
 from ._progress_line import ProgressLine
 from ._text_corpus import pack_text
-from .errors import BY_CODE, Error
 
 
 class _Progress:

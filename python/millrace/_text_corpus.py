@@ -20,8 +20,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import IO, Any, cast
 
 from . import _arguments, _core
-from ._token_files import TokenFile, checked_dtype
-from .errors import (
+from ._errors import (
     AlreadyExistsError,
     DamagedDataError,
     Error,
@@ -29,8 +28,9 @@ from .errors import (
     NotFoundError,
     UnsupportedError,
 )
-from .files import open as open_object
-from .token_writer import MARK, SUMMARY, Place
+from ._files import open as open_object
+from ._token_files import TokenFile, checked_dtype
+from ._token_writer import MARK, SUMMARY, Place
 
 _KIND = "millrace pack --tokenizer 1"
 _TOGETHER = 512  # documents

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from . import _arguments, _core
-from .errors import InvalidArgumentError
+from ._errors import InvalidArgumentError
 
 _CODES = {"uint8": 1, "int8": 2, "int16": 3, "int32": 4, "int64": 5, "uint16": 8}  # of Megatron
 _MAGIC = b"MMIDIDX\0\0"

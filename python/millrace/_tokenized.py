@@ -8,11 +8,11 @@ import pathlib
 import sys
 from typing import Any
 
+from ._dataset import Dataset
+from ._errors import InvalidArgumentError
+from ._mix import Mix
 from ._progress_line import ProgressLine
-from .dataset import Dataset
-from .errors import InvalidArgumentError
-from .mix import Mix
-from .tokens import Tokens
+from ._tokens import Tokens
 
 
 def tokenized(data: Any, tokens: Any) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from .errors import InvalidArgumentError
+from ._errors import InvalidArgumentError
 
 
 def require_safe_loading(source: str) -> None:

@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 
 from ._blocks import Block, read
-from .errors import TransformError
-from .transform import SampleTransform
+from ._errors import TransformError
+from ._transform import SampleTransform
 
 MESSAGE = struct.Struct("<qqqq")
 """Kind, number of the block, and the place in it of what the message is about. Each is one packet."""

@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 
 from . import _arguments, _core
+from ._errors import Error, InvalidArgumentError, NotFoundError
 from ._restore import Restore
-from .errors import Error, InvalidArgumentError, NotFoundError
 
 __all__ = ["export_checkpoint"]
 

@@ -21,8 +21,8 @@ from typing import Any
 import numpy as np
 
 from . import _arguments, _core, _tensors
-from .checkpoints import Checkpoints
-from .errors import DamagedDataError, Error, InvalidArgumentError, NotFoundError
+from ._checkpoints import Checkpoints
+from ._errors import DamagedDataError, Error, InvalidArgumentError, NotFoundError
 
 __all__ = ["import_checkpoint"]
 

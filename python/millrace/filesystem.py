@@ -17,9 +17,9 @@ from fsspec.callbacks import DEFAULT_CALLBACK  # type: ignore[import-untyped]
 from fsspec.spec import AbstractFileSystem  # type: ignore[import-untyped]
 
 from . import _core
-from .daemon_threads import DaemonThreads
-from .errors import NotFoundError
-from .files import open as open_file
+from ._daemon_threads import DaemonThreads
+from ._errors import NotFoundError
+from ._files import open as open_file
 
 _readers = DaemonThreads(16)  # of cat_ranges
 _callers = DaemonThreads(64)  # of coroutines

@@ -19,12 +19,14 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from . import _arguments
-from .dataset import Dataset
-from .plan import Plan
-from .read_ahead import one_ahead
+from ._dataset import Dataset
+from ._errors import InvalidArgumentError
+from ._plan import Plan
+from ._read_ahead import one_ahead
+from ._sample_values import FORMER_KEY, RENAMED
 
 if TYPE_CHECKING:
-    from .huggingface_trainer import PositionCallback, Trainer, TrainerMixin
+    from ._huggingface_trainer import PositionCallback, Trainer, TrainerMixin
 
 __all__ = ["PositionCallback", "Trainer", "TrainerMixin", "to_datasets"]
 
@@ -34,7 +36,7 @@ _MOST_SHARDS = 1024
 
 def __getattr__(name: str) -> Any:
     if name in ("PositionCallback", "Trainer", "TrainerMixin"):
-        return getattr(importlib.import_module(".huggingface_trainer", __package__), name)
+        return getattr(importlib.import_module("._huggingface_trainer", __package__), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
@@ -49,13 +51,13 @@ def to_datasets(
 ) -> Any:
     """The samples of a data set as a ``datasets.IterableDataset``, which reads them through Millrace.
 
-    An example is a dict of the sample's fields, as :meth:`millrace.Dataset.read` types them (images are bytes), and of its key, ``"__key__"``. All that
+    An example is a dict of the sample's fields, as :meth:`millrace.Dataset.read` types them (images are bytes), and of its key, ``"key"``. All that
     such a data set can do works: ``map``, ``shuffle``, ``with_format``, ``split_dataset_by_node``, workers of a ``DataLoader``, ``state_dict()`` and
     ``load_state_dict()``. After a resume up to one shard of samples is read again.
 
     Args:
         data: A :class:`millrace.Dataset`, a URI, or several.
-        features: ``datasets.Features`` of the examples, such as ``Features({"jpg": Image(), "cls": Value("int64"), "__key__": Value("string")})``, with
+        features: ``datasets.Features`` of the examples, such as ``Features({"jpg": Image(), "cls": Value("int64"), "key": Value("string")})``, with
             which images are decoded. None: as their values are.
         shuffle, seed, epoch: The order, as of a :class:`millrace.Plan`. To shuffle by ``datasets``' own means, leave ``"none"``.
         num_shards: Pieces of that order, which nodes and workers share: a multiple of their number gives each equally many. None: of about
@@ -66,6 +68,8 @@ def to_datasets(
     count = len(dataset)
     if num_shards is None:
         num_shards = min(_MOST_SHARDS, -(-count // _CHUNK))
+    if features is not None and FORMER_KEY in features:
+        raise InvalidArgumentError(f"features name {FORMER_KEY!r}; {RENAMED}")
     num_shards = _arguments.integer("num_shards", num_shards, least=1, most=max(1, count))
     ends = [count * number // num_shards for number in range(num_shards + 1)]
     examples = _Examples(

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from . import _arguments, _tensors
-from .checkpoints import Checkpoints
-from .errors import DamagedDataError, InvalidArgumentError
-from .ranks import rank_and_world
+from ._checkpoints import Checkpoints
+from ._errors import DamagedDataError, InvalidArgumentError
+from ._ranks import rank_and_world
 
 if TYPE_CHECKING:
     # What is used of transformers' class: the package need not be there to check this one.

@@ -19,8 +19,8 @@ import jax  # type: ignore[import-not-found,unused-ignore]
 import numpy as np
 
 from . import _float_types
-from .device import Device, Payload, Ring, Sent, Slot, normalised
-from .errors import InvalidArgumentError
+from ._device import Device, Payload, Ring, Sent, Slot, normalised
+from ._errors import InvalidArgumentError
 
 
 @functools.partial(jax.jit, static_argnames="kind")

@@ -21,12 +21,12 @@ from typing import TYPE_CHECKING, Any, Union
 
 from . import _arguments
 from ._dataloader_names import last_batch
-from .dataset import Dataset
-from .errors import InvalidArgumentError
-from .fields import Image
-from .loader import Loader
-from .mix import Mix
-from .padding import rows_of, share_with_repeats
+from ._dataset import Dataset
+from ._errors import InvalidArgumentError
+from ._fields import Image
+from ._loader import Loader
+from ._mix import Mix
+from ._padding import rows_of, share_with_repeats
 from .transforms import CenterCrop, Normalize, Resize
 
 if TYPE_CHECKING:

@@ -11,8 +11,8 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from . import _arguments
-from .checkpoints import Checkpoints
-from .errors import InvalidArgumentError
+from ._checkpoints import Checkpoints
+from ._errors import InvalidArgumentError
 
 
 def _find_base() -> Any:

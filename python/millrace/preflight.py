@@ -13,7 +13,7 @@ import sys
 import time
 from typing import Any
 
-from . import ranks
+from . import _ranks
 from ._preflight_checks import Check, failed, local_rank, ok, skipped
 
 SIZE = 1024  # of the square matrices
@@ -96,7 +96,7 @@ def check_device(torch: Any, device: Any) -> tuple[Check, dict[str, float]]:
 
 
 def examine(question: dict[str, Any]) -> dict[str, Any]:
-    rank, world = ranks.rank_and_world(None, None)
+    rank, world = _ranks.rank_and_world(None, None)
     try:
         import torch
     except ImportError:

@@ -32,9 +32,9 @@ from ray.util.placement_group import placement_group, remove_placement_group  # 
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy  # type: ignore[import-not-found,unused-ignore]
 
 from . import _arguments, _commands, _moved_options
+from ._errors import InvalidArgumentError, UnavailableError
 from ._loader_options import cache_of_worker
 from ._option_groups import Cache, Service
-from .errors import InvalidArgumentError, UnavailableError
 
 __all__ = ["Access", "Workers"]
 

@@ -20,11 +20,11 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from . import _arguments, _float_types
-from .batch import State
-from .device import Device
-from .errors import InvalidArgumentError, MismatchError, NotFoundError, UnsupportedError, UsageError
-from .files import open as open_file
-from .loader import Loader
+from ._batch import State
+from ._device import Device
+from ._errors import InvalidArgumentError, MismatchError, NotFoundError, UnsupportedError, UsageError
+from ._files import open as open_file
+from ._loader import Loader
 
 if TYPE_CHECKING:
     tf: Any

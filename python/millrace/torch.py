@@ -18,16 +18,17 @@ from typing import TYPE_CHECKING, Any, Callable, Union
 import torch.utils.data
 
 from . import _arguments, _core
+from ._dataset import Dataset
+from ._errors import InvalidArgumentError, MismatchError, UnsupportedError
+from ._files import RawReader
+from ._loader_benchmark import Diagnosis, benchmark
+from ._mix import Mix
 from ._option_groups import Shuffle
+from ._plan import Plan
+from ._ranks import rank_and_world
+from ._read_ahead import Course, Place, ReadAhead, one_ahead
+from ._sample_values import FIELD_OF_THAT_NAME, FORMER_KEY, KEY, RENAMED
 from ._transform_process import end_with
-from .dataset import Dataset
-from .errors import InvalidArgumentError, MismatchError, UnsupportedError
-from .files import RawReader
-from .loader_benchmark import Diagnosis, benchmark
-from .mix import Mix
-from .plan import Plan
-from .ranks import rank_and_world
-from .read_ahead import Course, Place, ReadAhead, one_ahead
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -162,7 +163,7 @@ class MapDataset(_MapBase):
     """Samples, or whole objects, by number, for torch's ``DataLoader``.
 
     ``dataset[i]`` is a sample: a dict of its fields, typed as :meth:`millrace.Dataset.read` has them (images are bytes), and its key as
-    ``"__key__"``. With ``objects=True`` it is an :class:`Object`. A ``DataLoader`` that batches asks for a batch at a time, whose
+    ``"key"``. With ``objects=True`` it is an :class:`Object`. A ``DataLoader`` that batches asks for a batch at a time, whose
     requests are in flight together, within each worker. Pickling keeps the URI and opens it again; so does a fork. So workers may
     be forked, spawned or served by a fork server.
 
@@ -450,13 +451,14 @@ class _Samples:
         return sample if self._fields is None else self._choose(sample, self._fields)
 
     def _choose(self, sample: dict[str, Any], fields: dict[str, tuple[str, Transform]]) -> dict[str, Any]:
-        chosen = {"__key__": sample["__key__"]}
+        chosen = {KEY: sample[KEY]}
         for name, (field, decode) in fields.items():
-            if field not in sample:
+            stored = FIELD_OF_THAT_NAME if field == KEY else field
+            if stored not in sample:
                 raise KeyError(
-                    f"{self.uri}: sample '{sample['__key__']}' has no field '{field}'; it has {', '.join(list(sample)[1:])}"
+                    f"{self.uri}: sample '{sample[KEY]}' has no field '{field}'; it has {', '.join(list(sample)[1:])}"
                 )
-            chosen[name] = sample[field] if decode is None else decode(sample[field])
+            chosen[name] = sample[stored] if decode is None else decode(sample[stored])
         return chosen
 
 
@@ -522,8 +524,8 @@ def _chosen(fields: Any, dataset: Dataset) -> dict[str, tuple[str, Transform]]:
             raise InvalidArgumentError(
                 f"the data set has no field '{field}'; its fields are: {', '.join(dataset.fields)}"
             )
-        if name == "__key__":
-            raise InvalidArgumentError("'__key__' is the sample's key; choose another name")
+        if name in (KEY, FORMER_KEY):
+            raise InvalidArgumentError(f"fields must not name {name!r}: {RENAMED}; choose another name")
         chosen[name] = field, decode
     return chosen
 

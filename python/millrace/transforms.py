@@ -24,8 +24,8 @@ from typing import Any, Union
 import numpy as np
 
 from . import _arguments
-from .errors import InvalidArgumentError
-from .padding import filled
+from ._errors import InvalidArgumentError
+from ._padding import filled
 
 _PixelRange = Union[float, tuple[float, float]]
 Entry = tuple[str, float, list[float]]

@@ -21,13 +21,13 @@ from types import ModuleType, TracebackType
 from typing import Any
 
 from . import _arguments, _core, _moved_options
+from ._errors import Error, InvalidArgumentError, TransformError
 from ._loader_options import cache_of_worker
 from ._option_groups import Cache
+from ._padding import filled
 from ._remote_rows import PADDING, encode, encode_error
 from ._runtime import configure
-from .errors import Error, InvalidArgumentError, TransformError
-from .padding import filled
-from .transform import Seeds, Work, imported
+from ._transform import Seeds, Work, imported
 
 __all__ = ["Worker"]
 

@@ -3,8 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <cstring>
+#include <ctime>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -62,6 +64,12 @@ py::array ArrayIn(std::shared_ptr<Buffer> memory, const py::dtype& dtype, const 
 // An array for rows of values.
 py::array NewArray(const py::dtype& dtype, const std::vector<py::ssize_t>& dims, size_t bytes) {
   return bytes < kLeastUsedAgain ? py::array(dtype, dims) : ArrayIn(MemoryUsedAgain(bytes), dtype, dims);
+}
+
+std::chrono::nanoseconds CpuTimeOfThread() {
+  timespec time{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+  return std::chrono::seconds(time.tv_sec) + std::chrono::nanoseconds(time.tv_nsec);
 }
 
 // Makes numbers of `element` bytes of the pixels of all rows. Rows without a sample are zeros.
@@ -281,7 +289,8 @@ py::object BatchConverter::ToFloats(const Batch& batch, const ArrayShape& array,
   py::array made =
       ArrayIn(size < kLeastUsedAgain ? std::make_shared<Buffer>(size) : MemoryUsedAgain(size), image.element, dims);
   auto* const to = static_cast<uint8_t*>(made.mutable_data());
-  WithoutGil([&] {
+  cpu_time_ += WithoutGil([&] {
+    const std::chrono::nanoseconds begin = CpuTimeOfThread();
     if (is_scaled) {
       ToHalves(*image.half, from, count, to);
     } else if (image.half) {
@@ -289,6 +298,7 @@ py::object BatchConverter::ToFloats(const Batch& batch, const ArrayShape& array,
     } else {
       ScaleRows(batch, image, image.scale, sizeof(float), from, count, to);
     }
+    return CpuTimeOfThread() - begin;
   });
   py::object converted = Converted(made);
   return image.view.is_none() ? converted : converted.attr("view")(image.view);

@@ -19,7 +19,7 @@ py::str Decode(std::string_view text, const char* errors) {
 }
 
 py::object Errors(const char* name) {
-  return py::module_::import("millrace.errors").attr(name);
+  return py::module_::import("millrace._errors").attr(name);
 }
 
 }  // namespace

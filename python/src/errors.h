@@ -6,7 +6,7 @@
 
 #include "base/status.h"
 
-/// The border between absl::Status and Python exceptions. The table of classes is millrace/errors.py.
+/// The border between absl::Status and Python exceptions. The table of classes is millrace/_errors.py.
 
 namespace millrace::python {
 

@@ -140,8 +140,11 @@ void LoaderHandle::StopLocked() {
   loader_.reset();
 }
 
-LoaderReport LoaderHandle::ReportLocked() const {
-  return loader_ == nullptr ? before_ : Sum(before_, loader_->report());
+LoaderCounts LoaderHandle::ReportLocked() const {
+  LoaderCounts counts = before_;
+  if (loader_ != nullptr) static_cast<LoaderReport&>(counts) = Sum(before_, loader_->report());
+  counts.conversion_cpu_seconds = std::chrono::duration<double>(std::chrono::nanoseconds(conversion_ns_)).count();
+  return counts;
 }
 
 LoaderHandle::Look LoaderHandle::LookForNext() {
@@ -196,13 +199,15 @@ std::string LoaderHandle::Settled(const std::string& position) {
   return ValueOrThrow(std::move(facts)).start.ToString();
 }
 
-void LoaderHandle::Begin(const std::string& position, uint64_t epochs, const std::shared_ptr<LoaderReport>& counts) {
+void LoaderHandle::Begin(const std::string& position, uint64_t epochs, const std::shared_ptr<LoaderCounts>& counts) {
   const Position start = ValueOrThrow(Position::Parse(Settled(position)));
   GilRelease release;
   const std::unique_lock lock = LockUnused();
   StopLocked();
   before_ = counts == nullptr ? BlankReport(start) : *counts;
   before_.position = start;
+  const std::chrono::duration<double> conversion(before_.conversion_cpu_seconds);
+  conversion_ns_ = std::chrono::duration_cast<std::chrono::nanoseconds>(conversion).count();
   epoch_ = start.epoch;
   epochs_ = epochs;
 }
@@ -253,15 +258,15 @@ uint64_t LoaderHandle::epoch() {
   return epoch_;
 }
 
-LoaderReport LoaderHandle::Report() {
+LoaderCounts LoaderHandle::Report() {
   CheckOwnProcess();
   GilRelease release;
   std::lock_guard lock(mutex_);
   return ReportLocked();
 }
 
-LoaderReport LoaderHandle::BlankReport(const Position& start) const {
-  LoaderReport report;
+LoaderCounts LoaderHandle::BlankReport(const Position& start) const {
+  LoaderCounts report;
   report.position = start;
   report.part_samples.resize(source_.parts().size());
   if (options_.cache != nullptr) report.cache.emplace();

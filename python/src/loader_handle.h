@@ -2,6 +2,8 @@
 
 #include <pybind11/pybind11.h>
 
+#include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <memory>
 #include <mutex>
@@ -15,6 +17,12 @@
 #include "service/service_source.h"
 
 namespace millrace::python {
+
+/// The counts of Loader.report(): those of the pipeline, and those of this side of it.
+struct LoaderCounts : LoaderReport {
+  /// CPU time of the threads that made floats of pixels when batches were handed over.
+  double conversion_cpu_seconds = 0;
+};
 
 /// _core.Loader: a Loader with its data sets, fit for Python's threads, signals and forks. Members are called with the
 /// GIL held, from any thread, and release it while they wait.
@@ -36,7 +44,7 @@ class LoaderHandle {
   std::string Settled(const std::string& position);
   /// Stops reading, and goes to `position`. Batches of the epochs before `epochs` are delivered from there; 0: without
   /// end. The report continues from `counts`; null: from nothing. A position that is refused changes nothing.
-  void Begin(const std::string& position, uint64_t epochs, const std::shared_ptr<LoaderReport>& counts);
+  void Begin(const std::string& position, uint64_t epochs, const std::shared_ptr<LoaderCounts>& counts);
   /// Begins to read, unless it reads already. Poll does this by itself.
   void Start();
   /// Stops reading, and returns the memory. Reading can begin again after the last batch that was received.
@@ -48,7 +56,9 @@ class LoaderHandle {
   /// What the end of the interpreter does for all loaders of this process that are still open.
   static void CloseAll();
 
-  LoaderReport Report();
+  LoaderCounts Report();
+  /// Counts CPU time that a conversion took.
+  void AddConversion(std::chrono::nanoseconds cpu_time) { conversion_ns_ += cpu_time.count(); }
   /// What the cache is likely to bring; nullopt without one, and if that cannot be told. Worked out when it is asked
   /// for first.
   const std::optional<CacheForecast>& Forecast();
@@ -76,9 +86,9 @@ class LoaderHandle {
   std::unique_lock<std::mutex> LockUnused();
   absl::Status StartLocked();  // mutex_ held, as for the next ones
   void StopLocked();
-  LoaderReport ReportLocked() const;
+  LoaderCounts ReportLocked() const;
   void Describe();
-  LoaderReport BlankReport(const Position& start) const;
+  LoaderCounts BlankReport(const Position& start) const;
 
   const pid_t maker_ = getpid();
   const std::vector<std::shared_ptr<DatasetHandle>> datasets_;
@@ -97,7 +107,9 @@ class LoaderHandle {
   ProcessLocal<BatchSource> loader_;           // null while nothing is read
   ProcessLocal<LoaderTotals::Entry> counted_;  // of loader_, and gone before it
   uint64_t epoch_ = 0;                         // of the next batch
-  LoaderReport before_;                        // up to the start of loader_; without one, up to its end
+  LoaderCounts before_;                        // up to the start of loader_; without one, up to its end
+
+  std::atomic<int64_t> conversion_ns_ = 0;
 
   std::once_flag forecast_made_;
   std::optional<CacheForecast> forecast_;

@@ -24,7 +24,9 @@ namespace {
 using Kind = BatchField::Kind;
 
 // All batches have these beside their fields.
-constexpr std::array<std::string_view, 5> kReserved = {"key", "valid", "sample", "part", "__key__"};
+constexpr std::array<std::string_view, 4> kReserved = {"key", "valid", "sample", "part"};
+// As WebDataset calls the key.
+constexpr std::string_view kFormerKey = "__key__";
 
 // Of all parts: a data set that has none of them shows when its first sample is decoded.
 std::vector<std::string> FieldNames(const Source& source) {
@@ -207,6 +209,10 @@ absl::Status CheckNames(const std::vector<BatchField>& fields) {
     if (std::find(kReserved.begin(), kReserved.end(), field.name) != kReserved.end()) {
       return absl::InvalidArgumentError(fmt::format(
           "no field may be called '{}', as all batches have an entry of that name; choose another", field.name));
+    }
+    if (field.name == kFormerKey) {
+      return absl::InvalidArgumentError(fmt::format(
+          "no field may be called '{}': the keys of samples are the entry 'key' of every batch", field.name));
     }
     if (!names.insert(field.name).second) {
       return absl::InvalidArgumentError(fmt::format("two fields of the batch are called '{}'", field.name));

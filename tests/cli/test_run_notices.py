@@ -183,9 +183,9 @@ def test_slurm_gives_less_time_than_the_grace(
 LOOP = """
 import os, sys, time
 sys.path[:0] = os.environ["PACKAGE"].split(os.pathsep)
-import job
-print("ready", job.notice(), flush=True)
-while not (found := job.notice(advice=True)): time.sleep(0.01)
+import _job
+print("ready", _job.notice(), flush=True)
+while not (found := _job.notice(advice=True)): time.sleep(0.01)
 print(found.kind, found.detail, found.final, found.seconds_left() is not None and 1000 < found.seconds_left() <= 1195, flush=True)
 time.sleep(0.2)
 print("saved", flush=True)

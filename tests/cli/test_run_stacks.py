@@ -15,7 +15,7 @@ from test_run import running
 HANGS = """
 import os, sys, time
 sys.path[:0] = os.environ["PACKAGE"].split(os.pathsep)
-if sys.argv[2] == "job": import job
+if sys.argv[2] == "job": import _job
 def hang(sign):
     open(sign, "w").close()
     while True: time.sleep(0.05)

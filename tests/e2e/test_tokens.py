@@ -70,7 +70,7 @@ def check_read(root: Path, expected: list[oracle.Sample]) -> None:
     assert dataset.kind == "tokens" and dataset.fields == ["tokens"] and len(dataset) == len(expected)
     for n in np.random.default_rng(1).permutation(len(expected)):
         sample = dataset.read(n)
-        assert sample["__key__"] == expected[n].key
+        assert sample["key"] == expected[n].key
         wanted = np.load(io.BytesIO(expected[n].fields["tokens"]))
         assert sample["tokens"].dtype == wanted.dtype
         np.testing.assert_array_equal(sample["tokens"], wanted)

@@ -389,7 +389,7 @@ def numbers(tar: Samples) -> millrace.Dataset:
 
 
 def keys(examples: Any) -> list[str]:
-    return [example["__key__"] for example in examples]
+    return [example["key"] for example in examples]
 
 
 def test_examples_are_the_samples(numbers: millrace.Dataset, tar: Samples) -> None:
@@ -399,19 +399,19 @@ def test_examples_are_the_samples(numbers: millrace.Dataset, tar: Samples) -> No
     assert examples == list(numbers) and keys(examples) == sorted(tar.pixels)
     in_order = millrace.huggingface.to_datasets(tar.uri, shuffle="window", seed=7, epoch=2)
     plan = millrace.Plan(numbers, seed=7, epoch=2)
-    assert keys(in_order) == [numbers[int(at)]["__key__"] for at in plan[range(len(plan))]]
+    assert keys(in_order) == [numbers[int(at)]["key"] for at in plan[range(len(plan))]]
     part = numbers.split(a=0.5, b=0.5)["a"]
     assert 0 < len(part) < 50 and keys(millrace.huggingface.to_datasets(part, num_shards=3)) == keys(part)
 
 
 def test_features_decode_images(numbers: millrace.Dataset, tar: Samples) -> None:
     features = datasets.Features(
-        {"png": datasets.Image(), "cls": datasets.Value("int64"), "__key__": datasets.Value("string")}
+        {"png": datasets.Image(), "cls": datasets.Value("int64"), "key": datasets.Value("string")}
     )
     for example in millrace.huggingface.to_datasets(numbers, features=features).take(3):
         assert (
-            np.array_equal(np.asarray(example["png"]), tar.pixels[example["__key__"]])
-            and example["cls"] == tar.labels[example["__key__"]]
+            np.array_equal(np.asarray(example["png"]), tar.pixels[example["key"]])
+            and example["cls"] == tar.labels[example["key"]]
         )
 
 
@@ -419,7 +419,7 @@ def test_features_decode_images(numbers: millrace.Dataset, tar: Samples) -> None
 def test_examples_resume(taken: int, numbers: millrace.Dataset) -> None:
     made = millrace.huggingface.to_datasets(numbers, num_shards=5)
     iterator = iter(made)
-    before = [next(iterator)["__key__"] for _ in range(taken)]
+    before = [next(iterator)["key"] for _ in range(taken)]
     state = json.loads(json.dumps(made.state_dict()))
     other = millrace.huggingface.to_datasets(numbers, num_shards=5)
     other.load_state_dict(state)
@@ -431,13 +431,9 @@ def test_nodes_and_workers_share_the_shards(numbers: millrace.Dataset) -> None:
     nodes = [datasets.distributed.split_dataset_by_node(made, rank=rank, world_size=2) for rank in range(2)]
     shares = []
     for node in nodes:
-        columns = node.select_columns(["__key__"])
+        columns = node.select_columns(["key"])
         shares.append(
-            [
-                key
-                for batch in torch.utils.data.DataLoader(columns, batch_size=5, num_workers=2)
-                for key in batch["__key__"]
-            ]
+            [key for batch in torch.utils.data.DataLoader(columns, batch_size=5, num_workers=2) for key in batch["key"]]
         )
     assert sorted(shares[0] + shares[1]) == sorted(keys(numbers)) and [len(share) for share in shares] == [24, 26]
     assert keys(pickle.loads(pickle.dumps(made))) == keys(numbers)

@@ -22,7 +22,7 @@ def test_a_framework_that_is_missing_is_named() -> None:
         ("lightning", "'lightning' and 'pytorch_lightning'"),
         ("tf", "'(keras|tensorflow)'"),
         ("ray", "'ray'"),
-        ("huggingface_trainer", "'transformers'"),
+        ("_huggingface_trainer", "'transformers'"),
     ):
         with pytest.raises(ModuleNotFoundError, match=missing):
             importlib.import_module(f"millrace.{module}")

@@ -17,7 +17,7 @@ import pytest
 sys.path.insert(0, str(built_package.folder()))
 os.environ["PYTHONPATH"] = os.pathsep.join([str(built_package.folder()), str(pathlib.Path(__file__).parent)])
 
-from millrace import ranks
+from millrace import _ranks
 from service_support import Worker
 from support import Samples, devstore, write_raw, write_tar
 
@@ -27,7 +27,7 @@ def private_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """No index of a test goes to the user's cache folder, and no rank of a job reaches a test."""
     patch = pytest.MonkeyPatch()
     patch.setenv("MILLRACE_CACHE", str(tmp_path_factory.mktemp("cache")))
-    for name in (name for pair in ranks._VARIABLES for name in pair):
+    for name in (name for pair in _ranks._VARIABLES for name in pair):
         patch.delenv(name, raising=False)
     yield
     patch.undo()

@@ -80,7 +80,7 @@ def of_data_loader(options: dict[str, Any]) -> Iterator[tuple[Any, Had]]:
         for samples in loader:
             yield (
                 {"epoch": epoch, "loader": loader.state_dict()},
-                [(epoch, each["__key__"], zlib.crc32(each["png"])) for each in samples],
+                [(epoch, each["key"], zlib.crc32(each["png"])) for each in samples],
             )
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import millrace
 import pytest
-from millrace import ranks
+from millrace import _ranks
 from room import with_room
 from support import Samples, binary
 from token_corpus import some_lengths, write_corpus
@@ -196,12 +196,12 @@ def test_what_cannot_be_in_memory(tar: Samples, tmp_path: pathlib.Path, monkeypa
 def test_ranks_of_this_machine(
     monkeypatch: pytest.MonkeyPatch, environment: dict[str, str], rank: int, world: int, expected: int
 ) -> None:
-    for names in ranks._LOCAL_VARIABLES:
+    for names in _ranks._LOCAL_VARIABLES:
         for name in names:
             monkeypatch.delenv(name, raising=False)
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
-    assert ranks.local_ranks(rank, world) == expected
+    assert _ranks.local_ranks(rank, world) == expected
 
 
 def test_tenants_share_nothing(shards: str, tmp_path: pathlib.Path) -> None:

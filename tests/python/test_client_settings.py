@@ -27,12 +27,12 @@ loader = millrace.Loader(mix, batch_size=4, size=8, epochs=1, output="numpy")
 parts = sorted({int(part) for batch in loader for part in batch["part"][batch["valid"]]})
 pid = os.fork()
 if pid == 0:
-    os._exit(0 if second.read(4)["__key__"] == copies[1].head(5)[4]["__key__"] else 1)
+    os._exit(0 if second.read(4)["key"] == copies[1].head(5)[4]["key"] else 1)
 fork = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 print(json.dumps({
     "samples": [len(first), len(second)],
     "copies": [len(each) for each in copies],
-    "read": [copies[1].read(4)["__key__"], second.read(4)["__key__"]],
+    "read": [copies[1].read(4)["key"], second.read(4)["key"]],
     "parts": parts,
     "fork": fork,
     "refused": refused,

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import torch
 from fake_cuda import FakeCuda
-from millrace.device import CudaDevice, Payload, Ring, Sent, TorchDevice
+from millrace._device import CudaDevice, Payload, Ring, Sent, TorchDevice
 from support import HEIGHT, MEAN, NORMALISED, STD, WIDTH, Samples, check_equal, loader_of
 
 
@@ -50,7 +50,7 @@ def test_normalised_on_the_device_as_on_the_host(tar: Samples, layout: str, last
 def test_pixels_of_the_host_are_those_of_the_device(tar: Samples) -> None:
     every = torch.arange(256, dtype=torch.uint8).reshape(1, 1, 256, 1)
     for mean, std in [(0.0, 1.0), (0.485, 0.229), (0.5, 0.1), (100.0, 0.01)]:
-        from millrace.device import Affine
+        from millrace._device import Affine
 
         payload = Payload({"image": Affine.of([mean], [std], channels_first=False)})
         moved, constants = payload.move({"image": every, "key": ["a"]}, lambda tensor: tensor, torch.is_tensor)

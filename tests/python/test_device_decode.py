@@ -16,7 +16,7 @@ import millrace
 import numpy as np
 import pytest
 import torch
-from millrace.device import TorchDevice
+from millrace._device import TorchDevice
 from PIL import Image
 from support import NORMALISED
 

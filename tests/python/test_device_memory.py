@@ -10,7 +10,7 @@ import millrace
 import pytest
 import torch
 from fake_cuda import FakeCuda
-from millrace.device import CudaDevice, Payload, Ring, Sent
+from millrace._device import CudaDevice, Payload, Ring, Sent
 from support import HEIGHT, NORMALISED, WIDTH, Samples, check_equal, loader_of
 
 

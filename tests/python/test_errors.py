@@ -12,18 +12,18 @@ from typing import Any
 import millrace
 import numpy as np
 import pytest
-from millrace import _core, errors
+from millrace import _core, _errors
 from support import AT_SIZE, Samples, make_pixels, png, write_raw
 
 
 def test_the_table_is_complete() -> None:
     assert len(_core.STATUS_CODES) == 16
-    assert set(errors.BY_CODE) == set(_core.STATUS_CODES)
+    assert set(_errors.BY_CODE) == set(_core.STATUS_CODES)
 
 
-@pytest.mark.parametrize("code", sorted(errors.BY_CODE))
+@pytest.mark.parametrize("code", sorted(_errors.BY_CODE))
 def test_each_code_has_an_error_that_is_also_a_builtin_one(code: str) -> None:
-    kind = errors.BY_CODE[code]
+    kind = _errors.BY_CODE[code]
     bases = [base for base in kind.__mro__[1:] if hasattr(builtins, base.__name__)]
     assert issubclass(kind, millrace.Error) and getattr(millrace, kind.__name__) is kind
     assert bases[0] not in (Exception, BaseException, object)
@@ -48,14 +48,14 @@ EXPECTED = {
 
 @pytest.mark.parametrize(("code", "builtin"), EXPECTED.items())
 def test_what_people_catch(code: str, builtin: type[Exception]) -> None:
-    assert issubclass(errors.BY_CODE[code], builtin)
+    assert issubclass(_errors.BY_CODE[code], builtin)
 
 
 def test_all_errors_are_exported() -> None:
-    assert set(errors.__all__) == {
-        name for name, value in vars(errors).items() if isinstance(value, type) and issubclass(value, Exception)
+    assert set(_errors.__all__) == {
+        name for name, value in vars(_errors).items() if isinstance(value, type) and issubclass(value, Exception)
     }
-    assert set(errors.__all__) <= set(millrace.__all__)
+    assert set(_errors.__all__) <= set(millrace.__all__)
 
 
 def test_missing_folder(tmp_path: pathlib.Path) -> None:
@@ -134,7 +134,7 @@ def test_damaged_sample_is_masked(tmp_path: pathlib.Path, way: str) -> None:
     if way == "transform":
         options["transform"] = lambda sample: {"image": sample["image"], "sum": int(sample["image"].sum())}
     if way == "collate":
-        options["collate_fn"] = lambda rows: {"key": [row["__key__"] for row in rows]}
+        options["collate_fn"] = lambda rows: {"key": [row["key"] for row in rows]}
     output = "torch" if way == "torch" else "numpy"
     loader = millrace.Loader(
         samples.uri,

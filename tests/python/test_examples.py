@@ -113,7 +113,7 @@ def test_inference_from_a_checkpoint_and_two_runs_compared(tmp_path: pathlib.Pat
         ranks=1,
     )
     run("embed.py", held_out, tmp_path / "logits", "--checkpoint", tmp_path / "a", "--step", "24", *small)
-    named = {sample["__key__"]: int(sample["npy"].argmax()) for sample in millrace.Dataset(tmp_path / "logits")}
+    named = {sample["key"]: int(sample["npy"].argmax()) for sample in millrace.Dataset(tmp_path / "logits")}
     right = sum(("blue", "red")[label] in key for key, label in named.items())
     assert len(named) == 30 and right >= 25, named
 
@@ -173,9 +173,7 @@ def test_embed_on_two_ranks_leaves_one_data_set(photos: pathlib.Path, tmp_path: 
     )
     assert sum(int(count) for count in re.findall(r"(\d+) vectors", output)) == 64
     vectors = millrace.Dataset(tmp_path / "vectors")
-    assert sorted(sample["__key__"] for sample in vectors) == sorted(
-        sample["__key__"] for sample in millrace.Dataset(photos)
-    )
+    assert sorted(sample["key"] for sample in vectors) == sorted(sample["key"] for sample in millrace.Dataset(photos))
     assert all(sample["npy"].shape == (48,) for sample in vectors)
     assert "complete already" in run("embed.py", photos, tmp_path / "vectors", ranks=2)
 

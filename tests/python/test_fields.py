@@ -231,7 +231,7 @@ def test_objects_of_one_sample(tmp_path: pathlib.Path) -> None:
         (tmp_path / f"{number:03}.txt").write_text(f"picture {number}")
     (tmp_path / "scan.2024.1.png").write_bytes(png(picture(7)))
     data = millrace.Dataset(tmp_path)
-    assert [sample["__key__"] for sample in data] == ["000", "001", "002", "003", "004", "scan.2024.1"]
+    assert [sample["key"] for sample in data] == ["000", "001", "002", "003", "004", "scan.2024.1"]
     fields = {
         "image": millrace.Image("png"),
         "mask": millrace.Image("mask.png", like="image", interpolation="nearest"),

@@ -107,7 +107,7 @@ def test_read_of_webdatasets_pax(pax: tuple[str, dict[str, dict[str, Any]]]) -> 
     dataset = millrace.Dataset(uri)
     assert len(dataset) == len(theirs) == SAMPLES
     for mine in dataset:
-        expected = theirs[mine.pop("__key__")]
+        expected = theirs[mine.pop("key")]
         assert mine.keys() == expected.keys() == {"jpg", "json", "txt", "npy", "cls", "left.png", "emb.npy"}
         assert np.array_equal(np.asarray(Image.open(io.BytesIO(mine["left.png"]))), expected["left.png"])
         assert np.array_equal(np.asarray(Image.open(io.BytesIO(mine["jpg"]))), expected["jpg"])
@@ -198,7 +198,7 @@ def test_read_of_mosaics_mds(mds: tuple[str, list[dict[str, Any]]]) -> None:
     dataset = millrace.Dataset(uri)
     assert len(dataset) == len(theirs) == SAMPLES
     for mine, expected in zip(dataset, theirs, strict=True):
-        del mine["__key__"]
+        del mine["key"]
         assert mine.keys() == expected.keys() == COLUMNS.keys()
         for name in ("image", "map"):
             assert np.array_equal(np.asarray(Image.open(io.BytesIO(mine[name]))), np.asarray(expected[name]))

@@ -25,13 +25,13 @@ from token_corpus import write_corpus
 def test_samples_by_number_and_slice(tar: Samples) -> None:
     dataset = millrace.Dataset(tar.uri)
     keys = sorted(tar.pixels)
-    assert dataset[7]["__key__"] == keys[7] and dataset[np.int64(-1)]["png"] == png(tar.pixels[keys[-1]])
-    assert [sample["__key__"] for sample in dataset.head(3)] == keys[:3] and len(dataset.head(1000)) == len(tar)
-    assert [sample["__key__"] for sample in dataset] == keys
+    assert dataset[7]["key"] == keys[7] and dataset[np.int64(-1)]["png"] == png(tar.pixels[keys[-1]])
+    assert [sample["key"] for sample in dataset.head(3)] == keys[:3] and len(dataset.head(1000)) == len(tar)
+    assert [sample["key"] for sample in dataset] == keys
     for part in (slice(5, 20), slice(-4, None), slice(None, None, 7), slice(40, 10)):
-        assert [sample["__key__"] for sample in dataset[part]] == keys[part]
+        assert [sample["key"] for sample in dataset[part]] == keys[part]
     part = dataset[10:30]
-    assert part[0]["__key__"] == keys[10] and [sample["__key__"] for sample in part[2:4]] == keys[12:14]
+    assert part[0]["key"] == keys[10] and [sample["key"] for sample in part[2:4]] == keys[12:14]
     with pytest.raises(IndexError, match="there is no sample 50"):
         dataset[50]
     with pytest.raises(millrace.InvalidArgumentError, match="take the slice forwards"):
@@ -115,7 +115,7 @@ def test_drop_last_of_rows_of_tokens(tmp_path: pathlib.Path) -> None:
 
 def test_collate_fn(tar: Samples) -> None:
     def keys(samples: list[Any]) -> list[str]:
-        return [sample["__key__"] for sample in samples]
+        return [sample["key"] for sample in samples]
 
     loader = millrace.Loader(tar.uri, batch_size=8, size=8, shuffle=False, epochs=1, collate_fn=keys)
     assert [key for batch in loader for key in batch] == sorted(tar.pixels)

@@ -12,7 +12,7 @@ import pytest
 import torch
 from fake_cuda import FakeCuda
 from millrace import _float_types
-from millrace.device import CudaDevice, TorchDevice
+from millrace._device import CudaDevice, TorchDevice
 from millrace.transforms import CutMix, MixUp, Normalize, RandomErasing, Resize
 from support import HEIGHT, NORMALISED, WIDTH, Samples, loader_of
 from test_device import FakeXla

@@ -51,7 +51,7 @@ def test_labels_are_those_of_the_file(tmp_path: pathlib.Path, shards: Samples) -
     dataset = millrace.Dataset(shards.uri, labels=file)
     assert dataset.class_counts == {str(label): n for label, n in sorted(collections.Counter(wanted.values()).items())}
     assert [each["cls"] for each in dataset] == [wanted[key] for key in sorted(wanted)]
-    assert {wanted[each["__key__"]] for each in dataset.where(label=5)} == {5}
+    assert {wanted[each["key"]] for each in dataset.where(label=5)} == {5}
     drawn = collections.Counter(labels_of(millrace.Loader(dataset.balanced(epoch_samples=130), **OPTIONS)).values())
     assert set(drawn) == set(range(13))
     copy = pickle.loads(pickle.dumps(dataset.where(label=[5, 6])))
@@ -223,7 +223,7 @@ def test_columns_of_a_manifest_stay_with_its_data_set(tmp_path: pathlib.Path) ->
     manifest.write_text("\n".join(["which,what,path,label", *lines]) + "\n")
     dataset = millrace.Dataset(str(manifest), path_column="which", label_column="what")
     assert sorted(each["cls"] for each in dataset) == list(range(6))
-    keys = [each["__key__"] for each in dataset]
+    keys = [each["key"] for each in dataset]
     subset = dataset.where(samples=[1, 2])
     file = csv_of(tmp_path, {key: 40 for key in keys})
     for made in (
@@ -234,7 +234,7 @@ def test_columns_of_a_manifest_stay_with_its_data_set(tmp_path: pathlib.Path) ->
         for index in tmp_path.glob("raw/**/.millrace*"):  # as on another machine: it is made again
             shutil.rmtree(index)
         copy = made()
-        assert [each["__key__"] for each in copy] == (keys if len(copy) == 6 else keys[1:3])
+        assert [each["key"] for each in copy] == (keys if len(copy) == 6 else keys[1:3])
         assert {each["cls"] for each in pickle.loads(pickle.dumps(copy.with_labels(file)))} == {40}
 
 

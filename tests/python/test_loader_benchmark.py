@@ -12,7 +12,7 @@ torch = pytest.importorskip("torch")
 
 import millrace  # noqa: E402
 import millrace.torch  # noqa: E402
-from millrace.loader_benchmark import Costs, Diagnosis  # noqa: E402
+from millrace._loader_benchmark import Costs, Diagnosis  # noqa: E402
 from torch.utils.data import DataLoader, Dataset, IterableDataset  # noqa: E402
 
 BALANCED = Costs(

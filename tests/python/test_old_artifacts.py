@@ -90,7 +90,7 @@ def test_positions_do_not_depend_on_the_defaults(tar: Samples) -> None:
 
 def test_an_index_of_an_older_version(tmp_path: pathlib.Path) -> None:
     samples = write_tar(tmp_path, count=12)
-    keys = [sample["__key__"] for sample in millrace.Dataset(samples.uri)]
+    keys = [sample["key"] for sample in millrace.Dataset(samples.uri)]
     index = tmp_path / ".millrace" / "index"
     now = struct.unpack_from("<I", index.read_bytes(), 8)[0]
     assert now > OLDEST
@@ -110,7 +110,7 @@ def test_an_index_of_an_older_version(tmp_path: pathlib.Path) -> None:
         and "everything is read again" in said
     )
     assert struct.unpack_from("<I", index.read_bytes(), 8)[0] == now
-    assert [sample["__key__"] for sample in millrace.Dataset(samples.uri)] == keys
+    assert [sample["key"] for sample in millrace.Dataset(samples.uri)] == keys
 
 
 # ---- The cache
@@ -181,7 +181,7 @@ def test_a_pack_that_an_earlier_version_has_begun(tmp_path: pathlib.Path) -> Non
 
 def test_results_that_an_earlier_version_has_begun(tmp_path: pathlib.Path) -> None:
     with millrace.ShardWriter(tmp_path / "new", rank=0, world=2) as writer:
-        writer.write({"__key__": "a", "txt": "x"})
+        writer.write({"key": "a", "txt": "x"})
     now = json.loads((tmp_path / "new/.millrace/incomplete").read_text())["kind"]
     (tmp_path / "old/.millrace").mkdir(parents=True)
     older = {"kind": f"millrace.ShardWriter {int(now.rpartition(' ')[2]) - 1}", "world": 1}

@@ -11,7 +11,7 @@ import millrace
 import numpy as np
 import pytest
 import torch
-from millrace.padding import rows_of
+from millrace._padding import rows_of
 from millrace.transforms import MixUp, Normalize, RandomErasing, Resize
 from support import AT_SIZE, HEIGHT, WIDTH, Samples
 
@@ -109,7 +109,7 @@ def test_functions_get_the_same(raw: Samples) -> None:
     seen: list[Any] = []
 
     def noted(sample: dict[str, Any]) -> dict[str, Any]:
-        seen.append((sample["__key__"], sample["image"]))
+        seen.append((sample["key"], sample["image"]))
         return {"image": sample["image"], "label": sample["label"]}
 
     batches = list(

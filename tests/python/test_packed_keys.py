@@ -32,7 +32,7 @@ def pack(source: object, target: object, *options: str) -> str:
 
 
 def keys(data: Any) -> list[str]:
-    return sorted(sample["__key__"] for sample in data)
+    return sorted(sample["key"] for sample in data)
 
 
 @pytest.fixture(scope="module")
@@ -59,14 +59,14 @@ def test_keys_and_splits_stay(ways: tuple[str, ...], raw: str, tmp_path: pathlib
     for number, way in enumerate(ways):
         place = pack(place, tmp_path / str(number), "--format", way, "--shard-size", "16KiB")
     check_same(place, raw)
-    ours, theirs = ({s["__key__"]: s["cls"] for s in millrace.Dataset(data)} for data in (place, raw))
+    ours, theirs = ({s["key"]: s["cls"] for s in millrace.Dataset(data)} for data in (place, raw))
     assert ours == theirs
 
 
 def test_a_writer_keeps_keys(raw: str, tmp_path: pathlib.Path) -> None:
     with millrace.ShardWriter(tmp_path / "out", shard_size="16KiB") as writer:
         for sample in millrace.Dataset(raw):
-            writer.write({"__key__": sample["__key__"], "png": sample["png"]})
+            writer.write({"key": sample["key"], "png": sample["png"]})
     assert len(list((tmp_path / "out").glob("*.tar"))) > 2
     check_same(str(tmp_path / "out"), raw)
     (tmp_path / "out" / ".millrace" / "written").unlink()
@@ -79,7 +79,7 @@ def test_labels_of_the_raw_data_fit(ending: str, raw: str, tmp_path: pathlib.Pat
     labels = tmp_path / "labels.csv"
     labels.write_text("".join(["key,label\n", *(f"{key}{ending},{n}\n" for n, key in enumerate(KEYS))]))
     data = millrace.Dataset(pack(raw, tmp_path / "packed"), labels=labels)
-    assert {sample["__key__"]: sample["cls"] for sample in data} == {key: n for n, key in enumerate(KEYS)}
+    assert {sample["key"]: sample["cls"] for sample in data} == {key: n for n, key in enumerate(KEYS)}
 
 
 def test_others_find_the_escaped_names_and_tar_does_not_complain(raw: str, tmp_path: pathlib.Path) -> None:

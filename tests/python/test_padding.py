@@ -10,7 +10,7 @@ import millrace
 import numpy as np
 import pytest
 import torch
-from millrace.padding import Rows, rows_of, share_with_repeats
+from millrace._padding import Rows, rows_of, share_with_repeats
 from support import AT_SIZE, Samples
 
 Pair = collections.namedtuple("Pair", "one two")

@@ -17,7 +17,7 @@ def test_the_fields_of_a_sample(raw: Samples, tar: Samples) -> None:
         dataset = millrace.Dataset(samples.uri)
         for n, key in reversed(list(enumerate(sorted(samples.pixels)))):
             sample = dataset.read(n)
-            assert sample["__key__"] == key
+            assert sample["key"] == key
             assert sample["png"] == png(samples.pixels[key])
             assert int(sample["cls"]) == samples.labels[key]
     assert millrace.Dataset(raw.uri).read(0)["cls"] == 0, "the class of a raw object is an int"
@@ -34,17 +34,17 @@ def test_files_are_what_their_names_say(tmp_path: pathlib.Path) -> None:
         (tmp_path / name).write_bytes(value)
     a, b = millrace.Dataset(tmp_path)
     assert (a["npy"] == array).all()
-    assert {**a, "npy": None} == {"__key__": "a", "npy": None, "cls": 12, "txt": "größe", "meta.json": [1], "bin": b"1"}
-    assert b == {"__key__": "b", "npy": b"x", "txt": b"\xff", "meta.json": b"{", "bin": b""}
+    assert {**a, "npy": None} == {"key": "a", "npy": None, "cls": 12, "txt": "größe", "meta.json": [1], "bin": b"1"}
+    assert b == {"key": "b", "npy": b"x", "txt": b"\xff", "meta.json": b"{", "bin": b""}
 
 
 def test_numbers(raw: Samples) -> None:
     dataset = millrace.Dataset(raw.uri)
     keys = sorted(raw.pixels)
-    assert dataset.read(-1)["__key__"] == keys[-1]
-    assert dataset.read(np.int64(3))["__key__"] == keys[3]
+    assert dataset.read(-1)["key"] == keys[-1]
+    assert dataset.read(np.int64(3))["key"] == keys[3]
     subset = dataset.where(samples=[5, 2, 7])
-    assert [subset.read(n)["__key__"] for n in range(3)] == [keys[2], keys[5], keys[7]]
+    assert [subset.read(n)["key"] for n in range(3)] == [keys[2], keys[5], keys[7]]
     for wrong in (len(dataset), -len(dataset) - 1, 2**70):
         with pytest.raises(IndexError, match="there is no sample"):
             dataset.read(wrong)
@@ -59,7 +59,7 @@ def test_values_that_the_index_holds(tmp_path: pathlib.Path) -> None:
     (tmp_path / "a.txt").write_bytes(b"one")
     (tmp_path / "t.jsonl").write_text('{"path": "a.txt", "label": 7, "width": 1.5, "note": "hi", "box": [1, 2]}\n')
     sample = millrace.Dataset(tmp_path / "t.jsonl").read(0)
-    assert sample == {"__key__": "a", "txt": "one", "cls": 7, "width": 1.5, "note": "hi", "box": [1, 2]}
+    assert sample == {"key": "a", "txt": "one", "cls": 7, "width": 1.5, "note": "hi", "box": [1, 2]}
 
 
 def test_values_that_mean_nothing(tmp_path: pathlib.Path) -> None:
@@ -77,8 +77,8 @@ def test_values_that_mean_nothing(tmp_path: pathlib.Path) -> None:
     (tmp_path / "shard.00000.mds").write_bytes(shard)
     dataset = millrace.Dataset(tmp_path)
     sample = dataset.read(0)
-    assert sample == {"__key__": sample["__key__"], "json": [1], "text": "fine"}
-    assert sample["__key__"] != b"evil"
+    assert sample == {"key": sample["key"], "json": [1], "text": "fine"}
+    assert sample["key"] != b"evil"
     with pytest.raises(millrace.DamagedDataError, match="field 'json' is no json"):
         dataset.read(1)
     with pytest.raises(millrace.DamagedDataError, match="field 'text' is no text"):
@@ -88,7 +88,7 @@ def test_values_that_mean_nothing(tmp_path: pathlib.Path) -> None:
 def test_what_was_changed_is_noticed(tmp_path: pathlib.Path) -> None:
     (tmp_path / "a.txt").write_bytes(b"one")
     dataset = millrace.Dataset(tmp_path)
-    assert dataset.read(0) == {"__key__": "a", "txt": "one"}
+    assert dataset.read(0) == {"key": "a", "txt": "one"}
     (tmp_path / "a.txt").write_bytes(b"other")
     with pytest.raises(millrace.MismatchError, match="a.txt"):
         dataset.read(0)
@@ -100,8 +100,8 @@ def test_a_single_file(tar: Samples) -> None:
     shards = sorted(pathlib.Path(tar.uri).glob("*.tar"))
     parts = [millrace.Dataset(shard) for shard in shards]
     assert [part.objects for part in parts] == [1] * len(shards)
-    keys = [part.read(n)["__key__"] for part in parts for n in range(len(part))]
-    assert keys == [folder.read(n)["__key__"] for n in range(len(folder))]
+    keys = [part.read(n)["key"] for part in parts for n in range(len(part))]
+    assert keys == [folder.read(n)["key"] for n in range(len(folder))]
     with millrace.Loader(shards[1], batch_size=4, size=8, epochs=1, output="numpy", shuffle="none") as loader:
         assert sum(int(batch["valid"].sum()) for batch in loader) == len(parts[1])
     with pytest.raises(FileNotFoundError, match="gone.tar"):

@@ -13,7 +13,7 @@ from typing import Any
 
 import millrace
 import pytest
-from millrace.read_ahead import Course, Place, ReadAhead, Strides
+from millrace._read_ahead import Course, Place, ReadAhead, Strides
 from support import Samples, binary, check_script, devstore, write_raw
 from thoroughness import repeats
 
@@ -146,7 +146,7 @@ def test_numbers_of_a_sampler_are_numbers(tar: Samples) -> None:
     assert numbers == millrace.Plan(millrace.Dataset(tar.uri), shuffle="global", seed=3, epoch=1)[range(50)].tolist()
     assert torch.tensor(numbers).tolist() == numbers and repr(numbers[0]) == str(int(numbers[0]))
     subset = torch.utils.data.Subset(millrace.torch.MapDataset(tar.uri, fields=["cls"]), list(range(49, -1, -1)))
-    assert [each["__key__"] for each in subset.__getitems__(numbers)] == [f"{49 - number:04}" for number in numbers]
+    assert [each["key"] for each in subset.__getitems__(numbers)] == [f"{49 - number:04}" for number in numbers]
     for last, lengths in (("drop", 12), ("wrap", 13)):
         ranks = [list(millrace.torch.Sampler(tar.uri, rank=rank, world=4, last=last)) for rank in range(4)]
         assert {len(rank) for rank in ranks} == {lengths}
@@ -162,7 +162,7 @@ def test_a_wrapper_that_asks_one_by_one_gets_the_same(tar: Samples) -> None:
 
     class Wrapper(torch.utils.data.Dataset):  # type: ignore[misc, name-defined]
         def __getitem__(self, number: int) -> str:
-            return inner[number]["__key__"]
+            return inner[number]["key"]
 
         def __len__(self) -> int:
             return len(inner)
@@ -190,9 +190,7 @@ def test_persistent_workers_follow_set_epoch(tar: Samples, method: str) -> None:
     for epoch in (0, 1, 7, 1):
         sampler.set_epoch(epoch)
         plan = millrace.Plan(dataset, seed=2, epoch=epoch)
-        assert [key for batch in loader for key in batch["__key__"]] == [
-            f"{number:04}" for number in plan[range(1, 40, 2)]
-        ]
+        assert [key for batch in loader for key in batch["key"]] == [f"{number:04}" for number in plan[range(1, 40, 2)]]
 
 
 PROGRAM = """
@@ -248,12 +246,12 @@ def test_a_fork_begins_with_nothing(tar: Samples) -> None:
 import os, sys, threading, millrace, millrace.torch
 dataset = millrace.torch.MapDataset(sys.argv[1], fields=["cls"])
 numbers = list(millrace.torch.Sampler(sys.argv[1]))
-assert dataset.__getitems__(numbers[:8])[0]["__key__"] == f"{numbers[0]:04}"
+assert dataset.__getitems__(numbers[:8])[0]["key"] == f"{numbers[0]:04}"
 pid = os.fork()
 if pid == 0:
-    right = [each["__key__"] for each in dataset.__getitems__(numbers[8:16])] == [f"{n:04}" for n in numbers[8:16]]
+    right = [each["key"] for each in dataset.__getitems__(numbers[8:16])] == [f"{n:04}" for n in numbers[8:16]]
     os._exit(0 if right else 1)
 assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
-print([each["__key__"] for each in dataset.__getitems__(numbers[8:16])] == [f"{n:04}" for n in numbers[8:16]])
+print([each["key"] for each in dataset.__getitems__(numbers[8:16])] == [f"{n:04}" for n in numbers[8:16]])
 """
     assert check_script(script, tar.uri) == "True\n"

@@ -34,7 +34,7 @@ def names(uri: str) -> list[str]:
 
 
 def keys(uri: str) -> list[str]:
-    return sorted(sample["__key__"] for sample in millrace.Dataset(uri))
+    return sorted(sample["key"] for sample in millrace.Dataset(uri))
 
 
 def test_samples_come_back_as_they_were_written(place: str) -> None:
@@ -42,7 +42,7 @@ def test_samples_come_back_as_they_were_written(place: str) -> None:
     with millrace.ShardWriter(place) as writer:
         writer.write(
             {
-                "__key__": "a/1",
+                "key": "a/1",
                 "jpg": b"\xff\xd8",
                 "cls": 7,
                 "txt": "größe",
@@ -50,26 +50,23 @@ def test_samples_come_back_as_they_were_written(place: str) -> None:
                 "json": {"x": [1, None]},
             }
         )
-        writer.write({"__key__": "a/2.5", "jpg": bytearray(b"2"), "score": 0.25, "cls": np.int64(8)})
+        writer.write({"key": "a/2.5", "jpg": bytearray(b"2"), "score": 0.25, "cls": np.int64(8)})
         assert (writer.samples, writer.complete) == (2, False)
     assert writer.complete
     one, two = millrace.Dataset(place)
     assert (
-        one["__key__"] == "a/1"
-        and one["jpg"] == b"\xff\xd8"
-        and one["txt"] == "größe"
-        and one["json"] == {"x": [1, None]}
+        one["key"] == "a/1" and one["jpg"] == b"\xff\xd8" and one["txt"] == "größe" and one["json"] == {"x": [1, None]}
     )
     assert one["cls"] == 7 and two["cls"] == 8 and two["score"] in (b"0.25", "0.25", 0.25)
     np.testing.assert_array_equal(one["embedding.npy"], vector)
-    assert two["__key__"] == "a/2.5"
+    assert two["key"] == "a/2.5"
 
 
 def test_tensors(tmp_path: pathlib.Path) -> None:
     torch = pytest.importorskip("torch")
     tensor = torch.arange(4.0, requires_grad=True).reshape(2, 2)
     with millrace.ShardWriter(tmp_path / "results") as writer:
-        writer.write({"__key__": "a", "npy": tensor, "cls": torch.tensor(3)})
+        writer.write({"key": "a", "npy": tensor, "cls": torch.tensor(3)})
     sample = millrace.Dataset(tmp_path / "results")[0]
     np.testing.assert_array_equal(sample["npy"], tensor.detach().numpy())
     assert sample["cls"] == 3
@@ -78,7 +75,7 @@ def test_tensors(tmp_path: pathlib.Path) -> None:
 def test_other_programs_read_the_shards(tmp_path: pathlib.Path) -> None:
     with millrace.ShardWriter(tmp_path / "results", shard_size=1) as writer:
         for number in range(3):
-            writer.write({"__key__": f"{number}", "bin": bytes([number]) * 1000})
+            writer.write({"key": f"{number}", "bin": bytes([number]) * 1000})
     shards = sorted((tmp_path / "results").glob("*.tar"))
     assert [shard.name for shard in shards] == [f"shard-00000-{number:06d}.tar" for number in range(3)]
     for number, shard in enumerate(shards):
@@ -91,7 +88,7 @@ def test_other_programs_read_the_shards(tmp_path: pathlib.Path) -> None:
 def test_nothing_is_visible_before_all_ranks_have_ended(place: str) -> None:
     writers = [millrace.ShardWriter(place, rank=rank, world=3, shard_size=1) for rank in range(3)]
     for writer in writers:
-        writer.write({"__key__": f"{writer.rank}", "txt": "x"})
+        writer.write({"key": f"{writer.rank}", "txt": "x"})
     for writer in writers[:2]:
         writer.close()
         assert not writer.complete
@@ -105,7 +102,7 @@ def test_nothing_is_visible_before_all_ranks_have_ended(place: str) -> None:
 
 def test_a_rank_without_samples(tmp_path: pathlib.Path) -> None:
     with millrace.ShardWriter(tmp_path / "r", rank=0, world=2) as writer:
-        writer.write({"__key__": "a", "txt": "x"})
+        writer.write({"key": "a", "txt": "x"})
     with millrace.ShardWriter(tmp_path / "r", rank=1, world=2) as writer:
         pass
     assert writer.complete and keys(str(tmp_path / "r")) == ["a"]
@@ -115,13 +112,13 @@ def test_an_exception_leaves_whole_shards_and_the_next_run_goes_on(place: str) -
     with pytest.raises(RuntimeError, match="out of power"):
         with millrace.ShardWriter(place, shard_size=1500) as writer:
             for step in range(5):
-                writer.write({"__key__": f"{step}", "txt": f"first {step}"})
+                writer.write({"key": f"{step}", "txt": f"first {step}"})
                 writer.advance(step + 1)
             raise RuntimeError("out of power")
     with millrace.ShardWriter(place, shard_size=1500) as writer:
         assert writer.state == 4 and writer.samples == 4  # two shards of two
         for step in range(writer.state, 7):
-            writer.write({"__key__": f"{step}", "txt": f"second {step}"})
+            writer.write({"key": f"{step}", "txt": f"second {step}"})
             writer.advance(step + 1)
     texts = [sample["txt"] for sample in millrace.Dataset(place)]
     assert texts == [f"first {step}" for step in range(4)] + [f"second {step}" for step in range(4, 7)]
@@ -129,14 +126,14 @@ def test_an_exception_leaves_whole_shards_and_the_next_run_goes_on(place: str) -
     with millrace.ShardWriter(place) as writer:
         assert writer.complete and writer.state == 7
         with pytest.raises(millrace.UsageError, match="written all"):
-            writer.write({"__key__": "8", "txt": ""})
+            writer.write({"key": "8", "txt": ""})
     assert len(millrace.Dataset(place)) == 7
 
 
 def test_what_a_killed_run_has_not_entered_is_removed(place: str) -> None:
     writer = millrace.ShardWriter(place, shard_size=1)
     writer.advance(0)
-    writer.write({"__key__": "a", "txt": "first"})
+    writer.write({"key": "a", "txt": "first"})
     writer.advance(1)
     # As if killed between the second shard and its entry.
     with millrace.open(f"{place}/shard-00000-000001.tar", "wb") as orphan:
@@ -145,27 +142,27 @@ def test_what_a_killed_run_has_not_entered_is_removed(place: str) -> None:
     with millrace.ShardWriter(place, shard_size=1) as writer:
         assert writer.samples == 1
         assert "shard-00000-000001.tar" not in names(place)
-        writer.write({"__key__": "b", "txt": "second"})
+        writer.write({"key": "b", "txt": "second"})
     assert [sample["txt"] for sample in millrace.Dataset(place)] == ["first", "second"]
 
 
 def test_without_advance_a_killed_run_begins_anew(place: str) -> None:
     writer = millrace.ShardWriter(place, shard_size=1)
-    writer.write({"__key__": "a", "txt": "first"})
-    writer.write({"__key__": "b", "txt": "first"})
+    writer.write({"key": "a", "txt": "first"})
+    writer.write({"key": "b", "txt": "first"})
     writer.discard()
     with millrace.ShardWriter(place, shard_size=1) as writer:
         assert writer.state is None and writer.samples == 0
-        writer.write({"__key__": "a", "txt": "second"})
+        writer.write({"key": "a", "txt": "second"})
     assert [sample["txt"] for sample in millrace.Dataset(place)] == ["second"]
 
 
 def test_only_one_of_two_processes_of_a_rank_gets_on(place: str) -> None:
     zombie = millrace.ShardWriter(place, shard_size=1)
     writer = millrace.ShardWriter(place, shard_size=1)
-    writer.write({"__key__": "a", "txt": "writer"})
+    writer.write({"key": "a", "txt": "writer"})
     with pytest.raises(millrace.AlreadyExistsError, match="shard-00000-000000"):
-        zombie.write({"__key__": "a", "txt": "zombie"})
+        zombie.write({"key": "a", "txt": "zombie"})
     zombie.discard()
     writer.close()
     assert [sample["txt"] for sample in millrace.Dataset(place)] == ["writer"]
@@ -175,7 +172,7 @@ def test_an_entry_whose_shard_was_replaced_does_not_count(place: str) -> None:
     writer = millrace.ShardWriter(place, shard_size=1)
     writer.advance("")
     for name in "abc":
-        writer.write({"__key__": name, "txt": name})
+        writer.write({"key": name, "txt": name})
         writer.advance(name)
     writer.discard()
     with millrace.open(f"{place}/shard-00000-000001.tar", "wb") as other:
@@ -191,24 +188,24 @@ def test_an_entry_whose_shard_was_replaced_does_not_count(place: str) -> None:
 @pytest.mark.parametrize(
     ("sample", "message"),
     [
-        ({"txt": "x"}, "__key__"),
-        ({"__key__": 3, "txt": "x"}, "__key__"),
-        ({"__key__": "a"}, "'a' has no fields"),
-        ({"__key__": "a/", "txt": "x"}, "'a/'.*must not end with"),
-        ({"__key__": "a", "TXT": "x"}, "'a'.*'TXT'.*lower case"),
-        ({"__key__": "a", "x/y": "x"}, "'a'.*'x/y'"),
-        ({"__key__": "a", "embedding": np.zeros(3)}, "'embedding' is an array.*'embedding.npy'"),
-        ({"__key__": "a", "npy": np.array([object()])}, "[Oo]bject arrays"),
-        ({"__key__": "a", "meta": {"x": 1}}, "'meta' is a dict.*'json'"),
+        ({"txt": "x"}, "key"),
+        ({"key": 3, "txt": "x"}, "key"),
+        ({"key": "a"}, "'a' has no fields"),
+        ({"key": "a/", "txt": "x"}, "'a/'.*must not end with"),
+        ({"key": "a", "TXT": "x"}, "'a'.*'TXT'.*lower case"),
+        ({"key": "a", "x/y": "x"}, "'a'.*'x/y'"),
+        ({"key": "a", "embedding": np.zeros(3)}, "'embedding' is an array.*'embedding.npy'"),
+        ({"key": "a", "npy": np.array([object()])}, "[Oo]bject arrays"),
+        ({"key": "a", "meta": {"x": 1}}, "'meta' is a dict.*'json'"),
     ],
 )
 def test_what_a_shard_cannot_hold_is_refused(tmp_path: pathlib.Path, sample: Any, message: str) -> None:
     with millrace.ShardWriter(tmp_path / "r") as writer:
         with pytest.raises((ValueError, TypeError), match=message):
             writer.write(sample)
-        writer.write({"__key__": "good", "txt": "x"})
+        writer.write({"key": "good", "txt": "x"})
         with pytest.raises(millrace.InvalidArgumentError, match="two samples in a row have the key 'good'"):
-            writer.write({"__key__": "good", "txt": "y"})
+            writer.write({"key": "good", "txt": "y"})
     assert keys(str(tmp_path / "r")) == ["good"]
 
 
@@ -228,7 +225,7 @@ def test_states_must_be_plain(tmp_path: pathlib.Path) -> None:
     with millrace.ShardWriter(tmp_path / "r") as writer:
         with pytest.raises(millrace.InvalidArgumentError, match="as JSON"):
             writer.advance(object())
-        writer.write({"__key__": "a", "txt": "x"})
+        writer.write({"key": "a", "txt": "x"})
 
 
 _INFERENCE = """
@@ -243,7 +240,7 @@ with millrace.ShardWriter(results, shard_size=4000, rank=rank, world=world) as w
         for batch in loader:
             for key, valid, image in zip(batch["key"], batch["valid"], batch["image"]):
                 if valid:
-                    writer.write({"__key__": key, "mean.npy": image.mean(axis=(0, 1))})
+                    writer.write({"key": key, "mean.npy": image.mean(axis=(0, 1))})
             writer.advance(loader.state_dict())
 print("ended")
 """
@@ -278,7 +275,7 @@ def test_each_sample_once_whatever_is_killed(tmp_path: pathlib.Path, bucket: str
 
 def test_a_kill_before_the_mark_is_removed(tmp_path: pathlib.Path) -> None:
     with millrace.ShardWriter(tmp_path) as writer:
-        writer.write({"__key__": "a", "txt": "x"})
+        writer.write({"key": "a", "txt": "x"})
     (tmp_path / ".millrace/incomplete").write_text('{"kind": "millrace.ShardWriter 2", "world": 1}')
     (tmp_path / ".millrace/writer-00000-last").write_text("{}")
     assert millrace.ShardWriter(tmp_path).complete
@@ -288,7 +285,7 @@ def test_a_kill_before_the_mark_is_removed(tmp_path: pathlib.Path) -> None:
 
 def test_ranks_that_end_at_once(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """While one reads the journals, the other makes the place complete, which removes them."""
-    core = millrace.shard_writer._core
+    core = millrace._shard_writer._core
     opens, raced = core.ReadFile, []
 
     def open_late(uri: str) -> Any:
@@ -300,7 +297,7 @@ def test_ranks_that_end_at_once(tmp_path: pathlib.Path, monkeypatch: pytest.Monk
 
     for rank in range(2):
         writer = millrace.ShardWriter(tmp_path, rank=rank, world=2)
-        writer.write({"__key__": f"{rank}", "txt": "x"})
+        writer.write({"key": f"{rank}", "txt": "x"})
         if rank == 1:
             monkeypatch.setattr(core, "ReadFile", open_late)
         writer.close()
@@ -326,7 +323,7 @@ def test_a_complete_place_knows_what_each_rank_has_written(tmp_path: pathlib.Pat
     for rank in range(2):
         with millrace.ShardWriter(str(tmp_path / "r"), rank=rank, world=2) as writer:
             for number in range(3 + rank):
-                writer.write({"__key__": f"{rank}/{number}", "cls": number})
+                writer.write({"key": f"{rank}/{number}", "cls": number})
     assert writer.samples == 4
     again = [millrace.ShardWriter(str(tmp_path / "r"), rank=rank, world=2) for rank in range(2)]
     assert [each.samples for each in again] == [3, 4] and again[0].complete

@@ -9,7 +9,7 @@ import millrace
 import numpy as np
 import pytest
 import torch
-from millrace.device import Device
+from millrace._device import Device
 from millrace.transforms import MixUp
 from support import AT_SIZE, Samples, write_raw
 from token_corpus import write_corpus
@@ -99,7 +99,7 @@ def test_functions_get_the_repeats(raw: Samples, output: str) -> None:
     first = sorted(raw.pixels)[0]
 
     def twice(sample: dict[str, Any]) -> dict[str, Any]:
-        return {"sum": int(sample["image"].sum()) * 2, "name": sample["__key__"], "label": sample["label"]}
+        return {"sum": int(sample["image"].sum()) * 2, "name": sample["key"], "label": sample["label"]}
 
     options = {"rank": 1, "world": 2, "output": output}
     *_, batch = short(raw.uri, transform=twice, **options)
@@ -108,7 +108,7 @@ def test_functions_get_the_repeats(raw: Samples, output: str) -> None:
     assert batch["name"][-1] == batch["key"][-1] == first and int(batch["label"][-1]) == raw.labels[first]
 
     *_, listed = short(raw.uri, transform=twice, collate_fn=list, **options)
-    assert [row["__key__"] for row in listed] == batch["name"]
+    assert [row["key"] for row in listed] == batch["name"]
 
     *_, mixed = short(raw.uri, batch_transform=MixUp(num_classes=3), **options)
     np.testing.assert_allclose(np.asarray(mixed["label"]).sum(axis=1), np.ones(7), rtol=1e-6)
@@ -119,7 +119,7 @@ def test_a_repeat_that_is_damaged_is_padding(tmp_path: Any) -> None:
     (tmp_path / f"{sorted(samples.pixels)[0]}.png").write_bytes(b"\x89PNG\r\n\x1a\nno image")
 
     def named(sample: dict[str, Any]) -> dict[str, Any]:
-        return {"name": sample["__key__"]}
+        return {"name": sample["key"]}
 
     *_, batch = short(samples.uri, rank=1, world=2, bad_samples="mask", transform=named)
     assert batch["valid"].tolist() == [True] * 4 + [False]

@@ -350,7 +350,7 @@ def test_a_split_of_equal_keys_must_be_meant(tmp_path: pathlib.Path) -> None:
     with pytest.raises(millrace.InvalidArgumentError, match="only about 10 of 40 samples.*groups=True"):
         data.split(train=0.5, valid=0.5)
     parts = data.split(groups=True, train=0.5, valid=0.5)
-    train, valid = ({sample["__key__"] for sample in part} for part in parts.values())
+    train, valid = ({sample["key"] for sample in part} for part in parts.values())
     assert not train & valid and len(train | valid) == 10
 
 
@@ -360,7 +360,7 @@ def test_what_lies_beside_the_images_is_said_before_the_first_batch(tmp_path: pa
         (tmp_path / name).write_bytes(png(make_pixels(1)))
     for name in ("README.md", "a/Thumbs.db", "b/desktop.ini", "LICENSE.txt"):
         (tmp_path / name).write_bytes(b"not an image")
-    assert [sample["__key__"] for sample in millrace.Dataset(tmp_path)] == ["a/1", "a/2", "b/3"], "these are no samples"
+    assert [sample["key"] for sample in millrace.Dataset(tmp_path)] == ["a/1", "a/2", "b/3"], "these are no samples"
     other = tmp_path.with_name(tmp_path.name + "-other")
     shutil.copytree(tmp_path, other, ignore=shutil.ignore_patterns(".millrace"))
     (other / "a" / "notes.txt").write_bytes(b"a text")

@@ -44,8 +44,8 @@ def test_samples_by_number(raw: Samples, tar: Samples) -> None:
         dataset = millrace.torch.MapDataset(samples.uri)
         assert len(dataset) == len(samples)
         for n, key in enumerate(sorted(samples.pixels)):
-            assert dataset[n]["__key__"] == key and dataset[n]["png"] == png(samples.pixels[key])
-    assert [each["__key__"] for each in dataset.__getitems__([3, -1, 3])] == ["0003", "0049", "0003"]
+            assert dataset[n]["key"] == key and dataset[n]["png"] == png(samples.pixels[key])
+    assert [each["key"] for each in dataset.__getitems__([3, -1, 3])] == ["0003", "0049", "0003"]
     with pytest.raises(IndexError, match="there is no sample 50"):
         dataset[50]
 
@@ -55,20 +55,20 @@ def test_a_shuffle_with_sizes(tar: Samples) -> None:
     shuffle = millrace.Shuffle(window=4, extent=2, lanes=2)
     wanted = [int(number) for number in millrace.Plan(dataset, shuffle=shuffle, seed=3)[np.arange(len(dataset))]]
     samples = millrace.torch.IterableDataset(dataset, fields=["cls"], shuffle=shuffle, seed=3)
-    assert [int(sample["__key__"]) for sample in samples] == wanted
+    assert [int(sample["key"]) for sample in samples] == wanted
     assert list(millrace.torch.Sampler(dataset, shuffle=shuffle, seed=3)) == wanted
 
 
 def test_fields_by_name_and_decoded(tar: Samples) -> None:
     dataset = millrace.torch.MapDataset.from_prefix(tar.uri, fields=FIELDS)
     sample = dataset[7]
-    assert list(sample) == ["__key__", "image", "label", "meta"]
+    assert list(sample) == ["key", "image", "label", "meta"]
     assert np.array_equal(sample["image"], tar.pixels["0007"]) and sample["label"] == 7
     assert sample["meta"]["meta"]["name"] == "n7"
-    assert list(millrace.torch.MapDataset(tar.uri, fields=["cls"])[0]) == ["__key__", "cls"]
+    assert list(millrace.torch.MapDataset(tar.uri, fields=["cls"])[0]) == ["key", "cls"]
     for wrong, error, message in [
         ({"x": "jpg"}, millrace.InvalidArgumentError, "no field 'jpg'; its fields are: cls, json, png, txt"),
-        ({"__key__": "png"}, millrace.InvalidArgumentError, "choose another name"),
+        ({"key": "png"}, millrace.InvalidArgumentError, "choose another name"),
         ({"x": ("png", 3)}, TypeError, r"fields\['x'\] must be the name of a field"),
         ("png", TypeError, "fields must be names of fields"),
     ]:
@@ -85,7 +85,7 @@ def test_under_a_data_loader(tar: Samples, method: str | None) -> None:
     loader = DataLoader(dataset, batch_size=5, shuffle=True, **workers)
     seen = []
     for batch in loader:
-        for key, image, label in zip(batch["__key__"], batch["image"], batch["label"]):
+        for key, image, label in zip(batch["key"], batch["image"], batch["label"]):
             assert np.array_equal(image.numpy(), tar.pixels[key]) and int(label) == tar.labels[key]
             seen.append(key)
     assert sorted(seen) == sorted(tar.pixels)[3:40]
@@ -134,9 +134,7 @@ def test_the_iterable_gives_each_sample_once_in_the_plans_order(tar: Samples, wo
             subset, shuffle="global", seed=5, rank=rank, world=2, fields={"label": "cls"}
         )
         dataset.set_epoch(3)
-        keys.append(
-            [key for batch in DataLoader(dataset, batch_size=4, num_workers=workers) for key in batch["__key__"]]
-        )
+        keys.append([key for batch in DataLoader(dataset, batch_size=4, num_workers=workers) for key in batch["key"]])
     assert sorted(keys[0] + keys[1]) == sorted(tar.pixels)[2:49]
     if workers < 2:
         plan = millrace.Plan(subset, shuffle="global", seed=5, epoch=3)
@@ -152,14 +150,14 @@ pid = os.fork()
 if pid == 0:
     try:
         assert len(part) == 3 and part.samples.tolist() == [4, 9, 11], part.samples
-        assert part.read(1)["__key__"] == "0009" and whole.fields == ["cls", "json", "png", "txt"]
+        assert part.read(1)["key"] == "0009" and whole.fields == ["cls", "json", "png", "txt"]
         assert sum(int(batch["valid"].sum()) for batch in millrace.Loader(part, batch_size=2, size=8, epochs=1)) == 3
         os._exit(0)
     except BaseException as error:
         print(repr(error), flush=True)
         os._exit(1)
 assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
-print(part.read(2)["__key__"])
+print(part.read(2)["key"])
 """
     assert check_script(script, tar.uri) == "0011\n"
 
@@ -179,16 +177,16 @@ def test_torchdata_goes_on_with_the_next_sample(tar: Samples, style: str, worker
         samples = millrace.torch.IterableDataset(dataset, fields=["cls"], seed=3, rank=1, world=2)
         return stateful.StatefulDataLoader(samples, batch_size=4, num_workers=workers)
 
-    expected = [batch["__key__"] for batch in make()]
+    expected = [batch["key"] for batch in make()]
     assert len({key for keys in expected for key in keys}) == 25
     for taken in (0, 2, len(expected)):
         loader = make()
         batches = iter(loader)
-        received = [next(batches)["__key__"] for _ in range(taken)]
+        received = [next(batches)["key"] for _ in range(taken)]
         state = json.loads(json.dumps(loader.state_dict())) if style == "map" and not workers else loader.state_dict()
         resumed = make()
         resumed.load_state_dict(state)
-        assert received + [batch["__key__"] for batch in resumed] == expected
+        assert received + [batch["key"] for batch in resumed] == expected
 
 
 def test_a_sampler_deals_the_plan_to_ranks(tar: Samples) -> None:

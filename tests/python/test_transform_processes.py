@@ -22,7 +22,7 @@ import numpy as np
 import pytest
 import transforms_of_processes as functions
 from millrace._blocks import Block
-from millrace.processes import Launcher, RemoteTraceback, TransformProcess
+from millrace._processes import Launcher, RemoteTraceback, TransformProcess
 from support import HEIGHT, WIDTH, Samples, add_digests, check_script, keys_of, run_script
 
 

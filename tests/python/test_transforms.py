@@ -24,7 +24,7 @@ def loader_of(samples: Samples, **options: Any) -> millrace.Loader:
 
 def shifted(sample: dict[str, Any]) -> dict[str, Any]:
     sample["image"] = sample["image"].astype(np.int16) + 1
-    return {**sample, "double": 2 * sample["label"], "name": sample["__key__"]}
+    return {**sample, "double": 2 * sample["label"], "name": sample["key"]}
 
 
 def transform_threads() -> set[threading.Thread]:
@@ -97,7 +97,7 @@ def test_a_function_of_each_batch(tar: Samples) -> None:
 
 def test_fields_reach_the_transform(tar: Samples) -> None:
     def words(sample: dict[str, Any]) -> dict[str, Any]:
-        assert set(sample) == {"__key__", "pixels", "mask", "meta"} and sample["pixels"].shape == (HEIGHT, WIDTH, 3)
+        assert set(sample) == {"key", "pixels", "mask", "meta"} and sample["pixels"].shape == (HEIGHT, WIDTH, 3)
         return {"words": sample["mask"].split(), "mask": len(sample["mask"]), "n": sample["meta"]["meta"]["label"]}
 
     fields = {"pixels": millrace.Image("png"), "mask": millrace.Text("txt"), "meta": millrace.Json("json")}
@@ -112,7 +112,7 @@ def test_an_exception_names_the_sample_and_comes_in_its_turn(tar: Samples) -> No
     order = [key for batch in loader_of(tar) for key in batch["key"]]
 
     def picky(sample: dict[str, Any]) -> dict[str, Any]:
-        if sample["__key__"] in (order[19], order[22]):
+        if sample["key"] in (order[19], order[22]):
             raise KeyError("no such thing")
         return sample
 
@@ -129,7 +129,7 @@ def test_an_exception_names_the_sample_and_comes_in_its_turn(tar: Samples) -> No
     for wrong, message in [
         (lambda sample: None, "returned NoneType; it must return a dict"),
         (lambda sample: {"valid": 1}, "returned 'valid', which every batch has itself"),
-        (lambda sample: {sample["__key__"]: 1}, "and for the samples before it"),
+        (lambda sample: {sample["key"]: 1}, "and for the samples before it"),
     ]:
         with pytest.raises(millrace.TransformError, match=message):
             next(iter(loader_of(tar, transform=wrong)))
@@ -168,7 +168,7 @@ def test_the_look_ahead_is_bounded(tar: Samples) -> None:
     calls: list[str] = []
 
     def counting(sample: dict[str, Any]) -> dict[str, Any]:
-        calls.append(sample["__key__"])
+        calls.append(sample["key"])
         return sample
 
     loader = loader_of(tar, transform=millrace.Map(counting, threads=2), batch_size=4, epochs=None)
@@ -336,7 +336,7 @@ def test_the_generator_is_the_documented_one(tar: Samples) -> None:
 
 def test_collate_takes_the_place_of_stacking(tar: Samples) -> None:
     def collate(samples: list[dict[str, Any]]) -> tuple[list[str], np.ndarray]:
-        return [sample["__key__"] for sample in samples], np.stack([sample["double"] for sample in samples])
+        return [sample["key"] for sample in samples], np.stack([sample["double"] for sample in samples])
 
     plain = [key for batch in loader_of(tar) for key in batch["key"] if key]
     batches = list(loader_of(tar, transform=shifted, collate_fn=collate))
@@ -362,7 +362,7 @@ def test_resuming_with_collate(tar: Samples) -> None:
         return list(loader)  # type: ignore[arg-type]
 
     def collate(samples: list[dict[str, Any]]) -> list[str]:
-        return [sample["__key__"] for sample in samples]
+        return [sample["key"] for sample in samples]
 
     expected = keys(loader_of(tar, collate_fn=collate))
     first = loader_of(tar, collate_fn=collate)
@@ -377,7 +377,7 @@ def test_lists_of_arrays_are_tensors_for_a_function_of_batches_too(tmp_path: pat
     torch = pytest.importorskip("torch")
     with millrace.ShardWriter(str(tmp_path / "data"), rank=0, world=1) as writer:
         for number in range(4):
-            writer.write({"__key__": f"{number}", "vector.npy": np.arange(number + 1)})
+            writer.write({"key": f"{number}", "vector.npy": np.arange(number + 1)})
     seen: list[Any] = []
     fields = {"vector": millrace.Array("vector.npy")}
     options: dict[str, Any] = {

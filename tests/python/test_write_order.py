@@ -23,7 +23,7 @@ def folder(tmp_path: Path) -> Path:
 
 def expected(data: millrace.Dataset, plan: millrace.Plan, folder: Path) -> list[str]:
     """By the keys of the samples and what lies in the folder."""
-    by_number = dict(zip(data.samples.tolist(), (sample["__key__"] for sample in data)))
+    by_number = dict(zip(data.samples.tolist(), (sample["key"] for sample in data)))
     lines = []
     for number in plan[range(len(plan))].tolist():
         key = by_number[number]

@@ -14,7 +14,7 @@ import numpy as np
 
 def shifted(sample: dict[str, Any]) -> dict[str, Any]:
     sample["image"] = sample["image"].astype(np.int16) + 1
-    return {**sample, "double": 2 * sample["label"], "name": sample["__key__"]}
+    return {**sample, "double": 2 * sample["label"], "name": sample["key"]}
 
 
 def drawing(sample: dict[str, Any], rng: np.random.Generator) -> dict[str, Any]:
@@ -91,7 +91,7 @@ class Failing:
         self.how = how
 
     def __call__(self, sample: dict[str, Any]) -> dict[str, Any]:
-        if sample["__key__"] in self.keys:
+        if sample["key"] in self.keys:
             getattr(self, self.how)()
         return sample
 
@@ -144,3 +144,20 @@ class Unloadable:
 
     def __call__(self, sample: dict[str, Any]) -> dict[str, Any]:
         return sample
+
+
+def former_key(sample: dict[str, Any]) -> dict[str, Any]:
+    return {"name": sample["__key__"]}
+
+
+def former_key_returned(sample: dict[str, Any]) -> dict[str, Any]:
+    return {"label": sample["label"], "__key__": sample["key"]}
+
+
+def changed_key(sample: dict[str, Any]) -> dict[str, Any]:
+    sample["key"] = "other"
+    return sample
+
+
+def same_key(sample: dict[str, Any]) -> dict[str, Any]:
+    return {**sample, "name": sample["key"]}

@@ -13,7 +13,7 @@ APART = "MILLRACE_TEST_APART"  # set in workers: where a function runs
 def noisy(sample: dict[str, Any], rng: np.random.Generator) -> dict[str, Any]:
     image = sample["image"].astype(np.float32)
     image += rng.normal(size=image.shape).astype(np.float32)
-    return {"image": image, "noise": float(rng.random()), "label": sample["label"], "name": "of " + sample["__key__"]}
+    return {"image": image, "noise": float(rng.random()), "label": sample["label"], "name": "of " + sample["key"]}
 
 
 def of_all_kinds(sample: dict[str, Any]) -> dict[str, Any]:
@@ -44,7 +44,7 @@ def of_tokens(sample: dict[str, Any], rng: np.random.Generator) -> dict[str, Any
 
 
 def raises_at_17(sample: dict[str, Any]) -> dict[str, Any]:
-    if sample["__key__"] == "0017":
+    if sample["key"] == "0017":
         raise LookupError("no such thing as 17")
     return {"label": sample["label"]}
 

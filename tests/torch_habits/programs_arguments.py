@@ -95,7 +95,7 @@ def _(dataset):
 @ours()
 def _(uri):
     loader = millrace.Loader(uri, batch_size=8, size=16, shuffle=False, collate_fn=default_collate)
-    return [(batch["image"], batch["label"], batch["__key__"]) for batch in loader]
+    return [(batch["image"], batch["label"], batch["key"]) for batch in loader]
 
 
 @habit("A `collate_fn` of your own", same="what it returns", data="dicts")

@@ -6,7 +6,7 @@ from typing import Any
 
 
 def shout(sample: dict[str, Any]) -> dict[str, Any]:
-    sample["word"] = f"PHOTO {sample.get('key', sample.get('__key__'))}!"
+    sample["word"] = f"PHOTO {sample['key']}!"
     return sample
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple, TypedDict
 
 from . import _arguments
-from .errors import InvalidArgumentError
+from ._errors import InvalidArgumentError
 
 _MAX_LENGTH = 2**24  # RowSpec::kMaxLength
 _STORED = ("uint8", "uint16", "uint32", "uint64", "int8", "int16", "int32", "int64")

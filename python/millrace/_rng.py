@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from . import _tensors
-from .errors import InvalidArgumentError
+from ._errors import InvalidArgumentError
 
 __all__ = ["rng_state", "set_rng_state"]
 

@@ -12,8 +12,9 @@ from typing import Any
 import numpy as np
 
 from . import _arguments, _core
-from .errors import AlreadyExistsError, InvalidArgumentError, MismatchError, NotFoundError, UsageError
-from .ranks import rank_and_world
+from ._errors import AlreadyExistsError, InvalidArgumentError, MismatchError, NotFoundError, UsageError
+from ._ranks import rank_and_world
+from ._sample_values import FORMER_KEY, KEY, RENAMED
 
 _MARK = ".millrace/incomplete"
 _DONE = ".millrace/written"
@@ -36,7 +37,7 @@ class ShardWriter:
                 rows = zip(batch["key"], batch["valid"], model(batch["image"]))
                 for key, valid, vector in rows:
                     if valid:  # the last batch is padded
-                        writer.write({"__key__": key, "embedding.npy": vector})
+                        writer.write({"key": key, "embedding.npy": vector})
                 writer.advance(loader.state_dict())
 
     Nothing is to be seen by readers before the end: until the last rank has ended, a mark refuses the place to :class:`Dataset` and all
@@ -108,7 +109,7 @@ class ShardWriter:
         return self._samples_before + sum(int(entry["samples"]) for entry in self._journal) + self._samples
 
     def write(self, sample: Mapping[str, Any]) -> None:
-        """Adds a sample: ``"__key__"``, and its fields by their names, which are extensions, such as ``jpg``, ``cls`` or ``embedding.npy``.
+        """Adds a sample: ``"key"``, and its fields by their names, which are extensions, such as ``jpg``, ``cls`` or ``embedding.npy``.
 
         Bytes are stored as they are, text as UTF-8, numbers as text, arrays and tensors of names that end in ``npy`` as such files, and
         anything that JSON has, where the name ends in ``json``. The key may have folders and dots; Millrace reads it back as it is.
@@ -118,16 +119,14 @@ class ShardWriter:
             UsageError: This rank has ended already, in this run or in an earlier one.
         """
         self._check_open()
-        if not isinstance(sample, Mapping) or not isinstance(sample.get("__key__"), str):
-            _arguments.refuse("sample", "a dict with '__key__' (a string) and fields", sample)
-        fields = [
-            (name, _stored(str(sample["__key__"]), name, value)) for name, value in sample.items() if name != "__key__"
-        ]
+        if not isinstance(sample, Mapping) or not isinstance(sample.get(KEY), str) or FORMER_KEY in sample:
+            advice = f"; {RENAMED}" if isinstance(sample, Mapping) and FORMER_KEY in sample else ""
+            _arguments.refuse("sample", f"a dict with '{KEY}' (a string) and fields{advice}", sample)
+        key = sample[KEY]
+        fields = [(name, _stored(key, name, value)) for name, value in sample.items() if name != KEY]
         if not fields:
-            raise InvalidArgumentError(
-                f"sample '{sample['__key__']}' has no fields; give at least one beside '__key__'"
-            )
-        key, data = sample["__key__"], _core.tar_sample(sample["__key__"], fields)
+            raise InvalidArgumentError(f"sample '{key}' has no fields; give at least one beside '{KEY}'")
+        data = _core.tar_sample(key, fields)
         if self._samples and key == self._last_key:
             raise InvalidArgumentError(
                 f"two samples in a row have the key '{key}', which in a shard would make them one; give each its own"

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Callable, Optional
 
 from . import _arguments
-from .errors import DamagedDataError, InvalidArgumentError, UnsupportedError
+from ._errors import DamagedDataError, InvalidArgumentError, UnsupportedError
 
 Encoded = Optional[tuple[bytes, tuple[int, int], tuple[float, float, float, float], tuple[int, int, int, int], bool]]
 """A row as the native loader gives it: the file, (width, height), the rectangle that is shown (x, y, width, height), the pixels that may

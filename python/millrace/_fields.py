@@ -10,8 +10,8 @@ from typing import Any, ClassVar, Literal, Union
 import numpy as np
 
 from . import _arguments, _core, _moved_options
-from .device import Normalization
-from .errors import Error, InvalidArgumentError
+from ._device import Normalization
+from ._errors import Error, InvalidArgumentError
 from .transforms import Entry, Transform, compiled
 
 # How an .npy file begins.

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 if TYPE_CHECKING:
-    from .loader import Loader
+    from ._loader import Loader
 
 __all__ = ["Rows", "filled", "rows_of", "share_with_repeats"]
 

@@ -14,14 +14,14 @@ from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, Callable
 
 from . import _core
+from ._device import Ring, Sent, Slot
+from ._errors import ExhaustedError, UsageError
 from ._hand_over import Destination, HandOver
-from .device import Ring, Sent, Slot
-from .errors import ExhaustedError, UsageError
-from .padding import filled
-from .transform import Work
+from ._padding import filled
+from ._transform import Work
 
 if TYPE_CHECKING:
-    from .processes import TransformProcess
+    from ._processes import TransformProcess
 
 CLOSED = "the Loader is closed; make a new one, and give it the state_dict() of this one to go on"
 _LEAST_AHEAD = 2

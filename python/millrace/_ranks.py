@@ -7,7 +7,7 @@ import sys
 from typing import Any
 
 from . import _arguments
-from .errors import InvalidArgumentError
+from ._errors import InvalidArgumentError
 
 # The first pair that is set counts: torchrun under srun knows better than Slurm.
 _VARIABLES = (

@@ -12,11 +12,11 @@ import numpy as np
 
 from . import _arguments, _best_checkpoints, _code_version, _core, _state, _tensors
 from ._background_save import BackgroundSave
+from ._errors import InvalidArgumentError, NotFoundError, UsageError
 from ._meeting import Meeting, Retention, TorchBoard, save_together
+from ._ranks import rank_and_world
 from ._restore import Restore
 from ._snapshot import Snapshot
-from .errors import InvalidArgumentError, NotFoundError, UsageError
-from .ranks import rank_and_world
 
 __all__ = ["Checkpoints"]
 

@@ -17,11 +17,11 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Any, cast
 
-from . import _arguments, stream
+from . import _arguments, _stream
 from ._blocks import Block, Written, read
+from ._errors import InvalidArgumentError, TransformError, UsageError
+from ._transform import SampleTransform
 from ._transform_process import DONE_AND_KEPT, FORGET, MESSAGE, READY, TASK, UNREADABLE, serve
-from .errors import InvalidArgumentError, TransformError, UsageError
-from .transform import SampleTransform
 
 _GRACE = 0.3  # seconds for a process to end by itself
 _MOST_FREE = 8  # blocks that a process keeps for later tasks
@@ -34,7 +34,7 @@ Row = tuple[dict[str, Any], list[int], str]
 _starting = threading.Lock()
 
 # multiprocessing's own function ends all processes, which would look like a failure here. This one runs before that.
-atexit.register(stream.close_all)
+atexit.register(_stream.close_all)
 
 
 class RemoteTraceback(Exception):

@@ -11,8 +11,8 @@ from typing import Any, Callable, NamedTuple, Optional, Protocol
 import numpy as np
 
 from . import _arguments, _float_types
-from .device_decode import DeviceDecoder
-from .errors import InvalidArgumentError, UnsupportedError
+from ._device_decode import DeviceDecoder
+from ._errors import InvalidArgumentError, UnsupportedError
 
 Copy = Callable[[Any], Any]
 """Of a tensor on the host one on the device."""

@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import IO, TYPE_CHECKING, Any, BinaryIO, Literal, TextIO, cast, overload
 
 from . import _arguments, _core
-from .errors import InvalidArgumentError
+from ._errors import InvalidArgumentError
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer

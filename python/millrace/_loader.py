@@ -8,7 +8,13 @@ from types import TracebackType
 from typing import Any, Callable, Literal, NoReturn, cast
 
 from . import _arguments, _core, _dataloader_names, _moved_options, _pads
+from ._batch import Batch, State
 from ._batch_shapes import BatchShapes
+from ._dataset import Dataset
+from ._device import device_of
+from ._device_decode import decoder_of
+from ._errors import Error, InvalidArgumentError, UnsupportedError
+from ._fields import Field, Image, Label, padding_of_values, refuse_objects
 from ._hand_over import handed_over
 from ._iteration import BatchIterator, iteration_over, position_of, start_of_epoch
 from ._loader_options import (
@@ -22,21 +28,15 @@ from ._loader_options import (
     usual_image,
     worker_options,
 )
+from ._mix import Mix
 from ._option_groups import Cache, Map, Service, Shuffle, Transfer, mapping_of, shuffle_and_order
+from ._ranks import local_ranks, rank_and_world
+from ._report import Report, Table, flat
+from ._stream import Stream
 from ._stream_maker import destination_of, stream_maker
 from ._tokenized import tokenized
-from .batch import Batch, State
-from .dataset import Dataset
-from .device import device_of
-from .device_decode import decoder_of
-from .errors import Error, InvalidArgumentError, UnsupportedError
-from .fields import Field, Image, Label, padding_of_values, refuse_objects
-from .mix import Mix
-from .ranks import local_ranks, rank_and_world
-from .report import Report, Table, flat
-from .stream import Stream
-from .tokens import Rows, Shape, Tokens
-from .transform import Seeds, Transform, Work, imported
+from ._tokens import Rows, Shape, Tokens
+from ._transform import Seeds, Transform, Work, imported
 
 
 class Loader:
@@ -114,12 +114,12 @@ class Loader:
             :class:`Json`, :class:`Array`, :class:`Bytes` or :class:`Boxes` each. None: ``image`` and ``label``. ``size``, ``augment``, ``raw`` and ``normalize``
             are then those of images that do not say otherwise.
         transform: A function of a sample, called in threads for each row that is not padding. It gets a dict of the row's values (arrays or
-            tensors as ``output`` says, which it may change, and ``"__key__"``) and returns a dict of what takes their place. Results are
+            tensors as ``output`` says, which it may change, and ``"key"``) and returns a dict of what takes their place. Results are
             stacked where they are numbers or arrays of one shape and type, else they are lists. If it has a parameter ``rng``, that is
             ``numpy.random.default_rng((seed, epoch, sample))``: the same for every number of threads and ranks. Or its name,
             ``"module:function"``: then ``workers`` run it in place of this process, if they are workers of :mod:`millrace.worker`. Or a :class:`Map`, with one of
             these and the threads or processes for it.
-        collate_fn: A function of the list of a batch's samples, as ``transform`` gets (or has returned) them and with ``"__key__"``, in place of
+        collate_fn: A function of the list of a batch's samples, as ``transform`` gets (or has returned) them and with ``"key"``, in place of
             stacking: what it returns is the batch, such as that of ``torch.utils.data.default_collate``. Padding is left out, so that
             the last batch of an epoch is shorter.
         batch_transform: A function of a whole batch, after that, likewise; whatever it returns is what the loop gets.
@@ -341,7 +341,7 @@ class Loader:
             return None if other._iteration.is_used_up else next(iter(other), None)
 
     def _repr_html_(self) -> str:
-        from .contact_sheet import ContactSheet, page_of_text
+        from ._contact_sheet import ContactSheet, page_of_text
 
         title = repr(self)
         try:

@@ -17,7 +17,7 @@ import torch
 import torch.utils.data
 
 from . import _arguments, _core
-from .errors import InvalidArgumentError
+from ._errors import InvalidArgumentError
 
 _LEAST_BATCHES = 20
 _INSIDE = 6  # batches of the second run, of which the first one is not counted

@@ -11,10 +11,11 @@ from typing import Any, Callable
 import numpy as np
 
 from . import _float_types, _remote_rows
+from ._errors import InvalidArgumentError, TransformError
+from ._padding import filled
 from ._pads import Pads
+from ._sample_values import FORMER_KEY, KEY, RENAMED, advice_of
 from ._stacks import Stacks
-from .errors import InvalidArgumentError, TransformError
-from .padding import filled
 
 _OF_BATCH = ("valid", "sample", "part", "row", "key")
 
@@ -85,6 +86,7 @@ class SampleTransform:
 
     def __call__(self, sample: dict[str, Any], seeds: list[int], name: str) -> dict[str, Any]:
         """``sample`` has numpy's arrays. ``name`` is that of errors."""
+        own_key = sample[KEY]
         if self._to_torch:
             sample = {key: to_tensor(value) for key, value in sample.items()}
         try:
@@ -92,10 +94,17 @@ class SampleTransform:
                 self._function(sample, rng=np.random.default_rng(seeds)) if self._takes_rng else self._function(sample)
             )
         except Exception as error:
-            raise TransformError(f"{name}: the transform raised {type(error).__name__}: {error}") from error
+            raise TransformError(
+                f"{name}: the transform raised {type(error).__name__}: {error}{advice_of(error)}"
+            ) from error
         if not isinstance(result, dict):
             raise TransformError(f"{name}: the transform returned {type(result).__name__}; it must return a dict")
-        result = {key: value for key, value in result.items() if key != "__key__"}
+        if FORMER_KEY in result:
+            raise TransformError(f"{name}: the transform returned {FORMER_KEY!r}; {RENAMED}")
+        returned = result.get(KEY, own_key)
+        if type(returned) is not str or returned != own_key:
+            raise TransformError(f"{name}: the transform changed {KEY!r}; a sample keeps its key")
+        result = {key: value for key, value in result.items() if key != KEY}
         taken = [key for key in result if key in _OF_BATCH]
         if taken:
             raise TransformError(f"{name}: the transform returned {taken[0]!r}, which every batch has itself")
@@ -163,7 +172,7 @@ class Work:
         self, batch: Mapping[str, Any], row: int, epoch: int, consumed: int
     ) -> tuple[dict[str, Any], list[int], str]:
         """With which the transform is called for one sample."""
-        sample: dict[str, Any] = {"__key__": batch["key"][row]}
+        sample: dict[str, Any] = {KEY: batch[KEY][row]}
         for name, column in batch.items():
             if name == _remote_rows.ENTRY:
                 continue
@@ -197,10 +206,10 @@ class Work:
     def _joined(self, collate: Transform, batch: Mapping[str, Any], rows: list[Any]) -> Any:
         places = np.flatnonzero(filled(batch))
         try:
-            return collate([{"__key__": batch["key"][at], **row} for at, row in zip(places, rows)])
+            return collate([{KEY: batch[KEY][at], **row} for at, row in zip(places, rows)])
         except Exception as error:
             raise TransformError(
-                f"{self.name_of(batch, 0)} and those after it: collate_fn raised {type(error).__name__}: {error}"
+                f"{self.name_of(batch, 0)} and those after it: collate_fn raised {type(error).__name__}: {error}{advice_of(error)}"
             ) from error
 
     def _transform_batch(self, result: Any, batch: Mapping[str, Any], epoch: int, consumed: int) -> Any:

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch.utils.data
 
-from .errors import InvalidArgumentError
-from .loader import Loader
-from .padding import Rows, filled, rows_of
+from ._errors import InvalidArgumentError
+from ._loader import Loader
+from ._padding import Rows, filled, rows_of
 
 if TYPE_CHECKING:
     # What is used of transformers' classes: the package need not be there to check this one.

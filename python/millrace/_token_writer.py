@@ -9,8 +9,8 @@ from types import TracebackType
 from typing import Any
 
 from . import _arguments, _core
+from ._errors import AlreadyExistsError, InvalidArgumentError, MismatchError, NotFoundError, UsageError
 from ._token_files import TokenFile, checked_dtype
-from .errors import AlreadyExistsError, InvalidArgumentError, MismatchError, NotFoundError, UsageError
 
 MARK = ".millrace/incomplete"
 SUMMARY = "tokens.json"

@@ -12,14 +12,14 @@ import numpy as np
 import numpy.typing as npt
 
 from . import _arguments, _core, _subsets
+from ._errors import InvalidArgumentError, MismatchError
+from ._labels import LabelsLike, Native, to_labels
 from ._opening import Opening, class_order, native_of
 from ._progress_line import ProgressLine
 from ._sample_values import sample_of
-from .errors import InvalidArgumentError, MismatchError
-from .labels import LabelsLike, Native, to_labels
 
 if TYPE_CHECKING:
-    from .mix import Mix
+    from ._mix import Mix
 
 
 _MOST_BYTES = 2**64 - 1
@@ -346,7 +346,7 @@ class Dataset:
             weights: By class; those that are not named get 0. None: all are equal.
             epoch_samples: Samples of an epoch. None: as many as this data set has.
         """
-        from .mix import balanced
+        from ._mix import balanced
 
         return balanced(self, groups, weights, epoch_samples, draws)
 
@@ -361,7 +361,7 @@ class Dataset:
             weights: A number from 0 on for each sample of this data set, in its order; up to 65,536 different ones.
             epoch_samples: Samples of an epoch. None: as many as this data set has.
         """
-        from .mix import weighted
+        from ._mix import weighted
 
         return weighted(self, weights, epoch_samples, draws)
 
@@ -373,7 +373,7 @@ class Dataset:
         return numbers
 
     def read(self, number: int) -> dict[str, Any]:
-        """One sample, by itself: ``{"__key__": ..., field: value, ...}``.
+        """One sample, by itself: ``{"key": ..., field: value, ...}``. A field called ``key`` comes as ``key_field``.
 
         Values are by the types of fields: numpy arrays (``tokens`` of token files, arrays of MDS, lists of numbers of TFRecord), ``int``,
         ``float``, ``str``, what JSON holds, and ``bytes`` for all else, images included. Members of tar shards and raw objects have no type

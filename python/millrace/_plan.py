@@ -11,10 +11,10 @@ import numpy as np
 import numpy.typing as npt
 
 from . import _arguments, _core, _moved_options
+from ._dataset import Dataset
+from ._errors import UnsupportedError
+from ._mix import Mix
 from ._option_groups import Shuffle, shuffle_and_order
-from .dataset import Dataset
-from .errors import UnsupportedError
-from .mix import Mix
 
 _Integers = Union[npt.NDArray[np.integer[Any]], "list[int]", range]
 

@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from . import _arguments, _core
-from .dataset import Dataset
-from .errors import InvalidArgumentError
+from ._dataset import Dataset
+from ._errors import InvalidArgumentError
 
 _DRAWS = ("exact", "replacement", "independent")
 _MOST_PARTS = 65536

@@ -13,9 +13,9 @@ from collections.abc import Iterator, Sequence
 from queue import SimpleQueue
 from typing import Any, Callable
 
-from .dataset import Dataset
-from .errors import ExhaustedError
-from .plan import Plan
+from ._dataset import Dataset
+from ._errors import ExhaustedError
+from ._plan import Plan
 
 _LEAST_AHEAD = 32  # items; at least two batches
 _AHEAD_BYTES = 64 << 20  # at most

@@ -1,0 +1,70 @@
+"""A module without an underscore is public, and the reference has a section for it, so that neither list drifts."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import pathlib
+import pickle
+import re
+import subprocess
+import sys
+import types
+
+import millrace
+import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+PUBLIC = sorted(
+    path.stem for path in (ROOT / "python/millrace").glob("*.py") if not path.stem.startswith("_")
+)  # of the sources: a build may hold links to files that are gone
+REFERENCE = (ROOT / "docs/reference/python.md").read_text()
+# Bases without which their classes cannot exist.
+NEEDS = {
+    "filesystem": ["fsspec"],
+    "huggingface_checkpoints": ["transformers"],
+    "jax": ["jax"],
+    "lightning": ["lightning"],
+    "lightning_checkpoints": ["lightning"],
+    "ray": ["ray"],
+    "tf": ["tensorflow"],
+    "torch": ["torch"],
+}
+
+
+def test_the_reference_has_all_public_modules_and_no_others() -> None:
+    sections = re.findall(r"^::: millrace\.(\w+)$", REFERENCE, re.MULTILINE)
+    table = re.findall(r"^\| `millrace\.(\w+)` \|", REFERENCE, re.MULTILINE)
+    headings = re.findall(r"^## millrace\.(\w+)$", REFERENCE, re.MULTILINE)
+    assert sections == table == headings == PUBLIC
+
+
+@pytest.mark.parametrize("name", PUBLIC)
+def test_public_modules_come_by_their_names_alone(name: str) -> None:
+    for needed in NEEDS.get(name, []):
+        pytest.importorskip(needed)
+    code = f"import millrace, sys; assert millrace.{name} is sys.modules['millrace.{name}']"
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=300)
+
+
+def test_the_package_shows_public_names_alone() -> None:
+    code = "import millrace; print(*(name for name in vars(millrace) if not name.startswith('_')))"
+    shown = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True, timeout=300).stdout
+    # `open` and `inspect` are not in __all__, since they would replace those of Python; `annotations` is Python's own.
+    assert set(shown.split()) == {*millrace.__all__, "open", "inspect", "annotations"} - {"__version__"}
+    modules = {name for name in millrace.__all__ if isinstance(getattr(millrace, name), types.ModuleType)}
+    assert modules <= set(PUBLIC)
+
+
+def test_former_modules_are_gone() -> None:
+    for path in (ROOT / "python/millrace").glob("_*.py"):
+        name = path.stem.lstrip("_")
+        if name not in PUBLIC:
+            assert importlib.util.find_spec(f"millrace.{name}") is None, name
+
+
+def test_errors_are_named_as_programs_name_them() -> None:
+    with pytest.raises(millrace.NotFoundError) as raised:
+        raise millrace.NotFoundError("gone")
+    assert raised.type.__module__ == "millrace" and "millrace.NotFoundError" in repr(raised.type)
+    assert type(pickle.loads(pickle.dumps(raised.value))) is millrace.NotFoundError
