@@ -7,8 +7,8 @@ import pathlib
 import subprocess
 import sys
 
-# A kernel for compute capability 8.0. The metadata of what was found names the files of this host. "compiled" comes from the hook of Triton's
-# passes, which does not run if the kernel is found.
+# A kernel for compute capability 8.0. The files are those that its metadata names on this host, and "compiled" is what Triton says to its
+# listener.
 KERNEL = """
 import json, pathlib
 import triton
