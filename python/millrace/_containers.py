@@ -152,7 +152,7 @@ def _is_plain_dataclass(kind: Any) -> bool:
 
 
 def _is_of_library(kind: type, name: str) -> bool:
-    """Whether a method is that of objects, or what dataclass(frozen=True, slots=True) makes."""
+    """Returns True for a method that is that of objects, or that dataclass(frozen=True, slots=True) makes."""
     method = getattr(kind, name, None)
     return method is getattr(object, name, None) or (
         name == "__setstate__" and getattr(method, "__module__", None) == dataclasses.__name__

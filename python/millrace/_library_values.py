@@ -41,10 +41,10 @@ def encoded(value: Any) -> dict[str, Any] | None:
 
 
 def _enum(kind: Any, member: Any) -> dict[str, Any] | None:
-    if class_of(kind.__module__, kind.__qualname__) is not kind or _members(kind).get(member.name) is not member:
-        return None  # a class of a function, or several flags at once
     made = {"": "Enum", "class": [kind.__module__, kind.__qualname__], "of": member.name}
     shown = _shown(member.value)
+    if class_of(kind.__module__, kind.__qualname__) is not kind or _members(kind).get(member.name) is not member:
+        return None  # a class of a function, or several flags at once
     return made if shown is None else {**made, "value": shown}
 
 
@@ -58,7 +58,7 @@ def _time(value: Any) -> dict[str, Any] | None:
 
 
 def _shown(value: Any) -> Any:
-    """The value of a member of an Enum for programs that lack the class; None if JSON has none of its kind."""
+    """The value of a member of an Enum for programs that lack the class; None if JSON has no value of its kind."""
     if type(value) in _PLAIN:
         return value
     if type(value) is tuple and all(type(item) in _PLAIN for item in value):
