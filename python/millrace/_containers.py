@@ -1,4 +1,4 @@
-"""Containers of Python's library in a state (_state.py): Counter, defaultdict, namedtuples, dataclasses of numbers. Nothing is pickled.
+"""Containers of Python's library in a state (_state.py): Counter, defaultdict, deque, Namespace, namedtuples, dataclasses of numbers. Nothing is pickled.
 
 A class is named by its module and its name. Reading looks for it among the modules that the program has imported, and imports none; a dataclass
 is made without calling its code. So a checkpoint chooses between classes of the same fields, and runs nothing.
@@ -6,19 +6,22 @@ is made without calling its code. So a checkpoint chooses between classes of the
 
 from __future__ import annotations
 
+import argparse
 import collections
 import dataclasses
+import inspect
 import sys
+import types
 from typing import Any, Callable
 
 from ._errors import InvalidArgumentError
 
-__all__ = ["TAGS", "decoded", "encoded"]
+__all__ = ["TAGS", "class_of", "decoded", "encoded", "lacking"]
 
 _FACTORIES: dict[str, Any] = {kind.__name__: kind for kind in (int, float, str, bool, list, dict, set, tuple, bytes)}
 _NUMBERS = (int, float, bool, str, type(None))
 
-TAGS = ("Counter", "defaultdict", "namedtuple", "dataclass")
+TAGS = ("Counter", "defaultdict", "deque", "Namespace", "namedtuple", "dataclass")
 
 Encode = Callable[[Any, Any], Any]  # a value and its key or number below this one
 
@@ -34,7 +37,11 @@ def encoded(value: Any, encode: Encode) -> dict[str, Any] | None:
         if kind is collections.Counter:
             return {"": "Counter", "of": pairs}
         return {"": "defaultdict", "factory": factory and factory.__name__, "of": pairs}
-    if _class_of(kind.__module__, kind.__qualname__) is not kind:
+    if kind is collections.deque:
+        return {"": "deque", "maxlen": value.maxlen, "of": [encode(item, number) for number, item in enumerate(value)]}
+    if kind is argparse.Namespace:
+        return {"": "Namespace", "of": [[name, encode(item, name)] for name, item in vars(value).items()]}
+    if class_of(kind.__module__, kind.__qualname__) is not kind:
         return None
     if _is_namedtuple(kind) and not getattr(value, "__dict__", None):
         items = [encode(item, number) for number, item in enumerate(value)]
@@ -65,6 +72,16 @@ def decoded(tag: str, node: dict[str, Any], decode: Encode, *, plain: bool, wher
             return collections.Counter(items)
         name = node["factory"]
         return collections.defaultdict(None if name is None else _FACTORIES[name], items)
+    if tag == "deque":
+        in_order = [decode(item, number) for number, item in enumerate(node["of"])]
+        return in_order if plain else collections.deque(in_order, node["maxlen"])
+    if tag == "Namespace":
+        named = {str(name): decode(item, name) for name, item in node["of"]}
+        if plain:
+            return named
+        namespace = argparse.Namespace()
+        vars(namespace).update(named)
+        return namespace
     module, name = (str(part) for part in node["class"])
     fields = [str(field) for field in node["fields"]]
     if len(fields) != len(node["of"]):
@@ -73,14 +90,14 @@ def decoded(tag: str, node: dict[str, Any], decode: Encode, *, plain: bool, wher
         items_in_order = [decode(item, number) for number, item in enumerate(node["of"])]
         if plain:
             return tuple(items_in_order)
-        kind = _class_of(module, name)
+        kind = class_of(module, name)
         if not _is_namedtuple(kind) or list(kind._fields) != fields:
             raise _unknown(where, tag, module, name, fields)
         return tuple.__new__(kind, items_in_order)
     values = {field: decode(item, field) for field, item in zip(fields, node["of"])}
     if plain:
         return values
-    kind = _class_of(module, name)
+    kind = class_of(module, name)
     if not _is_plain_dataclass(kind) or [field.name for field in dataclasses.fields(kind)] != fields:
         raise _unknown(where, tag, module, name, fields)
     made = object.__new__(kind)
@@ -93,13 +110,17 @@ _MISSING = object()
 
 
 def _unknown(where: str, tag: str, module: str, name: str, fields: list[str]) -> InvalidArgumentError:
+    return lacking(f"{where} is a {tag} {module}.{name} with the fields {', '.join(fields)}", "such class", module)
+
+
+def lacking(found: str, what: str, module: str) -> InvalidArgumentError:
+    """The error of a value whose class the program has not imported, or has in another version."""
     return InvalidArgumentError(
-        f"{where} is a {tag} {module}.{name} with the fields {', '.join(fields)}, and the program has no such class; import {module} in the version "
-        "that saved it, or load the rest by only=[...]"
+        f"{found}, and the program has no {what}; import {module} in the version that saved it, or load the rest by only=[...]"
     )
 
 
-def _class_of(module: str, name: str) -> Any:
+def class_of(module: str, name: str) -> Any:
     """The class of an imported module; None if there is none."""
     found: Any = sys.modules.get(module)
     for part in name.split("."):
@@ -123,4 +144,16 @@ def _is_plain_dataclass(kind: Any) -> bool:
     if any(base.__module__ != "builtins" and not dataclasses.is_dataclass(base) for base in kind.__mro__):
         return False
     own = ("__reduce__", "__reduce_ex__", "__setstate__", "__new__", "__del__")
-    return all(getattr(kind, name, None) is getattr(object, name, None) for name in own)
+    if not all(_is_of_library(kind, name) for name in own):
+        return False
+    # A field that is a property or the like would be set by code of the class.
+    places = [inspect.getattr_static(kind, field.name, None) for field in dataclasses.fields(kind)]
+    return all(isinstance(place, types.MemberDescriptorType) or not hasattr(type(place), "__set__") for place in places)
+
+
+def _is_of_library(kind: type, name: str) -> bool:
+    """Returns True for a method that is that of objects, or that dataclass(frozen=True, slots=True) makes."""
+    method = getattr(kind, name, None)
+    return method is getattr(object, name, None) or (
+        name == "__setstate__" and getattr(method, "__module__", None) == dataclasses.__name__
+    )

@@ -5,6 +5,7 @@ Only those bytes are read that are needed for it, in large requests, and all of 
 
 from __future__ import annotations
 
+import argparse
 import base64
 import collections
 import functools
@@ -16,7 +17,7 @@ from typing import Any, Callable, Protocol
 
 import numpy as np
 
-from . import _containers, _tensors
+from . import _containers, _library_values, _tensors
 from ._boxes import Box, strip_size, strips, widened
 from ._errors import DamagedDataError, Error, InvalidArgumentError
 from ._memory import NewMemory
@@ -143,6 +144,8 @@ class Restore:
                 plain=self._plain or self._describes,
                 where=_shown(path),
             )
+        if tag in _library_values.TAGS:
+            return _library_values.decoded(tag, value, plain=self._plain or self._describes, where=_shown(path))
         if tag == "float":
             return float(value["of"])
         if tag == "bytes":
@@ -378,8 +381,10 @@ def _only(tree: Any, only: list[str]) -> Any:
 def _item(into: Any, key: Any) -> Any:
     if isinstance(into, Mapping):
         return into.get(key)
-    if isinstance(into, (list, tuple)) and isinstance(key, int) and key < len(into):
+    if isinstance(into, (list, tuple, collections.deque)) and isinstance(key, int) and key < len(into):
         return into[key]
+    if isinstance(into, argparse.Namespace):
+        return vars(into).get(key)
     return None
 
 

@@ -24,7 +24,7 @@ from typing import Any
 
 import numpy as np
 
-from . import _containers, _tensors
+from . import _containers, _library_values, _tensors
 from ._boxes import Box
 from ._errors import InvalidArgumentError, MismatchError
 
@@ -241,6 +241,8 @@ class _Encoder:
         if isinstance(value, _tensors.Later):
             return self._tensor("tensor", value, None, value.type, path)
         container = _containers.encoded(value, lambda item, key: self._value(item, (*path, key)))
+        if container is None:
+            container = _library_values.encoded(value)
         if container is not None:
             return {TAG: container.pop(""), **container}
         made = (

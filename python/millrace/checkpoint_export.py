@@ -88,16 +88,27 @@ def _write_torch(state: Any, file: str) -> None:
 
 
 def _as_torch(value: Any, torch: Any) -> Any:
-    """Arrays and scalars of numpy as tensors and numbers, which ``torch.load(weights_only=True)`` reads."""
+    """Arrays and scalars of numpy as tensors and numbers, and frozensets as sets, which ``torch.load(weights_only=True)`` reads."""
     if isinstance(value, np.ndarray):
         return torch.from_numpy(value)
     if isinstance(value, np.generic):
         return value.item()
     if type(value) in (list, tuple):
         return type(value)(_as_torch(item, torch) for item in value)
+    if isinstance(value, (set, frozenset)):
+        return {_as_key(item) for item in value}
     if isinstance(value, dict):
-        items = {key: _as_torch(item, torch) for key, item in value.items()}
+        items = {_as_key(key): _as_torch(item, torch) for key, item in value.items()}
         return type(value)(items)
+    return value
+
+
+def _as_key(value: Any) -> Any:
+    """The same for what has to be hashable: a frozenset becomes a tuple."""
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, (tuple, frozenset)):
+        return tuple(_as_key(item) for item in value)
     return value
 
 

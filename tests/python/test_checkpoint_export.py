@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import argparse
 import collections
+import datetime
+import enum
 import json
 import pathlib
 import subprocess
@@ -21,6 +24,10 @@ from support import binary
 class Pair(NamedTuple):
     a: Any
     b: Any
+
+
+class Level(enum.IntEnum):
+    LOW = 1
 
 
 @pytest.fixture
@@ -49,6 +56,33 @@ def test_torch_load_reads_it_without_pickles(run: pathlib.Path, tmp_path: pathli
     assert state["optimizer"]["state"][0]["step"].item() == 3 and state["optimizer"]["lr"] == 0.5
     assert state["array"].tolist() == [0, 1, 2] and state["counts"] == {"seen": 4}
     assert state["pair"][0] == 1 and type(state["pair"]) is tuple
+
+
+def test_torch_load_reads_every_plain_value_without_pickles(tmp_path: pathlib.Path) -> None:
+    state = {
+        "frozen": frozenset({1, "a"}),
+        "nested": {"s": {frozenset({1}), (2, frozenset({3}))}, frozenset({4}): [frozenset()]},
+        "scalars": {np.int64(7): {np.float32(0.5)}},
+        "recent": collections.deque([1, torch.ones(1)], maxlen=3),
+        "arguments": argparse.Namespace(lr=0.1, out=pathlib.Path("/data")),
+        "when": [datetime.datetime(2026, 3, 1), datetime.timedelta(seconds=2)],
+        "complex": complex(1, 2),
+        "buffer": bytearray(b"ab"),
+        "bytes": b"ab",
+        "level": Level.LOW,
+        "torch": [torch.Size([2]), torch.float16, torch.device("cpu")],
+        "default": collections.defaultdict(list, {1: [2]}),
+    }
+    millrace.Checkpoints(tmp_path / "run").save(1, state)
+    export_checkpoint(tmp_path / "run", tmp_path / "out.pt")
+    after = torch.load(tmp_path / "out.pt", weights_only=True)
+    assert after["frozen"] == {1, "a"} and type(after["frozen"]) is set
+    assert after["nested"]["s"] == {(1,), (2, (3,))} and after["nested"][(4,)] == [set()]
+    assert after["scalars"] == {7: {0.5}} and after["default"] == {1: [2]}
+    assert after["recent"] == [1, torch.ones(1)] and after["arguments"] == {"lr": 0.1, "out": "/data"}
+    assert after["when"] == ["2026-03-01T00:00:00", 2.0] and after["complex"] == complex(1, 2)
+    assert (after["buffer"], after["bytes"], after["level"]) == (b"ab", b"ab", 1)
+    assert after["torch"] == [torch.Size([2]), torch.float16, torch.device("cpu")]
 
 
 def test_safetensors_reads_the_tensors(run: pathlib.Path, tmp_path: pathlib.Path) -> None:

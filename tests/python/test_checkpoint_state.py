@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import argparse
 import collections
 import dataclasses
+import datetime
+import enum
 import math
+import pathlib
 import sys
+import zoneinfo
 from typing import Any, NamedTuple
 
 import hypothesis
@@ -151,6 +156,93 @@ def test_containers_of_the_library() -> None:
     assert dataclasses.asdict(after["progress"]) == {"step": 3, "best": math.inf, "name": "a", "made": 7}
 
 
+class Phase(enum.Enum):
+    WARM = "warm"
+    COLD = ("a", 1)
+
+
+class Level(enum.IntEnum):
+    LOW = 1
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Slotted:
+    rate: float
+    name: str
+
+
+PLAIN = {
+    "recent": collections.deque([1.5, (2, 3)], maxlen=4),
+    "all": collections.deque(),
+    "arguments": argparse.Namespace(lr=0.1, layers=[1, 2], out=None),
+    "path": pathlib.Path("/data/run"),
+    "pure": pathlib.PurePosixPath("a/b"),
+    "moment": datetime.datetime(2026, 3, 1, 12, 30, 0, 5, tzinfo=datetime.timezone(datetime.timedelta(hours=2))),
+    "naive": datetime.datetime(2026, 3, 1, 12, 30, fold=1),
+    "day": datetime.date(2026, 3, 1),
+    "time": datetime.time(1, 2, 3),
+    "elapsed": datetime.timedelta(days=-1, seconds=5, microseconds=7),
+    "complex": [complex(1.5, -0.0), complex(math.inf, 2)],
+    "buffer": bytearray(b"\x00\xff"),
+    "phases": {Phase.WARM: 1, "now": Phase.COLD, "level": Level.LOW},
+    "slotted": Slotted(0.5, "a"),
+}
+
+
+def test_plain_types_of_the_library() -> None:
+    after = round_trip(PLAIN)
+    assert same(after, PLAIN)
+    assert after["recent"].maxlen == 4 and after["all"].maxlen is None
+    assert after["naive"].fold == 1 and after["moment"].utcoffset() == datetime.timedelta(hours=2)
+    assert math.copysign(1, after["complex"][0].imag) == -1
+    assert after["phases"]["now"] is Phase.COLD and after["phases"][Phase.WARM] == 1
+    assert vars(after["arguments"]) == {"lr": 0.1, "layers": [1, 2], "out": None}
+
+
+def test_plain_types_that_any_program_reads() -> None:
+    shards = _state.encode(PLAIN, allow_pickle=False)
+    restore = Restore(Files(shards), allow_pickle=False, plain=True)
+    state = restore.run(restore.json())
+    assert state["recent"] == [1.5, (2, 3)] and state["arguments"]["layers"] == [1, 2]
+    assert state["path"] == "/data/run" and state["moment"] == "2026-03-01T12:30:00.000005+02:00"
+    assert state["elapsed"] == -86394.999993 and state["slotted"] == {"rate": 0.5, "name": "a"}
+    assert state["phases"] == {"warm": 1, "now": ("a", 1), "level": 1}
+
+
+def test_tensors_in_a_namespace_or_deque_are_read_into_those_that_exist() -> None:
+    saved = {"x": {"n": argparse.Namespace(w=torch.ones(2)), "d": collections.deque([torch.ones(1)])}}
+    shards = _state.encode(saved, allow_pickle=False)
+    mine, last = torch.zeros(2), torch.zeros(1)
+    after = restored(shards, into={"x": {"n": argparse.Namespace(w=mine), "d": collections.deque([last])}})
+    assert after["x"]["n"].w is mine and mine.tolist() == [1, 1] and after["x"]["d"][0] is last
+
+
+def test_a_member_that_an_enum_lacks_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    shards = _state.encode({"a": Phase.WARM, "b": 1}, allow_pickle=False)
+    monkeypatch.setattr(sys.modules[__name__], "Phase", Level)
+    with pytest.raises(
+        millrace.InvalidArgumentError, match=r"state\['a'\] is Phase\.WARM of .*, and the program has no"
+    ):
+        restored(shards)
+    assert restored(shards, only=["b"]) == {"b": 1}
+
+
+@dataclasses.dataclass
+class Watched:
+    rate: float
+
+
+def test_no_setter_of_a_class_is_called(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also if the program that loads has made the field a property."""
+    shards = _state.encode({"a": Watched(0.5)}, allow_pickle=False)
+    called: list[Any] = []
+    watched = property(lambda self: 0.0, lambda self, value: called.append(value))
+    monkeypatch.setattr(Watched, "rate", watched, raising=False)
+    with pytest.raises(millrace.InvalidArgumentError, match=r"is a dataclass .*Watched"):
+        restored(shards)
+    assert not called
+
+
 def test_tensors_of_containers_are_read_into_those_that_exist() -> None:
     shards = _state.encode({"x": {"points": [Point(1.5, torch.arange(3))]}}, allow_pickle=False)
     mine = torch.zeros(3, dtype=torch.int64)
@@ -267,6 +359,9 @@ def test_names_that_would_clash() -> None:
         collections.namedtuple("Local", "a")(1),
         Words(["text"]),
         Grown(1),
+        Grown,
+        datetime.datetime(2026, 3, 1, tzinfo=zoneinfo.ZoneInfo("UTC")),
+        enum.IntFlag("Bits", "A B")(3),
         lambda: 0,
     ],
     ids=lambda value: type(value).__name__,
