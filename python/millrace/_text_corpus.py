@@ -85,11 +85,11 @@ class Corpus:
         skip_bad: bool = False,
     ) -> None:
         names = [source] if isinstance(source, (str, os.PathLike)) else list(source)
-        self._uris = [_arguments.uri("source", name) for name in names]
+        self.uris = [_arguments.uri("source", name) for name in names]
         self._words = _Words.load(tokenizer, bos, eos)
         self._dtype = checked_dtype(("uint16" if self._words.size <= 2**16 else "int32") if dtype is None else dtype)
         self._field, self._skip_bad = field, skip_bad
-        self._files = _found(self._uris)
+        self._files = _found(self.uris)
         job = {
             "files": [[file.stem, file.size, file.etag] for file in self._files],
             "field": field,
@@ -132,7 +132,7 @@ class Corpus:
     def _summary(self, counts: list[dict[str, Any]]) -> dict[str, Any]:
         documents = sum(found["documents"] for found in counts)
         if documents == 0:
-            raise InvalidArgumentError(f"{', '.join(self._uris)}: there is no document with a text in '{self._field}'")
+            raise InvalidArgumentError(f"{', '.join(self.uris)}: there is no document with a text in '{self._field}'")
         return {
             "kind": _KIND,
             "job": self.id,

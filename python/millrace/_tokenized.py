@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import fcntl
 import os
-import pathlib
 import sys
 from typing import Any
 
+from . import _core
 from ._dataset import Dataset
 from ._errors import InvalidArgumentError
 from ._mix import Mix
@@ -27,8 +27,7 @@ def tokenized(data: Any, tokens: Any) -> Any:
     from ._text_corpus import Corpus
 
     corpus = Corpus(data, tokens.tokenizer, field=tokens.text_field, bos=tokens.bos, eos=tokens.eos)
-    folder = _cache_folder() / "text" / corpus.id[:32]
-    folder.parent.mkdir(parents=True, exist_ok=True)
+    folder = os.path.join(_core.own_cache_folder("text"), _core.artifact_stem(corpus.id[:32], corpus.uris))
     line = ProgressLine("texts") if sys.stderr.isatty() else None
     with open(f"{folder}.lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # until another process of this machine has made them
@@ -41,13 +40,4 @@ def tokenized(data: Any, tokens: Any) -> Any:
         finally:
             if line is not None:
                 line.clear()
-    return str(folder)
-
-
-def _cache_folder() -> pathlib.Path:
-    """As of indexes: src/transfer/artifact.h."""
-    named = os.environ.get("MILLRACE_CACHE")
-    if named:
-        return pathlib.Path(named)
-    base = os.environ.get("XDG_CACHE_HOME")
-    return (pathlib.Path(base) if base else pathlib.Path.home() / ".cache") / "millrace"
+    return folder

@@ -3,10 +3,12 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "base/own_folder.h"
 #include "bindings.h"
 #include "errors.h"
 #include "interruptible.h"
@@ -14,6 +16,7 @@
 #include "store/blocking.h"
 #include "store/completion.h"
 #include "store/lister.h"
+#include "transfer/artifact.h"
 #include "transfer/copy_object.h"
 
 namespace millrace::python {
@@ -113,12 +116,37 @@ uint64_t CopyOneObject(const std::string& source, const std::string& target, boo
       [&](const std::stop_token& stop) { return Copy(process->stores, source, target, only_if_absent, stop); });
 }
 
+// A folder of this user's alone in the cache folder (base/own_folder.h).
+std::string OwnCacheFolder(const std::string& name) {
+  const std::string folder = DefaultCacheFolder();
+  if (folder.empty()) {
+    Throw(absl::NotFoundError("there is no cache folder: set MILLRACE_CACHE to a folder that can be written to"));
+  }
+  absl::StatusOr<OwnFolder> own = TakeOwnFolder(folder, name, FolderSharing::kNobody);
+  if (!own.ok()) Throw(own.status());
+  return own->path;
+}
+
+// `name` for what is made of these data and kept there (StemFor).
+std::string ArtifactStem(std::string name, const std::vector<std::string>& uris) {
+  const std::shared_ptr<Process> process = CurrentProcess();
+  std::set<std::string> told;
+  for (const std::string& uri : uris) {
+    const absl::StatusOr<Location> at = process->stores.OpenInTree(uri);
+    if (!at.ok()) Throw(at.status());
+    if (told.insert(at->store->traits().principal).second) name = StemFor(name, at->store->traits());
+  }
+  return name;
+}
+
 }  // namespace
 
 void BindPlaces(py::module_& module) {
   module.def("list_place", &ListPlace, py::arg("uri"), py::arg("flat"), py::arg("limit"));
   module.def("stat_object", &StatObject, py::arg("uri"));
   module.def("remove_objects", &RemoveObjects, py::arg("uris"));
+  module.def("own_cache_folder", &OwnCacheFolder, py::arg("name"));
+  module.def("artifact_stem", &ArtifactStem, py::arg("name"), py::arg("uris"));
   module.def("copy_object", &CopyOneObject, py::arg("source"), py::arg("target"), py::arg("only_if_absent") = false);
 }
 

@@ -40,13 +40,15 @@ absl::Status SyncFolder(const std::string& folder, std::string_view name) {
   return absl::OkStatus();
 }
 
-// The path that is to be replaced: what a symbolic link points to, not the link. Only files can be replaced.
-absl::StatusOr<std::string> Replaceable(std::string path, std::string_view name) {
+// The path that is to be replaced: what a symbolic link points to, unless the link itself is. Only files can be
+// replaced.
+absl::StatusOr<std::string> Replaceable(std::string path, std::string_view name, LinkAtPath link) {
   constexpr int kMaxLinks = 40;  // as Linux
   struct stat there {};
   for (int links = 0;; ++links) {
     if (lstat(path.c_str(), &there) != 0) return path;
     if (!S_ISLNK(there.st_mode)) break;
+    if (link == LinkAtPath::kReplaced) return path;
     if (links == kMaxLinks) return ErrnoStatus(ELOOP, name, "following the symbolic link");
     std::error_code error;
     const std::filesystem::path target = std::filesystem::read_symlink(path, error);
@@ -192,8 +194,8 @@ absl::Status MakeFolder(const std::string& folder, std::string_view name, Durabi
 }
 
 absl::StatusOr<std::unique_ptr<AtomicFile>> AtomicFile::Create(std::string path, std::string name,
-                                                               Durability durability, mode_t mode) {
-  ASSIGN_OR_RETURN(path, Replaceable(std::move(path), name));
+                                                               Durability durability, mode_t mode, LinkAtPath link) {
+  ASSIGN_OR_RETURN(path, Replaceable(std::move(path), name, link));
   const std::string folder = ParentOf(path);
   constexpr int kMaxTries = 1000;
   std::string temporary;

@@ -20,6 +20,12 @@ enum class Durability {
   kUnsynced,  // survives the process's death; after a loss of power it may be the old file, or empty
 };
 
+/// A symbolic link may lie at the path of a file that is written.
+enum class LinkAtPath {
+  kFollowed,  // the file that it points to is replaced
+  kReplaced,  // the link itself is replaced: for folders of the program's own (base/own_folder.h)
+};
+
 /// What the names of files that are being written begin with.
 inline constexpr std::string_view kTemporaryPrefix = ".millrace-tmp-";
 bool IsTemporaryName(std::string_view name);
@@ -39,11 +45,12 @@ absl::Status RemoveTemporaryFile(const std::string& path);
 /// (IsTemporaryName). Not thread-safe.
 class AtomicFile {
  public:
-  /// Makes the folders of `path` if they are missing, and follows symbolic links. Messages call the file `name`.
+  /// Makes the folders of `path` if they are missing. Messages call the file `name`.
   /// FailedPrecondition if something exists at `path` that is neither a file nor a folder, e.g. /dev/null.
   /// `mode` as open() takes it: the process's umask applies.
   static absl::StatusOr<std::unique_ptr<AtomicFile>> Create(std::string path, std::string name, Durability durability,
-                                                            mode_t mode = 0666);
+                                                            mode_t mode = 0666,
+                                                            LinkAtPath link = LinkAtPath::kFollowed);
   ~AtomicFile();
   AtomicFile(const AtomicFile&) = delete;
   AtomicFile& operator=(const AtomicFile&) = delete;

@@ -135,6 +135,21 @@ TEST_F(AtomicFileTest, WritesThroughSymbolicLinks) {
   EXPECT_THAT(Files(), ElementsAre("real/file", "real/new"));
 }
 
+TEST_F(AtomicFileTest, ReplacesALinkItselfIfItIsAskedTo) {
+  std::ofstream(Path("thesis")) << "two years of work";
+  for (const std::string& target : {Path("thesis"), Path("nowhere")}) {
+    fs::remove(Path("link"));
+    fs::create_symlink(target, Path("link"));
+    const auto file = *AtomicFile::Create(Path("link"), "link", Durability::kUnsynced, 0600, LinkAtPath::kReplaced);
+    ASSERT_TRUE(file->Append(AsBytes("new")).ok());
+    ASSERT_TRUE(file->Commit(false).ok());
+    EXPECT_FALSE(fs::is_symlink(Path("link")));
+    EXPECT_EQ(Read(Path("link")), "new");
+  }
+  EXPECT_EQ(Read(Path("thesis")), "two years of work");
+  EXPECT_FALSE(fs::exists(Path("nowhere")));
+}
+
 TEST_F(AtomicFileTest, NeverReplacesWhatIsNoFile) {
   ASSERT_EQ(mkfifo(Path("pipe").c_str(), 0600), 0);
   fs::create_symlink("pipe", Path("link"));

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/bytes.h"
+#include "base/own_folder.h"
 #include "base/status.h"
 
 namespace millrace {
@@ -23,6 +24,9 @@ class MappedFile {
   /// folders is not found (base/within.h). A file of up to `most_read` bytes is read.
   static absl::StatusOr<MappedFile> Open(const std::string& path, const std::vector<std::string>& within = {},
                                          uint64_t most_read = kMaxReadBytes);
+  /// One in a folder of the program's own: PermissionDenied for a file of another user; a link is not followed.
+  static absl::StatusOr<MappedFile> OpenOwn(const std::string& path, const OwnFolder& folder,
+                                            uint64_t most_read = kMaxReadBytes);
   ~MappedFile();
   MappedFile(MappedFile&& other) noexcept
       : bytes_(std::exchange(other.bytes_, {})), memory_(std::move(other.memory_)) {}
@@ -35,6 +39,7 @@ class MappedFile {
   ByteSpan bytes() const { return bytes_; }
 
  private:
+  static absl::StatusOr<MappedFile> Read(const UniqueFd& file, const std::string& path, uint64_t most_read);
   explicit MappedFile(ByteSpan bytes, std::unique_ptr<std::byte[]> memory = nullptr)
       : bytes_(bytes), memory_(std::move(memory)) {}
 

@@ -2,35 +2,28 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <grp.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
-#include <cstdlib>
-#include <optional>
 #include <string_view>
 #include <thread>
 #include <utility>
-#include <vector>
 
-#include "base/atomic_file.h"
 #include "base/errno_status.h"
 #include "base/number.h"
+#include "base/own_folder.h"
 
 namespace millrace {
 
 namespace {
 
-constexpr const char* kGroupVariable = "MILLRACE_CACHE_GROUP";
 constexpr mode_t kPermissions = 07777;
 constexpr mode_t kPrivateFolder = 0700;
 constexpr mode_t kGroupFolder = 02770;  // what is made in it is the group's, too
 constexpr mode_t kPrivateFile = 0600;
 constexpr mode_t kGroupFile = 0660;
-constexpr size_t kLargestGroup = size_t{16} << 20;        // its names, in bytes
 constexpr std::string_view kOfMemory = "/proc/self/fd/";  // links, which only the process itself can make
 constexpr std::chrono::microseconds kFirstPause{50};
 constexpr std::chrono::microseconds kLongestPause{20'000};
@@ -58,78 +51,15 @@ bool IsOfGroup(const struct stat& folder) {
   return (folder.st_mode & kPermissions) == kGroupFolder;
 }
 
-// Returns nullopt if no group is wanted.
-absl::StatusOr<std::optional<gid_t>> WantedGroup() {
-  const char* const name = std::getenv(kGroupVariable);
-  if (name == nullptr || *name == '\0') return std::nullopt;
-  std::vector<char> text(size_t{1} << 16);
-  group entry{};
-  group* found = nullptr;
-  int failed = 0;
-  for (;;) {
-    failed = getgrnam_r(name, &entry, text.data(), text.size(), &found);
-    if (failed == EINTR) continue;
-    if (failed != ERANGE || text.size() >= kLargestGroup) break;
-    text.resize(2 * text.size());
-  }
-  if (failed == 0 && found != nullptr) return entry.gr_gid;
-  constexpr std::array<int, 5> kNoSuchGroup = {0, ENOENT, ESRCH, EBADF, EPERM};
-  if (std::find(kNoSuchGroup.begin(), kNoSuchGroup.end(), failed) == kNoSuchGroup.end()) {
-    return ErrnoStatus(failed, fmt::format("{}={}", kGroupVariable, name), "looking up the group");
-  }
-  if (const std::optional<gid_t> number = ParseNumber<gid_t>(name)) return *number;
-  return absl::InvalidArgumentError(fmt::format("{}: this machine has no group '{}'", kGroupVariable, name));
-}
-
-absl::Status IsOfAnother(const std::string& path, uid_t owner) {
-  return absl::PermissionDeniedError(fmt::format(
-      "{}: belongs to another user (number {}), who could change or block what is read from it; name another folder, "
-      "or share one with a group ({})",
-      path, owner, kGroupVariable));
-}
-
 // File systems without modes keep those that they have.
 void SetMode(const std::string& path, mode_t mode) {
   (void)chmod(path.c_str(), mode);
 }
 
-// For this user alone, or for the group. One that is there stays as it is.
-absl::Status MakeOneFolder(const std::string& folder, std::optional<gid_t> group) {
-  if (mkdir(folder.c_str(), kPrivateFolder) != 0) {
-    return errno == EEXIST ? absl::OkStatus() : ErrnoStatus(errno, folder, "making");
-  }
-  if (!group) return absl::OkStatus();
-  if (chown(folder.c_str(), static_cast<uid_t>(-1), *group) != 0) {
-    return ErrnoStatus(errno, folder, fmt::format("giving it to the group of {}", kGroupVariable));
-  }
-  SetMode(folder, kGroupFolder);
-  return absl::OkStatus();
-}
-
 }  // namespace
 
 absl::Status MakeCacheFolder(const std::string& folder) {
-  ASSIGN_OR_RETURN(const std::optional<gid_t> group, WantedGroup());
-  const std::string above = FolderOf(folder);  // that users name
-  RETURN_IF_ERROR(MakeFolder(FolderOf(above), folder, Durability::kUnsynced));
-  RETURN_IF_ERROR(MakeOneFolder(above, group));
-  RETURN_IF_ERROR(MakeOneFolder(folder, group));
-  struct stat named {};
-  struct stat info {};
-  if (lstat(folder.c_str(), &named) != 0 || stat(folder.c_str(), &info) != 0) {
-    return ErrnoStatus(errno, folder, "looking it up");
-  }
-  if (!S_ISDIR(info.st_mode)) return ErrnoStatus(ENOTDIR, folder, "opening");
-  const bool is_groups = group && IsOfGroup(info) && info.st_gid == *group;
-  if (named.st_uid != geteuid() && named.st_uid != 0 && !is_groups) return IsOfAnother(folder, named.st_uid);
-  if (info.st_uid != geteuid() && !is_groups) return IsOfAnother(folder, info.st_uid);
-  if (group && !is_groups) {
-    return absl::FailedPreconditionError(
-        fmt::format("{}: is not a folder of the group of {} (mode 2770); remove it, so that it is made again", folder,
-                    kGroupVariable));
-  }
-  if (!IsOfGroup(info) && (info.st_mode & kPermissions) != kPrivateFolder) SetMode(folder, kPrivateFolder);
-  return absl::OkStatus();
+  return MakeOwnFolder(folder, FolderSharing::kNamedGroup).status();
 }
 
 absl::StatusOr<mode_t> MakeFolderInCache(const std::string& folder) {
@@ -171,7 +101,7 @@ absl::Status CheckShared(int fd, const std::string& path) {
   }
   const bool own = file.st_uid == geteuid();
   const bool of_group = IsOfGroup(folder);
-  if (!own && !(of_group && file.st_gid == folder.st_gid)) return IsOfAnother(path, file.st_uid);
+  if (!own && !(of_group && file.st_gid == folder.st_gid)) return OfAnotherUser(path, file.st_uid);
   const mode_t mode = of_group ? kGroupFile : kPrivateFile;
   if (own && (file.st_mode & kPermissions) != mode) (void)fchmod(fd, mode);
   return absl::OkStatus();

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/counted.h"
+#include "base/own_folder.h"
 #include "base/size.h"
 #include "cli/console.h"
 #include "diagnose/rivals.h"
@@ -363,7 +364,10 @@ class BenchRun {
     ASSIGN_OR_RETURN(scratch_, TemporaryFolder::Make());
     rival_run_ = {.environments = flags_.rival_environments};
     rival_run_.scratch = scratch_->path();
-    if (rival_run_.environments.empty()) rival_run_.environments = DefaultCacheFolder() + "/rivals";
+    if (rival_run_.environments.empty()) {
+      rival_run_.environments = DefaultCacheFolder() + "/rivals";
+      RETURN_IF_ERROR(CheckNotOfAnotherUser(rival_run_.environments));  // programs in it are run
+    }
     ASSIGN_OR_RETURN(rival_run_.uri, Data(request_.samples, kSyntheticShardBytes));
     ASSIGN_OR_RETURN(rival_run_.ours, MeasureOwnImages(rival_run_.uri, request_.settings, kComparedImages));
     return absl::OkStatus();

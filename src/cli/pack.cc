@@ -203,7 +203,7 @@ absl::StatusOr<std::optional<PackReport>> UnpackSource(const PackFlags& flags, R
   ASSIGN_OR_RETURN(const std::string base, ScratchBase(flags));
   RETURN_IF_ERROR(CheckScratch(stores, ScratchFolder::PathOf(base, compressed->id), {from, to}));
   ASSIGN_OR_RETURN(unpacked->scratch, ScratchFolder::Take(base, compressed->id));
-  ASSIGN_OR_RETURN(const Location scratch, stores.Open(unpacked->scratch->path()));
+  ASSIGN_OR_RETURN(const Location scratch, stores.OpenOwn(unpacked->scratch->folder()));
   ProgressLine line("unpacking", ProgressLine::Unit::kBytes);
   const UnpackOptions how{.skip_bad = options->skip_bad,
                           .progress = [&line](uint64_t done, uint64_t total) { line.Update(done, total); },

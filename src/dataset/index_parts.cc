@@ -34,11 +34,6 @@ IndexParts::IndexParts(Stores& stores, const DatasetPlace& data, const std::stri
       stop_(std::move(stop)),
       home_(home) {}
 
-absl::StatusOr<Location> IndexParts::Cache() const {
-  if (cache_folder_.empty()) return absl::NotFoundError("there is no cache folder");
-  return stores_.OpenOwn(cache_folder_ + "/index");
-}
-
 // The ends of keys that begin so. None if the store may not be listed.
 absl::StatusOr<std::vector<std::string>> IndexParts::Hashes(ObjectStore& store, const std::string& prefix) {
   std::vector<std::string> hashes;
@@ -76,7 +71,7 @@ absl::StatusOr<std::unique_ptr<Index>> IndexParts::Open(const std::string& hash,
 absl::StatusOr<std::vector<std::unique_ptr<Index>>> IndexParts::Find() {
   std::vector<std::pair<std::string, bool>> names;  // hashes, and whether they are in the cache folder
   std::set<std::string> known;
-  if (const absl::StatusOr<Location> cache = Cache(); cache.ok()) {
+  if (const absl::StatusOr<Location> cache = OpenArtifactCache(stores_, cache_folder_); cache.ok()) {
     ASSIGN_OR_RETURN(const std::vector<std::string> cached, Hashes(*cache->store, cache->Key(stem_)));
     for (const std::string& hash : cached) names.emplace_back(hash, known.insert(hash).second);
   }
@@ -116,7 +111,7 @@ absl::Status IndexParts::Keep(std::string_view index, bool for_others) {
   if (for_others) {
     return Annotate(kept, "the parts of an index lie beside the data, where the other machines find them");
   }
-  ASSIGN_OR_RETURN(const Location cache, Cache());
+  ASSIGN_OR_RETURN(const Location cache, MakeArtifactCache(stores_, cache_folder_));
   return PutBlocking(*cache.store, cache.Key(stem_ + hash), AsBytes(index), put).status();
 }
 
@@ -131,7 +126,7 @@ void IndexParts::Remove() {
     return absl::OkStatus();
   };
   absl::Status removed = remove(*data_.store, beside_);
-  if (const absl::StatusOr<Location> cache = Cache(); cache.ok() && removed.ok())
+  if (const absl::StatusOr<Location> cache = OpenArtifactCache(stores_, cache_folder_); cache.ok() && removed.ok())
     removed = remove(*cache->store, cache->Key(stem_));
   if (!removed.ok())
     Log(LogLevel::kWarning, "dataset", fmt::format("a part of the index stays: {}", ToStd(removed.message())));

@@ -39,7 +39,6 @@ class IndexParts {
  private:
   absl::StatusOr<std::vector<std::string>> Hashes(ObjectStore& store, const std::string& prefix);
   absl::StatusOr<std::unique_ptr<Index>> Open(const std::string& hash, bool cached);
-  absl::StatusOr<Location> Cache() const;
 
   Stores& stores_;
   const DatasetPlace data_;

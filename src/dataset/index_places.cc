@@ -28,7 +28,7 @@ absl::Status BuildAnew(const absl::Status& status, const std::string& uri) {
 std::string IndexStem(const DatasetPlace& data) {
   Xxh3Stream stream;
   stream.Update(AsBytes(fmt::format("{} {}", data.uri, data.store->traits().identity)));
-  return stream.Digest().Hex();
+  return StemFor(stream.Digest().Hex(), data.store->traits());
 }
 
 IndexPlaces::IndexPlaces(Runtime& runtime, Stores& stores, const DatasetPlace& data, const std::string& cache_folder,

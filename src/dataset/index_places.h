@@ -21,7 +21,8 @@ struct PlacedIndex {
   BuildReport report = {};  // of one that was built
 };
 
-/// The beginning of the names of artifacts of the data in the cache folder: a hash of their URI and the S3 endpoint.
+/// The beginning of the names of artifacts of the data in the cache folder: a hash of their URI and the S3 endpoint,
+/// and that of the principal (StemFor).
 std::string IndexStem(const DatasetPlace& data);
 
 /// The places of the index of one data set (transfer/artifact.h). In the cache folder its stem is IndexStem. Blocking;

@@ -369,7 +369,7 @@ absl::StatusOr<LabelledIndex> OpenLabelledIndex(Runtime& runtime, Stores& stores
   ArtifactPlaces places(stores,
                         {.beside = {.store = data.store, .prefix = data.Key(fmt::format("{}{}", kDatasetFolder, name))},
                          .cache_folder = cache_folder,
-                         .stem = name,
+                         .stem = StemFor(StemFor(name, data.store->traits()), place.store->traits()),
                          .suffix = "",
                          .one_version = true,
                          .title = name,

@@ -8,6 +8,7 @@
 #include <memory>
 #include <utility>
 
+#include "base/own_folder.h"
 #include "compile_cache/cache_folders.h"
 #include "compile_cache/cache_session.h"
 #include "net/runtime.h"
@@ -23,6 +24,15 @@ namespace {
 std::string FromEnvironment(const std::string& name) {
   const char* const value = std::getenv(name.c_str());
   return value == nullptr ? "" : value;
+}
+
+// Programs in the default folder are run, so nobody else may write there.
+absl::StatusOr<std::string> RootOf(const CachedRunOptions& options) {
+  if (!options.dir.empty()) return options.dir;
+  const std::string home = DefaultCacheFolder();
+  if (home.empty()) return absl::NotFoundError("there is no cache folder: set MILLRACE_CACHE, or give --dir");
+  ASSIGN_OR_RETURN(const OwnFolder folder, TakeOwnFolder(home, "compile", FolderSharing::kNobody));
+  return folder.path + "/" + options.cache.key;
 }
 
 int WatchCached(GuardedCommand& command, CachedCommand::Actions actions) {
@@ -74,10 +84,7 @@ void CachedCommand::OnSignal(int signal) {
 }
 
 absl::StatusOr<int> RunWithCache(CachedRunOptions options) {
-  const std::string home = DefaultCacheFolder();
-  if (options.dir.empty() && home.empty())
-    return absl::NotFoundError("there is no cache folder: set MILLRACE_CACHE, or give --dir");
-  const std::string root = options.dir.empty() ? home + "/compile/" + options.cache.key : options.dir;
+  ASSIGN_OR_RETURN(const std::string root, RootOf(options));
   CacheFolders folders = ChooseCacheFolders(std::filesystem::absolute(root).string(), FromEnvironment);
   for (const std::string& why : folders.left_alone) options.say(why);
   options.cache.folders = folders.folders;

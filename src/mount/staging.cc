@@ -17,9 +17,9 @@
 
 #include "base/atomic_file.h"
 #include "base/errno_status.h"
-#include "base/file_text.h"
 #include "base/json_members.h"
 #include "base/log.h"
+#include "base/mapped_file.h"
 #include "transfer/file_lock.h"
 
 namespace millrace {
@@ -39,18 +39,20 @@ std::string NoteOf(const std::string& bytes_path) {
 }
 
 // The lock of a mount's folder; -1 if its owner lives, or if that cannot be found out.
-UniqueFd LockOwner(const std::string& folder) {
-  UniqueFd fd(open((folder + "/" + kOwnerName).c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
-  if (!fd || flock(fd.get(), LOCK_EX | LOCK_NB) != 0) return UniqueFd(-1);
-  return fd;
+UniqueFd LockOwner(const OwnFolder& base, const std::string& folder) {
+  absl::StatusOr<UniqueFd> fd = OpenOwnFile(base, folder + "/" + kOwnerName, O_RDWR | O_CREAT);
+  if (!fd.ok() || flock(fd->get(), LOCK_EX | LOCK_NB) != 0) return UniqueFd(-1);
+  return *std::move(fd);
 }
 
-std::vector<fs::path> FoldersIn(const std::string& base) {
+// No links, and nothing of other users.
+std::vector<fs::path> FoldersIn(const OwnFolder& base) {
   std::vector<fs::path> folders;
   std::error_code error;
-  for (fs::directory_iterator at(base, error), end; !error && at != end; at.increment(error)) {
-    std::error_code ignored;
-    if (at->is_directory(ignored)) folders.push_back(at->path());
+  for (fs::directory_iterator at(base.path, error), end; !error && at != end; at.increment(error)) {
+    struct stat info {};
+    if (lstat(at->path().c_str(), &info) != 0 || !S_ISDIR(info.st_mode) || info.st_uid != base.owner) continue;
+    folders.push_back(at->path());
   }
   std::sort(folders.begin(), folders.end());
   return folders;
@@ -66,9 +68,9 @@ std::vector<fs::path> FilesWith(const fs::path& folder, std::string_view suffix)
 }
 
 // Folders of mounts that have ended and left nothing.
-void RemoveEmpty(const std::string& base) {
+void RemoveEmpty(const OwnFolder& base) {
   for (const fs::path& folder : FoldersIn(base)) {
-    const UniqueFd lock = LockOwner(folder);
+    const UniqueFd lock = LockOwner(base, folder);
     if (!lock || !FilesWith(folder, kNoteSuffix).empty()) continue;
     std::error_code ignored;
     fs::remove_all(folder, ignored);
@@ -106,12 +108,15 @@ std::optional<StagedRecord> RecordOf(const std::string& text) {
   return whole ? std::optional(std::move(record)) : std::nullopt;
 }
 
-// Nullopt for what has no note: the mount was killed before it could make one.
-std::optional<LeftFile> LeftFileAt(const fs::path& bytes) {
-  const absl::StatusOr<std::string> text = ReadFileText(NoteOf(bytes.string()));
-  std::optional<StagedRecord> record = text.ok() ? RecordOf(*text) : std::nullopt;
+// Nullopt for what has no note: the mount was killed before it could make one. Also for files of other users, and
+// links.
+std::optional<LeftFile> LeftFileAt(const OwnFolder& base, const fs::path& bytes) {
+  const absl::StatusOr<MappedFile> note = MappedFile::OpenOwn(NoteOf(bytes.string()), base);
+  std::optional<StagedRecord> record =
+      note.ok() ? RecordOf(std::string(AsText(note->bytes()))) : std::optional<StagedRecord>();
+  const absl::StatusOr<UniqueFd> file = OpenOwnFile(base, bytes, O_RDONLY | O_NONBLOCK);
   struct stat info {};
-  if (!record || stat(bytes.c_str(), &info) != 0) return std::nullopt;
+  if (!record || !file.ok() || fstat(file->get(), &info) != 0 || !S_ISREG(info.st_mode)) return std::nullopt;
   LeftFile left{.record = *std::move(record), .path = bytes.string()};
   left.modified_ms = int64_t{info.st_mtim.tv_sec} * 1000 + info.st_mtim.tv_nsec / 1'000'000;
   if (left.record.base.empty()) left.record.size = static_cast<uint64_t>(info.st_size);
@@ -119,6 +124,26 @@ std::optional<LeftFile> LeftFileAt(const fs::path& bytes) {
   for (const ByteRange& range : left.record.local) here += range.length;
   left.is_whole = left.record.base.empty() || here == left.record.size;
   return left;
+}
+
+void AddLeft(const OwnFolder& base, std::vector<LeftFile>* left) {
+  for (const fs::path& place : FoldersIn(base)) {
+    const UniqueFd lock = LockOwner(base, place);
+    if (!lock) continue;
+    for (const fs::path& bytes : FilesWith(place, kBytesSuffix)) {
+      if (std::optional<LeftFile> file = LeftFileAt(base, bytes)) left->push_back(*std::move(file));
+    }
+  }
+}
+
+// Files that another user has left are not for this one to publish.
+absl::Status CheckNotOfAnother(const std::string& base) {
+  struct stat info {};
+  if (lstat(base.c_str(), &info) != 0) return absl::OkStatus();
+  return absl::PermissionDeniedError(
+      fmt::format("{}: belongs to another user (number {}), or others may write to it; if that user asks for what is "
+                  "left there, run the command as that user",
+                  base, info.st_uid));
 }
 
 absl::StatusOr<uint64_t> HalfOfFree(const std::string& folder) {
@@ -130,31 +155,29 @@ absl::StatusOr<uint64_t> HalfOfFree(const std::string& folder) {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<StagingFolder>> StagingFolder::Open(const std::string& folder, uint64_t most_bytes) {
-  const std::string base = folder + "/" + kStagingName;
-  RETURN_IF_ERROR(MakeFolder(base, base, Durability::kUnsynced));
+  ASSIGN_OR_RETURN(const OwnFolder base, TakeOwnFolder(folder, kStagingName, FolderSharing::kNobody));
   // While one mount makes its folder, no other takes it for one that was left.
-  ASSIGN_OR_RETURN(const FileLock alone, FileLock::OfFile(base + "/lock", {}));
+  ASSIGN_OR_RETURN(const FileLock alone, FileLock::OfFile(base.path + "/lock", {}));
   RemoveEmpty(base);
-  std::string path = base + "/m-XXXXXX";
-  if (mkdtemp(path.data()) == nullptr) return ErrnoStatus(errno, base, "making a folder in it");
-  UniqueFd lock = LockOwner(path);
-  if (!lock) return ErrnoStatus(errno, path, "locking it");
+  OwnFolder own{.path = base.path + "/m-XXXXXX", .owner = base.owner};
+  if (mkdtemp(own.path.data()) == nullptr) return ErrnoStatus(errno, base.path, "making a folder in it");
+  UniqueFd opened(open(own.path.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+  if (!opened) return ErrnoStatus(errno, own.path, "opening");
+  RETURN_IF_ERROR(CheckOwnFile(opened.get(), own.path, own));
+  UniqueFd lock = LockOwner(own, own.path);
+  if (!lock) return ErrnoStatus(errno, own.path, "locking it");
   if (most_bytes == 0) {
-    ASSIGN_OR_RETURN(most_bytes, HalfOfFree(path));
+    ASSIGN_OR_RETURN(most_bytes, HalfOfFree(own.path));
   }
-  return std::unique_ptr<StagingFolder>(new StagingFolder(std::move(path), std::move(lock), most_bytes));
+  return std::unique_ptr<StagingFolder>(
+      new StagingFolder(std::move(own), std::move(opened), std::move(lock), most_bytes));
 }
 
 absl::StatusOr<std::vector<LeftFile>> StagingFolder::ListLeft(const std::string& folder) {
-  const std::string base = folder + "/" + kStagingName;
   std::vector<LeftFile> left;
-  for (const fs::path& place : FoldersIn(base)) {
-    const UniqueFd lock = LockOwner(place);
-    if (!lock) continue;
-    for (const fs::path& bytes : FilesWith(place, kBytesSuffix)) {
-      if (std::optional<LeftFile> file = LeftFileAt(bytes)) left.push_back(*std::move(file));
-    }
-  }
+  const std::vector<OwnFolder> bases = FindOwnFolders(folder, kStagingName, FolderSharing::kNobody);
+  if (bases.empty()) RETURN_IF_ERROR(CheckNotOfAnother(fmt::format("{}/{}", folder, kStagingName)));
+  for (const OwnFolder& base : bases) AddLeft(base, &left);
   std::sort(left.begin(), left.end(), [](const LeftFile& one, const LeftFile& other) {
     return std::pair(one.modified_ms, one.path) < std::pair(other.modified_ms, other.path);
   });
@@ -162,9 +185,9 @@ absl::StatusOr<std::vector<LeftFile>> StagingFolder::ListLeft(const std::string&
 }
 
 StagingFolder::~StagingFolder() {
-  if (!FilesWith(path_, kNoteSuffix).empty()) return;
+  if (!FilesWith(own_.path, kNoteSuffix).empty()) return;
   std::error_code ignored;
-  fs::remove_all(path_, ignored);
+  fs::remove_all(own_.path, ignored);
 }
 
 bool StagingFolder::Take(uint64_t bytes) {
@@ -176,8 +199,9 @@ bool StagingFolder::Take(uint64_t bytes) {
 }
 
 absl::StatusOr<std::unique_ptr<StagingFile>> StagingFolder::NewFile() {
-  const std::string path = fmt::format("{}/{}{}", path_, next_++, kBytesSuffix);
-  UniqueFd fd(open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
+  const std::string name = fmt::format("{}{}", next_++, kBytesSuffix);
+  const std::string path = own_.path + "/" + name;
+  UniqueFd fd(openat(opened_.get(), name.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
   if (!fd) return ErrnoStatus(errno, path, "making it");
   return std::unique_ptr<StagingFile>(new StagingFile(*this, path, std::move(fd)));
 }
@@ -244,11 +268,14 @@ absl::Status StagingFile::Note(const StagedRecord& record, bool synced) {
   const std::string path = NoteOf(path_);
   const std::string text = TextOf(record);
   if (synced) {
-    ASSIGN_OR_RETURN(const auto file, AtomicFile::Create(path, path, Durability::kSynced, 0600));
+    ASSIGN_OR_RETURN(const auto file, AtomicFile::Create(path, path, Durability::kSynced, 0600, LinkAtPath::kReplaced));
     RETURN_IF_ERROR(file->Append(AsBytes(text)));
     return file->Commit(/*only_if_absent=*/false).status();
   }
-  const UniqueFd fd(open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600));
+  // In the folder that was checked, whatever lies at its path now.
+  const std::string name = fs::path(path).filename();
+  constexpr int kFlags = O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC;
+  const UniqueFd fd(openat(folder_.opened_.get(), name.c_str(), kFlags, 0600));
   if (!fd || write(fd.get(), text.data(), text.size()) != static_cast<ssize_t>(text.size())) {
     return ErrnoStatus(errno, path, "writing");
   }

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/bytes.h"
+#include "base/own_folder.h"
 #include "base/status.h"
 #include "base/unique_fd.h"
 
@@ -33,32 +34,34 @@ class StagingFile;
 
 /// The folder on a local disk where the bytes of files lie that programs write, until the store has them. Each mount
 /// has one of its own in `folder`/millrace-staging-1, which it locks for as long as it lives. Files that are there
-/// when it ends stay, for ListLeft. Thread-safe.
+/// when it ends stay, for ListLeft. These folders are one user's alone: if millrace-staging-1 belongs to another user,
+/// millrace-staging-1-UID is used (base/own_folder.h). Thread-safe.
 class StagingFolder {
  public:
   /// Makes it, and removes those of mounts that have ended and left nothing. `most_bytes` 0: half of what is free on
   /// the disk.
   static absl::StatusOr<std::unique_ptr<StagingFolder>> Open(const std::string& folder, uint64_t most_bytes);
   /// The files that mounts which have ended have left in `folder`, oldest first. The files of living mounts are not
-  /// listed.
+  /// listed. PermissionDenied if all that is there belongs to other users.
   static absl::StatusOr<std::vector<LeftFile>> ListLeft(const std::string& folder);
   /// Files must have ended, except for those that are kept.
   ~StagingFolder();
   StagingFolder(const StagingFolder&) = delete;
   StagingFolder& operator=(const StagingFolder&) = delete;
 
-  const std::string& path() const { return path_; }
+  const std::string& path() const { return own_.path; }
   uint64_t most_bytes() const { return most_bytes_; }
   uint64_t used_bytes() const { return used_; }
   absl::StatusOr<std::unique_ptr<StagingFile>> NewFile();
 
  private:
   friend class StagingFile;
-  StagingFolder(std::string path, UniqueFd lock, uint64_t most_bytes)
-      : path_(std::move(path)), lock_(std::move(lock)), most_bytes_(most_bytes) {}
+  StagingFolder(OwnFolder own, UniqueFd opened, UniqueFd lock, uint64_t most_bytes)
+      : own_(std::move(own)), opened_(std::move(opened)), lock_(std::move(lock)), most_bytes_(most_bytes) {}
   bool Take(uint64_t bytes);
 
-  const std::string path_;
+  const OwnFolder own_;
+  const UniqueFd opened_;  // it, whatever lies at its path
   const UniqueFd lock_;
   const uint64_t most_bytes_;
   std::atomic<uint64_t> used_{0};

@@ -2,8 +2,10 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <filesystem>
+#include <fstream>
 #include <string>
 
 #include "store/testing/temp_folder.h"
@@ -106,6 +108,41 @@ TEST_F(StagingTest, EmptyFoldersOfMountsThatWereKilledGo) {
 
 TEST_F(StagingTest, WithoutASizeHalfOfTheDiskIsTaken) {
   EXPECT_GT(Open(0)->most_bytes(), 0u);
+}
+
+TEST_F(StagingTest, AFolderOfAnotherUserIsNotUsed) {
+  if (geteuid() != 0) GTEST_SKIP() << "only root gives files away";
+  constexpr uid_t kAnother = 12345;
+  const std::string first = folder_ / "millrace-staging-1";
+  std::filesystem::create_directories(first + "/m-aaaaaa");
+  std::ofstream(first + "/m-aaaaaa/0.json")
+      << R"({"uri": "s3://b/k", "base": "", "size": 7, "local": [[0, 7]], "why": ""})";
+  std::ofstream(first + "/m-aaaaaa/0.bytes") << "planted";
+  EXPECT_EQ(Left().size(), 1u) << "of this user";
+  const std::string names[] = {"", "/m-aaaaaa", "/m-aaaaaa/0.json", "/m-aaaaaa/0.bytes"};
+  for (const std::string& name : names) {
+    ASSERT_EQ(chown((first + name).c_str(), kAnother, static_cast<gid_t>(-1)), 0);
+    EXPECT_TRUE(name.empty() ? !StagingFolder::ListLeft(folder_.path()).ok() : Left().empty()) << name;
+    ASSERT_EQ(chown((first + name).c_str(), geteuid(), static_cast<gid_t>(-1)), 0);
+  }
+  ASSERT_EQ(chown(first.c_str(), kAnother, static_cast<gid_t>(-1)), 0);
+  EXPECT_EQ(std::filesystem::path(Open()->path()).parent_path(), first + "-0");
+}
+
+// Somebody who may change the folder around it puts another one in its place.
+TEST_F(StagingTest, NotesAreWrittenToTheFolderThatWasMade) {
+  const auto staging = Open();
+  const auto file = *staging->NewFile();
+  const std::string place = staging->path();
+  const std::string thesis = folder_ / "thesis";
+  std::ofstream(thesis) << "two years of work";
+  std::filesystem::rename(place, place + "-aside");
+  std::filesystem::create_directory(place);
+  for (const char* name : {"0.json", "1.bytes"}) std::filesystem::create_symlink(thesis, place + "/" + name);
+  EXPECT_TRUE(file->Note({.uri = "s3://b/k"}, /*synced=*/false).ok());
+  EXPECT_TRUE(file->Note({.uri = "s3://b/k"}, /*synced=*/true).ok());
+  EXPECT_TRUE(staging->NewFile().ok());
+  EXPECT_EQ(std::filesystem::file_size(thesis), 17u);
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <memory>
 #include <string>
 
+#include "base/own_folder.h"
 #include "base/status.h"
 #include "base/unique_fd.h"
 
@@ -11,7 +12,8 @@ namespace millrace {
 /// A folder that only this process uses, for work that may be interrupted and continued: BASE/unpacked-ID, or, if
 /// another process uses that, BASE/unpacked-ID.2 and so on, each with a file of that name and ".lock" beside it, which
 /// its user holds locked (flock). The system frees the lock when a process ends for any reason; the folder and its
-/// contents stay until a process takes it that needs the same contents.
+/// contents stay until a process takes it that needs the same contents. Folder and lock are this user's alone. Those of
+/// other users are passed over (base/own_folder.h).
 class ScratchFolder {
  public:
   /// An existing folder that no process uses, or a new one. `id` names what its contents are made of. Errors of the
@@ -26,15 +28,19 @@ class ScratchFolder {
   ScratchFolder(const ScratchFolder&) = delete;
   ScratchFolder& operator=(const ScratchFolder&) = delete;
 
-  const std::string& path() const { return path_; }
+  const std::string& path() const { return folder_.path; }
+  const OwnFolder& folder() const { return folder_; }
 
   /// Removes it with its contents; files that cannot be removed stay.
   void Remove();
 
  private:
-  ScratchFolder(std::string path, UniqueFd lock) : path_(std::move(path)), lock_(std::move(lock)) {}
+  // Null if another process uses it, PermissionDenied if another user does.
+  static absl::StatusOr<std::unique_ptr<ScratchFolder>> TakeOne(const OwnFolder& around, const std::string& path);
 
-  const std::string path_;
+  ScratchFolder(OwnFolder folder, UniqueFd lock) : folder_(std::move(folder)), lock_(std::move(lock)) {}
+
+  const OwnFolder folder_;
   const UniqueFd lock_;
 };
 

@@ -63,5 +63,23 @@ TEST_F(ScratchFolderTest, WhereNoFolderCanBe) {
   EXPECT_THAT(std::string(taken.status().message()), ::testing::HasSubstr(base_));
 }
 
+TEST_F(ScratchFolderTest, PassesOverWhatIsAnotherUsers) {
+  if (geteuid() != 0) GTEST_SKIP() << "only root gives files away";
+  constexpr uid_t kAnother = 12345;
+  const std::string first = base_ + "/unpacked-x";
+  const std::string second = first + ".2";
+  fs::create_directories(first);
+  std::ofstream(second + ".lock") << "";
+  fs::create_symlink("/etc/passwd", first + ".3.lock");
+  for (const std::string& path : {first, second + ".lock", first + ".3.lock"})
+    ASSERT_EQ(lchown(path.c_str(), kAnother, static_cast<gid_t>(-1)), 0);
+  const auto taken = Take();
+  EXPECT_EQ(taken->path(), first + ".4");
+  EXPECT_EQ(fs::status(taken->path()).permissions(), fs::perms(0700));
+  EXPECT_EQ(fs::status(taken->path() + ".lock").permissions(), fs::perms(0600));
+  EXPECT_FALSE(fs::exists(first + ".lock"));
+  EXPECT_TRUE(fs::exists(second + ".lock"));
+}
+
 }  // namespace
 }  // namespace millrace

@@ -205,7 +205,7 @@ absl::StatusOr<std::shared_ptr<const TokenRows>> FindTable(Stores& stores, const
   ArtifactPlaces places(stores, {.beside = {.store = &dataset.store(),
                                             .prefix = dataset.StoreKey(fmt::format("{}{}", kDatasetFolder, name))},
                                  .cache_folder = dataset.cache_folder(),
-                                 .stem = name,
+                                 .stem = StemFor(name, dataset.store().traits()),
                                  .one_version = true,
                                  .title = name,
                                  .stop = task.stop});

@@ -38,10 +38,6 @@ void SetPhase(const GetOptions& options, RequestPhase phase) {
   if (options.progress != nullptr) options.progress->store(phase, std::memory_order_relaxed);
 }
 
-absl::StatusOr<std::unique_ptr<AtomicFile>> CreateFile(const std::string& path, const PutOptions& options) {
-  return AtomicFile::Create(path, path, Durability::kSynced, 0666 & options.most_mode);
-}
-
 std::string WalkName(const ListOptions& options, const std::string& continuation) {
   return options.prefix + '\0' + options.delimiter + '\0' + continuation;
 }
@@ -49,10 +45,16 @@ std::string WalkName(const ListOptions& options, const std::string& continuation
 }  // namespace
 
 FileStore::FileStore(std::string root, std::vector<std::string> within)
+    : FileStore(std::move(root), std::move(within), std::nullopt) {}
+
+FileStore::FileStore(OwnFolder own) : FileStore(own.path, {}, own) {}
+
+FileStore::FileStore(std::string root, std::vector<std::string> within, std::optional<OwnFolder> own)
     : ObjectStore({.medium = StoreTraits::Medium::kFolder,
                    .root = root == "/" ? root : root + "/",
                    .bucket = {},
                    .identity = absl::StrJoin(within, ":"),
+                   .own = std::move(own),
                    .within = std::move(within),
                    .holds_if_match = false}),
       root_(std::move(root)),
@@ -67,17 +69,38 @@ absl::Status FileStore::Check(const std::string& key) const {
   return CheckFileKey(Uri(key), key);
 }
 
+absl::StatusOr<UniqueFd> FileStore::OpenToRead(const std::string& uri) const {
+  // Not blocking, for the case that it is a pipe: opening one for reading would wait for a writer.
+  constexpr int kFlags = O_RDONLY | O_CLOEXEC | O_NONBLOCK;
+  if (traits().own) return OpenOwnFile(*traits().own, uri, kFlags);
+  const std::vector<std::string>& within = traits().within;
+  UniqueFd fd = within.empty() ? UniqueFd(open(uri.c_str(), kFlags)) : OpenWithin(within, uri, kFlags);
+  if (!fd) return ReadErrno(errno, uri, "opening");
+  return fd;
+}
+
+// A file keeps the mode of the one that it replaces, unless the folder says which mode its files have.
+absl::StatusOr<std::unique_ptr<AtomicFile>> FileStore::CreateFile(const std::string& path,
+                                                                  const PutOptions& options) const {
+  if (const std::optional<OwnFolder>& own = traits().own) {
+    ASSIGN_OR_RETURN(auto file, AtomicFile::Create(path, path, Durability::kSynced,
+                                                   own->file_mode() & options.most_mode, LinkAtPath::kReplaced));
+    RETURN_IF_ERROR(file->SetMode(own->file_mode() & options.most_mode));  // the umask may have taken something
+    return file;
+  }
+  ASSIGN_OR_RETURN(auto file, AtomicFile::Create(path, path, Durability::kSynced, 0666 & options.most_mode));
+  RETURN_IF_ERROR(file->KeepMode());
+  return file;
+}
+
 absl::StatusOr<GetResult> FileStore::Read(const std::string& key, MutableByteSpan into, const GetOptions& options) {
   RETURN_IF_ERROR(Check(key));
   const std::string uri = Uri(key);
   RETURN_IF_ERROR(CheckGet(uri, options, into.size()));
   SetPhase(options, RequestPhase::kFirstByte);
-  // Not blocking, for the case that it is a pipe: opening one for reading would wait for a writer.
-  constexpr int kFlags = O_RDONLY | O_CLOEXEC | O_NONBLOCK;
-  const std::vector<std::string>& within = traits().within;
-  const UniqueFd fd = within.empty() ? UniqueFd(open(uri.c_str(), kFlags)) : OpenWithin(within, uri, kFlags);
+  ASSIGN_OR_RETURN(const UniqueFd fd, OpenToRead(uri));
   struct stat info {};
-  if (!fd || fstat(fd.get(), &info) != 0) return ReadErrno(errno, uri, "opening");
+  if (fstat(fd.get(), &info) != 0) return ReadErrno(errno, uri, "opening");
   if (!S_ISREG(info.st_mode)) return absl::NotFoundError(fmt::format("{}: is not a regular file", uri));
   const std::string etag = FileEtag(info);
   RETURN_IF_ERROR(CheckMatch(uri, options.if_match, etag));
@@ -162,7 +185,6 @@ absl::Status FileStore::CheckWrite(const std::string& key, const PutOptions& opt
 absl::StatusOr<ObjectInfo> FileStore::Store(const std::string& key, ByteSpan body, const PutOptions& options) {
   RETURN_IF_ERROR(CheckWrite(key, options));
   ASSIGN_OR_RETURN(const auto file, CreateFile(Uri(key), options));
-  RETURN_IF_ERROR(file->KeepMode());
   RETURN_IF_ERROR(file->Append(body));
   ASSIGN_OR_RETURN(const struct stat info, file->Commit(options.only_if_absent, options.modified_ms));
   return FileInfo(key, info);
@@ -323,7 +345,6 @@ class FileStore::Writer final : public PieceWriter {
 absl::StatusOr<std::unique_ptr<PieceWriter>> FileStore::WritePieces(std::string key, PutOptions options) {
   RETURN_IF_ERROR(CheckWrite(key, options));
   ASSIGN_OR_RETURN(auto file, CreateFile(Uri(key), options));
-  RETURN_IF_ERROR(file->KeepMode());
   return std::make_unique<Writer>(*this, std::move(key), std::move(options), std::move(file));
 }
 

@@ -4,11 +4,14 @@
 #include <list>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "base/atomic_file.h"
 #include "base/thread_pool.h"
+#include "base/unique_fd.h"
 #include "s3/span_verifier.h"
 #include "store/file_walk.h"
 #include "store/object_store.h"
@@ -26,6 +29,9 @@ class FileStore final : public ObjectStore {
   /// `root` is an absolute path without a '/' at its end, or "/". With `within`, it only reads, and only files that lie
   /// in these folders after all links are followed. Other files get PermissionDenied, and are in no listing.
   explicit FileStore(std::string root, std::vector<std::string> within = {});
+  /// A folder of the program's own: its files are of the folder's mode, those of other users get PermissionDenied, and
+  /// links in it are not followed.
+  explicit FileStore(OwnFolder own);
   ~FileStore() override;
 
   void Get(std::string key, MutableByteSpan into, GetOptions options, GetCallback done) override;
@@ -41,6 +47,9 @@ class FileStore final : public ObjectStore {
  private:
   class Writer;
 
+  FileStore(std::string root, std::vector<std::string> within, std::optional<OwnFolder> own);
+  absl::StatusOr<UniqueFd> OpenToRead(const std::string& uri) const;
+  absl::StatusOr<std::unique_ptr<AtomicFile>> CreateFile(const std::string& path, const PutOptions& options) const;
   absl::Status Check(const std::string& key) const;
   absl::Status CheckChange(const std::string& key) const;
   absl::Status CheckMayWrite(const std::string& key) const;

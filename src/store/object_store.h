@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/own_folder.h"
 #include "s3/object.h"
 #include "store/pieces.h"
 
@@ -48,10 +49,11 @@ class PieceWriter {
 struct StoreTraits {
   enum class Medium { kS3, kFolder, kMemory };
   Medium medium = Medium::kMemory;  // code outside this module asks for the capabilities below
-  std::string root;       // what all URIs of its objects begin with: "s3://bucket/", "/folder/", "mem://name/"
-  std::string bucket;     // of kS3
-  std::string identity;   // what tells it from other stores with that root: the endpoint, or `within`; else ""
-  std::string principal;  // of kS3: whose credentials read it (s3/config.h); "": anybody may
+  std::string root;              // what all URIs of its objects begin with: "s3://bucket/", "/folder/", "mem://name/"
+  std::string bucket;            // of kS3
+  std::string identity;          // what tells it from other stores with that root: the endpoint, or `within`; else ""
+  std::string principal;         // of kS3: whose credentials read it (s3/config.h); "": anybody may
+  std::optional<OwnFolder> own;  // of kFolder: it is the program's own, and only files of its user are read
   std::vector<std::string> within;  // of kFolder: only what lies in these folders is read; empty: whatever links reach
   /// How many bytes it delivers in the time that one more request costs while many are in flight: if two ranges lie
   /// closer together than that, the bytes between them are better read too.

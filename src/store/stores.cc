@@ -106,6 +106,15 @@ Stores& Stores::With(const AwsChoice& choice) {
   return *stores;
 }
 
+absl::StatusOr<Location> Stores::OpenOwn(const OwnFolder& folder) {
+  if (below_ != nullptr) return below_->OpenOwn(folder);
+  if (parent_ != nullptr) return parent_->OpenOwn(folder);
+  ASSIGN_OR_RETURN(ObjectStore * store,
+                   Find(fmt::format("own:{}:{}:{:o}", folder.path, folder.owner, folder.file_mode()),
+                        [&]() { return std::make_unique<FileStore>(folder); }));
+  return Location{.store = store, .prefix = {}};
+}
+
 absl::StatusOr<Location> Stores::Open(std::string_view uri) {
   ASSIGN_OR_RETURN(ParsedUri parsed, ParseUri(uri));
   if (below_ != nullptr && parsed.scheme != ParsedUri::Scheme::kFile) return below_->Open(uri);

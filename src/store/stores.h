@@ -62,8 +62,8 @@ class Stores {
   /// One object: Location.prefix is its key. A plain path is split into its folder and name.
   absl::StatusOr<Location> OpenObject(std::string_view uri);
 
-  /// A folder of the program's own, such as its cache: as Open, also through a view, which does not bound it.
-  absl::StatusOr<Location> OpenOwn(std::string_view uri) { return below_ != nullptr ? below_->Open(uri) : Open(uri); }
+  /// A folder of the program's own, such as its cache: also through a view, which does not bound it.
+  absl::StatusOr<Location> OpenOwn(const OwnFolder& folder);
   /// True for a view. A caller that makes something of data then keeps it in a folder of its own.
   bool reads_only() const { return below_ != nullptr; }
 

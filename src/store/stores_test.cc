@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <cstdlib>
@@ -65,10 +66,11 @@ TEST_F(StoresTest, AViewReadsFilesOfItsFoldersOnly) {
   EXPECT_EQ(code(none, folder_ / "in/a"), absl::StatusCode::kPermissionDenied);
   EXPECT_EQ(code(all, folder_ / "out/b"), absl::StatusCode::kOk);
   EXPECT_FALSE(stores_.reads_only());
+  const OwnFolder own{.path = folder_ / "out", .owner = geteuid()};
   for (Stores* const view : {&bounded, &none, &all}) {
     EXPECT_TRUE(view->reads_only());
     EXPECT_EQ(view->Open("mem://x")->store, stores_.Open("mem://x")->store);
-    EXPECT_EQ(view->OpenOwn(folder_ / "out")->store, stores_.Open(folder_ / "out")->store);
+    EXPECT_EQ(view->OpenOwn(own)->store, stores_.OpenOwn(own)->store);
   }
 }
 

@@ -38,6 +38,20 @@ bool IsNoArtifact(const absl::Status& status) {
          absl::IsInvalidArgument(status) || absl::IsFailedPrecondition(status);
 }
 
+constexpr const char* kArtifactFolder = "index";
+
+// Absolute, so that it stays the same if the program changes its working directory.
+absl::StatusOr<std::string> FullPathOf(const std::string& cache_folder) {
+  if (cache_folder.empty()) {
+    return absl::NotFoundError("there is no cache folder: set MILLRACE_CACHE to a folder that can be written to");
+  }
+  std::error_code error;
+  std::filesystem::path path = std::filesystem::absolute(cache_folder, error);
+  if (!error) path = std::filesystem::weakly_canonical(path, error);
+  if (error) return ErrnoStatus(error.value(), cache_folder, "resolving the path");
+  return path.string();
+}
+
 }  // namespace
 
 std::string DefaultCacheFolder() {
@@ -47,15 +61,24 @@ std::string DefaultCacheFolder() {
   return home.empty() ? "" : home + "/.cache/millrace";
 }
 
+absl::StatusOr<Location> OpenArtifactCache(Stores& stores, const std::string& cache_folder) {
+  ASSIGN_OR_RETURN(const std::string parent, FullPathOf(cache_folder));
+  ASSIGN_OR_RETURN(const OwnFolder folder, FindOwnFolder(parent, kArtifactFolder, FolderSharing::kGroupOfParent));
+  return stores.OpenOwn(folder);
+}
+
+absl::StatusOr<Location> MakeArtifactCache(Stores& stores, const std::string& cache_folder) {
+  ASSIGN_OR_RETURN(const std::string parent, FullPathOf(cache_folder));
+  ASSIGN_OR_RETURN(const OwnFolder folder, TakeOwnFolder(parent, kArtifactFolder, FolderSharing::kGroupOfParent));
+  return stores.OpenOwn(folder);
+}
+
+std::string StemFor(const std::string& name, const StoreTraits& store) {
+  return store.principal.empty() ? name : fmt::format("{}+{}", name, HashOf(store.principal));
+}
+
 ArtifactPlaces::ArtifactPlaces(Stores& stores, ArtifactOptions options)
     : stores_(stores), options_(std::move(options)), beside_(options_.beside.store->traits()) {}
-
-absl::StatusOr<Location> ArtifactPlaces::Cache() {
-  if (options_.cache_folder.empty()) {
-    return absl::NotFoundError("there is no cache folder: set MILLRACE_CACHE to a folder that can be written to");
-  }
-  return stores_.OpenOwn(options_.cache_folder + "/index");
-}
 
 // For one that is built now.
 absl::StatusOr<std::string> ArtifactPlaces::BuiltName() {
@@ -79,7 +102,7 @@ std::string ArtifactPlaces::CopyName(std::string_view etag) const {
 absl::StatusOr<SharedArtifact> ArtifactPlaces::OpenCacheFile(const std::string& name, CheckArtifact check) {
   ASSIGN_OR_RETURN(const Location cache, Cache());
   const std::string path = cache.store->Uri(name);
-  ASSIGN_OR_RETURN(MappedFile file, MappedFile::Open(path));
+  ASSIGN_OR_RETURN(MappedFile file, MappedFile::OpenOwn(path, *cache.store->traits().own));
   return Checked(std::make_shared<Artifact>(path, std::move(file)), check);
 }
 
@@ -119,7 +142,7 @@ absl::StatusOr<SharedArtifact> ArtifactPlaces::OpenBeside(CheckArtifact check, C
 // Of one on S3: the copy in the cache folder, made now if it is not there yet.
 absl::StatusOr<SharedArtifact> ArtifactPlaces::OpenCopy(CheckArtifact check, CheckArtifact verify) {
   ObjectStore& store = *options_.beside.store;
-  ASSIGN_OR_RETURN(const Location cache, Cache());
+  ASSIGN_OR_RETURN(const Location cache, MadeCache());
   absl::StatusOr<SharedArtifact> copy = absl::UnknownError("not opened");
   std::string name;
   // What is not there, or damaged in the cache folder, is fetched. Nothing tells the store what the bytes must be,
@@ -191,7 +214,7 @@ absl::StatusOr<SharedArtifact> ArtifactPlaces::Publish() {
   ASSIGN_OR_RETURN(const Location cache, Cache());
   const std::string built = UnpublishedName();
   std::string path = cache.store->Uri(built);
-  ASSIGN_OR_RETURN(MappedFile file, MappedFile::Open(path));
+  ASSIGN_OR_RETURN(MappedFile file, MappedFile::OpenOwn(path, *cache.store->traits().own));
   ASSIGN_OR_RETURN(ObjectInfo info, HeadBlocking(*cache.store, built, options_.stop));
   info.key = built;
   const absl::StatusOr<CopiedObject> published =
@@ -225,11 +248,14 @@ absl::StatusOr<FileLock> ArtifactPlaces::Lock() {
     Log(LogLevel::kWarning, "transfer",
         fmt::format("{}; {} is built without that lock", ToStd(lock.status().message()), options_.title));
   }
-  const absl::StatusOr<Location> cache = Cache();
-  if (!cache.ok()) return FileLock();
-  std::error_code ignored;  // what is wrong with the folder is said when something is written there
-  std::filesystem::create_directories(cache->store->traits().root, ignored);
+  const absl::StatusOr<Location> cache = MadeCache();
+  if (!cache.ok()) return FileLock();  // what is wrong with the folder is said when something is written there
   return FileLock::OfFile(cache->store->Uri(options_.stem + ".lock"), options_.stop);
+}
+
+absl::StatusOr<std::unique_ptr<ObjectWriter>> ArtifactPlaces::WriteInCache(const std::string& name) {
+  ASSIGN_OR_RETURN(const Location cache, MadeCache());
+  return cache.store->Write(name, {});
 }
 
 absl::StatusOr<SharedArtifact> ArtifactPlaces::Build(BuildArtifact build) {
@@ -250,8 +276,7 @@ absl::StatusOr<SharedArtifact> ArtifactPlaces::Build(BuildArtifact build) {
       RETURN_IF_ERROR(RefusedBeside(refused));
       ASSIGN_OR_RETURN(in_cache, BuiltName());
     }
-    ASSIGN_OR_RETURN(const Location cache, Cache());
-    absl::StatusOr<std::unique_ptr<ObjectWriter>> out = cache.store->Write(in_cache, {});
+    absl::StatusOr<std::unique_ptr<ObjectWriter>> out = WriteInCache(in_cache);
     if (out.ok()) return out;
     return Annotate(out.status(),
                     fmt::format("{} can be kept neither beside the data nor in the cache folder (set MILLRACE_CACHE to "

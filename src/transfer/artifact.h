@@ -19,6 +19,16 @@ namespace millrace {
 /// if none of these is set.
 std::string DefaultCacheFolder();
 
+/// The folder `index` of a cache folder, in which artifacts lie. It is this user's alone, or a group's, and
+/// `index-UID` if the first one belongs to another user (base/own_folder.h). Open makes nothing: NotFound if there is
+/// none. NotFound also for the cache folder "".
+absl::StatusOr<Location> OpenArtifactCache(Stores& stores, const std::string& cache_folder);
+absl::StatusOr<Location> MakeArtifactCache(Stores& stores, const std::string& cache_folder);
+
+/// The beginning of the names of an artifact in the cache folder. Each principal has a stem of its own, so that nobody
+/// gets an artifact of data that only other credentials may read. For folders it is `name`.
+std::string StemFor(const std::string& name, const StoreTraits& store);
+
 /// The bytes of a file that is made from data once and kept: an index, a table of rows. Immutable and thread-safe.
 class Artifact {
  public:
@@ -106,7 +116,9 @@ class ArtifactPlaces {
   bool MayWriteBeside() const {
     return options_.home != ArtifactHome::kCache && (beside_.is_memory() || !stores_.reads_only());
   }
-  absl::StatusOr<Location> Cache();
+  absl::StatusOr<Location> Cache() { return OpenArtifactCache(stores_, options_.cache_folder); }
+  absl::StatusOr<Location> MadeCache() { return MakeArtifactCache(stores_, options_.cache_folder); }
+  absl::StatusOr<std::unique_ptr<ObjectWriter>> WriteInCache(const std::string& name);
   absl::StatusOr<std::string> BuiltName();
   std::string UnpublishedName() const;
   std::string CopyName(std::string_view etag) const;

@@ -177,6 +177,33 @@ TEST_F(ArtifactTest, IsNotReadFromOutsideTheFoldersOfAReader) {
   }
 }
 
+// Artifacts of one set of credentials are not for another one. Folders and public data have no principal.
+TEST_F(ArtifactTest, EachPrincipalHasAStemOfItsOwn) {
+  EXPECT_EQ(StemFor("stem", {.principal = ""}), "stem");
+  const std::string one = StemFor("stem", {.principal = "key ALICE"});
+  EXPECT_THAT(one, ::testing::MatchesRegex("stem[+][0-9a-f]+"));
+  EXPECT_EQ(one, StemFor("stem", {.principal = "key ALICE"}));
+  EXPECT_NE(one, StemFor("stem", {.principal = "key BOB"}));
+}
+
+TEST_F(ArtifactTest, LinksAndFilesOfOthersInTheCacheFolderAreNotUsed) {
+  only_reads_ = true;
+  ExpectAt(Get(), "cache/index/table-1.table");
+  const fs::path path = root_ / "cache/index/table-1.table";
+  EXPECT_EQ(fs::status(path).permissions(), fs::perms(0600));
+  std::ofstream(root_ / "thesis") << "two years of work";
+  fs::remove(path);
+  fs::create_symlink(root_ / "thesis", path);
+  ExpectAt(Get(), "cache/index/table-1.table");
+  EXPECT_EQ(built_, 2) << "the link is replaced, and what it points to stays";
+  EXPECT_EQ(fs::file_size(root_ / "thesis"), 17u);
+  EXPECT_FALSE(fs::is_symlink(path));
+  if (geteuid() != 0) GTEST_SKIP() << "only root gives files away";
+  ASSERT_EQ(chown(path.c_str(), 12345, static_cast<gid_t>(-1)), 0);
+  ExpectAt(Get(), "cache/index/table-1.table");
+  EXPECT_EQ(built_, 3);
+}
+
 TEST_F(ArtifactTest, OfDataInMemory) {
   only_reads_ = true;  // which is no place that others see
   uri_ = "mem://kept";

@@ -17,6 +17,8 @@ os.environ["PYTHONPATH"] = os.pathsep.join(sys.path[:2])
 from collections.abc import Iterator
 
 import pytest
+from room import room_in
+from two_users import TwoUsers, two_users
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -26,3 +28,12 @@ def private_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     patch.setenv("MILLRACE_CACHE", str(tmp_path_factory.mktemp("cache")))
     yield
     patch.undo()
+
+
+@pytest.fixture
+def users(tmp_path: pathlib.Path, millrace_bin: pathlib.Path) -> TwoUsers:
+    if os.geteuid() != 0:
+        pytest.skip("only root can be two users")
+    if room_in(tmp_path) < 64 << 20:
+        pytest.skip("the disk is too full for a cache")
+    return two_users(tmp_path, millrace_bin)

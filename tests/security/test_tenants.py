@@ -1,4 +1,4 @@
-"""One cache and several credentials (C6): a key that may list a bucket, and not read it, gets no bytes that others have cached."""
+"""One cache and several credentials (C6, C34): a key that may list a bucket, and not read it, gets no bytes and no index that others have cached."""
 
 from __future__ import annotations
 
@@ -27,11 +27,14 @@ class Gate(http.server.BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     store: tuple[str, int]
     denied: list[str]
+    is_frozen = False  # nobody may write
 
     def pass_on(self) -> None:
         body = self.rfile.read(int(self.headers.get("Content-Length", "0")))
-        is_data = "?" not in self.path and "/.millrace/" not in self.path
-        if self.command == "GET" and is_data and f"Credential={LISTER}/" in self.headers.get("Authorization", ""):
+        may_list_only = f"Credential={LISTER}/" in self.headers.get("Authorization", "")
+        reads = self.command == "GET" and "?" not in self.path
+        writes = self.command in ("PUT", "POST", "DELETE")
+        if (reads and may_list_only) or (writes and self.is_frozen):
             self.denied.append(self.path)
             return self.answer(403, [("Content-Type", "application/xml")], DENIED)
         connection = http.client.HTTPConnection(*self.store, timeout=300)
@@ -150,6 +153,35 @@ def test_c6_warmed_bytes_are_the_tenants(gate: Any, cache: pathlib.Path) -> None
     assert warmed.returncode == 0, warmed.stderr
     assert feed(gate, LISTER, cache).returncode == 1
     assert counts(feed(gate, LISTER, cache, "--cache-tenant", "team"))["cache"]["miss_bytes"] == 0
+
+
+def test_c34_the_index_that_a_key_has_built_is_no_other_keys(gate: Any, tmp_path: pathlib.Path) -> None:
+    """Nobody may write to the bucket, so the index lies in the cache folder, which the programs of one user share."""
+    raw, packed = tmp_path / "raw", tmp_path / "packed"
+    for words in (["synth", raw, "--count", "24", "--kb", "20"], ["pack", raw, packed]):
+        made = millrace(gate, READER, *words)
+        assert made.returncode == 0, made.stderr
+    for shard in packed.glob("*.tar"):
+        assert millrace(gate, READER, "cp", shard, f"s3://b/shards/{shard.name}").returncode == 0
+    gate.is_frozen = True
+    folder = gate.sandbox.home / "cache" / "millrace" / "index"
+
+    def kept() -> dict[str, int]:
+        return {path.name: path.stat().st_ino for path in folder.glob("*.index")}
+
+    built = millrace(gate, READER, "index", "s3://b/shards", "--json")
+    assert built.returncode == 0, built.stderr
+    place = pathlib.Path(json.loads(built.stdout)["index"])
+    assert place.parent == folder and place.name in kept()
+    before = kept()
+    stolen = millrace(gate, LISTER, "index", "s3://b/shards", "--json")
+    assert stolen.returncode == 1 and "AccessDenied" in stolen.stderr, stolen.stdout + stolen.stderr
+    words = ["s3://b/shards", "--json", "--batch", "4", "--size", "16"]
+    assert millrace(gate, LISTER, "feed", *words).returncode == 1
+    for command in (["index", "s3://b/shards"], ["feed", *words], ["feed", *words, "--rank", "1", "--world", "2"]):
+        again = millrace(gate, READER, *command)
+        assert again.returncode == 0, again.stderr
+    assert kept() == before, "the programs and ranks of one key share it"
 
 
 @needs_fuse
