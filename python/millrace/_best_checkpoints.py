@@ -8,7 +8,7 @@ from typing import Any
 
 from . import _arguments, _core
 from ._restore import Restore
-from .errors import NotFoundError
+from .errors import DamagedDataError, NotFoundError
 
 NAME = "metric.json"  # beside the state
 
@@ -54,6 +54,9 @@ class Metrics:
         key = (step, found.attempt)
         if key not in self._known:
             named = any(name == NAME for name, _ in found.shards)
-            value = Restore(found, allow_pickle=False).json(NAME).get("metric") if named else None
-            self._known[key] = None if value is None else float(value)
+            value = Restore(found, allow_pickle=False).json(NAME) if named else {}
+            try:
+                self._known[key] = None if value.get("metric") is None else float(value["metric"])
+            except (AttributeError, TypeError, ValueError) as error:
+                raise DamagedDataError(f"{NAME} of step {step} does not say its metric: {error!r}") from None
         return self._known[key]

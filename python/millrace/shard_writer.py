@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from . import _arguments, _core
+from ._foreign_json import parse_json
 from .errors import AlreadyExistsError, InvalidArgumentError, MismatchError, NotFoundError, UsageError
 from .ranks import rank_and_world
 
@@ -331,7 +332,7 @@ class ShardWriter:
         ):  # also while it is read: another rank, which has made the place complete, removes journals
             return None
         try:
-            value = json.loads(text)
+            value = parse_json(text)
         except ValueError:
             value = None
         if not isinstance(value, dict):

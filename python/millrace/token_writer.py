@@ -9,6 +9,7 @@ from types import TracebackType
 from typing import Any
 
 from . import _arguments, _core
+from ._foreign_json import parse_json
 from ._token_files import TokenFile, checked_dtype
 from .errors import AlreadyExistsError, InvalidArgumentError, MismatchError, NotFoundError, UsageError
 
@@ -135,7 +136,7 @@ class Place:
         except NotFoundError:
             return None
         try:
-            value = json.loads(file.read(0, file.size))
+            value = parse_json(file.read(0, file.size))
         except ValueError:
             value = None
         finally:
