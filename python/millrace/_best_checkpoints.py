@@ -7,7 +7,7 @@ import math
 from typing import Any
 
 from . import _arguments, _core
-from ._errors import NotFoundError
+from ._errors import DamagedDataError, NotFoundError
 from ._restore import Restore
 
 NAME = "metric.json"  # beside the state
@@ -54,6 +54,9 @@ class Metrics:
         key = (step, found.attempt)
         if key not in self._known:
             named = any(name == NAME for name, _ in found.shards)
-            value = Restore(found, allow_pickle=False).json(NAME).get("metric") if named else None
-            self._known[key] = None if value is None else float(value)
+            value = Restore(found, allow_pickle=False).json(NAME) if named else {}
+            try:
+                self._known[key] = None if value.get("metric") is None else float(value["metric"])
+            except (AttributeError, TypeError, ValueError) as error:
+                raise DamagedDataError(f"{NAME} of step {step} does not say its metric: {error!r}") from None
         return self._known[key]

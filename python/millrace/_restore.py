@@ -9,7 +9,6 @@ import argparse
 import base64
 import collections
 import functools
-import json
 import math
 import pickle
 from collections.abc import Iterable, Mapping
@@ -19,13 +18,15 @@ import numpy as np
 
 from . import _containers, _library_values, _tensors
 from ._boxes import Box, strip_size, strips, widened
-from ._errors import DamagedDataError, Error, InvalidArgumentError
+from ._errors import DamagedDataError, Error, ExhaustedError, InvalidArgumentError
+from ._foreign_json import parse_json
 from ._memory import NewMemory
 from ._state import STATE_NAME, TAG, boxes_of, is_spread
 
 _STAGED_BYTES = 256 << 20  # of what cannot be read straight to its place, so much at a time
 _DEVICE_PART_BYTES = 64 << 20  # of a tensor on a device, so much at a time
 _ALIGN = 64  # of tensors in staging memory
+_MOST_JSON_BYTES = 1 << 30
 _STRIP_BYTES = 256 << 10  # strips of a region that are shorter are read together with what lies between them
 
 Range = tuple[int, int, _tensors.Bytes]  # number of the shard, offset, memory
@@ -62,10 +63,12 @@ class Restore:
     def json(self, name: str = STATE_NAME) -> Any:
         """A file of the checkpoint, parsed."""
         number, size = self.shard(name)
+        if size > _MOST_JSON_BYTES:
+            raise DamagedDataError(f"{name} would have {size} bytes, more than a description of a state takes")
         data = np.empty(size, np.uint8)
         self._found.read_ranges([(number, 0, data)])
         try:
-            return json.loads(data.tobytes())
+            return parse_json(data.tobytes())
         except ValueError as error:
             raise DamagedDataError(f"{name} is no JSON: {error}") from None
 
@@ -90,8 +93,10 @@ class Restore:
             return made
         except Error:
             raise
-        except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
+        except (LookupError, TypeError, ValueError, AttributeError, RecursionError) as error:
             raise DamagedDataError(f"{STATE_NAME} does not say what the state is: {error!r}") from error
+        except (MemoryError, OSError, OverflowError) as error:
+            raise ExhaustedError(f"the state needs more memory than there is: {error!r}") from error
 
     def _read_into(self, target: Target, chunks: Iterable[tuple[int, int, Box]], kind: str) -> None:
         """Reads what a target needs of the chunks of a tensor: (number of the shard, offset, box). For that it is flushed later."""
@@ -178,6 +183,8 @@ class Restore:
         if self._describes:
             return kind, shape
         chunks = [self._chunk(chunk, kind, shape) for chunk in node["chunks"]]
+        if sum(box.size for _, _, box in chunks) < math.prod(shape):  # before memory is taken for the shape
+            raise DamagedDataError(f"{STATE_NAME} does not say where all of {_shown(path)} of the shape {shape} is")
         target = target_of(into, _shown(path), kind, shape) if into is not None else None
         if target is not None:
             self._read_into(target, chunks, kind)
@@ -186,8 +193,6 @@ class Restore:
             key = (tag, str(node["chunks"][0]["shard"]), str(node["chunks"][0]["name"]))
         else:  # an empty DTensor, of which no rank has written anything
             key = (tag, "", _shown(path))
-            if math.prod(shape):
-                raise DamagedDataError(f"{STATE_NAME} does not say where {_shown(path)} of the shape {shape} is")
         if key not in self._made:
             torch = _torch_or_none() if tag == "tensor" else None
             made: Any
@@ -414,7 +419,10 @@ def _torch_value(tag: str, of: Any) -> Any:
     if tag in ("torch.dtype", "torch.device"):
         if torch is None:
             return of
-        return getattr(torch, of) if tag == "torch.dtype" else torch.device(of)
+        try:
+            return getattr(torch, of) if tag == "torch.dtype" else torch.device(of)
+        except RuntimeError as error:
+            raise ValueError(str(error)) from None
     raise DamagedDataError(
         f"{STATE_NAME} has a value of the kind {tag!r}, which this Millrace does not know; use a newer one"
     )

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import codecs
 import io
-import json
 from typing import Any
 
 import numpy as np
 
 from ._errors import DamagedDataError, UnsupportedError
+from ._foreign_json import parse_json
 
 _NPY_MAGIC = b"\x93NUMPY"
 
@@ -20,8 +20,9 @@ RENAMED = "the key of a sample is its entry 'key', as in batches"
 
 
 def to_python(name: str, kind: str, value: bytes) -> Any:
+    """ValueError if the bytes are none of that kind."""
     if kind == "ndarray":
-        return np.load(io.BytesIO(value), allow_pickle=False)
+        return _array(value)
     if kind == "int":
         return int(value)
     if kind == "float":
@@ -29,7 +30,7 @@ def to_python(name: str, kind: str, value: bytes) -> Any:
     if kind == "text":
         return value.decode()
     if kind == "json":
-        return json.loads(value)
+        return parse_json(value)
     return _by_name(name.rpartition(".")[2].lower(), value)
 
 
@@ -41,12 +42,21 @@ def _by_name(extension: str, value: bytes) -> Any:
         if extension == "cls":
             return int(value.removeprefix(codecs.BOM_UTF8))
         if extension == "json":
-            return json.loads(value)
-        if extension == "npy" and value.startswith(_NPY_MAGIC):  # else numpy would open an archive of arrays
-            return np.load(io.BytesIO(value), allow_pickle=False)
-    except (ValueError, EOFError, RecursionError, MemoryError):  # MemoryError: a cut array claims more than there is
+            return parse_json(value)
+        if extension == "npy":
+            return _array(value)
+    except ValueError:
         pass
     return value
+
+
+def _array(value: bytes) -> Any:
+    if not value.startswith(_NPY_MAGIC):  # numpy would open an archive of arrays, or a pickle
+        raise ValueError("it does not begin as an array of numpy does")
+    try:
+        return np.load(io.BytesIO(value), allow_pickle=False)
+    except (EOFError, RecursionError, MemoryError) as error:  # the head claims more than there is
+        raise ValueError(str(error) or type(error).__name__) from None
 
 
 def sample_of(uri: str, key: str, fields: list[tuple[str, str, bytes]]) -> dict[str, Any]:

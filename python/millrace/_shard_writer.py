@@ -13,6 +13,7 @@ import numpy as np
 
 from . import _arguments, _core
 from ._errors import AlreadyExistsError, InvalidArgumentError, MismatchError, NotFoundError, UsageError
+from ._foreign_json import parse_json
 from ._ranks import rank_and_world
 from ._sample_values import FORMER_KEY, KEY, RENAMED
 
@@ -330,7 +331,7 @@ class ShardWriter:
         ):  # also while it is read: another rank, which has made the place complete, removes journals
             return None
         try:
-            value = json.loads(text)
+            value = parse_json(text)
         except ValueError:
             value = None
         if not isinstance(value, dict):

@@ -29,13 +29,17 @@ from ._errors import (
     UnsupportedError,
 )
 from ._files import open as open_object
+from ._foreign_json import parse_json
 from ._token_files import TokenFile, checked_dtype
 from ._token_writer import MARK, SUMMARY, Place
 
 _KIND = "millrace pack --tokenizer 1"
 _TOGETHER = 512  # documents
 _TOGETHER_CHARACTERS = 8 << 20
+_BUFFER_BYTES = 128 << 10
 _SHOWN_BAD = 100
+# Texts do not shrink so much. As for compressed shards (unpack.cc).
+_MOST_GROWTH, _ANY_GROWTH = 1000, 64 << 20
 _FORMS = (".jsonl", ".ndjson", ".json", ".txt", ".parquet")
 _COMPRESSIONS = (".gz", ".zst", ".zstd")
 
@@ -296,7 +300,7 @@ def _texts(file: _File, raw: IO[bytes], field: str) -> Iterator[str | Error]:
 
 def _text_of_line(uri: str, number: int, line: bytes, field: str) -> str | Error:
     try:
-        value = json.loads(line)
+        value = parse_json(line)
     except ValueError as error:  # also what is no UTF-8
         hint = (
             "; an array of objects is not read: write each in a line"
@@ -308,7 +312,8 @@ def _text_of_line(uri: str, number: int, line: bytes, field: str) -> str | Error
         value = value.get(name) if isinstance(value, dict) else None
     if isinstance(value, str):
         return value
-    names = ", ".join(map(str, json.loads(line))) if isinstance(json.loads(line), dict) else "none"
+    members = parse_json(line)
+    names = ", ".join(map(str, members)) if isinstance(members, dict) else "none"
     return InvalidArgumentError(f"{uri}: line {number} has no text in '{field}'; its members are: {names}")
 
 
@@ -322,44 +327,67 @@ def _texts_of_parquet(file: _File, raw: IO[bytes], field: str) -> Iterator[str |
         raise InvalidArgumentError(
             f"{file.uri}: no column '{field}'; its columns are: {', '.join(table.schema_arrow.names)}"
         )
-    row = 0
+    row, room = 0, _Room(file)
     for batch in table.iter_batches(batch_size=_TOGETHER, columns=[field]):
         for value in batch.column(0).to_pylist():
             if isinstance(value, str):
+                room.take(len(value))
                 yield value
             else:
                 yield InvalidArgumentError(f"{file.uri}: row {row} has no text in '{field}'")
             row += 1
 
 
+class _Room:
+    """The bytes that the texts of a file may take. A small file made to do harm would fill the memory or the disk."""
+
+    def __init__(self, file: _File) -> None:
+        self._uri = file.uri
+        self._left = max(_ANY_GROWTH, _MOST_GROWTH * file.size)
+
+    def take(self, size: int) -> None:
+        self._left -= size
+        if self._left < 0:
+            raise DamagedDataError(
+                f"{self._uri}: its texts take more than {_MOST_GROWTH} times its size, as those of a file made to fill the disk would; write them "
+                "to a plain file if they are meant to"
+            )
+
+
 def _plain(file: _File, raw: IO[bytes]) -> IO[bytes]:
-    if file.compression == ".gz":
-        return cast("IO[bytes]", gzip.GzipFile(fileobj=raw))
     if not file.compression:
         return raw
+    return io.BufferedReader(cast(Any, _Raw(_decompressed(file, raw), _Room(file))), _BUFFER_BYTES)
+
+
+def _decompressed(file: _File, raw: IO[bytes]) -> Any:
+    if file.compression == ".gz":
+        return gzip.GzipFile(fileobj=raw)
     for module, function in (("compression.zstd", "open"), ("zstandard", "open")):
         try:
-            return cast("IO[bytes]", getattr(importlib.import_module(module), function)(raw, "rb"))
+            return getattr(importlib.import_module(module), function)(raw, "rb")
         except ImportError:
             continue
     try:
         pyarrow = importlib.import_module("pyarrow")
     except ImportError:
         raise UnsupportedError(f"{file.uri}: zstd is read by the package zstandard: pip install zstandard") from None
-    return io.BufferedReader(cast(Any, _Raw(pyarrow.CompressedInputStream(pyarrow.PythonFile(raw, "r"), "zstd"))))
+    return pyarrow.CompressedInputStream(pyarrow.PythonFile(raw, "r"), "zstd")
 
 
 class _Raw(io.RawIOBase):
-    """A stream of Arrow, which has no lines."""
+    """A decompressed stream, as far as there is room. Those of Arrow have no lines."""
 
-    def __init__(self, stream: Any) -> None:
+    def __init__(self, stream: Any, room: _Room) -> None:
         self._stream = stream
+        self._room = room
 
     def readable(self) -> bool:
         return True
 
     def readinto(self, into: Any) -> int:
         data = self._stream.read(len(into))
+        self._room.take(len(data))
         into[: len(data)] = data
         return len(data)
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from . import _arguments, _core
 from ._errors import AlreadyExistsError, InvalidArgumentError, MismatchError, NotFoundError, UsageError
+from ._foreign_json import parse_json
 from ._token_files import TokenFile, checked_dtype
 
 MARK = ".millrace/incomplete"
@@ -135,7 +136,7 @@ class Place:
         except NotFoundError:
             return None
         try:
-            value = json.loads(file.read(0, file.size))
+            value = parse_json(file.read(0, file.size))
         except ValueError:
             value = None
         finally:

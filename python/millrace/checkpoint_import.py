@@ -23,6 +23,7 @@ import numpy as np
 from . import _arguments, _core, _tensors
 from ._checkpoints import Checkpoints
 from ._errors import DamagedDataError, Error, InvalidArgumentError, NotFoundError
+from ._foreign_json import parse_json
 
 __all__ = ["import_checkpoint"]
 
@@ -144,7 +145,7 @@ def _tensors_of(file: pathlib.Path) -> list[tuple[str, _tensors.Later]]:
     data = np.memmap(file, np.uint8, "r", begin) if size > begin else np.empty(0, np.uint8)
     found = []
     try:
-        for name, entry in json.loads(text).items():
+        for name, entry in parse_json(text).items():
             if name == "__metadata__":
                 continue
             first, end = entry["data_offsets"]

@@ -2,7 +2,7 @@
 
 Writes FOLDER/NAME.00000.mds and so on, each whole or not at all, and when all are durable FOLDER/.NAME.done, which says
 how many rows and shards there are: {"rows": 3, "shards": [1234]}, with the sizes. Nobody else may write there. A row is a sample
-with the key KEY/00000000, or its column __key__. Exits 3 with one line on stderr for what is wrong with the file, 4 for what is wrong with this Python. `millrace pack` runs this; docs/formats/shards.md
+with the key KEY/00000000, or its column __key__. Exits 3 with one line on stderr for what is wrong with the file, 4 for what is wrong with this Python, 5 before the disk is full. `millrace pack` runs this; docs/formats/shards.md
 says what becomes of each type.
 """
 
@@ -17,6 +17,10 @@ import sys
 
 SHARD_BYTES = 64 << 20
 BATCH_BYTES = 16 << 20  # of rows that are decoded at a time, about
+FIRST_ROWS, MOST_ROWS = 16, 4096  # of a batch
+# One value of a dictionary may stand in millions of rows. As for compressed shards (unpack.cc): those of real data do not grow so much.
+MOST_GROWTH, ANY_GROWTH = 1000, 64 << 20
+FREE_SHARE = 20  # one twentieth of the file system stays free
 PARENT = os.getppid()
 
 
@@ -228,7 +232,7 @@ def is_class_label(file, name):
     try:
         features = json.loads((file.schema_arrow.metadata or {})[b"huggingface"])["info"]["features"]
         return features[name]["_type"] == "ClassLabel"
-    except (KeyError, TypeError, ValueError):
+    except (KeyError, TypeError, ValueError, RecursionError):
         return False
 
 
@@ -261,11 +265,36 @@ def find_columns(file):
         if pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or is_file_struct(kind):
             first = first_file(file, field.name)
         elif is_list(kind) or pa.types.is_integer(kind) or pa.types.is_boolean(kind):
-            batches = file.iter_batches(batch_size=4096, columns=[field.name])
             # That lists cannot be null says nothing of what is in them.
-            nullable = (field.nullable or is_list(kind)) and any(has_nulls(batch.column(0)) for batch in batches)
+            nullable = (field.nullable or is_list(kind)) and any(
+                has_nulls(batch.column(0)) for batch in batches(file, [field.name])
+            )
         columns.append(column_for(field.name, kind, nullable, first, is_class_label(file, field.name)))
     return columns
+
+
+def batches(file, names=None):
+    """Batches of about BATCH_BYTES. The size of each follows from that of the last, since the file may claim any sizes."""
+    rows = FIRST_ROWS
+    for batch in file.iter_batches(batch_size=rows, columns=names):
+        size = max(1, sum(map(decoded_bytes, batch.columns)))
+        fitting = max(1, BATCH_BYTES * batch.num_rows // size)
+        for begin in range(0, batch.num_rows, fitting):
+            yield batch.slice(begin, fitting)
+        rows = min(MOST_ROWS, 4 * rows, fitting)
+        file.reader.set_batch_size(rows)
+
+
+def decoded_bytes(values):
+    """How many there are when a dictionary's words stand in their rows."""
+    if not pa.types.is_dictionary(values.type):
+        return values.nbytes
+    words, kind, types = values.dictionary, values.type.value_type, pa.types
+    if not (
+        types.is_string(kind) or types.is_large_string(kind) or types.is_binary(kind) or types.is_large_binary(kind)
+    ):
+        return len(values) * (words.nbytes // max(1, len(words)))
+    return pc.sum(pc.binary_length(words).cast(pa.int64()).take(values.indices)).as_py() or 0
 
 
 def first_file(file, name):
@@ -293,12 +322,35 @@ def put(folder, name, pieces):
 
 
 class Writer:
-    def __init__(self, folder, name, columns):
+    """Writes `most` bytes of samples, and refuses more."""
+
+    def __init__(self, folder, name, columns, most):
         self.folder, self.name, self.columns = folder, name, sorted(columns, key=lambda column: column.name)
         self.samples, self.bytes, self.rows, self.sizes = [], 0, 0, []
-        for found in os.listdir(folder):  # what an earlier Python has left may be other shards
-            if found.startswith(name) and re.fullmatch(r"\.[0-9]{5,}\.mds", found[len(name) :]):
-                os.remove(os.path.join(folder, found))
+        self.left = most
+        self.remove_shards()  # what an earlier Python has left may be other shards
+
+    def remove_shards(self):
+        for found in os.listdir(self.folder):
+            if found.startswith(self.name) and re.fullmatch(r"\.[0-9]{5,}\.mds", found[len(self.name) :]):
+                os.remove(os.path.join(self.folder, found))
+
+    def check_room(self):
+        """Before samples are written."""
+        self.left -= self.bytes
+        if self.left < 0:
+            self.remove_shards()
+            refuse(
+                f"its rows take more than {MOST_GROWTH} times its size, as those of a file made to fill the disk would; write it "
+                "again without compression and dictionaries if they are meant to"
+            )
+        disk = os.statvfs(self.folder)
+        if disk.f_bavail < disk.f_blocks // FREE_SHARE:
+            self.remove_shards()
+            refuse(
+                f"{self.folder}: less than {100 // FREE_SHARE} % of the disk would be free; name a folder with more room by --scratch",
+                5,
+            )
 
     def add(self, values):
         """By name."""
@@ -313,6 +365,7 @@ class Writer:
     def flush(self):
         if not self.samples:
             return
+        self.check_room()
         description = json.dumps(
             {
                 "column_encodings": [column.encoding for column in self.columns],
@@ -356,7 +409,10 @@ def main():
     names = file.schema_arrow.names
     if len(set(names)) < len(names):
         refuse("two of its columns have one name")
-    columns = find_columns(file)
+    try:
+        columns = find_columns(file)
+    except (pa.ArrowException, OSError, MemoryError) as error:
+        refuse(f"it cannot be read as Parquet: {error or 'there is not enough memory'}")
     keyed = any(column.name == "__key__" for column in columns)
     if keyed and next(column for column in columns if column.name == "__key__").encoding != "str":
         refuse("its column __key__ must hold text: the keys of the samples")
@@ -365,11 +421,9 @@ def main():
     if len(columns) == 1:
         refuse("it has no columns")
     rows = file.metadata.num_rows
-    decoded = sum(file.metadata.row_group(i).total_byte_size for i in range(file.metadata.num_row_groups))
-    batch_rows = max(1, min(4096, BATCH_BYTES * rows // max(1, decoded))) if rows else 1
-    writer, row = Writer(folder, name, columns), 0
+    writer, row = Writer(folder, name, columns, max(ANY_GROWTH, MOST_GROWTH * len(content))), 0
     try:
-        for batch in file.iter_batches(batch_size=batch_rows):
+        for batch in batches(file):
             stored = {}
             for column in columns:
                 if column.convert:
@@ -383,8 +437,8 @@ def main():
                     sample["__key__"] = os.fsencode(f"{key}/{row + i:08d}")
                 writer.add(sample)
             row += batch.num_rows
-    except (pa.ArrowException, OSError) as error:
-        refuse(f"after row {row}: {error}")
+    except (pa.ArrowException, OSError, MemoryError) as error:
+        refuse(f"after row {row}: {error or 'there is not enough memory'}")
     if row != rows:
         refuse(f"it says that it has {rows} rows, and {row} could be read")
     writer.finish()
