@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "diagnose/bench.h"
+#include "diagnose/damaged_samples.h"
 #include "diagnose/limit.h"
 #include "diagnose/machine.h"
 #include "diagnose/prices.h"
@@ -24,6 +25,7 @@ struct BenchReport {
   BenchSettings settings;
   PriceList prices;
   bool priced = false;  // requests of this store cost money, or stand for some that do
+  DamagedSamples damaged;  // of all measurements
 
   /// One setting of scenario a.
   struct OrderPoint {
