@@ -24,7 +24,7 @@ struct BenchReport {
   std::string store;  // the same of the store
   BenchSettings settings;
   PriceList prices;
-  bool priced = false;  // requests of this store cost money, or stand for some that do
+  bool priced = false;     // requests of this store cost money, or stand for some that do
   DamagedSamples damaged;  // of all measurements
 
   /// One setting of scenario a.
