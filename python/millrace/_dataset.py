@@ -440,12 +440,13 @@ class Dataset:
 
     @property
     def classes(self) -> list[str]:
-        """Folders of raw objects, sorted, or in the order that was given: label i is ``classes[i]``. Empty for shards, which hold numbers only."""
+        """Folders of raw objects, sorted, or in the order that was given: label i is ``classes[i]``. Empty for shards, which hold numbers only,
+        unless ``millrace pack`` has found names in Parquet of Hugging Face."""
         return self._native.classes
 
     @property
     def class_to_idx(self) -> dict[str, int]:
-        """The label of each of the :attr:`classes`, as torchvision's ``ImageFolder`` has it: ``{"cat": 0, "dog": 1}``. Empty for shards."""
+        """The label of each of the :attr:`classes`, as torchvision's ``ImageFolder`` has it: ``{"cat": 0, "dog": 1}``. Empty where :attr:`classes` is."""
         return {name: label for label, name in enumerate(self.classes)}
 
     @property

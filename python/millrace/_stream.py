@@ -92,6 +92,8 @@ class Stream:
     ) -> None:
         self._native = native
         self._work = work
+        self._work_name = "transform" if work.has_functions else "device"
+        native.count_program_waits(self._work_name)
         self._device = destination.device
         self._payload = destination.payload
         self._on_batch = destination.on_batch
@@ -176,7 +178,7 @@ class Stream:
         }
         if not data:
             stalls["decode"] = self._waited_data
-        stalls["transform" if self._work.has_functions else "device"] = self._waited_work
+        stalls[self._work_name] = self._waited_work
         waited = self._waited_data + self._waited_work
         report.update(seconds=self._last_asked - self._first_asked, waited=waited, stalls=stalls)
         is_busy = _core.consumer_limits(waited, report["seconds"])
@@ -289,6 +291,7 @@ class Stream:
         return epoch, True, batch
 
     def _await(self, epoch: int | None) -> tuple[_Entry | None, int]:
+        self._native.program_calls()
         asked = time.monotonic()
         self._first_asked = self._first_asked or asked
         self._received.batch = None  # the program's own from now on
@@ -310,14 +313,17 @@ class Stream:
                 self._wait_for_news(entry is not None)
         finally:
             self._last_asked = time.monotonic()
+            self._native.program_calls()
 
     def _wait_for_news(self, is_worked_on: bool) -> None:
         began = time.monotonic()
         self._waits += 1
         self._waiting = self._waits
         try:
+            self._native.program_waits(is_worked_on)
             self._news.get()
         finally:
+            self._native.program_waited()
             self._waiting = 0
         if is_worked_on:
             self._waited_work += time.monotonic() - began

@@ -2,6 +2,7 @@
 #include <pybind11/stl.h>
 
 #include <array>
+#include <chrono>
 #include <memory>
 #include <optional>
 #include <string>
@@ -216,6 +217,13 @@ void BindLoader(py::module_& module) {
       .def("shapes", [](const Handle& self) { return ToList(self.shapes()); })
       .def("rows", &RowsList)
       .def("counts", [](Handle& self) { return std::make_shared<LoaderCounts>(self.Report()); })
+      .def("count_program_waits", &Handle::CountProgramWaits, py::arg("work"))
+      .def("program_calls", [](Handle& self) { self.program()->Call(std::chrono::steady_clock::now()); })
+      .def(
+          "program_waits",
+          [](Handle& self, bool for_work) { self.program()->Begin(for_work, std::chrono::steady_clock::now()); },
+          py::arg("for_work"))
+      .def("program_waited", [](Handle& self) { self.program()->End(std::chrono::steady_clock::now()); })
       .def(
           "report",
           [](Handle& self, const std::shared_ptr<LoaderCounts>& counts) {

@@ -74,6 +74,7 @@ LoaderReport Sum(const LoaderReport& earlier, LoaderReport later) {
   later.quarantine.insert(later.quarantine.begin(), earlier.quarantine.begin(), earlier.quarantine.end());
   later.quarantine.resize(std::min(later.quarantine.size(), LoaderReport::kMaxQuarantineEntries));
   later.quarantined += earlier.quarantined;
+  later.odd_images += earlier.odd_images;
   if (earlier.cache && later.cache) later.cache = Sum(*earlier.cache, *later.cache);
   later.workers = Sum(earlier.workers, later.workers);
   return later;
@@ -123,13 +124,14 @@ absl::Status LoaderHandle::StartLocked() {
   LoaderOptions options = options_;
   options.start = before_.position;
   options.epochs = epochs_;
+  options.log_damage = before_.quarantined == 0;  // once for each loader of the program
   Runtime& runtime = datasets_.front()->runtime();
   absl::StatusOr<std::unique_ptr<BatchSource>> made =
       workers_ ? FeedFromWorkers(runtime, source_, options, *workers_)
                : absl::StatusOr<std::unique_ptr<BatchSource>>(Loader::Create(runtime, source_, options));
   RETURN_IF_ERROR(made.status());
   loader_.reset(made->release());
-  counted_.reset(process()->loaders.Count(source_.uri(), *loader_).release());
+  counted_.reset(process()->loaders.Count(source_.uri(), *loader_, program_).release());
   return absl::OkStatus();
 }
 

@@ -14,6 +14,7 @@
 #include "dataset_handle.h"
 #include "pipeline/cache_forecast.h"
 #include "pipeline/loader.h"
+#include "pipeline/program_waits.h"
 #include "service/service_source.h"
 
 namespace millrace::python {
@@ -59,6 +60,11 @@ class LoaderHandle {
   LoaderCounts Report();
   /// Counts CPU time that a conversion took.
   void AddConversion(std::chrono::nanoseconds cpu_time) { conversion_ns_ += cpu_time.count(); }
+  /// Batches pass through threads of Python that do `work` on them: metrics tell what the program waits for. To be
+  /// called before it is read.
+  void CountProgramWaits(const std::string& work) { program_ = std::make_shared<ProgramWaits>(work); }
+  /// Those waits; null without CountProgramWaits.
+  ProgramWaits* program() { return program_.get(); }
   /// What the cache is likely to bring; nullopt without one, and if that cannot be told. Worked out when it is asked
   /// for first.
   const std::optional<CacheForecast>& Forecast();
@@ -103,7 +109,8 @@ class LoaderHandle {
   bool in_use_ = false;  // by a thread that waits for a batch: the loader stays
   int changing_ = 0;     // threads that are about to close or restart the loader: they go first
   bool closed_ = false;
-  uint64_t epochs_;                            // that are delivered, counted from the first one; 0: without end
+  uint64_t epochs_;  // that are delivered, counted from the first one; 0: without end
+  std::shared_ptr<ProgramWaits> program_;
   ProcessLocal<BatchSource> loader_;           // null while nothing is read
   ProcessLocal<LoaderTotals::Entry> counted_;  // of loader_, and gone before it
   uint64_t epoch_ = 0;                         // of the next batch

@@ -56,6 +56,8 @@ absl::StatusOr<AdviseSettings> ToAdvise(const AdviseFlags& flags) {
   settings.bench.loader.image.height = settings.bench.loader.image.width = flags.size;
   settings.bench.loader.image.augment = true;
   settings.bench.loader.allow_arrays = true;
+  settings.bench.loader.bad_samples = BadSamples::kReplace;
+  settings.bench.loader.log_damage = false;
   return settings;
 }
 

@@ -6,6 +6,7 @@
 #include "base/size.h"
 #include "cli/bench_report.h"
 #include "cli/console.h"
+#include "cli/damaged_text.h"
 #include "cli/json_text.h"
 #include "diagnose/advise_answer.h"
 
@@ -76,6 +77,8 @@ std::string FoundText(const Advice& advice) {
     text += fmt::format("CPU: left out, since the loader cannot be tried: {}\n", Printable(advice.no_cpu_reason));
   }
   text += TriedText(advice);
+  if (advice.damaged.count() > 0)
+    text += fmt::format("Damaged: {}\n", Printable(DamagedText(advice.damaged, data.uri)));
   return text;
 }
 
@@ -226,6 +229,7 @@ std::string AdviceJson(const Advice& advice, const AdviseSettings& settings) {
       {"recommendation", RecommendationJson(RecommendedBy(advice))},
       {"flow", FlowJson(advice)},
       {"advice", advice.recommendations}};
+  AddDamaged(advice.damaged, &json);
   if (advice.accelerator) {
     json.Add("accelerators", JsonObject{{"count", advice.accelerator->accelerators},
                                         {"vcpus_needed", advice.accelerator->need.needed},

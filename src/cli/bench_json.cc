@@ -2,6 +2,7 @@
 #include <vector>
 
 #include "cli/bench_report.h"
+#include "cli/damaged_text.h"
 #include "cli/json_text.h"
 
 namespace millrace::cli {
@@ -243,6 +244,7 @@ std::string BenchJson(const BenchReport& report) {
       {"published", JsonObject{{"samples_per_second_per_vcpu", JsonArray{kPublishedRates[0], kPublishedRates[1]}},
                                {"source", kPublishedSource}}},
       {"scenarios", ScenariosJson(report)}};
+  AddDamaged(report.damaged, &json);
   if (!report.rivals.empty()) json.Add("rivals", RivalsJson(report.rivals));
   return json.Line();
 }

@@ -9,6 +9,7 @@
 #include "base/size.h"
 #include "cli/bench_page_parts.h"
 #include "cli/bench_page_rivals.h"
+#include "cli/damaged_text.h"
 #include "cli/svg_plot.h"
 
 namespace millrace::cli {
@@ -357,6 +358,7 @@ std::string EnvironmentSection(const BenchReport& report) {
   std::string table = "<h2>Where and how</h2>\n<table>";
   table += row("data", report.data.empty() ? report.uri : fmt::format("{}: {}", report.uri, report.data));
   if (!report.store.empty()) table += row("store", report.store);
+  if (report.damaged.count() > 0) table += row("damaged", DamagedText(report.damaged, report.uri));
   table += row("CPU", fmt::format("{}, {} usable", report.machine.cpu,
                                   Counted(static_cast<uint64_t>(report.machine.cpus), "vCPU")));
   if (const BenchPoint* const best = report.best(); best != nullptr && !report.machine.gpus.empty())

@@ -10,6 +10,7 @@
 
 #include "base/counted.h"
 #include "base/size.h"
+#include "cli/damaged_text.h"
 
 namespace millrace::cli {
 
@@ -377,6 +378,7 @@ std::string BenchText(const BenchReport& report) {
   if (!report.rivals.empty()) text += RivalsText(report);
   text += fmt::format("\nData: {}{}{}\n", report.uri, report.data.empty() ? "" : ": ", report.data);
   if (!report.store.empty()) text += fmt::format("Store: {}\n", report.store);
+  if (report.damaged.count() > 0) text += fmt::format("Damaged: {}\n", DamagedText(report.damaged, report.uri));
   text += fmt::format("Machine: {}, {}, {}, {}; {}; millrace {}; {}\n", report.machine.cpu,
                       Counted(static_cast<uint64_t>(cpus), "vCPU"), FormatSize(report.machine.memory_bytes),
                       report.machine.kernel, report.machine.compiler, report.version, report.machine.date);

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "diagnose/bench.h"
+#include "diagnose/damaged_samples.h"
 #include "diagnose/limit.h"
 #include "diagnose/machine.h"
 #include "diagnose/prices.h"
@@ -23,7 +24,8 @@ struct BenchReport {
   std::string store;  // the same of the store
   BenchSettings settings;
   PriceList prices;
-  bool priced = false;  // requests of this store cost money, or stand for some that do
+  bool priced = false;     // requests of this store cost money, or stand for some that do
+  DamagedSamples damaged;  // of all measurements
 
   /// One setting of scenario a.
   struct OrderPoint {

@@ -123,6 +123,8 @@ absl::StatusOr<BenchRequest> ToBenchRequest(const BenchFlags& flags) {
   settings.loader.image.height = settings.loader.image.width = flags.size;
   settings.loader.image.augment = true;
   settings.loader.allow_arrays = true;
+  settings.loader.bad_samples = BadSamples::kReplace;
+  settings.loader.log_damage = false;
   ASSIGN_OR_RETURN(settings.loader.shuffle, ParseShuffle(flags.shuffle));
   const absl::StatusOr<uint64_t> memory = ParseSize(flags.memory);
   if (!memory.ok()) return AsUsage(Annotate(memory.status(), "--memory"));

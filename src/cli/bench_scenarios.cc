@@ -57,6 +57,7 @@ class BenchRun {
     request_.settings.stop = stop_;
     if (place_.folder) request_.settings.cache_folder = place_.folder->path() + "/cache";
     report_.settings = request_.settings;
+    request_.settings.damaged = &report_.damaged;
     report_.uri = flags_.synthetic ? "synthetic" : flags_.uri;
     report_.priced = (flags_.synthetic ? place_.root : flags_.uri).starts_with("s3://");
     if (!flags_.synthetic) return;

@@ -209,6 +209,7 @@ absl::StatusOr<std::optional<PackReport>> UnpackSource(const PackFlags& flags, R
                           .progress = [&line](uint64_t done, uint64_t total) { line.Update(done, total); },
                           .stop = options->stop};
   ASSIGN_OR_RETURN(unpacked->damaged, Unpack(runtime, from, *compressed, scratch, how));
+  options->class_names = ClassesOfUnpacked(from, *compressed, scratch);
   unpacked->names = std::make_unique<UnpackedNames>(from, *compressed, unpacked->scratch->path());
   for (const UnpackDamage& shard : unpacked->damaged) options->origin->damaged[shard.plain] = shard.key;
   return std::nullopt;

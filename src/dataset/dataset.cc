@@ -88,6 +88,7 @@ absl::StatusOr<PlacedIndex> FindIndex(IndexPlaces& places, const Opened& opened,
 struct Sources {
   std::unique_ptr<ManifestSamples> manifest;
   std::unique_ptr<Index> older;
+  std::vector<std::string> class_names;  // of an older index of which nothing else is taken
 
   BuildOptions OptionsFor(const OpenOptions& options, const std::optional<TokenArrays>& tokens) const {
     return {.progress = options.progress,
@@ -97,6 +98,7 @@ struct Sources {
             .manifest = manifest.get(),
             .tokens = tokens,
             .skip_bad = options.skip_bad,
+            .class_names = class_names,
             .stop = options.stop};
   }
 };
@@ -110,6 +112,9 @@ absl::StatusOr<Sources> ReadSources(Runtime& runtime, IndexPlaces& places, const
   }
   if (options.reuse) {
     ASSIGN_OR_RETURN(sources.older, places.FindReusable());
+  } else if (!opened.manifest) {
+    const absl::StatusOr<std::unique_ptr<Index>> older = places.FindReusable();
+    if (older.ok() && *older != nullptr) sources.class_names = (*older)->own_class_names();
   }
   return sources;
 }
@@ -226,6 +231,9 @@ absl::StatusOr<std::unique_ptr<Dataset>> Dataset::Open(Runtime& runtime, Stores&
   if (!options.classes.empty()) {
     RETURN_IF_ERROR(Annotate(dataset->index_->OrderClasses(options.classes), uri));
     dataset->classes_ = options.classes;
+  } else if (const std::vector<std::string> names = dataset->index_->own_class_names(); !names.empty()) {
+    const absl::Status named = dataset->index_->OrderClasses(names);
+    if (!named.ok()) Log(LogLevel::kInfo, "dataset", fmt::format("{}: {}", uri, ToStd(named.message())));
   }
   return dataset;
 }

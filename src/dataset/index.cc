@@ -207,6 +207,9 @@ const std::vector<std::string>& Index::image_fields() const {
 const std::vector<std::string>& Index::class_names() const {
   return impl_->class_names;
 }
+const std::vector<std::string>& Index::own_class_names() const {
+  return impl_->own_class_names;
+}
 const std::vector<ClassCount>& Index::class_counts() const {
   return impl_->class_counts;
 }

@@ -99,6 +99,9 @@ class Index {
   /// Folders of raw objects, or the labels of a manifest that are texts; in bytewise order. Empty if classes are
   /// numbers, as those of shards are.
   const std::vector<std::string>& class_names() const;
+  /// Names of numbered classes that the index holds: those of 0, 1, 2 and so on. They are class_names() after
+  /// OrderClasses.
+  const std::vector<std::string>& own_class_names() const;
 
   /// In the order of class_names(), or by number; empty if `cls` is missing, is not a number, or has too many values.
   const std::vector<ClassCount>& class_counts() const;

@@ -264,6 +264,8 @@ absl::Status IndexBuilder::Begin() {
   ASSIGN_OR_RETURN(std::unique_ptr<ObjectWriter> out, open_index_());
   writer_ = std::make_unique<IndexWriter>(objects_.kind(), std::move(out));
   if (manifest_ != nullptr && manifest_->quotes_are_text()) writer_->SetQuotesAreText();
+  if (manifest_ == nullptr && AreShards(objects_.kind()))
+    writer_->SetClassNames(options_.reuse != nullptr ? options_.reuse->own_class_names() : options_.class_names);
   if (options_.keep_part && manifest_ == nullptr && AreShards(objects_.kind()))
     parts_.emplace(objects_.kind(), memory_, options_.keep_part, /*required=*/options_.only != nullptr);
   return absl::OkStatus();

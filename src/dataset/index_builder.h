@@ -63,6 +63,7 @@ struct BuildOptions {
   /// token files that is damaged or does not fit together loses all. What cannot be fetched undamaged, though the store
   /// has it, is an error in any case.
   bool skip_bad = false;
+  std::vector<std::string> class_names = {};  // Index::own_class_names() of shards; without `reuse`, which has its own
   std::stop_token stop;
 };
 

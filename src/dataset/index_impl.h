@@ -57,6 +57,7 @@ struct Index::Impl {
   bool ReadLayout(index_format::Decoder* names);
   bool ReadLayoutField(index_format::Decoder* names, index_format::LayoutField* field) const;
   void ReadClasses(index_format::Decoder* names);
+  void ReadOwnClassNames(index_format::Decoder* names);
   void ListFields();
   absl::StatusOr<ByteSpan> Block(index_format::BlockKind block_kind, uint64_t number) const;
   absl::StatusOr<uint64_t> FirstObject(uint64_t block) const;
@@ -95,6 +96,7 @@ struct Index::Impl {
   std::vector<std::string> image_fields;  // sorted
   std::vector<index_format::FieldLayout> layouts;
   std::vector<std::string> class_names;
+  std::vector<std::string> own_class_names;  // of numbered classes
   std::vector<ClassCount> class_counts;
   std::vector<uint32_t> class_places;    // by stored ordinal: the place among the sorted names
   std::vector<std::string> class_texts;  // by place, of raw objects: the same as text

@@ -93,6 +93,7 @@ absl::Status Index::Impl::ReadNames() {
     if (!ReadLayout(&names)) return Damaged("its names");
   }
   ReadClasses(&names);
+  if (names.ok() && !names.at_end()) ReadOwnClassNames(&names);
   if (!names.ok() || !names.at_end()) return Damaged("its names");
   ListFields();
   return absl::OkStatus();
@@ -188,6 +189,12 @@ void Index::Impl::ReadClasses(Decoder* names) {
     class_names.push_back(ordered.back().name);
   }
   class_counts = std::move(ordered);
+}
+
+void Index::Impl::ReadOwnClassNames(Decoder* names) {
+  const uint64_t count = names->Varint();
+  if (count == 0 || count > kMaxClasses || has_class_field) return names->Fail();
+  for (uint64_t i = 0; i < count && names->ok(); ++i) own_class_names.emplace_back(names->Text(names->Varint()));
 }
 
 absl::StatusOr<std::unique_ptr<Index>> Index::Open(SharedArtifact artifact) {

@@ -485,6 +485,29 @@ TEST_F(IndexWriterTest, LabelsOfShardsAreNoFields) {
   }
 }
 
+TEST_F(IndexWriterTest, NamesOfNumberedClassesAreKept) {
+  for (const char* label : {"2", "", "0"}) ASSERT_TRUE(Add("k", {{"cls", next_ += 1024, 1}}, label).ok());
+  ASSERT_TRUE(writer_.AddObject({.key = "a", .size = 1, .etag = ""}).ok());
+  const std::vector<std::string> names = {"cat", "dog", "eel"};
+  writer_.SetClassNames(names);
+  ASSERT_TRUE(writer_.Finish().ok());
+  const auto index = *Index::FromBytes(bytes_);
+  EXPECT_TRUE(index->Verify().ok());
+  EXPECT_EQ(index->own_class_names(), names);
+  EXPECT_TRUE(index->class_names().empty()) << "until somebody orders the classes by them";
+  ASSERT_TRUE(index->OrderClasses(index->own_class_names()).ok());
+  EXPECT_EQ(index->class_names(), names);
+  EXPECT_EQ(index->class_counts()[2].samples, 1u);
+}
+
+TEST_F(IndexWriterTest, WithoutClassesThereAreNoNames) {
+  ASSERT_TRUE(Add("k", {{"jpg", next_, 1}}).ok());
+  ASSERT_TRUE(writer_.AddObject({.key = "a", .size = 1, .etag = ""}).ok());
+  writer_.SetClassNames({"cat"});
+  ASSERT_TRUE(writer_.Finish().ok());
+  EXPECT_TRUE((*Index::FromBytes(bytes_))->own_class_names().empty());
+}
+
 TEST_F(IndexWriterTest, RefusesValuesThatItCannotHold) {
   const NewSampleField field{.name = "jpg", .offset = 512, .length = 1};
   const auto add = [&](std::vector<NewSampleValue> values) {

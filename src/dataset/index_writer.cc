@@ -406,6 +406,9 @@ std::string IndexWriter::Names() const {
     AppendText(names, one.name);
     AppendVarint(names, one.samples);
   }
+  if (class_names_.empty() || classes_.empty() || class_fields_ || class_names_.size() > kMaxClasses) return names;
+  AppendVarint(names, class_names_.size());
+  for (const std::string& name : class_names_) AppendText(names, name);
   return names;
 }
 

@@ -57,6 +57,10 @@ class IndexWriter {
     class_fields_ = class_fields_ || class_names;
   }
 
+  /// Before Finish: Index::own_class_names(), of shards. They are left out if classes are no numbers, and if they are
+  /// too many.
+  void SetClassNames(std::vector<std::string> names) { class_names_ = std::move(names); }
+
   absl::StatusOr<IndexSummary> Finish();
 
  private:
@@ -119,6 +123,7 @@ class IndexWriter {
   std::string scratch_;
   std::unordered_map<std::string, uint32_t> class_ids_;
   std::vector<Class> classes_;
+  std::vector<std::string> class_names_;
   bool labels_complete_ = true;
   uint64_t label_runs_ = 0;
   std::string last_label_;

@@ -148,7 +148,9 @@ bool IsForThisMachine(const AdviseSettings& settings) {
 
 /// What the loader does with the data on this machine, and what a sample costs the CPU.
 absl::Status TryStreaming(const std::string& uri, const AdviseSettings& settings, bool fetches_index, Advice* advice) {
-  ASSIGN_OR_RETURN(advice->loader_trial, TryLoader(uri, settings.bench, fetches_index ? advice->data.index_bytes : 0));
+  BenchSettings bench = settings.bench;
+  bench.damaged = &advice->damaged;
+  ASSIGN_OR_RETURN(advice->loader_trial, TryLoader(uri, bench, fetches_index ? advice->data.index_bytes : 0));
   CostInputs& in = advice->inputs;
   in.cpu_seconds_per_sample = advice->loader_trial.cpu_seconds_per_sample;
   if (!IsForThisMachine(settings)) {

@@ -10,6 +10,7 @@
 #include "base/status.h"
 #include "diagnose/bench.h"
 #include "diagnose/cost_model.h"
+#include "diagnose/damaged_samples.h"
 #include "diagnose/data_source.h"
 #include "diagnose/prices.h"
 #include "diagnose/read_rates.h"
@@ -75,6 +76,7 @@ struct Advice {
   DataFacts data;
   StoreFacts store;
   LoaderTrial loader_trial;   // no tries: it cannot be tried
+  DamagedSamples damaged;     // that the loader has met
   CopyTrial copy_trial;       // the same; not tried for a machine that is not this one
   std::string no_cpu_reason;  // why the loader could not be tried; empty if it could
   CostInputs inputs;

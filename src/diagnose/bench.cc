@@ -63,7 +63,7 @@ absl::Status Take(Loader& loader, double seconds, const BenchSettings& settings,
   const BenchClock::time_point start = BenchClock::now();
   double last = 0;
   do {
-    ASSIGN_OR_RETURN(const Batch batch, NextBatch(loader, settings.stop));
+    ASSIGN_OR_RETURN(const Batch batch, NextBatch(loader, settings));
     const double came = SecondsSince(start);
     if (window->batch_ms.size() < BenchWindow::kMaxBatchTimes) window->batch_ms.push_back(1000 * (came - last));
     RETURN_IF_ERROR(Step(settings.step_seconds, settings.stop));
@@ -207,7 +207,7 @@ absl::StatusOr<FirstBatchPoint> MeasureFirstBatch(const std::string& uri, const 
     ASSIGN_OR_RETURN(const std::unique_ptr<BenchSet> set, BenchSet::Open(uri, settings));
     const double opened = SecondsSince(start);
     ASSIGN_OR_RETURN(const std::unique_ptr<Loader> loader, set->MakeLoader(EndlessOptions(settings)));
-    RETURN_IF_ERROR(NextBatch(*loader, settings.stop).status());
+    RETURN_IF_ERROR(NextBatch(*loader, settings).status());
     if (i >= 0) {
       seconds.push_back(SecondsSince(start));
       open_seconds.push_back(opened);
@@ -234,7 +234,7 @@ absl::StatusOr<std::vector<EpochCost>> MeasureEpochs(const std::string& uri, con
     const auto progress = [&](double share) {
       if (settings.progress) settings.progress((static_cast<double>(epoch) + share) / static_cast<double>(epochs));
     };
-    ASSIGN_OR_RETURN(costs.emplace_back(), meter.Take(*loader, settings.stop, progress));
+    ASSIGN_OR_RETURN(costs.emplace_back(), meter.Take(*loader, settings, progress));
   }
   return costs;
 }
@@ -246,25 +246,25 @@ struct BatchPlace {
   std::vector<std::string> keys;
   Position after;
 };
-absl::StatusOr<BatchPlace> NextPlace(Loader& loader, const std::stop_token& stop) {
-  ASSIGN_OR_RETURN(Batch batch, NextBatch(loader, stop));
+absl::StatusOr<BatchPlace> NextPlace(Loader& loader, const BenchSettings& settings) {
+  ASSIGN_OR_RETURN(Batch batch, NextBatch(loader, settings));
   return BatchPlace{std::move(batch.keys), batch.position};
 }
 
 /// Where the middle of the epoch is, and whether what comes behind an interruption is what would have come.
 absl::Status TryResume(BenchSet& set, std::unique_ptr<Loader> loader, LoaderOptions options,
-                       const std::stop_token& stop, ResumePoint* point) {
+                       const BenchSettings& settings, ResumePoint* point) {
   constexpr int kBefore = 3;  // batches that are delivered before the interruption
   point->samples = loader->samples_per_epoch();
-  for (int batch = 1; batch < kBefore; ++batch) RETURN_IF_ERROR(NextPlace(*loader, stop).status());
+  for (int batch = 1; batch < kBefore; ++batch) RETURN_IF_ERROR(NextPlace(*loader, settings).status());
   options.start = loader->report().position;
   point->position = *options.start;
   point->position.epoch = 0;
   point->position.consumed = point->samples / 2 / options.batch * options.batch;
-  ASSIGN_OR_RETURN(const BatchPlace expected, NextPlace(*loader, stop));
+  ASSIGN_OR_RETURN(const BatchPlace expected, NextPlace(*loader, settings));
   loader.reset();  // there may be no memory for two
   ASSIGN_OR_RETURN(loader, set.MakeLoader(options));
-  ASSIGN_OR_RETURN(const BatchPlace next, NextPlace(*loader, stop));
+  ASSIGN_OR_RETURN(const BatchPlace next, NextPlace(*loader, settings));
   point->exact = next.keys == expected.keys && next.after.ToString() == expected.after.ToString();
   return absl::OkStatus();
 }
@@ -281,10 +281,10 @@ absl::StatusOr<ResumePoint> MeasureResume(const std::string& uri, const BenchSet
       LoaderOptions options = EndlessOptions(settings);
       if (resumed) options.start = point.position;
       ASSIGN_OR_RETURN(std::unique_ptr<Loader> loader, set->MakeLoader(options));
-      RETURN_IF_ERROR(NextPlace(*loader, settings.stop).status());
+      RETURN_IF_ERROR(NextPlace(*loader, settings).status());
       if (i >= 0) seconds[resumed ? 1 : 0].push_back(SecondsSince(start));
       (resumed ? point.resumed_requests : point.fresh_requests) = set->requests();
-      if (!resumed && i < 0) RETURN_IF_ERROR(TryResume(*set, std::move(loader), options, settings.stop, &point));
+      if (!resumed && i < 0) RETURN_IF_ERROR(TryResume(*set, std::move(loader), options, settings, &point));
     }
     if (settings.progress) settings.progress(static_cast<double>(i + 2) / (settings.windows + 1));
   }
@@ -302,7 +302,7 @@ absl::StatusOr<EpochCost> MeasureEpoch(const std::string& uri, const BenchSettin
   options.start.reset();
   EpochMeter meter(*set);
   ASSIGN_OR_RETURN(const std::unique_ptr<Loader> loader, set->MakeLoader(options));
-  return meter.Take(*loader, settings.stop, settings.progress);
+  return meter.Take(*loader, settings, settings.progress);
 }
 
 }  // namespace millrace

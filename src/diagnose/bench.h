@@ -9,6 +9,7 @@
 
 #include "base/crypto.h"
 #include "base/status.h"
+#include "diagnose/damaged_samples.h"
 #include "diagnose/spread.h"
 #include "pipeline/loader.h"
 #include "pipeline/stall_ledger.h"
@@ -33,6 +34,7 @@ struct BenchSettings {
 
   std::function<void(double share)> progress;  // of one measurement, 0 to 1; may be empty
   std::stop_token stop;                        // when requested, it ends soon with Cancelled
+  DamagedSamples* damaged = nullptr;           // gets those of all batches; outlives the measurement; may be null
 };
 
 /// One repeat: a stretch of a running pipeline, from one batch to another.

@@ -47,12 +47,13 @@ absl::StatusOr<std::unique_ptr<Loader>> BenchSet::MakeLoader(const LoaderOptions
   return Loader::Create(runtime_, Source(*dataset_), options);
 }
 
-absl::StatusOr<Batch> NextBatch(Loader& loader, const std::stop_token& stop) {
+absl::StatusOr<Batch> NextBatch(Loader& loader, const BenchSettings& settings) {
   do {
-    if (stop.stop_requested()) return absl::CancelledError("the measurement was interrupted");
+    if (settings.stop.stop_requested()) return absl::CancelledError("the measurement was interrupted");
   } while (!loader.WaitReady(kBenchSlice));
   ASSIGN_OR_RETURN(std::optional<Batch> batch, loader.Next());
   if (!batch) return absl::InternalError("an endless loader came to an end");
+  if (settings.damaged != nullptr) settings.damaged->Add(batch->quarantined);
   return *std::move(batch);
 }
 
@@ -60,12 +61,12 @@ EpochMeter::Reading EpochMeter::Read() const {
   return {.time = BenchClock::now(), .cpu_seconds = CpuSeconds(), .requests = set_.requests()};
 }
 
-absl::StatusOr<EpochCost> EpochMeter::Take(Loader& loader, const std::stop_token& stop,
+absl::StatusOr<EpochCost> EpochMeter::Take(Loader& loader, const BenchSettings& settings,
                                            const std::function<void(double share)>& progress) {
   EpochCost cost;
   bool last = false;
   while (!last) {
-    ASSIGN_OR_RETURN(const Batch batch, NextBatch(loader, stop));
+    ASSIGN_OR_RETURN(const Batch batch, NextBatch(loader, settings));
     cost.samples += batch.valid;
     cost.digest += batch.digest;
     last = batch.last_of_epoch;

@@ -3,7 +3,6 @@
 #include <chrono>
 #include <functional>
 #include <memory>
-#include <stop_token>
 #include <string>
 
 #include "base/clock.h"
@@ -45,8 +44,9 @@ class BenchSet {
   std::unique_ptr<Dataset> dataset_;
 };
 
-/// The next batch of a stream that has no end. Cancelled soon after a stop is requested.
-absl::StatusOr<Batch> NextBatch(Loader& loader, const std::stop_token& stop);
+/// The next batch of a stream that has no end. Adds its damaged samples to settings.damaged. Cancelled soon after a
+/// stop is requested.
+absl::StatusOr<Batch> NextBatch(Loader& loader, const BenchSettings& settings);
 
 /// What epochs cost, one after another. It begins when it is made, which is before the loader is: a loader begins to
 /// fetch at once, and that belongs to its first epoch.
@@ -57,7 +57,7 @@ class EpochMeter {
 
   /// Goes through one epoch from where the loader is to its end: what that cost since the end of the last one, or since
   /// the beginning. `progress` gets the share of it; it may be empty.
-  absl::StatusOr<EpochCost> Take(Loader& loader, const std::stop_token& stop,
+  absl::StatusOr<EpochCost> Take(Loader& loader, const BenchSettings& settings,
                                  const std::function<void(double share)>& progress);
 
  private:

@@ -309,10 +309,14 @@ absl::StatusOr<OwnImages> MeasureOwnImages(const std::string& uri, const BenchSe
   options.epochs = 1;
   options.last = LastBatch::kPad;
   options.start.reset();
+  options.bad_samples = BadSamples::kFail;
   ASSIGN_OR_RETURN(const std::unique_ptr<Loader> loader, set->MakeLoader(options));
   PixelSum sum;
   for (bool last = false; !last && sum.samples() < most;) {
-    ASSIGN_OR_RETURN(const Batch batch, NextBatch(*loader, settings.stop));
+    absl::StatusOr<Batch> came = NextBatch(*loader, settings);
+    if (absl::IsDataLoss(came.status()))
+      return Annotate(came.status(), "other loaders can be compared on whole samples only; leave out --rival");
+    ASSIGN_OR_RETURN(const Batch batch, std::move(came));
     const MutableByteSpan images = batch.Bytes(kImages);
     if (images.empty() || settings.loader.image.dtype != ImageSpec{}.dtype) {
       return absl::InvalidArgumentError(

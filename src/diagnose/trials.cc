@@ -51,7 +51,7 @@ absl::StatusOr<LoaderTry> TryOnce(const std::string& uri, const BenchSettings& s
   options.start.reset();
   ASSIGN_OR_RETURN(const std::unique_ptr<Loader> loader, set->MakeLoader(options));
   const auto take = [&] {
-    absl::StatusOr<Batch> batch = NextBatch(*loader, settings.stop);
+    absl::StatusOr<Batch> batch = NextBatch(*loader, settings);
     if (batch.ok()) found.samples += batch->valid;
     if (batch.ok()) found.whole = batch->last_of_epoch;
     return batch.status();

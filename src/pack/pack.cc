@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <memory>
 #include <optional>
 #include <set>
@@ -16,6 +17,7 @@
 #include "pack/packers.h"
 #include "pack/shard_packer.h"
 #include "shard/mds_writer.h"
+#include "shard/sample_name.h"
 #include "shard/shard_encoder.h"
 #include "store/blocking.h"
 #include "store/joined_objects.h"
@@ -191,6 +193,18 @@ absl::Status WriteMdsIndex(const PackDestination& destination, const SampleShape
   return PutBlocking(*to.store, to.Key(kMdsIndexName), AsBytes(json), put).status();
 }
 
+// Those of the numbers that are packed as the class.
+std::vector<std::string> ClassNamesOf(const Index& source, const SampleView& view, const PackOptions& options) {
+  if (options.classes) return {};  // has other numbers
+  std::string field(kClassField);
+  const auto chosen = std::find_if(view.fields.begin(), view.fields.end(),
+                                   [](const FieldChoice& choice) { return choice.as == kClassField; });
+  if (chosen != view.fields.end()) field = chosen->name;
+  const auto named = options.class_names.find(field);
+  if (named != options.class_names.end()) return named->second;
+  return field == kClassField ? source.own_class_names() : std::vector<std::string>();
+}
+
 // Merges the index, and records that the job is done unless shards were replaced meanwhile. NotFound if another run
 // has completed the job.
 absl::Status Merge(Runtime& runtime, PackDestination& destination, const PackWork& work, const PackOptions& options,
@@ -200,6 +214,7 @@ absl::Status Merge(Runtime& runtime, PackDestination& destination, const PackWor
   RETURN_IF_ERROR(CheckSkipped(destination, merged.skipped, options.skip_bad));
   RETURN_IF_ERROR(CheckTotal(destination, work.plan, merged.index->samples(), merged.skipped.size()));
   RETURN_IF_ERROR(WriteMdsIndex(destination, work.first, merged.shards, options.stop));
+  merged.index->SetClassNames(work.class_names);
   ASSIGN_OR_RETURN(const IndexSummary summary, merged.index->Finish());
   ASSIGN_OR_RETURN(const bool begun, destination.Look());
   if (!begun || destination.there().Missing() > 0 || destination.there().HashShards() != before)
@@ -328,7 +343,8 @@ absl::StatusOr<PackReport> Pack(Runtime& runtime, Stores& stores, const Dataset&
                       .view = view,
                       .first = first.shape,
                       .destination = destination,
-                      .skip_bad = options.skip_bad};
+                      .skip_bad = options.skip_bad,
+                      .class_names = ClassNamesOf(source.index(), view, options)};
   if (!to_write.empty()) {
     Packers packers(work, memory, options.progress, options.stop, std::move(to_write));
     RETURN_IF_ERROR(packers.Run(&report.skipped));

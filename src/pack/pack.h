@@ -17,6 +17,7 @@
 #include "pack/class_map.h"
 #include "pack/fragment.h"
 #include "pack/pack_plan.h"
+#include "pack/parquet.h"
 #include "plan/selection.h"
 #include "shard/data_kind.h"
 #include "store/stores.h"
@@ -40,13 +41,14 @@ struct PackOptions {
   std::vector<FieldChoice> fields;           // what is packed, and its names; empty: all fields under their names
   bool names_for_loaders = false;            // without `fields`: the names of NamesForLoaders()
   std::optional<ClassMap> classes;           // the numbers of the class folders; absent: their places in bytewise order
-  ImageChange images;                        // how images are stored again; the other fields stay as they are
-  uint64_t part = 0;                         // of `parts`, counted from 0: this run writes the shards that are `part`
-  uint64_t parts = 1;                        // modulo `parts`
-  bool skip_bad = false;                     // leave out samples that cannot be read or are damaged
-  bool force = false;                        // start again, and replace shards that are there already
-  ProgressFn progress;                       // bytes of the shards that this run has to write
-  std::stop_token stop;                      // when requested, packing ends soon with Cancelled
+  ColumnClasses class_names;  // of numbers in fields of the source; the index keeps those of what becomes `cls`
+  ImageChange images;         // how images are stored again; the other fields stay as they are
+  uint64_t part = 0;          // of `parts`, counted from 0: this run writes the shards that are `part`
+  uint64_t parts = 1;         // modulo `parts`
+  bool skip_bad = false;      // leave out samples that cannot be read or are damaged
+  bool force = false;         // start again, and replace shards that are there already
+  ProgressFn progress;        // bytes of the shards that this run has to write
+  std::stop_token stop;       // when requested, packing ends soon with Cancelled
 };
 
 struct PackReport {

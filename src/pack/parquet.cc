@@ -41,12 +41,28 @@ std::optional<uint64_t> SamplesOfMds(const std::filesystem::path& shard, uint64_
   return LoadLe<uint32_t>(count.data());
 }
 
+// The program writes this mark when all shards are there. Null if there is none.
+nlohmann::json ReadDoneMark(const ParquetTarget& target) {
+  std::ifstream file(std::filesystem::path(target.folder) / fmt::format(".{}.done", target.name));
+  return nlohmann::json::parse(file, nullptr, /*allow_exceptions=*/false);
+}
+
 }  // namespace
+
+ColumnClasses ClassesOfParquet(const ParquetTarget& target) {
+  ColumnClasses classes;
+  const nlohmann::json mark = ReadDoneMark(target);
+  if (!mark.is_object() || !mark.contains("classes") || !mark["classes"].is_object()) return classes;
+  for (const auto& [column, names] : mark["classes"].items()) {
+    std::vector<std::string>& all = classes[column];
+    for (const nlohmann::json& name : names) all.push_back(name.is_string() ? name.get<std::string>() : "");
+  }
+  return classes;
+}
 
 bool HasParquetShards(const ParquetTarget& target) {
   const std::filesystem::path folder = target.folder;
-  std::ifstream file(folder / fmt::format(".{}.done", target.name));
-  const nlohmann::json mark = nlohmann::json::parse(file, nullptr, /*allow_exceptions=*/false);
+  const nlohmann::json mark = ReadDoneMark(target);
   if (!mark.is_object() || !mark.contains("rows") || !mark.contains("shards") || !mark["shards"].is_array() ||
       !mark["rows"].is_number_unsigned()) {
     return false;

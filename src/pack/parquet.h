@@ -1,7 +1,9 @@
 #pragma once
 
+#include <map>
 #include <stop_token>
 #include <string>
+#include <vector>
 
 #include "base/status.h"
 
@@ -22,6 +24,12 @@ struct ParquetTarget {
 /// memory for a row group, or a part of one, beside any budget. FailedPrecondition without Python or pyarrow, with the
 /// remedy; InvalidArgument for columns that cannot become fields; Cancelled soon after a stop. Blocks.
 absl::Status ParquetToMds(const std::string& file, const ParquetTarget& target, const std::stop_token& stop);
+
+/// Names of classes by the columns that hold their numbers: name i is that of number i.
+using ColumnClasses = std::map<std::string, std::vector<std::string>>;
+
+/// Those that the Parquet file tells, as Hugging Face's datasets write them. The shards are there.
+ColumnClasses ClassesOfParquet(const ParquetTarget& target);
 
 /// Whether an earlier call has made all of them, and they still exist with the same sizes and numbers of rows.
 bool HasParquetShards(const ParquetTarget& target);

@@ -1,7 +1,8 @@
 """Turns a Parquet file into MDS shards, by Apache Arrow: python3 - FILE FOLDER NAME KEY
 
 Writes FOLDER/NAME.00000.mds and so on, each whole or not at all, and when all are durable FOLDER/.NAME.done, which says
-how many rows and shards there are: {"rows": 3, "shards": [1234]}, with the sizes. Nobody else may write there. A row is a sample
+how many rows and shards there are: {"rows": 3, "shards": [1234], "classes": {"label": ["cat", "dog"]}}, with the sizes and the names of
+classes. Nobody else may write there. A row is a sample
 with the key KEY/00000000, or its column __key__. Exits 3 with one line on stderr for what is wrong with the file, 4 for what is wrong with this Python, 5 before the disk is full. `millrace pack` runs this; docs/formats/shards.md
 says what becomes of each type.
 """
@@ -227,13 +228,20 @@ def whole(value):
     return struct.pack("<q", value)
 
 
-def is_class_label(file, name):
-    """Says if Hugging Face's datasets call the column a class: then a null is -1, which is no class."""
+def class_labels(file):
+    """The names of the classes, by the columns that Hugging Face's datasets call classes. In these a null is -1, which is no class."""
     try:
         features = json.loads((file.schema_arrow.metadata or {})[b"huggingface"])["info"]["features"]
-        return features[name]["_type"] == "ClassLabel"
-    except (KeyError, TypeError, ValueError, RecursionError):
-        return False
+        told = [(name, feature) for name, feature in features.items() if isinstance(feature, dict)]
+    except (AttributeError, KeyError, TypeError, ValueError, RecursionError):
+        return {}
+    return {name: names_of(feature.get("names")) for name, feature in told if feature.get("_type") == "ClassLabel"}
+
+
+def names_of(names):
+    """Those that can be numbered, as the datasets do it; else none."""
+    told = isinstance(names, list) and all(isinstance(name, str) and name for name in names)
+    return names if told and len(set(names)) == len(names) else []
 
 
 def column_for(name, kind, nullable, first, is_class=False):
@@ -256,7 +264,7 @@ def column_for(name, kind, nullable, first, is_class=False):
     return Column(name, "json", 0, as_json)
 
 
-def find_columns(file):
+def find_columns(file, classes):
     """Types depend on whether there are nulls, so that is looked up first, column by column where Parquet does not tell it."""
     columns = []
     for field in file.schema_arrow:
@@ -269,7 +277,7 @@ def find_columns(file):
             nullable = (field.nullable or is_list(kind)) and any(
                 has_nulls(batch.column(0)) for batch in batches(file, [field.name])
             )
-        columns.append(column_for(field.name, kind, nullable, first, is_class_label(file, field.name)))
+        columns.append(column_for(field.name, kind, nullable, first, field.name in classes))
     return columns
 
 
@@ -389,11 +397,12 @@ class Writer:
         self.rows += len(self.samples)
         self.samples, self.bytes = [], 0
 
-    def finish(self):
+    def finish(self, classes):
         self.flush()
         folder = os.open(self.folder, os.O_RDONLY)
         os.fsync(folder)
-        put(self.folder, f".{self.name}.done", [json.dumps({"rows": self.rows, "shards": self.sizes}).encode()])
+        done = {"rows": self.rows, "shards": self.sizes, "classes": classes}
+        put(self.folder, f".{self.name}.done", [json.dumps(done).encode()])
         os.fsync(folder)
         os.close(folder)
 
@@ -409,8 +418,9 @@ def main():
     names = file.schema_arrow.names
     if len(set(names)) < len(names):
         refuse("two of its columns have one name")
+    classes = class_labels(file)
     try:
-        columns = find_columns(file)
+        columns = find_columns(file, classes)
     except (pa.ArrowException, OSError, MemoryError) as error:
         refuse(f"it cannot be read as Parquet: {error or 'there is not enough memory'}")
     keyed = any(column.name == "__key__" for column in columns)
@@ -441,7 +451,7 @@ def main():
         refuse(f"after row {row}: {error or 'there is not enough memory'}")
     if row != rows:
         refuse(f"it says that it has {rows} rows, and {row} could be read")
-    writer.finish()
+    writer.finish({name: names for name, names in classes.items() if names})
 
 
 main()

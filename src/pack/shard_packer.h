@@ -36,6 +36,7 @@ struct PackWork {
   const SampleShape& first;  // of all samples, as packed
   const PackDestination& destination;
   bool skip_bad = false;
+  std::vector<std::string> class_names = {};  // PackOptions::class_names of what becomes `cls`
 };
 
 /// Writes shards, one at a time: the shard, then its fragment of the index. The written bytes also run through the

@@ -80,6 +80,14 @@ std::string MarkOf(const std::string& key) {
 
 constexpr std::string_view kCopy = ".copy";  // behind the name of its mark: the Parquet file itself
 
+// The shards of a Parquet file.
+ParquetTarget ParquetTargetOf(const Location& scratch, const std::string& key) {
+  const std::filesystem::path shards = scratch.store->Uri(scratch.Key(key));  // a path: the store is a folder
+  return {.folder = shards.parent_path(),
+          .name = shards.filename(),
+          .key = key.substr(0, key.size() - kParquetSuffix.size())};
+}
+
 // The Parquet file of which a shard of that name would be made; else "".
 std::string ParquetOfShard(std::string_view plain) {
   if (!plain.ends_with(".mds")) return "";
@@ -395,12 +403,7 @@ class Unpacker {
     damaged_[number] = {.uri = data_.store->Uri(object), .key = key, .plain = PlainName(key), .why = std::move(why)};
   }
 
-  ParquetTarget TargetOf(const std::string& key) const {
-    const std::filesystem::path shards = scratch_.store->Uri(scratch_.Key(key));  // a path: the store is a folder
-    return {.folder = shards.parent_path(),
-            .name = shards.filename(),
-            .key = key.substr(0, key.size() - kParquetSuffix.size())};
-  }
+  ParquetTarget TargetOf(const std::string& key) const { return ParquetTargetOf(scratch_, key); }
 
   // Arrow reads a file here and there, so it is copied first.
   absl::Status UnpackParquet(const ObjectInfo& listed, const std::string& key, MemoryBudget& memory) {
@@ -467,6 +470,25 @@ absl::StatusOr<std::optional<CompressedShards>> FindCompressedShards(const Datas
 absl::StatusOr<std::vector<UnpackDamage>> Unpack(Runtime& runtime, const Location& data, const CompressedShards& shards,
                                                  const Location& scratch, const UnpackOptions& options) {
   return Unpacker(data, shards, scratch, options).Run(runtime.memory());
+}
+
+ColumnClasses ClassesOfUnpacked(const Location& data, const CompressedShards& shards, const Location& scratch) {
+  ColumnClasses agreed;
+  bool first = true;
+  for (const ObjectInfo& object : shards.objects) {
+    const std::string key = object.key.substr(data.Key("").size());
+    if (!IsParquet(key)) continue;
+    ColumnClasses here = ClassesOfParquet(ParquetTargetOf(scratch, key));
+    if (std::exchange(first, false)) {
+      agreed = std::move(here);
+      continue;
+    }
+    std::erase_if(agreed, [&here](const auto& column) {
+      const auto found = here.find(column.first);
+      return found == here.end() || found->second != column.second;
+    });
+  }
+  return agreed;
 }
 
 UnpackedNames::UnpackedNames(const DatasetPlace& data, const CompressedShards& shards, std::string scratch_path)

@@ -12,6 +12,7 @@
 #include "dataset/dataset_place.h"
 #include "dataset/skipped_objects.h"
 #include "net/runtime.h"
+#include "pack/parquet.h"
 #include "store/stores.h"
 
 /// Shards that are compressed as a whole (train.tar.gz, shard.00000.mds.zstd), and Parquet files: their samples cannot
@@ -58,6 +59,9 @@ struct UnpackDamage {
 /// the runtime's budget; beyond it only the window of one stream of zstd, up to 128 MiB, if the budget is smaller.
 absl::StatusOr<std::vector<UnpackDamage>> Unpack(Runtime& runtime, const Location& data, const CompressedShards& shards,
                                                  const Location& scratch, const UnpackOptions& options);
+
+/// Names of classes in the Parquet files that Unpack has made into shards: those in which all files agree.
+ColumnClasses ClassesOfUnpacked(const Location& data, const CompressedShards& shards, const Location& scratch);
 
 /// Translates messages about the scratch folder to the objects of the data set.
 class UnpackedNames {

@@ -32,6 +32,7 @@ BatchOutlet::BatchOutlet(std::mutex& mutex, const Options& options, Reservation 
       slots_(options.slots),
       budget_(options.budget),
       hooks_(std::move(hooks)),
+      log_damage_(options.log_damage),
       ring_(options.slot_bytes, options.slots, std::move(slot_memory), [this] {
         const Lock lock(mutex_);
         --held_;
@@ -72,7 +73,7 @@ absl::StatusOr<std::optional<Batch>> BatchOutlet::Next() {
     std::optional<Batch> batch = std::move(batches_.front());
     batches_.pop_front();
     ++held_;
-    const bool first_damage = report_.quarantined == 0 && !batch->quarantined.empty();
+    const bool first_damage = log_damage_ && report_.quarantined == 0 && !batch->quarantined.empty();
     report_.Add(*batch);
     hooks_.taken(*batch);
     hooks_.waits();

@@ -40,6 +40,7 @@ class BatchOutlet {
     std::string budget;  // of which the slots are, for messages: "memory budget of 1.0 GiB"
     size_t parts = 0;    // of the source
     Position start;
+    bool log_damage = true;
   };
   struct Hooks {
     std::function<StallCause()> cause;        // what the consumer waits for now
@@ -53,7 +54,8 @@ class BatchOutlet {
 
   // ---- The consumer
 
-  /// As those of BatchSource. The report has what batches and waiting say. The first damaged sample is logged.
+  /// As those of BatchSource. The report has what batches and waiting say. The first damaged sample is logged, if the
+  /// options say so.
   absl::StatusOr<std::optional<Batch>> Next();
   bool WaitReady(std::chrono::nanoseconds limit);
   LoaderReport report() const;
@@ -83,6 +85,7 @@ class BatchOutlet {
   const uint64_t slots_;
   const std::string budget_;
   const Hooks hooks_;
+  const bool log_damage_;
   std::condition_variable changed_;
   uint64_t held_ = 0;  // slots of batches that the consumer has taken and still holds
   std::optional<absl::Status> end_;

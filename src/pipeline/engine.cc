@@ -33,7 +33,8 @@ Engine::Engine(Runtime& runtime, LoaderPlan plan, Reservation fetch_memory, Rese
                .slots = plan_.slots,
                .budget = fmt::format("memory budget of {}", FormatSize(plan_.options.memory_bytes)),
                .parts = plan_.source.parts().size(),
-               .start = plan_.options.start.value_or(Position{0, 0, plan_.fingerprint})},
+               .start = plan_.options.start.value_or(Position{0, 0, plan_.fingerprint}),
+               .log_damage = plan_.options.log_damage},
               std::move(slot_memory),
               {.cause = [this] { return wait_.Now(); },
                .taken =

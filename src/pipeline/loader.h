@@ -55,6 +55,7 @@ struct LoaderOptions {
   std::optional<LabelOptions>
       label;  // absent = the field `cls` as an integer where the data set has it, else no labels
   BadSamples bad_samples = BadSamples::kFail;
+  bool log_damage = true;  // the first damaged sample that is replaced or masked; false: the program reports them
   // Rows without a sample hold these. Without an entry: integer labels are -100, floating point labels NaN, images of
   // numbers 255, all others 0. Entries that name no array of the batch mean nothing.
   std::vector<FieldPadding> padding;

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "pipeline/batch_source.h"
+#include "pipeline/program_waits.h"
 
 namespace millrace {
 
@@ -34,11 +35,25 @@ class LoaderTotals {
     uint64_t quarantined = 0;
     double seconds = 0;                                // between the first and the last call of each consumer
     std::array<double, kStallCauses> stall_seconds{};  // also those of a wait that has not ended
+    std::map<std::string, double> work_seconds;        // likewise, by ProgramWaits::work
     bool has_cache = false;
     CacheReport cache;
     std::map<std::string, WorkerSum> workers;  // by their names
 
     void Add(const LoaderReport& report);
+  };
+
+  /// The waits of a program since its loader was counted. No number in it ever falls.
+  struct ProgramSum {
+    std::array<double, kStallCauses> stall_seconds{};
+    double work_seconds = 0;
+    double seconds = 0;
+
+    /// Waits for data have the causes for which the loader's consumer has waited meanwhile, in their proportions.
+    void Add(const ProgramWaits::Seconds& waits, const StallReport& loader);
+
+   private:
+    StallReport counted_;
   };
 
   /// One loader that is counted until this is destroyed, which must be before the loader is. The totals outlive it.
@@ -57,18 +72,27 @@ class LoaderTotals {
     const BatchSource& source_;
   };
 
-  /// `data`: the URI of what it reads, or another name.
-  std::unique_ptr<Entry> Count(std::string data, const BatchSource& source);
+  /// `data`: the URI of what it reads, or another name. `program`: the waits of the program, which then count in place
+  /// of those of the consumer; null: the program is the consumer.
+  std::unique_ptr<Entry> Count(std::string data, const BatchSource& source,
+                               std::shared_ptr<ProgramWaits> program = nullptr);
 
   /// By name.
   std::map<std::string, Sum> Sums() const;
 
  private:
+  struct Open {
+    const BatchSource* source = nullptr;
+    std::shared_ptr<ProgramWaits> program{};
+    ProgramSum program_sum{};
+  };
+
   void End(const Entry& entry);
+  static void AddOpen(const Open& open, Sum* sum);
 
   mutable std::mutex mutex_;
   std::map<std::string, Sum> ended_;
-  std::map<const Entry*, const BatchSource*> open_;
+  mutable std::map<const Entry*, Open> open_;
 };
 
 /// Adds the sums to the metrics of this process.

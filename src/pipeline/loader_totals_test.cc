@@ -53,6 +53,54 @@ TEST(LoaderTotals, SumsStayWhenLoadersEnd) {
   EXPECT_EQ(totals.Sums().at("data").samples, 40U);
 }
 
+double StallOf(const LoaderTotals::Sum& sum, StallCause cause) {
+  return sum.stall_seconds[static_cast<size_t>(cause)];
+}
+
+TEST(LoaderTotals, WaitsOfTheProgramCountInPlaceOfThoseOfTheConsumer) {
+  LoaderTotals totals;
+  ReportedSource source;
+  source.told.stalls.elapsed = 100;
+  const auto waits = std::make_shared<ProgramWaits>("transform");
+  auto entry = totals.Count("data", source, waits);
+  const auto at = [start = std::chrono::steady_clock::now() - std::chrono::hours(1)](int seconds) {
+    return start + std::chrono::seconds(seconds);
+  };
+  const auto wait = [&](bool for_work, int from, int to) {
+    waits->Begin(for_work, at(from));
+    waits->End(at(to));
+  };
+  auto& native = source.told.stalls.seconds;
+  native[static_cast<size_t>(StallCause::kBody)] = 60;  // of the threads between, which does not matter yet
+  waits->Call(at(0));
+  wait(true, 1, 8);
+  EXPECT_EQ(StallOf(totals.Sums().at("data"), StallCause::kBody), 0);
+  EXPECT_EQ(totals.Sums().at("data").work_seconds.at("transform"), 7);
+  EXPECT_EQ(totals.Sums().at("data").seconds, 8);
+  native[static_cast<size_t>(StallCause::kBody)] += 1;
+  native[static_cast<size_t>(StallCause::kDecode)] += 3;
+  wait(false, 10, 14);
+  LoaderTotals::Sum sum = totals.Sums().at("data");
+  EXPECT_EQ(StallOf(sum, StallCause::kBody), 1);
+  EXPECT_EQ(StallOf(sum, StallCause::kDecode), 3);
+  native[static_cast<size_t>(StallCause::kBody)] += 2;
+  wait(false, 14, 24);
+  sum = totals.Sums().at("data");
+  EXPECT_EQ(StallOf(sum, StallCause::kBody), 11);
+  EXPECT_EQ(StallOf(sum, StallCause::kDecode), 3) << "what was counted stays";
+  wait(false, 24, 25);  // the consumer has not waited meanwhile
+  waits->Call(at(30));
+  entry.reset();
+  sum = totals.Sums().at("data");
+  EXPECT_EQ(StallOf(sum, StallCause::kDecode), 4);
+  EXPECT_EQ(sum.seconds, 30);
+  EXPECT_EQ(sum.work_seconds.at("transform"), 7);
+  entry = totals.Count("data", source, waits);  // time between two loaders is none of a loader
+  waits->Call(at(50));
+  waits->Call(at(51));
+  EXPECT_EQ(totals.Sums().at("data").seconds, 31);
+}
+
 TEST(LoaderTotals, NamesAreBounded) {
   LoaderTotals totals;
   ReportedSource source;

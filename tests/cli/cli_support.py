@@ -25,6 +25,16 @@ def contents(root: Path) -> dict[str, bytes]:
     return {str(path.relative_to(root)): path.read_bytes() for path in root.rglob("*") if path.is_file()}
 
 
+def damage_three(folder: Path) -> set[str]:
+    """Cuts one of the JPEGs, overwrites one and empties one; their names below the folder."""
+    damaged = sorted(folder.rglob("*.jpg"))[3:12:4]
+    assert len(damaged) == 3
+    damaged[0].write_bytes(damaged[0].read_bytes()[:-500])
+    damaged[1].write_bytes(b"no image" * 100)
+    damaged[2].write_bytes(b"")
+    return {str(path.relative_to(folder).with_suffix("")) for path in damaged}
+
+
 @dataclass
 class Bucket:
     """A bucket of a devstore: through boto3, and what a command needs to reach it."""

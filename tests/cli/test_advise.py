@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cli_support import Millrace
+from cli_support import Millrace, damage_three
 
 ROOT = Path(__file__).resolve().parents[2]
 MODES = ["file", "fastfile", "mount-cache", "efs", "fsx", "streaming", "streaming-cache"]
@@ -53,6 +53,7 @@ def test_data_store_and_arithmetic(millrace: Millrace, devstore: Callable[..., A
     assert 0.02 <= advice["store"]["first_byte_seconds"]
     assert advice["store"]["listed_objects"] >= 60  # the index is an object, too
     assert advice["cpu_seconds_per_sample"] > 0
+    assert advice["bad_samples"] == 0 and advice["first_bad_sample"] is None
 
     predictions = {one["mode"]: one for one in advice["predictions"]}
     assert list(predictions) == MODES
@@ -176,6 +177,20 @@ def test_what_cannot_be_decoded(millrace: Millrace, tmp_path: Path) -> None:
     assert "CPU of an epoch" not in streaming and streaming["requests"] == 10 * 3 + 2
     text = millrace("advise", tmp_path / "sounds").stdout.decode()
     assert "CPU: left out" in text and "no field of the data set is an image" in text
+
+
+def test_damaged_samples_are_counted(millrace: Millrace, tmp_path: Path) -> None:
+    photos = tmp_path / "photos"
+    millrace("synth", photos, "--count", "20", "--kb", "10")
+    names = damage_three(photos)
+    done = millrace("advise", photos, "--json", "--batch", "8")
+    advice = json.loads(done.stdout)
+    assert advice["bad_samples"] == 3 and advice["cpu_seconds_per_sample"] > 0
+    first = advice["first_bad_sample"]
+    assert any(name in first["sample"] for name in names) and first["reason"]
+    assert b"takes its place" not in done.stderr, "it is not logged for each trial"
+    text = millrace("advise", photos, "--batch", "8").stdout.decode()
+    assert re.search(r"^Damaged: 3 samples, whose places others took; the first: .*photos", text, re.MULTILINE)
 
 
 def test_recommendation_and_compressibility(millrace: Millrace, tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cli_support import Millrace, contents
+from cli_support import Millrace, contents, damage_three
 
 SHORT = ["--quick", "--seconds", "0.1", "--repeats", "2", "--batch", "16", "--size", "64", "--memory", "64MiB"]
 SVG = "{http://www.w3.org/1999/xhtml}svg"
@@ -194,7 +194,41 @@ def test_folder_of_the_user(millrace: Millrace, tmp_path: Path) -> None:
     assert report["data"]["uri"] == str(tmp_path / "photos")
     (point,) = report["scenarios"]["d"]["points"]
     assert point["data_samples"] == point["data_objects"] == 40
+    assert report["bad_samples"] == 0 and report["first_bad_sample"] is None
     assert not report["prices"]["apply"] and "epoch_request_dollars" not in point  # a folder charges nothing
+
+
+def test_damaged_samples_are_counted(millrace: Millrace, tmp_path: Path) -> None:
+    photos, page, figures = tmp_path / "photos", tmp_path / "report.html", tmp_path / "report.json"
+    millrace("synth", photos, "--count", "20", "--kb", "10")
+    names = damage_three(photos)
+    arguments = ["--threads", "1", "--cache", tmp_path / "cache", "--scenario", "all", "--scenario", "b", *SHORT]
+    done = millrace("bench", photos, *arguments, "--html", page, "--json", figures)
+    report = json.loads(figures.read_text())
+    assert report["bad_samples"] == 3, "each counts once, in however many repeats and epochs it comes"
+    first = report["first_bad_sample"]
+    assert any(name in first["sample"] for name in names) and first["reason"]
+    assert report["scenarios"]["f"]["exact"]
+    assert [epoch["samples"] for epoch in report["scenarios"]["b"]["without_cache"]] == [20] * 3
+    told = f"3 samples, whose places others took; the first: {first['sample']}: {first['reason']}"
+    assert f"Damaged: {told}" in done.stdout.decode()
+    assert told in "".join(ET.parse(page).getroot().itertext())
+    assert b"takes its place" not in done.stderr, "it is not logged for each measurement"
+
+
+def test_others_are_not_compared_on_damaged_samples(millrace: Millrace, tmp_path: Path) -> None:
+    millrace("synth", tmp_path / "photos", "--count", "20", "--kb", "10")
+    damage_three(tmp_path / "photos")
+    done = millrace("bench", tmp_path / "photos", "--rival", "dataloader", *SHORT, code=1)
+    assert b"leave out --rival" in done.stderr
+
+
+def test_data_that_are_all_damaged(millrace: Millrace, tmp_path: Path) -> None:
+    (tmp_path / "photos").mkdir()
+    for number in range(30):
+        (tmp_path / f"photos/{number}.jpg").write_bytes(b"no image" * 100)
+    done = millrace("bench", tmp_path / "photos", *SHORT, code=1)
+    assert b"samples in a row were damaged" in done.stderr
 
 
 def test_model_and_cache_of_the_user(millrace: Millrace, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import pathlib
 import pickle
 import subprocess
@@ -106,6 +107,70 @@ def test_a_manifest_names_images_and_masks(tmp_path: pathlib.Path, workers: Any)
     for wrong in ({"image": "photo"}, {"image": "photo", "mask": 3}, {"a=b": "photo", "mask": "annotation"}, 7):
         with pytest.raises((TypeError, millrace.InvalidArgumentError), match="path_column"):
             millrace.Dataset(tmp_path / "voc/list.csv", path_column=wrong)  # type: ignore[arg-type]
+
+
+PATHS = {"image": "photo", "mask": "annotation"}
+
+
+def listed(folder: pathlib.Path, kind: str = "csv") -> tuple[pathlib.Path, dict[str, np.ndarray]]:
+    masks = write(folder)
+    rows = [
+        {"photo": f"JPEGImages/{key}.png", "annotation": f"SegmentationClass/{key}.png", "split": "train", "n": number}
+        for number, key in enumerate(sorted(masks))
+    ]
+    path = folder / f"list.{kind}"
+    if kind == "csv":
+        path.write_text("\n".join([",".join(rows[0]), *(",".join(map(str, row.values())) for row in rows)]) + "\n")
+    else:
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path, masks
+
+
+@pytest.mark.parametrize("kind", ["csv", "jsonl"])
+def test_index_and_the_command_take_several_columns_of_paths(tmp_path: pathlib.Path, kind: str) -> None:
+    path, masks = listed(tmp_path / "voc", kind)
+    report = millrace.index(path, path_column=PATHS, label_column="split")
+    assert report["samples"] == 12 and report["fields"] == ["cls", "image", "mask", "n"]
+    of_python = pathlib.Path(report["index"]).read_bytes()
+    command = [binary(), "index", path, "--full", "--path-column", "image=photo,mask=annotation"]
+    done = subprocess.run([*command, "--label-column", "split", "--json"], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout)
+    assert {name: told[name] for name in ("samples", "fields", "index")} == {
+        name: report[name] for name in ("samples", "fields", "index")
+    }
+    assert pathlib.Path(report["index"]).read_bytes() == of_python
+    # All that open it know the columns from now on.
+    for dataset in (millrace.Dataset(path), millrace.Dataset(path, path_column=PATHS, label_column="split")):
+        assert dataset.keys() == [f"JPEGImages/{key}" for key in sorted(masks)]
+        assert dataset.fields == ["cls", "image", "mask", "n"] and dataset.classes == ["train"]
+        assert dataset.read(3)["n"] == 3
+    assert millrace.inspect(path)["samples"] == 12
+    fed = subprocess.run([binary(), "feed", path, "--image-field", "image", "--json"], capture_output=True, text=True)
+    assert fed.returncode == 0 and json.loads(fed.stdout)["samples"] == 12, fed.stderr
+    # As text, as the command takes it; and the order of the columns says which one names the samples.
+    assert millrace.index(path, full=True, path_column="image=photo,mask=annotation")["samples"] == 12
+    millrace.index(path, full=True, path_column=dict(reversed(PATHS.items())))
+    assert millrace.Dataset(path).keys() == [f"SegmentationClass/{key}" for key in sorted(masks)]
+
+
+def test_columns_of_paths_that_are_none_say_so(tmp_path: pathlib.Path) -> None:
+    path, _ = listed(tmp_path / "voc")
+    for columns, why in (
+        ({"image": "photo", "mask": "nothing"}, "nothing"),
+        ({"image": "photo", "cls": "annotation"}, "cls"),
+        ({"image": "photo", "mask": "photo"}, "photo"),
+    ):
+        text = ",".join(f"{field}={column}" for field, column in columns.items())
+        with pytest.raises(millrace.InvalidArgumentError, match=why) as of_python:
+            millrace.index(path, path_column=columns)
+        done = subprocess.run([binary(), "index", path, "--path-column", text], capture_output=True, text=True)
+        assert done.returncode != 0 and str(of_python.value) in done.stderr
+        with pytest.raises(millrace.InvalidArgumentError, match=why):
+            millrace.Dataset(path, path_column=columns)
+    for wrong in ({"image": "photo"}, {"image": "photo", "mask": 3}, {"a=b": "photo", "mask": "annotation"}, 7):
+        with pytest.raises((TypeError, millrace.InvalidArgumentError), match="path_column"):
+            millrace.index(path, path_column=wrong)  # type: ignore[arg-type]
 
 
 def test_cityscapes_has_folders_and_endings(tmp_path: pathlib.Path) -> None:

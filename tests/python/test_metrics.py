@@ -5,7 +5,7 @@ from __future__ import annotations
 import pathlib
 
 import millrace
-from support import Samples, check_script
+from support import Samples, binary, check_script
 
 PRELUDE = """
 import os, sys, threading, urllib.request
@@ -179,3 +179,48 @@ assert millrace.metrics_url() is None
 millrace.configure(metrics_port="127.0.0.1:0")  # nothing was left behind
 assert millrace.metrics_url().startswith("http://127.0.0.1:")
 """)
+
+
+def test_waits_for_functions_are_told(tar: Samples) -> None:
+    """By the report, by the metrics and by `millrace top`, also while the program waits."""
+    check_script(
+        PRELUDE
+        + """
+import json, subprocess
+waiting, go_on = threading.Event(), threading.Event()
+def slow(sample):
+    if not go_on.is_set():
+        waiting.set()
+        go_on.wait(600)
+    return sample
+loader = loader_of(shuffle="none", transform=slow)
+def read():
+    for batch in loader:
+        pass
+reader = threading.Thread(target=read)
+reader.start()
+waiting.wait(600)
+told_by_top = {"stall_shares": {}, "waited_share": 0}
+while told_by_top["stall_shares"].get("transform", 0) < 0.5 or told_by_top["waited_share"] < 0.5:
+    command = [sys.argv[2], "top", url.split("/")[2], "--once", "--json"]
+    shown = subprocess.run(command, stdout=subprocess.PIPE, check=True).stdout
+    [told_by_top] = json.loads(shown)["loaders"]
+go_on.set()
+reader.join()
+report = loader.report()
+assert report["stalls"]["transform"] > 1, report
+told = metrics()
+def seconds(cause):
+    return told[named("millrace_loader_stall_seconds_total", data=uri, cause=cause)]
+data_causes = [cause for cause in report["stalls"] if cause != "transform"]
+assert abs(seconds("transform") - report["stalls"]["transform"]) < 1
+assert abs(sum(map(seconds, data_causes)) - sum(report["stalls"][cause] for cause in data_causes)) < 1
+assert abs(told[named("millrace_loader_seconds_total", data=uri)] - report["seconds"]) < 1
+before = metrics()
+loader.load_state_dict(loader.state_dict())
+loader.close()
+assert all(metrics()[name] >= value for name, value in before.items() if name.startswith("millrace_loader_stall"))
+""",
+        tar.uri,
+        str(binary()),
+    )

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import io
 import math
+import pathlib
 from typing import Any
 
 import millrace
+import numpy as np
 import pytest
+from PIL import Image
 from support import AT_SIZE, Samples
 
 
@@ -95,3 +99,26 @@ def test_the_table_shows_conversions_that_took_long(raw: Samples) -> None:
     assert "made floats" not in str(report)
     report["conversion_cpu_seconds"] = 1.26
     assert "made floats  in 1.3 s of CPU time" in str(report)
+
+
+@pytest.mark.parametrize("options", [{}, {"transform": lambda sample: sample}])
+def test_damage_of_an_interrupted_training_is_counted_and_logged_once(
+    options: dict[str, Any], tmp_path: pathlib.Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    for number in range(24):
+        out = io.BytesIO()
+        pixels = np.random.default_rng(number).integers(0, 256, (48, 64, 3), dtype=np.uint8)
+        Image.fromarray(pixels).save(out, "JPEG")
+        data = out.getvalue()
+        odd = data[:-2] + bytes(228) + data[-2:]
+        damaged = data[: len(data) // 2]
+        (tmp_path / f"{number:02}.jpg").write_bytes({0: odd, 1: damaged}.get(number % 8, data))
+    usual: dict[str, Any] = {"shuffle": "none", "epochs": 3, "bad_samples": "replace", **AT_SIZE, **options}
+    with millrace.Loader(tmp_path, batch_size=2, **usual) as loader:
+        for epoch in range(3):
+            for number, _batch in enumerate(loader):
+                if number == 8 and epoch == 0:
+                    break  # reading ends here, and begins again with the next loop
+        report, stats = loader.report(), loader.stats()
+    assert report["odd_images"] == report["quarantined"] == stats["bad_samples"] >= 6
+    assert capfd.readouterr().err.count("further samples that are damaged are in the report") == 1

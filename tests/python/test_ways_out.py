@@ -8,11 +8,14 @@ import pathlib
 import subprocess
 import sys
 import wave
+from collections.abc import Callable
+from typing import Any
 
 import millrace
 import numpy as np
 import pytest
 from PIL import Image
+from support import binary
 
 VIDEO = pathlib.Path(__file__).resolve().parents[2] / "examples/video.py"
 
@@ -90,6 +93,29 @@ def test_video_and_audio(torchcodec: str, tmp_path: pathlib.Path) -> None:
     assert output.count("(3, 32000) loss") == 2
 
 
+def test_video_and_audio_by_torchcodec_itself(tmp_path: pathlib.Path) -> None:
+    """The package needs the libraries of FFmpeg, which few machines of developers have."""
+    try:
+        from torchcodec.encoders import AudioEncoder, VideoEncoder  # type: ignore[import-not-found,unused-ignore]
+    except Exception as error:
+        pytest.skip(f"torchcodec: {str(error).splitlines()[0]}")
+    import torch
+    import torchcodec  # type: ignore[import-not-found,unused-ignore]
+
+    for number in range(6):
+        for kind in ("clips", "speech"):
+            (tmp_path / kind / f"class{number % 2}").mkdir(parents=True, exist_ok=True)
+        frames = torch.full((10, 3, 64, 64), 20 * number, dtype=torch.uint8)
+        VideoEncoder(frames, frame_rate=10).to_file(str(tmp_path / f"clips/class{number % 2}/{number}.mp4"))
+        wave = torch.sin(torch.arange(8000.0) * number / 10)[None]
+        AudioEncoder(wave, sample_rate=16_000).to_file(str(tmp_path / f"speech/class{number % 2}/{number}.wav"))
+    here = f"{pathlib.Path(torchcodec.__file__).parents[1]}{os.pathsep}{os.environ['PYTHONPATH']}"
+    output = run(tmp_path / "clips", "--frames", 4, "--batch", 3, path=here)
+    assert output.count("(3, 4, 3, 112, 112) loss") == 2
+    output = run(tmp_path / "speech", "--field", "wav", "--audio", "--batch", 3, path=here)
+    assert output.count("(3, 32000) loss") == 2
+
+
 def test_what_is_no_image_names_the_way(tmp_path: pathlib.Path) -> None:
     for name, why in (
         ("mp4", r"millrace.Bytes\('mp4'\)\} and decode them in `transform`, as examples/video.py does"),
@@ -108,11 +134,81 @@ def test_what_is_no_image_names_the_way(tmp_path: pathlib.Path) -> None:
         millrace.InvalidArgumentError, match="LMDB database, which is not read; write its samples as shards"
     ):
         millrace.Dataset(tmp_path / "lmdb")
-    for uri, why in (
-        ("gs://bucket/x", "https://storage.googleapis.com"),
-        ("az://box/x", "azcopy"),
-        ("hf://datasets/user/name", "hf download NAME --repo-type dataset"),
-        ("https://host/x.tar", "curl"),
-    ):
-        with pytest.raises(millrace.InvalidArgumentError, match=why):
-            millrace.Dataset(uri)
+
+
+OTHER_STORES = {
+    "gs://bucket/x": "https://storage.googleapis.com",
+    "az://box/x": "azcopy",
+    "hf://datasets/user/name": "hf download NAME --repo-type dataset",
+    "https://host/x.tar": "curl",
+}
+
+
+@pytest.mark.parametrize("uri", OTHER_STORES)
+def test_stores_that_are_not_read_name_the_way_out(uri: str, tmp_path: pathlib.Path) -> None:
+    calls: dict[str, Callable[[], Any]] = {
+        "Dataset": lambda: millrace.Dataset(uri),
+        "Dataset of a list": lambda: millrace.Dataset([f"{uri}/1.tar", f"{uri}/2.tar"]),
+        "Dataset with join": lambda: millrace.Dataset(uri, join={"image": "a/{}.jpg", "mask": "b/{}.png"}),
+        "Dataset with labels": lambda: millrace.Dataset(tmp_path, labels=f"{uri}/labels.csv"),
+        "Loader": lambda: millrace.Loader(uri, batch_size=1),
+        "pack from there": lambda: millrace.pack(uri, tmp_path / "out"),
+        "pack to there": lambda: millrace.pack(tmp_path, uri),
+        "index": lambda: millrace.index(uri),
+        "inspect": lambda: millrace.inspect(uri),
+        "sync": lambda: millrace.sync(uri, tmp_path / "out"),
+        "ShardWriter": lambda: millrace.ShardWriter(uri),
+        "TokenWriter": lambda: millrace.TokenWriter(uri, dtype="uint16"),
+        "Checkpoints": lambda: millrace.Checkpoints(uri),
+        "open": lambda: millrace.open(uri),
+    }
+    (tmp_path / "1.jpg").write_bytes(b"x")
+    for name, call in calls.items():
+        with pytest.raises(millrace.InvalidArgumentError) as refused:
+            call()
+        assert OTHER_STORES[uri] in str(refused.value), name
+
+
+def test_commands_name_the_way_out(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "1.jpg").write_bytes(b"x")
+    out = tmp_path / "out"
+    commands: list[list[Any]] = [
+        *([name] for name in ("ls", "cat", "rm", "index", "inspect", "feed", "bench", "advise", "doctor")),
+        *([name, out] for name in ("cp", "sync", "pack", "mount")),
+        *([name, tmp_path] for name in ("cp", "sync", "pack")),
+        ["checkpoint", "ls"],
+    ]
+    for number, command in enumerate(commands):
+        uri, why = list(OTHER_STORES.items())[number % len(OTHER_STORES)]
+        name, *places = command
+        words = [name, places[0], uri] if places and places[0] in (tmp_path, "ls") else [name, uri, *places]
+        done = subprocess.run([binary(), *words], capture_output=True, text=True, timeout=300)
+        assert done.returncode != 0 and why in done.stderr + done.stdout, (words, done)
+        assert len(done.stderr.splitlines()) <= 2, done.stderr
+
+
+FILES = {
+    "train.h5": "h5py",
+    "train.hdf5": "h5py",
+    "data.mdb": "LMDB database",
+    "train.lmdb": "LMDB database",
+    "a.arrow": "Parquet",
+    "a.beton": "FFCV",
+}
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_files_of_other_kinds_name_the_way_out(name: str, tmp_path: pathlib.Path) -> None:
+    """As a folder, and as the file itself; in Python and in commands."""
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / name).write_bytes(b"\0" * 4096)
+    for uri in (tmp_path / "data", tmp_path / "data" / name):
+        for call in (
+            millrace.Dataset,
+            millrace.index,
+            millrace.inspect,
+            lambda place: millrace.Loader(place, batch_size=1),
+            lambda place: millrace.pack(place, tmp_path / "out"),
+        ):
+            with pytest.raises(millrace.InvalidArgumentError, match=FILES[name]):
+                call(uri)
