@@ -20,6 +20,7 @@ using Sides = std::vector<uint64_t>;
 
 constexpr uint64_t kHeldBytes = 64 << 20;
 constexpr uint64_t kMaxStateBytes = 1 << 30;
+constexpr int kMaxDepth = 1000;  // as deep as Python's parser goes, which reads and writes the state
 constexpr const char* kStateName = "state.json";
 constexpr const char* kDcpName = "dcp.json";
 
@@ -86,6 +87,12 @@ uint64_t Product(const Sides& sides) {
   return product;
 }
 
+/// Throws: what walks through the JSON calls itself for each level.
+bool CheckDepth(int depth, StateJson::parse_event_t /*event*/, StateJson& /*parsed*/) {
+  if (depth > kMaxDepth) throw std::invalid_argument("it is nested too deeply");
+  return true;
+}
+
 /// Takes the state of a checkpoint apart. What the JSON has wrong is thrown by nlohmann, and caught by Run.
 class StateReader {
  public:
@@ -106,7 +113,7 @@ class StateReader {
     std::string text(manifest_.shards[found->second].bytes, '\0');
     RETURN_IF_ERROR(checkpoints_.ReadRangesOf(manifest_, {{found->second, 0, AsWritableBytes(text)}}, stop).status());
     try {
-      const StateJson json = StateJson::parse(text);
+      const StateJson json = StateJson::parse(text, CheckDepth);
       if (dcp) {
         AddDcp(json);
       } else {
@@ -124,7 +131,7 @@ class StateReader {
     return name.empty() ? key : name + '.' + key;
   }
 
-  // NOLINTNEXTLINE(misc-no-recursion): as deep as the JSON, which its parser has bounded
+  // NOLINTNEXTLINE(misc-no-recursion): as deep as the JSON, which CheckDepth has bounded
   void Add(const std::string& name, const StateJson& json) {
     if (json.is_array()) return AddEach(name, json);
     if (!json.is_object()) {

@@ -13,6 +13,7 @@
 
 #include "absl/strings/match.h"
 #include "base/process.h"
+#include "base/python_child.h"
 #include "base/size.h"
 #include "checkpoint/difference.h"
 #include "cli/checkpoint_commands.h"
@@ -170,7 +171,8 @@ int ExecutePython(std::vector<std::string> words) {
 }
 
 int RunImport(const CopyCheckpointFlags& flags) {
-  std::vector<std::string> words = {flags.python, "-m", "millrace.checkpoint_import", flags.from, flags.to};
+  std::vector<std::string> words = PythonModule(flags.python, "millrace.checkpoint_import");
+  words.insert(words.end(), {flags.from, flags.to});
   if (flags.step) words.insert(words.end(), {"--step", std::to_string(*flags.step)});
   if (flags.keep != 0) words.insert(words.end(), {"--keep", std::to_string(flags.keep)});
   if (!flags.name.empty()) words.insert(words.end(), {"--name", flags.name});
@@ -325,7 +327,8 @@ void AddCheckpointExport(const Command& checkpoint) {
       "  millrace checkpoint export s3://bucket/run-7 out.pt --step 1200");
   command.Run([flags] {
     if (const absl::Status usage = CheckUri(flags->uri); !usage.ok()) return Fail("checkpoint", usage);
-    std::vector<std::string> words = {flags->python, "-m", "millrace.checkpoint_export", flags->uri, flags->file};
+    std::vector<std::string> words = PythonModule(flags->python, "millrace.checkpoint_export");
+    words.insert(words.end(), {flags->uri, flags->file});
     if (flags->step) words.insert(words.end(), {"--step", std::to_string(*flags->step)});
     for (const std::string& name : flags->only) words.push_back("--only=" + name);
     if (flags->json) words.emplace_back("--json");

@@ -7,16 +7,14 @@
 #include <cerrno>
 #include <cstring>
 
-#include "base/process.h"
+#include "base/python_child.h"
 #include "cli/json_text.h"
 
 namespace millrace::cli {
 
 namespace {
 
-constexpr const char* kStart = R"(
-import sys
-try:
+constexpr const char* kStart = R"(try:
     from millrace._text_command import main
 except ModuleNotFoundError as error:
     sys.exit(f"millrace pack: texts are packed by Python, and {sys.executable} does not have {error.name}: install the package millrace there, or name another Python by MILLRACE_PYTHON")
@@ -62,10 +60,10 @@ absl::Status RunPackText(const std::vector<std::string>& sources, const std::str
   add("bos", flags.bos);
   add("eos", flags.eos);
   add("dtype", flags.dtype);
-  const std::string named = EnvironmentValue("MILLRACE_PYTHON");
-  const std::string python = named.empty() ? "python3" : named;
+  const std::string python = DefaultPython();
+  const std::string program = PythonProgram(kStart);
   const std::string text = options.text();
-  const std::array<const char*, 5> words = {python.c_str(), "-c", kStart, text.c_str(), nullptr};
+  const std::array<const char*, 5> words = {python.c_str(), "-c", program.c_str(), text.c_str(), nullptr};
   execvp(words[0], const_cast<char* const*>(words.data()));
   return absl::FailedPreconditionError(
       fmt::format("texts are packed by Python, and {} cannot be run ({}); name one by MILLRACE_PYTHON", python,

@@ -375,6 +375,7 @@ void AddPrintOptions(const Command& run, RunFlags* flags) {
           "Run nothing: print the file that makes this run a job of spot instances, or of groups a job of Slurm or "
           "Kubernetes")
       .Words({"user-data", "spot-fleet", "iam-policy", "slurm-script", "jobset"});
+  run.AddFlag("--print-secrets", &flags->print_secrets, "With --print: also values that look like secrets");
   run.Add(
          "--ec2", &flags->ec2,
          "What the spot fleet needs besides, repeatable: image=, type=T1,T2, subnet=S1,S2, profile=ARN of the instance "

@@ -44,6 +44,7 @@ struct RunFlags {
   std::string machine;
   std::vector<std::string> volumes;
   std::string print;               // the file that is printed in place of a run; "": nothing
+  bool print_secrets = false;      // print also what looks like a secret
   std::vector<GivenOption> given;  // all of them, as they were given
   std::vector<std::string> ec2;    // for the printed files
   GroupFlags group;

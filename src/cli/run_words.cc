@@ -1,12 +1,14 @@
 #include "cli/run_words.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <map>
 #include <set>
 #include <string_view>
 
 #include "cli/console.h"
+#include "supervisor/shown_command.h"
 
 namespace millrace::cli {
 
@@ -32,26 +34,44 @@ const PrintRules& RulesOf(const std::string& print) {
       {"--main-hosts", "say it as --group-size NAME=HOSTS"},
       {"--group-token-file", "what is printed brings a secret of its own"},
       {"--volume", "a volume can be at one host only"}};
-  static const PrintRules kSpot{.said = {"--print", "--ec2", "--checkpoint", "--journal", "--log-dir", "--on-end"},
-                                .refused = {}};
+  static const PrintRules kSpot{
+      .said = {"--print", "--print-secrets", "--ec2", "--checkpoint", "--journal", "--log-dir", "--on-end"},
+      .refused = {}};
   static const PrintRules kSlurm = [] {
-    PrintRules rules{.said = {"--print", "--group", "--group-size", "--group-port", "--job-name"},
+    PrintRules rules{.said = {"--print", "--print-secrets", "--group", "--group-size", "--group-port", "--job-name"},
                      .refused = kOfGroups};
     rules.refused["--image"] = "it is for --print jobset";
     return rules;
   }();
   static const PrintRules kJobset = [] {
-    PrintRules rules{.said = {"--print", "--group", "--group-size", "--group-port", "--job-name", "--image"},
-                     .refused = kOfGroups};
+    PrintRules rules{
+        .said = {"--print", "--print-secrets", "--group", "--group-size", "--group-port", "--job-name", "--image"},
+        .refused = kOfGroups};
     rules.refused["--coordinator"] = "what is printed says it, by the name of the job";
     return rules;
   }();
   return print == "slurm-script" ? kSlurm : print == "jobset" ? kJobset : kSpot;
 }
 
+// Others can read what is printed: user data by the metadata service and EC2's Describe calls, a manifest by kubectl.
+absl::Status CheckSecrets(const RunFlags& flags) {
+  if (flags.print_secrets || flags.print == "iam-policy") return absl::OkStatus();
+  std::vector<std::vector<std::string>> commands = {flags.run.supervisor.command};
+  for (const GivenOption& option : flags.given) commands.push_back({option.name, option.value.value_or("")});
+  for (const std::vector<std::string>& words : commands) {
+    if (!HasSecret(words)) continue;
+    return UsageError(
+        "--print {}: what is printed can be read by others, and a value looks like a secret: {}. Let the command read "
+        "it from its environment, a file or a parameter of SSM; if it is no secret, add --print-secrets",
+        flags.print, fmt::join(ShownCommand(words), " "));
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::StatusOr<std::vector<std::string>> KeptWords(const RunFlags& flags) {
+  RETURN_IF_ERROR(CheckSecrets(flags));
   const PrintRules& rules = RulesOf(flags.print);
   std::vector<std::string> words;
   for (const GivenOption& option : flags.given) {

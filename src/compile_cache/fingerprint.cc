@@ -16,6 +16,7 @@
 
 #include "base/child_process.h"
 #include "base/crypto.h"
+#include "base/python_child.h"
 
 namespace millrace {
 
@@ -79,8 +80,8 @@ std::string PythonOfScript(const std::string& file) {
 }
 
 std::string PythonVersions(const std::string& python) {
-  const absl::StatusOr<ChildEnd> end =
-      RunChild({.words = {python, "-c", kVersionsProgram}, .limit = std::chrono::milliseconds(kPythonLimit)}, {});
+  const absl::StatusOr<ChildEnd> end = RunChild(
+      {.words = {python, "-c", PythonProgram(kVersionsProgram)}, .limit = std::chrono::milliseconds(kPythonLimit)}, {});
   if (!end.ok() || end->exit_status != 0) return "no Python";
   std::string text = end->output;
   while (!text.empty() && text.back() == '\n') text.pop_back();

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/child_process.h"
+#include "base/python_child.h"
 #include "base/size.h"
 #include "diagnose/host_speed.h"
 #include "diagnose/last_line.h"
@@ -156,7 +157,7 @@ absl::Status HostDoctor::CheckDevices(const std::stop_token& stop) {
   }
   question["failed"] = std::move(failed);
   const absl::StatusOr<ChildEnd> end =
-      RunChild({.words = {options_.python, "-m", "millrace.preflight"},
+      RunChild({.words = PythonModule(options_.python, "millrace.preflight"),
                 .input = question.dump(-1, ' ', false, HostJson::error_handler_t::replace),
                 .keep_errors = true,
                 .limit = kPythonTime},

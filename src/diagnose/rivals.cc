@@ -15,7 +15,7 @@
 #include "absl/strings/str_split.h"
 #include "base/atomic_file.h"
 #include "base/child_process.h"
-#include "base/process.h"
+#include "base/python_child.h"
 #include "diagnose/bench_run.h"
 #include "diagnose/last_line.h"
 #include "transfer/bulk_job.h"
@@ -40,8 +40,7 @@ constexpr std::string_view kImages = "image";
 std::string PythonOf(const std::string& name, const std::string& environments) {
   const std::string own = fmt::format("{}/{}/bin/python", environments, name);
   if (::access(own.c_str(), X_OK) == 0) return own;
-  const std::string named = EnvironmentValue("MILLRACE_PYTHON");
-  return named.empty() ? "python3" : named;
+  return DefaultPython();
 }
 
 /// Adds up the means of images.

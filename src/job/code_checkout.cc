@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "aws/sigv4.h"
 #include "base/child_process.h"
 #include "base/interrupt.h"
 #include "net/runtime.h"
@@ -48,9 +49,10 @@ class Git {
   absl::StatusOr<std::string> operator()(const std::vector<std::string>& words) const {
     ChildCommand command{.words = {"env", "GIT_TERMINAL_PROMPT=0"}, .keep_errors = true};
     if (kept_host_ != host_) {
-      // Other users see the words of a command, but not what it reads.
-      command.input = fmt::format("url.{}/.insteadOf\n", host_);
-      command.words.insert(command.words.end(), {"sh", "-c", kGitWithRule, "sh", kept_host_ + "/"});
+      // Other users see the words of a command and of what it starts, but neither what these read nor their
+      // environment.
+      command.input = Login(std::string_view(host_).substr(0, host_.rfind('@')));
+      command.words.insert(command.words.end(), {"sh", "-c", kGitWithLogin, "sh", kept_host_, kGiveLogin});
     }
     command.words.emplace_back("git");
     command.words.insert(command.words.end(), words.begin(), words.end());
@@ -65,13 +67,33 @@ class Git {
   }
 
  private:
-  // The input is the name of a rule of git's configuration, which holds for this command alone, and the first word is
-  // its value. It is added to the rules that the environment has already.
-  static constexpr const char* kGitWithRule = R"sh(IFS= read -r key
+  // Reads what a program that gives passwords to git says for the host, which is the first word. The second word is
+  // that program. Two rules are added to those of git that the environment has already, for this command alone. The
+  // first rule forgets the user's own such programs, which would keep the password.
+  static constexpr const char* kGitWithLogin = R"sh(IFS= read -r user
+IFS= read -r password
 n=${GIT_CONFIG_COUNT:-0}
-export "GIT_CONFIG_COUNT=$((n + 1))" "GIT_CONFIG_KEY_$n=$key" "GIT_CONFIG_VALUE_$n=$1"
-shift
+m=$((n + 1))
+export "GIT_CONFIG_COUNT=$((n + 2))" "GIT_CONFIG_KEY_$n=credential.$1.helper" "GIT_CONFIG_VALUE_$n=" \
+  "GIT_CONFIG_KEY_$m=credential.$1.helper" "GIT_CONFIG_VALUE_$m=$2" "MILLRACE_GIT_LOGIN=$user
+$password"
+shift 2
 exec "$@" </dev/null)sh";
+  static constexpr const char* kGiveLogin =
+      R"sh(!f() { test "$1" != get || printf '%s\n' "$MILLRACE_GIT_LOGIN"; }; f)sh";
+
+  // "https://me:password" as lines for git; an empty one if there is no password.
+  static std::string Login(std::string_view url) {
+    url.remove_prefix(url.find("://") + 3);
+    const size_t colon = url.find(':');
+    const auto line = [](std::string_view name, std::string_view value) {
+      std::string text = UriDecode(value).value_or(std::string(value));
+      std::erase(text, '\n');  // which would begin another line
+      return fmt::format("{}={}\n", name, text);
+    };
+    const std::string user = line("username", url.substr(0, colon));
+    return user + (colon == std::string_view::npos ? "\n" : line("password", url.substr(colon + 1)));
+  }
 
   std::string LastLine(std::string text) const {
     while (text.ends_with('\n')) text.pop_back();

@@ -13,7 +13,7 @@
 
 #include "base/bytes.h"
 #include "base/child_process.h"
-#include "base/process.h"
+#include "base/python_child.h"
 
 namespace millrace {
 
@@ -24,6 +24,7 @@ namespace {
 // The last line of stderr says why.
 constexpr int kBadFile = 3;
 constexpr int kBadPython = 4;
+constexpr int kFullDisk = 5;
 
 std::string_view LastLine(std::string_view text) {
   while (text.ends_with('\n')) text.remove_suffix(1);
@@ -80,11 +81,10 @@ bool HasParquetShards(const ParquetTarget& target) {
 }
 
 absl::Status ParquetToMds(const std::string& file, const ParquetTarget& target, const std::stop_token& stop) {
-  const std::string named = EnvironmentValue("MILLRACE_PYTHON");
-  const std::string python = named.empty() ? "python3" : named;
+  const std::string python = DefaultPython();
   ChildCommand command;
   command.words = {python, "-", file, target.folder, target.name, target.key};
-  command.input = kParquetToMds;
+  command.input = PythonProgram(kParquetToMds);
   command.keep_errors = true;
   const absl::StatusOr<ChildEnd> end = RunChild(command, stop);
   if (absl::IsNotFound(end.status())) {
@@ -98,6 +98,7 @@ absl::Status ParquetToMds(const std::string& file, const ParquetTarget& target, 
   const std::string_view why = LastLine(end->errors);
   if (end->exit_status == kBadPython)
     return absl::FailedPreconditionError(fmt::format("Parquet is read by '{}', and {}", python, why));
+  if (end->exit_status == kFullDisk) return absl::ResourceExhaustedError(std::string(why));
   if (end->exit_status == kBadFile) return absl::InvalidArgumentError(std::string(why));
   return absl::InternalError(fmt::format("reading Parquet by '{}' failed: {}", python, why));
 }

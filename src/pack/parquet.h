@@ -22,7 +22,8 @@ struct ParquetTarget {
 /// Makes MDS shards of a local Parquet file, all of them durable, or none, by the Python that MILLRACE_PYTHON names,
 /// else `python3`; leftovers of an earlier call are replaced. One at a time for a target. The process takes
 /// memory for a row group, or a part of one, beside any budget. FailedPrecondition without Python or pyarrow, with the
-/// remedy; InvalidArgument for columns that cannot become fields; Cancelled soon after a stop. Blocks.
+/// remedy; InvalidArgument for columns that cannot become fields, and for rows that take more than 1,000 times the size
+/// of the file and 64 MiB; ResourceExhausted before the disk is full; Cancelled soon after a stop. Blocks.
 absl::Status ParquetToMds(const std::string& file, const ParquetTarget& target, const std::stop_token& stop);
 
 /// Names of classes by the columns that hold their numbers: name i is that of number i.

@@ -50,6 +50,12 @@ std::string_view WithoutDashes(std::string_view option) {
   return option.substr(std::min(option.find_first_not_of('-'), option.size()));
 }
 
+// Returns true for nothing, and for what a shell replaces: "$KEY", $(aws ssm get-parameter ...).
+bool IsReference(std::string_view value) {
+  if (value.starts_with('"') || value.starts_with('\'')) value.remove_prefix(1);
+  return value.empty() || value[0] == '$' || value[0] == '`';
+}
+
 /// Shows one token after the other; what a token means depends on those before it.
 class ShownTokens {
  public:
@@ -57,6 +63,7 @@ class ShownTokens {
     if (quote_ != 0) return RestOfQuoted(token);
     if (takes_secret_ && !token.starts_with('-')) {
       takes_secret_ = false;
+      has_secret_ = has_secret_ || !IsReference(token);
       return Hide("", token);
     }
     const size_t equals = token.find('=');
@@ -65,10 +72,15 @@ class ShownTokens {
     const bool assigns = !is_option && equals != std::string_view::npos && IsVariableName(name);
     const bool of_env = std::exchange(of_env_, token.substr(token.rfind('/') + 1) == "env" || TakesEnv(token, assigns));
     takes_secret_ = is_option && equals == std::string_view::npos && IsSecretName(name);
-    if (equals != std::string_view::npos && ((assigns && of_env) || ((assigns || is_option) && IsSecretName(name))))
-      return Hide(token.substr(0, equals + 1), token.substr(equals + 1));
-    return WithoutUser(token);
+    const bool is_secret = equals != std::string_view::npos && (assigns || is_option) && IsSecretName(name);
+    has_secret_ = has_secret_ || (is_secret && !IsReference(token.substr(equals + 1)));
+    if (is_secret || (assigns && of_env)) return Hide(token.substr(0, equals + 1), token.substr(equals + 1));
+    std::string shown = WithoutUser(token);
+    has_secret_ = has_secret_ || (shown != token && token.find("ssh://") == std::string_view::npos);
+    return shown;
   }
+
+  bool has_secret() const { return has_secret_; }
 
  private:
   // Returns true if `env` may take the next token, too.
@@ -90,6 +102,7 @@ class ShownTokens {
     return std::string(token.substr(end + 1));
   }
 
+  bool has_secret_ = false;
   bool of_env_ = false;        // variables of `env` may follow
   bool env_value_ = false;     // the value of an option of `env` follows
   bool takes_secret_ = false;  // the value of an option follows
@@ -107,9 +120,11 @@ std::string WithoutUser(std::string_view url) {
   return fmt::format("{}{}", url.substr(0, scheme + 3), url.substr(at + 1));
 }
 
-std::vector<std::string> ShownCommand(const std::vector<std::string>& words, const std::vector<std::string>& secrets) {
+namespace {
+
+std::vector<std::string> Show(const std::vector<std::string>& words, const std::vector<std::string>& secrets,
+                              ShownTokens& tokens) {
   std::vector<std::string> shown;
-  ShownTokens tokens;
   for (std::string word : words) {
     for (const std::string& secret : secrets) {
       if (!secret.empty()) absl::StrReplaceAll({{secret, kHidden}}, &word);
@@ -123,6 +138,19 @@ std::vector<std::string> ShownCommand(const std::vector<std::string>& words, con
     }
   }
   return shown;
+}
+
+}  // namespace
+
+std::vector<std::string> ShownCommand(const std::vector<std::string>& words, const std::vector<std::string>& secrets) {
+  ShownTokens tokens;
+  return Show(words, secrets, tokens);
+}
+
+bool HasSecret(const std::vector<std::string>& words) {
+  ShownTokens tokens;
+  Show(words, {}, tokens);
+  return tokens.has_secret();
 }
 
 }  // namespace millrace

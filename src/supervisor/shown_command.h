@@ -18,4 +18,9 @@ std::string WithoutUser(std::string_view url);
 std::vector<std::string> ShownCommand(const std::vector<std::string>& words,
                                       const std::vector<std::string>& secrets = {});
 
+/// Returns true if a value stands there that ShownCommand hides for the name of its variable or option, or for being
+/// the user of a URL. Other variables behind `env` do not count, nor users
+/// of ssh, nor values that a shell replaces: $KEY, $(cat key).
+bool HasSecret(const std::vector<std::string>& words);
+
 }  // namespace millrace

@@ -35,5 +35,16 @@ TEST(ShownCommand, ShowsTheRest) {
   EXPECT_EQ(ShownCommand(words), words);
 }
 
+TEST(HasSecret, FindsSecrets) {
+  for (const Words& words :
+       {Words{"t", "--api-key", "x"}, Words{"t", "--api-key=x"}, Words{"env", "HF_TOKEN=x", "t"},
+        Words{"sh", "-c", "HF_TOKEN=x t"}, Words{"t", "https://me:x@host/a"}, Words{"t", "https://x@host/a"}})
+    EXPECT_TRUE(HasSecret(words)) << words.back();
+  for (const Words& words : {Words{"env", "A=1", "t", "--max-tokens", "5"}, Words{"t", "--token-file", "f"},
+                             Words{"git", "clone", "ssh://git@host/a"}, Words{"t", "--api-key"},
+                             Words{"sh", "-c", "HF_TOKEN=$(cat f) t --api-key \"$KEY\" --token=`cat g`"}})
+    EXPECT_FALSE(HasSecret(words)) << words.back();
+}
+
 }  // namespace
 }  // namespace millrace

@@ -82,7 +82,7 @@ def test_the_store_and_the_clock_are_asked(host: Host, bucket: Bucket) -> None:
 def test_python_is_told_and_believed(host: Host, tmp_path: Path) -> None:
     script = """
 asked = json.load(sys.stdin)
-assert sys.argv[1:] == ["-m", "millrace.preflight"] and asked["figures"]["memory_gbps"] > 0 and asked["min_bus_gbps"] == 7
+assert sys.argv[1] == "-c" and sys.argv[3:] == ["millrace.preflight"] and asked["figures"]["memory_gbps"] > 0 and asked["min_bus_gbps"] == 7
 assert [failed["name"] for failed in asked["failed"]] == ["disk"]
 checks = [{"name": "device cuda:0", "result": "failed", "text": "9 elements wrong on " + asked["node"], "remedy": "replace it"}]
 print(json.dumps({"checks": checks, "figures": {"cuda_tflops": 3.5}}))

@@ -25,9 +25,9 @@ KINDS = {
 }
 # Options that a kind says in its own way, with the words that show that it does.
 SAID = {
-    "slurm-script": {"--group-size": "--nodes=3", "--group-port": "7777", "--job-name": "--job-name=other"},
-    "jobset": {"--group-size": '"parallelism": 3', "--group-port": ":7777", "--job-name": "other-train-0-0", "--image": "me/train:2"},
-    "user-data": {"--checkpoint": "s3://b/run-7", "--journal": "--journal 'it'", "--log-dir": "--log-dir 'it'", "--ec2": "", "--on-end": "\nit's 5\n"},
+    "slurm-script": {"--group-size": "--nodes=3", "--group-port": "7777", "--job-name": "--job-name=other", "--print-secrets": ""},
+    "jobset": {"--group-size": '"parallelism": 3', "--group-port": ":7777", "--job-name": "other-train-0-0", "--image": "me/train:2", "--print-secrets": ""},
+    "user-data": {"--checkpoint": "s3://b/run-7", "--journal": "--journal 'it'", "--log-dir": "--log-dir 'it'", "--ec2": "", "--print-secrets": "", "--on-end": "\nit's 5\n"},
 }  # fmt: skip
 
 

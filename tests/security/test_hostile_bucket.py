@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import io
+import json
 import os
 import pathlib
 import pickle
 import subprocess
+import sys
 import tarfile
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
+import pyarrow as pa  # type: ignore[import-untyped]
+import pyarrow.parquet as pq  # type: ignore[import-untyped]
 import pytest
 from support import check_script
 
@@ -57,6 +61,19 @@ def hostile_tar() -> bytes:
     return out.getvalue()
 
 
+def features() -> bytes:
+    """A description of columns as datasets of Hugging Face has it, too deep for a parser."""
+    out = io.BytesIO()
+    pq.write_table(pa.table({"label": [1, 2]}).replace_schema_metadata({"huggingface": "[" * 200_000}), out)
+    return out.getvalue()
+
+
+def latest(attempt: str) -> bytes:
+    entry = {"step": 1, "attempt": attempt, "bytes": 2**63, "saved_ms": 1, "manifest_bytes": 2**63, "manifest_crc32c": "00000000"}  # fmt: skip
+    record = {"format": "millrace-checkpoints", "version": 1, "epoch": 1, "writer": "w", "conditional_writes": True}
+    return json.dumps({**record, "checkpoints": [entry]}).encode()
+
+
 @pytest.fixture
 def bucket(devstore: Callable[..., Any], tmp_path: pathlib.Path) -> Iterator[dict[str, str]]:
     server = devstore("mem:", "--bucket", "bkt")
@@ -70,6 +87,14 @@ def bucket(devstore: Callable[..., Any], tmp_path: pathlib.Path) -> Iterator[dic
     np.save(pickled, np.array([Harm(tmp_path / "harmed")], dtype=object), allow_pickle=True)
     objects["arrays/b.npy"] = pickled.getvalue()
     objects["model.pt"] = pickle.dumps(Harm(tmp_path / "harmed"))
+    words = pa.DictionaryArray.from_arrays(pa.array([0] * 400, pa.int32()), pa.array(["a" * (1 << 20)]))
+    parquet = io.BytesIO()
+    pq.write_table(pa.table({"text": words}), parquet, compression="zstd")  # 400 MiB in some hundred bytes
+    objects["parquet/a.parquet"] = parquet.getvalue()
+    objects["features/a.parquet"] = features()
+    objects["deep-checkpoint/LATEST"] = b"[" * 200_000
+    objects["names-checkpoint/LATEST"] = latest("../../../escaped")
+    objects["huge-checkpoint/LATEST"] = latest("e1-0123456789abcdef")
     objects["labels/labels.json"] = b"[" * 200_000
     objects["labels/a.jpg"] = b"text"
     for key, body in objects.items():
@@ -92,6 +117,20 @@ COMMANDS = [
     ["feed", "s3://bkt/raw", "--size", "16", "--batch", "1"],
     ["pack", "s3://bkt/raw", "copied/packed"],
     ["pack", "--skip-bad", "s3://bkt/tars", "copied/repacked"],
+    ["pack", "s3://bkt/parquet", "copied/parquet", "--scratch", "copied/scratch"],
+    ["pack", "s3://bkt/features", "copied/features"],
+    *(
+        ["checkpoint", *words]
+        for name in ("deep", "names", "huge")
+        for uri in [f"s3://bkt/{name}-checkpoint"]
+        for words in (
+            ["ls", uri],
+            ["show", uri],
+            ["verify", uri],
+            ["cp", uri, f"copied/{name}"],
+            ["gc", uri, "--keep", "1"],
+        )
+    ),
 ]
 
 
@@ -105,6 +144,7 @@ def test_names_and_archives_write_nothing_elsewhere(
     work = tmp_path / "a" / "b" / "work"
     work.mkdir(parents=True)
     env = {**os.environ, **bucket, "HOME": str(tmp_path / "home"), "MILLRACE_CACHE": str(tmp_path / "home")}
+    env["MILLRACE_PYTHON"] = sys.executable
     for command in COMMANDS:
         done = subprocess.run(
             [str(millrace_bin), *command], cwd=work, env=env, capture_output=True, timeout=300, check=False
@@ -118,6 +158,7 @@ def test_names_and_archives_write_nothing_elsewhere(
     assert {name.split("/")[0] for name in written(tmp_path)} <= {"a", "home", "devstore-0.err"}
     assert not [path for path in work.rglob("*") if path.is_symlink()]
     assert (work / "copied" / "raw" / "fine.jpg").read_bytes() == b"text"
+    assert sum(path.stat().st_size for path in tmp_path.rglob("*") if path.is_file()) < 64 << 20
 
 
 READS = """

@@ -7,7 +7,7 @@ CHECKPOINT={{checkpoint}}
 WORK=${WORK:-/var/lib/millrace-run}
 COMMAND=({{command}})
 
-mkdir -p "$WORK/logs"
+(umask 077; mkdir -p "$WORK/logs"; : >>"$WORK/logs/user-data.log") # it holds the output of the job
 exec >>"$WORK/logs/user-data.log" 2>&1
 imds=${AWS_EC2_METADATA_SERVICE_ENDPOINT:-http://169.254.169.254}
 token=$(curl -sSf --max-time 5 --retry 5 -X PUT -H 'X-aws-ec2-metadata-token-ttl-seconds: 300' "$imds/latest/api/token")
