@@ -66,8 +66,6 @@ class Report(TypedDict):
     ``seconds``: from the first to the last request for a batch. ``waited``: seconds of those that the program waited.
     ``stalls``: ``waited`` by cause (queue, credentials, connect, first_byte, body, throttling, outage, budget, decode, consumer, worker; with a
     transform also transform, else with a device also device: the copy).
-    ``conversion_cpu_seconds``: CPU time that threads of the program took to make floats of pixels, when batches were handed over; 0 with ``raw=True``, and where a
-    device or a worker makes them.
     ``bottleneck``: the largest cause, or ``consumer`` when the program waited less than 5 % of the time.
     ``quarantined``: damaged samples that were replaced. ``quarantine``: the first 1,000 of them.
     ``odd_images``: images that are shown as Pillow shows them, though their codec warns (such as bytes before a marker).
@@ -84,7 +82,6 @@ class Report(TypedDict):
     seconds: float
     waited: float
     stalls: dict[str, float]
-    conversion_cpu_seconds: float
     bottleneck: str
     quarantined: int
     quarantine: list[QuarantinedSample]
@@ -111,8 +108,6 @@ def flat(report: Mapping[str, Any], before: Mapping[str, Any]) -> dict[str, floa
         "samples_per_second": rate(since("samples")),
         "waited_seconds": report["waited"],
         "waited_share": rate(since("waited")),
-        "conversion_cpu_seconds": report["conversion_cpu_seconds"],
-        "conversion_cpu_share": rate(since("conversion_cpu_seconds")),
         "bad_samples": report["quarantined"],
         "odd_images": report["odd_images"],
     }
@@ -144,8 +139,6 @@ class Table(dict[str, Any]):
         lines.append(("waited", f"{waited:.1f} s ({100 * waited / seconds if seconds else 0:.0f} %)"))
         causes = sorted(self["stalls"].items(), key=lambda cause: -cause[1])
         lines += [(f"  for {name.replace('_', ' ')}", f"{spent:.1f} s") for name, spent in causes if spent >= 0.05]
-        if self["conversion_cpu_seconds"] >= 0.05:
-            lines.append(("made floats", f"in {self['conversion_cpu_seconds']:.1f} s of CPU time"))
         lines.append(("limited by", self["bottleneck"].replace("_", " ")))
         if self["cache"]:
             cached, read = self["cache"]["hit_bytes"], self["cache"]["miss_bytes"]

@@ -3,10 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <cstring>
-#include <ctime>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -64,12 +62,6 @@ py::array ArrayIn(std::shared_ptr<Buffer> memory, const py::dtype& dtype, const 
 // An array for rows of values.
 py::array NewArray(const py::dtype& dtype, const std::vector<py::ssize_t>& dims, size_t bytes) {
   return bytes < kLeastUsedAgain ? py::array(dtype, dims) : ArrayIn(MemoryUsedAgain(bytes), dtype, dims);
-}
-
-std::chrono::nanoseconds CpuTimeOfThread() {
-  timespec time{};
-  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
-  return std::chrono::seconds(time.tv_sec) + std::chrono::nanoseconds(time.tv_nsec);
 }
 
 // Makes numbers of `element` bytes of the pixels of all rows. Rows without a sample are zeros.
@@ -289,8 +281,7 @@ py::object BatchConverter::ToFloats(const Batch& batch, const ArrayShape& array,
   py::array made =
       ArrayIn(size < kLeastUsedAgain ? std::make_shared<Buffer>(size) : MemoryUsedAgain(size), image.element, dims);
   auto* const to = static_cast<uint8_t*>(made.mutable_data());
-  cpu_time_ += WithoutGil([&] {
-    const std::chrono::nanoseconds begin = CpuTimeOfThread();
+  WithoutGil([&] {
     if (is_scaled) {
       ToHalves(*image.half, from, count, to);
     } else if (image.half) {
@@ -298,7 +289,6 @@ py::object BatchConverter::ToFloats(const Batch& batch, const ArrayShape& array,
     } else {
       ScaleRows(batch, image, image.scale, sizeof(float), from, count, to);
     }
-    return CpuTimeOfThread() - begin;
   });
   py::object converted = Converted(made);
   return image.view.is_none() ? converted : converted.attr("view")(image.view);

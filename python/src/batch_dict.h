@@ -3,11 +3,9 @@
 #include <pybind11/numpy.h>
 #include <pybind11/pybind11.h>
 
-#include <chrono>
 #include <memory>
 #include <optional>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "decode/half_float.h"
@@ -50,9 +48,6 @@ class BatchConverter {
   /// The same, or the tuple of its entries that is wanted. KeyError where there is no such entry.
   py::object Convert(const BatchShape& shape, const std::shared_ptr<Process>& process, Batch batch) const;
 
-  /// CPU time that the floats of images took since the last call.
-  std::chrono::nanoseconds TakeCpuTime() { return std::exchange(cpu_time_, {}); }
-
  private:
   /// Returns the floats of `array`, which lies in the batch, as the program gets them.
   py::object ToFloats(const Batch& batch, const ArrayShape& array, const FloatImage& image,
@@ -68,7 +63,6 @@ class BatchConverter {
   py::object ToValues(const Batch& batch, const BatchValues& values) const;
 
   HandOver to_;
-  mutable std::chrono::nanoseconds cpu_time_{0};
   py::object scan_json_;        // json's scanner, which is native
   py::object detect_encoding_;  // json's
 };

@@ -138,9 +138,7 @@ class Batches {
         ++delivered_;
         rows_ = (*polled)->size;
         const BatchShape& shape = loader_->shapes()[(*polled)->shape];
-        py::object converted = converter_.Convert(shape, loader_->process(), **std::move(polled));
-        loader_->AddConversion(converter_.TakeCpuTime());
-        return converted;
+        return converter_.Convert(shape, loader_->process(), **std::move(polled));
       }
     }
     ended_ = true;
@@ -185,7 +183,7 @@ void BindLoader(py::module_& module) {
       .def_property_readonly("delivered", &Batches::delivered)
       .def_property_readonly("slot", &Batches::slot)
       .def_property_readonly("rows", &Batches::rows);
-  py::class_<LoaderCounts, std::shared_ptr<LoaderCounts>>(module, "Counts");
+  py::class_<LoaderReport, std::shared_ptr<LoaderReport>>(module, "Counts");
   using Handle = LoaderHandle;
   py::class_<Handle, std::shared_ptr<Handle>>(module, "Loader")
       .def(py::init(&MakeLoaderHandle), py::arg("datasets"), py::kw_only(), py::arg("mix"), py::arg("batch"),
@@ -215,10 +213,10 @@ void BindLoader(py::module_& module) {
       .def("close", &Handle::Close)
       .def("shapes", [](const Handle& self) { return ToList(self.shapes()); })
       .def("rows", &RowsList)
-      .def("counts", [](Handle& self) { return std::make_shared<LoaderCounts>(self.Report()); })
+      .def("counts", [](Handle& self) { return std::make_shared<LoaderReport>(self.Report()); })
       .def(
           "report",
-          [](Handle& self, const std::shared_ptr<LoaderCounts>& counts) {
+          [](Handle& self, const std::shared_ptr<LoaderReport>& counts) {
             return ToDict(counts == nullptr ? self.Report() : *counts, self.Forecast(), self.with_digest());
           },
           py::arg("counts") = py::none())

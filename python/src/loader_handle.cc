@@ -140,11 +140,8 @@ void LoaderHandle::StopLocked() {
   loader_.reset();
 }
 
-LoaderCounts LoaderHandle::ReportLocked() const {
-  LoaderCounts counts = before_;
-  if (loader_ != nullptr) static_cast<LoaderReport&>(counts) = Sum(before_, loader_->report());
-  counts.conversion_cpu_seconds = std::chrono::duration<double>(std::chrono::nanoseconds(conversion_ns_)).count();
-  return counts;
+LoaderReport LoaderHandle::ReportLocked() const {
+  return loader_ == nullptr ? before_ : Sum(before_, loader_->report());
 }
 
 LoaderHandle::Look LoaderHandle::LookForNext() {
@@ -199,15 +196,13 @@ std::string LoaderHandle::Settled(const std::string& position) {
   return ValueOrThrow(std::move(facts)).start.ToString();
 }
 
-void LoaderHandle::Begin(const std::string& position, uint64_t epochs, const std::shared_ptr<LoaderCounts>& counts) {
+void LoaderHandle::Begin(const std::string& position, uint64_t epochs, const std::shared_ptr<LoaderReport>& counts) {
   const Position start = ValueOrThrow(Position::Parse(Settled(position)));
   GilRelease release;
   const std::unique_lock lock = LockUnused();
   StopLocked();
   before_ = counts == nullptr ? BlankReport(start) : *counts;
   before_.position = start;
-  const std::chrono::duration<double> conversion(before_.conversion_cpu_seconds);
-  conversion_ns_ = std::chrono::duration_cast<std::chrono::nanoseconds>(conversion).count();
   epoch_ = start.epoch;
   epochs_ = epochs;
 }
@@ -258,15 +253,15 @@ uint64_t LoaderHandle::epoch() {
   return epoch_;
 }
 
-LoaderCounts LoaderHandle::Report() {
+LoaderReport LoaderHandle::Report() {
   CheckOwnProcess();
   GilRelease release;
   std::lock_guard lock(mutex_);
   return ReportLocked();
 }
 
-LoaderCounts LoaderHandle::BlankReport(const Position& start) const {
-  LoaderCounts report;
+LoaderReport LoaderHandle::BlankReport(const Position& start) const {
+  LoaderReport report;
   report.position = start;
   report.part_samples.resize(source_.parts().size());
   if (options_.cache != nullptr) report.cache.emplace();

@@ -2,8 +2,6 @@
 
 #include <pybind11/pybind11.h>
 
-#include <atomic>
-#include <chrono>
 #include <condition_variable>
 #include <memory>
 #include <mutex>
@@ -17,12 +15,6 @@
 #include "service/service_source.h"
 
 namespace millrace::python {
-
-/// The counts of Loader.report(): those of the pipeline, and those of this side of it.
-struct LoaderCounts : LoaderReport {
-  /// CPU time of the threads that made floats of pixels when batches were handed over.
-  double conversion_cpu_seconds = 0;
-};
 
 /// _core.Loader: a Loader with its data sets, fit for Python's threads, signals and forks. Members are called with the
 /// GIL held, from any thread, and release it while they wait.
@@ -44,7 +36,7 @@ class LoaderHandle {
   std::string Settled(const std::string& position);
   /// Stops reading, and goes to `position`. Batches of the epochs before `epochs` are delivered from there; 0: without
   /// end. The report continues from `counts`; null: from nothing. A position that is refused changes nothing.
-  void Begin(const std::string& position, uint64_t epochs, const std::shared_ptr<LoaderCounts>& counts);
+  void Begin(const std::string& position, uint64_t epochs, const std::shared_ptr<LoaderReport>& counts);
   /// Begins to read, unless it reads already. Poll does this by itself.
   void Start();
   /// Stops reading, and returns the memory. Reading can begin again after the last batch that was received.
@@ -56,9 +48,7 @@ class LoaderHandle {
   /// What the end of the interpreter does for all loaders of this process that are still open.
   static void CloseAll();
 
-  LoaderCounts Report();
-  /// Counts CPU time that a conversion took.
-  void AddConversion(std::chrono::nanoseconds cpu_time) { conversion_ns_ += cpu_time.count(); }
+  LoaderReport Report();
   /// What the cache is likely to bring; nullopt without one, and if that cannot be told. Worked out when it is asked
   /// for first.
   const std::optional<CacheForecast>& Forecast();
@@ -86,9 +76,9 @@ class LoaderHandle {
   std::unique_lock<std::mutex> LockUnused();
   absl::Status StartLocked();  // mutex_ held, as for the next ones
   void StopLocked();
-  LoaderCounts ReportLocked() const;
+  LoaderReport ReportLocked() const;
   void Describe();
-  LoaderCounts BlankReport(const Position& start) const;
+  LoaderReport BlankReport(const Position& start) const;
 
   const pid_t maker_ = getpid();
   const std::vector<std::shared_ptr<DatasetHandle>> datasets_;
@@ -107,9 +97,7 @@ class LoaderHandle {
   ProcessLocal<BatchSource> loader_;           // null while nothing is read
   ProcessLocal<LoaderTotals::Entry> counted_;  // of loader_, and gone before it
   uint64_t epoch_ = 0;                         // of the next batch
-  LoaderCounts before_;                        // up to the start of loader_; without one, up to its end
-
-  std::atomic<int64_t> conversion_ns_ = 0;
+  LoaderReport before_;                        // up to the start of loader_; without one, up to its end
 
   std::once_flag forecast_made_;
   std::optional<CacheForecast> forecast_;

@@ -29,7 +29,7 @@ py::object ToDict(const std::optional<CacheForecast>& forecast) {
 
 }  // namespace
 
-py::dict ToDict(const LoaderCounts& report, const std::optional<CacheForecast>& forecast, bool with_digest) {
+py::dict ToDict(const LoaderReport& report, const std::optional<CacheForecast>& forecast, bool with_digest) {
   py::dict stalls;
   for (size_t i = 0; i < kStallCauses; ++i) {
     stalls[ToPyText(StallCauseName(static_cast<StallCause>(i)))] = report.stalls.seconds[i];
@@ -53,7 +53,6 @@ py::dict ToDict(const LoaderCounts& report, const std::optional<CacheForecast>& 
   result["seconds"] = report.stalls.elapsed;
   result["waited"] = report.stalls.waited();
   result["stalls"] = stalls;
-  result["conversion_cpu_seconds"] = report.conversion_cpu_seconds;
   result["bottleneck"] = ToPyText(report.stalls.bottleneck());
   result["quarantined"] = report.quarantined;
   result["quarantine"] = quarantine;

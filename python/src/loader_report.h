@@ -4,8 +4,8 @@
 
 #include <optional>
 
-#include "loader_handle.h"
 #include "pipeline/cache_forecast.h"
+#include "pipeline/loader.h"
 
 namespace millrace::python {
 
@@ -13,6 +13,6 @@ namespace py = pybind11;
 
 /// What Loader.report() gives, by the names that millrace.Report documents; `digest` is None without `with_digest`. GIL
 /// held.
-py::dict ToDict(const LoaderCounts& report, const std::optional<CacheForecast>& forecast, bool with_digest);
+py::dict ToDict(const LoaderReport& report, const std::optional<CacheForecast>& forecast, bool with_digest);
 
 }  // namespace millrace::python

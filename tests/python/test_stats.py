@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import millrace
 import pytest
@@ -39,7 +38,6 @@ def test_rates_are_of_the_time_since_the_last_call() -> None:
             "samples": samples,
             "seconds": seconds,
             "waited": waited,
-            "conversion_cpu_seconds": waited / 4,
             "stalls": {"decode": waited},
             "quarantined": 1,
             "odd_images": 0,
@@ -51,47 +49,6 @@ def test_rates_are_of_the_time_since_the_last_call() -> None:
     stats = flat(report(300, 4.0, 2.5), report(100, 2.0, 0.5))
     assert stats["samples"] == 300 and stats["samples_per_second"] == 100 and stats["waited_share"] == 1
     assert stats["waited_share/decode"] == 1 and stats["tokens_per_second"] == 5000
-    assert stats["conversion_cpu_seconds"] == 0.625 and stats["conversion_cpu_share"] == 0.25
     assert stats["padding_share"] == 0.5 and stats["cache_hit_share"] == pytest.approx(0.3)
     again = flat(report(10, 1.0, 0.1), report(300, 4.0, 2.5))  # after load_state_dict
     assert again["samples_per_second"] == 10 and again["waited_share"] == pytest.approx(0.1)
-
-
-FLOATS = {"batch_size": 8, "size": 64, "image": millrace.Image(dtype="float32"), "output": "numpy"}
-
-
-def same(sample: dict[str, Any]) -> dict[str, Any]:
-    return sample
-
-
-@pytest.mark.parametrize("options", [{}, {"transform": same}, {"image": millrace.Image(dtype="float16")}], ids=str)
-def test_cpu_of_conversions_is_counted(raw: Samples, options: dict[str, Any]) -> None:
-    with millrace.Loader(raw.uri, **{**FLOATS, "epochs": 1, **options}) as loader:
-        assert loader.report()["conversion_cpu_seconds"] == 0
-        batches = iter(loader)
-        next(batches)
-        first = loader.report()["conversion_cpu_seconds"]
-        state = loader.state_dict()
-        for _ in batches:
-            pass
-        report, stats = loader.report(), loader.stats()
-        assert 0 < first < report["conversion_cpu_seconds"] == stats["conversion_cpu_seconds"]
-        assert stats["conversion_cpu_share"] > 0
-        loader.load_state_dict(state)
-        next(iter(loader))
-        assert 0 < loader.report()["conversion_cpu_seconds"]
-
-
-def test_bytes_need_no_conversion(raw: Samples) -> None:
-    with millrace.Loader(raw.uri, batch_size=8, size=64, raw=True, epochs=1) as loader:
-        for _ in loader:
-            pass
-        assert loader.report()["conversion_cpu_seconds"] == 0
-
-
-def test_the_table_shows_conversions_that_took_long(raw: Samples) -> None:
-    with millrace.Loader(raw.uri, **FLOATS) as loader:
-        report = loader.report()
-    assert "made floats" not in str(report)
-    report["conversion_cpu_seconds"] = 1.26
-    assert "made floats  in 1.3 s of CPU time" in str(report)
