@@ -125,9 +125,9 @@ absl::StatusOr<Profiles> ParseFile(std::string_view text, FileKind file) {
   constexpr size_t kNone = std::string_view::npos;
   size_t parent_indent = kNone;
   for (int number = 1; !text.empty(); ++number) {
-    const size_t length = std::min(text.find('\n'), text.size());
+    const size_t length = std::min(text.find_first_of("\r\n"), text.size());
     const std::string_view line = text.substr(0, length);
-    text.remove_prefix(std::min(text.size(), length + 1));
+    text.remove_prefix(text.substr(length).starts_with("\r\n") ? length + 2 : std::min(text.size(), length + 1));
     const std::string_view content = Trim(line);
     if (content.empty() || content.front() == '#' || content.front() == ';') continue;
     const auto refuse = [number](std::string_view why) {

@@ -96,7 +96,8 @@ std::string_view UndecodedFormat(std::string_view field) {
 
 bool IsPhotoFormat(std::string_view field) {
   const std::string_view format = UndecodedFormat(field);
-  return format == "HEIF" || format == "AVIF" || format == "JPEG XL" || format == "camera raw";
+  return format == "HEIF" || format == "AVIF" || format == "JPEG XL" || format == "camera raw" || format == "Netpbm" ||
+         format == "JPEG 2000";
 }
 
 absl::StatusOr<std::vector<std::string>> WarningsOfNames(const DatasetPlace& place, const Index& index) {

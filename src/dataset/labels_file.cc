@@ -37,6 +37,30 @@ absl::Status CheckStop(const std::stop_token& stop) {
   return stop.stop_requested() ? absl::CancelledError("reading the labels was interrupted") : absl::OkStatus();
 }
 
+// True if only zeros in front are missing, as after a spreadsheet or pandas has read the names as numbers.
+bool HasLostZeros(std::string_view written, std::string_view key) {
+  const std::string_view digits = written.substr(0, written.find('.'));
+  const std::string_view base = key.substr(key.rfind('/') + 1);
+  const auto is_number = [](std::string_view text) {
+    return !text.empty() && text.find_first_not_of("0123456789") == std::string_view::npos;
+  };
+  return is_number(digits) && is_number(base) && base.starts_with('0') && digits.size() < base.size() &&
+         (digits == "0" || !digits.starts_with('0'));
+}
+
+// What helps if no row has the key of a sample.
+std::string_view AdviceOnKeys(std::string_view written, std::string_view key) {
+  if (written.find('\\') != std::string_view::npos)
+    return "the path has backslashes, as on Windows: write slashes, as in the names of samples";
+  if (HasLostZeros(written, key)) {
+    return "zeros in front are lost, as when a spreadsheet or pandas reads names as numbers: write the names as texts "
+           "(in pandas dtype=str)";
+  }
+  if (written.starts_with(' ') || written.starts_with('\t'))
+    return "the key begins with a blank, which is a part of it to CSV: write no blanks behind delimiters";
+  return "say which column holds the keys: --key-column X, in Python Labels(uri, key_column=\"X\")";
+}
+
 // How the rows write the keys of samples.
 class KeyForm {
  public:
@@ -299,15 +323,13 @@ class LabelJoin {
         if (fits) return labels;
       }
     }
+    if (rows == 0) return absl::InvalidArgumentError("it has no rows");
     IndexedSample first;
     if (base_.size() > 0) RETURN_IF_ERROR(base_.Lookup(0, &first));
     return absl::InvalidArgumentError(
         fmt::format("none of its {} has the key of a sample of {}: the first key is '{}', and the first sample is "
                     "called '{}'; {}{}",
-                    Counted(rows, "row"), data_.uri, first_key, first.key,
-                    first_key.find('\\') != std::string::npos
-                        ? "the path has backslashes, as on Windows: write slashes, as in the names of samples"
-                        : "say which column holds the keys: --key-column X, in Python Labels(uri, key_column=\"X\")",
+                    Counted(rows, "row"), data_.uri, first_key, first.key, AdviceOnKeys(first_key, first.key),
                     OnUnicodeForms(first_key, first.key)));
   }
 

@@ -15,6 +15,7 @@ namespace {
 constexpr uint64_t kFileHead = 14;
 constexpr uint32_t kCoreHead = 12;  // of OS/2: smaller numbers, palettes of three bytes
 constexpr uint32_t kInfoHead = 40;
+constexpr uint64_t kMaskBytes = 12;
 
 enum BmpMethod : uint32_t { kPlain = 0, kRuns8 = 1, kRuns4 = 2, kBitFields = 3, kAlphaBitFields = 6 };
 
@@ -42,6 +43,7 @@ class BmpReader final : public RowReader {
  public:
   absl::StatusOr<ImageSize> Open(ByteSpan encoded) override;
   bool can_shrink() const override { return false; }
+  bool may_be_numbers() const override { return bits_ <= 8; }
   uint64_t held_bytes() const override { return has_runs() ? PixelCount() : 0; }
   absl::Status Start(const Region& region, int denominator, PixelForm form) override;
   absl::StatusOr<RowBlock> Next() override;
@@ -56,6 +58,8 @@ class BmpReader final : public RowReader {
   uint32_t Number(uint64_t at, int bytes) const;
   absl::Status ReadPalette(uint64_t at, uint32_t entry_bytes, uint32_t count);
   absl::Status ReadFields(uint64_t at, uint32_t compression);
+  bool HasUsualMasks() const;
+  void CorrectPlace(uint32_t head, uint32_t compression, uint32_t colours);
   void Expand(const std::byte* row, uint8_t* to) const;
 
   ByteSpan encoded_;
@@ -95,6 +99,13 @@ absl::Status BmpReader::ReadPalette(uint64_t at, uint32_t entry_bytes, uint32_t 
   return absl::OkStatus();
 }
 
+// True if the masks put the colours of 24 bits where they are without masks.
+bool BmpReader::HasUsualMasks() const {
+  constexpr uint64_t kMasksAt = kFileHead + kInfoHead;
+  return Has(kMasksAt, kMaskBytes) && Number(kMasksAt, 4) == 0xff0000 && Number(kMasksAt + 4, 4) == 0xff00 &&
+         Number(kMasksAt + 8, 4) == 0xff;
+}
+
 absl::Status BmpReader::ReadFields(uint64_t at, uint32_t compression) {
   if (compression == kPlain) {
     const bool five_bits = bits_ == 16;
@@ -102,7 +113,8 @@ absl::Status BmpReader::ReadFields(uint64_t at, uint32_t compression) {
                BitField::Of(five_bits ? 0x1f : 0xff)};
     return absl::OkStatus();
   }
-  if (!Has(at, 12)) return BmpDamaged("it ends within its head");
+  if (!Has(at, kMaskBytes)) return BmpDamaged("it ends within its head");
+  if (Number(at, 4) == 0 && Number(at + 4, 4) == 0 && Number(at + 8, 4) == 0) return ReadFields(at, kPlain);
   for (size_t c = 0; c < 3; ++c) {
     const uint32_t mask = Number(at + 4 * c, 4);
     const BitField field = BitField::Of(mask);
@@ -110,6 +122,20 @@ absl::Status BmpReader::ReadFields(uint64_t at, uint32_t compression) {
     fields_[c] = field;
   }
   return absl::OkStatus();
+}
+
+// Where Pillow looks for pixels if the file says 0, or names the palette in their place.
+void BmpReader::CorrectPlace(uint32_t head, uint32_t compression, uint32_t colours) {
+  const uint64_t head_end = kFileHead + head;
+  const uint64_t entry_bytes = head == kCoreHead ? 3 : 4;
+  const uint64_t entries = bits_ > 8 ? 0 : colours != 0 ? colours : uint64_t{1} << bits_;
+  const uint64_t palette_bytes = entries * entry_bytes;
+  const bool has_masks = head == kInfoHead && (compression == kBitFields || compression == kAlphaBitFields);
+  if (pixels_at_ == 0) {
+    pixels_at_ = head_end + (has_masks ? kMaskBytes : 0) + palette_bytes;
+  } else if (pixels_at_ == head_end) {
+    pixels_at_ += palette_bytes;
+  }
 }
 
 absl::StatusOr<ImageSize> BmpReader::Open(ByteSpan encoded) {
@@ -139,7 +165,9 @@ absl::StatusOr<ImageSize> BmpReader::Open(ByteSpan encoded) {
   height = top_down_ ? -height : height;
   RETURN_IF_ERROR(CheckImageSize(width, height));
   size_ = {static_cast<int>(width), static_cast<int>(height)};
+  CorrectPlace(head, compression, colours);
   const bool wide = bits_ == 16 || bits_ == 32;
+  if (bits_ == 24 && compression == kBitFields && HasUsualMasks()) compression = kPlain;
   const bool fields = compression == kBitFields || compression == kAlphaBitFields;
   method_ = compression;
   if (has_runs() && bits_ == (compression == kRuns8 ? 8 : 4)) {

@@ -31,13 +31,23 @@ ByteSpan WithoutExifHead(ByteSpan exif) {
   return exif;
 }
 
+// EXIF data that do not fit into one segment continue in the next one.
+void AddExif(ByteSpan payload, MetadataBlock* exif) {
+  if (exif->empty()) {
+    exif->in_file = WithoutExifHead(payload);
+    return;
+  }
+  if (exif->inflated.empty()) exif->inflated = AsText(exif->in_file);
+  exif->inflated += AsText(payload.subspan(kExifHead.size()));
+}
+
 ImageMetadata MetadataOfJpeg(ByteSpan jpeg) {
   ImageMetadata found;
   JpegSegments segments(jpeg);
   while (const std::optional<JpegSegment> segment = segments.Next()) {
     if (segment->marker != jpeg_marker::kApp1) continue;
     const std::string_view text = AsText(segment->payload);
-    if (text.starts_with(kExifHead) && found.exif.empty()) found.exif.in_file = WithoutExifHead(segment->payload);
+    if (text.starts_with(kExifHead)) AddExif(segment->payload, &found.exif);
     if (text.starts_with(kJpegXmpHead)) found.xmp.in_file = segment->payload.subspan(kJpegXmpHead.size());
   }
   return found;
@@ -162,6 +172,7 @@ std::optional<ImageChunk> ImageChunks::Next() {
   const ImageChunk chunk{.name = AsText(encoded_).substr(at_ + name_at, 4),
                          .payload = encoded_.subspan(at_ + kChunkHead, length)};
   at_ += kChunkHead + length + (png_ ? 4 : length % 2);  // a checksum; chunks of an even number of bytes
+  if (png_ && chunk.name == "IEND") at_ = encoded_.size();
   return chunk;
 }
 

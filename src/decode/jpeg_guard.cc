@@ -10,6 +10,11 @@ constexpr int kMaxScans = 100;  // encoders write about ten
 
 const char* const kOwnMessages[] = {"it has more scans than any sound image needs"};
 
+// True if the frame that libjpeg does not know is one of the four lossless kinds.
+bool IsLossless(int frame) {
+  return frame == 0xc3 || frame == 0xc7 || frame == 0xcb || frame == 0xcf;
+}
+
 }  // namespace
 
 JpegGuard::JpegGuard() {
@@ -49,11 +54,17 @@ bool JpegGuard::Run(absl::FunctionRef<void()> body) {
 
 absl::Status JpegGuard::status() const {
   switch (code_) {
+    case JERR_SOF_UNSUPPORTED:
+      if (IsLossless(manager_.msg_parm.i[0])) {
+        return absl::InvalidArgumentError(
+            "cannot decode a lossless JPEG (SOF type 0xc3 and the like), as medical scanners and raw photos have it; "
+            "store it as a PNG");
+      }
+      [[fallthrough]];
     case JERR_ARITH_NOTIMPL:
     case JERR_BAD_PRECISION:
     case JERR_CONVERSION_NOTIMPL:
     case JERR_IMAGE_TOO_BIG:
-    case JERR_SOF_UNSUPPORTED:
       return absl::InvalidArgumentError(
           fmt::format("cannot decode this kind of JPEG: {}; store it as a baseline 8-bit JPEG", message_));
     case JERR_NO_BACKING_STORE:

@@ -1,5 +1,8 @@
 #include "decode/orientation.h"
 
+#include <bit>
+#include <cmath>
+#include <cstdint>
 #include <cstring>
 #include <iterator>
 #include <optional>
@@ -27,14 +30,27 @@ class TiffReader {
     }
     return value;
   }
+  uint64_t Get8(uint64_t at) const {
+    const uint64_t first = Get(at, 4);
+    const uint64_t second = Get(at + 4, 4);
+    return big_ ? first << 32 | second : second << 32 | first;
+  }
 
  private:
   const ByteSpan tiff_;
   const bool big_;
 };
 
+// Types of the numbers that an orientation may have. A signed one is that much above the one without a sign.
+constexpr uint32_t kTiffByte = 1;
 constexpr uint32_t kTiffShort = 3;
 constexpr uint32_t kTiffLong = 4;
+constexpr uint32_t kTiffRational = 5;
+constexpr uint32_t kSigned = 5;
+constexpr uint32_t kTiffFloat = 11;
+constexpr uint32_t kTiffDouble = 12;
+constexpr uint32_t kTiffDirectory = 13;
+constexpr uint32_t kTiffLong8 = 16;
 
 // Bytes of a number of each type of TIFF; 0 for types that do not exist.
 constexpr uint8_t kTypeBytes[] = {0, 1, 1, 2, 4, 8, 1, 1, 2, 4, 8, 4, 8, 4, 0, 0, 8};
@@ -46,8 +62,13 @@ struct TiffEntry {
   uint64_t at = 0;
 };
 
+bool BeginsAsTiff(ByteSpan bytes) {
+  return AsText(bytes).starts_with("II") || AsText(bytes).starts_with("MM");
+}
+
 // The first such tag that has a value. As Pillow, it reads up to the first tag that is cut off.
 std::optional<TiffEntry> FindTag(ByteSpan tiff, uint32_t tag) {
+  if (!BeginsAsTiff(tiff)) return std::nullopt;
   const TiffReader reader(tiff);
   const uint32_t magic = reader.Get(2, 2);
   if (magic != 42 && magic != 42 << 8) return std::nullopt;
@@ -67,21 +88,33 @@ std::optional<TiffEntry> FindTag(ByteSpan tiff, uint32_t tag) {
   return std::nullopt;
 }
 
+uint32_t WholeOf(double number) {
+  constexpr double kMost = 8;
+  return number >= 0 && number <= kMost && number == std::floor(number) ? static_cast<uint32_t>(number) : 0;
+}
+
 // The tag Orientation of the first directory, 0 if it is no such number; nullopt if there is none.
 std::optional<uint32_t> OrientationTag(ByteSpan tiff) {
   constexpr uint32_t kOrientationTag = 0x0112;
-  constexpr uint32_t kSigned = 5;  // the type of a signed number is that much above the one without a sign
-  constexpr uint32_t kTiffRational = 5;
   const TiffReader reader(tiff);
   const std::optional<TiffEntry> entry = FindTag(tiff, kOrientationTag);
   if (!entry) return std::nullopt;
   switch (entry->type) {
+    case kTiffByte + kSigned:  // a byte without a sign is text to Pillow
+      return reader.Get(entry->at, 1);
     case kTiffShort:
     case kTiffShort + kSigned:
       return reader.Get(entry->at, 2);
     case kTiffLong:
     case kTiffLong + kSigned:
+    case kTiffDirectory:
       return reader.Get(entry->at, 4);
+    case kTiffLong8:
+      return reader.Get8(entry->at) <= UINT32_MAX ? static_cast<uint32_t>(reader.Get8(entry->at)) : 0;
+    case kTiffFloat:
+      return WholeOf(std::bit_cast<float>(reader.Get(entry->at, 4)));
+    case kTiffDouble:
+      return WholeOf(std::bit_cast<double>(reader.Get8(entry->at)));
     case kTiffRational:
     case kTiffRational + kSigned: {
       const uint32_t over = reader.Get(entry->at, 4);
@@ -122,6 +155,8 @@ uint32_t OrientationNumber(ByteSpan encoded) {
     return tag ? *tag : OrientationInXmpOfTiff(encoded);
   }
   const ImageMetadata metadata = MetadataOf(encoded);
+  // Pillow does not get as far as XMP data if the EXIF data are no TIFF file.
+  if (!metadata.exif.empty() && !BeginsAsTiff(metadata.exif.bytes())) return 0;
   const std::optional<uint32_t> tag = OrientationTag(metadata.exif.bytes());
   return tag ? *tag : OrientationInXmp(AsText(metadata.xmp.bytes()));
 }

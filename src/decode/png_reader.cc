@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "base/crypto.h"
 #include "decode/image_readers.h"
+#include "decode/png_chunks.h"
 #include "decode/resample_kernels.h"
 
 namespace millrace {
@@ -23,53 +23,6 @@ constexpr size_t kMaxKeptBytes = size_t{4} << 20;
 absl::Status Damaged(int error) {
   if (error == SPNG_EMEM) return absl::ResourceExhaustedError("out of memory while decoding a PNG");
   return absl::DataLossError(fmt::format("the PNG is damaged: {}", spng_strerror(error)));
-}
-
-void PutBe(uint32_t number, std::string* out) {
-  for (int shift = 24; shift >= 0; shift -= 8) out->push_back(static_cast<char>(number >> shift));
-}
-
-/// The file with its chunks of pixels made whole if they are not: one that reaches beyond the file ends with it, and
-/// wrong checksums are replaced. Pillow looks at neither of both, but at the checksum of the pixels' codec, as spng
-/// then does, too. nullopt if all is well.
-std::optional<std::string> WithWholePixelChunks(ByteSpan encoded) {
-  constexpr size_t kSignature = 8;
-  constexpr size_t kHead = 8;  // length and type
-  constexpr size_t kChecksum = 4;
-  const auto number = [&](size_t at) {
-    uint32_t value = 0;
-    for (size_t i = 0; i < 4; ++i) value = value << 8 | static_cast<uint32_t>(encoded[at + i]);
-    return value;
-  };
-  std::vector<ByteSpan> pixels;
-  size_t first = 0;
-  size_t at = kSignature;
-  bool fits = true;
-  while (encoded.size() >= at + kHead) {
-    const bool is_pixels = AsText(encoded.subspan(at + 4, 4)) == "IDAT";
-    if (!is_pixels && !pixels.empty()) break;
-    const size_t rest = encoded.size() - at - kHead;
-    const size_t length = std::min<size_t>(number(at), rest);
-    if (is_pixels) {
-      if (pixels.empty()) first = at;
-      pixels.push_back(encoded.subspan(at + 4, 4 + length));
-      fits = fits && rest >= length + kChecksum && Crc32(pixels.back()) == number(at + kHead + length);
-    }
-    if (rest < length + kChecksum) {
-      at = encoded.size();
-      break;
-    }
-    at += kHead + length + kChecksum;
-  }
-  if (fits) return std::nullopt;
-  std::string whole(AsText(encoded.first(first)));
-  whole.reserve(encoded.size() + 2 * kHead);
-  for (const ByteSpan chunk : pixels) {
-    PutBe(static_cast<uint32_t>(chunk.size() - 4), &whole);
-    whole += AsText(chunk);
-    PutBe(Crc32(chunk), &whole);
-  }
-  return whole += AsText(encoded.subspan(at));
 }
 
 class PngReader final : public RowReader {
@@ -96,7 +49,7 @@ class PngReader final : public RowReader {
 
   std::unique_ptr<spng_ctx, FreeContext> png_;
   ByteSpan encoded_;
-  std::optional<std::string> whole_;  // in place of a file whose chunks of pixels are not whole
+  std::optional<std::string> changed_;  // in place of a file that Pillow reads, and spng does not
   size_t position_ = 0;
   spng_ihdr header_{};
   Region region_;
@@ -112,8 +65,8 @@ absl::StatusOr<ImageSize> PngReader::Open(ByteSpan encoded) {
   if (png_ == nullptr) return Damaged(SPNG_EMEM);
   int error = spng_set_crc_action(png_.get(), SPNG_CRC_ERROR, SPNG_CRC_ERROR);
   if (error == 0) error = spng_set_chunk_limits(png_.get(), kMaxChunkBytes, kMaxChunkBytes);
-  whole_ = WithWholePixelChunks(encoded);
-  encoded_ = whole_ ? AsBytes(*whole_) : encoded;
+  ASSIGN_OR_RETURN(changed_, PngAsPillowReadsIt(encoded));
+  encoded_ = changed_ ? AsBytes(*changed_) : encoded;
   position_ = 0;
   if (error == 0) error = spng_set_png_stream(png_.get(), Read, this);
   if (error == 0) error = spng_get_ihdr(png_.get(), &header_);
@@ -122,7 +75,7 @@ absl::StatusOr<ImageSize> PngReader::Open(ByteSpan encoded) {
   // Chunks before the pixels must fit their checksums; those behind them are not looked at, as by Pillow.
   error = spng_decode_chunks(png_.get());
   // Checksums of the pixels' chunks fit. Without them spng looks at that of their codec, which is slower.
-  if (error == 0 && !whole_) error = spng_set_crc_action(png_.get(), SPNG_CRC_USE, SPNG_CRC_USE);
+  if (error == 0 && !changed_) error = spng_set_crc_action(png_.get(), SPNG_CRC_USE, SPNG_CRC_USE);
   if (error != 0) return Damaged(error);
   return ImageSize{static_cast<int>(header_.width), static_cast<int>(header_.height)};
 }
@@ -158,7 +111,7 @@ absl::Status PngReader::Start(const Region& region, int /*denominator*/, PixelFo
 
 void PngReader::Close() {
   png_.reset();
-  whole_.reset();
+  changed_.reset();
   for (std::vector<uint8_t>* rows : {&pixels_, &numbers_}) {
     if (rows->size() > kMaxKeptBytes) std::vector<uint8_t>().swap(*rows);
   }

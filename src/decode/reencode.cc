@@ -66,7 +66,9 @@ JpegHead ReadHead(ByteSpan encoded) {
     if (is_frame && segment->payload.size() > kComponentsAt) {
       head.components = static_cast<int>(segment->payload[kComponentsAt]);
     }
-    if (marker == jpeg_marker::kApp1 || marker == jpeg_marker::kApp2) head.kept.push_back(*segment);
+    // The places of further pictures (MPF) are those of the file as it was.
+    const bool is_places = marker == jpeg_marker::kApp2 && AsText(segment->payload).starts_with("MPF\0"sv);
+    if ((marker == jpeg_marker::kApp1 || marker == jpeg_marker::kApp2) && !is_places) head.kept.push_back(*segment);
   }
   // A profile of another space than the pixels will have.
   if (head.components == 4) {
@@ -209,7 +211,7 @@ std::unique_ptr<RowReader> MakeOtherReader(ImageFormat format) {
   return format == ImageFormat::kTiff ? MakeTiffReader() : MakeBmpReader();
 }
 
-// GIF, TIFF and BMP, which become PNGs. TIFFs that may be masks stay as they are.
+// GIF, TIFF and BMP, which become PNGs. TIFFs and BMPs that may be masks or measurements stay as they are.
 absl::StatusOr<std::optional<std::string>> ResizeToPng(ByteSpan encoded, ImageFormat format,
                                                        const ImageChange& change) {
   const std::unique_ptr<RowReader> reader = MakeOtherReader(format);
@@ -217,10 +219,8 @@ absl::StatusOr<std::optional<std::string>> ResizeToPng(ByteSpan encoded, ImageFo
   if (std::min(from.width, from.height) <= change.shorter_side) return std::nullopt;
   if (reader->held_bytes() > kCoefficientBytes)
     return absl::InvalidArgumentError("cannot resize this image: it is too large to be held in memory");
-  const Region corner{.left = 0, .top = 0, .right = 1, .bottom = 1};
-  if (format == ImageFormat::kTiff && reader->Start(corner, 1, PixelForm::kNumbers).ok()) return std::nullopt;
-  ASSIGN_OR_RETURN(const ImageSize again, reader->Open(encoded));
-  const Scaling scaling = ScalingTo(again, change.shorter_side, reader->can_shrink());
+  if (reader->may_be_numbers()) return std::nullopt;
+  const Scaling scaling = ScalingTo(from, change.shorter_side, reader->can_shrink());
   // A PNG is shown as it is stored, a TIFF is turned.
   const Orientation orientation = OrientationToShow(encoded, /*by_exif=*/false);
   const ImageSize seen = Turned(scaling.to, orientation);
@@ -229,7 +229,7 @@ absl::StatusOr<std::optional<std::string>> ResizeToPng(ByteSpan encoded, ImageFo
   RowTurner turner;
   if (orientation.turns()) turner.Start(scaling.to, BytesOf(PixelForm::kRgbx), orientation);
   int stored_row = 0;
-  RETURN_IF_ERROR(Resize(*reader, again, scaling, PixelForm::kRgbx, [&](const uint8_t* row) -> absl::Status {
+  RETURN_IF_ERROR(Resize(*reader, from, scaling, PixelForm::kRgbx, [&](const uint8_t* row) -> absl::Status {
     if (!orientation.turns()) return writer.Put(row);
     turner.Put(stored_row++, row);
     return absl::OkStatus();

@@ -64,6 +64,10 @@ class RowReader {
   /// Whether Start takes denominators other than 1.
   virtual bool can_shrink() const = 0;
 
+  /// True if pixels may be numbers of a mask or a measurement, which cannot be mixed: one sample, or places of a
+  /// palette. Not asked of JPEG, PNG and WebP.
+  virtual bool may_be_numbers() const { return false; }
+
   /// What Start will hold until Close because the image cannot be read row by row; 0 if it can.
   virtual uint64_t held_bytes() const = 0;
 

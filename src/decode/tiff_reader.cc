@@ -110,6 +110,7 @@ class TiffRowReader final : public RowReader {
  public:
   absl::StatusOr<ImageSize> Open(ByteSpan encoded) override;
   bool can_shrink() const override { return false; }
+  bool may_be_numbers() const override { return samples_ == 1; }
   uint64_t held_bytes() const override { return held_; }
   absl::Status Start(const Region& region, int denominator, PixelForm form) override;
   absl::StatusOr<RowBlock> Next() override;

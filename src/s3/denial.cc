@@ -103,7 +103,8 @@ std::string_view SpecialRemedy(const S3Denial& denial) {
            "owner";
   }
   if (denial.code == "AccountProblem" || denial.code == "NotSignedUp" || denial.code == "UserDisable" ||
-      denial.code == "UserSuspended" || denial.code == "AccountSuspended" || denial.code == "AccountDisabled") {
+      denial.code == "UserDisabled" || denial.code == "AccountInactive" || denial.code == "UserSuspended" ||
+      denial.code == "AccountSuspended" || denial.code == "AccountDisabled") {
     return "the account cannot use the store, whatever its permissions are: check its state and its bills with the "
            "provider";
   }
@@ -119,6 +120,10 @@ std::string_view SpecialRemedy(const S3Denial& denial) {
       HasText(denial.message, "Object Lock") || HasText(denial.message, "WORM")) {
     return "Object Lock protects this version: wait until its retention or legal hold ends, or ask for "
            "s3:BypassGovernanceRetention";
+  }
+  if (HasText(denial.message, "cap exceeded")) {
+    return "a cap of the account is reached, whatever its permissions are: raise it with the provider, or wait for its "
+           "next period";
   }
   if (HasText(denial.message, "equest has expired")) {
     return "the signature is too old: set this machine's clock (NTP)";

@@ -28,6 +28,9 @@ constexpr std::string_view kCheckClock = "set this machine's clock (NTP)";
 constexpr std::string_view kNotAllowed =
     "the server does not take this kind of request: check AWS_ENDPOINT_URL, which may be that of a web site or of "
     "another service";
+constexpr std::string_view kFreeSpace = "free space or raise the quota";
+constexpr std::string_view kTooLargeBody =
+    "the store, or a proxy before it, takes no body of this size: raise its limit (client_max_body_size of nginx)";
 constexpr std::string_view kNoBucket = "the bucket does not exist";
 constexpr std::string_view kSlowDown = "the store is overloaded: lower the number of connections or try later";
 
@@ -46,6 +49,7 @@ const std::vector<S3ErrorRule>& S3ErrorRules() {
       {0, "SignatureDoesNotMatch", {Code::kUnauthenticated, S3Action::kFail, kWrongSignature}},
       {0, "InvalidSecurity", {Code::kUnauthenticated, S3Action::kFail, kCheckKeys}},
       {0, "ExpiredToken", {Code::kUnauthenticated, S3Action::kRefresh, kRenewKeys}},
+      {0, "ExpiredTokenException", {Code::kUnauthenticated, S3Action::kRefresh, kRenewKeys}},
       {0, "InvalidToken", {Code::kUnauthenticated, S3Action::kRefresh, kRenewKeys}},
       {0, "TokenRefreshRequired", {Code::kUnauthenticated, S3Action::kRefresh, kRenewKeys}},
       {0, "RequestTimeTooSkewed", {Code::kUnauthenticated, S3Action::kFixClock, kCheckClock}},
@@ -62,7 +66,9 @@ const std::vector<S3ErrorRule>& S3ErrorRules() {
       {0, "BucketAlreadyOwnedByYou", {Code::kAlreadyExists, S3Action::kFail, ""}},
       {0, "ConditionalRequestConflict", {Code::kUnavailable, S3Action::kRetry, ""}},
       {0, "OperationAborted", {Code::kUnavailable, S3Action::kRetry, ""}},
-      {0, "QuotaExceeded", {Code::kResourceExhausted, S3Action::kFail, "free space or raise the quota"}},
+      {0, "QuotaExceeded", {Code::kResourceExhausted, S3Action::kFail, kFreeSpace}},
+      {0, "XMinioAdminBucketQuotaExceeded", {Code::kResourceExhausted, S3Action::kFail, kFreeSpace}},
+      {0, "EntityTooLarge", {Code::kInvalidArgument, S3Action::kFail, kTooLargeBody}},
       {0, "BadDigest", {Code::kDataLoss, S3Action::kRetry, ""}},
       {0, "XAmzContentSHA256Mismatch", {Code::kDataLoss, S3Action::kRetry, ""}},
       {0, "IncompleteBody", {Code::kUnavailable, S3Action::kRetry, ""}},
@@ -93,6 +99,7 @@ const std::vector<S3ErrorRule>& S3ErrorRules() {
       {408, "", {Code::kUnavailable, S3Action::kRetry, ""}},
       {409, "", {Code::kAlreadyExists, S3Action::kFail, ""}},
       {412, "", {Code::kFailedPrecondition, S3Action::kFail, ""}},
+      {413, "", {Code::kInvalidArgument, S3Action::kFail, kTooLargeBody}},
       {416, "", {Code::kOutOfRange, S3Action::kFail, ""}},
       {429, "", {Code::kUnavailable, S3Action::kThrottle, kSlowDown}},
       {500, "", {Code::kUnavailable, S3Action::kRetry, ""}},
@@ -100,7 +107,7 @@ const std::vector<S3ErrorRule>& S3ErrorRules() {
       {502, "", {Code::kUnavailable, S3Action::kRetry, ""}},
       {503, "", {Code::kUnavailable, S3Action::kThrottle, kSlowDown}},
       {504, "", {Code::kUnavailable, S3Action::kRetry, ""}},
-      {507, "", {Code::kResourceExhausted, S3Action::kFail, "free space or raise the quota"}},
+      {507, "", {Code::kResourceExhausted, S3Action::kFail, kFreeSpace}},
   };
   return rules;
 }

@@ -14,6 +14,11 @@ std::string StripETagQuotes(std::string_view etag) {
   return std::string(etag);
 }
 
+std::string ETagOfBytes(std::string_view etag) {
+  if (etag.starts_with("W/\"")) etag.remove_prefix(2);
+  return StripETagQuotes(etag);
+}
+
 std::string IfMatchValue(std::string_view etag) {
   return etag.starts_with("W/") || etag.starts_with('"') ? std::string(etag) : absl::StrCat("\"", ToAbsl(etag), "\"");
 }

@@ -9,6 +9,9 @@ namespace millrace {
 /// `"abc"` -> `abc`. A weak or unquoted tag stays as it is: to us it is opaque.
 std::string StripETagQuotes(std::string_view etag);
 
+/// The tag that names the bytes: `"abc"` and `W/"abc"` -> `abc`. Proxies mark tags as weak on their way.
+std::string ETagOfBytes(std::string_view etag);
+
 /// The tag as it is sent in If-Match.
 std::string IfMatchValue(std::string_view etag);
 

@@ -11,6 +11,9 @@ TEST(ETag, Quotes) {
   EXPECT_EQ(StripETagQuotes("\"abc\""), "abc");
   EXPECT_EQ(StripETagQuotes("abc"), "abc");
   EXPECT_EQ(StripETagQuotes("W/\"abc\""), "W/\"abc\"");
+  EXPECT_EQ(ETagOfBytes("W/\"abc\""), "abc");
+  EXPECT_EQ(ETagOfBytes("\"abc\""), "abc");
+  EXPECT_EQ(ETagOfBytes("W/abc"), "W/abc");
   EXPECT_EQ(StripETagQuotes("\""), "\"");
   EXPECT_EQ(StripETagQuotes("\"\""), "");
   EXPECT_EQ(IfMatchValue("abc"), "\"abc\"");

@@ -117,8 +117,8 @@ void GetExchange::LearnChecksum(const HttpResponseHead& head) {
 }
 
 GetExchange::Objection GetExchange::CheckVersion(const HttpResponseHead& head) {
-  const std::string etag = StripETagQuotes(head.headers.Find("etag").value_or(""));
-  if (!etag.empty() && !etag_.empty() && etag != etag_)
+  const std::string etag = ETagOfBytes(head.headers.Find("etag").value_or(""));
+  if (!etag.empty() && !etag_.empty() && etag != ETagOfBytes(etag_))
     return {.what = "the object changed while it was read", .other_version = true};
   if (etag_.empty()) etag_ = etag;
   return {};
@@ -175,6 +175,14 @@ GetExchange::Objection GetExchange::CheckPlace(const HttpResponseHead& head, uin
     return {.what = fmt::format("the answer to a range is neither the range nor the object (HTTP {})", head.status)};
   }
   if (*head.content_length < wanted.end()) return too_short(*head.content_length);
+  // Without a version, only the length tells the object from a page that a proxy sends in its place.
+  if (asked_for_all && *head.content_length != wanted.end() && !head.headers.Has("etag")) {
+    return {
+        .what = fmt::format("the store sends {} bytes instead of the object's {}", *head.content_length, wanted.end()),
+        .code = absl::StatusCode::kFailedPrecondition,
+        .final = true,
+        .remedy = "the answer may be a page of a proxy: check AWS_ENDPOINT_URL, HTTPS_PROXY, HTTP_PROXY and NO_PROXY"};
+  }
   object_size_ = *head.content_length;
   *skip = wanted.offset;
   return CheckVersion(head);

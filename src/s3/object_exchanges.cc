@@ -43,7 +43,7 @@ bool IsKept(std::string_view name) {
 }
 
 std::string ETagOf(const std::optional<HttpResponseHead>& head) {
-  return StripETagQuotes(head->headers.Find("etag").value_or(""));
+  return ETagOfBytes(head->headers.Find("etag").value_or(""));
 }
 
 std::string HexSha256(ByteSpan data) {
@@ -139,7 +139,7 @@ HttpBodySink HeadExchange::OnSuccessHead(const HttpResponseHead& head) {
     return RefuseForGood(sane.code(), std::string(ToStd(sane.message())));
   ObjectInfo& info = object_.info;
   info.size = *size;
-  info.etag = StripETagQuotes(head.headers.Find("etag").value_or(""));
+  info.etag = ETagOfBytes(head.headers.Find("etag").value_or(""));
   info.modified_ms = LastModified(head);
   if (asks_checksum_) info.checksum = WholeObjectChecksum(head.headers);
   const bool by_etag = info.checksum && info.checksum->kind == ObjectChecksum::Kind::kMd5;

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "absl/strings/match.h"
 #include "absl/time/time.h"
 #include "aws/sigv4.h"
 #include "aws/xml_document.h"
@@ -141,9 +142,11 @@ absl::StatusOr<ListPage> ParseListXml(std::string_view xml) {
   std::sort(page.objects.begin(), page.objects.end(),
             [](const ObjectInfo& a, const ObjectInfo& b) { return a.key < b.key; });
   std::sort(page.common_prefixes.begin(), page.common_prefixes.end());
-  if (root.Text("IsTruncated") == "true") {
+  // If a store does not say whether there is more, its token does.
+  const std::string_view truncated = root.Text("IsTruncated");
+  if (absl::EqualsIgnoreCase(ToAbsl(truncated), "true") || truncated.empty()) {
     page.continuation = root.Text("NextContinuationToken");
-    if (page.continuation.empty())
+    if (page.continuation.empty() && !truncated.empty())
       return absl::InvalidArgumentError("a truncated listing has no <NextContinuationToken>");
   }
   return page;

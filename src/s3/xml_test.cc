@@ -64,6 +64,17 @@ TEST(ParseListXml, AnEmptyPage) {
   EXPECT_TRUE(page->objects.empty());
 }
 
+TEST(ParseListXml, TheTokenTellsWhetherThereIsMoreIfNothingElseDoes) {
+  const auto continuation = [](const std::string& members) {
+    return ParseListXml("<ListBucketResult>" + members + "</ListBucketResult>")->continuation;
+  };
+  const std::string token = "<NextContinuationToken>t</NextContinuationToken>";
+  EXPECT_EQ(continuation(token), "t");
+  EXPECT_EQ(continuation("<IsTruncated>True</IsTruncated>" + token), "t");
+  EXPECT_EQ(continuation("<IsTruncated>false</IsTruncated>" + token), "");
+  EXPECT_EQ(continuation(""), "");
+}
+
 class BadListing : public ::testing::TestWithParam<const char*> {};
 TEST_P(BadListing, IsRefused) {
   EXPECT_EQ(ParseListXml(GetParam()).status().code(), absl::StatusCode::kInvalidArgument);

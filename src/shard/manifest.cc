@@ -10,6 +10,8 @@
 #include <utility>
 
 #include "absl/strings/ascii.h"
+#include "base/bytes.h"
+#include "base/foreign_bytes.h"
 #include "base/number.h"
 #include "base/status.h"
 #include "base/utf8.h"
@@ -71,6 +73,40 @@ absl::StatusOr<std::optional<size_t>> FindName(const ManifestColumns& columns, c
     if (const std::optional<size_t> key = FirstOf(kKeyNames, names)) return key;
   }
   return FindColumn(columns.path, kPathNames, names);
+}
+
+// The delimiter of the only column, if it is another one than those that are looked for; "" if it is none.
+std::string_view OtherDelimiter(std::string_view name) {
+  for (const std::string_view delimiter : {"|", ";", "\t", ","}) {
+    if (name.find(delimiter) != std::string_view::npos) return delimiter == "\t" ? "a tab" : delimiter;
+  }
+  return {};
+}
+
+// Says what a file is that is no text, or no table, by its first cell; "" if it may be one.
+std::string_view NameOtherTable(std::string_view first) {
+  if (first.starts_with("PK\x03\x04")) return "a workbook of Excel: save it as CSV";
+  if (first.starts_with("\xd0\xcf\x11\xe0")) return "a workbook of an early Excel: save it as CSV";
+  if (first.starts_with("PAR1")) return "a Parquet file: write it as CSV or as JSON lines";
+  return NameForeignBytes(AsBytes(first));
+}
+
+// Advice that the names give on a file that is not read as it is meant; "" if there is none.
+std::string AdviceOnHeader(const std::vector<std::string>& names) {
+  if (const std::string_view other = NameOtherTable(names.front()); !other.empty())
+    return fmt::format("; it begins as {}", other);
+  if (names.front().find('\0') != std::string::npos) return "; it may be UTF-16 without a mark: save it as UTF-8";
+  if (names.front().starts_with('#')) return "; the first line must have the names of the columns: remove comments";
+  if (IsImageField(Lower(names.front().substr(names.front().rfind('.') + 1))) && names.front().find('.') > 0 &&
+      names.front().find('.') != std::string::npos) {
+    return "; the first line looks like a row: put the names of the columns before it";
+  }
+  const std::string_view delimiter = names.size() == 1 ? OtherDelimiter(names.front()) : std::string_view();
+  if (delimiter.empty()) return "";
+  return fmt::format(
+      "; if columns are delimited by {}: CSV has commas or semicolons or tabs between columns, and TSV "
+      "tabs alone",
+      delimiter);
 }
 
 // What is missing, and how to say which one it is.
@@ -181,9 +217,13 @@ absl::Status CsvManifest::ReadHeader() {
   for (std::string& name : names_) name = std::string(Trim(name));
   if (Lower(names_.front()).starts_with("sep="))
     return WrongLine(reader_.line(), "it says the delimiter to Excel, and no names of columns; remove this line");
+  if (const std::string_view other = NameOtherTable(names_.front());
+      !other.empty() && FirstNotUtf8(names_.front()) < names_.front().size()) {
+    return WrongLine(reader_.line(), fmt::format("it begins as {}", other));
+  }
   RETURN_IF_ERROR(CheckNames());
   ASSIGN_OR_RETURN(const std::optional<size_t> path, FindName(columns_, names_));
-  if (!path) return WrongLine(reader_.line(), NoName(columns_, "columns", names_));
+  if (!path) return WrongLine(reader_.line(), NoName(columns_, "columns", names_) + AdviceOnHeader(names_));
   path_ = *path;
   ASSIGN_OR_RETURN(label_, FindColumn(columns_.label, kLabelNames, names_));
   if (label_ == path_) return absl::InvalidArgumentError("one column cannot be both the path and the label");

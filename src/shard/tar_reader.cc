@@ -12,8 +12,8 @@ namespace millrace {
 
 namespace {
 
-// Room for a long path and generous extended attributes; a corrupt size must not become an allocation.
-constexpr uint64_t kMaxExtensionBytes = 1 << 20;
+// Memory is taken as the bytes come. Copies of files with their extended attributes have some MiB.
+constexpr uint64_t kMaxExtensionBytes = 64 << 20;
 
 absl::Status DamagedTar(uint64_t offset, std::string_view what) {
   return absl::DataLossError(fmt::format("offset {}: {}", offset, what));

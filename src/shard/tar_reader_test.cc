@@ -205,8 +205,8 @@ TEST(TarReader, CorruptPax) {
 }
 
 TEST(TarReader, LengthsAreBounded) {
-  ExpectError(Header({.name = "x", .size = Octal((1 << 20) + 1), .type = 'x'}), absl::StatusCode::kDataLoss,
-              "extended header of 1048577 bytes");
+  ExpectError(Header({.name = "x", .size = Octal((64 << 20) + 1), .type = 'x'}), absl::StatusCode::kDataLoss,
+              "extended header of 67108865 bytes");
   ExpectError(Header({.name = "x", .size = "777777777777", .type = 'K'}), absl::StatusCode::kDataLoss,
               "extended header");
   const std::string name(kMaxNameBytes + 1, 'n');

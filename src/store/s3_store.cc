@@ -2,12 +2,14 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <exception>
 #include <memory>
 #include <utility>
 
 #include "base/log_exception.h"
 #include "s3/bucket_name.h"
+#include "s3/error.h"
 #include "s3/xml.h"
 #include "store/checks.h"
 #include "store/s3_copy.h"
@@ -17,6 +19,12 @@
 namespace millrace {
 
 namespace {
+
+// True if the store does not know DeleteObjects, such as Google Cloud Storage, which takes it for another request.
+bool IsUnknownRequest(const absl::Status& status) {
+  const std::string code = S3CodeOf(status);
+  return code == "NotImplemented" || code == "MethodNotAllowed" || code == "InvalidArgument";
+}
 
 // 30 ms, shared by the 256 requests of a loader, at a gigabyte a second are about 120 KB; half of it, since a request
 // does not cost that much everywhere.
@@ -141,10 +149,22 @@ void S3Store::DeleteAll(std::vector<std::string>& keys, DeleteCallback done) {
     }
   }
   if (together.empty()) return;
-  client_.DeleteMany(bucket_, std::move(together),
-                     [gather, places = std::move(places)](std::vector<absl::Status> statuses) {
-                       for (size_t i = 0; i < places.size(); ++i) gather->Set(places[i], std::move(statuses[i]));
-                     });
+  auto singly = [this, gather, together, places] {
+    for (size_t i = 0; i < places.size(); ++i) {
+      client_.Delete(bucket_, together[i],
+                     [gather, place = places[i]](absl::Status status) { gather->Set(place, std::move(status)); });
+    }
+  };
+  if (deletes_singly_) return singly();
+  client_.DeleteMany(
+      bucket_, std::move(together),
+      [this, gather, places = std::move(places), singly = std::move(singly)](std::vector<absl::Status> statuses) {
+        if (std::all_of(statuses.begin(), statuses.end(), IsUnknownRequest)) {
+          deletes_singly_ = true;
+          return singly();
+        }
+        for (size_t i = 0; i < places.size(); ++i) gather->Set(places[i], std::move(statuses[i]));
+      });
 }
 
 void S3Store::DeleteVersion(std::string key, std::string etag, DoneCallback done) {

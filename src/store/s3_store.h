@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
 #include <memory>
 #include <mutex>
@@ -47,7 +48,8 @@ class S3Store final : public ObjectStore {
 
   Runtime& runtime_;
   S3Client& client_;
-  const std::string& bucket_;  // in the traits
+  const std::string& bucket_;                 // in the traits
+  std::atomic<bool> deletes_singly_ = false;  // the store does not know DeleteObjects
   std::mutex mutex_;
   std::condition_variable idle_;
   uint64_t in_flight_ = 0;

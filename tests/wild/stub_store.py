@@ -37,6 +37,10 @@ MANNERS = {
     "late-error": "the first upload to be completed fails in the body of an answer 200",
     "md5": "demands Content-MD5 of DeleteObjects",
     "no-trailers": "takes no bodies in chunks",
+    "weak-etags": "its proxy marks the ETags of objects as weak, and those of listings not",
+    "no-truncated": "listings have a token, and do not say that there is more",
+    "single-deletes": "takes DeleteObjects for another request",
+    "pages": "its proxy sends a page with the status 200 in place of an object",
     "region": "takes signatures for eu-west-3 only",
 }
 
@@ -91,6 +95,10 @@ class Stub:
         chunked = asked.headers.get("content-encoding") == "aws-chunked" or "transfer-encoding" in asked.headers
         if "no-trailers" in self.manners and (chunked or "x-amz-trailer" in asked.headers):
             return Denial(501, "NotImplemented", "A header you provided implies functionality that is not implemented")
+        if "single-deletes" in self.manners and "delete" in asked.query:
+            return Denial(400, "InvalidArgument", "Invalid argument.")
+        if "pages" in self.manners and asked.method == "GET" and not asked.query and asked.path.count("/") > 1:
+            return Denial(200, "", page="<html><body>Please sign in to the network.</body></html>")
         if "region" in self.manners and "/eu-west-3/s3/" not in asked.headers.get("authorization", ""):
             return Denial(400, "AuthorizationHeaderMalformed", "the region is wrong; expecting 'eu-west-3'")
         return self.deny(asked)
@@ -177,7 +185,8 @@ class Handler(BaseHTTPRequestHandler):
         if self.command == "DELETE":
             del self.stub.objects[name]
             return self.answer(204)
-        etag, modified = f'"{self.stub.etag(body)}"', email.utils.formatdate(1e9, usegmt=True)
+        weak = "W/" if "weak-etags" in self.stub.manners else ""
+        etag, modified = f'{weak}"{self.stub.etag(body)}"', email.utils.formatdate(1e9, usegmt=True)
         if self.command == "HEAD":
             return self.answer(200, ETag=etag, Last_Modified=modified, Content_Length=str(len(body)))
         if "gunzip" in self.stub.manners and body.startswith(b"\x1f\x8b"):
@@ -245,7 +254,8 @@ class Handler(BaseHTTPRequestHandler):
         def shown(text: str) -> str:
             return escape(urllib.parse.quote(text, safe="/") if query.get("encoding-type") == "url" else text)
 
-        out = f"<ListBucketResult><Name>{bucket}</Name><IsTruncated>{str(more).lower()}</IsTruncated>"
+        out = f"<ListBucketResult><Name>{bucket}</Name>"
+        out += f"<IsTruncated>{str(more).lower()}</IsTruncated>" if "no-truncated" not in self.stub.manners else ""
         out += "<EncodingType>url</EncodingType>" if query.get("encoding-type") else ""
         if more:
             out += f"<NextContinuationToken>{base64.b64encode(str(at).encode()).decode()}</NextContinuationToken>"

@@ -24,9 +24,21 @@ def zipped() -> bytes:
     return out.getvalue()
 
 
+def attributes(size: int) -> bytes:
+    """Two files, of which one has an extended attribute of that size."""
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w", format=tarfile.PAX_FORMAT) as archive:
+        for number, headers in enumerate(({"SCHILY.xattr.user.x": "y" * size}, {})):
+            info = tarfile.TarInfo(f"{number}.txt")
+            info.size, info.pax_headers = 1, headers
+            archive.addfile(info, io.BytesIO(b"x"))
+    return out.getvalue()
+
+
 WHOLE = texts(0, 10)
 GNU = tar([(f"{'long/' * 30}{n}.txt", b"x") for n in range(10)], tarfile.GNU_FORMAT)
 PAX = tar([(f"{'ü' * 80}{n}.txt", b"x") for n in range(10)], tarfile.PAX_FORMAT)
+ATTRIBUTES = attributes(3_000_000)
 LISTED = tar([(name, name.encode()) for kind in ("txt", "out") for name in (f"{n}.{kind}" for n in range(10))])
 
 # Name, bytes of 0.tar, the samples that are right (None: an error), words of the message, where such files come from, and a public
@@ -53,6 +65,7 @@ SHARDS: list[tuple[str, bytes, int | None, str, str, str]] = [
     ("cut in a head", WHOLE[: 18 * 1024 + 200], None, "", "interrupted uploads", "zpbao/Discovery_Obj_Move#7"),
     ("long names of GNU", GNU, 10, "", "GNU tar", "composefs/tar-rs#389"),
     ("long names of PAX", PAX, 10, "", "Python's tarfile", "adamhathcock/sharpcompress#836"),
+    ("large attributes", ATTRIBUTES, 2, "", "tar --xattrs", "libarchive/libarchive#3188"),
     ("empty", b"", None, "", "writers that were killed at once", "webdataset/webdataset#32"),
     ("no members", tar([]), 0, "", "tar of nothing", ""),
     ("gzip under a plain name", gzip.compress(WHOLE), None, "gzip", "tar czf x.tar", "webdataset/webdataset#331"),

@@ -174,6 +174,28 @@ CASES = [
         "",
     ),
     (
+        "put",
+        Denial(
+            403, "AccessDenied", "Cannot upload files, storage cap exceeded. See the Caps & Alerts page to increase."
+        ),
+        ["a cap of the account is reached"],
+        "",
+    ),
+    ("put", Denial(400, "XMinioAdminBucketQuotaExceeded", "Bucket quota exceeded"), ["raise the quota"], ""),
+    (
+        "ls",
+        Denial(400, "ExpiredTokenException", "The security token is expired"),
+        ["renew the temporary credentials"],
+        "",
+    ),
+    ("ls", Denial(403, "UserDisabled", "disabled"), ["the account cannot use the store"], ""),
+    (
+        "put",
+        Denial(413, "", page="<html><body>413 Request Entity Too Large</body></html>"),
+        ["client_max_body_size of nginx"],
+        "",
+    ),
+    (
         "ls",
         Denial(405, "MethodNotAllowed", "The specified method is not allowed against this resource."),
         ["AWS_ENDPOINT_URL, which may be that of a web site"],

@@ -327,7 +327,9 @@ def test_what_lies_beside_images_is_no_image(command: Command, tmp_path: Path, n
         assert [key for batch in loader for key in batch["key"]] == ["cat/0", "cat/1", "dog/2"]
 
 
-@pytest.mark.parametrize("ending", ["heic", "HEIF", "avif", "jxl", "dng", "cr2", "nef", "arw"])
+@pytest.mark.parametrize(
+    "ending", ["ppm", "PGM", "pnm", "jp2", "heic", "HEIF", "avif", "jxl", "dng", "cr2", "nef", "arw"]
+)
 def test_photos_that_are_not_decoded_are_not_left_out(command: Command, tmp_path: Path, ending: str) -> None:
     write(tmp_path / "x/0.jpg", encoded(photo(0)))
     write(tmp_path / f"x/1.{ending}", b"x")

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import test_containers
 import test_decoders
+import test_image_structure
 import test_names
 import test_resize
 import test_values
@@ -20,6 +21,7 @@ REPORT = re.compile(r"https://github\.com/[\w.-]+/[\w.-]+/(?:issues|pull)/\d+")
 TESTS = ["test_stores", "test_proxies", "test_settings", "test_identities", "test_outages", "test_denials"]
 TABLES = {
     "decoders": [row[-1] for row in test_decoders.FILES],
+    "structure": [row[-1] for row in test_image_structure.FILES],
     "names": [row[-1] for row in test_names.BESIDE],
     "containers": [row[-1] for row in test_containers.SHARDS],
     "values": [row[-1] for row in test_values.ARRAYS] + [row[-1] for row in test_values.TABLES],

@@ -5,8 +5,10 @@ from __future__ import annotations
 import io
 import json
 import tarfile
+import zlib
 from pathlib import Path
 
+import numpy as np
 import pytest
 from PIL import Image
 from wild_support import Command, command, encoded, photo, write
@@ -28,6 +30,7 @@ def packed(folder: Path) -> dict[str, bytes]:
 LARGE = photo(1, 320, 240)
 ALPHA = LARGE.copy()
 ALPHA.putalpha(128)
+DEPTH = Image.fromarray(np.random.default_rng(2).integers(0, 65536, (240, 320), dtype=np.uint16))
 FRAMES = [photo(n, 320, 240) for n in range(3)]
 
 # Ending, file, the size and the format that are right, the source of such files, and a public report.
@@ -62,6 +65,12 @@ FILES: list[tuple[str, bytes, tuple[int, int], str, str, str]] = [
     ("tiff", encoded(LARGE, "TIFF", compression="tiff_lzw"), (128, 96), "PNG", "scanners", "tlnagy/TiffImages.jl#8"),
     ("tif", encoded(LARGE.convert("L"), "TIFF"), (320, 240), "TIFF", "masks", "divamgupta/image-segmentation-keras#11"),
     ("bmp", encoded(LARGE, "BMP"), (128, 96), "PNG", "Windows", "mailru/FileAPI#367"),
+    ("tif", encoded(DEPTH, "TIFF"), (320, 240), "TIFF", "depth in 16 bits", ""),
+    ("tif", encoded(LARGE.convert("L"), "TIFF", tiffinfo={262: 0}), (320, 240), "TIFF", "masks whose 0 is white", ""),
+    ("tif", encoded(LARGE.convert("P"), "TIFF"), (320, 240), "TIFF", "masks", ""),
+    ("bmp", encoded(LARGE.convert("L"), "BMP"), (320, 240), "BMP", "masks", "ykamikawa/tf-keras-PSPNet#2"),
+    ("bmp", encoded(LARGE.convert("P"), "BMP"), (320, 240), "BMP", "masks", ""),
+    ("png", encoded(DEPTH, "PNG"), (320, 240), "PNG", "depth in 16 bits", ""),
     ("jpg", encoded(LARGE, "PNG"), (128, 96), "PNG", "wrong endings", "GT-Vision-Lab/VQA_LSTM_CNN#8"),
     ("jpg", encoded(LARGE, "WEBP"), (128, 96), "WEBP", "wrong endings of downloads", ""),
     ("webp", encoded(photo(3, 100, 80), "WEBP"), (100, 80), "WEBP", "small images", "rom1504/img2dataset#243"),
@@ -86,6 +95,53 @@ def test_images_are_resized_whatever_their_format(
     with Image.open(io.BytesIO(stored)) as image:
         assert (image.size, image.format) == (size, kind), (source, report)
         image.load()
+
+
+@pytest.mark.parametrize("options", [(), ("--jpeg-tiles",)])
+def test_a_resized_file_of_several_pictures_has_one(command: Command, tmp_path: Path, options: tuple[str, ...]) -> None:
+    """The places of the other ones would be wrong (element-hq/synapse#20024)."""
+    several = encoded(LARGE, "MPO", save_all=True, append_images=[FRAMES[1]])
+    write(tmp_path / "raw/x/0.jpg", several)
+    command("pack", tmp_path / "raw", tmp_path / "out", "--resize", "96", *options)
+    (stored,) = (value for name, value in packed(tmp_path / "out").items() if name.endswith("jpg"))
+    with Image.open(io.BytesIO(stored)) as image:
+        assert (image.format, image.size) == ("JPEG", (128, 96)) and getattr(image, "n_frames", 1) == 1
+        image.load()
+
+
+def chunks(data: bytes) -> set[str]:
+    found, at = set(), 8
+    while at < len(data):
+        found.add(data[at + 4 : at + 8].decode())
+        at += 12 + int.from_bytes(data[at : at + 4], "big")
+    return found
+
+
+# A chunk of a PNG in RGB, and whether it stays: docs/pack.md.
+CHUNKS = [
+    ("gAMA", (100000).to_bytes(4, "big"), True),
+    ("sRGB", b"\0", True),
+    ("cICP", b"\x09\x10\0\1", True),
+    ("eXIf", b"II*\0\x08\0\0\0" + bytes(6), True),
+    ("tEXt", b"Title\0hi", False),
+    ("iTXt", b"Title\0\0\0\0\0hi", False),
+    ("tIME", b"\x07\xe8\1\1\0\0\0", False),
+    ("pHYs", bytes(9), False),
+    ("bKGD", bytes(6), False),
+    ("sBIT", b"\5\6\5", False),
+    ("tRNS", bytes(6), False),
+]
+
+
+@pytest.mark.parametrize(("name", "value", "stays"), CHUNKS, ids=[row[0] for row in CHUNKS])
+def test_chunks_of_a_resized_png(command: Command, tmp_path: Path, name: str, value: bytes, stays: bool) -> None:
+    large = encoded(LARGE, "PNG")
+    block = name.encode() + value
+    added = len(value).to_bytes(4, "big") + block + zlib.crc32(block).to_bytes(4, "big")
+    write(tmp_path / "raw/x/0.png", large[:33] + added + large[33:])
+    command("pack", tmp_path / "raw", tmp_path / "out", "--resize", "96")
+    (stored,) = (data for member, data in packed(tmp_path / "out").items() if member.endswith("png"))
+    assert chunks(stored) == {"IHDR", "IDAT", "IEND"} | ({name} if stays else set())
 
 
 def test_what_is_no_image_is_left_out(command: Command, tmp_path: Path) -> None:

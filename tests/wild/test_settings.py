@@ -184,6 +184,12 @@ CASES: dict[str, tuple[dict[str, str], str, str, str]] = {
         "",
         "",
     ),
+    "lines that end with CR": (
+        {"AWS_ENDPOINT_URL": "SERVER"},
+        "[default]\rregion = eu-west-1\r",
+        ("[default]\n" + PROFILE_KEYS).replace("\n", "\r"),
+        "",
+    ),
     "an endpoint in capitals": (KEYS | {"AWS_ENDPOINT_URL": "SHOUTED"}, "", "", ""),
 }
 

@@ -129,6 +129,8 @@ QUIET = [
     ("odd-etags", "https://github.com/s3tools/s3cmd/issues/1273"),
     ("late-error", "https://github.com/s3tools/s3cmd/issues/577"),
     ("md5", "https://github.com/aws/aws-sdk-js-v3/issues/6920"),
+    ("weak-etags", "https://github.com/commontoolsinc/labs/pull/1751"),
+    ("single-deletes", "https://github.com/supabase/storage/issues/898"),
     ("no-trailers", "https://github.com/storj/gateway-st/issues/89"),
 ]
 
@@ -148,6 +150,27 @@ def test_files_go_there_and_back(millrace_bin: Path, tmp_path: Path, manner: str
         assert not stub.objects, report
 
 
+def test_listings_that_do_not_say_that_there_is_more(millrace_bin: Path) -> None:
+    """https://github.com/minio/minio-go/pull/1704"""
+    with serving("no-truncated", **{f"folder/{n:04}": b"x" for n in range(1500)}) as stub:
+        assert len(run(millrace_bin, "ls", "-r", "s3://b/folder/", env=stub.env()).splitlines()) == 1500
+
+
+def test_deletes_of_many_objects_one_by_one(millrace_bin: Path) -> None:
+    """https://github.com/minio/mc/issues/2398"""
+    with serving("single-deletes", **{f"folder/{n:04}": b"x" for n in range(1500)}, other=b"x") as stub:
+        said = run(millrace_bin, "rm", "-r", "s3://b/folder/", env=stub.env())
+        assert "removed 1500 objects" in said and set(stub.objects) == {"b/other"}
+        assert sum("delete" in asked.query for asked in stub.asked) <= 2
+
+
+def test_a_page_of_a_proxy_is_no_object(millrace_bin: Path) -> None:
+    """Not even the first bytes of the page."""
+    with serving("pages", x=b"text") as stub:
+        said = run(millrace_bin, "cat", "s3://b/x", env=stub.env(AWS_MAX_ATTEMPTS="2"), code=1)
+    assert "instead of the object's 4" in said and "<htm" not in said
+
+
 def test_the_region_is_learned(millrace_bin: Path) -> None:
     """https://github.com/aws/aws-cli/issues/851"""
     with serving("region", x=b"text") as stub:
@@ -161,6 +184,7 @@ REMEDIES = {
     "no-list": ([], "s3:ListBucket on arn:aws:s3:::b"),
     "kms": (["--write"], "MILLRACE_S3_SSE=aws:kms"),
     "gunzip": ([], "Cache-Control: no-transform"),
+    "pages": ([], "AWS_ENDPOINT_URL"),
 }
 
 

@@ -541,6 +541,20 @@ TOLD: list[tuple[str, bytes, str, str]] = [
     ("json", b'{"0.jpg": 3, "1.jpg": 4, "2.jpg": 5}', '{"key": "0.jpg", "label": 3}', "scripts"),
     ("json", b'{"labels": [["0.jpg", 3], ["1.jpg", 4]]}', "the dataset.json of StyleGAN", "StyleGAN"),
     ("csv", "key,label\ne\u0301,1\n".encode(), "Unicode's form NFD", "macOS"),
+    ("csv", b"key,label\n", "it has no rows", "pandas of an empty selection"),
+    ("csv", b"key|label\n0|1\n", "delimited by |", "databases"),
+    ("tsv", b"key,label\n0,1\n", "delimited by ,", "spreadsheets"),
+    ("tsv", b"key;label\n0;1\n", "delimited by ;", "spreadsheets"),
+    ("csv", b"0.jpg,1\n1.jpg,2\n", "put the names of the columns before it", "scripts"),
+    ("csv", b"# by a tool\nkey,label\n0,1\n", "remove comments", "numpy.savetxt"),
+    ("csv", b"PK\x03\x04" + bytes(60), "a workbook of Excel", "Excel"),
+    ("csv", b"\xd0\xcf\x11\xe0\xa1\xb1" + bytes(60), "a workbook of an early Excel", "Excel"),
+    ("csv", b"PAR1" + bytes(60) + b"PAR1", "a Parquet file", "pandas"),
+    ("csv", b"\x1f\x8b\x08" + bytes(20), "compressed by gzip", "pandas"),
+    ("csv", b"version https://git-lfs.github.com/spec/v1\noid sha256:0\n", "git lfs pull", "git clone"),
+    ("csv", b"<!DOCTYPE html><html>sign in</html>\n", "a web page", "downloads"),
+    ("csv", "key,label\n0,1\n".encode("utf-16-le"), "it may be UTF-16 without a mark", "Windows"),
+    ("csv", b"label, key\n1, 0.jpg\n2, 1.jpg\n", "begins with a blank", "by hand"),
 ]
 
 
@@ -551,6 +565,22 @@ def test_files_of_labels_that_other_programs_write_otherwise(
     with pytest.raises(millrace.InvalidArgumentError) as refused:
         millrace.Dataset(raw_images(tmp_path), labels=millrace.Labels(write(tmp_path / f"l.{kind}", data)))
     assert words in str(refused.value), program
+
+
+# Keys of the samples 000000 to 000002 whose zeros are lost.
+ZEROS = [
+    ("csv", "key,label\n0,3\n1,4\n2,5\n", "sdv-dev/SDV#2780"),
+    ("csv", "file_name,label\n0.jpg,3\n1.jpg,4\n2.jpg,5\n", "EducationalTestingService/rsmtool#88"),
+    ("jsonl", "".join(f'{{"key": {n}, "label": 3}}\n' for n in range(3)), ""),
+]
+
+
+@pytest.mark.parametrize(("kind", "text", "report"), ZEROS)
+def test_zeros_that_a_spreadsheet_has_taken_off(tmp_path: Path, kind: str, text: str, report: str) -> None:
+    for n in range(3):
+        write(tmp_path / f"raw/{n:06}.jpg", b"x")
+    with pytest.raises(millrace.InvalidArgumentError, match=r"zeros in front are lost.*dtype=str"):
+        millrace.Dataset(str(tmp_path / "raw"), labels=millrace.Labels(write(tmp_path / f"l.{kind}", text)))
 
 
 @pytest.mark.parametrize("tail", [",\n", ",\r\n,\r\n", " , \n", "\n\n,\n"])
