@@ -60,7 +60,9 @@ class Choice:
 
     @property
     def taken(self) -> str:
-        """The way with the least predicted time of those that were measured."""
+        """The chosen way, or if it was not measured, that with the least predicted time of those that were."""
+        if self.chosen in self.measured:
+            return self.chosen
         return min(self.measured, key=lambda mode: self.predicted[mode])
 
     @property

@@ -95,6 +95,10 @@ std::string TableText(const Advice& advice, const AdviseSettings& settings) {
     text += fmt::format("  Epochs include the model: {} for each, at {:.4g} ms a step.\n", TimeText(model),
                         1000 * advice.inputs.step_seconds);
   }
+  if (advice.inputs.in_folder)
+    text +=
+        "  The data are in a folder of this machine: the answer compares no copies of them, and requests cost "
+        "nothing.\n";
   text += "  FSx and EFS: a file system has to be created first, which takes minutes that are not counted.\n";
   return text + RangesText(advice);
 }

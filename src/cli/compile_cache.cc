@@ -12,7 +12,7 @@
 #include "cli/console.h"
 #include "cli/usage.h"
 #include "compile_cache/fingerprint.h"
-#include "compile_cache/placed_file.h"
+#include "compile_cache/start_together.h"
 #include "job/cached_command.h"
 #include "supervisor/attempt_watch.h"
 

@@ -13,7 +13,6 @@
 #include <variant>
 #include <vector>
 
-#include "base/atomic_file.h"
 #include "cli/bench_report.h"
 #include "cli/commands.h"
 #include "cli/console.h"
@@ -26,6 +25,7 @@
 #include "diagnose/prices.h"
 #include "job/group_files.h"
 #include "job/group_run.h"
+#include "job/metrics_file.h"
 #include "job/run_job.h"
 #include "job/run_metrics.h"
 #include "job/spot_files.h"
@@ -145,15 +145,6 @@ absl::Status TakePrice(const RunFlags& flags, SupervisorOptions* options) {
   return absl::OkStatus();
 }
 
-// For the user of a node exporter, which is another one, whatever the umask is.
-absl::Status WriteForAll(const std::string& path, std::string_view text) {
-  constexpr mode_t kForAll = 0644;
-  ASSIGN_OR_RETURN(const auto file, AtomicFile::Create(path, path, Durability::kUnsynced, kForAll));
-  RETURN_IF_ERROR(file->SetMode(kForAll));
-  RETURN_IF_ERROR(file->Append(AsBytes(text)));
-  return file->Commit(/*only_if_absent=*/false).status();
-}
-
 absl::StatusOr<int> RunCommand(RunFlags flags) {
   for (const std::string& text : flags.volumes) {
     ASSIGN_OR_RETURN(flags.run.volumes.emplace_back(), ParseVolumeOption(text));
@@ -169,16 +160,12 @@ absl::StatusOr<int> RunCommand(RunFlags flags) {
   RETURN_IF_ERROR(TakePrice(flags, &options.supervisor));
   ASSIGN_OR_RETURN(const std::optional<MetricsAddress> metrics_address, TakeMetricsPort(flags.metrics_port));
   RunMetrics counts;
+  MetricsFile file(flags.metrics_file, counts, SayLine);
   std::unique_ptr<MetricsServer> metrics;
-  options.supervisor.on_event = [&counts, file = flags.metrics_file](std::string_view event,
-                                                                     const RunJournal::Fields& fields) {
+  options.supervisor.on_event = [&](std::string_view event, const RunJournal::Fields& fields) {
     counts.OnEvent(event, fields);
     if (const std::string summary = event == "end" ? SummaryText(fields) : ""; !summary.empty()) SayLine(summary);
-    if (file.empty()) return;
-    MetricsText text;
-    counts.Collect(&text);
-    if (const absl::Status wrote = WriteForAll(file, text.Text()); !wrote.ok())
-      SayLine(std::string(ToStd(wrote.message())));
+    file.Write();
   };
   options.supervisor.begin = [&]() -> absl::Status {
     ASSIGN_OR_RETURN(metrics, ServeMetrics(metrics_address, [&counts](MetricsText* text) {

@@ -1,6 +1,5 @@
 #include "compile_cache/placed_file.h"
 
-#include <algorithm>
 #include <cstdint>
 #include <filesystem>
 #include <nlohmann/json.hpp>
@@ -9,7 +8,6 @@
 #include "base/atomic_file.h"
 #include "base/bytes.h"
 #include "base/clock.h"
-#include "base/number.h"
 #include "compile_cache/cache_record.h"
 
 namespace millrace {
@@ -17,25 +15,6 @@ namespace millrace {
 namespace {
 
 using GroupJson = nlohmann::ordered_json;
-
-// "4", or "1:4" as torchrun says a minimum and a maximum.
-bool IsSeveral(std::string_view count) {
-  if (const size_t colon = count.rfind(':'); colon != std::string_view::npos) count.remove_prefix(colon + 1);
-  return ParseNumber<uint64_t>(count).value_or(0) > 1;
-}
-
-bool NamesSeveralNodes(const std::vector<std::string>& command) {
-  for (size_t i = 0; i < command.size(); ++i) {
-    const std::string& word = command[i];
-    for (const std::string_view option : {"--nnodes", "--num_machines", "--num-machines"}) {
-      if (word == option && i + 1 < command.size() && IsSeveral(command[i + 1])) return true;
-      if (word.starts_with(option) && word.substr(option.size()).starts_with('=') &&
-          IsSeveral(std::string_view(word).substr(option.size() + 1)))
-        return true;
-    }
-  }
-  return false;
-}
 
 }  // namespace
 
@@ -69,18 +48,6 @@ void AddJaxTimeOfUse(std::string_view path, const std::string& place) {
   const auto out = AtomicFile::Create(time_of_use, time_of_use, Durability::kUnsynced);
   if (!out.ok() || !(*out)->Append(AsBytes(bytes)).ok()) return;
   (*out)->Commit(/*only_if_absent=*/true).status().IgnoreError();
-}
-
-bool HostsStartTogether(const std::vector<std::string>& command,
-                        const std::function<std::string(const std::string& name)>& variable) {
-  constexpr const char* kCounts[] = {"SLURM_NNODES", "SLURM_JOB_NUM_NODES", "OMPI_COMM_WORLD_SIZE",
-                                     "PMI_SIZE",     "PET_NNODES",          "AWS_BATCH_JOB_NUM_NODES",
-                                     "WORLD_SIZE",   "JAX_PROCESS_COUNT"};
-  if (NamesSeveralNodes(command)) return true;
-  if (std::any_of(std::begin(kCounts), std::end(kCounts), [&](const char* name) { return IsSeveral(variable(name)); }))
-    return true;
-  const GroupJson hosts = GroupJson::parse(variable("SM_HOSTS"), nullptr, /*allow_exceptions=*/false);
-  return hosts.is_array() && hosts.size() > 1;
 }
 
 }  // namespace millrace

@@ -1,10 +1,8 @@
 #pragma once
 
-#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
-#include <vector>
 
 /// Changes that a cached file needs before programs of this machine can use it.
 
@@ -19,11 +17,5 @@ std::optional<std::string> LocalTritonGroup(std::string_view path, const std::st
 /// while one is missing. Writes that of the entry at `place`, if it is an entry of JAX without one: now. An error is
 /// ignored, since the entry itself can be used.
 void AddJaxTimeOfUse(std::string_view path, const std::string& place);
-
-/// Returns true if the command or the variables show that several hosts run one job: torchrun with more than one node,
-/// MPI, Slurm, SageMaker, AWS Batch. Such hosts must all start, since the host that compiles may wait for the others
-/// first. `variable` returns "" if a variable is not set.
-bool HostsStartTogether(const std::vector<std::string>& command,
-                        const std::function<std::string(const std::string& name)>& variable);
 
 }  // namespace millrace

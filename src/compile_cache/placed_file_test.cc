@@ -5,7 +5,6 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
-#include <map>
 
 #include "store/testing/temp_folder.h"
 
@@ -49,27 +48,6 @@ TEST(PlacedFile, AnEntryOfJaxGetsATimeOfUse) {
   AddJaxTimeOfUse("jax/d", folder / "d");
   EXPECT_FALSE(has("c-atime") || has("d-atime"));
   AddJaxTimeOfUse("jax/e-cache", folder / "no/folder/e-cache");  // an error is no harm
-}
-
-TEST(PlacedFile, HostsThatStartTogether) {
-  using Words = std::vector<std::string>;
-  using Variables = std::map<std::string, std::string>;
-  const auto together = [](const Words& command, const Variables& variables) {
-    return HostsStartTogether(command, [&](const std::string& name) {
-      const auto found = variables.find(name);
-      return found == variables.end() ? std::string() : found->second;
-    });
-  };
-  EXPECT_TRUE(together({"torchrun", "--nnodes", "2", "train.py"}, {}));
-  EXPECT_TRUE(together({"torchrun", "--nnodes=1:4", "train.py"}, {}));
-  EXPECT_TRUE(together({"accelerate", "launch", "--num_machines=2"}, {}));
-  EXPECT_TRUE(together({"python", "train.py"}, {{"SLURM_NNODES", "2"}}));
-  EXPECT_TRUE(together({"python", "train.py"}, {{"SM_HOSTS", R"(["algo-1","algo-2"])"}}));
-  EXPECT_TRUE(together({"python", "train.py"}, {{"WORLD_SIZE", "16"}}));
-  EXPECT_FALSE(together({"torchrun", "--nnodes=1", "--nproc-per-node", "8", "train.py"}, {}));
-  EXPECT_FALSE(together({"torchrun", "--nnodes"}, {}));
-  EXPECT_FALSE(together({"python", "train.py"}, {{"SLURM_NNODES", "1"}, {"WORLD_SIZE", "1"}, {"SM_HOSTS", "[1]"}}));
-  EXPECT_FALSE(together({"python", "train.py"}, {{"SLURM_NNODES", "many"}, {"SM_HOSTS", "no JSON"}}));
 }
 
 }  // namespace

@@ -16,6 +16,7 @@
 #include "net/runtime.h"
 #include "pipeline/explain.h"
 #include "store/blocking.h"
+#include "store/uri.h"
 
 namespace millrace {
 
@@ -28,7 +29,6 @@ constexpr double kInFlightSeconds = 4;
 constexpr uint64_t kAdviseMemory = uint64_t{1} << 30;
 constexpr uint64_t kRangesMemory = uint64_t{512} << 20;
 constexpr uint64_t kMaxFetchedIndex = uint64_t{256} << 20;
-constexpr double kCent = 0.01;  // prices below it are not compared
 
 /// Objects from all over the data set, each with a range of at most `bytes` at its beginning.
 absl::StatusOr<std::vector<ReadPlace>> SpreadPlaces(const Dataset& dataset, uint64_t bytes) {
@@ -225,12 +225,15 @@ std::vector<CostPrediction> ComparableOf(const std::vector<CostPrediction>& all,
   std::vector<CostPrediction> predictions;
   for (const CostPrediction& one : all) {
     const bool apart = one.mode == "fsx" || one.mode == "streaming-packed" || (one.mode == "efs" && !inputs.in_efs);
-    if (!apart) predictions.push_back(one);
+    const bool copies = inputs.in_folder && one.mode != "streaming" && one.mode != "efs";
+    if (!apart && !copies) predictions.push_back(one);
   }
   return predictions;
 }
 
-std::vector<CostPrediction> PredictAll(const CostInputs& in, const PriceList& prices) {
+std::vector<CostPrediction> PredictAll(const CostInputs& in, const PriceList& list) {
+  PriceList prices = list;
+  if (in.in_folder) prices.get_per_million = prices.list_per_million = prices.put_per_million = 0;
   std::vector<CostPrediction> all = {PredictFile(in, prices), PredictFastFile(in, prices),
                                      PredictMountWithCache(in, prices)};
   if (prices.efs_gigabyte_month > 0) all.push_back(PredictEfs(in, prices));
@@ -253,18 +256,13 @@ Recommendation RecommendedBy(const Advice& advice) {
   const CostInputs& in = advice.inputs;
   Recommendation what;
   what.source = DataSourceName(advice.choice.source);
-  double least = 0;
-  for (const CostPrediction& one : ComparableOf(advice.predictions, in)) {
-    const double seconds = one.total_seconds(in.epochs);
-    if (!what.mode.empty() && seconds >= least) continue;
-    what.mode = one.mode;
-    least = seconds;
-  }
+  const AdviceAnswer answer = AnswerOf(advice.predictions, in);
+  what.mode = answer.chosen.mode;
   const bool pack = advice.data.kind == DataKind::kRawObjects && WorthPacking(in);
   what.format = pack ? "tar" : std::string(KindName(advice.data.kind));
   if (pack) what.shard_bytes = kPackedShardBytes;
   what.data_workers = ReadersForRate(in);
-  for (const CostPrediction& one : AnswerOf(advice.predictions, in).equal) what.no_difference.push_back(one.mode);
+  for (const CostPrediction& one : answer.equal) what.no_difference.push_back(one.mode);
   return what;
 }
 
@@ -287,8 +285,13 @@ std::vector<std::string> RecommendFrom(const std::vector<CostPrediction>& all, c
   sentences.push_back(fmt::format("The least time for {} takes {}: {:.1f} s; the first batch comes after {:.2f} s.",
                                   Counted(inputs.epochs, "epoch"), fastest->title,
                                   fastest->total_seconds(inputs.epochs), fastest->startup_seconds));
+  const AdviceAnswer answer = AnswerOf(all, inputs);
   std::string equal;
-  for (const CostPrediction& one : AnswerOf(all, inputs).equal) equal += (equal.empty() ? "" : ", ") + one.title;
+  const auto add_equal = [&](const CostPrediction& one) {
+    if (one.mode != fastest->mode) equal += (equal.empty() ? "" : ", ") + one.title;
+  };
+  add_equal(answer.chosen);
+  for (const CostPrediction& one : answer.equal) add_equal(one);
   if (!equal.empty())
     sentences.push_back(fmt::format("There is no difference of more than {:.0f} % to {}.", 100 * kNoDifference, equal));
   if (earliest != fastest) {
@@ -335,6 +338,11 @@ bool FetchesIndex(const Dataset& dataset) {
   return dataset.index_uri() == place.store->Uri(place.index_key) && dataset.index().file_bytes() <= kMaxFetchedIndex;
 }
 
+bool IsInFolder(const std::string& uri) {
+  const absl::StatusOr<ParsedUri> parsed = ParseUri(uri);
+  return parsed.ok() && parsed->scheme == ParsedUri::Scheme::kFile;
+}
+
 absl::StatusOr<Advice> MeasureAndPredict(const std::string& uri, const AdviseSettings& settings) {
   const std::stop_token stop = settings.bench.stop;
   const auto phase = [&](const char* what) {
@@ -357,6 +365,7 @@ absl::StatusOr<Advice> MeasureAndPredict(const std::string& uri, const AdviseSet
     in.samples = advice.data.samples;
     in.index_bytes = advice.data.index_bytes;
     in.in_efs = settings.in_efs;
+    in.in_folder = IsInFolder(uri);
     in.epochs = settings.epochs;
     in.batch = settings.bench.loader.batch;
     in.step_seconds = settings.step_seconds;

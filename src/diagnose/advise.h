@@ -94,7 +94,7 @@ absl::StatusOr<Advice> Advise(const std::string& uri, const AdviseSettings& sett
 
 /// What to do, in words that programs read, too.
 struct Recommendation {
-  std::string mode;                        // of the prediction that takes the least time in all
+  std::string mode;                        // of the prediction that the answer chooses (advise_answer.h)
   std::string source;                      // of AWS's decision flow, without Millrace
   std::string format;                      // "tar", or how the data are now
   uint64_t shard_bytes = 0;                // 0: as it is
@@ -104,7 +104,7 @@ struct Recommendation {
 Recommendation RecommendedBy(const Advice& advice);
 
 /// Returns those that can be compared. A file system has to be created first, which takes minutes that no prediction
-/// has. Packing is paid once for many trainings. Pure.
+/// has. Packing is paid once for many trainings. Data in a folder are read as they are. Pure.
 std::vector<CostPrediction> ComparableOf(const std::vector<CostPrediction>& all, const CostInputs& inputs);
 
 /// The predictions that make sense for these data. Pure.

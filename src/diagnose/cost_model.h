@@ -28,7 +28,8 @@ struct CostInputs {
   uint64_t object_bytes = 0;  // of all objects
   uint64_t samples = 0;
   uint64_t index_bytes = 0;
-  bool in_efs = false;  // the data lie in EFS, too
+  bool in_efs = false;     // the data lie in EFS, too
+  bool in_folder = false;  // in a folder of this machine: requests cost nothing, and a copy brings nothing
 
   // The store as seen from this machine, or as its provider publishes it.
   double first_byte_seconds = 0;

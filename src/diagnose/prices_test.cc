@@ -7,7 +7,9 @@
 #include <cstdlib>
 #include <fstream>
 #include <iterator>
+#include <set>
 #include <string>
+#include <string_view>
 
 namespace millrace {
 namespace {
@@ -51,14 +53,30 @@ TEST(Prices, MachinesAreFoundByName) {
 
 TEST(Prices, CurrentMachinesHaveDatesOfTheirOwn) {
   for (const char* const name :
-       {"g5.xlarge", "g6.xlarge", "p4d.24xlarge", "p5.48xlarge", "trn1.32xlarge", "trn2.48xlarge", "c7i.24xlarge"}) {
+       {"g5.xlarge", "g6.xlarge", "p4d.24xlarge", "p5.48xlarge", "trn1.32xlarge", "trn2.48xlarge", "c7i.24xlarge",
+        "g5.8xlarge", "g5.16xlarge", "g5.24xlarge", "g6.24xlarge", "g6e.12xlarge", "p4de.24xlarge", "p5e.48xlarge",
+        "p5en.48xlarge", "ml.g5.xlarge", "ml.g5.48xlarge", "ml.g6.12xlarge", "ml.p5.48xlarge"}) {
     const auto machine = BuiltInPrices().FindMachine(name);
     ASSERT_TRUE(machine.ok()) << machine.status();
     EXPECT_GT(machine->date, BuiltInPrices().date) << name;
     EXPECT_EQ(machine->date.size(), 10U) << name;
   }
   EXPECT_EQ(BuiltInPrices().FindMachine("trn2.48xlarge")->dollars_per_hour, 0);  // not on demand
+  EXPECT_EQ(BuiltInPrices().FindMachine("p5e.48xlarge")->dollars_per_hour, 0);
   EXPECT_EQ(BuiltInPrices().FindMachine("ml.p3.2xlarge")->date, BuiltInPrices().date);
+}
+
+TEST(Prices, EachMachineIsOnTheListOnceAndSageMakersCostsMore) {
+  std::set<std::string> names;
+  for (const MachinePrice& machine : BuiltInPrices().machines) {
+    EXPECT_TRUE(names.insert(machine.name).second) << machine.name;
+    if (!machine.name.starts_with("ml.")) continue;
+    const auto plain = BuiltInPrices().FindMachine(std::string_view(machine.name).substr(3));
+    if (!plain.ok()) continue;
+    EXPECT_GT(machine.dollars_per_hour, plain->dollars_per_hour) << machine.name;
+    EXPECT_EQ(machine.vcpus, plain->vcpus) << machine.name;
+    EXPECT_EQ(machine.gpus, plain->gpus) << machine.name;
+  }
 }
 
 TEST(Prices, OneFormatOfMoney) {

@@ -21,6 +21,10 @@ T FieldOr(const RunJournal::Fields& fields, std::string_view name, T otherwise) 
   return otherwise;
 }
 
+double NowSeconds() {
+  return absl::ToDoubleSeconds(absl::Now() - absl::UnixEpoch());
+}
+
 }  // namespace
 
 RunMetrics::RunMetrics() {
@@ -46,7 +50,7 @@ void RunMetrics::OnEvent(std::string_view event, const RunJournal::Fields& field
     ++restarts_;
   } else if (event == "end") {
     outcome_ = FieldOr<std::string>(fields, "outcome", "unknown");
-    ended_ = absl::ToDoubleSeconds(absl::Now() - absl::UnixEpoch());
+    ended_ = NowSeconds();
   } else if (event == "notice") {
     ++notices_[FieldOr<std::string>(fields, "kind", "unknown")];
   }
@@ -68,8 +72,12 @@ void RunMetrics::Collect(MetricsText* text) const {
     text->Gauge("millrace_run_ended", "1 for the way in which the job has ended.", {{"outcome", outcome}},
                 outcome_ == outcome ? 1 : 0);
   }
-  if (!outcome_.empty())
+  if (!outcome_.empty()) {
     text->Gauge("millrace_run_end_timestamp_seconds", "When the job has ended, as Unix time.", {}, ended_);
+  } else {
+    text->Gauge("millrace_run_alive_timestamp_seconds", "When the run said this, as Unix time; not after its end.", {},
+                NowSeconds());
+  }
   for (const auto& [reason, count] : ends_) {
     text->Counter("millrace_run_attempt_ends_total", "Attempts that have ended, by reason.", {{"reason", reason}},
                   static_cast<double>(count));

@@ -25,12 +25,14 @@ TEST(RunMetrics, HangsAndTheEndOfTheJob) {
   }
   EXPECT_THAT(TextOf(metrics), HasSubstr("\nmillrace_run_ended{outcome=\"failure\"} 0\n"));
   EXPECT_THAT(TextOf(metrics), Not(HasSubstr("end_timestamp")));
+  EXPECT_THAT(TextOf(metrics), HasSubstr("\nmillrace_run_alive_timestamp_seconds "));
   metrics.OnEvent("attempt-end", {{"seconds", 1.5}, {"status", int64_t{124}}, {"hang", true}});
   metrics.OnEvent("end", {{"outcome", std::string("failure")}});
   EXPECT_THAT(TextOf(metrics), HasSubstr("\nmillrace_run_hangs_total 1\n"));
   EXPECT_THAT(TextOf(metrics), HasSubstr("\nmillrace_run_ended{outcome=\"failure\"} 1\n"));
   EXPECT_THAT(TextOf(metrics), HasSubstr("\nmillrace_run_ended{outcome=\"success\"} 0\n"));
   EXPECT_THAT(TextOf(metrics), HasSubstr("\nmillrace_run_end_timestamp_seconds "));
+  EXPECT_THAT(TextOf(metrics), Not(HasSubstr("alive_timestamp")));
 }
 
 TEST(RunMetrics, CountsTheEventsOfTheJournal) {

@@ -17,6 +17,7 @@
 #include <system_error>
 #include <vector>
 
+#include "absl/strings/ascii.h"
 #include "base/child_process.h"
 
 namespace millrace {
@@ -92,17 +93,30 @@ std::string AskForStacks(pid_t pid, const std::string& path, StacksClock::time_p
   return {std::istreambuf_iterator<char>(written), std::istreambuf_iterator<char>()};
 }
 
+// Quotes nothing of what it printed, which may have secrets.
+std::string WhyPySpyFailed(const ChildEnd& end, pid_t pid) {
+  const std::string errors = absl::AsciiStrToLower(ToAbsl(end.errors));
+  for (const char* const word : {"permission", "not permitted", "ptrace", "sudo"}) {
+    if (errors.find(word) != std::string::npos)
+      return fmt::format(
+          "py-spy may not look into process {}: the capability SYS_PTRACE or kernel.yama.ptrace_scope=0 allows it",
+          pid);
+  }
+  return fmt::format("py-spy has ended with status {} for process {}", end.exit_status, pid);
+}
+
 }  // namespace
 
 int StackSignal() {
   return SIGRTMAX - 2;
 }
 
-void TakeStacks(const std::string& file, const std::function<void(const std::string& line)>& line) {
+std::string TakeStacks(const std::string& file, const std::function<void(const std::string& line)>& line) {
   std::error_code error;
   const std::string path = std::filesystem::canonical(file, error);
   const StacksClock::time_point end = StacksClock::now() + kAllStacks;
   bool has_py_spy = true;
+  std::string failed;
   size_t lines = 0;
   for (const pid_t pid : Descendants()) {
     if (StacksClock::now() >= end || lines >= kMostLines) break;
@@ -113,10 +127,12 @@ void TakeStacks(const std::string& file, const std::function<void(const std::str
     if (text.empty() && has_py_spy && (name.starts_with("python") || name.starts_with("pt_"))) {
       const auto left = std::chrono::ceil<std::chrono::milliseconds>(end - StacksClock::now());
       const absl::StatusOr<ChildEnd> said = RunChild({.words = {"py-spy", "dump", "--pid", std::to_string(pid)},
+                                                      .keep_errors = true,
                                                       .limit = std::clamp(left, kLookAgain, kStacksOfOne)},
                                                      {});
       has_py_spy = !absl::IsNotFound(said.status());
       if (said.ok()) text = said->output;
+      if (said.ok() && said->exit_status != 0) failed = WhyPySpyFailed(*said, pid);
     }
     if (text.empty()) continue;
     line(fmt::format("process {} ({}):", pid, name));
@@ -126,6 +142,7 @@ void TakeStacks(const std::string& file, const std::function<void(const std::str
       at = newline + 1;
     }
   }
+  return failed;
 }
 
 }  // namespace millrace

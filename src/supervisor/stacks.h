@@ -11,7 +11,8 @@ int StackSignal();
 
 /// Calls `line` with each line of the stacks of the processes below this one, for a command that hangs. Programs that
 /// handle the signal write them to `file`; py-spy prints those of other Python programs, if it is installed. Takes some
-/// seconds at most; stacks that cannot be had are left out. In a process that is a SupervisorProcess.
-void TakeStacks(const std::string& file, const std::function<void(const std::string& line)>& line);
+/// seconds at most; stacks that cannot be had are left out. In a process that is a SupervisorProcess. Returns why
+/// py-spy failed for a process, with what it needs; "" if it did not.
+std::string TakeStacks(const std::string& file, const std::function<void(const std::string& line)>& line);
 
 }  // namespace millrace

@@ -300,11 +300,14 @@ AttemptEnd JobSupervisor::WaitFor(JobProcess& job, AttemptOutput* output) {
 void JobSupervisor::KeepStacks() {
   if (!folder_) return;
   std::string text;
-  TakeStacks(folder_->stacks_file(), [&](const std::string& line) {
+  const std::string failed = TakeStacks(folder_->stacks_file(), [&](const std::string& line) {
     Say(line);
     text += line + '\n';
   });
-  if (text.empty()) return Say("no process says where it hangs; those that import millrace do, or install py-spy");
+  if (!failed.empty()) Say(failed);
+  if (text.empty())
+    return Say(failed.empty() ? "no process says where it hangs; those that import millrace do, or install py-spy"
+                              : "no process says where it hangs; those that import millrace do");
   if (log_path_.empty()) return;
   const std::string path = log_path_ + ".stacks";
   const absl::Status kept = WriteFileAtomically(path, text);

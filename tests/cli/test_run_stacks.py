@@ -77,3 +77,18 @@ def test_py_spy_says_it_of_others(millrace_bin: Path, tmp_path: Path, monkeypatc
     two = "  stack of dump --pid\n"
     err, kept = stacks(millrace_bin, both, "none", [two])
     assert two in err and two in kept
+
+
+def test_py_spy_without_rights_says_what_it_needs(
+    millrace_bin: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As it ends where ptrace is restricted. No message asks to install the program that is there."""
+    spy = tmp_path / "bin" / "py-spy"
+    spy.parent.mkdir()
+    spy.write_text('#!/bin/sh\necho "Error: Permission denied (os error 13) LEAK" >&2; exit 1\n')
+    spy.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{spy.parent}:/usr/bin:/bin")
+    wanted = ["py-spy may not look into process", "SYS_PTRACE", "no process says where it hangs"]
+    err, kept = stacks(millrace_bin, tmp_path, "none", wanted)
+    assert all(text in err for text in wanted) and not kept
+    assert "install py-spy" not in err and "LEAK" not in err

@@ -219,7 +219,14 @@ def test_alerts_fire_for_a_hang_and_a_job_that_failed(millrace_bin: Path, tmp_pa
     # A run before it, which ends well: its numbers stay in the file until the next run begins.
     subprocess.run([*run, "--", "true"], check=True, capture_output=True, timeout=PATIENCE, umask=0o077)
     assert stat.S_IMODE((shown / "metrics").stat().st_mode) == 0o644, "the node exporter has another user"
-    server = Prometheus(tmp_path, f"127.0.0.1:{exporter.server_address[1]}")
+    # The same rules with another threshold for a run that is lost.
+    server = Prometheus(
+        tmp_path,
+        f"127.0.0.1:{exporter.server_address[1]}",
+        rules=lambda text: text.replace(
+            "(millrace_run_alive_timestamp_seconds) > 300", "(millrace_run_alive_timestamp_seconds) > 1"
+        ),
+    )
     try:
         server.wait_until_ready()
         deadline = time.monotonic() + PATIENCE
@@ -234,6 +241,12 @@ def test_alerts_fire_for_a_hang_and_a_job_that_failed(millrace_bin: Path, tmp_pa
         assert wait_for_alert(server, "MillraceJobFailed")["severity"] == "critical"
         [outcome] = server.ask("/api/v1/query", query="millrace_run_ended == 1")["result"]
         assert outcome["metric"]["outcome"] == "failure"
+        # A run that is killed: its file says that it runs, and its time stands still.
+        with subprocess.Popen([*run, "--", "sh", "-c", "while kill -0 $PPID; do sleep 0.1; done"]) as killed:
+            while "millrace_run_command_running 1" not in (shown / "metrics").read_text():
+                time.sleep(0.05)
+            killed.kill()
+        assert wait_for_alert(server, "MillraceJobLost")["severity"] == "critical"
     finally:
         server.end()
         exporter.shutdown()

@@ -26,4 +26,7 @@ def test_three_data_sets(millrace_bin: Path, tmp_path: Path) -> None:
         assert {"streaming", "streaming-cache", "file"} <= set(one["measured"]) <= set(one["predicted"])
         assert all(seconds > 0 for seconds in one["measured"].values())
         assert one["lost"] == one["measured"][one["taken"]] / min(one["measured"].values()) - 1 >= 0
-        assert one["taken"] == min(one["measured"], key=lambda mode: one["predicted"][mode])
+        fastest = min(one["measured"], key=lambda mode: one["predicted"][mode])
+        assert one["taken"] == (one["chosen"] if one["chosen"] in one["measured"] else fastest)
+        least = min(one["predicted"][mode] for mode in [one["chosen"], *one["equal"]])
+        assert all(one["predicted"][mode] <= 1.05 * least + 1e-9 for mode in [one["chosen"], *one["equal"]])
