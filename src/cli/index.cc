@@ -140,6 +140,7 @@ std::string ToJson(const IndexResult& result, double seconds) {
                         {"samples_without_checksum", summary.samples_without_crc},
                         {"objects", summary.objects},
                         {"reused_objects", result.report.reused_objects},
+                        {"outlined_objects", result.report.outlined_objects},
                         {"bytes", summary.span_bytes},
                         {"fields", summary.field_names},
                         {"index", result.place},
@@ -163,7 +164,13 @@ std::string ToText(const IndexResult& result, const IndexFlags& flags, double se
     text += fmt::format("{} of {} were unchanged and not read again\n", result.report.reused_objects,
                         Counted(summary.objects, "object"));
   }
-  if (summary.samples_without_crc > 0) {
+  if (const uint64_t outlined = result.report.outlined_objects; outlined > 0) {
+    text += fmt::format(
+        "{} not read, since other programs have noted where {} samples lie; {} samples have no checksum in the index: "
+        "--checksums reads them\n",
+        Counted(outlined, "shard") + (outlined == 1 ? " was" : " were"), outlined == 1 ? "its" : "their",
+        outlined == 1 ? "its" : "their");
+  } else if (summary.samples_without_crc > 0) {
     text += fmt::format(
         "{} not read, and {} no checksum in the index: the store's are used, if it keeps some\n",
         Counted(summary.samples_without_crc, "sample") + (summary.samples_without_crc == 1 ? " was" : " were"),
@@ -254,7 +261,8 @@ void AddIndex(Command app) {
                 "Quotes in a manifest in CSV or TSV are text, as with Python's csv.QUOTE_NONE");
   index.AddFlag(
       "--full", &flags->full,
-      "Read everything; without it, objects that the index has with the same size and ETag are not read again");
+      "Read everything; without it, objects that the index has with the same size and ETag are not read again, nor are "
+      "shards that other programs have noted the samples of");
   index.AddFlag(
       "--skip-bad", &flags->skip_bad,
       "Leave out the samples of corrupt or truncated shards from the bad place on, and report them; without it the "
@@ -262,23 +270,29 @@ void AddIndex(Command app) {
   index.AddFlag(
       "--classes", &flags->classes,
       "Read the files that hold the classes of raw objects (1.cls beside 1.jpg), which balancing and choosing by class "
-      "need; all else of raw objects is only listed");
+      "need; all else of raw objects is only listed. Shards with a field cls are read"
+      " as a whole");
   index.AddFlag(
       "--checksums", &flags->checksums,
       "Read raw objects as a whole, and keep a checksum of each sample; without it, their samples are verified "
-      "by the checksums that the store keeps, if it does");
+      "by the checksums that the store keeps, if it does. The same of shards that other programs have noted the "
+      "samples "
+      "of: all of them are read, and compared with the hashes in index.json (MDS)");
   index.Add("--part", &flags->part,
             "I/N, such as 2/8: read only every N-th shard, for N machines that share the work; the part that ends last "
             "completes the index");
   index.Add("--memory", &flags->memory, "Budget for buffers [half of the memory]");
   index.Add("--outage-limit", &flags->outage_limit, kOutageLimitHelp).ShowDefault().Called("SECONDS");
-  index.AddFlag("--json", &flags->json,
-                R"(One JSON object: {"samples", "samples_without_checksum", "objects", "reused_objects", "bytes", )"
-                R"("fields", "index", "index_bytes", "seconds", "complete", "missing_objects", "damaged", "warnings", )"
-                R"("skipped", "skipped_members"})");
+  index.AddFlag(
+      "--json", &flags->json,
+      R"(One JSON object: {"samples", "samples_without_checksum", "objects", "reused_objects", )"
+      R"("outlined_objects", "bytes", "fields", "index", "index_bytes", "seconds", "complete", "missing_objects", "damaged", "warnings", )"
+      R"("skipped", "skipped_members"})");
   index.Footer(
       "The index lists all samples and their places. For shards it has a checksum of each sample. Raw objects are not "
-      "read: their listing is enough. Reading a data set for the first time builds its index. Run this after the data "
+      "read: their listing is enough. Nor are tar shards with an index of DALI's wds2idx beside them, and MDS shards "
+      "whose heads tell where the samples lie. Reading a data set for the first time builds its index. Run this after "
+      "the data "
       "have changed: only new and changed shards are read, and the result is the same as with --full. A run that was "
       "killed continues where it was. The index is kept beside the data (.millrace/index) or, if that is not writable, "
       "in the cache folder (MILLRACE_CACHE, by default ~/.cache/millrace).\n\n"

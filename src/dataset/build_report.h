@@ -25,6 +25,7 @@ DamagedShard DamagedShardOf(std::string key, const absl::Status& error, uint64_t
 /// What building an index came to, beyond the index itself.
 struct BuildReport {
   uint64_t reused_objects = 0;        // that were unchanged: their samples were taken from the index that was there
+  uint64_t outlined_objects = 0;      // shards that were not read: other programs have noted where their samples lie
   std::vector<DamagedShard> damaged;  // in order of keys
   bool keys_ascend = true;            // so that no two are equal
   std::vector<std::string> warnings;  // sentences about what the data set may not be meant to be; from Dataset::Open

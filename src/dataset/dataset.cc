@@ -95,6 +95,7 @@ struct Sources {
             .reuse = older.get(),
             .part_bytes = options.part_bytes,
             .raw = options.raw,
+            .outlines = options.reuse && !options.raw.all,
             .manifest = manifest.get(),
             .tokens = tokens,
             .skip_bad = options.skip_bad,
@@ -221,12 +222,18 @@ absl::StatusOr<std::unique_ptr<Dataset>> Dataset::Open(Runtime& runtime, Stores&
   dataset->index_ = std::move(placed->index);
   dataset->index_uri_ = std::move(placed->uri);
   if (built) dataset->built_ = placed->report;
+  const Index& stored = *dataset->index_;
   if (options.labels) {
     ASSIGN_OR_RETURN(LabelledIndex labelled, OpenLabelledIndex(runtime, stores, dataset->place_, *dataset->index_,
                                                                *options.labels, dataset->cache_folder_, options.stop));
+    if (TarHeaderStore::IsFor(stored)) dataset->unlabelled_ = std::move(dataset->index_);
     dataset->index_ = std::move(labelled.index);
     dataset->labels_ = options.labels;
     dataset->labels_id_ = labelled.id;
+  }
+  if (dataset->unlabelled_ != nullptr || (!options.labels && TarHeaderStore::IsFor(stored))) {
+    dataset->headers_ = std::make_unique<TarHeaderStore>(*dataset->place_.store, dataset->place_, stored);
+    dataset->place_.store = dataset->headers_.get();
   }
   if (!options.classes.empty()) {
     RETURN_IF_ERROR(Annotate(dataset->index_->OrderClasses(options.classes), uri));

@@ -14,6 +14,7 @@
 #include "dataset/index.h"
 #include "dataset/index_reuse.h"
 #include "dataset/labels_file.h"
+#include "dataset/tar_header_store.h"
 #include "net/runtime.h"
 #include "shard/manifest.h"
 #include "shard/token_format.h"
@@ -118,6 +119,8 @@ class Dataset {
   DatasetPlace place_;
   std::string cache_folder_;
   std::unique_ptr<Index> index_;
+  std::unique_ptr<Index> unlabelled_;        // that without labels, if headers_ needs it
+  std::unique_ptr<TarHeaderStore> headers_;  // the store of place_ then; null: its shards were read
   std::optional<LabelsFile> labels_;
   std::vector<std::string> classes_;
   uint64_t labels_id_ = 0;

@@ -80,7 +80,7 @@ class Index {
   /// How many samples have no CRC.
   uint64_t samples_without_crc() const;
   /// True if raw objects have files of their classes (7.cls) that nobody has read: these are fields of their samples,
-  /// and no classes of the index.
+  /// and no classes of the index. The same of fields `cls` of shards that nobody has read.
   bool classes_unread() const;
   /// True for a file of version 4. Its fingerprint is of another kind, so it only serves to make a new index.
   bool is_of_older_version() const;

@@ -22,6 +22,7 @@
 #include "dataset/objects_ahead.h"
 #include "dataset/progress.h"
 #include "dataset/sample_groups.h"
+#include "dataset/shard_outlines.h"
 #include "dataset/token_files.h"
 #include "shard/field_value.h"
 #include "shard/sample_name.h"
@@ -36,11 +37,12 @@ namespace {
 // An object that is being asked for, or scanned.
 struct Scanned {
   IndexedObject object;
-  std::optional<IndexReuse::Known> reused;  // nothing of it is read then
-  bool is_manifest = false;                 // likewise
-  bool is_listed = false;                   // likewise: the listing says enough
+  std::optional<IndexReuse::Known> reused;                    // nothing of it is read then
+  bool is_manifest = false;                                   // likewise
+  bool is_listed = false;                                     // likewise: the listing says enough
+  std::shared_ptr<ShardOutlines::Outline> outline = nullptr;  // likewise, but for a little
 
-  bool IsRead() const { return !reused && !is_manifest && !is_listed; }
+  bool IsRead() const { return !reused && !is_manifest && !is_listed && outline == nullptr; }
 };
 
 // An older index may have classes that were read from files: then no sample is without.
@@ -56,6 +58,7 @@ RawReads ReadsFor(const BuildOptions& options) {
 }
 
 constexpr uint64_t kMaxParts = 64;  // of the data that one build reads
+constexpr uint64_t kMaxNoted = 3;   // shards that are read although something is noted of them
 
 // Some of the shards of a data set.
 class ChosenShards final : public ObjectSource {
@@ -82,6 +85,7 @@ class ChosenShards final : public ObjectSource {
   }
   DataKind kind() const override { return all_->kind(); }
   const std::vector<std::string>& companions() const override { return all_->companions(); }
+  const ObjectInfo* FindIdx(const std::string& key) const override { return all_->FindIdx(key); }
   const SkippedObjects& skipped() const override { return all_->skipped(); }
   uint64_t total_bytes() const override { return ended_ ? bytes_ : 0; }
 
@@ -118,7 +122,9 @@ class IndexBuilder {
         objects_(*listing_, MakeReuse(options)),
         token_files_(data, memory_, options.tokens, options.stop),
         mds_indexes_(data, options.stop),
-        scan_(memory_, [this](const ShardSample& sample, std::string_view key) { return AddShardSample(sample, key); }),
+        outlines_(data, memory_, *listing_, options.stop),
+        scan_(memory_, [this](const ShardSample& sample,
+                              std::string_view key) { return AddShardSample(sample, key, sample.crc32c); }),
         reads_(
             *data.store, memory_, [this] { return NextObject(); }, options.stop) {}
 
@@ -141,12 +147,14 @@ class IndexBuilder {
   absl::Status EndReusedObject();
   absl::Status EndReadObject();
   absl::Status EndListedObject();
+  absl::Status EndOutlinedObject();
+  absl::Status ReadInPlace();
   void NoteSkippedMembers();
   void WarnOfLinks() const;
   // What came of it before is to be kept.
   bool KeepsWhatCame() const { return skip_bad_ && scan_.damaged(); }
   void ReportDamage();
-  absl::Status AddShardSample(const ShardSample& sample, std::string_view key);
+  absl::Status AddShardSample(const ShardSample& sample, std::string_view key, std::optional<uint32_t> crc);
   absl::Status AddRawSample(bool class_read, std::optional<uint32_t> crc);
   absl::StatusOr<std::string_view> AddClassOfFile();
   absl::Status AddListedSample(const IndexedObject& object, std::optional<uint32_t> crc);
@@ -174,6 +182,7 @@ class IndexBuilder {
   ObjectsAhead objects_;
   TokenFiles token_files_;  // of token files only
   MdsIndexes mds_indexes_;  // of MDS only
+  ShardOutlines outlines_;
 
   std::deque<Scanned> scanning_;                               // asked for, in order; the first is being scanned
   uint64_t done_bytes_ = 0;                                    // of those before it
@@ -183,6 +192,7 @@ class IndexBuilder {
   std::optional<PartCollector> parts_;  // of what is read; of shards only
   BuildReport report_;
   ObjectScan scan_;
+  uint64_t refused_outlines_ = 0;
   RawSample raw_;                       // in hand; of raw objects, unless a manifest lists them
   std::string class_text_;              // of it
   std::string numbered_;                // a sample that has a file with its class; "" as long as there is none
@@ -202,16 +212,22 @@ absl::StatusOr<std::optional<ObjectReader::Request>> IndexBuilder::NextObject() 
   if (!may_read_ && !next->reused && !is_manifest) {
     return absl::FailedPreconditionError(fmt::format("the older index does not know '{}' as it is now", object.key));
   }
+  std::shared_ptr<ShardOutlines::Outline> outline;
+  if (options_.outlines && !next->reused && AreShards(objects_.kind()))
+    outline = outlines_.Begin(objects_.kind(), object);
   // What is not read is one piece without bytes, which takes its turn among the others and costs no request.
-  if (!next->reused && !is_manifest) {
+  if (!next->reused && !is_manifest && outline == nullptr) {
     ASSIGN_OR_RETURN(request.range, RangeToRead(object));
   }
   // What is damaged on the way would be pinned by the index for good.
   request.begin_again = [this] { return scan_.holds(); };
   const bool raw = objects_.kind() == DataKind::kRawObjects;
   const bool is_listed = raw && !is_manifest && !raw_reads_.all && request.range.length == 0;
-  scanning_.push_back(
-      {.object = std::move(next->indexed), .reused = next->reused, .is_manifest = is_manifest, .is_listed = is_listed});
+  scanning_.push_back({.object = std::move(next->indexed),
+                       .reused = next->reused,
+                       .is_manifest = is_manifest,
+                       .is_listed = is_listed,
+                       .outline = std::move(outline)});
   return request;
 }
 
@@ -353,13 +369,15 @@ absl::Status IndexBuilder::EndObject() {
     ++report_.reused_objects;
   } else if (scanned.is_listed) {
     RETURN_IF_ERROR(Annotate(EndListedObject(), FrontUri()));
+  } else if (scanned.outline != nullptr) {
+    RETURN_IF_ERROR(EndOutlinedObject());
   } else if (scanned.IsRead()) {
     RETURN_IF_ERROR(EndReadObject());
   }
   if (objects_.kind() == DataKind::kMds)
     mds_shards_.emplace(object.key, object.incomplete ? std::nullopt : std::optional(object.size));
   RETURN_IF_ERROR(Annotate(writer_->AddObject(object), FrontUri()));
-  return scanned.IsRead() ? AddToPart(object) : absl::OkStatus();
+  return scanned.IsRead() || scanned.outline != nullptr ? AddToPart(object) : absl::OkStatus();
 }
 
 absl::Status IndexBuilder::AddToPart(const IndexedObject& object) {
@@ -399,6 +417,51 @@ absl::Status IndexBuilder::EndListedObject() {
   return AddRawSample(/*class_read=*/raw_reads_.classes && raw_.class_of, std::nullopt);
 }
 
+absl::Status IndexBuilder::EndOutlinedObject() {
+  Scanned& scanned = scanning_.front();
+  const absl::Status fits = outlines_.Check(*scanned.outline, raw_reads_.classes);
+  if (absl::IsCancelled(fits)) return fits;
+  if (!fits.ok()) {
+    if (!absl::IsUnimplemented(fits) && refused_outlines_++ < kMaxNoted) {
+      Log(LogLevel::kWarning, "dataset",
+          fmt::format("{}; so '{}' is read{}", ToStd(fits.message()), scanned.object.key,
+                      refused_outlines_ == kMaxNoted ? " (more such shards are not named)" : ""));
+    }
+    scanned.outline = nullptr;
+    return ReadInPlace();
+  }
+  uint64_t number = 0;
+  ++report_.outlined_objects;
+  const auto add = [&](const ShardSample& sample) {
+    const std::string key = sample.key.empty() ? RecordKey(scanned.object.key, number) : sample.key;
+    ++number;
+    return AddShardSample(sample, key, std::nullopt);
+  };
+  return Annotate(outlines_.Samples(*scanned.outline, add), FrontUri());
+}
+
+// Reads the object in hand, of which nothing was asked for ahead.
+absl::Status IndexBuilder::ReadInPlace() {
+  const IndexedObject& object = scanning_.front().object;
+  std::optional<ObjectReader::Request> request =
+      ObjectReader::All({.key = data_.Key(object.key), .size = object.size, .etag = object.etag});
+  request->begin_again = [this] { return scan_.holds(); };
+  ObjectReader reads(
+      *data_.store, memory_,
+      [&request]() -> absl::StatusOr<std::optional<ObjectReader::Request>> {
+        return std::exchange(request, std::nullopt);
+      },
+      stop_);
+  for (bool enough = false; !enough;) {
+    ASSIGN_OR_RETURN(const std::optional<ObjectReader::Piece> piece, reads.Next());
+    if (!piece) break;
+    enough = piece->last;
+    RETURN_IF_ERROR(Annotate(AddPiece(*piece, &enough), FrontUri()));
+    progress_.Update(done_bytes_ - object.size + piece->offset + piece->bytes.size(), objects_.total_bytes());
+  }
+  return EndReadObject();
+}
+
 void IndexBuilder::NoteSkippedMembers() {
   const SkippedMembers of_shard = scan_.skipped_members();
   const auto named = [this](const std::string& member) {
@@ -427,12 +490,13 @@ void IndexBuilder::ReportDamage() {
   report_.damaged.push_back(DamagedShardOf(object.key, scan_.status(), scan_.samples()));
 }
 
-absl::Status IndexBuilder::AddShardSample(const ShardSample& sample, std::string_view key) {
+absl::Status IndexBuilder::AddShardSample(const ShardSample& sample, std::string_view key,
+                                          std::optional<uint32_t> crc) {
   fields_.clear();
   for (const ShardField& field : sample.fields) {
     fields_.push_back({.name = field.name, .offset = field.offset, .length = field.length, .encoding = field.encoding});
   }
-  const NewSample added{.key = key, .fields = fields_, .crc32c = sample.crc32c, .label = sample.label};
+  const NewSample added{.key = key, .fields = fields_, .crc32c = crc, .label = sample.label};
   RETURN_IF_ERROR(writer_->AddSample(added));
   return parts_ ? parts_->AddSample(added) : absl::OkStatus();
 }

@@ -49,11 +49,14 @@ struct BuildOptions {
   ChooseShard only = nullptr;
   /// What counts as unchanged; null: IndexReuse's default.
   SameVersion same = nullptr;
-  /// The reads of raw objects. If `reuse` has classes that were read from files, these are read in any case, so that
-  /// all samples have theirs.
+  /// The reads of raw objects. With `classes`, shards that have some are read, whatever `outlines` is. If `reuse` has
+  /// classes that were read from files, these are read in any case, so that all samples have theirs.
   RawReads raw = {};
   /// Whether objects that `reuse` does not have may be read; else the first of them is an error: FailedPrecondition.
   bool reads = true;
+  /// True: the samples of shards may be found by the notes of other programs (ShardOutlines). They have no CRCs and
+  /// labels then.
+  bool outlines = false;
   /// The data set is what this manifest lists, and `data` its place(). Null: what lies below `data`.
   const ManifestSamples* manifest = nullptr;
   /// The data are plain arrays, which are to be cut so. None of a manifest, whose objects are samples as they are.

@@ -2,11 +2,13 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "dataset/folder_join.h"
 #include "dataset/sample_groups.h"
 #include "dataset/token_files.h"
+#include "shard/sample_name.h"
 
 namespace millrace {
 
@@ -29,7 +31,7 @@ bool HaveSameEtag(const IndexedObject& then, const IndexedObject& now) {
 bool TellsAll(const Index& index, RawReads reads) {
   const bool lacks_crcs = reads.all && index.samples_without_crc() > 0;
   const bool lacks_classes = (reads.all || reads.classes) && index.classes_unread();
-  return index.kind() != DataKind::kRawObjects || (!lacks_crcs && !lacks_classes);
+  return !lacks_crcs && !lacks_classes;
 }
 
 IndexReuse::IndexReuse(const std::vector<const Index*>& olds, const std::optional<TokenArrays>& tokens, RawReads reads,
@@ -70,15 +72,18 @@ absl::StatusOr<bool> IndexReuse::FindIn(Old* old, const IndexedObject& object) c
 
 absl::StatusOr<bool> IndexReuse::KnowsEnough(Old* old) const {
   if (TellsAll(*old->index, reads_)) return true;
+  const bool raw = old->index->kind() == DataKind::kRawObjects;
   bool has_class_file = false;
-  if (old->index->classes_unread()) {
+  if (raw && old->index->classes_unread()) {
     ASSIGN_OR_RETURN(const RawSample raw, SampleOfObject(join_, *old->next));
     has_class_file = raw.class_of.has_value();
   }
+  const auto is_class = [](const NewSampleField& field) { return field.name == kClassField; };
   bool enough = true;
   RETURN_IF_ERROR(CannotReuse(old->index->ScanObject(old->next_number, &old->found_block, [&](const NewSample& sample) {
-    const bool class_read = !has_class_file || sample.class_file_bytes;
-    enough = (!reads_.all || sample.crc32c) && (!(reads_.all || reads_.classes) || class_read);
+    const bool class_read = raw ? !has_class_file || sample.class_file_bytes
+                                : sample.crc32c || std::none_of(sample.fields.begin(), sample.fields.end(), is_class);
+    enough = enough && (!reads_.all || sample.crc32c) && (!(reads_.all || reads_.classes) || class_read);
     return absl::OkStatus();
   })));
   return enough;

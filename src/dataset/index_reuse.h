@@ -17,13 +17,14 @@ class FolderJoin;
 /// Whether an object of an older index is the same as one of now, which has the same key and size.
 using SameVersion = std::function<bool(const IndexedObject& then, const IndexedObject& now)>;
 
-/// Which of the bytes of raw objects an index is made of, besides their listing.
+/// Which of the bytes of raw objects an index is made of, besides their listing; and of shards, besides what other
+/// programs have noted of them.
 struct RawReads {
   bool all = false;      // all bytes, so that each sample has a CRC
-  bool classes = false;  // files that hold classes (RawSample::class_of)
+  bool classes = false;  // files that hold classes (RawSample::class_of); all of a shard whose samples have classes
 };
 
-/// True if an index knows of all its samples what these reads tell, or if its objects are not raw.
+/// True if an index knows of all its samples what these reads tell.
 bool TellsAll(const Index& index, RawReads reads);
 
 /// What older indexes of a data set, or of parts of it, know of those objects that have not changed since. Not

@@ -103,6 +103,8 @@ class SharedBuild {
                        .keep_part = [&](std::string_view part) { return kept_ = parts_.Keep(part, for_others); },
                        .part_bytes = options_.part_bytes,
                        .only = only,
+                       .raw = options_.raw,
+                       .outlines = options_.reuse && !options_.raw.all,
                        .skip_bad = options_.skip_bad,
                        .stop = options_.stop};
     for (const std::unique_ptr<Index>& part : known_) build.parts.push_back(part.get());

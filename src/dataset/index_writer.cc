@@ -118,9 +118,14 @@ bool IndexWriter::HasClassField(const NewSample& sample) const {
                       [](const NewSampleValue& value) { return value.name == kClassField; });
 }
 
-// True if it is made of several raw objects, and the last of them holds its class (sample_groups.h).
-bool IndexWriter::HasUnreadClassFile(const NewSample& sample) const {
-  return kind_ == DataKind::kRawObjects && sample.fields.size() > 1 && sample.fields.back().name == kClassField &&
+// True if it is made of several raw objects, and the last of them holds its class (sample_groups.h). Also true if it
+// has a class, and its shard was not read.
+bool IndexWriter::HasUnreadClass(const NewSample& sample) const {
+  if (kind_ != DataKind::kRawObjects) {
+    return !sample.crc32c && std::any_of(sample.fields.begin(), sample.fields.end(),
+                                         [](const NewSampleField& field) { return field.name == kClassField; });
+  }
+  return sample.fields.size() > 1 && sample.fields.back().name == kClassField &&
          sample.fields.back().length <= kMaxClassFileBytes;
 }
 
@@ -339,7 +344,7 @@ absl::Status IndexWriter::AddSample(const NewSample& sample) {
   open_end_ = end;
   open_object_ = true;
   AddToFingerprint(sample);
-  classes_unread_ = classes_unread_ || HasUnreadClassFile(sample);
+  classes_unread_ = classes_unread_ || HasUnreadClass(sample);
   if (keys_ascend_) {
     keys_ascend_ = samples_ == 0 || std::string_view(last_sample_key_) < sample.key;
     last_sample_key_ = sample.key;

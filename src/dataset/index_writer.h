@@ -78,7 +78,7 @@ class IndexWriter {
   absl::Status CheckSample(const NewSample& sample) const;
   absl::Status CheckValues(const NewSample& sample) const;
   bool HasClassField(const NewSample& sample) const;
-  bool HasUnreadClassFile(const NewSample& sample) const;
+  bool HasUnreadClass(const NewSample& sample) const;
   absl::StatusOr<uint32_t> FieldId(std::string_view name);
   absl::StatusOr<uint32_t> EncodingId(std::string_view encoding);
   absl::Status AppendLayoutField(std::string& layout, std::string_view name, index_format::FieldKind kind,

@@ -127,6 +127,12 @@ absl::StatusOr<std::unique_ptr<ShardScanner>> MdsIndexes::ScannerFor(const std::
   return std::make_unique<HashedMdsScanner>(std::move(hashes));
 }
 
+const MdsShardEntry* MdsIndexes::Find(const std::string& key) {
+  if (!ReadFolder(FolderOf(key)).ok()) return nullptr;
+  const auto found = entries_.find(key);
+  return found == entries_.end() ? nullptr : &found->second;
+}
+
 absl::Status MdsIndexes::Check(const std::vector<std::string>& indexes,
                                const std::map<std::string, std::optional<uint64_t>>& shards) {
   for (const std::string& index : indexes) {

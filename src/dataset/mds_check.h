@@ -26,6 +26,10 @@ class MdsIndexes {
   /// can make; a warning names others. Errors are those of reading an index.json that is there.
   absl::StatusOr<std::unique_ptr<ShardScanner>> ScannerFor(const std::string& key, bool* hashed);
 
+  /// The entry of a shard in the index.json beside it, valid until another folder is asked for. Null if there is none,
+  /// or if the index.json cannot be read.
+  const MdsShardEntry* Find(const std::string& key);
+
   /// Holds the shards against the index.json beside them, so that none is missed or left over: `indexes` are the keys
   /// of these, `shards` those of the shards with their sizes, all below the data set's URI; a shard without a size is
   /// known to be damaged, and may have any. DataLoss names the first shard that is not as it is listed, or an

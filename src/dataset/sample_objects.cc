@@ -23,7 +23,8 @@ constexpr size_t kObjectsAhead = 16'000;  // so that most data sets have a total
 constexpr uint64_t kMaxCheckedObjects = 10'000;
 constexpr uint64_t kForeignOfShard = 4;      // other files for each shard; more than these may be the samples
 constexpr uint64_t kImagesOfContainer = 20;  // beside so many images, a file of many samples is none of the samples
-constexpr size_t kMostNames = 8;             // patterns of names, in a message
+constexpr std::string_view kIdxSuffix = ".idx";
+constexpr size_t kMostNames = 8;  // patterns of names, in a message
 
 // A pattern for the names of shards such as this: "*-of-?????" of "train.tfrecord-00000-of-00002", "*.tar" of "a.tar".
 std::string PatternOfName(std::string_view key) {
@@ -162,7 +163,7 @@ absl::Status SampleObjects::Take(ObjectInfo object) {
   if (of_pair && (listing_ == Listing::kTokenPairs || (decided && kind_ == DataKind::kTokens)))
     return Add(std::move(key), std::move(object), DataKind::kTokens);
   if (decided && IsCompanion(kind_, key)) {
-    PassOverCompanion(key);
+    PassOverCompanion(key, object);
     return absl::OkStatus();
   }
   ASSIGN_OR_RETURN(const bool ends_pair, EndsPair(object, key));
@@ -188,7 +189,7 @@ absl::Status SampleObjects::TakeContainer(ObjectInfo object, std::string_view ke
   }
   RETURN_IF_ERROR(AddUndecided());
   if (!first_sample_.empty() && IsCompanion(kind_, key)) {
-    PassOverCompanion(key);
+    PassOverCompanion(key, object);
     return absl::OkStatus();
   }
   // All objects so far are raw, as many as are looked at ahead. If no image is among them, none is awaited.
@@ -273,10 +274,16 @@ absl::Status SampleObjects::AddUndecidedPairs() {
   return absl::OkStatus();
 }
 
-void SampleObjects::PassOverCompanion(std::string_view key) {
+void SampleObjects::PassOverCompanion(std::string_view key, const ObjectInfo& object) {
   skipped_.Add(key, MisnamedShardAdvice(key).empty() ? SkippedObjects::kCompanion : kMisnamedShard);
   if (MayBeSample(key) && foreign_++ == 0) first_foreign_ = key;
   if (kind_ == DataKind::kMds && key.substr(key.rfind('/') + 1) == kMdsIndexName) companions_.emplace_back(key);
+  if (kind_ == DataKind::kTar && key.ends_with(kIdxSuffix)) idx_.emplace(key, object);
+}
+
+const ObjectInfo* SampleObjects::FindIdx(const std::string& key) const {
+  const auto found = idx_.find(key);
+  return found == idx_.end() ? nullptr : &found->second;
 }
 
 // As many other files as these may well be the samples.
@@ -325,7 +332,8 @@ absl::Status SampleObjects::Add(std::string key, ObjectInfo object, DataKind kin
     }
     kind_ = kind;
     first_sample_ = object.key;
-    for (const ObjectInfo& companion : companions) PassOverCompanion(companion.key.substr(data_.Key("").size()));
+    for (const ObjectInfo& companion : companions)
+      PassOverCompanion(companion.key.substr(data_.Key("").size()), companion);
     for (const ObjectInfo& document : std::exchange(documents_, {}))
       skipped_.Add(document.key.substr(data_.Key("").size()), kDocument);
   } else if (kind != kind_) {

@@ -2,6 +2,8 @@
 
 #include <cstdint>
 #include <deque>
+#include <functional>
+#include <map>
 #include <optional>
 #include <set>
 #include <stop_token>
@@ -47,6 +49,10 @@ class ObjectSource {
   /// Objects that hold no samples but say which shards there are; of MDS only.
   virtual const std::vector<std::string>& companions() const = 0;
 
+  /// The object of that key below the data set's place, which ends with ".idx": a program may have noted there where
+  /// the samples of the shard beside it lie. Null if none was listed so far; of tar only.
+  virtual const ObjectInfo* FindIdx(const std::string& /*key*/) const { return nullptr; }
+
   /// Those that were passed over so far.
   virtual const SkippedObjects& skipped() const = 0;
 
@@ -91,6 +97,8 @@ class SampleObjects final : public ObjectSource {
   /// where they say which shards there are.
   const std::vector<std::string>& companions() const override { return companions_; }
 
+  const ObjectInfo* FindIdx(const std::string& key) const override;
+
   const SkippedObjects& skipped() const override { return skipped_; }
 
   /// Bytes of all objects of the data set (without the .idx of pairs); 0 as long as the listing goes on.
@@ -111,7 +119,7 @@ class SampleObjects final : public ObjectSource {
   absl::Status AddUndecidedPairs();
   absl::Status TakeTokenArray(std::string key, ObjectInfo object);
   absl::StatusOr<bool> EndsPair(const ObjectInfo& object, std::string_view key);
-  void PassOverCompanion(std::string_view key);
+  void PassOverCompanion(std::string_view key, const ObjectInfo& object);
   absl::Status CheckCompanions() const;
 
   const DatasetPlace data_;
@@ -136,6 +144,7 @@ class SampleObjects final : public ObjectSource {
   std::string last_bin_;               // the last raw object that may be one of a pair
   bool looked_into_ = false;           // an .idx beside a .bin: it is not one of Megatron's, and others are not read
   std::vector<std::string> companions_;
+  std::map<std::string, ObjectInfo, std::less<>> idx_;  // for FindIdx
   SkippedObjects skipped_;
   std::vector<ObjectInfo> documents_;  // some of them, as long as there is nothing else
   std::string first_sample_;           // key of the one that decided kind_

@@ -288,10 +288,12 @@ bool IsTheLabelsFile(const Subset& of, const IndexedSample& entry) {
 
 absl::Status CheckClassesRead(const Subset& of) {
   if (!of.index().classes_unread()) return absl::OkStatus();
-  return absl::FailedPreconditionError(
-      fmt::format("{}: the classes of its samples lie in files (such as 1.cls beside 1.jpg), which have not been read; "
-                  "have the index read them, and open it again: millrace index --classes {}",
-                  of.dataset->uri(), of.dataset->place().UriInShell()));
+  const bool raw = of.index().kind() == DataKind::kRawObjects;
+  return absl::FailedPreconditionError(fmt::format(
+      "{}: the classes of its samples lie in {}, which have not been read; have the index read them, and open it "
+      "again: "
+      "millrace index --classes {}",
+      of.dataset->uri(), raw ? "files (such as 1.cls beside 1.jpg)" : "its shards", of.dataset->place().UriInShell()));
 }
 
 Subset::Subset(const Dataset& whole) : dataset(&whole), total_bytes(whole.index().total_bytes()) {}

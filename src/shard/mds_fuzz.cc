@@ -1,7 +1,9 @@
 #include <algorithm>
 #include <cstdint>
+#include <cstdlib>
 #include <string>
 
+#include "shard/mds_scanner.h"
 #include "shard/testing/scan.h"
 
 // The input is a shard, after one byte that sets the size of the chunks; when it is odd, offsets are repaired first, so
@@ -24,12 +26,28 @@ void Repair(std::string& shard) {
   }
 }
 
+// Samples by the head alone lie within the shard, too, in order.
+void MustOutlineSoundly(const std::string& shard) {
+  MdsScanner scanner;
+  const absl::StatusOr<bool> whole = scanner.FeedHead(AsBytes(shard));
+  if (!whole.ok() || !*whole) return;
+  uint64_t end = 0;
+  (void)scanner.Outline(shard.size(), [&](const ShardSample& sample) {
+    for (const ShardField& field : sample.fields) {
+      if (field.offset < end || field.length > shard.size() || field.offset > shard.size() - field.length) std::abort();
+      end = field.offset + field.length;
+    }
+    return absl::OkStatus();
+  });
+}
+
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (size == 0) return 0;
   std::string shard(reinterpret_cast<const char*>(data) + 1, size - 1);
   if (data[0] % 2 == 1) Repair(shard);
+  MustOutlineSoundly(shard);
   testing::MustBeSound(DataKind::kMds, shard, 1 + data[0] * size_t{7});
   return 0;
 }

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstring>
 
 #include "base/crypto.h"
@@ -104,6 +105,7 @@ absl::Status MdsScanner::ReadColumns(uint64_t offset, ByteSpan json) {
       return At(offset, Annotate(encoding.status(), fmt::format("the column '{}' has the encoding", column.name)));
     }
     if (column.fixed_size == 0) sizes_bytes_ += kNumberBytes;
+    fixed_bytes_ += column.fixed_size;
     const bool text = *encoding == encoding::kText || *encoding == encoding::kBytes;
     const bool is_key = column.name == kKeyColumn && text && columns->size() > 1;
     columns_.push_back({.name = std::move(column.name),
@@ -149,6 +151,58 @@ absl::Status MdsScanner::ReadSample(uint64_t offset, ByteSpan bytes, ShardSink s
   sample_.span.length = last.offset + last.length - sample_.span.offset;
   sample_.crc32c = Crc32c(bytes.subspan(sample_.span.offset - offset, sample_.span.length));
   ++next_;
+  return sink(sample_);
+}
+
+absl::StatusOr<bool> MdsScanner::FeedHead(ByteSpan first_bytes) {
+  bytes_.Begin(first_bytes);
+  while (state_ != State::kSamples) {
+    const uint64_t offset = bytes_.position();
+    const std::optional<ByteSpan> bytes = bytes_.Take(NextBytes());
+    if (!bytes) return false;
+    RETURN_IF_ERROR(Read(offset, *bytes, [](const ShardSample&) { return absl::OkStatus(); }));
+  }
+  return true;
+}
+
+bool MdsScanner::has_class() const {
+  return std::any_of(columns_.begin(), columns_.end(), [](const Column& column) { return column.name == kClassField; });
+}
+
+absl::Status MdsScanner::Outline(uint64_t shard_bytes, ShardSink sink) {
+  if (sizes_bytes_ > kNumberBytes)
+    return absl::InvalidArgumentError("several of its columns have no fixed size, so each sample must be looked into");
+  if (std::any_of(columns_.begin(), columns_.end(), [](const Column& column) { return column.is_key; }))
+    return absl::InvalidArgumentError("its samples hold their keys, so each of them must be looked into");
+  if (offsets_.back() != shard_bytes) {
+    return absl::DataLossError(
+        fmt::format("its samples would end at {}, and it has {} bytes", offsets_.back(), shard_bytes));
+  }
+  for (uint64_t i = 0; i < samples_; ++i) RETURN_IF_ERROR(OutlineSample(i, sink));
+  return absl::OkStatus();
+}
+
+// The one column without a fixed size has what the others leave.
+absl::Status MdsScanner::OutlineSample(uint64_t number, ShardSink sink) {
+  const uint64_t bytes = offsets_[number + 1] - offsets_[number];
+  const uint64_t known = sizes_bytes_ + fixed_bytes_;
+  if (bytes < known || (sizes_bytes_ == 0 && bytes != known)) {
+    return absl::DataLossError(
+        fmt::format("offset {}: the sizes of the columns do not add up to the {} bytes of sample {}", offsets_[number],
+                    bytes, number));
+  }
+  sample_.key.clear();
+  sample_.label.clear();
+  sample_.fields.clear();
+  uint64_t begin = offsets_[number] + sizes_bytes_;
+  for (const Column& column : columns_) {
+    const uint64_t size = column.fixed_size == 0 ? bytes - known : column.fixed_size;
+    sample_.fields.push_back({.name = column.name, .offset = begin, .length = size, .encoding = column.encoding});
+    begin += size;
+  }
+  const uint64_t first = sample_.fields.front().offset;
+  sample_.span = {.offset = first, .length = begin - first};
+  sample_.crc32c = 0;
   return sink(sample_);
 }
 

@@ -18,6 +18,17 @@ class MdsScanner final : public ShardScanner {
   absl::Status Finish(ShardSink sink) override;
   uint64_t held_bytes() const override { return bytes_.memory_bytes() + offsets_.capacity() * sizeof(uint32_t); }
 
+  /// In place of Feed: the first bytes of the shard. False if its head, which ends with the columns, is longer. Errors
+  /// are those of Feed.
+  absl::StatusOr<bool> FeedHead(ByteSpan first_bytes);
+  /// After FeedHead: whether a sample has a `cls`, and how many there are.
+  bool has_class() const;
+  uint64_t samples() const { return samples_; }
+  /// The samples of a shard of that size, by its head alone, without CRCs and labels; may be called again.
+  /// InvalidArgument if the head does not tell where the values lie: several columns are of no fixed size, or samples
+  /// have keys. DataLoss if it does not fit the size.
+  absl::Status Outline(uint64_t shard_bytes, ShardSink sink);
+
  private:
   enum class State : uint8_t { kCount, kOffsets, kColumns, kSamples };
   struct Column {
@@ -33,6 +44,7 @@ class MdsScanner final : public ShardScanner {
   absl::Status ReadOffsets(ByteSpan bytes);
   absl::Status ReadColumns(uint64_t offset, ByteSpan json);
   absl::Status ReadSample(uint64_t offset, ByteSpan bytes, ShardSink sink);
+  absl::Status OutlineSample(uint64_t number, ShardSink sink);
 
   ByteGatherer bytes_;
   State state_ = State::kCount;
@@ -41,6 +53,7 @@ class MdsScanner final : public ShardScanner {
   uint64_t next_ = 0;  // sample
   std::vector<Column> columns_;
   uint64_t sizes_bytes_ = 0;  // at the start of each sample
+  uint64_t fixed_bytes_ = 0;  // of the columns that have a fixed size
   ShardSample sample_;        // reused
 };
 

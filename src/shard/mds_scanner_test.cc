@@ -44,6 +44,51 @@ absl::Status Scan(const std::string& shard) {
   return scanned.status;
 }
 
+std::string TextOf(const ShardSample& sample) {
+  std::string text = fmt::format("{}+{}", sample.span.offset, sample.span.length);
+  for (const ShardField& field : sample.fields)
+    text += fmt::format(" {}@{}+{} {}", field.name, field.offset, field.length, field.encoding);
+  return text;
+}
+
+/// The samples by the head alone, or why not.
+std::vector<std::string> OutlineOf(const std::string& shard, size_t head_bytes, uint64_t shard_bytes) {
+  MdsScanner scanner;
+  const absl::StatusOr<bool> whole = scanner.FeedHead(AsBytes(shard).first(head_bytes));
+  if (!whole.ok()) return {std::string(whole.status().message())};
+  if (!*whole) return {"the head is longer"};
+  std::vector<std::string> texts;
+  const absl::Status outlined = scanner.Outline(shard_bytes, [&](const ShardSample& sample) {
+    texts.push_back(TextOf(sample));
+    return absl::OkStatus();
+  });
+  return outlined.ok() ? texts : std::vector{std::string(outlined.message())};
+}
+
+TEST(MdsScanner, TheHeadTellsWhereTheSamplesLie) {
+  constexpr std::string_view kOne =
+      R"({"column_encodings": ["int", "bytes", "float32"], "column_names": ["cls", "jpg", "w"],)"
+      R"( "column_sizes": [8, null, 4], "format": "mds", "version": 2})";
+  const auto sample = [](std::string_view bytes) {
+    std::string out;
+    AppendLe(out, static_cast<uint32_t>(bytes.size()));
+    return out.append("\x01\0\0\0\0\0\0\0", 8).append(bytes).append("abcd");
+  };
+  const std::string shard = Shard(kOne, {sample("one"), sample(""), sample("three")});
+  const size_t head = 4 + 4 * 4 + kOne.size();
+  std::vector<std::string> scanned;
+  for (const ShardSample& one : ScanShard(DataKind::kMds, shard, 7).samples) scanned.push_back(TextOf(one));
+  ASSERT_EQ(scanned.size(), 3U);
+  EXPECT_EQ(OutlineOf(shard, head, shard.size()), scanned);
+  EXPECT_EQ(OutlineOf(shard, shard.size(), shard.size()), scanned);
+  EXPECT_EQ(OutlineOf(shard, head - 1, shard.size()), std::vector<std::string>{"the head is longer"});
+  EXPECT_THAT(OutlineOf(shard, head, shard.size() + 1).front(), HasSubstr("its samples would end at"));
+  const std::string two = Shard(kColumns, {Sample(3, "abc", "text")});
+  EXPECT_THAT(OutlineOf(two, two.size(), two.size()).front(), HasSubstr("several of its columns"));
+  const std::string torn = Shard(kOne, {"too short"});
+  EXPECT_THAT(OutlineOf(torn, torn.size(), torn.size()).front(), HasSubstr("do not add up"));
+}
+
 TEST(MdsScanner, Samples) {
   const std::string shard = Shard(kColumns, {Sample(3, "abc", "text"), Sample(-1, "", "")});
   for (const size_t chunk : {size_t{1}, size_t{10}, shard.size()}) {

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <utility>
 
 #include "base/crypto.h"
 #include "base/utf8.h"
@@ -28,6 +29,24 @@ bool IsLabel(const ShardField& field) {
 }
 
 }  // namespace
+
+absl::Status AddTarField(const TarMember& member, std::string field, ShardSample* sample) {
+  for (const ShardField& other : sample->fields) {
+    if (other.name == field) {
+      return absl::DataLossError(fmt::format("offset {}: sample '{}' has the field '{}' twice (member '{}')",
+                                             member.data_offset, sample->key, field, member.name));
+    }
+  }
+  if (sample->fields.size() == kMaxSampleFields) {
+    return absl::InvalidArgumentError(
+        fmt::format("offset {}: sample '{}' has more than {} fields; its key ends at the first dot of the names: use "
+                    "names with one "
+                    "dot, or with another character in its place",
+                    member.data_offset, sample->key, kMaxSampleFields));
+  }
+  sample->fields.push_back({.name = std::move(field), .offset = member.data_offset, .length = member.size});
+  return absl::OkStatus();
+}
 
 absl::Status TarSampleScanner::Feed(ByteSpan chunk, ShardSink sink) {
   const uint64_t chunk_end = chunk_offset_ + chunk.size();
@@ -71,21 +90,8 @@ absl::Status TarSampleScanner::AddMember(ByteSpan chunk, ShardSink sink) {
     running_crc_ = 0;
     hashed_until_ = member.data_offset;
   }
-  for (const ShardField& field : sample_.fields) {
-    if (field.name == name->field) {
-      return absl::DataLossError(fmt::format("offset {}: sample '{}' has the field '{}' twice (member '{}')",
-                                             member.data_offset, sample_.key, field.name, member.name));
-    }
-  }
-  if (sample_.fields.size() == kMaxSampleFields) {
-    return absl::InvalidArgumentError(
-        fmt::format("offset {}: sample '{}' has more than {} fields; its key ends at the first dot of the names: use "
-                    "names with one "
-                    "dot, or with another character in its place",
-                    member.data_offset, sample_.key, kMaxSampleFields));
-  }
   HashUntil(chunk, member.data_offset);  // what lies between two fields belongs to the span
-  sample_.fields.push_back({.name = std::move(name->field), .offset = member.data_offset, .length = member.size});
+  RETURN_IF_ERROR(AddTarField(member, std::move(name->field), &sample_));
   in_field_ = true;
   return absl::OkStatus();
 }

@@ -10,6 +10,10 @@
 
 namespace millrace {
 
+/// Adds a file to a sample whose key it has. DataLoss if the sample has that field already, InvalidArgument if it has
+/// too many.
+absl::Status AddTarField(const TarMember& member, std::string field, ShardSample* sample);
+
 /// Finds the samples of a tar shard by WebDataset's rules (sample_name.h). Keys that Millrace escaped are unescaped.
 /// Members that are not regular files are skipped; links and files with other names are counted. A sample ends with its
 /// archive at the latest. A field that comes twice in a sample is DataLoss; other errors are those of

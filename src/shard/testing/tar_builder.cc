@@ -60,4 +60,24 @@ absl::StatusOr<std::vector<TarMember>> ReadMembers(std::string_view archive, siz
   return members;
 }
 
+std::string WdsIndexOf(std::string_view archive) {
+  std::string lines;
+  std::string last;
+  int samples = 0;
+  for (const TarMember& member : *ReadMembers(archive)) {
+    if (!member.regular) continue;
+    const size_t dot = member.name.find('.', member.name.rfind('/') + 1);
+    const std::string base = member.name.substr(0, dot);
+    if (base.empty() || base.ends_with('/')) continue;
+    if (base == last) {
+      lines.back() = ' ';
+    } else {
+      ++samples;
+    }
+    last = base;
+    lines += fmt::format("{} {} {} {}\n", member.name.substr(dot + 1), member.data_offset, member.size, member.name);
+  }
+  return fmt::format("v1.2 {}\n{}", samples, lines);
+}
+
 }  // namespace millrace::testing

@@ -35,6 +35,10 @@ std::string Member(std::string_view name, std::string_view data, char type = '0'
 std::string Pax(const std::vector<std::string>& records, char type = 'x');
 std::string End();
 
+/// The index that wds2idx of NVIDIA DALI makes of an archive: each regular file, in groups of one name up to its first
+/// dot.
+std::string WdsIndexOf(std::string_view archive);
+
 /// All members; `chunk` bytes are given at a time (0: all at once).
 absl::StatusOr<std::vector<TarMember>> ReadMembers(std::string_view archive, size_t chunk = 0);
 
