@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "aws/sigv4.h"
 #include "base/child_process.h"
 #include "base/interrupt.h"
 #include "net/runtime.h"
@@ -48,9 +49,12 @@ class Git {
   absl::StatusOr<std::string> operator()(const std::vector<std::string>& words) const {
     ChildCommand command{.words = {"env", "GIT_TERMINAL_PROMPT=0"}, .keep_errors = true};
     if (kept_host_ != host_) {
-      // Other users see the words of a command, but not what it reads.
-      command.input = fmt::format("url.{}/.insteadOf\n", host_);
-      command.words.insert(command.words.end(), {"sh", "-c", kGitWithRule, "sh", kept_host_ + "/"});
+      // Other users see the words of a command, and of those that git starts, but neither what they read nor their
+      // environment.
+      const auto [user, password] = UserOf(host_);
+      command.input = fmt::format("{}\n{}\n", user, password.value_or(""));
+      const char* const script = password ? kGitWithPassword : kGitWithUser;
+      command.words.insert(command.words.end(), {"sh", "-c", script, "sh", "credential." + kept_host_});
     }
     command.words.emplace_back("git");
     command.words.insert(command.words.end(), words.begin(), words.end());
@@ -65,11 +69,31 @@ class Git {
   }
 
  private:
-  // The input is the name of a rule of git's configuration, which holds for this command alone, and the first word is
-  // its value. It is added to the rules that the environment has already.
-  static constexpr const char* kGitWithRule = R"sh(IFS= read -r key
+  // What the URL says of the user: decoded, as git has it.
+  static std::pair<std::string, std::optional<std::string>> UserOf(std::string_view host) {
+    const size_t begin = host.find("://") + 3;
+    const std::string_view text = host.substr(begin, host.rfind('@') - begin);
+    const size_t colon = text.find(':');
+    const auto decoded = [](std::string_view part) { return UriDecode(part).value_or(std::string(part)); };
+    if (colon == std::string_view::npos) return {decoded(text), std::nullopt};
+    return {decoded(text.substr(0, colon)), decoded(text.substr(colon + 1))};
+  }
+
+  // Each reads the user and the password, and adds rules to git's configuration that hold for this command alone, for
+  // the host that the first word names. Other helpers neither answer for that host nor keep the password.
+  static constexpr const char* kGitWithPassword = R"sh(IFS= read -r MILLRACE_GIT_USER
+IFS= read -r MILLRACE_GIT_PASSWORD
+export MILLRACE_GIT_USER MILLRACE_GIT_PASSWORD
 n=${GIT_CONFIG_COUNT:-0}
-export "GIT_CONFIG_COUNT=$((n + 1))" "GIT_CONFIG_KEY_$n=$key" "GIT_CONFIG_VALUE_$n=$1"
+export "GIT_CONFIG_COUNT=$((n + 2))" "GIT_CONFIG_KEY_$n=$1.helper" "GIT_CONFIG_VALUE_$n="
+export "GIT_CONFIG_KEY_$((n + 1))=$1.helper" "GIT_CONFIG_VALUE_$((n + 1))"='!f() {
+  printf "username=%s\npassword=%s\n" "$MILLRACE_GIT_USER" "$MILLRACE_GIT_PASSWORD"
+}; f'
+shift
+exec "$@" </dev/null)sh";
+  static constexpr const char* kGitWithUser = R"sh(IFS= read -r user
+n=${GIT_CONFIG_COUNT:-0}
+export "GIT_CONFIG_COUNT=$((n + 1))" "GIT_CONFIG_KEY_$n=$1.username" "GIT_CONFIG_VALUE_$n=$user"
 shift
 exec "$@" </dev/null)sh";
 

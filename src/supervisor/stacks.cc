@@ -92,6 +92,14 @@ std::string AskForStacks(pid_t pid, const std::string& path, StacksClock::time_p
   return {std::istreambuf_iterator<char>(written), std::istreambuf_iterator<char>()};
 }
 
+// What py-spy prints first is the command line, which may have secrets, and then the version of Python.
+std::string WithoutCommand(std::string text) {
+  if (!text.starts_with("Process ")) return text;
+  const size_t version = text.find("\nPython v");
+  const size_t end = version != std::string::npos ? version : text.find('\n');
+  return end == std::string::npos ? "" : text.substr(end + 1);
+}
+
 }  // namespace
 
 int StackSignal() {
@@ -116,7 +124,7 @@ void TakeStacks(const std::string& file, const std::function<void(const std::str
                                                       .limit = std::clamp(left, kLookAgain, kStacksOfOne)},
                                                      {});
       has_py_spy = !absl::IsNotFound(said.status());
-      if (said.ok()) text = said->output;
+      if (said.ok()) text = WithoutCommand(said->output);
     }
     if (text.empty()) continue;
     line(fmt::format("process {} ({}):", pid, name));
