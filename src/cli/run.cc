@@ -13,6 +13,8 @@
 #include <variant>
 #include <vector>
 
+#include "base/atomic_file.h"
+#include "base/process.h"
 #include "cli/bench_report.h"
 #include "cli/commands.h"
 #include "cli/console.h"
@@ -29,6 +31,7 @@
 #include "job/run_job.h"
 #include "job/run_metrics.h"
 #include "job/spot_files.h"
+#include "supervisor/scheduler_grace.h"
 
 namespace millrace::cli {
 
@@ -82,6 +85,10 @@ absl::StatusOr<RestartOptions> TakeRestart(const RunFlags& flags) {
 absl::StatusOr<AttemptLimits> TakeLimits(const RunFlags& flags) {
   AttemptLimits limits;
   ASSIGN_OR_RETURN(limits.grace, TakeMilliseconds("--grace", flags.grace));
+  if (const auto scheduler = GraceOfScheduler(EnvironmentValue); scheduler && !flags.Has("--grace")) {
+    limits.grace = scheduler->grace;
+    SayLine(scheduler->why);
+  }
   if (flags.hang_after) {
     ASSIGN_OR_RETURN(limits.hang_after, TakeMilliseconds("--hang-after", *flags.hang_after));
     if (limits.hang_after->count() == 0) return UsageError("--hang-after must be more than 0");
@@ -188,12 +195,18 @@ absl::StatusOr<int> RunGroups(const RunFlags& flags) {
   ASSIGN_OR_RETURN(std::vector<JobGroup> groups, AsUsage(TakeGroups(group.groups, group.sizes)));
   if (flags.PrintsGroups()) {
     ASSIGN_OR_RETURN(std::vector<std::string> kept, KeptWords(flags));
-    ASSIGN_OR_RETURN(const std::string text, AsUsage(GroupFile({.kind = flags.print,
-                                                                .name = group.name,
-                                                                .image = group.image,
-                                                                .port = static_cast<uint16_t>(group.port),
-                                                                .groups = std::move(groups),
-                                                                .kept = std::move(kept)})));
+    ASSIGN_OR_RETURN(const std::chrono::milliseconds grace, TakeMilliseconds("--grace", flags.grace));
+    // Else a pod would take what Kubernetes gives to others for its own.
+    if (flags.print == "jobset" && !flags.Has("--grace")) kept.insert(kept.end(), {"--grace", flags.grace});
+    ASSIGN_OR_RETURN(const std::string text,
+                     AsUsage(GroupFile({.kind = flags.print,
+                                        .name = group.name,
+                                        .image = group.image,
+                                        .port = static_cast<uint16_t>(group.port),
+                                        .groups = std::move(groups),
+                                        .kept = std::move(kept),
+                                        .grace = std::chrono::ceil<std::chrono::seconds>(grace),
+                                        .requeue_exit = static_cast<int>(flags.requeue_exit)})));
     RETURN_IF_ERROR(WriteStdout(text));
     return 0;
   }

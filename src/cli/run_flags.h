@@ -1,8 +1,10 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "cli/command_line.h"
@@ -50,6 +52,10 @@ struct RunFlags {
   GroupFlags group;
 
   bool PrintsGroups() const { return print == "slurm-script" || print == "jobset"; }
+  /// The option was given.
+  bool Has(std::string_view name) const {
+    return std::ranges::any_of(given, [&](const GivenOption& option) { return option.name == name; });
+  }
 };
 
 }  // namespace millrace::cli

@@ -49,10 +49,12 @@ class Git {
   absl::StatusOr<std::string> operator()(const std::vector<std::string>& words) const {
     ChildCommand command{.words = {"env", "GIT_TERMINAL_PROMPT=0"}, .keep_errors = true};
     if (kept_host_ != host_) {
-      // Other users see the words of a command and of what it starts, but neither what these read nor their
+      // Other users see the words of a command, and of those that git starts, but neither what they read nor their
       // environment.
-      command.input = Login(std::string_view(host_).substr(0, host_.rfind('@')));
-      command.words.insert(command.words.end(), {"sh", "-c", kGitWithLogin, "sh", kept_host_, kGiveLogin});
+      const auto [user, password] = UserOf(host_);
+      command.input = fmt::format("{}\n{}\n", user, password.value_or(""));
+      const char* const script = password ? kGitWithPassword : kGitWithUser;
+      command.words.insert(command.words.end(), {"sh", "-c", script, "sh", "credential." + kept_host_});
     }
     command.words.emplace_back("git");
     command.words.insert(command.words.end(), words.begin(), words.end());
@@ -67,33 +69,33 @@ class Git {
   }
 
  private:
-  // Reads what a program that gives passwords to git says for the host, which is the first word. The second word is
-  // that program. Two rules are added to those of git that the environment has already, for this command alone. The
-  // first rule forgets the user's own such programs, which would keep the password.
-  static constexpr const char* kGitWithLogin = R"sh(IFS= read -r user
-IFS= read -r password
-n=${GIT_CONFIG_COUNT:-0}
-m=$((n + 1))
-export "GIT_CONFIG_COUNT=$((n + 2))" "GIT_CONFIG_KEY_$n=credential.$1.helper" "GIT_CONFIG_VALUE_$n=" \
-  "GIT_CONFIG_KEY_$m=credential.$1.helper" "GIT_CONFIG_VALUE_$m=$2" "MILLRACE_GIT_LOGIN=$user
-$password"
-shift 2
-exec "$@" </dev/null)sh";
-  static constexpr const char* kGiveLogin =
-      R"sh(!f() { test "$1" != get || printf '%s\n' "$MILLRACE_GIT_LOGIN"; }; f)sh";
-
-  // "https://me:password" as lines for git; an empty one if there is no password.
-  static std::string Login(std::string_view url) {
-    url.remove_prefix(url.find("://") + 3);
-    const size_t colon = url.find(':');
-    const auto line = [](std::string_view name, std::string_view value) {
-      std::string text = UriDecode(value).value_or(std::string(value));
-      std::erase(text, '\n');  // which would begin another line
-      return fmt::format("{}={}\n", name, text);
-    };
-    const std::string user = line("username", url.substr(0, colon));
-    return user + (colon == std::string_view::npos ? "\n" : line("password", url.substr(colon + 1)));
+  // What the URL says of the user: decoded, as git has it.
+  static std::pair<std::string, std::optional<std::string>> UserOf(std::string_view host) {
+    const size_t begin = host.find("://") + 3;
+    const std::string_view text = host.substr(begin, host.rfind('@') - begin);
+    const size_t colon = text.find(':');
+    const auto decoded = [](std::string_view part) { return UriDecode(part).value_or(std::string(part)); };
+    if (colon == std::string_view::npos) return {decoded(text), std::nullopt};
+    return {decoded(text.substr(0, colon)), decoded(text.substr(colon + 1))};
   }
+
+  // Each reads the user and the password, and adds rules to git's configuration that hold for this command alone, for
+  // the host that the first word names. Other helpers neither answer for that host nor keep the password.
+  static constexpr const char* kGitWithPassword = R"sh(IFS= read -r MILLRACE_GIT_USER
+IFS= read -r MILLRACE_GIT_PASSWORD
+export MILLRACE_GIT_USER MILLRACE_GIT_PASSWORD
+n=${GIT_CONFIG_COUNT:-0}
+export "GIT_CONFIG_COUNT=$((n + 2))" "GIT_CONFIG_KEY_$n=$1.helper" "GIT_CONFIG_VALUE_$n="
+export "GIT_CONFIG_KEY_$((n + 1))=$1.helper" "GIT_CONFIG_VALUE_$((n + 1))"='!f() {
+  printf "username=%s\npassword=%s\n" "$MILLRACE_GIT_USER" "$MILLRACE_GIT_PASSWORD"
+}; f'
+shift
+exec "$@" </dev/null)sh";
+  static constexpr const char* kGitWithUser = R"sh(IFS= read -r user
+n=${GIT_CONFIG_COUNT:-0}
+export "GIT_CONFIG_COUNT=$((n + 1))" "GIT_CONFIG_KEY_$n=$1.username" "GIT_CONFIG_VALUE_$n=$user"
+shift
+exec "$@" </dev/null)sh";
 
   std::string LastLine(std::string text) const {
     while (text.ends_with('\n')) text.pop_back();

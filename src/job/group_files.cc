@@ -45,6 +45,9 @@ std::string SlurmScript(const GroupFileOptions& options) {
                                                    {"groups", groups}});
 }
 
+// For what the run itself does after the command has ended: hooks, --output, and the end of the group.
+constexpr std::chrono::seconds kAfterGrace{15};
+
 std::string Jobset(const GroupFileOptions& options) {
   const JobGroup& last = options.groups.back();
   std::vector<std::string> words = options.kept;
@@ -57,10 +60,18 @@ std::string Jobset(const GroupFileOptions& options) {
                            {"coordinator", fmt::format("{0}-{1}-0-0.{0}:{2}", options.name, last.name, options.port)},
                            {"main-hosts", std::to_string(last.hosts)},
                            {"options", words},
+                           {"kill-after", (options.grace + kAfterGrace).count()},
                            {"jobs", TemplateValues::array()}};
+  const TemplateValues leaves = TemplateValues::array({options.requeue_exit});
   for (const JobGroup& group : options.groups) {
     values["group"] = group.name;
     values["hosts"] = group.hosts;
+    // A host that serves is replaced. The job starts again without one of the last group.
+    if (&group != &last) {
+      values["pod-failure-policy"] = FillJson(JobTemplate("jobset-replaced.json"), {{"leaves", leaves}});
+    } else {
+      values.erase("pod-failure-policy");
+    }
     values["jobs"].push_back(FillJson(JobTemplate("jobset-job.json"), values));
   }
   // JSON is YAML.

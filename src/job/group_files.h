@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -27,6 +28,8 @@ struct GroupFileOptions {
   uint16_t port = 7079;
   std::vector<JobGroup> groups;   // the last one is the main one
   std::vector<std::string> kept;  // the other options of the run, as words
+  std::chrono::seconds grace{120};
+  int requeue_exit = 75;  // the status of a host that leaves, while the others continue
 };
 
 /// The file that starts the groups: a batch script of Slurm, or a JobSet of Kubernetes. InvalidArgument for names that

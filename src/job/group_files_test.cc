@@ -17,7 +17,9 @@ GroupFileOptions FileOptions(const std::string& kind) {
           .image = "me/train",
           .port = 8000,
           .groups = *TakeGroups({"data=serve it's", "train=torchrun x"}, {"train=3"}),
-          .kept = {"--retries", "3"}};
+          .kept = {"--retries", "3"},
+          .grace = std::chrono::seconds(60),
+          .requeue_exit = 99};
 }
 
 TEST(TakeGroups, TakesNamesCommandsAndSizes) {
@@ -55,6 +57,11 @@ TEST(GroupFile, AJobSetHasAJobForEachGroup) {
             R"(["millrace","run","--role","data","--coordinator","job-train-0-0.job:8000","--main-hosts","3",)"
             R"("--group-token-file","/etc/millrace/token/token","--retries","3","--group","data=serve it's",)"
             R"("--group","train=torchrun x"])");
+  EXPECT_EQ(jobs[0]["template"]["spec"]["template"]["spec"]["terminationGracePeriodSeconds"], 60 + 15);
+  const nlohmann::json& rules = jobs[0]["template"]["spec"]["podFailurePolicy"]["rules"];
+  EXPECT_EQ(rules[0]["onPodConditions"][0]["type"], "DisruptionTarget");
+  EXPECT_EQ(rules[1]["onExitCodes"]["values"].dump(), "[99]") << "a host that serves is replaced";
+  EXPECT_FALSE(jobs[1]["template"]["spec"].contains("podFailurePolicy"));
 }
 
 TEST(GroupFile, RefusesNamesThatAreNoLabels) {

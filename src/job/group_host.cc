@@ -33,6 +33,11 @@ std::optional<int> GroupHost::Step(std::optional<int> signal, std::optional<int>
 
 void GroupHost::OnEnd(int status, Time now) {
   status_ = status;
+  if (LeavesAlone()) {
+    // Its machine is taken away, as in an eviction: that is no end of the job.
+    status_ = options_.may_leave_with;
+    return actions_.say("SIGTERM came; this host serves, and leaves the job, which continues");
+  }
   // Asked to end, it may have saved, and ended with 0: the job is not done.
   const bool done = status == 0 && options_.is_job;
   if (stop_ != 0 && !heard_ && !done && status != options_.may_leave_with)
@@ -42,6 +47,11 @@ void GroupHost::OnEnd(int status, Time now) {
   if (!actions_.verdict()) {
     actions_.say(fmt::format("the command of this host has ended with status {}; the job has not ended yet", status));
   }
+}
+
+// Asked to end, a host that serves leaves the job, and does not end it.
+bool GroupHost::LeavesAlone() const {
+  return options_.may_leave_with && stop_ == SIGTERM && !leaves_ && !actions_.verdict();
 }
 
 // True: there is nothing left to do.
@@ -54,6 +64,10 @@ bool GroupHost::OnSignal(int signal, Time now) {
     return false;
   }
   if (notice) return false;  // there is nothing to save
+  if (status_ == 0 && LeavesAlone()) {
+    OnEnd(0, now);
+    return false;
+  }
   if (!again) Leave(kSignalled + signal, now);
   return again;
 }

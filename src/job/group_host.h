@@ -17,9 +17,9 @@ namespace millrace {
 ///   while (!(status = host.Step(signal, ended, now))) ...
 ///
 /// If the command ends, the coordinator gets a report, and this host waits for the end of the job. A host that serves
-/// may leave with the status `may_leave_with`: it ends, and the others continue. If the job ends elsewhere, the command
-/// gets SIGTERM, and after `grace` a second one, which kills it. If this host is asked to end, its command gets the
-/// signal, and the coordinator hears that the host leaves.
+/// may leave with the status `may_leave_with`: it ends, and the others continue. SIGTERM asks it to do that. If the job
+/// ends elsewhere, the command gets SIGTERM, and after `grace` a second one, which kills it. If another host is asked
+/// to end, its command gets the signal, and the coordinator hears that the host leaves.
 class GroupHost {
  public:
   using Time = std::chrono::steady_clock::time_point;
@@ -47,6 +47,7 @@ class GroupHost {
   void OnEnd(int status, Time now);
   bool OnSignal(int signal, Time now);
   void Leave(int status, Time now);
+  bool LeavesAlone() const;
   bool OnVerdict(const JobVerdict& verdict, Time now);
   int EndStatus() const;
 

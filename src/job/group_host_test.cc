@@ -68,6 +68,36 @@ TEST_F(GroupHostTest, AHostThatServesMayLeave) {
   EXPECT_THAT(reports_, IsEmpty());
 }
 
+TEST_F(GroupHostTest, AHostThatServesLeavesWhenItIsAskedToEnd) {
+  for (const int status : {0, 1, 143}) {
+    GroupHost host = Host({.may_leave_with = 75});
+    EXPECT_EQ(host.Step(SIGTERM, {}, now_), std::nullopt);
+    EXPECT_EQ(host.Step({}, status, now_), 75) << status;
+  }
+  EXPECT_THAT(signals_, ElementsAre(SIGTERM, SIGTERM, SIGTERM));
+  EXPECT_THAT(reports_, IsEmpty());
+  EXPECT_FALSE(left_);
+  GroupHost done = Host({.may_leave_with = 75});
+  EXPECT_EQ(done.Step({}, 0, now_), std::nullopt);
+  EXPECT_EQ(done.Step(SIGTERM, 0, now_), 75);
+  EXPECT_FALSE(left_);
+}
+
+TEST_F(GroupHostTest, AnInterruptOfAHostThatServesEndsTheJob) {
+  GroupHost host = Host({.may_leave_with = 75});
+  EXPECT_EQ(host.Step(SIGINT, {}, now_), std::nullopt);
+  EXPECT_EQ(host.Step({}, 0, now_), std::nullopt);
+  EXPECT_EQ(left_, 128 + SIGINT);
+}
+
+TEST_F(GroupHostTest, AHostThatServesEndsWithTheJob) {
+  GroupHost host = Host({.may_leave_with = 75});
+  verdict_ = JobVerdict{.status = 0, .why = "x"};
+  EXPECT_EQ(host.Step({}, {}, now_), std::nullopt);
+  EXPECT_EQ(host.Step(SIGTERM, {}, now_), std::nullopt);
+  EXPECT_EQ(host.Step({}, 143, now_), 0);
+}
+
 TEST_F(GroupHostTest, PassesSignalsOnAndLeaves) {
   GroupHost host = Host({});
   EXPECT_EQ(host.Step(SIGUSR1, {}, now_), std::nullopt);

@@ -110,9 +110,15 @@ absl::Status TakeHyperparameters(const JobOptions& options, DescribedJob& descri
   std::map<std::string, std::string>& all = described.job.hyperparameters;
   for (const std::string& text : options.hyperparameters) {
     const size_t equals = text.find('=');
-    if (equals == std::string::npos || !all.emplace(text.substr(0, equals), text.substr(equals + 1)).second) {
+    if (equals == std::string::npos) {
       return absl::InvalidArgumentError(
           fmt::format("--hyperparameter takes NAME=VALUE, each name once, not '{}'", text));
+    }
+    // Its value may be a secret.
+    const std::string name = text.substr(0, equals);
+    if (!all.emplace(name, text.substr(equals + 1)).second) {
+      return absl::InvalidArgumentError(
+          fmt::format("--hyperparameter takes NAME=VALUE, each name once, and '{}' stands there twice", name));
     }
   }
   for (const std::string& text : options.hyperparameter_files) {

@@ -131,6 +131,7 @@ absl::Status Prepare(const RunOptions& run, const JobTalk& talk, SupervisorOptio
 absl::StatusOr<int> RunPrepared(const RunOptions& run, const JobTalk& talk) {
   HoldNotices();  // Prepare may take long
   SupervisorOptions options = run.supervisor;
+  options.begun = std::chrono::steady_clock::now();  // the machine is paid while it prepares
   options.say = talk.say;
   ASSIGN_OR_RETURN(options.metadata_service, FindMetadataService(run.expects_notices));
   std::unique_ptr<RunJournal> journal;

@@ -20,8 +20,8 @@ struct CodeOptions {
 
 /// One run of a command on this host.
 struct RunOptions {
-  /// The command, its restarts, limits, records and hooks. The run sets the rest: `folder`, `code`, `variables`,
-  /// `metadata_service`, `journal` and `say`.
+  /// The command, its restarts, limits, records and hooks. The run sets the rest: `begun`, `folder`, `code`,
+  /// `variables`, `metadata_service`, `journal` and `say`.
   SupervisorOptions supervisor;
   bool retries_given = false;    // those of a request do not count
   bool expects_notices = false;  // the metadata service is asked also elsewhere than on EC2

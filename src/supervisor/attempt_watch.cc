@@ -14,6 +14,7 @@ namespace {
 // Before the announced time, for what the supervisor itself has to write.
 constexpr std::chrono::milliseconds kMargin{5'000};
 constexpr std::chrono::milliseconds kLeastTime{1'000};
+constexpr std::chrono::milliseconds kLeftLimit{30'000};
 
 }  // namespace
 
@@ -78,6 +79,12 @@ AttemptWatch::Action AttemptWatch::OnTime(Time now) {
   return {SIGTERM,
           fmt::format("the command hangs: no output and no heartbeat for {}; it gets SIGTERM and has {} to end",
                       SecondsText(*limits_.hang_after), SecondsText(limits_.grace))};
+}
+
+AttemptWatch::Milliseconds AttemptWatch::LimitOfLeft(Time now) const {
+  const Milliseconds limit = std::min(kLeftLimit, limits_.grace);
+  if (!kill_at_) return limit;
+  return std::clamp(std::chrono::duration_cast<Milliseconds>(*kill_at_ - now), Milliseconds(0), limit);
 }
 
 std::optional<AttemptWatch::Time> AttemptWatch::Next() const {

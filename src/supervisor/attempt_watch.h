@@ -51,6 +51,9 @@ class AttemptWatch {
   bool ending() const { return kill_at_.has_value(); }
   /// When the command will be killed.
   std::optional<Time> kill_at() const { return kill_at_; }
+  /// How long processes that the command has left may take to end: 30 seconds, but no longer than the grace, and no
+  /// longer than the command itself was promised.
+  Milliseconds LimitOfLeft(Time now) const;
   bool stopped() const { return stopped_; }
   bool hang() const { return hang_; }
   bool leaves() const { return leaves_; }

@@ -59,6 +59,20 @@ TEST(AttemptWatch, TheSchedulerMayGiveLessThanTheGrace) {
   EXPECT_EQ(watch.Next(), kStart + seconds(25));
 }
 
+TEST(AttemptWatch, WhatACommandLeavesEndsInTheSameTime) {
+  const seconds most(30);
+  EXPECT_EQ(AttemptWatch({.grace = seconds(120)}, kStart).LimitOfLeft(kStart), most);
+  EXPECT_EQ(AttemptWatch({.grace = seconds(5)}, kStart).LimitOfLeft(kStart), seconds(5));
+  AttemptWatch watch({.grace = seconds(120)}, kStart);
+  watch.OnStop(SIGTERM, seconds(45), false, kStart);  // 40 s without the margin
+  EXPECT_EQ(watch.LimitOfLeft(kStart + seconds(3)), most);
+  EXPECT_EQ(watch.LimitOfLeft(kStart + seconds(35)), seconds(5));
+  EXPECT_EQ(watch.LimitOfLeft(kStart + seconds(41)), seconds(0));
+  AttemptWatch notice({.grace = seconds(120)}, kStart);
+  notice.OnNotice(kInterruption, seconds(20), false, kStart);
+  EXPECT_EQ(notice.LimitOfLeft(kStart + seconds(5)), seconds(10));
+}
+
 TEST(ParseJobEndTime, IsThatOfTheKill) {
   const absl::Time now = absl::FromUnixSeconds(1'800'000'000);
   EXPECT_EQ(ParseJobEndTime("1800000060", now), now + absl::Seconds(60));

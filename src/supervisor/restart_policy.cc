@@ -21,9 +21,9 @@ bool CannotStart(const AttemptEnd& end) {
   return end.signal == 0 && (end.status == kNotExecutable || end.status == kNotFound);
 }
 
-// Also if the shell that ran the program says so.
+// Also if the shell that ran the program says so; 255, for one, is no status of a signal.
 bool WasKilled(const AttemptEnd& end) {
-  return end.signal != 0 || end.status > 128;
+  return end.signal != 0 || (end.status > 128 && end.status <= 128 + SIGRTMAX);
 }
 
 }  // namespace
@@ -56,9 +56,12 @@ RestartPolicy::Decision RestartPolicy::OnEnd(const AttemptEnd& end) {
                    fmt::format("the job must go on on another machine: status {}", options_.requeue_exit));
   }
   if (end.stopped) return finally(JobOutcome::kStopped, end.status == 0 ? "" : "it was asked to end");
-  if (decision.status == 0) return finally(JobOutcome::kSuccess, "");
-  if (end.status == 128 + SIGINT) return finally(JobOutcome::kStopped, "it was interrupted");
+  if (decision.status == 0 && !options_.serves) return finally(JobOutcome::kSuccess, "");
+  if (end.status == 128 + SIGINT && !options_.serves) return finally(JobOutcome::kStopped, "it was interrupted");
   const ExitRule* const rule = FindExitRule(options_.rules, {.code = decision.status, .reason = ReasonText(end)});
+  if (decision.status == 0)
+    return rule != nullptr && !rule->restart ? finally(JobOutcome::kSuccess, "")
+                                             : RestartLater(end, std::move(decision));
   if (rule != nullptr && !rule->restart)
     return finally(JobOutcome::kFailure, fmt::format("the rule {} ends the job", rule->text));
   if (rule == nullptr) {

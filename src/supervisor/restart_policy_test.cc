@@ -137,12 +137,32 @@ TEST(RestartPolicy, ACommandThatServesAndIsKilledIsAlwaysStartedAgain) {
   EXPECT_TRUE(policy.OnEnd(Exited(1)).restart) << "the retries are there for failures";
   EXPECT_FALSE(policy.OnEnd(Exited(1)).restart);
   EXPECT_TRUE(policy.OnEnd(Killed(SIGTERM)).restart);
-  EXPECT_FALSE(policy.OnEnd(Killed(SIGINT)).restart);
+  EXPECT_TRUE(policy.OnEnd(Killed(SIGINT)).restart);
+  EXPECT_TRUE(policy.OnEnd(Exited(130)).restart);
+  EXPECT_FALSE(policy.OnEnd(Exited(255)).restart) << "no signal has this number";
   AttemptEnd stopped = Killed(SIGTERM);
   stopped.stopped = true;
   EXPECT_FALSE(policy.OnEnd(stopped).restart);
   RestartPolicy ruled({.rules = {*ParseExitRule("reason=Signal*:exit")}, .serves = true});
   EXPECT_FALSE(ruled.OnEnd(Killed(SIGKILL)).restart);
+}
+
+TEST(RestartPolicy, ACommandThatServesHasNoEndOfItsOwn) {
+  RestartPolicy policy({.delay = seconds(1), .serves = true});
+  for (const int delay : {1, 2, 4, 8}) {
+    const RestartPolicy::Decision decision = policy.OnEnd(Exited(0));
+    EXPECT_TRUE(decision.restart) << "servers end with 0 on SIGTERM";
+    EXPECT_EQ(decision.delay, seconds(delay));
+  }
+  AttemptEnd stopped = Exited(0);
+  stopped.stopped = true;
+  EXPECT_FALSE(policy.OnEnd(stopped).restart);
+  AttemptEnd leaves = Exited(0);
+  leaves.leaves = true;
+  EXPECT_EQ(policy.OnEnd(leaves).outcome, JobOutcome::kElsewhere);
+  RestartPolicy once({.rules = {*ParseExitRule("code=0:exit")}, .serves = true});
+  EXPECT_EQ(once.OnEnd(Exited(0)).outcome, JobOutcome::kSuccess);
+  EXPECT_FALSE(once.OnEnd(Exited(0)).restart);
 }
 
 TEST(RestartPolicy, EndsAreSaid) {

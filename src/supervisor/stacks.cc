@@ -105,6 +105,14 @@ std::string WhyPySpyFailed(const ChildEnd& end, pid_t pid) {
   return fmt::format("py-spy has ended with status {} for process {}", end.exit_status, pid);
 }
 
+// What py-spy prints first is the command line, which may have secrets, and then the version of Python.
+std::string WithoutCommand(std::string text) {
+  if (!text.starts_with("Process ")) return text;
+  const size_t version = text.find("\nPython v");
+  const size_t end = version != std::string::npos ? version : text.find('\n');
+  return end == std::string::npos ? "" : text.substr(end + 1);
+}
+
 }  // namespace
 
 int StackSignal() {
@@ -131,7 +139,7 @@ std::string TakeStacks(const std::string& file, const std::function<void(const s
                                                       .limit = std::clamp(left, kLookAgain, kStacksOfOne)},
                                                      {});
       has_py_spy = !absl::IsNotFound(said.status());
-      if (said.ok()) text = said->output;
+      if (said.ok()) text = WithoutCommand(said->output);
       if (said.ok() && said->exit_status != 0) failed = WhyPySpyFailed(*said, pid);
     }
     if (text.empty()) continue;

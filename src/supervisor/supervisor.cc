@@ -34,7 +34,6 @@ using Milliseconds = std::chrono::milliseconds;
 
 constexpr Milliseconds kLeastTick{10};
 constexpr Milliseconds kMostTick{1'000};
-constexpr Milliseconds kLeftLimit{30'000};
 constexpr const char* kUnkillable = "processes of this attempt cannot be killed; they hang within the kernel";
 
 Milliseconds Until(Clock::time_point time) {
@@ -59,8 +58,8 @@ class JobSupervisor {
   absl::StatusOr<AttemptEnd> RunOnce();
   absl::StatusOr<std::unique_ptr<AttemptOutput>> MakeOutput() const;
   AttemptEnd StartAndWait(AttemptOutput* output);
-  AttemptEnd WaitFor(JobProcess& job, AttemptOutput* output);
-  void EndLeft(const AttemptEnd& end, JobProcess& job);
+  AttemptEnd WaitFor(JobProcess& job, AttemptOutput* output, AttemptWatch& watch);
+  void EndLeft(const AttemptEnd& end, Milliseconds limit, JobProcess& job);
   void KeepStacks();
   void OnEvent(SupervisorEvent event, int signal, AttemptWatch& watch, JobProcess& job);
   std::optional<absl::Time> EndOfJob() const;
@@ -99,7 +98,7 @@ class JobSupervisor {
   bool leaves_ = false;      // a final notice came
   std::string log_path_;     // of this attempt; "": there is no log
   std::string output_tail_;  // of this attempt
-  const Clock::time_point begun_ = Clock::now();
+  const Clock::time_point begun_ = options_.begun.value_or(Clock::now());
   std::optional<std::pair<uint64_t, uint64_t>> steps_;  // the first and the last one that attempts have told
 };
 
@@ -245,19 +244,20 @@ AttemptEnd JobSupervisor::StartAndWait(AttemptOutput* output) {
   Fields fields{{"attempt", static_cast<int64_t>(attempt_)}, {"pid", int64_t{(*job)->pid()}}};
   if (!log_path_.empty()) fields.emplace_back("log", log_path_);
   Write("attempt-start", fields);
-  AttemptEnd end = WaitFor(**job, output);
-  EndLeft(end, **job);
+  AttemptWatch watch(options_.limits, Clock::now());
+  AttemptEnd end = WaitFor(**job, output, watch);
+  EndLeft(end, watch.LimitOfLeft(Clock::now()), **job);
   return end;
 }
 
 // Ends what the command, which has ended, leaves running.
-void JobSupervisor::EndLeft(const AttemptEnd& end, JobProcess& job) {
+void JobSupervisor::EndLeft(const AttemptEnd& end, Milliseconds limit, JobProcess& job) {
   if (end.status != 0 || end.hang) {
     if (!job.KillAll()) Say(kUnkillable);
   } else if (options_.inner) {
     job.Release();  // the supervisor above ends it, or nobody does
   } else {
-    const JobProcess::Left left = job.EndLeft(std::min(kLeftLimit, options_.limits.grace));
+    const JobProcess::Left left = job.EndLeft(limit);
     if (left.told > 0)
       Say(fmt::format("the command has ended; {} that it left running got SIGTERM",
                       left.told == 1 ? "a process" : "processes"));
@@ -265,8 +265,7 @@ void JobSupervisor::EndLeft(const AttemptEnd& end, JobProcess& job) {
   }
 }
 
-AttemptEnd JobSupervisor::WaitFor(JobProcess& job, AttemptOutput* output) {
-  AttemptWatch watch(options_.limits, Clock::now());
+AttemptEnd JobSupervisor::WaitFor(JobProcess& job, AttemptOutput* output, AttemptWatch& watch) {
   for (;;) {
     const std::optional<int> status = job.Ended();
     // Others of the group may be saving still: a shell, for one, ends before what it has started.

@@ -38,6 +38,8 @@ struct SupervisorOptions {
   std::string on_end;        // and after any end
   std::chrono::milliseconds hook_limit{60 * 1000};
   double dollars_per_hour = 0;  // of this machine, for the end in the journal; 0: not known
+  /// Since when the machine works for the job, for the end in the journal; nullopt: since RunSupervised.
+  std::optional<std::chrono::steady_clock::time_point> begun;
   /// Called once, before the first attempt: threads that it makes leave signals to the supervisor. May be empty; an
   /// error ends the job before it begins.
   std::function<absl::Status()> begin;
@@ -61,7 +63,7 @@ struct SupervisorOptions {
 /// restarted; its process group is killed after the grace. If a shell ends first, what it has started gets the signal.
 /// SIGUSR1 and SIGUSR2 are final notices (attempt_watch.h). A process that a failed attempt leaves running is killed
 /// before the next one starts. A process that a successful command leaves running gets SIGTERM, and SIGKILL 30 seconds
-/// later, or after the grace if that is shorter.
+/// later, or after the grace if that is shorter; if the command had been asked to end, when it would have been killed.
 ///
 /// The command finds in its environment: MILLRACE_ATTEMPT, 1 for the first; MILLRACE_ATTEMPTS, how many there may be;
 /// MILLRACE_CHECKPOINT, the URI of its checkpoints, if there is one; MILLRACE_HEARTBEAT and MILLRACE_NOTICE

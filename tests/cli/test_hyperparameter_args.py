@@ -151,6 +151,12 @@ def test_a_secret_is_given_and_not_shown(millrace: Millrace, tmp_path: Path) -> 
     assert "CANARY" not in journal.read_text() and "--name" in journal.read_text()
 
 
+def test_a_secret_that_is_given_twice_is_not_shown(millrace: Millrace, tmp_path: Path) -> None:
+    twice = ["--hyperparameter", "api_key=CANARY"] * 2
+    said = millrace("run", "--root", tmp_path / "ml", *twice, "--", "true", code=2).stderr
+    assert b"'api_key' stands there twice" in said and b"CANARY" not in said
+
+
 @pytest.mark.parametrize(
     ("options", "said"),
     [

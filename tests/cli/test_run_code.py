@@ -172,8 +172,15 @@ def test_passwords_are_not_kept(
         monkeypatch.setenv(name, value)
     first = repository.git("rev-parse", "HEAD")
     run = ["run", "--code", f"http://me:CANARY@{guarded_host}/.git", "--checkpoint", "ckpt", "--journal", "journal"]
+    # Nor in the words of a command, which other users of the machine see, nor by a helper of the user.
+    (tmp_path / "gitconfig").write_text(f"[credential]\n\thelper = store --file {tmp_path / 'stored'}\n")
+    trace = tmp_path / "trace"
+    monkeypatch.setenv("GIT_CONFIG_GLOBAL", str(tmp_path / "gitconfig"))
+    monkeypatch.setenv("GIT_TRACE", str(trace))
     done = millrace(*run, *TRAIN, cwd=tmp_path)
     assert lines(done) == [f"one {first} in code"] and b"CANARY" not in done.stderr
+    assert f"http://{guarded_host}/.git" in trace.read_text() and "CANARY" not in trace.read_text()
+    assert not (tmp_path / "stored").exists()
     kept = [tmp_path / "journal", *(tmp_path / "code").rglob("*"), *(tmp_path / "ckpt").rglob("*")]
     assert not [path for path in kept if path.is_file() and b"CANARY" in path.read_bytes()]
     config = tmp_path / "code" / ".git" / "config"
@@ -182,6 +189,26 @@ def test_passwords_are_not_kept(
     config.write_text(config.read_text().replace("http://", "http://me:CANARY@"))
     assert lines(millrace(*run, *TRAIN, cwd=tmp_path)) == [f"one {first} in code"]
     assert "CANARY" not in config.read_text()
+
+
+@pytest.mark.parametrize("user", ["me:C%41NARY", "me"])
+def test_users_are_decoded_and_helpers_know_their_passwords(
+    millrace: Millrace,
+    repository: Repository,
+    guarded_host: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    user: str,
+) -> None:
+    rule = {"GIT_CONFIG_COUNT": "1", "GIT_CONFIG_KEY_0": "http.extraHeader", "GIT_CONFIG_VALUE_0": "X-Site: a"}
+    for name, value in rule.items():
+        monkeypatch.setenv(name, value)
+    (tmp_path / "stored").write_text(f"http://other:x@{guarded_host}\nhttp://me:CANARY@{guarded_host}\n")
+    (tmp_path / "gitconfig").write_text(f"[credential]\n\thelper = store --file {tmp_path / 'stored'}\n")
+    monkeypatch.setenv("GIT_CONFIG_GLOBAL", str(tmp_path / "gitconfig"))
+    first = repository.git("rev-parse", "HEAD")
+    done = millrace("run", "--code", f"http://{user}@{guarded_host}/.git", *TRAIN, cwd=tmp_path)
+    assert lines(done) == [f"one {first} in code"]
 
 
 def test_passwords_are_not_shown(millrace: Millrace, tmp_path: Path) -> None:

@@ -271,6 +271,37 @@ def test_a_command_that_serves_and_is_killed_is_started_again(host: StartHost, t
     assert "attempt 6 exited with status 137" in said(data) and "; attempt 7 follows" in said(data)
 
 
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_worker_that_is_asked_to_end_is_started_again(
+    host: StartHost, millrace_bin: Path, tmp_path: Path, number: signal.Signals
+) -> None:
+    """By an operator, or by what watches the memory: it ends with 0, and the training still needs it."""
+    go, port = tmp_path / "go", free_port()
+    worker = f"echo $$ >>{tmp_path / 'pids'}; exec {millrace_bin} worker --listen 127.0.0.1:{port}"
+    groups = {"data": worker, "train": until(go, "true")}
+    train, data = host("train", **groups), host("data", "--delay", "0.01", **groups)
+    joins(data)
+    assert data.stdout is not None
+    for _ in range(2):
+        assert data.stdout.readline() == f"listening on 127.0.0.1:{port}\n"
+        os.kill(int((tmp_path / "pids").read_text().split()[-1]), number)
+    assert data.stdout.readline() == f"listening on 127.0.0.1:{port}\n"
+    go.touch()
+    assert ends(train, data) == [0, 0]
+    assert "exited with status 0" in said(data) and "attempt 3 follows" in said(data)
+
+
+def test_a_command_that_serves_once(host: StartHost, tmp_path: Path) -> None:
+    """A rule says that its success is one."""
+    go, starts = tmp_path / "go", tmp_path / "starts"
+    groups = {"data": f"echo >>{starts}", "train": until(go, "true")}
+    options = ["--delay", "0.01", "--on-exit", "code=0:exit"]
+    train, data = host("train", *options, **groups), host("data", *options, **groups)
+    wait_for(lambda: "the job has not ended yet" in said(data))
+    go.touch()
+    assert ends(train, data) == [0, 0] and starts.read_text() == "\n"
+
+
 def test_a_rule_may_say_otherwise(host: StartHost) -> None:
     groups = {"data": "kill -9 $$", "train": WAITS}
     rule = ["--on-exit", "reason=Signal*:exit"]
@@ -333,12 +364,27 @@ def test_a_network_that_is_cut(host: StartHost, tmp_path: Path) -> None:
     assert ends(train) == [0]
 
 
-def test_a_signal_to_one_host_ends_all(host: StartHost) -> None:
+@pytest.mark.parametrize(("role", "number"), [("train", signal.SIGTERM), ("data", signal.SIGINT)])
+def test_a_signal_to_one_host_ends_all(host: StartHost, role: str, number: signal.Signals) -> None:
     groups = {"data": WAITS, "train": WAITS}
-    train, data = host("train", **groups), host("data", **groups)
+    hosts = {"train": host("train", **groups), "data": host("data", **groups)}
+    joins(hosts["data"])
+    hosts[role].send_signal(number)
+    assert ends(*hosts.values()) == [128 + number] * 2
+
+
+@pytest.mark.parametrize("command", [WAITS, "trap 'exit 0' TERM; while :; do sleep 0.05; done"])
+def test_a_host_that_serves_and_gets_sigterm_leaves(host: StartHost, tmp_path: Path, command: str) -> None:
+    """As in an eviction: its scheduler is asked for another machine, and the others go on."""
+    go = tmp_path / "go"
+    groups = {"data": command, "train": until(go, "true")}
+    train, data = host("train", "--group-lost", "6s", **groups), host("data", **groups)
     joins(data)
     data.send_signal(signal.SIGTERM)
-    assert ends(train, data) == [143, 143]
+    assert ends(data) == [75] and "this host serves, and leaves the job, which continues" in said(data)
+    wait_for(lambda: "the job goes on without it" in said(train))
+    go.touch()
+    assert ends(train) == [0]
 
 
 def test_a_host_without_the_secret_is_not_heard(host: StartHost, tmp_path: Path) -> None:

@@ -179,6 +179,23 @@ def test_slurm_gives_less_time_than_the_grace(
         assert promised[0] <= float(seconds) <= promised[1]
 
 
+def test_what_the_command_leaves_ends_in_the_promised_time(
+    millrace_bin: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The command ends at once, and leaves a process that ignores SIGTERM: the hook runs before Slurm kills all."""
+    ended = tmp_path / "ended"
+    leaves = (
+        "setsid sh -c 'trap \"\" TERM; echo ready; exec sleep 600' & trap 'exit 0' TERM; while :; do sleep 0.05; done"
+    )
+    until = int(time.time()) + 15
+    monkeypatch.setenv("SLURM_JOB_END_TIME", str(until))
+    with running(millrace_bin, "--on-end", f"date +%s > {ended}", *shell(leaves)) as process:
+        assert first_line(process) == "ready"
+        process.send_signal(signal.SIGTERM)
+        process.communicate(timeout=300)
+    assert int(ended.read_text()) <= until
+
+
 # A training loop that looks for notices in each step, in a process below a launcher.
 LOOP = """
 import os, sys, time
@@ -271,3 +288,15 @@ def test_what_it_leaves_behind(
     # One more is that of the listing itself.
     assert len(descriptors) == 5 and str(write_end) in descriptors and folder.startswith(str(tmp_path))
     assert not list(tmp_path.iterdir())
+
+
+def test_a_container_has_less_time_than_the_grace(millrace_bin: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pods have 30 seconds unless they say otherwise; --grace says what this one has."""
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
+    for given, promised in (([], "25.0 s to end"), (["--grace", "600"], "600.0 s to end")):
+        with running(millrace_bin, *given, *shell(SAVES)) as process:
+            assert first_line(process) == "ready"
+            process.send_signal(signal.SIGTERM)
+            out, err = process.communicate(timeout=300)
+        assert out == "saved\n" and f"which has {promised}" in err
+        assert ("Kubernetes kills 30 s after SIGTERM" in err) == (not given)

@@ -69,6 +69,14 @@ def test_the_cost_of_a_step(millrace: Millrace, tmp_path: Path) -> None:
     assert end["step_seconds"] == pytest.approx(end["seconds"] / 10)
     assert end["dollars_per_1000_steps"] == pytest.approx(100 * end["dollars"])
     assert re.search(rb"10 steps in .* each; \$[\d,.]+, \$[\d,.]+ for 1,000 steps", done.stderr), done.stderr
+    # The machine is paid while it prepares; so is a job that fails then.
+    git = tmp_path / "bin" / "git"
+    git.parent.mkdir()
+    git.write_text("#!/bin/sh\nsleep 1\nexit 1\n")
+    git.chmod(0o755)
+    slow = {"PATH": f"{git.parent}:{os.environ['PATH']}"}
+    millrace(*run, "--price", "36000", "--code", tmp_path, *shell("true"), cwd=tmp_path, env=slow, code=1)
+    assert events(journal)[-1]["seconds"] >= 1 and events(journal)[-1]["dollars"] >= 10
     # The price list of `advise` knows machines; without steps there is the cost of the job.
     millrace(*run, "--machine", "p5.48xlarge", *shell("true"))
     end = events(journal)[-1]

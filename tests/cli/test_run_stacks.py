@@ -28,7 +28,7 @@ child_hangs_here() if os.fork() == 0 else parent_hangs_here()
 """
 
 
-def stacks(binary: Path, folder: Path, imported: str, wanted: list[str]) -> tuple[str, str]:
+def stacks(binary: Path, folder: Path, imported: str, wanted: list[str], *more: str) -> tuple[str, str]:
     """The messages, and the file of stacks ("" if there is none), of a run with all of `wanted` in its messages.
 
     On a busy machine the start of the program may look like its hang; then it is run again."""
@@ -37,7 +37,7 @@ def stacks(binary: Path, folder: Path, imported: str, wanted: list[str]) -> tupl
         ready, logs = folder / "ready", folder / "logs"
         # The shell prints until the program hangs.
         shell = f'"$@" & while ! [ -e "{ready}" ]; do echo starts; sleep 0.1; done; wait'
-        words = ["sh", "-c", shell, "sh", sys.executable, "-c", HANGS, str(ready), imported]
+        words = ["sh", "-c", shell, "sh", sys.executable, "-c", HANGS, str(ready), imported, *more]
         options = ["--hang-after", "2", "--grace", "0.1", "--log-dir", str(logs)]
         with running(binary, *options, "--", *words) as process:
             _, err = process.communicate(timeout=300)
@@ -69,14 +69,17 @@ def test_py_spy_says_it_of_others(millrace_bin: Path, tmp_path: Path, monkeypatc
     assert "no process says where it hangs" in err and "the command hangs" in err and not kept
     spy = tmp_path / "bin" / "py-spy"
     spy.parent.mkdir()
-    spy.write_text('#!/bin/sh\necho "stack of $1 $2"\n')
+    # It shows the command line first, of which this one has two lines at least.
+    header = 'printf "Process %s: " "$3"; tr "\\0" " " </proc/$3/cmdline; printf "\\nPython v3.11.2 (python)\\n\\n"'
+    spy.write_text(f'#!/bin/sh\n{header}\necho "stack of $1 $2"\n')
     spy.chmod(0o755)
     monkeypatch.setenv("PATH", str(spy.parent), prepend=os.pathsep)
     both = tmp_path / "both"
     both.mkdir()
     two = "  stack of dump --pid\n"
-    err, kept = stacks(millrace_bin, both, "none", [two])
+    err, kept = stacks(millrace_bin, both, "none", [two], "--api-key", "CANARY")
     assert two in err and two in kept
+    assert "CANARY" not in err + kept and "import os, sys, time" not in kept
 
 
 def test_py_spy_without_rights_says_what_it_needs(

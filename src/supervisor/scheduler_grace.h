@@ -1,0 +1,21 @@
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <optional>
+#include <string>
+
+namespace millrace {
+
+/// The time that a scheduler gives a job from SIGTERM to SIGKILL, less what the supervisor itself needs.
+struct SchedulerGrace {
+  std::chrono::milliseconds grace{0};
+  std::string why;  // a sentence for the user, without its end
+};
+
+/// What the scheduler gives unless the user has told it otherwise, which no variable says: Kubernetes, AWS Batch and
+/// ECS give 30 seconds. nullopt: none of them is there. SageMaker, which gives two minutes, is none of them, whatever
+/// it runs in. `variable` returns "" for one that is not set. Pure.
+std::optional<SchedulerGrace> GraceOfScheduler(const std::function<std::string(const char* name)>& variable);
+
+}  // namespace millrace
