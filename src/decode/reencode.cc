@@ -211,6 +211,18 @@ std::unique_ptr<RowReader> MakeOtherReader(ImageFormat format) {
   return format == ImageFormat::kTiff ? MakeTiffReader() : MakeBmpReader();
 }
 
+// Reads the whole image, so that one that stays as it is has been judged, too.
+absl::Status Judge(RowReader& reader, ImageSize size) {
+  if (!reader.Start({.left = 0, .top = 0, .right = size.width, .bottom = size.height}, 1, PixelForm::kRgbx).ok()) {
+    return absl::OkStatus();  // numbers that are no colours
+  }
+  for (int row = 0; row < size.height;) {
+    ASSIGN_OR_RETURN(const RowBlock block, reader.Next());
+    row += block.rows;
+  }
+  return absl::OkStatus();
+}
+
 // GIF, TIFF and BMP, which become PNGs. TIFFs and BMPs that may be masks or measurements stay as they are.
 absl::StatusOr<std::optional<std::string>> ResizeToPng(ByteSpan encoded, ImageFormat format,
                                                        const ImageChange& change) {
@@ -219,7 +231,10 @@ absl::StatusOr<std::optional<std::string>> ResizeToPng(ByteSpan encoded, ImageFo
   if (std::min(from.width, from.height) <= change.shorter_side) return std::nullopt;
   if (reader->held_bytes() > kCoefficientBytes)
     return absl::InvalidArgumentError("cannot resize this image: it is too large to be held in memory");
-  if (reader->may_be_numbers()) return std::nullopt;
+  if (reader->may_be_numbers()) {
+    RETURN_IF_ERROR(Judge(*reader, from));
+    return std::nullopt;
+  }
   const Scaling scaling = ScalingTo(from, change.shorter_side, reader->can_shrink());
   // A PNG is shown as it is stored, a TIFF is turned.
   const Orientation orientation = OrientationToShow(encoded, /*by_exif=*/false);

@@ -424,7 +424,7 @@ std::string S3Exchange::DenialRemedy(const Failure& failure) const {
 
 // The table says what an answer means to all verbs; a denial depends on the verb.
 std::string S3Exchange::RemedyOf(const Failure& failure) const {
-  if (not_of_s3_) {
+  if (not_of_s3_ && failure.http_status != 413) {  // which any server before the store may say of a large body
     return "the answer is not S3's but that of another server, such as a proxy: check HTTPS_PROXY, HTTP_PROXY and "
            "NO_PROXY, AWS_ENDPOINT_URL, and the rules of the network";
   }

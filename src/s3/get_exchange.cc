@@ -13,6 +13,9 @@ namespace millrace {
 
 namespace {
 
+constexpr const char* kMayBeAPage =
+    "the answer may be a page of a proxy: check AWS_ENDPOINT_URL, HTTPS_PROXY, HTTP_PROXY and NO_PROXY";
+
 // An attempt that brought this much was no failure of the store.
 constexpr uint64_t kProgressBytes = 64 << 10;
 // Fetches of a span whose checksum does not match, before the stored object itself is held to be damaged.
@@ -172,7 +175,11 @@ GetExchange::Objection GetExchange::CheckPlace(const HttpResponseHead& head, uin
             .remedy = "store the object without Content-Encoding: gzip, or with Cache-Control: no-transform"};
   }
   if (head.status != 200 || (!asked_for_all && !head.headers.Has("etag"))) {
-    return {.what = fmt::format("the answer to a range is neither the range nor the object (HTTP {})", head.status)};
+    const bool is_whole = head.status == 200;  // and so will the next one be
+    return {.what = fmt::format("the answer to a range is neither the range nor the object (HTTP {})", head.status),
+            .code = is_whole ? absl::StatusCode::kFailedPrecondition : absl::StatusCode::kUnavailable,
+            .final = is_whole,
+            .remedy = is_whole ? kMayBeAPage : ""};
   }
   if (*head.content_length < wanted.end()) return too_short(*head.content_length);
   // Without a version, only the length tells the object from a page that a proxy sends in its place.
@@ -181,7 +188,7 @@ GetExchange::Objection GetExchange::CheckPlace(const HttpResponseHead& head, uin
         .what = fmt::format("the store sends {} bytes instead of the object's {}", *head.content_length, wanted.end()),
         .code = absl::StatusCode::kFailedPrecondition,
         .final = true,
-        .remedy = "the answer may be a page of a proxy: check AWS_ENDPOINT_URL, HTTPS_PROXY, HTTP_PROXY and NO_PROXY"};
+        .remedy = kMayBeAPage};
   }
   object_size_ = *head.content_length;
   *skip = wanted.offset;

@@ -68,7 +68,11 @@ def same(sample: dict[str, Any]) -> dict[str, Any]:
     return sample
 
 
-@pytest.mark.parametrize("options", [{}, {"transform": same}, {"image": millrace.Image(dtype="float16")}], ids=str)
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"transform": same}, {"image": millrace.Image(dtype="float16")}],
+    ids=["float32", "transform", "float16"],
+)
 def test_cpu_of_conversions_is_counted(raw: Samples, options: dict[str, Any]) -> None:
     with millrace.Loader(raw.uri, **{**FLOATS, "epochs": 1, **options}) as loader:
         assert loader.report()["conversion_cpu_seconds"] == 0

@@ -19,7 +19,7 @@ KEY, ENV, ARG, URL, TOKEN, PROXY = ("CANARYKEY", "CANARYENV", "CANARYARG", "CANA
 SECRETS = (KEY, ENV, ARG, URL, TOKEN, PROXY)
 
 # A secret may stand where the user has put it. Git has a password in its environment for the time of a command.
-VARIABLES = {KEY: "AWS_SECRET_ACCESS_KEY", ENV: "WANDB_API_KEY", ARG: "GIVEN", URL: "MILLRACE_GIT_LOGIN", PROXY: "HTTP_PROXY"}  # fmt: skip
+VARIABLES = {KEY: "AWS_SECRET_ACCESS_KEY", ENV: "WANDB_API_KEY", ARG: "GIVEN", URL: "MILLRACE_GIT_PASSWORD", PROXY: "HTTP_PROXY"}  # fmt: skip
 MARK = "MILLRACE_TEST_OF_SECRETS"
 
 # The job: a worker, a trainer that reads from it, and a mount. It says what it has, and keeps what others see of its children.
