@@ -161,9 +161,17 @@ def module_devstore(millrace_bin: Path, tmp_path_factory: pytest.TempPathFactory
 
 @pytest.fixture(autouse=True)
 def no_aws_settings(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Tests must not use the keys, profiles or proxies of who runs them."""
+    """Tests must not use the keys, profiles, proxies or scheduler of who runs them."""
+    others = (
+        "http_proxy",
+        "https_proxy",
+        "all_proxy",
+        "no_proxy",
+        "kubernetes_service_host",
+        "ecs_container_metadata_uri_v4",
+    )
     for name in list(os.environ):
-        if name.startswith("AWS_") or name.lower() in ("http_proxy", "https_proxy", "all_proxy", "no_proxy"):
+        if name.startswith("AWS_") or name.lower() in others:
             monkeypatch.delenv(name)
     monkeypatch.setenv("AWS_CONFIG_FILE", os.devnull)
     monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", os.devnull)

@@ -218,12 +218,20 @@ void BindLoader(py::module_& module) {
       .def("rows", &RowsList)
       .def("counts", [](Handle& self) { return std::make_shared<LoaderCounts>(self.Report()); })
       .def("count_program_waits", &Handle::CountProgramWaits, py::arg("work"))
-      .def("program_calls", [](Handle& self) { self.program()->Call(std::chrono::steady_clock::now()); })
+      .def("program_calls",
+           [](Handle& self) {
+             if (auto* const program = self.program()) program->Call(std::chrono::steady_clock::now());
+           })
       .def(
           "program_waits",
-          [](Handle& self, bool for_work) { self.program()->Begin(for_work, std::chrono::steady_clock::now()); },
+          [](Handle& self, bool for_work) {
+            if (auto* const program = self.program()) program->Begin(for_work, std::chrono::steady_clock::now());
+          },
           py::arg("for_work"))
-      .def("program_waited", [](Handle& self) { self.program()->End(std::chrono::steady_clock::now()); })
+      .def("program_waited",
+           [](Handle& self) {
+             if (auto* const program = self.program()) program->End(std::chrono::steady_clock::now());
+           })
       .def(
           "report",
           [](Handle& self, const std::shared_ptr<LoaderCounts>& counts) {

@@ -50,7 +50,7 @@ std::optional<uid_t> OwnerOfNewFiles(const std::string& folder);
 /// Makes `name` in the folder `parent`, or `name-UID` if the first one belongs to another user. As MakeOwnFolder.
 absl::StatusOr<OwnFolder> TakeOwnFolder(const std::string& parent, std::string_view name, FolderSharing sharing);
 
-/// Those of the two that exist and may be used; makes nothing.
+/// Those of the two that exist and may be used. Makes neither; one of this user's is closed to others.
 std::vector<OwnFolder> FindOwnFolders(const std::string& parent, std::string_view name, FolderSharing sharing);
 
 /// The first of them. NotFound if there is none.

@@ -72,16 +72,17 @@ absl::StatusOr<bool> IndexReuse::FindIn(Old* old, const IndexedObject& object) c
 
 absl::StatusOr<bool> IndexReuse::KnowsEnough(Old* old) const {
   if (TellsAll(*old->index, reads_)) return true;
-  const bool raw = old->index->kind() == DataKind::kRawObjects;
+  const bool is_raw = old->index->kind() == DataKind::kRawObjects;
   bool has_class_file = false;
-  if (raw && old->index->classes_unread()) {
+  if (is_raw && old->index->classes_unread()) {
     ASSIGN_OR_RETURN(const RawSample raw, SampleOfObject(join_, *old->next));
     has_class_file = raw.class_of.has_value();
   }
   const auto is_class = [](const NewSampleField& field) { return field.name == kClassField; };
   bool enough = true;
   RETURN_IF_ERROR(CannotReuse(old->index->ScanObject(old->next_number, &old->found_block, [&](const NewSample& sample) {
-    const bool class_read = raw ? !has_class_file || sample.class_file_bytes
+    const bool class_read = is_raw
+                                ? !has_class_file || sample.class_file_bytes
                                 : sample.crc32c || std::none_of(sample.fields.begin(), sample.fields.end(), is_class);
     enough = enough && (!reads_.all || sample.crc32c) && (!(reads_.all || reads_.classes) || class_read);
     return absl::OkStatus();

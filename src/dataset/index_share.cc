@@ -13,6 +13,7 @@
 #include "base/log.h"
 #include "dataset/index_parts.h"
 #include "dataset/index_places.h"
+#include "dataset/index_reuse.h"
 #include "dataset/manifest_set.h"
 #include "dataset/sample_objects.h"
 #include "store/joined_store.h"
@@ -75,9 +76,13 @@ class SharedBuild {
   /// After Look. A damaged shard is in a part only if its samples were to be left out.
   absl::StatusOr<Missing> FindMissing() const {
     Texts indexed;
-    if (older_ != nullptr) RETURN_IF_ERROR(AddVersions(*older_, /*incomplete=*/false, &indexed));
+    // An index without the checksums or classes that are wanted now serves for the rest, and its shards are read again.
+    const bool older_tells = older_ != nullptr && TellsAll(*older_, options_.raw);
+    if (older_tells) RETURN_IF_ERROR(AddVersions(*older_, /*incomplete=*/false, &indexed));
     Texts all = indexed;
-    for (const std::unique_ptr<Index>& part : known_) RETURN_IF_ERROR(AddVersions(*part, /*incomplete=*/true, &all));
+    for (const std::unique_ptr<Index>& part : known_) {
+      if (TellsAll(*part, options_.raw)) RETURN_IF_ERROR(AddVersions(*part, /*incomplete=*/true, &all));
+    }
     SampleObjects objects(data_, options_.stop);
     Missing missing;
     uint64_t count = 0;
@@ -92,7 +97,7 @@ class SharedBuild {
       if (!all.contains(version)) missing.all.push_back({.number = count, .key = std::move(object->key)});
     }
     // The index may also have shards that are gone.
-    missing.index_is_whole = older_ != nullptr && not_indexed == 0 && older_->objects() == count;
+    missing.index_is_whole = older_tells && not_indexed == 0 && older_->objects() == count;
     return missing;
   }
 

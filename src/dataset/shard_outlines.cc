@@ -163,7 +163,9 @@ absl::Status ShardOutlines::Check(Outline& outline, bool classes) {
   const absl::Status status = fits();
   if (stop_.stop_requested()) return absl::CancelledError("reading was interrupted");
   if (!waiting_.empty() && waiting_.front().get() == &outline) waiting_.pop_front();
-  ++(status.ok() ? used_ : refused_);
+  // Only what the notes are counts: not the memory of this moment, nor a store that does not answer.
+  if (status.ok()) ++used_;
+  if (absl::IsDataLoss(status) || absl::IsInvalidArgument(status)) ++refused_;
   return Annotate(status, outline.notes);
 }
 

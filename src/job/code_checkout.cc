@@ -69,7 +69,7 @@ class Git {
   }
 
  private:
-  // What the URL says of the user: decoded, as git has it.
+  // The user and the password of the URL, decoded as git does it.
   static std::pair<std::string, std::optional<std::string>> UserOf(std::string_view host) {
     const size_t begin = host.find("://") + 3;
     const std::string_view text = host.substr(begin, host.rfind('@') - begin);

@@ -1,7 +1,11 @@
 #include "job/metrics_file.h"
 
+#include <fmt/format.h>
+#include <signal.h>
+
 #include <memory>
 #include <stop_token>
+#include <system_error>
 #include <utility>
 
 #include "base/atomic_file.h"
@@ -14,10 +18,20 @@ MetricsFile::MetricsFile(std::string path, const RunMetrics& metrics, std::funct
                          std::chrono::duration<double> every)
     : path_(std::move(path)), metrics_(metrics), say_(std::move(say)) {
   if (path_.empty()) return;
-  // Errors are said at events alone, not every time.
-  renewal_ = std::jthread([this, every](const std::stop_token& stop) {
-    while (SleepUnlessStopped(every, stop)) TryWrite().IgnoreError();
-  });
+  // All signals are those of the thread that runs the job, which this one would take from it.
+  sigset_t all;
+  sigset_t before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  try {
+    // Errors are said at events alone, not every time.
+    renewal_ = std::jthread([this, every](const std::stop_token& stop) {
+      while (SleepUnlessStopped(every, stop)) TryWrite().IgnoreError();
+    });
+  } catch (const std::system_error& error) {  // no thread: the file is written at events
+    say_(fmt::format("{}: is not renewed while the job runs: {}", path_, error.what()));
+  }
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }
 
 void MetricsFile::Write() {

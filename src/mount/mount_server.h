@@ -163,6 +163,7 @@ class Mount::Server {
   bool CommitLater(const std::shared_ptr<WrittenFile>& file);
   void CloseWriter(const std::shared_ptr<WrittenFile>& file, bool closed);
   void ReleaseFile(Request request, fuse_file_info& file);
+  void FinishFile(WrittenFile& file, std::atomic<bool>& is_away);
   void FinishFiles();
 
   // The same with --no-staging (mount_streams.cc).

@@ -5,9 +5,12 @@
 #include <cerrno>
 #include <cstring>
 #include <optional>
+#include <system_error>
 #include <utility>
+#include <vector>
 
 #include "base/clock.h"
+#include "base/log_exception.h"
 #include "base/thread_pool.h"
 #include "mount/mount_server.h"
 #include "mount/writer_process.h"
@@ -328,6 +331,7 @@ void Mount::Server::ForgetName(const WrittenFile& file) {
 // With --write-back, a file that was closed goes to the store later. False if it has to go now.
 bool Mount::Server::Defer(const std::shared_ptr<WrittenFile>& file) {
   if (write_back_ == nullptr || !file->can_wait()) return false;
+  file->set_deferred();
   write_back_->Add(file);
   return true;
 }
@@ -381,23 +385,40 @@ void Mount::Server::ReleaseFile(Request request, fuse_file_info& file) {
 }
 
 // The mount ends, and the kernel may have dropped what it would have said of files that were closed.
+void Mount::Server::FinishFile(WrittenFile& file, std::atomic<bool>& is_away) {
+  if (file.changed() && (file.writing == 0 || file.outlives_writer())) {
+    const absl::Status committed = is_away ? absl::UnavailableError(store_.Uri(file.key()) + ": the store is away")
+                                           : file.Commit(ReleasePatience());
+    if (absl::IsUnavailable(committed) || absl::IsDeadlineExceeded(committed)) is_away = true;
+    if (!committed.ok()) file.Park(std::string(committed.message()));
+  }
+  if (file.changed()) file.Park(store_.Uri(file.key()) + ": the mount ended while a program was writing it");
+  file.DropStaged();
+}
+
 void Mount::Server::FinishFiles() {
   if (staging_ == nullptr) return;
   if (write_back_ != nullptr) write_back_->Stop();
   std::atomic<bool> is_away{false};  // the store: the other files do not wait for it one after another
   const auto finish = [&](WrittenFile& file) {
-    if (file.changed() && (file.writing == 0 || file.outlives_writer())) {
-      const absl::Status committed = is_away ? absl::UnavailableError(store_.Uri(file.key()) + ": the store is away")
-                                             : file.Commit(ReleasePatience());
-      if (absl::IsUnavailable(committed) || absl::IsDeadlineExceeded(committed)) is_away = true;
-      if (!committed.ok()) file.Park(std::string(committed.message()));
+    try {
+      FinishFile(file, is_away);
+    } catch (const std::exception& error) {  // no memory: the bytes stay in the staging folder
+      LogException("mount", error);
     }
-    if (file.changed()) file.Park(store_.Uri(file.key()) + ": the mount ended while a program was writing it");
-    file.DropStaged();
   };
-  ThreadPool pool(kFinishThreads, "mount-finish");
-  for (const std::shared_ptr<WrittenFile>& file : local_.All()) {
-    pool.Submit([&finish, file] { finish(*file); });
+  const std::vector<std::shared_ptr<WrittenFile>> files = local_.All();
+  std::optional<ThreadPool> pool;
+  try {
+    pool.emplace(kFinishThreads, "mount-finish");
+  } catch (const std::system_error&) {  // no threads: one file after the other
+  }
+  for (const std::shared_ptr<WrittenFile>& file : files) {
+    if (pool) {
+      pool->Submit([&finish, file] { finish(*file); });
+    } else {
+      finish(*file);
+    }
   }
 }
 

@@ -433,6 +433,7 @@ absl::Status WrittenFile::CommitNow(const Patience& patience) {
   if (info.ok()) {
     content_.Committed();
     changed_ = false;
+    deferred_ = false;
     in_store_ = true;
     base_ = {.key = key_, .size = content_.size(), .modified_ms = modified_ms_, .etag = info->etag};
     ++versions_;

@@ -69,8 +69,9 @@ class WrittenFile {
   bool abandoned() const { return abandoned_; }
   /// All bytes are in the staging folder or in the store.
   bool can_wait() const;
-  /// A signal that ends its writer does not take back what was written: it was synced or appended to.
-  bool outlives_writer() const { return synced_ || appended_; }
+  /// A signal that ends its writer does not take back what was written: it was synced or appended to, or a close has
+  /// left it for later.
+  bool outlives_writer() const { return synced_ || appended_ || deferred_; }
 
   // ---- Calls of programs. All may wait, as `patience` has it.
 
@@ -103,6 +104,8 @@ class WrittenFile {
   void Park(const std::string& why);
 
   void set_appended() { appended_ = true; }
+  /// A close has succeeded, and the store gets the file later.
+  void set_deferred() { deferred_ = true; }
   void set_modified_ms(int64_t ms);
   /// Permissions that a new file of a folder may have, if this becomes one. A stream that has begun keeps its own.
   void set_mode(mode_t mode) { mode_ = mode; }
@@ -172,6 +175,7 @@ class WrittenFile {
   std::atomic<bool> abandoned_{false};
   std::atomic<bool> appended_{false};
   std::atomic<bool> synced_{false};
+  std::atomic<bool> deferred_{false};
 };
 
 }  // namespace millrace

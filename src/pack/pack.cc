@@ -37,7 +37,7 @@ absl::Status CheckOptions(const Dataset& source, const PackOptions& options) {
         "--force would remove what the other parts have written; remove the destination first, and then start all "
         "parts without it");
   }
-  if (options.classes && source.index().class_names().empty()) {
+  if (options.classes && (source.index().class_names().empty() || !source.index().own_class_names().empty())) {
     return absl::InvalidArgumentError(
         fmt::format("{}: a class map gives numbers to class folders, and there are none", source.uri()));
   }

@@ -48,10 +48,12 @@ absl::StatusOr<bool> HoldsPlainNumbers(const Index& index) {
   if (index.kind() == DataKind::kRawObjects) return false;
   uint64_t samples = 0;
   uint64_t digits = 0;
-  for (const ClassCount& count : index.class_counts()) {
-    if (!IsPlainNumber(count.name)) return false;
+  const bool named = !index.own_class_names().empty();  // the stored field has the number all the same
+  for (size_t place = 0; place < index.class_counts().size(); ++place) {
+    const ClassCount& count = index.class_counts()[place];
+    if (!named && !IsPlainNumber(count.name)) return false;
     samples += count.samples;
-    digits += count.samples * count.name.size();
+    digits += count.samples * (named ? std::to_string(place).size() : count.name.size());
   }
   if (samples == 0 || samples != index.size()) return false;
   uint64_t stored = 0;

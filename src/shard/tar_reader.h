@@ -34,13 +34,15 @@ struct TarMember {
 ///
 /// Errors start with the offset: DataLoss for corrupt or truncated archives, InvalidArgument for what is well
 /// formed but not supported. After an error the reader must not be used. Memory: one header, and extended headers
-/// up to 1 MiB. Not thread-safe.
+/// up to 64 MiB, which held_bytes() counts. Not thread-safe.
 class TarReader {
  public:
   enum class Event { kNeedBytes, kMember, kEnd };
 
   /// Offset of the next byte that is needed; those before it are skipped.
   uint64_t position() const { return position_; }
+  /// Bytes of memory for what has come of a header.
+  uint64_t held_bytes() const { return buffer_.capacity(); }
 
   absl::StatusOr<Event> Advance(ByteSpan bytes);
 

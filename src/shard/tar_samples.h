@@ -22,7 +22,7 @@ class TarSampleScanner final : public ShardScanner {
  public:
   absl::Status Feed(ByteSpan chunk, ShardSink sink) override;
   absl::Status Finish(ShardSink sink) override;
-  uint64_t held_bytes() const override { return 0; }
+  uint64_t held_bytes() const override { return reader_.held_bytes(); }
   SkippedMembers skipped_members() const override { return skipped_; }
 
  private:

@@ -51,8 +51,8 @@ struct RestartOptions {
 /// Else the first of `rules` that matches decides. If there is none, no attempt follows one that could not be started
 /// (status 126 or 127, as shells say it), or that asked for another machine (status `requeue_exit`).
 ///
-/// A command that `serves` has no end of its own: if a signal has ended it, or it ends with 0 as servers do on SIGTERM,
-/// an attempt always follows, and no retry is used. A rule for status 0 counts, too: `exit` makes it a success.
+/// A command that `serves` has no end of its own. If a signal has ended it, or it ends with 0 as servers do on SIGTERM,
+/// an attempt always follows. No retry is used then. A rule for status 0 counts, too: `exit` makes it a success.
 ///
 /// The delay is `delay` after the first failure and doubles with each further one in a row, up to a minute or `delay`,
 /// whichever is longer; an attempt that ran for a minute begins a new row.

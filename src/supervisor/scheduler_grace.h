@@ -13,7 +13,7 @@ struct SchedulerGrace {
   std::string why;  // a sentence for the user, without its end
 };
 
-/// What the scheduler gives unless the user has told it otherwise, which no variable says: Kubernetes, AWS Batch and
+/// The scheduler's default; no variable has the value that a user may have set: Kubernetes, AWS Batch and
 /// ECS give 30 seconds. nullopt: none of them is there. SageMaker, which gives two minutes, is none of them, whatever
 /// it runs in. `variable` returns "" for one that is not set. Pure.
 std::optional<SchedulerGrace> GraceOfScheduler(const std::function<std::string(const char* name)>& variable);

@@ -178,13 +178,13 @@ class ShownTokens {
     return shown + std::string(token.substr(done));
   }
 
-  // Returns true if what follows the colon is the value of the name. "app.auth:main" of Python has none.
+  // Returns true if what follows the colon is the value of the name. "app.auth:main" of Python is no such name.
   static bool NamesValue(std::string_view name, char before, bool quoted) {
     const std::vector<std::string> words = WordsOf(name);
     return quoted || before == '{' || before == ',' || words.front() == "x" || words.back().ends_with("authorization");
   }
 
-  // What ends a value that has no quotes. "": only the end of the token.
+  // Characters that end a value without quotes. "": only the end of the token.
   static std::string_view Terminators(char before, bool of_query, bool of_json) {
     if (of_query) return "&\"'";
     if (of_json || before == '{' || before == ',') return ",}";

@@ -11,13 +11,11 @@ namespace millrace {
 /// Without what stands before the '@' of its authority, which may be a password.
 std::string WithoutUser(std::string_view url);
 
-/// Returns the words with "***" in place of each value that may be a secret:
-/// - NAME=VALUE behind `env`;
-/// - the value of a variable, an option or a setting whose name ends like that of a secret: HF_TOKEN=x, --api-key x,
-///   --hfToken x, ++db.password=x, {"api_key": "x"};
-/// - that of a header, Authorization: Bearer x, and the signature in a query, ?X-Amz-Signature=x.
-/// URLs lose their user. The same holds for the parts of a word with white space, as `sh -c` has it. "***" also stands
-/// in place of each text of `secrets`, of which the first ones come first.
+/// Returns the words with "***" in place of each value that may be a secret. NAME=VALUE behind `env` is one. So is the
+/// value of a variable, an option or a setting whose name ends like that of a secret: HF_TOKEN=x, --api-key x,
+/// --hfToken x, ++db.password=x, {"api_key": "x"}. Headers are hidden, Authorization: Bearer x, and so are signatures
+/// in a query, ?X-Amz-Signature=x. URLs lose their user. The same holds for the parts of a word with white space, as
+/// `sh -c` has it. "***" also stands in place of each text of `secrets`, of which the first ones come first.
 std::vector<std::string> ShownCommand(const std::vector<std::string>& words,
                                       const std::vector<std::string>& secrets = {});
 

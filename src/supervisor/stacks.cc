@@ -105,7 +105,7 @@ std::string WhyPySpyFailed(const ChildEnd& end, pid_t pid) {
   return fmt::format("py-spy has ended with status {} for process {}", end.exit_status, pid);
 }
 
-// What py-spy prints first is the command line, which may have secrets, and then the version of Python.
+// py-spy prints the command line first, which may have secrets, and then the version of Python.
 std::string WithoutCommand(std::string text) {
   if (!text.starts_with("Process ")) return text;
   const size_t version = text.find("\nPython v");

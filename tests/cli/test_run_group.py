@@ -375,7 +375,7 @@ def test_a_signal_to_one_host_ends_all(host: StartHost, role: str, number: signa
 
 @pytest.mark.parametrize("command", [WAITS, "trap 'exit 0' TERM; while :; do sleep 0.05; done"])
 def test_a_host_that_serves_and_gets_sigterm_leaves(host: StartHost, tmp_path: Path, command: str) -> None:
-    """As in an eviction: its scheduler is asked for another machine, and the others go on."""
+    """As in an eviction: its scheduler is asked for another machine, and the others continue."""
     go = tmp_path / "go"
     groups = {"data": command, "train": until(go, "true")}
     train, data = host("train", "--group-lost", "6s", **groups), host("data", **groups)

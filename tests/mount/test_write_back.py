@@ -6,6 +6,7 @@ import os
 import random
 import signal
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -39,6 +40,32 @@ def test_a_file_goes_to_the_store_later(sandbox: Sandbox, store: Server, bucket:
                 (place / "z").write_bytes(before["z"])
             else:
                 wait_until(lambda: contents(bucket) == before | made, "the objects")
+
+
+WRITE_AND_HANG = """
+import os, sys, time
+file = open(sys.argv[1], "r+b", buffering=0)
+file.write(b"X")
+print("written", flush=True)
+time.sleep(1000)
+"""
+
+
+@says(
+    "If a program opens a file that `--write-back` still keeps, and a signal kills that program, the file is what it is on a disk."
+)
+def test_a_killed_program_takes_no_closed_file_with_it(
+    sandbox: Sandbox, store: Server, bucket: Path, tmp_path: Path
+) -> None:
+    place = tmp_path / "mnt"
+    with mounted(sandbox, "s3://b", place, "--writable", "--write-back", "1h", env=store.env()):
+        (place / "new").write_bytes(b"closed")
+        command = [sys.executable, "-c", WRITE_AND_HANG, place / "new"]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as program:
+            assert program.stdout is not None and program.stdout.readline() == "written\n"
+            program.kill()
+        assert (place / "new").read_bytes() == b"Xlosed"
+    assert contents(bucket)["new"] == b"Xlosed"
 
 
 @says("The process of the mount ends after `umount` when all files that `--write-back` has kept are objects.")

@@ -38,9 +38,9 @@ OTHER_WAYS = (
 OTHER_ENDPOINTS = ("AWS_ENDPOINT_URL", "AWS_USE_FIPS_ENDPOINT", "AWS_USE_DUALSTACK_ENDPOINT")
 ATTRIBUTES = {"uri", "region", "endpoint"}
 # Options of `millrace mount` that the author of a volume may give; others name folders and files of the node.
-OPTIONS = {"uid", "gid", "umask", "metadata-ttl", "timeout", "memory", "staging-size", "publish-on-fsync", "write-back"}
+OPTIONS = {"uid", "gid", "umask", "metadata-ttl", "timeout", "memory", "staging-size", "publish-on-fsync"}
 # Options that need a volume which is written.
-WRITING = {"no-overwrite", "no-staging", "staging-size", "publish-on-fsync", "write-back"}
+WRITING = {"no-overwrite", "no-staging", "staging-size", "publish-on-fsync"}
 FLAGS = {"no-overwrite", "no-staging"}
 
 
