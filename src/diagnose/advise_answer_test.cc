@@ -77,7 +77,7 @@ TEST(AdviseAnswer, APriceThatIsNotKnownIsNotMadeUp) {
   advice.inputs.dollars_per_hour = 0;
   const std::vector<std::string> lines = Lines(advice);
   EXPECT_THAT(lines[1], HasSubstr("whose price is not known (--machine)"));
-  EXPECT_EQ(lines[3].find('$'), std::string::npos) << lines[3];
+  EXPECT_THAT(lines[3], HasSubstr("of requests"));  // that price is known
 }
 
 CostPrediction Way(const char* mode, double epoch_seconds, double machine_dollars, double request_dollars) {
@@ -183,7 +183,8 @@ TEST(AdviseAnswer, ReadersThatWaitAreALimit) {
   advice.predictions = {PredictFastFile(in, BuiltInPrices())};
   AdviseSettings settings;
   settings.prices = BuiltInPrices();
-  EXPECT_THAT(AnswerLines(advice, settings)[4], StartsWith("Limit: the readers, which wait for each file"));
+  const std::vector<std::string> lines = AnswerLines(advice, settings);
+  EXPECT_THAT(lines.back(), StartsWith("Limit: the readers, which wait for each file"));
 }
 
 TEST(AdviseAnswer, LittleMoneyAndTimeAreSaidOnce) {

@@ -135,6 +135,7 @@ HttpRequest S3Exchange::Request(absl::Time now, bool hedge) {
   }
   head_.reset();
   refusal_.clear();
+  refusal_remedy_.clear();
   final_refusal_.reset();
 
   region_ = context_.Region(bucket_);
@@ -182,15 +183,15 @@ HttpBodySink S3Exchange::OnHead(const HttpResponseHead& head) {
   return HttpBodySink::Text(kMaxErrorBytes);
 }
 
-HttpBodySink S3Exchange::Refuse(std::string why) {
+HttpBodySink S3Exchange::Refuse(std::string why, std::string_view remedy) {
   refusal_ = std::move(why);
+  refusal_remedy_ = remedy;
   return HttpBodySink::Refuse();
 }
 
 HttpBodySink S3Exchange::RefuseForGood(absl::StatusCode code, std::string why, std::string_view remedy) {
   final_refusal_ = code;
-  refusal_remedy_ = remedy;
-  return Refuse(remedy.empty() ? std::move(why) : fmt::format("{}; {}", why, remedy));
+  return Refuse(remedy.empty() ? std::move(why) : fmt::format("{}; {}", why, remedy), remedy);
 }
 
 S3Step S3Exchange::OnResult(HttpResult result, absl::Time now) {
@@ -340,7 +341,9 @@ S3Step S3Exchange::OnTransportError(const HttpResult& result, absl::Time now) {
           .append(UseHttps());
     }
   }
-  return Retry(verdict.code, what, now, attempts);
+  const S3Step step = Retry(verdict.code, what, now, attempts);
+  if (step.kind == S3Step::Kind::kDone && !refusal_remedy_.empty()) SetS3Remedy(&status_, refusal_remedy_);
+  return step;
 }
 
 S3Step S3Exchange::Succeed() {

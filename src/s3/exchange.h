@@ -112,7 +112,7 @@ class S3Exchange {
   /// Which permission or setting helps against an answer that denies the request.
   std::string DenialRemedy(const Failure& failure) const;
   /// In OnSuccessHead: does not take the body; OnResult then retries, saying why.
-  HttpBodySink Refuse(std::string why);
+  HttpBodySink Refuse(std::string why, std::string_view remedy = {});
   /// Likewise, but OnResult fails: to try again would not help. The message ends with the remedy.
   HttpBodySink RefuseForGood(absl::StatusCode code, std::string why, std::string_view remedy = {});
   void ForgiveFailures() {

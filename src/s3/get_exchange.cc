@@ -100,7 +100,7 @@ HttpBodySink GetExchange::OnSuccessHead(const HttpResponseHead& head) {
   uint64_t skip = 0;
   objection_ = CheckHead(head, &skip);
   if (objection_.final) return RefuseForGood(objection_.code, objection_.what, objection_.remedy);
-  if (!objection_.what.empty()) return Refuse(objection_.what);
+  if (!objection_.what.empty()) return Refuse(objection_.what, objection_.remedy);
   if (wants_checksum() && !stored_checksum_) LearnChecksum(head);
   if (asks_nothing()) return HttpBodySink::Text(0);
   if (options_.checksums.empty()) return HttpBodySink::Into(BufferOf(missing_.front()), skip);
@@ -175,11 +175,8 @@ GetExchange::Objection GetExchange::CheckPlace(const HttpResponseHead& head, uin
             .remedy = "store the object without Content-Encoding: gzip, or with Cache-Control: no-transform"};
   }
   if (head.status != 200 || (!asked_for_all && !head.headers.Has("etag"))) {
-    const bool is_whole = head.status == 200;  // and so will the next one be
     return {.what = fmt::format("the answer to a range is neither the range nor the object (HTTP {})", head.status),
-            .code = is_whole ? absl::StatusCode::kFailedPrecondition : absl::StatusCode::kUnavailable,
-            .final = is_whole,
-            .remedy = is_whole ? kMayBeAPage : ""};
+            .remedy = head.status == 200 ? kMayBeAPage : ""};
   }
   if (*head.content_length < wanted.end()) return too_short(*head.content_length);
   // Without a version, only the length tells the object from a page that a proxy sends in its place.

@@ -32,7 +32,7 @@ class GetExchange final : public S3Exchange {
     absl::StatusCode code = absl::StatusCode::kUnavailable;
     bool final = false;          // trying again does not help
     bool other_version = false;  // the object changed while it was read
-    std::string_view remedy;     // of what is final
+    std::string_view remedy;
   };
   Objection CheckHead(const HttpResponseHead& head, uint64_t* skip);
   Objection CheckPlace(const HttpResponseHead& head, uint64_t* skip);

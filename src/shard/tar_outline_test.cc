@@ -104,7 +104,7 @@ TEST(TarOutline, AnIndexOfAnotherShardIsRefused) {
   EXPECT_THAT(Refusal(index, shard.substr(0, shard.size() - 1024)), HasSubstr("no end of the archive"));
   const std::string longer = shard.substr(0, shard.size() - 1024) + Member("c.jpg", "more") + End();
   EXPECT_THAT(Refusal(index, longer), HasSubstr("the shard also holds 'c.jpg'"));
-  EXPECT_THAT(Refusal(WdsIndexOf(longer), shard), HasSubstr("from offset"));
+  EXPECT_THAT(Refusal(WdsIndexOf(longer), shard), HasSubstr("no end of the archive follows its last file"));
   EXPECT_THAT(Refusal(index, shard + std::string(1 << 15, '\0')), HasSubstr("its last file ends at"));
 }
 

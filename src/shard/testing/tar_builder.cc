@@ -64,7 +64,8 @@ std::string WdsIndexOf(std::string_view archive) {
   std::string lines;
   std::string last;
   int samples = 0;
-  for (const TarMember& member : *ReadMembers(archive)) {
+  const auto members = ReadMembers(archive);
+  for (const TarMember& member : *members) {
     if (!member.regular) continue;
     const size_t dot = member.name.find('.', member.name.rfind('/') + 1);
     const std::string base = member.name.substr(0, dot);
