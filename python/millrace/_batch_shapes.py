@@ -13,6 +13,7 @@ from ._device import Device, Payload
 from ._errors import InvalidArgumentError, UnsupportedError
 from ._hand_over import HandOver
 from ._pads import Pads
+from ._sample_values import FORMER_KEY, RENAMED
 from ._tokens import Shape
 
 _ORIGIN = {"valid", "sample", "part", "row"}  # arrays of a batch that are no fields
@@ -82,6 +83,8 @@ class BatchShapes:
                 )
         decoded = {} if self._payload.decoder is None else self._payload.decoder.shapes
         for name in self._hand_over.as_tuple:
+            if name == FORMER_KEY:
+                raise InvalidArgumentError(f"as_tuple names {name!r}: {RENAMED}")
             known = {*arrays, *present, "key", *self._values, *decoded}
             if name not in known:
                 raise InvalidArgumentError(

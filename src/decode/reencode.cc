@@ -213,8 +213,9 @@ std::unique_ptr<RowReader> MakeOtherReader(ImageFormat format) {
 
 // Reads the whole image, so that one that stays as it is has been judged, too.
 absl::Status Judge(RowReader& reader, ImageSize size) {
-  if (!reader.Start({.left = 0, .top = 0, .right = size.width, .bottom = size.height}, 1, PixelForm::kRgbx).ok()) {
-    return absl::OkStatus();  // numbers that are no colours
+  const Region all{.left = 0, .top = 0, .right = size.width, .bottom = size.height};
+  if (const absl::Status started = reader.Start(all, 1, PixelForm::kRgbx); !started.ok()) {
+    return absl::IsDataLoss(started) ? started : absl::OkStatus();  // numbers that are no colours
   }
   for (int row = 0; row < size.height;) {
     ASSIGN_OR_RETURN(const RowBlock block, reader.Next());

@@ -163,7 +163,7 @@ def test_all_options_of_the_run_are_in_the_user_data(millrace: Millrace, tmp_pat
     assert "\necho bye\n" in script
     # The last line, with a program in place of `millrace` that tells its arguments.
     last = script[script.index("exec millrace run") :].replace("exec millrace", "tell")
-    head = script[script.index("CHECKPOINT=") : script.index("\nmkdir")]
+    head = script[script.index("CHECKPOINT=") : script.index("\n(umask")]
     shown = subprocess.run(
         ["bash", "-c", f"tell() {{ printf '%s\\0' \"$@\"; }}\n{head}\n{last}"],
         env={"WORK": "/w"},

@@ -366,7 +366,8 @@ def test_a_network_that_is_cut(host: StartHost, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("role", "number"), [("train", signal.SIGTERM), ("data", signal.SIGINT)])
 def test_a_signal_to_one_host_ends_all(host: StartHost, role: str, number: signal.Signals) -> None:
-    groups = {"data": WAITS, "train": WAITS}
+    waits = f"exec {WAITS}"  # a shell that waits for a command leaves SIGINT until this has ended
+    groups = {"data": waits, "train": waits}
     hosts = {"train": host("train", **groups), "data": host("data", **groups)}
     joins(hosts["data"])
     hosts[role].send_signal(number)

@@ -13,7 +13,7 @@ from cli_support import Millrace
 
 # Options that take only certain values; of all others any text will do.
 VALUES = {
-    "--price": "1.5",
+    "--price": "1.5", "--grace": "90s",
     "--retries": "7", "--fast-failures": "3", "--requeue-exit": "76", "--main-hosts": "2", "--host-index": "1",
     "--volume": "run-7=/data,create=5GiB", "--checkpoint": "s3://b/run-7", "--group-size": "train=3", "--group-port": "7777",
     "--endpoint-url": "http://127.0.0.1:9", "--region": "eu-west-1", "--ec2": "image=x", "--job-name": "other", "--image": "me/train:2",

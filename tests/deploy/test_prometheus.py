@@ -244,7 +244,7 @@ def test_alerts_fire_for_a_hang_and_a_job_that_failed(millrace_bin: Path, tmp_pa
         # A run that is killed: its file says that it runs, and its time stands still.
         with subprocess.Popen([*run, "--", "sh", "-c", "while kill -0 $PPID; do sleep 0.1; done"]) as killed:
             deadline = time.monotonic() + PATIENCE
-            while "millrace_run_command_running 1" not in (shown / "metrics").read_text():
+            while "\nmillrace_run_alive_timestamp_seconds " not in (shown / "metrics").read_text():
                 assert time.monotonic() < deadline and killed.poll() is None
                 time.sleep(0.05)
             killed.kill()

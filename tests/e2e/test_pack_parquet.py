@@ -153,7 +153,7 @@ def test_what_was_made_is_checked_before_it_is_used_again(sandbox: Sandbox, tmp_
 def spoil(folder: Path, what: str) -> None:
     first, last, mark = folder / "a.parquet.00000.mds", folder / "a.parquet.00001.mds", folder / ".a.parquet.done"
     found = json.loads(mark.read_text())
-    assert found == {"rows": 100, "shards": [first.stat().st_size, last.stat().st_size]}
+    assert found == {"rows": 100, "shards": [first.stat().st_size, last.stat().st_size], "classes": {}}
     if what == "gone":
         last.unlink()
     elif what == "cut":

@@ -86,7 +86,8 @@ def test_cpu_of_conversions_is_counted(raw: Samples, options: dict[str, Any]) ->
         assert 0 < first < report["conversion_cpu_seconds"] == stats["conversion_cpu_seconds"]
         assert stats["conversion_cpu_share"] > 0
         loader.load_state_dict(state)
-        next(iter(loader))
+        again = iter(loader)
+        next(again)
         assert 0 < loader.report()["conversion_cpu_seconds"]
 
 
