@@ -63,7 +63,7 @@ std::string CostText(const CostPrediction& one, const Advice& advice, const Advi
   const double month = StorageDollarsPerMonth(static_cast<double>(advice.data.object_bytes), settings.prices);
   const bool stored = !in.in_folder && month >= kCent;
   const std::string storage = stored ? fmt::format(" Storing the data costs {} a month.", DollarText(month)) : "";
-  const bool priced = in.dollars_per_hour > 0;
+  const bool priced = in.dollars_per_hour > 0 && settings.machine;
   const std::string dates = DatesText(priced ? &*settings.machine : nullptr, !in.in_folder, settings.prices);
   std::string requests = in.in_folder ? "" : fmt::format("{} of requests", AmountText(one.request_dollars));
   if (one.other_dollars > 0) {
