@@ -21,7 +21,7 @@ inline int Extend(uint32_t bits, int size) {
   return value < (1 << (size - 1)) ? value - (1 << size) + 1 : value;
 }
 
-/// What the next kHuffmanLookBits bits say.
+/// The next kHuffmanLookBits bits, looked up.
 struct HuffmanEntry {
   int16_t value;  // if the entry is whole, of the coefficient; else the symbol
   uint8_t run;    // of zeros before the coefficient
@@ -42,7 +42,7 @@ class HuffmanTable {
   const HuffmanEntry& Look(uint64_t bits) const { return entries_[bits >> (64 - kHuffmanLookBits)]; }
   const HuffmanEntry& operator[](size_t look_up) const { return entries_[look_up]; }
 
-  /// Of a code that Look does not know: its length, and its symbol. 0 if there is no such code.
+  /// The length and the symbol of a code that Look does not know. 0 if there is no such code.
   int LookLong(uint64_t bits, int* symbol) const {
     const auto next = static_cast<uint32_t>(bits >> (64 - kLongestCode));
     for (int length = kHuffmanLookBits + 1; length <= kLongestCode; ++length) {
@@ -65,7 +65,7 @@ class HuffmanTable {
   bool built_;
 };
 
-/// What the next kHuffmanLookBits bits say of one or two coefficients.
+/// One or two coefficients, as the next kHuffmanLookBits bits give them.
 struct HuffmanPair {
   int16_t first;   // their values
   int16_t second;  // the first again if it is alone
