@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import inspect
 import typing
-from typing import Any, Iterable, Mapping
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 
 def publish(module: str, names: Iterable[str], namespace: Mapping[str, Any]) -> None:
