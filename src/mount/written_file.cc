@@ -29,6 +29,10 @@ constexpr uint64_t kMostCompared = uint64_t{256} << 20;
 // A program that syncs after each line publishes for one part in twenty of the time.
 constexpr int kPauseOfPublish = 19;
 constexpr std::chrono::seconds kPublishAppended{1};
+// A program that comes back so soon writes as fast as it can. What others write is in the staging file at once.
+constexpr std::chrono::milliseconds kSoon{100};
+// The calls of programs have ended by then, but for one that hangs.
+constexpr std::chrono::seconds kParkPatience{5};
 
 bool IsRefusal(const absl::Status& status) {
   return absl::IsFailedPrecondition(status) || absl::IsAlreadyExists(status) || absl::IsNotFound(status);
@@ -151,13 +155,27 @@ absl::StatusOr<size_t> WrittenFile::Write(uint64_t offset, ByteSpan bytes, const
 
 // Behind what the stream has.
 absl::StatusOr<size_t> WrittenFile::WriteStream(uint64_t offset, ByteSpan bytes, const Patience& patience) {
-  const bool kept = services_.staging != nullptr && Stage(offset, bytes);
-  absl::StatusOr<size_t> taken = upload_->Write(offset, bytes, patience);
-  if (!taken.ok() && !absl::IsCancelled(taken.status()) && kept && !content_.has_lost()) {
-    // The store will be asked again by the commit, with what lies in the staging file.
-    upload_.reset();
-    taken = bytes.size();
+  const bool later = CanStageLater(offset, bytes);
+  if (!later) SettleStaged();
+  bool kept = later || (services_.staging != nullptr && Stage(offset, bytes));
+  FileUpload::Keep keep;
+  if (later) {
+    keep = [this](uint64_t at, ByteSpan part, std::function<void()> done) {
+      file_->WriteLater(at, part, std::move(done));
+    };
+    unsettled_ = true;
   }
+  absl::StatusOr<size_t> taken = upload_->Write(offset, bytes, patience, keep);
+  if (!taken.ok() && !absl::IsCancelled(taken.status()) && kept) {
+    SettleStaged();
+    if (later) kept = Stage(offset, bytes);
+    if (kept && !content_.has_lost()) {
+      // The store will be asked again by the commit, with what lies in the staging file.
+      upload_.reset();
+      taken = bytes.size();
+    }
+  }
+  streamed_at_ = std::chrono::steady_clock::now();
   if (!taken.ok()) {
     std::lock_guard lock(mutex_);
     if (!absl::IsCancelled(taken.status())) failed_ = taken.status();
@@ -179,6 +197,7 @@ absl::Status WrittenFile::CheckNotLost(ByteRange range, uint64_t offset, size_t 
 }
 
 absl::Status WrittenFile::WriteStaged(uint64_t offset, ByteSpan bytes, const Patience& patience) {
+  SettleStaged();
   const uint64_t end = offset + bytes.size();
   const uint64_t streamed = upload_ == nullptr ? 0 : upload_->written();
   for (uint64_t at = offset; at < std::min(end, streamed);) {
@@ -222,6 +241,36 @@ bool WrittenFile::MakeStagingFile() {
   return status.ok();
 }
 
+// True if the bytes need not be in the staging file before the next one comes: there is room for them.
+bool WrittenFile::CanStageLater(uint64_t offset, ByteSpan bytes) {
+  if (services_.staging == nullptr || !services_.staging->writes_later()) return false;
+  if (std::chrono::steady_clock::now() - streamed_at_ > kSoon || !MakeStagingFile()) return false;
+  return file_->Hold(content_.local_bytes() + content_.BytesToStage({offset, bytes.size()}));
+}
+
+// What the stream has is in the staging file when it returns, or known to be lost. Before any call but one that writes
+// behind the stream.
+void WrittenFile::SettleStaged() {
+  if (!unsettled_) return;
+  std::vector<ByteRange> failed;
+  const ByteSpan rest = upload_->Unkept();
+  const ByteRange range{upload_->written() - rest.size(), rest.size()};
+  if (!rest.empty() && !file_->Write(range.offset, rest).ok()) failed.push_back(range);
+  upload_->SetKept();
+  for (const ByteRange& other : file_->Settle()) failed.push_back(other);
+  unsettled_ = false;
+  if (failed.empty()) return;
+  const std::lock_guard lock(mutex_);
+  for (const ByteRange& lost : failed) content_.Lose(lost);
+  (void)file_->Hold(content_.local_bytes());
+  (void)file_->Note(RecordLocked(), /*synced=*/false);
+  if (!std::exchange(full_, true)) {
+    Log(LogLevel::kWarning, "mount",
+        fmt::format("{}: the disk of the staging folder does not take it; it can only be written to its end now",
+                    uri_));
+  }
+}
+
 // Into the staging file. False if there is no room.
 bool WrittenFile::Stage(uint64_t offset, ByteSpan bytes) {
   if (!MakeStagingFile()) return false;
@@ -261,6 +310,7 @@ absl::Status WrittenFile::Truncate(uint64_t size, const Patience& patience) {
   ASSIGN_OR_RETURN(const Turn turn, TakeTurn(patience));
   RETURN_IF_ERROR(SettleCommit(patience));
   if (size == content_.size() && services_.staging != nullptr) return absl::OkStatus();
+  SettleStaged();
   if (services_.staging == nullptr && size != 0) {
     return RefusedWith(EOPNOTSUPP, uri_ + ": is neither cut nor extended by a mount with --no-staging");
   }
@@ -296,7 +346,18 @@ absl::StatusOr<FileBytes> WrittenFile::Read(uint64_t offset, size_t size, const 
   const uint64_t end = std::min<uint64_t>(size_, offset + size);
   if (offset >= end) return FileBytes();
   auto bytes = std::make_shared<Buffer>(end - offset);
-  RETURN_IF_ERROR(ReadInto(offset, bytes->span(), patience));
+  for (;;) {
+    std::optional<Turn> turn;
+    if (unsettled_) {
+      ASSIGN_OR_RETURN(Turn taken, TakeTurn(patience));
+      turn.emplace(std::move(taken));
+      SettleStaged();
+    }
+    absl::Status read = ReadInto(offset, bytes->span(), patience);
+    if (!read.ok() && !turn && unsettled_) continue;  // it was cut and written meanwhile
+    RETURN_IF_ERROR(read);
+    break;
+  }
   return FileBytes{.parts = {bytes->span()}, .owners = {bytes}};
 }
 
@@ -422,6 +483,7 @@ absl::Status WrittenFile::CommitNow(const Patience& patience) {
   if (stream_is_done_) return absl::OkStatus();
   RETURN_IF_ERROR(failed_);
   if (!content_.changed() || unlinked_) return absl::OkStatus();
+  SettleStaged();
   absl::StatusOr<ObjectInfo> info = Upload(patience);
   if (absl::IsCancelled(info.status())) return info.status();  // another call goes on
   if (IsRefusal(info.status())) {
@@ -469,6 +531,7 @@ absl::Status WrittenFile::Sync(const Patience& patience) {
   if (stream_is_done_) return absl::OkStatus();
   RETURN_IF_ERROR(failed_);
   if (!content_.changed() || unlinked_) return absl::OkStatus();
+  SettleStaged();
   if (services_.staging == nullptr || content_.has_lost()) return CommitNow(patience);
   synced_ = true;
   if (file_ != nullptr) {
@@ -499,6 +562,7 @@ void WrittenFile::Abandon() {
 
 absl::Status WrittenFile::Fetch(const Patience& patience) {
   ASSIGN_OR_RETURN(const Turn turn, TakeTurn(patience));
+  SettleStaged();
   for (uint64_t at = 0; at < content_.size();) {
     const std::vector<WrittenContent::Part> parts = content_.Parts({at, content_.size() - at});
     const WrittenContent::Part& part = parts.front();
@@ -517,6 +581,7 @@ absl::Status WrittenFile::Fetch(const Patience& patience) {
 absl::StatusOr<std::optional<Node>> WrittenFile::Unlink(const Patience& patience) {
   ASSIGN_OR_RETURN(const Turn turn, TakeTurn(patience));
   RETURN_IF_ERROR(SettleCommit(patience));
+  SettleStaged();
   std::unique_ptr<FileUpload> over;  // its end waits for the store
   std::lock_guard lock(mutex_);
   over = std::move(upload_);
@@ -539,6 +604,7 @@ void WrittenFile::DropStaged() {
 
 void WrittenFile::Rename(Node now, const Patience& patience) {
   const absl::StatusOr<Turn> turn = TakeTurn({patience.deadline, {}});
+  if (turn.ok()) SettleStaged();
   std::unique_ptr<FileUpload> over;  // of the other key: its end waits for the store
   std::lock_guard lock(mutex_);
   over = std::move(upload_);
@@ -565,6 +631,8 @@ StagedRecord WrittenFile::RecordLocked() const {
 }
 
 void WrittenFile::Park(const std::string& why) {
+  const absl::StatusOr<Turn> turn = TakeTurn({std::chrono::steady_clock::now() + kParkPatience, {}});
+  if (turn.ok()) SettleStaged();
   std::lock_guard lock(mutex_);
   if (!changed_ || unlinked_) return;
   failed_ = RefusedWith(EIO, why);

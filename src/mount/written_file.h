@@ -126,6 +126,8 @@ class WrittenFile {
 
   absl::StatusOr<Turn> TakeTurn(const Patience& patience);
   bool Stage(uint64_t offset, ByteSpan bytes);
+  bool CanStageLater(uint64_t offset, ByteSpan bytes);
+  void SettleStaged();
   bool MakeStagingFile();
   bool DropArrived();
   absl::StatusOr<size_t> WriteStream(uint64_t offset, ByteSpan bytes, const Patience& patience);
@@ -162,6 +164,8 @@ class WrittenFile {
   bool kept_ = false;                   // `file_` stays
   bool full_ = false;                   // the log says so already
   int patches_ = 0;                     // writes to bytes that the stream had
+  std::chrono::steady_clock::time_point streamed_at_{};
+  std::atomic<bool> unsettled_{false};  // bytes of the stream are not in the staging file yet
   std::chrono::steady_clock::time_point publish_after_{};
 
   std::atomic<uint64_t> size_{0};
