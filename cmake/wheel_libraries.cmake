@@ -1,6 +1,6 @@
 # In a wheel (MILLRACE_WHEEL), all that is C++ is linked in, libstdc++ too, so that systems of an older GCC run it: no symbol of GLIBCXX is left.
 # The archives are those of scripts/wheel-libraries. Their headers are Debian's, hence objects come from the cache of the compiler as ever.
-# What unwinds stays the system's libgcc_s: the one of GCC 12 needs glibc 2.35, and a process has one.
+# Exceptions are unwound by the system's libgcc_s: the one of GCC 12 needs glibc 2.35, and a process has one.
 set(MILLRACE_WHEEL_LIBRARIES ${CMAKE_SOURCE_DIR}/build/wheel-libraries/lib)
 
 get_directory_property(imported IMPORTED_TARGETS)
@@ -19,5 +19,5 @@ endforeach()
 # Debian's archive of pugixml is position-independent.
 set_target_properties(pugixml::pugixml PROPERTIES INTERFACE_LINK_LIBRARIES pugixml::static)
 set_target_properties(PkgConfig::HWY PROPERTIES INTERFACE_LINK_LIBRARIES ${MILLRACE_WHEEL_LIBRARIES}/libhwy.a)
-# What nobody calls goes: arc4random() of std::random_device, for example, needs glibc 2.36.
+# Code that nobody calls is left out: arc4random() of std::random_device, for example, needs glibc 2.36.
 add_link_options(-static-libstdc++ -Wl,--exclude-libs,ALL -Wl,--gc-sections)
