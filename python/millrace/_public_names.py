@@ -1,4 +1,4 @@
-"""What a package or a public module shows is named by it: ``millrace.Loader``, not ``millrace._loader.Loader``, in messages, pickles and help."""
+"""Public names: messages, pickles and help say ``millrace.Loader``, not ``millrace._loader.Loader``."""
 
 from __future__ import annotations
 

@@ -132,11 +132,13 @@ def _comparable(name: str, value: Any) -> Any:
 
 
 def _wanted(value: Any, there: set[Any]) -> Any:
-    """A number also finds the text of it: files of shards have no types."""
+    """A number, True and False also find the text of them: files of shards have no types."""
     if isinstance(value, np.generic):
         value = value.item()
-    is_number = isinstance(value, int) and not isinstance(value, bool)
-    return str(value) if is_number and value not in there and str(value) in there else value
+    if value in there or not isinstance(value, int):
+        return value
+    texts = (str(value), str(value).lower(), str(int(value))) if isinstance(value, bool) else (str(value),)
+    return next((text for text in texts if text in there), value)
 
 
 def exact_parts(
