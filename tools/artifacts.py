@@ -174,12 +174,14 @@ def bill_of_materials(wheel: Wheel) -> dict[str, Any]:
             component["properties"] = properties
         components.append(component)
     for name, file in sorted(wheel.below(wheel.libraries).items()):
-        components.append({
-            "type": "file",
-            "bom-ref": f"file:{wheel.libraries}{name}",
-            "name": f"{wheel.libraries}{name}",
-            "hashes": [{"alg": "SHA-256", "content": hashlib.sha256(file.content).hexdigest()}],
-        })
+        components.append(
+            {
+                "type": "file",
+                "bom-ref": f"file:{wheel.libraries}{name}",
+                "name": f"{wheel.libraries}{name}",
+                "hashes": [{"alg": "SHA-256", "content": hashlib.sha256(file.content).hexdigest()}],
+            }
+        )
     itself = f"pkg:pypi/{wheel.name}@{wheel.version}"
     content = wheel.path.read_bytes()
     return {

@@ -140,13 +140,15 @@ def window() -> str:
 
 def checkpoint() -> str:
     picture = Picture(900, 250, "How a checkpoint is committed")
-    for number, lines in enumerate([
-        ["1  read LATEST", "another writer: end"],
-        ["2  upload files", "to a new folder"],
-        ["3  MANIFEST.json", "if it is not there"],
-        ["4  replace LATEST", "if it is unchanged"],
-        ["5  remove", "older checkpoints"],
-    ]):
+    for number, lines in enumerate(
+        [
+            ["1  read LATEST", "another writer: end"],
+            ["2  upload files", "to a new folder"],
+            ["3  MANIFEST.json", "if it is not there"],
+            ["4  replace LATEST", "if it is unchanged"],
+            ["5  remove", "older checkpoints"],
+        ]
+    ):
         picture.box(20 + 175 * number, 40, 150, 56, lines, "ours" if number == 3 else "box")
         if number:
             picture.arrow(f"M{175 * number - 5} 68H{18 + 175 * number}")

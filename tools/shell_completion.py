@@ -217,13 +217,15 @@ end
 
 def fish(found: list[Command]) -> str:
     paths = [_quoted(" ".join(command.words)) for command in found if command.words]
-    values = sorted({
-        _quoted(f"{command.words[-1] if command.words else ''} {name}")
-        for command in found
-        for option in command.options
-        if option.value
-        for name in option.names
-    })
+    values = sorted(
+        {
+            _quoted(f"{command.words[-1] if command.words else ''} {name}")
+            for command in found
+            for option in command.options
+            if option.value
+            for name in option.names
+        }
+    )
     parts = [FISH, f"set -g __millrace_commands {' '.join(paths)}\n", f"set -g __millrace_values {' '.join(values)}\n"]
     for command in found:
         at = f"-n '__millrace_at {' '.join(command.words)}'"
