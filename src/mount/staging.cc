@@ -30,7 +30,7 @@ namespace fs = std::filesystem;
 using RecordJson = nlohmann::ordered_json;
 
 constexpr size_t kPage = 4096;
-// Of bytes that are written in the background: beyond that, the disk is slower than those who write.
+// Bytes that wait to be written in the background: beyond that, the disk is slower than those who write.
 constexpr uint64_t kMostWaiting = uint64_t{16} << 20;
 constexpr const char* kStagingName = "millrace-staging-1";  // its number is that of the format
 constexpr const char* kOwnerName = "owner";

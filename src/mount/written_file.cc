@@ -29,7 +29,7 @@ constexpr uint64_t kMostCompared = uint64_t{256} << 20;
 // A program that syncs after each line publishes for one part in twenty of the time.
 constexpr int kPauseOfPublish = 19;
 constexpr std::chrono::seconds kPublishAppended{1};
-// A program that comes back so soon writes as fast as it can. What others write is in the staging file at once.
+// A program that comes back so soon writes as fast as it can. Bytes of others are in the staging file at once.
 constexpr std::chrono::milliseconds kSoon{100};
 // The calls of programs have ended by then, but for one that hangs.
 constexpr std::chrono::seconds kParkPatience{5};
@@ -248,7 +248,7 @@ bool WrittenFile::CanStageLater(uint64_t offset, ByteSpan bytes) {
   return file_->Hold(content_.local_bytes() + content_.BytesToStage({offset, bytes.size()}));
 }
 
-// What the stream has is in the staging file when it returns, or known to be lost. Before any call but one that writes
+// All bytes of the stream are in the staging file when it returns, or known to be lost. It comes before any call but one that writes
 // behind the stream.
 void WrittenFile::SettleStaged() {
   if (!unsettled_) return;

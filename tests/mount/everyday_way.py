@@ -1,4 +1,4 @@
-"""What a way to copy or to make files is, for everyday.py."""
+"""A way to copy or to make files, for everyday.py."""
 
 from __future__ import annotations
 
