@@ -24,7 +24,8 @@ absl::StatusOr<std::unique_ptr<StagedDataset>> StagedDataset::Open(Runtime& runt
                                                                    std::string_view uri, const OpenOptions& options) {
   std::unique_ptr<StagedDataset> staged(new StagedDataset(runtime, stores, uri, options));
   ASSIGN_OR_RETURN(const std::optional<ManifestPlace> manifest, FindManifest(stores, uri, options.stop));
-  if (manifest) return absl::InvalidArgumentError(fmt::format("{}: what a manifest lists is not staged", uri));
+  if (manifest)
+    return absl::InvalidArgumentError(fmt::format("{}: what a manifest lists is not staged; use --start indexed", uri));
   ASSIGN_OR_RETURN(staged->place_, FindObjects(stores, uri, options.stop));
   RETURN_IF_ERROR(staged->List());
   return staged;
@@ -39,7 +40,8 @@ absl::Status StagedDataset::List() {
     ASSIGN_OR_RETURN(std::optional<IndexedObject> object, objects.Next());
     if (!object) break;
     if (!AreShards(objects.kind()))
-      return absl::InvalidArgumentError(fmt::format("{}: '{}' is no shard, and is not staged", uri_, object->key));
+      return absl::InvalidArgumentError(
+          fmt::format("{}: '{}' is no shard, and is not staged; use --start indexed", uri_, object->key));
     total_bytes_ += object->size;
     shards_.push_back(*std::move(object));
   }

@@ -29,6 +29,7 @@ class StagedDataset {
                                                              const OpenOptions& options = {});
 
   const std::string& uri() const { return uri_; }
+  ObjectStore& store() const { return *place_.store; }
   const std::vector<IndexedObject>& shards() const { return shards_; }
   uint64_t total_bytes() const { return total_bytes_; }
   uint64_t listing_fingerprint() const { return fingerprint_; }
