@@ -245,7 +245,9 @@ absl::Status CheckStaged(const FeedFlags& flags) {
                                                      {source.epoch_samples > 0, "--epoch-samples"},
                                                      {!flags.tokens.empty(), "--tokens"},
                                                      {!flags.workers.workers.empty(), "--workers"},
-                                                     {flags.explain, "--explain"}};
+                                                     {flags.explain, "--explain"},
+                                                     {flags.last == "drop", "--last drop"},
+                                                     {flags.last == "wrap", "--last wrap"}};
   for (const auto& [given, name] : needs) {
     if (given) {
       return absl::InvalidArgumentError(fmt::format(

@@ -14,7 +14,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr std::string_view kRemedy = "use --start indexed (Python: start=\"indexed\")";
+constexpr std::string_view kRemedy = "use --start indexed";
 
 ChosenSizes SizesOf(const LoaderOptions& options) {
   return {

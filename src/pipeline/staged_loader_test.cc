@@ -289,7 +289,7 @@ TEST_F(StagedLoaderTest, RefusesWhatCannotBeStaged) {
     options.last = last;
     const absl::Status refused = TryMake(options).status();
     EXPECT_TRUE(absl::IsInvalidArgument(refused)) << refused;
-    EXPECT_THAT(std::string(refused.message()), HasSubstr("start=\"indexed\""));
+    EXPECT_THAT(std::string(refused.message()), HasSubstr("--start indexed"));
   }
   const Position good = Make(Options())->report().position;
   for (const Position& other :

@@ -17,7 +17,7 @@ SHARDS = 200  # stages of 64 shards, of some 128, and of the rest
 
 
 @pytest.fixture
-def shards(photos: Photos, tmp_path: Path) -> Path:
+def shards(photos: Photos, sandbox: Sandbox, tmp_path: Path) -> Path:
     """Small shards: those of a pack of some photos, and links to them."""
     folder = tmp_path / "shards"
     source = tmp_path / "few"
@@ -25,7 +25,7 @@ def shards(photos: Photos, tmp_path: Path) -> Path:
     for number, picture in enumerate(pictures):
         (source / str(number % 3)).mkdir(parents=True, exist_ok=True)
         shutil.copy(picture, source / str(number % 3) / f"{number}.jpg")
-    Sandbox(tmp_path / "home").ok("pack", source, tmp_path / "packed", "--shard-size", "64KiB")
+    sandbox.ok("pack", source, tmp_path / "packed", "--shard-size", "64KiB")
     folder.mkdir()
     packed = sorted((tmp_path / "packed").glob("*.tar"))
     for number in range(SHARDS):
