@@ -257,7 +257,7 @@ absl::Status CheckStaged(const FeedFlags& flags) {
   return absl::OkStatus();
 }
 
-// What the run takes, once its loader is there; and reports it.
+// A run whose loader is there.
 struct Running {
   FeedResult result;
   const Source* source = nullptr;  // null: staged

@@ -17,14 +17,14 @@
 namespace millrace {
 
 /// A data set of shards that is listed, and whose index need not exist. Some of its shards can be opened at a time; an
-/// index of them is made then. Of those shards that neither the index of the data set nor a part of one (index_parts.h)
-/// has, it is made by reading them, and kept as a part. So the index of the data set needs no shard to be read once all
+/// index of them is made then. Shards that neither the index of the data set nor a part of one (index_parts.h) has are
+/// read for it, and what was read is kept as a part. So the index of the data set needs no shard to be read once all
 /// of them have been opened. All functions are blocking and not thread-safe; the Stores must outlive it.
 class StagedDataset {
  public:
-  /// Lists the shards. Of the options count skip_bad, part_bytes, index, share, progress, cache_folder and stop. Errors
-  /// are those of SampleObjects; InvalidArgument if there are others than shards, or a manifest lists them: what it
-  /// is cannot be staged.
+  /// Lists the shards. The options that count are skip_bad, part_bytes, index, share, progress, cache_folder and stop.
+  /// Errors are those of SampleObjects; InvalidArgument if there are others than shards, or a manifest lists them: what
+  /// it is cannot be staged.
   static absl::StatusOr<std::unique_ptr<StagedDataset>> Open(Runtime& runtime, Stores& stores, std::string_view uri,
                                                              const OpenOptions& options = {});
 

@@ -79,7 +79,7 @@ struct LoaderOptions {
   uint64_t world = 1;
   LastBatch last = LastBatch::kPad;
   std::optional<Position> start;  // absent = the beginning
-  // Of a staged loader (staged_loader.h).
+  // For a staged loader (staged_loader.h).
   bool keyed_by_place = false;  // augmentation follows from the place of a sample, in place of its number
   bool numbered = true;         // false: all samples have the number -1
 

@@ -83,8 +83,8 @@ absl::Status StagedLoader::CheckOptions() const {
   const Position& start = *options_.start;
   if (!start.stage || start.fingerprint != fingerprint_) {
     return absl::FailedPreconditionError(
-        fmt::format("the position {} belongs to another order: the listing of the shards (names, sizes, ETags), the "
-                    "seed, the shuffle or the start are not those of the run that wrote it (here {:016x})",
+        fmt::format("the position {} belongs to another order: the listing (names, sizes, ETags), the seed, the "
+                    "shuffle or the start are not those of the run that wrote it (here {:016x})",
                     start.ToString(), fingerprint_));
   }
   const bool misplaced = start.epoch == 0 ? start.stage->number >= stages_.size() : start.stage->number > 0;

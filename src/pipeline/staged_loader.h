@@ -59,10 +59,10 @@ class StagedLoader final : public BatchSource {
 
   absl::Status CheckOptions() const;
   absl::Status Begin();
-  // Of the thread.
+  // For the thread.
   void OpenAhead(uint64_t stage);
   absl::StatusOr<Opened> OpenNext(uint64_t stage);
-  // Of the consumer.
+  // For the consumer.
   absl::StatusOr<Opened> Take();
   absl::Status Enter(Opened opened, uint64_t before, const Position& start);
   absl::StatusOr<std::unique_ptr<Loader>> MakeLoader(const Dataset& dataset, uint64_t before, const Position& start);
@@ -82,7 +82,7 @@ class StagedLoader final : public BatchSource {
   std::vector<BatchShape> shapes_;
   bool completes_index_ = false;  // else shards of stages before the first one would be read for nothing else
 
-  // Of the consumer.
+  // Used by the consumer alone.
   uint64_t stage_ = 0;   // being delivered; as Opened::stage
   uint64_t before_ = 0;  // samples of the stages before
   std::unique_ptr<Dataset> dataset_;

@@ -121,7 +121,7 @@ class StagedLoaderTest : public ::testing::Test {
     EXPECT_EQ(std::unique(all.begin(), all.end()), all.end());
     return all;
   }
-  // What ranks take of one epoch or its rest, in the order of positions; all begin at `start`.
+  // All that the ranks take of one epoch, or of its rest from `start` on.
   std::vector<std::string> TakeWorld(uint64_t world, std::optional<Position> start = std::nullopt) {
     std::vector<std::string> all;
     for (uint64_t rank = 0; rank < world; ++rank) {

@@ -11,7 +11,7 @@ namespace {
 
 /// Of the construction of the order. Any change that moves a sample raises it (plan_golden_test.cc notices).
 constexpr uint64_t kPositionVersion = 2;
-/// Of positions with a stage (stages.h).
+/// That of positions with a stage (stages.h).
 constexpr uint64_t kStagedVersion = 3;
 constexpr uint64_t kOrderDomain = 0x4d522d6f72646572;  // "MR-order"
 constexpr uint64_t kMixDomain = 0x4d522d6d69782d6f;    // "MR-mix-o"

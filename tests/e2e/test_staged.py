@@ -1,4 +1,4 @@
-"""A first epoch that begins before there is an index: each sample once, whatever is killed, and whoever indexes meanwhile."""
+"""A first epoch that begins before there is an index: each sample once, although processes are killed and others index meanwhile."""
 
 from __future__ import annotations
 
