@@ -50,7 +50,8 @@ class FileUpload {
   /// known.
   /// `keep` gets them from the memory of their part, in steps of kKeptBytes and with its end.
   absl::StatusOr<size_t> Write(uint64_t offset, ByteSpan bytes, const Patience& patience, const Keep& keep = nullptr);
-  /// The bytes that were written last, and have not got to `keep` yet. With the lock of no one: no Write may be on its way.
+  /// The bytes that were written last, and have not got to `keep` yet. With the lock of no one: no Write may be on its
+  /// way.
   ByteSpan Unkept() const;
   /// The caller has kept these itself.
   void SetKept();

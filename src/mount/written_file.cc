@@ -248,8 +248,8 @@ bool WrittenFile::CanStageLater(uint64_t offset, ByteSpan bytes) {
   return file_->Hold(content_.local_bytes() + content_.BytesToStage({offset, bytes.size()}));
 }
 
-// All bytes of the stream are in the staging file when it returns, or known to be lost. It comes before any call but one that writes
-// behind the stream.
+// All bytes of the stream are in the staging file when it returns, or known to be lost. It comes before any call but
+// one that writes behind the stream.
 void WrittenFile::SettleStaged() {
   if (!unsettled_) return;
   std::vector<ByteRange> failed;
