@@ -253,10 +253,12 @@ bool WrittenFile::CanStageLater(uint64_t offset, ByteSpan bytes) {
 void WrittenFile::SettleStaged() {
   if (!unsettled_) return;
   std::vector<ByteRange> failed;
-  const ByteSpan rest = upload_->Unkept();
-  const ByteRange range{upload_->written() - rest.size(), rest.size()};
-  if (!rest.empty() && !file_->Write(range.offset, rest).ok()) failed.push_back(range);
-  upload_->SetKept();
+  if (upload_ != nullptr) {  // else Rename took it from a call that hangs
+    const ByteSpan rest = upload_->Unkept();
+    const ByteRange range{upload_->written() - rest.size(), rest.size()};
+    if (!rest.empty() && !file_->Write(range.offset, rest).ok()) failed.push_back(range);
+    upload_->SetKept();
+  }
   for (const ByteRange& other : file_->Settle()) failed.push_back(other);
   unsettled_ = false;
   if (failed.empty()) return;
@@ -608,6 +610,10 @@ void WrittenFile::Rename(Node now, const Patience& patience) {
   std::unique_ptr<FileUpload> over;  // of the other key: its end waits for the store
   std::lock_guard lock(mutex_);
   over = std::move(upload_);
+  if (!turn.ok() && unsettled_) {
+    failed_ = RefusedWith(EIO, uri_ + ": was renamed while a call that writes it hangs; write it again");
+    ended_ = true;
+  }
   if (content_.has_lost()) {
     failed_ = RefusedWith(EIO, uri_ + ": was renamed while it was written, and the staging folder had no room for it");
     ended_ = true;
