@@ -277,9 +277,15 @@ void StagingFile::WriteLater(uint64_t offset, ByteSpan bytes, std::function<void
     ++waiting_;
   }
   folder_.later_->Submit([this, offset, bytes, done = std::move(done)] {
+    bool is_after_gap = false;
+    {
+      const std::lock_guard lock(mutex_);
+      is_after_gap = !failed_.empty();
+    }
     // The kernel takes much at once, as long as it has memory, while a slow disk would hold up the program.
     const bool is_behind = folder_.waiting_ > kMostWaiting;
-    const absl::Status status = is_behind ? Write(offset, bytes) : WritePastCache(offset, bytes);
+    absl::Status status = absl::ResourceExhaustedError("bytes before it are missing");
+    if (!is_after_gap) status = is_behind ? Write(offset, bytes) : WritePastCache(offset, bytes);
     folder_.waiting_ -= bytes.size();
     done();
     const std::lock_guard lock(mutex_);

@@ -252,14 +252,14 @@ bool WrittenFile::CanStageLater(uint64_t offset, ByteSpan bytes) {
 // one that writes behind the stream.
 void WrittenFile::SettleStaged() {
   if (!unsettled_) return;
-  std::vector<ByteRange> failed;
+  // In the order of the file, so that what a kill leaves of it has no gap.
+  std::vector<ByteRange> failed = file_->Settle();
   if (upload_ != nullptr) {  // else Rename took it from a call that hangs
     const ByteSpan rest = upload_->Unkept();
     const ByteRange range{upload_->written() - rest.size(), rest.size()};
-    if (!rest.empty() && !file_->Write(range.offset, rest).ok()) failed.push_back(range);
+    if (!rest.empty() && (!failed.empty() || !file_->Write(range.offset, rest).ok())) failed.push_back(range);
     upload_->SetKept();
   }
-  for (const ByteRange& other : file_->Settle()) failed.push_back(other);
   unsettled_ = false;
   if (failed.empty()) return;
   const std::lock_guard lock(mutex_);
@@ -523,7 +523,10 @@ absl::Status WrittenFile::CommitNow(const Patience& patience) {
   return info.status();  // another commit sends all again
 }
 
-bool WrittenFile::can_wait() const {
+bool WrittenFile::CanWait(const Patience& patience) {
+  const absl::StatusOr<Turn> turn = TakeTurn(patience);
+  if (!turn.ok()) return false;
+  SettleStaged();
   std::lock_guard lock(mutex_);
   return failed_.ok() && !content_.has_lost();
 }
