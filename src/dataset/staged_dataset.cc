@@ -96,6 +96,7 @@ absl::StatusOr<std::unique_ptr<Index>> StagedDataset::IndexOfSome(const DatasetP
   build.keep_part = [&](std::string_view part) -> absl::Status {
     const absl::Status status = parts.Keep(part, /*for_others=*/false);
     if (status.ok() || absl::IsCancelled(status)) return status;
+    keeps_parts_ = false;
     Log(LogLevel::kWarning, "dataset",
         fmt::format("shards that are read now are read again to index them: {}", ToStd(status.message())));
     return absl::OkStatus();

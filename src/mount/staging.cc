@@ -176,7 +176,7 @@ absl::StatusOr<std::unique_ptr<StagingFolder>> StagingFolder::Open(const std::st
       new StagingFolder(std::move(own), std::move(opened), std::move(lock), most_bytes));
   try {
     made->later_ = std::make_unique<ThreadPool>(1, "staging");
-  } catch (const std::system_error&) {  // no thread: whoever writes waits for the disk
+  } catch (const std::system_error&) {  // no thread: programs that write wait for the disk
   }
   return made;
 }

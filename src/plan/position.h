@@ -12,6 +12,9 @@
 
 namespace millrace {
 
+/// The version of positions with a stage, and of the order of staged loaders.
+inline constexpr uint64_t kStagedPositionVersion = 3;
+
 /// The stage of a position, if its epoch is staged.
 struct PositionStage {
   uint64_t number = 0;
