@@ -67,7 +67,7 @@ def parse(parser: argparse.ArgumentParser) -> argparse.Namespace:
 
 
 def seconds_of_rival(name: str, command: list[Any], env: dict[str, str] | None = None) -> float | None:
-    """What the rival's program prints. None if it fails, which is reported."""
+    """The seconds that the rival's program prints. If it fails, a line says so, and there are none."""
     done = subprocess.run([*map(str, command)], capture_output=True, text=True, env=env)
     if done.returncode == 0:
         seconds: float = json.loads(done.stdout)["seconds"]

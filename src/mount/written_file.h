@@ -123,7 +123,22 @@ class WrittenFile {
 
  private:
   using Lock = std::unique_lock<std::mutex>;
-  class Turn;
+  /// The right of one call to change the file.
+  class Turn {
+   public:
+    explicit Turn(WrittenFile* file) : file_(file) {}
+    Turn(Turn&& other) noexcept : file_(std::exchange(other.file_, nullptr)) {}
+    Turn& operator=(Turn&&) = delete;
+    ~Turn() {
+      if (file_ == nullptr) return;
+      std::lock_guard lock(file_->mutex_);
+      file_->has_turn_ = false;
+      file_->turn_over_.notify_all();
+    }
+
+   private:
+    WrittenFile* file_;
+  };
 
   absl::StatusOr<Turn> TakeTurn(const Patience& patience);
   bool Stage(uint64_t offset, ByteSpan bytes);
