@@ -77,6 +77,8 @@ def test_help_shows_choices(millrace: Millrace) -> None:
 
 COMMANDS = [
     "",
+    "help",
+    "env",
     "devstore",
     "synth",
     "ls",
