@@ -25,7 +25,7 @@ from support import check_script, devstore
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
 
-# What stands for the reader's own program, on all pages.
+# The reader has these names, on all pages.
 OWN_NAMES = set(doc_world.NAMES) | {"identity", "parse_and_decode", "compile_for", "train_step", "device"}
 
 
