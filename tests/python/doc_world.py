@@ -149,7 +149,7 @@ def fill_folder(folder: Path) -> None:
 
 
 def own_names(page: str, folder: Path) -> dict[str, Any]:
-    """What the reader has before the first block of a page."""
+    """The names that the reader has before the first block of a page."""
     import millrace
     import numpy as np
     import torch
