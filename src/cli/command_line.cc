@@ -313,14 +313,15 @@ std::vector<GivenOption> Command::Given() const {
 
 absl::StatusOr<std::string> Command::Help(const std::vector<std::string>& words) const {
   CLI::App* app = app_;
-  std::string names = app_->get_name();
+  std::string above;
   for (const std::string& word : words) {
-    CLI::App* const below = app->get_subcommand_no_throw(word);
-    if (below == nullptr) return absl::NotFoundError(ExplainUnknown(*app, word));
-    app = below;
-    names += " " + word;
+    const std::vector<CLI::App*> below =
+        app->get_subcommands([&word](const CLI::App* one) { return one->get_name() == word; });
+    if (below.empty()) return absl::NotFoundError(ExplainUnknown(*app, word));
+    above += (above.empty() ? "" : " ") + app->get_name();
+    app = below.front();
   }
-  return app->help(names, CLI::AppFormatMode::Normal);
+  return app->help(above, CLI::AppFormatMode::Normal);
 }
 
 const std::string& Command::name() const {

@@ -1,9 +1,10 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <gnu/libc-version.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
+#include <chrono>
 #include <filesystem>
 #include <fstream>
 #include <memory>
@@ -12,10 +13,6 @@
 #include <utility>
 #include <vector>
 
-#include "absl/strings/match.h"
-#include "absl/strings/str_cat.h"
-#include "absl/strings/str_split.h"
-#include "absl/strings/strip.h"
 #include "base/child_process.h"
 #include "base/interrupt.h"
 #include "base/python_child.h"
@@ -59,18 +56,26 @@ std::string PythonPackages(const std::string& python, const std::stop_token& sto
       RunChild({.words = {python, "-c", PythonProgram(kPackages)}, .limit = kLimit}, stop);
   if (!end.ok()) return fmt::format("{}: the command {}", python, ToStd(end.status().message()));
   if (end->exit_status != 0) return fmt::format("{}: ended with status {}", python, end->exit_status);
-  return std::string(absl::StripAsciiWhitespace(end->output));
+  return end->output.substr(0, end->output.find('\n'));
 }
 
 // "Debian GNU/Linux 12 (bookworm)".
 std::string SystemName() {
+  constexpr std::string_view kBegin = "PRETTY_NAME=";
   std::ifstream file("/etc/os-release");
   for (std::string line; std::getline(file, line);) {
-    std::string_view name = line;
-    if (absl::ConsumePrefix(&name, "PRETTY_NAME="))
-      return std::string(absl::StripPrefix(absl::StripSuffix(name, "\""), "\""));
+    if (!line.starts_with(kBegin)) continue;
+    line.erase(0, kBegin.size());
+    std::erase(line, '"');
+    return line;
   }
   return "unknown";
+}
+
+// "glibc 2.36".
+std::string LibraryName() {
+  std::array<char, 64> name{};
+  return confstr(_CS_GNU_LIBC_VERSION, name.data(), name.size()) == 0 ? "unknown" : name.data();
 }
 
 std::string CacheFolderText() {
@@ -100,17 +105,19 @@ bool IsHarmless(std::string_view name) {
       "MILLRACE_S3_SSE"
       " MILLRACE_S3_REQUESTER_PAYS MILLRACE_ATTEMPT RANK LOCAL_RANK WORLD_SIZE LOCAL_WORLD_SIZE SLURM_PROCID"
       " SLURM_LOCALID SLURM_NTASKS SLURM_NNODES OMPI_COMM_WORLD_RANK OMPI_COMM_WORLD_SIZE ";
-  return absl::StrContains(kHarmless, absl::StrCat(" ", name, " "));
+  return kHarmless.find(fmt::format(" {} ", name)) != std::string_view::npos;
 }
 
 Facts Variables() {
   Facts facts;
   for (char** entry = environ; *entry != nullptr; ++entry) {
-    const std::pair<std::string_view, std::string_view> variable = absl::StrSplit(*entry, absl::MaxSplits('=', 1));
-    const std::string name(variable.first);
+    const std::string_view variable = *entry;
+    const size_t end = variable.find('=');
+    if (end == std::string_view::npos) continue;
+    const std::string name(variable.substr(0, end));
     const bool known = IsHarmless(name) || HasName(name, {"AWS_", "MILLRACE_", "SSL_CERT_"}) ||
                        name.ends_with("_PROXY") || name.ends_with("_proxy");
-    if (known) facts.emplace_back(name, IsHarmless(name) ? std::string(variable.second) : "(set)");
+    if (known) facts.emplace_back(name, IsHarmless(name) ? std::string(variable.substr(end + 1)) : "(set)");
   }
   std::sort(facts.begin(), facts.end());
   return facts;
@@ -123,7 +130,7 @@ Facts Found(const EnvFlags& flags, const std::stop_token& stop) {
           {"program", std::filesystem::read_symlink("/proc/self/exe", error).string()},
           {"system", SystemName()},
           {"kernel", machine.kernel},
-          {"glibc", gnu_get_libc_version()},
+          {"libc", LibraryName()},
           {"processor", fmt::format("{}, {} usable", machine.cpu, machine.cpus)},
           {"memory", fmt::format("{} usable", FormatSize(machine.memory_bytes))},
           {"gpus", machine.gpus.empty() ? kNone : fmt::format("{}", fmt::join(machine.gpus, ", "))},
@@ -166,7 +173,7 @@ void AddEnv(Command app) {
   auto flags = std::make_shared<EnvFlags>();
   env.Add("--python", &flags->python, "The Python whose packages are listed").ShowDefault().Called("PYTHON");
   env.AddFlag("--json", &flags->json,
-              R"(One JSON object: {"millrace", "program", "system", "kernel", "glibc", "processor", "memory", "gpus", )"
+              R"(One JSON object: {"millrace", "program", "system", "kernel", "libc", "processor", "memory", "gpus", )"
               R"("fuse", "cache", "python", "variables"})");
   env.Footer(kEnvFooter);
   env.Run([flags] { return ExitStatus("env", Print(*flags)); });
