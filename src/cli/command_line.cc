@@ -313,15 +313,16 @@ std::vector<GivenOption> Command::Given() const {
 
 absl::StatusOr<std::string> Command::Help(const std::vector<std::string>& words) const {
   CLI::App* app = app_;
-  std::string above;
+  std::string names = app_->get_name();
   for (const std::string& word : words) {
     const std::vector<CLI::App*> below =
         app->get_subcommands([&word](const CLI::App* one) { return one->get_name() == word; });
     if (below.empty()) return absl::NotFoundError(ExplainUnknown(*app, word));
-    above += (above.empty() ? "" : " ") + app->get_name();
     app = below.front();
+    names += " " + word;
   }
-  return app->help(above, CLI::AppFormatMode::Normal);
+  // App::help would show the command that was chosen, which is `help`.
+  return app->get_formatter()->make_help(app, names, CLI::AppFormatMode::Normal);
 }
 
 const std::string& Command::name() const {
