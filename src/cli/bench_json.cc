@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -210,9 +211,7 @@ JsonObject ScenariosJson(const BenchReport& report) {
   return scenarios;
 }
 
-}  // namespace
-
-std::string BenchJson(const BenchReport& report) {
+JsonObject ReportJson(const BenchReport& report) {
   const BenchSettings& settings = report.settings;
   JsonObject json{
       {"bench_format", 1},
@@ -246,7 +245,44 @@ std::string BenchJson(const BenchReport& report) {
       {"scenarios", ScenariosJson(report)}};
   AddDamaged(report.damaged, &json);
   if (!report.rivals.empty()) json.Add("rivals", RivalsJson(report.rivals));
-  return json.Line();
+  return json;
+}
+
+/// Only the page shows these: sentences of the text, and the curve of the times of batches.
+JsonObject PageJson(const BenchReport& report) {
+  JsonArray ratios;
+  for (const BenchReport::OrderRatio& ratio : report.order_ratios()) ratios.Add(TextOf(ratio));
+  const BenchPoint* const best = report.best();
+  std::vector<double> times;
+  if (best != nullptr) {
+    for (const BenchWindow& window : best->windows)
+      times.insert(times.end(), window.batch_ms.begin(), window.batch_ms.end());
+  }
+  std::sort(times.begin(), times.end());
+  JsonArray percentiles;
+  for (int percent = 0; percent <= 100; ++percent) percentiles.Add(QuantileOf(times, percent / 100.0));
+  const auto price = [&](const RequestCounts& requests) { return DollarText(report.prices.DollarsOf(requests)); };
+  JsonObject page{{"beside", BesideText(report)},
+                  {"order_ratios", ratios},
+                  {"orders_note", report.orders_note()},
+                  {"batches", times.size()},
+                  {"batch_ms_percentiles", percentiles},
+                  {"damaged", report.damaged.count() > 0 ? DamagedText(report.damaged, report.uri) : ""}};
+  if (report.beside_rivals) page.Add("own_first_batch_seconds", report.beside_rivals->seconds.median);
+  if (best == nullptr) return page;
+  return page.Add("gpus", report.machine.gpus.empty() ? "" : GpuText(report, Summarize(*best)))
+      .Add("opening_price", price(best->opening.requests))
+      .Add("epoch_price", price(EpochRequests(*best)));
+}
+
+}  // namespace
+
+std::string BenchJson(const BenchReport& report) {
+  return ReportJson(report).Line();
+}
+
+std::string BenchPageJson(const BenchReport& report) {
+  return ReportJson(report).Add("page", PageJson(report)).Line();
 }
 
 }  // namespace millrace::cli
