@@ -91,7 +91,8 @@ class Loader:
         pad: The numbers in rows of padding, by the names of arrays: ``{"label": -1}``. None: integer labels are -100, which torch's losses ignore.
             Floating point labels are NaN (0 with ``device="xla"`` and ``"jax"``), masks 255, and all else 0. Integers of a ``transform`` are -100. Its floats
             are as those of labels, except images, which are 0.
-        memory: Budget for fetched bytes and batches together, in bytes or as ``"512MiB"``.
+        memory: Budget for fetched bytes and batches together, in bytes or as ``"1GiB"``. None: all Loaders of the process with None share 512 MiB
+            (each of those with ``workers`` has as much). A data set that needs less takes less.
         cache: A folder of a local disk that keeps what is read, for later epochs and runs; processes of a machine may share one. If it
             cannot be used, a warning says so, and everything is read from the store. Or ``"memory"``: the Loaders of this process keep it in
             memory, as long as one of them lives. (A folder of that name is ``"./memory"``, or a ``Path``.) Or a :class:`Cache`, with its size.
@@ -166,7 +167,7 @@ class Loader:
         world: int | None = None,
         last: Literal["pad", "short", "drop", "wrap"] | None = None,
         pad: Mapping[str, float] | None = None,
-        memory: int | str = "512MiB",
+        memory: int | str | None = None,
         cache: str | os.PathLike[str] | Cache | None = None,
         workers: Sequence[str] | Service | None = None,
         bad_samples: str = "fail",
@@ -217,7 +218,7 @@ class Loader:
             "rank": rank,
             "world": world,
             "last": _dataloader_names.last_batch(last, drop_last, keeps_shapes),
-            "memory": _arguments.memory(memory),
+            "memory": "" if memory is None else _arguments.memory(memory),
             **(kept := cache_options(cache)),
             "local_ranks": 1 if kept["cache"] == _arguments.MEMORY else local_ranks(rank, world),
             "workers": worker_options(workers),

@@ -57,7 +57,9 @@ std::shared_ptr<LoaderHandle> MakeLoaderHandle(
   options.rank = ToNatural("rank", rank);
   options.world = ToNatural("world", world);
   options.last = ValueOrThrow(ParseLastBatch(last));
-  options.memory_bytes = ToBytes("memory", memory);
+  // Without one of its own, and without workers, it has a share of what all loaders of the process have.
+  if (!memory.empty()) options.memory_bytes = ToBytes("memory", memory);
+  if (memory.empty() && !workers) options.shares = &datasets.front()->process()->shares;
   options.digest = Choose<DigestOf>(
       "digest", digest, {{"none", DigestOf::kNone}, {"raw", DigestOf::kRaw}, {"decoded", DigestOf::kDecoded}});
   options.token_type =

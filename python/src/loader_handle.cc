@@ -138,6 +138,7 @@ absl::Status LoaderHandle::StartLocked() {
 void LoaderHandle::StopLocked() {
   if (loader_ == nullptr) return;
   before_ = ReportLocked();
+  before_.memory = {};
   counted_.reset();
   loader_.reset();
 }

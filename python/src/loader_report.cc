@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "errors.h"
+#include "net/process_metrics.h"
 
 namespace millrace::python {
 
@@ -72,6 +73,17 @@ py::dict ToDict(const LoaderCounts& report, const std::optional<CacheForecast>& 
     cache["forecast"] = ToDict(forecast);
     result["cache"] = cache;
   }
+  py::dict memory;
+  memory["budget"] = report.memory.budget_bytes;
+  memory["loaders"] = report.memory.loaders;
+  memory["items"] = report.memory.item_bytes;
+  memory["landing"] = report.memory.landing_bytes;
+  memory["batches"] = report.memory.batch_bytes;
+  memory["kept"] = report.memory.kept_bytes;
+  memory["accounts"] = report.memory.account_bytes;
+  memory["cache"] = report.cache ? report.cache->memory_bytes : 0;
+  memory["process"] = ResidentBytes();
+  result["memory"] = memory;
   py::list workers;
   for (const WorkerReport& worker : report.workers) {
     py::dict entry;

@@ -11,6 +11,8 @@
 #include "base/rng.h"
 #include "base/size.h"
 #include "pipeline/image_samples.h"
+#include "pipeline/memory_shares.h"
+#include "pipeline/walker.h"
 
 namespace millrace {
 
@@ -83,20 +85,49 @@ absl::Status CheckStart(const LoaderPlan& plan) {
   return absl::OkStatus();
 }
 
+// Those of an epoch that this rank gets. Of a mix, whose weights may prefer any part, as if all were of the part with
+// the largest ones.
+uint64_t EpochBytes(const LoaderPlan& plan) {
+  const Source& source = plan.source;
+  double bytes = 0;
+  for (size_t part = 0; part < source.parts().size(); ++part) {
+    const double item = source.MeanItemBytesOf(part) + static_cast<double>(FetchedItem::Bookkeeping(0));
+    if (plan.mix) {
+      bytes = std::max(bytes, item * static_cast<double>(plan.mix->length));
+    } else {
+      bytes += item * static_cast<double>(source.SizeOf(part));
+    }
+  }
+  bytes /= static_cast<double>(std::max<uint64_t>(plan.options.world, 1));
+  return bytes < static_cast<double>(kMaxCounted) ? static_cast<uint64_t>(bytes) + 1 : kMaxCounted;
+}
+
 // Splits the budget: a quarter for batches (two at least, which also the program may hold), the rest for fetched bytes.
 absl::Status SplitMemory(LoaderPlan* plan) {
-  const uint64_t memory = plan->options.memory_bytes;
+  uint64_t memory = plan->options.memory_bytes;
   uint64_t most_rows = 0;
   for (const BatchLayout& layout : plan->layouts) most_rows = std::max(most_rows, layout.batch());
   const uint64_t values = CountValues(plan->fields);
   const uint64_t slot = plan->slot_bytes + most_rows * (kRowBookkeeping + values * kValueBookkeeping);
   const uint64_t reserve = plan->source.max_item_bytes();
-  if (plan->source.tokens() != nullptr) plan->group_bytes = std::min(kMaxGroupBytes, memory / 16);
+  const MemoryShares* const shares = plan->options.shares;
+  if (shares != nullptr) memory = shares->NextShare();
+  const auto settle_groups = [&] {
+    if (plan->source.tokens() != nullptr) plan->group_bytes = std::min(kMaxGroupBytes, memory / 16);
+  };
+  settle_groups();
   if (std::max(slot, reserve) > kMaxCounted) {
     return absl::ResourceExhaustedError(fmt::format("no memory budget can hold batches of {} and samples of {}",
                                                     FormatSize(slot), FormatSize(reserve)));
   }
-  const uint64_t least = 2 * slot + (values > 0 ? 3 : 2) * reserve + kMinFetchBytes + plan->group_bytes;
+  const uint64_t rest = 2 * slot + (values > 0 ? 3 : 2) * reserve + kMinFetchBytes;
+  if (shares != nullptr) {
+    const uint64_t works = rest + kMaxGroupBytes + MemoryShares::kLeastBytes;
+    memory = std::min(shares->bytes(), std::max(memory, works));
+    settle_groups();
+  }
+  plan->options.memory_bytes = memory;
+  const uint64_t least = rest + plan->group_bytes;
   const uint64_t by_groups = plan->source.tokens() != nullptr ? least / 15 : 0;  // grows with the budget
   if (memory < least) {
     return absl::ResourceExhaustedError(
@@ -110,6 +141,12 @@ absl::Status SplitMemory(LoaderPlan* plan) {
   if (values > 0) plan->value_bytes = reserve + std::min(memory / 8, (memory - least) / 2);
   plan->slots = std::clamp<uint64_t>(memory / 4 / slot, 2, small ? kMaxSmallSlots : kMaxSlots);
   plan->fetch_bytes = memory - plan->slots * slot - reserve - plan->group_bytes - plan->value_bytes;
+  plan->epoch_bytes = EpochBytes(*plan);
+  const uint64_t needed = Fetcher::NeededBytes(FetchOptions(*plan), plan->source);
+  plan->unused_bytes = plan->fetch_bytes - std::min(plan->fetch_bytes, needed);
+  // Others may end.
+  if (shares != nullptr) plan->fetch_bytes += shares->bytes() - memory;
+  plan->fetch_bytes = std::min(plan->fetch_bytes, needed);
   return absl::OkStatus();
 }
 
