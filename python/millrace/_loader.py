@@ -93,7 +93,7 @@ class Loader:
             Floating point labels are NaN (0 with ``device="xla"`` and ``"jax"``), masks 255, and all else 0. Integers of a ``transform`` are -100. Its floats
             are as those of labels, except images, which are 0.
         start: ``"indexed"``: begin when all shards are indexed. ``"staged"``: begin when some of the shards are, and index the others meanwhile
-            (docs/staged.md). In the first epoch, ``batch["sample"]`` is then -1, and ``len(loader)`` raises TypeError. None: staged for a
+            (docs/plan.md). In the first epoch, ``batch["sample"]`` is then -1, and ``len(loader)`` raises TypeError. None: staged for a
             URI of more than 1 GiB of shards, unless another option needs the whole index; and in any case as the position says that is loaded.
         memory: Budget for fetched bytes and batches together, in bytes or as ``"512MiB"``.
         cache: A folder of a local disk that keeps what is read, for later epochs and runs; processes of a machine may share one. If it
@@ -266,9 +266,9 @@ class Loader:
         self._is_staged = staged is not None
         self._uri = staged.uri if staged else self._dataset.uri
         mix = self._opened if isinstance(self._opened, Mix) else None
-        natives = (
-            [] if staged else [self._opened._native] if isinstance(self._opened, Dataset) else self._dataset._natives
-        )
+        natives: list[_core.Dataset] = []
+        if self._opened is not None:
+            natives = [self._opened._native] if isinstance(self._opened, Dataset) else self._opened._natives
         if checked["bad_samples"] == "fail":
             refuse_objects(natives, checked["fields"])
         if self._remote:
