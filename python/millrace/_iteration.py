@@ -13,6 +13,7 @@ from . import _arguments, _core
 from ._batch import Batch, State
 from ._errors import Error, ExhaustedError, InvalidArgumentError, UsageError
 from ._hand_over import HandOver
+from ._positions import epoch_of, start_of_epoch
 from ._stream import CLOSED, Stream, finish_stops
 from ._stream import Batches as StreamBatches
 
@@ -346,16 +347,6 @@ def position_of(state: State | str) -> str:
 def _shown_keys(state: Mapping[str, Any]) -> str:
     shown = [repr(key) for key in list(state)[:5]] + ["..."] * (len(state) > 5)
     return f"the keys {', '.join(shown)}" if shown else "no keys"
-
-
-def epoch_of(position: str) -> int:
-    return int(position.split("-")[1])
-
-
-def start_of_epoch(position: str, epoch: int) -> str:
-    """The position at the start of that epoch, of the loader that ``position`` belongs to."""
-    version, _, _, fingerprint = position.split("-")
-    return f"{version}-{epoch}-0-{fingerprint}"
 
 
 def _state_of(report: dict[str, Any]) -> State:

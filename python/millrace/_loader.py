@@ -16,12 +16,11 @@ from ._device_decode import decoder_of
 from ._errors import Error, InvalidArgumentError, UnsupportedError
 from ._fields import Field, Image, Label, padding_of_values, refuse_objects
 from ._hand_over import handed_over
-from ._iteration import BatchIterator, iteration_over, position_of, start_of_epoch
+from ._iteration import BatchIterator, iteration_over, position_of
 from ._loader_options import (
     cache_options,
     checked_functions,
     entry_options,
-    opened_data,
     token_options,
     torch_for,
     tuple_names,
@@ -30,8 +29,10 @@ from ._loader_options import (
 )
 from ._mix import Mix
 from ._option_groups import Cache, Map, Service, Shuffle, Transfer, mapping_of, shuffle_and_order
+from ._positions import is_staged, start_of_epoch
 from ._ranks import local_ranks, rank_and_world
 from ._report import Report, Table, flat
+from ._staged import Start, opened_data, option_for_whole, staged_data
 from ._stream import Stream
 from ._stream_maker import destination_of, stream_maker
 from ._tokenized import tokenized
@@ -91,6 +92,9 @@ class Loader:
         pad: The numbers in rows of padding, by the names of arrays: ``{"label": -1}``. None: integer labels are -100, which torch's losses ignore.
             Floating point labels are NaN (0 with ``device="xla"`` and ``"jax"``), masks 255, and all else 0. Integers of a ``transform`` are -100. Its floats
             are as those of labels, except images, which are 0.
+        start: ``"indexed"``: begin when all shards are indexed. ``"staged"``: begin when some of the shards are, and index the others meanwhile
+            (docs/plan.md). In the first epoch, ``batch["sample"]`` is then -1, and ``len(loader)`` raises TypeError. None: staged for a
+            URI of more than 1 GiB of shards, unless another option needs the whole index; and in any case as the position says that is loaded.
         memory: Budget for fetched bytes and batches together, in bytes or as ``"1GiB"``. None: all Loaders of the process with None share 512 MiB
             (each of those with ``workers`` has as much). A data set that needs less takes less.
         cache: A folder of a local disk that keeps what is read, for later epochs and runs; processes of a machine may share one. If it
@@ -167,6 +171,7 @@ class Loader:
         world: int | None = None,
         last: Literal["pad", "short", "drop", "wrap"] | None = None,
         pad: Mapping[str, float] | None = None,
+        start: Start = None,
         memory: int | str | None = None,
         cache: str | os.PathLike[str] | Cache | None = None,
         workers: Sequence[str] | Service | None = None,
@@ -255,18 +260,26 @@ class Loader:
             self._remote,
             collate_fn is not None or batch_transform is not None,
         )
-        self._dataset = opened_data(tokenized(data, tokens))
-        mix = self._dataset if isinstance(self._dataset, Mix) else None
-        natives = [self._dataset._native] if isinstance(self._dataset, Dataset) else self._dataset._natives
+        self._data, self._start = tokenized(data, tokens), start
+        whole = option_for_whole(data, tokens, workers, checked["last"])
+        staged = staged_data(self._data, start, whole)
+        self._opened = None if staged else opened_data(self._data, whole if start is None else None)
+        self._is_staged = staged is not None
+        self._uri = staged.uri if staged else self._dataset.uri
+        mix = self._opened if isinstance(self._opened, Mix) else None
+        natives: list[_core.Dataset] = []
+        if self._opened is not None:
+            natives = [self._opened._native] if isinstance(self._opened, Dataset) else self._opened._natives
         if checked["bad_samples"] == "fail":
             refuse_objects(natives, checked["fields"])
         if self._remote:
-            checked["workers"] = (*checked["workers"][:-1], (named, self._dataset.uri, self._torch is not None))
+            checked["workers"] = (*checked["workers"][:-1], (named, self._uri, self._torch is not None))
         self._last = checked["last"]
-        self._is_empty = _dataloader_names.drops_all(self._last, tokens, len(self._dataset), batch_size * world)
+        samples = 0 if self._opened is None else len(self._opened)
+        self._is_empty = _dataloader_names.drops_all(self._last, tokens, samples, batch_size * world)
         if self._is_empty:  # the native loader, which has one step to drop, reads nothing
             checked["last"] = "pad"
-        self._native = _core.Loader(natives, mix=mix._mix if mix else None, **checked)
+        self._native = _core.Loader(natives, mix=mix._mix if mix else None, staged=staged, **checked)
         entries = checked["fields"] or [("label", "", "label", None, "", checked["label_kind"])]
         pads = _pads.of_entries(pad, entries, tokens, is_compiled_for)
         self._batch_size = batch_size
@@ -289,7 +302,7 @@ class Loader:
         self._has_functions = functions
         work = None
         if functions or self._device:
-            work = Work(function, collate_fn, batch_transform, to_torch, self._dataset.uri, seeds, pads)
+            work = Work(function, collate_fn, batch_transform, to_torch, self._uri, seeds, pads)
         destination = destination_of(self._device, work, transfer, self._payload)
         make_stream = stream_maker(work, mapping, destination, self._hand_over, batch_size, self._remote)
         self._iteration = iteration_over(
@@ -305,11 +318,32 @@ class Loader:
         self._options = f"{tokens or f'{batch_size=}'}, {shuffle=}, seed={checked['seed']}, rank {rank} of {world}"
 
     def __len__(self) -> int:
-        """Batches of a whole epoch, the same for all ranks."""
-        return 0 if self._is_empty else self._native.steps_per_epoch
+        """Batches of a whole epoch, the same for all ranks.
+
+        Raises:
+            TypeError: The first epoch is staged, and it is the next one or not over. :meth:`estimated_len` tells about how many there are.
+        """
+        if self._is_empty:
+            return 0
+        steps = self._native.steps_per_epoch
+        if self._is_staged and (steps == 0 or self.epoch == 0):
+            raise TypeError(
+                f"{self._uri}: the length of a staged first epoch is not known before its end; it is about {self.estimated_len():,} "
+                "(estimated_len()). With start='indexed' it is known from the start"
+            )
+        return steps
+
+    def __bool__(self) -> bool:
+        return self._is_staged or len(self) > 0
+
+    def estimated_len(self) -> int:
+        """About as many batches as an epoch has: ``len(loader)``, or what the first stage of a staged epoch lets expect. Waits for nothing."""
+        return self._native.estimated_steps if self._is_staged else len(self)
 
     def __repr__(self) -> str:
-        return f"<millrace.Loader {self._dataset.uri}: {len(self):,} batches an epoch, {self._options}>"
+        batches = f"about {self.estimated_len():,}" if self._is_staged else f"{len(self):,}"
+        kind = ", staged" if self._is_staged else ""
+        return f"<millrace.Loader {self._uri}: {batches} batches an epoch, {self._options}{kind}>"
 
     def __iter__(self) -> BatchIterator:
         return self._iteration.begin()
@@ -337,7 +371,10 @@ class Loader:
             "rank": self._rank,
             "world": self._world,
         }
-        with Loader(self._dataset, **{**self._given, **given, **changes}) as other:
+        given["start"] = "staged" if self._is_staged else "indexed"
+        with Loader(
+            self._data if self._opened is None else self._opened, **{**self._given, **given, **changes}
+        ) as other:
             other.load_state_dict(self._iteration.next_position)
             return None if other._iteration.is_used_up else next(iter(other), None)
 
@@ -380,8 +417,14 @@ class Loader:
 
     @property
     def dataset(self) -> Dataset | Mix:
-        """What it was made with."""
+        """What it was made with. Of a staged loader that was given a URI, this opens the data set, and waits for its index."""
         return self._dataset
+
+    @property
+    def _dataset(self) -> Dataset | Mix:
+        if self._opened is None:
+            self._opened = opened_data(self._data)
+        return self._opened
 
     @property
     def batch_size(self) -> int:
@@ -444,7 +487,24 @@ class Loader:
             MismatchError: The position belongs to another data set, seed or shuffle. The loader stays as it was.
             InvalidArgumentError: Not a state of a loader, or of another version of Millrace. The loader stays as it was.
         """
-        self._iteration.load(position_of(state))
+        position = position_of(state)
+        turns = self._start is None and is_staged(position) != self._is_staged
+        if (
+            turns
+            and option_for_whole(self._data, self._given.get("tokens"), self._given.get("workers"), self._last) is None
+        ):
+            self._turn(position)
+        else:
+            self._iteration.load(position)
+
+    def _turn(self, position: str) -> None:
+        """To the order that a position belongs to, since the program has left the choice. If it is refused, all stays as it was."""
+        start = "staged" if is_staged(position) else "indexed"
+        other = Loader(self._data if self._opened is None else self._opened, **{**self._given, "start": start})
+        other.load_state_dict(position)
+        given = self._given
+        self.__dict__.update(other.__dict__)
+        self._given, self._start = given, None
 
     def report(self) -> Report:
         """What was received and what the program waited for, in all epochs since the last load; see :class:`Report`. An iterator that

@@ -8,11 +8,9 @@ from collections.abc import Sequence
 from typing import Any, Literal
 
 from . import _arguments
-from ._dataset import Dataset
 from ._device import Device
 from ._errors import InvalidArgumentError
 from ._fields import Image, Label, the_image, to_native
-from ._mix import Mix
 from ._option_groups import Cache, Service
 from ._tokens import Tokens
 from .transforms import compiled
@@ -109,11 +107,6 @@ def token_options(tokens: Tokens | None) -> dict[str, Any]:
     if not isinstance(tokens, Tokens):
         _arguments.refuse("tokens", "a millrace.Tokens, such as Tokens(2048, 'pack')", tokens)
     return {"tokens": tokens._native(), "token_type": tokens.dtype, "pad_token": tokens.pad}
-
-
-def opened_data(data: Any) -> Dataset | Mix:
-    wanted = "a Dataset, a Mix or a URI"
-    return data if isinstance(data, (Dataset, Mix)) else Dataset(_arguments.uri_of_data("data", data, wanted))
 
 
 def cache_options(cache: str | os.PathLike[str] | Cache | None) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from ._device import Ring, Sent, Slot
 from ._errors import ExhaustedError, UsageError
 from ._hand_over import Destination, HandOver
 from ._padding import filled
+from ._positions import consumed_of
 from ._transform import Work
 
 if TYPE_CHECKING:
@@ -411,7 +412,7 @@ class Stream:
         entry = _Entry(raw, counts, self._native.report(counts), self._native.epoch, self._ring)
         if self._device.pins and not self._work.by_row:  # rows make arrays of their own
             entry.slot = self._batches.slot
-        entry.start = (self._last.epoch, int(self._last.report["position"].split("-")[2]))
+        entry.start = (self._last.epoch, consumed_of(self._last.report["position"]))
         self._append(entry, raw)
 
     def _fail(self, error: BaseException, was_awaited: bool) -> None:

@@ -17,6 +17,8 @@ void BindObjectList(pybind11::module_& module);
 void BindPlaces(pybind11::module_& module);
 /// _core.Plan: the plan of one epoch, over whole arrays.
 void BindPlan(pybind11::module_& module);
+/// _core.StagedDataset, of which a Loader begins before there is an index.
+void BindStagedDataset(pybind11::module_& module);
 /// _core.tar_begin, tar_sample and tar_end: the bytes of WebDataset shards.
 void BindTarSample(pybind11::module_& module);
 void BindWorker(pybind11::module_& module);

@@ -245,6 +245,10 @@ std::vector<KeyTuple> SplitTuples(const std::vector<double>& fractions, const py
 
 }  // namespace
 
+IndexUse ToIndexUse(const std::string& index) {
+  return Choose("index", index, kIndexUses);
+}
+
 DatasetHandle::DatasetHandle(const std::string& uri, const py::object& progress, OpenOptions options,
                              const AwsChoice& choice)
     : uri_(uri), process_(CurrentProcess()), stores_(&process_->stores.With(choice)) {
@@ -280,7 +284,7 @@ void BindDataset(py::module_& module) {
              options.columns = {.path = std::move(path), .label = std::move(label), .quotes = of_csv};
              options.labels = ToLabelsFile(labels);
              options.classes = std::move(classes);
-             options.index = Choose("index", index, kIndexUses);
+             options.index = ToIndexUse(index);
              const AwsChoice choice{std::move(endpoint), std::move(profile), std::move(region)};
              options.share = {.part = part, .parts = parts};
              return std::make_shared<Handle>(uri, progress, std::move(options), choice);

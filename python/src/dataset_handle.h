@@ -48,6 +48,9 @@ class DatasetHandle {
   std::optional<Subset> subset_;
 };
 
+/// The value of the option `index`.
+IndexUse ToIndexUse(const std::string& index);
+
 /// Adds what reads keys and single fields of samples.
 void BindSampleColumns(py::class_<DatasetHandle, std::shared_ptr<DatasetHandle>>& dataset);
 

@@ -32,7 +32,8 @@ std::shared_ptr<LoaderHandle> MakeLoaderHandle(
     const std::string& memory, const std::string& digest, const std::optional<TokensTuple>& tokens,
     const std::string& token_type, int64_t pad_token, const std::string& cache, const std::string& cache_size,
     const std::string& cache_tenant, bool pin, const py::int_& local_ranks, const std::optional<WorkersTuple>& workers,
-    const std::vector<std::pair<std::string, double>>& padding, bool finite_padding) {
+    const std::vector<std::pair<std::string, double>>& padding, bool finite_padding,
+    std::shared_ptr<StagedHandle> staged) {
   LoaderOptions options;
   options.image = ToImageSpec(image);
   options.fields = ToFields(fields);
@@ -65,9 +66,11 @@ std::shared_ptr<LoaderHandle> MakeLoaderHandle(
   options.token_type =
       Choose<TokenType>("dtype", token_type, {{"int32", TokenType::kInt32}, {"int64", TokenType::kInt64}});
   options.pad_token = pad_token;
-  options.cache = OpenCache(datasets.front()->process(), cache, cache_size, cache_tenant);
+  options.cache =
+      OpenCache(staged != nullptr ? staged->process() : datasets.front()->process(), cache, cache_size, cache_tenant);
   options.pin = pin;
   options.local_ranks = ToNatural("local_ranks", local_ranks);
+  if (staged != nullptr) return std::make_shared<LoaderHandle>(std::move(staged), std::move(options));
   std::optional<TokenOptions> rows;
   if (tokens) rows = ToTokenOptions(*tokens);
   std::optional<ServiceOptions> service;
@@ -197,7 +200,7 @@ void BindLoader(py::module_& module) {
            py::arg("rank"), py::arg("world"), py::arg("last"), py::arg("memory"), py::arg("digest"), py::arg("tokens"),
            py::arg("token_type"), py::arg("pad_token"), py::arg("cache"), py::arg("cache_size"),
            py::arg("cache_tenant"), py::arg("pin"), py::arg("local_ranks"), py::arg("workers"), py::arg("padding"),
-           py::arg("finite_padding"))
+           py::arg("finite_padding"), py::arg("staged"))
       .def(
           "batches",
           [](std::shared_ptr<LoaderHandle> self, py::object convert, const std::vector<FloatTuple>& floats,
@@ -241,7 +244,8 @@ void BindLoader(py::module_& module) {
           },
           py::arg("counts") = py::none())
       .def_property_readonly("epoch", &Handle::epoch)
-      .def_property_readonly("steps_per_epoch", &Handle::steps_per_epoch);
+      .def_property_readonly("steps_per_epoch", &Handle::steps_per_epoch)
+      .def_property_readonly("estimated_steps", &Handle::estimated_steps);
 }
 
 }  // namespace millrace::python

@@ -16,6 +16,7 @@
 #include "pipeline/loader.h"
 #include "pipeline/program_waits.h"
 #include "service/service_source.h"
+#include "staged_handle.h"
 
 namespace millrace::python {
 
@@ -33,6 +34,8 @@ class LoaderHandle {
   /// have to be made: Python's signal handlers run meanwhile.
   LoaderHandle(std::vector<std::shared_ptr<DatasetHandle>> datasets, LoaderOptions options,
                const std::optional<TokenOptions>& tokens, std::optional<ServiceOptions> workers);
+  /// One whose first epoch is staged; its first stage is opened now, interruptibly.
+  LoaderHandle(std::shared_ptr<StagedHandle> staged, LoaderOptions options);
   /// Another one for the same data with the same options, at the start of the first epoch.
   explicit LoaderHandle(const LoaderHandle& other);
   ~LoaderHandle();
@@ -70,13 +73,18 @@ class LoaderHandle {
   const std::optional<CacheForecast>& Forecast();
   /// Of the next batch.
   uint64_t epoch();
-  uint64_t steps_per_epoch() const { return steps_per_epoch_; }
+  /// 0 if they are not known: before the index of a staged loader is whole. Waits for nothing.
+  uint64_t steps_per_epoch();
+  /// About as many: those, or what the first stage lets expect.
+  uint64_t estimated_steps();
 
   const LoaderOptions& options() const { return options_; }
   const Source& source() const { return source_; }
   const std::vector<BatchShape>& shapes() const { return shapes_; }
   bool with_digest() const { return options_.digest != DigestOf::kNone; }
-  const std::shared_ptr<Process>& process() const { return datasets_.front()->process(); }
+  const std::shared_ptr<Process>& process() const {
+    return staged_ != nullptr ? staged_->process() : datasets_.front()->process();
+  }
 
  private:
   void CheckOwnProcess() const { python::CheckOwnProcess(maker_, "Loader"); }
@@ -90,6 +98,7 @@ class LoaderHandle {
   // All of these without the GIL.
   Look LookForNext();
   std::unique_lock<std::mutex> LockUnused();
+  absl::StatusOr<std::unique_ptr<BatchSource>> Make(const LoaderOptions& options) const;
   absl::Status StartLocked();  // mutex_ held, as for the next ones
   void StopLocked();
   LoaderCounts ReportLocked() const;
@@ -98,7 +107,9 @@ class LoaderHandle {
 
   const pid_t maker_ = getpid();
   const std::vector<std::shared_ptr<DatasetHandle>> datasets_;
-  const Source source_;
+  const std::shared_ptr<StagedHandle> staged_;  // null: the data sets are open
+  const std::optional<StagedFacts> facts_;      // with staged_
+  const Source source_;                         // of a staged loader, its first stage
   const LoaderOptions options_;
   const std::optional<ServiceOptions> workers_;
   uint64_t steps_per_epoch_ = 0;

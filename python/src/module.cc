@@ -67,6 +67,7 @@ PYBIND11_MODULE(_core, module) {
   module.def("to_bytes", &ToBytes, py::arg("name"), py::arg("size"));
   BindDataset(module);
   BindFiles(module);
+  BindStagedDataset(module);
   BindLoader(module);
   BindObjectList(module);
   BindPlaces(module);

@@ -1,0 +1,107 @@
+"""The choice of a Loader: to begin with some of the shards, or when all of them are indexed."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from typing import Any, Literal, Union
+
+from . import _arguments, _core
+from ._dataset import Dataset, open_whole
+from ._errors import Error, InvalidArgumentError, UnavailableError
+from ._mix import Mix
+from ._opening import Opening
+from ._progress_line import ProgressLine
+from ._ranks import share_of_work
+
+Start = Union[Literal["staged", "indexed"], None]
+
+_WANTED = "a Dataset, a Mix or a URI"
+
+
+def option_for_whole(data: Any, tokens: Any, workers: Any, last: str) -> str | None:
+    """The option that needs the whole index. None: there is none."""
+    if isinstance(data, Mix):
+        return "a Mix"
+    options = {"tokens": tokens is not None, "workers": workers is not None, f"last={last!r}": last in ("drop", "wrap")}
+    if isinstance(data, Dataset):
+        opening, native = data._opening, data._native
+        options["a subset"] = len(native) < native.indexed
+        options["labels of the Dataset"] = native.labels is not None
+        options["classes of the Dataset"] = bool(opening.classes)
+        options["the columns of a manifest"] = opening._replace(**_OF_SHARDS) != Opening()
+        options["index='require' of the Dataset"] = opening.index_use == "require"
+    return next((name for name, is_given in options.items() if is_given), None)
+
+
+_OF_SHARDS: dict[str, Any] = {"endpoint": "", "profile": "", "region": "", "classes": (), "index_use": "build"}
+
+
+def staged_data(data: Any, start: Start, whole: str | None) -> _core.StagedDataset | None:
+    """The shards of a Loader whose first epoch is staged. None: it begins when all are indexed.
+
+    ``whole``: the option that needs the whole index. If ``start`` leaves the choice, the listing makes it, and whether there is an index
+    does not matter. A Dataset is open, so that nothing is won then.
+    """
+    if start is not None:
+        _arguments.choice("start", start, ("staged", "indexed"))
+    if start == "indexed" or (start is None and (whole is not None or isinstance(data, (Dataset, Mix)))):
+        return None
+    if whole is not None:
+        raise InvalidArgumentError(
+            f"{whole}: the whole index must be known, and start='staged' begins before it is; use start='indexed'"
+        )
+    if start == "staged":
+        return _open(data)
+    try:
+        staged = _open(data)
+    except UnavailableError:
+        raise
+    except Error:  # other data need no stages, and what is wrong with them is said when they are opened
+        return None
+    return staged if staged.is_usual else None
+
+
+def _open(data: Any) -> _core.StagedDataset:
+    opening = data._opening if isinstance(data, Dataset) else Opening()
+    uri = data.uri if isinstance(data, Dataset) else _arguments.uri_of_data("data", data, _WANTED)
+    line = ProgressLine(f"the first stage of {uri}") if sys.stderr.isatty() else None
+    progress = None if line is None else lambda done, total: line.update(done, total)
+    part, parts = share_of_work()
+    return _core.StagedDataset(
+        uri,
+        progress,
+        endpoint=opening.endpoint,
+        profile=opening.profile,
+        region=opening.region,
+        index=opening.index_use,
+        part=part,
+        parts=parts,
+    )
+
+
+def opened_data(data: Any, whole: str | None = None) -> Dataset | Mix:
+    """``whole``: the option for which a Loader waits for the whole index."""
+    if isinstance(data, (Dataset, Mix)):
+        return data
+    uri = _arguments.uri_of_data("data", data, _WANTED)
+    return Dataset(uri) if whole is None else open_whole(uri, _Note(uri, whole).update)
+
+
+class _Note:
+    """Says once which option is the reason for a long wait."""
+
+    def __init__(self, uri: str, whole: str) -> None:
+        self._uri = uri
+        self._whole = whole
+        self._is_said = False
+
+    def update(self, done: int, total: int) -> None:
+        if self._is_said or total <= _core.STAGED_FROM_BYTES:
+            return
+        self._is_said = True
+        warnings.warn(
+            f"{self._uri}: the first batch waits for the index of {total / 2**30:,.1f} GiB, which {self._whole} needs; without that option, the "
+            "Loader begins with some of the shards (start='staged')",
+            stacklevel=2,
+        )
