@@ -26,7 +26,8 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from feed_bench import REPOSITORY, SLOW_MS, devstore, newest, say
+from feed_bench import SLOW_MS, devstore, say
+from first_batch import parse, parser_of, seconds_of_rival
 
 SHARD_BYTES = 256 << 20
 PICTURES = 50  # that are different
@@ -45,21 +46,15 @@ print(json.dumps({"seconds": time.monotonic() - start}))
 
 
 def parse_arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__)
     parser.add_argument("--shards", type=int, nargs="+", default=[8, 200], help="how many (default 8 and 200)")
-    parser.add_argument("--batch", type=int, default=128, help="samples of a batch (default 128)")
-    parser.add_argument("--rounds", type=int, default=3, help="of which the median counts (default 3)")
-    parser.add_argument("--rival", type=Path, help="a Python with webdataset (default: this one, if it has it)")
-    parser.add_argument("--cache", type=Path, default=REPOSITORY / "build/bench-data", help="where the data are kept")
-    parser.add_argument("--millrace", type=Path, help="the binary (default: build/release, else the newest build)")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write all figures there")
-    options = parser.parse_args()
-    options.millrace = options.millrace or newest("millrace")
-    if options.millrace is None or not options.millrace.exists():
-        parser.error("no millrace binary: build it (cmake --build --preset release), or name it with --millrace")
-    options.rival = options.rival or Path(sys.executable)
-    options.server_cores = sorted(os.sched_getaffinity(0))
-    return options
+    parser.add_argument(
+        "--rival",
+        type=Path,
+        default=Path(sys.executable),
+        help="a Python with webdataset (default: this one, if it has it)",
+    )
+    return parse(parser)
 
 
 def make_shard(options: argparse.Namespace) -> Path:
@@ -111,12 +106,7 @@ def first_batch(options: argparse.Namespace, root: Path, env: dict[str, str]) ->
 
 def webdataset(options: argparse.Namespace, shards: int, endpoint: str) -> float | None:
     command = [options.rival, "-c", WEBDATASET, endpoint, shards, options.batch]
-    done = subprocess.run([*map(str, command)], capture_output=True, text=True)
-    if done.returncode == 0:
-        seconds: float = json.loads(done.stdout)["seconds"]
-        return seconds
-    say(f"WebDataset is left out: {(done.stderr.strip().splitlines() or ['it failed'])[-1]}")
-    return None
+    return seconds_of_rival("WebDataset", command)
 
 
 def main() -> int:

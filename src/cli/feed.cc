@@ -278,7 +278,7 @@ absl::Status DrainAndReport(const FeedFlags& flags, const LoaderOptions& options
                                   ? FeedJson(running.source, result, counters)
                                   : FeedText(flags.memory, flags.cache.place, running.source, result, counters)));
   if (!Interrupted()) return absl::OkStatus();
-  return absl::CancelledError(fmt::format("interrupted; go on with --resume {}", result.report.position.ToString()));
+  return absl::CancelledError(fmt::format("interrupted; continue with --resume {}", result.report.position.ToString()));
 }
 
 absl::Status FeedStaged(const FeedFlags& flags, const LoaderOptions& options, Runtime& runtime, Stores& stores,

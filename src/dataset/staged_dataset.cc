@@ -94,8 +94,9 @@ absl::StatusOr<std::unique_ptr<Index>> StagedDataset::IndexOfSome(const DatasetP
                      .stop = options_.stop};
   for (const std::unique_ptr<Index>& part : kept) build.parts.push_back(part.get());
   build.keep_part = [&](std::string_view part) -> absl::Status {
-    const absl::Status status = parts.Keep(part, /*for_others=*/false);
+    absl::Status status = parts.Keep(part, /*for_others=*/false);
     if (status.ok() || absl::IsCancelled(status)) return status;
+    keeps_parts_ = false;
     Log(LogLevel::kWarning, "dataset",
         fmt::format("shards that are read now are read again to index them: {}", ToStd(status.message())));
     return absl::OkStatus();

@@ -35,8 +35,10 @@ class StagedDataset {
   uint64_t listing_fingerprint() const { return fingerprint_; }
   Stages StagesOf(uint64_t seed) const;
 
-  /// From now on, another one stops what is done here, and nobody hears of progress.
+  /// From now on, another token stops the work here, and progress is not reported.
   void Continue(std::stop_token stop);
+  /// The token that stops the work here now.
+  const std::stop_token& stop() const { return options_.stop; }
 
   /// A data set of these shards, by their places in shards(), ascending. FailedPrecondition if one of them is not the
   /// one that was listed. Other errors are those of BuildIndex.
@@ -45,6 +47,8 @@ class StagedDataset {
   /// were listed. Other errors are those of Dataset::Open.
   absl::StatusOr<std::unique_ptr<Dataset>> OpenAll();
 
+  /// False after a part of the index could not be kept. OpenAll reads its shards again.
+  bool keeps_parts() const { return keeps_parts_; }
   /// Shards that OpenSome has read, so far, to index them.
   uint64_t indexed_shards() const { return indexed_shards_; }
 
@@ -65,6 +69,7 @@ class StagedDataset {
   uint64_t total_bytes_ = 0;
   uint64_t fingerprint_ = 0;
   uint64_t indexed_shards_ = 0;
+  bool keeps_parts_ = true;
 };
 
 }  // namespace millrace

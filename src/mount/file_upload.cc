@@ -327,6 +327,7 @@ absl::Status FileUpload::LoadRest(Lock& lock, uint64_t bytes, const Load& load, 
     if (!loaded.ok()) return Fail(std::move(loaded));
     part->filled += take;
     written_ += take;
+    kept_ = written_;  // it came from there
   }
   return absl::OkStatus();
 }
@@ -436,7 +437,7 @@ absl::StatusOr<ObjectInfo> FileUpload::FinishCopied(const std::vector<WrittenCon
     for (size_t index = 0; index < pieces.size(); ++index) {
       if (!pieces[index].copied) RETURN_IF_ERROR(SendLoaded(lock, index, load, patience));
     }
-    written_ = pieces.back().range.end();
+    kept_ = written_ = pieces.back().range.end();
   }
   return End(lock, patience);
 }
@@ -455,7 +456,7 @@ absl::StatusOr<ObjectInfo> FileUpload::FinishPieces(const std::vector<WrittenCon
     lock.lock();
     if (!loaded.ok()) return Fail(std::move(loaded));
     part->filled = range.length;
-    written_ = range.end();
+    kept_ = written_ = range.end();
     part_ = part;
     if (!is_put) SendPart(lock);
   }

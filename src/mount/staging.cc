@@ -176,7 +176,7 @@ absl::StatusOr<std::unique_ptr<StagingFolder>> StagingFolder::Open(const std::st
       new StagingFolder(std::move(own), std::move(opened), std::move(lock), most_bytes));
   try {
     made->later_ = std::make_unique<ThreadPool>(1, "staging");
-  } catch (const std::system_error&) {  // no thread: whoever writes waits for the disk
+  } catch (const std::system_error&) {  // no thread: programs that write wait for the disk
   }
   return made;
 }
@@ -277,9 +277,15 @@ void StagingFile::WriteLater(uint64_t offset, ByteSpan bytes, std::function<void
     ++waiting_;
   }
   folder_.later_->Submit([this, offset, bytes, done = std::move(done)] {
+    bool is_after_gap = false;
+    {
+      const std::lock_guard lock(mutex_);
+      is_after_gap = !failed_.empty();
+    }
     // The kernel takes much at once, as long as it has memory, while a slow disk would hold up the program.
     const bool is_behind = folder_.waiting_ > kMostWaiting;
-    const absl::Status status = is_behind ? Write(offset, bytes) : WritePastCache(offset, bytes);
+    absl::Status status = absl::ResourceExhaustedError("bytes before it are missing");
+    if (!is_after_gap) status = is_behind ? Write(offset, bytes) : WritePastCache(offset, bytes);
     folder_.waiting_ -= bytes.size();
     done();
     const std::lock_guard lock(mutex_);

@@ -61,7 +61,7 @@ StagedLoader::~StagedLoader() {
   {
     const Lock lock(mutex_);
     stopping_ = true;
-    told_.notify_all();
+    changed_.notify_all();
   }
   if (thread_.joinable()) thread_.join();
 }
@@ -105,7 +105,7 @@ absl::StatusOr<StagedLoader::Opened> StagedLoader::OpenNext(uint64_t stage) {
     if (opened.dataset->index().size() > 0) {
       LoaderOptions options = options_;
       options.start.reset();
-      RETURN_IF_ERROR(CheckSamples(*opened.dataset, std::move(options), stop_.get_token()));
+      RETURN_IF_ERROR(CheckSamples(*opened.dataset, std::move(options), data_->stop()));
       return opened;
     }
     opened.dataset = nullptr;
@@ -140,17 +140,17 @@ void StagedLoader::OpenAhead(uint64_t stage) {
     const bool last = !opened.ok() || opened->stage > stages_.size();
     if (opened.ok()) stage = opened->stage + 1;
     Lock lock(mutex_);
-    told_.wait(lock, [this] { return stopping_ || !opened_; });
+    changed_.wait(lock, [this] { return stopping_ || !opened_; });
     if (stopping_) return;
     opened_ = std::move(opened);
-    told_.notify_all();
+    changed_.notify_all();
     if (last) return;
     // One stage ahead, and the whole as soon as all stages have been opened.
     if (!(*opened_)->dataset) {
-      if (!completes_index_) return;
+      if (!completes_index_ || (options_.epochs == 1 && !data_->keeps_parts())) return;
       continue;
     }
-    told_.wait(lock, [this] { return stopping_ || !opened_; });
+    changed_.wait(lock, [this] { return stopping_ || !opened_; });
     if (stopping_) return;
   }
 }
@@ -158,11 +158,11 @@ void StagedLoader::OpenAhead(uint64_t stage) {
 absl::StatusOr<StagedLoader::Opened> StagedLoader::Take() {
   Lock lock(mutex_);
   ledger_.Begin(Clock::now());
-  told_.wait(lock, [this] { return opened_.has_value(); });
+  changed_.wait(lock, [this] { return opened_.has_value(); });
   ledger_.Charge(StallCause::kIndex, Clock::now());
   absl::StatusOr<Opened> opened = *std::move(opened_);
   opened_.reset();
-  told_.notify_all();
+  changed_.notify_all();
   return opened;
 }
 
@@ -229,14 +229,14 @@ bool StagedLoader::WaitReady(std::chrono::nanoseconds limit) {
   if (!WaitsForStage()) return true;
   Lock lock(mutex_);
   ledger_.Begin(Clock::now());
-  const bool ready = told_.wait_until(lock, deadline, [this] { return opened_.has_value(); });
+  const bool ready = changed_.wait_until(lock, deadline, [this] { return opened_.has_value(); });
   ledger_.Charge(StallCause::kIndex, Clock::now());
   return ready;
 }
 
 // Completes what a batch of a stage says, and turns to the next stage after its last one. If that cannot be opened,
 // this batch is the last one.
-void StagedLoader::GoOn(Batch* batch) {
+void StagedLoader::FinishBatch(Batch* batch) {
   if (!in_stages()) {
     batch->position = At(batch->position.epoch, batch->position.consumed, 0, 0);
     return;
@@ -277,7 +277,7 @@ absl::StatusOr<std::optional<Batch>> StagedLoader::Next() {
   Pulled pulled = *std::move(pulled_);
   pulled_.reset();
   if (!pulled.ok() || !*pulled) return pulled;
-  GoOn(&**pulled);
+  FinishBatch(&**pulled);
   const Lock lock(mutex_);
   report_.Add(**pulled);
   ledger_.End(Clock::now());

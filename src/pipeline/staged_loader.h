@@ -33,7 +33,7 @@ class StagedLoader final : public BatchSource {
   static absl::StatusOr<std::unique_ptr<StagedLoader>> Create(Runtime& runtime, std::unique_ptr<StagedDataset> data,
                                                               LoaderOptions options);
   /// Ends what is being read, and waits for it. After the last batch of the first epoch it also waits until the index
-  /// of the data set is whole.
+  /// of the data set is whole, unless shards would have to be read for it.
   ~StagedLoader() override;
 
   /// Errors of later stages: FailedPrecondition if a shard has changed since it was listed, or if the samples of a
@@ -49,10 +49,11 @@ class StagedLoader final : public BatchSource {
  private:
   using Lock = std::unique_lock<std::mutex>;
   using Pulled = absl::StatusOr<std::optional<Batch>>;
-  /// Stages have their numbers; these follow.
+  /// `stage` is the number of a stage, or stages_.size() if the first epoch has no more samples (`dataset` is null), or
+  /// stages_.size() + 1 for the whole data set.
   struct Opened {
-    uint64_t stage = 0;                // stages_.size(): there are no more samples in the epoch
-    std::unique_ptr<Dataset> dataset;  // null then. Of stage stages_.size() + 1: all
+    uint64_t stage = 0;
+    std::unique_ptr<Dataset> dataset;
   };
 
   StagedLoader(Runtime& runtime, std::unique_ptr<StagedDataset> data, LoaderOptions options);
@@ -67,7 +68,7 @@ class StagedLoader final : public BatchSource {
   absl::Status Enter(Opened opened, uint64_t before, const Position& start);
   absl::StatusOr<std::unique_ptr<Loader>> MakeLoader(const Dataset& dataset, uint64_t before, const Position& start);
   void Leave();
-  void GoOn(Batch* batch);
+  void FinishBatch(Batch* batch);
   bool WaitsForStage() const;
   bool in_stages() const { return stage_ < stages_.size(); }
   Position At(uint64_t epoch, uint64_t consumed, uint64_t stage, uint64_t before) const {
@@ -91,7 +92,7 @@ class StagedLoader final : public BatchSource {
   bool ended_ = false;
 
   mutable std::mutex mutex_;
-  std::condition_variable told_;
+  std::condition_variable changed_;
   std::optional<absl::StatusOr<Opened>> opened_;  // by the thread, for the consumer
   bool stopping_ = false;
   LoaderReport report_;             // of what was delivered, and the waits of loaders that have ended

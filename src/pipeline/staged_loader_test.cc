@@ -7,12 +7,14 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <fstream>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "shard/tar_writer.h"
 #include "store/blocking.h"
+#include "store/request_counts.h"
 
 namespace millrace {
 namespace {
@@ -281,6 +283,38 @@ TEST_F(StagedLoaderTest, AShardThatChangesAfterTheListingEndsTheStream) {
     if (next.ok() && !*next) break;
   }
   EXPECT_TRUE(absl::IsFailedPrecondition(end)) << end;
+}
+
+// It was not written by a loader: that position is the start of the next stage.
+TEST_F(StagedLoaderTest, APositionBehindTheSamplesOfItsStageIsAnError) {
+  const Taken all = Take(*Make(Options()));
+  const std::string next = *std::find_if(all.positions.begin(), all.positions.end(), [](const std::string& text) {
+    return Position::Parse(text)->stage->number == 1;
+  });
+  Position start = *Position::Parse(next);
+  start.consumed = start.stage->before;
+  start.stage = Position::Stage{.number = 0, .before = 0};
+  LoaderOptions options = Options();
+  options.start = start;
+  const absl::Status refused = TryMake(options).status();
+  EXPECT_TRUE(absl::IsInvalidArgument(refused)) << refused;
+}
+
+TEST_F(StagedLoaderTest, ShardsAreNotReadAgainForAnIndexOfWhichNoPartWasKept) {
+  const std::filesystem::path file = cache_ / "a-file";
+  std::ofstream(file) << "x";
+  OpenOptions open = Open();
+  open.cache_folder = file.string();
+  open.index = IndexUse::kCache;
+  const RequestCounters& counters = stores_.Open("mem://data")->store->counters();
+  const auto read = [&] { return RequestCounts::Of(counters).bytes_read; };
+  std::unique_ptr<StagedDataset> data = *StagedDataset::Open(runtime_, stores_, "mem://data", open);
+  const uint64_t total = data->total_bytes();
+  {
+    const auto loader = *StagedLoader::Create(runtime_, std::move(data), Options());
+    Take(*loader);
+  }
+  EXPECT_LT(read(), 5 * total / 2) << "once to index them, and once to deliver them";
 }
 
 TEST_F(StagedLoaderTest, RefusesWhatCannotBeStaged) {

@@ -11,8 +11,6 @@ namespace {
 
 /// Of the construction of the order. Any change that moves a sample raises it (plan_golden_test.cc notices).
 constexpr uint64_t kPositionVersion = 2;
-/// That of positions with a stage (stages.h).
-constexpr uint64_t kStagedVersion = 3;
 constexpr uint64_t kOrderDomain = 0x4d522d6f72646572;  // "MR-order"
 constexpr uint64_t kMixDomain = 0x4d522d6d69782d6f;    // "MR-mix-o"
 
@@ -46,8 +44,8 @@ std::string Quoted(std::string_view text) {
 
 std::string Position::ToString() const {
   if (stage) {
-    return fmt::format("mr{}-{}-{}-{}-{}-{:016x}", kStagedVersion, epoch, consumed, stage->number, stage->before,
-                       fingerprint);
+    return fmt::format("mr{}-{}-{}-{}-{}-{:016x}", kStagedPositionVersion, epoch, consumed, stage->number,
+                       stage->before, fingerprint);
   }
   return fmt::format("mr{}-{}-{}-{:016x}", kPositionVersion, epoch, consumed, fingerprint);
 }
@@ -65,7 +63,7 @@ absl::StatusOr<Position> Position::Parse(std::string_view text) {
   rest.remove_prefix(2);
   uint64_t number = 0;
   if (!TakeField(&rest, &version) || !ParseNumber(version, 10, &number)) return malformed();
-  if (number != kPositionVersion && number != kStagedVersion) {
+  if (number != kPositionVersion && number != kStagedPositionVersion) {
     return absl::InvalidArgumentError(fmt::format(
         "position {} is of version {} of the order of samples, and this release makes version {}, in which the same "
         "position leads to other samples: go on with a {} release of Millrace, or start again without a position",
@@ -77,7 +75,7 @@ absl::StatusOr<Position> Position::Parse(std::string_view text) {
     return TakeField(&rest, &token) && ParseNumber(token, 10, value);
   };
   if (!take(&position.epoch) || !take(&position.consumed)) return malformed();
-  if (number == kStagedVersion) {
+  if (number == kStagedPositionVersion) {
     Position::Stage& stage = position.stage.emplace();
     if (!take(&stage.number) || !take(&stage.before)) return malformed();
   }

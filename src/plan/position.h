@@ -12,6 +12,16 @@
 
 namespace millrace {
 
+/// The version of positions with a stage, and of the order of staged loaders.
+inline constexpr uint64_t kStagedPositionVersion = 3;
+
+/// The stage of a position, if its epoch is staged.
+struct PositionStage {
+  uint64_t number = 0;
+  uint64_t before = 0;  // samples of the stages before it, in this epoch
+  friend bool operator==(const PositionStage&, const PositionStage&) = default;
+};
+
 /// A place in the stream of samples: what the consumers of all ranks together have received. Written as one short ASCII
 /// string,
 ///
@@ -21,11 +31,7 @@ namespace millrace {
 /// The second form is that of a loader whose first epoch is staged. Epochs after the first one have one stage, 0. A
 /// position that has consumed its whole epoch is written as the start of the next one.
 struct Position {
-  struct Stage {
-    uint64_t number = 0;
-    uint64_t before = 0;  // samples of the stages before it, in this epoch
-    friend bool operator==(const Stage&, const Stage&) = default;
-  };
+  using Stage = PositionStage;
 
   uint64_t epoch = 0;
   uint64_t consumed = 0;

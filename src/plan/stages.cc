@@ -6,6 +6,7 @@
 #include "base/crypto.h"
 #include "base/rng.h"
 #include "plan/permutation.h"
+#include "plan/position.h"
 
 namespace millrace {
 
@@ -14,7 +15,6 @@ namespace {
 constexpr uint64_t kListingDomain = 0x4d522d6c69737431;  // "MR-list1"
 constexpr uint64_t kStagesDomain = 0x4d522d7374616765;   // "MR-stage"
 constexpr uint64_t kStagedDomain = 0x4d522d7374677264;   // "MR-stgrd"
-constexpr uint64_t kVersion = 3;                         // of positions of staged loaders
 
 }  // namespace
 
@@ -49,8 +49,8 @@ Stages::Stages(std::span<const uint64_t> sizes, uint64_t seed) {
 uint64_t StagedFingerprint(uint64_t listing_fingerprint, Shuffle shuffle, const ChosenSizes& chosen, uint64_t seed) {
   const bool windowed = shuffle == Shuffle::kWindow;  // the other orders do not depend on these sizes
   return HashKey(kStagedDomain,
-                 {kVersion, listing_fingerprint, seed, static_cast<uint64_t>(shuffle), windowed ? chosen.extent : 0,
-                  windowed ? chosen.window : 0, windowed ? chosen.lanes : 0});
+                 {kStagedPositionVersion, listing_fingerprint, seed, static_cast<uint64_t>(shuffle),
+                  windowed ? chosen.extent : 0, windowed ? chosen.window : 0, windowed ? chosen.lanes : 0});
 }
 
 }  // namespace millrace

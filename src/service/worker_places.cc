@@ -148,14 +148,14 @@ absl::StatusOr<std::vector<std::string>> WorkerFinder::Find() {
   for (Entry& entry : entries_) {
     absl::StatusOr<std::vector<std::string>> found = WorkersAt(entry.place);
     if (!found.ok() && !entry.place.changes()) return Annotate(found.status(), entry.place.text);
+    const bool failed_before = std::exchange(entry.failing, !found.ok());
     if (found.ok()) {
       entry.last = *std::move(found);
-    } else if (!entry.failing) {
+    } else if (!failed_before) {
       Log(LogLevel::kWarning, "service",
           fmt::format("{}: {}; the workers that were there last count until it answers", entry.place.text,
                       ToStd(found.status().message())));
     }
-    entry.failing = !found.ok();
     for (const std::string& worker : entry.last) {
       if (seen.insert(worker).second) workers.push_back(worker);
     }

@@ -40,6 +40,9 @@ struct CocoAnnotation {
   std::array<double, 4> box{};
   int box_numbers = -1;  // -1: it has no box
   std::optional<std::string> caption;
+
+  /// An empty caption beside a box says nothing, and the box counts.
+  bool is_caption() const { return caption && (!caption->empty() || box_numbers < 0); }
 };
 
 // Passes over what nobody asks for.
@@ -202,7 +205,7 @@ absl::Status CheckAnnotation(const CocoAnnotation& annotation, size_t number) {
     return absl::InvalidArgumentError(fmt::format("annotation {}: {}", number, what));
   };
   if (!annotation.image) return wrong("it has no image_id");
-  if (annotation.caption) return absl::OkStatus();
+  if (annotation.is_caption()) return absl::OkStatus();
   if (annotation.box_numbers != 4) return wrong("its bbox is not four numbers: left, top, width, height");
   if (!annotation.category) return wrong("it has no category_id");
   return absl::OkStatus();
@@ -269,7 +272,7 @@ absl::StatusOr<Manifest> ParseCoco(std::string_view json, ManifestSink each) {
       return absl::InvalidArgumentError(
           fmt::format("annotation {}: there is no image {}", number + 1, *annotation.image));
     }
-    captions = captions || annotation.caption.has_value();
+    captions = captions || annotation.is_caption();
     of_image[place->second].push_back(&annotation);
   }
   Manifest manifest = CocoColumns();

@@ -33,7 +33,7 @@ WORK = [
     shell("vim with its swap file", "vim", script="printf 'a\\n' > x && vim -u NONE -N -es -c 'set directory=. swapfile backupcopy=yes writebackup' -c 's/a/c/' -c 'w' -c 's/c/d/' -c 'wq' x && grep d x && test ! -e .x.swp"),
     shell("logrotate copytruncate", "logrotate", script='mkdir l && echo 1 > l/x.log && printf \'%s/l/x.log {\\nrotate 2\\ncopytruncate\\n}\\n\' "$PWD" > "$TMP/c" && logrotate -f -s "$TMP/s" "$TMP/c" && grep 1 l/x.log.1 && test ! -s l/x.log'),
     shell("a log is cut while a program appends", script='exec 3>>x; echo 1 >&3; cp x x.1; : > x; echo 2 >&3; exec 3>&-; test "$(cat x)" = 2 && grep 1 x.1'),
-    shell("a download goes on", "curl", script='head -c 1000000 "$SRC/d/b.bin" > x && curl -sS -C - -o x "file://$SRC/d/b.bin" && cmp x "$SRC/d/b.bin"'),
+    shell("a download continues", "curl", script='head -c 1000000 "$SRC/d/b.bin" > x && curl -sS -C - -o x "file://$SRC/d/b.bin" && cmp x "$SRC/d/b.bin"'),
     shell("rsync --append", "rsync", script='head -c 1000000 "$SRC/d/b.bin" > x && rsync --append "$SRC/d/b.bin" x && cmp x "$SRC/d/b.bin"'),
     shell("rsync --partial, --delete", "rsync", script='mkdir t && echo 1 > t/none && rsync -a --partial --delete "$SRC/" t && diff -r t "$SRC"'),
     shell("rsync --backup", "rsync", script='echo 1 > x && rsync --backup "$SRC/a.txt" x && grep 1 x~ && cmp x "$SRC/a.txt"'),

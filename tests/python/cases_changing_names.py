@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 import pathlib
@@ -26,11 +27,14 @@ class Name:
 
     def __init__(self, name: str, start: Callable[..., Worker]) -> None:
         self._name, self._start = name, start
-        self._hosts = (f"127.0.0.{number}" for number in itertools.count(2))
+        self._hosts = (f"127.0.{number // 250}.{number % 250 + 2}" for number in itertools.count())
         self._listed: list[Worker] = []
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            self.port = free.getsockname()[1]
+        self._held = socket.create_server(("127.0.0.1", 0))  # so that nobody else gets the port
+        self.port = self._held.getsockname()[1]
         self.place = f"dns:{name}:{self.port}"
+
+    def close(self) -> None:
+        self._held.close()
 
     def add(self) -> Worker:
         worker = self._start(listen=f"{next(self._hosts)}:{self.port}")
@@ -51,7 +55,8 @@ class Name:
 
 @pytest.fixture
 def name(workers: Any, request: pytest.FixtureRequest) -> Iterator[Name]:
-    yield Name(request.node.name.replace("_", "-") + ".example", workers)
+    with contextlib.closing(Name(request.node.name.replace("_", "-") + ".example", workers)) as made:
+        yield made
 
 
 def test_all_addresses_of_a_name(tar: Samples, name: Name) -> None:

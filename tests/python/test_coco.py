@@ -106,6 +106,15 @@ def test_an_empty_caption(tmp_path: pathlib.Path) -> None:
     assert dataset.column("captions") == [[""], ["a dog"]]
 
 
+def test_an_empty_caption_beside_a_box(tmp_path: pathlib.Path) -> None:
+    """As tools write it that give each annotation all members: the boxes count."""
+    coco, expected = write(tmp_path, 4)
+    coco["annotations"][0]["caption"] = ""
+    (tmp_path / "instances.json").write_text(json.dumps(coco))
+    dataset = millrace.Dataset(tmp_path / "val2017", labels=tmp_path / "instances.json")
+    assert [len(boxes) for boxes in dataset.column("boxes")] == [len(expected[key]) for key in dataset.keys()]
+
+
 def test_a_list_of_test_images_has_no_annotations(tmp_path: pathlib.Path) -> None:
     """As image_info_test2017.json."""
     coco, _ = write(tmp_path, 3)

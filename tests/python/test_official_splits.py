@@ -220,6 +220,17 @@ def test_texts_of_truth_values_are_chosen_by_them(tmp_path: pathlib.Path) -> Non
         assert dataset.where(**{name: np.bool_(False)}).keys() == ["1", "2", "4", "5"]
 
 
+def test_all_spellings_of_a_truth_value_are_found(tmp_path: pathlib.Path) -> None:
+    with tarfile.open(tmp_path / "a.tar", "w") as archive:
+        for number, data in enumerate((b"true", b"1", b"True", b"0", b"false")):
+            member = tarfile.TarInfo(f"{number}.flag")
+            member.size = len(data)
+            archive.addfile(member, io.BytesIO(data))
+    dataset = millrace.Dataset(tmp_path)
+    assert dataset.where(flag=True).keys() == ["0", "1", "2"]
+    assert dataset.where(flag=False).keys() == ["3", "4"]
+
+
 def test_a_part_of_one_sample(raw: Samples) -> None:
     dataset = millrace.Dataset(raw.uri)
     parts = dataset.split(train=len(dataset) - 1, valid=1)
