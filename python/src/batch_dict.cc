@@ -319,7 +319,7 @@ nb::object BatchConverter::ToFloats(const Batch& batch, const ArrayShape& array,
 nb::object BatchConverter::Convert(const BatchShape& shape, const std::shared_ptr<Process>& process,
                                    Batch batch) const {
   nb::dict all = ToDict(shape, process, std::move(batch));
-  if (to_.as_tuple.empty()) return std::move(all);
+  if (to_.as_tuple.empty()) return all;
   nb::list chosen;
   for (const std::string& name : to_.as_tuple) chosen.append(all[ToPyText(name)]);
   return nb::tuple(chosen);
