@@ -62,6 +62,8 @@ void Shutdown() {
 NB_MODULE(_core, module) {
   namespace nb = nanobind;
   using namespace millrace::python;  // NOLINT: only inside this function
+  // A daemon thread that ends with the process keeps its objects, which is no fault of the program.
+  nb::set_leak_warnings(false);
   module.doc() = "The native part of millrace. Use the package; this module has no stable interface.";
   module.attr("__version__") = MILLRACE_VERSION;
   module.attr("STATUS_CODES") = StatusCodeNames();
