@@ -1,6 +1,7 @@
 #include "staged_handle.h"
 
-#include <pybind11/stl.h>
+#include <nanobind/stl/shared_ptr.h>
+#include <nanobind/stl/string.h>
 
 #include <utility>
 
@@ -11,7 +12,7 @@
 
 namespace millrace::python {
 
-StagedHandle::StagedHandle(const std::string& uri, py::object progress, OpenOptions options, const AwsChoice& choice)
+StagedHandle::StagedHandle(const std::string& uri, nb::object progress, OpenOptions options, const AwsChoice& choice)
     : uri_(uri), process_(CurrentProcess()), progress_(std::move(progress)) {
   Stores& stores = process_->stores.With(choice);
   data_.reset(RunInterruptibly([&](const std::stop_token& stop) {
@@ -36,23 +37,24 @@ StagedFacts StagedHandle::Describe(const LoaderOptions& options) {
   return *std::move(facts);
 }
 
-void BindStagedDataset(py::module_& module) {
+void BindStagedDataset(nb::module_& module) {
   using Handle = StagedHandle;
   module.attr("STAGED_FROM_BYTES") = Stages::kUsualFromBytes;
-  py::class_<Handle, std::shared_ptr<Handle>>(module, "StagedDataset")
-      .def(py::init([](const std::string& uri, const py::object& progress, std::string endpoint, std::string profile,
-                       std::string region, const std::string& index, uint64_t part, uint64_t parts) {
-             OpenOptions options;
-             options.index = ToIndexUse(index);
-             options.share = {.part = part, .parts = parts};
-             const AwsChoice choice{std::move(endpoint), std::move(profile), std::move(region)};
-             return std::make_shared<Handle>(uri, progress, std::move(options), choice);
-           }),
-           py::arg("uri"), py::arg("progress"), py::kw_only(), py::arg("endpoint"), py::arg("profile"),
-           py::arg("region"), py::arg("index"), py::arg("part"), py::arg("parts"))
-      .def_property_readonly("is_usual",
-                             [](const Handle& self) { return self.total_bytes() > Stages::kUsualFromBytes; })
-      .def_property_readonly("uri", [](const Handle& self) { return ToPyText(self.uri()); });
+  nb::class_<Handle>(module, "StagedDataset")
+      .def(
+          "__init__",
+          [](Handle* self, const std::string& uri, const nb::object& progress, std::string endpoint,
+             std::string profile, std::string region, const std::string& index, uint64_t part, uint64_t parts) {
+            OpenOptions options;
+            options.index = ToIndexUse(index);
+            options.share = {.part = part, .parts = parts};
+            const AwsChoice choice{std::move(endpoint), std::move(profile), std::move(region)};
+            new (self) Handle(uri, progress, std::move(options), choice);
+          },
+          nb::arg("uri"), nb::arg("progress").none(), nb::kw_only(), nb::arg("endpoint"), nb::arg("profile"),
+          nb::arg("region"), nb::arg("index"), nb::arg("part"), nb::arg("parts"))
+      .def_prop_ro("is_usual", [](const Handle& self) { return self.total_bytes() > Stages::kUsualFromBytes; })
+      .def_prop_ro("uri", [](const Handle& self) { return ToPyText(self.uri()); });
 }
 
 }  // namespace millrace::python

@@ -1,6 +1,6 @@
 #pragma once
 
-#include <pybind11/pybind11.h>
+#include <nanobind/nanobind.h>
 
 #include <memory>
 #include <string>
@@ -16,7 +16,7 @@ namespace millrace::python {
 class StagedHandle {
  public:
   /// Lists the shards; the GIL is released meanwhile. `progress` as of DatasetHandle, for the first stage.
-  StagedHandle(const std::string& uri, py::object progress, OpenOptions options, const AwsChoice& choice);
+  StagedHandle(const std::string& uri, nb::object progress, OpenOptions options, const AwsChoice& choice);
 
   void CheckOwnProcess() const { python::CheckOwnProcess(maker_, "Loader"); }
   const std::string& uri() const { return uri_; }
@@ -34,7 +34,7 @@ class StagedHandle {
   const pid_t maker_ = getpid();
   const std::string uri_;
   const std::shared_ptr<Process> process_;
-  const py::object progress_;
+  const nb::object progress_;
   ProcessLocal<StagedDataset> data_;
 };
 

@@ -13,6 +13,7 @@ import zipfile
 from collections.abc import Iterator
 
 import pytest
+from support import devstore
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 HERE = pathlib.Path(__file__).parent
@@ -40,11 +41,24 @@ def run(*command: str | pathlib.Path, timeout: float = 1200, **environment: str)
 
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+def wheels(tmp_path_factory: pytest.TempPathFactory) -> dict[str, pathlib.Path]:
+    """Both wheels by their tags of Python and ABI."""
     folder = tmp_path_factory.mktemp("dist")
     run(ROOT / "scripts/wheel", folder)
-    (made,) = folder.glob("*.whl")
+    made = {"-".join(file.stem.split("-")[2:4]): file for file in folder.glob("*.whl")}
+    assert set(made) == {"cp311-cp311", "cp312-abi3"}
     return made
+
+
+@pytest.fixture(scope="module")
+def wheel(wheels: dict[str, pathlib.Path]) -> pathlib.Path:
+    """The one for the Python that runs the tests."""
+    return wheels["cp311-cp311"]
+
+
+@pytest.fixture(params=["cp311-cp311", "cp312-abi3"])
+def each_wheel(wheels: dict[str, pathlib.Path], request: pytest.FixtureRequest) -> pathlib.Path:
+    return wheels[request.param]
 
 
 def needed(file: pathlib.Path) -> set[str]:
@@ -58,9 +72,9 @@ def unpacked_programs(wheel: pathlib.Path, folder: pathlib.Path) -> list[pathlib
     return [file for file in folder.rglob("*") if file.is_file() and file.open("rb").read(4) == b"\x7fELF"]
 
 
-def test_all_libraries_are_inside(wheel: pathlib.Path, tmp_path: pathlib.Path) -> None:
-    assert f"-manylinux_{OLDEST_GLIBC[0]}_{OLDEST_GLIBC[1]}_" in wheel.name  # as docs/install.md says
-    programs = unpacked_programs(wheel, tmp_path)
+def test_all_libraries_are_inside(each_wheel: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    assert f"-manylinux_{OLDEST_GLIBC[0]}_{OLDEST_GLIBC[1]}_" in each_wheel.name  # as docs/install.md says
+    programs = unpacked_programs(each_wheel, tmp_path)
     bundled = {file.name for file in tmp_path.glob("millrace_data.libs/*")}
     assert {"millrace", *bundled} < {file.name for file in programs}
     for program in programs:
@@ -70,16 +84,17 @@ def test_all_libraries_are_inside(wheel: pathlib.Path, tmp_path: pathlib.Path) -
     assert {
         "libssl3.copyright",
         "libstb-dev.copyright",
-        "pybind11.copyright",
+        "nanobind.copyright",
+        "robin-map.copyright",
         "fonts-dejavu-core.copyright",
         "LICENSE",
     } < licences
     assert "LGPL-2.1" in licences
 
 
-def test_no_symbol_is_newer_than_the_oldest_system(wheel: pathlib.Path, tmp_path: pathlib.Path) -> None:
+def test_no_symbol_is_newer_than_the_oldest_system(each_wheel: pathlib.Path, tmp_path: pathlib.Path) -> None:
     """Also none of libstdc++, whose version is another one on each system: it is inside, and nothing of it is seen from outside."""
-    programs = unpacked_programs(wheel, tmp_path)
+    programs = unpacked_programs(each_wheel, tmp_path)
     assert len(programs) > 10
     for program in programs:
         symbols = run("readelf", "--dyn-syms", "-W", program, LC_ALL="C").splitlines()
@@ -95,6 +110,41 @@ def test_no_symbol_is_newer_than_the_oldest_system(wheel: pathlib.Path, tmp_path
     assert [words[7] for words in defined if len(words) > 7 and words[0][0].isdigit() and words[6] != "UND"] == [
         "PyInit__core"
     ]
+
+
+def interpreter(version: str) -> pathlib.Path | None:
+    """CPython of this version, of the system or of pyenv."""
+    if found := shutil.which(f"python{version}"):
+        return pathlib.Path(found)
+    folder = pathlib.Path(os.environ.get("PYENV_ROOT", pathlib.Path.home() / ".pyenv")) / "versions"
+    return max(folder.glob(f"{version}.*/bin/python"), default=None)
+
+
+@pytest.mark.parametrize("version", ["3.12", "3.13", "3.14"])
+def test_one_wheel_is_of_all_later_versions(
+    wheels: dict[str, pathlib.Path], version: str, millrace_bin: pathlib.Path, tmp_path: pathlib.Path
+) -> None:
+    """It feeds there what the build feeds with the Python that runs the tests."""
+    python = interpreter(version)
+    if python is None:
+        pytest.skip(f"there is no CPython {version}")
+    wheel = wheels["cp312-abi3"]
+    assert [path.name for path in unpacked_programs(wheel, tmp_path / "wheel") if "_core" in path.name] == [
+        "_core.abi3.so"
+    ]
+    run(python, "-m", "venv", tmp_path / "venv")
+    bin_folder = tmp_path / "venv/bin"
+    run(bin_folder / "python", "-m", "pip", "install", wheel)
+    program = [bin_folder / "python", "-W", "error", HERE / "wheel_user.py"]
+    inside = run(*program, tmp_path / "inside", PATH=f"{bin_folder}{os.pathsep}{os.environ['PATH']}")
+    path = f"{millrace_bin.parent}{os.pathsep}{os.environ['PATH']}"
+    environment = {"PATH": path, "PYTHONPATH": os.environ["PYTHONPATH"]}
+    outside = run(sys.executable, HERE / "wheel_user.py", tmp_path / "outside", **environment)
+    assert json.loads(inside) == json.loads(outside)
+    (tmp_path / "store/b").mkdir(parents=True)
+    (tmp_path / "store/b/object").write_bytes(b"content")
+    with devstore(tmp_path / "store") as environment:
+        assert json.loads(run(bin_folder / "millrace", "doctor", "--json", "s3://b", **environment))["ok"]
 
 
 BESIDE_TORCH = """
