@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Any, Literal
 
 from . import _arguments
+from ._dataloader_names import advice_of_data
 from ._dataset import Dataset
 from ._device import Device
 from ._errors import InvalidArgumentError
@@ -112,8 +113,13 @@ def token_options(tokens: Tokens | None) -> dict[str, Any]:
 
 
 def opened_data(data: Any) -> Dataset | Mix:
-    wanted = "a Dataset, a Mix or a URI"
-    return data if isinstance(data, (Dataset, Mix)) else Dataset(_arguments.uri_of_data("data", data, wanted))
+    if isinstance(data, (Dataset, Mix)):
+        return data
+    try:
+        uri = _arguments.uri_of_data("data", data, "a Dataset, a Mix or a URI")
+    except TypeError as error:
+        raise TypeError(f"{error}{advice_of_data(data)}") from None
+    return Dataset(uri)
 
 
 def cache_options(cache: str | os.PathLike[str] | Cache | None) -> dict[str, Any]:
