@@ -322,10 +322,33 @@ def test_parts_of_the_package_come_by_themselves() -> None:
     subprocess.run([sys.executable, "-c", program], check=True)
 
 
-def test_fsspec_knows_the_protocol_once_the_package_is_imported() -> None:
+@pytest.mark.parametrize(
+    "imports",
+    [
+        "import fsspec, millrace",
+        "import millrace, fsspec",
+        "import millrace\nfrom fsspec.core import url_to_fs\nimport fsspec",
+        "import millrace, importlib\nimportlib.reload(millrace)\nimport fsspec",
+    ],
+)
+def test_fsspec_knows_the_protocol_once_the_package_is_imported(imports: str) -> None:
     pytest.importorskip("fsspec")
     program = (
-        "import fsspec, millrace\nassert fsspec.get_filesystem_class('millrace').__module__ == 'millrace.filesystem'\n"
+        f"{imports}\nimport sys\nassert fsspec.get_filesystem_class('millrace').__module__ == 'millrace.filesystem'\n"
+        "assert not any(type(finder).__module__ == 'millrace._file_protocol' for finder in sys.meta_path)\n"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)
+
+
+def test_fsspec_is_not_imported_with_the_package() -> None:
+    program = "import sys, millrace\nassert 'fsspec' not in sys.modules\n"
+    subprocess.run([sys.executable, "-c", program], check=True)
+
+
+def test_fsspec_that_is_missing_stays_missing() -> None:
+    program = (
+        "import sys, millrace\nsys.path[:] = []\n"
+        "try:\n    import fsspec\nexcept ModuleNotFoundError as error:\n    assert error.name == 'fsspec'\nelse:\n    raise SystemExit(1)\n"
     )
     subprocess.run([sys.executable, "-c", program], check=True)
 
