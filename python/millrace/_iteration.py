@@ -7,11 +7,11 @@ import gc
 import warnings
 import weakref
 from collections.abc import Callable, Mapping
-from typing import Any, Union
+from typing import Any, NoReturn, Union
 
 from . import _arguments, _core
 from ._batch import Batch, State
-from ._errors import Error, ExhaustedError, InvalidArgumentError, UsageError
+from ._errors import Error, ExhaustedError, InvalidArgumentError, UnsupportedError, UsageError
 from ._hand_over import HandOver
 from ._positions import epoch_of, start_of_epoch
 from ._stream import CLOSED, Stream, finish_stops
@@ -86,7 +86,9 @@ class Iteration:
         batches_of: Callable[[Feed], Batches],
         epochs: int,
         reads_on: bool,
+        steps: int,
     ) -> None:
+        self.steps = steps  # of an epoch
         self._feed = feed
         self._again = again
         self._batches_of = batches_of
@@ -307,6 +309,16 @@ class BatchIterator:
         """The position after the last batch that this iterator has delivered, for :meth:`Loader.load_state_dict`."""
         return _state_of(self._run.feed.report()) if self._run.end is None else self._run.end
 
+    def __len__(self) -> int:
+        """Batches of a whole epoch, as of torch's iterators, whatever was taken of it."""
+        return self._iteration.steps
+
+    def __reduce__(self) -> NoReturn:
+        raise UnsupportedError(
+            "an iterator of a Loader cannot be copied or sent to another process; take its state_dict(), and give it to another Loader: "
+            "load_state_dict(state)"
+        )
+
     def _warn(self) -> None:
         self._is_second = False
         if self._iteration.others_of(self._run):
@@ -403,7 +415,8 @@ def iteration_over(
 
     streams: weakref.WeakSet[Stream] = weakref.WeakSet()
     reads_on = reads_on and not is_empty
-    iteration = Iteration(feed_of(native), lambda: feed_of(native.again()), batches_of, epochs, reads_on)
+    steps = 0 if is_empty else native.steps_per_epoch
+    iteration = Iteration(feed_of(native), lambda: feed_of(native.again()), batches_of, epochs, reads_on, steps)
     weakref.finalize(iteration, _abandon, streams)
     return iteration
 

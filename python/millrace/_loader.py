@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Callable, Literal, NoReturn, cast
+from typing import TYPE_CHECKING, Any, Callable, Literal, NoReturn, cast
 
 from . import _arguments, _core, _dataloader_names, _moved_options, _pads
 from ._batch import Batch, State
@@ -141,22 +141,21 @@ class Loader:
         UsageError: ``data`` was made before a fork.
 
         The errors of :class:`Dataset`, when ``data`` is a URI; iteration also raises DamagedDataError, UnavailableError and
-        MismatchError, with the object's name, and TransformError, with the sample's. Such errors are final: make a new loader to go on.
+        MismatchError, with the object's name, and TransformError, with the sample's. After such an error each loop raises it again, until :meth:`load_state_dict`.
     """
 
     _given: dict[str, Any]  # options
 
     def __new__(cls, *args: Any, **options: Any) -> Loader:
         _moved_options.check(options)
-        made = super().__new__(cls)
-        made._given = {name: value for name, value in options.items() if name != "data"}
-        return made
+        return super().__new__(cls)
 
     def __init__(
         self,
         data: Dataset | Mix | str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
-        *,
         batch_size: int = 128,
+        shuffle: str | bool | Shuffle | None = "window",
+        *,
         size: int | tuple[int, int] = 224,
         augment: bool = False,
         raw: bool = False,
@@ -164,7 +163,6 @@ class Loader:
         as_tuple: Sequence[str] | None = None,
         image: Image | None = None,
         label: str | Label | None = None,
-        shuffle: str | bool | Shuffle | None = "window",
         seed: int = 0,
         epochs: int | None = None,
         rank: int | None = None,
@@ -198,7 +196,9 @@ class Loader:
         timeout: float = 0,
         worker_init_fn: Callable[[int], None] | None = None,
     ) -> None:
-        _dataloader_names.check(locals())
+        given = {name: value for name, value in locals().items() if name not in ("self", "data")}
+        _dataloader_names.check(given)
+        self._given = given
         shuffle, order = shuffle_and_order(shuffle)
         mapping = mapping_of(transform, multiprocessing_context)
         transfer = device if isinstance(device, Transfer) else Transfer(device)
@@ -354,6 +354,12 @@ class Loader:
             "a Loader has no items: it is a stream of whole batches. If a torch DataLoader asked for this one, leave the DataLoader out "
             "and write `for batch in loader:`; batch_size, shuffle, seed and the like are options of millrace.Loader, and it needs no workers"
         )
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            """The arguments that a program of torch asks its ``DataLoader`` for."""
+            return _dataloader_names.attribute(self, name)
 
     def peek(self) -> Batch | None:
         """The next batch, without taking it: what this loader will deliver, and what it reports, stay as they are. None after the last one.
@@ -543,6 +549,6 @@ class Loader:
 
     def __reduce__(self) -> NoReturn:
         raise UnsupportedError(
-            "a Loader cannot be sent to another process, such as a worker of a torch DataLoader, which it does not need; to use one elsewhere, "
+            "a Loader cannot be copied or sent to another process, such as a worker of a torch DataLoader, which it does not need; to use one elsewhere, "
             "send its Dataset (or URI) and state_dict(), and make the Loader there"
         )

@@ -1,10 +1,11 @@
-"""Options that a Loader, an image or a worker once had. The error for an old name says its new place."""
+"""Options that a Loader, an image or a worker once had, or that torchvision's data sets have. The error for such a name says its place here."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
 PLACES = {
+    "dataset": "the data set as the first argument, or data=",
     "channels": "image=millrace.Image(channels=)",
     "crop_scale": "image=millrace.Image(crop=(from, to))",
     "crop_ratio": "image=millrace.Image(crop=(scale, ratio))",
@@ -30,6 +31,7 @@ PLACES = {
     "decode": "device=millrace.Transfer(device, decode=)",
     "prefetch_batches": "device=millrace.Transfer(device, ahead=)",
     "on_batch": "device=millrace.Transfer(device, on_batch=)",
+    "transforms": "image=millrace.Image(transforms=)",
     "streams": "workers=millrace.Service([...], streams=)",
     "local_streams": "workers=millrace.Service([...], local_streams=)",
     "worker_token_file": "workers=millrace.Service([...], token=)",
@@ -43,6 +45,15 @@ OF_IMAGES = {
     "crop_scale": "crop=(from, to)",
     "crop_ratio": "crop=(scale, ratio)",
     "exif_orientation": 'orientation="exif"',
+}
+
+_OF_SAMPLES = "millrace.Loader(uri, transform=), or image=millrace.Image(transforms=) for those of torchvision"
+
+OF_DATASETS = {
+    "root": "the path or the URI as the first argument",
+    "transform": _OF_SAMPLES,
+    "transforms": _OF_SAMPLES,
+    "target_transform": "millrace.Loader(uri, transform=)",
 }
 
 OF_WORKERS = {"cache_size": PLACES["cache_size"], "cache_tenant": "cache=millrace.Cache(path, tenant=)"}

@@ -7,6 +7,7 @@ import warnings
 from typing import Any, Literal, Union
 
 from . import _arguments, _core
+from ._dataloader_names import advice_of_data
 from ._dataset import Dataset, open_whole
 from ._errors import Error, InvalidArgumentError, UnavailableError
 from ._mix import Mix
@@ -15,8 +16,6 @@ from ._progress_line import ProgressLine
 from ._ranks import share_of_work
 
 Start = Union[Literal["staged", "indexed"], None]
-
-_WANTED = "a Dataset, a Mix or a URI"
 
 
 def option_for_whole(data: Any, tokens: Any, workers: Any, last: str) -> str | None:
@@ -64,7 +63,7 @@ def staged_data(data: Any, start: Start, whole: str | None) -> _core.StagedDatas
 
 def _open(data: Any) -> _core.StagedDataset:
     opening = data._opening if isinstance(data, Dataset) else Opening()
-    uri = data.uri if isinstance(data, Dataset) else _arguments.uri_of_data("data", data, _WANTED)
+    uri = data.uri if isinstance(data, Dataset) else _uri(data)
     line = ProgressLine(f"the first stage of {uri}") if sys.stderr.isatty() else None
     progress = None if line is None else lambda done, total: line.update(done, total)
     part, parts = share_of_work()
@@ -80,11 +79,18 @@ def _open(data: Any) -> _core.StagedDataset:
     )
 
 
+def _uri(data: Any) -> str:
+    try:
+        return _arguments.uri_of_data("data", data, "a Dataset, a Mix or a URI")
+    except TypeError as error:
+        raise TypeError(f"{error}{advice_of_data(data)}") from None
+
+
 def opened_data(data: Any, whole: str | None = None) -> Dataset | Mix:
     """``whole``: the option for which a Loader waits for the whole index."""
     if isinstance(data, (Dataset, Mix)):
         return data
-    uri = _arguments.uri_of_data("data", data, _WANTED)
+    uri = _uri(data)
     return Dataset(uri) if whole is None else open_whole(uri, _Note(uri, whole).update)
 
 

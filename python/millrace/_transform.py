@@ -102,7 +102,9 @@ class SampleTransform:
                 f"{name}: the transform raised {type(error).__name__}: {error}{advice_of(error)}"
             ) from error
         if not isinstance(result, dict):
-            raise TransformError(f"{name}: the transform returned {type(result).__name__}; it must return a dict")
+            raise TransformError(
+                f"{name}: the transform returned {type(result).__name__}; it must return a dict, such as {{**sample, 'image': image}}"
+            )
         if FORMER_KEY in result:
             raise TransformError(f"{name}: the transform returned {FORMER_KEY!r}; {RENAMED}")
         returned = result.get(KEY, own_key)

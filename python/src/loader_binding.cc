@@ -141,13 +141,12 @@ nb::list RowsList(const LoaderHandle& loader) {
 class Batches {
  public:
   Batches(std::shared_ptr<LoaderHandle> loader, HandOver hand_over)
-      : loader_(std::move(loader)), converter_(std::move(hand_over)) {}
+      : loader_(std::move(loader)), converter_(std::move(hand_over)), epoch_(loader_->epoch()) {}
 
   // None if there is none for a while; as Next else.
   nb::object Poll() {
-    if (!epoch_) epoch_ = loader_->epoch();
-    if (!ended_ && loader_->epoch() == *epoch_) {
-      std::optional<std::optional<Batch>> polled = loader_->Poll();
+    if (!ended_) {
+      std::optional<std::optional<Batch>> polled = loader_->Poll(epoch_);
       if (!polled) return nb::none();
       if (*polled) {
         slot_ = (*polled)->slot;
@@ -182,7 +181,7 @@ class Batches {
  private:
   std::shared_ptr<LoaderHandle> loader_;
   BatchConverter converter_;
-  std::optional<uint64_t> epoch_;
+  const uint64_t epoch_;
   MutableByteSpan slot_;
   uint64_t delivered_ = 0;
   uint64_t rows_ = 0;

@@ -168,12 +168,13 @@ LoaderCounts LoaderHandle::ReportLocked() const {
   return counts;
 }
 
-LoaderHandle::Look LoaderHandle::LookForNext() {
+LoaderHandle::Look LoaderHandle::LookForNext(uint64_t epoch) {
   Look look;
   std::unique_lock lock(mutex_);
   if (!unused_.wait_for(lock, kPollSlice, [this] { return !in_use_ && changing_ == 0; })) return look;
   look.closed = closed_;
   if (look.closed) return look;
+  if (epoch_ != epoch) return {.ready = true};
   if (absl::Status started = StartLocked(); !started.ok()) return {.ready = true, .next = std::move(started)};
   in_use_ = true;
   lock.unlock();
@@ -196,9 +197,9 @@ std::unique_lock<std::mutex> LoaderHandle::LockUnused() {
   return lock;
 }
 
-std::optional<std::optional<Batch>> LoaderHandle::Poll() {
+std::optional<std::optional<Batch>> LoaderHandle::Poll(uint64_t epoch) {
   CheckOwnProcess();
-  Look look = WithoutGil([this] { return LookForNext(); });
+  Look look = WithoutGil([this, epoch] { return LookForNext(epoch); });
   if (look.closed) ThrowUsage(kClosed);
   if (!look.ready) return std::nullopt;
   return ValueOrThrow(std::move(look.next));

@@ -40,8 +40,9 @@ class LoaderHandle {
   explicit LoaderHandle(const LoaderHandle& other);
   ~LoaderHandle();
 
-  /// The next batch, none after the last epoch; or nothing if it has not come within 50 ms. Does not look at signals.
-  std::optional<std::optional<Batch>> Poll();
+  /// The next batch, none if it would be of another epoch; or nothing if it has not come within 50 ms. Does not look at
+  /// signals. Of several threads, each waits for its turn; the last batch of the epoch may go to another one meanwhile.
+  std::optional<std::optional<Batch>> Poll(uint64_t epoch);
 
   /// The position at which a loader begins that is sent to `position`: the same, or the start of the next epoch where
   /// the rest of this one is dropped. Throws what Begin throws.
@@ -96,7 +97,7 @@ class LoaderHandle {
   };
 
   // All of these without the GIL.
-  Look LookForNext();
+  Look LookForNext(uint64_t epoch);
   std::unique_lock<std::mutex> LockUnused();
   absl::StatusOr<std::unique_ptr<BatchSource>> Make(const LoaderOptions& options) const;
   absl::Status StartLocked();  // mutex_ held, as for the next ones
