@@ -27,7 +27,7 @@ bool Unreserved(char c) {
 
 /// Leading and trailing spaces go, runs of spaces become one.
 void AppendTrimmed(std::string& out, std::string_view value) {
-  if (value.find_first_of(" \t") == value.npos) {
+  if (std::none_of(value.begin(), value.end(), [](char c) { return c == ' ' || c == '\t'; })) {
     out.append(value);
     return;
   }

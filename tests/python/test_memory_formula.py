@@ -18,7 +18,7 @@ SAMPLES = 1000
 THREADS = 2
 
 PROGRAM = """
-import json, sys
+import itertools, json, sys
 import numpy
 setting = json.loads(sys.argv[1])
 if setting["options"]["output"] == "torch":
@@ -37,7 +37,7 @@ if "cache" in setting:
 before = resident()
 loaders = [millrace.Loader(uri, **options) for uri in setting["uris"]]
 for epoch in range(2):
-    for batches in loaders[0] if len(loaders) == 1 else zip(*loaders):
+    for batches in loaders[0] if len(loaders) == 1 else itertools.zip_longest(*loaders):
         after = resident()
         reports = [loader.report()["memory"] for loader in loaders]
 print(json.dumps({"before": before, "after": after, "reports": reports}))
@@ -82,7 +82,7 @@ def of_a_loader(data: Data, setting: dict[str, Any], is_raw: bool) -> float:
     budget = int(str(options.get("memory", "512MiB")).removesuffix("MiB")) * MIB
     share = budget if "memory" in options else budget / len(setting["uris"])
     batch = rows * side * side * 3
-    number = min(6 + 8 * THREADS // rows, max(2, budget // 4 // batch))
+    number = min(5 + 8 * THREADS // rows, max(2, budget // 4 // batch))
     epoch = data.bytes + 288 * SAMPLES
     fetch = share * 3 / 4
     landing = 0 if is_raw else min(fetch / 3, max(8 * MIB, min(epoch / 4, 64 * MIB)))
@@ -96,7 +96,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "shards": {"of": "t", "options": {"batch_size": 64, "size": 64}},
     "small budget": {"of": "t", "options": {"batch_size": 64, "size": 64, "memory": "24MiB"}},
     "small budget, raw objects": {"of": "r", "options": {"batch_size": 64, "size": 64, "memory": "32MiB"}},
-    "large batches": {"of": "t", "options": {"batch_size": 128, "size": 180}},
+    "large batches": {"of": "t", "options": {"batch_size": 128, "size": 128}},
     "large images": {"of": "t", "options": {"batch_size": 16, "size": 448}},
     "small window": {
         "of": "t",
