@@ -21,6 +21,7 @@ namespace {
 // Below this, fetched bytes would not cover the latency of any store.
 constexpr uint64_t kMinFetchBytes = uint64_t{1} << 20;
 constexpr uint64_t kMaxSlots = 65536;
+constexpr uint64_t kSharedSlots = 8;      // of a loader that shares its budget, if they fit into a quarter of it
 constexpr uint64_t kMaxSmallSlots = 256;  // without images, what is kept of each row beside the slot is most of it
 // Keeps every product of sizes below 2^63.
 constexpr uint64_t kMaxBatch = uint64_t{1} << 24;
@@ -121,9 +122,13 @@ absl::Status SplitMemory(LoaderPlan* plan) {
                                                     FormatSize(slot), FormatSize(reserve)));
   }
   const uint64_t rest = 2 * slot + (values > 0 ? 3 : 2) * reserve + kMinFetchBytes;
+  uint64_t least_slots = 2;
   if (shares != nullptr) {
-    const uint64_t works = rest + kMaxGroupBytes + MemoryShares::kLeastBytes;
+    // However many share it, a program may keep some batches of each.
+    const uint64_t slots = std::clamp<uint64_t>(shares->bytes() / 4 / slot, 2, kSharedSlots);
+    const uint64_t works = rest + (slots - 2) * slot + kMaxGroupBytes + MemoryShares::kLeastBytes;
     memory = std::min(shares->bytes(), std::max(memory, works));
+    if (memory >= works) least_slots = slots;
     settle_groups();
   }
   plan->options.memory_bytes = memory;
@@ -139,7 +144,7 @@ absl::Status SplitMemory(LoaderPlan* plan) {
   const bool small =
       std::none_of(plan->fields.begin(), plan->fields.end(), is_image) && plan->source.tokens() == nullptr;
   if (values > 0) plan->value_bytes = reserve + std::min(memory / 8, (memory - least) / 2);
-  plan->slots = std::clamp<uint64_t>(memory / 4 / slot, 2, small ? kMaxSmallSlots : kMaxSlots);
+  plan->slots = std::clamp<uint64_t>(memory / 4 / slot, least_slots, small ? kMaxSmallSlots : kMaxSlots);
   plan->fetch_bytes = memory - plan->slots * slot - reserve - plan->group_bytes - plan->value_bytes;
   plan->epoch_bytes = EpochBytes(*plan);
   const uint64_t needed = Fetcher::NeededBytes(FetchOptions(*plan), plan->source);
