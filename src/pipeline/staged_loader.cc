@@ -209,8 +209,10 @@ absl::Status StagedLoader::Begin(const StagedFacts& facts) {
 void StagedLoader::OpenAhead(uint64_t stage, bool begins) {
   for (;; begins = false) {
     absl::StatusOr<FoundStage> found = FindStage(*data_, stages_, options_, stage);
-    absl::StatusOr<Opened> opened = found.status();
-    if (found.ok()) {
+    absl::StatusOr<Opened> opened = Opened{};
+    if (!found.ok()) {
+      opened = found.status();
+    } else {
       stage = found->stage + 1;
       opened = Opened{.stage = found->stage, .dataset = std::move(found->dataset)};
       // Samples are fetched before the consumer asks. If this fails, the consumer tries again, and says why.
