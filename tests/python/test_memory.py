@@ -28,7 +28,7 @@ def test_arrays_are_views_of_one_block(tar: Samples) -> None:
     batch = next(iter(loader_of(tar)))
     arrays = [batch["image"], batch["label"], batch["valid"], batch["sample"]]
     assert all(not array.flags.owndata and array.flags.writeable and array.flags.c_contiguous for array in arrays)
-    assert all(type(array.base) is memoryview and array.base.obj is not None for array in arrays)
+    assert all(type(array.base).__name__ == "Memory" for array in arrays)
     start, image_bytes = address(batch["image"]), batch["image"].nbytes
     assert start % 64 == 0
     for array in arrays[1:]:
@@ -68,7 +68,6 @@ def test_a_view_keeps_its_batch_while_the_stream_goes_on(tar: Samples, output: s
     assert before.any()
 
 
-@pytest.mark.parametrize("output", ["numpy", "torch"])
 @pytest.mark.parametrize("name", ["image", "label", "valid", "sample"])
 def test_each_array_keeps_the_block(tar: Samples, name: str) -> None:
     loader = loader_of(tar, memory="2MiB", batch_size=4)
@@ -84,6 +83,7 @@ def test_each_array_keeps_the_block(tar: Samples, name: str) -> None:
     np.testing.assert_array_equal(array, before)
 
 
+@pytest.mark.parametrize("output", ["numpy", "torch"])
 def test_arrays_outlive_the_loader_and_its_dataset(tar: Samples, output: str) -> None:
     loader = loader_of(tar, output=output)
     kept = []
