@@ -342,7 +342,7 @@ class Dataset:
         groups: npt.ArrayLike | None = None,
         weights: Mapping[Any, float] | None = None,
         epoch_samples: int | None = None,
-        draws: str = "exact",
+        draws: Literal["exact", "replacement", "independent"] = "exact",
     ) -> Mix:
         """Draws equally many samples of each class, or as many as ``weights`` says, in every epoch; the parts are the classes.
 
@@ -360,7 +360,13 @@ class Dataset:
 
         return balanced(self, groups, weights, epoch_samples, draws)
 
-    def weighted(self, weights: npt.ArrayLike, *, epoch_samples: int | None = None, draws: str = "exact") -> Mix:
+    def weighted(
+        self,
+        weights: npt.ArrayLike,
+        *,
+        epoch_samples: int | None = None,
+        draws: Literal["exact", "replacement", "independent"] = "exact",
+    ) -> Mix:
         """Draws samples in proportion to their weights (``torch.utils.data.WeightedRandomSampler``'s task).
 
         Samples of equal weight are a group. With ``draws="exact"`` every epoch holds exactly each group's share of the weight (rounded down

@@ -154,7 +154,7 @@ class Loader:
         self,
         data: Dataset | Mix | str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
         batch_size: int = 128,
-        shuffle: str | bool | Shuffle | None = "window",
+        shuffle: Literal["window", "global", "none"] | bool | Shuffle | None = "window",
         *,
         size: int | tuple[int, int] = 224,
         augment: bool = False,
@@ -173,9 +173,9 @@ class Loader:
         memory: int | str | None = None,
         cache: str | os.PathLike[str] | Cache | None = None,
         workers: Sequence[str] | Service | None = None,
-        bad_samples: str = "fail",
-        digest: str | None = None,
-        output: str | None = None,
+        bad_samples: Literal["fail", "replace", "mask"] = "fail",
+        digest: Literal["raw", "decoded", "none"] | None = None,
+        output: Literal["torch", "numpy"] | None = None,
         device: Any = None,
         tokens: Tokens | None = None,
         fields: Mapping[str, Field] | None = None,
@@ -199,7 +199,7 @@ class Loader:
         given = {name: value for name, value in locals().items() if name not in ("self", "data")}
         _dataloader_names.check(given)
         self._given = given
-        shuffle, order = shuffle_and_order(shuffle)
+        kind, order = shuffle_and_order(shuffle)
         mapping = mapping_of(transform, multiprocessing_context)
         transfer = device if isinstance(device, Transfer) else Transfer(device)
         device = transfer.device
@@ -216,7 +216,7 @@ class Loader:
             "batch": batch_size,
             **entry_options(usual, fields, image, label, raw, normalize),
             "bad_samples": _arguments.choice("bad_samples", bad_samples, ("fail", "replace", "mask")),
-            "shuffle": shuffle,
+            "shuffle": kind,
             "order": order,
             "seed": _arguments.integer("seed", seed),
             "epochs": 0 if epochs is None else _arguments.integer("epochs", epochs, least=1),
@@ -315,7 +315,9 @@ class Loader:
             self._is_empty,
         )
         self._last_stats: Mapping[str, Any] = {}
-        self._options = f"{tokens or f'{batch_size=}'}, {shuffle=}, seed={checked['seed']}, rank {rank} of {world}"
+        self._options = (
+            f"{tokens or f'{batch_size=}'}, shuffle={kind!r}, seed={checked['seed']}, rank {rank} of {world}"
+        )
 
     def __len__(self) -> int:
         """Batches of a whole epoch, the same for all ranks.

@@ -22,7 +22,8 @@ def usual_image(size: Any, augment: bool, raw: bool, normalize: Any, for_torch: 
     """The values of images that leave them open."""
     crop: Literal["random", "center"] = "random" if _arguments.flag("augment", augment) else "center"
     mean, std = (None, None) if normalize is None else _mean_and_std(normalize)
-    is_float, layout = for_torch or normalize is not None, "nchw" if for_torch else "nhwc"
+    is_float = for_torch or normalize is not None
+    layout: Literal["nchw", "nhwc"] = "nchw" if for_torch else "nhwc"
     if _arguments.flag("raw", raw):
         if normalize is not None:
             raise InvalidArgumentError("raw=True is uint8 pixels [B, H, W, C] as they are; leave normalize out")

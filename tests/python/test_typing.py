@@ -102,6 +102,9 @@ for batch in loader:
 assert_type(loader.report()["stalls"], dict[str, float])
 assert_type(millrace.Plan(10)[3], int)
 assert_type(len(loader), int)
+millrace.Loader(
+    "p", 8, False, bad_samples="mask", digest="raw", output="torch", last="pad", fields={"mask": millrace.Image("png", interpolation="nearest")}
+)
 """
     )
     result = mypy("mypy", "--strict", "--cache-dir", str(tmp_path / "c"), "good.py", cwd=tmp_path)
@@ -109,3 +112,26 @@ assert_type(len(loader), int)
     (tmp_path / "bad.py").write_text("import millrace\nmillrace.Loader('p', batch=3)\n")
     result = mypy("mypy", "--strict", "--cache-dir", str(tmp_path / "c"), "bad.py", cwd=tmp_path)
     assert result.returncode == 1 and 'Unexpected keyword argument "batch"' in result.stdout
+
+
+def test_texts_that_are_a_choice_are_checked(tmp_path: pathlib.Path) -> None:
+    wrong = [
+        "millrace.Loader('p', shuffle='yes')",
+        "millrace.Loader('p', bad_samples='skip')",
+        "millrace.Loader('p', digest='crc')",
+        "millrace.Loader('p', output='jax')",
+        "millrace.Loader('p', last='keep')",
+        "millrace.Loader('p', normalize='cifar')",
+        "millrace.Plan(10, shuffle='yes')",
+        "millrace.Image(layout='chw')",
+        "millrace.Image(interpolation='linear')",
+        "millrace.Label(kind='str')",
+        "millrace.Boxes('boxes', format='yx')",
+        "millrace.Tokens(8, 'packed')",
+        "millrace.Transfer('cuda', decode='gpu')",
+        "millrace.Dataset('p', index='none')",
+    ]
+    (tmp_path / "bad.py").write_text("\n".join(["import millrace", *wrong]) + "\n")
+    result = mypy("mypy", "--strict", "--cache-dir", str(tmp_path / "c"), "bad.py", cwd=tmp_path)
+    lines = {int(line.split(":")[1]) for line in result.stdout.splitlines() if line.startswith("bad.py:")}
+    assert lines == set(range(2, 2 + len(wrong))), result.stdout
