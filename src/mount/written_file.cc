@@ -65,6 +65,7 @@ Node WrittenFile::node() const {
   std::lock_guard lock(mutex_);
   Node node = renamed_ ? *renamed_ : base_;
   if (changed_) node.etag.clear();
+  node.key = renamed_ ? renamed_->key : key_;
   node.size = size_;
   node.modified_ms = modified_ms_;
   return node;

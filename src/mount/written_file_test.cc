@@ -297,6 +297,7 @@ TEST_F(WrittenFileTest, AStoreThatFailsIsAskedAgainByTheNextCommit) {
 
 TEST_F(WrittenFileTest, FsyncPublishesOnlyWhatIsAppendedTo) {
   const auto file = New();
+  EXPECT_EQ(file->node().key, "k");
   ASSERT_EQ(Write(*file, 0, "one"), 0);
   EXPECT_FALSE(file->outlives_writer());
   ASSERT_TRUE(file->Sync(Patient()).ok());
@@ -403,6 +404,7 @@ TEST_F(HangingTest, ARenameMeanwhileLosesNothing) {
   file->Rename({.key = "k2", .size = 0, .etag = HeadBlocking(store_, "k2")->etag},
                {std::chrono::steady_clock::now(), {}});
   EXPECT_EQ(file->key(), "k2");
+  EXPECT_EQ(file->node().key, "k2");
   Let();
   writer.join();
   EXPECT_TRUE(Read(*file) == text);
