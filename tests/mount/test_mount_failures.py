@@ -252,6 +252,27 @@ def test_a_mount_that_was_killed(sandbox: Sandbox, bucket: Path, store: Server, 
     assert contents(bucket) == before | {"new3000": b"text"}
 
 
+def test_a_program_that_pauses_has_written_all_of_it_to_the_staging_folder(
+    sandbox: Sandbox, store: Server, tmp_path: Path
+) -> None:
+    body, staging = random.Random(8).randbytes(1_500_000), tmp_path / "staging"
+    staging.mkdir()
+
+    def staged() -> list[bytes]:
+        return [path.read_bytes() for path in staging.rglob("*.bytes")]
+
+    with killable(sandbox, "s3://b", tmp_path / "mnt", "--writable", "--staging", staging, env=store.env()) as process:
+        fd = os.open(tmp_path / "mnt" / "new", os.O_CREAT | os.O_WRONLY)
+        for at in range(0, len(body), 10_000):
+            os.write(fd, body[at : at + 10_000])
+        wait_until(lambda: staged() == [body], "the last bytes")  # the file stays open
+        process.kill()
+        process.wait(300)
+        refused(lambda: os.close(fd), errno.ENOTCONN)
+    assert "s3://b/new  " in sandbox.ok("mount", "--recover", "--staging", staging).out
+    assert staged() == [body]
+
+
 # ---- The cache
 
 
