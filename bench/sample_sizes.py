@@ -6,8 +6,7 @@
     bench/sample_sizes.py --json FILE
 
 A sample is an array of bytes (`.npy`) in a tar, which a Loader reads from the page cache and delivers as `fields={"x": Array("npy")}`. The
-bound is what no reader can do without: each byte is copied from the page cache to memory, and from there to where the program gets it, and
-numpy decodes the header. See bench/README.md.
+bound is what no reader can do without: two copies of each byte, from the page cache to memory, and from there to the program. See bench/README.md.
 """
 
 from __future__ import annotations

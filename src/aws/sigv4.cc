@@ -254,7 +254,7 @@ void SortByName(std::vector<HttpHeaders::Field>* fields) {
   }
 }
 
-// What signing needs again and again, and which therefore keeps its room.
+// Signing needs these again and again, and they keep their room.
 struct SigningRoom {
   std::string lowered, scope_text, canonical, to_sign, authorization;
   std::vector<HttpHeaders::Field> fields;

@@ -103,7 +103,7 @@ void Arena::SetLimit(uint64_t bytes) {
   }
 }
 
-// Of free units beyond the limit. Pages that others have a part of stay.
+// These are free units beyond the limit. Pages that others have a part of stay.
 void Arena::GiveBack(uint64_t first, uint64_t end) {
   const auto begin =
       (reinterpret_cast<uintptr_t>(region_ + first * unit_) + kSystemPage - 1) / kSystemPage * kSystemPage;

@@ -27,7 +27,7 @@ class Arena {
   void Free(std::byte* data, uint64_t size);
 
   /// From now on, no more than so many bytes, and no more than capacity(), are handed out, those at the lowest
-  /// addresses. What is free beyond them is given back to the system, as is what will be freed there.
+  /// addresses. Free bytes beyond them are given back to the system, as are those that will be freed there.
   void SetLimit(uint64_t bytes);
 
   uint64_t capacity() const { return units_ * unit_; }

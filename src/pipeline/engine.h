@@ -18,7 +18,7 @@
 
 namespace millrace {
 
-/// What an Engine has of the process's budget.
+/// The part of the process's budget that an Engine has.
 struct EngineMemory {
   Reservation slots;
   Reservation fetch;                            // all else; of a loader with a budget of its own

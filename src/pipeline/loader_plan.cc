@@ -86,8 +86,8 @@ absl::Status CheckStart(const LoaderPlan& plan) {
   return absl::OkStatus();
 }
 
-// Those of an epoch that this rank gets. Of a mix, whose weights may prefer any part, as if all were of the part with
-// the largest ones.
+// Those of an epoch that this rank gets. The weights of a mix may prefer any part, so all items count as if they were
+// of the part with the largest ones.
 uint64_t EpochBytes(const LoaderPlan& plan) {
   const Source& source = plan.source;
   double bytes = 0;

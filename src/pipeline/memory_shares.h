@@ -11,7 +11,7 @@ namespace millrace {
 
 /// The memory that those loaders of a process share which have no budget of their own. It is divided among the ones
 /// that read: each has an equal share, but for what others do not need. A loader that has read ahead before another one
-/// began keeps these bytes until its batches are taken; until then the other one has what is left, and kLeastBytes in
+/// began keeps these bytes until its batches are taken. Until then the other one has what is left, and kLeastBytes in
 /// any case. Thread-safe; its members may outlive it.
 class MemoryShares {
  public:
@@ -35,7 +35,7 @@ class MemoryShares {
     Member(const Member&) = delete;
     Member& operator=(const Member&) = delete;
 
-    /// What it may have now, where `used` is what it has.
+    /// The bytes that it may have now, if it has `used`.
     uint64_t Grant(uint64_t used);
     /// Loaders that share now, with this one.
     uint64_t members() const;

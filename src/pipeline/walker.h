@@ -78,7 +78,7 @@ class Walker {
   void Fail(absl::Status status);
   Output Take() { return std::exchange(output_, Output{}); }
 
-  /// Of fetched items, from now on; as Fetcher::SetMemory.
+  /// As Fetcher::SetMemory.
   void SetFetchMemory(uint64_t bytes) { fetcher_.SetMemory(bytes); }
   const Fetcher& fetcher() const { return fetcher_; }
 

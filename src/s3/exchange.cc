@@ -63,7 +63,7 @@ std::string S3Exchange::Subject() const {
 
 namespace {
 
-// Of a request that is signed, without a token of a session.
+// A request that is signed has so many, without a token of a session.
 constexpr size_t kUsualFields = 10;
 constexpr size_t kUsualFieldBytes = 640;
 
