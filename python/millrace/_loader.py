@@ -425,7 +425,7 @@ class Loader:
 
     @property
     def dataset(self) -> Dataset | Mix:
-        """What it was made with. Of a staged loader that was given a URI, this opens the data set, and waits for its index."""
+        """What it was made with. If a staged loader was given a URI, this opens the data set, and waits for its index."""
         return self._dataset
 
     @property

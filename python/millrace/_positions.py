@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 def is_staged(position: str) -> bool:
-    """Whether it is one of a loader whose first epoch is staged."""
+    """True if it is one of a loader whose first epoch is staged."""
     return position.startswith("mr3-")
 
 

@@ -12,7 +12,6 @@ from collections import Counter
 from typing import Any
 
 import millrace
-import numpy as np
 import pytest
 from support import AT_SIZE, Samples, add_digests, keys_of, write_tar
 
@@ -64,13 +63,13 @@ def test_each_sample_comes_once_in_every_epoch(shards: Samples) -> None:
 
 
 def test_an_index_changes_nothing(shards: Samples) -> None:
-    without, with_index = loader_of(shards), None
+    without = loader_of(shards)
     first = epoch_of(without)
     forget(shards)
     millrace.Dataset(shards.uri)
     with_index = loader_of(shards)
     assert epoch_of(with_index) == first
-    assert with_index.report() | {"seconds": 0} != {} and with_index.state_dict() == without.state_dict()
+    assert with_index.state_dict() == without.state_dict()
     opened = millrace.Loader(
         millrace.Dataset(shards.uri), batch_size=8, **AT_SIZE, output="numpy", seed=3, start="staged"
     )
@@ -267,8 +266,7 @@ def test_a_shard_that_changes_ends_the_epoch(shards: Samples) -> None:
         epoch_of(loader)
 
 
-def test_an_interrupt_ends_the_wait_for_a_stage(shards: Samples) -> None:
-    """The process ends although shards of a later stage never come."""
+def test_a_program_may_end_before_the_index_is_whole(shards: Samples) -> None:
     code = (
         "import millrace, sys\n"
         "loader = millrace.Loader(sys.argv[1], start='staged', size=8, output='numpy', batch_size=4)\n"
@@ -276,4 +274,3 @@ def test_an_interrupt_ends_the_wait_for_a_stage(shards: Samples) -> None:
     )
     done = subprocess.run([sys.executable, "-c", code, shards.uri], capture_output=True, text=True, timeout=300)
     assert done.returncode == 0 and done.stdout.strip() in shards.labels, done.stderr
-    assert np.asarray([1]).size == 1
