@@ -1,7 +1,6 @@
 #include "batch_dict.h"
 
 #include <fmt/format.h>
-
 #include <nanobind/stl/string.h>
 
 #include <algorithm>
@@ -65,7 +64,8 @@ struct NewArray {
     auto memory = bytes < kLeastUsedAgain ? std::make_shared<Buffer>(bytes) : MemoryUsedAgain(bytes);
     data = memory->data();
     auto* const held = new std::shared_ptr<Buffer>(std::move(memory));
-    const nb::capsule owner(held, [](void* pointer) noexcept { delete static_cast<std::shared_ptr<Buffer>*>(pointer); });
+    const nb::capsule owner(held,
+                            [](void* pointer) noexcept { delete static_cast<std::shared_ptr<Buffer>*>(pointer); });
     array = ArrayIn(data, bytes, owner, dtype, dims);
   }
 
@@ -142,8 +142,7 @@ nb::object BatchConverter::ToJson(const std::string& text) const {
   constexpr size_t kFirst = 4;
   const std::string_view first = std::string_view(text).substr(0, kFirst);
   const bool plain = std::all_of(first.begin(), first.end(), [](char c) { return c > 0; });
-  const std::string encoding =
-      plain ? "utf-8" : nb::cast<std::string>(detect_encoding_(ToPyBytes(first)));
+  const std::string encoding = plain ? "utf-8" : nb::cast<std::string>(detect_encoding_(ToPyBytes(first)));
   const auto decoded = nb::steal<nb::object>(
       PyUnicode_Decode(text.data(), static_cast<Py_ssize_t>(text.size()), encoding.c_str(), "surrogatepass"));
   if (!decoded.is_valid()) throw nb::python_error();
@@ -179,8 +178,8 @@ void BatchConverter::Pad(const nb::object& stacked, const BatchValues& values) c
       stacked[nb::int_(row)] = value;
     } catch (const nb::python_error& error) {
       if (error.matches(PyExc_MemoryError)) throw;
-      Throw(absl::InvalidArgumentError(
-          fmt::format("'{}' of a batch cannot hold the padding {}: {}", values.name, found->value, DescribeError(error))));
+      Throw(absl::InvalidArgumentError(fmt::format("'{}' of a batch cannot hold the padding {}: {}", values.name,
+                                                   found->value, DescribeError(error))));
     }
   }
 }

@@ -26,8 +26,8 @@ struct FloatImage {
   PixelScale scale;
   std::optional<HalfType> half;     // none: floats
   std::optional<HalfScale> halves;  // if there is such a type
-  nb::object element;  // the type of NumPy
-  nb::object view = nb::none();  // a type of torch: what `convert` makes of the array is viewed as that
+  nb::object element;               // the type of NumPy
+  nb::object view = nb::none();     // a type of torch: what `convert` makes of the array is viewed as that
 };
 
 /// The form in which programs get batches.

@@ -39,7 +39,8 @@ absl::Status CopyFromPython(PyObject* piece, uint64_t offset, MutableByteSpan in
     nb::handle(piece).attr("copy_to")(offset, memory);
     return absl::OkStatus();
   } catch (const nb::python_error& error) {
-    return absl::InternalError(fmt::format("a tensor cannot be copied to the memory of the host: {}", DescribeError(error)));
+    return absl::InternalError(
+        fmt::format("a tensor cannot be copied to the memory of the host: {}", DescribeError(error)));
   }
 }
 
@@ -232,8 +233,7 @@ void BindCheckpoints(nb::module_& module) {
       .def_prop_ro("attempt", &CheckpointHandle::attempt)
       .def("read", &CheckpointHandle::Read, nb::arg("into"))
       .def("read_ranges", &CheckpointHandle::ReadRanges, nb::arg("ranges"));
-  nb::class_<CheckpointSaveHandle>(module, "CheckpointSave")
-      .def_prop_ro("attempt", &CheckpointSaveHandle::attempt);
+  nb::class_<CheckpointSaveHandle>(module, "CheckpointSave").def_prop_ro("attempt", &CheckpointSaveHandle::attempt);
   using Handle = CheckpointsHandle;
   nb::class_<Handle>(module, "Checkpoints")
       .def(nb::init<const std::string&>(), nb::arg("uri"))

@@ -201,7 +201,8 @@ nb::list ReadRanks(const DatasetHandle& self, const std::vector<uint64_t>& ranks
   std::vector<uint64_t> samples;
   for (const uint64_t rank : ranks) {
     if (rank >= self.subset().size()) {
-      throw nb::index_error(fmt::format("there is no sample {}; the data set has {}", rank, self.subset().size()).c_str());
+      throw nb::index_error(
+          fmt::format("there is no sample {}; the data set has {}", rank, self.subset().size()).c_str());
     }
     samples.push_back(self.subset().SampleAt(rank));
   }
@@ -227,8 +228,7 @@ nb::list ReadRanks(const DatasetHandle& self, const std::vector<uint64_t>& ranks
 // `into` has room for one number a sample. Works in a fork, too, where a data set opens itself again: it is memory
 // only.
 void SampleNumbers(const DatasetHandle& self, const FillableArray<int64_t>& into) {
-  if (into.size() != self.subset().size())
-    throw nb::value_error("one number a sample is needed");
+  if (into.size() != self.subset().size()) throw nb::value_error("one number a sample is needed");
   const std::span to(reinterpret_cast<uint64_t*>(into.data()), into.size());
   const GilRelease release;
   if (self.subset().selection) {
@@ -274,24 +274,26 @@ void BindDataset(nb::module_& module) {
   nb::class_<Handle> dataset(module, "Dataset");
   BindSampleColumns(dataset);
   dataset
-      .def("__init__", [](Handle* self, const std::string& uri, const nb::object& progress, std::string path, std::string label,
-                       std::optional<bool> quotes, const std::optional<LabelsTuple>& labels, std::string endpoint,
-                       std::string profile, std::string region, std::vector<std::string> classes,
-                       const std::string& index, uint64_t part, uint64_t parts) {
-             const CsvQuotes of_csv = !quotes ? CsvQuotes::kUsual : *quotes ? CsvQuotes::kMarks : CsvQuotes::kText;
-             OpenOptions options;
-             options.columns = {.path = std::move(path), .label = std::move(label), .quotes = of_csv};
-             options.labels = ToLabelsFile(labels);
-             options.classes = std::move(classes);
-             options.index = Choose("index", index, kIndexUses);
-             const AwsChoice choice{std::move(endpoint), std::move(profile), std::move(region)};
-             options.share = {.part = part, .parts = parts};
-             new (self) Handle(uri, progress, std::move(options), choice);
-           },
-           nb::arg("uri"), nb::arg("progress").none(), nb::kw_only(), nb::arg("path_column") = "",
-           nb::arg("label_column") = "", nb::arg("csv_quotes") = nb::none(), nb::arg("labels") = nb::none(),
-           nb::arg("endpoint") = "", nb::arg("profile") = "", nb::arg("region") = "", nb::arg("classes") = nb::list(),
-           nb::arg("index") = "build", nb::arg("part") = 0, nb::arg("parts") = 1)
+      .def(
+          "__init__",
+          [](Handle* self, const std::string& uri, const nb::object& progress, std::string path, std::string label,
+             std::optional<bool> quotes, const std::optional<LabelsTuple>& labels, std::string endpoint,
+             std::string profile, std::string region, std::vector<std::string> classes, const std::string& index,
+             uint64_t part, uint64_t parts) {
+            const CsvQuotes of_csv = !quotes ? CsvQuotes::kUsual : *quotes ? CsvQuotes::kMarks : CsvQuotes::kText;
+            OpenOptions options;
+            options.columns = {.path = std::move(path), .label = std::move(label), .quotes = of_csv};
+            options.labels = ToLabelsFile(labels);
+            options.classes = std::move(classes);
+            options.index = Choose("index", index, kIndexUses);
+            const AwsChoice choice{std::move(endpoint), std::move(profile), std::move(region)};
+            options.share = {.part = part, .parts = parts};
+            new (self) Handle(uri, progress, std::move(options), choice);
+          },
+          nb::arg("uri"), nb::arg("progress").none(), nb::kw_only(), nb::arg("path_column") = "",
+          nb::arg("label_column") = "", nb::arg("csv_quotes") = nb::none(), nb::arg("labels") = nb::none(),
+          nb::arg("endpoint") = "", nb::arg("profile") = "", nb::arg("region") = "", nb::arg("classes") = nb::list(),
+          nb::arg("index") = "build", nb::arg("part") = 0, nb::arg("parts") = 1)
       .def("policy", &Handle::Policy, nb::arg("shuffle"))
       .def("__len__", [](const Handle& self) { return self.subset().size(); })
       .def_prop_ro("uri", [](const Handle& self) { return ToPyText(self.uri()); })
@@ -302,7 +304,7 @@ void BindDataset(nb::module_& module) {
       .def_prop_ro("kind", [](const Handle& self) { return std::string(KindName(self.index().kind())); })
       .def_prop_ro("objects", [](const Handle& self) { return self.index().objects(); })
       .def_prop_ro("total_bytes",
-                             [](const Handle& self) { return (self.CheckOwnProcess(), self.subset().total_bytes); })
+                   [](const Handle& self) { return (self.CheckOwnProcess(), self.subset().total_bytes); })
       .def_prop_ro("fingerprint", [](const Handle& self) { return self.subset().fingerprint(); })
       .def_prop_ro("indexed", [](const Handle& self) { return self.subset().index().size(); })
       .def("samples", &SampleNumbers, nb::arg("into").noconvert())

@@ -28,16 +28,18 @@ namespace millrace::python {
 
 namespace {
 
-void MakeLoaderHandle(
-    LoaderHandle* self, std::vector<std::shared_ptr<DatasetHandle>> datasets, const std::optional<MixTuple>& mix, const nb::int_& batch,
-    const ImageTuple& image, const std::vector<FieldTuple>& fields, const std::string& image_field,
-    const std::optional<std::string>& label_field, const std::string& label_kind, const std::string& bad_samples,
-    const std::string& shuffle, const std::array<std::optional<nb::int_>, 3>& order, const nb::int_& seed,
-    const nb::int_& epochs, const nb::int_& rank, const nb::int_& world, const std::string& last,
-    const std::string& memory, const std::string& digest, const std::optional<TokensTuple>& tokens,
-    const std::string& token_type, int64_t pad_token, const std::string& cache, const std::string& cache_size,
-    const std::string& cache_tenant, bool pin, const nb::int_& local_ranks, const std::optional<WorkersTuple>& workers,
-    const std::vector<std::pair<std::string, double>>& padding, bool finite_padding) {
+void MakeLoaderHandle(LoaderHandle* self, std::vector<std::shared_ptr<DatasetHandle>> datasets,
+                      const std::optional<MixTuple>& mix, const nb::int_& batch, const ImageTuple& image,
+                      const std::vector<FieldTuple>& fields, const std::string& image_field,
+                      const std::optional<std::string>& label_field, const std::string& label_kind,
+                      const std::string& bad_samples, const std::string& shuffle,
+                      const std::array<std::optional<nb::int_>, 3>& order, const nb::int_& seed, const nb::int_& epochs,
+                      const nb::int_& rank, const nb::int_& world, const std::string& last, const std::string& memory,
+                      const std::string& digest, const std::optional<TokensTuple>& tokens,
+                      const std::string& token_type, int64_t pad_token, const std::string& cache,
+                      const std::string& cache_size, const std::string& cache_tenant, bool pin,
+                      const nb::int_& local_ranks, const std::optional<WorkersTuple>& workers,
+                      const std::vector<std::pair<std::string, double>>& padding, bool finite_padding) {
   LoaderOptions options;
   options.image = ToImageSpec(image);
   options.fields = ToFields(fields);
@@ -210,8 +212,7 @@ void BindLoader(nb::module_& module) {
                                .as_tuple = std::move(as_tuple)};
             return Batches(std::move(self), std::move(hand_over));
           },
-          nb::arg("convert").none(), nb::arg("floats") = nb::list(),
-          nb::arg("as_tuple") = nb::list())
+          nb::arg("convert").none(), nb::arg("floats") = nb::list(), nb::arg("as_tuple") = nb::list())
       .def("again", [](const Handle& self) { return std::make_shared<Handle>(self); })
       .def("settled", &Handle::Settled, nb::arg("position"))
       .def("begin", &Handle::Begin, nb::arg("position"), nb::arg("epochs"), nb::arg("counts").none())

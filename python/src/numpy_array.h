@@ -24,7 +24,8 @@ void ImportNumpy();
 /// numpy.dtype(name). GIL held, as for all functions here.
 nb::object Dtype(std::string_view name);
 
-/// A NumPy array of that type and shape in `bytes` of memory at `data`, which `owner` keeps. The array can be written to.
+/// A NumPy array of that type and shape in `bytes` of memory at `data`, which `owner` keeps. The array can be written
+/// to.
 nb::object ArrayIn(void* data, size_t bytes, nb::handle owner, nb::handle dtype, const std::vector<Py_ssize_t>& dims);
 
 /// A NumPy array of the numbers, without a copy.

@@ -118,8 +118,8 @@ using PolicyTuple = std::tuple<nb::int_, nb::int_, nb::int_>;
 // `samples` counts where there are no data sets; `policies` is (extent, window, lanes) of each data set, or of the
 // samples.
 void MakePlan(PlanHandle* self, const nb::int_& samples, Handles datasets, const std::optional<MixTuple>& mix,
-                                     const std::string& shuffle, const nb::int_& seed, const nb::int_& epoch,
-                                     const std::vector<PolicyTuple>& policies) {
+              const std::string& shuffle, const nb::int_& seed, const nb::int_& epoch,
+              const std::vector<PolicyTuple>& policies) {
   std::vector<OrderPolicy> checked;
   for (const auto& [extent, window, lanes] : policies) checked.push_back(ToPolicy(shuffle, extent, window, lanes));
   const uint64_t the_seed = ToNatural("seed", seed);

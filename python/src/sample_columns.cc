@@ -37,8 +37,7 @@ nb::list Keys(const DatasetHandle& self) {
 // `into` has room for one number a sample. MismatchError for keys of which many are equal.
 void KeyHashes(const DatasetHandle& self, const nb::int_& seed, const FillableArray<uint64_t>& into) {
   self.CheckOwnProcess();
-  if (into.size() != self.subset().size())
-    throw nb::value_error("one number a sample is needed");
+  if (into.size() != self.subset().size()) throw nb::value_error("one number a sample is needed");
   const uint64_t of = ToNatural("seed", seed);
   uint64_t* const to = into.data();
   size_t rank = 0;
