@@ -1,6 +1,9 @@
 #include "numpy_array.h"
 
 #include <array>
+#include <functional>
+#include <map>
+#include <string>
 
 namespace millrace::python {
 
@@ -12,6 +15,7 @@ struct NumpyFunctions {
   nb::object empty;
   nb::object dtype;
   nb::object memory;
+  std::map<std::string, nb::object, std::less<>> dtypes;  // of Dtype()
 };
 NumpyFunctions* numpy_functions = nullptr;
 
@@ -55,11 +59,17 @@ nb::object MakeMemoryType() {
 void ImportNumpy() {
   const nb::module_ numpy = nb::module_::import_("numpy");
   numpy_functions =
-      new NumpyFunctions{numpy.attr("ndarray"), numpy.attr("empty"), numpy.attr("dtype"), MakeMemoryType()};
+      new NumpyFunctions{numpy.attr("ndarray"), numpy.attr("empty"), numpy.attr("dtype"), MakeMemoryType(), {}};
 }
 
 nb::object Dtype(std::string_view name) {
-  return numpy_functions->dtype(nb::str(name.data(), name.size()));
+  constexpr size_t kMostKept = 256;  // names of types of texts have lengths in them
+  auto& dtypes = numpy_functions->dtypes;
+  const auto found = dtypes.find(name);
+  if (found != dtypes.end()) return found->second;
+  nb::object made = numpy_functions->dtype(nb::str(name.data(), name.size()));
+  if (dtypes.size() < kMostKept) dtypes.emplace(name, made);
+  return made;
 }
 
 nb::object ArrayIn(void* data, size_t bytes, nb::handle owner, nb::handle dtype, const std::vector<Py_ssize_t>& dims) {
