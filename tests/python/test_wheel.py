@@ -10,9 +10,10 @@ import shutil
 import subprocess
 import sys
 import zipfile
-from collections.abc import Iterator
 
+import bare_system
 import pytest
+from bare_system import BareSystem, run
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 HERE = pathlib.Path(__file__).parent
@@ -28,15 +29,6 @@ BASE = {
     "libz.so.1",
 }
 OLDEST_GLIBC = (2, 34)  # Amazon Linux 2023 and RHEL 9
-
-
-def run(*command: str | pathlib.Path, timeout: float = 1200, **environment: str) -> str:
-    own = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    result = subprocess.run(
-        list(map(str, command)), capture_output=True, text=True, env=own | environment, timeout=timeout
-    )
-    assert result.returncode == 0, f"{command}\n{result.stdout}\n{result.stderr}"
-    return result.stdout
 
 
 @pytest.fixture(scope="module")
@@ -95,6 +87,15 @@ def test_no_symbol_is_newer_than_the_oldest_system(wheel: pathlib.Path, tmp_path
     assert [words[7] for words in defined if len(words) > 7 and words[0][0].isdigit() and words[6] != "UND"] == [
         "PyInit__core"
     ]
+
+
+def test_two_runs_make_the_same_bytes(tmp_path: pathlib.Path) -> None:
+    """The second one compiles all that the first one has compiled."""
+    made = []
+    for folder in (tmp_path / "first", tmp_path / "second"):
+        run(ROOT / "scripts/wheel", "--fresh", folder, SOURCE_DATE_EPOCH="1700000000")
+        made.append({file.name: file.read_bytes() for file in folder.iterdir()})
+    assert len(made[0]) > 0 and made[0] == made[1]
 
 
 BESIDE_TORCH = """
@@ -166,68 +167,61 @@ def test_a_clean_environment(wheel: pathlib.Path, tmp_path: pathlib.Path) -> Non
     assert 'Unexpected keyword argument "batch"' in said and "Found 1 error" in said, said
 
 
-def mirror() -> tuple[str, str] | None:
-    """Debian's release on this machine, and the mirror that apt takes it from."""
-    release = re.search(r"^VERSION_CODENAME=(\w+)", pathlib.Path("/etc/os-release").read_text(), re.MULTILINE)
-    if release is None:
-        return None
-    folder = pathlib.Path("/etc/apt")
-    for file in sorted(folder.glob("sources.list.d/*.sources")):
-        for stanza in re.split(r"\n\s*\n", file.read_text()):
-            fields = dict(re.findall(r"^(\w+):\s*(.*)$", stanza, re.MULTILINE))
-            if release[1] in fields.get("Suites", "").split() and fields.get("URIs"):
-                return release[1], fields["URIs"].split()[0]
-    for file in [folder / "sources.list", *sorted(folder.glob("sources.list.d/*.list"))]:
-        if file.exists() and (
-            found := re.search(rf"^deb (?:\[.*\] )?(\S+) {release[1]} ", file.read_text(), re.MULTILINE)
-        ):
-            return release[1], found[1]
-    return None
+def fits(wheel: pathlib.Path, python: tuple[int, int]) -> bool:
+    """Whether an interpreter of this version installs the wheel."""
+    _, _, tag, abi, _ = wheel.stem.split("-")
+    lowest = (int(tag[2]), int(tag[3:]))
+    return lowest == python or (abi == "abi3" and lowest < python)
 
 
-def why_no_root() -> str:
-    """Why a bare system cannot be made and entered here; "": it can."""
-    if os.geteuid() != 0:
-        return "making a bare system and entering it need root"
-    if shutil.which("debootstrap") is None:
-        return "debootstrap is not installed"
-    if mirror() is None:
-        return "apt knows no mirror of the release that runs here"
-    if subprocess.run(["unshare", "--mount", "--pid", "--fork", "true"], capture_output=True).returncode != 0:
-        return "unshare cannot make namespaces here"
-    return ""
-
-
-class BareSystem:
-    """Debian's smallest system with Python, in a folder, with a process table of its own."""
-
-    def __init__(self, root: pathlib.Path) -> None:
-        self.root = root
-        release, uri = mirror() or ("", "")
-        run("debootstrap", "--variant=minbase", "--include=python3,python3-venv", release, root, uri)
-
-    def run(self, *command: str) -> str:
-        enter = 'mount -t proc proc "$0/proc" && exec chroot "$0" env -i HOME=/root PATH=/venv/bin:/usr/bin:/bin "$@"'
-        return run("unshare", "--mount", "--pid", "--fork", "--kill-child", "sh", "-c", enter, self.root, *command)
-
-
-@pytest.fixture
-def bare(tmp_path: pathlib.Path) -> Iterator[BareSystem]:
-    if reason := why_no_root():
-        pytest.skip(reason)
-    yield BareSystem(tmp_path / "root")
-    shutil.rmtree(tmp_path / "root")  # pytest keeps folders of earlier runs; this one is large
-
-
-def test_a_bare_system(
-    wheel: pathlib.Path, bare: BareSystem, millrace_bin: pathlib.Path, tmp_path: pathlib.Path
-) -> None:
+def install(wheel: pathlib.Path, bare: BareSystem, python: tuple[int, int]) -> None:
+    """Without a network: the wheel of numpy is fetched by the pip outside."""
     wheels = bare.root / "wheels"
-    run(sys.executable, "-m", "pip", "download", "--only-binary=:all:", "--dest", wheels, "numpy")
+    version = f"--python-version={python[0]}.{python[1]}"
+    run(sys.executable, "-m", "pip", "download", "--only-binary=:all:", version, "--dest", wheels, "numpy")
     shutil.copy(wheel, wheels)
-    shutil.copy(HERE / "wheel_user.py", bare.root / "user.py")
     bare.run("python3", "-m", "venv", "/venv")
     bare.run("pip", "install", "--no-index", "--find-links", "/wheels", "millrace-data")
+
+
+def python_of(bare: BareSystem) -> tuple[int, int]:
+    major, minor = bare.run("python3", "-c", "import sys; print(*sys.version_info[:2])").split()
+    return int(major), int(minor)
+
+
+@pytest.mark.parametrize("release", bare_system.RELEASES)
+def test_a_thousand_samples_in_a_bare_system(
+    wheel: pathlib.Path, millrace_bin: pathlib.Path, tmp_path: pathlib.Path, release: str
+) -> None:
+    """By the tarball of the command, and by the wheel if the system's Python takes it: fed and mounted as the build does."""
+    run("python3", ROOT / "tools/artifacts.py", "tarball", wheel, tmp_path, SOURCE_DATE_EPOCH="1700000000")
+    (tarball,) = tmp_path.glob("*.tar.gz")
+    path = f"{millrace_bin.parent}{os.pathsep}{os.environ['PATH']}"
+    outside = json.loads(run(sys.executable, HERE / "command_user.py", tmp_path / "user", PATH=path))
+    assert outside["samples"] == 1000
+    with bare_system.made(tmp_path / "root", release) as bare:
+        (bare.root / "command").mkdir()
+        run("tar", "-xzf", tarball, "-C", bare.root / "command", "--strip-components=1", "--no-same-owner")
+        shutil.copy(HERE / "command_user.py", bare.root)
+        assert json.loads(bare.run("python3", "/command_user.py", "/tmp/tarball")) == outside
+        python = python_of(bare)
+        if fits(wheel, python):
+            shutil.rmtree(bare.root / "command")
+            install(wheel, bare, python)
+            assert json.loads(bare.run("python3", "/command_user.py", "/tmp/wheel")) == outside
+
+
+def test_a_bare_system(wheel: pathlib.Path, millrace_bin: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    with bare_system.made(tmp_path / "root", (bare_system.mirror() or ("", ""))[0]) as bare:
+        use_in_bare_system(wheel, bare, millrace_bin, tmp_path)
+
+
+def use_in_bare_system(
+    wheel: pathlib.Path, bare: BareSystem, millrace_bin: pathlib.Path, tmp_path: pathlib.Path
+) -> None:
+    install(wheel, bare, python_of(bare))
+    shutil.copy(HERE / "wheel_user.py", bare.root / "user.py")
+    shutil.copy(HERE / "command_user.py", bare.root)
 
     (program,) = bare.root.glob("venv/lib/python3.*/site-packages/millrace/bin/millrace")
     for line in bare.run("ldd", f"/{program.relative_to(bare.root)}").splitlines():
