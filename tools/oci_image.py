@@ -31,7 +31,7 @@ TYPE = "application/vnd.oci.image"
 # Logs, caches, and what is of the machine that made the base system.
 LEFT_OUT = re.compile(
     r"(dev|proc|sys|run|tmp|debootstrap|var/(log|tmp)|var/cache|var/lib/apt/lists)/.*"
-    r"|etc/(resolv\.conf|hostname|machine-id|hosts)|var/lib/(dbus|systemd)/.*|.*\.dpkg-(old|new)|etc/.*-"
+    r"|etc/(resolv\.conf|hostname|machine-id|hosts|apt/sources\.list)|var/lib/(dbus|systemd)/.*|.*\.dpkg-(old|new)|etc/.*-"
 )
 
 
