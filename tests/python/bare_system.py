@@ -64,17 +64,31 @@ class BareSystem:
     """Debian's smallest system with Python, in a folder, with a process table of its own."""
 
     def __init__(self, root: pathlib.Path, release: str) -> None:
-        self.root = root
+        self.root, self.release = root, release
         ubuntu = release == "jammy"
         uri = [] if ubuntu else [(mirror() or ("", ""))[1]]  # debootstrap knows Ubuntu's own
         packages = "python3" if ubuntu else "python3,python3-venv"
         run("debootstrap", "--variant=minbase", f"--include={packages}", release, root, *uri)
-        fuse = root / "dev/fuse"
-        if not fuse.exists():
-            os.mknod(fuse, 0o600 | stat.S_IFCHR, os.makedev(10, 229))
+        self._add_devices()
+
+    @classmethod
+    def of(cls, root: pathlib.Path, release: str) -> BareSystem:
+        """A system that lies there already."""
+        system = cls.__new__(cls)
+        system.root, system.release = root, release
+        system._add_devices()
+        return system
+
+    def _add_devices(self) -> None:
+        for name, number in {"null": (1, 3), "urandom": (1, 9), "fuse": (10, 229)}.items():
+            device = self.root / "dev" / name
+            if not device.exists():
+                device.parent.mkdir(exist_ok=True)
+                os.mknod(device, stat.S_IFCHR, os.makedev(*number))
+                device.chmod(0o666)
 
     def run(self, *command: str) -> str:
-        enter = 'mount -t proc proc "$0/proc" && exec chroot "$0" env -i HOME=/root PATH=/venv/bin:/command/bin:/usr/bin:/bin "$@"'
+        enter = 'mount -t proc proc "$0/proc" && exec chroot "$0" env -i HOME=/root PATH=/venv/bin:/command/bin:/usr/sbin:/usr/bin:/sbin:/bin "$@"'
         return run("unshare", "--mount", "--pid", "--fork", "--kill-child", "sh", "-c", enter, self.root, *command)
 
 

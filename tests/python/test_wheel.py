@@ -13,6 +13,7 @@ import zipfile
 
 import bare_system
 import pytest
+from artifact_uses import install, python_of, use_tarball, use_wheel, used_by_the_build
 from bare_system import BareSystem, run
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -167,28 +168,6 @@ def test_a_clean_environment(wheel: pathlib.Path, tmp_path: pathlib.Path) -> Non
     assert 'Unexpected keyword argument "batch"' in said and "Found 1 error" in said, said
 
 
-def fits(wheel: pathlib.Path, python: tuple[int, int]) -> bool:
-    """Whether an interpreter of this version installs the wheel."""
-    _, _, tag, abi, _ = wheel.stem.split("-")
-    lowest = (int(tag[2]), int(tag[3:]))
-    return lowest == python or (abi == "abi3" and lowest < python)
-
-
-def install(wheel: pathlib.Path, bare: BareSystem, python: tuple[int, int]) -> None:
-    """Without a network: the wheel of numpy is fetched by the pip outside."""
-    wheels = bare.root / "wheels"
-    version = f"--python-version={python[0]}.{python[1]}"
-    run(sys.executable, "-m", "pip", "download", "--only-binary=:all:", version, "--dest", wheels, "numpy")
-    shutil.copy(wheel, wheels)
-    bare.run("python3", "-m", "venv", "/venv")
-    bare.run("pip", "install", "--no-index", "--find-links", "/wheels", "millrace-data")
-
-
-def python_of(bare: BareSystem) -> tuple[int, int]:
-    major, minor = bare.run("python3", "-c", "import sys; print(*sys.version_info[:2])").split()
-    return int(major), int(minor)
-
-
 @pytest.mark.parametrize("release", bare_system.RELEASES)
 def test_a_thousand_samples_in_a_bare_system(
     wheel: pathlib.Path, millrace_bin: pathlib.Path, tmp_path: pathlib.Path, release: str
@@ -196,19 +175,10 @@ def test_a_thousand_samples_in_a_bare_system(
     """By the tarball of the command, and by the wheel if the system's Python takes it: fed and mounted as the build does."""
     run("python3", ROOT / "tools/artifacts.py", "tarball", wheel, tmp_path, SOURCE_DATE_EPOCH="1700000000")
     (tarball,) = tmp_path.glob("*.tar.gz")
-    path = f"{millrace_bin.parent}{os.pathsep}{os.environ['PATH']}"
-    outside = json.loads(run(sys.executable, HERE / "command_user.py", tmp_path / "user", PATH=path))
-    assert outside["samples"] == 1000
+    outside = used_by_the_build(tmp_path / "user", millrace_bin)
     with bare_system.made(tmp_path / "root", release) as bare:
-        (bare.root / "command").mkdir()
-        run("tar", "-xzf", tarball, "-C", bare.root / "command", "--strip-components=1", "--no-same-owner")
-        shutil.copy(HERE / "command_user.py", bare.root)
-        assert json.loads(bare.run("python3", "/command_user.py", "/tmp/tarball")) == outside
-        python = python_of(bare)
-        if fits(wheel, python):
-            shutil.rmtree(bare.root / "command")
-            install(wheel, bare, python)
-            assert json.loads(bare.run("python3", "/command_user.py", "/tmp/wheel")) == outside
+        assert use_tarball(bare, tarball) == outside
+        assert use_wheel(bare, wheel) in (outside, None)
 
 
 def test_a_bare_system(wheel: pathlib.Path, millrace_bin: pathlib.Path, tmp_path: pathlib.Path) -> None:
