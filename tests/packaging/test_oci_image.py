@@ -84,7 +84,9 @@ def test_the_base_system(path: Path) -> None:
     base = Image(path).layers[0]
     names = base.getnames()
     assert {"bin", "usr/bin/sh", "usr/bin/zsh", "etc/shadow", "var/log"} <= set(names)
-    assert not {"etc/hostname", "etc/apt/sources.list.d/0000mirror.list", "etc/shadow-", "var/log/bootstrap.log"} & set(names)
+    assert not {"etc/hostname", "etc/apt/sources.list.d/0000mirror.list", "etc/shadow-", "var/log/bootstrap.log"} & set(
+        names
+    )
     assert base.getmember("usr/bin/sh").mode == 0o4755 and base.getmember("usr/bin/zsh").linkname == "usr/bin/sh"
     assert base.getmember("bin").issym()
     shadow = base.extractfile("etc/shadow")
