@@ -77,9 +77,9 @@ class GzipDecompressor final : public Decompressor {
     return absl::OkStatus();
   }
 
-  // What the library has taken in ahead it gives back to the input at the end of a member of gzip, and keeps at that of
-  // zlib: whole bytes of its store of bits, the first one lowest. They may have come with an earlier window, so they
-  // are a window of their own.
+  // At the end of a member of gzip, the library gives back the bytes that it took in ahead. At that of zlib it keeps
+  // them. They are in its store of bits, the first one lowest. They may have come with an earlier window, so they are
+  // one of their own.
   absl::Status NextMember(Sink out) {
     uint8_t* const next = state_->next_in;
     const uint32_t left = state_->avail_in;

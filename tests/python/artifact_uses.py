@@ -24,7 +24,7 @@ SYSTEMS = {"bookworm": "Debian 12", "trixie": "Debian 13", "jammy": "Ubuntu 22.0
 
 
 def fits(wheel: pathlib.Path, python: tuple[int, int]) -> bool:
-    """Whether an interpreter of this version installs the wheel."""
+    """True if an interpreter of this version installs the wheel."""
     _, _, tag, abi, _ = wheel.stem.split("-")
     lowest = (int(tag[2]), int(tag[3:]))
     return lowest == python or (abi == "abi3" and lowest < python)
@@ -98,7 +98,7 @@ def use_package(bare: BareSystem, package: pathlib.Path) -> dict[str, object] | 
         bare.run("apt-get", "purge", "-qq", "millrace")
 
 
-# What command_user.py does, for a system without Python and a user without FUSE.
+# The steps of command_user.py, for a system without Python and a user without FUSE.
 IMAGE_USER = """
 set -e
 export AWS_ACCESS_KEY_ID=millrace AWS_SECRET_ACCESS_KEY=millrace-secret MILLRACE_CACHE=$HOME/cache
