@@ -10,9 +10,11 @@ import shutil
 import subprocess
 import sys
 import zipfile
-from collections.abc import Iterator
 
+import bare_system
 import pytest
+from artifact_uses import install, python_of, use_tarball, use_wheel, used_by_the_build
+from bare_system import BareSystem, run
 from support import devstore
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -29,15 +31,6 @@ BASE = {
     "libz.so.1",
 }
 OLDEST_GLIBC = (2, 34)  # Amazon Linux 2023 and RHEL 9
-
-
-def run(*command: str | pathlib.Path, timeout: float = 1200, **environment: str) -> str:
-    own = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    result = subprocess.run(
-        list(map(str, command)), capture_output=True, text=True, env=own | environment, timeout=timeout
-    )
-    assert result.returncode == 0, f"{command}\n{result.stdout}\n{result.stderr}"
-    return result.stdout
 
 
 @pytest.fixture(scope="module")
@@ -147,6 +140,15 @@ def test_one_wheel_is_of_all_later_versions(
         assert json.loads(run(bin_folder / "millrace", "doctor", "--json", "s3://b", **environment))["ok"]
 
 
+def test_two_runs_make_the_same_bytes(tmp_path: pathlib.Path) -> None:
+    """The second one compiles all that the first one has compiled."""
+    made = []
+    for folder in (tmp_path / "first", tmp_path / "second"):
+        run(ROOT / "scripts/wheel", "--fresh", folder, SOURCE_DATE_EPOCH="1700000000")
+        made.append({file.name: file.read_bytes() for file in folder.iterdir()})
+    assert len(made[0]) > 0 and made[0] == made[1]
+
+
 BESIDE_TORCH = """
 import importlib, sys
 for name in sys.argv[1:]:
@@ -216,68 +218,30 @@ def test_a_clean_environment(wheel: pathlib.Path, tmp_path: pathlib.Path) -> Non
     assert 'Unexpected keyword argument "batch"' in said and "Found 1 error" in said, said
 
 
-def mirror() -> tuple[str, str] | None:
-    """Debian's release on this machine, and the mirror that apt takes it from."""
-    release = re.search(r"^VERSION_CODENAME=(\w+)", pathlib.Path("/etc/os-release").read_text(), re.MULTILINE)
-    if release is None:
-        return None
-    folder = pathlib.Path("/etc/apt")
-    for file in sorted(folder.glob("sources.list.d/*.sources")):
-        for stanza in re.split(r"\n\s*\n", file.read_text()):
-            fields = dict(re.findall(r"^(\w+):\s*(.*)$", stanza, re.MULTILINE))
-            if release[1] in fields.get("Suites", "").split() and fields.get("URIs"):
-                return release[1], fields["URIs"].split()[0]
-    for file in [folder / "sources.list", *sorted(folder.glob("sources.list.d/*.list"))]:
-        if file.exists() and (
-            found := re.search(rf"^deb (?:\[.*\] )?(\S+) {release[1]} ", file.read_text(), re.MULTILINE)
-        ):
-            return release[1], found[1]
-    return None
+@pytest.mark.parametrize("release", bare_system.RELEASES)
+def test_a_thousand_samples_in_a_bare_system(
+    wheel: pathlib.Path, millrace_bin: pathlib.Path, tmp_path: pathlib.Path, release: str
+) -> None:
+    """By the tarball of the command, and by the wheel if the system's Python takes it: fed and mounted as the build does."""
+    run("python3", ROOT / "tools/artifacts.py", "tarball", wheel, tmp_path, SOURCE_DATE_EPOCH="1700000000")
+    (tarball,) = tmp_path.glob("*.tar.gz")
+    outside = used_by_the_build(tmp_path / "user", millrace_bin)
+    with bare_system.made(tmp_path / "root", release) as bare:
+        assert use_tarball(bare, tarball) == outside
+        assert use_wheel(bare, wheel) in (outside, None)
 
 
-def why_no_root() -> str:
-    """Why a bare system cannot be made and entered here; "": it can."""
-    if os.geteuid() != 0:
-        return "making a bare system and entering it need root"
-    if shutil.which("debootstrap") is None:
-        return "debootstrap is not installed"
-    if mirror() is None:
-        return "apt knows no mirror of the release that runs here"
-    if subprocess.run(["unshare", "--mount", "--pid", "--fork", "true"], capture_output=True).returncode != 0:
-        return "unshare cannot make namespaces here"
-    return ""
+def test_a_bare_system(wheel: pathlib.Path, millrace_bin: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    with bare_system.made(tmp_path / "root", (bare_system.mirror() or ("", ""))[0]) as bare:
+        use_in_bare_system(wheel, bare, millrace_bin, tmp_path)
 
 
-class BareSystem:
-    """Debian's smallest system with Python, in a folder, with a process table of its own."""
-
-    def __init__(self, root: pathlib.Path) -> None:
-        self.root = root
-        release, uri = mirror() or ("", "")
-        run("debootstrap", "--variant=minbase", "--include=python3,python3-venv", release, root, uri)
-
-    def run(self, *command: str) -> str:
-        enter = 'mount -t proc proc "$0/proc" && exec chroot "$0" env -i HOME=/root PATH=/venv/bin:/usr/bin:/bin "$@"'
-        return run("unshare", "--mount", "--pid", "--fork", "--kill-child", "sh", "-c", enter, self.root, *command)
-
-
-@pytest.fixture
-def bare(tmp_path: pathlib.Path) -> Iterator[BareSystem]:
-    if reason := why_no_root():
-        pytest.skip(reason)
-    yield BareSystem(tmp_path / "root")
-    shutil.rmtree(tmp_path / "root")  # pytest keeps folders of earlier runs; this one is large
-
-
-def test_a_bare_system(
+def use_in_bare_system(
     wheel: pathlib.Path, bare: BareSystem, millrace_bin: pathlib.Path, tmp_path: pathlib.Path
 ) -> None:
-    wheels = bare.root / "wheels"
-    run(sys.executable, "-m", "pip", "download", "--only-binary=:all:", "--dest", wheels, "numpy")
-    shutil.copy(wheel, wheels)
+    install(wheel, bare, python_of(bare))
     shutil.copy(HERE / "wheel_user.py", bare.root / "user.py")
-    bare.run("python3", "-m", "venv", "/venv")
-    bare.run("pip", "install", "--no-index", "--find-links", "/wheels", "millrace-data")
+    shutil.copy(HERE / "command_user.py", bare.root)
 
     (program,) = bare.root.glob("venv/lib/python3.*/site-packages/millrace/bin/millrace")
     for line in bare.run("ldd", f"/{program.relative_to(bare.root)}").splitlines():
