@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 PLACES = {
-    "dataset": "the data set as the first argument, or data=",
     "channels": "image=millrace.Image(channels=)",
     "crop_scale": "image=millrace.Image(crop=(from, to))",
     "crop_ratio": "image=millrace.Image(crop=(scale, ratio))",
@@ -40,6 +39,8 @@ PLACES = {
     "worker_compression": "workers=millrace.Service([...], compression=)",
 }
 
+OF_TORCH = {"dataset": "the data set as the first argument, or data="}
+
 OF_IMAGES = {
     "augment": 'crop="random", or "center"',
     "crop_scale": "crop=(from, to)",
@@ -59,7 +60,7 @@ OF_DATASETS = {
 OF_WORKERS = {"cache_size": PLACES["cache_size"], "cache_tenant": "cache=millrace.Cache(path, tenant=)"}
 
 
-def check(names: Iterable[str], taker: str = "millrace.Loader", places: Mapping[str, str] = PLACES) -> None:
+def check(names: Iterable[str], taker: str = "millrace.Loader", places: Mapping[str, str] = PLACES | OF_TORCH) -> None:
     """Raises TypeError for the first of them that has moved."""
     for name in names:
         if name in places:
