@@ -30,7 +30,6 @@ PLACES = {
     "decode": "device=millrace.Transfer(device, decode=)",
     "prefetch_batches": "device=millrace.Transfer(device, ahead=)",
     "on_batch": "device=millrace.Transfer(device, on_batch=)",
-    "transforms": "image=millrace.Image(transforms=)",
     "streams": "workers=millrace.Service([...], streams=)",
     "local_streams": "workers=millrace.Service([...], local_streams=)",
     "worker_token_file": "workers=millrace.Service([...], token=)",
@@ -39,7 +38,10 @@ PLACES = {
     "worker_compression": "workers=millrace.Service([...], compression=)",
 }
 
-OF_TORCH = {"dataset": "the data set as the first argument, or data="}
+OF_TORCH = {
+    "dataset": "the data set as the first argument, or data=",
+    "transforms": "image=millrace.Image(transforms=)",
+}
 
 OF_IMAGES = {
     "augment": 'crop="random", or "center"',

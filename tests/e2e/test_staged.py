@@ -158,6 +158,7 @@ def test_the_listing_chooses(large: Path, sandbox: Sandbox) -> None:
     assert indexed["position"].startswith("mr2-0-")
     assert sandbox.feed(large, resume=indexed["position"])["position"].startswith("mr2-1-"), "as the position says"
     os.truncate(large / "002.tar", 100 << 20)
+    forget(sandbox, large)
     assert sandbox.feed(large)["position"].startswith("mr2-1-"), "they have less than 1 GiB now"
 
 
