@@ -1,6 +1,6 @@
 """Arguments of torch's ``DataLoader``: a Loader applies them, ignores them with a warning, or refuses them with a remedy.
 
-What torch's data sets are and have (subsets, concatenations, samplers) gets a remedy, too.
+Torch's data sets (subsets, concatenations) and samplers get a remedy, too.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def attribute(loader: Any, name: str) -> Any:
 
 
 def advice_of_data(data: Any) -> str:
-    """What to write in place of torch's data sets, for the error that refuses them. Empty for anything else."""
+    """The remedy in the error that refuses one of torch's data sets. Empty for anything else."""
     if isinstance(data, (str, bytes)) or not (hasattr(data, "__getitem__") or hasattr(data, "__iter__")):
         return ""
     if hasattr(data, "indices") and hasattr(data, "dataset"):  # torch's Subset

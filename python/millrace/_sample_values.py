@@ -84,7 +84,7 @@ _OF_IMAGES = (
 
 
 def advice_of(error: BaseException) -> str:
-    """What is appended to the message of an error of a transform: the new name of the key, and how a function of images is called. Or nothing."""
+    """The remedy for an error of a transform: the new name of the key, or the way to call a function of images. Empty for other errors."""
     if isinstance(error, KeyError) and error.args == (FORMER_KEY,):
         return f"; {RENAMED}"
     is_of_dict = isinstance(error, (TypeError, AttributeError)) and "dict" in str(error)

@@ -267,7 +267,7 @@ class Stream:
             self._native.close()
 
     def receive(self, epoch: int) -> tuple[bool, Any]:
-        """Whether there was one more batch of that epoch, and the batch."""
+        """True and the next batch, or False if that epoch has no more."""
         self._check_process()
         previous: _Entry | None = None
         try:

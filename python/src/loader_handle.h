@@ -41,7 +41,7 @@ class LoaderHandle {
   ~LoaderHandle();
 
   /// The next batch, none if it would be of another epoch; or nothing if it has not come within 50 ms. Does not look at
-  /// signals. Of several threads, each waits for its turn; the last batch of the epoch may go to another one meanwhile.
+  /// signals. Several threads wait for their turns; the last batch of the epoch may go to another one meanwhile.
   std::optional<std::optional<Batch>> Poll(uint64_t epoch);
 
   /// The position at which a loader begins that is sent to `position`: the same, or the start of the next epoch where

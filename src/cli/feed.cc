@@ -267,7 +267,7 @@ std::string_view OptionForWhole(const FeedFlags& flags) {
   return "";
 }
 
-// Whether the run is to be staged, whatever its data: by --start, or as the run whose position it continues.
+// True if the run is staged whatever its data are: by --start, or because it continues a staged run.
 bool IsStaged(const FeedFlags& flags, const LoaderOptions& options) {
   return flags.start == "staged" || (flags.start.empty() && options.start && options.start->stage);
 }
