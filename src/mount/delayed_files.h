@@ -33,7 +33,7 @@ class DelayedFiles {
 
   /// The delay of the file begins. If it has begun already, it begins again.
   void Add(const std::shared_ptr<WrittenFile>& file);
-  /// The task does not begin for it any more. One that runs goes on.
+  /// The task does not begin for it any more. One that runs is not stopped.
   void Remove(const WrittenFile& file);
   /// Waits for tasks that run. No other begins; the files that are left stay with their owner.
   void Stop();
