@@ -199,7 +199,7 @@ void BindLoader(nb::module_& module) {
       .def_prop_ro("delivered", &Batches::delivered)
       .def_prop_ro("slot", &Batches::slot)
       .def_prop_ro("rows", &Batches::rows);
-  nb::class_<LoaderCounts>(module, "Counts");
+  nb::class_<LoaderCounts>(module, "Counts");  // NOLINT(bugprone-unused-raii): it registers the class
   using Handle = LoaderHandle;
   nb::class_<Handle>(module, "Loader")
       .def("__init__", &MakeLoaderHandle, nb::arg("datasets"), nb::kw_only(), nb::arg("mix"), nb::arg("batch"),

@@ -281,7 +281,8 @@ void StagingFile::WriteLater(uint64_t offset, ByteSpan bytes, const std::functio
       is_after_gap = !failed_.empty();
     }
     absl::Status status = absl::ResourceExhaustedError("bytes before it are missing");
-    if (!is_after_gap) status = is_awaited() ? Write(offset, bytes) : WritePastCache(offset, bytes);
+    const bool must_hurry = folder_.settling_ > 0 || is_awaited();
+    if (!is_after_gap) status = must_hurry ? Write(offset, bytes) : WritePastCache(offset, bytes);
     done();
     const std::lock_guard lock(mutex_);
     if (status.ok()) {
@@ -295,8 +296,10 @@ void StagingFile::WriteLater(uint64_t offset, ByteSpan bytes, const std::functio
 }
 
 std::vector<ByteRange> StagingFile::Settle() {
+  ++folder_.settling_;  // what other files wait for comes before it
   std::unique_lock lock(mutex_);
   written_.wait(lock, [this] { return waiting_ == 0; });
+  --folder_.settling_;
   return std::exchange(failed_, {});
 }
 

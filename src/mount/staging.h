@@ -72,6 +72,7 @@ class StagingFolder {
   const uint64_t most_bytes_;
   std::atomic<uint64_t> used_{0};
   std::atomic<uint64_t> next_{0};
+  std::atomic<int> settling_{0};       // calls of Settle
   std::unique_ptr<ThreadPool> later_;  // one thread, so what WriteLater got is written in its order
 };
 
@@ -88,9 +89,9 @@ class StagingFile {
   /// ResourceExhausted if the disk is full.
   absl::Status Write(uint64_t offset, ByteSpan bytes) const;
   /// The same in the background and past the kernel's page cache: to copy the bytes there costs more than to write
-  /// them. If `is_awaited` says that a program waits for the disk, they go through it all the same: the kernel takes
-  /// much at once. The bytes must stay until `done` is called. The folder must be one that writes_later().
-  /// Until Settle returns, no other call may concern the range.
+  /// them. If `is_awaited` says that a program waits for the disk, or Settle waits, they go through it all the same:
+  /// the kernel takes much at once. The bytes must stay until `done` is called. The folder must be one that
+  /// writes_later(). Until Settle returns, no other call may concern the range.
   void WriteLater(uint64_t offset, ByteSpan bytes, const std::function<bool()>& is_awaited, std::function<void()> done);
   /// WriteLater will get what follows that byte, in the order of the file; all before it is here.
   void BeginLater(uint64_t offset) { settled_end_ = offset; }

@@ -151,12 +151,7 @@ absl::StatusOr<ObjectInfo> FileStore::Stat(const std::string& key) const {
   RETURN_IF_ERROR(Check(key));
   const std::string uri = Uri(key);
   struct stat info {};
-  if (traits().own) {
-    ASSIGN_OR_RETURN(const UniqueFd fd, OpenToRead(uri));
-    if (fstat(fd.get(), &info) != 0) return ReadErrno(errno, uri, "looking it up");
-  } else if (StatWithin(traits().within, uri, &info) != 0) {
-    return ReadErrno(errno, uri, "looking it up");
-  }
+  if (StatWithin(traits().within, uri, &info) != 0) return ReadErrno(errno, uri, "looking it up");
   if (!S_ISREG(info.st_mode)) return absl::NotFoundError(fmt::format("{}: is not a regular file", uri));
   return FileInfo(key, info);
 }
@@ -257,8 +252,7 @@ absl::StatusOr<std::unique_ptr<FileWalk>> FileStore::ResumeWalk(const ListOption
     }
     start = {options.continuation.substr(1), options.continuation.front() == 'p'};
   }
-  const auto links = traits().own ? FileWalk::Links::kPassedOver : FileWalk::Links::kFollowed;
-  return FileWalk::Open(root_, options.prefix, !options.delimiter.empty(), std::move(start), links, traits().within);
+  return FileWalk::Open(root_, options.prefix, !options.delimiter.empty(), std::move(start), traits().within);
 }
 
 void FileStore::ParkWalk(const ListOptions& options, const std::string& continuation, std::unique_ptr<FileWalk> walk) {
