@@ -33,11 +33,7 @@ class DelayedFiles {
 
   /// The delay of the file begins. If it has begun already, it begins again.
   void Add(const std::shared_ptr<WrittenFile>& file);
-<<<<<<< HEAD
-  /// The task does not begin for it any more. A task that runs continues.
-=======
   /// The task does not begin for it any more. One that runs is not stopped.
->>>>>>> 634c21de639e2ecb56bb6d11c2104ae5cf46c70a
   void Remove(const WrittenFile& file);
   /// Waits for tasks that run. No other begins; the files that are left stay with their owner.
   void Stop();
