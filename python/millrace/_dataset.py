@@ -69,7 +69,8 @@ class Dataset:
     """
 
     def __new__(cls, *args: Any, **options: Any) -> Dataset:
-        _moved_options.check(options, "millrace.Dataset", _moved_options.OF_DATASETS)
+        if cls.__init__ is Dataset.__init__:  # a class of the program may have options of these names
+            _moved_options.check(options, "millrace.Dataset", _moved_options.OF_DATASETS)
         return super().__new__(cls)
 
     def __init__(

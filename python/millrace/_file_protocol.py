@@ -26,19 +26,25 @@ def _add(fsspec: ModuleType) -> None:
 class _Waiting:
     """Is asked for each module that is imported, until that is fsspec."""
 
+    _is_asking = False
+
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
-        if name != _FSSPEC:
+        if name != _FSSPEC or self._is_asking:
             return None
-        with contextlib.suppress(ValueError):  # another thread has removed it
-            sys.meta_path.remove(self)
         from importlib.util import find_spec
 
-        spec = find_spec(name)
+        self._is_asking = True  # this one is asked again
+        try:
+            spec = find_spec(name)
+        finally:
+            self._is_asking = False
         if spec is not None and spec.loader is not None:
             run = spec.loader.exec_module
 
             def run_and_add(module: ModuleType) -> None:
                 run(module)
+                with contextlib.suppress(ValueError):  # another thread has removed it
+                    sys.meta_path.remove(self)
                 _add(module)
 
             spec.loader.exec_module = run_and_add  # type: ignore[method-assign]

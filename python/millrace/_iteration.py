@@ -13,7 +13,7 @@ from . import _arguments, _core
 from ._batch import Batch, State
 from ._errors import Error, ExhaustedError, InvalidArgumentError, UnsupportedError, UsageError
 from ._hand_over import HandOver
-from ._positions import epoch_of, start_of_epoch
+from ._positions import epoch_of, is_staged, start_of_epoch
 from ._stream import CLOSED, Stream, finish_stops
 from ._stream import Batches as StreamBatches
 
@@ -86,7 +86,7 @@ class Iteration:
         batches_of: Callable[[Feed], Batches],
         epochs: int,
         reads_on: bool,
-        steps: int,
+        steps: Callable[[], int],
     ) -> None:
         self.steps = steps  # of an epoch
         self._feed = feed
@@ -311,7 +311,15 @@ class BatchIterator:
 
     def __len__(self) -> int:
         """Batches of a whole epoch, as of torch's iterators, whatever was taken of it."""
-        return self._iteration.steps
+        steps = self._iteration.steps()
+        if not steps and is_staged(self.state_dict()["position"]):
+            raise TypeError(
+                "start='staged': the length of a first epoch is not known before its end, and that of a later one after its first batch; see len(loader)"
+            )
+        return steps
+
+    def __bool__(self) -> bool:
+        return True
 
     def __reduce__(self) -> NoReturn:
         raise UnsupportedError(
@@ -415,8 +423,14 @@ def iteration_over(
 
     streams: weakref.WeakSet[Stream] = weakref.WeakSet()
     reads_on = reads_on and not is_empty
-    steps = 0 if is_empty else native.steps_per_epoch
-    iteration = Iteration(feed_of(native), lambda: feed_of(native.again()), batches_of, epochs, reads_on, steps)
+    iteration = Iteration(
+        feed_of(native),
+        lambda: feed_of(native.again()),
+        batches_of,
+        epochs,
+        reads_on,
+        (lambda: 0) if is_empty else lambda: native.steps_per_epoch,
+    )
     weakref.finalize(iteration, _abandon, streams)
     return iteration
 

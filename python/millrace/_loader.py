@@ -93,8 +93,8 @@ class Loader:
             Floating point labels are NaN (0 with ``device="xla"`` and ``"jax"``), masks 255, and all else 0. Integers of a ``transform`` are -100. Its floats
             are as those of labels, except images, which are 0.
         start: ``"indexed"``: begin when all shards are indexed. ``"staged"``: begin when some of the shards are, and index the others meanwhile
-            (docs/plan.md). In the first epoch, ``batch["sample"]`` is then -1, and ``len(loader)`` raises TypeError. None: staged for a
-            URI of more than 1 GiB of shards, unless another option needs the whole index; and in any case as the position says that is loaded.
+            (docs/plan.md). In the first epoch, ``batch["sample"]`` is then -1, ``len(loader)`` raises TypeError, and the last batch of each stage
+            may be short. None: as the position says that is loaded, else ``"indexed"``.
         memory: Budget for fetched bytes and batches together, in bytes or as ``"1GiB"``. None: all Loaders of the process with None share 512 MiB
             (each of those with ``workers`` has as much). A data set that needs less takes less.
         cache: A folder of a local disk that keeps what is read, for later epochs and runs; processes of a machine may share one. If it
@@ -147,7 +147,8 @@ class Loader:
     _given: dict[str, Any]  # options
 
     def __new__(cls, *args: Any, **options: Any) -> Loader:
-        _moved_options.check(options)
+        if cls.__init__ is Loader.__init__:  # a class of the program may have options of these names
+            _moved_options.check(options)
         return super().__new__(cls)
 
     def __init__(
@@ -263,7 +264,7 @@ class Loader:
         self._data, self._start = tokenized(data, tokens), start
         whole = option_for_whole(data, tokens, workers, checked["last"])
         staged = staged_data(self._data, start, whole)
-        self._opened = None if staged else opened_data(self._data, whole if start is None else None)
+        self._opened = None if staged else opened_data(self._data, start, whole)
         self._is_staged = staged is not None
         self._uri = staged.uri if staged else self._dataset.uri
         mix = self._opened if isinstance(self._opened, Mix) else None
@@ -328,7 +329,11 @@ class Loader:
         if self._is_empty:
             return 0
         steps = self._native.steps_per_epoch
-        if self._is_staged and (steps == 0 or self.epoch == 0):
+        if (
+            self._is_staged and self.epoch > 0 and steps == 0
+        ):  # the first epoch has been delivered: its data set is whole
+            steps = -(-len(self._dataset) // (self._batch_size * self._world))
+        if self._is_staged and self.epoch == 0:
             raise TypeError(
                 f"{self._uri}: the length of a staged first epoch is not known before its end; it is about {self.estimated_len():,} "
                 "(estimated_len()). With start='indexed' it is known from the start"

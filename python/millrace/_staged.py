@@ -9,7 +9,7 @@ from typing import Any, Literal, Union
 from . import _arguments, _core
 from ._dataloader_names import advice_of_data
 from ._dataset import Dataset, open_whole
-from ._errors import Error, InvalidArgumentError, UnavailableError
+from ._errors import InvalidArgumentError
 from ._mix import Mix
 from ._opening import Opening
 from ._progress_line import ProgressLine
@@ -39,26 +39,17 @@ _OF_SHARDS: dict[str, Any] = {"endpoint": "", "profile": "", "region": "", "clas
 def staged_data(data: Any, start: Start, whole: str | None) -> _core.StagedDataset | None:
     """The shards of a Loader whose first epoch is staged. None: it begins when all are indexed.
 
-    ``whole``: the option that needs the whole index. If ``start`` leaves the choice, the listing makes it, and whether there is an index
-    does not matter. A Dataset is open, so that nothing is won then.
+    ``whole``: the option that needs the whole index. An index that exists makes no difference.
     """
     if start is not None:
         _arguments.choice("start", start, ("staged", "indexed"))
-    if start == "indexed" or (start is None and (whole is not None or isinstance(data, (Dataset, Mix)))):
+    if start != "staged":
         return None
     if whole is not None:
         raise InvalidArgumentError(
             f"{whole}: the whole index must be known, and start='staged' begins before it is; use start='indexed'"
         )
-    if start == "staged":
-        return _open(data)
-    try:
-        staged = _open(data)
-    except UnavailableError:
-        raise
-    except Error:  # other data need no stages, and what is wrong with them is said when they are opened
-        return None
-    return staged if staged.is_usual else None
+    return _open(data)
 
 
 def _open(data: Any) -> _core.StagedDataset:
@@ -86,20 +77,24 @@ def _uri(data: Any) -> str:
         raise TypeError(f"{error}{advice_of_data(data)}") from None
 
 
-def opened_data(data: Any, whole: str | None = None) -> Dataset | Mix:
-    """``whole``: the option for which a Loader waits for the whole index."""
+def opened_data(data: Any, start: Start = "indexed", whole: str | None = None) -> Dataset | Mix:
+    """``start`` None: a note says once that a long wait for the index is not needed. ``whole``: the option that needs it."""
     if isinstance(data, (Dataset, Mix)):
         return data
     uri = _uri(data)
-    return Dataset(uri) if whole is None else open_whole(uri, _Note(uri, whole).update)
+    return open_whole(uri, _Note(uri, whole).update) if start is None else Dataset(uri)
 
 
 class _Note:
-    """Says once which option is the reason for a long wait."""
+    """Says once how a Loader would begin before a long wait for the index."""
 
-    def __init__(self, uri: str, whole: str) -> None:
+    def __init__(self, uri: str, whole: str | None) -> None:
         self._uri = uri
-        self._whole = whole
+        self._advice = (
+            "start='staged' begins with some of the shards (docs/plan.md)"
+            if whole is None
+            else f"{whole} needs it; without that option, start='staged' begins with some of the shards (docs/plan.md)"
+        )
         self._is_said = False
 
     def update(self, done: int, total: int) -> None:
@@ -107,7 +102,6 @@ class _Note:
             return
         self._is_said = True
         warnings.warn(
-            f"{self._uri}: the first batch waits for the index of {total / 2**30:,.1f} GiB, which {self._whole} needs; without that option, the "
-            "Loader begins with some of the shards (start='staged')",
+            f"{self._uri}: the first batch waits for the index of {total / 2**30:,.1f} GiB; {self._advice}",
             stacklevel=2,
         )

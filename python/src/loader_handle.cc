@@ -178,12 +178,20 @@ LoaderHandle::Look LoaderHandle::LookForNext(uint64_t epoch) {
   if (absl::Status started = StartLocked(); !started.ok()) return {.ready = true, .next = std::move(started)};
   in_use_ = true;
   lock.unlock();
-  look.ready = loader_->WaitReady(kPollSlice);
-  if (look.ready) look.next = loader_->Next();
-  lock.lock();
-  in_use_ = false;
+  const auto release = [&] {
+    lock.lock();
+    in_use_ = false;
+    unused_.notify_all();
+  };
+  try {
+    look.ready = loader_->WaitReady(kPollSlice);
+    if (look.ready) look.next = loader_->Next();
+  } catch (...) {  // Close must not wait for ever
+    release();
+    throw;
+  }
+  release();
   if (look.next.ok() && *look.next) epoch_ = (*look.next)->position.epoch;
-  unused_.notify_all();
   return look;
 }
 

@@ -38,11 +38,14 @@ HmacKey::HmacKey(HmacKey&&) noexcept = default;
 HmacKey& HmacKey::operator=(HmacKey&&) noexcept = default;
 
 Sha256Digest HmacKey::Sign(ByteSpan data) const {
-  Sha256Digest digest;
+  Sha256Digest digest{};
   size_t length = digest.size();
-  EVP_MAC_init(state_->context, nullptr, 0, nullptr);  // the key of before, from what was computed of it
-  EVP_MAC_update(state_->context, reinterpret_cast<const unsigned char*>(data.data()), data.size());
-  EVP_MAC_final(state_->context, digest.data(), &length, digest.size());
+  EVP_MAC_CTX* const context = state_->context;
+  const bool signed_all =
+      EVP_MAC_init(context, nullptr, 0, nullptr) == 1 &&  // with the key that it has
+      EVP_MAC_update(context, reinterpret_cast<const unsigned char*>(data.data()), data.size()) == 1 &&
+      EVP_MAC_final(context, digest.data(), &length, digest.size()) == 1;
+  if (!signed_all) throw std::runtime_error("OpenSSL failed to sign with HMAC and SHA-256");
   return digest;
 }
 

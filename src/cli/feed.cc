@@ -206,20 +206,18 @@ absl::Status Drain(BatchSource& loader, const FeedFlags& flags, uint64_t expecte
   return status.ok() ? kept : status;
 }
 
-// `whole`: the option that needs the whole index, if it is why the run waits for it; else "".
+// `advice`: if the index is a long wait, how the run would begin without it; "": the program has asked to wait.
 absl::StatusOr<std::unique_ptr<Dataset>> OpenDataset(Runtime& runtime, Stores& stores, const std::string& uri,
                                                      std::optional<LabelsFile> labels, bool by_class,
-                                                     std::string_view whole) {
+                                                     std::string advice) {
   InterruptStop interrupt;
   ProgressLine progress("indexing " + uri, ProgressLine::Unit::kBytes);
   OpenOptions open;
   open.progress = [&](uint64_t done, uint64_t total) {
-    if (total > Stages::kUsualFromBytes && !whole.empty()) {
+    if (total > Stages::kUsualFromBytes && !advice.empty()) {
       Log(LogLevel::kWarning, "feed",
-          fmt::format("{}: the first batch waits for the index of {}, which {} needs; without that option, the run "
-                      "begins with some of the shards (--start staged)",
-                      uri, FormatSize(total), whole));
-      whole = {};
+          fmt::format("{}: the first batch waits for the index of {}; {}", uri, FormatSize(total), advice));
+      advice.clear();
     }
     progress.Update(done, total);
   };
@@ -267,6 +265,13 @@ std::string_view OptionForWhole(const FeedFlags& flags) {
   return "";
 }
 
+std::string AdviceOnStart(const FeedFlags& flags) {
+  const std::string_view whole = OptionForWhole(flags);
+  if (whole.empty()) return "--start staged begins with some of the shards (docs/plan.md)";
+  return fmt::format("{} needs it; without that option, --start staged begins with some of the shards (docs/plan.md)",
+                     whole);
+}
+
 // True if the run is staged whatever its data are: by --start, or because it continues a staged run.
 bool IsStaged(const FeedFlags& flags, const LoaderOptions& options) {
   return flags.start == "staged" || (flags.start.empty() && options.start && options.start->stage);
@@ -279,22 +284,14 @@ absl::Status CheckStaged(const FeedFlags& flags) {
       "{}: the whole index must be known, and --start staged begins before it is; use --start indexed", option));
 }
 
-// The data set if the run is staged, else null. If the program is free to choose, the listing decides, and whether
-// there is an index makes no difference.
+// The data set if the run is staged, else null. An index makes no difference.
 absl::StatusOr<std::unique_ptr<StagedDataset>> OpenStaged(const FeedFlags& flags, const LoaderOptions& options,
                                                           Runtime& runtime, Stores& stores) {
-  const bool chosen = IsStaged(flags, options);
-  if (!chosen && (!flags.start.empty() || options.start || !OptionForWhole(flags).empty())) return nullptr;
+  if (!IsStaged(flags, options)) return nullptr;
   InterruptStop interrupt;
   OpenOptions open;
   open.stop = interrupt.token();
-  absl::StatusOr<std::unique_ptr<StagedDataset>> data =
-      StagedDataset::Open(runtime, stores, flags.source.uris.front(), open);
-  if (chosen) return data;
-  // Other data need no stages, and what is wrong with them is said when they are opened.
-  if (absl::IsCancelled(data.status()) || absl::IsUnavailable(data.status())) return data;
-  if (!data.ok() || (*data)->total_bytes() <= Stages::kUsualFromBytes) return nullptr;
-  return data;
+  return StagedDataset::Open(runtime, stores, flags.source.uris.front(), open);
 }
 
 // A run whose loader is there.
@@ -377,11 +374,11 @@ absl::Status Feed(const FeedFlags& flags) {
     ASSIGN_OR_RETURN(options.cache, RangeCache::Open(cache, runtime.memory()));
     return FeedStaged(flags, options, runtime, std::move(staged), totals, opening);
   }
-  const std::string_view whole = flags.start.empty() && !options.start ? OptionForWhole(flags) : "";
+  const std::string advice = flags.start.empty() && !options.start ? AdviceOnStart(flags) : "";
   std::vector<std::unique_ptr<Dataset>> datasets;
   for (const std::string& uri : flags.source.uris) {
     ASSIGN_OR_RETURN(datasets.emplace_back(),
-                     OpenDataset(runtime, stores, uri, flags.source.labels.file(), request.NeedsClasses(), whole));
+                     OpenDataset(runtime, stores, uri, flags.source.labels.file(), request.NeedsClasses(), advice));
   }
   ASSIGN_OR_RETURN(const FeedSource feed, MakeSource(runtime, datasets, request));
   options.mix = feed.mix;
@@ -431,7 +428,7 @@ void AddReadingOptions(Command feed, FeedFlags* flags) {
   feed.Add(
           "--start", &flags->start,
           "indexed: begin when all shards are indexed; staged: begin with some, and index the others meanwhile [as the "
-          "position of --resume says; else staged for more than 1 GiB of shards]")
+          "position of --resume says, else indexed]")
       .Words({"indexed", "staged"});
   feed.Add("--stop-after", &flags->stop_after,
            "Stop at the batch that reaches this many samples of this rank; 0: feed none")

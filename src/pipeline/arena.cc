@@ -1,6 +1,7 @@
 #include "pipeline/arena.h"
 
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <bit>
@@ -10,7 +11,6 @@ namespace millrace {
 
 namespace {
 constexpr uint64_t kNone = UINT64_MAX;
-constexpr uintptr_t kSystemPage = 4096;
 }  // namespace
 
 Arena::Arena(uint64_t bytes, uint64_t unit) : unit_(unit), units_(bytes / unit), limit_units_(units_) {
@@ -103,15 +103,16 @@ void Arena::SetLimit(uint64_t bytes) {
   }
 }
 
-// These are free units beyond the limit. Pages that others have a part of stay.
+// These are free units beyond the limit. Pages that others have a part of stay, until all units behind them are free.
 void Arena::GiveBack(uint64_t first, uint64_t end) {
-  const auto begin =
-      (reinterpret_cast<uintptr_t>(region_ + first * unit_) + kSystemPage - 1) / kSystemPage * kSystemPage;
-  const auto last = reinterpret_cast<uintptr_t>(region_ + end * unit_) / kSystemPage * kSystemPage;
-  if (begin < last) (void)madvise(reinterpret_cast<void*>(begin), last - begin, MADV_DONTNEED);
   if (end == touched_units_) {
     while (touched_units_ > limit_units_ && FindRun(touched_units_ - 1, touched_units_, 1) != kNone) --touched_units_;
+    first = std::min(first, touched_units_);
   }
+  static const auto page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
+  const auto begin = (reinterpret_cast<uintptr_t>(region_ + first * unit_) + page - 1) / page * page;
+  const auto last = reinterpret_cast<uintptr_t>(region_ + end * unit_) / page * page;
+  if (begin < last) (void)madvise(reinterpret_cast<void*>(begin), last - begin, MADV_DONTNEED);
 }
 
 }  // namespace millrace

@@ -114,7 +114,7 @@ void Engine::ShareMemory() {
   item_bytes_.store(fetcher.touched_items(), std::memory_order_relaxed);
   landing_bytes_.store(fetcher.touched_landing(), std::memory_order_relaxed);
   if (share_ == nullptr) return;
-  const uint64_t beside = outlet_.ring().made() * plan_.slot_bytes + plan_.account_bytes();
+  const uint64_t beside = outlet_.ring().made() * plan_.slot_bytes + plan_.account_bytes;
   const uint64_t granted = share_->Grant(beside + fetcher.touched_items() + fetcher.touched_landing());
   const uint64_t left = granted - std::min(granted, beside);
   walker_.SetFetchMemory(left >= plan_.fetch_bytes ? plan_.fetch_bytes
@@ -198,7 +198,7 @@ LoaderReport Engine::report() const {
   report.memory.loaders = share_ != nullptr ? share_->members() : 1;
   report.memory.item_bytes = item_bytes_.load(std::memory_order_relaxed);
   report.memory.landing_bytes = landing_bytes_.load(std::memory_order_relaxed);
-  report.memory.account_bytes = plan_.account_bytes();
+  report.memory.account_bytes = plan_.account_bytes;
   return report;
 }
 

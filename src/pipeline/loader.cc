@@ -21,7 +21,7 @@ absl::StatusOr<std::unique_ptr<Loader>> Loader::Create(Runtime& runtime, const S
   const uint64_t memory = plan->options.memory_bytes;
   EngineMemory engine_memory;
   if (shares != nullptr) {
-    engine_memory.share = shares->Join(plan->fetch_bytes + slot_bytes + plan->account_bytes(), slot_bytes);
+    engine_memory.share = shares->Join(plan->fetch_bytes + slot_bytes + plan->account_bytes, slot_bytes);
   } else {
     engine_memory.fetch = runtime.memory().TryReserve(memory - slot_bytes - plan->unused_bytes);
   }

@@ -146,6 +146,7 @@ absl::Status SplitMemory(LoaderPlan* plan) {
   if (values > 0) plan->value_bytes = reserve + std::min(memory / 8, (memory - least) / 2);
   plan->slots = std::clamp<uint64_t>(memory / 4 / slot, least_slots, small ? kMaxSmallSlots : kMaxSlots);
   plan->fetch_bytes = memory - plan->slots * slot - reserve - plan->group_bytes - plan->value_bytes;
+  plan->account_bytes = memory - plan->slots * plan->slot_bytes - plan->fetch_bytes;
   plan->epoch_bytes = EpochBytes(*plan);
   const uint64_t needed = Fetcher::NeededBytes(FetchOptions(*plan), plan->source);
   plan->unused_bytes = plan->fetch_bytes - std::min(plan->fetch_bytes, needed);

@@ -27,18 +27,15 @@ struct LoaderPlan {
   uint64_t slot_bytes = 0;            // of the largest
   std::vector<PlannedField> fields;   // of samples; empty: nothing is decoded, or items are rows of tokens
   uint64_t fingerprint = 0;
-  uint64_t fetch_bytes = 0;   // for fetched samples or rows, and what belongs to each of them
-  uint64_t unused_bytes = 0;  // of the budget: the items of an epoch need no more than fetch_bytes
-  uint64_t epoch_bytes = 0;   // of the items of an epoch that this rank gets, with what belongs to each of them
-  uint64_t group_bytes = 0;   // for groups of rows
-  uint64_t value_bytes = 0;   // for the values of rows that the consumer has not taken yet
+  uint64_t fetch_bytes = 0;    // for fetched samples or rows, and what belongs to each of them
+  uint64_t unused_bytes = 0;   // of the budget: the items of an epoch need no more than fetch_bytes
+  uint64_t epoch_bytes = 0;    // of the items of an epoch that this rank gets, with what belongs to each of them
+  uint64_t group_bytes = 0;    // for groups of rows
+  uint64_t value_bytes = 0;    // for the values of rows that the consumer has not taken yet
+  uint64_t account_bytes = 0;  // for all but batches and fetched items
   uint64_t slots = 0;
 
   const OrderPolicy& policy() const { return policies.front(); }
-  /// For all but batches and fetched items.
-  uint64_t account_bytes() const {
-    return options.memory_bytes - std::min(options.memory_bytes, slots * slot_bytes + fetch_bytes + unused_bytes);
-  }
   bool bucketed() const { return !buckets.empty(); }
   /// With draws from several parts, whose numbers batches carry.
   bool with_parts() const { return mix.has_value() || bucketed(); }

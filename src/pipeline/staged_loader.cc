@@ -4,6 +4,7 @@
 #include <pthread.h>
 
 #include <algorithm>
+#include <exception>
 #include <utility>
 
 #include "pipeline/loader_facts.h"
@@ -206,20 +207,24 @@ absl::Status StagedLoader::Begin(const StagedFacts& facts) {
   return absl::OkStatus();
 }
 
+absl::StatusOr<StagedLoader::Opened> StagedLoader::OpenStage(uint64_t* stage, bool begins) const {
+  try {
+    ASSIGN_OR_RETURN(FoundStage found, FindStage(*data_, stages_, options_, *stage));
+    *stage = found.stage + 1;
+    Opened opened{.stage = found.stage, .dataset = std::move(found.dataset)};
+    // Samples are fetched before the consumer asks. If this fails, the consumer tries again, and says why.
+    if (begins && opened.dataset != nullptr) {
+      if (auto loader = MakeLoader(*opened.dataset, entry_); loader.ok()) opened.loader = *std::move(loader);
+    }
+    return opened;
+  } catch (const std::exception& error) {  // memory is exhausted; this thread must not end the process
+    return absl::ResourceExhaustedError(fmt::format("opening a stage failed: {}", error.what()));
+  }
+}
+
 void StagedLoader::OpenAhead(uint64_t stage, bool begins) {
   for (;; begins = false) {
-    absl::StatusOr<FoundStage> found = FindStage(*data_, stages_, options_, stage);
-    absl::StatusOr<Opened> opened = Opened{};
-    if (!found.ok()) {
-      opened = found.status();
-    } else {
-      stage = found->stage + 1;
-      opened = Opened{.stage = found->stage, .dataset = std::move(found->dataset)};
-      // Samples are fetched before the consumer asks. If this fails, the consumer tries again, and says why.
-      if (begins && opened->dataset != nullptr) {
-        if (auto loader = MakeLoader(*opened->dataset, entry_); loader.ok()) opened->loader = *std::move(loader);
-      }
-    }
+    absl::StatusOr<Opened> opened = OpenStage(&stage, begins);
     const bool last = !opened.ok() || opened->stage > stages_.size();
     const bool none = opened.ok() && opened->dataset == nullptr;
     Lock lock(mutex_);
@@ -397,7 +402,11 @@ LoaderReport StagedLoader::report() const {
   report.stalls.elapsed = own.elapsed;
   const auto index = static_cast<size_t>(StallCause::kIndex);
   report.stalls.seconds[index] += own.seconds[index];
-  if (loader_ != nullptr) AddWaits(loader_->report(), &report);
+  if (loader_ != nullptr) {
+    const LoaderReport now = loader_->report();
+    AddWaits(now, &report);
+    report.memory = now.memory;
+  }
   if (cached_ != nullptr) AddCache(cached_->report(), &report.cache);
   return report;
 }

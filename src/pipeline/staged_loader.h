@@ -87,6 +87,8 @@ class StagedLoader final : public BatchSource {
 
   absl::Status Begin(const StagedFacts& facts);
   // For the thread.
+  /// The first stage from `*stage` on that has samples; then the one behind it is next. `begins`: with its loader.
+  absl::StatusOr<Opened> OpenStage(uint64_t* stage, bool begins) const;
   void OpenAhead(uint64_t stage, bool begins);
   // For the consumer.
   absl::StatusOr<Opened> Take();

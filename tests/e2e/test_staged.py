@@ -151,24 +151,26 @@ def large(shards: Path, tmp_path: Path) -> Path:
     return folder
 
 
-def test_the_listing_chooses(large: Path, sandbox: Sandbox) -> None:
-    for _ in range(2):  # without an index, and with the one that the first run has made
-        assert sandbox.feed(large)["position"].startswith("mr3-1-")
-    indexed = sandbox.feed(large, start="indexed", stop_after=1, batch=2)
+def test_a_position_says_how_its_run_began(large: Path, sandbox: Sandbox) -> None:
+    staged = sandbox.feed(large, start="staged", stop_after=1, batch=2)
+    assert staged["position"].startswith("mr3-0-")
+    assert sandbox.feed(large, resume=staged["position"])["position"].startswith("mr3-1-")
+    indexed = sandbox.feed(large, stop_after=1, batch=2)
     assert indexed["position"].startswith("mr2-0-")
-    assert sandbox.feed(large, resume=indexed["position"])["position"].startswith("mr2-1-"), "as the position says"
-    os.truncate(large / "002.tar", 100 << 20)
+    assert sandbox.feed(large, resume=indexed["position"])["position"].startswith("mr2-1-")
+
+
+def test_a_long_wait_names_the_way_without_it(large: Path, sandbox: Sandbox) -> None:
+    done = sandbox.run(*feed_args(large))
+    assert done.err.count("the first batch waits for the index") == 1 and "; --start staged begins" in done.err, (
+        done.err
+    )
     forget(sandbox, large)
-    assert sandbox.feed(large)["position"].startswith("mr2-1-"), "they have less than 1 GiB now"
-
-
-def test_what_needs_the_index_waits_for_it_and_says_why(large: Path, sandbox: Sandbox) -> None:
     done = sandbox.run(*feed_args(large, where="bytes=1-"))
-    assert done.err.count("--where needs") == 1, done.err
-    assert "--start staged" in done.err
+    assert done.err.count("--where needs it") == 1 and "--start staged" in done.err, done.err
     forget(sandbox, large)
     quiet = sandbox.run(*feed_args(large, where="bytes=1-", start="indexed"))
-    assert "needs" not in quiet.err
+    assert "waits" not in quiet.err
 
 
 # ---- Bytes

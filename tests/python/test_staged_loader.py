@@ -223,26 +223,47 @@ def test_a_position_says_which_order_it_belongs_to(shards: Samples) -> None:
         assert free.state_dict()["position"].split("-")[0] == state["position"].split("-")[0]
 
 
-def test_the_listing_chooses(shards: Samples, tmp_path: pathlib.Path) -> None:
+def test_a_long_wait_names_the_way_without_it(shards: Samples, tmp_path: pathlib.Path) -> None:
     large = tmp_path / "large"
     large.mkdir()
     for number in range(3):  # holes behind the ends of archives, which nobody reads
         shutil.copy(pathlib.Path(shards.uri) / f"shard-{number:03}.tar", large)
         os.truncate(large / f"shard-{number:03}.tar", 400 << 20)
     options: dict[str, Any] = {**AT_SIZE, "output": "numpy", "batch_size": 2}
-    for _ in range(2):
-        staged = millrace.Loader(str(large), **options)
-        assert "staged" in repr(staged)
-        assert len(epoch_of(staged)) == len(millrace.Dataset(str(large)))
-    assert "staged" not in repr(millrace.Loader(millrace.Dataset(str(large)), **options)), "it is open"
-    assert "staged" not in repr(millrace.Loader(shards.uri, **options))
-    shutil.rmtree(large / ".millrace")
-    with pytest.warns(UserWarning, match=r"last='drop' needs.*start='staged'"):
-        assert len(millrace.Loader(str(large), last="drop", **options)) > 0
+    for choice, advice in (
+        ({}, r"waits for the index.*; start='staged'"),
+        ({"last": "drop"}, r"last='drop' needs it.*start='staged'"),
+    ):
+        shutil.rmtree(large / ".millrace", ignore_errors=True)
+        with pytest.warns(UserWarning, match=advice):
+            loader = millrace.Loader(str(large), **choice, **options)
+        assert "staged" not in repr(loader) and len(loader) > 0
     with warnings.catch_warnings():
         warnings.simplefilter("error")
+        assert len(millrace.Loader(str(large), **options)) > 0  # there is an index
         shutil.rmtree(large / ".millrace")
         assert len(millrace.Loader(str(large), start="indexed", **options)) > 0
+        shutil.rmtree(large / ".millrace")
+        assert "staged" in repr(millrace.Loader(str(large), start="staged", **options))
+
+
+def test_order_of_the_index(shards: Samples) -> None:
+    """shuffle=False is the order of the index, also with many shards: nothing is staged unless the program says so."""
+    loader = millrace.Loader(shards.uri, **AT_SIZE, output="numpy", batch_size=2, shuffle=False, epochs=1)
+    assert [key for batch in loader for key in keys_of(batch)] == sorted(shards.labels)
+
+
+def test_lengths_of_iterators(shards: Samples) -> None:
+    loader = loader_of(shards, memory="64MiB")
+    iterator = iter(loader)
+    assert iterator
+    with pytest.raises(TypeError, match="staged"):
+        len(iterator)
+    batches = len(list(iterator))
+    assert len(loader) == -(-COUNT // loader.batch_size) and batches >= len(loader)
+    later = iter(loader)
+    next(later)
+    assert len(later) == len(loader)
 
 
 def test_two_iterators_and_the_data_set(shards: Samples) -> None:

@@ -18,6 +18,9 @@ sys.path.append(str(ROOT / "python/millrace"))
 
 from bench import _page, _parts, _plots  # noqa: E402
 
+# Else other tests that import jax or lightning would find millrace/jax.py.
+sys.path.remove(str(ROOT / "python/millrace"))
+
 
 def spread(median: float, least: float | None = None, most: float | None = None) -> dict[str, float]:
     return {
