@@ -124,8 +124,6 @@ _PerChannel = tuple[float, float, float]
 _Image = tuple[int, int, int, _Crop, str, str, _PerChannel, _PerChannel, str, bool, bool]
 _Field = tuple[str, str, str, _Image | None, str, str]
 
-STAGED_FROM_BYTES: int
-
 @final
 class StagedDataset:
     def __init__(
@@ -140,8 +138,6 @@ class StagedDataset:
         part: int,
         parts: int,
     ) -> None: ...
-    @property
-    def is_usual(self) -> bool: ...
     @property
     def uri(self) -> str: ...
 

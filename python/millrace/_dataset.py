@@ -507,31 +507,13 @@ class Dataset:
         return f"{self._native.fingerprint:016x}"
 
 
-def open_whole(uri: str, seen: Callable[[int, int], None]) -> Dataset:
-    """As ``Dataset(uri)``. ``seen`` also gets the bytes that are done and those in total, while an index is built."""
-    return _open(uri, None, Opening(), seen=seen)
-
-
-def _open(
-    uri: str,
-    progress: bool | None,
-    opening: Opening,
-    labels: Native | None = None,
-    seen: Callable[[int, int], None] | None = None,
-) -> Dataset:
+def _open(uri: str, progress: bool | None, opening: Opening, labels: Native | None = None) -> Dataset:
     """With the labels of all samples, whether these have some or not: the caller has looked."""
     dataset = Dataset.__new__(Dataset)
     dataset._progress, dataset._opening = progress, opening
     show = ProgressLine(uri) if labels is None and (sys.stderr.isatty() if progress is None else progress) else None
-
-    def update(done: int, total: int) -> None:
-        if seen:
-            seen(done, total)
-        if show:
-            show.update(done, total)
-
     try:
-        dataset._adopt(native_of(uri, opening, labels, update if show or seen else None))
+        dataset._adopt(native_of(uri, opening, labels, show.update if show else None))
     finally:
         if show:
             show.clear()

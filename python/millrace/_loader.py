@@ -264,7 +264,7 @@ class Loader:
         self._data, self._start = tokenized(data, tokens), start
         whole = option_for_whole(data, tokens, workers, checked["last"])
         staged = staged_data(self._data, start, whole)
-        self._opened = None if staged else opened_data(self._data, start, whole)
+        self._opened = None if staged else opened_data(self._data)
         self._is_staged = staged is not None
         self._uri = staged.uri if staged else self._dataset.uri
         mix = self._opened if isinstance(self._opened, Mix) else None

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import sys
-import warnings
 from typing import Any, Literal, Union
 
 from . import _arguments, _core
 from ._dataloader_names import advice_of_data
-from ._dataset import Dataset, open_whole
+from ._dataset import Dataset
 from ._errors import InvalidArgumentError
 from ._mix import Mix
 from ._opening import Opening
@@ -77,31 +76,5 @@ def _uri(data: Any) -> str:
         raise TypeError(f"{error}{advice_of_data(data)}") from None
 
 
-def opened_data(data: Any, start: Start = "indexed", whole: str | None = None) -> Dataset | Mix:
-    """``start`` None: a note says once that a long wait for the index is not needed. ``whole``: the option that needs it."""
-    if isinstance(data, (Dataset, Mix)):
-        return data
-    uri = _uri(data)
-    return open_whole(uri, _Note(uri, whole).update) if start is None else Dataset(uri)
-
-
-class _Note:
-    """Says once how a Loader would begin before a long wait for the index."""
-
-    def __init__(self, uri: str, whole: str | None) -> None:
-        self._uri = uri
-        self._advice = (
-            "start='staged' begins with some of the shards (docs/plan.md)"
-            if whole is None
-            else f"{whole} needs it; without that option, start='staged' begins with some of the shards (docs/plan.md)"
-        )
-        self._is_said = False
-
-    def update(self, done: int, total: int) -> None:
-        if self._is_said or total <= _core.STAGED_FROM_BYTES:
-            return
-        self._is_said = True
-        warnings.warn(
-            f"{self._uri}: the first batch waits for the index of {total / 2**30:,.1f} GiB; {self._advice}",
-            stacklevel=2,
-        )
+def opened_data(data: Any) -> Dataset | Mix:
+    return data if isinstance(data, (Dataset, Mix)) else Dataset(_uri(data))

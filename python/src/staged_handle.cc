@@ -39,7 +39,6 @@ StagedFacts StagedHandle::Describe(const LoaderOptions& options) {
 
 void BindStagedDataset(nb::module_& module) {
   using Handle = StagedHandle;
-  module.attr("STAGED_FROM_BYTES") = Stages::kUsualFromBytes;
   nb::class_<Handle>(module, "StagedDataset")
       .def(
           "__init__",
@@ -53,7 +52,6 @@ void BindStagedDataset(nb::module_& module) {
           },
           nb::arg("uri"), nb::arg("progress").none(), nb::kw_only(), nb::arg("endpoint"), nb::arg("profile"),
           nb::arg("region"), nb::arg("index"), nb::arg("part"), nb::arg("parts"))
-      .def_prop_ro("is_usual", [](const Handle& self) { return self.total_bytes() > Stages::kUsualFromBytes; })
       .def_prop_ro("uri", [](const Handle& self) { return ToPyText(self.uri()); });
 }
 

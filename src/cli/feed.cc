@@ -206,21 +206,12 @@ absl::Status Drain(BatchSource& loader, const FeedFlags& flags, uint64_t expecte
   return status.ok() ? kept : status;
 }
 
-// `advice`: if the index is a long wait, how the run would begin without it; "": the program has asked to wait.
 absl::StatusOr<std::unique_ptr<Dataset>> OpenDataset(Runtime& runtime, Stores& stores, const std::string& uri,
-                                                     std::optional<LabelsFile> labels, bool by_class,
-                                                     std::string advice) {
+                                                     std::optional<LabelsFile> labels, bool by_class) {
   InterruptStop interrupt;
   ProgressLine progress("indexing " + uri, ProgressLine::Unit::kBytes);
   OpenOptions open;
-  open.progress = [&](uint64_t done, uint64_t total) {
-    if (total > Stages::kUsualFromBytes && !advice.empty()) {
-      Log(LogLevel::kWarning, "feed",
-          fmt::format("{}: the first batch waits for the index of {}; {}", uri, FormatSize(total), advice));
-      advice.clear();
-    }
-    progress.Update(done, total);
-  };
+  open.progress = [&](uint64_t done, uint64_t total) { progress.Update(done, total); };
   open.stop = interrupt.token();
   open.labels = std::move(labels);
   open.raw.classes = by_class;
@@ -263,13 +254,6 @@ std::string_view OptionForWhole(const FeedFlags& flags) {
     if (given) return name;
   }
   return "";
-}
-
-std::string AdviceOnStart(const FeedFlags& flags) {
-  const std::string_view whole = OptionForWhole(flags);
-  if (whole.empty()) return "--start staged begins with some of the shards (docs/plan.md)";
-  return fmt::format("{} needs it; without that option, --start staged begins with some of the shards (docs/plan.md)",
-                     whole);
 }
 
 // True if the run is staged whatever its data are: by --start, or because it continues a staged run.
@@ -374,11 +358,10 @@ absl::Status Feed(const FeedFlags& flags) {
     ASSIGN_OR_RETURN(options.cache, RangeCache::Open(cache, runtime.memory()));
     return FeedStaged(flags, options, runtime, std::move(staged), totals, opening);
   }
-  const std::string advice = flags.start.empty() && !options.start ? AdviceOnStart(flags) : "";
   std::vector<std::unique_ptr<Dataset>> datasets;
   for (const std::string& uri : flags.source.uris) {
     ASSIGN_OR_RETURN(datasets.emplace_back(),
-                     OpenDataset(runtime, stores, uri, flags.source.labels.file(), request.NeedsClasses(), advice));
+                     OpenDataset(runtime, stores, uri, flags.source.labels.file(), request.NeedsClasses()));
   }
   ASSIGN_OR_RETURN(const FeedSource feed, MakeSource(runtime, datasets, request));
   options.mix = feed.mix;

@@ -25,8 +25,6 @@ class Stages {
  public:
   static constexpr uint64_t kFirstBytes = uint64_t{256} << 20;
   static constexpr uint64_t kFirstShards = 64;
-  /// If shards have more bytes together, a run that is free to choose begins with stages.
-  static constexpr uint64_t kUsualFromBytes = uint64_t{1} << 30;
 
   Stages(std::span<const uint64_t> sizes, uint64_t seed);
 

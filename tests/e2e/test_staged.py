@@ -160,19 +160,6 @@ def test_a_position_says_how_its_run_began(large: Path, sandbox: Sandbox) -> Non
     assert sandbox.feed(large, resume=indexed["position"])["position"].startswith("mr2-1-")
 
 
-def test_a_long_wait_names_the_way_without_it(large: Path, sandbox: Sandbox) -> None:
-    done = sandbox.run(*feed_args(large))
-    assert done.err.count("the first batch waits for the index") == 1 and "; --start staged begins" in done.err, (
-        done.err
-    )
-    forget(sandbox, large)
-    done = sandbox.run(*feed_args(large, where="bytes=1-"))
-    assert done.err.count("--where needs it") == 1 and "--start staged" in done.err, done.err
-    forget(sandbox, large)
-    quiet = sandbox.run(*feed_args(large, where="bytes=1-", start="indexed"))
-    assert "waits" not in quiet.err
-
-
 # ---- Bytes
 
 

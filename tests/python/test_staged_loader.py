@@ -7,7 +7,6 @@ import pathlib
 import shutil
 import subprocess
 import sys
-import warnings
 from collections import Counter
 from typing import Any
 
@@ -221,30 +220,6 @@ def test_a_position_says_which_order_it_belongs_to(shards: Samples) -> None:
         free.load_state_dict(state)
         assert epoch_of(free) == [key for batch in batches[7:] for key in batch], written
         assert free.state_dict()["position"].split("-")[0] == state["position"].split("-")[0]
-
-
-def test_a_long_wait_names_the_way_without_it(shards: Samples, tmp_path: pathlib.Path) -> None:
-    large = tmp_path / "large"
-    large.mkdir()
-    for number in range(3):  # holes behind the ends of archives, which nobody reads
-        shutil.copy(pathlib.Path(shards.uri) / f"shard-{number:03}.tar", large)
-        os.truncate(large / f"shard-{number:03}.tar", 400 << 20)
-    options: dict[str, Any] = {**AT_SIZE, "output": "numpy", "batch_size": 2}
-    for choice, advice in (
-        ({}, r"waits for the index.*; start='staged'"),
-        ({"last": "drop"}, r"last='drop' needs it.*start='staged'"),
-    ):
-        shutil.rmtree(large / ".millrace", ignore_errors=True)
-        with pytest.warns(UserWarning, match=advice):
-            loader = millrace.Loader(str(large), **choice, **options)
-        assert "staged" not in repr(loader) and len(loader) > 0
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        assert len(millrace.Loader(str(large), **options)) > 0  # there is an index
-        shutil.rmtree(large / ".millrace")
-        assert len(millrace.Loader(str(large), start="indexed", **options)) > 0
-        shutil.rmtree(large / ".millrace")
-        assert "staged" in repr(millrace.Loader(str(large), start="staged", **options))
 
 
 def test_order_of_the_index(shards: Samples) -> None:
