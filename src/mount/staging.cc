@@ -296,8 +296,9 @@ void StagingFile::WriteLater(uint64_t offset, ByteSpan bytes, const std::functio
 }
 
 std::vector<ByteRange> StagingFile::Settle() {
-  ++folder_.settling_;  // what other files wait for comes before it
   std::unique_lock lock(mutex_);
+  if (waiting_ == 0) return std::exchange(failed_, {});  // the folder may have ended, if this file is kept
+  ++folder_.settling_;                                   // its writes come before those that nobody waits for
   written_.wait(lock, [this] { return waiting_ == 0; });
   --folder_.settling_;
   return std::exchange(failed_, {});
