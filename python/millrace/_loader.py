@@ -430,7 +430,7 @@ class Loader:
 
     @property
     def dataset(self) -> Dataset | Mix:
-        """What it was made with. If a staged loader was given a URI, this opens the data set, and waits for its index."""
+        """The data set that it was made with. If a staged loader was given a URI, this opens the data set, and waits for its index."""
         return self._dataset
 
     @property

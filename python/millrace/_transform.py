@@ -41,7 +41,7 @@ def imported(name: str) -> Callable[..., Any]:
 
 @dataclasses.dataclass(frozen=True)
 class Seeds:
-    """What random numbers are a function of: seed, epoch and sample; the row's number, of tokens; in a mix the place of the draw, too.
+    """The place on which random numbers depend: seed, epoch and sample, or the row's number for tokens; in a mix the place of the draw, too.
 
     In the first epoch of a staged loader, samples have no numbers, and their places in the epoch stand for them."""
 

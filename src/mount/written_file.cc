@@ -258,7 +258,7 @@ absl::Status WrittenFile::CommitNow(const Patience& patience) {
     RETURN_IF_ERROR(failed_);
     SettleStaged();
     info = Upload(patience);
-    if (absl::IsCancelled(info.status())) return info.status();  // another call goes on
+    if (absl::IsCancelled(info.status())) return info.status();  // another call continues
   } while (TakeOtherName());                                     // the name that it was sent to is another file's now
   if (IsRefusal(info.status())) {
     if (const std::optional<ObjectInfo> ours = FindOurs(patience)) info = *ours;

@@ -161,7 +161,7 @@ def _order_section(report: Figures, scenario: Figures) -> Markup:
             *(note(f"{text}.") for text in report["page"]["order_ratios"]),
             note(
                 "none: as the samples are stored; window: shuffled within windows, the default; global: each sample "
-                "anywhere; raw: likewise, of the same images as raw objects, so that each is a request of its own. "
+                "anywhere; raw: the same, with the images as raw objects, so that each is a request of its own. "
                 + report["page"]["orders_note"]
             ),
             object_rivals(scenario, fastest(point for point in points if point["raw"])),
