@@ -32,7 +32,7 @@ class Plan:
 
     In a subset, samples have the numbers that the index gives them. In the plan of a :class:`Mix`, ``plan.part(p)`` is the number of the
     part to which the sample at p belongs. There a sample may occur several times, or not at all. ``plan.position_of(s)`` is its first
-    position, or -1, and ``plan.positions(s)`` are all its positions. With ``draws="replacement"`` there is no inverse, and
+    position, or -1, and ``plan.positions(s)`` are all its positions. If draws are not exact, there is no inverse, and
     ``plan.position_of`` raises UnsupportedError.
 
     Args:
@@ -155,7 +155,7 @@ class Plan:
         Raises:
             IndexError: There is no such sample.
             InvalidArgumentError: Several data sets have a sample with this number, and ``part`` is None.
-            UnsupportedError: The draws are with replacement.
+            UnsupportedError: The draws of the mix are not exact.
         """
         of = _part(part)
         return _answer(sample, _as_int64(sample), lambda samples, into: self._native.position_of(samples, of, into))
@@ -165,7 +165,7 @@ class Plan:
     def positions(self, sample: int, *, part: int | None = None) -> npt.NDArray[np.int64]:
         """Returns all positions of a sample in this epoch, ascending. Without a mix, there is one.
 
-        With ``draws="replacement"`` the call searches the whole epoch; Ctrl-C ends it.
+        If draws are not exact, the call searches the whole epoch; Ctrl-C ends it.
 
         Args:
             sample: The number of the sample in the index.
