@@ -301,8 +301,8 @@ def _fitted(batch: Any, columns: set[str] | None) -> Any:
     }
     if not chosen:
         raise InvalidArgumentError(
-            f"the model takes {', '.join(sorted(columns or ()))}, and batches of the Loader have none of these but {', '.join(batch)}; "
-            "name its fields so (fields={'pixel_values': millrace.Image('jpg')}), or return what the model takes from its batch_transform"
+            f"the model takes {', '.join(sorted(columns or ()))}, and batches of the Loader have only {', '.join(batch)}; "
+            "give its fields those names (fields={'pixel_values': millrace.Image('jpg')}), or return them from its batch_transform"
         )
     valid = batch.get("valid")
     if isinstance(valid, torch.Tensor) and not bool(valid.all()):
