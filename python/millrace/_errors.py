@@ -31,6 +31,8 @@ class Error(Exception):
             dataset = millrace.Dataset("s3://bucket/train")
         except millrace.Error as error:
             print(error)
+
+    Each error below also has a built-in base class, such as ``ValueError``.
     """
 
 

@@ -228,6 +228,9 @@ class Text:
     """A list of B strings: the UTF-8 text of a field, and ``""`` for padding.
 
         loader = millrace.Loader("s3://bucket/train", fields={"image": millrace.Image(), "caption": millrace.Text("txt")})
+
+    Args:
+        field: The field of the sample.
     """
 
     field: str
@@ -239,6 +242,9 @@ class Json:
     """A list of B objects: the values of a field with JSON, and None for padding.
 
         loader = millrace.Loader("s3://bucket/train", fields={"image": millrace.Image(), "meta": millrace.Json("json")})
+
+    Args:
+        field: The field of the sample.
     """
 
     field: str
@@ -269,6 +275,9 @@ class Bytes:
     """A list of B bytes objects: the values of a field as they are stored, and ``b""`` for padding.
 
         loader = millrace.Loader("s3://bucket/train", fields={"file": millrace.Bytes("jpg")})
+
+    Args:
+        field: The field of the sample.
     """
 
     field: str

@@ -138,6 +138,8 @@ class Trainer(TrainerMixin, _Trainer):
 
         trainer = millrace.huggingface.Trainer(model=model, args=TrainingArguments("out"), train_dataset=loader)
         trainer.train()
+
+    Its arguments are those of ``transformers.Trainer``.
     """
 
 

@@ -60,5 +60,7 @@ def metrics_url() -> str | None:
     """Returns the URL of the metrics of this process, or None if ``configure(metrics_port=)`` was not called.
 
         print(millrace.metrics_url())  # http://127.0.0.1:9400/metrics
+
+    The port is that of ``configure(metrics_port=)``, or the chosen one if that was 0.
     """
     return _core.metrics_url()

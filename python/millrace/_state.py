@@ -182,7 +182,9 @@ class _Encoder:
         self._fixed = group is not None
         self._group = group or ""
         self._names: dict[str, set[str]] = {}  # of tensors, by group
-        self._nodes: dict[Any, dict[str, Any]] = {}  # of tensors, by their memory: a tensor that occurs twice is written once
+        self._nodes: dict[
+            Any, dict[str, Any]
+        ] = {}  # of tensors, by their memory: a tensor that occurs twice is written once
         self.tensors: list[Tensor] = []  # which also keeps their memory, so that its addresses in _nodes stay theirs
 
     def run(self, state: Any) -> Any:

@@ -17,6 +17,8 @@ class Shape(NamedTuple):
 
         for shapes in loader.shapes():
             print(shapes["image"].shape, shapes["image"].dtype)
+
+    ``shape``: the sizes of the dimensions. ``dtype``: the name of the type, such as ``"float32"``.
     """
 
     shape: tuple[int, ...]

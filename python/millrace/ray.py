@@ -49,6 +49,8 @@ class Access:
     """The data with which a trainer reaches the workers of a pool. :meth:`Workers.access` returns it. It can be pickled.
 
         loader = millrace.Loader("s3://bucket/train", **access.options())
+
+    It has the addresses of the workers, and their secret.
     """
 
     addresses: tuple[str, ...]

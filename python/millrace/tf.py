@@ -10,6 +10,8 @@
     backup = keras.callbacks.BackupAndRestore("/nvme/run-7", save_freq=500)
     # Start the program again after a kill: it continues with the next sample.
     model.fit(dataset, epochs=90, callbacks=[positions, backup])
+
+The module needs the packages ``tensorflow`` and ``keras``.
 """
 
 from __future__ import annotations
@@ -33,7 +35,7 @@ if TYPE_CHECKING:
     tf: Any
     keras: Any
 
-    class _Callback:  # what is used of Keras: neither package needs to be there to check this one
+    class _Callback:  # the used parts of Keras, so that type checks work without the packages
         model: Any
         params: dict[str, Any]
 
@@ -46,8 +48,8 @@ else:
 
 __all__ = ["PositionCallback", "dataset"]
 
-_STATES_KEPT = 1024  # of batches that were delivered; tf.data may prefetch fewer than that
-_ENTRIES_KEPT = 100  # of a file of positions
+_STATES_KEPT = 1024  # states of delivered batches; tf.data may prefetch fewer than that
+_ENTRIES_KEPT = 100  # entries of a file of positions
 
 
 def dataset(loader: Loader, *, signature: Mapping[str, Any] | None = None, restart: bool = False) -> Any:

@@ -112,6 +112,9 @@ class RandomHorizontalFlip(Transform):
     """Exchanges left and right with probability ``p``.
 
         image = millrace.Image(transforms=[RandomResizedCrop(224), RandomHorizontalFlip()])
+
+    Args:
+        p: The probability.
     """
 
     p: float = 0.5
@@ -125,6 +128,9 @@ class RandomVerticalFlip(Transform):
     """Exchanges top and bottom with probability ``p``.
 
         image = millrace.Image(transforms=[RandomResizedCrop(224), RandomVerticalFlip(0.25)])
+
+    Args:
+        p: The probability.
     """
 
     p: float = 0.5
@@ -171,6 +177,9 @@ class RandomGrayscale(Transform):
     """Removes the colors with probability ``p``. The number of channels stays the same.
 
         image = millrace.Image(transforms=[RandomResizedCrop(224), RandomGrayscale(0.2)])
+
+    Args:
+        p: The probability.
     """
 
     p: float = 0.1
@@ -230,6 +239,8 @@ class TrivialAugmentWide(Transform):
     """TrivialAugment Wide: one random operation out of 14, with a random magnitude. The arguments are as for :class:`RandAugment`.
 
         image = millrace.Image(transforms=[RandomResizedCrop(224), TrivialAugmentWide()])
+
+    The results are those of torchvision on PIL images.
     """
 
     num_magnitude_bins: int = 31
@@ -246,6 +257,10 @@ class Normalize(Transform):
     """Converts pixels to float32: ``(pixel / 255 - mean) / std`` for each channel.
 
         image = millrace.Image(transforms=[RandomResizedCrop(224), Normalize((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))])
+
+    Args:
+        mean: One number for each channel, or one for all.
+        std: One number for each channel, or one for all.
     """
 
     mean: float | Sequence[float]

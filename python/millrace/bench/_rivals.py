@@ -112,9 +112,9 @@ def rivals_section(report: Figures, best: Figures | None) -> Markup:
             table(["", "samples/s", "of Millrace's", "CPU-s per 1,000", "first batch, s"], rates, wide=True),
             note(
                 "Each decodes, crops, flips and resizes the same images in processes of its own, one loader after the "
-                "other. The number of its images and the mean of their pixels were compared with Millrace's. What a "
-                f"loader takes to begin an epoch, of {counted(best['data_samples'], 'sample')} here, is in its rate: "
-                "with few samples it counts much."
+                "other. The number of its images and the mean of their pixels were compared with Millrace's. The rate "
+                f"includes the time to begin an epoch, which has {counted(best['data_samples'], 'sample')} here. "
+                "With few samples, this time counts much."
             ),
             table([], notes),
         ]
