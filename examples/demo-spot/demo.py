@@ -1,4 +1,4 @@
-"""The demo of spot instances: a job is interrupted twice, and each time goes on in another availability zone.
+"""The demo of spot instances: a job is interrupted twice, and each time it continues in another availability zone.
 
 Run it with `make demo-spot`. It needs the built `millrace` and the Python package next to it, and nothing of AWS: EC2, its metadata
 service and S3 are `millrace devstore --ec2`, strict fakes on this machine.
