@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
 """Listing a million keys of S3 of which nothing is known, 50 ms a page: Millrace beside its rivals, from the same devstore, in one run.
 
+    ```
     bench/s3/list.py                     five shapes of keys, three interleaved runs each (about a quarter of an hour on two cores)
     bench/s3/list.py --quick             50,000 keys, one run: shows that everything works; the figures mean little
     bench/s3/list.py --shape flat --only millrace,boto3
+    ```
 
 Shapes: flat (00000000.jpg, ...), hashed (16 hex digits), deep (date and host folders), hot (95 % below one prefix), classes (1,000
 folders of very different size). Server and client are pinned to one core each. The rivals are those of bench/setup_rivals s3; they list

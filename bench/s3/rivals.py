@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
-"""What others do with the objects of run.py: one rival a process, one JSON object with the keys of get_bench.
+"""Other clients over the objects of run.py: one rival in each process, and one JSON object with the keys of get_bench.
 
+    ```
     build/bench-venv/bin/python bench/s3/rivals.py awscrt s3://b/small/ --objects 2000 --count 10000 --size 115000 --calls 256
     build/bench-venv/bin/python bench/s3/rivals.py boto3 s3://b/large/ --objects 1 --count 4 --size 1GiB --part 8MiB --calls 16
+    ```
 
 Objects are named 000000, 000001, ... below the URI. The endpoint and keys come from AWS_ENDPOINT_URL, AWS_ACCESS_KEY_ID,
 AWS_SECRET_ACCESS_KEY, AWS_REGION and AWS_CA_BUNDLE. The clock starts after imports, clients and worker processes are there. No

@@ -3,7 +3,7 @@
 
 serve.py grpc --port 6001 --rows DIR --batch 128
 serve.py tfdata-dispatcher --port 6000
-serve.py tfdata --port 6001 --dispatcher 127.0.0.1:6000 --address 127.0.0.1:6101     (where trainers are told to find it)
+serve.py tfdata --port 6001 --dispatcher 127.0.0.1:6000 --address 127.0.0.1:6101     (the address for trainers)
 """
 
 from __future__ import annotations

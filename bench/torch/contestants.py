@@ -87,7 +87,7 @@ def load_object(item: Any) -> torch.Tensor:
 
 
 def map_dataset_raw(task: Task) -> Batches:
-    """What s3torchconnector does, with its objects, in DataLoader's own random order."""
+    """Reads objects as s3torchconnector does, in DataLoader's own random order."""
     import millrace.torch
 
     task.begin()
