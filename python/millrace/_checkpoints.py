@@ -190,6 +190,9 @@ class Checkpoints:
             if ckpt.should_save(step):
                 ckpt.save(step, {"model": model.state_dict(), "loader": loader.state_dict()})
 
+        Args:
+            step: The number of the step, from 0.
+
         Raises:
             UsageError: The object has no ``save_interval_steps``.
         """

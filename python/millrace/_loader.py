@@ -80,10 +80,10 @@ class Loader:
         raw: Deliver pixels as they are decoded: uint8 ``[B, H, W, C]``. Without, they are float32 ``[B, C, H, W]`` for torch; for numpy uint8, or
             with ``normalize`` float32, ``[B, H, W, C]``.
         normalize: ``"imagenet"`` or ``(mean, std)``, each one number for all channels or one a channel: float32 pixels, 0 to 1, minus the mean, divided by
-            ``std``.
-        as_tuple: Names of entries of the batch, such as ``("image", "label")``: batches are tuples of these, for ``for image, label in loader:``.
+            ``std``. None: pixels are not normalized.
+        as_tuple: Names of entries of the batch, such as ``("image", "label")``: batches are tuples of these, for ``for image, label in loader:``. None: dicts.
         image: The image of a batch without ``fields``, as an :class:`Image`: its field, crop, flip, orientation, type and all that it can
-            say. ``size``, ``augment``, ``raw`` and ``normalize`` say what it leaves open.
+            say. ``size``, ``augment``, ``raw`` and ``normalize`` determine its options that are None. None: these options alone.
         label: The label of a batch without ``fields``: a :class:`Label`, or the name of its field, an integer. None: ``cls`` as an integer, if
             there is one.
         shuffle: ``"window"`` (reads each byte once, in long runs; also True), ``"global"`` (one permutation of all samples), or ``"none"``
@@ -106,7 +106,7 @@ class Loader:
             (each of those with ``workers`` has as much). A data set that needs less takes less.
         cache: A folder of a local disk that keeps what is read, for later epochs and runs; processes of a machine may share one. If it
             cannot be used, a warning says so, and everything is read from the store. Or ``"memory"``: the Loaders of this process keep it in
-            memory, as long as one of them lives. (A folder of that name is ``"./memory"``, or a ``Path``.) Or a :class:`Cache`, with its size.
+            memory, as long as one of them lives. (A folder of that name is ``"./memory"``, or a ``Path``.) Or a :class:`Cache`, with its size. None: no cache.
         workers: Addresses ``"HOST:PORT"`` of workers (``millrace worker``), which decode in place of this process: the same batches in the
             same order. If a worker does not deliver a batch, another one does, or this process, which therefore must be able to read the
             data too; :meth:`report` shows it. Or the places of workers: ``"dns:NAME:PORT"``, ``"slurm:NODES:PORT"``,
@@ -114,7 +114,7 @@ class Loader:
         bad_samples: ``"fail"``: a damaged sample raises DamagedDataError. ``"replace"``: another sample takes its place. ``"mask"``: its row
             stays, with zeros and ``valid`` false, so that all ranks keep in step. :meth:`report` lists the damaged ones.
         digest: ``"raw"`` or ``"decoded"``: :meth:`report` gets a digest of stored bytes or of pixels, which proves that every sample
-            came exactly once. Digests of parts and of ranks add up (modulo 2^128).
+            came exactly once. Digests of parts and of ranks add up (modulo 2^128). None, and ``"none"``: no digest.
         output: ``"torch"`` or ``"numpy"``. None: torch if it is installed, unless ``device`` takes numpy's arrays.
         device: Where the arrays of batches go, ahead of the loop and beside its work: ``"cuda"``, ``"cuda:1"`` or 1, a ``torch.device``, ``"xla"``,
             ``"jax"``, a device or a sharding of JAX; or ``"cpu"``: nowhere. None: nowhere, and nothing is made ahead in Python. Lists,
@@ -328,7 +328,7 @@ class Loader:
         )
 
     def __len__(self) -> int:
-        """Batches of a whole epoch, the same for all ranks.
+        """Returns the number of batches of a whole epoch, which is the same for all ranks.
 
         Raises:
             TypeError: The first epoch is staged, and it is the next one or not over. :meth:`estimated_len` tells about how many there are.
@@ -467,9 +467,12 @@ class Loader:
         return self._iteration.epoch
 
     def set_epoch(self, epoch: int) -> None:
-        """The next iterator is that epoch, counted from 0, as samplers of torch have it; not needed, since every loop is the next epoch.
+        """Sets the epoch of the next iterator, as samplers of torch do. It is not needed, since every loop is the next epoch.
 
         Report and digest begin again, unless the next iterator would be that epoch in any case.
+
+        Args:
+            epoch: The number of the epoch, from 0.
         """
         epoch = _arguments.integer("epoch", epoch, least=0)
         place = self._iteration.place
@@ -498,12 +501,17 @@ class Loader:
         return self._iteration.state()
 
     def load_state_dict(self, state: State | str) -> None:
-        """The next iterator begins right after the last batch that the writer of ``state`` received. Report and digest begin again.
+        """Makes the next iterator begin right after the last batch that the writer of ``state`` received. Report and digest begin again.
 
-        The position alone, a string, serves as well. Call it at any time, also after an error; an iterator that is alive keeps its own place.
+            loader.load_state_dict(ckpt.load()["loader"])
+
+        The position alone, a string, is enough. Call it at any time, also after an error; an iterator that is alive keeps its own place.
         ``batch_size``,
         ``world``, ``memory`` and what is decoded may differ from the writer's; with buckets of tokens, batch size x world of each bucket
         may not.
+
+        Args:
+            state: The result of :meth:`state_dict`, or its ``position``.
 
         Raises:
             MismatchError: The position belongs to another data set, seed or shuffle. The loader stays as it was.

@@ -98,7 +98,11 @@ class Plan:
         return dict(self._options)
 
     def of_epoch(self, epoch: int) -> Plan:
-        """Returns the plan with the same options for another epoch."""
+        """Returns the plan with the same options for another epoch.
+
+        Args:
+            epoch: The number of the epoch, from 0.
+        """
         return Plan(self._data, epoch=epoch, **self._options)
 
     @overload
@@ -120,7 +124,8 @@ class Plan:
     def part(self, position: int | _Integers) -> int | npt.NDArray[np.int64]:
         """Returns the number of the part to which the sample at a position belongs; 0 if the plan is not that of a mix.
 
-        Negative positions count from the end. An array of positions gives an ``int64`` array of its shape.
+        Args:
+            position: A position, or an array of positions, which gives an ``int64`` array of its shape. Negative ones count from the end.
 
         Raises:
             IndexError: There is no such position.

@@ -120,6 +120,9 @@ class ShardWriter:
         numbers as text. If the name ends in ``npy``, arrays and tensors are stored as such files. If it ends in ``json``, all values that
         JSON has are allowed. The key may contain folders and dots, and Millrace reads it back unchanged.
 
+        Args:
+            sample: A dict with ``"key"``, a string, and at least one field.
+
         Raises:
             InvalidArgumentError: A shard cannot hold a name or a value. The shard has not changed.
             UsageError: This rank has ended already, in this run or in an earlier one.

@@ -207,7 +207,15 @@ class FileSystem(AsyncFileSystem):  # type: ignore[misc]
             file.close()
 
     def cat(self, path: Any, recursive: bool = False, on_error: str = "raise", **kwargs: Any) -> Any:
-        """Returns the bytes of one object, or a dict from paths to the bytes of several objects, which are read together."""
+        """Returns the bytes of one object, or a dict from paths to the bytes of several objects, which are read together.
+
+        Args:
+            path: A path, a pattern, or a list of paths.
+            recursive: True: all objects below the path.
+            on_error: ``"raise"``: an error is raised. ``"omit"``: the object is left out. ``"return"``: the exception takes the place of its
+                bytes.
+            kwargs: Options of fsspec.
+        """
         paths = self.expand_path(path, recursive=recursive)
         if len(paths) == 1 and isinstance(path, str) and paths[0] == self._strip_protocol(path):
             return self.cat_file(paths[0])
@@ -226,7 +234,15 @@ class FileSystem(AsyncFileSystem):  # type: ignore[misc]
         on_error: str = "return",
         **kwargs: Any,
     ) -> list[Any]:
-        """Returns the bytes of several ranges, which are read at the same time."""
+        """Returns the bytes of several ranges, which are read at the same time.
+
+        Args:
+            paths: The path of each range.
+            starts, ends: The first byte of each range, and the byte after its last one. They are lists, or one number for all.
+            max_gap: It has no effect.
+            on_error: ``"return"``: an exception takes the place of the bytes. ``"raise"``: it is raised.
+            kwargs: They have no effect.
+        """
         starts = list(starts) if isinstance(starts, Iterable) else [starts] * len(paths)
         ends = list(ends) if isinstance(ends, Iterable) else [ends] * len(paths)
         if len(starts) != len(paths) or len(ends) != len(paths):
@@ -288,7 +304,17 @@ class FileSystem(AsyncFileSystem):  # type: ignore[misc]
         self._remove([self._strip_protocol(path)])
 
     def rm(self, path: Any, recursive: bool = False, maxdepth: int | None = None) -> None:
-        """Removes objects, by requests for many objects at a time. A path that does not exist raises FileNotFoundError, as for files."""
+        """Removes objects, by requests for many objects at a time.
+
+        Args:
+            path: A path, a pattern, or a list of paths.
+            recursive: True: remove all objects below a folder.
+            maxdepth: The maximum depth of folders with ``recursive``. None: no limit.
+
+        Raises:
+            FileNotFoundError: A path does not exist.
+            IsADirectoryError: A path is a folder, and ``recursive`` is False.
+        """
         names = self.expand_path(path, recursive=recursive and maxdepth is not None, maxdepth=maxdepth)
         if recursive and maxdepth is None:
             self._remove([name for root in names for name in self._below(root)])

@@ -246,6 +246,9 @@ class PositionCallback(_Callback):
             model = keras.models.load_model("model.keras")
             model.fit(dataset, epochs=90, initial_epoch=positions.restore(model), callbacks=[positions])
 
+        Args:
+            model: A model that was saved with the positions of this callback.
+
         Returns:
             The epoch with which training continues, for ``fit(initial_epoch=)``.
 

@@ -107,7 +107,11 @@ class Object(io.RawIOBase):
         return True
 
     def read(self, size: int | None = -1) -> bytes:
-        """Returns ``size`` bytes from the end of the last read, or all remaining bytes."""
+        """Returns bytes from the end of the last read on.
+
+        Args:
+            size: The number of bytes. -1 and None: all remaining bytes.
+        """
         return self._opened().read(size)
 
     def readall(self) -> bytes:
@@ -204,7 +208,13 @@ class MapDataset(_MapBase):
     def from_prefix(
         cls, uri: str | os.PathLike[str], *, objects: bool = False, fields: Fields = None, transform: Transform = None
     ) -> MapDataset:
-        """Returns the samples of the data set at ``uri``. With ``objects=True``, returns all objects below it, in bytewise order of their keys."""
+        """Returns the samples of the data set at ``uri``, or all objects below it.
+
+        Args:
+            uri: The URI of the data set, or the prefix of the objects.
+            objects: True: whole objects, in bytewise order of their keys. False: samples.
+            fields, transform: As for the class. Objects have no fields.
+        """
         if not _arguments.flag("objects", objects):
             return cls(uri, fields=fields, transform=transform)
         if fields is not None:
@@ -213,7 +223,12 @@ class MapDataset(_MapBase):
 
     @classmethod
     def from_objects(cls, uris: Iterable[str | os.PathLike[str]], *, transform: Transform = None) -> MapDataset:
-        """Returns whole objects, which are given by their URIs or paths, in this order. No request is made before they are read."""
+        """Returns whole objects in the given order. No request is made before they are read.
+
+        Args:
+            uris: The URIs or paths of the objects.
+            transform: As for the class.
+        """
         if isinstance(uris, (str, bytes, os.PathLike)):
             raise TypeError(
                 "uris must be several URIs of objects, such as a list; of a prefix or folder use from_prefix"
@@ -305,11 +320,20 @@ class IterableDataset(_IterableBase):
 
     @classmethod
     def from_prefix(cls, uri: str | os.PathLike[str], **options: Any) -> IterableDataset:
-        """Returns the samples of the data set at ``uri``."""
+        """Returns the samples of a data set.
+
+        Args:
+            uri: The URI of the data set.
+            options: The options of the class.
+        """
         return cls(uri, **options)
 
     def set_epoch(self, epoch: int) -> None:
-        """Sets the epoch of the next iteration, from 0. Without it, each iteration is epoch 0 again."""
+        """Sets the epoch of the next iteration. Without it, each iteration is epoch 0 again.
+
+        Args:
+            epoch: The number of the epoch, from 0.
+        """
         self._epoch[0] = _arguments.integer("epoch", epoch, least=0)
 
     def __iter__(self) -> Iterator[Any]:
@@ -432,7 +456,11 @@ class Sampler(_SamplerBase):
         self._last = _arguments.choice("last", last, ("drop", "wrap"))
 
     def set_epoch(self, epoch: int) -> None:
-        """Sets the epoch of the next iteration, from 0."""
+        """Sets the epoch of the next iteration.
+
+        Args:
+            epoch: The number of the epoch, from 0.
+        """
         self._plan = self._plan.of_epoch(_arguments.integer("epoch", epoch, least=0))
 
     def __len__(self) -> int:

@@ -236,11 +236,12 @@ class RandAugment(Transform):
 
 @dataclasses.dataclass(frozen=True)
 class TrivialAugmentWide(Transform):
-    """TrivialAugment Wide: one random operation out of 14, with a random magnitude. The arguments are as for :class:`RandAugment`.
+    """TrivialAugment Wide: one random operation out of 14, with a random magnitude.
 
         image = millrace.Image(transforms=[RandomResizedCrop(224), TrivialAugmentWide()])
 
-    The results are those of torchvision on PIL images.
+    Args:
+        num_magnitude_bins, interpolation, fill: As for :class:`RandAugment`.
     """
 
     num_magnitude_bins: int = 31
