@@ -40,7 +40,7 @@ RIVALS = ("dataloader", "dataloader-draft", "webdataset")
 
 @dataclass
 class Run:
-    """One feed of the whole epoch."""
+    """Runs one feed of the whole epoch."""
 
     samples_per_second: float
     cpu_per_1000: float  # CPU-seconds of the client
@@ -72,7 +72,7 @@ def cpu_list(cores: list[int]) -> str:
 
 
 def make_parser(description: str | None) -> argparse.ArgumentParser:
-    """With the options that both benchmarks of whole commands have; `parse` reads them."""
+    """Adds the options that both benchmarks of whole commands have. `parse` reads them."""
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="2,000 images and three runs, unless told otherwise")
     parser.add_argument("--count", type=int, help="images (default 20000)")

@@ -129,7 +129,7 @@ class Bench:
         self.ceiling = newest("read_crc")
 
     def clear(self) -> None:
-        """No run pays for what another has left: neither files nor pages that are not on disk yet."""
+        """Removes files and unwritten pages of earlier runs, so that no run pays for another one."""
         for path in (
             self.out,
             self.root / "out",

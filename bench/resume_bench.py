@@ -56,7 +56,7 @@ def parse_arguments() -> argparse.Namespace:
 
 
 def write_pair(stem: Path, samples: int, size: int) -> None:
-    """As Megatron's IndexedDataset does: sequences of int32."""
+    """Writes sequences of int32, as Megatron's IndexedDataset does."""
     block = os.urandom(size)
     with stem.with_suffix(".bin").open("wb") as out:
         for number in range(samples):

@@ -153,7 +153,7 @@ CONTESTANTS: dict[str, Callable[[Task], Epochs]] = {
 
 
 def finish() -> None:
-    """Not through the interpreter's end: some wait for workers that wait for them."""
+    """Ends the process without the interpreter's end, since some contestants wait there for workers that wait for them."""
     for pid in processes():
         if pid != "self":
             try:

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""From a spot notice to a durable checkpoint, and from the kill of a worker to its next step: seconds, and steps lost or made twice.
+"""Measures the time from a spot notice to a durable checkpoint, and from the kill of a worker to its next step. It counts steps lost or made twice.
 
     bench/checkpoint/notice.py               10 notices and 10 kills, 256 MiB of tensors, steps of 0.2 s: some minutes
     bench/checkpoint/notice.py --quick       3 of each, 8 MiB, steps of 0.02 s: shows that it works

@@ -84,7 +84,7 @@ def list_obstore(prefix: str) -> int:
 
 
 def run_rival(name: str, prefix: str) -> None:
-    """In a process of its own: `list.py --rival NAME PREFIX`."""
+    """Runs a rival in a process of its own: `list.py --rival NAME PREFIX`."""
     import resource
     import time
 
@@ -102,7 +102,7 @@ def run_rival(name: str, prefix: str) -> None:
 
 
 def run_ls(options: argparse.Namespace, prefix: str) -> None:
-    """In a process of its own: `list.py --ls PREFIX`, to time the command with what it costs to start it."""
+    """Runs `list.py --ls PREFIX` in a process of its own, to time the command with the cost of its start."""
     import resource
     import time
 

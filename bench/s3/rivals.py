@@ -91,7 +91,7 @@ def run_awscrt(task: Task, record: Record) -> None:
         return True
 
     record.start()
-    # One object at a time where it is read in parts, as the others do it.
+    # If objects are read in parts, this reads one object at a time, as the others do.
     readers = 1 if task.part else task.calls
     for _ in range(readers):
         ask()
@@ -100,7 +100,7 @@ def run_awscrt(task: Task, record: Record) -> None:
 
 
 class ReadWhole:
-    """For the workers of s3torchconnector: reads, and says how long it took."""
+    """Reads for the workers of s3torchconnector, and returns the time that it took."""
 
     def __call__(self, reader: Any) -> tuple[int, float]:
         began = time.perf_counter()
@@ -124,7 +124,7 @@ def run_s3torchconnector(task: Task, record: Record) -> None:
 
     workers = 1 if task.part else task.workers  # large objects: more than one would only hold more of them at a time
     warm = workers * 2  # so many are read before the clock starts: the loader prefetches two for each worker
-    # For a time: more than it can read (its workers wait for each object), and few enough not to show in the memory of each.
+    # The number is larger than it can read in the time (its workers wait for each object), and too small to show in the memory of each.
     count = task.count or int(2000 * task.seconds)
     uris = [f"s3://{task.bucket}/{task.key(number)}" for number in range(count + warm)]
     dataset = S3MapDataset.from_objects(
@@ -233,7 +233,7 @@ def run_s3fs(task: Task, record: Record) -> None:
 
 
 def run_curl(task: Task, record: Record) -> None:
-    """One curl for all: whole objects to /dev/null, at most 300 at a time (its own limit); unsigned, without retries."""
+    """Runs one curl for all: whole objects to /dev/null, at most 300 at a time (its own limit), unsigned and without retries."""
     count = task.count or 1 << 20
     with tempfile.NamedTemporaryFile("w", suffix=".curl") as config:
         for number in range(count):
@@ -318,7 +318,7 @@ def parse_arguments() -> tuple[str, Task]:
 
 def finish(record: Record) -> None:
     print(json.dumps(record.report()), flush=True)
-    # Not through the interpreter's end: threads of the rivals may be in the midst of requests.
+    # This avoids the interpreter's end, since threads of the rivals may be in the middle of requests.
     os._exit(0)
 
 

@@ -166,7 +166,7 @@ def worker_core(options: argparse.Namespace, number: int) -> str:
 
 
 def other_cores(options: argparse.Namespace, workers: int) -> str:
-    """Those that no worker has; if there are none, the last one, which a worker has, too."""
+    """Returns the cores that no worker has. If there are none, it returns the last one, which a worker has, too."""
     cores = cores_of(options.server_cores)
     return ",".join(cores[workers:] or cores[-1:])
 
@@ -247,7 +247,7 @@ def measure_ceiling(options: argparse.Namespace, workers: int, delay: str) -> fl
 
 @contextlib.contextmanager
 def relayed(options: argparse.Namespace, delay: str, ports: list[int]) -> Iterator[dict[int, int]]:
-    """Where each of these ports is reached."""
+    """Yields the address at which each of these ports is reached."""
     if delay == NO_RELAY:
         yield {port: port for port in ports}
         return
@@ -439,14 +439,14 @@ def feed(options: argparse.Namespace, environment: dict[str, str], *arguments: o
 
 
 def read_bytes(port: int) -> int:
-    """That a worker has read from its store."""
+    """Returns the bytes that a worker has read from its store."""
     with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=30) as page:
         found = re.search(r"^millrace_store_read_bytes_total (\S+)$", page.read().decode(), re.MULTILINE)
     return int(float(found[1])) if found else 0
 
 
 def measure_offload(options: argparse.Namespace, outcome: Outcome) -> None:
-    """One epoch of JPEGs from S3, decoded here and by two workers: the trainer's CPU, the bytes that all have read, the digest."""
+    """Reads one epoch of JPEGs from S3, decoded here and by two workers. It compares the trainer's CPU, the bytes that all have read, and the digest."""
     count = 600 if options.quick else 3000
     root = options.cache / f"jpeg-{count}"
     millrace = options.build / "millrace"

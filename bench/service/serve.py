@@ -24,7 +24,7 @@ import rows
 
 
 def serve_grpc(options: argparse.Namespace) -> Any:
-    """As AWS's sample: a stream of messages, a batch each, without end. Messages are plain bytes, which spares both ends protobuf's copy."""
+    """Serves an endless stream of messages, a batch each, as AWS's sample does. They are plain bytes, which saves protobuf's copy at both ends."""
     import grpc
 
     mapped = rows.open_rows(options.rows / "rows.bin")

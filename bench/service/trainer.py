@@ -60,7 +60,7 @@ def millrace_npy(task: Task) -> Batches:
 
 
 def millrace_bmp(task: Task) -> Batches:
-    """In the order in which they lie, as the rivals' rows: then the worker keeps what it has decoded, as tf.data's ``cache()`` does."""
+    """Reads rows in their stored order, as the rivals do. Then the worker keeps decoded batches, as tf.data's ``cache()`` does."""
     return millrace_loader(task, "bmp", size=(rows.SIZE, rows.SIZE), shuffle="none")
 
 
@@ -106,7 +106,7 @@ def ray_data(task: Task) -> Batches:
 
 
 def grpc_streams(addresses: list[str]) -> Iterator[Any]:
-    """One batch of each stream after the other."""
+    """Yields a batch of each stream in turn."""
     import grpc
     import torch
 

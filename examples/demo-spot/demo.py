@@ -84,7 +84,7 @@ class Instance:
         self.process = subprocess.Popen([str(MILLRACE), *command], env=os.environ | settings)
 
     def wait_for(self, begins: int, steps: int) -> None:
-        """Until the job has begun so often, on all instances, and has made so many steps since it began here."""
+        """Waits until the job has begun so often, on all instances, and has made so many steps since it began here."""
         deadline = time.monotonic() + PATIENCE
         while True:
             log = self.log.read_text() if self.log.exists() else ""

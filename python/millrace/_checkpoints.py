@@ -421,8 +421,8 @@ class Checkpoints:
         background = BackgroundSave(call)
         try:
             with self._lock:
-                # For a save of the handler of a signal, which may come again and again. None comes between the last look and the assignment
-                # (CPython looks for signals at calls and jumps back, since 3.10); one that comes later finds this save.
+                # The handler of a signal may save, again and again. No signal comes between the last look and the assignment, since
+                # CPython looks for signals at calls and jumps back (since 3.10). A signal that comes later finds this save.
                 while self._background is not None:
                     self.wait()
                 self._background = background

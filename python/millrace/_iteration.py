@@ -43,7 +43,7 @@ Batches = Union[_core.Batches, StreamBatches, NoBatches]
 
 
 class _Run:
-    """One iterator as the loader sees it. It has its feed until it was taken to its end, or nothing refers to it any more."""
+    """An iterator as the loader sees it. It has its feed until it was taken to its end, or nothing refers to it any more."""
 
     def __init__(self, feed: Feed, batches: Batches, place: str, epochs: int) -> None:
         self.feed = feed

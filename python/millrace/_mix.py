@@ -111,7 +111,7 @@ class Mix:
             draws,
             fresh,
         )
-        # Whatever else is wrong is said now, not by the first loader.
+        # All other errors are raised now, and not by the first loader.
         _core.Plan(0, self._natives, mix=self._mix, shuffle="none", seed=0, epoch=0, policies=[(1, 1, 1)] * len(parts))
 
     @property

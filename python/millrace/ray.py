@@ -206,7 +206,7 @@ class _Worker:
             else [_commands.program(), "worker"]
         )
         command = [*program, "--listen", listen, *self._words]
-        # With the actor's process it ends, too, however that ends.
+        # The worker ends with the actor's process, for every kind of its end.
         process = subprocess.Popen(
             command,
             stdout=subprocess.PIPE,

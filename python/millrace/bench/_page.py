@@ -1,4 +1,4 @@
-"""One HTML page that needs nothing else: well-formed XML, plots as inline SVG, no script. The sentence that says what limits comes first."""
+"""Draws one HTML page that needs nothing else: well-formed XML, plots as inline SVG, no script. The sentence on the bottleneck comes first."""
 
 from __future__ import annotations
 
