@@ -351,7 +351,7 @@ class Loader:
         return self._is_staged or len(self) > 0
 
     def estimated_len(self) -> int:
-        """About as many batches as an epoch has: ``len(loader)``, or what the first stage of a staged epoch lets expect. Waits for nothing."""
+        """Returns about how many batches an epoch has: ``len(loader)``, or in a staged epoch an estimate from its first stage. It does not wait."""
         return self._native.estimated_steps if self._is_staged else len(self)
 
     def __repr__(self) -> str:
@@ -376,9 +376,11 @@ class Loader:
             return _dataloader_names.attribute(self, name)
 
     def peek(self) -> Batch | None:
-        """The next batch, without taking it: what this loader will deliver, and what it reports, stay as they are. None after the last one.
+        """Returns the next batch without taking it, or None after the last one. The loader's next batches and its report do not change.
 
-        It is read and decoded by a loader of its own, which is closed again: for looking at data, not for a loop of training.
+            print(loader.peek()["key"])
+
+        A loader of its own reads and decodes the batch, and is closed again. So it is for looking at data, not for a loop of training.
         """
         return self._peek()
 
@@ -409,7 +411,9 @@ class Loader:
         return ContactSheet(batch, title).html if isinstance(batch, Mapping) else page_of_text(title, [])
 
     def shapes(self) -> list[dict[str, Shape]]:
-        """All shapes that batches have, by the names of their arrays: one, or one for each bucket of tokens.
+        """Returns all shapes that batches have, as :class:`Shape` by the names of their arrays: one dict, or one for each bucket of tokens.
+
+            print(loader.shapes()[0]["image"].shape)
 
         With ``last="short"``, the default, the last batch of an epoch has fewer rows. No other batch has another shape: a document that fits into none is
         split, truncated or refused before the first one, as
@@ -418,9 +422,12 @@ class Loader:
         return self._shapes.listed()
 
     def rehearse(self) -> Iterator[Batch]:
-        """One batch of each of the :meth:`shapes`, made of padding, so that programs can be compiled for all of them before they train.
+        """Yields one batch of padding for each of the :meth:`shapes`, so that programs can be compiled for all of them before they train.
 
-        Reads nothing and changes nothing about what the loader delivers.
+            for batch in loader.rehearse():
+                train_step(batch)
+
+        It reads nothing, and does not change the batches that the loader delivers.
         """
         return self._shapes.rehearsed()
 
@@ -457,7 +464,7 @@ class Loader:
         return bool(self._last == "drop")
 
     def _rows_of_last(self) -> int:
-        """That was received, before functions made something of it."""
+        """Returns the rows of the last received batch, before functions changed it."""
         rows = self._iteration.rows_of_last
         return self._batch_size if rows is None else rows
 
@@ -528,7 +535,7 @@ class Loader:
             self._iteration.load(position)
 
     def _turn(self, position: str) -> None:
-        """To the order that a position belongs to, since the program has left the choice. If it is refused, all stays as it was."""
+        """Changes to the order of a position, since the program has not chosen one. If the position is refused, nothing changes."""
         start = "staged" if is_staged(position) else "indexed"
         other = Loader(self._data if self._opened is None else self._opened, **{**self._given, "start": start})
         other.load_state_dict(position)
