@@ -1,4 +1,4 @@
-"""Batch inference: a vector for each image, as shards that Millrace and others read. After a kill, the same command goes on.
+"""Batch inference: a vector for each image, as shards that Millrace and others read. After a kill, the same command continues.
 
 python examples/embed.py s3://bucket/images s3://bucket/vectors
 torchrun --nproc-per-node 4 examples/embed.py s3://bucket/images s3://bucket/logits --checkpoint s3://bucket/run-1 --step 1200

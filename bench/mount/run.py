@@ -1,14 +1,17 @@
 #!/usr/bin/env python3
-"""`millrace mount` beside Debian's s3fs and rclone mount, and a file system that has everything in memory (ceiling.cc): the same
-programs read the same files of one devstore; an epoch also reads them from the local disk. Prints each row as it is measured, and at the end what Millrace is
+"""Compares `millrace mount` with Debian's s3fs and rclone mount, and with a file system that has everything in memory (ceiling.cc).
+
+The same programs read the same files of one devstore. An epoch also reads them from the local disk. Each row is printed as it is measured. At the end come the ratios of Millrace
 to the best rival, to the ceiling and to local files.
 
+    ```
     apt-get install s3fs rclone fio    # once; what is missing is left out, and said
     bench/mount/run.py --quick         # a few minutes: shows that everything works
     bench/mount/run.py --list          # the scenarios
     bench/mount/run.py --scenario random fio --latencies 30 --only millrace s3fs
     bench/mount/run.py --scenario write --repeats 5    # staging beside --no-staging, in turn
     bench/mount/run.py --json result.json
+    ```
 
 A cache leaves 5 % of its disk free: if there is no room for all files beside that, `millrace --cache` is left out, and said. TMPDIR names another disk.
 The scenarios "fio ..." are the families of Mountpoint's benchmark: sequential and random, by the page cache and past it (direct), one job and four.
@@ -268,7 +271,7 @@ def mounted(contestant: Contestant, folder: Path, settings: dict[str, str]) -> I
 
 
 def run_fio(workload: Workload, folder: Path) -> tuple[float, float]:
-    """What was done, in MB or reads, and in how many seconds."""
+    """Returns the amount of work, in MB or reads, and its seconds."""
     rw = workload.kind.removeprefix("fio ")
     jobs = f"""[global]
 ioengine=psync

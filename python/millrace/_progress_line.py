@@ -1,4 +1,4 @@
-"""Progress of long work, on a terminal."""
+"""The progress of long work, on a terminal."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class ProgressLine:
         self._width = 0
 
     def update(self, done: int, total: int) -> None:
-        """While an index is built."""
+        """Shows the progress of an index that is built."""
         self.show(f"indexing {self._name}", done, total, is_bytes=True)
 
     def show(self, work: str, done: int, total: int, is_bytes: bool) -> None:

@@ -1,8 +1,8 @@
 """Checkpoints that other programs have written, as checkpoints of Millrace: ``millrace checkpoint cp`` runs ``python -m millrace.checkpoint_import``.
 
-It takes what ``torch.save``, ``torch.distributed.checkpoint`` (FileSystemWriter, S3StorageWriter) and safetensors (a file, or a folder of them as of Hugging
-Face) have written. What lies on S3 is first brought to a temporary folder (``TMPDIR``), since torch reads files. From there the tensors are mapped or read one at
-a time: the memory that an import takes is that of the largest tensor and 64 MiB.
+It reads files of ``torch.save``, folders of ``torch.distributed.checkpoint`` (FileSystemWriter, S3StorageWriter), and safetensors (a file, or a
+folder of files, as Hugging Face writes them). Files on S3 are first copied to a temporary folder (``TMPDIR``), since torch reads files. From
+there, tensors are mapped or read one at a time. So an import takes as much memory as the largest tensor, and 64 MiB.
 """
 
 from __future__ import annotations
@@ -42,29 +42,31 @@ def import_checkpoint(
     name: str = "model",
     allow_pickle: bool = False,
 ) -> None:
-    """Saves what another program has written as a checkpoint of Millrace: whole or not there, as if a training had saved it.
+    """Saves a checkpoint of another program as a checkpoint of Millrace. It appears only when it is complete.
 
         from millrace.checkpoint_import import import_checkpoint
 
         import_checkpoint("model.pt", "s3://bucket/run-7", step=1200)
         state = millrace.Checkpoints("s3://bucket/run-7").load(1200)
 
-    The destination is claimed: a training that saves there commits no more. An import that is killed leaves the checkpoints that there were; call it again.
+    The import claims the destination, so that a training that saves there cannot commit any more. If an import is killed, the earlier
+    checkpoints remain, and you can call it again.
 
     Args:
         source: A file of ``torch.save`` (``.pt``, ``.pth``, ``.bin``, ``.ckpt``, ``.pkl``) or ``.safetensors``; or a folder that
-            ``torch.distributed.checkpoint`` has written, or one of files of safetensors. On S3 or a file system.
-        uri: Where the checkpoint is saved.
-        step: Of which step it is.
-        keep: How many checkpoints remain there. None: all.
-        name: Which item of the state they become if there are only tensors at its top, as in ``torch.save(model.state_dict(), file)``.
-        allow_pickle: Whether to unpickle what is neither plain data nor a tensor. Whoever could write the source can then run any code in this
-            process. What is so read is pickled again.
+            ``torch.distributed.checkpoint`` has written, or a folder of files of safetensors. It is on S3 or a file system.
+        uri: The place where the checkpoint is saved.
+        step: The step of the checkpoint.
+        keep: The number of checkpoints that remain there. None: all.
+        name: The name of the item that gets the tensors, if the source has only tensors at its top. ``torch.save(model.state_dict(), file)``
+            writes such a file.
+        allow_pickle: True: unpickle values that are neither plain data nor tensors. Everyone who can write the source can then run any code
+            in this process. These values are pickled again.
 
     Raises:
         NotFoundError: There is no such source.
-        InvalidArgumentError: It is none of these; or it holds pickles, and ``allow_pickle`` is False.
-        DamagedDataError: It is cut off or damaged.
+        InvalidArgumentError: The source has another format; or it holds pickles, and ``allow_pickle`` is False.
+        DamagedDataError: The source is truncated or damaged.
     """
     given = _arguments.uri("source", source)
     step = _arguments.integer("step", step, least=0)
@@ -85,7 +87,7 @@ def _is_tensor(value: Any) -> bool:
 
 
 def _local(source: str, scratch: pathlib.Path) -> pathlib.Path:
-    """The source as a file or folder of this machine."""
+    """Returns the source as a file or folder of this machine."""
     if "://" not in source or source.startswith("file://"):
         return pathlib.Path(source.removeprefix("file://"))
     if source.endswith((*_PICKLES, _ENDING)):
@@ -122,7 +124,7 @@ def _state_of(path: pathlib.Path, source: str, allow_pickle: bool) -> Any:
 
 
 def _of_safetensors(files: list[pathlib.Path]) -> dict[str, _tensors.Later]:
-    """Tensors whose bytes are those of the mapped files."""
+    """Returns tensors whose bytes are in the mapped files."""
     state: dict[str, _tensors.Later] = {}
     for file in files:
         for name, tensor in _tensors_of(file):
@@ -174,7 +176,7 @@ def _of_torch(path: pathlib.Path, source: str, allow_pickle: bool) -> Any:
     if not allow_pickle:
         require_safe_loading(source)
     try:
-        # The tensors of the older format, which is no zip archive, come into memory.
+        # The older format is not a zip archive, and its tensors are read into memory.
         return torch.load(path, map_location="cpu", mmap=zipfile.is_zipfile(path), weights_only=not allow_pickle)
     except pickle.UnpicklingError as error:
         if allow_pickle:
@@ -205,7 +207,7 @@ def _of_dcp(path: pathlib.Path, source: str, allow_pickle: bool) -> Any:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Prints what ``millrace checkpoint cp`` does."""
+    """Runs ``millrace checkpoint cp``, and prints its output."""
     parser = argparse.ArgumentParser(
         prog="python -m millrace.checkpoint_import",
         description="Saves what another program has written as a checkpoint of Millrace.",
