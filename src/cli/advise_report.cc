@@ -242,7 +242,7 @@ std::string AdviceJson(const Advice& advice, const AdviseSettings& settings) {
                                         {"step_seconds", advice.accelerator->step_seconds},
                                         {"dollars_per_100_steps", advice.accelerator->dollars_per_100_steps}});
   }
-  return json.Line();
+  return json.Versioned("advise");
 }
 
 }  // namespace millrace::cli

@@ -195,7 +195,7 @@ std::string ServiceAdviceJson(const ServiceAdvice& advice, const ServiceQuestion
         .Add("vcpus_missing", advice.need->missing)
         .Add("accelerators_busy_most", advice.need->most_accelerator);
   }
-  return json.Line();
+  return json.Versioned("advise.service");
 }
 
 }  // namespace millrace::cli

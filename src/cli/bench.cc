@@ -70,7 +70,7 @@ void AddBench(Command app) {
       "Examples:\n"
       "  millrace bench --synthetic --quick --html report.html\n"
       "  millrace bench s3://bucket/train --html report.html --json after.json\n"
-      "  millrace bench s3://bucket/train --threads 1,2,4,8 --scenario d --scenario e\n"
+      "  millrace bench s3://bucket/train --threads 1,2,4,8 --scenario rate --scenario first-batch\n"
       "  millrace bench s3://bucket/train --rival dataloader,webdataset --html report.html\n"
       "  millrace bench compare before.json after.json");
   bench.Run([flags] { return ExitStatus("bench", HintAtS3(Bench(*flags), {flags->uri})); });

@@ -57,7 +57,7 @@ std::string CompareJson(const BenchComparison& comparison) {
                             {"ratio", one.ratio()},
                             {"verdict", kVerdicts[static_cast<int>(one.verdict)]}});
   }
-  return JsonObject{{"measures", measures}, {"differences", comparison.differences}}.Line();
+  return JsonObject{{"measures", measures}, {"differences", comparison.differences}}.Versioned("bench.compare");
 }
 
 absl::Status Compare(const CompareFlags& flags) {

@@ -253,7 +253,7 @@ std::string BenchReport::orders_note() const {
 
 PipelineLimit BenchReport::limit() const {
   const BenchPoint* const point = best();
-  if (point == nullptr) return {.sentence = "The rate of the pipeline was not measured (scenario d does it)."};
+  if (point == nullptr) return {.sentence = "The rate of the pipeline was not measured (--scenario rate measures it)."};
   return FindLimit(Summarize(*point), point->threads, machine.cpus);
 }
 

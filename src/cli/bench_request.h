@@ -19,7 +19,7 @@ namespace millrace::cli {
 struct BenchFlags {
   std::string uri;
   bool synthetic = false;
-  std::vector<std::string> scenarios = {"d"};
+  std::vector<std::string> scenarios = {"rate"};
   bool quick = false;
   std::string html;
   std::string json;
@@ -44,14 +44,14 @@ struct BenchFlags {
 
 /// What the flags ask for, checked as far as that needs no data.
 struct BenchRequest {
-  std::set<std::string> scenarios;
+  std::set<std::string> scenarios;  // by name: "rate", "orders", ...
   std::set<int> threads;
   BenchSettings settings;
   PriceList prices;
   uint64_t samples = 0;  // of a synthetic data set
   std::vector<RivalRequest> rivals;
   std::set<int> rival_workers;
-  /// Of those that read synthetic data in scenarios a and c, too; empty: none does.
+  /// Of those that read synthetic data in the scenarios "orders" and "shards", too; empty: none does.
   std::set<int> curve_workers;
 };
 

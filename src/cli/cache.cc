@@ -42,7 +42,7 @@ absl::Status ListCache(const CacheFlags& flags) {
                                     {"cached_bytes", object.cached_bytes},
                                     {"ranges", object.ranges},
                                     {"disk_bytes", object.disk_bytes}}
-                             .Line());
+                             .Versioned("cache.ls"));
     }
     const double share = object.object_bytes == 0 ? 100
                                                   : 100 * static_cast<double>(object.cached_bytes) /
@@ -78,7 +78,7 @@ std::string StatJson(const CacheSummary& found) {
                     {"file_system_bytes", found.file_system_bytes},
                     {"free_bytes", found.free_bytes},
                     {"jobs", jobs}}
-      .Line();
+      .Versioned("cache.stat");
 }
 
 absl::Status StatCache(const CacheFlags& flags) {
@@ -112,7 +112,7 @@ absl::Status VerifyIt(const CacheFlags& flags) {
                                                    {"bytes", check.bytes},
                                                    {"damaged_ranges", check.damaged_ranges},
                                                    {"unsound_files", check.unsound_files}}
-                                            .Line()
+                                            .Versioned("cache.verify")
                                       : fmt::format("{} in {} of {} were read\n", FormatSize(check.bytes),
                                                     Counted(check.ranges, "range"), Counted(check.objects, "object"));
   RETURN_IF_ERROR(WriteStdout(text));
@@ -131,7 +131,8 @@ absl::Status ClearIt(const CacheFlags& flags) {
     ASSIGN_OR_RETURN(cleared, ClearCache(flags.folder, flags.prefix, progress.Task(interrupt.token())));
   }
   if (flags.json)
-    return WriteStdout(JsonObject{{"objects", cleared.objects}, {"disk_bytes", cleared.disk_bytes}}.Line());
+    return WriteStdout(
+        JsonObject{{"objects", cleared.objects}, {"disk_bytes", cleared.disk_bytes}}.Versioned("cache.clear"));
   return WriteStdout(fmt::format("removed what was kept of {}: {} of the disk\n", Counted(cleared.objects, "object"),
                                  FormatSize(cleared.disk_bytes)));
 }

@@ -107,7 +107,7 @@ absl::Status Warm(const PlanFlags& flags) {
                                   {"written_bytes", kept.written_bytes},
                                   {"no_room_bytes", kept.not_admitted_bytes},
                                   {"dropped_bytes", kept.dropped_bytes}}
-                           .Line());
+                           .Versioned("cache.warm"));
   }
   return WriteStdout(fmt::format(
       "{} of samples: {} were in {} already, {} came from the store in {}, and {} of them are kept\n",
@@ -160,7 +160,7 @@ absl::Status Simulate(const PlanFlags& flags) {
       RETURN_IF_ERROR(WriteStdout(ForecastText(cache.capacity_bytes, found)));
       continue;
     }
-    RETURN_IF_ERROR(WriteStdout(ForecastJson(cache.capacity_bytes, found).Line()));
+    RETURN_IF_ERROR(WriteStdout(ForecastJson(cache.capacity_bytes, found).Versioned("cache.simulate")));
   }
   return absl::OkStatus();
 }

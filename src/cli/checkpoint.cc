@@ -50,7 +50,7 @@ absl::StatusOr<bool> ListCheckpoints(const CheckpointFlags& flags, const Checkpo
                                     {"bytes", entry.bytes},
                                     {"saved", SavedText(entry.saved_ms, true)},
                                     {"newest", newest}}
-                             .Line()
+                             .Versioned("checkpoint.ls")
                        : fmt::format("{:>12} {} {:>10}{}\n", entry.step, SavedText(entry.saved_ms, false),
                                      FormatSize(entry.bytes), newest ? "  newest" : "");
   }
@@ -75,7 +75,7 @@ absl::StatusOr<bool> ShowCheckpoint(const CheckpointFlags& flags, const Checkpoi
         {"saved", SavedText(manifest.saved_ms, true)},
         {"host", manifest.host},
         {"bytes", manifest.Bytes()},
-        {"shards", shards}}.Line()));
+        {"shards", shards}}.Versioned("checkpoint.show")));
     return true;
   }
   std::string text =
@@ -95,7 +95,7 @@ absl::Status TellVerified(const CheckpointFlags& flags, const Checkpoints::Verif
                                   {"whole", verified.status.ok()},
                                   {"bytes", entry.bytes},
                                   {"error", std::string(ToStd(verified.status.message()))}}
-                           .Line());
+                           .Versioned("checkpoint.verify"));
   }
   if (verified.status.ok())
     return WriteStdout(fmt::format("step {} is whole: {}\n", entry.step, FormatSize(entry.bytes)));

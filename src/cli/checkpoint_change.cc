@@ -120,7 +120,7 @@ absl::StatusOr<bool> DiffCheckpoints(const CheckpointDiffFlags& flags, const Che
                                                         {"first", difference.first},
                                                         {"second", difference.second},
                                                         {"elements", difference.elements}}
-                                                 .Line()
+                                                 .Versioned("checkpoint.diff")
                                            : DifferenceText(difference)));
   }
   return differences.empty();
@@ -134,7 +134,7 @@ absl::StatusOr<bool> CopyCheckpoint(const CopyCheckpointFlags& flags, const Chec
   const std::string uri = to.Uri() + AttemptFolder(copied.step, copied.attempt);
   RETURN_IF_ERROR(WriteStdout(
       flags.json
-          ? JsonObject{{"step", copied.step}, {"bytes", copied.bytes}, {"uri", uri}}.Line()
+          ? JsonObject{{"step", copied.step}, {"bytes", copied.bytes}, {"uri", uri}}.Versioned("checkpoint.cp")
           : fmt::format("step {} is copied: {} to {}\n", copied.step, FormatSize(copied.bytes), Printable(uri))));
   return true;
 }
@@ -212,7 +212,7 @@ absl::Status TellRemoved(const CheckpointGcFlags& flags, const std::vector<Check
                                     {"attempt", attempt.attempt},
                                     {"why", why},
                                     {"removed", !flags.dry_run}}
-                             .Line()
+                             .Versioned("checkpoint.gc")
                        : fmt::format("{} {}: {}\n", flags.dry_run ? "would remove" : "removed",
                                      AttemptFolder(attempt.step, attempt.attempt), why);
   }

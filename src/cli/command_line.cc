@@ -209,6 +209,17 @@ Option& Option::Words(const std::vector<std::string>& words) {
   return *this;
 }
 
+Option& Option::FormerNames(const std::map<std::string, std::string>& names) {
+  // CLI11 transforms a value before it checks it, in whichever order the two were added.
+  option_->transform(CLI::Validator(
+      [names](std::string& text) -> std::string {
+        if (const auto found = names.find(text); found != names.end()) text = found->second;
+        return {};
+      },
+      ""));
+  return *this;
+}
+
 Option& Option::Needs(const Option& other) {
   option_->needs(other.option_);
   return *this;

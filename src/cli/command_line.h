@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <functional>
 #include <initializer_list>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -33,6 +34,8 @@ class Option {
   Option& Number(uint64_t least, uint64_t most = UINT64_MAX);
   /// It takes one of these words, which --help shows.
   Option& Words(const std::vector<std::string>& words);
+  /// Former names of these words are accepted, too: pairs of a former name and the word. --help does not show them.
+  Option& FormerNames(const std::map<std::string, std::string>& names);
   /// It makes sense only beside the other one.
   Option& Needs(const Option& other);
   /// Of a list: what follows the first value belongs to it only if the option's name stands before it again.

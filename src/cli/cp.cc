@@ -66,7 +66,8 @@ class CopySink {
     const absl::Status checked = CheckCanHold(to, key);
     said.Add(uri, source.size, checked);
     if (!checked.ok()) return absl::OkStatus();
-    if (flags_.json) return WriteStdout(JsonObject{{"copy", uri}, {"to", target}, {"size", source.size}}.Line());
+    if (flags_.json)
+      return WriteStdout(JsonObject{{"copy", uri}, {"to", target}, {"size", source.size}}.Versioned("cp"));
     return WriteStdout(fmt::format("would copy {} to {}\n", Printable(uri), Printable(target)));
   }
 
@@ -213,7 +214,7 @@ absl::Status PrintReport(const CpFlags& flags, const BulkReport& report, uint64_
         {"indexes", indexes},
         {"seconds", seconds},
         {"dry_run",
-         flags.dry_run}}.Line());
+         flags.dry_run}}.Versioned("cp"));
   }
   const std::string copied =
       flags.dry_run ? "would copy " + Counted(report.objects, "object") : CopiedText(report, indexes);

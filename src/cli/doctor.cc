@@ -58,7 +58,7 @@ std::string ToJson(const Diagnosis& found) {
                                             {"many", found.speed->many_bytes_per_second},
                                             {"connections", kManyConnections}});
   }
-  return json.Add("advice", found.advice).Line();
+  return json.Add("advice", found.advice).Versioned("doctor");
 }
 
 // Whether all went well.

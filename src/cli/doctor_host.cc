@@ -72,7 +72,7 @@ std::string ToJson(const HostDoctor& doctor, const std::string& node) {
   for (const auto& [name, value] : doctor.figures()) figures.Add(name, value);
   return JsonObject{
       {"ok", doctor.healthy()}, {"node", node}, {"checks", ChecksToJson(doctor.checks())}, {"figures", figures}}
-      .Line();
+      .Versioned("doctor.host");
 }
 
 // Whether this machine, and the others, are fit.

@@ -306,7 +306,7 @@ absl::StatusOr<std::string> ExplainFeed(const Source& all, const LoaderOptions& 
     as_json.Add("cache", ForecastJson(cache_bytes, forecast));
     text += ForecastText(cache_bytes, forecast);
   }
-  return json ? as_json.Line() : text;
+  return json ? as_json.Versioned("feed.explain") : text;
 }
 
 }  // namespace millrace::cli

@@ -106,7 +106,7 @@ std::string FeedJson(const Source* source, const FeedResult& result, const Reque
         .Add("token_places", result.report.token_places)
         .Add("rows", RowsJson(*source->tokens(), DescribeRows(*source)));
   }
-  return json.Line();
+  return json.Versioned("feed");
 }
 
 std::string FeedText(std::string_view memory, std::string_view cache, const Source* source, const FeedResult& result,

@@ -152,7 +152,7 @@ std::string ToJson(const IndexResult& result, double seconds) {
                         {"warnings", result.report.warnings},
                         {"skipped", SkippedJson(result.report.skipped)},
                         {"skipped_members", JsonObject{{"links", members.links}, {"unnamed", members.unnamed}}}};
-  return line.Line();
+  return line.Versioned("index");
 }
 
 std::string ToText(const IndexResult& result, const IndexFlags& flags, double seconds) {

@@ -62,6 +62,11 @@ JsonObject& JsonObject::Add(std::string_view name, const Json& value) {
   return *this;
 }
 
+std::string JsonObject::Versioned(std::string_view command) const {
+  const std::string_view members = std::string_view(text()).substr(1);  // with the closing brace
+  return fmt::format(R"({{"schema":"millrace.{}/1"{}{})", command, members.size() > 1 ? "," : "", members) + '\n';
+}
+
 JsonArray::JsonArray(std::initializer_list<Json> values) : Json(Raw(), "[]") {
   for (const Json& value : values) Add(value);
 }

@@ -377,7 +377,7 @@ std::string ToJson(const PackResult& result, double seconds) {
                   {"seconds", seconds}};
   line.Add("skipped", skipped).Add("incomplete_objects", report.incomplete_objects);
   line.Add("left_out", JsonObject{{"samples", result.left_out.samples}, {"why", result.left_out.sentence}});
-  return line.Add("passed_over", SkippedJson(result.passed_over)).Line();
+  return line.Add("passed_over", SkippedJson(result.passed_over)).Versioned("pack");
 }
 
 std::string ToText(const PackReport& report, const PackFlags& flags, double seconds) {

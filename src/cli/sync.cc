@@ -55,13 +55,13 @@ struct Done {
 absl::Status Say(const SyncFlags& flags, const Location& from, const Location& to, const SyncStep& step) {
   const std::string target = to.store->Uri(step.key);
   if (step.kind == SyncStep::Kind::kRemove) {
-    if (flags.json) return WriteStdout(JsonObject{{"remove", target}, {"size", step.object->size}}.Line());
+    if (flags.json) return WriteStdout(JsonObject{{"remove", target}, {"size", step.object->size}}.Versioned("sync"));
     return WriteStdout(fmt::format("would remove {}\n", Printable(target)));
   }
   const std::string source = from.store->Uri(step.object->key);
   if (flags.json) {
     return WriteStdout(
-        JsonObject{{"copy", source}, {"to", target}, {"size", step.object->size}, {"why", step.why}}.Line());
+        JsonObject{{"copy", source}, {"to", target}, {"size", step.object->size}, {"why", step.why}}.Versioned("sync"));
   }
   return WriteStdout(fmt::format("would copy {} to {} ({})\n", Printable(source), Printable(target), step.why));
 }
@@ -120,7 +120,7 @@ absl::Status PrintSyncReport(const SyncFlags& flags, const Done& done, double se
         {"seconds", seconds},
         {"unchanged", done.unchanged},
         {"dry_run",
-         flags.dry_run}}.Line());
+         flags.dry_run}}.Versioned("sync"));
   }
   return WriteStdout(fmt::format("{}{}, {}, removed {}, unchanged {}, in {:.1f} s\n",
                                  flags.dry_run ? "would have " : "", CopiedText(done.copied, done.indexes),

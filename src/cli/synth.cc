@@ -58,7 +58,7 @@ absl::Status Synth(const SynthFlags& flags) {
                             {"bytes", made->bytes},
                             {"classes", std::min(flags.classes, flags.count)},
                             {"seconds", seconds}};
-    return WriteStdout(report.Line());
+    return WriteStdout(report.Versioned("synth"));
   }
   return WriteStdout(
       fmt::format("{}, {}, in {:.1f} s\n", Counted(flags.count, "image"), FormatSize(made->bytes), seconds));

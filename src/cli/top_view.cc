@@ -173,7 +173,7 @@ std::string TopProcess::Text() const {
 
 std::string TopProcess::JsonText() const {
   JsonObject json{{"address", name_}};
-  if (!status_.ok()) return json.Add("error", ToStd(status_.message())).text();
+  if (!status_.ok()) return json.Add("error", ToStd(status_.message())).Versioned("top");
   JsonArray loaders;
   for (const Loader& loader : loaders_) {
     JsonObject stalls;
@@ -198,7 +198,7 @@ std::string TopProcess::JsonText() const {
       .Add("store_bytes_per_second", Rate("millrace_store_read_bytes_total"))
       .Add("store_requests_per_second", Rate("millrace_store_requests_total"))
       .Add("store_retries_per_second", Rate("millrace_store_retries_total"));
-  return json.text();
+  return json.Versioned("top");
 }
 
 }  // namespace millrace::cli

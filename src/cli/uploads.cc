@@ -91,7 +91,7 @@ absl::Status LsUploads(const UploadsFlags& flags) {
   ASSIGN_OR_RETURN(const std::unique_ptr<S3Client> client, ConnectS3(runtime));
   return ForEachUpload(*client, choice.bucket, choice.prefix, [&](const UnfinishedUpload& upload) {
     if (!choice.Has(upload)) return absl::OkStatus();
-    if (flags.json) return WriteStdout(ToJson(upload).Line());
+    if (flags.json) return WriteStdout(ToJson(upload).Versioned("uploads.ls"));
     return WriteStdout(
         fmt::format("{} {} {}\n", ListedTime(upload.begun_ms), Printable(upload.upload_id), Printable(upload.key)));
   });
@@ -120,7 +120,7 @@ void AbortAll(S3Client& client, const std::string& bucket, const std::vector<Unf
 }
 
 absl::Status Announce(const UploadsFlags& flags, const std::string& bucket, const UnfinishedUpload& upload) {
-  if (flags.json) return WriteStdout(ToJson(upload).Line());
+  if (flags.json) return WriteStdout(ToJson(upload).Versioned("uploads.abort"));
   return WriteStdout(fmt::format(
       "would abort the upload of {}, begun {}: {}\n", Printable(fmt::format("s3://{}/{}", bucket, upload.key)),
       upload.begun_ms == 0 ? "at an unknown time" : ListedTime(upload.begun_ms), Printable(upload.upload_id)));
@@ -169,7 +169,8 @@ absl::StatusOr<bool> AbortUploads(const UploadsFlags& flags) {
   FailEach("uploads", aborted.failures, aborted.failed);
   if (flags.json) {
     RETURN_IF_ERROR(WriteStdout(
-        JsonObject{{"aborted", aborted.uploads}, {"failed", aborted.failed}, {"dry_run", flags.dry_run}}.Line()));
+        JsonObject{{"aborted", aborted.uploads}, {"failed", aborted.failed}, {"dry_run", flags.dry_run}}.Versioned(
+            "uploads.abort")));
   } else {
     RETURN_IF_ERROR(WriteStdout(
         fmt::format("{} {}\n", flags.dry_run ? "would abort" : "aborted", Counted(aborted.uploads, "upload"))));

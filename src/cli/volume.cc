@@ -38,7 +38,8 @@ absl::Status Move(const VolumeCommandFlags& flags) {
   ASSIGN_OR_RETURN(const VolumeHere here, BringVolume(options, SayVolume));
   if (!flags.json) return absl::OkStatus();
   return WriteStdout(
-      JsonObject{{"volume", here.volume}, {"zone", here.zone}, {"device", here.device}, {"path", options.path}}.Line());
+      JsonObject{{"volume", here.volume}, {"zone", here.zone}, {"device", here.device}, {"path", options.path}}
+          .Versioned("volume.move"));
 }
 
 absl::Status DetachHere(const VolumeCommandFlags& flags) {
@@ -79,7 +80,7 @@ absl::Status PrintVolume(const Ec2Volume& volume, bool json) {
         {"state", volume.state},
         {"gib", volume.size_gib},
         {"instance", instance},
-        {"serves", serves}}.Line());
+        {"serves", serves}}.Versioned("volume.ls"));
   }
   return WriteStdout(
       Printable(fmt::format("{}  {}  {}  {} GiB  {}{}{}", name, volume.id, volume.zone, volume.size_gib, volume.state,
@@ -92,7 +93,7 @@ absl::Status PrintSnapshot(const Ec2Snapshot& snapshot, bool json) {
   if (json) {
     return WriteStdout(
         JsonObject{{"name", name}, {"snapshot", snapshot.id}, {"of", snapshot.volume}, {"state", snapshot.state}}
-            .Line());
+            .Versioned("volume.ls"));
   }
   return WriteStdout(Printable(fmt::format("{}  {} of {}  {} {}", name, snapshot.id, snapshot.volume, snapshot.state,
                                            snapshot.progress)) +

@@ -166,7 +166,7 @@ def test_a_download_stands_beside_the_first_batch(millrace: Millrace, tmp_path: 
         "--samples",
         "40",
         "--scenario",
-        "e",
+        "first-batch",
         "--threads",
         "1",
         "--html",
@@ -382,9 +382,15 @@ def test_interrupt_leaves_nothing_behind(millrace_bin: Path, temporary: Path) ->
 def test_usage(millrace: Millrace, tmp_path: Path) -> None:
     assert b"--synthetic" in millrace("bench", code=2).stderr
     assert b"leave out the URI" in millrace("bench", "s3://b/p", "--synthetic", code=2).stderr
-    assert b"needs --synthetic" in millrace("bench", tmp_path, "--scenario", "c", code=2).stderr
-    assert b"say where by --cache" in millrace("bench", tmp_path, "--scenario", "b", code=2).stderr
-    assert b"fails on purpose" in millrace("bench", tmp_path, "--scenario", "g", code=2).stderr
+    for name, letter, message in (
+        ("shards", "c", b"--scenario shards compares data sets"),
+        ("cache", "b", b"say where by --cache"),
+        ("faults", "g", b"fails on purpose"),
+    ):
+        for scenario in (name, letter):  # letters are former names
+            assert message in millrace("bench", tmp_path, "--scenario", scenario, code=2).stderr
+    unknown = millrace("bench", tmp_path, "--scenario", "h", code=2).stderr
+    assert b"must be one of rate, orders, cache, shards, first-batch, resume, faults, all, not h" in unknown
     assert b"--step-ms" in millrace("bench", tmp_path, "--step-ms", "-1", code=2).stderr
     for seconds in ("-1", "nan", "inf"):
         assert b"--seconds" in millrace("bench", tmp_path, "--seconds", seconds, code=2).stderr
