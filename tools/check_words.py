@@ -104,8 +104,11 @@ def of_messages(text: str) -> Iterator[tuple[int, str]]:
     """String literals of C++ that hold a sentence; neighbours are one."""
     for literal in re.finditer(r'"(?:[^"\\\n]|\\.)*"(?:\s+"(?:[^"\\\n]|\\.)*")*', text):
         message = re.sub(r'"\s+"', "", literal[0]).strip('"')
-        if len(message.split()) >= 4 and not text[: literal.start()].endswith("#include "):
-            yield text.count("\n", 0, literal.start()) + 1, message
+        if text[: literal.start()].endswith("#include "):
+            continue
+        for line in re.split(r"\\n", message):  # help has lines of examples, which begin with spaces
+            if len(line.split()) >= 4 and not line.startswith("  "):
+                yield text.count("\n", 0, literal.start()) + 1, line
 
 
 def of_python(text: str) -> Iterator[tuple[int, str]]:

@@ -40,7 +40,7 @@ std::string TriedText(const Advice& advice) {
   return text;
 }
 
-/// What the best and the worst trial say, if there were any.
+/// Returns the ranges between the best and the worst trial; "" if there were no trials.
 std::string RangesText(const Advice& advice) {
   std::string text;
   for (const CostPrediction& one : advice.predictions) {

@@ -63,10 +63,8 @@ void AddBench(Command app) {
   AddBenchCompare(bench);
   bench.Footer(
       "Runs the input pipeline (fetch, decode, augment, batch) without a model. Each figure is a median of repeats, "
-      "with "
-      "the least and the most. The first line says what limits the pipeline. If the data set has no index, one is "
-      "built "
-      "first, as by every command. More: docs/bench.md\n\n"
+      "with min and max. The first line says what limits the pipeline. If the data set does not have an index, the "
+      "command builds one first, as every command does. More: docs/bench.md\n\n"
       "Examples:\n"
       "  millrace bench --synthetic --quick --html report.html\n"
       "  millrace bench s3://bucket/train --html report.html --json after.json\n"

@@ -8,7 +8,7 @@
 
 #include "base/status.h"
 
-/// What a benchmark of synthetic data needs on this machine, and what is gone when it ends.
+/// Resources of this machine that a benchmark of synthetic data needs. They are removed when it ends.
 
 namespace millrace::cli {
 

@@ -99,7 +99,7 @@ std::string ResumeText(const ResumePoint& resume) {
   };
   row("from the start", resume.fresh_seconds, resume.fresh_requests);
   row("from the middle", resume.resumed_seconds, resume.resumed_requests);
-  return text + fmt::format("  What came behind the interruption was {}what would have come without it.\n",
+  return text + fmt::format("  The samples after the interruption were {}those that would have come without it.\n",
                             resume.exact ? "" : "NOT ");
 }
 
@@ -316,8 +316,8 @@ std::string BesideText(const BenchReport& report) {
   if (fastest == nullptr || cheapest == nullptr || best == nullptr) return "";
   const BenchSummary ours = Summarize(*best);
   return fmt::format(
-      "Of {} over the same data, {} was the fastest with {} samples/s (Millrace: {}), and {} took the least CPU, {} "
-      "s for 1,000 samples (Millrace: {}).",
+      "The fastest of {} over the same data was {} with {} samples/s (Millrace: {}). {} took the least CPU, {} s for "
+      "1,000 samples (Millrace: {}).",
       Counted(names.size(), "other loader"), fastest->name, ShortNumber(fastest->samples_per_second.median),
       ShortNumber(ours.samples_per_second.median), cheapest->name, ShortNumber(cheapest->cpu_per_1000.median),
       ShortNumber(ours.cpu_per_1000.median));

@@ -12,7 +12,7 @@
 #include "diagnose/prices.h"
 #include "diagnose/rivals.h"
 
-/// What `millrace bench` found, and how it is told.
+/// The findings of `millrace bench`, and their text.
 
 namespace millrace::cli {
 
@@ -59,8 +59,9 @@ struct BenchReport {
   std::vector<RivalPoint> object_rivals;         // over the raw objects of scenario orders, by name, then by workers
   std::vector<std::pair<uint64_t, RivalPoint>> shard_rivals;  // over those of scenario shards, by the bytes of a shard
 
-  /// Of scenario orders: the rate of a random order as a share of that of the sequential one, with as many threads. Of
-  /// each round of repeats there is a share, so that a machine that becomes faster or slower meanwhile matters little.
+  /// The rate of a random order in the scenario orders, as a share of the rate of the sequential order with as many
+  /// threads. Each round of repeats has a share of its own, so that a machine that becomes faster or slower meanwhile
+  /// matters little.
   struct OrderRatio {
     Shuffle order = Shuffle::kWindow;
     bool raw = false;  // as OrderPoint; the sequential order is that of shards
@@ -85,8 +86,8 @@ struct BenchReport {
 inline constexpr double kPublishedRates[] = {250, 375};
 inline constexpr const char* kPublishedSource =
     "AWS's comparison of S3 clients (AWS Machine Learning Blog, 'Applying data loading best practices for ML training "
-    "with Amazon S3 clients'): shards read in order, JPEGs of some 115 KB decoded and resized to 224 x 224, no model, "
-    "32 vCPUs; 8,000 samples/s with 8 workers and 12,000 with 32 to 64";
+    "with Amazon S3 clients'). Shards are read in order, JPEGs of about 115 KB are decoded and resized to 224 x 224, "
+    "without a model, on 32 vCPUs: 8,000 samples/s with 8 workers and 12,000 with 32 to 64";
 
 /// "12.3", "1,234": three digits, or all before the point.
 std::string ShortNumber(double value);

@@ -140,10 +140,10 @@ void AddBenchOptions(Command bench, BenchFlags* flags) {
   bench.Add("uri", &flags->uri, "A data set: a bucket with a prefix, or a folder");
   bench.AddFlag("--synthetic", &flags->synthetic, "Make a data set, use it, and leave nothing behind");
   add("--scenario", &flags->scenarios,
-      "rate: the maximum rate. orders: sequential and random orders. first-batch: the time to the first batch. resume: "
-      "resuming within an epoch. cache, with --synthetic or --cache: epochs with and without a cache. shards, with "
-      "--synthetic: sequential reading of shards of several sizes. faults, with --synthetic: an epoch while the store "
-      "fails. all: each scenario that the data allow. Repeatable")
+      "`rate`: the maximum rate. `orders`: sequential and random orders. `first-batch`: the time to the first batch. "
+      "`resume`: resuming within an epoch. `cache`: epochs with and without a cache, with --synthetic or --cache. "
+      "`shards`: sequential reading of shards of several sizes, with --synthetic. `faults`: an epoch while the store "
+      "fails, with --synthetic. `all`: each scenario that the data allow. Repeatable")
       .Words({"rate", "orders", "cache", "shards", "first-batch", "resume", "faults", "all"})
       .FormerNames({{"a", "orders"},
                     {"b", "cache"},
@@ -158,7 +158,7 @@ void AddBenchOptions(Command bench, BenchFlags* flags) {
       .Called("FILE");
   bench.Add("--json", &flags->json, "Write all figures as JSON; -: to stdout, instead of the text").Called("FILE");
   bench.Add("--repeats", &flags->repeats, "How often each setting is measured [5; 3 if --quick]").Number(1, 1000);
-  bench.Add("--seconds", &flags->seconds, "Time of each repeat, at the least [6; 2 if --quick]");
+  bench.Add("--seconds", &flags->seconds, "Min time of each repeat [6; 2 if --quick]");
   bench.Add("--threads", &flags->threads, "Numbers of decoding threads to try, for example 1,2,4 [up to all CPUs]");
   add("--io-threads", &flags->io_threads, "Network threads").Number(1, 64);
   add("--batch", &flags->batch, "Samples of a batch").Number(1);
@@ -179,12 +179,11 @@ void AddBenchOptions(Command bench, BenchFlags* flags) {
   add("--store", &flags->store, "Where a synthetic data set is: a local S3 server, or a temporary folder")
       .Words({"devstore", "folder"});
   bench
-      .Add("--rival", &flags->rivals,
-           "Loaders of others to measure beside Millrace, NAME or NAME=URI of the same data in their format, with "
-           "commas "
-           "between several: dataloader, s3torchconnector, webdataset, mosaicml, litdata, spdl, huggingface, tfdata, "
-           "dali, "
-           "ray, s3fs, rclone; all: each of them")
+      .Add(
+          "--rival", &flags->rivals,
+          "Other loaders to measure beside Millrace, with commas between several. NAME=URI names the same data in the "
+          "loader's own format. Names: dataloader, s3torchconnector, webdataset, mosaicml, litdata, spdl, huggingface, "
+          "tfdata, dali, ray, s3fs, rclone, all")
       .Called("NAME[=URI]")
       .OneValueEach();
   bench.Add("--rival-workers", &flags->rival_workers,

@@ -38,7 +38,7 @@ constexpr int kCurveRepeats = 3;
 constexpr uint64_t kCurveImages = 256;    // whose pixels are compared
 constexpr uint64_t kBatchesOfWorker = 4;  // in an epoch, at the least
 
-// What a store does on a bad day, all at once.
+// A store has these faults on a bad day, all at once.
 const std::vector<std::string>& StormFaults() {
   static const auto* const faults = new std::vector<std::string>{
       "GET bench/* status=503 p=0.2", "GET bench/* reset=20000 p=0.03", "GET bench/* cut=20000 p=0.03",
@@ -212,7 +212,7 @@ class BenchRun {
     return settings;
   }
 
-  /// Whether an epoch has all images is found out where the others are measured over the whole data set.
+  /// Only the measurement of the others over the whole data set checks that an epoch has all images.
   RivalRun CurveRun(const std::string& uri, const char* kind) const {
     RivalRun run = rival_run_;
     run.uri = uri;
@@ -321,7 +321,7 @@ class BenchRun {
     return absl::OkStatus();
   }
 
-  /// What a training waits for that begins when all data are files.
+  /// Measures the wait of a training that begins when all data are files.
   absl::Status RunDownload(const std::string& uri, uint64_t samples) {
     const ProgressLine line("first-batch, download", ProgressLine::Unit::kItems);
     ASSIGN_OR_RETURN(const CopyTrial copy, TryCopy(uri, request_.settings, UINT64_MAX));

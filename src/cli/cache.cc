@@ -160,9 +160,8 @@ void AddCacheVerify(const Command& cache) {
   auto flags =
       AddFolder(verify, R"(One JSON object: {"objects", "ranges", "bytes", "damaged_ranges", "unsound_files"})");
   verify.Footer(
-      "What is damaged is removed, so that it is read from the store again. Exit status 1 if there was any. Loaders "
-      "and "
-      "mounts may use the cache meanwhile.\n\nExamples:\n  millrace cache verify /nvme/millrace");
+      "Damaged ranges are removed, so that they are read from the store again. The exit status is 1 if there were any. "
+      "Loaders and mounts may use the cache meanwhile.\n\nExamples:\n  millrace cache verify /nvme/millrace");
   verify.Run([flags] { return ExitStatus("cache", VerifyIt(*flags)); });
 }
 
@@ -172,7 +171,7 @@ void AddCacheClear(const Command& cache) {
   clear.Add("--uri", &flags->prefix, "Remove only what is kept of objects whose URI begins with this");
   clear.Footer(
       "Only files of the cache are removed, by their names; whatever else lies in the folder stays. Loaders and mounts "
-      "that use the cache go on, and read from the store.\n\nExamples:\n"
+      "that use the cache continue, and read from the store.\n\nExamples:\n"
       "  millrace cache clear /nvme/millrace\n"
       "  millrace cache clear /nvme/millrace --uri s3://bucket/old/");
   clear.Run([flags] { return ExitStatus("cache", ClearIt(*flags)); });

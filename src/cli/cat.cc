@@ -65,7 +65,7 @@ absl::Status WriteObject(ObjectStore& store, MemoryBudget& memory, const ObjectI
   if (!range_text.empty()) {
     ASSIGN_OR_RETURN(range, ParseRange(range_text, store.Uri(object.key), object.size));
   }
-  // What was written before cannot be taken back, so that damage is an error.
+  // Bytes that were written before cannot be taken back, so that damage is an error.
   return ReadPieces(
       store, memory, {.object = object, .range = range}, {},
       [&](const ObjectReader::Piece& piece) { return WriteStdout(AsText(piece.bytes)); }, kCatPieces);

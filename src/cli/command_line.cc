@@ -57,10 +57,10 @@ std::string ExplainUnknown(const CLI::App& command, std::string_view word) {
   return fmt::format("there is no command '{}'{}", word, hint);
 }
 
-// What no option or positional of the command takes; "" when there is nothing.
+// Explains the first word that no option or positional of the command takes; "" if there is no such word.
 std::string ExplainExtra(const CLI::App& command) {
   std::vector<std::string> extra = command.remaining();  // in the order given
-  // What stands behind "--" is the command of `run`: if something before it is wrong, it was not looked at.
+  // The words behind "--" are the command of `run`. If something before them is wrong, they were not looked at.
   extra.erase(std::find(extra.begin(), extra.end(), "--"), extra.end());
   const bool lacks_command = command.get_require_subcommand_min() > 0 && command.get_subcommands().empty();
   if (lacks_command && !extra.empty() && !extra.front().starts_with('-')) return ExplainUnknown(command, extra.front());
@@ -162,7 +162,7 @@ std::string ExplainUsage(const CLI::App& app, const CLI::ParseError& error) {
     names += " " + command->get_name();
     extra = ExplainExtra(*command);
   }
-  // What is too much counts, also where something is missing besides: it is probably the same slip.
+  // A superfluous word counts even if something else is missing: it is probably the same slip.
   return fmt::format("{}: {}\nTry '{} --help'.\n", names, extra.empty() ? error.what() : extra, names);
 }
 

@@ -17,8 +17,8 @@ class App;
 class Option;
 }  // namespace CLI
 
-/// What commands say of their options, and what users are told of a command line that makes no sense. CLI11 is behind
-/// it in one file, since whatever includes that takes seconds to compile.
+/// Commands describe their options here, and users get a message if a command line makes no sense. Only one file
+/// includes CLI11, since a file that includes it takes seconds to compile.
 
 namespace millrace::cli {
 
@@ -38,7 +38,7 @@ class Option {
   Option& FormerNames(const std::map<std::string, std::string>& names);
   /// It makes sense only beside the other one.
   Option& Needs(const Option& other);
-  /// Of a list: what follows the first value belongs to it only if the option's name stands before it again.
+  /// For a list: a value after the first one belongs to it only if the option's name stands before it again.
   Option& OneValueEach();
   /// The value may be left out, and is then this one.
   Option& ValueOrElse(const std::string& value);
@@ -97,11 +97,11 @@ class Command {
   /// The commands below it, and those below them.
   std::vector<Command> Commands() const;
 
-  /// What --help says below the options. Lines that begin with a space, such as examples, stay as they are; the others
-  /// make paragraphs, which an empty line ends.
+  /// --help shows the text below the options. Lines that begin with a space, such as examples, stay as they are; the
+  /// others make paragraphs, which an empty line ends.
   void Footer(const std::string& text) const;
 
-  /// What the command does; the result is the exit status: 0 done, 1 failed, 2 usage.
+  /// Sets the action of the command. Its result is the exit status: 0 done, 1 failed, 2 usage.
   void Run(Action action) const;
 
  private:
@@ -119,7 +119,7 @@ class CommandLine {
 
   Command root() { return Command(app_.get(), &chosen_); }
 
-  /// What is done before any command; a result other than 0 is the exit status instead.
+  /// The action runs before any command. If its result is not 0, that is the exit status, and the command does not run.
   void BeforeRun(Command::Action action) { before_ = std::move(action); }
 
   /// Does what the arguments ask for: a command, --help or --version. Says on stderr what is wrong with them: "millrace

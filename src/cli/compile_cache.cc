@@ -100,18 +100,17 @@ Examples:
 }  // namespace
 
 void AddCompileCache(Command app) {
-  const Command compile_cache =
-      app.AddCommand("compile-cache", "Run a command with what compilers have made on other hosts and in earlier runs");
+  const Command compile_cache = app.AddCommand(
+      "compile-cache", "Run a command with code that compilers have made on other hosts and in earlier runs");
   auto flags = std::make_shared<CompileCacheFlags>();
   compile_cache.Add("uri", &flags->uri, "Where compiled code is kept: s3://bucket/prefix or a folder").Required();
   compile_cache.Add("command", &flags->command, "The program and its arguments, behind '--'");
   compile_cache
-      .Add("--key", &flags->key,
-           "The key of what is shared, instead of the one that is worked out; the same on all hosts")
+      .Add("--key", &flags->key, "The key of the shared code, the same on all hosts, instead of the computed one")
       .Called("NAME");
   compile_cache.Add("--dir", &flags->dir, "The local folder (else below MILLRACE_CACHE or ~/.cache/millrace)")
       .Called("DIR");
-  compile_cache.Add("--max-size", &flags->max_size, "The most that all files of the key may take; the oldest go first")
+  compile_cache.Add("--max-size", &flags->max_size, "Max size of all files of the key; the oldest are removed first")
       .ShowDefault();
   compile_cache
       .Add("--wait-for-compiler", &flags->wait,
@@ -126,10 +125,10 @@ void AddCompileCache(Command app) {
       .ShowDefault();
   compile_cache
       .Add("--grace", &flags->grace,
-           "Kill the command if it has not ended so long after SIGTERM or Ctrl-C (default: never; whoever sent "
-           "the signal may)")
+           "Kill the command if it has not ended so long after SIGTERM or Ctrl-C (default: never; the sender of the "
+           "signal may)")
       .Called("TIME");
-  compile_cache.AddFlag("--print-key", &flags->print_key, "Print the key and what it stands for, and run nothing");
+  compile_cache.AddFlag("--print-key", &flags->print_key, "Print the key and its meaning, and run nothing");
   compile_cache.Footer(kCompileCacheFooter);
   compile_cache.Run([flags] { return ExitStatus("compile-cache", RunCached(*flags)); });
 }

@@ -32,8 +32,8 @@ void PrintError(fmt::format_string<Args...> format, Args&&... args) {
 /// says that standard output was closed, and returns kOutputClosed.
 int Fail(std::string_view command, const absl::Status& status);
 
-/// The exit status of a command that has ended with this: of an error as Fail says it, else 0, or what the value says:
-/// a number is the exit status, false is 1.
+/// The exit status of a command that has ended with this. An error is printed by Fail, which returns the status. A
+/// value that is a number is the exit status; false is 1, anything else 0.
 int ExitStatus(std::string_view command, const absl::Status& status);
 int ExitStatus(std::string_view command, const absl::StatusOr<bool>& succeeded);
 int ExitStatus(std::string_view command, const absl::StatusOr<int>& status);

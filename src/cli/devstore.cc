@@ -109,7 +109,8 @@ void WarnIfOpen(const DevstoreOptions& options) {
   const bool known_keys = options.access_key == defaults.access_key && options.secret_key == defaults.secret_key;
   if (!options.anonymous && !known_keys) return;
   PrintError(
-      "millrace devstore: warning: whoever reaches {} can read, replace and delete all of {}, since {}; listen on "
+      "millrace devstore: warning: everybody who reaches {} can read, replace and delete all of {}, since {}; listen "
+      "on "
       "127.0.0.1, or {}set --access-key and --secret-key-file\n",
       Printable(host), Printable(options.root),
       options.anonymous ? "--anonymous turns the check of signatures off" : "the keys are those that everybody knows",

@@ -48,7 +48,7 @@ uint64_t Objects(const Source& source) {
   return objects;
 }
 
-/// What makes a run read much more than its samples, and the way out; empty where it does not.
+/// Says why a run reads much more than its samples, and the way out; empty if it does not.
 std::string WarningOf(const LoaderOptions& options, const LoaderExplanation& found) {
   constexpr double kMuch = 1.5;
   if (found.fetches.amplification() <= kMuch) return "";
@@ -136,7 +136,7 @@ JsonObject ToJson(const Source& source, const LoaderOptions& options, const Load
   return json;
 }
 
-/// What the order is of.
+/// The noun for the items that are ordered.
 std::string_view Item(const LoaderExplanation& found) {
   return found.rows.empty() ? "sample" : "row";
 }
@@ -226,7 +226,7 @@ std::string MixText(const LoaderExplanation& found) {
                                  Counted(found.samples, "sample"), DrawsName(found.draws),
                                  found.draws != Draws::kExact ? ""
                                  : found.fresh_passes         ? ", every epoch begins new passes"
-                                                              : ", passes go on from epoch to epoch");
+                                                              : ", passes continue from epoch to epoch");
   text +=
       fmt::format("  {:>10} {:>10} {:>9} {:>9} {:>8}  data set\n", "samples", "drawn", "wanted", "achieved", "passes");
   for (size_t i = 0; i < std::min(kShown, found.parts.size()); ++i) {

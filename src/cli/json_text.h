@@ -16,7 +16,7 @@ namespace millrace::cli {
 /// A piece of JSON, as text.
 class Json {
  public:
-  // NOLINTBEGIN(google-explicit-constructor): whatever can be told as JSON may stand in a list of members.
+  // NOLINTBEGIN(google-explicit-constructor): each value that JSON can express may stand in a list of members.
   Json(std::nullptr_t) : text_("null") {}
   Json(bool value) : text_(value ? "true" : "false") {}
   template <std::integral T>

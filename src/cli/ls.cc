@@ -32,7 +32,7 @@ struct LsFlags {
   bool json = false;
 };
 
-// Of a temporary file: what becomes of it is not known.
+// kNo means a temporary file, which may never become an object.
 enum class Finished { kYes, kNo };
 
 std::string ObjectLine(const LsFlags& flags, const ObjectInfo& object, size_t hidden,

@@ -134,7 +134,7 @@ absl::StatusOr<PackOptions> TakeOptions(const PackFlags& flags) {
   return options;
 }
 
-// What was unpacked, and where; nothing for a source that needs it not.
+// The unpacked files, and their place; nothing for a source that needs no unpacking.
 struct UnpackedSource {
   std::unique_ptr<ScratchFolder> scratch;
   std::unique_ptr<UnpackedNames> names;
@@ -348,8 +348,8 @@ void Warn(const PackReport& report) {
   }
   if (report.without_image > 0 && report.without_image < report.source_samples) {
     PrintError(
-        "millrace pack: warning: {} of {} {} no image (a field such as jpg or png), the first of them '{}': feed "
-        "will refuse them; remove or move their files, and pack again with --force\n",
+        "millrace pack: warning: {} of {} {} no image (a field such as jpg or png), the first of them '{}'. Feed will "
+        "refuse them: remove or move their files, and pack again with --force\n",
         report.without_image, Counted(report.source_samples, "sample"), report.without_image == 1 ? "has" : "have",
         Printable(report.first_without_image));
   }
@@ -439,8 +439,9 @@ void AddPack(Command app) {
   auto flags = std::make_shared<PackFlags>();
   pack.Add("source", &flags->sources,
            "A folder or prefix with raw objects (class/name.jpg), shards (*.tar, *.tfrecord, *.rec, *.mds, compressed "
-           "or not) or Parquet files, a single one of these, or what matches a URI with * ** ? [a-z] {a,b} {000..123} "
-           "(in quotes); several are one data set. The last one is the destination: an empty folder or prefix, for "
+           "or not) or Parquet files, or a single one of these. A pattern with * ** ? [a-z] {a,b} {000..123} (in "
+           "quotes) stands for all that match. Several sources are one data set. The last one is the destination: an "
+           "empty folder or prefix, for "
            "shard-000000.tar and so on")
       .Required()
       .Called("... destination");
@@ -473,13 +474,14 @@ void AddPack(Command app) {
   pack.Add("--part", &flags->part,
            "I/N, such as 2/8: write only every N-th shard, for N machines that share the work; the part that finishes "
            "last completes the data set");
-  pack.AddFlag("--skip-bad", &flags->skip_bad,
-               "Leave out and report samples that are damaged, missing or changed, and those behind the damage of a "
-               "shard. It also leaves out files that are called images and begin as none. Without it the first such "
-               "sample ends the pack");
+  pack.AddFlag(
+      "--skip-bad", &flags->skip_bad,
+      "Leave out and report samples that are damaged, missing or changed, and those behind the damage of a "
+      "shard. It also leaves out files with the name of an image that do not begin as one. Without it the first such "
+      "sample ends the pack");
   pack.Add(
       "--scratch", &flags->scratch,
-      "Folder in which compressed shards (*.tar.gz, *.tar.zst) and Parquet files are unpacked first; it needs room "
+      "Folder in which compressed shards (*.tar.gz, *.tar.zst) and Parquet files are unpacked first. It needs room "
       "for their unpacked size, and is cleared at the end [the cache folder]");
   pack.Add("--memory", &flags->memory, "Budget for buffers [half of the memory]");
   AddPackTextOptions(pack, &flags->text);
@@ -494,8 +496,7 @@ void AddPack(Command app) {
       "objects becomes the field 'cls': its number. The shards come with their index. The same source and options give "
       "the same bytes, on any number of machines.\n\n"
       "After an interrupt, a kill or an error the same command continues. Until all shards are written, the "
-      "destination "
-      "is not a data set yet. More: docs/pack.md\n\n"
+      "destination is not a data set yet. More: docs/pack.md\n\n"
       "Examples:\n"
       "  millrace pack /data/images s3://bucket/train --shard-size 256MiB\n"
       "  millrace pack /data/images s3://bucket/train --shuffle --seed 7 --class-map classes.txt\n"

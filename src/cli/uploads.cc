@@ -39,7 +39,8 @@ struct UploadChoice {
   std::optional<std::string> id;
   absl::Time begun_before = absl::InfiniteFuture();
 
-  // Of the object of that name or of one below it, as those of `rm --recursive`: "run-1" is not about "run-10".
+  // Returns true for uploads of the object of that name, or of one below it, as `rm --recursive` does: "run-1" does not
+  // include "run-10".
   bool Has(const UnfinishedUpload& upload) const {
     const bool below = upload.key == prefix || upload.key.starts_with(AsFolder(prefix));
     if (!below || (id && upload.upload_id != *id)) return false;

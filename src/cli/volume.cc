@@ -113,10 +113,10 @@ absl::Status List(const VolumeCommandFlags& flags) {
 constexpr const char* kVolumeFooter =
     R"(A volume of EBS can be attached only in its own availability zone. `move` makes it follow the job: a snapshot, a volume of
 it in this zone, and the mount; the older volume and the snapshot are deleted when the new one is mounted. If `move` is
-killed, run it again, here or on another instance: it goes on where it was, and nothing is lost or left over.
+killed, run it again, here or on another instance: it continues where it was, and nothing is lost or left over.
 
 The volume is the one with the tag millrace:volume=NAME; tag a volume of yours to have it moved. docs/volumes.md lists the
-permissions, and what a volume costs while it is moved.
+permissions, and the costs of a volume while it is moved.
 
 Examples:
   millrace volume move run-7 /data --create 500GiB     on each instance of the job, when it boots
@@ -189,7 +189,7 @@ void AddVolume(Command app) {
   move.Add("--type", &flags->volume.options.type, "The type of one that is made").ShowDefault();
   move.Add("--wait", &flags->volume.wait, "How long to wait for another instance that has it").ShowDefault();
   AddDev(move, &flags->volume.options);
-  move.AddFlag("--json", &flags->json, "Print what was mounted, as JSON");
+  move.AddFlag("--json", &flags->json, "Print the mounted volume, as JSON");
   AddAction(move, flags, Move);
 
   const Command detach = volume.AddCommand("detach", "Unmount it and detach it from this instance");

@@ -126,9 +126,10 @@ void AddWorker(Command app) {
   command.Add("--threads", &flags->threads, "CPU threads that decode [all CPUs]").Number(0, 1024);
   command.Add("--io-threads", &flags->io_threads, "Network threads").ShowDefault().Number(1, 64);
   command.Add("--memory", &flags->memory, "Budget of all streams together [half of the machine's]");
-  flags->cache.AddTo(command,
-                     "Keep what is read in this folder, or in memory (part of --memory), for later epochs and other "
-                     "trainers");
+  flags->cache.AddTo(
+      command,
+      "Keep bytes that are read in this folder, or in memory (part of --memory), for later epochs and other "
+      "trainers");
   AddMetricsPort(command, &flags->metrics_port);
   command.Footer(kWorkerFooter);
   command.Run([flags] { return ExitStatus("worker", Serve(*flags)); });
