@@ -241,7 +241,7 @@ absl::StatusOr<std::vector<EpochCost>> MeasureEpochs(const std::string& uri, con
 
 namespace {
 
-/// What the next batch is, without its memory.
+/// The place of the next batch, without its memory.
 struct BatchPlace {
   std::vector<std::string> keys;
   Position after;

@@ -99,7 +99,7 @@ class Worksheet {
     result_.epoch_seconds = AddLargest("epoch", reading, cpu);
     result_.later_epoch_seconds = result_.epoch_seconds;
   }
-  /// As the loader was seen to go on behind its first batch. False if it was not.
+  /// Predicts the rest of an epoch from the trial, behind the first batch. Returns false if there was no trial.
   bool AddTriedEpoch(bool later) {
     const Spread& rate = in_.tried_samples_per_second;
     if (rate.least <= 0 || in_.samples <= in_.batch) return false;

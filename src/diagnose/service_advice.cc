@@ -24,7 +24,7 @@ double SamplesOfStep(const ServiceQuestion& question) {
   return static_cast<double>(question.batch) * AcceleratorsOf(question.trainer);
 }
 
-/// What a second of the machines gives; kNoLimit if it is not known.
+/// The capacities of the machines for a second: vCPUs, and bytes; kNoLimit if one is not known.
 struct Rates {
   double trainer_cpus = 0;
   double worker_cpus = 0;  // of all workers
@@ -136,7 +136,7 @@ void AddLine(std::vector<Derivation>* lines, std::string name, std::string formu
   lines->push_back({std::move(name), std::move(formula), std::move(numbers), value, std::move(unit)});
 }
 
-/// What a step takes of each, if the trainer decodes all.
+/// Adds the time that a step takes of each resource if the trainer decodes all samples.
 void AddBeforeLines(const ServiceQuestion& question, ServiceAdvice* advice) {
   const double samples = SamplesOfStep(question);
   std::vector<Derivation>* const lines = &advice->lines;

@@ -27,8 +27,8 @@ constexpr double kTriesSeconds = 10;     // beyond that, there are no further on
 constexpr size_t kCopyTries = 3;
 constexpr double kCopySeconds = 3;
 constexpr double kCopiesSeconds = 5;
-// Of a part that was copied, a line is drawn through so many objects at the least: several times what is in flight at
-// once (transfer/bulk_job.h).
+// A line is drawn through the marks of at least this many copied objects. The number is several times that of objects
+// in flight at once (transfer/bulk_job.h).
 constexpr size_t kLeastCopyMarks = 192;
 constexpr size_t kTrialWindows = 3;
 
@@ -81,7 +81,7 @@ std::unique_ptr<TemporaryFolder> FolderForIndex(uint64_t index_bytes) {
   return *std::move(folder);
 }
 
-/// What lies below the place of a data set, copied until a limit is reached.
+/// Copies the objects below the place of a data set, until a limit is reached.
 class Copying {
  public:
   Copying(const Dataset& data, Location to, uint64_t most_bytes, const std::stop_token& stop)

@@ -44,11 +44,11 @@ class PackDestination {
   /// The errors of Begin without `force`, and record() as after it; changes nothing.
   absl::Status Check(const PackJob& job);
 
-  /// Whether the job is still in progress. False: another run has completed it, or it was removed. FailedPrecondition
-  /// if another job was begun there since.
+  /// Returns true if the job is still in progress. False: another run has completed it, or it was removed.
+  /// FailedPrecondition if another job was begun there since.
   absl::StatusOr<bool> IsInProgress() const;
 
-  /// What a shard may replace.
+  /// The permission to write a shard, and the object that it replaces.
   struct Claim {
     bool granted = false;    // false: it is not to be written, since it, or the whole job, is complete
     std::string stale_etag;  // of what a killed run has left under its name; "": there is nothing

@@ -11,8 +11,8 @@
 
 namespace millrace {
 
-/// What is being packed into a destination: a run that continues there must have the same job. Kept as JSON in
-/// `.millrace/incomplete`, from before the first shard until all is there.
+/// The job of packing into a destination: a run that continues there must have the same job. It is kept as JSON in
+/// `.millrace/incomplete`, from before the first shard until the data set is complete.
 struct PackJob {
   std::string source_uri;  // for messages; it may be another on each machine
   std::string source;      // hash of the source's objects: keys, sizes, ETags
@@ -64,7 +64,8 @@ struct SkippedSample {
 
 /// One JSON object {"key", "why"} a line. Bytes that are not UTF-8 become U+FFFD.
 std::string SkippedToJsonLines(const std::vector<SkippedSample>& skipped);
-/// Likewise {"object", "why"}, of shards of the source that lost samples when they were indexed: it is not known which.
+/// The same with {"object", "why"}, for shards of the source that lost samples when they were indexed: it is not known
+/// which samples.
 std::string IncompleteToJsonLines(const std::vector<std::string>& objects);
 /// The samples in such lines. InvalidArgument, with the line, if it is not valid.
 absl::StatusOr<std::vector<SkippedSample>> SkippedFromJsonLines(std::string_view lines);

@@ -62,7 +62,7 @@ bool IsParquet(std::string_view key) {
   return key.ends_with(kParquetSuffix);
 }
 
-// What is called so when it is unpacked; "" for what is plain already.
+// The name of the unpacked file; "" for a file that is not compressed.
 std::string PlainName(std::string_view key) {
   if (IsParquet(key)) return std::string(key);
   const std::string plain(CompressedShard(key));
@@ -289,7 +289,8 @@ class Unpacker {
     return out->Commit().status();
   }
 
-  // By an earlier run. What that kept of a damaged shard is as good as nothing where damage is an error now.
+  // Returns true if an earlier run has unpacked it. If damage is an error in this run, the kept part of a damaged shard
+  // does not count.
   absl::StatusOr<bool> IsDone(size_t number, const std::string& key, const std::string& plain) {
     if (IsParquet(key)) return HasParquetShards(TargetOf(key));
     const auto there = HeadBlocking(*scratch_.store, scratch_.Key(plain), stop_.get_token());
@@ -341,7 +342,7 @@ class Unpacker {
     return out->Commit().status();
   }
 
-  // What became of a compressed stream.
+  // The result of a compressed stream.
   struct Stream {
     absl::Status damage;   // of the stream; the store and the disk are well
     uint64_t written = 0;  // bytes
