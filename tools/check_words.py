@@ -86,7 +86,7 @@ def of_comments(text: str, mark: str) -> Iterator[tuple[int, str]]:
     for number, line in enumerate([*text.splitlines(), ""], 1):
         found = re.match(rf"\s*{mark}+!?\s?(.*)", line)
         if found and found[1].strip():
-            if block and found[1].startswith("  "):  # a line of usage
+            if block and re.match(r"  |- \S", found[1]):  # a line of usage, or an item of a list
                 yield start, " ".join(block)
                 block = []
             if not block:

@@ -195,9 +195,9 @@ class Instance final : public CredentialSource {
     const bool no_role = stage_ == Stage::kRole && input.http_status == 404;
     if (no_role) return absl::UnauthenticatedError("this instance has no role; attach an instance profile");
     return RefusedBy("it", input,
-                     "nothing else gives credentials: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE; "
-                     "or, if the role of this instance is meant, check that the instance has one and allows IMDSv2, "
-                     "with a hop limit of 2 for containers");
+                     "nothing else gives credentials: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE. "
+                     "If the role of this instance is meant, check that the instance has one and allows IMDSv2, with "
+                     "a hop limit of 2 for containers");
   }
 
   ImdsSession session_;

@@ -19,7 +19,7 @@ enum class ChannelMode {
 };
 std::string_view ChannelModeName(ChannelMode mode);  // "File", "FastFile", "Pipe"
 
-/// What the URI of a channel names.
+/// The kind of thing that the URI of a channel names.
 enum class ChannelType {
   kS3Prefix,           // objects, or one object
   kManifest,           // a JSON array: {"prefix": URI}, then the names of objects behind it

@@ -23,8 +23,8 @@ struct CacheVersion {
   std::string version;  // opaque, for replacing it
 };
 
-/// What a driver answers of an attempt to replace the record, besides OK: FailedPrecondition for certain if the version
-/// was another one. After any other error it may have been replaced.
+/// The answer of a driver to an attempt to replace the record, besides OK: FailedPrecondition for certain if the
+/// version was another one. After any other error it may have been replaced.
 ///
 /// Waits while another host compiles, and takes its place if it stops renewing its lease. Clocks of hosts are not
 /// compared: each one watches by its own how long a lease has not changed.
@@ -86,8 +86,8 @@ class StartProtocol {
   absl::Status status_;
 };
 
-/// Publishes files, takes out what was refused, evicts the oldest groups above the bound, and gives the lease back.
-/// What is in the record under a path already stays: the first host that stores a path wins.
+/// Publishes files, removes refused ones from the record, evicts the oldest groups above the bound, and gives the lease
+/// back. If the record already has a file under a path, that file stays: the first host that stores a path wins.
 class PublishProtocol {
  public:
   enum class Step { kRead, kUpload, kWrite, kRemove, kDone };
@@ -122,7 +122,7 @@ class PublishProtocol {
   /// In kDone: OK if the record has what can be had; record() is then what it says.
   const absl::Status& status() const { return status_; }
   const CacheRecord& record() const { return merged_; }
-  /// Of this host, that the record has now.
+  /// The number of files of this host that the record has now.
   uint64_t added() const { return added_; }
 
  private:

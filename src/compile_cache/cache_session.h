@@ -33,7 +33,7 @@ class CacheSession {
   CacheSession(const CacheSession&) = delete;
   CacheSession& operator=(const CacheSession&) = delete;
 
-  /// Whether the command can start.
+  /// Returns true if the command can start.
   bool prepared() const;
   /// The command has ended: publishes for the last time, gives the lease back.
   void Finish(bool succeeded);

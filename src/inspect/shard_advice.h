@@ -7,7 +7,7 @@
 
 #include "shard/data_kind.h"
 
-/// Whether the objects of a data set are of a sensible size. Pure.
+/// Says if the objects of a data set have a sensible size. Pure.
 
 namespace millrace {
 

@@ -15,7 +15,8 @@ namespace millrace {
 /// at most `most_bytes` bytes of the text; a longer text gets an ellipsis.
 std::string ShownText(std::string_view bytes, size_t most_bytes);
 
-/// Whether bytes, or the first of them when `cut`, look like text: UTF-8 without control characters but white space.
+/// Returns true if bytes, or the first of them when `cut`, look like text: UTF-8 without control characters except
+/// white space.
 bool LooksLikeText(std::string_view bytes, bool cut);
 
 /// The width of a text as it would be drawn; grows with the text.

@@ -64,7 +64,7 @@ absl::StatusOr<int> RunInGroup(
   ASSIGN_OR_RETURN(const std::string token, ReadWorkerToken(options.token_file));
   if (token.empty() && !IsLoopback(role.coordinator)) {
     return UsageError(
-        "whoever reaches the coordinator could end the job; give all hosts a secret (--group-token-file)");
+        "everybody who reaches the coordinator could end the job; give all hosts a secret (--group-token-file)");
   }
   const uint16_t port = role.port.value_or(options.port);
   const bool is_main = role.group == names.back();

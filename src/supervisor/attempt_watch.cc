@@ -62,7 +62,7 @@ AttemptWatch::Action AttemptWatch::OnNotice(const Notice& notice, std::optional<
     const auto time = std::chrono::duration_cast<Milliseconds>(*kill_at_ - now);
     action.text += fmt::format("; {} has {} to save and to end", who, SecondsText(time));
   } else {
-    action.text += fmt::format("; {} may go on", who);
+    action.text += fmt::format("; {} may continue", who);
   }
   return action;
 }

@@ -22,13 +22,13 @@ struct JobVerdict {
   std::string why;
 };
 
-/// What the coordinator of such a job knows of its hosts, and when all of them have to end. One group is the main one,
-/// such as the trainers; the others serve it. The job ends
+/// The state of the hosts of such a job, as its coordinator knows it, and the time when all of them have to end. One
+/// group is the main one, such as the trainers; the others serve it. The job ends
 ///
 /// - with success when all hosts of the main group have succeeded,
 /// - with the status of a host that fails for good, of any group,
-/// - with `lost_status` when nothing is heard of a host of the main group any more, after it was there. A host of
-///   another group may go away: the main group goes on without it,
+/// - with `lost_status` when a host of the main group does not report any more, after it was there. A host of another
+///   group may go away: the main group continues without it,
 /// - with status 1 when not all hosts of the main group have appeared in time.
 ///
 /// Pure: the caller brings the time. Not thread-safe.

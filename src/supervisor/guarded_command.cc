@@ -25,7 +25,7 @@ sigset_t GuardSignals() {
   sigaddset(&signals, SIGCHLD);
   for (const int signal : {SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2}) {
     struct sigaction now {};
-    // What is blocked would be taken though it is ignored, as `nohup` has it with SIGHUP.
+    // A blocked signal would be taken even if it is ignored, as `nohup` ignores SIGHUP.
     if (sigaction(signal, nullptr, &now) != 0 || now.sa_handler != SIG_IGN) sigaddset(&signals, signal);
   }
   return signals;

@@ -25,7 +25,7 @@ std::string TextOf(const json& object, const char* name) {
   return at != object.end() && at->is_string() ? at->get<std::string>() : std::string();
 }
 
-// Of one word, as it is printed and told to programs.
+// Returns true for one word, as it is printed and given to programs.
 bool IsWord(std::string_view text) {
   if (text.empty() || text.size() > kMaxWord) return false;
   for (const char c : text)
@@ -72,7 +72,7 @@ absl::StatusOr<Notice> ParseInstanceAction(std::string_view text) {
   ASSIGN_OR_RETURN(const json object, ParseObject(text));
   Notice notice{.kind = NoticeKind::kInterruption, .detail = TextOf(object, "action")};
   if (!IsWord(notice.detail)) return absl::InvalidArgumentError("it has no action");
-  // A machine that hibernates goes on where it was, and the program with it.
+  // A machine that hibernates continues where it was, and the program with it.
   notice.final = notice.detail != "hibernate";
   // Without a time the interruption is announced all the same.
   notice.at = TimeOf("%Y-%m-%dT%H:%M:%E*SZ", TextOf(object, "time"));

@@ -7,7 +7,7 @@
 #include "absl/time/time.h"
 #include "base/status.h"
 
-/// What announces that this machine will be taken away. Pure.
+/// Announcements that this machine will be taken away. Pure.
 
 namespace millrace {
 
@@ -29,7 +29,7 @@ struct Notice {
 /// "interruption", "maintenance", "scale-in", "rebalance", "signal"
 std::string_view NoticeWord(NoticeKind kind);
 
-/// What the instance metadata service says, by its own clock at `now`. InvalidArgument for other documents.
+/// Parses an answer of the instance metadata service, whose clock is at `now`. InvalidArgument for other documents.
 ///
 /// /spot/instance-action: {"action": "terminate", "time": "2026-01-01T00:00:00Z"}
 absl::StatusOr<Notice> ParseInstanceAction(std::string_view json);

@@ -228,7 +228,7 @@ AttemptEnd JobSupervisor::StartAndWait(AttemptOutput* output) {
   if (output != nullptr) {
     command.output = output->output();
     command.errors = output->errors();
-    // What waits in the buffer of a program is no sign of life, and is lost with it.
+    // Output that waits in the buffer of a program is no sign of life, and is lost with the program.
     if (getenv("PYTHONUNBUFFERED") == nullptr) command.variables.emplace("PYTHONUNBUFFERED", "1");
   }
   absl::StatusOr<std::unique_ptr<JobProcess>> job = JobProcess::Start(process_, command);
@@ -295,7 +295,7 @@ AttemptEnd JobSupervisor::WaitFor(JobProcess& job, AttemptOutput* output, Attemp
   }
 }
 
-// Of a command that hangs: in the messages, and beside its log.
+// Keeps the stacks of a command that hangs: in the messages, and beside its log.
 void JobSupervisor::KeepStacks() {
   if (!folder_) return;
   std::string text;
@@ -359,7 +359,7 @@ void JobSupervisor::Stop(int signal, AttemptWatch& watch, JobProcess& job) {
   if (signal == SIGTERM) {
     const Milliseconds left = Until(*watch.kill_at());
     TellProgram(notice, left);
-    // The program gets no signal, so no other event says that it was told.
+    // The program gets no signal, so no other event says that it was informed.
     if (action.signal == 0) {
       Write("notice", {{"kind", std::string(NoticeWord(notice.kind))},
                        {"detail", notice.detail},

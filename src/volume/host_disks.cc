@@ -40,7 +40,7 @@ absl::StatusOr<ToolEnd> RunTool(const std::vector<std::string>& words) {
   return tool;
 }
 
-// Of programs that have to succeed.
+// Runs a program that has to succeed.
 absl::Status RunOrFail(const std::vector<std::string>& words) {
   ASSIGN_OR_RETURN(const ToolEnd end, RunTool(words));
   if (end.status == 0) return absl::OkStatus();

@@ -49,6 +49,7 @@ def test_findings(path: str, text: str, problem: str) -> None:
         ("a.cc", 'auto m = "anew";  // one word is not a message\n'),
         ("src/a.cc", 'help("Examples:\\n' + "  millrace ls a b c d\\n" * 9 + '");\n'),
         ("a.py", 'x = "Of all"\n'),
+        ("a.h", "// Cases:\n" + "// - " + "one " * 20 + "\n// - " + "two " * 20 + "\n"),
         ("a.cmake", "#   " + " ".join(["one"] * 20) + "\n#   " + " ".join(["two"] * 20) + "\n"),
     ],
 )
