@@ -101,7 +101,7 @@ Examples:
 
 void AddCompileCache(Command app) {
   const Command compile_cache = app.AddCommand(
-      "compile-cache", "Run a command with code that compilers have made on other hosts and in earlier runs");
+      "compile-cache", "Run a command with code that was compiled on other hosts and in earlier runs");
   auto flags = std::make_shared<CompileCacheFlags>();
   compile_cache.Add("uri", &flags->uri, "Where compiled code is kept: s3://bucket/prefix or a folder").Required();
   compile_cache.Add("command", &flags->command, "The program and its arguments, behind '--'");

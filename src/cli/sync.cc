@@ -213,7 +213,7 @@ Examples:
 
 void AddSync(Command app) {
   const Command sync =
-      app.AddCommand("sync", "Make one place like another: copy objects that are missing, newer or of another size");
+      app.AddCommand("sync", "Make one place like another: copy objects that are missing, newer or changed");
   auto flags = std::make_shared<SyncFlags>();
   sync.Add("source", &flags->source, "A prefix or folder").Required();
   sync.Add("target", &flags->target, "A prefix or folder").Required();

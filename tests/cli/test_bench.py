@@ -285,8 +285,8 @@ def test_the_names_of_json_stay(millrace: Millrace, tmp_path: Path) -> None:
     millrace("synth", tmp_path / "photos", "--count", "20", "--kb", "10")
     report = bench(millrace, tmp_path / "photos", "--threads", "1", "--html", tmp_path / "page.html")
     assert list(report) == [
-        *("bench_format", "version", "limit", "data", "environment", "settings", "prices", "published", "scenarios"),
-        *("bad_samples", "first_bad_sample"),
+        *("schema", "bench_format", "version", "limit", "data", "environment", "settings", "prices", "published"),
+        *("scenarios", "bad_samples", "first_bad_sample"),
     ]
     (point,) = report["scenarios"]["d"]["points"]
     assert list(point) == [

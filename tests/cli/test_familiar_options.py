@@ -131,6 +131,7 @@ def test_ls_summarize(millrace: Millrace, tree: Path) -> None:
         "   Total Size: 24.4 MiB",
     ]
     assert json.loads(lines(millrace("ls", tree / "a" / "**", "--summarize", "--json"))[-1]) == {
+        "schema": "millrace.ls/1",
         "objects": 2,
         "bytes": 5,
     }

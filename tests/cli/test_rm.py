@@ -57,7 +57,7 @@ def test_rm_dry_run_removes_nothing(millrace: Millrace, tree: Path) -> None:
         "would remove 2 objects, 5 B",
     ]
     shown = [json.loads(line) for line in lines(millrace("rm", "--recursive", "--dry-run", "--json", tree / "a"))]
-    assert shown[0] == {"remove": f"{tree}/a/x", "size": 2}
+    assert shown[0] == {"schema": "millrace.rm/1", "remove": f"{tree}/a/x", "size": 2}
     assert (shown[2]["objects"], shown[2]["dry_run"]) == (2, True)
     assert contents(tree) == before
 

@@ -44,6 +44,7 @@ def test_a_volume_follows_its_job(cloud: Callable[..., Cloud]) -> None:
     ec2.check_served("run-7", host, "us-east-1b", FILES)
     volume = ec2.volumes("run-7")[0]
     assert json.loads(done.stdout) == {
+        "schema": "millrace.volume.move/1",
         "volume": volume["VolumeId"],
         "zone": "us-east-1b",
         "device": str((ec2.folder / "volumes" / volume["VolumeId"]).resolve()),
