@@ -50,7 +50,7 @@ def test_synthetic_data_on_a_local_server(millrace: Millrace, temporary: Path, t
     assert not contents(temporary) and not list(temporary.iterdir())
     report = json.loads(figures.read_text())
 
-    # What limits comes first, in all three.
+    # The limit comes first, in all three.
     assert report["limit"].endswith(".") and "limit" in report["limit"]
     assert text.startswith(report["limit"])
     root = ET.parse(page).getroot()
@@ -252,7 +252,7 @@ def test_model_and_cache_of_the_user(millrace: Millrace, tmp_path: Path) -> None
     for window in point["windows"]:  # a step is a pause of 20 ms or more
         assert window["seconds"] >= 0.020 * window["batches"]
     assert 0 < point["model_busy"]["median"] <= 1
-    # Of the time, the model's share and the waits are parts.
+    # The model's share and the waits are parts of the time.
     assert sum(point["stalls"].values()) <= point["seconds"] * (1.01 - point["model_busy"]["least"]) + 0.01
     assert "Rate with a model of 20 ms a step" in page.read_text() and "the model was busy" in page.read_text()
     assert [epoch["samples"] for epoch in report["scenarios"]["b"]["with_cache"]] == [40, 40, 40]

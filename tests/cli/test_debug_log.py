@@ -1,4 +1,4 @@
-"""MILLRACE_LOG: levels, what `debug` tells of each request, and that no secret is in it."""
+"""MILLRACE_LOG: levels, the line that `debug` logs for each request, and that no secret is in it."""
 
 from __future__ import annotations
 

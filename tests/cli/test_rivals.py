@@ -327,7 +327,7 @@ def test_they_stand_beside_millrace(millrace: Millrace, photos: Path, tmp_path: 
         assert rival["first_batch_seconds"] > 0 and "torch" in rival["versions"]
         assert re.search(rf"^  {rival['name']}, {rival['workers']} workers? +[0-9]", text, re.MULTILINE)
     assert report["rivals"][0]["uri"] == f"{photos}/raw"
-    # What it reads are MDS shards, and these are not.
+    # It reads MDS shards, and these are not MDS shards.
     assert "it reads mds, and these data are tar" in report["rivals"][2]["left_out"]
     assert re.search("^  mosaicml, [0-9]+ workers? +left out: it reads mds", text, re.MULTILINE)
     body = "".join(ET.parse(page).getroot().itertext())

@@ -210,7 +210,7 @@ def test_the_job_goes_on_without_a_host_that_serves(host: StartHost, tmp_path: P
 
 
 def test_a_host_that_serves_and_is_taken_away(host: StartHost, tmp_path: Path) -> None:
-    """Its command asks for another machine (status 75): its scheduler is told, and the others go on."""
+    """Its command asks for another machine (status 75): its scheduler gets that status, and the others continue."""
     go, leaves = tmp_path / "go", tmp_path / "leaves"
     groups = {"data": until(leaves, "exit 75"), "train": until(go, "true")}
     train, data = host("train", "--group-lost", "6s", **groups), host("data", "--group-lost", "6s", **groups)
@@ -346,7 +346,7 @@ class Relay:
 
 
 def test_a_network_that_is_cut(host: StartHost, tmp_path: Path) -> None:
-    """A host that serves ends by itself, and the job goes on without it."""
+    """A host that serves ends by itself, and the job continues without it."""
     go, relays = tmp_path / "go", []
 
     def through(port: int) -> int:

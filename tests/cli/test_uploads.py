@@ -136,12 +136,12 @@ def test_uploads_of_a_missing_bucket(millrace: Millrace, bucket: Bucket) -> None
 def test_what_a_killed_cp_leaves_behind(
     millrace: Millrace, millrace_bin: Path, bucket: Bucket, tmp_path: Path, devstore: Callable[..., Any]
 ) -> None:
-    """What `uploads` is for."""
+    """A killed upload leaves parts that `uploads` finds."""
     source = tmp_path / "big"
     os.truncate(os.open(source, os.O_CREAT | os.O_WRONLY), 64 << 20)
     server = devstore(
         "mem:", "--bucket", "bkt", "--fault", "PUT bkt/big delay-ms=600000"
-    )  # so that it goes on until it is killed
+    )  # so that it continues until it is killed
     process = subprocess.Popen([millrace_bin, "cp", source, "s3://bkt/big"], env=os.environ | server.env())
     s3 = server.client()
     while not s3.list_multipart_uploads(Bucket="bkt").get("Uploads"):

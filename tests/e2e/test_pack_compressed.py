@@ -245,7 +245,7 @@ def test_two_at_a_time(photos: Photos, sandbox: Sandbox, tmp_path: Path) -> None
 
 @pytest.mark.parametrize("ending", [".tar.gz", ".tar.zst"])
 def test_skip_bad_keeps_what_can_be_trusted(photos: Photos, sandbox: Sandbox, tmp_path: Path, ending: str) -> None:
-    """Of what is cut short all before it; of what is damaged nothing, since only the checksum at its end could tell."""
+    """All bytes of a truncated stream before its end are kept. Nothing of a damaged one is kept, since only the checksum at its end could tell."""
     source = compressed(photos, tmp_path / "in", ".tgz" if ending == ".tar.gz" else ending)  # of one member
     paths = sorted(source.iterdir())
     whole = [oracle.read_shard(path) for path in sorted(photos.tar.glob("*.tar"))]
@@ -294,7 +294,7 @@ def test_whole_members_before_the_damage_are_kept(photos: Photos, sandbox: Sandb
 
 
 def test_messages_name_the_source(photos: Photos, sandbox: Sandbox, tmp_path: Path) -> None:
-    """What is wrong in a shard is said of the shard that was given, not of its unpacked copy."""
+    """Messages name the given shard, and not its unpacked copy."""
     source = compressed(photos, tmp_path / "in", ".tar.gz")
     shard = bytearray(sorted(photos.tar.glob("*.tar"))[0].read_bytes())
     shard[100] ^= 255  # of the first head, whose checksum is another one then
@@ -354,7 +354,7 @@ def test_parts_share_the_work(photos: Photos, sandbox: Sandbox, tmp_path: Path) 
 
 @pytest.mark.parametrize("ending", [".tar.gz", ".tar.zst"])
 def test_kills(photos: Photos, sandbox: Sandbox, tmp_path: Path, ending: str) -> None:
-    """Killed at any moment of unpacking: the next run goes on, and the shards are those of one run."""
+    """Killed at any moment of unpacking: the next run continues, and the shards are those of one run."""
     source = compressed(photos, tmp_path / "root/in/x", ending)
     sandbox.ok("pack", source, tmp_path / "whole", "--shard-size", "300KiB")
     args = ["pack", "s3://in/x", tmp_path / "out", "--shard-size", "300KiB", "--scratch", tmp_path / "scratch"]
@@ -375,7 +375,7 @@ def test_kills(photos: Photos, sandbox: Sandbox, tmp_path: Path, ending: str) ->
 
 @pytest.mark.all
 def test_memory_does_not_grow_with_the_source(sandbox: Sandbox, tmp_path: Path) -> None:
-    """Of one shard of 256 MiB and of one of 1 GiB, that both come as a few KiB."""
+    """There is one shard of 256 MiB and one of 1 GiB; both come as a few KiB."""
     peaks = []
     for mib in (256, 1024):
         source = tmp_path / f"in{mib}"
