@@ -37,7 +37,7 @@ std::string SubjectOf(std::string_view token) {
   const std::vector<std::string> parts = absl::StrSplit(text, '.');
   std::string payload;
   if (parts.size() == 3 && absl::WebSafeBase64Unescape(parts[1], &payload)) {
-    // Without exceptions: theirs quote the document.
+    // It must not throw: exceptions of nlohmann quote the document.
     const auto claims = nlohmann::json::parse(payload, nullptr, /*allow_exceptions=*/false);
     if (claims.is_object() && claims.contains("sub") && claims["sub"].is_string()) {
       return fmt::format("subject {}", claims["sub"].get<std::string>());
@@ -171,7 +171,7 @@ class Instance final : public CredentialSource {
         break;
     }
     absl::StatusOr<ExpiringCredentials> credentials = ParseMetadataJson(input.text);
-    // In an outage of its own the service gives the last ones on, and the store may take them.
+    // The service hands out the last credentials during an outage of its own, and the store may take them.
     if (credentials.ok() && credentials->expires <= now) credentials->expires = now + kExtension;
     if (credentials.ok()) return *std::move(credentials);
     return absl::UnavailableError(

@@ -10,8 +10,8 @@
 
 namespace millrace {
 
-/// How a program gets the data of a channel. `channel.cc` has the words (`kModes`) and rules (`CheckChannel`);
-/// `job/job_channels.cc` (`PrepareJob`) does what each mode asks for.
+/// The way in which a program gets the data of a channel. `channel.cc` has the words (`kModes`) and rules
+/// (`CheckChannel`); `job/job_channels.cc` (`PrepareJob`) implements each mode.
 enum class ChannelMode {
   kFile,      // copied to the folder of the channel before the program starts
   kFastFile,  // the folder is a file system that reads what the program reads

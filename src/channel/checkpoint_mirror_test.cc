@@ -115,7 +115,7 @@ TEST_F(CheckpointMirrorTest, TheFileThatNamesOthersIsNotThereBeforeThem) {
   ChoosyStore store;
   place_ = {&store, "ckpt/"};
   store.refused = "shard-1";
-  // In the order of keys, the tracker would come first.
+  // The tracker would come first in the order of keys.
   for (const char* name : {"step-1/shard-0", "step-1/shard-1", "config", "a-latest"}) Write(name, name);
   const auto now = std::filesystem::file_time_type::clock::now();
   for (const char* name : {"config", "step-1/shard-0", "step-1/shard-1"}) {

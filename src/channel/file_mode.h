@@ -20,7 +20,7 @@ absl::Status CheckFolderIsOurs(const TrainingJob& job, const Channel& channel);
 
 struct FileModeOptions {
   std::function<void(const BulkProgress&)> progress;  // on any thread, one call at a time; must not block
-  /// Told of each object that the folder gets or has already, in order of keys, with its URI; its error ends the work.
+  /// Gets each object that the folder gets or has already, in order of keys, with its URI; its error ends the work.
   std::function<absl::Status(const std::string& uri, const ObjectInfo&)> found = {};
   std::stop_token stop;
 };

@@ -29,9 +29,9 @@ struct PipeFeederOptions {
   uint64_t world = 1;                // likewise
   uint64_t epochs = 1;               // that the program may begin with: 0 to epochs - 1
   uint64_t memory_bytes = 64 << 20;  // that are read ahead, at most
-  /// Called on the feeder's thread: for each epoch when the program has read it, or has closed it; and once for an
-  /// error, after which nothing more is written. The FIFO stays open then, so that the program does not take what it
-  /// has got for all.
+  /// Called on the feeder's thread for each epoch when the program has read it, or has closed it. Called once for an
+  /// error, after which nothing more is written. The FIFO stays open then, so that the program does not take the bytes
+  /// that it has got for all.
   std::function<void(const FedEpoch&)> fed;
   std::function<void(const absl::Status&)> failed;
 };

@@ -39,7 +39,7 @@ struct TrainingJob {
   uint64_t RankIn(const Channel& channel) const;
   /// The program that `sagemaker_program` names; "": none.
   std::string EntryPoint() const;
-  /// In Pipe mode the pipes are beside it, and there is no such folder.
+  /// The pipes of Pipe mode are beside it, and that mode has no such folder.
   std::string ChannelFolder(const Channel& channel) const { return root + "/input/data/" + channel.name; }
 };
 

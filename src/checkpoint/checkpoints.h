@@ -24,7 +24,7 @@ class Checkpoints {
  public:
   Checkpoints(Location location, MemoryBudget& memory);
 
-  /// Where they lie, ending with '/': for messages.
+  /// The place of the checkpoints, ending with '/': for messages.
   std::string Uri() const { return store_.Uri(folder_); }
 
   /// Makes this process the one that may commit: all that have claimed earlier may not from now on. Then sweeps what

@@ -233,7 +233,7 @@ TEST_P(CheckpointsTest, SavesAndKeeps) {
   }
 }
 
-// As of a job of many ranks: what is superseded goes by few requests, which the save waits for.
+// A job of many ranks has many shards: superseded ones are removed by few requests, for which the save waits.
 TEST_P(CheckpointsTest, ManyShardsAreRemovedTogether) {
   constexpr size_t kShards = 40;
   Checkpoints checkpoints = Open();

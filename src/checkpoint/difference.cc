@@ -306,7 +306,7 @@ class ElementComparison {
     uint64_t* difference = nullptr;
   };
 
-  // By the checksums alone.
+  // It compares the checksums alone.
   bool IsEqual(const StoredChunk& a, uint64_t from_a, const StoredChunk& b, uint64_t from_b) const {
     const CheckpointShard& mine = first_manifest_.shards[a.shard];
     const CheckpointShard& other = second_manifest_.shards[b.shard];

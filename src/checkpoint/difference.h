@@ -9,7 +9,7 @@
 
 namespace millrace {
 
-/// How something in one checkpoint differs from what has the same name in another one.
+/// The kind of difference between two things of one name in two checkpoints.
 struct CheckpointDifference {
   enum class Kind {
     kOnlyFirst,   // only the first checkpoint has it

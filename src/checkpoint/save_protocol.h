@@ -7,8 +7,8 @@
 
 #include "checkpoint/records.h"
 
-/// How a process becomes the one that may commit, and how it commits a checkpoint: as state machines without I/O. A
-/// driver does what next() asks for and tells the outcome by the On... call of that step, until kDone.
+/// State machines without I/O that make a process the one that may commit, and that commit a checkpoint. A driver does
+/// the step that next() asks for, and reports the outcome by the On... call of that step, until kDone.
 ///
 /// All safety comes from one rule: LATEST is replaced only as the version that was read. So if a process has read
 /// LATEST, found itself in it, and then replaces just that version, it knows that no other process has claimed it
@@ -39,7 +39,7 @@ class ClaimProtocol {
   /// For kWriteLatest.
   const CheckpointCatalog& to_write() const { return catalog_; }
   const std::string& version() const { return version_; }
-  /// In kDone. If OK, to_write() is what LATEST was when it was claimed.
+  /// Valid in kDone. If OK, to_write() is the contents of LATEST when it was claimed.
   const absl::Status& status() const { return status_; }
 
  private:
@@ -54,7 +54,7 @@ class ClaimProtocol {
   absl::Status status_;
 };
 
-/// Which checkpoints remain once a newer one is committed.
+/// Says which checkpoints remain once a newer one is committed.
 struct Retention {
   uint64_t keep = 0;                      // the newest ones, so many; 0: all of them
   uint64_t keep_every = 0;                // besides these, all whose step is a multiple of it; 0: none
@@ -100,8 +100,8 @@ class SaveProtocol {
   const std::string& version() const { return version_; }
   /// For kRemove. Failures there are nobody's loss: a later claim sweeps what is left.
   const std::vector<CheckpointAttempt>& to_remove() const { return to_remove_; }
-  /// In kDone: OK if the checkpoint is committed. FailedPrecondition if another writer has claimed the checkpoints;
-  /// Unavailable, or another error of the store, if it failed.
+  /// Valid in kDone: OK if the checkpoint is committed. FailedPrecondition if another writer has claimed the
+  /// checkpoints; Unavailable, or another error of the store, if it failed.
   const absl::Status& status() const { return status_; }
   const CheckpointEntry& entry() const { return job_.entry; }
 
@@ -147,7 +147,7 @@ class RetainProtocol {
   const std::string& version() const { return version_; }
   /// For kRemove; in kDone: what was removed.
   const std::vector<CheckpointAttempt>& to_remove() const { return superseded_; }
-  /// In kDone.
+  /// Valid in kDone.
   const absl::Status& status() const { return status_; }
 
  private:

@@ -30,8 +30,8 @@ uint64_t PieceBytesOf(uint64_t shard_bytes, PieceLimits limits) {
   return std::max(least, (even + kMiB - 1) / kMiB * kMiB);
 }
 
-/// How many bytes have a checksum together: few enough that a range is read with little beside it, and enough that the
-/// manifest stays small (130 KB for each shard).
+/// Returns the number of bytes that have one checksum. They are few enough that a range is read with little beside it,
+/// and enough that the manifest stays small (130 KB for each shard).
 uint64_t CheckedBytesOf(uint64_t shard_bytes) {
   constexpr uint64_t kLeast = 64 << 10;
   constexpr uint64_t kMostPieces = 16'384;
@@ -62,7 +62,7 @@ uint32_t AddToChecksums(CheckpointShard& shard, uint64_t at, ByteSpan bytes) {
   return crc;
 }
 
-/// Where the bytes of a shard come from, from its beginning to its end.
+/// The source of the bytes of a shard, from its beginning to its end.
 class ShardSource {
  public:
   virtual ~ShardSource() = default;
@@ -233,7 +233,7 @@ absl::StatusOr<ShardWrites::Piece> ShardWrites::NextPiece(CheckpointShard& shard
   const MutableByteSpan piece = staging.span().first(length);
   uint32_t crc = 0;
   for (uint64_t done = 0; done < length;) {
-    // To where the next checksum begins: no block has a part in two of them.
+    // The block ends where the next checksum begins: no block has a part in two of them.
     const uint64_t block = kBlockBytes - (offset + done) % kBlockBytes;
     ASSIGN_OR_RETURN(const size_t copied, source.Copy(piece.subspan(done), block));
     crc = Crc32cCombine(crc, AddToChecksums(shard, offset + done, piece.subspan(done, copied)), copied);

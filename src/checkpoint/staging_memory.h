@@ -24,7 +24,8 @@ class StagingMemory {
   uint64_t kept_bytes() const;
 
  private:
-  /// Until there are no more than `most` bytes. Under the lock; what is dropped is to be freed outside it.
+  /// Drops memory until there are no more than `most` bytes. Called under the lock; the caller frees the dropped memory
+  /// outside it.
   void DropOldest(uint64_t most, std::vector<Buffer>& dropped);
 
   const uint64_t most_kept_;

@@ -21,7 +21,7 @@ namespace millrace::cli {
 namespace {
 
 absl::Status WriteReports(const BenchFlags& flags, const BenchReport& report, const std::string& python) {
-  // Without the page, the figures of a long run are still there.
+  // If the page fails, the figures of a long run are still there.
   const absl::Status page =
       flags.html.empty() ? absl::OkStatus() : WriteBenchPage(python, BenchPageJson(report), flags.html);
   if (flags.json == "-") {

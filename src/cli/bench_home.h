@@ -25,8 +25,8 @@ class LocalServer {
   LocalServer& operator=(const LocalServer&) = delete;
 
   const std::string& url() const { return url_; }
-  /// From now on the stores that this process opens are on this server, whatever its AWS settings say. While no other
-  /// thread reads the environment.
+  /// From now on the stores that this process opens are on this server, whatever its AWS settings say. Call it while no
+  /// other thread reads the environment.
   void UseForAllStores() const;
 
  private:

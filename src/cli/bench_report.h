@@ -71,8 +71,8 @@ struct BenchReport {
     double decode_share = 0;  // of the waiting in the random order, what was for decoding, and not for the store
   };
   std::vector<OrderRatio> order_ratios() const;
-  /// That the orders of scenario orders are not as random as they may be, since the data fit into memory; "" if they do
-  /// not.
+  /// Says that the orders of the scenario orders are not as random as they may be, since the data fit into memory; ""
+  /// if they do not fit.
   std::string orders_note() const;
 
   /// The fastest of all rates; null if none was measured.

@@ -167,7 +167,7 @@ class BenchRun {
     return Remove(orders.back().uri);
   }
 
-  /// How many workers of others hide what an object takes to come.
+  /// Measures how many workers of others hide the time that an object takes to come.
   absl::Status RunRivalsOfObjects(const std::string& uri) {
     if (request_.curve_workers.empty()) return absl::OkStatus();
     BenchSettings settings = CurveSettings();
@@ -186,7 +186,7 @@ class BenchRun {
     return absl::OkStatus();
   }
 
-  /// How the rates of others depend on the size of a shard.
+  /// Measures how the rates of others depend on the size of a shard.
   absl::Status RunRivalsOfShards(const std::string& uri, uint64_t bytes) {
     if (request_.curve_workers.empty()) return absl::OkStatus();
     RivalRun run = CurveRun(uri, "tar");
@@ -276,7 +276,7 @@ class BenchRun {
   absl::Status RunShards() {
     const uint64_t least = flags_.quick ? kMiB : 4 * kMiB;
     const uint64_t most = 64 * least;
-    // At least two of the largest shards, unless the user knows better.
+    // The data are at least two of the largest shards, unless the user sets another size.
     const uint64_t samples = flags_.quick || flags_.samples > 0
                                  ? request_.samples
                                  : std::max(request_.samples, 2 * most / SyntheticShards{}.image_bytes + 1);
@@ -359,7 +359,7 @@ class BenchRun {
     return absl::OkStatus();
   }
 
-  /// Before all else: data that rivals cannot be compared on are refused before hours of measuring.
+  /// Runs before all else: data that rivals cannot be compared on are refused before hours of measuring.
   absl::Status PrepareRivals() {
     constexpr uint64_t kComparedImages = 2000;
     ASSIGN_OR_RETURN(scratch_, TemporaryFolder::Make());

@@ -22,8 +22,8 @@ namespace millrace::cli {
 
 namespace {
 
-// As many as one copy has (store/pieces.h). More of them cost a fifth more CPU time where 1 GiB comes over a fast
-// network.
+// This is the number of pieces of one copy (store/pieces.h). More of them cost a fifth more CPU time if 1 GiB comes
+// over a fast network.
 constexpr uint64_t kCatPieces = 8;
 
 struct CatFlags {

@@ -23,7 +23,8 @@ namespace millrace::cli {
 
 namespace {
 
-// How many letters must be changed, added, left out or exchanged with their neighbour to get from one to the other.
+// Returns how many letters must be changed, added, left out or exchanged with their neighbour to get from one to the
+// other.
 size_t EditDistance(std::string_view a, std::string_view b) {
   std::vector<size_t> older, last(b.size() + 1), row(b.size() + 1);
   std::iota(last.begin(), last.end(), 0);
@@ -179,7 +180,8 @@ Option& Option::ShowDefault() {
 }
 
 Option& Option::Number(uint64_t least, uint64_t most) {
-  // As a transformation: CLI11 reads 010 as octal, and takes the largest number there is for what is larger.
+  // The check is a transformation, since CLI11 reads 010 as octal, and takes the largest possible number for a larger
+  // one.
   option_->transform(CLI::Validator(
       [least, most](std::string& text) -> std::string {
         uint64_t value = 0;

@@ -44,7 +44,7 @@ class Option {
   Option& ValueOrElse(const std::string& value);
   /// --help shows it below this heading, after the others.
   Option& Below(const std::string& heading);
-  /// How --help calls the value.
+  /// Sets the name of the value in --help.
   Option& Called(const std::string& name);
 
  private:

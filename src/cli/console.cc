@@ -35,8 +35,8 @@ std::string Duration(double seconds) {
   return fmt::format("{:.1f} h", seconds / 3600);
 }
 
-// Where the Python package (millrace.pack() and others) has progress and errors told, a JSON object a line. -1: nobody
-// asks.
+// The descriptor to which progress and errors are reported, a JSON object a line, for the Python package
+// (millrace.pack() and others). -1: nobody asks.
 int ReportDescriptor() {
   static const int descriptor = [] {
     const char* const text = std::getenv("MILLRACE_REPORT_FD");

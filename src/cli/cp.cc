@@ -78,7 +78,7 @@ class CopySink {
   BulkJob& job_;
 };
 
-// Where one object goes: into a folder or bucket under its own name, or to exactly the name given.
+// Returns the target of one object: into a folder or bucket under its own name, or exactly the given name.
 absl::StatusOr<Location> OneTarget(Stores& stores, const std::string& uri, std::string_view name) {
   ASSIGN_OR_RETURN(const ParsedUri parsed, ParseUri(uri));
   const bool container = parsed.path.empty() || parsed.path.ends_with('/') || IsFolder(parsed, Links::kFollow);

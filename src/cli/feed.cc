@@ -37,7 +37,7 @@ namespace {
 
 using SteadyClock = std::chrono::steady_clock;
 
-// How long an interrupt waits at most.
+// The longest wait of an interrupt.
 constexpr std::chrono::milliseconds kFeedSlice{50};
 
 struct FeedFlags {
@@ -201,7 +201,7 @@ absl::Status Drain(BatchSource& loader, const FeedFlags& flags, uint64_t expecte
     progress.Update(samples, expected);
     if (state.due()) RETURN_IF_ERROR(state.Write(loader.report()));
   }
-  // Also after a failure or an interrupt: what was received before it need not be fed again.
+  // The state is written also after a failure or an interrupt: samples that were received before need not be fed again.
   absl::Status kept = state.Write(loader.report());
   return status.ok() ? kept : status;
 }

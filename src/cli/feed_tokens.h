@@ -15,7 +15,7 @@ absl::StatusOr<TokenOptions> ParseTokens(std::string_view text);
 
 /// The rows of a source for people; "" where items are samples.
 std::string RowsText(const TokenOptions* tokens, const std::vector<LoaderExplanation::Rows>& rows);
-/// And for machines.
+/// The same for machines.
 JsonObject RowsJson(const TokenOptions& tokens, const std::vector<LoaderExplanation::Rows>& rows);
 
 }  // namespace millrace::cli

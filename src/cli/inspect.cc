@@ -58,7 +58,7 @@ absl::Status CheckFlags(const InspectFlags& flags) {
   return UsageError("--samples is the number of samples of a preview: add --preview FILE, or leave it out");
 }
 
-// Where the sheet goes. Within a folder it would be an object of the data set; beside a single one it is not.
+// Returns the place of the sheet. Within a folder it would be an object of the data set; beside a single one it is not.
 absl::StatusOr<Location> PreviewPlace(Stores& stores, const InspectFlags& flags) {
   ASSIGN_OR_RETURN(const DatasetPlace data, FindObjects(stores, flags.uri));
   ASSIGN_OR_RETURN(Location place, stores.OpenObject(flags.preview));
@@ -73,7 +73,7 @@ absl::StatusOr<Location> PreviewPlace(Stores& stores, const InspectFlags& flags)
       uri, flags.uri);
 }
 
-// Beside what a manifest lists, and a single object, the sheet may lie, but not in its place.
+// The sheet may lie beside a single object or the objects of a manifest, but not in their place.
 absl::Status CheckReplacesNothing(const Dataset& dataset, const Location& place) {
   const std::string uri = place.store->Uri(place.prefix);
   const std::string data = dataset.store().Uri(dataset.StoreKey(""));

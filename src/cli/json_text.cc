@@ -32,7 +32,7 @@ std::string Quoted(std::string_view text) {
   return quoted + '"';
 }
 
-// As short as it can be read back; with a point, so that readers take it for what it is.
+// Writes the shortest text that reads back as the same number; with a point, so that readers take it for a float.
 std::string Decimal(double value) {
   if (!std::isfinite(value)) return "null";
   std::string text = fmt::format("{}", value);

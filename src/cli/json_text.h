@@ -49,7 +49,7 @@ class JsonObject : public Json {
   JsonObject(std::initializer_list<std::pair<std::string_view, Json>> members = {});
   /// `name` is not there yet.
   JsonObject& Add(std::string_view name, const Json& value);
-  /// In one line, with its end.
+  /// The object in one line, with its end.
   std::string Line() const { return text() + '\n'; }
   /// The same as Line, with {"schema": "millrace.COMMAND/1"} before the other members. All lines of --json are made by
   /// it. docs/reference/json.md lists the schemas, and says when a number grows. Words of a command are joined by dots.

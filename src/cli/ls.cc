@@ -90,7 +90,7 @@ class PagePrinter {
     return WriteStdout(ObjectLine(flags_, object, hidden, Finished::kNo));
   }
 
-  /// As `aws s3 ls --summarize`.
+  /// Prints the summary of `aws s3 ls --summarize`.
   absl::Status PrintSummary() const {
     if (!flags_.summarize) return absl::OkStatus();
     if (flags_.json) return WriteStdout(JsonObject{{"objects", objects_}, {"bytes", bytes_}}.Versioned("ls"));
@@ -150,7 +150,7 @@ absl::Status LsUri(const LsFlags& flags, PagePrinter& printer) {
   ASSIGN_OR_RETURN(const std::optional<Pattern> pattern, OpenPattern(stores, flags.uri, Named::kPrefix));
   if (pattern) return LsPattern(flags, *pattern, printer);
   ASSIGN_OR_RETURN(const Location location, stores.Open(flags.uri));
-  // As `aws s3 ls`: names below the last '/' of the prefix, whole keys when recursive.
+  // Names are shown as `aws s3 ls` does: those below the last '/' of the prefix, whole keys when recursive.
   const size_t hidden = flags.recursive ? 0 : location.prefix.rfind('/') + 1;
   const std::string delimiter = flags.recursive ? "" : "/";
   RETURN_IF_ERROR(ForEachPage(*location.store, location.prefix, delimiter,

@@ -28,7 +28,7 @@ the end), and examples.
                each request to S3
   Exit status  0 done, 1 failed, 2 wrong usage, 130 interrupted by Ctrl-C)";
 
-// By what people come for. Each group is in the order of a first session.
+// Groups follow the purposes of people. Each group is in the order of a first session.
 void AddCommands(const Command& app) {
   const Command store = app.Under("Store commands");
   AddLs(store);
@@ -113,7 +113,7 @@ int main(int argc, char** argv) {
   try {
     const int code = millrace::cli::Main(argc, argv);
     if (code == millrace::cli::kOutputClosed) {
-      // As programs end that know nothing of all this; destructors have run.
+      // The process ends as a program without a handler does; destructors have run.
       std::signal(SIGPIPE, SIG_DFL);
       std::raise(SIGPIPE);
     }

@@ -126,7 +126,7 @@ absl::Status TakeMountOption(std::string_view word, MountFlags& flags, MountOpti
   return absl::OkStatus();
 }
 
-// Where the bytes of written files lie, on the disk of the cache unless another one is named.
+// Returns the place of the bytes of written files: on the disk of the cache unless another one is named.
 absl::StatusOr<std::string> StagingFolderOf(const MountFlags& flags) {
   if (!flags.staging.empty()) return std::filesystem::absolute(flags.staging);
   if (!flags.cache.empty()) return std::filesystem::absolute(flags.cache);
@@ -197,8 +197,8 @@ absl::StatusOr<MountOptions> TakeOptions(MountFlags& flags) {
 /// before that appear on its stderr and in its exit status, and programs find the folder mounted when it has ended.
 class Background {
  public:
-  /// In the process that was started: the exit status, when the other one is ready or has ended. In the other one:
-  /// nullopt.
+  /// Returns the exit status in the process that was started, when the other one is ready or has ended. Returns nullopt
+  /// in the other process.
   absl::StatusOr<std::optional<int>> Enter() {
     int ends[2];
     if (pipe2(ends, O_CLOEXEC) != 0) return ErrnoStatus(errno, "a pipe", "making it");

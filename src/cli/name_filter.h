@@ -16,7 +16,7 @@ struct NameFilter {
   std::string pattern;  // of the whole path below the source; wildcards cross '/'
 };
 
-/// In the order given.
+/// The filters in the order given.
 using NameFilters = std::vector<NameFilter>;
 
 /// Adds the options. The result tells the action of the command what was given.

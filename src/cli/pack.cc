@@ -215,7 +215,7 @@ absl::StatusOr<std::optional<PackReport>> UnpackSource(const PackFlags& flags, R
   return std::nullopt;
 }
 
-// Without what a Loader of the packed data set would leave out, if the source is one of images.
+// Leaves out the samples that a Loader of the packed data set would leave out, if the source is one of images.
 absl::StatusOr<ImageSamples::LeftOut> ChooseSamples(Runtime& runtime, const Dataset& source, PackOptions* options) {
   ASSIGN_OR_RETURN(const Subset all, InLabelsFile(runtime, source, MissingLabels::kRefuse));
   WantedFields wanted{.images = options->fields.empty(), .classes = options->fields.empty(), .names = {}};

@@ -173,7 +173,7 @@ absl::Status RemoveUri(Stores& stores, const RmFlags& flags, const std::string& 
   const std::string path = location.store->Uri(location.prefix);
   if (object.ok() && one_file && IsTemporaryName(std::string_view(path).substr(path.rfind('/') + 1)))
     return sink.TakeTemporary(path, object->size, path);
-  // Who may remove need not be allowed to read.
+  // A user who may remove need not be allowed to read.
   if (absl::IsPermissionDenied(object.status()) || absl::IsInvalidArgument(object.status())) {
     object = ObjectInfo{.key = location.prefix};
   }

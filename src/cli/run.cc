@@ -196,7 +196,7 @@ absl::StatusOr<int> RunGroups(const RunFlags& flags) {
   if (flags.PrintsGroups()) {
     ASSIGN_OR_RETURN(std::vector<std::string> kept, KeptWords(flags));
     ASSIGN_OR_RETURN(const std::chrono::milliseconds grace, TakeMilliseconds("--grace", flags.grace));
-    // Else a pod would take what Kubernetes gives to others for its own.
+    // Without it, a pod would count the time that Kubernetes gives to others as its own.
     if (flags.print == "jobset" && !flags.Has("--grace")) kept.insert(kept.end(), {"--grace", flags.grace});
     ASSIGN_OR_RETURN(const std::string text,
                      AsUsage(GroupFile({.kind = flags.print,

@@ -96,7 +96,7 @@ absl::Status Take(const SyncFlags& flags, const Location& from, const Location& 
   return absl::OkStatus();
 }
 
-// With --delete, once it is known what the source has.
+// Runs with --delete, once the objects of the source are known.
 void RemoveForeignIndexes(const Location& to, const IndexCarrier& indexes, Done* done) {
   for (const ObjectInfo& index : done->only_there) {
     if (Interrupted() || indexes.SourceHas(std::string_view(index.key).substr(to.prefix.size()))) continue;

@@ -22,7 +22,7 @@ std::string ShownCount(double count) {
   return fmt::format("{:.{}f}", count, count >= 100 || count == 0 ? 0 : 1);
 }
 
-/// Who waits for what, the largest first: "decode 61 %, first byte 3 %".
+/// The shares of the causes of waiting, the largest first: "decode 61 %, first byte 3 %".
 std::string ShownStalls(const std::map<std::string, double>& shares) {
   std::vector<std::pair<double, std::string>> sorted;
   for (const auto& [cause, share] : shares) sorted.emplace_back(share, cause);

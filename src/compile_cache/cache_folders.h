@@ -55,7 +55,7 @@ struct FoundFiles {
 /// error of the file system leaves out the file that it concerns, since compilers remove files at any time.
 FoundFiles FindCacheFiles(const std::vector<CacheFolder>& folders);
 
-/// Where the file of a CachedFile belongs; "" if none of the folders has its cache.
+/// Returns the place of a CachedFile; "" if none of the folders has its cache.
 std::string PlaceOfCachedFile(const std::vector<CacheFolder>& folders, const std::string& path);
 
 }  // namespace millrace

@@ -11,9 +11,9 @@
 
 #include "compile_cache/cache_record.h"
 
-/// How a host finds what is cached or becomes the one that compiles, and how it publishes what it has compiled: as
-/// state machines without I/O. A driver does what next() asks for and tells the outcome by the On... call of that step,
-/// until kDone. All safety comes from one rule: the record is replaced only as the version that was read.
+/// State machines without I/O. With them a host finds cached files or becomes the one that compiles, and publishes the
+/// files that it has compiled. A driver does the step that next() asks for, and reports the outcome by the On... call
+/// of that step, until kDone. All safety comes from one rule: the record is replaced only as the version that was read.
 
 namespace millrace {
 
@@ -61,7 +61,7 @@ class StartProtocol {
   /// Whom it waits for, and whose lease it has taken; "": nobody's.
   const std::string& other_host() const { return other_host_; }
 
-  /// In kDone.
+  /// Valid in kDone.
   Outcome outcome() const { return outcome_; }
   const CacheRecord& record() const { return record_; }
   const absl::Status& status() const { return status_; }
@@ -119,7 +119,7 @@ class PublishProtocol {
   /// How often another process was quicker: the driver pauses longer with each time.
   int tries() const { return tries_; }
 
-  /// In kDone: OK if the record has what can be had; record() is then what it says.
+  /// Valid in kDone. It is OK if the record has all files that can be had; record() then returns it.
   const absl::Status& status() const { return status_; }
   const CacheRecord& record() const { return merged_; }
   /// The number of files of this host that the record has now.

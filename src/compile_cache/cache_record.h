@@ -24,7 +24,7 @@ struct CachedFile {
   friend bool operator==(const CachedFile&, const CachedFile&) = default;
 };
 
-/// Who compiles, while others wait.
+/// The host that compiles, while others wait.
 struct CompileLease {
   std::string holder;     // random: tells processes apart
   std::string host;       // for people only

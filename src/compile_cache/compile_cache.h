@@ -23,7 +23,7 @@ struct CompileCacheOptions {
   uint64_t max_bytes = uint64_t{10} << 30;
   std::chrono::milliseconds wait{10 * 60 * 1000};  // for another host that compiles
   std::chrono::milliseconds term{60 * 1000};       // of the lease
-  /// Told what happens, one sentence each, without its end; on the thread that calls.
+  /// Gets each event as one sentence, without its end, on the thread that calls.
   std::function<void(const std::string&)> journal;
 };
 

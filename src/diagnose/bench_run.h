@@ -17,10 +17,10 @@ namespace millrace {
 
 using BenchClock = std::chrono::steady_clock;
 
-/// How long a stop waits at most.
+/// The longest wait of a stop.
 inline constexpr std::chrono::milliseconds kBenchSlice{50};
 
-/// Those of `settings`, for a stream that has no end and whose batches are full.
+/// Returns the options of `settings`, for a stream that has no end and whose batches are full.
 LoaderOptions EndlessOptions(const BenchSettings& settings);
 
 /// A runtime, stores and an open data set.

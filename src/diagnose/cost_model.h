@@ -119,7 +119,7 @@ uint64_t ListPages(uint64_t objects);
 double ModelSeconds(const CostInputs& in);
 double DownloadSeconds(double bytes, double files, double bytes_per_second, double files_per_second);
 double FsxBytesPerSecond(double bytes, const PriceList& prices);
-/// By the size that is stored: the base rate, or the burst rate that holds for twelve hours of a day.
+/// Returns the rate for the stored size: the base rate, or the burst rate that holds for twelve hours of a day.
 double EfsBytesPerSecond(double bytes, bool burst, const PriceList& prices);
 double EfsDollars(double bytes, double seconds, const PriceList& prices);
 double FsxDollars(double bytes, double seconds, const PriceList& prices);

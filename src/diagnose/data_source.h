@@ -5,8 +5,8 @@
 #include <string_view>
 #include <vector>
 
-/// Which source and input mode suit a data set if Millrace is not used: the decision flow that AWS's guide to data
-/// sources of training jobs describes in prose. Pure.
+/// Chooses the source and input mode of a data set if Millrace is not used. AWS's guide to data sources of training
+/// jobs describes this decision flow in prose. Pure.
 
 namespace millrace {
 

@@ -93,7 +93,7 @@ std::string Sentence(const PipelineLimit& limit, std::string_view cause, const B
   return "Nothing limited this pipeline: batches were ready before the consumer asked for them.";
 }
 
-/// As the reader of a sentence calls it.
+/// The cause as the reader of a sentence calls it.
 std::string_view CauseText(StallCause cause) {
   switch (cause) {
     case StallCause::kQueue:

@@ -8,7 +8,7 @@
 #include "base/status.h"
 #include "store/object_store.h"
 
-/// How fast a store lists and reads, measured with the requests that a plan or a download would make.
+/// Measures how fast a store lists and reads, with the requests that a plan or a download would make.
 
 namespace millrace {
 

@@ -64,7 +64,7 @@ struct ShareRange {
   bool IsPossible() const { return least <= most + 1e-12; }
 };
 
-/// How the samples of a step may be shared if it takes so long.
+/// Says how the samples of a step may be shared if it takes so long.
 ShareRange ShareAt(const ServiceQuestion& question, const Rates& rates, double seconds) {
   const double each = seconds / SamplesOfStep(question);  // time for a sample
   ShareRange range;
@@ -115,7 +115,8 @@ StepBound BoundOf(const ServiceQuestion& question, const Rates& rates, double se
   return least.second;
 }
 
-/// As many as end what bounds the step, or, if none do, as many as shorten it.
+/// Returns the min number of workers that ends the bound of the step. If no number does, returns the min number that
+/// shortens the step the most.
 int WorkersFor(const ServiceQuestion& question, const MachinePrice& kind) {
   const double most = StepWith(question, kMaxAdvisedWorkers, kind).seconds;
   int low = 0;

@@ -49,7 +49,7 @@ struct ServiceQuestion {
   std::optional<double> measured_after;   // a step with `workers` machines
 };
 
-/// How long a step takes, and why.
+/// The time of a step, and its cause.
 struct StepTime {
   double seconds = 0;
   StepBound bound = StepBound::kAccelerator;

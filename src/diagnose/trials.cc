@@ -71,7 +71,8 @@ absl::StatusOr<LoaderTry> TryOnce(const std::string& uri, const BenchSettings& s
   return found;
 }
 
-/// Where each try keeps an index of so many bytes. Null if there are none, or if there is no room for them.
+/// Makes the folder in which each try keeps an index of so many bytes. Null if there are none, or if there is no room
+/// for them.
 std::unique_ptr<TemporaryFolder> FolderForIndex(uint64_t index_bytes) {
   if (index_bytes == 0) return nullptr;
   absl::StatusOr<std::unique_ptr<TemporaryFolder>> folder = TemporaryFolder::Make();
@@ -145,7 +146,7 @@ class Copying {
     enough_ = (number_ > 0 && seconds >= kCopySeconds) || object.size > most_bytes_ - taken_;
     if (enough_) return absl::CancelledError("enough was copied");
     taken_ += object.size;
-    // By numbers: a name of an object may be none of a file.
+    // Copies are named by numbers: a name of an object may not be possible for a file.
     return job.Copy(data_.store(), object, *to_.store, to_.Key(fmt::format("{:09}", number_++)));
   }
 

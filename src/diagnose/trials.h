@@ -13,7 +13,7 @@
 
 namespace millrace {
 
-/// How far a stretch of an epoch has come.
+/// The progress of a stretch of an epoch.
 struct TrialMark {
   double seconds = 0;  // since it began
   double cpu_seconds = 0;
@@ -46,7 +46,7 @@ struct LoaderTrial {
 /// Dataset::Open and Loader; Cancelled soon after a stop is requested.
 absl::StatusOr<LoaderTrial> TryLoader(const std::string& uri, const BenchSettings& settings, uint64_t index_bytes);
 
-/// How far a copy had come when an object was done.
+/// The progress of a copy when an object was done.
 struct CopyMark {
   double seconds = 0;  // since it began, without what waiting for the listing took
   uint64_t bytes = 0;  // of all objects that were done

@@ -22,10 +22,10 @@ bool LooksLikeText(std::string_view bytes, bool cut);
 /// The width of a text as it would be drawn; grows with the text.
 using TextWidth = absl::FunctionRef<double(const std::string&)>;
 
-/// Which end of a text is cut off if it does not fit.
+/// The end of a text that is cut off if it does not fit.
 enum class CutEnd { kFront, kBack };
 
-/// As much of the UTF-8 text as fits into `width`, with an ellipsis for the rest.
+/// Returns as much of the UTF-8 text as fits into `width`, with an ellipsis for the rest.
 std::string FitText(const std::string& text, double width, CutEnd cut, TextWidth width_of);
 
 /// Breaks UTF-8 text into at most `most_lines` lines that fit: at its newlines, at spaces, and within words that are

@@ -43,7 +43,8 @@ std::optional<std::string> EnvironmentVariable(const std::string& name) {
   return std::string(value);
 }
 
-// In the process of the command, which was made when they were held: preparing it may take long, and ends by them.
+// Runs in the process of the command, which was made when these signals were held: preparing it may take long, and they
+// end it.
 void TakeStopSignals() {
   sigset_t stops;
   sigemptyset(&stops);

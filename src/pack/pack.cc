@@ -194,7 +194,7 @@ absl::Status WriteMdsIndex(const PackDestination& destination, const SampleShape
   return PutBlocking(*to.store, to.Key(kMdsIndexName), AsBytes(json), put).status();
 }
 
-// Those of the numbers that are packed as the class.
+// Returns the names of the numbers that are packed as the class.
 std::vector<std::string> ClassNamesOf(const Index& source, const SampleView& view, const PackOptions& options) {
   if (options.classes) return {};  // has other numbers
   std::string field(kClassField);

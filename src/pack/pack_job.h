@@ -37,7 +37,7 @@ struct PackJob {
 /// PackJob::fields if they are those of NamesForLoaders().
 inline constexpr std::string_view kNamesForLoaders = "for loaders";
 
-/// In words, for a job and for messages.
+/// The change in words, for a job and for messages.
 std::string ImagesOf(const ImageChange& images);
 
 /// For a job: "escaped" for tar (shard/tar_key.h), so that no job of a version that wrote other keys is continued.
@@ -70,7 +70,7 @@ std::string IncompleteToJsonLines(const std::vector<std::string>& objects);
 /// The samples in such lines. InvalidArgument, with the line, if it is not valid.
 absl::StatusOr<std::vector<SkippedSample>> SkippedFromJsonLines(std::string_view lines);
 
-/// How the job that was begun differs from the one that is asked for now, for a message; "" if they are the same.
+/// Says how the job that was begun differs from the one that is asked for now, for a message; "" if they are the same.
 std::string Difference(const PackJob& begun, const PackJob& asked);
 
 }  // namespace millrace

@@ -29,7 +29,7 @@ absl::Status ParquetToMds(const std::string& file, const ParquetTarget& target, 
 /// Names of classes by the columns that hold their numbers: name i is that of number i.
 using ColumnClasses = std::map<std::string, std::vector<std::string>>;
 
-/// Those that the Parquet file tells, as Hugging Face's datasets write them. The shards are there.
+/// Returns the classes that the Parquet file has, as Hugging Face's datasets write them. The shards are there.
 ColumnClasses ClassesOfParquet(const ParquetTarget& target);
 
 /// Returns true if an earlier call has made all of them, and they still exist with the same sizes and numbers of rows.

@@ -10,7 +10,7 @@
 #include "pack/class_map.h"
 #include "shard/shard_encoder.h"
 
-/// Which fields of a sample are packed, and their shapes before the bytes are read. Pure.
+/// The fields of a sample that are packed, and their shapes before the bytes are read. Pure.
 
 namespace millrace {
 
@@ -20,7 +20,7 @@ struct FieldChoice {
   std::string as;
 };
 
-/// Which fields of a sample are packed, and under which names. Immutable.
+/// The fields of a sample that are packed, and their names there. Immutable.
 struct SampleView {
   std::vector<FieldChoice> fields;  // empty: all, under their names
   std::optional<ClassMap> classes;  // the numbers of the class folders; absent: their places in bytewise order

@@ -228,7 +228,8 @@ absl::Status ShardPacker::AddStored(const SampleReader::Part& part, ShardEncoder
   return absl::OkStatus();
 }
 
-// With skip_bad, what is called an image must begin as one. `bytes` are those from `offset` on of a value of `length`.
+// With skip_bad, a field that is called an image must begin as one. `bytes` are those from `offset` on of a value of
+// `length`.
 absl::Status ShardPacker::LookAtImage(const FieldShape& field, uint64_t length, uint64_t offset, ByteSpan bytes) {
   constexpr uint64_t kBegin = 16;
   if (!work_.skip_bad || !IsPackedImage(field)) return absl::OkStatus();
@@ -294,7 +295,8 @@ absl::Status ShardPacker::AddConverted(const SampleReader::Part& part, ShardEnco
   return absl::OkStatus();
 }
 
-// As AddPart, but writes nothing; what cannot be converted, or what the format cannot hold, is bad.
+// Does the work of AddPart, but writes nothing. A part that cannot be converted, or that the format cannot hold, is
+// bad.
 absl::Status ShardPacker::CheckPart(const SampleReader::Part& part, Bad* bad) {
   if (bad->contains(part.position)) return absl::OkStatus();  // a later part of it
   const auto nowhere = [](ByteSpan) { return absl::OkStatus(); };

@@ -36,7 +36,7 @@ class AttemptOutput {
   /// reader of a pipe were gone. The result is an error of the log.
   absl::Status Finish();
 
-  /// When something came last. Thread-safe.
+  /// The time of the last output. Thread-safe.
   Clock::time_point last() const { return Clock::time_point(Clock::duration(last_.load(std::memory_order_relaxed))); }
   /// The last 4 KiB of both, after Finish.
   const std::string& tail() const { return tail_; }

@@ -11,7 +11,7 @@ namespace millrace {
 
 namespace {
 
-// Before the announced time, for what the supervisor itself has to write.
+// The supervisor itself needs this time before the announced one, to write its files.
 constexpr std::chrono::milliseconds kMargin{5'000};
 constexpr std::chrono::milliseconds kLeastTime{1'000};
 constexpr std::chrono::milliseconds kLeftLimit{30'000};

@@ -44,15 +44,15 @@ class AttemptWatch {
   /// A sign of life: output, a heartbeat, or one of base/life_sign.h.
   void OnAlive(Time when) { alive_ = std::max(alive_, when); }
   Action OnTime(Time now);
-  /// When something is due; nullopt: nothing is.
+  /// The time of the next action; nullopt: nothing is due.
   std::optional<Time> Next() const;
 
   /// The command was asked to end: other processes of its group may be saving when it has ended.
   bool ending() const { return kill_at_.has_value(); }
-  /// When the command will be killed.
+  /// The time at which the command will be killed.
   std::optional<Time> kill_at() const { return kill_at_; }
-  /// How long processes that the command has left may take to end: 30 seconds, but no longer than the grace, and no
-  /// longer than the command itself was promised.
+  /// The time that processes that the command has left may take to end: 30 seconds, but no longer than the grace, and
+  /// no longer than the command itself was promised.
   Milliseconds LimitOfLeft(Time now) const;
   bool stopped() const { return stopped_; }
   bool hang() const { return hang_; }

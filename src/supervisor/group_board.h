@@ -9,14 +9,14 @@
 
 namespace millrace {
 
-/// How one host of a job says that its command is doing.
+/// The state of the command of one host of a job, as the host reports it.
 enum class HostState : uint8_t {
   kRuns,
   kSucceeded,
   kFailed,  // for good: it is not started again
 };
 
-/// How a job of several groups of hosts ends.
+/// The end of a job of several groups of hosts.
 struct JobVerdict {
   int status = 0;
   std::string why;
@@ -48,7 +48,7 @@ class GroupBoard {
 
   /// A host has said how it is. False: there is no such group.
   bool OnReport(const std::string& host, const std::string& group, HostState state, int status, Time now);
-  /// How the job ends, once that is known; it does not change any more.
+  /// The end of the job, once that is known; it does not change any more.
   const std::optional<JobVerdict>& Verdict(Time now);
   /// There is a verdict, and every host that is not lost has asked since, or has ended before.
   bool AllKnow(Time now) const;

@@ -31,8 +31,8 @@ sigset_t GuardSignals() {
   return signals;
 }
 
-// In the process of the supervisor. It has a group of its own: signals of a terminal go to the program, which passes
-// them on, once.
+// Runs in the process of the supervisor. It has a group of its own: signals of a terminal go to the program, which
+// passes them on, once.
 [[noreturn]] void Guard(const std::function<int()>& supervise, pid_t parent, int begin) {
   setpgid(0, 0);
   prctl(PR_SET_PDEATHSIG, SupervisorProcess::ParentDeathSignal());

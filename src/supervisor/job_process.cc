@@ -47,7 +47,7 @@ std::vector<char*> Pointers(std::vector<std::string>& texts) {
   return pointers;
 }
 
-// That of this program, with these in place of those of their names.
+// Returns the environment of this program, with these in place of those of their names.
 std::vector<std::string> Environment(const std::map<std::string, std::string>& variables) {
   std::vector<std::string> settings;
   for (char** setting = environ; *setting != nullptr; ++setting) {

@@ -72,8 +72,8 @@ class JobProcess {
   std::optional<int> Ended();
   /// Returns true if a process of its group is there.
   bool HasGroup() const;
-  /// To the command itself; SIGKILL to all of its process group. The workers of a trainer, to which only SIGKILL goes,
-  /// must live until it has saved. The parent tells its children, or leaves them to PassOn.
+  /// Sends it to the command itself; SIGKILL to all of its process group. The workers of a trainer, to which only
+  /// SIGKILL goes, must live until it has saved. The parent informs its children, or leaves them to PassOn.
   void Signal(int signal);
   /// Sends the last signal of the command, which has ended, to those of the group whose parent has ended. The program
   /// that a shell has started is one. Each process gets the signal once. Call it after Ended.

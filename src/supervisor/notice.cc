@@ -13,7 +13,7 @@ namespace {
 
 using nlohmann::json;
 
-// How long before a scheduled event the program is asked to save and to end. EC2 announces such events days ahead.
+// The program is asked to save and to end this long before a scheduled event. EC2 announces such events days ahead.
 constexpr absl::Duration kMaintenanceLead = absl::Minutes(5);
 constexpr size_t kMaxWord = 64;
 constexpr absl::Duration kAboutNow = absl::Seconds(10);
@@ -74,7 +74,7 @@ absl::StatusOr<Notice> ParseInstanceAction(std::string_view text) {
   if (!IsWord(notice.detail)) return absl::InvalidArgumentError("it has no action");
   // A machine that hibernates continues where it was, and the program with it.
   notice.final = notice.detail != "hibernate";
-  // Without a time the interruption is announced all the same.
+  // The interruption is announced also if its time is missing.
   notice.at = TimeOf("%Y-%m-%dT%H:%M:%E*SZ", TextOf(object, "time"));
   return notice;
 }

@@ -21,7 +21,7 @@ bool CannotStart(const AttemptEnd& end) {
   return end.signal == 0 && (end.status == kNotExecutable || end.status == kNotFound);
 }
 
-// Also if the shell that ran the program says so; 255, for one, is no status of a signal.
+// It counts also if the shell that ran the program says so; 255, for one, is no status of a signal.
 bool WasKilled(const AttemptEnd& end) {
   return end.signal != 0 || (end.status > 128 && end.status <= 128 + SIGRTMAX);
 }

@@ -9,7 +9,7 @@
 
 namespace millrace {
 
-/// How one execution of a command ended.
+/// The end of one execution of a command.
 struct AttemptEnd {
   int status = 0;  // its exit status; 128 + signal if a signal ended it, as shells say it
   int signal = 0;  // 0: it exited
@@ -21,7 +21,7 @@ struct AttemptEnd {
   bool out_of_memory = false;  // the kernel killed one of its processes for lack of memory
 };
 
-/// How a job stands after an attempt.
+/// The state of a job after an attempt.
 enum class JobOutcome {
   kSuccess,
   kFailure,

@@ -35,7 +35,7 @@ class RunFolder {
   /// attempt; nullopt: none.
   std::optional<std::pair<uint64_t, uint64_t>> Steps() const;
 
-  /// Before an attempt: nothing is known of its program.
+  /// Call it before an attempt: nothing is known of its program.
   absl::Status Begin();
   /// Returns true if there was a heartbeat since the last call.
   bool TakeHeartbeat();

@@ -289,7 +289,7 @@ AttemptEnd JobSupervisor::WaitFor(JobProcess& job, AttemptOutput* output, Attemp
     if (const auto life = LastLife()) watch.OnAlive(*life);  // of those that serve channels
     if (output != nullptr) watch.OnAlive(output->last());
     OnEvent(event, signal, watch, job);
-    // Before SIGTERM, which ends most programs at once, and before its grace begins.
+    // Stacks are kept before SIGTERM, which ends most programs at once, and before its grace begins.
     if (const auto hangs = watch.Next(); !watch.ending() && hangs && *hangs <= Clock::now()) KeepStacks();
     if (const AttemptWatch::Action due = watch.OnTime(Clock::now()); due.signal != 0) Carry(due, job);
   }
@@ -338,7 +338,7 @@ void JobSupervisor::Carry(const AttemptWatch::Action& action, JobProcess& job) {
         {{"attempt", static_cast<int64_t>(attempt_)}, {"signal", SignalName(action.signal)}, {"why", action.text}});
 }
 
-// When the scheduler ends this job, if that is sooner than the grace.
+// The time when the scheduler ends this job, if that is sooner than the grace.
 std::optional<absl::Time> JobSupervisor::EndOfJob() const {
   if (options_.inner) return std::nullopt;
   const absl::Time now = absl::Now();

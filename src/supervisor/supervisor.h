@@ -43,14 +43,14 @@ struct SupervisorOptions {
   /// Called once, before the first attempt: threads that it makes leave signals to the supervisor. May be empty; an
   /// error ends the job before it begins.
   std::function<absl::Status()> begin;
-  /// Told the events of the journal, whether there is one or not. May be empty.
+  /// Gets the events of the journal, whether there is one or not. May be empty.
   std::function<void(std::string_view event, const RunJournal::Fields& fields)> on_event;
   /// Called before each attempt, which is 1 for the first; may block. Its error is that of RunSupervised, and the
   /// caller writes the failure file then.
   std::function<absl::Status(uint64_t attempt)> before_attempt;
   /// Called after the last attempt, before the hooks; may block. Not if RunSupervised fails.
   std::function<void(JobOutcome)> before_end;
-  /// Told what happens, one sentence each, without its end.
+  /// Gets each event as one sentence, without its end.
   std::function<void(const std::string&)> say;
 };
 
@@ -74,8 +74,8 @@ struct SupervisorOptions {
 /// Call it once, in a program without threads or children; it changes the program's signals.
 absl::StatusOr<int> RunSupervised(const SupervisorOptions& options);
 
-/// In place of RunSupervised for a job that fails before its first attempt, with status 1: writes the failure file and
-/// the journal, and runs `on_end`.
+/// Takes the place of RunSupervised for a job that fails before its first attempt, with status 1. It writes the failure
+/// file and the journal, and runs `on_end`.
 void EndBeforeBegin(const SupervisorOptions& options, const std::string& why);
 
 }  // namespace millrace

@@ -84,7 +84,7 @@ std::string HostDisks::FindDevice(const std::string& volume, const std::string& 
   std::erase(compact, '-');
   const std::string by_id = RealPath(fmt::format("{}/disk/by-id/nvme-Amazon_Elastic_Block_Store_{}", dev_, compact));
   if (!by_id.empty()) return by_id;
-  // On Xen instances. Any other name could be that of another disk.
+  // This is so on Xen instances. Any other name could be that of another disk.
   const std::optional<char> letter = LetterOf(name);
   return letter ? RealPath(fmt::format("{}/xvd{}", dev_, *letter)) : std::string();
 }

@@ -47,7 +47,7 @@ bool Lives(const VolumeSight& sight, const std::string& instance) {
   return !instance.empty() && !state.empty() && state != "terminated" && state != "stopped";
 }
 
-// When the claim was made; InfinitePast if it does not say so.
+// The time when the claim was made; InfinitePast if it does not say so.
 absl::Time TimeOfClaim(const std::string& claim) {
   absl::Time time;
   const std::string text = claim.substr(claim.rfind(' ') + 1);
@@ -267,7 +267,7 @@ class MovePlan {
   }
 
   VolumeAction SameZone(const Ec2Volume& truth) const {
-    // Before anything is written: copies and snapshots would be older than the volume.
+    // This comes before anything is written: copies and snapshots would be older than the volume.
     for (const Ec2Volume& volume : sight_.volumes) {
       if (&volume != &truth) return Discard(volume);
     }
@@ -281,7 +281,7 @@ class MovePlan {
             .device = sight_.here.at(truth.id).device};
   }
 
-  // Made for this claim: the volume may have been written to since another one.
+  // The copy must be made for this claim: the volume may have been written to since another one.
   bool IsCopyHere(const Ec2Volume& volume, const Ec2Volume& truth) const {
     return volume.zone == goal_.zone && volume.state != "error" &&
            TagOf(volume.tags, kVolumeStateTag) == fmt::format("{}{}", kCopyOf, truth.id) &&

@@ -109,11 +109,11 @@ struct VolumeAction {
 /// The next step on the way to the volume being mounted here, and nothing left over.
 VolumeAction DecideMove(const VolumeGoal& goal, const VolumeSight& sight);
 
-/// To the volume being attached to no instance. Nothing is done if it is not attached here.
+/// Decides the steps until the volume is attached to no instance. Nothing is done if it is not attached here.
 VolumeAction DecideDetach(const VolumeGoal& goal, const VolumeSight& sight);
 
-/// To the volume, its copies and the snapshots of moves being deleted. Fails before anything is deleted if an instance
-/// has one or moves it, and if one was never moved or was restored from a backup.
+/// Decides the steps until the volume, its copies and the snapshots of moves are deleted. Fails before anything is
+/// deleted if an instance has one or moves it, and if one was never moved or was restored from a backup.
 VolumeAction DecideRemove(const VolumeGoal& goal, const VolumeSight& sight);
 
 /// The number of moves in millrace:state; 0 for a volume that was never moved; nullopt for copies and blanks.

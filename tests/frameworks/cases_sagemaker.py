@@ -1,5 +1,5 @@
-"""SageMaker's own toolkit runs a user's script in its containers. These are scripts whose reading loops are in the manner of AWS's public examples,
-below `millrace run`: in the three modes, unchanged. Their data are compared with the model of the contract."""
+"""Runs SageMaker's own toolkit, and scripts whose reading loops are in the manner of AWS's public examples, below `millrace run`, unchanged, in the three
+modes. The toolkit runs a user's script in SageMaker's containers. The data that it reads are compared with the model of the contract."""
 
 from __future__ import annotations
 
