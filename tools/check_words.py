@@ -100,8 +100,24 @@ def of_comments(text: str, mark: str) -> Iterator[tuple[int, str]]:
             yield number, trailing[1]
 
 
+def of_help(text: str) -> Iterator[tuple[int, str]]:
+    """Paragraphs; lines that begin with spaces are examples and tables."""
+    start, block = 0, []
+    for number, line in enumerate([*text.splitlines(), ""], 1):
+        if line.strip() and not line.startswith(" "):
+            start = start if block else number
+            block.append(line.strip())
+        elif block:
+            yield start, " ".join(block)
+            block = []
+
+
 def of_messages(text: str) -> Iterator[tuple[int, str]]:
-    """String literals of C++ that hold a sentence; neighbours are one."""
+    """String literals of C++ that hold a sentence; neighbours are one. Raw ones are texts of paragraphs, as those of help."""
+    for raw in re.finditer(r'R"(\w*)\((.*?)\)\1"', text, re.DOTALL):
+        if "\n" in raw[2]:
+            first = text.count("\n", 0, raw.start()) + 1
+            yield from ((first + line - 1, paragraph) for line, paragraph in of_help(raw[2]))
     for literal in re.finditer(r'"(?:[^"\\\n]|\\.)*"(?:\s+"(?:[^"\\\n]|\\.)*")*', text):
         message = re.sub(r'"\s+"', "", literal[0]).strip('"')
         if text[: literal.start()].endswith("#include "):

@@ -79,13 +79,13 @@ absl::StatusOr<int> RunCached(const CompileCacheFlags& flags) {
 
 constexpr const char* kCompileCacheFooter =
     R"(The command finds TORCHINDUCTOR_CACHE_DIR, TRITON_CACHE_DIR, JAX_COMPILATION_CACHE_DIR and NEURON_COMPILE_CACHE_URL in its
-environment, unless they are set already; what was compiled for this key before is in their folders. Each file is verified; a
-damaged one is left out and compiled again. What the command compiles is stored when nothing has changed for a minute
-(--settle), and at its end. If hosts start at once and nothing is cached, one of them compiles; the others wait for it,
-unless they belong to one job of several hosts, which all start.
+environment, unless they are set already. Code that was compiled for this key before is in their folders. Each file is
+verified; a damaged one is left out and compiled again. New files are stored when nothing has changed for a minute
+(--settle), and at the end of the command. If hosts start at once and nothing is cached, one of them compiles, and the others
+wait for it. Hosts of one job do not wait: they all start.
 
 The key stands for the versions of torch, triton, jax and the Neuron compiler, the CPU's instruction sets and the kind of device
-(--print-key shows it). Whoever may write to the URI can make these hosts run code: keep it as private as the code itself.
+(--print-key shows it). A user who may write to the URI can make these hosts run code: keep it as private as the code itself.
 
 The exit status is that of the command: 128 + N if signal N ended it, 127 if there is no such program. If the store cannot be
 used, the command runs all the same, and a message says why.
@@ -100,8 +100,8 @@ Examples:
 }  // namespace
 
 void AddCompileCache(Command app) {
-  const Command compile_cache = app.AddCommand(
-      "compile-cache", "Run a command with code that was compiled on other hosts and in earlier runs");
+  const Command compile_cache =
+      app.AddCommand("compile-cache", "Run a command with code that was compiled on other hosts and in earlier runs");
   auto flags = std::make_shared<CompileCacheFlags>();
   compile_cache.Add("uri", &flags->uri, "Where compiled code is kept: s3://bucket/prefix or a folder").Required();
   compile_cache.Add("command", &flags->command, "The program and its arguments, behind '--'");

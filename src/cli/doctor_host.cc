@@ -100,13 +100,13 @@ absl::StatusOr<bool> ExamineHost(const HostFlags& flags) {
 
 constexpr const char* kHostFooter =
     R"(One line for each step: memory, disk, store (settings, name, connection, TLS, clock, permissions, speed), devices. If torchrun,
-srun or mpirun starts it once for each rank, rank 0 reports on all nodes: which one is slow or at fault, which pairs of nodes cannot
-talk to each other or do so slowly, and the bus bandwidth of an all-reduce over gloo and NCCL. It takes less than a minute. The exit
+srun or mpirun starts it once for each rank, rank 0 reports on all nodes. It says which node is slow or at fault, and which pairs
+of nodes cannot talk to each other or do so slowly. It shows the bus bandwidth of an all-reduce over gloo and NCCL. It takes less than a minute. The exit
 status is 1, on all ranks, if something fails.
 
-Faults are: bytes or products of matrices that are wrong, a store or node that cannot be reached, a clock that S3 refuses or that is a
-minute off those of the other nodes, too little free space, a figure below its --min-..., and, if there are three nodes or more, a figure of a node
-below a third of the median. Everything else is reported as a figure.
+These are faults: wrong bytes or wrong products of matrices, a store or node that cannot be reached, and too little free space. A
+clock is at fault if S3 refuses it, or if it is a minute off those of the other nodes. A figure is a fault if it is below its
+--min-.... If there are three nodes or more, a figure of a node below a third of the median is one, too. Everything else is reported as a figure.
 
 Examples:
   millrace doctor host

@@ -324,10 +324,11 @@ absl::StatusOr<int> RunMount(MountFlags flags) {
 constexpr const char* kMountFooter =
     R"(Any program reads the objects below URI as files in DIR. With --writable, DIR is like a disk: programs make, change,
 remove and rename files, and a file becomes an object when the last program that writes it closes it. Until then its bytes
-lie in the folder --staging. A file that cannot become an object, since another machine has replaced the object, stays there:
-`millrace mount --recover` lists such files. Files that are read from their beginning are read ahead, and so are files that are opened in the order of their names, or in that of --order. A file that
-is open stays the version that was opened: if the object is replaced, reads fail with ESTALE.
-docs/mount.md says what holds, and what programs are told of errors.
+lie in the folder --staging. If another machine has replaced the object, the file cannot become an object, and stays there:
+`millrace mount --recover` lists such files. Files that are read from their beginning are read ahead, and so are files that
+are opened in the order of their names, or in that of --order. An open file stays the version that was opened. If the object
+is replaced, reads fail with ESTALE.
+docs/mount.md has the guarantees, and the errors that programs get.
 
 The command returns when DIR is mounted. `umount DIR`, `fusermount3 -u DIR` and SIGTERM end it.
 

@@ -244,16 +244,16 @@ a signal (--on-notice) and has until five seconds before the announced time to s
 --grace. A Python program that calls millrace.notice() gets no signal, unless --on-notice asks for one. It is not started
 again here: the exit status is then 75 (--requeue-exit), on which a scheduler can start the job on another machine.
 
-With --channel or --hyperparameter the command finds what SageMaker gives to a training program: the data of each channel
-in /opt/ml/input/data/NAME, the configuration files in /opt/ml/input/config, and the variables SM_CHANNEL_NAME, SM_HPS,
-SM_MODEL_DIR and so on. The data are copied before the first attempt (File mode); a second run copies files that are missing or have
-changed. With mode=FastFile nothing is copied: the folder is a file system that reads what the command reads. With mode=Pipe
+With --channel or --hyperparameter the command finds the files and variables that SageMaker gives to a training program. The
+data of each channel are in /opt/ml/input/data/NAME, and the configuration files in /opt/ml/input/config. The variables are
+SM_CHANNEL_NAME, SM_HPS, SM_MODEL_DIR and so on. The data are copied before the first attempt (File mode); a second run copies files that are missing or have
+changed. With mode=FastFile nothing is copied: the folder is a file system that reads only the bytes that the command reads. With mode=Pipe
 the command reads each epoch from a pipe, NAME_0, NAME_1 and so on (docs/channels.md).
 
 With --group each host of a job runs the command of its own group, and all hosts end together (docs/groups.md).
 
-The exit status is that of the last attempt: 128 + N if signal N ended it, 127 if there is no such program, 124 if it hung
-and then exited with 0; 75 if it has to continue elsewhere.
+The exit status is that of the last attempt: 128 + N if signal N ended it, 127 if there is no such program. It is 124 if the
+attempt hung and then exited with 0, and 75 if the job has to continue elsewhere.
 
 Examples:
   millrace run --retries 3 -- python train.py

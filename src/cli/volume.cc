@@ -111,11 +111,12 @@ absl::Status List(const VolumeCommandFlags& flags) {
 }
 
 constexpr const char* kVolumeFooter =
-    R"(A volume of EBS can be attached only in its own availability zone. `move` makes it follow the job: a snapshot, a volume of
-it in this zone, and the mount; the older volume and the snapshot are deleted when the new one is mounted. If `move` is
+    R"(A volume of EBS can be attached only in its own availability zone. `move` makes it follow the job: it makes a
+snapshot, makes a volume of it in this zone, and mounts that. The older volume and the snapshot are deleted when the new one
+is mounted. If `move` is
 killed, run it again, here or on another instance: it continues where it was, and nothing is lost or left over.
 
-The volume is the one with the tag millrace:volume=NAME; tag a volume of yours to have it moved. docs/volumes.md lists the
+The volume is the one with the tag millrace:volume=NAME. Tag a volume of yours to have it moved. docs/volumes.md lists the
 permissions, and the costs of a volume while it is moved.
 
 Examples:

@@ -26,11 +26,11 @@ namespace {
 
 constexpr const char* kWorkerFooter =
     R"(A worker decodes for trainers on other machines, or beside it: `millrace feed --workers`, and millrace.Loader with
-workers=[...]. It keeps no state: kill it at any time, and trainers go on without it, with the same batches in the same order.
+workers=[...]. It keeps no state: kill it at any time, and trainers continue without it, with the same batches in the same order.
 
-Whoever reaches a worker reads with its credentials. On an address that other machines reach it reads only below the URIs
-of --allow, and asks trainers for a certificate of its own authority (--tls, the files ca.crt, tls.crt and tls.key of a
-folder) or for a secret (--token-file, the same file for trainers). Without --tls neither the secret nor the batches are
+Everybody who reaches a worker reads with its credentials. On an address that other machines reach, it reads only below the
+URIs of --allow. There it asks trainers for a certificate of its own authority, or for a secret. --tls names a folder with the
+files ca.crt, tls.crt and tls.key. --token-file names a file with the secret, the same file for trainers. Without --tls neither the secret nor the batches are
 encrypted: keep worker and trainers in a network of your own.
 
 Examples:
