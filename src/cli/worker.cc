@@ -29,9 +29,9 @@ constexpr const char* kWorkerFooter =
 workers=[...]. It keeps no state: kill it at any time, and trainers continue without it, with the same batches in the same order.
 
 Everybody who reaches a worker reads with its credentials. On an address that other machines reach, it reads only below the
-URIs of --allow. There it asks trainers for a certificate of its own authority, or for a secret. --tls names a folder with the
-files ca.crt, tls.crt and tls.key. --token-file names a file with the secret, the same file for trainers. Without --tls neither the secret nor the batches are
-encrypted: keep worker and trainers in a network of your own.
+URIs of --allow. There it asks trainers for a certificate of its own authority, or for a secret. The folder of
+--tls has the files ca.crt, tls.crt and tls.key. The file of --token-file has the secret; trainers use the same file. Without
+--tls neither the secret nor the batches are encrypted: keep worker and trainers in a network of your own.
 
 Examples:
   millrace worker --listen 127.0.0.1:7070
