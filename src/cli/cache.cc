@@ -133,12 +133,12 @@ absl::Status ClearIt(const CacheFlags& flags) {
   if (flags.json)
     return WriteStdout(
         JsonObject{{"objects", cleared.objects}, {"disk_bytes", cleared.disk_bytes}}.Versioned("cache.clear"));
-  return WriteStdout(fmt::format("removed what was kept of {}: {} of the disk\n", Counted(cleared.objects, "object"),
+  return WriteStdout(fmt::format("removed the cached bytes of {}: {} of the disk\n", Counted(cleared.objects, "object"),
                                  FormatSize(cleared.disk_bytes)));
 }
 
 void AddCacheLs(const Command& cache) {
-  const Command ls = cache.AddCommand("ls", "List the objects of which something is kept");
+  const Command ls = cache.AddCommand("ls", "List the objects of which the cache has bytes");
   auto flags = AddFolder(
       ls, R"(One JSON object a line: {"uri", "etag", "tenant", "bytes", "cached_bytes", "ranges", "disk_bytes"})");
   ls.Add("--uri", &flags->prefix, "List only objects whose URI begins with this");
@@ -147,7 +147,7 @@ void AddCacheLs(const Command& cache) {
 }
 
 void AddCacheStat(const Command& cache) {
-  const Command stat = cache.AddCommand("stat", "Say how much is kept, and for which jobs");
+  const Command stat = cache.AddCommand("stat", "Show the size of the cache, and the jobs that use it");
   auto flags = AddFolder(
       stat, R"(One JSON object: {"objects", "ranges", "cached_bytes", "pinned_bytes", "disk_bytes", "unsound_files", )"
             R"("file_system_bytes", "free_bytes", "jobs": [{"alive", "ranges", "bytes", ...}]})");
@@ -156,7 +156,7 @@ void AddCacheStat(const Command& cache) {
 }
 
 void AddCacheVerify(const Command& cache) {
-  const Command verify = cache.AddCommand("verify", "Read all that is kept and compare it with its checksums");
+  const Command verify = cache.AddCommand("verify", "Read all cached bytes and compare them with their checksums");
   auto flags =
       AddFolder(verify, R"(One JSON object: {"objects", "ranges", "bytes", "damaged_ranges", "unsound_files"})");
   verify.Footer(
@@ -166,11 +166,11 @@ void AddCacheVerify(const Command& cache) {
 }
 
 void AddCacheClear(const Command& cache) {
-  const Command clear = cache.AddCommand("clear", "Remove what is kept, and nothing else");
+  const Command clear = cache.AddCommand("clear", "Remove the cached bytes, and nothing else");
   auto flags = AddFolder(clear, R"(One JSON object: {"objects", "disk_bytes"})");
-  clear.Add("--uri", &flags->prefix, "Remove only what is kept of objects whose URI begins with this");
+  clear.Add("--uri", &flags->prefix, "Remove only the bytes of objects whose URI begins with this");
   clear.Footer(
-      "Only files of the cache are removed, by their names; whatever else lies in the folder stays. Loaders and mounts "
+      "Only files of the cache are removed, by their names; other files in the folder stay. Loaders and mounts "
       "that use the cache continue, and read from the store.\n\nExamples:\n"
       "  millrace cache clear /nvme/millrace\n"
       "  millrace cache clear /nvme/millrace --uri s3://bucket/old/");

@@ -32,7 +32,7 @@ absl::StatusOr<std::optional<RangeCacheOptions>> CacheOption::Take() const {
 void AddCacheTenant(const Command& command, const Option& cache, std::string* tenant) {
   command
       .Add("--cache-tenant", tenant,
-           "Share what is kept with programs that give the same name [those with the same credentials]")
+           "Share cached bytes with programs that give the same name [those with the same credentials]")
       .Needs(cache)
       .Called("NAME");
 }

@@ -174,7 +174,7 @@ void AddCacheWarm(Command cache) {
   const Option folder = warm.Add("--cache", &flags->cache, "The folder of the cache").Required().Called("DIR");
   AddCacheTenant(warm, folder, &flags->cache_tenant);
   warm.Add("--cache-size", &flags->cache_size, "Max size of the cache on disk [all but 5 %]");
-  warm.AddFlag("--pin", &flags->pin, "Keep it until it is cleared, whatever else is read");
+  warm.AddFlag("--pin", &flags->pin, "Keep it until it is cleared; other data do not replace it");
   warm.AddFlag("--json", &flags->json,
                R"(One JSON object: {"sample_bytes", "there_bytes", "read_bytes", "requests", "written_bytes", )"
                R"("no_room_bytes", "dropped_bytes"})");

@@ -117,15 +117,15 @@ void AddCompileCache(Command app) {
            "How long to wait for a host that compiles; then this one compiles, too (default: 5m; 0 if several hosts "
            "run one job)")
       .Called("TIME");
-  compile_cache.Add("--lease", &flags->lease, "A host that compiles and is silent for so long counts as dead")
+  compile_cache.Add("--lease", &flags->lease, "A host that compiles and is silent for this time counts as dead")
       .ShowDefault();
   compile_cache
       .Add("--settle", &flags->settle,
-           "Store new files when the folders have not changed for so long; 0: at the end only")
+           "Store new files when the folders have not changed for this time; 0: at the end only")
       .ShowDefault();
   compile_cache
       .Add("--grace", &flags->grace,
-           "Kill the command if it has not ended so long after SIGTERM or Ctrl-C (default: never; the sender of the "
+           "Kill the command if it has not ended this time after SIGTERM or Ctrl-C (default: never; the sender of the "
            "signal may)")
       .Called("TIME");
   compile_cache.AddFlag("--print-key", &flags->print_key, "Print the key and its meaning, and run nothing");

@@ -62,7 +62,9 @@ std::string WarningOf(const LoaderOptions& options, const LoaderExplanation& fou
   } else if (windowed && !found.reaches_window) {
     text += " a window does not fit into the memory; raise --memory";
   } else {
-    text += " what is wanted at one time lies far apart, and reading what lies between costs less than more requests";
+    text +=
+        " samples that are wanted at one time lie far apart, and reading the bytes between them costs less than more "
+        "requests";
   }
   return text;
 }

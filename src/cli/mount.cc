@@ -356,7 +356,7 @@ void AddMount(Command app) {
            "Keep the bytes of files that are being written in this folder of a local disk [that of --cache, else "
            "~/.cache/millrace]")
       .Called("DIR");
-  mount.Add("--staging-size", &flags->staging_size, "How much of the disk they may take [half of what is free]")
+  mount.Add("--staging-size", &flags->staging_size, "How much of the disk they may take [half of the free space]")
       .Called("SIZE");
   mount.AddFlag("--no-staging", &flags->no_staging,
                 "Keep nothing on a disk: programs write files from their beginning to their end, and do not read them "

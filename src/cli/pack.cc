@@ -308,7 +308,7 @@ absl::Status Explain(const absl::Status& status, const PackFlags& flags, const U
   }
   std::error_code ignored;  // what cannot be looked at is not spoken of
   if (unpacked.scratch && !std::filesystem::is_empty(unpacked.scratch->path(), ignored) && !ignored) {
-    message += fmt::format("; what was unpacked stays in {}: the same command uses it, and removes it at the end{}",
+    message += fmt::format("; unpacked files stay in {}: the same command uses it, and removes it at the end{}",
                            unpacked.scratch->path(),
                            absl::IsResourceExhausted(status) ? " (--scratch DIR unpacks elsewhere)" : "");
   }

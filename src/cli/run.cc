@@ -288,9 +288,9 @@ void AddRestartOptions(const Command& run, RunFlags* flags) {
           "count unless there is --retries")
       .Called("FILE");
   run.Add("--hang-after", &flags->hang_after,
-          "End and restart it if it prints nothing, and does not call millrace.heartbeat(), for so long (10m, 90s)")
+          "End and restart it if it prints nothing, and does not call millrace.heartbeat(), for this time (10m, 90s)")
       .Called("TIME");
-  run.Add("--max-runtime", &flags->max_runtime, "End it with SIGTERM after so long, all attempts together")
+  run.Add("--max-runtime", &flags->max_runtime, "End it with SIGTERM after this time, all attempts together")
       .Called("TIME");
   run.Add("--grace", &flags->grace, "Time that it has to end after SIGTERM or Ctrl-C").ShowDefault();
 }
@@ -357,7 +357,7 @@ void AddGroupOptions(const Command& run, GroupFlags* flags) {
   run.Add("--group-token-file", &flags->token_file, "A file with a secret that all hosts have").Called("FILE");
   run.Add("--group-grace", &flags->grace, "Time that commands have to end after the job has ended elsewhere")
       .ShowDefault();
-  run.Add("--group-lost", &flags->lost, "A host that is silent for so long is lost, and so is the coordinator")
+  run.Add("--group-lost", &flags->lost, "A host that is silent for this time is lost, and so is the coordinator")
       .ShowDefault()
       .Called("TIME");
   run.Add("--group-size", &flags->sizes,

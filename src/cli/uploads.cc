@@ -183,7 +183,7 @@ void AddUploadsLs(Command uploads) {
   const Command ls = uploads.AddCommand("ls", "List unfinished uploads");
   auto flags = std::make_shared<UploadsFlags>();
   ls.Add("uri", &flags->uri, "s3://bucket, a prefix or an object").Required();
-  ls.Add("--older-than", &flags->older_than, "Uploads that were begun at least so long ago: 90s, 30m, 12h, 7d")
+  ls.Add("--older-than", &flags->older_than, "Uploads that were begun at least this time ago: 90s, 30m, 12h, 7d")
       .Called("AGE");
   ls.AddFlag("--json", &flags->json, R"(One JSON object a line: {"key", "upload_id", "begun"})");
   ls.Footer(
@@ -200,7 +200,7 @@ void AddUploadsAbort(Command uploads) {
   abort.Add("uri", &flags->uri, "s3://bucket, a prefix or an object").Required();
   abort
       .Add("--older-than", &flags->older_than,
-           "Uploads that were begun at least so long ago: 90s, 30m, 12h, 7d; 0s: all")
+           "Uploads that were begun at least this time ago: 90s, 30m, 12h, 7d; 0s: all")
       .Called("AGE");
   abort.Add("--id", &flags->id, "The upload with this id").Called("ID");
   abort.AddFlag("--dry-run,--dryrun", &flags->dry_run, "Say what would be aborted, and abort nothing");

@@ -72,7 +72,7 @@ def test_what_was_decompressed_is_kept(photos: Photos, sandbox: Sandbox, tmp_pat
         args = ["pack", source, "s3://out/x", "--scratch", tmp_path / "scratch"]
         said = sandbox.run(*args, env=server.env()).failed(1, "bucket")
         (folder,) = (tmp_path / "scratch").iterdir()
-        assert f"; what was unpacked stays in {folder}: the same command uses it, and removes it at the end" in said
+        assert f"; unpacked files stay in {folder}: the same command uses it, and removes it at the end" in said
         before = {path.name: path.stat().st_mtime_ns for path in folder.glob("*.tar")}
         assert len(before) == len(list(source.iterdir()))
         (tmp_path / "root/out").mkdir()
@@ -166,7 +166,7 @@ def test_an_interrupt_says_what_it_leaves(photos: Photos, sandbox: Sandbox, tmp_
         _, err = process.communicate(timeout=120)
     (folder,) = (tmp_path / "scratch").iterdir()
     assert process.returncode == 130 and b"run the same command again" in err
-    assert f"; what was unpacked stays in {folder}: the same command uses it".encode() in err
+    assert f"; unpacked files stay in {folder}: the same command uses it".encode() in err
     with devstore(sandbox, tmp_path / "root") as server:
         sandbox.ok(*args, env=server.env())
     assert list((tmp_path / "scratch").iterdir()) == [] and oracle.read_tar(tmp_path / "out") == photos.samples
@@ -271,7 +271,7 @@ def test_skip_bad_keeps_what_can_be_trusted(photos: Photos, sandbox: Sandbox, tm
     with devstore(sandbox, tmp_path / "root") as server:
         again = ["pack", source, "s3://none/x", "--scratch", tmp_path / "scratch"]
         said = sandbox.run(*again, "--skip-bad", env=server.env()).failed(1, "bucket")
-        assert "what was unpacked stays in" in said
+        assert "unpacked files stay in" in said
         sandbox.run(*again, env=server.env()).failed(
             1, "the compressed bytes are", "--skip-bad"
         )  # and not with what the other run has kept
@@ -303,7 +303,7 @@ def test_messages_name_the_source(photos: Photos, sandbox: Sandbox, tmp_path: Pa
         1, "x.tar.gz", "offset"
     )
     assert f"{source}/x.tar.gz (unpacked)" in said
-    assert "unpacked-" not in said.split("; what was unpacked stays in")[0]
+    assert "unpacked-" not in said.split("; unpacked files stay in")[0]
 
 
 def test_where_scratch_may_lie(photos: Photos, sandbox: Sandbox, tmp_path: Path) -> None:
