@@ -17,11 +17,11 @@ inline constexpr std::string_view kNoCredentials =
 /// AWS_ACCESS_KEY_ID and its companions; nullopt when they are not set, InvalidArgument when only one is.
 absl::StatusOr<std::optional<Credentials>> EnvironmentKeys(const AwsSettings& settings);
 
-/// Where the metadata service of an EC2 instance would be; nullopt if AWS_EC2_METADATA_DISABLED says not to ask it.
-/// InvalidArgument if AWS_EC2_METADATA_SERVICE_ENDPOINT is no URL. Pure.
+/// Returns the place of the metadata service of an EC2 instance; nullopt if AWS_EC2_METADATA_DISABLED says not to ask
+/// it. InvalidArgument if AWS_EC2_METADATA_SERVICE_ENDPOINT is no URL. Pure.
 absl::StatusOr<std::optional<EndpointUrl>> InstanceMetadataService(const AwsSettings& settings);
 
-/// Where credentials come from, in the order of the AWS SDKs: the first of these that is configured.
+/// Credentials come from the first of these that is configured, in the order of the AWS SDKs:
 ///   1. AWS_ACCESS_KEY_ID
 ///   2. role_arn of the profile with a source
 ///   3. AWS_WEB_IDENTITY_TOKEN_FILE

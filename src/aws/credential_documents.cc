@@ -20,7 +20,7 @@ constexpr size_t kMaxSecretBytes = 32 << 10;
 constexpr int64_t kMaxUnixMillis = 253'402'300'799'000;  // year 9999
 
 absl::StatusOr<Json> ParseObject(std::string_view text) {
-  // Without exceptions: theirs quote the document.
+  // It must not throw: exceptions of nlohmann quote the document.
   Json document = Json::parse(text.begin(), text.end(), nullptr, /*allow_exceptions=*/false);
   if (!document.is_object()) return absl::InvalidArgumentError("it is not a JSON object");
   return document;

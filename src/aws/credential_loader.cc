@@ -50,7 +50,7 @@ class CredentialLoader::Run final : public std::enable_shared_from_this<Run> {
   Run(CredentialLoader& loader, EventLoop& loop, uint64_t jitter_key, CredentialsProvider::Fetched done)
       : loader_(loader), loop_(loop), jitter_key_(jitter_key), done_(std::move(done)) {}
 
-  /// On any thread.
+  /// May be called on any thread.
   void Begin() {
     OnCpu([self = shared_from_this()] {
       absl::StatusOr<AwsSettings> settings = AwsSettings::Load(*self->loader_.environment_);
@@ -61,7 +61,7 @@ class CredentialLoader::Run final : public std::enable_shared_from_this<Run> {
     });
   }
 
-  /// On any thread.
+  /// May be called on any thread.
   void Cancel() {
     stop_.request_stop();
     loop_.Post([self = shared_from_this()] {

@@ -460,7 +460,7 @@ TEST_F(CredentialSourcesTest, Instance) {
   EXPECT_THAT(message({Http(200, "CANARY"), Http(200, "")}), HasSubstr("has no role"));
   EXPECT_THAT(message({Http(200, "CANARY"), Http(200, "r"), Http(200, R"({"Code": "Failed"})")}),
               HasSubstr("not Success"));
-  // In an outage the service gives on what has expired; the store may take it.
+  // The service hands out expired credentials during an outage; the store may take them.
   const std::string expired = R"({"AccessKeyId": "AK", "SecretAccessKey": "CANARY-S", "Token": "CANARY-T",
       "Expiration": "2025-12-31T23:00:00Z"})";
   const CredentialFlow::Result old = Fetch({Http(200, "CANARY-imds"), Http(200, "r"), Http(200, expired)});

@@ -25,8 +25,8 @@ class CredentialsProvider {
   /// Begins to fetch; calls back exactly once, from any thread, perhaps at once. One at a time.
   using Fetch = std::function<void(Fetched done)>;
 
-  /// Without `fetch`, `first` never changes, and asking takes no lock. Otherwise `first`, unless it is empty, serves
-  /// until it is rejected. Nothing that was begun by `fetch` may call back after the destructor.
+  /// If there is no `fetch`, `first` never changes, and asking takes no lock. Otherwise `first`, unless it is empty,
+  /// serves until it is rejected. A fetch that has begun must not call back after the destructor.
   CredentialsProvider(Credentials first, Fetch fetch, uint64_t jitter_key);
   CredentialsProvider(const CredentialsProvider&) = delete;
   CredentialsProvider& operator=(const CredentialsProvider&) = delete;

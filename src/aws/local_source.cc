@@ -37,7 +37,7 @@ std::string SubjectOf(std::string_view token) {
   const std::vector<std::string> parts = absl::StrSplit(text, '.');
   std::string payload;
   if (parts.size() == 3 && absl::WebSafeBase64Unescape(parts[1], &payload)) {
-    // Without exceptions: theirs quote the document.
+    // It must not throw: exceptions of nlohmann quote the document.
     const auto claims = nlohmann::json::parse(payload, nullptr, /*allow_exceptions=*/false);
     if (claims.is_object() && claims.contains("sub") && claims["sub"].is_string()) {
       return fmt::format("subject {}", claims["sub"].get<std::string>());
@@ -171,7 +171,7 @@ class Instance final : public CredentialSource {
         break;
     }
     absl::StatusOr<ExpiringCredentials> credentials = ParseMetadataJson(input.text);
-    // In an outage of its own the service gives the last ones on, and the store may take them.
+    // The service hands out the last credentials during an outage of its own, and the store may take them.
     if (credentials.ok() && credentials->expires <= now) credentials->expires = now + kExtension;
     if (credentials.ok()) return *std::move(credentials);
     return absl::UnavailableError(
@@ -195,9 +195,9 @@ class Instance final : public CredentialSource {
     const bool no_role = stage_ == Stage::kRole && input.http_status == 404;
     if (no_role) return absl::UnauthenticatedError("this instance has no role; attach an instance profile");
     return RefusedBy("it", input,
-                     "nothing else gives credentials: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE; "
-                     "or, if the role of this instance is meant, check that the instance has one and allows IMDSv2, "
-                     "with a hop limit of 2 for containers");
+                     "nothing else gives credentials: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE. "
+                     "If the role of this instance is meant, check that the instance has one and allows IMDSv2, with "
+                     "a hop limit of 2 for containers");
   }
 
   ImdsSession session_;

@@ -19,7 +19,7 @@ std::unique_ptr<CredentialSource> StaticSource(std::string name, Credentials key
 /// credential_process of a profile.
 std::unique_ptr<CredentialSource> ProcessSource(std::string profile, std::string command);
 
-/// Where a container asks (ECS, EKS Pod Identity).
+/// The place that a container asks for credentials (ECS, EKS Pod Identity).
 struct ContainerEndpoint {
   HttpEndpoint server;
   std::string target;

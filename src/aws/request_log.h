@@ -17,7 +17,7 @@ namespace millrace {
 /// credentials, tokens and signatures are logged. Pure.
 class RequestLog {
  public:
-  /// How much of the address is logged: the path may be a secret if the service hands out credentials.
+  /// The part of the address that is logged: the path may be a secret if the service hands out credentials.
   enum class Shows { kTarget, kServer };
 
   /// `attempt`: 1 for the first request of an operation. `hedge`: a second one beside another.

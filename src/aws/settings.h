@@ -15,8 +15,8 @@
 
 namespace millrace {
 
-/// Where settings are read from; a test gives its own. The functions may be called from any thread, while settings
-/// are loaded and whenever credentials are fetched again.
+/// The source of settings; a test gives its own. The functions may be called from any thread, while settings are loaded
+/// and whenever credentials are fetched again.
 struct AwsEnvironment {
   std::function<std::optional<std::string>(const std::string& name)> variable;
   std::function<absl::StatusOr<std::string>(const std::string& path)> read_file;  // NotFound if it does not exist

@@ -10,8 +10,8 @@
 
 namespace millrace {
 
-/// How a program gets the data of a channel. `channel.cc` has the words (`kModes`) and rules (`CheckChannel`);
-/// `job/job_channels.cc` (`PrepareJob`) does what each mode asks for.
+/// The way in which a program gets the data of a channel. `channel.cc` has the words (`kModes`) and rules
+/// (`CheckChannel`); `job/job_channels.cc` (`PrepareJob`) implements each mode.
 enum class ChannelMode {
   kFile,      // copied to the folder of the channel before the program starts
   kFastFile,  // the folder is a file system that reads what the program reads
@@ -19,7 +19,7 @@ enum class ChannelMode {
 };
 std::string_view ChannelModeName(ChannelMode mode);  // "File", "FastFile", "Pipe"
 
-/// What the URI of a channel names.
+/// The kind of thing that the URI of a channel names.
 enum class ChannelType {
   kS3Prefix,           // objects, or one object
   kManifest,           // a JSON array: {"prefix": URI}, then the names of objects behind it

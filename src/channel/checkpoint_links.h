@@ -23,7 +23,7 @@ struct CheckpointLink {
   int64_t modified_ms = 0;  // of the link itself
 };
 
-/// By name below the folder.
+/// Links by their names below the folder.
 using CheckpointLinks = std::map<std::string, CheckpointLink, std::less<>>;
 
 /// The links below `folder` that lead to a place in it, also if nothing is there. Links that lead elsewhere do not

@@ -78,7 +78,8 @@ absl::StatusOr<BulkReport> RestoreCheckpoints(const Location& from, const Locati
                                                                               step.object->modified_ms};
       return absl::OkStatus();
     }
-    // What is there may be of a job that did not get so far as to send it. Uploads are always later than their files.
+    // The file there may be one of a job that ended before it could send the file. Uploads are always later than their
+    // files.
     if (step.kind != SyncStep::Kind::kCopy || step.why == "newer") return absl::OkStatus();
     if (step.why == "size differs" && !CameLater(*step.object, *to.store, step.key)) return absl::OkStatus();
     wanted.emplace_back(*step.object, step.key);

@@ -29,7 +29,7 @@ struct CheckpointMirrorOptions {
   std::chrono::milliseconds interval{5'000};
   /// A file that was changed within this time may still be written to: it waits for the next round.
   std::chrono::milliseconds settled{5'000};
-  /// But so long at most: then all is sent as it is.
+  /// Files are held back at most this long: then all files are sent as they are.
   std::chrono::milliseconds most_held{10'000};
   std::function<void(const std::string&)> say;  // on the mirror's thread, and on that of Finish
 };

@@ -49,13 +49,13 @@ absl::Status Empty(const std::string& folder) {
   return error ? ErrnoStatus(error.value(), folder, "empty") : absl::OkStatus();
 }
 
-/// What the folder is filled from. The names in a manifest mean other objects if its prefix changes.
+/// The text names the source of the folder. The names in a manifest mean other objects if its prefix changes.
 std::string OriginText(const Channel& channel, const ChannelItems* items) {
   if (channel.type == ChannelType::kS3Prefix) return channel.uri;
   return fmt::format("{} {}{}", channel.uri, items->root, items->prefix);
 }
 
-/// What a channel's URI names.
+/// The objects that a channel's URI names.
 struct ChannelSource {
   Location from;                      // a folder; or the store of `items`
   std::optional<ChannelItems> items;  // if they are not all objects of a folder

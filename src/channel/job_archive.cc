@@ -182,7 +182,8 @@ absl::StatusOr<SavedArchive> SaveArchive(Stores& stores, const std::string& fold
   constexpr size_t kReadBytes = 1 << 20;
   SavedArchive saved;
   saved.broken_links = BrokenLinks(folder);
-  // Links may lead back, which the listing knows and tar does not. What the listing cannot read, tar passes over.
+  // Links may lead back, which the listing knows and tar does not. If the listing cannot read a folder, tar passes over
+  // it.
   std::vector<std::string> names;
   const absl::StatusOr<std::vector<ObjectInfo>> files = ListFiles(stores, folder);
   if (files.ok()) {

@@ -121,7 +121,7 @@ std::string Aside(const std::string& path) {
   }
 }
 
-/// Where the files of a channel come from, and how many of its pipes were read: true of any job.
+/// Returns true for files with the sources of channels, and with the counts of pipes that were read. Any job has them.
 bool BelongsToChannels(std::string_view name) {
   return name.starts_with("channel-");
 }

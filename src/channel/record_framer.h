@@ -11,9 +11,9 @@
 
 namespace millrace {
 
-/// Frames what comes in pieces as one record of RecordIO, in the way of SageMaker's Pipe mode: the bytes stay as they
-/// are, also if they hold the magic number (shard/recordio_writer.h cuts there), since the readers of that mode go by
-/// the lengths. A record is one part if it fits; a longer one is several.
+/// Frames bytes that come in pieces as one record of RecordIO, in the way of SageMaker's Pipe mode. The bytes stay as
+/// they are, also if they hold the magic number (shard/recordio_writer.h cuts there), since the readers of that mode
+/// use the lengths. A record is one part if it fits; a longer one is several.
 ///
 /// If the length is not known before, up to kHeldBytes are held until the record ends; of a longer record each part
 /// has so many bytes. Memory: that, and nothing if the length is known. Not thread-safe.

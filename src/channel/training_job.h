@@ -39,13 +39,13 @@ struct TrainingJob {
   uint64_t RankIn(const Channel& channel) const;
   /// The program that `sagemaker_program` names; "": none.
   std::string EntryPoint() const;
-  /// In Pipe mode the pipes are beside it, and there is no such folder.
+  /// The pipes of Pipe mode are beside it, and that mode has no such folder.
   std::string ChannelFolder(const Channel& channel) const { return root + "/input/data/" + channel.name; }
 };
 
-/// InvalidArgument for what SageMaker refuses, too: too many channels or hyperparameters, two channels of a name, text
-/// that is not UTF-8, a current host that is not among the hosts; and for a channel called like a pipe of another one;
-/// groups that do not hold each host once, and channels of groups that there are not.
+/// InvalidArgument for jobs that SageMaker refuses: too many channels or hyperparameters, two channels of a name, text
+/// that is not UTF-8, a current host that is not among the hosts. It is also InvalidArgument if a channel has the name
+/// of a pipe of another one, or names an unknown group. The same holds if groups do not hold each host once.
 absl::Status CheckTrainingJob(const TrainingJob& job);
 
 /// Reads hyperparameters from a JSON object. A value that is not a string is its JSON text. InvalidArgument if the text
@@ -56,9 +56,9 @@ absl::StatusOr<std::map<std::string, std::string>> ParseHyperparameters(std::str
 /// and hyperparameters.json. The job must have been checked.
 std::map<std::string, std::string> ConfigFiles(const TrainingJob& job);
 
-/// The variables that SageMaker's training toolkit gives to the program, SM_HOSTS to SM_HP_*, spelled as it does, and
-/// SAGEMAKER_BASE_DIR, which tells that toolkit the root. A hyperparameter whose value is JSON is told as JSON in
-/// SM_HPS. The job must have been checked.
+/// The variables that SageMaker's training toolkit gives to the program, SM_HOSTS to SM_HP_*, with its spelling.
+/// SAGEMAKER_BASE_DIR gives that toolkit the root. A hyperparameter whose value is JSON is JSON in SM_HPS. The job must
+/// have been checked.
 std::map<std::string, std::string> JobVariables(const TrainingJob& job);
 
 }  // namespace millrace

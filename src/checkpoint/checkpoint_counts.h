@@ -31,7 +31,7 @@ class CheckpointCounts {
     bool committed_ = false;
   };
 
-  /// So many places have counts of their own; all others are counted together as "others".
+  /// This many places have counts of their own; all others are counted together as "others".
   static constexpr size_t kMaxPlaces = 100;
 
   /// A process has opened them, perhaps to save there: a save that fails before the first scrape is an increase.

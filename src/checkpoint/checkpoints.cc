@@ -23,7 +23,7 @@ namespace {
 
 using Attempt = CheckpointAttempt;
 
-// Each time a training that goes on has removed the checkpoint before it was read.
+// A running training may remove the checkpoint before it is read; this many times in a row is enough.
 constexpr int kMaxFinds = 20;
 
 void Warn(const std::string& message) {
@@ -57,7 +57,7 @@ absl::StatusOr<std::vector<Attempt>> AttemptFolders(const std::string& root) {
   return found;
 }
 
-/// Of ShardBytes or CheckpointShards.
+/// Takes ShardBytes or CheckpointShards.
 template <typename Shard>
 absl::Status CheckNames(const std::vector<Shard>& shards) {
   std::set<std::string_view> names;
@@ -171,8 +171,8 @@ absl::StatusOr<std::vector<Attempt>> Checkpoints::ListAttempts(const std::stop_t
   return found;
 }
 
-// What an older epoch has not committed it never will. Nothing here depends on clocks. LATEST is read after the
-// listing: what it does not name then was not committed later, either, if its epoch is older.
+// If an older epoch has not committed an attempt, it never will. Nothing here depends on clocks. LATEST is read after
+// the listing: an attempt that it does not name then was not committed later, either, if its epoch is older.
 absl::StatusOr<std::vector<Attempt>> Checkpoints::FindLeft(const std::stop_token& stop) const {
   ASSIGN_OR_RETURN(const std::vector<Attempt> attempts, ListAttempts(stop));
   ASSIGN_OR_RETURN(const LatestRecord latest, latest_.Read(stop));
@@ -198,7 +198,7 @@ absl::StatusOr<std::vector<Attempt>> Checkpoints::RemoveLeft(const std::stop_tok
   return left;
 }
 
-// The manifest first: what is half removed is not taken for a checkpoint by whoever finds it.
+// The manifest is removed first, so that no reader takes a half-removed attempt for a checkpoint.
 absl::Status Checkpoints::RemoveAttempt(const Attempt& attempt) const {
   const std::string folder = Folder(attempt.step, attempt.attempt);
   RETURN_IF_ERROR(DeleteBlocking(store_, folder + std::string(kManifestName)));

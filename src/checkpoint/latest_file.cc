@@ -91,7 +91,7 @@ absl::Status LatestFile::Replace(const CheckpointCatalog& catalog, const std::st
   return document_.Replace(catalog.ToJson(), object_version);
 }
 
-// That of LATEST, if the version is one of a copy: the store holds conditions by now.
+// Returns the version of LATEST if the given one is that of a copy: the store holds conditions by now.
 absl::StatusOr<std::string> LatestFile::ObjectVersion(const std::string& version) const {
   if (!version.starts_with(copies_)) return version;
   ASSIGN_OR_RETURN(const VersionedDocument::Version object, document_.Read({}));

@@ -55,8 +55,8 @@ bool TakeEntry(const Json& json, CheckpointEntry* entry) {
          entry->step <= kMaxCheckpointStep && EpochOfAttempt(entry->attempt) > 0;
 }
 
-// All checksums of a shard's pieces are one string: there may be millions of them in a manifest, and a value of its own
-// takes ten times as much memory as a checksum.
+// All checksums of a shard's pieces are one string. There may be millions of them in a manifest, and a JSON value of
+// its own takes ten times as much memory as a checksum.
 bool ParseCrcs(std::string_view text, std::vector<uint32_t>* crcs) {
   if (text.size() % kCrcDigits != 0) return false;
   for (; !text.empty(); text.remove_prefix(kCrcDigits)) {

@@ -30,8 +30,8 @@ struct CheckpointEntry {
   friend bool operator==(const CheckpointEntry&, const CheckpointEntry&) = default;
 };
 
-/// What LATEST says: who may commit, and all that is committed, in the order of the commits. What it does not name is
-/// no checkpoint, even if it is whole.
+/// The contents of LATEST: the process that may commit, and all committed checkpoints in the order of their commits. A
+/// checkpoint that it does not name does not count, even if it is whole.
 struct CheckpointCatalog {
   CheckpointWriter writer;
   bool conditional_writes = true;  // false: the store does not hold the conditions of writes, so that nobody is fenced
@@ -83,7 +83,8 @@ inline constexpr std::string_view kManifestName = "MANIFEST.json";
 
 /// "000000000100/e3-0123456789abcdef/", below the folder of the checkpoints.
 std::string AttemptFolder(uint64_t step, std::string_view attempt);
-/// A new name of an attempt. It tells the epoch, so that what killed writers left can be told from what others write.
+/// Returns a new name of an attempt. It has the epoch, which distinguishes the remains of killed writers from the files
+/// of running ones.
 std::string NewAttempt(uint64_t epoch);
 /// 0 if it is no name of an attempt.
 uint64_t EpochOfAttempt(std::string_view attempt);

@@ -9,7 +9,7 @@ namespace millrace {
 
 namespace {
 
-// Each time another process was quicker, which cannot go on for long: claims are made once in a process.
+// Each failed try means that another process was quicker. That ends soon: a process claims once.
 constexpr int kMaxTries = 20;
 
 absl::Status Unsure(const absl::Status& error) {

@@ -39,15 +39,15 @@ struct ShardBytes {
   uint64_t Size() const;
 };
 
-/// Of the pieces in flight that were copied together: 64 MiB, or one piece if that is larger (of shards above 640 GB on
-/// S3, where objects have 10,000 parts at most).
+/// Bounds the pieces in flight that were copied together: 64 MiB, or one piece if that is larger (of shards above 640
+/// GB on S3, where objects have 10,000 parts at most).
 inline constexpr uint64_t kMaxStagedBytes = 64 << 20;
 
 /// Writes shards below `folder` ("" or ending with '/'), 16 pieces at a time. A piece that lies in one span is sent
-/// straight from there. What lies in several, or comes into memory only now, is copied together first, to memory of
-/// `staging`. Pieces have 8 MiB, or more in shards above 80 GB on S3; a store that takes pieces of any length gets long
-/// spans as pieces of their own. Returns when no piece is in flight any more; after an error some shards may have been
-/// written. Cancelled soon after a stop.
+/// straight from there. A piece that lies in several spans, or comes into memory only now, is copied together first, to
+/// memory of `staging`. Pieces have 8 MiB, or more in shards above 80 GB on S3. If a store takes pieces of any length,
+/// it gets long spans as pieces of their own. Returns when no piece is in flight any more; after an error some shards
+/// may have been written. Cancelled soon after a stop.
 absl::StatusOr<std::vector<CheckpointShard>> WriteShards(ObjectStore& store, const std::string& folder,
                                                          const std::vector<ShardBytes>& shards, StagingMemory& staging,
                                                          const std::stop_token& stop);
@@ -59,10 +59,10 @@ struct ShardRange {
   MutableByteSpan into;  // its size is that of the range
 };
 
-/// Reads ranges of shards of `folder`, which may overlap, in any order, and verifies them: whole pieces that have a
-/// checksum are read, so that each run of neighbouring ranges costs up to two pieces more than it needs. Returns how
-/// many bytes were read. DataLoss if the store keeps delivering other bytes, OutOfRange or NotFound if some are
-/// missing. OutOfRange for a range that is not within its shard. Cancelled soon after a stop.
+/// Reads ranges of shards of `folder` in any order, and verifies them; ranges may overlap. Whole pieces that have a
+/// checksum are read, so that each run of neighbouring ranges costs up to two pieces more than it needs. Returns the
+/// number of bytes that were read. DataLoss if the store keeps delivering other bytes, OutOfRange or NotFound if some
+/// are missing. OutOfRange for a range that is not within its shard. Cancelled soon after a stop.
 absl::StatusOr<uint64_t> ReadRanges(ObjectStore& store, MemoryBudget& memory, const std::string& folder,
                                     const std::vector<CheckpointShard>& shards, std::vector<ShardRange> ranges,
                                     const std::stop_token& stop);

@@ -48,7 +48,7 @@ ShardBytes Cut(const std::string& name, const std::string& text, uint64_t seed) 
   return shard;
 }
 
-// With staging memory of their own.
+// The shards are written with staging memory of their own.
 absl::StatusOr<std::vector<CheckpointShard>> WriteNew(ObjectStore& store, const std::string& folder,
                                                       const std::vector<ShardBytes>& shards,
                                                       const std::stop_token& stop) {
@@ -98,7 +98,7 @@ TEST(ShardIo, RoundTripInMemory) {
   RoundTrip(store);
 }
 
-// As S3: all pieces but the last have at least 5 MiB, and equal ones suit every server.
+// A store like S3: all pieces but the last have at least 5 MiB, and equal ones suit every server.
 class EvenPieces final : public ForwardingStore {
  public:
   EvenPieces() { traits_.pieces = {.least_bytes = 5 << 20, .most_pieces = 10'000}; }
@@ -202,7 +202,7 @@ TEST(ShardIo, LargeRangesAreReadInPlace) {
   const auto written = WriteNew(places, "", {Cut("x", text, 1)}, {});
   ASSERT_TRUE(written.ok()) << written.status();
   MemoryBudget memory(512 << 20);
-  // As tensors lie: one behind the other, none at the beginning of a piece; a small one among large ones.
+  // The spans lie as tensors do: one behind the other, none at the beginning of a piece; a small one among large ones.
   const std::vector<size_t> sizes = {8 << 20, 12'345'678, 100, (9 << 20) + 1,
                                      (40 << 20) - (17 << 20) - 12'345'779 - 999};
   std::string into(text.size(), '\0');
@@ -233,7 +233,7 @@ class WritesStore final : public ForwardingStore {
     return std::make_unique<Writer>(std::move(writer), writes_);
   }
 
-  // Those that did not come from `text`.
+  // Returns the spans that did not come from `text`.
   std::vector<ByteSpan> StagedBeside(const std::string& text) const {
     std::vector<ByteSpan> staged;
     for (const ByteSpan piece : writes_) {
@@ -245,7 +245,7 @@ class WritesStore final : public ForwardingStore {
   const std::vector<ByteSpan>& writes() const { return writes_; }
 
  private:
-  // As that of S3: no piece comes without its checksum, so that none is made again.
+  // A writer like that of S3: no piece comes without its checksum, so that none is made again.
   class Writer final : public PieceWriter {
    public:
     Writer(std::unique_ptr<PieceWriter> writer, std::vector<ByteSpan>& writes)
@@ -266,7 +266,7 @@ class WritesStore final : public ForwardingStore {
   std::vector<ByteSpan> writes_;  // by the thread that writes shards
 };
 
-// As the files of tensors are: a short header, and then tensors that end anywhere.
+// The bytes are like files of tensors: a short header, and then tensors that end anywhere.
 ShardBytes HeaderAndTensors(const std::string& text, const std::vector<size_t>& tensors) {
   ShardBytes shard{.name = "x", .spans = {}};
   size_t at = 0;

@@ -12,7 +12,7 @@ namespace millrace {
 
 namespace {
 
-// From this size on, what goes straight to its place is worth up to two requests more.
+// From this size on, bytes that go straight to their place are worth up to two requests more.
 constexpr uint64_t kDirectBytes = 1 << 20;
 
 /// Bytes that are read by one request: whole pieces, of one shard.
@@ -50,9 +50,9 @@ std::vector<ShardRead> PlanRuns(const std::vector<CheckpointShard>& shards, cons
   return runs;
 }
 
-/// Where the requests for a run begin and end besides its own ends: at those of the direct parts of ranges, so that
-/// these bytes go straight to their place. The pieces between them, in which one tensor ends and another one begins,
-/// are read by small requests of their own.
+/// Returns the places within a run where requests begin and end: the ends of the direct parts of ranges, so that these
+/// bytes go straight to their place. The pieces between them, in which one tensor ends and another one begins, are read
+/// by small requests of their own.
 std::vector<uint64_t> CutsOf(const std::vector<CheckpointShard>& shards, const std::vector<ShardRange>& ranges,
                              const ShardRead& run, size_t* first) {
   std::vector<uint64_t> cuts;

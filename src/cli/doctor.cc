@@ -58,10 +58,10 @@ std::string ToJson(const Diagnosis& found) {
                                             {"many", found.speed->many_bytes_per_second},
                                             {"connections", kManyConnections}});
   }
-  return json.Add("advice", found.advice).Line();
+  return json.Add("advice", found.advice).Versioned("doctor");
 }
 
-// Whether all went well.
+// Returns true if all went well.
 absl::StatusOr<bool> Examine(const DoctorFlags& flags, const ParsedUri& uri) {
   absl::Status printed;
   const auto print = [&](const std::string& text) {
@@ -94,10 +94,10 @@ void AddOptions(Command command, DoctorFlags* flags) {
 }
 
 constexpr const char* kDoctorHelp =
-    "One line for each step: settings, name, connection, TLS, clock, permissions; what fails comes with its remedy. "
-    "Then reads what is there for some seconds, half a GiB at most. Nothing is changed without --write. Secrets are "
-    "never shown. "
-    "The exit status is 1 if something fails.\n\n"
+    "One line for each step: settings, name, connection, TLS, clock, permissions. A step that fails comes with its "
+    "remedy. "
+    "Then it reads objects for some seconds, half a GiB at most. Nothing is changed without --write. Secrets are "
+    "never shown. The exit status is 1 if something fails.\n\n"
     "Examples:\n"
     "  millrace doctor s3://bucket/train/\n"
     "  millrace doctor s3://bucket/checkpoints/ --write\n"

@@ -86,7 +86,8 @@ bool IsFile(const fs::path& path) {
   return fs::is_regular_file(fs::symlink_status(path, error));
 }
 
-// Of Neuron: done, and with a result. A failure is a module that is done, or not even that, without a model.neff.
+// Returns true for a module of Neuron that is done, and has a result. A failed module is done, or not even that,
+// without a model.neff.
 bool IsGoodModule(const fs::path& module) {
   return IsFile(module / "model.done") && IsFile(module / "model.neff");
 }

@@ -11,9 +11,9 @@
 
 #include "compile_cache/cache_record.h"
 
-/// How a host finds what is cached or becomes the one that compiles, and how it publishes what it has compiled: as
-/// state machines without I/O. A driver does what next() asks for and tells the outcome by the On... call of that step,
-/// until kDone. All safety comes from one rule: the record is replaced only as the version that was read.
+/// State machines without I/O. With them a host finds cached files or becomes the one that compiles, and publishes the
+/// files that it has compiled. A driver does the step that next() asks for, and reports the outcome by the On... call
+/// of that step, until kDone. All safety comes from one rule: the record is replaced only as the version that was read.
 
 namespace millrace {
 
@@ -23,8 +23,8 @@ struct CacheVersion {
   std::string version;  // opaque, for replacing it
 };
 
-/// What a driver answers of an attempt to replace the record, besides OK: FailedPrecondition for certain if the version
-/// was another one. After any other error it may have been replaced.
+/// The answer of a driver to an attempt to replace the record, besides OK: FailedPrecondition for certain if the
+/// version was another one. After any other error it may have been replaced.
 ///
 /// Waits while another host compiles, and takes its place if it stops renewing its lease. Clocks of hosts are not
 /// compared: each one watches by its own how long a lease has not changed.
@@ -61,7 +61,7 @@ class StartProtocol {
   /// Whom it waits for, and whose lease it has taken; "": nobody's.
   const std::string& other_host() const { return other_host_; }
 
-  /// In kDone.
+  /// Valid in kDone.
   Outcome outcome() const { return outcome_; }
   const CacheRecord& record() const { return record_; }
   const absl::Status& status() const { return status_; }
@@ -86,8 +86,8 @@ class StartProtocol {
   absl::Status status_;
 };
 
-/// Publishes files, takes out what was refused, evicts the oldest groups above the bound, and gives the lease back.
-/// What is in the record under a path already stays: the first host that stores a path wins.
+/// Publishes files, removes refused ones from the record, evicts the oldest groups above the bound, and gives the lease
+/// back. If the record already has a file under a path, that file stays: the first host that stores a path wins.
 class PublishProtocol {
  public:
   enum class Step { kRead, kUpload, kWrite, kRemove, kDone };
@@ -119,10 +119,10 @@ class PublishProtocol {
   /// How often another process was quicker: the driver pauses longer with each time.
   int tries() const { return tries_; }
 
-  /// In kDone: OK if the record has what can be had; record() is then what it says.
+  /// Valid in kDone. It is OK if the record has all files that can be had; record() then returns it.
   const absl::Status& status() const { return status_; }
   const CacheRecord& record() const { return merged_; }
-  /// Of this host, that the record has now.
+  /// The number of files of this host that the record has now.
   uint64_t added() const { return added_; }
 
  private:

@@ -24,7 +24,7 @@ struct CachedFile {
   friend bool operator==(const CachedFile&, const CachedFile&) = default;
 };
 
-/// Who compiles, while others wait.
+/// The host that compiles, while others wait.
 struct CompileLease {
   std::string holder;     // random: tells processes apart
   std::string host;       // for people only
@@ -51,8 +51,8 @@ struct CacheRecord {
 inline constexpr size_t kMaxCachedFiles = 100'000;
 inline constexpr uint64_t kMaxCacheRecordBytes = 64 << 20;
 
-/// Whether it may be a path of CachedFile: no empty, "." or ".." component, valid UTF-8 without control characters, and
-/// at least two components.
+/// Returns true if it may be a path of CachedFile: no empty, "." or ".." component, valid UTF-8 without control
+/// characters, and at least two components.
 bool IsCachePath(std::string_view path);
 
 /// Files of one group are of no use without each other: they are fetched, refused and evicted together. The folder of a

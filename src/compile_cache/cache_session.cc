@@ -88,7 +88,7 @@ void CacheSession::Run() {
   Set(&done_);
 }
 
-// Until the command has ended: renews the lease, publishes what has settled. Then publishes for the last time.
+// Renews the lease and publishes settled files until the command has ended. Then publishes for the last time.
 void CacheSession::Tend() {
   const std::stop_token stop = stop_.get_token();
   FoundFiles seen;

@@ -84,7 +84,7 @@ bool IsSame(const CachedFile& file, const std::string& place) {
   return HashFile(place, &there).ok() && there.sha256 == file.sha256;
 }
 
-// Whether the object is at fault, and not the way to it.
+// Returns true if the object is at fault, and not the way to it.
 bool IsRefused(const absl::Status& status) {
   return absl::IsDataLoss(status) || absl::IsNotFound(status) || absl::IsOutOfRange(status) ||
          absl::IsFailedPrecondition(status);

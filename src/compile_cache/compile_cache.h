@@ -23,14 +23,14 @@ struct CompileCacheOptions {
   uint64_t max_bytes = uint64_t{10} << 30;
   std::chrono::milliseconds wait{10 * 60 * 1000};  // for another host that compiles
   std::chrono::milliseconds term{60 * 1000};       // of the lease
-  /// Told what happens, one sentence each, without its end; on the thread that calls.
+  /// Gets each event as one sentence, without its end, on the thread that calls.
   std::function<void(const std::string&)> journal;
 };
 
-/// What compilers have made for one key, in a store: the record `URI/KEY/RECORD` and objects named by the SHA-256 of
-/// their bytes (docs/compile-cache.md). Nothing is placed in a folder of a compiler unless its bytes are those of the
-/// record. Blocking; not thread-safe; the Stores and the budget must outlive it. Calls that take a token return
-/// Cancelled soon after a stop is requested.
+/// The files that compilers have made for one key, in a store. They are the record `URI/KEY/RECORD`, and objects named
+/// by the SHA-256 of their bytes (docs/compile-cache.md). A file is placed in a folder of a compiler only if its bytes
+/// are those of the record. Blocking; not thread-safe; the Stores and the budget must outlive it. Calls that take a
+/// token return Cancelled soon after a stop is requested.
 class CompileCache {
  public:
   /// `location` is that of the URI.
@@ -39,7 +39,7 @@ class CompileCache {
   /// Waits while another host compiles, or becomes the host that compiles; then brings what is cached. After an error
   /// nothing is known of the store, and the folders are as sound as they were.
   absl::Status Start(const std::stop_token& stop);
-  /// Whether this host is the one that compiles.
+  /// Returns true if this host is the one that compiles.
   bool holds_lease() const { return holds_lease_; }
   /// Makes the lease last for another term. FailedPrecondition if another host has taken it.
   absl::Status Renew(const std::stop_token& stop);

@@ -63,7 +63,7 @@ struct StoreFacts {
   ListRate list;
 };
 
-/// What a model's step asks of the CPUs.
+/// The CPUs that a model's step needs.
 struct AcceleratorFacts {
   int accelerators = 1;
   double vcpus_each = 0;
@@ -86,13 +86,13 @@ struct Advice {
   std::vector<std::string> recommendations;  // sentences
 };
 
-/// Opens the data set (and builds its index if there is none), reads parts of it for some seconds, tries the loader on
-/// it and copies some of it to temporary files, and changes nothing else. The trials count if the training is to run on
-/// this machine: AdviseSettings::machine names none, or one with as many vCPUs. Blocking. Errors are those of
+/// Opens the data set (and builds its index if it does not exist). It reads parts of it for some seconds, tries the
+/// loader on it, and copies some of it to temporary files. It changes nothing else. The trials count if the training is
+/// to run on this machine: AdviseSettings::machine names none, or one with as many vCPUs. Blocking. Errors are those of
 /// Dataset::Open and of reading; Cancelled soon after a stop is requested.
 absl::StatusOr<Advice> Advise(const std::string& uri, const AdviseSettings& settings);
 
-/// What to do, in words that programs read, too.
+/// The recommendation, in words that programs read, too.
 struct Recommendation {
   std::string mode;                        // of the prediction that the answer chooses (advise_answer.h)
   std::string source;                      // of AWS's decision flow, without Millrace
@@ -113,7 +113,7 @@ std::vector<CostPrediction> PredictAll(const CostInputs& inputs, const PriceList
 /// Readers that wait for each file or part, for the rate of many requests; 0: the store was not measured. Pure.
 uint64_t ReadersForRate(const CostInputs& inputs);
 
-/// What the predictions come to, in sentences. Pure.
+/// Sums up the predictions in sentences. Pure.
 std::vector<std::string> RecommendFrom(const std::vector<CostPrediction>& predictions, const CostInputs& inputs,
                                        const SourceChoice& choice);
 

@@ -54,7 +54,7 @@ struct BenchWindow {
   uint64_t gpu_memory_bytes = 0;              // of these, in use at the most
 };
 
-/// What a data set cost to open.
+/// The cost of opening a data set.
 struct BenchOpening {
   double seconds = 0;
   RequestCounts requests;
@@ -71,7 +71,7 @@ struct BenchPoint {
   uint64_t peak_rss_bytes = 0;
 };
 
-/// What the repeats of a point say together.
+/// A summary of the repeats of a point.
 struct BenchSummary {
   Spread samples_per_second;
   Spread bytes_per_second;  // from the store
@@ -127,7 +127,7 @@ struct EpochCost {
 absl::StatusOr<std::vector<EpochCost>> MeasureEpochs(const std::string& uri, const BenchSettings& settings,
                                                      uint64_t epochs, const std::string& disk_cache);
 
-/// What it takes to go on in the middle of an epoch, beside beginning it.
+/// The cost of continuing in the middle of an epoch, beside the cost of beginning it.
 struct ResumePoint {
   uint64_t samples = 0;          // of an epoch
   Position position;             // of the middle

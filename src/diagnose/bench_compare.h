@@ -26,7 +26,7 @@ struct ComparedMeasure {
 
 struct BenchComparison {
   std::vector<ComparedMeasure> measures;
-  /// What was not the same, and so may explain a difference: "cpu: A, B".
+  /// Differences that may explain others: "cpu: A, B".
   std::vector<std::string> differences;
 };
 

@@ -52,7 +52,7 @@ struct CostInputs {
   double step_seconds = 0;  // of the model, for a batch of each accelerator; 0: not known
   int accelerators = 1;
 
-  // What was tried on this machine, if the training is to run on it (trials.h); all zero: it was not.
+  // The trials on this machine, if the training is to run on it (trials.h). All are zero if there were none.
   Spread tried_startup_seconds;        // of streaming, the index included
   Spread tried_samples_per_second;     // of streaming, behind the first batch
   Spread tried_copy_filling_seconds;   // of objects to files, beside the listing, until their bytes come at ...
@@ -111,7 +111,7 @@ CostPrediction PredictStreamingWithCache(const CostInputs& in, const PriceList& 
 
 // The arithmetic itself.
 inline constexpr uint64_t kPackedShardBytes = 150'000'000;
-/// Of a packed data set, Millrace's default order reads so many bytes by one request.
+/// Millrace's default order reads this many bytes of a packed data set with one request.
 inline constexpr uint64_t kPackedExtentBytes = uint64_t{3} << 19;
 
 uint64_t ListPages(uint64_t objects);
@@ -119,7 +119,7 @@ uint64_t ListPages(uint64_t objects);
 double ModelSeconds(const CostInputs& in);
 double DownloadSeconds(double bytes, double files, double bytes_per_second, double files_per_second);
 double FsxBytesPerSecond(double bytes, const PriceList& prices);
-/// By the size that is stored: the base rate, or the burst rate that holds for twelve hours of a day.
+/// Returns the rate for the stored size: the base rate, or the burst rate that holds for twelve hours of a day.
 double EfsBytesPerSecond(double bytes, bool burst, const PriceList& prices);
 double EfsDollars(double bytes, double seconds, const PriceList& prices);
 double FsxDollars(double bytes, double seconds, const PriceList& prices);

@@ -14,7 +14,7 @@ namespace millrace {
 /// turn comes.
 class DamagedSamples {
  public:
-  /// So many names are remembered; further samples are not counted.
+  /// This many names are remembered; further samples are not counted.
   static constexpr size_t kMost = 100'000;
 
   void Add(const std::vector<QuarantinedSample>& samples) {

@@ -44,10 +44,10 @@ class Doctor {
   /// Settings, name, connection, TLS, clock, permissions.
   void CheckAccess();
 
-  /// After CheckAccess: writes a small object beside the key, and removes it.
+  /// Call it after CheckAccess. It writes a small object beside the key, and removes it.
   void CheckWrite();
 
-  /// After CheckAccess: reads objects for some seconds, if any can be read.
+  /// Call it after CheckAccess. It reads objects for some seconds, if any can be read.
   void MeasureSpeed(ReadProgress progress);
 
   const Diagnosis& diagnosis() const { return diagnosis_; }

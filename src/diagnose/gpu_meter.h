@@ -7,7 +7,8 @@
 
 namespace millrace {
 
-/// What NVIDIA's driver says of the GPUs of this machine. Its library is looked for when the program runs.
+/// Reads figures of the GPUs of this machine from NVIDIA's driver. It looks for the driver's library when the program
+/// runs.
 class GpuMeter {
  public:
   /// Null if there is no driver, or no GPU.

@@ -38,7 +38,7 @@ class HostDoctor {
   absl::Status Examine(const std::stop_token& stop);
 
   const std::vector<HealthCheck>& checks() const { return checks_; }
-  /// By name, with its unit: "memory_gbps".
+  /// Figures by name, with the unit: "memory_gbps".
   const std::map<std::string, double>& figures() const { return figures_; }
   /// Nothing failed here, nor on another node.
   bool healthy() const;

@@ -6,7 +6,7 @@
 
 namespace millrace {
 
-/// Where a measurement was made. Plain data.
+/// The machine of a measurement. Plain data.
 struct MachineDescription {
   std::string cpu;  // "AMD EPYC 7B13"; "unknown" if the system does not tell
   int cpus = 1;     // that this process may use

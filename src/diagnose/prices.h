@@ -24,7 +24,7 @@ struct MachinePrice {
 /// "$1,234.50"; below a dollar with three decimals, "$0.108"; "<$0.001". The one format of amounts of money.
 std::string DollarText(double dollars);
 
-/// What requests, storage and machines cost, and the rates that their provider publishes, as of a date. Plain data.
+/// Prices of requests, storage and machines, and the rates that their provider publishes, as of a date. Plain data.
 struct PriceList {
   std::string date;  // "2022-12-01"
   std::string region;
@@ -53,7 +53,7 @@ struct PriceList {
 
   std::vector<MachinePrice> machines;
 
-  /// Of these requests, retries included, since they are charged too.
+  /// The price of these requests, with their retries, since retries are charged too.
   double DollarsOf(const RequestCounts& requests) const;
   /// NotFound with the names that there are.
   absl::StatusOr<MachinePrice> FindMachine(std::string_view name) const;

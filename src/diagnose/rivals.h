@@ -18,7 +18,7 @@ namespace millrace {
 /// The names of those that rivals/rival_loaders.py knows.
 const std::vector<std::string>& RivalNames();
 
-/// What of a rival is measured.
+/// The rival, and its data, that are measured.
 struct RivalRequest {
   std::string name;
   std::string uri;  // of data in its own format; "": those that Millrace reads
@@ -38,7 +38,7 @@ struct OwnImages {
   PixelMeans pixels;
   std::string kind;  // of the data, as KindName
 };
-/// Of Millrace's own batches, with the settings' images: of the first epoch, or of its first `most` samples.
+/// Measures Millrace's own batches with the settings' images: those of the first epoch, or its first `most` samples.
 /// InvalidArgument if batches have no images of bytes. Other errors as MeasureRate.
 absl::StatusOr<OwnImages> MeasureOwnImages(const std::string& uri, const BenchSettings& settings, uint64_t most);
 
@@ -66,10 +66,10 @@ struct RivalRun {
   int workers = 1;           // processes, or threads that decode
   OwnImages ours;
 };
-/// Runs the rival with the batch, images, repeats and times of `settings`. If it does not read the data as they are,
-/// or reads another format faster, and there may be copies, it makes one first (`copies`/NAME), which is not measured
-/// and stays. Errors that are its own, and those of its copy, become `left_out`; Cancelled soon after a stop is
-/// requested; else errors of `scratch`.
+/// Runs the rival with the batch, images, repeats and times of `settings`. If it does not read the data as they are, or
+/// reads another format faster, and if copies are allowed, it makes a copy first (`copies`/NAME). Making the copy is
+/// not measured, and the copy stays. Errors that are its own, and those of its copy, become `left_out`; Cancelled soon
+/// after a stop is requested; else errors of `scratch`.
 absl::StatusOr<RivalPoint> MeasureRival(const RivalRequest& request, const RivalRun& run,
                                         const BenchSettings& settings);
 
@@ -81,8 +81,9 @@ struct RivalEpochs {
   std::string left_out;           // why there are no figures; "" if there are
   std::vector<EpochCost> epochs;  // of others without requests and digests
 };
-/// Of a rival, over data that it reads as they are. `keep`: it keeps what it has read in `scratch` for later epochs,
-/// which only some can. Else as MeasureRival; that all images came is checked, but not what they are.
+/// Measures epochs of a rival over data that it reads as they are. With `keep` it keeps the bytes that it has read in
+/// `scratch` for later epochs, which only some rivals can. Else as MeasureRival; the number of images is checked, but
+/// not their content.
 absl::StatusOr<RivalEpochs> MeasureRivalEpochs(const RivalRequest& request, const RivalRun& run,
                                                const BenchSettings& settings, uint64_t epochs, bool keep);
 

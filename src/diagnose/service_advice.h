@@ -11,14 +11,14 @@
 #include "diagnose/data_source.h"
 #include "diagnose/prices.h"
 
-/// Whether CPU machines beside a training machine pay: what bounds a step of the training, how many machines of the
-/// data service of which kind would end that, and what steps cost before and after. Pure. Bytes are bytes, times
-/// seconds.
+/// Says if CPU machines beside a training machine pay. It shows the bound of a step, the number and kind of machines of
+/// the data service that end it, and the price of steps before and after. Pure. Bytes are bytes, times seconds.
 ///
-/// The model: a step needs, of all accelerators of the training machine together, so many samples. Each of these is
-/// read and decoded by the training machine or by a worker. A step takes as long as the slowest of: the accelerators,
-/// the CPUs of the training machine (which decode, and receive what workers have decoded), its network, the store as
-/// one machine sees it, and the CPUs of the workers. The training machine decodes as much as its CPUs can.
+/// The model: a step needs a number of samples, for all accelerators of the training machine together. The training
+/// machine or a worker reads and decodes each of these. A step takes as long as its slowest resource. These are the
+/// accelerators, the CPUs of the training machine, its network, the store as one machine sees it, and the CPUs of the
+/// workers. The CPUs of the training machine decode, and receive samples that workers have decoded. The training
+/// machine decodes as much as its CPUs can.
 
 namespace millrace {
 
@@ -49,7 +49,7 @@ struct ServiceQuestion {
   std::optional<double> measured_after;   // a step with `workers` machines
 };
 
-/// How long a step takes, and why.
+/// The time of a step, and its cause.
 struct StepTime {
   double seconds = 0;
   StepBound bound = StepBound::kAccelerator;

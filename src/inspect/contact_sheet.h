@@ -29,7 +29,7 @@ struct SheetTile {
   std::string key;
 };
 
-/// Where the picture or the box of a tile is, in pixels from the top left corner of the sheet.
+/// The place of the picture or the box of a tile, in pixels from the top left corner of the sheet.
 struct SheetPlace {
   int x = 0;
   int y = 0;

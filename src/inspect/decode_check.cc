@@ -27,7 +27,7 @@ namespace {
 constexpr uint64_t kFewSamples = 16;  // are not worth a thread
 constexpr uint64_t kLeastThreadBytes = uint64_t{4} << 20;
 
-// By the type of the field, else by the end of its name, as a Loader judges a field of that kind.
+// Checks it by the type of the field, else by the end of its name, as a Loader judges a field of that kind.
 absl::Status CheckValue(const IndexedField& field, ByteSpan value) {
   const FieldType type = TypeOfEncoding(field.encoding);
   const bool is_file = field.encoding == encoding::kBytes && !field.is_inline;

@@ -47,8 +47,8 @@ std::optional<std::string> AdviseShards(const ObjectSizes& sizes, std::string_vi
   }
   if (mean < kLeastShardBytes) {
     return fmt::format(
-        "The shards are small, {} on average: listing, opening and copying them costs more requests than it needs to, "
-        "and reads end at each; {} makes fewer of them (64 MB to 1 GB are a good size).",
+        "The shards are small, {} on average. Listing, opening and copying them costs more requests than needed, and "
+        "reads end at each; {} makes fewer of them (64 MB to 1 GB are a good size).",
         FormatSize(mean), pack);
   }
   if (mean > kMaxShardBytes) {

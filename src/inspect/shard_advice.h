@@ -7,7 +7,7 @@
 
 #include "shard/data_kind.h"
 
-/// Whether the objects of a data set are of a sensible size. Pure.
+/// Says if the objects of a data set have a sensible size. Pure.
 
 namespace millrace {
 
@@ -16,7 +16,7 @@ inline constexpr uint64_t kLeastShardBytes = 64'000'000;
 inline constexpr uint64_t kMaxShardBytes = 1'000'000'000;
 /// Fewer shards cannot be divided between ranks, workers and machines.
 inline constexpr uint64_t kFewShards = 8;
-/// At least this many raw objects of a smaller average size cost more in requests than in bytes.
+/// This many raw objects of a smaller average size cost more in requests than in bytes.
 inline constexpr uint64_t kManyObjects = 10'000;
 inline constexpr uint64_t kSmallObjectBytes = uint64_t{1} << 20;
 

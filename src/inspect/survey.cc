@@ -74,7 +74,7 @@ class Surveyor {
     }
   }
 
-  // What the second walk is to look for.
+  // Chooses the samples for which the second walk looks.
   void ChooseSuspects() {
     const uint64_t median = std::min(survey_.sizes.Quantile(0.5), UINT64_MAX / kHugeMedians);
     survey_.huge_above = std::max(kHugeBytes, kHugeMedians * median);

@@ -11,7 +11,7 @@
 #include "inspect/size_counts.h"
 #include "shard/field_value.h"
 
-/// What an index tells about a data set as a whole, without reading the data.
+/// A survey of a data set as a whole, from its index, without reading the data.
 
 namespace millrace {
 
@@ -51,8 +51,8 @@ struct Survey {
 /// name of a field, and the keys of incomplete shards. The index must outlive the result. Errors of WalkIndex.
 absl::StatusOr<Survey> MakeSurvey(const Index& index, const LongTask& task);
 
-/// Whether samples of one class lie together so much that reading in index order would show a model one class at a
-/// time.
+/// Returns true if samples of one class lie together so much that reading in index order would show a model one class
+/// at a time.
 bool IsClassSorted(const Index& index);
 
 }  // namespace millrace

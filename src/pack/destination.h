@@ -44,19 +44,19 @@ class PackDestination {
   /// The errors of Begin without `force`, and record() as after it; changes nothing.
   absl::Status Check(const PackJob& job);
 
-  /// Whether the job is still in progress. False: another run has completed it, or it was removed. FailedPrecondition
-  /// if another job was begun there since.
+  /// Returns true if the job is still in progress. False: another run has completed it, or it was removed.
+  /// FailedPrecondition if another job was begun there since.
   absl::StatusOr<bool> IsInProgress() const;
 
-  /// What a shard may replace.
+  /// The permission to write a shard, and the object that it replaces.
   struct Claim {
     bool granted = false;    // false: it is not to be written, since it, or the whole job, is complete
     std::string stale_etag;  // of what a killed run has left under its name; "": there is nothing
   };
   /// Call it right before a shard is written.
   absl::StatusOr<Claim> ClaimShard(uint64_t shard) const;
-  /// Right before the commit, if the store does not hold conditions (StoreTraits::holds_if_match): removes the stale
-  /// shard, unless it has changed.
+  /// Call it right before the commit, if the store does not hold conditions (StoreTraits::holds_if_match). It removes
+  /// the stale shard, unless that has changed.
   absl::Status RemoveStale(uint64_t shard, const std::string& stale_etag) const;
 
   /// If another object lies, or has come, under the name of a claimed shard: that object, if it has these bytes.
@@ -78,18 +78,18 @@ class PackDestination {
     std::vector<SkippedSample> skipped;
     std::vector<std::string> incomplete_objects;  // of the source
   };
-  /// After the index: records that the job is done, and what was left out.
+  /// Call it after the index. It records that the job is done, and the left-out samples.
   absl::Status Record(const Done& done);
   /// The samples that were left out, if the job is done.
   absl::StatusOr<std::vector<SkippedSample>> ReadSkipped() const;
-  /// After the record: removes what belonged to the job.
+  /// Call it after the record. It removes the files that belonged to the job.
   absl::Status CleanUp();
 
   const Location& location() const { return location_; }
   std::string Uri() const { return location_.store->Uri(location_.Key("")); }
   DataKind format() const { return there_.names.format; }
   const PackNames& names() const { return there_.names; }
-  /// As Begin or Look have seen it.
+  /// The destination as Begin or Look have seen it.
   const DestinationListing& there() const { return there_; }
 
  private:

@@ -26,13 +26,13 @@ struct PackNames {
   uint64_t job = 0;  // PackJob::Id
 
   std::string Shard(uint64_t shard) const;
-  /// The object beside a shard (ShardEncoder::Companion); "" if the format has none.
+  /// The object beside a shard (ShardEncoder::Companion); "" for a format without companions.
   std::string Companion(uint64_t shard) const;
   /// The fragment of a shard that was written with this size and ETag.
   std::string Fragment(uint64_t shard, uint64_t bytes, std::string_view etag) const;
 };
 
-/// What is there. All but `foreign` and keys of ObjectInfo are names below the destination.
+/// The objects of the destination. All but `foreign` and keys of ObjectInfo are names below the destination.
 struct DestinationListing {
   DestinationListing() = default;
   /// `job_shards`: how many the job has.
@@ -52,10 +52,10 @@ struct DestinationListing {
 
   /// An object of the listing, in order.
   void Take(const ObjectInfo& object);
-  /// After the last object. What looks like a companion is one only beside shards of its format.
+  /// Call it after the last object. An object with the name of a companion is one only beside shards of its format.
   void JudgeCompanions();
 
-  /// Whether a shard, its companion and its fragment are there.
+  /// Returns true if a shard, its companion and its fragment are there.
   bool Has(uint64_t shard) const;
   /// The missing objects that other readers need beside the shards; "" if all exist.
   std::string MissingCompanion() const;
@@ -63,7 +63,7 @@ struct DestinationListing {
   std::vector<ObjectInfo> Fragments(uint64_t part = 0, uint64_t parts = 1) const;
   /// A hash of the numbers, sizes and ETags of the shards, to notice changes.
   std::string HashShards() const;
-  /// Of all shards that are there.
+  /// The sum of the sizes of all shards that are there.
   uint64_t ShardBytes() const;
   uint64_t Missing() const;
 };

@@ -33,7 +33,7 @@ struct PartSum {
   std::vector<SkippedSample> skipped;  // in order
 };
 
-/// Of those that have a fragment. Memory and NotFound as above.
+/// Sums up the shards that have a fragment. Memory and NotFound as above.
 absl::StatusOr<PartSum> SumFragments(const PackDestination& destination, uint64_t part, uint64_t parts,
                                      MemoryBudget& memory, const std::stop_token& stop);
 

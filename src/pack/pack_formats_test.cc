@@ -11,7 +11,7 @@
 #include "shard/tar_writer.h"
 #include "shard/tfrecord_writer.h"
 
-// Between all formats. What other programs read of it: tests/shard/test_pack_formats.py.
+// Between all formats. tests/shard/test_pack_formats.py has other programs read them.
 
 namespace millrace {
 namespace {

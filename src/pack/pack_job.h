@@ -11,8 +11,8 @@
 
 namespace millrace {
 
-/// What is being packed into a destination: a run that continues there must have the same job. Kept as JSON in
-/// `.millrace/incomplete`, from before the first shard until all is there.
+/// The job of packing into a destination: a run that continues there must have the same job. It is kept as JSON in
+/// `.millrace/incomplete`, from before the first shard until the data set is complete.
 struct PackJob {
   std::string source_uri;  // for messages; it may be another on each machine
   std::string source;      // hash of the source's objects: keys, sizes, ETags
@@ -37,7 +37,7 @@ struct PackJob {
 /// PackJob::fields if they are those of NamesForLoaders().
 inline constexpr std::string_view kNamesForLoaders = "for loaders";
 
-/// In words, for a job and for messages.
+/// The change in words, for a job and for messages.
 std::string ImagesOf(const ImageChange& images);
 
 /// For a job: "escaped" for tar (shard/tar_key.h), so that no job of a version that wrote other keys is continued.
@@ -64,12 +64,13 @@ struct SkippedSample {
 
 /// One JSON object {"key", "why"} a line. Bytes that are not UTF-8 become U+FFFD.
 std::string SkippedToJsonLines(const std::vector<SkippedSample>& skipped);
-/// Likewise {"object", "why"}, of shards of the source that lost samples when they were indexed: it is not known which.
+/// The same with {"object", "why"}, for shards of the source that lost samples when they were indexed: it is not known
+/// which samples.
 std::string IncompleteToJsonLines(const std::vector<std::string>& objects);
 /// The samples in such lines. InvalidArgument, with the line, if it is not valid.
 absl::StatusOr<std::vector<SkippedSample>> SkippedFromJsonLines(std::string_view lines);
 
-/// How the job that was begun differs from the one that is asked for now, for a message; "" if they are the same.
+/// Says how the job that was begun differs from the one that is asked for now, for a message; "" if they are the same.
 std::string Difference(const PackJob& begun, const PackJob& asked);
 
 }  // namespace millrace

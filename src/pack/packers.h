@@ -17,7 +17,7 @@
 
 namespace millrace {
 
-/// How many shards are packed side by side, and the memory for that.
+/// The number of shards that are packed side by side, and the memory for that.
 struct PackerMemory {
   Reservation reserved;   // of the whole budget
   uint64_t count = 0;     // packers

@@ -7,8 +7,8 @@
 
 #include "base/status.h"
 
-/// Parquet files, whose columns are read by Apache Arrow: in a Python process, since its library is not among Debian's
-/// packages, and part of every Python that has pyarrow. parquet_to_mds.py is the program.
+/// Apache Arrow reads the columns of Parquet files in a Python process. Its library is not among Debian's packages, and
+/// it is part of every Python that has pyarrow. parquet_to_mds.py is the program.
 
 namespace millrace {
 
@@ -29,10 +29,10 @@ absl::Status ParquetToMds(const std::string& file, const ParquetTarget& target, 
 /// Names of classes by the columns that hold their numbers: name i is that of number i.
 using ColumnClasses = std::map<std::string, std::vector<std::string>>;
 
-/// Those that the Parquet file tells, as Hugging Face's datasets write them. The shards are there.
+/// Returns the classes that the Parquet file has, as Hugging Face's datasets write them. The shards are there.
 ColumnClasses ClassesOfParquet(const ParquetTarget& target);
 
-/// Whether an earlier call has made all of them, and they still exist with the same sizes and numbers of rows.
+/// Returns true if an earlier call has made all of them, and they still exist with the same sizes and numbers of rows.
 bool HasParquetShards(const ParquetTarget& target);
 
 }  // namespace millrace

@@ -10,7 +10,7 @@
 #include "pack/class_map.h"
 #include "shard/shard_encoder.h"
 
-/// Which fields of a sample are packed, and their shapes before the bytes are read. Pure.
+/// The fields of a sample that are packed, and their shapes before the bytes are read. Pure.
 
 namespace millrace {
 
@@ -20,7 +20,7 @@ struct FieldChoice {
   std::string as;
 };
 
-/// Which fields of a sample are packed, and under which names. Immutable.
+/// The fields of a sample that are packed, and their names there. Immutable.
 struct SampleView {
   std::vector<FieldChoice> fields;  // empty: all, under their names
   std::optional<ClassMap> classes;  // the numbers of the class folders; absent: their places in bytewise order
@@ -28,7 +28,8 @@ struct SampleView {
   ImageChange images = {};                    // what is done to fields that are images, by their names or encodings
   bool numbers_as_class = false;  // the stored field `cls` of every sample is an integer, as this program writes it
 
-  /// Of the samples of an index, through which it walks. InvalidArgument for a chosen field that no sample has.
+  /// Makes the view of the samples of an index, through which it walks. InvalidArgument for a chosen field that no
+  /// sample has.
   static absl::StatusOr<SampleView> Of(const Index& index, std::vector<FieldChoice> fields,
                                        std::optional<ClassMap> classes);
 };
@@ -46,10 +47,11 @@ struct PackedSample {
                          // and none is an image that is changed
 };
 
-/// Whether a field, as it is packed, holds an image.
+/// Returns true if a field, as it is packed, holds an image.
 bool IsPackedImage(const FieldShape& field);
 
-/// InvalidArgument if the class is not in the map, the sample has none of the fields, or two get one name.
+/// InvalidArgument if the class is not in the map, if the sample does not have any of the fields, or if two fields get
+/// one name.
 absl::Status ShapeOf(const IndexedSample& sample, const SampleView& view, PackedSample* out);
 
 }  // namespace millrace

@@ -49,14 +49,15 @@ struct UnpackDamage {
   std::string why;    // and what is kept
 };
 
-/// Writes their contents below `scratch`, which is a folder, under their names without the ending of the compression;
-/// those that are there already, from a run that was ended, are kept: a scratch folder must belong to the `id`, and be
-/// used by one process at a time (scratch_folder.h). Reads in parallel, and verifies by the checksums of the store and
-/// of the compressed streams (DataLoss). With skip_bad, of a stream that is cut short all is kept that came before, and
-/// of a damaged one the members or frames before the damaged one: which bytes these are depends on nothing else. They
-/// are returned, in the order of keys. A stream that decompresses to more than 1,000 times its size, and 64 MiB, is
-/// damage of which nothing is kept. ResourceExhausted before the disk is full: a twentieth stays free. Memory: out of
-/// the runtime's budget; beyond it only the window of one stream of zstd, up to 128 MiB, if the budget is smaller.
+/// Writes their contents below `scratch`, which is a folder, under their names without the ending of the compression.
+/// Files that an earlier run has left there are kept. So a scratch folder must belong to the `id`, and be used by one
+/// process at a time (scratch_folder.h). Reads in parallel, and verifies by the checksums of the store and of the
+/// compressed streams (DataLoss). With skip_bad, a truncated stream keeps all bytes before its end, and a damaged one
+/// keeps the members or frames before the damaged one: these bytes depend on nothing else. The damaged ones are
+/// returned, in the order of keys. A stream that decompresses to more than 1,000 times its size, and to more than 64
+/// MiB, is damage of which nothing is kept. ResourceExhausted before the disk is full: a twentieth stays free. Memory:
+/// out of the runtime's budget. If the budget is smaller than the window of one stream of zstd, up to 128 MiB, that
+/// window comes on top.
 absl::StatusOr<std::vector<UnpackDamage>> Unpack(Runtime& runtime, const Location& data, const CompressedShards& shards,
                                                  const Location& scratch, const UnpackOptions& options);
 

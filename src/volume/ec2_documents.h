@@ -10,7 +10,7 @@
 #include "absl/time/time.h"
 #include "base/status.h"
 
-/// What EC2 tells of volumes, snapshots and instances, and its errors. Pure. Source: "Amazon EC2 API Reference",
+/// Documents of EC2 about volumes, snapshots and instances, and its errors. Pure. Source: "Amazon EC2 API Reference",
 /// version 2016-11-15.
 
 namespace millrace {
@@ -71,7 +71,8 @@ absl::StatusOr<Ec2Page<Ec2Instance>> ParseInstances(std::string_view xml);
 ///   account), InvalidArgument
 absl::Status Ec2Error(std::string_view action, int http_status, std::string_view xml);
 
-/// Whether the credentials have ended, or the clock is wrong, so that the same call signed anew may succeed.
+/// Returns true if the credentials have ended, or the clock is wrong, so that the same call may succeed with a new
+/// signature.
 bool IsExpiredSignature(std::string_view xml);
 
 /// The body of a call of the EC2 Query API.

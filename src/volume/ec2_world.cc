@@ -231,7 +231,7 @@ absl::StatusOr<std::string> Ec2World::Do(const VolumeAction& action) {
     case Kind::kFail:
       break;
   }
-  // What is to be deleted may be gone.
+  // An object that is to be deleted may be gone.
   const bool deletes = action.kind == Kind::kDeleteVolume || action.kind == Kind::kDeleteSnapshot;
   if (deletes && absl::IsNotFound(status)) return std::string();
   if (!status.ok()) return status;

@@ -23,7 +23,7 @@ class HostDisks {
   absl::StatusOr<DeviceContent> ContentOf(const std::string& device) const;
   /// The device that is mounted at a path; "" if there is none.
   absl::StatusOr<std::string> MountedAt(const std::string& path) const;
-  /// Where a device is mounted, also by bind mounts, the oldest first.
+  /// Returns the folders on which a device is mounted, also by bind mounts, the oldest first.
   absl::StatusOr<std::vector<std::string>> MountsOf(const std::string& device) const;
   /// Unmounts a device wherever it is mounted. An error if that fails, or if another mount namespace still has it.
   absl::Status UnmountAll(const std::string& device) const;

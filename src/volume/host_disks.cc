@@ -40,7 +40,7 @@ absl::StatusOr<ToolEnd> RunTool(const std::vector<std::string>& words) {
   return tool;
 }
 
-// Of programs that have to succeed.
+// Runs a program that has to succeed.
 absl::Status RunOrFail(const std::vector<std::string>& words) {
   ASSIGN_OR_RETURN(const ToolEnd end, RunTool(words));
   if (end.status == 0) return absl::OkStatus();
@@ -84,7 +84,7 @@ std::string HostDisks::FindDevice(const std::string& volume, const std::string& 
   std::erase(compact, '-');
   const std::string by_id = RealPath(fmt::format("{}/disk/by-id/nvme-Amazon_Elastic_Block_Store_{}", dev_, compact));
   if (!by_id.empty()) return by_id;
-  // On Xen instances. Any other name could be that of another disk.
+  // This is so on Xen instances. Any other name could be that of another disk.
   const std::optional<char> letter = LetterOf(name);
   return letter ? RealPath(fmt::format("{}/xvd{}", dev_, *letter)) : std::string();
 }

@@ -23,9 +23,9 @@ class VolumeWorld {
 
 using VolumeDecision = std::function<VolumeAction(const VolumeSight&)>;
 
-/// Looks, decides and acts until the decision is kDone, which is returned, or kFail. What EC2 does is waited for, and
-/// what it refuses for now is tried again, up to ten times in a row. `say` is told each step: a sentence without its
-/// end.
+/// Looks, decides and acts until the decision is kDone, which is returned, or kFail. It waits for actions of EC2. If
+/// EC2 refuses an action for now, it tries again, up to ten times in a row. `say` gets each step: a sentence without
+/// its end.
 absl::StatusOr<VolumeAction> RunVolumeJob(VolumeWorld& world, const VolumeDecision& decide,
                                           const std::function<void(const std::string&)>& say);
 

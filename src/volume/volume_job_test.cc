@@ -60,7 +60,7 @@ struct Cloud {
   }
 };
 
-/// What one process does on one instance; it is killed at a call.
+/// The actions of one process on one instance; it is killed at a call.
 class CloudWorld final : public VolumeWorld {
  public:
   CloudWorld(Cloud& cloud, const VolumeGoal& goal, int calls, bool after_effect)

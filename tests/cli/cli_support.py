@@ -1,4 +1,4 @@
-"""What the tests of commands share; the fixtures are in conftest.py."""
+"""Helpers that the tests of commands share; the fixtures are in conftest.py."""
 
 from __future__ import annotations
 

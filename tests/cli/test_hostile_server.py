@@ -20,7 +20,7 @@ def written(root: Path) -> set[str]:
 
 
 class Liar:
-    """Lists what it is told to whatever the prefix, says of each object that it has `size` bytes, and notes what it is asked."""
+    """Lists the objects that the test sets, whatever the prefix is, says of each object that it has `size` bytes, and notes the requests."""
 
     def __init__(self) -> None:
         self.listed: list[tuple[str, str]] = []

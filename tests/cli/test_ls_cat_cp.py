@@ -32,7 +32,7 @@ def test_ls_human(millrace: Millrace, tree: Path) -> None:
 
 def test_ls_json(millrace: Millrace, tree: Path) -> None:
     shown = [json.loads(line) for line in lines(millrace("ls", tree, "--json"))]
-    assert shown[1] == {"prefix": "a/"}
+    assert shown[1] == {"schema": "millrace.ls/1", "prefix": "a/"}
     assert shown[0]["key"] == "a-" and shown[0]["size"] == 1 and shown[0]["etag"]
     assert shown[0]["modified"].endswith("Z")
 
@@ -268,6 +268,7 @@ def test_cp_that_copies_nothing_says_nothing_on_stdout(millrace: Millrace, tree:
     assert done.stdout == b"" and b"/a0" in done.stderr
     done = millrace("cp", "--recursive", tmp_path / "source", tmp_path / "target", "--json", code=1)
     assert json.loads(done.stdout) | {"seconds": 0} == {
+        "schema": "millrace.cp/1",
         "objects": 0,
         "bytes": 0,
         "unverified": 0,

@@ -121,7 +121,7 @@ def test_a_worker_tells_what_its_trainer_received(
     assert values(page, "millrace_worker_sent_bytes_total")[""] > sent * 3 * 224 * 224
     wait_for("end of the stream", lambda: values(worker.page(), "millrace_worker_sessions") == {"": 0})
     wait_for("end of the loader", lambda: values(worker.page(), "millrace_loader_open", "data") == {str(shards): 0})
-    # What a loader did stays when it has ended.
+    # The counts of a loader stay when it has ended.
     assert values(worker.page(), "millrace_loader_samples_total", "data")[str(shards)] >= samples[str(shards)]
 
 

@@ -1,4 +1,4 @@
-"""What folders have besides objects: files that were not finished, pipes, sockets, links that lead nowhere; and permissions."""
+"""Folders with more than objects: files that were not finished, pipes, sockets, links that lead nowhere; and permissions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What all commands say of a wrong command line, and how they behave at a terminal and before a closed pipe."""
+"""Messages of all commands about a wrong command line, and their behavior at a terminal and before a closed pipe."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""The CSI plugin by its gRPC, as the kubelet calls it: the checks of Kubernetes' own sanity tests for identity and node services, on real mounts; and its
-manifests, against the schemas of Kubernetes. (What it does on a node: tests/mount/test_csi_node.py.)"""
+"""Calls the CSI plugin by its gRPC, as the kubelet does. The checks are those of Kubernetes' own sanity tests for identity and node services, on real mounts. The
+manifests are compared with the schemas of Kubernetes. tests/mount/test_csi_node.py tests the plugin's work on a node."""
 
 from __future__ import annotations
 

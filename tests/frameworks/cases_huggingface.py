@@ -1,4 +1,4 @@
-"""millrace.huggingface: transformers' Trainer and datasets' IterableDataset get the samples of a plain Loader, and go on exactly where they were."""
+"""millrace.huggingface: transformers' Trainer and datasets' IterableDataset get the samples of a plain Loader, and continue exactly where they were."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""millrace.lightning: a Trainer gets the batches of a plain Loader, and goes on exactly where a checkpoint says."""
+"""millrace.lightning: a Trainer gets the batches of a plain Loader, and continues exactly where a checkpoint says."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ def djpeg(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
 
 
 def picture(number: int) -> bytes:
-    """Of any size, subsampling and quality; some grey, some progressive, some with restart markers of their own."""
+    """Makes a JPEG of any size, subsampling and quality; some grey, some progressive, some with restart markers of their own."""
     rng = np.random.default_rng(number)
     height, width = (int(side) for side in rng.integers(17, 700, 2))
     y, x = np.mgrid[0:height, 0:width]

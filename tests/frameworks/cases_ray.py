@@ -1,4 +1,4 @@
-"""Workers of the data service as actors; and examples/ray_train.py: a worker is killed, Ray starts all again, and every sample counts once; the same command goes on with another number of workers."""
+"""Workers of the data service as actors, and examples/ray_train.py. A worker is killed, Ray starts all again, and every sample counts once; the same command continues with another number of workers."""
 
 from __future__ import annotations
 

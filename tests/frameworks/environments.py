@@ -1,6 +1,6 @@
 """Environments for frameworks that the developer's .venv must stay free of: one for each requirements-NAME.txt, in build/frameworks/NAME.
 
-An environment sees the packages of the Python that runs the tests, torch and pytest among them, below its own: pip takes them for installed, so
+An environment sees the packages of the Python that runs the tests, torch and pytest among them, below its own. Pip takes them for installed, so
 that torch is never fetched again. It is made when a test first asks for it, and again when its requirements change.
 """
 
@@ -48,7 +48,7 @@ def _install(folder: pathlib.Path, requirements: pathlib.Path) -> None:
 
 
 def _run(command: list[str | pathlib.Path]) -> None:
-    # What PYTHONPATH adds is neither installed nor wanted here.
+    # The packages of PYTHONPATH are neither installed nor wanted here.
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     if done.returncode != 0:

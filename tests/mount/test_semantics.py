@@ -149,7 +149,7 @@ def test_own_files(place: Place) -> None:
         and (place.at("read") / "cats" / ".millrace" / "index").is_file()
     )
     assert os.listdir(place.at("read") / "old") == []
-    # What is in the way of rmdir is seen, and can be removed.
+    # The files that keep rmdir from its work are visible, and can be removed.
     refused((place.at("write") / "old").rmdir, errno.ENOTEMPTY)
     assert os.listdir(place.at("write") / "old") == [".millrace"]
     shutil.rmtree(place.at("write") / "old")

@@ -56,6 +56,13 @@ def test_each_variable_is_on_its_page() -> None:
     assert page == found - tests_only
 
 
+def test_each_schema_is_on_its_page() -> None:
+    """docs/reference/json.md has the schemas of all lines of --json, and no others."""
+    page = re.findall(r"^\| `millrace\.([a-z.]+)/1` \|", (ROOT / "docs/reference/json.md").read_text(), re.MULTILINE)
+    found = re.findall(r'Versioned\("([a-z.]+)"\)', source())
+    assert len(page) == len(set(page)) and set(page) == set(found)
+
+
 def test_pictures_are_drawn_by_the_program() -> None:
     done = subprocess.run(
         [sys.executable, ROOT / "tools/pictures.py", "--check"], capture_output=True, text=True, timeout=300

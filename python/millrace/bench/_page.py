@@ -268,9 +268,9 @@ def _resume_section(scenario: Figures) -> Markup:
             table(["first batch", "seconds", "GET", "LIST", "HEAD", "bytes"], rows),
             note(
                 "Requests and bytes count everything until the batch had come, including reads ahead for later batches. "
-                "The batches after the interruption were ",
+                "The samples after the interruption were ",
                 exact,
-                "the same as without it.",
+                "those that would have come without it.",
             ),
         ]
     )
