@@ -11,7 +11,7 @@ void Brightness(Pixels* image, double factor);
 void Contrast(Pixels* image, double factor);
 void Saturation(Pixels* image, double factor);
 void Sharpness(Pixels* image, double factor);
-/// Turns the hue by a part of the whole circle, -0.5 to 0.5. Grey images have none.
+/// Turns the hue by a part of the whole circle, -0.5 to 0.5. Grey images do not have a hue.
 void Hue(Pixels* image, double turn);
 /// Every pixel becomes its luma.
 void Grey(Pixels* image);

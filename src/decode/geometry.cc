@@ -122,7 +122,7 @@ class View {
     height_ = height;
   }
 
-  /// As it is seen: of a mirrored one, left is right.
+  /// Cuts the image as it is seen: in a mirrored one, left is right.
   void Cut(int left, int top, int width, int height) {
     if (crop_.flip) left = static_cast<int>(width_) - left - width;
     if (crop_.flip_vertical) top = static_cast<int>(height_) - top - height;
@@ -171,7 +171,7 @@ absl::Status CutCentre(int height, int width, View* view) {
   return absl::OkStatus();
 }
 
-// Whether a mirror is applied. The first one of each name draws as RandomCrop does.
+// Returns whether a mirror is applied. The first one of each name draws as RandomCrop does.
 bool DrawsFlip(const ImageTransform& transform, uint64_t key, size_t place, bool first) {
   if (transform.kind == ImageTransform::Kind::kHorizontalFlip && first) {
     return Rng(HashKey(kFlipDomain, {key})).Unit() < transform.probability;

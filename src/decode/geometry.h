@@ -34,9 +34,10 @@ absl::StatusOr<SourceCrop> CropLike(ImageSize image, const Frame& leader);
 /// [low, high). `reverse` mirrors the output.
 void NearestPixels(double from, double size, int low, int high, int outputs, bool reverse, std::vector<int>* pixels);
 
-/// The part of 1/`denominator` by which a JPEG may be shrunk while it is decoded: the largest of 8, 4, 2, 1 that leaves
-/// at least twice as many pixels as the output has in both directions, so that the antialiased filter still decides
-/// what is seen. (Images that the codec had shrunk to the very size of the output cost 0.75 % accuracy in a trial.)
+/// Returns the part of 1/`denominator` by which a JPEG may be shrunk while it is decoded. It is the largest of 8, 4, 2,
+/// 1 that leaves at least twice as many pixels as the output has in both directions. The antialiased filter then still
+/// decides what is seen. (Images that the codec had shrunk to the very size of the output cost 0.75 % accuracy in a
+/// trial.)
 int ChooseDenominator(const SourceCrop& crop, const ImageSpec& spec);
 
 }  // namespace millrace

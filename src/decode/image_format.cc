@@ -31,7 +31,7 @@ constexpr Magic kForeign[] = {
     {0, "<svg"sv, "SVG"},
 };
 
-// P1 to P7, or PF and Pf of floats, and a blank.
+// Returns whether the text begins with P1 to P7, or with PF or Pf for floats, and a blank.
 bool IsNetpbm(std::string_view text) {
   return text.size() >= 3 && text[0] == 'P' && std::string_view("1234567Ff").find(text[1]) != std::string_view::npos &&
          std::string_view(" \t\r\n").find(text[2]) != std::string_view::npos;

@@ -12,7 +12,7 @@
 
 namespace millrace {
 
-/// A chunk of a PNG or WebP file.
+/// This is a chunk of a PNG or WebP file.
 struct ImageChunk {
   std::string_view name;  // four characters
   ByteSpan payload;

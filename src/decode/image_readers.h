@@ -22,15 +22,15 @@ std::unique_ptr<RowReader> MakeGifReader();
 /// avoid. The pixels do not depend on `reading`.
 std::unique_ptr<RowReader> MakeJpegReader(JpegReading reading = JpegReading::kNeeded);
 
-/// PNG through libspng: every colour type and depth, interlaced too. As Pillow's convert("RGB") has it, transparency is
-/// dropped (not blended) and gamma ignored; 16-bit samples keep their high byte. As Pillow does, checksums of what
-/// stands before the pixels are verified, and what follows the pixels is not read.
+/// Reads PNG through libspng: every colour type and depth, interlaced too. As Pillow's convert("RGB") has it,
+/// transparency is dropped (not blended) and gamma ignored; 16-bit samples keep their high byte. As Pillow does,
+/// checksums of chunks before the pixels are verified, and the bytes after the pixels are not read.
 std::unique_ptr<RowReader> MakePngReader();
 
-/// TIFF through libtiff: the first picture of the file, in strips or tiles, uncompressed or by LZW, Deflate, PackBits,
-/// JPEG, CCITT's methods for fax or zstd. (LZMA's memory cannot be bounded; it and rarer methods are refused by name.)
-/// Transparency is dropped; 16-bit samples keep their high byte. The numbers are the indices of a palette, or grey
-/// samples of at most 8 bits.
+/// Reads TIFF through libtiff: the first picture of the file, in strips or tiles. It is uncompressed or compressed by
+/// LZW, Deflate, PackBits, JPEG, CCITT's methods for fax or zstd. (LZMA's memory cannot be bounded; it and rarer
+/// methods are refused by name.) Transparency is dropped; 16-bit samples keep their high byte. The numbers are the
+/// indices of a palette, or grey samples of at most 8 bits.
 std::unique_ptr<RowReader> MakeTiffReader();
 
 /// WebP through libwebp: lossy and lossless; transparency is dropped. An animation shows its first frame, on its

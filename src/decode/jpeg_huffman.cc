@@ -18,7 +18,7 @@
 namespace millrace {
 namespace {
 
-/// What the codes of a block can take, with 15 bits for the number behind each, and what is read ahead.
+/// The codes of a block take at most this, with 15 bits for the number after each, and the bytes that are read ahead.
 constexpr ptrdiff_t kBlockBytes = DCTSIZE2 * (kLongestCode + 15) / 8 + 16;
 constexpr size_t kPaddingBytes = kBlockBytes + sizeof(uint64_t);
 // Between two refills there are two entries that are whole, and any code with its number.
@@ -30,7 +30,8 @@ constexpr ptrdiff_t kTolerated = 7;
 /// A look-up begins within the block and adds at most two runs and two coefficients.
 using Zigzag = std::array<uint8_t, 3 * DCTSIZE2>;
 
-/// The place of each coefficient in a block. Runs that lead beyond the block end at its last place, as in libjpeg.
+/// Gives the place of each coefficient in a block. Runs that lead beyond the block end at its last place, as in
+/// libjpeg.
 constexpr Zigzag MakeZigzag() {
   Zigzag places{};
   int x = 0;
@@ -113,7 +114,7 @@ int TakeSymbol(j_decompress_ptr jpeg, const HuffmanTable& table, HuffmanEntry en
 
 }  // namespace
 
-/// One block of an MCU.
+/// Describes one block of an MCU.
 struct HuffmanBlock {
   const HuffmanTable* dc;
   const HuffmanPairs* ac;
@@ -193,7 +194,7 @@ void JpegHuffman::State::Start(j_decompress_ptr jpeg) {
   jpeg->entropy = &base;
 }
 
-// Of what follows where libjpeg stands, up to the next marker.
+// Decodes from libjpeg's position, up to the next marker.
 void JpegHuffman::State::StartCodes(j_decompress_ptr jpeg) {
   source = jpeg->src->next_input_byte;
   source_end = source + jpeg->src->bytes_in_buffer;
@@ -206,7 +207,7 @@ void JpegHuffman::State::StartCodes(j_decompress_ptr jpeg) {
   last_dc.fill(0);
 }
 
-// libjpeg goes on with what stands behind the codes.
+// libjpeg continues after the codes.
 void JpegHuffman::State::EndCodes(j_decompress_ptr jpeg) {
   const auto unused = [&] { return ((end - bits.at) * 8 + bits.count) / 8; };  // bytes
   if (!ended && unused() <= kTolerated) Fill();
@@ -410,9 +411,9 @@ CodeRange CodeAround(uintptr_t address) {
   return search.found;
 }
 
-/// Whether the insides of this libjpeg are those of the header that this was compiled with. A libjpeg of another
-/// version may have them elsewhere, and there are no functions of libjpeg where this one has them. (It does not say its
-/// version at run time.)
+/// Returns whether the insides of this libjpeg are those of the header that this was compiled with. A libjpeg of
+/// another version may have them elsewhere, and there are no functions of libjpeg where this one has them. (It does not
+/// say its version at run time.)
 bool HasKnownInsides(const jpeg_decompress_struct& jpeg) {
   // Programs may exchange these functions, too, but nobody exchanges those of its memory: they tell where libjpeg is.
   static const CodeRange code = CodeAround(reinterpret_cast<uintptr_t>(jpeg.mem->alloc_small));

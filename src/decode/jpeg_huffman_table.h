@@ -21,7 +21,7 @@ inline int Extend(uint32_t bits, int size) {
   return value < (1 << (size - 1)) ? value - (1 << size) + 1 : value;
 }
 
-/// The next kHuffmanLookBits bits, looked up.
+/// Maps the next kHuffmanLookBits bits to their code.
 struct HuffmanEntry {
   int16_t value;  // if the entry is whole, of the coefficient; else the symbol
   uint8_t run;    // of zeros before the coefficient
@@ -32,7 +32,7 @@ struct HuffmanEntry {
   int length() const { return bits & 63; }  // as shifts take it by themselves
 };
 
-/// One Huffman table of a file.
+/// This is one Huffman table of a file.
 class HuffmanTable {
  public:
   /// The table was checked by libjpeg. For differences of DC, a symbol is the size of a number, which may be 0. False

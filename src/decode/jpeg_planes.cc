@@ -14,7 +14,7 @@ int PlanesDivideUp(int a, int b) {
   return (a + b - 1) / b;
 }
 
-/// Pixels to a sample of a component in one direction: 1 or 2; 0: anything else.
+/// Returns how many pixels there are to a sample of a component in one direction: 1 or 2; 0 for anything else.
 int PixelsToSample(int most, int scaled, int factor, int component_scaled) {
   for (const int pixels : {1, 2}) {
     if (most * scaled == pixels * factor * component_scaled) return pixels;
@@ -128,7 +128,7 @@ void JpegPlanes::Transform(jpeg_decompress_struct* jpeg, size_t component, int16
                                         static_cast<JDIMENSION>(x * side));
 }
 
-// Of a single scan, whose codes come MCU by MCU.
+// Reads the codes of a single scan, which come MCU by MCU.
 void JpegPlanes::ReadCodes(jpeg_decompress_struct* jpeg) {
   std::array<JBLOCKROW, kMostBlocks> pointers{};
   for (size_t i = 0; i < pointers.size(); ++i) {
@@ -157,7 +157,7 @@ void JpegPlanes::ReadCodes(jpeg_decompress_struct* jpeg) {
   }
 }
 
-// Of several scans, which were read before.
+// Reads the coefficients of several scans, which were read before.
 void JpegPlanes::ReadCoefficients(jpeg_decompress_struct* jpeg) {
   if (mcu_row_ < first_mcu_row_) return;
   for (size_t i = 0; i < kPlanes; ++i) {
@@ -221,7 +221,7 @@ void JpegPlanes::Emit(RowSink emit) {
 
 void JpegPlanes::Finish(jpeg_decompress_struct* jpeg) {
   for (; mcu_row_ < mcu_rows_; ++mcu_row_) ReadCodes(jpeg);
-  // What libjpeg does itself behind the last row.
+  // libjpeg does this itself after the last row.
   (*jpeg->inputctl->finish_input_pass)(jpeg);
   jpeg->output_scanline = jpeg->output_height;
 }

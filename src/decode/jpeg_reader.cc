@@ -228,7 +228,7 @@ absl::Status JpegReader::UseTiles(Region* region, int denominator) {
   return ReadHeader(AsBytes(spliced_));
 }
 
-// The coefficients of all blocks: two bytes for each pixel of each component.
+// The coefficients of all blocks take two bytes for each pixel of each component.
 uint64_t JpegReader::held_bytes() const {
   if (!jpeg_has_multiple_scans(const_cast<j_decompress_ptr>(&jpeg_))) return 0;
   uint64_t blocks = 0;

@@ -36,7 +36,8 @@ struct JpegSegment {
   ByteSpan payload;  // behind the length
 };
 
-/// Walks over the segments up to the first SOS, which is the last that it gives. What it gives lies in `encoded`.
+/// Walks over the segments up to the first SOS, which is the last one that it returns. The segments that it returns are
+/// in `encoded`.
 class JpegSegments {
  public:
   explicit JpegSegments(ByteSpan encoded) : encoded_(encoded) {}

@@ -102,7 +102,7 @@ bool JpegTiles::TakeFrame(const JpegSegment& segment) {
   return true;
 }
 
-// One scan with all coefficients of all components.
+// Takes one scan with all coefficients of all components.
 bool JpegTiles::TakeScan(const JpegSegment& segment) const {
   const ByteSpan payload = segment.payload;
   const auto components = static_cast<size_t>(components_);

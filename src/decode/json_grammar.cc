@@ -15,14 +15,14 @@ namespace {
 constexpr size_t kMostDigits = 4300;  // of a whole number, for Python's int()
 constexpr size_t kMostLevels = 500;   // of nesting; Python's recursion ends at 1,000, of which the program takes some
 
-/// How many bytes a character has, and whether the first one is its highest.
+/// Says how many bytes a character has, and whether the first one is its highest.
 struct Encoding {
   size_t bytes = 1;
   bool big = false;
   size_t mark = 0;  // bytes of the byte order mark
 };
 
-// As json.detect_encoding tells it.
+// Returns the same encoding as json.detect_encoding.
 Encoding EncodingOf(std::string_view text) {
   using std::string_view_literals::operator""sv;
   if (text.starts_with("\0\0\xfe\xff"sv)) return {.bytes = 4, .big = true, .mark = 4};
@@ -113,7 +113,7 @@ class JsonGrammar {
 
   void SkipBlanks() { at_ = std::min(text_.find_first_not_of(" \t\r\n", at_), text_.size()); }
 
-  // The name of a member, and the colon.
+  // Parses the name of a member, and the colon.
   bool Name() {
     if (!String()) return false;
     SkipBlanks();

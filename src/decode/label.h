@@ -10,7 +10,7 @@
 
 namespace millrace {
 
-/// How the bytes of a label field are read. It includes the type, so that all labels of a data set have the same.
+/// Says how the bytes of a label field are read. It includes the type, so that all labels of a data set have the same.
 struct LabelSpec {
   enum class Kind : uint8_t {
     kInt,    // an integer of 64 bits: ASCII decimal, white space around it allowed; in JSON a whole number
@@ -21,8 +21,8 @@ struct LabelSpec {
   std::string json_path;  // not empty: the field is JSON, and the label its member at this path: names joined by dots,
                           // `annotation.label`; a number picks an item of an array
 
-  /// "int", "float", "text", "json:PATH" (a whole number), "json-float:PATH" (a number) or "json-text:PATH" (a string).
-  /// InvalidArgument otherwise.
+  /// Parses "int", "float", "text", "json:PATH" (a whole number), "json-float:PATH" (a number) or "json-text:PATH" (a
+  /// string). Returns InvalidArgument otherwise.
   static absl::StatusOr<LabelSpec> Parse(std::string_view text);
   friend bool operator==(const LabelSpec&, const LabelSpec&) = default;
 };

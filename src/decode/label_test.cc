@@ -104,7 +104,7 @@ TEST(LabelTest, BrokenJson) {
 }
 
 TEST(LabelTest, DeepNestingDoesNotExhaustTheStack) {
-  // As deep as a field can be: each '[' is a level.
+  // The text is as deep as a field can be: each '[' is a level.
   const std::string open(kMaxLabelBytes, '[');
   EXPECT_EQ(ParseLabel(AsBytes(open), *LabelSpec::Parse("json:0")).status().code(), absl::StatusCode::kDataLoss);
   const size_t levels = kMaxLabelBytes / 2;

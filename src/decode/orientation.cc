@@ -55,7 +55,7 @@ constexpr uint32_t kTiffLong8 = 16;
 // Bytes of a number of each type of TIFF; 0 for types that do not exist.
 constexpr uint8_t kTypeBytes[] = {0, 1, 1, 2, 4, 8, 1, 1, 2, 4, 8, 4, 8, 4, 0, 0, 8};
 
-// A tag of the first directory: `at` is where its values are.
+// This is a tag of the first directory: `at` is where its values are.
 struct TiffEntry {
   uint32_t type = 0;
   uint32_t count = 0;

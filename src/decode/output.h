@@ -15,7 +15,7 @@ class ImageOutput {
   /// The spec outlives the use of the output. `pixels` (if any) gets the u8 HWC pixels, too.
   void Start(const ImageSpec& spec, MutableByteSpan out, MutableByteSpan pixels);
 
-  /// Row `y`: RGBX, or grey when the spec has one channel.
+  /// Puts row `y`: RGBX, or grey when the spec has one channel.
   void Put(int y, const uint8_t* row);
   /// Row `y` without gaps, as it is in an image of the layout HWC.
   void PutPacked(int y, const uint8_t* row);

@@ -39,7 +39,7 @@ class HalfScale {
  public:
   HalfScale(const PixelScale& scale, HalfType type);
 
-  /// As those of PixelScale, with the bits of a half in the place of each float.
+  /// These convert as those of PixelScale do, with the bits of a half in the place of each float.
   void Plane(const uint8_t* from, size_t count, size_t channel, uint8_t* to) const;
   void Packed(const uint8_t* from, size_t count, size_t channels, uint8_t* to) const;
 

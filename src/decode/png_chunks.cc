@@ -41,7 +41,7 @@ void PutPngChunk(std::string_view name, ByteSpan payload, std::string* out) {
   PutPngNumber(Crc32(AsBytes(*out).subspan(begin)), out);
 }
 
-// The numbers of IHDR that matter here.
+// Holds the numbers of IHDR that matter here.
 struct PngHead {
   uint8_t depth = 0;
   uint8_t colours = 0;

@@ -14,7 +14,7 @@
 namespace millrace {
 namespace {
 
-/// Of one ancillary chunk (colour profile, text) once inflated, and of all that are kept.
+/// These bound one ancillary chunk (colour profile, text) once inflated, and all that are kept.
 constexpr size_t kMaxChunkBytes = size_t{16} << 20;
 constexpr size_t kPixelBytes = 4;
 /// A larger buffer (of an interlaced image) is not kept for the next image.
@@ -139,7 +139,7 @@ absl::Status PngReader::CheckNumbers() const {
   return absl::InvalidArgumentError("a PNG of 16-bit numbers, which do not fit into 8 bits; store it in 8 bits");
 }
 
-// Numbers of 1, 2, 4 or 8 bits, the first ones in the high bits, to one a byte.
+// Spreads numbers of 1, 2, 4 or 8 bits, the first ones in the high bits, to one a byte.
 void PngReader::Spread(const uint8_t* packed, uint8_t* to) const {
   const unsigned depth = header_.bit_depth;
   const unsigned mask = (1u << depth) - 1;

@@ -49,7 +49,7 @@ bool IsTrueColour(ByteSpan png) {
   return type == 2 || type == 6;
 }
 
-/// What is kept of a JPEG's head, and how many components it has (0: this cannot be told).
+/// Holds the parts of a JPEG's head that are kept, and how many components it has (0: the head does not say).
 struct JpegHead {
   std::vector<JpegSegment> kept;
   int components = 0;
@@ -77,7 +77,7 @@ JpegHead ReadHead(ByteSpan encoded) {
   return head;
 }
 
-/// The sizes of one resize.
+/// Holds the sizes of one resize.
 struct Scaling {
   ImageSize to;
   int denominator = 1;  // by which the reader shrinks first

@@ -8,13 +8,13 @@
 #include "decode/image.h"
 #include "decode/resample_kernels.h"
 
-/// Antialiased resizing as Pillow and torchvision define it (a filter whose support grows with the reduction: a
-/// triangle, a cubic or a box), as a stream: rows go in, rows come out, and memory holds only the few that a row of the
-/// output needs.
+/// Resizes with antialiasing as Pillow and torchvision define it: with a filter whose support grows with the reduction
+/// (a triangle, a cubic or a box). It is a stream: rows are put in and taken out, and memory holds only the few that a
+/// row of the output needs.
 
 namespace millrace {
 
-/// The weights of one axis of a resize. Reusable: Build replaces the contents.
+/// Holds the weights of one axis of a resize. Reusable: Build replaces the contents.
 class ResizeAxis {
  public:
   /// Output i of `outputs` covers the source from `from + i * size / outputs` on. Only pixels in [low, high)
@@ -22,9 +22,9 @@ class ResizeAxis {
   void Build(double from, double size, int low, int high, int outputs, bool reverse,
              Interpolation filter = Interpolation::kBilinear);
 
-  /// What `whole` is for pixels, for samples of half the resolution, of which there are `size`: as if these were first
-  /// doubled as libjpeg does it (a pixel takes three quarters of its sample, and a quarter of the nearest other one).
-  /// Both steps are weighted sums, and so is this one.
+  /// Builds the axis that does for samples of half the resolution, of which there are `size`, what `whole` does for
+  /// pixels. The result is as if these were first doubled as libjpeg does it (a pixel takes three quarters of its
+  /// sample, and a quarter of the nearest other one). Both steps are weighted sums, and so is this one.
   void BuildHalved(const ResizeAxis& whole, int size);
 
   /// Source pixels that any output needs: [begin, end).
@@ -53,7 +53,7 @@ class ResizeAxis {
   int taps_ = 0;
   int stride_ = 0;
 
-  /// What the tables were built for.
+  /// Holds the arguments that the tables were built for.
   struct Purpose {
     double from = 0;
     double size = 0;
@@ -91,7 +91,7 @@ class StreamResizer {
   bool done() const { return next_output_ == vertical_->outputs(); }
 
   static constexpr size_t kMaxRingBytes = size_t{64} << 20;
-  /// What Start holds until the next one.
+  /// Returns the bytes that Start holds until the next one.
   static size_t RingBytes(const ResizeAxis& horizontal, const ResizeAxis& vertical, int channels);
 
  private:

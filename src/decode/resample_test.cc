@@ -54,7 +54,7 @@ std::vector<uint8_t> Resize(const std::vector<uint8_t>& image, int width, int ch
   return out;
 }
 
-/// The definition: a triangle of radius max(1, scale) around the centre of each output, in double precision.
+/// Computes the definition: a triangle of radius max(1, scale) around the centre of each output, in double precision.
 double Reference(const std::function<double(int, int)>& pixel, Part x, Part y, int out_width, int out_height, int at_x,
                  int at_y) {
   const double scale_x = x.size / out_width;

@@ -22,7 +22,7 @@ constexpr int kTextureUnit = 64;  // one standard deviation
 constexpr size_t kNoiseSize = size_t{1} << 16;
 constexpr int kFraction = 8;  // bits of fraction of levels and colours
 
-/// Noise on a lattice of `cells` x `cells`, interpolated bilinearly and tileable, added to `sum`.
+/// Adds noise on a lattice of `cells` x `cells`, interpolated bilinearly and tileable, to `sum`.
 void AddOctave(Rng& rng, int cells, double amplitude, std::vector<double>* sum) {
   std::vector<double> lattice(static_cast<size_t>(cells) * cells);
   for (double& value : lattice) value = (rng.Unit() + rng.Unit() - 1) * amplitude;
@@ -72,7 +72,7 @@ std::array<double, 2> Direction(Rng& rng) {
   }
 }
 
-/// What an object of the scene is painted with.
+/// Describes the paint of an object of the scene.
 struct Paint {
   const int16_t* texture = nullptr;
   int texture_x = 0;
@@ -84,7 +84,7 @@ struct Paint {
   double slope_y = 0;
 };
 
-/// A rotated ellipse or rectangle.
+/// This is a rotated ellipse or rectangle.
 struct Shape {
   bool ellipse = true;
   double x = 0;
@@ -129,7 +129,7 @@ bool Span(const Shape& shape, double y, double* begin, double* end) {
   const double c = shape.axis[0];
   const double s = shape.axis[1];
   if (shape.ellipse) {
-    // ((dx c + dy s) / radius)^2 + ((dy c - dx s) / other)^2 = 1, a quadratic in dx.
+    // The border is ((dx c + dy s) / radius)^2 + ((dy c - dx s) / other)^2 = 1, a quadratic in dx.
     const double p = 1 / (shape.radius * shape.radius);
     const double q = 1 / (shape.other * shape.other);
     const double a = c * c * p + s * s * q;
@@ -142,7 +142,7 @@ bool Span(const Shape& shape, double y, double* begin, double* end) {
     *end = shape.x + (-b + root) / a;
     return true;
   }
-  // |dx c + dy s| <= radius and |dy c - dx s| <= other.
+  // The inside is |dx c + dy s| <= radius and |dy c - dx s| <= other.
   double low = -1e9;
   double high = 1e9;
   const auto limit = [&](double slope, double offset, double reach) {
@@ -270,7 +270,7 @@ void ImageSynth::Render(uint64_t n, int width, int height, std::vector<uint8_t>*
   }
   for (int y = 0; y < height; ++y) {
     uint8_t* const row = rgb->data() + size_t{3} * width * y;
-    // A sensor's noise: mostly of the brightness, a third of it of each colour.
+    // This is a sensor's noise: mostly of the brightness, a third of it of each colour.
     const uint64_t at = rng.Next();
     for (int x = 0; x < width; ++x) {
       const int grey = noise_[(at + x) % kNoiseSize];

@@ -82,7 +82,7 @@ bool IsBoundedMethod(uint16_t compression) {
   return std::find(kBounded.begin(), kBounded.end(), compression) != kBounded.end();
 }
 
-// The number at that place, in the byte order of the file.
+// Returns the number at that place, in the byte order of the file.
 uint32_t NumberAt(ByteSpan file, uint64_t at, size_t bytes) {
   const bool from_high = file[0] == std::byte{'M'};
   uint32_t number = 0;
@@ -122,7 +122,7 @@ class TiffRowReader final : public RowReader {
     void operator()(TIFF* tiff) const { TIFFClose(tiff); }
   };
 
-  /// How pixels are read.
+  /// Says how pixels are read.
   enum class Way : uint8_t {
     kLines,   // row by row
     kTiles,   // a row of tiles at a time
@@ -199,7 +199,7 @@ absl::StatusOr<ImageSize> TiffRowReader::Open(ByteSpan encoded) {
   return size_;
 }
 
-// Whether rows are numbers that need no more than a table or their high byte.
+// Returns whether rows are numbers that need no more than a table or their high byte.
 bool TiffRowReader::IsPlain() const {
   if (Get(TIFFTAG_SAMPLEFORMAT, SAMPLEFORMAT_UINT) != SAMPLEFORMAT_UINT) return false;
   const bool small = (bits_ == 1 || bits_ == 2 || bits_ == 4) && samples_ == 1;
@@ -350,7 +350,7 @@ absl::Status TiffRowReader::Start(const Region& region, int /*denominator*/, Pix
   }
   pixels_.resize(row * static_cast<size_t>(size_.height) + kernels::kSlackBytes);
   if (way_ == Way::kPlanes) return ReadPlanes();
-  // As it is stored.
+  // The image is read as it is stored.
   TIFFSetField(tiff_.get(), TIFFTAG_ORIENTATION, ORIENTATION_TOPLEFT);
   std::array<char, 1024> why{};
   if (TIFFRGBAImageOK(tiff_.get(), why.data()) != 1) {
@@ -378,7 +378,7 @@ absl::Status TiffRowReader::ReadTile(uint32_t x, uint32_t y, uint16_t plane) {
   return whole && file_.error.empty() ? absl::OkStatus() : Error();
 }
 
-// The tiles of the next rows, converted.
+// Reads the tiles of the next rows, converted.
 absl::Status TiffRowReader::ReadTiles() {
   const int rows = static_cast<int>(
       std::min<uint32_t>(tile_height_, static_cast<uint32_t>(size_.height) - static_cast<uint32_t>(next_stored_)));
@@ -433,7 +433,7 @@ absl::Status TiffRowReader::ReadPlanes() {
   return absl::OkStatus();
 }
 
-// The RGB of a pixel of 8 bits a sample, by Pillow's arithmetic.
+// Writes the RGB of a pixel of 8 bits a sample, by Pillow's arithmetic.
 void TiffRowReader::Show(const std::array<unsigned, 4>& samples, uint8_t* to) const {
   if (photometric_ == PHOTOMETRIC_RGB) {
     const unsigned alpha = associated_alpha_ ? samples[3] : 255;

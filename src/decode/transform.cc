@@ -50,7 +50,7 @@ bool Rises(double from, double to, double least, double most) {
   return from >= least && from <= to && to <= most;
 }
 
-// Of {scale from, to, ratio from, to}.
+// Takes {scale from, to, ratio from, to}.
 bool AreScaleAndRatio(const double* numbers) {
   return numbers[0] > 0 && Rises(numbers[0], numbers[1], 0, 1) && numbers[2] > 0 &&
          Rises(numbers[2], numbers[3], 0, 1e6);

@@ -6,7 +6,7 @@
 #include "base/bytes.h"
 #include "base/status.h"
 
-/// What is known of a value before the program parses it. Pure.
+/// Checks a value before the program parses it. Pure.
 
 namespace millrace {
 

@@ -19,7 +19,7 @@ std::string WithSlash(std::string text) {
   return text;
 }
 
-// Whether a part between slashes is "..", also one that a pattern stands for.
+// Returns whether a part between slashes is "..", or is a pattern that stands for "..".
 bool LeadsUpwards(std::string_view text) {
   std::string part;
   for (const char c : text) {
@@ -65,7 +65,7 @@ absl::StatusOr<AllowedPlaces> AllowedPlaces::Below(const std::vector<std::string
   return allowed;
 }
 
-// A list of URIs, and braces, name several places.
+// A list of URIs names several places, and so do braces.
 absl::Status AllowedPlaces::Check(std::string_view uri) const {
   ASSIGN_OR_RETURN(const std::vector<std::string> names, ExpandBraces(uri));
   for (const std::string& name : names) {

@@ -9,12 +9,12 @@
 
 namespace millrace {
 
-/// Where a worker reads. Immutable and thread-safe.
+/// Decides where a worker may read. Immutable and thread-safe.
 class AllowedPlaces {
  public:
   /// Everywhere.
   AllowedPlaces() = default;
-  /// Below these URIs only. InvalidArgument if one of them is none.
+  /// Allows only what is below these URIs. Returns InvalidArgument if one of them is not a URI.
   static absl::StatusOr<AllowedPlaces> Below(const std::vector<std::string>& uris);
 
   /// PermissionDenied unless `uri` is one of the places or lies below one; and all that its braces name, and the folder

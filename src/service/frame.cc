@@ -47,7 +47,7 @@ std::string EncodeFacts(uint64_t sequence, const Batch& batch) {
   return out;
 }
 
-// How many entries follow; each takes a byte at least.
+// Reads how many entries follow. Each entry takes at least one byte.
 uint64_t ReadCount(ByteReader& reader) {
   const uint64_t count = reader.Varint();
   if (count > reader.left()) reader.Fail();
@@ -70,7 +70,7 @@ uint64_t ReadLe64(ByteReader& reader) {
   return reader.ok() ? LoadLe<uint64_t>(bytes.data()) : 0;
 }
 
-// `sizes`: of the values, in their order.
+// `sizes` receives the sizes of the values, in their order.
 bool ReadFacts(ByteSpan bytes, FrameFacts* facts, std::vector<uint64_t>* sizes) {
   ByteReader reader(bytes);
   facts->sequence = reader.Varint();
@@ -112,7 +112,7 @@ absl::Status DamagedFrame(std::string_view what) {
   return absl::DataLossError(fmt::format("a batch arrived damaged ({})", what));
 }
 
-/// What the head says.
+/// Holds the fields of the head.
 struct FrameHead {
   uint64_t facts_bytes = 0;
   uint64_t content_bytes = 0;  // values and arrays

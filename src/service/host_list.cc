@@ -36,7 +36,7 @@ bool ExpandRange(std::string_view range, std::vector<std::string>* numbers) {
   return numbers->size() <= kMostHosts;
 }
 
-// Whether all characters may be in a host's name; brackets are not among them.
+// Returns whether all characters may be in a host's name; brackets are not among them.
 bool IsPartOfName(std::string_view text) {
   for (const char c : text) {
     const bool is_name =
@@ -46,7 +46,7 @@ bool IsPartOfName(std::string_view text) {
   return true;
 }
 
-// One entry of the list, with or without brackets. False: it is none.
+// Expands one entry of the list, with or without brackets. Returns false if the text is not an entry.
 bool ExpandEntry(std::string_view entry, std::vector<std::string>* hosts) {
   std::vector<std::string> names = {""};
   while (!entry.empty()) {

@@ -120,7 +120,7 @@ TEST_F(LocalStreamTest, KeepsItsMemoryWhileItIsClosedAndGoesOnAtAnyStep) {
     stream.Close();
     EXPECT_TRUE(has_memory());
   }
-  // What it has lost to others meanwhile is taken again.
+  // The stream reserves again the memory that it has lost to others meanwhile.
   LocalStream poor(Reading(), 0, Reservation());
   poor.Close();
   EXPECT_FALSE(runtime_.memory().TryReserve(runtime_.memory().limit() - 2 * kMemory + 1));

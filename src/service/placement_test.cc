@@ -15,7 +15,7 @@ using std::chrono::seconds;
 const Placement::Time kNow{seconds(1000)};
 const std::vector<std::string> kThree{"a:1", "b:1", "c:1"};
 
-// Streams of each worker.
+// Returns the streams of each worker.
 std::map<size_t, int> TakeAll(Placement& placement, size_t streams, Placement::Time now = kNow) {
   std::map<size_t, int> taken;
   for (size_t stream = 0; stream < streams; ++stream) {
@@ -205,9 +205,9 @@ TEST(PlacementTest, AWorkerThatSaysNothingIsLost) {
   EXPECT_FALSE(local.IsLost(0, seconds(60), false, kNow));
 }
 
-// A program that waits for a worker which stands still goes on within two seconds: this is what is left of them for
-// opening the stream elsewhere, or here. What the trainer measured of others, and hedges that were lost before, change
-// nothing of it.
+// A program that waits for a worker which stands still continues within two seconds. This is the part of them that is
+// left for opening the stream elsewhere, or here. Neither measurements of other workers nor hedges that were lost
+// before change it.
 TEST(PlacementTest, AWorkerThatStandsStillIsLeftInTime) {
   for (const bool has_other : {true, false}) {
     Placement placement(has_other ? std::vector<std::string>{"a:1", "b:1"} : std::vector<std::string>{"a:1"}, 1, {}, 1);

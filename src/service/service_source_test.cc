@@ -1,4 +1,4 @@
-// Batches from workers, against those of a loader of this process.
+// These tests compare batches from workers with those of a loader of this process.
 
 #include "service/service_source.h"
 
@@ -124,7 +124,8 @@ class ServiceSourceTest : public ::testing::Test {
     for (const WorkerReport& worker : source.report().workers) rows.push_back(worker.rows);
     return rows;
   }
-  // Whether a worker was given up or overtaken: a busy machine can keep it from its CPU for as long as a trainer waits.
+  // Returns whether a worker was given up or overtaken: a busy machine can keep it from its CPU for as long as a
+  // trainer waits.
   static bool IsLate(const WorkerReport& worker) {
     const std::string& why = worker.last_failure;
     return why.find("does not answer") != why.npos || why.find("faster") != why.npos;

@@ -58,13 +58,13 @@ class StepBoardTest : public ::testing::Test {
     held_.push_back(std::move(batch));
     return frame;
   }
-  // The same with texts, of so many bytes together.
+  // Adds texts of so many bytes together.
   static WireBatch WithValues(WireBatch frame, size_t bytes) {
     frame.facts.values.push_back(
         {"text", BatchField::Kind::kText, {std::string(bytes / 2, 'a'), std::string(bytes - bytes / 2, 'b')}});
     return frame;
   }
-  // The same, with its rows received into their place.
+  // Returns the frame with its rows received into their place.
   static WireBatch Placed(WireBatch frame, const std::shared_ptr<RowsPlace>& place) {
     for (size_t array = 0; array < frame.arrays.size(); ++array) {
       ByteSpan from = frame.arrays[array];
@@ -165,10 +165,10 @@ TEST_F(StepBoardTest, WaitsForACallThatWasCancelled) {
   ExpectNextIsTheLoaders();
 }
 
-// Rows that the program does not need yet wait until there is room; those that it needs next do not, however much they
-// take of what a step may have. In each round this thread brings rows early, for which there is room only when the
-// other one, which also is the program, takes the batch before theirs: if they did not wait for that, they would be
-// there long before.
+// Rows that the program does not need yet wait until there is room. Rows that it needs next do not wait, however much
+// they take of what a step may have. In each round this thread brings rows early. There is room for them only when the
+// other thread, which also is the program, takes the batch before theirs. If they did not wait for that, they would
+// arrive long before.
 TEST_F(StepBoardTest, ValuesHaveABound) {
   constexpr uint64_t kRounds = 3;
   std::vector<WireBatch> frames;

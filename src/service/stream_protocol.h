@@ -20,7 +20,7 @@ struct ReceivedBatch {
   size_t source = 0;  // the worker
 };
 
-/// What a trainer asks of a worker.
+/// A trainer sends this to a worker.
 struct ServiceRequest {
   enum class Kind : uint8_t {
     kOpen,   // a session that begins with `step`
@@ -61,23 +61,24 @@ class StreamProtocol {
 
   /// kUnplaced: reads from this worker on, or locally.
   void Assign(std::optional<size_t> worker);
-  /// Leaves the worker, or local reading. What has come in order stays.
+  /// Leaves the worker, or local reading. Batches that have come in order stay.
   void Release();
 
   /// One batch more may be in flight, up to `widest`.
   void Widen() { window_ = std::max(window_, std::min(window_ + 1, widest_)); }
   uint64_t window() const { return window_; }
 
-  /// What to send now; once. No batch of step `before` or a later one is asked for, but a second time.
+  /// Returns the requests to send now, each once. No batch of step `before` or a later one is requested, except for the
+  /// second time.
   std::vector<ServiceRequest> TakeRequests(uint64_t before = UINT64_MAX);
   /// kStreaming, and no batch is in flight.
   bool asks_nothing() const { return state_ == State::kStreaming && asked_.empty() && !hedge_; }
 
-  // What came of a request of `attempt`. False: it is of no interest any more.
+  // These report the results of a request of `attempt`. They return false if the result is not needed any more.
   bool OnOpened(uint64_t attempt, std::string session);
   bool OnBatch(uint64_t attempt, uint64_t step, ReceivedBatch batch);
   bool OnNotYet(uint64_t attempt, uint64_t step);
-  /// The session is of no use any more, and is closed. The stream goes on with its second opening, if it is hedged, or
+  /// The session is not used any more, and is closed. The stream continues with its second opening, if it is hedged, or
   /// is kUnplaced.
   bool OnFailure(uint64_t attempt);
 

@@ -26,7 +26,7 @@ std::vector<uint64_t> StepsAsked(StreamProtocol& protocol) {
   return steps;
 }
 
-// A protocol that streams from worker 0.
+// Returns a protocol that streams from worker 0.
 StreamProtocol Streaming(uint64_t window, uint64_t end) {
   StreamProtocol protocol(window, window, end);
   protocol.Assign(0);

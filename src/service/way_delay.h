@@ -4,10 +4,10 @@
 
 namespace millrace {
 
-/// Whether the way from a worker has room: a good part of the time that a batch takes is the delay of the way. Then
-/// more requests in flight bring the next batches sooner. If a batch takes long because it is large, or because one of
-/// the two ends is busy, they would only let bytes wait in more places. Pure: the caller brings the times. Not
-/// thread-safe.
+/// Decides whether the network path from a worker has room: a good part of the time that a batch takes is the delay of
+/// the path. Then more requests in flight bring the next batches sooner. If a batch takes long because it is large, or
+/// because one of the two ends is busy, they would only let bytes wait in more places. Pure: the caller brings the
+/// times. Not thread-safe.
 class WayDelay {
  public:
   using Time = std::chrono::steady_clock::time_point;
@@ -25,7 +25,8 @@ class WayDelay {
 
   /// Below this, more requests in flight gain nothing.
   static constexpr std::chrono::milliseconds kLeastDelay{1};
-  /// Of the time that a batch takes. What is in flight then grows to three times what the way holds.
+  /// The delay must be this part of the time that a batch takes. The bytes in flight then grow to three times what the
+  /// path holds.
   static constexpr int kGoodPart = 3;
   /// One answer may be late because a process was kept from its CPU.
   static constexpr int kInARow = 2;

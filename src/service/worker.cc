@@ -33,7 +33,7 @@ constexpr size_t kMaxPerAddress = 1024;
 // A trainer that has asked for nothing for so long is gone, or pauses: then it opens the stream again.
 constexpr std::chrono::seconds kSessionIdle{60};
 
-// Which job a trainer belongs to, and what a stream of it takes.
+// Says which job a trainer belongs to, and what a stream of it takes.
 struct StreamClaim {
   std::string job;
   std::string peer;
@@ -53,7 +53,7 @@ absl::Status CheckOptions(const WorkerOptions& options) {
   if (IsLoopback(options.host)) return absl::OkStatus();
   if (options.token.empty() && !options.tls) {
     return absl::InvalidArgumentError(fmt::format(
-        "other machines reach {}, and whoever reaches a worker reads with its credentials; give it certificates "
+        "other machines reach {}, and a program that reaches a worker reads with its credentials; give it certificates "
         "(--tls) or a secret that trainers must know (--token-file), or listen on 127.0.0.1",
         options.host));
   }

@@ -46,7 +46,7 @@ class Worker {
   uint16_t port() const;
   /// Streams that are open now.
   size_t sessions() const;
-  /// What it has done so far. Lives as long as the worker.
+  /// Returns what the worker has done so far. The counts live as long as the worker.
   const WorkerCounts& counts() const;
 
  private:
@@ -55,7 +55,8 @@ class Worker {
   std::unique_ptr<Impl> impl_;
 };
 
-/// The parts of a request target that matter, "/millrace/next?session=0af3&sequence=7": its path, and its parameters.
+/// Holds the parts of a request target that matter, "/millrace/next?session=0af3&sequence=7": its path, and its
+/// parameters.
 struct WorkerTarget {
   std::string path;
   std::string session;

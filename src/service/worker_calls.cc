@@ -49,7 +49,7 @@ class WorkerKeys {
 
 namespace {
 
-constexpr std::chrono::milliseconds kWorkerPatience{2000};
+constexpr std::chrono::milliseconds kWorkerTimeout{2000};
 constexpr size_t kMaxAnswerText = 8192;
 // Smaller memory is not worth keeping.
 constexpr uint64_t kLeastUsedAgain = uint64_t{64} << 10;
@@ -57,9 +57,9 @@ constexpr uint64_t kLeastUsedAgain = uint64_t{64} << 10;
 HttpClientOptions ClientOptions(const std::optional<WorkerTls>& tls) {
   HttpClientOptions options;
   options.max_connections = 1024;  // every stream has a few requests in flight, which wait at the worker
-  options.connect_timeout = kWorkerPatience;
-  options.first_byte_timeout = kWorkerPatience;
-  options.stall_timeout = kWorkerPatience;
+  options.connect_timeout = kWorkerTimeout;
+  options.first_byte_timeout = kWorkerTimeout;
+  options.stall_timeout = kWorkerTimeout;
   if (tls) {
     options.ca_file = tls->ca_file;
     options.only_ca_file = true;
@@ -126,10 +126,10 @@ class ArrivingCrc {
   uint32_t crc_ = 0;
 };
 
-// Of a request. Shorter ones fit into what a connection holds of its own.
+// Request bodies that are shorter fit into the memory that each connection has.
 constexpr size_t kLongBody = 64 << 10;
 
-/// One request. It keeps itself alive until the answer.
+/// This is one request. It keeps itself alive until the answer.
 class PendingCall final : public WorkerCall,
                           public HttpResponseHandler,
                           public std::enable_shared_from_this<PendingCall> {
@@ -154,7 +154,7 @@ class PendingCall final : public WorkerCall,
     return long_body_ && !begun_ ? std::chrono::steady_clock::now() : heard_.load();
   }
 
-  // On the loop.
+  // Runs on the loop.
   void Begin() {
     self_ = shared_from_this();
     if (keys_.has_token()) {
@@ -259,8 +259,9 @@ class PendingCall final : public WorkerCall,
     return is_good;
   }
 
-  // Where the bytes of a batch go: into its slot, with what comes before the rows into memory of its own; or all of it
-  // into such memory, if the slot is not free. Empty for an answer without bytes.
+  // Returns where the bytes of a batch belong. The rows go into the batch's slot, and the bytes before the rows into
+  // memory of their own. If the slot is not free, all bytes go into such memory. The result is empty for an answer
+  // without bytes.
   std::vector<MutableByteSpan> PlacesOf(int facts, uint64_t bytes) {
     body_bytes_ = bytes;
     if (facts > 0 && find_rows_) {

@@ -21,7 +21,7 @@ namespace millrace {
 
 /// An answer of a worker, with its version.
 HttpReply WorkerReply(int status, std::string text);
-/// The same for an error of a loader.
+/// Does the same for an error of a loader.
 HttpReply WorkerReply(const absl::Status& status);
 
 /// A stream that a worker delivers: a loader, and the requests that wait for its batches. A batch is taken from the
@@ -32,8 +32,8 @@ class WorkerSession {
  public:
   using Time = std::chrono::steady_clock::time_point;
 
-  /// A loader that is behind by so many batches, which another session has kept meanwhile, goes on: most of them it has
-  /// read already. One that is further behind begins again.
+  /// A loader may be behind by so many batches, which another session has kept meanwhile, and continues: it has read
+  /// most of them already. A loader that is further behind begins again.
   static constexpr uint64_t kMostSkipped = 32;
 
   /// `spec`: an encoded StreamSpec, whose memory is `memory`. `ending`: sessions that were closed, for whose memory it
@@ -47,7 +47,7 @@ class WorkerSession {
   void Ask(uint64_t sequence, HttpResponder responder, Time now);
   /// Tells requests that have waited for a while that there is no batch yet.
   void Tick(Time now);
-  /// Ends it soon; requests are told that the session is gone.
+  /// Ends the session soon; requests are answered that the session is gone.
   void Stop();
   /// Nothing is in flight any more: Join does not wait.
   bool stopped() const;
@@ -64,9 +64,10 @@ class WorkerSession {
   };
 
   using Supplied = KeptBatches::Found;
-  /// Where its batches come from.
+  /// Supplies its batches.
   struct Supply;
-  /// Of what a function makes of a batch: while it is made, it is there twice, as the function's and as the worker's.
+  /// Reserves memory for the results of a function for a batch. While a result is made, it exists twice, as the
+  /// function's and as the worker's.
   struct ResultMemory {
     Reservation sent;
     Reservation made;

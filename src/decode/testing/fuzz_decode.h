@@ -11,7 +11,7 @@
 namespace millrace::testing {
 
 /// Decodes arbitrary bytes. The first two bytes choose the output, so that crops, shrinking and enlarging all take
-/// part; images above a million pixels are left out, because they are slow and take no other path.
+/// part. Images above a million pixels are left out, because they are slow and take no other path.
 inline void DecodeArbitrary(const uint8_t* data, size_t size) {
   if (size < 2) return;
   const ByteSpan encoded = std::as_bytes(std::span(data + 2, size - 2));

@@ -11,7 +11,7 @@
 
 namespace millrace::testing {
 
-/// What all of a JPEG shows: its components as they are, in rows without gaps.
+/// Holds all that a JPEG shows: its components as they are, in rows without gaps.
 struct JpegPixels {
   bool ok = false;
   bool sure = false;  // there was no fault: nothing of which only libjpeg can tell what it shows
