@@ -44,8 +44,8 @@ struct HttpRequest {
   HttpRequestHead head;  // with Host; Content-Length is added. Free of control characters
   ByteSpan body;         // must live until OnDone
   bool fresh_connection = false;
-  bool moves_objects = false;             // bytes of its bodies are signs of life (base/life_sign.h)
-  std::chrono::milliseconds patience{0};  // the response may be so much later than the client's options say
+  bool moves_objects = false;                  // bytes of its bodies are signs of life (base/life_sign.h)
+  std::chrono::milliseconds extra_timeout{0};  // the response may be so much later than the client's options say
 };
 
 /// Where the body of a response goes.

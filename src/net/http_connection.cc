@@ -272,7 +272,7 @@ void HttpConnection::OnWritten(const Error& error, size_t bytes) {
   body_sent_ += bytes - of_head;
   if (job_->request.moves_objects) MovedBytes(bytes - of_head);
   if (head_sent_ < head_text_.size() || body_sent_ < job_->request.body.size()) return WriteSome();
-  if (!head_done_) SetDeadline(Stage::kFirstByte, owner_.options().first_byte_timeout + job_->request.patience);
+  if (!head_done_) SetDeadline(Stage::kFirstByte, owner_.options().first_byte_timeout + job_->request.extra_timeout);
 }
 
 // ---- Response
@@ -309,7 +309,7 @@ void HttpConnection::OnBufferRead(const Error& error, size_t bytes) {
   if (!OnReadDone(error)) return;
   end_ += bytes;
   if (!head_done_) return ParseHead();
-  SetDeadline(Stage::kBody, owner_.options().stall_timeout + job_->request.patience);
+  SetDeadline(Stage::kBody, owner_.options().stall_timeout + job_->request.extra_timeout);
   UseBuffered();
 }
 
@@ -352,7 +352,7 @@ bool HttpConnection::AcceptHead(ParsedResponse response) {
   framing_ = response.framing;
   body_left_ = response.head.content_length.value_or(0);
   chunks_ = {};
-  SetDeadline(Stage::kBody, owner_.options().stall_timeout + job_->request.patience);
+  SetDeadline(Stage::kBody, owner_.options().stall_timeout + job_->request.extra_timeout);
   job_->handler->OnPhase(HttpPhase::kBody);
   sink_ = job_->handler->OnHead(response.head);
   skip_left_ = sink_.skip;
@@ -486,10 +486,10 @@ void HttpConnection::OnDeadline() {
     case Stage::kSend:
       return fail(HttpErrorKind::kTimeout, "the server took no byte of the request", options.stall_timeout);
     case Stage::kFirstByte:
-      return fail(HttpErrorKind::kTimeout, "no response", options.first_byte_timeout + job_->request.patience);
+      return fail(HttpErrorKind::kTimeout, "no response", options.first_byte_timeout + job_->request.extra_timeout);
     case Stage::kBody:
       return fail(HttpErrorKind::kTimeout, "no byte of the response's body",
-                  options.stall_timeout + job_->request.patience);
+                  options.stall_timeout + job_->request.extra_timeout);
     case Stage::kIdle:
       return;
   }

@@ -147,7 +147,7 @@ void HttpConnection::OnSinkBytes(size_t bytes) {
   job_->received = result_.wire_bytes += bytes;
   if (sink_.came) sink_.came(result_.body_bytes);
   if (framing_ == HttpBodyFraming::kLength) body_left_ -= bytes;
-  SetDeadline(Stage::kBody, owner_.options().stall_timeout + job_->request.patience);
+  SetDeadline(Stage::kBody, owner_.options().stall_timeout + job_->request.extra_timeout);
 }
 
 HttpConnection::Goes HttpConnection::WhereBodyGoes() const {

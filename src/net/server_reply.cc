@@ -24,7 +24,7 @@ namespace {
 constexpr size_t kEncryptStep = size_t{16} << 10;  // a record: OpenSSL takes no more at once
 constexpr int kMaxParts = 64;                      // of one sendmsg
 constexpr auto kDrainTime = std::chrono::seconds(2);
-constexpr auto kResetPatience = std::chrono::seconds(5);
+constexpr auto kResetTimeout = std::chrono::seconds(5);
 
 /// How many bytes a step sends; `is_bytes` is false for pauses, rates and ends.
 struct StepBytes {
@@ -152,7 +152,7 @@ std::optional<ServerConnection::Next> ServerConnection::CarryOut(const ReplyStep
   }
   if (std::get<EndConnection>(step).reset) {
     state_ = State::kReset;
-    reset_deadline_ = Clock::now() + kResetPatience;
+    reset_deadline_ = Clock::now() + kResetTimeout;
   } else {
     HangUp();
   }

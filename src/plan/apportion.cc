@@ -67,7 +67,7 @@ std::vector<uint64_t> Apportionment::CountsOf(uint64_t length, uint64_t turn) co
 void Apportionment::AddTotals(uint64_t length, uint64_t first, uint64_t turns, std::span<Total> totals) const {
   const Wide circle = Wide{1} << 64;
   const uint64_t grid = GridAt(first);
-  // CountsOf's points, summed up. The grid's whole turns are in both sums, and cancel.
+  // CountsOf's points are summed up. The grid's whole turns are in both sums, and cancel.
   Wide before = FloorSum(turns, circle, kGoldenRatio, grid);
   uint64_t weight = 0;
   for (const uint32_t part : order_) {

@@ -10,7 +10,7 @@
 
 namespace millrace {
 
-/// How the samples of an epoch are drawn from the parts of a mix.
+/// Says how the samples of an epoch are drawn from the parts of a mix.
 enum class Draws {
   kExact,        // so many of each part as its weight says, and of a part each sample as often as any other
   kReplacement,  // so many of each part; each draw of a sample is independent
@@ -42,9 +42,9 @@ struct Mix {
   uint64_t length = 0;        // samples of an epoch
   std::vector<Stage> stages;  // the first one from 0
   Draws draws = Draws::kExact;
-  /// kExact: every epoch begins new passes over the parts, so that in each epoch every sample of a part comes equally
-  /// often but for one. Otherwise passes go on from epoch to epoch: no sample comes again before all others of its
-  /// part.
+  /// This applies to kExact. If it is true, every epoch begins new passes over the parts, so that in each epoch every
+  /// sample of a part comes equally often, give or take one. Otherwise passes continue from epoch to epoch: no sample
+  /// comes again before all others of its part.
   bool fresh_passes = false;
 
   /// InvalidArgument with the reason: no parts, a part without items that has a weight, weights that are all 0, stages
@@ -54,11 +54,11 @@ struct Mix {
   uint64_t items() const;
   /// The stage at a global sample count; counts beyond 2^64 belong to the last one.
   const Stage& StageAt(unsigned __int128 count) const;
-  /// The samples of each part in an epoch: its share of each of the epoch's phases, rounded down or up alternately
-  /// (apportion.h), so that epochs make up for each other. kIndependent: the average, rounded.
+  /// Returns the number of samples of each part in an epoch: its share of each of the epoch's phases, rounded down or
+  /// up alternately (apportion.h). Epochs thereby make up for each other. kIndependent: the average, rounded.
   std::vector<uint64_t> CountsOf(uint64_t seed, uint64_t epoch) const;
-  /// The shares of the parts by their weights, which sum to 1; CountsOf differs by less than one sample for each
-  /// phase.
+  /// Returns the shares of the parts by their weights, which sum to 1; CountsOf differs by less than one sample for
+  /// each phase.
   std::vector<double> SharesOf(uint64_t epoch) const;
 };
 

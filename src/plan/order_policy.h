@@ -27,7 +27,7 @@ struct OrderPolicy {
   /// small.
   absl::Status Check() const;
 
-  /// The defaults for samples of this mean size: b ~ 1.5 MiB (1 for raw objects), L = 64, K ~ 256 MiB.
+  /// Returns the defaults for samples of this mean size: b ~ 1.5 MiB (1 for raw objects), L = 64, K ~ 256 MiB.
   static OrderPolicy ForSamples(Shuffle shuffle, double mean_sample_bytes, bool raw_objects);
 };
 

@@ -21,10 +21,10 @@ struct Draw {
   friend bool operator==(const Draw&, const Draw&) = default;
 };
 
-/// The order of one epoch, as a pure function of (size and policy, or mix; seed; epoch). Of samples it is a bijection
-/// between positions and samples, both 0 .. size-1; of a mix, one between positions and draws. At and PositionOf are
-/// O(1) in time and memory (of a mix of n parts, O(log n) and O(n)), but for one-window tables that a Cursor keeps.
-/// Immutable and thread-safe. docs/plan.md describes the construction.
+/// Computes the order of one epoch, as a pure function of (size and policy, or mix; seed; epoch). If there is no mix,
+/// it is a bijection between positions and samples, both 0 .. size-1. With a mix, it is one between positions and
+/// draws. At and PositionOf are O(1) in time and memory, except for one-window tables that a Cursor keeps. With a mix
+/// of n parts, they are O(log n) and O(n). Immutable and thread-safe. docs/plan.md describes the construction.
 class Plan {
  public:
   static constexpr uint64_t kMaxSamples = uint64_t{1} << 60;
@@ -50,10 +50,11 @@ class Plan {
   uint64_t NextPosition(uint64_t item, uint64_t from) const;
   /// The position of a draw; size() if it is not of this epoch or the plan is not invertible.
   uint64_t PositionOf(const Draw& draw) const;
-  /// All positions of the item in this epoch, ascending.
+  /// Returns all positions of the item in this epoch, ascending.
   std::vector<uint64_t> Positions(uint64_t item) const;
   uint64_t WindowOf(uint64_t position) const;
-  /// First position of the window after that of `position`; size() in the last one. Order without windows: size().
+  /// Returns the first position of the window after that of `position`; size() in the last one. An order without
+  /// windows returns size().
   uint64_t WindowEnd(uint64_t position) const;
 
   class Reader;

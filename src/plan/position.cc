@@ -9,7 +9,8 @@
 namespace millrace {
 namespace {
 
-/// Of the construction of the order. Any change that moves a sample raises it (plan_golden_test.cc notices).
+/// This is the version of the construction of the order. Any change that moves a sample raises it (plan_golden_test.cc
+/// notices).
 constexpr uint64_t kPositionVersion = 2;
 constexpr uint64_t kOrderDomain = 0x4d522d6f72646572;  // "MR-order"
 constexpr uint64_t kMixDomain = 0x4d522d6d69782d6f;    // "MR-mix-o"
@@ -65,8 +66,8 @@ absl::StatusOr<Position> Position::Parse(std::string_view text) {
   if (!TakeField(&rest, &version) || !ParseNumber(version, 10, &number)) return malformed();
   if (number != kPositionVersion && number != kStagedPositionVersion) {
     return absl::InvalidArgumentError(fmt::format(
-        "position {} is of version {} of the order of samples, and this release makes version {}, in which the same "
-        "position leads to other samples: go on with a {} release of Millrace, or start again without a position",
+        "position {} is of version {} of the order of samples, and this release makes version {}, where it means other "
+        "samples: continue with a {} release, or start again without a position",
         Quoted(text), number, kPositionVersion, number < kPositionVersion ? "former" : "newer"));
   }
   Position position;

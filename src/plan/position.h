@@ -12,7 +12,7 @@
 
 namespace millrace {
 
-/// The version of positions with a stage, and of the order of staged loaders.
+/// This is the version of positions with a stage, and of the order of staged loaders.
 inline constexpr uint64_t kStagedPositionVersion = 3;
 
 /// The stage of a position, if its epoch is staged.
@@ -25,6 +25,7 @@ struct PositionStage {
 /// A place in the stream of samples: what the consumers of all ranks together have received. Written as one short ASCII
 /// string,
 ///
+/// A position is written in one of two forms:
 ///   mr2-<epoch>-<samples consumed in this epoch by all ranks>-<fingerprint, 16 hex digits>
 ///   mr3-<epoch>-<samples consumed in this stage by all ranks>-<stage>-<samples before it>-<fingerprint>
 ///

@@ -53,8 +53,8 @@ std::vector<uint64_t> AnyLengths(uint64_t count, uint64_t most, uint64_t seed) {
   return lengths;
 }
 
-// What must hold of any rows: none is empty or too long, segments lie within their samples and none overlap, and the
-// counts are those of the rows. Returns the tokens of each sample that are in rows.
+// Checks what must hold of any rows: none is empty or too long, segments lie within their samples and none overlap, and
+// the counts are those of the rows. Returns the tokens of each sample that are in rows.
 std::vector<uint64_t> CheckRows(const RowSpec& spec, const std::vector<uint64_t>& lengths, const Built& built) {
   RowCounts seen;
   std::vector<uint64_t> taken(lengths.size());
@@ -144,7 +144,7 @@ TEST(RowBuilder, BucketsShareOutEachPieceOnce) {
   }
 }
 
-// Every token once, whatever the layout, the lengths and the groups.
+// Every token comes once, whatever the layout, the lengths and the groups.
 TEST(RowBuilder, HasEachTokenOnce) {
   for (uint64_t seed = 0; seed < 300; ++seed) {
     Rng rng(seed);
@@ -206,7 +206,7 @@ TEST(RowBuilder, FillsRowsOnTypicalTexts) {
   }
 }
 
-// What one group of rows consists of lies close together, so that it is read in long runs.
+// The samples of one group of rows are close together, so that they are read in long runs.
 TEST(RowBuilder, PacksNeighbours) {
   const RowSpec spec{.layout = RowLayout::kPack, .length = 2048, .group = 256};
   const std::vector<uint64_t> lengths = TextLengths(50'000, 6.2, 1.1, 9);

@@ -27,7 +27,7 @@ absl::Status Damaged(std::string_view what) {
   return absl::DataLossError(fmt::format("{} damaged", what));
 }
 
-/// Of a group: its number is part of it, so that a damaged table is noticed, too.
+/// Returns the checksum of a group. The number is part of it, so that a damaged table is noticed, too.
 uint32_t BlockCrc(uint64_t group, ByteSpan payload) {
   std::array<std::byte, 8> number{};
   StoreLe(number.data(), group);

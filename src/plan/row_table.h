@@ -74,8 +74,9 @@ class RowTable {
   uint64_t samples() const { return samples_; }
   const RowCounts& counts() const { return counts_; }
 
-  /// Rows number * group() and on. number < size() / group(), rounded up. What it says is within all bounds: samples
-  /// below samples(), rows of one segment or more and at most length() tokens. DataLoss when it is damaged.
+  /// Reads rows number * group() and on. number < size() / group(), rounded up. The result is within all bounds:
+  /// samples below samples(), rows of one segment or more and at most length() tokens. Returns DataLoss when it is
+  /// damaged.
   absl::StatusOr<RowGroup> ReadGroup(uint64_t number) const;
   /// Reads all groups. DataLoss also where their segments are not as many as the foot says.
   absl::Status Verify() const;

@@ -30,7 +30,7 @@ inline uint64_t CountBits(uint64_t word) {
   return BitsUpToBytes(word) >> 56;
 }
 
-/// The place of set bit number `rank` of those of the word.
+/// Returns the place of set bit number `rank` of those of the word.
 inline uint64_t SelectBit(uint64_t word, uint64_t rank) {
   const uint64_t up_to = BitsUpToBytes(word);
   // The top bit of byte i stays set where byte i of up_to is at most the rank; their number is the byte to look into.
@@ -74,7 +74,8 @@ uint64_t ChunksIn(uint64_t universe) {
 
 }  // namespace
 
-/// Whether a list takes no more than chunks may, which need their numbers and a hint, and at most 2 bytes a member.
+/// Returns whether a list takes no more than chunks may, which need their numbers and a hint, and at most 2 bytes a
+/// member.
 bool Selection::IsFew(uint64_t universe, uint64_t members) {
   constexpr uint64_t kChunkBytes = sizeof(Chunk) + sizeof(uint32_t);
   return members <= ChunksIn(universe) * kChunkBytes / (NumberList::WidthFor(universe) - sizeof(uint16_t));
@@ -101,7 +102,7 @@ uint64_t Selection::WidthOf(size_t chunk) const {
 size_t Selection::ChunkOfRank(uint64_t rank) const {
   const uint64_t hint = rank >> hint_shift_;
   size_t chunk = hints_[hint];
-  // Where members lie evenly it is this chunk or one of the next.
+  // If members are spread evenly, it is this chunk or one of the next.
   for (int near = 0; near < 3; ++near, ++chunk) {
     if (chunks_[chunk + 1].before > rank) return chunk;
   }
@@ -249,7 +250,7 @@ uint64_t Selection::HashOfChunks() const {
   return hash.Digest().low;
 }
 
-/// The same of the chunks that the list's members would be stored in. Nearly all of them have none.
+/// Returns the same hash as the chunks that the list's members would be stored in. Nearly all of them are empty.
 uint64_t Selection::HashOfList() const {
   Xxh3Stream hash;
   hash.UpdateLe64(universe_);

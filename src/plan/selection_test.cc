@@ -20,8 +20,8 @@ Selection MakeSelection(uint64_t universe, const std::vector<uint64_t>& members)
   return std::move(builder).Finish();
 }
 
-/// What positions hold, by definition: of each chunk how many members it has, and unless these are none or all their
-/// low halves, or beyond 4,096 of them a bit for each number.
+/// Computes what positions hold, by definition. For each chunk it is the number of members. Unless these are none or
+/// all, their low halves follow, or beyond 4,096 of them a bit for each number.
 uint64_t FingerprintOf(uint64_t universe, const std::vector<uint64_t>& members) {
   Xxh3Stream hash;
   hash.UpdateLe64(universe);
@@ -92,7 +92,7 @@ Selection MakeOfList(uint64_t universe, const std::vector<uint64_t>& members) {
   return Selection::Of(universe, std::move(list));
 }
 
-/// As ExpectIs, but only looks for members, for what is beside them, beside the bounds of chunks and anywhere.
+/// Does as ExpectIs, but only looks for members, and for numbers beside them, beside the bounds of chunks and anywhere.
 void ExpectIsAround(const Selection& selection, uint64_t universe, const std::vector<uint64_t>& members, Rng& rng) {
   ASSERT_EQ(selection.universe(), universe);
   ASSERT_EQ(selection.size(), members.size());

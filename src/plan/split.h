@@ -9,9 +9,9 @@
 
 namespace millrace {
 
-/// The samples of a split: those the hash of whose key lies in a range. The hash is XXH3 (64 bits) of the key's bytes
-/// with the seed, so that which part a sample belongs to depends on its key alone: not on the machine, the store, or
-/// which other samples there are.
+/// The samples of a split are those the hash of whose key is in a range. The hash is XXH3 (64 bits) of the key's bytes
+/// with the seed. The part of a sample therefore depends on its key alone: not on the machine, the store, or which
+/// other samples there are.
 struct KeyRange {
   uint64_t seed = 0;
   uint64_t first = 0;          // smallest hash

@@ -19,8 +19,8 @@ struct ListedShard {
 /// Identifies a listing: the keys, sizes and ETags of its shards, in ascending order of keys.
 uint64_t ListingFingerprint(std::span<const ListedShard> shards);
 
-/// The division of the shards of a data set into stages (docs/plan.md#the-staged-first-epoch), as a pure function of
-/// their sizes, in the order of keys, and a seed.
+/// Divides the shards of a data set into stages (docs/plan.md#the-staged-first-epoch), as a pure function of their
+/// sizes, in the order of keys, and a seed.
 class Stages {
  public:
   static constexpr uint64_t kFirstBytes = uint64_t{256} << 20;
@@ -29,7 +29,7 @@ class Stages {
   Stages(std::span<const uint64_t> sizes, uint64_t seed);
 
   uint64_t size() const { return stages_.size(); }
-  /// The shards of a stage, by their places in the listing, ascending. stage < size().
+  /// Returns the shards of a stage, by their places in the listing, ascending. stage < size().
   const std::vector<uint64_t>& ShardsOf(uint64_t stage) const { return stages_[stage]; }
 
  private:

@@ -56,7 +56,7 @@ WindowOrder::WindowOrder(uint64_t samples, const OrderPolicy& policy, uint64_t s
   start_sample_ = (FirstRow(start_) << lanes_log2_) * extent_.divisor();
 }
 
-/// Of the window that is number `window` by slots.
+/// Returns the first row of the window that is number `window` by slots.
 uint64_t WindowOrder::FirstRow(uint64_t window) const {
   return window <= larger_ ? window * rows_of_larger_.divisor()
                            : rows_in_larger_ + (window - larger_) * rows_.divisor();

@@ -140,8 +140,10 @@ TEST(WindowOrder, EveryLaneHasAKeyOfItsOwn) {
   EXPECT_EQ(orders.size(), lanes);
 }
 
-/// What docs/plan.md says of windows: no more than windows of policy.window extents make, none larger than that, all
-/// but one of whole rows, and their rows differ by one at most; the one with the rest comes anywhere in the epoch.
+/// These are the rules of docs/plan.md for windows:
+///   - there are no more of them than if each had policy.window extents, and none is larger than that;
+///   - all but one consist of whole rows, and their rows differ by one at most;
+///   - the one with the rest comes anywhere in the epoch.
 TEST(WindowOrder, WindowsAreAsEqualAsWholeRowsAllow) {
   for (const OrderPolicy& policy : Policies()) {
     if (policy.shuffle != Shuffle::kWindow) continue;
@@ -194,8 +196,8 @@ std::set<uint64_t> SharedExtents(const Plan& plan, const OrderPolicy& policy, ui
   return shared;
 }
 
-/// Ranks of a power of two up to the lanes share nothing but extents at cuts: of those that make no whole row, as many
-/// as there are ranks but one.
+/// Ranks of a power of two up to the lanes share only extents at cuts. These are among the extents that make no whole
+/// row, and are as many as there are ranks but one.
 TEST(WindowOrder, RanksOfAPowerOfTwoShareOnlyWhatIsCut) {
   for (const OrderPolicy& policy : {Windowed(13, 192, 64), Windowed(16, 64, 64), Windowed(3, 8, 4), Windowed(7, 5, 1),
                                     Windowed(100, 32, 16), Windowed(1, 64, 64)}) {
@@ -219,7 +221,7 @@ TEST(WindowOrder, RanksOfAPowerOfTwoShareOnlyWhatIsCut) {
   }
 }
 
-/// The table of docs/plan.md.
+/// This is the table of docs/plan.md.
 TEST(WindowOrder, SharedExtentsAreThoseOfTheDocumentation) {
   const OrderPolicy policy = Windowed(13, 192, 64);
   std::string found;

@@ -97,7 +97,7 @@ absl::Status CheckNames(const ListPage& page, const ListOptions& options) {
   return absl::OkStatus();
 }
 
-/// The prefix of a request for a listing. Those in directory buckets are folders.
+/// Returns the prefix of a request for a listing. Prefixes in directory buckets are folders.
 std::string PrefixAsked(const std::string& bucket, const std::string& prefix) {
   return IsDirectoryBucket(bucket) ? prefix.substr(0, prefix.rfind('/') + 1) : prefix;
 }
@@ -166,7 +166,7 @@ std::unique_ptr<S3Exchange> NewListUploadsExchange(S3Context& context, std::stri
   ListUploadsCall::Call call{.verb = "LIST", .about = ListUploadsCall::About::kBucket, .parse = ParseUploadsXml};
   call.draft.method = "GET";
   call.draft.counter = &context.counters.list;
-  // Without encoding-type: Ceph RADOS Gateway encodes the keys then, and does not say so.
+  // The request does not have encoding-type: Ceph RADOS Gateway encodes the keys then, and does not say so.
   call.draft.query = {{"uploads", ""}, {"max-uploads", "1000"}};
   const std::string asked = PrefixAsked(bucket, prefix);
   if (!asked.empty()) call.draft.query.emplace_back("prefix", asked);

@@ -8,15 +8,16 @@
 
 /// The exchanges of one request and one answer, which is read as a whole:
 ///
+/// Each function makes the exchange of one call:
 ///     NewTagsExchange(context, "bucket", "key", [](absl::StatusOr<ObjectTags> tags) { ... });
 
 namespace millrace {
 
-/// ListObjectsV2: one page.
+/// Makes ListObjectsV2 of one page.
 std::unique_ptr<S3Exchange> NewListExchange(S3Context& context, std::string bucket, ListOptions options,
                                             ListCallback done);
 
-/// ListBuckets: those of the account, a page of them.
+/// Makes ListBuckets of one page of the account's buckets.
 std::unique_ptr<S3Exchange> NewListBucketsExchange(S3Context& context, std::string continuation, BucketsCallback done);
 
 /// ListMultipartUploads: those whose keys begin with `prefix`. DataLoss if the store lists others, which nobody may

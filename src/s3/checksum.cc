@@ -25,7 +25,7 @@ struct Header {
   Kind kind;
   size_t bytes;
 };
-// The cheapest first.
+// The cheapest is first.
 constexpr std::array kHeaders = {Header{"x-amz-checksum-crc32c", Kind::kCrc32c, 4},
                                  Header{"x-amz-checksum-crc32", Kind::kCrc32, 4},
                                  Header{"x-amz-checksum-crc64nvme", Kind::kCrc64Nvme, 8}};

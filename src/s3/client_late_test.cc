@@ -14,7 +14,7 @@
 namespace millrace {
 namespace {
 
-/// Answers at once to `known` requests, from which a client learns what is usual; then each new request is given to
+/// Answers at once to `known` requests, from which a client learns what is usual. Then each new request is given to
 /// `odd` with its number from 0, which says whether it has dealt with it.
 class OddServer {
  public:

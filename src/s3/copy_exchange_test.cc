@@ -83,7 +83,7 @@ TEST_F(CopyExchangeTest, AnErrorWithin200IsAnErrorAndTriedAgain) {
 }
 
 TEST_F(CopyExchangeTest, AnAnswerWithoutAnETagIsNoCopy) {
-  // What a store says that takes it for a PUT of nothing.
+  // A store that takes the request for a PUT of nothing answers so.
   for (const char* body :
        {"", "ok", "<CopyObjectResult></CopyObjectResult>", "<ListBucketResult><ETag>x</ETag></ListBucketResult>"}) {
     const auto info = Copy(InTurn({{.status = 200, .headers = Headers({{"ETag", "\"x\""}}), .body = body}}));
@@ -180,10 +180,10 @@ TEST_F(CopyExchangeTest, OneVersionIsDeleted) {
 
 TEST_F(CopyExchangeTest, ALargeOneMayTakeLong) {
   ASSERT_TRUE(Copy(InTurn({kCopied})).ok());
-  EXPECT_GE(requests_[0].patience, std::chrono::seconds(30));
+  EXPECT_GE(requests_[0].extra_timeout, std::chrono::seconds(30));
   from_.size = uint64_t{5} << 30;
   ASSERT_TRUE(Copy(InTurn({kCopied})).ok());
-  EXPECT_GE(requests_[0].patience, std::chrono::minutes(4));
+  EXPECT_GE(requests_[0].extra_timeout, std::chrono::minutes(4));
 }
 
 TEST_F(CopyExchangeTest, HeadTellsWhatACopyKeeps) {

@@ -70,7 +70,7 @@ std::string Resource(const S3Denial& denial) {
                                                      : ObjectResource(denial.bucket, denial.key);
 }
 
-/// Which kind of policy has denied it explicitly; "" if the message does not say.
+/// Returns the remedy for the kind of policy that has denied it explicitly; "" if the message does not say.
 std::string PolicyRemedy(const S3Denial& denial, const std::string& action) {
   constexpr std::array<std::pair<std::string_view, std::string_view>, 6> kOwners = {{
       {"service control policy", "a service control policy (SCP) of the organization denies {}: ask its administrator"},

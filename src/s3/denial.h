@@ -22,7 +22,7 @@ struct S3Denial {
 /// The action of IAM that the request needs: the one that the message names, else the one of the verb.
 std::string PermissionOf(const S3Denial& denial);
 
-/// One or two clauses for a message.
+/// Returns one or two clauses for a message.
 std::string RemedyOfDenial(const S3Denial& denial);
 
 /// The remedy of a refusal that is about the request and not about permissions, by its message; "" for others.

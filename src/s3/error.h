@@ -7,7 +7,7 @@
 #include "absl/status/status.h"
 #include "net/http_client.h"
 
-/// What the answers of S3 and the failures of connections mean: one table. Pure.
+/// One table gives the meaning of the answers of S3 and of the failures of connections. Pure.
 
 namespace millrace {
 
@@ -26,7 +26,7 @@ struct S3Verdict {
   std::string_view remedy;  // "" or what the user can do
 };
 
-/// A row of the table. `status` 0 matches any, `code` "" matches any.
+/// This is a row of the table. `status` 0 matches any, `code` "" matches any.
 struct S3ErrorRule {
   int status;
   std::string_view code;

@@ -6,7 +6,7 @@
 
 namespace millrace {
 
-/// `"abc"` -> `abc`. A weak or unquoted tag stays as it is: to us it is opaque.
+/// Turns `"abc"` into `abc`. A weak or unquoted tag stays as it is: to us it is opaque.
 std::string StripETagQuotes(std::string_view etag);
 
 /// The tag that names the bytes: `"abc"` and `W/"abc"` -> `abc`. Proxies mark tags as weak on their way.
@@ -19,7 +19,7 @@ std::string IfMatchValue(std::string_view etag);
 /// part's ETag is no MD5.
 std::string MultipartETag(const std::vector<std::string>& part_etags);
 
-/// Whether it may be that of an object uploaded in several parts: it ends in "-" and their number.
+/// Returns whether it may be that of an object uploaded in several parts: it ends in "-" and their number.
 bool IsMultipartETag(std::string_view etag);
 
 }  // namespace millrace

@@ -13,7 +13,7 @@
 
 namespace millrace {
 
-/// What the driver of an exchange does next.
+/// Says what the driver of an exchange does next.
 struct S3Step {
   enum class Kind { kSend, kWait, kDone };
   Kind kind = Kind::kDone;
@@ -24,8 +24,8 @@ struct S3Step {
 /// One call of S3Client as a state machine without I/O, clock or threads: the retry loop of Millrace. The driver
 ///   1. calls Begin,
 ///   2. on kSend calls TakeCredentials, waiting for them while there are none, then takes a turn, waiting and asking
-///   again as it says, sends Request(), passes the response's head to OnHead and its end to OnResult, and goes on with
-///   the step returned,
+///   again as it says, sends Request(), passes the response's head to OnHead and its end to OnResult, and continues
+///   with the step returned,
 ///   3. on kWait waits, then sends,
 ///   4. on kDone calls Finish, once.
 /// Abandon may end it at any moment between these calls (but not while a request is in flight).
@@ -40,17 +40,17 @@ class S3Exchange {
   S3Step Begin();
   /// The current credentials are those of the requests to come. False: there are none; wait for the context's.
   bool TakeCredentials(absl::Time now);
-  /// Where its credentials come from: those of the settings, or the session of a directory bucket.
+  /// Returns the source of its credentials: those of the settings, or the session of a directory bucket.
   CredentialsProvider& credentials_provider();
   Pacer::Turn TakeTurn(absl::Time now);
   bool MayHedge(absl::Time now);
-  /// `hedge`: a second one beside that which is in flight. Of the two one counts: the other gets no OnHead, no
+  /// `hedge` means a second request beside the one in flight. Only one of the two counts: the other gets no OnHead, no
   /// OnResult.
   HttpRequest Request(absl::Time now, bool hedge = false);
   virtual bool hedged() const { return false; }
   HttpBodySink OnHead(const HttpResponseHead& head);
   S3Step OnResult(HttpResult result, absl::Time now);
-  /// Tells the caller how it ended.
+  /// Reports to the caller how it ended.
   void Finish();
   void Abandon(absl::Status why) { status_ = std::move(why); }
 
@@ -66,7 +66,7 @@ class S3Exchange {
     ByteSpan body;
     std::string_view payload_hash = kEmptyPayloadHash;
     std::atomic<uint64_t>* counter = nullptr;
-    absl::Duration patience = absl::ZeroDuration();  // the answer may be so much later than usual
+    absl::Duration extra_timeout = absl::ZeroDuration();  // the answer may be so much later than usual
   };
 
   /// An answer that is an error.
@@ -79,7 +79,7 @@ class S3Exchange {
     return failure.http_status == 501 || failure.body.code == "NotImplemented";
   }
 
-  // What the verbs say.
+  // The verbs define these.
   virtual bool NeedsBucket() const { return true; }
   virtual bool NeedsKey() const { return true; }
   /// True if requests about a directory bucket are signed by its session.
@@ -97,7 +97,7 @@ class S3Exchange {
   /// Gives the status, and the result when it is OK, to the caller's callback.
   virtual void Deliver(absl::Status status) = 0;
 
-  // What the verbs may answer.
+  // The verbs may answer with these.
   S3Step Succeed();
   S3Step Again() { return {S3Step::Kind::kSend, {}}; }
   S3Step Fail(absl::StatusCode code, std::string_view what);
@@ -109,11 +109,11 @@ class S3Exchange {
   /// Tries again a few times: the answer was not understood, which is rarely an accident.
   S3Step RetryGarbled(const absl::Status& why, absl::Time now);
   S3Step FailWith(const Failure& failure);
-  /// Which permission or setting helps against an answer that denies the request.
+  /// Returns the permission or setting that helps against an answer that denies the request.
   std::string DenialRemedy(const Failure& failure) const;
   /// In OnSuccessHead: does not take the body; OnResult then retries, saying why.
   HttpBodySink Refuse(std::string why, std::string_view remedy = {});
-  /// Likewise, but OnResult fails: to try again would not help. The message ends with the remedy.
+  /// Refuses the body, and OnResult fails: to try again would not help. The message ends with the remedy.
   HttpBodySink RefuseForGood(absl::StatusCode code, std::string why, std::string_view remedy = {});
   void ForgiveFailures() {
     failures_ = 0;

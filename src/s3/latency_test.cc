@@ -104,7 +104,7 @@ TEST(Hedging, KeepsTheTailShortWhereSomeStall) {
   EXPECT_LT(store.second, 200) << "of 20,000";
 }
 
-// What makes first bytes late here is the load, so that a second request is later still.
+// The load makes first bytes late here, so that a second request is later still.
 TEST(Hedging, AsksAgainForFewWhereThatDoesNotHelp) {
   Hedging hedging;
   Rng rng(7);

@@ -7,7 +7,7 @@
 #include "absl/functional/any_invocable.h"
 #include "base/status.h"
 
-/// Listings of S3 but that of objects. Plain data.
+/// These are listings of S3, except that of objects. Plain data.
 
 namespace millrace {
 
@@ -28,7 +28,7 @@ struct UnfinishedUpload {
   int64_t begun_ms = 0;  // since 1970; 0: not told
 };
 
-/// Where a page of uploads begins: behind this one. Empty: at the first.
+/// Says where a page of uploads begins: after this one. If it is empty, it begins at the first.
 struct UploadMarker {
   std::string key;
   std::string upload_id;

@@ -45,14 +45,14 @@ struct ObjectDescription {
 /// Labels that a store keeps of an object, in its order: names and values.
 using ObjectTags = std::vector<std::pair<std::string, std::string>>;
 
-/// What a request is waiting for right now. Written by the client, read by the ledger that accounts for waiting.
+/// Says what a request is waiting for right now. Written by the client, read by the ledger that accounts for waiting.
 enum class RequestPhase : uint8_t { kQueued, kCredentials, kConnect, kFirstByte, kBody, kThrottled, kOutage, kDone };
 
 using RequestProgress = std::atomic<RequestPhase>;
 
-/// No store keeps larger objects (AWS: 50 TB): a server that tells of one is not believed.
+/// No store keeps larger objects (AWS: 50 TB): a server that reports a larger one is not believed.
 inline constexpr uint64_t kMaxObjectBytes = uint64_t{1} << 46;
-/// DataLoss for a size above it. The message does not name the object.
+/// Returns DataLoss for a size above it. The message does not name the object.
 absl::Status CheckObjectBytes(uint64_t bytes);
 
 /// A part of the object whose CRC32C is known.
@@ -94,7 +94,7 @@ struct PutOptions {
   std::stop_token stop;         // when requested, the callback, or a call of a writer that waits, gets Cancelled soon
 };
 
-/// Of a copy that the store makes.
+/// These options are of a copy that the store makes.
 struct CopyOptions {
   /// AlreadyExists when there is an object of that key. Some stores do not know this condition of a copy, and ignore or
   /// refuse it; then the copy is made without it, so the caller looks first.
@@ -103,7 +103,7 @@ struct CopyOptions {
   std::stop_token stop;                       // when requested, the callback gets Cancelled soon
 };
 
-/// Of a multipart upload, when it is begun.
+/// These options are of a multipart upload, when it is begun.
 struct UploadOptions {
   std::string content_type;
   std::vector<std::pair<std::string, std::string>> headers;  // further ones, as in ObjectDescription
@@ -138,7 +138,7 @@ using DescribeCallback = absl::AnyInvocable<void(absl::StatusOr<ObjectDescriptio
 using TagsCallback = absl::AnyInvocable<void(absl::StatusOr<ObjectTags>)>;
 using PutCallback = absl::AnyInvocable<void(absl::StatusOr<ObjectInfo>)>;
 using DoneCallback = absl::AnyInvocable<void(absl::Status)>;
-/// A status for each key, in the order given.
+/// Receives a status for each key, in the order given.
 using DeleteCallback = absl::AnyInvocable<void(std::vector<absl::Status>)>;
 using ListCallback = absl::AnyInvocable<void(absl::StatusOr<ListPage>)>;
 

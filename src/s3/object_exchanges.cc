@@ -22,18 +22,18 @@ int64_t LastModified(const HttpResponseHead& head) {
   return time ? absl::ToUnixMillis(*time) : 0;
 }
 
-/// The size of the object from "bytes 0-0/1234" or "bytes */0".
+/// Returns the size of the object from "bytes 0-0/1234" or "bytes */0".
 std::optional<uint64_t> TotalOfContentRange(std::string_view text) {
   const size_t slash = text.rfind('/');
   return slash == std::string_view::npos ? std::nullopt : ParseNumber<uint64_t>(text.substr(slash + 1));
 }
 
-/// Whether an object of that size can have `count` parts of which all but the last have `bytes`.
+/// Returns whether an object of that size can have `count` parts of which all but the last have `bytes`.
 bool AreEvenParts(uint64_t size, uint64_t count, uint64_t bytes) {
   return count > 1 && bytes > 0 && bytes < size && (size - 1) / bytes + 1 == count;
 }
 
-// What a copy keeps, as the AWS CLI does.
+// Returns whether a copy keeps the header, as the AWS CLI does.
 bool IsKept(std::string_view name) {
   constexpr std::array<absl::string_view, 5> kKept = {"cache-control", "content-disposition", "content-encoding",
                                                       "content-language", "expires"};
@@ -57,8 +57,8 @@ std::optional<ObjectChecksum> ChecksumOf(const S3Config& config, ByteSpan body, 
   return ObjectChecksum{config.upload_checksum, DigestOf(config.upload_checksum, body)};
 }
 
-// What the signature says of a body. Its checksum is a header and so signed: where the body cannot be changed in
-// flight, a SHA-256, which costs more than all else that an upload does, would add nothing. The AWS tools do the same
+// Returns the hash of the body for the signature. Its checksum is a header and so signed. If the body cannot be changed
+// in flight, a SHA-256 would add nothing, and it costs more than all other work of an upload. The AWS tools do the same
 // over TLS.
 std::string PayloadHash(const S3Context& context, ByteSpan body, bool has_checksum) {
   const S3Config& config = context.config;
@@ -106,7 +106,7 @@ HeadExchange::HeadExchange(S3Context& context, std::string bucket, std::string k
     : S3Exchange(context, "HEAD", std::move(bucket), key),
       done_(std::move(done)),
       asks_parts_(ask == Ask::kParts),
-      // That of a part would be told as if it were the object's.
+      // The checksum of a part would be returned as if it were the object's.
       asks_checksum_(ask == Ask::kChecksum && context.config.validate_downloads) {
   object_.info.key = std::move(key);
 }

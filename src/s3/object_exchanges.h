@@ -11,7 +11,8 @@ namespace millrace {
 
 class HeadExchange final : public S3Exchange {
  public:
-  /// What it is asked for: with `kParts` the size of the parts (ObjectInfo::part_bytes) instead of the checksum.
+  /// Says what the request asks for: with `kParts` the size of the parts (ObjectInfo::part_bytes) instead of the
+  /// checksum.
   enum class Ask { kChecksum, kParts };
   HeadExchange(S3Context& context, std::string bucket, std::string key, DescribeCallback done,
                Ask ask = Ask::kChecksum);
@@ -47,8 +48,8 @@ class DeleteExchange final : public S3Exchange {
   DoneCallback done_;
 };
 
-/// An exchange that writes, where the loss of an answer leaves open whether it was carried out: the store's word that
-/// someone was faster is then checked against the ETag that our own write would have.
+/// An exchange that writes. The loss of an answer leaves open whether the write was carried out. If the store then says
+/// that someone was faster, that is checked against the ETag that our own write would have.
 class WriteExchange : public S3Exchange {
  protected:
   using S3Exchange::S3Exchange;
@@ -93,7 +94,7 @@ class PutExchange final : public WriteExchange {
     std::optional<uint32_t> crc32c = {};  // of the body, if it is known; else it is made
     bool checksum = true;                 // the upload has been begun with checksums, if the configuration says so
   };
-  /// Without a part: the whole object.
+  /// Without a part, the body is the whole object.
   PutExchange(S3Context& context, std::string bucket, std::string key, std::optional<Part> part, ByteSpan body,
               PutOptions options, PutCallback done);
 

@@ -37,13 +37,13 @@ RequestPhase ToRequestPhase(HttpPhase phase) {
 constexpr absl::Duration kAskAgain = absl::Milliseconds(50);
 // A body's rate is looked at this often, over as long; a trickle is cut after two looks at most.
 constexpr absl::Duration kLook = absl::Milliseconds(900);
-// What is left would come in this time at the rate at which it has come: not worth another request.
+// If the remaining bytes would come in this time at the rate so far, another request is not worth it.
 constexpr double kWorthCuttingSeconds = 1;
 constexpr absl::Duration kMostWithoutSign = absl::Seconds(1);
 
 }  // namespace
 
-// One request of the exchange. Lives until its OnDone, and keeps the operation alive that long.
+// This is one request of the exchange. It lives until its OnDone, and keeps the operation alive that long.
 struct S3Operation::Attempt final : HttpResponseHandler {
   explicit Attempt(std::shared_ptr<S3Operation> owner) : operation(std::move(owner)) {}
 
@@ -344,7 +344,7 @@ void S3Operation::Conclude(Attempt& done, HttpResult result) {
   Attempt* const attempt = &done;
   if (attempt->log) Log(LogLevel::kDebug, "s3", attempt->log->Line(result, absl::Now()));
   Hedging& hedging = environment_.context.hedging;
-  // Lost, or failed before the other one answered, which then goes on alone.
+  // The attempt has lost, or has failed before the other one answered, which then continues alone.
   if (attempt->lost || !attempts_.empty()) {
     environment_.context.counters.bytes_read.fetch_add(result.wire_bytes, std::memory_order_relaxed);
     return hedging.OnWasted(result.wire_bytes);

@@ -152,7 +152,7 @@ TEST(Pacer, KeepsPrefixesAndKindsApart) {
   EXPECT_EQ(turns(Pacer::Kind::kWrite, "a/1", 1), absl::ZeroDuration());
 }
 
-// How long the last of so many requests waits that are made at once.
+// Returns how long the last of so many requests waits that are made at once.
 absl::Duration WaitOfLast(Pacer& pacer, std::string_view bucket, std::string_view key, absl::Time now) {
   absl::Duration wait;
   for (int i = 0; i < 500; ++i) wait = pacer.TakeTurn(Pacer::Kind::kRead, bucket, key, now).wait;

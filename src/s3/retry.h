@@ -18,7 +18,7 @@ inline constexpr absl::Duration kMaxRetryAfter = absl::Seconds(60);
 std::optional<absl::Duration> ParseRetryAfter(std::string_view value, absl::Time now);
 
 /// Paces the retries of a client. Tokens come with time and with successes, so that a storm of failures is neither
-/// amplified nor ever locked out: a request that finds none is told how long to wait. Thread-safe.
+/// amplified nor ever locked out. A request that finds no token gets the time to wait. Thread-safe.
 class RetryBudget {
  public:
   static constexpr double kCapacity = 500;

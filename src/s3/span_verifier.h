@@ -9,9 +9,9 @@
 
 namespace millrace {
 
-/// Checks the CRC32C of spans while the bytes that they lie in come, when they are still in the caches of the CPU: at
-/// the end, when other answers have come in between, they would be read from memory once more, at ten times the cost.
-/// Not thread-safe.
+/// Checks the CRC32C of spans as their bytes come, while they are still in the caches of the CPU. At the end, when
+/// other answers have come in between, they would be read from memory once more, at ten times the cost. Not
+/// thread-safe.
 class SpanVerifier {
  public:
   /// All `spans` lie within `range`, the bytes of which are in `buffer` or will be. The caller's, who keeps them.
@@ -26,7 +26,7 @@ class SpanVerifier {
   /// when they came, or of which one order of bytes brought not the whole.
   std::vector<ByteRange> Damaged();
 
-  /// All bytes will come anew.
+  /// All bytes will come again.
   void Reset();
 
  private:

@@ -278,6 +278,7 @@ TEST_F(ExchangeTest, APartOfAnUploadWithoutChecksumsIsSigned) {
 }
 
 const std::vector<std::string> kPartETags = {"900150983cd24fb0d6963f7d28e17f72", "d41d8cd98f00b204e9800998ecf8427e"};
+// The value comes from:
 // printf '900150983cd24fb0d6963f7d28e17f72d41d8cd98f00b204e9800998ecf8427e' | xxd -r -p | md5sum
 constexpr char kCompletedETag[] = "fdf1fdf1567f6942ffe1743f1e72301e-2";
 

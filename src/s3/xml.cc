@@ -283,7 +283,7 @@ bool XmlCanCarry(std::string_view text) {
       character = character << 6 | (byte(i + k) & 0x3F);
     }
     constexpr uint32_t kLeast[] = {0, 0, 0x80, 0x800, 0x10000};
-    // Of the control characters only these three exist in XML; surrogates and U+FFFE, U+FFFF never do.
+    // Only these three control characters exist in XML; surrogates and U+FFFE, U+FFFF never do.
     const bool control = character < 0x20 && character != '\t' && character != '\n' && character != '\r';
     const bool surrogate = character >= 0xD800 && character < 0xE000;
     if (character < kLeast[length] || control || surrogate || character == 0xFFFE || character == 0xFFFF ||

@@ -50,9 +50,9 @@ struct S3ErrorBody {
 /// nullopt when the text is not an <Error> document.
 std::optional<S3ErrorBody> ParseErrorXml(std::string_view xml);
 
-/// <ListBucketResult> of ListObjectsV2. Names are decoded when the answer says EncodingType url; '+' is a space then,
-/// as AWS writes it (Ceph writes %20). ETags lose their quotes. Objects and prefixes are in bytewise order afterwards.
-/// InvalidArgument also for a truncated page without a continuation token.
+/// Parses <ListBucketResult> of ListObjectsV2. Names are decoded when the answer says EncodingType url; '+' is a space
+/// then, as AWS writes it (Ceph writes %20). ETags lose their quotes. Objects and prefixes are in bytewise order
+/// afterwards. Returns InvalidArgument also for a truncated page without a continuation token.
 absl::StatusOr<ListPage> ParseListXml(std::string_view xml);
 
 /// <ListAllMyBucketsResult>.
@@ -62,13 +62,13 @@ absl::StatusOr<BucketPage> ParseBucketsXml(std::string_view xml);
 /// or id, and for a truncated page that does not say where the next one begins.
 absl::StatusOr<UploadPage> ParseUploadsXml(std::string_view xml);
 
-/// The upload id of <InitiateMultipartUploadResult>.
+/// Returns the upload id of <InitiateMultipartUploadResult>.
 absl::StatusOr<std::string> ParseInitiateMultipartXml(std::string_view xml);
 
 /// The ETag of <CompleteMultipartUploadResult>, without quotes.
 absl::StatusOr<std::string> ParseCompleteMultipartResultXml(std::string_view xml);
 
-/// Whether <ListPartsResult> has any <Part>.
+/// Returns whether <ListPartsResult> has any <Part>.
 absl::StatusOr<bool> ParseHasPartsXml(std::string_view xml);
 
 /// The ETag of <CopyObjectResult> or <CopyPartResult>, without quotes.
@@ -85,11 +85,11 @@ struct CompletedPart {
   friend bool operator==(const CompletedPart&, const CompletedPart&) = default;
 };
 
-/// <CompleteMultipartUpload>, the request.
+/// Writes <CompleteMultipartUpload>, the request.
 std::string WriteCompleteMultipartXml(const std::vector<CompletedPart>& parts);
 absl::StatusOr<std::vector<CompletedPart>> ParseCompleteMultipartXml(std::string_view xml);
 
-/// <Delete>, the request of DeleteObjects.
+/// Holds <Delete>, the request of DeleteObjects.
 struct DeleteObjectsRequest {
   std::vector<std::string> keys;
   bool quiet = false;

@@ -8,7 +8,7 @@ namespace {
 
 using ::testing::ElementsAre;
 
-/// AWS documentation, "ListObjectsV2", with one more object and an encoding.
+/// This is from the AWS documentation, "ListObjectsV2", with one more object and an encoding.
 constexpr std::string_view kAwsListing = R"(<?xml version="1.0" encoding="UTF-8"?>
 <ListBucketResult xmlns="http://s3.amazonaws.com/doc/2006-03-01/">
   <Name>bucket</Name><Prefix/><KeyCount>2</KeyCount><MaxKeys>3</MaxKeys><EncodingType>url</EncodingType>

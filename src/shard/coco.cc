@@ -22,7 +22,7 @@ namespace {
 using Json = nlohmann::json;
 
 constexpr int kMaxCocoDepth = 100;
-// Where the members of an image or of an annotation are: in an object, in a list, in the object of the file.
+// The members of an image or of an annotation are at this depth: in an object, in a list, in the object of the file.
 constexpr int kMemberDepth = 3;
 
 struct CocoImage {
@@ -211,7 +211,7 @@ absl::Status CheckAnnotation(const CocoAnnotation& annotation, size_t number) {
   return absl::OkStatus();
 }
 
-// The values of a row, in the order of their columns.
+// Returns the values of a row, in the order of their columns.
 std::vector<std::pair<uint32_t, std::string>> ValuesOf(const CocoImage& image,
                                                        const std::vector<const CocoAnnotation*>& annotations,
                                                        bool captions) {

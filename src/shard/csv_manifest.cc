@@ -65,7 +65,7 @@ class CsvManifest {
   absl::StatusOr<Manifest> Read();
 
  private:
-  // The common type of all cells of a column.
+  // Finds the common type of all cells of a column.
   struct CellTypes {
     bool all_int = true;
     bool all_float = true;

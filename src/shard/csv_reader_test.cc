@@ -65,7 +65,7 @@ TEST(CsvReader, Quotes) {
   EXPECT_THAT(lines, ElementsAre(1, 2, 5));
 }
 
-// As Python's csv module has it.
+// Python's csv module reads it in the same way.
 TEST(CsvReader, QuotesThatAreText) {
   EXPECT_THAT(Read("1,x\"y\"\n5\" nail, \"b\n"), ElementsAre(Record{"1", "x\"y\""}, Record{"5\" nail", " \"b"}));
   EXPECT_THAT(Read("\"1\"x\"y\",2\n\"a\" \r\n"), ElementsAre(Record{"1x\"y\"", "2"}, Record{"a "}));

@@ -27,7 +27,7 @@ bool IsNumber(std::string_view text) {
          std::all_of(text.begin(), text.end(), [](char c) { return c >= '0' && c <= '9'; });
 }
 
-// "train-00000-of-00064" -> "train"; "" when the name does not end so.
+// Turns "train-00000-of-00064" into "train"; returns "" when the name does not end so.
 std::string_view WithoutShardNumber(std::string_view name) {
   const size_t of = name.rfind("-of-");
   if (of == std::string_view::npos || !IsNumber(name.substr(of + 4))) return {};

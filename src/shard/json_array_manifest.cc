@@ -65,7 +65,7 @@ class JsonArrayManifest final : public nlohmann::json_sax<Json> {
     if (status_.ok()) status_ = std::move(status);
     return false;
   }
-  // What is no string.
+  // Takes anything that is not a string.
   bool Other() {
     if (depth_ != 1) return true;
     return Fail(entry_ == 0 ? NoHead()

@@ -66,7 +66,7 @@ std::vector<std::string> ClassAttributes(const Json& row) {
 
 class JsonLinesManifest {
  public:
-  /// `array`: of the objects, in place of lines.
+  /// `array` says that there is an array of objects in place of lines.
   JsonLinesManifest(const ManifestColumns& columns, ManifestSink each, bool array)
       : columns_(columns),
         each_(each),
@@ -158,7 +158,7 @@ absl::Status JsonLinesManifest::TakeLabel(const std::string& name, const Json& v
   return absl::OkStatus();
 }
 
-// The same in all rows, so that their order means nothing.
+// The attribute must be the same in all rows, so that their order means nothing.
 absl::Status JsonLinesManifest::TakeAttribute(const Json& row, uint64_t line) {
   std::vector<std::string> attributes = ClassAttributes(row);
   if (attributes.empty()) return absl::OkStatus();

@@ -71,8 +71,8 @@ uint32_t UnitOf(std::string_view text) {
   return unit;
 }
 
-// The length of the escape at the beginning, with both of a surrogate pair. `instead`: of half a pair, which is no
-// character.
+// Returns the length of the escape at the beginning, with both of a surrogate pair. `instead` replaces half of a pair,
+// which is not a character.
 size_t EscapeLength(std::string_view text, std::string_view* instead) {
   const auto is_high = [](uint32_t unit) { return unit >= 0xd800 && unit < 0xdc00; };
   const auto is_low = [](uint32_t unit) { return unit >= 0xdc00 && unit < 0xe000; };

@@ -7,7 +7,7 @@
 
 #include "base/status.h"
 
-/// Kinds of the texts in a manifest: numbers and labels.
+/// Texts in a manifest have these kinds: numbers and labels.
 
 namespace millrace {
 
@@ -23,16 +23,16 @@ bool IsFloatText(std::string_view text);
 /// A cell that is a float: IsFloatText, also with a plus, and what Python's float() reads as NaN or infinite.
 bool IsFloatCell(std::string_view text);
 
-/// "nan" in any case of letters, with or without a sign.
+/// Returns true for "nan" in any case of letters, with or without a sign.
 bool IsNanText(std::string_view text);
 
 /// A word of those that pandas takes for a missing value, such as N/A. NaN is none of them.
 bool IsMissingWord(std::string_view text);
 
-/// The number of a float cell.
+/// Returns the number of a float cell.
 std::optional<double> ParseFloatCell(std::string_view text);
 
-/// The kinds of all labels together.
+/// Finds the kinds of all labels together.
 class LabelKinds {
  public:
   /// `may_be_floats`: numbers need not be those of classes, and NaN among numbers is no label. `word` of messages as in
@@ -40,8 +40,8 @@ class LabelKinds {
   explicit LabelKinds(bool may_be_floats = false, std::string_view word = "line")
       : may_be_floats_(may_be_floats), word_(word) {}
 
-  /// The label of a row, without blanks around it; "" if the row has no label.
-  /// `quoted`: the file says that it is a text.
+  /// Adds the label of a row, without blanks around it; "" if the row has no label. `quoted` means that the file says
+  /// that it is a text.
   void Add(std::string_view label, uint64_t line, bool quoted = false);
 
   /// InvalidArgument, with the line, for a number that is not that of a class (1.5), and for numbers and names in one

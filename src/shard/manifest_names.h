@@ -23,7 +23,7 @@ std::string_view TrimCell(std::string_view text);
 absl::StatusOr<std::optional<size_t>> FindNameColumn(const ManifestColumns& columns,
                                                      const std::vector<std::string>& names);
 
-/// The column of the label, in the same way.
+/// Finds the column of the label, in the same way.
 absl::StatusOr<std::optional<size_t>> FindLabelColumn(const ManifestColumns& columns,
                                                       const std::vector<std::string>& names);
 

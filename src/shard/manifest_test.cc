@@ -10,7 +10,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-/// A manifest and its rows.
+/// Holds a manifest and its rows.
 struct Parsed {
   absl::StatusOr<Manifest> manifest;
   std::vector<std::string> rows;
@@ -114,7 +114,7 @@ TEST(Manifest, JsonLines) {
       ElementsAre("1 s3://b/1.jpg is cat meta={\"b\":[1,2.5]}:json ok=true:json",
                   "3 2.jpg is dog f=0.5:float n=-7:int t=é:text"));
   EXPECT_THAT(JsonOf(R"({"path": "1.jpg", "labels": [1, 0]})"), ElementsAre("1 1.jpg labels=[1,0]:json"));
-  // As Python writes them; a text that says the same stays.
+  // Python writes them like this; a text that says the same stays.
   EXPECT_THAT(JsonOf(R"({"path": "NaN.jpg", "a": NaN, "b": -Infinity, "c": Infinity, "t": "\"NaN"})"),
               ElementsAre("1 NaN.jpg t=\"NaN:text"));
 }

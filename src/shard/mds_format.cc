@@ -20,7 +20,7 @@ using Json = nlohmann::json;
 constexpr uint64_t kVersion = 2;
 constexpr size_t kMaxMdsHashes = 64;  // of a shard
 
-// The member of an object, or null.
+// Returns the member of an object, or null.
 const Json& Member(const Json& object, const char* name) {
   static const Json kNull;
   const auto found = object.is_object() ? object.find(name) : object.end();

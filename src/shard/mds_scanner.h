@@ -18,8 +18,8 @@ class MdsScanner final : public ShardScanner {
   absl::Status Finish(ShardSink sink) override;
   uint64_t held_bytes() const override { return bytes_.memory_bytes() + offsets_.capacity() * sizeof(uint32_t); }
 
-  /// In place of Feed: the first bytes of the shard. False if its head, which ends with the columns, is longer. Errors
-  /// are those of Feed.
+  /// Takes the first bytes of the shard in place of Feed. Returns false if its head, which ends with the columns, is
+  /// longer. Errors are those of Feed.
   absl::StatusOr<bool> FeedHead(ByteSpan first_bytes);
   /// After FeedHead: whether a sample has a `cls`, and how many there are.
   bool has_class() const;

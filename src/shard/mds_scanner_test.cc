@@ -51,7 +51,7 @@ std::string TextOf(const ShardSample& sample) {
   return text;
 }
 
-/// The samples by the head alone, or why not.
+/// Returns the samples by the head alone, or the error.
 std::vector<std::string> OutlineOf(const std::string& shard, size_t head_bytes, uint64_t shard_bytes) {
   MdsScanner scanner;
   const absl::StatusOr<bool> whole = scanner.FeedHead(AsBytes(shard).first(head_bytes));

@@ -32,7 +32,7 @@ Json Description(std::span<const MdsColumn> columns) {
   return json;
 }
 
-// u8 type, u8 axes << 2 | log2 of an axis' bytes, the axes, the values.
+// The result is u8 type, u8 axes << 2 | log2 of an axis' bytes, the axes, the values.
 std::optional<std::string> EncodeArray(ByteSpan npy) {
   constexpr size_t kMaxMdsAxes = 63;
   const std::optional<NpyArray> array = ParseNpy(npy);

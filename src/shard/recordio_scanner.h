@@ -10,8 +10,8 @@
 
 namespace millrace {
 
-/// How many labels follow MXNet's header at the start of a record's data, 0 for the one within it; nothing when there
-/// is no such header.
+/// Returns how many labels follow MXNet's header at the start of a record's data, 0 for the one within it; nullopt when
+/// there is no such header.
 std::optional<uint32_t> CountIrLabels(ByteSpan record);
 
 /// RecordIO of dmlc and MXNet: every record is a sample, also one in several parts. With MXNet's header in front, its

@@ -29,7 +29,7 @@ absl::Status Refused(const SampleShape& sample, std::string_view format, std::st
   return absl::InvalidArgumentError(fmt::format("sample '{}' cannot be written to {}: {}", sample.key, format, why));
 }
 
-// Of all values; nothing when no record can hold them.
+// Returns the bytes of all values; nullopt when no record can hold them.
 std::optional<uint64_t> ValuesBytes(const SampleShape& sample) {
   uint64_t bytes = 0;
   for (const FieldShape& field : sample.fields) {
@@ -174,17 +174,17 @@ class MdsEncoder final : public SampleGatherer {
           std::find_if(columns_.begin(), columns_.end(), [&](const MdsColumn& c) { return c.name == field.name; });
       if (column == columns_.end()) {
         return Refused(sample, "MDS",
-                       fmt::format("all samples have the same columns there, and its field '{0}' is not in the first "
-                                   "sample; name the fields that all have, and give one name to those that belong "
-                                   "together: --field jpg --field {1}=jpg",
+                       fmt::format("samples have the same columns there, and field '{0}' is not in the first one; name "
+                                   "the fields that all have, and give equivalent ones one name: --field jpg "
+                                   "--field {1}=jpg",
                                    field.name, field.NameInSource()));
       }
       if (!Fits(*column, wanted)) {
         return Refused(
             sample, "MDS",
-            fmt::format("all samples have the same columns there, and its field '{0}' is \"{1}\" where the "
-                        "first sample has \"{2}\"; a name that says what it is makes all alike: --field {3}=jpg "
-                        "for images, --field {3}=data for bytes",
+            fmt::format("samples have the same columns there, and field '{0}' is \"{1}\" where the first has \"{2}\"; "
+                        "a name that says its type makes all alike: --field {3}=jpg for images, --field {3}=data for "
+                        "bytes",
                         field.name, wanted.encoding, column->encoding, field.NameInSource()));
       }
       if (field.is_empty_array) {

@@ -52,11 +52,11 @@ class ShardEncoder {
   /// the shard.
   enum class Holds : uint8_t { kNothing, kSample, kShard };
   virtual Holds holds() const = 0;
-  /// Whether SampleBytes and OverheadBytes are just the bytes that will come out, and not about as many.
+  /// Returns whether SampleBytes and OverheadBytes are exactly the bytes that will come out, and not about as many.
   virtual bool IsExact() const = 0;
-  /// Whether readers find samples and fields under the names that they had.
+  /// Returns whether readers find samples and fields under the names that they had.
   virtual bool KeepsNames() const = 0;
-  /// Whether readers would take two samples with one key, one behind the other, for one.
+  /// Returns whether readers would take two samples with one key, one after the other, for one.
   virtual bool KeysTellSamplesApart() const = 0;
   /// No shard can be larger, or hold more samples.
   virtual uint64_t MaxShardBytes() const = 0;
@@ -70,7 +70,8 @@ class ShardEncoder {
 
   virtual absl::Status Begin(Sink out) = 0;
   virtual absl::Status BeginSample(const SampleShape& sample, Sink out) = 0;
-  /// The next bytes of the sample's values, one field right behind the other. Internal if there are too many.
+  /// Adds the next bytes of the sample's values, one field right after the other. Returns Internal if there are too
+  /// many.
   virtual absl::Status Add(ByteSpan bytes, Sink out) = 0;
   /// Internal if the last sample is not complete.
   virtual absl::Status End(Sink out) = 0;
@@ -82,7 +83,7 @@ class ShardEncoder {
 
 inline constexpr std::string_view kCompanionSuffix = ".idx";
 
-/// The columns of MDS for samples like this one. InvalidArgument if MDS cannot hold the sample.
+/// Returns the columns of MDS for samples like this one. Returns InvalidArgument if MDS cannot hold the sample.
 absl::StatusOr<std::vector<MdsColumn>> MdsColumnsOf(const SampleShape& sample);
 
 /// An encoder for shards of that kind, neither kRawObjects nor kTokens, of a data set in which `first` is a sample;

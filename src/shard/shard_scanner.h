@@ -27,7 +27,7 @@ class ShardScanner {
  public:
   virtual ~ShardScanner() = default;
 
-  /// The next bytes of the shard, in order, from its first one, in chunks of any size.
+  /// Takes the next bytes of the shard, in order, from its first one, in chunks of any size.
   virtual absl::Status Feed(ByteSpan chunk, ShardSink sink) = 0;
 
   /// Call it after the last byte: hands out the remaining samples. DataLoss if the shard is truncated.

@@ -17,7 +17,7 @@ constexpr uint64_t TarPadded(uint64_t size) {
   return (size + kTarBlock - 1) / kTarBlock * kTarBlock;
 }
 
-/// Where a field lies in a header block.
+/// Says where a field is in a header block.
 struct TarFieldAt {
   size_t offset;
   size_t length;

@@ -36,7 +36,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   RepairChecksums(shard);
   uint64_t end = 0;
   const auto check = [&](const ShardSample& sample) {
-    // What comes out lies within the shard, in order, and has the checksum of its bytes.
+    // Each sample lies within the shard, in order, and has the checksum of its bytes.
     if (sample.fields.empty() || sample.span.offset < end || sample.span.end() > shard.size()) std::abort();
     end = sample.span.end();
     if (Crc32c(AsBytes(shard).subspan(sample.span.offset, sample.span.length)) != sample.crc32c) std::abort();

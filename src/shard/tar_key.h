@@ -9,11 +9,11 @@
 
 namespace millrace {
 
-/// Each dot of the last component becomes "%2E", and "__" at the beginning "%5F_". A text that looks escaped already
-/// ("%2E", "%252E", ...) gets another "25" behind its "%", so that two keys never become one.
+/// Turns each dot of the last component into "%2E", and "__" at the beginning into "%5F_". A text that looks escaped
+/// already ("%2E", "%252E", ...) gets another "25" after its "%", so that two keys never become one.
 std::string EscapeTarKey(std::string_view key);
 
-/// The key from which EscapeTarKey made this one.
+/// Returns the key from which EscapeTarKey made this one.
 std::string UnescapeTarKey(std::string_view escaped);
 
 }  // namespace millrace

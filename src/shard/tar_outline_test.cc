@@ -46,7 +46,7 @@ std::vector<std::string> Texts(const testing::Scanned& scanned) {
   return texts;
 }
 
-/// Extended headers, a folder, files that make no samples, and a sample in two groups.
+/// The shard has extended headers, a folder, files that make no samples, and a sample in two groups.
 std::string Shard() {
   std::string shard = Pax({"comment=of the archive"}, 'g') + Member("set/", "", '5') + Member("./a/1.JPG", "first");
   shard += Member("./a/1.cls", "3") + Member("__meta__.json", "{}") + Pax({"mtime=1.5"}) + Member("a/2.jpg", "") +

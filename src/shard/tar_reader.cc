@@ -86,7 +86,7 @@ std::string_view CompressionOf(std::string_view bytes) {
   return {};
 }
 
-// `bytes`: the first ones of the object.
+// `bytes` are the first ones of the object.
 absl::Status CheckNotCompressed(std::string_view bytes) {
   const std::string_view compression = CompressionOf(bytes);
   if (compression.empty()) return absl::OkStatus();
@@ -152,7 +152,7 @@ absl::StatusOr<TarReader::Event> TarReader::Advance(ByteSpan bytes) {
   }
 }
 
-// kNeedBytes here means: no member yet, go on.
+// The result kNeedBytes means here: no member yet, continue.
 absl::StatusOr<TarReader::Event> TarReader::ReadHeader() {
   const std::string_view header = buffer_;
   if (AllZero(header)) return EndArchive();

@@ -13,7 +13,8 @@
 
 namespace millrace {
 
-/// Bytes of the header(s) of a member: 512, or more with a PAX header. The same errors as AppendTarHeader.
+/// Returns the bytes of the header(s) of a member: 512, or more with a PAX header. Returns the same errors as
+/// AppendTarHeader.
 absl::StatusOr<uint64_t> TarHeaderBytes(std::string_view name, uint64_t size);
 
 /// Appends the header(s) of a regular file of `size` bytes. InvalidArgument for names that are empty, hold a NUL or

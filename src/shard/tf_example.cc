@@ -43,7 +43,7 @@ bool AddBytes(ByteSpan list, TfFeature* feature, TfValues* values) {
   return reader.ok();
 }
 
-// Numbers, packed or one by one; `read_one` takes one from a reader.
+// Adds numbers, packed or one by one; `read_one` takes one from a reader.
 template <typename ReadOne>
 bool AddNumbers(ByteSpan list, uint32_t wire_type, ReadOne read_one, TfFeature* feature) {
   const auto add = [&](WireReader& from) {

@@ -5,7 +5,7 @@
 
 #include "base/crypto.h"
 
-/// TFRecord: u64 length, u32 masked CRC of these eight bytes, the data, u32 masked CRC of the data.
+/// TFRecord is u64 length, u32 masked CRC of these eight bytes, the data, u32 masked CRC of the data.
 
 namespace millrace {
 

@@ -17,7 +17,7 @@ namespace millrace {
 
 namespace {
 
-// Which list of a Feature; the numbers are those of protocol buffers.
+// Selects a list of a Feature; the numbers are those of protocol buffers.
 enum class ListOf : uint8_t { kBytes = 1, kFloats = 2, kInts = 3 };
 
 // A list and the bytes of its values, packed where they are numbers.
@@ -72,7 +72,7 @@ std::optional<Values> AsNumbers(const ValueField& field) {
   return std::nullopt;
 }
 
-// What comes in front of the values, in the entry of the map.
+// Returns the bytes in front of the values, in the entry of the map.
 std::string EntryHead(std::string_view name, ListOf list, uint64_t values_bytes) {
   // Lists without numbers are empty messages.
   const bool empty = values_bytes == 0 && list != ListOf::kBytes;

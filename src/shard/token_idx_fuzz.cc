@@ -8,8 +8,8 @@
 #include "shard/testing/scan.h"
 #include "shard/token_scanner.h"
 
-// The input is an .idx of Megatron, after one byte that sets the size of the chunks; when it is odd, the offsets of the
-// sequences are repaired first: a fuzzer hardly finds such.
+// The input is an .idx of Megatron, after one byte that sets the size of the chunks. When it is odd, the offsets of the
+// sequences are repaired first. A fuzzer hardly finds such offsets.
 
 namespace {
 

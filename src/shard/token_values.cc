@@ -54,7 +54,7 @@ std::string_view TokenTypeName(TokenType type) {
 
 std::optional<uint64_t> TokenHeadBytes(std::string_view encoding, NumberType type, uint64_t bytes) {
   if (!encoding.starts_with(kNdarray) || encoding.find(':', kNdarray.size()) != std::string_view::npos) return 0;
-  // The number of axes and the size of their lengths, and the one length.
+  // They are the number of axes and the size of their lengths, and the one length.
   for (int log = 0; log <= 3; ++log) {
     const uint64_t head = 1 + (uint64_t{1} << log);
     if (bytes < head || (bytes - head) % type.size != 0) continue;

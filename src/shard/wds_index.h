@@ -12,7 +12,7 @@
 
 namespace millrace {
 
-/// A file of a tar shard.
+/// Describes a file of a tar shard.
 struct WdsMember {
   std::string_view name;
   uint64_t offset = 0;  // of its data

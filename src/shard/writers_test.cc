@@ -8,7 +8,7 @@
 #include "shard/testing/scan.h"
 #include "shard/tfrecord_writer.h"
 
-// What is written is read by other programs in tests/shard/test_writers.py; here it is read by this one.
+// Other programs read the written shards in tests/shard/test_writers.py; here they are read by this one.
 
 namespace millrace {
 namespace {
@@ -27,7 +27,7 @@ std::string NpyField(std::string_view type, std::vector<uint64_t> shape, const s
   return file + values;
 }
 
-// "key: name(type)=value ..." of each sample.
+// Returns "key: name(type)=value ..." of each sample.
 std::vector<std::string> ReadShard(DataKind kind, const std::string& shard) {
   const auto scanned = ScanShard(kind, shard, 100);
   EXPECT_TRUE(scanned.status.ok()) << scanned.status;

@@ -12,7 +12,7 @@
 #include "s3/get_exchange.h"
 #include "s3/testing/exchange_driver.h"
 
-/// For the tests of GetExchange.
+/// These helpers are for the tests of GetExchange.
 
 namespace millrace {
 
