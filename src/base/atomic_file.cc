@@ -60,7 +60,7 @@ absl::StatusOr<std::string> Replaceable(std::string path, std::string_view name,
       fmt::format("{}: is a device, a pipe or a socket, and must not be replaced by a file; name another path", name));
 }
 
-// What the names of this machine's temporary files begin with.
+// Returns what the names of this machine's temporary files begin with.
 const std::string& OwnPrefix() {
   static const std::string prefix = fmt::format("{}{}-", kTemporaryPrefix, HostDigits());
   return prefix;
@@ -95,7 +95,7 @@ UniqueFd OpenTemporary(const std::string& path, mode_t mode) {
   UniqueFd fd(open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode));
   if (!fd) return fd;
   struct stat info {};
-  // Who removes abandoned files may have come between: then the name is gone, or is about to go.
+  // A process that removes abandoned files may have come between: then the name is gone, or is about to go.
   const bool taken = TryLock(fd.get()) == Lock::kOfAnother || (fstat(fd.get(), &info) == 0 && info.st_nlink == 0);
   if (!taken) return fd;
   fd = UniqueFd(-1);
@@ -295,9 +295,9 @@ absl::Status AtomicFile::PlaceReserved() const {
   return placed;
 }
 
-// By a rename that replaces nothing; where there is none (NFS, old FUSE file systems, sandboxes that refuse the call),
-// by a hard link, which takes a change of the folder more; and without these either (exFAT, SMB, file systems over S3),
-// by a second file that only one process can make.
+// Places the file by a rename that replaces nothing. Some systems do not have that: NFS, old FUSE file systems, and
+// sandboxes that refuse the call. There, a hard link is made, which takes one more change of the folder. Without hard
+// links either (exFAT, SMB, file systems over S3), a second file decides, which only one process can make.
 absl::Status AtomicFile::PlaceIfAbsent() const {
   if (renameat2(AT_FDCWD, temporary_.c_str(), AT_FDCWD, path_.c_str(), RENAME_NOREPLACE) == 0) return absl::OkStatus();
   if (errno != EINVAL && errno != EPERM && errno != ENOSYS && errno != EOPNOTSUPP) return LinkError(errno);

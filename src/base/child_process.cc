@@ -37,7 +37,7 @@ absl::StatusOr<Pipe> MakePipe() {
   return Pipe{.read = UniqueFd(ends[0]), .write = UniqueFd(ends[1])};
 }
 
-/// What the child reads: a pipe that holds all of `text`; none when there is nothing.
+/// Returns the child's input: a pipe that holds all of `text`; none when there is no text.
 absl::StatusOr<UniqueFd> InputOf(const std::string& text) {
   if (text.empty()) return UniqueFd(-1);
   if (text.size() > kMaxInputBytes) return absl::InvalidArgumentError("would be given too much to read");

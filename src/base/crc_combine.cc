@@ -10,7 +10,7 @@ namespace {
 // A CRC is a polynomial over GF(2), reflected: the highest bit is the coefficient of x^0. Appending n bytes multiplies
 // it by x^8n modulo the CRC's polynomial; that all of them begin and end with an inversion cancels out.
 
-/// a * b modulo `polynomial`.
+/// Returns a * b modulo `polynomial`.
 template <typename T>
 constexpr T Multiply(T a, T b, T polynomial) {
   T product = 0;

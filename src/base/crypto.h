@@ -24,7 +24,7 @@ std::array<uint8_t, 20> Sha1(ByteSpan data);
 /// MD5 of a stream, for the ETags of objects that do not fit into memory. Not thread-safe.
 class Md5Stream {
  public:
-  /// Hosts in FIPS mode have none.
+  /// Returns false on hosts in FIPS mode, which do not have MD5.
   static bool Available();
   Md5Stream();
   ~Md5Stream();
@@ -37,7 +37,7 @@ class Md5Stream {
   void* context_;  // EVP_MD_CTX; OpenSSL stays inside crypto.cc
 };
 
-/// SHA-256 of a stream. Not thread-safe.
+/// Computes SHA-256 of a stream. Not thread-safe.
 class Sha256Stream {
  public:
   Sha256Stream();
@@ -52,13 +52,14 @@ class Sha256Stream {
   void* context_;  // EVP_MD_CTX
 };
 
-/// CRC32 of zlib and gzip: Crc32("123456789") = 0xcbf43926. `crc` continues an earlier result.
+/// Returns CRC32 of zlib and gzip: Crc32("123456789") = 0xcbf43926. `crc` continues an earlier result.
 uint32_t Crc32(ByteSpan data, uint32_t crc = 0);
 
-/// CRC-64/NVME, a checksum of S3: Crc64Nvme("123456789") = 0xae8b14860a799888. `crc` continues an earlier result.
+/// Returns CRC-64/NVME, a checksum of S3: Crc64Nvme("123456789") = 0xae8b14860a799888. `crc` continues an earlier
+/// result.
 uint64_t Crc64Nvme(ByteSpan data, uint64_t crc = 0);
 
-/// CRC32C (Castagnoli), as in RFC 3720: Crc32c("123456789") = 0xe3069283. `crc` continues an earlier result.
+/// Returns CRC32C (Castagnoli), as in RFC 3720: Crc32c("123456789") = 0xe3069283. `crc` continues an earlier result.
 uint32_t Crc32c(ByteSpan data, uint32_t crc = 0);
 
 uint64_t Xxh3(ByteSpan data, uint64_t seed = 0);
@@ -75,11 +76,11 @@ struct Uint128 {
   }
   friend bool operator==(const Uint128&, const Uint128&) = default;
 
-  /// 32 lower-case hex digits, high half first.
+  /// Returns 32 lower-case hex digits, high half first.
   std::string Hex() const;
 };
 
-/// XXH3-128 of a stream, seed 0. Not thread-safe; Reset() begins again.
+/// Computes XXH3-128 of a stream, seed 0. Not thread-safe; Reset() begins again.
 class Xxh3Stream {
  public:
   Xxh3Stream();

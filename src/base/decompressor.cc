@@ -112,8 +112,8 @@ class GzipDecompressor final : public Decompressor {
   bool padded_ = false;  // zeros have come behind the last
 };
 
-// The library's memory, with its windows as part of a budget. It has one window at a time, so that waiting for a budget
-// ends: who waits holds none.
+// Provides the library's memory, with its windows as part of a budget. It has one window at a time, so that waiting for
+// a budget ends: a decompressor that waits holds no window.
 class ZstdMemory {
  public:
   explicit ZstdMemory(WaitingBudget* windows) : windows_(windows) {}

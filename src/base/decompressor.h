@@ -33,9 +33,9 @@ class Decompressor {
   /// Call it after the last byte. DataLoss if the stream is not complete.
   absl::Status Finish(Sink out);
 
-  /// After DataLoss: how many of the bytes that were handed out can be trusted. If the stream was cut short, all of
-  /// them; if it is damaged, those of complete members or frames, since damage is noticed later than where it lies,
-  /// often only by the checksum at the end.
+  /// Call this after DataLoss. Returns how many of the bytes that were handed out can be trusted. If the stream was cut
+  /// short, all of them can. If it is damaged, those of complete members or frames can, since damage is noticed later
+  /// than where it is, often only by the checksum at the end.
   uint64_t sound_bytes() const { return sound_; }
 
  protected:

@@ -14,7 +14,7 @@ class HmacKey {
   HmacKey(HmacKey&&) noexcept;
   HmacKey& operator=(HmacKey&&) noexcept;
 
-  /// As HmacSha256 of the key.
+  /// Returns HmacSha256 of the key.
   Sha256Digest Sign(ByteSpan data) const;
 
  private:

@@ -119,7 +119,7 @@ void LifeOfOthers::Touch(pid_t process) const {
   if (!path.starts_with('/')) return;
   const UniqueFd file = OpenAsSeenBy(folder, path);
   struct statx info {};
-  // Without asking its file system.
+  // The call does not ask the file system.
   if (!file || statx(file.get(), "", AT_EMPTY_PATH | AT_STATX_DONT_SYNC, STATX_TYPE | STATX_UID, &info) != 0) return;
   if (!S_ISREG(info.stx_mode) || info.stx_uid != user.st_uid) return;
   if (is_own_(makedev(info.stx_dev_major, info.stx_dev_minor))) return;

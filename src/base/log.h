@@ -2,8 +2,9 @@
 
 #include <string_view>
 
-/// Diagnostics on stderr. The only singleton of the project. Never log credentials, signatures or presigned URLs; never
-/// log an error that is also returned. MILLRACE_LOG=debug|info|warning|error|off sets the level (default: warning).
+/// Writes diagnostics to stderr. This is the only singleton of the project. Never log credentials, signatures or
+/// presigned URLs; never log an error that is also returned. MILLRACE_LOG=debug|info|warning|error|off sets the level
+/// (default: warning).
 
 namespace millrace {
 

@@ -16,7 +16,7 @@
 namespace millrace {
 namespace {
 
-// 0, or the error; ENODATA if the file has become shorter.
+// Returns 0, or the error; ENODATA if the file has become shorter.
 int ReadWhole(int fd, std::byte* to, size_t size) {
   for (size_t at = 0; at < size;) {
     const ssize_t n = pread(fd, to + at, size - at, static_cast<off_t>(at));

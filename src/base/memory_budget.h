@@ -32,8 +32,8 @@ class Reservation {
   uint64_t bytes_ = 0;
 };
 
-/// The bound on a process's buffers. Reservations are granted or refused at once: a caller that is refused
-/// waits until its own work has finished. Thread-safe; must outlive its reservations.
+/// Bounds a process's buffers. Reservations are granted or refused at once: a caller that is refused waits until its
+/// own work has finished. Thread-safe; must outlive its reservations.
 class MemoryBudget {
  public:
   explicit MemoryBudget(uint64_t limit_bytes) : limit_(limit_bytes) {}

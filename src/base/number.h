@@ -28,7 +28,7 @@ std::optional<T> ParseNumber(std::string_view text, int base = 10) {
   return result.ec == std::errc() && result.ptr == text.data() + text.size() ? std::optional(number) : std::nullopt;
 }
 
-/// The same into `number`, which stays as it is if the result is false.
+/// Parses into `number`, which stays as it is if the result is false.
 template <typename T>
 bool ParseNumber(std::string_view text, T* number, int base = 10) {
   const std::optional<T> parsed = ParseNumber<T>(text, base);

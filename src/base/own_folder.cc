@@ -77,7 +77,7 @@ void SetMode(const std::string& path, mode_t mode) {
   (void)chmod(path.c_str(), mode);
 }
 
-// For this user alone, or for the group. One that is there stays as it is.
+// Makes a folder for this user alone, or for the group. One that is there stays as it is.
 absl::Status MakeOneFolder(const std::string& folder, WantedGroup group) {
   if (mkdir(folder.c_str(), kPrivateFolder) != 0) {
     return errno == EEXIST ? absl::OkStatus() : ErrnoStatus(errno, folder, "making");

@@ -17,7 +17,7 @@
 
 namespace millrace {
 
-/// A group that shares caches: its members trust each other. Its folders have the mode 2770.
+/// This variable names a group that shares caches: its members trust each other. Its folders have the mode 2770.
 inline constexpr const char* kGroupVariable = "MILLRACE_CACHE_GROUP";
 
 enum class FolderSharing : uint8_t {
@@ -53,7 +53,7 @@ absl::StatusOr<OwnFolder> TakeOwnFolder(const std::string& parent, std::string_v
 /// Those of the two that exist and may be used. Makes neither; one of this user's is closed to others.
 std::vector<OwnFolder> FindOwnFolders(const std::string& parent, std::string_view name, FolderSharing sharing);
 
-/// The first of them. NotFound if there is none.
+/// Returns the first of them. Returns NotFound if there is none.
 absl::StatusOr<OwnFolder> FindOwnFolder(const std::string& parent, std::string_view name, FolderSharing sharing);
 
 /// PermissionDenied unless the open file belongs to this user, or to the group that shares the folder.

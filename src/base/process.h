@@ -3,14 +3,14 @@
 #include <cstdint>
 #include <string>
 
-/// This process and its host:
+/// These functions describe this process and its host:
 ///
 ///   const std::string folder = EnvironmentValue("TMPDIR");  // "" if it is not set
 ///   record.host = HostName();
 
 namespace millrace {
 
-/// The value of a variable of the environment; "" if it is not set. Unsafe while another thread sets one.
+/// Returns the value of a variable of the environment; "" if it is not set. Unsafe while another thread sets one.
 std::string EnvironmentValue(const std::string& name);
 
 /// "localhost" if the system gives no name.
@@ -19,7 +19,7 @@ std::string HostName();
 /// 16 hex digits of it, for the names of files in folders that several machines share.
 std::string HostDigits();
 
-/// CPU-seconds of all threads of this process so far, in user space and in the kernel.
+/// Returns the CPU-seconds of all threads of this process so far, in user space and in the kernel.
 double CpuSeconds();
 
 /// The most bytes that this process has had in memory; 0 if the system does not say.

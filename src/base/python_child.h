@@ -6,6 +6,7 @@
 
 /// Python programs that Millrace starts:
 ///
+/// Python children are started like this:
 ///   command.words = PythonModule(DefaultPython(), "millrace.preflight");
 ///   command.words = {DefaultPython(), "-c", PythonProgram("import torch")};
 ///

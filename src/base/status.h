@@ -41,7 +41,7 @@ inline std::string_view ToStd(absl::string_view text) {
   return {text.data(), text.size()};
 }
 
-/// The same code and payloads with `context: ` in front of the message. OK stays OK.
+/// Returns the same code and payloads with `context: ` in front of the message. OK stays OK.
 inline absl::Status Annotate(const absl::Status& status, std::string_view context) {
   if (status.ok()) return status;
   std::string message(context);
@@ -63,7 +63,7 @@ inline absl::Status Annotate(const absl::Status& status, std::string_view contex
     if (absl::Status status_macro = (expr); !status_macro.ok()) return status_macro; \
   } while (false)
 
-/// ASSIGN_OR_RETURN(auto x, F()): `lhs` gets the value of a StatusOr, or the enclosing function returns its error.
+/// With ASSIGN_OR_RETURN(auto x, F()), `lhs` gets the value of a StatusOr, or the enclosing function returns its error.
 #define ASSIGN_OR_RETURN(lhs, expr) ASSIGN_OR_RETURN_INNER(MILLRACE_CONCAT(status_or_, __COUNTER__), lhs, expr)
 #define ASSIGN_OR_RETURN_INNER(tmp, lhs, expr)   \
   auto tmp = (expr);                             \

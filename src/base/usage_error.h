@@ -7,8 +7,8 @@
 #include "absl/strings/cord.h"
 #include "base/status.h"
 
-/// Errors of the command line. `AsUsage(ParseUri(text).status())` marks an error as wrong usage, whatever the data are;
-/// the program then ends with exit status 2.
+/// This header is for errors of the command line. `AsUsage(ParseUri(text).status())` marks an error as wrong usage,
+/// whatever the data are; the program then ends with exit status 2.
 
 namespace millrace {
 

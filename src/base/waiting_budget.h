@@ -24,8 +24,8 @@ class WaitingBudget {
   std::mutex mutex_;
   std::condition_variable changed_;
   uint64_t used_ = 0;
-  uint64_t next_turn_ = 0;
-  uint64_t turn_ = 0;  // of the task that is served next
+  uint64_t next_ticket_ = 0;
+  uint64_t served_ticket_ = 0;  // the task that has it is served next
 };
 
 }  // namespace millrace

@@ -35,7 +35,7 @@ absl::Status Malformed(bool presigned, std::string_view what, const S3ErrorDetai
                              fmt::format("The authorization header is malformed; {}", what), details);
 }
 
-/// "AKID/20130524/us-east-1/s3/aws4_request"
+/// Parses a text such as "AKID/20130524/us-east-1/s3/aws4_request".
 absl::Status ParseCredential(std::string_view text, Claim* claim) {
   const std::vector<absl::string_view> items = absl::StrSplit(ToAbsl(text), '/');
   // An access key may contain slashes; the scope is the last four.

@@ -22,7 +22,7 @@ struct AuthSettings {
 /// The claims of a signed request about its body.
 struct AuthResult {
   std::string payload_hash = std::string(kUnsignedPayload);  // x-amz-content-sha256: a hash, or a mode
-  // For the signatures of chunks:
+  // These serve for the signatures of chunks:
   bool is_signed = false;
   absl::Time time;
   SigV4Scope scope;

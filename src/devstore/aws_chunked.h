@@ -18,6 +18,7 @@ namespace millrace {
 
 /// Decodes bodies in the content encoding "aws-chunked" and checks the chain of their signatures:
 ///
+/// The body has this form:
 ///   size-in-hex[;chunk-signature=...] CRLF data CRLF ... 0[;chunk-signature=...] CRLF
 ///   [name:value CRLF ... [x-amz-trailer-signature:... CRLF]] CRLF
 ///

@@ -11,7 +11,7 @@
 
 namespace millrace {
 
-/// What a Range header asks for.
+/// Says what a Range header asks for.
 enum class RangeKind {
   kWhole,          // no header, or one that S3 ignores (several ranges, other units, first > last)
   kPart,           // answered by 206

@@ -36,7 +36,8 @@ struct DevstoreOptions {
   uint64_t seed = 0;
   int64_t clock_offset_s = 0;  // of its clock, ahead of this machine's, as signatures and Date have it
 
-  /// Of a fake of EC2 beside S3 (ec2_fake.h): its folder, "" for none, and how many descriptions show what passes.
+  /// These are for a fake of EC2 beside S3 (ec2_fake.h): its folder, "" for none, and how many descriptions show
+  /// transient states.
   std::string ec2_folder;
   int ec2_looks = 1;
 
@@ -63,7 +64,7 @@ class Devstore {
   /// Answers so far, by method and HTTP status (0: cut before the head).
   std::map<std::pair<std::string, int>, uint64_t> counters() const;
 
-  /// How often each of the options' faults was injected.
+  /// Returns how often each of the options' faults was injected.
   std::vector<uint64_t> fault_firings() const;
 
  private:

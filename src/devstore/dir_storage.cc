@@ -133,7 +133,7 @@ class DirStorage final : public Storage {
     const auto found = odd_.find(bucket);
     return found != odd_.end() && found->second.contains(key);
   }
-  /// Where the object lies if there is one.
+  /// Returns the place of the object if there is one.
   std::string ObjectPath(const std::string& bucket, const std::string& key) const {
     if (IsPlainPath(key) && !IsOdd(bucket, key)) return BucketPath(bucket) + "/" + key;
     return OddFolder(bucket) + "/" + HashOf(key);
@@ -354,8 +354,8 @@ absl::StatusOr<std::string> DirStorage::Place(const std::string& from, const std
   return to;
 }
 
-/// False when the path is taken in a way that does not exist in S3: a folder where the file should be, or a file for a
-/// folder; or when a link leads out of the root.
+/// Returns false when the path is taken in a way that does not exist in S3. Either a folder is where the file should
+/// be, or a file where a folder should be. Also returns false when a link leads out of the root.
 absl::StatusOr<bool> DirStorage::PlaceAsPath(const std::string& from, const std::string& to) {
   const size_t slash = to.rfind('/');
   const UniqueFd folder = MakeFolderWithin(root_, to.substr(0, slash));

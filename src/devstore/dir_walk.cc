@@ -36,7 +36,7 @@ struct CloseDir {
   void operator()(DIR* dir) const { closedir(dir); }
 };
 
-/// Whether a link, whose name lies in the folder with this descriptor, is followed.
+/// Returns whether a link, whose name is in the folder with this descriptor, is followed.
 using FollowsLink = absl::FunctionRef<bool(int dir_fd, const char* name)>;
 
 /// "file", "folder/", or nothing for what is neither.
@@ -103,8 +103,8 @@ bool DirCache::Serves(int dir_fd, const char* name, const std::string& folder) {
   if (LiesWithin(target, root_)) return true;
   if (!warned_.exchange(true)) {
     Log(LogLevel::kWarning, "devstore",
-        fmt::format("{}/{} is a symbolic link that leads out of {}: devstore does not serve what it leads to, nor that "
-                    "of other such links; serve a folder that holds it, or copy it",
+        fmt::format("{}/{} is a symbolic link that leads out of {}: devstore serves neither its target nor those of "
+                    "other such links; serve a folder that holds it, or copy it",
                     folder.substr(0, folder.find_last_not_of('/') + 1), name, root_));
   }
   return false;

@@ -26,7 +26,7 @@ bool RemoveEmptyFolders(const std::string& path);
 class DirCache {
  public:
   using Names = std::shared_ptr<const std::vector<std::string>>;
-  /// `root`: the served folder, a path by RealPathOf. Of the links that lead out of it the first is logged.
+  /// `root` is the served folder, a path by RealPathOf. The first link that leads out of it is logged.
   explicit DirCache(std::string root) : root_(std::move(root)) {}
   /// All walks fail from now on, also those in progress.
   void Stop() { stopped_ = true; }
@@ -56,7 +56,7 @@ class DirWalk {
  public:
   DirWalk(DirCache& cache, std::string root) : cache_(cache), root_(std::move(root)) {}
 
-  /// The first key not less than `from`.
+  /// Returns the first key not less than `from`.
   absl::StatusOr<std::optional<std::string>> FirstFrom(std::string_view from);
 
  private:

@@ -12,7 +12,7 @@ namespace millrace {
 
 namespace {
 
-// "Filter.1.Value.2" -> "Filter.Value"
+// Turns "Filter.1.Value.2" into "Filter.Value".
 std::string WithoutNumbers(std::string_view name) {
   std::string out;
   while (!name.empty()) {

@@ -12,9 +12,9 @@
 
 namespace millrace {
 
-/// An error of EC2: its code and HTTP status, as an S3Error.
+/// Returns an error of EC2: its code and HTTP status, as an S3Error.
 absl::Status Ec2Fault(std::string_view code, std::string_view message, int http_status = 400);
-/// The same with a message that is formatted, and the HTTP status 400.
+/// Returns an error with a message that is formatted, and the HTTP status 400.
 template <typename... Args>
 absl::Status Ec2Refusal(std::string_view code, fmt::format_string<Args...> message, Args&&... args) {
   return Ec2Fault(code, fmt::format(message, std::forward<Args>(args)...));
@@ -30,9 +30,9 @@ class Ec2Query {
   /// "" if it is absent.
   std::string Value(const std::string& name) const;
   bool Has(const std::string& name) const { return values_.contains(name); }
-  /// NAME.1, NAME.2, ...
+  /// Returns NAME.1, NAME.2, ...
   std::vector<std::string> List(const std::string& name) const;
-  /// PREFIXTag.1.Key and .Value, ...
+  /// Returns PREFIXTag.1.Key and .Value, ...
   std::map<std::string, std::string> Tags(const std::string& prefix) const;
   /// UnknownParameter for one whose name, without numbers, is none of these; MissingParameter for those of `required`.
   absl::Status CheckNames(const std::vector<std::string_view>& required,

@@ -57,7 +57,7 @@ struct FaultRule {
   double until_s = std::numeric_limits<double>::infinity();
 };
 
-/// InvalidArgument with the place of the error and the expected form.
+/// Returns InvalidArgument with the place of the error and the expected form.
 absl::StatusOr<FaultRule> ParseFaultRule(std::string_view spec);
 
 bool MatchesKey(const FaultRule& rule, std::string_view key);
@@ -83,7 +83,7 @@ class FaultPlan {
   /// The action of the first rule that matches and wins its draw. Counts the match.
   std::optional<FaultAction> Draw(const RequestIdentity& request, std::chrono::steady_clock::time_point now);
 
-  /// How often each rule has acted.
+  /// Returns how often each rule has acted.
   std::vector<uint64_t> firings() const;
 
  private:

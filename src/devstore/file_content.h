@@ -20,7 +20,7 @@ class FileContent final : public Content {
 
   uint64_t size() const override { return size_; }
   absl::Status Read(uint64_t offset, MutableByteSpan into) const override;
-  /// Only with an open descriptor.
+  /// Call this only with an open descriptor.
   void AppendSteps(ByteRange range, std::vector<ReplyStep>* out) const override;
 
   /// The descriptor, or one for this use.
@@ -36,8 +36,8 @@ class FileContent final : public Content {
   const uint64_t size_;
 };
 
-/// A temporary file in `folder` with the bytes of all these files, one behind the other. The kernel copies them, or
-/// shares them where the file system can.
+/// Makes a temporary file in `folder` with the bytes of all these files, one after the other. The kernel copies them,
+/// or shares them if the file system can.
 absl::StatusOr<std::shared_ptr<Content>> JoinFiles(const std::string& folder,
                                                    const std::vector<std::shared_ptr<const Content>>& contents);
 

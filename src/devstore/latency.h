@@ -24,10 +24,10 @@ struct LatencyModel {
 /// A pure function: a run with the same seed and the same requests has the same delays.
 std::chrono::nanoseconds FirstByteDelay(const LatencyModel& model, uint64_t seed, const RequestIdentity& request);
 
-/// When to send the answer to a request that arrived at `arrived` and is delayed by `delay`: together with other
-/// answers that are due at about the same time, up to a sixteenth of the delay, and at most 2 ms, later. If the server
-/// woke up for each answer by itself, it would take CPU time from a client on the same machine, which a store far away
-/// does not.
+/// Returns when to send the answer to a request that arrived at `arrived` and is delayed by `delay`. It is sent
+/// together with other answers that are due at about the same time: up to a sixteenth of the delay, and at most 2 ms,
+/// later. If the server woke up for each answer by itself, it would take CPU time from a client on the same machine,
+/// which a store far away does not.
 std::chrono::steady_clock::time_point LeavesAt(std::chrono::steady_clock::time_point arrived,
                                                std::chrono::nanoseconds delay);
 

@@ -19,7 +19,7 @@ namespace {
 
 constexpr size_t kBlockBytes = size_t{1} << 20;
 
-/// A piece of a content. Contents share blocks: a multipart object is made of those of its parts.
+/// This is a piece of a content. Contents share blocks: a multipart object is made of those of its parts.
 struct Block {
   Buffer bytes;
   size_t used = 0;

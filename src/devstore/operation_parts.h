@@ -22,7 +22,7 @@ absl::StatusOr<ObjectAttributes> AttributesOf(const S3Request& request);
 void AddChecksumHeaders(const std::optional<Checksum>& checksum, HttpHeaders* headers);
 void WriteChecksum(const std::optional<Checksum>& checksum, XmlWriter* writer);
 
-/// x-amz-copy-source, opened, with its conditions checked.
+/// Holds x-amz-copy-source, opened, with its conditions checked.
 struct CopySource {
   std::string bucket;
   std::string key;
@@ -51,10 +51,10 @@ struct CopiedContent {
 absl::StatusOr<CopiedContent> CopyContent(OperationContext& context, const Content& source, ByteRange range,
                                           std::optional<ChecksumAlgorithm> algorithm, BlobWriter& writer);
 
-/// The checksum of a whole content in base64.
+/// Returns the checksum of a whole content in base64.
 absl::StatusOr<std::string> ChecksumOf(const Content& content, ChecksumAlgorithm algorithm);
 
-/// A number in the query, e.g. max-keys. InvalidArgument.
+/// Returns a number in the query, e.g. max-keys. Returns InvalidArgument.
 absl::StatusOr<uint64_t> NumberParameter(const S3Request& request, std::string_view name, uint64_t fallback);
 
 /// Encodes names of a listing as encoding-type asks. InvalidArgument for a type other than "url".

@@ -1,4 +1,4 @@
-// What devstore takes from requests: signatures, encodings, digests, ranges, conditions, names.
+// These tests are for devstore's requests: signatures, encodings, digests, ranges, conditions, names.
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -137,8 +137,8 @@ TEST(Auth, RefusesTheWrongServiceAndDay) {
   EXPECT_NE(with("/us-east-1/", "/mars/").message().find("expecting 'us-east-1'"), absl::string_view::npos);
 }
 
-// "Signature Calculations for the Authorization Header: Transferring Payload in Multiple Chunks", and the same with
-// trailers.
+// The format is that of "Signature Calculations for the Authorization Header: Transferring Payload in Multiple Chunks",
+// and the same with trailers.
 std::string ChunkedBody(std::vector<std::pair<size_t, std::string>> chunks, std::string trailer) {
   std::string body;
   for (const auto& [size, signature] : chunks) {

@@ -65,7 +65,7 @@ void End(const FaultAction& fault, bool reset, HttpReply* reply) {
   reply->body.emplace_back(EndConnection{reset});
 }
 
-/// A body in chunks, one for each step. One that ends at `end` lacks the last chunk, and so its end.
+/// Sends a body in chunks, one for each step. A body that ends at `end` lacks the last chunk, and so its end.
 void Chunk(uint64_t end, HttpReply* reply) {
   const bool cut = end < BodySize(reply->body);
   if (cut) reply->body.resize(SplitAt(end, &reply->body));

@@ -33,7 +33,7 @@ class RequestBody {
   absl::Status Finish();
 
   uint64_t announced_size() const { return announced_size_; }
-  // After Finish:
+  // These are valid after Finish:
   uint64_t size() const { return size_; }
   const std::string& etag() const { return etag_; }
   const std::optional<Checksum>& checksum() const { return checksum_; }

@@ -25,7 +25,7 @@ bool IsS3Method(std::string_view method) {
   return method == "GET" || method == "HEAD" || method == "PUT" || method == "POST" || method == "DELETE";
 }
 
-/// What tells requests for parts of the same thing apart, besides method and key.
+/// Returns what distinguishes requests for parts of the same thing, besides method and key.
 std::string PartOf(const S3Request& request) {
   std::string part(request.Header("range").value_or(""));
   for (const std::string_view name : {"partNumber", "continuation-token", "start-after", "marker"}) {
@@ -48,7 +48,7 @@ RangeFault RangeFaultOf(const std::optional<FaultAction>& fault) {
   }
 }
 
-/// Errors by which AWS tells of a bucket's region.
+/// AWS reports a bucket's region by these errors.
 bool LeadsElsewhere(const FaultAction& error) {
   return error.value < 400 || error.code == "IllegalLocationConstraintException";
 }

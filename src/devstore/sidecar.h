@@ -11,8 +11,8 @@
 #include "base/status.h"
 #include "devstore/storage.h"
 
-/// How the side folder of a served folder (ROOT/.devstore) keeps attributes that a plain file cannot hold. Each record
-/// is a small text file of lines "name value", values percent-encoded.
+/// The side folder of a served folder (ROOT/.devstore) keeps attributes that a plain file cannot hold. Each record is a
+/// small text file of lines "name value", values percent-encoded.
 
 namespace millrace {
 
@@ -45,10 +45,11 @@ std::string EncodeObject(std::string_view key, const ObjectRecord& record, const
 /// nullopt if the record is broken or belongs to another state of the file.
 std::optional<ObjectRecord> DecodeObject(std::string_view text, const FileIdentity& identity);
 
-/// Whether a key can be the path of a file below a bucket as it stands; if not, its object lives in the side folder.
+/// Returns whether a key can be the path of a file below a bucket as it stands; if not, its object is stored in the
+/// side folder.
 bool IsPlainPath(std::string_view key);
 
-// Files, with errors in the terms of S3.
+// These access files, with errors in the terms of S3.
 absl::Status FileError(const absl::Status& status);
 absl::Status FileError(int error, std::string_view doing, std::string_view name);
 absl::StatusOr<std::string> ReadTextFile(const std::string& path);  // NotFound (a plain Status) if it does not exist

@@ -15,8 +15,8 @@
 #include "devstore/checksum.h"
 #include "net/http_server.h"
 
-/// Where devstore keeps buckets, objects and unfinished uploads: a folder or memory.
-/// Errors are those of s3_error.h.
+/// Stores hold devstore's buckets, objects and unfinished uploads: in a folder or in memory. Errors are those of
+/// s3_error.h.
 
 namespace millrace {
 
@@ -44,7 +44,7 @@ struct ObjectRecord {
   int64_t modified_s() const { return modified_ns / 1'000'000'000; }
 };
 
-/// Immutable bytes. Thread-safe.
+/// Holds immutable bytes. Thread-safe.
 class Content {
  public:
   virtual ~Content() = default;
@@ -81,7 +81,7 @@ struct UploadPart {
   std::shared_ptr<const Content> content;
 };
 
-/// An unfinished multipart upload.
+/// Describes an unfinished multipart upload.
 struct Upload {
   std::string id;
   std::string bucket;
@@ -91,7 +91,7 @@ struct Upload {
   std::map<int, UploadPart> parts;  // by number
 };
 
-/// The keys of a bucket in bytewise order. Not thread-safe; sees changes as they happen.
+/// Walks over the keys of a bucket in bytewise order. Not thread-safe; sees changes as they happen.
 class KeyWalk {
  public:
   virtual ~KeyWalk() = default;
@@ -114,7 +114,7 @@ class Storage {
   virtual absl::Status CheckBucket(const std::string& bucket) = 0;   // NoSuchBucket
 
   virtual absl::StatusOr<StoredObject> Open(const std::string& bucket, const std::string& key) = 0;
-  /// Open without the content.
+  /// Does as Open, without the content.
   virtual absl::StatusOr<std::shared_ptr<const ObjectRecord>> Describe(const std::string& bucket,
                                                                        const std::string& key) = 0;
   virtual absl::StatusOr<std::unique_ptr<KeyWalk>> Walk(const std::string& bucket) = 0;
@@ -134,14 +134,14 @@ class Storage {
   /// Deleting an object that does not exist succeeds, unless `check` objects.
   virtual absl::Status Delete(const std::string& bucket, const std::string& key, Check check) = 0;
 
-  /// The new upload's id; `upload` comes without id, time and parts.
+  /// Returns the new upload's id; `upload` comes without id, time and parts.
   virtual absl::StatusOr<std::string> CreateUpload(Upload upload) = 0;
   virtual absl::Status PutPart(const std::string& upload_id, int number, std::shared_ptr<Content> content,
                                UploadPart part) = 0;
   /// NoSuchUpload also if the id belongs to another bucket or key.
   virtual absl::StatusOr<Upload> FindUpload(const std::string& bucket, const std::string& key,
                                             const std::string& upload_id) = 0;
-  /// Of a bucket, ordered by key, then by time; without parts.
+  /// Returns the uploads of a bucket, ordered by key, then by time; without parts.
   virtual std::vector<Upload> Uploads(const std::string& bucket) = 0;
   virtual absl::Status RemoveUpload(const std::string& upload_id) = 0;
 };
@@ -156,7 +156,7 @@ absl::StatusOr<std::unique_ptr<Storage>> OpenDirStorage(const std::string& root)
 /// Objects in memory, up to `limit_bytes` of content; a write that exceeds it is refused with InternalError.
 std::unique_ptr<Storage> MakeMemStorage(uint64_t limit_bytes);
 
-/// Nanoseconds since 1970.
+/// Returns nanoseconds since 1970.
 int64_t NowNs();
 
 }  // namespace millrace

@@ -33,7 +33,7 @@ class EventLoop {
   /// Runs `task` on the loop's thread, soon. Thread-safe.
   void Post(absl::AnyInvocable<void()> task);
 
-  /// True on the loop's own thread.
+  /// Returns true on the loop's own thread.
   bool InLoop() const;
 
   boost::asio::io_context& context();
@@ -47,7 +47,7 @@ class EventLoop {
 /// which would wait for itself.
 void RunAndWait(EventLoop& loop, absl::FunctionRef<void()> task);
 
-/// A timer of one loop; used on that loop's thread only. Its destructor cancels.
+/// This is a timer of one loop; used on that loop's thread only. Its destructor cancels.
 class Timer {
  public:
   explicit Timer(EventLoop& loop);

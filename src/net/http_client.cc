@@ -26,7 +26,7 @@ constexpr std::chrono::seconds kAddressLifetime{5};
 // After less than that no server closes a connection; one that does all the same costs a request on a new one.
 constexpr std::chrono::seconds kSurelyAlive{1};
 
-/// What the loops share.
+/// Holds what the loops share.
 class Shared {
  public:
   explicit Shared(HttpClientOptions settings) : options(std::move(settings)) {}
@@ -325,7 +325,7 @@ class EndedCall final : public HttpCall {
   uint64_t body_bytes() const override { return 0; }
 };
 
-/// The pools of one loop.
+/// Holds the pools of one loop.
 struct LoopPools {
   EventLoop* loop = nullptr;
   bool shut_down = false;

@@ -18,7 +18,7 @@ namespace asio = boost::asio;
 
 namespace {
 
-// Heads of S3 are shorter than 1 KiB. What is received beyond the head is copied, so this is kept small.
+// Heads of S3 are shorter than 1 KiB. Bytes that are received beyond the head are copied, so this is kept small.
 constexpr size_t kHeadBufferBytes = 4 * 1024;
 constexpr size_t kTextBufferBytes = 32 * 1024;
 constexpr int kMaxInterimResponses = 8;
@@ -134,7 +134,8 @@ void HttpConnection::ConnectNext(const Error& last_error) {
     pending.End([&](HttpConnection& self) { result ? self.ConnectNext(result) : self.OnConnected(); });
   };
   if (error) {
-    // Out of descriptors, say. Told later, so that a queue of such calls does not become a recursion.
+    // There may be no more descriptors, for example. It is reported later, so that a queue of such calls does not
+    // become a recursion.
     asio::post(context_, [done = std::move(done), error]() mutable { done(error); });
   } else {
     socket_.async_connect(address, std::move(done));
@@ -413,7 +414,7 @@ void HttpConnection::EndIfDrained() {
   owner.OnEnded(job);
 }
 
-// After an exception. It allocates nothing.
+// Ends the job after an exception. It allocates nothing.
 void HttpConnection::Break() noexcept {
   if (!job_) return;
   if (ending_) return EndIfDrained();

@@ -7,7 +7,7 @@
 #include "base/status.h"
 #include "net/http_message.h"
 
-/// HTTP/1.1 response heads and chunked bodies: pure functions over received bytes. They are fuzzed.
+/// These pure functions parse HTTP/1.1 response heads and chunked bodies from received bytes. They are fuzzed.
 
 namespace millrace {
 
@@ -17,7 +17,7 @@ inline constexpr size_t kMaxHttpHeadBytes = 64 * 1024;
 /// length that an earlier call has already looked at, so that a head that arrives byte by byte is scanned only once.
 size_t FindHttpHeadEnd(std::string_view bytes, size_t searched);
 
-/// How the end of a body is found.
+/// Says how the end of a body is found.
 enum class HttpBodyFraming { kNone, kLength, kChunked, kUntilClose };
 
 struct ParsedResponse {

@@ -65,7 +65,7 @@ void TuneSocket(int fd) {
   setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, kReno.data(), kReno.size());
 }
 
-/// What is particular to sockets; the rest is as for files.
+/// These errors are particular to sockets; the rest is as for files.
 absl::Status ListenError(int error, const std::string& host, uint16_t port) {
   const std::string what = fmt::format("cannot listen on {}:{}", host, port);
   switch (error) {

@@ -20,7 +20,8 @@
 
 namespace millrace {
 
-/// Bytes of the body. A file must not shrink below its range while it is sent (the connection is cut if it does).
+/// The steps send bytes of the body. A file must not shrink below its range while it is sent (the connection is cut if
+/// it does).
 struct SendText {
   std::string text;
 };
@@ -83,18 +84,18 @@ class HttpResponder {
   std::shared_ptr<ServerConnection> connection_;
 };
 
-/// One request in flight. Called on the connection's loop; destroyed there, after the answer or when the connection is
-/// lost.
+/// This is one request in flight. It is called on the connection's loop, and destroyed there, after the answer or when
+/// the connection is lost.
 class HttpExchange {
  public:
   virtual ~HttpExchange() = default;
-  /// The next bytes of the body, without framing. Not called any more once an answer was sent.
+  /// Takes the next bytes of the body, without framing. It is not called any more once an answer was sent.
   virtual void OnBody(ByteSpan bytes) = 0;
   /// The body is complete (at once, if there is none).
   virtual void OnBodyEnd() = 0;
 };
 
-/// What a request says besides its head.
+/// Holds what a request says besides its head.
 struct HttpRequestFacts {
   std::optional<uint64_t> content_length;  // absent for a chunked body; 0 without a body
   bool expects_continue = false;  // the client waits for "100 Continue", sent unless there is an answer at once
@@ -118,10 +119,11 @@ struct HttpServerOptions {
   std::chrono::milliseconds idle_timeout = std::chrono::minutes(2);  // of a connection on which no byte moves
   /// For a TLS handshake and the first head, from the connection's begin, and for each later head, from its first byte.
   std::chrono::milliseconds head_timeout = std::chrono::seconds(15);
-  /// In all, and of one address (HttpRequestFacts::peer). If there are as many, a new connection takes the place of one
-  /// that waits for a request. Those that have asked for nothing yet go first, and of these the oldest. If there is
-  /// none, it takes the place of one whose peer has taken nothing of its answer for a second. If every other connection
-  /// has a request in flight, the new one is closed. Each loop keeps its part of both limits, rounded up.
+  /// These bound all connections, and those of one address (HttpRequestFacts::peer). If there are as many, a new
+  /// connection takes the place of one that waits for a request. Those that have sent no request yet go first, and of
+  /// these the oldest. If there is none, it takes the place of one whose peer has taken nothing of its answer for a
+  /// second. If every other connection has a request in flight, the new one is closed. Each loop keeps its part of both
+  /// limits, rounded up.
   size_t max_connections = SIZE_MAX;
   size_t max_per_address = SIZE_MAX;
   /// A connection that made room before it asked for anything is closed so much later, and nothing reads it until then.

@@ -11,13 +11,14 @@
 
 namespace millrace {
 
-/// Where metrics are served.
+/// Says where metrics are served.
 struct MetricsAddress {
   std::string host = "127.0.0.1";
   uint16_t port = 0;  // 0: any free one
 };
 
-/// "9400" (of this machine only), "HOST:9400" or "[::1]:9400". InvalidArgument if the text is no such thing.
+/// Parses "9400" (of this machine only), "HOST:9400" or "[::1]:9400". Returns InvalidArgument if the text is something
+/// else.
 absl::StatusOr<MetricsAddress> ParseMetricsAddress(std::string_view text);
 
 /// Answers `GET /metrics` with what the program has to tell, on a thread of its own, to at most kMaxConnections
@@ -37,7 +38,7 @@ class MetricsServer {
   MetricsServer& operator=(const MetricsServer&) = delete;
 
   uint16_t port() const;
-  /// "http://127.0.0.1:9400/metrics"
+  /// Returns "http://127.0.0.1:9400/metrics".
   const std::string& url() const;
 
  private:

@@ -49,7 +49,7 @@ bool IsNameChar(char c, bool first) {
   return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_' || c == ':' || (!first && c >= '0' && c <= '9');
 }
 
-/// The rest of a line, taken from the front.
+/// Holds the rest of a line, which is taken from the front.
 class LineReader {
  public:
   explicit LineReader(std::string_view line) : rest_(line) {}

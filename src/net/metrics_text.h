@@ -39,7 +39,7 @@ class MetricsText {
   std::map<std::string, Family, std::less<>> families_;
 };
 
-/// One value of such a text.
+/// This is one value of such a text.
 struct MetricSample {
   std::string name;
   std::map<std::string, std::string> labels;

@@ -68,7 +68,7 @@ std::string Unescape(std::string_view text) {
   return out;
 }
 
-/// "[http://][user:password@]host[:port][/]".
+/// Parses "[http://][user:password@]host[:port][/]".
 absl::StatusOr<HttpProxy> ParseProxy(std::string_view url, const std::string& variable) {
   const auto refuse = [&](std::string_view why) {
     return absl::InvalidArgumentError(fmt::format("{} {}; expected http://[user:password@]host[:port]", variable, why));

@@ -20,7 +20,7 @@ struct HttpProxy {
   std::string variable;       // that names it, for messages
 };
 
-/// Which requests go through which proxy. Plain data.
+/// Decides which requests use which proxy. Plain data.
 class HttpProxies {
  public:
   /// Those of https_proxy, http_proxy, all_proxy and no_proxy, which may also be written in capitals. HTTP_PROXY does

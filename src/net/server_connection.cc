@@ -412,7 +412,7 @@ ServerConnection::Next ServerConnection::Refuse(int status, std::string_view why
   return Next::kAgain;
 }
 
-/// Ready for the next request.
+/// Makes the connection ready for the next request.
 void ServerConnection::EndExchange() {
   discarding_ = is_head_ = false;
   http11_ = true;

@@ -26,7 +26,7 @@ constexpr int kMaxParts = 64;                      // of one sendmsg
 constexpr auto kDrainTime = std::chrono::seconds(2);
 constexpr auto kResetTimeout = std::chrono::seconds(5);
 
-/// How many bytes a step sends; `is_bytes` is false for pauses, rates and ends.
+/// Says how many bytes a step sends; `is_bytes` is false for pauses, rates and ends.
 struct StepBytes {
   uint64_t size = 0;
   bool is_bytes = false;
@@ -38,7 +38,7 @@ StepBytes BytesOf(const ReplyStep& step) {
   return {};
 }
 
-/// Memory of a text or bytes step; empty for files.
+/// Returns the memory of a text or bytes step; it is empty for files.
 std::string_view MemoryOf(const ReplyStep& step) {
   if (const auto* text = std::get_if<SendText>(&step)) return text->text;
   if (const auto* bytes = std::get_if<SendBytes>(&step)) return AsText(bytes->bytes);

@@ -12,7 +12,7 @@
 
 #include "absl/functional/any_invocable.h"
 
-// Private to src/net.
+// This is private to src/net.
 
 namespace millrace {
 
@@ -38,7 +38,7 @@ class TlsStream {
   void async_handshake(Handler done);  // 0 bytes
   /// The end of the stream is eof when the peer said so, and stream_truncated when it only hung up.
   void async_read_some(boost::asio::mutable_buffer into, Handler done);
-  /// Not of nothing.
+  /// The parts must not be empty.
   void async_write_some(const Parts& from, Handler done);
 
  private:

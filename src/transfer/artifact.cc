@@ -32,7 +32,7 @@ absl::StatusOr<SharedArtifact> Checked(SharedArtifact artifact, CheckArtifact ch
   return artifact;
 }
 
-// Whether it says that no usable one exists, and not that the search failed.
+// Returns whether the status says that no usable one exists, and not that the search failed.
 bool IsNoArtifact(const absl::Status& status) {
   return absl::IsNotFound(status) || absl::IsPermissionDenied(status) || absl::IsDataLoss(status) ||
          absl::IsInvalidArgument(status) || absl::IsFailedPrecondition(status);
@@ -144,14 +144,14 @@ absl::StatusOr<SharedArtifact> ArtifactPlaces::OpenBeside(CheckArtifact check, C
   return Checked(std::make_shared<Artifact>(BesideUri(), std::move(file)), check);
 }
 
-// Of one on S3: the copy in the cache folder, made now if it is not there yet.
+// Opens the copy of one on S3 in the cache folder, which is made now if it is not there yet.
 absl::StatusOr<SharedArtifact> ArtifactPlaces::OpenCopy(CheckArtifact check, CheckArtifact verify) {
   ObjectStore& store = *options_.beside.store;
   ASSIGN_OR_RETURN(const Location cache, MadeCache());
   absl::StatusOr<SharedArtifact> copy = absl::UnknownError("not opened");
   std::string name;
-  // What is not there, or damaged in the cache folder, is fetched. Nothing tells the store what the bytes must be,
-  // so damage on the way shows only now, and only here can it be fetched again.
+  // A copy that is missing, or damaged in the cache folder, is fetched. Nothing shows the store what the bytes must be,
+  // so damage in transit shows only now, and only here can it be fetched again.
   for (int attempt = 0; attempt < kCopyAttempts && !copy.ok(); ++attempt) {
     absl::StatusOr<ObjectInfo> info = HeadBlocking(store, options_.beside.prefix, options_.stop);
     // S3 says so of a missing object, too, if the credentials may not list the bucket.
@@ -176,7 +176,7 @@ absl::StatusOr<SharedArtifact> ArtifactPlaces::OpenCopy(CheckArtifact check, Che
   return copy;
 }
 
-// What is left of other versions in the cache folder: nobody looks at it, so that it stays if it cannot be removed.
+// Removes other versions from the cache folder. Nobody looks at them, so that one stays if it cannot be removed.
 void ArtifactPlaces::Remove(const std::string& prefix, std::string_view except) {
   if (options_.one_version) return;
   const absl::StatusOr<Location> cache = Cache();

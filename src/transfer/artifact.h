@@ -15,8 +15,8 @@
 
 namespace millrace {
 
-/// Where Millrace keeps what it can make again: $MILLRACE_CACHE, $XDG_CACHE_HOME/millrace or ~/.cache/millrace; ""
-/// if none of these is set.
+/// Millrace keeps here what it can make again: $MILLRACE_CACHE, $XDG_CACHE_HOME/millrace or ~/.cache/millrace; "" if
+/// none of these is set.
 std::string DefaultCacheFolder();
 
 /// The folder `index` of a cache folder, in which artifacts lie. It is this user's alone, or a group's, and
@@ -35,7 +35,7 @@ class Artifact {
   Artifact(std::string uri, MappedFile file) : uri_(std::move(uri)), file_(std::move(file)) {}
   Artifact(std::string uri, std::string bytes) : uri_(std::move(uri)), text_(std::move(bytes)) {}
 
-  /// Where it lies; for messages.
+  /// Returns the place of the artifact; for messages.
   const std::string& uri() const { return uri_; }
   ByteSpan bytes() const { return file_ ? file_->bytes() : AsBytes(text_); }
 
@@ -53,7 +53,7 @@ using CheckArtifact = absl::FunctionRef<absl::Status(const SharedArtifact&)>;
 using OpenArtifact = absl::FunctionRef<absl::StatusOr<std::unique_ptr<ObjectWriter>>()>;
 using BuildArtifact = absl::FunctionRef<absl::Status(OpenArtifact)>;
 
-/// Where an artifact that is built may be put.
+/// Says where an artifact that is built may be put.
 enum class ArtifactHome : uint8_t {
   kBesideOrCache,  // beside the data, or in the cache folder if that cannot be
   kBeside,         // beside the data; FailedPrecondition if that cannot be
@@ -66,8 +66,8 @@ struct ArtifactOptions {
   /// In the cache folder it lies at `index/STEM` + `suffix`.
   std::string stem;
   std::string suffix;
-  /// Whether the stem says all that the bytes depend on: then all that are found are the same. Otherwise a newer one
-  /// may replace it beside the data.
+  /// Says whether the stem says all that the bytes depend on: then all artifacts that are found are the same. Otherwise
+  /// a newer one may replace it beside the data.
   bool one_version = false;
   ArtifactHome home = ArtifactHome::kBesideOrCache;
   std::string title;  // "the index"; for messages
@@ -78,10 +78,15 @@ struct ArtifactOptions {
 /// The places where one artifact of some data may lie: beside the data and in the cache folder. It is written whole or
 /// not at all. Blocking; not thread-safe; the Stores must outlive it.
 ///
-/// In the cache folder, with the suffix S, `STEM S` is one that was built for the data, `STEM.lock` is locked by the
-/// process that builds it, and `STEM-E S` a copy of the one beside data on S3, where E hashes its ETag. A new copy
-/// replaces the older ones. `STEM@E S` was built while the one beside the data had the ETag E and could not be
-/// replaced: it is the newer of the two until that one is another. Of one version, all these are `STEM S`.
+/// The cache folder may hold these files, with the suffix S:
+///   - `STEM S` is an artifact that was built for the data;
+///   - `STEM.lock` is locked by the process that builds it;
+///   - `STEM-E S` is a copy of the artifact beside data on S3, where E hashes its ETag. A new copy replaces the older
+///     ones;
+///   - `STEM@E S` was built while the artifact beside the data had the ETag E and could not be replaced. It is the
+///     newer of the two until that one is another.
+///
+/// If there is only one version, all these are `STEM S`.
 ///
 /// If the Stores only read (Stores::reads_only), nothing is put beside data, except in memory.
 class ArtifactPlaces {
@@ -89,8 +94,8 @@ class ArtifactPlaces {
   /// Touches nothing yet.
   ArtifactPlaces(Stores& stores, ArtifactOptions options);
 
-  /// Where it may be, the newest first. No clocks are compared: one in the cache folder is newer than that beside the
-  /// data only if it was built in its place.
+  /// It may be in these places, the newest first. No clocks are compared: one in the cache folder is newer than that
+  /// beside the data only if it was built in its place.
   enum class Place : uint8_t { kInPlaceOfBeside, kBeside, kCached };
   static constexpr Place kPlaces[] = {Place::kInPlaceOfBeside, Place::kBeside, Place::kCached};
 

@@ -97,7 +97,7 @@ TEST_F(ArtifactTest, IsBuiltAgainIfItIsDamaged) {
 }
 
 TEST_F(ArtifactTest, GoesToTheCacheFolderIfTheDataCannotBeWrittenTo) {
-  // What lies in the way of `.millrace/` stops root, too.
+  // A file in the way of `.millrace/` stops root, too.
   std::ofstream(root_ / "data/.millrace") << "no folder";
   for (int i = 0; i < 2; ++i) ExpectAt(Get(), "cache/index/table-1.table");
   EXPECT_EQ(built_, 1);
@@ -297,7 +297,7 @@ TEST_F(ArtifactOnS3Test, ANewVersionReplacesTheCopyOfTheOneBefore) {
     ExpectAt(Places().Build([this](OpenArtifact open) { return Write(open); }), "s3://bkt/.millrace/table-1");
     EXPECT_EQ(Cached().size(), 1u);
   }
-  // Published by another machine.
+  // Another machine has published it.
   ASSERT_TRUE(PutBlocking(*stores_.Open(uri_)->store, ".millrace/table-1", AsBytes("third")).ok());
   const auto third = Places().Open(ArtifactPlaces::Place::kBeside, check, check);
   ASSERT_TRUE(third.ok()) << third.status();

@@ -92,7 +92,7 @@ void BulkJob::RemoveLeftovers(ObjectStore& to, std::string_view key) {
   const std::string folder(key.substr(0, key.rfind('/') + 1));
   if (tidy_.size() == kTidyFolders) tidy_.clear();
   if (!tidy_.insert(to.Uri(folder)).second) return;
-  // What stays harms nothing, and if the folder cannot be written to, the copy says so.
+  // A file that stays harms nothing, and if the folder cannot be written to, the copy says so.
   to.RemoveTemporary(folder).IgnoreError();
 }
 
@@ -172,7 +172,7 @@ absl::StatusOr<CopiedObject> BulkJob::CopyOne(ObjectStore& from, const ObjectInf
   return copied;
 }
 
-// Under the lock.
+// Call this under the lock.
 void BulkJob::Note(const ObjectStore& from, const ObjectInfo& source, const std::string& key,
                    const absl::StatusOr<CopiedObject>& copied) {
   hopeless_ = hopeless_ || IsHopeless(copied.status());
@@ -216,7 +216,7 @@ void BulkJob::RemoveBatch(const Batch& batch) {
   for (const ObjectInfo& object : batch.objects) keys.push_back(object.key);
   Completion<std::vector<absl::Status>> removed;
   batch.store->Delete(std::move(keys), removed.Callback());
-  // Whether they go after a stop is up to the store: they are not counted.
+  // The store decides whether they are removed after a stop: they are not counted.
   if (!removed.WaitOrStop(options_.stop)) return;
   const std::vector<absl::Status> statuses = removed.Wait();
   std::lock_guard lock(mutex_);

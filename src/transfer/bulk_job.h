@@ -19,14 +19,14 @@
 
 namespace millrace {
 
-/// How far a BulkJob is.
+/// Says how far a BulkJob is.
 struct BulkProgress {
   uint64_t copied_bytes = 0;  // of objects in flight, too
   uint64_t total_bytes = 0;   // to be copied; 0: not known yet
   uint64_t removed_objects = 0;
 };
 
-/// What became of objects. Those that a stop cut off, or that were not begun, are not counted.
+/// Counts what became of objects. Those that a stop cut off, or that were not begun, are not counted.
 struct BulkReport {
   uint64_t objects = 0;
   uint64_t bytes = 0;       // of those whose size is known
@@ -65,8 +65,8 @@ class BulkJob {
   absl::Status Copy(ObjectStore& from, ObjectInfo source, ObjectStore& to, std::string key);
   absl::Status Remove(ObjectStore& store, ObjectInfo object);
 
-  /// Why Remove refuses an object: the store can hold no such key, or it lies behind a link. For removals that are only
-  /// announced.
+  /// Returns why Remove refuses an object: the store can hold no such key, or it is behind a link. It is for removals
+  /// that are only announced.
   static absl::Status CheckRemoval(const ObjectStore& store, std::string_view key);
 
   struct Reports {
@@ -77,7 +77,7 @@ class BulkJob {
   Reports Finish();
 
  private:
-  /// What bounds the work: `used` never exceeds `limit`.
+  /// Bounds the work: `used` never exceeds `limit`.
   struct Room {
     const uint64_t limit;
     uint64_t used = 0;

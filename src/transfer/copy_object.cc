@@ -265,7 +265,7 @@ absl::Status CopyInPieces::OnRead(Slot& slot, const absl::StatusOr<GetResult>& g
   return absl::OkStatus();
 }
 
-// `verified`: by a checksum of its own.
+// `verified` means: by a checksum of its own.
 absl::Status CopyInPieces::Note(const Slot& slot, bool verified) {
   unverified_ += verified ? 0 : 1;
   if (!options_.read_twice || check_.checks()) return absl::OkStatus();

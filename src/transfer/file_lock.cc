@@ -16,7 +16,7 @@ namespace millrace {
 
 namespace {
 
-// flock cannot be told to stop waiting, so it is asked again and again.
+// flock cannot be interrupted while it waits, so it is called again and again.
 constexpr std::chrono::milliseconds kAskAgain{50};
 // After so many times the user is informed: the other process may be stopped, or belong to another user.
 constexpr int kAskedInSilence = 200;

@@ -9,7 +9,7 @@
 
 namespace millrace {
 
-/// How long a process waits for the lock of a folder: longer than it takes to build most indexes.
+/// A process waits this long for the lock of a folder: longer than it takes to build most indexes.
 inline constexpr std::chrono::minutes kFolderPatience{10};
 
 /// The exclusive lock of a file or folder (flock), held until destruction; the system frees it when the process ends,

@@ -13,8 +13,8 @@ namespace millrace {
 
 namespace {
 
-// The first key with this prefix; "" if there is none, or none is visible. NotFound if the bucket is missing, which a
-// store does not tell in the answer to a request for one object.
+// Returns the first key with this prefix; "" if there is none, or none is visible. Returns NotFound if the bucket is
+// missing, which a store does not say in the answer to a request for one object.
 absl::StatusOr<std::string> FirstKey(ObjectStore& store, std::string prefix, const std::stop_token& stop = {}) {
   ListOptions options;
   options.prefix = std::move(prefix);

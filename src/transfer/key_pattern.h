@@ -14,18 +14,18 @@ namespace millrace {
 /// A prefix that names a folder: "" or ending with '/'.
 std::string AsFolder(std::string prefix);
 
-/// Whether it is what tools write to show an empty folder: a name that ends with '/', and no bytes. One with bytes is
-/// an object like others.
+/// Returns whether tools have written it to show an empty folder: a name that ends with '/', and no bytes. One with
+/// bytes is an object like others.
 bool IsFolderMarker(const ObjectInfo& object);
 
 /// The folder for Millrace's own files of a data set; objects below it are not samples.
 inline constexpr std::string_view kDatasetFolder = ".millrace/";
 
-/// Whether an object, named by its key below a place of data, is one of Millrace's own files: of a data set at this
-/// place or in a folder below it.
+/// Returns whether an object, named by its key below a place of data, is one of Millrace's own files. Such a file is of
+/// a data set at this place or in a folder below it.
 bool IsOwnFile(std::string_view name);
 
-/// A URI with wildcards (store/glob.h), opened.
+/// Holds a URI with wildcards (store/glob.h), opened.
 struct Pattern {
   std::string uri;  // as given
   ObjectStore* store = nullptr;
@@ -33,7 +33,7 @@ struct Pattern {
   std::string folder;   // "" or ending with '/': the last folder before the first wildcard, of keys
 };
 
-/// What a URI names if it is taken literally.
+/// Says what a URI names if it is taken literally.
 enum class Named {
   kObject,
   kFolder,  // the objects below it

@@ -44,13 +44,13 @@ struct ObjectReader::Asked {
   std::deque<SpanChecksum> spanning;  // several requests, whose bytes have not come
   uint32_t crc = 0;                   // of what has come of the first of them
 
-  // The piece at `next`.
+  // Returns the piece at `next`.
   ByteRange NextRange(uint64_t piece_bytes) const {
     if (request.range.length <= piece_bytes) return request.range;
     const ByteRange piece = pieces->At(pieces->IndexOf(next - base));
     return {next, std::min(base + piece.end(), request.range.end()) - next};
   }
-  // Of what one request reads: those of spans that lie within it.
+  // Returns the checksums of what one request reads: those of spans that lie within it.
   std::vector<SpanChecksum> ChecksumsOf(ByteRange range) {
     std::vector<SpanChecksum> within;
     const std::vector<SpanChecksum>& all = request.checksums;
@@ -66,7 +66,7 @@ struct ObjectReader::Asked {
   }
 };
 
-// What becomes a piece for the consumer.
+// A unit becomes a piece for the consumer.
 struct ObjectReader::Unit {
   std::shared_ptr<Asked> asked;
   ByteRange range;
@@ -130,7 +130,7 @@ absl::Status ObjectReader::AskSource() {
   exhausted_ = !request;
   if (exhausted_) return absl::OkStatus();
   Asked& asked = *coming_.emplace_back(std::make_shared<Asked>(*std::move(request)));
-  // Without ETag nothing that is told of the object need be about the version that is read.
+  // Without ETag, no fact about the object need be about the version that is read.
   const ObjectInfo& object = asked.request.object;
   const bool large = asked.request.range.length > piece_bytes_ && asked.request.checksums.empty();
   if (large && !object.etag.empty()) LearnObject(store_, object, asked.learning.emplace().Callback());

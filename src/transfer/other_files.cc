@@ -19,7 +19,7 @@ namespace {
 
 using FolderHandle = std::unique_ptr<DIR, int (*)(DIR*)>;
 
-// Of what a name, or the link of that name, leads to. nullopt: a regular file or a folder.
+// Returns the kind of what a name, or the link of that name, leads to. Returns nullopt for a regular file or a folder.
 std::optional<OtherFile::Kind> KindOf(const struct stat& info) {
   if (S_ISREG(info.st_mode) || S_ISDIR(info.st_mode)) return std::nullopt;
   if (S_ISFIFO(info.st_mode)) return OtherFile::Kind::kPipe;

@@ -35,9 +35,9 @@ struct OtherFilesOptions {
   std::stop_token stop;
 };
 
-/// Calls `each` with what `folder` (a path that ends with '/') has besides objects, each folder's files in the order of
-/// their names, until one call fails. What cannot be read is passed over: listings say why. Blocking. Cancelled soon
-/// after a stop is requested.
+/// Calls `each` with the other files of `folder` (a path that ends with '/'), that is those that are not objects, until
+/// one call fails. Each folder's files come in the order of their names. Files that cannot be read are passed over:
+/// listings say why. Blocking. Returns Cancelled soon after a stop is requested.
 absl::Status ForEachOtherFile(const std::string& folder, const OtherFilesOptions& options,
                               absl::FunctionRef<absl::Status(const OtherFile&)> each);
 

@@ -12,7 +12,7 @@ namespace millrace {
 
 namespace {
 
-/// The objects below a folder in order of keys, one by one. Markers of empty folders are passed over.
+/// Lists the objects below a folder in order of keys, one by one. Markers of empty folders are passed over.
 class KeyStream {
  public:
   /// With `may_lack` a missing bucket or folder is an empty one.
@@ -40,7 +40,7 @@ class KeyStream {
     }
   }
 
-  /// The key below the folder.
+  /// Returns the key below the folder.
   std::string_view Name(const ObjectInfo& object) const {
     return std::string_view(object.key).substr(folder_.prefix.size());
   }

@@ -35,9 +35,9 @@ class VersionedDocument {
   /// be replaced later.
   absl::Status Replace(const std::string& text, const std::string& version) const;
 
-  /// Whether it is kept as numbered files, since the store holds no If-Match.
+  /// Returns whether it is kept as numbered files, since the store holds no If-Match.
   bool numbered() const { return numbered_; }
-  /// For messages.
+  /// Returns the URI for messages.
   std::string Uri() const { return store_.Uri(key_); }
 
  private:

@@ -14,7 +14,7 @@
 #include "devstore/s3_error.h"
 #include "devstore/storage.h"
 
-/// What tests of storages need again and again.
+/// Tests of storages need these again and again.
 
 namespace millrace {
 

@@ -12,7 +12,7 @@
 #include "devstore/storage.h"
 #include "devstore/testing/storage_helpers.h"
 
-/// What tests of unfinished uploads share.
+/// Tests of unfinished uploads share these.
 
 namespace millrace {
 
@@ -36,7 +36,7 @@ inline std::string Text(const Content& content) {
   return text;
 }
 
-/// One upload of an object "k".
+/// The test has one upload of an object "k".
 class UploadTest : public ::testing::Test {
  protected:
   virtual void Open() {

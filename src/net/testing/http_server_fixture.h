@@ -67,7 +67,7 @@ class RawClient {
       all.append(piece, static_cast<size_t>(n));
     }
   }
-  /// Up to and with `end`.
+  /// Reads up to `end`, and `end` itself.
   std::string ReadUntil(std::string_view end) {
     size_t at;
     while ((at = buffer_.find(end)) == std::string::npos) {
@@ -154,7 +154,7 @@ inline HttpReply TextReply(std::string text, int status = 200) {
   return reply;
 }
 
-/// "METHOD TARGET body"
+/// Answers "METHOD TARGET body".
 inline void Echo(FunctionHandler::Request request, HttpResponder responder) {
   responder.Send(TextReply(request.head.method + " " + request.head.target + " " + request.body));
 }

@@ -26,7 +26,7 @@ class ScriptedConnection {
   void Reset() { end_ = End::kReset; }
   /// Ends the connection with FIN, without the closing message of TLS.
   void Truncate() { end_ = End::kTruncate; }
-  /// The number of this connection, from 0 in order of arrival.
+  /// Returns the number of this connection, from 0 in order of arrival.
   int number() const { return number_; }
   /// Blocks until the client closes the connection or the server is destroyed.
   void WaitForClose();
