@@ -99,7 +99,7 @@ absl::Status BmpReader::ReadPalette(uint64_t at, uint32_t entry_bytes, uint32_t 
   return absl::OkStatus();
 }
 
-// True if the masks put the colours of 24 bits where they are without masks.
+// Returns true if the masks put the colours of 24 bits where they are without masks.
 bool BmpReader::HasUsualMasks() const {
   constexpr uint64_t kMasksAt = kFileHead + kInfoHead;
   return Has(kMasksAt, kMaskBytes) && Number(kMasksAt, 4) == 0xff0000 && Number(kMasksAt + 4, 4) == 0xff00 &&
@@ -190,7 +190,7 @@ absl::StatusOr<ImageSize> BmpReader::Open(ByteSpan encoded) {
         fmt::format("cannot decode a BMP of {} bits a pixel; convert it when packing", bits_));
   }
   stride_ = (static_cast<uint64_t>(width) * static_cast<uint64_t>(bits_) + 31) / 32 * 4;
-  // As in Pillow, the last row does not need its padding.
+  // The last row does not need its padding, as in Pillow.
   const uint64_t last_row = (static_cast<uint64_t>(width) * static_cast<uint64_t>(bits_) + 7) / 8;
   if (!Has(pixels_at_, stride_ * static_cast<uint64_t>(height - 1) + last_row))
     return BmpDamaged("it ends within its pixels");

@@ -37,7 +37,7 @@ void LookAll(Pixels* image, Function&& function) {
 
 using Histogram = std::array<int64_t, 256>;
 
-// A table for each channel, made of how often each value comes.
+// Uses a table for each channel, made of how often each value comes.
 template <typename Function>
 void LookByChannel(Pixels* image, Function&& function) {
   const auto channels = static_cast<size_t>(image->channels);

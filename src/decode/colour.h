@@ -17,7 +17,7 @@ void Hue(Pixels* image, double turn);
 void Grey(Pixels* image);
 /// Keeps so many bits of each number, 1 to 8.
 void Posterize(Pixels* image, int bits);
-/// Inverts what is not below the threshold.
+/// Inverts the values that are not below the threshold.
 void Solarize(Pixels* image, double threshold);
 void AutoContrast(Pixels* image);
 void Equalize(Pixels* image);

@@ -7,7 +7,7 @@
 
 namespace millrace {
 
-/// A rectangle of the output that RandomErasing overwrites.
+/// Describes a rectangle of the output that RandomErasing overwrites.
 struct ErasedPart {
   int left = 0;
   int top = 0;

@@ -7,7 +7,7 @@
 
 namespace millrace {
 
-/// round(x) as Python does it, for x that is not negative: half to even.
+/// Returns round(x) as Python does it, for x that is not negative: half to even.
 int64_t RoundToEven(double x);
 
 /// Returns low * (high / low)^u: log-uniform for a uniform u in [0, 1).

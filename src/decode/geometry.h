@@ -10,14 +10,14 @@
 
 namespace millrace {
 
-/// Without augmentation: torchvision's Resize (so that the image just covers spec.height x spec.width, the longer side
-/// rounded down) and CenterCrop. The rectangle is the source of that crop, and the filter sees its
-/// surroundings.
+/// Computes the crop without augmentation: torchvision's Resize (so that the image just covers spec.height x
+/// spec.width, the longer side rounded down) and CenterCrop. The rectangle is the source of that crop, and the filter
+/// sees its surroundings.
 SourceCrop CenterCrop(ImageSize image, const ImageSpec& spec);
 
-/// With augmentation: torchvision's RandomResizedCrop (ten tries, then a central crop of the nearest allowed ratio) and
-/// horizontal flip. A function of (image, spec, key). The rectangle has whole pixels and the filter does not see beyond
-/// it.
+/// Computes the crop with augmentation: torchvision's RandomResizedCrop (ten tries, then a central crop of the nearest
+/// allowed ratio) and horizontal flip. It is a function of (image, spec, key). The rectangle has whole pixels and the
+/// filter does not see beyond it.
 SourceCrop RandomCrop(ImageSize image, const ImageSpec& spec, uint64_t key);
 
 /// With spec.transforms: what those of them that come before any change of pixels say, one after the other (of Resize
@@ -26,12 +26,12 @@ SourceCrop RandomCrop(ImageSize image, const ImageSpec& spec, uint64_t key);
 /// result is not of the size that the spec has.
 absl::StatusOr<SourceCrop> TransformedCrop(ImageSize image, const ImageSpec& spec, uint64_t key);
 
-/// The rectangle of an image that shows what `leader` shows of another one of the same scene, perhaps of another size.
-/// DataLoss if the shapes differ by more than rounding: then they do not show the same.
+/// Returns the rectangle of an image that shows what `leader` shows of another one of the same scene, perhaps of
+/// another size. Returns DataLoss if the shapes differ by more than rounding: then they do not show the same.
 absl::StatusOr<SourceCrop> CropLike(ImageSize image, const Frame& leader);
 
-/// The source pixel of each of `outputs` pixels that cover `size` from `from` on: that in which its centre lies, within
-/// [low, high). `reverse` mirrors the output.
+/// Finds the source pixel of each of `outputs` pixels that cover `size` from `from` on: the pixel in which its centre
+/// is, within [low, high). `reverse` mirrors the output.
 void NearestPixels(double from, double size, int low, int high, int outputs, bool reverse, std::vector<int>* pixels);
 
 /// Returns the part of 1/`denominator` by which a JPEG may be shrunk while it is decoded. It is the largest of 8, 4, 2,

@@ -139,9 +139,9 @@ struct ImageDecoder::Impl {
   absl::Status PickRows(RowReader& reader, const ImageSpec& spec);
   /// Call this before the first row; `spec` is of the image as it is stored.
   void StartOutput(const ImageSpec& spec);
-  /// After the last row of what is needed.
+  /// Call this after the last row that is needed.
   absl::Status Finish(RowReader& reader);
-  /// Row `y` of what is cropped and resized.
+  /// Puts row `y` of the part that is cropped and resized.
   void Put(int y, const uint8_t* row) { orientation.turns() ? turner.Put(y, row) : PutSeen(y, row); }
   /// Puts a row of the image after it was turned.
   void PutSeen(int y, const uint8_t* row);

@@ -23,8 +23,9 @@ struct ImageSpec {
   int channels = 3;  // 3 = RGB, 1 = grey
   /// kNearest: each pixel is that of the source in which its centre lies.
   Interpolation interpolation = Interpolation::kBilinear;
-  /// For masks, whose pixels are numbers and not colours: one channel, u8 and nearest only. Pixels are the indices of a
-  /// palette, or the samples of a grey image as they are stored. Other images are refused (InvalidArgument).
+  /// This is for masks, whose pixels are numbers and not colours: one channel, u8 and nearest only. Pixels are the
+  /// indices of a palette, or the samples of a grey image as they are stored. Other images are refused
+  /// (InvalidArgument).
   bool numbers = false;
   /// An image is turned and mirrored as its EXIF data say, before all else. Else it is taken as it is stored, but a
   /// TIFF is turned in any case, as by Pillow.
@@ -69,7 +70,8 @@ struct SourceCrop {
   double y = 0;
   double width = 0;
   double height = 0;
-  // The pixels that may contribute: an antialiased filter reaches beyond the rectangle, but never beyond these.
+  // These bound the pixels that may contribute: an antialiased filter reaches beyond the rectangle, but never beyond
+  // these.
   int left = 0;
   int top = 0;
   int right = 0;   // one past the last

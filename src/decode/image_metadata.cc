@@ -66,7 +66,7 @@ std::string Inflated(ByteSpan compressed) {
   return whole ? text : "";
 }
 
-// A text chunk of a PNG, if it has that key: tEXt, zTXt or iTXt.
+// Returns a text chunk of a PNG, if it has that key: tEXt, zTXt or iTXt.
 std::optional<MetadataBlock> TextOfPng(const ImageChunk& chunk, std::string_view key) {
   if (chunk.name != "tEXt" && chunk.name != "zTXt" && chunk.name != "iTXt") return std::nullopt;
   const std::string_view all = AsText(chunk.payload);

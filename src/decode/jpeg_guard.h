@@ -40,10 +40,10 @@ class JpegGuard {
   /// Ends the body of Run as if libjpeg had found that the file ends too early.
   [[noreturn]] static void LeaveAtEnd(j_common_ptr object);
 
-  /// True if Run returned false because the file ends too early.
+  /// Returns true if Run returned false because the file ends too early.
   bool ended_early() const;
 
-  /// The number of warnings of libjpeg since Attach that leave an image to show.
+  /// Returns the number of warnings of libjpeg since Attach that leave an image to show.
   uint64_t warnings() const { return warnings_; }
 
   /// Says why Run returned false: InvalidArgument for kinds of JPEG that cannot be decoded, ResourceExhausted without

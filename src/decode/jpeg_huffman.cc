@@ -56,7 +56,7 @@ constexpr Zigzag kZigzag = MakeZigzag();
 
 }  // namespace
 
-// Types of members of JpegHuffman::State, whose linkage they share.
+// These are the types of members of JpegHuffman::State, whose linkage they share.
 
 /// The next bits, from the upper end on; below the first `count` of them stand those that follow, or zeros.
 struct HuffmanBits {
@@ -98,8 +98,8 @@ void WarnJpeg(j_decompress_ptr jpeg, int code) {
   __builtin_unreachable();
 }
 
-/// The symbol of an entry that is not whole. As libjpeg does, bits that are no code pass for a 0 with the longest code
-/// and the bit that showed that it is none.
+/// Takes the symbol of an entry that is not whole. As in libjpeg, bits that are not a code pass for a 0 with the
+/// longest code and the bit that showed it.
 int TakeSymbol(j_decompress_ptr jpeg, const HuffmanTable& table, HuffmanEntry entry, HuffmanBits* in) {
   int symbol = entry.value;
   const int length = entry.bits != 0 ? entry.bits : table.LookLong(in->buffer, &symbol);
@@ -375,7 +375,7 @@ JpegHuffman::~JpegHuffman() = default;
 
 namespace {
 
-/// The part of the address space where a library has its code.
+/// Describes the part of the address space where a library has its code.
 struct CodeRange {
   uintptr_t first = 0;
   uintptr_t end = 0;
@@ -387,7 +387,7 @@ struct CodeRange {
   }
 };
 
-/// The code of the library to which the address belongs; empty if it belongs to none.
+/// Returns the code of the library to which the address belongs; it is empty if there is no such library.
 CodeRange CodeAround(uintptr_t address) {
   struct Search {
     uintptr_t address;

@@ -23,8 +23,8 @@ class JpegHuffman {
   /// the blocks of an MCU, as libjpeg's own decoder takes it, passes over them.
   bool TakeOver(jpeg_decompress_struct* jpeg);
 
-  /// After TakeOver: only coefficients of MCUs of the columns from `first` to before `end` are wanted, since libjpeg
-  /// makes no pixels of the others.
+  /// Call this after TakeOver. Only coefficients of MCUs of the columns from `first` to before `end` are wanted, since
+  /// libjpeg makes no pixels of the others.
   void WantColumns(unsigned first, unsigned end);
 
   /// After TakeOver: whether there were several bytes 0xFF in place of one before a zero. libjpeg decodes these in two

@@ -42,7 +42,7 @@ class HuffmanTable {
   const HuffmanEntry& Look(uint64_t bits) const { return entries_[bits >> (64 - kHuffmanLookBits)]; }
   const HuffmanEntry& operator[](size_t look_up) const { return entries_[look_up]; }
 
-  /// The length and the symbol of a code that Look does not know. 0 if there is no such code.
+  /// Finds the length and the symbol of a code that Look does not know. Returns 0 if there is no such code.
   int LookLong(uint64_t bits, int* symbol) const {
     const auto next = static_cast<uint32_t>(bits >> (64 - kLongestCode));
     for (int length = kHuffmanLookBits + 1; length <= kLongestCode; ++length) {
@@ -65,7 +65,7 @@ class HuffmanTable {
   bool built_;
 };
 
-/// One or two coefficients, as the next kHuffmanLookBits bits give them.
+/// Holds one or two coefficients, as the next kHuffmanLookBits bits give them.
 struct HuffmanPair {
   int16_t first;   // their values
   int16_t second;  // the first again if it is alone

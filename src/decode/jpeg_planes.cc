@@ -92,7 +92,7 @@ void JpegPlanes::Start(jpeg_decompress_struct* jpeg, int left, int top, bool ski
   if (out_.size() < out) out_.resize(out);
 }
 
-// Rows from the first that a row of the output needs to the last that is read before that is made.
+// A ring holds the rows from the first that a row of the output needs to the last that is read before that is made.
 void JpegPlanes::SizeRings() {
   for (Plane& plane : planes_) plane.ring_rows = plane.mcu_height;
   for (int y = 0; y < vertical_->outputs(); ++y) {
@@ -193,7 +193,8 @@ bool JpegPlanes::Ready(const Plane& plane) const {
   return plane.vertical->first(next_) + plane.vertical->taps() - plane.first_row <= mcu_row_ * plane.mcu_height;
 }
 
-// First down, by instructions that take many columns at a time, so that fewer rows are left for the other direction.
+// Resizes vertically first, by instructions that take many columns at a time, so that fewer rows are left for the other
+// direction.
 void JpegPlanes::Resize(Plane* plane) {
   const ResizeAxis& horizontal = *plane->horizontal;
   const ResizeAxis& vertical = *plane->vertical;

@@ -27,7 +27,7 @@ class JpegPlanes {
   /// much memory: then libjpeg has to do it.
   bool Aim(jpeg_decompress_struct* jpeg, const ResizeAxis& horizontal, const ResizeAxis& vertical);
 
-  /// Before jpeg_start_decompress, of that image or of one that shows a part of it.
+  /// Call this before jpeg_start_decompress, of that image or of one that shows a part of it.
   static void Prepare(jpeg_decompress_struct* jpeg);
 
   /// Call this after jpeg_start_decompress. `left` and `top` are the columns and rows of the whole image before the

@@ -53,7 +53,7 @@ struct JpegPieces {
     source.next_input_byte = reinterpret_cast<const JOCTET*>(encoded.data());
     jpeg->src = &source;
   }
-  /// False if nothing is left.
+  /// Returns false if nothing is left.
   bool GiveMore() {
     const size_t piece = std::min(kPieceBytes, encoded.size() - given);
     given += piece;

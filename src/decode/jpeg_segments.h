@@ -6,7 +6,7 @@
 
 #include "base/bytes.h"
 
-/// The marker segments before the pixels of a JPEG, as they are stored. Pure.
+/// Reads the marker segments before the pixels of a JPEG, as they are stored. Pure.
 
 namespace millrace {
 

@@ -81,7 +81,7 @@ unsigned Coefficients::Mcus() const {
   return (jpeg_.image_width + width - 1) / width;
 }
 
-// All but those that libjpeg writes itself.
+// Copies all markers except those that libjpeg writes itself.
 void Coefficients::CopyMarkers(jpeg_compress_struct* to) const {
   const auto begins = [](const jpeg_marker_struct& marker, std::string_view text) {
     return std::string_view(reinterpret_cast<const char*>(marker.data), marker.data_length).starts_with(text);
@@ -100,7 +100,7 @@ absl::StatusOr<std::string> Coefficients::Write(unsigned interval) {
   const bool ok = guard_.Run([&] {
     to.Create();
     jpeg_copy_critical_parameters(&jpeg_, jpeg);
-    // Not where there was none: what describes a photograph by EXIF begins with that.
+    // A JFIF marker is written only if there was one: a photograph described by EXIF begins with that.
     jpeg->write_JFIF_header = jpeg->write_JFIF_header && jpeg_.saw_JFIF_marker;
     jpeg->optimize_coding = TRUE;
     jpeg->restart_interval = interval;

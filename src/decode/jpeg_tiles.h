@@ -12,9 +12,9 @@ namespace millrace {
 
 struct JpegSegment;
 
-/// The tiles of a JPEG: what lies between two restart markers, where the restart interval divides the rows of MCUs.
-/// Nothing that is decoded in one tile depends on another, so a smaller JPEG can be put together from those that show
-/// a part of the image. Pure; reusable; not thread-safe.
+/// Finds the tiles of a JPEG: the codes between two restart markers, if the restart interval divides the rows of MCUs.
+/// Nothing that is decoded in one tile depends on another, so a smaller JPEG can be put together from those that show a
+/// part of the image. Pure; reusable; not thread-safe.
 class JpegTiles {
  public:
   /// Reads the head and finds the markers, at some GB/s. `encoded` must outlive the use of the result. Returns false if

@@ -73,7 +73,7 @@ Region DrawRegion(ImageSize size, Rng& rng) {
   Region region;
   region.left = static_cast<int>(rng.Below(size.width));
   region.top = static_cast<int>(rng.Below(size.height));
-  // Small ones, and ones that end at the border, more often than chance has it.
+  // Small regions, and those that end at the border, come more often than by chance.
   const int widest = rng.Below(2) == 0 ? size.width - region.left : std::min(3, size.width - region.left);
   const int highest = rng.Below(2) == 0 ? size.height - region.top : std::min(3, size.height - region.top);
   region.right = region.left + 1 + static_cast<int>(rng.Below(widest));

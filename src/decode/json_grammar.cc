@@ -40,7 +40,8 @@ Encoding EncodingOf(std::string_view text) {
   return {};
 }
 
-// One byte for each character, "?" for those above ASCII, which only strings hold; nullopt if these are no characters.
+// Returns one byte for each character, "?" for those above ASCII, which only strings hold; nullopt if these are not
+// characters.
 std::optional<std::string> AsAscii(std::string_view text, const Encoding& encoding) {
   constexpr uint32_t kMostCharacter = 0x10FFFF;
   if (text.size() % encoding.bytes != 0) return std::nullopt;

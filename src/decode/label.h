@@ -29,7 +29,7 @@ struct LabelSpec {
 
 using LabelValue = std::variant<int64_t, double, std::string>;
 
-/// The largest label field that is read.
+/// No larger label field is read.
 inline constexpr size_t kMaxLabelBytes = size_t{1} << 20;
 
 /// Pure. kInt yields int64_t, kFloat double and kText std::string, from JSON too. DataLoss if the bytes are not such a

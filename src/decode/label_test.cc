@@ -22,7 +22,7 @@ void ExpectDataLoss(std::string_view kind, std::string_view text, std::string_vi
   ExpectError(absl::StatusCode::kDataLoss, kind, text, part);
 }
 
-// Sound, but of another kind than was asked for.
+// The text is sound, but of another kind than was asked for.
 void ExpectOtherKind(std::string_view kind, std::string_view text, std::string_view part) {
   ExpectError(absl::StatusCode::kInvalidArgument, kind, text, part);
 }

@@ -25,7 +25,7 @@ Orientation OrientationOf(ByteSpan encoded);
 /// exif_transpose (`by_exif`).
 Orientation OrientationToShow(ByteSpan encoded, bool by_exif);
 
-/// The size of the image as it is seen; and the other way round.
+/// Returns the size of the image as it is seen; and the other way round.
 ImageSize Turned(ImageSize size, const Orientation& orientation);
 
 /// Returns the part of the stored image (`size`) that holds a part of the image as it is seen, without its flips.

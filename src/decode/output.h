@@ -17,7 +17,7 @@ class ImageOutput {
 
   /// Puts row `y`: RGBX, or grey when the spec has one channel.
   void Put(int y, const uint8_t* row);
-  /// Row `y` without gaps, as it is in an image of the layout HWC.
+  /// Puts row `y` without gaps, as it is in an image of the layout HWC.
   void PutPacked(int y, const uint8_t* row);
 
   /// Overwrites a part of the image, whose rows were put, as the transform says; random values are a function of `key`.

@@ -75,7 +75,7 @@ bool IsTooShort(const PngChunk& chunk, const PngHead& head) {
   });
 }
 
-// True if a compressed profile or text names a method that does not exist. The method follows a name and a NUL.
+// Returns true if a compressed profile or text names a method that does not exist. The method follows a name and a NUL.
 bool HasUnknownMethod(const PngChunk& chunk) {
   const std::string_view text = AsText(chunk.payload);
   if (chunk.name == "iCCP") {
@@ -102,7 +102,7 @@ absl::Status CheckPngChunk(const PngChunk& chunk, const PngHead& head) {
   return absl::OkStatus();
 }
 
-// The bytes of a palette that count: whole entries, as many as pixels of that depth can name.
+// Returns the bytes of a palette that count: whole entries, as many as pixels of that depth can name.
 size_t PngPaletteBytes(size_t bytes, const PngHead& head) {
   constexpr size_t kMaxEntries = 256;
   if (bytes > kMaxEntries * kPaletteEntryBytes || head.depth > 8) return bytes;  // spng calls it damaged
@@ -118,7 +118,7 @@ class PngCopy {
  private:
   std::optional<PngChunk> Next();
   absl::Status TakeHead(const PngChunk& chunk, size_t begin);
-  // All of the file up to there, with what was changed before.
+  // Keeps all of the file up to there, with what was changed before.
   void KeepUntil(size_t end);
 
   ByteSpan encoded_;

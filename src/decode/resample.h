@@ -27,7 +27,7 @@ class ResizeAxis {
   /// sample, and a quarter of the nearest other one). Both steps are weighted sums, and so is this one.
   void BuildHalved(const ResizeAxis& whole, int size);
 
-  /// Source pixels that any output needs: [begin, end).
+  /// These bound the source pixels that any output needs: [begin, end).
   int begin() const { return begin_; }
   int end() const { return end_; }
   int outputs() const { return static_cast<int>(first_.size()); }

@@ -186,7 +186,7 @@ TEST(ResampleTest, WeightsSumToOneHoweverMany) {
   }
 }
 
-// Samples that are doubled as libjpeg does it, and then resized: both in double precision.
+// Samples are doubled as libjpeg does it, and then resized: both in double precision.
 TEST(ResampleTest, HalvedAxesDoubleAndResize) {
   struct Halved {
     int pixels;
@@ -378,7 +378,7 @@ TEST(ResampleTest, EveryInstructionSetGivesTheSameBytes) {
         std::vector<uint8_t> rgb(results.back().size() * 3);
         kernels::PackRgb(results.back().data(), results.back().size() / 4, rgb.data());
         results.push_back(rgb);
-        // Overshoots at each edge of the noise, so that sums are cut off.
+        // The filter overshoots at each edge of the noise, so that sums are cut off.
         results.push_back(
             Resize(image, c.width, channels, c.x, c.y, c.out_width, c.out_height, false, Interpolation::kBicubic));
         std::vector<uint8_t> floats(4 * image.size());

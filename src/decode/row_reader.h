@@ -64,8 +64,8 @@ class RowReader {
   /// Returns whether Start takes denominators other than 1.
   virtual bool can_shrink() const = 0;
 
-  /// True if pixels may be numbers of a mask or a measurement, which cannot be mixed: one sample, or places of a
-  /// palette. Not asked of JPEG, PNG and WebP.
+  /// Returns true if pixels may be numbers of a mask or a measurement, which cannot be mixed: one sample, or places of
+  /// a palette. It is not asked of JPEG, PNG and WebP.
   virtual bool may_be_numbers() const { return false; }
 
   /// Returns the bytes that Start will hold until Close because the image cannot be read row by row; 0 if it can.
@@ -107,7 +107,7 @@ absl::Status NotNumbers(std::string_view what);
 /// Converts CMYK to RGBX in place, by Pillow's arithmetic. Inverted means that each ink is the light that it leaves.
 void RgbxFromInvertedCmyk(uint8_t* pixels, size_t count);
 
-/// Luma as ITU-R 601 weighs it, in Pillow's fixed point. In place is fine: `grey` may equal `rgbx`.
+/// Computes luma as ITU-R 601 weighs it, in Pillow's fixed point. It works in place: `grey` may equal `rgbx`.
 void GreyFromRgbx(const uint8_t* rgbx, size_t pixels, uint8_t* grey);
 
 }  // namespace millrace

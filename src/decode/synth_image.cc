@@ -60,7 +60,7 @@ std::vector<int16_t> MakeTexture(uint64_t key, double persistence) {
   return texture;
 }
 
-/// A unit vector of random direction, without trigonometry (whose last digits differ between C libraries).
+/// Returns a unit vector of random direction, without trigonometry (whose last digits differ between C libraries).
 std::array<double, 2> Direction(Rng& rng) {
   for (;;) {
     const double x = 2 * rng.Unit() - 1;
@@ -123,7 +123,7 @@ Shape DrawShape(Rng& rng, int width, int height) {
   return shape;
 }
 
-/// The part of the row through `y` that lies inside: [*begin, *end), false when none does.
+/// Finds the part of the row through `y` that is inside: [*begin, *end). Returns false when none is.
 bool Span(const Shape& shape, double y, double* begin, double* end) {
   const double dy = y - shape.y;
   const double c = shape.axis[0];
@@ -208,7 +208,8 @@ double QualityOf(int scale) {
 
 enum class Verdict { kFound, kTooLarge, kTooSmall };
 
-/// Searches the scale of the quantisation tables for a file of `bytes`. kTooLarge and kTooSmall: what the files were.
+/// Searches the scale of the quantisation tables for a file of `bytes`. It returns kTooLarge or kTooSmall if the files
+/// were.
 absl::StatusOr<Verdict> FitSize(const std::vector<uint8_t>& rgb, Size size, uint64_t bytes, std::string* jpeg) {
   const auto target = static_cast<double>(bytes);
   int low = 1;

@@ -18,7 +18,7 @@ namespace {
 constexpr size_t kTiffPixelBytes = 4;
 constexpr uint64_t kUsualLineBytes = uint64_t{1} << 20;
 
-/// A file in memory, as libtiff reads it, and what it says of errors.
+/// Holds a file in memory, as libtiff reads it, and its messages of errors.
 struct TiffFile {
   ByteSpan bytes;
   uint64_t position = 0;
@@ -70,7 +70,7 @@ int KeepError(TIFF* /*tiff*/, void* file, const char* /*module*/, const char* fo
   return 1;
 }
 
-// Unknown tags and the like, which most writers of TIFF files leave.
+// The warnings are of unknown tags and the like, which most writers of TIFF files leave.
 int IgnoreWarning(TIFF* /*tiff*/, void* /*file*/, const char* /*module*/, const char* /*format*/, va_list /*all*/) {
   return 1;
 }
@@ -92,7 +92,8 @@ uint32_t NumberAt(ByteSpan file, uint64_t at, size_t bytes) {
   return number;
 }
 
-// True if the file says that its pixels are places in a color map. If that is damaged, libtiff says that they are grey.
+// Returns true if the file says that its pixels are places in a color map. If that is damaged, libtiff says that they
+// are grey.
 bool SaysPalette(ByteSpan file) {
   if (file.size() < 8) return false;
   uint64_t at = NumberAt(file, 4, 4);
@@ -223,7 +224,7 @@ bool TiffRowReader::HasPhotometric() const {
   return TIFFGetField(tiff_.get(), TIFFTAG_PHOTOMETRIC, &photometric) == 1;
 }
 
-// True if colours were multiplied by their alpha, which Pillow takes back.
+// Returns true if colours were multiplied by their alpha, which Pillow takes back.
 bool TiffRowReader::HasAssociatedAlpha() const {
   uint16_t count = 0;
   uint16_t* kinds = nullptr;
@@ -357,7 +358,7 @@ absl::Status TiffRowReader::Start(const Region& region, int /*denominator*/, Pix
     return absl::InvalidArgumentError(
         fmt::format("cannot decode this kind of TIFF: {}; convert it when packing", why.data()));
   }
-  // Bytes in the order R, G, B, A, as all machines that Millrace runs on are little-endian.
+  // The bytes are in the order R, G, B, A, as all machines that Millrace runs on are little-endian.
   const int read =
       TIFFReadRGBAImageOriented(tiff_.get(), static_cast<uint32_t>(size_.width), static_cast<uint32_t>(size_.height),
                                 reinterpret_cast<uint32_t*>(pixels_.data()), ORIENTATION_TOPLEFT, 1);
@@ -370,7 +371,7 @@ absl::Status TiffRowReader::ReadLine(uint16_t plane) {
   return read == 1 && file_.error.empty() ? absl::OkStatus() : Error();
 }
 
-// One tile, whose rows within the image must be whole.
+// Reads one tile, whose rows within the image must be whole.
 absl::Status TiffRowReader::ReadTile(uint32_t x, uint32_t y, uint16_t plane) {
   const size_t rows = std::min<uint32_t>(tile_height_, static_cast<uint32_t>(size_.height) - y);
   const tmsize_t read = TIFFReadTile(tiff_.get(), line_.data(), x, y, 0, plane);
@@ -396,7 +397,7 @@ absl::Status TiffRowReader::ReadTiles() {
   return absl::OkStatus();
 }
 
-// All of the image, whose samples lie in planes of their own: of 8 or 16 bits, since IsPlain asks for that.
+// Reads all of the image, whose samples are in planes of their own: of 8 or 16 bits, since IsPlain asks for that.
 absl::Status TiffRowReader::ReadPlanes() {
   const auto width = static_cast<uint32_t>(size_.width);
   const auto height = static_cast<uint32_t>(size_.height);
@@ -455,7 +456,7 @@ unsigned TiffRowReader::SampleAt(const uint8_t* line, size_t number) const {
   return line[bit / 8] >> (8u - bits_ - bit % 8) & ((1u << bits_) - 1);
 }
 
-// Stored pixels to RGBX, with four bytes each, also of numbers, which are the first one.
+// Converts stored pixels to RGBX, with four bytes each. Numbers become the first byte.
 void TiffRowReader::Expand(const uint8_t* from, int pixels, uint8_t* to) const {
   const unsigned most = bits_ >= 8 ? 255 : (1u << bits_) - 1;
   for (size_t x = 0; x < static_cast<size_t>(pixels); ++x, to += kTiffPixelBytes) {

@@ -45,7 +45,8 @@ struct ImageTransform {
 absl::StatusOr<ImageTransform::Kind> ImageTransformKind(std::string_view name);
 std::string_view ImageTransformName(ImageTransform::Kind kind);
 
-/// InvalidArgument, naming the transform, for numbers that make no sense and for an order that is not that above.
+/// Returns InvalidArgument, naming the transform, for numbers that make no sense and for an order that is not that
+/// above.
 absl::Status CheckTransforms(const std::vector<ImageTransform>& transforms);
 
 /// Returns how many of the list, from its beginning, say which part of the image is shown and how it is mirrored: all

@@ -13,10 +13,10 @@ namespace millrace {
 /// The beginning of a value, in quotes, for a message: what is not printable ASCII becomes "?".
 std::string QuotedValue(std::string_view value);
 
-/// DataLoss unless it is UTF-8.
+/// Returns DataLoss unless it is UTF-8.
 absl::Status CheckText(ByteSpan value);
 
-/// DataLoss unless it is JSON as Python's json module reads it (json_grammar.h).
+/// Returns DataLoss unless it is JSON as Python's json module reads it (json_grammar.h).
 absl::Status CheckJson(ByteSpan value);
 
 }  // namespace millrace

@@ -38,15 +38,15 @@ uint32_t ContentsCrc(const Batch& batch);
 /// Head and facts of a batch, whose values and arrays, with this ContentsCrc, follow.
 std::string EncodeFrame(uint64_t sequence, const Batch& batch, uint32_t crc);
 
-/// Views of the bytes that were parsed.
+/// Holds views of the bytes that were parsed.
 struct WireBatch {
   FrameFacts facts;
   std::vector<ByteSpan> arrays;
   std::shared_ptr<RowsPlace> rows;  // arrays whose rows lie there are empty above; null: all are above
 };
 
-/// DataLoss, with what is wrong, if the bytes are not one whole frame. `crc`: that of all behind the head, if it was
-/// made as the bytes came.
+/// Returns DataLoss, with what is wrong, if the bytes are not one whole frame. `crc` is that of all bytes after the
+/// head, if it was made as they came.
 absl::StatusOr<WireBatch> ParseFrame(ByteSpan bytes, std::optional<uint32_t> crc = std::nullopt);
 
 /// Does the same for a frame whose rows were received into their final place. `bytes` are head, facts and values,

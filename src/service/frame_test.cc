@@ -109,7 +109,7 @@ TEST(FrameTest, DamageOfPlacedFramesIsNoticed) {
   EXPECT_TRUE(absl::IsDataLoss(ParsePlacedFrame(AsBytes(placed.bytes), other, placed.crc).status()));
 }
 
-// Bytes that came in memory of their own, which goes as soon as they are not needed.
+// The bytes came in memory of their own, which is freed as soon as they are not needed.
 TEST(FrameTest, WhatCameGoesIfItWasMostlyValues) {
   for (const bool is_mostly_values : {true, false}) {
     Made made;

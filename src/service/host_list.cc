@@ -23,7 +23,8 @@ bool ToNumber(std::string_view text, uint64_t* number) {
   return !text.empty() && error == std::errc() && end == text.data() + text.size();
 }
 
-// "01-03", or "7": the numbers as they are written, with zeros in front. False: it is neither, or too many.
+// Expands "01-03", or "7", to the numbers as they are written, with zeros in front. Returns false if it is neither, or
+// too many.
 bool ExpandRange(std::string_view range, std::vector<std::string>* numbers) {
   const size_t dash = range.find('-');
   const std::string_view low = range.substr(0, dash);

@@ -12,7 +12,7 @@ namespace millrace {
 
 namespace {
 
-// Beside arrays and values: what is kept of a batch, and of each row its key.
+// Beside arrays and values, this is kept of a batch, and of each row its key.
 constexpr uint64_t kKeptOverhead = 1024;
 constexpr uint64_t kKeptRowOverhead = 64;
 

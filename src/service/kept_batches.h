@@ -32,7 +32,7 @@ class KeptBatches {
   /// Returns the name under which batches of this stream are kept. Returns "" if they are not kept because they differ
   /// between epochs.
   std::string NameOf(const StreamSpec& spec) const;
-  /// The batch of the stream that begins `at`.
+  /// Returns the batch of the stream that begins `at`.
   std::optional<Found> Find(const std::string& name, const Position& at, Time now);
   /// Keeps a copy if there is room. For that, streams go that nobody has asked for since kIdle.
   void Keep(const std::string& name, const Position& at, const Batch& batch, uint32_t crc, Time now);

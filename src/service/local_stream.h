@@ -23,14 +23,14 @@ struct LocalReading {
   bool with_function = false;  // workers apply one to samples; rows of this process come without a result
 };
 
-/// A batch that this process has decoded, as one that has come.
+/// Holds a batch that this process has decoded, as one that has come.
 struct LocalBatch {
   std::shared_ptr<void> memory;  // in which the frame lies
   WireBatch frame;
   std::optional<std::chrono::steady_clock::duration> waited;  // how long the stream had nothing to do but to wait
 };
 
-/// One stream of a trainer as this process decodes it: a loader while it is open, and the memory that is kept for one
+/// Decodes one stream of a trainer in this process: a loader while it is open, and the memory that is kept for one
 /// while it is not. For one thread.
 class LocalStream {
  public:

@@ -44,7 +44,7 @@ class OpenDatasets {
   /// That streams read through; null: there is none.
   const std::shared_ptr<RangeCache>& cache() const { return cache_; }
   KeptBatches& kept() { return kept_; }
-  /// The sessions tell it what memory they give back.
+  /// The sessions report to it what memory they give back.
   const std::shared_ptr<Releases>& releases() const { return releases_; }
   /// Null: none are run.
   const std::shared_ptr<RowFunctions>& functions() const { return functions_; }

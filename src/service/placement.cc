@@ -216,8 +216,8 @@ void Placement::Limit(size_t worker, size_t streams, std::string_view reason, Ti
   state.report.last_failure = reason;
 }
 
-// The usable worker, other than `but`, that would be the fastest with a stream more, as far as is known. One that was
-// never waited for counts as the fastest.
+// Returns the usable worker, except `but`, that would be the fastest with a stream more, as far as is known. One that
+// was never waited for counts as the fastest.
 std::optional<size_t> Placement::Fastest(std::optional<size_t> but, size_t stream, Time now) const {
   std::optional<size_t> best;
   double best_pace = 0;

@@ -49,8 +49,9 @@ class Placement {
   /// keeps.
   Placement(std::vector<std::string> workers, size_t streams, LocalStreams local, uint64_t seed);
 
-  /// The worker that the stream goes to, which it keeps until it asks again; nullopt if this process decodes it: by
-  /// plan, or since no worker will have it now. A worker whose pause is over counts as present only after OnPresent.
+  /// Returns the worker that the stream goes to, which it keeps until it asks again. Returns nullopt if this process
+  /// decodes it: by plan, or since no worker will have it now. A worker whose pause is over counts as present only
+  /// after OnPresent.
   std::optional<size_t> Take(size_t stream, Time now);
   /// True once: no worker would take a stream that is for workers.
   bool FirstTimeAlone(size_t stream);
@@ -60,8 +61,8 @@ class Placement {
   ///   - this process should decode it.
   bool ShouldMove(size_t stream, Time now);
 
-  /// The workers that there are from now on, distinct. Streams leave those that are none any more as soon as others
-  /// take them. One that comes, or comes back, is asked at once.
+  /// Sets the workers that there are from now on, distinct. Streams leave workers that are not members any more as soon
+  /// as others take them. A worker that comes, or comes back, is asked at once.
   void SetMembers(const std::vector<std::string>& workers);
 
   /// The program waits for rows of this source only, from now on (WorkerPaces::OnAwaited).

@@ -167,7 +167,7 @@ TEST(PlacementTest, OneThatComesBackIsAskedAtOnce) {
   EXPECT_EQ(placement.Take(0, kNow), std::optional<size_t>(0));
 }
 
-// Batches from a source, each of which a stream waits for so long.
+// Reports batches from a source, each of which a stream waits for so long.
 void Batches(Placement& placement, size_t source, milliseconds waited, int count = 20) {
   for (int i = 0; i < count; ++i) placement.OnBatch(source, waited, false, kNow);
 }

@@ -10,10 +10,10 @@
 
 namespace millrace {
 
-/// The entry of a batch with what a function has made of its rows.
+/// This entry of a batch has what a function has made of its rows.
 inline constexpr std::string_view kFunctionEntry = "__row__";
 
-/// A function that the trainer's program applies to each sample, and that workers apply in its place.
+/// Describes a function that the trainer's program applies to each sample, and that workers apply in its place.
 struct RowFunction {
   std::string name;            // "module:function"
   std::string uri;             // of the data, as messages name them
@@ -29,12 +29,13 @@ struct RowFunction {
   uint64_t stream = 0;
 };
 
-/// Functions that a worker runs. Its process runs them as they are: nothing keeps them from anything. Thread-safe.
+/// Runs functions for a worker. Its process runs them as they are: nothing keeps them from anything. Thread-safe.
 class RowFunctions {
  public:
   virtual ~RowFunctions() = default;
 
-  /// FailedPrecondition, with why, if this worker does not run the function. May take long: it imports the module.
+  /// Returns FailedPrecondition, with the reason, if this worker does not run the function. May take long: it imports
+  /// the module.
   virtual absl::Status Check(const RowFunction& function) = 0;
   /// Returns the function's result for each row of a batch that begins at `consumed` of its epoch. A result is bytes
   /// that the trainer's program understands, and is never empty. An exception of the function is one of these results.

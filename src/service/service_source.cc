@@ -27,7 +27,7 @@ constexpr uint64_t kStreamsOfMany = 16;  // where more workers may come than the
 constexpr std::chrono::seconds kFirstWorkerWait{5};
 constexpr std::chrono::milliseconds kFirstWorkerSlice{200};
 
-/// The workers that there are, and who finds them.
+/// Holds the workers that there are, and their finder.
 struct FoundWorkers {
   std::vector<std::string> workers;
   WorkerFinder finder;

@@ -125,7 +125,7 @@ class StepBoard {
   bool stopping_ = false;
   std::vector<std::optional<size_t>> next_sources_;  // of streams; absent: not known yet
   std::vector<uint64_t> rows_;
-  // The source for which alone the program waits, since when, and for which step.
+  // These describe the only source for which the program waits, since when, and for which step.
   std::optional<size_t> awaited_;
   Time awaited_since_{};
   uint64_t awaited_step_ = 0;

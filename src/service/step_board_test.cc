@@ -20,7 +20,7 @@ constexpr uint64_t kRowBytes = uint64_t{kPixels} * kPixels * 3;
 constexpr uint64_t kSlots = 3;
 constexpr BoardValues kValues{.ahead = 100, .of_step = 250, .memory = uint64_t{3} << 20, .share = 8};
 
-// The frames of two streams of a data set, and the board that they come to.
+// There are the frames of two streams of a data set, and the board that they come to.
 class StepBoardTest : public ::testing::Test {
  protected:
   StepBoardTest()
@@ -48,7 +48,7 @@ class StepBoardTest : public ::testing::Test {
     }
   }
 
-  // The next batch of a stream, as it comes in one piece.
+  // Returns the next batch of a stream, as it comes in one piece.
   WireBatch NextFrame(uint64_t stream) {
     Batch batch = **streams_[stream]->Next();
     WireBatch frame;

@@ -13,7 +13,7 @@
 
 namespace millrace {
 
-/// A batch of a stream and the memory that its arrays lie in.
+/// Holds a batch of a stream and the memory that its arrays are in.
 struct ReceivedBatch {
   std::shared_ptr<void> memory;
   WireBatch frame;
@@ -35,9 +35,9 @@ struct ServiceRequest {
   uint64_t sequence = 0;
 };
 
-/// One stream as its trainer sees it: where it is read, what is asked for, what has come. A state machine without I/O:
-/// the caller sends the requests and says what came of them. Every opening is an attempt with a number; what comes late
-/// of an earlier one changes nothing. Steps are handed out in order and once each, whatever fails.
+/// This is one stream as its trainer sees it: where it is read, what is requested, what has come. It is a state machine
+/// without I/O: the caller sends the requests and reports their results. Every opening is an attempt with a number;
+/// late results of an earlier one change nothing. Steps are handed out in order and once each, whatever fails.
 class StreamProtocol {
  public:
   /// `window`: batches that are asked for, or have come and were not taken; `widest`: what it may grow to. `end`: one
@@ -55,7 +55,7 @@ class StreamProtocol {
   uint64_t attempt() const { return attempt_; }
   bool ended() const { return next_ == end_; }
 
-  /// The step that comes next, and the first one that has not come.
+  /// These return the step that comes next, and the first one that has not come.
   uint64_t next() const { return next_; }
   uint64_t missing() const;
 
@@ -90,7 +90,7 @@ class StreamProtocol {
   /// The second opening failed, or is of no use any more. False: this attempt is none, or no hedge.
   bool EndHedge(uint64_t attempt);
 
-  /// The batch of step next(), if it has come, which then is the step after it.
+  /// Returns the batch of step next(), if it has come, which then is the step after it.
   std::optional<ReceivedBatch> TakeNext();
   /// kLocal, nothing left to take: the caller has the batch of step next() from elsewhere.
   void SkipNext() { ++next_; }

@@ -23,7 +23,7 @@ inline constexpr uint64_t kServiceVersion = 8;
 struct StreamSpec {
   static constexpr uint64_t kMaxBytes = uint64_t{64} << 20;  // of an encoded one
 
-  /// A data set as the trainer sees it, or some of its samples.
+  /// Describes a data set as the trainer sees it, or some of its samples.
   struct Part {
     std::string uri;
     uint64_t fingerprint = 0;            // of its index
@@ -45,14 +45,14 @@ struct StreamSpec {
 /// InvalidArgument if streams cannot deliver it: buckets of tokens.
 absl::StatusOr<StreamSpec> SpecOf(const Source& source, const LoaderOptions& options);
 
-/// The members of a part that is a subset. The caller has compared `samples` with the index: memory is taken for so
-/// many. InvalidArgument if they are damaged.
+/// Returns the members of a part that is a subset. The caller has compared `samples` with the index: memory is taken
+/// for so many. Returns InvalidArgument if they are damaged.
 absl::StatusOr<Selection> MembersOf(const StreamSpec::Part& part);
 
 std::string EncodeStreamSpec(const StreamSpec& spec);
 
-/// InvalidArgument if the bytes are no encoded spec. Numbers are checked as far as it takes to represent them; whether
-/// the options make sense is for Loader::Create to say.
+/// Returns InvalidArgument if the bytes are not an encoded spec. Numbers are checked as far as it takes to represent
+/// them; whether the options make sense is for Loader::Create to say.
 absl::StatusOr<StreamSpec> ParseStreamSpec(ByteSpan bytes);
 
 }  // namespace millrace

@@ -34,7 +34,7 @@ class StreamSteps {
   /// Returns nullopt after the last step.
   std::optional<Place> PlaceOf(uint64_t step) const;
   Position PositionOf(const Place& place) const { return {place.epoch, place.consumed, fingerprint_}; }
-  /// The position after a step, and whether it ends its epoch.
+  /// These return the position after a step, and whether it ends its epoch.
   Position After(const Place& place) const;
   bool EndsEpoch(const Place& place) const { return batching_.StepsFrom(batching_.After(place.consumed)) == 0; }
   /// Returns the number of valid rows of the trainer's batch.
@@ -48,10 +48,11 @@ class StreamSteps {
   /// always the stream's number: after a change of the world, a step may begin at any position.
   uint64_t FirstRow(const Place& place, uint64_t stream) const;
 
-  /// The options of a stream's loader, which begins at `place`.
+  /// Returns the options of a stream's loader, which begins at `place`.
   LoaderOptions OptionsOf(const LoaderOptions& trainer, uint64_t stream, const Place& place) const;
 
-  /// DataLoss, with what is wrong, unless these are the rows of this stream for this step, as far as the plan tells.
+  /// Returns DataLoss, with what is wrong, unless these are the rows of this stream for this step, as far as the plan
+  /// shows.
   absl::Status Check(const Place& place, uint64_t stream, const WireBatch& frame) const;
 
  private:

@@ -14,7 +14,7 @@ namespace millrace {
 /// In requests: the client's random number, for the server's proof; and the proof of the request.
 inline constexpr std::string_view kNonceHeader = "Millrace-Nonce";
 inline constexpr std::string_view kProofHeader = "Millrace-Proof";
-/// In a request whose proof covers its body: the SHA-256 of the body.
+/// A request whose proof covers its body has the SHA-256 of the body in this header.
 inline constexpr std::string_view kDigestHeader = "Millrace-Digest";
 /// In an answer of status 401: the request's proof was made for another server, such as the one before a restart.
 inline constexpr std::string_view kStaleProofHeader = "Millrace-Stale-Proof";

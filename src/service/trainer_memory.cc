@@ -14,8 +14,8 @@ constexpr uint64_t kLeastWorkerMemory = uint64_t{64} << 20;
 constexpr uint64_t kUsualWindow = 3;
 constexpr uint64_t kLeastBoardSlots = 2;
 constexpr uint64_t kMostBoardSlots = 64;
-// Beside those into which batches in flight are received: one that the program has, and some that wait for the rows of
-// other streams. A batch that finds no slot is received elsewhere, and copied.
+// These are beside the slots into which batches in flight are received. The program has one, and some wait for the rows
+// of other streams. A batch that finds no slot is received elsewhere, and copied.
 constexpr uint64_t kSpareSlots = 4;
 // Slots, and the usual windows, may take these parts of the memory.
 constexpr uint64_t kSlotsShare = 4;
@@ -38,7 +38,7 @@ constexpr uint64_t kBoardRow = 256;
 constexpr uint64_t kBoardValue = 64;
 // Results that a worker holds for a stream: one that is sent, and two copies of one that is being made.
 constexpr uint64_t kResultsOfStream = 3;
-// The most memory that is looked at.
+// No more memory than this is looked at.
 constexpr uint64_t kMostMemory = uint64_t{1} << 50;
 
 /// Holds the sizes of most batches of a stream.

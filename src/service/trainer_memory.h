@@ -69,12 +69,13 @@ struct MemoryWish {
 /// If not even that fits, there have to be fewer streams: with fewer, workers may be left without a stream.
 std::vector<MemoryWish> WishesOf(const MemoryFacts& facts);
 
-/// ResourceExhausted if so many streams do not fit. Each stream may have to be decoded here, so all have memory for it.
+/// Returns ResourceExhausted if so many streams do not fit. Each stream may have to be decoded here, so all have memory
+/// for it.
 absl::StatusOr<TrainerMemory> DivideMemory(const Source& source, const LoaderPlan& plan, const StreamSteps& steps,
                                            const WorkerWork& work);
 
-/// A budget, larger than that of the plan by as little as a quarter, in which one stream fits; nullopt if there is
-/// none.
+/// Returns a budget, larger than that of the plan by as little as a quarter, in which one stream fits; nullopt if there
+/// is none.
 std::optional<uint64_t> EnoughMemory(const Source& source, const LoaderPlan& plan, const WorkerWork& work);
 
 }  // namespace millrace

@@ -44,7 +44,7 @@ class Worker {
   Worker& operator=(const Worker&) = delete;
 
   uint16_t port() const;
-  /// Streams that are open now.
+  /// Returns the number of streams that are open now.
   size_t sessions() const;
   /// Returns what the worker has done so far. The counts live as long as the worker.
   const WorkerCounts& counts() const;
@@ -62,7 +62,7 @@ struct WorkerTarget {
   std::string session;
   std::optional<uint64_t> sequence;
 };
-/// InvalidArgument for a target that no trainer asks for.
+/// Returns InvalidArgument for a target that no trainer asks for.
 absl::StatusOr<WorkerTarget> ParseWorkerTarget(std::string_view target);
 
 }  // namespace millrace

@@ -94,7 +94,7 @@ std::string_view LossOf(HttpErrorKind kind) {
   }
 }
 
-/// The CRC32C of a frame behind its head, made piece by piece as it comes, while the bytes are in the caches.
+/// Computes the CRC32C of a frame after its head, piece by piece as it comes, while the bytes are in the caches.
 class ArrivingCrc {
  public:
   ArrivingCrc() = default;
@@ -277,7 +277,7 @@ class PendingCall final : public WorkerCall,
     return {into};
   }
 
-  // Empty unless body_bytes_ are those of facts and rows.
+  // Returns an empty vector unless body_bytes_ are those of facts and rows.
   std::vector<MutableByteSpan> RowPlaces(uint64_t facts) {
     if (answer_.rows == nullptr) return {};
     uint64_t bytes = facts;
@@ -375,7 +375,7 @@ std::shared_ptr<WorkerCall> WorkerCalls::Start(const HttpEndpoint& worker, std::
 }
 
 WorkerAnswer WorkerCalls::Ask(const HttpEndpoint& worker, std::string method, std::string target) {
-  // Shared, since the caller may be gone before set_value returns.
+  // The promise is shared, since the caller may be gone before set_value returns.
   const auto promise = std::make_shared<std::promise<WorkerAnswer>>();
   Start(worker, std::move(method), std::move(target), "", 0,
         [promise](WorkerAnswer answer) { promise->set_value(std::move(answer)); });

@@ -28,7 +28,7 @@ inline constexpr std::string_view kWaitedHeader = "Millrace-Waited";  // of a ba
 /// A trainer with a token asks here for the worker's proof (token_proof.h).
 inline constexpr std::string_view kChallengePath = "/millrace/challenge";
 inline constexpr std::string_view kWorkerPurpose = "worker";  // of the proofs
-/// The text that the proof of a request to a worker is made of.
+/// Returns the text that the proof of a request to a worker is made of.
 std::string ProvedText(const HttpRequestHead& head);
 
 /// Says who asks.

@@ -28,7 +28,7 @@ class WorkerPaces {
   /// as the source is bound by its CPUs. Earlier measurements count little from now on.
   void OnStreams(size_t source, size_t streams, int change, Time now);
 
-  /// The time that a stream waits for a batch of `source`, if it has to; nullopt if it never had to.
+  /// Returns the time that a stream waits for a batch of `source`, if it has to; nullopt if it never had to.
   std::optional<Duration> PaceOf(size_t source) const;
 
   // ---- One batch that is late: the stream is opened a second time

@@ -10,7 +10,7 @@ using std::chrono::seconds;
 
 const WorkerPaces::Time kPacesBegin{seconds(1000)};
 
-// Batches of a source, each of which is waited for so long.
+// Reports batches of a source, each of which is waited for so long.
 void Batches(WorkerPaces& paces, size_t source, milliseconds waited, int count = 20) {
   for (int i = 0; i < count; ++i) paces.OnBatch(source, waited, false);
 }

@@ -29,7 +29,7 @@ struct WorkerPlace {
   bool changes() const { return kind == Kind::kDns; }
 };
 
-/// InvalidArgument if the text is none.
+/// Returns InvalidArgument if the text is not a place.
 absl::StatusOr<WorkerPlace> ParseWorkerPlace(std::string_view text);
 
 /// Returns the hosts of a group in the text of a resourceconfig.json. Returns NotFound if there is no such group,

@@ -248,8 +248,8 @@ absl::Status WorkerSession::CheckFunction(const StreamSpec& spec) const {
                   spec.function->name));
 }
 
-// Memory for what a function makes of a batch, twice and at once, so that no two sessions wait for what the other one
-// has. There is some soon if others of this stream are being sent.
+// Reserves memory for what a function makes of a batch, twice and at once, so that no two sessions wait for what the
+// other one has. There is some soon if others of this stream are being sent.
 absl::StatusOr<WorkerSession::ResultMemory> WorkerSession::ReserveResults(uint64_t bytes) {
   Time deadline = std::chrono::steady_clock::now() + kSentWithin;
   for (;;) {

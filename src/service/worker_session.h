@@ -36,8 +36,8 @@ class WorkerSession {
   /// most of them already. A loader that is further behind begins again.
   static constexpr uint64_t kMostSkipped = 32;
 
-  /// `spec`: an encoded StreamSpec, whose memory is `memory`. `ending`: sessions that were closed, for whose memory it
-  /// waits.
+  /// `spec` is an encoded StreamSpec, whose memory is `memory`. `ending` are sessions that were closed, for whose
+  /// memory it waits.
   WorkerSession(OpenDatasets& datasets, WorkerCounts& counts, std::string spec, Reservation memory,
                 std::vector<std::weak_ptr<WorkerSession>> ending, Time now);
   /// Waits for what is in flight, unless Join did: that must not happen on an event loop.

@@ -350,7 +350,7 @@ TEST(WorkerOpeningTest, GoesOnWhenItsStreamIsClosed) {
 // Each look takes half a second.
 constexpr int kMostLooks = 600;
 
-// A data set of texts, the worker that reads it, and sessions of a loader that neither shuffles nor ends.
+// There is a data set of texts, the worker that reads it, and sessions of a loader that neither shuffles nor ends.
 class WorkerSessionTest : public ::testing::Test {
  protected:
   WorkerSessionTest()
@@ -384,7 +384,7 @@ class WorkerSessionTest : public ::testing::Test {
   }
   HttpEndpoint Endpoint() const { return {.host = "127.0.0.1", .port = worker_->port()}; }
 
-  // A new session that begins there.
+  // Opens a new session that begins there.
   std::string Open(uint64_t consumed, const std::optional<RowFunction>& function = std::nullopt) {
     loader_.start = Position{0, consumed, fingerprint_};
     StreamSpec spec = *SpecOf(*dataset_, loader_);

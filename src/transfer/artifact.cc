@@ -247,7 +247,7 @@ absl::StatusOr<FileLock> ArtifactPlaces::Lock() {
   if (beside_.is_memory()) return FileLock();
   // A folder can be locked itself, which leaves no trace. The rest is built in the cache folder.
   if (beside_.is_folder() && MayWriteBeside()) {
-    absl::StatusOr<FileLock> lock = FileLock::OfFolder(beside_.root, options_.stop, options_.lock_patience);
+    absl::StatusOr<FileLock> lock = FileLock::OfFolder(beside_.root, options_.stop, options_.max_lock_wait);
     if (!absl::IsDeadlineExceeded(lock.status())) return lock;
     // An artifact appears by a rename, so several may build one. The processes of this user still wait for each other.
     Log(LogLevel::kWarning, "transfer",

@@ -72,7 +72,7 @@ struct ArtifactOptions {
   ArtifactHome home = ArtifactHome::kBesideOrCache;
   std::string title;  // "the index"; for messages
   std::stop_token stop;
-  std::chrono::milliseconds lock_patience = kFolderPatience;  // for the lock of the folder with the data
+  std::chrono::milliseconds max_lock_wait = kMaxFolderWait;  // for the lock of the folder with the data
 };
 
 /// The places where one artifact of some data may lie: beside the data and in the cache folder. It is written whole or

@@ -40,7 +40,7 @@ class ArtifactTest : public ::testing::Test {
              .suffix = ".table",
              .one_version = one_version_,
              .title = "the table",
-             .lock_patience = lock_patience_}};
+             .max_lock_wait = max_lock_wait_}};
   }
 
   // Opened, and locked if no one else has locked it.
@@ -80,7 +80,7 @@ class ArtifactTest : public ::testing::Test {
   std::string uri_;
   std::string contents_ = "contents";
   bool one_version_ = true;
-  std::chrono::milliseconds lock_patience_ = kFolderPatience;
+  std::chrono::milliseconds max_lock_wait_ = kMaxFolderWait;
   int built_ = 0;
 };
 
@@ -125,7 +125,7 @@ TEST_F(ArtifactTest, GoesToTheCacheFolderIfTheDataAreOnlyRead) {
 TEST_F(ArtifactTest, IsBuiltIfAnotherProcessHoldsTheFolder) {
   const auto [folder, held] = TryLock(root_ / "data");
   ASSERT_TRUE(held);
-  lock_patience_ = std::chrono::milliseconds(1);
+  max_lock_wait_ = std::chrono::milliseconds(1);
   ExpectAt(Get(), "data/.millrace/table-1");
   // The processes of this user still wait for each other.
   const auto lock = Places().Lock();

@@ -34,7 +34,7 @@ inline void DecodeArbitrary(const uint8_t* data, size_t size) {
   DecodeMemory memory(own, 0);
   ImageDecoder decoder(&memory);
   const absl::Status status = decoder.Decode(encoded, spec, data[0], out);
-  // Bytes whose header cannot be read must not decode.
+  // Bytes with a header that cannot be read must not decode.
   if (status.ok() && !image.ok()) __builtin_trap();
 }
 

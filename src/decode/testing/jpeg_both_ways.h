@@ -22,7 +22,8 @@ struct JpegPixels {
   std::vector<uint8_t> bytes;
 };
 
-/// Through libjpeg, with its own Huffman decoder or, if it is given, with ours. Images above `most` pixels are refused.
+/// Reads the pixels through libjpeg, with its own Huffman decoder or, if it is given, with ours. Images above `most`
+/// pixels are refused.
 inline JpegPixels ReadJpegPixels(ByteSpan encoded, unsigned denominator, JpegHuffman* ours, uint64_t most = 1 << 20) {
   JpegPixels pixels;
   JpegGuard guard;

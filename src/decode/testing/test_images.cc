@@ -72,7 +72,7 @@ std::vector<uint8_t> MakeNoise(int width, int height) {
   return rgb;
 }
 
-/// Pixels in the colours that `kind` is made from.
+/// Returns pixels in the colours that `kind` is made from.
 std::vector<uint8_t> SourceOf(JpegKind kind, int width, int height, bool noise = false) {
   const std::vector<uint8_t> rgb = noise ? MakeNoise(width, height) : MakeRgb(width, height);
   const size_t pixels = static_cast<size_t>(width) * height;

@@ -10,7 +10,8 @@
 
 namespace millrace::testing {
 
-/// Smooth colour ramps with texture: what survives JPEG with little loss. RGB, a function of the size.
+/// Returns smooth colour ramps with texture, which survive JPEG with little loss. They are RGB, and a function of the
+/// size.
 std::vector<uint8_t> MakeRgb(int width, int height);
 
 enum class JpegKind { kYcc420, kYcc422, kYcc440, kYcc411, kYcc444, kRgb, kGrey, kCmyk, kYcck, kTwoComponents };
